@@ -1,0 +1,107 @@
+package api
+
+import "encoding/json"
+
+// AcquireRequest is the body of POST /v1/locks/{lock}/acquire.
+type AcquireRequest struct {
+	OwnerID string `json:"owner_id"`
+	// TTLMS is 100 to 86400000; absent: 30000.
+	TTLMS *int64 `json:"ttl_ms,omitempty"`
+	// Mode is "exclusive" (the default).
+	Mode string `json:"mode,omitempty"`
+	// Scope is "node" (the default).
+	Scope string `json:"scope,omitempty"`
+	// WaitMS is 0: an acquire is a try.
+	WaitMS int64 `json:"wait_ms,omitempty"`
+	// SessionID is null.
+	SessionID *string `json:"session_id,omitempty"`
+	// RequestID makes a repeated acquire return the same lease: 1 to 256 bytes.
+	RequestID *string `json:"request_id,omitempty"`
+	// Metadata is a JSON object of the owner's, at most 4096 bytes.
+	Metadata json.RawMessage `json:"metadata,omitempty"`
+}
+
+// Lease is what acquire and renew answer. LeaseID is a secret of the holder's.
+type Lease struct {
+	Lock         string          `json:"lock"`
+	OwnerID      string          `json:"owner_id"`
+	LeaseID      string          `json:"lease_id"`
+	FencingToken int64           `json:"fencing_token"`
+	Mode         string          `json:"mode"`
+	Scope        string          `json:"scope"`
+	TTLMS        int64           `json:"ttl_ms"`
+	GrantedAt    Time            `json:"granted_at"`
+	ExpiresAt    Time            `json:"expires_at"`
+	WaitedMS     int64           `json:"waited_ms"`
+	Metadata     json.RawMessage `json:"metadata,omitempty"`
+}
+
+// RenewRequest is the body of POST /v1/locks/{lock}/renew. All three of owner, lease_id and token must match.
+type RenewRequest struct {
+	OwnerID      string `json:"owner_id"`
+	LeaseID      string `json:"lease_id"`
+	FencingToken int64  `json:"fencing_token"`
+	// TTLMS replaces the lease's TTL; absent: as it was.
+	TTLMS *int64 `json:"ttl_ms,omitempty"`
+}
+
+// ReleaseRequest is the body of POST /v1/locks/{lock}/release. All three must match.
+type ReleaseRequest struct {
+	OwnerID      string `json:"owner_id"`
+	LeaseID      string `json:"lease_id"`
+	FencingToken int64  `json:"fencing_token"`
+}
+
+// Released is the answer to a release.
+type Released struct {
+	Released bool `json:"released"`
+}
+
+// BreakRequest is the body of POST /v1/locks/{lock}/break.
+type BreakRequest struct {
+	// Reason is kept with the lease: 1 to 1024 bytes.
+	Reason string `json:"reason"`
+}
+
+// Broken is the answer to a break: whose lease was ended.
+type Broken struct {
+	Broken       bool   `json:"broken"`
+	Lock         string `json:"lock"`
+	OwnerID      string `json:"owner_id"`
+	FencingToken int64  `json:"fencing_token"`
+}
+
+// Lock is the state of a lock.
+type Lock struct {
+	Lock string `json:"lock"`
+	// State is free (nobody may write), held, or expired (the holder is late, and nobody has replaced it).
+	State        string       `json:"state"`
+	FencingToken int64        `json:"fencing_token"`
+	Holders      []LockHolder `json:"holders"`
+	Queue        []Waiter     `json:"queue"`
+}
+
+// LockHolder is a lease as others may see it: without its lease_id.
+type LockHolder struct {
+	OwnerID      string          `json:"owner_id"`
+	FencingToken int64           `json:"fencing_token"`
+	Mode         string          `json:"mode"`
+	Scope        string          `json:"scope"`
+	TTLMS        int64           `json:"ttl_ms"`
+	GrantedAt    Time            `json:"granted_at"`
+	ExpiresAt    Time            `json:"expires_at"`
+	Metadata     json.RawMessage `json:"metadata,omitempty"`
+}
+
+// Waiter is one who waits for a lock.
+type Waiter struct {
+	OwnerID string `json:"owner_id"`
+	Mode    string `json:"mode"`
+}
+
+// Locks is a page of GET /v1/locks, ordered by name.
+type Locks struct {
+	Locks []Lock `json:"locks"`
+	// NextCursor is absent on the last page.
+	NextCursor string `json:"next_cursor,omitempty"`
+}

@@ -1,0 +1,93 @@
+package api
+
+import "net/http"
+
+// Code says what went wrong. A client decides on the code, never on the text or the HTTP status.
+type Code string
+
+// The codes. Their statuses and meanings stand in docs/api.md.
+const (
+	CodeInvalidRequest      Code = "invalid_request"
+	CodeInvalidName         Code = "invalid_name"
+	CodeInvalidToken        Code = "invalid_token"
+	CodeUnauthenticated     Code = "unauthenticated"
+	CodeForbidden           Code = "forbidden"
+	CodeNotFound            Code = "not_found"
+	CodeLockHeld            Code = "lock_held"
+	CodeDeadlock            Code = "deadlock"
+	CodeLeaseLost           Code = "lease_lost"
+	CodeTokenRequired       Code = "token_required"
+	CodeTokenUnknown        Code = "token_unknown"
+	CodeTokenStale          Code = "token_stale"
+	CodeLeaseMismatch       Code = "lease_mismatch"
+	CodeLeaseExpired        Code = "lease_expired"
+	CodeVersionMismatch     Code = "version_mismatch"
+	CodeTooLarge            Code = "too_large"
+	CodeConstraintViolation Code = "constraint_violation"
+	CodeRateLimited         Code = "rate_limited"
+	CodeUnavailable         Code = "unavailable"
+	CodeInternal            Code = "internal"
+)
+
+// Outcome says of a write that failed as unavailable whether it may have been applied.
+type Outcome string
+
+const (
+	// OutcomeNotApplied means that nothing was changed.
+	OutcomeNotApplied Outcome = "not_applied"
+	// OutcomeUnknown means that the commit was sent and no answer came: send the same again, with the same token and sequence.
+	OutcomeUnknown Outcome = "unknown"
+)
+
+// ProblemContentType is the content type of every error.
+const ProblemContentType = "application/problem+json"
+
+// Problem is an error as the gateway answers it (RFC 9457). It implements error.
+type Problem struct {
+	Type     string `json:"type"`
+	Title    string `json:"title"`
+	Status   int    `json:"status"`
+	Detail   string `json:"detail"`
+	Instance string `json:"instance,omitempty"`
+
+	Code      Code `json:"code"`
+	Retryable bool `json:"retryable"`
+
+	// Reason refines token_stale (superseded, released, reused) and lease_lost (expired, released, broken, superseded, mismatch).
+	Reason string `json:"reason,omitempty"`
+
+	// Of the write that was rejected, and of its fence.
+	Resource     string `json:"resource,omitempty"`
+	Token        *int64 `json:"token,omitempty"`
+	Sequence     *int64 `json:"sequence,omitempty"`
+	LastToken    *int64 `json:"last_token,omitempty"`
+	LastSequence *int64 `json:"last_sequence,omitempty"`
+	GrantedToken *int64 `json:"granted_token,omitempty"`
+
+	// Version is the record's current one (version_mismatch); 0 where there is no record.
+	Version *int64 `json:"version,omitempty"`
+	// Op is the place, from 0, of the operation of a transaction that was refused.
+	Op *int `json:"op,omitempty"`
+
+	// Of a lock that is held.
+	Holder             *Holder `json:"holder,omitempty"`
+	QueueLength        *int    `json:"queue_length,omitempty"`
+	RecommendedRetryMS *int64  `json:"recommended_retry_ms,omitempty"`
+
+	// Outcome is set where Code is unavailable.
+	Outcome Outcome `json:"outcome,omitempty"`
+}
+
+// Error returns the code and what to do next.
+func (p *Problem) Error() string {
+	if p.Detail == "" {
+		return string(p.Code) + ": " + http.StatusText(p.Status)
+	}
+	return string(p.Code) + ": " + p.Detail
+}
+
+// Holder tells who holds a lock. It never carries a lease_id.
+type Holder struct {
+	OwnerID   string `json:"owner_id"`
+	ExpiresAt Time   `json:"expires_at"`
+}

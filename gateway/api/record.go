@@ -1,0 +1,77 @@
+package api
+
+import "encoding/json"
+
+// WriteResult is the answer to an admitted put or delete.
+type WriteResult struct {
+	Resource     string `json:"resource"`
+	Key          string `json:"key"`
+	Version      int64  `json:"version"`
+	FencingToken int64  `json:"fencing_token"`
+	Sequence     *int64 `json:"sequence,omitempty"`
+	// Replayed says that the write had been applied before and this is its first answer again.
+	Replayed bool `json:"replayed"`
+}
+
+// RecordInfo describes a record without its value.
+type RecordInfo struct {
+	Key          string `json:"key"`
+	Version      int64  `json:"version"`
+	FencingToken int64  `json:"fencing_token"`
+	Sequence     *int64 `json:"sequence,omitempty"`
+	ContentType  string `json:"content_type"`
+	Size         int64  `json:"size"`
+	UpdatedAt    Time   `json:"updated_at"`
+}
+
+// Records is a page of GET /v1/resources/{resource}/records, ordered by key.
+type Records struct {
+	Resource   string       `json:"resource"`
+	Records    []RecordInfo `json:"records"`
+	NextCursor string       `json:"next_cursor,omitempty"`
+}
+
+// TransactionRequest is the body of POST /v1/transactions: one atomic change under one or more tokens.
+type TransactionRequest struct {
+	// Fences are 1 to 64, each resource once.
+	Fences []FenceClaim `json:"fences"`
+	// Ops are 1 to 1000, each record once, on resources among Fences.
+	Ops []Op `json:"ops"`
+}
+
+// FenceClaim says under which token a resource is written.
+type FenceClaim struct {
+	Resource     string  `json:"resource"`
+	FencingToken *int64  `json:"fencing_token"`
+	Sequence     *int64  `json:"sequence,omitempty"`
+	LeaseID      *string `json:"lease_id,omitempty"`
+}
+
+// Op is one operation of a transaction.
+type Op struct {
+	// Op is "put" or "delete".
+	Op       string `json:"op"`
+	Resource string `json:"resource"`
+	Key      string `json:"key"`
+	// Value is stored as it is written here, as application/json. A put has this or ValueBase64.
+	Value json.RawMessage `json:"value,omitempty"`
+	// ValueBase64 is any bytes, of the type ContentType (absent: application/octet-stream).
+	ValueBase64 *string `json:"value_base64,omitempty"`
+	ContentType string  `json:"content_type,omitempty"`
+	// IfVersion is the version that the record must have; 0: there must be none.
+	IfVersion *int64 `json:"if_version,omitempty"`
+}
+
+// TransactionResult is the answer to an admitted transaction: a result per operation.
+type TransactionResult struct {
+	Results  []OpResult `json:"results"`
+	Replayed bool       `json:"replayed"`
+}
+
+// OpResult is the result of one operation.
+type OpResult struct {
+	Op       string `json:"op"`
+	Resource string `json:"resource"`
+	Key      string `json:"key"`
+	Version  int64  `json:"version"`
+}

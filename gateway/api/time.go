@@ -1,0 +1,19 @@
+package api
+
+import "time"
+
+// Time is a time.Time that is written as RFC 3339 UTC with milliseconds.
+type Time struct{ time.Time }
+
+const timeLayout = "2006-01-02T15:04:05.000Z"
+
+// MarshalText writes the time as RFC 3339 UTC with milliseconds.
+func (t Time) MarshalText() ([]byte, error) { return []byte(t.UTC().Format(timeLayout)), nil }
+
+// MarshalJSON writes the time as a JSON string, RFC 3339 UTC with milliseconds.
+func (t Time) MarshalJSON() ([]byte, error) {
+	return []byte(t.UTC().Format(`"` + timeLayout + `"`)), nil
+}
+
+// UnmarshalJSON reads any RFC 3339 time.
+func (t *Time) UnmarshalJSON(text []byte) error { return t.Time.UnmarshalJSON(text) }

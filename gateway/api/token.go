@@ -1,0 +1,81 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// MaxToken is the greatest fencing token and the greatest sequence: JSON integers are exact below 2^53.
+const MaxToken = 1<<53 - 1
+
+const (
+	// HeaderFencingToken carries the token of a write, "34" or "34.2" with a sequence.
+	HeaderFencingToken = "Fencing-Token"
+	// HeaderFencingTokenX is accepted in its place.
+	HeaderFencingTokenX = "X-Fencing-Token"
+	// HeaderLeaseID carries the lease_id, where a policy or the writer wants it checked.
+	HeaderLeaseID = "Lease-Id"
+)
+
+// ErrInvalidToken says that a text is not a fencing token.
+var ErrInvalidToken = errors.New("not a fencing token")
+
+// FencingToken is a token and, for a numbered write, its sequence.
+type FencingToken struct {
+	Token    int64
+	Sequence *int64
+}
+
+// ParseFencingToken reads "34" or "34.2". The token is 1 to 2^53-1, the sequence 0 to 2^53-1, both decimal without
+// signs and leading zeros. It returns ErrInvalidToken, naming the limit that was passed.
+func ParseFencingToken(text string) (FencingToken, error) {
+	head, tail, numbered := strings.Cut(text, ".")
+	token, err := parseDecimal(head)
+	if err != nil || token == 0 {
+		return FencingToken{}, fmt.Errorf("%w: %q: the token is a decimal integer from 1 to 2^53-1", ErrInvalidToken, clip(text))
+	}
+	if !numbered {
+		return FencingToken{Token: token}, nil
+	}
+	sequence, err := parseDecimal(tail)
+	if err != nil {
+		return FencingToken{}, fmt.Errorf("%w: %q: after the dot stands the sequence, a decimal integer from 0 to 2^53-1", ErrInvalidToken, clip(text))
+	}
+	return FencingToken{Token: token, Sequence: &sequence}, nil
+}
+
+// String is the form that ParseFencingToken reads.
+func (t FencingToken) String() string {
+	text := strconv.FormatInt(t.Token, 10)
+	if t.Sequence != nil {
+		text += "." + strconv.FormatInt(*t.Sequence, 10)
+	}
+	return text
+}
+
+func parseDecimal(text string) (int64, error) {
+	if text == "" || len(text) > 16 || (text[0] == '0' && len(text) > 1) {
+		return 0, ErrInvalidToken
+	}
+	for i := range len(text) {
+		if text[i] < '0' || text[i] > '9' {
+			return 0, ErrInvalidToken
+		}
+	}
+	number, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || number > MaxToken {
+		return 0, ErrInvalidToken
+	}
+	return number, nil
+}
+
+// clip keeps a message short whatever was sent.
+func clip(text string) string {
+	const shown = 40
+	if len(text) > shown {
+		return text[:shown] + "…"
+	}
+	return text
+}

@@ -1,0 +1,196 @@
+package migrations
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/tern/v2/migrate"
+)
+
+var (
+	// ErrNotMigrated says that the schema is missing or older than this program.
+	ErrNotMigrated = errors.New("the database is not migrated")
+	// ErrNewer says that a newer program has migrated the schema; this one must not touch it.
+	ErrNewer = errors.New("the database was migrated by a newer fencegate")
+	// ErrUnsuitable says that fencegate can't live in this database, whatever is migrated.
+	ErrUnsuitable = errors.New("the database does not suit fencegate")
+)
+
+const (
+	versionTable = "fence.schema_version"
+
+	// advisoryLock serializes gateways that start at once. The number is "fence" in ASCII.
+	advisoryLock = 0x66656e6365
+
+	undefinedTable = "42P01"
+)
+
+// Apply brings the schema of the database that conn is connected to up to this program's: first the numbered
+// migrations, then the functions. Safe to call from any number of processes at once, and quick when there is nothing to
+// do. It returns ErrNewer or ErrUnsuitable, in which case nothing was changed, or the database's error.
+//
+// conn should be used for nothing else: Apply holds a session lock on it while it works.
+func Apply(ctx context.Context, conn *pgx.Conn) (err error) {
+	if err := suits(ctx, conn); err != nil {
+		return err
+	}
+	if _, err := conn.Exec(ctx, "select pg_advisory_lock($1)", int64(advisoryLock)); err != nil {
+		return fmt.Errorf("wait for other migrations: %w", err)
+	}
+	defer func() {
+		_, unlockErr := conn.Exec(ctx, "select pg_advisory_unlock($1)", int64(advisoryLock))
+		err = errors.Join(err, unlockErr)
+	}()
+
+	switch err := Check(ctx, conn); {
+	case err == nil || errors.Is(err, ErrNewer):
+		return err
+	case !errors.Is(err, ErrNotMigrated):
+		return err
+	}
+	if _, err := conn.Exec(ctx, "create schema if not exists fence"); err != nil {
+		return fmt.Errorf("create schema fence: %w", err)
+	}
+	if err := applyNumbered(ctx, conn); err != nil {
+		return err
+	}
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return applyGuard(ctx, tx) })
+}
+
+// Check returns nil if the schema is this program's, ErrNotMigrated if it is missing or older, ErrNewer if it is
+// newer, or the database's error.
+func Check(ctx context.Context, conn Querier) error {
+	version, err := readNumber(ctx, conn, "select version from fence.schema_version")
+	if err != nil {
+		return err
+	}
+	revision, err := readNumber(ctx, conn, "select revision from fence.guard_revision")
+	if err != nil {
+		return err
+	}
+	newest := int32(len(numberedFiles()))
+	switch {
+	case version > newest || revision > GuardRevision:
+		return fmt.Errorf("%w: it has schema version %d and functions revision %d, this program knows %d and %d; run the newer one",
+			ErrNewer, version, revision, newest, GuardRevision)
+	case version < newest || revision < GuardRevision:
+		return fmt.Errorf("%w: it has schema version %d and functions revision %d, this program needs %d and %d; run `fencegate migrate`",
+			ErrNotMigrated, version, revision, newest, GuardRevision)
+	}
+	return nil
+}
+
+// Querier is what Check needs of a connection or a pool.
+type Querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// readNumber reads a number that is 0 where its table, or the row in it, is not there yet.
+func readNumber(ctx context.Context, conn Querier, sql string) (int32, error) {
+	var number int32
+	err := conn.QueryRow(ctx, sql).Scan(&number)
+	var pgErr *pgconn.PgError
+	if errors.Is(err, pgx.ErrNoRows) || (errors.As(err, &pgErr) && pgErr.Code == undefinedTable) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read the schema's version: %w", err)
+	}
+	return number, nil
+}
+
+// suits refuses databases in which names could not be kept as they are, and servers too old for the functions.
+func suits(ctx context.Context, conn *pgx.Conn) error {
+	var encoding string
+	var version int
+	err := conn.QueryRow(ctx,
+		"select current_setting('server_encoding'), current_setting('server_version_num')::integer").Scan(&encoding, &version)
+	switch {
+	case err != nil:
+		return fmt.Errorf("read the server's version: %w", err)
+	case encoding != "UTF8":
+		return fmt.Errorf("%w: its encoding is %s; create one with encoding UTF8", ErrUnsuitable, encoding)
+	case version < 140000:
+		return fmt.Errorf("%w: PostgreSQL %d is too old; 14 or newer is needed", ErrUnsuitable, version/10000)
+	}
+	return nil
+}
+
+func applyNumbered(ctx context.Context, conn *pgx.Conn) error {
+	migrator, err := migrate.NewMigrator(ctx, conn, versionTable)
+	if err != nil {
+		return fmt.Errorf("prepare the migrations: %w", err)
+	}
+	if err := migrator.LoadMigrations(numbered); err != nil {
+		return fmt.Errorf("load the migrations: %w", err)
+	}
+	if err := migrator.Migrate(ctx); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	return nil
+}
+
+// applyGuard replaces the functions. Bodies are checked when they first run, so that files need no order among
+// themselves; nothing is left callable by everybody.
+func applyGuard(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, "set local check_function_bodies = off"); err != nil {
+		return err
+	}
+	for _, file := range guardFiles() {
+		if _, err := tx.Exec(ctx, string(must(guard.ReadFile(file)))); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	const finish = `
+		revoke all on schema fence from public;
+		revoke all on all tables in schema fence from public;
+		revoke all on all functions in schema fence from public;
+		insert into fence.database_identity (system_identifier, timeline)
+		select r.system_identifier, r.timeline from fence.running_database() r
+		on conflict do nothing`
+	if _, err := tx.Exec(ctx, finish); err != nil {
+		return fmt.Errorf("close the schema: %w", err)
+	}
+	_, err := tx.Exec(ctx, `
+		insert into fence.guard_revision (revision, digest) values ($1, $2)
+		on conflict (only_row) do update set revision = excluded.revision, digest = excluded.digest`,
+		GuardRevision, guardDigest())
+	if err != nil {
+		return fmt.Errorf("record the functions' revision: %w", err)
+	}
+	return nil
+}
+
+// guardDigest is the SHA-256 of all functions' text.
+func guardDigest() string {
+	hash := sha256.New()
+	for _, file := range guardFiles() {
+		hash.Write(must(guard.ReadFile(file)))
+	}
+	return hex.EncodeToString(hash.Sum(nil))
+}
+
+func numberedFiles() []string { return must(fs.Glob(numbered, "*.sql")) }
+
+func guardFiles() []string { return must(fs.Glob(guard, "guard/*.sql")) }
+
+// must is for embedded files, which are there or the program was not built.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+// GuardSource returns the text of guard/name.sql; ok is false if there is no such function. Tests break a function on purpose with it.
+func GuardSource(name string) (source string, ok bool) {
+	text, err := guard.ReadFile("guard/" + name + ".sql")
+	return strings.TrimSpace(string(text)), err == nil
+}

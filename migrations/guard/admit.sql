@@ -1,0 +1,98 @@
+-- fence.admit(resources, tokens, sequences, lease_ids, digests) → a ruling per claim, in the order given.
+--
+-- The rule, and the only code that compares tokens to decide a write. A claim says: "I write to this resource
+-- with this token (and sequence; null counts as 0)". digest is the content of the write, by which the retry of
+-- the last accepted numbered write is known.
+--
+-- ruling  verdict        admitted, or the code of the first step that failed
+--         reason         of token_stale: superseded, released, reused; else ''
+--         replayed       the claim repeats the last accepted write of its fence: do not apply it, answer as
+--                        then. Only where this is true of every claim of a write; else the verdict holds.
+--         granted_token, last_token, last_sequence, last_version, last_created   the fence as it stands
+--
+-- Locks the fences, in the order of their names so that no two sets wait for each other in a circle, and
+-- reads everything in a later statement: a snapshot taken before the wait for the lock would be stale.
+-- Does not raise the fence: step 7 is the data's (fence.change). A resource may be claimed once in a call.
+create or replace function fence.admit(
+    p_resources text[], p_tokens bigint[], p_sequences bigint[], p_lease_ids uuid[], p_digests bytea[])
+returns fence.ruling[]
+language plpgsql
+as $$
+declare
+    v_policies boolean := exists (select from fence.policies);
+begin
+    if v_policies then
+        -- A resource whose tokens come from elsewhere has no grant that would have made its fence.
+        insert into fence.fences (resource)
+        select r from unnest(p_resources) r, fence.policy_for(r) p
+        where p.authority = 'external'
+        order by r collate "C"
+        on conflict do nothing;
+    end if;
+
+    perform from fence.fences f where f.resource = any (p_resources) order by f.resource for update;
+
+    return array(
+        select row(judged.verdict, judged.reason, judged.replayed,
+            f.granted_token, f.last_token, f.last_sequence, f.last_version, f.last_created)::fence.ruling
+        from unnest(p_resources, p_tokens, p_sequences, p_lease_ids, p_digests) with ordinality
+            as c (resource, token, sequence, lease_id, digest, n)
+        left join lateral (
+            select * from fence.policy_for(c.resource) where v_policies
+        ) policy on true
+        cross join lateral (
+            select coalesce(policy.rule = 'same_token', false) as same_token,
+                coalesce(policy.authority = 'external', false) as external,
+                coalesce(policy.require_lease_id, false) as require_lease_id,
+                coalesce(policy.require_live_lease, false) as require_live_lease
+        ) p
+        left join lateral (
+            select * from fence.fences f where f.resource = c.resource limit 1
+        ) stored on true
+        cross join lateral (
+            select coalesce(stored.granted_token, 0) as granted_token, coalesce(stored.open, false) as open,
+                coalesce(stored.last_token, 0) as last_token, coalesce(stored.last_sequence, 0) as last_sequence,
+                coalesce(stored.last_version, 0) as last_version, coalesce(stored.last_created, false) as last_created
+        ) f
+        cross join lateral (
+            select case
+                when c.token is null
+                    then 'token_required' -- step 1
+                when not p.external and c.token > f.granted_token
+                    then 'token_unknown' -- step 2
+                when not p.external and (c.token < f.granted_token or not f.open)
+                    then 'token_stale' -- step 3
+                when p.same_token and c.sequence is null and c.token < f.last_token
+                    then 'token_stale' -- step 4
+                when not (p.same_token and c.sequence is null)
+                        and (c.token, coalesce(c.sequence, 0)) <= (f.last_token, f.last_sequence)
+                    then 'token_stale' -- step 4
+                when not p.external and (c.lease_id is not null or p.require_lease_id)
+                        and c.lease_id is distinct from (
+                            select l.lease_id from fence.leases l
+                            where l.lock = c.resource and l.fencing_token = c.token)
+                    then 'lease_mismatch' -- step 5
+                when not p.external and p.require_live_lease
+                        and not exists (
+                            select from fence.leases l
+                            where l.lock = c.resource and l.fencing_token = c.token
+                                and l.ended_at is null and l.expires_at > clock_timestamp())
+                    then 'lease_expired' -- step 6
+                else 'admitted'
+            end as verdict
+        ) ruled
+        cross join lateral (
+            select ruled.verdict,
+                case
+                    when ruled.verdict <> 'token_stale' then ''
+                    when c.token < greatest(f.granted_token, f.last_token) then 'superseded'
+                    when (c.token, coalesce(c.sequence, 0)) <= (f.last_token, f.last_sequence) and (p.external or f.open)
+                        then 'reused'
+                    else 'released'
+                end as reason,
+                coalesce((c.token, c.sequence) = (f.last_token, f.last_sequence) and c.digest = stored.last_digest, false)
+                    as replayed
+        ) judged
+        order by c.n);
+end
+$$;

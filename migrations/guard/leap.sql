@@ -1,0 +1,43 @@
+-- fence.leap() makes the token sequence leap if this database is not the one that minted last.
+--
+-- A promoted standby or a restored backup may lack grants that the lost primary gave out. It shows
+-- by another system identifier or another timeline (fence.running_database).
+--
+-- The leap goes past 2^32 tokens more than this database knows of, and past 2^20 for every second
+-- since 2025: as long as fewer than a million grants a second are given, whatever another
+-- history minted before now is lower, also that of a sibling standby which was promoted earlier,
+-- took the same timeline number and is unknown here. The random part keeps two promotions within one
+-- second apart. 2^53 tokens last beyond the year 2290 this way.
+--
+-- Invariant: called before nextval, with the fence locked; the identity is locked after fences, so no cycle.
+-- P2 is what this is for. Raises nothing of its own.
+create or replace function fence.leap() returns void
+language plpgsql
+as $$
+declare
+    v_running record := fence.running_database();
+    v_now     timestamptz;
+begin
+    perform from fence.database_identity i
+    where (i.system_identifier, i.timeline) = (v_running.system_identifier, v_running.timeline);
+    if found then
+        return;
+    end if;
+
+    perform from fence.database_identity for update;
+    perform from fence.database_identity i
+    where (i.system_identifier, i.timeline) = (v_running.system_identifier, v_running.timeline);
+    if found then
+        return;
+    end if;
+
+    v_now := clock_timestamp();
+    perform setval('fence.tokens', greatest(
+        (select last_value from fence.tokens) + (1::bigint << 32),
+        floor(extract(epoch from v_now - timestamptz '2025-01-01 00:00:00Z'))::bigint << 20
+    ) + floor(random() * (1 << 20))::bigint);
+    update fence.database_identity i
+    set system_identifier = v_running.system_identifier, timeline = v_running.timeline,
+        leaps = i.leaps + 1, leaped_at = v_now;
+end
+$$;

@@ -1,0 +1,22 @@
+-- fence.release(lock, owner_id, lease_id, fencing_token) → the standing of the lease after the call: released,
+-- or why it was not the caller's to release. Sent twice, it succeeds twice.
+--
+-- A lease that has expired and that nobody has replaced may still be released. The fence closes behind the holder:
+-- not one of its delayed writes gets in any more.
+create or replace function fence.release(
+    p_lock text, p_owner_id text, p_lease_id uuid, p_fencing_token bigint) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_standing text := fence.lease_standing(p_lock, p_owner_id, p_lease_id, p_fencing_token);
+begin
+    if v_standing not in ('live', 'expired') then
+        return v_standing;
+    end if;
+    update fence.leases l
+    set ended_at = coalesce(l.ended_at, clock_timestamp()), end_reason = 'released'
+    where l.lock = p_lock and l.fencing_token = p_fencing_token;
+    update fence.fences f set open = false where f.resource = p_lock;
+    return 'released';
+end
+$$;

@@ -1,0 +1,144 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fencegate/fencegate/migrations"
+)
+
+// Sentinels, to be matched with errors.Is. Where a typed error is named, errors.As gives its data.
+var (
+	// ErrInvalidName says that a text is not a name.
+	ErrInvalidName = errors.New("invalid name")
+	// ErrInvalid says that an argument is outside its limits; the message names both.
+	ErrInvalid = errors.New("invalid argument")
+	// ErrNotFound says that there is no such lock, record or policy.
+	ErrNotFound = errors.New("not found")
+
+	// ErrLeaseHeld says that another owner's lease is live; see HeldError.
+	ErrLeaseHeld = errors.New("the lock is held")
+	// ErrLeaseLost says that the caller's lease is not the current one; see LostError.
+	ErrLeaseLost = errors.New("the lease is lost")
+	// ErrExternalAuthority says that a policy leaves the tokens of this name to another lock service.
+	ErrExternalAuthority = errors.New("the policy says that another lock service issues the tokens of this name")
+
+	// Rejections by the rule, in its order; see RejectedError.
+	ErrTokenRequired   = errors.New("the write has no fencing token")
+	ErrUnknownToken    = errors.New("the fencing token was never granted")
+	ErrStaleToken      = errors.New("the fencing token is stale")
+	ErrLeaseMismatch   = errors.New("the lease_id is not the one of the token")
+	ErrLeaseExpired    = errors.New("the lease has expired")
+	ErrVersionMismatch = errors.New("the record has another version")
+
+	// ErrUnavailable says that the database could not be asked, or did not answer; see UnavailableError.
+	ErrUnavailable = errors.New("the database is unavailable")
+	// ErrNotMigrated says that the schema is not this program's. It is always an ErrUnavailable, too.
+	ErrNotMigrated = migrations.ErrNotMigrated
+)
+
+// Verdict is what the rule answers: "admitted", or the code of the first step that failed.
+type Verdict string
+
+// The verdicts, in the order of the rule's steps.
+const (
+	Admitted               Verdict = "admitted"
+	VerdictTokenRequired   Verdict = "token_required"
+	VerdictTokenUnknown    Verdict = "token_unknown"
+	VerdictTokenStale      Verdict = "token_stale"
+	VerdictLeaseMismatch   Verdict = "lease_mismatch"
+	VerdictLeaseExpired    Verdict = "lease_expired"
+	VerdictVersionMismatch Verdict = "version_mismatch"
+)
+
+// verdictNotFound is no step of the rule: the write was a delete, and there is nothing to delete.
+const verdictNotFound Verdict = "not_found"
+
+var verdictErrors = map[Verdict]error{
+	VerdictTokenRequired:   ErrTokenRequired,
+	VerdictTokenUnknown:    ErrUnknownToken,
+	VerdictTokenStale:      ErrStaleToken,
+	VerdictLeaseMismatch:   ErrLeaseMismatch,
+	VerdictLeaseExpired:    ErrLeaseExpired,
+	VerdictVersionMismatch: ErrVersionMismatch,
+}
+
+// RejectedError is a write that the rule did not admit. It is the sentinel of its verdict.
+type RejectedError struct {
+	Verdict  Verdict
+	Reason   string // of token_stale: superseded, released or reused
+	Resource Name
+	Key      Name // empty where a transaction was refused for its token
+
+	Token    int64 // that was presented; 0: none
+	Sequence *int64
+
+	// The fence as it stood. Zero for version_mismatch.
+	GrantedToken, LastToken, LastSequence int64
+
+	Version int64 // of version_mismatch: the record's; 0: there is none
+	Op      int   // the operation of a transaction that was refused, from 0; -1 where that was a token
+}
+
+func (e *RejectedError) Error() string {
+	return fmt.Sprintf("write to %s: %v", e.Resource, verdictErrors[e.Verdict])
+}
+
+// Is reports whether target is the sentinel of the verdict.
+func (e *RejectedError) Is(target error) bool { return target == verdictErrors[e.Verdict] }
+
+// HeldError tells who holds the lock. It is ErrLeaseHeld.
+type HeldError struct {
+	Lock      Name
+	OwnerID   string
+	ExpiresAt time.Time
+	// Remaining is the time to expiry by the database's clock, so that a caller's clock need not agree with it.
+	Remaining time.Duration
+}
+
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("lock %s is held by %s until %s", e.Lock, e.OwnerID, e.ExpiresAt.UTC().Format(time.RFC3339Nano))
+}
+
+// Is reports whether target is ErrLeaseHeld.
+func (e *HeldError) Is(target error) bool { return target == ErrLeaseHeld }
+
+// LostError tells why a lease is not the caller's any more. It is ErrLeaseLost.
+type LostError struct {
+	Lock   Name
+	Reason string // expired, released, broken, superseded or mismatch
+}
+
+func (e *LostError) Error() string {
+	return fmt.Sprintf("the lease on %s is lost: %s", e.Lock, e.Reason)
+}
+
+// Is reports whether target is ErrLeaseLost.
+func (e *LostError) Is(target error) bool { return target == ErrLeaseLost }
+
+// Outcome says whether what failed may have happened all the same.
+type Outcome string
+
+const (
+	// OutcomeNotApplied means that nothing was changed.
+	OutcomeNotApplied Outcome = "not_applied"
+	// OutcomeUnknown means that the commit was sent and no answer came.
+	OutcomeUnknown Outcome = "unknown"
+)
+
+// UnavailableError is a failure to reach the database or to hear its answer. It is ErrUnavailable.
+type UnavailableError struct {
+	Outcome Outcome
+	Err     error
+}
+
+func (e *UnavailableError) Error() string {
+	return fmt.Sprintf("%v (outcome %s): %v", ErrUnavailable, e.Outcome, e.Err)
+}
+
+// Is reports whether target is ErrUnavailable.
+func (e *UnavailableError) Is(target error) bool { return target == ErrUnavailable }
+
+// Unwrap returns what the driver said.
+func (e *UnavailableError) Unwrap() error { return e.Err }

@@ -1,0 +1,40 @@
+package store
+
+import "context"
+
+// Fence is the row that decides which writes to a resource pass.
+type Fence struct {
+	Resource     Name
+	GrantedToken int64 // the newest granted on the name
+	Open         bool  // whether that grant may still write
+	LastToken    int64 // of the last accepted write, like LastSequence
+	LastSequence int64
+	Policy       Policy // what holds for the resource
+}
+
+// Fence returns the fence of a resource, ErrNotFound if nothing was ever granted or written on it, or ErrUnavailable.
+func (s *Store) Fence(ctx context.Context, resource Name) (Fence, error) {
+	fence := Fence{Resource: resource}
+	err := s.queryRow(ctx, `
+		select f.granted_token, f.open, f.last_token, f.last_sequence
+		from fence.fences f
+		where f.resource = $1 and greatest(f.granted_token, f.last_token) > 0`,
+		[]any{resource}, &fence.GrantedToken, &fence.Open, &fence.LastToken, &fence.LastSequence)
+	if err != nil {
+		return Fence{}, notFound(err, "there is no fence of %s: nothing was granted or written on it", resource)
+	}
+	fence.Policy, err = s.PolicyFor(ctx, resource)
+	return fence, err
+}
+
+// PolicyFor returns what holds for a name: the policy of its longest prefix that has one, or the defaults. It returns ErrUnavailable.
+func (s *Store) PolicyFor(ctx context.Context, name Name) (Policy, error) {
+	policies, err := s.readPolicies(ctx, "select "+policyColumns+" from fence.policy_for($1) p", name)
+	if err != nil {
+		return Policy{}, err
+	}
+	if len(policies) == 0 {
+		return Policy{Rule: RuleStrict, Authority: AuthorityBuiltin}, nil
+	}
+	return policies[0], nil
+}

@@ -1,0 +1,115 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+)
+
+// Limits of leases.
+const (
+	TTLMin           = 100 * time.Millisecond
+	TTLMax           = 24 * time.Hour
+	TTLDefault       = 30 * time.Second
+	OwnerBytesMax    = 256
+	RequestBytesMax  = 256
+	MetadataBytesMax = 4096
+	ReasonBytesMax   = 1024
+)
+
+// Lease is one grant of a lock to an owner.
+type Lease struct {
+	Lock      Name
+	OwnerID   string
+	ID        uuid.UUID // secret: who knows it, the owner and the token can renew and release
+	Token     int64     // the fencing token
+	Mode      string    // exclusive
+	Scope     string    // node
+	TTL       time.Duration
+	GrantedAt time.Time // by the database's clock, like ExpiresAt
+	ExpiresAt time.Time
+	Metadata  json.RawMessage // the owner's, a JSON object or nil
+}
+
+// LeaseRef is what its holder names a lease by; all of it must match.
+type LeaseRef struct {
+	Lock    Name
+	OwnerID string
+	ID      uuid.UUID
+	Token   int64
+}
+
+// Ref names the lease.
+func (l Lease) Ref() LeaseRef { return LeaseRef{l.Lock, l.OwnerID, l.ID, l.Token} }
+
+// AcquireRequest asks for a lock.
+type AcquireRequest struct {
+	Lock Name
+	// OwnerID says who asks: 1 to 256 bytes of UTF-8 without control characters. It proves nothing.
+	OwnerID string
+	// TTL is 100 ms to 24 h in whole milliseconds; 0: 30 s.
+	TTL time.Duration
+	// RequestID, if not empty, makes a repeated request return the same lease while that is live. At most 256 bytes.
+	RequestID string
+	// Metadata is a JSON object of at most 4096 bytes, or nil.
+	Metadata json.RawMessage
+}
+
+// check returns the request with its defaults, or ErrInvalid naming the field and its limit.
+func (r AcquireRequest) check() (AcquireRequest, error) {
+	if r.TTL == 0 {
+		r.TTL = TTLDefault
+	}
+	if err := checkText("owner_id", r.OwnerID, 1, OwnerBytesMax); err != nil {
+		return r, err
+	}
+	if err := checkTTL(r.TTL); err != nil {
+		return r, err
+	}
+	if err := checkText("request_id", r.RequestID, 0, RequestBytesMax); err != nil {
+		return r, err
+	}
+	return r, checkMetadata(r.Metadata)
+}
+
+func checkTTL(ttl time.Duration) error {
+	if ttl < TTLMin || ttl > TTLMax || ttl%time.Millisecond != 0 {
+		return fmt.Errorf("%w: ttl_ms is %d, it must be %d to %d", ErrInvalid, ttl.Milliseconds(), TTLMin.Milliseconds(), TTLMax.Milliseconds())
+	}
+	return nil
+}
+
+func checkText(field, text string, bytesMin, bytesMax int) error {
+	switch {
+	case len(text) < bytesMin:
+		return fmt.Errorf("%w: %s is required", ErrInvalid, field)
+	case len(text) > bytesMax:
+		return fmt.Errorf("%w: %s has %d bytes, the limit is %d", ErrInvalid, field, len(text), bytesMax)
+	case !utf8.ValidString(text):
+		return fmt.Errorf("%w: %s is not valid UTF-8", ErrInvalid, field)
+	}
+	for _, char := range text {
+		if unicode.IsControl(char) {
+			return fmt.Errorf("%w: %s has a control character", ErrInvalid, field)
+		}
+	}
+	return nil
+}
+
+func checkMetadata(metadata json.RawMessage) error {
+	switch {
+	case metadata == nil:
+		return nil
+	case len(metadata) > MetadataBytesMax:
+		return fmt.Errorf("%w: metadata has %d bytes, the limit is %d", ErrInvalid, len(metadata), MetadataBytesMax)
+	}
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(metadata, &object); err != nil || object == nil {
+		return fmt.Errorf("%w: metadata must be a JSON object", ErrInvalid)
+	}
+	return nil
+}

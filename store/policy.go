@@ -1,0 +1,113 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Rule is how step 4 of the rule is judged.
+type Rule string
+
+// The rules.
+const (
+	RuleStrict    Rule = "strict"     // a write's token and sequence must be greater than the last ones
+	RuleSameToken Rule = "same_token" // a write without a sequence may repeat the last token
+)
+
+// Authority says who issues the tokens.
+type Authority string
+
+// The authorities.
+const (
+	AuthorityBuiltin  Authority = "builtin"
+	AuthorityExternal Authority = "external" // an etcd revision, a ZooKeeper zxid, …: only step 4 applies
+)
+
+// PoliciesMax is how many policies there may be.
+const PoliciesMax = 10_000
+
+// Policy is what holds for the name Prefix and every name below it, unless a longer prefix has a policy of its own. Prefix "" is every name.
+type Policy struct {
+	Prefix           string
+	Rule             Rule
+	Authority        Authority
+	RequireLeaseID   bool
+	RequireLiveLease bool
+}
+
+const policyColumns = "p.prefix, p.rule, p.authority, p.require_lease_id, p.require_live_lease"
+
+func (p Policy) check() error {
+	if p.Prefix != "" {
+		if _, err := ParseName(p.Prefix); err != nil {
+			return err
+		}
+	}
+	switch {
+	case p.Rule != RuleStrict && p.Rule != RuleSameToken:
+		return fmt.Errorf("%w: rule is %q, it must be strict or same_token", ErrInvalid, p.Rule)
+	case p.Authority != AuthorityBuiltin && p.Authority != AuthorityExternal:
+		return fmt.Errorf("%w: authority is %q, it must be builtin or external", ErrInvalid, p.Authority)
+	case p.Authority == AuthorityExternal && (p.RequireLeaseID || p.RequireLiveLease):
+		return fmt.Errorf("%w: with authority external there are no leases that could be required", ErrInvalid)
+	}
+	return nil
+}
+
+// PutPolicy sets the policy of a prefix, for all decisions that are made after it returns. It returns ErrInvalid, ErrInvalidName or ErrUnavailable.
+func (s *Store) PutPolicy(ctx context.Context, policy Policy) error {
+	if err := policy.check(); err != nil {
+		return err
+	}
+	stored := false
+	err := s.query(ctx, `
+		insert into fence.policies as p (prefix, rule, authority, require_lease_id, require_live_lease)
+		select $1, $2, $3, $4, $5
+		where (select count(*) from fence.policies) < $6 or exists (select from fence.policies where prefix = $1)
+		on conflict (prefix) do update
+		set rule = excluded.rule, authority = excluded.authority, require_lease_id = excluded.require_lease_id,
+			require_live_lease = excluded.require_live_lease, updated_at = clock_timestamp()
+		returning true`,
+		[]any{policy.Prefix, policy.Rule, policy.Authority, policy.RequireLeaseID, policy.RequireLiveLease, PoliciesMax},
+		func(rows pgx.Rows) error { return rows.Scan(&stored) })
+	if err == nil && !stored {
+		err = fmt.Errorf("%w: there are %d policies already, the limit", ErrInvalid, PoliciesMax)
+	}
+	return err
+}
+
+// Policy returns the policy that was set on a prefix itself, ErrNotFound, or ErrUnavailable.
+func (s *Store) Policy(ctx context.Context, prefix string) (Policy, error) {
+	policies, err := s.readPolicies(ctx, "select "+policyColumns+" from fence.policies p where p.prefix = $1", prefix)
+	if err == nil && len(policies) == 0 {
+		err = fmt.Errorf("%w: there is no policy on %q itself", ErrNotFound, prefix)
+	}
+	if err != nil {
+		return Policy{}, err
+	}
+	return policies[0], nil
+}
+
+// Policies returns all policies in byte order of their prefixes, or ErrUnavailable.
+func (s *Store) Policies(ctx context.Context) ([]Policy, error) {
+	return s.readPolicies(ctx, "select "+policyColumns+" from fence.policies p order by p.prefix")
+}
+
+// DeletePolicy removes the policy of a prefix. It returns ErrNotFound or ErrUnavailable.
+func (s *Store) DeletePolicy(ctx context.Context, prefix string) error {
+	err := s.queryRow(ctx, "delete from fence.policies where prefix = $1 returning prefix", []any{prefix}, new(string))
+	return notFound(err, "there is no policy on %q itself", prefix)
+}
+
+func (s *Store) readPolicies(ctx context.Context, sql string, args ...any) ([]Policy, error) {
+	policies := []Policy{}
+	err := s.query(ctx, sql, args, func(rows pgx.Rows) error {
+		var policy Policy
+		err := rows.Scan(&policy.Prefix, &policy.Rule, &policy.Authority, &policy.RequireLeaseID, &policy.RequireLiveLease)
+		policies = append(policies, policy)
+		return err
+	})
+	return policies, err
+}

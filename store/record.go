@@ -1,0 +1,63 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Record is a key and a value stored under a resource.
+type Record struct {
+	Resource    Name
+	Key         Name
+	Version     int64
+	Token       int64 // of the write that stored it
+	Sequence    *int64
+	ContentType string
+	Value       []byte // nil in lists
+	Size        int64  // of the value in bytes
+	UpdatedAt   time.Time
+}
+
+// RecordQuery selects records of a resource.
+type RecordQuery struct {
+	Resource Name
+	Prefix   string // of the key, any text
+	After    string // keys greater than this, in byte order
+	Limit    int    // 1 to PageMax
+}
+
+// Record returns a record as it was stored, ErrNotFound, or ErrUnavailable.
+func (s *Store) Record(ctx context.Context, resource, key Name) (Record, error) {
+	record := Record{Resource: resource, Key: key}
+	err := s.queryRow(ctx, `
+		select r.version, r.fencing_token, r.sequence, r.content_type, r.value, octet_length(r.value), r.updated_at
+		from fence.records r
+		where r.resource = $1 and r.key = $2`,
+		[]any{resource, key},
+		&record.Version, &record.Token, &record.Sequence, &record.ContentType, &record.Value, &record.Size, &record.UpdatedAt)
+	return record, notFound(err, "there is no record %s of %s", key, resource)
+}
+
+// Records returns the records of a resource without their values, in byte order of their keys. It returns ErrInvalid or ErrUnavailable.
+func (s *Store) Records(ctx context.Context, query RecordQuery) ([]Record, error) {
+	if err := checkLimit(query.Limit); err != nil {
+		return nil, err
+	}
+	records := []Record{}
+	err := s.query(ctx, `
+		select r.key, r.version, r.fencing_token, r.sequence, r.content_type, octet_length(r.value), r.updated_at
+		from fence.records r
+		where r.resource = $1 and r.key >= $2 and r.key <= $2 || repeat(chr(1114111), 128) and r.key > $3
+		order by r.key
+		limit $4`,
+		[]any{query.Resource, query.Prefix, query.After, query.Limit},
+		func(rows pgx.Rows) error {
+			record := Record{Resource: query.Resource}
+			err := rows.Scan(&record.Key, &record.Version, &record.Token, &record.Sequence, &record.ContentType, &record.Size, &record.UpdatedAt)
+			records = append(records, record)
+			return err
+		})
+	return records, err
+}

@@ -1,0 +1,53 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// classify turns an error of the driver into one of this package's; it is the one place that knows SQLSTATEs. Errors it
+// does not know come back as they are: they are defects, to be logged and not to be told to clients.
+//
+// An error that the server reports has rolled the transaction back; only where the session itself was ended may a commit
+// have been under way. A failure of the connection says nothing about the commit, unless nothing had been sent.
+func classify(err error) error {
+	var pgErr *pgconn.PgError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &pgErr):
+		return classifyState(pgErr)
+	case pgconn.SafeToRetry(err):
+		return &UnavailableError{Outcome: OutcomeNotApplied, Err: err}
+	}
+	return &UnavailableError{Outcome: OutcomeUnknown, Err: err}
+}
+
+func classifyState(err *pgconn.PgError) error {
+	switch err.Code {
+	case "LF003":
+		return ErrExternalAuthority
+	case "23514":
+		if err.ConstraintName == "name_is_path" {
+			return ErrInvalidName
+		}
+		return err
+	case "42P01", "42883", "3F000", "42704": // table, function, schema, type missing
+		return &UnavailableError{OutcomeNotApplied, fmt.Errorf("%w: %w", ErrNotMigrated, err)}
+	case "57P01", "57P02", "57P05": // the session was ended, perhaps while it waited for a synchronous standby
+		return &UnavailableError{OutcomeUnknown, err}
+	case "25006", // read-only: a standby, or a primary that was demoted
+		"40001", "40P01", // serialization failure, deadlock
+		"55P03", "57014", // lock timeout, statement timeout
+		"57P03", "3D000", // starting up or shutting down, no such database
+		"25P03", "25P04": // transaction timeouts
+		return &UnavailableError{OutcomeNotApplied, err}
+	}
+	switch err.Code[:min(2, len(err.Code))] {
+	case "08", "53", "28", "58": // connection, resources, authorization, the system below
+		return &UnavailableError{OutcomeNotApplied, err}
+	}
+	return err
+}

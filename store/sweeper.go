@@ -1,0 +1,112 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// sweepRowsMax is how much one statement tidies of each kind, so that none takes long.
+const sweepRowsMax = 1000
+
+// SweeperConfig says what is tidied, and how often.
+type SweeperConfig struct {
+	// Interval is the time between sweeps. Default 1 s; at least 10 ms.
+	Interval time.Duration
+	// LeaseRetention is how long ended leases are remembered, for a late release or the retry of an acquire. The newest lease of
+	// a lock is remembered for ever. Default 10 min.
+	LeaseRetention time.Duration
+	// RejectionAge is how long rejections are kept. Default 7 days.
+	RejectionAge time.Duration
+	// RejectionsMax is how many rejections are kept. Default 100,000.
+	RejectionsMax int64
+}
+
+// withDefaults returns ErrInvalid for what is outside its limits, naming the flag.
+func (c SweeperConfig) withDefaults() (SweeperConfig, error) {
+	c.Interval = orDefault(c.Interval, time.Second)
+	c.LeaseRetention = orDefault(c.LeaseRetention, 10*time.Minute)
+	c.RejectionAge = orDefault(c.RejectionAge, 7*24*time.Hour)
+	c.RejectionsMax = orDefault(c.RejectionsMax, 100_000)
+	switch {
+	case c.Interval < 10*time.Millisecond || c.Interval > time.Hour:
+		return c, fmt.Errorf("%w: --sweep-interval is %s, it must be 10ms to 1h", ErrInvalid, c.Interval)
+	case c.LeaseRetention < time.Second:
+		return c, fmt.Errorf("%w: --lease-retention is %s, it must be at least 1s", ErrInvalid, c.LeaseRetention)
+	case c.RejectionAge < time.Second:
+		return c, fmt.Errorf("%w: --rejection-age is %s, it must be at least 1s", ErrInvalid, c.RejectionAge)
+	case c.RejectionsMax < 1:
+		return c, fmt.Errorf("%w: --rejections-max is %d, it must be at least 1", ErrInvalid, c.RejectionsMax)
+	}
+	return c, nil
+}
+
+// Swept counts what a sweep tidied.
+type Swept struct {
+	Expired, LeasesForgotten, RejectionsForgotten int64
+}
+
+// Sweeper ends expired leases, so that they are seen and counted, and forgets what is old. Nothing waits for it.
+// Any number may run on one database.
+type Sweeper struct {
+	store  *Store
+	config SweeperConfig
+}
+
+// NewSweeper returns a Sweeper that waits to be Run, or ErrInvalid if the configuration is outside its limits.
+func NewSweeper(store *Store, config SweeperConfig) (*Sweeper, error) {
+	config, err := config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return &Sweeper{store, config}, nil
+}
+
+// Run sweeps until ctx ends. It tells onSwept of every sweep that found something, and onError of every one that failed.
+func (s *Sweeper) Run(ctx context.Context, onSwept func(Swept), onError func(error)) {
+	ticker := time.NewTicker(s.config.Interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		swept, err := s.Sweep(ctx)
+		if swept != (Swept{}) {
+			onSwept(swept)
+		}
+		if err != nil && ctx.Err() == nil {
+			onError(err)
+		}
+	}
+}
+
+// Sweep tidies once, until nothing is left to tidy. It returns what it did, also beside an error, which is ErrUnavailable.
+func (s *Sweeper) Sweep(ctx context.Context) (Swept, error) {
+	var total Swept
+	for {
+		var swept Swept
+		err := s.store.queryRow(ctx,
+			"select expired, leases_forgotten, rejections_forgotten from fence.sweep($1, $2, $3, $4)",
+			[]any{s.config.LeaseRetention, s.config.RejectionAge, s.config.RejectionsMax, sweepRowsMax},
+			&swept.Expired, &swept.LeasesForgotten, &swept.RejectionsForgotten)
+		if err != nil {
+			return total, err
+		}
+		total.Expired += swept.Expired
+		total.LeasesForgotten += swept.LeasesForgotten
+		total.RejectionsForgotten += swept.RejectionsForgotten
+		if max(swept.Expired, swept.LeasesForgotten, swept.RejectionsForgotten) < sweepRowsMax {
+			return total, nil
+		}
+	}
+}
+
+func orDefault[T comparable](value, otherwise T) T {
+	var zero T
+	if value == zero {
+		return otherwise
+	}
+	return value
+}

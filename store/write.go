@@ -1,0 +1,92 @@
+package store
+
+import (
+	"fmt"
+	"mime"
+
+	"github.com/google/uuid"
+)
+
+// Limits of writes. The size of a value is the door's to bound.
+const (
+	TokenMax            = 1<<53 - 1
+	SequenceMax         = 1<<53 - 1
+	ContentTypeBytesMax = 255
+)
+
+// Kind is what an operation does to its record.
+type Kind string
+
+// The kinds of operations.
+const (
+	Put    Kind = "put"
+	Delete Kind = "delete"
+)
+
+// Values of Operation.Expect besides a version.
+const (
+	ExpectNone int64 = 0  // there must be no record
+	ExpectAny  int64 = -1 // there must be a record, of any version
+)
+
+// Claim says under which token a resource is written. Token 0 is no token at all.
+type Claim struct {
+	Resource Name
+	Token    int64
+	Sequence *int64     // nil: the write is not numbered
+	LeaseID  *uuid.UUID // nil: not checked, unless the policy demands it
+}
+
+// Operation changes one record.
+type Operation struct {
+	Kind        Kind
+	Key         Name
+	Value       []byte // of a put; any bytes
+	ContentType string // of a put; at most 255 bytes
+	// Expect is the version that the record must have, ExpectNone or ExpectAny; nil: no matter.
+	Expect *int64
+}
+
+// Write is one operation under one claim.
+type Write struct {
+	Claim
+	Operation
+}
+
+// Result is the verdict on a write.
+type Result struct {
+	Version  int64 // that the write gave
+	Created  bool  // the put made a record that was not there
+	Replayed bool  // the write was applied before; this is its first answer again
+	// Err is nil if the write was admitted; otherwise a RejectedError, or ErrNotFound for the delete of what is not there.
+	Err error
+}
+
+func (c Claim) check() error {
+	switch {
+	case c.Token < 0 || c.Token > TokenMax:
+		return fmt.Errorf("%w: fencing_token is %d, it must be 1 to 2^53-1", ErrInvalid, c.Token)
+	case c.Sequence != nil && (*c.Sequence < 0 || *c.Sequence > SequenceMax):
+		return fmt.Errorf("%w: sequence is %d, it must be 0 to 2^53-1", ErrInvalid, *c.Sequence)
+	}
+	return nil
+}
+
+func (o Operation) check() error {
+	switch {
+	case o.Kind != Put && o.Kind != Delete:
+		return fmt.Errorf("%w: op is %q, it must be put or delete", ErrInvalid, o.Kind)
+	case o.Expect != nil && *o.Expect < ExpectAny:
+		return fmt.Errorf("%w: the expected version is %d, versions are positive", ErrInvalid, *o.Expect)
+	}
+	if o.Kind == Delete {
+		return nil
+	}
+	if len(o.ContentType) > ContentTypeBytesMax {
+		return fmt.Errorf("%w: the content type has %d bytes, the limit is %d", ErrInvalid, len(o.ContentType), ContentTypeBytesMax)
+	}
+	if _, _, err := mime.ParseMediaType(o.ContentType); err != nil {
+		return fmt.Errorf("%w: the content type %q is not one: %w", ErrInvalid, o.ContentType, err)
+	}
+	return nil
+}
