@@ -78,7 +78,7 @@ type RejectedError struct {
 	GrantedToken, LastToken, LastSequence int64
 
 	Version int64 // of version_mismatch: the record's; 0: there is none
-	Op      int   // the operation of a transaction that was refused, from 0; -1 where that was a token
+	Op      *int  // the operation of a transaction that was refused, from 0; nil of a single write or a transaction's token
 }
 
 func (e *RejectedError) Error() string {

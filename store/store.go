@@ -87,8 +87,20 @@ func keepCommitsDurable(ctx context.Context, conn *pgx.Conn) error {
 // Close ends all connections, after the statements under way.
 func (s *Store) Close() { s.pool.Close() }
 
-// Stats tells how the pool of connections is used.
-func (s *Store) Stats() *pgxpool.Stat { return s.pool.Stat() }
+// PoolStats tells how the connections to the database are used.
+type PoolStats struct {
+	Max, Busy, Idle int64
+	// Waited counts the statements that had to wait for a connection.
+	Waited int64
+}
+
+// PoolStats returns the state of the pool now.
+func (s *Store) PoolStats() PoolStats {
+	stat := s.pool.Stat()
+	return PoolStats{
+		Max: int64(stat.MaxConns()), Busy: int64(stat.AcquiredConns()), Idle: int64(stat.IdleConns()), Waited: stat.EmptyAcquireCount(),
+	}
+}
 
 // Migrate brings the schema up to this program's; see migrations.Apply. It returns migrations.ErrNewer or
 // migrations.ErrUnsuitable, or ErrUnavailable.
@@ -105,6 +117,23 @@ func (s *Store) Migrate(ctx context.Context) error {
 	err = migrations.Apply(ctx, conn.Conn())
 	_ = conn.Conn().Close(ctx) // its settings and prepared plans are of the old schema; the pool makes a new one
 	return err
+}
+
+// Await waits until the database answers, at most timeout: it may only just be starting. It returns ErrUnavailable with the reason.
+func (s *Store) Await(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	for {
+		err := s.pool.Ping(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return &UnavailableError{OutcomeNotApplied, err}
+		}
+	}
 }
 
 // Ready returns nil if the store can serve: the database answers, takes writes, and has this program's schema. Otherwise it

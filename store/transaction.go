@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -84,14 +85,13 @@ func (s *Store) Transact(ctx context.Context, transaction Transaction) (Transact
 // refusal is the error of the claim or operation at place.
 func (r verdictRow) refusal(transaction Transaction, place int, ofClaim bool) error {
 	if ofClaim {
-		err := r.result(Write{Claim: transaction.Claims[place]}).Err
-		err.(*RejectedError).Op = -1 //nolint:errorlint,forcetypeassert // claims fail by the rule only
-		return err
+		return r.result(Write{Claim: transaction.Claims[place]}).Err
 	}
 	op := transaction.Operations[place]
 	err := r.result(Write{Claim: transaction.claim(op.Resource), Operation: op.Operation}).Err
-	if rejected, ok := err.(*RejectedError); ok { //nolint:errorlint // made in the line above
-		rejected.Op = place
+	var rejected *RejectedError
+	if errors.As(err, &rejected) {
+		rejected.Op = &place
 	}
 	return err
 }
@@ -124,7 +124,7 @@ func (t Transaction) place() ([]placedOperation, error) {
 		}
 		claim, claimed := claimOf[op.Resource]
 		if !claimed {
-			return nil, &RejectedError{Verdict: VerdictTokenRequired, Resource: op.Resource, Key: op.Key, Op: i}
+			return nil, &RejectedError{Verdict: VerdictTokenRequired, Resource: op.Resource, Key: op.Key, Op: &i}
 		}
 		if seen[record{op.Resource, op.Key}] {
 			return nil, fmt.Errorf("%w: ops[%d]: record %s of %s is changed twice", ErrInvalid, i, op.Key, op.Resource)

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/user"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+// clientFlags are those of every command that calls a gateway.
+type clientFlags struct {
+	URL     string        `help:"Where the gateway is." default:"http://127.0.0.1:8080"`
+	Output  string        `help:"text, or json: the gateway's answer, one document on a line, and errors as problem documents." enum:"text,json" default:"text"`
+	Timeout time.Duration `help:"How long the gateway may take." default:"30s"`
+}
+
+// AfterApply is called by the parser.
+func (f clientFlags) AfterApply(con *console) error {
+	con.json = f.Output == "json"
+	return nil
+}
+
+// call runs the work of a command, with a client and within the timeout.
+func (f clientFlags) call(ctx context.Context, work func(context.Context, *lockclient.Client) error) error {
+	if f.Timeout <= 0 {
+		return usagef("--timeout is %s, it must be positive", f.Timeout)
+	}
+	client, err := lockclient.New(f.URL, lockclient.WithUserAgent("fencegate-cli/"+version()))
+	if err != nil {
+		return usagef("--url: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.Timeout)
+	defer cancel()
+	return work(ctx, client)
+}
+
+// leaseFlags name a lease that the caller holds.
+type leaseFlags struct {
+	OwnerID string `help:"Who holds it." default:"${owner}"`
+	LeaseID string `help:"The secret of the lease, which acquire printed." required:"" placeholder:"UUID"`
+	Token   int64  `help:"The fencing token of the lease, without a sequence." required:"" placeholder:"TOKEN"`
+}
+
+// tokenFlag reads 34, or 34.2 with a sequence.
+type tokenFlag struct{ api.FencingToken }
+
+// UnmarshalText reads the flag.
+func (t *tokenFlag) UnmarshalText(text []byte) (err error) {
+	t.FencingToken, err = api.ParseFencingToken(string(text))
+	return err
+}
+
+// jsonFlag is a JSON object.
+type jsonFlag json.RawMessage
+
+var errNotObject = errors.New("it must be a JSON object, like {\"host\":\"a\"}")
+
+// UnmarshalText reads the flag.
+func (j *jsonFlag) UnmarshalText(text []byte) error {
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(text, &object); err != nil || object == nil {
+		return errNotObject
+	}
+	*j = text
+	return nil
+}
+
+// milliseconds is nil for a flag that was not given.
+func milliseconds(flag string, duration *time.Duration) (*int64, error) {
+	if duration == nil {
+		return nil, nil //nolint:nilnil // absent is no error
+	}
+	if *duration%time.Millisecond != 0 {
+		return nil, usagef("%s is %s, it must be whole milliseconds", flag, duration)
+	}
+	ms := duration.Milliseconds()
+	return &ms, nil
+}
+
+// defaultOwner is user@host: it tells a person who holds a lock.
+func defaultOwner() string {
+	name := "unknown"
+	if current, err := user.Current(); err == nil && current.Username != "" {
+		name = current.Username
+	}
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "localhost"
+	}
+	return name + "@" + host
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"unicode"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+// streams are what a command reads from and writes to.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// console writes answers and errors to streams, in the form that was asked for.
+type console struct {
+	streams
+	// json is set by --output json: one document on a line, errors too.
+	json bool
+}
+
+// field is a line of text output.
+type field struct{ name, value string }
+
+// show writes an answer: the document, or its fields.
+func (c *console) show(document any, fields []field) error {
+	if c.json {
+		return writeJSON(c.out, document)
+	}
+	rows := make([][]string, len(fields))
+	for i, line := range fields {
+		rows[i] = []string{line.name, line.value}
+	}
+	return writeTable(c.out, rows)
+}
+
+// list writes many answers: a document on each line, or a table under a heading. A list without rows has no heading.
+func list[T any](c *console, heading []string, items []T, row func(T) []string) error {
+	rows := [][]string{heading}
+	for _, item := range items {
+		if c.json {
+			if err := writeJSON(c.out, item); err != nil {
+				return err
+			}
+			continue
+		}
+		rows = append(rows, row(item))
+	}
+	if len(rows) == 1 {
+		return nil
+	}
+	return writeTable(c.out, rows)
+}
+
+// note tells the human something that is not the answer.
+func (c *console) note(format string, args ...any) {
+	if !c.json {
+		_, _ = fmt.Fprintf(c.err, "fencegate: "+format+"\n", args...)
+	}
+}
+
+// fail tells of an error, if there is one, and returns the exit code.
+func (c *console) fail(err error) int {
+	switch {
+	case err == nil:
+	case isUsage(err):
+		_, _ = fmt.Fprintf(c.err, "fencegate: %s\nRun \"fencegate --help\", or a command with --help.\n", printableLines(err))
+	case c.json:
+		_ = writeJSON(c.err, problemOf(err))
+	default:
+		_, _ = fmt.Fprintf(c.err, "fencegate: %s\n", printableLines(err))
+		if next := hint(err); next != "" {
+			_, _ = fmt.Fprintln(c.err, next)
+		}
+	}
+	return exitCode(err)
+}
+
+// problemOf gives every failure the form of a problem. The codes "foreign_answer" (what answered is not fencegate) and
+// "failed" (this program failed) are none of the API's.
+func problemOf(err error) *api.Problem {
+	var problem *api.Problem
+	if errors.As(err, &problem) {
+		return problem
+	}
+	code, title := api.Code("failed"), "Failed"
+	if errors.Is(err, lockclient.ErrForeignAnswer) {
+		code, title = "foreign_answer", "Not an answer of fencegate"
+	}
+	return &api.Problem{Type: "about:blank", Title: title, Status: 500, Code: code, Detail: err.Error()}
+}
+
+func writeJSON(w io.Writer, document any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(document)
+}
+
+// writeTable aligns columns by spaces.
+func writeTable(w io.Writer, rows [][]string) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = printable(cell)
+			if cells[i] == "" {
+				cells[i] = "-"
+			}
+		}
+		if _, err := fmt.Fprintln(table, strings.Join(cells, "\t")); err != nil {
+			return err
+		}
+	}
+	return table.Flush()
+}
+
+func printableLines(err error) string {
+	lines := strings.Split(err.Error(), "\n")
+	for i, line := range lines {
+		lines[i] = printable(line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// printable keeps what others chose (names, owners) from steering the terminal or breaking the line.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/fencegate/fencegate/internal/embeddedpg"
+)
+
+// databaseFlags say where the database is.
+type databaseFlags struct {
+	DatabaseURL string `help:"PostgreSQL to use, as a URL or key=value string. Without one, a private PostgreSQL is run in --data-dir." env:"FENCEGATE_DATABASE_URL" placeholder:"URL"`
+	DataDir     string `help:"Directory of the private PostgreSQL. Default: fencegate in the user's state directory." env:"FENCEGATE_DATA_DIR" type:"path" placeholder:"DIR"`
+}
+
+// database is the one that was named, or a private cluster that ends with it.
+type database struct {
+	url     string
+	cluster *embeddedpg.Cluster // nil where one was named
+}
+
+func (f databaseFlags) open(ctx context.Context, logger *slog.Logger) (*database, error) {
+	if f.DatabaseURL != "" {
+		return &database{url: f.DatabaseURL}, nil
+	}
+	dir := f.DataDir
+	if dir == "" {
+		var err error
+		if dir, err = embeddedpg.DefaultDataDir(); err != nil {
+			return nil, err
+		}
+	}
+	cluster, err := embeddedpg.Start(ctx, embeddedpg.Config{DataDir: dir, Logger: logger})
+	if err != nil {
+		return nil, err
+	}
+	logger.Info("private PostgreSQL runs", "data_dir", dir)
+	return &database{url: cluster.URL(), cluster: cluster}, nil
+}
+
+// ended is closed when a private cluster ended by itself; it is nil, and never ready, where there is none.
+func (d *database) ended() <-chan struct{} {
+	if d.cluster == nil {
+		return nil
+	}
+	return d.cluster.Done()
+}
+
+const clusterStopTimeout = 30 * time.Second
+
+func (d *database) close() error {
+	if d.cluster == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), clusterStopTimeout)
+	defer cancel()
+	return d.cluster.Stop(ctx)
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/fencegate/fencegate/gateway/api"
+)
+
+// The exit codes. Scripts rely on them: none changes its meaning.
+const (
+	exitOK              = 0
+	exitFailure         = 1
+	exitUsage           = 2
+	exitLockHeld        = 3
+	exitNotHolder       = 4
+	exitNotFound        = 5
+	exitVersionMismatch = 6
+	exitUnavailable     = 7
+	exitBadInput        = 8
+)
+
+var exitMeanings = []struct {
+	code    int
+	meaning string
+}{
+	{exitOK, "done"},
+	{exitFailure, "any other failure"},
+	{exitUsage, "the command line is wrong"},
+	{exitLockHeld, "the lock is held by another lease"},
+	{exitNotHolder, "you are not the holder: token_stale, token_unknown, lease_lost,\n     lease_mismatch, lease_expired"},
+	{exitNotFound, "there is no such lock or record"},
+	{exitVersionMismatch, "the record has another version than demanded"},
+	{exitUnavailable, "the gateway or its database is unavailable, or did not answer in time"},
+	{exitBadInput, "the input was refused: invalid_request, invalid_name, invalid_token,\n     token_required, too_large"},
+}
+
+// codeExits tells by the code of a problem; what is not here is exitFailure.
+var codeExits = map[api.Code]int{
+	api.CodeLockHeld:        exitLockHeld,
+	api.CodeTokenStale:      exitNotHolder,
+	api.CodeTokenUnknown:    exitNotHolder,
+	api.CodeLeaseLost:       exitNotHolder,
+	api.CodeLeaseMismatch:   exitNotHolder,
+	api.CodeLeaseExpired:    exitNotHolder,
+	api.CodeNotFound:        exitNotFound,
+	api.CodeVersionMismatch: exitVersionMismatch,
+	api.CodeUnavailable:     exitUnavailable,
+	api.CodeInvalidRequest:  exitBadInput,
+	api.CodeInvalidName:     exitBadInput,
+	api.CodeInvalidToken:    exitBadInput,
+	api.CodeTokenRequired:   exitBadInput,
+	api.CodeTooLarge:        exitBadInput,
+}
+
+// usageError is a command line that is wrong in a way that the parser can't see.
+type usageError struct{ message string }
+
+func (e *usageError) Error() string { return e.message }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+
+func isUsage(err error) bool {
+	var parse *kong.ParseError
+	var usage *usageError
+	return errors.As(err, &parse) || errors.As(err, &usage)
+}
+
+func exitCode(err error) int {
+	var problem *api.Problem
+	switch {
+	case err == nil:
+		return exitOK
+	case isUsage(err):
+		return exitUsage
+	case errors.As(err, &problem):
+		if code, ok := codeExits[problem.Code]; ok {
+			return code
+		}
+	}
+	return exitFailure
+}
+
+func description() string {
+	var text strings.Builder
+	text.WriteString("A storage gateway that enforces fencing tokens, and the command line to it.\n\n" +
+		"Every flag can be set by an environment variable, too: --owner-id by\nFENCEGATE_OWNER_ID.\n\nExit codes:\n")
+	for _, exit := range exitMeanings {
+		fmt.Fprintf(&text, "  %d  %s\n", exit.code, exit.meaning)
+	}
+	return strings.TrimRight(text.String(), "\n")
+}

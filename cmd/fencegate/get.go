@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"mime"
+
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+type getCmd struct {
+	clientFlags
+	Resource string `arg:"" help:"Name of the resource."`
+	Key      string `arg:"" help:"Key of the record."`
+}
+
+// Help is shown by "fencegate get --help".
+func (getCmd) Help() string {
+	return "The value is written as it was stored. With --output json a document tells its version, its type and the token " +
+		"of the write that stored it, and holds the value as \"value\" if that is JSON, else as \"value_base64\"."
+}
+
+// recordDocument is a record in JSON. A value is written like one of a transaction.
+type recordDocument struct {
+	Resource     string          `json:"resource"`
+	Key          string          `json:"key"`
+	Version      int64           `json:"version"`
+	FencingToken int64           `json:"fencing_token"`
+	Sequence     *int64          `json:"sequence,omitempty"`
+	ContentType  string          `json:"content_type"`
+	Value        json.RawMessage `json:"value,omitempty"`
+	ValueBase64  *string         `json:"value_base64,omitempty"`
+}
+
+// Run reads a record.
+func (c *getCmd) Run(ctx context.Context, con *console) error {
+	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
+		record, err := client.Get(ctx, c.Resource, c.Key)
+		switch {
+		case err != nil:
+			return err
+		case con.json:
+			return writeJSON(con.out, recordDocumentOf(c.Resource, c.Key, record))
+		}
+		_, err = con.out.Write(record.Value)
+		return err
+	})
+}
+
+func recordDocumentOf(resource, key string, record lockclient.Record) recordDocument {
+	document := recordDocument{
+		Resource: resource, Key: key, Version: record.Version, ContentType: record.ContentType,
+		FencingToken: record.Token.Token, Sequence: record.Token.Sequence,
+	}
+	mediaType, _, _ := mime.ParseMediaType(record.ContentType)
+	if mediaType == "application/json" && json.Valid(record.Value) {
+		document.Value = record.Value
+		return document
+	}
+	text := base64.StdEncoding.EncodeToString(record.Value)
+	document.ValueBase64 = &text
+	return document
+}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+)
+
+// lockCmds are the commands below "fencegate lock".
+type lockCmds struct {
+	Acquire acquireCmd `cmd:"" help:"Ask for a lease; it prints the fencing token for writes."`
+	Renew   renewCmd   `cmd:"" help:"Make a lease last for its TTL from now."`
+	Release releaseCmd `cmd:"" help:"End a lease and close the fence behind it."`
+	Break   breakCmd   `cmd:"" help:"End whoever's lease runs on a lock, and close the fence."`
+	Get     lockGetCmd `cmd:"" help:"Show how a lock stands."`
+	Ls      lockLsCmd  `cmd:"" aliases:"list" help:"List locks by name."`
+}
+
+func leaseFields(lease api.Lease) []field {
+	fields := []field{
+		{"lock", lease.Lock},
+		{"owner_id", lease.OwnerID},
+		{"fencing_token", strconv.FormatInt(lease.FencingToken, 10)},
+		{"lease_id", lease.LeaseID},
+		{"ttl", (time.Duration(lease.TTLMS) * time.Millisecond).String()},
+		{"granted_at", clock(lease.GrantedAt)},
+		{"expires_at", clock(lease.ExpiresAt)},
+	}
+	if lease.Metadata != nil {
+		fields = append(fields, field{"metadata", string(lease.Metadata)})
+	}
+	return fields
+}
+
+// clock writes a time of the database's clock.
+func clock(t api.Time) string {
+	text, _ := t.MarshalText()
+	return string(text)
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+type lockGetCmd struct {
+	clientFlags
+	Lock string `arg:"" help:"Name of the lock."`
+}
+
+// Run shows a lock.
+func (c *lockGetCmd) Run(ctx context.Context, con *console) error {
+	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
+		lock, err := client.Lock(ctx, c.Lock)
+		if err != nil {
+			return err
+		}
+		return con.show(lock, lockFields(lock))
+	})
+}
+
+func lockFields(lock api.Lock) []field {
+	fields := []field{
+		{"lock", lock.Lock},
+		{"state", lock.State},
+		{"fencing_token", strconv.FormatInt(lock.FencingToken, 10)},
+	}
+	for _, holder := range lock.Holders {
+		fields = append(fields,
+			field{"owner_id", holder.OwnerID},
+			field{"ttl", (time.Duration(holder.TTLMS) * time.Millisecond).String()},
+			field{"granted_at", clock(holder.GrantedAt)},
+			field{"expires_at", clock(holder.ExpiresAt)})
+		if holder.Metadata != nil {
+			fields = append(fields, field{"metadata", string(holder.Metadata)})
+		}
+	}
+	return fields
+}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+type lockLsCmd struct {
+	clientFlags
+	Prefix string `help:"Only names that begin with this." placeholder:"TEXT"`
+	State  string `help:"Only those that are free, held or expired." enum:",free,held,expired" default:"" placeholder:"STATE"`
+	Limit  int    `help:"The most to list." default:"100"`
+}
+
+// Run lists locks.
+func (c *lockLsCmd) Run(ctx context.Context, con *console) error {
+	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
+		locks, more, err := follow(c.Limit, func(cursor string, limit int) ([]api.Lock, string, error) {
+			page, err := client.Locks(ctx, lockclient.LocksQuery{Prefix: c.Prefix, State: c.State, Limit: limit, Cursor: cursor})
+			return page.Locks, page.NextCursor, err
+		})
+		if err != nil {
+			return err
+		}
+		if more {
+			con.note("there are more than %d; --limit lists more", c.Limit)
+		}
+		return list(con, []string{"LOCK", "STATE", "TOKEN", "OWNER", "EXPIRES"}, locks, lockRow)
+	})
+}
+
+func lockRow(lock api.Lock) []string {
+	row := []string{lock.Lock, lock.State, strconv.FormatInt(lock.FencingToken, 10), "", ""}
+	if len(lock.Holders) > 0 {
+		row[3], row[4] = lock.Holders[0].OwnerID, clock(lock.Holders[0].ExpiresAt)
+	}
+	return row
+}

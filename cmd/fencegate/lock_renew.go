@@ -1,0 +1,33 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+type renewCmd struct {
+	clientFlags
+	leaseFlags
+	Lock string         `arg:"" help:"Name of the lock."`
+	TTL  *time.Duration `help:"A new TTL, 100ms to 24h. Default: as it was." placeholder:"DURATION"`
+}
+
+// Run renews a lease.
+func (c *renewCmd) Run(ctx context.Context, con *console) error {
+	ttl, err := milliseconds("--ttl", c.TTL)
+	if err != nil {
+		return err
+	}
+	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
+		lease, err := client.Renew(ctx, c.Lock, api.RenewRequest{
+			OwnerID: c.OwnerID, LeaseID: c.LeaseID, FencingToken: c.Token, TTLMS: ttl,
+		})
+		if err != nil {
+			return err
+		}
+		return con.show(lease, leaseFields(lease))
+	})
+}

@@ -1,0 +1,66 @@
+// Command fencegate is the storage gateway that enforces fencing tokens, and the command line to it.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// commands are the subcommands, in the order of the help. Each has a method Run, which may take a context.Context that
+// ends at the first interrupt, the streams, and the *console that writes to them.
+type commands struct {
+	Serve   serveCmd   `cmd:"" help:"Run the gateway."`
+	Migrate migrateCmd `cmd:"" help:"Bring the database's schema up to this program's."`
+	Demo    demoCmds   `cmd:"" help:"See a zombie's write rejected."`
+
+	Lock       lockCmds      `cmd:"" help:"Acquire, renew, release, break and look at locks."`
+	Put        putCmd        `cmd:"" help:"Store a record, under a fencing token."`
+	Get        getCmd        `cmd:"" help:"Read a record."`
+	Delete     deleteCmd     `cmd:"" help:"Delete a record, under a fencing token."`
+	Rejections rejectionsCmd `cmd:"" help:"Show which writes were shut out, newest first."`
+	Version    versionCmd    `cmd:"" help:"Show the version of this program."`
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal kills
+	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// run is the whole program; it returns the exit code.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	con := &console{streams: streams{stdin, stdout, stderr}}
+	helped := false
+	parser, err := newParser(&commands{}, con, func(int) { helped = true })
+	if err != nil {
+		return con.fail(err)
+	}
+	selected, err := parser.Parse(args)
+	switch {
+	case helped:
+		// Parsing went on after the help was written, and missed what the help told of.
+		return exitOK
+	case err != nil:
+		return con.fail(err)
+	}
+	selected.BindTo(ctx, (*context.Context)(nil))
+	return con.fail(selected.Run())
+}
+
+func newParser(target *commands, con *console, exit func(int)) (*kong.Kong, error) {
+	return kong.New(target,
+		kong.Name("fencegate"),
+		kong.Description(description()),
+		kong.DefaultEnvars("FENCEGATE"),
+		kong.Vars{"owner": defaultOwner()},
+		kong.ConfigureHelp(kong.HelpOptions{NoAppDescFormat: true, Compact: true, WrapUpperBound: 120}),
+		kong.Writers(con.out, con.err),
+		kong.Exit(exit),
+		kong.Bind(con, con.streams),
+	)
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+// valueBytesMax is as much as a gateway can be configured to store in one value; most store less.
+const valueBytesMax = 256 << 20
+
+type putCmd struct {
+	clientFlags
+	Resource    string    `arg:"" help:"Name of the resource, which is that of its lock."`
+	Key         string    `arg:"" help:"Key of the record."`
+	Value       *string   `arg:"" optional:"" help:"What to store. Absent or -: the standard input."`
+	File        string    `help:"Store what is in this file." type:"path" placeholder:"PATH"`
+	Token       tokenFlag `help:"Fencing token of the lease: 34, or 34.2 for the second of many writes under it." required:"" placeholder:"TOKEN"`
+	LeaseID     string    `help:"Let it be checked that the token is of this lease." placeholder:"UUID"`
+	ContentType string    `help:"Type of the value. Default: application/json if it is JSON, else text/plain if it is UTF-8, else application/octet-stream." placeholder:"TYPE"`
+	IfMatch     *int64    `help:"Only if the record has this version." placeholder:"VERSION" xor:"condition"`
+	IfNoneMatch bool      `help:"Only if there is no record." xor:"condition"`
+}
+
+// Run stores a record.
+func (c *putCmd) Run(ctx context.Context, con *console) error {
+	value, err := c.value(con.in)
+	if err != nil {
+		return err
+	}
+	contentType := c.ContentType
+	if contentType == "" {
+		contentType = guessType(value)
+	}
+	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
+		result, err := client.Put(ctx, c.Resource, c.Key, lockclient.Write{
+			Token: c.Token.FencingToken, LeaseID: c.LeaseID, ContentType: contentType, Value: value,
+			IfMatch: c.IfMatch, IfNoneMatch: c.IfNoneMatch,
+		})
+		if err != nil {
+			return err
+		}
+		return con.show(result, resultFields(result))
+	})
+}
+
+func (c *putCmd) value(stdin io.Reader) ([]byte, error) {
+	fromStdin := c.Value == nil || *c.Value == "-"
+	switch {
+	case c.File != "" && c.Value != nil:
+		return nil, usagef("give a value or --file, not both")
+	case c.File != "":
+		file, err := os.Open(c.File)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = file.Close() }()
+		return readBounded(file, c.File)
+	case fromStdin:
+		return readBounded(stdin, "the standard input")
+	}
+	return []byte(*c.Value), nil
+}
+
+func readBounded(source io.Reader, name string) ([]byte, error) {
+	value, err := io.ReadAll(io.LimitReader(source, valueBytesMax+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	if len(value) > valueBytesMax {
+		return nil, &api.Problem{
+			Type: "about:blank", Title: "Too large", Status: 413, Code: api.CodeTooLarge,
+			Detail: fmt.Sprintf("%s is over the limit of %d bytes of a value", name, valueBytesMax),
+		}
+	}
+	return value, nil
+}
+
+func guessType(value []byte) string {
+	switch {
+	case json.Valid(value):
+		return "application/json"
+	case utf8.Valid(value):
+		return "text/plain; charset=utf-8"
+	}
+	return "application/octet-stream"
+}
+
+func resultFields(result api.WriteResult) []field {
+	token := api.FencingToken{Token: result.FencingToken, Sequence: result.Sequence}
+	fields := []field{
+		{"resource", result.Resource},
+		{"key", result.Key},
+		{"version", strconv.FormatInt(result.Version, 10)},
+		{"fencing_token", token.String()},
+	}
+	if result.Replayed {
+		fields = append(fields, field{"replayed", "true"})
+	}
+	return fields
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway"
+	"github.com/fencegate/fencegate/store"
+)
+
+// databaseTimeout is how long a database that is only just starting is waited for.
+const databaseTimeout = 15 * time.Second
+
+type serveCmd struct {
+	databaseFlags
+	logFlags
+
+	Listen    string `help:"Address to serve on; port 0 takes a free one." env:"FENCEGATE_LISTEN" default:"127.0.0.1:8080"`
+	ReadyFile string `help:"File that receives the base URL once the gateway serves, and is removed when it ends." env:"FENCEGATE_READY_FILE" type:"path" placeholder:"PATH"`
+	Migrate   bool   `help:"Bring the database's schema up to this program's first." env:"FENCEGATE_MIGRATE" default:"true" negatable:""`
+
+	DatabaseConnectionsMax int           `help:"Connections to the database, at most." env:"FENCEGATE_DATABASE_CONNECTIONS_MAX" default:"16"`
+	StatementTimeout       time.Duration `help:"Time for one statement in the database, waits for locks included." env:"FENCEGATE_STATEMENT_TIMEOUT" default:"10s"`
+
+	BodyBytesMax    int64         `help:"Size of a request's body, and so of a value, at most." env:"FENCEGATE_BODY_BYTES_MAX" default:"1048576"`
+	BodyTimeout     time.Duration `help:"Time for a request's body to arrive." env:"FENCEGATE_BODY_TIMEOUT" default:"30s"`
+	RequestTimeout  time.Duration `help:"Time for the work on a request." env:"FENCEGATE_REQUEST_TIMEOUT" default:"15s"`
+	ShutdownTimeout time.Duration `help:"Time for requests under way when the gateway is told to end." env:"FENCEGATE_SHUTDOWN_TIMEOUT" default:"20s"`
+
+	SweepInterval  time.Duration `help:"Time between sweeps of expired leases; nothing waits for a sweep." env:"FENCEGATE_SWEEP_INTERVAL" default:"1s"`
+	LeaseRetention time.Duration `help:"How long ended leases are remembered, for late releases and retried acquires." env:"FENCEGATE_LEASE_RETENTION" default:"10m"`
+	RejectionAge   time.Duration `help:"How long rejections are kept." env:"FENCEGATE_REJECTION_AGE" default:"168h"`
+	RejectionsMax  int64         `help:"How many rejections are kept." env:"FENCEGATE_REJECTIONS_MAX" default:"100000"`
+}
+
+// Help is shown by --help.
+func (serveCmd) Help() string {
+	return "Serves the HTTP API until SIGTERM or SIGINT. Then it takes no new requests, finishes those under way (--shutdown-timeout) and exits 0; " +
+		"a second signal ends it at once. Without --database-url it runs a private, durable PostgreSQL from the binaries on this machine."
+}
+
+// Run serves until ctx ends.
+func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
+	logger, err := c.logger(streams.err)
+	if err != nil {
+		return err
+	}
+	db, err := c.open(ctx, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.close()) }()
+
+	st, err := store.Open(ctx, store.Config{
+		DatabaseURL: db.url, ConnectionsMax: c.DatabaseConnectionsMax, StatementTimeout: c.StatementTimeout,
+	})
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	if err := c.prepare(ctx, st); err != nil {
+		return err
+	}
+
+	metrics := gateway.NewMetrics(version())
+	metrics.WatchPool(st.PoolStats)
+	recorder := store.NewRecorder(st)
+	metrics.WatchRecorder(recorder.Dropped)
+	gw, err := gateway.New(gateway.Config{
+		BodyBytesMax: c.BodyBytesMax, BodyTimeout: c.BodyTimeout, RequestTimeout: c.RequestTimeout,
+		ShutdownTimeout: c.ShutdownTimeout, Logger: logger,
+	}, st, recorder, metrics)
+	if err != nil {
+		return err
+	}
+	sweeper, err := store.NewSweeper(st, store.SweeperConfig{
+		Interval: c.SweepInterval, LeaseRetention: c.LeaseRetention, RejectionAge: c.RejectionAge, RejectionsMax: c.RejectionsMax,
+	})
+	if err != nil {
+		return err
+	}
+
+	stopBackground := background(ctx,
+		func(ctx context.Context) {
+			recorder.Run(ctx, func(err error) { logger.Warn("rejections not recorded yet", "error", err) })
+		},
+		func(ctx context.Context) {
+			sweeper.Run(ctx, metrics.Swept, func(err error) { logger.Warn("sweep failed", "error", err) })
+		})
+	defer stopBackground()
+	return c.serve(ctx, gw, db, logger, streams.out)
+}
+
+// prepare waits for the database and migrates it.
+func (c *serveCmd) prepare(ctx context.Context, st *store.Store) error {
+	if err := st.Await(ctx, databaseTimeout); err != nil {
+		return fmt.Errorf("%w\nIs PostgreSQL running, and is --database-url right?", err)
+	}
+	if !c.Migrate {
+		return nil
+	}
+	return st.Migrate(ctx)
+}
+
+// serve answers requests until ctx ends, or the private PostgreSQL does.
+func (c *serveCmd) serve(ctx context.Context, gw *gateway.Gateway, db *database, logger *slog.Logger, out io.Writer) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-db.ended():
+			cancel(fmt.Errorf("the private PostgreSQL ended: %w", db.cluster.Err()))
+		case <-ctx.Done():
+		}
+	}()
+
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
+	if err != nil {
+		return fmt.Errorf("--listen %s: %w", c.Listen, err)
+	}
+	baseURL := "http://" + listener.Addr().String()
+	warnIfOpen(listener.Addr(), logger)
+	removeReadyFile, err := c.writeReadyFile(baseURL)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	defer removeReadyFile()
+	_, _ = fmt.Fprintf(out, "fencegate %s serves on %s\n", version(), baseURL)
+
+	err = gw.Serve(ctx, listener)
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		err = errors.Join(cause, err)
+	}
+	logger.Info("stopped serving", "error", err)
+	return err
+}
+
+// warnIfOpen tells who can reach a gateway that asks nobody for credentials.
+func warnIfOpen(addr net.Addr, logger *slog.Logger) {
+	if tcp, ok := addr.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
+		logger.Warn("everybody who reaches this address can acquire, write and break: there is no authentication", "listen", addr.String())
+	}
+}
+
+// writeReadyFile puts the base URL into the ready file at once and whole.
+func (c *serveCmd) writeReadyFile(baseURL string) (remove func(), err error) {
+	if c.ReadyFile == "" {
+		return func() {}, nil
+	}
+	temporary := filepath.Join(filepath.Dir(c.ReadyFile), "."+filepath.Base(c.ReadyFile)+".new")
+	err = os.WriteFile(temporary, []byte(baseURL+"\n"), 0o644) //nolint:gosec // it is no secret
+	if err == nil {
+		err = os.Rename(temporary, c.ReadyFile)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--ready-file: %w", err)
+	}
+	return func() { _ = os.Remove(c.ReadyFile) }, nil
+}
+
+// background runs tasks until the returned function is called, which waits for their end. They outlive ctx: what was noted while the last
+// requests ended is still to be written.
+func background(ctx context.Context, tasks ...func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	for _, task := range tasks {
+		running.Go(func() { task(ctx) })
+	}
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}

@@ -1,0 +1,64 @@
+package demo
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// Event is something that happened, as it is told. With --output json it is one line.
+type Event struct {
+	// Event is story, database, gateway, granted, held, working, checked, frozen, thawed, written, rejected, stored or result.
+	Event string `json:"event"`
+	// Story is fenced or unfenced.
+	Story string `json:"story,omitempty"`
+	// Actor is who did it: A, B, or empty for the stage.
+	Actor        string     `json:"actor,omitempty"`
+	At           time.Time  `json:"at"`
+	Token        int64      `json:"token,omitempty"`
+	ExpiresAt    *time.Time `json:"expires_at,omitempty"`
+	Code         string     `json:"code,omitempty"`
+	GrantedToken int64      `json:"granted_token,omitempty"`
+	Value        string     `json:"value,omitempty"`
+	// Fenced and Unfenced are what was stored at the end of each story; OK says that the one was kept and the other lost.
+	Fenced   string `json:"fenced,omitempty"`
+	Unfenced string `json:"unfenced,omitempty"`
+	OK       *bool  `json:"ok,omitempty"`
+	// Text is the event in words.
+	Text string `json:"text"`
+}
+
+// narrator tells events as they happen.
+type narrator struct {
+	mu    sync.Mutex
+	out   io.Writer
+	json  bool
+	begun time.Time
+}
+
+func newNarrator(out io.Writer, asJSON bool) *narrator {
+	return &narrator{out: out, json: asJSON, begun: time.Now()}
+}
+
+func (n *narrator) tell(event Event) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if event.At.IsZero() {
+		event.At = time.Now()
+	}
+	event.At = event.At.UTC()
+	if n.json {
+		_ = json.NewEncoder(n.out).Encode(event)
+		return
+	}
+	switch event.Event {
+	case "story":
+		_, _ = fmt.Fprintf(n.out, "\n%s\n", event.Text)
+	case "result":
+		_, _ = fmt.Fprintf(n.out, "\n%s\n", event.Text)
+	default:
+		_, _ = fmt.Fprintf(n.out, "%7.2fs  %-2s %s\n", event.At.Sub(n.begun).Seconds(), event.Actor, event.Text)
+	}
+}

@@ -1,0 +1,83 @@
+//go:build unix
+
+package demo
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// process is a worker that runs as an operating-system process of its own.
+type process struct {
+	cmd    *exec.Cmd
+	events <-chan Event // closed when the process has ended
+	ended  chan error
+}
+
+// startProcess runs a command whose standard output is events.
+func startProcess(ctx context.Context, argv []string) (*process, error) {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // this program itself
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	events := make(chan Event)
+	p := &process{cmd: cmd, events: events, ended: make(chan error, 1)}
+	go func() {
+		lines := bufio.NewScanner(out)
+		for lines.Scan() {
+			var event Event
+			if json.Unmarshal(lines.Bytes(), &event) == nil {
+				events <- event
+			}
+		}
+		close(events)
+		p.ended <- cmd.Wait()
+	}()
+	return p, nil
+}
+
+// freeze stops the process where it stands, and returns when the kernel says that it has stopped.
+func (p *process) freeze(ctx context.Context) error {
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return fmt.Errorf("freeze: %w", err)
+	}
+	for ctx.Err() == nil {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED|syscall.WNOHANG, nil)
+		switch {
+		case err != nil:
+			return fmt.Errorf("freeze: %w", err)
+		case pid != 0 && status.Stopped():
+			return nil
+		case pid != 0:
+			return fmt.Errorf("freeze: the process has ended: %v", status)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return ctx.Err()
+}
+
+// thaw lets the process go on.
+func (p *process) thaw() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
+
+// kill ends the process, also a frozen one, and waits for its end.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	for range p.events { //nolint:revive // drained, so that the reader comes to its end
+	}
+	<-p.ended
+}
+
+// wait returns how the process ended, after its events were read.
+func (p *process) wait() error { return <-p.ended }

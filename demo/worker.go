@@ -1,0 +1,152 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+// Worker is one of the two processes of the story: it takes the lock, works, and writes its result.
+type Worker struct {
+	Name       string
+	GatewayURL string
+	Lock       string
+	TTL        time.Duration
+	// Work is how long it computes between taking the lock and writing.
+	Work time.Duration
+	// DatabaseURL, if set, is where it writes to a plain table, without a fence.
+	DatabaseURL string
+}
+
+const (
+	recordKey     = "result"
+	retryInterval = 100 * time.Millisecond
+)
+
+func (w Worker) value() string { return "the result of " + w.Name }
+
+// Run does the work, and writes an Event a line to out for all that it sees. A rejected write is no error: it is what the worker is told.
+func (w Worker) Run(ctx context.Context, out io.Writer) error {
+	events := json.NewEncoder(out)
+	tell := func(event Event) {
+		event.Actor, event.At = w.Name, time.Now()
+		_ = events.Encode(event)
+	}
+	client, err := lockclient.New(w.GatewayURL)
+	if err != nil {
+		return err
+	}
+	write := w.writeFenced
+	if w.DatabaseURL != "" {
+		conn, err := pgx.Connect(ctx, w.DatabaseURL)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+		write = func(ctx context.Context, _ *lockclient.Client, lease api.Lease) (Event, error) {
+			return w.writeUnfenced(ctx, conn, lease)
+		}
+	}
+
+	lease, err := w.acquire(ctx, client, tell)
+	if err != nil {
+		return err
+	}
+	if w.DatabaseURL != "" {
+		tell(Event{Event: "checked", Token: lease.FencingToken, Text: "looks whether its lease is still good: it is"})
+	}
+	tell(Event{Event: "working", Text: "works on it"})
+	time.Sleep(w.Work) // the computation; a frozen process does not notice how long it was away
+
+	event, err := write(ctx, client, lease)
+	if err != nil {
+		return err
+	}
+	tell(event)
+	return nil
+}
+
+// acquire tries until it is granted the lock.
+func (w Worker) acquire(ctx context.Context, client *lockclient.Client, tell func(Event)) (api.Lease, error) {
+	ttlMS := w.TTL.Milliseconds()
+	told := false
+	for {
+		lease, err := client.Acquire(ctx, w.Lock, api.AcquireRequest{OwnerID: w.Name, TTLMS: &ttlMS})
+		if err == nil {
+			tell(Event{
+				Event: "granted", Token: lease.FencingToken, ExpiresAt: &lease.ExpiresAt.Time,
+				Text: fmt.Sprintf("is granted %s with token %d, until %s", w.Lock, lease.FencingToken, clock(lease.ExpiresAt.Time)),
+			})
+			return lease, nil
+		}
+		if !errors.Is(err, lockclient.ErrLockHeld) {
+			return api.Lease{}, err
+		}
+		if !told {
+			tell(heldEvent(w.Lock, err))
+			told = true
+		}
+		select {
+		case <-time.After(retryInterval):
+		case <-ctx.Done():
+			return api.Lease{}, ctx.Err()
+		}
+	}
+}
+
+func heldEvent(lock string, err error) Event {
+	event := Event{Event: "held", Code: string(api.CodeLockHeld), Text: "tries to acquire " + lock + ": it is held"}
+	var problem *api.Problem
+	if errors.As(err, &problem) && problem.Holder != nil {
+		event.ExpiresAt = &problem.Holder.ExpiresAt.Time
+		event.Text = fmt.Sprintf("tries to acquire %s: held by %s until %s; waits", lock, problem.Holder.OwnerID, clock(problem.Holder.ExpiresAt.Time))
+	}
+	return event
+}
+
+// writeFenced sends the write with its token, and tells the verdict.
+func (w Worker) writeFenced(ctx context.Context, client *lockclient.Client, lease api.Lease) (Event, error) {
+	sequence := int64(1)
+	token := api.FencingToken{Token: lease.FencingToken, Sequence: &sequence}
+	_, err := client.Put(ctx, w.Lock, recordKey, lockclient.Write{Token: token, ContentType: "text/plain", Value: []byte(w.value())})
+	var problem *api.Problem
+	switch {
+	case err == nil:
+		return Event{
+			Event: "written", Token: lease.FencingToken, Value: w.value(),
+			Text: fmt.Sprintf("writes %q with token %s: accepted", w.value(), token),
+		}, nil
+	case errors.Is(err, lockclient.ErrTokenStale) && errors.As(err, &problem) && problem.GrantedToken != nil:
+		return Event{
+			Event: "rejected", Token: lease.FencingToken, Code: string(problem.Code), GrantedToken: *problem.GrantedToken, Value: w.value(),
+			Text: fmt.Sprintf("writes %q with token %s: REJECTED, %s: its token is %d, the newest is %d",
+				w.value(), token, problem.Code, lease.FencingToken, *problem.GrantedToken),
+		}, nil
+	}
+	return Event{}, err
+}
+
+// writeUnfenced is what is written every day: the lock was taken, the lease was looked at, and the data lives elsewhere.
+func (w Worker) writeUnfenced(ctx context.Context, conn *pgx.Conn, lease api.Lease) (Event, error) {
+	_, err := conn.Exec(ctx, `
+		insert into `+unfencedTable+` (resource, value) values ($1, $2)
+		on conflict (resource) do update set value = excluded.value`, w.Lock, w.value())
+	if err != nil {
+		return Event{}, err
+	}
+	return Event{
+		Event: "written", Token: lease.FencingToken, Value: w.value(),
+		Text: fmt.Sprintf("writes %q to a plain table: accepted, nothing looks at the token", w.value()),
+	}, nil
+}
+
+// clock is a time as the story tells it.
+func clock(t time.Time) string { return t.UTC().Format("15:04:05.000") }

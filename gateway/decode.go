@@ -1,0 +1,155 @@
+package gateway
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/store"
+)
+
+// readBody reads a body whole, within the limits of size and time.
+func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.config.BodyTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return nil, err
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, g.config.BodyBytesMax))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case err == nil:
+		return body, nil
+	case errors.As(err, &tooLarge):
+		return nil, problem(http.StatusRequestEntityTooLarge, api.CodeTooLarge,
+			"The body is over the limit of "+strconv.FormatInt(tooLarge.Limit, 10)+" bytes (--body-bytes-max).")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		w.Header().Set("Connection", "close")
+		return nil, problem(http.StatusRequestTimeout, api.CodeInvalidRequest,
+			"The body did not arrive within "+g.config.BodyTimeout.String()+" (--body-timeout).")
+	}
+	return nil, invalid("The body broke off: %v.", err)
+}
+
+// readJSON reads a JSON body into document. Unknown, misspelt and repeated fields are refused: an option must not pass silently.
+func (g *Gateway) readJSON(w http.ResponseWriter, r *http.Request, document any) error {
+	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || mediaType != "application/json" {
+		return problem(http.StatusUnsupportedMediaType, api.CodeInvalidRequest, "The body must be JSON, with Content-Type: application/json.")
+	}
+	body, err := g.readBody(w, r)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, document, json.RejectUnknownMembers(true)); err != nil {
+		return invalidJSON(err)
+	}
+	return nil
+}
+
+// invalidJSON says which field is wrong, and how.
+func invalidJSON(err error) *api.Problem {
+	var semantic *json.SemanticError
+	if !errors.As(err, &semantic) {
+		var syntactic *jsontext.SyntacticError
+		if errors.As(err, &syntactic) && syntactic.JSONPointer != "" {
+			return invalid("The body is not JSON: at %s, byte %d: %v.", fieldName(syntactic.JSONPointer), syntactic.ByteOffset, syntactic.Err)
+		}
+		return invalid("The body is not JSON: %s.", strings.TrimPrefix(err.Error(), "jsontext: "))
+	}
+	field := fieldName(semantic.JSONPointer)
+	switch {
+	case errors.Is(err, json.ErrUnknownName):
+		return invalid("There is no field %s; is it misspelt?", field)
+	case strings.HasSuffix(field, "fencing_token"), strings.HasSuffix(field, "sequence"):
+		return problem(http.StatusBadRequest, api.CodeInvalidToken, field+": a fencing token is a JSON integer from 1 to 2^53-1, a sequence one from 0.")
+	case field == "":
+		return invalid("The body must be a JSON object.")
+	}
+	expected := "another type"
+	if semantic.GoType != nil {
+		expected = jsonTypes[strings.TrimLeft(semantic.GoType.String(), "*")]
+	}
+	return invalid("The field %s has the wrong type or is out of range: it must be %s.", field, expected)
+}
+
+// jsonTypes are the types of fields as a client knows them.
+var jsonTypes = map[string]string{
+	"string": "a string", "int64": "an integer", "bool": "true or false", "json.RawMessage": "a JSON value",
+	"[]api.FenceClaim": "an array", "[]api.Op": "an array", "api.FenceClaim": "an object", "api.Op": "an object",
+}
+
+// fieldName writes a JSON pointer as clients write paths: fences[0].resource.
+func fieldName(pointer jsontext.Pointer) string {
+	var name strings.Builder
+	for token := range pointer.Tokens() {
+		if _, err := strconv.Atoi(token); err == nil {
+			name.WriteString("[" + token + "]")
+			continue
+		}
+		if name.Len() > 0 {
+			name.WriteByte('.')
+		}
+		name.WriteString(token)
+	}
+	return name.String()
+}
+
+// query reads the parameters of a URL; one that is not among known is refused, like one that is there twice.
+func query(r *http.Request, known ...string) (url.Values, error) {
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, invalid("The query of the URL is malformed.")
+	}
+	for name, given := range values {
+		if !slices.Contains(known, name) {
+			return nil, invalid("There is no parameter %q; there are: %s.", name, strings.Join(known, ", "))
+		}
+		if len(given) > 1 {
+			return nil, invalid("The parameter %s is there %d times.", name, len(given))
+		}
+	}
+	return values, nil
+}
+
+const pageDefault = 100
+
+// page reads limit and cursor. The cursor is opaque to clients: where the page before ended.
+func page(values url.Values) (limit int, after string, err error) {
+	limit = pageDefault
+	if text := values.Get("limit"); text != "" {
+		if limit, err = strconv.Atoi(text); err != nil {
+			return 0, "", invalid("limit must be an integer from 1 to %d.", store.PageMax)
+		}
+	}
+	cursor, err := base64.RawURLEncoding.DecodeString(values.Get("cursor"))
+	if err != nil {
+		return 0, "", invalid("cursor must be a next_cursor that the gateway gave.")
+	}
+	return limit, string(cursor), nil
+}
+
+// nextCursor is where the next page begins; "" if a page of n shows that there is none.
+func nextCursor(n, limit int, last func() string) string {
+	if n < limit {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString([]byte(last()))
+}
+
+// work is the context of the work on a request. It outlives the client's connection: what was begun is finished, and a statement that is
+// cut off would cost its connection to the database.
+func (g *Gateway) work(r *http.Request) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(r.Context()), g.config.RequestTimeout)
+}

@@ -1,0 +1,120 @@
+package gateway
+
+import (
+	"net/http"
+
+	"github.com/gorilla/mux"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/store"
+)
+
+func (g *Gateway) getFence(w http.ResponseWriter, r *http.Request) error {
+	resource, err := pathName(r, "resource")
+	if err != nil {
+		return err
+	}
+	if _, err := query(r); err != nil {
+		return err
+	}
+	ctx, cancel := g.work(r)
+	defer cancel()
+	fence, err := g.backend.Fence(ctx, resource)
+	if err != nil {
+		return err
+	}
+	return answerJSON(w, http.StatusOK, api.Fence{
+		Resource: string(fence.Resource), GrantedToken: fence.GrantedToken, Open: fence.Open,
+		LastToken: fence.LastToken, LastSequence: fence.LastSequence, Policy: policyAnswer(fence.Policy),
+	})
+}
+
+func (g *Gateway) listPolicies(w http.ResponseWriter, r *http.Request) error {
+	if _, err := query(r); err != nil {
+		return err
+	}
+	ctx, cancel := g.work(r)
+	defer cancel()
+	policies, err := g.backend.Policies(ctx)
+	if err != nil {
+		return err
+	}
+	answer := api.Policies{Policies: make([]api.Policy, len(policies))}
+	for i, policy := range policies {
+		answer.Policies[i] = policyAnswer(policy)
+	}
+	return answerJSON(w, http.StatusOK, answer)
+}
+
+func (g *Gateway) getPolicy(w http.ResponseWriter, r *http.Request) error {
+	prefix, err := policyPrefix(r)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := g.work(r)
+	defer cancel()
+	policy, err := g.backend.Policy(ctx, prefix)
+	if err != nil {
+		return err
+	}
+	return answerJSON(w, http.StatusOK, policyAnswer(policy))
+}
+
+func (g *Gateway) putPolicy(w http.ResponseWriter, r *http.Request) error {
+	prefix, err := policyPrefix(r)
+	if err != nil {
+		return err
+	}
+	var body api.PolicyRequest
+	if err := g.readJSON(w, r, &body); err != nil {
+		return err
+	}
+	policy := store.Policy{
+		Prefix:         prefix,
+		Rule:           store.Rule(orDefault(body.Rule, string(store.RuleStrict))),
+		Authority:      store.Authority(orDefault(body.Authority, string(store.AuthorityBuiltin))),
+		RequireLeaseID: body.RequireLeaseID, RequireLiveLease: body.RequireLiveLease,
+	}
+	ctx, cancel := g.work(r)
+	defer cancel()
+	if err := g.backend.PutPolicy(ctx, policy); err != nil {
+		return err
+	}
+	g.config.Logger.Info("policy set", "prefix", prefix, "rule", policy.Rule, "authority", policy.Authority,
+		"require_lease_id", policy.RequireLeaseID, "require_live_lease", policy.RequireLiveLease, "address", address(r))
+	return answerJSON(w, http.StatusOK, policyAnswer(policy))
+}
+
+func (g *Gateway) deletePolicy(w http.ResponseWriter, r *http.Request) error {
+	prefix, err := policyPrefix(r)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := g.work(r)
+	defer cancel()
+	if err := g.backend.DeletePolicy(ctx, prefix); err != nil {
+		return err
+	}
+	g.config.Logger.Info("policy deleted", "prefix", prefix, "address", address(r))
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// policyPrefix reads the prefix of a policy: a name, or nothing, which is every name.
+func policyPrefix(r *http.Request) (string, error) {
+	if _, err := query(r); err != nil {
+		return "", err
+	}
+	if mux.Vars(r)["prefix"] == "" {
+		return "", nil
+	}
+	name, err := pathName(r, "prefix")
+	return string(name), err
+}
+
+func policyAnswer(policy store.Policy) api.Policy {
+	return api.Policy{
+		Prefix: policy.Prefix, Rule: string(policy.Rule), Authority: string(policy.Authority),
+		RequireLeaseID: policy.RequireLeaseID, RequireLiveLease: policy.RequireLiveLease,
+	}
+}

@@ -1,0 +1,135 @@
+// Package gateway is the HTTP door of fencegate: routes, handlers, the table from errors to statuses, metrics, and
+// the server that ends without dropping what it took. It decides nothing: every verdict comes from the store, and
+// any number of gateways may stand before one database.
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// Leases is what the gateway needs to grant leases.
+type Leases interface {
+	Acquire(context.Context, store.AcquireRequest) (store.Lease, error)
+	Renew(context.Context, store.LeaseRef, time.Duration) (store.Lease, error)
+	Release(context.Context, store.LeaseRef) error
+	Break(ctx context.Context, lock store.Name, reason string) (store.Lease, error)
+	Lock(context.Context, store.Name) (store.Lock, error)
+	Locks(context.Context, store.LockQuery) ([]store.Lock, error)
+}
+
+// Records is what the gateway needs to write and read records.
+type Records interface {
+	Write(context.Context, []store.Write) ([]store.Result, error)
+	Transact(context.Context, store.Transaction) (store.TransactionResult, error)
+	Record(ctx context.Context, resource, key store.Name) (store.Record, error)
+	Records(context.Context, store.RecordQuery) ([]store.Record, error)
+}
+
+// Fences is what the gateway needs to show fences and to set policies.
+type Fences interface {
+	Fence(context.Context, store.Name) (store.Fence, error)
+	Policies(context.Context) ([]store.Policy, error)
+	Policy(ctx context.Context, prefix string) (store.Policy, error)
+	PutPolicy(context.Context, store.Policy) error
+	DeletePolicy(ctx context.Context, prefix string) error
+}
+
+// Rejections is what the gateway needs to show who was shut out.
+type Rejections interface {
+	Rejections(context.Context, store.RejectionQuery) ([]store.Rejection, error)
+}
+
+// Prober says whether the gateway can serve.
+type Prober interface {
+	Ready(context.Context) error
+}
+
+// Backend is everything behind the gateway; *store.Store is one.
+type Backend interface {
+	Leases
+	Records
+	Fences
+	Rejections
+	Prober
+}
+
+// Recorder notes rejected writes, without I/O.
+type Recorder interface {
+	Record(rejected *store.RejectedError, door, address string)
+}
+
+// Config is how a gateway behaves. The zero value of a field is its default.
+type Config struct {
+	// BodyBytesMax bounds the body of a request, and so a value. Default 1 MiB; 1 KiB to 256 MiB.
+	BodyBytesMax int64
+	// BodyTimeout is how long the body of a request may take to arrive. Default 30 s; at least 100 ms.
+	BodyTimeout time.Duration
+	// RequestTimeout bounds the work on a request after its body has arrived. Default 15 s; at least 100 ms.
+	RequestTimeout time.Duration
+	// ShutdownTimeout is how long requests under way may take when the server ends. Default 20 s.
+	ShutdownTimeout time.Duration
+	// Logger is told of failures and, at level debug, of every request. Default: nothing is logged.
+	Logger *slog.Logger
+}
+
+// ErrInvalidConfig says that a setting is outside its limits; the message names its flag.
+var ErrInvalidConfig = errors.New("invalid configuration")
+
+func (c Config) withDefaults() (Config, error) {
+	c.BodyBytesMax = orDefault(c.BodyBytesMax, 1<<20)
+	c.BodyTimeout = orDefault(c.BodyTimeout, 30*time.Second)
+	c.RequestTimeout = orDefault(c.RequestTimeout, 15*time.Second)
+	c.ShutdownTimeout = orDefault(c.ShutdownTimeout, 20*time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case c.BodyBytesMax < 1<<10 || c.BodyBytesMax > 256<<20:
+		return c, fmt.Errorf("%w: --body-bytes-max is %d, it must be 1024 to 268435456", ErrInvalidConfig, c.BodyBytesMax)
+	case c.BodyTimeout < 100*time.Millisecond:
+		return c, fmt.Errorf("%w: --body-timeout is %s, it must be at least 100ms", ErrInvalidConfig, c.BodyTimeout)
+	case c.RequestTimeout < 100*time.Millisecond:
+		return c, fmt.Errorf("%w: --request-timeout is %s, it must be at least 100ms", ErrInvalidConfig, c.RequestTimeout)
+	case c.ShutdownTimeout < 0:
+		return c, fmt.Errorf("%w: --shutdown-timeout is %s, it can't be negative", ErrInvalidConfig, c.ShutdownTimeout)
+	}
+	return c, nil
+}
+
+func orDefault[T comparable](value, otherwise T) T {
+	var zero T
+	if value == zero {
+		return otherwise
+	}
+	return value
+}
+
+// Gateway answers the HTTP API.
+type Gateway struct {
+	config   Config
+	backend  Backend
+	recorder Recorder
+	metrics  *Metrics
+	handler  http.Handler
+}
+
+// New returns a Gateway before backend. It returns ErrInvalidConfig.
+func New(config Config, backend Backend, recorder Recorder, metrics *Metrics) (*Gateway, error) {
+	config, err := config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	g := &Gateway{config: config, backend: backend, recorder: recorder, metrics: metrics}
+	g.handler = g.routes()
+	return g, nil
+}
+
+// ServeHTTP answers one request.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.handler.ServeHTTP(w, r) }

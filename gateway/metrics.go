@@ -1,0 +1,107 @@
+package gateway
+
+import (
+	"net/http"
+	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// Metrics are what /metrics shows. Labels are of bounded number: never a name or an owner.
+type Metrics struct {
+	registry *prometheus.Registry
+	handler  http.Handler
+
+	requests        *prometheus.HistogramVec
+	inFlight        prometheus.Gauge
+	leaseOperations *prometheus.CounterVec
+	writes          *prometheus.CounterVec
+	swept           *prometheus.CounterVec
+}
+
+// NewMetrics returns metrics in a registry of their own.
+func NewMetrics(version string) *Metrics {
+	registry := prometheus.NewRegistry()
+	m := &Metrics{
+		registry: registry,
+		handler:  promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "fencegate_http_request_duration_seconds", Help: "Time to answer HTTP requests.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10},
+		}, []string{"route", "method", "status"}),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "fencegate_http_requests_in_flight", Help: "HTTP requests being answered.",
+		}),
+		leaseOperations: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fencegate_lease_operations_total", Help: "Acquires, renewals, releases and breaks, by result: ok, or the error's code.",
+		}, []string{"operation", "result"}),
+		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fencegate_writes_total", Help: "Writes by door and result: accepted, or the error's code.",
+		}, []string{"door", "result"}),
+		swept: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fencegate_swept_total", Help: "What this gateway's sweeps tidied: leases that expired, leases and rejections that were forgotten.",
+		}, []string{"kind"}),
+	}
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "fencegate_build_info", Help: "1, with the version as a label.",
+	}, []string{"version", "go_version"})
+	build.WithLabelValues(version, runtime.Version()).Set(1)
+	registry.MustRegister(m.requests, m.inFlight, m.leaseOperations, m.writes, m.swept, build,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// WatchPool shows the connections to the database.
+func (m *Metrics) WatchPool(stats func() store.PoolStats) {
+	gauge := func(state string, read func(store.PoolStats) int64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "fencegate_database_connections", Help: "Connections to the database by state; max is the limit.",
+			ConstLabels: prometheus.Labels{"state": state},
+		}, func() float64 { return float64(read(stats())) })
+	}
+	m.registry.MustRegister(
+		gauge("max", func(s store.PoolStats) int64 { return s.Max }),
+		gauge("busy", func(s store.PoolStats) int64 { return s.Busy }),
+		gauge("idle", func(s store.PoolStats) int64 { return s.Idle }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "fencegate_database_connection_waits_total", Help: "Statements that had to wait for a connection.",
+		}, func() float64 { return float64(stats().Waited) }))
+}
+
+// WatchRecorder shows how many rejections were not recorded.
+func (m *Metrics) WatchRecorder(dropped func() uint64) {
+	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "fencegate_rejections_dropped_total", Help: "Rejections that were not recorded because too many waited.",
+	}, func() float64 { return float64(dropped()) }))
+}
+
+// Swept counts what a sweep did.
+func (m *Metrics) Swept(swept store.Swept) {
+	m.swept.WithLabelValues("lease_expired").Add(float64(swept.Expired))
+	m.swept.WithLabelValues("lease_forgotten").Add(float64(swept.LeasesForgotten))
+	m.swept.WithLabelValues("rejection_forgotten").Add(float64(swept.RejectionsForgotten))
+}
+
+func (m *Metrics) leaseOperation(operation string, err error) {
+	m.leaseOperations.WithLabelValues(operation, resultOf(err, "ok")).Inc()
+}
+
+func (m *Metrics) write(door string, err error) {
+	m.writes.WithLabelValues(door, resultOf(err, "accepted")).Inc()
+}
+
+func resultOf(err error, ok string) string {
+	if err == nil {
+		return ok
+	}
+	return string(problemOf(err).Code)
+}
+
+func (m *Metrics) serve(w http.ResponseWriter, r *http.Request) error {
+	m.handler.ServeHTTP(w, r)
+	return nil
+}

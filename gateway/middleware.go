@@ -1,0 +1,88 @@
+package gateway
+
+import (
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gorilla/mux"
+
+	"github.com/fencegate/fencegate/gateway/api"
+)
+
+// answerWriter remembers how a request was answered.
+type answerWriter struct {
+	http.ResponseWriter
+
+	status int
+	code   api.Code
+}
+
+func (w *answerWriter) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *answerWriter) Write(body []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(body)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// noteCode keeps the code of an error for the log.
+func noteCode(w http.ResponseWriter, code api.Code) {
+	if answer, ok := w.(*answerWriter); ok {
+		answer.code = code
+	}
+}
+
+// recovered answers a panic like any other defect.
+func (g *Gateway) recovered(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if cause := recover(); cause != nil {
+				g.config.Logger.Error("panic", "cause", fmt.Sprint(cause), "stack", string(debug.Stack()))
+				g.answerProblem(w, r, fmt.Errorf("panic: %v", cause))
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// observed counts, times and logs every request.
+func (g *Gateway) observed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		begun := time.Now()
+		answer := &answerWriter{ResponseWriter: w}
+		g.metrics.inFlight.Inc()
+		defer g.metrics.inFlight.Dec()
+		next.ServeHTTP(answer, r)
+
+		took := time.Since(begun)
+		g.metrics.requests.WithLabelValues(routeOf(r), r.Method, strconv.Itoa(answer.status)).Observe(took.Seconds())
+		g.config.Logger.Debug("request", "method", r.Method, "path", r.URL.Path, "status", answer.status, "code", string(answer.code),
+			"took_ms", float64(took.Microseconds())/1000, "address", address(r))
+	})
+}
+
+// routeOf is the template of the path, so that names don't become labels.
+func routeOf(r *http.Request) string {
+	route := mux.CurrentRoute(r)
+	if route == nil {
+		return "none"
+	}
+	template, err := route.GetPathTemplate()
+	if err != nil {
+		return "none"
+	}
+	return strings.ReplaceAll(template, ":(?s:.*)", "")
+}

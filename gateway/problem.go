@@ -1,0 +1,165 @@
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/store"
+)
+
+// typeBase begins the type of every problem: the part of the documentation that explains its code.
+const typeBase = "https://fencegate.dev/problems/"
+
+// problemKind is a row of the table from errors to answers.
+type problemKind struct {
+	err       error
+	status    int
+	code      api.Code
+	retryable bool
+	next      string // what to do next; "" where the error says it
+}
+
+// problemKinds is the one place that knows which error is answered how. The first that errors.Is finds counts.
+var problemKinds = []problemKind{
+	{store.ErrInvalidName, 400, api.CodeInvalidName, false, ""},
+	{store.ErrInvalid, 400, api.CodeInvalidRequest, false, ""},
+	{store.ErrExternalAuthority, 400, api.CodeInvalidRequest, false, "Take a token from that lock service, or change the policy of the name."},
+	{store.ErrNotFound, 404, api.CodeNotFound, false, ""},
+	{store.ErrLeaseHeld, 409, api.CodeLockHeld, true, "Try again after recommended_retry_ms."},
+	{store.ErrLeaseLost, 409, api.CodeLeaseLost, false, "Stop the work that the lease protected; acquire the lock anew to go on."},
+	{store.ErrTokenRequired, 428, api.CodeTokenRequired, false, "Acquire the lock of the same name and send its token in the header Fencing-Token, or in the transaction's fences."},
+	{store.ErrUnknownToken, 412, api.CodeTokenUnknown, false, "Send a token that an acquire of this name has returned."},
+	{store.ErrStaleToken, 412, api.CodeTokenStale, false, "Stop: this writer has been shut out. Acquire the lock anew to go on; number the writes of one lease (34.1, 34.2, …)."},
+	{store.ErrLeaseMismatch, 412, api.CodeLeaseMismatch, false, "Send the lease_id that the acquire of this token returned in the header Lease-Id."},
+	{store.ErrLeaseExpired, 412, api.CodeLeaseExpired, false, "Acquire the lock anew, and renew the lease before it expires."},
+	{store.ErrVersionMismatch, 412, api.CodeVersionMismatch, false, "Read the record again and decide anew; version is the current one, 0 where there is none."},
+	{store.ErrUnavailable, 503, api.CodeUnavailable, true, ""},
+}
+
+// problem makes an answer that no error of the store stands behind.
+func problem(status int, code api.Code, detail string) *api.Problem {
+	return &api.Problem{
+		Type: typeBase + string(code), Title: http.StatusText(status), Status: status, Code: code, Detail: detail,
+	}
+}
+
+// invalid is an answer to malformed input, which names the field and the limit.
+func invalid(format string, args ...any) *api.Problem {
+	return problem(http.StatusBadRequest, api.CodeInvalidRequest, fmt.Sprintf(format, args...))
+}
+
+// problemOf turns any error into an answer. What is not in the table is a defect: clients learn no more than that.
+func problemOf(err error) *api.Problem {
+	var ready *api.Problem
+	if errors.As(err, &ready) {
+		return ready
+	}
+	for _, kind := range problemKinds {
+		if errors.Is(err, kind.err) {
+			answer := problem(kind.status, kind.code, sentence(err.Error(), kind.next))
+			answer.Title = kind.err.Error()
+			answer.Retryable = kind.retryable
+			addData(answer, err)
+			return answer
+		}
+	}
+	return problem(http.StatusInternalServerError, api.CodeInternal, "The gateway failed; its log says why.")
+}
+
+func sentence(what, next string) string {
+	if next == "" {
+		return what
+	}
+	return what + ". " + next
+}
+
+// addData fills in what the typed errors carry.
+func addData(answer *api.Problem, err error) {
+	var (
+		rejected    *store.RejectedError
+		held        *store.HeldError
+		lost        *store.LostError
+		unavailable *store.UnavailableError
+	)
+	switch {
+	case errors.As(err, &rejected):
+		addRejection(answer, rejected)
+	case errors.As(err, &held):
+		answer.Holder = &api.Holder{OwnerID: held.OwnerID, ExpiresAt: api.Time{Time: held.ExpiresAt}}
+		answer.QueueLength = new(int)
+		retry := recommendedRetry(held.Remaining).Milliseconds()
+		answer.RecommendedRetryMS = &retry
+	case errors.As(err, &lost):
+		answer.Reason = lost.Reason
+	case errors.As(err, &unavailable):
+		answer.Outcome = api.Outcome(unavailable.Outcome)
+		answer.Detail = "The database could not be asked, or did not answer. Nothing was changed: try again."
+		if unavailable.Outcome == store.OutcomeUnknown {
+			answer.Detail = "The database did not answer. The change may have been made: send it again with the same token and sequence."
+		}
+	}
+}
+
+func addRejection(answer *api.Problem, rejected *store.RejectedError) {
+	answer.Resource = string(rejected.Resource)
+	answer.Reason = rejected.Reason
+	if rejected.Token != 0 {
+		answer.Token, answer.Sequence = &rejected.Token, rejected.Sequence
+	}
+	answer.Op = rejected.Op
+	switch rejected.Verdict {
+	case store.VerdictTokenStale, store.VerdictTokenUnknown:
+		answer.LastToken, answer.LastSequence = &rejected.LastToken, &rejected.LastSequence
+		answer.GrantedToken = &rejected.GrantedToken
+	case store.VerdictVersionMismatch:
+		answer.Version = &rejected.Version
+	}
+}
+
+// recommendedRetry is a guess at when a try is worth while: at the lease's expiry, but holders tend to release before that. A quarter
+// of jitter keeps many clients from coming at once.
+func recommendedRetry(remaining time.Duration) time.Duration {
+	wait := min(max(remaining, 50*time.Millisecond), time.Second)
+	return wait + rand.N(wait/4) //nolint:gosec // jitter, not a secret
+}
+
+func (g *Gateway) answerProblem(w http.ResponseWriter, r *http.Request, err error) {
+	answer := *problemOf(err)
+	answer.Instance = r.URL.EscapedPath()
+	if answer.Code == api.CodeInternal {
+		g.config.Logger.Error("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
+	} else if answer.Code == api.CodeUnavailable {
+		g.config.Logger.Warn("database unavailable", "method", r.Method, "path", r.URL.Path, "error", err)
+	}
+	switch {
+	case answer.RecommendedRetryMS != nil:
+		w.Header().Set("Retry-After", strconv.FormatInt((*answer.RecommendedRetryMS+999)/1000, 10))
+	case answer.Code == api.CodeUnavailable:
+		w.Header().Set("Retry-After", "1")
+	}
+	noteCode(w, answer.Code)
+	w.Header().Set("Content-Type", api.ProblemContentType)
+	w.WriteHeader(answer.Status)
+	encodeJSON(w, answer)
+}
+
+// answerJSON answers with a document.
+func answerJSON(w http.ResponseWriter, status int, document any) error {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	encodeJSON(w, document)
+	return nil
+}
+
+// encodeJSON writes a document; a client that is gone gets nothing, and there is nobody to tell.
+func encodeJSON(w http.ResponseWriter, document any) {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(document)
+}

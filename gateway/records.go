@@ -1,0 +1,206 @@
+package gateway
+
+import (
+	"encoding/json"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/store"
+)
+
+const doorHTTP = "http"
+
+func (g *Gateway) putRecord(w http.ResponseWriter, r *http.Request) error {
+	write, err := writeOf(r, store.Put)
+	if err != nil {
+		return err
+	}
+	if write.Value, err = g.readBody(w, r); err != nil {
+		return err
+	}
+	write.ContentType = contentTypeOf(r.Header)
+	if isJSON(write.ContentType) && !json.Valid(write.Value) {
+		return invalid("The value is not JSON, though its Content-Type is %s.", write.ContentType)
+	}
+	return g.write(w, r, write)
+}
+
+func (g *Gateway) deleteRecord(w http.ResponseWriter, r *http.Request) error {
+	write, err := writeOf(r, store.Delete)
+	if err != nil {
+		return err
+	}
+	return g.write(w, r, write)
+}
+
+// writeOf reads everything of a write but its value.
+func writeOf(r *http.Request, kind store.Kind) (store.Write, error) {
+	write := store.Write{Operation: store.Operation{Kind: kind}}
+	var err error
+	if write.Resource, err = pathName(r, "resource"); err != nil {
+		return write, err
+	}
+	if write.Key, err = pathName(r, "key"); err != nil {
+		return write, err
+	}
+	if _, err = query(r); err != nil {
+		return write, err
+	}
+	if err := readClaim(r.Header, &write.Claim); err != nil {
+		return write, err
+	}
+	write.Expect, err = expectedVersion(r.Header)
+	return write, err
+}
+
+// readClaim reads the token and the lease_id; a write without a token is for the rule to reject.
+func readClaim(header http.Header, claim *store.Claim) error {
+	given := append(header.Values(api.HeaderFencingToken), header.Values(api.HeaderFencingTokenX)...)
+	switch len(given) {
+	case 0:
+	case 1:
+		token, err := api.ParseFencingToken(given[0])
+		if err != nil {
+			return problem(http.StatusBadRequest, api.CodeInvalidToken, api.HeaderFencingToken+": "+err.Error()+".")
+		}
+		claim.Token, claim.Sequence = token.Token, token.Sequence
+	default:
+		return problem(http.StatusBadRequest, api.CodeInvalidToken, "There are several headers "+api.HeaderFencingToken+"; a write carries one token.")
+	}
+	if text := header.Get(api.HeaderLeaseID); text != "" {
+		id, err := parseLeaseID("The header "+api.HeaderLeaseID, text)
+		if err != nil {
+			return err
+		}
+		claim.LeaseID = &id
+	}
+	return nil
+}
+
+func (g *Gateway) write(w http.ResponseWriter, r *http.Request, write store.Write) error {
+	ctx, cancel := g.work(r)
+	defer cancel()
+	results, err := g.backend.Write(ctx, []store.Write{write})
+	if err == nil {
+		err = results[0].Err
+	}
+	g.judged(r, err)
+	if err != nil {
+		return err
+	}
+	result := results[0]
+	w.Header().Set("ETag", etag(result.Version))
+	status := http.StatusOK
+	if result.Created {
+		status = http.StatusCreated
+	}
+	return answerJSON(w, status, api.WriteResult{
+		Resource: string(write.Resource), Key: string(write.Key), Version: result.Version,
+		FencingToken: write.Token, Sequence: write.Sequence, Replayed: result.Replayed,
+	})
+}
+
+func (g *Gateway) getRecord(w http.ResponseWriter, r *http.Request) error {
+	resource, err := pathName(r, "resource")
+	if err != nil {
+		return err
+	}
+	key, err := pathName(r, "key")
+	if err != nil {
+		return err
+	}
+	if _, err := query(r); err != nil {
+		return err
+	}
+	ctx, cancel := g.work(r)
+	defer cancel()
+	record, err := g.backend.Record(ctx, resource, key)
+	if err != nil {
+		return err
+	}
+	header := w.Header()
+	header.Set("ETag", etag(record.Version))
+	header.Set(api.HeaderFencingToken, api.FencingToken{Token: record.Token, Sequence: record.Sequence}.String())
+	header.Set("Cache-Control", "no-cache")
+	if matchesNone(r.Header, record.Version) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	header.Set("Content-Type", record.ContentType)
+	// The value is somebody's: a browser must not run it on the gateway's origin.
+	header.Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Content-Length", strconv.Itoa(len(record.Value)))
+	_, _ = w.Write(record.Value)
+	return nil
+}
+
+func (g *Gateway) listRecords(w http.ResponseWriter, r *http.Request) error {
+	resource, err := pathName(r, "resource")
+	if err != nil {
+		return err
+	}
+	values, err := query(r, "prefix", "limit", "cursor")
+	if err != nil {
+		return err
+	}
+	limit, after, err := page(values)
+	if err != nil {
+		return err
+	}
+	prefix, err := prefix(values)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := g.work(r)
+	defer cancel()
+	records, err := g.backend.Records(ctx, store.RecordQuery{Resource: resource, Prefix: prefix, After: after, Limit: limit})
+	if err != nil {
+		return err
+	}
+	answer := api.Records{Resource: string(resource), Records: make([]api.RecordInfo, len(records))}
+	for i, record := range records {
+		answer.Records[i] = api.RecordInfo{
+			Key: string(record.Key), Version: record.Version, FencingToken: record.Token, Sequence: record.Sequence,
+			ContentType: record.ContentType, Size: record.Size, UpdatedAt: api.Time{Time: record.UpdatedAt},
+		}
+	}
+	answer.NextCursor = nextCursor(len(records), limit, func() string { return string(records[len(records)-1].Key) })
+	return answerJSON(w, http.StatusOK, answer)
+}
+
+// prefix reads the parameter prefix: any text that a name could begin with.
+func prefix(values url.Values) (string, error) {
+	text := values.Get("prefix")
+	if len(text) > store.NameBytesMax || !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+		return "", invalid("prefix must be UTF-8 of at most %d bytes.", store.NameBytesMax)
+	}
+	return text, nil
+}
+
+func contentTypeOf(header http.Header) string {
+	if given := header.Get("Content-Type"); given != "" {
+		return given
+	}
+	return "application/octet-stream"
+}
+
+func isJSON(contentType string) bool {
+	mediaType, _, err := mime.ParseMediaType(contentType)
+	return err == nil && (mediaType == "application/json" || strings.HasSuffix(mediaType, "+json"))
+}
+
+// address is the client's, as the connection has it: headers prove nothing.
+func address(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}

@@ -1,0 +1,77 @@
+package gateway
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/gorilla/mux"
+
+	"github.com/fencegate/fencegate/gateway/api"
+)
+
+// handler answers a request or returns the error that answerProblem turns into an answer.
+type handler func(http.ResponseWriter, *http.Request) error
+
+// methods are the handlers of one path.
+type methods map[string]handler
+
+// routes builds the router. Names are paths and may contain anything, newlines too: what is wrong with them is for
+// the handlers to say. A more specific path stands before a less specific one.
+func (g *Gateway) routes() *mux.Router {
+	router := mux.NewRouter().SkipClean(true)
+	router.Use(g.recovered, g.observed)
+	const (
+		lock     = "/v1/locks/{lock:(?s:.*)}"
+		resource = "/v1/resources/{resource:(?s:.*)}"
+	)
+	g.route(router, lock+"/acquire", methods{"POST": g.acquire})
+	g.route(router, lock+"/renew", methods{"POST": g.renew})
+	g.route(router, lock+"/release", methods{"POST": g.release})
+	g.route(router, lock+"/break", methods{"POST": g.breakLease})
+	g.route(router, lock, methods{"GET": g.getLock})
+	g.route(router, "/v1/locks", methods{"GET": g.listLocks})
+
+	g.route(router, resource+"/records/{key:(?s:.*)}", methods{"PUT": g.putRecord, "DELETE": g.deleteRecord, "GET": g.getRecord, "HEAD": g.getRecord})
+	g.route(router, resource+"/records", methods{"GET": g.listRecords})
+	g.route(router, resource+"/fence", methods{"GET": g.getFence})
+	g.route(router, "/v1/transactions", methods{"POST": g.transact})
+
+	g.route(router, "/v1/policies/{prefix:(?s:.*)}", methods{"GET": g.getPolicy, "PUT": g.putPolicy, "DELETE": g.deletePolicy})
+	g.route(router, "/v1/policies", methods{"GET": g.listPolicies})
+	g.route(router, "/v1/rejections", methods{"GET": g.listRejections})
+
+	g.route(router, "/healthz", methods{"GET": healthy})
+	g.route(router, "/readyz", methods{"GET": g.ready})
+	g.route(router, "/metrics", methods{"GET": g.metrics.serve})
+	g.route(router, "/openapi.yaml", methods{"GET": serveOpenAPI})
+
+	router.NotFoundHandler = g.recovered(g.observed(g.answering(func(http.ResponseWriter, *http.Request) error {
+		return problem(http.StatusNotFound, api.CodeNotFound, "There is nothing at this path; /openapi.yaml describes what there is.")
+	})))
+	return router
+}
+
+// route adds the handlers of a path, and says which methods there are to a request with another.
+func (g *Gateway) route(router *mux.Router, path string, handlers methods) {
+	var allowed []string
+	for _, method := range []string{"GET", "HEAD", "PUT", "POST", "DELETE"} {
+		if handle := handlers[method]; handle != nil {
+			router.Path(path).Methods(method).Handler(g.answering(handle))
+			allowed = append(allowed, method)
+		}
+	}
+	allow := strings.Join(allowed, ", ")
+	router.Path(path).Handler(g.answering(func(w http.ResponseWriter, _ *http.Request) error {
+		w.Header().Set("Allow", allow)
+		return problem(http.StatusMethodNotAllowed, api.CodeInvalidRequest, "This path takes "+allow+".")
+	}))
+}
+
+// answering makes an http.Handler of a handler.
+func (g *Gateway) answering(handle handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := handle(w, r); err != nil {
+			g.answerProblem(w, r, err)
+		}
+	})
+}

@@ -1,0 +1,53 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	headerTimeout = 10 * time.Second
+	headerBytes   = 64 << 10
+	idleTimeout   = 2 * time.Minute
+	writeTimeout  = 2 * time.Minute
+)
+
+// Serve answers HTTP/1.1 and HTTP/2 (without TLS: h2c) on the listener until ctx ends. Then it takes no new requests, finishes those under
+// way, and returns nil; if they take longer than the ShutdownTimeout it cuts them off and returns an error.
+func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
+	server := &http.Server{
+		Handler:           g,
+		ReadHeaderTimeout: headerTimeout,
+		MaxHeaderBytes:    headerBytes,
+		IdleTimeout:       idleTimeout,
+		WriteTimeout:      writeTimeout,
+		ErrorLog:          slog.NewLogLogger(g.config.Logger.Handler(), slog.LevelWarn),
+		Protocols:         new(http.Protocols),
+	}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
+
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serve HTTP: %w", err)
+	case <-ctx.Done():
+	}
+
+	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.config.ShutdownTimeout)
+	defer cancel()
+	err := server.Shutdown(deadline)
+	if err != nil {
+		err = fmt.Errorf("requests were still under way after %s: %w", g.config.ShutdownTimeout, errors.Join(err, server.Close()))
+	}
+	if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
+}

@@ -1,0 +1,74 @@
+package lockclient_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+func newClient(t *testing.T, baseURL string, opts ...lockclient.Option) *lockclient.Client {
+	t.Helper()
+	client, err := lockclient.New(baseURL, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func writeProblem(w http.ResponseWriter, problem api.Problem) {
+	w.Header().Set("Content-Type", api.ProblemContentType)
+	w.WriteHeader(problem.Status)
+	_ = json.NewEncoder(w).Encode(problem)
+}
+
+func TestNewRefusesWhatIsNoBase(t *testing.T) {
+	for _, baseURL := range []string{
+		"", "127.0.0.1:8080", "localhost:8080", "ftp://host", "http://", "http://host?x=1", "http://host?", "http://host#x",
+		"http://host:port", "http://user:secret@host?x", "http://user:secret@%zz",
+	} {
+		client, err := lockclient.New(baseURL)
+		if err == nil || client != nil {
+			t.Errorf("%q was taken", baseURL)
+		} else if strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: the password stands in %q", baseURL, err)
+		}
+	}
+}
+
+func TestErrorsKeepThePasswordOfTheURL(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	base := strings.Replace(server.URL, "http://", "http://user:secret@", 1)
+	client := newClient(t, base)
+
+	foreign := client.Ready(context.Background())
+	server.Close()
+	unanswered := client.Ready(context.Background())
+	for _, err := range []error{foreign, unanswered} {
+		if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "user:xxxxx@") {
+			t.Errorf("got %v, want an error with the URL and without the password", err)
+		}
+	}
+}
+
+func TestUserAgentIsSent(t *testing.T) {
+	var got string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = r.UserAgent()
+		_, _ = w.Write([]byte(`{"status":"ready"}`))
+	}))
+	defer server.Close()
+
+	if err := newClient(t, server.URL).Ready(context.Background()); err != nil || got != "fencegate-lockclient" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	client := newClient(t, server.URL, lockclient.WithUserAgent("shop/7"), lockclient.WithHTTPClient(server.Client()))
+	if err := client.Ready(context.Background()); err != nil || got != "shop/7" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}

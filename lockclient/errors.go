@@ -1,0 +1,116 @@
+package lockclient
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/fencegate/fencegate/gateway/api"
+)
+
+// codeError is a sentinel: an [*Error] with this code matches it by errors.Is.
+type codeError api.Code
+
+func (e codeError) Error() string { return "fencegate: " + string(e) }
+
+// A sentinel for each code of the API.
+var (
+	// ErrInvalidRequest says that the request is malformed; the problem names the field and the limit.
+	ErrInvalidRequest error = codeError(api.CodeInvalidRequest)
+	// ErrInvalidName says that a lock, resource or key has no valid name.
+	ErrInvalidName error = codeError(api.CodeInvalidName)
+	// ErrInvalidToken says that the fencing token is not a number in its range.
+	ErrInvalidToken error = codeError(api.CodeInvalidToken)
+	// ErrUnauthenticated says that there is no credential, or a bad one.
+	ErrUnauthenticated error = codeError(api.CodeUnauthenticated)
+	// ErrForbidden says that the caller may not do this on this name.
+	ErrForbidden error = codeError(api.CodeForbidden)
+	// ErrNotFound says that there is no such lock, record or policy.
+	ErrNotFound error = codeError(api.CodeNotFound)
+	// ErrLockHeld says that another lease runs on the lock; Problem.Holder tells whose.
+	ErrLockHeld error = codeError(api.CodeLockHeld)
+	// ErrDeadlock says that the wait would close a cycle of owners who wait for each other.
+	ErrDeadlock error = codeError(api.CodeDeadlock)
+	// ErrLeaseLost says that the lease is not the lock's current one; Problem.Reason tells why.
+	ErrLeaseLost error = codeError(api.CodeLeaseLost)
+	// ErrTokenRequired says that the write had no token.
+	ErrTokenRequired error = codeError(api.CodeTokenRequired)
+	// ErrTokenUnknown says that the token was never granted.
+	ErrTokenUnknown error = codeError(api.CodeTokenUnknown)
+	// ErrTokenStale says that the token may not write any more, or was used already; Problem.Reason tells which.
+	ErrTokenStale error = codeError(api.CodeTokenStale)
+	// ErrLeaseMismatch says that the lease_id is not that of the token's lease, or is missing where the policy demands it.
+	ErrLeaseMismatch error = codeError(api.CodeLeaseMismatch)
+	// ErrLeaseExpired says that the policy demands a live lease and this one has expired.
+	ErrLeaseExpired error = codeError(api.CodeLeaseExpired)
+	// ErrVersionMismatch says that a precondition on a record does not hold; Problem.Version is the current one.
+	ErrVersionMismatch error = codeError(api.CodeVersionMismatch)
+	// ErrTooLarge says that the request is over a stated limit.
+	ErrTooLarge error = codeError(api.CodeTooLarge)
+	// ErrConstraintViolation says that a user's own table refused the row.
+	ErrConstraintViolation error = codeError(api.CodeConstraintViolation)
+	// ErrRateLimited says that the caller sends too much.
+	ErrRateLimited error = codeError(api.CodeRateLimited)
+	// ErrUnavailable says that the gateway or its database was not reached or did not answer; Problem.Outcome tells whether
+	// a write may have been applied.
+	ErrUnavailable error = codeError(api.CodeUnavailable)
+	// ErrInternal says that the gateway failed in a way that it did not expect; its log tells more.
+	ErrInternal error = codeError(api.CodeInternal)
+)
+
+// ErrForeignAnswer says that what answered is not fencegate: a proxy's page, another service, an answer that is cut or
+// too large. A write may have been applied. The error is an [*AnswerError].
+var ErrForeignAnswer = errors.New("the answer is not fencegate's")
+
+// Error is a call that was refused or that got no answer. It matches the sentinel of its code by errors.Is, and gives
+// its [*api.Problem] by errors.As.
+type Error struct {
+	// Op says what was called, e.g. "acquire job-42".
+	Op string
+	// Problem is never nil. Where no answer came, and where the client refused to send the request, it is the client's own.
+	Problem *api.Problem
+	// Cause is the network's or the context's error where no answer came, and nil otherwise.
+	Cause error
+}
+
+func (e *Error) Error() string { return e.Op + ": " + e.Problem.Error() }
+
+// Is compares with a sentinel by the code.
+func (e *Error) Is(target error) bool {
+	code, ok := target.(codeError)
+	return ok && api.Code(code) == e.Problem.Code
+}
+
+// Unwrap gives the problem and the cause.
+func (e *Error) Unwrap() []error {
+	if e.Cause == nil {
+		return []error{e.Problem}
+	}
+	return []error{e.Problem, e.Cause}
+}
+
+// AnswerError is an answer that fencegate does not give. It matches [ErrForeignAnswer].
+type AnswerError struct {
+	Op string
+	// URL is the gateway's as it was configured, without its password.
+	URL         string
+	Status      int
+	ContentType string
+	// Fault says what is wrong with the answer.
+	Fault string
+}
+
+func (e *AnswerError) Error() string {
+	return fmt.Sprintf("%s: %v: %s. %s answered %d %s (%s): is it the gateway, or a proxy before it?",
+		e.Op, ErrForeignAnswer, e.Fault, e.URL, e.Status, http.StatusText(e.Status), e.ContentType)
+}
+
+// Unwrap gives ErrForeignAnswer.
+func (e *AnswerError) Unwrap() error { return ErrForeignAnswer }
+
+// refused is the error of a request that the client does not send, because it could not arrive as what it is.
+func refused(op string, code api.Code, detail string) *Error {
+	return &Error{Op: op, Problem: &api.Problem{
+		Type: "about:blank", Title: "Not sent", Status: http.StatusBadRequest, Code: code, Detail: detail,
+	}}
+}

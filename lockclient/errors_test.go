@@ -1,0 +1,138 @@
+package lockclient_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+var sentinels = map[api.Code]error{
+	api.CodeInvalidRequest:      lockclient.ErrInvalidRequest,
+	api.CodeInvalidName:         lockclient.ErrInvalidName,
+	api.CodeInvalidToken:        lockclient.ErrInvalidToken,
+	api.CodeUnauthenticated:     lockclient.ErrUnauthenticated,
+	api.CodeForbidden:           lockclient.ErrForbidden,
+	api.CodeNotFound:            lockclient.ErrNotFound,
+	api.CodeLockHeld:            lockclient.ErrLockHeld,
+	api.CodeDeadlock:            lockclient.ErrDeadlock,
+	api.CodeLeaseLost:           lockclient.ErrLeaseLost,
+	api.CodeTokenRequired:       lockclient.ErrTokenRequired,
+	api.CodeTokenUnknown:        lockclient.ErrTokenUnknown,
+	api.CodeTokenStale:          lockclient.ErrTokenStale,
+	api.CodeLeaseMismatch:       lockclient.ErrLeaseMismatch,
+	api.CodeLeaseExpired:        lockclient.ErrLeaseExpired,
+	api.CodeVersionMismatch:     lockclient.ErrVersionMismatch,
+	api.CodeTooLarge:            lockclient.ErrTooLarge,
+	api.CodeConstraintViolation: lockclient.ErrConstraintViolation,
+	api.CodeRateLimited:         lockclient.ErrRateLimited,
+	api.CodeUnavailable:         lockclient.ErrUnavailable,
+	api.CodeInternal:            lockclient.ErrInternal,
+}
+
+func TestProblemsAreDecidedOnTheCodeAlone(t *testing.T) {
+	token := int64(7)
+	for code, want := range sentinels {
+		// The status is a wrong one on purpose.
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			writeProblem(w, api.Problem{Status: http.StatusTeapot, Code: code, Detail: "do this", Token: &token})
+		}))
+		_, err := newClient(t, server.URL).Put(context.Background(), "a/b", "k", lockclient.Write{})
+		server.Close()
+
+		for other, sentinel := range sentinels {
+			if errors.Is(err, sentinel) != (other == code) {
+				t.Errorf("the error of %s: errors.Is(%s) is %t", code, other, other != code)
+			}
+		}
+		var problem *api.Problem
+		if !errors.Is(err, want) || !errors.As(err, &problem) || problem.Code != code || *problem.Token != token {
+			t.Errorf("%s: got %v, problem %+v", code, err, problem)
+		}
+		if text := "put a/b k: " + string(code) + ": do this"; err.Error() != text {
+			t.Errorf("got %q, want %q", err, text)
+		}
+	}
+}
+
+func TestAnswersThatAreNotFencegates(t *testing.T) {
+	reply := func(status int, contentType, body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", contentType)
+			w.Header().Set("Location", "/elsewhere")
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, body)
+		}
+	}
+	for what, handler := range map[string]http.HandlerFunc{
+		"a proxy's page":            reply(502, "text/html", "<html>\n<h1>Bad Gateway</h1>"),
+		"no body":                   reply(504, "", ""),
+		"JSON of another kind":      reply(404, "application/json", `{"code":"not_found"}`),
+		"a problem without a code":  reply(404, api.ProblemContentType, `{"title":"Not Found"}`),
+		"a problem that is no JSON": reply(500, api.ProblemContentType, `oops`),
+		"a redirect":                reply(307, "text/html", ""),
+		"success that is no JSON":   reply(200, "text/html", "<html>welcome"),
+		"success without content":   reply(204, "", ""),
+		"success of another kind":   reply(200, "application/json", `{"status":"ok"}`),
+	} {
+		server := httptest.NewServer(handler)
+		client, ctx := newClient(t, server.URL), context.Background()
+		_, acquireErr := client.Acquire(ctx, "a", api.AcquireRequest{OwnerID: "w"})
+		_, renewErr := client.Renew(ctx, "a", api.RenewRequest{OwnerID: "w"})
+		_, putErr := client.Put(ctx, "a", "k", lockclient.Write{})
+		_, deleteErr := client.Delete(ctx, "a", "k", lockclient.Removal{})
+		_, getErr := client.Get(ctx, "a", "k")
+		_, transactionErr := client.Transaction(ctx, api.TransactionRequest{Ops: []api.Op{{Op: "delete"}}})
+		server.Close()
+
+		for _, err := range []error{acquireErr, renewErr, putErr, deleteErr, getErr, transactionErr} {
+			var answer *lockclient.AnswerError
+			if !errors.Is(err, lockclient.ErrForeignAnswer) || !errors.As(err, &answer) || answer.Status == 0 {
+				t.Errorf("%s: got %v, want ErrForeignAnswer with a status", what, err)
+			} else if strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), server.URL) {
+				t.Errorf("%s: %q is not one line with the URL in it", what, err)
+			}
+		}
+	}
+}
+
+func TestAnswersAreBounded(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("ETag", `"1"`)
+		w.Header().Set(api.HeaderFencingToken, "1")
+		_, _ = w.Write(make([]byte, 1000))
+	}))
+	defer server.Close()
+
+	_, err := newClient(t, server.URL, lockclient.WithAnswerBytesMax(999)).Get(context.Background(), "a", "k")
+	if !errors.Is(err, lockclient.ErrForeignAnswer) || !strings.Contains(err.Error(), "limit of 999 bytes") {
+		t.Errorf("got %v, want ErrForeignAnswer naming the limit", err)
+	}
+	record, err := newClient(t, server.URL, lockclient.WithAnswerBytesMax(1000)).Get(context.Background(), "a", "k")
+	if err != nil || len(record.Value) != 1000 {
+		t.Errorf("got %d bytes, %v, want the 1000 that the limit allows", len(record.Value), err)
+	}
+}
+
+func TestMalformedRequestsAreNotSent(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("%s %s was sent", r.Method, r.URL)
+	}))
+	defer server.Close()
+	client, ctx := newClient(t, server.URL), context.Background()
+
+	_, metadataErr := client.Acquire(ctx, "a", api.AcquireRequest{OwnerID: "w", Metadata: []byte(`{"x":`)})
+	_, leaseErr := client.Put(ctx, "a", "k", lockclient.Write{LeaseID: "x\r\nFencing-Token: 9"})
+	_, typeErr := client.Put(ctx, "a", "k", lockclient.Write{ContentType: "text/plain\n"})
+	for _, err := range []error{metadataErr, leaseErr, typeErr} {
+		if !errors.Is(err, lockclient.ErrInvalidRequest) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("got %v, want invalid_request", err)
+		}
+	}
+}

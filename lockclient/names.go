@@ -1,0 +1,31 @@
+package lockclient
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/fencegate/fencegate/gateway/api"
+)
+
+// reserved are the words that name operations in paths.
+var reserved = []string{"acquire", "renew", "release", "break", "watch", "records", "fence"}
+
+// namePath makes the path of a name: each segment escaped, the slashes between them raw. Names that would arrive as
+// another name or as another operation (empty and dot segments, which any proxy resolves, and reserved words) are
+// refused here as invalid_name; all else about names the gateway judges.
+func namePath(op, name string) (string, error) {
+	segments := strings.Split(name, "/")
+	for i, segment := range segments {
+		switch {
+		case segment == "" || segment == "." || segment == "..":
+			return "", refused(op, api.CodeInvalidName,
+				"a name has segments between slashes, none of them empty, . or ..: choose another than "+quoteClipped(name))
+		case slices.Contains(reserved, segment):
+			return "", refused(op, api.CodeInvalidName,
+				"a name can't have the segment "+segment+", which is a word of the API: choose another than "+quoteClipped(name))
+		}
+		segments[i] = url.PathEscape(segment)
+	}
+	return strings.Join(segments, "/"), nil
+}
