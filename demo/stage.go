@@ -6,31 +6,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
 const (
-	unfencedTable  = "fencegate_demo.unfenced"
-	gatewayTimeout = 10 * time.Second
+	unfencedTable = "fencegate_demo.unfenced"
+	strikeTimeout = 10 * time.Second
 )
 
 // stage is what the story is played on: a gateway process, and a plain table beside its schema.
 type stage struct {
 	*narrator
 
-	gatewayURL string
-	database   *pgx.Conn
-	gateway    *exec.Cmd
-	dir        string
+	database *pgx.Conn
+	gateway  *gatewayprocess.Process
 }
 
 // setStage starts the gateway and makes the plain table.
@@ -49,58 +43,23 @@ func (z Zombie) setStage(ctx context.Context, narrator *narrator) (_ *stage, err
 	if err != nil {
 		return nil, fmt.Errorf("the demo's plain table: %w", err)
 	}
-	if err = s.startGateway(ctx, z); err != nil {
+	if s.gateway, err = gatewayprocess.Start(ctx, z.Program, "--database-url", z.DatabaseURL); err != nil {
 		return nil, err
 	}
-	narrator.tell(Event{Event: "gateway", Text: "the gateway: " + s.gatewayURL})
+	narrator.tell(Event{Event: "gateway", Text: "the gateway: " + s.gateway.URL})
 	return s, nil
-}
-
-// startGateway runs a gateway as a process of its own, and waits until it serves.
-func (s *stage) startGateway(ctx context.Context, z Zombie) (err error) {
-	if s.dir, err = os.MkdirTemp("", "fencegate-demo-"); err != nil {
-		return err
-	}
-	ready := filepath.Join(s.dir, "ready")
-	log := &strings.Builder{}
-	s.gateway = exec.CommandContext(ctx, z.Program, "serve", "--listen", "127.0.0.1:0", "--ready-file", ready) //nolint:gosec // this program itself
-	s.gateway.Env = append(os.Environ(), "FENCEGATE_DATABASE_URL="+z.DatabaseURL)
-	s.gateway.Stderr = log
-	if err := s.gateway.Start(); err != nil {
-		return fmt.Errorf("start the gateway: %w", err)
-	}
-	deadline := time.Now().Add(gatewayTimeout)
-	for time.Now().Before(deadline) && ctx.Err() == nil {
-		url, err := os.ReadFile(ready) //nolint:gosec // in the directory made above
-		if err == nil {
-			s.gatewayURL = strings.TrimSpace(string(url))
-			return nil
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	s.stopGateway()
-	return fmt.Errorf("the gateway does not serve:\n%s", log)
-}
-
-func (s *stage) stopGateway() {
-	if s.gateway != nil && s.gateway.Process != nil {
-		_ = s.gateway.Process.Signal(syscall.SIGTERM)
-		_ = s.gateway.Wait()
-		s.gateway = nil
-	}
 }
 
 // strike clears the stage.
 func (s *stage) strike() {
-	s.stopGateway()
+	if s.gateway != nil {
+		_ = s.gateway.Stop()
+	}
 	if s.database != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), gatewayTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), strikeTimeout)
 		defer cancel()
 		_, _ = s.database.Exec(ctx, "drop schema if exists fencegate_demo cascade")
 		_ = s.database.Close(ctx)
-	}
-	if s.dir != "" {
-		_ = os.RemoveAll(s.dir)
 	}
 }
 
@@ -125,7 +84,7 @@ func (s *stage) follow(story string, p *process, until string) error {
 }
 
 func (s *stage) fencedValue(ctx context.Context, resource string) (string, error) {
-	client, err := lockclient.New(s.gatewayURL)
+	client, err := lockclient.New(s.gateway.URL)
 	if err != nil {
 		return "", err
 	}

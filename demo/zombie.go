@@ -119,7 +119,7 @@ func (z Zombie) lock(name string) string { return name + z.Run }
 
 func (z Zombie) workerArgs(stage *stage, worker Worker) []string {
 	return []string{
-		z.Program, "demo", "worker", "--name", worker.Name, "--url", stage.gatewayURL, "--lock", worker.Lock,
+		z.Program, "demo", "worker", "--name", worker.Name, "--url", stage.gateway.URL, "--lock", worker.Lock,
 		"--ttl", storyTTL.String(), "--work", worker.Work.String(), "--database-url", worker.DatabaseURL,
 	}
 }

@@ -22,14 +22,14 @@ type clientFlags struct {
 // AfterApply is called by the parser.
 func (f clientFlags) AfterApply(con *console) error {
 	con.json = f.Output == "json"
+	if f.Timeout <= 0 {
+		return usagef("--timeout is %s, it must be positive", f.Timeout)
+	}
 	return nil
 }
 
 // call runs the work of a command, with a client and within the timeout.
 func (f clientFlags) call(ctx context.Context, work func(context.Context, *lockclient.Client) error) error {
-	if f.Timeout <= 0 {
-		return usagef("--timeout is %s, it must be positive", f.Timeout)
-	}
 	client, err := lockclient.New(f.URL, lockclient.WithUserAgent("fencegate-cli/"+version()))
 	if err != nil {
 		return usagef("--url: %v", err)
@@ -73,7 +73,7 @@ func (j *jsonFlag) UnmarshalText(text []byte) error {
 // milliseconds is nil for a flag that was not given.
 func milliseconds(flag string, duration *time.Duration) (*int64, error) {
 	if duration == nil {
-		return nil, nil //nolint:nilnil // absent is no error
+		return nil, nil
 	}
 	if *duration%time.Millisecond != 0 {
 		return nil, usagef("%s is %s, it must be whole milliseconds", flag, duration)

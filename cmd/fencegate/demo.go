@@ -6,12 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
-	"path/filepath"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/fencegate/fencegate/demo"
 )
@@ -22,8 +18,9 @@ type demoCmds struct {
 }
 
 type demoZombieCmd struct {
-	DatabaseURL string `help:"PostgreSQL to play it on. Without one, a private PostgreSQL is run in a temporary directory." env:"FENCEGATE_DATABASE_URL" placeholder:"URL"`
-	Output      string `help:"text, or json: the events, one a line." enum:"text,json" default:"text"`
+	scratchFlags
+
+	Output string `help:"text, or json: the events, one a line." enum:"text,json" default:"text"`
 }
 
 // Help is shown by --help.
@@ -38,7 +35,7 @@ func (c *demoZombieCmd) Run(ctx context.Context, streams streams) (err error) {
 	if err != nil {
 		return err
 	}
-	db, err := c.database(ctx)
+	db, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -46,42 +43,6 @@ func (c *demoZombieCmd) Run(ctx context.Context, streams streams) (err error) {
 	return demo.Zombie{
 		Program: program, DatabaseURL: db.url, DatabaseName: db.name, Run: db.run, JSON: c.Output == "json", Out: streams.out,
 	}.Tell(ctx)
-}
-
-// demoDatabase is the one that was named, or a private cluster that leaves nothing behind.
-type demoDatabase struct {
-	*database
-
-	name string
-	run  string // sets the names of this run apart, in a database that has seen others
-	dir  string
-}
-
-func (c *demoZombieCmd) database(ctx context.Context) (*demoDatabase, error) {
-	if c.DatabaseURL != "" {
-		return &demoDatabase{database: &database{url: c.DatabaseURL}, name: "PostgreSQL at --database-url", run: "-" + uuid.NewString()[:8]}, nil
-	}
-	dir, err := os.MkdirTemp("", "fencegate-demo-db-")
-	if err != nil {
-		return nil, err
-	}
-	// As root PostgreSQL runs as another user, who must get through here to its own directory.
-	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // nothing is in it but that directory
-		return nil, err
-	}
-	db, err := databaseFlags{DataDir: filepath.Join(dir, "data")}.open(ctx, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	return &demoDatabase{database: db, name: "a private PostgreSQL, durable, in a temporary directory", dir: dir}, nil
-}
-
-func (d *demoDatabase) close() error {
-	err := d.database.close()
-	if d.dir != "" {
-		err = errors.Join(err, os.RemoveAll(d.dir))
-	}
-	return err
 }
 
 type demoWorkerCmd struct {

@@ -50,12 +50,21 @@ func staleHint(problem *api.Problem) string {
 	}
 	switch problem.Reason {
 	case "superseded":
-		return fmt.Sprintf("A newer lease was granted, with the token %d.", *problem.GrantedToken)
+		return fmt.Sprintf("A newer token was granted or used: %d.", max(*problem.GrantedToken, *problem.LastToken))
 	case "released":
 		return "The lease of this token was released or broken, and none was granted since."
 	case "reused":
-		last := api.FencingToken{Token: *problem.LastToken, Sequence: problem.LastSequence}
-		return fmt.Sprintf("The last write that was admitted is %s: number the next one higher.", last)
+		return fmt.Sprintf("The last write that was admitted is %s: number the next one higher.",
+			writeNumber(*problem.LastToken, *problem.LastSequence))
 	}
 	return ""
+}
+
+// writeNumber is 34.2, or 34 for a write that was not numbered.
+func writeNumber(token, sequence int64) string {
+	number := api.FencingToken{Token: token}
+	if sequence > 0 {
+		number.Sequence = &sequence
+	}
+	return number.String()
 }

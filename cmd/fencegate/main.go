@@ -17,6 +17,7 @@ type commands struct {
 	Serve   serveCmd   `cmd:"" help:"Run the gateway."`
 	Migrate migrateCmd `cmd:"" help:"Bring the database's schema up to this program's."`
 	Demo    demoCmds   `cmd:"" help:"See a zombie's write rejected."`
+	Bench   benchCmd   `cmd:"" help:"Measure fenced writes beside unfenced ones."`
 
 	Lock       lockCmds      `cmd:"" help:"Acquire, renew, release, break and look at locks."`
 	Put        putCmd        `cmd:"" help:"Store a record, under a fencing token."`

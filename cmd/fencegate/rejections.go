@@ -64,15 +64,14 @@ func rejectionRow(r api.Rejection) []string {
 	}
 }
 
-// newer is what shut the write out: the last write of the same lease, or the token of a newer one.
+// newer is what shut the write out: the last write of the same lease, or a newer token.
 func newer(r api.Rejection) string {
+	newest := max(r.GrantedToken, r.LastToken)
 	switch {
-	case r.Reason == "reused" && r.LastSequence > 0:
-		return api.FencingToken{Token: r.LastToken, Sequence: &r.LastSequence}.String()
 	case r.Reason == "reused":
-		return strconv.FormatInt(r.LastToken, 10)
-	case r.GrantedToken > 0 && (r.Token == nil || r.GrantedToken != *r.Token):
-		return strconv.FormatInt(r.GrantedToken, 10)
+		return writeNumber(r.LastToken, r.LastSequence)
+	case newest > 0 && (r.Token == nil || newest != *r.Token):
+		return strconv.FormatInt(newest, 10)
 	}
 	return ""
 }

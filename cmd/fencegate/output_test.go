@@ -1,0 +1,135 @@
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+func TestTablesAlignAndCantSteerTheTerminal(t *testing.T) {
+	var out strings.Builder
+	con := &console{streams: streams{out: &out}}
+	err := list(con, []string{"LOCK", "OWNER"}, []string{"a", "größer", "x\x1b[2J\ny\u202e"}, func(name string) []string {
+		return []string{name, ""}
+	})
+	const want = "LOCK      OWNER\na         -\ngrößer    -\nx�[2J�y�  -\n"
+	if err != nil || out.String() != want {
+		t.Errorf("got %q, %v, want %q", out.String(), err, want)
+	}
+}
+
+func TestEmptyListsAreEmpty(t *testing.T) {
+	for _, asJSON := range []bool{false, true} {
+		var out strings.Builder
+		con := &console{streams: streams{out: &out}, json: asJSON}
+		if err := list(con, []string{"LOCK"}, []string{}, func(string) []string { return nil }); err != nil || out.Len() > 0 {
+			t.Errorf("got %q, %v", out.String(), err)
+		}
+	}
+}
+
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left") }
+
+func TestOutputThatIsLostIsAFailure(t *testing.T) {
+	for _, asJSON := range []bool{false, true} {
+		con := &console{streams: streams{out: fullDisk{}}, json: asJSON}
+		if con.show(api.Released{}, []field{{"released", "a"}}) == nil {
+			t.Errorf("json %t: nothing was said", asJSON)
+		}
+	}
+}
+
+func TestErrorsSayWhatToDoNext(t *testing.T) {
+	number := func(n int64) *int64 { return &n }
+	stale := func(reason string, sequence int64) api.Problem {
+		return api.Problem{
+			Code: api.CodeTokenStale, Reason: reason,
+			GrantedToken: number(9), LastToken: number(7), LastSequence: &sequence,
+		}
+	}
+	for want, problem := range map[string]api.Problem{
+		"Try again in 1.5s. \"fencegate lock get\"": {Code: api.CodeLockHeld, RecommendedRetryMS: number(1500)},
+		"A newer token was granted or used: 9.":     stale("superseded", 3),
+		"none was granted since":                    stale("released", 3),
+		"admitted is 7.3: number":                   stale("reused", 3),
+		"admitted is 7: number":                     stale("reused", 0),
+		"newest token that was granted is 9":        {Code: api.CodeTokenUnknown, GrantedToken: number(9)},
+		"--lease-id":                                {Code: api.CodeLeaseMismatch},
+		"Its version is now 4.":                     {Code: api.CodeVersionMismatch, Version: number(4)},
+		"There is no such record now.":              {Code: api.CodeVersionMismatch, Version: number(0)},
+	} {
+		var out strings.Builder
+		con := &console{streams: streams{err: &out}}
+		con.fail(&lockclient.Error{Op: "do it", Problem: &problem})
+		lines := strings.Split(out.String(), "\n")
+		if len(lines) != 3 || !strings.HasPrefix(lines[0], "fencegate: do it: "+string(problem.Code)) || !strings.Contains(lines[1], want) {
+			t.Errorf("got %q, want a second line with %q", out.String(), want)
+		}
+	}
+}
+
+func TestErrorsInJSONAreProblems(t *testing.T) {
+	for want, err := range map[string]error{
+		`{"type":"t","title":"","status":0,"detail":"<d>","code":"not_found","retryable":false}`:                 &lockclient.Error{Op: "x", Problem: &api.Problem{Type: "t", Code: api.CodeNotFound, Detail: "<d>"}},
+		`{"type":"about:blank","title":"Failed","status":500,"detail":"disk","code":"failed","retryable":false}`: errors.New("disk"),
+		`"code":"foreign_answer"`: &lockclient.AnswerError{Op: "x"},
+	} {
+		var out strings.Builder
+		con := &console{streams: streams{err: &out}, json: true}
+		con.fail(err)
+		if !strings.Contains(out.String(), want) || strings.Count(out.String(), "\n") != 1 {
+			t.Errorf("got %s, want %s", out.String(), want)
+		}
+	}
+}
+
+func TestRejectionsTellTheStory(t *testing.T) {
+	number := func(n int64) *int64 { return &n }
+	at := api.Time{Time: time.Date(2026, 1, 2, 4, 4, 5, 6e6, time.FixedZone("east", 3600))}
+	for want, rejection := range map[string]api.Rejection{
+		"2026-01-02T03:04:05Z a/b k token_stale/superseded 7.2 9 12.3s w1 http 400": {
+			Resource: "a/b", Key: "k", Code: api.CodeTokenStale, Reason: "superseded", Token: number(7), Sequence: number(2),
+			GrantedToken: 9, LastToken: 7, LastSequence: 1, LateMS: number(12_345), OwnerID: "w1", Door: "http", Count: 400, LastAt: at,
+		},
+		"2026-01-02T03:04:05Z a k token_stale/reused 7 7.3   http 1": {
+			Resource: "a", Key: "k", Code: api.CodeTokenStale, Reason: "reused", Token: number(7),
+			GrantedToken: 7, LastToken: 7, LastSequence: 3, Door: "http", Count: 1, LastAt: at,
+		},
+		"2026-01-02T03:04:05Z a k token_stale/superseded 7 8   http 1": { // tokens of another lock service
+			Resource: "a", Key: "k", Code: api.CodeTokenStale, Reason: "superseded", Token: number(7),
+			LastToken: 8, Door: "http", Count: 1, LastAt: at,
+		},
+		"2026-01-02T03:04:05Z a  token_required  9   http 1": {
+			Resource: "a", Code: api.CodeTokenRequired, GrantedToken: 9, Door: "http", Count: 1, LastAt: at,
+		},
+		"2026-01-02T03:04:05Z a k version_mismatch 9    http 1": {
+			Resource: "a", Key: "k", Code: api.CodeVersionMismatch, Token: number(9), GrantedToken: 9, Door: "http", Count: 1, LastAt: at,
+		},
+	} {
+		if got := strings.Join(rejectionRow(rejection), " "); got != want {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
+	}
+	for ms, want := range map[int64]string{0: "0s", 7: "7ms", 999: "999ms", 1_049: "1s", 59_949: "59.9s", 61_499: "1m1s"} {
+		if got := late(&ms); got != want {
+			t.Errorf("%d ms are shown as %s, want %s", ms, got, want)
+		}
+	}
+}
+
+func TestTypesAreGuessedByTheValue(t *testing.T) {
+	for value, want := range map[string]string{
+		`{"a":1}`: "application/json", "5\n": "application/json", "": "text/plain; charset=utf-8",
+		"häh": "text/plain; charset=utf-8", "{": "text/plain; charset=utf-8", "\xff": "application/octet-stream",
+	} {
+		if got := guessType([]byte(value)); got != want {
+			t.Errorf("%q is %s, want %s", value, got, want)
+		}
+	}
+}

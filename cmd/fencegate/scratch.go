@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/google/uuid"
+)
+
+// scratchFlags are those of commands that need a database for a while: the one that is named, or a private one that leaves nothing behind.
+type scratchFlags struct {
+	DatabaseURL string `help:"PostgreSQL to use. Without one, a private PostgreSQL is run in a temporary directory." env:"FENCEGATE_DATABASE_URL" placeholder:"URL"`
+}
+
+// scratch is that database.
+type scratch struct {
+	*database
+
+	name string
+	run  string // sets the names of this run apart, in a database that has seen others
+	dir  string
+}
+
+func (f scratchFlags) open(ctx context.Context) (*scratch, error) {
+	if f.DatabaseURL != "" {
+		return &scratch{database: &database{url: f.DatabaseURL}, name: "PostgreSQL at --database-url", run: "-" + uuid.NewString()[:8]}, nil
+	}
+	dir, err := os.MkdirTemp("", "fencegate-scratch-")
+	if err != nil {
+		return nil, err
+	}
+	// As root PostgreSQL runs as another user, who must get through here to its own directory.
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // nothing is in it but that directory
+		return nil, err
+	}
+	db, err := databaseFlags{DataDir: filepath.Join(dir, "data")}.open(ctx, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return &scratch{database: db, name: "a private PostgreSQL, durable, in a temporary directory", dir: dir}, nil
+}
+
+func (s *scratch) close() error {
+	err := s.database.close()
+	if s.dir != "" {
+		err = errors.Join(err, os.RemoveAll(s.dir))
+	}
+	return err
+}
