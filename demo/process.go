@@ -22,7 +22,7 @@ type process struct {
 
 // startProcess runs a command whose standard output is events.
 func startProcess(ctx context.Context, argv []string) (*process, error) {
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // this program itself
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -74,9 +74,9 @@ func (p *process) thaw() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
 // kill ends the process, also a frozen one, and waits for its end.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
-	for range p.events { //nolint:revive // drained, so that the reader comes to its end
+	for range p.events { // so that the reader comes to its end
 	}
-	<-p.ended
+	_ = p.wait()
 }
 
 // wait returns how the process ended, after its events were read.

@@ -13,8 +13,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// typeBase begins the type of every problem: the part of the documentation that explains its code.
-const typeBase = "https://fencegate.dev/problems/"
+// typeBase begins the type of every problem; the code follows.
+const typeBase = "urn:fencegate:problem:"
 
 // problemKind is a row of the table from errors to answers.
 type problemKind struct {
@@ -35,7 +35,7 @@ var problemKinds = []problemKind{
 	{store.ErrLeaseLost, 409, api.CodeLeaseLost, false, "Stop the work that the lease protected; acquire the lock anew to go on."},
 	{store.ErrTokenRequired, 428, api.CodeTokenRequired, false, "Acquire the lock of the same name and send its token in the header Fencing-Token, or in the transaction's fences."},
 	{store.ErrUnknownToken, 412, api.CodeTokenUnknown, false, "Send a token that an acquire of this name has returned."},
-	{store.ErrStaleToken, 412, api.CodeTokenStale, false, "Stop: this writer has been shut out. Acquire the lock anew to go on; number the writes of one lease (34.1, 34.2, …)."},
+	{store.ErrStaleToken, 412, api.CodeTokenStale, false, ""}, // see staleDetail
 	{store.ErrLeaseMismatch, 412, api.CodeLeaseMismatch, false, "Send the lease_id that the acquire of this token returned in the header Lease-Id."},
 	{store.ErrLeaseExpired, 412, api.CodeLeaseExpired, false, "Acquire the lock anew, and renew the lease before it expires."},
 	{store.ErrVersionMismatch, 412, api.CodeVersionMismatch, false, "Read the record again and decide anew; version is the current one, 0 where there is none."},
@@ -114,12 +114,31 @@ func addRejection(answer *api.Problem, rejected *store.RejectedError) {
 	}
 	answer.Op = rejected.Op
 	switch rejected.Verdict {
-	case store.VerdictTokenStale, store.VerdictTokenUnknown:
+	case store.VerdictTokenStale:
+		answer.Detail = staleDetail(rejected)
+		fallthrough
+	case store.VerdictTokenUnknown:
 		answer.LastToken, answer.LastSequence = &rejected.LastToken, &rejected.LastSequence
 		answer.GrantedToken = &rejected.GrantedToken
 	case store.VerdictVersionMismatch:
 		answer.Version = &rejected.Version
 	}
+}
+
+// staleDetail says what shut the write out, and what its writer should do.
+func staleDetail(rejected *store.RejectedError) string {
+	presented := api.FencingToken{Token: rejected.Token, Sequence: rejected.Sequence}
+	last := api.FencingToken{Token: rejected.LastToken, Sequence: &rejected.LastSequence}
+	switch rejected.Reason {
+	case "superseded":
+		newest := max(rejected.GrantedToken, rejected.LastToken)
+		return fmt.Sprintf("The write to %s has token %s, and token %d is in force since. Stop: another holder has taken over. Acquire the lock anew to go on.",
+			rejected.Resource, presented, newest)
+	case "released":
+		return fmt.Sprintf("The write to %s has token %s, whose lease was released or broken. Stop, or acquire the lock anew to go on.", rejected.Resource, presented)
+	}
+	return fmt.Sprintf("The write to %s has token %s, and %s was accepted before: each write of a lease needs a greater number. Number them: %d.1, %d.2, …",
+		rejected.Resource, presented, last, rejected.Token, rejected.Token)
 }
 
 // recommendedRetry is a guess at when a try is worth while: at the lease's expiry, but holders tend to release before that. A quarter

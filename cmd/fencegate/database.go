@@ -35,7 +35,6 @@ func (f databaseFlags) open(ctx context.Context, logger *slog.Logger) (*database
 	if err != nil {
 		return nil, err
 	}
-	logger.Info("private PostgreSQL runs", "data_dir", dir)
 	return &database{url: cluster.URL(), cluster: cluster}, nil
 }
 

@@ -139,7 +139,7 @@ func (c *serveCmd) serve(ctx context.Context, gw *gateway.Gateway, db *database,
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		err = errors.Join(cause, err)
 	}
-	logger.Info("stopped serving", "error", err)
+	logger.Info("stopped serving")
 	return err
 }
 

@@ -1,0 +1,54 @@
+# Everything is done from here; `make` alone lists it. What a target does is in scripts/, where it can be called too.
+.DEFAULT_GOAL := help
+.PHONY: help build run demo test test-deps lint bench fuzz golden golden-check verify
+
+# Overridable: make test PACKAGES=./store TEST_FLAGS='-run TestScenarios -v'
+PACKAGES   ?= ./...
+TEST_FLAGS ?=
+# auto: with the race detector where it can be built; 1: always; 0: never.
+RACE       ?= auto
+RUN_FLAGS  ?=
+BENCH_FLAGS ?=
+# How long each fuzz target runs.
+FUZZ_TIME  ?= 10s
+
+# Go fails to stamp a program with its commit where git refuses to read the clone (it belongs to another user).
+ifneq ($(shell git rev-parse HEAD >/dev/null 2>&1 && echo readable),readable)
+export GOFLAGS := $(shell go env GOFLAGS) -buildvcs=false
+endif
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## Build bin/fencegate
+	go build -o bin/fencegate ./cmd/fencegate
+
+run: build ## Run a gateway, with a PostgreSQL of its own unless FENCEGATE_DATABASE_URL is set (RUN_FLAGS)
+	scripts/with-postgres bin/fencegate serve $(RUN_FLAGS)
+
+demo: build ## Watch a zombie writer being shut out; installs PostgreSQL's programs if there are none
+	scripts/with-postgres bin/fencegate demo zombie
+
+test: ## Run all tests, with the race detector if there is a C compiler (PACKAGES, TEST_FLAGS, RACE)
+	@RACE='$(RACE)' scripts/test $(TEST_FLAGS) $(PACKAGES)
+
+test-deps: ## Install what the tests need beside Go: PostgreSQL's programs, curl, a C compiler
+	@scripts/test-deps
+
+lint: ## Run the linters, the import rules among them
+	scripts/golangci-lint run ./...
+
+bench: build ## Measure throughput and latency (BENCH_FLAGS)
+	scripts/with-postgres bin/fencegate bench $(BENCH_FLAGS)
+
+fuzz: ## Run every fuzz target for a short while (FUZZ_TIME, PACKAGES)
+	@FUZZ_TIME='$(FUZZ_TIME)' scripts/with-postgres scripts/fuzz $(PACKAGES)
+
+golden: ## Rewrite the golden schema from the migrations and guard functions
+	scripts/with-postgres go test ./migrations/... -run TestGoldenSchema -update
+
+golden-check: ## Compare the schema that the migrations make with the golden one
+	@scripts/with-postgres scripts/golden-check
+
+verify: RACE = 1
+verify: lint test golden-check demo ## Do all that CI does: lint, test with the race detector, golden schema, demo

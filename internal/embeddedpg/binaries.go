@@ -1,0 +1,166 @@
+package embeddedpg
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// MinMajor is the oldest major version of PostgreSQL that is used.
+const MinMajor = 14
+
+// versionTimeout bounds one `postgres --version`, which needs milliseconds.
+const versionTimeout = 10 * time.Second
+
+// Binaries is an installation of PostgreSQL's programs.
+type Binaries struct {
+	// Dir holds initdb and postgres, and usually their companions. Absolute, without symbolic links: the programs
+	// find each other, and their libraries, from where they really stand.
+	Dir string
+	// Major is the major version, MinMajor or more.
+	Major int
+	// Version is the whole version, such as "15.4" or "15.4 (Debian 15.4-1)".
+	Version string
+}
+
+// Path returns where the program called name stands. It need not exist: installations differ in the companions
+// (pg_basebackup, psql) that they hold.
+func (b Binaries) Path(name string) string { return filepath.Join(b.Dir, name) }
+
+// FindBinaries returns the binaries that a new cluster is made with: the first on the PATH, else the newest in
+// /usr/lib/postgresql, /usr/pgsql-*, Homebrew or Postgres.app, in this order. It returns ErrNoBinaries if none are of
+// version MinMajor or newer.
+func FindBinaries() (Binaries, error) { return machine().find() }
+
+// search is where binaries are looked for, in this order.
+type search struct {
+	pathList string   // directories, as in $PATH
+	patterns []string // for filepath.Glob
+}
+
+func machine() search {
+	return search{
+		pathList: os.Getenv("PATH"),
+		patterns: []string{
+			"/usr/lib/postgresql/*/bin",
+			"/usr/pgsql-*/bin",
+			"/opt/homebrew/opt/postgresql@*/bin",
+			"/usr/local/opt/postgresql@*/bin",
+			"/Applications/Postgres.app/Contents/Versions/*/bin",
+		},
+	}
+}
+
+// find returns the first binaries that a new cluster may be made with.
+func (s search) find() (Binaries, error) {
+	var skipped []string
+	for _, dir := range s.dirs() {
+		binaries, err := inspect(dir)
+		if err == nil && binaries.Major >= MinMajor {
+			return binaries, nil
+		}
+		if err == nil {
+			err = fmt.Errorf("%s: version %s is older than %d", dir, binaries.Version, MinMajor)
+		}
+		skipped = append(skipped, err.Error())
+	}
+	return Binaries{}, &NoBinariesError{Searched: append([]string{"PATH"}, s.patterns...), Skipped: skipped}
+}
+
+// findMajor returns the first binaries of the version that made the cluster in dataDir.
+func (s search) findMajor(major int, dataDir string) (Binaries, error) {
+	var others []Binaries
+	for _, dir := range s.dirs() {
+		binaries, err := inspect(dir)
+		if err != nil {
+			continue
+		}
+		if binaries.Major == major {
+			return binaries, nil
+		}
+		others = append(others, binaries)
+	}
+	return Binaries{}, &VersionMismatchError{DataDir: dataDir, Major: major, Found: others}
+}
+
+// dirs returns the directories that hold a postgres, without symbolic links, each once, in the order of preference.
+func (s search) dirs() []string {
+	var candidates []string
+	for _, dir := range filepath.SplitList(s.pathList) {
+		// A relative entry would make the choice depend on where the gateway was started.
+		if filepath.IsAbs(dir) {
+			candidates = append(candidates, dir)
+		}
+	}
+	for _, pattern := range s.patterns {
+		matches, err := filepath.Glob(pattern)
+		if err != nil {
+			continue
+		}
+		slices.SortFunc(matches, newestFirst)
+		candidates = append(candidates, matches...)
+	}
+	var found []string
+	for _, dir := range candidates {
+		postgres, err := filepath.EvalSymlinks(filepath.Join(dir, "postgres"))
+		if err != nil {
+			continue
+		}
+		if real := filepath.Dir(postgres); !slices.Contains(found, real) {
+			found = append(found, real)
+		}
+	}
+	return found
+}
+
+var pathNumber = regexp.MustCompile(`(\d+)(?:\.\d+)?/bin$`)
+
+// newestFirst orders directories such as /usr/lib/postgresql/9.6/bin by the major version in their names, descending.
+func newestFirst(a, b string) int { return majorInPath(b) - majorInPath(a) }
+
+func majorInPath(dir string) int {
+	match := pathNumber.FindStringSubmatch(filepath.ToSlash(dir))
+	if match == nil {
+		return 0
+	}
+	major, err := strconv.Atoi(match[1])
+	if err != nil {
+		return 0
+	}
+	return major
+}
+
+var versionLine = regexp.MustCompile(`^postgres \(PostgreSQL\) ((\d+)\S*(?: .*)?)\s*$`)
+
+// inspect asks the binaries in dir for their version. It fails if initdb or postgres is missing or does not run.
+func inspect(dir string) (Binaries, error) {
+	for _, name := range []string{"initdb", "postgres"} {
+		if _, err := exec.LookPath(filepath.Join(dir, name)); err != nil {
+			return Binaries{}, fmt.Errorf("%s: no %s that can be run", dir, name)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), versionTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(dir, "postgres"), "--version")
+	cmd.Dir = "/"
+	cmd.Env = childEnv(os.Environ())
+	line, err := cmd.Output()
+	if err != nil {
+		return Binaries{}, fmt.Errorf("%s: postgres --version: %w", dir, err)
+	}
+	match := versionLine.FindStringSubmatch(string(line))
+	if match == nil {
+		return Binaries{}, fmt.Errorf("%s: postgres --version says %q", dir, line)
+	}
+	major, err := strconv.Atoi(match[2])
+	if err != nil {
+		return Binaries{}, fmt.Errorf("%s: postgres --version says %q", dir, line)
+	}
+	return Binaries{Dir: dir, Major: major, Version: match[1]}, nil
+}

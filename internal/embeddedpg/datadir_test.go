@@ -1,0 +1,156 @@
+package embeddedpg
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+)
+
+func TestUnfinishedInitdbIsNoCluster(t *testing.T) {
+	dir := newDataDir(t)
+	real, err := FindBinaries()
+	check(t, err)
+	fake := filepath.Join(filepath.Dir(dir), "bin")
+	install(t, fake, real.Version)
+	script(t, filepath.Join(fake, "initdb"), `while [ "$1" != --pgdata ]; do shift; done
+echo `+strconv.Itoa(real.Major)+` >"$2/PG_VERSION"
+echo the disk is full
+exit 1`)
+
+	_, err = Start(patient(t), Config{DataDir: dir, BinDir: fake})
+	if err == nil {
+		t.Fatal("started")
+	}
+	mentions(t, err, "initdb", "the disk is full")
+	if _, err := os.Lstat(filepath.Join(dir, "cluster")); !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("half a cluster is in place: %v", err)
+	}
+
+	// What an initdb leaves whose machine lost power.
+	half := mustMkdir(t, filepath.Join(dir, stagingPrefix+"123"))
+	check(t, os.WriteFile(filepath.Join(half, "PG_VERSION"), []byte("15\n"), 0o600))
+	mustStart(t, Config{DataDir: dir})
+	if _, err := os.Lstat(half); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("half a cluster was left lying about: %v", err)
+	}
+}
+
+func TestClusterOfAnotherVersion(t *testing.T) {
+	t.Parallel()
+	dir := clusterDir(t)
+	cluster := mustStart(t, Config{DataDir: dir})
+	mustStop(t, cluster)
+	version := filepath.Join(cluster.layout.cluster(), "PG_VERSION")
+	original, err := os.ReadFile(version)
+	check(t, err)
+
+	check(t, os.WriteFile(version, []byte("99\n"), 0o600))
+	_, err = Start(patient(t), Config{DataDir: dir})
+	var mismatch *VersionMismatchError
+	if !errors.Is(err, ErrVersionMismatch) || !errors.As(err, &mismatch) || mismatch.Major != 99 {
+		t.Fatalf("got %v", err)
+	}
+	mentions(t, err, "99", cluster.Binaries().Version, "pg_upgrade")
+	if _, err := Start(patient(t), Config{DataDir: dir, BinDir: cluster.Binaries().Dir}); !errors.Is(err, ErrVersionMismatch) {
+		t.Errorf("with binaries chosen: %v", err)
+	}
+
+	for _, text := range []string{"9.6\n", "13\n", "\x00"} {
+		check(t, os.WriteFile(version, []byte(text), 0o600))
+		if _, err := Start(patient(t), Config{DataDir: dir}); !errors.Is(err, ErrDataDirUnusable) {
+			t.Errorf("version %q: %v", text, err)
+		}
+	}
+	check(t, os.Remove(version))
+	if _, err := Start(patient(t), Config{DataDir: dir}); !errors.Is(err, ErrDataDirUnusable) {
+		t.Errorf("without a version: %v", err)
+	}
+
+	check(t, os.WriteFile(version, original, 0o644))
+	mustStart(t, Config{DataDir: dir})
+}
+
+func TestForeignClusterIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	dir := mustMkdir(t, newDataDir(t))
+	check(t, os.WriteFile(filepath.Join(dir, "PG_VERSION"), []byte("15\n"), 0o600))
+	_, err := Start(patient(t), Config{DataDir: dir})
+	if !errors.Is(err, ErrDataDirUnusable) {
+		t.Fatalf("got %v", err)
+	}
+	mentions(t, err, dir, "--data-dir", "--database-url")
+	entries, err := os.ReadDir(dir)
+	check(t, err)
+	if len(entries) != 1 {
+		t.Errorf("something was put into it: %v", entries)
+	}
+}
+
+func TestClusterOfAnotherUserIsTakenOver(t *testing.T) {
+	t.Parallel()
+	account := currentAccount(t)
+	if account == nil {
+		t.Skip("only root can give files away")
+	}
+	dir := clusterDir(t)
+	cluster := mustStart(t, Config{DataDir: dir})
+	run(t, cluster.URL(), "create table kept (id bigint)")
+	mustStop(t, cluster)
+	check(t, (&account0).giveTree(cluster.layout.cluster())) // as a copy that root made
+	again := mustStart(t, Config{DataDir: dir})
+	run(t, again.URL(), "select from kept")
+}
+
+var account0 = account{name: "root"}
+
+func TestDirectoryThatTheOtherUserCanNotReach(t *testing.T) {
+	t.Parallel()
+	if currentAccount(t) == nil {
+		t.Skip("only root runs PostgreSQL as another user")
+	}
+	barred := mustMkdir(t, filepath.Join(filepath.Dir(newDataDir(t)), "barred"))
+	check(t, os.Chmod(barred, 0o700))
+	_, err := Start(patient(t), Config{DataDir: filepath.Join(barred, "a", "b")})
+	if !errors.Is(err, ErrDataDirUnusable) {
+		t.Fatalf("got %v", err)
+	}
+	mentions(t, err, "can't enter "+barred+";", "chmod o+x "+barred, "--data-dir")
+}
+
+func TestOrdinaryUser(t *testing.T) {
+	account := currentAccount(t)
+	dir := newDataDir(t)
+	self := filepath.Join(filepath.Dir(dir), "self")
+	copyFile(t, os.Args[0], self) // the test binary itself may be out of the other user's reach
+	parent := mustMkdir(t, filepath.Join(filepath.Dir(dir), "home"))
+	check(t, account.give(parent))
+
+	cmd := exec.Command(self)
+	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), helperEnv+"="+helperTwice, helperDir+"="+filepath.Join(parent, "state", "data"))
+	detach(cmd, account)
+	if output, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	info, err := os.Stat(filepath.Join(parent, "state", "data"))
+	check(t, err)
+	if info.Mode().Perm() != 0o700 {
+		t.Errorf("others may enter the data directory: %v", info.Mode())
+	}
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	source, err := os.Open(from)
+	check(t, err)
+	defer source.Close()
+	target, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o755)
+	check(t, err)
+	defer target.Close()
+	_, err = io.Copy(target, source)
+	check(t, err)
+}

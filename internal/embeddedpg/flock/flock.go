@@ -1,0 +1,37 @@
+// Package flock takes advisory locks on files, with flock(2).
+//
+// A lock belongs to an open file, not to a process: it is held until every copy of the open file is closed, those of
+// child processes that inherited it included, and the kernel closes a dead process's files. So a free lock proves that
+// every holder is gone, however it went. Two openings of one file are strangers to each other, within a process as well.
+package flock
+
+import (
+	"context"
+	"os"
+	"time"
+)
+
+// Pauses between two tries.
+const (
+	firstPause = 2 * time.Millisecond
+	longPause  = 100 * time.Millisecond
+)
+
+// Try takes the exclusive lock of an open file unless somebody else has it. It returns the operating system's error, or
+// errors.ErrUnsupported where there is no flock.
+func Try(file *os.File) (locked bool, err error) { return try(file) }
+
+// Wait takes the exclusive lock of an open file when it gets free. It returns the cause of ctx's end, or an error of Try.
+func Wait(ctx context.Context, file *os.File) error {
+	for pause := firstPause; ; pause = min(2*pause, longPause) {
+		locked, err := try(file)
+		if locked || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+}

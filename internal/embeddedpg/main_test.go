@@ -1,0 +1,228 @@
+package embeddedpg
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	osuser "os/user"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// The test binary runs itself as another process where a test needs one to kill, or one of another user.
+const (
+	helperEnv   = "FENCEGATE_EMBEDDEDPG_HELPER"
+	helperDir   = "FENCEGATE_EMBEDDEDPG_DIR"
+	helperOwn   = "own"   // owns a cluster until it is killed
+	helperTwice = "twice" // starts a cluster, stops it, starts it again
+)
+
+// patience bounds every wait of these tests; none needs nearly as long.
+const patience = time.Minute
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(helperEnv) {
+	case helperOwn:
+		exitWith(ownUntilKilled(os.Getenv(helperDir)))
+	case helperTwice:
+		exitWith(startTwice(os.Getenv(helperDir)))
+	}
+	code := m.Run()
+	removeTemplate()
+	os.Exit(code)
+}
+
+func exitWith(err error) {
+	if err != nil {
+		fmt.Println("failed:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// ownUntilKilled prints the pids of the postmaster and of the watchdog, and then the URL.
+func ownUntilKilled(dir string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	cluster, err := Start(ctx, Config{DataDir: dir})
+	if err != nil {
+		return err
+	}
+	fmt.Println(cluster.PID(), cluster.dog.cmd.Process.Pid, cluster.URL())
+	_, err = io.Copy(io.Discard, os.Stdin) // ends if the test does
+	cluster.end()
+	return err
+}
+
+func startTwice(dir string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for _, sql := range []string{"create table kept (id bigint)", "insert into kept values (1)"} {
+		cluster, err := Start(ctx, Config{DataDir: dir})
+		if err != nil {
+			return err
+		}
+		if err := exec1(ctx, cluster.URL(), sql); err != nil {
+			return err
+		}
+		if err := cluster.Stop(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func exec1(ctx context.Context, url, sql string) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, sql)
+	return err
+}
+
+// owner is a process that owns a cluster.
+type owner struct {
+	process    *exec.Cmd
+	postmaster int
+	watchdog   int
+	url        string
+}
+
+func startOwner(t *testing.T, dir string) owner {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), helperEnv+"="+helperOwn, helperDir+"="+dir)
+	stdin, err := cmd.StdinPipe()
+	check(t, err)
+	stdout, err := cmd.StdoutPipe()
+	check(t, err)
+	cmd.Stderr = os.Stderr
+	check(t, cmd.Start())
+	t.Cleanup(func() { stdin.Close(); cmd.Process.Kill(); cmd.Wait() })
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	check(t, err)
+	o := owner{process: cmd}
+	if _, err := fmt.Sscan(line, &o.postmaster, &o.watchdog, &o.url); err != nil {
+		t.Fatalf("the owner says %q: %v", line, err)
+	}
+	return o
+}
+
+// killOwner kills the owner alone, as kill -9 and the kernel's out-of-memory killer do.
+func (o owner) kill(t *testing.T) {
+	t.Helper()
+	check(t, o.process.Process.Kill())
+	_ = o.process.Wait() // its error is that it was killed
+}
+
+// newDataDir returns a data directory that does not exist yet, in a place that every user can reach.
+func newDataDir(t *testing.T) string {
+	t.Helper()
+	if _, err := FindBinaries(); err != nil {
+		needBinaries(t, err)
+	}
+	parent, err := os.MkdirTemp("", "fg-")
+	check(t, err)
+	t.Cleanup(func() { check(t, os.RemoveAll(parent)) })
+	check(t, os.Chmod(parent, 0o711))
+	return filepath.Join(parent, "data")
+}
+
+// needBinaries skips the test, or fails it where nothing may be missing.
+func needBinaries(t *testing.T, err error) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf("%v; run `make test-deps`", err)
+	}
+	t.Skipf("%v; run `make test-deps`", err)
+}
+
+func mustStart(t *testing.T, config Config) *Cluster {
+	t.Helper()
+	if testing.Verbose() && config.Logger == nil {
+		config.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
+	}
+	ctx := patient(t)
+	cluster, err := Start(ctx, config)
+	check(t, err)
+	t.Cleanup(func() { cluster.end() })
+	return cluster
+}
+
+func mustStop(t *testing.T, cluster *Cluster) {
+	t.Helper()
+	check(t, cluster.Stop(patient(t)))
+	check(t, cluster.Err())
+}
+
+func patient(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func run(t *testing.T, url, sql string) {
+	t.Helper()
+	check(t, exec1(patient(t), url, sql))
+}
+
+// ask returns the one text that a query yields.
+func ask(t *testing.T, url, sql string) (answer string) {
+	t.Helper()
+	ctx := patient(t)
+	conn, err := pgx.Connect(ctx, url)
+	check(t, err)
+	defer conn.Close(ctx)
+	check(t, conn.QueryRow(ctx, sql).Scan(&answer))
+	return answer
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually polls, for what other processes do and nothing tells.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !holds(); time.Sleep(firstPause) {
+		if time.Now().After(end) {
+			t.Fatalf("never happened: %s", what)
+		}
+	}
+}
+
+// running tells whether a process exists that is not a zombie, which only its parent can remove.
+func running(pid int) bool {
+	state, err := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(pid)).Output()
+	return err == nil && !strings.HasPrefix(strings.TrimSpace(string(state)), "Z")
+}
+
+// currentAccount is whom PostgreSQL runs as in this test.
+func currentAccount(t *testing.T) *account {
+	t.Helper()
+	account, err := pickAccount(os.Geteuid(), osuser.Lookup)
+	check(t, err)
+	return account
+}
+
+func mentions(t *testing.T, err error, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if !strings.Contains(fmt.Sprint(err), word) {
+			t.Errorf("the error does not mention %q: %v", word, err)
+		}
+	}
+}
