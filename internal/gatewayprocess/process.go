@@ -40,7 +40,7 @@ func Start(ctx context.Context, program string, args ...string) (*Process, error
 	}
 	ready := filepath.Join(dir, "ready")
 	p := &Process{dir: dir, log: &logBuffer{}, ended: make(chan struct{})}
-	p.cmd = exec.Command(program, append([]string{"serve", "--listen", "127.0.0.1:0", "--ready-file", ready}, args...)...) //nolint:noctx // its end is the caller's to choose
+	p.cmd = exec.Command(program, append([]string{"serve", "--listen", "127.0.0.1:0", "--ready-file", ready}, args...)...)
 	p.cmd.Stderr = p.log
 	if err := p.cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start the gateway: %w", err), os.RemoveAll(dir))

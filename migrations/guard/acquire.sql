@@ -7,7 +7,7 @@
 --
 -- Sent again with the same request_id, it returns the same lease, as long as that runs.
 -- An expired lease is ended here and its lock granted at once: no sweep is waited for (P7).
--- The clock is read with the fence locked.
+-- The clock is read with the fence locked, and the running lease, too, which a sweep may have had in hand.
 --
 -- Raises LF003 where the policy says that another lock service issues the tokens; LF002 from mint.
 create or replace function fence.acquire(
@@ -17,7 +17,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_fence fence.fences := fence.lock_fence(p_lock);
-    v_now   timestamptz := clock_timestamp();
+    v_now   timestamptz;
 begin
     if exists (select from fence.policy_for(p_lock) p where p.authority = 'external') then
         raise exception 'the tokens of % are issued by another lock service', p_lock using errcode = 'LF003';
@@ -28,7 +28,7 @@ begin
         if found then
             outcome := case
                 when lease.owner_id <> p_owner_id then 'request_id_reused'
-                when lease.ended_at is null and lease.expires_at > v_now then 'granted'
+                when lease.ended_at is null and lease.expires_at > clock_timestamp() then 'granted'
                 else 'lost'
             end;
             if outcome = 'lost' then
@@ -39,6 +39,7 @@ begin
     end if;
 
     select * into lease from fence.leases l where l.lock = p_lock and l.ended_at is null for update;
+    v_now := clock_timestamp();
     if found and lease.expires_at > v_now then
         outcome := 'held';
         lease.lease_id := null;

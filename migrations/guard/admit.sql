@@ -19,36 +19,38 @@ returns fence.ruling[]
 language plpgsql
 as $$
 declare
-    v_policies boolean := exists (select from fence.policies);
+    v_policies boolean;
 begin
-    if v_policies then
+    if exists (select from fence.policies) then
         -- A resource whose tokens come from elsewhere has no grant that would have made its fence.
         insert into fence.fences (resource)
-        select r from unnest(p_resources) r, fence.policy_for(r) p
-        where p.authority = 'external'
-        order by r collate "C"
+        select c.resource from unnest(p_resources, p_tokens) as c (resource, token), fence.policy_for(c.resource) p
+        where p.authority = 'external' and c.token is not null
+        order by c.resource collate "C"
         on conflict do nothing;
     end if;
 
     perform from fence.fences f where f.resource = any (p_resources) order by f.resource for update;
 
+    v_policies := exists (select from fence.policies);
     return array(
         select row(judged.verdict, judged.reason, judged.replayed,
             f.granted_token, f.last_token, f.last_sequence, f.last_version, f.last_created)::fence.ruling
         from unnest(p_resources, p_tokens, p_sequences, p_lease_ids, p_digests) with ordinality
             as c (resource, token, sequence, lease_id, digest, n)
         left join lateral (
+            select * from fence.fences f where f.resource = c.resource limit 1
+        ) stored on true
+        left join lateral (
             select * from fence.policy_for(c.resource) where v_policies
         ) policy on true
         cross join lateral (
+            -- A policy that was set after the fences were made finds no fence here, and nothing passes without one.
             select coalesce(policy.rule = 'same_token', false) as same_token,
-                coalesce(policy.authority = 'external', false) as external,
+                stored.resource is not null and coalesce(policy.authority = 'external', false) as external,
                 coalesce(policy.require_lease_id, false) as require_lease_id,
                 coalesce(policy.require_live_lease, false) as require_live_lease
         ) p
-        left join lateral (
-            select * from fence.fences f where f.resource = c.resource limit 1
-        ) stored on true
         cross join lateral (
             select coalesce(stored.granted_token, 0) as granted_token, coalesce(stored.open, false) as open,
                 coalesce(stored.last_token, 0) as last_token, coalesce(stored.last_sequence, 0) as last_sequence,
@@ -85,7 +87,7 @@ begin
             select ruled.verdict,
                 case
                     when ruled.verdict <> 'token_stale' then ''
-                    when c.token < greatest(f.granted_token, f.last_token) then 'superseded'
+                    when c.token < f.last_token or not p.external and c.token < f.granted_token then 'superseded'
                     when (c.token, coalesce(c.sequence, 0)) <= (f.last_token, f.last_sequence) and (p.external or f.open)
                         then 'reused'
                     else 'released'

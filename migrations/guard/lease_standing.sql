@@ -25,7 +25,7 @@ begin
     end if;
 
     return case
-        when v_lease.lease_id <> p_lease_id or v_lease.owner_id <> p_owner_id then 'mismatch'
+        when (v_lease.lease_id, v_lease.owner_id) is distinct from (p_lease_id, p_owner_id) then 'mismatch'
         when v_lease.end_reason in ('released', 'broken') then v_lease.end_reason
         when v_lease.fencing_token < v_fence.granted_token then 'superseded'
         when v_lease.ended_at is not null or v_lease.expires_at <= clock_timestamp() then 'expired'
