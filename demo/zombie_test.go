@@ -1,0 +1,131 @@
+//go:build unix
+
+package demo_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/demo"
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/migrations"
+)
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
+func TestZombieIsShutOut(t *testing.T) {
+	t.Parallel()
+	events, err := tell(t, pgtest.Empty(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rejected := find(t, events, "fenced", "A", "rejected")
+	if rejected.Code != "token_stale" || rejected.Token != 1 || rejected.GrantedToken != 2 {
+		t.Errorf("A's write was rejected with %s, token %d, newest %d; want token_stale, 1, 2", rejected.Code, rejected.Token, rejected.GrantedToken)
+	}
+	find(t, events, "unfenced", "A", "written")
+	result := events[len(events)-1]
+	if result.Event != "result" || result.OK == nil || !*result.OK || result.Fenced != "the result of B" || result.Unfenced != "the result of A" {
+		t.Errorf("the result is %+v", result)
+	}
+	checkOrder(t, events)
+}
+
+// checkOrder checks that A was frozen between its grant and its write, and that B wrote meanwhile.
+func checkOrder(t *testing.T, events []demo.Event) {
+	t.Helper()
+	for _, story := range []string{"fenced", "unfenced"} {
+		var told []string
+		for _, event := range events {
+			if event.Story == story && event.Actor != "" && event.Event != "held" && event.Event != "working" && event.Event != "checked" {
+				told = append(told, event.Actor+" "+event.Event)
+			}
+		}
+		want := []string{"A granted", "A frozen", "B granted", "B written", "A thawed", "A written"}
+		if story == "fenced" {
+			want[5] = "A rejected"
+		}
+		if !slices.Equal(told, want) {
+			t.Errorf("%s: told %v, want %v", story, told, want)
+		}
+	}
+}
+
+// TestBrokenFenceIsTold breaks the fence: the demo must not call that a success.
+func TestBrokenFenceIsTold(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Migrated(t)
+	breakFence(t, url)
+	_, err := tell(t, url)
+	if !errors.Is(err, demo.ErrUnexpected) {
+		t.Errorf("with a fence that admits every token the demo returned %v, want ErrUnexpected", err)
+	}
+}
+
+// breakFence makes fence.admit find nothing stale.
+func breakFence(t *testing.T, url string) {
+	t.Helper()
+	source, ok := migrations.GuardSource("admit")
+	if !ok {
+		t.Fatal("there is no guard/admit.sql")
+	}
+	broken := strings.ReplaceAll(source, "then 'token_stale'", "then 'admitted'")
+	if broken == source {
+		t.Fatal("fence.admit has no token_stale to break")
+	}
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	if _, err := conn.Exec(t.Context(), broken); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func tell(t *testing.T, url string) ([]demo.Event, error) {
+	t.Helper()
+	var out bytes.Buffer
+	err := demo.Zombie{Program: program(t), DatabaseURL: url, DatabaseName: "a test's", JSON: true, Out: &out}.Tell(t.Context())
+	var events []demo.Event
+	decoder := json.NewDecoder(&out)
+	for decoder.More() {
+		var event demo.Event
+		if err := decoder.Decode(&event); err != nil {
+			t.Fatalf("the events are not JSON lines: %v", err)
+		}
+		events = append(events, event)
+	}
+	return events, err
+}
+
+func program(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "fencegate")
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", path, "../cmd/fencegate")
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, output)
+	}
+	return path
+}
+
+func find(t *testing.T, events []demo.Event, story, actor, event string) demo.Event {
+	t.Helper()
+	for _, told := range events {
+		if told.Story == story && told.Actor == actor && told.Event == event {
+			return told
+		}
+	}
+	t.Fatalf("%s: %s %s was not told", story, actor, event)
+	return demo.Event{}
+}
