@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -12,7 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -21,11 +22,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// readBody reads a body whole, within the limits of size and time.
+// readBody reads a body whole, within the limits of size and time (see hurried).
 func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.config.BodyTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return nil, err
-	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, g.config.BodyBytesMax))
 	var tooLarge *http.MaxBytesError
 	switch {
@@ -42,8 +40,12 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 	return nil, invalid("The body broke off: %v.", err)
 }
 
-// readJSON reads a JSON body into document. Unknown, misspelt and repeated fields are refused: an option must not pass silently.
+// readJSON reads a JSON body into document. Unknown, misspelt and repeated fields are refused, and so are parameters in the
+// URL: an option must not pass silently.
 func (g *Gateway) readJSON(w http.ResponseWriter, r *http.Request, document any) error {
+	if _, err := query(r); err != nil {
+		return err
+	}
 	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || mediaType != "application/json" {
 		return problem(http.StatusUnsupportedMediaType, api.CodeInvalidRequest, "The body must be JSON, with Content-Type: application/json.")
@@ -51,6 +53,12 @@ func (g *Gateway) readJSON(w http.ResponseWriter, r *http.Request, document any)
 	body, err := g.readBody(w, r)
 	if err != nil {
 		return err
+	}
+	switch text := bytes.Trim(body, " \t\r\n"); {
+	case len(text) == 0:
+		return invalid("The body is empty; it must be a JSON object.")
+	case string(text) == "null": // would pass for an object whose fields are all absent
+		return invalid("The body must be a JSON object.")
 	}
 	if err := json.Unmarshal(body, document, json.RejectUnknownMembers(true)); err != nil {
 		return invalidJSON(err)
@@ -64,7 +72,11 @@ func invalidJSON(err error) *api.Problem {
 	if !errors.As(err, &semantic) {
 		var syntactic *jsontext.SyntacticError
 		if errors.As(err, &syntactic) && syntactic.JSONPointer != "" {
-			return invalid("The body is not JSON: at %s, byte %d: %v.", fieldName(syntactic.JSONPointer), syntactic.ByteOffset, syntactic.Err)
+			field := fieldName(syntactic.JSONPointer)
+			if errors.Is(err, jsontext.ErrDuplicateName) {
+				return invalid("The field %s is there twice.", field)
+			}
+			return invalid("The body is not JSON: at %s, byte %d: %v.", field, syntactic.ByteOffset, syntactic.Err)
 		}
 		return invalid("The body is not JSON: %s.", strings.TrimPrefix(err.Error(), "jsontext: "))
 	}
@@ -103,7 +115,16 @@ func fieldName(pointer jsontext.Pointer) string {
 		}
 		name.WriteString(token)
 	}
-	return name.String()
+	return clip(name.String())
+}
+
+// clip keeps a message short whatever was sent.
+func clip(text string) string {
+	const shown = 100
+	if len(text) <= shown {
+		return text
+	}
+	return strings.ToValidUTF8(text[:shown], "") + "…"
 }
 
 // query reads the parameters of a URL; one that is not among known is refused, like one that is there twice.
@@ -114,13 +135,20 @@ func query(r *http.Request, known ...string) (url.Values, error) {
 	}
 	for name, given := range values {
 		if !slices.Contains(known, name) {
-			return nil, invalid("There is no parameter %q; there are: %s.", name, strings.Join(known, ", "))
+			return nil, invalid("There is no parameter %q; %s.", clip(name), knownParameters(known))
 		}
 		if len(given) > 1 {
 			return nil, invalid("The parameter %s is there %d times.", name, len(given))
 		}
 	}
 	return values, nil
+}
+
+func knownParameters(known []string) string {
+	if len(known) == 0 {
+		return "this URL takes none"
+	}
+	return "there are: " + strings.Join(known, ", ")
 }
 
 const pageDefault = 100
@@ -134,7 +162,7 @@ func page(values url.Values) (limit int, after string, err error) {
 		}
 	}
 	cursor, err := base64.RawURLEncoding.DecodeString(values.Get("cursor"))
-	if err != nil {
+	if err != nil || !utf8.Valid(cursor) || bytes.IndexByte(cursor, 0) >= 0 {
 		return 0, "", invalid("cursor must be a next_cursor that the gateway gave.")
 	}
 	return limit, string(cursor), nil

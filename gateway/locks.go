@@ -40,9 +40,9 @@ func acquireRequest(lock store.Name, body api.AcquireRequest) (store.AcquireRequ
 	request := store.AcquireRequest{Lock: lock, OwnerID: body.OwnerID}
 	switch {
 	case body.Mode != "" && body.Mode != "exclusive":
-		return request, invalid("mode is %q; this gateway grants exclusive leases.", body.Mode)
+		return request, invalid("mode is %q; this gateway grants exclusive leases.", clip(body.Mode))
 	case body.Scope != "" && body.Scope != "node":
-		return request, invalid("scope is %q; this gateway grants leases of scope node.", body.Scope)
+		return request, invalid("scope is %q; this gateway grants leases of scope node.", clip(body.Scope))
 	case body.WaitMS != 0:
 		return request, invalid("wait_ms is %d; this gateway's acquire is a try, with wait_ms 0.", body.WaitMS)
 	case body.SessionID != nil:
@@ -130,6 +130,9 @@ func leaseRef(lock store.Name, ownerID, leaseID string, token int64) (store.Leas
 	if err != nil {
 		return store.LeaseRef{}, err
 	}
+	if token == 0 {
+		return store.LeaseRef{}, problem(http.StatusBadRequest, api.CodeInvalidToken, "fencing_token is missing or 0, it must be 1 to 2^53-1.")
+	}
 	if token < 1 || token > api.MaxToken {
 		return store.LeaseRef{}, problem(http.StatusBadRequest, api.CodeInvalidToken, fmt.Sprintf("fencing_token is %d, it must be 1 to 2^53-1.", token))
 	}
@@ -137,6 +140,9 @@ func leaseRef(lock store.Name, ownerID, leaseID string, token int64) (store.Leas
 }
 
 func parseLeaseID(field, text string) (uuid.UUID, error) {
+	if text == "" {
+		return uuid.UUID{}, invalid("%s is missing or empty.", field)
+	}
 	id, err := uuid.Parse(text)
 	if err != nil || len(text) != 36 {
 		return uuid.UUID{}, invalid("%s is not a lease_id that an acquire returned.", field)

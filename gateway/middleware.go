@@ -74,6 +74,18 @@ func (g *Gateway) observed(next http.Handler) http.Handler {
 	})
 }
 
+// hurried gives the body of a request its time to arrive, whoever waits for it: the handler, or the server, which drops what a
+// handler that refused the request has left.
+func (g *Gateway) hurried(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			// Fails where the connection is gone, which the first read will tell, and in tests without one.
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.config.BodyTimeout))
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // routeOf is the template of the path, so that names don't become labels.
 func routeOf(r *http.Request) string {
 	route := mux.CurrentRoute(r)

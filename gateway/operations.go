@@ -25,7 +25,7 @@ func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) error {
 	if err == nil {
 		return answerJSON(w, http.StatusOK, api.Health{Status: "ready"})
 	}
-	answer := problemOf(err)
+	answer := problemOf(ofRead(err))
 	var unavailable *store.UnavailableError
 	if errors.As(err, &unavailable) {
 		answer.Detail = "The gateway can't serve: " + unavailable.Err.Error() + "."

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
@@ -62,7 +63,7 @@ func problemOf(err error) *api.Problem {
 	}
 	for _, kind := range problemKinds {
 		if errors.Is(err, kind.err) {
-			answer := problem(kind.status, kind.code, sentence(err.Error(), kind.next))
+			answer := problem(kind.status, kind.code, kind.detail(err))
 			answer.Title = kind.err.Error()
 			answer.Retryable = kind.retryable
 			addData(answer, err)
@@ -72,11 +73,13 @@ func problemOf(err error) *api.Problem {
 	return problem(http.StatusInternalServerError, api.CodeInternal, "The gateway failed; its log says why.")
 }
 
-func sentence(what, next string) string {
-	if next == "" {
-		return what
+// detail is what the error says beyond its title, and what to do next.
+func (k problemKind) detail(err error) string {
+	what := strings.Replace(err.Error(), k.err.Error()+": ", "", 1)
+	if k.status != http.StatusBadRequest { // there a field stands first, as it is written
+		what = strings.ToUpper(what[:1]) + what[1:]
 	}
-	return what + ". " + next
+	return strings.TrimSpace(what + ". " + k.next)
 }
 
 // addData fills in what the typed errors carry.
@@ -101,7 +104,7 @@ func addData(answer *api.Problem, err error) {
 		answer.Outcome = api.Outcome(unavailable.Outcome)
 		answer.Detail = "The database could not be asked, or did not answer. Nothing was changed: try again."
 		if unavailable.Outcome == store.OutcomeUnknown {
-			answer.Detail = "The database did not answer. The change may have been made: send it again with the same token and sequence."
+			answer.Detail = "The database did not answer. The change may have been made: send the same again, a write with the same token and sequence, an acquire with the same request_id."
 		}
 	}
 }
@@ -149,6 +152,9 @@ func recommendedRetry(remaining time.Duration) time.Duration {
 }
 
 func (g *Gateway) answerProblem(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		err = ofRead(err)
+	}
 	answer := *problemOf(err)
 	answer.Instance = r.URL.EscapedPath()
 	if answer.Code == api.CodeInternal {
@@ -166,6 +172,15 @@ func (g *Gateway) answerProblem(w http.ResponseWriter, r *http.Request, err erro
 	w.Header().Set("Content-Type", api.ProblemContentType)
 	w.WriteHeader(answer.Status)
 	encodeJSON(w, answer)
+}
+
+// ofRead leaves no doubt about the outcome: whatever became of the statement, it changed nothing.
+func ofRead(err error) error {
+	var unavailable *store.UnavailableError
+	if errors.As(err, &unavailable) {
+		return &store.UnavailableError{Outcome: store.OutcomeNotApplied, Err: unavailable.Err}
+	}
+	return err
 }
 
 // answerJSON answers with a document.

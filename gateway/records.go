@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"encoding/json"
 	"mime"
 	"net"
 	"net/http"
@@ -9,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/store"
@@ -24,9 +25,11 @@ func (g *Gateway) putRecord(w http.ResponseWriter, r *http.Request) error {
 	if write.Value, err = g.readBody(w, r); err != nil {
 		return err
 	}
-	write.ContentType = contentTypeOf(r.Header)
-	if isJSON(write.ContentType) && !json.Valid(write.Value) {
-		return invalid("The value is not JSON, though its Content-Type is %s.", write.ContentType)
+	if write.ContentType, err = contentTypeOf(r.Header); err != nil {
+		return err
+	}
+	if isJSON(write.ContentType) && !validJSON(write.Value) {
+		return invalid("The value is not JSON, though its Content-Type is %s.", clip(write.ContentType))
 	}
 	return g.write(w, r, write)
 }
@@ -73,12 +76,16 @@ func readClaim(header http.Header, claim *store.Claim) error {
 	default:
 		return problem(http.StatusBadRequest, api.CodeInvalidToken, "There are several headers "+api.HeaderFencingToken+"; a write carries one token.")
 	}
-	if text := header.Get(api.HeaderLeaseID); text != "" {
-		id, err := parseLeaseID("The header "+api.HeaderLeaseID, text)
+	switch given := header.Values(api.HeaderLeaseID); len(given) {
+	case 0:
+	case 1:
+		id, err := parseLeaseID("The header "+api.HeaderLeaseID, given[0])
 		if err != nil {
 			return err
 		}
 		claim.LeaseID = &id
+	default:
+		return invalid("There are %d headers %s; a write is made under one lease.", len(given), api.HeaderLeaseID)
 	}
 	return nil
 }
@@ -179,21 +186,32 @@ func (g *Gateway) listRecords(w http.ResponseWriter, r *http.Request) error {
 func prefix(values url.Values) (string, error) {
 	text := values.Get("prefix")
 	if len(text) > store.NameBytesMax || !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-		return "", invalid("prefix must be UTF-8 of at most %d bytes.", store.NameBytesMax)
+		return "", invalid("prefix must be UTF-8 of at most %d bytes, without NUL.", store.NameBytesMax)
 	}
 	return text, nil
 }
 
-func contentTypeOf(header http.Header) string {
-	if given := header.Get("Content-Type"); given != "" {
-		return given
+// contentTypeOf reads the type of a value; whether it is one is for the store to say.
+func contentTypeOf(header http.Header) (string, error) {
+	switch given := header.Values("Content-Type"); len(given) {
+	case 0:
+		return "application/octet-stream", nil
+	case 1:
+		return given[0], nil
+	default:
+		return "", invalid("There are %d headers Content-Type; a value has one type.", len(given))
 	}
-	return "application/octet-stream"
 }
 
 func isJSON(contentType string) bool {
 	mediaType, _, err := mime.ParseMediaType(contentType)
 	return err == nil && (mediaType == "application/json" || strings.HasSuffix(mediaType, "+json"))
+}
+
+// validJSON holds a value against RFC 8259: it is UTF-8, too. Names may repeat, as they do in JSON that is older than the
+// advice against it.
+func validJSON(value []byte) bool {
+	return jsontext.Value(value).IsValid(jsontext.AllowDuplicateNames(true))
 }
 
 // address is the client's, as the connection has it: headers prove nothing.

@@ -19,7 +19,7 @@ type methods map[string]handler
 // the handlers to say. A more specific path stands before a less specific one.
 func (g *Gateway) routes() *mux.Router {
 	router := mux.NewRouter().SkipClean(true)
-	router.Use(g.recovered, g.observed)
+	router.Use(g.recovered, g.observed, g.hurried)
 	const (
 		lock     = "/v1/locks/{lock:(?s:.*)}"
 		resource = "/v1/resources/{resource:(?s:.*)}"
@@ -45,9 +45,9 @@ func (g *Gateway) routes() *mux.Router {
 	g.route(router, "/metrics", methods{"GET": g.metrics.serve})
 	g.route(router, "/openapi.yaml", methods{"GET": serveOpenAPI})
 
-	router.NotFoundHandler = g.recovered(g.observed(g.answering(func(http.ResponseWriter, *http.Request) error {
+	router.NotFoundHandler = g.recovered(g.observed(g.hurried(g.answering(func(http.ResponseWriter, *http.Request) error {
 		return problem(http.StatusNotFound, api.CodeNotFound, "There is nothing at this path; /openapi.yaml describes what there is.")
-	})))
+	}))))
 	return router
 }
 

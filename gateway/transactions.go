@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -103,7 +102,7 @@ func operationOf(op api.Op) (store.ResourceOperation, error) {
 		}
 		return operation, nil
 	}
-	return operation, invalid("op is %q; it must be put or delete.", op.Op)
+	return operation, invalid("op is %q; it must be put or delete.", clip(op.Op))
 }
 
 func valueOf(op api.Op) (value []byte, contentType string, err error) {
@@ -120,8 +119,8 @@ func valueOf(op api.Op) (value []byte, contentType string, err error) {
 		return nil, "", invalid("value_base64 is not base64.")
 	}
 	contentType = orDefault(op.ContentType, "application/octet-stream")
-	if isJSON(contentType) && !json.Valid(value) {
-		return nil, "", invalid("value_base64 is not JSON, though its content_type is %s.", contentType)
+	if isJSON(contentType) && !validJSON(value) {
+		return nil, "", invalid("value_base64 is not JSON, though its content_type is %s.", clip(contentType))
 	}
 	return value, contentType, nil
 }

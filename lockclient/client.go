@@ -24,10 +24,13 @@ const (
 	defaultAnswerBytesMax = 256 << 20
 )
 
-// Client calls one gateway, or several behind one address. It is safe for concurrent use, and holds only pooled
-// connections; make one and keep it.
+// Client calls one gateway, or several behind one address. It is safe for concurrent use. Make one and keep it: it pools
+// connections.
 type Client struct {
-	http      *http.Client
+	http *http.Client
+	// pool is the client's own, and nil where it was given one.
+	pool *http.Transport
+
 	base      string
 	shownBase string
 	userAgent string
@@ -41,11 +44,7 @@ type Option func(*Client)
 // WithHTTPClient sets the client that requests are sent with, e.g. for TLS settings. A copy is used: redirects are not
 // followed, whatever it says, since a redirected PUT would arrive as a GET.
 func WithHTTPClient(httpClient *http.Client) Option {
-	return func(c *Client) {
-		if httpClient != nil {
-			c.http = httpClient
-		}
-	}
+	return func(c *Client) { c.http = httpClient }
 }
 
 // WithUserAgent sets the User-Agent header, by which the gateway's logs tell programs apart.
@@ -74,7 +73,6 @@ func New(baseURL string, opts ...Option) (*Client, error) {
 		return nil, err
 	}
 	client := &Client{
-		http:      &http.Client{Transport: newTransport()},
 		base:      strings.TrimRight(base.String(), "/"),
 		shownBase: strings.TrimRight(base.Redacted(), "/"),
 		userAgent: defaultUserAgent,
@@ -84,10 +82,22 @@ func New(baseURL string, opts ...Option) (*Client, error) {
 	for _, opt := range opts {
 		opt(client)
 	}
+	if client.http == nil {
+		client.pool = newTransport()
+		client.http = &http.Client{Transport: client.pool}
+	}
 	withoutRedirects := *client.http
 	withoutRedirects.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	client.http = &withoutRedirects
 	return client, nil
+}
+
+// Close closes the connections that no call is using. A client that was made with WithHTTPClient leaves that one's alone. A
+// closed client still works; it connects anew.
+func (c *Client) Close() {
+	if c.pool != nil {
+		c.pool.CloseIdleConnections()
+	}
 }
 
 func parseBase(baseURL string) (*url.URL, error) {

@@ -3,6 +3,7 @@ package lockclient_test
 import (
 	"context"
 	"encoding/json"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -71,4 +72,27 @@ func TestUserAgentIsSent(t *testing.T) {
 	if err := client.Ready(context.Background()); err != nil || got != "shop/7" {
 		t.Errorf("got %q, %v", got, err)
 	}
+}
+
+func TestCloseClosesTheClientsOwnConnections(t *testing.T) {
+	closed := make(chan struct{}, 2)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"status":"ready"}`))
+	}))
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			closed <- struct{}{}
+		}
+	}
+	server.Start()
+	defer server.Close()
+	client := newClient(t, server.URL)
+	for range 2 { // a closed client connects anew
+		if err := client.Ready(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		client.Close()
+		<-closed
+	}
+	newClient(t, server.URL, lockclient.WithHTTPClient(server.Client())).Close()
 }

@@ -66,6 +66,7 @@ func TestAnswersThatAreNotFencegates(t *testing.T) {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", contentType)
 			w.Header().Set("Location", "/elsewhere")
+			w.Header().Set("ETag", `"7"`)
 			w.WriteHeader(status)
 			_, _ = io.WriteString(w, body)
 		}
@@ -117,6 +118,18 @@ func TestAnswersAreBounded(t *testing.T) {
 	record, err := newClient(t, server.URL, lockclient.WithAnswerBytesMax(1000)).Get(context.Background(), "a", "k")
 	if err != nil || len(record.Value) != 1000 {
 		t.Errorf("got %d bytes, %v, want the 1000 that the limit allows", len(record.Value), err)
+	}
+}
+
+func TestProxiesMayWeakenETags(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("ETag", `W/"7"`)
+		w.Header().Set(api.HeaderFencingToken, "34.2")
+	}))
+	defer server.Close()
+	record, err := newClient(t, server.URL).Get(context.Background(), "a", "k")
+	if err != nil || record.Version != 7 || record.Token.String() != "34.2" {
+		t.Errorf("got %+v, %v", record, err)
 	}
 }
 

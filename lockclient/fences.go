@@ -77,7 +77,7 @@ type RejectionsQuery struct {
 	// Resource is the exact name.
 	Resource string
 	Code     api.Code
-	// Since leaves out what was last seen before it, by the database's clock; the zero time leaves out nothing.
+	// Since leaves out what was last seen before it, by the gateway's clock; the zero time leaves out nothing.
 	Since time.Time
 	// Limit is the most rejections that a page has; 0: the gateway's default.
 	Limit int

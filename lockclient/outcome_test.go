@@ -7,7 +7,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
@@ -48,11 +50,17 @@ func TestOutcomeOfWritesWithoutAnswer(t *testing.T) {
 		"the transport does not tell what it did": {newClient(t, plain.URL, lockclient.WithHTTPClient(silent)), api.OutcomeUnknown},
 	} {
 		_, acquireErr := test.client.Acquire(context.Background(), "a", api.AcquireRequest{OwnerID: "w"})
+		_, renewErr := test.client.Renew(context.Background(), "a", api.RenewRequest{OwnerID: "w"})
 		_, putErr := test.client.Put(context.Background(), "a", "k", lockclient.Write{Value: []byte("v")})
 		_, deleteErr := test.client.Delete(context.Background(), "a", "k", lockclient.Removal{})
+		_, transactionErr := test.client.Transaction(context.Background(), api.TransactionRequest{})
 		_, policyErr := test.client.PutPolicy(context.Background(), "a", api.PolicyRequest{})
-		for _, err := range []error{acquireErr, putErr, deleteErr, policyErr} {
+		unsetErr := test.client.DeletePolicy(context.Background(), "a")
+		for _, err := range []error{acquireErr, renewErr, putErr, deleteErr, transactionErr, policyErr, unsetErr} {
 			wantUnavailable(t, what, err, test.want)
+			if strings.Contains(err.Error(), `"http`) {
+				t.Errorf("%s: %v has the request in it, of which the gateway's URL is enough", what, err)
+			}
 		}
 		_, getErr := test.client.Get(context.Background(), "a", "k")
 		wantUnavailable(t, what+", a read", getErr, api.OutcomeNotApplied)
@@ -90,6 +98,34 @@ func TestOutcomeWhenTheCallerGivesUp(t *testing.T) {
 	case <-received:
 		t.Error("a cancelled call was sent")
 	default:
+	}
+}
+
+func TestEveryCallHasADeadline(t *testing.T) {
+	var deadline time.Time
+	var limited bool
+	client := newClient(t, "http://host", lockclient.WithHTTPClient(&http.Client{
+		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			deadline, limited = r.Context().Deadline()
+			return nil, errors.New("not sent")
+		}),
+	}))
+	wait := 600 * time.Second
+	earliest := time.Now().Add(wait)
+
+	_ = client.Ready(context.Background())
+	if !limited || deadline.After(earliest) {
+		t.Errorf("a call without a deadline got %t, %v", limited, deadline)
+	}
+	_, _ = client.Acquire(context.Background(), "a", api.AcquireRequest{OwnerID: "w", WaitMS: wait.Milliseconds()})
+	if !limited || !deadline.After(earliest) {
+		t.Errorf("a call that waits for 600 s got %t, %v", limited, deadline)
+	}
+	chosen := earliest.Add(time.Hour)
+	ctx, cancel := context.WithDeadline(context.Background(), chosen)
+	defer cancel()
+	if _ = client.Ready(ctx); !deadline.Equal(chosen) {
+		t.Errorf("the caller's deadline became %v", deadline)
 	}
 }
 

@@ -43,6 +43,8 @@ type LeaseRef struct {
 	Token   int64
 }
 
+func (r LeaseRef) check() error { return checkText("owner_id", r.OwnerID, 1, OwnerBytesMax) }
+
 // Ref names the lease.
 func (l Lease) Ref() LeaseRef { return LeaseRef{l.Lock, l.OwnerID, l.ID, l.Token} }
 

@@ -72,6 +72,9 @@ func (s *Store) Acquire(ctx context.Context, request AcquireRequest) (Lease, err
 // Renew makes a live lease last ttl from now; 0: the TTL that it has. It returns ErrLeaseLost (a LostError), also when the lease
 // has expired and nobody has replaced it; ErrNotFound if there is no such lock; ErrInvalid; ErrUnavailable.
 func (s *Store) Renew(ctx context.Context, ref LeaseRef, ttl time.Duration) (Lease, error) {
+	if err := ref.check(); err != nil {
+		return Lease{}, err
+	}
 	var ttlMS *int64
 	if ttl != 0 {
 		if err := checkTTL(ttl); err != nil {
@@ -95,8 +98,11 @@ func (s *Store) Renew(ctx context.Context, ref LeaseRef, ttl time.Duration) (Lea
 }
 
 // Release ends a lease and closes the fence behind it. Sent twice, it succeeds twice. It returns ErrLeaseLost (a LostError) if
-// the lease was broken, or expired and was replaced; ErrNotFound if there is no such lock; ErrUnavailable.
+// the lease was broken, or expired and was replaced; ErrNotFound if there is no such lock; ErrInvalid; ErrUnavailable.
 func (s *Store) Release(ctx context.Context, ref LeaseRef) error {
+	if err := ref.check(); err != nil {
+		return err
+	}
 	var standing string
 	if err := s.queryRow(ctx, "select fence.release($1, $2, $3, $4)", ref.args(), &standing); err != nil {
 		return err

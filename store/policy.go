@@ -47,9 +47,9 @@ func (p Policy) check() error {
 	}
 	switch {
 	case p.Rule != RuleStrict && p.Rule != RuleSameToken:
-		return fmt.Errorf("%w: rule is %q, it must be strict or same_token", ErrInvalid, p.Rule)
+		return fmt.Errorf("%w: rule must be strict or same_token", ErrInvalid)
 	case p.Authority != AuthorityBuiltin && p.Authority != AuthorityExternal:
-		return fmt.Errorf("%w: authority is %q, it must be builtin or external", ErrInvalid, p.Authority)
+		return fmt.Errorf("%w: authority must be builtin or external", ErrInvalid)
 	case p.Authority == AuthorityExternal && (p.RequireLeaseID || p.RequireLiveLease):
 		return fmt.Errorf("%w: with authority external there are no leases that could be required", ErrInvalid)
 	}

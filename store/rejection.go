@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -41,6 +42,9 @@ type RejectionQuery struct {
 func (s *Store) Rejections(ctx context.Context, query RejectionQuery) ([]Rejection, error) {
 	if err := checkLimit(query.Limit); err != nil {
 		return nil, err
+	}
+	if query.Verdict != "" && verdictErrors[query.Verdict] == nil {
+		return nil, fmt.Errorf("%w: code must be one that a write is rejected with, like %s", ErrInvalid, VerdictTokenStale)
 	}
 	rejections := []Rejection{}
 	err := s.query(ctx, `

@@ -82,8 +82,8 @@ func (o Operation) check() error {
 	if o.Kind == Delete {
 		return nil
 	}
-	if len(o.ContentType) > ContentTypeBytesMax {
-		return fmt.Errorf("%w: the content type has %d bytes, the limit is %d", ErrInvalid, len(o.ContentType), ContentTypeBytesMax)
+	if err := checkText("the content type", o.ContentType, 1, ContentTypeBytesMax); err != nil {
+		return err
 	}
 	if _, _, err := mime.ParseMediaType(o.ContentType); err != nil {
 		return fmt.Errorf("%w: the content type %q is not one: %w", ErrInvalid, o.ContentType, err)

@@ -16,8 +16,12 @@ import (
 // whole set otherwise.
 func (s *Store) Write(ctx context.Context, writes []Write) ([]Result, error) {
 	for i, write := range writes {
-		if err := write.check(); err != nil {
-			return nil, fmt.Errorf("write %d: %w", i, err)
+		err := write.check()
+		if err != nil && len(writes) > 1 {
+			err = fmt.Errorf("write %d: %w", i, err)
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 	const sql = `select place, verdict, reason, version, created, replayed, granted_token, last_token, last_sequence

@@ -34,6 +34,7 @@ func (f clientFlags) call(ctx context.Context, work func(context.Context, *lockc
 	if err != nil {
 		return usagef("--url: %v", err)
 	}
+	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, f.Timeout)
 	defer cancel()
 	return work(ctx, client)

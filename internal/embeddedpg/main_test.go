@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/internal/pgtest/ramdir"
 )
 
 // The test binary runs itself as another process where a test needs one to kill, or one of another user.
@@ -131,7 +133,7 @@ func newDataDir(t *testing.T) string {
 	if _, err := FindBinaries(); err != nil {
 		needBinaries(t, err)
 	}
-	parent, err := os.MkdirTemp("", "fg-")
+	parent, err := os.MkdirTemp(ramdir.Parent(), "fg-")
 	check(t, err)
 	t.Cleanup(func() { check(t, os.RemoveAll(parent)) })
 	check(t, os.Chmod(parent, 0o711))

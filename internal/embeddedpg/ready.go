@@ -13,7 +13,7 @@ import (
 // Pauses between two looks at a server that starts.
 const (
 	firstPause = 5 * time.Millisecond
-	longPause  = 100 * time.Millisecond
+	longPause  = 20 * time.Millisecond
 )
 
 // SQLSTATEs of a server that will accept connections soon.

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"github.com/fencegate/fencegate/internal/pgtest/ramdir"
 )
 
 // template is a data directory with a cluster that was never written to. Copies of it spare most tests an initdb.
@@ -32,7 +34,7 @@ func clusterDir(t *testing.T) string {
 }
 
 func makeTemplate() (err error) {
-	if template.parent, err = os.MkdirTemp("", "fg-"); err != nil {
+	if template.parent, err = os.MkdirTemp(ramdir.Parent(), "fg-"); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -6,8 +6,8 @@
 -- The leap goes past 2^32 tokens more than this database knows of, and past 2^20 for every second
 -- since 2025: as long as fewer than a million grants a second are given, whatever another
 -- history minted before now is lower, also that of a sibling standby which was promoted earlier,
--- took the same timeline number and is unknown here. The random part keeps two promotions within one
--- second apart. 2^53 tokens last beyond the year 2290 this way.
+-- took the same timeline number and is unknown here. Seconds are counted with their fractions, and nothing
+-- is added: a sibling that leaped a moment ago must be below. 2^53 tokens last beyond the year 2290 this way.
 --
 -- Invariant: called before nextval, with the fence locked; the identity is locked after fences, so no cycle.
 -- P2 is what this is for. Raises nothing of its own.
@@ -34,8 +34,8 @@ begin
     v_now := clock_timestamp();
     perform setval('fence.tokens', greatest(
         (select last_value from fence.tokens) + (1::bigint << 32),
-        floor(extract(epoch from v_now - timestamptz '2025-01-01 00:00:00Z'))::bigint << 20
-    ) + floor(random() * (1 << 20))::bigint);
+        floor(extract(epoch from v_now - timestamptz '2025-01-01 00:00:00Z') * (1 << 20))::bigint
+    ));
     update fence.database_identity i
     set system_identifier = v_running.system_identifier, timeline = v_running.timeline,
         leaps = i.leaps + 1, leaped_at = v_now;

@@ -10,13 +10,13 @@ as $$
     insert into fence.rejections as r (
         resource, key, code, reason, door, address, fencing_token, sequence, granted_token, last_token, last_sequence,
         count, first_at, last_at, owner_id, late_ms)
-    select u.*, l.owner_id,
-        extract(epoch from u.last_at - coalesce(l.ended_at, case when l.expires_at <= u.last_at then l.expires_at end)) * 1000
+    select u.*, l.owner_id, extract(epoch from u.last_at - ended.at) * 1000
     from unnest(p_resources, p_keys, p_codes, p_reasons, p_doors, p_addresses, p_tokens, p_sequences,
             p_granted_tokens, p_last_tokens, p_last_sequences, p_counts, p_first_at, p_last_at)
         as u (resource, key, code, reason, door, address, fencing_token, sequence, granted_token, last_token, last_sequence,
             count, first_at, last_at)
     left join fence.leases l on l.lock = u.resource and l.fencing_token = u.fencing_token
+    left join lateral (select least(l.ended_at, l.expires_at) as at) ended on ended.at <= u.last_at
     order by u.resource collate "C", u.fencing_token, u.code, u.reason, u.door, u.address
     on conflict (resource, fencing_token, code, reason, door, address) do update
     set count = r.count + excluded.count, last_at = excluded.last_at, key = excluded.key, sequence = excluded.sequence,

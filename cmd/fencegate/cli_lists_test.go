@@ -1,0 +1,151 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+func TestListingLocks(t *testing.T) {
+	s := newShell(t)
+	if out := s.must("lock", "ls"); out != "" {
+		t.Errorf("no locks are listed as %q", out)
+	}
+	for i := range 5 {
+		s.must("lock", "acquire", fmt.Sprintf("jobs/%d", i), "--owner-id", fmt.Sprintf("w%d", i), "--ttl", "1h")
+	}
+	s.must("lock", "acquire", "other", "--ttl", "1h")
+	s.must("lock", "break", "jobs/3", "--reason", "test")
+
+	names := func(out string) string {
+		var names []string
+		for i, line := range strings.Split(strings.TrimRight(out, "\n"), "\n") {
+			columns := strings.Fields(line)
+			if len(columns) != 5 || (i == 0) != (line == strings.ToUpper(line)) {
+				t.Errorf("line %d is %q", i, line)
+			}
+			names = append(names, columns[0]+" "+columns[1]+" "+columns[3])
+		}
+		return strings.Join(names[1:], ", ")
+	}
+	for want, args := range map[string][]string{
+		"jobs/0 held w0, jobs/1 held w1, jobs/2 held w2, jobs/3 free -, jobs/4 held w4": {"--prefix", "jobs/"},
+		"jobs/3 free -": {"--state", "free"},
+		"jobs/0 held w0, jobs/1 held w1, jobs/2 held w2, jobs/4 held w4": {"--state", "held", "--prefix", "j", "--limit", "4"},
+	} {
+		if got := names(s.must(append([]string{"lock", "ls"}, args...)...)); got != want {
+			t.Errorf("%q listed %s, want %s", args, got, want)
+		}
+	}
+
+	limited := s.do("lock", "ls", "--limit", "2")
+	if got := names(limited.out); got != "jobs/0 held w0, jobs/1 held w1" || !strings.Contains(limited.errOut, "more than 2") || limited.code != exitOK {
+		t.Errorf("got %s, %q, %d", got, limited.errOut, limited.code)
+	}
+	var listed []string
+	for line := range strings.Lines(s.must("lock", "list", "--limit", "4", "--output", "json")) {
+		var lock api.Lock
+		parseLine(t, line, &lock)
+		listed = append(listed, lock.Lock)
+	}
+	if got := strings.Join(listed, " "); got != "jobs/0 jobs/1 jobs/2 jobs/3" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestListingFollowsPages(t *testing.T) {
+	s := newShell(t)
+	client, err := lockclient.New(s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	// Each token makes a story of its own.
+	const stories = pageMax + 5
+	for i := range int64(stories) {
+		_, err := client.Put(t.Context(), "a", "k", lockclient.Write{Token: api.FencingToken{Token: 1_000_000 + i}})
+		if !errors.Is(err, lockclient.ErrTokenUnknown) {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, func() bool { return len(rejections(t, s, "--limit", "5000")) == stories })
+	if got := rejections(t, s, "--limit", fmt.Sprint(pageMax+1)); len(got) != pageMax+1 || got[0].ID <= got[pageMax].ID {
+		t.Errorf("got %d rejections, from %d to %d", len(got), got[0].ID, got[len(got)-1].ID)
+	}
+}
+
+func TestRejectionsByTheCommandLine(t *testing.T) {
+	s := newShell(t)
+	if out := s.must("rejections"); out != "" {
+		t.Errorf("no rejections are listed as %q", out)
+	}
+	zombie := fields(s.must("lock", "acquire", "job/42", "--owner-id", "w1", "--ttl", "1h"))["fencing_token"]
+	s.must("lock", "break", "job/42", "--reason", "test")
+	newer := fields(s.must("lock", "acquire", "job/42", "--owner-id", "w2", "--ttl", "1h"))["fencing_token"]
+	for range 3 {
+		s.do("put", "job/42", "state", "v", "--token", zombie+".7")
+	}
+	s.do("put", "other", "state", "v", "--token", "1")
+	eventually(t, func() bool {
+		all := rejections(t, s)
+		return len(all) == 2 && all[0].Count+all[1].Count == 4
+	})
+
+	lines := strings.Split(strings.TrimSpace(s.must("rejections", "--resource", "job/42", "--since", "1h")), "\n")
+	heading, row := strings.Fields(lines[0]), strings.Fields(lines[len(lines)-1])
+	if got := strings.Join(heading, " "); len(lines) != 2 || got != "WHEN RESOURCE KEY CODE TOKEN NEWER LATE OWNER DOOR COUNT" {
+		t.Fatalf("got %q", lines)
+	}
+	row[0], row[6] = "WHEN", "LATE"
+	if got, want := strings.Join(row, " "), "WHEN job/42 state token_stale/superseded "+zombie+".7 "+newer+" LATE w1 http 3"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if strings.Index(lines[0], "CODE") != strings.Index(lines[1], "token_stale") || strings.Index(lines[0], "DOOR") != strings.Index(lines[1], "http") {
+		t.Errorf("the columns are not aligned:\n%s\n%s", lines[0], lines[1])
+	}
+
+	for want, args := range map[int][]string{
+		1: {"--code", "token_unknown"},
+		0: {"--since", "1ms", "--resource", "other", "--code", "token_stale"},
+		2: {"--since", "1h", "--limit", "2"},
+	} {
+		if got := rejections(t, s, args...); len(got) != want {
+			t.Errorf("%q listed %d, want %d", args, len(got), want)
+		}
+	}
+}
+
+func rejections(t *testing.T, s shell, args ...string) []api.Rejection {
+	t.Helper()
+	var all []api.Rejection
+	for line := range strings.Lines(s.must(append([]string{"rejections", "--output", "json"}, args...)...)) {
+		var one api.Rejection
+		if err := json.Unmarshal([]byte(line), &one); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+func TestVersion(t *testing.T) {
+	got := fields(shell{t, ""}.must("version"))
+	if got["fencegate"] == "" || !strings.HasPrefix(got["go"], "go1.") {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	s := shell{t, ""}
+	if out := s.must("--help"); !strings.Contains(out, "Exit codes:") || !strings.Contains(out, "lock acquire") {
+		t.Errorf("got %s", out)
+	}
+	if out := s.must("put", "--help"); !strings.Contains(out, "FENCEGATE_IF_MATCH") {
+		t.Errorf("got %s", out)
+	}
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/fencegate/fencegate/internal/pgtest"
+)
+
+func TestMain(m *testing.M) {
+	// What the developer has set must not decide how commands behave here.
+	for _, variable := range os.Environ() {
+		name, _, _ := strings.Cut(variable, "=")
+		if strings.HasPrefix(name, "FENCEGATE_") && name != "FENCEGATE_DATABASE_URL" {
+			_ = os.Unsetenv(name)
+		}
+	}
+	os.Exit(pgtest.Main(m))
+}
+
+// shell runs commands against one gateway.
+type shell struct {
+	t   *testing.T
+	url string
+}
+
+// newShell starts "fencegate serve" on a database of its own, in this process. It ends with the test, and must end well.
+func newShell(t *testing.T, flags ...string) shell {
+	t.Helper()
+	args := append([]string{"serve", "--database-url", pgtest.Migrated(t), "--listen", "127.0.0.1:0", "--log-level", "warn"}, flags...)
+	ctx, cancel := context.WithCancel(context.Background())
+	answers, stdout := io.Pipe()
+	var stderr bytes.Buffer
+	ended := make(chan int, 1)
+	go func() {
+		code := run(ctx, args, strings.NewReader(""), stdout, &stderr)
+		_ = stdout.Close()
+		ended <- code
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if code := <-ended; code != exitOK {
+			t.Errorf("serve exited with %d: %s", code, &stderr)
+		}
+	})
+
+	lines := bufio.NewReader(answers)
+	line, err := lines.ReadString('\n')
+	_, url, found := strings.Cut(strings.TrimSpace(line), " serves on ")
+	if err != nil || !found {
+		cancel()
+		ended <- <-ended
+		t.Fatalf("serve said %q: %v: %s", line, err, &stderr)
+	}
+	go func() { _, _ = io.Copy(io.Discard, lines) }() // ends with serve, which closes the pipe
+	return shell{t, url}
+}
+
+// result is what a command left behind.
+type result struct {
+	code        int
+	out, errOut string
+}
+
+// do runs a command.
+func (s shell) do(args ...string) result { return s.doWith("", args...) }
+
+// doWith runs a command with something on its standard input.
+func (s shell) doWith(stdin string, args ...string) result {
+	var out, errOut bytes.Buffer
+	s.t.Setenv("FENCEGATE_URL", s.url)
+	code := run(context.Background(), args, strings.NewReader(stdin), &out, &errOut)
+	return result{code, out.String(), errOut.String()}
+}
+
+// must runs a command that has to succeed without a word on stderr, and returns its output.
+func (s shell) must(args ...string) string {
+	s.t.Helper()
+	got := s.do(args...)
+	if got.code != exitOK || got.errOut != "" {
+		s.t.Fatalf("%q exited with %d: %s%s", args, got.code, got.out, got.errOut)
+	}
+	return got.out
+}
+
+// fails runs a command that has to exit with a code and tell, in text, of the words and nothing on stdout.
+func (s shell) fails(code int, words string, args ...string) {
+	s.t.Helper()
+	got := s.do(args...)
+	if got.code != code || got.out != "" || !strings.Contains(got.errOut, words) {
+		s.t.Errorf("%q exited with %d and %q, want %d and %q; stdout: %q", args, got.code, got.errOut, code, words, got.out)
+	}
+	if lines := strings.Count(got.errOut, "\n"); lines < 1 || lines > 2 {
+		s.t.Errorf("%q: the error has %d lines: %s", args, lines, got.errOut)
+	}
+}
+
+// fields reads the text form of an answer.
+func fields(out string) map[string]string {
+	values := map[string]string{}
+	for line := range strings.Lines(out) {
+		name, value, _ := strings.Cut(strings.TrimRight(line, "\n"), " ")
+		values[name] = strings.TrimLeft(value, " ")
+	}
+	return values
+}

@@ -1,0 +1,93 @@
+package gateway
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/store"
+)
+
+// harness is a gateway before a database of its own, and a client of it.
+type harness struct {
+	client
+
+	gateway     *Gateway
+	store       *store.Store
+	recorder    *store.Recorder
+	databaseURL string
+	db          *pgxpool.Pool // the test's own way into the database
+}
+
+// newHarness serves a gateway whose every exchange is held against openapi.yaml.
+func newHarness(t testing.TB, config Config) *harness {
+	t.Helper()
+	h := newGateway(t, config, store.Config{DatabaseURL: pgtest.Migrated(t)})
+	h.client = serve(t, conforming(t, h.gateway))
+	return h
+}
+
+// newGateway is a harness that serves nothing yet.
+func newGateway(t testing.TB, config Config, database store.Config) *harness {
+	t.Helper()
+	backend, err := store.Open(t.Context(), database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(backend.Close)
+	h := &harness{store: backend, recorder: store.NewRecorder(backend), databaseURL: database.DatabaseURL}
+	config.Logger = slog.New(defects{slog.DiscardHandler, t})
+	if h.gateway, err = New(config, backend, h.recorder, NewMetrics("test")); err != nil {
+		t.Fatal(err)
+	}
+	if h.db, err = pgxpool.New(t.Context(), database.DatabaseURL); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.db.Close)
+	return h
+}
+
+// serve answers on a loopback listener until the test ends, and then waits for the requests under way.
+func serve(t testing.TB, handler http.Handler) client {
+	server := httptest.NewUnstartedServer(handler)
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetHTTP1(true)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	t.Cleanup(server.Close)
+	return client{base: server.URL, http: newHTTPClient(t, false)}
+}
+
+// newHTTPClient is one with connections of its own, of one version of HTTP.
+func newHTTPClient(t testing.TB, http2 bool) *http.Client {
+	transport := &http.Transport{MaxIdleConnsPerHost: 64, Protocols: new(http.Protocols)}
+	transport.Protocols.SetHTTP1(!http2)
+	transport.Protocols.SetUnencryptedHTTP2(http2)
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// defects fails the test for everything that the gateway logs as an error: nothing that a client sends is one.
+type defects struct {
+	slog.Handler
+
+	t testing.TB
+}
+
+func (d defects) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelError }
+
+func (d defects) Handle(_ context.Context, record slog.Record) error {
+	var text strings.Builder
+	record.Attrs(func(attr slog.Attr) bool {
+		text.WriteString(" " + attr.String())
+		return true
+	})
+	d.t.Errorf("the gateway logged: %s%s", record.Message, text.String())
+	return nil
+}

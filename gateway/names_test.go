@@ -1,0 +1,185 @@
+package gateway
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fencegate/fencegate/gateway/api"
+)
+
+// A name as it stands in a URL, and the name that it is.
+var goodNames = map[string]string{
+	"job-42":                            "job-42",
+	"a/b/c":                             "a/b/c",
+	"a%2Fb%2fc/d":                       "a/b/c/d",
+	"%61":                               "a",
+	"käse/名前/🦀":                         "käse/名前/🦀",
+	"k%C3%A4se":                         "käse",
+	"e%CC%81":                           "e\u0301", // not normalized: another name than é
+	"a%20b":                             "a b",
+	"%20":                               " ",
+	"a+b":                               "a+b",
+	"100%25":                            "100%",
+	"a%252Fb":                           "a%2Fb", // decoded once
+	"a%25%32%46b":                       "a%2Fb",
+	"what%3Fx=1":                        "what?x=1",
+	"a%23b":                             "a#b",
+	"a;b=c,d&e":                         "a;b=c,d&e",
+	"...":                               "...",
+	".hidden/..a/b..":                   ".hidden/..a/b..",
+	"%7Bx%7D":                           "{x}",
+	"%22%5C%3C%3E":                      `"\<>`,
+	"acquired/Renew/records2":           "acquired/Renew/records2",
+	"locks/v1":                          "locks/v1",
+	"%E2%80%AE":                         "\u202e",
+	"%EF%BF%BE":                         "\ufffe",
+	"%F4%8F%BF%BF":                      "\U0010ffff",
+	strings.Repeat("x", 512):            strings.Repeat("x", 512),
+	strings.Repeat("%C3%A9", 256):       strings.Repeat("é", 256),
+	strings.Repeat("%F4%8F%BF%BF", 128): strings.Repeat("\U0010ffff", 128),
+}
+
+// Names as they stand in a URL, and what the refusal of each says.
+var badNames = map[string]string{
+	"":                                  "empty",
+	"/a":                                "empty",
+	"a/":                                "empty",
+	"a//b":                              "empty",
+	"a%2F%2Fb":                          "empty",
+	"%2F":                               "empty",
+	"a%2F":                              "empty",
+	".":                                 `"."`,
+	"..":                                `".."`,
+	"%2e%2E":                            `".."`,
+	"a/../b":                            `".."`,
+	"a/./b":                             `"."`,
+	"a%2F..":                            `".."`,
+	"a%0Ab":                             "control character at byte 1",
+	"%00":                               "control character",
+	"a%7F":                              "control character",
+	"a%C2%85":                           "control character",
+	"%09":                               "control character",
+	"a%0D%0AX-Evil:%201":                "control character",
+	"%FF":                               "UTF-8",
+	"a%C3":                              "UTF-8",
+	"%ED%A0%80":                         "UTF-8",
+	"%C0%AF":                            "UTF-8",
+	strings.Repeat("x", 513):            "513 bytes, the limit is 512",
+	"x" + strings.Repeat("%C3%A9", 256): "513 bytes, the limit is 512",
+	strings.Repeat("a/", 4000) + "a":    "8001 bytes, the limit is 512",
+	"acquire":                           `"acquire" is reserved`,
+	"renew":                             `"renew" is reserved`,
+	"release":                           `"release" is reserved`,
+	"break":                             `"break" is reserved`,
+	"watch":                             `"watch" is reserved`,
+	"records":                           `"records" is reserved`,
+	"fence":                             `"fence" is reserved`,
+	"fence/a":                           `"fence" is reserved`,
+	"a%2Ffence":                         `"fence" is reserved`,
+	"a/records/b":                       `"records" is reserved`,
+	"a/acquire":                         `"acquire" is reserved`,
+	"%61cquire":                         `"acquire" is reserved`,
+}
+
+func TestGoodNames(t *testing.T) {
+	h := newHarness(t, Config{})
+	var names []string
+	sequence := int64(0)
+	for raw, name := range goodNames {
+		sequence++
+		lease := as[api.Lease](t, h.post(t, "/v1/locks/"+raw+"/acquire", `{"owner_id":"w","request_id":"r"}`), http.StatusOK)
+		if lease.Lock != name {
+			t.Errorf("%q was taken for %q", raw, lease.Lock)
+		}
+		if lock := as[api.Lock](t, h.get(t, "/v1/locks/"+raw), http.StatusOK); lock.Lock != name {
+			t.Errorf("%q was taken for %q", raw, lock.Lock)
+		}
+		put := h.send(t, http.MethodPut, "/v1/resources/"+raw+"/records/"+raw, name, token(lease, sequence))
+		result := as[api.WriteResult](t, put, put.status)
+		if result.Resource != name || result.Key != name {
+			t.Errorf("%q was taken for %q and %q", raw, result.Resource, result.Key)
+		}
+		if got := h.get(t, recordPath(name, name)); string(got.body) != name {
+			t.Errorf("the record of %q holds %q", raw, got.body)
+		}
+		if fence := as[api.Fence](t, h.get(t, "/v1/resources/"+raw+"/fence"), http.StatusOK); fence.Resource != name {
+			t.Errorf("%q was taken for %q", raw, fence.Resource)
+		}
+		as[api.Policy](t, h.send(t, http.MethodPut, "/v1/policies/"+raw, "{}", jsonType), http.StatusOK)
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	var listed, prefixes []string
+	for _, lock := range as[api.Locks](t, h.get(t, "/v1/locks"), http.StatusOK).Locks {
+		listed = append(listed, lock.Lock)
+	}
+	for _, policy := range as[api.Policies](t, h.get(t, "/v1/policies"), http.StatusOK).Policies {
+		prefixes = append(prefixes, policy.Prefix)
+	}
+	if !slices.Equal(listed, names) || !slices.Equal(prefixes, names) {
+		t.Errorf("the lists are\n%q and\n%q, want\n%q", listed, prefixes, names)
+	}
+}
+
+func TestBadNames(t *testing.T) {
+	h := newHarness(t, Config{})
+	lease := h.acquire(t, "job", "worker")
+	h.unchanged(t, func() {
+		for raw, why := range badNames {
+			for _, at := range []struct{ field, method, path, body string }{
+				{"lock", http.MethodPost, "/v1/locks/" + raw + "/acquire", `{"owner_id":"w"}`},
+				{"lock", http.MethodPost, "/v1/locks/" + raw + "/break", `{"reason":"r"}`},
+				{"resource", http.MethodPut, "/v1/resources/" + raw + "/records/k", "x"},
+				{"resource", http.MethodGet, "/v1/resources/" + raw + "/records?limit=1", ""},
+				{"key", http.MethodPut, "/v1/resources/job/records/" + raw, "x"},
+				{"prefix", http.MethodPut, "/v1/policies/" + raw, "{}"},
+			} {
+				if raw == "" && at.field == "prefix" {
+					continue // every name
+				}
+				got := h.send(t, at.method, at.path, at.body, jsonType, token(lease, 1))
+				problem := refused(t, got, api.CodeInvalidName)
+				field := strings.HasPrefix(problem.Detail, at.field) || strings.Contains(raw, "records") // which parts the names of a path
+				if !field || !strings.Contains(problem.Detail, why) {
+					t.Errorf("%s: the detail is %q; it should begin with %q and say %q", got.request, problem.Detail, at.field, why)
+				}
+			}
+		}
+	})
+}
+
+// What the path of a name may be taken for.
+func TestNamesAndPaths(t *testing.T) {
+	h := newHarness(t, Config{})
+	h.acquire(t, "a", "worker")
+	for path, status := range map[string]int{
+		"/v1/locks/a":                     200,
+		"/v1/locks/%61":                   200,
+		"/v1/locks/a?":                    200,
+		"/v1/locks/a/":                    400,
+		"/v1/locks/":                      400,
+		"/v1/locks//a":                    400,
+		"/v1/locks/b/../a":                400, // paths are not cleaned: no name may be taken for another
+		"/v1/locks/a/watch":               400,
+		"/v1/locks/a/acquire":             405,
+		"/v1/locks/a%2Facquire":           405,
+		"/v1/locks/a%252Facquire":         404, // a lock that there is not
+		"/v1//locks/a":                    404,
+		"//v1/locks/a":                    404,
+		"/v1/locks/../locks/a":            400,
+		"/v1/resources/a":                 404,
+		"/v1/resources/a/records":         200,
+		"/v1/resources/a/records/":        400,
+		"/v1/resources/a%2Frecords":       200,
+		"/v1/resources/a/records/b/fence": 400,
+		"/V1/locks/a":                     404,
+		"/v1/Locks/a":                     404,
+	} {
+		if got := h.get(t, path); got.status != status {
+			t.Errorf("GET %s: %d, want %d: %s", path, got.status, status, got.body)
+		}
+	}
+}

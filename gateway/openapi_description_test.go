@@ -1,0 +1,189 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+)
+
+// description is openapi.yaml, with operations found by paths whose names have slashes: the routers of kin-openapi can't.
+type description struct {
+	document *openapi3.T
+	paths    []describedPath // the more specific before the less specific
+}
+
+type describedPath struct {
+	template string
+	pattern  *regexp.Regexp
+	item     *openapi3.PathItem
+}
+
+var described = sync.OnceValues(func() (*description, error) { return describe(openAPI) })
+
+// describe reads a document, without validating it.
+func describe(text []byte) (*description, error) {
+	document, err := openapi3.NewLoader().LoadFromData(text)
+	if err != nil {
+		return nil, err
+	}
+	d := &description{document: document}
+	for template, item := range document.Paths.Map() {
+		d.paths = append(d.paths, describedPath{template, pathPattern(template), item})
+	}
+	variable := regexp.MustCompile(`\{\w+\}`)
+	literal := func(p describedPath) int { return len(variable.ReplaceAllString(p.template, "")) }
+	slices.SortFunc(d.paths, func(a, b describedPath) int { return literal(b) - literal(a) })
+	return d, nil
+}
+
+var quotedVariable = regexp.MustCompile(`\\\{(\w+)\\\}`)
+
+// pathPattern matches the paths of a template. A variable may hold slashes, line breaks, or nothing at all: whether that
+// is a name is for its schema to say.
+func pathPattern(template string) *regexp.Regexp {
+	return regexp.MustCompile("^" + quotedVariable.ReplaceAllString(regexp.QuoteMeta(template), "(?P<$1>(?s:.*))") + "$")
+}
+
+// find returns the most specific path, and its variables; nil where none is described.
+func (d *description) find(path string) (*describedPath, map[string]string) {
+	for i, candidate := range d.paths {
+		match := candidate.pattern.FindStringSubmatch(path)
+		if match == nil {
+			continue
+		}
+		variables := map[string]string{}
+		for n, name := range candidate.pattern.SubexpNames() {
+			if name != "" {
+				variables[name] = match[n]
+			}
+		}
+		return &d.paths[i], variables
+	}
+	return nil, nil
+}
+
+// check returns what is not as described.
+func (d *description) check(e exchange) error {
+	path, variables := d.find(e.request.URL.Path)
+	if path == nil {
+		if e.status != http.StatusNotFound {
+			return errors.New("the path is not described")
+		}
+		return d.checkAnswer(e, d.document.Components.Responses["NoSuchPath"])
+	}
+	operation := path.item.Operations()[e.request.Method]
+	if operation == nil {
+		if e.status != http.StatusMethodNotAllowed {
+			return fmt.Errorf("the method is not described for %s", path.template)
+		}
+		return errors.Join(checkAllow(e, path), d.checkAnswer(e, d.document.Components.Responses["MethodNotAllowed"]))
+	}
+	response := operation.Responses.Status(e.status)
+	if response == nil {
+		return fmt.Errorf("the status is not described for %s", operation.OperationID)
+	}
+	err := d.checkAnswer(e, response)
+	if e.status/100 == 2 {
+		err = errors.Join(err, d.checkRequest(e, path, operation, variables))
+	}
+	return err
+}
+
+// checkAllow compares the header Allow with the methods of the path.
+func checkAllow(e exchange, path *describedPath) error {
+	allowed := strings.Split(e.header.Get("Allow"), ", ")
+	slices.Sort(allowed)
+	if methods := slices.Sorted(maps.Keys(path.item.Operations())); !slices.Equal(allowed, methods) {
+		return fmt.Errorf("allowed are %q, described for %s are %q", allowed, path.template, methods)
+	}
+	return nil
+}
+
+// plumbing are headers of the transport, and Content-Type, which the content describes.
+var plumbing = []string{"Connection", "Content-Encoding", "Content-Length", "Content-Type", "Date", "Transfer-Encoding"}
+
+// checkAnswer validates the headers and the body.
+func (d *description) checkAnswer(e exchange, response *openapi3.ResponseRef) error {
+	known := slices.Clone(plumbing)
+	for name := range response.Value.Headers {
+		known = append(known, http.CanonicalHeaderKey(name))
+	}
+	for name := range e.header {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("the header %s of the answer is not described", name)
+		}
+	}
+	bodiless := e.request.Method == http.MethodHead
+	if len(response.Value.Content) == 0 && len(e.body) > 0 && !bodiless {
+		return errors.New("the answer has a body, and none is described")
+	}
+	// openapi3filter passes every answer to a HEAD, and every 304: so it is shown a GET that has this one answer, with 200.
+	request := e.request.Clone(context.Background())
+	request.Method = http.MethodGet
+	route := &routers.Route{Spec: d.document, Operation: &openapi3.Operation{
+		Responses: openapi3.NewResponses(openapi3.WithStatus(http.StatusOK, response)),
+	}}
+	options := filterOptions()
+	options.ExcludeResponseBody = bodiless
+	return openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: request, Route: route},
+		Status:                 http.StatusOK,
+		Header:                 e.header,
+		Body:                   io.NopCloser(bytes.NewReader(e.body)),
+		Options:                options,
+	})
+}
+
+// checkRequest validates the parameters and the body of a request.
+func (d *description) checkRequest(e exchange, path *describedPath, operation *openapi3.Operation, variables map[string]string) error {
+	item := *path.item
+	item.Parameters = nil
+	for _, parameter := range path.item.Parameters {
+		// openapi3filter takes an empty variable for a missing one.
+		if variables[parameter.Value.Name] == "" && parameter.Value.Schema.Value.VisitJSON("") == nil {
+			continue
+		}
+		item.Parameters = append(item.Parameters, parameter)
+	}
+	query := e.request.URL.Query()
+	for name := range query {
+		if operation.Parameters.GetByInAndName(openapi3.ParameterInQuery, name) == nil {
+			return fmt.Errorf("the parameter %s is not described, and was accepted", name)
+		}
+	}
+	request := e.request.Clone(context.Background())
+	request.Body = io.NopCloser(bytes.NewReader(e.requestBody))
+	err := openapi3filter.ValidateRequest(context.Background(), &openapi3filter.RequestValidationInput{
+		Request: request, PathParams: variables, QueryParams: query,
+		Route:   &routers.Route{Spec: d.document, Path: path.template, PathItem: &item, Method: request.Method, Operation: operation},
+		Options: filterOptions(),
+	})
+	if err != nil {
+		return fmt.Errorf("accepted was a request that is not as described: %w", err)
+	}
+	return nil
+}
+
+func filterOptions() *openapi3filter.Options {
+	options := &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true, SkipSettingDefaults: true}
+	// The default text quotes the whole schema.
+	options.WithCustomSchemaErrorFunc(func(err *openapi3.SchemaError) string {
+		if err.Origin != nil {
+			return err.Origin.Error()
+		}
+		return "/" + strings.Join(err.JSONPointer(), "/") + ": " + err.Reason
+	})
+	return options
+}

@@ -1,0 +1,202 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/gorilla/mux"
+
+	"github.com/fencegate/fencegate/gateway/api"
+)
+
+func validate(t *testing.T, text []byte) (*description, error) {
+	t.Helper()
+	description, err := describe(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return description, description.document.Validate(context.Background(),
+		openapi3.EnableExamplesValidation(), openapi3.EnableSchemaDefaultsValidation(), openapi3.EnableSchemaPatternValidation())
+}
+
+func TestOpenAPIIsValid(t *testing.T) {
+	description, err := validate(t, openAPI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	identified := map[string]bool{}
+	for _, path := range description.paths {
+		for method, operation := range path.item.Operations() {
+			if operation.OperationID == "" || identified[operation.OperationID] {
+				t.Errorf("%s %s: operationId %q is missing or used twice", method, path.template, operation.OperationID)
+			}
+			identified[operation.OperationID] = true
+		}
+	}
+}
+
+func TestOpenAPIExamplesAreValidated(t *testing.T) {
+	for _, change := range [][2]string{
+		{"fencing_token: 34, sequence: 2, replayed: false", "fencing_token: 34, sequence: 2, repeated: false"}, // a WriteResult
+		{"code: token_stale, retryable: false", "code: token_stale, retryable: true"},
+		{"{owner_id: worker-1}", "{owner: worker-1}"},
+	} {
+		text := bytes.Replace(openAPI, []byte(change[0]), []byte(change[1]), 1)
+		if bytes.Equal(text, openAPI) {
+			t.Fatalf("there is no %q in openapi.yaml", change[0])
+		}
+		if _, err := validate(t, text); err == nil {
+			t.Errorf("the document is valid with %q", change[1])
+		}
+	}
+}
+
+// TestOpenAPISchemasAreTheWireTypes compares fields that no exchange of a test may have had, too.
+func TestOpenAPISchemasAreTheWireTypes(t *testing.T) {
+	described, err := described()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, wire := range []any{
+		api.AcquireRequest{}, api.Lease{}, api.RenewRequest{}, api.ReleaseRequest{}, api.Released{}, api.BreakRequest{}, api.Broken{},
+		api.Lock{}, api.LockHolder{}, api.Waiter{}, api.Locks{}, api.WriteResult{}, api.RecordInfo{}, api.Records{},
+		api.TransactionRequest{}, api.FenceClaim{}, api.Op{}, api.TransactionResult{}, api.OpResult{},
+		api.Fence{}, api.Policy{}, api.PolicyRequest{}, api.Policies{}, api.Rejection{}, api.Rejections{}, api.Health{},
+		api.Problem{}, api.Holder{},
+	} {
+		kind := reflect.TypeOf(wire)
+		schema := described.document.Components.Schemas[kind.Name()]
+		if schema == nil {
+			t.Errorf("there is no schema %s", kind.Name())
+			continue
+		}
+		if open := schema.Value.AdditionalProperties.Has; open == nil || *open {
+			t.Errorf("the schema %s lets any field pass", kind.Name())
+		}
+		fields := map[string]bool{} // name → required
+		for i := range kind.NumField() {
+			name, options, _ := strings.Cut(kind.Field(i).Tag.Get("json"), ",")
+			fields[name] = options != "omitempty"
+		}
+		properties := map[string]bool{}
+		for name := range schema.Value.Properties {
+			properties[name] = slices.Contains(schema.Value.Required, name)
+		}
+		if !maps.Equal(fields, properties) {
+			t.Errorf("%s: the wire type has (required: true) %v, the schema %v", kind.Name(), fields, properties)
+		}
+	}
+}
+
+var codeRow = regexp.MustCompile("(?m)^\\| (\\d{3}) \\| `(\\w+)` \\|")
+
+// TestOpenAPICodesAreThoseOfTheDocumentation compares the table of docs/api.md with what the operations answer.
+func TestOpenAPICodesAreThoseOfTheDocumentation(t *testing.T) {
+	described, err := described()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := map[string]bool{}
+	for _, row := range codeRow.FindAllStringSubmatch(string(page), -1) {
+		documented[row[1]+" "+row[2]] = true
+	}
+	answered := map[string]bool{}
+	collect := func(status string, response *openapi3.ResponseRef) {
+		if content := response.Value.Content[api.ProblemContentType]; content != nil {
+			for _, code := range codesOf(content.Schema) {
+				answered[status+" "+code] = true
+			}
+		}
+	}
+	for _, path := range described.paths {
+		for _, operation := range path.item.Operations() {
+			for status, response := range operation.Responses.Map() {
+				collect(status, response)
+			}
+		}
+	}
+	collect(strconv.Itoa(http.StatusNotFound), described.document.Components.Responses["NoSuchPath"])
+	collect(strconv.Itoa(http.StatusMethodNotAllowed), described.document.Components.Responses["MethodNotAllowed"])
+	if !maps.Equal(documented, answered) {
+		t.Errorf("docs/api.md has\n%s\nopenapi.yaml\n%s", lines(documented), lines(answered))
+	}
+}
+
+// codesOf returns the codes that a schema admits.
+func codesOf(schema *openapi3.SchemaRef) []string {
+	var codes []string
+	if code := schema.Value.Properties["code"]; code != nil {
+		for _, value := range code.Value.Enum {
+			codes = append(codes, value.(string)) //nolint:forcetypeassert // codes are strings
+		}
+	}
+	for _, part := range slices.Concat(schema.Value.AllOf, schema.Value.OneOf) {
+		codes = append(codes, codesOf(part)...)
+	}
+	return codes
+}
+
+func lines(set map[string]bool) string { return strings.Join(slices.Sorted(maps.Keys(set)), "\n") }
+
+var muxVariable = regexp.MustCompile(`\{(\w+)(?::(?:[^{}]|\{[^{}]*\})*)?\}`)
+
+// checkRoutes compares the paths and methods of a router with those of openapi.yaml, both ways. A route without methods takes
+// what the others of its path leave: that must be answered 405, with Allow.
+func checkRoutes(t testing.TB, router *mux.Router) {
+	t.Helper()
+	described, err := described()
+	if err != nil {
+		t.Fatal(err)
+	}
+	operations := map[string]bool{}
+	for _, path := range described.paths {
+		for method := range path.item.Operations() {
+			operations[method+" "+path.template] = true
+		}
+	}
+	routed, rest := map[string]bool{}, map[string]bool{}
+	err = router.Walk(func(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
+		template, err := route.GetPathTemplate()
+		if err != nil {
+			return err
+		}
+		template = muxVariable.ReplaceAllString(template, "{$1}")
+		methods, err := route.GetMethods()
+		if err != nil {
+			rest[template] = true
+		}
+		for _, method := range methods {
+			routed[method+" "+template] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Errorf("a route has no path: %v", err)
+	}
+	if !maps.Equal(operations, routed) {
+		t.Errorf("openapi.yaml has\n%s\nthe router\n%s", lines(operations), lines(routed))
+	}
+	for _, path := range described.paths {
+		delete(rest, path.template)
+		target := muxVariable.ReplaceAllString(path.template, "x")
+		conforming(t, router).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPatch, target, nil))
+	}
+	if len(rest) > 0 {
+		t.Errorf("not in openapi.yaml, with any method:\n%s", lines(rest))
+	}
+}

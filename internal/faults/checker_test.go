@@ -1,0 +1,264 @@
+//go:build unix
+
+package faults
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+)
+
+// state is what the database has when the load has ended and every fault is healed. Times are by its clock.
+type state struct {
+	leases  []storedLease
+	records []storedRecord
+	fences  map[string]storedFence
+}
+
+type storedLease struct {
+	lock, owner, leaseID string
+	token                int64
+	grantedAt, endsAt    time.Time
+}
+
+type storedRecord struct {
+	resource, key            string
+	version, token, sequence int64
+	value                    string
+	updatedAt                time.Time
+}
+
+type storedFence struct{ grantedToken, lastToken, lastSequence, lastVersion int64 }
+
+// lastKey is the one key that is written again and again: by each transaction, beside a key of the transaction's own.
+const lastKey = "last"
+
+// What values, which are JSON, begin with, by how they came.
+const (
+	byPut         = `"put `
+	byTransaction = `"transaction `
+)
+
+// checkHistory holds what clients saw against what the database has, and returns what contradicts the contract. Nothing in either
+// may be missing: of each name, h has every write that was sent, and s every lease and record that there ever was.
+func checkHistory(h history, s state) []string {
+	var found findings
+	for _, l := range split(h, s) {
+		l.tokensRise(&found)
+		l.grantsAreKept(&found)
+		l.leasesAreApart(&found)
+		l.writesAreKept(&found)
+		l.recordsAreTold(&found)
+		l.writesCountOnce(&found)
+		l.versionsFollowTokens(&found)
+		l.olderTokensAreShutOut(&found)
+		l.transactionsAreWhole(&found)
+	}
+	return found
+}
+
+type findings []string
+
+func (f *findings) add(format string, args ...any) { *f = append(*f, fmt.Sprintf(format, args...)) }
+
+// life is all that happened to one name.
+type life struct {
+	name    string
+	grants  []grant
+	writes  []write
+	leases  []storedLease  // by token
+	records []storedRecord // by version, without lastKey
+	last    *storedRecord
+	fence   storedFence
+}
+
+func split(h history, s state) []*life {
+	lives := map[string]*life{}
+	of := func(name string) *life {
+		if lives[name] == nil {
+			lives[name] = &life{name: name, fence: s.fences[name]}
+		}
+		return lives[name]
+	}
+	for _, g := range h.grants {
+		of(g.lock).grants = append(of(g.lock).grants, g)
+	}
+	for _, w := range h.writes {
+		of(w.resource).writes = append(of(w.resource).writes, w)
+	}
+	for _, lease := range s.leases {
+		of(lease.lock).leases = append(of(lease.lock).leases, lease)
+	}
+	for _, record := range s.records {
+		if l := of(record.resource); record.key == lastKey {
+			l.last = &record
+		} else {
+			l.records = append(l.records, record)
+		}
+	}
+	for _, l := range lives {
+		slices.SortFunc(l.leases, func(a, b storedLease) int { return cmp.Compare(a.token, b.token) })
+		slices.SortFunc(l.records, func(a, b storedRecord) int { return cmp.Compare(a.version, b.version) })
+	}
+	return slices.SortedFunc(maps.Values(lives), func(a, b *life) int { return cmp.Compare(a.name, b.name) })
+}
+
+// tokensRise is P2: whoever asked after another had been answered got the greater token, and none was granted twice.
+func (l *life) tokensRise(found *findings) {
+	owners := map[int64]string{}
+	newest := l.newestKnown()
+	for _, g := range l.grants {
+		if first, twice := owners[g.token]; twice {
+			found.add("%s: token %d was granted to %s and to %s", l.name, g.token, first, g.owner)
+		}
+		owners[g.token] = g.owner
+		if before := newest(g.sent); before >= g.token {
+			found.add("%s: token %d was granted to %s when %d had been before", l.name, g.token, g.owner, before)
+		}
+	}
+}
+
+// newestKnown returns a function that tells the greatest token which some client knew at a time.
+func (l *life) newestKnown() func(time.Duration) int64 {
+	grants := slices.SortedFunc(slices.Values(l.grants), func(a, b grant) int { return cmp.Compare(a.answered, b.answered) })
+	newest := make([]int64, len(grants)+1)
+	for i, g := range grants {
+		newest[i+1] = max(newest[i], g.token)
+	}
+	return func(at time.Duration) int64 {
+		return newest[sort.Search(len(grants), func(i int) bool { return grants[i].answered >= at })]
+	}
+}
+
+// grantsAreKept is P9 for grants.
+func (l *life) grantsAreKept(found *findings) {
+	stored := map[int64]storedLease{}
+	for _, lease := range l.leases {
+		stored[lease.token] = lease
+	}
+	for _, g := range l.grants {
+		if lease, kept := stored[g.token]; !kept || lease.leaseID != g.leaseID || lease.owner != g.owner {
+			found.add("%s: the grant of token %d to %s is lost", l.name, g.token, g.owner)
+		}
+		if g.token > l.fence.grantedToken {
+			found.add("%s: token %d was granted, the fence knows none above %d", l.name, g.token, l.fence.grantedToken)
+		}
+	}
+}
+
+// leasesAreApart is P1, and P2 in the order of the database's clock.
+func (l *life) leasesAreApart(found *findings) {
+	for i := 1; i < len(l.leases); i++ {
+		a, b := l.leases[i-1], l.leases[i]
+		if !b.grantedAt.After(a.grantedAt) {
+			found.add("%s: token %d was granted before token %d", l.name, b.token, a.token)
+		} else if b.grantedAt.Before(a.endsAt) {
+			found.add("%s: the leases of the tokens %d and %d overlap", l.name, a.token, b.token)
+		}
+	}
+}
+
+// writesAreKept is P4 and P9 for writes, and P12.
+func (l *life) writesAreKept(found *findings) {
+	stored := map[string]storedRecord{}
+	for _, record := range l.records {
+		stored[record.key] = record
+	}
+	for _, w := range l.writes {
+		record, kept := stored[w.key]
+		switch {
+		case w.fate == acknowledged && !kept:
+			found.add("%s: the acknowledged write %s is lost", l.name, w.key)
+		case w.fate == acknowledged && record.version != w.version:
+			found.add("%s: the write %s was acknowledged with version %d and has %d", l.name, w.key, w.version, record.version)
+		case w.fate == notApplied && kept:
+			found.add("%s: the write %s was refused, and is there", l.name, w.key)
+		}
+	}
+}
+
+// recordsAreTold is P5: what is stored was sent, under a token that was granted.
+func (l *life) recordsAreTold(found *findings) {
+	sent := map[string]write{}
+	for _, w := range l.writes {
+		sent[w.key] = w
+	}
+	granted := map[int64]bool{}
+	for _, lease := range l.leases {
+		granted[lease.token] = true
+	}
+	for _, record := range l.records {
+		w, told := sent[record.key]
+		if !told || w.value != record.value || w.token != record.token || w.sequence != record.sequence {
+			found.add("%s: nobody sent the record %s as it stands", l.name, record.key)
+		}
+		if !granted[record.token] {
+			found.add("%s: the record %s was admitted by token %d, which nobody was granted", l.name, record.key, record.token)
+		}
+	}
+}
+
+// writesCountOnce is P10: each write takes one version and has one key, so that one which is lost or applied again leaves a hole.
+func (l *life) writesCountOnce(found *findings) {
+	for i, record := range l.records {
+		if record.version != int64(i)+1 {
+			found.add("%s: the record %s has version %d, but is number %d", l.name, record.key, record.version, i+1)
+			break // all that follow are beside their numbers too
+		}
+	}
+	if count := int64(len(l.records)); l.fence.lastVersion != count {
+		found.add("%s: the fence counts %d writes, there are %d", l.name, l.fence.lastVersion, count)
+	}
+}
+
+// versionsFollowTokens is the rule's step 4: writes were admitted in the order of their tokens and sequences.
+func (l *life) versionsFollowTokens(found *findings) {
+	last := storedRecord{}
+	for _, record := range l.records {
+		if record.token < last.token || record.token == last.token && record.sequence <= last.sequence {
+			found.add("%s: the write %d.%d was admitted after %d.%d", l.name, record.token, record.sequence, last.token, last.sequence)
+		}
+		last = record
+	}
+	if l.fence.lastToken != last.token || l.fence.lastSequence != last.sequence {
+		found.add("%s: the last write is %d.%d, the fence says %d.%d", l.name, last.token, last.sequence, l.fence.lastToken, l.fence.lastSequence)
+	}
+}
+
+// olderTokensAreShutOut is P3, by the clients' clock and by the database's.
+func (l *life) olderTokensAreShutOut(found *findings) {
+	newest := l.newestKnown()
+	for _, w := range l.writes {
+		if known := newest(w.sent); w.fate == acknowledged && !w.replayed && w.token < known {
+			found.add("%s: the write %s was admitted, sent after token %d had been granted", l.name, w.key, known)
+		}
+	}
+	for _, record := range l.records {
+		next := sort.Search(len(l.leases), func(i int) bool { return l.leases[i].token > record.token })
+		if next < len(l.leases) && record.updatedAt.After(l.leases[next].grantedAt) {
+			found.add("%s: the record %s was stored after token %d had been granted", l.name, record.key, l.leases[next].token)
+		}
+	}
+}
+
+// transactionsAreWhole is P4 for a change of two records: the one that all transactions write is that of the last of them.
+func (l *life) transactionsAreWhole(found *findings) {
+	last := storedRecord{}
+	for _, record := range l.records {
+		if strings.HasPrefix(record.value, byTransaction) {
+			last = record
+		}
+	}
+	got := storedRecord{}
+	if l.last != nil {
+		got = *l.last
+	}
+	if got.version != last.version || got.value != last.value {
+		found.add("%s: the last transaction is %q of version %d, its other half is %q of version %d",
+			l.name, last.value, last.version, got.value, got.version)
+	}
+}

@@ -1,0 +1,114 @@
+//go:build unix
+
+package faults
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+func TestDatabaseKilledUnderLoad(t *testing.T) {
+	t.Parallel()
+	cluster := pgtest.NewCluster(t)
+	f := startFleet(t, cluster.URL(), 2)
+	pids := []int{f.at(0).PID(), f.at(1).PID()}
+	witness := mustAcquire(t, f.at(0), "witness", "witness", 0)
+	var writes []write // of the witness
+	l := startLoad(t, f)
+	l.rounds(t, 3, func(round int) {
+		cluster.Kill()
+		w := numbered(witness, int64(round)+1)
+		for place := range pids {
+			wantDown(t, f.at(place), w)
+		}
+		cluster.Restart()
+		for place := range pids {
+			f.at(place).awaitReady(t)
+		}
+		w.version = mustPut(t, f.at(0), w).Version
+		writes = append(writes, w)
+	})
+	h := l.end(t)
+	h.grants = append(h.grants, grant{lock: witness.Lock, owner: witness.OwnerID, leaseID: witness.LeaseID, token: witness.FencingToken})
+	h.writes = append(h.writes, writes...)
+	if f.at(0).PID() != pids[0] || f.at(1).PID() != pids[1] {
+		t.Error("a gateway did not stay up")
+	}
+
+	db := connect(t, cluster.URL())
+	verify(t, h, db)
+	if leaps := ask[int](t, db, "select leaps from fence.database_identity"); leaps != 0 {
+		t.Errorf("tokens leaped %d times, though it is the same database", leaps)
+	}
+}
+
+// The database died with a write in its hands. Nobody can know what became of it, until the same write is sent again.
+func TestDatabaseKilledWhileItWrites(t *testing.T) {
+	t.Parallel()
+	cluster := pgtest.NewCluster(t)
+	g := startGateway(t, cluster.URL())
+	lease := mustAcquire(t, g, "job", "worker", 0)
+	mustPut(t, g, numbered(lease, 1))
+	db := connect(t, cluster.URL())
+	holdFence(t, db, "job")
+	answer := goPut(t, g, numbered(lease, 2))
+	awaitWaiting(t, db, 1)
+	cluster.Kill()
+	wantOutcome(t, (<-answer).err, api.OutcomeUnknown)
+
+	cluster.Restart()
+	db.Reset()
+	g.awaitReady(t)
+	if again := mustPut(t, g, numbered(lease, 1)); !again.Replayed || again.Version != 1 {
+		t.Errorf("the write before the crash, sent again, got %+v", again)
+	}
+	if again := mustPut(t, g, numbered(lease, 2)); again.Replayed || again.Version != 2 {
+		t.Errorf("the write in the crash, sent again, got %+v", again)
+	}
+	wantWrites(t, db, "job", 2)
+}
+
+// wantDown expects a gateway whose database is down to say so, at every door.
+func wantDown(t *testing.T, g *gateway, w write) {
+	t.Helper()
+	ctx := patient(t)
+	if err := g.Ready(ctx); !answeredUnavailable(err) {
+		t.Errorf("without a database, /readyz says %v", err)
+	}
+	if code := statusOf(t, g, "/readyz"); code != http.StatusServiceUnavailable {
+		t.Errorf("without a database, /readyz answers %d", code)
+	}
+	if code := statusOf(t, g, "/healthz"); code != http.StatusOK {
+		t.Errorf("without a database, /healthz answers %d", code)
+	}
+	_, acquired := g.Acquire(ctx, "job", api.AcquireRequest{OwnerID: "worker"})
+	for _, err := range []error{(<-goPut(t, g, w)).err, acquired} {
+		if !answeredUnavailable(err) || problemOf(t, err).Outcome == "" {
+			t.Errorf("without a database, it answers %v", err)
+		}
+	}
+}
+
+// answeredUnavailable tells a gateway that says so from one that says nothing.
+func answeredUnavailable(err error) bool {
+	var failed *lockclient.Error
+	return errors.Is(err, lockclient.ErrUnavailable) && errors.As(err, &failed) && failed.Cause == nil
+}
+
+func statusOf(t *testing.T, g *gateway, path string) int {
+	t.Helper()
+	request, err := http.NewRequestWithContext(patient(t), http.MethodGet, g.URL+path, nil)
+	check(t, err)
+	response, err := (&http.Client{Transport: g.transport}).Do(request)
+	check(t, err)
+	defer response.Body.Close()
+	_, err = io.Copy(io.Discard, response.Body)
+	check(t, err)
+	return response.StatusCode
+}

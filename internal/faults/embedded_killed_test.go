@@ -1,0 +1,95 @@
+//go:build unix
+
+package faults
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/fencegate/fencegate/internal/embeddedpg"
+	"github.com/fencegate/fencegate/internal/gatewayprocess"
+	"github.com/fencegate/fencegate/internal/pgtest"
+)
+
+// fencegate with a PostgreSQL of its own is killed in the middle of everything, and started again on the same data.
+func TestServeWithItsOwnDatabaseKilledUnderLoad(t *testing.T) {
+	t.Parallel()
+	pgtest.Require(t, "initdb")
+	dataDir := newDataDir(t)
+	f := &fleet{members: make([]atomicGateway, 1)}
+	f.members[0].Store(serve(t, "--data-dir", dataDir))
+	l := startLoad(t, f)
+	l.rounds(t, 2, func(int) {
+		dead := f.at(0)
+		processes := family(t, postmasterPID(t, dataDir))
+		if len(processes) < 5 {
+			t.Fatalf("PostgreSQL seems to be the processes %d", processes)
+		}
+		dead.Kill()
+		for _, pid := range processes {
+			eventually(t, "process "+strconv.Itoa(pid)+" of PostgreSQL ends", func() bool { return !runs(pid) })
+		}
+		f.members[0].Store(serve(t, "--data-dir", dataDir))
+		dead.transport.CloseIdleConnections()
+	})
+	h := l.end(t)
+	check(t, f.at(0).Stop())
+
+	cluster, err := embeddedpg.Start(patient(t), embeddedpg.Config{DataDir: dataDir})
+	check(t, err)
+	t.Cleanup(cluster.Kill)
+	db := connect(t, cluster.URL())
+	verify(t, h, db)
+	if leaps := ask[int](t, db, "select leaps from fence.database_identity"); leaps != 0 {
+		t.Errorf("tokens leaped %d times, though it is the same database", leaps)
+	}
+	db.Close()
+	check(t, cluster.Stop(context.Background()))
+}
+
+// A gateway does not outlive a PostgreSQL of its own: whatever started it may start both again.
+func TestServeEndsWithItsOwnDatabase(t *testing.T) {
+	t.Parallel()
+	pgtest.Require(t, "initdb")
+	dataDir := newDataDir(t)
+	process, err := gatewayprocess.Start(patient(t), fencegate(t), "--data-dir", dataDir)
+	check(t, err)
+	t.Cleanup(process.Kill)
+	processes := family(t, postmasterPID(t, dataDir))
+	check(t, syscall.Kill(postmasterPID(t, dataDir), syscall.SIGKILL))
+	<-process.Ended()
+	if err := process.Stop(); err == nil {
+		t.Error("it ended as if it had been asked to")
+	}
+	if log := process.Log(); !strings.Contains(log, "the private PostgreSQL ended") {
+		t.Errorf("it did not say why it ended:\n%s", log)
+	}
+	for _, pid := range processes {
+		eventually(t, "process "+strconv.Itoa(pid)+" of PostgreSQL ends", func() bool { return !runs(pid) })
+	}
+}
+
+// newDataDir is a data directory that does not exist yet, where PostgreSQL's user can reach it.
+func newDataDir(t *testing.T) string {
+	t.Helper()
+	parent, err := os.MkdirTemp("", "fg-")
+	check(t, err)
+	t.Cleanup(func() { check(t, os.RemoveAll(parent)) })
+	check(t, os.Chmod(parent, 0o711))
+	return filepath.Join(parent, "data")
+}
+
+func postmasterPID(t *testing.T, dataDir string) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dataDir, "cluster", "postmaster.pid"))
+	check(t, err)
+	line, _, _ := strings.Cut(string(text), "\n")
+	pid, err := strconv.Atoi(line)
+	check(t, err)
+	return pid
+}

@@ -1,0 +1,103 @@
+//go:build unix
+
+package faults
+
+import (
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/fencegate/fencegate/internal/gatewayprocess"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+// gateway is a process of fencegate and a client of it.
+type gateway struct {
+	*gatewayprocess.Process
+	*lockclient.Client
+	transport *http.Transport
+}
+
+// startGateway runs fencegate serve before a database. Leases are remembered for longer than any load lasts.
+func startGateway(t *testing.T, databaseURL string, args ...string) *gateway {
+	t.Helper()
+	return serve(t, append([]string{"--database-url", databaseURL}, args...)...)
+}
+
+// serve runs fencegate serve with args. When the test ends it is killed if it still runs, and its log is looked at.
+func serve(t *testing.T, args ...string) *gateway {
+	t.Helper()
+	args = append([]string{"--lease-retention", "24h"}, args...)
+	process, err := gatewayprocess.Start(patient(t), fencegate(t), args...)
+	check(t, err)
+	t.Cleanup(func() {
+		process.Kill()
+		checkLog(t, process.Log())
+	})
+	transport := &http.Transport{MaxIdleConnsPerHost: 64}
+	t.Cleanup(transport.CloseIdleConnections)
+	client, err := lockclient.New(process.URL, lockclient.WithHTTPClient(&http.Client{Transport: transport}))
+	check(t, err)
+	return &gateway{process, client, transport}
+}
+
+// checkLog fails the test for what no fault outside of the gateway excuses.
+func checkLog(t *testing.T, log string) {
+	t.Helper()
+	for _, sign := range []string{"DATA RACE", "panic", "level=ERROR"} {
+		if strings.Contains(log, sign) {
+			t.Errorf("the gateway logged %s:\n%s", sign, log[max(0, len(log)-8<<10):])
+			return
+		}
+	}
+}
+
+// freeze stops the gateway where it is, and returns when it stands still.
+func (g *gateway) freeze(t *testing.T) {
+	t.Helper()
+	check(t, g.Signal(syscall.SIGSTOP))
+	eventually(t, "the gateway is frozen", func() bool { return strings.HasPrefix(processState(g.PID()), "T") })
+}
+
+func (g *gateway) thaw(t *testing.T) {
+	t.Helper()
+	check(t, g.Signal(syscall.SIGCONT))
+}
+
+// awaitReady returns when the gateway says that it can serve.
+func (g *gateway) awaitReady(t *testing.T) {
+	t.Helper()
+	ctx := patient(t)
+	eventually(t, "the gateway is ready", func() bool { return g.Ready(ctx) == nil })
+}
+
+type atomicGateway = atomic.Pointer[gateway]
+
+// fleet is gateways before one database. Each may be replaced while clients use it.
+type fleet struct {
+	databaseURL string
+	args        []string
+	members     []atomicGateway
+}
+
+func startFleet(t *testing.T, databaseURL string, size int, args ...string) *fleet {
+	t.Helper()
+	f := &fleet{databaseURL: databaseURL, args: args, members: make([]atomicGateway, size)}
+	for place := range f.members {
+		f.members[place].Store(startGateway(t, databaseURL, args...))
+	}
+	return f
+}
+
+func (f *fleet) at(place int) *gateway { return f.members[place%len(f.members)].Load() }
+
+// crash kills a gateway as kill -9 does, and starts another in its place.
+func (f *fleet) crash(t *testing.T, place int) {
+	t.Helper()
+	dead := f.at(place)
+	dead.Kill()
+	f.members[place%len(f.members)].Store(startGateway(t, f.databaseURL, f.args...))
+	dead.transport.CloseIdleConnections()
+}

@@ -1,0 +1,148 @@
+//go:build unix
+
+package faults
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/pgtest"
+)
+
+func TestGatewaysFrozenUnderLoad(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Empty(t)
+	db := connect(t, url)
+	f := startFleet(t, url, 2)
+	l := startLoad(t, f)
+	l.rounds(t, 3, func(round int) {
+		frozen := f.at(round)
+		frozen.freeze(t)
+		until := ask[time.Time](t, db, "select clock_timestamp() + $1::bigint * interval '1 millisecond'", leaseTTLMS)
+		l.turnedAway(t)
+		l.progress(t, 10)
+		eventually(t, "the leases that were held expire", func() bool {
+			return ask[bool](t, db, "select clock_timestamp() > $1", until)
+		})
+		frozen.thaw(t)
+	})
+	verify(t, l.end(t), db)
+}
+
+// The zombie is a gateway: it has taken a write in, and stands still while the lease runs out and another gateway grants the lock anew. From
+// then on the write is shut out, whether the new holder has written or not.
+func TestFrozenGatewayComesTooLate(t *testing.T) {
+	t.Parallel()
+	for _, heirWrites := range []bool{false, true} {
+		t.Run(fmt.Sprintf("the heir has written %t", heirWrites), func(t *testing.T) {
+			t.Parallel()
+			url := pgtest.Migrated(t)
+			db := connect(t, url)
+			f := startFleet(t, url, 2)
+			lease := mustAcquire(t, f.at(0), "job", "zombie", 100)
+			finish, status := beginPut(t, f.at(0), numbered(lease, 1))
+			f.at(0).freeze(t)
+			finish()
+			awaitExpiry(t, db, "job")
+			heir := mustAcquire(t, f.at(1), "job", "heir", 0)
+			writes := 0
+			if heirWrites {
+				mustPut(t, f.at(1), numbered(heir, 1))
+				writes = 1
+			}
+			f.at(0).thaw(t)
+
+			code, problem := status()
+			if code != http.StatusPreconditionFailed || problem.Code != api.CodeTokenStale || problem.Reason != "superseded" {
+				t.Errorf("the frozen write was answered %d %+v", code, problem)
+			}
+			wantWrites(t, db, "job", writes)
+			mustPut(t, f.at(1), numbered(heir, 2))
+		})
+	}
+}
+
+// A gateway froze when its write was with the database already: it was applied before the next grant, and its late acknowledgement tells no lie.
+func TestFrozenGatewayWasInTime(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Migrated(t)
+	db := connect(t, url)
+	f := startFleet(t, url, 2)
+	lease := mustAcquire(t, f.at(0), "job", "late", 100)
+	release := holdFence(t, db, "job")
+	answer := goPut(t, f.at(0), numbered(lease, 1))
+	awaitWaiting(t, db, 1)
+	f.at(0).freeze(t)
+	release()
+	awaitExpiry(t, db, "job")
+	heir := mustAcquire(t, f.at(1), "job", "heir", 0)
+	mustPut(t, f.at(1), numbered(heir, 1))
+	f.at(0).thaw(t)
+
+	if got := <-answer; got.err != nil || got.result.Version != 1 || got.result.Replayed {
+		t.Errorf("the late write got %+v, %v", got.result, got.err)
+	}
+	wantWrites(t, db, "job", 2)
+	inTime := ask[bool](t, db, `select r.updated_at <= l.granted_at from fence.records r, fence.leases l
+		where r.fencing_token = $1 and l.fencing_token = $2`, lease.FencingToken, heir.FencingToken)
+	if !inTime {
+		t.Error("it was applied after the next grant")
+	}
+	wantStale(t, (<-goPut(t, f.at(0), numbered(lease, 2))).err)
+}
+
+// beginPut sends all of a write but its last byte, which finish sends; status waits for the answer. The gateway works on the request when it returns.
+func beginPut(t *testing.T, g *gateway, w write) (finish func(), status func() (int, api.Problem)) {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(patient(t), "tcp", strings.TrimPrefix(g.URL, "http://"))
+	check(t, err)
+	t.Cleanup(func() { conn.Close() })
+	check(t, conn.SetDeadline(time.Now().Add(patience)))
+	body := w.value
+	_, err = fmt.Fprintf(conn, "PUT /v1/resources/%s/records/%s HTTP/1.1\r\nHost: fencegate\r\nContent-Type: application/json\r\n"+
+		"Fencing-Token: %d.%d\r\nContent-Length: %d\r\n\r\n%s", w.resource, w.key, w.token, w.sequence, len(body), body[:len(body)-1])
+	check(t, err)
+	eventually(t, "the gateway works on the write", func() bool { return inFlight(t, g) == 2 })
+
+	finish = func() {
+		t.Helper()
+		_, err := io.WriteString(conn, body[len(body)-1:])
+		check(t, err)
+	}
+	status = func() (code int, problem api.Problem) {
+		t.Helper()
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		check(t, err)
+		defer response.Body.Close()
+		check(t, json.NewDecoder(response.Body).Decode(&problem))
+		return response.StatusCode, problem
+	}
+	return finish, status
+}
+
+// inFlight is how many requests the gateway works on, that for its metrics included.
+func inFlight(t *testing.T, g *gateway) (count int) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(patient(t), http.MethodGet, g.URL+"/metrics", nil)
+	check(t, err)
+	response, err := (&http.Client{Transport: g.transport}).Do(request)
+	check(t, err)
+	defer response.Body.Close()
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		if number, found := strings.CutPrefix(lines.Text(), "fencegate_http_requests_in_flight "); found {
+			_, err := fmt.Sscan(number, &count)
+			check(t, err)
+			return count
+		}
+	}
+	t.Fatal("there is no such metric")
+	return 0
+}

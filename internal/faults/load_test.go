@@ -1,0 +1,110 @@
+//go:build unix
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	loadClients = 16
+	loadLocks   = 6 // fewer than clients: they contend
+)
+
+// load is clients at work on a fleet.
+type load struct {
+	journal *journal
+	cancel  context.CancelFunc
+	stop    chan struct{}
+	clients sync.WaitGroup
+	acks    int // when progress was looked at last
+}
+
+func startLoad(t *testing.T, f *fleet) *load {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), *duration+patience)
+	l := &load{journal: newJournal(), cancel: cancel, stop: make(chan struct{})}
+	t.Cleanup(func() { // where the test failed before the end
+		cancel()
+		l.clients.Wait()
+	})
+	locks := make([]string, loadLocks)
+	for i := range locks {
+		locks[i] = fmt.Sprintf("faults/%d", i)
+	}
+	for i := range loadClients {
+		c := &client{
+			name: fmt.Sprintf("client-%d", i), locks: locks, fleet: f, journal: l.journal, place: i,
+			random: rand.New(rand.NewPCG(uint64(i), 0)),
+		}
+		l.clients.Go(func() { c.run(ctx, l.stop) })
+	}
+	return l
+}
+
+// progress returns when so many more writes were acknowledged since the last call. Faults are paced by it, and not by time: between two of
+// them, work gets done however slow the machine is.
+func (l *load) progress(t *testing.T, acks int) {
+	t.Helper()
+	eventually(t, "clients get on", func() bool {
+		now, sound := l.journal.standing()
+		if !sound {
+			l.end(t)
+			t.FailNow()
+		}
+		return now >= l.acks+acks
+	})
+	l.acks, _ = l.journal.standing()
+}
+
+// turnedAway returns when a client has turned away from a gateway since the call.
+func (l *load) turnedAway(t *testing.T) {
+	t.Helper()
+	before := l.journal.timesUnavailable()
+	eventually(t, "a client turns to another gateway", func() bool { return l.journal.timesUnavailable() > before })
+}
+
+// lasted tells whether the load has gone on for long enough.
+func (l *load) lasted() bool { return l.journal.now() >= *duration }
+
+// end lets the clients bring to an end what they have begun, and returns what they saw.
+func (l *load) end(t *testing.T) history {
+	t.Helper()
+	close(l.stop)
+	l.clients.Wait()
+	l.cancel()
+	l.journal.report(t)
+	return l.journal.history
+}
+
+// verify holds what clients saw against the database.
+func verify(t *testing.T, h history, db *pgxpool.Pool) {
+	t.Helper()
+	if len(h.grants) == 0 || len(h.writes) == 0 {
+		t.Error("nothing was done")
+	}
+	found := checkHistory(h, readState(t, db))
+	for _, what := range found[:min(20, len(found))] {
+		t.Error(what)
+	}
+}
+
+// rounds calls fault between stretches of work, at least so many times and until the load has lasted long enough.
+func (l *load) rounds(t *testing.T, least int, fault func(round int)) {
+	t.Helper()
+	begun := time.Now()
+	round := 0
+	for ; round < least || !l.lasted(); round++ {
+		l.progress(t, 40)
+		fault(round)
+	}
+	l.progress(t, 40)
+	t.Logf("%d faults in %s", round, time.Since(begun).Round(time.Millisecond))
+}

@@ -1,0 +1,44 @@
+//go:build unix
+
+package faults
+
+import (
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// processState is what ps tells of a process, such as "Ss" or "T"; "" if there is none.
+func processState(pid int) string {
+	state, err := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(state))
+}
+
+// runs tells whether a process exists that is not a mere entry which its parent has yet to remove.
+func runs(pid int) bool {
+	state := processState(pid)
+	return state != "" && !strings.HasPrefix(state, "Z")
+}
+
+// family returns a process and its children.
+func family(t *testing.T, parent int) []int {
+	t.Helper()
+	listing, err := exec.Command("ps", "-A", "-o", "pid=,ppid=").Output()
+	check(t, err)
+	pids := []int{parent}
+	for line := range strings.Lines(string(listing)) {
+		fields := strings.Fields(line)
+		if len(fields) == 2 && fields[1] == strconv.Itoa(parent) {
+			pid, err := strconv.Atoi(fields[0])
+			check(t, err)
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids
+}

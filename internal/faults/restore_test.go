@@ -1,0 +1,66 @@
+//go:build unix
+
+package faults
+
+import (
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+// A dump is restored, and grants that were given after it are forgotten: tokens leap past them. Into another cluster, and into the one that it
+// was taken from.
+func TestRestoredDump(t *testing.T) {
+	t.Parallel()
+	t.Run("into another cluster", func(t *testing.T) {
+		t.Parallel()
+		source, target := pgtest.NewCluster(t), pgtest.NewCluster(t)
+		testRestore(t, source, target, "fencegate")
+	})
+	t.Run("beside the old database", func(t *testing.T) {
+		t.Parallel()
+		cluster := pgtest.NewCluster(t)
+		execute(t, connect(t, cluster.URL()), "create database restored")
+		testRestore(t, cluster, cluster, "restored")
+	})
+	t.Run("in place of the old database", func(t *testing.T) {
+		t.Parallel()
+		cluster := pgtest.NewCluster(t)
+		testRestore(t, cluster, cluster, "fencegate")
+	})
+}
+
+func testRestore(t *testing.T, source, target *pgtest.Cluster, database string) {
+	t.Helper()
+	before := startGateway(t, source.URL())
+	kept := grantAll(t, before, "kept")
+	dump := filepath.Join(t.TempDir(), "dump")
+	runProgram(t, "pg_dump", "--dbname", source.URL(), "--format", "custom", "--file", dump)
+	lost := grantAll(t, before, "lost")
+	check(t, before.Stop())
+	source.Restart() // nobody is connected any more
+	runProgram(t, "pg_restore", "--clean", "--if-exists", "--exit-on-error", "--dbname", target.DatabaseURL(database), dump)
+
+	after := startGateway(t, target.DatabaseURL(database))
+	for _, lease := range lost {
+		if err := (<-goPut(t, after, numbered(lease, 2))).err; !errors.Is(err, lockclient.ErrTokenUnknown) {
+			t.Errorf("before the next grant, the lost token %d of %s is told %v", lease.FencingToken, lease.Lock, err)
+		}
+	}
+	wantRising(t, after, newestToken(kept, lost))
+	wantLeaps(t, connect(t, target.DatabaseURL(database)), 1)
+	for _, lease := range lost {
+		wantStale(t, (<-goPut(t, after, numbered(lease, 2))).err)
+	}
+}
+
+func runProgram(t *testing.T, program string, args ...string) {
+	t.Helper()
+	if output, err := exec.CommandContext(patient(t), pgtest.Require(t, program), args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", program, err, output)
+	}
+}

@@ -1,0 +1,137 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/internal/embeddedpg"
+)
+
+// Cluster is a PostgreSQL of one test's own, with its own system identifier, durable like the one that `fencegate serve`
+// runs. It starts up and running, with an empty database, and is removed when the test ends.
+//
+// Its methods end the test if they fail, and so are for the test's goroutine; URL, DatabaseURL, PID and Kill can't fail
+// and are for any, though not for two that change the cluster at the same time.
+type Cluster struct {
+	t        testing.TB
+	dataDir  string
+	settings map[string]string
+	url      string
+	primary  *Cluster // what it was copied from, if it is a standby
+	running  *embeddedpg.Cluster
+}
+
+// Option changes how a cluster is run.
+type Option func(*Cluster)
+
+// Setting puts one of PostgreSQL's settings over the cluster's own, for all its starts.
+func Setting(name, value string) Option {
+	return func(c *Cluster) { c.settings[name] = value }
+}
+
+// NewCluster makes a cluster. It needs PostgreSQL's binaries, also where FENCEGATE_DATABASE_URL is set: that server is
+// not for breaking. Without them the test is skipped, or fails where CI=true. Takes about a second.
+func NewCluster(t testing.TB, options ...Option) *Cluster {
+	t.Helper()
+	c := prepare(t, options)
+	c.start()
+	return c
+}
+
+// prepare returns a cluster that has not been started, and does not exist yet.
+func prepare(t testing.TB, options []Option) *Cluster {
+	t.Helper()
+	if _, err := embeddedpg.FindBinaries(); errors.Is(err, embeddedpg.ErrNoBinaries) {
+		missing(t, err.Error())
+	}
+	dataDir, err := scratch.next()
+	check(t, err)
+	c := &Cluster{t: t, dataDir: dataDir, settings: map[string]string{
+		// Files in the data directory instead of shared memory, which would outlive a Kill.
+		"dynamic_shared_memory_type": "mmap",
+	}}
+	for _, option := range options {
+		option(c)
+	}
+	t.Cleanup(c.discard)
+	return c
+}
+
+func (c *Cluster) start() {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	running, err := embeddedpg.Start(ctx, embeddedpg.Config{DataDir: c.dataDir, Settings: c.settings})
+	check(c.t, err)
+	c.running = running
+	if c.url != "" && c.url != running.URL() {
+		c.t.Fatalf("the cluster has moved from %s to %s", c.url, running.URL())
+	}
+	c.url = running.URL()
+}
+
+// URL returns the connection URL of the database fencegate. It stays the same when the cluster is started again.
+func (c *Cluster) URL() string { return c.url }
+
+// DatabaseURL returns the connection URL of another database of the cluster, which need not exist.
+func (c *Cluster) DatabaseURL(name string) string {
+	return strings.Replace(c.url, "/fencegate?", "/"+url.PathEscape(name)+"?", 1)
+}
+
+// PID returns the process id of the postmaster that runs or ran last.
+func (c *Cluster) PID() int { return c.running.PID() }
+
+// Kill kills all processes of the cluster at once and returns when they are dead: to clients, what a power failure is. It
+// does nothing if the cluster is down.
+func (c *Cluster) Kill() { c.running.Kill() }
+
+// Stop shuts the cluster down cleanly. It does nothing if the cluster is down.
+func (c *Cluster) Stop() {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	check(c.t, c.running.Stop(ctx))
+}
+
+// Restart starts the cluster again on the data that it has, recovering if it was killed. One that is up is shut down
+// first.
+func (c *Cluster) Restart() {
+	c.t.Helper()
+	c.Stop()
+	c.start()
+}
+
+// discard stops the cluster and removes its data. If the test failed, it shows what PostgreSQL said.
+func (c *Cluster) discard() {
+	if c.running != nil {
+		stopAtOnce(c.running)
+	}
+	if c.t.Failed() {
+		log, err := os.ReadFile(filepath.Join(c.dataDir, "postgres.log"))
+		if err == nil {
+			c.t.Logf("the log of PostgreSQL in %s:\n%s", c.dataDir, log[max(0, len(log)-8<<10):])
+		}
+	}
+	if err := removeCluster(c.dataDir); err != nil {
+		c.t.Error(err)
+	}
+}
+
+// query returns the one value that a query yields.
+func query[T any](c *Cluster, sql string, args ...any) (value T) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, c.url)
+	check(c.t, err)
+	defer conn.Close(ctx)
+	check(c.t, conn.QueryRow(ctx, sql, args...).Scan(&value))
+	return value
+}

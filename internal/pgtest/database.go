@@ -1,0 +1,112 @@
+package pgtest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/migrations"
+)
+
+// Empty returns the URL of a new, empty database, encoded in UTF8 and sorted by bytes. It is dropped when the test ends,
+// whoever is still connected.
+func Empty(t testing.TB) string {
+	t.Helper()
+	return sharedServer(t).fresh(t, "")
+}
+
+// Migrated returns the URL of a new database in which the migrations have been applied. It is a copy of one that they were
+// applied in once. It is dropped when the test ends, whoever is still connected.
+func Migrated(t testing.TB) string {
+	t.Helper()
+	server := sharedServer(t)
+	server.template.once.Do(func() { server.template.err = server.makeTemplate() })
+	check(t, server.template.err)
+	return server.fresh(t, server.template.name)
+}
+
+// newName returns a name for a database that no other process has.
+func newName() string { return "fencegate_test_" + strings.ToLower(rand.Text()) }
+
+// fresh makes a database for one test, empty if template is "".
+func (s *server) fresh(t testing.TB, template string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	name := newName()
+	check(t, s.create(ctx, name, template))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := s.drop(ctx, name); err != nil {
+			t.Error(err)
+		}
+	})
+	url, err := s.databaseURL(name)
+	check(t, err)
+	return url
+}
+
+func (s *server) create(ctx context.Context, name, template string) error {
+	quoted := pgx.Identifier{name}.Sanitize()
+	if template == "" {
+		// template0 alone may be copied under another encoding than its own.
+		return s.exec(ctx, "create database "+quoted+" template template0 encoding 'UTF8' lc_collate 'C' lc_ctype 'C'")
+	}
+	return s.exec(ctx, "create database "+quoted+" template "+pgx.Identifier{template}.Sanitize())
+}
+
+func (s *server) drop(ctx context.Context, name string) error {
+	return s.exec(ctx, "drop database if exists "+pgx.Identifier{name}.Sanitize()+" with (force)")
+}
+
+func (s *server) exec(ctx context.Context, sql string) (err error) {
+	conn, err := pgx.Connect(ctx, s.url)
+	if err != nil {
+		return fmt.Errorf("connect to the test server: %w", err)
+	}
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
+	if _, err := conn.Exec(ctx, sql); err != nil {
+		return fmt.Errorf("%s: %w", sql, err)
+	}
+	return nil
+}
+
+// makeTemplate makes the database that Migrated copies.
+func (s *server) makeTemplate() (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	name := newName()
+	if err := s.create(ctx, name, ""); err != nil {
+		return err
+	}
+	s.template.name = name
+	url, err := s.databaseURL(name)
+	if err != nil {
+		return err
+	}
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	// A database that somebody is connected to can't be copied.
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
+	if err := migrations.Apply(ctx, conn); err != nil {
+		return fmt.Errorf("apply the migrations: %w", err)
+	}
+	return nil
+}
+
+func (s *server) dropTemplate() error {
+	if s.template.name == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return s.drop(ctx, s.template.name)
+}

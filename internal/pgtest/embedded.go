@@ -1,0 +1,163 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+
+	"github.com/fencegate/fencegate/internal/embeddedpg"
+)
+
+// cacheFormat is raised when what is kept in the cache changes.
+const cacheFormat = 1
+
+// volatile are the settings of the shared server, which nobody crashes: they save time and change nothing that a client
+// can see.
+var volatile = map[string]string{
+	"fsync":            "off",
+	"full_page_writes": "off",
+}
+
+// startEmbedded starts the shared server from binaries. It returns errNone if there are none.
+func startEmbedded(ctx context.Context) (*server, error) {
+	binaries, err := embeddedpg.FindBinaries()
+	if errors.Is(err, embeddedpg.ErrNoBinaries) {
+		return nil, fmt.Errorf("%w: %w", errNone, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	cached, err := cachedCluster(ctx, binaries)
+	if err != nil {
+		return nil, fmt.Errorf("make the cached cluster: %w", err)
+	}
+	dataDir, err := scratch.next()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(dataDir, 0o711); err != nil {
+		return nil, err
+	}
+	if err := copyTree(cached, filepath.Join(dataDir, "cluster"), false); err != nil {
+		return nil, err
+	}
+	cluster, err := embeddedpg.Start(ctx, embeddedpg.Config{DataDir: dataDir, BinDir: binaries.Dir, Settings: volatile})
+	if err != nil {
+		return nil, err
+	}
+	stop := func() error {
+		stopAtOnce(cluster)
+		return removeCluster(dataDir)
+	}
+	return &server{url: cluster.URL(), stop: stop}, nil
+}
+
+// stopAtOnce stops a cluster whose data nobody wants any more.
+func stopAtOnce(cluster *embeddedpg.Cluster) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = cluster.Stop(ctx) // its error is that there was no time for a checkpoint
+}
+
+var notInFileNames = regexp.MustCompile(`[^A-Za-z0-9.]+`)
+
+// cachedCluster returns the directory of a cluster that was made once and shut down cleanly. It is made if it is missing;
+// a lock keeps other processes from making it too, and a rename from seeing half of it.
+func cachedCluster(ctx context.Context, binaries embeddedpg.Binaries) (string, error) {
+	dir, err := cacheDir()
+	if err != nil {
+		return "", err
+	}
+	name := "cluster-" + strconv.Itoa(cacheFormat) + "-" + notInFileNames.ReplaceAllString(binaries.Version, "_")
+	path := filepath.Join(dir, name)
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	lock, err := lockFile(ctx, path+".lock")
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if _, err := os.Stat(path); err == nil {
+		return path, nil // another process was faster
+	}
+	return path, makeCached(ctx, binaries, path)
+}
+
+// cacheDir is in the user's cache or, where the user has none, in the system's temporary directory.
+func cacheDir() (string, error) {
+	parent, err := os.UserCacheDir()
+	if err != nil {
+		dir := filepath.Join(os.TempDir(), "fgtest-cache-"+strconv.Itoa(os.Getuid()))
+		return dir, ownDir(dir, 0o700)
+	}
+	dir := filepath.Join(parent, "fencegate", "pgtest")
+	return dir, os.MkdirAll(dir, 0o700)
+}
+
+func makeCached(ctx context.Context, binaries embeddedpg.Binaries, path string) error {
+	dataDir, err := scratch.next()
+	if err != nil {
+		return err
+	}
+	cluster, err := embeddedpg.Start(ctx, embeddedpg.Config{DataDir: dataDir, BinDir: binaries.Dir})
+	if err != nil {
+		return err
+	}
+	if err := cluster.Stop(ctx); err != nil {
+		return err
+	}
+	staging := path + ".new"
+	if err := os.RemoveAll(staging); err != nil {
+		return err
+	}
+	if err := copyTree(filepath.Join(dataDir, "cluster"), staging, true); err != nil {
+		return err
+	}
+	return errors.Join(os.Rename(staging, path), os.RemoveAll(dataDir))
+}
+
+// copyTree copies a directory of directories and files, modes included. With sync, the files are on disk when it returns.
+func copyTree(from, to string, sync bool) error {
+	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		relative, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, relative)
+		if entry.IsDir() {
+			return os.Mkdir(target, info.Mode().Perm())
+		}
+		return copyFile(path, target, info.Mode().Perm(), sync)
+	})
+}
+
+func copyFile(from, to string, mode fs.FileMode, sync bool) (err error) {
+	source, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	target, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, target.Close()) }()
+	if _, err := io.Copy(target, source); err != nil || !sync {
+		return err
+	}
+	return target.Sync()
+}

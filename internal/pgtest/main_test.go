@@ -1,0 +1,42 @@
+package pgtest
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(Main(m))
+}
+
+func connect(t testing.TB, url string) *pgx.Conn {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, url)
+	check(t, err)
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn
+}
+
+func execute(t testing.TB, url, sql string) {
+	t.Helper()
+	_, err := connect(t, url).Exec(t.Context(), sql)
+	check(t, err)
+}
+
+func ask[T any](t testing.TB, url, sql string) (value T) {
+	t.Helper()
+	check(t, connect(t, url).QueryRow(t.Context(), sql).Scan(&value))
+	return value
+}
+
+func want[T comparable](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}

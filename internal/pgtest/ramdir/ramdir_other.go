@@ -1,0 +1,5 @@
+//go:build !linux
+
+package ramdir
+
+func inMemory(string) bool { return false }

@@ -1,0 +1,116 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// patience bounds each thing that is done to a server, none of which should take a tenth of it.
+const patience = time.Minute
+
+// urlEnv names a server that the user wants tests to use.
+const urlEnv = "FENCEGATE_DATABASE_URL"
+
+// server is where databases are made.
+type server struct {
+	url  string // of a database to connect to for making others
+	stop func() error
+
+	template struct {
+		once sync.Once
+		name string // "" until it is made
+		err  error
+	}
+}
+
+// errNone says that there is nothing to run a server with.
+var errNone = errors.New("no PostgreSQL to test with")
+
+// shared is the server of this process, started by the first test that needs one.
+var shared struct {
+	once   sync.Once
+	server *server
+	err    error
+}
+
+// Main runs the tests of a package and then stops what they shared. It returns the exit code for os.Exit.
+func Main(m *testing.M) int {
+	code := m.Run()
+	if err := stopShared(); err != nil {
+		fmt.Fprintln(os.Stderr, "pgtest:", err)
+		return max(code, 1)
+	}
+	return code
+}
+
+func sharedServer(t testing.TB) *server {
+	t.Helper()
+	shared.once.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*patience) // Docker may have to pull an image
+		defer cancel()
+		shared.server, shared.err = startShared(ctx)
+	})
+	if errors.Is(shared.err, errNone) {
+		missing(t, shared.err.Error())
+	}
+	check(t, shared.err)
+	return shared.server
+}
+
+func startShared(ctx context.Context) (*server, error) {
+	if given := os.Getenv(urlEnv); given != "" {
+		return &server{url: given, stop: func() error { return nil }}, nil
+	}
+	return startFirst(ctx, startEmbedded, startDocker)
+}
+
+// startFirst starts a server in the first way for which there are the means; a way without them returns errNone.
+func startFirst(ctx context.Context, ways ...func(context.Context) (*server, error)) (*server, error) {
+	lacks := []error{fmt.Errorf("%w: %s is not set", errNone, urlEnv)}
+	for _, start := range ways {
+		server, err := start(ctx)
+		if !errors.Is(err, errNone) {
+			return server, err
+		}
+		lacks = append(lacks, err)
+	}
+	return nil, errors.Join(lacks...)
+}
+
+func stopShared() error {
+	var failures []error
+	if server := shared.server; server != nil {
+		failures = append(failures, server.dropTemplate(), server.stop())
+	}
+	return errors.Join(append(failures, scratch.remove())...)
+}
+
+// databaseURL returns the URL of another database of the server. Both forms of a connection string are understood.
+func (s *server) databaseURL(name string) (string, error) {
+	if !strings.HasPrefix(s.url, "postgres://") && !strings.HasPrefix(s.url, "postgresql://") {
+		return s.url + " dbname=" + name, nil // the last one counts
+	}
+	u, err := url.Parse(s.url)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", urlEnv, err)
+	}
+	query := u.Query()
+	query.Del("dbname")
+	query.Del("database")
+	u.Path, u.RawPath, u.RawQuery = "/"+name, "", strings.ReplaceAll(query.Encode(), "+", "%20")
+	return u.String(), nil
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,91 @@
+package pgtest
+
+import (
+	"context"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Standby makes a standby of the cluster, by pg_basebackup, that streams from it: a cluster of the same system identifier,
+// open to reading. Replication is asynchronous unless the options say otherwise. To lose commits on purpose:
+//
+//	standby := primary.Standby()
+//	standby.CatchUp()
+//	standby.Stop()
+//	// commit what is to be lost on the primary
+//	primary.Kill()
+//	standby.Restart()
+//	standby.Promote()
+//
+// A standby that was down for long may miss what the primary no longer keeps.
+func (c *Cluster) Standby(options ...Option) *Cluster {
+	c.t.Helper()
+	program := Require(c.t, "pg_basebackup")
+	// By default a standby that once failed to reach its primary waits for 5 s before it tries again.
+	standby := prepare(c.t, append([]Option{Setting("wal_retrieve_retry_interval", "20ms")}, options...))
+	standby.primary = c
+	check(c.t, os.Mkdir(standby.dataDir, 0o711))
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	backup := exec.CommandContext(ctx, program,
+		"--dbname", c.url,
+		"--pgdata", filepath.Join(standby.dataDir, "cluster"),
+		"--write-recovery-conf",
+		"--wal-method", "stream",
+		"--checkpoint", "fast",
+		"--no-sync")
+	if output, err := backup.CombinedOutput(); err != nil {
+		c.t.Fatalf("pg_basebackup: %v: %s", err, output)
+	}
+	standby.start()
+	return standby
+}
+
+// CatchUp returns when the standby has applied all that its primary, which must be up, had committed at the call.
+func (c *Cluster) CatchUp() {
+	c.t.Helper()
+	if c.primary == nil {
+		c.t.Fatal("CatchUp is for standbys")
+	}
+	target := query[string](c.primary, "select pg_current_wal_flush_lsn()::text")
+	const applied = "select coalesce(pg_last_wal_replay_lsn() >= $1::text::pg_lsn, false)"
+	for deadline := time.Now().Add(patience); !query[bool](c, applied, target); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			c.t.Fatalf("the standby has not reached %s", target)
+		}
+	}
+}
+
+// Promote makes the standby a primary, on a new timeline, and returns when it accepts writes. Its old primary should be
+// down: nothing else keeps it from going on.
+func (c *Cluster) Promote() {
+	c.t.Helper()
+	seconds := int(patience / time.Second)
+	if !query[bool](c, "select pg_promote(true, $1::integer)", seconds) {
+		c.t.Fatal("the standby was not promoted in time")
+	}
+}
+
+// FailoverURL returns one connection URL for several clusters, of the same database: a client connects to the first that
+// accepts writes.
+func FailoverURL(clusters ...*Cluster) string {
+	var hosts, ports []string
+	for _, c := range clusters {
+		hosts = append(hosts, c.running.SocketDir())
+		ports = append(ports, strconv.Itoa(5432))
+	}
+	target, err := url.Parse(clusters[0].url)
+	check(clusters[0].t, err)
+	target.RawQuery = url.Values{
+		"host":                 {strings.Join(hosts, ",")},
+		"port":                 {strings.Join(ports, ",")},
+		"target_session_attrs": {"read-write"},
+		"sslmode":              {"disable"},
+	}.Encode()
+	return target.String()
+}

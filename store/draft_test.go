@@ -1,0 +1,126 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// draft is a write whose tokens are known only when the leases have been granted.
+type draft func(s *stage) store.Write
+
+// tokenOf finds a token on a stage.
+type tokenOf func(s *stage) int64
+
+func none(*stage) int64     { return 0 }
+func first(s *stage) int64  { return s.leases[0].Token }
+func newest(s *stage) int64 { return s.newest().Token }
+func beyond(s *stage) int64 { return s.newest().Token + 1 }
+func below(s *stage) int64  { return s.newest().Token - 1 }
+
+func token(value int64) tokenOf { return func(*stage) int64 { return value } }
+
+// option says what is special about a write.
+type option func(s *stage, w *store.Write)
+
+// with drafts the put of a value, unless an option says otherwise. Writes with equal options have equal content.
+func with(token tokenOf, options ...option) draft {
+	return func(s *stage) store.Write {
+		write := store.Write{
+			Claim:     store.Claim{Resource: s.lock, Token: token(s)},
+			Operation: store.Operation{Kind: store.Put, Key: "key", Value: []byte("value"), ContentType: "text/plain"},
+		}
+		for _, option := range options {
+			option(s, &write)
+		}
+		return write
+	}
+}
+
+func sequence(number int64) option {
+	return func(_ *stage, w *store.Write) { w.Sequence = &number }
+}
+
+func key(name store.Name) option { return func(_ *stage, w *store.Write) { w.Key = name } }
+
+func value(text string) option { return func(_ *stage, w *store.Write) { w.Value = []byte(text) } }
+
+func contentType(text string) option { return func(_ *stage, w *store.Write) { w.ContentType = text } }
+
+func expect(version int64) option { return func(_ *stage, w *store.Write) { w.Expect = &version } }
+
+func deletion(_ *stage, w *store.Write) {
+	w.Kind, w.Value, w.ContentType = store.Delete, nil, ""
+}
+
+func ownLeaseID(s *stage, w *store.Write) { w.LeaseID = ptr(s.newest().ID) }
+
+func firstLeaseID(s *stage, w *store.Write) { w.LeaseID = ptr(s.leases[0].ID) }
+
+func otherLeaseID(_ *stage, w *store.Write) {
+	w.LeaseID = ptr(uuid.MustParse("00000000-0000-4000-8000-000000000000"))
+}
+
+// wrote is an admitted write.
+func wrote(drafts ...draft) step {
+	return func(ctx context.Context, s *stage) error {
+		for _, draft := range drafts {
+			if err := s.expectVerdict(ctx, bySet, draft(s), store.Admitted, ""); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// door is a way in for one write.
+type door func(ctx context.Context, s *store.Store, w store.Write) (store.Result, error)
+
+func bySet(ctx context.Context, s *store.Store, w store.Write) (store.Result, error) {
+	results, err := s.Write(ctx, []store.Write{w})
+	if err != nil {
+		return store.Result{}, err
+	}
+	return results[0], nil
+}
+
+func byTransaction(ctx context.Context, s *store.Store, w store.Write) (store.Result, error) {
+	result, err := s.Transact(ctx, store.Transaction{
+		Claims:     []store.Claim{w.Claim},
+		Operations: []store.ResourceOperation{{Resource: w.Resource, Operation: w.Operation}},
+	})
+	var rejected *store.RejectedError
+	switch {
+	case errors.As(err, &rejected), errors.Is(err, store.ErrNotFound):
+		return store.Result{Err: err}, nil
+	case err != nil:
+		return store.Result{}, err
+	}
+	return store.Result{Version: result.Versions[0], Replayed: result.Replayed}, nil
+}
+
+// notFound is how the tests call the delete of what is not there.
+const notFound store.Verdict = "not_found"
+
+// verdictOf reads a result as the rule's answer.
+func verdictOf(result store.Result) (verdict store.Verdict, reason string, err error) {
+	var rejected *store.RejectedError
+	switch {
+	case result.Err == nil && result.Replayed:
+		return "replayed", "", nil
+	case result.Err == nil:
+		return store.Admitted, "", nil
+	case errors.Is(result.Err, store.ErrNotFound):
+		return notFound, "", nil
+	case errors.As(result.Err, &rejected):
+		return rejected.Verdict, rejected.Reason, nil
+	}
+	return "", "", fmt.Errorf("the result's error is neither a rejection nor ErrNotFound: %w", result.Err)
+}
+
+// replayed is how the tests call an admitted write that had been applied before.
+const replayed store.Verdict = "replayed"

@@ -1,0 +1,207 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/storetest"
+)
+
+// historyCall is one operation that a client asked for. Exactly one of its fields is set, besides the resources it concerns.
+type historyCall struct {
+	resources []store.Name
+
+	acquire     *store.AcquireRequest
+	renew       *historyRenewal
+	release     *store.LeaseRef
+	broken      bool
+	write       *store.Write
+	transaction *store.Transaction
+	lock        bool
+	fence       bool
+	record      store.Name
+}
+
+type historyRenewal struct {
+	store.LeaseRef
+	ttl time.Duration
+}
+
+// historyAnswer is what the client was told. made is the lease that came into being by an acquire, also where nobody was told.
+type historyAnswer struct {
+	told storetest.Told
+	made storetest.Grant
+}
+
+// perform asks the store.
+func (c historyCall) perform(ctx context.Context, s *store.Store) historyAnswer {
+	switch {
+	case c.acquire != nil:
+		lease, err := s.Acquire(ctx, *c.acquire)
+		return historyAnswer{storetest.ToldLease(storetest.CodeGranted, lease, err), storetest.GrantOf(lease, c.acquire.RequestID)}
+	case c.renew != nil:
+		lease, err := s.Renew(ctx, c.renew.LeaseRef, c.renew.ttl)
+		return historyAnswer{told: storetest.ToldLease(storetest.CodeRenewed, lease, err)}
+	case c.release != nil:
+		return historyAnswer{told: storetest.ToldDone(storetest.CodeReleased, s.Release(ctx, *c.release))}
+	case c.broken:
+		lease, err := s.Break(ctx, c.resources[0], "history")
+		return historyAnswer{told: storetest.ToldLease(storetest.CodeBroken, lease, err)}
+	case c.write != nil:
+		results, err := s.Write(ctx, []store.Write{*c.write})
+		if err != nil {
+			return historyAnswer{told: storetest.ToldError(err)}
+		}
+		return historyAnswer{told: storetest.ToldWrite(results[0])}
+	case c.transaction != nil:
+		result, err := s.Transact(ctx, *c.transaction)
+		return historyAnswer{told: storetest.ToldTransaction(result, err)}
+	case c.lock:
+		lock, err := s.Lock(ctx, c.resources[0])
+		return historyAnswer{told: storetest.ToldLock(lock, err)}
+	case c.fence:
+		fence, err := s.Fence(ctx, c.resources[0])
+		return historyAnswer{told: storetest.ToldFence(fence, err)}
+	}
+	record, err := s.Record(ctx, c.resources[0], c.record)
+	return historyAnswer{told: storetest.ToldRecord(record, err)}
+}
+
+// reads reports whether the call changes nothing.
+func (c historyCall) reads() bool { return c.lock || c.fence || c.record != "" }
+
+// foretell is what the model says of the call.
+func (c historyCall) foretell(world storetest.World, answer historyAnswer) (storetest.World, storetest.Told) {
+	switch {
+	case c.write != nil:
+		return world.Write(*c.write)
+	case c.transaction != nil:
+		return world.Transact(*c.transaction)
+	}
+	name := c.resources[0]
+	next := world.Resource(name)
+	var told storetest.Told
+	switch {
+	case c.acquire != nil:
+		next, told = next.Acquire(*c.acquire, world.Policy(name), answer.made)
+	case c.renew != nil:
+		next, told = next.Renew(c.renew.LeaseRef, c.renew.ttl, answer.told.ExpiresAt)
+	case c.release != nil:
+		next, told = next.Release(*c.release)
+	case c.broken:
+		next, told = next.Break()
+	case c.lock:
+		told = next.Lock()
+	case c.fence:
+		told = next.Fence()
+	default:
+		told = next.Record(c.record)
+	}
+	return world.With(name, next), told
+}
+
+// historyStep says whether the model could have given the answer, and how it stands then. Leases run out at any moment: the
+// answer is allowed if it is right with any of the leases run out just before. A call whose outcome is unknown
+// may have happened at any time after it was made; if it never did, that is as if it had happened after all others.
+func historyStep(world storetest.World, call historyCall, answer historyAnswer) (bool, storetest.World) {
+	for _, moment := range historyMoments(world, call.resources) {
+		next, told := call.foretell(moment, answer)
+		if answer.told.Code != storetest.CodeUnknown && !told.Same(answer.told) {
+			continue
+		}
+		if call.reads() {
+			// It sees one moment of the data, but reads the clock after it, beside the fence's lock: a renewal
+			// may come between, so that what it says of time binds nobody.
+			return true, world
+		}
+		return true, next
+	}
+	return false, world
+}
+
+// historyMoments are the states that time alone may have made: none of the leases has run out, or some have.
+func historyMoments(world storetest.World, resources []store.Name) []storetest.World {
+	moments := []storetest.World{world}
+	for _, name := range resources {
+		newest, ok := world.Resource(name).Newest()
+		if !ok || newest.End != storetest.Running {
+			continue
+		}
+		for _, moment := range slices.Clone(moments) {
+			moments = append(moments, moment.With(name, moment.Resource(name).Expire()))
+		}
+	}
+	return moments
+}
+
+// historyModel is the contract for the checker. Resources are independent of each other unless there are transactions.
+func historyModel(initial storetest.World, partitioned bool) porcupine.Model {
+	model := porcupine.Model{
+		Init: func() any { return initial },
+		Step: func(state, input, output any) (bool, any) {
+			return historyStep(state.(storetest.World), input.(historyCall), output.(historyAnswer))
+		},
+		Equal:             func(a, b any) bool { return a.(storetest.World).Equal(b.(storetest.World)) },
+		Hash:              func(state any) uint64 { return state.(storetest.World).Hash() },
+		DescribeOperation: func(input, output any) string { return fmt.Sprint(input, " → ", output.(historyAnswer).told) },
+		DescribeState:     func(state any) string { return state.(storetest.World).Summary() },
+	}
+	if partitioned {
+		model.Partition = historyByResource
+	}
+	return model
+}
+
+func historyByResource(operations []porcupine.Operation) [][]porcupine.Operation {
+	of := map[store.Name][]porcupine.Operation{}
+	for _, operation := range operations {
+		name := operation.Input.(historyCall).resources[0]
+		of[name] = append(of[name], operation)
+	}
+	var parts [][]porcupine.Operation
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		parts = append(parts, of[name])
+	}
+	return parts
+}
+
+// String shows the call as a story would.
+func (c historyCall) String() string {
+	switch {
+	case c.acquire != nil:
+		return fmt.Sprintf("%s acquires %s (request %s)", c.acquire.OwnerID, c.acquire.Lock, c.acquire.RequestID)
+	case c.renew != nil:
+		return fmt.Sprintf("%s renews %s token %d", c.renew.OwnerID, c.renew.Lock, c.renew.Token)
+	case c.release != nil:
+		return fmt.Sprintf("%s releases %s token %d", c.release.OwnerID, c.release.Lock, c.release.Token)
+	case c.broken:
+		return fmt.Sprintf("break %s", c.resources[0])
+	case c.write != nil:
+		return fmt.Sprintf("%s %s %s=%s under %s", c.write.Kind, c.write.Resource, c.write.Key, c.write.Value, claimText(c.write.Claim))
+	case c.transaction != nil:
+		text := "transact"
+		for _, claim := range c.transaction.Claims {
+			text += fmt.Sprintf(" %s under %s", claim.Resource, claimText(claim))
+		}
+		return text
+	case c.lock:
+		return fmt.Sprintf("read lock %s", c.resources[0])
+	case c.fence:
+		return fmt.Sprintf("read fence %s", c.resources[0])
+	}
+	return fmt.Sprintf("read %s %s", c.resources[0], c.record)
+}
+
+// claimText is 34 or 34.2.
+func claimText(claim store.Claim) string {
+	if claim.Sequence == nil {
+		return fmt.Sprint(claim.Token)
+	}
+	return fmt.Sprintf("%d.%d", claim.Token, *claim.Sequence)
+}

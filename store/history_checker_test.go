@@ -1,0 +1,200 @@
+package store_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/google/uuid"
+
+	"github.com/fencegate/fencegate/migrations"
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/storetest"
+)
+
+// line is one operation of a history that was made by hand. Operations come one after the other.
+type line func() (historyCall, historyAnswer)
+
+const historyLock store.Name = "job"
+
+func historyNumber(n int64) *int64 { return &n }
+
+// historyGrant is a grant to the owner from one second of a clock to another.
+func historyGrant(owner string, token, from, until int64) line {
+	request := store.AcquireRequest{Lock: historyLock, OwnerID: owner, TTL: time.Duration(until-from) * time.Second, RequestID: owner}
+	made := storetest.Grant{Token: token, ID: historyID(token), OwnerID: owner, GrantedAt: from * 1e6, ExpiresAt: until * 1e6}
+	told := storetest.Told{Code: storetest.CodeGranted, Token: token, ID: made.ID, Owner: owner, ExpiresAt: made.ExpiresAt}
+	return inHistory(historyCall{acquire: &request}, historyAnswer{told, made})
+}
+
+func historyHeld(by string, until int64) line {
+	request := store.AcquireRequest{Lock: historyLock, OwnerID: "C", TTL: time.Second, RequestID: "C"}
+	return inHistory(historyCall{acquire: &request},
+		historyAnswer{told: storetest.Told{Code: storetest.CodeHeld, Owner: by, ExpiresAt: until * 1e6}})
+}
+
+func historyRelease(owner string, token int64, told storetest.Told) line {
+	ref := store.LeaseRef{Lock: historyLock, OwnerID: owner, ID: historyID(token), Token: token}
+	return inHistory(historyCall{release: &ref}, historyAnswer{told: told})
+}
+
+func historyPut(token int64, sequence *int64, value string, told storetest.Told) line {
+	write := store.Write{
+		Claim:     store.Claim{Resource: historyLock, Token: token, Sequence: sequence},
+		Operation: store.Operation{Kind: store.Put, Key: "k", Value: []byte(value), ContentType: "text/plain"},
+	}
+	return inHistory(historyCall{write: &write}, historyAnswer{told: told})
+}
+
+func historyRead(told storetest.Told) line {
+	return inHistory(historyCall{record: "k"}, historyAnswer{told: told})
+}
+
+func inHistory(call historyCall, answer historyAnswer) line {
+	call.resources = []store.Name{historyLock}
+	return func() (historyCall, historyAnswer) { return call, answer }
+}
+
+func historyID(token int64) uuid.UUID { return uuid.NewSHA1(uuid.Nil, []byte{byte(token)}) }
+
+var (
+	toldNew      = storetest.Told{Code: storetest.CodeAdmitted, Version: 1, Created: true}
+	toldSecond   = storetest.Told{Code: storetest.CodeAdmitted, Version: 2}
+	toldReleased = storetest.Told{Code: storetest.CodeReleased}
+	toldUnknown  = storetest.Told{Code: storetest.CodeUnknown}
+	toldNothing  = storetest.Told{Code: storetest.CodeNotFound}
+)
+
+func byHand(lines ...line) *history {
+	h := &history{model: historyModel(storetest.World{}, true)}
+	for i, line := range lines {
+		call, answer := line()
+		operation := porcupine.Operation{Input: call, Output: answer, Call: int64(2 * i), Return: int64(2*i + 1)}
+		if answer.told.Code == storetest.CodeUnknown {
+			operation.Return = math.MaxInt64
+		}
+		h.operations = append(h.operations, operation)
+		if call.acquire != nil && answer.told.Code == storetest.CodeGranted {
+			h.leases = append(h.leases, historyLease{
+				Lock: historyLock, Token: answer.made.Token, ID: answer.made.ID,
+				GrantedAt: time.UnixMicro(answer.made.GrantedAt), ExpiresAt: time.UnixMicro(answer.made.ExpiresAt),
+			})
+		}
+	}
+	return h
+}
+
+// TestHistoryCheckerPasses feeds the checker histories that the contract allows.
+func TestHistoryCheckerPasses(t *testing.T) {
+	one := historyNumber(1)
+	for name, h := range map[string]*history{
+		"a late write shut out": byHand(
+			historyGrant("A", 1, 0, 10), historyHeld("A", 10), historyGrant("B", 2, 10, 20),
+			historyPut(1, one, "late", storetest.Told{Code: "token_stale", Reason: "superseded", GrantedToken: 2})),
+		"a late write that nobody minds": byHand(
+			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", toldNew), historyGrant("B", 2, 11, 20)),
+		"an unknown write that happened":      byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", toldUnknown), historyRead(storedByOne())),
+		"an unknown write that did not":       byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", toldUnknown), historyRead(toldNothing)),
+		"an unknown write that happened late": byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", toldUnknown), historyRead(toldNothing), historyRead(storedByOne())),
+	} {
+		if err := h.check(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func storedByOne() storetest.Told {
+	return storetest.Told{Code: storetest.CodeRecord, Version: 1, Record: storetest.Record{
+		Version: 1, Token: 1, Sequence: 1, Numbered: true, ContentType: "text/plain", Value: "v",
+	}}
+}
+
+// TestHistoryCheckerCatches feeds the checker histories that break the contract. The text is of what must be noticed at least.
+func TestHistoryCheckerCatches(t *testing.T) {
+	const order = "no order"
+	one := historyNumber(1)
+	for _, c := range []struct {
+		name, notices string
+		history       *history
+	}{
+		{"a zombie's write", "P3", byHand(historyGrant("A", 1, 0, 10), historyGrant("B", 2, 10, 20), historyPut(1, one, "late", toldNew))},
+		{"a zombie's write that waited for the grant", order, overlapping(
+			byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "late", toldNew), historyGrant("B", 2, 10, 20), historyRead(toldNothing)))},
+		{"two leases at once", "P1", byHand(historyGrant("A", 1, 0, 10), historyGrant("B", 2, 9, 20))},
+		{"two leases at once", order, byHand(historyGrant("A", 1, 0, 10), historyGrant("B", 2, 9, 20))},
+		{"tokens that go back", "P2", byHand(historyGrant("A", 2, 0, 10), historyGrant("B", 1, 10, 20))},
+		{"tokens that go back", order, byHand(historyGrant("A", 2, 0, 10), historyGrant("B", 1, 10, 20))},
+		{"a grant that was lost", "P9", forgetful(byHand(historyGrant("A", 1, 0, 10)))},
+		{"held by who released it", order, byHand(historyGrant("A", 1, 0, 10), historyRelease("A", 1, toldReleased), historyHeld("A", 10))},
+		{"held by somebody else", order, byHand(historyGrant("A", 1, 0, 10), historyHeld("B", 10))},
+		{"held until another time", order, byHand(historyGrant("A", 1, 0, 10), historyHeld("A", 11))},
+		{"a token that was never granted", order, byHand(historyGrant("A", 1, 0, 10), historyPut(2, one, "v", toldNew))},
+		{"a write after the release", order, byHand(historyGrant("A", 1, 0, 10), historyRelease("A", 1, toldReleased), historyPut(1, one, "v", toldNew))},
+		{"a numbered write applied twice", "P10", byHand(
+			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", toldNew), historyPut(1, one, "v", toldSecond))},
+		{"a number used twice", order, byHand(
+			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", toldNew), historyPut(1, one, "w", toldSecond))},
+		{"two writes of one version", "P10", byHand(
+			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", toldNew), historyPut(1, historyNumber(2), "w", toldNew))},
+		{"an acknowledged write that is lost", order, byHand(
+			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", toldNew), historyRead(toldNothing))},
+		{"a rejected write that left a trace", order, byHand(
+			historyGrant("A", 1, 0, 10), historyPut(2, one, "v", storetest.Told{Code: "token_unknown", GrantedToken: 1}), historyRead(storedByOne()))},
+	} {
+		if err := c.history.check(); err == nil || !strings.Contains(err.Error(), c.notices) {
+			t.Errorf("%s: the checker says %v, it must notice: %s", c.name, err, c.notices)
+		}
+	}
+}
+
+// overlapping lets all operations but the last be under way at once.
+func overlapping(h *history) *history {
+	last := len(h.operations) - 1
+	for i := range h.operations[:last] {
+		h.operations[i].Call, h.operations[i].Return = 0, h.operations[last].Call-1
+	}
+	return h
+}
+
+// forgetful is a history after which the database knows no leases.
+func forgetful(h *history) *history {
+	h.leases = nil
+	return h
+}
+
+// TestHistoryCatchesBrokenRule breaks the rule in a database and lets clients at it, until the checker notices.
+func TestHistoryCatchesBrokenRule(t *testing.T) {
+	for _, c := range []struct{ name, function, text, instead string }{
+		{"the rule without step 3", "admit", "when not p.external and (c.token < f.granted_token or not f.open)", "when false"},
+		{"fences that are not locked", "admit", "order by f.resource for update", "order by f.resource"},
+		{"grants that do not raise the fence", "acquire", "set granted_token = lease.fencing_token, open = true", "set open = true"},
+		{"a release that leaves the fence open", "release", "set open = false", "set open = true"},
+		{"writes that do not raise the fence", "change", "else coalesce(p_sequences[c.place], 0) end", "else 0 end"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newHistoryField(t, historyOfWrites)
+			f.breakRule(t, c.function, c.text, c.instead)
+			for seed := uint64(1); seed <= 50; seed++ {
+				if err := f.play(t, seed).check(); err != nil {
+					t.Logf("noticed in round %d: %v", seed, err)
+					return
+				}
+			}
+			t.Error("nothing was noticed in 50 rounds")
+		})
+	}
+}
+
+// breakRule puts a function in place in which text is another.
+func (f *historyField) breakRule(t *testing.T, function, text, instead string) {
+	t.Helper()
+	source, ok := migrations.GuardSource(function)
+	if !ok || strings.Count(source, text) != 1 {
+		t.Fatalf("%s.sql must have %q once", function, text)
+	}
+	if _, err := f.sql.Exec(t.Context(), strings.Replace(source, text, instead, 1)); err != nil {
+		t.Fatal(err)
+	}
+}

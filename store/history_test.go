@@ -1,0 +1,251 @@
+package store_test
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/storetest"
+)
+
+var (
+	historyDuration = flag.Duration("history.duration", 4*time.Second, "how long the history tests produce histories, each")
+	historySeed     = flag.Uint64("history.seed", 0, "what the clients of the history tests do; 0: another thing each time")
+)
+
+// historyRound is how long one history is. The checker's work grows faster than a history does.
+const historyRound = 400 * time.Millisecond
+
+// historySlots is how many calls may concern a resource at a time. The checker's work doubles with each, and more bring no other
+// order than these do.
+const historySlots = 6
+
+// historyPlan says who does what in a history.
+type historyPlan struct {
+	clients  int
+	gateways int
+	policies []store.Policy // a resource for each
+	together bool           // transactions over two resources
+}
+
+var historyOfWrites = historyPlan{
+	clients: 24, gateways: 3,
+	policies: []store.Policy{
+		{Prefix: "strict", Rule: store.RuleStrict, Authority: store.AuthorityBuiltin},
+		{Prefix: "same", Rule: store.RuleSameToken, Authority: store.AuthorityBuiltin, RequireLeaseID: true},
+		{Prefix: "live", Rule: store.RuleStrict, Authority: store.AuthorityBuiltin, RequireLiveLease: true},
+	},
+}
+
+var historyOfTransactions = historyPlan{
+	clients: 8, gateways: 2, together: true,
+	policies: []store.Policy{
+		{Prefix: "left", Rule: store.RuleStrict, Authority: store.AuthorityBuiltin},
+		{Prefix: "right", Rule: store.RuleStrict, Authority: store.AuthorityBuiltin},
+	},
+}
+
+// TestHistory lets many clients at a few resources through several gateways and checks that there is an order in which the
+// contract gives the answers that they got.
+func TestHistory(t *testing.T) { testHistories(t, historyOfWrites) }
+
+// TestHistoryOfTransactions does the same where resources are written together.
+func TestHistoryOfTransactions(t *testing.T) { testHistories(t, historyOfTransactions) }
+
+func testHistories(t *testing.T, plan historyPlan) {
+	f := newHistoryField(t, plan)
+	seed := *historySeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	told := map[string]int{}
+	for end := time.Now().Add(*historyDuration); time.Now().Before(end) && !t.Failed(); seed++ {
+		history := f.play(t, seed)
+		if err := history.check(); err != nil {
+			t.Errorf("-history.seed=%d: %v", seed, err)
+			history.draw(t)
+		}
+		for _, operation := range history.operations {
+			told[operation.Output.(historyAnswer).told.Code]++
+		}
+	}
+	t.Logf("%d rounds, told %v", f.rounds, told)
+}
+
+// historyField is where histories are made: a database, and gateways to it, one of which sweeps.
+type historyField struct {
+	plan     historyPlan
+	sql      *pgx.Conn // past the gateways
+	gateways []*store.Store
+	rounds   int
+}
+
+func newHistoryField(t *testing.T, plan historyPlan) *historyField {
+	t.Helper()
+	url := pgtest.Migrated(t)
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	f := &historyField{plan: plan, sql: conn}
+	for range plan.gateways {
+		f.gateways = append(f.gateways, openStore(t, store.Config{DatabaseURL: url, ConnectionsMax: 8}))
+	}
+	sweeping, stop := context.WithCancel(t.Context())
+	var sweepers sync.WaitGroup
+	sweepers.Go(func() { historySweep(t, sweeping, f.gateways[0]) })
+	t.Cleanup(func() {
+		stop()
+		sweepers.Wait()
+	})
+	return f
+}
+
+// historySweep ends expired leases all the time, so that it meets whoever else is at them.
+func historySweep(t *testing.T, ctx context.Context, gateway *store.Store) {
+	sweeper, err := store.NewSweeper(gateway, store.SweeperConfig{Interval: 10 * time.Millisecond})
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	sweeper.Run(ctx, func(store.Swept) {}, func(err error) { t.Error(err) })
+}
+
+// history is what the clients of one round asked and were told, and what the database says of it afterwards.
+type history struct {
+	operations []porcupine.Operation
+	leases     []historyLease
+	model      porcupine.Model
+}
+
+// play lets clients at names that nobody has used before.
+func (f *historyField) play(t *testing.T, seed uint64) *history {
+	t.Helper()
+	f.rounds++
+	prefix := fmt.Sprintf("round-%d", f.rounds)
+	world, names := f.prepare(t, prefix)
+	began := time.Now()
+	clock := func() int64 { return time.Since(began).Nanoseconds() }
+
+	slots := map[store.Name]chan struct{}{}
+	for _, name := range names {
+		slots[name] = make(chan struct{}, historySlots)
+	}
+	over := make(chan struct{})
+	var working sync.WaitGroup
+	clients := make([]*historyClient, f.plan.clients)
+	for i := range clients {
+		clients[i] = &historyClient{
+			id: i, gateway: f.gateways[i%len(f.gateways)], chance: rand.New(rand.NewPCG(seed, uint64(i))),
+			clock: clock, names: names, slots: slots, together: f.plan.together,
+		}
+		working.Go(func() { clients[i].work(t.Context(), over) })
+	}
+	time.AfterFunc(historyRound, func() { close(over) })
+	working.Wait()
+	h := &history{model: historyModel(world, !f.plan.together)}
+	for _, client := range clients {
+		h.operations = append(h.operations, client.operations...)
+	}
+	h.operations = append(h.operations, f.lookAtLast(t, clients[0])...)
+	// Read at the very end: whatever a client who was told nothing has caused so far, and others have seen, is there.
+	h.leases = readHistoryLeases(t, f.sql, prefix)
+	h.resolve()
+	return h
+}
+
+// prepare sets the policies of a round and returns the world that it begins with.
+func (f *historyField) prepare(t *testing.T, prefix string) (storetest.World, []store.Name) {
+	t.Helper()
+	var world storetest.World
+	var names []store.Name
+	for _, policy := range f.plan.policies {
+		policy.Prefix = prefix + "/" + policy.Prefix
+		if err := f.gateways[0].PutPolicy(t.Context(), policy); err != nil {
+			t.Fatal(err)
+		}
+		world = world.WithPolicy(policy)
+		names = append(names, store.Name(policy.Prefix))
+	}
+	return world, names
+}
+
+// lookAtLast reads everything when all clients are done: nothing that was acknowledged may be missing.
+func (f *historyField) lookAtLast(t *testing.T, like *historyClient) []porcupine.Operation {
+	t.Helper()
+	reader := &historyClient{
+		id: f.plan.clients, gateway: f.gateways[0], chance: like.chance, clock: like.clock, names: like.names, slots: like.slots,
+	}
+	for _, name := range reader.names {
+		resources := []store.Name{name}
+		reader.ask(t.Context(), historyCall{resources: resources, lock: true})
+		reader.ask(t.Context(), historyCall{resources: resources, fence: true})
+		for _, key := range historyKeys {
+			reader.ask(t.Context(), historyCall{resources: resources, record: key})
+		}
+	}
+	return reader.operations
+}
+
+// draw leaves a picture of the history where `go test -artifacts` keeps it, and tells where the longest order ends that the contract allows.
+func (h *history) draw(t *testing.T) {
+	t.Helper()
+	_, info := porcupine.CheckOperationsVerbose(h.model, h.operations, historyPatience)
+	for i, orders := range info.PartialLinearizations() {
+		part := h.operations
+		if h.model.Partition != nil {
+			part = h.model.Partition(h.operations)[i]
+		}
+		h.tell(t, part, slices.MaxFunc(orders, func(a, b []int) int { return cmp.Compare(len(a), len(b)) }))
+	}
+	path := filepath.Join(t.ArtifactDir(), "history.html")
+	if err := porcupine.VisualizePath(h.model, info, path); err != nil {
+		t.Error(err)
+		return
+	}
+	t.Logf("go test -artifacts keeps a picture of it: %s", path)
+}
+
+// tell shows the end of the longest order of a part of the history, and what should have come next.
+func (h *history) tell(t *testing.T, part []porcupine.Operation, order []int) {
+	t.Helper()
+	if len(order) == len(part) {
+		return
+	}
+	line := func(operation porcupine.Operation) string {
+		return fmt.Sprintf("%12d–%12d client %d: %s", operation.Call, operation.Return, operation.ClientId,
+			h.model.DescribeOperation(operation.Input, operation.Output))
+	}
+	t.Logf("the contract allows an order of %d of %d operations, which ends with", len(order), len(part))
+	state := h.model.Init()
+	for i, place := range order {
+		_, state = h.model.Step(state, part[place].Input, part[place].Output)
+		if i >= len(order)-10 {
+			t.Log(line(part[place]))
+		}
+	}
+	var left []porcupine.Operation
+	for place, operation := range part {
+		if !slices.Contains(order, place) {
+			left = append(left, operation)
+		}
+	}
+	slices.SortFunc(left, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
+	t.Logf("and leaves %s; none of these fits there:", h.model.DescribeState(state))
+	for _, operation := range left[:min(len(left), 20)] {
+		t.Log(line(operation))
+	}
+}

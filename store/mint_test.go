@@ -1,0 +1,91 @@
+package store_test
+
+import (
+	"testing"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// mintOne grants a lock of its own and returns the token.
+func mintOne(t *testing.T, b *testbed, lock store.Name) int64 {
+	t.Helper()
+	lease, err := b.Acquire(t.Context(), store.AcquireRequest{Lock: lock, OwnerID: "w"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease.Token
+}
+
+func TestTokensLeapInAnotherDatabase(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]string{
+		"a restored backup":  "update fence.database_identity set system_identifier = system_identifier + 1",
+		"a promoted standby": "update fence.database_identity set timeline = timeline + 1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newTestbed(t)
+			before := mintOne(t, b, "a")
+			b.exec(t, change)
+			leapt, after := mintOne(t, b, "b"), mintOne(t, b, "c")
+			if leapt <= before+1<<32 {
+				t.Errorf("token %d was followed by %d, want a leap of more than 2^32", before, leapt)
+			}
+			if after != leapt+1 {
+				t.Errorf("token %d was followed by %d: one leap is enough", leapt, after)
+			}
+			var leaps int64
+			if err := b.sql.QueryRow(t.Context(), "select leaps from fence.database_identity").Scan(&leaps); err != nil || leaps != 1 {
+				t.Errorf("%d leaps are counted (%v), want 1", leaps, err)
+			}
+		})
+	}
+}
+
+// A database that was restored from long ago leaps past what it can't know of, too: by the time that has passed.
+func TestTokensLeapByTime(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	var elapsed int64
+	err := b.sql.QueryRow(t.Context(),
+		"select extract(epoch from clock_timestamp() - timestamptz '2025-01-01 00:00:00Z')::bigint - 1").Scan(&elapsed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.exec(t, "update fence.database_identity set timeline = timeline + 1")
+	if leapt := mintOne(t, b, "a"); leapt < elapsed<<20 {
+		t.Errorf("%d s after the beginning of 2025 the token is %d, want 2^20 for each", elapsed, leapt)
+	}
+}
+
+func TestNoTokensAreLeft(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	b.exec(t, "select setval('fence.tokens', $1)", store.TokenMax-1)
+	if last := mintOne(t, b, "a"); last != store.TokenMax {
+		t.Fatalf("the last token is %d, want %d", last, store.TokenMax)
+	}
+	err := b.unchanged(t.Context(), func() error {
+		if _, err := b.Acquire(t.Context(), store.AcquireRequest{Lock: "b", OwnerID: "w"}); err == nil {
+			t.Error("a token was granted after the last")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// Nor is there one for a lock whose fence stands at the end, whatever the sequence has left.
+func TestNoTokenIsLeftForALock(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	s := &stage{testbed: b, lock: "a"}
+	if err := s.do(t.Context(), external, wrote(with(token(store.TokenMax))), under(store.Policy{})); err != nil {
+		t.Fatal(err)
+	}
+	if err := acquire(t.Context(), s); err == nil {
+		t.Errorf("token %d was granted after the last", s.newest().Token)
+	}
+	mintOne(t, b, "b")
+}

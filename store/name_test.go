@@ -1,0 +1,125 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"pgregory.net/rapid"
+
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/store"
+)
+
+func TestParseName(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", store.NameBytesMax)
+	for _, text := range []string{
+		"a", "job-42", "accounts/42", "a/b/c", "a b", " ", "...", "a.", ".a", "..a", "a/...", "a/.b/..c", "%2F", "a\\b", "*", "ключ/键/🔑",
+		"\u00a0", "\u200b", "\ufeff", "\U0010FFFF", "\uFFFD", "~", "\u00a1", long, long[1:] + "y", strings.Repeat("é", store.NameBytesMax/2),
+	} {
+		if name, err := store.ParseName(text); err != nil || string(name) != text {
+			t.Errorf("%.20q: %q, %v; want it to be a name", text, name, err)
+		}
+	}
+	for text, why := range map[string]string{
+		"": "empty", "/": "empty", "/a": "empty", "a/": "empty", "a//b": "empty", "//": "empty",
+		".": `"."`, "..": `".."`, "./a": `"."`, "a/./b": `"."`, "a/..": `".."`, "../a": `".."`,
+		"a\x00": "byte 1", "\x01": "byte 0", "a\nb": "byte 1", "a\tb": "byte 1", "ab\x1f": "byte 2", "\x7f": "byte 0", "é\u0080": "byte 2", "\u009f": "byte 0",
+		"\xff": "UTF-8", "a\xc3": "UTF-8", "\xed\xa0\x80": "UTF-8", "\xc0\xaf": "UTF-8",
+		long + "x": "513 bytes", strings.Repeat("é", store.NameBytesMax/2) + "x": "513 bytes",
+	} {
+		name, err := store.ParseName(text)
+		if !errors.Is(err, store.ErrInvalidName) || name != "" || !strings.Contains(err.Error(), why) {
+			t.Errorf("%.20q: %q, %v; want ErrInvalidName that says %s", text, name, err, why)
+		}
+	}
+}
+
+// nameJudge asks the database which texts are names, many at once.
+type nameJudge struct{ sql *pgxpool.Pool }
+
+func newNameJudge(t testing.TB) nameJudge {
+	t.Helper()
+	sql, err := pgxpool.New(context.Background(), pgtest.Migrated(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sql.Close)
+	_, err = sql.Exec(context.Background(), `
+		create function public.is_name(text) returns boolean language plpgsql as $$
+		begin
+			perform $1::fence.name;
+			return true;
+		exception when check_violation then
+			return false;
+		end
+		$$`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nameJudge{sql}
+}
+
+// expectAgreement compares ParseName with the domain fence.name. What the database can't even hold as text must be no name.
+func (j nameJudge) expectAgreement(t rapid.TB, texts []string) {
+	var sendable []string
+	for _, text := range texts {
+		_, err := store.ParseName(text)
+		switch {
+		case utf8.ValidString(text) && !strings.ContainsRune(text, 0):
+			sendable = append(sendable, text)
+		case err == nil:
+			t.Fatalf("%q is a name, but no text", text)
+		}
+	}
+	var verdicts []bool
+	err := j.sql.QueryRow(context.Background(), `
+		select coalesce(array_agg(public.is_name(text) order by place), '{}') from unnest($1::text[]) with ordinality t (text, place)`,
+		sendable).Scan(&verdicts)
+	if err != nil || len(verdicts) != len(sendable) {
+		t.Fatalf("%d verdicts on %d texts: %v", len(verdicts), len(sendable), err)
+	}
+	for i, text := range sendable {
+		if _, err := store.ParseName(text); verdicts[i] != (err == nil) {
+			t.Errorf("%q: the database says %v, ParseName %v", text, verdicts[i], err)
+		}
+	}
+}
+
+// nameLike makes texts that are names or nearly so.
+func nameLike() *rapid.Generator[string] {
+	segment := rapid.OneOf(
+		rapid.SampledFrom([]string{"", ".", "..", "...", "a", "job-42", "x\x7f", "\u0085", strings.Repeat("s", 500), strings.Repeat("é", 250)}),
+		rapid.StringOfN(rapid.RuneFrom(nil, unicode.Cc, unicode.L, unicode.P, unicode.Z), 1, 20, -1),
+		rapid.StringN(1, 200, -1),
+	)
+	return rapid.Custom(func(t *rapid.T) string {
+		return strings.Join(rapid.SliceOfN(segment, 0, 5).Draw(t, "segments"), "/")
+	})
+}
+
+func TestNamesAgreeWithDatabase(t *testing.T) {
+	t.Parallel()
+	judge := newNameJudge(t)
+	var every []string // one of each character that could be special
+	for char := rune(0); char < 0x300; char++ {
+		every = append(every, string(char), "a/"+string(char)+"/b")
+	}
+	judge.expectAgreement(t, every)
+	rapid.Check(t, func(t *rapid.T) {
+		judge.expectAgreement(t, rapid.SliceOfN(nameLike(), 1, 100).Draw(t, "texts"))
+	})
+}
+
+func FuzzParseName(f *testing.F) {
+	for _, seed := range []string{"a", "a/b", "", "/", "a//b", ".", "..", "a\x00", "\xff", "é\u0080", strings.Repeat("x", 513)} {
+		f.Add(seed)
+	}
+	judge := newNameJudge(f)
+	f.Fuzz(func(t *testing.T, text string) { judge.expectAgreement(t, []string{text}) })
+}

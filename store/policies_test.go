@@ -1,0 +1,238 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+func putPolicies(t *testing.T, b *testbed, prefixes ...string) {
+	t.Helper()
+	for _, prefix := range prefixes {
+		// The rule and a flag tell which policy it was that was found.
+		policy := store.Policy{Prefix: prefix, Rule: store.RuleSameToken, Authority: store.AuthorityBuiltin, RequireLeaseID: true}
+		if err := b.PutPolicy(t.Context(), policy); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestLongestPrefixWins(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	none, err := b.PolicyFor(t.Context(), "jobs/1")
+	if want := (store.Policy{Rule: store.RuleStrict, Authority: store.AuthorityBuiltin}); err != nil || none != want {
+		t.Errorf("without any policy it is %+v (%v), want %+v", none, err, want)
+	}
+	putPolicies(t, b, "jobs", "jobs/night", "jobs/night/1", "ключ")
+	cases := map[store.Name]string{
+		"jobs": "jobs", "jobs/day": "jobs", "jobs/day/1": "jobs",
+		"jobs/night": "jobs/night", "jobs/night/2": "jobs/night", "jobs/night/12": "jobs/night",
+		"jobs/night/1": "jobs/night/1", "jobs/night/1/x/y": "jobs/night/1",
+		"ключ/x": "ключ",
+		// Prefixes are of segments, and not of characters.
+		"job": "", "jobsx": "", "jobs-1/night": "", "Jobs": "", "x/jobs": "", "jobs/nightly": "jobs",
+	}
+	check := func(everything string) {
+		for name, want := range cases {
+			if want == "" {
+				want = everything
+			}
+			policy, err := b.PolicyFor(t.Context(), name)
+			if err != nil || policy.Prefix != want || policy.RequireLeaseID != slices.Contains([]string{"jobs", "jobs/night", "jobs/night/1", "ключ"}, want) {
+				t.Errorf("the policy for %s is %+v (%v), want the one of %q", name, policy, err, want)
+			}
+		}
+	}
+	check("")
+	all := store.Policy{Prefix: "", Rule: store.RuleStrict, Authority: store.AuthorityExternal}
+	if err := b.PutPolicy(t.Context(), all); err != nil {
+		t.Fatal(err)
+	}
+	check("")
+	if policy, err := b.PolicyFor(t.Context(), "anything"); err != nil || policy != all {
+		t.Errorf("the policy for anything is %+v (%v), want %+v", policy, err, all)
+	}
+}
+
+// The rule is judged by the policy of the longest prefix: two of them, one within the other, contradict each other.
+func TestRuleUnderNestedPolicies(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	above, below := &stage{testbed: b, lock: "jobs"}, &stage{testbed: b, lock: "jobs/night"}
+	if err := errors.Join(above.do(t.Context(), requireLeaseID, acquire), below.do(t.Context(), sameToken, acquire)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		s       *stage
+		verdict store.Verdict
+	}{
+		{above, store.VerdictLeaseMismatch}, {below, store.Admitted}, {below, store.Admitted},
+	} {
+		if err := c.s.expectVerdict(t.Context(), bySet, with(newest)(c.s), c.verdict, ""); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := b.DeletePolicy(t.Context(), "jobs/night"); err != nil {
+		t.Fatal(err)
+	}
+	if err := below.expectVerdict(t.Context(), bySet, with(newest, sequence(1))(below), store.VerdictLeaseMismatch, ""); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPoliciesAreKept(t *testing.T) {
+	t.Parallel()
+	b, ctx := newTestbed(t), t.Context()
+	policies := []store.Policy{
+		{Prefix: "", Rule: store.RuleSameToken, Authority: store.AuthorityBuiltin},
+		{Prefix: "Z", Rule: store.RuleStrict, Authority: store.AuthorityExternal},
+		{Prefix: "a", Rule: store.RuleStrict, Authority: store.AuthorityBuiltin, RequireLeaseID: true},
+		{Prefix: "a/b", Rule: store.RuleStrict, Authority: store.AuthorityBuiltin, RequireLiveLease: true},
+	}
+	for _, policy := range slices.Backward(policies) {
+		if err := errors.Join(b.PutPolicy(ctx, policy), b.PutPolicy(ctx, policy)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := b.Policy(ctx, policy.Prefix); err != nil || got != policy {
+			t.Errorf("the policy is %+v (%v), want %+v", got, err, policy)
+		}
+	}
+	if all, err := b.Policies(ctx); err != nil || !slices.Equal(all, policies) {
+		t.Errorf("the policies are %+v (%v), want %+v", all, err, policies)
+	}
+	policies[2].RequireLeaseID = false
+	if err := errors.Join(b.PutPolicy(ctx, policies[2]), b.DeletePolicy(ctx, "")); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := b.Policies(ctx); err != nil || !slices.Equal(all, policies[1:]) {
+		t.Errorf("the policies are %+v (%v), want %+v", all, err, policies[1:])
+	}
+	_, readErr := b.Policy(ctx, "")
+	for _, err := range []error{readErr, b.DeletePolicy(ctx, ""), b.DeletePolicy(ctx, "a/b/c")} {
+		if !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("of no policy: %v, want ErrNotFound", err)
+		}
+	}
+}
+
+func TestLimitsOfPolicies(t *testing.T) {
+	t.Parallel()
+	b, ctx := newTestbed(t), t.Context()
+	valid := store.Policy{Prefix: "p", Rule: store.RuleStrict, Authority: store.AuthorityBuiltin}
+	for name, c := range map[string]struct {
+		change func(p *store.Policy)
+		want   error
+	}{
+		"no rule":            {func(p *store.Policy) { p.Rule = "" }, store.ErrInvalid},
+		"an unknown rule":    {func(p *store.Policy) { p.Rule = "lax" }, store.ErrInvalid},
+		"no authority":       {func(p *store.Policy) { p.Authority = "" }, store.ErrInvalid},
+		"no name":            {func(p *store.Policy) { p.Prefix = "a/" }, store.ErrInvalidName},
+		"a name too long":    {func(p *store.Policy) { p.Prefix = strings.Repeat("x", store.NameBytesMax+1) }, store.ErrInvalidName},
+		"a lease from afar":  {func(p *store.Policy) { p.Authority, p.RequireLeaseID = store.AuthorityExternal, true }, store.ErrInvalid},
+		"a life from afar":   {func(p *store.Policy) { p.Authority, p.RequireLiveLease = store.AuthorityExternal, true }, store.ErrInvalid},
+		"the longest prefix": {func(p *store.Policy) { p.Prefix = strings.Repeat("x", store.NameBytesMax) }, nil},
+	} {
+		policy := valid
+		c.change(&policy)
+		if err := b.PutPolicy(ctx, policy); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+
+	b.exec(t, "insert into fence.policies (prefix) select 'n' || n from generate_series(2, $1) n", store.PoliciesMax)
+	if err := b.PutPolicy(ctx, valid); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("one policy too many: %v, want ErrInvalid", err)
+	}
+	valid.Prefix, valid.RequireLeaseID = "n2", true
+	if err := b.PutPolicy(ctx, valid); err != nil {
+		t.Errorf("a change of one of many: %v", err)
+	}
+}
+
+// An authority elsewhere issues the tokens: there is nothing to acquire, nor anything left behind by trying.
+func TestAcquireUnderExternalAuthority(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	s := &stage{testbed: b, lock: "jobs/1"}
+	if err := b.PutPolicy(t.Context(), store.Policy{Prefix: "jobs", Rule: store.RuleStrict, Authority: store.AuthorityExternal}); err != nil {
+		t.Fatal(err)
+	}
+	err := b.unchanged(t.Context(), func() error {
+		if err := acquire(t.Context(), s); !errors.Is(err, store.ErrExternalAuthority) {
+			return fmt.Errorf("the answer is %w, want ErrExternalAuthority", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// whileBlocked sends what waits for a lock on the row of a fence, and meanwhile does something else.
+func whileBlocked(ctx context.Context, b *testbed, resource store.Name, send, meanwhile func() error) error {
+	tx, err := b.sql.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback(ctx) //nolint:errcheck // it is committed below, or the test failed
+	if _, err := tx.Exec(ctx, "select from fence.fences where resource = $1 for update", resource); err != nil {
+		return err
+	}
+	sent := make(chan error, 1)
+	go func() { sent <- send() }()
+	if err := errors.Join(b.awaitBlocked(ctx, sent), meanwhile(), tx.Commit(ctx)); err != nil {
+		return err
+	}
+	return <-sent
+}
+
+// waitingTrials: a policy holds for every decision that is made after it was set, also for writes that had been sent before, and
+// waited for the fence. Each is played in a database of its own: the first is about the first policy of all.
+var waitingTrials = []trial{
+	{"waiting: a policy is set", func(ctx context.Context, s *stage) error {
+		if err := s.do(ctx, acquire); err != nil {
+			return err
+		}
+		return whileBlocked(ctx, s.testbed, s.lock, func() error {
+			_, err := bySetVerdict(ctx, s.Store, with(newest)(s), store.VerdictLeaseMismatch, "")
+			return err
+		}, func() error { return requireLeaseID(ctx, s) })
+	}},
+	{"waiting: a resource comes under an authority elsewhere", func(ctx context.Context, s *stage) error {
+		held, late := s.beside("/a"), s.beside("/b")
+		if err := held.do(ctx, acquire); err != nil {
+			return err
+		}
+		var results []store.Result
+		err := whileBlocked(ctx, s.testbed, held.lock, func() (err error) {
+			results, err = s.Write(ctx, []store.Write{with(newest)(held), with(token(7))(late)})
+			return err
+		}, func() error { return external(ctx, late) })
+		if err != nil {
+			return err
+		}
+		// There was no fence yet that could have been raised, and nothing passes without one.
+		if got := brief(results[0]) + ", " + brief(results[1]); got != "admitted v1 created, token_unknown" {
+			return fmt.Errorf("the answers are %s", got)
+		}
+		return late.expectVerdict(ctx, bySet, with(token(7))(late), store.Admitted, "")
+	}},
+}
+
+func TestPoliciesHoldForWaitingWrites(t *testing.T) {
+	t.Parallel()
+	for _, trial := range waitingTrials {
+		t.Run(trial.name, func(t *testing.T) {
+			t.Parallel()
+			if err := trial.play(t.Context(), newTestbed(t)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,280 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// flush writes what a Recorder has noted and returns what it told of that.
+func flush(recorder *store.Recorder) error {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	var told error
+	recorder.Run(ended, func(err error) { told = errors.Join(told, err) })
+	return told
+}
+
+func rejections(t *testing.T, b *testbed, query store.RejectionQuery) []store.Rejection {
+	t.Helper()
+	if query.Limit == 0 {
+		query.Limit = store.PageMax
+	}
+	found, err := b.Rejections(t.Context(), query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// rejectedBy returns what the rule says of a write, which must be a rejection.
+func rejectedBy(t *testing.T, s *stage, draft draft) *store.RejectedError {
+	t.Helper()
+	result, err := bySet(t.Context(), s.Store, draft(s))
+	var rejected *store.RejectedError
+	if err != nil || !errors.As(result.Err, &rejected) {
+		t.Fatalf("the answer is %+v (%v), want a rejection", result, err)
+	}
+	return rejected
+}
+
+// A zombie that hammers is one story, within a flush and across flushes.
+func TestRecorderFolds(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	recorder := store.NewRecorder(b.Store)
+	zombie := store.RejectedError{
+		Verdict: store.VerdictTokenStale, Reason: "superseded", Resource: "jobs/1", Key: "a",
+		Token: 33, Sequence: ptr(int64(1)), GrantedToken: 34, LastToken: 33, LastSequence: 1,
+	}
+	before := time.Now()
+	recorder.Record(&zombie, "http", "192.0.2.1")
+	zombie.Key, zombie.Sequence = "b", ptr(int64(2))
+	recorder.Record(&zombie, "http", "192.0.2.1")
+	if err := flush(recorder); err != nil {
+		t.Fatal(err)
+	}
+	between := time.Now()
+	zombie.Key, zombie.Sequence, zombie.GrantedToken, zombie.LastToken, zombie.LastSequence = "c", nil, 35, 35, 7
+	recorder.Record(&zombie, "http", "192.0.2.1")
+	if err := flush(recorder); err != nil {
+		t.Fatal(err)
+	}
+	found := rejections(t, b, store.RejectionQuery{})
+	if len(found) != 1 {
+		t.Fatalf("there are %d stories, want 1: %+v", len(found), found)
+	}
+	got := found[0]
+	if got.FirstAt.Before(before.Truncate(time.Microsecond)) || got.FirstAt.After(between) ||
+		got.LastAt.Before(between.Truncate(time.Microsecond)) || got.LastAt.After(time.Now()) {
+		t.Errorf("the story lasted from %s to %s; it began between %s and %s", got.FirstAt, got.LastAt, before, between)
+	}
+	want := store.Rejection{
+		ID: got.ID, Resource: "jobs/1", Key: "c", Verdict: store.VerdictTokenStale, Reason: "superseded", Door: "http", Address: "192.0.2.1",
+		Token: 33, GrantedToken: 35, LastToken: 35, LastSequence: 7, Count: 3, FirstAt: got.FirstAt, LastAt: got.LastAt,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the story is\n%+v, want\n%+v", got, want)
+	}
+}
+
+// Whatever differs that makes a story another one is a row of its own.
+func TestRecorderTellsStoriesApart(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	recorder := store.NewRecorder(b.Store)
+	base := store.RejectedError{Verdict: store.VerdictTokenStale, Reason: "superseded", Resource: "r", Token: 33}
+	type change func(rejected *store.RejectedError, door, address *string)
+	changes := []change{
+		func(*store.RejectedError, *string, *string) {},
+		func(r *store.RejectedError, _, _ *string) { r.Resource = "q" },
+		func(r *store.RejectedError, _, _ *string) { r.Token = 0 },
+		func(r *store.RejectedError, _, _ *string) { r.Verdict, r.Reason = store.VerdictLeaseMismatch, "" },
+		func(r *store.RejectedError, _, _ *string) { r.Reason = "reused" },
+		func(_ *store.RejectedError, door, _ *string) { *door = "sql" },
+		func(_ *store.RejectedError, _, address *string) { *address = "192.0.2.2" },
+	}
+	for range 2 {
+		for _, change := range changes {
+			rejected, door, address := base, "http", "192.0.2.1"
+			change(&rejected, &door, &address)
+			recorder.Record(&rejected, door, address)
+		}
+		if err := flush(recorder); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := rejections(t, b, store.RejectionQuery{})
+	if len(found) != len(changes) {
+		t.Errorf("there are %d stories, want %d: %+v", len(found), len(changes), found)
+	}
+	for _, story := range found {
+		if story.Count != 2 {
+			t.Errorf("the count is %d, want 2: %+v", story.Count, story)
+		}
+	}
+}
+
+// Who it was, and how late, is looked up while the lease is remembered.
+func TestRecorderLooksUpTheLease(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	const ago = `update fence.leases set granted_at = granted_at - interval '1 day', expires_at = clock_timestamp() - interval '1 hour',
+		ended_at = case when ended_at is not null then clock_timestamp() - interval '1 hour' end
+		where lock = $1 and fencing_token = $2`
+	for name, c := range map[string]struct {
+		given, after []step // after: between the rejection and its record
+		write        draft
+		ago, late    bool // whether the first lease ended an hour ago; whether it is told how late the write was
+		owner        string
+	}{
+		"released an hour ago": {given(acquire, release), nil, with(first), true, true, "owner-1"},
+		"broken an hour ago":   {given(acquire, breakLock), nil, with(first), true, true, "owner-1"},
+		"expired an hour ago":  {given(acquire, expire), nil, with(first, otherLeaseID), true, true, "owner-1"},
+		"replaced an hour ago": {given(acquire, replace), nil, with(first), true, true, "owner-1"},
+		"released late since":  {given(acquire, expire), given(release, endLater), with(first, otherLeaseID), true, true, "owner-1"},
+		"live":                 {given(acquire), nil, with(first, expect(7)), false, false, "owner-1"},
+		"released since":       {given(acquire), given(release, endLater), with(first, expect(7)), false, false, "owner-1"},
+		"expired since":        {given(acquire), given(expireLater), with(first, expect(7)), false, false, "owner-1"},
+		"forgotten":            {given(acquire, replace, forget), nil, with(first), false, false, ""},
+		"never granted":        {given(acquire), nil, with(beyond), false, false, ""},
+		"no token":             {given(acquire), nil, with(none), false, false, ""},
+	} {
+		s := &stage{testbed: b, lock: store.Name(name)}
+		if err := s.do(t.Context(), c.given...); err != nil {
+			t.Fatal(err)
+		}
+		if c.ago {
+			b.exec(t, ago, s.lock, s.leases[0].Token)
+		}
+		recorder := store.NewRecorder(b.Store)
+		recorder.Record(rejectedBy(t, s, c.write), "http", "192.0.2.1")
+		if err := errors.Join(s.do(t.Context(), c.after...), flush(recorder)); err != nil {
+			t.Fatal(err)
+		}
+		found := rejections(t, b, store.RejectionQuery{Resource: s.lock})
+		if len(found) != 1 || found[0].OwnerID != c.owner || (found[0].Late != nil) != c.late {
+			t.Errorf("%s: the record is %+v", name, found)
+			continue
+		}
+		if late := found[0].Late; late != nil && (*late < time.Hour-time.Minute || *late > time.Hour+time.Minute) {
+			t.Errorf("%s: it was late by %s, want about an hour", name, *late)
+		}
+	}
+}
+
+// endLater puts the end of the newest lease, which has ended, into the future: after the rejection by any clock.
+func endLater(ctx context.Context, s *stage) error {
+	_, err := s.sql.Exec(ctx, "update fence.leases set ended_at = clock_timestamp() + interval '1 minute' where lock = $1", s.lock)
+	return err
+}
+
+// expireLater is endLater for one that runs.
+func expireLater(ctx context.Context, s *stage) error {
+	_, err := s.sql.Exec(ctx, `
+		update fence.leases set expires_at = clock_timestamp() + interval '1 minute', end_reason = 'expired',
+			ended_at = clock_timestamp() + interval '1 minute'
+		where lock = $1`, s.lock)
+	return err
+}
+
+// What can't be written is kept, and told; nothing is counted twice or lost.
+func TestRecorderKeepsWhatItCannotWrite(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	recorder := store.NewRecorder(b.Store)
+	rejected := store.RejectedError{Verdict: store.VerdictTokenStale, Reason: "superseded", Resource: "r", Token: 33}
+	recorder.Record(&rejected, "http", "192.0.2.1")
+	b.exec(t, "alter table fence.rejections rename to hidden")
+	for range 2 {
+		if err := flush(recorder); !errors.Is(err, store.ErrUnavailable) {
+			t.Fatalf("the recorder told of %v, want ErrUnavailable", err)
+		}
+	}
+	recorder.Record(&rejected, "http", "192.0.2.1")
+	b.exec(t, "alter table fence.hidden rename to rejections")
+	for range 2 {
+		if err := flush(recorder); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := rejections(t, b, store.RejectionQuery{})
+	if len(found) != 1 || found[0].Count != 2 || recorder.Dropped() != 0 {
+		t.Errorf("the record is %+v, want one story, seen twice", found)
+	}
+}
+
+// storiesMax is how many stories a Recorder remembers.
+const storiesMax = 10_000
+
+// noteStories records one rejection of each story from one number to another.
+func noteStories(recorder *store.Recorder, from, to int64) {
+	for i := from; i < to; i++ {
+		recorder.Record(&store.RejectedError{Verdict: store.VerdictTokenUnknown, Resource: "r", Token: i + 1}, "http", "192.0.2.1")
+	}
+}
+
+// Memory is bounded: what is new beyond 10,000 stories is dropped and counted; what belongs to one of them is not.
+func TestRecorderDropsBeyondItsBound(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	recorder := store.NewRecorder(b.Store)
+	for range 2 {
+		noteStories(recorder, 0, storiesMax+3)
+	}
+	if got := recorder.Dropped(); got != 6 {
+		t.Errorf("%d were dropped, want 6", got)
+	}
+
+	if err := flush(recorder); err != nil {
+		t.Fatal(err)
+	}
+	var stories, count int64
+	err := b.sql.QueryRow(t.Context(), "select count(*), sum(count)::bigint from fence.rejections").Scan(&stories, &count)
+	if err != nil || stories != storiesMax || count != 2*storiesMax {
+		t.Errorf("%d stories were seen %d times (%v), want %d and %d", stories, count, err, storiesMax, 2*storiesMax)
+	}
+}
+
+// Stories that came while a flush failed take precedence over those that could not be written.
+func TestRecorderDropsWhatItCannotKeep(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	recorder := store.NewRecorder(b.Store)
+	noteStories(recorder, 0, storiesMax)
+	tx, err := b.sql.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(t.Context()) //nolint:errcheck // it changes nothing
+	if _, err := tx.Exec(t.Context(), "lock table fence.rejections"); err != nil {
+		t.Fatal(err)
+	}
+	flushed := make(chan error, 1)
+	go func() { flushed <- flush(recorder) }()
+	if err := b.awaitBlocked(t.Context(), flushed); err != nil {
+		t.Fatal(err)
+	}
+	noteStories(recorder, storiesMax-1, storiesMax+99) // one story that is being written, and 99 others
+	b.exec(t, "select pg_cancel_backend(pid) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
+	if err := <-flushed; !errors.Is(err, store.ErrUnavailable) {
+		t.Fatalf("the recorder told of %v, want ErrUnavailable", err)
+	}
+	if got := recorder.Dropped(); got != 99 {
+		t.Errorf("%d were dropped, want 99", got)
+	}
+	if err := errors.Join(tx.Rollback(t.Context()), flush(recorder)); err != nil {
+		t.Fatal(err)
+	}
+	var stories, newer, counted int64
+	err = b.sql.QueryRow(t.Context(), `
+		select count(*), count(*) filter (where fencing_token > $1), sum(count) filter (where fencing_token = $1)::bigint
+		from fence.rejections`, storiesMax).Scan(&stories, &newer, &counted)
+	if err != nil || stories != storiesMax || newer != 99 || counted != 2 {
+		t.Errorf("%d stories were kept, %d of them newer, one seen %d times (%v), want %d, 99 and 2", stories, newer, counted, err, storiesMax)
+	}
+}

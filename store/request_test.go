@@ -1,0 +1,124 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// requestTrials: an acquire sent again with its request_id is the same acquire.
+var requestTrials = []trial{
+	{"request_id: the same lease again", func(ctx context.Context, s *stage) error {
+		if err := s.do(ctx, request("r")); err != nil {
+			return err
+		}
+		return s.unchanged(ctx, func() error {
+			if err := s.do(ctx, request("r")); err != nil {
+				return err
+			}
+			if !reflect.DeepEqual(s.leases[0], s.leases[1]) {
+				return fmt.Errorf("%+v the first time, %+v the second", s.leases[0], s.leases[1])
+			}
+			return nil
+		})
+	}},
+	{"request_id: what else is asked the second time does not count", func(ctx context.Context, s *stage) error {
+		if err := s.do(ctx, request("r")); err != nil {
+			return err
+		}
+		return s.unchanged(ctx, func() error {
+			lease, err := s.Acquire(ctx, store.AcquireRequest{
+				Lock: s.lock, OwnerID: "requester", RequestID: "r", TTL: time.Minute, Metadata: []byte(`{"other":1}`),
+			})
+			if err == nil && !reflect.DeepEqual(lease, s.newest()) {
+				err = fmt.Errorf("%+v the first time, %+v the second", s.newest(), lease)
+			}
+			return err
+		})
+	}},
+	{"request_id: a renewed lease", func(ctx context.Context, s *stage) error {
+		if err := s.do(ctx, request("r")); err != nil {
+			return err
+		}
+		renewed, err := s.Renew(ctx, s.newest().Ref(), 2*time.Hour)
+		if err != nil {
+			return err
+		}
+		if err := s.do(ctx, request("r")); err != nil {
+			return err
+		}
+		if !s.newest().ExpiresAt.Equal(renewed.ExpiresAt) {
+			return fmt.Errorf("the lease is %+v after it was renewed to %+v", s.newest(), renewed)
+		}
+		return nil
+	}},
+	{"request_id: another one is held off", func(ctx context.Context, s *stage) error {
+		if err := s.do(ctx, request("r")); err != nil {
+			return err
+		}
+		if err := s.do(ctx, request("q")); !errors.Is(err, store.ErrLeaseHeld) {
+			return fmt.Errorf("the answer is %w, want ErrLeaseHeld", err)
+		}
+		return nil
+	}},
+	{"request_id: of another owner", func(ctx context.Context, s *stage) error {
+		if err := s.do(ctx, request("r")); err != nil {
+			return err
+		}
+		return s.unchanged(ctx, func() error {
+			_, err := s.Acquire(ctx, store.AcquireRequest{Lock: s.lock, OwnerID: "another", RequestID: "r"})
+			if !errors.Is(err, store.ErrInvalid) {
+				return fmt.Errorf("the answer is %w, want ErrInvalid", err)
+			}
+			return nil
+		})
+	}},
+	{"request_id: on another lock", func(ctx context.Context, s *stage) error {
+		other := s.beside("-other")
+		if err := errors.Join(s.do(ctx, request("r")), other.do(ctx, request("r"))); err != nil {
+			return err
+		}
+		if s.newest().ID == other.newest().ID {
+			return errors.New("two locks have one lease")
+		}
+		return nil
+	}},
+	{"request_id: of a lease that was released", requestAfter("released", release)},
+	{"request_id: of a lease that was broken", requestAfter("broken", breakLock)},
+	{"request_id: of a lease that has expired", requestAfter("expired", expire)},
+	{"request_id: of a lease that has expired and was swept", requestAfter("expired", expire, sweep)},
+	{"request_id: of a lease that was replaced", requestAfter("expired", replace)},
+	{"request_id: of a lease that was released before another", requestAfter("released", release, acquire)},
+}
+
+// request acquires with a request_id.
+func request(id string) step {
+	return func(ctx context.Context, s *stage) error {
+		lease, err := s.Acquire(ctx, store.AcquireRequest{Lock: s.lock, OwnerID: "requester", TTL: time.Hour, RequestID: id})
+		s.leases = append(s.leases, lease)
+		return err
+	}
+}
+
+// requestAfter sends the request of a lease that has ended: no other lease is granted in its place.
+func requestAfter(reason string, ended ...step) func(ctx context.Context, s *stage) error {
+	return func(ctx context.Context, s *stage) error {
+		if err := s.do(ctx, request("r")); err != nil {
+			return err
+		}
+		if err := s.do(ctx, ended...); err != nil {
+			return err
+		}
+		return s.unchanged(ctx, func() error { return expectLost(request("r")(ctx, s), s.lock, reason) })
+	}
+}
+
+func TestRequests(t *testing.T) {
+	t.Parallel()
+	runTrials(t, requestTrials)
+}

@@ -1,0 +1,197 @@
+package storetest
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// Write decides one write and applies it if it is admitted.
+func (r Resource) Write(write store.Write, policy store.Policy) (Resource, Told) {
+	content := contentOf([]store.ResourceOperation{{Resource: write.Resource, Operation: write.Operation}})
+	if r.replays(write.Claim, content) {
+		return r, Told{Code: CodeAdmitted, Replayed: true, Version: r.newestVersion, Created: r.lastCreated}
+	}
+	if refused := r.judge(write.Claim, policy); refused != (Told{}) {
+		return r, refused
+	}
+	if refused := r.precondition(write.Operation); refused != (Told{}) {
+		return r, refused
+	}
+	next := r.raised(write.Claim, content)
+	created := next.change(write.Claim, write.Operation)
+	next.lastCreated = created
+	return next, Told{Code: CodeAdmitted, Version: next.newestVersion, Created: created}
+}
+
+// replays reports whether a write repeats the last accepted one: the same explicit sequence, the same token, the same content.
+func (r Resource) replays(claim store.Claim, content string) bool {
+	return claim.Token != 0 && claim.Sequence != nil &&
+		claim.Token == r.LastToken && *claim.Sequence == r.LastSequence && content == r.lastContent
+}
+
+// judge is steps 1 to 6 of the rule. It returns nothing for a claim that is admitted.
+func (r Resource) judge(claim store.Claim, policy store.Policy) Told {
+	builtin := policy.Authority != store.AuthorityExternal
+	verdict := store.Admitted
+	switch {
+	case claim.Token == 0:
+		verdict = store.VerdictTokenRequired // step 1
+	case builtin && claim.Token > r.GrantedToken:
+		verdict = store.VerdictTokenUnknown // step 2
+	case builtin && (claim.Token != r.GrantedToken || !r.Open):
+		verdict = store.VerdictTokenStale // step 3
+	case !r.follows(claim, policy):
+		verdict = store.VerdictTokenStale // step 4
+	case builtin && !r.leaseIDMatches(claim, policy):
+		verdict = store.VerdictLeaseMismatch // step 5
+	case builtin && policy.RequireLiveLease && !r.live():
+		verdict = store.VerdictLeaseExpired // step 6
+	default:
+		return Told{}
+	}
+	told := Told{
+		Code: string(verdict), GrantedToken: r.GrantedToken, LastToken: r.LastToken, LastSequence: r.LastSequence,
+	}
+	if verdict == store.VerdictTokenStale {
+		told.Reason = r.staleReason(claim, builtin)
+	}
+	return told
+}
+
+// follows is step 4: the write comes after the last accepted one.
+func (r Resource) follows(claim store.Claim, policy store.Policy) bool {
+	if policy.Rule == store.RuleSameToken && claim.Sequence == nil {
+		return claim.Token >= r.LastToken
+	}
+	return claim.Token > r.LastToken || claim.Token == r.LastToken && sequenceOf(claim) > r.LastSequence
+}
+
+// staleReason tells the holder of a stale token what happened: somebody newer came, or it ended its lease, or it sent a number twice.
+func (r Resource) staleReason(claim store.Claim, builtin bool) string {
+	switch {
+	case claim.Token < max(r.GrantedToken, r.LastToken):
+		return "superseded"
+	case builtin && !r.Open:
+		return "released"
+	}
+	return "reused"
+}
+
+func (r Resource) leaseIDMatches(claim store.Claim, policy store.Policy) bool {
+	newest, _ := r.Newest()
+	if claim.LeaseID == nil {
+		return !policy.RequireLeaseID
+	}
+	return *claim.LeaseID == newest.ID
+}
+
+func (r Resource) live() bool {
+	newest, ok := r.Newest()
+	return ok && newest.End == Running
+}
+
+// precondition is step 7, and that what is deleted must be there.
+func (r Resource) precondition(op store.Operation) Told {
+	record, exists := r.records[op.Key]
+	met := true
+	if op.Expect != nil {
+		switch *op.Expect {
+		case store.ExpectNone:
+			met = !exists
+		case store.ExpectAny:
+			met = exists
+		default:
+			met = exists && record.Version == *op.Expect
+		}
+	}
+	switch {
+	case !met:
+		return Told{Code: string(store.VerdictVersionMismatch), Version: record.Version}
+	case op.Kind == store.Delete && !exists:
+		return Told{Code: CodeNotFound}
+	}
+	return Told{}
+}
+
+// raised is the state after a write was accepted, before its records are changed. The fence never falls, also
+// where an unnumbered write may follow a numbered one.
+func (r Resource) raised(claim store.Claim, content string) Resource {
+	if claim.Token == r.LastToken {
+		r.LastSequence = max(r.LastSequence, sequenceOf(claim))
+	} else {
+		r.LastSequence = sequenceOf(claim)
+	}
+	r.LastToken = claim.Token
+	r.newestVersion++
+	r.lastContent, r.lastCreated = "", false
+	if claim.Sequence != nil {
+		r.lastContent = content
+	}
+	r.records = maps.Clone(r.records)
+	if r.records == nil {
+		r.records = map[store.Name]Record{}
+	}
+	return r
+}
+
+// change applies an operation to records that raised has made this state's own. It reports whether it made a record.
+func (r Resource) change(claim store.Claim, op store.Operation) (created bool) {
+	if op.Kind == store.Delete {
+		delete(r.records, op.Key)
+		return false
+	}
+	_, exists := r.records[op.Key]
+	r.records[op.Key] = Record{
+		Version: r.newestVersion, Token: claim.Token, Sequence: sequenceOf(claim), Numbered: claim.Sequence != nil,
+		ContentType: op.ContentType, Value: string(op.Value),
+	}
+	return !exists
+}
+
+// Fence tells how the fence stands.
+func (r Resource) Fence() Told {
+	if max(r.GrantedToken, r.LastToken) == 0 {
+		return Told{Code: CodeNotFound}
+	}
+	return Told{Code: CodeFence, GrantedToken: r.GrantedToken, Open: r.Open, LastToken: r.LastToken, LastSequence: r.LastSequence}
+}
+
+// Record tells what is stored under a key.
+func (r Resource) Record(key store.Name) Told {
+	record, exists := r.records[key]
+	if !exists {
+		return Told{Code: CodeNotFound}
+	}
+	return Told{Code: CodeRecord, Version: record.Version, Record: record}
+}
+
+// Keys returns the keys of all records, in no order.
+func (r Resource) Keys() []store.Name {
+	keys := make([]store.Name, 0, len(r.records))
+	for key := range r.records {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+func sequenceOf(claim store.Claim) int64 {
+	if claim.Sequence == nil {
+		return 0
+	}
+	return *claim.Sequence
+}
+
+// contentOf is what a write asks for, without the token it is asked under.
+func contentOf(operations []store.ResourceOperation) string {
+	content := ""
+	for _, op := range operations {
+		expect := "no matter"
+		if op.Expect != nil {
+			expect = fmt.Sprint(*op.Expect)
+		}
+		content += fmt.Sprintf("%s %q %q %q %s %q\n", op.Kind, op.Resource, op.Key, op.ContentType, expect, op.Value)
+	}
+	return content
+}

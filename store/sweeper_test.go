@@ -1,0 +1,209 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+func newSweeper(t *testing.T, on *store.Store, config store.SweeperConfig) *store.Sweeper {
+	t.Helper()
+	sweeper, err := store.NewSweeper(on, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sweeper
+}
+
+func expectSwept(t *testing.T, sweeper *store.Sweeper, want store.Swept) {
+	t.Helper()
+	got, err := sweeper.Sweep(t.Context())
+	if err != nil || got != want {
+		t.Errorf("the sweep did %+v (%v), want %+v", got, err, want)
+	}
+}
+
+func TestSweepEndsExpiredLeases(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	sweeper := newSweeper(t, b.Store, store.SweeperConfig{})
+	expectSwept(t, sweeper, store.Swept{})
+	for i, steps := range [][]step{
+		given(acquire), given(acquire, release), given(acquire, breakLock), given(acquire, expire), given(acquire, expire),
+	} {
+		if err := (&stage{testbed: b, lock: store.Name(fmt.Sprint("lock", i))}).do(t.Context(), steps...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expectSwept(t, sweeper, store.Swept{Expired: 2})
+	expectSwept(t, sweeper, store.Swept{})
+	var reasons string
+	err := b.sql.QueryRow(t.Context(), `
+		select string_agg(coalesce(end_reason, 'running') || case when ended_at = expires_at then ' in time' else '' end, ', ' order by lock)
+		from fence.leases`).Scan(&reasons)
+	if want := "running, released, broken, expired in time, expired in time"; err != nil || reasons != want {
+		t.Errorf("the leases are %s (%v), want %s", reasons, err, want)
+	}
+}
+
+// seedLeases gives a lock a history of leases that ended days ago, one a day, of which the newest holds the fence; none runs.
+const seedLeases = `
+	insert into fence.fences (resource, granted_token, open) select 'lock' || n, $2, true from generate_series(1, $1) n;`
+
+func seedEnded(t *testing.T, b *testbed, locks, leasesEach int) {
+	t.Helper()
+	b.exec(t, seedLeases, locks, leasesEach)
+	b.exec(t, `
+		insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at, ended_at, end_reason)
+		select 'lock' || n, token, gen_random_uuid(), 'w', 1000, ended - interval '1 second', ended, ended, 'expired'
+		from generate_series(1, $1) n, generate_series(1, $2) token,
+			lateral (select clock_timestamp() - ($2 - token + 1) * interval '1 day' as ended) e`, locks, leasesEach)
+}
+
+// Old leases are forgotten, but never the newest of a lock, however old: a late holder is told why it lost.
+func TestSweepForgetsOldLeases(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	seedEnded(t, b, 2, 5)
+	expectSwept(t, newSweeper(t, b.Store, store.SweeperConfig{LeaseRetention: 3*24*time.Hour + time.Hour}), store.Swept{LeasesForgotten: 4})
+	expectSwept(t, newSweeper(t, b.Store, store.SweeperConfig{LeaseRetention: time.Second}), store.Swept{LeasesForgotten: 4})
+	var left string
+	err := b.sql.QueryRow(t.Context(), "select string_agg(lock || ' ' || fencing_token, ', ' order by lock) from fence.leases").Scan(&left)
+	if want := "lock1 5, lock2 5"; err != nil || left != want {
+		t.Errorf("the leases left are %s (%v), want %s", left, err, want)
+	}
+}
+
+// One sweep does all there is to do, in as many statements as it takes.
+func TestSweepTakesMoreThanOneStatement(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	seedEnded(t, b, 1, 2501)
+	expectSwept(t, newSweeper(t, b.Store, store.SweeperConfig{}), store.Swept{LeasesForgotten: 2500})
+}
+
+func TestSweepForgetsRejections(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	// The stories 1 to 20 are of the last 20 days, the oldest first; the oldest was seen again now.
+	b.exec(t, `
+		insert into fence.rejections (resource, key, code, reason, door, address, fencing_token, granted_token, last_token, last_sequence,
+			count, first_at, last_at)
+		select 'r', 'k', 'token_stale', 'superseded', 'http', '', n, 0, 0, 0, 1, seen, case n when 1 then clock_timestamp() else seen end
+		from generate_series(1, 20) n, lateral (select clock_timestamp() - (20 - n) * interval '1 day' as seen) s`)
+	left := func() (tokens string) {
+		t.Helper()
+		err := b.sql.QueryRow(t.Context(), "select string_agg(fencing_token::text, ' ' order by id) from fence.rejections").Scan(&tokens)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tokens
+	}
+	expectSwept(t, newSweeper(t, b.Store, store.SweeperConfig{RejectionsMax: 20}), store.Swept{RejectionsForgotten: 12})
+	if got, want := left(), "1 14 15 16 17 18 19 20"; got != want {
+		t.Errorf("by age, those left are %s, want %s", got, want)
+	}
+	expectSwept(t, newSweeper(t, b.Store, store.SweeperConfig{RejectionsMax: 3}), store.Swept{RejectionsForgotten: 5})
+	if got, want := left(), "18 19 20"; got != want {
+		t.Errorf("by number, those left are %s, want %s", got, want)
+	}
+}
+
+// Any number may sweep at once: each lease is ended and forgotten once, and nobody waits or fails.
+func TestManySweepAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	seedEnded(t, b, 200, 10)
+	b.exec(t, "update fence.leases set ended_at = null, end_reason = null where fencing_token = 10")
+	var mu sync.Mutex
+	var total store.Swept
+	var sweepers sync.WaitGroup
+	for range 6 {
+		sweeper := newSweeper(t, b.Store, store.SweeperConfig{})
+		sweepers.Go(func() {
+			swept, err := sweeper.Sweep(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			total.Expired += swept.Expired
+			total.LeasesForgotten += swept.LeasesForgotten
+		})
+	}
+	sweepers.Wait()
+	swept, err := newSweeper(t, b.Store, store.SweeperConfig{}).Sweep(t.Context()) // what all others skipped
+	total.Expired += swept.Expired
+	total.LeasesForgotten += swept.LeasesForgotten
+	if want := (store.Swept{Expired: 200, LeasesForgotten: 1800}); err != nil || total != want {
+		t.Errorf("together they did %+v (%v), want %+v", total, err, want)
+	}
+}
+
+// What another session has in hand is skipped, and not waited for.
+func TestSweepSkipsWhatIsLocked(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	sweeper := newSweeper(t, b.Store, store.SweeperConfig{})
+	for _, lock := range []store.Name{"free", "locked"} {
+		if err := (&stage{testbed: b, lock: lock}).do(t.Context(), acquire, expire); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tx, err := b.sql.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(t.Context()) //nolint:errcheck // it changed nothing
+	if _, err := tx.Exec(t.Context(), "select from fence.leases where lock = 'locked' for update"); err != nil {
+		t.Fatal(err)
+	}
+	expectSwept(t, sweeper, store.Swept{Expired: 1})
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expectSwept(t, sweeper, store.Swept{Expired: 1})
+}
+
+func TestSweeperRuns(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if err := (&stage{testbed: b, lock: "lock"}).do(ctx, acquire, expire); err != nil {
+		t.Fatal(err)
+	}
+	swept, failed, ended := make(chan store.Swept), make(chan error), make(chan struct{})
+	sweeper := newSweeper(t, b.Store, store.SweeperConfig{Interval: 10 * time.Millisecond})
+	go func() {
+		defer close(ended)
+		sweeper.Run(ctx, func(s store.Swept) { swept <- s }, func(err error) { failed <- err })
+	}()
+	// It says nothing of a sweep that finds nothing: the next thing to be heard is the failure.
+	if got := <-swept; got != (store.Swept{Expired: 1}) {
+		t.Errorf("the sweep did %+v, want one expired", got)
+	}
+	b.exec(t, "alter table fence.leases rename to hidden")
+	select {
+	case err := <-failed:
+		if !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("the sweep failed with %v, want ErrUnavailable", err)
+		}
+	case again := <-swept:
+		t.Errorf("the sweep did %+v, want a failure", again)
+	}
+	b.exec(t, "alter table fence.hidden rename to leases")
+	cancel()
+	for running := true; running; {
+		select {
+		case <-failed: // of the time when the table was hidden
+		case <-ended:
+			running = false
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package store_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// sentinels are what the verdicts are matched by.
+var sentinels = map[store.Verdict]error{
+	store.VerdictTokenRequired:   store.ErrTokenRequired,
+	store.VerdictTokenUnknown:    store.ErrUnknownToken,
+	store.VerdictTokenStale:      store.ErrStaleToken,
+	store.VerdictLeaseMismatch:   store.ErrLeaseMismatch,
+	store.VerdictLeaseExpired:    store.ErrLeaseExpired,
+	store.VerdictVersionMismatch: store.ErrVersionMismatch,
+	notFound:                     store.ErrNotFound,
+}
+
+// expectVerdict sends a write through a door and compares the answer with the one that is due, and the data and the fence with
+// what that answer means: an admitted write stands in both, any other changed nothing at all (P5, P12).
+func (s *stage) expectVerdict(ctx context.Context, door door, write store.Write, verdict store.Verdict, reason string) error {
+	before, err := s.dump(ctx)
+	if err != nil {
+		return err
+	}
+	fence, err := s.Fence(ctx, write.Resource)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	result, err := door(ctx, s.Store, write)
+	if err != nil {
+		return err
+	}
+	gotVerdict, gotReason, err := verdictOf(result)
+	switch {
+	case err != nil:
+		return err
+	case gotVerdict != verdict || gotReason != reason:
+		return fmt.Errorf("token %d: the verdict is %s %q, want %s %q", write.Token, gotVerdict, gotReason, verdict, reason)
+	case verdict == store.Admitted:
+		return s.expectApplied(ctx, write, result, fence)
+	}
+	after, err := s.dump(ctx)
+	if err != nil {
+		return err
+	}
+	if err := trace(before, after); err != nil {
+		return fmt.Errorf("%s: %w", verdict, err)
+	}
+	if verdict == replayed {
+		return s.expectRecord(ctx, write, result.Version)
+	}
+	return expectRejection(write, verdict, result.Err, fence)
+}
+
+// expectApplied compares record and fence with a write that was admitted when the fence stood as before.
+func (s *stage) expectApplied(ctx context.Context, write store.Write, result store.Result, before store.Fence) error {
+	after, err := s.Fence(ctx, write.Resource)
+	if err != nil {
+		return err
+	}
+	want := before
+	want.Resource, want.Policy = after.Resource, after.Policy
+	want.LastSequence = 0
+	if write.Sequence != nil {
+		want.LastSequence = *write.Sequence
+	}
+	if before.LastToken == write.Token {
+		want.LastSequence = max(want.LastSequence, before.LastSequence)
+	}
+	want.LastToken = write.Token
+	if after != want {
+		return fmt.Errorf("the fence is %+v, want %+v", after, want)
+	}
+	return s.expectRecord(ctx, write, result.Version)
+}
+
+// expectRecord compares the record with the write that is said to have given it its version.
+func (s *stage) expectRecord(ctx context.Context, write store.Write, version int64) error {
+	record, err := s.Record(ctx, write.Resource, write.Key)
+	switch {
+	case write.Kind == store.Delete && errors.Is(err, store.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	case write.Kind == store.Delete || version != record.Version || write.Token != record.Token ||
+		!equal(write.Sequence, record.Sequence) || !bytes.Equal(write.Value, record.Value) ||
+		int64(len(write.Value)) != record.Size || write.ContentType != record.ContentType:
+		return fmt.Errorf("the record is %+v after %+v, whose version is said to be %d", record, write, version)
+	}
+	return nil
+}
+
+// expectRejection compares what an error tells with the write and with the fence as it stands.
+func expectRejection(write store.Write, verdict store.Verdict, err error, fence store.Fence) error {
+	for other, sentinel := range sentinels {
+		if errors.Is(err, sentinel) != (other == verdict) {
+			return fmt.Errorf("%s: errors.Is(%v, %v) is %v", verdict, err, sentinel, other != verdict)
+		}
+	}
+	var rejected *store.RejectedError
+	if !errors.As(err, &rejected) {
+		return nil // not found
+	}
+	if rejected.Resource != write.Resource || rejected.Token != write.Token || !equal(rejected.Sequence, write.Sequence) {
+		return fmt.Errorf("%+v was said of %+v", *rejected, write)
+	}
+	if verdict != store.VerdictVersionMismatch && (rejected.GrantedToken != fence.GrantedToken ||
+		rejected.LastToken != fence.LastToken || rejected.LastSequence != fence.LastSequence) {
+		return fmt.Errorf("%+v was said of the fence %+v", *rejected, fence)
+	}
+	return nil
+}
+
+func equal[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
