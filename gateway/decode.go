@@ -177,7 +177,12 @@ func nextCursor(n, limit int, last func() string) string {
 }
 
 // work is the context of the work on a request. It outlives the client's connection: what was begun is finished, and a statement that is
-// cut off would cost its connection to the database.
+// cut off would cost its connection to the database. Only the end of the server cuts it off.
 func (g *Gateway) work(r *http.Request) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(r.Context()), g.config.RequestTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), g.config.RequestTimeout)
+	stop := context.AfterFunc(g.cut, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
 }

@@ -118,6 +118,9 @@ type Gateway struct {
 	recorder Recorder
 	metrics  *Metrics
 	handler  http.Handler
+
+	cut    context.Context // ends when the work that is still under way is cut off
+	cutOff context.CancelFunc
 }
 
 // New returns a Gateway before backend. It returns ErrInvalidConfig.
@@ -127,6 +130,7 @@ func New(config Config, backend Backend, recorder Recorder, metrics *Metrics) (*
 		return nil, err
 	}
 	g := &Gateway{config: config, backend: backend, recorder: recorder, metrics: metrics}
+	g.cut, g.cutOff = context.WithCancel(context.Background())
 	g.handler = g.routes()
 	return g, nil
 }

@@ -37,20 +37,20 @@ func (f *failures) expect(t *testing.T, wanted string) {
 }
 
 const (
-	lease = `{"lock":"job-42","owner_id":"worker-1","lease_id":"0b2f6a36-5c0e-4f2b-9d8e-5a0b6f5f3c11","fencing_token":34,"mode":"exclusive",` +
+	fakeLease = `{"lock":"job-42","owner_id":"worker-1","lease_id":"0b2f6a36-5c0e-4f2b-9d8e-5a0b6f5f3c11","fencing_token":34,"mode":"exclusive",` +
 		`"scope":"node","ttl_ms":30000,"granted_at":"2026-01-02T09:00:00.000Z","expires_at":"2026-01-02T09:00:30.000Z","waited_ms":0}`
-	written  = `{"resource":"job-42","key":"draft","version":1,"fencing_token":34,"sequence":1,"replayed":false}`
-	fence    = `{"resource":"job/42","granted_token":34,"open":true,"last_token":0,"last_sequence":0,"policy":` + policy + `}`
-	policy   = `{"prefix":"","rule":"strict","authority":"builtin","require_lease_id":false,"require_live_lease":false}`
-	problem4 = `{"type":"urn:fencegate:problem:%[2]s","title":"t","status":%[1]d,"detail":"d","code":"%[2]s","retryable":false%[3]s}`
+	fakeWritten   = `{"resource":"job-42","key":"draft","version":1,"fencing_token":34,"sequence":1,"replayed":false}`
+	fakeFence     = `{"resource":"job/42","granted_token":34,"open":true,"last_token":0,"last_sequence":0,"policy":` + fakePolicy + `}`
+	fakePolicy    = `{"prefix":"","rule":"strict","authority":"builtin","require_lease_id":false,"require_live_lease":false}`
+	problemFormat = `{"type":"urn:fencegate:problem:%[2]s","title":"t","status":%[1]d,"detail":"d","code":"%[2]s","retryable":false%[3]s}`
 )
 
 func problemText(status int, code, more string) string {
-	return fmt.Sprintf(problem4, status, code, more)
+	return fmt.Sprintf(problemFormat, status, code, more)
 }
 
-// headers reads "Name: value" lines.
-func headers(header http.Header, text string) {
+// addHeaders reads "Name: value" lines.
+func addHeaders(header http.Header, text string) {
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
 		header.Add(name, value)
@@ -75,7 +75,7 @@ func (e fakeExchange) run(t *testing.T) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
 			t.Error(err)
 		}
-		headers(w.Header(), e.header)
+		addHeaders(w.Header(), e.header)
 		if w.Header().Get("Content-Type") == "" && strings.HasPrefix(e.body, "{") {
 			w.Header().Set("Content-Type", "application/json")
 			if e.status >= http.StatusBadRequest {
@@ -87,7 +87,7 @@ func (e fakeExchange) run(t *testing.T) {
 	}))
 	method, target, _ := strings.Cut(e.request, " ")
 	r := httptest.NewRequest(method, target, strings.NewReader(e.requestBody))
-	headers(r.Header, e.requestHeader)
+	addHeaders(r.Header, e.requestHeader)
 	if strings.HasPrefix(e.requestBody, "{") {
 		r.Header.Set("Content-Type", "application/json")
 	}
@@ -101,15 +101,15 @@ func TestOpenAPICheckOfAnswers(t *testing.T) {
 	heldText := strings.Replace(problemText(409, "lock_held", held), `"retryable":false`, `"retryable":true`, 1)
 	heldText = strings.TrimSuffix(heldText, "}")
 	for _, e := range []fakeExchange{
-		{name: "as described", request: acquire, requestBody: owner, status: 200, body: lease},
-		{name: "field not described", request: acquire, requestBody: owner, status: 200, body: strings.Replace(lease, "{", `{"term":1,`, 1), failure: `property "term" is unsupported`},
-		{name: "field missing", request: acquire, requestBody: owner, status: 200, body: strings.Replace(lease, `"fencing_token":34,`, "", 1), failure: `property "fencing_token" is missing`},
-		{name: "field of another type", request: acquire, requestBody: owner, status: 200, body: strings.Replace(lease, "34", `"34"`, 1), failure: "/fencing_token"},
-		{name: "time without milliseconds", request: acquire, requestBody: owner, status: 200, body: strings.Replace(lease, "09:00:00.000Z", "09:00:00Z", 1), failure: "/granted_at"},
-		{name: "status not described", request: acquire, requestBody: owner, status: 202, body: lease, failure: "status is not described for acquire"},
+		{name: "as described", request: acquire, requestBody: owner, status: 200, body: fakeLease},
+		{name: "field not described", request: acquire, requestBody: owner, status: 200, body: strings.Replace(fakeLease, "{", `{"term":1,`, 1), failure: `property "term" is unsupported`},
+		{name: "field missing", request: acquire, requestBody: owner, status: 200, body: strings.Replace(fakeLease, `"fencing_token":34,`, "", 1), failure: `property "fencing_token" is missing`},
+		{name: "field of another type", request: acquire, requestBody: owner, status: 200, body: strings.Replace(fakeLease, "34", `"34"`, 1), failure: "/fencing_token"},
+		{name: "time without milliseconds", request: acquire, requestBody: owner, status: 200, body: strings.Replace(fakeLease, "09:00:00.000Z", "09:00:00Z", 1), failure: "/granted_at"},
+		{name: "status not described", request: acquire, requestBody: owner, status: 202, body: fakeLease, failure: "status is not described for acquire"},
 		{name: "no body", request: acquire, requestBody: owner, status: 200, header: "Content-Type: application/json", failure: "failed to decode"},
-		{name: "another content type", request: acquire, requestBody: owner, status: 200, header: "Content-Type: text/plain", body: lease, failure: "Content-Type"},
-		{name: "header not described", request: acquire, requestBody: owner, status: 200, header: "Etag: \"1\"", body: lease, failure: "header Etag of the answer is not described"},
+		{name: "another content type", request: acquire, requestBody: owner, status: 200, header: "Content-Type: text/plain", body: fakeLease, failure: "Content-Type"},
+		{name: "header not described", request: acquire, requestBody: owner, status: 200, header: "Etag: \"1\"", body: fakeLease, failure: "header Etag of the answer is not described"},
 
 		{name: "problem", request: acquire, requestBody: owner, status: 409, header: "Retry-After: 1", body: heldText},
 		{name: "problem without its data", request: acquire, requestBody: owner, status: 409, header: "Retry-After: 1", body: strings.Replace(heldText, `"queue_length":0,`, "", 1), failure: `property "queue_length" is missing`},
@@ -124,13 +124,13 @@ func TestOpenAPICheckOfAnswers(t *testing.T) {
 
 func TestOpenAPICheckOfPaths(t *testing.T) {
 	for _, e := range []fakeExchange{
-		{name: "slashes in names", request: "GET /v1/resources/job/42/fence", status: 200, body: fence},
-		{name: "slashes escaped", request: "GET /v1/resources/job%2F42/fence", status: 200, body: fence},
+		{name: "slashes in names", request: "GET /v1/resources/job/42/fence", status: 200, body: fakeFence},
+		{name: "slashes escaped", request: "GET /v1/resources/job%2F42/fence", status: 200, body: fakeFence},
 		{name: "path not described", request: "GET /v1/leases", status: 200, body: `{}`, failure: "path is not described"},
 		{name: "path not described, refused", request: "GET /v1/leases", status: 404, body: problemText(404, "not_found", "")},
 		{name: "path not described, refused as text", request: "GET /v1/leases", status: 404, header: "Content-Type: text/plain", body: "404 page not found", failure: "Content-Type"},
 		{name: "method not described", request: "PATCH /healthz", status: 200, body: `{"status":"ok"}`, failure: "method is not described for /healthz"},
-		{name: "method of a less specific path", request: "GET /v1/locks/job-42/acquire", status: 200, body: lease, failure: "method is not described for /v1/locks/{lock}/acquire"},
+		{name: "method of a less specific path", request: "GET /v1/locks/job-42/acquire", status: 200, body: fakeLease, failure: "method is not described for /v1/locks/{lock}/acquire"},
 		{name: "method refused", request: "POST /v1/policies/job-42", status: 405, header: "Allow: GET, PUT, DELETE", body: problemText(405, "invalid_request", "")},
 		{name: "method refused, a wrong one allowed", request: "POST /v1/policies/job-42", status: 405, header: "Allow: GET, PUT", body: problemText(405, "invalid_request", ""), failure: "allowed are"},
 	} {
@@ -153,10 +153,10 @@ func TestOpenAPICheckOfRecords(t *testing.T) {
 		{name: "not modified, no ETag", request: "GET " + record, status: 304, header: strings.Replace(caching, "ETag: \"1\"\n", "", 1), failure: `"ETag" missing`},
 		{name: "not modified, with a body", request: "GET " + record, status: 304, header: caching, body: "x", failure: "none is described"},
 		{name: "not modified, not described", request: "PUT " + record, status: 304, failure: "status is not described"},
-		{name: "put of any type", request: "PUT " + record, requestHeader: "Fencing-Token: 34.1\nContent-Type: image/png", requestBody: "\x89PNG", status: 201, header: "ETag: \"1\"", body: written},
-		{name: "put of nothing", request: "PUT " + record, requestHeader: "Fencing-Token: 34.1", status: 201, header: "ETag: \"1\"", body: written},
-		{name: "malformed token accepted", request: "PUT " + record, requestHeader: "Fencing-Token: 34.01", status: 201, header: "ETag: \"1\"", body: written, failure: `"Fencing-Token" in header`},
-		{name: "weak tag accepted", request: "PUT " + record, requestHeader: "If-Match: W/\"1\"", status: 200, header: "ETag: \"1\"", body: written, failure: `"If-Match" in header`},
+		{name: "put of any type", request: "PUT " + record, requestHeader: "Fencing-Token: 34.1\nContent-Type: image/png", requestBody: "\x89PNG", status: 201, header: "ETag: \"1\"", body: fakeWritten},
+		{name: "put of nothing", request: "PUT " + record, requestHeader: "Fencing-Token: 34.1", status: 201, header: "ETag: \"1\"", body: fakeWritten},
+		{name: "malformed token accepted", request: "PUT " + record, requestHeader: "Fencing-Token: 34.01", status: 201, header: "ETag: \"1\"", body: fakeWritten, failure: `"Fencing-Token" in header`},
+		{name: "weak tag accepted", request: "PUT " + record, requestHeader: "If-Match: W/\"1\"", status: 200, header: "ETag: \"1\"", body: fakeWritten, failure: `"If-Match" in header`},
 		{name: "body after 204", request: "DELETE /v1/policies/job-42", status: 204, body: "x", failure: "none is described"},
 	} {
 		t.Run(e.name, e.run)
@@ -165,19 +165,19 @@ func TestOpenAPICheckOfRecords(t *testing.T) {
 
 func TestOpenAPICheckOfRequests(t *testing.T) {
 	for _, e := range []fakeExchange{
-		{name: "field not described", request: "POST /v1/locks/job-42/acquire", requestBody: `{"owner_id":"w","tll_ms":1}`, status: 200, body: lease, failure: `property "tll_ms" is unsupported`},
+		{name: "field not described", request: "POST /v1/locks/job-42/acquire", requestBody: `{"owner_id":"w","tll_ms":1}`, status: 200, body: fakeLease, failure: `property "tll_ms" is unsupported`},
 		{name: "field not described, refused", request: "POST /v1/locks/job-42/acquire", requestBody: `{"owner_id":"w","tll_ms":1}`, status: 400, body: problemText(400, "invalid_request", "")},
-		{name: "over the limit", request: "POST /v1/locks/job-42/acquire", requestBody: `{"owner_id":"w","ttl_ms":86400001}`, status: 200, body: lease, failure: "/ttl_ms"},
-		{name: "null in every optional field", request: "POST /v1/locks/job-42/acquire", status: 200, body: lease,
+		{name: "over the limit", request: "POST /v1/locks/job-42/acquire", requestBody: `{"owner_id":"w","ttl_ms":86400001}`, status: 200, body: fakeLease, failure: "/ttl_ms"},
+		{name: "null in every optional field", request: "POST /v1/locks/job-42/acquire", status: 200, body: fakeLease,
 			requestBody: `{"owner_id":"w","ttl_ms":null,"mode":null,"scope":null,"wait_ms":null,"session_id":null,"request_id":null,"metadata":null}`},
-		{name: "no body", request: "POST /v1/locks/job-42/acquire", status: 200, body: lease, failure: "value is required"},
+		{name: "no body", request: "POST /v1/locks/job-42/acquire", status: 200, body: fakeLease, failure: "value is required"},
 		{name: "parameter not described", request: "GET /v1/policies?limit=1", status: 200, body: `{"policies":[]}`, failure: "parameter limit is not described"},
 		{name: "parameter over the limit", request: "GET /v1/locks?limit=1001", status: 200, body: `{"locks":[]}`, failure: `"limit" in query`},
-		{name: "no name", request: "GET /v1/resources//fence", status: 200, body: fence, failure: `"resource" in path`},
-		{name: "empty segment", request: "GET /v1/resources/a//b/fence", status: 200, body: fence, failure: `"resource" in path`},
-		{name: "line break in a name", request: "GET /v1/resources/a%0Ab/fence", status: 200, body: fence, failure: `"resource" in path`},
+		{name: "no name", request: "GET /v1/resources//fence", status: 200, body: fakeFence, failure: `"resource" in path`},
+		{name: "empty segment", request: "GET /v1/resources/a//b/fence", status: 200, body: fakeFence, failure: `"resource" in path`},
+		{name: "line break in a name", request: "GET /v1/resources/a%0Ab/fence", status: 200, body: fakeFence, failure: `"resource" in path`},
 		{name: "line break in a name, refused", request: "GET /v1/resources/a%0Ab/fence", status: 400, body: problemText(400, "invalid_name", "")},
-		{name: "policy of every name", request: "GET /v1/policies/", status: 200, body: policy},
+		{name: "policy of every name", request: "GET /v1/policies/", status: 200, body: fakePolicy},
 		{name: "null as a value", request: "POST /v1/transactions", status: 200, body: `{"results":[{"op":"put","resource":"a","key":"b","version":1}],"replayed":false}`,
 			requestBody: `{"fences":[{"resource":"a","fencing_token":1,"sequence":null}],"ops":[{"op":"put","resource":"a","key":"b","value":null}]}`},
 		{name: "no fences", request: "POST /v1/transactions", status: 200, body: `{"results":[{"op":"delete","resource":"a","key":"b","version":1}],"replayed":false}`,
@@ -222,7 +222,7 @@ func describedRouter(t *testing.T, without string) *mux.Router {
 		methods := slices.Sorted(maps.Keys(path.item.Operations()))
 		router.Path(template).Methods(methods...).HandlerFunc(http.NotFound)
 		router.Path(template).HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			headers(w.Header(), "Content-Type: application/problem+json\nAllow: "+strings.Join(methods, ", "))
+			addHeaders(w.Header(), "Content-Type: application/problem+json\nAllow: "+strings.Join(methods, ", "))
 			w.WriteHeader(http.StatusMethodNotAllowed)
 			_, _ = io.WriteString(w, problemText(http.StatusMethodNotAllowed, "invalid_request", ""))
 		})

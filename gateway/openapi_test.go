@@ -20,7 +20,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-func validate(t *testing.T, text []byte) (*description, error) {
+func validated(t *testing.T, text []byte) (*description, error) {
 	t.Helper()
 	description, err := describe(text)
 	if err != nil {
@@ -31,7 +31,7 @@ func validate(t *testing.T, text []byte) (*description, error) {
 }
 
 func TestOpenAPIIsValid(t *testing.T) {
-	description, err := validate(t, openAPI)
+	description, err := validated(t, openAPI)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestOpenAPIExamplesAreValidated(t *testing.T) {
 		if bytes.Equal(text, openAPI) {
 			t.Fatalf("there is no %q in openapi.yaml", change[0])
 		}
-		if _, err := validate(t, text); err == nil {
+		if _, err := validated(t, text); err == nil {
 			t.Errorf("the document is valid with %q", change[1])
 		}
 	}

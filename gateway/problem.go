@@ -37,7 +37,7 @@ var problemKinds = []problemKind{
 	{store.ErrTokenRequired, 428, api.CodeTokenRequired, false, "Acquire the lock of the same name and send its token in the header Fencing-Token, or in the transaction's fences."},
 	{store.ErrUnknownToken, 412, api.CodeTokenUnknown, false, "Send a token that an acquire of this name has returned."},
 	{store.ErrStaleToken, 412, api.CodeTokenStale, false, ""}, // see staleDetail
-	{store.ErrLeaseMismatch, 412, api.CodeLeaseMismatch, false, "Send the lease_id that the acquire of this token returned in the header Lease-Id."},
+	{store.ErrLeaseMismatch, 412, api.CodeLeaseMismatch, false, "Send the lease_id that the acquire of this token returned, in the header Lease-Id or in the transaction's fences."},
 	{store.ErrLeaseExpired, 412, api.CodeLeaseExpired, false, "Acquire the lock anew, and renew the lease before it expires."},
 	{store.ErrVersionMismatch, 412, api.CodeVersionMismatch, false, "Read the record again and decide anew; version is the current one, 0 where there is none."},
 	{store.ErrUnavailable, 503, api.CodeUnavailable, true, ""},
@@ -135,7 +135,7 @@ func staleDetail(rejected *store.RejectedError) string {
 	switch rejected.Reason {
 	case "superseded":
 		newest := max(rejected.GrantedToken, rejected.LastToken)
-		return fmt.Sprintf("The write to %s has token %s, and token %d is in force since. Stop: another holder has taken over. Acquire the lock anew to go on.",
+		return fmt.Sprintf("The write to %s has token %s, but token %d is in force by now. Stop: another holder has taken over. Acquire the lock anew to go on.",
 			rejected.Resource, presented, newest)
 	case "released":
 		return fmt.Sprintf("The write to %s has token %s, whose lease was released or broken. Stop, or acquire the lock anew to go on.", rejected.Resource, presented)

@@ -44,6 +44,7 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 	defer cancel()
 	err := server.Shutdown(deadline)
 	if err != nil {
+		g.cutOff()
 		err = fmt.Errorf("requests were still under way after %s: %w", g.config.ShutdownTimeout, errors.Join(err, server.Close()))
 	}
 	if served := <-ended; !errors.Is(served, http.ErrServerClosed) {

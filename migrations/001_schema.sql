@@ -15,11 +15,12 @@ create domain fence.token as bigint
 
 create sequence fence.tokens as bigint minvalue 1 maxvalue 9007199254740991 no cycle;
 
--- The database that minted last. When the running one differs, tokens leap (guard/leap.sql).
+-- The database that minted last (guard/running_database.sql). When the running one differs, tokens leap (guard/leap.sql).
 create table fence.database_identity (
     only_row          boolean primary key default true check (only_row),
     system_identifier bigint not null,
     timeline          integer not null,
+    tokens_oid        oid not null,
     leaps             bigint not null default 0,
     leaped_at         timestamptz
 );

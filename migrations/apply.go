@@ -152,8 +152,8 @@ func applyGuard(ctx context.Context, tx pgx.Tx) error {
 		revoke all on schema fence from public;
 		revoke all on all tables in schema fence from public;
 		revoke all on all functions in schema fence from public;
-		insert into fence.database_identity (system_identifier, timeline)
-		select r.system_identifier, r.timeline from fence.running_database() r
+		insert into fence.database_identity (system_identifier, timeline, tokens_oid)
+		select r.system_identifier, r.timeline, r.tokens_oid from fence.running_database() r
 		on conflict do nothing`
 	if _, err := tx.Exec(ctx, finish); err != nil {
 		return fmt.Errorf("close the schema: %w", err)

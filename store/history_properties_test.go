@@ -88,13 +88,15 @@ func (h *history) check() error {
 		h.checkNoneLate(accepted), checkAppliedOnce(accepted))
 }
 
+var errNoVerdict = errors.New("the checker came to no verdict")
+
 // checkOrder looks for an order of all operations in which the model gives the same answers.
 func (h *history) checkOrder() error {
 	switch result := porcupine.CheckOperationsTimeout(h.model, h.operations, historyPatience); result {
 	case porcupine.Ok:
 		return nil
 	case porcupine.Unknown:
-		return fmt.Errorf("no verdict on %d operations within %s", len(h.operations), historyPatience)
+		return fmt.Errorf("%w on %d operations within %s", errNoVerdict, len(h.operations), historyPatience)
 	default:
 		return errors.New("there is no order in which the contract gives these answers")
 	}

@@ -243,9 +243,9 @@ func (h *history) tell(t *testing.T, part []porcupine.Operation, order []int) {
 			left = append(left, operation)
 		}
 	}
-	slices.SortFunc(left, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
+	slices.SortFunc(left, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
 	t.Logf("and leaves %s; none of these fits there:", h.model.DescribeState(state))
-	for _, operation := range left[:min(len(left), 20)] {
+	for _, operation := range left[:min(len(left), 30)] {
 		t.Log(line(operation))
 	}
 }

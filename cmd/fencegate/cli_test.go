@@ -127,7 +127,7 @@ func TestExitUsage(t *testing.T) {
 		{"lock", "ls", "--output", "yaml"}, {"lock", "ls", "--timeout", "0s"},
 		{"put", "a", "k", "v"}, {"put", "a", "k", "v", "--token", "01"}, {"put", "a", "k", "v", "--token", "1.x"},
 		{"put", "a", "k", "v", "--token", "1", "--file", "f"}, {"put", "a", "k", "v", "--token", "1", "--if-match", "1", "--if-none-match"},
-		{"delete", "a", "k"}, {"rejections", "--since", "-1h"}, {"rejections", "--code", "lock_held"}, {"rejections", "--limit", "-1"},
+		{"delete", "a", "k"}, {"rejections", "--since=-1h"}, {"rejections", "--code", "lock_held"}, {"rejections", "--limit=-1"},
 		{"version", "extra"},
 	} {
 		s.fails(2, `Run "fencegate --help"`, args...)
@@ -150,6 +150,7 @@ func TestExitNotHolder(t *testing.T) {
 
 	s.fails(4, "admitted is "+token+".5: number the next", "put", "a", "k", "other", "--token", token+".5")
 	s.fails(4, "lease_mismatch", "put", "a", "k", "v", "--token", token+".6", "--lease-id", otherID)
+	s.fails(4, "lease_mismatch", "delete", "a", "k", "--token", token+".6", "--lease-id", otherID)
 	s.fails(4, "granted is "+token, "delete", "a", "k", "--token", "999999")
 	s.fails(4, "lease_lost", "lock", "renew", "a", "--lease-id", otherID, "--token", token)
 	s.fails(4, "lease_lost", append([]string{"lock", "release", "a", "--owner-id", "other"}, whose...)...)

@@ -29,6 +29,9 @@ exit 1`)
 	if _, err := os.Lstat(filepath.Join(dir, "cluster")); !errors.Is(err, os.ErrNotExist) {
 		t.Fatalf("half a cluster is in place: %v", err)
 	}
+	if left, err := filepath.Glob(filepath.Join(dir, stagingPrefix+"*")); err != nil || len(left) > 0 {
+		t.Errorf("half a cluster was left lying about: %v, %v", left, err)
+	}
 
 	// What an initdb leaves whose machine lost power.
 	half := mustMkdir(t, filepath.Join(dir, stagingPrefix+"123"))

@@ -23,7 +23,7 @@ const (
 	answerPatience = 500 * time.Millisecond
 
 	// Pauses, so that clients that can't go on leave the processor to those that can.
-	retryPause = 10 * time.Millisecond
+	retryPause = 25 * time.Millisecond
 	heldPause  = 20 * time.Millisecond
 )
 

@@ -86,15 +86,18 @@ func each(ctx context.Context, tx pgx.Tx, sql string, scan func(pgx.Rows) error)
 	return rows.Err()
 }
 
-// holdFence keeps the row of a fence locked, so that what gateways do to it waits, until release is called.
-func holdFence(t *testing.T, db *pgxpool.Pool, resource string) (release func()) {
+// holdFence keeps the rows of fences locked, so that what gateways do to them waits, until release is called.
+func holdFence(t *testing.T, db *pgxpool.Pool, resources ...string) (release func()) {
 	t.Helper()
 	ctx := patient(t)
 	tx, err := db.Begin(ctx)
 	check(t, err)
 	t.Cleanup(func() { _ = tx.Rollback(ctx) }) // its error is that it was released, or that the database is gone
-	var held string
-	check(t, tx.QueryRow(ctx, "select resource from fence.fences where resource = $1 for update", resource).Scan(&held))
+	held, err := tx.Exec(ctx, "select from fence.fences where resource = any ($1) for update", resources)
+	check(t, err)
+	if held.RowsAffected() != int64(len(resources)) {
+		t.Fatalf("there are not all fences of %q", resources)
+	}
 	return func() {
 		t.Helper()
 		check(t, tx.Rollback(ctx))

@@ -66,6 +66,15 @@ func (g *gateway) thaw(t *testing.T) {
 	check(t, g.Signal(syscall.SIGCONT))
 }
 
+func (g *gateway) hasEnded() bool {
+	select {
+	case <-g.Ended():
+		return true
+	default:
+		return false
+	}
+}
+
 // awaitReady returns when the gateway says that it can serve.
 func (g *gateway) awaitReady(t *testing.T) {
 	t.Helper()

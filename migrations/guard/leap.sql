@@ -1,13 +1,15 @@
 -- fence.leap() makes the token sequence leap if this database is not the one that minted last.
 --
 -- A promoted standby or a restored backup may lack grants that the lost primary gave out. It shows
--- by another system identifier or another timeline (fence.running_database).
+-- by another system identifier or another timeline, a dump that was restored in the same cluster by another
+-- token sequence (fence.running_database).
 --
 -- The leap goes past 2^32 tokens more than this database knows of, and past 2^20 for every second
 -- since 2025: as long as fewer than a million grants a second are given, whatever another
 -- history minted before now is lower, also that of a sibling standby which was promoted earlier,
--- took the same timeline number and is unknown here. Seconds are counted with their fractions, and nothing
--- is added: a sibling that leaped a moment ago must be below. 2^53 tokens last beyond the year 2290 this way.
+-- took the same timeline number and is unknown here. The random part, below 2^10, keeps two that leap in the same
+-- instant apart, and is worth no more than a millisecond: a sibling that leaped before that is below.
+-- 2^53 tokens last beyond the year 2290 this way.
 --
 -- Invariant: called before nextval, with the fence locked; the identity is locked after fences, so no cycle.
 -- P2 is what this is for. Raises nothing of its own.
@@ -19,14 +21,16 @@ declare
     v_now     timestamptz;
 begin
     perform from fence.database_identity i
-    where (i.system_identifier, i.timeline) = (v_running.system_identifier, v_running.timeline);
+    where (i.system_identifier, i.timeline, i.tokens_oid)
+        = (v_running.system_identifier, v_running.timeline, v_running.tokens_oid);
     if found then
         return;
     end if;
 
     perform from fence.database_identity for update;
     perform from fence.database_identity i
-    where (i.system_identifier, i.timeline) = (v_running.system_identifier, v_running.timeline);
+    where (i.system_identifier, i.timeline, i.tokens_oid)
+        = (v_running.system_identifier, v_running.timeline, v_running.tokens_oid);
     if found then
         return;
     end if;
@@ -35,9 +39,9 @@ begin
     perform setval('fence.tokens', greatest(
         (select last_value from fence.tokens) + (1::bigint << 32),
         floor(extract(epoch from v_now - timestamptz '2025-01-01 00:00:00Z') * (1 << 20))::bigint
-    ));
+    ) + floor(random() * (1 << 10))::bigint);
     update fence.database_identity i
     set system_identifier = v_running.system_identifier, timeline = v_running.timeline,
-        leaps = i.leaps + 1, leaped_at = v_now;
+        tokens_oid = v_running.tokens_oid, leaps = i.leaps + 1, leaped_at = v_now;
 end
 $$;

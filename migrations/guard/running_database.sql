@@ -1,10 +1,12 @@
--- fence.running_database() → which database this is: the cluster's system identifier and its timeline.
+-- fence.running_database() → which database this is: the cluster's system identifier, its timeline, and the oid of
+-- the token sequence, which is another after a dump was restored, be it in place.
 --
 -- The timeline is read from the name of the current WAL file: pg_control_checkpoint() still shows the old one right
 -- after a promotion. Fails (55000) on a standby, which can't grant anything anyway.
-create or replace function fence.running_database(out system_identifier bigint, out timeline integer)
+create or replace function fence.running_database(out system_identifier bigint, out timeline integer, out tokens_oid oid)
 language sql volatile
 as $$
-    select c.system_identifier, ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer
+    select c.system_identifier, ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer,
+        to_regclass('fence.tokens')::oid -- not a regclass constant, which a plan would keep
     from pg_control_system() c
 $$;

@@ -1,0 +1,97 @@
+package gateway
+
+import (
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/fencegate/fencegate/gateway/api"
+)
+
+// Sixty-four clients count up records under locks that they fight for, and each then tries the token of the lease that it gave back. No
+// count is lost, and no late write gets in: P1, P3 and P4, through the whole gateway.
+func TestManyClients(t *testing.T) {
+	for name, http2 := range map[string]bool{"HTTP1": false, "HTTP2": true} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t, Config{})
+			h.http = newHTTPClient(t, http2)
+			const clients, rounds, locks = 64, 2, 24
+			var counted [locks]atomic.Int64
+			var running sync.WaitGroup
+			for id := range clients {
+				running.Go(func() {
+					for range rounds {
+						lock := rand.N(locks)
+						if h.countUp(t, "counter/"+strconv.Itoa(lock), strconv.Itoa(id)) {
+							counted[lock].Add(1)
+						}
+					}
+				})
+			}
+			running.Wait()
+			total := int64(0)
+			for lock := range locks {
+				got := h.get(t, recordPath("counter/"+strconv.Itoa(lock), "k"))
+				if stored, _ := strconv.ParseInt(string(got.body), 10, 64); got.status == http.StatusOK && stored != counted[lock].Load() {
+					t.Errorf("counter %d is %d, and was counted up %d times", lock, stored, counted[lock].Load())
+				}
+				total += counted[lock].Load()
+			}
+			if total < clients {
+				t.Errorf("there were only %d rounds", total)
+			}
+			if got := h.get(t, "/healthz"); (got.proto == 2) != http2 {
+				t.Errorf("HTTP/%d was spoken", got.proto)
+			}
+		})
+	}
+}
+
+// countUp takes a lock, or gives up; adds one to its record; gives the lock back; and writes late.
+func (h *harness) countUp(t *testing.T, lock, owner string) bool {
+	got := h.post(t, lockPath(lock, "/acquire"), encode(api.AcquireRequest{OwnerID: owner}))
+	if got.status == http.StatusConflict {
+		refused(t, got, api.CodeLockHeld)
+		return false
+	}
+	lease := as[api.Lease](t, got, http.StatusOK)
+	read := h.get(t, recordPath(lock, "k"))
+	stored, condition := int64(0), "If-None-Match: *"
+	if read.status == http.StatusOK {
+		stored, _ = strconv.ParseInt(string(read.body), 10, 64)
+		condition = "If-Match: " + read.header.Get("ETag")
+	}
+	written := h.send(t, http.MethodPut, recordPath(lock, "k"), strconv.FormatInt(stored+1, 10), token(lease, 1), condition)
+	as[api.WriteResult](t, written, written.status)
+	h.release(t, lease)
+	late := refused(t, h.put(t, lease, 2, "0"), api.CodeTokenStale)
+	if late.Reason != "released" && late.Reason != "superseded" {
+		t.Errorf("the late write is told %q", late.Reason)
+	}
+	return true
+}
+
+// All at once try one lock: one of them gets it.
+func TestOneOfManyAcquires(t *testing.T) {
+	h := newHarness(t, Config{})
+	var granted, held atomic.Int64
+	var running sync.WaitGroup
+	for id := range 64 {
+		running.Go(func() {
+			got := h.post(t, lockPath("job", "/acquire"), encode(api.AcquireRequest{OwnerID: strconv.Itoa(id)}))
+			switch got.status {
+			case http.StatusOK:
+				granted.Add(1)
+			case http.StatusConflict:
+				held.Add(1)
+			}
+		})
+	}
+	running.Wait()
+	if granted.Load() != 1 || held.Load() != 63 {
+		t.Errorf("%d were granted the lock, %d were told that it is held", granted.Load(), held.Load())
+	}
+}

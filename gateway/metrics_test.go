@@ -1,0 +1,157 @@
+package gateway
+
+import (
+	"bytes"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/store"
+)
+
+// scraped is what /metrics shows, by name.
+type scraped map[string]*dto.MetricFamily
+
+func (h *harness) scrape(t *testing.T) (scraped, []byte) {
+	t.Helper()
+	got := h.get(t, "/metrics")
+	if got.status != http.StatusOK || !strings.HasPrefix(got.header.Get("Content-Type"), "text/plain; version=") {
+		t.Fatalf("/metrics: %d %s", got.status, got.header.Get("Content-Type"))
+	}
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(got.body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families, got.body
+}
+
+// value is that of the one metric with the labels, given as name and value in turn; a histogram's is its count, that of none is -1.
+func (s scraped) value(name string, labels ...string) float64 {
+	for _, metric := range s[name].GetMetric() {
+		pairs := map[string]string{}
+		for _, label := range metric.GetLabel() {
+			pairs[label.GetName()] = label.GetValue()
+		}
+		matches := true
+		for i := 0; i < len(labels); i += 2 {
+			matches = matches && pairs[labels[i]] == labels[i+1]
+		}
+		if matches {
+			return metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + float64(metric.GetHistogram().GetSampleCount())
+		}
+	}
+	return -1
+}
+
+func TestMetrics(t *testing.T) {
+	h := newHarness(t, Config{})
+	h.gateway.metrics.WatchPool(h.store.PoolStats)
+	h.gateway.metrics.WatchRecorder(h.recorder.Dropped)
+	h.gateway.metrics.Swept(store.Swept{Expired: 3, LeasesForgotten: 2, RejectionsForgotten: 1})
+
+	lease := h.acquire(t, "zanzibar/1", "owner-of-zanzibar")
+	refused(t, h.post(t, lockPath("zanzibar/1", "/acquire"), `{"owner_id":"w"}`), api.CodeLockHeld)
+	as[api.Lease](t, h.post(t, lockPath("zanzibar/1", "/renew"), refOf(lease)), http.StatusOK)
+	as[api.WriteResult](t, h.put(t, lease, 1, "x"), http.StatusCreated)
+	as[api.WriteResult](t, h.put(t, lease, 2, "x"), http.StatusOK)
+	refused(t, h.put(t, lease, 1, "x"), api.CodeTokenStale)
+	as[api.TransactionResult](t, h.post(t, "/v1/transactions", transaction(lease, 3)), http.StatusOK)
+	refused(t, h.get(t, recordPath("zanzibar/1", "zanzibar")), api.CodeNotFound)
+	refused(t, h.get(t, "/zanzibar"), api.CodeNotFound)
+	refused(t, h.send(t, "ZANZIBAR", "/v1/locks", ""), api.CodeInvalidRequest)
+	h.release(t, lease)
+	refused(t, h.post(t, lockPath("zanzibar/1", "/renew"), refOf(lease)), api.CodeLeaseLost)
+	refused(t, h.post(t, lockPath("zanzibar/1", "/break"), `{"reason":"zanzibar"}`), api.CodeNotFound)
+
+	metrics, text := h.scrape(t)
+	if strings.Contains(strings.ToLower(string(text)), "zanzibar") {
+		t.Error("something that a client sent has become a label")
+	}
+	const requests, operations, writes = "fencegate_http_request_duration_seconds", "fencegate_lease_operations_total", "fencegate_writes_total"
+	for _, want := range []struct {
+		value  float64
+		name   string
+		labels []string
+	}{
+		{1, operations, []string{"operation", "acquire", "result", "ok"}},
+		{1, operations, []string{"operation", "acquire", "result", "lock_held"}},
+		{1, operations, []string{"operation", "renew", "result", "ok"}},
+		{1, operations, []string{"operation", "renew", "result", "lease_lost"}},
+		{1, operations, []string{"operation", "release", "result", "ok"}},
+		{1, operations, []string{"operation", "break", "result", "not_found"}},
+		{3, writes, []string{"door", "http", "result", "accepted"}},
+		{1, writes, []string{"door", "http", "result", "token_stale"}},
+		{1, requests, []string{"route", "/v1/locks/{lock}/acquire", "method", "POST", "status", "200"}},
+		{1, requests, []string{"route", "/v1/locks/{lock}/acquire", "method", "POST", "status", "409"}},
+		{1, requests, []string{"route", "/v1/resources/{resource}/records/{key}", "method", "PUT", "status", "201"}},
+		{1, requests, []string{"route", "/v1/resources/{resource}/records/{key}", "method", "PUT", "status", "412"}},
+		{1, requests, []string{"route", "/v1/resources/{resource}/records/{key}", "method", "GET", "status", "404"}},
+		{1, requests, []string{"route", "/v1/locks", "method", "other", "status", "405"}},
+		{1, requests, []string{"route", "none", "method", "GET", "status", "404"}},
+		{1, "fencegate_http_requests_in_flight", nil}, // this one
+		{1, "fencegate_build_info", []string{"version", "test"}},
+		{3, "fencegate_swept_total", []string{"kind", "lease_expired"}},
+		{2, "fencegate_swept_total", []string{"kind", "lease_forgotten"}},
+		{1, "fencegate_swept_total", []string{"kind", "rejection_forgotten"}},
+		{16, "fencegate_database_connections", []string{"state", "max"}},
+		{0, "fencegate_database_connections", []string{"state", "busy"}},
+		{0, "fencegate_rejections_dropped_total", nil},
+	} {
+		if got := metrics.value(want.name, want.labels...); got != want.value {
+			t.Errorf("%s%q is %v, want %v", want.name, want.labels, got, want.value)
+		}
+	}
+}
+
+// The names and types are as Prometheus wants them, and each series says what it is.
+func TestMetricsLint(t *testing.T) {
+	h := newHarness(t, Config{})
+	h.gateway.metrics.WatchPool(h.store.PoolStats)
+	h.gateway.metrics.WatchRecorder(h.recorder.Dropped)
+	h.release(t, h.acquire(t, "job", "worker"))
+	_, text := h.scrape(t)
+	problems, err := promlint.New(bytes.NewReader(text)).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, problem := range problems {
+		t.Errorf("%s: %s", problem.Metric, problem.Text)
+	}
+}
+
+// Names are few, whatever clients send.
+func TestMetricLabelsAreBounded(t *testing.T) {
+	h := newHarness(t, Config{})
+	series := func() (total int) {
+		metrics, _ := h.scrape(t)
+		for _, family := range metrics {
+			if strings.HasPrefix(family.GetName(), "fencegate_") {
+				total += len(family.GetMetric())
+			}
+		}
+		return total
+	}
+	send := func(word string) {
+		for _, path := range []string{"/" + word, "/v1/locks/" + word, "/v1/locks/" + word + "/" + word, recordPath(word, word)} {
+			h.send(t, word, path, "")
+			h.get(t, path)
+		}
+	}
+	send("a")
+	series() // its own
+	before := series()
+	for _, word := range slices.Repeat([]string{"b", "c", "BREW", "get"}, 2) {
+		send(word)
+	}
+	if after := series(); after != before {
+		t.Errorf("there were %d series and are %d", before, after)
+	}
+}

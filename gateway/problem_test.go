@@ -1,0 +1,132 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/store"
+)
+
+// defective is a backend with a defect.
+type defective struct {
+	Backend
+
+	fail func() error
+}
+
+func (d defective) Lock(context.Context, store.Name) (store.Lock, error) {
+	return store.Lock{}, d.fail()
+}
+
+// A defect is answered as one, without a word about what it was: that stands in the log.
+func TestDefects(t *testing.T) {
+	for name, fail := range map[string]func() error{
+		"error":         func() error { return errors.New("relation secret does not exist") },
+		"panic":         func() error { panic("secret") },
+		"wrapped error": func() error { return fmt.Errorf("at: %w", context.Canceled) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log strings.Builder
+			gateway, err := New(Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, defective{fail: fail}, nil, NewMetrics("test"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			recorder := httptest.NewRecorder()
+			gateway.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/locks/job", nil))
+			var problem api.Problem
+			if err := json.Unmarshal(recorder.Body.Bytes(), &problem); err != nil {
+				t.Fatal(err)
+			}
+			if recorder.Code != http.StatusInternalServerError || problem.Code != api.CodeInternal || problem.Retryable ||
+				recorder.Header().Get("Content-Type") != api.ProblemContentType {
+				t.Errorf("answered %d %s", recorder.Code, recorder.Body)
+			}
+			if strings.Contains(recorder.Body.String(), "secret") || !strings.Contains(log.String(), "path=/v1/locks/job") {
+				t.Errorf("answered %s, logged %s", recorder.Body, log.String())
+			}
+			if name == "panic" && (!strings.Contains(log.String(), "secret") || !strings.Contains(log.String(), "problem_test.go")) {
+				t.Errorf("where it panicked is not in the log: %s", log.String())
+			}
+		})
+	}
+}
+
+// What must not be logged is not: requests are only at level debug, and values and lease_ids never.
+func TestLog(t *testing.T) {
+	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo} {
+		var log strings.Builder
+		h := newHarness(t, Config{})
+		h.gateway.config.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: level}))
+		h.client = serve(t, conforming(t, h.gateway))
+		lease := h.acquire(t, "job", "worker")
+		as[api.WriteResult](t, h.put(t, lease, 1, "precious"), http.StatusCreated)
+		refused(t, h.put(t, lease, 1, "precious too"), api.CodeTokenStale)
+		h.setPolicy(t, "job", "{}")
+		if h.send(t, http.MethodDelete, "/v1/policies/job", "").status != http.StatusNoContent {
+			t.Error("the policy was not deleted")
+		}
+		as[api.Broken](t, h.post(t, lockPath("job", "/break"), `{"reason":"stuck"}`), http.StatusOK)
+		// Served one after the other, and answered, the requests are in the log but for the end of the last.
+		h.get(t, "/healthz")
+		text := log.String()
+		for _, line := range []string{"policy set", "policy deleted", "lease broken", "reason=stuck"} {
+			if !strings.Contains(text, line) {
+				t.Errorf("%q is not in the log", line)
+			}
+		}
+		if debug := strings.Contains(text, "status=412 code=token_stale"); debug != (level == slog.LevelDebug) {
+			t.Errorf("at level %s, requests are logged: %v", level, debug)
+		}
+		if strings.Contains(text, "precious") || strings.Contains(text, lease.LeaseID) {
+			t.Errorf("a value or a lease_id is in the log: %s", text)
+		}
+	}
+}
+
+func TestConfigLimits(t *testing.T) {
+	for flag, config := range map[string]Config{
+		"--body-bytes-max is 1023":             {BodyBytesMax: 1023},
+		"--body-bytes-max is -1":               {BodyBytesMax: -1},
+		"--body-bytes-max is 268435457":        {BodyBytesMax: 256<<20 + 1},
+		"--body-timeout is 99ms":               {BodyTimeout: 99 * time.Millisecond},
+		"--request-timeout is 99ms":            {RequestTimeout: 99 * time.Millisecond},
+		"--request-timeout is -1s":             {RequestTimeout: -time.Second},
+		"--shutdown-timeout is -1ns, it can't": {ShutdownTimeout: -1},
+	} {
+		if _, err := New(config, nil, nil, NewMetrics("test")); !errors.Is(err, ErrInvalidConfig) || !strings.Contains(err.Error(), flag) {
+			t.Errorf("%+v: %v, want ErrInvalidConfig with %q", config, err, flag)
+		}
+	}
+	for _, config := range []Config{{}, {BodyBytesMax: 1024}, {BodyBytesMax: 256 << 20}, {BodyTimeout: 100 * time.Millisecond, RequestTimeout: 100 * time.Millisecond, ShutdownTimeout: 1}} {
+		if _, err := New(config, nil, nil, NewMetrics("test")); err != nil {
+			t.Errorf("%+v: %v", config, err)
+		}
+	}
+}
+
+// What is recommended is near the end of the lease, never at once and never far off, and not the same for all.
+func TestRecommendedRetry(t *testing.T) {
+	for remaining, least := range map[time.Duration]time.Duration{
+		-time.Second: 50 * time.Millisecond, 0: 50 * time.Millisecond, 400 * time.Millisecond: 400 * time.Millisecond, time.Hour: time.Second,
+	} {
+		seen := map[time.Duration]bool{}
+		for range 100 {
+			wait := recommendedRetry(remaining)
+			if seen[wait] = true; wait < least || wait > least+least/4 {
+				t.Fatalf("with %s to go, %s is recommended", remaining, wait)
+			}
+		}
+		if len(seen) < 2 {
+			t.Errorf("with %s to go, all are told the same", remaining)
+		}
+	}
+}

@@ -1,0 +1,144 @@
+//go:build unix
+
+package faults
+
+import (
+	"errors"
+	"net"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+// A gateway is told to end in the middle of a load, and the other goes on. Everything that it acknowledged is there.
+func TestShutdownUnderLoad(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Empty(t)
+	f := startFleet(t, url, 2)
+	l := startLoad(t, f)
+	l.rounds(t, 3, func(round int) {
+		done := f.at(round)
+		if err := done.Stop(); err != nil {
+			t.Errorf("it did not end well: %v\n%s", err, done.Log())
+		}
+		f.members[round%2].Store(startGateway(t, url))
+		done.transport.CloseIdleConnections()
+	})
+	verify(t, l.end(t), connect(t, url))
+}
+
+// What a gateway has begun when it is told to end, it finishes: all get their answers, though new clients are not let in any more.
+func TestShutdownAnswersWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Migrated(t)
+	db := connect(t, url)
+	g := startGateway(t, url)
+	jobs := []string{"job/0", "job/1", "job/2", "job/3", "job/4", "job/5", "job/6", "job/7"}
+	var leases []api.Lease
+	for _, job := range jobs {
+		leases = append(leases, mustAcquire(t, g, job, "worker", 0))
+	}
+	release := holdFence(t, db, jobs...)
+	var answers []<-chan answer
+	for _, lease := range leases {
+		answers = append(answers, goPut(t, g, numbered(lease, 1)))
+	}
+	awaitWaiting(t, db, len(answers))
+	check(t, g.Signal(syscall.SIGTERM))
+	eventually(t, "nobody is let in", func() bool { return refuses(g) })
+	if _, err := g.Acquire(patient(t), "other", api.AcquireRequest{OwnerID: "late"}); !errors.Is(err, lockclient.ErrUnavailable) {
+		t.Errorf("a new client was told %v", err)
+	}
+	release()
+
+	for i, answers := range answers {
+		if got := <-answers; got.err != nil || got.result.Version != 1 {
+			t.Errorf("the write to %s under way got %+v, %v", jobs[i], got.result, got.err)
+		}
+		wantWrites(t, db, jobs[i], 1)
+	}
+	<-g.Ended()
+	if err := g.Stop(); err != nil {
+		t.Errorf("it did not end well: %v\n%s", err, g.Log())
+	}
+}
+
+// What takes longer than it may is cut off, and the exit code says so. The client makes no guess; its retry counts once.
+func TestShutdownTakesNoLongerThanItMay(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Migrated(t)
+	db := connect(t, url)
+	f := startFleet(t, url, 2, "--shutdown-timeout", "50ms", "--request-timeout", "1h", "--statement-timeout", "1h")
+	lease := mustAcquire(t, f.at(0), "job", "worker", 0)
+	release := holdFence(t, db, "job")
+	answer := goPut(t, f.at(0), numbered(lease, 1))
+	awaitWaiting(t, db, 1)
+	check(t, f.at(0).Signal(syscall.SIGTERM))
+	eventually(t, "it ends", func() bool { return f.at(0).hasEnded() })
+	var exit *exec.ExitError
+	if err := f.at(0).Stop(); !errors.As(err, &exit) || exit.ExitCode() <= 0 {
+		t.Errorf("it ended with %v", err)
+	}
+	if !strings.Contains(f.at(0).Log(), "requests were still under way after 50ms") {
+		t.Errorf("it did not say why:\n%s", f.at(0).Log())
+	}
+	wantUnanswered(t, <-answer)
+	release()
+	mustPut(t, f.at(1), numbered(lease, 1))
+	wantWrites(t, db, "job", 1)
+}
+
+// Every rejection that was answered is in the record when the gateway has ended, the last moment's included.
+func TestShutdownRecordsRejections(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Migrated(t)
+	db := connect(t, url)
+	g := startGateway(t, url)
+	stale := mustAcquire(t, g, "job", "zombie", 0)
+	mustRelease(t, g, stale)
+	for sequence := range int64(20) {
+		if err := (<-goPut(t, g, numbered(stale, sequence+1))).err; !errors.Is(err, lockclient.ErrTokenStale) {
+			t.Fatalf("a released lease's write got %v", err)
+		}
+	}
+	check(t, g.Stop())
+	if recorded := ask[int](t, db, "select coalesce(sum(count), 0) from fence.rejections"); recorded != 20 {
+		t.Errorf("%d of 20 rejections are in the record", recorded)
+	}
+}
+
+func TestSecondSignalKills(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Migrated(t)
+	db := connect(t, url)
+	g := startGateway(t, url)
+	lease := mustAcquire(t, g, "job", "worker", 0)
+	holdFence(t, db, "job")
+	answer := goPut(t, g, numbered(lease, 1))
+	awaitWaiting(t, db, 1)
+	check(t, g.Signal(syscall.SIGTERM))
+	eventually(t, "nobody is let in", func() bool { return refuses(g) })
+	eventually(t, "the next signal ends it", func() bool {
+		_ = g.Signal(syscall.SIGTERM) // its error is that it has ended
+		return g.hasEnded()
+	})
+	var exit *exec.ExitError
+	if err := g.Stop(); !errors.As(err, &exit) || !exit.Sys().(syscall.WaitStatus).Signaled() {
+		t.Errorf("it ended with %v, not by the signal", err)
+	}
+	wantUnanswered(t, <-answer)
+}
+
+// refuses tells whether the gateway takes no new connections.
+func refuses(g *gateway) bool {
+	conn, err := net.DialTimeout("tcp", strings.TrimPrefix(g.URL, "http://"), patience)
+	if err == nil {
+		conn.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
+}

@@ -1,0 +1,118 @@
+//go:build unix
+
+package faults
+
+import (
+	"bytes"
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/gatewayprocess"
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+// Gateways that start at once on an empty database wait for the one that makes the schema, and all serve.
+func TestManyStartAtOnce(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Empty(t)
+	program, ctx := fencegate(t), patient(t)
+	processes := make([]*gatewayprocess.Process, 5)
+	failures := make([]error, len(processes))
+	var starting sync.WaitGroup
+	for i := range processes {
+		starting.Go(func() { processes[i], failures[i] = gatewayprocess.Start(ctx, program, "--database-url", url) })
+	}
+	starting.Wait()
+	for _, process := range processes {
+		if process != nil {
+			t.Cleanup(process.Kill)
+		}
+	}
+	check(t, errors.Join(failures...))
+
+	tokens := map[int64]bool{}
+	for _, process := range processes {
+		client, err := lockclient.New(process.URL)
+		check(t, err)
+		check(t, client.Ready(ctx))
+		lease, err := client.Acquire(ctx, "job/of-"+filepath.Base(process.URL), api.AcquireRequest{OwnerID: "worker"})
+		check(t, err)
+		tokens[lease.FencingToken] = true
+		checkLog(t, process.Log())
+	}
+	if len(tokens) != len(processes) {
+		t.Errorf("%d gateways granted the tokens %v", len(processes), tokens)
+	}
+	wantLeaps(t, connect(t, url), 0)
+}
+
+func TestServeWithoutDatabase(t *testing.T) {
+	t.Parallel()
+	nowhere := "postgres://fencegate@/fencegate?host=" + t.TempDir() + "&sslmode=disable"
+	wantRefusal(t, nowhere, "Is PostgreSQL running, and is --database-url right?", "no such file or directory")
+}
+
+func TestServeOnNewerSchema(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Migrated(t)
+	g := startGateway(t, url)
+	db := connect(t, url)
+	execute(t, db, "update fence.guard_revision set revision = 1000")
+	wantRefusal(t, url, "the database was migrated by a newer fencegate", "run the newer one")
+	if revision := ask[int](t, db, "select revision from fence.guard_revision"); revision != 1000 {
+		t.Errorf("it went back to revision %d", revision)
+	}
+	wantNotReady(t, g, "run the newer one")
+}
+
+func TestServeOnUnmigratedDatabase(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Empty(t)
+	g := startGateway(t, url, "--no-migrate")
+	wantNotReady(t, g, "run `fencegate migrate`")
+	_, err := g.Acquire(patient(t), "job", api.AcquireRequest{OwnerID: "worker"})
+	if !answeredUnavailable(err) || problemOf(t, err).Outcome != api.OutcomeNotApplied {
+		t.Errorf("an acquire was told %v", err)
+	}
+
+	output, err := exec.CommandContext(patient(t), fencegate(t), "migrate", "--database-url", url).CombinedOutput()
+	if err != nil {
+		t.Fatalf("fencegate migrate: %v\n%s", err, output)
+	}
+	check(t, g.Ready(patient(t)))
+	mustAcquire(t, g, "job", "worker", 0)
+}
+
+// wantRefusal expects fencegate serve to end as failed, saying all of words.
+func wantRefusal(t *testing.T, databaseURL string, words ...string) {
+	t.Helper()
+	var said bytes.Buffer
+	serve := exec.CommandContext(patient(t), fencegate(t), "serve", "--listen", "127.0.0.1:0", "--database-url", databaseURL)
+	serve.Stdout, serve.Stderr = &said, &said
+	err := serve.Run()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() <= 0 {
+		t.Errorf("it ended with %v", err)
+	}
+	for _, word := range words {
+		if !strings.Contains(said.String(), word) {
+			t.Errorf("it does not say %q, but:\n%s", word, said.String())
+		}
+	}
+	checkLog(t, said.String())
+}
+
+// wantNotReady expects /readyz to say what to do.
+func wantNotReady(t *testing.T, g *gateway, advice string) {
+	t.Helper()
+	err := g.Ready(patient(t))
+	if !answeredUnavailable(err) || !strings.Contains(problemOf(t, err).Detail, advice) {
+		t.Errorf("/readyz does not say %q, but: %v", advice, err)
+	}
+}

@@ -1,0 +1,142 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/migrations"
+)
+
+// mutation is a function of the schema, broken on purpose, and the trials that must notice.
+type mutation struct {
+	name     string
+	function string // guard/<function>.sql
+	edit     edit
+	fails    []string // trials that pass on the function as it is, and each of which must fail on the broken one
+}
+
+// edit returns the broken source, or an error where there is nothing left to break.
+type edit func(source string) (string, error)
+
+// TestEveryStepIsTested breaks the functions, one place at a time, and demands that the trials notice. A step of the rule that
+// could be taken out without a test failing would be a step that nobody keeps.
+func TestEveryStepIsTested(t *testing.T) {
+	t.Parallel()
+	trials := map[string]trial{}
+	for _, trial := range allTrials() {
+		if _, twice := trials[trial.name]; twice {
+			t.Fatalf("two trials are called %q", trial.name)
+		}
+		trials[trial.name] = trial
+	}
+	for _, m := range slices.Concat(stepMutations, ruleMutations, changeMutations, leaseMutations) {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			b := newTestbed(t)
+			m.apply(t, b)
+			// It is broken in one place: a holder can still write.
+			if err := trials["step 1: a token"].play(ctx, b); err != nil {
+				t.Fatalf("the function is broken altogether: %v", err)
+			}
+			for _, name := range m.fails {
+				trial, ok := trials[name]
+				if !ok {
+					t.Fatalf("there is no trial %q", name)
+				}
+				if err := trial.play(ctx, b); err == nil {
+					t.Errorf("the trial %q did not notice", name)
+				}
+			}
+		})
+	}
+}
+
+func allTrials() []trial {
+	var trials []trial
+	for _, c := range ruleCases() {
+		trials = append(trials, c.trial(bySet))
+	}
+	return slices.Concat(trials, leaseTrials, standingTrials(), requestTrials, setTrials, transactionTrials, waitingTrials)
+}
+
+func (m mutation) apply(t *testing.T, b *testbed) {
+	t.Helper()
+	source, ok := migrations.GuardSource(m.function)
+	if !ok {
+		t.Fatalf("there is no guard/%s.sql", m.function)
+	}
+	broken, err := m.edit(source)
+	if err != nil {
+		t.Fatalf("guard/%s.sql: %v", m.function, err)
+	}
+	b.exec(t, broken)
+}
+
+// replacing replaces the one place where a text occurs.
+func replacing(old, replacement string) edit {
+	return func(source string) (string, error) {
+		if count := strings.Count(source, old); count != 1 {
+			return "", fmt.Errorf("%q is there %d times, want once", old, count)
+		}
+		return strings.Replace(source, old, replacement, 1), nil
+	}
+}
+
+func removing(old string) edit { return replacing(old, "") }
+
+// both makes two edits.
+func both(one, two edit) edit {
+	return func(source string) (string, error) {
+		source, err := one(source)
+		if err != nil {
+			return "", err
+		}
+		return two(source)
+	}
+}
+
+// withoutStep takes a branch of a step of the rule out: the lines from "when" to the "then" that is marked with the step.
+func withoutStep(step, branch int) edit {
+	return func(source string) (string, error) {
+		lines := strings.Split(source, "\n")
+		mark, seen := fmt.Sprintf("-- step %d", step), 0
+		for end, line := range lines {
+			if !strings.HasSuffix(line, mark) {
+				continue
+			}
+			if seen++; seen < branch {
+				continue
+			}
+			begin := end
+			for indent(lines[begin]) >= indent(line) {
+				begin--
+			}
+			if !strings.HasPrefix(strings.TrimSpace(lines[begin]), "when ") {
+				return "", fmt.Errorf("the branch of step %d begins with %q", step, lines[begin])
+			}
+			return strings.Join(slices.Delete(lines, begin, end+1), "\n"), nil
+		}
+		return "", fmt.Errorf("step %d has %d branches, want %d", step, seen, branch)
+	}
+}
+
+func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
+
+// TestEveryStepIsMarked counts the marks by which TestEveryStepIsTested finds the steps: a branch without a mutation shows here.
+func TestEveryStepIsMarked(t *testing.T) {
+	t.Parallel()
+	marks := 0
+	for _, function := range []string{"admit", "change"} {
+		source, _ := migrations.GuardSource(function)
+		marks += strings.Count(source, "-- step ")
+	}
+	if marks != len(stepMutations) {
+		t.Errorf("the functions have %d branches that are marked as steps, the mutations are %d", marks, len(stepMutations))
+	}
+}
