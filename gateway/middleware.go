@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -68,7 +69,7 @@ func (g *Gateway) observed(next http.Handler) http.Handler {
 		next.ServeHTTP(answer, r)
 
 		took := time.Since(begun)
-		g.metrics.requests.WithLabelValues(routeOf(r), r.Method, strconv.Itoa(answer.status)).Observe(took.Seconds())
+		g.metrics.requests.WithLabelValues(routeOf(r), methodOf(r), strconv.Itoa(answer.status)).Observe(took.Seconds())
 		g.config.Logger.Debug("request", "method", r.Method, "path", r.URL.Path, "status", answer.status, "code", string(answer.code),
 			"took_ms", float64(took.Microseconds())/1000, "address", address(r))
 	})
@@ -84,6 +85,14 @@ func (g *Gateway) hurried(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// methodOf is the method if the gateway has it anywhere: a client may send any word.
+func methodOf(r *http.Request) string {
+	if slices.Contains(knownMethods, r.Method) {
+		return r.Method
+	}
+	return "other"
 }
 
 // routeOf is the template of the path, so that names don't become labels.

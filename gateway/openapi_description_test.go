@@ -112,7 +112,7 @@ func checkAllow(e exchange, path *describedPath) error {
 }
 
 // plumbing are headers of the transport, and Content-Type, which the content describes.
-var plumbing = []string{"Connection", "Content-Encoding", "Content-Length", "Content-Type", "Date", "Transfer-Encoding"}
+var plumbing = []string{"Connection", "Content-Encoding", "Content-Length", "Content-Type", "Date", "Transfer-Encoding", "Vary"}
 
 // checkAnswer validates the headers and the body.
 func (d *description) checkAnswer(e exchange, response *openapi3.ResponseRef) error {

@@ -15,6 +15,9 @@ type handler func(http.ResponseWriter, *http.Request) error
 // methods are the handlers of one path.
 type methods map[string]handler
 
+// knownMethods are those that the handlers of a path may have, in the order in which Allow names them.
+var knownMethods = []string{"GET", "HEAD", "PUT", "POST", "DELETE"}
+
 // routes builds the router. Names are paths and may contain anything, newlines too: what is wrong with them is for
 // the handlers to say. A more specific path stands before a less specific one.
 func (g *Gateway) routes() *mux.Router {
@@ -54,7 +57,7 @@ func (g *Gateway) routes() *mux.Router {
 // route adds the handlers of a path, and says which methods there are to a request with another.
 func (g *Gateway) route(router *mux.Router, path string, handlers methods) {
 	var allowed []string
-	for _, method := range []string{"GET", "HEAD", "PUT", "POST", "DELETE"} {
+	for _, method := range knownMethods {
 		if handle := handlers[method]; handle != nil {
 			router.Path(path).Methods(method).Handler(g.answering(handle))
 			allowed = append(allowed, method)

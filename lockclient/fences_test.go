@@ -13,7 +13,7 @@ func TestPolicies(t *testing.T) {
 	body := api.PolicyRequest{Rule: "same_token", RequireLeaseID: true}
 	for _, prefix := range []string{"", "a/b c"} {
 		_, err := client.Policy(ctx, prefix)
-		wantProblem(t, err, lockclient.ErrNotFound)
+		wantRefused(t, err, lockclient.ErrNotFound)
 		want := api.Policy{Prefix: prefix, Rule: "same_token", Authority: "builtin", RequireLeaseID: true}
 		if set, err := client.PutPolicy(ctx, prefix, body); err != nil || set != want {
 			t.Errorf("put %q: %+v, %v", prefix, set, err)
@@ -35,22 +35,22 @@ func TestPolicies(t *testing.T) {
 		if err := client.DeletePolicy(ctx, prefix); err != nil {
 			t.Errorf("delete %q: %v", prefix, err)
 		}
-		wantProblem(t, client.DeletePolicy(ctx, prefix), lockclient.ErrNotFound)
+		wantRefused(t, client.DeletePolicy(ctx, prefix), lockclient.ErrNotFound)
 	}
 	_, err = client.PutPolicy(ctx, "a", api.PolicyRequest{Rule: "lax"})
-	wantProblem(t, err, lockclient.ErrInvalidRequest)
+	wantRefused(t, err, lockclient.ErrInvalidRequest)
 	_, err = client.Fence(ctx, "never")
-	wantProblem(t, err, lockclient.ErrNotFound)
+	wantRefused(t, err, lockclient.ErrNotFound)
 }
 
 func TestRejections(t *testing.T) {
 	client, ctx := newGateway(t), t.Context()
 	for _, resource := range []string{"a", "b"} {
 		_, err := client.Put(ctx, resource, "k", lockclient.Write{Token: api.FencingToken{Token: 7}})
-		wantProblem(t, err, lockclient.ErrTokenUnknown)
+		wantRefused(t, err, lockclient.ErrTokenUnknown)
 	}
 	_, err := client.Put(ctx, "a", "k", lockclient.Write{})
-	wantProblem(t, err, lockclient.ErrTokenRequired)
+	wantRefused(t, err, lockclient.ErrTokenRequired)
 
 	list := func(query lockclient.RejectionsQuery) api.Rejections {
 		page, err := client.Rejections(ctx, query)
@@ -86,7 +86,7 @@ func TestReady(t *testing.T) {
 		t.Error(err)
 	}
 	without := newGatewayOn(t, "postgres://nobody@"+closedAddress(t)+"/none")
-	wantProblem(t, without.Ready(t.Context()), lockclient.ErrUnavailable)
+	wantRefused(t, without.Ready(t.Context()), lockclient.ErrUnavailable)
 	_, err := without.Put(t.Context(), "a", "k", lockclient.Write{Token: api.FencingToken{Token: 1}})
 	if problem := wantProblem(t, err, lockclient.ErrUnavailable); problem.Outcome != api.OutcomeNotApplied {
 		t.Errorf("put: %+v", problem)

@@ -48,7 +48,7 @@ func TestLeases(t *testing.T) {
 		t.Errorf("renew: %+v", problem)
 	}
 	_, err = client.Break(ctx, "a", api.BreakRequest{Reason: "test"})
-	wantProblem(t, err, lockclient.ErrNotFound)
+	wantRefused(t, err, lockclient.ErrNotFound)
 }
 
 func TestAcquireAgainWithTheSameRequestID(t *testing.T) {
@@ -68,7 +68,7 @@ func TestAcquireAgainWithTheSameRequestID(t *testing.T) {
 		t.Errorf("acquire: %+v", problem)
 	}
 	err = client.Release(ctx, "a", api.ReleaseRequest{OwnerID: "w1", LeaseID: first.LeaseID, FencingToken: first.FencingToken})
-	wantProblem(t, err, lockclient.ErrLeaseLost)
+	wantRefused(t, err, lockclient.ErrLeaseLost)
 }
 
 func TestLocksByPages(t *testing.T) {
@@ -101,7 +101,13 @@ func TestLocksByPages(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 	_, err := client.Locks(ctx, lockclient.LocksQuery{Limit: 1001})
-	wantProblem(t, err, lockclient.ErrInvalidRequest)
+	wantRefused(t, err, lockclient.ErrInvalidRequest)
+}
+
+// wantRefused checks that the gateway's answer has the sentinel.
+func wantRefused(t *testing.T, err, want error) {
+	t.Helper()
+	_ = wantProblem(t, err, want)
 }
 
 // wantProblem checks the sentinel, and returns the problem, which came from the gateway.

@@ -66,7 +66,7 @@ func TestWrites(t *testing.T) {
 		t.Errorf("delete: %+v, %v", deleted, err)
 	}
 	_, err = client.Get(ctx, "a/b", "k")
-	wantProblem(t, err, lockclient.ErrNotFound)
+	wantRefused(t, err, lockclient.ErrNotFound)
 }
 
 func TestWritesThatAreShutOut(t *testing.T) {
@@ -111,7 +111,7 @@ func TestWritesThatAreShutOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := client.Put(ctx, test.resource, "k", test.write)
-			wantProblem(t, err, test.want)
+			wantRefused(t, err, test.want)
 		})
 	}
 	fence, err := client.Fence(ctx, "a")
@@ -172,7 +172,7 @@ func TestTransactions(t *testing.T) {
 	body.Ops[1] = api.Op{Op: "delete", Resource: "two", Key: "missing"}
 	body.Ops[0].IfVersion = nil
 	_, err = client.Transaction(ctx, body)
-	wantProblem(t, err, lockclient.ErrNotFound)
+	wantRefused(t, err, lockclient.ErrNotFound)
 	body.Ops[1] = api.Op{Op: "delete", Resource: "two", Key: "bytes", IfVersion: new(int64)}
 	_, err = client.Transaction(ctx, body)
 	if problem := wantProblem(t, err, lockclient.ErrVersionMismatch); problem.Op == nil || *problem.Op != 1 {

@@ -148,11 +148,11 @@ func (c *Client) unanswered(call request, outcome api.Outcome, cause error) erro
 	}
 	switch {
 	case call.repeat == "":
-		problem.Detail += "Try again"
+		problem.Detail += "Try again."
 	case outcome == api.OutcomeNotApplied:
-		problem.Detail += "Nothing was sent: try again"
+		problem.Detail += "Nothing was sent: try again."
 	default:
-		problem.Detail += "It may have been applied: " + call.repeat
+		problem.Detail += "It may have been applied: " + call.repeat + "."
 	}
 	return &Error{Op: call.op, Problem: problem, Cause: cause}
 }

@@ -151,6 +151,7 @@ func applyGuard(ctx context.Context, tx pgx.Tx) error {
 	const finish = `
 		revoke all on schema fence from public;
 		revoke all on all tables in schema fence from public;
+		revoke all on all sequences in schema fence from public;
 		revoke all on all functions in schema fence from public;
 		insert into fence.database_identity (system_identifier, timeline, tokens_oid)
 		select r.system_identifier, r.timeline, r.tokens_oid from fence.running_database() r

@@ -107,12 +107,11 @@ func (c historyCall) foretell(world storetest.World, answer historyAnswer) (stor
 }
 
 // historyStep says whether the model could have given the answer, and how it stands then. Leases run out at any moment: the
-// answer is allowed if it is right with any of the leases run out just before. A call whose outcome is unknown
-// may have happened at any time after it was made; if it never did, that is as if it had happened after all others.
+// answer is allowed if it is right with any of the leases run out just before.
 func historyStep(world storetest.World, call historyCall, answer historyAnswer) (bool, storetest.World) {
 	for _, moment := range historyMoments(world, call.resources) {
 		next, told := call.foretell(moment, answer)
-		if answer.told.Code != storetest.CodeUnknown && !told.Same(answer.told) {
+		if !answer.allows(call, told) {
 			continue
 		}
 		if call.reads() {
@@ -123,6 +122,19 @@ func historyStep(world storetest.World, call historyCall, answer historyAnswer) 
 		return true, next
 	}
 	return false, world
+}
+
+// allows reports whether the client may have been told what the model foretells. A call whose outcome is unknown may have
+// happened at any time after it was made; if it never did, that is as if it had happened after all others. But an
+// acquire is known to have been granted, since those that were not are left out.
+func (a historyAnswer) allows(call historyCall, foretold storetest.Told) bool {
+	switch {
+	case a.told.Code != storetest.CodeUnknown:
+		return foretold.Same(a.told)
+	case call.acquire != nil:
+		return foretold.Token == a.made.Token || foretold.Code == storetest.CodeLost
+	}
+	return true
 }
 
 // historyMoments are the states that time alone may have made: none of the leases has run out, or some have.

@@ -99,6 +99,8 @@ func TestHistoryCheckerPasses(t *testing.T) {
 		"an unknown write that happened":      byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", toldUnknown), historyRead(storedByOne())),
 		"an unknown write that did not":       byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", toldUnknown), historyRead(toldNothing)),
 		"an unknown write that happened late": byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", toldUnknown), historyRead(toldNothing), historyRead(storedByOne())),
+		"a grant that nobody was told of": untold(1, byHand(
+			historyGrant("A", 1, 0, 10), historyGrant("B", 2, 10, 20), historyHeld("A", 10), historyHeld("B", 20))),
 	} {
 		if err := h.check(); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -128,6 +130,7 @@ func TestHistoryCheckerCatches(t *testing.T) {
 		{"tokens that go back", "P2", byHand(historyGrant("A", 2, 0, 10), historyGrant("B", 1, 10, 20))},
 		{"tokens that go back", order, byHand(historyGrant("A", 2, 0, 10), historyGrant("B", 1, 10, 20))},
 		{"a grant that was lost", "P9", forgetful(byHand(historyGrant("A", 1, 0, 10)))},
+		{"a grant without which nothing else can be", order, untold(0, byHand(historyGrant("A", 1, 0, 10), historyHeld("B", 20)))},
 		{"held by who released it", order, byHand(historyGrant("A", 1, 0, 10), historyRelease("A", 1, toldReleased), historyHeld("A", 10))},
 		{"held by somebody else", order, byHand(historyGrant("A", 1, 0, 10), historyHeld("B", 10))},
 		{"held until another time", order, byHand(historyGrant("A", 1, 0, 10), historyHeld("A", 11))},
@@ -156,6 +159,14 @@ func overlapping(h *history) *history {
 	for i := range h.operations[:last] {
 		h.operations[i].Call, h.operations[i].Return = 0, h.operations[last].Call-1
 	}
+	return h
+}
+
+// untold is the history in which the answer to an operation was lost.
+func untold(place int, h *history) *history {
+	operation := &h.operations[place]
+	operation.Output = historyAnswer{told: toldUnknown, made: operation.Output.(historyAnswer).made}
+	operation.Return = math.MaxInt64
 	return h
 }
 

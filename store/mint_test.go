@@ -21,10 +21,12 @@ func TestTokensLeapInAnotherDatabase(t *testing.T) {
 	for name, change := range map[string]string{
 		"a restored backup":  "update fence.database_identity set system_identifier = system_identifier + 1",
 		"a promoted standby": "update fence.database_identity set timeline = timeline + 1",
+		"a restored dump":    "update fence.database_identity set tokens_oid = (tokens_oid::bigint + 1)::oid",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newTestbed(t)
+			b.exec(t, "select setval('fence.tokens', $1)", int64(1)<<50) // more than the time since 2025 is worth
 			before := mintOne(t, b, "a")
 			b.exec(t, change)
 			leapt, after := mintOne(t, b, "b"), mintOne(t, b, "c")

@@ -60,6 +60,7 @@ var replayCases = []ruleCase{
 		with(newest, sequence(1)), store.VerdictTokenStale, "reused"},
 	{"no replay: a deletion for a put", given(acquire, wrote(with(newest, sequence(1)))),
 		with(newest, sequence(1), deletion), store.VerdictTokenStale, "reused"},
-	{"no replay: the same bytes, divided otherwise", given(acquire, wrote(with(newest, sequence(1), key("a"), value("bc")))),
-		with(newest, sequence(1), key("ab"), value("c")), store.VerdictTokenStale, "reused"},
+	{"no replay: the same bytes, divided otherwise",
+		given(acquire, wrote(with(newest, sequence(1), key("a"), contentType("text/plain")))),
+		with(newest, sequence(1), key("at"), contentType("ext/plain")), store.VerdictTokenStale, "reused"},
 }

@@ -27,8 +27,6 @@ func hint(err error) string {
 			next = fmt.Sprintf("Try again in %s. ", time.Duration(*problem.RecommendedRetryMS)*time.Millisecond) + next
 		}
 		return next
-	case api.CodeTokenStale:
-		return staleHint(problem)
 	case api.CodeTokenUnknown:
 		if problem.GrantedToken != nil {
 			return fmt.Sprintf("The newest token that was granted is %d.", *problem.GrantedToken)
@@ -42,29 +40,4 @@ func hint(err error) string {
 		return "There is no such record now."
 	}
 	return ""
-}
-
-func staleHint(problem *api.Problem) string {
-	if problem.GrantedToken == nil || problem.LastToken == nil || problem.LastSequence == nil {
-		return ""
-	}
-	switch problem.Reason {
-	case "superseded":
-		return fmt.Sprintf("A newer token was granted or used: %d.", max(*problem.GrantedToken, *problem.LastToken))
-	case "released":
-		return "The lease of this token was released or broken, and none was granted since."
-	case "reused":
-		return fmt.Sprintf("The last write that was admitted is %s: number the next one higher.",
-			writeNumber(*problem.LastToken, *problem.LastSequence))
-	}
-	return ""
-}
-
-// writeNumber is 34.2, or 34 for a write that was not numbered.
-func writeNumber(token, sequence int64) string {
-	number := api.FencingToken{Token: token}
-	if sequence > 0 {
-		number.Sequence = &sequence
-	}
-	return number.String()
 }

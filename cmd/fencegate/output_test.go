@@ -47,18 +47,8 @@ func TestOutputThatIsLostIsAFailure(t *testing.T) {
 
 func TestErrorsSayWhatToDoNext(t *testing.T) {
 	number := func(n int64) *int64 { return &n }
-	stale := func(reason string, sequence int64) api.Problem {
-		return api.Problem{
-			Code: api.CodeTokenStale, Reason: reason,
-			GrantedToken: number(9), LastToken: number(7), LastSequence: &sequence,
-		}
-	}
 	for want, problem := range map[string]api.Problem{
 		"Try again in 1.5s. \"fencegate lock get\"": {Code: api.CodeLockHeld, RecommendedRetryMS: number(1500)},
-		"A newer token was granted or used: 9.":     stale("superseded", 3),
-		"none was granted since":                    stale("released", 3),
-		"admitted is 7.3: number":                   stale("reused", 3),
-		"admitted is 7: number":                     stale("reused", 0),
 		"newest token that was granted is 9":        {Code: api.CodeTokenUnknown, GrantedToken: number(9)},
 		"--lease-id":                                {Code: api.CodeLeaseMismatch},
 		"Its version is now 4.":                     {Code: api.CodeVersionMismatch, Version: number(4)},

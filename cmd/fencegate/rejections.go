@@ -76,6 +76,15 @@ func newer(r api.Rejection) string {
 	return ""
 }
 
+// writeNumber is 34.2, or 34 for a write that was not numbered.
+func writeNumber(token, sequence int64) string {
+	number := api.FencingToken{Token: token}
+	if sequence > 0 {
+		number.Sequence = &sequence
+	}
+	return number.String()
+}
+
 // late is a duration that is short to read: a zombie's delay needs no more than three digits.
 func late(ms *int64) string {
 	if ms == nil {

@@ -145,6 +145,10 @@ func TestKillAndRecover(t *testing.T) {
 	t.Parallel()
 	dir := clusterDir(t)
 	cluster := mustStart(t, Config{DataDir: dir})
+	idle, err := pgx.Connect(patient(t), cluster.URL())
+	check(t, err)
+	defer idle.Close(patient(t))
+	check(t, syscall.Kill(int(idle.PgConn().PID()), syscall.SIGSTOP)) // it can't see that its parent is dead
 	processes := append(children(cluster.PID()), cluster.PID())
 	acknowledged := commitUntil(t, cluster.URL(), cluster.Kill)
 	for _, pid := range processes {

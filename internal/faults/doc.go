@@ -3,6 +3,7 @@
 //
 //	gateways killed under load          kill -9, again and again; clients go on by another gateway
 //	a gateway frozen in mid-write       SIGSTOP past the lease, a new holder, SIGCONT: the zombie is a gateway
+//	PostgreSQL frozen under load        with statements in its hands that gateways give up
 //	PostgreSQL killed under load        all its processes at once; gateways stay up, say so, and recover by themselves
 //	fencegate with its own PostgreSQL   killed; nothing is left behind, and the next start recovers
 //	failover with lost commits          asynchronous standbys, siblings promoted apart, dumps restored elsewhere and in place

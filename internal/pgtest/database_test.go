@@ -15,6 +15,7 @@ const isThere = "select count(*) from pg_database where datname = '%s'"
 func TestEmptyIsOnesOwnAndIsDropped(t *testing.T) {
 	server := sharedServer(t)
 	var name string
+	outer := t
 	t.Run("one test", func(t *testing.T) {
 		url := Empty(t)
 		execute(t, url, "create table mine (id bigint)")
@@ -23,7 +24,7 @@ func TestEmptyIsOnesOwnAndIsDropped(t *testing.T) {
 		want(t, "encoding", ask[string](t, url, "select current_setting('server_encoding')"), "UTF8")
 		want(t, "databases of the name", ask[int](t, server.url, fmt.Sprintf(isThere, name)), 1)
 
-		held := connect(t, url) // nobody who is still connected keeps it from being dropped
+		held := connect(outer, url) // nobody who is still connected keeps it from being dropped
 		if _, err := held.Exec(t.Context(), "begin; insert into mine values (1)"); err != nil {
 			t.Fatal(err)
 		}

@@ -22,6 +22,7 @@ func TestProcess(t *testing.T) {
 	switch os.Getenv(processEnv) {
 	case "use": // the shared server as it is found
 		url := Empty(t)
+		Migrated(t)
 		fmt.Println("system", ask[int64](t, url, "select system_identifier from pg_control_system()"))
 		fmt.Println("scratch", scratch.path)
 	case "leave": // die without any cleaning up

@@ -1,0 +1,47 @@
+//go:build unix
+
+package faults
+
+import (
+	"syscall"
+	"testing"
+
+	"github.com/fencegate/fencegate/internal/pgtest"
+)
+
+// All processes of PostgreSQL stand still, with statements in their hands that gateways have given up by the time they go on.
+func TestDatabaseFrozenUnderLoad(t *testing.T) {
+	t.Parallel()
+	cluster := pgtest.NewCluster(t)
+	f := startFleet(t, cluster.URL(), 2, "--request-timeout", "200ms")
+	l := startLoad(t, f)
+	l.rounds(t, 3, func(round int) {
+		thaw := freezeDatabase(t, cluster)
+		l.turnedAway(t)
+		if err := f.at(round).Ready(patient(t)); !answeredUnavailable(err) {
+			t.Errorf("with a frozen database, /readyz says %v", err)
+		}
+		thaw()
+		for place := range f.members {
+			f.at(place).awaitReady(t)
+		}
+	})
+	verify(t, l.end(t), connect(t, cluster.URL()))
+}
+
+// freezeDatabase stops the postmaster first, so that no process is born behind its back.
+func freezeDatabase(t *testing.T, cluster *pgtest.Cluster) (thaw func()) {
+	t.Helper()
+	check(t, syscall.Kill(cluster.PID(), syscall.SIGSTOP))
+	processes := family(t, cluster.PID())
+	thaw = func() {
+		for _, pid := range processes {
+			_ = syscall.Kill(pid, syscall.SIGCONT) // its error is that the process has ended
+		}
+	}
+	t.Cleanup(thaw)
+	for _, pid := range processes {
+		_ = syscall.Kill(pid, syscall.SIGSTOP)
+	}
+	return thaw
+}

@@ -1,0 +1,284 @@
+package migrations_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/migrations"
+)
+
+func exec(t *testing.T, conn *pgx.Conn, sql string, args ...any) {
+	t.Helper()
+	if _, err := conn.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fingerprint changes with whatever is written into the database, be it the same again.
+func fingerprint(t *testing.T, conn *pgx.Conn) string {
+	t.Helper()
+	var text string
+	err := conn.QueryRow(t.Context(), `
+		select concat_ws(' ',
+			(select string_agg(oid || '.' || xmin, ' ' order by oid) from pg_proc where pronamespace = to_regnamespace('fence')),
+			(select string_agg(oid || '.' || xmin, ' ' order by oid) from pg_class where relnamespace = to_regnamespace('fence')),
+			(select string_agg(oid || '.' || xmin, ' ' order by oid) from pg_namespace))`).Scan(&text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range []string{"schema_version", "guard_revision", "database_identity", "fences", "leases"} {
+		var rows string
+		err := conn.QueryRow(t.Context(), "select coalesce(string_agg(t.xmin || to_json(t)::text, ' '), '') from fence."+table+" t").Scan(&rows)
+		if err != nil && !strings.Contains(err.Error(), "42P01") {
+			t.Fatal(err)
+		}
+		text += "\n" + table + " " + rows
+	}
+	return text
+}
+
+// expectMigrated checks that the schema is whole, as the golden one is, and that the newest functions stand in it.
+func expectMigrated(t *testing.T, conn *pgx.Conn) {
+	t.Helper()
+	if err := migrations.Check(t.Context(), conn); err != nil {
+		t.Error(err)
+	}
+	want := describeSchema(t, connect(t, pgtest.Migrated(t)))
+	if got := describeSchema(t, conn); got != want {
+		t.Errorf("the schema is not what the migrations make (- want, + got):\n%s", difference(want, got))
+	}
+	var revisions, digest string
+	err := conn.QueryRow(t.Context(), `
+		select string_agg(v.version || ' ' || g.revision, ', '), min(g.digest) from fence.schema_version v, fence.guard_revision g`).
+		Scan(&revisions, &digest)
+	wantRevisions := fmt.Sprint(len(migrations.NumberedFiles()), " ", migrations.GuardRevision)
+	if err != nil || revisions != wantRevisions || digest != migrations.GuardDigest() {
+		t.Errorf("it is said to be %s, %s (%v), want %s, %s", revisions, digest, err, wantRevisions, migrations.GuardDigest())
+	}
+	var locks int
+	err = conn.QueryRow(t.Context(), `
+		select count(*) from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())`).
+		Scan(&locks)
+	if err != nil || locks != 0 {
+		t.Errorf("%d advisory locks are left (%v)", locks, err)
+	}
+}
+
+// Gateways that start at once on an empty database make one schema, and all of them succeed.
+func TestApplyAtOnce(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Empty(t)
+	var gateways errgroup.Group
+	for range 8 {
+		conn := connect(t, url)
+		gateways.Go(func() error { return migrations.Apply(t.Context(), conn) })
+	}
+	if err := gateways.Wait(); err != nil {
+		t.Error(err)
+	}
+	expectMigrated(t, connect(t, url))
+}
+
+func TestApplyTwice(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, pgtest.Migrated(t))
+	exec(t, conn, "select fence.acquire('lock', 'owner', 60000, null, null)")
+	before := fingerprint(t, conn)
+	for range 2 {
+		if err := migrations.Apply(t.Context(), conn); err != nil {
+			t.Error(err)
+		}
+	}
+	if after := fingerprint(t, conn); after != before {
+		t.Errorf("it was\n%s\nand is\n%s", before, after)
+	}
+	expectMigrated(t, conn)
+}
+
+// What a newer program has made is left as it is.
+func TestNewerIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	for name, sql := range map[string]string{
+		"tables":    "update fence.schema_version set version = version + 1",
+		"functions": "update fence.guard_revision set revision = revision + 1",
+		"newer tables, older functions": `update fence.schema_version set version = version + 1;
+			update fence.guard_revision set revision = revision - 1`,
+		"older tables, newer functions": `update fence.schema_version set version = version - 1;
+			update fence.guard_revision set revision = revision + 1`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conn := connect(t, pgtest.Migrated(t))
+			exec(t, conn, sql)
+			before := fingerprint(t, conn)
+			for _, err := range []error{migrations.Apply(t.Context(), conn), migrations.Check(t.Context(), conn)} {
+				if !errors.Is(err, migrations.ErrNewer) {
+					t.Errorf("the answer is %v, want ErrNewer", err)
+				}
+			}
+			if after := fingerprint(t, conn); after != before {
+				t.Errorf("it was\n%s\nand is\n%s", before, after)
+			}
+		})
+	}
+}
+
+// Whatever an older program, or one that died on the way, has left is brought up to date, and data stays.
+func TestOlderIsBroughtUpToDate(t *testing.T) {
+	t.Parallel()
+	const older = "update fence.guard_revision set revision = revision - 1;"
+	for name, sql := range map[string]string{
+		"older functions": older + `
+			create or replace function fence.prefixes(p_name text) returns text[] language sql immutable parallel safe as $$ select array['old'] $$`,
+		"a function is missing":          older + "drop function fence.admit",
+		"a function is open to everyone": older + "grant execute on function fence.acquire to public; grant usage on schema fence to public",
+		"a table is open to everyone":    older + "grant all on fence.fences to public",
+		"no functions": `do $$ declare f regprocedure; begin
+			for f in select oid from pg_proc where pronamespace = 'fence'::regnamespace loop execute 'drop function ' || f; end loop; end $$;
+			delete from fence.guard_revision`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conn := connect(t, pgtest.Migrated(t))
+			exec(t, conn, "select fence.acquire('lock', 'owner', 60000, null, null)")
+			exec(t, conn, sql)
+			if err := migrations.Check(t.Context(), conn); !errors.Is(err, migrations.ErrNotMigrated) {
+				t.Errorf("before, it is %v, want ErrNotMigrated", err)
+			}
+			if err := migrations.Apply(t.Context(), conn); err != nil {
+				t.Fatal(err)
+			}
+			expectMigrated(t, conn)
+			exec(t, conn, "select fence.acquire('another', 'owner', 60000, null, null)")
+			var locks string
+			err := conn.QueryRow(t.Context(), "select string_agg(lock || fencing_token, ' ' order by fencing_token) from fence.leases").Scan(&locks)
+			if err != nil || locks != "lock1 another2" {
+				t.Errorf("the leases are %s (%v)", locks, err)
+			}
+		})
+	}
+}
+
+func TestEmptyIsBroughtUpToDate(t *testing.T) {
+	t.Parallel()
+	for name, sql := range map[string]string{
+		"nothing is there":    "select",
+		"the schema is there": "create schema fence",
+		"its version is there": `create schema fence; create table fence.schema_version (version int4 not null);
+			insert into fence.schema_version values (0)`,
+		"what is made is open to everyone": `alter default privileges grant all on functions to public;
+			alter default privileges grant all on tables to public; alter default privileges grant all on sequences to public`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conn := connect(t, pgtest.Empty(t))
+			exec(t, conn, sql)
+			if err := migrations.Check(t.Context(), conn); !errors.Is(err, migrations.ErrNotMigrated) {
+				t.Errorf("before, it is %v, want ErrNotMigrated", err)
+			}
+			if err := migrations.Apply(t.Context(), conn); err != nil {
+				t.Fatal(err)
+			}
+			expectMigrated(t, conn)
+		})
+	}
+}
+
+// The functions are replaced all together or not at all.
+func TestFailureReplacesNothing(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, pgtest.Migrated(t))
+	exec(t, conn, `
+		update fence.guard_revision set revision = revision - 1;
+		create or replace function fence.admit(p_resources text[], p_tokens bigint[], p_sequences bigint[], p_lease_ids uuid[], p_digests bytea[])
+		returns fence.ruling[] language sql as $$ select null::fence.ruling[] $$;
+		drop function fence.write; create function fence.write(
+			p_resources text[], p_tokens bigint[], p_sequences bigint[], p_lease_ids uuid[], p_digests bytea[],
+			p_kinds text[], p_keys text[], p_values bytea[], p_content_types text[], p_expected bigint[])
+		returns text language sql as $$ select 'a result of another type' $$`)
+	before := fingerprint(t, conn)
+	if err := migrations.Apply(t.Context(), conn); err == nil || !strings.Contains(err.Error(), "guard/write.sql") {
+		t.Errorf("the answer is %v, want an error that names guard/write.sql", err)
+	}
+	if after := fingerprint(t, conn); after != before {
+		t.Errorf("it was\n%s\nand is\n%s", before, after)
+	}
+	exec(t, conn, "drop function fence.write")
+	if err := migrations.Apply(t.Context(), conn); err != nil {
+		t.Fatal(err)
+	}
+	expectMigrated(t, conn)
+}
+
+func TestUnsuitableDatabase(t *testing.T) {
+	t.Parallel()
+	admin := connect(t, pgtest.Empty(t))
+	name := admin.Config().Database + "_ascii"
+	exec(t, admin, "create database "+name+" template template0 encoding 'SQL_ASCII' lc_collate 'C' lc_ctype 'C'")
+	t.Cleanup(func() {
+		if _, err := admin.Exec(context.Background(), "drop database "+name+" with (force)"); err != nil {
+			t.Error(err)
+		}
+	})
+	config := admin.Config().Copy()
+	config.Database = name
+	conn, err := pgx.ConnectConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	before := fingerprint(t, conn)
+	if err := migrations.Apply(t.Context(), conn); !errors.Is(err, migrations.ErrUnsuitable) || !strings.Contains(err.Error(), "UTF8") {
+		t.Errorf("the answer is %v, want ErrUnsuitable that says UTF8", err)
+	}
+	if after := fingerprint(t, conn); after != before {
+		t.Errorf("it was\n%s\nand is\n%s", before, after)
+	}
+}
+
+// Who comes second waits for the first, or leaves when its caller does, and leaves nothing.
+func TestApplyWaits(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Empty(t)
+	other, conn, watch := connect(t, url), connect(t, url), connect(t, url)
+	exec(t, other, "select pg_advisory_lock($1)", int64(migrations.AdvisoryLock))
+	gone, cancel := context.WithCancel(t.Context())
+	applied := make(chan error, 1)
+	apply := func(ctx context.Context, conn *pgx.Conn) { applied <- migrations.Apply(ctx, conn) }
+
+	go apply(gone, conn)
+	awaitBlocked(t, watch)
+	cancel()
+	if err := <-applied; !errors.Is(err, context.Canceled) {
+		t.Errorf("the answer is %v, want context.Canceled", err)
+	}
+	if err := migrations.Check(t.Context(), watch); !errors.Is(err, migrations.ErrNotMigrated) {
+		t.Errorf("it is %v, want ErrNotMigrated", err)
+	}
+
+	go apply(t.Context(), connect(t, url))
+	awaitBlocked(t, watch)
+	exec(t, other, "select pg_advisory_unlock($1)", int64(migrations.AdvisoryLock))
+	if err := <-applied; err != nil {
+		t.Error(err)
+	}
+	expectMigrated(t, watch)
+}
+
+func awaitBlocked(t *testing.T, conn *pgx.Conn) {
+	t.Helper()
+	for blocked := false; !blocked; {
+		err := conn.QueryRow(t.Context(), `
+			select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`).Scan(&blocked)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

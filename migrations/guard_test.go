@@ -1,0 +1,104 @@
+package migrations_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fencegate/fencegate/migrations"
+)
+
+const guardGolden = "testdata/guard.golden"
+
+// guardHeader begins the golden file.
+const guardHeader = `# Which functions a revision is: the SHA-256 of all files under guard/, and "released" once somebody may run them.
+# The digest of what was released never changes: functions that have changed are a new revision.
+`
+
+// guardEntry is a line of the golden file.
+type guardEntry struct {
+	revision int
+	digest   string
+	released bool
+}
+
+func (e guardEntry) String() string {
+	line := fmt.Sprintf("%d %s", e.revision, e.digest)
+	if e.released {
+		line += " released"
+	}
+	return line
+}
+
+// TestGuardRevision keeps two revisions of the functions from having one number: a gateway puts its functions in place of those
+// with a lower number, and leaves alone those with its own.
+func TestGuardRevision(t *testing.T) {
+	entries := readGuardGolden(t)
+	at := slices.IndexFunc(entries, func(e guardEntry) bool { return e.revision == migrations.GuardRevision })
+	digest := migrations.GuardDigest()
+	switch {
+	case at >= 0 && entries[at].digest == digest:
+		return
+	case at >= 0 && entries[at].released:
+		t.Fatalf("the functions under guard/ have changed since revision %d of them was released: raise GuardRevision in embed.go to %d, "+
+			"then run `go test ./migrations -run TestGuardRevision -update`", migrations.GuardRevision, migrations.GuardRevision+1)
+	case !*update:
+		t.Fatalf("the functions under guard/ are not those that %s calls revision %d: run `go test ./migrations -run TestGuardRevision -update`",
+			guardGolden, migrations.GuardRevision)
+	case at >= 0:
+		entries[at].digest = digest
+	default:
+		entries = append(entries, guardEntry{revision: migrations.GuardRevision, digest: digest})
+	}
+	writeGuardGolden(t, entries)
+}
+
+// TestGuardRevisionsRise catches a number that was taken back.
+func TestGuardRevisionsRise(t *testing.T) {
+	entries := readGuardGolden(t)
+	for i, entry := range entries {
+		if entry.revision != i+1 {
+			t.Errorf("line %d of %s is of revision %d", i+1, guardGolden, entry.revision)
+		}
+		if !entry.released && i < len(entries)-1 {
+			t.Errorf("revision %d of the functions is older than the newest, and not said to be released", entry.revision)
+		}
+	}
+	if len(entries) != migrations.GuardRevision {
+		t.Errorf("GuardRevision is %d, and %s ends with %d", migrations.GuardRevision, guardGolden, len(entries))
+	}
+}
+
+func readGuardGolden(t *testing.T) []guardEntry {
+	t.Helper()
+	text, err := os.ReadFile(guardGolden)
+	if err != nil && !(*update && os.IsNotExist(err)) {
+		t.Fatal(err)
+	}
+	var entries []guardEntry
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		var entry guardEntry
+		var mark string
+		if _, err := fmt.Sscanf(line, "%d %s %s", &entry.revision, &entry.digest, &mark); entry.digest == "" || mark != "" && mark != "released" {
+			t.Fatalf("%s: %q: %v", guardGolden, line, err)
+		}
+		entry.released = mark == "released"
+		entries = append(entries, entry)
+	}
+	return entries
+}
+
+func writeGuardGolden(t *testing.T, entries []guardEntry) {
+	t.Helper()
+	var text strings.Builder
+	text.WriteString(guardHeader)
+	for _, entry := range entries {
+		fmt.Fprintln(&text, entry)
+	}
+	writeGolden(t, guardGolden, text.String())
+}

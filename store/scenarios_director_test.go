@@ -1,0 +1,169 @@
+package store_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// direct does what no session does.
+func (s *scene) direct(t *testing.T, command string, words []string) string {
+	switch command {
+	case "freeze":
+		s.actor(t, words[0]).frozen = true
+		return "ok"
+	case "thaw":
+		return s.thaw(t, s.actor(t, words[0]))
+	case "expire":
+		return s.expire(t, words[0])
+	case "policy":
+		return s.policy(t, words)
+	case "another-database":
+		s.exec(t, "update fence.database_identity set system_identifier = system_identifier - 1")
+		return "ok"
+	case "fence":
+		return s.showFence(t, store.Name(words[0]))
+	case "leases":
+		return s.showLeases(t, words[0])
+	case "records":
+		return s.showRecords(t, store.Name(words[0]))
+	case "rejections":
+		return s.showRejections(t)
+	}
+	t.Fatalf("there is no command %q", command)
+	return ""
+}
+
+func (s *scene) exec(t *testing.T, sql string, args ...any) {
+	t.Helper()
+	if _, err := s.director.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// thaw sends all that the session had to say.
+func (s *scene) thaw(t *testing.T, a *actor) string {
+	a.frozen = false
+	var lines []string
+	for _, script := range a.unsent {
+		lines = append(lines, s.perform(t, a, script))
+	}
+	a.unsent = nil
+	return cmp.Or(strings.Join(lines, "\n"), "ok")
+}
+
+// expire lets the lease run out. Nothing sweeps here unless a session does.
+func (s *scene) expire(t *testing.T, lock string) string {
+	s.exec(t, "update fence.leases set expires_at = clock_timestamp() where lock = $1 and ended_at is null", lock)
+	return "ok"
+}
+
+func (s *scene) policy(t *testing.T, words []string) string {
+	policy := store.Policy{Prefix: words[0], Rule: store.RuleStrict, Authority: store.AuthorityBuiltin}
+	for _, word := range words[1:] {
+		switch word {
+		case "same_token":
+			policy.Rule = store.RuleSameToken
+		case "external":
+			policy.Authority = store.AuthorityExternal
+		case "require_lease_id":
+			policy.RequireLeaseID = true
+		case "require_live_lease":
+			policy.RequireLiveLease = true
+		default:
+			t.Fatalf("there is no policy %q", word)
+		}
+	}
+	if err := s.store.PutPolicy(t.Context(), policy); err != nil {
+		t.Fatal(err)
+	}
+	return "ok"
+}
+
+func (s *scene) showFence(t *testing.T, resource store.Name) string {
+	fence, err := s.store.Fence(t.Context(), resource)
+	if err != nil {
+		return err.Error()
+	}
+	state := map[bool]string{true: "open", false: "closed"}[fence.Open]
+	return fmt.Sprintf("granted %s, %s, last %s.%d", s.token(fence.GrantedToken), state, s.token(fence.LastToken), fence.LastSequence)
+}
+
+// sceneLease is a lease; early says that it was granted while the one before it was live, which P1 forbids.
+type sceneLease struct {
+	Token        int64
+	Owner, State string
+	Note         *string
+	Early        bool
+}
+
+func (s *scene) showLeases(t *testing.T, lock string) string {
+	rows, err := s.director.Query(t.Context(), `
+		select l.fencing_token, l.owner_id,
+			coalesce(l.end_reason, case when l.expires_at > clock_timestamp() then 'live' else 'expired, not swept' end), l.end_note,
+			coalesce(l.granted_at < lag(least(l.ended_at, l.expires_at)) over (order by l.fencing_token), false)
+		from fence.leases l where l.lock = $1 order by l.fencing_token`, lock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leases, err := pgx.CollectRows(rows, pgx.RowToStructByPos[sceneLease])
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := make([]string, len(leases))
+	for i, l := range leases {
+		lines[i] = fmt.Sprintf("%s of %s: %s", s.token(l.Token), l.Owner, l.State)
+		if l.Early {
+			lines[i] += ", granted before the one before it had ended"
+		}
+	}
+	return cmp.Or(strings.Join(lines, "\n"), "none")
+}
+
+func (s *scene) showRecords(t *testing.T, resource store.Name) string {
+	records, err := s.store.Records(t.Context(), store.RecordQuery{Resource: resource, Limit: store.PageMax})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := make([]string, len(records))
+	for i, listed := range records {
+		record, err := s.store.Record(t.Context(), resource, listed.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		number := ""
+		if record.Sequence != nil {
+			number = fmt.Sprintf(".%d", *record.Sequence)
+		}
+		lines[i] = fmt.Sprintf("%s=%s version %d by %s%s", record.Key, record.Value, record.Version, s.token(record.Token), number)
+	}
+	return cmp.Or(strings.Join(lines, "\n"), "none")
+}
+
+// showRejections shows what a gateway would have recorded of the verdicts that sessions were told.
+func (s *scene) showRejections(t *testing.T) string {
+	once, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.recorder.Run(once, func(err error) { t.Fatal(err) })
+	rejections, err := s.store.Rejections(t.Context(), store.RejectionQuery{Limit: store.PageMax})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := make([]string, len(rejections))
+	for i, r := range rejections {
+		lines[i] = fmt.Sprintf("%s of %s with token %s: %s %s, %d times, its lease was of %s",
+			r.Resource, r.Address, s.token(r.Token), r.Verdict, r.Reason, r.Count, cmp.Or(r.OwnerID, "nobody known"))
+		if r.Late != nil {
+			lines[i] += ", and had ended"
+		}
+	}
+	slices.Reverse(lines)
+	return cmp.Or(strings.Join(lines, "\n"), "none")
+}

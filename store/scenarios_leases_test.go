@@ -1,0 +1,137 @@
+package store_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// leaseCommand is what a command about a lease says: NAME [token=T] [lease=SESSION] [owner=NAME] [request=ID] [ttl_ms=N].
+type leaseCommand struct {
+	store.LeaseRef
+	request *string
+	ttlMS   int
+}
+
+// leaseCommand takes what is not said from the session's own newest grant on the name.
+func (s *scene) leaseCommand(a *actor, words []string) (leaseCommand, error) {
+	c := leaseCommand{LeaseRef: a.granted[words[0]], ttlMS: 30_000}
+	c.Lock = store.Name(words[0])
+	c.OwnerID = cmp.Or(c.OwnerID, a.name)
+	for _, word := range words[1:] {
+		option, value, _ := strings.Cut(word, "=")
+		var err error
+		switch option {
+		case "token":
+			c.Token, err = s.tokenOf(words[0], value)
+		case "lease":
+			c.ID, err = s.leaseIDOf(words[0], value)
+		case "owner":
+			c.OwnerID = value
+		case "request":
+			c.request = &value
+		case "ttl_ms":
+			c.ttlMS, err = strconv.Atoi(value)
+		default:
+			err = fmt.Errorf("what is %q?", word)
+		}
+		if err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+// tokenOf is the token that a word means: a number, or a session's newest on the name. 0 is none.
+func (s *scene) tokenOf(name, word string) (int64, error) {
+	if word == "none" {
+		return 0, nil
+	}
+	if number, err := strconv.ParseInt(word, 10, 64); err == nil {
+		return number, nil
+	}
+	a, ok := s.actors[word]
+	if !ok || a.granted[name].Token == 0 {
+		return 0, fmt.Errorf("%s was granted nothing on %s", word, name)
+	}
+	return a.granted[name].Token, nil
+}
+
+func (s *scene) leaseIDOf(name, word string) (uuid.UUID, error) {
+	a, ok := s.actors[word]
+	if !ok || a.granted[name].Token == 0 {
+		return uuid.Nil, fmt.Errorf("%s was granted nothing on %s", word, name)
+	}
+	return a.granted[name].ID, nil
+}
+
+func (s *scene) acquireAct(a *actor, c leaseCommand) act {
+	return func(ctx context.Context, conn *pgx.Conn) (told, error) {
+		var outcome string
+		var token *int64
+		var id *uuid.UUID
+		var owner, endReason *string
+		err := conn.QueryRow(ctx, `
+			select outcome, (lease).fencing_token, (lease).lease_id, (lease).owner_id, (lease).end_reason
+			from fence.acquire($1, $2, $3, $4, null)`, c.Lock, c.OwnerID, c.ttlMS, c.request).
+			Scan(&outcome, &token, &id, &owner, &endReason)
+		if err != nil {
+			return nil, err
+		}
+		return func() string {
+			switch outcome {
+			case "granted":
+				a.granted[string(c.Lock)] = store.LeaseRef{Lock: c.Lock, OwnerID: *owner, ID: *id, Token: *token}
+				return "granted " + s.token(*token)
+			case "held":
+				return "held by " + *owner
+			case "lost":
+				return "lost: " + *endReason
+			}
+			return outcome
+		}, nil
+	}
+}
+
+// standingAct renews or releases. The statement answers with the standing of the lease.
+func (s *scene) standingAct(success, sql string, c leaseCommand) act {
+	return func(ctx context.Context, conn *pgx.Conn) (told, error) {
+		var standing string
+		err := conn.QueryRow(ctx, sql, c.Lock, c.OwnerID, c.ID, c.Token).Scan(&standing)
+		return func() string {
+			if standing == "live" || standing == success {
+				return success
+			}
+			return "lost: " + standing
+		}, err
+	}
+}
+
+func (s *scene) breakAct(c leaseCommand) act {
+	return func(ctx context.Context, conn *pgx.Conn) (told, error) {
+		var outcome string
+		var token *int64
+		err := conn.QueryRow(ctx, "select outcome, (lease).fencing_token from fence.break($1, 'told to')", c.Lock).Scan(&outcome, &token)
+		return func() string {
+			if outcome != "broken" {
+				return outcome
+			}
+			return "broke the lease of token " + s.token(*token)
+		}, err
+	}
+}
+
+func sweepAct(ctx context.Context, conn *pgx.Conn) (told, error) {
+	var expired, forgotten int64
+	err := conn.QueryRow(ctx, `
+		select expired, leases_forgotten from fence.sweep(interval '10 minutes', interval '7 days', 100000, 1000)`).
+		Scan(&expired, &forgotten)
+	return func() string { return fmt.Sprintf("%d expired", expired) }, err
+}
