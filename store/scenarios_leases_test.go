@@ -49,7 +49,7 @@ func (s *scene) leaseCommand(a *actor, words []string) (leaseCommand, error) {
 	return c, nil
 }
 
-// tokenOf is the token that a word means: a number, or a session's newest on the name. 0 is none.
+// tokenOf is the token that a word means: a number, none (0), or SESSION[@NAME], its newest on the name.
 func (s *scene) tokenOf(name, word string) (int64, error) {
 	if word == "none" {
 		return 0, nil
@@ -57,19 +57,25 @@ func (s *scene) tokenOf(name, word string) (int64, error) {
 	if number, err := strconv.ParseInt(word, 10, 64); err == nil {
 		return number, nil
 	}
-	a, ok := s.actors[word]
-	if !ok || a.granted[name].Token == 0 {
-		return 0, fmt.Errorf("%s was granted nothing on %s", word, name)
-	}
-	return a.granted[name].Token, nil
+	lease, err := s.newestOf(name, word)
+	return lease.Token, err
 }
 
 func (s *scene) leaseIDOf(name, word string) (uuid.UUID, error) {
-	a, ok := s.actors[word]
-	if !ok || a.granted[name].Token == 0 {
-		return uuid.Nil, fmt.Errorf("%s was granted nothing on %s", word, name)
+	lease, err := s.newestOf(name, word)
+	return lease.ID, err
+}
+
+func (s *scene) newestOf(name, word string) (store.LeaseRef, error) {
+	session, of, elsewhere := strings.Cut(word, "@")
+	if elsewhere {
+		name = of
 	}
-	return a.granted[name].ID, nil
+	a, ok := s.actors[session]
+	if !ok || a.granted[name].Token == 0 {
+		return store.LeaseRef{}, fmt.Errorf("%s was granted nothing on %s", session, name)
+	}
+	return a.granted[name], nil
 }
 
 func (s *scene) acquireAct(a *actor, c leaseCommand) act {

@@ -27,7 +27,7 @@ import (
 //	A: write RESOURCE token=T [seq=N] [lease=SESSION] [if=VERSION|none|any] put KEY=VALUE | delete KEY
 //	A: set, A: transact, with lines below: RESOURCE token=T … as above
 //
-// T is a number, none, or a session: the newest token that it was granted on the name. A command that ends with & is one that waits
+// T is a number, none, or a session: the newest token that it was granted on the name (A@OTHER: on another name). A command that ends with & is one that waits
 // for another session; when that ends its transaction, what comes out is told there. The director's commands:
 //
 //	freeze A    from now on what A does is not sent      thaw A    now it is, all of it

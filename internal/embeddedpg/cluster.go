@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	osuser "os/user"
 	"sync/atomic"
+
+	"github.com/fencegate/fencegate/internal/embeddedpg/flock"
 )
 
 // Cluster is a running PostgreSQL that belongs to this process. Its methods may be called at any time, from any
@@ -208,9 +210,10 @@ func (c *Cluster) release() {
 			c.log.Warn("can't remove the socket's directory", "error", err)
 		}
 	}
-	for _, file := range []*os.File{c.postgresLock, c.owner} {
-		if file != nil {
-			_ = file.Close()
-		}
+	if c.postgresLock != nil {
+		_ = c.postgresLock.Close() // an orphan of PostgreSQL may hold it still
+	}
+	if c.owner != nil {
+		_ = flock.Release(c.owner)
 	}
 }

@@ -96,6 +96,17 @@ func TestPostgresThatOutlivedOwnerAndWatchdog(t *testing.T) {
 	}
 }
 
+func TestOwnershipEndsThoughAForkedChildHasACopy(t *testing.T) {
+	t.Parallel()
+	dir := clusterDir(t)
+	cluster := mustStart(t, Config{DataDir: dir})
+	held, err := syscall.Dup(int(cluster.owner.Fd())) // what any child has until it executes its program
+	check(t, err)
+	defer syscall.Close(held)
+	mustStop(t, cluster)
+	mustStart(t, Config{DataDir: dir})
+}
+
 func TestPostgresIsNotBornUnwatched(t *testing.T) {
 	t.Parallel()
 	mark := t.TempDir() + "/born"

@@ -27,12 +27,12 @@ func lockOwner(l layout) (*os.File, error) {
 		err = fmt.Errorf("%w: %s belongs to the process %s; stop that, or choose another --data-dir",
 			ErrDataDirInUse, l.root, readOwner(file.Name()))
 	}
-	if err == nil {
-		err = writeOwner(file)
-	}
 	if err != nil {
 		file.Close()
 		return nil, err
+	}
+	if err := writeOwner(file); err != nil {
+		return nil, errors.Join(err, flock.Release(file))
 	}
 	return file, nil
 }

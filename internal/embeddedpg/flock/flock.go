@@ -7,6 +7,7 @@ package flock
 
 import (
 	"context"
+	"errors"
 	"os"
 	"time"
 )
@@ -20,6 +21,10 @@ const (
 // Try takes the exclusive lock of an open file unless somebody else has it. It returns the operating system's error, or
 // errors.ErrUnsupported where there is no flock.
 func Try(file *os.File) (locked bool, err error) { return try(file) }
+
+// Release gives up the lock and closes the file. Copies of the open file lose the lock too: unlike a mere Close, this leaves
+// no moment in which a child that has been forked, but has not yet closed what it does not inherit, still holds it.
+func Release(file *os.File) error { return errors.Join(unlock(file), file.Close()) }
 
 // Wait takes the exclusive lock of an open file when it gets free. It returns the cause of ctx's end, or an error of Try.
 func Wait(ctx context.Context, file *os.File) error {

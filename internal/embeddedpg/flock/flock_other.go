@@ -7,6 +7,8 @@ import (
 	"os"
 )
 
-func try(file *os.File) (bool, error) {
-	return false, &os.PathError{Op: "flock", Path: file.Name(), Err: errors.ErrUnsupported}
+func try(file *os.File) (bool, error) { return false, unlock(file) }
+
+func unlock(file *os.File) error {
+	return &os.PathError{Op: "flock", Path: file.Name(), Err: errors.ErrUnsupported}
 }

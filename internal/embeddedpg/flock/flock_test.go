@@ -54,19 +54,36 @@ func TestOneHolder(t *testing.T) {
 	try(t, open(t, path), false)
 }
 
-func TestChildrenHoldWhatTheyInherit(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
-	file := open(t, path)
-	try(t, file, true)
+// inherit starts a child that has a file open until it is told to end.
+func inherit(t *testing.T, file *os.File) (end func()) {
+	t.Helper()
 	child := exec.Command("cat")
 	child.ExtraFiles = []*os.File{file}
 	stdin, err := child.StdinPipe()
 	check(t, err)
 	check(t, child.Start())
+	return func() {
+		check(t, stdin.Close())
+		check(t, child.Wait())
+	}
+}
+
+func TestChildrenHoldWhatTheyInherit(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	file := open(t, path)
+	try(t, file, true)
+	end := inherit(t, file)
 	check(t, file.Close())
 	try(t, open(t, path), false)
+	end()
+	try(t, open(t, path), true)
+}
 
-	check(t, stdin.Close())
-	check(t, child.Wait())
+func TestReleaseIsForAllCopies(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	file := open(t, path)
+	try(t, file, true)
+	defer inherit(t, file)()
+	check(t, flock.Release(file))
 	try(t, open(t, path), true)
 }
