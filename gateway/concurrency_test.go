@@ -18,30 +18,30 @@ func TestManyClients(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHarness(t, Config{})
 			h.http = newHTTPClient(t, http2)
-			const clients, rounds, locks = 64, 2, 24
+			const clients, rounds, locks = 64, 1, 16
 			var counted [locks]atomic.Int64
 			var running sync.WaitGroup
 			for id := range clients {
 				running.Go(func() {
-					for range rounds {
+					for round := 0; round < rounds && !t.Failed(); {
 						lock := rand.N(locks)
 						if h.countUp(t, "counter/"+strconv.Itoa(lock), strconv.Itoa(id)) {
 							counted[lock].Add(1)
+							round++
 						}
 					}
 				})
 			}
 			running.Wait()
-			total := int64(0)
 			for lock := range locks {
 				got := h.get(t, recordPath("counter/"+strconv.Itoa(lock), "k"))
-				if stored, _ := strconv.ParseInt(string(got.body), 10, 64); got.status == http.StatusOK && stored != counted[lock].Load() {
+				stored, _ := strconv.ParseInt(string(got.body), 10, 64)
+				if got.status != http.StatusOK {
+					stored = 0 // nobody has taken this one
+				}
+				if stored != counted[lock].Load() {
 					t.Errorf("counter %d is %d, and was counted up %d times", lock, stored, counted[lock].Load())
 				}
-				total += counted[lock].Load()
-			}
-			if total < clients {
-				t.Errorf("there were only %d rounds", total)
 			}
 			if got := h.get(t, "/healthz"); (got.proto == 2) != http2 {
 				t.Errorf("HTTP/%d was spoken", got.proto)

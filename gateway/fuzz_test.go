@@ -134,6 +134,16 @@ func FuzzAcquireBody(f *testing.F) {
 	})
 }
 
+// beginAnew leaves leases with the tokens 1 on "a" and 2 on "b", and one record of "a".
+func (h *harness) beginAnew(t testing.TB) (dump string) {
+	t.Helper()
+	h.exec(t, `delete from fence.leases; delete from fence.fences; delete from fence.records; select setval('fence.tokens', 1, false);
+		select fence.acquire('a', 'w', 86400000, null, null); select fence.acquire('b', 'w', 86400000, null, null);
+		select fence.write(array['a'], array[1], array[1], array[null]::uuid[], array[null]::bytea[], array['put'], array['there'],
+			array['x']::bytea[], array['text/plain'], array[null]::bigint[])`)
+	return h.dump(t)
+}
+
 // A transaction that is not admitted changes nothing, and one that is has a result for each of its operations.
 func FuzzTransactionBody(f *testing.F) {
 	const good = `{"fences":[{"resource":"a","fencing_token":1,"sequence":2},{"resource":"b","fencing_token":2}],"ops":[`
@@ -148,11 +158,8 @@ func FuzzTransactionBody(f *testing.F) {
 		f.Add(body)
 	}
 	h := newFuzzed(f)
+	before := h.beginAnew(f)
 	f.Fuzz(func(t *testing.T, body string) {
-		h.exec(t, `truncate fence.leases, fence.fences, fence.records; select setval('fence.tokens', 1, false);
-			select fence.acquire('a', 'w', 3600000, null, null); select fence.acquire('b', 'w', 3600000, null, null);
-			select fence.write(array['a'], array[1], array[1], array[null]::uuid[], array[null]::bytea[], array['put'], array['there'], array['x']::bytea[], array['text/plain'], array[null]::bigint[])`)
-		before := h.dump(t)
 		got := h.call(t, http.MethodPost, "/v1/transactions", body)
 		if got.status != http.StatusOK {
 			if after := h.dump(t); after != before {
@@ -160,6 +167,7 @@ func FuzzTransactionBody(f *testing.F) {
 			}
 			return
 		}
+		before = h.beginAnew(t)
 		result := as[api.TransactionResult](t, got, http.StatusOK)
 		var asked api.TransactionRequest
 		if err := json.Unmarshal([]byte(body), &asked); err != nil {

@@ -131,7 +131,10 @@ func addRejection(answer *api.Problem, rejected *store.RejectedError) {
 // staleDetail says what shut the write out, and what its writer should do.
 func staleDetail(rejected *store.RejectedError) string {
 	presented := api.FencingToken{Token: rejected.Token, Sequence: rejected.Sequence}
-	last := api.FencingToken{Token: rejected.LastToken, Sequence: &rejected.LastSequence}
+	last := api.FencingToken{Token: rejected.LastToken}
+	if rejected.LastSequence > 0 {
+		last.Sequence = &rejected.LastSequence
+	}
 	switch rejected.Reason {
 	case "superseded":
 		newest := max(rejected.GrantedToken, rejected.LastToken)

@@ -254,7 +254,7 @@ func TestApplyWaits(t *testing.T) {
 	apply := func(ctx context.Context, conn *pgx.Conn) { applied <- migrations.Apply(ctx, conn) }
 
 	go apply(gone, conn)
-	awaitBlocked(t, watch)
+	awaitBlocked(t, watch, applied)
 	cancel()
 	if err := <-applied; !errors.Is(err, context.Canceled) {
 		t.Errorf("the answer is %v, want context.Canceled", err)
@@ -264,7 +264,7 @@ func TestApplyWaits(t *testing.T) {
 	}
 
 	go apply(t.Context(), connect(t, url))
-	awaitBlocked(t, watch)
+	awaitBlocked(t, watch, applied)
 	exec(t, other, "select pg_advisory_unlock($1)", int64(migrations.AdvisoryLock))
 	if err := <-applied; err != nil {
 		t.Error(err)
@@ -272,13 +272,19 @@ func TestApplyWaits(t *testing.T) {
 	expectMigrated(t, watch)
 }
 
-func awaitBlocked(t *testing.T, conn *pgx.Conn) {
+// awaitBlocked returns when a statement waits for a lock in the database. Work that ended without waiting fails the test.
+func awaitBlocked(t *testing.T, conn *pgx.Conn, work <-chan error) {
 	t.Helper()
 	for blocked := false; !blocked; {
 		err := conn.QueryRow(t.Context(), `
 			select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`).Scan(&blocked)
 		if err != nil {
 			t.Fatal(err)
+		}
+		select {
+		case err := <-work:
+			t.Fatalf("it did not wait: %v", err)
+		default:
 		}
 	}
 }

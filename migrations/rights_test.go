@@ -104,7 +104,6 @@ func TestFunctionsWorkForOthers(t *testing.T) {
 	exec(t, conn, `
 		create table astray.fences (resource text, granted_token bigint);
 		create function astray.clock_timestamp() returns timestamptz language sql as $$ select 'infinity'::timestamptz $$;
-		create function astray.unnest(anyarray) returns setof anyelement language sql as $$ select null where false $$;
 		set search_path = astray, fence, pg_catalog`)
 	var outcome, verdict, standing string
 	var lease struct {
@@ -122,6 +121,11 @@ func TestFunctionsWorkForOthers(t *testing.T) {
 			array['put'], array['key'], array['\x01'::bytea], array['text/plain'], array[null::bigint])`, lease.token).Scan(&verdict)
 	if err != nil || verdict != "admitted" {
 		t.Errorf("the write is %s (%v)", verdict, err)
+	}
+	var finite bool
+	err = owner.QueryRow(t.Context(), "select isfinite(r.updated_at) and isfinite(l.granted_at) from fence.records r, fence.leases l").Scan(&finite)
+	if err != nil || !finite {
+		t.Errorf("the functions of the schema astray were called (%v)", err)
 	}
 	err = conn.QueryRow(t.Context(), "select fence.release('lock', 'owner', $1, $2)", lease.id, lease.token).Scan(&standing)
 	if err != nil || standing != "released" {

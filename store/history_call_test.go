@@ -195,7 +195,7 @@ func (c historyCall) String() string {
 	case c.broken:
 		return fmt.Sprintf("break %s", c.resources[0])
 	case c.write != nil:
-		return fmt.Sprintf("%s %s %s=%s under %s", c.write.Kind, c.write.Resource, c.write.Key, c.write.Value, claimText(c.write.Claim))
+		return fmt.Sprintf("%s %s %s=%q under %s", c.write.Kind, c.write.Resource, c.write.Key, c.write.Value, claimText(c.write.Claim))
 	case c.transaction != nil:
 		text := "transact"
 		for _, claim := range c.transaction.Claims {

@@ -28,8 +28,8 @@ var leaseTrials = []trial{
 		return s.expectHeld(ctx, s.newest().OwnerID)
 	}},
 	{"P2: tokens increase, whatever ended the lease", func(ctx context.Context, s *stage) error {
-		err := s.do(ctx, acquire, release, acquire, expire, acquire, breakLock, acquire, expire, sweep, acquire, expire, release, acquire)
-		if err != nil {
+		before := given{acquire, release, acquire, expire, acquire, breakLock, acquire, expire, sweep, acquire, expire, release, acquire}
+		if err := s.do(ctx, before...); err != nil {
 			return err
 		}
 		for i, lease := range s.leases[1:] {
@@ -71,7 +71,7 @@ var leaseTrials = []trial{
 	}},
 	{"P3: a write in flight when the lock is granted", inFlight},
 	{"P7: an expired lock is granted without a sweep", func(ctx context.Context, s *stage) error {
-		return s.do(ctx, acquire, expire, acquire)
+		return s.do(ctx, given{acquire, expire, acquire}...)
 	}},
 	{"P7: a lease that expires by itself is replaced", expiresByItself},
 	{"a lease begins after the one before it has ended", afterSweep},
@@ -93,16 +93,20 @@ var leaseTrials = []trial{
 		}
 		return s.expectRenewal(ctx, time.Second, time.Second)
 	}},
-	{"a release frees the lock", func(ctx context.Context, s *stage) error { return s.do(ctx, acquire, release, acquire) }},
+	{"a release frees the lock", func(ctx context.Context, s *stage) error {
+		return s.do(ctx, given{acquire, release, acquire}...)
+	}},
 	{"a late release closes the fence", func(ctx context.Context, s *stage) error {
 		if err := s.do(ctx, acquire, expire, sweep, release); err != nil {
 			return err
 		}
 		return s.expectOpen(ctx, false)
 	}},
-	{"a release twice succeeds twice", func(ctx context.Context, s *stage) error { return s.do(ctx, acquire, release, release) }},
+	{"a release twice succeeds twice", func(ctx context.Context, s *stage) error {
+		return s.do(ctx, given{acquire, release, release}...)
+	}},
 	{"a release twice succeeds twice, also after another grant", func(ctx context.Context, s *stage) error {
-		if err := s.do(ctx, acquire, release, acquire); err != nil {
+		if err := s.do(ctx, given{acquire, release, acquire}...); err != nil {
 			return err
 		}
 		if err := s.unchanged(ctx, func() error { return s.Release(ctx, s.leases[0].Ref()) }); err != nil {
@@ -110,7 +114,9 @@ var leaseTrials = []trial{
 		}
 		return s.expectOpen(ctx, true)
 	}},
-	{"a break frees the lock", func(ctx context.Context, s *stage) error { return s.do(ctx, acquire, breakLock, acquire) }},
+	{"a break frees the lock", func(ctx context.Context, s *stage) error {
+		return s.do(ctx, given{acquire, breakLock, acquire}...)
+	}},
 	{"a break closes the fence of a late holder", func(ctx context.Context, s *stage) error {
 		if err := s.do(ctx, acquire, expire, breakLock); err != nil {
 			return err

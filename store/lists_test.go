@@ -17,18 +17,18 @@ func TestLockStates(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	for name, c := range map[string]struct {
-		given []step
+		given given
 		state store.LockState
 	}{
-		"held":                   {given(acquire), store.LockHeld},
-		"held again":             {given(acquire, release, acquire), store.LockHeld},
-		"released":               {given(acquire, release), store.LockFree},
-		"broken":                 {given(acquire, breakLock), store.LockFree},
-		"expired":                {given(acquire, expire), store.LockExpired},
-		"expired and swept":      {given(acquire, expire, sweep), store.LockExpired},
-		"expired, then released": {given(acquire, expire, release), store.LockFree},
-		"expired, then broken":   {given(acquire, expire, sweep, breakLock), store.LockFree},
-		"expired, then replaced": {given(acquire, replace), store.LockHeld},
+		"held":                   {given{acquire}, store.LockHeld},
+		"held again":             {given{acquire, release, acquire}, store.LockHeld},
+		"released":               {given{acquire, release}, store.LockFree},
+		"broken":                 {given{acquire, breakLock}, store.LockFree},
+		"expired":                {given{acquire, expire}, store.LockExpired},
+		"expired and swept":      {given{acquire, expire, sweep}, store.LockExpired},
+		"expired, then released": {given{acquire, expire, release}, store.LockFree},
+		"expired, then broken":   {given{acquire, expire, sweep, breakLock}, store.LockFree},
+		"expired, then replaced": {given{acquire, replace}, store.LockHeld},
 	} {
 		s := &stage{testbed: b, lock: store.Name(name)}
 		if err := s.do(t.Context(), c.given...); err != nil {
@@ -101,12 +101,11 @@ func TestLocksAreListed(t *testing.T) {
 			t.Errorf("prefix %q: %q, want %q", prefix, got, want)
 		}
 	}
-	s := &stage{testbed: b, lock: "a/b"}
 	b.exec(t, "update fence.fences set open = false where resource = 'a/b'")
 	b.exec(t, "update fence.leases set ended_at = clock_timestamp(), end_reason = 'released' where lock = 'a/b'")
 	for state, want := range map[store.LockState]int{"": 12, store.LockHeld: 11, store.LockFree: 1, store.LockExpired: 0} {
 		locks, err := b.Locks(t.Context(), store.LockQuery{State: state, Limit: store.PageMax})
-		if err != nil || len(locks) != want || state == store.LockFree && locks[0].Lock != s.lock {
+		if err != nil || len(locks) != want || state == store.LockFree && locks[0].Lock != "a/b" {
 			t.Errorf("%d locks are %q (%v), want %d", len(locks), state, err, want)
 		}
 	}

@@ -60,7 +60,7 @@ var ruleMutations = []mutation{
 		[]string{"no replay: unnumbered after numbered 0"}},
 	{"the reason is released", "admit", removing("and (p.external or f.open)"), []string{"steps 3 and 4: released and reused"}},
 
-	{"fences are not locked", "admit", removing("perform from fence.fences f where f.resource = any (p_resources) order by f.resource for update;"),
+	{"fences are not locked", "admit", replacing("order by f.resource for update", "order by f.resource"),
 		[]string{"P3: a write in flight when the lock is granted"}},
 	{"policies are looked for before the fence is locked", "admit",
 		both(replacing("v_policies boolean;", "v_policies boolean := exists (select from fence.policies);"),

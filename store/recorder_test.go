@@ -127,22 +127,22 @@ func TestRecorderLooksUpTheLease(t *testing.T) {
 		ended_at = case when ended_at is not null then clock_timestamp() - interval '1 hour' end
 		where lock = $1 and fencing_token = $2`
 	for name, c := range map[string]struct {
-		given, after []step // after: between the rejection and its record
+		given, after given // after: between the rejection and its record
 		write        draft
 		ago, late    bool // whether the first lease ended an hour ago; whether it is told how late the write was
 		owner        string
 	}{
-		"released an hour ago": {given(acquire, release), nil, with(first), true, true, "owner-1"},
-		"broken an hour ago":   {given(acquire, breakLock), nil, with(first), true, true, "owner-1"},
-		"expired an hour ago":  {given(acquire, expire), nil, with(first, otherLeaseID), true, true, "owner-1"},
-		"replaced an hour ago": {given(acquire, replace), nil, with(first), true, true, "owner-1"},
-		"released late since":  {given(acquire, expire), given(release, endLater), with(first, otherLeaseID), true, true, "owner-1"},
-		"live":                 {given(acquire), nil, with(first, expect(7)), false, false, "owner-1"},
-		"released since":       {given(acquire), given(release, endLater), with(first, expect(7)), false, false, "owner-1"},
-		"expired since":        {given(acquire), given(expireLater), with(first, expect(7)), false, false, "owner-1"},
-		"forgotten":            {given(acquire, replace, forget), nil, with(first), false, false, ""},
-		"never granted":        {given(acquire), nil, with(beyond), false, false, ""},
-		"no token":             {given(acquire), nil, with(none), false, false, ""},
+		"released an hour ago": {given{acquire, release}, nil, with(first), true, true, "owner-1"},
+		"broken an hour ago":   {given{acquire, breakLock}, nil, with(first), true, true, "owner-1"},
+		"expired an hour ago":  {given{acquire, expire}, nil, with(first, otherLeaseID), true, true, "owner-1"},
+		"replaced an hour ago": {given{acquire, replace}, nil, with(first), true, true, "owner-1"},
+		"released late since":  {given{acquire, expire}, given{release, endLater}, with(first, otherLeaseID), true, true, "owner-1"},
+		"live":                 {given{acquire}, nil, with(first, expect(7)), false, false, "owner-1"},
+		"released since":       {given{acquire}, given{release, endLater}, with(first, expect(7)), false, false, "owner-1"},
+		"expired since":        {given{acquire}, given{expireLater}, with(first, expect(7)), false, false, "owner-1"},
+		"forgotten":            {given{acquire, replace, forget}, nil, with(first), false, false, ""},
+		"never granted":        {given{acquire}, nil, with(beyond), false, false, ""},
+		"no token":             {given{acquire}, nil, with(none), false, false, ""},
 	} {
 		s := &stage{testbed: b, lock: store.Name(name)}
 		if err := s.do(t.Context(), c.given...); err != nil {
@@ -271,10 +271,13 @@ func TestRecorderDropsWhatItCannotKeep(t *testing.T) {
 		t.Fatal(err)
 	}
 	var stories, newer, counted int64
+	var lasted bool
 	err = b.sql.QueryRow(t.Context(), `
-		select count(*), count(*) filter (where fencing_token > $1), sum(count) filter (where fencing_token = $1)::bigint
-		from fence.rejections`, storiesMax).Scan(&stories, &newer, &counted)
-	if err != nil || stories != storiesMax || newer != 99 || counted != 2 {
-		t.Errorf("%d stories were kept, %d of them newer, one seen %d times (%v), want %d, 99 and 2", stories, newer, counted, err, storiesMax)
+		select count(*), count(*) filter (where fencing_token > $1), sum(count) filter (where fencing_token = $1)::bigint,
+			bool_and(first_at < last_at) filter (where fencing_token = $1)
+		from fence.rejections`, storiesMax).Scan(&stories, &newer, &counted, &lasted)
+	if err != nil || stories != storiesMax || newer != 99 || counted != 2 || !lasted {
+		t.Errorf("%d stories were kept, %d of them newer, one seen %d times, at different times %v (%v), want %d, 99, 2, true",
+			stories, newer, counted, lasted, err, storiesMax)
 	}
 }

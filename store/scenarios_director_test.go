@@ -158,11 +158,8 @@ func (s *scene) showRejections(t *testing.T) string {
 	}
 	lines := make([]string, len(rejections))
 	for i, r := range rejections {
-		lines[i] = fmt.Sprintf("%s of %s with token %s: %s %s, %d times, its lease was of %s",
-			r.Resource, r.Address, s.token(r.Token), r.Verdict, r.Reason, r.Count, cmp.Or(r.OwnerID, "nobody known"))
-		if r.Late != nil {
-			lines[i] += ", and had ended"
-		}
+		lines[i] = fmt.Sprintf("%s: %s, token %s of %s, from %s, seen %d×",
+			r.Resource, verdictText(r.Verdict, r.Reason), s.token(r.Token), cmp.Or(r.OwnerID, "nobody known"), r.Address, r.Count)
 	}
 	slices.Reverse(lines)
 	return cmp.Or(strings.Join(lines, "\n"), "none")

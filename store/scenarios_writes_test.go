@@ -79,7 +79,7 @@ func numberArgument(word string) (*int64, error) {
 	return &number, err
 }
 
-// scenario verdicts are told alike for sets and transactions.
+// sceneVerdict is what the functions answer, for a set and a transaction alike.
 type sceneVerdict struct {
 	Place                            int
 	Verdict, Reason                  string
@@ -129,11 +129,15 @@ func (s *scene) tell(v sceneVerdict) string {
 	case v.Verdict == "not_found":
 		return v.Verdict
 	}
-	reason := ""
-	if v.Reason != "" {
-		reason = ": " + v.Reason
+	return fmt.Sprintf("%s (granted %s, last %s.%d)",
+		verdictText(store.Verdict(v.Verdict), v.Reason), s.token(v.Granted), s.token(v.LastToken), v.LastSequence)
+}
+
+func verdictText(verdict store.Verdict, reason string) string {
+	if reason == "" {
+		return string(verdict)
 	}
-	return fmt.Sprintf("%s%s (granted %s, last %s.%d)", v.Verdict, reason, s.token(v.Granted), s.token(v.LastToken), v.LastSequence)
+	return string(verdict) + ": " + reason
 }
 
 // record hands a rejection to the recorder, as a gateway does.

@@ -24,29 +24,29 @@ var strangers = map[string]func(ref *store.LeaseRef){
 // standings are how a lease can stand, and what its holder is told then; "" where the call succeeds.
 var standings = []struct {
 	name            string
-	given           []step
+	given           given
 	renewal, ending string
 }{
-	{"live", given(acquire), "", ""},
-	{"expired", given(acquire, expire), "expired", ""},
-	{"expired and swept", given(acquire, expire, sweep), "expired", ""},
-	{"released", given(acquire, release), "released", ""},
-	{"broken", given(acquire, breakLock), "broken", "broken"},
-	{"broken after expiry", given(acquire, expire, breakLock), "broken", "broken"},
+	{"live", given{acquire}, "", ""},
+	{"expired", given{acquire, expire}, "expired", ""},
+	{"expired and swept", given{acquire, expire, sweep}, "expired", ""},
+	{"released", given{acquire, release}, "released", ""},
+	{"broken", given{acquire, breakLock}, "broken", "broken"},
+	{"broken after expiry", given{acquire, expire, breakLock}, "broken", "broken"},
 }
 
 // replacedStandings are how the first of two leases can stand.
 var replacedStandings = []struct {
 	name            string
-	given           []step
+	given           given
 	renewal, ending string
 }{
-	{"expired and replaced", given(acquire, expire, acquire), "superseded", "superseded"},
-	{"swept and replaced", given(acquire, expire, sweep, acquire), "superseded", "superseded"},
-	{"released and replaced", given(acquire, release, acquire), "released", ""},
-	{"broken and replaced", given(acquire, breakLock, acquire), "broken", "broken"},
-	{"forgotten", given(acquire, expire, acquire, forget), "superseded", "superseded"},
-	{"released and forgotten", given(acquire, release, acquire, forget), "superseded", "superseded"},
+	{"expired and replaced", given{acquire, expire, acquire}, "superseded", "superseded"},
+	{"swept and replaced", given{acquire, expire, sweep, acquire}, "superseded", "superseded"},
+	{"released and replaced", given{acquire, release, acquire}, "released", ""},
+	{"broken and replaced", given{acquire, breakLock, acquire}, "broken", "broken"},
+	{"forgotten", given{acquire, expire, acquire, forget}, "superseded", "superseded"},
+	{"released and forgotten", given{acquire, release, acquire, forget}, "superseded", "superseded"},
 }
 
 // forget deletes all leases but the newest, as a sweep does in the end.
@@ -147,8 +147,10 @@ func expectLost(err error, lock store.Name, reason string) error {
 		return nil
 	case reason != "" && errors.As(err, &lost) && errors.Is(err, store.ErrLeaseLost) && *lost == store.LostError{Lock: lock, Reason: reason}:
 		return nil
+	case err == nil:
+		return fmt.Errorf("it succeeded, want the reason %q", reason)
 	}
-	return fmt.Errorf("the answer is %v, want the reason %q", err, reason)
+	return fmt.Errorf("the answer is %w, want the reason %q", err, reason)
 }
 
 // nullsMatchNothing asks the function itself: a comparison with null is neither true nor false.
@@ -186,7 +188,7 @@ func TestNoSuchLock(t *testing.T) {
 	for name, call := range calls {
 		err := b.unchanged(ctx, func() error {
 			if err := call(); !errors.Is(err, store.ErrNotFound) {
-				return fmt.Errorf("it returned %v, want ErrNotFound", err)
+				return fmt.Errorf("it returned %w, want ErrNotFound", err)
 			}
 			return nil
 		})

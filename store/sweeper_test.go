@@ -33,8 +33,8 @@ func TestSweepEndsExpiredLeases(t *testing.T) {
 	b := newTestbed(t)
 	sweeper := newSweeper(t, b.Store, store.SweeperConfig{})
 	expectSwept(t, sweeper, store.Swept{})
-	for i, steps := range [][]step{
-		given(acquire), given(acquire, release), given(acquire, breakLock), given(acquire, expire), given(acquire, expire),
+	for i, steps := range []given{
+		{acquire}, {acquire, release}, {acquire, breakLock}, {acquire, expire}, {acquire, expire},
 	} {
 		if err := (&stage{testbed: b, lock: store.Name(fmt.Sprint("lock", i))}).do(t.Context(), steps...); err != nil {
 			t.Fatal(err)
@@ -201,7 +201,7 @@ func TestSweeperRuns(t *testing.T) {
 	cancel()
 	for running := true; running; {
 		select {
-		case <-failed: // of the time when the table was hidden
+		case _ = <-failed: // of the time when the table was hidden
 		case <-ended:
 			running = false
 		}

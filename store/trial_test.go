@@ -56,6 +56,9 @@ func (s *stage) newest() store.Lease { return s.leases[len(s.leases)-1] }
 // step is something that happened before.
 type step func(ctx context.Context, s *stage) error
 
+// given is all that happened before, in its order.
+type given []step
+
 func (s *stage) do(ctx context.Context, steps ...step) error {
 	for i, step := range steps {
 		if err := step(ctx, s); err != nil {

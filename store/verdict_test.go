@@ -99,7 +99,7 @@ func (s *stage) expectRecord(ctx context.Context, write store.Write, version int
 func expectRejection(write store.Write, verdict store.Verdict, err error, fence store.Fence) error {
 	for other, sentinel := range sentinels {
 		if errors.Is(err, sentinel) != (other == verdict) {
-			return fmt.Errorf("%s: errors.Is(%v, %v) is %v", verdict, err, sentinel, other != verdict)
+			return fmt.Errorf("%s: whether it is %q is %v: %w", verdict, sentinel.Error(), other != verdict, err)
 		}
 	}
 	var rejected *store.RejectedError

@@ -13,32 +13,32 @@ import (
 // setTrials are what a set of independent writes promises.
 var setTrials = []trial{
 	{"set: two writes to one resource are judged in the order given", func(ctx context.Context, s *stage) error {
-		return s.expectSet(ctx, given(acquire),
+		return s.expectSet(ctx, given{acquire},
 			setCase{with(newest, sequence(1)), "admitted v1 created"},
 			setCase{with(newest, sequence(2), expect(1)), "admitted v2"},
 			setCase{with(newest, sequence(3), deletion, expect(2)), "admitted v3"},
 			setCase{with(newest, sequence(4), expect(0)), "admitted v4 created"})
 	}},
 	{"set: the first of two plain tokens counts", func(ctx context.Context, s *stage) error {
-		return s.expectSet(ctx, given(acquire),
+		return s.expectSet(ctx, given{acquire},
 			setCase{with(newest), "admitted v1 created"},
 			setCase{with(newest, key("other")), "token_stale reused"})
 	}},
 	{"set: a later one does not go first", func(ctx context.Context, s *stage) error {
-		return s.expectSet(ctx, given(acquire),
+		return s.expectSet(ctx, given{acquire},
 			setCase{with(newest, sequence(2)), "admitted v1 created"},
 			setCase{with(newest, sequence(1)), "token_stale reused"},
 			setCase{with(newest, sequence(3)), "admitted v2"})
 	}},
 	{"set: a write and its retry", func(ctx context.Context, s *stage) error {
-		return s.expectSet(ctx, given(acquire),
+		return s.expectSet(ctx, given{acquire},
 			setCase{with(newest, sequence(1)), "admitted v1 created"},
 			setCase{with(newest, sequence(1)), "admitted v1 created replayed"},
 			setCase{with(newest, sequence(2)), "admitted v2"},
 			setCase{with(newest, sequence(2)), "admitted v2 replayed"})
 	}},
 	{"set: a rejected write does not fail its neighbours", func(ctx context.Context, s *stage) error {
-		return s.expectSet(ctx, given(acquire, replace),
+		return s.expectSet(ctx, given{acquire, replace},
 			setCase{with(newest, sequence(1)), "admitted v1 created"},
 			setCase{with(first, sequence(2)), "token_stale superseded"},
 			setCase{with(newest, sequence(3), expect(7)), "version_mismatch at 1"},
@@ -71,7 +71,7 @@ type setCase struct {
 	want  string
 }
 
-func (s *stage) expectSet(ctx context.Context, before []step, cases ...setCase) error {
+func (s *stage) expectSet(ctx context.Context, before given, cases ...setCase) error {
 	if err := s.do(ctx, before...); err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func manyResources(ctx context.Context, s *stage) error {
 
 // versionsIncrease makes a record again after its deletion, beside others: who read the first one is not fooled.
 func versionsIncrease(ctx context.Context, s *stage) error {
-	err := s.expectSet(ctx, given(acquire),
+	err := s.expectSet(ctx, given{acquire},
 		setCase{with(newest, sequence(1)), "admitted v1 created"},
 		setCase{with(newest, sequence(2), key("other")), "admitted v2 created"},
 		setCase{with(newest, sequence(3), deletion), "admitted v3"},
@@ -170,7 +170,7 @@ func versionsIncrease(ctx context.Context, s *stage) error {
 	if err != nil {
 		return err
 	}
-	return s.expectSet(ctx, given(replace), setCase{with(newest, key("third")), "admitted v6 created"})
+	return s.expectSet(ctx, given{replace}, setCase{with(newest, key("third")), "admitted v6 created"})
 }
 
 // A record's name and value come back as they were sent.

@@ -3,9 +3,12 @@
 package faults
 
 import (
+	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -20,22 +23,42 @@ func mustAcquire(t *testing.T, g *gateway, lock, owner string, ttlMS int64) api.
 	if ttlMS > 0 {
 		request.TTLMS = &ttlMS
 	}
-	lease, err := g.Acquire(patient(t), lock, request)
+	lease, err := tryAcquire(patient(t), g, lock, request)
 	check(t, err)
 	return lease
+}
+
+// tryAcquire asks for a lock until it is told whether it has it.
+func tryAcquire(ctx context.Context, g *gateway, lock string, request api.AcquireRequest) (api.Lease, error) {
+	request.RequestID = ptr(rand.Text())
+	return insist(ctx, func() (api.Lease, error) { return g.Acquire(ctx, lock, request) })
+}
+
+// insist sends the same again while the gateway is unavailable: after the death of a database it finds out for one connection after the
+// other.
+func insist[T any](ctx context.Context, send func() (T, error)) (T, error) {
+	for {
+		result, err := send()
+		if !errors.Is(err, lockclient.ErrUnavailable) || ctx.Err() != nil {
+			return result, err
+		}
+		time.Sleep(retryPause)
+	}
 }
 
 func mustRelease(t *testing.T, g *gateway, lease api.Lease) {
 	t.Helper()
 	request := api.ReleaseRequest{OwnerID: lease.OwnerID, LeaseID: lease.LeaseID, FencingToken: lease.FencingToken}
-	check(t, g.Release(patient(t), lease.Lock, request))
+	ctx := patient(t)
+	_, err := insist(ctx, func() (struct{}, error) { return struct{}{}, g.Release(ctx, lease.Lock, request) })
+	check(t, err)
 }
 
 // numbered is a put under a lease, of a record of its own.
 func numbered(lease api.Lease, sequence int64) write {
 	number := fmt.Sprintf("%d.%d", lease.FencingToken, sequence)
 	return write{
-		resource: lease.Lock, key: "w/" + number, token: lease.FencingToken, sequence: sequence,
+		resource: lease.Lock, key: ownPrefix + number, token: lease.FencingToken, sequence: sequence,
 		value: byPut + number + " by " + lease.OwnerID + `"`,
 	}
 }
@@ -45,7 +68,7 @@ type answer struct {
 	err    error
 }
 
-// goPut sends a write and does not wait for the answer.
+// goPut sends a write once and does not wait for the answer.
 func goPut(t *testing.T, g *gateway, w write) <-chan answer {
 	t.Helper()
 	ctx := patient(t)
@@ -57,11 +80,18 @@ func goPut(t *testing.T, g *gateway, w write) <-chan answer {
 	return answers
 }
 
+// tryPut sends a write until it is told what became of it.
+func tryPut(t *testing.T, g *gateway, w write) (api.WriteResult, error) {
+	t.Helper()
+	ctx := patient(t)
+	return insist(ctx, func() (api.WriteResult, error) { return put(ctx, g, w) })
+}
+
 func mustPut(t *testing.T, g *gateway, w write) api.WriteResult {
 	t.Helper()
-	got := <-goPut(t, g, w)
-	check(t, got.err)
-	return got.result
+	result, err := tryPut(t, g, w)
+	check(t, err)
+	return result
 }
 
 // problemOf returns what a call was refused with.
@@ -91,9 +121,10 @@ func wantOutcome(t *testing.T, err error, want api.Outcome) {
 	}
 }
 
-// wantStale expects that a write was shut out because a newer token was granted.
-func wantStale(t *testing.T, err error) {
+// wantStale expects a write to be shut out because a newer token was granted.
+func wantStale(t *testing.T, g *gateway, w write) {
 	t.Helper()
+	_, err := tryPut(t, g, w)
 	if !errors.Is(err, lockclient.ErrTokenStale) || problemOf(t, err).Reason != "superseded" {
 		t.Fatalf("it was not superseded, but: %v", err)
 	}
@@ -106,5 +137,13 @@ func wantWrites(t *testing.T, db *pgxpool.Pool, resource string, want int) {
 	counted := ask[int](t, db, "select last_version from fence.fences where resource = $1", resource)
 	if records != want || counted != want {
 		t.Errorf("there are %d records, and %d writes were counted, of %s; want %d", records, counted, resource, want)
+	}
+}
+
+// wantUnknown expects a write to be shut out because its token, as far as the database knows, was never granted.
+func wantUnknown(t *testing.T, g *gateway, w write) {
+	t.Helper()
+	if _, err := tryPut(t, g, w); !errors.Is(err, lockclient.ErrTokenUnknown) {
+		t.Errorf("%s: before the next grant, the lost token %d is told %v", w.resource, w.token, err)
 	}
 }

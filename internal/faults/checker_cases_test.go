@@ -34,6 +34,7 @@ func goodLife() (history, state) {
 			{resource: "a", key: lastKey, version: 2, token: 4, sequence: 3, value: byTransaction + "three", updatedAt: at(116)},
 			{resource: "a", key: "w/4.1", version: 1, token: 4, sequence: 1, value: byPut + "one", updatedAt: at(112)},
 			{resource: "a", key: "w/4.3", version: 2, token: 4, sequence: 3, value: byTransaction + "three", updatedAt: at(116)},
+			{resource: "a", key: "other/4.3", version: 2, token: 4, sequence: 3, value: byTransaction + "three", updatedAt: at(116)},
 		},
 		fences: map[string]storedFence{"a": {grantedToken: 7, lastToken: 7, lastSequence: 1, lastVersion: 3}},
 	}
@@ -118,11 +119,17 @@ func TestCheckerFindsBadHistories(t *testing.T) {
 			s.records[3].updatedAt = s.leases[1].grantedAt.Add(time.Microsecond)
 		}, "the record w/4.3 was stored after token 7 had been granted"},
 		{"half of a transaction was lost", func(_ *history, s *state) {
-			s.records = slices.Delete(s.records, 1, 2)
-		}, `its other half is "" of version 0`},
+			s.records = slices.Delete(s.records, 4, 5)
+		}, "w/4.3 of version 2 is not whole, its other record has version 0"},
 		{"half of a transaction is older", func(_ *history, s *state) {
+			s.records[4].version = 1
+		}, "w/4.3 of version 2 is not whole, its other record has version 1"},
+		{"half of a transaction is all there is", func(_ *history, s *state) {
+			s.records = slices.Delete(s.records, 3, 4)
+		}, "there are 0 transactions, and other records of 1"},
+		{"the common record of transactions is older", func(_ *history, s *state) {
 			s.records[1].version = 1
-		}, `three" of version 1`},
+		}, "of version 2, the common record says " + byTransaction + "three of version 1"},
 	} {
 		t.Run(bad.name, func(t *testing.T) {
 			h, s := goodLife()

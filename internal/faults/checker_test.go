@@ -34,8 +34,16 @@ type storedRecord struct {
 
 type storedFence struct{ grantedToken, lastToken, lastSequence, lastVersion int64 }
 
-// lastKey is the one key that is written again and again: by each transaction, beside a key of the transaction's own.
-const lastKey = "last"
+// A transaction puts three records of one value: one of its own as any write does, one more of its own, and the one that all
+// transactions put.
+const (
+	ownPrefix   = "w/"
+	otherPrefix = "other/"
+	lastKey     = "last"
+)
+
+// otherKey is the key of the second record of a transaction.
+func otherKey(ownKey string) string { return otherPrefix + strings.TrimPrefix(ownKey, ownPrefix) }
 
 // What values, which are JSON, begin with, by how they came.
 const (
@@ -71,8 +79,9 @@ type life struct {
 	grants  []grant
 	writes  []write
 	leases  []storedLease  // by token
-	records []storedRecord // by version, without lastKey
-	last    *storedRecord
+	records []storedRecord // by version: one of each write
+	others  map[string]storedRecord
+	last    storedRecord
 	fence   storedFence
 }
 
@@ -80,7 +89,7 @@ func split(h history, s state) []*life {
 	lives := map[string]*life{}
 	of := func(name string) *life {
 		if lives[name] == nil {
-			lives[name] = &life{name: name, fence: s.fences[name]}
+			lives[name] = &life{name: name, fence: s.fences[name], others: map[string]storedRecord{}}
 		}
 		return lives[name]
 	}
@@ -94,9 +103,12 @@ func split(h history, s state) []*life {
 		of(lease.lock).leases = append(of(lease.lock).leases, lease)
 	}
 	for _, record := range s.records {
-		if l := of(record.resource); record.key == lastKey {
-			l.last = &record
-		} else {
+		switch l := of(record.resource); {
+		case record.key == lastKey:
+			l.last = record
+		case strings.HasPrefix(record.key, otherPrefix):
+			l.others[record.key] = record
+		default:
 			l.records = append(l.records, record)
 		}
 	}
@@ -245,20 +257,25 @@ func (l *life) olderTokensAreShutOut(found *findings) {
 	}
 }
 
-// transactionsAreWhole is P4 for a change of two records: the one that all transactions write is that of the last of them.
+// transactionsAreWhole is P4 for a change of several records: each has all of its own, and the last of them the common one.
 func (l *life) transactionsAreWhole(found *findings) {
 	last := storedRecord{}
+	count := 0
 	for _, record := range l.records {
-		if strings.HasPrefix(record.value, byTransaction) {
-			last = record
+		if !strings.HasPrefix(record.value, byTransaction) {
+			continue
+		}
+		last = record
+		count++
+		if other := l.others[otherKey(record.key)]; other.version != record.version || other.value != record.value {
+			found.add("%s: the transaction %s of version %d is not whole, its other record has version %d", l.name, record.key, record.version, other.version)
 		}
 	}
-	got := storedRecord{}
-	if l.last != nil {
-		got = *l.last
+	if count != len(l.others) {
+		found.add("%s: there are %d transactions, and other records of %d", l.name, count, len(l.others))
 	}
-	if got.version != last.version || got.value != last.value {
-		found.add("%s: the last transaction is %q of version %d, its other half is %q of version %d",
-			l.name, last.value, last.version, got.value, got.version)
+	if l.last.version != last.version || l.last.value != last.value {
+		found.add("%s: the last transaction is %s of version %d, the common record says %s of version %d",
+			l.name, last.value, last.version, l.last.value, l.last.version)
 	}
 }

@@ -74,6 +74,7 @@ func (c *client) work(ctx context.Context, lease api.Lease) {
 // acquire asks for a lock until it is told whether it has it.
 func (c *client) acquire(ctx context.Context, lock string) (api.Lease, bool) {
 	c.asked++
+	c.place = c.random.IntN(len(c.fleet.members))
 	request := api.AcquireRequest{
 		OwnerID: c.name, TTLMS: ptr(int64(leaseTTLMS)), RequestID: ptr(fmt.Sprintf("%s-%d", c.name, c.asked)),
 	}
@@ -138,7 +139,7 @@ func (c *client) write(ctx context.Context, lease api.Lease, sequence int64) boo
 	return false
 }
 
-// compose is a put of one record, or a transaction that puts two.
+// compose is a put of one record, or a transaction that puts three.
 func (c *client) compose(lease api.Lease, sequence int64) write {
 	kind := byPut
 	if c.random.IntN(2) == 0 {
@@ -146,7 +147,7 @@ func (c *client) compose(lease api.Lease, sequence int64) write {
 	}
 	number := fmt.Sprintf("%d.%d", lease.FencingToken, sequence)
 	return write{
-		resource: lease.Lock, key: "w/" + number, token: lease.FencingToken, sequence: sequence,
+		resource: lease.Lock, key: ownPrefix + number, token: lease.FencingToken, sequence: sequence,
 		value: kind + number + " by " + c.name + `"`, fate: doubtful,
 	}
 }
@@ -223,6 +224,7 @@ func put(ctx context.Context, g *gateway, w write) (api.WriteResult, error) {
 		Fences: []api.FenceClaim{{Resource: w.resource, FencingToken: &w.token, Sequence: &w.sequence}},
 		Ops: []api.Op{
 			{Op: "put", Resource: w.resource, Key: w.key, Value: value},
+			{Op: "put", Resource: w.resource, Key: otherKey(w.key), Value: value},
 			{Op: "put", Resource: w.resource, Key: lastKey, Value: value},
 		},
 	})

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/fencegate/fencegate/internal/embeddedpg"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
@@ -22,7 +24,8 @@ func TestServeWithItsOwnDatabaseKilledUnderLoad(t *testing.T) {
 	pgtest.Require(t, "initdb")
 	dataDir := newDataDir(t)
 	f := &fleet{members: make([]atomicGateway, 1)}
-	f.members[0].Store(serve(t, "--data-dir", dataDir))
+	// The empty URL wins over one in the environment.
+	f.members[0].Store(serve(t, "--database-url", "", "--data-dir", dataDir))
 	l := startLoad(t, f)
 	l.rounds(t, 2, func(int) {
 		dead := f.at(0)
@@ -31,25 +34,16 @@ func TestServeWithItsOwnDatabaseKilledUnderLoad(t *testing.T) {
 			t.Fatalf("PostgreSQL seems to be the processes %d", processes)
 		}
 		dead.Kill()
-		for _, pid := range processes {
-			eventually(t, "process "+strconv.Itoa(pid)+" of PostgreSQL ends", func() bool { return !runs(pid) })
-		}
-		f.members[0].Store(serve(t, "--data-dir", dataDir))
+		awaitEnds(t, processes)
+		f.members[0].Store(serve(t, "--database-url", "", "--data-dir", dataDir))
 		dead.transport.CloseIdleConnections()
 	})
 	h := l.end(t)
 	check(t, f.at(0).Stop())
 
-	cluster, err := embeddedpg.Start(patient(t), embeddedpg.Config{DataDir: dataDir})
-	check(t, err)
-	t.Cleanup(cluster.Kill)
-	db := connect(t, cluster.URL())
+	db := openDataDir(t, dataDir)
 	verify(t, h, db)
-	if leaps := ask[int](t, db, "select leaps from fence.database_identity"); leaps != 0 {
-		t.Errorf("tokens leaped %d times, though it is the same database", leaps)
-	}
-	db.Close()
-	check(t, cluster.Stop(context.Background()))
+	wantLeaps(t, db, 0)
 }
 
 // A gateway does not outlive a PostgreSQL of its own: whatever started it may start both again.
@@ -57,7 +51,7 @@ func TestServeEndsWithItsOwnDatabase(t *testing.T) {
 	t.Parallel()
 	pgtest.Require(t, "initdb")
 	dataDir := newDataDir(t)
-	process, err := gatewayprocess.Start(patient(t), fencegate(t), "--data-dir", dataDir)
+	process, err := gatewayprocess.Start(patient(t), fencegate(t), "--database-url", "", "--data-dir", dataDir)
 	check(t, err)
 	t.Cleanup(process.Kill)
 	processes := family(t, postmasterPID(t, dataDir))
@@ -69,9 +63,25 @@ func TestServeEndsWithItsOwnDatabase(t *testing.T) {
 	if log := process.Log(); !strings.Contains(log, "the private PostgreSQL ended") {
 		t.Errorf("it did not say why it ended:\n%s", log)
 	}
+	awaitEnds(t, processes)
+	openDataDir(t, dataDir)
+}
+
+// awaitEnds returns when nothing is left of a PostgreSQL.
+func awaitEnds(t *testing.T, processes []int) {
+	t.Helper()
 	for _, pid := range processes {
 		eventually(t, "process "+strconv.Itoa(pid)+" of PostgreSQL ends", func() bool { return !runs(pid) })
 	}
+}
+
+// openDataDir starts the PostgreSQL of a data directory without its gateway, until the test ends.
+func openDataDir(t *testing.T, dataDir string) *pgxpool.Pool {
+	t.Helper()
+	cluster, err := embeddedpg.Start(patient(t), embeddedpg.Config{DataDir: dataDir})
+	check(t, err)
+	t.Cleanup(func() { check(t, cluster.Stop(context.Background())) })
+	return connect(t, cluster.URL())
 }
 
 // newDataDir is a data directory that does not exist yet, where PostgreSQL's user can reach it.

@@ -39,9 +39,8 @@ func TestGatewayKilledWhileItWrites(t *testing.T) {
 		return ask[bool](t, db, "select exists (select from fence.records)")
 	})
 
-	again := <-goPut(t, f.at(1), numbered(lease, 1))
-	if again.err != nil || !again.result.Replayed || again.result.Version != 1 {
-		t.Errorf("the retry got %+v, %v", again.result, again.err)
+	if again := mustPut(t, f.at(1), numbered(lease, 1)); !again.Replayed || again.Version != 1 {
+		t.Errorf("the retry got %+v", again)
 	}
 	wantWrites(t, db, "job", 1)
 }
@@ -60,9 +59,8 @@ func TestSessionEndedWhileItWrites(t *testing.T) {
 	wantOutcome(t, (<-answer).err, api.OutcomeUnknown)
 	release()
 
-	again := <-goPut(t, g, numbered(lease, 1))
-	if again.err != nil || again.result.Replayed || again.result.Version != 1 {
-		t.Errorf("the retry got %+v, %v", again.result, again.err)
+	if again := mustPut(t, g, numbered(lease, 1)); again.Replayed || again.Version != 1 {
+		t.Errorf("the retry got %+v", again)
 	}
 	wantWrites(t, db, "job", 1)
 }

@@ -41,7 +41,7 @@ func startLoad(t *testing.T, f *fleet) *load {
 	}
 	for i := range loadClients {
 		c := &client{
-			name: fmt.Sprintf("client-%d", i), locks: locks, fleet: f, journal: l.journal, place: i,
+			name: fmt.Sprintf("client-%d", i), locks: locks, fleet: f, journal: l.journal,
 			random: rand.New(rand.NewPCG(uint64(i), 0)),
 		}
 		l.clients.Go(func() { c.run(ctx, l.stop) })

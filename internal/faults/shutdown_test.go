@@ -102,7 +102,7 @@ func TestShutdownRecordsRejections(t *testing.T) {
 	stale := mustAcquire(t, g, "job", "zombie", 0)
 	mustRelease(t, g, stale)
 	for sequence := range int64(20) {
-		if err := (<-goPut(t, g, numbered(stale, sequence+1))).err; !errors.Is(err, lockclient.ErrTokenStale) {
+		if _, err := tryPut(t, g, numbered(stale, sequence+1)); !errors.Is(err, lockclient.ErrTokenStale) {
 			t.Fatalf("a released lease's write got %v", err)
 		}
 	}

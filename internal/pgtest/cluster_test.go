@@ -42,7 +42,7 @@ func TestClusterRecoversFromKill(t *testing.T) {
 	want(t, "fsync", ask[string](t, url, "select current_setting('fsync')"), "on")
 	c.Kill()
 	if conn, err := pgx.Connect(t.Context(), url); err == nil {
-		conn.Close(t.Context())
+		check(t, conn.Close(t.Context()))
 		t.Fatal("it is alive")
 	}
 	c.Restart()

@@ -18,7 +18,7 @@ func connect(t testing.TB, url string) *pgx.Conn {
 	defer cancel()
 	conn, err := pgx.Connect(ctx, url)
 	check(t, err)
-	t.Cleanup(func() { conn.Close(context.Background()) })
+	t.Cleanup(func() { check(t, conn.Close(context.Background())) })
 	return conn
 }
 

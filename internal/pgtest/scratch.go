@@ -2,6 +2,7 @@ package pgtest
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,7 +21,7 @@ import (
 //
 //	…/fgtest-1000/              of one user; passed through by PostgreSQL's user, hence not the test's own temporary directory
 //	    lock                    held for moments
-//	    3141592653/             of one process
+//	    K5XRUT2QPA/             of one process
 //	        alive               locked by it for its life
 //	        1/, 2/, …           data directories; short names, for the sockets in them
 type scratchDir struct {
@@ -62,16 +63,15 @@ func (s *scratchDir) open() error {
 	if err := removeDead(parent); err != nil {
 		return err
 	}
-	path, err := os.MkdirTemp(parent, "")
-	if err != nil {
+	path := filepath.Join(parent, rand.Text()[:10])
+	if err := ownDir(path, 0o711); err != nil {
 		return err
 	}
-	if err := os.Chmod(path, 0o711); err != nil {
+	if s.alive, err = lockFile(ctx, filepath.Join(path, "alive")); err != nil {
 		return err
 	}
-	s.alive, err = lockFile(ctx, filepath.Join(path, "alive"))
 	s.path = path
-	return err
+	return nil
 }
 
 // remove removes the directory of this process, whose clusters have all ended.

@@ -11,7 +11,8 @@
 --         granted_token, last_token, last_sequence, last_version, last_created   the fence as it stands
 --
 -- Locks the fences, in the order of their names so that no two sets wait for each other in a circle, and
--- reads everything in a later statement: a snapshot taken before the wait for the lock would be stale.
+-- reads everything in a later statement: a snapshot taken before the wait for the lock would be stale. A fence that was
+-- made during that wait is not locked, and is taken for one that is not there.
 -- Does not raise the fence: step 7 is the data's (fence.change). A resource may be claimed once in a call.
 create or replace function fence.admit(
     p_resources text[], p_tokens bigint[], p_sequences bigint[], p_lease_ids uuid[], p_digests bytea[])
@@ -20,6 +21,8 @@ language plpgsql
 as $$
 declare
     v_policies boolean;
+    v_locked   text[];
+    v_unlocked text[] := '{}';
 begin
     if exists (select from fence.policies) then
         -- A resource whose tokens come from elsewhere has no grant that would have made its fence.
@@ -30,7 +33,11 @@ begin
         on conflict do nothing;
     end if;
 
-    perform from fence.fences f where f.resource = any (p_resources) order by f.resource for update;
+    v_locked := array(
+        select f.resource from fence.fences f where f.resource = any (p_resources) order by f.resource for update);
+    if cardinality(v_locked) < cardinality(p_resources) then
+        v_unlocked := array(select r from unnest(p_resources) r except select l from unnest(v_locked) l);
+    end if;
 
     v_policies := exists (select from fence.policies);
     return array(
@@ -39,13 +46,13 @@ begin
         from unnest(p_resources, p_tokens, p_sequences, p_lease_ids, p_digests) with ordinality
             as c (resource, token, sequence, lease_id, digest, n)
         left join lateral (
-            select * from fence.fences f where f.resource = c.resource limit 1
+            select * from fence.fences f where f.resource = c.resource and c.resource <> all (v_unlocked) limit 1
         ) stored on true
         left join lateral (
             select * from fence.policy_for(c.resource) where v_policies
         ) policy on true
         cross join lateral (
-            -- A policy that was set after the fences were made finds no fence here, and nothing passes without one.
+            -- A policy that was set after the fences were locked finds no fence here, and nothing passes without one.
             select coalesce(policy.rule = 'same_token', false) as same_token,
                 stored.resource is not null and coalesce(policy.authority = 'external', false) as external,
                 coalesce(policy.require_lease_id, false) as require_lease_id,

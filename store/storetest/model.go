@@ -8,6 +8,7 @@
 package storetest
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -63,6 +64,15 @@ type Record struct {
 	Version, Token, Sequence int64
 	Numbered                 bool
 	ContentType, Value       string
+}
+
+// String shows a record as 34.2 "value" (text/plain).
+func (r Record) String() string {
+	number := ""
+	if r.Numbered {
+		number = fmt.Sprintf(".%d", r.Sequence)
+	}
+	return fmt.Sprintf("%d%s %q (%s)", r.Token, number, r.Value, r.ContentType)
 }
 
 // GrantOf is a lease as the provider gave it out.

@@ -68,10 +68,11 @@ func (r Resource) follows(claim store.Claim, policy store.Policy) bool {
 	return claim.Token > r.LastToken || claim.Token == r.LastToken && sequenceOf(claim) > r.LastSequence
 }
 
-// staleReason tells the holder of a stale token what happened: somebody newer came, or it ended its lease, or it sent a number twice.
+// staleReason tells the holder of a stale token what happened: somebody newer came, or its lease was ended, or it sent a number
+// twice. Where tokens come from elsewhere, what was granted here is nobody newer.
 func (r Resource) staleReason(claim store.Claim, builtin bool) string {
 	switch {
-	case claim.Token < max(r.GrantedToken, r.LastToken):
+	case claim.Token < r.LastToken || builtin && claim.Token < r.GrantedToken:
 		return "superseded"
 	case builtin && !r.Open:
 		return "released"

@@ -1,0 +1,236 @@
+package store_test
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/storetest"
+)
+
+// claim draws a claim on the name: mostly one that could be admitted.
+func (r *randomRun) claim(t *rapid.T, name store.Name) store.Claim {
+	resource := r.world.Resource(name)
+	newest, _ := resource.Newest()
+	claim := store.Claim{Resource: name}
+	switch rapid.SampledFrom([]string{"newest", "newest", "newest", "newest", "last", "other", "none", "near", "far"}).Draw(t, "token") {
+	case "newest":
+		claim.Token = newest.Token
+	case "last":
+		claim.Token = resource.LastToken
+	case "other":
+		if len(r.leases) > 0 {
+			claim.Token = r.someLease(t).Token
+		}
+	case "near":
+		claim.Token = max(0, max(newest.Token, resource.LastToken)+rapid.Int64Range(-1, 2).Draw(t, "off"))
+	case "far":
+		claim.Token = max(newest.Token, resource.LastToken) + rapid.Int64Range(10, 10_000).Draw(t, "off")
+	}
+	if rapid.IntRange(0, 3).Draw(t, "numbered") > 0 {
+		number := max(0, resource.LastSequence+rapid.Int64Range(-1, 3).Draw(t, "sequence"))
+		claim.Sequence = &number
+	}
+	switch rapid.SampledFrom([]string{"none", "own", "own", "wrong"}).Draw(t, "lease_id") {
+	case "own":
+		claim.LeaseID = &newest.ID
+	case "wrong":
+		id := uuid.NewSHA1(newest.ID, nil)
+		claim.LeaseID = &id
+	}
+	return claim
+}
+
+// operation draws an operation on one of few records, with one of few contents, so that they often meet.
+func (r *randomRun) operation(t *rapid.T, name store.Name) store.Operation {
+	op := store.Operation{
+		Kind: rapid.SampledFrom([]store.Kind{store.Put, store.Put, store.Delete}).Draw(t, "kind"),
+		Key:  rapid.SampledFrom([]store.Name{"k", "k/l"}).Draw(t, "key"),
+	}
+	if op.Kind == store.Put {
+		op.Value = rapid.SampledFrom([][]byte{nil, []byte("v"), {0, 255}}).Draw(t, "value")
+		op.ContentType = rapid.SampledFrom([]string{"text/plain", "application/octet-stream"}).Draw(t, "type")
+	}
+	version := r.world.Resource(name).Record(op.Key).Version
+	switch rapid.SampledFrom([]string{"no matter", "no matter", "none", "any", "right", "wrong"}).Draw(t, "expect") {
+	case "none":
+		op.Expect = pointTo(store.ExpectNone)
+	case "any":
+		op.Expect = pointTo(store.ExpectAny)
+	case "right":
+		op.Expect = pointTo(version)
+	case "wrong":
+		op.Expect = pointTo(version + 1)
+	}
+	return op
+}
+
+func pointTo(number int64) *int64 { return &number }
+
+func (r *randomRun) write(t *rapid.T) { r.send(t, []store.Write{r.draw(t)}) }
+
+func (r *randomRun) draw(t *rapid.T) store.Write {
+	name := r.name(t)
+	return store.Write{Claim: r.claim(t, name), Operation: r.operation(t, name)}
+}
+
+// writeAgain sends a write that was sent before.
+func (r *randomRun) writeAgain(t *rapid.T) {
+	if len(r.writes) == 0 {
+		t.Skip("nothing was written")
+	}
+	r.send(t, []store.Write{r.sentBefore(t)})
+}
+
+func (r *randomRun) sentBefore(t *rapid.T) store.Write {
+	back := rapid.IntRange(0, min(len(r.writes)-1, 3)).Draw(t, "back")
+	return r.writes[len(r.writes)-1-back]
+}
+
+func (r *randomRun) writeSet(t *rapid.T) {
+	writes := make([]store.Write, rapid.IntRange(2, 6).Draw(t, "writes"))
+	for i := range writes {
+		if len(r.writes) > 0 && rapid.IntRange(0, 4).Draw(t, "again") == 0 {
+			writes[i] = r.sentBefore(t)
+		} else {
+			writes[i] = r.draw(t)
+		}
+	}
+	if rapid.Bool().Draw(t, "in a row") {
+		number(writes)
+	}
+	r.send(t, writes)
+}
+
+// number gives writes to one resource under one token numbers that rise, so that many of a set are admitted.
+func number(writes []store.Write) {
+	last := map[store.Name]int64{}
+	for i, write := range writes {
+		if write.Sequence != nil {
+			last[write.Resource] = max(last[write.Resource]+1, *write.Sequence)
+			writes[i].Sequence = pointTo(last[write.Resource])
+		}
+	}
+}
+
+// send sends a set of writes; the model decides them one by one.
+func (r *randomRun) send(t *rapid.T, writes []store.Write) {
+	results, err := r.gateway.Write(t.Context(), writes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, write := range writes {
+		next, want := r.world.Write(write)
+		r.same(t, fmt.Sprintf("%d of %d: %s", i+1, len(writes), historyCall{write: &write}), storetest.ToldWrite(results[i]), want)
+		r.world = next
+	}
+	r.writes = append(r.writes, writes...)
+}
+
+func (r *randomRun) transact(t *rapid.T) {
+	var transaction store.Transaction
+	names := rapid.SliceOfNDistinct(rapid.SampledFrom(r.names), 1, len(r.names), rapid.ID[store.Name]).Draw(t, "names")
+	for _, name := range names {
+		transaction.Claims = append(transaction.Claims, r.claim(t, name))
+	}
+	for range rapid.IntRange(1, 4).Draw(t, "operations") {
+		name := rapid.SampledFrom(names).Draw(t, "of")
+		op := store.ResourceOperation{Resource: name, Operation: r.operation(t, name)}
+		twice := slices.ContainsFunc(transaction.Operations, func(other store.ResourceOperation) bool {
+			return other.Resource == op.Resource && other.Key == op.Key
+		})
+		if !twice {
+			transaction.Operations = append(transaction.Operations, op)
+		}
+	}
+	r.transactions = append(r.transactions, transaction)
+	r.commit(t, transaction)
+}
+
+func (r *randomRun) transactAgain(t *rapid.T) {
+	if len(r.transactions) == 0 {
+		t.Skip("nothing was transacted")
+	}
+	back := rapid.IntRange(0, min(len(r.transactions)-1, 2)).Draw(t, "back")
+	r.commit(t, r.transactions[len(r.transactions)-1-back])
+}
+
+// transactAndWrite sends a transaction over two resources as it should be, then a write to one of them, and then the
+// transaction again: on one fence it is a retry, on the other it comes too late.
+func (r *randomRun) transactAndWrite(t *rapid.T) {
+	var transaction store.Transaction
+	for _, name := range r.names[:2] {
+		transaction.Claims = append(transaction.Claims, r.next(name))
+		transaction.Operations = append(transaction.Operations, store.ResourceOperation{
+			Resource: name, Operation: store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain"},
+		})
+	}
+	r.commit(t, transaction)
+	name := rapid.SampledFrom(r.names[:2]).Draw(t, "name")
+	r.send(t, []store.Write{{Claim: r.next(name), Operation: r.operation(t, name)}})
+	r.commit(t, transaction)
+}
+
+// next is the claim of a holder who does all right.
+func (r *randomRun) next(name store.Name) store.Claim {
+	resource := r.world.Resource(name)
+	newest, _ := resource.Newest()
+	claim := store.Claim{Resource: name, Token: newest.Token, Sequence: pointTo(1), LeaseID: &newest.ID}
+	if resource.LastToken == newest.Token {
+		*claim.Sequence = resource.LastSequence + 1
+	}
+	return claim
+}
+
+func (r *randomRun) commit(t *rapid.T, transaction store.Transaction) {
+	result, err := r.gateway.Transact(t.Context(), transaction)
+	next, want := r.world.Transact(transaction)
+	r.same(t, fmt.Sprintf("%s: %d operations", historyCall{transaction: &transaction}, len(transaction.Operations)),
+		storetest.ToldTransaction(result, err), want)
+	r.world = next
+}
+
+func (r *randomRun) lookAtLock(t *rapid.T) { r.sameLock(t, r.name(t)) }
+
+func (r *randomRun) sameLock(t *rapid.T, name store.Name) {
+	lock, err := r.gateway.Lock(t.Context(), name)
+	r.same(t, fmt.Sprintf("lock %s", name), storetest.ToldLock(lock, err), r.world.Resource(name).Lock())
+}
+
+func (r *randomRun) lookAtFence(t *rapid.T) { r.sameFence(t, r.name(t)) }
+
+func (r *randomRun) sameFence(t *rapid.T, name store.Name) {
+	fence, err := r.gateway.Fence(t.Context(), name)
+	r.same(t, fmt.Sprintf("fence %s", name), storetest.ToldFence(fence, err), r.world.Resource(name).Fence())
+	if want := r.world.Policy(name); err == nil && fence.Policy != want {
+		t.Fatalf("the policy of %s is %+v and must be %+v", name, fence.Policy, want)
+	}
+}
+
+// lookAtAll compares all that is kept.
+func (r *randomRun) lookAtAll(t *rapid.T) {
+	for _, name := range r.names {
+		r.sameLock(t, name)
+		r.sameFence(t, name)
+		keys := r.world.Resource(name).Keys()
+		slices.Sort(keys)
+		records, err := r.gateway.Records(t.Context(), store.RecordQuery{Resource: name, Limit: store.PageMax})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kept []store.Name
+		for _, record := range records {
+			kept = append(kept, record.Key)
+		}
+		if !slices.Equal(kept, keys) {
+			t.Fatalf("%s keeps %q and must keep %q", name, kept, keys)
+		}
+		for _, key := range keys {
+			record, err := r.gateway.Record(t.Context(), name, key)
+			r.same(t, fmt.Sprintf("record %s %s", name, key), storetest.ToldRecord(record, err), r.world.Resource(name).Record(key))
+		}
+	}
+}
