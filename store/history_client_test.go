@@ -277,11 +277,13 @@ func (c *historyClient) ask(ctx context.Context, call historyCall) historyAnswer
 	}
 	for _, name := range call.resources {
 		c.slots[name] <- struct{}{}
-		defer func() { <-c.slots[name] }()
 	}
 	called := c.clock()
 	answer := call.perform(ctx, c.gateway)
 	returned := c.clock()
+	for _, name := range call.resources {
+		<-c.slots[name]
+	}
 	if answer.told.Code == storetest.CodeUnknown {
 		returned = math.MaxInt64 // what was sent may still arrive
 	}

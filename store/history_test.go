@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	historyDuration = flag.Duration("history.duration", 4*time.Second, "how long the history tests produce histories, each")
+	historyDuration = flag.Duration("history.duration", 3*time.Second, "how long the history tests produce histories, each")
 	historySeed     = flag.Uint64("history.seed", 0, "what the clients of the history tests do; 0: another thing each time")
 )
 
@@ -106,7 +106,7 @@ func newHistoryField(t *testing.T, plan historyPlan) *historyField {
 	}
 	sweeping, stop := context.WithCancel(t.Context())
 	var sweepers sync.WaitGroup
-	sweepers.Go(func() { historySweep(t, sweeping, f.gateways[0]) })
+	sweepers.Go(func() { historySweep(sweeping, t, f.gateways[0]) })
 	t.Cleanup(func() {
 		stop()
 		sweepers.Wait()
@@ -115,7 +115,7 @@ func newHistoryField(t *testing.T, plan historyPlan) *historyField {
 }
 
 // historySweep ends expired leases all the time, so that it meets whoever else is at them.
-func historySweep(t *testing.T, ctx context.Context, gateway *store.Store) {
+func historySweep(ctx context.Context, t *testing.T, gateway *store.Store) {
 	sweeper, err := store.NewSweeper(gateway, store.SweeperConfig{Interval: 10 * time.Millisecond})
 	if err != nil {
 		t.Error(err)

@@ -201,7 +201,10 @@ func TestSweeperRuns(t *testing.T) {
 	cancel()
 	for running := true; running; {
 		select {
-		case _ = <-failed: // of the time when the table was hidden
+		case err := <-failed: // of the time when the table was hidden
+			if !errors.Is(err, store.ErrUnavailable) {
+				t.Errorf("the sweep failed with %v, want ErrUnavailable", err)
+			}
 		case <-ended:
 			running = false
 		}

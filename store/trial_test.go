@@ -105,15 +105,16 @@ func sweep(ctx context.Context, s *stage) error {
 
 // under sets a policy on the lock itself; what is left out is the default.
 func under(policy store.Policy) step {
+	if policy.Rule == "" {
+		policy.Rule = store.RuleStrict
+	}
+	if policy.Authority == "" {
+		policy.Authority = store.AuthorityBuiltin
+	}
 	return func(ctx context.Context, s *stage) error {
-		policy.Prefix = string(s.lock)
-		if policy.Rule == "" {
-			policy.Rule = store.RuleStrict
-		}
-		if policy.Authority == "" {
-			policy.Authority = store.AuthorityBuiltin
-		}
-		return s.PutPolicy(ctx, policy)
+		own := policy // trials are played on many stages at once
+		own.Prefix = string(s.lock)
+		return s.PutPolicy(ctx, own)
 	}
 }
 

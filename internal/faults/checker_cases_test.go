@@ -51,86 +51,89 @@ func TestCheckerPassesGoodHistories(t *testing.T) {
 	}
 }
 
+// badHistories are the good one, spoiled, and what is to be found.
+var badHistories = []struct {
+	name  string
+	spoil func(*history, *state)
+	want  string
+}{
+	{"a token was granted twice", func(h *history, _ *state) {
+		h.grants = append(h.grants, grant{lock: "a", owner: "z", leaseID: "l7", token: 7, sent: 20, answered: 30})
+	}, "granted to y and to z"},
+	{"tokens fell", func(h *history, _ *state) {
+		h.grants[0].sent, h.grants[0].answered = 30, 31
+	}, "when 7 had been before"},
+	{"a grant was lost", func(_ *history, s *state) {
+		s.leases = s.leases[:1]
+	}, "the grant of token 7 to y is lost"},
+	{"a lease is another's", func(_ *history, s *state) {
+		s.leases[1].leaseID = "l8"
+	}, "the grant of token 7 to y is lost"},
+	{"a fence forgot a grant", func(_ *history, s *state) {
+		s.fences["a"] = storedFence{grantedToken: 4, lastToken: 7, lastSequence: 1, lastVersion: 3}
+	}, "the fence knows none above 4"},
+	{"leases overlap", func(_ *history, s *state) {
+		s.leases[0].endsAt = s.leases[1].grantedAt.Add(time.Microsecond)
+	}, "the leases of the tokens 4 and 7 overlap"},
+	{"the clock and the tokens disagree", func(_ *history, s *state) {
+		s.leases[1].grantedAt = s.leases[0].grantedAt.Add(-time.Second)
+	}, "token 7 was granted before token 4"},
+	{"an acknowledged write was lost", func(_ *history, s *state) {
+		s.records = slices.Delete(s.records, 0, 1)
+	}, "the acknowledged write w/7.1 is lost"},
+	{"all that a name had was lost", func(_ *history, s *state) {
+		*s = state{}
+	}, "the acknowledged write w/4.1 is lost"},
+	{"an acknowledged write was applied again", func(_ *history, s *state) {
+		s.records[0].version = 4
+	}, "acknowledged with version 3 and has 4"},
+	{"a refused write was applied", func(h *history, _ *state) {
+		h.writes[2].fate = notApplied
+	}, "the write w/4.3 was refused, and is there"},
+	{"a record came from nowhere", func(h *history, _ *state) {
+		h.writes = slices.Delete(h.writes, 2, 3)
+	}, "nobody sent the record w/4.3"},
+	{"a record has another value", func(_ *history, s *state) {
+		s.records[2].value = byPut
+	}, "nobody sent the record w/4.1"},
+	{"a token that was never granted admitted a write", func(h *history, s *state) {
+		h.grants, s.leases = h.grants[1:], s.leases[1:]
+	}, "admitted by token 4, which nobody was granted"},
+	{"a doubtful write was applied twice", func(_ *history, s *state) {
+		s.records[0].version, s.records[3].version = 4, 3
+	}, "has version 3, but is number 2"},
+	{"the last write was applied twice", func(_ *history, s *state) {
+		s.fences["a"] = storedFence{grantedToken: 7, lastToken: 7, lastSequence: 1, lastVersion: 4}
+	}, "the fence counts 4 writes, there are 3"},
+	{"an older token was admitted after a newer", func(h *history, s *state) {
+		s.records[0].version, s.records[3].version = 2, 3
+		h.writes[3].version = 2
+	}, "the write 4.3 was admitted after 7.1"},
+	{"data and fence were committed apart", func(_ *history, s *state) {
+		s.fences["a"] = storedFence{grantedToken: 7, lastToken: 4, lastSequence: 3, lastVersion: 3}
+	}, "the last write is 7.1, the fence says 4.3"},
+	{"a zombie's write passed", func(h *history, _ *state) {
+		h.writes[0].sent = 22
+	}, "the write w/4.1 was admitted, sent after token 7 had been granted"},
+	{"a zombie's write came late", func(_ *history, s *state) {
+		s.records[3].updatedAt = s.leases[1].grantedAt.Add(time.Microsecond)
+	}, "the record w/4.3 was stored after token 7 had been granted"},
+	{"half of a transaction was lost", func(_ *history, s *state) {
+		s.records = slices.Delete(s.records, 4, 5)
+	}, "w/4.3 of version 2 is not whole, its other record has version 0"},
+	{"half of a transaction is older", func(_ *history, s *state) {
+		s.records[4].version = 1
+	}, "w/4.3 of version 2 is not whole, its other record has version 1"},
+	{"half of a transaction is all there is", func(_ *history, s *state) {
+		s.records = slices.Delete(s.records, 3, 4)
+	}, "there are 0 transactions, and other records of 1"},
+	{"the common record of transactions is older", func(_ *history, s *state) {
+		s.records[1].version = 1
+	}, "of version 2, the common record says " + byTransaction + "three of version 1"},
+}
+
 func TestCheckerFindsBadHistories(t *testing.T) {
-	for _, bad := range []struct {
-		name  string
-		spoil func(*history, *state)
-		want  string
-	}{
-		{"a token was granted twice", func(h *history, _ *state) {
-			h.grants = append(h.grants, grant{lock: "a", owner: "z", leaseID: "l7", token: 7, sent: 20, answered: 30})
-		}, "granted to y and to z"},
-		{"tokens fell", func(h *history, _ *state) {
-			h.grants[0].sent, h.grants[0].answered = 30, 31
-		}, "when 7 had been before"},
-		{"a grant was lost", func(_ *history, s *state) {
-			s.leases = s.leases[:1]
-		}, "the grant of token 7 to y is lost"},
-		{"a lease is another's", func(_ *history, s *state) {
-			s.leases[1].leaseID = "l8"
-		}, "the grant of token 7 to y is lost"},
-		{"a fence forgot a grant", func(_ *history, s *state) {
-			s.fences["a"] = storedFence{grantedToken: 4, lastToken: 7, lastSequence: 1, lastVersion: 3}
-		}, "the fence knows none above 4"},
-		{"leases overlap", func(_ *history, s *state) {
-			s.leases[0].endsAt = s.leases[1].grantedAt.Add(time.Microsecond)
-		}, "the leases of the tokens 4 and 7 overlap"},
-		{"the clock and the tokens disagree", func(_ *history, s *state) {
-			s.leases[1].grantedAt = s.leases[0].grantedAt.Add(-time.Second)
-		}, "token 7 was granted before token 4"},
-		{"an acknowledged write was lost", func(_ *history, s *state) {
-			s.records = slices.Delete(s.records, 0, 1)
-		}, "the acknowledged write w/7.1 is lost"},
-		{"all that a name had was lost", func(_ *history, s *state) {
-			*s = state{}
-		}, "the acknowledged write w/4.1 is lost"},
-		{"an acknowledged write was applied again", func(_ *history, s *state) {
-			s.records[0].version = 4
-		}, "acknowledged with version 3 and has 4"},
-		{"a refused write was applied", func(h *history, _ *state) {
-			h.writes[2].fate = notApplied
-		}, "the write w/4.3 was refused, and is there"},
-		{"a record came from nowhere", func(h *history, _ *state) {
-			h.writes = slices.Delete(h.writes, 2, 3)
-		}, "nobody sent the record w/4.3"},
-		{"a record has another value", func(_ *history, s *state) {
-			s.records[2].value = byPut
-		}, "nobody sent the record w/4.1"},
-		{"a token that was never granted admitted a write", func(h *history, s *state) {
-			h.grants, s.leases = h.grants[1:], s.leases[1:]
-		}, "admitted by token 4, which nobody was granted"},
-		{"a doubtful write was applied twice", func(_ *history, s *state) {
-			s.records[0].version, s.records[3].version = 4, 3
-		}, "has version 3, but is number 2"},
-		{"the last write was applied twice", func(_ *history, s *state) {
-			s.fences["a"] = storedFence{grantedToken: 7, lastToken: 7, lastSequence: 1, lastVersion: 4}
-		}, "the fence counts 4 writes, there are 3"},
-		{"an older token was admitted after a newer", func(h *history, s *state) {
-			s.records[0].version, s.records[3].version = 2, 3
-			h.writes[3].version = 2
-		}, "the write 4.3 was admitted after 7.1"},
-		{"data and fence were committed apart", func(_ *history, s *state) {
-			s.fences["a"] = storedFence{grantedToken: 7, lastToken: 4, lastSequence: 3, lastVersion: 3}
-		}, "the last write is 7.1, the fence says 4.3"},
-		{"a zombie's write passed", func(h *history, _ *state) {
-			h.writes[0].sent = 22
-		}, "the write w/4.1 was admitted, sent after token 7 had been granted"},
-		{"a zombie's write came late", func(_ *history, s *state) {
-			s.records[3].updatedAt = s.leases[1].grantedAt.Add(time.Microsecond)
-		}, "the record w/4.3 was stored after token 7 had been granted"},
-		{"half of a transaction was lost", func(_ *history, s *state) {
-			s.records = slices.Delete(s.records, 4, 5)
-		}, "w/4.3 of version 2 is not whole, its other record has version 0"},
-		{"half of a transaction is older", func(_ *history, s *state) {
-			s.records[4].version = 1
-		}, "w/4.3 of version 2 is not whole, its other record has version 1"},
-		{"half of a transaction is all there is", func(_ *history, s *state) {
-			s.records = slices.Delete(s.records, 3, 4)
-		}, "there are 0 transactions, and other records of 1"},
-		{"the common record of transactions is older", func(_ *history, s *state) {
-			s.records[1].version = 1
-		}, "of version 2, the common record says " + byTransaction + "three of version 1"},
-	} {
+	for _, bad := range badHistories {
 		t.Run(bad.name, func(t *testing.T) {
 			h, s := goodLife()
 			bad.spoil(&h, &s)

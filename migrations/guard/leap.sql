@@ -7,8 +7,8 @@
 -- The leap goes past 2^32 tokens more than this database knows of, and past 2^20 for every second
 -- since 2025: as long as fewer than a million grants a second are given, whatever another
 -- history minted before now is lower, also that of a sibling standby which was promoted earlier,
--- took the same timeline number and is unknown here. The random part, below 2^10, keeps two that leap in the same
--- instant apart, and is worth no more than a millisecond: a sibling that leaped before that is below.
+-- took the same timeline number and is unknown here. The random part, below 2^7, keeps two that leap in the same
+-- instant apart, and is worth a tenth of a millisecond: a sibling that leaped before that is below.
 -- 2^53 tokens last beyond the year 2290 this way.
 --
 -- Invariant: called before nextval, with the fence locked; the identity is locked after fences, so no cycle.
@@ -39,7 +39,7 @@ begin
     perform setval('fence.tokens', greatest(
         (select last_value from fence.tokens) + (1::bigint << 32),
         floor(extract(epoch from v_now - timestamptz '2025-01-01 00:00:00Z') * (1 << 20))::bigint
-    ) + floor(random() * (1 << 10))::bigint);
+    ) + floor(random() * (1 << 7))::bigint);
     update fence.database_identity i
     set system_identifier = v_running.system_identifier, timeline = v_running.timeline,
         tokens_oid = v_running.tokens_oid, leaps = i.leaps + 1, leaped_at = v_now;

@@ -34,7 +34,7 @@ func (r Resource) replays(claim store.Claim, content string) bool {
 // judge is steps 1 to 6 of the rule. It returns nothing for a claim that is admitted.
 func (r Resource) judge(claim store.Claim, policy store.Policy) Told {
 	builtin := policy.Authority != store.AuthorityExternal
-	verdict := store.Admitted
+	var verdict store.Verdict
 	switch {
 	case claim.Token == 0:
 		verdict = store.VerdictTokenRequired // step 1
