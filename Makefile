@@ -45,7 +45,7 @@ fuzz: ## Run every fuzz target for a short while (FUZZ_TIME, PACKAGES)
 	@FUZZ_TIME='$(FUZZ_TIME)' scripts/with-postgres scripts/fuzz $(PACKAGES)
 
 golden: ## Rewrite the golden schema from the migrations and guard functions
-	scripts/with-postgres go test ./migrations/... -run TestGoldenSchema -update
+	scripts/with-postgres go test ./migrations -run 'TestGoldenSchema|TestGuardRevision$$' -update
 
 golden-check: ## Compare the schema that the migrations make with the golden one
 	@scripts/with-postgres scripts/golden-check

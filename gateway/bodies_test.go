@@ -178,9 +178,7 @@ func TestTruncatedBodies(t *testing.T) {
 
 // A client that is gone before its body has come leaves no trace: when the server has ended, every request has.
 func TestClientGoneWithinItsBody(t *testing.T) {
-	h, lease := newBusyHarness(t, Config{})
-	server := newServer(t, h)
-	h.base = server.base
+	h, server, lease := newServed(t, Config{})
 	h.unchanged(t, func() {
 		for range 20 {
 			connection := h.wire(t, "PUT /v1/resources/job/records/k HTTP/1.1\nHost: gateway\n"+token(lease, 2)+"\nContent-Length: 10\n\nhalf")

@@ -25,10 +25,16 @@ type harness struct {
 	db          *pgxpool.Pool // the test's own way into the database
 }
 
-// newHarness serves a gateway whose every exchange is held against openapi.yaml.
+// newHarness serves a gateway with a database that is in order.
 func newHarness(t testing.TB, config Config) *harness {
 	t.Helper()
-	h := newGateway(t, config, store.Config{DatabaseURL: pgtest.Migrated(t)})
+	return newHarnessOn(t, config, store.Config{DatabaseURL: pgtest.Migrated(t)})
+}
+
+// newHarnessOn serves a gateway whose every exchange is held against openapi.yaml.
+func newHarnessOn(t testing.TB, config Config, database store.Config) *harness {
+	t.Helper()
+	h := newGateway(t, config, database)
 	h.client = serve(t, conforming(t, h.gateway))
 	return h
 }

@@ -29,8 +29,15 @@ func newServer(t *testing.T, h *harness) *server {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &server{base: "http://" + listener.Addr().String(), ask: cancel, ended: make(chan error, 1)}
-	go func() { s.ended <- h.gateway.Serve(ctx, listener) }()
-	t.Cleanup(cancel)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		s.ended <- h.gateway.Serve(ctx, listener)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-over
+	})
 	return s
 }
 
@@ -55,7 +62,8 @@ func (s *server) awaitRefusal(t *testing.T) {
 // newServed is a busy gateway that serves by itself.
 func newServed(t *testing.T, config Config) (*harness, *server, api.Lease) {
 	t.Helper()
-	h := newGateway(t, config, store.Config{DatabaseURL: pgtest.Migrated(t)})
+	h := newGateway(t, config, store.Config{DatabaseURL: pgtest.Migrated(t), StatementTimeout: time.Hour})
+	h.gateway.handler = conforming(t, h.gateway.handler)
 	s := newServer(t, h)
 	h.client = client{base: s.base, http: newHTTPClient(t, false)}
 	lease := h.acquire(t, "job", "worker")
@@ -114,7 +122,7 @@ func TestServeGivesUp(t *testing.T) {
 	if err := <-cut; err == nil {
 		t.Error("the request was answered")
 	}
-	h.store.Close() // returns when nothing is under way: the work was cut off
+	eventually(t, "the work is cut off", func() bool { return h.store.PoolStats().Busy == 0 })
 	letGo()
 	if h.count(t, "select count(*) from fence.fences join fence.records using (resource) where last_sequence = sequence") != 1 {
 		t.Error("the write was half applied")

@@ -68,8 +68,7 @@ func requestsOf(lease api.Lease) []badInput {
 
 func TestDatabaseDown(t *testing.T) {
 	cluster := pgtest.NewCluster(t)
-	h := newGateway(t, Config{}, store.Config{DatabaseURL: cluster.URL()})
-	h.client = serve(t, conforming(t, h.gateway))
+	h := newHarnessOn(t, Config{}, store.Config{DatabaseURL: cluster.URL()})
 	if err := h.store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -132,8 +131,7 @@ func (h *harness) awaitNoDeadConnection(t *testing.T) {
 }
 
 func TestDatabaseNotMigrated(t *testing.T) {
-	h := newGateway(t, Config{}, store.Config{DatabaseURL: pgtest.Empty(t)})
-	h.client = serve(t, conforming(t, h.gateway))
+	h := newHarnessOn(t, Config{}, store.Config{DatabaseURL: pgtest.Empty(t)})
 	lease := api.Lease{Lock: "job", OwnerID: "w", LeaseID: "2832c0ce-7279-4058-87b2-de75f89b0239", FencingToken: 1}
 	for _, r := range requestsOf(lease) {
 		unavailable(t, h.send(t, r.method, r.path, r.body, r.header...), api.OutcomeNotApplied)
@@ -181,8 +179,7 @@ func TestOutcomes(t *testing.T) {
 	} {
 		t.Run(story.name, func(t *testing.T) {
 			story.database.DatabaseURL = pgtest.Migrated(t)
-			h := newGateway(t, story.config, story.database)
-			h.client = serve(t, conforming(t, h.gateway))
+			h := newHarnessOn(t, story.config, story.database)
 			lease := h.acquire(t, "job", "worker")
 			letGo := h.holdFence(t, "job")
 			h.unchanged(t, func() {
@@ -201,8 +198,7 @@ func TestOutcomes(t *testing.T) {
 
 // A request that finds no connection free is refused in time, and changes nothing.
 func TestDatabaseOverloaded(t *testing.T) {
-	patient := newGateway(t, Config{}, store.Config{DatabaseURL: pgtest.Migrated(t), ConnectionsMax: 2})
-	patient.client = serve(t, conforming(t, patient.gateway))
+	patient := newHarnessOn(t, Config{}, store.Config{DatabaseURL: pgtest.Migrated(t), ConnectionsMax: 2})
 	hasty, err := New(Config{RequestTimeout: 200 * time.Millisecond}, patient.store, patient.recorder, NewMetrics("test"))
 	if err != nil {
 		t.Fatal(err)

@@ -74,7 +74,7 @@ type RejectedError struct {
 	Token    int64 // that was presented; 0: none
 	Sequence *int64
 
-	// The fence as it stood. Zero for version_mismatch.
+	// The fence as it stood; zero for the version_mismatch of a transaction.
 	GrantedToken, LastToken, LastSequence int64
 
 	Version int64 // of version_mismatch: the record's; 0: there is none

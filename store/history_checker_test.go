@@ -188,13 +188,13 @@ func TestHistoryCatchesBrokenRule(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := newHistoryField(t, historyOfWrites)
 			f.breakRule(t, c.function, c.text, c.instead)
-			for seed := uint64(1); seed <= 50; seed++ {
+			for seed := uint64(1); seed <= 200; seed++ {
 				if err := f.play(t, seed).check(); err != nil && !errors.Is(err, errNoVerdict) {
 					t.Logf("noticed in round %d: %v", seed, err)
 					return
 				}
 			}
-			t.Error("nothing was noticed in 50 rounds")
+			t.Error("nothing was noticed in 200 rounds")
 		})
 	}
 }

@@ -102,8 +102,8 @@ func (s *Store) PoolStats() PoolStats {
 	}
 }
 
-// Migrate brings the schema up to this program's; see migrations.Apply. It returns migrations.ErrNewer or
-// migrations.ErrUnsuitable, or ErrUnavailable.
+// Migrate brings the schema up to this program's; see migrations.Apply for the errors. It returns ErrUnavailable where there is no
+// connection.
 func (s *Store) Migrate(ctx context.Context) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {

@@ -4,7 +4,7 @@
 --         is then the order of its grants, and a sequence that lags behind the fence (it is not
 --         transactional, and a failover may lose it) can't hand out a token twice.
 --
--- Raises LF002 when there are no tokens below 2^53 left. Nobody sees the token before the commit.
+-- Raises LF002 when there are no tokens below 2^53 left, 2200H when it is the sequence that has none. Nobody sees the token before the commit.
 create or replace function fence.mint(p_newest bigint) returns bigint
 language plpgsql
 as $$
