@@ -9,8 +9,8 @@ TEST_FLAGS ?=
 RACE       ?= auto
 RUN_FLAGS  ?=
 BENCH_FLAGS ?=
-# How long each fuzz target runs.
-FUZZ_TIME  ?= 10s
+# How many inputs each fuzz target is given (5000x), or how long it runs (60s).
+FUZZ_TIME  ?= 5000x
 
 # Go fails to stamp a program with its commit where git refuses to read the clone (it belongs to another user).
 ifneq ($(shell git rev-parse HEAD >/dev/null 2>&1 && echo readable),readable)

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/gorilla/mux"
@@ -9,24 +10,12 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-func (g *Gateway) getFence(w http.ResponseWriter, r *http.Request) error {
-	resource, err := pathName(r, "resource")
-	if err != nil {
-		return err
-	}
-	if _, err := query(r); err != nil {
-		return err
-	}
-	ctx, cancel := g.work(r)
-	defer cancel()
+func (g *Gateway) getFence(ctx context.Context, resource store.Name) (any, error) {
 	fence, err := g.backend.Fence(ctx, resource)
-	if err != nil {
-		return err
-	}
-	return answerJSON(w, http.StatusOK, api.Fence{
+	return api.Fence{
 		Resource: string(fence.Resource), GrantedToken: fence.GrantedToken, Open: fence.Open,
 		LastToken: fence.LastToken, LastSequence: fence.LastSequence, Policy: policyAnswer(fence.Policy),
-	})
+	}, err
 }
 
 func (g *Gateway) listPolicies(w http.ResponseWriter, r *http.Request) error {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -12,27 +13,14 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-func (g *Gateway) acquire(w http.ResponseWriter, r *http.Request) error {
-	lock, err := pathName(r, "lock")
-	if err != nil {
-		return err
-	}
-	var body api.AcquireRequest
-	if err := g.readJSON(w, r, &body); err != nil {
-		return err
-	}
+func (g *Gateway) acquire(ctx context.Context, _ *http.Request, lock store.Name, body api.AcquireRequest) (any, error) {
 	request, err := acquireRequest(lock, body)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ctx, cancel := g.work(r)
-	defer cancel()
 	lease, err := g.backend.Acquire(ctx, request)
 	g.metrics.leaseOperation("acquire", err)
-	if err != nil {
-		return err
-	}
-	return answerJSON(w, http.StatusOK, leaseAnswer(lease))
+	return leaseAnswer(lease), err
 }
 
 // acquireRequest checks what only the API has: options that this gateway does not offer must not pass silently.
@@ -72,54 +60,28 @@ func ttl(ms *int64) (time.Duration, error) {
 	return time.Duration(*ms) * time.Millisecond, nil
 }
 
-func (g *Gateway) renew(w http.ResponseWriter, r *http.Request) error {
-	lock, err := pathName(r, "lock")
-	if err != nil {
-		return err
-	}
-	var body api.RenewRequest
-	if err := g.readJSON(w, r, &body); err != nil {
-		return err
-	}
+func (g *Gateway) renew(ctx context.Context, _ *http.Request, lock store.Name, body api.RenewRequest) (any, error) {
 	ref, err := leaseRef(lock, body.OwnerID, body.LeaseID, body.FencingToken)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	duration, err := ttl(body.TTLMS)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ctx, cancel := g.work(r)
-	defer cancel()
 	lease, err := g.backend.Renew(ctx, ref, duration)
 	g.metrics.leaseOperation("renew", err)
-	if err != nil {
-		return err
-	}
-	return answerJSON(w, http.StatusOK, leaseAnswer(lease))
+	return leaseAnswer(lease), err
 }
 
-func (g *Gateway) release(w http.ResponseWriter, r *http.Request) error {
-	lock, err := pathName(r, "lock")
-	if err != nil {
-		return err
-	}
-	var body api.ReleaseRequest
-	if err := g.readJSON(w, r, &body); err != nil {
-		return err
-	}
+func (g *Gateway) release(ctx context.Context, _ *http.Request, lock store.Name, body api.ReleaseRequest) (any, error) {
 	ref, err := leaseRef(lock, body.OwnerID, body.LeaseID, body.FencingToken)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ctx, cancel := g.work(r)
-	defer cancel()
 	err = g.backend.Release(ctx, ref)
 	g.metrics.leaseOperation("release", err)
-	if err != nil {
-		return err
-	}
-	return answerJSON(w, http.StatusOK, api.Released{Released: true})
+	return api.Released{Released: true}, err
 }
 
 func leaseRef(lock store.Name, ownerID, leaseID string, token int64) (store.LeaseRef, error) {
@@ -150,41 +112,19 @@ func parseLeaseID(field, text string) (uuid.UUID, error) {
 	return id, nil
 }
 
-func (g *Gateway) breakLease(w http.ResponseWriter, r *http.Request) error {
-	lock, err := pathName(r, "lock")
-	if err != nil {
-		return err
-	}
-	var body api.BreakRequest
-	if err := g.readJSON(w, r, &body); err != nil {
-		return err
-	}
-	ctx, cancel := g.work(r)
-	defer cancel()
+func (g *Gateway) breakLease(ctx context.Context, r *http.Request, lock store.Name, body api.BreakRequest) (any, error) {
 	lease, err := g.backend.Break(ctx, lock, body.Reason)
 	g.metrics.leaseOperation("break", err)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	g.config.Logger.Info("lease broken", "lock", lock, "owner_id", lease.OwnerID, "fencing_token", lease.Token, "reason", body.Reason, "address", address(r))
-	return answerJSON(w, http.StatusOK, api.Broken{Broken: true, Lock: string(lock), OwnerID: lease.OwnerID, FencingToken: lease.Token})
+	return api.Broken{Broken: true, Lock: string(lock), OwnerID: lease.OwnerID, FencingToken: lease.Token}, nil
 }
 
-func (g *Gateway) getLock(w http.ResponseWriter, r *http.Request) error {
-	name, err := pathName(r, "lock")
-	if err != nil {
-		return err
-	}
-	if _, err := query(r); err != nil {
-		return err
-	}
-	ctx, cancel := g.work(r)
-	defer cancel()
+func (g *Gateway) getLock(ctx context.Context, name store.Name) (any, error) {
 	lock, err := g.backend.Lock(ctx, name)
-	if err != nil {
-		return err
-	}
-	return answerJSON(w, http.StatusOK, lockAnswer(lock))
+	return lockAnswer(lock), err
 }
 
 func (g *Gateway) listLocks(w http.ResponseWriter, r *http.Request) error {

@@ -1,12 +1,14 @@
 package gateway
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
 	"github.com/gorilla/mux"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/store"
 )
 
 // handler answers a request or returns the error that answerProblem turns into an answer.
@@ -27,16 +29,16 @@ func (g *Gateway) routes() *mux.Router {
 		lock     = "/v1/locks/{lock:(?s:.*)}"
 		resource = "/v1/resources/{resource:(?s:.*)}"
 	)
-	g.route(router, lock+"/acquire", methods{"POST": g.acquire})
-	g.route(router, lock+"/renew", methods{"POST": g.renew})
-	g.route(router, lock+"/release", methods{"POST": g.release})
-	g.route(router, lock+"/break", methods{"POST": g.breakLease})
-	g.route(router, lock, methods{"GET": g.getLock})
+	g.route(router, lock+"/acquire", methods{"POST": onLock(g, g.acquire)})
+	g.route(router, lock+"/renew", methods{"POST": onLock(g, g.renew)})
+	g.route(router, lock+"/release", methods{"POST": onLock(g, g.release)})
+	g.route(router, lock+"/break", methods{"POST": onLock(g, g.breakLease)})
+	g.route(router, lock, methods{"GET": g.showing("lock", g.getLock)})
 	g.route(router, "/v1/locks", methods{"GET": g.listLocks})
 
 	g.route(router, resource+"/records/{key:(?s:.*)}", methods{"PUT": g.putRecord, "DELETE": g.deleteRecord, "GET": g.getRecord, "HEAD": g.getRecord})
 	g.route(router, resource+"/records", methods{"GET": g.listRecords})
-	g.route(router, resource+"/fence", methods{"GET": g.getFence})
+	g.route(router, resource+"/fence", methods{"GET": g.showing("resource", g.getFence)})
 	g.route(router, "/v1/transactions", methods{"POST": g.transact})
 
 	g.route(router, "/v1/policies/{prefix:(?s:.*)}", methods{"GET": g.getPolicy, "PUT": g.putPolicy, "DELETE": g.deletePolicy})
@@ -68,6 +70,47 @@ func (g *Gateway) route(router *mux.Router, path string, handlers methods) {
 		w.Header().Set("Allow", allow)
 		return problem(http.StatusMethodNotAllowed, api.CodeInvalidRequest, "This path takes "+allow+".")
 	}))
+}
+
+// onLock is the handler of an action on a lock: it reads the name and the body, and answers with what the action returns.
+func onLock[Body any](g *Gateway, action func(context.Context, *http.Request, store.Name, Body) (any, error)) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		lock, err := pathName(r, "lock")
+		if err != nil {
+			return err
+		}
+		var body Body
+		if err := g.readJSON(w, r, &body); err != nil {
+			return err
+		}
+		ctx, cancel := g.work(r)
+		defer cancel()
+		answer, err := action(ctx, r, lock, body)
+		if err != nil {
+			return err
+		}
+		return answerJSON(w, http.StatusOK, answer)
+	}
+}
+
+// showing is the handler that shows one thing, whose name stands in the path.
+func (g *Gateway) showing(variable string, read func(context.Context, store.Name) (any, error)) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		name, err := pathName(r, variable)
+		if err != nil {
+			return err
+		}
+		if _, err := query(r); err != nil {
+			return err
+		}
+		ctx, cancel := g.work(r)
+		defer cancel()
+		answer, err := read(ctx, name)
+		if err != nil {
+			return err
+		}
+		return answerJSON(w, http.StatusOK, answer)
+	}
 }
 
 // answering makes an http.Handler of a handler.

@@ -9,7 +9,7 @@ package migrations
 import "embed"
 
 // GuardRevision numbers the functions under guard/. Whoever changes one raises it by one: a gateway puts
-// its functions in place of older ones and refuses to run beside newer ones. A test fails until it is raised.
+// its functions in place of older ones and refuses to start beside newer ones. A test fails until it is raised.
 const GuardRevision = 1
 
 //go:embed *.sql

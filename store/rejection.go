@@ -10,7 +10,7 @@ import (
 
 // Rejection is a write that the rule did not admit, or several alike.
 type Rejection struct {
-	ID       int64 // greater than those of all stories that began earlier
+	ID       int64 // later stories have greater ones; those of the same tenth of a second in no order
 	Resource Name
 	Key      Name // empty where a transaction was refused for its token
 	Verdict  Verdict
