@@ -132,7 +132,10 @@ func printableLines(err error) string {
 // printable keeps what others chose (names, owners) from steering the terminal or breaking the line.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
+		switch {
+		case r == '\t':
+			return ' '
+		case unicode.IsPrint(r):
 			return r
 		}
 		return unicode.ReplacementChar
