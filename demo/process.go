@@ -17,7 +17,8 @@ import (
 type process struct {
 	cmd    *exec.Cmd
 	events <-chan Event // closed when the process has ended
-	ended  chan error
+	ended  chan struct{}
+	err    error // how it ended, once ended is closed
 }
 
 // startProcess runs a command whose standard output is events.
@@ -32,7 +33,7 @@ func startProcess(ctx context.Context, argv []string) (*process, error) {
 		return nil, err
 	}
 	events := make(chan Event)
-	p := &process{cmd: cmd, events: events, ended: make(chan error, 1)}
+	p := &process{cmd: cmd, events: events, ended: make(chan struct{})}
 	go func() {
 		lines := bufio.NewScanner(out)
 		for lines.Scan() {
@@ -42,7 +43,8 @@ func startProcess(ctx context.Context, argv []string) (*process, error) {
 			}
 		}
 		close(events)
-		p.ended <- cmd.Wait()
+		p.err = cmd.Wait()
+		close(p.ended)
 	}()
 	return p, nil
 }
@@ -80,4 +82,7 @@ func (p *process) kill() {
 }
 
 // wait returns how the process ended, after its events were read.
-func (p *process) wait() error { return <-p.ended }
+func (p *process) wait() error {
+	<-p.ended
+	return p.err
+}

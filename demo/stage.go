@@ -72,9 +72,7 @@ func (s *stage) follow(story string, p *process, until string) error {
 			return nil
 		}
 	}
-	err := p.wait()
-	p.ended <- err // for whoever asks again
-	if err != nil {
+	if err := p.wait(); err != nil {
 		return fmt.Errorf("a worker failed: %w", err)
 	}
 	if until != "" {

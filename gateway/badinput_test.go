@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 	"testing"
@@ -25,9 +26,9 @@ func (h *harness) refusedAll(t *testing.T, inputs []badInput) {
 	t.Helper()
 	for _, input := range inputs {
 		t.Run(input.name, func(t *testing.T) {
-			method, status := orDefault(input.method, http.MethodPost), orDefault(input.status, http.StatusBadRequest)
+			method, status := cmp.Or(input.method, http.MethodPost), cmp.Or(input.status, http.StatusBadRequest)
 			h.unchanged(t, func() {
-				problem := refused(t, h.send(t, method, input.path, input.body, input.header...), orDefault(input.code, api.CodeInvalidRequest))
+				problem := refused(t, h.send(t, method, input.path, input.body, input.header...), cmp.Or(input.code, api.CodeInvalidRequest))
 				if problem.Status != status || problem.Retryable || !strings.Contains(problem.Detail, input.detail) {
 					t.Errorf("status %d, retryable %v, want %d: the detail %q should say %q", problem.Status, problem.Retryable, status, problem.Detail, input.detail)
 				}

@@ -153,19 +153,35 @@ func knownParameters(known []string) string {
 
 const pageDefault = 100
 
-// page reads limit and cursor. The cursor is opaque to clients: where the page before ended.
-func page(values url.Values) (limit int, after string, err error) {
-	limit = pageDefault
+// page is which part of a list was asked for.
+type page struct {
+	values url.Values // all parameters
+	limit  int
+	after  string // where the page before ended; to clients an opaque cursor
+	prefix string // any text that a name could begin with
+}
+
+// readPage reads the parameters of a list: limit, cursor, and what else is known of it.
+func readPage(r *http.Request, known ...string) (page, error) {
+	values, err := query(r, append(known, "limit", "cursor")...)
+	if err != nil {
+		return page{}, err
+	}
+	limit := pageDefault
 	if text := values.Get("limit"); text != "" {
 		if limit, err = strconv.Atoi(text); err != nil {
-			return 0, "", invalid("limit must be an integer from 1 to %d.", store.PageMax)
+			return page{}, invalid("limit must be an integer from 1 to %d.", store.PageMax)
 		}
 	}
 	cursor, err := base64.RawURLEncoding.DecodeString(values.Get("cursor"))
 	if err != nil || !utf8.Valid(cursor) || bytes.IndexByte(cursor, 0) >= 0 {
-		return 0, "", invalid("cursor must be a next_cursor that the gateway gave.")
+		return page{}, invalid("cursor must be a next_cursor that the gateway gave.")
 	}
-	return limit, string(cursor), nil
+	prefix := values.Get("prefix")
+	if len(prefix) > store.NameBytesMax || !utf8.ValidString(prefix) || strings.ContainsRune(prefix, 0) {
+		return page{}, invalid("prefix must be UTF-8 of at most %d bytes, without NUL.", store.NameBytesMax)
+	}
+	return page{values, limit, string(cursor), prefix}, nil
 }
 
 // nextCursor is where the next page begins; "" if a page of n shows that there is none.

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
@@ -60,8 +61,8 @@ func (g *Gateway) putPolicy(w http.ResponseWriter, r *http.Request) error {
 	}
 	policy := store.Policy{
 		Prefix:         prefix,
-		Rule:           store.Rule(orDefault(body.Rule, string(store.RuleStrict))),
-		Authority:      store.Authority(orDefault(body.Authority, string(store.AuthorityBuiltin))),
+		Rule:           store.Rule(cmp.Or(body.Rule, string(store.RuleStrict))),
+		Authority:      store.Authority(cmp.Or(body.Authority, string(store.AuthorityBuiltin))),
 		RequireLeaseID: body.RequireLeaseID, RequireLiveLease: body.RequireLiveLease,
 	}
 	ctx, cancel := g.work(r)

@@ -4,6 +4,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,10 +84,10 @@ type Config struct {
 var ErrInvalidConfig = errors.New("invalid configuration")
 
 func (c Config) withDefaults() (Config, error) {
-	c.BodyBytesMax = orDefault(c.BodyBytesMax, 1<<20)
-	c.BodyTimeout = orDefault(c.BodyTimeout, 30*time.Second)
-	c.RequestTimeout = orDefault(c.RequestTimeout, 15*time.Second)
-	c.ShutdownTimeout = orDefault(c.ShutdownTimeout, 20*time.Second)
+	c.BodyBytesMax = cmp.Or(c.BodyBytesMax, 1<<20)
+	c.BodyTimeout = cmp.Or(c.BodyTimeout, 30*time.Second)
+	c.RequestTimeout = cmp.Or(c.RequestTimeout, 15*time.Second)
+	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 20*time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -101,14 +102,6 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("%w: --shutdown-timeout is %s, it can't be negative", ErrInvalidConfig, c.ShutdownTimeout)
 	}
 	return c, nil
-}
-
-func orDefault[T comparable](value, otherwise T) T {
-	var zero T
-	if value == zero {
-		return otherwise
-	}
-	return value
 }
 
 // Gateway answers the HTTP API.

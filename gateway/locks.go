@@ -128,21 +128,13 @@ func (g *Gateway) getLock(ctx context.Context, name store.Name) (any, error) {
 }
 
 func (g *Gateway) listLocks(w http.ResponseWriter, r *http.Request) error {
-	values, err := query(r, "prefix", "state", "limit", "cursor")
-	if err != nil {
-		return err
-	}
-	limit, after, err := page(values)
-	if err != nil {
-		return err
-	}
-	prefix, err := prefix(values)
+	page, err := readPage(r, "prefix", "state")
 	if err != nil {
 		return err
 	}
 	ctx, cancel := g.work(r)
 	defer cancel()
-	locks, err := g.backend.Locks(ctx, store.LockQuery{Prefix: prefix, State: store.LockState(values.Get("state")), After: after, Limit: limit})
+	locks, err := g.backend.Locks(ctx, store.LockQuery{Prefix: page.prefix, State: store.LockState(page.values.Get("state")), After: page.after, Limit: page.limit})
 	if err != nil {
 		return err
 	}
@@ -150,7 +142,7 @@ func (g *Gateway) listLocks(w http.ResponseWriter, r *http.Request) error {
 	for i, lock := range locks {
 		answer.Locks[i] = lockAnswer(lock)
 	}
-	answer.NextCursor = nextCursor(len(locks), limit, func() string { return string(locks[len(locks)-1].Lock) })
+	answer.NextCursor = nextCursor(len(locks), page.limit, func() string { return string(locks[len(locks)-1].Lock) })
 	return answerJSON(w, http.StatusOK, answer)
 }
 

@@ -4,10 +4,8 @@ import (
 	"mime"
 	"net"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -153,21 +151,13 @@ func (g *Gateway) listRecords(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	values, err := query(r, "prefix", "limit", "cursor")
-	if err != nil {
-		return err
-	}
-	limit, after, err := page(values)
-	if err != nil {
-		return err
-	}
-	prefix, err := prefix(values)
+	page, err := readPage(r, "prefix")
 	if err != nil {
 		return err
 	}
 	ctx, cancel := g.work(r)
 	defer cancel()
-	records, err := g.backend.Records(ctx, store.RecordQuery{Resource: resource, Prefix: prefix, After: after, Limit: limit})
+	records, err := g.backend.Records(ctx, store.RecordQuery{Resource: resource, Prefix: page.prefix, After: page.after, Limit: page.limit})
 	if err != nil {
 		return err
 	}
@@ -178,17 +168,8 @@ func (g *Gateway) listRecords(w http.ResponseWriter, r *http.Request) error {
 			ContentType: record.ContentType, Size: record.Size, UpdatedAt: api.Time{Time: record.UpdatedAt},
 		}
 	}
-	answer.NextCursor = nextCursor(len(records), limit, func() string { return string(records[len(records)-1].Key) })
+	answer.NextCursor = nextCursor(len(records), page.limit, func() string { return string(records[len(records)-1].Key) })
 	return answerJSON(w, http.StatusOK, answer)
-}
-
-// prefix reads the parameter prefix: any text that a name could begin with.
-func prefix(values url.Values) (string, error) {
-	text := values.Get("prefix")
-	if len(text) > store.NameBytesMax || !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-		return "", invalid("prefix must be UTF-8 of at most %d bytes, without NUL.", store.NameBytesMax)
-	}
-	return text, nil
 }
 
 // contentTypeOf reads the type of a value; whether it is one is for the store to say.

@@ -20,27 +20,23 @@ func (g *Gateway) judged(r *http.Request, err error) {
 }
 
 func (g *Gateway) listRejections(w http.ResponseWriter, r *http.Request) error {
-	values, err := query(r, "resource", "code", "since", "limit", "cursor")
+	page, err := readPage(r, "resource", "code", "since")
 	if err != nil {
 		return err
 	}
-	limit, after, err := page(values)
-	if err != nil {
-		return err
-	}
-	filter := store.RejectionQuery{Verdict: store.Verdict(values.Get("code")), Limit: limit}
-	if text := values.Get("resource"); text != "" {
+	filter := store.RejectionQuery{Verdict: store.Verdict(page.values.Get("code")), Limit: page.limit}
+	if text := page.values.Get("resource"); text != "" {
 		if filter.Resource, err = parseName("resource", text); err != nil {
 			return err
 		}
 	}
-	if text := values.Get("since"); text != "" {
+	if text := page.values.Get("since"); text != "" {
 		if filter.Since, err = time.Parse(time.RFC3339, text); err != nil {
 			return invalid("since must be a time like 2026-01-02T15:04:05Z.")
 		}
 	}
-	if after != "" {
-		if filter.Before, err = strconv.ParseInt(after, 10, 64); err != nil {
+	if page.after != "" {
+		if filter.Before, err = strconv.ParseInt(page.after, 10, 64); err != nil {
 			return invalid("cursor must be a next_cursor that the gateway gave.")
 		}
 	}
@@ -54,7 +50,7 @@ func (g *Gateway) listRejections(w http.ResponseWriter, r *http.Request) error {
 	for i, rejection := range rejections {
 		answer.Rejections[i] = rejectionAnswer(rejection)
 	}
-	answer.NextCursor = nextCursor(len(rejections), limit, func() string {
+	answer.NextCursor = nextCursor(len(rejections), page.limit, func() string {
 		return strconv.FormatInt(rejections[len(rejections)-1].ID, 10)
 	})
 	return answerJSON(w, http.StatusOK, answer)

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -118,7 +119,7 @@ func valueOf(op api.Op) (value []byte, contentType string, err error) {
 	if err != nil {
 		return nil, "", invalid("value_base64 is not base64.")
 	}
-	contentType = orDefault(op.ContentType, "application/octet-stream")
+	contentType = cmp.Or(op.ContentType, "application/octet-stream")
 	if isJSON(contentType) && !validJSON(value) {
 		return nil, "", invalid("value_base64 is not JSON, though its content_type is %s.", clip(contentType))
 	}

@@ -49,10 +49,7 @@ func Apply(ctx context.Context, conn *pgx.Conn) (err error) {
 		err = errors.Join(err, unlockErr)
 	}()
 
-	switch err := Check(ctx, conn); {
-	case err == nil || errors.Is(err, ErrNewer):
-		return err
-	case !errors.Is(err, ErrNotMigrated):
+	if err := Check(ctx, conn); !errors.Is(err, ErrNotMigrated) {
 		return err
 	}
 	if _, err := conn.Exec(ctx, "create schema if not exists fence"); err != nil {

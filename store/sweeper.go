@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -24,10 +25,10 @@ type SweeperConfig struct {
 
 // withDefaults returns ErrInvalid for what is outside its limits, naming the flag.
 func (c SweeperConfig) withDefaults() (SweeperConfig, error) {
-	c.Interval = orDefault(c.Interval, time.Second)
-	c.LeaseRetention = orDefault(c.LeaseRetention, 10*time.Minute)
-	c.RejectionAge = orDefault(c.RejectionAge, 7*24*time.Hour)
-	c.RejectionsMax = orDefault(c.RejectionsMax, 100_000)
+	c.Interval = cmp.Or(c.Interval, time.Second)
+	c.LeaseRetention = cmp.Or(c.LeaseRetention, 10*time.Minute)
+	c.RejectionAge = cmp.Or(c.RejectionAge, 7*24*time.Hour)
+	c.RejectionsMax = cmp.Or(c.RejectionsMax, 100_000)
 	switch {
 	case c.Interval < 10*time.Millisecond || c.Interval > time.Hour:
 		return c, fmt.Errorf("%w: --sweep-interval is %s, it must be 10ms to 1h", ErrInvalid, c.Interval)
@@ -101,12 +102,4 @@ func (s *Sweeper) Sweep(ctx context.Context) (Swept, error) {
 			return total, nil
 		}
 	}
-}
-
-func orDefault[T comparable](value, otherwise T) T {
-	var zero T
-	if value == zero {
-		return otherwise
-	}
-	return value
 }

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/fencegate/fencegate/internal/embeddedpg"
+	"github.com/fencegate/fencegate/store"
 )
 
 // databaseFlags say where the database is.
@@ -24,14 +26,7 @@ func (f databaseFlags) open(ctx context.Context, logger *slog.Logger) (*database
 	if f.DatabaseURL != "" {
 		return &database{url: f.DatabaseURL}, nil
 	}
-	dir := f.DataDir
-	if dir == "" {
-		var err error
-		if dir, err = embeddedpg.DefaultDataDir(); err != nil {
-			return nil, err
-		}
-	}
-	cluster, err := embeddedpg.Start(ctx, embeddedpg.Config{DataDir: dir, Logger: logger})
+	cluster, err := embeddedpg.Start(ctx, embeddedpg.Config{DataDir: f.DataDir, Logger: logger})
 	if err != nil {
 		return nil, err
 	}
@@ -44,6 +39,17 @@ func (d *database) ended() <-chan struct{} {
 		return nil
 	}
 	return d.cluster.Done()
+}
+
+// databaseTimeout is how long a database that is only just starting is waited for.
+const databaseTimeout = 15 * time.Second
+
+// await waits until the database answers.
+func await(ctx context.Context, st *store.Store) error {
+	if err := st.Await(ctx, databaseTimeout); err != nil {
+		return fmt.Errorf("%w\nIs PostgreSQL running, and is --database-url right?", err)
+	}
+	return nil
 }
 
 const clusterStopTimeout = 30 * time.Second

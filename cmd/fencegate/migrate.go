@@ -34,8 +34,8 @@ func (c *migrateCmd) Run(ctx context.Context, streams streams) (err error) {
 		return err
 	}
 	defer st.Close()
-	if err := st.Await(ctx, databaseTimeout); err != nil {
-		return fmt.Errorf("%w\nIs PostgreSQL running, and is --database-url right?", err)
+	if err := await(ctx, st); err != nil {
+		return err
 	}
 	if err := st.Migrate(ctx); err != nil {
 		return err

@@ -16,9 +16,6 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// databaseTimeout is how long a database that is only just starting is waited for.
-const databaseTimeout = 15 * time.Second
-
 type serveCmd struct {
 	databaseFlags
 	logFlags
@@ -99,13 +96,10 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 	return c.serve(ctx, gw, db, logger, streams.out)
 }
 
-// prepare waits for the database and migrates it.
+// prepare waits for the database and migrates it, unless told not to.
 func (c *serveCmd) prepare(ctx context.Context, st *store.Store) error {
-	if err := st.Await(ctx, databaseTimeout); err != nil {
-		return fmt.Errorf("%w\nIs PostgreSQL running, and is --database-url right?", err)
-	}
-	if !c.Migrate {
-		return nil
+	if err := await(ctx, st); err != nil || !c.Migrate {
+		return err
 	}
 	return st.Migrate(ctx)
 }
