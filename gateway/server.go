@@ -44,8 +44,10 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 	defer cancel()
 	err := server.Shutdown(deadline)
 	if err != nil {
+		// Connections first: work that is cut off must not race with their end to give an answer.
+		closeErr := server.Close()
 		g.cutOff()
-		err = fmt.Errorf("requests were still under way after %s: %w", g.config.ShutdownTimeout, errors.Join(err, server.Close()))
+		err = fmt.Errorf("requests were still under way after %s: %w", g.config.ShutdownTimeout, errors.Join(err, closeErr))
 	}
 	if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
 		err = errors.Join(err, served)
