@@ -1,6 +1,6 @@
 # Everything is done from here; `make` alone lists it. What a target does is in scripts/, where it can be called too.
 .DEFAULT_GOAL := help
-.PHONY: help build run demo test test-deps lint bench fuzz golden golden-check verify
+.PHONY: help build run demo test test-deps lint bench bench-locks fuzz golden golden-check verify
 
 # Overridable: make test PACKAGES=./store TEST_FLAGS='-run TestScenarios -v'
 PACKAGES   ?= ./...
@@ -32,14 +32,17 @@ demo: build ## Watch a zombie writer being shut out; installs PostgreSQL's progr
 test: ## Run all tests, with the race detector if there is a C compiler (PACKAGES, TEST_FLAGS, RACE)
 	@RACE='$(RACE)' scripts/test $(TEST_FLAGS) $(PACKAGES)
 
-test-deps: ## Install what the tests need beside Go: PostgreSQL's programs, curl, a C compiler
+test-deps: ## Install what the tests need beside Go: PostgreSQL's programs, etcd, Redis, curl, a C compiler
 	@scripts/test-deps
 
 lint: ## Run the linters, the import rules among them
 	scripts/golangci-lint run ./...
 
-bench: build ## Measure throughput and latency (BENCH_FLAGS)
-	scripts/with-postgres bin/fencegate bench $(BENCH_FLAGS)
+bench: build ## Measure fenced writes beside unfenced ones (BENCH_FLAGS)
+	scripts/with-postgres bin/fencegate bench writes $(BENCH_FLAGS)
+
+bench-locks: build ## Measure locks beside etcd's and Redis's, where those are installed (BENCH_FLAGS)
+	scripts/with-postgres bin/fencegate bench locks $(BENCH_FLAGS)
 
 fuzz: ## Run every fuzz target for a short while (FUZZ_TIME, PACKAGES)
 	@FUZZ_TIME='$(FUZZ_TIME)' scripts/with-postgres scripts/fuzz $(PACKAGES)

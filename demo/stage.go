@@ -86,7 +86,7 @@ func (s *stage) fencedValue(ctx context.Context, resource string) (string, error
 	if err != nil {
 		return "", err
 	}
-	record, err := client.Get(ctx, resource, recordKey)
+	record, err := client.API().Get(ctx, resource, recordKey)
 	return string(record.Value), err
 }
 

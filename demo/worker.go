@@ -79,7 +79,7 @@ func (w Worker) acquire(ctx context.Context, client *lockclient.Client, tell fun
 	ttlMS := w.TTL.Milliseconds()
 	told := false
 	for {
-		lease, err := client.Acquire(ctx, w.Lock, api.AcquireRequest{OwnerID: w.Name, TTLMS: &ttlMS})
+		lease, err := client.API().Acquire(ctx, w.Lock, api.AcquireRequest{OwnerID: w.Name, TTLMS: &ttlMS})
 		if err == nil {
 			tell(Event{
 				Event: "granted", Token: lease.FencingToken, ExpiresAt: &lease.ExpiresAt.Time,
@@ -116,7 +116,7 @@ func heldEvent(lock string, err error) Event {
 func (w Worker) writeFenced(ctx context.Context, client *lockclient.Client, lease api.Lease) (Event, error) {
 	sequence := int64(1)
 	token := api.FencingToken{Token: lease.FencingToken, Sequence: &sequence}
-	_, err := client.Put(ctx, w.Lock, recordKey, lockclient.Write{Token: token, ContentType: "text/plain", Value: []byte(w.value())})
+	_, err := client.API().Put(ctx, w.Lock, recordKey, lockclient.Write{Token: token, ContentType: "text/plain", Value: []byte(w.value())})
 	var problem *api.Problem
 	switch {
 	case err == nil:

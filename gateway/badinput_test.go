@@ -85,8 +85,11 @@ func TestBadJSON(t *testing.T) {
 func TestNullBodies(t *testing.T) {
 	h, _ := newBusyHarness(t, Config{})
 	var inputs []badInput
-	for _, action := range []string{"acquire", "renew", "release", "break"} {
-		inputs = append(inputs, badInput{name: action, path: "/v1/locks/job/" + action})
+	for _, path := range []string{
+		"/v1/locks/job/acquire", "/v1/locks/job/renew", "/v1/locks/job/release", "/v1/locks/job/break", "/v1/sessions", "/v1/sessions/" + noSession + "/keepalive",
+		"/v1/elections/job/campaign", "/v1/elections/job/resign",
+	} {
+		inputs = append(inputs, badInput{name: path, path: path})
 	}
 	inputs = append(inputs, badInput{name: "transaction", path: "/v1/transactions"},
 		badInput{name: "policy", method: http.MethodPut, path: "/v1/policies/job"})
@@ -117,14 +120,22 @@ func TestBadAcquires(t *testing.T) {
 		{name: "ttl negative", body: `{"owner_id":"w","ttl_ms":-1}`, detail: "it must be 100 to 86400000"},
 		{name: "ttl short", body: `{"owner_id":"w","ttl_ms":99}`, detail: "it must be 100 to 86400000"},
 		{name: "ttl long", body: `{"owner_id":"w","ttl_ms":86400001}`, detail: "it must be 100 to 86400000"},
-		{name: "mode shared", body: `{"owner_id":"w","mode":"shared"}`, detail: `mode is "shared"`},
-		{name: "mode in capitals", body: `{"owner_id":"w","mode":"Exclusive"}`, detail: `mode is "Exclusive"`},
+		{name: "mode in capitals", body: `{"owner_id":"w","mode":"Exclusive"}`, detail: `mode is "Exclusive", it must be exclusive or shared`},
 		{name: "mode long", body: `{"owner_id":"w","mode":"` + strings.Repeat("é", 10_000) + `"}`, detail: "…"},
 		{name: "scope long", body: `{"owner_id":"w","scope":"` + strings.Repeat("x", 10_000) + `"}`, detail: "…"},
-		{name: "scope", body: `{"owner_id":"w","scope":"subtree"}`, detail: `scope is "subtree"`},
-		{name: "wait", body: `{"owner_id":"w","wait_ms":1000}`, detail: "wait_ms is 1000"},
+		{name: "scope in capitals", body: `{"owner_id":"w","scope":"Subtree"}`, detail: `scope is "Subtree", it must be node or subtree`},
+		{name: "wait negative", body: `{"owner_id":"w","wait_ms":-1}`, detail: "wait_ms is -1, it must be 0 (a try) to 600000"},
+		{name: "wait long", body: `{"owner_id":"w","wait_ms":600001}`, detail: "wait_ms is 600001, it must be 0 (a try) to 600000"},
+		{name: "wait overflows nanoseconds", body: `{"owner_id":"w","wait_ms":9223372036854775807}`, detail: "it must be 0 (a try) to 600000"},
+		{name: "wait a fraction", body: `{"owner_id":"w","wait_ms":0.5}`, detail: "wait_ms has the wrong type"},
 		{name: "wait a bool", body: `{"owner_id":"w","wait_ms":true}`, detail: "wait_ms has the wrong type"},
-		{name: "session", body: `{"owner_id":"w","session_id":"s"}`, detail: "session_id"},
+		{name: "session no UUID", body: `{"owner_id":"w","session_id":"s"}`, detail: "session_id is not one"},
+		{name: "session empty", body: `{"owner_id":"w","session_id":""}`, detail: "session_id is not one"},
+		{name: "session of zeros", body: `{"owner_id":"w","session_id":"00000000-0000-0000-0000-000000000000"}`, detail: "session_id is not one"},
+		{name: "session in braces", body: `{"owner_id":"w","session_id":"{` + noSession + `}"}`, detail: "session_id is not one"},
+		{name: "session a number", body: `{"owner_id":"w","session_id":7}`, detail: "session_id has the wrong type"},
+		{name: "session and ttl", body: `{"owner_id":"w","ttl_ms":1000,"session_id":"` + noSession + `"}`, detail: "ttl_ms is set beside session_id"},
+		{name: "session unknown", path: "/v1/locks/job/acquire", body: `{"owner_id":"w","session_id":"` + noSession + `"}`, code: api.CodeNotFound, status: http.StatusNotFound, detail: "session"},
 		{name: "request empty", body: `{"owner_id":"w","request_id":""}`, detail: "request_id is empty"},
 		{name: "request long", body: `{"owner_id":"w","request_id":"` + long + `"}`, detail: "request_id has 257 bytes, the limit is 256"},
 		{name: "request with control", body: `{"owner_id":"w","request_id":"\u009f"}`, detail: "request_id has a control character"},
@@ -134,7 +145,7 @@ func TestBadAcquires(t *testing.T) {
 		{name: "metadata field twice", body: `{"owner_id":"w","metadata":{"a":1,"a":2}}`, detail: "The field metadata.a is there twice"},
 	}
 	for i := range inputs {
-		inputs[i].path, inputs[i].header = "/v1/locks/new/acquire", []string{jsonType}
+		inputs[i].path, inputs[i].header = cmp.Or(inputs[i].path, "/v1/locks/new/acquire"), []string{jsonType}
 	}
 	h.refusedAll(t, inputs)
 }

@@ -100,6 +100,7 @@ var codeStatuses = map[api.Code][]int{
 	api.CodeInvalidToken:    {400},
 	api.CodeNotFound:        {404},
 	api.CodeLockHeld:        {409},
+	api.CodeDeadlock:        {409},
 	api.CodeLeaseLost:       {409},
 	api.CodeTokenStale:      {412},
 	api.CodeTokenUnknown:    {412},

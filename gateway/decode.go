@@ -66,6 +66,14 @@ func (g *Gateway) readJSON(w http.ResponseWriter, r *http.Request, document any)
 	return nil
 }
 
+// readNothing reads a body that says nothing: none at all, or an object without fields.
+func (g *Gateway) readNothing(w http.ResponseWriter, r *http.Request) error {
+	if r.ContentLength == 0 {
+		return nil
+	}
+	return g.readJSON(w, r, new(struct{}))
+}
+
 // invalidJSON says which field is wrong, and how.
 func invalidJSON(err error) *api.Problem {
 	var semantic *json.SemanticError
@@ -84,7 +92,7 @@ func invalidJSON(err error) *api.Problem {
 	switch {
 	case errors.Is(err, json.ErrUnknownName):
 		return invalid("There is no field %s; is it misspelt?", field)
-	case strings.HasSuffix(field, "fencing_token"), strings.HasSuffix(field, "sequence"):
+	case strings.HasSuffix(field, "fencing_token"), strings.HasSuffix(field, "sequence"), field == "term":
 		return problem(http.StatusBadRequest, api.CodeInvalidToken, field+": a fencing token is a JSON integer from 1 to 2^53-1, a sequence one from 0.")
 	case field == "":
 		return invalid("The body must be a JSON object.")

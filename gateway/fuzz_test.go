@@ -106,6 +106,7 @@ func FuzzETag(f *testing.F) {
 func FuzzAcquireBody(f *testing.F) {
 	for _, body := range []string{
 		`{"owner_id":"w"}`, `{"owner_id":"w","ttl_ms":100,"mode":"exclusive","scope":"node","wait_ms":0,"session_id":null,"request_id":"r","metadata":{"a":[1e999,"\u0000"]}}`,
+		`{"owner_id":"w","mode":"shared","scope":"subtree","wait_ms":600000}`, `{"owner_id":"w","wait_ms":-1,"session_id":"` + noSession + `"}`,
 		`{"owner_id":"\u0000"}`, `{"owner_id":7}`, `{"owner_id":"w","ttl_ms":1e3}`, `{"owner_id":"w","metadata":{"a":1,"a":2}}`, `{"owner_id":"w","metadata":{"\ud83e\udd80":"\uffff"}}`,
 		`{"owner_id":"w","owner_id":"w"}`, `null`, `[]`, ``, `{`, "{\"owner_id\":\"\xff\"}", `{"owner_id":"w","ttl_ms":9223372036854775807}`, `{"OWNER_ID":"w"}`,
 		`{"owner_id":"w","metadata":` + strings.Repeat(`{"a":`, 600) + `1` + strings.Repeat(`}`, 600) + `}`,
@@ -138,7 +139,7 @@ func FuzzAcquireBody(f *testing.F) {
 func (h *harness) beginAnew(t testing.TB) (dump string) {
 	t.Helper()
 	h.exec(t, `delete from fence.leases; delete from fence.fences; delete from fence.records; select setval('fence.tokens', 1, false);
-		select fence.acquire('a', 'w', 86400000, null, null); select fence.acquire('b', 'w', 86400000, null, null);
+		select fence.acquire(fence.ask('a', 'w', 'exclusive', 'node', 86400000, null, null, null), 0, null); select fence.acquire(fence.ask('b', 'w', 'exclusive', 'node', 86400000, null, null, null), 0, null);
 		select fence.write(array['a'], array[1], array[1], array[null]::uuid[], array[null]::bytea[], array['put'], array['there'],
 			array['x']::bytea[], array['text/plain'], array[null]::bigint[])`)
 	return h.dump(t)

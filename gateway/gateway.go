@@ -10,12 +10,16 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/fencegate/fencegate/store"
 )
 
-// Leases is what the gateway needs to grant leases.
+// Leases is what the gateway needs to grant leases. An Acquire that waits leaves the line when its context ends: it gives back what it
+// was granted after that, and cuts no statement off.
 type Leases interface {
 	Acquire(context.Context, store.AcquireRequest) (store.Lease, error)
 	Renew(context.Context, store.LeaseRef, time.Duration) (store.Lease, error)
@@ -23,6 +27,19 @@ type Leases interface {
 	Break(ctx context.Context, lock store.Name, reason string) (store.Lease, error)
 	Lock(context.Context, store.Name) (store.Lock, error)
 	Locks(context.Context, store.LockQuery) ([]store.Lock, error)
+}
+
+// Watches is what the gateway needs to tell what happens to a lock.
+type Watches interface {
+	Watch(ctx context.Context, lock store.Name, after *int64) (*store.Watch, error)
+}
+
+// Sessions is what the gateway needs to keep sessions.
+type Sessions interface {
+	CreateSession(context.Context, store.SessionRequest) (store.Session, error)
+	KeepAlive(ctx context.Context, id uuid.UUID) (store.Session, error)
+	Session(ctx context.Context, id uuid.UUID) (session store.Session, leases int64, err error)
+	EndSession(ctx context.Context, id uuid.UUID) (released int64, err error)
 }
 
 // Records is what the gateway needs to write and read records.
@@ -52,9 +69,11 @@ type Prober interface {
 	Ready(context.Context) error
 }
 
-// Backend is everything behind the gateway; *store.Store is one.
+// Backend is everything behind the gateway; *store.Service is one.
 type Backend interface {
 	Leases
+	Watches
+	Sessions
 	Records
 	Fences
 	Rejections
@@ -76,6 +95,10 @@ type Config struct {
 	RequestTimeout time.Duration
 	// ShutdownTimeout is how long requests under way may take when the server ends. Default 20 s.
 	ShutdownTimeout time.Duration
+	// KeepAlive is how long a stream of events stays silent before a comment shows that it lives. Default 15 s; at least 100 ms.
+	KeepAlive time.Duration
+	// WatchesMax bounds the streams of events that are open at the same time. Default 10,000; at least 1.
+	WatchesMax int
 	// Logger is told of failures and, at level debug, of every request. Default: nothing is logged.
 	Logger *slog.Logger
 }
@@ -88,6 +111,8 @@ func (c Config) withDefaults() (Config, error) {
 	c.BodyTimeout = cmp.Or(c.BodyTimeout, 30*time.Second)
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 15*time.Second)
 	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 20*time.Second)
+	c.KeepAlive = cmp.Or(c.KeepAlive, 15*time.Second)
+	c.WatchesMax = cmp.Or(c.WatchesMax, 10_000)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -100,6 +125,10 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("%w: --request-timeout is %s, it must be at least 100ms", ErrInvalidConfig, c.RequestTimeout)
 	case c.ShutdownTimeout < 0:
 		return c, fmt.Errorf("%w: --shutdown-timeout is %s, it can't be negative", ErrInvalidConfig, c.ShutdownTimeout)
+	case c.KeepAlive < 100*time.Millisecond:
+		return c, fmt.Errorf("%w: --event-keep-alive is %s, it must be at least 100ms", ErrInvalidConfig, c.KeepAlive)
+	case c.WatchesMax < 1:
+		return c, fmt.Errorf("%w: --watches-max is %d, it must be at least 1", ErrInvalidConfig, c.WatchesMax)
 	}
 	return c, nil
 }
@@ -112,6 +141,13 @@ type Gateway struct {
 	metrics  *Metrics
 	handler  http.Handler
 
+	answerTimeout time.Duration // for an answer to be taken by its client
+	eventTimeout  time.Duration // for one event to be taken by its client
+	watching      atomic.Int64  // how many streams of events are open
+
+	draining context.Context // ends when the gateway is told to end: nobody waits any more
+	drain    context.CancelFunc
+
 	cut    context.Context // ends when the work that is still under way is cut off
 	cutOff context.CancelFunc
 }
@@ -122,7 +158,8 @@ func New(config Config, backend Backend, recorder Recorder, metrics *Metrics) (*
 	if err != nil {
 		return nil, err
 	}
-	g := &Gateway{config: config, backend: backend, recorder: recorder, metrics: metrics}
+	g := &Gateway{config: config, backend: backend, recorder: recorder, metrics: metrics, answerTimeout: writeTimeout, eventTimeout: eventTimeout}
+	g.draining, g.drain = context.WithCancel(context.Background())
 	g.cut, g.cutOff = context.WithCancel(context.Background())
 	g.handler = g.routes()
 	return g, nil

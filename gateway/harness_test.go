@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -19,7 +20,7 @@ type harness struct {
 	client
 
 	gateway     *Gateway
-	store       *store.Store
+	store       *store.Service
 	recorder    *store.Recorder
 	databaseURL string
 	db          *pgxpool.Pool // the test's own way into the database
@@ -42,13 +43,10 @@ func newHarnessOn(t testing.TB, config Config, database store.Config) *harness {
 // newGateway is a harness that serves nothing yet.
 func newGateway(t testing.TB, config Config, database store.Config) *harness {
 	t.Helper()
-	backend, err := store.Open(t.Context(), database)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(backend.Close)
-	h := &harness{store: backend, recorder: store.NewRecorder(backend), databaseURL: database.DatabaseURL}
+	backend, recorder := newService(t, database)
+	h := &harness{store: backend, recorder: recorder, databaseURL: database.DatabaseURL}
 	config.Logger = slog.New(defects{slog.DiscardHandler, t})
+	var err error
 	if h.gateway, err = New(config, backend, h.recorder, NewMetrics("test")); err != nil {
 		t.Fatal(err)
 	}
@@ -57,6 +55,34 @@ func newGateway(t testing.TB, config Config, database store.Config) *harness {
 	}
 	t.Cleanup(h.db.Close)
 	return h
+}
+
+// newService is a store that listens until the test ends.
+func newService(t testing.TB, database store.Config) (*store.Service, *store.Recorder) {
+	t.Helper()
+	opened, err := store.Open(t.Context(), database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(opened.Close)
+	service, err := store.NewService(opened, store.ServiceConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var running sync.WaitGroup
+	running.Go(func() { service.Run(ctx, func(error) {}) }) // the tests of a database that is down make it fail
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	return service, store.NewRecorder(opened)
+}
+
+// another is a second gateway before the same database.
+func (h *harness) another(t testing.TB, config Config) *harness {
+	t.Helper()
+	return newHarnessOn(t, config, store.Config{DatabaseURL: h.databaseURL})
 }
 
 // serve answers on a loopback listener until the test ends, and then waits for the requests under way.

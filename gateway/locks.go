@@ -13,40 +13,64 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-func (g *Gateway) acquire(ctx context.Context, _ *http.Request, lock store.Name, body api.AcquireRequest) (any, error) {
+func (g *Gateway) acquire(w http.ResponseWriter, r *http.Request, lock store.Name, body api.AcquireRequest) (any, error) {
 	request, err := acquireRequest(lock, body)
 	if err != nil {
 		return nil, err
 	}
-	lease, err := g.backend.Acquire(ctx, request)
-	g.metrics.leaseOperation("acquire", err)
+	lease, err := g.grant(w, r, request)
 	return leaseAnswer(lease), err
 }
 
-// acquireRequest checks what only the API has: options that this gateway does not offer must not pass silently.
+// acquireRequest checks what only the API has; the rest is for the store to check.
 func acquireRequest(lock store.Name, body api.AcquireRequest) (store.AcquireRequest, error) {
-	request := store.AcquireRequest{Lock: lock, OwnerID: body.OwnerID}
+	request := store.AcquireRequest{Lock: lock, OwnerID: body.OwnerID, Mode: store.Mode(body.Mode), Scope: store.Scope(body.Scope)}
 	switch {
-	case body.Mode != "" && body.Mode != "exclusive":
-		return request, invalid("mode is %q; this gateway grants exclusive leases.", clip(body.Mode))
-	case body.Scope != "" && body.Scope != "node":
-		return request, invalid("scope is %q; this gateway grants leases of scope node.", clip(body.Scope))
-	case body.WaitMS != 0:
-		return request, invalid("wait_ms is %d; this gateway's acquire is a try, with wait_ms 0.", body.WaitMS)
-	case body.SessionID != nil:
-		return request, invalid("session_id is set; this gateway has no sessions.")
-	case body.RequestID != nil && *body.RequestID == "":
-		return request, invalid("request_id is empty; it has 1 to %d bytes.", store.RequestBytesMax)
+	case body.Mode != "" && request.Mode != store.Exclusive && request.Mode != store.Shared:
+		return request, invalid("mode is %q, it must be exclusive or shared.", clip(body.Mode))
+	case body.Scope != "" && request.Scope != store.Node && request.Scope != store.Subtree:
+		return request, invalid("scope is %q, it must be node or subtree.", clip(body.Scope))
 	}
-	if body.RequestID != nil {
-		request.RequestID = *body.RequestID
-	}
-	if string(body.Metadata) != "null" {
-		request.Metadata = body.Metadata
-	}
-	var err error
-	request.TTL, err = ttl(body.TTLMS)
+	request.Metadata = unlessNull(body.Metadata)
+	err := readTerms(&request, terms{body.TTLMS, body.WaitMS, body.SessionID, body.RequestID})
 	return request, err
+}
+
+// terms are what acquires and campaigns have in common.
+type terms struct {
+	ttlMS                *int64
+	waitMS               int64
+	sessionID, requestID *string
+}
+
+func readTerms(request *store.AcquireRequest, given terms) (err error) {
+	if given.waitMS < 0 || given.waitMS > store.WaitMax.Milliseconds() {
+		return invalid("wait_ms is %d, it must be 0 (a try) to %d.", given.waitMS, store.WaitMax.Milliseconds())
+	}
+	request.Wait = time.Duration(given.waitMS) * time.Millisecond
+	if given.requestID != nil {
+		if request.RequestID = *given.requestID; request.RequestID == "" {
+			return invalid("request_id is empty; it has 1 to %d bytes.", store.RequestBytesMax)
+		}
+	}
+	if given.sessionID != nil {
+		if request.SessionID, err = parseSessionID("session_id", *given.sessionID); err != nil {
+			return err
+		}
+		if given.ttlMS != nil {
+			return invalid("ttl_ms is set beside session_id; a lease in a session lasts as long as that.")
+		}
+	}
+	request.TTL, err = ttl(given.ttlMS)
+	return err
+}
+
+// unlessNull is what was given; null is the same as nothing.
+func unlessNull(given json.RawMessage) json.RawMessage {
+	if string(given) == "null" {
+		return nil
+	}
+	return given
 }
 
 // ttl reads a ttl_ms; absent it is 0.
@@ -60,7 +84,7 @@ func ttl(ms *int64) (time.Duration, error) {
 	return time.Duration(*ms) * time.Millisecond, nil
 }
 
-func (g *Gateway) renew(ctx context.Context, _ *http.Request, lock store.Name, body api.RenewRequest) (any, error) {
+func (g *Gateway) renew(_ http.ResponseWriter, r *http.Request, lock store.Name, body api.RenewRequest) (any, error) {
 	ref, err := leaseRef(lock, body.OwnerID, body.LeaseID, body.FencingToken)
 	if err != nil {
 		return nil, err
@@ -69,19 +93,28 @@ func (g *Gateway) renew(ctx context.Context, _ *http.Request, lock store.Name, b
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := g.work(r)
+	defer cancel()
 	lease, err := g.backend.Renew(ctx, ref, duration)
 	g.metrics.leaseOperation("renew", err)
 	return leaseAnswer(lease), err
 }
 
-func (g *Gateway) release(ctx context.Context, _ *http.Request, lock store.Name, body api.ReleaseRequest) (any, error) {
+func (g *Gateway) release(_ http.ResponseWriter, r *http.Request, lock store.Name, body api.ReleaseRequest) (any, error) {
 	ref, err := leaseRef(lock, body.OwnerID, body.LeaseID, body.FencingToken)
 	if err != nil {
 		return nil, err
 	}
-	err = g.backend.Release(ctx, ref)
+	return api.Released{Released: true}, g.giveBack(r, ref)
+}
+
+// giveBack releases a lease.
+func (g *Gateway) giveBack(r *http.Request, ref store.LeaseRef) error {
+	ctx, cancel := g.work(r)
+	defer cancel()
+	err := g.backend.Release(ctx, ref)
 	g.metrics.leaseOperation("release", err)
-	return api.Released{Released: true}, err
+	return err
 }
 
 func leaseRef(lock store.Name, ownerID, leaseID string, token int64) (store.LeaseRef, error) {
@@ -92,13 +125,17 @@ func leaseRef(lock store.Name, ownerID, leaseID string, token int64) (store.Leas
 	if err != nil {
 		return store.LeaseRef{}, err
 	}
-	if token == 0 {
-		return store.LeaseRef{}, problem(http.StatusBadRequest, api.CodeInvalidToken, "fencing_token is missing or 0, it must be 1 to 2^53-1.")
+	return store.LeaseRef{Lock: lock, OwnerID: ownerID, ID: id, Token: token}, checkToken("fencing_token", token)
+}
+
+func checkToken(field string, token int64) error {
+	switch {
+	case token == 0:
+		return problem(http.StatusBadRequest, api.CodeInvalidToken, field+" is missing or 0, it must be 1 to 2^53-1.")
+	case token < 1 || token > api.MaxToken:
+		return problem(http.StatusBadRequest, api.CodeInvalidToken, fmt.Sprintf("%s is %d, it must be 1 to 2^53-1.", field, token))
 	}
-	if token < 1 || token > api.MaxToken {
-		return store.LeaseRef{}, problem(http.StatusBadRequest, api.CodeInvalidToken, fmt.Sprintf("fencing_token is %d, it must be 1 to 2^53-1.", token))
-	}
-	return store.LeaseRef{Lock: lock, OwnerID: ownerID, ID: id, Token: token}, nil
+	return nil
 }
 
 func parseLeaseID(field, text string) (uuid.UUID, error) {
@@ -112,7 +149,9 @@ func parseLeaseID(field, text string) (uuid.UUID, error) {
 	return id, nil
 }
 
-func (g *Gateway) breakLease(ctx context.Context, r *http.Request, lock store.Name, body api.BreakRequest) (any, error) {
+func (g *Gateway) breakLease(_ http.ResponseWriter, r *http.Request, lock store.Name, body api.BreakRequest) (any, error) {
+	ctx, cancel := g.work(r)
+	defer cancel()
 	lease, err := g.backend.Break(ctx, lock, body.Reason)
 	g.metrics.leaseOperation("break", err)
 	if err != nil {
@@ -149,9 +188,18 @@ func (g *Gateway) listLocks(w http.ResponseWriter, r *http.Request) error {
 func leaseAnswer(lease store.Lease) api.Lease {
 	return api.Lease{
 		Lock: string(lease.Lock), OwnerID: lease.OwnerID, LeaseID: lease.ID.String(), FencingToken: lease.Token,
-		Mode: lease.Mode, Scope: lease.Scope, TTLMS: lease.TTL.Milliseconds(),
-		GrantedAt: api.Time{Time: lease.GrantedAt}, ExpiresAt: api.Time{Time: lease.ExpiresAt}, Metadata: lease.Metadata,
+		Mode: string(lease.Mode), Scope: string(lease.Scope), TTLMS: lease.TTL.Milliseconds(),
+		GrantedAt: api.Time{Time: lease.GrantedAt}, ExpiresAt: api.Time{Time: lease.ExpiresAt},
+		WaitedMS: lease.Waited.Milliseconds(), SessionID: idText(lease.SessionID), Metadata: lease.Metadata,
 	}
+}
+
+// idText is empty for an ID that is not there.
+func idText(id uuid.UUID) string {
+	if id == uuid.Nil {
+		return ""
+	}
+	return id.String()
 }
 
 func lockAnswer(lock store.Lock) api.Lock {
@@ -159,10 +207,15 @@ func lockAnswer(lock store.Lock) api.Lock {
 		Lock: string(lock.Lock), State: string(lock.State), FencingToken: lock.Token,
 		Holders: []api.LockHolder{}, Queue: []api.Waiter{},
 	}
-	if holder := lock.Holder; holder != nil {
+	for _, holder := range lock.Holders {
 		answer.Holders = append(answer.Holders, api.LockHolder{
-			OwnerID: holder.OwnerID, FencingToken: holder.Token, Mode: holder.Mode, Scope: holder.Scope, TTLMS: holder.TTL.Milliseconds(),
-			GrantedAt: api.Time{Time: holder.GrantedAt}, ExpiresAt: api.Time{Time: holder.ExpiresAt}, Metadata: json.RawMessage(holder.Metadata),
+			OwnerID: holder.OwnerID, FencingToken: holder.Token, Mode: string(holder.Mode), Scope: string(holder.Scope), TTLMS: holder.TTL.Milliseconds(),
+			GrantedAt: api.Time{Time: holder.GrantedAt}, ExpiresAt: api.Time{Time: holder.ExpiresAt}, Metadata: holder.Metadata,
+		})
+	}
+	for _, waiter := range lock.Queue {
+		answer.Queue = append(answer.Queue, api.Waiter{
+			OwnerID: waiter.OwnerID, Mode: string(waiter.Mode), Scope: string(waiter.Scope), QueuedAt: api.Time{Time: waiter.QueuedAt},
 		})
 	}
 	return answer

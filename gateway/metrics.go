@@ -1,8 +1,11 @@
 package gateway
 
 import (
+	"cmp"
+	"errors"
 	"net/http"
 	"runtime"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -19,6 +22,11 @@ type Metrics struct {
 	requests        *prometheus.HistogramVec
 	inFlight        prometheus.Gauge
 	leaseOperations *prometheus.CounterVec
+	acquires        *prometheus.CounterVec
+	acquireWaits    *prometheus.HistogramVec
+	waiting         prometheus.Gauge
+	watches         prometheus.Gauge
+	sessions        *prometheus.CounterVec
 	writes          *prometheus.CounterVec
 	swept           *prometheus.CounterVec
 }
@@ -39,6 +47,22 @@ func NewMetrics(version string) *Metrics {
 		leaseOperations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fencegate_lease_operations_total", Help: "Acquires, renewals, releases and breaks, by result: ok, or the error's code.",
 		}, []string{"operation", "result"}),
+		acquires: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fencegate_acquires_total", Help: "Acquires, campaigns included, by mode and result: ok, client_gone, or the error's code.",
+		}, []string{"mode", "result"}),
+		acquireWaits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "fencegate_acquire_wait_duration_seconds", Help: "Time that acquires waited which were ready to, by result.",
+			Buckets: []float64{.001, .005, .025, .1, .5, 1, 2.5, 5, 10, 30, 60, 300, 600},
+		}, []string{"result"}),
+		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "fencegate_waiting_acquires", Help: "Acquires that this gateway answers when they are granted, or have waited long enough.",
+		}),
+		watches: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "fencegate_open_watches", Help: "Streams of events of this gateway: watches of locks and observers of elections.",
+		}),
+		sessions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fencegate_session_operations_total", Help: "Sessions created, kept alive and ended, by result: ok, or the error's code.",
+		}, []string{"operation", "result"}),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fencegate_writes_total", Help: "Writes by door and result: accepted, or the error's code.",
 		}, []string{"door", "result"}),
@@ -50,7 +74,8 @@ func NewMetrics(version string) *Metrics {
 		Name: "fencegate_build_info", Help: "1, with the version as a label.",
 	}, []string{"version", "go_version"})
 	build.WithLabelValues(version, runtime.Version()).Set(1)
-	registry.MustRegister(m.requests, m.inFlight, m.leaseOperations, m.writes, m.swept, build,
+	registry.MustRegister(m.requests, m.inFlight, m.leaseOperations, m.acquires, m.acquireWaits, m.waiting, m.watches, m.sessions,
+		m.writes, m.swept, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -79,6 +104,18 @@ func (m *Metrics) WatchRecorder(dropped func() uint64) {
 	}, func() float64 { return float64(dropped()) }))
 }
 
+// WatchListener shows whether the database can notify this gateway; without that, who waits is served by polling.
+func (m *Metrics) WatchListener(listening func() bool) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "fencegate_database_listening", Help: "1 while the connection for notifications stands; otherwise waiters are served by polling.",
+	}, func() float64 {
+		if listening() {
+			return 1
+		}
+		return 0
+	}))
+}
+
 // Swept counts what a sweep did.
 func (m *Metrics) Swept(swept store.Swept) {
 	m.swept.WithLabelValues("lease_expired").Add(float64(swept.Expired))
@@ -90,13 +127,32 @@ func (m *Metrics) leaseOperation(operation string, err error) {
 	m.leaseOperations.WithLabelValues(operation, resultOf(err, "ok")).Inc()
 }
 
+// acquired counts an acquire that took so long.
+func (m *Metrics) acquired(request store.AcquireRequest, took time.Duration, err error) {
+	m.leaseOperation("acquire", err)
+	m.acquires.WithLabelValues(string(cmp.Or(request.Mode, store.Exclusive)), resultOf(err, "ok")).Inc()
+	if request.Wait > 0 {
+		m.acquireWaits.WithLabelValues(resultOf(err, "ok")).Observe(took.Seconds())
+	}
+}
+
+func (m *Metrics) sessionOperation(operation string, err error) {
+	m.sessions.WithLabelValues(operation, resultOf(err, "ok")).Inc()
+}
+
 func (m *Metrics) write(door string, err error) {
 	m.writes.WithLabelValues(door, resultOf(err, "accepted")).Inc()
 }
 
+// resultClientGone is the result of what nobody was there to hear.
+const resultClientGone = "client_gone"
+
 func resultOf(err error, ok string) string {
-	if err == nil {
+	switch {
+	case err == nil:
 		return ok
+	case errors.Is(err, errClientGone):
+		return resultClientGone
 	}
 	return string(problemOf(err).Code)
 }

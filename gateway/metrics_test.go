@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
@@ -55,6 +56,8 @@ func TestMetrics(t *testing.T) {
 	h := newHarness(t, Config{})
 	h.gateway.metrics.WatchPool(h.store.PoolStats)
 	h.gateway.metrics.WatchRecorder(h.recorder.Dropped)
+	h.gateway.metrics.WatchListener(h.store.Listening)
+	eventually(t, "the store listens", h.store.Listening)
 	h.gateway.metrics.Swept(store.Swept{Expired: 3, LeasesForgotten: 2, RejectionsForgotten: 1})
 
 	lease := h.acquire(t, "zanzibar/1", "owner-of-zanzibar")
@@ -104,8 +107,62 @@ func TestMetrics(t *testing.T) {
 		{16, "fencegate_database_connections", []string{"state", "max"}},
 		{0, "fencegate_database_connections", []string{"state", "busy"}},
 		{0, "fencegate_rejections_dropped_total", nil},
+		{1, "fencegate_database_listening", nil},
 	} {
 		if got := metrics.value(want.name, want.labels...); got != want.value {
+			t.Errorf("%s%q is %v, want %v", want.name, want.labels, got, want.value)
+		}
+	}
+}
+
+// What waits and what streams is counted while it does, and how long acquires waited after that.
+func TestMetricsOfTheLine(t *testing.T) {
+	h := newHarness(t, Config{})
+	session := h.createSession(t, "w", time.Hour)
+	lease := h.acquire(t, "job", "holder")
+	refused(t, <-h.wait(t, "job", api.AcquireRequest{OwnerID: "w", WaitMS: 1}), api.CodeLockHeld)
+	waiter := h.wait(t, "job", api.AcquireRequest{OwnerID: "w", SessionID: &session.SessionID})
+	h.awaitQueue(t, "job", "w")
+	watch, observer := h.open(t, lockPath("job", "/watch")), h.open(t, "/v1/elections/job/observe")
+	watch.next(t, api.EventState)
+	observer.next(t, api.EventLeader)
+	during, _ := h.scrape(t)
+	h.release(t, lease)
+	granted(t, waiter)
+	as[api.Session](t, h.post(t, sessionPath(session)+"/keepalive", ""), http.StatusOK)
+	h.session(t, session) // which is no operation
+	as[api.SessionEnded](t, h.send(t, http.MethodDelete, sessionPath(session), ""), http.StatusOK)
+	refused(t, h.post(t, sessionPath(session)+"/keepalive", ""), api.CodeLeaseLost)
+	refused(t, h.send(t, http.MethodDelete, "/v1/sessions/"+noSession, ""), api.CodeNotFound)
+	watch.close()
+	observer.close()
+	h.awaitStreams(t, 0)
+	after, _ := h.scrape(t)
+	const acquires, waits, sessions = "fencegate_acquires_total", "fencegate_acquire_wait_duration_seconds", "fencegate_session_operations_total"
+	for _, want := range []struct {
+		metrics scraped
+		value   float64
+		name    string
+		labels  []string
+	}{
+		{during, 1, "fencegate_waiting_acquires", nil},
+		{during, 2, "fencegate_open_watches", nil},
+		{during, -1, waits, []string{"result", "ok"}},
+		{after, 0, "fencegate_waiting_acquires", nil},
+		{after, 2, acquires, []string{"mode", "exclusive", "result", "ok"}},
+		{after, 1, acquires, []string{"mode", "exclusive", "result", "lock_held"}},
+		{after, 1, waits, []string{"result", "ok"}},
+		{after, 1, waits, []string{"result", "lock_held"}},
+		{after, 2, "fencegate_lease_operations_total", []string{"operation", "acquire", "result", "ok"}},
+		{after, 1, sessions, []string{"operation", "create", "result", "ok"}},
+		{after, 1, sessions, []string{"operation", "keepalive", "result", "ok"}},
+		{after, 1, sessions, []string{"operation", "keepalive", "result", "lease_lost"}},
+		{after, 1, sessions, []string{"operation", "end", "result", "ok"}},
+		{after, 1, sessions, []string{"operation", "end", "result", "not_found"}},
+		{after, 1, "fencegate_http_request_duration_seconds", []string{"route", "/v1/sessions/{session}/keepalive", "status", "200"}},
+		{after, 1, "fencegate_http_request_duration_seconds", []string{"route", "/v1/locks/{lock}/watch", "status", "200"}},
+	} {
+		if got := want.metrics.value(want.name, want.labels...); got != want.value {
 			t.Errorf("%s%q is %v, want %v", want.name, want.labels, got, want.value)
 		}
 	}
@@ -116,7 +173,11 @@ func TestMetricsLint(t *testing.T) {
 	h := newHarness(t, Config{})
 	h.gateway.metrics.WatchPool(h.store.PoolStats)
 	h.gateway.metrics.WatchRecorder(h.recorder.Dropped)
+	h.gateway.metrics.WatchListener(h.store.Listening)
+	eventually(t, "the store listens", h.store.Listening)
 	h.release(t, h.acquire(t, "job", "worker"))
+	granted(t, h.wait(t, "job", api.AcquireRequest{OwnerID: "w"}))
+	h.createSession(t, "w", time.Hour)
 	_, text := h.scrape(t)
 	problems, err := promlint.New(bytes.NewReader(text)).Lint()
 	if err != nil {
@@ -140,7 +201,7 @@ func TestMetricLabelsAreBounded(t *testing.T) {
 		return total
 	}
 	send := func(word string) {
-		for _, path := range []string{"/" + word, "/v1/locks/" + word, "/v1/locks/" + word + "/" + word, recordPath(word, word)} {
+		for _, path := range []string{"/" + word, "/v1/locks/" + word, "/v1/locks/" + word + "/" + word, recordPath(word, word), "/v1/sessions/" + word, "/v1/elections/" + word} {
 			h.send(t, word, path, "")
 			h.get(t, path)
 		}

@@ -18,8 +18,9 @@ import (
 type answerWriter struct {
 	http.ResponseWriter
 
-	status int
-	code   api.Code
+	status    int
+	code      api.Code
+	abandoned bool // there is nobody to answer
 }
 
 func (w *answerWriter) WriteHeader(status int) {
@@ -46,11 +47,22 @@ func noteCode(w http.ResponseWriter, code api.Code) {
 	}
 }
 
+// abandon has the connection closed without an answer: one that is not from a handler would be a 200.
+func abandon(w http.ResponseWriter) {
+	if answer, ok := w.(*answerWriter); ok {
+		answer.abandoned = true
+	}
+}
+
 // recovered answers a panic like any other defect.
 func (g *Gateway) recovered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
-			if cause := recover(); cause != nil {
+			switch cause := recover(); cause {
+			case nil:
+			case http.ErrAbortHandler:
+				panic(cause)
+			default:
 				g.config.Logger.Error("panic", "cause", fmt.Sprint(cause), "stack", string(debug.Stack()))
 				g.answerProblem(w, r, fmt.Errorf("panic: %v", cause))
 			}
@@ -69,9 +81,16 @@ func (g *Gateway) observed(next http.Handler) http.Handler {
 		next.ServeHTTP(answer, r)
 
 		took := time.Since(begun)
-		g.metrics.requests.WithLabelValues(routeOf(r), methodOf(r), strconv.Itoa(answer.status)).Observe(took.Seconds())
-		g.config.Logger.Debug("request", "method", r.Method, "path", r.URL.Path, "status", answer.status, "code", string(answer.code),
+		status := strconv.Itoa(answer.status)
+		if answer.abandoned {
+			status = "none"
+		}
+		g.metrics.requests.WithLabelValues(routeOf(r), methodOf(r), status).Observe(took.Seconds())
+		g.config.Logger.Debug("request", "method", r.Method, "path", discreet(r.URL.Path), "status", answer.status, "code", string(answer.code),
 			"took_ms", float64(took.Microseconds())/1000, "address", address(r))
+		if answer.abandoned {
+			panic(http.ErrAbortHandler)
+		}
 	})
 }
 
@@ -80,11 +99,22 @@ func (g *Gateway) observed(next http.Handler) http.Handler {
 func (g *Gateway) hurried(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
-			// Fails where the connection is gone, which the first read will tell, and in tests without one.
+			// Fails where the connection is gone, which the first read will tell, and in tests without one. When the body has come, the
+			// server waits without a deadline for the connection's end, so that a request may take longer than this.
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.config.BodyTimeout))
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// discreet is a path without the secret that may stand in it: who knows a session's ID can end it.
+func discreet(path string) string {
+	const sessions = "/v1/sessions/"
+	before, _, secret := strings.Cut(path, sessions)
+	if !secret {
+		return path
+	}
+	return before + sessions + "…"
 }
 
 // methodOf is the method if the gateway has it anywhere: a client may send any word.

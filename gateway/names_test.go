@@ -134,6 +134,10 @@ func TestBadNames(t *testing.T) {
 				{"lock", http.MethodPost, "/v1/locks/" + raw + "/break", `{"reason":"r"}`},
 				{"lock", http.MethodPost, "/v1/locks/" + raw + "/renew", refOf(lease)},
 				{"lock", http.MethodPost, "/v1/locks/" + raw + "/release", refOf(lease)},
+				{"lock", http.MethodGet, "/v1/locks/" + raw + "/watch", ""},
+				{"election", http.MethodPost, "/v1/elections/" + raw + "/campaign", `{"candidate":"w"}`},
+				{"election", http.MethodPost, "/v1/elections/" + raw + "/resign", resignOf(lease)},
+				{"election", http.MethodGet, "/v1/elections/" + raw + "/observe", ""},
 				{"resource", http.MethodGet, "/v1/resources/" + raw + "/fence", ""},
 				{"resource", http.MethodDelete, "/v1/resources/" + raw + "/records/k", ""},
 				{"resource", http.MethodPut, "/v1/resources/" + raw + "/records/k", "x"},
@@ -169,7 +173,21 @@ func TestNamesAndPaths(t *testing.T) {
 		"/v1/locks/":                      400,
 		"/v1/locks//a":                    400,
 		"/v1/locks/b/../a":                400, // paths are not cleaned: no name may be taken for another
-		"/v1/locks/a/watch":               400,
+		"/v1/locks/a/watch/b":             400,
+		"/v1/locks/a/watch?last_event_id": 400, // or it would be a stream
+		"/v1/locks/a%2Fwatch?x":           400,
+		"/v1/locks/a/campaign":            404, // a lock that there is not, and no election
+		"/v1/elections/a":                 200,
+		"/v1/elections/":                  400,
+		"/v1/elections":                   404,
+		"/v1/elections/a/campaign":        405,
+		"/v1/elections/a/resign":          405,
+		"/v1/elections/a/observe/b":       400,
+		"/v1/sessions":                    405,
+		"/v1/sessions/":                   400,
+		"/v1/sessions/a/b":                400,
+		"/v1/sessions/keepalive":          400,
+		"/v1/sessions//keepalive":         405,
 		"/v1/locks/a/acquire":             405,
 		"/v1/locks/a%2Facquire":           405,
 		"/v1/locks/a%252Facquire":         404, // a lock that there is not

@@ -240,8 +240,8 @@ func TestOpenAPICheckOfRoutes(t *testing.T) {
 	}{
 		{name: "as described", router: describedRouter(t, "")},
 		{name: "a route missing", router: describedRouter(t, locks), failure: "GET " + locks + "\n"},
-		{name: "a route more", router: describedRouter(t, ""), failure: "GET /v1/sessions/{id}", add: func(r *mux.Router) {
-			r.Path("/v1/sessions/{id:[a-z]{3}}").Methods("GET").HandlerFunc(http.NotFound)
+		{name: "a route more", router: describedRouter(t, ""), failure: "GET /v1/seasons/{id}", add: func(r *mux.Router) {
+			r.Path("/v1/seasons/{id:[a-z]{3}}").Methods("GET").HandlerFunc(http.NotFound)
 		}},
 		{name: "a method more", router: describedRouter(t, ""), failure: "PUT " + locks, add: func(r *mux.Router) {
 			r.Path(locks).Methods("PUT").HandlerFunc(http.NotFound)

@@ -137,13 +137,14 @@ func (d *description) checkAnswer(e exchange, response *openapi3.ResponseRef) er
 	}}
 	options := filterOptions()
 	options.ExcludeResponseBody = bodiless
-	return openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
+	err := openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
 		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: request, Route: route},
 		Status:                 http.StatusOK,
 		Header:                 e.header,
 		Body:                   io.NopCloser(bytes.NewReader(e.body)),
 		Options:                options,
 	})
+	return errors.Join(err, d.checkEvents(e, response))
 }
 
 // checkRequest validates the parameters and the body of a request.

@@ -70,10 +70,12 @@ func TestOpenAPISchemasAreTheWireTypes(t *testing.T) {
 	}
 	for _, wire := range []any{
 		api.AcquireRequest{}, api.Lease{}, api.RenewRequest{}, api.ReleaseRequest{}, api.Released{}, api.BreakRequest{}, api.Broken{},
-		api.Lock{}, api.LockHolder{}, api.Waiter{}, api.Locks{}, api.WriteResult{}, api.RecordInfo{}, api.Records{},
+		api.Lock{}, api.LockHolder{}, api.Waiter{}, api.Locks{}, api.Event{}, api.WatchEnd{},
+		api.SessionRequest{}, api.Session{}, api.SessionEnded{},
+		api.CampaignRequest{}, api.Term{}, api.ResignRequest{}, api.Resigned{}, api.Election{}, api.WriteResult{}, api.RecordInfo{}, api.Records{},
 		api.TransactionRequest{}, api.FenceClaim{}, api.Op{}, api.TransactionResult{}, api.OpResult{},
 		api.Fence{}, api.Policy{}, api.PolicyRequest{}, api.Policies{}, api.Rejection{}, api.Rejections{}, api.Health{},
-		api.Problem{}, api.Holder{},
+		api.Problem{}, api.Holder{}, api.Wait{}, api.WatchState{},
 	} {
 		kind := reflect.TypeOf(wire)
 		schema := described.document.Components.Schemas[kind.Name()]
@@ -84,11 +86,7 @@ func TestOpenAPISchemasAreTheWireTypes(t *testing.T) {
 		if open := schema.Value.AdditionalProperties.Has; open == nil || *open {
 			t.Errorf("the schema %s lets any field pass", kind.Name())
 		}
-		fields := map[string]bool{} // name → required
-		for i := range kind.NumField() {
-			name, options, _ := strings.Cut(kind.Field(i).Tag.Get("json"), ",")
-			fields[name] = options != "omitempty"
-		}
+		fields := wireFields(kind)
 		properties := map[string]bool{}
 		for name := range schema.Value.Properties {
 			properties[name] = slices.Contains(schema.Value.Required, name)
@@ -97,6 +95,21 @@ func TestOpenAPISchemasAreTheWireTypes(t *testing.T) {
 			t.Errorf("%s: the wire type has (required: true) %v, the schema %v", kind.Name(), fields, properties)
 		}
 	}
+}
+
+// wireFields are the fields of a type as they are in JSON: name → required.
+func wireFields(kind reflect.Type) map[string]bool {
+	fields := map[string]bool{}
+	for i := range kind.NumField() {
+		field := kind.Field(i)
+		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if field.Anonymous {
+			maps.Copy(fields, wireFields(field.Type))
+			continue
+		}
+		fields[name] = options != "omitempty"
+	}
+	return fields
 }
 
 var codeRow = regexp.MustCompile("(?m)^\\| (\\d{3}) \\| `(\\w+)` \\|")

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -33,6 +34,7 @@ var problemKinds = []problemKind{
 	{store.ErrExternalAuthority, 400, api.CodeInvalidRequest, false, "Take a token from that lock service, or change the policy of the name."},
 	{store.ErrNotFound, 404, api.CodeNotFound, false, ""},
 	{store.ErrLeaseHeld, 409, api.CodeLockHeld, true, "Try again after recommended_retry_ms."},
+	{store.ErrDeadlock, 409, api.CodeDeadlock, false, ""}, // see deadlockDetail
 	{store.ErrLeaseLost, 409, api.CodeLeaseLost, false, "Stop the work that the lease protected; acquire the lock anew to go on."},
 	{store.ErrTokenRequired, 428, api.CodeTokenRequired, false, "Acquire the lock of the same name and send its token in the header Fencing-Token, or in the transaction's fences."},
 	{store.ErrUnknownToken, 412, api.CodeTokenUnknown, false, "Send a token that an acquire of this name has returned."},
@@ -53,6 +55,13 @@ func problem(status int, code api.Code, detail string) *api.Problem {
 // invalid is an answer to malformed input, which names the field and the limit.
 func invalid(format string, args ...any) *api.Problem {
 	return problem(http.StatusBadRequest, api.CodeInvalidRequest, fmt.Sprintf(format, args...))
+}
+
+// busy is an answer to what another gateway, or this one a moment later, can do: nothing was changed.
+func busy(detail string) *api.Problem {
+	answer := problem(http.StatusServiceUnavailable, api.CodeUnavailable, detail)
+	answer.Retryable, answer.Outcome = true, api.OutcomeNotApplied
+	return answer
 }
 
 // problemOf turns any error into an answer. What is not in the table is a defect: clients learn no more than that.
@@ -87,6 +96,7 @@ func addData(answer *api.Problem, err error) {
 	var (
 		rejected    *store.RejectedError
 		held        *store.HeldError
+		deadlock    *store.DeadlockError
 		lost        *store.LostError
 		unavailable *store.UnavailableError
 	)
@@ -94,12 +104,17 @@ func addData(answer *api.Problem, err error) {
 	case errors.As(err, &rejected):
 		addRejection(answer, rejected)
 	case errors.As(err, &held):
-		answer.Holder = &api.Holder{OwnerID: held.OwnerID, ExpiresAt: api.Time{Time: held.ExpiresAt}}
-		answer.QueueLength = new(int)
-		retry := recommendedRetry(held.Remaining).Milliseconds()
-		answer.RecommendedRetryMS = &retry
+		addHolder(answer, held)
+	case errors.As(err, &deadlock):
+		answer.Detail = deadlockDetail(deadlock)
+		for _, wait := range deadlock.Cycle {
+			answer.Cycle = append(answer.Cycle, api.Wait{OwnerID: wait.OwnerID, Lock: string(wait.Lock)})
+		}
 	case errors.As(err, &lost):
 		answer.Reason = lost.Reason
+		if lost.Lock == "" {
+			answer.Detail = "The session has ended: " + lost.Reason + ". Stop the work that its leases protected; create another session to go on."
+		}
 	case errors.As(err, &unavailable):
 		answer.Outcome = api.Outcome(unavailable.Outcome)
 		answer.Detail = "The database could not be asked, or did not answer. Nothing was changed: try again."
@@ -107,6 +122,21 @@ func addData(answer *api.Problem, err error) {
 			answer.Detail = "The database did not answer. The change may have been made: send the same again, a write with the same token and sequence, an acquire with the same request_id."
 		}
 	}
+}
+
+func addHolder(answer *api.Problem, held *store.HeldError) {
+	if held.OwnerID != "" {
+		answer.Holder = &api.Holder{OwnerID: held.OwnerID, ExpiresAt: api.Time{Time: held.ExpiresAt}}
+	}
+	answer.QueueLength = &held.QueueLength
+	retry := jittered(retryAfter(held.Remaining, held.QueueLength)).Milliseconds()
+	answer.RecommendedRetryMS = &retry
+}
+
+// deadlockDetail says what the caller, who is the first in the cycle, should do.
+func deadlockDetail(deadlock *store.DeadlockError) string {
+	return fmt.Sprintf("To wait here would close a cycle of %d owners who wait for each other; cycle names them. Nobody waits on account of this "+
+		"request. Release what you hold and acquire it anew, all owners in the same order.", len(deadlock.Cycle))
 }
 
 func addRejection(answer *api.Problem, rejected *store.RejectedError) {
@@ -143,27 +173,42 @@ func staleDetail(rejected *store.RejectedError) string {
 	case "released":
 		return fmt.Sprintf("The write to %s has token %s, whose lease was released or broken. Stop, or acquire the lock anew to go on.", rejected.Resource, presented)
 	}
+	if rejected.Reason == "shared" {
+		return fmt.Sprintf("The write to %s has token %s, which is that of a shared lease, and those can't write. Acquire the lock in mode exclusive to write.", rejected.Resource, presented)
+	}
 	return fmt.Sprintf("The write to %s has token %s, and %s was accepted before: each write of a lease needs a greater number. Number them: %d.1, %d.2, …",
 		rejected.Resource, presented, last, rejected.Token, rejected.Token)
 }
 
-// recommendedRetry is a guess at when a try is worth while: at the lease's expiry, but holders tend to release before that. A quarter
-// of jitter keeps many clients from coming at once.
-func recommendedRetry(remaining time.Duration) time.Duration {
-	wait := min(max(remaining, 50*time.Millisecond), time.Second)
-	return wait + rand.N(wait/4) //nolint:gosec // jitter, not a secret
+// retryAfter is a guess at when a try is worth while: at the lease's expiry, but holders tend to release before that, and then those in
+// line have their turns. 50 ms to 30 s.
+func retryAfter(remaining time.Duration, queueLength int) time.Duration {
+	const least, most = 50 * time.Millisecond, 30 * time.Second
+	turn := min(max(remaining, least), time.Second)
+	turns := 1 + min(queueLength, int(most/least))
+	return min(time.Duration(turns)*turn, most)
+}
+
+// jittered adds up to a quarter, which keeps many clients from coming at once.
+func jittered(wait time.Duration) time.Duration {
+	return wait + rand.N(wait/4+1) //nolint:gosec // jitter, not a secret
 }
 
 func (g *Gateway) answerProblem(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(err, errClientGone) {
+		noteCode(w, resultClientGone)
+		abandon(w)
+		return
+	}
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		err = ofRead(err)
 	}
 	answer := *problemOf(err)
-	answer.Instance = r.URL.EscapedPath()
+	answer.Instance = discreet(r.URL.EscapedPath())
 	if answer.Code == api.CodeInternal {
-		g.config.Logger.Error("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
-	} else if answer.Code == api.CodeUnavailable {
-		g.config.Logger.Warn("database unavailable", "method", r.Method, "path", r.URL.Path, "error", err)
+		g.config.Logger.Error("request failed", "method", r.Method, "path", discreet(r.URL.Path), "error", err)
+	} else if errors.Is(err, store.ErrUnavailable) {
+		g.config.Logger.Warn("database unavailable", "method", r.Method, "path", discreet(r.URL.Path), "error", err)
 	}
 	switch {
 	case answer.RecommendedRetryMS != nil:
@@ -195,7 +240,7 @@ func answerJSON(w http.ResponseWriter, status int, document any) error {
 }
 
 // encodeJSON writes a document; a client that is gone gets nothing, and there is nobody to tell.
-func encodeJSON(w http.ResponseWriter, document any) {
+func encodeJSON(w io.Writer, document any) {
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
 	_ = encoder.Encode(document)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -101,6 +102,8 @@ func TestConfigLimits(t *testing.T) {
 		"--request-timeout is 99ms":            {RequestTimeout: 99 * time.Millisecond},
 		"--request-timeout is -1s":             {RequestTimeout: -time.Second},
 		"--shutdown-timeout is -1ns, it can't": {ShutdownTimeout: -1},
+		"--event-keep-alive is 99ms":           {KeepAlive: 99 * time.Millisecond},
+		"--watches-max is -1":                  {WatchesMax: -1},
 	} {
 		if _, err := New(config, nil, nil, NewMetrics("test")); !errors.Is(err, ErrInvalidConfig) || !strings.Contains(err.Error(), flag) {
 			t.Errorf("%+v: %v, want ErrInvalidConfig with %q", config, err, flag)
@@ -113,20 +116,73 @@ func TestConfigLimits(t *testing.T) {
 	}
 }
 
-// What is recommended is near the end of the lease, never at once and never far off, and not the same for all.
-func TestRecommendedRetry(t *testing.T) {
-	for remaining, least := range map[time.Duration]time.Duration{
-		-time.Second: 50 * time.Millisecond, 0: 50 * time.Millisecond, 400 * time.Millisecond: 400 * time.Millisecond, time.Hour: time.Second,
+// What is recommended is a turn of each who is before the caller, never at once and never far off.
+func TestRetryAfter(t *testing.T) {
+	for _, want := range []struct {
+		remaining   time.Duration
+		queueLength int
+		retry       time.Duration
+	}{
+		{-time.Second, 0, 50 * time.Millisecond},
+		{0, 0, 50 * time.Millisecond},
+		{0, 3, 200 * time.Millisecond},
+		{400 * time.Millisecond, 0, 400 * time.Millisecond},
+		{400 * time.Millisecond, 2, 1200 * time.Millisecond},
+		{time.Hour, 0, time.Second},
+		{time.Hour, 9, 10 * time.Second},
+		{time.Hour, 29, 30 * time.Second},
+		{time.Hour, 30, 30 * time.Second},
+		{0, 598, 29950 * time.Millisecond},
+		{0, 599, 30 * time.Second},
+		{0, 600, 30 * time.Second},
+		{time.Hour, math.MaxInt, 30 * time.Second},
 	} {
+		if got := retryAfter(want.remaining, want.queueLength); got != want.retry {
+			t.Errorf("with %s to go and %d in line, it is %s, want %s", want.remaining, want.queueLength, got, want.retry)
+		}
+	}
+}
+
+// All who are told to come again are not told the same.
+func TestJittered(t *testing.T) {
+	for _, wait := range []time.Duration{0, 1, 50 * time.Millisecond, 30 * time.Second} {
 		seen := map[time.Duration]bool{}
 		for range 100 {
-			wait := recommendedRetry(remaining)
-			if seen[wait] = true; wait < least || wait > least+least/4 {
-				t.Fatalf("with %s to go, %s is recommended", remaining, wait)
+			got := jittered(wait)
+			if seen[got] = true; got < wait || got > wait+wait/4 {
+				t.Fatalf("%s became %s", wait, got)
 			}
 		}
-		if len(seen) < 2 {
-			t.Errorf("with %s to go, all are told the same", remaining)
+		if len(seen) < 2 && wait > time.Millisecond {
+			t.Errorf("%s is the same for all", wait)
+		}
+	}
+}
+
+// A problem says what to do, and has the data to do it with.
+func TestProblemsOfTheLine(t *testing.T) {
+	for name, want := range map[string]struct {
+		err       error
+		code      api.Code
+		retryable bool
+		detail    string
+		data      string
+	}{
+		"held": {&store.HeldError{Lock: "job", OwnerID: "w", Remaining: time.Hour, QueueLength: 40}, api.CodeLockHeld, true,
+			"Try again after recommended_retry_ms", `"holder":{"owner_id":"w","expires_at":"0001-01-01T00:00:00.000Z"},"queue_length":40,"recommended_retry_ms":3`},
+		"others before": {fmt.Errorf("acquire: %w", &store.HeldError{Lock: "job", QueueLength: 2}), api.CodeLockHeld, true,
+			"is free, and 2 are before you in the line. Try again", `"retryable":true,"queue_length":2,"recommended_retry_ms":1`},
+		"deadlock": {&store.DeadlockError{Cycle: []store.Wait{{OwnerID: "a", Lock: "x"}, {OwnerID: "b", Lock: "y"}}}, api.CodeDeadlock, false,
+			"2 owners who wait for each other", `"cycle":[{"owner_id":"a","lock":"x"},{"owner_id":"b","lock":"y"}]`},
+		"session": {&store.LostError{Reason: "expired"}, api.CodeLeaseLost, false, "The session has ended: expired. Stop", `"reason":"expired"`},
+		"shared": {&store.RejectedError{Verdict: store.VerdictTokenStale, Reason: "shared", Resource: "job", Token: 3}, api.CodeTokenStale, false,
+			"which is that of a shared lease, and those can't write", `"reason":"shared"`},
+		"draining": {busy("The gateway is ending."), api.CodeUnavailable, true, "ending", `"outcome":"not_applied"`},
+	} {
+		answer := problemOf(want.err)
+		if text := encode(answer); answer.Code != want.code || answer.Retryable != want.retryable ||
+			!strings.Contains(answer.Detail, want.detail) || !strings.Contains(text, want.data) {
+			t.Errorf("%s: answered %s", name, text)
 		}
 	}
 }

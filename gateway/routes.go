@@ -27,18 +27,30 @@ func (g *Gateway) routes() *mux.Router {
 	router.Use(g.recovered, g.observed, g.hurried)
 	const (
 		lock     = "/v1/locks/{lock:(?s:.*)}"
+		session  = "/v1/sessions/{session:(?s:.*)}"
+		election = "/v1/elections/{election:(?s:.*)}"
 		resource = "/v1/resources/{resource:(?s:.*)}"
 	)
-	g.route(router, lock+"/acquire", methods{"POST": onLock(g, g.acquire)})
-	g.route(router, lock+"/renew", methods{"POST": onLock(g, g.renew)})
-	g.route(router, lock+"/release", methods{"POST": onLock(g, g.release)})
-	g.route(router, lock+"/break", methods{"POST": onLock(g, g.breakLease)})
-	g.route(router, lock, methods{"GET": g.showing("lock", g.getLock)})
+	g.route(router, lock+"/acquire", methods{"POST": onNamed(g, lockName, g.acquire)})
+	g.route(router, lock+"/renew", methods{"POST": onNamed(g, lockName, g.renew)})
+	g.route(router, lock+"/release", methods{"POST": onNamed(g, lockName, g.release)})
+	g.route(router, lock+"/break", methods{"POST": onNamed(g, lockName, g.breakLease)})
+	g.route(router, lock+"/watch", methods{"GET": g.watchLock})
+	g.route(router, lock, methods{"GET": g.showing(lockName, g.getLock)})
 	g.route(router, "/v1/locks", methods{"GET": g.listLocks})
+
+	g.route(router, session+"/keepalive", methods{"POST": g.keepSessionAlive})
+	g.route(router, session, methods{"GET": g.getSession, "DELETE": g.endSession})
+	g.route(router, "/v1/sessions", methods{"POST": g.createSession})
+
+	g.route(router, election+"/campaign", methods{"POST": onNamed(g, electionName, g.campaign)})
+	g.route(router, election+"/resign", methods{"POST": onNamed(g, electionName, g.resign)})
+	g.route(router, election+"/observe", methods{"GET": g.observe})
+	g.route(router, election, methods{"GET": g.showing(electionName, g.getElection)})
 
 	g.route(router, resource+"/records/{key:(?s:.*)}", methods{"PUT": g.putRecord, "DELETE": g.deleteRecord, "GET": g.getRecord, "HEAD": g.getRecord})
 	g.route(router, resource+"/records", methods{"GET": g.listRecords})
-	g.route(router, resource+"/fence", methods{"GET": g.showing("resource", g.getFence)})
+	g.route(router, resource+"/fence", methods{"GET": g.showing(resourceName, g.getFence)})
 	g.route(router, "/v1/transactions", methods{"POST": g.transact})
 
 	g.route(router, "/v1/policies/{prefix:(?s:.*)}", methods{"GET": g.getPolicy, "PUT": g.putPolicy, "DELETE": g.deletePolicy})
@@ -72,10 +84,14 @@ func (g *Gateway) route(router *mux.Router, path string, handlers methods) {
 	}))
 }
 
-// onLock is the handler of an action on a lock: it reads the name and the body, and answers with what the action returns.
-func onLock[Body any](g *Gateway, action func(context.Context, *http.Request, store.Name, Body) (any, error)) handler {
+// readName reads the name that stands in a path.
+type readName func(*http.Request) (store.Name, error)
+
+// onNamed is the handler of an action on what is named in the path: it reads the name and the body, and answers with what the action
+// returns.
+func onNamed[Body any](g *Gateway, readName readName, action func(http.ResponseWriter, *http.Request, store.Name, Body) (any, error)) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		lock, err := pathName(r, "lock")
+		name, err := readName(r)
 		if err != nil {
 			return err
 		}
@@ -83,9 +99,7 @@ func onLock[Body any](g *Gateway, action func(context.Context, *http.Request, st
 		if err := g.readJSON(w, r, &body); err != nil {
 			return err
 		}
-		ctx, cancel := g.work(r)
-		defer cancel()
-		answer, err := action(ctx, r, lock, body)
+		answer, err := action(w, r, name, body)
 		if err != nil {
 			return err
 		}
@@ -94,9 +108,9 @@ func onLock[Body any](g *Gateway, action func(context.Context, *http.Request, st
 }
 
 // showing is the handler that shows one thing, whose name stands in the path.
-func (g *Gateway) showing(variable string, read func(context.Context, store.Name) (any, error)) handler {
+func (g *Gateway) showing(readName readName, read func(context.Context, store.Name) (any, error)) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		name, err := pathName(r, variable)
+		name, err := readName(r)
 		if err != nil {
 			return err
 		}

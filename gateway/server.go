@@ -14,18 +14,19 @@ const (
 	headerTimeout = 10 * time.Second
 	headerBytes   = 64 << 10
 	idleTimeout   = 2 * time.Minute
-	writeTimeout  = 2 * time.Minute
+	writeTimeout  = 2 * time.Minute  // whoever waits longer extends it
+	eventTimeout  = 10 * time.Second // a stream of events lasts as long as each of them is taken within this
 )
 
-// Serve answers HTTP/1.1 and HTTP/2 (without TLS: h2c) on the listener until ctx ends. Then it takes no new requests, finishes those under
-// way, and returns nil; if they take longer than the ShutdownTimeout it cuts them off and returns an error.
+// Serve answers HTTP/1.1 and HTTP/2 (without TLS: h2c) on the listener until ctx ends. Then nobody waits any more: acquires that stand in
+// line are told to go elsewhere, and streams of events end. It takes no new requests, finishes those under way, and returns nil; if they take longer than the ShutdownTimeout it cuts them off and returns an error.
 func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler:           g,
 		ReadHeaderTimeout: headerTimeout,
 		MaxHeaderBytes:    headerBytes,
 		IdleTimeout:       idleTimeout,
-		WriteTimeout:      writeTimeout,
+		WriteTimeout:      g.answerTimeout,
 		ErrorLog:          slog.NewLogLogger(g.config.Logger.Handler(), slog.LevelWarn),
 		Protocols:         new(http.Protocols),
 	}
@@ -40,6 +41,7 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 	case <-ctx.Done():
 	}
 
+	g.drain()
 	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.config.ShutdownTimeout)
 	defer cancel()
 	err := server.Shutdown(deadline)

@@ -59,6 +59,16 @@ func (s *server) awaitRefusal(t *testing.T) {
 	})
 }
 
+// newTimed is a gateway that serves by itself, with other timeouts for answers and events.
+func newTimed(t *testing.T, config Config, answerTimeout, eventTimeout time.Duration) *harness {
+	t.Helper()
+	h := newGateway(t, config, store.Config{DatabaseURL: pgtest.Migrated(t)})
+	h.gateway.answerTimeout, h.gateway.eventTimeout = answerTimeout, eventTimeout
+	h.gateway.handler = conforming(t, h.gateway.handler)
+	h.client = client{base: newServer(t, h).base, http: newHTTPClient(t, false)}
+	return h
+}
+
 // newServed is a busy gateway that serves by itself.
 func newServed(t *testing.T, config Config) (*harness, *server, api.Lease) {
 	t.Helper()

@@ -1,17 +1,20 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/store"
 )
 
 // Steps that many stories have in common.
@@ -52,6 +55,39 @@ func (c client) release(t testing.TB, lease api.Lease) {
 // refOf is the body of a release or a renewal.
 func refOf(lease api.Lease) string {
 	return encode(api.ReleaseRequest{OwnerID: lease.OwnerID, LeaseID: lease.LeaseID, FencingToken: lease.FencingToken})
+}
+
+// resignOf is the body of a resignation from a term.
+func resignOf(lease api.Lease) string {
+	return encode(api.ResignRequest{Candidate: lease.OwnerID, LeaseID: lease.LeaseID, Term: lease.FencingToken})
+}
+
+// noSession is the ID of a session that there is not.
+const noSession = "9d1c6d4e-7a43-4a0e-9b53-6f2f0c8d1e77"
+
+func (c client) createSession(t testing.TB, owner string, ttl time.Duration) api.Session {
+	t.Helper()
+	ms := ttl.Milliseconds()
+	return as[api.Session](t, c.post(t, "/v1/sessions", encode(api.SessionRequest{OwnerID: owner, TTLMS: &ms})), http.StatusCreated)
+}
+
+// wait stands in line, for as long as the gateway has it, and gives the answer when it comes.
+func (c client) wait(t testing.TB, lock string, request api.AcquireRequest) <-chan answer {
+	t.Helper()
+	request.WaitMS = cmp.Or(request.WaitMS, store.WaitMax.Milliseconds())
+	return inBackground(func() answer { return c.post(t, lockPath(lock, "/acquire"), encode(request)) })
+}
+
+// awaitQueue returns when the line before a lock is as given.
+func (c client) awaitQueue(t testing.TB, lock string, owners ...string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%q stand in line before %s", owners, lock), func() bool {
+		var queued []string
+		for _, waiter := range as[api.Lock](t, c.get(t, lockPath(lock, "")), http.StatusOK).Queue {
+			queued = append(queued, waiter.OwnerID)
+		}
+		return slices.Equal(queued, owners)
+	})
 }
 
 // put writes the record "k" of the lease's resource.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,18 +25,30 @@ const (
 	defaultAnswerBytesMax = 256 << 20
 )
 
-// Client calls one gateway, or several behind one address. It is safe for concurrent use. Make one and keep it: it pools
-// connections.
+// Client calls gateways of one database. It is safe for concurrent use. Make one and keep it: it pools connections, remembers which
+// gateway works, and owns what runs in the background.
 type Client struct {
 	http *http.Client
 	// pool is the client's own, and nil where it was given one.
 	pool *http.Transport
 
-	base      string
-	shownBase string
+	gateways  []gateway
+	failover  []string
+	preferred atomic.Int64
+
+	owner     string
 	userAgent string
 
 	answerBytesMax int64
+	answerTimeout  time.Duration
+
+	background background
+}
+
+// gateway is where one is reached.
+type gateway struct {
+	// base has no slash at its end; shown is the same without its password.
+	base, shown string
 }
 
 // Option changes how a Client is made.
@@ -62,26 +75,55 @@ func WithAnswerBytesMax(limit int64) Option {
 	}
 }
 
+// WithFailover names more gateways before the same database. A call that was certainly not applied goes on to the next one; a call
+// whose outcome is unknown does so only if it may be sent twice: see [API]. The client stays with a gateway that works.
+func WithFailover(baseURLs ...string) Option {
+	return func(c *Client) { c.failover = append(c.failover, baseURLs...) }
+}
+
+// WithOwner sets the owner of leases and sessions, which others see as the holder: 1 to 256 bytes. Two processes should not share one.
+// Default: host:pid:random, new in every client.
+func WithOwner(ownerID string) Option {
+	return func(c *Client) { c.owner = ownerID }
+}
+
+// WithAnswerTimeout bounds how long one gateway may take to answer, beyond the time that it was asked to wait for a lock, where ctx has
+// no deadline or where another gateway could be asked instead. Default 30 s; what is not positive is taken for the default.
+func WithAnswerTimeout(limit time.Duration) Option {
+	return func(c *Client) {
+		if limit > 0 {
+			c.answerTimeout = limit
+		}
+	}
+}
+
 // New makes a client of the gateway at baseURL, such as "http://127.0.0.1:8080" or, behind a proxy,
-// "https://example.net/fencegate". Nothing is sent yet. It returns an error if baseURL is not an absolute http or https
+// "https://example.net/fencegate". Nothing is sent yet. It returns an error if a URL is not an absolute http or https
 // URL without query and fragment.
 //
-// A call whose ctx has no deadline gives up after 30 seconds, plus the time that it asked to wait for a lock.
+// A call whose ctx has no deadline gives up after 30 seconds (see WithAnswerTimeout), plus the time that it asked to wait for a lock.
 func New(baseURL string, opts ...Option) (*Client, error) {
-	base, err := parseBase(baseURL)
-	if err != nil {
-		return nil, err
-	}
 	client := &Client{
-		base:      strings.TrimRight(base.String(), "/"),
-		shownBase: strings.TrimRight(base.Redacted(), "/"),
-		userAgent: defaultUserAgent,
-
+		userAgent:      defaultUserAgent,
 		answerBytesMax: defaultAnswerBytesMax,
+		answerTimeout:  answerTimeout,
 	}
 	for _, opt := range opts {
 		opt(client)
 	}
+	for _, each := range append([]string{baseURL}, client.failover...) {
+		base, err := parseBase(each)
+		if err != nil {
+			return nil, err
+		}
+		client.gateways = append(client.gateways, gateway{
+			base: strings.TrimRight(base.String(), "/"), shown: strings.TrimRight(base.Redacted(), "/"),
+		})
+	}
+	if client.owner == "" {
+		client.owner = processOwner()
+	}
+	client.background.start()
 	if client.http == nil {
 		client.pool = newTransport()
 		client.http = &http.Client{Transport: client.pool}
@@ -92,9 +134,21 @@ func New(baseURL string, opts ...Option) (*Client, error) {
 	return client, nil
 }
 
-// Close closes the connections that no call is using. A client that was made with WithHTTPClient leaves that one's alone. A
-// closed client still works; it connects anew.
+// API gives the calls of the HTTP API, one method a path.
+func (c *Client) API() *API { return &API{client: c} }
+
+// Owner is the owner of this client's leases, unless one says otherwise.
+func (c *Client) Owner() string { return c.owner }
+
+// Close stops what the client runs in the background, heartbeats and watches, and waits for its end: no goroutine of the client
+// outlives it. Contexts of leases, sessions and leaderships are cancelled, with the cause [ErrClosed]. Nothing is released: release
+// first, or leave it to the TTL. Connections that no call is using are closed; those of a client that was given by WithHTTPClient are
+// left alone.
+//
+// A closed client grants nothing new: Acquire, NewSession, Campaign and the watches return ErrClosed. What was granted can still be
+// released, written under and read; such a call connects anew.
 func (c *Client) Close() {
+	c.background.stop()
 	if c.pool != nil {
 		c.pool.CloseIdleConnections()
 	}

@@ -19,7 +19,13 @@ func newClient(t *testing.T, baseURL string, opts ...lockclient.Option) *lockcli
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(client.Close)
 	return client
+}
+
+func newAPI(t *testing.T, baseURL string, opts ...lockclient.Option) *lockclient.API {
+	t.Helper()
+	return newClient(t, baseURL, opts...).API()
 }
 
 func writeProblem(w http.ResponseWriter, problem api.Problem) {
@@ -45,7 +51,7 @@ func TestNewRefusesWhatIsNoBase(t *testing.T) {
 func TestErrorsKeepThePasswordOfTheURL(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	base := strings.Replace(server.URL, "http://", "http://user:secret@", 1)
-	client := newClient(t, base)
+	client := newAPI(t, base)
 
 	foreign := client.Ready(context.Background())
 	server.Close()
@@ -65,10 +71,10 @@ func TestUserAgentIsSent(t *testing.T) {
 	}))
 	defer server.Close()
 
-	if err := newClient(t, server.URL).Ready(context.Background()); err != nil || got != "fencegate-lockclient" {
+	if err := newAPI(t, server.URL).Ready(context.Background()); err != nil || got != "fencegate-lockclient" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	client := newClient(t, server.URL, lockclient.WithUserAgent("shop/7"), lockclient.WithHTTPClient(server.Client()))
+	client := newAPI(t, server.URL, lockclient.WithUserAgent("shop/7"), lockclient.WithHTTPClient(server.Client()))
 	if err := client.Ready(context.Background()); err != nil || got != "shop/7" {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -88,7 +94,7 @@ func TestCloseClosesTheClientsOwnConnections(t *testing.T) {
 	defer server.Close()
 	client := newClient(t, server.URL)
 	for range 2 { // a closed client connects anew
-		if err := client.Ready(context.Background()); err != nil {
+		if err := client.API().Ready(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		client.Close()

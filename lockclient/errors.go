@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
 )
@@ -62,6 +63,10 @@ var (
 // too large. A write may have been applied. The error is an [*AnswerError].
 var ErrForeignAnswer = errors.New("the answer is not fencegate's")
 
+// ErrOutcomeUnknown says that a change may have been applied, and that nobody will tell: an answer was lost, and sending the same again
+// did not settle it, or could not be done. It matches beside the sentinel of the last refusal.
+var ErrOutcomeUnknown = errors.New("it is unknown whether it was applied")
+
 // Error is a call that was refused or that got no answer. It matches the sentinel of its code by errors.Is, and gives
 // its [*api.Problem] by errors.As.
 type Error struct {
@@ -71,14 +76,59 @@ type Error struct {
 	Problem *api.Problem
 	// Cause is the network's or the context's error where no answer came, and nil otherwise.
 	Cause error
+	// Earlier is an attempt of the same call, before this one, whose answer was lost. It is nil where there was none.
+	Earlier error
+	// RetryAfter is how long the gateway asks to wait before the next try; 0 where it doesn't.
+	RetryAfter time.Duration
 }
 
-func (e *Error) Error() string { return e.Op + ": " + e.Problem.Error() }
+func (e *Error) Error() string {
+	text := e.Op + ": " + e.Problem.Error()
+	if e.Earlier != nil && errors.Is(e, ErrOutcomeUnknown) {
+		text += " (and it is unknown whether an earlier attempt was applied: " + e.Earlier.Error() + ")"
+	}
+	return text
+}
 
-// Is compares with a sentinel by the code.
+// Is compares with a sentinel by the code, and with ErrOutcomeUnknown.
 func (e *Error) Is(target error) bool {
+	if target == ErrOutcomeUnknown {
+		return e.Problem.Outcome == api.OutcomeUnknown || (e.Earlier != nil && !e.settlesEarlier())
+	}
 	code, ok := target.(codeError)
 	return ok && api.Code(code) == e.Problem.Code
+}
+
+// settlesEarlier says that the refusal proves that no earlier attempt of the same call was applied. The gateway looks for the same write
+// or the same request_id first: had it been applied, it would have been answered as a replay. Two kinds of refusal prove nothing:
+// those that come before that look, and token_stale where the fence has seen a newer write, which hides whether this one came before it.
+func (e *Error) settlesEarlier() bool {
+	p := e.Problem
+	switch p.Code {
+	case api.CodeUnavailable, api.CodeInternal, api.CodeRateLimited, api.CodeUnauthenticated, api.CodeForbidden:
+		return false
+	case api.CodeTokenStale:
+		if p.Token == nil || p.LastToken == nil {
+			return false
+		}
+		if *p.Token != *p.LastToken {
+			return *p.Token > *p.LastToken
+		}
+		return p.Sequence != nil && p.LastSequence != nil && *p.Sequence > *p.LastSequence
+	default:
+		return true
+	}
+}
+
+// remember keeps with an error that an attempt before it may have been applied.
+func remember(err, earlier error) error {
+	var refusal *Error
+	if earlier == nil || !errors.As(err, &refusal) || refusal.Earlier != nil {
+		return err
+	}
+	withDoubt := *refusal
+	withDoubt.Earlier = earlier
+	return &withDoubt
 }
 
 // Unwrap gives the problem and the cause.
@@ -98,6 +148,8 @@ type AnswerError struct {
 	ContentType string
 	// Fault says what is wrong with the answer.
 	Fault string
+	// Outcome is unknown for a call that changes something, not_applied for a read.
+	Outcome api.Outcome
 }
 
 func (e *AnswerError) Error() string {
@@ -107,6 +159,11 @@ func (e *AnswerError) Error() string {
 
 // Unwrap gives ErrForeignAnswer.
 func (e *AnswerError) Unwrap() error { return ErrForeignAnswer }
+
+// Is compares with ErrOutcomeUnknown.
+func (e *AnswerError) Is(target error) bool {
+	return target == ErrOutcomeUnknown && e.Outcome == api.OutcomeUnknown
+}
 
 // refused is the error of a request that the client does not send, because it could not arrive as what it is.
 func refused(op string, code api.Code, detail string) *Error {

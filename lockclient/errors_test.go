@@ -43,7 +43,7 @@ func TestProblemsAreDecidedOnTheCodeAlone(t *testing.T) {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			writeProblem(w, api.Problem{Status: http.StatusTeapot, Code: code, Detail: "do this", Token: &token})
 		}))
-		_, err := newClient(t, server.URL).Put(context.Background(), "a/b", "k", lockclient.Write{})
+		_, err := newAPI(t, server.URL).Put(context.Background(), "a/b", "k", lockclient.Write{})
 		server.Close()
 
 		for other, sentinel := range sentinels {
@@ -83,7 +83,7 @@ func TestAnswersThatAreNotFencegates(t *testing.T) {
 		"success of another kind":   reply(200, "application/json", `{"status":"ok"}`),
 	} {
 		server := httptest.NewServer(handler)
-		client, ctx := newClient(t, server.URL), context.Background()
+		client, ctx := newAPI(t, server.URL), context.Background()
 		_, acquireErr := client.Acquire(ctx, "a", api.AcquireRequest{OwnerID: "w"})
 		_, renewErr := client.Renew(ctx, "a", api.RenewRequest{OwnerID: "w"})
 		_, putErr := client.Put(ctx, "a", "k", lockclient.Write{})
@@ -111,11 +111,11 @@ func TestAnswersAreBounded(t *testing.T) {
 	}))
 	defer server.Close()
 
-	_, err := newClient(t, server.URL, lockclient.WithAnswerBytesMax(999)).Get(context.Background(), "a", "k")
+	_, err := newAPI(t, server.URL, lockclient.WithAnswerBytesMax(999)).Get(context.Background(), "a", "k")
 	if !errors.Is(err, lockclient.ErrForeignAnswer) || !strings.Contains(err.Error(), "limit of 999 bytes") {
 		t.Errorf("got %v, want ErrForeignAnswer naming the limit", err)
 	}
-	record, err := newClient(t, server.URL, lockclient.WithAnswerBytesMax(1000)).Get(context.Background(), "a", "k")
+	record, err := newAPI(t, server.URL, lockclient.WithAnswerBytesMax(1000)).Get(context.Background(), "a", "k")
 	if err != nil || len(record.Value) != 1000 {
 		t.Errorf("got %d bytes, %v, want the 1000 that the limit allows", len(record.Value), err)
 	}
@@ -127,7 +127,7 @@ func TestProxiesMayWeakenETags(t *testing.T) {
 		w.Header().Set(api.HeaderFencingToken, "34.2")
 	}))
 	defer server.Close()
-	record, err := newClient(t, server.URL).Get(context.Background(), "a", "k")
+	record, err := newAPI(t, server.URL).Get(context.Background(), "a", "k")
 	if err != nil || record.Version != 7 || record.Token.String() != "34.2" {
 		t.Errorf("got %+v, %v", record, err)
 	}
@@ -138,7 +138,7 @@ func TestMalformedRequestsAreNotSent(t *testing.T) {
 		t.Errorf("%s %s was sent", r.Method, r.URL)
 	}))
 	defer server.Close()
-	client, ctx := newClient(t, server.URL), context.Background()
+	client, ctx := newAPI(t, server.URL), context.Background()
 
 	_, metadataErr := client.Acquire(ctx, "a", api.AcquireRequest{OwnerID: "w", Metadata: []byte(`{"x":`)})
 	_, leaseErr := client.Put(ctx, "a", "k", lockclient.Write{LeaseID: "x\r\nFencing-Token: 9"})

@@ -2,11 +2,16 @@ package lockclient_test
 
 import (
 	"context"
+	"flag"
+	"fmt"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/fencegate/fencegate/gateway"
 	"github.com/fencegate/fencegate/internal/pgtest"
@@ -14,7 +19,38 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if lock := os.Getenv(childLockEnv); lock != "" {
+		os.Exit(holdUntilAsked(lock))
+	}
+	os.Exit(run(m))
+}
+
+// run leaves no goroutine behind: what a test or the SDK forgot fails here.
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "fencegate-lockclient-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "lockclient:", err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	program = sync.OnceValues(func() (string, error) { return build(filepath.Join(dir, "fencegate")) })
+	all := &suite{}
+	if gatewayURL = all.gateway(); gatewayURL == "" {
+		// Examples can't skip themselves.
+		if err := flag.Set("test.skip", "^Example"); err != nil {
+			panic(err)
+		}
+	}
+	code := pgtest.Main(m)
+	all.end()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, "lockclient: goroutines are left:", err)
+		return 1
+	}
+	return code
+}
 
 // newGateway runs a gateway on a database of its own, and returns a client of it.
 func newGateway(t *testing.T) *lockclient.Client {
@@ -29,24 +65,26 @@ func newGatewayOn(t *testing.T, databaseURL string) *lockclient.Client {
 		t.Fatal(err)
 	}
 	t.Cleanup(st.Close)
-	recorder := store.NewRecorder(st)
-	gw, err := gateway.New(gateway.Config{}, st, recorder, gateway.NewMetrics("test"))
+	service, err := store.NewService(st, store.ServiceConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(gw)
-	t.Cleanup(server.Close)
-
+	recorder := store.NewRecorder(st)
+	gw, err := gateway.New(gateway.Config{}, service, recorder, gateway.NewMetrics("test"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	var recording sync.WaitGroup
-	recording.Go(func() { recorder.Run(ctx, func(err error) { t.Error(err) }) })
+	var running sync.WaitGroup
+	running.Go(func() { recorder.Run(ctx, func(err error) { t.Error(err) }) })
+	running.Go(func() { service.Run(ctx, func(error) {}) }) // the test of a database that is down makes it fail
 	t.Cleanup(func() {
 		cancel()
-		recording.Wait()
+		running.Wait()
 	})
-	client := newClient(t, server.URL)
-	t.Cleanup(client.Close)
-	return client
+	server := httptest.NewServer(gw)
+	t.Cleanup(server.Close)
+	return newClient(t, server.URL)
 }
 
 // eventually waits for what is bound to happen.

@@ -11,6 +11,24 @@ import (
 // reserved are the words that name operations in paths.
 var reserved = []string{"acquire", "renew", "release", "break", "watch", "records", "fence"}
 
+// reservedElections are those that name operations in the paths of elections beside them.
+var reservedElections = []string{"campaign", "resign", "observe"}
+
+// electionPath is namePath for the name of an election.
+func electionPath(op, name string) (string, error) {
+	for segment := range strings.SplitSeq(name, "/") {
+		if slices.Contains(reservedElections, segment) {
+			return "", reservedSegment(op, name, segment)
+		}
+	}
+	return namePath(op, name)
+}
+
+func reservedSegment(op, name, segment string) error {
+	return refused(op, api.CodeInvalidName,
+		"a name can't have the segment "+segment+", which is a word of the API: choose another than "+quoteClipped(name))
+}
+
 // namePath makes the path of a name: each segment escaped, the slashes between them raw. Names that would arrive as
 // another name or as another operation (empty and dot segments, which any proxy resolves, and reserved words) are
 // refused here as invalid_name; all else about names the gateway judges.
@@ -22,8 +40,7 @@ func namePath(op, name string) (string, error) {
 			return "", refused(op, api.CodeInvalidName,
 				"a name has segments between slashes, none of them empty, . or ..: choose another than "+quoteClipped(name))
 		case slices.Contains(reserved, segment):
-			return "", refused(op, api.CodeInvalidName,
-				"a name can't have the segment "+segment+", which is a word of the API: choose another than "+quoteClipped(name))
+			return "", reservedSegment(op, name, segment)
 		}
 		segments[i] = url.PathEscape(segment)
 	}

@@ -18,7 +18,7 @@ func TestNamesArriveAsTheyWereGiven(t *testing.T) {
 		writeProblem(w, api.Problem{Status: 404, Code: api.CodeNotFound})
 	}))
 	defer server.Close()
-	client := newClient(t, server.URL+"/behind%2Fproxy/")
+	client := newAPI(t, server.URL+"/behind%2Fproxy/")
 
 	for name, path := range map[string]string{
 		"job-42":         "job-42",
@@ -48,7 +48,7 @@ func TestNamesThatWouldArriveAsOthersAreNotSent(t *testing.T) {
 		t.Errorf("%s %s was sent", r.Method, r.URL.EscapedPath())
 	}))
 	defer server.Close()
-	client, ctx := newClient(t, server.URL), context.Background()
+	client, ctx := newAPI(t, server.URL), context.Background()
 
 	for _, name := range []string{
 		"", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "./a", "a/watch", "records", "a/records/b", "fence/x",
@@ -60,9 +60,20 @@ func TestNamesThatWouldArriveAsOthersAreNotSent(t *testing.T) {
 		_, deleteErr := client.Delete(ctx, name, "fine", lockclient.Removal{})
 		_, recordsErr := client.Records(ctx, name, lockclient.RecordsQuery{})
 		_, fenceErr := client.Fence(ctx, name)
-		for _, err := range []error{lockErr, acquireErr, putErr, deleteErr, recordsErr, fenceErr} {
+		_, electionErr := client.Election(ctx, name)
+		for _, err := range []error{electionErr, lockErr, acquireErr, putErr, deleteErr, recordsErr, fenceErr} {
 			if !errors.Is(err, lockclient.ErrInvalidName) {
 				t.Errorf("%q: got %v, want invalid_name", name, err)
+			}
+		}
+	}
+	for _, election := range []string{"campaign", "a/resign", "observe/b"} {
+		_, readErr := client.Election(ctx, election)
+		_, campaignErr := client.Campaign(ctx, election, api.CampaignRequest{Candidate: "w"})
+		resignErr := client.Resign(ctx, election, api.ResignRequest{Candidate: "w"})
+		for _, err := range []error{readErr, campaignErr, resignErr} {
+			if !errors.Is(err, lockclient.ErrInvalidName) {
+				t.Errorf("%q: got %v, want invalid_name", election, err)
 			}
 		}
 	}

@@ -39,15 +39,15 @@ func TestOutcomeOfWritesWithoutAnswer(t *testing.T) {
 		return nil, errors.New("broken")
 	})}
 	for what, test := range map[string]struct {
-		client *lockclient.Client
+		client *lockclient.API
 		want   api.Outcome
 	}{
-		"nobody listens":                          {newClient(t, "http://"+closedAddress(t)), api.OutcomeNotApplied},
-		"TLS is not spoken":                       {newClient(t, "https://"+plain.Listener.Addr().String()), api.OutcomeNotApplied},
-		"the server hangs up":                     {newClient(t, plain.URL), api.OutcomeUnknown},
-		"the server hangs up on HTTP/2":           {newClient(t, http2.URL, lockclient.WithHTTPClient(http2.Client())), api.OutcomeUnknown},
-		"the answer is cut":                       {newClient(t, cutting.URL), api.OutcomeUnknown},
-		"the transport does not tell what it did": {newClient(t, plain.URL, lockclient.WithHTTPClient(silent)), api.OutcomeUnknown},
+		"nobody listens":                          {newAPI(t, "http://"+closedAddress(t)), api.OutcomeNotApplied},
+		"TLS is not spoken":                       {newAPI(t, "https://"+plain.Listener.Addr().String()), api.OutcomeNotApplied},
+		"the server hangs up":                     {newAPI(t, plain.URL), api.OutcomeUnknown},
+		"the server hangs up on HTTP/2":           {newAPI(t, http2.URL, lockclient.WithHTTPClient(http2.Client())), api.OutcomeUnknown},
+		"the answer is cut":                       {newAPI(t, cutting.URL), api.OutcomeUnknown},
+		"the transport does not tell what it did": {newAPI(t, plain.URL, lockclient.WithHTTPClient(silent)), api.OutcomeUnknown},
 	} {
 		_, acquireErr := test.client.Acquire(context.Background(), "a", api.AcquireRequest{OwnerID: "w"})
 		_, renewErr := test.client.Renew(context.Background(), "a", api.RenewRequest{OwnerID: "w"})
@@ -76,7 +76,7 @@ func TestOutcomeWhenTheCallerGivesUp(t *testing.T) {
 	}))
 	defer server.Close()
 	defer close(finished)
-	client := newClient(t, server.URL)
+	client := newAPI(t, server.URL)
 
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
@@ -104,7 +104,7 @@ func TestOutcomeWhenTheCallerGivesUp(t *testing.T) {
 func TestEveryCallHasADeadline(t *testing.T) {
 	var deadline time.Time
 	var limited bool
-	client := newClient(t, "http://host", lockclient.WithHTTPClient(&http.Client{
+	client := newAPI(t, "http://host", lockclient.WithHTTPClient(&http.Client{
 		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			deadline, limited = r.Context().Deadline()
 			return nil, errors.New("not sent")

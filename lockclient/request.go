@@ -31,6 +31,10 @@ type request struct {
 	wait time.Duration
 	// repeat says how to send it again after an unknown outcome; empty for a call that changes nothing.
 	repeat string
+	// idempotent says that it may be sent again as it is: it is applied once at most, and answered as if it had not been sent before.
+	idempotent bool
+	// check, if set, reads a 2xx answer, and names what it lacks that fencegate's would have.
+	check func(answer) string
 }
 
 const (
@@ -47,17 +51,17 @@ type answer struct {
 }
 
 // fetch sends a call and reads its answer as JSON. The answer is foreign if lacks names something that it lacks.
-func fetch[T any](ctx context.Context, c *Client, call request, lacks func(T) string) (T, error) {
+func fetch[T any](ctx context.Context, a *API, call request, lacks func(T) string) (T, error) {
 	var result T
-	got, err := c.send(ctx, call)
-	if err != nil {
-		return result, err
+	call.check = func(got answer) string {
+		result = *new(T)
+		if err := json.Unmarshal(got.body, &result); err != nil {
+			return "its body is not the JSON that was expected (" + err.Error() + ")"
+		}
+		return lacks(result)
 	}
-	if err := json.Unmarshal(got.body, &result); err != nil {
-		return *new(T), c.foreign(call, got, "its body is not the JSON that was expected ("+err.Error()+")")
-	}
-	if fault := lacks(result); fault != "" {
-		return *new(T), c.foreign(call, got, fault)
+	if err := a.send(ctx, call); err != nil {
+		return *new(T), err
 	}
 	return result, nil
 }
@@ -65,42 +69,53 @@ func fetch[T any](ctx context.Context, c *Client, call request, lacks func(T) st
 // nothing is lacks for an answer that may be empty in every part.
 func nothing[T any](T) string { return "" }
 
-// send returns the answer, or *Error for every refusal and every failure of the network, or *AnswerError.
-func (c *Client) send(ctx context.Context, call request) (answer, error) {
-	if err := ctx.Err(); err != nil {
-		return answer{}, c.unanswered(call, api.OutcomeNotApplied, err)
-	}
-	if _, limited := ctx.Deadline(); !limited {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, answerTimeout+call.wait)
-		defer cancel()
-	}
+// ask sends a call to one gateway and reads the answer whole. It returns *Error or *AnswerError.
+func (c *Client) ask(ctx context.Context, call request, at gateway) (answer, error) {
 	var sent dispatch
-	httpRequest, err := c.build(sent.observe(ctx), call)
+	response, err := c.dispatch(ctx, call, at, &sent)
 	if err != nil {
 		return answer{}, err
 	}
+	defer func() { _ = response.Body.Close() }()
+	return c.read(call, at, &sent, response)
+}
+
+// dispatch sends a call to one gateway, and returns the answer when its head is there. The caller closes the body.
+func (c *Client) dispatch(ctx context.Context, call request, at gateway, sent *dispatch) (*http.Response, error) {
+	httpRequest, err := c.build(sent.observe(ctx), call, at)
+	if err != nil {
+		return nil, err
+	}
 	response, err := c.http.Do(httpRequest)
 	if err != nil {
-		return answer{}, c.unanswered(call, sent.outcome(call.repeat != ""), err)
+		return nil, at.unanswered(call, sent.outcome(call.repeat != ""), err)
 	}
-	defer func() { _ = response.Body.Close() }()
+	return response, nil
+}
 
+// read reads an answer whole, and judges it.
+func (c *Client) read(call request, at gateway, sent *dispatch, response *http.Response) (answer, error) {
 	got := answer{status: response.StatusCode, header: response.Header}
+	var err error
 	got.body, err = io.ReadAll(io.LimitReader(response.Body, c.answerBytesMax+1))
 	switch {
 	case err != nil:
-		return answer{}, c.unanswered(call, sent.outcome(call.repeat != ""), err)
+		return answer{}, at.unanswered(call, sent.outcome(call.repeat != ""), err)
 	case int64(len(got.body)) > c.answerBytesMax:
-		return answer{}, c.foreign(call, got, fmt.Sprintf("it is over the client's limit of %d bytes", c.answerBytesMax))
+		return answer{}, at.foreign(call, got, fmt.Sprintf("it is over the client's limit of %d bytes", c.answerBytesMax))
 	case got.status < 200 || got.status > 299:
-		return answer{}, c.problem(call, got)
+		return answer{}, at.problem(call, got)
+	}
+	if call.check != nil {
+		if fault := call.check(got); fault != "" {
+			return answer{}, at.foreign(call, got, fault)
+		}
 	}
 	return got, nil
 }
 
-func (c *Client) build(ctx context.Context, call request) (*http.Request, error) {
-	target := c.base + call.path
+func (c *Client) build(ctx context.Context, call request, at gateway) (*http.Request, error) {
+	target := at.base + call.path
 	if len(call.query) > 0 {
 		target += "?" + call.query.Encode()
 	}
@@ -119,23 +134,23 @@ func (c *Client) build(ctx context.Context, call request) (*http.Request, error)
 }
 
 // problem reads a refusal.
-func (c *Client) problem(call request, got answer) error {
+func (g gateway) problem(call request, got answer) error {
 	mediaType, _, _ := mime.ParseMediaType(got.header.Get("Content-Type"))
 	if mediaType != api.ProblemContentType {
-		return c.foreign(call, got, "no problem document, but "+quoteClipped(string(got.body)))
+		return g.foreign(call, got, "no problem document, but "+quoteClipped(string(got.body)))
 	}
 	var problem api.Problem
 	if err := json.Unmarshal(got.body, &problem); err != nil {
-		return c.foreign(call, got, "its problem document can't be read ("+err.Error()+")")
+		return g.foreign(call, got, "its problem document can't be read ("+err.Error()+")")
 	}
 	if problem.Code == "" {
-		return c.foreign(call, got, "its problem document has no code")
+		return g.foreign(call, got, "its problem document has no code")
 	}
-	return &Error{Op: call.op, Problem: &problem}
+	return &Error{Op: call.op, Problem: &problem, RetryAfter: retryAfter(&problem, got.header.Get("Retry-After"))}
 }
 
 // unanswered is the error of a request to which no whole answer came.
-func (c *Client) unanswered(call request, outcome api.Outcome, cause error) error {
+func (g gateway) unanswered(call request, outcome api.Outcome, cause error) error {
 	detail := cause
 	var urlErr *url.Error
 	if errors.As(cause, &urlErr) {
@@ -144,7 +159,7 @@ func (c *Client) unanswered(call request, outcome api.Outcome, cause error) erro
 	problem := &api.Problem{
 		Type: "about:blank", Title: "No answer", Status: http.StatusServiceUnavailable,
 		Code: api.CodeUnavailable, Retryable: true, Outcome: outcome,
-		Detail: fmt.Sprintf("no answer from %s: %v. ", c.shownBase, detail),
+		Detail: fmt.Sprintf("no answer from %s: %v. ", g.shown, detail),
 	}
 	switch {
 	case call.repeat == "":
@@ -157,10 +172,25 @@ func (c *Client) unanswered(call request, outcome api.Outcome, cause error) erro
 	return &Error{Op: call.op, Problem: problem, Cause: cause}
 }
 
-func (c *Client) foreign(call request, got answer, fault string) error {
-	return &AnswerError{
-		Op: call.op, URL: c.shownBase, Status: got.status, ContentType: got.header.Get("Content-Type"), Fault: fault,
+func (g gateway) foreign(call request, got answer, fault string) error {
+	outcome := api.OutcomeUnknown
+	if call.repeat == "" {
+		outcome = api.OutcomeNotApplied
 	}
+	return &AnswerError{
+		Op: call.op, URL: g.shown, Status: got.status, ContentType: got.header.Get("Content-Type"), Fault: fault, Outcome: outcome,
+	}
+}
+
+// retryAfter is how long a refusal asks to wait, 0 where it doesn't.
+func retryAfter(problem *api.Problem, header string) time.Duration {
+	if problem.RecommendedRetryMS != nil {
+		return time.Duration(max(0, *problem.RecommendedRetryMS)) * time.Millisecond
+	}
+	if seconds, err := strconv.Atoi(header); err == nil {
+		return time.Duration(max(0, seconds)) * time.Second
+	}
+	return 0
 }
 
 // jsonBody writes a request's body. A json.RawMessage in it keeps its text except for the white space outside of strings.

@@ -31,7 +31,7 @@ type option func(s *stage, w *store.Write)
 func with(token tokenOf, options ...option) draft {
 	return func(s *stage) store.Write {
 		write := store.Write{
-			Claim:     store.Claim{Resource: s.lock, Token: token(s)},
+			Claim:     store.Claim{Resource: s.resource(), Token: token(s)},
 			Operation: store.Operation{Kind: store.Put, Key: "key", Value: []byte("value"), ContentType: "text/plain"},
 		}
 		for _, option := range options {
@@ -43,6 +43,11 @@ func with(token tokenOf, options ...option) draft {
 
 func sequence(number int64) option {
 	return func(_ *stage, w *store.Write) { w.Sequence = &number }
+}
+
+// at writes to another resource: the lock with this behind it.
+func at(suffix store.Name) option {
+	return func(s *stage, w *store.Write) { w.Resource = s.lock + suffix }
 }
 
 func key(name store.Name) option { return func(_ *stage, w *store.Write) { w.Key = name } }

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fencegate/fencegate/migrations"
@@ -21,6 +22,10 @@ var (
 	ErrLeaseHeld = errors.New("the lock is held")
 	// ErrLeaseLost says that the caller's lease is not the current one; see LostError.
 	ErrLeaseLost = errors.New("the lease is lost")
+	// ErrDeadlock says that the wait would close a cycle of owners who wait for each other; see DeadlockError.
+	ErrDeadlock = errors.New("the wait would be a deadlock")
+	// ErrSlowReader says that a watch was ended, since its events were not read.
+	ErrSlowReader = errors.New("the events were not read in time")
 	// ErrExternalAuthority says that a policy leaves the tokens of this name to another lock service.
 	ErrExternalAuthority = errors.New("the policy says that another lock service issues the tokens of this name")
 
@@ -67,7 +72,7 @@ var verdictErrors = map[Verdict]error{
 // RejectedError is a write that the rule did not admit. It is the sentinel of its verdict.
 type RejectedError struct {
 	Verdict  Verdict
-	Reason   string // of token_stale: superseded, released or reused
+	Reason   string // of token_stale: superseded, released, reused or shared
 	Resource Name
 	Key      Name // empty where a transaction was refused for its token
 
@@ -88,29 +93,62 @@ func (e *RejectedError) Error() string {
 // Is reports whether target is the sentinel of the verdict.
 func (e *RejectedError) Is(target error) bool { return target == verdictErrors[e.Verdict] }
 
-// HeldError tells who holds the lock. It is ErrLeaseHeld.
+// HeldError tells who is in the way. It is ErrLeaseHeld.
 type HeldError struct {
-	Lock      Name
+	Lock Name
+	// OwnerID is the holder, of several the one whose lease lasts longest; empty where the lock is free and others are before the
+	// caller in the line.
 	OwnerID   string
 	ExpiresAt time.Time
 	// Remaining is the time to expiry by the database's clock, so that a caller's clock need not agree with it.
 	Remaining time.Duration
+	// QueueLength is how many wait for the lock.
+	QueueLength int
 }
 
 func (e *HeldError) Error() string {
+	if e.OwnerID == "" {
+		return fmt.Sprintf("lock %s is free, and %d are before you in the line", e.Lock, e.QueueLength)
+	}
 	return fmt.Sprintf("lock %s is held by %s until %s", e.Lock, e.OwnerID, e.ExpiresAt.UTC().Format(time.RFC3339Nano))
 }
 
 // Is reports whether target is ErrLeaseHeld.
 func (e *HeldError) Is(target error) bool { return target == ErrLeaseHeld }
 
-// LostError tells why a lease is not the caller's any more. It is ErrLeaseLost.
+// Wait is who waits for which lock.
+type Wait struct {
+	OwnerID string `json:"owner_id"`
+	Lock    Name   `json:"lock"`
+}
+
+// DeadlockError tells which cycle a wait would close: each waits for the lock, and the next has it or is before it in the line. The
+// first is the caller, for whom the last waits. It is ErrDeadlock.
+type DeadlockError struct {
+	Cycle []Wait
+}
+
+func (e *DeadlockError) Error() string {
+	var text strings.Builder
+	for _, wait := range e.Cycle {
+		fmt.Fprintf(&text, "%s waits for %s, which is in the hands of ", wait.OwnerID, wait.Lock)
+	}
+	return fmt.Sprintf("%v: %s%s", ErrDeadlock, text.String(), e.Cycle[0].OwnerID)
+}
+
+// Is reports whether target is ErrDeadlock.
+func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
+
+// LostError tells why a lease, or the session that it would be in, is not the caller's any more. It is ErrLeaseLost.
 type LostError struct {
-	Lock   Name
+	Lock   Name   // empty where it is a session that ended
 	Reason string // expired, released, broken, superseded or mismatch
 }
 
 func (e *LostError) Error() string {
+	if e.Lock == "" {
+		return "the session has ended: " + e.Reason
+	}
 	return fmt.Sprintf("the lease on %s is lost: %s", e.Lock, e.Reason)
 }
 

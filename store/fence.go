@@ -5,7 +5,7 @@ import "context"
 // Fence is the row that decides which writes to a resource pass.
 type Fence struct {
 	Resource     Name
-	GrantedToken int64 // the newest granted on the name
+	GrantedToken int64 // the newest granted on the name, or on a subtree that it is in
 	Open         bool  // whether that grant may still write
 	LastToken    int64 // of the last accepted write, like LastSequence
 	LastSequence int64
@@ -16,9 +16,15 @@ type Fence struct {
 func (s *Store) Fence(ctx context.Context, resource Name) (Fence, error) {
 	fence := Fence{Resource: resource}
 	err := s.queryRow(ctx, `
-		select f.granted_token, f.open, f.last_token, f.last_sequence
-		from fence.fences f
-		where f.resource = $1 and greatest(f.granted_token, f.last_token) > 0`,
+		select
+			greatest(f.granted_token, above.granted_token),
+			case when above.granted_token > coalesce(f.granted_token, 0) then above.open else f.open end,
+			coalesce(f.last_token, 0), coalesce(f.last_sequence, 0)
+		from (select * from fence.fences f where f.resource = $1) f
+		full join (
+			select s.* from fence.subtrees s where s.name = any (fence.ancestors($1)) order by s.granted_token desc limit 1
+		) above on true
+		where greatest(f.granted_token, f.last_token, above.granted_token) > 0`,
 		[]any{resource}, &fence.GrantedToken, &fence.Open, &fence.LastToken, &fence.LastSequence)
 	if err != nil {
 		return Fence{}, notFound(err, "there is no fence of %s: nothing was granted or written on it", resource)

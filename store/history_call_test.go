@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+	"github.com/google/uuid"
 
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/storetest"
 )
 
-// historyCall is one operation that a client asked for. Exactly one of its fields is set, besides the resources it concerns.
+// historyCall is one operation that a client asked for. Exactly one of its fields is set, besides the resources it concerns. The end
+// of a session is two of them: it is over, and then its fences are closed.
 type historyCall struct {
 	resources []store.Name
 
@@ -21,6 +23,9 @@ type historyCall struct {
 	renew       *historyRenewal
 	release     *store.LeaseRef
 	broken      bool
+	over        *uuid.UUID
+	end         *uuid.UUID
+	keepAlive   *uuid.UUID
 	write       *store.Write
 	transaction *store.Transaction
 	lock        bool
@@ -62,6 +67,12 @@ func (c historyCall) perform(ctx context.Context, s *store.Store) historyAnswer 
 	case c.transaction != nil:
 		result, err := s.Transact(ctx, *c.transaction)
 		return historyAnswer{told: storetest.ToldTransaction(result, err)}
+	case c.end != nil:
+		_, err := s.EndSession(ctx, *c.end)
+		return historyAnswer{told: storetest.ToldDone(storetest.CodeReleased, err)}
+	case c.keepAlive != nil:
+		session, err := s.KeepAlive(ctx, *c.keepAlive)
+		return historyAnswer{told: storetest.ToldSession(storetest.CodeRenewed, session, err)}
 	case c.lock:
 		lock, err := s.Lock(ctx, c.resources[0])
 		return historyAnswer{told: storetest.ToldLock(lock, err)}
@@ -84,44 +95,55 @@ func (c historyCall) foretell(world storetest.World, answer historyAnswer) (stor
 	case c.transaction != nil:
 		return world.Transact(*c.transaction)
 	}
+	switch {
+	case c.over != nil:
+		return world.SessionOver(*c.over, storetest.Released, 0), storetest.Told{Code: storetest.CodeDone}
+	case c.end != nil:
+		if slices.Contains(world.LiveSessions(), *c.end) {
+			return world, storetest.Told{Code: "the session is to be over first"}
+		}
+		return world.EndSession(*c.end)
+	case c.keepAlive != nil:
+		return world.KeepAlive(*c.keepAlive, answer.told.ExpiresAt)
+	}
 	name := c.resources[0]
-	next := world.Resource(name)
-	var told storetest.Told
 	switch {
 	case c.acquire != nil:
-		next, told = next.Acquire(*c.acquire, world.Policy(name), answer.made)
+		return world.Acquire(*c.acquire, answer.made)
 	case c.renew != nil:
-		next, told = next.Renew(c.renew.LeaseRef, c.renew.ttl, answer.told.ExpiresAt)
+		return world.Renew(c.renew.LeaseRef, c.renew.ttl, answer.told.ExpiresAt)
 	case c.release != nil:
-		next, told = next.Release(*c.release)
+		return world.Release(*c.release)
 	case c.broken:
-		next, told = next.Break()
+		return world.Break(name)
 	case c.lock:
-		told = next.Lock()
+		return world, world.Lock(name)
 	case c.fence:
-		told = next.Fence()
-	default:
-		told = next.Record(c.record)
+		return world, world.Fence(name)
 	}
-	return world.With(name, next), told
+	return world, world.Resource(name).Record(c.record)
 }
 
-// historyStep says whether the model could have given the answer, and how it stands then. Leases run out at any moment: the
-// answer is allowed if it is right with any of the leases run out just before.
-func historyStep(world storetest.World, call historyCall, answer historyAnswer) (bool, storetest.World) {
-	for _, moment := range historyMoments(world, call.resources) {
+// historySteps says how things may stand after the call, nowhere if the model could not have given the answer. Leases run out at any
+// moment: the answer is allowed if it is right with any of the leases run out just before. As few of them as possible are taken to have
+// run out, since the others still may; but what a break ends, and what was done without telling, depends on which.
+func historySteps(world storetest.World, call historyCall, answer historyAnswer) []any {
+	var steps []any
+	for _, moment := range historyMoments(world, call.concerns(world)) {
 		next, told := call.foretell(moment, answer)
-		if !answer.allows(call, told) {
-			continue
-		}
-		if call.reads() {
+		switch {
+		case !answer.allows(call, told):
+		case call.reads():
 			// It sees one moment of the data, but reads the clock after it, beside the fence's lock: a renewal
 			// may come between, so that what it says of time binds nobody.
-			return true, world
+			return []any{world}
+		case call.broken, answer.told.Code == storetest.CodeUnknown:
+			steps = append(steps, next)
+		default:
+			return []any{next}
 		}
-		return true, next
 	}
-	return false, world
+	return steps
 }
 
 // allows reports whether the client may have been told what the model foretells. A call whose outcome is unknown may have
@@ -137,16 +159,25 @@ func (a historyAnswer) allows(call historyCall, foretold storetest.Told) bool {
 	return true
 }
 
+// concerns are the names of the leases on which the answer depends: whether they run.
+func (c historyCall) concerns(world storetest.World) []store.Name {
+	switch {
+	case c.acquire != nil:
+		return world.Around(c.acquire.Lock)
+	case c.renew != nil, c.release != nil, c.broken, c.lock:
+		return c.resources
+	}
+	return slices.DeleteFunc(slices.Clone(c.resources), func(name store.Name) bool { return !world.Policy(name).RequireLiveLease })
+}
+
 // historyMoments are the states that time alone may have made: none of the leases has run out, or some have.
 func historyMoments(world storetest.World, resources []store.Name) []storetest.World {
 	moments := []storetest.World{world}
 	for _, name := range resources {
-		newest, ok := world.Resource(name).Newest()
-		if !ok || newest.End != storetest.Running {
-			continue
-		}
-		for _, moment := range slices.Clone(moments) {
-			moments = append(moments, moment.With(name, moment.Resource(name).Expire()))
+		for _, grant := range world.Resource(name).Running() {
+			for _, moment := range slices.Clone(moments) {
+				moments = append(moments, moment.Expire(name, grant.Token))
+			}
 		}
 	}
 	return moments
@@ -154,10 +185,10 @@ func historyMoments(world storetest.World, resources []store.Name) []storetest.W
 
 // historyModel is the contract for the checker. Resources are independent of each other unless there are transactions.
 func historyModel(initial storetest.World, partitioned bool) porcupine.Model {
-	model := porcupine.Model{
-		Init: func() any { return initial },
-		Step: func(state, input, output any) (bool, any) {
-			return historyStep(state.(storetest.World), input.(historyCall), output.(historyAnswer))
+	model := porcupine.NondeterministicModel{
+		Init: func() []any { return []any{initial} },
+		Step: func(state, input, output any) []any {
+			return historySteps(state.(storetest.World), input.(historyCall), output.(historyAnswer))
 		},
 		Equal:             func(a, b any) bool { return a.(storetest.World).Equal(b.(storetest.World)) },
 		Hash:              func(state any) uint64 { return state.(storetest.World).Hash() },
@@ -167,7 +198,7 @@ func historyModel(initial storetest.World, partitioned bool) porcupine.Model {
 	if partitioned {
 		model.Partition = historyByResource
 	}
-	return model
+	return model.ToModel()
 }
 
 func historyByResource(operations []porcupine.Operation) [][]porcupine.Operation {
@@ -187,13 +218,20 @@ func historyByResource(operations []porcupine.Operation) [][]porcupine.Operation
 func (c historyCall) String() string {
 	switch {
 	case c.acquire != nil:
-		return fmt.Sprintf("%s acquires %s (request %s)", c.acquire.OwnerID, c.acquire.Lock, c.acquire.RequestID)
+		return fmt.Sprintf("%s acquires %s %s %s in session %s (request %s)", c.acquire.OwnerID, c.acquire.Mode, c.acquire.Scope,
+			c.acquire.Lock, c.acquire.SessionID, c.acquire.RequestID)
 	case c.renew != nil:
 		return fmt.Sprintf("%s renews %s token %d", c.renew.OwnerID, c.renew.Lock, c.renew.Token)
 	case c.release != nil:
 		return fmt.Sprintf("%s releases %s token %d", c.release.OwnerID, c.release.Lock, c.release.Token)
 	case c.broken:
 		return fmt.Sprintf("break %s", c.resources[0])
+	case c.over != nil:
+		return fmt.Sprintf("session %s is over", c.over)
+	case c.end != nil:
+		return fmt.Sprintf("end session %s", c.end)
+	case c.keepAlive != nil:
+		return fmt.Sprintf("keep session %s alive", c.keepAlive)
 	case c.write != nil:
 		return fmt.Sprintf("%s %s %s=%q under %s", c.write.Kind, c.write.Resource, c.write.Key, c.write.Value, claimText(c.write.Claim))
 	case c.transaction != nil:

@@ -18,7 +18,10 @@ import (
 // line is one operation of a history that was made by hand. Operations come one after the other.
 type line func() (historyCall, historyAnswer)
 
-const historyLock store.Name = "job"
+const (
+	historyTree store.Name = "jobs"
+	historyLock store.Name = "jobs/1"
+)
 
 func historyNumber(n int64) *int64 { return &n }
 
@@ -28,6 +31,16 @@ func historyGrant(owner string, token, from, until int64) line {
 	made := storetest.Grant{Token: token, ID: historyID(token), OwnerID: owner, GrantedAt: from * 1e6, ExpiresAt: until * 1e6}
 	told := storetest.Told{Code: storetest.CodeGranted, Token: token, ID: made.ID, Owner: owner, ExpiresAt: made.ExpiresAt}
 	return inHistory(historyCall{acquire: &request}, historyAnswer{told, made})
+}
+
+// historyGrantOf is a grant of another kind, or of another name.
+func historyGrantOf(name store.Name, mode store.Mode, scope store.Scope, grant line) line {
+	call, answer := grant()
+	request := *call.acquire
+	request.Lock, request.Mode, request.Scope = name, mode, scope
+	call.acquire, call.resources = &request, []store.Name{name}
+	answer.made.Mode, answer.made.Scope = mode, scope
+	return func() (historyCall, historyAnswer) { return call, answer }
 }
 
 func historyHeld(by string, until int64) line {
@@ -69,7 +82,7 @@ var (
 )
 
 func byHand(lines ...line) *history {
-	h := &history{model: historyModel(storetest.World{}, true)}
+	h := &history{model: historyModel(storetest.World{}, false)}
 	for i, line := range lines {
 		call, answer := line()
 		operation := porcupine.Operation{Input: call, Output: answer, Call: int64(2 * i), Return: int64(2*i + 1)}
@@ -79,7 +92,7 @@ func byHand(lines ...line) *history {
 		h.operations = append(h.operations, operation)
 		if call.acquire != nil && answer.told.Code == storetest.CodeGranted {
 			h.leases = append(h.leases, historyLease{
-				Lock: historyLock, Token: answer.made.Token, ID: answer.made.ID,
+				Lock: call.acquire.Lock, Mode: answer.made.Mode, Scope: answer.made.Scope, Token: answer.made.Token, ID: answer.made.ID,
 				GrantedAt: time.UnixMicro(answer.made.GrantedAt), ExpiresAt: time.UnixMicro(answer.made.ExpiresAt),
 			})
 		}
@@ -99,6 +112,14 @@ func TestHistoryCheckerPasses(t *testing.T) {
 		"an unknown write that happened":      byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", toldUnknown), historyRead(storedByOne())),
 		"an unknown write that did not":       byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", toldUnknown), historyRead(toldNothing)),
 		"an unknown write that happened late": byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", toldUnknown), historyRead(toldNothing), historyRead(storedByOne())),
+		"readers beside each other": byHand(
+			historyGrantOf(historyLock, store.Shared, store.Node, historyGrant("A", 1, 0, 10)),
+			historyGrantOf(historyLock, store.Shared, store.Subtree, historyGrant("B", 2, 5, 20)), historyHeld("B", 20)),
+		"a write in a subtree": byHand(
+			historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("A", 1, 0, 10)), historyPut(1, one, "v", toldNew)),
+		"a late write in a subtree that was granted only elsewhere": byHand(
+			historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("A", 1, 0, 10)),
+			historyGrantOf(historyTree+"/other", store.Exclusive, store.Node, historyGrant("B", 2, 10, 20)), historyPut(1, one, "v", toldNew)),
 		"a grant that nobody was told of": untold(1, byHand(
 			historyGrant("A", 1, 0, 10), historyGrant("B", 2, 10, 20), historyHeld("A", 10), historyHeld("B", 20))),
 	} {
@@ -125,6 +146,20 @@ func TestHistoryCheckerCatches(t *testing.T) {
 		{"a zombie's write", "P3", byHand(historyGrant("A", 1, 0, 10), historyGrant("B", 2, 10, 20), historyPut(1, one, "late", toldNew))},
 		{"a zombie's write that waited for the grant", order, overlapping(
 			byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "late", toldNew), historyGrant("B", 2, 10, 20), historyRead(toldNothing)))},
+		{"a zombie's write below a subtree", "P3", byHand(
+			historyGrant("A", 1, 0, 10), historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("B", 2, 10, 20)), historyPut(1, one, "late", toldNew))},
+		{"a zombie's write beside a reader", "P3", byHand(
+			historyGrant("A", 1, 0, 10), historyGrantOf(historyLock, store.Shared, store.Node, historyGrant("B", 2, 10, 20)), historyPut(1, one, "late", toldNew))},
+		{"a reader's write", order, byHand(
+			historyGrantOf(historyLock, store.Shared, store.Node, historyGrant("A", 1, 0, 10)), historyPut(1, one, "v", toldNew))},
+		{"a reader beside a writer", "P1", byHand(
+			historyGrant("A", 1, 0, 10), historyGrantOf(historyLock, store.Shared, store.Node, historyGrant("B", 2, 9, 20)))},
+		{"a subtree above a lease", "P1", byHand(
+			historyGrant("A", 1, 0, 10), historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("B", 2, 9, 20)))},
+		{"a lease below a subtree", order, byHand(
+			historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("A", 1, 0, 10)), historyGrant("B", 2, 9, 20))},
+		{"tokens that go back below", "P2", byHand(
+			historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("A", 2, 0, 10)), historyGrant("B", 1, 10, 20))},
 		{"two leases at once", "P1", byHand(historyGrant("A", 1, 0, 10), historyGrant("B", 2, 9, 20))},
 		{"two leases at once", order, byHand(historyGrant("A", 1, 0, 10), historyGrant("B", 2, 9, 20))},
 		{"tokens that go back", "P2", byHand(historyGrant("A", 2, 0, 10), historyGrant("B", 1, 10, 20))},
@@ -178,15 +213,23 @@ func forgetful(h *history) *history {
 
 // TestHistoryCatchesBrokenRule breaks the rule in a database and lets clients at it, until the checker notices.
 func TestHistoryCatchesBrokenRule(t *testing.T) {
-	for _, c := range []struct{ name, function, text, instead string }{
-		{"the rule without step 3", "admit", "when not p.external and (c.token < f.granted_token or not f.open)", "when false"},
-		{"fences that are not locked", "admit", "order by f.resource for update", "order by f.resource"},
-		{"grants that do not raise the fence", "acquire", "set granted_token = lease.fencing_token, open = true", "set open = true"},
-		{"a release that leaves the fence open", "release", "set open = false", "set open = true"},
-		{"writes that do not raise the fence", "change", "else coalesce(p_sequences[c.place], 0) end", "else 0 end"},
+	for _, c := range []struct {
+		name                    string
+		plan                    historyPlan
+		function, text, instead string
+	}{
+		{"the rule without step 3", historyOfWrites, "admit", "when not p.external and (c.token < f.granted_token or not f.open)", "when false"},
+		{"fences that are not locked", historyOfWrites, "admit", "order by f.resource for update", "order by f.resource"},
+		{"grants that do not raise the fence", historyOfWrites, "grant_lease", "set granted_token = v_lease.fencing_token, open =", "set open ="},
+		{"a release that leaves the fence open", historyOfWrites, "close_fence", "fences f set open = false", "fences f set open = true"},
+		{"writes that do not raise the fence", historyOfWrites, "change", "else coalesce(p_sequences[c.place], 0) end", "else 0 end"},
+		{"writes that look at their name alone", historyOfTrees, "admit", "s.granted_token > coalesce(stored.granted_token, 0)", "false"},
+		{"grants without a gate", historyOfTrees, "acquire", "perform fence.gate(p_asked.lock, p_asked.scope);", ""},
+		{"shared leases that may write", historyOfTrees, "grant_lease", "open = v_lease.mode = 'exclusive'\n", "open = true\n"},
+		{"sessions that leave fences open", historyOfTrees, "settle", "perform fence.close_fence(v_lease.lock, v_lease.fencing_token);", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := newHistoryField(t, historyOfWrites)
+			f := newHistoryField(t, c.plan)
 			f.breakRule(t, c.function, c.text, c.instead)
 			for seed := uint64(1); seed <= 200; seed++ {
 				if err := f.play(t, seed).check(); err != nil && !errors.Is(err, errNoVerdict) {

@@ -26,7 +26,9 @@ type historyClient struct {
 	names    []store.Name
 	slots    map[store.Name]chan struct{} // to be taken for the time of a call
 	together bool                         // write to several resources in one transaction, too
+	trees    bool                         // ask for subtrees, to share, and for leases in a session, too
 
+	sessions   []store.Session  // the latest last
 	tenures    []*historyTenure // the latest last
 	requests   int
 	operations []porcupine.Operation
@@ -64,6 +66,9 @@ func (c *historyClient) visit(ctx context.Context, name store.Name) *historyTenu
 		Lock: name, OwnerID: fmt.Sprintf("client-%d", c.id), TTL: store.TTLMin + time.Duration(c.chance.IntN(50))*time.Millisecond,
 		RequestID: fmt.Sprintf("%d-%d", c.id, c.requests),
 	}
+	if c.trees {
+		c.amongOthers(ctx, &request)
+	}
 	call := historyCall{resources: []store.Name{name}, acquire: &request}
 	answer := c.insist(ctx, call)
 	if c.oneIn(20) {
@@ -74,7 +79,8 @@ func (c *historyClient) visit(ctx context.Context, name store.Name) *historyTenu
 		return nil
 	}
 	tenure := &historyTenure{lease: store.Lease{
-		Lock: name, OwnerID: request.OwnerID, ID: answer.told.ID, Token: answer.told.Token, TTL: request.TTL,
+		Lock: name, OwnerID: request.OwnerID, ID: answer.told.ID, Token: answer.told.Token, TTL: cmp.Or(request.TTL, store.TTLMin),
+		Mode: request.Mode, Scope: request.Scope, SessionID: request.SessionID,
 	}}
 	c.tenures = append(c.tenures, tenure)
 	if len(c.tenures) > historyTenuresMax {
@@ -85,7 +91,7 @@ func (c *historyClient) visit(ctx context.Context, name store.Name) *historyTenu
 
 // hold does what a holder does, and then releases the lock, or forgets to.
 func (c *historyClient) hold(ctx context.Context, tenure *historyTenure) {
-	for range c.chance.IntN(12) {
+	for range c.chance.IntN(c.diligence(tenure)) {
 		switch c.chance.IntN(10) {
 		case 0:
 			c.renew(ctx, tenure)
@@ -101,7 +107,11 @@ func (c *historyClient) hold(ctx context.Context, tenure *historyTenure) {
 			c.writeNext(ctx, tenure)
 		}
 	}
-	if !c.oneIn(3) {
+	switch {
+	case c.oneIn(3) && tenure.lease.SessionID == uuid.Nil:
+	case tenure.lease.SessionID != uuid.Nil && c.oneIn(2):
+		c.endSession(ctx, tenure.lease.SessionID)
+	default:
 		c.release(ctx, tenure)
 	}
 }
@@ -205,7 +215,7 @@ var historyKeys = []store.Name{"a", "b"}
 func (c *historyClient) draftWrite(tenure *historyTenure, number *int64) store.Write {
 	c.requests++
 	write := store.Write{
-		Claim: store.Claim{Resource: tenure.lease.Lock, Token: tenure.lease.Token, Sequence: number},
+		Claim: store.Claim{Resource: c.within(tenure), Token: tenure.lease.Token, Sequence: number},
 		Operation: store.Operation{
 			Kind: store.Put, Key: historyKeys[c.chance.IntN(len(historyKeys))],
 			Value: fmt.Appendf(nil, "%d of client %d", c.requests, c.id), ContentType: "text/plain",
@@ -227,17 +237,19 @@ func (c *historyClient) draftWrite(tenure *historyTenure, number *int64) store.W
 // transact changes the resource together with another one that the client holds, or once held.
 func (c *historyClient) transact(ctx context.Context, tenure *historyTenure) {
 	other := c.tenures[c.chance.IntN(len(c.tenures))]
-	if other.lease.Lock == tenure.lease.Lock {
-		return
-	}
-	var transaction store.Transaction
-	var names []store.Name
-	both := []*historyTenure{tenure, other}
-	slices.SortFunc(both, func(a, b *historyTenure) int { return cmp.Compare(a.lease.Lock, b.lease.Lock) })
-	for _, t := range both {
+	var writes []store.Write
+	for _, t := range []*historyTenure{tenure, other} {
 		t.sequence++
 		number := t.sequence
-		write := c.draftWrite(t, &number)
+		writes = append(writes, c.draftWrite(t, &number))
+	}
+	if writes[0].Resource == writes[1].Resource {
+		return
+	}
+	slices.SortFunc(writes, func(a, b store.Write) int { return cmp.Compare(a.Resource, b.Resource) })
+	var transaction store.Transaction
+	var names []store.Name
+	for _, write := range writes {
 		transaction.Claims = append(transaction.Claims, write.Claim)
 		transaction.Operations = append(transaction.Operations, store.ResourceOperation{Resource: write.Resource, Operation: write.Operation})
 		names = append(names, write.Resource)
@@ -284,8 +296,17 @@ func (c *historyClient) ask(ctx context.Context, call historyCall) historyAnswer
 	for _, name := range call.resources {
 		<-c.slots[name]
 	}
+	if call.end != nil && answer.told.Code == storetest.CodeNotApplied {
+		answer.told.Code = storetest.CodeUnknown // it is more than one statement
+	}
 	if answer.told.Code == storetest.CodeUnknown {
 		returned = math.MaxInt64 // what was sent may still arrive
+	}
+	if call.end != nil {
+		c.operations = append(c.operations, porcupine.Operation{
+			ClientId: c.id, Input: historyCall{over: call.end}, Output: historyAnswer{told: storetest.Told{Code: storetest.CodeDone}},
+			Call: called, Return: returned,
+		})
 	}
 	if answer.told.Code != storetest.CodeNotApplied {
 		c.operations = append(c.operations, porcupine.Operation{

@@ -1,10 +1,10 @@
 package store_test
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,6 +22,8 @@ const historyPatience = 20 * time.Second
 // historyLease is a lease as the database keeps it.
 type historyLease struct {
 	Lock      store.Name
+	Mode      store.Mode
+	Scope     store.Scope
 	Token     int64
 	ID        uuid.UUID
 	RequestID string
@@ -42,7 +44,7 @@ func (l historyLease) end() time.Time {
 func readHistoryLeases(t *testing.T, sql *pgx.Conn, prefix string) []historyLease {
 	t.Helper()
 	rows, err := sql.Query(t.Context(), `
-		select l.lock, l.fencing_token, l.lease_id, l.request_id, l.ttl_ms, l.granted_at, l.expires_at, l.ended_at
+		select l.lock, l.mode, l.scope, l.fencing_token, l.lease_id, l.request_id, l.ttl_ms, l.granted_at, fence.runs_until(l), l.ended_at
 		from fence.leases l where l.lock ^@ ($1 || '/') order by l.lock, l.fencing_token`, prefix)
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +71,7 @@ func (h *history) resolve() {
 				continue
 			}
 			answer.made = storetest.Grant{
-				Token: lease.Token, ID: lease.ID, TTL: call.acquire.TTL,
+				Token: lease.Token, ID: lease.ID, Mode: lease.Mode, Scope: lease.Scope, TTL: call.acquire.TTL,
 				GrantedAt: lease.GrantedAt.UnixMicro(), ExpiresAt: lease.GrantedAt.Add(call.acquire.TTL).UnixMicro(),
 			}
 			operation.Output = answer
@@ -102,13 +104,22 @@ func (h *history) checkOrder() error {
 	}
 }
 
+// meets reports whether two leases cover a name in common.
+func (l historyLease) meets(other historyLease) bool {
+	return l.Lock == other.Lock || l.Scope == store.Subtree && strings.HasPrefix(string(other.Lock), string(l.Lock)+"/") ||
+		other.Scope == store.Subtree && strings.HasPrefix(string(l.Lock), string(other.Lock)+"/")
+}
+
 // checkLeasesApart is P1, on the database's clock.
 func checkLeasesApart(leases []historyLease) error {
-	for i := 1; i < len(leases); i++ {
-		last, next := leases[i-1], leases[i]
-		if last.Lock == next.Lock && next.GrantedAt.Before(last.end()) {
-			return fmt.Errorf("P1: %s: lease %d was live until %s, and lease %d was granted at %s",
-				next.Lock, last.Token, last.end(), next.Token, next.GrantedAt)
+	for i, one := range leases {
+		for _, other := range leases[i+1:] {
+			shared := one.Mode == store.Shared && other.Mode == store.Shared
+			apart := !one.GrantedAt.Before(other.end()) || !other.GrantedAt.Before(one.end())
+			if one.meets(other) && !shared && !apart {
+				return fmt.Errorf("P1: lease %d on %s was live from %s until %s, and lease %d on %s from %s until %s",
+					one.Token, one.Lock, one.GrantedAt, one.end(), other.Token, other.Lock, other.GrantedAt, other.end())
+			}
 		}
 	}
 	return nil
@@ -117,13 +128,13 @@ func checkLeasesApart(leases []historyLease) error {
 // checkTokensRise is P2: the order of tokens is the order of grants.
 func checkTokensRise(leases []historyLease) error {
 	byTime := slices.Clone(leases)
-	slices.SortStableFunc(byTime, func(a, b historyLease) int {
-		return cmp.Or(cmp.Compare(a.Lock, b.Lock), a.GrantedAt.Compare(b.GrantedAt))
-	})
-	for i := 1; i < len(byTime); i++ {
-		last, next := byTime[i-1], byTime[i]
-		if last.Lock == next.Lock && next.Token <= last.Token {
-			return fmt.Errorf("P2: %s: token %d was granted at %s, after token %d", next.Lock, next.Token, next.GrantedAt, last.Token)
+	slices.SortStableFunc(byTime, func(a, b historyLease) int { return a.GrantedAt.Compare(b.GrantedAt) })
+	for i, last := range byTime {
+		for _, next := range byTime[i+1:] {
+			if last.meets(next) && next.Token <= last.Token {
+				return fmt.Errorf("P2: %s: token %d was granted at %s, after token %d on %s",
+					next.Lock, next.Token, next.GrantedAt, last.Token, last.Lock)
+			}
 		}
 	}
 	return nil
@@ -175,19 +186,23 @@ func (h *history) accepted() []acceptedWrite {
 
 // checkNoneLate is P3 on the clients' clock: what was sent after an acquire had returned a token did not get in with an older one.
 func (h *history) checkNoneLate(accepted []acceptedWrite) error {
-	type grant struct{ returned, token int64 }
-	grants := map[store.Name][]grant{}
+	type grant struct {
+		historyLease
+		returned int64
+	}
+	var grants []grant
 	for _, operation := range h.operations {
 		call, told := operation.Input.(historyCall), operation.Output.(historyAnswer).told
 		if call.acquire != nil && told.Code == storetest.CodeGranted {
-			grants[call.acquire.Lock] = append(grants[call.acquire.Lock], grant{operation.Return, told.Token})
+			lease := historyLease{Lock: call.acquire.Lock, Scope: call.acquire.Scope, Token: told.Token}
+			grants = append(grants, grant{lease, operation.Return})
 		}
 	}
 	for _, write := range accepted {
-		for _, grant := range grants[write.Resource] {
-			if !write.replayed && grant.returned < write.call && write.Token < grant.token {
-				return fmt.Errorf("P3: %s: a write under %s was admitted that was sent after token %d had been granted",
-					write.Resource, claimText(write.Claim), grant.token)
+		for _, grant := range grants {
+			if grant.meets(historyLease{Lock: write.Resource}) && !write.replayed && grant.returned < write.call && write.Token < grant.Token {
+				return fmt.Errorf("P3: %s: a write under %s was admitted that was sent after token %d had been granted on %s",
+					write.Resource, claimText(write.Claim), grant.Token, grant.Lock)
 			}
 		}
 	}

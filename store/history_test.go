@@ -38,6 +38,7 @@ type historyPlan struct {
 	gateways int
 	policies []store.Policy // a resource for each
 	together bool           // transactions over two resources
+	trees    bool           // subtree and shared leases, and sessions
 }
 
 var historyOfWrites = historyPlan{
@@ -150,9 +151,14 @@ func (f *historyField) play(t *testing.T, seed uint64) *history {
 	for i := range clients {
 		clients[i] = &historyClient{
 			id: i, gateway: f.gateways[i%len(f.gateways)], chance: rand.New(rand.NewPCG(seed, uint64(i))),
-			clock: clock, names: names, slots: slots, together: f.plan.together,
+			clock: clock, names: names, slots: slots, together: f.plan.together, trees: f.plan.trees,
 		}
-		working.Go(func() { clients[i].work(t.Context(), over) })
+	}
+	if f.plan.trees {
+		world = f.openSessions(t, world, clients)
+	}
+	for _, client := range clients {
+		working.Go(func() { client.work(t.Context(), over) })
 	}
 	time.AfterFunc(historyRound, func() { close(over) })
 	working.Wait()

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -19,6 +20,25 @@ const (
 	RequestBytesMax  = 256
 	MetadataBytesMax = 4096
 	ReasonBytesMax   = 1024
+	WaitMax          = 10 * time.Minute
+)
+
+// Mode says who may hold a lock at the same time.
+type Mode string
+
+// The modes of a lease.
+const (
+	Exclusive Mode = "exclusive" // one holder, who may write
+	Shared    Mode = "shared"    // many holders, of whom none may write
+)
+
+// Scope says what a lock covers.
+type Scope string
+
+// The scopes of a lease.
+const (
+	Node    Scope = "node"    // the name
+	Subtree Scope = "subtree" // the name and everything below it
 )
 
 // Lease is one grant of a lock to an owner.
@@ -27,11 +47,13 @@ type Lease struct {
 	OwnerID   string
 	ID        uuid.UUID // secret: who knows it, the owner and the token can renew and release
 	Token     int64     // the fencing token
-	Mode      string    // exclusive
-	Scope     string    // node
+	Mode      Mode
+	Scope     Scope
 	TTL       time.Duration
 	GrantedAt time.Time // by the database's clock, like ExpiresAt
-	ExpiresAt time.Time
+	ExpiresAt time.Time // of a lease in a session: the session's
+	SessionID uuid.UUID // zero: in none
+	Waited    time.Duration
 	Metadata  json.RawMessage // the owner's, a JSON object or nil
 }
 
@@ -53,8 +75,16 @@ type AcquireRequest struct {
 	Lock Name
 	// OwnerID says who asks: 1 to 256 bytes of UTF-8 without control characters. It proves nothing.
 	OwnerID string
-	// TTL is 100 ms to 24 h in whole milliseconds; 0: 30 s.
+	// Mode is exclusive if it is empty.
+	Mode Mode
+	// Scope is node if it is empty.
+	Scope Scope
+	// TTL is 100 ms to 24 h in whole milliseconds; 0: 30 s. It must be 0 of a lease in a session.
 	TTL time.Duration
+	// Wait is how long to stand in line at most, up to 10 min in whole milliseconds; 0: the request is a try.
+	Wait time.Duration
+	// SessionID, if not zero, is the session that the lease is to last as long as.
+	SessionID uuid.UUID
 	// RequestID, if not empty, makes a repeated request return the same lease while that is live. At most 256 bytes.
 	RequestID string
 	// Metadata is a JSON object of at most 4096 bytes, or nil.
@@ -63,13 +93,24 @@ type AcquireRequest struct {
 
 // check returns the request with its defaults, or ErrInvalid naming the field and its limit.
 func (r AcquireRequest) check() (AcquireRequest, error) {
-	if r.TTL == 0 {
-		r.TTL = TTLDefault
+	r.Mode = cmp.Or(r.Mode, Exclusive)
+	r.Scope = cmp.Or(r.Scope, Node)
+	switch {
+	case r.Mode != Exclusive && r.Mode != Shared:
+		return r, fmt.Errorf("%w: mode must be exclusive or shared", ErrInvalid)
+	case r.Scope != Node && r.Scope != Subtree:
+		return r, fmt.Errorf("%w: scope must be node or subtree", ErrInvalid)
+	case r.Wait < 0 || r.Wait > WaitMax || r.Wait%time.Millisecond != 0:
+		return r, fmt.Errorf("%w: wait_ms is %d, it must be 0 to %d", ErrInvalid, r.Wait.Milliseconds(), WaitMax.Milliseconds())
+	case r.SessionID != uuid.Nil && r.TTL != 0:
+		return r, fmt.Errorf("%w: a lease in a session lasts as long as that: leave ttl_ms out", ErrInvalid)
+	case r.SessionID == uuid.Nil:
+		r.TTL = cmp.Or(r.TTL, TTLDefault)
+		if err := checkTTL(r.TTL); err != nil {
+			return r, err
+		}
 	}
 	if err := checkText("owner_id", r.OwnerID, 1, OwnerBytesMax); err != nil {
-		return r, err
-	}
-	if err := checkTTL(r.TTL); err != nil {
 		return r, err
 	}
 	if err := checkText("request_id", r.RequestID, 0, RequestBytesMax); err != nil {

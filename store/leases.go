@@ -2,75 +2,128 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // leaseColumns are the columns of a lease, in the order of leaseRow.dest. They are those of the alias l.
-const leaseColumns = `l.lock, l.owner_id, l.lease_id, l.fencing_token, l.mode, l.scope, l.ttl_ms, l.granted_at, l.expires_at, l.metadata`
+const leaseColumns = `l.lock, l.owner_id, l.lease_id, l.fencing_token, l.mode, l.scope, l.ttl_ms, l.granted_at, l.expires_at,
+	l.session_id, l.waited_ms, l.metadata`
 
 // leaseRow is a lease as a row that may be missing.
 type leaseRow struct {
 	lock, owner, mode, scope pgtype.Text
-	id                       pgtype.UUID
-	token, ttlMS             pgtype.Int8
+	id, session              pgtype.UUID
+	token, ttlMS, waitedMS   pgtype.Int8
 	grantedAt, expiresAt     pgtype.Timestamptz
 	metadata                 []byte
 }
 
 func (r *leaseRow) dest() []any {
-	return []any{&r.lock, &r.owner, &r.id, &r.token, &r.mode, &r.scope, &r.ttlMS, &r.grantedAt, &r.expiresAt, &r.metadata}
+	return []any{
+		&r.lock, &r.owner, &r.id, &r.token, &r.mode, &r.scope, &r.ttlMS, &r.grantedAt, &r.expiresAt, &r.session, &r.waitedMS, &r.metadata,
+	}
 }
 
 func (r *leaseRow) lease() Lease {
 	return Lease{
 		Lock: Name(r.lock.String), OwnerID: r.owner.String, ID: r.id.Bytes, Token: r.token.Int64,
-		Mode: r.mode.String, Scope: r.scope.String, TTL: time.Duration(r.ttlMS.Int64) * time.Millisecond,
-		GrantedAt: r.grantedAt.Time, ExpiresAt: r.expiresAt.Time, Metadata: r.metadata,
+		Mode: Mode(r.mode.String), Scope: Scope(r.scope.String), TTL: milliseconds(r.ttlMS),
+		GrantedAt: r.grantedAt.Time, ExpiresAt: r.expiresAt.Time,
+		SessionID: r.session.Bytes, Waited: milliseconds(r.waitedMS), Metadata: r.metadata,
 	}
 }
 
-// Acquire tries to take a lock. When it has returned a lease, no write with an older token can commit on that name any more (P3).
+func milliseconds(ms pgtype.Int8) time.Duration { return time.Duration(ms.Int64) * time.Millisecond }
+
+// Acquire tries to take a lock. When it has returned a lease, no write with an older token can commit on that name any more (P3), and
+// for a lease of scope Subtree on no name below.
 //
-// It returns ErrLeaseHeld (a HeldError) where another lease is live, also the caller's own: leases are not re-entrant;
-// ErrLeaseLost (a LostError) if the lease that this RequestID was granted has ended; ErrInvalid; ErrExternalAuthority; ErrUnavailable.
+// It returns ErrLeaseHeld (a HeldError) where another lease is in the way, also the caller's own: leases are not re-entrant; or where
+// others wait for it; ErrLeaseLost (a LostError) if the lease that this RequestID was granted has ended, or the session that it
+// would be in; ErrNotFound if there is no such session; ErrInvalid, also for a Wait, for which there is [Service.Acquire];
+// ErrExternalAuthority; ErrUnavailable.
 func (s *Store) Acquire(ctx context.Context, request AcquireRequest) (Lease, error) {
+	if request.Wait != 0 {
+		return Lease{}, fmt.Errorf("%w: a Store does not wait", ErrInvalid)
+	}
 	request, err := request.check()
 	if err != nil {
 		return Lease{}, err
 	}
-	const sql = `select a.outcome, (a.lease).end_reason, extract(epoch from l.expires_at - clock_timestamp())::float8, ` + leaseColumns + `
-		from fence.acquire($1, $2, $3, $4, $5) a, lateral (select (a.lease).*) l`
-	var outcome string
-	var endReason pgtype.Text
-	var remaining pgtype.Float8
-	var row leaseRow
-	err = s.queryRow(ctx, sql,
-		[]any{request.Lock, request.OwnerID, request.TTL.Milliseconds(), nullable(request.RequestID), nullableJSON(request.Metadata)},
-		append([]any{&outcome, &endReason, &remaining}, row.dest()...)...)
-	if err != nil {
-		return Lease{}, err
-	}
-	switch outcome {
-	case "granted":
-		return row.lease(), nil
-	case "held":
-		return Lease{}, &HeldError{
-			Lock: request.Lock, OwnerID: row.owner.String, ExpiresAt: row.expiresAt.Time,
-			Remaining: max(0, time.Duration(remaining.Float64*float64(time.Second))),
-		}
-	case "lost":
-		return Lease{}, &LostError{request.Lock, endReason.String}
-	case "request_id_reused":
-		return Lease{}, fmt.Errorf("%w: request_id was used on this lock by another owner", ErrInvalid)
-	}
-	return Lease{}, fmt.Errorf("fence.acquire answered %q", outcome)
+	answer, err := s.ask(ctx, request, uuid.Nil)
+	return answer.lease, err
 }
 
-// Renew makes a live lease last ttl from now; 0: the TTL that it has. It returns ErrLeaseLost (a LostError), also when the lease
-// has expired and nobody has replaced it; ErrNotFound if there is no such lock; ErrInvalid; ErrUnavailable.
+// asked is the answer to a request: a lease, or a place in the line.
+type asked struct {
+	lease  Lease
+	ticket int64 // 0: none was given
+	// left is how long the lease runs that alone is in the way; 0: unknown, or others are.
+	left time.Duration
+}
+
+const acquireSQL = `select a.outcome, (a.lease).end_reason, a.left_ms, a.queue_length, a.ticket, a.cycle, ` + leaseColumns + `
+	from fence.acquire(fence.ask($1, $2, $3, $4, $5, $6, $7, $8), $9, $10) a, lateral (select (a.lease).*) l`
+
+// ask sends a checked request, as a try or for the line of the gateway.
+func (s *Store) ask(ctx context.Context, request AcquireRequest, gateway uuid.UUID) (asked, error) {
+	for {
+		var outcome string
+		var endReason pgtype.Text
+		var leftMS, queueLength, ticket pgtype.Int8
+		var cycle []byte
+		var row leaseRow
+		err := s.queryRow(ctx, acquireSQL,
+			[]any{
+				request.Lock, request.OwnerID, request.Mode, request.Scope, request.TTL.Milliseconds(), nullableID(request.SessionID),
+				nullable(request.RequestID), nullableJSON(request.Metadata), request.Wait.Milliseconds(), nullableID(gateway),
+			},
+			append([]any{&outcome, &endReason, &leftMS, &queueLength, &ticket, &cycle}, row.dest()...)...)
+		if err != nil {
+			return asked{}, err
+		}
+		switch outcome {
+		case "granted":
+			return asked{lease: row.lease()}, nil
+		case "queued":
+			return asked{ticket: ticket.Int64, left: milliseconds(leftMS)}, nil
+		case "held":
+			return asked{}, &HeldError{
+				Lock: request.Lock, OwnerID: row.owner.String, ExpiresAt: row.expiresAt.Time,
+				Remaining: max(0, milliseconds(leftMS)), QueueLength: int(queueLength.Int64),
+			}
+		case "lost":
+			return asked{}, &LostError{request.Lock, endReason.String}
+		case "session_lost":
+			return asked{}, sessionLost(endReason.String)
+		case "request_id_reused":
+			return asked{}, fmt.Errorf("%w: request_id was used on this lock by another owner", ErrInvalid)
+		case "deadlock":
+			return asked{}, deadlock(cycle)
+		case "again":
+			continue
+		}
+		return asked{}, fmt.Errorf("fence.acquire answered %q", outcome)
+	}
+}
+
+func deadlock(cycle []byte) error {
+	var found DeadlockError
+	if err := json.Unmarshal(cycle, &found.Cycle); err != nil {
+		return fmt.Errorf("fence.acquire found the cycle %q: %w", cycle, err)
+	}
+	return &found
+}
+
+// Renew makes a live lease last ttl from now; 0: the TTL that it has. It does not wait for the disk: a crash of the database may make the
+// lease shorter than was told, never longer. It returns ErrLeaseLost (a LostError), also when the lease
+// has expired and nobody has replaced it; ErrNotFound if there is no such lock; ErrInvalid, also for a lease in a session;
+// ErrUnavailable.
 func (s *Store) Renew(ctx context.Context, ref LeaseRef, ttl time.Duration) (Lease, error) {
 	if err := ref.check(); err != nil {
 		return Lease{}, err
@@ -83,15 +136,17 @@ func (s *Store) Renew(ctx context.Context, ref LeaseRef, ttl time.Duration) (Lea
 		ms := ttl.Milliseconds()
 		ttlMS = &ms
 	}
-	const sql = `select r.standing, ` + leaseColumns + `
+	const sql = `select set_config('synchronous_commit', 'off', true), r.standing, ` + leaseColumns + `
 		from fence.renew($1, $2, $3, $4, $5) r, lateral (select (r.lease).*) l`
 	var standing string
 	var row leaseRow
-	err := s.queryRow(ctx, sql, append(ref.args(), ttlMS), append([]any{&standing}, row.dest()...)...)
-	if err != nil {
+	err := s.queryRow(ctx, sql, append(ref.args(), ttlMS), append([]any{nil, &standing}, row.dest()...)...)
+	switch {
+	case err != nil:
 		return Lease{}, err
-	}
-	if standing != "live" {
+	case standing == "in_session":
+		return Lease{}, fmt.Errorf("%w: the lease lasts as long as its session: keep that alive", ErrInvalid)
+	case standing != "live":
 		return Lease{}, lost(ref.Lock, standing)
 	}
 	return row.lease(), nil
@@ -111,6 +166,12 @@ func (s *Store) Release(ctx context.Context, ref LeaseRef) error {
 		return lost(ref.Lock, standing)
 	}
 	return nil
+}
+
+// giveBack releases a lease that its owner never heard of; the same request sent again asks anew. If it was sent again before, through
+// another gateway, its owner has the lease, and keeps it. What fails here ends with the lease's TTL.
+func (s *Store) giveBack(ctx context.Context, lease Lease) error {
+	return s.exec(ctx, "select fence.give_back($1, $2, $3, $4)", lease.Ref().args()...)
 }
 
 // Break ends whoever's lease is on the lock, live or expired, and closes the fence; the reason is kept with the lease. It returns
@@ -140,6 +201,13 @@ func lost(lock Name, standing string) error {
 		return fmt.Errorf("%w: there is no lock %s", ErrNotFound, lock)
 	}
 	return &LostError{lock, standing}
+}
+
+func nullableID(id uuid.UUID) *uuid.UUID {
+	if id == uuid.Nil {
+		return nil
+	}
+	return &id
 }
 
 func nullable(text string) *string {

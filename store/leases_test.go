@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/store"
 )
@@ -75,6 +76,7 @@ var leaseTrials = []trial{
 	}},
 	{"P7: a lease that expires by itself is replaced", expiresByItself},
 	{"a lease begins after the one before it has ended", afterSweep},
+	{"a renewal in time that is not committed yet", renewedInTime},
 	{"a renewal lasts from now", func(ctx context.Context, s *stage) error {
 		if err := s.do(ctx, acquire); err != nil {
 			return err
@@ -186,7 +188,7 @@ func inFlight(ctx context.Context, s *stage) error {
 		return err
 	}
 	defer tx.Rollback(ctx) //nolint:errcheck // it is committed below, or the trial failed
-	if _, err := tx.Exec(ctx, "select fence.acquire($1, 'the new one', 60000, null, null)", s.lock); err != nil {
+	if _, err := tx.Exec(ctx, "select fence.acquire(fence.ask($1, 'the new one', 'exclusive', 'node', 60000, null, null, null), 0, null)", s.lock); err != nil {
 		return err
 	}
 	written := make(chan error, 1)
@@ -232,40 +234,62 @@ func expiresByItself(ctx context.Context, s *stage) error {
 	return s.do(ctx, acquire)
 }
 
-// afterSweep grants a lock whose lease a sweep has in hand, and which expires while the grant waits for that.
-func afterSweep(ctx context.Context, s *stage) error {
-	if err := s.do(ctx, acquire); err != nil {
-		return err
+// whileLeaseIsLocked acquires a lock whose lease has run out by the clock, and which somebody else has in hand.
+func (s *stage) whileLeaseIsLocked(ctx context.Context, meanwhile func(pgx.Tx) error) (store.Lease, error) {
+	if err := s.do(ctx, acquire, expire); err != nil {
+		return store.Lease{}, err
 	}
+	var lease store.Lease
+	err := s.whileInHand(ctx, "select from fence.leases where lock = $1 for update", func() (err error) {
+		lease, err = s.Acquire(ctx, store.AcquireRequest{Lock: s.lock, OwnerID: "the next"})
+		return err
+	}, meanwhile)
+	return lease, err
+}
+
+// whileInHand sends what waits for a row that is of the lock, and meanwhile does something to it.
+func (s *stage) whileInHand(ctx context.Context, row string, send func() error, meanwhile func(pgx.Tx) error) error {
 	tx, err := s.sql.Begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback(ctx) //nolint:errcheck // it is committed below, or the trial failed
-	if _, err := tx.Exec(ctx, "select from fence.leases where lock = $1 for update", s.lock); err != nil {
+	if _, err := tx.Exec(ctx, row, s.lock); err != nil {
 		return err
 	}
-	acquired := make(chan error, 1)
-	go func() { acquired <- acquire(ctx, s) }()
-	if err := s.awaitBlocked(ctx, acquired); err != nil {
+	sent := make(chan error, 1)
+	go func() { sent <- send() }()
+	if err := errors.Join(s.awaitBlocked(ctx, sent), meanwhile(tx), tx.Commit(ctx)); err != nil {
 		return err
 	}
+	return <-sent
+}
+
+// afterSweep grants a lock whose lease a sweep has in hand, and which is ended while the grant waits for that.
+func afterSweep(ctx context.Context, s *stage) error {
 	var ended time.Time
-	err = tx.QueryRow(ctx, `
-		update fence.leases
-		set granted_at = granted_at - interval '1 day', expires_at = clock_timestamp(), ended_at = clock_timestamp(), end_reason = 'expired'
-		where lock = $1 returning expires_at`, s.lock).Scan(&ended)
+	lease, err := s.whileLeaseIsLocked(ctx, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, `
+			update fence.leases set expires_at = clock_timestamp(), ended_at = clock_timestamp(), end_reason = 'expired'
+			where lock = $1 returning ended_at`, s.lock).Scan(&ended)
+	})
 	if err != nil {
 		return err
 	}
-	if err := tx.Commit(ctx); err != nil {
-		return err
+	if lease.GrantedAt.Before(ended) {
+		return fmt.Errorf("a lease was granted at %s, the one before it ended at %s", lease.GrantedAt, ended)
 	}
-	if err := <-acquired; err != nil {
+	return nil
+}
+
+// renewedInTime is a heartbeat that had the lease in hand before it ran out: whoever sees that it has run out must wait for that.
+func renewedInTime(ctx context.Context, s *stage) error {
+	lease, err := s.whileLeaseIsLocked(ctx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "update fence.leases set expires_at = clock_timestamp() + interval '1 hour' where lock = $1", s.lock)
 		return err
-	}
-	if s.newest().GrantedAt.Before(ended) {
-		return fmt.Errorf("a lease was granted at %s, the one before it ended at %s", s.newest().GrantedAt, ended)
+	})
+	if !errors.Is(err, store.ErrLeaseHeld) {
+		return fmt.Errorf("granted is %+v (%w) beside a lease that was renewed in time", lease, err)
 	}
 	return nil
 }

@@ -39,10 +39,10 @@ func TestLockStates(t *testing.T) {
 			t.Errorf("%s: the lock is %+v (%v), want it %s", name, lock, err, c.state)
 			continue
 		}
-		if (lock.Holder == nil) != (c.state == store.LockFree) {
-			t.Errorf("%s: the holder is %+v", name, lock.Holder)
+		if (lock.Holder() == nil) != (c.state == store.LockFree) {
+			t.Errorf("%s: the holder is %+v", name, lock.Holder())
 		}
-		if holder := lock.Holder; holder != nil && (holder.ID != uuid.Nil || holder.OwnerID != s.newest().OwnerID || holder.Token != s.newest().Token) {
+		if holder := lock.Holder(); holder != nil && (holder.ID != uuid.Nil || holder.OwnerID != s.newest().OwnerID || holder.Token != s.newest().Token) {
 			t.Errorf("%s: the holder is %+v, want %+v without its secret", name, *holder, s.newest())
 		}
 	}

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
 
@@ -21,12 +24,29 @@ const (
 	LockExpired LockState = "expired" // the holder is late, and nobody has replaced it
 )
 
-// Lock is a lock as others may see it. Holder is nil where it is free; its ID is always zero.
+// Lock is a lock as others may see it.
 type Lock struct {
-	Lock   Name
-	State  LockState
-	Token  int64 // the newest granted on it
-	Holder *Lease
+	Lock    Name
+	State   LockState
+	Token   int64    // the newest granted on it
+	Holders []Lease  // without their IDs; none where it is free
+	Queue   []Waiter // in the order of the line
+}
+
+// Holder is the first of the Holders, nil where there is none. An exclusive lease has no other beside it.
+func (l Lock) Holder() *Lease {
+	if len(l.Holders) == 0 {
+		return nil
+	}
+	return &l.Holders[0]
+}
+
+// Waiter is who stands in the line for a lock.
+type Waiter struct {
+	OwnerID  string
+	Mode     Mode
+	Scope    Scope
+	QueuedAt time.Time
 }
 
 // LockQuery selects locks.
@@ -37,31 +57,55 @@ type LockQuery struct {
 	Limit  int       // 1 to PageMax
 }
 
-// lockSQL reads the newest lease of every lock; it is never forgotten while it is the newest. The bounds are ranges on the key, in
-// byte order: no name with the prefix is greater than the prefix followed by 128 times the greatest character.
+// QueueMax is the most waiters that are shown of a lock.
+const QueueMax = 1000
+
+// lockSQL reads locks, each with the leases that run on it, or with the one that has run out and that nobody has replaced. A lock's newest
+// lease is never forgotten. The bounds are ranges on the key, in byte order: no name with the prefix is greater than the
+// prefix followed by 128 times the greatest character.
 const lockSQL = `
-	with locks as (
-		select f.resource, f.granted_token, ` + leaseColumns + `,
+	with now as materialized (
+		select clock_timestamp() as at
+	), locks as (
+		select f.resource, f.granted_token,
 			case
-				when l.ended_at is null and l.expires_at > clock_timestamp() then 'held'
+				when exists (
+					select from fence.leases l
+					where l.lock = f.resource and l.ended_at is null and fence.runs_until(l) > (select at from now))
+					then 'held'
 				when f.open then 'expired'
 				else 'free'
 			end as state
 		from fence.fences f
-		join fence.leases l on l.lock = f.resource and l.fencing_token = f.granted_token
-		where %s
+		where (f.granted_token > 0 or exists (select from fence.waiters w where w.lock = f.resource)) and %s
 	)
-	select l.resource, l.granted_token, l.state, ` + leaseColumns + ` from locks l`
+	select k.resource, k.granted_token, k.state, %s
+	from (%s) k
+	left join fence.leases l on l.lock = k.resource and case k.state
+		when 'held' then l.ended_at is null and fence.runs_until(l) > (select at from now)
+		when 'expired' then l.fencing_token = k.granted_token end
+	order by k.resource, l.fencing_token`
+
+const queueSQL = `
+	select w.lock, w.owner_id, w.mode, w.scope, w.queued_at
+	from unnest($1::text[]) as n (name)
+	cross join lateral (
+		select * from fence.waiters w where w.lock = n.name and fence.waits(w) order by w.ticket limit $2
+	) w
+	order by w.lock, w.ticket`
 
 var (
-	oneLockSQL   = fmt.Sprintf(lockSQL, "f.resource = $1")
-	manyLocksSQL = fmt.Sprintf(lockSQL, "f.resource >= $1 and f.resource <= $1 || repeat(chr(1114111), 128) and f.resource > $2") +
-		" where $3 = '' or l.state = $3 order by l.resource limit $4"
+	// A lease in a session runs as long as that.
+	shownColumns = strings.Replace(leaseColumns, "l.expires_at", "fence.runs_until(l)", 1)
+
+	oneLockSQL   = fmt.Sprintf(lockSQL, "f.resource = $1", shownColumns, "select * from locks")
+	manyLocksSQL = fmt.Sprintf(lockSQL, "f.resource >= $1 and f.resource <= $1 || repeat(chr(1114111), 128) and f.resource > $2",
+		shownColumns, "select * from locks where $3 = '' or state = $3 order by resource limit $4")
 )
 
 // Lock returns how a lock stands, ErrNotFound if it was never granted, or ErrUnavailable.
 func (s *Store) Lock(ctx context.Context, name Name) (Lock, error) {
-	locks, err := s.readLocks(ctx, oneLockSQL, name)
+	locks, err := readLocks(ctx, s.query, oneLockSQL, name)
 	if err == nil && len(locks) == 0 {
 		err = fmt.Errorf("%w: there is no lock %s", ErrNotFound, name)
 	}
@@ -81,26 +125,56 @@ func (s *Store) Locks(ctx context.Context, query LockQuery) ([]Lock, error) {
 	default:
 		return nil, fmt.Errorf("%w: state must be free, held or expired", ErrInvalid)
 	}
-	return s.readLocks(ctx, manyLocksSQL, query.Prefix, query.After, query.State, query.Limit)
+	return readLocks(ctx, s.query, manyLocksSQL, query.Prefix, query.After, query.State, query.Limit)
 }
 
-func (s *Store) readLocks(ctx context.Context, sql string, args ...any) ([]Lock, error) {
+// queryFunc is Store.query, or the same in a transaction.
+type queryFunc func(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error
+
+func readLocks(ctx context.Context, query queryFunc, sql string, args ...any) ([]Lock, error) {
 	locks := []Lock{}
-	err := s.query(ctx, sql, args, func(rows pgx.Rows) error {
+	err := query(ctx, sql, args, func(rows pgx.Rows) error {
 		var lock Lock
 		var row leaseRow
 		if err := rows.Scan(append([]any{&lock.Lock, &lock.Token, &lock.State}, row.dest()...)...); err != nil {
 			return err
 		}
-		if lock.State != LockFree {
-			holder := row.lease()
-			holder.ID = [16]byte{}
-			lock.Holder = &holder
+		if len(locks) == 0 || locks[len(locks)-1].Lock != lock.Lock {
+			locks = append(locks, lock)
 		}
-		locks = append(locks, lock)
+		if row.lock.Valid {
+			holder := row.lease()
+			holder.ID, holder.SessionID = uuid.Nil, uuid.Nil
+			last := &locks[len(locks)-1]
+			last.Holders = append(last.Holders, holder)
+		}
 		return nil
 	})
-	return locks, err
+	if err != nil || len(locks) == 0 {
+		return locks, err
+	}
+	return locks, readQueues(ctx, query, locks)
+}
+
+// readQueues adds to locks, which are in the order of their names, who waits for them.
+func readQueues(ctx context.Context, query queryFunc, locks []Lock) error {
+	names := make([]Name, len(locks))
+	for i := range locks {
+		names[i] = locks[i].Lock
+	}
+	at := 0
+	return query(ctx, queueSQL, []any{names, QueueMax}, func(rows pgx.Rows) error {
+		var lock Name
+		var waiter Waiter
+		if err := rows.Scan(&lock, &waiter.OwnerID, &waiter.Mode, &waiter.Scope, &waiter.QueuedAt); err != nil {
+			return err
+		}
+		for locks[at].Lock != lock {
+			at++
+		}
+		locks[at].Queue = append(locks[at].Queue, waiter)
+		return nil
+	})
 }
 
 func checkLimit(limit int) error {

@@ -33,7 +33,7 @@ func TestEveryStepIsTested(t *testing.T) {
 		}
 		trials[trial.name] = trial
 	}
-	for _, m := range slices.Concat(stepMutations, ruleMutations, changeMutations, leaseMutations) {
+	for _, m := range slices.Concat(stepMutations, ruleMutations, changeMutations, leaseMutations, scopeMutations, sessionMutations) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -62,6 +62,7 @@ func allTrials() []trial {
 	for _, c := range ruleCases() {
 		trials = append(trials, c.trial(bySet))
 	}
+	trials = slices.Concat(trials, acrossTrials, sharingTrials(), sessionTrials, raceTrials(), lineTrials)
 	return slices.Concat(trials, leaseTrials, standingTrials(), requestTrials, setTrials, transactionTrials, waitingTrials)
 }
 

@@ -14,11 +14,11 @@ import (
 // claim draws a claim on the name: mostly one that could be admitted.
 func (r *randomRun) claim(t *rapid.T, name store.Name) store.Claim {
 	resource := r.world.Resource(name)
-	newest, _ := resource.Newest()
+	granted, leaseID := r.world.Granted(name)
 	claim := store.Claim{Resource: name}
 	switch rapid.SampledFrom([]string{"newest", "newest", "newest", "newest", "last", "other", "none", "near", "far"}).Draw(t, "token") {
 	case "newest":
-		claim.Token = newest.Token
+		claim.Token = granted
 	case "last":
 		claim.Token = resource.LastToken
 	case "other":
@@ -26,9 +26,9 @@ func (r *randomRun) claim(t *rapid.T, name store.Name) store.Claim {
 			claim.Token = r.someLease(t).Token
 		}
 	case "near":
-		claim.Token = max(0, max(newest.Token, resource.LastToken)+rapid.Int64Range(-1, 2).Draw(t, "off"))
+		claim.Token = max(0, max(granted, resource.LastToken)+rapid.Int64Range(-1, 2).Draw(t, "off"))
 	case "far":
-		claim.Token = max(newest.Token, resource.LastToken) + rapid.Int64Range(10, 10_000).Draw(t, "off")
+		claim.Token = max(granted, resource.LastToken) + rapid.Int64Range(10, 10_000).Draw(t, "off")
 	}
 	if rapid.IntRange(0, 3).Draw(t, "numbered") > 0 {
 		number := max(0, resource.LastSequence+rapid.Int64Range(-1, 3).Draw(t, "sequence"))
@@ -36,9 +36,9 @@ func (r *randomRun) claim(t *rapid.T, name store.Name) store.Claim {
 	}
 	switch rapid.SampledFrom([]string{"none", "own", "own", "wrong"}).Draw(t, "lease_id") {
 	case "own":
-		claim.LeaseID = &newest.ID
+		claim.LeaseID = &leaseID
 	case "wrong":
-		id := uuid.NewSHA1(newest.ID, nil)
+		id := uuid.NewSHA1(leaseID, nil)
 		claim.LeaseID = &id
 	}
 	return claim
@@ -177,9 +177,9 @@ func (r *randomRun) transactAndWrite(t *rapid.T) {
 // next is the claim of a holder who does all right.
 func (r *randomRun) next(name store.Name) store.Claim {
 	resource := r.world.Resource(name)
-	newest, _ := resource.Newest()
-	claim := store.Claim{Resource: name, Token: newest.Token, Sequence: pointTo(1), LeaseID: &newest.ID}
-	if resource.LastToken == newest.Token {
+	granted, leaseID := r.world.Granted(name)
+	claim := store.Claim{Resource: name, Token: granted, Sequence: pointTo(1), LeaseID: &leaseID}
+	if resource.LastToken == granted {
 		*claim.Sequence = resource.LastSequence + 1
 	}
 	return claim
@@ -197,14 +197,14 @@ func (r *randomRun) lookAtLock(t *rapid.T) { r.sameLock(t, r.name(t)) }
 
 func (r *randomRun) sameLock(t *rapid.T, name store.Name) {
 	lock, err := r.gateway.Lock(t.Context(), name)
-	r.same(t, fmt.Sprintf("lock %s", name), storetest.ToldLock(lock, err), r.world.Resource(name).Lock())
+	r.same(t, fmt.Sprintf("lock %s", name), storetest.ToldLock(lock, err), r.world.Lock(name))
 }
 
 func (r *randomRun) lookAtFence(t *rapid.T) { r.sameFence(t, r.name(t)) }
 
 func (r *randomRun) sameFence(t *rapid.T, name store.Name) {
 	fence, err := r.gateway.Fence(t.Context(), name)
-	r.same(t, fmt.Sprintf("fence %s", name), storetest.ToldFence(fence, err), r.world.Resource(name).Fence())
+	r.same(t, fmt.Sprintf("fence %s", name), storetest.ToldFence(fence, err), r.world.Fence(name))
 	if want := r.world.Policy(name); err == nil && fence.Policy != want {
 		t.Fatalf("the policy of %s is %+v and must be %+v", name, fence.Policy, want)
 	}
@@ -212,6 +212,9 @@ func (r *randomRun) sameFence(t *rapid.T, name store.Name) {
 
 // lookAtAll compares all that is kept.
 func (r *randomRun) lookAtAll(t *rapid.T) {
+	for _, id := range r.sessions {
+		r.sameSession(t, id)
+	}
 	for _, name := range r.names {
 		r.sameLock(t, name)
 		r.sameFence(t, name)

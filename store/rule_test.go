@@ -17,6 +17,17 @@ type ruleCase struct {
 	reason  string // of token_stale
 }
 
+// below is the case under a subtree lease, for a resource in the subtree.
+func (c ruleCase) below() ruleCase {
+	c.name, c.given = "subtree: "+c.name, append(given{inSubtree}, c.given...)
+	return c
+}
+
+func inSubtree(_ context.Context, s *stage) error {
+	s.subtree = true
+	return nil
+}
+
 func (c ruleCase) trial(door door) trial {
 	return trial{c.name, func(ctx context.Context, s *stage) error {
 		if err := s.do(ctx, c.given...); err != nil {
@@ -223,9 +234,14 @@ func deletedNothing(draft draft) step {
 	return func(ctx context.Context, s *stage) error { return s.expectVerdict(ctx, bySet, draft(s), notFound, "") }
 }
 
+// ruleCases are played on a name that was granted itself, and on one below a subtree that was granted: the rule is the same.
 func ruleCases() []ruleCase {
-	return slices.Concat(step1Cases, step2Cases, step3Cases, step4Cases, sameTokenCases, externalCases,
-		step5Cases, step6Cases, step7Cases, orderCases, replayCases)
+	cases := slices.Concat(step1Cases, step2Cases, step3Cases, step4Cases, sameTokenCases, externalCases,
+		step5Cases, step6Cases, step7Cases, orderCases, replayCases, sharedCases)
+	for _, c := range slices.Clone(cases) {
+		cases = append(cases, c.below())
+	}
+	return slices.Concat(cases, scopeCases, sessionCases)
 }
 
 // TestRule holds every door to the same rule.

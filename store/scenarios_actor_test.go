@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -22,6 +23,8 @@ type actor struct {
 	doing    chan told                 // nil: nothing
 	waitsFor string                    // the sessions that it was seen to wait for
 	cut      context.CancelFunc        // of what it does
+
+	session *uuid.UUID // the newest that it opened
 
 	frozen bool
 	unsent []actorScript
@@ -105,6 +108,8 @@ func (s *scene) understand(a *actor, script actorScript) (act, error) {
 		return s.transactAct(a, script.lines)
 	case "write":
 		return s.setAct(a, []string{strings.Join(words, " ")})
+	case "open-session", "keep-alive", "end-session", "settle":
+		return s.sessionAct(a, verb)
 	}
 	lease, err := s.leaseCommand(a, words)
 	if err != nil {
@@ -114,9 +119,9 @@ func (s *scene) understand(a *actor, script actorScript) (act, error) {
 	case "acquire":
 		return s.acquireAct(a, lease), nil
 	case "renew":
-		return s.standingAct("renewed", "select standing from fence.renew($1, $2, $3, $4, null)", lease), nil
+		return s.renewAct(lease), nil
 	case "release":
-		return s.standingAct("released", "select fence.release($1, $2, $3, $4)", lease), nil
+		return s.releaseAct(lease), nil
 	case "break":
 		return s.breakAct(lease), nil
 	}

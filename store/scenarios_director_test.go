@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -23,6 +24,11 @@ func (s *scene) direct(t *testing.T, command string, words []string) string {
 		return s.thaw(t, s.actor(t, words[0]))
 	case "expire":
 		return s.expire(t, words[0])
+	case "expire-session":
+		s.exec(t, "update fence.sessions set expires_at = clock_timestamp() where session_id = $1", s.actor(t, words[0]).session)
+		return "ok"
+	case "run-out":
+		return s.runOut(t, words[0])
 	case "policy":
 		return s.policy(t, words)
 	case "another-database":
@@ -63,6 +69,22 @@ func (s *scene) thaw(t *testing.T, a *actor) string {
 func (s *scene) expire(t *testing.T, lock string) string {
 	s.exec(t, "update fence.leases set expires_at = clock_timestamp() where lock = $1 and ended_at is null", lock)
 	return "ok"
+}
+
+// runOut waits until a lease has run out by itself, as others see it.
+func (s *scene) runOut(t *testing.T, lock string) string {
+	for end := time.Now().Add(scenePatience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		var over bool
+		err := s.director.QueryRow(t.Context(), `
+			select max(fence.runs_until(l)) <= clock_timestamp() from fence.leases l where l.lock = $1`, lock).Scan(&over)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if over {
+			return "ok"
+		}
+	}
+	return "it does not run out"
 }
 
 func (s *scene) policy(t *testing.T, words []string) string {
@@ -107,8 +129,8 @@ type sceneLease struct {
 func (s *scene) showLeases(t *testing.T, lock string) string {
 	rows, err := s.director.Query(t.Context(), `
 		select l.fencing_token, l.owner_id,
-			coalesce(l.end_reason, case when l.expires_at > clock_timestamp() then 'live' else 'expired, not swept' end), l.end_note,
-			coalesce(l.granted_at < lag(least(l.ended_at, l.expires_at)) over (order by l.fencing_token), false)
+			coalesce(l.end_reason, case when fence.runs_until(l) > clock_timestamp() then 'live' else 'expired, not swept' end), l.end_note,
+			l.mode = 'exclusive' and coalesce(l.granted_at < lag(least(l.ended_at, fence.runs_until(l))) over (order by l.fencing_token), false)
 		from fence.leases l where l.lock = $1 order by l.fencing_token`, lock)
 	if err != nil {
 		t.Fatal(err)

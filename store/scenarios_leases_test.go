@@ -13,16 +13,19 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// leaseCommand is what a command about a lease says: NAME [token=T] [lease=SESSION] [owner=NAME] [request=ID] [ttl_ms=N].
+// leaseCommand is what a command about a lease says: NAME [token=T] [lease=SESSION] [owner=NAME] [request=ID] [ttl_ms=N] [shared]
+// [subtree] [in=SESSION].
 type leaseCommand struct {
 	store.LeaseRef
-	request *string
-	ttlMS   int
+	request     *string
+	ttlMS       *int
+	mode, scope string
+	in          *uuid.UUID
 }
 
 // leaseCommand takes what is not said from the session's own newest grant on the name.
 func (s *scene) leaseCommand(a *actor, words []string) (leaseCommand, error) {
-	c := leaseCommand{LeaseRef: a.granted[words[0]], ttlMS: 30_000}
+	c := leaseCommand{LeaseRef: a.granted[words[0]], mode: "exclusive", scope: "node"}
 	c.Lock = store.Name(words[0])
 	c.OwnerID = cmp.Or(c.OwnerID, a.name)
 	for _, word := range words[1:] {
@@ -38,7 +41,13 @@ func (s *scene) leaseCommand(a *actor, words []string) (leaseCommand, error) {
 		case "request":
 			c.request = &value
 		case "ttl_ms":
-			c.ttlMS, err = strconv.Atoi(value)
+			c.ttlMS, err = intArgument(value)
+		case "shared":
+			c.mode = option
+		case "subtree":
+			c.scope = option
+		case "in":
+			c.in, err = s.sessionOf(value)
 		default:
 			err = fmt.Errorf("what is %q?", word)
 		}
@@ -47,6 +56,11 @@ func (s *scene) leaseCommand(a *actor, words []string) (leaseCommand, error) {
 		}
 	}
 	return c, nil
+}
+
+func intArgument(word string) (*int, error) {
+	number, err := strconv.Atoi(word)
+	return &number, err
 }
 
 // tokenOf is the token that a word means: a number, none (0), or SESSION[@NAME], its newest on the name.
@@ -86,7 +100,8 @@ func (s *scene) acquireAct(a *actor, c leaseCommand) act {
 		var owner, endReason *string
 		err := conn.QueryRow(ctx, `
 			select outcome, (lease).fencing_token, (lease).lease_id, (lease).owner_id, (lease).end_reason
-			from fence.acquire($1, $2, $3, $4, null)`, c.Lock, c.OwnerID, c.ttlMS, c.request).
+			from fence.acquire(fence.ask($1, $2, $3, $4, coalesce($5, 30000), $6, $7, null), 0, null)`,
+			c.Lock, c.OwnerID, c.mode, c.scope, c.ttlMS, c.in, c.request).
 			Scan(&outcome, &token, &id, &owner, &endReason)
 		if err != nil {
 			return nil, err
@@ -97,20 +112,31 @@ func (s *scene) acquireAct(a *actor, c leaseCommand) act {
 				a.granted[string(c.Lock)] = store.LeaseRef{Lock: c.Lock, OwnerID: *owner, ID: *id, Token: *token}
 				return "granted " + s.token(*token)
 			case "held":
+				if owner == nil {
+					return "free, and others are before it"
+				}
 				return "held by " + *owner
-			case "lost":
-				return "lost: " + *endReason
+			case "lost", "session_lost":
+				return fmt.Sprintf("%s: %s", outcome, *endReason)
 			}
 			return outcome
 		}, nil
 	}
 }
 
-// standingAct renews or releases. The statement answers with the standing of the lease.
-func (s *scene) standingAct(success, sql string, c leaseCommand) act {
+func (s *scene) renewAct(c leaseCommand) act {
+	return standingAct("renewed", "select standing from fence.renew($1, $2, $3, $4, $5)", c.Lock, c.OwnerID, c.ID, c.Token, c.ttlMS)
+}
+
+func (s *scene) releaseAct(c leaseCommand) act {
+	return standingAct("released", "select fence.release($1, $2, $3, $4)", c.Lock, c.OwnerID, c.ID, c.Token)
+}
+
+// standingAct asks for something that only the holder may do. The statement answers with the standing of the lease or the session.
+func standingAct(success, sql string, args ...any) act {
 	return func(ctx context.Context, conn *pgx.Conn) (told, error) {
 		var standing string
-		err := conn.QueryRow(ctx, sql, c.Lock, c.OwnerID, c.ID, c.Token).Scan(&standing)
+		err := conn.QueryRow(ctx, sql, args...).Scan(&standing)
 		return func() string {
 			if standing == "live" || standing == success {
 				return success

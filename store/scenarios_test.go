@@ -20,10 +20,11 @@ import (
 //
 // A, B, … are sessions of the database, each of which does one thing at a time and nothing more while it waits for another:
 //
-//	A: acquire LOCK [owner=NAME] [request=ID] [ttl_ms=N]       A: begin, A: commit, A: rollback
-//	A: renew LOCK [token=T] [lease=SESSION] [owner=NAME]      A: sweep
-//	A: release LOCK [token=T] [lease=SESSION] [owner=NAME]    A: sql, with a statement below
-//	A: break LOCK
+//	A: acquire LOCK [shared] [subtree] [in=SESSION] [owner=NAME] [request=ID] [ttl_ms=N]
+//	A: renew LOCK [token=T] [lease=SESSION] [owner=NAME] [ttl_ms=N]
+//	A: release LOCK [token=T] [lease=SESSION] [owner=NAME]    A: begin, A: commit, A: rollback
+//	A: break LOCK                                             A: sweep; A: sql, with a statement below
+//	A: open-session, A: keep-alive, A: end-session, A: settle
 //	A: write RESOURCE token=T [seq=N] [lease=SESSION] [if=VERSION|none|any] put KEY=VALUE | delete KEY
 //	A: set, A: transact, with lines below: RESOURCE token=T … as above
 //
@@ -31,7 +32,8 @@ import (
 // for another session; when that ends its transaction, what comes out is told there. The director's commands:
 //
 //	freeze A    from now on what A does is not sent      thaw A    now it is, all of it
-//	expire LOCK    its lease runs out now                policy PREFIX [same_token] [external] [require_lease_id] [require_live_lease]
+//	expire LOCK    its leases run out now                run-out LOCK    wait until they have by themselves
+//	expire-session A    so does what A opened            policy PREFIX [same_token] [external] [require_lease_id] [require_live_lease]
 //	fence, leases, records RESOURCE; rejections          another-database    this is not the database that minted last
 //
 // Tokens beyond 2^32 can't be told beforehand. They are shown as L1, L2, … in the order of their values.

@@ -108,9 +108,17 @@ func standingTrials() []trial {
 		trial{"P6: nulls match nothing", nullsMatchNothing})
 }
 
+// TestStandings holds leases of a name and of a subtree to the same.
 func TestStandings(t *testing.T) {
 	t.Parallel()
-	runTrials(t, standingTrials())
+	trials := standingTrials()
+	for _, c := range standingTrials() {
+		trials = append(trials, trial{"subtree: " + c.name, func(ctx context.Context, s *stage) error {
+			s.subtree = true
+			return c.run(ctx, s)
+		}})
+	}
+	runTrials(t, trials)
 }
 
 // expectStanding renews and then releases a lease. What is refused must change nothing.

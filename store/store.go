@@ -194,3 +194,8 @@ func notConnected(err error) error {
 	}
 	return &UnavailableError{OutcomeNotApplied, err}
 }
+
+// exec runs one statement whose rows nobody needs.
+func (s *Store) exec(ctx context.Context, sql string, args ...any) error {
+	return s.query(ctx, sql, args, func(pgx.Rows) error { return nil })
+}

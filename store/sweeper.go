@@ -5,10 +5,17 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/google/uuid"
 )
 
-// sweepRowsMax is how much one statement tidies of each kind, so that none takes long.
-const sweepRowsMax = 1000
+const (
+	// sweepRowsMax is how much one statement tidies of each kind, so that none takes long.
+	sweepRowsMax = 1000
+	// eventsAge and eventsMax are how long, and how many, events of watched locks are kept for those who resume a watch.
+	eventsAge = 10 * time.Minute
+	eventsMax = 100_000
+)
 
 // SweeperConfig says what is tidied, and how often.
 type SweeperConfig struct {
@@ -45,6 +52,8 @@ func (c SweeperConfig) withDefaults() (SweeperConfig, error) {
 // Swept counts what a sweep tidied.
 type Swept struct {
 	Expired, LeasesForgotten, RejectionsForgotten int64
+	// SessionsExpired had not been kept alive.
+	SessionsExpired int64
 }
 
 // Sweeper ends expired leases, so that they are seen and counted, and forgets what is old. Nothing waits for it.
@@ -99,7 +108,34 @@ func (s *Sweeper) Sweep(ctx context.Context) (Swept, error) {
 		total.LeasesForgotten += swept.LeasesForgotten
 		total.RejectionsForgotten += swept.RejectionsForgotten
 		if max(swept.Expired, swept.LeasesForgotten, swept.RejectionsForgotten) < sweepRowsMax {
-			return total, nil
+			break
+		}
+	}
+	err := s.sweepSessions(ctx, &total)
+	if err == nil {
+		err = s.store.exec(ctx, "select fence.sweep_waiting($1, $2)", eventsAge, eventsMax)
+	}
+	return total, err
+}
+
+// sweepSessions ends the sessions that have expired, and with them and with those that were ended, their leases.
+func (s *Sweeper) sweepSessions(ctx context.Context, total *Swept) error {
+	for {
+		var expired int64
+		var unsettled []uuid.UUID
+		err := s.store.queryRow(ctx, "select expired, unsettled from fence.sweep_sessions($1, $2)",
+			[]any{s.config.LeaseRetention, sweepRowsMax}, &expired, &unsettled)
+		if err != nil {
+			return err
+		}
+		total.SessionsExpired += expired
+		for _, id := range unsettled {
+			if _, err := s.store.settle(ctx, id); err != nil {
+				return err
+			}
+		}
+		if max(expired, int64(len(unsettled))) < sweepRowsMax {
+			return nil
 		}
 	}
 }

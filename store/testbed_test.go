@@ -54,12 +54,16 @@ func (b *testbed) exec(t *testing.T, sql string, args ...any) {
 	}
 }
 
-// dump is everything that fencegate keeps, a line per row: what was not changed reads the same.
+// dump is everything that fencegate keeps, a line per row: what was not changed reads the same. A fence under which nothing was granted
+// or written is nothing but a row that can be locked.
 func (b *testbed) dump(ctx context.Context) (string, error) {
 	var lines []string
 	err := b.sql.QueryRow(ctx, `
 		select array_agg(line order by line) from (
-			select 'fence ' || to_json(t) from fence.fences t union all
+			select 'fence ' || to_json(t) from fence.fences t where greatest(t.granted_token, t.last_token) > 0 union all
+			select 'subtree ' || to_json(t) from fence.subtrees t where t.granted_token > 0 union all
+			select 'session ' || to_json(t) from fence.sessions t union all
+			select 'waiter ' || to_json(t) from fence.waiters t union all
 			select 'lease ' || to_json(t) from fence.leases t union all
 			select 'record ' || to_json(t) from fence.records t union all
 			select 'policy ' || to_json(t) from fence.policies t union all

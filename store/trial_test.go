@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -39,16 +41,30 @@ func (c trial) play(ctx context.Context, b *testbed) error {
 	return c.run(ctx, &stage{testbed: b, lock: lock})
 }
 
-// stage is where a trial is played: one lock, which is one resource, too.
+// stage is where a trial is played: one lock, which is one resource, too; or the lock of a subtree and a resource in it.
 type stage struct {
 	*testbed
-	lock   store.Name
-	leases []store.Lease // granted so far, the newest last
+	lock    store.Name
+	subtree bool
+	leases  []store.Lease  // granted so far, the newest last
+	session *store.Session // the one that was opened
+
+	sessionID uuid.UUID // that what is asked for is to be in
+
+	stages map[store.Name]*stage // of the locks below, by what comes behind this name
+}
+
+// resource is what is written to.
+func (s *stage) resource() store.Name {
+	if s.subtree {
+		return s.lock + "/in/it"
+	}
+	return s.lock
 }
 
 // beside is a stage for another lock of the same trial.
 func (s *stage) beside(suffix string) *stage {
-	return &stage{testbed: s.testbed, lock: s.lock + store.Name(suffix)}
+	return &stage{testbed: s.testbed, lock: s.lock + store.Name(suffix), subtree: s.subtree}
 }
 
 func (s *stage) newest() store.Lease { return s.leases[len(s.leases)-1] }
@@ -68,11 +84,51 @@ func (s *stage) do(ctx context.Context, steps ...step) error {
 	return nil
 }
 
-// acquire grants the lock to a new owner for an hour.
-func acquire(ctx context.Context, s *stage) error {
-	owner := fmt.Sprintf("owner-%d", len(s.leases)+1)
-	lease, err := s.Acquire(ctx, store.AcquireRequest{Lock: s.lock, OwnerID: owner, TTL: time.Hour})
-	s.leases = append(s.leases, lease)
+// acquire grants the lock to a new owner for an hour, to write.
+func acquire(ctx context.Context, s *stage) error { return s.grant(ctx, s.request(store.Exclusive)) }
+
+// share grants the lock to a new owner for an hour, to read.
+func share(ctx context.Context, s *stage) error { return s.grant(ctx, s.request(store.Shared)) }
+
+// acquireSubtree grants the lock and all below it; the resource stays what it was.
+func acquireSubtree(ctx context.Context, s *stage) error {
+	request := s.request(store.Exclusive)
+	request.Scope = store.Subtree
+	return s.grant(ctx, request)
+}
+
+// shareSubtree grants the lock and all below it, to read.
+func shareSubtree(ctx context.Context, s *stage) error {
+	request := s.request(store.Shared)
+	request.Scope = store.Subtree
+	return s.grant(ctx, request)
+}
+
+// acquireNode grants the lock without what is below it.
+func acquireNode(ctx context.Context, s *stage) error {
+	request := s.request(store.Exclusive)
+	request.Scope = store.Node
+	return s.grant(ctx, request)
+}
+
+func (s *stage) request(mode store.Mode) store.AcquireRequest {
+	request := store.AcquireRequest{
+		Lock: s.lock, OwnerID: fmt.Sprintf("owner-%d", len(s.leases)+1), Mode: mode, Scope: store.Node, TTL: time.Hour,
+	}
+	if s.subtree {
+		request.Scope = store.Subtree
+	}
+	return request
+}
+
+func (s *stage) grant(ctx context.Context, request store.AcquireRequest) error {
+	if request.SessionID = s.sessionID; request.SessionID != uuid.Nil {
+		request.TTL = 0
+	}
+	lease, err := s.Acquire(ctx, request)
+	if err == nil {
+		s.leases = append(s.leases, lease)
+	}
 	return err
 }
 

@@ -68,7 +68,7 @@ func TestListingFollowsPages(t *testing.T) {
 	// Each token makes a story of its own.
 	const stories = pageMax + 5
 	for i := range int64(stories) {
-		_, err := client.Put(t.Context(), "a", "k", lockclient.Write{Token: api.FencingToken{Token: 1_000_000 + i}})
+		_, err := client.API().Put(t.Context(), "a", "k", lockclient.Write{Token: api.FencingToken{Token: 1_000_000 + i}})
 		if !errors.Is(err, lockclient.ErrTokenUnknown) {
 			t.Fatal(err)
 		}

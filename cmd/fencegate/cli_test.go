@@ -131,6 +131,13 @@ func TestExitUsage(t *testing.T) {
 		{"put", "a", "k", "v"}, {"put", "a", "k", "v", "--token", "01"}, {"put", "a", "k", "v", "--token", "1.x"},
 		{"put", "a", "k", "v", "--token", "1", "--file", "f"}, {"put", "a", "k", "v", "--token", "1", "--if-match", "1", "--if-none-match"},
 		{"delete", "a", "k"}, {"rejections", "--since=-1h"}, {"rejections", "--code", "lock_held"}, {"rejections", "--limit=-1"},
+		{"lock", "acquire", "a", "--wait", "soon"}, {"lock", "acquire", "a", "--wait", "1.5ms"},
+		{"put", "a", "k", "v", "--token", "1.1", "--sequence", "2"}, {"put", "a", "k", "v", "--token", "1", "--sequence=-1"},
+		{"put", ".", "k", "v", "--token", "1"}, {"delete", "./x", "k", "--token", "1"}, {"get", ".", "k"},
+		{"session"}, {"session", "get"}, {"session", "create", "--ttl", "1ns"}, {"session", "create", "--metadata", "[]"},
+		{"watch"}, {"watch", "a", "--after", "now"}, {"elect"}, {"elect", "a", "--ttl", "1ms"}, {"run", "true"}, {"run", "--lock", "a"},
+		{"load", "--clients", "0"}, {"load", "--clients", "10001"}, {"load", "--locks=-1"}, {"load", "--duration", "0s"},
+		{"load", "--url", "gateway"}, {"watch", "a", "--url", "gateway"},
 		{"version", "extra"},
 	} {
 		s.fails(2, `Run "fencegate --help"`, args...)
@@ -174,7 +181,7 @@ func TestExitLeaseExpired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.PutPolicy(t.Context(), "a", api.PolicyRequest{RequireLiveLease: true}); err != nil {
+	if _, err := client.API().PutPolicy(t.Context(), "a", api.PolicyRequest{RequireLiveLease: true}); err != nil {
 		t.Fatal(err)
 	}
 	lease := fields(s.must("lock", "acquire", "a", "--ttl", "100ms"))

@@ -12,9 +12,29 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
+// gatewayFlags say where the gateways are.
+type gatewayFlags struct {
+	URL []string `help:"Where the gateway is. Given more than once, or with commas: several before one database; the next is asked where one does not serve." default:"http://127.0.0.1:8080"`
+}
+
+// client makes one of all the gateways.
+func (f gatewayFlags) client() (*lockclient.Client, error) {
+	if len(f.URL) == 0 {
+		return nil, usagef("--url names no gateway")
+	}
+	client, err := lockclient.New(f.URL[0], lockclient.WithUserAgent(userAgent()), lockclient.WithFailover(f.URL[1:]...))
+	if err != nil {
+		return nil, usagef("--url: %v", err)
+	}
+	return client, nil
+}
+
+func userAgent() string { return "fencegate-cli/" + version() }
+
 // clientFlags are those of every command that calls a gateway.
 type clientFlags struct {
-	URL     string        `help:"Where the gateway is." default:"http://127.0.0.1:8080"`
+	gatewayFlags
+
 	Output  string        `help:"text, or json: the gateway's answer, one document on a line, and errors as problem documents." enum:"text,json" default:"text"`
 	Timeout time.Duration `help:"How long the gateway may take." default:"30s"`
 }
@@ -30,12 +50,17 @@ func (f clientFlags) AfterApply(con *console) error {
 
 // call runs the work of a command, with a client and within the timeout.
 func (f clientFlags) call(ctx context.Context, work func(context.Context, *lockclient.Client) error) error {
-	client, err := lockclient.New(f.URL, lockclient.WithUserAgent("fencegate-cli/"+version()))
+	return f.callWaiting(ctx, 0, work)
+}
+
+// callWaiting allows for the time that the gateway is asked to wait, too.
+func (f clientFlags) callWaiting(ctx context.Context, wait time.Duration, work func(context.Context, *lockclient.Client) error) error {
+	client, err := f.client()
 	if err != nil {
-		return usagef("--url: %v", err)
+		return err
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, f.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, f.Timeout+wait)
 	defer cancel()
 	return work(ctx, client)
 }

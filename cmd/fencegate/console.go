@@ -68,8 +68,10 @@ func (c *console) note(format string, args ...any) {
 
 // fail tells of an error, if there is one, and returns the exit code.
 func (c *console) fail(err error) int {
+	var ran *runError
 	switch {
 	case err == nil:
+	case errors.As(err, &ran) && ran.err == nil:
 	case isUsage(err):
 		_, _ = fmt.Fprintf(c.err, "fencegate: %s\nRun \"fencegate --help\", or a command with --help.\n", printableLines(err))
 	case c.json:

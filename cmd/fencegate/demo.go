@@ -4,9 +4,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/fencegate/fencegate/demo"
@@ -30,19 +28,12 @@ func (demoZombieCmd) Help() string {
 }
 
 // Run tells the story.
-func (c *demoZombieCmd) Run(ctx context.Context, streams streams) (err error) {
-	program, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	db, err := c.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.close()) }()
-	return demo.Zombie{
-		Program: program, DatabaseURL: db.url, DatabaseName: db.name, Run: db.run, JSON: c.Output == "json", Out: streams.out,
-	}.Tell(ctx)
+func (c *demoZombieCmd) Run(ctx context.Context, streams streams) error {
+	return c.use(ctx, func(program string, db *scratch) error {
+		return demo.Zombie{
+			Program: program, DatabaseURL: db.url, DatabaseName: db.name, Run: db.run, JSON: c.Output == "json", Out: streams.out,
+		}.Tell(ctx)
+	})
 }
 
 type demoWorkerCmd struct {

@@ -32,7 +32,7 @@ var exitMeanings = []struct {
 	{exitUsage, "the command line is wrong"},
 	{exitLockHeld, "the lock is held by another lease"},
 	{exitNotHolder, "you are not the holder: token_stale, token_unknown, lease_lost,\n     lease_mismatch, lease_expired"},
-	{exitNotFound, "there is no such lock or record"},
+	{exitNotFound, "there is no such lock, record or session"},
 	{exitVersionMismatch, "the record has another version than demanded"},
 	{exitUnavailable, "the gateway or its database is unavailable, or did not answer in time"},
 	{exitBadInput, "the input was refused: invalid_request, invalid_name, invalid_token,\n     token_required, too_large"},
@@ -71,9 +71,12 @@ func isUsage(err error) bool {
 
 func exitCode(err error) int {
 	var problem *api.Problem
+	var ran *runError
 	switch {
 	case err == nil:
 		return exitOK
+	case errors.As(err, &ran):
+		return ran.code
 	case isUsage(err):
 		return exitUsage
 	case errors.As(err, &problem):
@@ -91,5 +94,6 @@ func description() string {
 	for _, exit := range exitMeanings {
 		fmt.Fprintf(&text, "  %d  %s\n", exit.code, exit.meaning)
 	}
-	return strings.TrimRight(text.String(), "\n")
+	text.WriteString("\n\"fencegate run\" and \"fencegate elect\" have others: see their help.")
+	return text.String()
 }

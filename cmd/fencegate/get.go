@@ -11,7 +11,7 @@ import (
 
 type getCmd struct {
 	clientFlags
-	Resource string `arg:"" help:"Name of the resource."`
+	Resource string `arg:"" help:"Name of the resource. A dot: the lock of \"fencegate run\" that this runs under."`
 	Key      string `arg:"" help:"Key of the record."`
 }
 
@@ -35,13 +35,17 @@ type recordDocument struct {
 
 // Run reads a record.
 func (c *getCmd) Run(ctx context.Context, con *console) error {
+	name, err := resource(c.Resource)
+	if err != nil {
+		return err
+	}
 	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		record, err := client.Get(ctx, c.Resource, c.Key)
+		record, err := client.API().Get(ctx, name, c.Key)
 		switch {
 		case err != nil:
 			return err
 		case con.json:
-			return writeJSON(con.out, recordDocumentOf(c.Resource, c.Key, record))
+			return writeJSON(con.out, recordDocumentOf(name, c.Key, record))
 		}
 		_, err = con.out.Write(record.Value)
 		return err

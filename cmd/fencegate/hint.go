@@ -27,6 +27,10 @@ func hint(err error) string {
 			next = fmt.Sprintf("Try again in %s. ", time.Duration(*problem.RecommendedRetryMS)*time.Millisecond) + next
 		}
 		return next
+	case api.CodeTokenStale:
+		if problem.Reason == "reused" {
+			return nextNumber(problem)
+		}
 	case api.CodeTokenUnknown:
 		if problem.GrantedToken != nil {
 			return fmt.Sprintf("The newest token that was granted is %d.", *problem.GrantedToken)

@@ -27,6 +27,15 @@ func leaseFields(lease api.Lease) []field {
 		{"granted_at", clock(lease.GrantedAt)},
 		{"expires_at", clock(lease.ExpiresAt)},
 	}
+	if lease.Mode != "exclusive" {
+		fields = append(fields, field{"mode", lease.Mode})
+	}
+	if lease.Scope != "node" {
+		fields = append(fields, field{"scope", lease.Scope})
+	}
+	if lease.SessionID != "" {
+		fields = append(fields, field{"session_id", lease.SessionID})
+	}
 	if lease.Metadata != nil {
 		fields = append(fields, field{"metadata", string(lease.Metadata)})
 	}

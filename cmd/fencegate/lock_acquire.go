@@ -16,6 +16,15 @@ type acquireCmd struct {
 	TTL       *time.Duration `help:"How long the lease lasts unless it is renewed, 100ms to 24h. Default: 30s." placeholder:"DURATION"`
 	RequestID *string        `help:"Asked again with the same, the same lease is returned." placeholder:"TEXT"`
 	Metadata  jsonFlag       `help:"A JSON object that others see beside the lease." placeholder:"JSON"`
+	Wait      *time.Duration `help:"Stand in line for up to this long, at most 10m. Default: don't." placeholder:"DURATION"`
+	Shared    bool           `help:"Hold it together with others who hold it shared, and with nobody else. Such a lease can't write."`
+	Subtree   bool           `help:"Hold everything below the name, too."`
+	SessionID *string        `help:"Let the lease last as long as this session; it has no TTL of its own then." placeholder:"UUID"`
+}
+
+// Help is shown by "fencegate lock acquire --help".
+func (acquireCmd) Help() string {
+	return "An interrupt leaves the line. To run a command under a lock, \"fencegate run\" also renews and releases the lease."
 }
 
 // Run asks for a lease.
@@ -24,10 +33,24 @@ func (c *acquireCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		lease, err := client.Acquire(ctx, c.Lock, api.AcquireRequest{
-			OwnerID: c.OwnerID, TTLMS: ttl, RequestID: c.RequestID, Metadata: json.RawMessage(c.Metadata),
-		})
+	wait, err := milliseconds("--wait", c.Wait)
+	if err != nil {
+		return err
+	}
+	request := api.AcquireRequest{
+		OwnerID: c.OwnerID, TTLMS: ttl, RequestID: c.RequestID, Metadata: json.RawMessage(c.Metadata), SessionID: c.SessionID,
+	}
+	if wait != nil {
+		request.WaitMS = *wait
+	}
+	if c.Shared {
+		request.Mode = "shared"
+	}
+	if c.Subtree {
+		request.Scope = "subtree"
+	}
+	return c.callWaiting(ctx, time.Duration(request.WaitMS)*time.Millisecond, func(ctx context.Context, client *lockclient.Client) error {
+		lease, err := client.API().Acquire(ctx, c.Lock, request)
 		if err != nil {
 			return err
 		}

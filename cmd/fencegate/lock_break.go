@@ -17,7 +17,7 @@ type breakCmd struct {
 // Run breaks the lease that runs on a lock.
 func (c *breakCmd) Run(ctx context.Context, con *console) error {
 	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		broken, err := client.Break(ctx, c.Lock, api.BreakRequest{Reason: c.Reason})
+		broken, err := client.API().Break(ctx, c.Lock, api.BreakRequest{Reason: c.Reason})
 		if err != nil {
 			return err
 		}

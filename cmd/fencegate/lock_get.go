@@ -17,7 +17,7 @@ type lockGetCmd struct {
 // Run shows a lock.
 func (c *lockGetCmd) Run(ctx context.Context, con *console) error {
 	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		lock, err := client.Lock(ctx, c.Lock)
+		lock, err := client.API().Lock(ctx, c.Lock)
 		if err != nil {
 			return err
 		}
@@ -37,9 +37,18 @@ func lockFields(lock api.Lock) []field {
 			field{"ttl", (time.Duration(holder.TTLMS) * time.Millisecond).String()},
 			field{"granted_at", clock(holder.GrantedAt)},
 			field{"expires_at", clock(holder.ExpiresAt)})
+		if holder.Mode != "exclusive" {
+			fields = append(fields, field{"mode", holder.Mode})
+		}
+		if holder.Scope != "node" {
+			fields = append(fields, field{"scope", holder.Scope})
+		}
 		if holder.Metadata != nil {
 			fields = append(fields, field{"metadata", string(holder.Metadata)})
 		}
+	}
+	for _, waiter := range lock.Queue {
+		fields = append(fields, field{"waiting", waiter.OwnerID + " (" + waiter.Mode + ") since " + clock(waiter.QueuedAt)})
 	}
 	return fields
 }

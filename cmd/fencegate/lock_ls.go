@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 
 	"github.com/fencegate/fencegate/gateway/api"
@@ -19,7 +20,7 @@ type lockLsCmd struct {
 func (c *lockLsCmd) Run(ctx context.Context, con *console) error {
 	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
 		locks, more, err := follow(c.Limit, func(cursor string, limit int) ([]api.Lock, string, error) {
-			page, err := client.Locks(ctx, lockclient.LocksQuery{Prefix: c.Prefix, State: c.State, Limit: limit, Cursor: cursor})
+			page, err := client.API().Locks(ctx, lockclient.LocksQuery{Prefix: c.Prefix, State: c.State, Limit: limit, Cursor: cursor})
 			return page.Locks, page.NextCursor, err
 		})
 		if err != nil {
@@ -36,6 +37,9 @@ func lockRow(lock api.Lock) []string {
 	row := []string{lock.Lock, lock.State, strconv.FormatInt(lock.FencingToken, 10), "", ""}
 	if len(lock.Holders) > 0 {
 		row[3], row[4] = lock.Holders[0].OwnerID, clock(lock.Holders[0].ExpiresAt)
+	}
+	if others := len(lock.Holders) - 1; others > 0 {
+		row[3] += fmt.Sprintf(" and %d more", others)
 	}
 	return row
 }

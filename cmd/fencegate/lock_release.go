@@ -18,7 +18,7 @@ type releaseCmd struct {
 func (c *releaseCmd) Run(ctx context.Context, con *console) error {
 	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
 		request := api.ReleaseRequest{OwnerID: c.OwnerID, LeaseID: c.LeaseID, FencingToken: c.Token}
-		if err := client.Release(ctx, c.Lock, request); err != nil {
+		if err := client.API().Release(ctx, c.Lock, request); err != nil {
 			return err
 		}
 		return con.show(api.Released{Released: true}, []field{

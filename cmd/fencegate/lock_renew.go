@@ -22,7 +22,7 @@ func (c *renewCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		lease, err := client.Renew(ctx, c.Lock, api.RenewRequest{
+		lease, err := client.API().Renew(ctx, c.Lock, api.RenewRequest{
 			OwnerID: c.OwnerID, LeaseID: c.LeaseID, FencingToken: c.Token, TTLMS: ttl,
 		})
 		if err != nil {

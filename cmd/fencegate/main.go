@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -17,12 +18,17 @@ type commands struct {
 	Serve   serveCmd   `cmd:"" help:"Run the gateway."`
 	Migrate migrateCmd `cmd:"" help:"Bring the database's schema up to this program's."`
 	Demo    demoCmds   `cmd:"" help:"See a zombie's write rejected."`
-	Bench   benchCmd   `cmd:"" help:"Measure fenced writes beside unfenced ones."`
+	Bench   benchCmds  `cmd:"" help:"Measure fenced writes beside unfenced ones, and locks beside other lock services."`
+	Load    loadCmd    `cmd:"" help:"Load running gateways, and check every answer against the contract."`
 
+	Run        runCmd        `cmd:"" help:"Run a command while holding a lock."`
 	Lock       lockCmds      `cmd:"" help:"Acquire, renew, release, break and look at locks."`
 	Put        putCmd        `cmd:"" help:"Store a record, under a fencing token."`
 	Get        getCmd        `cmd:"" help:"Read a record."`
 	Delete     deleteCmd     `cmd:"" help:"Delete a record, under a fencing token."`
+	Session    sessionCmds   `cmd:"" help:"Make sessions, keep them alive, and end them."`
+	Elect      electCmd      `cmd:"" help:"Run a command while leading, or see who leads."`
+	Watch      watchCmd      `cmd:"" help:"Show what happens to a lock."`
 	Rejections rejectionsCmd `cmd:"" help:"Show which writes were shut out, newest first."`
 	Version    versionCmd    `cmd:"" help:"Show the version of this program."`
 }
@@ -58,7 +64,7 @@ func newParser(target *commands, con *console, exit func(int)) (*kong.Kong, erro
 		kong.Name("fencegate"),
 		kong.Description(description()),
 		kong.DefaultEnvars("FENCEGATE"),
-		kong.Vars{"owner": defaultOwner()},
+		kong.Vars{"owner": defaultOwner(), "run_owner": defaultOwner() + ":" + strconv.Itoa(os.Getpid())},
 		kong.ConfigureHelp(kong.HelpOptions{NoAppDescFormat: true, Compact: true, WrapUpperBound: 120}),
 		kong.Writers(con.out, con.err),
 		kong.Exit(exit),

@@ -12,7 +12,13 @@ import (
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
+// asProgram is set for processes that are to be fencegate, and not its tests.
+const asProgram = "TEST_BINARY_IS_FENCEGATE"
+
 func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
 	// What the developer has set must not decide how commands behave here.
 	for _, variable := range os.Environ() {
 		name, _, _ := strings.Cut(variable, "=")
@@ -32,7 +38,13 @@ type shell struct {
 // newShell starts "fencegate serve" on a database of its own, in this process. It ends with the test, and must end well.
 func newShell(t *testing.T, flags ...string) shell {
 	t.Helper()
-	args := append([]string{"serve", "--database-url", pgtest.Migrated(t), "--listen", "127.0.0.1:0", "--log-level", "warn"}, flags...)
+	return newShellOn(t, pgtest.Migrated(t), flags...)
+}
+
+// newShellOn is newShell on a database that is there.
+func newShellOn(t *testing.T, databaseURL string, flags ...string) shell {
+	t.Helper()
+	args := append([]string{"serve", "--database-url", databaseURL, "--listen", "127.0.0.1:0", "--log-level", "warn"}, flags...)
 	ctx, cancel := context.WithCancel(context.Background())
 	answers, stdout := io.Pipe()
 	var stderr bytes.Buffer

@@ -18,19 +18,32 @@ const valueBytesMax = 256 << 20
 
 type putCmd struct {
 	clientFlags
-	Resource    string    `arg:"" help:"Name of the resource, which is that of its lock."`
-	Key         string    `arg:"" help:"Key of the record."`
-	Value       *string   `arg:"" optional:"" help:"What to store. Absent or -: the standard input."`
-	File        string    `help:"Store what is in this file." type:"path" placeholder:"PATH"`
-	Token       tokenFlag `help:"Fencing token of the lease: 34, or 34.2 for the second of many writes under it." required:"" placeholder:"TOKEN"`
-	LeaseID     string    `help:"Let it be checked that the token is of this lease." placeholder:"UUID"`
-	ContentType string    `help:"Type of the value. Default: application/json if it is JSON, else text/plain if it is UTF-8, else application/octet-stream." placeholder:"TYPE"`
-	IfMatch     *int64    `help:"Only if the record has this version." placeholder:"VERSION" xor:"condition"`
-	IfNoneMatch bool      `help:"Only if there is no record." xor:"condition"`
+	writeFlags
+	Resource    string  `arg:"" help:"Name of the resource, which is that of its lock. A dot: the lock of \"fencegate run\" that this runs under."`
+	Key         string  `arg:"" help:"Key of the record."`
+	Value       *string `arg:"" optional:"" help:"What to store. Absent or -: the standard input."`
+	File        string  `help:"Store what is in this file." type:"path" placeholder:"PATH"`
+	ContentType string  `help:"Type of the value. Default: application/json if it is JSON, else text/plain if it is UTF-8, else application/octet-stream." placeholder:"TYPE"`
+	IfMatch     *int64  `help:"Only if the record has this version." placeholder:"VERSION" xor:"condition"`
+	IfNoneMatch bool    `help:"Only if there is no record." xor:"condition"`
+}
+
+// Help is shown by "fencegate put --help".
+func (putCmd) Help() string {
+	return "Inside of \"fencegate run\" token, lease and gateway are in the environment: \"fencegate put . KEY VALUE\". " +
+		"A token admits one write; whoever writes more numbers the writes, with --sequence 1, 2, …"
 }
 
 // Run stores a record.
 func (c *putCmd) Run(ctx context.Context, con *console) error {
+	name, err := resource(c.Resource)
+	if err != nil {
+		return err
+	}
+	token, err := c.number()
+	if err != nil {
+		return err
+	}
 	value, err := c.value(con.in)
 	if err != nil {
 		return err
@@ -40,8 +53,8 @@ func (c *putCmd) Run(ctx context.Context, con *console) error {
 		contentType = guessType(value)
 	}
 	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		result, err := client.Put(ctx, c.Resource, c.Key, lockclient.Write{
-			Token: c.Token.FencingToken, LeaseID: c.LeaseID, ContentType: contentType, Value: value,
+		result, err := client.API().Put(ctx, name, c.Key, lockclient.Write{
+			Token: token, LeaseID: c.leaseID(), ContentType: contentType, Value: value,
 			IfMatch: c.IfMatch, IfNoneMatch: c.IfNoneMatch,
 		})
 		if err != nil {

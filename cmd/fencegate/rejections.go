@@ -35,7 +35,7 @@ func (c *rejectionsCmd) Run(ctx context.Context, con *console) error {
 	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
 		rejections, more, err := follow(c.Limit, func(cursor string, limit int) ([]api.Rejection, string, error) {
 			which.Cursor, which.Limit = cursor, limit
-			page, err := client.Rejections(ctx, which)
+			page, err := client.API().Rejections(ctx, which)
 			return page.Rejections, page.NextCursor, err
 		})
 		if err != nil {

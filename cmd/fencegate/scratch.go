@@ -43,6 +43,19 @@ func (f scratchFlags) open(ctx context.Context) (*scratch, error) {
 	return &scratch{database: db, name: "a private PostgreSQL, durable, in a temporary directory", dir: dir}, nil
 }
 
+// use runs the work of a command with that database, which is closed after it, and with the path of this program.
+func (f scratchFlags) use(ctx context.Context, work func(program string, db *scratch) error) error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	db, err := f.open(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(work(program, db), db.close())
+}
+
 func (s *scratch) close() error {
 	err := s.database.close()
 	if s.dir != "" {

@@ -32,6 +32,9 @@ type serveCmd struct {
 	RequestTimeout  time.Duration `help:"Time for the work on a request." env:"FENCEGATE_REQUEST_TIMEOUT" default:"15s"`
 	ShutdownTimeout time.Duration `help:"Time for requests under way when the gateway is told to end." env:"FENCEGATE_SHUTDOWN_TIMEOUT" default:"20s"`
 
+	EventKeepAlive time.Duration `help:"Time after which a comment shows on a silent stream of events that it lives." env:"FENCEGATE_EVENT_KEEP_ALIVE" default:"15s"`
+	WatchesMax     int           `help:"Streams of events that are open at the same time, at most." env:"FENCEGATE_WATCHES_MAX" default:"10000"`
+
 	SweepInterval  time.Duration `help:"Time between sweeps of expired leases; nothing waits for a sweep." env:"FENCEGATE_SWEEP_INTERVAL" default:"1s"`
 	LeaseRetention time.Duration `help:"How long ended leases are remembered, for late releases and retried acquires." env:"FENCEGATE_LEASE_RETENTION" default:"10m"`
 	RejectionAge   time.Duration `help:"How long rejections are kept." env:"FENCEGATE_REJECTION_AGE" default:"168h"`
@@ -40,7 +43,7 @@ type serveCmd struct {
 
 // Help is shown by --help.
 func (serveCmd) Help() string {
-	return "Serves the HTTP API until SIGTERM or SIGINT. Then it takes no new requests, finishes those under way (--shutdown-timeout) and exits 0; " +
+	return "Serves the HTTP API until SIGTERM or SIGINT. Then it takes no new requests, sends away who waits, finishes what is under way (--shutdown-timeout) and exits 0; " +
 		"a second signal ends it at once. Without --database-url it runs a private, durable PostgreSQL from the binaries on this machine."
 }
 
@@ -67,14 +70,19 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 		return err
 	}
 
+	service, err := store.NewService(st, store.ServiceConfig{})
+	if err != nil {
+		return err
+	}
 	metrics := gateway.NewMetrics(version())
 	metrics.WatchPool(st.PoolStats)
+	metrics.WatchListener(service.Listening)
 	recorder := store.NewRecorder(st)
 	metrics.WatchRecorder(recorder.Dropped)
 	gw, err := gateway.New(gateway.Config{
 		BodyBytesMax: c.BodyBytesMax, BodyTimeout: c.BodyTimeout, RequestTimeout: c.RequestTimeout,
-		ShutdownTimeout: c.ShutdownTimeout, Logger: logger,
-	}, st, recorder, metrics)
+		ShutdownTimeout: c.ShutdownTimeout, KeepAlive: c.EventKeepAlive, WatchesMax: c.WatchesMax, Logger: logger,
+	}, service, recorder, metrics)
 	if err != nil {
 		return err
 	}
@@ -86,6 +94,9 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 	}
 
 	stopBackground := background(ctx,
+		func(ctx context.Context) {
+			service.Run(ctx, func(err error) { logger.Warn("who waits may be told late", "error", err) })
+		},
 		func(ctx context.Context) {
 			recorder.Run(ctx, func(err error) { logger.Warn("rejections not recorded yet", "error", err) })
 		},

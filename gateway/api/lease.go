@@ -5,15 +5,15 @@ import "encoding/json"
 // AcquireRequest is the body of POST /v1/locks/{lock}/acquire.
 type AcquireRequest struct {
 	OwnerID string `json:"owner_id"`
-	// TTLMS is 100 to 86400000; absent: 30000.
+	// TTLMS is 100 to 86400000; absent: 30000. A lease in a session has none of its own.
 	TTLMS *int64 `json:"ttl_ms,omitempty"`
-	// Mode is "exclusive" (the default).
+	// Mode is "exclusive" (the default), or "shared": many may hold it, and none of them may write.
 	Mode string `json:"mode,omitempty"`
-	// Scope is "node" (the default).
+	// Scope is "node" (the default), or "subtree": the name and everything below it.
 	Scope string `json:"scope,omitempty"`
-	// WaitMS is 0: an acquire is a try.
+	// WaitMS is how long to stand in line, 0 (a try) to 600000.
 	WaitMS int64 `json:"wait_ms,omitempty"`
-	// SessionID is null.
+	// SessionID puts the lease into a session: it lasts as long as that.
 	SessionID *string `json:"session_id,omitempty"`
 	// RequestID makes a repeated acquire return the same lease: 1 to 256 bytes.
 	RequestID *string `json:"request_id,omitempty"`
@@ -23,17 +23,19 @@ type AcquireRequest struct {
 
 // Lease is what acquire and renew answer. LeaseID is a secret of the holder's.
 type Lease struct {
-	Lock         string          `json:"lock"`
-	OwnerID      string          `json:"owner_id"`
-	LeaseID      string          `json:"lease_id"`
-	FencingToken int64           `json:"fencing_token"`
-	Mode         string          `json:"mode"`
-	Scope        string          `json:"scope"`
-	TTLMS        int64           `json:"ttl_ms"`
-	GrantedAt    Time            `json:"granted_at"`
-	ExpiresAt    Time            `json:"expires_at"`
-	WaitedMS     int64           `json:"waited_ms"`
-	Metadata     json.RawMessage `json:"metadata,omitempty"`
+	Lock         string `json:"lock"`
+	OwnerID      string `json:"owner_id"`
+	LeaseID      string `json:"lease_id"`
+	FencingToken int64  `json:"fencing_token"`
+	Mode         string `json:"mode"`
+	Scope        string `json:"scope"`
+	TTLMS        int64  `json:"ttl_ms"`
+	GrantedAt    Time   `json:"granted_at"`
+	ExpiresAt    Time   `json:"expires_at"`
+	// WaitedMS is how long the owner stood in line; 0 in the answer to a renewal.
+	WaitedMS  int64           `json:"waited_ms"`
+	SessionID string          `json:"session_id,omitempty"`
+	Metadata  json.RawMessage `json:"metadata,omitempty"`
 }
 
 // RenewRequest is the body of POST /v1/locks/{lock}/renew. All three of owner, lease_id and token must match.
@@ -93,10 +95,12 @@ type LockHolder struct {
 	Metadata     json.RawMessage `json:"metadata,omitempty"`
 }
 
-// Waiter is one who waits for a lock.
+// Waiter is one who waits for a lock, in the order of the line.
 type Waiter struct {
-	OwnerID string `json:"owner_id"`
-	Mode    string `json:"mode"`
+	OwnerID  string `json:"owner_id"`
+	Mode     string `json:"mode"`
+	Scope    string `json:"scope"`
+	QueuedAt Time   `json:"queued_at"`
 }
 
 // Locks is a page of GET /v1/locks, ordered by name.

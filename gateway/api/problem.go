@@ -53,7 +53,7 @@ type Problem struct {
 	Code      Code `json:"code"`
 	Retryable bool `json:"retryable"`
 
-	// Reason refines token_stale (superseded, released, reused) and lease_lost (expired, released, broken, superseded, mismatch).
+	// Reason refines token_stale (superseded, released, reused, shared) and lease_lost (expired, released, broken, superseded, mismatch).
 	Reason string `json:"reason,omitempty"`
 
 	// Of the write that was rejected, and of its fence.
@@ -69,10 +69,14 @@ type Problem struct {
 	// Op is the place, from 0, of the operation of a transaction that was refused.
 	Op *int `json:"op,omitempty"`
 
-	// Of a lock that is held.
+	// Of a lock that is held. Holder is absent where the lock is free, but others are before the caller.
 	Holder             *Holder `json:"holder,omitempty"`
 	QueueLength        *int    `json:"queue_length,omitempty"`
 	RecommendedRetryMS *int64  `json:"recommended_retry_ms,omitempty"`
+
+	// Cycle is of a deadlock: each waits for the lock, and the next has it or is before it in the line. The first is the caller, for whom
+	// the last waits.
+	Cycle []Wait `json:"cycle,omitempty"`
 
 	// Outcome is set where Code is unavailable.
 	Outcome Outcome `json:"outcome,omitempty"`
@@ -90,4 +94,10 @@ func (p *Problem) Error() string {
 type Holder struct {
 	OwnerID   string `json:"owner_id"`
 	ExpiresAt Time   `json:"expires_at"`
+}
+
+// Wait is who waits for what.
+type Wait struct {
+	OwnerID string `json:"owner_id"`
+	Lock    string `json:"lock"`
 }

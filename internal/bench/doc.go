@@ -1,9 +1,9 @@
-// Package bench measures fenced writes beside direct, unfenced ones: same server, same run, same values, in turn. The
-// figures to quote are the ratios of a round, for the machine's speed drifts between rounds.
+// Package bench holds what the benchmarks share: what several rounds come to, and where they ran. The benchmarks are in
 //
-//	direct   an upsert by pgx from a pool, one statement, autocommit, no fence: what one would do without fencegate
-//	store    the same write through package store, with its fence
-//	http     the same write through a gateway process, over keep-alive connections
+//	writes   fenced writes beside unfenced ones
+//	locks    the lock service beside other lock services
+//	peers    those others, run as processes of their own
 //
-// Values are random bytes; every client writes to resources of its own, numbered, round and round.
+// Targets are measured in turn, round by round, so that what drifts on the machine drifts for all of them. The figures to quote are
+// the ratios of a round.
 package bench

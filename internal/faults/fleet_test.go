@@ -16,7 +16,7 @@ import (
 // gateway is a process of fencegate and a client of it.
 type gateway struct {
 	*gatewayprocess.Process
-	*lockclient.Client
+	*lockclient.API
 	transport *http.Transport
 }
 
@@ -40,7 +40,7 @@ func serve(t *testing.T, args ...string) *gateway {
 	t.Cleanup(transport.CloseIdleConnections)
 	client, err := lockclient.New(process.URL, lockclient.WithHTTPClient(&http.Client{Transport: transport}))
 	check(t, err)
-	return &gateway{process, client, transport}
+	return &gateway{process, client.API(), transport}
 }
 
 // checkLog fails the test for what no fault outside of the gateway excuses.

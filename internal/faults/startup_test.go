@@ -40,8 +40,8 @@ func TestManyStartAtOnce(t *testing.T) {
 	for _, process := range processes {
 		client, err := lockclient.New(process.URL)
 		check(t, err)
-		check(t, client.Ready(ctx))
-		lease, err := client.Acquire(ctx, "job/of-"+filepath.Base(process.URL), api.AcquireRequest{OwnerID: "worker"})
+		check(t, client.API().Ready(ctx))
+		lease, err := client.API().Acquire(ctx, "job/of-"+filepath.Base(process.URL), api.AcquireRequest{OwnerID: "worker"})
 		check(t, err)
 		tokens[lease.FencingToken] = true
 		checkLog(t, process.Log())

@@ -1,61 +1,127 @@
--- fence.acquire(lock, owner_id, ttl_ms, request_id, metadata) → one row: the outcome and a lease.
+-- fence.acquire(asked, wait_ms, gateway_id) → one row: the outcome and what belongs to it. asked is a row of leases with lock, owner_id,
+-- mode, scope, ttl_ms, session_id, request_id and metadata; wait_ms 0 is a try.
 --
--- outcome  granted             the lease is the caller's; the fence is raised to its token (P3)
---          held                the lease is the holder's, without its lease_id
---          lost                the lease that this request_id was granted before has ended, see end_reason
+-- outcome  granted             lease is the caller's; the fence is raised to its token (P3)
+--          held                lease is the one in the way, without its lease_id, or null where the lock is free and others
+--                              are before the caller; left_ms is how long it runs, queue_length how many wait for the lock
+--          queued              the caller stands in the line with ticket, until wait_ms have passed (fence.claim); where the first of
+--                              the line, left_ms is how long the lease in the way runs
+--          deadlock            the wait would close cycle: a list of {owner_id, lock}, see fence.wait_cycle
+--          lost                the lease that this request_id was granted before has ended, see lease.end_reason
 --          request_id_reused   the request_id was used by another owner
+--          session_lost        the session has ended, see lease.end_reason: released, expired, or null where there was none
+--          again               the owner was granted something at the same time: ask again
 --
--- Sent again with the same request_id, it returns the same lease, as long as that runs.
+-- Sent again with the same request_id, it returns the same lease as long as that runs, and takes over the place in the line.
 -- An expired lease is ended here and its lock granted at once: no sweep is waited for (P7).
--- The clock is read with the fence locked, and the running lease, too, which a sweep may have had in hand.
+-- Whoever asks stands behind all who wait (P8): a try, too.
+--
+-- Only a grant needs to reach the disk before it is told: a place in the line that a crash takes is taken anew.
 --
 -- Raises LF003 where the policy says that another lock service issues the tokens; LF002 from mint.
 create or replace function fence.acquire(
-    p_lock text, p_owner_id text, p_ttl_ms integer, p_request_id text, p_metadata json,
-    out outcome text, out lease fence.leases)
+    p_asked fence.leases, p_wait_ms integer, p_gateway_id uuid,
+    out outcome text, out lease fence.leases, out left_ms bigint, out queue_length bigint, out ticket bigint, out cycle json)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 declare
-    v_fence fence.fences := fence.lock_fence(p_lock);
-    v_now   timestamptz;
+    v_fence   fence.fences;
+    v_waiter  fence.waiters;
+    v_session fence.sessions;
+    v_blocker fence.leases;
+    v_behind  boolean;
 begin
-    if exists (select from fence.policy_for(p_lock) p where p.authority = 'external') then
-        raise exception 'the tokens of % are issued by another lock service', p_lock using errcode = 'LF003';
+    if p_asked.session_id is not null and not exists (
+        select from fence.leases l where l.lock = p_asked.lock and l.request_id = p_asked.request_id)
+    then
+        -- A refusal leaves no trace, not even a fence; it is looked at again below, with the session locked.
+        select * into v_session from fence.sessions s where s.session_id = p_asked.session_id;
+        if fence.session_lost(v_session) is not null then
+            outcome := 'session_lost';
+            lease.end_reason := nullif(fence.session_lost(v_session), 'not_found');
+            return;
+        end if;
+    end if;
+    perform fence.gate(p_asked.lock, p_asked.scope);
+    if p_asked.scope = 'subtree' then
+        perform fence.lock_subtrees(p_asked.lock);
+    end if;
+    v_fence := fence.lock_fence(p_asked.lock);
+    if exists (select from fence.policies) and exists (select from fence.policy_for(p_asked.lock) p where p.authority = 'external') then
+        raise exception 'the tokens of % are issued by another lock service', p_asked.lock using errcode = 'LF003';
     end if;
 
-    if p_request_id is not null then
-        select * into lease from fence.leases l where l.lock = p_lock and l.request_id = p_request_id;
+    if p_asked.request_id is not null then
+        select * into lease from fence.leases l where l.lock = p_asked.lock and l.request_id = p_asked.request_id;
         if found then
             outcome := case
-                when lease.owner_id <> p_owner_id then 'request_id_reused'
-                when lease.ended_at is null and lease.expires_at > clock_timestamp() then 'granted'
+                when lease.owner_id <> p_asked.owner_id then 'request_id_reused'
+                when lease.ended_at is null and fence.runs_until(lease) > clock_timestamp() then 'granted'
                 else 'lost'
             end;
+            lease.expires_at := fence.runs_until(lease);
+            if outcome = 'granted' and lease.waited_ms > 0 and not lease.adopted then
+                update fence.leases l set adopted = true where l.lock = lease.lock and l.fencing_token = lease.fencing_token;
+            end if;
             if outcome = 'lost' then
                 lease.end_reason := coalesce(lease.end_reason, 'expired');
             end if;
             return;
         end if;
+        select * into v_waiter from fence.waiters w where w.lock = p_asked.lock and w.request_id = p_asked.request_id;
+        if v_waiter.owner_id <> p_asked.owner_id then
+            outcome := 'request_id_reused';
+            return;
+        end if;
+        ticket := v_waiter.ticket;
     end if;
 
-    select * into lease from fence.leases l where l.lock = p_lock and l.ended_at is null for update;
-    v_now := clock_timestamp();
-    if found and lease.expires_at > v_now then
-        outcome := 'held';
-        lease.lease_id := null;
+    if p_asked.session_id is not null then
+        select * into v_session from fence.sessions s where s.session_id = p_asked.session_id for share;
+        if fence.session_lost(v_session) is not null then
+            outcome := 'session_lost';
+            lease.end_reason := nullif(fence.session_lost(v_session), 'not_found');
+            return;
+        end if;
+        p_asked.ttl_ms := v_session.ttl_ms;
+    end if;
+
+    v_behind := fence.behind(p_asked.lock, p_asked.mode, p_asked.scope, coalesce(ticket, 9223372036854775807));
+    if not v_behind then
+        v_blocker := fence.clear(p_asked.lock, p_asked.mode, p_asked.scope);
+    elsif p_wait_ms = 0 then
+        v_blocker := fence.longest(array(
+            select r from fence.running_against(p_asked.lock, p_asked.mode, p_asked.scope) r));
+    end if;
+
+    if not v_behind and v_blocker.lock is null then
+        outcome := 'granted';
+        lease := fence.grant_lease(v_fence, p_asked, coalesce(
+            extract(epoch from clock_timestamp() - v_waiter.queued_at) * 1000, 0)::bigint);
+        lease.expires_at := coalesce(v_session.expires_at, lease.expires_at);
+        if ticket is not null then
+            delete from fence.waiters w where w.ticket = acquire.ticket;
+            perform fence.wake(p_asked.lock, p_asked.scope, p_asked.ttl_ms);
+        end if;
         return;
     end if;
 
-    update fence.leases l set ended_at = l.expires_at, end_reason = 'expired'
-    where l.lock = p_lock and l.ended_at is null;
-
-    outcome := 'granted';
-    insert into fence.leases as l (
-        lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at, request_id, metadata)
-    values (
-        p_lock, fence.mint(greatest(v_fence.granted_token, v_fence.last_token)), gen_random_uuid(), p_owner_id,
-        p_ttl_ms, v_now, v_now + p_ttl_ms * interval '1 millisecond', p_request_id, p_metadata)
-    returning l.* into lease;
-    update fence.fences f set granted_token = lease.fencing_token, open = true where f.resource = p_lock;
+    perform set_config('synchronous_commit', 'off', true);
+    left_ms := ceil(extract(epoch from v_blocker.expires_at - clock_timestamp()) * 1000);
+    if p_wait_ms = 0 then
+        outcome := 'held';
+        lease := v_blocker;
+        lease.lease_id := null;
+        queue_length := (select count(*) from fence.waiters w where w.lock = p_asked.lock and fence.waits(w));
+    elsif ticket is null then
+        select e.outcome, e.ticket, e.cycle into outcome, ticket, cycle
+        from fence.enqueue(p_asked, p_wait_ms, p_gateway_id) e;
+    else
+        outcome := 'queued';
+        update fence.waiters w
+        set gateway_id = p_gateway_id, deadline_at = clock_timestamp() + p_wait_ms * interval '1 millisecond'
+        where w.ticket = acquire.ticket;
+    end if;
 end
 $$;

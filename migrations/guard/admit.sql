@@ -4,15 +4,20 @@
 -- with this token (and sequence; null counts as 0)". digest is the content of the write, by which the retry of
 -- the last accepted numbered write is known.
 --
+-- A subtree lease may write to any resource below its name: granted_token of a resource reads as the newest of the grants on it
+-- and the subtree grants on the names above (fence.subtrees). Where nobody uses subtree leases, nothing is looked up for them.
+--
 -- ruling  verdict        admitted, or the code of the first step that failed
---         reason         of token_stale: superseded, released, reused; else ''
+--         reason         of token_stale: superseded, released, reused, shared; else ''
 --         replayed       the claim repeats the last accepted write of its fence: do not apply it, answer as
 --                        then. Only where this is true of every claim of a write; else the verdict holds.
 --         granted_token, last_token, last_sequence, last_version, last_created   the fence as it stands
 --
 -- Locks the fences, in the order of their names so that no two sets wait for each other in a circle, and
 -- reads everything in a later statement: a snapshot taken before the wait for the lock would be stale. A fence that was
--- made during that wait is not locked, and is taken for one that is not there.
+-- made during that wait is not locked, and is taken for one that is not there. Before them it locks, shared, the open subtrees whose
+-- newest token is presented: who is granted one of these names, or a subtree above or below, waits for these writes, and sees
+-- their fences.
 -- Does not raise the fence: step 7 is the data's (fence.change). A resource may be claimed once in a call.
 create or replace function fence.admit(
     p_resources text[], p_tokens bigint[], p_sequences bigint[], p_lease_ids uuid[], p_digests bytea[])
@@ -21,9 +26,26 @@ language plpgsql
 as $$
 declare
     v_policies boolean;
+    v_subtrees boolean;
+    v_covering text[] := '{}';
     v_locked   text[];
     v_unlocked text[] := '{}';
 begin
+    if exists (select from fence.subtrees) then
+        v_covering := array(
+            select s.name from fence.subtrees s
+            where s.open and s.granted_token = any (p_tokens)
+                and s.name = any (array(select a from unnest(p_resources) r, unnest(fence.ancestors(r)) a))
+            order by s.name for share);
+        -- A resource below that nobody was granted itself has no fence yet.
+        insert into fence.fences (resource)
+        select c.resource from unnest(p_resources, p_tokens) as c (resource, token)
+        where exists (
+            select from fence.subtrees s
+            where s.name = any (v_covering) and s.name = any (fence.ancestors(c.resource)) and s.granted_token = c.token)
+        order by c.resource collate "C"
+        on conflict do nothing;
+    end if;
     if exists (select from fence.policies) then
         -- A resource whose tokens come from elsewhere has no grant that would have made its fence.
         insert into fence.fences (resource)
@@ -40,6 +62,7 @@ begin
     end if;
 
     v_policies := exists (select from fence.policies);
+    v_subtrees := exists (select from fence.subtrees);
     return array(
         select row(judged.verdict, judged.reason, judged.replayed,
             f.granted_token, f.last_token, f.last_sequence, f.last_version, f.last_created)::fence.ruling
@@ -58,8 +81,17 @@ begin
                 coalesce(policy.require_lease_id, false) as require_lease_id,
                 coalesce(policy.require_live_lease, false) as require_live_lease
         ) p
+        left join lateral (
+            select s.name, s.granted_token, s.open from fence.subtrees s
+            where v_subtrees and s.name = any (fence.ancestors(c.resource)) and s.granted_token > coalesce(stored.granted_token, 0)
+            order by s.granted_token desc limit 1
+        ) above on true
         cross join lateral (
-            select coalesce(stored.granted_token, 0) as granted_token, coalesce(stored.open, false) as open,
+            -- One that was granted after this write began is not locked: its token is known to nobody who could present it.
+            select coalesce(above.granted_token, stored.granted_token, 0) as granted_token,
+                case when above.name is null then coalesce(stored.open, false)
+                    else above.open and above.name = any (v_covering) and stored.resource is not null end as open,
+                coalesce(above.name::text, c.resource) as granted_on,
                 coalesce(stored.last_token, 0) as last_token, coalesce(stored.last_sequence, 0) as last_sequence,
                 coalesce(stored.last_version, 0) as last_version, coalesce(stored.last_created, false) as last_created
         ) f
@@ -79,13 +111,13 @@ begin
                 when not p.external and (c.lease_id is not null or p.require_lease_id)
                         and c.lease_id is distinct from (
                             select l.lease_id from fence.leases l
-                            where l.lock = c.resource and l.fencing_token = c.token)
+                            where l.lock = f.granted_on and l.fencing_token = c.token)
                     then 'lease_mismatch' -- step 5
                 when not p.external and p.require_live_lease
                         and not exists (
                             select from fence.leases l
-                            where l.lock = c.resource and l.fencing_token = c.token
-                                and l.ended_at is null and l.expires_at > clock_timestamp())
+                            where l.lock = f.granted_on and l.fencing_token = c.token
+                                and l.ended_at is null and fence.runs_until(l) > clock_timestamp())
                     then 'lease_expired' -- step 6
                 else 'admitted'
             end as verdict
@@ -97,6 +129,10 @@ begin
                     when c.token < f.last_token or not p.external and c.token < f.granted_token then 'superseded'
                     when (c.token, coalesce(c.sequence, 0)) <= (f.last_token, f.last_sequence) and (p.external or f.open)
                         then 'reused'
+                    when exists (
+                        select from fence.leases l
+                        where l.lock = f.granted_on and l.fencing_token = c.token and l.mode = 'shared' and not p.external)
+                        then 'shared'
                     else 'released'
                 end as reason,
                 coalesce((c.token, c.sequence) = (f.last_token, f.last_sequence) and c.digest = stored.last_digest, false)

@@ -2,34 +2,36 @@
 -- stands: live, expired, released, broken, superseded (expired, and the lock granted anew since), mismatch
 -- (no such lease, or not with this owner, lease_id and token together), or not_found (no such lock).
 --
--- Locks the fence and the lease; the clock is read after that. All three must match (P6): an owner_id may be
--- shared by mistake, and a token is no secret.
+-- Locks the lease, and not the fence; the clock is read after that. Whoever grants the lock to another has the lease
+-- locked, too. All three must match (P6): an owner_id may be shared by mistake, and a token is no secret.
 create or replace function fence.lease_standing(
     p_lock text, p_owner_id text, p_lease_id uuid, p_fencing_token bigint) returns text
 language plpgsql
 as $$
 declare
-    v_fence fence.fences;
-    v_lease fence.leases;
+    v_lease   fence.leases;
+    v_granted bigint;
 begin
-    select * into v_fence from fence.fences f where f.resource = p_lock for update;
-    if not found or v_fence.granted_token = 0 then
-        return 'not_found';
-    end if;
     select * into v_lease
     from fence.leases l
     where l.lock = p_lock and l.fencing_token = p_fencing_token
     for update;
-    if not found then
-        return case when p_fencing_token < v_fence.granted_token then 'superseded' else 'mismatch' end;
+    v_granted := (select f.granted_token from fence.fences f where f.resource = p_lock);
+    if coalesce(v_granted, 0) = 0 then
+        return 'not_found';
+    end if;
+    if v_lease.lock is null then
+        return case when p_fencing_token < v_granted then 'superseded' else 'mismatch' end;
     end if;
 
     return case
         when (v_lease.lease_id, v_lease.owner_id) is distinct from (p_lease_id, p_owner_id) then 'mismatch'
         when v_lease.end_reason in ('released', 'broken') then v_lease.end_reason
-        when v_lease.fencing_token < v_fence.granted_token then 'superseded'
-        when v_lease.ended_at is not null or v_lease.expires_at <= clock_timestamp() then 'expired'
-        else 'live'
+        when v_lease.ended_at is null and fence.runs_until(v_lease) > clock_timestamp() then 'live'
+        when v_lease.fencing_token < v_granted or exists (
+            select from fence.subtrees s where s.name = any (fence.ancestors(p_lock)) and s.granted_token > p_fencing_token)
+            then 'superseded'
+        else 'expired'
     end;
 end
 $$;

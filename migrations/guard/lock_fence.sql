@@ -1,6 +1,8 @@
 -- fence.lock_fence(name) → the fence of the name, locked until the end of the transaction, made if it
--- was not there. Every decision about a lease is made after this, by a later statement: under READ COMMITTED
--- a statement's snapshot is older than the lock that it waited for.
+-- was not there; before it, the fence of all below, if the name has one. Every decision about a lease is made after this, by a
+-- later statement: under READ COMMITTED a statement's snapshot is older than the lock that it waited for.
+--
+-- Order of locks, here and everywhere: gates, subtrees, fences, leases and sessions; of each kind by name.
 --
 -- Raises 23514 (constraint name_is_path) for what is not a name.
 create or replace function fence.lock_fence(p_name text) returns fence.fences
@@ -9,6 +11,7 @@ as $$
 declare
     v_fence fence.fences;
 begin
+    perform from fence.subtrees s where s.name = p_name for update;
     select * into v_fence from fence.fences where resource = p_name for update;
     if not found then
         insert into fence.fences (resource) values (p_name) on conflict do nothing;

@@ -1,12 +1,16 @@
 -- fence.record_rejections(arrays) records rejected writes, each with the number of times it was seen since the last call.
 -- The same story (resource, token, code, reason, door, address) is one row with a count. Who it was, and how long after its
--- lease had ended it came, is looked up here, while the lease is still remembered. No story twice in a call.
+-- lease had ended it came, is looked up here, while the lease is still remembered. No story twice in a call. Who watches the
+-- resource is told.
 create or replace function fence.record_rejections(
     p_resources text[], p_keys text[], p_codes text[], p_reasons text[], p_doors text[], p_addresses text[],
     p_tokens bigint[], p_sequences bigint[], p_granted_tokens bigint[], p_last_tokens bigint[], p_last_sequences bigint[],
     p_counts bigint[], p_first_at timestamptz[], p_last_at timestamptz[]) returns void
-language sql security definer set search_path = pg_catalog, pg_temp
+language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
+declare
+    v_told record;
+begin
     insert into fence.rejections as r (
         resource, key, code, reason, door, address, fencing_token, sequence, granted_token, last_token, last_sequence,
         count, first_at, last_at, owner_id, late_ms)
@@ -15,11 +19,29 @@ as $$
             p_granted_tokens, p_last_tokens, p_last_sequences, p_counts, p_first_at, p_last_at)
         as u (resource, key, code, reason, door, address, fencing_token, sequence, granted_token, last_token, last_sequence,
             count, first_at, last_at)
-    left join fence.leases l on l.lock = u.resource and l.fencing_token = u.fencing_token
-    left join lateral (select least(l.ended_at, l.expires_at) as at) ended on ended.at <= u.last_at
+    left join lateral (
+        select * from fence.leases l
+        where l.lock = any (fence.ancestors(u.resource) || u.resource) and l.fencing_token = u.fencing_token limit 1
+    ) l on true
+    left join lateral (select least(l.ended_at, fence.runs_until(l)) as at) ended on ended.at <= u.last_at
     order by u.resource collate "C", u.fencing_token, u.code, u.reason, u.door, u.address
     on conflict (resource, fencing_token, code, reason, door, address) do update
     set count = r.count + excluded.count, last_at = excluded.last_at, key = excluded.key, sequence = excluded.sequence,
         granted_token = excluded.granted_token, last_token = excluded.last_token, last_sequence = excluded.last_sequence,
-        owner_id = coalesce(excluded.owner_id, r.owner_id), late_ms = coalesce(excluded.late_ms, r.late_ms)
+        owner_id = coalesce(excluded.owner_id, r.owner_id), late_ms = coalesce(excluded.late_ms, r.late_ms);
+
+    for v_told in
+        select u.*, l.owner_id, l.mode, l.scope
+        from unnest(p_resources, p_keys, p_codes, p_reasons, p_tokens) as u (resource, key, code, reason, token)
+        join fence.watched w on w.lock = u.resource and w.until > clock_timestamp()
+        left join lateral (
+            select * from fence.leases l
+            where l.lock = any (fence.ancestors(u.resource) || u.resource) and l.fencing_token = u.token limit 1
+        ) l on true
+        order by u.resource collate "C"
+    loop
+        perform fence.tell_event(row(null, v_told.resource, 'rejected', null, v_told.owner_id, nullif(v_told.token, 0), v_told.mode,
+            v_told.scope, null, nullif(v_told.reason, ''), v_told.code, nullif(v_told.key, ''))::fence.events);
+    end loop;
+end
 $$;

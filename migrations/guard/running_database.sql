@@ -4,9 +4,11 @@
 -- The timeline is read from the name of the current WAL file: pg_control_checkpoint() still shows the old one right
 -- after a promotion. Fails (55000) on a standby, which can't grant anything anyway.
 create or replace function fence.running_database(out system_identifier bigint, out timeline integer, out tokens_oid oid)
-language sql volatile
+language plpgsql
 as $$
-    select c.system_identifier, ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer,
-        to_regclass('fence.tokens')::oid -- not a regclass constant, which a plan would keep
-    from pg_control_system() c
+begin
+    system_identifier := (select c.system_identifier from pg_control_system() c);
+    timeline := ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer;
+    tokens_oid := to_regclass('fence.tokens')::oid; -- not a regclass constant, which a plan would keep
+end
 $$;

@@ -9,17 +9,26 @@ create or replace function fence.sweep(
     out expired bigint, out leases_forgotten bigint, out rejections_forgotten bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
+declare
+    v_lease fence.leases;
 begin
-    with due as (
-        select l.lock, l.fencing_token from fence.leases l
-        where l.ended_at is null and l.expires_at <= clock_timestamp()
-        limit p_rows_max for update skip locked
-    ), ended as (
-        update fence.leases l set ended_at = l.expires_at, end_reason = 'expired'
-        from due where l.lock = due.lock and l.fencing_token = due.fencing_token
-        returning 1
-    )
-    select count(*) into expired from ended;
+    expired := 0;
+    for v_lease in
+        with due as (
+            select l.lock, l.fencing_token from fence.leases l
+            where l.ended_at is null and l.expires_at <= clock_timestamp()
+            limit p_rows_max for update skip locked
+        ), ended as (
+            update fence.leases l set ended_at = l.expires_at, end_reason = 'expired'
+            from due where l.lock = due.lock and l.fencing_token = due.fencing_token
+            returning l.*
+        )
+        select * from ended order by lock
+    loop
+        expired := expired + 1;
+        perform fence.tell(v_lease, 'expired');
+        perform fence.wake(v_lease.lock, v_lease.scope, 0);
+    end loop;
 
     with old as (
         select l.lock, l.fencing_token from fence.leases l

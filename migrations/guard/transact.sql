@@ -16,7 +16,7 @@ create or replace function fence.transact(
     out replayed boolean, out granted_token bigint, out last_token bigint, out last_sequence bigint)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_hashjoin = off set enable_mergejoin = off
 as $$
 declare
     v_digests  bytea[] := array_fill(p_digest, array[cardinality(p_resources)]);

@@ -20,7 +20,7 @@ returns table (
     granted_token bigint, last_token bigint, last_sequence bigint)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_hashjoin = off set enable_mergejoin = off
 as $$
 declare
     v_places   integer[];

@@ -53,7 +53,7 @@ func (d *desk) oneHolder() {
 // oneOfMany lets many ask at once, again and again.
 func (d *desk) oneOfMany() {
 	for round := range 5 {
-		leases := d.atOnce(8, func(i int) store.AcquireRequest {
+		leases := d.atOnce(func(i int) store.AcquireRequest {
 			return store.AcquireRequest{Lock: d.lock, OwnerID: fmt.Sprint("client ", i)}
 		})
 		if len(leases) != 1 {
@@ -63,14 +63,17 @@ func (d *desk) oneOfMany() {
 	}
 }
 
+// clientsAtOnce is how many ask at the same time.
+const clientsAtOnce = 8
+
 // atOnce makes requests at the same time and returns the leases. Nothing but ErrLeaseHeld may come instead.
-func (d *desk) atOnce(clients int, request func(i int) store.AcquireRequest) []store.Lease {
+func (d *desk) atOnce(request func(i int) store.AcquireRequest) []store.Lease {
 	d.Helper()
 	var leases []store.Lease
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	start := make(chan struct{})
-	for i := range clients {
+	for i := range clientsAtOnce {
 		asking.Go(func() {
 			<-start
 			lease, err := d.Acquire(d.Context(), request(i))
@@ -198,6 +201,10 @@ func (d *desk) outsideLimits() {
 		{OwnerID: "A", TTL: time.Second + time.Microsecond},
 		{OwnerID: "A", TTL: -time.Second},
 		{OwnerID: "A", RequestID: strings.Repeat("r", store.RequestBytesMax+1)},
+		{OwnerID: "A", Mode: "any"},
+		{OwnerID: "A", Scope: "all"},
+		{OwnerID: "A", TTL: time.Second, SessionID: uuid.New()},
+		{OwnerID: "A", Wait: -time.Second},
 		{OwnerID: "A", Metadata: json.RawMessage(`[]`)},
 		{OwnerID: "A", Metadata: json.RawMessage(`null`)},
 		{OwnerID: "A", Metadata: json.RawMessage(`{`)},

@@ -24,7 +24,7 @@ func (d *desk) renewal() {
 	if other.TTL != 2*long || other.ExpiresAt.Sub(same.ExpiresAt) < long {
 		d.Errorf("%+v was renewed for %s, and is %+v", same, 2*long, other)
 	}
-	if holder := d.look().Holder; holder == nil || !holder.ExpiresAt.Equal(other.ExpiresAt) {
+	if holder := d.look().Holder(); holder == nil || !holder.ExpiresAt.Equal(other.ExpiresAt) {
 		d.Errorf("renewed is %+v, and the lock is held by %+v", other, holder)
 	}
 }
@@ -47,7 +47,7 @@ func (d *desk) wrongRenewal() {
 		}
 	}
 	d.heldBy(lease)
-	if holder := d.look().Holder; !holder.ExpiresAt.Equal(lease.ExpiresAt) {
+	if holder := d.look().Holder(); !holder.ExpiresAt.Equal(lease.ExpiresAt) {
 		d.Errorf("the lease now expires at %s", holder.ExpiresAt)
 	}
 	elsewhere := lease.Ref()
@@ -122,7 +122,7 @@ func (d *desk) releaseFrees() {
 	d.released(lease)
 	_, err := d.Renew(d.Context(), lease.Ref(), long)
 	d.lost(err, "released")
-	if lock := d.look(); lock.State != store.LockFree || lock.Holder != nil || lock.Token != lease.Token {
+	if lock := d.look(); lock.State != store.LockFree || lock.Holder() != nil || lock.Token != lease.Token {
 		d.Errorf("the lock stands as %+v", lock)
 	}
 	d.heldBy(d.acquire("B", long))
@@ -146,7 +146,7 @@ func (d *desk) broken() {
 	if ended.Token != lease.Token || ended.OwnerID != "A" || ended.ID != uuid.Nil {
 		d.Errorf("broken is %+v", ended)
 	}
-	if lock := d.look(); lock.State != store.LockFree || lock.Holder != nil {
+	if lock := d.look(); lock.State != store.LockFree || lock.Holder() != nil {
 		d.Errorf("the lock stands as %+v", lock)
 	}
 	_, err = d.Renew(d.Context(), lease.Ref(), long)
@@ -208,14 +208,14 @@ func (d *desk) requestOfAnother() {
 }
 
 func (d *desk) requestAtOnce() {
-	leases := d.atOnce(8, func(int) store.AcquireRequest { return d.request("A") })
+	leases := d.atOnce(func(int) store.AcquireRequest { return d.request("A") })
 	for _, lease := range leases {
 		if lease.Ref() != leases[0].Ref() {
 			d.Errorf("granted are both %+v and %+v", leases[0], lease)
 		}
 	}
-	if len(leases) != 8 {
-		d.Errorf("%d of 8 were told of the lease", len(leases))
+	if len(leases) != clientsAtOnce {
+		d.Errorf("%d of %d were told of the lease", len(leases), clientsAtOnce)
 	}
 }
 
@@ -228,13 +228,13 @@ func (d *desk) seen() {
 		switch {
 		case lock.Lock != d.lock, lock.Token != lease.Token:
 			d.Fatalf("%+v is seen as %+v", lease, lock)
-		case lock.Holder == nil, lock.Holder.OwnerID != "A", !lock.Holder.ExpiresAt.Equal(lease.ExpiresAt), lock.Holder.ID != uuid.Nil:
-			d.Fatalf("%+v is seen as held by %+v", lease, lock.Holder)
+		case lock.Holder() == nil, lock.Holder().OwnerID != "A", !lock.Holder().ExpiresAt.Equal(lease.ExpiresAt), lock.Holder().ID != uuid.Nil:
+			d.Fatalf("%+v is seen as held by %+v", lease, lock.Holder())
 		}
 		return lock.State == store.LockExpired
 	})
 	d.released(lease)
-	if lock := d.look(); lock.State != store.LockFree || lock.Holder != nil {
+	if lock := d.look(); lock.State != store.LockFree || lock.Holder() != nil {
 		d.Errorf("the lock is seen as %+v", lock)
 	}
 }

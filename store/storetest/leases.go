@@ -1,35 +1,128 @@
 package storetest
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/fencegate/fencegate/store"
 )
 
-// Acquire takes the lock. made is the lease that the provider gave out, if it gave one: its token must be greater
-// than every token on the fence (P2), and it must not begin before the lease that it replaces has run out (P1).
-func (r Resource) Acquire(request store.AcquireRequest, policy store.Policy, made Grant) (Resource, Told) {
-	if policy.Authority == store.AuthorityExternal {
-		return r, Told{Code: CodeExternal}
+// Acquire tries to take a lock. made is the lease that the provider gave out, if it gave one: its token must be greater than every token
+// on the fence and on those above, and for a subtree on those below (P2); and it must not begin before the leases that it
+// replaces have run out (P1).
+func (w World) Acquire(request store.AcquireRequest, made Grant) (World, Told) {
+	earlier, again := w.Resource(request.Lock).requested(request.RequestID)
+	if request.SessionID != uuid.Nil && !again {
+		session, ok := w.sessions[request.SessionID]
+		switch {
+		case !ok:
+			return w, Told{Code: CodeNotFound}
+		case session.End != Running:
+			return w, Told{Code: CodeSessionLost, Reason: string(session.End)}
+		}
 	}
-	if earlier, ok := r.requested(request.RequestID); ok {
-		return r, earlier.toldAgain(request.OwnerID)
+	if w.Policy(request.Lock).Authority == store.AuthorityExternal {
+		return w, Told{Code: CodeExternal}
 	}
-	newest, ok := r.Newest()
-	if ok && newest.End == Running {
-		return r, Told{Code: CodeHeld, Owner: newest.OwnerID, ExpiresAt: newest.ExpiresAt}
+	if again {
+		return w, w.toldAgain(earlier, request.OwnerID)
 	}
-	if made.Token <= max(r.GrantedToken, r.LastToken) {
-		return r, Told{Code: "a grant, with a token greater than all before"}
+	asked := Grant{
+		OwnerID: request.OwnerID, RequestID: request.RequestID, SessionID: request.SessionID,
+		Mode: cmp.Or(request.Mode, store.Exclusive), Scope: cmp.Or(request.Scope, store.Node),
 	}
-	if ok && newest.End == Expired && made.GrantedAt < newest.ExpiresAt {
-		return r, Told{Code: "a grant, not before the lease that it replaces has expired"}
+	against := w.against(request.Lock, asked)
+	if held, ok := w.longest(against); ok {
+		return w, held
 	}
-	made.OwnerID, made.RequestID, made.End = request.OwnerID, request.RequestID, Running
-	r.grants = append(slices.Clip(r.grants), made)
-	r.GrantedToken, r.Open = made.Token, true
-	return r, Told{Code: CodeGranted, Token: made.Token, ID: made.ID, Owner: made.OwnerID, ExpiresAt: made.ExpiresAt}
+	asked.Token, asked.ID, asked.TTL, asked.GrantedAt, asked.ExpiresAt = made.Token, made.ID, made.TTL, made.GrantedAt, made.ExpiresAt
+	if made.Token <= w.newestToken(request.Lock, asked.Scope) {
+		return w, Told{Code: "a grant, with a token greater than all before"}
+	}
+	for _, late := range against {
+		if late.End == Expired && late.SessionID == uuid.Nil && made.GrantedAt < late.ExpiresAt {
+			return w, Told{Code: "a grant, not before the lease that it replaces has expired"}
+		}
+	}
+	return w.granted(request.Lock, asked), w.toldGrant(CodeGranted, asked)
+}
+
+// against are the leases that one could not run beside, whether they run or not: on the name itself, subtree leases above, and for a
+// subtree all below.
+func (w World) against(lock store.Name, asked Grant) []Grant {
+	var against []Grant
+	for _, of := range w.resources {
+		for _, grant := range of.resource.grants {
+			meets := of.name == lock || grant.Scope == store.Subtree && isBelow(lock, of.name) ||
+				asked.Scope == store.Subtree && isBelow(of.name, lock)
+			if meets && (grant.Mode == store.Exclusive || asked.Mode == store.Exclusive) {
+				against = append(against, grant)
+			}
+		}
+	}
+	return against
+}
+
+// longest is what an acquire is told of the lease in the way that runs longest. Where it is not known which that is, the owner is
+// Anybody.
+func (w World) longest(against []Grant) (held Told, ok bool) {
+	for _, grant := range against {
+		until := w.until(grant)
+		switch {
+		case grant.End != Running:
+		case !ok:
+			held, ok = Told{Code: CodeHeld, Owner: grant.OwnerID, ExpiresAt: until}, true
+		case held.ExpiresAt == 0 || until == 0 || until == held.ExpiresAt && grant.OwnerID != held.Owner:
+			held.Owner, held.ExpiresAt = Anybody, 0
+		case until > held.ExpiresAt:
+			held.Owner, held.ExpiresAt = grant.OwnerID, until
+		}
+	}
+	return held, ok
+}
+
+// newestToken is the greatest token that a grant must exceed.
+func (w World) newestToken(lock store.Name, scope store.Scope) int64 {
+	newest := int64(0)
+	for _, of := range w.resources {
+		switch {
+		case of.name == lock, scope == store.Subtree && isBelow(of.name, lock):
+			newest = max(newest, of.resource.GrantedToken, of.resource.LastToken)
+		case isBelow(lock, of.name):
+			newest = max(newest, of.resource.covering.token)
+		}
+	}
+	return newest
+}
+
+// granted raises the fence. Only an exclusive lease may write. A subtree grant shuts out those who could still write below; and any grant
+// on the name, those who could write below under the subtree grant before it.
+func (w World) granted(lock store.Name, grant Grant) World {
+	r := w.Resource(lock)
+	for _, late := range r.grants {
+		if late.End == Expired && (late.Mode == store.Exclusive || grant.Mode == store.Exclusive) {
+			late.replaced = true
+			r = r.with(late)
+		}
+	}
+	r.grants = append(slices.Clip(r.grants), grant)
+	r.GrantedToken, r.Open = grant.Token, grant.Mode == store.Exclusive
+	r.covering.open = false
+	if grant.Scope == store.Subtree {
+		r.covering = covering{grant.Token, r.Open}
+		for _, of := range w.resources {
+			if isBelow(of.name, lock) && of.resource.Open {
+				shut := *of.resource
+				shut.Open = false
+				w = w.With(of.name, shut)
+			}
+		}
+	}
+	return w.With(lock, r)
 }
 
 func (r Resource) requested(requestID string) (Grant, bool) {
@@ -41,94 +134,113 @@ func (r Resource) requested(requestID string) (Grant, bool) {
 }
 
 // toldAgain is the answer to an acquire with a request_id that was used before.
-func (g Grant) toldAgain(owner string) Told {
+func (w World) toldAgain(grant Grant, owner string) Told {
 	switch {
-	case g.OwnerID != owner:
+	case grant.OwnerID != owner:
 		return Told{Code: CodeInvalid}
-	case g.End != Running:
-		return Told{Code: CodeLost, Reason: string(g.End)}
+	case grant.End != Running:
+		return Told{Code: CodeLost, Reason: string(grant.End)}
 	}
-	return Told{Code: CodeGranted, Token: g.Token, ID: g.ID, Owner: g.OwnerID, ExpiresAt: g.ExpiresAt}
+	return w.toldGrant(CodeGranted, grant)
+}
+
+func (w World) toldGrant(code string, grant Grant) Told {
+	return Told{Code: code, Token: grant.Token, ID: grant.ID, Owner: grant.OwnerID, ExpiresAt: w.until(grant)}
 }
 
 // standing is how the lease that a client names stands: live, not_found, or the reason for which it is lost.
-func (r Resource) standing(ref store.LeaseRef) (Grant, string) {
+func (w World) standing(ref store.LeaseRef) (Grant, string) {
+	r := w.Resource(ref.Lock)
 	if r.GrantedToken == 0 {
 		return Grant{}, CodeNotFound
 	}
-	i := slices.IndexFunc(r.grants, func(g Grant) bool { return g.Token == ref.Token })
-	if i < 0 {
-		if ref.Token < r.GrantedToken {
-			return Grant{}, "superseded" // of a lease this old nothing else is remembered
-		}
-		return Grant{}, "mismatch"
-	}
-	grant := r.grants[i]
+	grant, ok := r.grant(ref.Token)
 	switch {
-	case grant.ID != ref.ID || grant.OwnerID != ref.OwnerID:
-		return grant, "mismatch"
+	case !ok && ref.Token < r.GrantedToken:
+		return Grant{}, "superseded" // of a lease this old nothing else is remembered
+	case !ok, grant.ID != ref.ID || grant.OwnerID != ref.OwnerID:
+		return Grant{}, "mismatch"
 	case grant.End == Released || grant.End == Broken:
 		return grant, string(grant.End)
-	case grant.Token < r.GrantedToken:
+	case grant.End == Running:
+		return grant, "live"
+	case grant.Token < r.GrantedToken, grant.Token < w.inForce(ref.Lock).token:
 		return grant, "superseded"
-	case grant.End == Expired:
-		return grant, "expired"
 	}
-	return grant, "live"
+	return grant, "expired"
 }
 
 // Renew makes a live lease last until expiresAt, in microseconds: the time that the provider gave it, 0 if that is not known.
-func (r Resource) Renew(ref store.LeaseRef, ttl time.Duration, expiresAt int64) (Resource, Told) {
-	grant, standing := r.standing(ref)
-	if standing != "live" {
-		return r, lost(standing)
+func (w World) Renew(ref store.LeaseRef, ttl time.Duration, expiresAt int64) (World, Told) {
+	grant, standing := w.standing(ref)
+	switch {
+	case standing != "live":
+		return w, lost(standing)
+	case grant.SessionID != uuid.Nil:
+		return w, Told{Code: CodeInvalid}
 	}
 	grant.ExpiresAt = expiresAt
 	if ttl != 0 {
 		grant.TTL = ttl
 	}
-	return r.with(grant), Told{Code: CodeRenewed, Token: grant.Token, ID: grant.ID, Owner: grant.OwnerID, ExpiresAt: expiresAt}
+	return w.With(ref.Lock, w.Resource(ref.Lock).with(grant)), w.toldGrant(CodeRenewed, grant)
 }
 
 // Release ends a lease, live or late, and closes the fence behind it.
-func (r Resource) Release(ref store.LeaseRef) (Resource, Told) {
-	grant, standing := r.standing(ref)
+func (w World) Release(ref store.LeaseRef) (World, Told) {
+	grant, standing := w.standing(ref)
 	switch standing {
 	case "released":
-		return r, Told{Code: CodeReleased}
+		return w, Told{Code: CodeReleased}
 	case "live", "expired":
 		grant.End = Released
-		r = r.with(grant)
-		r.Open = false
-		return r, Told{Code: CodeReleased}
+		return w.With(ref.Lock, w.Resource(ref.Lock).with(grant).closed(grant.Token)), Told{Code: CodeReleased}
 	}
-	return r, lost(standing)
+	return w, lost(standing)
 }
 
-// Break ends the lease of whoever may write, and closes the fence.
-func (r Resource) Break() (Resource, Told) {
-	newest, ok := r.Newest()
-	if !ok || !r.Open {
-		return r, Told{Code: CodeNotFound}
+// Break ends all leases that run on the lock, or that of a late holder who may still write, and closes the fence. Told is the newest.
+func (w World) Break(lock store.Name) (World, Told) {
+	r := w.Resource(lock)
+	told := Told{Code: CodeNotFound}
+	for _, grant := range r.grants {
+		if grant.End == Running || r.Open && grant.Token == r.GrantedToken {
+			told = w.toldGrant(CodeBroken, grant)
+			told.ID = uuid.Nil
+			grant.End = Broken
+			r = r.with(grant)
+		}
 	}
-	newest.End = Broken
-	r = r.with(newest)
-	r.Open = false
-	return r, Told{Code: CodeBroken, Token: newest.Token, Owner: newest.OwnerID, ExpiresAt: newest.ExpiresAt}
+	if told.Code == CodeNotFound {
+		return w, told
+	}
+	r.Open, r.covering.open = false, false
+	return w.With(lock, r), told
 }
 
 // Lock tells how the lock stands.
-func (r Resource) Lock() Told {
+func (w World) Lock(lock store.Name) Told {
+	r := w.Resource(lock)
 	newest, ok := r.Newest()
-	switch {
-	case !ok:
+	if !ok {
 		return Told{Code: CodeNotFound}
-	case newest.End == Running:
-		return Told{Code: string(store.LockHeld), Token: newest.Token, Owner: newest.OwnerID, ExpiresAt: newest.ExpiresAt}
-	case r.Open:
-		return Told{Code: string(store.LockExpired), Token: newest.Token, Owner: newest.OwnerID, ExpiresAt: newest.ExpiresAt}
 	}
-	return Told{Code: string(store.LockFree), Token: newest.Token}
+	state, holders := store.LockFree, r.Running()
+	switch {
+	case len(holders) > 0:
+		state = store.LockHeld
+	case r.Open:
+		state, holders = store.LockExpired, []Grant{newest}
+	}
+	told := Told{Code: string(state), Token: newest.Token}
+	for i, holder := range holders {
+		if i == 0 {
+			told.Owner, told.ExpiresAt = holder.OwnerID, w.until(holder)
+		} else {
+			told.Others += beside(holder.OwnerID, holder.Token)
+		}
+	}
+	return told
 }
 
 func lost(standing string) Told {
@@ -137,3 +249,6 @@ func lost(standing string) Told {
 	}
 	return Told{Code: CodeLost, Reason: standing}
 }
+
+// isBelow reports whether a name is below another one.
+func isBelow(name, above store.Name) bool { return strings.HasPrefix(string(name), string(above)+"/") }

@@ -4,7 +4,8 @@
 // The model is written from the contract and knows no SQL. It is pure: an operation takes a state and returns the
 // next one and what the caller must be told. Two things are not the model's to decide. Which token, lease_id and
 // times a grant gets is the provider's choice: the caller hands them in, and the model says whether that
-// choice was allowed. And time: a lease runs out when [Resource.Expire] says so, which may be at any moment.
+// choice was allowed. And time: a lease or a session runs out when [World.Expire] or [World.SessionOver] says so, which may be at
+// any moment.
 package storetest
 
 import (
@@ -26,6 +27,9 @@ type Resource struct {
 	LastToken    int64
 	LastSequence int64
 
+	// covering is what the newest subtree grant on this name is to the names below.
+	covering covering
+
 	// Of the last accepted write, by which its retry is known and answered. Empty if it was not numbered.
 	lastContent string
 	lastCreated bool
@@ -36,16 +40,26 @@ type Resource struct {
 	records map[store.Name]Record
 }
 
+// covering is a fence of all names below one: a subtree grant, and whether it may still write there.
+type covering struct {
+	token int64
+	open  bool
+}
+
 // Grant is a lease and what became of it.
 type Grant struct {
 	Token     int64
 	ID        uuid.UUID
 	OwnerID   string
 	RequestID string
+	Mode      store.Mode
+	Scope     store.Scope
+	SessionID uuid.UUID // zero: in none; else it runs out with the session
 	TTL       time.Duration
 	GrantedAt int64 // microseconds by the database's clock, like ExpiresAt
 	ExpiresAt int64 // 0: unknown, since the answer to a renewal was lost
 	End       End
+	replaced  bool // it had expired, and the lock was granted to another in its place
 }
 
 // End is how a lease ended.
@@ -78,7 +92,8 @@ func (r Record) String() string {
 // GrantOf is a lease as the provider gave it out.
 func GrantOf(lease store.Lease, requestID string) Grant {
 	return Grant{
-		Token: lease.Token, ID: lease.ID, OwnerID: lease.OwnerID, RequestID: requestID, TTL: lease.TTL,
+		Token: lease.Token, ID: lease.ID, OwnerID: lease.OwnerID, RequestID: requestID,
+		Mode: lease.Mode, Scope: lease.Scope, SessionID: lease.SessionID, TTL: lease.TTL,
 		GrantedAt: lease.GrantedAt.UnixMicro(), ExpiresAt: lease.ExpiresAt.UnixMicro(),
 	}
 }
@@ -88,6 +103,7 @@ func (r Resource) Equal(other Resource) bool {
 	return r.GrantedToken == other.GrantedToken && r.Open == other.Open &&
 		r.LastToken == other.LastToken && r.LastSequence == other.LastSequence &&
 		r.lastContent == other.lastContent && r.lastCreated == other.lastCreated && r.newestVersion == other.newestVersion &&
+		r.covering == other.covering &&
 		slices.Equal(r.grants, other.grants) && maps.Equal(r.records, other.records)
 }
 
@@ -108,20 +124,32 @@ func (r Resource) Newest() (grant Grant, ok bool) {
 	return r.grants[len(r.grants)-1], true
 }
 
-// Expire lets the newest lease run out now, if it runs. The fence stays as it is.
-func (r Resource) Expire() Resource {
-	if newest, ok := r.Newest(); ok && newest.End == Running {
-		newest.End = Expired
-		return r.with(newest)
+// Running returns the leases that run, the oldest first.
+func (r Resource) Running() []Grant {
+	var running []Grant
+	for _, grant := range r.grants {
+		if grant.End == Running {
+			running = append(running, grant)
+		}
 	}
-	return r
+	return running
 }
 
-// ExpireAt is Expire where the end of the lease was moved to a known time, in microseconds.
-func (r Resource) ExpireAt(at int64) Resource {
-	if newest, ok := r.Newest(); ok && newest.End == Running {
-		newest.End, newest.ExpiresAt = Expired, at
-		return r.with(newest)
+func (r Resource) grant(token int64) (grant Grant, ok bool) {
+	i := slices.IndexFunc(r.grants, func(g Grant) bool { return g.Token == token })
+	if i < 0 {
+		return Grant{}, false
+	}
+	return r.grants[i], true
+}
+
+// closed returns the state in which a grant may not write any more, neither here nor below. A newer one still may.
+func (r Resource) closed(token int64) Resource {
+	if r.GrantedToken == token {
+		r.Open = false
+	}
+	if r.covering.token == token {
+		r.covering.open = false
 	}
 	return r
 }

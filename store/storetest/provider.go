@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -18,6 +20,11 @@ type Provider interface {
 	Release(ctx context.Context, ref store.LeaseRef) error
 	Break(ctx context.Context, lock store.Name, reason string) (store.Lease, error)
 	Lock(ctx context.Context, name store.Name) (store.Lock, error)
+
+	CreateSession(ctx context.Context, request store.SessionRequest) (store.Session, error)
+	KeepAlive(ctx context.Context, id uuid.UUID) (store.Session, error)
+	EndSession(ctx context.Context, id uuid.UUID) (released int64, err error)
+	Session(ctx context.Context, id uuid.UUID) (session store.Session, leases int64, err error)
 }
 
 // Run checks that a provider keeps leases as the contract says. open is called once and returns one that has given no lease yet; it is
@@ -55,9 +62,29 @@ func Run(t *testing.T, open func(t *testing.T) Provider) {
 		{"arguments within their limits", (*desk).withinLimits},
 		{"arguments outside their limits", (*desk).outsideLimits},
 		{"a reason for breaking within its limits", (*desk).reasonLimits},
+
+		{"readers beside each other", (*desk).readers},
+		{"many readers at once", (*desk).readersAtOnce},
+		{"a reader leaves the others", (*desk).readerLeaves},
+		{"the readers' lock is broken", (*desk).readersBroken},
+		{"a writer or readers of many who ask at once", (*desk).writerOrReaders},
+		{"a subtree covers what is below", (*desk).subtreeCovers},
+		{"what is below holds a subtree up", (*desk).subtreeHeldUp},
+		{"a subtree or names in it of many who ask at once", (*desk).subtreeOrNames},
+		{"an expired subtree is replaced where it is asked for", (*desk).subtreeReplaced},
+		{"tokens rise above and below", (*desk).tokensRiseInTree},
+
+		{"a session is what was asked for", (*desk).sessionAsAsked},
+		{"a session is kept alive with its leases", (*desk).sessionKept},
+		{"the end of a session releases its leases", (*desk).sessionEnds},
+		{"a session that was not kept alive", (*desk).sessionExpires},
+		{"a session that there never was", (*desk).sessionUnknown},
+		{"a lease in a session is not renewed by itself", (*desk).sessionLeaseRenewed},
+		{"a session that is ended while leases are asked for", (*desk).sessionEndsAtOnce},
+		{"sessions outside their limits", (*desk).sessionLimits},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.test(&desk{T: t, Provider: provider, lock: store.Name(strings.ReplaceAll(c.name, " ", "-"))})
+			c.test(&desk{T: t, Provider: provider, lock: store.Name(strings.NewReplacer(" ", "-", "'", "").Replace(c.name))})
 		})
 	}
 }
@@ -101,7 +128,7 @@ func (d *desk) released(lease store.Lease) {
 func (d *desk) heldBy(lease store.Lease) {
 	d.Helper()
 	lock := d.look()
-	if lock.State != store.LockHeld || lock.Token != lease.Token || lock.Holder.OwnerID != lease.OwnerID {
+	if lock.State != store.LockHeld || lock.Token != lease.Token || lock.Holder().OwnerID != lease.OwnerID {
 		d.Errorf("the lock stands as %+v, it must be held by %s with token %d", lock, lease.OwnerID, lease.Token)
 	}
 }

@@ -28,18 +28,24 @@ const (
 	CodeDone     = "done"
 	CodeUnknown  = "unknown" // whether it happened
 
-	CodeNotApplied = "not applied" // since the database could not be asked
+	CodeNotApplied  = "not applied" // since the database could not be asked
+	CodeSessionLost = "session lost"
 )
+
+// Anybody is the owner where it is not known who must be told.
+const Anybody = "*"
 
 // Told is an answer as a value that can be compared: the model's and the provider's must be the same.
 type Told struct {
 	Code   string
-	Reason string // of lost and token_stale
+	Reason string // of lost, session lost and token_stale
 
 	Token     int64
 	ID        uuid.UUID
 	Owner     string
-	ExpiresAt int64 // microseconds; 0: unknown
+	ExpiresAt int64  // microseconds; 0: unknown
+	Others    string // who holds the lock besides the owner
+	Leases    int64  // of a session
 
 	Version           int64
 	Versions          string // of a transaction
@@ -68,6 +74,9 @@ func (t Told) Same(other Told) bool {
 	if t.ExpiresAt == 0 || other.ExpiresAt == 0 {
 		t.ExpiresAt, other.ExpiresAt = 0, 0
 	}
+	if t.Owner == Anybody || other.Owner == Anybody {
+		t.Owner, other.Owner = "", ""
+	}
 	return t == other
 }
 
@@ -92,13 +101,44 @@ func ToldLock(lock store.Lock, err error) Told {
 	switch {
 	case err != nil:
 		return ToldError(err)
-	case lock.Holder == nil:
+	case len(lock.Holders) == 0:
 		return Told{Code: string(lock.State), Token: lock.Token}
 	}
-	return Told{
-		Code: string(lock.State), Token: lock.Token, ID: lock.Holder.ID, Owner: lock.Holder.OwnerID,
-		ExpiresAt: lock.Holder.ExpiresAt.UnixMicro(),
+	holder := lock.Holders[0]
+	told := Told{
+		Code: string(lock.State), Token: lock.Token, ID: holder.ID, Owner: holder.OwnerID,
+		ExpiresAt: holder.ExpiresAt.UnixMicro(),
 	}
+	for _, other := range lock.Holders[1:] {
+		told.Others += beside(other.OwnerID, other.Token)
+	}
+	return told
+}
+
+func beside(owner string, token int64) string { return fmt.Sprintf("%s with %d;", owner, token) }
+
+// ToldSession is the answer to KeepAlive (CodeRenewed).
+func ToldSession(code string, session store.Session, err error) Told {
+	if err != nil {
+		return ToldError(err)
+	}
+	return Told{Code: code, Owner: session.OwnerID, ExpiresAt: session.ExpiresAt.UnixMicro()}
+}
+
+// ToldSessionState is the answer to Session.
+func ToldSessionState(session store.Session, leases int64, err error) Told {
+	told := ToldSession(string(session.State), session, err)
+	told.Leases = leases
+	return told
+}
+
+// ToldEnded is the answer to EndSession.
+func ToldEnded(leases int64, err error) Told {
+	told := ToldDone(CodeReleased, err)
+	if err == nil {
+		told.Leases = leases
+	}
+	return told
 }
 
 // ToldWrite is the answer to one write.
@@ -152,6 +192,8 @@ func ToldError(err error) Told {
 	switch {
 	case errors.As(err, &held):
 		return Told{Code: CodeHeld, Owner: held.OwnerID, ExpiresAt: held.ExpiresAt.UnixMicro()}
+	case errors.As(err, &lost) && lost.Lock == "":
+		return Told{Code: CodeSessionLost, Reason: lost.Reason}
 	case errors.As(err, &lost):
 		return Told{Code: CodeLost, Reason: lost.Reason}
 	case errors.As(err, &rejected):

@@ -7,13 +7,16 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/uuid"
+
 	"github.com/fencegate/fencegate/store"
 )
 
-// World is a set of resources and the policies over them. Like a Resource it is a value.
+// World is a set of resources, the policies over them, and sessions. Like a Resource it is a value.
 type World struct {
 	resources []named // few, in the order in which they were first used; what is pointed to is never changed
 	policies  map[string]store.Policy
+	sessions  map[uuid.UUID]Session
 }
 
 type named struct {
@@ -23,7 +26,7 @@ type named struct {
 
 // Equal reports whether two worlds can't be told apart by any operation.
 func (w World) Equal(other World) bool {
-	if len(w.resources) != len(other.resources) || !maps.Equal(w.policies, other.policies) {
+	if len(w.resources) != len(other.resources) || !maps.Equal(w.policies, other.policies) || !maps.Equal(w.sessions, other.sessions) {
 		return false
 	}
 	for _, of := range w.resources {
@@ -96,9 +99,55 @@ func (w World) Policy(name store.Name) store.Policy {
 	}
 }
 
-// Write decides one write; see Resource.Write.
+// force is the grant that is in force on a name: the newest of those on it and the subtree grants above.
+type force struct {
+	token int64
+	open  bool // whether it may still write
+	Grant
+}
+
+func (w World) inForce(name store.Name) force {
+	r := w.Resource(name)
+	newest := force{token: r.GrantedToken, open: r.Open}
+	newest.Grant, _ = r.grant(r.GrantedToken)
+	for _, of := range w.resources {
+		if above := of.resource.covering; isBelow(name, of.name) && above.token > newest.token {
+			newest = force{token: above.token, open: above.open}
+			newest.Grant, _ = of.resource.grant(above.token)
+		}
+	}
+	return newest
+}
+
+// Around returns the name, and those above and below it.
+func (w World) Around(name store.Name) []store.Name {
+	var around []store.Name
+	for _, of := range w.resources {
+		if of.name == name || isBelow(of.name, name) || isBelow(name, of.name) {
+			around = append(around, of.name)
+		}
+	}
+	return around
+}
+
+// Granted is the token that is in force on a name, and its lease_id.
+func (w World) Granted(name store.Name) (token int64, leaseID uuid.UUID) {
+	newest := w.inForce(name)
+	return newest.token, newest.ID
+}
+
+// Fence tells how the fence of a name stands.
+func (w World) Fence(name store.Name) Told {
+	r, newest := w.Resource(name), w.inForce(name)
+	if max(newest.token, r.LastToken) == 0 {
+		return Told{Code: CodeNotFound}
+	}
+	return Told{Code: CodeFence, GrantedToken: newest.token, Open: newest.open, LastToken: r.LastToken, LastSequence: r.LastSequence}
+}
+
+// Write decides one write and applies it if it is admitted.
 func (w World) Write(write store.Write) (World, Told) {
-	next, told := w.Resource(write.Resource).Write(write, w.Policy(write.Resource))
+	next, told := w.Resource(write.Resource).write(write, w.inForce(write.Resource), w.Policy(write.Resource))
 	return w.With(write.Resource, next), told
 }
 
@@ -113,7 +162,7 @@ func (w World) Transact(transaction store.Transaction) (World, Told) {
 		return w, w.committed(transaction, true)
 	}
 	for _, claim := range transaction.Claims {
-		if refused := w.Resource(claim.Resource).judge(claim, w.Policy(claim.Resource)); refused != (Told{}) {
+		if refused := w.Resource(claim.Resource).judge(claim, w.inForce(claim.Resource), w.Policy(claim.Resource)); refused != (Told{}) {
 			return w, refused
 		}
 	}
@@ -153,8 +202,9 @@ func (w World) Summary() string {
 	for _, of := range w.resources {
 		r := of.resource
 		newest, _ := r.Newest()
-		lines = append(lines, fmt.Sprintf("%s: granted %d (%s, open %t, expires %d), last %d.%d, version %d",
-			of.name, r.GrantedToken, cmp.Or(newest.End, "running"), r.Open, newest.ExpiresAt, r.LastToken, r.LastSequence, r.newestVersion))
+		lines = append(lines, fmt.Sprintf("%s: granted %d (%s, open %t, expires %d, running %d), below %d (open %t), last %d.%d, version %d",
+			of.name, r.GrantedToken, cmp.Or(newest.End, "running"), r.Open, newest.ExpiresAt, len(r.Running()),
+			r.covering.token, r.covering.open, r.LastToken, r.LastSequence, r.newestVersion))
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "; ")

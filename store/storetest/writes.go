@@ -7,13 +7,12 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// Write decides one write and applies it if it is admitted.
-func (r Resource) Write(write store.Write, policy store.Policy) (Resource, Told) {
+func (r Resource) write(write store.Write, newest force, policy store.Policy) (Resource, Told) {
 	content := contentOf([]store.ResourceOperation{{Resource: write.Resource, Operation: write.Operation}})
 	if r.replays(write.Claim, content) {
 		return r, Told{Code: CodeAdmitted, Replayed: true, Version: r.newestVersion, Created: r.lastCreated}
 	}
-	if refused := r.judge(write.Claim, policy); refused != (Told{}) {
+	if refused := r.judge(write.Claim, newest, policy); refused != (Told{}) {
 		return r, refused
 	}
 	if refused := r.precondition(write.Operation); refused != (Told{}) {
@@ -32,30 +31,30 @@ func (r Resource) replays(claim store.Claim, content string) bool {
 }
 
 // judge is steps 1 to 6 of the rule. It returns nothing for a claim that is admitted.
-func (r Resource) judge(claim store.Claim, policy store.Policy) Told {
+func (r Resource) judge(claim store.Claim, newest force, policy store.Policy) Told {
 	builtin := policy.Authority != store.AuthorityExternal
 	var verdict store.Verdict
 	switch {
 	case claim.Token == 0:
 		verdict = store.VerdictTokenRequired // step 1
-	case builtin && claim.Token > r.GrantedToken:
+	case builtin && claim.Token > newest.token:
 		verdict = store.VerdictTokenUnknown // step 2
-	case builtin && (claim.Token != r.GrantedToken || !r.Open):
+	case builtin && (claim.Token != newest.token || !newest.open):
 		verdict = store.VerdictTokenStale // step 3
 	case !r.follows(claim, policy):
 		verdict = store.VerdictTokenStale // step 4
-	case builtin && !r.leaseIDMatches(claim, policy):
+	case builtin && !newest.leaseIDMatches(claim, policy):
 		verdict = store.VerdictLeaseMismatch // step 5
-	case builtin && policy.RequireLiveLease && !r.live():
+	case builtin && policy.RequireLiveLease && newest.End != Running:
 		verdict = store.VerdictLeaseExpired // step 6
 	default:
 		return Told{}
 	}
 	told := Told{
-		Code: string(verdict), GrantedToken: r.GrantedToken, LastToken: r.LastToken, LastSequence: r.LastSequence,
+		Code: string(verdict), GrantedToken: newest.token, LastToken: r.LastToken, LastSequence: r.LastSequence,
 	}
 	if verdict == store.VerdictTokenStale {
-		told.Reason = r.staleReason(claim, builtin)
+		told.Reason = r.staleReason(claim, newest, builtin)
 	}
 	return told
 }
@@ -68,29 +67,25 @@ func (r Resource) follows(claim store.Claim, policy store.Policy) bool {
 	return claim.Token > r.LastToken || claim.Token == r.LastToken && sequenceOf(claim) > r.LastSequence
 }
 
-// staleReason tells the holder of a stale token what happened: somebody newer came, or its lease was ended, or it sent a number
-// twice. Where tokens come from elsewhere, what was granted here is nobody newer.
-func (r Resource) staleReason(claim store.Claim, builtin bool) string {
+// staleReason tells the holder of a stale token what happened: somebody newer came, it may only read, its lease was ended, or it sent a
+// number twice. Where tokens come from elsewhere, what was granted here is nobody newer.
+func (r Resource) staleReason(claim store.Claim, newest force, builtin bool) string {
 	switch {
-	case claim.Token < r.LastToken || builtin && claim.Token < r.GrantedToken:
+	case claim.Token < r.LastToken || builtin && claim.Token < newest.token:
 		return "superseded"
-	case builtin && !r.Open:
+	case builtin && !newest.open && newest.Mode == store.Shared:
+		return "shared"
+	case builtin && !newest.open:
 		return "released"
 	}
 	return "reused"
 }
 
-func (r Resource) leaseIDMatches(claim store.Claim, policy store.Policy) bool {
-	newest, _ := r.Newest()
+func (f force) leaseIDMatches(claim store.Claim, policy store.Policy) bool {
 	if claim.LeaseID == nil {
 		return !policy.RequireLeaseID
 	}
-	return *claim.LeaseID == newest.ID
-}
-
-func (r Resource) live() bool {
-	newest, ok := r.Newest()
-	return ok && newest.End == Running
+	return *claim.LeaseID == f.ID
 }
 
 // precondition is step 7, and that what is deleted must be there.
@@ -149,14 +144,6 @@ func (r Resource) change(claim store.Claim, op store.Operation) (created bool) {
 		ContentType: op.ContentType, Value: string(op.Value),
 	}
 	return !exists
-}
-
-// Fence tells how the fence stands.
-func (r Resource) Fence() Told {
-	if max(r.GrantedToken, r.LastToken) == 0 {
-		return Told{Code: CodeNotFound}
-	}
-	return Told{Code: CodeFence, GrantedToken: r.GrantedToken, Open: r.Open, LastToken: r.LastToken, LastSequence: r.LastSequence}
 }
 
 // Record tells what is stored under a key.

@@ -1,0 +1,148 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+type electCmd struct {
+	underFlags
+
+	Election string   `arg:"" help:"Name of the election, which is that of its lock."`
+	Value    string   `help:"What observers read of the leader: JSON, or else a text." placeholder:"TEXT"`
+	Observe  bool     `help:"Don't stand: show who leads, now and whenever that changes."`
+	Output   string   `help:"text, or json: a document on a line, of the term or of each change." enum:"text,json" default:"text"`
+	Command  []string `arg:"" optional:"" passthrough:"" help:"The command and its arguments, after --."`
+}
+
+// Help is shown by "fencegate elect --help".
+func (electCmd) Help() string {
+	return "Stands for the election, runs the command while leading, and resigns when the command has ended: as \"fencegate run\" does with a lock, " +
+		"with the same environment and exit codes. FENCEGATE_TOKEN is the term of office. " +
+		"Without a command it shows the term, and leads until it is interrupted, which is exit code 0, or the term is lost."
+}
+
+// Run stands for an election, or observes it.
+func (c *electCmd) Run(ctx context.Context, con *console) error {
+	c.Command = withoutDashes(c.Command)
+	con.json = c.Output == "json"
+	switch {
+	case c.Observe && len(c.Command) > 0:
+		return usagef("--observe takes no command")
+	case c.Observe:
+		return c.observe(ctx, con)
+	case len(c.Command) > 0:
+		return c.under(ctx, con, c.Election, c.Command, c.campaign)
+	}
+	if _, err := c.check(c.Election); err != nil {
+		return err
+	}
+	return c.hold(ctx, con, c.Election, c.campaign, func(held *tenure, signals <-chan os.Signal) error { return c.lead(con, held, signals) })
+}
+
+func (c *electCmd) campaign(ctx context.Context, client *lockclient.Client, options []lockclient.LeaseOption) (*tenure, error) {
+	var value any
+	switch {
+	case c.Value == "":
+	case json.Valid([]byte(c.Value)):
+		value = json.RawMessage(c.Value)
+	default:
+		value = c.Value
+	}
+	leadership, err := client.Campaign(ctx, c.Election, value, options...)
+	if err != nil {
+		return nil, err
+	}
+	return &tenure{leadership.Lease(), leadership.Resign}, nil
+}
+
+// lead shows the term, and lasts until a signal comes or the term is lost.
+func (c *electCmd) lead(con *console, held *tenure, signals <-chan os.Signal) error {
+	lease := held.lease.Info()
+	term := api.Term{
+		Election: lease.Lock, Candidate: lease.OwnerID, Term: lease.FencingToken, LeaseID: lease.LeaseID, TTLMS: lease.TTLMS,
+		GrantedAt: lease.GrantedAt, ExpiresAt: lease.ExpiresAt, WaitedMS: lease.WaitedMS,
+	}
+	err := con.show(term, []field{
+		{"election", term.Election},
+		{"candidate", term.Candidate},
+		{"term", strconv.FormatInt(term.Term, 10)},
+		{"lease_id", term.LeaseID},
+		{"granted_at", clock(term.GrantedAt)},
+	})
+	if err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-held.lease.Context().Done():
+			return &runError{exitRunLeaseLost, errors.New(lostText(held.lease, held.lease.Err()))}
+		case sent := <-signals:
+			if !ends(sent) {
+				continue
+			}
+			if lost := held.end(con); lost != nil {
+				return &runError{exitRunLeaseLost, errors.New(lostText(held.lease, lost))}
+			}
+			return nil
+		}
+	}
+}
+
+// observe shows who leads, until ctx ends.
+func (c *electCmd) observe(ctx context.Context, con *console) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	watch, err := client.Observe(ctx, c.Election)
+	if err != nil {
+		return unlessEnded(ctx, err)
+	}
+	defer watch.Close()
+	for election, err := range watch.All(ctx) {
+		if err == nil {
+			err = con.election(election)
+		}
+		if err != nil {
+			return unlessEnded(ctx, err)
+		}
+	}
+	return nil
+}
+
+// election writes who leads, on one line.
+func (c *console) election(election api.Election) error {
+	if c.json {
+		return writeJSON(c.out, election)
+	}
+	parts := []string{fmt.Sprintf("term %d", election.Term), "nobody leads"}
+	if election.Leader != "" {
+		parts[1] = election.Leader + " leads"
+		if election.Since != nil {
+			parts = append(parts, "since "+clock(*election.Since))
+		}
+		if election.Value != nil {
+			parts = append(parts, string(election.Value))
+		}
+	}
+	if len(election.Candidates) > 0 {
+		parts = append(parts, fmt.Sprintf("%d in line", len(election.Candidates)))
+	}
+	for i, part := range parts {
+		parts[i] = printable(part)
+	}
+	_, err := fmt.Fprintln(c.out, strings.Join(parts, "  "))
+	return err
+}

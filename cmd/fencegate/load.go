@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fencegate/fencegate/internal/load"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+type loadCmd struct {
+	gatewayFlags
+
+	Clients  int           `help:"How many clients work at once." default:"80"`
+	Locks    int           `help:"How many locks they contend for; 0: a quarter of --clients." default:"0"`
+	Duration time.Duration `help:"How long." default:"20s"`
+	Seed     uint64        `help:"Lets the clients choose the same again, as far as the answers allow; 0: a random one." default:"0"`
+	Output   string        `help:"text, or json: the report as one document." enum:"text,json" default:"text"`
+}
+
+// Help is shown by --help.
+func (loadCmd) Help() string {
+	return "Clients acquire, renew, write and release, send writes twice, lose answers, leave leases to expire, and pause past their TTL to come back " +
+		"as zombies. Every answer is held against the contract while they work: one holder, rising tokens, old tokens shut out, nothing lost, " +
+		"every numbered write applied exactly once.\n\n" +
+		"Give all gateways of one database by --url. Locks and records have new names, load/…; they are left behind. " +
+		"Exits 0 if there was no violation, 1 if there was one or an answer that no client can have deserved. An interrupt ends it early, with the report."
+}
+
+// errViolated is the failure of a load that ran well and found what must not be. The report has told it.
+var errViolated = errors.New("the contract was violated: see the report")
+
+// gateways makes a client for each, without failover: a call that was sent again unseen could not be judged.
+func (c *loadCmd) gateways() (gateways []*lockclient.API, closeAll func(), err error) {
+	var closes []func()
+	closeAll = func() {
+		for _, closeOne := range closes {
+			closeOne()
+		}
+	}
+	for _, url := range c.URL {
+		client, err := lockclient.New(url, lockclient.WithUserAgent(userAgent()))
+		if err != nil {
+			closeAll()
+			return nil, nil, usagef("--url: %v", err)
+		}
+		closes = append(closes, client.Close)
+		gateways = append(gateways, client.API())
+	}
+	return gateways, closeAll, nil
+}
+
+// Run loads the gateways.
+func (c *loadCmd) Run(ctx context.Context, con *console) error {
+	con.json = c.Output == "json"
+	gateways, closeAll, err := c.gateways()
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	report, err := load.Run(ctx, load.Config{
+		Gateways: gateways, URLs: c.URL, Clients: c.Clients, Locks: c.Locks, Duration: c.Duration, Seed: c.Seed,
+		Progress: func(p load.Progress) {
+			_, _ = fmt.Fprintf(con.err, "%6.0fs  %d clients  %6.0f ops/s  %d zombies shut out  %d violations\n",
+				p.Elapsed.Seconds(), p.Clients, p.PerSecond, p.Zombies, p.Violations)
+		},
+	})
+	switch {
+	case errors.Is(err, load.ErrConfig):
+		return usagef("%v", err)
+	case err != nil:
+		return err
+	}
+	if con.json {
+		err = writeJSON(con.out, report)
+	} else {
+		err = report.WriteText(con.out)
+	}
+	if err == nil && (report.ViolationsTotal > 0 || report.Counts.Unexpected > 0) {
+		return errViolated
+	}
+	return err
+}

@@ -1,0 +1,91 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/internal/load"
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/migrations"
+)
+
+// runLoad runs a small load, and returns its report.
+func runLoad(t *testing.T, s shell, flags ...string) (result, load.Report) {
+	t.Helper()
+	got := s.do(append([]string{"load", "--clients", "24", "--locks", "4", "--duration", "3s", "--output", "json"}, flags...)...)
+	var report load.Report
+	if err := json.Unmarshal([]byte(got.out), &report); err != nil {
+		t.Fatalf("load exited with %d: %s%s: %v", got.code, got.out, got.errOut, err)
+	}
+	return got, report
+}
+
+func TestLoadFindsNoFault(t *testing.T) {
+	databaseURL := pgtest.Migrated(t)
+	s, other := newShellOn(t, databaseURL), newShellOn(t, databaseURL)
+	got, report := runLoad(t, s, "--url", s.url, "--url", other.url, "--seed", "7")
+	if got.code != 0 || report.ViolationsTotal != 0 || report.Counts.Unexpected != 0 || report.Unread != 0 {
+		t.Errorf("load exited with %d: %s%s", got.code, got.out, got.errOut)
+	}
+	counts := report.Counts
+	if counts.Grants == 0 || counts.SharedGrants == 0 || counts.Admitted == 0 || counts.Repeats == 0 || report.Seed != 7 || len(report.Gateways) != 2 {
+		t.Errorf("too little was done: %+v", report)
+	}
+	if !strings.Contains(got.errOut, "s  24 clients  ") || !strings.Contains(got.errOut, "0 violations\n") {
+		t.Errorf("the progress was told as %q", got.errOut)
+	}
+}
+
+// TestLoadFindsABrokenRule breaks the rule in the database: nothing is stale any more.
+func TestLoadFindsABrokenRule(t *testing.T) {
+	databaseURL := pgtest.Migrated(t)
+	s := newShellOn(t, databaseURL)
+	source, _ := migrations.GuardSource("admit")
+	broken := strings.ReplaceAll(source, "then 'token_stale'", "then 'admitted'")
+	if broken == source {
+		t.Fatal("fence.admit has no token_stale to break")
+	}
+	conn, err := pgx.Connect(t.Context(), databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	if _, err := conn.Exec(t.Context(), broken); err != nil {
+		t.Fatal(err)
+	}
+
+	_, report := runLoad(t, s)
+	found := map[string]bool{}
+	for _, violation := range report.Violations {
+		found[violation.Property] = true
+	}
+	if !found["P3"] || !found["P10"] || report.ViolationsTotal < int64(len(report.Violations)) {
+		t.Errorf("it found %v", found)
+	}
+	text := s.do("load", "--clients", "24", "--locks", "4", "--duration", "1s")
+	if text.code != 1 || !strings.Contains(text.out, "\nVIOLATIONS: ") || !strings.Contains(text.errOut, "fencegate: the contract was violated") {
+		t.Errorf("load exited with %d: %s%s", text.code, text.out, text.errOut)
+	}
+}
+
+func TestLoadIsInterrupted(t *testing.T) {
+	s := newShell(t)
+	p := s.start("load", "--clients", "8", "--duration", "1h")
+	eventually(t, func() bool { return strings.Contains(p.errOut.String(), "8 clients") })
+	p.signal(syscall.SIGINT)
+	got := p.wants(0, "")
+	if !strings.Contains(got.out, "interrupted\n") || !strings.Contains(got.out, "\nno violations\n") {
+		t.Errorf("it printed %s", got.out)
+	}
+}
+
+func TestLoadNeedsAGateway(t *testing.T) {
+	shell{t, "http://127.0.0.1:1"}.fails(7, "Is the gateway running there?", "load", "--duration", "1s")
+}

@@ -1,0 +1,149 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// process is fencegate as a process of its own. In scripts that it runs, "$FENCEGATE" is the program.
+type process struct {
+	t           *testing.T
+	cmd         *exec.Cmd
+	out, errOut lockedBuffer
+	ended       chan struct{}
+}
+
+// start runs fencegate with nothing on its standard input. It is killed if it still runs when the test ends.
+func (s shell) start(args ...string) *process { return s.startWith(strings.NewReader(""), args...) }
+
+// startWith runs it with a standard input.
+func (s shell) startWith(stdin io.Reader, args ...string) *process {
+	s.t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return s.startCommand(stdin, exec.Command(program, args...))
+}
+
+func (s shell) startCommand(stdin io.Reader, cmd *exec.Cmd) *process {
+	s.t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	p := &process{t: s.t, cmd: cmd, ended: make(chan struct{})}
+	cmd.Env = append(os.Environ(), asProgram+"=1", "FENCEGATE="+program, "FENCEGATE_URL="+s.url)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &p.out, &p.errOut
+	cmd.WaitDelay = 20 * time.Second // a grandchild that is left behind has the pipes, too
+	if err := cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	go func() {
+		_ = cmd.Wait()
+		close(p.ended)
+	}()
+	s.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-p.ended
+	})
+	return p
+}
+
+// wait returns what came of it.
+func (p *process) wait() result {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(time.Minute):
+		p.t.Fatalf("%q does not end: %s%s", p.cmd.Args, p.out.String(), p.errOut.String())
+	}
+	return result{p.cmd.ProcessState.ExitCode(), p.out.String(), p.errOut.String()}
+}
+
+// wants expects how it ends, and words on its standard error.
+func (p *process) wants(code int, words string) result {
+	p.t.Helper()
+	got := p.wait()
+	if got.code != code || !strings.Contains(got.errOut, words) {
+		p.t.Errorf("%q exited with %d, want %d and %q: %s%s", p.cmd.Args[1:], got.code, code, words, got.out, got.errOut)
+	}
+	return got
+}
+
+// says waits for words on its standard output.
+func (p *process) says(words string) {
+	p.t.Helper()
+	eventually(p.t, func() bool {
+		select {
+		case <-p.ended:
+			if !strings.Contains(p.out.String(), words) {
+				p.t.Fatalf("%q ended without saying %q: %s%s", p.cmd.Args[1:], words, p.out.String(), p.errOut.String())
+			}
+		default:
+		}
+		return strings.Contains(p.out.String(), words)
+	})
+}
+
+func (p *process) signal(number syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(number); err != nil {
+		p.t.Fatalf("%q: %v: %s%s", p.cmd.Args[1:], err, p.out.String(), p.errOut.String())
+	}
+}
+
+// lives tells whether a process runs; one that is dead and was not waited for does not.
+func lives(t *testing.T, pid int) bool {
+	t.Helper()
+	out, err := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	state := strings.TrimSpace(string(out))
+	return state != "" && state[0] != 'Z'
+}
+
+// pidIn reads a number that a script has written.
+func pidIn(t *testing.T, path string) int {
+	t.Helper()
+	pid := 0
+	eventually(t, func() bool {
+		text, err := os.ReadFile(path)
+		if err == nil {
+			pid, err = strconv.Atoi(strings.TrimSpace(string(text)))
+		}
+		return err == nil
+	})
+	return pid
+}
+
+// lockedBuffer may be read while a process writes to it.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(text []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(text)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}

@@ -1,0 +1,88 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+// runError is a failure with an exit code of its own.
+type runError struct {
+	code int
+	err  error // nil where there is nothing to tell: the command has told it
+}
+
+func (e *runError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("the command ended with %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *runError) Unwrap() error { return e.err }
+
+// conclude releases the lease, and tells how it all ended.
+func (t *tenure) conclude(con *console, status syscall.WaitStatus, lost error) error {
+	code := status.ExitStatus()
+	if status.Signaled() {
+		code = exitRunSignal + int(status.Signal())
+	}
+	if lost == nil {
+		lost = t.end(con)
+	}
+	switch {
+	case lost != nil:
+		// What the reason is, is told; a problem in the error would add a hint on what to do next that is not meant for this.
+		return &runError{exitRunLeaseLost, fmt.Errorf("the command ended with %d; %s", code, lostText(t.lease, lost))}
+	case code != 0:
+		return &runError{code: code}
+	}
+	return nil
+}
+
+// end releases the lease. It returns an error if the lease turns out to be lost.
+func (t *tenure) end(con *console) error {
+	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+	defer cancel()
+	err := t.release(ctx)
+	if errors.Is(err, lockclient.ErrLeaseLost) {
+		return err
+	}
+	if err != nil {
+		con.note("%s could not be released, and is held until its TTL is over: %v", t.lease.Name(), printableLines(err))
+	}
+	return nil
+}
+
+// withoutDashes takes off the -- before a command.
+func withoutDashes(command []string) []string {
+	if len(command) > 0 && command[0] == "--" {
+		return command[1:]
+	}
+	return command
+}
+
+// cantExecute tells as shells do whether the command is not there, or can't be executed.
+func cantExecute(err error) error {
+	code := exitRunNoExecute
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+		code = exitRunNotFound
+	}
+	return &runError{code, err}
+}
+
+// lostReason is the gateway's word on why a lease was lost; "" where no gateway has told.
+func lostReason(err error) string {
+	if problem := lockclient.ProblemOf(err); problem != nil && problem.Code == api.CodeLeaseLost {
+		return problem.Reason
+	}
+	return ""
+}

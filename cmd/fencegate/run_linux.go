@@ -1,0 +1,13 @@
+package main
+
+import (
+	"runtime"
+	"syscall"
+)
+
+// groupAttributes make a process group, whose leader is killed if this process is: nobody would renew the lease.
+func groupAttributes() *syscall.SysProcAttr {
+	// The signal comes when the thread ends that started it: so that must not.
+	runtime.LockOSThread()
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}

@@ -1,0 +1,142 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/internal/gatewayprocess"
+	"github.com/fencegate/fencegate/internal/pgtest"
+)
+
+func TestRunStopsACommandThatHasLostItsLease(t *testing.T) {
+	s := newShell(t)
+	p := s.start("run", "--lock", "a", "--ttl", "1s", "--", "sh", "-c", "trap 'echo cleaning up; exit 3' TERM; echo ready; while :; do sleep 0.02; done")
+	p.says("ready")
+	s.must("lock", "break", "a", "--reason", "test")
+	got := p.wants(121, "is lost: broken: sending TERM to the command, and KILL in 33")
+	if got.out != "ready\ncleaning up\n" || !strings.Contains(got.errOut, "the command ended with 3; the lease on a (token ") {
+		t.Errorf("it printed %q and %q", got.out, got.errOut)
+	}
+}
+
+// The leader obeys TERM, or does not; the grandchild never does.
+func TestRunKillsAllWhoIgnoreTERM(t *testing.T) {
+	s := newShell(t)
+	for name, leader := range map[string]string{"the leader too": "", "the grandchild alone": "trap 'exit 3' TERM; "} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "pid")
+			p := s.start("run", "--lock", "a", "--ttl", "1s", "--kill-after", "200ms", "--", "sh", "-c",
+				`trap "" TERM; sh -c 'echo $$ >`+file+`; exec sleep 60' >/dev/null 2>&1 & `+leader+`echo ready; while :; do sleep 0.02; done`)
+			p.says("ready")
+			grandchild := pidIn(t, file)
+			if !lives(t, grandchild) {
+				t.Fatal("the grandchild does not live")
+			}
+			s.must("lock", "break", "a", "--reason", "test")
+			want := "the command ended with 137;"
+			if leader != "" {
+				want = "the command ended with 3;"
+			}
+			p.wants(121, want)
+			eventually(t, func() bool { return !lives(t, grandchild) })
+		})
+	}
+}
+
+// The run itself is frozen until another has the lock. When it wakes, the first that it does is to end its command.
+func TestFrozenRunEndsItsCommandWhenItWakes(t *testing.T) {
+	s := newShell(t)
+	file := filepath.Join(t.TempDir(), "pid")
+	p := s.start("run", "--lock", "a", "--ttl", "500ms", "--", "sh", "-c", `trap "" TERM; echo $$ >`+file+`; echo ready; while :; do sleep 0.02; done`)
+	p.says("ready")
+	command := pidIn(t, file)
+	p.signal(syscall.SIGSTOP)
+	s.must("lock", "acquire", "a", "--owner-id", "w2", "--ttl", "1h", "--wait", "1m")
+	if !lives(t, command) {
+		t.Error("the command ended while nobody could end it")
+	}
+	p.signal(syscall.SIGCONT)
+	p.wants(121, "sending KILL to the command\nfencegate: the command ended with 137; the lease on a (token ")
+	if lives(t, command) {
+		t.Error("the command lives on")
+	}
+	if owner := fields(s.must("lock", "get", "a"))["owner_id"]; owner != "w2" {
+		t.Errorf("the lock is %s's now", owner)
+	}
+}
+
+// A command that was stopped does not go on under a lease that has expired meanwhile, however its run was stopped.
+func TestStoppedRunDoesNotGoOnWithoutItsLease(t *testing.T) {
+	s := newShell(t)
+	for _, stop := range []syscall.Signal{syscall.SIGTSTP, syscall.SIGSTOP, syscall.SIGSTOP} {
+		p := s.start("run", "--lock", "a", "--ttl", "500ms", "--", "sh", "-c", `echo ready; kill -STOP $$; echo went on`)
+		p.says("ready")
+		p.signal(stop)
+		next := fields(s.must("lock", "acquire", "a", "--owner-id", "w2", "--ttl", "1h", "--wait", "1m"))
+		p.signal(syscall.SIGCONT)
+		if got := p.wants(121, "sending KILL to the command"); got.out != "ready\n" {
+			t.Errorf("it printed %q", got.out)
+		}
+		s.must("lock", "release", "a", "--owner-id", "w2", "--lease-id", next["lease_id"], "--token", next["fencing_token"])
+	}
+}
+
+// With the gateway gone the command, which ignores TERM, is over before its lease expires by the database's clock.
+func TestRunEndsBeforeItsLeaseWhereRenewalsFail(t *testing.T) {
+	databaseURL := pgtest.Migrated(t)
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(asProgram, "1")
+	gateway, err := gatewayprocess.Start(t.Context(), program, "--database-url", databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gateway.Kill()
+	file := filepath.Join(t.TempDir(), "times")
+	p := shell{t, gateway.URL}.start("run", "--lock", "a", "--ttl", "3s", "--", "sh", "-c", fmt.Sprintf(
+		`trap "" TERM; echo ready; while :; do date +%%s%%N >>%s; sleep 0.02; done`, file))
+	p.says("ready")
+	gateway.Kill()
+	p.wants(121, "could not be renewed, and is about to expire: sending TERM to the command, and KILL in ")
+
+	times, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Fields(string(times))
+	last, err := strconv.ParseInt(lines[len(lines)-1], 10, 64)
+	if err != nil {
+		t.Skipf("date has no nanoseconds here: %v", err)
+	}
+	lock := fields(newShellOn(t, databaseURL).must("lock", "get", "a"))
+	expires, err := time.Parse(time.RFC3339, lock["expires_at"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !time.Unix(0, last).Before(expires) {
+		t.Errorf("the command was alive at %s, its lease ran until %s", time.Unix(0, last).UTC(), expires)
+	}
+}
+
+// A run that is killed can't renew any more: its command ends with it.
+func TestCommandEndsWithItsRun(t *testing.T) {
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		t.Skip("only Linux tells a process of its parent's death")
+	}
+	s := newShell(t)
+	file := filepath.Join(t.TempDir(), "pid")
+	p := s.start("run", "--lock", "a", "--", "sh", "-c", `echo $$ >`+file+`; echo ready; exec sleep 60`)
+	p.says("ready")
+	p.signal(syscall.SIGKILL)
+	eventually(t, func() bool { return !lives(t, pidIn(t, file)) })
+}

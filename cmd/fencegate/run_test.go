@@ -1,0 +1,192 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestRunGivesTheCommandItsLease(t *testing.T) {
+	s := newShell(t)
+	t.Setenv("FENCEGATE_SEQUENCE", "7")
+	got := s.start("run", "--lock", "jobs/7", "--owner-id", "w1", "--", "sh", "-c", `
+		echo "lock $FENCEGATE_LOCK owner $FENCEGATE_OWNER_ID url $FENCEGATE_URL sequence ${FENCEGATE_SEQUENCE-none}"
+		"$FENCEGATE" lock renew "$FENCEGATE_LOCK" >/dev/null || exit 90
+		"$FENCEGATE" lock get jobs/7 | grep "^fencing_token  $FENCEGATE_TOKEN\$" >/dev/null || exit 91
+		"$FENCEGATE" put . state first --output json || exit 92
+		"$FENCEGATE" put . state second; echo "second: $?"
+		"$FENCEGATE" put . state third --sequence 2 || exit 93
+		"$FENCEGATE" put . other - --token "$FENCEGATE_TOKEN.3" </dev/null || exit 94
+		"$FENCEGATE" delete . other --sequence 4 || exit 95
+		"$FENCEGATE" get . state`).wants(0, "The next number is free: --sequence 1, or --token ")
+	for _, words := range []string{
+		"lock jobs/7 owner w1 url " + s.url + " sequence none\n", `"version":1,`, "second: 4\n", "version        2\n", "version        4\n",
+	} {
+		if !strings.Contains(got.out, words) {
+			t.Errorf("it printed %s\nwant %q in it", got.out, words)
+		}
+	}
+	if !strings.HasSuffix(got.out, "third") {
+		t.Errorf("it printed %s, want the value at the end", got.out)
+	}
+	if state := fields(s.must("lock", "get", "jobs/7"))["state"]; state != "free" {
+		t.Errorf("afterwards the lock is %s", state)
+	}
+}
+
+// What run tells the command about one lock must not get in the way of its work on another.
+func TestAnotherLockWithinRun(t *testing.T) {
+	s := newShell(t)
+	lease := fields(s.must("lock", "acquire", "other", "--owner-id", "w2", "--ttl", "1h"))
+	s.start("run", "--lock", "a", "--subtree", "--", "sh", "-c", fmt.Sprintf(`
+		"$FENCEGATE" put other k v --token %s.1 || exit 90
+		"$FENCEGATE" put other k v --token %[1]s.2 --lease-id %s || exit 91
+		"$FENCEGATE" put ./below k v || exit 92
+		"$FENCEGATE" run --lock b -- "$FENCEGATE" put . k v || exit 93
+		"$FENCEGATE" run --lock a -- true; test $? = 2 || exit 94
+		"$FENCEGATE" run -- true; test $? = 2 || exit 95
+		"$FENCEGATE" get a/below k`, lease["fencing_token"], lease["lease_id"])).wants(0, "it would wait for itself")
+	if value := s.must("get", "b", "k"); value != "v" {
+		t.Errorf("within, %q was written", value)
+	}
+}
+
+func TestRunExitCodes(t *testing.T) {
+	s := newShell(t)
+	s.must("lock", "acquire", "held", "--owner-id", "w1", "--ttl", "1h")
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("data"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := "http://" + listener.Addr().String()
+	_ = listener.Close()
+
+	for _, test := range []struct {
+		code  int
+		words string
+		args  []string
+	}{
+		{0, "", []string{"--lock", "a", "--", "true"}},
+		{0, "", []string{"--lock", "a", "echo", "--", "-n"}},
+		{1, "", []string{"--lock", "a", "--", "false"}},
+		{41, "", []string{"--lock", "a", "--", "sh", "-c", "exit 41"}},
+		{128 + 9, "", []string{"--lock", "a", "--", "sh", "-c", "kill -KILL $$"}},
+		{128 + 15, "", []string{"--lock", "a", "--", "sh", "-c", "kill -TERM $$"}},
+		{2, "--help", []string{"--lock", "a"}},
+		{2, "name a command", []string{"--lock", "a", "--"}},
+		{2, "missing flags: --lock", []string{"--", "true"}},
+		{2, "not both", []string{"--lock", "a", "--try", "--wait", "1s", "--", "true"}},
+		{2, "at most a third of --ttl, 1s", []string{"--lock", "a", "--ttl", "3s", "--kill-after", "1001ms", "--", "true"}},
+		{2, "300ms at least", []string{"--lock", "a", "--ttl", "299ms", "--", "true"}},
+		{2, "whole milliseconds", []string{"--lock", "a", "--ttl", "3000.5ms", "--", "true"}},
+		{2, "can't be negative", []string{"--lock", "a", "--wait=-1s", "--", "true"}},
+		{2, "--url", []string{"--lock", "a", "--url", "gateway", "--", "true"}},
+		{120, "held by w1", []string{"--lock", "held", "-n", "--", "true"}},
+		{120, "held by w1", []string{"--lock", "held", "--wait", "100ms", "--", "true"}},
+		{122, "no answer from " + nobody, []string{"--lock", "a", "--url", nobody, "--", "true"}},
+		{122, "no answer from " + nobody, []string{"--lock", "a", "--url", nobody, "--try", "--", "true"}},
+		{0, "", []string{"--lock", "a", "--url", nobody, "--url", s.url, "--", "true"}},
+		{125, "invalid_name", []string{"--lock", "a//b", "--", "true"}},
+		{125, "invalid_request", []string{"--lock", "a", "--ttl", "25h", "--", "true"}},
+		{126, "permission denied", []string{"--lock", "a", "--", file}},
+		{127, "not found", []string{"--lock", "a", "--", "no-such-command"}},
+		{127, "no such file", []string{"--lock", "a", "--", file + "-no"}},
+	} {
+		got := s.start(append([]string{"run"}, test.args...)...).wants(test.code, test.words)
+		if (test.words == "") != (got.errOut == "") {
+			t.Errorf("%q said %q", test.args, got.errOut)
+		}
+	}
+}
+
+func TestRunPassesTheStreams(t *testing.T) {
+	s := newShell(t)
+	got := s.startWith(strings.NewReader("some\ninput\n"), "run", "--lock", "a", "--", "sh", "-c", "cat; echo aside >&2").wait()
+	if got != (result{0, "some\ninput\n", "aside\n"}) {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestRunPassesSignals(t *testing.T) {
+	s := newShell(t)
+	for name, number := range map[string]syscall.Signal{
+		"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT, "USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2,
+	} {
+		p := s.start("run", "--lock", "a", "--", "sh", "-c", "trap 'echo got "+name+"; exit 7' "+name+"; echo ready; while :; do sleep 0.02; done")
+		p.says("ready")
+		p.signal(number)
+		if got := p.wants(7, ""); got.out != "ready\ngot "+name+"\n" {
+			t.Errorf("%s: it printed %q", name, got.out)
+		}
+	}
+	p := s.start("run", "--lock", "a", "--", "sh", "-c", "echo ready; exec sleep 60")
+	p.says("ready")
+	p.signal(syscall.SIGTERM)
+	p.wants(128+15, "")
+}
+
+func TestRunIsInterruptedWhileItWaits(t *testing.T) {
+	s := newShell(t)
+	s.must("lock", "acquire", "a", "--owner-id", "w1", "--ttl", "1h")
+	for _, number := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
+		p := s.start("run", "--lock", "a", "--owner-id", "w2", "--", "true")
+		eventually(t, func() bool { return strings.Contains(s.must("lock", "get", "a"), "waiting        w2") })
+		p.signal(number)
+		p.wants(128+int(number), "while waiting for a")
+		eventually(t, func() bool { return !strings.Contains(s.must("lock", "get", "a"), "waiting") })
+	}
+	p := s.start("run", "--lock", "a", "--", "true")
+	eventually(t, func() bool { return strings.Contains(p.errOut.String(), "waiting for a, held by w1; 1 in line") })
+	s.must("lock", "break", "a", "--reason", "test")
+	p.wants(0, "")
+}
+
+// Each run adds one to a number by reading it, pausing, and writing it.
+func TestRunsOfOneLockExcludeEachOther(t *testing.T) {
+	s := newShell(t)
+	file := filepath.Join(t.TempDir(), "number")
+	if err := os.WriteFile(file, []byte("0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var runs []*process
+	for range 6 {
+		runs = append(runs, s.start("run", "--lock", "a", "--", "sh", "-c", "read n <"+file+"; sleep 0.05; echo $((n+1)) >"+file))
+	}
+	for _, run := range runs {
+		run.wants(0, "")
+	}
+	if got := pidIn(t, file); got != len(runs) {
+		t.Errorf("%d runs counted to %d", len(runs), got)
+	}
+}
+
+// Each of two shared runs waits for the other.
+func TestSharedRunsAreTogether(t *testing.T) {
+	s := newShell(t)
+	dir := t.TempDir()
+	meet := func(own, other string) *process {
+		return s.start("run", "--lock", "a", "--shared", "--", "sh", "-c", fmt.Sprintf(
+			`>%[1]s/%[2]s; until test -e %[1]s/%[3]s; do sleep 0.02; done; "$FENCEGATE" put . k v; echo "put: $?"; until test -e %[1]s/end; do sleep 0.02; done`,
+			dir, own, other))
+	}
+	one, two := meet("one", "two"), meet("two", "one")
+	one.says("put: 4")
+	two.says("put: 4")
+	s.start("run", "--lock", "a", "--try", "--", "true").wants(120, "held by ")
+	if err := os.WriteFile(filepath.Join(dir, "end"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	one.wants(0, "token_stale")
+	two.wants(0, "token_stale")
+	s.start("run", "--lock", "a", "--try", "--", "true").wants(0, "")
+}

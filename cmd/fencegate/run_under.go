@@ -1,0 +1,239 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+// Exit codes of "fencegate run" beside those of the command that it runs: as in timeout(1), numbers that few commands use themselves.
+const (
+	exitRunLockHeld    = 120
+	exitRunLeaseLost   = 121
+	exitRunUnavailable = 122
+	exitRunFailure     = 125
+	exitRunNoExecute   = 126
+	exitRunNotFound    = 127
+	exitRunSignal      = 128 // and the signal's number
+)
+
+const (
+	// killAfterDefault is the grace of a command that is stopped, where a third of the TTL is not less.
+	killAfterDefault = 5 * time.Second
+	// graceShare is the part of the TTL that the grace may be: renewals that fail are repeated for twice as long before.
+	graceShare = 3
+	// forEver is longer than any program runs.
+	forEver = time.Duration(math.MaxInt64 / 4)
+	// readyTimeout bounds the first look at the gateway, before a wait without end.
+	readyTimeout = 10 * time.Second
+	// waitingNoteAfter is how long one waits in silence.
+	waitingNoteAfter = time.Second
+	releaseTimeout   = 5 * time.Second
+)
+
+// underFlags are those of commands that run another under a lock.
+type underFlags struct {
+	gatewayFlags
+
+	OwnerID   string         `help:"Who asks, as others see it. Default: user@host:pid." default:"${run_owner}"`
+	TTL       time.Duration  `help:"How long the lease lasts when renewals fail, 300ms to 24h. It is renewed at a third of it." default:"30s"`
+	Wait      *time.Duration `help:"How long to wait for the lock, at most. Default: for ever." placeholder:"DURATION"`
+	Try       bool           `help:"Don't wait: if the lock is held, exit with 120." short:"n"`
+	KillAfter *time.Duration `help:"How long after TERM a command that must stop is killed; at most a third of the TTL. Default: 5s, or a third of the TTL if that is less." placeholder:"DURATION"`
+}
+
+// tenure is a lease, and how it is given back.
+type tenure struct {
+	lease   *lockclient.Lease
+	release func(context.Context) error
+}
+
+// taking asks for what a command is to run under.
+type taking func(ctx context.Context, client *lockclient.Client, options []lockclient.LeaseOption) (*tenure, error)
+
+// under runs a command under a lock.
+func (c *underFlags) under(ctx context.Context, con *console, lock string, command []string, take taking) error {
+	grace, err := c.check(lock)
+	if err != nil {
+		return err
+	}
+	program, err := exec.LookPath(command[0])
+	if err != nil {
+		return cantExecute(err)
+	}
+	return c.hold(ctx, con, lock, take, func(held *tenure, signals <-chan os.Signal) error {
+		group, err := startGroup(program, command, c.environment(held.lease), con.streams)
+		if err != nil {
+			return cantExecute(err)
+		}
+		keeper := keeper{lease: held.lease, group: group, signals: signals, grace: grace, note: con.note}
+		status, lost := keeper.keep()
+		return held.conclude(con, status, lost)
+	})
+}
+
+// hold acquires the lock, lets work do what is to be done, and releases it if work has not. From its begin on, signals are work's.
+func (c *underFlags) hold(
+	ctx context.Context, con *console, lock string, take taking, work func(held *tenure, signals <-chan os.Signal) error,
+) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, passedOn...)
+	defer signal.Stop(signals)
+	held, err := c.acquire(ctx, con, client, lock, take, signals)
+	if err != nil {
+		return err
+	}
+	defer held.lease.ReleaseOnce()
+	return work(held, signals)
+}
+
+// check returns the grace of a command that is to be stopped.
+func (c *underFlags) check(lock string) (grace time.Duration, err error) {
+	switch {
+	case c.Try && c.Wait != nil && *c.Wait > 0:
+		return 0, usagef("give --try or --wait, not both")
+	case c.Wait != nil && *c.Wait < 0:
+		return 0, usagef("--wait is %s, it can't be negative", *c.Wait)
+	case c.TTL < 300*time.Millisecond:
+		return 0, usagef("--ttl is %s, it must be 300ms at least", c.TTL)
+	case c.TTL%time.Millisecond != 0:
+		return 0, usagef("--ttl is %s, it must be whole milliseconds", c.TTL)
+	case os.Getenv(variableLock) == lock && os.Getenv(variableLeaseID) != "":
+		return 0, usagef("this runs under the lock %s already: it would wait for itself", lock)
+	}
+	longest := c.TTL / graceShare
+	if c.KillAfter == nil {
+		return min(killAfterDefault, longest), nil
+	}
+	if *c.KillAfter < 0 || *c.KillAfter > longest {
+		return 0, usagef("--kill-after is %s, it must be at most a third of --ttl, %s: it must fit into what is left of a lease when renewals fail",
+			*c.KillAfter, longest)
+	}
+	return *c.KillAfter, nil
+}
+
+// acquire waits for the lock, until a signal comes.
+func (c *underFlags) acquire(
+	ctx context.Context, con *console, client *lockclient.Client, lock string, take taking, signals <-chan os.Signal,
+) (*tenure, error) {
+	// The signals that end ctx are among signals.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	interrupted := make(chan os.Signal, 1)
+	go func() {
+		for {
+			select {
+			case sent := <-signals:
+				if ends(sent) {
+					interrupted <- sent
+					cancel()
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+
+	wait := forEver
+	switch {
+	case c.Try:
+		wait = 0
+	case c.Wait != nil:
+		wait = *c.Wait
+	}
+	if wait == forEver {
+		checking, cancel := context.WithTimeout(ctx, readyTimeout)
+		defer cancel()
+		if err := client.API().Ready(checking); err != nil {
+			return nil, notAcquired(err, lock, interrupted)
+		}
+	}
+	note := time.AfterFunc(waitingNoteAfter, func() { noteWaiting(ctx, con, client, lock) })
+	defer note.Stop()
+	held, err := take(ctx, client, []lockclient.LeaseOption{
+		lockclient.WithLeaseOwner(c.OwnerID), lockclient.WithTTL(c.TTL), lockclient.WithWait(wait),
+		lockclient.WithHeartbeat(lockclient.OnHeartbeatError(c.noteHeartbeat(con, lock))),
+	})
+	if err != nil {
+		return nil, notAcquired(err, lock, interrupted)
+	}
+	return held, nil
+}
+
+// noteHeartbeat tells of failing renewals, not of each. That the lease is lost is told elsewhere.
+func (c *underFlags) noteHeartbeat(con *console, lock string) func(error) {
+	var last time.Time
+	return func(err error) {
+		if errors.Is(err, lockclient.ErrLeaseLost) || time.Since(last) < c.TTL/graceShare {
+			return
+		}
+		last = time.Now()
+		con.note("the lease on %s could not be renewed, trying again: %v", lock, printableLines(err))
+	}
+}
+
+func noteWaiting(ctx context.Context, con *console, client *lockclient.Client, lock string) {
+	state, err := client.API().Lock(ctx, lock)
+	if err != nil || len(state.Holders) == 0 {
+		return
+	}
+	con.note("waiting for %s, held by %s; %d in line", lock, printable(state.Holders[0].OwnerID), len(state.Queue))
+}
+
+// notAcquired says why the command does not run.
+func notAcquired(err error, lock string, interrupted <-chan os.Signal) error {
+	select {
+	case sent := <-interrupted:
+		number, _ := sent.(syscall.Signal)
+		return &runError{exitRunSignal + int(number), fmt.Errorf("%s while waiting for %s", sent, lock)}
+	default:
+	}
+	code := exitRunFailure
+	switch {
+	case errors.Is(err, lockclient.ErrLockHeld), errors.Is(err, lockclient.ErrDeadlock):
+		code = exitRunLockHeld
+	case errors.Is(err, lockclient.ErrUnavailable):
+		code = exitRunUnavailable
+	}
+	return &runError{code, err}
+}
+
+// environment is what the command runs in: this one, and what it needs to write under the lease. The number of a write under
+// another lease means nothing here.
+func (c *underFlags) environment(lease *lockclient.Lease) []string {
+	own := []string{
+		variableLock + "=" + lease.Name(),
+		variableToken + "=" + strconv.FormatInt(lease.FencingToken(), 10),
+		variableLeaseID + "=" + lease.ID(),
+		"FENCEGATE_OWNER_ID=" + lease.Owner(),
+		"FENCEGATE_URL=" + strings.Join(c.URL, ","),
+	}
+	var environment []string
+	for _, variable := range os.Environ() {
+		name, _, _ := strings.Cut(variable, "=")
+		switch name {
+		case variableLock, variableToken, variableLeaseID, "FENCEGATE_OWNER_ID", "FENCEGATE_URL", "FENCEGATE_SEQUENCE":
+		default:
+			environment = append(environment, variable)
+		}
+	}
+	return append(environment, own...)
+}

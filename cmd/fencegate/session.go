@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+// sessionCmds are the commands below "fencegate session".
+type sessionCmds struct {
+	Create    sessionCreateCmd    `cmd:"" help:"Make a session: one TTL and one heartbeat for any number of leases."`
+	Keepalive sessionKeepaliveCmd `cmd:"" help:"Make a session, and all leases in it, last for its TTL from now."`
+	Get       sessionGetCmd       `cmd:"" help:"Show how a session stands."`
+	End       sessionEndCmd       `cmd:"" help:"End a session, and release all leases in it."`
+}
+
+// sessionFlag names a session that the caller has made.
+type sessionFlag struct {
+	SessionID string `help:"The secret of the session, which create printed." required:"" placeholder:"UUID"`
+}
+
+type sessionCreateCmd struct {
+	clientFlags
+	OwnerID  string         `help:"Who has it." default:"${owner}"`
+	TTL      *time.Duration `help:"How long it lasts unless it is kept alive, 100ms to 24h. Default: 30s." placeholder:"DURATION"`
+	Metadata jsonFlag       `help:"A JSON object that is kept with it." placeholder:"JSON"`
+}
+
+// Run makes a session.
+func (c *sessionCreateCmd) Run(ctx context.Context, con *console) error {
+	ttl, err := milliseconds("--ttl", c.TTL)
+	if err != nil {
+		return err
+	}
+	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
+		session, err := client.API().CreateSession(ctx, api.SessionRequest{OwnerID: c.OwnerID, TTLMS: ttl, Metadata: json.RawMessage(c.Metadata)})
+		if err != nil {
+			return err
+		}
+		return con.show(session, sessionFields(session))
+	})
+}
+
+type sessionKeepaliveCmd struct {
+	clientFlags
+	sessionFlag
+}
+
+// Run keeps a session alive.
+func (c *sessionKeepaliveCmd) Run(ctx context.Context, con *console) error {
+	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
+		session, err := client.API().KeepSessionAlive(ctx, c.SessionID)
+		if err != nil {
+			return err
+		}
+		return con.show(session, sessionFields(session))
+	})
+}
+
+type sessionGetCmd struct {
+	clientFlags
+	sessionFlag
+}
+
+// Run shows a session.
+func (c *sessionGetCmd) Run(ctx context.Context, con *console) error {
+	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
+		session, err := client.API().Session(ctx, c.SessionID)
+		if err != nil {
+			return err
+		}
+		return con.show(session, sessionFields(session))
+	})
+}
+
+type sessionEndCmd struct {
+	clientFlags
+	sessionFlag
+}
+
+// Run ends a session.
+func (c *sessionEndCmd) Run(ctx context.Context, con *console) error {
+	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
+		ended, err := client.API().EndSession(ctx, c.SessionID)
+		if err != nil {
+			return err
+		}
+		return con.show(ended, []field{{"ended", strconv.FormatBool(ended.Ended)}, {"released", strconv.FormatInt(ended.Released, 10)}})
+	})
+}
+
+func sessionFields(session api.Session) []field {
+	fields := []field{
+		{"session_id", session.SessionID},
+		{"owner_id", session.OwnerID},
+		{"state", session.State},
+		{"ttl", (time.Duration(session.TTLMS) * time.Millisecond).String()},
+		{"created_at", clock(session.CreatedAt)},
+		{"expires_at", clock(session.ExpiresAt)},
+	}
+	if session.Leases != nil {
+		fields = append(fields, field{"leases", strconv.FormatInt(*session.Leases, 10)})
+	}
+	if session.Metadata != nil {
+		fields = append(fields, field{"metadata", string(session.Metadata)})
+	}
+	return fields
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/fencegate/fencegate/internal/pgtest"
+)
+
+// terminal runs a command line at a terminal, with fencegate as "$FENCEGATE", and returns what types at it. What is said there is on
+// the process's standard output.
+func (s shell) terminal(line string) (*process, func(keys string)) {
+	s.t.Helper()
+	pgtest.Require(s.t, "script")
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = errors.Join(reader.Close(), writer.Close()) })
+	p := s.startCommand(reader, exec.Command("script", "-qec", line, "/dev/null"))
+	return p, func(keys string) {
+		if _, err := io.WriteString(writer, keys); err != nil {
+			s.t.Errorf("%q can't be typed: %v", keys, err)
+		}
+	}
+}
+
+const (
+	controlC = "\x03"
+	controlD = "\x04"
+	controlZ = "\x1a"
+)
+
+func TestRunGivesTheCommandTheTerminal(t *testing.T) {
+	s := newShell(t)
+	p, types := s.terminal(`"$FENCEGATE" run --lock a -- sh -c 'trap "echo interrupted; exit 9" INT; read line; echo "read $line"; while :; do sleep 0.02; done'`)
+	types("hello\n")
+	p.says("read hello")
+	types(controlC)
+	p.wants(9, "")
+	if !strings.Contains(p.out.String(), "interrupted") {
+		t.Errorf("it printed %q", p.out.String())
+	}
+}
+
+// The shell gets the terminal when the command is stopped, and the command when the shell lets it go on.
+func TestRunIsAJobOfItsShell(t *testing.T) {
+	s := newShell(t)
+	pgtest.Require(t, "bash")
+	p, types := s.terminal("env PS1='ready> ' bash --norc -i")
+	p.says("ready> ")
+	types(`"$FENCEGATE" run --lock a -- sh -c 'echo be''gun; read line; echo "read $line"'` + "\n")
+	p.says("begun")
+	types(controlZ)
+	p.says("Stopped")
+	types("fg; echo status $?\n")
+	types("hello\n")
+	p.says("read hello")
+	p.says("status 0")
+
+	types(`"$FENCEGATE" run --lock a --ttl 500ms -- sh -c 'echo again be''gun; read line; echo never'` + "\n")
+	p.says("again begun")
+	types(controlZ)
+	s.must("lock", "acquire", "a", "--ttl", "1h", "--wait", "1m")
+	types("fg; echo status $?\n")
+	p.says("status 121")
+	types(controlD)
+	if got := p.wait(); strings.Contains(got.out, "never\r\n") {
+		t.Errorf("it printed %q", got.out)
+	}
+}

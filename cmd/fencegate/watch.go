@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+type watchCmd struct {
+	gatewayFlags
+	Lock   string `arg:"" help:"Name of the lock."`
+	After  *int64 `help:"Go on after the event with this id, the first column of the text." placeholder:"ID"`
+	Output string `help:"text, or json: a document on a line for each event." enum:"text,json" default:"text"`
+}
+
+// Help is shown by "fencegate watch --help".
+func (watchCmd) Help() string {
+	return "Shows how the lock stands, and then what happens to it: granted, renewed, released, expired, broken, queued, rejected (a write that was shut out). " +
+		"It connects again where it is cut off, and goes on where it was. An interrupt ends it, with exit code 0. With --output json an event is " +
+		"{\"id\":…,\"event\":…,\"data\":…}, with the data as the API sends it."
+}
+
+// eventDocument is an event in JSON.
+type eventDocument struct {
+	ID    int64           `json:"id"`
+	Event string          `json:"event"`
+	Data  json.RawMessage `json:"data"`
+}
+
+// Run shows what happens to a lock, until ctx ends.
+func (c *watchCmd) Run(ctx context.Context, con *console) error {
+	con.json = c.Output == "json"
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	var options []lockclient.WatchOption
+	if c.After != nil {
+		options = append(options, lockclient.AfterEvent(*c.After))
+	}
+	watch, err := client.Watch(ctx, c.Lock, options...)
+	if err != nil {
+		return unlessEnded(ctx, err)
+	}
+	defer watch.Close()
+	for event, err := range watch.All(ctx) {
+		if err == nil {
+			err = con.event(event)
+		}
+		if err != nil {
+			return unlessEnded(ctx, err)
+		}
+	}
+	return nil
+}
+
+// unlessEnded forgives the failure of what was interrupted.
+func unlessEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// event writes one event.
+func (c *console) event(event lockclient.Event) error {
+	if c.json {
+		var data any = event.Change
+		if event.State != nil {
+			data = event.State
+		}
+		text, err := json.Marshal(data)
+		if err != nil {
+			return err
+		}
+		return writeJSON(c.out, eventDocument{event.ID, event.Kind, text})
+	}
+	parts := []string{strconv.FormatInt(event.ID, 10), event.Kind}
+	switch {
+	case event.State != nil:
+		parts = append(parts, stateParts(event.State)...)
+	case event.Change != nil:
+		parts = append(parts, changeParts(event.Change)...)
+	}
+	for i, part := range parts {
+		parts[i] = printable(part)
+	}
+	_, err := fmt.Fprintln(c.out, strings.Join(parts, "  "))
+	return err
+}
+
+func stateParts(state *api.WatchState) []string {
+	parts := []string{state.State}
+	for _, holder := range state.Holders {
+		parts = append(parts, fmt.Sprintf("held by %s with token %d until %s", holder.OwnerID, holder.FencingToken, clock(holder.ExpiresAt)))
+	}
+	if len(state.Queue) > 0 {
+		parts = append(parts, fmt.Sprintf("%d in line", len(state.Queue)))
+	}
+	if state.Missed {
+		parts = append(parts, "events before this are lost")
+	}
+	return parts
+}
+
+func changeParts(change *api.Event) []string {
+	parts := []string{clock(change.At)}
+	if change.OwnerID != "" {
+		parts = append(parts, change.OwnerID)
+	}
+	if change.Mode == "shared" {
+		parts = append(parts, change.Mode)
+	}
+	if change.FencingToken > 0 {
+		parts = append(parts, fmt.Sprintf("token %d", change.FencingToken))
+	}
+	if change.ExpiresAt != nil {
+		parts = append(parts, "until "+clock(*change.ExpiresAt))
+	}
+	for _, text := range []string{string(change.Code), change.Reason} {
+		if text != "" {
+			parts = append(parts, text)
+		}
+	}
+	if change.Key != "" {
+		parts = append(parts, "key "+change.Key)
+	}
+	return parts
+}

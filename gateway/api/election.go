@@ -1,0 +1,55 @@
+package api
+
+import "encoding/json"
+
+// CampaignRequest is the body of POST /v1/elections/{name}/campaign.
+type CampaignRequest struct {
+	Candidate string `json:"candidate"`
+	// TTLMS is 100 to 86400000; absent: 30000. A term in a session has none of its own.
+	TTLMS *int64 `json:"ttl_ms,omitempty"`
+	// WaitMS is how long to stand in line, 0 (a try) to 600000.
+	WaitMS    int64   `json:"wait_ms,omitempty"`
+	SessionID *string `json:"session_id,omitempty"`
+	// RequestID makes a repeated campaign return the same term: 1 to 256 bytes.
+	RequestID *string `json:"request_id,omitempty"`
+	// Value is what observers read of the leader: any JSON, at most 4000 bytes.
+	Value json.RawMessage `json:"value,omitempty"`
+}
+
+// Term is a term of office: a lease on the lock of the election's name, whose fencing token is the Term.
+type Term struct {
+	Election  string          `json:"election"`
+	Candidate string          `json:"candidate"`
+	Term      int64           `json:"term"`
+	LeaseID   string          `json:"lease_id"`
+	TTLMS     int64           `json:"ttl_ms"`
+	GrantedAt Time            `json:"granted_at"`
+	ExpiresAt Time            `json:"expires_at"`
+	WaitedMS  int64           `json:"waited_ms"`
+	SessionID string          `json:"session_id,omitempty"`
+	Value     json.RawMessage `json:"value,omitempty"`
+}
+
+// ResignRequest is the body of POST /v1/elections/{name}/resign. All three must match.
+type ResignRequest struct {
+	Candidate string `json:"candidate"`
+	LeaseID   string `json:"lease_id"`
+	Term      int64  `json:"term"`
+}
+
+// Resigned is the answer to a resign.
+type Resigned struct {
+	Resigned bool `json:"resigned"`
+}
+
+// Election is who leads, and who would. It is also the data of the events of observe.
+type Election struct {
+	Election string `json:"election"`
+	// Leader is absent where nobody leads; Term is then the newest there was.
+	Leader     string          `json:"leader,omitempty"`
+	Term       int64           `json:"term"`
+	Since      *Time           `json:"since,omitempty"`
+	ExpiresAt  *Time           `json:"expires_at,omitempty"`
+	Value      json.RawMessage `json:"value,omitempty"`
+	Candidates []string        `json:"candidates"`
+}

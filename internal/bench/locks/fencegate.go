@@ -1,0 +1,125 @@
+//go:build unix
+
+package locks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/gatewayprocess"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+// fencegate as it is named in reports, with one gateway and with two.
+const (
+	nameFencegate    = "fencegate"
+	nameFencegateTwo = "fencegate x2"
+)
+
+// gateways are two processes before one database.
+type gateways [2]*gatewayprocess.Process
+
+func (c Config) startGateways(ctx context.Context) (gateways, error) {
+	var started gateways
+	for i := range started {
+		process, err := gatewayprocess.Start(ctx, c.Program,
+			"--database-url", c.DatabaseURL, "--database-connections-max", strconv.Itoa(c.Connections))
+		if err != nil {
+			return gateways{}, errors.Join(err, started.stop())
+		}
+		started[i] = process
+	}
+	return started, nil
+}
+
+// stop ends those that run.
+func (g gateways) stop() error {
+	var errs []error
+	for _, process := range g {
+		if process != nil {
+			errs = append(errs, process.Stop())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (g gateways) pids() []int {
+	pids := make([]int, len(g))
+	for i, process := range g {
+		pids[i] = process.PID()
+	}
+	return pids
+}
+
+// service is the first of the gateways, or both.
+func (g gateways) service(count int) service {
+	name := nameFencegate
+	if count == len(g) {
+		name = nameFencegateTwo
+	}
+	return service{name: name, gateways: count, inLine: true, connect: func(_ context.Context, client int) (locker, error) {
+		return newGatewayLocker(g[client%count].URL, fmt.Sprintf("bench-%d", client), HTTP1)
+	}}
+}
+
+// gatewayLocker is a client of one gateway, as one owner.
+type gatewayLocker struct {
+	api       *lockclient.API
+	transport *http.Transport
+	owner     string
+	ttl       time.Duration
+}
+
+func newGatewayLocker(url, owner, protocol string) (*gatewayLocker, error) {
+	transport := &http.Transport{Protocols: new(http.Protocols), MaxIdleConnsPerHost: 1}
+	transport.Protocols.SetHTTP1(protocol == HTTP1)
+	transport.Protocols.SetUnencryptedHTTP2(protocol == HTTP2)
+	client, err := lockclient.New(url, lockclient.WithHTTPClient(&http.Client{Transport: transport}))
+	if err != nil {
+		return nil, fmt.Errorf("the gateway's URL: %w", err)
+	}
+	return &gatewayLocker{client.API(), transport, owner, ttl}, nil
+}
+
+func (l *gatewayLocker) acquire(ctx context.Context, lock string) (func(context.Context) error, error) {
+	return l.acquireAs(ctx, lock, l.owner)
+}
+
+func (l *gatewayLocker) acquireAs(ctx context.Context, lock, owner string) (func(context.Context) error, error) {
+	lease, err := l.api.Acquire(ctx, lock, api.AcquireRequest{
+		OwnerID: owner, TTLMS: new(l.ttl.Milliseconds()), WaitMS: waitMax.Milliseconds(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		return l.api.Release(ctx, lock, api.ReleaseRequest{
+			OwnerID: lease.OwnerID, LeaseID: lease.LeaseID, FencingToken: lease.FencingToken,
+		})
+	}, nil
+}
+
+// waiting asks by a try, which is refused with the length of the line.
+func (l *gatewayLocker) waiting(ctx context.Context, lock string) (int, error) {
+	_, err := l.api.Acquire(ctx, lock, api.AcquireRequest{OwnerID: "bench-onlooker", TTLMS: new((100 * time.Millisecond).Milliseconds())})
+	var problem *api.Problem
+	switch {
+	case err == nil:
+		return 0, fmt.Errorf("%s is not held", lock)
+	case !errors.Is(err, lockclient.ErrLockHeld):
+		return 0, err
+	case !errors.As(err, &problem) || problem.QueueLength == nil:
+		return 0, fmt.Errorf("no queue_length in %w", err)
+	}
+	return *problem.QueueLength, nil
+}
+
+func (l *gatewayLocker) close() error {
+	l.transport.CloseIdleConnections()
+	return nil
+}

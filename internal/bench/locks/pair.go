@@ -1,0 +1,81 @@
+package locks
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// pair is two clients who hand one lock to and fro: one holds it, the other stands in line.
+type pair struct {
+	lock           string
+	holder, waiter locker
+	onlooker       queue
+	waiting        *sync.WaitGroup
+	fail           context.CancelCauseFunc
+
+	release func(context.Context) error // the holder's
+	granted chan grant                  // to the waiter
+	ready   time.Time                   // when the waiter has stood in line for long enough
+}
+
+// grant is what a waiter got, and when.
+type grant struct {
+	release func(context.Context) error
+	at      time.Time
+	err     error
+}
+
+// begin lets one acquire the lock, and the other stand in line.
+func (p *pair) begin(ctx context.Context) (err error) {
+	if p.release, err = p.holder.acquire(ctx, p.lock); err != nil {
+		return err
+	}
+	return p.lineUp(ctx)
+}
+
+// lineUp lets the waiter wait for the lock, and returns when it is seen in line.
+func (p *pair) lineUp(ctx context.Context) error {
+	p.granted = make(chan grant, 1)
+	p.waiting.Go(func() {
+		release, err := p.waiter.acquire(ctx, p.lock)
+		p.granted <- grant{release, time.Now(), err}
+		if err != nil {
+			p.fail(fmt.Errorf("a waiter: %w", err))
+		}
+	})
+	err := awaitLine(ctx, p.onlooker, p.lock, 1, lookInterval)
+	p.ready = time.Now().Add(calm)
+	return err
+}
+
+// handOff releases the lock to the waiter and returns how long that took. Then the two have changed places.
+func (p *pair) handOff(ctx context.Context) (time.Duration, error) {
+	if err := sleep(ctx, max(time.Until(p.ready), pause)); err != nil {
+		return 0, err
+	}
+	before := time.Now()
+	if err := p.release(ctx); err != nil {
+		return 0, err
+	}
+	got := <-p.granted
+	if got.err != nil {
+		return 0, got.err
+	}
+	p.release = got.release
+	p.holder, p.waiter = p.waiter, p.holder
+	return got.at.Sub(before), p.lineUp(ctx)
+}
+
+// end lets the holder release the lock, and then the waiter.
+func (p *pair) end(ctx context.Context) error {
+	if err := p.release(ctx); err != nil {
+		return err
+	}
+	got := <-p.granted
+	if got.err != nil {
+		return got.err
+	}
+	return got.release(ctx)
+}

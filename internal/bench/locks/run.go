@@ -1,0 +1,76 @@
+//go:build unix
+
+package locks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/internal/bench"
+)
+
+// Run makes the measurements, and returns what it has when one fails. It returns bench.ErrInvalid for a configuration that makes no sense.
+func Run(ctx context.Context, config Config) (report Report, err error) {
+	if err := config.check(); err != nil {
+		return report, err
+	}
+	report = Report{Peers: map[string]string{}, Skipped: map[string]string{}, WakeUps: []WakeUpSample{}, Cycles: []CycleSample{}, Crowds: []CrowdSample{}}
+	if report.Environment, err = environment(ctx, config.DatabaseURL); err != nil {
+		return report, err
+	}
+	run := fmt.Sprintf("bench/%d", time.Now().UnixNano())
+	if slices.Contains(config.Measure, WakeUp) || slices.Contains(config.Measure, Cycles) {
+		if err := config.besidePeers(ctx, run, &report); err != nil {
+			return report, err
+		}
+	}
+	if !slices.Contains(config.Measure, Crowd) {
+		return report, nil
+	}
+	if _, err := processStat(os.Getpid()); err != nil {
+		report.skip(config, Crowd, "there is no /proc to read memory and CPU time from")
+		return report, nil
+	}
+	err = config.crowds(ctx, run, &report)
+	return report, err
+}
+
+func environment(ctx context.Context, databaseURL string) (bench.Environment, error) {
+	db, err := pgx.Connect(ctx, databaseURL)
+	if err != nil {
+		return bench.Environment{}, err
+	}
+	read, err := bench.ReadEnvironment(ctx, db)
+	return read, errors.Join(err, db.Close(context.WithoutCancel(ctx)))
+}
+
+// besidePeers makes the measurements that others take part in. All services run all the time, and only one of them is busy.
+func (c Config) besidePeers(ctx context.Context, run string, report *Report) (err error) {
+	running, err := c.startGateways(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, running.stop()) }()
+	others, stop, err := startPeers(ctx, c, report)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	services := append([]service{running.service(1), running.service(2)}, others...)
+
+	if slices.Contains(c.Measure, WakeUp) {
+		if err := c.wakeUps(ctx, services, run, report); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(c.Measure, Cycles) {
+		return c.cycles(ctx, services, run, report)
+	}
+	return nil
+}

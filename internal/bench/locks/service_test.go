@@ -1,0 +1,182 @@
+//go:build unix
+
+package locks
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/internal/bench"
+	"github.com/fencegate/fencegate/internal/bench/peers"
+)
+
+// skipIfAbsent skips a test whose peer is not here; on CI, where scripts/test-deps installs it, the test fails.
+func skipIfAbsent(t *testing.T, err error) {
+	t.Helper()
+	if errors.Is(err, peers.ErrAbsent) && os.Getenv("CI") != "true" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func start(t *testing.T, peer func(context.Context) (startedPeer, error)) service {
+	t.Helper()
+	started, err := peer(t.Context())
+	skipIfAbsent(t, err)
+	t.Cleanup(func() { _ = started.stop() })
+	return started.service
+}
+
+// startFencegate runs two gateways.
+func startFencegate(t *testing.T) service {
+	t.Helper()
+	running, err := config(t).startGateways(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := running.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return running.service(2)
+}
+
+func eachService(t *testing.T, test func(*testing.T, service)) {
+	t.Run(nameFencegateTwo, func(t *testing.T) { test(t, startFencegate(t)) })
+	t.Run(nameEtcd, func(t *testing.T) { test(t, start(t, startEtcd)) })
+	t.Run(nameRedis, func(t *testing.T) { test(t, start(t, startRedis(nameRedis))) })
+}
+
+// What does not lock would look fast.
+func TestServicesReallyLock(t *testing.T) { eachService(t, reallyLocks) }
+
+func reallyLocks(t *testing.T, s service) {
+	lockers, closeAll, err := s.connectAll(t.Context(), 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var inside atomic.Int32
+	load, err := bench.Repeat(t.Context(), len(lockers), 200*time.Millisecond, func(ctx context.Context, client, _ int) error {
+		release, err := lockers[client].acquire(ctx, "one")
+		if err != nil {
+			return err
+		}
+		if inside.Add(1) != 1 {
+			t.Error("two clients hold the lock")
+		}
+		time.Sleep(time.Millisecond)
+		inside.Add(-1)
+		return release(ctx)
+	})
+	if err != nil || len(load.Latencies) < len(lockers) {
+		t.Errorf("%d cycles, %v", len(load.Latencies), err)
+	}
+	if err := closeAll(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAHandOffIsOnlyMeasuredWhereThereIsALine(t *testing.T) {
+	latencies, err := start(t, startEtcd).handOffs(t.Context(), "lock", 4)
+	if err != nil || len(latencies) != 4 {
+		t.Errorf("got %v, %v", latencies, err)
+	}
+	for _, latency := range latencies {
+		if latency <= 0 || latency > waitMax {
+			t.Errorf("a hand-off took %s", latency)
+		}
+	}
+	if latencies, err := start(t, startRedis(nameRedis)).handOffs(t.Context(), "lock", 1); err == nil {
+		t.Errorf("got %v from a service without a line", latencies)
+	}
+}
+
+func TestALockThatWasLostIsNotReleased(t *testing.T) {
+	s := start(t, startRedis(nameRedis))
+	lockers, closeAll, err := s.connectAll(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = closeAll() }()
+	release, err := lockers[0].acquire(t.Context(), "lock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lockers[0].(*redisLocker).client.Set(t.Context(), "lock", "another's", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := release(t.Context()); !errors.Is(err, errLockLost) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAnEndedWaitIsGivenUp(t *testing.T) {
+	eachService(t, func(t *testing.T, s service) {
+		lockers, closeAll, err := s.connectAll(t.Context(), 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = closeAll() }()
+		if _, err := lockers[0].acquire(t.Context(), "lock"); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := lockers[1].acquire(ctx, "lock"); err == nil {
+			t.Error("a lock that is held was granted")
+		}
+	})
+}
+
+// A hand-off is measured, and a crowd complete, when those who wait are counted.
+func TestWaitersAreCounted(t *testing.T) {
+	eachService(t, func(t *testing.T, s service) {
+		lockers, closeAll, err := s.connectAll(t.Context(), 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = closeAll() }()
+		onlooker, hasLine := lockers[2].(queue)
+		if hasLine != s.inLine {
+			t.Errorf("has a line: %t, takes part in hand-offs: %t", hasLine, s.inLine)
+		}
+		if !hasLine {
+			return
+		}
+		release, err := lockers[0].acquire(t.Context(), "lock")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if waiting, err := onlooker.waiting(t.Context(), "lock"); waiting != 0 || err != nil {
+			t.Errorf("got %d, %v before anybody waits", waiting, err)
+		}
+		var waiter sync.WaitGroup
+		waiter.Go(func() {
+			release, err := lockers[1].acquire(t.Context(), "lock")
+			if err == nil {
+				err = release(t.Context())
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		if err := awaitLine(t.Context(), onlooker, "lock", 1, lookInterval); err != nil {
+			t.Error(err)
+		}
+		if waiting, err := onlooker.waiting(t.Context(), "lock"); waiting != 1 || err != nil {
+			t.Errorf("got %d, %v while one waits", waiting, err)
+		}
+		if err := release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		waiter.Wait()
+	})
+}

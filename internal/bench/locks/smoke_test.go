@@ -1,0 +1,140 @@
+//go:build unix
+
+package locks
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "fencegate-bench-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "locks:", err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	program = sync.OnceValues(func() (string, error) { return build(filepath.Join(dir, "fencegate")) })
+	return pgtest.Main(m)
+}
+
+// program is the path of fencegate as it stands in this tree, built by the first test that needs it.
+var program func() (string, error)
+
+func build(path string) (string, error) {
+	output, err := exec.Command("go", "build", "-buildvcs=false", "-o", path, "github.com/fencegate/fencegate/cmd/fencegate").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, output)
+	}
+	return path, nil
+}
+
+// config measures everything in a short time, on a database of its own.
+func config(t *testing.T) Config {
+	t.Helper()
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Config{
+		Program: path, DatabaseURL: pgtest.Empty(t), Connections: 4, Measure: []string{WakeUp, Cycles, Crowd}, Rounds: 2,
+		HandOffs: 3, Clients: []int{1, 4}, Duration: 50 * time.Millisecond, WarmUp: 10 * time.Millisecond,
+		Waiters: 60, Protocol: HTTP2, Idle: 100 * time.Millisecond,
+		Progress: func(line string) { t.Log(line) },
+	}
+}
+
+func TestEverythingIsMeasured(t *testing.T) {
+	config := config(t)
+	report, err := Run(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	services := []string{nameFencegate, nameFencegateTwo, nameEtcd, nameRedis, nameRedisFsync}
+	for what, why := range report.Skipped {
+		if os.Getenv("CI") == "true" {
+			t.Errorf("skipped: %s: %s", what, why)
+		}
+	}
+	got := map[string]int{}
+	for _, s := range report.WakeUps {
+		if s.HandOffs != 3 || s.P50MS <= 0 || s.P99MS < s.P50MS {
+			t.Errorf("%+v", s)
+		}
+		got["wake-up, "+s.Service]++
+	}
+	for _, s := range report.Cycles {
+		if s.Cycles < s.Clients || s.PerSecond <= 0 || s.P50MS <= 0 || s.P99MS < s.P50MS {
+			t.Errorf("%+v", s)
+		}
+		got[fmt.Sprintf("cycles, %s, %s, %d", s.Service, s.Locks, s.Clients)]++
+	}
+	want := map[string]int{}
+	for _, service := range services {
+		if _, skipped := report.Skipped[service]; skipped {
+			continue
+		}
+		if service != nameRedis && service != nameRedisFsync {
+			want["wake-up, "+service] = 2
+		}
+		if service != nameFencegateTwo {
+			want[fmt.Sprintf("cycles, %s, own, 1", service)] = 2
+		}
+		want[fmt.Sprintf("cycles, %s, own, 4", service)] = 2
+		want[fmt.Sprintf("cycles, %s, one, 4", service)] = 2
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("measured were\n%v, want\n%v", got, want)
+	}
+	checkCrowds(t, report.Crowds)
+	checkGrants(t, config.DatabaseURL)
+
+	var tables bytes.Buffer
+	if err := report.WriteTables(&tables); err != nil || strings.Contains(tables.String(), "NaN") {
+		t.Errorf("%v\n%s", err, &tables)
+	}
+	t.Logf("\n%s", &tables)
+}
+
+func checkCrowds(t *testing.T, crowds []CrowdSample) {
+	t.Helper()
+	if len(crowds) != 2 {
+		t.Errorf("%d crowds were measured", len(crowds))
+	}
+	for _, s := range crowds {
+		if s.Waiters != 60 || s.Connections != 2 || len(s.KiBPerWaiter) != 2 || s.ResidentKiB[0] <= 0 || s.ResidentKiB[1] <= 0 ||
+			s.DrainSeconds <= 0 || s.Idle.Seconds <= 0 || s.Idle.TransactionsPerSecond < 0 || s.OpenFilesMax < 60 {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
+// Everybody in the crowds, and who held the lock before them, was granted it and gave it back.
+func checkGrants(t *testing.T, databaseURL string) {
+	t.Helper()
+	db, err := pgx.Connect(t.Context(), databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close(t.Context()) }()
+	var grants, owners int
+	err = db.QueryRow(t.Context(), `
+		select count(*), count(distinct owner_id) from fence.leases
+		where lock like 'bench/%/crowd/%' and end_reason = 'released'`).Scan(&grants, &owners)
+	if err != nil || grants != 2*61 || owners != 61 {
+		t.Errorf("%d grants to %d owners, %v", grants, owners, err)
+	}
+}

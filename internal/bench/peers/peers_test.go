@@ -1,0 +1,108 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// skipIfAbsent skips a test whose peer is not here; on CI, where scripts/test-deps installs it, the test fails.
+func skipIfAbsent(t *testing.T, err error) {
+	t.Helper()
+	if errors.Is(err, ErrAbsent) && os.Getenv("CI") != "true" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestEtcdRunsAndLeavesNothing(t *testing.T) {
+	etcd, err := StartEtcd(t.Context())
+	skipIfAbsent(t, err)
+	client, err := etcd.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Put(t.Context(), "key", "value"); err != nil {
+		t.Error(err)
+	}
+	if !strings.HasPrefix(etcd.Version, "3.") {
+		t.Errorf("the version is %q", etcd.Version)
+	}
+	_ = client.Close()
+	leavesNothing(t, etcd.process, etcd.Stop)
+}
+
+func TestRedisTakesSettings(t *testing.T) {
+	server, err := StartRedis(t.Context(), "--appendonly", "yes", "--appendfsync", "always")
+	skipIfAbsent(t, err)
+	client := server.Connect()
+	got, err := client.ConfigGet(t.Context(), "append*").Result()
+	if err != nil || got["appendonly"] != "yes" || got["appendfsync"] != "always" {
+		t.Errorf("got %v, %v", got, err)
+	}
+	_ = client.Close()
+	leavesNothing(t, server.process, server.Stop)
+}
+
+func leavesNothing(t *testing.T, p *process, stop func() error) {
+	t.Helper()
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if err := p.cmd.Process.Signal(syscall.Signal(0)); !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("the process still runs: %v", err)
+	}
+	if _, err := os.Stat(p.dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is still there: %v", p.dir, err)
+	}
+}
+
+func TestAnAbsentPeerIsNamed(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, errEtcd := StartEtcd(t.Context())
+	_, errRedis := StartRedis(t.Context())
+	for name, err := range map[string]error{"etcd": errEtcd, "redis-server": errRedis} {
+		if !errors.Is(err, ErrAbsent) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestWhatAPeerSaidIsInTheError(t *testing.T) {
+	_, err := exec.LookPath("redis-server")
+	if err != nil {
+		skipIfAbsent(t, errors.Join(err, ErrAbsent))
+	}
+	_, err = StartRedis(t.Context(), "--appendfsync", "sometimes")
+	if err == nil || !strings.Contains(err.Error(), "appendfsync") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAnEndedContextEndsTheStart(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	c := command{program: "sleep", args: func(string, []int) []string { return []string{"600"} },
+		ready: func(context.Context, []int) error { return redis.Nil }}
+	p, _, err := c.start(ctx)
+	if !errors.Is(err, redis.Nil) || p != nil {
+		t.Errorf("got %v, %v", p, err)
+	}
+}
+
+func TestSettingsOfTheEnvironmentAreDropped(t *testing.T) {
+	got := withoutSettings([]string{"PATH=/bin", "ETCD_DATA_DIR=/x", "ETCDCTL_API=3"}, "etcd")
+	if want := []string{"PATH=/bin", "ETCDCTL_API=3"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

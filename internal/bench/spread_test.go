@@ -1,0 +1,112 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestSpreadOf(t *testing.T) {
+	for _, test := range []struct {
+		values []float64
+		want   Spread
+	}{
+		{[]float64{3}, Spread{3, 3, 3}},
+		{[]float64{9, 1, 4}, Spread{4, 1, 9}},
+		{[]float64{9, 1, 4, 6}, Spread{5, 1, 9}},
+	} {
+		if got := SpreadOf(test.values); got != test.want {
+			t.Errorf("of %v: got %v, want %v", test.values, got, test.want)
+		}
+	}
+	none := SpreadOf(nil)
+	if !math.IsNaN(none.Median) || !math.IsNaN(none.Low) || !math.IsNaN(none.High) {
+		t.Errorf("of nothing: %v", none)
+	}
+	values := []float64{2, 1}
+	if SpreadOf(values); values[0] != 2 {
+		t.Error("the values were sorted in place")
+	}
+}
+
+func TestRatiosAreOfTheSameRound(t *testing.T) {
+	got := Ratios([]float64{10, 30, 5, 7}, []float64{5, 10, 0})
+	if want := []float64{2, 3}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := Ratios([]float64{1}, nil); got != nil {
+		t.Errorf("got %v without a base", got)
+	}
+}
+
+func TestPercentile(t *testing.T) {
+	var hundred []time.Duration
+	for i := range 100 {
+		hundred = append(hundred, time.Duration(i+1)*time.Millisecond)
+	}
+	for _, test := range []struct {
+		sorted []time.Duration
+		p      float64
+		want   float64
+	}{
+		{hundred, 0.50, 50}, {hundred, 0.99, 99}, {hundred, 0, 1}, {hundred, 1, 100},
+		{hundred[:2], 0.50, 1}, {hundred[:3], 0.50, 2}, {hundred[:1], 0.99, 1}, {nil, 0.5, 0},
+		{[]time.Duration{1234567 * time.Nanosecond}, 0.5, 1.234},
+	} {
+		if got := Percentile(test.sorted, test.p); got != test.want {
+			t.Errorf("%v of %d: got %v, want %v", test.p, len(test.sorted), got, test.want)
+		}
+	}
+}
+
+func TestGroupsKeepTheOrderOfTheRounds(t *testing.T) {
+	groups := GroupBy([]string{"b1", "a1", "b2", "a2", "b3"}, func(s string) byte { return s[0] })
+	number := func(s string) float64 { return float64(s[1] - '0') }
+	if got := fmt.Sprintf("%c %v %v %v", groups.Keys, groups.Values('a', number), groups.Values('b', number), groups.Values('c', number)); got !=
+		"[b a] [1 2] [1 2 3] []" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestRepeatCountsWhatWasBegunInTime(t *testing.T) {
+	counts := make([]int, 3)
+	load, err := Repeat(t.Context(), 3, 30*time.Millisecond, func(_ context.Context, client, i int) error {
+		if i != counts[client] {
+			t.Errorf("client %d: number %d follows %d", client, i, counts[client]-1)
+		}
+		counts[client]++
+		time.Sleep(time.Millisecond)
+		return nil
+	})
+	total := counts[0] + counts[1] + counts[2]
+	if err != nil || len(load.Latencies) != total || min(counts[0], counts[1], counts[2]) < 1 {
+		t.Errorf("%d of %v counted: %v", len(load.Latencies), counts, err)
+	}
+	if load.Took < 30*time.Millisecond || !slices.IsSorted(load.Latencies) || load.PerSecond() != float64(total)/load.Took.Seconds() {
+		t.Errorf("took %s for %d, %v/s", load.Took, total, load.PerSecond())
+	}
+}
+
+func TestRepeatEndsWithTheFirstFailure(t *testing.T) {
+	errBroken := errors.New("broken")
+	_, err := Repeat(t.Context(), 4, time.Hour, func(ctx context.Context, client, _ int) error {
+		if client == 2 {
+			return errBroken
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	if !errors.Is(err, errBroken) || !strings.HasPrefix(err.Error(), "client 2: ") {
+		t.Errorf("got %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Repeat(ended, 1, time.Hour, func(context.Context, int, int) error { return nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}

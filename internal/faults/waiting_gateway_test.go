@@ -1,0 +1,193 @@
+//go:build unix
+
+package faults
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/store"
+)
+
+// waitingClients wait for one lock, and give it back as soon as they have it.
+type waitingClients struct {
+	db     *pgxpool.Pool
+	lock   string
+	asking sync.WaitGroup
+
+	mu     sync.Mutex
+	served map[string]int64 // the tokens, by owner
+	failed map[string]error
+}
+
+// wait has so many clients wait at a gateway, one behind the other, and returns when they stand in the line.
+func (w *waitingClients) wait(ctx context.Context, t *testing.T, g *gateway, name string, count int) {
+	t.Helper()
+	for i := range count {
+		owner := fmt.Sprintf("%s %d", name, i)
+		w.asking.Go(func() {
+			lease, err := g.Acquire(ctx, w.lock, api.AcquireRequest{OwnerID: owner, WaitMS: store.WaitMax.Milliseconds(), RequestID: ptr(rand.Text())})
+			if err == nil {
+				err = g.Release(ctx, w.lock, api.ReleaseRequest{OwnerID: owner, LeaseID: lease.LeaseID, FencingToken: lease.FencingToken})
+			}
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if err != nil {
+				w.failed[owner] = err
+				return
+			}
+			w.served[owner] = lease.FencingToken
+		})
+		eventually(t, owner+" waits", func() bool {
+			return ask[int](t, w.db, "select count(*) from fence.waiters where owner_id = $1", owner) == 1
+		})
+	}
+}
+
+func (w *waitingClients) countServed() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.served)
+}
+
+// wantServed expects that the clients of this name, and no more, were served, one after the other.
+func (w *waitingClients) wantServed(t *testing.T, name string, count int) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	last := int64(0)
+	for i := range count {
+		owner := fmt.Sprintf("%s %d", name, i)
+		token, served := w.served[owner]
+		if !served || token <= last {
+			t.Errorf("%s has token %d, after %d (%v)", owner, token, last, w.failed[owner])
+		}
+		last = token
+	}
+}
+
+// wantApart expects that no two leases ran at the same time, and that none runs.
+func (w *waitingClients) wantApart(t *testing.T) {
+	t.Helper()
+	if n := ask[int](t, w.db, `select count(*) from fence.leases a, fence.leases b where a.lock = b.lock and a.fencing_token < b.fencing_token
+			and b.granted_at < coalesce(a.ended_at, a.expires_at)`); n != 0 {
+		t.Errorf("%d leases ran beside each other", n)
+	}
+	eventually(t, "what was granted to those who are gone is given back", func() bool {
+		return ask[int](t, w.db, "select count(*) from fence.leases where ended_at is null") == 0
+	})
+}
+
+func newWaitingClients(db *pgxpool.Pool) *waitingClients {
+	return &waitingClients{db: db, lock: "job", served: map[string]int64{}, failed: map[string]error{}}
+}
+
+// A gateway is killed with clients in the line: those behind them are served all the same.
+func TestGatewayIsKilledWithWaiters(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Migrated(t)
+	db := connect(t, url)
+	f := startFleet(t, url, 3)
+	w := newWaitingClients(db)
+	holder := mustAcquire(t, f.at(1), w.lock, "holder", 0)
+	w.wait(patient(t), t, f.at(0), "lost", 5)
+	w.wait(patient(t), t, f.at(1), "behind", 3)
+	w.wait(patient(t), t, f.at(2), "last", 3)
+	f.at(0).Kill()
+	mustRelease(t, f.at(2), holder)
+	w.asking.Wait()
+	w.wantServed(t, "behind", 3)
+	w.wantServed(t, "last", 3)
+	if n := w.countServed(); n != 6 {
+		t.Errorf("%d were served, 6 of them by gateways that live", n)
+	}
+	w.wantApart(t)
+}
+
+// A gateway freezes with clients in the line, for longer than it is waited for. Those behind them are served; when it wakes, its clients
+// are served in turn, but those who have gone meanwhile hold nobody up.
+func TestGatewayIsFrozenWithWaiters(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Migrated(t)
+	db := connect(t, url)
+	f := startFleet(t, url, 3)
+	w := newWaitingClients(db)
+	holder := mustAcquire(t, f.at(1), w.lock, "holder", 0)
+	leaving, leave := context.WithCancel(patient(t))
+	defer leave()
+	w.wait(leaving, t, f.at(0), "gone", 4)
+	w.wait(patient(t), t, f.at(0), "patient", 4)
+	w.wait(patient(t), t, f.at(1), "behind", 4)
+	f.at(0).freeze(t)
+	leave()
+	mustRelease(t, f.at(2), holder)
+	eventually(t, "those behind are served", func() bool { return w.countServed() == 4 })
+	w.wantServed(t, "behind", 4)
+
+	holder = mustAcquire(t, f.at(1), w.lock, "holder", 0)
+	w.wait(patient(t), t, f.at(2), "late", 4)
+	f.at(0).thaw(t)
+	mustRelease(t, f.at(2), holder)
+	w.asking.Wait()
+	w.wantServed(t, "patient", 4)
+	w.wantServed(t, "late", 4)
+	if n := w.countServed(); n != 12 {
+		t.Errorf("%d were served, of 12 who stayed", n)
+	}
+	w.wantApart(t)
+	eventually(t, "nobody is in the line any more", func() bool { return ask[int](t, db, "select count(*) from fence.waiters") == 0 })
+}
+
+// A client gives up on a frozen gateway, and sends the same request to another one. It keeps its place there, and what it is granted is its own: the
+// first gateway, when it wakes, finds that its client is gone, and does not give the lease back.
+func TestRequestMovesFromAFrozenGateway(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Migrated(t)
+	db := connect(t, url)
+	f := startFleet(t, url, 2)
+	holder := mustAcquire(t, f.at(1), "job", "holder", 0)
+	request := api.AcquireRequest{OwnerID: "client", WaitMS: store.WaitMax.Milliseconds(), RequestID: ptr(rand.Text())}
+	first, giveUp := context.WithCancel(patient(t))
+	defer giveUp()
+	gone := make(chan error, 1)
+	go func() {
+		_, err := f.at(0).Acquire(first, "job", request)
+		gone <- err
+	}()
+	eventually(t, "the client waits", func() bool { return ask[int](t, db, "select count(*) from fence.waiters") == 1 })
+	ticket := ask[int64](t, db, "select ticket from fence.waiters")
+	f.at(0).freeze(t)
+	giveUp()
+	if err := <-gone; err == nil {
+		t.Error("a frozen gateway has answered")
+	}
+	answers := make(chan api.Lease, 1)
+	go func() {
+		lease, err := f.at(1).Acquire(patient(t), "job", request)
+		if err != nil {
+			t.Errorf("at the other gateway: %v", err)
+		}
+		answers <- lease
+	}()
+	gatewayOf := func() string {
+		return ask[string](t, db, "select gateway_id::text from fence.waiters where ticket = $1", ticket)
+	}
+	was := gatewayOf()
+	eventually(t, "the other gateway has the place", func() bool { return gatewayOf() != was })
+	mustRelease(t, f.at(1), holder)
+	lease := <-answers
+	f.at(0).thaw(t)
+	eventually(t, "the first gateway is done with it", func() bool { return inFlight(t, f.at(0)) == 1 })
+	renewed, err := f.at(1).Renew(patient(t), "job", api.RenewRequest{OwnerID: "client", LeaseID: lease.LeaseID, FencingToken: lease.FencingToken})
+	if err != nil || renewed.FencingToken != lease.FencingToken {
+		t.Errorf("the client's lease is gone: %v", err)
+	}
+	mustRelease(t, f.at(0), lease)
+}

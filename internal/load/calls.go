@@ -1,0 +1,256 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+const (
+	// patience is how long a client waits for one answer before it turns to another gateway.
+	patience = 5 * time.Second
+	// retryPause is before what was not served is sent again.
+	retryPause = 50 * time.Millisecond
+)
+
+// acquire asks for a lock until it is told whether it has it; nil if it has not.
+func (c *client) acquire(l *life, shared bool) *held {
+	// Each time it is another owner: one who left a lease to expire and waits for the same lock is no deadlock.
+	c.asked++
+	owner := fmt.Sprintf("%s.%d", c.name, c.asked)
+	ttlMS := ttlLeastMS + c.random.Int64N(ttlSpreadMS)
+	request := api.AcquireRequest{OwnerID: owner, TTLMS: &ttlMS, RequestID: &owner}
+	op := opAcquire
+	if shared {
+		request.Mode = "shared"
+	}
+	if c.chance(percentWaiting) {
+		op, request.WaitMS = opWait, 50+c.random.Int64N(waitMostMS)
+	}
+	asking := l.asked(owner)
+	for first := true; c.sending.Err() == nil; first = false {
+		lose := first && c.chance(percentLost)
+		lease, err := send(c, op, lose, time.Duration(request.WaitMS)*time.Millisecond, func(ctx context.Context) (api.Lease, error) {
+			return c.gateway().Acquire(ctx, l.name, request)
+		})
+		switch {
+		case err == nil:
+			c.run.tally.count(func(n *Counts) {
+				n.Grants++
+				if shared {
+					n.SharedGrants++
+				}
+			})
+			return &held{grant: asking.granted(lease), beat: time.Now(), ttl: time.Duration(ttlMS) * time.Millisecond}
+		case errors.Is(err, lockclient.ErrLockHeld), errors.Is(err, lockclient.ErrLeaseLost):
+			return nil // lost: it had been granted, and ended before the answer came
+		case !lose && !c.unserved(err):
+			return nil
+		}
+		if c.working.Err() != nil {
+			request.WaitMS = 0
+		}
+	}
+	return nil
+}
+
+// renew tells whether the lease was renewed.
+func (c *client) renew(h *held) bool {
+	lease, err := send(c, opRenew, false, 0, func(ctx context.Context) (api.Lease, error) {
+		return c.gateway().Renew(ctx, h.life.name, api.RenewRequest{
+			OwnerID: h.lease.OwnerID, LeaseID: h.lease.LeaseID, FencingToken: h.lease.FencingToken,
+		})
+	})
+	switch {
+	case err == nil:
+		h.renewed(lease)
+		h.beat = time.Now()
+		return true
+	case errors.Is(err, lockclient.ErrLeaseLost):
+		h.gone = true
+	default:
+		c.unserved(err)
+	}
+	if errors.Is(err, lockclient.ErrOutcomeUnknown) {
+		h.renewalLost()
+	}
+	return false
+}
+
+// release tries until it is told that the lease has ended, however.
+func (c *client) release(h *held) {
+	for first := true; c.sending.Err() == nil; first = false {
+		replacedBy := h.releaseSent()
+		_, err := send(c, opRelease, false, 0, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, c.gateway().Release(ctx, h.life.name, api.ReleaseRequest{
+				OwnerID: h.lease.OwnerID, LeaseID: h.lease.LeaseID, FencingToken: h.lease.FencingToken,
+			})
+		})
+		if err == nil && first {
+			h.released(replacedBy)
+		}
+		if err == nil || errors.Is(err, lockclient.ErrLeaseLost) || !c.unserved(err) {
+			return
+		}
+	}
+}
+
+// write sends one numbered write until it is told what became of it, and tells whether it was admitted.
+func (c *client) write(h *held) bool {
+	h.sequence++
+	n := number{h.lease.FencingToken, h.sequence}
+	key := keyName(c.random.IntN(keys))
+	w := h.begins(h.sequence, key, valueOf(key, n, h.lease.OwnerID))
+	c.run.tally.count(func(n *Counts) { n.Writes++ })
+	defer c.endWrite(w)
+
+	if c.chance(percentLost) {
+		c.sendWrite(w, true)
+	}
+	if c.chance(percentTwice) && c.sendTwice(w) {
+		return true
+	}
+	for c.sending.Err() == nil {
+		switch c.sendWrite(w, false) {
+		case admitted:
+			if c.chance(percentRepeated) {
+				c.sendWrite(w, false)
+			}
+			return true
+		case refused, excluded:
+			h.gone = true
+			return false
+		case unanswered:
+			c.rest()
+		}
+	}
+	return false
+}
+
+// sendTwice makes two attempts at once, and tells whether one was admitted.
+func (c *client) sendTwice(w *write) bool {
+	var both sync.WaitGroup
+	var verdicts [2]verdict
+	for i := range verdicts {
+		gateway := c.gateway()
+		both.Go(func() { verdicts[i] = c.sendWriteTo(gateway, w, false) })
+	}
+	both.Wait()
+	return verdicts[0] == admitted || verdicts[1] == admitted
+}
+
+func (c *client) endWrite(w *write) {
+	fate := w.end()
+	c.run.tally.count(func(n *Counts) {
+		n.Repeats += fate.repeats
+		n.Replays += fate.replays
+		switch {
+		case fate.applied:
+			n.Admitted++
+		case fate.doubtful:
+			n.Doubtful++
+		}
+	})
+}
+
+func (c *client) sendWrite(w *write, lose bool) verdict { return c.sendWriteTo(c.gateway(), w, lose) }
+
+// sendWriteTo makes one attempt.
+func (c *client) sendWriteTo(gateway *lockclient.API, w *write, lose bool) verdict {
+	a := w.send()
+	result, err := send(c, opWrite, lose, 0, func(ctx context.Context) (api.WriteResult, error) {
+		return gateway.Put(ctx, w.life.name, w.key, lockclient.Write{
+			Token: tokenOf(w.number), ContentType: "application/json", Value: []byte(w.value),
+		})
+	})
+	problem := lockclient.ProblemOf(err)
+	switch {
+	case err == nil:
+		a.admitted(result)
+		return admitted
+	case problem == nil:
+		c.run.tally.surprise(err.Error())
+		a.lost("foreign_answer")
+		return unanswered
+	case problem.Code == api.CodeUnavailable:
+		if !lose {
+			c.run.tally.unserved(err)
+			c.run.tally.count(func(n *Counts) { n.Unavailable++ })
+		}
+		if problem.Outcome == api.OutcomeNotApplied {
+			a.refused(string(problem.Code), false)
+		} else {
+			a.lost(string(problem.Code))
+		}
+		return unanswered
+	case problem.Code != api.CodeTokenStale:
+		c.run.tally.surprise(err.Error())
+		a.refused(string(problem.Code), false)
+		return refused
+	}
+	never := neverApplied(problem, w.number)
+	if problem.Reason == "reused" && !w.shared {
+		// Its client sends the next write when it has heard of this one, so nothing newer can have been applied under this token.
+		c.run.tally.surprise(err.Error())
+	}
+	a.refused(string(problem.Code)+"/"+problem.Reason, never)
+	if never {
+		return excluded
+	}
+	return refused
+}
+
+// neverApplied says that a refusal as stale shows a fence that has not seen this write: nor will it, since what is stale stays so.
+func neverApplied(problem *api.Problem, n number) bool {
+	if problem.LastToken == nil || problem.LastSequence == nil {
+		return false
+	}
+	return number{*problem.LastToken, *problem.LastSequence}.less(n)
+}
+
+// send makes one call, and counts it. With lose it is given up at once, at a moment when it may be anywhere: as if the answer were lost.
+func send[T any](c *client, op string, lose bool, wait time.Duration, call func(context.Context) (T, error)) (T, error) {
+	limit := patience + wait
+	if lose {
+		limit = time.Duration(c.random.IntN(4000)) * time.Microsecond
+	}
+	ctx, cancel := context.WithTimeout(c.sending, limit)
+	defer cancel()
+	begun := time.Now()
+	result, err := call(ctx)
+	switch {
+	case lose && errors.Is(err, lockclient.ErrUnavailable):
+		c.run.tally.count(func(n *Counts) { n.LostAnswers++ })
+	default:
+		c.run.tally.note(op, time.Since(begun), err)
+	}
+	return result, err
+}
+
+// unserved tells whether a call failed as it may where a gateway or its database is down; then the client pauses. Anything else is
+// noted: whatever is broken, a gateway answers with the truth or not at all.
+func (c *client) unserved(err error) bool {
+	if errors.Is(err, lockclient.ErrUnavailable) || errors.Is(err, lockclient.ErrRateLimited) {
+		c.run.tally.unserved(err)
+		c.run.tally.count(func(n *Counts) { n.Unavailable++ })
+		c.rest()
+		return true
+	}
+	c.run.tally.surprise(fmt.Sprintf("%s: %v", c.name, err))
+	return false
+}
+
+// rest keeps a client that can't go on from taking the processor from those that can.
+func (c *client) rest() {
+	select {
+	case <-time.After(retryPause):
+	case <-c.sending.Done():
+	}
+}
+
+func isNotFound(err error) bool { return errors.Is(err, lockclient.ErrNotFound) }

@@ -1,0 +1,202 @@
+package load
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+// TTLs of leases, in milliseconds: short enough for many to run out while a load lasts.
+const (
+	ttlLeastMS  = 250
+	ttlSpreadMS = 750
+	waitMostMS  = 2000
+)
+
+// How often clients do what they do, of a hundred times.
+const (
+	percentShared    = 15
+	percentWaiting   = 60
+	percentFreezing  = 6
+	percentAbandoned = 5
+	percentLong      = 4
+	percentReading   = 25
+	percentTwice     = 10
+	percentRepeated  = 10
+	percentLost      = 5
+)
+
+// client acquires, writes, and lets go, or does not.
+type client struct {
+	run    *run
+	name   string
+	random *rand.Rand
+	asked  int
+	// working ends when no new work is to be begun, sending when nothing more is to be sent.
+	working, sending context.Context
+}
+
+// held is a lease that the client believes to hold.
+type held struct {
+	*grant
+	gone     bool // it was told that the lease is lost
+	sequence int64
+	// beat is when it was granted or renewed, by this process's clock, when the answer came.
+	beat time.Time
+	ttl  time.Duration
+}
+
+func (c *client) work() {
+	for c.working.Err() == nil {
+		l := c.run.checker.lives[c.run.names[c.random.IntN(len(c.run.names))]]
+		h := c.acquire(l, c.chance(percentShared))
+		if h == nil {
+			c.pause(time.Duration(2+c.random.IntN(20)) * time.Millisecond)
+			continue
+		}
+		if h.shared() {
+			c.share(h)
+		} else {
+			c.hold(h)
+		}
+	}
+}
+
+// hold works under an exclusive lease, and ends it in one of the ways in which leases end.
+func (c *client) hold(h *held) {
+	if c.chance(percentReading) {
+		c.list(h.life)
+	}
+	for range 1 + c.random.IntN(6) {
+		if !c.write(h) {
+			break
+		}
+		if c.chance(percentReading) {
+			c.renew(h)
+		}
+	}
+	switch {
+	case h.gone:
+	case c.chance(percentLong):
+		c.stay(h)
+		c.release(h)
+	case c.chance(percentFreezing):
+		c.freeze(h)
+	case c.chance(percentAbandoned):
+		c.run.tally.count(func(n *Counts) { n.Abandoned++ })
+	default:
+		c.release(h)
+	}
+	if c.chance(percentReading) {
+		c.get(h.life, keyName(c.random.IntN(keys)))
+	}
+}
+
+// share is what a reader does, and what it must not be able to do.
+func (c *client) share(h *held) {
+	c.list(h.life)
+	if c.chance(percentReading) {
+		c.write(h)
+	}
+	c.pause(time.Duration(c.random.IntN(20)) * time.Millisecond)
+	if c.chance(percentReading) {
+		c.renew(h)
+	}
+	if c.chance(percentAbandoned) {
+		c.run.tally.count(func(n *Counts) { n.Abandoned++ })
+		return
+	}
+	c.release(h)
+}
+
+// stay holds a lease for longer than its TTL, by heartbeats, and writes between them.
+func (c *client) stay(h *held) {
+	for range 3 + c.random.IntN(5) {
+		c.pause(h.ttl / 3)
+		if !c.renew(h) || !c.write(h) {
+			return
+		}
+	}
+}
+
+// freeze pauses past the lease's TTL while the client still believes, and goes on as if nothing had happened: the zombie.
+func (c *client) freeze(h *held) {
+	left := h.ttl - time.Since(h.beat)
+	c.pause(left + time.Duration(c.random.IntN(300))*time.Millisecond)
+	if c.working.Err() != nil {
+		return
+	}
+	late := c.write(h)
+	c.run.tally.count(func(n *Counts) {
+		n.Freezes++
+		if late {
+			n.LateAdmitted++
+		} else if h.gone {
+			n.ZombiesShutOut++
+		}
+	})
+	c.renew(h)
+	if c.chance(50) {
+		c.release(h)
+	}
+}
+
+// list reads what records there are. It tells whether it was answered.
+func (c *client) list(l *life) (*reading, bool) {
+	for c.sending.Err() == nil {
+		reading := l.reads()
+		begun := time.Now()
+		records, err := c.gateway().Records(c.sending, l.name, lockclient.RecordsQuery{})
+		c.run.tally.note(opRead, time.Since(begun), err)
+		switch {
+		case err == nil:
+			reading.listed(records.Records)
+			return reading, true
+		case !c.unserved(err):
+			return nil, false
+		}
+	}
+	return nil, false
+}
+
+// get reads one record. It tells whether it was answered.
+func (c *client) get(l *life, key string) bool {
+	for c.sending.Err() == nil {
+		reading := l.reads()
+		begun := time.Now()
+		record, err := c.gateway().Get(c.sending, l.name, key)
+		switch {
+		case err == nil:
+			c.run.tally.note(opRead, time.Since(begun), nil)
+			reading.got(key, record)
+			return true
+		case isNotFound(err):
+			c.run.tally.note(opRead, time.Since(begun), nil)
+			reading.missed(key)
+			return true
+		}
+		c.run.tally.note(opRead, time.Since(begun), err)
+		if !c.unserved(err) {
+			return false
+		}
+	}
+	return false
+}
+
+func (c *client) gateway() *lockclient.API {
+	return c.run.config.Gateways[c.random.IntN(len(c.run.config.Gateways))]
+}
+
+func (c *client) chance(percent int) bool { return c.random.IntN(100) < percent }
+
+// pause sleeps, until the work is to end.
+func (c *client) pause(length time.Duration) {
+	timer := time.NewTimer(max(0, length))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.working.Done():
+	}
+}

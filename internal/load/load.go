@@ -1,0 +1,210 @@
+package load
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+const (
+	// finishWithin bounds what was begun before the end, and the readings after it.
+	finishWithin = 15 * time.Second
+	// readyWithin bounds how long a gateway that is only just starting is waited for.
+	readyWithin = 5 * time.Second
+
+	clientsMax = 10_000
+	locksMax   = 100_000
+)
+
+// Config says what to do.
+type Config struct {
+	// Gateways are called at random; all serve one database.
+	Gateways []*lockclient.API
+	// URLs are theirs, for the report.
+	URLs []string
+	// Clients is how many work at once: 1 to 10,000.
+	Clients int
+	// Locks is how many they contend for: 1 to 100,000; 0: a quarter of Clients.
+	Locks int
+	// Duration is how long; it ends earlier if ctx does.
+	Duration time.Duration
+	// Seed makes the clients choose the same again, as far as the answers allow; 0: a random one.
+	Seed uint64
+	// Progress is called every second.
+	Progress func(Progress)
+}
+
+// Progress is how a run stands.
+type Progress struct {
+	Elapsed    time.Duration
+	Clients    int
+	PerSecond  float64
+	Zombies    int64
+	Violations int64
+}
+
+// ErrConfig says that a Config has a value beyond its limits.
+var ErrConfig = errors.New("not a load that can be run")
+
+func (c *Config) complete() error {
+	if c.Locks == 0 {
+		c.Locks = max(1, c.Clients/4)
+	}
+	for c.Seed == 0 {
+		c.Seed = mathrand.Uint64() >> 11 //nolint:gosec // it needs no secrecy; JSON numbers are exact below 2^53
+	}
+	switch {
+	case len(c.Gateways) == 0:
+		return fmt.Errorf("%w: there is no gateway", ErrConfig)
+	case c.Clients < 1 || c.Clients > clientsMax:
+		return fmt.Errorf("%w: %d clients, there can be 1 to %d", ErrConfig, c.Clients, clientsMax)
+	case c.Locks < 1 || c.Locks > locksMax:
+		return fmt.Errorf("%w: %d locks, there can be 1 to %d", ErrConfig, c.Locks, locksMax)
+	case c.Duration <= 0:
+		return fmt.Errorf("%w: the duration is %s, it must be positive", ErrConfig, c.Duration)
+	}
+	return nil
+}
+
+// run is a run under way.
+type run struct {
+	config  Config
+	prefix  string
+	names   []string
+	begun   time.Time
+	checker *checker
+	tally   *tally
+}
+
+// Run runs the load until its duration or ctx is over, then reads everything back. It returns ErrConfig; or what the gateway answered, if
+// none is ready, or if no lease was granted because none could be reached. Violations are no error: they are in the report.
+func Run(ctx context.Context, config Config) (*Report, error) {
+	if err := config.complete(); err != nil {
+		return nil, err
+	}
+	if err := anyReady(ctx, config.Gateways); err != nil {
+		return nil, err
+	}
+	r := &run{config: config, prefix: "load/" + strings.ToLower(rand.Text()[:10]), begun: time.Now(), tally: newTally()}
+	for i := range config.Locks {
+		r.names = append(r.names, fmt.Sprintf("%s/%d", r.prefix, i))
+	}
+	r.checker = newChecker(r.names, func() time.Duration { return time.Since(r.begun) })
+
+	working, stop := context.WithTimeout(ctx, config.Duration)
+	defer stop()
+	r.work(ctx, working)
+	report := &Report{
+		Clients: config.Clients, Locks: config.Locks, Seed: config.Seed, Gateways: config.URLs, Prefix: r.prefix,
+		Took: time.Since(r.begun), Interrupted: ctx.Err() != nil,
+	}
+	report.TookMS = report.Took.Milliseconds()
+
+	finishing, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishWithin)
+	defer cancel()
+	report.Unread = r.readBack(finishing)
+	r.tally.report(report)
+	report.Violations, report.ViolationsTotal = r.checker.violations()
+	if report.Counts.Grants == 0 && r.tally.unreached != nil {
+		return nil, r.tally.unreached
+	}
+	return report, nil
+}
+
+// anyReady returns nil if one of the gateways can serve.
+func anyReady(ctx context.Context, gateways []*lockclient.API) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	for _, gateway := range gateways {
+		if err = gateway.Ready(ctx); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// work lets the clients work until working ends, and bring to an end what they have begun.
+func (r *run) work(ctx, working context.Context) {
+	sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.config.Duration+finishWithin)
+	defer cancel()
+	defer context.AfterFunc(working, func() { time.AfterFunc(finishWithin, cancel) })()
+	var clients sync.WaitGroup
+	for i := range r.config.Clients {
+		c := &client{
+			run: r, name: fmt.Sprintf("load-%d", i), working: working, sending: sending,
+			random: mathrand.New(mathrand.NewPCG(r.config.Seed, uint64(i))), //nolint:gosec // it is to be repeatable
+		}
+		clients.Go(c.work)
+	}
+	done := make(chan struct{})
+	var telling sync.WaitGroup
+	telling.Go(func() { r.tell(done) })
+	clients.Wait()
+	close(done)
+	telling.Wait()
+}
+
+// tell reports the progress every second.
+func (r *run) tell(done <-chan struct{}) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	answered, last := int64(0), time.Now()
+	for {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+		}
+		now, at := r.tally.answered.Load(), time.Now()
+		_, violations := r.checker.violations()
+		p := Progress{
+			Elapsed: at.Sub(r.begun), Clients: r.config.Clients, PerSecond: float64(now-answered) / at.Sub(last).Seconds(), Violations: violations,
+		}
+		r.tally.count(func(c *Counts) { p.Zombies = c.ZombiesShutOut })
+		if r.config.Progress != nil {
+			r.config.Progress(p)
+		}
+		answered, last = now, at
+	}
+}
+
+// readBack reads every resource, and returns how many could not be read.
+func (r *run) readBack(ctx context.Context) (unread int) {
+	c := &client{run: r, name: "load", sending: ctx, working: ctx, random: mathrand.New(mathrand.NewPCG(r.config.Seed, 0))} //nolint:gosec // see work
+	for _, name := range r.names {
+		l := r.checker.lives[name]
+		reading, ok := c.list(l)
+		for key := range keys {
+			if ok {
+				ok = c.get(l, keyName(key))
+			}
+		}
+		if !ok {
+			unread++
+			continue
+		}
+		l.settled(reading)
+	}
+	return unread
+}
+
+// keys is how many records a resource has: a list of them is one page.
+const keys = 4
+
+func keyName(i int) string { return fmt.Sprintf("k%d", i) }
+
+func valueOf(key string, n number, owner string) string {
+	return fmt.Sprintf(`{"write":%q,"key":%q,"by":%q}`, n, key, owner)
+}
+
+func tokenOf(n number) api.FencingToken {
+	return api.FencingToken{Token: n.token, Sequence: &n.sequence}
+}

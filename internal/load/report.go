@@ -1,0 +1,134 @@
+package load
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+)
+
+// Report is what a run came to.
+type Report struct {
+	Clients  int      `json:"clients"`
+	Locks    int      `json:"locks"`
+	Seed     uint64   `json:"seed"`
+	Gateways []string `json:"gateways"`
+	// Prefix begins the names of all locks of the run.
+	Prefix string `json:"prefix"`
+	// Took is without the readings at the end.
+	Took        time.Duration `json:"-"`
+	TookMS      int64         `json:"took_ms"`
+	Interrupted bool          `json:"interrupted"`
+
+	Operations []Operation  `json:"operations"`
+	Counts     Counts       `json:"counts"`
+	Rejections []Rejections `json:"rejections"`
+	// Unread is how many resources could not be read at the end.
+	Unread int `json:"unread"`
+	// Surprises are the first of the answers that no client can have deserved, such as invalid_request or internal.
+	Surprises []string `json:"surprises"`
+
+	ViolationsTotal int64 `json:"violations_total"`
+	// Violations are the first of them.
+	Violations []Violation `json:"violations"`
+}
+
+// Operation is how one kind of call did. Latencies are told within 3%; those of waiting acquires have the wait in them.
+type Operation struct {
+	Name      string  `json:"operation"`
+	Count     int64   `json:"count"`
+	PerSecond float64 `json:"per_second"`
+	P50MS     float64 `json:"p50_ms"`
+	P99MS     float64 `json:"p99_ms"`
+}
+
+// Rejections counts refusals by the code, and the reason where there is one.
+type Rejections struct {
+	Code  string `json:"code"`
+	Count int64  `json:"count"`
+}
+
+// Counts is what was done, and came of it.
+type Counts struct {
+	Grants       int64 `json:"grants"`
+	SharedGrants int64 `json:"shared_grants"`
+	// Writes are numbered writes, each counted once however often it was sent.
+	Writes   int64 `json:"writes"`
+	Admitted int64 `json:"admitted"`
+	Doubtful int64 `json:"doubtful"`
+	// Repeats are attempts of writes that were sent more than once; Replays, those answered as replays.
+	Repeats int64 `json:"repeats"`
+	Replays int64 `json:"replays"`
+	// Freezes are holders that paused past their TTL; ZombiesShutOut, those whose write was rejected after it, and LateAdmitted those
+	// whose write was admitted, because nobody had replaced them.
+	Freezes        int64 `json:"freezes"`
+	ZombiesShutOut int64 `json:"zombies_shut_out"`
+	LateAdmitted   int64 `json:"late_admitted"`
+	// Abandoned are leases that were left to expire.
+	Abandoned int64 `json:"abandoned"`
+	// LostAnswers are requests whose answer was thrown away on purpose.
+	LostAnswers int64 `json:"lost_answers"`
+	Unavailable int64 `json:"unavailable"`
+	Unexpected  int64 `json:"unexpected"`
+}
+
+// WriteText writes the report for people.
+func (r *Report) WriteText(out io.Writer) error {
+	_, err := fmt.Fprintf(out, "%d clients on %d locks (%s/…) for %.1fs, seed %d%s\n\n", r.Clients, r.Locks, r.Prefix, r.Took.Seconds(), r.Seed,
+		map[bool]string{true: ", interrupted"}[r.Interrupted])
+	if err != nil {
+		return err
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintln(table, "OPERATION\tCOUNT\tPER SECOND\tP50 MS\tP99 MS\t")
+	for _, op := range r.Operations {
+		_, _ = fmt.Fprintf(table, "%s\t%d\t%.0f\t%.1f\t%.1f\t\n", op.Name, op.Count, op.PerSecond, op.P50MS, op.P99MS)
+	}
+	_, _ = fmt.Fprintln(table, "\t\t\t\t\t")
+	_, _ = fmt.Fprintln(table, "REJECTED WITH\tCOUNT\t\t\t\t")
+	for _, rejections := range r.Rejections {
+		_, _ = fmt.Fprintf(table, "%s\t%d\t\t\t\t\n", rejections.Code, rejections.Count)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	return r.writeStory(out)
+}
+
+// writeStory tells what came of it.
+func (r *Report) writeStory(out io.Writer) error {
+	c := r.Counts
+	_, err := fmt.Fprintf(out, "\n%d leases, %d of them shared; %d left to expire, %d holders frozen past their TTL\n"+
+		"%d writes: %d admitted, %d in doubt; sent again %d times, answered as a replay %d times\n"+
+		"%d zombies' writes shut out; %d late ones admitted, since nobody had replaced them\n"+
+		"%d answers lost on purpose; unavailable %d times\n",
+		c.Grants, c.SharedGrants, c.Abandoned, c.Freezes, c.Writes, c.Admitted, c.Doubtful, c.Repeats, c.Replays,
+		c.ZombiesShutOut, c.LateAdmitted, c.LostAnswers, c.Unavailable)
+	if err != nil {
+		return err
+	}
+	if r.Unread > 0 {
+		_, _ = fmt.Fprintf(out, "%d resources could not be read at the end, and are not checked whole\n", r.Unread)
+	}
+	if c.Unexpected > 0 {
+		_, _ = fmt.Fprintf(out, "\nUNEXPECTED ANSWERS: %d\n", c.Unexpected)
+		for _, surprise := range r.Surprises {
+			_, _ = fmt.Fprintf(out, "  %s\n", surprise)
+		}
+	}
+	if r.ViolationsTotal == 0 {
+		_, err = fmt.Fprintln(out, "\nno violations")
+		return err
+	}
+	_, _ = fmt.Fprintf(out, "\nVIOLATIONS: %d\n", r.ViolationsTotal)
+	for _, v := range r.Violations {
+		_, _ = fmt.Fprintf(out, "%s on %s: %s\n", v.Property, v.Lock, v.What)
+		for _, line := range v.Evidence {
+			_, _ = fmt.Fprintf(out, "    %s\n", line)
+		}
+	}
+	if hidden := r.ViolationsTotal - int64(len(r.Violations)); hidden > 0 {
+		_, err = fmt.Fprintf(out, "and %d more\n", hidden)
+	}
+	return err
+}

@@ -1,0 +1,105 @@
+package lockclient
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+)
+
+// Fence tells what the fence of a resource holds, and the policy that rules it. It returns ErrNotFound if the name was
+// never granted or written.
+func (a *API) Fence(ctx context.Context, resource string) (api.Fence, error) {
+	op := "get fence of " + resource
+	path, err := namePath(op, resource)
+	if err != nil {
+		return api.Fence{}, err
+	}
+	call := request{op: op, method: http.MethodGet, path: "/v1/resources/" + path + "/fence"}
+	return fetch(ctx, a, call, nothing[api.Fence])
+}
+
+// Policies lists all policies by prefix.
+func (a *API) Policies(ctx context.Context) (api.Policies, error) {
+	call := request{op: "list policies", method: http.MethodGet, path: "/v1/policies"}
+	return fetch(ctx, a, call, nothing[api.Policies])
+}
+
+// Policy reads the policy that was set on exactly this prefix; "" is the one for every name. It returns ErrNotFound if
+// none was.
+func (a *API) Policy(ctx context.Context, prefix string) (api.Policy, error) {
+	call, err := policyCall("get policy of", http.MethodGet, prefix)
+	if err != nil {
+		return api.Policy{}, err
+	}
+	return fetch(ctx, a, call, nothing[api.Policy])
+}
+
+// PutPolicy sets the policy of a name and all below it; "" is every name. Absent fields of body are the defaults.
+func (a *API) PutPolicy(ctx context.Context, prefix string, body api.PolicyRequest) (api.Policy, error) {
+	call, err := policyCall("put policy of", http.MethodPut, prefix)
+	if err != nil {
+		return api.Policy{}, err
+	}
+	call.repeat = repeatAsIs
+	call.header = http.Header{"Content-Type": {"application/json"}}
+	if call.body, err = jsonBody(call.op, body); err != nil {
+		return api.Policy{}, err
+	}
+	return fetch(ctx, a, call, nothing[api.Policy])
+}
+
+// DeletePolicy takes a policy away: that of the next shorter prefix holds from then on. It returns ErrNotFound if there
+// is none on exactly this prefix.
+func (a *API) DeletePolicy(ctx context.Context, prefix string) error {
+	call, err := policyCall("delete policy of", http.MethodDelete, prefix)
+	if err != nil {
+		return err
+	}
+	call.repeat = repeatAsIs
+	return a.send(ctx, call)
+}
+
+func policyCall(verb, method, prefix string) (request, error) {
+	call := request{op: verb + " " + prefix, method: method, path: "/v1/policies/"}
+	if prefix == "" {
+		return call, nil
+	}
+	path, err := namePath(call.op, prefix)
+	call.path += path
+	return call, err
+}
+
+// RejectionsQuery selects rejections. The zero value is the first page of all.
+type RejectionsQuery struct {
+	// Resource is the exact name.
+	Resource string
+	Code     api.Code
+	// Since leaves out what was last seen before it, by the gateway's clock; the zero time leaves out nothing.
+	Since time.Time
+	// Limit is the most rejections that a page has; 0: the gateway's default.
+	Limit int
+	// Cursor is the NextCursor of the page before.
+	Cursor string
+}
+
+// Rejections lists writes that were shut out, newest first, a page at a time.
+func (a *API) Rejections(ctx context.Context, which RejectionsQuery) (api.Rejections, error) {
+	query := pageQuery(which.Limit, which.Cursor)
+	setIf(query, "resource", which.Resource)
+	setIf(query, "code", string(which.Code))
+	if !which.Since.IsZero() {
+		query.Set("since", which.Since.UTC().Format(time.RFC3339Nano))
+	}
+	call := request{op: "list rejections", method: http.MethodGet, path: "/v1/rejections", query: query}
+	return fetch(ctx, a, call, nothing[api.Rejections])
+}
+
+// Ready returns nil if the gateway can serve: its database is reachable and migrated. Otherwise it returns
+// ErrUnavailable; the problem says what is wrong.
+func (a *API) Ready(ctx context.Context) error {
+	call := request{op: "check readiness", method: http.MethodGet, path: "/readyz"}
+	_, err := fetch(ctx, a, call, nothing[api.Health])
+	return err
+}

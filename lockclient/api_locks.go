@@ -1,0 +1,125 @@
+package lockclient
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+)
+
+// Acquire asks for a lease on a lock. Once it has returned, no write with an older token can be committed on the name.
+//
+// It returns ErrLockHeld if another lease runs on it, with the holder and the time after which to try again in the
+// problem; ErrDeadlock if the wait would never end; ErrLeaseLost if the lease that this RequestID was granted has ended. Where ErrUnavailable has the outcome
+// unknown, a lease may have been granted, and only the same RequestID sent again returns it.
+func (a *API) Acquire(ctx context.Context, lock string, body api.AcquireRequest) (api.Lease, error) {
+	call, err := lockCall("acquire", lock, body)
+	if err != nil {
+		return api.Lease{}, err
+	}
+	call.wait = time.Duration(max(0, body.WaitMS)) * time.Millisecond
+	call.repeat = repeatAcquire
+	call.idempotent = body.RequestID != nil
+	return fetch(ctx, a, call, leaseLacks)
+}
+
+// Renew moves the lease's expiry to its TTL from now, by the database's clock. It returns ErrLeaseLost if the lease is
+// not the lock's current one or has expired.
+func (a *API) Renew(ctx context.Context, lock string, body api.RenewRequest) (api.Lease, error) {
+	call, err := lockCall("renew", lock, body)
+	if err != nil {
+		return api.Lease{}, err
+	}
+	call.idempotent = true
+	return fetch(ctx, a, call, leaseLacks)
+}
+
+// Release ends the lease and closes the fence behind it. A release sent twice succeeds twice. It returns ErrLeaseLost if
+// the lease was broken, or has expired and was replaced; ErrNotFound if the lock was never granted.
+func (a *API) Release(ctx context.Context, lock string, body api.ReleaseRequest) error {
+	call, err := lockCall("release", lock, body)
+	if err != nil {
+		return err
+	}
+	call.idempotent = true
+	_, err = fetch(ctx, a, call, nothing[api.Released])
+	return err
+}
+
+// Break ends whatever lease runs on the lock and closes the fence: its holder's writes are ErrTokenStale from then on. It
+// is an administrator's. It returns ErrNotFound if nobody may write.
+func (a *API) Break(ctx context.Context, lock string, body api.BreakRequest) (api.Broken, error) {
+	call, err := lockCall("break", lock, body)
+	if err != nil {
+		return api.Broken{}, err
+	}
+	return fetch(ctx, a, call, nothing[api.Broken])
+}
+
+// Lock tells the state of a lock, without anybody's lease_id. It is old when it arrives: decide nothing on it that a
+// fence does not guard. It returns ErrNotFound if the lock was never granted.
+func (a *API) Lock(ctx context.Context, lock string) (api.Lock, error) {
+	op := "get lock " + lock
+	path, err := namePath(op, lock)
+	if err != nil {
+		return api.Lock{}, err
+	}
+	return fetch(ctx, a, request{op: op, method: http.MethodGet, path: "/v1/locks/" + path}, nothing[api.Lock])
+}
+
+// LocksQuery selects locks. The zero value is the first page of all.
+type LocksQuery struct {
+	// Prefix is what the name begins with.
+	Prefix string
+	// State is free, held, expired, or empty for all.
+	State string
+	// Limit is the most locks that a page has; 0: the gateway's default.
+	Limit int
+	// Cursor is the NextCursor of the page before.
+	Cursor string
+}
+
+// Locks lists locks by name, a page at a time.
+func (a *API) Locks(ctx context.Context, which LocksQuery) (api.Locks, error) {
+	query := pageQuery(which.Limit, which.Cursor)
+	setIf(query, "prefix", which.Prefix)
+	setIf(query, "state", which.State)
+	call := request{op: "list locks", method: http.MethodGet, path: "/v1/locks", query: query}
+	return fetch(ctx, a, call, nothing[api.Locks])
+}
+
+func lockCall(verb, lock string, body any) (request, error) {
+	op := verb + " " + lock
+	path, err := namePath(op, lock)
+	if err != nil {
+		return request{}, err
+	}
+	return actionCall(op, "/v1/locks/"+path+"/"+verb, body)
+}
+
+// actionCall asks for a change that may be asked for again as it is.
+func actionCall(op, path string, body any) (request, error) {
+	text, err := jsonBody(op, body)
+	if err != nil {
+		return request{}, err
+	}
+	return request{
+		op: op, method: http.MethodPost, path: path, header: http.Header{"Content-Type": {"application/json"}}, body: text, repeat: repeatAsIs,
+	}, nil
+}
+
+func leaseLacks(lease api.Lease) string {
+	if lease.FencingToken < 1 || lease.LeaseID == "" {
+		return "a lease without fencing_token or lease_id"
+	}
+	return ""
+}
+
+// setIf leaves out what is empty, so that the gateway's default holds.
+func setIf(query url.Values, name, value string) {
+	if value != "" {
+		query.Set(name, value)
+	}
+}

@@ -1,0 +1,70 @@
+package lockclient
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/fencegate/fencegate/gateway/api"
+)
+
+// CreateSession makes a session. It has no request_id: where ErrUnavailable has the outcome unknown, a session may have been made
+// that nobody knows of. It holds nothing, and expires.
+func (a *API) CreateSession(ctx context.Context, body api.SessionRequest) (api.Session, error) {
+	call := request{
+		op: "create session", method: http.MethodPost, path: "/v1/sessions",
+		header: http.Header{"Content-Type": {"application/json"}}, repeat: repeatAsIs,
+	}
+	var err error
+	if call.body, err = jsonBody(call.op, body); err != nil {
+		return api.Session{}, err
+	}
+	return fetch(ctx, a, call, sessionLacks)
+}
+
+// KeepSessionAlive moves the session's expiry, and so that of all its leases, to its TTL from now, by the database's clock. It returns
+// ErrLeaseLost if the session has ended or expired, ErrNotFound if there is no such session.
+func (a *API) KeepSessionAlive(ctx context.Context, sessionID string) (api.Session, error) {
+	call, err := sessionCall("keep session alive", http.MethodPost, sessionID)
+	if err != nil {
+		return api.Session{}, err
+	}
+	call.path += "/keepalive"
+	call.repeat, call.idempotent = repeatAsIs, true
+	return fetch(ctx, a, call, sessionLacks)
+}
+
+// Session tells the state of a session. It returns ErrNotFound if there is no such session.
+func (a *API) Session(ctx context.Context, sessionID string) (api.Session, error) {
+	call, err := sessionCall("get session", http.MethodGet, sessionID)
+	if err != nil {
+		return api.Session{}, err
+	}
+	return fetch(ctx, a, call, sessionLacks)
+}
+
+// EndSession ends a session: its leases are released, its waiters leave. It may be sent twice. It returns ErrNotFound if there is no
+// such session.
+func (a *API) EndSession(ctx context.Context, sessionID string) (api.SessionEnded, error) {
+	call, err := sessionCall("end session", http.MethodDelete, sessionID)
+	if err != nil {
+		return api.SessionEnded{}, err
+	}
+	call.repeat, call.idempotent = repeatAsIs, true
+	return fetch(ctx, a, call, nothing[api.SessionEnded])
+}
+
+// sessionCall keeps the session_id, a secret, out of what errors say.
+func sessionCall(op, method, sessionID string) (request, error) {
+	if sessionID == "" || sessionID == "." || sessionID == ".." {
+		return request{}, refused(op, api.CodeInvalidRequest, "a session_id is what the session was answered with")
+	}
+	return request{op: op, method: method, path: "/v1/sessions/" + url.PathEscape(sessionID)}, nil
+}
+
+func sessionLacks(session api.Session) string {
+	if session.SessionID == "" || session.TTLMS < 1 {
+		return "a session without session_id or ttl_ms"
+	}
+	return ""
+}

@@ -1,0 +1,240 @@
+package lockclient_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+// exampleClient is a client of the gateway that the examples run against.
+func exampleClient(owner string) *lockclient.Client {
+	client, err := lockclient.New(gatewayURL, lockclient.WithOwner(owner))
+	if err != nil {
+		panic(err)
+	}
+	return client
+}
+
+func ExampleNew() {
+	// One of the gateways doesn't run. The client goes on to the next.
+	client, err := lockclient.New("http://127.0.0.1:1",
+		lockclient.WithFailover(gatewayURL),
+		lockclient.WithOwner("worker-1"),
+		lockclient.WithAnswerTimeout(10*time.Second),
+		lockclient.WithUserAgent("shop/7"),
+	)
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close()
+
+	lease, err := client.Acquire(context.Background(), "example/new")
+	if err != nil {
+		panic(err)
+	}
+	defer lease.ReleaseOnce()
+	fmt.Println(lease.Owner(), "holds", lease.Name())
+	// Output: worker-1 holds example/new
+}
+
+func ExampleClient_Do() {
+	client := exampleClient("worker-1")
+	defer client.Close()
+
+	err := client.Do(context.Background(), "example/do", func(ctx context.Context, lease *lockclient.Lease) error {
+		// ctx ends when the lease is lost: what is not fenced must stop then.
+		_, err := lease.Put(ctx, "state", []byte("done"), lockclient.WithContentType("text/plain"))
+		return err
+	})
+	if errors.Is(err, lockclient.ErrLeaseLost) {
+		fmt.Println("another may have worked beside us")
+	}
+	record, err := client.API().Get(context.Background(), "example/do", "state")
+	fmt.Println(string(record.Value), err)
+	// Output: done <nil>
+}
+
+func ExampleClient_Acquire() {
+	client := exampleClient("worker-1")
+	defer client.Close()
+	ctx := context.Background()
+
+	lease, err := client.Acquire(ctx, "example/acquired",
+		lockclient.WithTTL(30*time.Second),
+		lockclient.WithHeartbeat(),
+		lockclient.WithMetadata(map[string]string{"pod": "a-1"}),
+	)
+	if err != nil {
+		panic(err)
+	}
+	defer lease.ReleaseOnce()
+
+	_, err = client.Acquire(ctx, "example/acquired", lockclient.WithLeaseOwner("worker-2"))
+	if errors.Is(err, lockclient.ErrLockHeld) {
+		fmt.Println("held by", lockclient.Holder(err).OwnerID)
+	}
+	// Output: held by worker-1
+}
+
+func ExampleClient_Acquire_waiting() {
+	client := exampleClient("worker-1")
+	defer client.Close()
+	ctx := context.Background()
+
+	first, err := client.Acquire(ctx, "example/waiting")
+	if err != nil {
+		panic(err)
+	}
+	time.AfterFunc(50*time.Millisecond, first.ReleaseOnce)
+
+	// Stands in line for up to a minute.
+	second, err := client.Acquire(ctx, "example/waiting", lockclient.WithLeaseOwner("worker-2"), lockclient.WithWait(time.Minute))
+	if err != nil {
+		panic(err)
+	}
+	defer second.ReleaseOnce()
+	fmt.Println(second.Owner(), second.FencingToken() > first.FencingToken())
+	// Output: worker-2 true
+}
+
+func ExampleClient_Acquire_shared() {
+	client := exampleClient("reader")
+	defer client.Close()
+	ctx := context.Background()
+
+	// Readers may be many, on the name and all below it.
+	first, err := client.Acquire(ctx, "example/shared", lockclient.Shared(), lockclient.Subtree())
+	if err != nil {
+		panic(err)
+	}
+	defer first.ReleaseOnce()
+	second, err := client.Acquire(ctx, "example/shared", lockclient.Shared(), lockclient.Subtree())
+	if err != nil {
+		panic(err)
+	}
+	defer second.ReleaseOnce()
+
+	_, err = client.Acquire(ctx, "example/shared/below")
+	fmt.Println(errors.Is(err, lockclient.ErrLockHeld))
+	// Output: true
+}
+
+func ExampleClient_AcquireWithRetry() {
+	client := exampleClient("worker-1")
+	defer client.Close()
+
+	lease, err := client.AcquireWithRetry(context.Background(), "example/retry",
+		lockclient.RetryPolicy{Attempts: 5, Base: 50 * time.Millisecond, Max: time.Second})
+	if err != nil {
+		panic(err)
+	}
+	defer lease.ReleaseOnce()
+	fmt.Println(lease.Valid())
+	// Output: true
+}
+
+func ExampleClient_Transact() {
+	client := exampleClient("clerk")
+	defer client.Close()
+	ctx := context.Background()
+
+	from, err := client.Acquire(ctx, "example/accounts/1")
+	if err != nil {
+		panic(err)
+	}
+	defer from.ReleaseOnce()
+	to, err := client.Acquire(ctx, "example/accounts/2")
+	if err != nil {
+		panic(err)
+	}
+	defer to.ReleaseOnce()
+
+	debit := api.Op{Op: "put", Resource: from.Name(), Key: "balance", Value: []byte("90")}
+	credit := api.Op{Op: "put", Resource: to.Name(), Key: "balance", Value: []byte("110")}
+	result, err := client.Transact(ctx, []*lockclient.Lease{from, to}, debit, credit)
+	fmt.Println(len(result.Results), err)
+	// Output: 2 <nil>
+}
+
+func ExampleClient_API() {
+	client := exampleClient("worker-1")
+	defer client.Close()
+	ctx := context.Background()
+
+	ttlMS := int64(60_000)
+	lease, err := client.API().Acquire(ctx, "example/api", api.AcquireRequest{OwnerID: "worker-1", TTLMS: &ttlMS})
+	if err != nil {
+		panic(err)
+	}
+	lock, err := client.API().Lock(ctx, "example/api")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(lock.State, lock.FencingToken == lease.FencingToken)
+	// Output: held true
+}
+
+func ExampleClient_Rejections() {
+	client := exampleClient("worker-1")
+	defer client.Close()
+	ctx := context.Background()
+
+	zombie, err := client.Acquire(ctx, "example/rejections")
+	if err != nil {
+		panic(err)
+	}
+	zombie.ReleaseOnce()
+	_, err = zombie.Put(ctx, "state", []byte("too late"))
+	fmt.Println(errors.Is(err, lockclient.ErrTokenStale))
+
+	// A rejection is written down a moment later.
+	for found := false; !found; time.Sleep(10 * time.Millisecond) {
+		for rejection, err := range client.Rejections(ctx, lockclient.RejectionsQuery{Resource: "example/rejections"}) {
+			if err != nil {
+				panic(err)
+			}
+			fmt.Println(rejection.Key, rejection.Code)
+			found = true
+		}
+	}
+	// Output:
+	// true
+	// state token_stale
+}
+
+func ExampleClient_Watch() {
+	client := exampleClient("worker-1")
+	defer client.Close()
+	ctx := context.Background()
+
+	watch, err := client.Watch(ctx, "example/watched")
+	if err != nil {
+		panic(err)
+	}
+	defer watch.Close()
+
+	var lease *lockclient.Lease
+	defer func() { lease.ReleaseOnce() }()
+	for event, err := range watch.All(ctx) {
+		if err != nil {
+			panic(err)
+		}
+		switch event.Kind {
+		case api.EventState:
+			fmt.Println("it is", event.State.State)
+			if lease, err = client.Acquire(ctx, "example/watched"); err != nil {
+				panic(err)
+			}
+		case api.EventGranted:
+			fmt.Println("granted to", event.Change.OwnerID)
+			return
+		}
+	}
+	// Output:
+	// it is free
+	// granted to worker-1
+}

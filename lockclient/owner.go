@@ -1,0 +1,21 @@
+package lockclient
+
+import (
+	"crypto/rand"
+	"os"
+	"strconv"
+)
+
+const hostBytesMax = 128
+
+// processOwner tells a person where the owner runs, and is never another's.
+func processOwner() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "localhost"
+	}
+	if len(host) > hostBytesMax {
+		host = host[:hostBytesMax]
+	}
+	return host + ":" + strconv.Itoa(os.Getpid()) + ":" + rand.Text()[:10]
+}

@@ -1,0 +1,98 @@
+package lockclient
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// RetryPolicy bounds how a call is tried again. Between two tries it pauses for a random time, at most Base, 2·Base, 4·Base … Max (full
+// jitter: those who failed together don't come back together). Where the gateway says how long to wait, that is added, up to Max.
+type RetryPolicy struct {
+	// Attempts is how many tries there are in all. What is below 1 is taken for 10.
+	Attempts int
+	// Base is the longest first pause. Default 100 ms.
+	Base time.Duration
+	// Max is the longest pause. Default 5 s.
+	Max time.Duration
+	// Within, if positive, is how long after the first try the last one may begin.
+	Within time.Duration
+}
+
+// insistence is for what may be sent again as it is, until an answer comes.
+var insistence = RetryPolicy{Attempts: 100, Base: 50 * time.Millisecond, Max: 2 * time.Second, Within: 30 * time.Second}
+
+func (p RetryPolicy) withDefaults() RetryPolicy {
+	if p.Attempts < 1 {
+		p.Attempts = 10
+	}
+	if p.Base <= 0 {
+		p.Base = 100 * time.Millisecond
+	}
+	if p.Max <= 0 {
+		p.Max = 5 * time.Second
+	}
+	return p
+}
+
+// pause is how long to wait after the try of this number, from 1; hint is what the gateway asks for, and random from 0 to below 1.
+func (p RetryPolicy) pause(try int, hint time.Duration, random float64) time.Duration {
+	longest := p.Max
+	// Beyond 2^62 a shift would overflow; Max is reached long before.
+	if shift := try - 1; shift < 62 && p.Base <= p.Max>>shift {
+		longest = p.Base << shift
+	}
+	return min(max(hint, 0), p.Max) + time.Duration(random*float64(longest))
+}
+
+// insist tries until send succeeds, or fails with what worth says is not worth another try, or the policy or ctx ends it. What it
+// returns is ErrOutcomeUnknown if one of the tries may have been applied and no later one has settled it.
+func insist(ctx context.Context, policy RetryPolicy, worth func(error) bool, send func() error) error {
+	policy = policy.withDefaults()
+	began := time.Now()
+	var doubt error
+	for try := 1; ; try++ {
+		err := remember(send(), doubt)
+		if err == nil || !worth(err) || try >= policy.Attempts {
+			return err
+		}
+		if doubt == nil && errors.Is(err, ErrOutcomeUnknown) {
+			doubt = err
+		}
+		pause := policy.pause(try, hintOf(err), jitter())
+		if policy.Within > 0 && time.Since(began)+pause > policy.Within {
+			return err
+		}
+		if sleep(ctx, pause) != nil {
+			return err
+		}
+	}
+}
+
+// unanswered says that the same call may well be answered the next time.
+func unanswered(err error) bool { return unserved(err) || errors.Is(err, ErrRateLimited) }
+
+func hintOf(err error) time.Duration {
+	var refusal *Error
+	if errors.As(err, &refusal) {
+		return refusal.RetryAfter
+	}
+	return 0
+}
+
+func sleep(ctx context.Context, pause time.Duration) error {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// jitter is from 0 to below 1.
+func jitter() float64 {
+	return rand.Float64() //nolint:gosec // jitter needs no secrecy
+}

@@ -1,0 +1,124 @@
+package lockclient
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// eventBytesMax bounds one event, and so each line of it.
+const eventBytesMax = 4 << 20
+
+var errEventTooLarge = errors.New("an event is over 4 MiB")
+
+// serverEvent is one event of a text/event-stream.
+type serverEvent struct {
+	// id is the last that was sent, with this event or before it.
+	id   string
+	kind string
+	data []byte
+}
+
+// eventReader reads server-sent events, as the HTML standard defines them.
+type eventReader struct {
+	lines *bufio.Scanner
+	// id is that of the event that is being read, last that of the newest that was whole.
+	id, last string
+	// retry is how long the server asks to wait before the next connection; 0 where it doesn't.
+	retry time.Duration
+}
+
+func newEventReader(stream io.Reader) *eventReader {
+	r := &eventReader{lines: bufio.NewScanner(stream)}
+	r.lines.Buffer(nil, eventBytesMax)
+	r.lines.Split(splitLines())
+	return r
+}
+
+// next returns the next event that has data. An event that is cut off at the end of the stream is none: io.EOF.
+func (r *eventReader) next() (serverEvent, error) {
+	kind, data, some := "", []byte(nil), false
+	for r.lines.Scan() {
+		line := r.lines.Text()
+		if line == "" {
+			r.last = r.id
+			if some {
+				return serverEvent{id: r.id, kind: kind, data: data}, nil
+			}
+			kind = ""
+			continue
+		}
+		field, value, _ := strings.Cut(line, ":")
+		value = strings.TrimPrefix(value, " ")
+		switch field {
+		case "event":
+			kind = value
+		case "data":
+			if some {
+				data = append(data, '\n')
+			}
+			data, some = append(data, value...), true
+			if len(data) > eventBytesMax {
+				return serverEvent{}, errEventTooLarge
+			}
+		case "id":
+			if !strings.Contains(value, "\x00") {
+				r.id = value
+			}
+		case "retry":
+			if ms, err := strconv.ParseUint(value, 10, 31); err == nil {
+				r.retry = time.Duration(ms) * time.Millisecond
+			}
+		}
+	}
+	if err := r.lines.Err(); err != nil {
+		if errors.Is(err, bufio.ErrTooLong) {
+			return serverEvent{}, errEventTooLarge
+		}
+		return serverEvent{}, err
+	}
+	return serverEvent{}, io.EOF
+}
+
+// splitLines ends lines at CR, LF or CRLF. A CR ends its line at once, without waiting for what may follow; an LF after it is skipped.
+// A byte order mark at the beginning is left out.
+func splitLines() bufio.SplitFunc {
+	begun, afterCR := false, false
+	mark := []byte("\ufeff")
+	return func(data []byte, atEOF bool) (int, []byte, error) {
+		skipped := 0
+		if !begun {
+			if !atEOF && len(data) < len(mark) && bytes.HasPrefix(mark, data) {
+				return 0, nil, nil
+			}
+			begun = true
+			if bytes.HasPrefix(data, mark) {
+				skipped = len(mark)
+			}
+		}
+		if afterCR && len(data) > 0 {
+			afterCR = false
+			if data[0] == '\n' {
+				skipped = 1
+			}
+		}
+		end := bytes.IndexAny(data[skipped:], "\r\n")
+		if end < 0 {
+			// What is not ended is no line; it is read again with what follows, and dropped at the end of the stream.
+			if atEOF {
+				return len(data), nil, nil
+			}
+			return skipped, nil, nil
+		}
+		afterCR = data[skipped+end] == '\r'
+		line := data[skipped : skipped+end]
+		if line == nil {
+			line = []byte{}
+		}
+		return skipped + end + 1, line, nil
+	}
+}

@@ -1,0 +1,43 @@
+-- fence.clear(lock, mode, scope) → the lease that is in the way of one of this kind, of several the one that runs longest, with its
+-- expires_at as fence.runs_until has it; or null, and then those that had run out are ended: the lock is grantable at once (P7).
+--
+-- That a lease runs is seen without locking it: with the fence locked it can only be renewed meanwhile, and runs on. That it
+-- has run out is decided by a later statement, with it and its session locked, since a heartbeat may have had them in hand.
+-- Those of a session on other names are left to the end of that (fence.settle), which closes their fences.
+create or replace function fence.clear(p_lock text, p_mode text, p_scope text) returns fence.leases
+language plpgsql
+as $$
+declare
+    v_running fence.leases[] := array(select r from fence.running_against(p_lock, p_mode, p_scope) r);
+    v_blocker fence.leases;
+    v_lease   fence.leases;
+begin
+    if cardinality(v_running) = 0 then
+        return null;
+    end if;
+    v_blocker := fence.longest(v_running);
+    if v_blocker.lock is not null then
+        return v_blocker;
+    end if;
+
+    for v_lease in select * from unnest(v_running) r order by r.lock, r.fencing_token loop
+        perform from fence.leases l where l.lock = v_lease.lock and l.fencing_token = v_lease.fencing_token for update;
+        perform from fence.sessions s where s.session_id = v_lease.session_id for share;
+    end loop;
+    v_blocker := fence.longest(array(select r from fence.running_against(p_lock, p_mode, p_scope) r));
+    if v_blocker.lock is not null then
+        return v_blocker;
+    end if;
+
+    for v_lease in
+        update fence.leases l set ended_at = fence.runs_until(l), end_reason = 'expired'
+        from unnest(v_running) r
+        where l.lock = r.lock and l.fencing_token = r.fencing_token and l.ended_at is null
+            and (l.session_id is null or l.lock = p_lock)
+        returning l.*
+    loop
+        perform fence.tell(v_lease, 'expired');
+    end loop;
+    return null;
+end
+$$;

@@ -1,0 +1,26 @@
+-- fence.end_session(session_id) → its standing after the call: released, or expired where it had expired before, or not_found.
+-- Sent twice, it succeeds twice. From its commit on the session's leases don't run any more; fence.settle ends them one by one.
+--
+-- Nothing but the session is locked: an acquire that has a fence locked looks at the sessions in its way, and must not wait for one who
+-- waits for its fence.
+create or replace function fence.end_session(p_session_id uuid) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_session fence.sessions;
+begin
+    select * into v_session from fence.sessions s where s.session_id = p_session_id for update;
+    if not found then
+        return 'not_found';
+    end if;
+    if v_session.ended_at is not null then
+        return v_session.end_reason;
+    end if;
+    update fence.sessions s
+    set ended_at = least(clock_timestamp(), s.expires_at),
+        end_reason = case when s.expires_at > clock_timestamp() then 'released' else 'expired' end
+    where s.session_id = p_session_id
+    returning s.* into v_session;
+    return v_session.end_reason;
+end
+$$;

@@ -1,0 +1,42 @@
+-- fence.wake(lock, scope, ms) notifies the gateways of those whose turn it may be, now that a lease on the lock has ended, or somebody
+-- has left the line; and of nobody where nobody waits. The first of the line, and if that is a reader, all readers up to the first writer. A lease of
+-- scope subtree may have been in the way of those below; and any lease, in the way of those who wait for a subtree above.
+--
+-- Each gateway listens on a channel of its own. ms  0: try to claim now; more: in so many milliseconds, when the lease that was just
+-- granted will run out, unless another notification comes before that.
+create or replace function fence.wake(p_lock text, p_scope text, p_ms bigint) returns void
+language plpgsql
+as $$
+declare
+    v_first fence.waiters;
+    v_next  record;
+begin
+    select * into v_first from fence.waiters w where w.lock = p_lock and fence.waits(w) order by w.ticket limit 1;
+    if found and v_first.mode = 'exclusive' then
+        perform pg_notify(fence.channel(v_first.gateway_id), p_ms || ' ' || p_lock);
+    elsif found then
+        for v_next in
+            select distinct w.gateway_id from fence.waiters w
+            where w.lock = p_lock and w.mode = 'shared' and fence.waits(w)
+                and w.ticket < coalesce((
+                    select min(x.ticket) from fence.waiters x
+                    where x.lock = p_lock and x.mode = 'exclusive' and fence.waits(x)), 9223372036854775807)
+        loop
+            perform pg_notify(fence.channel(v_next.gateway_id), p_ms || ' ' || p_lock);
+        end loop;
+    end if;
+
+    if not exists (select from fence.subtrees) then
+        return;
+    end if;
+    for v_next in
+        select w.lock, w.gateway_id from fence.waiters w
+        where position('/' in p_lock) > 0 and w.lock = any (fence.ancestors(p_lock)) and w.scope = 'subtree' and fence.waits(w)
+        union
+        select w.lock, w.gateway_id from fence.waiters w
+        where p_scope = 'subtree' and w.lock > p_lock || '/' and w.lock < p_lock || '0' and fence.waits(w)
+    loop
+        perform pg_notify(fence.channel(v_next.gateway_id), p_ms || ' ' || v_next.lock);
+    end loop;
+end
+$$;

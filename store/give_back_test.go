@@ -1,0 +1,76 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// A gateway is granted a lease for a client that is gone. Whether it gives the lease back before the client has sent its request again through
+// another gateway, or after that: who was told of a lease has it.
+func TestGivingBackWhatWasAskedForAgain(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	gateway := uuid.New()
+	if _, err := b.sql.Exec(t.Context(), "select fence.heartbeat($1, 60000)", gateway); err != nil {
+		t.Fatal(err)
+	}
+	acquire := func(t *testing.T, request store.AcquireRequest) store.Lease {
+		lease, err := b.Acquire(t.Context(), request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lease
+	}
+	// claimed has the lock granted to the request of one who waits at the gateway, and returns how the gateway gives it back.
+	claimed := func(t *testing.T, lock store.Name) (giveBack func() string) {
+		holder := acquire(t, store.AcquireRequest{Lock: lock, OwnerID: "holder"})
+		var outcome string
+		ask := "select outcome from fence.acquire(fence.ask($1, 'waiter', 'exclusive', 'node', 60000, null, 'request', null), 60000, $2)"
+		if err := b.sql.QueryRow(t.Context(), ask, lock, gateway).Scan(&outcome); err != nil || outcome != "queued" {
+			t.Fatal(outcome, err)
+		}
+		if err := b.Release(t.Context(), holder.Ref()); err != nil {
+			t.Fatal(err)
+		}
+		var id uuid.UUID
+		var token int64
+		claim := "select c.outcome, (c.lease).lease_id, (c.lease).fencing_token from fence.claim($1, $2, 'node') c"
+		if err := b.sql.QueryRow(t.Context(), claim, gateway, lock).Scan(&outcome, &id, &token); err != nil || outcome != "granted" {
+			t.Fatal(outcome, err)
+		}
+		return func() (standing string) {
+			if err := b.sql.QueryRow(t.Context(), "select fence.give_back($1, 'waiter', $2, $3)", lock, id, token).Scan(&standing); err != nil {
+				t.Fatal(err)
+			}
+			return standing
+		}
+	}
+	again := func(lock store.Name) store.AcquireRequest {
+		return store.AcquireRequest{Lock: lock, OwnerID: "waiter", TTL: time.Minute, RequestID: "request"}
+	}
+
+	t.Run("after it", func(t *testing.T) {
+		giveBack := claimed(t, "after")
+		lease := acquire(t, again("after"))
+		if standing := giveBack(); standing != "adopted" {
+			t.Errorf("it was given back: %s", standing)
+		}
+		if _, err := b.Renew(t.Context(), lease.Ref(), 0); err != nil {
+			t.Errorf("who was told of the lease has it no more: %v", err)
+		}
+	})
+	t.Run("before it", func(t *testing.T) {
+		giveBack := claimed(t, "before")
+		if standing := giveBack(); standing != "released" {
+			t.Errorf("it was not given back: %s", standing)
+		}
+		lease := acquire(t, again("before"))
+		if _, err := b.Renew(t.Context(), lease.Ref(), 0); err != nil {
+			t.Errorf("the lease that was asked for anew: %v", err)
+		}
+	})
+}

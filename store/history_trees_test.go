@@ -1,0 +1,90 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/storetest"
+)
+
+var historyOfTrees = historyPlan{
+	clients: 6, gateways: 2, together: true, trees: true,
+	policies: []store.Policy{
+		{Prefix: "tree", Rule: store.RuleStrict, Authority: store.AuthorityBuiltin},
+		{Prefix: "tree/a", Rule: store.RuleStrict, Authority: store.AuthorityBuiltin},
+		{Prefix: "tree/a/x", Rule: store.RuleStrict, Authority: store.AuthorityBuiltin},
+		{Prefix: "tree/b", Rule: store.RuleStrict, Authority: store.AuthorityBuiltin},
+	},
+}
+
+// TestHistoryOfTrees lets clients take subtrees and what is in them, to write or to share, some of it in sessions that they end, while
+// they write below.
+func TestHistoryOfTrees(t *testing.T) { testHistories(t, historyOfTrees) }
+
+// historySessions is how many sessions each client has. It also uses those that it has ended.
+const historySessions = 4
+
+// openSessions gives each client a session.
+func (f *historyField) openSessions(t *testing.T, world storetest.World, clients []*historyClient) storetest.World {
+	t.Helper()
+	for _, client := range clients {
+		for range historySessions {
+			session, err := client.gateway.CreateSession(t.Context(), store.SessionRequest{OwnerID: fmt.Sprintf("client-%d", client.id), TTL: time.Hour})
+			if err != nil {
+				t.Fatal(err)
+			}
+			client.sessions = append(client.sessions, session)
+			world = world.WithSession(session)
+		}
+	}
+	return world
+}
+
+// amongOthers changes a request for a lock into one to share it, for the subtree, or for a lease in a session.
+func (c *historyClient) amongOthers(ctx context.Context, request *store.AcquireRequest) {
+	request.Mode, request.Scope = store.Exclusive, store.Node
+	if c.oneIn(4) {
+		request.Mode = store.Shared
+	}
+	if c.oneIn(2) {
+		request.Scope = store.Subtree
+	}
+	if c.oneIn(5) {
+		session := c.sessions[c.chance.IntN(len(c.sessions))]
+		request.SessionID, request.TTL = session.ID, 0
+		if c.oneIn(4) {
+			c.ask(ctx, historyCall{keepAlive: &session.ID})
+		}
+	}
+}
+
+// diligence bounds how much a holder does. Who has what many others want does less.
+func (c *historyClient) diligence(tenure *historyTenure) int {
+	if tenure.lease.Mode == store.Shared {
+		return 3
+	}
+	return 12
+}
+
+// within is a name that the tenure covers; now and then one that it does not.
+func (c *historyClient) within(tenure *historyTenure) store.Name {
+	if !c.trees || tenure.lease.Scope != store.Subtree && !c.oneIn(10) {
+		return tenure.lease.Lock
+	}
+	name := c.names[c.chance.IntN(len(c.names))]
+	if strings.HasPrefix(string(name), string(tenure.lease.Lock)) || c.oneIn(10) {
+		return name
+	}
+	return tenure.lease.Lock
+}
+
+// endSession ends a session of the client's, which is then known to be over to the client alone.
+func (c *historyClient) endSession(ctx context.Context, id uuid.UUID) {
+	c.insist(ctx, historyCall{end: &id})
+}

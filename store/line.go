@@ -1,0 +1,286 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+const (
+	// claimsMax bounds the claims under way at once, so that they leave connections to others.
+	claimsMax = 4
+	// dueMax is how many lines one poll looks at.
+	dueMax = 500
+	// claimTimeout bounds one statement of the line's own.
+	claimTimeout = 15 * time.Second
+	// claimAgain is the pause after a claim that failed.
+	claimAgain = 200 * time.Millisecond
+)
+
+// line is what this process has in the lines of the database: the places of its own callers. The order of the line, and whose turn it is,
+// is the database's to say (fence.claim). A place is claimed when a notification or the clock says that it may be its turn.
+type line struct {
+	store   *Store
+	gateway uuid.UUID
+	config  ServiceConfig
+	claims  chan struct{} // holds a token for each claim under way
+
+	mu     sync.Mutex
+	queues map[Name]*queue
+	left   []place   // that were given up, but perhaps not in the database yet
+	beaten time.Time // when the database last heard of this process
+	polled int       // where the last poll ended in the order of names
+}
+
+// queue is the part of one line.
+type queue struct {
+	waiters  []*waiter
+	asking   int  // how many of them have asked for a place and not yet got an answer
+	missed   bool // a notification came while somebody was asking
+	claiming bool
+	taken    []uuid.UUID // leases that callers have found by asking, during the claim under way: it may have granted them
+	again    bool        // another claim is due after the one under way
+	timer    *time.Timer
+	due      time.Time // of the timer
+}
+
+// waiter is one caller, from its first question to its answer.
+type waiter struct {
+	request string // its request_id; several callers may have the same, and so one place
+	subtree bool
+	ticket  int64     // 0: it asks for its place, for the first time or again
+	leaving bool      // its time is over
+	gone    bool      // nobody is there any more who could hold a lease
+	told    chan told // of capacity 1
+}
+
+// told is what became of a waiter.
+type told struct {
+	lease Lease
+	err   error
+	// again: the place may be gone; ask for it again.
+	again bool
+}
+
+func newLine(store *Store, gateway uuid.UUID, config ServiceConfig) *line {
+	return &line{store: store, gateway: gateway, config: config, claims: make(chan struct{}, claimsMax), queues: map[Name]*queue{}}
+}
+
+// tell hands a waiter what became of it. A later word replaces an earlier one that was not heard, but never a lease.
+func (w *waiter) tell(news told) {
+	select {
+	case w.told <- news:
+	default:
+		if !news.again {
+			select {
+			case <-w.told:
+			default:
+			}
+			w.told <- news
+		}
+	}
+}
+
+// join announces a caller: what is granted to its request is its own from now on, until it has quit.
+func (l *line) join(lock Name, w *waiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.queues[lock]
+	if q == nil {
+		q = &queue{}
+		l.queues[lock] = q
+	}
+	q.waiters = append(q.waiters, w)
+	l.left = slices.DeleteFunc(l.left, func(p place) bool { return p.lock == lock && p.request == w.request })
+}
+
+// quit takes a caller out, who has been told of the lease, if any.
+func (l *line) quit(lock Name, w *waiter, lease Lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.queues[lock]
+	if q.claiming && lease.Token > 0 {
+		q.taken = append(q.taken, lease.ID)
+	}
+	q.waiters = slices.DeleteFunc(q.waiters, func(other *waiter) bool { return other == w })
+	l.forget(lock, q)
+}
+
+// ask announces that a caller asks for its place, so that no notification is missed in between.
+func (l *line) ask(lock Name, w *waiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w.ticket = 0
+	l.queues[lock].asking++
+}
+
+// asked follows ask: the caller has a place, or 0.
+func (l *line) asked(lock Name, w *waiter, ticket int64, left time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.queues[lock]
+	q.asking--
+	w.ticket = ticket
+	if left > 0 {
+		l.arm(lock, q, left)
+	}
+	if q.missed && q.first(false) > 0 {
+		l.claim(lock, q)
+	}
+	if q.asking == 0 {
+		q.missed = false
+	}
+}
+
+// first is the ticket of the first place that is known, or of the first one that is not for a subtree; 0: none.
+func (q *queue) first(butSubtrees bool) (ticket int64) {
+	for _, w := range q.waiters {
+		if w.ticket > 0 && (ticket == 0 || w.ticket < ticket) && !(butSubtrees && w.subtree) {
+			ticket = w.ticket
+		}
+	}
+	return ticket
+}
+
+// others reports whether another caller here wants the same place, since it sent the same request.
+func (q *queue) others(w *waiter) bool {
+	return slices.ContainsFunc(q.waiters, func(other *waiter) bool { return other != w && other.request == w.request && !other.leaving })
+}
+
+// forget drops a queue that nobody is in. The caller has locked the line.
+func (l *line) forget(lock Name, q *queue) {
+	if len(q.waiters) > 0 || q.claiming {
+		return
+	}
+	if q.timer != nil {
+		q.timer.Stop()
+	}
+	if l.queues[lock] == q {
+		delete(l.queues, lock)
+	}
+}
+
+func (l *line) len() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, q := range l.queues {
+		n += len(q.waiters)
+	}
+	return n
+}
+
+// wake claims the places for a lock, now or when the lease in the way will have run out.
+func (l *line) wake(lock Name, in time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.queues[lock]
+	switch {
+	case q == nil:
+	case in > 0:
+		l.arm(lock, q, in)
+	default:
+		l.wakeNow(lock, q)
+	}
+}
+
+func (l *line) wakeNow(lock Name, q *queue) {
+	q.missed = q.asking > 0
+	if q.first(false) > 0 {
+		l.claim(lock, q)
+	}
+}
+
+// arm sets the time of the next claim, unless that is earlier already: the lease of which it was told may not be the one in the way. The
+// caller has locked the line.
+func (l *line) arm(lock Name, q *queue, in time.Duration) {
+	due := time.Now().Add(in)
+	if q.timer != nil {
+		if !due.Before(q.due) {
+			return
+		}
+		q.timer.Stop()
+	}
+	q.due = due
+	q.timer = time.AfterFunc(in, func() { l.timeUp(lock, q, due) })
+}
+
+func (l *line) timeUp(lock Name, q *queue, due time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.queues[lock] == q && q.due.Equal(due) {
+		q.timer = nil
+		l.wakeNow(lock, q)
+	}
+}
+
+// askAgain has everybody ask for his place again: it is the same, if it is still there. After a crash of the database it may not be.
+func (l *line) askAgain() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, q := range l.queues {
+		q.missed = q.asking > 0
+		q.askAgain()
+	}
+}
+
+func (q *queue) askAgain() {
+	for _, w := range q.waiters {
+		if w.ticket > 0 {
+			w.tell(told{again: true})
+		}
+	}
+}
+
+// run keeps this process alive in the database as long as anybody waits, and polls, until ctx ends.
+func (l *line) run(ctx context.Context, onError func(error)) {
+	beat, poll := time.NewTicker(l.config.Beat), time.NewTicker(l.config.Poll)
+	defer beat.Stop()
+	defer poll.Stop()
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return
+		case <-beat.C:
+			if l.len() > 0 {
+				err = l.beat(ctx)
+			}
+			err = errors.Join(err, l.leaveLate(ctx))
+		case <-poll.C:
+			err = l.poll(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			onError(err)
+		}
+	}
+}
+
+// beat tells the database that this process lives.
+func (l *line) beat(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.config.Missing)
+	defer cancel()
+	sent := time.Now()
+	if err := l.store.exec(ctx, "select fence.heartbeat($1, $2)", l.gateway, l.config.Missing.Milliseconds()); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.beaten = sent
+	return nil
+}
+
+// known makes sure that the database has heard of this process lately: a place of one that it takes for dead does not count.
+func (l *line) known(ctx context.Context) error {
+	l.mu.Lock()
+	fresh := time.Since(l.beaten) < l.config.Missing/2
+	l.mu.Unlock()
+	if fresh {
+		return nil
+	}
+	return l.beat(ctx)
+}

@@ -1,0 +1,47 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// sessionAct does something with the session that the actor opened.
+func (s *scene) sessionAct(a *actor, verb string) (act, error) {
+	if verb == "open-session" {
+		return func(ctx context.Context, conn *pgx.Conn) (told, error) {
+			var id uuid.UUID
+			err := conn.QueryRow(ctx, `
+				insert into fence.sessions (session_id, owner_id, ttl_ms, created_at, expires_at)
+				select gen_random_uuid(), $1, 30000, clock_timestamp(), clock_timestamp() + interval '30 seconds'
+				returning session_id`, a.name).Scan(&id)
+			a.session = &id
+			return func() string { return "opened" }, err
+		}, nil
+	}
+	if a.session == nil {
+		return nil, fmt.Errorf("%s has opened no session", a.name)
+	}
+	switch verb {
+	case "keep-alive":
+		return standingAct("kept alive", "select standing from fence.keep_alive($1)", a.session), nil
+	case "end-session":
+		return standingAct("released", "select fence.end_session($1)", a.session), nil
+	}
+	return func(ctx context.Context, conn *pgx.Conn) (told, error) {
+		var ended int64
+		var done bool
+		err := conn.QueryRow(ctx, "select ended, done from fence.settle($1, 10)", a.session).Scan(&ended, &done)
+		return func() string { return fmt.Sprintf("%d leases ended", ended) }, err
+	}, nil
+}
+
+func (s *scene) sessionOf(name string) (*uuid.UUID, error) {
+	a, ok := s.actors[name]
+	if !ok || a.session == nil {
+		return nil, fmt.Errorf("%s has opened no session", name)
+	}
+	return a.session, nil
+}

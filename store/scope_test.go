@@ -1,0 +1,160 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// sharedCases: a shared lease can't write, and shuts out who could.
+var sharedCases = []ruleCase{
+	{"shared: its token can't write", given{share}, with(newest), store.VerdictTokenStale, "shared"},
+	{"shared: nor with a sequence and its lease_id", given{share}, with(newest, sequence(1), ownLeaseID), store.VerdictTokenStale, "shared"},
+	{"shared: nor under same_token", given{sameToken, share}, with(newest), store.VerdictTokenStale, "shared"},
+	{"shared: nor where a live lease is demanded", given{requireLiveLease, share}, with(newest), store.VerdictTokenStale, "shared"},
+	{"shared: nor when it has expired", given{share, expire}, with(newest), store.VerdictTokenStale, "shared"},
+	{"shared: nor when it was released", given{share, release}, with(newest), store.VerdictTokenStale, "shared"},
+	{"shared: nor beside others", given{share, share}, with(newest), store.VerdictTokenStale, "shared"},
+	{"shared: nor before others", given{share, share}, with(first), store.VerdictTokenStale, "superseded"},
+	{"shared: one beyond", given{share}, with(beyond), store.VerdictTokenUnknown, ""},
+	{"shared: a writer who is replaced by a reader", given{acquire, wrote(with(newest, sequence(1))), expire, share},
+		with(first, sequence(2)), store.VerdictTokenStale, "superseded"},
+	{"shared: its last write again", given{acquire, wrote(with(newest, sequence(1))), expire, share}, with(first, sequence(1)), replayed, ""},
+	{"shared: a writer after a reader", given{share, release, acquire}, with(newest), store.Admitted, ""},
+	{"shared: a writer after a reader that has expired", given{share, expire, acquire}, with(newest), store.Admitted, ""},
+	{"shared: an external token after a reader", given{share, external}, with(newest), store.Admitted, ""},
+}
+
+// scopeCases are about what a subtree lease covers.
+var scopeCases = []ruleCase{
+	{"scope: the name itself", given{acquireSubtree}, with(newest), store.Admitted, ""},
+	{"scope: just below", given{acquireSubtree}, with(newest, at("/x")), store.Admitted, ""},
+	{"scope: far below", given{acquireSubtree}, with(newest, at("/x/y/z")), store.Admitted, ""},
+	{"scope: beside", given{acquireSubtree}, with(newest, at("-x")), store.VerdictTokenUnknown, ""},
+	{"scope: below what is beside", given{acquireSubtree}, with(newest, at("-x/y")), store.VerdictTokenUnknown, ""},
+	{"scope: below a lease of the name alone", given{acquire}, with(newest, at("/x")), store.VerdictTokenUnknown, ""},
+	{"scope: a token for each resource below", given{acquireSubtree, wrote(with(newest, at("/x")))}, with(newest, at("/y")), store.Admitted, ""},
+	{"scope: a second write below", given{acquireSubtree, wrote(with(newest, at("/x")))},
+		with(newest, at("/x")), store.VerdictTokenStale, "reused"},
+
+	{"scope: below, after release", given{acquireSubtree, release}, with(newest, at("/x")), store.VerdictTokenStale, "released"},
+	{"scope: below, after break", given{acquireSubtree, breakLock}, with(newest, at("/x")), store.VerdictTokenStale, "released"},
+	{"scope: below, a late holder", given{acquireSubtree, expire, sweep}, with(newest, at("/x")), store.Admitted, ""},
+	{"scope: below, after a grant of the name alone", given{acquireSubtree, expire, acquireNode},
+		with(first, at("/x")), store.VerdictTokenStale, "released"},
+	{"scope: below, after a grant of the name alone, to share", given{acquireSubtree, expire, share},
+		with(first, at("/x")), store.VerdictTokenStale, "released"},
+	{"scope: below, with the token of the name alone", given{acquireSubtree, expire, acquireNode},
+		with(newest, at("/x")), store.VerdictTokenUnknown, ""},
+	{"scope: below, after a reader of the subtree", given{acquireSubtree, expire, shareSubtree},
+		with(first, at("/x")), store.VerdictTokenStale, "superseded"},
+	{"scope: below, as a reader of the subtree", given{shareSubtree}, with(newest, at("/x")), store.VerdictTokenStale, "shared"},
+
+	{"scope: where a name below was granted since", given{acquireSubtree, expire, onBelow("/x", acquire)},
+		with(first, at("/x")), store.VerdictTokenStale, "superseded"},
+	{"scope: where a name below was granted since, and released", given{acquireSubtree, expire, onBelow("/x", acquire, release)},
+		with(first, at("/x")), store.VerdictTokenStale, "superseded"},
+	{"scope: below a name that was granted alone since", given{acquireSubtree, expire, onBelow("/x", acquire)},
+		with(first, at("/x/y")), store.Admitted, ""},
+	{"scope: elsewhere than a name that was granted since", given{acquireSubtree, expire, onBelow("/x", acquire)},
+		with(first, at("/y")), store.Admitted, ""},
+	{"scope: in a subtree below that was granted since", given{acquireSubtree, expire, onBelow("/x", acquireSubtree)},
+		with(first, at("/x/y")), store.VerdictTokenStale, "superseded"},
+	{"scope: elsewhere than a subtree that was granted since", given{acquireSubtree, expire, onBelow("/x", acquireSubtree)},
+		with(first, at("/y")), store.Admitted, ""},
+
+	{"scope: a name below, before the subtree", given{onBelow("/x", acquire, expire), acquireSubtree},
+		ofBelow("/x"), store.VerdictTokenStale, "superseded"},
+	{"scope: a name below, before the subtree, to share", given{onBelow("/x", acquire, expire), shareSubtree},
+		ofBelow("/x"), store.VerdictTokenStale, "superseded"},
+	{"scope: a subtree below, before the subtree", given{onBelow("/x", acquireSubtree, expire), acquireSubtree},
+		ofBelow("/x", at("/x/y")), store.VerdictTokenStale, "superseded"},
+	{"scope: a subtree below, after the subtree was released", given{onBelow("/x", acquireSubtree, expire), acquireSubtree, release},
+		ofBelow("/x", at("/x/y")), store.VerdictTokenStale, "superseded"},
+	{"scope: a name below, after the subtree", given{acquireSubtree, release, onBelow("/x", acquire)}, ofBelow("/x"), store.Admitted, ""},
+
+	{"scope: an external token below", given{acquireSubtree, onBelow("/x", external)}, with(token(7), at("/x")), store.Admitted, ""},
+	{"scope: the subtree's token below, where tokens are external", given{acquireSubtree, release, onBelow("/x", external)},
+		with(newest, at("/x")), store.Admitted, ""},
+	{"scope: a lower token than an external one below", given{acquireSubtree, onBelow("/x", external), wrote(with(token(1<<40), at("/x")))},
+		with(newest, at("/x")), store.VerdictTokenStale, "superseded"},
+	{"scope: the lease_id of a name below", given{onBelow("/x", acquire, release), acquireSubtree},
+		with(newest, at("/x"), leaseIDOfBelow("/x")), store.VerdictLeaseMismatch, ""},
+}
+
+// onBelow does something to a lock below, in the same trial. What it is granted there is kept.
+func onBelow(suffix store.Name, steps ...step) step {
+	return func(ctx context.Context, s *stage) error { return s.below(suffix).do(ctx, steps...) }
+}
+
+// below is the stage of a lock below this one.
+func (s *stage) below(suffix store.Name) *stage {
+	if s.stages == nil {
+		s.stages = map[store.Name]*stage{}
+	}
+	if s.stages[suffix] == nil {
+		s.stages[suffix] = &stage{testbed: s.testbed, lock: s.lock + suffix}
+	}
+	return s.stages[suffix]
+}
+
+// ofBelow drafts a write under the newest token of a lock below, to that.
+func ofBelow(suffix store.Name, options ...option) draft {
+	return func(s *stage) store.Write {
+		write := with(newest)(s.below(suffix))
+		for _, option := range options {
+			option(s, &write)
+		}
+		return write
+	}
+}
+
+func leaseIDOfBelow(suffix store.Name) option {
+	return func(s *stage, w *store.Write) { w.LeaseID = ptr(s.below(suffix).newest().ID) }
+}
+
+// acrossTrials: one token of a subtree for many resources in it.
+var acrossTrials = []trial{
+	{"scope: a transaction over the name and two below, and its replay", func(ctx context.Context, s *stage) error {
+		if err := s.do(ctx, acquireSubtree); err != nil {
+			return err
+		}
+		send := func(answer string) error {
+			return s.expectTransaction(ctx, answer,
+				claims(with(newest, sequence(1))(s), with(newest, sequence(1), at("/x"))(s), with(newest, sequence(1), at("/y/z"))(s)),
+				with(newest)(s), with(newest, at("/x"))(s), with(newest, at("/y/z"))(s))
+		}
+		again := func() error { return send("replayed versions [1 1 1]") }
+		return errors.Join(send("versions [1 1 1]"), s.unchanged(ctx, again), s.do(ctx, release), s.unchanged(ctx, again))
+	}},
+	{"scope: a transaction of which one name was granted since", func(ctx context.Context, s *stage) error {
+		if err := s.do(ctx, acquireSubtree, expire, onBelow("/y", acquire)); err != nil {
+			return err
+		}
+		return s.unchanged(ctx, func() error {
+			return s.expectTransaction(ctx, "token_stale superseded of y",
+				claims(with(newest, at("/x"))(s), with(newest, at("/y"))(s)), with(newest, at("/x"))(s), with(newest, at("/y"))(s))
+		})
+	}},
+	{"scope: a set over two below", func(ctx context.Context, s *stage) error {
+		if err := s.do(ctx, acquireSubtree); err != nil {
+			return err
+		}
+		results, err := s.Write(ctx, []store.Write{with(newest, at("/x"))(s), with(newest, at("/y"))(s), with(newest, at("-z"))(s)})
+		if err != nil {
+			return err
+		}
+		if got := brief(results[0]) + ", " + brief(results[1]) + ", " + brief(results[2]); got != "admitted v1 created, admitted v1 created, token_unknown" {
+			return fmt.Errorf("the answers are %s", got)
+		}
+		return nil
+	}},
+}
+
+func TestAcross(t *testing.T) {
+	t.Parallel()
+	runTrials(t, acrossTrials)
+}

@@ -1,0 +1,52 @@
+package store
+
+import (
+	"cmp"
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// SessionState is how a session stands.
+type SessionState string
+
+// The states of a session.
+const (
+	SessionLive    SessionState = "live"
+	SessionEnded   SessionState = "ended"   // by its owner
+	SessionExpired SessionState = "expired" // not kept alive
+)
+
+// Session is one TTL and one heartbeat for any number of leases.
+type Session struct {
+	ID        uuid.UUID // secret: who knows it can keep the session alive and end it
+	OwnerID   string
+	TTL       time.Duration
+	CreatedAt time.Time // by the database's clock, like ExpiresAt
+	ExpiresAt time.Time
+	State     SessionState
+	Metadata  json.RawMessage // the owner's, a JSON object or nil
+}
+
+// SessionRequest asks for a session.
+type SessionRequest struct {
+	// OwnerID says who asks: 1 to 256 bytes of UTF-8 without control characters. It proves nothing.
+	OwnerID string
+	// TTL is 100 ms to 24 h in whole milliseconds; 0: 30 s.
+	TTL time.Duration
+	// Metadata is a JSON object of at most 4096 bytes, or nil.
+	Metadata json.RawMessage
+}
+
+// check returns the request with its defaults, or ErrInvalid naming the field and its limit.
+func (r SessionRequest) check() (SessionRequest, error) {
+	r.TTL = cmp.Or(r.TTL, TTLDefault)
+	if err := checkText("owner_id", r.OwnerID, 1, OwnerBytesMax); err != nil {
+		return r, err
+	}
+	if err := checkTTL(r.TTL); err != nil {
+		return r, err
+	}
+	return r, checkMetadata(r.Metadata)
+}

@@ -1,0 +1,124 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// settleLocksMax is how many locks of an ended session are released in one statement.
+const settleLocksMax = 500
+
+// sessionColumns are the columns of a session, in the order of sessionRow.dest. They are those of the alias s.
+const sessionColumns = `s.session_id, s.owner_id, s.ttl_ms, s.created_at, s.expires_at, s.metadata,
+	case when s.end_reason = 'released' then 'ended' when s.end_reason = 'expired' or s.expires_at <= clock_timestamp() then 'expired' else 'live' end`
+
+// sessionRow is a session as a row that may be missing.
+type sessionRow struct {
+	id                   pgtype.UUID
+	owner, state         pgtype.Text
+	ttlMS                pgtype.Int8
+	createdAt, expiresAt pgtype.Timestamptz
+	metadata             []byte
+}
+
+func (r *sessionRow) dest() []any {
+	return []any{&r.id, &r.owner, &r.ttlMS, &r.createdAt, &r.expiresAt, &r.metadata, &r.state}
+}
+
+func (r *sessionRow) session() Session {
+	return Session{
+		ID: r.id.Bytes, OwnerID: r.owner.String, TTL: milliseconds(r.ttlMS), CreatedAt: r.createdAt.Time, ExpiresAt: r.expiresAt.Time,
+		State: SessionState(r.state.String), Metadata: r.metadata,
+	}
+}
+
+// CreateSession makes a session. It returns ErrInvalid or ErrUnavailable; where that leaves the outcome unknown, a session may have been
+// made that nobody knows, and that expires.
+func (s *Store) CreateSession(ctx context.Context, request SessionRequest) (Session, error) {
+	request, err := request.check()
+	if err != nil {
+		return Session{}, err
+	}
+	const sql = `insert into fence.sessions as s (session_id, owner_id, ttl_ms, created_at, expires_at, metadata)
+		select gen_random_uuid(), $1, $2::integer, now.at, now.at + $2::integer * interval '1 millisecond', $3
+		from (select clock_timestamp() as at) now
+		returning ` + sessionColumns
+	var row sessionRow
+	err = s.queryRow(ctx, sql, []any{request.OwnerID, request.TTL.Milliseconds(), nullableJSON(request.Metadata)}, row.dest()...)
+	return row.session(), err
+}
+
+// KeepAlive makes a live session last its TTL from now, and all its leases with it. Like Renew, it does not wait for the disk. It
+// returns ErrLeaseLost (a LostError) if the session has ended, ErrNotFound if there is no such session, or ErrUnavailable.
+func (s *Store) KeepAlive(ctx context.Context, id uuid.UUID) (Session, error) {
+	const sql = `select set_config('synchronous_commit', 'off', true), k.standing, ` + sessionColumns + `
+		from fence.keep_alive($1) k, lateral (select (k.session).*) s`
+	var standing string
+	var row sessionRow
+	err := s.queryRow(ctx, sql, []any{id}, append([]any{nil, &standing}, row.dest()...)...)
+	switch {
+	case err != nil:
+		return Session{}, err
+	case standing == "not_found":
+		return Session{}, sessionLost("")
+	case standing != "live":
+		return Session{}, sessionLost(standing)
+	}
+	return row.session(), nil
+}
+
+// Session tells how a session stands, and how many leases run in it. It returns ErrNotFound if there is no such session, also if it
+// ended long ago, or ErrUnavailable.
+func (s *Store) Session(ctx context.Context, id uuid.UUID) (session Session, leases int64, err error) {
+	const sql = `select ` + sessionColumns + `, (
+			select count(*) from fence.leases l where l.session_id = s.session_id and fence.runs_until(l) > clock_timestamp() and l.ended_at is null)
+		from fence.sessions s where s.session_id = $1`
+	var row sessionRow
+	err = s.queryRow(ctx, sql, []any{id}, append(row.dest(), &leases)...)
+	if err != nil {
+		return Session{}, 0, notFound(err, "there is no such session")
+	}
+	return row.session(), leases, nil
+}
+
+// EndSession ends a session, releases its leases and takes its waiters out of their lines. Sent twice, it succeeds twice. From its
+// first commit on, all of the leases can be granted to others; it returns when the fences of all are closed, with
+// their number. It returns ErrLeaseLost (a LostError) if the session had expired, ErrNotFound if there is no such session, or
+// ErrUnavailable, after which a sweep does the rest.
+func (s *Store) EndSession(ctx context.Context, id uuid.UUID) (released int64, err error) {
+	var standing string
+	if err := s.queryRow(ctx, "select fence.end_session($1)", []any{id}, &standing); err != nil {
+		return 0, err
+	}
+	if standing == "not_found" {
+		return 0, sessionLost("")
+	}
+	released, err = s.settle(ctx, id)
+	if err == nil && standing != "released" {
+		err = sessionLost(standing)
+	}
+	return released, err
+}
+
+// settle ends the leases of a session that has ended.
+func (s *Store) settle(ctx context.Context, id uuid.UUID) (ended int64, err error) {
+	for done := false; !done; {
+		var some int64
+		if err := s.queryRow(ctx, "select ended, done from fence.settle($1, $2)", []any{id, settleLocksMax}, &some, &done); err != nil {
+			return ended, err
+		}
+		ended += some
+	}
+	return ended, nil
+}
+
+// sessionLost says what became of a session; nothing is known of it without a reason.
+func sessionLost(reason string) error {
+	if reason == "" {
+		return fmt.Errorf("%w: there is no such session", ErrNotFound)
+	}
+	return &LostError{Reason: reason}
+}

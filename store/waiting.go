@@ -1,0 +1,200 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+const (
+	// leaveTimeout bounds the statements by which a caller who gives up leaves the line.
+	leaveTimeout = 10 * time.Second
+	// askAgainMin and askAgainMax are the pauses between attempts to keep a place while the database is away.
+	askAgainMin = 50 * time.Millisecond
+	askAgainMax = time.Second
+)
+
+// Acquire takes a lock, and waits for it as long as the request says: first come, first served, over all Services. See
+// [Store.Acquire] for what it returns; where the time is over, that is ErrLeaseHeld. In addition it returns ErrDeadlock (a
+// DeadlockError) if the wait would close a cycle of owners who wait for each other; and when ctx ends while it waits, it leaves the line
+// and returns an error that wraps ctx's. What was granted by then is released.
+//
+// While the database is away, those who wait keep trying to keep their places.
+func (s *Service) Acquire(ctx context.Context, request AcquireRequest) (Lease, error) {
+	if request.Wait == 0 {
+		return s.Store.Acquire(ctx, request)
+	}
+	request, err := request.check()
+	if err != nil {
+		return Lease{}, err
+	}
+	if request.RequestID == "" {
+		// By this the request can be sent again, whatever became of the first answer.
+		request.RequestID = "fencegate:" + uuid.NewString()
+	}
+	return s.line.acquire(ctx, request)
+}
+
+// acquire asks for a place, and asks again each time that it may have been lost.
+func (l *line) acquire(ctx context.Context, request AcquireRequest) (lease Lease, err error) {
+	w := &waiter{request: request.RequestID, subtree: request.Scope == Subtree, told: make(chan told, 1)}
+	l.join(request.Lock, w)
+	defer func() { l.quit(request.Lock, w, lease) }()
+	deadline := time.Now().Add(request.Wait)
+	pause := askAgainMin
+	queued := false // perhaps
+	for {
+		request.Wait = max(time.Until(deadline), time.Millisecond).Truncate(time.Millisecond)
+		var again bool
+		lease, again, err = l.askAndWait(ctx, request, w, deadline)
+		if again {
+			queued, pause = true, askAgainMin
+			continue
+		}
+		if !errors.Is(err, ErrUnavailable) {
+			return lease, err
+		}
+		queued = queued || w.ticket > 0 || outcomeOf(err) == OutcomeUnknown
+		if !queued || time.Now().After(deadline) || ctx.Err() != nil {
+			return l.despair(request.Lock, w, queued, err)
+		}
+		sleep(ctx, pause)
+		pause = min(2*pause, askAgainMax)
+	}
+}
+
+func outcomeOf(err error) Outcome {
+	var unavailable *UnavailableError
+	if errors.As(err, &unavailable) {
+		return unavailable.Outcome
+	}
+	return ""
+}
+
+// askAndWait asks for the lock or a place in the line, and waits there. again: the place may be lost, ask again.
+func (l *line) askAndWait(ctx context.Context, request AcquireRequest, w *waiter, deadline time.Time) (lease Lease, again bool, err error) {
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
+	defer cancel()
+	if err := l.known(asking); err != nil {
+		return Lease{}, false, &UnavailableError{OutcomeNotApplied, err}
+	}
+	l.ask(request.Lock, w)
+	answer, err := l.store.ask(asking, request, l.gateway)
+	l.asked(request.Lock, w, answer.ticket, answer.left)
+	if err != nil || answer.ticket == 0 {
+		return answer.lease, false, err
+	}
+
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	select {
+	case news := <-w.told:
+		return news.lease, news.again, news.err
+	case <-timer.C:
+		lease, err = l.giveUp(request, w)
+		return lease, false, err
+	case <-ctx.Done():
+		return Lease{}, false, fmt.Errorf("left the line for %s: %w", request.Lock, errors.Join(context.Cause(ctx), l.goAway(request.Lock, w)))
+	}
+}
+
+// giveUp leaves the line, since the time is over. Who was granted the lock at the last moment has it; others are told who is in the way.
+func (l *line) giveUp(request AcquireRequest, w *waiter) (Lease, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	l.mu.Lock()
+	w.leaving = true
+	shared := l.queues[request.Lock].others(w)
+	l.mu.Unlock()
+	if !shared {
+		if err := l.leave(ctx, place{lock: request.Lock, request: w.request}); err != nil {
+			return Lease{}, err
+		}
+	}
+	request.Wait = 0
+	answer, err := l.store.ask(ctx, request, l.gateway) // by the request_id it finds what was granted
+	return answer.lease, err
+}
+
+// goAway leaves the line, since nobody is there to hold the lock. What was granted at the last moment is released: here if it has been
+// told of, and else by the claim that hears of it. A lease that another gateway was granted for the same request is not touched.
+func (l *line) goAway(lock Name, w *waiter) error {
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	l.mu.Lock()
+	w.leaving, w.gone = true, true
+	shared := l.queues[lock].others(w)
+	l.mu.Unlock()
+	if shared {
+		return nil
+	}
+	select {
+	case news := <-w.told:
+		if news.lease.Token > 0 {
+			return l.store.giveBack(ctx, news.lease)
+		}
+	default:
+	}
+	return l.leave(ctx, place{lock: lock, request: w.request})
+}
+
+// despair ends the wait of a caller who can't be told more than err, and who may be in the line: he has the lease if he heard of one, and
+// leaves the line when the database is back.
+func (l *line) despair(lock Name, w *waiter, queued bool, err error) (Lease, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !w.gone {
+		select {
+		case news := <-w.told:
+			if news.lease.Token > 0 {
+				return news.lease, nil
+			}
+		default:
+		}
+	}
+	w.leaving, w.gone = true, true
+	if queued && !l.queues[lock].others(w) {
+		l.left = append(l.left, place{lock: lock, request: w.request, since: time.Now()})
+	}
+	return Lease{}, err
+}
+
+// place is a place in the line of a lock that nobody wants any more.
+type place struct {
+	lock    Name
+	request string
+	since   time.Time
+}
+
+// leave takes a place out of the line, if it is there and has not been taken over by another gateway.
+func (l *line) leave(ctx context.Context, p place) error {
+	const sql = "select fence.leave($1, array(select w.ticket from fence.waiters w where w.lock = $2 and w.request_id = $3))"
+	return l.store.exec(ctx, sql, l.gateway, p.lock, p.request)
+}
+
+// leaveLate takes those out of their lines who could not leave while the database was away: otherwise they would hold others up until their
+// time is over. It tries until nothing can be under way any more by which the place would be taken after all.
+func (l *line) leaveLate(ctx context.Context) error {
+	l.mu.Lock()
+	left := slices.Clone(l.left)
+	l.mu.Unlock()
+	for _, p := range left {
+		leaving, cancel := context.WithTimeout(ctx, leaveTimeout)
+		sent := time.Now()
+		err := l.leave(leaving, p)
+		cancel()
+		if err != nil {
+			return err
+		}
+		if sent.Sub(p.since) > claimTimeout {
+			l.mu.Lock()
+			l.left = slices.DeleteFunc(l.left, func(other place) bool { return other == p })
+			l.mu.Unlock()
+		}
+	}
+	return nil
+}
