@@ -127,8 +127,13 @@ func (s *stream) next(ctx context.Context) (serverEvent, error) {
 	}
 }
 
-// ended says why there is nothing to be read any more.
+// ended says why there is nothing to be read any more. The client is asked by itself: its end reaches s.ctx a moment late, and what was
+// read from a closed client would depend on that moment.
 func (s *stream) ended(ctx context.Context) error {
+	if err := s.client.background.open(); err != nil {
+		s.drop()
+		return err
+	}
 	if s.ctx.Err() != nil {
 		s.drop()
 		return context.Cause(s.ctx)
