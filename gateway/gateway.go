@@ -44,7 +44,7 @@ type Sessions interface {
 
 // Records is what the gateway needs to write and read records.
 type Records interface {
-	Write(context.Context, []store.Write) ([]store.Result, error)
+	Commit(context.Context, store.Write) (store.Result, error)
 	Transact(context.Context, store.Transaction) (store.TransactionResult, error)
 	Record(ctx context.Context, resource, key store.Name) (store.Record, error)
 	Records(context.Context, store.RecordQuery) ([]store.Record, error)

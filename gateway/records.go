@@ -91,15 +91,14 @@ func readClaim(header http.Header, claim *store.Claim) error {
 func (g *Gateway) write(w http.ResponseWriter, r *http.Request, write store.Write) error {
 	ctx, cancel := g.work(r)
 	defer cancel()
-	results, err := g.backend.Write(ctx, []store.Write{write})
+	result, err := g.backend.Commit(ctx, write)
 	if err == nil {
-		err = results[0].Err
+		err = result.Err
 	}
 	g.judged(r, err)
 	if err != nil {
 		return err
 	}
-	result := results[0]
 	w.Header().Set("ETag", etag(result.Version))
 	status := http.StatusOK
 	if result.Created {

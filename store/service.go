@@ -42,6 +42,7 @@ func (c ServiceConfig) withDefaults() (ServiceConfig, error) {
 // it. Any number of Services may work on one database.
 type Service struct {
 	*Store
+	group    *Group
 	line     *line
 	watches  *watches
 	listener *listener
@@ -60,6 +61,7 @@ func NewService(store *Store, config ServiceConfig) (*Service, error) {
 	channel := "fence_" + strings.ReplaceAll(gateway.String(), "-", "") // as fence.channel makes it
 	service := &Service{
 		Store:    store,
+		group:    NewGroup(store),
 		line:     newLine(store, gateway, config),
 		watches:  newWatches(store, config),
 		listener: &listener{config: listening, channels: []string{channel, eventsChannel}},
