@@ -45,6 +45,7 @@ type Sessions interface {
 // Records is what the gateway needs to write and read records.
 type Records interface {
 	Commit(context.Context, store.Write) (store.Result, error)
+	Submit(ctx context.Context, write store.Write, done func(store.Result, error))
 	Transact(context.Context, store.Transaction) (store.TransactionResult, error)
 	Record(ctx context.Context, resource, key store.Name) (store.Record, error)
 	Records(context.Context, store.RecordQuery) ([]store.Record, error)
@@ -144,6 +145,7 @@ type Gateway struct {
 	answerTimeout time.Duration // for an answer to be taken by its client
 	eventTimeout  time.Duration // for one event to be taken by its client
 	watching      atomic.Int64  // how many streams of events are open
+	bulkStreams   atomic.Int64  // how many streams of writes are open
 
 	draining context.Context // ends when the gateway is told to end: nobody waits any more
 	drain    context.CancelFunc

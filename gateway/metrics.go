@@ -97,6 +97,16 @@ func (m *Metrics) WatchPool(stats func() store.PoolStats) {
 		}, func() float64 { return float64(stats().Waited) }))
 }
 
+// WatchGroup shows how writes are committed together.
+func (m *Metrics) WatchGroup(stats func() store.GroupStats) { m.registry.MustRegister(groupCollector(stats)) }
+
+// WatchEarlyRefusals shows how many writes were refused without the database.
+func (m *Metrics) WatchEarlyRefusals(refused func() uint64) {
+	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "fencegate_early_refusals_total", Help: "Writes that were refused as superseded from memory, without the database. They are in fencegate_writes_total, too.",
+	}, func() float64 { return float64(refused()) }))
+}
+
 // WatchRecorder shows how many rejections were not recorded.
 func (m *Metrics) WatchRecorder(dropped func() uint64) {
 	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{

@@ -144,7 +144,7 @@ func (d *description) checkAnswer(e exchange, response *openapi3.ResponseRef) er
 		Body:                   io.NopCloser(bytes.NewReader(e.body)),
 		Options:                options,
 	})
-	return errors.Join(err, d.checkEvents(e, response))
+	return errors.Join(err, d.checkEvents(e, response), d.checkLines(e, response))
 }
 
 // checkRequest validates the parameters and the body of a request.

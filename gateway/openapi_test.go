@@ -74,6 +74,7 @@ func TestOpenAPISchemasAreTheWireTypes(t *testing.T) {
 		api.SessionRequest{}, api.Session{}, api.SessionEnded{},
 		api.CampaignRequest{}, api.Term{}, api.ResignRequest{}, api.Resigned{}, api.Election{}, api.WriteResult{}, api.RecordInfo{}, api.Records{},
 		api.TransactionRequest{}, api.FenceClaim{}, api.Op{}, api.TransactionResult{}, api.OpResult{},
+		api.BulkWrite{}, api.BulkVerdict{}, api.BulkEnd{},
 		api.Fence{}, api.Policy{}, api.PolicyRequest{}, api.Policies{}, api.Rejection{}, api.Rejections{}, api.Health{},
 		api.Problem{}, api.Holder{}, api.Wait{}, api.WatchState{},
 	} {

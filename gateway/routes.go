@@ -52,6 +52,7 @@ func (g *Gateway) routes() *mux.Router {
 	g.route(router, resource+"/records", methods{"GET": g.listRecords})
 	g.route(router, resource+"/fence", methods{"GET": g.showing(resourceName, g.getFence)})
 	g.route(router, "/v1/transactions", methods{"POST": g.transact})
+	g.route(router, "/v1/writes", methods{"POST": g.bulk})
 
 	g.route(router, "/v1/policies/{prefix:(?s:.*)}", methods{"GET": g.getPolicy, "PUT": g.putPolicy, "DELETE": g.deletePolicy})
 	g.route(router, "/v1/policies", methods{"GET": g.listPolicies})

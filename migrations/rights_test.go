@@ -100,7 +100,7 @@ func TestFunctionsWorkForOthers(t *testing.T) {
 	exec(t, owner, fmt.Sprintf(`
 		create schema astray authorization %[1]s;
 		grant usage on schema fence to %[1]s;
-		grant execute on function fence.ask, fence.acquire, fence.write, fence.release to %[1]s`, role))
+		grant execute on function fence.ask, fence.acquire, fence.write, fence.write_one, fence.release to %[1]s`, role))
 	exec(t, conn, `
 		create table astray.fences (resource text, granted_token bigint);
 		create function astray.clock_timestamp() returns timestamptz language sql as $$ select 'infinity'::timestamptz $$;
@@ -117,8 +117,7 @@ func TestFunctionsWorkForOthers(t *testing.T) {
 		t.Fatalf("the acquire is %s (%v)", outcome, err)
 	}
 	err = conn.QueryRow(t.Context(), `
-		select verdict from fence.write(array['lock'], array[$1::bigint], array[null::bigint], array[null::uuid], array['\x00'::bytea],
-			array['put'], array['key'], array['\x01'::bytea], array['text/plain'], array[null::bigint])`, lease.token).Scan(&verdict)
+		select verdict from fence.write_one('lock', $1, null, null, '\x00', 'put', 'key', '\x01', 'text/plain', null, null)`, lease.token).Scan(&verdict)
 	if err != nil || verdict != "admitted" {
 		t.Errorf("the write is %s (%v)", verdict, err)
 	}

@@ -4,9 +4,10 @@
 //
 // The fence: one row per resource that holds the newest token granted on it, whether that grant may still write,
 // and the token and sequence of the last accepted write. Every decision is made by the SQL functions of package
-// migrations with that row locked, by the database's clock. Nothing in this package compares tokens, remembers
+// migrations with that row locked, by the database's clock. Nothing in this package admits a write, remembers
 // who holds what, or decides by a clock of its own: any number of Stores, in any number of processes, may work on one
-// database, be frozen, be killed, and come back.
+// database, be frozen, be killed, and come back. A [Service] remembers who is shut out for good, and spares the database the question:
+// that can only refuse what the rule would refuse.
 //
 //	            acquire                     release, break
 //	free ────────────────────▶ held ─────────────────────────▶ free

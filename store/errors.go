@@ -60,6 +60,9 @@ const (
 // verdictNotFound is no step of the rule: the write was a delete, and there is nothing to delete.
 const verdictNotFound Verdict = "not_found"
 
+// verdictBusy is told to nobody: somebody else has the fence locked, and nothing was decided. Only who does not wait gets it.
+const verdictBusy Verdict = "busy"
+
 var verdictErrors = map[Verdict]error{
 	VerdictTokenRequired:   ErrTokenRequired,
 	VerdictTokenUnknown:    ErrUnknownToken,

@@ -1,27 +1,191 @@
 package store
 
-import "context"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// answerGrace is how long the answer to a batch may come after the time of its statement is over: a commit that waits for a standby is
+// not bounded by the statement timeout.
+const answerGrace = 5 * time.Second
+
+// errClosed is the reason of what a closed Group refuses.
+var errClosed = errors.New("the gateway ends")
 
 // Group commits the writes of many callers together: those that come while earlier ones commit go to the database in one round trip
-// and one commit.
+// and one commit. There is no timer: where a batch may be started, a write goes at once.
+//
+// What it keeps:
+//   - no verdict is told before the commit (P4), and each write gets exactly one;
+//   - writes to one resource are decided in the order in which they came, and are never in two batches at the same time;
+//   - a write gets what it would have got alone: its neighbours in a batch neither fail it nor hold it up. Large values, and resources
+//     whose fences somebody else has locked, have lanes of their own;
+//   - where a write could not be decided, what waits behind it on its resource is not applied either: a holder that numbers its
+//     writes sends them again from the first that failed.
+//
+// A value must not be changed after it was handed over, not even when the outcome is unknown. Close ends a Group.
 type Group struct {
-	store *Store
+	store   *Store
+	config  GroupConfig
+	timeout time.Duration // of a batch
+
+	mu          sync.Mutex
+	closed      bool
+	streams     map[Name]*stream
+	spare       []*stream // for use again
+	queued      int
+	queuedBytes int64
+	lanes       [laneCount]lane
+	idle        []*worker // that wait for work, the one that worked last at the end
+	counted     groupCounts
+
+	running sync.WaitGroup // the workers
 }
 
-// NewGroup returns a Group over store.
-func NewGroup(store *Store) *Group { return &Group{store: store} }
+// NewGroup returns a Group over store, or ErrInvalid if the configuration is outside its limits.
+func NewGroup(store *Store, config GroupConfig) (*Group, error) {
+	config, err := config.withDefaults(store.config.ConnectionsMax)
+	if err != nil {
+		return nil, err
+	}
+	g := &Group{
+		store: store, config: config, timeout: store.config.StatementTimeout + answerGrace, streams: map[Name]*stream{},
+	}
+	g.openLanes()
+	return g, nil
+}
 
-// Commit decides one write. See Store.Write for the errors.
+// Commit decides one write. It returns ErrInvalid; or ErrUnavailable (an UnavailableError), with outcome not_applied where the Group
+// is full (ErrOverloaded) or closed, or ctx ended before the write was sent, and with outcome unknown where ctx ended after that.
 func (g *Group) Commit(ctx context.Context, write Write) (Result, error) {
-	results, err := g.store.Write(ctx, []Write{write})
+	p, err := newPending(ctx, &write)
 	if err != nil {
 		return Result{}, err
 	}
-	return results[0], nil
+	if err := g.enqueue(p); err != nil {
+		p.recycle()
+		return Result{}, err
+	}
+	select {
+	case <-p.signal:
+	case <-ctx.Done():
+		if err := g.abandon(p, context.Cause(ctx)); err != nil {
+			return Result{}, err
+		}
+		<-p.signal
+	}
+	result, err := p.result, p.err
+	p.recycle()
+	return result, err
 }
 
-// Submit queues a write and calls done once with its verdict, from another goroutine. Writes to one resource are decided in the order in
-// which they were submitted.
+// Submit queues a write and calls done once with its verdict, as Commit would return it, from another goroutine. Writes to one resource are
+// decided in the order in which they were submitted. done must not wait for anything: others wait behind it.
 func (g *Group) Submit(ctx context.Context, write Write, done func(Result, error)) {
-	go func() { done(g.Commit(ctx, write)) }()
+	p, err := newPending(ctx, &write)
+	if err != nil {
+		go done(Result{}, err)
+		return
+	}
+	p.done = done
+	if ctx.Done() != nil {
+		p.stop = context.AfterFunc(ctx, func() {
+			if err := g.abandon(p, context.Cause(ctx)); err != nil {
+				done(Result{}, err)
+			}
+		})
+	}
+	if err := g.enqueue(p); err != nil {
+		go p.answer(Result{}, err)
+	}
+}
+
+// Close refuses what waits and all that comes, waits for the batches in flight, and ends the goroutines of the Group.
+func (g *Group) Close() {
+	var refused []*pending
+	g.mu.Lock()
+	if !g.closed {
+		g.closed = true
+		for _, s := range g.streams {
+			refused = g.detach(s, refused)
+		}
+		for _, w := range g.idle {
+			close(w.wake)
+		}
+		g.idle = nil
+	}
+	g.mu.Unlock()
+	fail(refused, errClosed)
+	g.running.Wait()
+}
+
+// enqueue takes a write in, and has a batch started where there may be one. It returns an error, and has not taken it, if the Group is
+// full or closed.
+func (g *Group) enqueue(p *pending) error {
+	g.mu.Lock()
+	if err := g.refusal(p); err != nil {
+		g.mu.Unlock()
+		return notApplied(err)
+	}
+	if p.answered.Load() { // its caller was gone before it came in
+		g.mu.Unlock()
+		return nil
+	}
+	s := g.stream(p.write.Resource)
+	s.push(p)
+	g.queued++
+	g.queuedBytes += p.size
+	switch {
+	case s.ready != nil:
+		s.ready.rows++
+	case !s.taken:
+		g.laneOf(s).push(s)
+	}
+	w, l := g.start()
+	g.mu.Unlock()
+	w.begin(g, l)
+	return nil
+}
+
+func (g *Group) refusal(p *pending) error {
+	switch {
+	case g.closed:
+		return errClosed
+	case g.queued >= g.config.QueueMax:
+		g.counted.Refused++
+		return fmt.Errorf("%w: %d, the most (--write-queue-max)", ErrOverloaded, g.queued)
+	case g.queued > 0 && g.queuedBytes+p.size > g.config.QueueBytesMax:
+		g.counted.Refused++
+		return fmt.Errorf("%w: %d bytes, and %d more would be more than --write-queue-bytes-max", ErrOverloaded, g.queuedBytes, p.size)
+	}
+	return nil
+}
+
+// abandon gives a write up whose caller is gone. It returns what the caller is told, or nil if the verdict was there first.
+func (g *Group) abandon(p *pending, cause error) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	outcome := OutcomeNotApplied
+	if p.stands == standsInBatch {
+		outcome = OutcomeUnknown
+	}
+	if !p.answered.CompareAndSwap(false, true) {
+		return nil
+	}
+	if p.stands == standsQueued {
+		g.remove(p)
+	}
+	return &UnavailableError{outcome, cause}
+}
+
+func notApplied(err error) error { return &UnavailableError{OutcomeNotApplied, err} }
+
+// fail tells writes that waited why they were not applied.
+func fail(waited []*pending, why error) {
+	for _, p := range waited {
+		p.answer(Result{}, notApplied(why))
+	}
 }

@@ -35,7 +35,7 @@ func TestLimitsOfWrites(t *testing.T) {
 		"no kind":                     {with(newest, func(_ *stage, w *store.Write) { w.Kind = "" }), false},
 		"an unknown kind":             {with(newest, func(_ *stage, w *store.Write) { w.Kind = "patch" }), false},
 	} {
-		for _, door := range []door{bySet, byTransaction} {
+		for _, door := range []door{bySet, byOne, byTransaction} {
 			s := &stage{testbed: b, lock: "limits"}
 			if err := s.do(t.Context(), acquire); err != nil {
 				t.Fatal(err)

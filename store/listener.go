@@ -24,6 +24,7 @@ type listener struct {
 	config    *pgx.ConnConfig
 	channels  []string
 	onConnect func()
+	onLost    func()
 	onNotify  func(channel, payload string)
 
 	connected atomic.Bool
@@ -35,8 +36,11 @@ func (l *listener) run(ctx context.Context, onError func(error)) {
 	for ctx.Err() == nil {
 		begun := time.Now()
 		err := l.listen(ctx)
-		if l.connected.Swap(false) && time.Since(begun) > reconnectMax {
-			wait = reconnectMin
+		if l.connected.Swap(false) {
+			l.onLost()
+			if time.Since(begun) > reconnectMax {
+				wait = reconnectMin
+			}
 		}
 		if ctx.Err() != nil {
 			return

@@ -33,15 +33,15 @@ func TestEveryStepIsTested(t *testing.T) {
 		}
 		trials[trial.name] = trial
 	}
-	for _, m := range slices.Concat(stepMutations, ruleMutations, changeMutations, leaseMutations, scopeMutations, sessionMutations) {
+	for _, m := range slices.Concat(stepMutations, ruleMutations, shortWayMutations, changeMutations, leaseMutations, scopeMutations, sessionMutations) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			b := newTestbed(t)
 			m.apply(t, b)
-			// It is broken in one place: a holder can still write.
-			if err := trials["step 1: a token"].play(ctx, b); err != nil {
+			// It is broken in one place: a holder can still write by one of the doors.
+			if err := trials["step 1: a token"].play(ctx, b); err != nil && trials["transaction: all is applied"].play(ctx, b) != nil {
 				t.Fatalf("the function is broken altogether: %v", err)
 			}
 			for _, name := range m.fails {
@@ -60,7 +60,7 @@ func TestEveryStepIsTested(t *testing.T) {
 func allTrials() []trial {
 	var trials []trial
 	for _, c := range ruleCases() {
-		trials = append(trials, c.trial(bySet))
+		trials = append(trials, c.trial(bySet), c.alone().trial(byOne))
 	}
 	trials = slices.Concat(trials, acrossTrials, sharingTrials(), sessionTrials, raceTrials(), lineTrials)
 	return slices.Concat(trials, leaseTrials, standingTrials(), requestTrials, setTrials, transactionTrials, waitingTrials)
@@ -77,6 +77,20 @@ func (m mutation) apply(t *testing.T, b *testbed) {
 		t.Fatalf("guard/%s.sql: %v", m.function, err)
 	}
 	b.exec(t, broken)
+	if slices.Contains([]string{"admit", "change", "write_ruled"}, m.function) {
+		b.exec(t, theLongWay(t))
+	}
+}
+
+// theLongWay is fence.write without the short way, on which most writes never come to what is broken.
+func theLongWay(t *testing.T) string {
+	t.Helper()
+	source, _ := migrations.GuardSource("write")
+	long, err := replacing("p_wait_ms is distinct from 0 and not exists (select from fence.policies)", "false")(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return long
 }
 
 // replacing replaces the one place where a text occurs.
@@ -133,7 +147,7 @@ func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " "
 func TestEveryStepIsMarked(t *testing.T) {
 	t.Parallel()
 	marks := 0
-	for _, function := range []string{"admit", "change"} {
+	for _, function := range []string{"rule", "admit", "change"} {
 		source, _ := migrations.GuardSource(function)
 		marks += strings.Count(source, "-- step ")
 	}

@@ -2,14 +2,14 @@ package store_test
 
 // stepMutations take each branch of the rule out.
 var stepMutations = []mutation{
-	{"without step 1", "admit", withoutStep(1, 1),
+	{"without step 1", "rule", withoutStep(1, 1),
 		[]string{"step 1: no token", "steps 1 and 7: no token, a wrong version"}},
-	{"without step 2", "admit", withoutStep(2, 1),
+	{"without step 2", "rule", withoutStep(2, 1),
 		[]string{"step 2: one beyond the newest", "step 2: a token where nothing was granted"}},
-	{"without step 3", "admit", withoutStep(3, 1),
+	{"without step 3", "rule", withoutStep(3, 1),
 		[]string{"step 3: a replaced holder", "step 3: after release", "step 3: after break"}},
-	{"without step 4, same_token", "admit", withoutStep(4, 1), []string{"same_token: a lower external token"}},
-	{"without step 4", "admit", withoutStep(4, 2), []string{
+	{"without step 4, same_token", "rule", withoutStep(4, 1), []string{"same_token: a lower external token"}},
+	{"without step 4", "rule", withoutStep(4, 2), []string{
 		"step 4: a plain token twice", "step 4: a sequence in the gap", "external: the same token", "same_token: sequence 0 after a plain token",
 	}},
 	{"without step 5", "admit", withoutStep(5, 1),
@@ -22,27 +22,27 @@ var stepMutations = []mutation{
 
 // ruleMutations break the rule within a step.
 var ruleMutations = []mutation{
-	{"step 2 is off by one", "admit", replacing("c.token > f.granted_token", "c.token > f.granted_token + 1"),
+	{"step 2 is off by one", "rule", replacing("token > granted_token", "token > granted_token + 1"),
 		[]string{"step 2: one beyond the newest"}},
-	{"step 3 overlooks newer grants", "admit", replacing("(c.token < f.granted_token or not f.open)", "not f.open"),
+	{"step 3 overlooks newer grants", "rule", replacing("(token < granted_token or not open)", "not open"),
 		[]string{"step 3: a replaced holder", "step 3: one below the newest"}},
-	{"step 3 overlooks that the fence is closed", "admit",
-		replacing("(c.token < f.granted_token or not f.open)", "c.token < f.granted_token"),
+	{"step 3 overlooks that the fence is closed", "rule",
+		replacing("(token < granted_token or not open)", "token < granted_token"),
 		[]string{"step 3: after release", "step 3: after break", "step 3: after a late release"}},
-	{"step 4 lets the last pair in again", "admit",
-		replacing(pair+"\n                    then", pairBelow+"\n                    then"),
+	{"step 4 lets the last pair in again", "rule",
+		replacing(pair, pairBelow),
 		[]string{"step 4: a plain token twice", "step 4: the last sequence with other content"}},
-	{"step 4 overlooks the token", "admit",
-		replacing(pair+"\n                    then", sequencesAlone+"\n                    then"),
+	{"step 4 overlooks the token", "rule",
+		replacing(pair, sequencesAlone),
 		[]string{"step 4: a greater token with a lower sequence", "external: a lower token with a greater sequence"}},
-	{"step 4 overlooks the sequence", "admit",
-		replacing(pair+"\n                    then", tokensAlone+"\n                    then"),
+	{"step 4 overlooks the sequence", "rule",
+		replacing(pair, tokensAlone),
 		[]string{"step 4: the next sequence"}},
-	{"step 4 shuts the same token out under same_token", "admit",
-		replacing("c.sequence is null and c.token < f.last_token", "c.sequence is null and c.token <= f.last_token"),
+	{"step 4 shuts the same token out under same_token", "rule",
+		replacing("sequence is null and token < last_token", "sequence is null and token <= last_token"),
 		[]string{"same_token: a plain token twice", "same_token: an external token again"}},
-	{"step 4 takes a numbered write for a plain one", "admit",
-		replacing("p.same_token and c.sequence is null)", "p.same_token)"), []string{"same_token: sequence 0 after a plain token"}},
+	{"step 4 takes a numbered write for a plain one", "rule",
+		replacing("(same_token and sequence is null)", "same_token"), []string{"same_token: sequence 0 after a plain token"}},
 	{"step 5 looks only where the policy demands it", "admit",
 		replacing("(c.lease_id is not null or p.require_lease_id)", "p.require_lease_id"),
 		[]string{"step 5: a lease_id of nobody"}},
@@ -57,9 +57,9 @@ var ruleMutations = []mutation{
 		[]string{"step 6: an expired one"}},
 	{"step 6 always demands a live lease", "admit", removing("and p.require_live_lease"),
 		[]string{"step 6: an expired one where none is demanded"}},
-	{"step 2 holds for external tokens", "admit", replacing("not p.external and c.token > f", "c.token > f"),
+	{"step 2 holds for external tokens", "rule", replacing("not external and token > g", "token > g"),
 		[]string{"external: a token that nobody granted here"}},
-	{"step 3 holds for external tokens", "admit", replacing("not p.external and (c.token < f", "(c.token < f"),
+	{"step 3 holds for external tokens", "rule", replacing("not external and (token < g", "(token < g"),
 		[]string{"external: a lower token than was granted before", "external: after the release of what was granted before"}},
 	{"step 5 holds for external tokens", "admit", replacing("not p.external and (c.lease_id", "(c.lease_id"),
 		[]string{"external: any lease_id"}},
@@ -77,7 +77,7 @@ var ruleMutations = []mutation{
 	{"the reason is released", "admit", removing("and (p.external or f.open)"),
 		[]string{"steps 3 and 4: released and reused"}},
 
-	{"fences are not locked", "admit", replacing("order by f.resource for update", "order by f.resource"),
+	{"fences are not locked", "admit", replacing("order by f.resource for update);", "order by f.resource);"),
 		[]string{"P3: a write in flight when the lock is granted"}},
 	{"policies are looked for before the fence is locked", "admit",
 		both(replacing("v_policies boolean;", "v_policies boolean := exists (select from fence.policies);"),
@@ -88,10 +88,10 @@ var ruleMutations = []mutation{
 }
 
 const (
-	pair           = "(c.token, coalesce(c.sequence, 0)) <= (f.last_token, f.last_sequence)"
-	pairBelow      = "(c.token, coalesce(c.sequence, 0)) < (f.last_token, f.last_sequence)"
-	sequencesAlone = "coalesce(c.sequence, 0) <= f.last_sequence and f.last_token > 0"
-	tokensAlone    = "c.token <= f.last_token"
+	pair           = "(token, coalesce(sequence, 0)) <= (last_token, last_sequence)"
+	pairBelow      = "(token, coalesce(sequence, 0)) < (last_token, last_sequence)"
+	sequencesAlone = "coalesce(sequence, 0) <= last_sequence and last_token > 0"
+	tokensAlone    = "token <= last_token"
 	retry          = "coalesce((c.token, c.sequence) = (f.last_token, f.last_sequence) and c.digest = stored.last_digest, false)"
 )
 
@@ -126,14 +126,14 @@ var changeMutations = []mutation{
 	{"the deletion of nothing passes", "change", replacing("o.kind = 'delete' and r.version is null", "false"),
 		[]string{"step 7: a deletion of what is not there"}},
 	{"the first answer is forgotten", "change",
-		replacing("last_created = c.place in", "last_created = false and c.place in"),
+		replacing("p_content_types[p.place], p_values[p.place], true", "p_content_types[p.place], p_values[p.place], false"),
 		[]string{"set: a write and its retry"}},
 	{"a retry on one fence is one on all", "transact", replacing("bool_and(r.replayed)", "bool_or(r.replayed)"),
 		[]string{"transaction: a replay on one of its fences only", "transaction: one of its claims is not numbered"}},
 	{"a transaction overlooks its claims", "transact", replacing("of_claim := place is not null;", "of_claim := false;"),
 		[]string{"transaction: the second token is stale", "transaction: a claim is refused before an operation"}},
 	{"a set goes backwards", "write",
-		replacing("partition by u.resource order by u.place", "partition by u.resource order by u.place desc"),
+		replacing("partition by u.resource collate \"C\" order by u.place", "partition by u.resource collate \"C\" order by u.place desc"),
 		[]string{"set: a later one does not go first", "set: two writes to one resource are judged in the order given"}},
 }
 

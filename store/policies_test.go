@@ -195,15 +195,8 @@ func whileBlocked(ctx context.Context, b *testbed, resource store.Name, send, me
 // waitingTrials: a policy holds for every decision that is made after it was set, also for writes that had been sent before, and
 // waited for the fence. Each is played in a database of its own: the first is about the first policy of all.
 var waitingTrials = []trial{
-	{"waiting: a policy is set", func(ctx context.Context, s *stage) error {
-		if err := s.do(ctx, acquire); err != nil {
-			return err
-		}
-		return whileBlocked(ctx, s.testbed, s.lock, func() error {
-			_, err := bySetVerdict(ctx, s.Store, with(newest)(s), store.VerdictLeaseMismatch, "")
-			return err
-		}, func() error { return requireLeaseID(ctx, s) })
-	}},
+	{"waiting: a policy is set", policyWhileWaiting(bySet)},
+	{"alone, waiting: a policy is set", policyWhileWaiting(byOne)},
 	{"waiting: a resource comes under an authority elsewhere", func(ctx context.Context, s *stage) error {
 		held, late := s.beside("/a"), s.beside("/b")
 		if err := held.do(ctx, acquire); err != nil {
@@ -211,7 +204,7 @@ var waitingTrials = []trial{
 		}
 		var results []store.Result
 		err := whileBlocked(ctx, s.testbed, held.lock, func() (err error) {
-			results, err = s.Write(ctx, []store.Write{with(newest)(held), with(token(7))(late)})
+			results, err = s.Write(ctx, []store.Write{with(newest, ownLeaseID)(held), with(token(7))(late)})
 			return err
 		}, func() error { return external(ctx, late) })
 		if err != nil {
@@ -223,6 +216,21 @@ var waitingTrials = []trial{
 		}
 		return late.expectVerdict(ctx, bySet, with(token(7))(late), store.Admitted, "")
 	}},
+}
+
+func policyWhileWaiting(door door) func(ctx context.Context, s *stage) error {
+	return func(ctx context.Context, s *stage) error {
+		if err := s.do(ctx, acquire); err != nil {
+			return err
+		}
+		return whileBlocked(ctx, s.testbed, s.lock, func() error {
+			result, err := door(ctx, s.Store, with(newest)(s))
+			if err == nil && !errors.Is(result.Err, store.ErrLeaseMismatch) {
+				err = fmt.Errorf("the write is told %+v, want that it needs the lease_id", result)
+			}
+			return err
+		}, func() error { return requireLeaseID(ctx, s) })
+	}
 }
 
 func TestPoliciesHoldForWaitingWrites(t *testing.T) {

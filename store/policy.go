@@ -63,15 +63,21 @@ func (s *Store) PutPolicy(ctx context.Context, policy Policy) error {
 	}
 	stored := false
 	err := s.query(ctx, `
-		insert into fence.policies as p (prefix, rule, authority, require_lease_id, require_live_lease)
-		select $1, $2, $3, $4, $5
-		where (select count(*) from fence.policies) < $6 or exists (select from fence.policies where prefix = $1)
-		on conflict (prefix) do update
-		set rule = excluded.rule, authority = excluded.authority, require_lease_id = excluded.require_lease_id,
-			require_live_lease = excluded.require_live_lease, updated_at = clock_timestamp()
-		returning true`,
-		[]any{policy.Prefix, policy.Rule, policy.Authority, policy.RequireLeaseID, policy.RequireLiveLease, PoliciesMax},
-		func(rows pgx.Rows) error { return rows.Scan(&stored) })
+		with put as (
+			insert into fence.policies as p (prefix, rule, authority, require_lease_id, require_live_lease)
+			select $1, $2, $3, $4, $5
+			where (select count(*) from fence.policies) < $6 or exists (select from fence.policies where prefix = $1)
+			on conflict (prefix) do update
+			set rule = excluded.rule, authority = excluded.authority, require_lease_id = excluded.require_lease_id,
+				require_live_lease = excluded.require_live_lease, updated_at = clock_timestamp()
+			returning p.prefix
+		)
+		select pg_notify($7, '')::text from put`,
+		[]any{policy.Prefix, policy.Rule, policy.Authority, policy.RequireLeaseID, policy.RequireLiveLease, PoliciesMax, policiesChannel},
+		func(pgx.Rows) error {
+			stored = true
+			return nil
+		})
 	if err == nil && !stored {
 		err = fmt.Errorf("%w: there are %d policies already, the limit", ErrInvalid, PoliciesMax)
 	}
@@ -97,7 +103,10 @@ func (s *Store) Policies(ctx context.Context) ([]Policy, error) {
 
 // DeletePolicy removes the policy of a prefix. It returns ErrNotFound or ErrUnavailable.
 func (s *Store) DeletePolicy(ctx context.Context, prefix string) error {
-	err := s.queryRow(ctx, "delete from fence.policies where prefix = $1 returning prefix", []any{prefix}, new(string))
+	const sql = `
+		with deleted as (delete from fence.policies p where p.prefix = $1 returning p.prefix)
+		select pg_notify($2, '')::text from deleted`
+	err := s.queryRow(ctx, sql, []any{prefix, policiesChannel}, new(string))
 	return notFound(err, "there is no policy on %q itself", prefix)
 }
 

@@ -116,8 +116,7 @@ func (c race) run(ctx context.Context, s *stage) error {
 func writeIn(ctx context.Context, tx pgx.Tx, write store.Write) error {
 	var verdict string
 	err := tx.QueryRow(ctx, `
-		select verdict from fence.write(array[$1], array[$2::bigint], array[null::bigint], array[null::uuid], array['\x00'::bytea],
-			array['put'], array[$3], array[$4::bytea], array[$5], array[null::bigint])`,
+		select verdict from fence.write_one($1, $2, null, null, '\x00', 'put', $3, $4, $5, null, null)`,
 		write.Resource, write.Token, write.Key, write.Value, write.ContentType).Scan(&verdict)
 	if err == nil && verdict != "admitted" {
 		err = fmt.Errorf("the write that is to be under way is told %s", verdict)
@@ -193,7 +192,7 @@ func guessedToken(ctx context.Context, s *stage) error {
 	var results []store.Result
 	err := whileBlocked(ctx, s.testbed, other.lock,
 		func() (err error) {
-			results, err = s.Write(ctx, []store.Write{with(newest)(other), with(token(guess), at("/x"))(s)})
+			results, err = s.Write(ctx, []store.Write{with(newest, ownLeaseID)(other), with(token(guess), at("/x"))(s)})
 			return err
 		},
 		func() error { return s.do(ctx, acquireSubtree) })

@@ -23,6 +23,17 @@ func (c ruleCase) below() ruleCase {
 	return c
 }
 
+// alone is the case where all that was written before was written one by one.
+func (c ruleCase) alone() ruleCase {
+	c.name, c.given = "alone: "+c.name, append(given{writingAlone}, c.given...)
+	return c
+}
+
+func writingAlone(_ context.Context, s *stage) error {
+	s.alone = true
+	return nil
+}
+
 func inSubtree(_ context.Context, s *stage) error {
 	s.subtree = true
 	return nil
@@ -247,7 +258,7 @@ func ruleCases() []ruleCase {
 // TestRule holds every door to the same rule.
 func TestRule(t *testing.T) {
 	t.Parallel()
-	doors := map[string]door{"a set of writes": bySet, "a transaction": byTransaction}
+	doors := map[string]door{"a set of writes": bySet, "a write alone": byOne, "a transaction": byTransaction}
 	for name, door := range doors {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -21,17 +21,26 @@ type ServiceConfig struct {
 	Missing time.Duration
 	// Poll is how often the lines are looked at without any notification, for those that were lost. Default 2 s; at least 10 ms.
 	Poll time.Duration
+	// RefusalsRememberedMax is of how many resources the Service remembers who is shut out, to refuse them without the database.
+	// Default 100,000, some 20 MiB; at most 10,000,000. Negative: of none.
+	RefusalsRememberedMax int
+	// Group bounds the writes that are committed together.
+	Group GroupConfig
 }
 
 func (c ServiceConfig) withDefaults() (ServiceConfig, error) {
 	c.Beat = cmp.Or(c.Beat, time.Second)
 	c.Missing = cmp.Or(c.Missing, 5*time.Second)
 	c.Poll = cmp.Or(c.Poll, 2*time.Second)
+	c.RefusalsRememberedMax = cmp.Or(c.RefusalsRememberedMax, defaultRefusalsRemembered)
 	switch {
 	case c.Beat < 10*time.Millisecond || c.Beat > time.Minute:
 		return c, fmt.Errorf("%w: the beat is %s, it must be 10ms to 1m", ErrInvalid, c.Beat)
 	case c.Missing < 3*c.Beat:
 		return c, fmt.Errorf("%w: a process is missed after %s, which must be at least three beats of %s", ErrInvalid, c.Missing, c.Beat)
+	case c.RefusalsRememberedMax > refusalsRememberedMax:
+		return c, fmt.Errorf("%w: refusals of %d resources are to be remembered (--refusals-remembered-max), it must be at most %d",
+			ErrInvalid, c.RefusalsRememberedMax, refusalsRememberedMax)
 	case c.Poll < 10*time.Millisecond:
 		return c, fmt.Errorf("%w: the poll is every %s, it must be at least 10ms", ErrInvalid, c.Poll)
 	}
@@ -43,6 +52,7 @@ func (c ServiceConfig) withDefaults() (ServiceConfig, error) {
 type Service struct {
 	*Store
 	group    *Group
+	refusals *refusals
 	line     *line
 	watches  *watches
 	listener *listener
@@ -55,30 +65,37 @@ func NewService(store *Store, config ServiceConfig) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
+	group, err := NewGroup(store, config.Group)
+	if err != nil {
+		return nil, err
+	}
 	gateway := uuid.New()
 	listening := store.pool.Config().ConnConfig // a copy
 	listening.RuntimeParams["application_name"] = "fencegate listener"
 	channel := "fence_" + strings.ReplaceAll(gateway.String(), "-", "") // as fence.channel makes it
 	service := &Service{
 		Store:    store,
-		group:    NewGroup(store),
+		group:    group,
+		refusals: newRefusals(max(config.RefusalsRememberedMax, 0)),
 		line:     newLine(store, gateway, config),
 		watches:  newWatches(store, config),
-		listener: &listener{config: listening, channels: []string{channel, eventsChannel}},
+		listener: &listener{config: listening, channels: []string{channel, eventsChannel, policiesChannel}},
 	}
 	service.listener.onConnect = service.connected
+	service.listener.onLost = service.refusals.distrust
 	service.listener.onNotify = service.notified
 	return service, nil
 }
 
-// Run listens, keeps the places of those who wait, and follows the events of what is watched, until ctx ends. It tells onError of what
-// failed and is tried again.
+// Run listens, keeps the places of those who wait, and follows the events of what is watched, until ctx ends. Then it takes no more writes
+// by Commit and Submit, and waits for those that were sent. It tells onError of what failed and is tried again.
 func (s *Service) Run(ctx context.Context, onError func(error)) {
 	var running sync.WaitGroup
 	running.Go(func() { s.listener.run(ctx, onError) })
 	running.Go(func() { s.line.run(ctx, onError) })
 	running.Go(func() { s.watches.run(ctx, onError) })
 	running.Wait()
+	s.group.Close()
 }
 
 // Listening reports whether the connection for notifications stands. Without it waiters are served by polling.
@@ -87,15 +104,23 @@ func (s *Service) Listening() bool { return s.listener.connected.Load() }
 // Waiting returns how many acquires wait in this process.
 func (s *Service) Waiting() int { return s.line.len() }
 
+// GroupStats returns the state of the group commit now.
+func (s *Service) GroupStats() GroupStats { return s.group.Stats() }
+
 func (s *Service) connected() {
+	s.refusals.trust()
 	s.line.askAgain()
 	s.watches.fetchAll()
 }
 
-// notified takes a notification: fence.wake sends "ms lock", fence.tell_event the lock.
+// notified takes a notification: fence.wake sends "ms lock", fence.tell_event the lock, a change of policies nothing.
 func (s *Service) notified(channel, payload string) {
-	if channel == eventsChannel {
+	switch channel {
+	case eventsChannel:
 		s.watches.fetch(Name(payload))
+		return
+	case policiesChannel:
+		s.refusals.forget()
 		return
 	}
 	text, lock, _ := strings.Cut(payload, " ")

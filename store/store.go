@@ -48,7 +48,8 @@ func (c Config) withDefaults() (Config, error) {
 // Store keeps leases, fences and records in one PostgreSQL database. It is safe for concurrent use, and so are any number of
 // Stores on one database.
 type Store struct {
-	pool *pgxpool.Pool
+	pool   *pgxpool.Pool
+	config Config
 }
 
 // Open prepares a pool of connections; it does not wait for the database, which may come and go. It returns ErrInvalid if the
@@ -73,7 +74,7 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the pool: %w", err)
 	}
-	return &Store{pool: pool}, nil
+	return &Store{pool, config}, nil
 }
 
 // keepCommitsDurable undoes a server-wide synchronous_commit=off: an acknowledged write must survive a crash (P9).

@@ -49,14 +49,14 @@ func (s *Store) Transact(ctx context.Context, transaction Transaction) (Transact
 		return TransactionResult{}, err
 	}
 	var claims claimColumns
-	for _, claim := range transaction.Claims {
-		claims.add(claim)
+	for i := range transaction.Claims {
+		claims.add(&transaction.Claims[i])
 	}
 	var ops operationColumns
 	var places []int32
-	for _, op := range operations {
-		ops.add(op.Operation)
-		places = append(places, int32(op.claim)+1)
+	for i := range operations {
+		ops.add(&operations[i].Operation)
+		places = append(places, int32(operations[i].claim)+1)
 	}
 
 	const sql = `select verdict, coalesce(reason, ''), coalesce(place, 0), of_claim, versions, coalesce(current, 0), coalesce(replayed, false),
@@ -83,12 +83,12 @@ func (s *Store) Transact(ctx context.Context, transaction Transaction) (Transact
 }
 
 // refusal is the error of the claim or operation at place.
-func (r verdictRow) refusal(transaction Transaction, place int, ofClaim bool) error {
+func (r *verdictRow) refusal(transaction Transaction, place int, ofClaim bool) error {
 	if ofClaim {
-		return r.result(Write{Claim: transaction.Claims[place]}).Err
+		return r.result(&Write{Claim: transaction.Claims[place]}).Err
 	}
 	op := transaction.Operations[place]
-	err := r.result(Write{Claim: transaction.claim(op.Resource), Operation: op.Operation}).Err
+	err := r.result(&Write{Claim: transaction.claim(op.Resource), Operation: op.Operation}).Err
 	var rejected *RejectedError
 	if errors.As(err, &rejected) {
 		rejected.Op = &place

@@ -50,6 +50,7 @@ type stage struct {
 	session *store.Session // the one that was opened
 
 	sessionID uuid.UUID // that what is asked for is to be in
+	alone     bool      // what was written before was written one by one
 
 	stages map[store.Name]*stage // of the locks below, by what comes behind this name
 }

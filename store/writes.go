@@ -3,9 +3,9 @@ package store
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 )
 
 // Write decides a set of independent writes and applies those that are admitted, in one round trip and one commit. A rejected write
@@ -15,44 +15,44 @@ import (
 // It returns ErrInvalid, with nothing applied, if any write is outside its limits; ErrUnavailable (an UnavailableError) for the
 // whole set otherwise.
 func (s *Store) Write(ctx context.Context, writes []Write) ([]Result, error) {
-	for i, write := range writes {
-		err := write.check()
+	columns := columnsPool.Get().(*writeColumns)
+	defer func() {
+		columns.reset()
+		columnsPool.Put(columns)
+	}()
+	if len(writes) == 0 {
+		return nil, nil
+	}
+	digests := make([][digestBytes]byte, len(writes))
+	for i := range writes {
+		err := writes[i].check()
 		if err != nil && len(writes) > 1 {
 			err = fmt.Errorf("write %d: %w", i, err)
 		}
 		if err != nil {
 			return nil, err
 		}
+		digestWrite(&digests[i], &writes[i])
+		columns.add(&writes[i], digests[i][:])
 	}
-	const sql = `select place, verdict, reason, version, created, replayed, granted_token, last_token, last_sequence
-		from fence.write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
 	results := make([]Result, len(writes))
-	answered := 0
-	err := s.query(ctx, sql, columnsOf(writes).args(), func(rows pgx.Rows) error {
-		var place int
-		var row verdictRow
-		if err := rows.Scan(&place, &row.verdict, &row.reason, &row.version, &row.created, &row.replayed,
-			&row.grantedToken, &row.lastToken, &row.lastSequence); err != nil {
-			return err
-		}
-		answered++
-		results[place-1] = row.result(writes[place-1])
-		return nil
-	})
-	if err == nil && answered != len(writes) {
-		err = fmt.Errorf("fence.write answered %d of %d writes", answered, len(writes))
+	if _, err := s.decide(ctx, columns, true); err != nil {
+		return results, err
 	}
-	return results, err
+	for i := range writes {
+		results[i] = columns.verdicts[i].result(&writes[i])
+	}
+	return results, nil
 }
 
-func (w Write) check() error {
+func (w *Write) check() error {
 	if err := w.Claim.check(); err != nil {
 		return err
 	}
 	return w.Operation.check()
 }
 
-// verdictRow is a row of fence.write.
+// verdictRow is what the database says of one write.
 type verdictRow struct {
 	verdict                               Verdict
 	reason                                string
@@ -61,7 +61,7 @@ type verdictRow struct {
 	grantedToken, lastToken, lastSequence int64
 }
 
-func (r verdictRow) result(write Write) Result {
+func (r *verdictRow) result(write *Write) Result {
 	switch r.verdict {
 	case Admitted:
 		return Result{Version: r.version, Created: r.created, Replayed: r.replayed}
@@ -83,7 +83,7 @@ type claimColumns struct {
 	leaseIDs  []*uuid.UUID
 }
 
-func (c *claimColumns) add(claim Claim) {
+func (c *claimColumns) add(claim *Claim) {
 	var token *int64
 	if claim.Token != 0 {
 		token = &claim.Token
@@ -100,7 +100,7 @@ type operationColumns struct {
 	expected                  []*int64
 }
 
-func (c *operationColumns) add(op Operation) {
+func (c *operationColumns) add(op *Operation) {
 	value := op.Value
 	if op.Kind == Put && value == nil {
 		value = []byte{} // nil would be null
@@ -112,22 +112,39 @@ func (c *operationColumns) add(op Operation) {
 	c.expected = append(c.expected, op.Expect)
 }
 
+// writeColumns are writes, and the verdicts on them.
 type writeColumns struct {
 	claimColumns
 	operationColumns
-	digests [][]byte
+	digests  [][]byte
+	verdicts []verdictRow
 }
 
-func columnsOf(writes []Write) *writeColumns {
-	columns := &writeColumns{}
-	for _, write := range writes {
-		columns.claimColumns.add(write.Claim)
-		columns.operationColumns.add(write.Operation)
-		columns.digests = append(columns.digests, digest([]Claim{write.Claim}, []placedOperation{{write.Operation, 0}}))
+var columnsPool = sync.Pool{New: func() any { return &writeColumns{} }}
+
+// add keeps pointers to the write and its digest.
+func (c *writeColumns) add(write *Write, digest []byte) {
+	c.claimColumns.add(&write.Claim)
+	c.operationColumns.add(&write.Operation)
+	c.digests = append(c.digests, digest)
+}
+
+// reset leaves room for as many writes as there were, and no pointers to them.
+func (c *writeColumns) reset() {
+	clear(c.resources)
+	clear(c.tokens)
+	clear(c.sequences)
+	clear(c.leaseIDs)
+	clear(c.kinds)
+	clear(c.keys)
+	clear(c.contentTypes)
+	clear(c.values)
+	clear(c.expected)
+	clear(c.digests)
+	clear(c.verdicts)
+	*c = writeColumns{
+		claimColumns{c.resources[:0], c.tokens[:0], c.sequences[:0], c.leaseIDs[:0]},
+		operationColumns{c.kinds[:0], c.keys[:0], c.contentTypes[:0], c.values[:0], c.expected[:0]},
+		c.digests[:0], c.verdicts[:0],
 	}
-	return columns
-}
-
-func (c *writeColumns) args() []any {
-	return []any{c.resources, c.tokens, c.sequences, c.leaseIDs, c.digests, c.kinds, c.keys, c.values, c.contentTypes, c.expected}
 }

@@ -19,6 +19,24 @@ var setTrials = []trial{
 			setCase{with(newest, sequence(3), deletion, expect(2)), "admitted v3"},
 			setCase{with(newest, sequence(4), expect(0)), "admitted v4 created"})
 	}},
+	{"alone: the answers to a put, another, and the retry of that", func(ctx context.Context, s *stage) error {
+		if err := s.do(ctx, acquire); err != nil {
+			return err
+		}
+		for i, want := range []string{"admitted v1 created", "admitted v2", "admitted v2 replayed"} {
+			result, err := byOne(ctx, s.Store, with(newest, sequence(min(int64(i), 1)+1))(s))
+			if got := brief(result); err != nil || got != want {
+				return fmt.Errorf("answer %d is %s (%w), want %s", i, got, err, want)
+			}
+		}
+		return nil
+	}},
+	{"set: puts of one resource, in the order given", func(ctx context.Context, s *stage) error {
+		return s.expectSet(ctx, given{acquire},
+			setCase{with(newest, sequence(1)), "admitted v1 created"},
+			setCase{with(newest, sequence(2)), "admitted v2"},
+			setCase{with(newest, sequence(3), key("other")), "admitted v3 created"})
+	}},
 	{"set: the first of two plain tokens counts", func(ctx context.Context, s *stage) error {
 		return s.expectSet(ctx, given{acquire},
 			setCase{with(newest), "admitted v1 created"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,12 @@ type serveCmd struct {
 
 	DatabaseConnectionsMax int           `help:"Connections to the database, at most." env:"FENCEGATE_DATABASE_CONNECTIONS_MAX" default:"16"`
 	StatementTimeout       time.Duration `help:"Time for one statement in the database, waits for locks included." env:"FENCEGATE_STATEMENT_TIMEOUT" default:"10s"`
+
+	RefusalsRememberedMax int `help:"Resources of which this gateway remembers whom the rule has shut out, to refuse them without the database, at most; 0: none." env:"FENCEGATE_REFUSALS_REMEMBERED_MAX" default:"100000"`
+
+	WriteBatchesMax    int   `help:"Batches of writes that are committed at the same time, each on a connection, at most; 0 is three quarters of the connections." env:"FENCEGATE_WRITE_BATCHES_MAX" default:"0"`
+	WriteQueueMax      int   `help:"Writes that wait for a batch, at most; beyond that they are refused as unavailable." env:"FENCEGATE_WRITE_QUEUE_MAX" default:"16384"`
+	WriteQueueBytesMax int64 `help:"Bytes of the writes that wait for a batch, at most." env:"FENCEGATE_WRITE_QUEUE_BYTES_MAX" default:"67108864"`
 
 	BodyBytesMax    int64         `help:"Size of a request's body, and so of a value, at most." env:"FENCEGATE_BODY_BYTES_MAX" default:"1048576"`
 	BodyTimeout     time.Duration `help:"Time for a request's body to arrive." env:"FENCEGATE_BODY_TIMEOUT" default:"30s"`
@@ -70,13 +77,18 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 		return err
 	}
 
-	service, err := store.NewService(st, store.ServiceConfig{})
+	service, err := store.NewService(st, store.ServiceConfig{
+		RefusalsRememberedMax: cmp.Or(c.RefusalsRememberedMax, -1),
+		Group:                 store.GroupConfig{BatchesMax: c.WriteBatchesMax, QueueMax: c.WriteQueueMax, QueueBytesMax: c.WriteQueueBytesMax},
+	})
 	if err != nil {
 		return err
 	}
 	metrics := gateway.NewMetrics(version())
 	metrics.WatchPool(st.PoolStats)
 	metrics.WatchListener(service.Listening)
+	metrics.WatchGroup(service.GroupStats)
+	metrics.WatchEarlyRefusals(service.RefusedEarly)
 	recorder := store.NewRecorder(st)
 	metrics.WatchRecorder(recorder.Dropped)
 	gw, err := gateway.New(gateway.Config{

@@ -19,6 +19,9 @@ func GroupBy[K comparable, S any](samples []S, key func(S) K) Groups[K, S] {
 	return groups
 }
 
+// Of are the samples of a group.
+func (g Groups[K, S]) Of(key K) []S { return g.samples[key] }
+
 // Values is one figure of each sample of a group; none where nothing was measured under that key.
 func (g Groups[K, S]) Values(key K, value func(S) float64) []float64 {
 	values := make([]float64, len(g.samples[key]))

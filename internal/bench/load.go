@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -19,9 +20,43 @@ type Load struct {
 // PerSecond is how much was done in a second.
 func (l Load) PerSecond() float64 { return float64(len(l.Latencies)) / l.Took.Seconds() }
 
+// Do is what a client does once; i counts, from 0, what that client did before.
+type Do func(ctx context.Context, client, i int) error
+
 // Repeat lets clients do something over and over, as fast as they can, for a duration: what was begun in time is finished, and counts. The
 // first that fails ends it for all, with its error.
-func Repeat(ctx context.Context, clients int, duration time.Duration, do func(ctx context.Context, client, i int) error) (Load, error) {
+func Repeat(ctx context.Context, clients int, duration time.Duration, do Do) (Load, error) {
+	return run(ctx, clients, func(begun time.Time) (time.Time, bool) {
+		before := time.Now()
+		return before, before.Sub(begun) <= duration
+	}, do)
+}
+
+// RepeatAtRate lets clients do something so many times a second, evenly spaced, whether or not earlier ones are finished; each client takes the
+// next that is due when it is free. A latency runs from the moment at which it was due, so that what had to wait for a free client counts with
+// its wait: no slow moment hides the requests that it held up (coordinated omission, as G. Tene named it). Where a client was free
+// in time, the latency runs from its waking up: how late the load's own timer is says nothing of the target.
+func RepeatAtRate(ctx context.Context, clients int, perSecond float64, duration time.Duration, do Do) (Load, error) {
+	if perSecond <= 0 {
+		return Load{}, fmt.Errorf("%w: a rate of %g a second", ErrInvalid, perSecond)
+	}
+	var taken atomic.Int64
+	interval := float64(time.Second) / perSecond
+	return run(ctx, clients, func(begun time.Time) (time.Time, bool) {
+		due := begun.Add(time.Duration(float64(taken.Add(1)-1) * interval))
+		if due.Sub(begun) > duration {
+			return due, false
+		}
+		if early := time.Until(due); early > 0 {
+			time.Sleep(early)
+			due = time.Now()
+		}
+		return due, true
+	}, do)
+}
+
+// run lets clients take turns until there are no more. A turn begins at the time that next returns.
+func run(ctx context.Context, clients int, next func(begun time.Time) (time.Time, bool), do Do) (Load, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	latencies := make([][]time.Duration, clients)
@@ -31,15 +66,15 @@ func Repeat(ctx context.Context, clients int, duration time.Duration, do func(ct
 		running.Go(func() {
 			latencies[client] = make([]time.Duration, 0, 1<<12)
 			for i := 0; ctx.Err() == nil; i++ {
-				before := time.Now()
-				if before.Sub(begun) > duration {
+				from, more := next(begun)
+				if !more {
 					return
 				}
 				if err := do(ctx, client, i); err != nil {
 					cancel(fmt.Errorf("client %d: %w", client, err))
 					return
 				}
-				latencies[client] = append(latencies[client], time.Since(before))
+				latencies[client] = append(latencies[client], time.Since(from))
 			}
 		})
 	}

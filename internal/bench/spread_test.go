@@ -110,3 +110,42 @@ func TestRepeatEndsWithTheFirstFailure(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// The target is always late: what was due meanwhile counts from when it was due, not from when a client was free.
+func TestAtARateWaitingCounts(t *testing.T) {
+	const late = 5 * time.Millisecond
+	load, err := RepeatAtRate(t.Context(), 1, 1000, 50*time.Millisecond, func(context.Context, int, int) error {
+		time.Sleep(late)
+		return nil
+	})
+	// 51 were due, one every millisecond; the last began when 50 others had taken at least 250 ms.
+	if err != nil || len(load.Latencies) != 51 || load.Latencies[50] < 51*late-50*time.Millisecond {
+		t.Errorf("%d, %v, %v", len(load.Latencies), load.Latencies, err)
+	}
+	if _, err := RepeatAtRate(t.Context(), 1, 0, time.Second, nil); !errors.Is(err, ErrInvalid) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAtARateNothingComesEarly(t *testing.T) {
+	begun := time.Now()
+	var starts []time.Duration
+	_, err := RepeatAtRate(t.Context(), 1, 200, 20*time.Millisecond, func(context.Context, int, int) error {
+		starts = append(starts, time.Since(begun))
+		return nil
+	})
+	for i, start := range starts {
+		if due := time.Duration(i) * 5 * time.Millisecond; start < due {
+			t.Errorf("number %d began after %s, %s before it was due", i, start, due-start)
+		}
+	}
+	if err != nil || len(starts) != 5 {
+		t.Errorf("%d, %v", len(starts), err)
+	}
+}
+
+func TestAFlushTakesTime(t *testing.T) {
+	if took, err := FlushTime(t.TempDir()); err != nil || took <= 0 {
+		t.Errorf("%s, %v", took, err)
+	}
+}

@@ -1,17 +1,18 @@
--- fence.admit(resources, tokens, sequences, lease_ids, digests) → a ruling per claim, in the order given.
+-- fence.admit(resources, tokens, sequences, lease_ids, digests, wait) → a ruling per claim, in the order given.
 --
--- The rule, and the only code that compares tokens to decide a write. A claim says: "I write to this resource
--- with this token (and sequence; null counts as 0)". digest is the content of the write, by which the retry of
--- the last accepted numbered write is known.
+-- The rule: what fence.rule says of the fence, and what there is beside it: policies, subtree leases, lease_ids, retries. A claim says:
+-- "I write to this resource with this token (and sequence; null counts as 0)". digest is the content of the write, by which the retry of
+-- the last accepted numbered write is known. Where wait is false, a fence that somebody else has locked is not waited for.
 --
 -- A subtree lease may write to any resource below its name: granted_token of a resource reads as the newest of the grants on it
 -- and the subtree grants on the names above (fence.subtrees). Where nobody uses subtree leases, nothing is looked up for them.
 --
 -- ruling  verdict        admitted, or the code of the first step that failed
+--                        (busy: the fence was locked, nothing is decided)
 --         reason         of token_stale: superseded, released, reused, shared; else ''
 --         replayed       the claim repeats the last accepted write of its fence: do not apply it, answer as
 --                        then. Only where this is true of every claim of a write; else the verdict holds.
---         granted_token, last_token, last_sequence, last_version, last_created   the fence as it stands
+--         granted_token, last_token, last_sequence, last_version   the fence as it stands
 --
 -- Locks the fences, in the order of their names so that no two sets wait for each other in a circle, and
 -- reads everything in a later statement: a snapshot taken before the wait for the lock would be stale. A fence that was
@@ -20,7 +21,7 @@
 -- their fences.
 -- Does not raise the fence: step 7 is the data's (fence.change). A resource may be claimed once in a call.
 create or replace function fence.admit(
-    p_resources text[], p_tokens bigint[], p_sequences bigint[], p_lease_ids uuid[], p_digests bytea[])
+    p_resources text[], p_tokens bigint[], p_sequences bigint[], p_lease_ids uuid[], p_digests bytea[], p_wait boolean)
 returns fence.ruling[]
 language plpgsql
 as $$
@@ -55,8 +56,13 @@ begin
         on conflict do nothing;
     end if;
 
-    v_locked := array(
-        select f.resource from fence.fences f where f.resource = any (p_resources) order by f.resource for update);
+    if p_wait then
+        v_locked := array(
+            select f.resource from fence.fences f where f.resource = any (p_resources) order by f.resource for update);
+    else
+        v_locked := array(
+            select f.resource from fence.fences f where f.resource = any (p_resources) order by f.resource for update skip locked);
+    end if;
     if cardinality(v_locked) < cardinality(p_resources) then
         v_unlocked := array(select r from unnest(p_resources) r except select l from unnest(v_locked) l);
     end if;
@@ -65,7 +71,7 @@ begin
     v_subtrees := exists (select from fence.subtrees);
     return array(
         select row(judged.verdict, judged.reason, judged.replayed,
-            f.granted_token, f.last_token, f.last_sequence, f.last_version, f.last_created)::fence.ruling
+            f.granted_token, f.last_token, f.last_sequence, f.last_version)::fence.ruling
         from unnest(p_resources, p_tokens, p_sequences, p_lease_ids, p_digests) with ordinality
             as c (resource, token, sequence, lease_id, digest, n)
         left join lateral (
@@ -93,21 +99,18 @@ begin
                     else above.open and above.name = any (v_covering) and stored.resource is not null end as open,
                 coalesce(above.name::text, c.resource) as granted_on,
                 coalesce(stored.last_token, 0) as last_token, coalesce(stored.last_sequence, 0) as last_sequence,
-                coalesce(stored.last_version, 0) as last_version, coalesce(stored.last_created, false) as last_created
+                coalesce(stored.last_version, 0) as last_version
         ) f
         cross join lateral (
+            select fence.rule(c.token, c.sequence, p.same_token, p.external, f.granted_token, f.open, f.last_token, f.last_sequence) as verdict
+        ) stepped
+        cross join lateral (
             select case
-                when c.token is null
-                    then 'token_required' -- step 1
-                when not p.external and c.token > f.granted_token
-                    then 'token_unknown' -- step 2
-                when not p.external and (c.token < f.granted_token or not f.open)
-                    then 'token_stale' -- step 3
-                when p.same_token and c.sequence is null and c.token < f.last_token
-                    then 'token_stale' -- step 4
-                when not (p.same_token and c.sequence is null)
-                        and (c.token, coalesce(c.sequence, 0)) <= (f.last_token, f.last_sequence)
-                    then 'token_stale' -- step 4
+                when not p_wait and c.resource = any (v_unlocked)
+                        and exists (select from fence.fences f where f.resource = c.resource)
+                    then 'busy'
+                when stepped.verdict <> 'admitted'
+                    then stepped.verdict
                 when not p.external and (c.lease_id is not null or p.require_lease_id)
                         and c.lease_id is distinct from (
                             select l.lease_id from fence.leases l

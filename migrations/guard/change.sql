@@ -54,14 +54,14 @@ begin
             and not (p_atomic and exists (select from judged f where f.verdict is distinct from 'admitted'))
     ), put as (
         insert into fence.records as r (
-            resource, key, version, fencing_token, sequence, updated_at, content_type, value)
+            resource, key, version, fencing_token, sequence, updated_at, content_type, value, created)
         select p.resource, p.key, p.next, p_tokens[p.claim], p_sequences[p.claim], clock_timestamp(),
-            p_content_types[p.place], p_values[p.place]
+            p_content_types[p.place], p_values[p.place], true
         from passed p
         where p.kind = 'put'
         on conflict (resource, key) do update
         set version = excluded.version, fencing_token = excluded.fencing_token, sequence = excluded.sequence,
-            updated_at = excluded.updated_at, content_type = excluded.content_type, value = excluded.value
+            updated_at = excluded.updated_at, content_type = excluded.content_type, value = excluded.value, created = false
     ), deleted as (
         delete from fence.records r using passed p
         where p.kind = 'delete' and r.resource = p.resource and r.key = p.key
@@ -72,8 +72,7 @@ begin
             last_sequence = case when f.last_token = p_tokens[c.place]
                 then greatest(f.last_sequence, coalesce(p_sequences[c.place], 0)) else coalesce(p_sequences[c.place], 0) end,
             last_version = f.last_version + 1,
-            last_digest = case when p_sequences[c.place] is not null then p_digests[c.place] end,
-            last_created = c.place in (select p.claim from passed p where p.kind = 'put' and p.current is null)
+            last_digest = case when p_sequences[c.place] is not null then p_digests[c.place] end
         from unnest(p_resources) with ordinality as c (resource, place)
         where f.resource = c.resource
             and (p_atomic and exists (select from passed) or c.place in (select p.claim from passed p))

@@ -20,7 +20,7 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off 
 as $$
 declare
     v_digests  bytea[] := array_fill(p_digest, array[cardinality(p_resources)]);
-    v_rulings  fence.ruling[] := fence.admit(p_resources, p_tokens, p_sequences, p_lease_ids, v_digests);
+    v_rulings  fence.ruling[] := fence.admit(p_resources, p_tokens, p_sequences, p_lease_ids, v_digests, true);
     v_refused  fence.ruling;
     v_findings fence.finding[];
 begin

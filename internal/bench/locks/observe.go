@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/prometheus/procfs"
+
+	"github.com/fencegate/fencegate/internal/bench"
 )
 
 // IdleLoad is what happened in a time in which clients did nothing.
@@ -30,7 +31,7 @@ type reading struct {
 	at           time.Time
 	transactions int64
 	// Seconds of CPU by process; postgres is nil where its processes are not on this machine.
-	gateways, postgres map[int]float64
+	gateways, postgres bench.CPU
 }
 
 // idle reads, waits, and reads again.
@@ -54,90 +55,40 @@ func between(before, after reading) IdleLoad {
 	load := IdleLoad{
 		Seconds:               seconds,
 		TransactionsPerSecond: float64(after.transactions-before.transactions) / seconds,
-		GatewaysCPU:           used(before.gateways, after.gateways) / seconds,
+		GatewaysCPU:           after.gateways.Since(before.gateways) / seconds,
 	}
 	if before.postgres != nil && after.postgres != nil {
-		load.PostgresCPU = new(used(before.postgres, after.postgres) / seconds)
+		load.PostgresCPU = new(after.postgres.Since(before.postgres) / seconds)
 	}
 	return load
 }
 
-// used is the CPU time of the processes that run at the end, in seconds; one that began in between counts from 0.
-func used(before, after map[int]float64) float64 {
-	var seconds float64
-	for pid, cpu := range after {
-		seconds += cpu - before[pid]
-	}
-	return seconds
-}
-
 func (o observer) read(ctx context.Context) (reading, error) {
-	r := reading{gateways: map[int]float64{}}
-	for _, pid := range o.gateways {
-		stat, err := processStat(pid)
-		if err != nil {
-			return r, err
-		}
-		r.gateways[pid] = stat.CPUTime()
+	gateways, err := bench.CPUOf(o.gateways...)
+	if err != nil {
+		return reading{}, err
 	}
-	err := o.db.QueryRow(ctx, "select xact_commit from pg_stat_database where datname = current_database()").Scan(&r.transactions)
+	r := reading{gateways: gateways}
+	err = o.db.QueryRow(ctx, "select xact_commit from pg_stat_database where datname = current_database()").Scan(&r.transactions)
 	if err != nil {
 		return r, fmt.Errorf("read the database's statistics: %w", err)
 	}
-	r.postgres, err = o.postgresCPU(ctx)
+	r.postgres, err = bench.PostgresCPU(ctx, o.db)
 	r.at = time.Now()
 	return r, err
-}
-
-// postgresCPU knows the processes from the server, and takes them for this machine's if they are called as PostgreSQL's are.
-func (o observer) postgresCPU(ctx context.Context) (map[int]float64, error) {
-	rows, err := o.db.Query(ctx, "select pid from pg_stat_activity")
-	if err != nil {
-		return nil, err
-	}
-	pids, err := pgx.CollectRows(rows, pgx.RowTo[int])
-	if err != nil {
-		return nil, err
-	}
-	cpu := map[int]float64{}
-	for _, pid := range pids {
-		stat, err := processStat(pid)
-		switch {
-		case err != nil:
-			continue // it ended, or is none of this machine's
-		case stat.Comm != "postgres":
-			return nil, nil
-		}
-		cpu[pid] = stat.CPUTime()
-		if postmaster, err := processStat(stat.PPID); err == nil {
-			cpu[stat.PPID] = postmaster.CPUTime()
-		}
-	}
-	if len(cpu) == 0 {
-		return nil, nil
-	}
-	return cpu, nil
 }
 
 // residentKiB is the memory of each process.
 func residentKiB(pids []int) ([]float64, error) {
 	resident := make([]float64, len(pids))
 	for i, pid := range pids {
-		stat, err := processStat(pid)
+		stat, err := bench.ProcessStat(pid)
 		if err != nil {
 			return nil, err
 		}
 		resident[i] = float64(stat.ResidentMemory()) / 1024
 	}
 	return resident, nil
-}
-
-func processStat(pid int) (procfs.ProcStat, error) {
-	process, err := procfs.NewProc(pid)
-	if err != nil {
-		return procfs.ProcStat{}, err
-	}
-	return process.Stat()
 }
 
 func sleep(ctx context.Context, duration time.Duration) error {

@@ -9,15 +9,16 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencegate/fencegate/internal/bench"
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
 func TestLoadIsWhatWasUsedInBetween(t *testing.T) {
 	begun := time.Now()
-	before := reading{at: begun, transactions: 100, gateways: map[int]float64{1: 5, 2: 7}, postgres: map[int]float64{10: 1, 11: 1}}
+	before := reading{at: begun, transactions: 100, gateways: bench.CPU{1: 5, 2: 7}, postgres: bench.CPU{10: 1, 11: 1}}
 	after := reading{
 		at: begun.Add(10 * time.Second), transactions: 150,
-		gateways: map[int]float64{1: 5.5, 2: 7.5}, postgres: map[int]float64{10: 2, 12: 3}, // 11 has ended, 12 begun
+		gateways: bench.CPU{1: 5.5, 2: 7.5}, postgres: bench.CPU{10: 2, 12: 3}, // 11 has ended, 12 begun
 	}
 	got := between(before, after)
 	if got.Seconds != 10 || got.TransactionsPerSecond != 5 || got.GatewaysCPU != 0.1 || *got.PostgresCPU != 0.4 {
@@ -30,7 +31,7 @@ func TestLoadIsWhatWasUsedInBetween(t *testing.T) {
 }
 
 func TestWorkIsSeen(t *testing.T) {
-	if _, err := processStat(os.Getpid()); err != nil {
+	if _, err := bench.ProcessStat(os.Getpid()); err != nil {
 		t.Skip("there is no /proc: ", err)
 	}
 	db, err := pgx.Connect(t.Context(), pgtest.Empty(t))

@@ -33,7 +33,7 @@ func Run(ctx context.Context, config Config) (report Report, err error) {
 	if !slices.Contains(config.Measure, Crowd) {
 		return report, nil
 	}
-	if _, err := processStat(os.Getpid()); err != nil {
+	if _, err := bench.ProcessStat(os.Getpid()); err != nil {
 		report.skip(config, Crowd, "there is no /proc to read memory and CPU time from")
 		return report, nil
 	}

@@ -41,6 +41,9 @@ func StartEtcd(ctx context.Context) (*Etcd, error) {
 // Stop kills the process.
 func (e *Etcd) Stop() error { return e.process.kill() }
 
+// PID is the number of the process.
+func (e *Etcd) PID() int { return e.process.pid() }
+
 // Connect makes a client with a connection of its own.
 func (e *Etcd) Connect() (*clientv3.Client, error) { return connectEtcd(e.Endpoint) }
 

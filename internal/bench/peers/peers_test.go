@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -51,6 +52,29 @@ func TestRedisTakesSettings(t *testing.T) {
 		t.Errorf("got %v, %v", got, err)
 	}
 	_ = client.Close()
+	leavesNothing(t, server.process, server.Stop)
+}
+
+// ZooKeeper may be absent on CI, too: scripts/test-deps does not install it, as it brings Java.
+func TestZooKeeperRunsAndLeavesNothing(t *testing.T) {
+	server, err := StartZooKeeper(t.Context())
+	if errors.Is(err, ErrAbsent) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := server.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Create("/key", []byte("value"), 0, zk.WorldACL(zk.PermAll)); err != nil {
+		t.Error(err)
+	}
+	client.Close()
+	if !strings.HasPrefix(server.Version, "3.") {
+		t.Errorf("the version is %q", server.Version)
+	}
 	leavesNothing(t, server.process, server.Stop)
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -34,6 +35,8 @@ type process struct {
 type command struct {
 	program string
 	ports   int
+	// prepare puts what is needed into the directory; nil: nothing.
+	prepare func(dir string, ports []int) error
 	args    func(dir string, ports []int) []string
 	// ready returns nil once the peer answers on its ports.
 	ready func(ctx context.Context, ports []int) error
@@ -63,9 +66,14 @@ func (c command) startOnce(ctx context.Context, path string) (*process, []int, e
 	if err != nil {
 		return nil, nil, err
 	}
-	dir, err := os.MkdirTemp("", "fencegate-"+c.program+"-")
+	dir, err := os.MkdirTemp("", "fencegate-"+filepath.Base(c.program)+"-")
 	if err != nil {
 		return nil, nil, err
+	}
+	if c.prepare != nil {
+		if err := c.prepare(dir, ports); err != nil {
+			return nil, nil, errors.Join(err, os.RemoveAll(dir))
+		}
 	}
 	p := &process{dir: dir, ended: make(chan struct{})}
 	p.cmd = exec.Command(path, c.args(dir, ports)...)
@@ -100,6 +108,8 @@ func (c command) await(ctx context.Context, p *process, ports []int) error {
 		}
 	}
 }
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
 
 // kill ends the peer, waits for its end, and removes its directory.
 func (p *process) kill() error {

@@ -40,6 +40,9 @@ func StartRedis(ctx context.Context, settings ...string) (*Redis, error) {
 // Stop kills the process.
 func (r *Redis) Stop() error { return r.process.kill() }
 
+// PID is the number of the process.
+func (r *Redis) PID() int { return r.process.pid() }
+
 // Connect makes a client with one connection of its own.
 func (r *Redis) Connect() *redis.Client { return connectRedis(r.Address) }
 

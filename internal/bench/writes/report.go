@@ -1,60 +1,97 @@
 package writes
 
-import (
-	"fmt"
-	"io"
-	"text/tabwriter"
-
-	"github.com/fencegate/fencegate/internal/bench"
-)
+import "github.com/fencegate/fencegate/internal/bench"
 
 // Report is a run: what was measured where, and every sample.
 type Report struct {
 	bench.Environment
 
-	Resources   int      `json:"resources"`
-	ValueBytes  int      `json:"value_bytes"`
-	Connections int      `json:"connections"`
-	Samples     []Sample `json:"samples"`
+	// Resources and Hot are how many are written to: many, and few.
+	Resources int `json:"resources"`
+	Hot       int `json:"hot"`
+	// ValueBytes is the size of the values, where a sample does not say otherwise.
+	ValueBytes int `json:"value_bytes"`
+	// FlushDelayMS is by how much flushes were slowed where that was measured.
+	FlushDelayMS float64 `json:"flush_delay_ms"`
+	// Connections to the database, of the store and of the gateway; ConnectionsMax is what direct and handmade could have had.
+	Connections    int `json:"connections"`
+	ConnectionsMax int `json:"connections_max"`
+
+	// Peers are those that took part, with their versions; Skipped what did not, and why.
+	Peers   map[string]string `json:"peers"`
+	Skipped map[string]string `json:"skipped"`
+	// Failed tells of measurements that a write failed in. They are missing from the samples.
+	Failed []string `json:"failed"`
+
+	Tunings []Tuning `json:"tunings"`
+	Samples []Sample `json:"samples"`
 }
 
-// Line is a target with a number of clients, over the rounds; Ratio is its rate to that of direct within each round.
+// Line is a target in one case, over the rounds; Ratio is its rate to that of direct within each round, except among the refusals: there a
+// zombie's is to the empty handler's, and that of honest writers to what they had alone.
 type Line struct {
+	Case
+
 	Target                         string
-	Clients                        int
 	PerSecond, P50MS, P99MS, Ratio bench.Spread
+	WALBytesPerWrite               bench.Spread
+	CPUMicroseconds                map[string]bench.Spread
 }
+
+type lineKey struct {
+	Case
+
+	target string
+}
+
+// base is what the rate is compared with.
+func (k lineKey) base() lineKey {
+	switch {
+	case k.Measure != Refusals:
+		k.target = nameDirect
+	case k.target == nameHTTP:
+		k.Load = loadAlone
+	default:
+		k.target = nameFloor
+	}
+	return k
+}
+
+func (r Report) groups() bench.Groups[lineKey, Sample] {
+	return bench.GroupBy(r.Samples, func(s Sample) lineKey { return lineKey{s.Case, s.Target} })
+}
+
+func perSecond(s Sample) float64 { return s.PerSecond }
+func p50(s Sample) float64       { return s.P50MS }
+func p99(s Sample) float64       { return s.P99MS }
 
 // Lines summarizes the samples, in the order in which they were first made.
 func (r Report) Lines() []Line {
-	type key struct {
-		target  string
-		clients int
-	}
-	perSecond := func(s Sample) float64 { return s.PerSecond }
-	groups := bench.GroupBy(r.Samples, func(s Sample) key { return key{s.Target, s.Clients} })
+	groups := r.groups()
 	lines := make([]Line, len(groups.Keys))
 	for i, k := range groups.Keys {
 		rates := groups.Values(k, perSecond)
 		lines[i] = Line{
-			Target: k.target, Clients: k.clients, PerSecond: bench.SpreadOf(rates),
-			P50MS: bench.SpreadOf(groups.Values(k, func(s Sample) float64 { return s.P50MS })),
-			P99MS: bench.SpreadOf(groups.Values(k, func(s Sample) float64 { return s.P99MS })),
-			Ratio: bench.SpreadOf(bench.Ratios(rates, groups.Values(key{"direct", k.clients}, perSecond))),
+			Case: k.Case, Target: k.target, PerSecond: bench.SpreadOf(rates),
+			P50MS: bench.SpreadOf(groups.Values(k, p50)), P99MS: bench.SpreadOf(groups.Values(k, p99)),
+			Ratio:            bench.SpreadOf(bench.Ratios(rates, groups.Values(k.base(), perSecond))),
+			WALBytesPerWrite: bench.SpreadOf(groups.Values(k, func(s Sample) float64 { return s.WALBytesPerWrite })),
+			CPUMicroseconds:  map[string]bench.Spread{},
+		}
+		for _, role := range []string{roleLoad, rolePostgres, roleGateway, rolePeer, nameFloor} {
+			lines[i].CPUMicroseconds[role] = bench.SpreadOf(groups.Values(k, func(s Sample) float64 { return s.CPUMicroseconds[role] }))
 		}
 	}
 	return lines
 }
 
-// WriteTable writes the report for people.
-func (r Report) WriteTable(out io.Writer) error {
-	_, _ = fmt.Fprintf(out, "%s, %d resources, %d-byte values, %d connections\n\n", r.Environment, r.Resources, r.ValueBytes, r.Connections)
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(table, "clients\ttarget\twrites/s\t(min\tmax)\tp50 ms\tp99 ms\tto direct\t(min\tmax)\t")
-	for _, line := range r.Lines() {
-		_, _ = fmt.Fprintf(table, "%d\t%s\t%.0f\t(%.0f\t%.0f)\t%.2f\t%.2f\t%.2f\t(%.2f\t%.2f)\t\n",
-			line.Clients, line.Target, line.PerSecond.Median, line.PerSecond.Low, line.PerSecond.High, line.P50MS.Median, line.P99MS.Median,
-			line.Ratio.Median, line.Ratio.Low, line.Ratio.High)
+// Add puts another run's samples to those of this one: it was made with another database.
+func (r *Report) Add(other Report) {
+	r.Samples = append(r.Samples, other.Samples...)
+	r.Tunings = append(r.Tunings, other.Tunings...)
+	r.FlushDelayMS = max(r.FlushDelayMS, other.FlushDelayMS)
+	r.Failed = append(r.Failed, other.Failed...)
+	for what, why := range other.Skipped {
+		r.Skipped[what] = why
 	}
-	return table.Flush()
 }

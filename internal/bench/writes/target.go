@@ -1,69 +1,60 @@
 package writes
 
-import (
-	"context"
-	"fmt"
-	"net/http"
+import "context"
 
-	"github.com/jackc/pgx/v5/pgxpool"
+// target is what is measured.
+type target struct {
+	name string
+	// tuned are numbers of connections, of which the measurement finds the best for each number of clients; nil: the target has no such choice.
+	tuned []int
+	// perRequest is how many writes a client makes at once; 0 is 1.
+	perRequest int
+	// pids are the processes that do the work, beside PostgreSQL's, and what they are called in the report; nil: there are none here.
+	role string
+	pids []int
+	// open makes ready for so many clients.
+	open func(ctx context.Context, s setting) (session, error)
+	stop func() error
+}
 
-	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/lockclient"
-	"github.com/fencegate/fencegate/store"
+// setting is what a session is opened for.
+type setting struct {
+	layout      layout
+	clients     int
+	connections int
+	valueBytes  int
+}
+
+func (s setting) shared() bool { return s.layout.shared(s.clients) }
+
+// session is a target in use. Its write is called by all clients at the same time, by each for one write (perRequest of them) after the
+// other, with the client's own writer.
+type session struct {
+	write func(ctx context.Context, client int, w *writer) error
+	close func() error
+}
+
+// The names of the targets.
+const (
+	nameDirect        = "direct"
+	nameHandmade      = "handmade"
+	nameStore         = "store"
+	nameStoreUnfenced = "store-unfenced"
+	nameHTTP          = "http"
+	nameNDJSON        = "ndjson"
+	nameNDJSONStream  = "ndjson-stream"
+	nameFloor         = "floor"
+	nameRefused       = "refused"
+	nameEtcd          = "etcd"
+	nameZooKeeper     = "zookeeper"
+	nameRedis         = "redis"
+	nameRedisEverysec = "redis-everysec"
 )
 
-// target is what is measured: it writes a value to a resource.
-type target struct {
-	name  string
-	write func(ctx context.Context, r *resource, value []byte) error
-}
-
-// resource is written by one client only, which numbers its writes.
-type resource struct {
-	name     store.Name
-	token    int64
-	sequence int64
-}
-
-const benchKey = "value"
-
-func directTarget(pool *pgxpool.Pool) target {
-	return target{"direct", func(ctx context.Context, r *resource, value []byte) error {
-		_, err := pool.Exec(ctx, `
-			insert into fencegate_bench.direct (resource, key, value) values ($1, $2, $3)
-			on conflict (resource, key) do update set value = excluded.value`, r.name, benchKey, value)
-		return err
-	}}
-}
-
-func storeTarget(st *store.Store) target {
-	return target{"store", func(ctx context.Context, r *resource, value []byte) error {
-		r.sequence++
-		sequence := r.sequence
-		results, err := st.Write(ctx, []store.Write{{
-			Claim:     store.Claim{Resource: r.name, Token: r.token, Sequence: &sequence},
-			Operation: store.Operation{Kind: store.Put, Key: benchKey, Value: value, ContentType: "application/octet-stream"},
-		}})
-		if err == nil {
-			err = results[0].Err
-		}
-		return err
-	}}
-}
-
-// httpTarget writes through a gateway, over as many connections as there are clients.
-func httpTarget(baseURL string, connections int) (target, error) {
-	transport := &http.Transport{MaxIdleConns: connections, MaxIdleConnsPerHost: connections}
-	client, err := lockclient.New(baseURL, lockclient.WithHTTPClient(&http.Client{Transport: transport}))
-	if err != nil {
-		return target{}, fmt.Errorf("the gateway's URL: %w", err)
+// TargetNames are those that can be asked for.
+func TargetNames() []string {
+	return []string{
+		nameDirect, nameHandmade, nameStore, nameStoreUnfenced, nameHTTP, nameNDJSON, nameNDJSONStream, nameFloor,
+		nameEtcd, nameZooKeeper, nameRedis, nameRedisEverysec,
 	}
-	return target{"http", func(ctx context.Context, r *resource, value []byte) error {
-		r.sequence++
-		sequence := r.sequence
-		_, err := client.API().Put(ctx, string(r.name), benchKey, lockclient.Write{
-			Token: api.FencingToken{Token: r.token, Sequence: &sequence}, Value: value,
-		})
-		return err
-	}}, nil
 }

@@ -1,0 +1,146 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+
+	"github.com/fencegate/fencegate/gateway/api"
+)
+
+func init() {
+	openapi3filter.RegisterBodyDecoder(api.BulkContentType, openapi3filter.PlainBodyDecoder)
+}
+
+// checkLines validates the lines of a stream of writes, whose schemas stand under x-lines; of the request those that were admitted.
+func (d *description) checkLines(e exchange, response *openapi3.ResponseRef) error {
+	content := response.Value.Content[api.BulkContentType]
+	if content == nil || e.status != http.StatusOK {
+		return nil
+	}
+	var next int64 = 1
+	ended := false
+	sent := bytes.Split(e.requestBody, []byte("\n"))
+	for line := range bytes.Lines(e.body) {
+		if !bytes.HasSuffix(line, []byte("\n")) {
+			return nil // the answer was cut off
+		}
+		var verdict struct {
+			api.BulkVerdict
+			api.BulkEnd
+		}
+		if err := json.Unmarshal(line, &verdict); err != nil {
+			return fmt.Errorf("%q: %w", line, err)
+		}
+		if err := d.checkLine(content, line); err != nil {
+			return err
+		}
+		switch {
+		case ended:
+			return fmt.Errorf("after the end came %s", line)
+		case verdict.End != "":
+			ended = true
+			continue
+		case verdict.Line < next:
+			return fmt.Errorf("line %d comes after line %d", verdict.Line, next-1)
+		}
+		next = verdict.Line + 1
+		if verdict.Code == "" && verdict.Line <= int64(len(sent)) {
+			if err := d.checkAdmitted(sent[verdict.Line-1]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkLine validates a line of the answer.
+func (d *description) checkLine(content *openapi3.MediaType, line []byte) error {
+	names, ok := content.Extensions["x-lines"].([]any)
+	if !ok {
+		return errors.New("x-lines is missing")
+	}
+	var document any
+	if err := json.Unmarshal(line, &document); err != nil {
+		return err
+	}
+	var failures []error
+	for _, name := range names {
+		schema := d.document.Components.Schemas[fmt.Sprint(name)]
+		if schema == nil {
+			return fmt.Errorf("there is no schema %v", name)
+		}
+		err := schema.Value.VisitJSON(document, openapi3.MultiErrors())
+		if err == nil {
+			return nil
+		}
+		failures = append(failures, fmt.Errorf("%v: %w", name, err))
+	}
+	return fmt.Errorf("the line %s is not described: %w", line, errors.Join(failures...))
+}
+
+// checkAdmitted validates a line of the request that was admitted.
+func (d *description) checkAdmitted(line []byte) error {
+	var document any
+	if err := json.Unmarshal(line, &document); err != nil {
+		return fmt.Errorf("admitted was %q: %w", line, err)
+	}
+	if err := d.document.Components.Schemas["BulkWrite"].Value.VisitJSON(document, openapi3.MultiErrors()); err != nil {
+		return fmt.Errorf("admitted was a line that is not as described: %.300s: %w", line, err)
+	}
+	return nil
+}
+
+func TestOpenAPICheckOfLines(t *testing.T) {
+	const writes = "POST /v1/writes"
+	const header = "Content-Type: application/x-ndjson\nCache-Control: no-store\nX-Accel-Buffering: no"
+	const line = `{"op":"put","resource":"a","key":"b","fencing_token":1,"sequence":1,"value":1}` + "\n"
+	const admitted = `{"line":1,"status":201,"version":1,"fencing_token":1,"sequence":1,"replayed":false}` + "\n"
+	const refusedLine = `{"line":2,"status":404,"code":"not_found","retryable":false,"detail":"There is none."}` + "\n"
+	const end = `{"end":"complete","next_line":3}` + "\n"
+	replace := func(text, old, with string) string {
+		return string(bytes.ReplaceAll([]byte(text), []byte(old), []byte(with)))
+	}
+	for _, e := range []fakeExchange{
+		{name: "as described", requestBody: line + line, body: admitted + refusedLine + end},
+		{name: "cut off", requestBody: line, body: admitted + `{"line":2,`},
+		{name: "nothing", requestBody: line, body: ""},
+		{name: "out of order", requestBody: line + line, body: refusedLine + admitted, failure: "line 1 comes after line 2"},
+		{name: "twice", requestBody: line + line, body: admitted + admitted, failure: "line 1 comes after line 1"},
+		{name: "after the end", requestBody: line + line, body: admitted + end + refusedLine, failure: "after the end"},
+		{name: "field not described", requestBody: line, body: replace(admitted, "version", "varsion"), failure: "varsion"},
+		{name: "field missing", requestBody: line, body: replace(admitted, `"version":1,`, ""), failure: "version"},
+		{name: "status of another code", requestBody: line, body: replace(refusedLine, "404", "412"), failure: "is not described"},
+		{name: "half admitted", requestBody: line, body: replace(refusedLine, `"retryable"`, `"fencing_token":1,"retryable"`), failure: "is not described"},
+		{name: "end not described", requestBody: line, body: replace(end, "complete", "over"), failure: "is not described"},
+		{name: "bad line admitted", requestBody: replace(line, `"put"`, `"pat"`), body: admitted, failure: "admitted was a line"},
+	} {
+		e.requestBody = " " + e.requestBody // or it would be taken for a JSON body
+		e.request, e.status, e.header, e.requestHeader = writes, http.StatusOK, header, "Content-Type: application/x-ndjson"
+		t.Run(e.name, e.run)
+	}
+}
+
+// The examples of lines are lines as they are described.
+func TestOpenAPIExamplesOfLines(t *testing.T) {
+	described, err := described()
+	if err != nil {
+		t.Fatal(err)
+	}
+	operation := described.document.Paths.Find("/v1/writes").Post
+	response := operation.Responses.Status(http.StatusOK)
+	sent, _ := operation.RequestBody.Value.Content[api.BulkContentType].Example.(string)
+	answer, _ := response.Value.Content[api.BulkContentType].Example.(string)
+	if sent == "" || answer == "" {
+		t.Fatal("there is no example")
+	}
+	if err := described.checkLines(exchange{status: http.StatusOK, requestBody: []byte(sent), body: []byte(answer)}, response); err != nil {
+		t.Error(err)
+	}
+}

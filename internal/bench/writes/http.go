@@ -1,0 +1,95 @@
+package writes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// policies are for clients who share resources over several connections.
+type policies interface {
+	PutPolicy(ctx context.Context, policy store.Policy) error
+	DeletePolicy(ctx context.Context, prefix string) error
+}
+
+// httpTarget makes single writes through the gateway at baseURL.
+func httpTarget(baseURL string, pids []int, st policies) target {
+	return target{name: nameHTTP, role: roleGateway, pids: pids, open: func(ctx context.Context, s setting) (session, error) {
+		restore, err := allowUnnumbered(ctx, st, s)
+		if err != nil {
+			return session{}, err
+		}
+		opened, err := putting(ctx, baseURL, s)
+		if err != nil {
+			return session{}, errors.Join(err, restore())
+		}
+		return session{write: opened.write, close: func() error { return errors.Join(opened.close(), restore()) }}, nil
+	}}
+}
+
+// floorTarget sends the same requests to a handler that does nothing.
+func floorTarget(baseURL string, pids []int) target {
+	return target{name: nameFloor, role: nameFloor, pids: pids, open: func(ctx context.Context, s setting) (session, error) {
+		return putting(ctx, baseURL, s)
+	}}
+}
+
+// allowUnnumbered lets clients who share resources write without numbers: their requests take several connections, and have no order.
+func allowUnnumbered(ctx context.Context, st policies, s setting) (restore func() error, err error) {
+	if !s.shared() {
+		return func() error { return nil }, nil
+	}
+	err = st.PutPolicy(ctx, store.Policy{Prefix: string(s.layout.prefix), Rule: store.RuleSameToken, Authority: store.AuthorityBuiltin})
+	return func() error { return st.DeletePolicy(context.WithoutCancel(ctx), string(s.layout.prefix)) }, err
+}
+
+// putting sends each write as a request of its own.
+func putting(ctx context.Context, baseURL string, s setting) (session, error) {
+	base, err := url.Parse(baseURL)
+	if err != nil {
+		return session{}, fmt.Errorf("the gateway's URL: %w", err)
+	}
+	wires, err := dialWires(ctx, base.Host, s.clients)
+	if err != nil {
+		return session{}, err
+	}
+	numbered := !s.shared()
+	return session{close: wires.close, write: func(_ context.Context, client int, w *writer) error {
+		r, value := w.next()
+		wire := wires.all[client]
+		wire.beginPut(r, numbered)
+		if err := wire.send(value); err != nil {
+			return err
+		}
+		return wire.expect(http.StatusOK, http.StatusCreated)
+	}}, nil
+}
+
+func (w *wire) beginPut(r *resource, numbered bool) {
+	w.begin(http.MethodPut, "/v1/resources/"+string(r.name)+"/records/"+benchKey)
+	w.request = append(w.request, "Content-Type: "+contentType+"\r\nFencing-Token: "...)
+	w.request = strconv.AppendInt(w.request, r.token, 10)
+	if numbered {
+		r.sequence++
+		w.request = append(w.request, '.')
+		w.request = strconv.AppendInt(w.request, r.sequence, 10)
+	}
+	w.request = append(w.request, "\r\n"...)
+}
+
+// expect reads an answer of one of two statuses.
+func (w *wire) expect(either, or int) error {
+	status, body, err := w.answer()
+	if err != nil {
+		return err
+	}
+	if status != either && status != or {
+		return fmt.Errorf("%w: status %d: %s", errAnswer, status, body)
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package writes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// zombieResourcesMax are as many as zombies write to, if there are as many: their leases have been released, and granted to others.
+const zombieResourcesMax = 1000
+
+// loadAlone is that of honest writers without zombies.
+const loadAlone = "honest writers alone"
+
+// refusedTarget makes writes with stale tokens through the gateway: a refusal is what is expected.
+func refusedTarget(baseURL string, pids []int) target {
+	return target{name: nameRefused, role: roleGateway, pids: pids, open: func(ctx context.Context, s setting) (session, error) {
+		base, err := url.Parse(baseURL)
+		if err != nil {
+			return session{}, fmt.Errorf("the gateway's URL: %w", err)
+		}
+		wires, err := dialWires(ctx, base.Host, s.clients)
+		if err != nil {
+			return session{}, err
+		}
+		return session{close: wires.close, write: func(_ context.Context, client int, w *writer) error {
+			r, value := w.next()
+			wire := wires.all[client]
+			wire.beginPut(r, true)
+			if err := wire.send(value); err != nil {
+				return err
+			}
+			return wire.expect(http.StatusPreconditionFailed, http.StatusPreconditionFailed)
+		}}, nil
+	}}
+}
+
+// refusals measures how many zombies' writes are refused a second, beside the empty handler's rate, and what honest writers are left with
+// while zombies hammer.
+func (r *rig) refusals(ctx context.Context, report *Report) error {
+	clients := slices.Max(r.config.Clients)
+	if err := r.prime(ctx, r.layouts[0]); err != nil {
+		return err
+	}
+	zombies, err := r.acquireZombies(ctx)
+	if err != nil {
+		return err
+	}
+	refused := refusedTarget(r.gatewayURL, r.gatewayPIDs)
+	var trials []trial
+	for _, t := range append(r.only(nameFloor), refused) {
+		s := setting{layout: zombies, clients: clients, valueBytes: r.config.ValueBytes}
+		trials = append(trials, trial{target: t, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration})
+	}
+	if err := r.rounds(ctx, Case{Measure: Refusals}, trials, report); err != nil {
+		return err
+	}
+	for round := range r.config.Rounds {
+		for _, honest := range r.only(nameHTTP) {
+			s := setting{layout: r.layouts[0], clients: clients, valueBytes: r.config.ValueBytes}
+			honestTrial := trial{target: honest, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration}
+			sample, err := honestTrial.run(ctx, r.control)
+			if err != nil {
+				return err
+			}
+			r.note(Case{Measure: Refusals, Load: loadAlone}, round+1, sample, report)
+			for _, rate := range r.config.ZombieRates {
+				beside := trial{target: refused, setting: setting{layout: zombies, clients: clients, valueBytes: r.config.ValueBytes}, rate: rate}
+				if err := r.beside(ctx, honestTrial, beside, round+1, report); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// beside measures the honest while zombies hammer.
+func (r *rig) beside(ctx context.Context, honest, zombies trial, round int, report *Report) error {
+	opened, err := zombies.target.open(ctx, zombies.setting)
+	if err != nil {
+		return err
+	}
+	writers := zombies.setting.layout.writers(zombies.setting.clients, zombies.setting.valueBytes)
+	hammering, stop := context.WithCancel(ctx)
+	var refused atomic.Int64
+	ended := make(chan error, 1)
+	go func() {
+		do := func(ctx context.Context, client, _ int) error {
+			defer refused.Add(1)
+			return opened.write(ctx, client, writers[client])
+		}
+		hammer := zombies
+		hammer.duration = honest.warmUp + honest.duration + hammerLonger
+		_, err := hammer.load(hammering, do)
+		ended <- err
+	}()
+	sample, err := honest.run(ctx, r.control)
+	stop()
+	if zombieErr := <-ended; !errors.Is(zombieErr, context.Canceled) {
+		err = errors.Join(err, zombieErr)
+	}
+	if err := errors.Join(err, opened.close()); err != nil {
+		return err
+	}
+	r.note(Case{Measure: Refusals, Load: besideZombies(zombies.rate)}, round, sample, report)
+	r.config.progress("%d zombies' writes were refused meanwhile", refused.Load())
+	return nil
+}
+
+func besideZombies(rate float64) string {
+	if rate == 0 {
+		return "beside zombies, as fast as they can"
+	}
+	return fmt.Sprintf("beside zombies, %.0f writes/s", rate)
+}
+
+// acquireZombies takes leases, gives them back, and lets others have them: the first holders' tokens are stale.
+func (r *rig) acquireZombies(ctx context.Context) (layout, error) {
+	count := min(zombieResourcesMax, len(r.layouts[0].resources))
+	r.config.progress("making %d zombies", count)
+	return acquireLayout(ctx, func(ctx context.Context, name store.Name) (int64, error) {
+		request := store.AcquireRequest{Lock: name, OwnerID: "zombie", TTL: store.TTLMax}
+		lease, err := r.st.Acquire(ctx, request)
+		if err != nil {
+			return 0, err
+		}
+		if err := r.st.Release(ctx, lease.Ref()); err != nil {
+			return 0, err
+		}
+		request.OwnerID = "bench"
+		_, err = r.st.Acquire(ctx, request)
+		return lease.Token, err
+	}, store.Name(r.run+"/zombies"), count, r.config.Connections)
+}
+
+// hammerLonger is how much longer than the measurement zombies would go on, were they not stopped.
+const hammerLonger = time.Hour

@@ -1,0 +1,212 @@
+//go:build unix
+
+package writes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencegate/fencegate/internal/bench"
+	"github.com/fencegate/fencegate/internal/bench/peers"
+	"github.com/fencegate/fencegate/internal/gatewayprocess"
+	"github.com/fencegate/fencegate/store"
+)
+
+// connectionsReserved are for all else than the target that is measured: the store and the gateway, which keep theirs, and this process.
+const connectionsReserved = 16
+
+// open starts everything that the targets need. Whatever fails, close ends what was started.
+func open(ctx context.Context, config Config, report *Report) (r *rig, err error) {
+	r = &rig{config: config}
+	if r.control, err = openPool(ctx, config.DatabaseURL, controlConnections); err != nil {
+		return r, err
+	}
+	r.onClose(closing(r.control))
+	if report.Environment, err = bench.ReadEnvironment(ctx, r.control); err != nil {
+		return r, err
+	}
+	flush, err := bench.FlushTime("")
+	if err != nil {
+		return r, fmt.Errorf("see how long a flush takes: %w", err)
+	}
+	report.FlushMicroseconds = float64(flush.Nanoseconds()) / 1000
+	connectionsMax, err := strconv.Atoi(report.PostgreSQL["max_connections"])
+	if err != nil {
+		return r, fmt.Errorf("max_connections: %w", err)
+	}
+	r.connectionsMax = max(1, connectionsMax-2*config.Connections-connectionsReserved)
+	report.ConnectionsMax = r.connectionsMax
+
+	r.storeConfig = store.Config{DatabaseURL: config.DatabaseURL, ConnectionsMax: config.Connections}
+	if r.st, err = store.Open(ctx, r.storeConfig); err != nil {
+		return r, err
+	}
+	r.onClose(func() error {
+		r.st.Close()
+		return nil
+	})
+	if err := r.st.Migrate(ctx); err != nil {
+		return r, err
+	}
+	if err := prepareTables(ctx, r.control); err != nil {
+		return r, err
+	}
+	r.onClose(func() error {
+		_, err := r.control.Exec(context.WithoutCancel(ctx), "drop schema fencegate_bench cascade")
+		return err
+	})
+	if err := r.startGateway(ctx); err != nil {
+		return r, err
+	}
+	if err := r.acquire(ctx); err != nil {
+		return r, err
+	}
+	err = r.openTargets(ctx, report)
+	return r, err
+}
+
+// startGateway runs a gateway unless one was named.
+func (r *rig) startGateway(ctx context.Context) error {
+	r.gatewayURL = r.config.GatewayURL
+	if r.gatewayURL != "" {
+		return nil
+	}
+	gateway, err := gatewayprocess.Start(ctx, r.config.Program,
+		"--database-url", r.config.DatabaseURL, "--database-connections-max", strconv.Itoa(r.config.Connections), "--log-level", "error")
+	if err != nil {
+		return err
+	}
+	r.onClose(gateway.Stop)
+	r.gatewayURL, r.gatewayPIDs = gateway.URL, []int{gateway.PID()}
+	return nil
+}
+
+// acquire takes the leases.
+func (r *rig) acquire(ctx context.Context) error {
+	r.run = fmt.Sprintf("bench/%d", time.Now().UnixNano())
+	for _, of := range []struct {
+		name  string
+		count int
+	}{{"many", r.config.Resources}, {"hot", r.config.Hot}} {
+		if of.count == 0 {
+			continue
+		}
+		r.config.progress("acquiring %d leases", of.count)
+		l, err := acquireLayout(ctx, r.acquireOne, store.Name(r.run+"/"+of.name), of.count, r.config.Connections)
+		if err != nil {
+			return err
+		}
+		r.layouts = append(r.layouts, l)
+	}
+	return nil
+}
+
+// openTargets makes the targets that take part, in the order of TargetNames. What is not on this machine is noted in the report.
+func (r *rig) openTargets(ctx context.Context, report *Report) error {
+	for _, name := range TargetNames() {
+		if !r.config.wants(name) {
+			continue
+		}
+		t, version, err := r.openTarget(ctx, name)
+		if errors.Is(err, peers.ErrAbsent) {
+			report.Skipped[name] = err.Error()
+			r.config.progress("skipped: %s: %s", name, err)
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if t.stop != nil {
+			r.onClose(t.stop)
+		}
+		if version != "" {
+			report.Peers[name] = version
+		}
+		r.targets = append(r.targets, t)
+	}
+	return nil
+}
+
+func (r *rig) openTarget(ctx context.Context, name string) (t target, version string, err error) {
+	switch name {
+	case nameDirect:
+		return directTarget(r.config.DatabaseURL), "", nil
+	case nameHandmade:
+		return handmadeTarget(r.config.DatabaseURL), "", nil
+	case nameStore:
+		return storeTarget(r.storeConfig), "", nil
+	case nameStoreUnfenced:
+		t, err = openUnfenced(ctx, r.storeConfig)
+		return t, "", err
+	case nameHTTP:
+		return httpTarget(r.gatewayURL, r.gatewayPIDs, r.st), "", nil
+	case nameNDJSON:
+		return ndjsonTarget(r.gatewayURL, r.gatewayPIDs, r.st), "", nil
+	case nameNDJSONStream:
+		return streamTarget(r.gatewayURL, r.gatewayPIDs, r.st), "", nil
+	case nameFloor:
+		t, err = startFloor(ctx, r.config.Program)
+		return t, "", err
+	case nameEtcd:
+		return startEtcd(ctx)
+	case nameZooKeeper:
+		return startZooKeeper(ctx)
+	case nameRedis:
+		return startRedis(name, "always")(ctx)
+	case nameRedisEverysec:
+		return startRedis(name, "everysec")(ctx)
+	}
+	return target{}, "", fmt.Errorf("%w: no target %q", bench.ErrInvalid, name)
+}
+
+// startFloor runs the empty handler.
+func startFloor(ctx context.Context, program string) (target, error) {
+	floor, err := peers.StartProgram(ctx, program, func(address string) []string { return []string{"bench", "floor", "--listen", address} })
+	if err != nil {
+		return target{}, err
+	}
+	t := floorTarget("http://"+floor.Address, []int{floor.PID()})
+	t.stop = floor.Stop
+	return t, nil
+}
+
+// rig is all that runs while something is measured.
+type rig struct {
+	config         Config
+	run            string // the prefix of all names of this run
+	control        *pgxpool.Pool
+	connectionsMax int
+	storeConfig    store.Config
+	st             *store.Store
+	gatewayURL     string
+	gatewayPIDs    []int
+	layouts        []layout
+	primed         []store.Name // the prefixes of the layouts to whose resources every target has written
+	targets        []target
+	closers        []func() error
+}
+
+// controlConnections are for what is asked between measurements.
+const controlConnections = 4
+
+func (r *rig) onClose(end func() error) { r.closers = append(r.closers, end) }
+
+// close ends everything, what was started last first.
+func (r *rig) close() error {
+	var errs []error
+	for _, end := range slices.Backward(r.closers) {
+		errs = append(errs, end())
+	}
+	return errors.Join(errs...)
+}
+
+func (r *rig) acquireOne(ctx context.Context, name store.Name) (int64, error) {
+	lease, err := r.st.Acquire(ctx, store.AcquireRequest{Lock: name, OwnerID: "bench", TTL: store.TTLMax})
+	return lease.Token, err
+}

@@ -1,0 +1,128 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// How long the database waits for a fence that somebody else has locked, as fence.write takes it.
+var (
+	waitLong    *int32            // as long as a statement may take
+	waitBriefly = ptr(int32(100)) // ms: longer than a commit takes, unless something is wrong with that
+	waitNot     = ptr(int32(0))   // not at all
+)
+
+// decideTriesMax is how often a set is sent that the server has rolled back for what others did at the same time.
+const decideTriesMax = 3
+
+// decide has the database decide the writes of the columns, and reads its verdicts into them. When it returns nil, what was admitted is
+// committed. It returns how long that took in the database, without the commit. Where wait is false, a write whose fence somebody
+// else keeps locked gets verdictBusy, and is not applied.
+func (s *Store) decide(ctx context.Context, columns *writeColumns, wait bool) (work time.Duration, err error) {
+	patience := waitLong
+	if !wait {
+		patience = waitBriefly
+	}
+	ask := s.writeSet
+	if len(columns.keys) == 1 {
+		ask = s.writeOne
+	}
+	columns.verdicts = slices.Grow(columns.verdicts[:0], len(columns.keys))[:len(columns.keys)]
+	for try := 1; ; try++ {
+		work, err = ask(ctx, columns, patience)
+		switch {
+		case err == nil || try == decideTriesMax:
+			return work, err
+		case isState(err, "55P03") && !wait: // it was all in vain for the one fence: the others are not to wait for it again
+			patience = waitNot
+		case !isState(err, "40001"):
+			return work, err
+		}
+	}
+}
+
+// writeOne asks for a set of one.
+func (s *Store) writeOne(ctx context.Context, c *writeColumns, wait *int32) (work time.Duration, err error) {
+	const sql = `select verdict, reason, version, created, replayed, coalesce(granted_token, 0), coalesce(last_token, 0), coalesce(last_sequence, 0),
+			(extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000)::bigint
+		from fence.write_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
+	row := &c.verdicts[0]
+	var micros int64
+	err = s.queryRow(ctx, sql,
+		[]any{
+			c.resources[0], c.tokens[0], c.sequences[0], c.leaseIDs[0], c.digests[0],
+			c.kinds[0], c.keys[0], c.values[0], c.contentTypes[0], c.expected[0], wait,
+		},
+		&row.verdict, &row.reason, &row.version, &row.created, &row.replayed, &row.grantedToken, &row.lastToken, &row.lastSequence, &micros)
+	return time.Duration(micros) * time.Microsecond, err
+}
+
+// writeSet asks for all of them at once.
+func (s *Store) writeSet(ctx context.Context, c *writeColumns, wait *int32) (work time.Duration, err error) {
+	const sql = `select admitted, versions, created, replayed, busy,
+			refused, verdicts, reasons, standing, granted_tokens, last_tokens, last_sequences,
+			(extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000)::bigint
+		from fence.write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
+	var answer setAnswer
+	var micros int64
+	err = s.query(ctx, sql,
+		[]any{c.resources, c.tokens, c.sequences, c.leaseIDs, c.digests, c.kinds, c.keys, c.values, c.contentTypes, c.expected, wait},
+		func(rows pgx.Rows) error {
+			return rows.Scan(&answer.admitted, &answer.versions, &answer.created, &answer.replayed, &answer.busy,
+				&answer.refused, &answer.verdicts, &answer.reasons, &answer.standing,
+				&answer.grantedTokens, &answer.lastTokens, &answer.lastSequences, &micros)
+		})
+	if err != nil {
+		return 0, err
+	}
+	if answered := len(answer.admitted) + len(answer.busy) + len(answer.refused); answered != len(c.verdicts) {
+		return 0, fmt.Errorf("fence.write answered %d of %d writes", answered, len(c.verdicts))
+	}
+	answer.spread(c.verdicts)
+	return time.Duration(micros) * time.Microsecond, nil
+}
+
+// setAnswer is the row of fence.write.
+type setAnswer struct {
+	admitted                                           []int32
+	versions                                           []int64
+	created, replayed, busy                            []int32
+	refused                                            []int32
+	verdicts, reasons                                  []string
+	standing, grantedTokens, lastTokens, lastSequences []int64
+}
+
+// spread puts what there is of each write into its place.
+func (a *setAnswer) spread(verdicts []verdictRow) {
+	for i, place := range a.admitted {
+		verdicts[place-1] = verdictRow{verdict: Admitted, version: a.versions[i]}
+	}
+	for _, place := range a.created {
+		verdicts[place-1].created = true
+	}
+	for _, place := range a.replayed {
+		verdicts[place-1].replayed = true
+	}
+	for _, place := range a.busy {
+		verdicts[place-1] = verdictRow{verdict: verdictBusy}
+	}
+	for i, place := range a.refused {
+		verdicts[place-1] = verdictRow{
+			verdict: Verdict(a.verdicts[i]), reason: a.reasons[i], version: a.standing[i],
+			grantedToken: a.grantedTokens[i], lastToken: a.lastTokens[i], lastSequence: a.lastSequences[i],
+		}
+	}
+}
+
+func isState(err error, code string) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.Code == code
+}
+
+func ptr[T any](value T) *T { return &value }

@@ -1,0 +1,143 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+const (
+	// batchTriesMax is how often a batch is sent that was undone for what others did.
+	batchTriesMax = 6
+	// batchPause is the first pause before it is sent again; each is twice the one before, give or take a half.
+	batchPause = 2 * time.Millisecond
+)
+
+// batch is writes that are decided in one commit. It is a worker's, and used again.
+type batch struct {
+	lane    *lane
+	streams []*stream
+	rows    []*pending // sorted by resource, those to one resource in their order
+	count   int        // of the rows
+	bytes   int64
+	busy    []*pending // rows that were put off
+	columns writeColumns
+
+	total, work time.Duration // of the last statement that was answered; 0: none was
+}
+
+// fits says whether the write may be added: the bounds of a batch, and that a large value is none of the quick lane's.
+func (b *batch) fits(p *pending) bool {
+	switch {
+	case b.lane.kind == laneQuick && p.size > largeBytes:
+		return false
+	case b.count == 0:
+		return true
+	}
+	return b.count < batchRowsMax && b.bytes+p.size <= batchBytesMax
+}
+
+func (b *batch) reset() {
+	clear(b.streams)
+	clear(b.rows)
+	clear(b.busy)
+	b.columns.reset()
+	*b = batch{streams: b.streams[:0], rows: b.rows[:0], busy: b.busy[:0], columns: b.columns}
+}
+
+// decide has rows decided in one commit, and tells each its verdict. What is undone for what others did (a deadlock, a failed
+// serialization) is sent again, and what waited too long for a lock of somebody else is put off. Where the fault may be in one row, the rows are
+// taken apart by halves until it stands alone and gets the error for itself. All else, a statement timeout among it, is told to
+// every row: another try would know no more than the caller's, and make all wait twice.
+func (g *Group) decide(b *batch, rows []*pending) {
+	pause := batchPause
+	for try := 1; ; try++ {
+		err := g.ask(b, rows)
+		switch {
+		case err == nil:
+			return
+		case undone(err) && try < batchTriesMax:
+			time.Sleep(pause/2 + rand.N(pause)) //nolint:gosec // jitter, not a secret
+			pause *= 2
+		case isState(err, "55P03") && b.lane.kind != lanePatient:
+			// Who of several is in the way is found out by having each go alone.
+			several := rows[0].stream != rows[len(rows)-1].stream
+			b.putOff(rows, !several)
+			return
+		case errors.Is(err, ErrUnavailable):
+			b.fail(rows, err)
+			return
+		case len(rows) == 1:
+			rows[0].answer(Result{}, err)
+			return
+		default:
+			half := len(rows) / 2
+			g.decide(b, rows[:half])
+			if rest := b.without(rows[half:]); len(rest) > 0 {
+				g.decide(b, rest)
+			}
+			return
+		}
+	}
+}
+
+// ask sends rows in one statement. If that is committed, it tells them their verdicts and returns nil.
+func (g *Group) ask(b *batch, rows []*pending) error {
+	b.columns.reset()
+	for _, p := range rows {
+		b.columns.add(&p.write, p.digest[:])
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), g.timeout)
+	defer cancel()
+	begun := time.Now()
+	work, err := g.store.decide(ctx, &b.columns, b.lane.kind == lanePatient)
+	if err != nil {
+		return err
+	}
+	b.total, b.work = time.Since(begun), work
+	verdicts := b.columns.verdicts
+	for i, p := range rows {
+		if row := &verdicts[i]; row.verdict == verdictBusy {
+			b.putOff(rows[i:i+1], true)
+		} else {
+			p.answer(row.result(&p.write), nil)
+		}
+	}
+	return nil
+}
+
+// fail tells rows that they could not be decided. What waits behind them will be told that it was not applied, see Group.settle.
+func (b *batch) fail(rows []*pending, err error) {
+	for _, p := range rows {
+		p.stream.failed = err
+		p.answer(Result{}, err)
+	}
+}
+
+// putOff gives rows back to their streams. Where it is known that somebody else has locked what they need, they will wait for that.
+func (b *batch) putOff(rows []*pending, locked bool) {
+	for _, p := range rows {
+		p.stream.putOff, p.stream.locked = true, locked
+	}
+	b.busy = append(b.busy, rows...)
+}
+
+// without takes out the rows that stand behind one of the same stream which could not be decided, or was put off, and returns the others.
+func (b *batch) without(rows []*pending) []*pending {
+	for len(rows) > 0 {
+		switch s := rows[0].stream; {
+		case s.failed != nil:
+			rows[0].answer(Result{}, notApplied(s.failed))
+		case s.putOff:
+			b.putOff(rows[:1], s.locked)
+		default:
+			return rows
+		}
+		rows = rows[1:]
+	}
+	return nil
+}
+
+// undone says whether the server has rolled a statement back for what others did at the same time.
+func undone(err error) bool { return isState(err, "40001") || isState(err, "40P01") }

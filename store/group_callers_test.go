@@ -1,0 +1,209 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// Who gives up while his write waits is told that it was not applied, and it is not; who gives up when it was sent is told nothing about it, and
+// it goes on. Neither is told twice, and the neighbours don't notice.
+func TestGroupCallerGivesUp(t *testing.T) {
+	t.Parallel()
+	g := newGroupbed(t, narrow)
+	ctx, giveUp := context.WithCancel(t.Context())
+	commit := func(write store.Write) <-chan reply {
+		answers := make(chan reply, 1)
+		go func() {
+			result, err := g.Commit(ctx, write)
+			answers <- reply{result, err}
+		}()
+		return answers
+	}
+	g.hold(t, 1)
+	inFlight := map[string]<-chan reply{"commit": commit(g.put(t, "a", 1, plug))}
+	g.awaitPlugged(t)
+	g.put(t, "b", 1, "")
+	queued := map[string]<-chan reply{
+		"commit": commit(g.put(t, "b", 1, "x")), "submit": g.submit(ctx, t, g.put(t, "c", 1, "x")), "behind": g.submit(ctx, t, g.put(t, "a", 2, "x")),
+	}
+	await(t, "all wait", func() bool { return g.Stats().Queued == 3 })
+	neighbour := g.submit(t.Context(), t, g.put(t, "d", 1, "x"))
+
+	giveUp()
+	for name, answer := range inFlight {
+		if got := unavailable(t, name, answer, store.OutcomeUnknown); !errors.Is(got.err, context.Canceled) {
+			t.Errorf("%s is told %v", name, got.err)
+		}
+	}
+	for name, answer := range queued {
+		unavailable(t, name, answer, store.OutcomeNotApplied)
+	}
+	if stats := g.Stats(); stats.Queued != 1 || stats.QueuedBytes == 0 {
+		t.Errorf("one is left, and it is %+v", stats)
+	}
+	unavailable(t, "who gave up before", g.submit(ctx, t, g.put(t, "e", 1, "x")), store.OutcomeNotApplied)
+	g.pull(t, 1)
+	admitted(t, "the neighbour", neighbour)
+	await(t, "the batches have ended", func() bool { return g.Stats().InFlight == store.GroupLanes{} })
+	g.expectStored(t, map[store.Name]string{"a": plug, "b": "nothing", "c": "nothing", "d": "x", "e": "nothing"})
+	if stats := g.Stats(); stats.Queued != 0 || stats.QueuedBytes != 0 || stats.Writes != 2 {
+		t.Errorf("in the end it is %+v", stats)
+	}
+}
+
+// The submitter gives up when the write was sent.
+func TestGroupSubmitterGivesUp(t *testing.T) {
+	t.Parallel()
+	g := newGroupbed(t, narrow)
+	ctx, giveUp := context.WithCancel(t.Context())
+	g.hold(t, 1)
+	answer := g.submit(ctx, t, g.put(t, "a", 1, plug))
+	g.awaitPlugged(t)
+	giveUp()
+	unavailable(t, "it", answer, store.OutcomeUnknown)
+	g.pull(t, 1)
+	await(t, "the batch has ended", func() bool { return g.Stats().InFlight == store.GroupLanes{} })
+	g.expectStored(t, map[store.Name]string{"a": plug})
+}
+
+// What would be too much is refused at once, and what was taken is not forgotten.
+func TestGroupIsFull(t *testing.T) {
+	t.Parallel()
+	value := strings.Repeat("v", 1<<10)
+	for name, config := range map[string]store.GroupConfig{
+		"writes": {BatchesMax: 3, QueueMax: 10},
+		"bytes":  {BatchesMax: 3, QueueBytesMax: 11 << 10}, // names count, too
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGroupbed(t, config)
+			var writes []store.Write
+			for i := range 12 {
+				writes = append(writes, g.put(t, numbered("r", i), 1, value))
+			}
+			plugged := g.submitPlug(t, "plug")
+			var answers []<-chan reply
+			for _, write := range writes[:10] {
+				answers = append(answers, g.submit(t.Context(), t, write))
+			}
+			for _, write := range writes[10:] {
+				got := unavailable(t, "one too many", g.submit(t.Context(), t, write), store.OutcomeNotApplied)
+				_, err := g.Commit(t.Context(), write)
+				if !errors.Is(got.err, store.ErrOverloaded) || !errors.Is(err, store.ErrOverloaded) {
+					t.Errorf("one too many is told %v, %v", got.err, err)
+				}
+			}
+			if stats := g.Stats(); stats.Queued != 10 || stats.Refused != 4 {
+				t.Errorf("it is %+v", stats)
+			}
+			g.pull(t, 1)
+			admitted(t, "the plug", plugged)
+			for i, answer := range answers {
+				admitted(t, fmt.Sprint("write ", i), answer)
+			}
+			admitted(t, "one after that", g.submit(t.Context(), t, writes[11]))
+			g.expectStored(t, map[store.Name]string{"r/9": value, "r/10": "nothing", "r/11": value})
+		})
+	}
+}
+
+// A write that is larger than all that may wait is taken if it is alone.
+func TestGroupTakesOneLargerThanTheBound(t *testing.T) {
+	t.Parallel()
+	g := newGroupbed(t, store.GroupConfig{QueueBytesMax: 1 << 10})
+	value := strings.Repeat("v", 100<<10)
+	if _, err := g.Commit(t.Context(), g.put(t, "r", 1, value)); err != nil {
+		t.Error(err)
+	}
+	g.expectStored(t, map[store.Name]string{"r": value})
+}
+
+func TestGroupConfig(t *testing.T) {
+	t.Parallel()
+	b := openStore(t, store.Config{DatabaseURL: "host=/nowhere"})
+	for flag, config := range map[string]store.GroupConfig{
+		"--write-batches-max": {BatchesMax: 2}, "--write-queue-max": {QueueMax: -1}, "--write-queue-bytes-max": {QueueBytesMax: 1023},
+	} {
+		_, err := store.NewGroup(b, config)
+		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), flag) {
+			t.Errorf("%+v is told %v", config, err)
+		}
+		if _, err := store.NewService(b, store.ServiceConfig{Group: config}); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%+v of a Service is told %v", config, err)
+		}
+	}
+}
+
+// Close refuses what waits and what comes, waits for what is in flight, and leaves no goroutine.
+func TestGroupCloses(t *testing.T) {
+	g := newGroupbed(t, narrow)
+	before := goleak.IgnoreCurrent()
+	group := newGroup(t, g.Store, narrow)
+	g.Group = group
+	if _, err := g.Commit(t.Context(), g.put(t, "r", 1, "first")); err != nil { // its worker is idle now
+		t.Fatal(err)
+	}
+	plugged := g.submitPlug(t, "plug")
+	queued := []<-chan reply{
+		g.submit(t.Context(), t, g.put(t, "q", 1, "x")), g.submit(t.Context(), t, g.put(t, "plug", 2, "x")),
+	}
+	var closed atomic.Bool
+	ended := make(chan struct{})
+	go func() {
+		group.Close()
+		closed.Store(true)
+		close(ended)
+	}()
+	for i, answer := range queued {
+		unavailable(t, fmt.Sprint("queued ", i), answer, store.OutcomeNotApplied)
+	}
+	unavailable(t, "what comes", g.submit(t.Context(), t, g.put(t, "q", 1, "x")), store.OutcomeNotApplied)
+	_, err := g.Commit(t.Context(), g.put(t, "q", 1, "x"))
+	if err := expectUnavailable(err, store.OutcomeNotApplied); err != nil {
+		t.Errorf("what comes: %v", err)
+	}
+	noVerdict(t, "the plug", plugged)
+	if closed.Load() {
+		t.Error("it has not waited for the batch in flight")
+	}
+	g.pull(t, 1)
+	admitted(t, "the plug", plugged)
+	<-ended
+	group.Close()
+	g.expectStored(t, map[store.Name]string{"r": "first", "plug": plug, "q": "nothing"})
+	g.Store.Close()
+	g.sql.Close()
+	if err := goleak.Find(before); err != nil {
+		t.Error(err)
+	}
+}
+
+// When a Service ends, its Group does.
+func TestServiceClosesItsGroup(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	service := runService(t, openStore(t, store.Config{DatabaseURL: b.url}), store.ServiceConfig{})
+	s := &stage{testbed: b, lock: "lock"}
+	if err := s.do(t.Context(), acquire); err != nil {
+		t.Fatal(err)
+	}
+	if result, err := service.Commit(t.Context(), with(newest, sequence(1))(s)); err != nil || result.Err != nil {
+		t.Errorf("before: %v (%v)", result, err)
+	}
+	if stats := service.GroupStats(); stats.Writes != 1 {
+		t.Errorf("one write is %+v", stats)
+	}
+	service.stop()
+	_, err := service.Commit(t.Context(), with(newest, sequence(2))(s))
+	if err := expectUnavailable(err, store.OutcomeNotApplied); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,90 @@
+package store
+
+import "time"
+
+// The lanes. Each has a bound of its own on its batches in flight, so that what is slow in one does not stall another.
+const (
+	laneQuick   = iota
+	laneLarge   // streams whose next value is large
+	lanePatient // streams whose fence somebody else had locked: their batches wait for it, each for one stream
+	laneCount
+)
+
+// lane is the streams that are ready to go into a batch, first come first served. It is guarded by Group.mu.
+type lane struct {
+	kind       int
+	head, tail *stream
+	rows       int // that wait in these streams
+	inFlight   int
+	max        int
+	pace       *pace     // nil: as many as max
+	begun      time.Time // when the newest batch was started
+}
+
+func (g *Group) openLanes() {
+	patient := max(1, g.config.BatchesMax/4)
+	large := max(1, g.config.BatchesMax/6)
+	g.lanes[laneQuick] = lane{kind: laneQuick, max: g.config.BatchesMax - patient - large, pace: &pace{}}
+	g.lanes[laneLarge] = lane{kind: laneLarge, max: large}
+	g.lanes[lanePatient] = lane{kind: lanePatient, max: patient}
+}
+
+// laneOf is the lane that the next write of a stream needs.
+func (g *Group) laneOf(s *stream) *lane {
+	switch {
+	case s.busy:
+		return &g.lanes[lanePatient]
+	case s.head != nil && s.head.size > largeBytes:
+		return &g.lanes[laneLarge]
+	}
+	return &g.lanes[laneQuick]
+}
+
+func (l *lane) push(s *stream) {
+	s.ready = l
+	if l.tail == nil {
+		l.head = s
+	} else {
+		l.tail.next = s
+	}
+	l.tail = s
+	l.rows += s.len
+}
+
+// pop returns nil if the lane is empty.
+func (l *lane) pop() *stream {
+	s := l.head
+	if s == nil {
+		return nil
+	}
+	l.head = s.next
+	if l.head == nil {
+		l.tail = nil
+	}
+	s.ready, s.next = nil, nil
+	l.rows -= s.len
+	return s
+}
+
+// pushFront puts a stream back that was the first.
+func (l *lane) pushFront(s *stream) {
+	s.ready = l
+	s.next = l.head
+	l.head = s
+	if l.tail == nil {
+		l.tail = s
+	}
+	l.rows += s.len
+}
+
+// startable says whether a batch may be started now. A full one may be whatever the pace: nothing is gained by waiting for more. And one
+// may be where those in flight take much longer than usual: then something holds them up that need not hold up the others.
+func (l *lane) startable() bool {
+	switch {
+	case l.head == nil || l.inFlight >= l.max:
+		return false
+	case l.pace == nil || l.inFlight < l.pace.target() || l.rows >= batchRowsMax:
+		return true
+	}
+	return time.Since(l.begun) > l.pace.overdue()
+}

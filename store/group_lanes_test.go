@@ -1,0 +1,129 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// A fence that somebody else has locked holds up nobody but those who write to it, and they keep their order.
+func TestGroupAndLockedFence(t *testing.T) {
+	t.Parallel()
+	g := newGroupbed(t, narrow)
+	ctx := context.Background()
+	locked := []store.Write{g.put(t, "locked", 1, "1"), g.put(t, "locked", 2, "2"), g.put(t, "locked", 3, "3"), g.put(t, "locked", 4, "4")}
+	var others []store.Write
+	for i := range 50 {
+		others = append(others, g.put(t, numbered("r", i), 1, "x"))
+	}
+	tx, err := g.sql.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(ctx) //nolint:errcheck // it changes nothing
+	if _, err := tx.Exec(ctx, "select from fence.fences where resource = 'locked' for update"); err != nil {
+		t.Fatal(err)
+	}
+	var waiting []<-chan reply
+	for _, write := range locked[:2] {
+		waiting = append(waiting, g.submit(ctx, t, write))
+	}
+	for i, write := range others {
+		admitted(t, fmt.Sprint("other ", i), g.submit(ctx, t, write))
+	}
+	await(t, "the writes to what is locked wait in a lane of their own", func() bool { return g.Stats().InFlight.Patient == 1 })
+	for _, write := range locked[2:] {
+		waiting = append(waiting, g.submit(ctx, t, write))
+	}
+	for i := range others {
+		others[i].Sequence = ptr(int64(2))
+		admitted(t, fmt.Sprint("other ", i), g.submit(ctx, t, others[i]))
+	}
+	for i, answer := range waiting {
+		noVerdict(t, fmt.Sprint("write ", i+1, " to what is locked"), answer)
+	}
+	if stats := g.Stats(); stats.Busy == 0 {
+		t.Errorf("it is %+v", stats)
+	}
+	if err := tx.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for i, answer := range waiting {
+		if result := admitted(t, fmt.Sprint("write ", i+1), answer); result.Version != int64(i+1) {
+			t.Errorf("write %d made version %d", i+1, result.Version)
+		}
+	}
+}
+
+// Large values, of which no more are stored at a time than their lane lets through, hold up no small ones; nor do they when a small one
+// stands behind them in the same resource, which waits for them.
+func TestGroupAndLargeValues(t *testing.T) {
+	t.Parallel()
+	g := newGroupbed(t, narrow)
+	ctx := context.Background()
+	large := plug + strings.Repeat("v", 200<<10)
+	var writes []store.Write
+	for i := range 20 {
+		writes = append(writes, g.put(t, numbered("large", i), 1, large))
+	}
+	behind, before, then := g.put(t, "large/0", 2, "small"), g.put(t, "mixed", 1, "small"), g.put(t, "mixed", 2, large)
+	g.hold(t, 1)
+	var waiting []<-chan reply
+	for _, write := range writes {
+		waiting = append(waiting, g.submit(ctx, t, write))
+	}
+	waiting = append(waiting, g.submit(ctx, t, behind))
+	g.awaitPlugged(t)
+	small, mixed := g.submit(ctx, t, before), g.submit(ctx, t, then)
+	admitted(t, "the small one before a large one", small)
+	for i := range 50 {
+		admitted(t, fmt.Sprint("small ", i), g.submit(ctx, t, g.put(t, numbered("small", i), 1, "x")))
+	}
+	noVerdict(t, "the large one behind a small one", mixed)
+	for i, answer := range waiting {
+		noVerdict(t, fmt.Sprint("large ", i), answer)
+	}
+	if stats := g.Stats(); stats.InFlight.Large != 1 {
+		t.Errorf("it is %+v", stats)
+	}
+	g.pull(t, 1)
+	admitted(t, "the large one behind a small one", mixed)
+	for i, answer := range waiting {
+		admitted(t, fmt.Sprint("large ", i), answer)
+	}
+	g.expectStored(t, map[store.Name]string{"large/0": "small", "large/19": large, "mixed": large})
+}
+
+// A batch that waited too long for something else that somebody has locked is put off, each resource for itself; even then one holder's writes keep
+// their order, and the others are applied.
+func TestGroupAndOtherLocks(t *testing.T) {
+	t.Parallel()
+	g := newGroupbed(t, narrow)
+	ctx := context.Background()
+	writes := []store.Write{
+		g.put(t, "a", 1, "x"), g.put(t, "b", 1, "1"), g.put(t, "b", 2, clog), g.put(t, "b", 3, "3"), g.put(t, "c", 1, "x"),
+	}
+	plugged := g.submitPlug(t, "plug")
+	var answers []<-chan reply
+	for _, write := range writes {
+		answers = append(answers, g.submit(ctx, t, write))
+	}
+	g.hold(t, 2)
+	g.pull(t, 1)
+	admitted(t, "the plug", plugged)
+	admitted(t, "the first", answers[0])
+	admitted(t, "the last", answers[4])
+	for i, answer := range answers[1:4] {
+		noVerdict(t, fmt.Sprint("write ", i+1), answer)
+	}
+	g.pull(t, 2)
+	for i, answer := range answers[1:4] {
+		if result := admitted(t, fmt.Sprint("write ", i+1), answer); result.Version != int64(i+1) {
+			t.Errorf("write %d made version %d", i+1, result.Version)
+		}
+	}
+	g.expectStored(t, map[store.Name]string{"a": "x", "b": "3", "c": "x"})
+}

@@ -1,0 +1,73 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"pgregory.net/rapid"
+
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/storetest"
+)
+
+// TestRandomGroup submits many random writes at once, among other random things: each must be answered as the model answers them one by one, whatever
+// batches they went in.
+func TestRandomGroup(t *testing.T) {
+	url := pgtest.Migrated(t)
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	gateway := openStore(t, store.Config{DatabaseURL: url})
+	group := newGroup(t, gateway, store.GroupConfig{})
+	runs, counts := 0, map[string]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		runs++
+		r := newRandomRun(gateway, conn, fmt.Sprintf("group-%d", runs), counts)
+		defer r.forgetPolicies(t)
+		for _, name := range r.names {
+			r.acquireOn(t, name)
+		}
+		submit := func(t *rapid.T) { r.submit(t, group) }
+		t.Repeat(map[string]func(*rapid.T){
+			"submit": submit, "submitMore": submit, "submitAgain": submit, "acquire": r.acquire, "release": r.release, "expire": r.expire,
+			"putPolicy": r.putPolicy, "deletePolicy": r.deletePolicy, "write": r.write, "lookAtFence": r.lookAtFence,
+		})
+		r.lookAtAll(t)
+	})
+	stats := group.Stats()
+	t.Logf("told %v, in %d batches of %.1f", counts, stats.Batches, float64(stats.Writes)/float64(stats.Batches))
+}
+
+// submit draws up to forty writes, some of them in a row, some of them sent before, and sends them without waiting.
+func (r *randomRun) submit(t *rapid.T, group *store.Group) {
+	writes := make([]store.Write, rapid.IntRange(1, 40).Draw(t, "writes"))
+	for i := range writes {
+		if len(r.writes) > 0 && rapid.IntRange(0, 9).Draw(t, "again") == 0 {
+			writes[i] = r.sentBefore(t)
+		} else {
+			writes[i] = r.draw(t)
+		}
+	}
+	if rapid.Bool().Draw(t, "in a row") {
+		number(writes)
+	}
+	answers := make([]chan reply, len(writes))
+	for i, write := range writes {
+		answers[i] = make(chan reply, 1)
+		group.Submit(t.Context(), write, func(result store.Result, err error) { answers[i] <- reply{result, err} })
+	}
+	for i, write := range writes {
+		got := <-answers[i]
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		next, want := r.world.Write(write)
+		r.same(t, fmt.Sprintf("%d of %d: %s", i+1, len(writes), historyCall{write: &write}), storetest.ToldWrite(got.result), want)
+		r.world = next
+	}
+	r.writes = append(r.writes, writes...)
+}

@@ -1,0 +1,206 @@
+package store
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// workerIdle is how long a worker waits for work before it ends.
+const workerIdle = 5 * time.Second
+
+// worker is a goroutine that decides one batch after the other, and then waits for more.
+type worker struct {
+	wake  chan *lane // closed when the Group is
+	timer *time.Timer
+	batch batch
+}
+
+// start takes a place in a lane where a batch may be started, and a worker for it, whom the caller has to begin after he has unlocked.
+// It returns nil if there is no such lane. One more start follows from every batch that is filled.
+func (g *Group) start() (*worker, *lane) {
+	for i := range g.lanes {
+		if l := &g.lanes[i]; l.startable() && !g.closed {
+			l.inFlight++
+			if last := len(g.idle) - 1; last >= 0 {
+				w := g.idle[last]
+				g.idle = g.idle[:last]
+				return w, l
+			}
+			g.running.Add(1)
+			return &worker{}, l
+		}
+	}
+	return nil, nil
+}
+
+// begin has the worker fill a batch from the lane.
+func (w *worker) begin(g *Group, l *lane) {
+	switch {
+	case w == nil:
+	case w.wake == nil:
+		w.wake = make(chan *lane, 1)
+		go w.run(g, l)
+	default:
+		w.wake <- l
+	}
+}
+
+func (w *worker) run(g *Group, l *lane) {
+	defer g.running.Done()
+	for l != nil {
+		g.fill(&w.batch, l)
+		if len(w.batch.rows) > 0 {
+			g.decide(&w.batch, w.batch.rows)
+		}
+		l = g.settle(w)
+		if l == nil {
+			l = w.await(g)
+		}
+	}
+}
+
+// await returns the lane of the next batch, or nil when the worker is to end.
+func (w *worker) await(g *Group) *lane {
+	if w.timer == nil {
+		w.timer = time.NewTimer(workerIdle)
+	} else {
+		w.timer.Reset(workerIdle)
+	}
+	select {
+	case l := <-w.wake:
+		w.timer.Stop()
+		return l
+	case <-w.timer.C:
+	}
+	g.mu.Lock()
+	i := slices.Index(g.idle, w)
+	if i >= 0 {
+		g.idle = slices.Delete(g.idle, i, i+1)
+	}
+	g.mu.Unlock()
+	if i >= 0 {
+		return nil
+	}
+	return <-w.wake // it was woken in this moment
+}
+
+// fill takes what is ready in the lane, within the bounds of a batch, and sorts it by resource, as the database locks it.
+func (g *Group) fill(b *batch, l *lane) {
+	b.lane = l
+	g.mu.Lock()
+	l.begun = time.Now()
+	for s := l.pop(); s != nil; s = l.pop() {
+		if s.len == 0 {
+			g.forget(s)
+			continue
+		}
+		if proper := g.laneOf(s); proper != l {
+			proper.push(s)
+			continue
+		}
+		alone := s.alone || l.kind == lanePatient
+		if !b.fits(s.head) || alone && b.count > 0 {
+			l.pushFront(s)
+			break
+		}
+		g.take(b, s)
+		if b.count >= batchRowsMax || alone {
+			break
+		}
+	}
+	g.counted.count(b.count)
+	w, next := g.start()
+	g.mu.Unlock()
+	w.begin(g, next)
+	slices.SortFunc(b.streams, func(x, y *stream) int { return strings.Compare(string(x.resource), string(y.resource)) })
+	for _, s := range b.streams {
+		for p := s.inBatch; p != nil; p = p.next {
+			b.rows = append(b.rows, p)
+		}
+	}
+}
+
+// take moves the oldest writes of a stream into the batch.
+func (g *Group) take(b *batch, s *stream) {
+	s.taken = true
+	b.streams = append(b.streams, s)
+	end := &s.inBatch
+	for turn := 0; turn < batchTurnsMax && s.head != nil && b.fits(s.head); turn++ {
+		p := s.head
+		g.remove(p)
+		p.stands = standsInBatch
+		b.count++
+		b.bytes += p.size
+		*end, end = p, &p.next
+	}
+}
+
+// settle gives the streams of a batch back to their lanes, and the worker its next lane, or nil if he is to wait.
+func (g *Group) settle(w *worker) *lane {
+	b := &w.batch
+	var failed []*pending
+	why := errClosed
+	g.mu.Lock()
+	b.lane.inFlight--
+	g.counted.Busy += uint64(len(b.busy))
+	if b.lane.pace != nil && b.total > 0 {
+		b.lane.pace.note(b.total, b.work)
+	}
+	for _, s := range b.streams {
+		s.busy, s.alone = s.putOff && s.locked, s.putOff && !s.locked
+		s.taken, s.putOff, s.locked, s.inBatch = false, false, false, nil
+	}
+	for _, p := range slices.Backward(b.busy) {
+		if g.closed {
+			failed = append(failed, p)
+		} else if !p.answered.Load() {
+			g.putBack(p)
+		}
+	}
+	for _, s := range b.streams {
+		if s.failed != nil {
+			why = s.failed
+			failed = g.detach(s, failed)
+			s.failed = nil
+		}
+		if s.len == 0 {
+			g.forget(s)
+		} else {
+			g.laneOf(s).push(s)
+		}
+	}
+	next := g.next(w, b.lane)
+	g.mu.Unlock()
+	b.reset()
+	fail(failed, why)
+	return next
+}
+
+// next returns the lane from which the worker takes his next batch: the one that he has been in, or else another; or nil, and then he
+// is among the idle.
+func (g *Group) next(w *worker, last *lane) *lane {
+	if g.closed {
+		close(w.wake)
+		return nil
+	}
+	if last.startable() {
+		last.inFlight++
+		return last
+	}
+	for i := range g.lanes {
+		if l := &g.lanes[i]; l.startable() {
+			l.inFlight++
+			return l
+		}
+	}
+	g.idle = append(g.idle, w)
+	return nil
+}
+
+// putBack lets a write wait again, before all others of its stream.
+func (g *Group) putBack(p *pending) {
+	p.stream.pushFront(p)
+	g.queued++
+	g.queuedBytes += p.size
+}

@@ -1,0 +1,214 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/storetest"
+)
+
+// refusing is a running Service and a way to see which of its answers came from its memory.
+type refusing struct {
+	*runningService
+	direct *store.Store // to ask the database
+}
+
+func newRefusing(t *testing.T, b *testbed, config store.ServiceConfig) refusing {
+	t.Helper()
+	return refusing{runService(t, openStore(t, store.Config{DatabaseURL: b.url, ConnectionsMax: 8}), config), b.Store}
+}
+
+// commit tells the verdict, "early" before it where the database was not asked. Such a one must be the database's own.
+func (r refusing) commit(ctx context.Context, write store.Write) (string, error) {
+	before := r.RefusedEarly()
+	result, err := r.Commit(ctx, write)
+	if err != nil {
+		return "", err
+	}
+	told := briefly(result)
+	if r.RefusedEarly() == before {
+		return told, nil
+	}
+	judged, err := r.direct.Write(ctx, []store.Write{write})
+	if err != nil {
+		return "", err
+	}
+	if want := briefly(judged[0]); told != want {
+		return "", fmt.Errorf("%v was refused early as %q, and the database says %q", write.Claim, told, want)
+	}
+	var rejected *store.RejectedError
+	if !errors.As(result.Err, &rejected) || rejected.Resource != write.Resource || rejected.Key != write.Key ||
+		rejected.Token != write.Token || rejected.Sequence != write.Sequence || rejected.GrantedToken+rejected.LastToken == 0 {
+		return "", fmt.Errorf("the early refusal of %v is wrong: %w", write.Claim, result.Err)
+	}
+	return "early " + told, nil
+}
+
+func briefly(result store.Result) string {
+	told := storetest.ToldWrite(result)
+	return strings.TrimSpace(told.Code + " " + told.Reason + map[bool]string{true: "replayed"}[told.Replayed])
+}
+
+// refusalStories are told a line each: what is done to the lock, or a write and its verdict. A write is the number of the grant whose
+// token it has (+1: one that was never granted), its sequence, and its value: "1.2=v".
+var refusalStories = []struct {
+	name  string
+	lines []string
+}{
+	{"a zombie, once it was refused", []string{"acquire", "acquire", "2.1=v: admitted", "1=v: token_stale superseded",
+		"1=v: early token_stale superseded", "1.7=v: early token_stale superseded", "2.2=v: admitted"}},
+	{"every older token", []string{"acquire", "acquire", "acquire", "acquire", "4.1=v: admitted", "2=v: token_stale superseded",
+		"1=v: early token_stale superseded", "3=v: early token_stale superseded", "3.1=v: early token_stale superseded", "4.2=v: admitted"}},
+	{"a newer grant that has not written yet", []string{"acquire", "1.1=v: admitted", "acquire", "acquire", "1.2=v: token_stale superseded",
+		"1.3=v: early token_stale superseded", "2.1=v: early token_stale superseded", "3=v: admitted"}},
+	{"where nothing was accepted, a number is believed at the second verdict", []string{"acquire", "acquire", "1.1=v: token_stale superseded",
+		"1=v: early token_stale superseded", "1.1=v: token_stale superseded", "1.1=v: early token_stale superseded",
+		"1.2=v: early token_stale superseded"}},
+	{"the retry of the last accepted write", []string{"acquire", "1.5=v: admitted", "acquire", "1.6=v: token_stale superseded",
+		"1.5=v: admitted replayed", "1.4=v: early token_stale superseded", "1.5=other: token_stale superseded", "1.5=v: admitted replayed",
+		"2.1=v: admitted", "1.5=v: token_stale superseded", "1.5=v: early token_stale superseded"}},
+	{"what is not superseded is asked for", []string{"acquire", "acquire", "2.1=v: admitted", "1=v: token_stale superseded",
+		"0=v: token_required", "0=v: token_required", "2+1=v: token_unknown", "2+1=v: token_unknown",
+		"2.1=other: token_stale reused", "2.1=other: token_stale reused", "2.1=v: admitted replayed"}},
+	{"what is released may yet be superseded", []string{"acquire", "1.1=v: admitted", "release", "1.2=v: token_stale released",
+		"1.2=v: token_stale released", "acquire", "1.2=v: token_stale superseded", "1.2=v: early token_stale superseded"}},
+	{"a shared lease", []string{"acquire shared", "1=v: token_stale shared", "1=v: token_stale shared", "release", "acquire",
+		"1=v: token_stale superseded", "1=v: early token_stale superseded"}},
+	{"readers shut a writer out", []string{"acquire", "1.1=v: admitted", "release", "acquire shared", "1.2=v: token_stale superseded",
+		"1.2=v: early token_stale superseded"}},
+	{"a subtree lease above", []string{"acquire", "1.1=v: admitted", "release", "acquire above", "1.2=v: token_stale superseded",
+		"1.2=v: early token_stale superseded", "2.1=v: admitted", "release above", "acquire", "2.2=v: token_stale superseded",
+		"2.2=v: early token_stale superseded", "2.1=v: admitted replayed", "3.1=v: admitted"}},
+	{"a token beneath the last one, which was never granted", []string{"external", "9+1=v: admitted", "builtin", "acquire", "external", "1=v: admitted",
+		"9+1=v: token_stale superseded", "9+1=v: early token_stale superseded", "builtin", "1+1=v: token_unknown"}},
+	{"tokens of another lock service above our own", []string{"acquire", "acquire", "external", "900=v: admitted", "builtin", "1=v: token_stale superseded",
+		"1=v: early token_stale superseded", "2=v: early token_stale superseded", "2+1=v: token_unknown", "900=v: token_unknown"}},
+	{"tokens of another lock service", []string{"acquire", "acquire", "acquire", "1=v: token_stale superseded", "2=v: early token_stale superseded",
+		"external", "1=v: admitted", "2=v: admitted", "1=v: token_stale superseded", "1=v: early token_stale superseded",
+		"2.1=v: admitted", "builtin", "2=v: token_stale superseded", "3=v: admitted"}},
+	{"the rule same_token", []string{"same_token", "acquire", "1=v: admitted", "1=v: admitted", "acquire", "1=v: token_stale superseded",
+		"1=v: early token_stale superseded", "2=v: admitted", "2=v: admitted"}},
+}
+
+func TestEarlyRefusals(t *testing.T) {
+	b := newTestbed(t)
+	r := newRefusing(t, b, store.ServiceConfig{})
+	for i, story := range refusalStories {
+		t.Run(story.name, func(t *testing.T) {
+			teller := &refusalTeller{refusing: r, lock: store.Name(fmt.Sprintf("tree-%d/lock", i))}
+			for n, line := range story.lines {
+				if err := teller.play(patient(t), line); err != nil {
+					t.Fatalf("line %d, %q: %v", n+1, line, err)
+				}
+			}
+		})
+	}
+}
+
+// refusalTeller plays the lines of a story.
+type refusalTeller struct {
+	refusing
+
+	lock   store.Name
+	leases []store.Lease
+}
+
+func (r *refusalTeller) play(ctx context.Context, line string) error {
+	action, rest, _ := strings.Cut(line, " ")
+	switch action {
+	case "acquire":
+		return r.acquire(ctx, rest)
+	case "release":
+		return r.Release(ctx, r.leases[len(r.leases)-1].Ref())
+	case "external", "builtin", "same_token":
+		policy := store.Policy{Prefix: string(r.lock), Rule: store.RuleStrict, Authority: store.AuthorityBuiltin}
+		switch action {
+		case "external":
+			policy.Authority = store.AuthorityExternal
+		case "same_token":
+			policy.Rule = store.RuleSameToken
+		}
+		return r.change(ctx, func() error { return r.PutPolicy(ctx, policy) })
+	}
+	text, want, _ := strings.Cut(line, ": ")
+	write, err := r.write(text)
+	if err != nil {
+		return err
+	}
+	got, err := r.commit(ctx, write)
+	if err == nil && got != want {
+		err = fmt.Errorf("it was told %q", got)
+	}
+	return err
+}
+
+// change changes a policy through the Service, which forgets at once, and again when it is notified: that would disturb what comes next.
+func (r refusing) change(ctx context.Context, change func() error) error {
+	before := r.Forgotten()
+	if err := change(); err != nil {
+		return err
+	}
+	return r.heard(ctx, before+2)
+}
+
+func (r refusing) heard(ctx context.Context, times uint64) error {
+	for r.Forgotten() < times {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// acquire takes the lock from whoever has it.
+func (r *refusalTeller) acquire(ctx context.Context, how string) error {
+	request := store.AcquireRequest{Lock: r.lock, OwnerID: "A"}
+	switch how {
+	case "shared":
+		request.Mode = store.Shared
+	case "above":
+		request.Scope = store.Subtree
+		above, _, _ := strings.Cut(string(r.lock), "/")
+		request.Lock = store.Name(above)
+	}
+	if _, err := r.Break(ctx, request.Lock, "the next one's turn"); err != nil && !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	lease, err := r.Service.Acquire(ctx, request)
+	r.leases = append(r.leases, lease)
+	return err
+}
+
+// write reads "1.2=v": the first token that was granted, sequence 2, value v; where none was granted, 1000 and the number.
+func (r *refusalTeller) write(text string) (store.Write, error) {
+	claim, value, _ := strings.Cut(text, "=")
+	var grant, beyond, sequence int64
+	write := putOf(r.lock, value)
+	if n, _ := fmt.Sscanf(claim, "%d+%d", &grant, &beyond); n == 0 {
+		return write, fmt.Errorf("%q is no write", text)
+	}
+	if n, _ := fmt.Sscanf(claim, "%d.%d", &grant, &sequence); n == 2 {
+		write.Sequence = &sequence
+	}
+	switch {
+	case grant > int64(len(r.leases)):
+		write.Token = 1000 + grant + beyond
+	case grant > 0:
+		write.Token = r.leases[grant-1].Token + beyond
+	}
+	return write, nil
+}
+
+func putOf(resource store.Name, value string) store.Write {
+	return store.Write{
+		Claim:     store.Claim{Resource: resource},
+		Operation: store.Operation{Kind: store.Put, Key: "k", Value: []byte(value), ContentType: "text/plain"},
+	}
+}

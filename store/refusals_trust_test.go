@@ -1,0 +1,239 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// superseded is a lock that was granted twice, of which the memory of r knows that the first token is shut out.
+func superseded(t *testing.T, r refusing, lock store.Name) *refusalTeller {
+	t.Helper()
+	teller := &refusalTeller{refusing: r, lock: lock}
+	teller.expect(t, "acquire", "1=v: admitted", "acquire", "1=v: token_stale superseded", "1=v: early token_stale superseded")
+	return teller
+}
+
+func (r *refusalTeller) expect(t *testing.T, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		if err := r.play(patient(t), line); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+	}
+}
+
+// TestPoliciesOfOthers sets and deletes policies through one Service: the other forgets at once, and so what was refused and is
+// admissible by the new policy is admitted.
+func TestPoliciesOfOthers(t *testing.T) {
+	b := newTestbed(t)
+	r, other := newRefusing(t, b, store.ServiceConfig{}), newRefusing(t, b, store.ServiceConfig{})
+	external := store.Policy{Rule: store.RuleStrict, Authority: store.AuthorityExternal}
+	changes := map[string]func(ctx context.Context, lock store.Name) error{
+		"put": func(ctx context.Context, lock store.Name) error {
+			policy := external
+			policy.Prefix = string(lock)
+			return other.PutPolicy(ctx, policy)
+		},
+		"delete": func(ctx context.Context, lock store.Name) error { return other.DeletePolicy(ctx, string(lock)) },
+		"put by a Store": func(ctx context.Context, lock store.Name) error {
+			policy := external
+			policy.Prefix = string(lock)
+			return b.PutPolicy(ctx, policy)
+		},
+	}
+	for name, change := range changes {
+		t.Run(name, func(t *testing.T) {
+			lock := store.Name(name)
+			if name == "delete" {
+				lock = "tree/lock"
+				before := r.Forgotten()
+				for prefix, authority := range map[string]store.Authority{"tree": store.AuthorityExternal, string(lock): store.AuthorityBuiltin} {
+					if err := b.PutPolicy(patient(t), store.Policy{Prefix: prefix, Rule: store.RuleStrict, Authority: authority}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := r.heard(patient(t), before+2); err != nil {
+					t.Fatal(err)
+				}
+			}
+			teller := superseded(t, r, lock)
+			before := r.Forgotten()
+			if err := change(patient(t), lock); err != nil {
+				t.Fatal(err)
+			}
+			await(t, "the change is heard of", func() bool { return r.Forgotten() > before && r.RefusalsRemembered() == 0 })
+			teller.expect(t, "1.1=v: admitted")
+		})
+	}
+}
+
+// TestPolicyOfOurOwn needs no notification to be in force when the change is answered.
+func TestPolicyOfOurOwn(t *testing.T) {
+	b := newTestbed(t)
+	r := newRefusing(t, b, store.ServiceConfig{})
+	set := func(prefix string, authority store.Authority) func() error {
+		return func() error {
+			return r.PutPolicy(patient(t), store.Policy{Prefix: prefix, Rule: store.RuleStrict, Authority: authority})
+		}
+	}
+	admits := func(lock store.Name, change func() error) {
+		t.Helper()
+		teller := superseded(t, r, lock)
+		err := r.change(patient(t), func() error {
+			err := change()
+			teller.expect(t, "1.1=v: admitted")
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range 10 {
+		above := fmt.Sprintf("tree-%d", n)
+		lock := store.Name(above + "/lock")
+		admits(lock, set(string(lock), store.AuthorityExternal))
+
+		lock = store.Name(above + "/other")
+		for prefix, authority := range map[string]store.Authority{above: store.AuthorityExternal, string(lock): store.AuthorityBuiltin} {
+			if err := r.change(patient(t), set(prefix, authority)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		admits(lock, func() error { return r.DeletePolicy(patient(t), string(lock)) })
+	}
+}
+
+// TestUnheard cuts the listening connection: the memory is not used, and forgotten before it is used again.
+func TestUnheard(t *testing.T) {
+	b := newTestbed(t)
+	c := newCutter(t, b)
+	r := refusing{runService(t, c.through(t), store.ServiceConfig{}), b.Store}
+	teller := superseded(t, r, "lock")
+
+	c.cut(beforeServer, `listen "fence_policies"`)
+	b.exec(t, "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'fencegate listener'")
+	await(t, "the connection is lost", func() bool { return !r.Listening() && r.RefusalsRemembered() == 0 })
+	teller.expect(t, "1=v: token_stale superseded", "1=v: token_stale superseded")
+	if n := r.RefusalsRemembered(); n != 0 {
+		t.Errorf("%d refusals were learned while no change of policies could be heard", n)
+	}
+
+	before := r.Forgotten()
+	c.cut(never, "")
+	await(t, "there is another connection", func() bool { return r.Listening() && r.Forgotten() > before })
+	teller.expect(t, "1=v: token_stale superseded", "1=v: early token_stale superseded")
+}
+
+// TestNotRunning does not remember: nobody would tell of a change.
+func TestNotRunning(t *testing.T) {
+	b := newTestbed(t)
+	service, err := store.NewService(b.Store, store.ServiceConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	teller := &refusalTeller{refusing: refusing{&runningService{Service: service}, b.Store}, lock: "lock"}
+	teller.expect(t, "acquire", "acquire", "1=v: token_stale superseded", "1=v: token_stale superseded")
+
+	running := runService(t, b.Store, store.ServiceConfig{})
+	teller.refusing = refusing{running, b.Store}
+	teller.expect(t, "1=v: token_stale superseded", "1=v: early token_stale superseded")
+	write, err := teller.write("1=v")
+	if err != nil || !running.WouldRefuse(write) {
+		t.Fatal("it would not be refused", err)
+	}
+	running.stop()
+	if running.WouldRefuse(write) {
+		t.Error("a Service that has ended refuses from memory")
+	}
+}
+
+// TestRefusalsOff asks the database each time.
+func TestRefusalsOff(t *testing.T) {
+	b := newTestbed(t)
+	teller := &refusalTeller{refusing: newRefusing(t, b, store.ServiceConfig{RefusalsRememberedMax: -1}), lock: "lock"}
+	teller.expect(t, "acquire", "acquire", "1=v: token_stale superseded", "1=v: token_stale superseded", "external", "1=v: admitted")
+}
+
+// TestSubmittedEarly refuses a queued write by the same memory, and from another goroutine.
+func TestSubmittedEarly(t *testing.T) {
+	b := newTestbed(t)
+	r := newRefusing(t, b, store.ServiceConfig{})
+	teller := &refusalTeller{refusing: r, lock: "lock"}
+	teller.expect(t, "acquire", "acquire")
+	write, err := teller.write("1=v")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range uint64(3) {
+		told := make(chan string) // without room: done in this goroutine would never end
+		r.Submit(patient(t), write, func(result store.Result, err error) { told <- fmt.Sprint(briefly(result), " ", err) })
+		if got := <-told; got != "token_stale superseded <nil>" {
+			t.Errorf("it was told %s", got)
+		}
+		if early := r.RefusedEarly(); early != n {
+			t.Errorf("%d of %d writes were refused early", early, n+1)
+		}
+	}
+}
+
+// TestMalformedAndStale tells first what is malformed, as the database's door does.
+func TestMalformedAndStale(t *testing.T) {
+	b := newTestbed(t)
+	r := newRefusing(t, b, store.ServiceConfig{})
+	teller := superseded(t, r, "lock")
+	write, err := teller.write("1=v")
+	if err != nil {
+		t.Fatal(err)
+	}
+	early := r.RefusedEarly()
+	write.ContentType = "no type"
+	_, err = r.Commit(patient(t), write)
+	_, direct := b.Write(patient(t), []store.Write{write})
+	if err == nil || direct == nil || err.Error() != direct.Error() {
+		t.Errorf("it is told %v, and by the database's door %v", err, direct)
+	}
+	if r.RefusedEarly() != early {
+		t.Error("what is malformed counts as an early refusal")
+	}
+}
+
+// TestLearnNothingOld forgets between a question and its verdict, which may be by the former policy.
+func TestLearnNothingOld(t *testing.T) {
+	memory := store.NewRefusalMemory(10)
+	verdict := store.RejectedError{GrantedToken: 9, LastToken: 5, LastSequence: 1}
+	_, learn := memory.Ask("lock", 5)
+	memory.Forget()
+	learn(verdict)
+	if memory.Len() != 0 {
+		t.Error("a verdict was learned that is older than what was forgotten")
+	}
+	_, learn = memory.Ask("lock", 5)
+	learn(verdict)
+	if refused, _ := memory.Ask("lock", 8); !refused {
+		t.Error("nothing was learned")
+	}
+}
+
+// TestRefusalsBounded remembers no more than it may, and rather those who keep coming.
+func TestRefusalsBounded(t *testing.T) {
+	for _, most := range []int{1, 10, 100, 1000} {
+		memory := store.NewRefusalMemory(most)
+		for n := range 10 * most {
+			_, learn := memory.Ask(store.Name(fmt.Sprintf("lock-%d", n)), 5)
+			learn(store.RejectedError{GrantedToken: 9, LastToken: 9})
+			if most > 64 {
+				if refused, learn := memory.Ask("hammered", 5); !refused && n > 0 {
+					t.Fatalf("of %d, who keeps coming was forgotten", most)
+				} else if !refused {
+					learn(store.RejectedError{GrantedToken: 9, LastToken: 9})
+				}
+			}
+		}
+		if n := memory.Len(); n > most || n < most/2 {
+			t.Errorf("%d are remembered, and %d may be", n, most)
+		}
+	}
+}
