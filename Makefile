@@ -38,8 +38,8 @@ test-deps: ## Install what the tests need beside Go: PostgreSQL's programs, etcd
 lint: ## Run the linters, the import rules among them
 	scripts/golangci-lint run ./...
 
-bench: build ## Measure fenced writes beside unfenced ones (BENCH_FLAGS)
-	scripts/with-postgres bin/fencegate bench writes $(BENCH_FLAGS)
+bench: build ## Measure fenced writes beside unfenced ones, etcd, ZooKeeper and Redis, where those are installed (BENCH_FLAGS)
+	scripts/with-postgres bin/fencegate bench writes --goals $(BENCH_FLAGS)
 
 bench-locks: build ## Measure locks beside etcd's and Redis's, where those are installed (BENCH_FLAGS)
 	scripts/with-postgres bin/fencegate bench locks $(BENCH_FLAGS)

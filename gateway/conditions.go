@@ -12,7 +12,7 @@ func etag(version int64) string { return `"` + strconv.FormatInt(version, 10) + 
 
 // expectedVersion reads If-Match and If-None-Match of a write: which version the record must have.
 func expectedVersion(header http.Header) (*int64, error) {
-	match, noneMatch := header.Values("If-Match"), header.Values("If-None-Match")
+	match, noneMatch := header["If-Match"], header["If-None-Match"]
 	switch {
 	case len(match) == 0 && len(noneMatch) == 0:
 		return nil, nil //nolint:nilnil // no condition is no error

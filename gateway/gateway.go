@@ -147,6 +147,8 @@ type Gateway struct {
 	watching      atomic.Int64  // how many streams of events are open
 	bulkStreams   atomic.Int64  // how many streams of writes are open
 
+	deadline sharedDeadline // of the writes that are under way
+
 	draining context.Context // ends when the gateway is told to end: nobody waits any more
 	drain    context.CancelFunc
 
@@ -163,9 +165,13 @@ func New(config Config, backend Backend, recorder Recorder, metrics *Metrics) (*
 	g := &Gateway{config: config, backend: backend, recorder: recorder, metrics: metrics, answerTimeout: writeTimeout, eventTimeout: eventTimeout}
 	g.draining, g.drain = context.WithCancel(context.Background())
 	g.cut, g.cutOff = context.WithCancel(context.Background())
+	g.deadline.within(g.cut, config.RequestTimeout)
 	g.handler = g.routes()
 	return g, nil
 }
 
 // ServeHTTP answers one request.
-func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.handler.ServeHTTP(w, r) }
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	g.hurry(w, r)
+	g.handler.ServeHTTP(w, r)
+}

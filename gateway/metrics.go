@@ -28,6 +28,7 @@ type Metrics struct {
 	watches         prometheus.Gauge
 	sessions        *prometheus.CounterVec
 	writes          *prometheus.CounterVec
+	accepted        prometheus.Counter // of writes, by HTTP
 	swept           *prometheus.CounterVec
 }
 
@@ -70,6 +71,7 @@ func NewMetrics(version string) *Metrics {
 			Name: "fencegate_swept_total", Help: "What this gateway's sweeps tidied: leases that expired, leases and rejections that were forgotten.",
 		}, []string{"kind"}),
 	}
+	m.accepted = m.writes.WithLabelValues(doorHTTP, "accepted")
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "fencegate_build_info", Help: "1, with the version as a label.",
 	}, []string{"version", "go_version"})
@@ -98,7 +100,9 @@ func (m *Metrics) WatchPool(stats func() store.PoolStats) {
 }
 
 // WatchGroup shows how writes are committed together.
-func (m *Metrics) WatchGroup(stats func() store.GroupStats) { m.registry.MustRegister(groupCollector(stats)) }
+func (m *Metrics) WatchGroup(stats func() store.GroupStats) {
+	m.registry.MustRegister(groupCollector(stats))
+}
 
 // WatchEarlyRefusals shows how many writes were refused without the database.
 func (m *Metrics) WatchEarlyRefusals(refused func() uint64) {
@@ -151,6 +155,10 @@ func (m *Metrics) sessionOperation(operation string, err error) {
 }
 
 func (m *Metrics) write(door string, err error) {
+	if err == nil && door == doorHTTP {
+		m.accepted.Inc()
+		return
+	}
 	m.writes.WithLabelValues(door, resultOf(err, "accepted")).Inc()
 }
 
@@ -163,6 +171,9 @@ func resultOf(err error, ok string) string {
 		return ok
 	case errors.Is(err, errClientGone):
 		return resultClientGone
+	}
+	if rejected, ok := err.(*store.RejectedError); ok { //nolint:errorlint // as it comes from the store; problemOf knows the wrapped ones, at its price
+		return string(rejectionKinds[rejected.Verdict].code)
 	}
 	return string(problemOf(err).Code)
 }

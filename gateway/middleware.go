@@ -2,14 +2,13 @@ package gateway
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
+	"sync"
 	"time"
-
-	"github.com/gorilla/mux"
 
 	"github.com/fencegate/fencegate/gateway/api"
 )
@@ -54,57 +53,64 @@ func abandon(w http.ResponseWriter) {
 	}
 }
 
-// recovered answers a panic like any other defect.
-func (g *Gateway) recovered(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
-			switch cause := recover(); cause {
-			case nil:
-			case http.ErrAbortHandler:
-				panic(cause)
-			default:
-				g.config.Logger.Error("panic", "cause", fmt.Sprint(cause), "stack", string(debug.Stack()))
-				g.answerProblem(w, r, fmt.Errorf("panic: %v", cause))
-			}
-		}()
-		next.ServeHTTP(w, r)
-	})
-}
-
-// observed counts, times and logs every request.
-func (g *Gateway) observed(next http.Handler) http.Handler {
+// answering makes an http.Handler of the handler of a route: it answers errors, and a panic like any other defect, and counts, times and
+// logs every request. method is the one that the route takes, or "" where it takes all.
+func (g *Gateway) answering(route, method string, handle handler) http.Handler {
+	times := &routeTimes{metrics: g.metrics, route: route, method: method}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begun := time.Now()
-		answer := &answerWriter{ResponseWriter: w}
+		answer := answerWriters.Get().(*answerWriter)
+		answer.ResponseWriter = w
 		g.metrics.inFlight.Inc()
 		defer g.metrics.inFlight.Dec()
-		next.ServeHTTP(answer, r)
+		g.answer(answer, r, handle)
 
 		took := time.Since(begun)
-		status := strconv.Itoa(answer.status)
-		if answer.abandoned {
-			status = "none"
-		}
-		g.metrics.requests.WithLabelValues(routeOf(r), methodOf(r), status).Observe(took.Seconds())
-		g.config.Logger.Debug("request", "method", r.Method, "path", discreet(r.URL.Path), "status", answer.status, "code", string(answer.code),
-			"took_ms", float64(took.Microseconds())/1000, "address", address(r))
+		times.observe(r, answer, took)
+		g.logRequest(r, answer, took)
 		if answer.abandoned {
 			panic(http.ErrAbortHandler)
 		}
+		*answer = answerWriter{} // one that has panicked is not used again
+		answerWriters.Put(answer)
 	})
 }
 
-// hurried gives the body of a request its time to arrive, whoever waits for it: the handler, or the server, which drops what a
-// handler that refused the request has left.
-func (g *Gateway) hurried(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ContentLength != 0 {
-			// Fails where the connection is gone, which the first read will tell, and in tests without one. When the body has come, the
-			// server waits without a deadline for the connection's end, so that a request may take longer than this.
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.config.BodyTimeout))
+var answerWriters = sync.Pool{New: func() any { return &answerWriter{} }}
+
+// answer calls the handler and answers what went wrong.
+func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, handle handler) {
+	defer func() {
+		switch cause := recover(); cause {
+		case nil:
+		case http.ErrAbortHandler:
+			panic(cause)
+		default:
+			g.config.Logger.Error("panic", "cause", fmt.Sprint(cause), "stack", string(debug.Stack()))
+			g.answerProblem(w, r, fmt.Errorf("panic: %v", cause))
 		}
-		next.ServeHTTP(w, r)
-	})
+	}()
+	if err := handle(w, r); err != nil {
+		g.answerProblem(w, r, err)
+	}
+}
+
+func (g *Gateway) logRequest(r *http.Request, answer *answerWriter, took time.Duration) {
+	if !g.config.Logger.Enabled(r.Context(), slog.LevelDebug) {
+		return
+	}
+	g.config.Logger.Debug("request", "method", r.Method, "path", discreet(r.URL.Path), "status", answer.status, "code", string(answer.code),
+		"took_ms", float64(took.Microseconds())/1000, "address", address(r))
+}
+
+// hurry gives the body of a request its time to arrive, whoever waits for it: the handler, or the server, which drops what a handler that
+// refused the request has left.
+func (g *Gateway) hurry(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 {
+		// Fails where the connection is gone, which the first read will tell, and in tests without one. When the body has come, the
+		// server waits without a deadline for the connection's end, so that a request may take longer than this.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.config.BodyTimeout))
+	}
 }
 
 // discreet is a path without the secret that may stand in it: who knows a session's ID can end it.
@@ -123,17 +129,4 @@ func methodOf(r *http.Request) string {
 		return r.Method
 	}
 	return "other"
-}
-
-// routeOf is the template of the path, so that names don't become labels.
-func routeOf(r *http.Request) string {
-	route := mux.CurrentRoute(r)
-	if route == nil {
-		return "none"
-	}
-	template, err := route.GetPathTemplate()
-	if err != nil {
-		return "none"
-	}
-	return strings.ReplaceAll(template, ":(?s:.*)", "")
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -66,6 +67,12 @@ func busy(detail string) *api.Problem {
 
 // problemOf turns any error into an answer. What is not in the table is a defect: clients learn no more than that.
 func problemOf(err error) *api.Problem {
+	switch err := err.(type) { //nolint:errorlint // as they come from the handlers themselves; what is wrapped follows
+	case *api.Problem:
+		return err
+	case *store.RejectedError:
+		return rejectionProblem(err)
+	}
 	var ready *api.Problem
 	if errors.As(err, &ready) {
 		return ready
@@ -139,6 +146,35 @@ func deadlockDetail(deadlock *store.DeadlockError) string {
 		"request. Release what you hold and acquire it anew, all owners in the same order.", len(deadlock.Cycle))
 }
 
+// rejectionKinds are the rows of problemKinds for rejections.
+var rejectionKinds = func() map[store.Verdict]problemKind {
+	kinds := map[store.Verdict]problemKind{}
+	for _, verdict := range []store.Verdict{
+		store.VerdictTokenRequired, store.VerdictTokenUnknown, store.VerdictTokenStale, store.VerdictLeaseMismatch, store.VerdictLeaseExpired,
+		store.VerdictVersionMismatch,
+	} {
+		for _, kind := range problemKinds {
+			if errors.Is(&store.RejectedError{Verdict: verdict}, kind.err) {
+				kinds[verdict] = kind
+			}
+		}
+	}
+	return kinds
+}()
+
+// rejectionProblem is problemOf a rejection.
+func rejectionProblem(rejected *store.RejectedError) *api.Problem {
+	kind := rejectionKinds[rejected.Verdict]
+	answer := &api.Problem{
+		Type: typeBase + string(kind.code), Title: kind.err.Error(), Status: kind.status, Code: kind.code, Retryable: kind.retryable,
+	}
+	if rejected.Verdict != store.VerdictTokenStale { // which addRejection details
+		answer.Detail = kind.detail(rejected)
+	}
+	addRejection(answer, rejected)
+	return answer
+}
+
 func addRejection(answer *api.Problem, rejected *store.RejectedError) {
 	answer.Resource = string(rejected.Resource)
 	answer.Reason = rejected.Reason
@@ -168,8 +204,8 @@ func staleDetail(rejected *store.RejectedError) string {
 	switch rejected.Reason {
 	case "superseded":
 		newest := max(rejected.GrantedToken, rejected.LastToken)
-		return fmt.Sprintf("The write to %s has token %s, but token %d is in force by now. Stop: another holder has taken over. Acquire the lock anew to go on.",
-			rejected.Resource, presented, newest)
+		return "The write to " + string(rejected.Resource) + " has token " + presented.String() + ", but token " + strconv.FormatInt(newest, 10) +
+			" is in force by now. Stop: another holder has taken over. Acquire the lock anew to go on."
 	case "released":
 		return fmt.Sprintf("The write to %s has token %s, whose lease was released or broken. Stop, or acquire the lock anew to go on.", rejected.Resource, presented)
 	}
@@ -217,9 +253,15 @@ func (g *Gateway) answerProblem(w http.ResponseWriter, r *http.Request, err erro
 		w.Header().Set("Retry-After", "1")
 	}
 	noteCode(w, answer.Code)
-	w.Header().Set("Content-Type", api.ProblemContentType)
-	w.WriteHeader(answer.Status)
-	encodeJSON(w, answer)
+	answerEncoded(w, problemContentType, answer.Status, func(out []byte) []byte {
+		out, encoded := appendProblem(out, &answer)
+		if !encoded {
+			text := bytes.NewBuffer(out)
+			encodeJSON(text, &answer)
+			out = text.Bytes()
+		}
+		return out
+	})
 }
 
 // ofRead leaves no doubt about the outcome: whatever became of the statement, it changed nothing.

@@ -4,6 +4,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -62,7 +63,10 @@ func writeOf(r *http.Request, kind store.Kind) (store.Write, error) {
 
 // readClaim reads the token and the lease_id; a write without a token is for the rule to reject.
 func readClaim(header http.Header, claim *store.Claim) error {
-	given := append(header.Values(api.HeaderFencingToken), header.Values(api.HeaderFencingTokenX)...)
+	given := header[api.HeaderFencingToken]
+	if other := header[api.HeaderFencingTokenX]; len(other) > 0 {
+		given = slices.Concat(given, other)
+	}
 	switch len(given) {
 	case 0:
 	case 1:
@@ -74,7 +78,7 @@ func readClaim(header http.Header, claim *store.Claim) error {
 	default:
 		return problem(http.StatusBadRequest, api.CodeInvalidToken, "There are several headers "+api.HeaderFencingToken+"; a write carries one token.")
 	}
-	switch given := header.Values(api.HeaderLeaseID); len(given) {
+	switch given := header[api.HeaderLeaseID]; len(given) {
 	case 0:
 	case 1:
 		id, err := parseLeaseID("The header "+api.HeaderLeaseID, given[0])
@@ -89,9 +93,7 @@ func readClaim(header http.Header, claim *store.Claim) error {
 }
 
 func (g *Gateway) write(w http.ResponseWriter, r *http.Request, write store.Write) error {
-	ctx, cancel := g.work(r)
-	defer cancel()
-	result, err := g.backend.Commit(ctx, write)
+	result, err := g.backend.Commit(g.deadline.context(), write)
 	if err == nil {
 		err = result.Err
 	}
@@ -99,15 +101,8 @@ func (g *Gateway) write(w http.ResponseWriter, r *http.Request, write store.Writ
 	if err != nil {
 		return err
 	}
-	w.Header().Set("ETag", etag(result.Version))
-	status := http.StatusOK
-	if result.Created {
-		status = http.StatusCreated
-	}
-	return answerJSON(w, status, api.WriteResult{
-		Resource: string(write.Resource), Key: string(write.Key), Version: result.Version,
-		FencingToken: write.Token, Sequence: write.Sequence, Replayed: result.Replayed,
-	})
+	answerWrite(w, &write, result)
+	return nil
 }
 
 func (g *Gateway) getRecord(w http.ResponseWriter, r *http.Request) error {
@@ -184,6 +179,12 @@ func contentTypeOf(header http.Header) (string, error) {
 }
 
 func isJSON(contentType string) bool {
+	switch contentType { // as nearly all have it
+	case "application/json":
+		return true
+	case "application/octet-stream", "text/plain":
+		return false
+	}
 	mediaType, _, err := mime.ParseMediaType(contentType)
 	return err == nil && (mediaType == "application/json" || strings.HasSuffix(mediaType, "+json"))
 }

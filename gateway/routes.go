@@ -24,13 +24,16 @@ var knownMethods = []string{"GET", "HEAD", "PUT", "POST", "DELETE"}
 // the handlers to say. A more specific path stands before a less specific one.
 func (g *Gateway) routes() *mux.Router {
 	router := mux.NewRouter().SkipClean(true)
-	router.Use(g.recovered, g.observed, g.hurried)
 	const (
 		lock     = "/v1/locks/{lock:(?s:.*)}"
 		session  = "/v1/sessions/{session:(?s:.*)}"
 		election = "/v1/elections/{election:(?s:.*)}"
 		resource = "/v1/resources/{resource:(?s:.*)}"
 	)
+	const record = resource + "/records/{key:(?s:.*)}"
+	router.MatcherFunc(onRecord("PUT")).Handler(g.answering(routeLabel(record), "PUT", g.putRecord))
+	router.MatcherFunc(onRecord("DELETE")).Handler(g.answering(routeLabel(record), "DELETE", g.deleteRecord))
+
 	g.route(router, lock+"/acquire", methods{"POST": onNamed(g, lockName, g.acquire)})
 	g.route(router, lock+"/renew", methods{"POST": onNamed(g, lockName, g.renew)})
 	g.route(router, lock+"/release", methods{"POST": onNamed(g, lockName, g.release)})
@@ -48,7 +51,7 @@ func (g *Gateway) routes() *mux.Router {
 	g.route(router, election+"/observe", methods{"GET": g.observe})
 	g.route(router, election, methods{"GET": g.showing(electionName, g.getElection)})
 
-	g.route(router, resource+"/records/{key:(?s:.*)}", methods{"PUT": g.putRecord, "DELETE": g.deleteRecord, "GET": g.getRecord, "HEAD": g.getRecord})
+	g.route(router, record, methods{"PUT": g.putRecord, "DELETE": g.deleteRecord, "GET": g.getRecord, "HEAD": g.getRecord})
 	g.route(router, resource+"/records", methods{"GET": g.listRecords})
 	g.route(router, resource+"/fence", methods{"GET": g.showing(resourceName, g.getFence)})
 	g.route(router, "/v1/transactions", methods{"POST": g.transact})
@@ -63,23 +66,41 @@ func (g *Gateway) routes() *mux.Router {
 	g.route(router, "/metrics", methods{"GET": g.metrics.serve})
 	g.route(router, "/openapi.yaml", methods{"GET": serveOpenAPI})
 
-	router.NotFoundHandler = g.recovered(g.observed(g.hurried(g.answering(func(http.ResponseWriter, *http.Request) error {
+	router.NotFoundHandler = g.answering("none", "", func(http.ResponseWriter, *http.Request) error {
 		return problem(http.StatusNotFound, api.CodeNotFound, "There is nothing at this path; /openapi.yaml describes what there is.")
-	}))))
+	})
 	return router
+}
+
+// onRecord matches what the path of a record does, without its regular expression, and all those before it: most requests write records.
+func onRecord(method string) mux.MatcherFunc {
+	const before, between = "/v1/resources/", "/records/"
+	return func(r *http.Request, match *mux.RouteMatch) bool {
+		if r.Method != method {
+			return false
+		}
+		names, ok := strings.CutPrefix(r.URL.Path, before)
+		at := strings.LastIndex(names, between)
+		if !ok || at < 0 {
+			return false
+		}
+		match.Vars = map[string]string{"resource": names[:at], "key": names[at+len(between):]}
+		return true
+	}
 }
 
 // route adds the handlers of a path, and says which methods there are to a request with another.
 func (g *Gateway) route(router *mux.Router, path string, handlers methods) {
 	var allowed []string
+	label := routeLabel(path)
 	for _, method := range knownMethods {
 		if handle := handlers[method]; handle != nil {
-			router.Path(path).Methods(method).Handler(g.answering(handle))
+			router.Path(path).Methods(method).Handler(g.answering(label, method, handle))
 			allowed = append(allowed, method)
 		}
 	}
 	allow := strings.Join(allowed, ", ")
-	router.Path(path).Handler(g.answering(func(w http.ResponseWriter, _ *http.Request) error {
+	router.Path(path).Handler(g.answering(label, "", func(w http.ResponseWriter, _ *http.Request) error {
 		w.Header().Set("Allow", allow)
 		return problem(http.StatusMethodNotAllowed, api.CodeInvalidRequest, "This path takes "+allow+".")
 	}))
@@ -128,11 +149,5 @@ func (g *Gateway) showing(readName readName, read func(context.Context, store.Na
 	}
 }
 
-// answering makes an http.Handler of a handler.
-func (g *Gateway) answering(handle handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := handle(w, r); err != nil {
-			g.answerProblem(w, r, err)
-		}
-	})
-}
+// routeLabel is the template of a path as metrics show it, so that names don't become labels.
+func routeLabel(template string) string { return strings.ReplaceAll(template, ":(?s:.*)", "") }

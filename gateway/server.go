@@ -22,8 +22,9 @@ const (
 // line are told to go elsewhere, and streams of events end. It takes no new requests, finishes those under way, and returns nil; if they take longer than the ShutdownTimeout it cuts them off and returns an error.
 func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
-		Handler:           g,
+		Handler:           g.handler, // ReadTimeout does what hurry does
 		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       g.config.BodyTimeout,
 		MaxHeaderBytes:    headerBytes,
 		IdleTimeout:       idleTimeout,
 		WriteTimeout:      g.answerTimeout,

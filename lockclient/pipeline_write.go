@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/fencegate/fencegate/gateway/api"
 )
@@ -62,7 +63,7 @@ func (w *PendingWrite) check() error {
 		return err
 	}
 	for _, text := range []string{w.config.resource, w.key, w.config.contentType} {
-		if !utf8Valid(text) {
+		if !utf8.ValidString(text) {
 			return refused(w.op, api.CodeInvalidRequest, "a name or type is not valid UTF-8: "+quoteClipped(text))
 		}
 	}
@@ -124,12 +125,9 @@ func (p *Pipeline) add(ctx context.Context, w *PendingWrite, value []byte) (*Pen
 		return nil, err
 	}
 	defer leave(p.adding)
-	if err := p.awaitRoom(ctx, w); err != nil {
-		return nil, err
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.refusal(); err != nil {
+	if err := p.awaitRoom(ctx, w); err != nil {
 		p.leaveWriting()
 		return nil, err
 	}
@@ -149,30 +147,29 @@ func (p *Pipeline) add(ctx context.Context, w *PendingWrite, value []byte) (*Pen
 	return w, nil
 }
 
-// awaitRoom waits until there is room in the window, and makes the lease's other writes wait.
+// awaitRoom waits until there is room in the window, and makes the lease's other writes wait. p.mu is held, but not while it waits.
 func (p *Pipeline) awaitRoom(ctx context.Context, w *PendingWrite) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	for {
-		if err := p.refusal(); err != nil {
+		switch err := p.refusal(); {
+		case err != nil:
 			return err
-		}
-		if p.held < p.window && (p.held == 0 || p.bytes+len(w.line) <= pipelineBytesMax) {
-			break
-		}
-		if err := p.awaitChange(ctx); err != nil {
-			return notSent(w.op, "there is no room in the window", err)
+		case p.held >= p.window || p.held > 0 && p.bytes+len(w.line) > pipelineBytesMax:
+			if err := p.awaitChange(ctx); err != nil {
+				return notSent(w.op, "there is no room in the window", err)
+			}
+		case !p.writing:
+			// Only who adds makes it true, and there is one who does.
+			p.mu.Unlock()
+			err := enter(ctx, p.lease.writing, w.op)
+			p.mu.Lock()
+			if err != nil {
+				return err
+			}
+			p.writing = true
+		default:
+			return nil
 		}
 	}
-	if p.writing {
-		return nil
-	}
-	// Only who adds makes it true, and there is one who does.
-	p.mu.Unlock()
-	err := enter(ctx, p.lease.writing, w.op)
-	p.mu.Lock()
-	p.writing = err == nil
-	return err
 }
 
 // refusal says why no write is taken any more.
@@ -214,7 +211,8 @@ func (p *Pipeline) settle(w *PendingWrite, result api.WriteResult, err error) {
 	p.bytes -= len(w.line)
 	w.line = nil
 	for p.first != nil && p.first.settled {
-		p.first = p.first.next
+		// Who keeps a write must not keep all that came after it.
+		p.first, p.first.next = p.first.next, nil
 	}
 	if p.first == nil {
 		p.last = nil
@@ -267,8 +265,8 @@ func (p *Pipeline) passed(w *PendingWrite, problem *api.Problem) bool {
 
 // giveUp settles all that is under way with an error, unless it has a better one. p.mu is held.
 func (p *Pipeline) giveUp(cause error) {
-	for w := p.first; w != nil; w = w.next {
-		if w.settled {
+	for w, next := p.first, (*PendingWrite)(nil); w != nil; w = next {
+		if next = w.next; w.settled {
 			continue
 		}
 		problem := &api.Problem{

@@ -68,11 +68,11 @@ func (s *Store) writeSet(ctx context.Context, c *writeColumns, wait *int32) (wor
 	const sql = `select admitted, versions, created, replayed, busy,
 			refused, verdicts, reasons, standing, granted_tokens, last_tokens, last_sequences,
 			(extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000)::bigint
-		from fence.write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
+		from fence.write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
 	var answer setAnswer
 	var micros int64
 	err = s.query(ctx, sql,
-		[]any{c.resources, c.tokens, c.sequences, c.leaseIDs, c.digests, c.kinds, c.keys, c.values, c.contentTypes, c.expected, wait},
+		[]any{c.resources, c.tokens, c.sequences, c.leaseIDs, c.digests, c.kinds, c.keys, c.values, c.contentTypes, c.expected, c.turns, wait},
 		func(rows pgx.Rows) error {
 			return rows.Scan(&answer.admitted, &answer.versions, &answer.created, &answer.replayed, &answer.busy,
 				&answer.refused, &answer.verdicts, &answer.reasons, &answer.standing,

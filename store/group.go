@@ -65,9 +65,13 @@ func (g *Group) Commit(ctx context.Context, write Write) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	if err := g.enqueue(p); err != nil {
+	own, err := g.enqueue(p, true)
+	if err != nil {
 		p.recycle()
 		return Result{}, err
+	}
+	if own != nil {
+		g.runOwn(ctx, own)
 	}
 	select {
 	case <-p.signal:
@@ -98,7 +102,7 @@ func (g *Group) Submit(ctx context.Context, write Write, done func(Result, error
 			}
 		})
 	}
-	if err := g.enqueue(p); err != nil {
+	if _, err := g.enqueue(p, false); err != nil {
 		go p.answer(Result{}, err)
 	}
 }
@@ -122,17 +126,17 @@ func (g *Group) Close() {
 	g.running.Wait()
 }
 
-// enqueue takes a write in, and has a batch started where there may be one. It returns an error, and has not taken it, if the Group is
-// full or closed.
-func (g *Group) enqueue(p *pending) error {
+// enqueue takes a write in, and has a batch started where there may be one. If that would have this write only, and the caller can run
+// it, he gets it. It returns an error, and has not taken the write, if the Group is full or closed.
+func (g *Group) enqueue(p *pending, canRun bool) (own *batch, err error) {
 	g.mu.Lock()
 	if err := g.refusal(p); err != nil {
 		g.mu.Unlock()
-		return notApplied(err)
+		return nil, notApplied(err)
 	}
 	if p.answered.Load() { // its caller was gone before it came in
 		g.mu.Unlock()
-		return nil
+		return nil, nil
 	}
 	s := g.stream(p.write.Resource)
 	s.push(p)
@@ -142,12 +146,18 @@ func (g *Group) enqueue(p *pending) error {
 	case s.ready != nil:
 		s.ready.rows++
 	case !s.taken:
-		g.laneOf(s).push(s)
+		l := g.laneOf(s)
+		l.push(s)
+		if canRun && l.head == s && l.rows == 1 && l.startable() {
+			own = g.takeOwn(l)
+			g.mu.Unlock()
+			return own, nil
+		}
 	}
 	w, l := g.start()
 	g.mu.Unlock()
 	w.begin(g, l)
-	return nil
+	return nil, nil
 }
 
 func (g *Group) refusal(p *pending) error {

@@ -16,6 +16,7 @@ const (
 
 // batch is writes that are decided in one commit. It is a worker's, and used again.
 type batch struct {
+	ctx     context.Context // of the statements
 	lane    *lane
 	streams []*stream
 	rows    []*pending // sorted by resource, those to one resource in their order
@@ -88,7 +89,7 @@ func (g *Group) ask(b *batch, rows []*pending) error {
 	for _, p := range rows {
 		b.columns.add(&p.write, p.digest[:])
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), g.timeout)
+	ctx, cancel := context.WithTimeout(b.ctx, g.timeout)
 	defer cancel()
 	begun := time.Now()
 	work, err := g.store.decide(ctx, &b.columns, b.lane.kind == lanePatient)

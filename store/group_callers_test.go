@@ -27,8 +27,13 @@ func TestGroupCallerGivesUp(t *testing.T) {
 		}()
 		return answers
 	}
-	g.hold(t, 1)
-	inFlight := map[string]<-chan reply{"commit": commit(g.put(t, "a", 1, plug))}
+	first := g.submitPlug(t, "first")
+	g.hold(t, 2)
+	beside := g.submit(t.Context(), t, g.put(t, "beside", 1, "x"))
+	inFlight := map[string]<-chan reply{"commit": commit(g.put(t, "a", 1, plug2))}
+	await(t, "both wait", func() bool { return g.Stats().Queued == 2 })
+	g.pull(t, 1)
+	admitted(t, "the first", first)
 	g.awaitPlugged(t)
 	g.put(t, "b", 1, "")
 	queued := map[string]<-chan reply{
@@ -50,11 +55,12 @@ func TestGroupCallerGivesUp(t *testing.T) {
 		t.Errorf("one is left, and it is %+v", stats)
 	}
 	unavailable(t, "who gave up before", g.submit(ctx, t, g.put(t, "e", 1, "x")), store.OutcomeNotApplied)
-	g.pull(t, 1)
+	g.pull(t, 2)
+	admitted(t, "who is beside", beside)
 	admitted(t, "the neighbour", neighbour)
 	await(t, "the batches have ended", func() bool { return g.Stats().InFlight == store.GroupLanes{} })
-	g.expectStored(t, map[store.Name]string{"a": plug, "b": "nothing", "c": "nothing", "d": "x", "e": "nothing"})
-	if stats := g.Stats(); stats.Queued != 0 || stats.QueuedBytes != 0 || stats.Writes != 2 {
+	g.expectStored(t, map[store.Name]string{"a": plug2, "b": "nothing", "c": "nothing", "d": "x", "e": "nothing"})
+	if stats := g.Stats(); stats.Queued != 0 || stats.QueuedBytes != 0 || stats.Writes != 4 {
 		t.Errorf("in the end it is %+v", stats)
 	}
 }
@@ -72,6 +78,30 @@ func TestGroupSubmitterGivesUp(t *testing.T) {
 	g.pull(t, 1)
 	await(t, "the batch has ended", func() bool { return g.Stats().InFlight == store.GroupLanes{} })
 	g.expectStored(t, map[store.Name]string{"a": plug})
+}
+
+// Who commits alone and gives up is told nothing about it, and holds up nobody.
+func TestGroupLonelyCallerGivesUp(t *testing.T) {
+	t.Parallel()
+	g := newGroupbed(t, narrow)
+	ctx, giveUp := context.WithCancel(t.Context())
+	g.hold(t, 1)
+	answer := make(chan error, 1)
+	write := g.put(t, "a", 1, plug)
+	go func() {
+		_, err := g.Commit(ctx, write)
+		answer <- err
+	}()
+	g.awaitPlugged(t)
+	behind := g.submit(t.Context(), t, g.put(t, "a", 2, "x"))
+	beside := g.submit(t.Context(), t, g.put(t, "b", 1, "x"))
+	giveUp()
+	if err := expectUnavailable(<-answer, store.OutcomeUnknown); err != nil {
+		t.Error(err)
+	}
+	unavailable(t, "who is behind", behind, store.OutcomeNotApplied)
+	admitted(t, "who is beside", beside)
+	g.pull(t, 1)
 }
 
 // What would be too much is refused at once, and what was taken is not forgotten.

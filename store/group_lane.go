@@ -10,15 +10,20 @@ const (
 	laneCount
 )
 
+// secondBatchRows is how many rows are worth a second batch, which costs about as much to begin with as ten rows do.
+const secondBatchRows = 24
+
 // lane is the streams that are ready to go into a batch, first come first served. It is guarded by Group.mu.
 type lane struct {
 	kind       int
 	head, tail *stream
 	rows       int // that wait in these streams
-	inFlight   int
 	max        int
-	pace       *pace     // nil: as many as max
-	begun      time.Time // when the newest batch was started
+
+	inFlight     int // batches
+	rowsInFlight int
+	begun        time.Time // when the newest was started
+	pace         *pace     // nil: as many as max
 }
 
 func (g *Group) openLanes() {
@@ -77,13 +82,17 @@ func (l *lane) pushFront(s *stream) {
 	l.rows += s.len
 }
 
-// startable says whether a batch may be started now. A full one may be whatever the pace: nothing is gained by waiting for more. And one
-// may be where those in flight take much longer than usual: then something holds them up that need not hold up the others.
+// startable says whether a batch may be started now. One always may where none is in flight. Another should be worth its commit: within the
+// pace, half as many rows as are in flight, so that those who came a moment late don't go on apart from the others for ever; beyond it,
+// as many as keep a second connection at work while the answers to the first are told; and beyond that, half of the most. One may be
+// where those in flight take much longer than usual, too: then something holds them up that need not hold up the others.
 func (l *lane) startable() bool {
 	switch {
 	case l.head == nil || l.inFlight >= l.max:
 		return false
-	case l.pace == nil || l.inFlight < l.pace.target() || l.rows >= batchRowsMax:
+	case l.inFlight == 0 || l.pace == nil || l.rows >= batchRowsMax/2:
+		return true
+	case l.rows >= l.rowsInFlight/2 && (l.inFlight < l.pace.target() || l.inFlight == 1 && l.rows >= secondBatchRows):
 		return true
 	}
 	return time.Since(l.begun) > l.pace.overdue()

@@ -6,16 +6,17 @@ import (
 )
 
 const (
-	paceSmoothing = 8  // of the time in the database: an eighth of the newest
+	paceSmoothing = 8 // of the time in the database: an eighth of the newest
+	paceMax       = 2
 	paceWindow    = 16 // batches, in which the shortest wait counts
 	paceOutlier   = 8
 	paceOverdue   = 2 * time.Millisecond
 )
 
-// pace finds how many batches should be in flight: while one waits for its commit and for the way there and back, the others keep the
-// database at work. That is 1 + wait/work. With a disk that flushes in 40 µs it is one or two, and batches are large; with one that
-// takes a millisecond many small ones share PostgreSQL's own group commit, as direct connections would. The wait is the shortest
-// among the last: the others have waited for a processor as well.
+// pace finds how many batches should be in flight: while one waits for its commit and for the way there and back, another keeps the
+// database at work. That is 1 + wait/work: with a disk that flushes in 40 µs one; with one that takes a millisecond, or a database that is
+// far, two. More are not worth it: PostgreSQL flushes for all who wait when the flush before is done, and what comes while two are in
+// flight goes together in the next. The wait is the shortest among the last: the others have waited for a processor as well.
 type pace struct {
 	work    float64 // seconds, smoothed
 	wait    float64 // seconds, the shortest of the last window
@@ -38,7 +39,7 @@ func (p *pace) note(total, work time.Duration) {
 	if p.noted++; p.noted >= paceWindow {
 		p.wait, p.coming, p.noted = p.coming, math.Inf(1), 0
 	}
-	p.current = 1 + int(math.Round(p.wait/p.work))
+	p.current = min(1+int(p.wait/p.work), paceMax)
 }
 
 // target returns how many batches should be in flight.

@@ -1,8 +1,11 @@
 package store
 
 import (
+	"context"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -52,8 +55,9 @@ func (w *worker) run(g *Group, l *lane) {
 		g.fill(&w.batch, l)
 		if len(w.batch.rows) > 0 {
 			g.decide(&w.batch, w.batch.rows)
+			runtime.Gosched() // who has just been told, and has another write, comes into the next batch
 		}
-		l = g.settle(w)
+		l = g.settle(&w.batch, w)
 		if l == nil {
 			l = w.await(g)
 		}
@@ -87,7 +91,7 @@ func (w *worker) await(g *Group) *lane {
 
 // fill takes what is ready in the lane, within the bounds of a batch, and sorts it by resource, as the database locks it.
 func (g *Group) fill(b *batch, l *lane) {
-	b.lane = l
+	b.lane, b.ctx = l, context.Background()
 	g.mu.Lock()
 	l.begun = time.Now()
 	for s := l.pop(); s != nil; s = l.pop() {
@@ -110,6 +114,7 @@ func (g *Group) fill(b *batch, l *lane) {
 		}
 	}
 	g.counted.count(b.count)
+	l.rowsInFlight += b.count
 	w, next := g.start()
 	g.mu.Unlock()
 	w.begin(g, next)
@@ -120,6 +125,32 @@ func (g *Group) fill(b *batch, l *lane) {
 		}
 	}
 }
+
+// takeOwn fills a batch with the only write that is ready in the lane, for its caller to run.
+func (g *Group) takeOwn(l *lane) *batch {
+	b := ownBatches.Get().(*batch)
+	b.lane = l
+	l.begun = time.Now()
+	l.inFlight++
+	g.take(b, l.pop())
+	g.counted.count(b.count)
+	l.rowsInFlight += b.count
+	g.running.Add(1)
+	return b
+}
+
+// runOwn decides the only write of a caller's batch, without a worker: who is alone does not pay for the hand-over. When ctx ends, the statement
+// is given up.
+func (g *Group) runOwn(ctx context.Context, b *batch) {
+	defer g.running.Done()
+	b.ctx = ctx
+	b.rows = append(b.rows, b.streams[0].inBatch)
+	g.decide(b, b.rows)
+	g.settle(b, nil)
+	ownBatches.Put(b)
+}
+
+var ownBatches = sync.Pool{New: func() any { return &batch{} }}
 
 // take moves the oldest writes of a stream into the batch.
 func (g *Group) take(b *batch, s *stream) {
@@ -136,13 +167,14 @@ func (g *Group) take(b *batch, s *stream) {
 	}
 }
 
-// settle gives the streams of a batch back to their lanes, and the worker its next lane, or nil if he is to wait.
-func (g *Group) settle(w *worker) *lane {
-	b := &w.batch
+// settle gives the streams of a batch back to their lanes, and the worker his next lane, or nil if he is to wait. Without a worker, another
+// goes on.
+func (g *Group) settle(b *batch, w *worker) *lane {
 	var failed []*pending
 	why := errClosed
 	g.mu.Lock()
 	b.lane.inFlight--
+	b.lane.rowsInFlight -= b.count
 	g.counted.Busy += uint64(len(b.busy))
 	if b.lane.pace != nil && b.total > 0 {
 		b.lane.pace.note(b.total, b.work)
@@ -170,8 +202,15 @@ func (g *Group) settle(w *worker) *lane {
 			g.laneOf(s).push(s)
 		}
 	}
-	next := g.next(w, b.lane)
-	g.mu.Unlock()
+	var next *lane
+	if w != nil {
+		next = g.next(w, b.lane)
+		g.mu.Unlock()
+	} else {
+		another, l := g.start()
+		g.mu.Unlock()
+		another.begin(g, l)
+	}
 	b.reset()
 	fail(failed, why)
 	return next

@@ -2,12 +2,12 @@ package store_test
 
 // shortWayMutations break what a write does that has nothing to it but a token.
 var shortWayMutations = []mutation{
-	{"the short way does not ask the rule", "write_plain",
-		removing("\n            and fence.rule(c.token, c.sequence, false, false, f.granted_token, f.open, f.last_token, f.last_sequence) = 'admitted'"),
+	{"the short way does not ask the rule", "write",
+		removing("\n                    and fence.rule(c.token, c.sequence, false, false, f.granted_token, f.open, f.last_token, f.last_sequence) = 'admitted'"),
 		[]string{"step 3: a replaced holder", "step 4: a plain token twice", "replay: the last write again"}},
-	{"the short way overlooks policies", "write", removing(" and not exists (select from fence.policies)"),
+	{"the short way overlooks policies", "write", removing("\n                    and not exists (select from fence.policies)"),
 		[]string{"step 5: no lease_id where one is demanded"}},
-	{"the short way overlooks a policy that comes while it waits", "write_plain", replacing("if exists (select from fence.policies) then", "if false then"),
+	{"the short way overlooks a policy that comes while it waits", "write", replacing("if exists (select from fence.policies) then", "if false then"),
 		[]string{"waiting: a policy is set"}},
 	{"the short way is taken with a lease_id", "write", removing(" and u.lease_id is null"),
 		[]string{"step 5: a lease_id of nobody"}},
@@ -15,12 +15,12 @@ var shortWayMutations = []mutation{
 		[]string{"step 7: one is there, none expected"}},
 	{"the short way is taken by a deletion", "write", removing("u.kind = 'put' and "),
 		[]string{"step 7: a deletion of what is not there"}},
-	{"the short way keeps the content of unnumbered writes", "write_plain",
+	{"the short way keeps the content of unnumbered writes", "write",
 		replacing("case when c.sequence is not null then c.digest end", "c.digest"), []string{"no replay: numbered 0 after unnumbered"}},
-	{"the short way leaves versions as they are", "write_plain",
+	{"the short way leaves versions as they are", "write",
 		replacing("last_version = f.last_version + 1", "last_version = f.last_version"), []string{"set: puts of one resource, in the order given"}},
-	{"the short way forgets the first answer", "write_plain",
-		replacing("p.content_type, p.value, true", "p.content_type, p.value, false"), []string{"set: a write and its retry"}},
+	{"the short way forgets the first answer", "insert_records",
+		replacing("p_content_types[u.place], p_values[u.place], true", "p_content_types[u.place], p_values[u.place], false"), []string{"set: a write and its retry"}},
 
 	{"a write alone does not ask the rule", "write_one",
 		removing("\n            and fence.rule(p_token, p_sequence, false, false, f.granted_token, f.open, f.last_token, f.last_sequence) = 'admitted'"),

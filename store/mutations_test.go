@@ -132,8 +132,7 @@ var changeMutations = []mutation{
 		[]string{"transaction: a replay on one of its fences only", "transaction: one of its claims is not numbered"}},
 	{"a transaction overlooks its claims", "transact", replacing("of_claim := place is not null;", "of_claim := false;"),
 		[]string{"transaction: the second token is stale", "transaction: a claim is refused before an operation"}},
-	{"a set goes backwards", "write",
-		replacing("partition by u.resource collate \"C\" order by u.place", "partition by u.resource collate \"C\" order by u.place desc"),
+	{"a set goes backwards", "write", replacing("for v_turn in 1 .. v_count loop", "for v_turn in reverse v_count .. 1 loop"),
 		[]string{"set: a later one does not go first", "set: two writes to one resource are judged in the order given"}},
 }
 

@@ -29,6 +29,16 @@ type writeArrays struct {
 	expected  []*int64
 }
 
+// turns numbers the writes to each resource.
+func (w *writeArrays) turns() []int {
+	latest, turns := map[string]int{}, make([]int, len(w.resources))
+	for i, resource := range w.resources {
+		latest[resource]++
+		turns[i] = latest[resource]
+	}
+	return turns
+}
+
 // add understands RESOURCE token=T [seq=N] [lease=SESSION] [if=VERSION|none|any] put KEY=VALUE | delete KEY.
 func (w *writeArrays) add(s *scene, line string) error {
 	words := strings.Fields(line)
@@ -100,7 +110,7 @@ func (s *scene) setAct(a *actor, lines []string) (act, error) {
 	return again(func(ctx context.Context, conn *pgx.Conn) (told, error) {
 		rows, err := conn.Query(ctx, `
 			select verdict.*
-			from fence.write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, null) w
+			from fence.write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, null) w
 			cross join lateral (
 				select a.place, 'admitted', '', a.version, a.place = any (coalesce(w.created, '{}')), a.place = any (coalesce(w.replayed, '{}')), 0, 0, 0
 				from unnest(w.admitted, w.versions) as a (place, version)
@@ -110,7 +120,7 @@ func (s *scene) setAct(a *actor, lines []string) (act, error) {
 					as r (place, verdict, reason, version, granted_token, last_token, last_sequence)
 			) verdict
 			order by verdict.place`,
-			w.resources, w.tokens, w.sequences, w.leaseIDs, w.digests, w.kinds, w.keys, w.values, w.types, w.expected)
+			w.resources, w.tokens, w.sequences, w.leaseIDs, w.digests, w.kinds, w.keys, w.values, w.types, w.expected, w.turns())
 		if err != nil {
 			return nil, err
 		}
@@ -126,7 +136,7 @@ func (s *scene) setAct(a *actor, lines []string) (act, error) {
 	}), nil
 }
 
-// again does what the server has undone (fence.write_plain), as every client of these functions must.
+// again does what the server has undone (see fence.write), as every client of these functions must.
 func again(do act) act {
 	return func(ctx context.Context, conn *pgx.Conn) (told, error) {
 		for {

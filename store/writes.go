@@ -117,6 +117,8 @@ type writeColumns struct {
 	claimColumns
 	operationColumns
 	digests  [][]byte
+	turns    []int32 // which of the writes to its resource each is, from 1
+	latest   map[Name]int32
 	verdicts []verdictRow
 }
 
@@ -127,6 +129,12 @@ func (c *writeColumns) add(write *Write, digest []byte) {
 	c.claimColumns.add(&write.Claim)
 	c.operationColumns.add(&write.Operation)
 	c.digests = append(c.digests, digest)
+	if c.latest == nil {
+		c.latest = map[Name]int32{}
+	}
+	turn := c.latest[write.Resource] + 1
+	c.latest[write.Resource] = turn
+	c.turns = append(c.turns, turn)
 }
 
 // reset leaves room for as many writes as there were, and no pointers to them.
@@ -141,10 +149,11 @@ func (c *writeColumns) reset() {
 	clear(c.values)
 	clear(c.expected)
 	clear(c.digests)
+	clear(c.latest)
 	clear(c.verdicts)
 	*c = writeColumns{
 		claimColumns{c.resources[:0], c.tokens[:0], c.sequences[:0], c.leaseIDs[:0]},
 		operationColumns{c.kinds[:0], c.keys[:0], c.contentTypes[:0], c.values[:0], c.expected[:0]},
-		c.digests[:0], c.verdicts[:0],
+		c.digests[:0], c.turns[:0], c.latest, c.verdicts[:0],
 	}
 }

@@ -50,6 +50,9 @@ func (benchWritesCmd) Help() string {
 
 // Run measures.
 func (c *benchWritesCmd) Run(ctx context.Context, streams streams) (err error) {
+	if c.URL != "" && c.DatabaseURL == "" {
+		return errors.New("--url needs --database-url: leases are taken there, and direct writes go there")
+	}
 	var report writes.Report
 	if c.From == "" {
 		report, err = c.measure(ctx, func(line string) { _, _ = fmt.Fprintln(streams.err, line) })

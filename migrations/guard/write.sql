@@ -1,8 +1,7 @@
--- fence.write(resources, tokens, sequences, lease_ids, digests, kinds, keys, values, content_types, expected, wait_ms)
+-- fence.write(resources, tokens, sequences, lease_ids, digests, kinds, keys, values, content_types, expected, turns, wait_ms)
 --
 -- Decides and applies a set of independent writes in one round trip and one commit. A rejected write does not
--- fail its neighbours. Two writes to one resource are judged in the order given: the first writes of all resources make the first turn,
--- the second writes the second, and so on.
+-- fail its neighbours. Of several writes to one resource the first has turn 1, the next turn 2, and so on: turn after turn is decided.
 --
 -- wait_ms   how long to wait for a fence that somebody else has locked: null: as long as it takes; 0: not at all, its writes are
 --           busy; otherwise 55P03 is raised after so many ms, and nothing was applied. (With 0 as well, after 100 ms, where something
@@ -19,12 +18,18 @@
 --     standing of a version_mismatch the version that stands (0: none)
 --     the rest is the fence as it stands
 --
--- Raises 40001, with nothing applied, if the write should be sent again; see fence.write_plain.
+-- Most writes go a short way: a put that has nothing to it but a token, where there is no policy anywhere. Then fence.rule on the fence
+-- row is all there is to judge, and one statement can judge and raise it: under READ COMMITTED an update looks again at a row that it had
+-- to wait for. Subtree leases need no look: the grant of one closes the open fences below it (fence.grant_lease). What is not admitted
+-- on this way is left as it was, and not refused yet: it goes the long way (fence.write_ruled), which knows all else and says why.
+--
+-- Raises 40001, with nothing applied, if the first policy came while the short way waited: it has judged before that could be seen.
+-- Sent again, the writes are judged by the policy.
 --
 -- The planner's choices are pinned: by the keys, whatever the statistics say of a table that was empty a minute ago.
 create or replace function fence.write(
     p_resources text[], p_tokens bigint[], p_sequences bigint[], p_lease_ids uuid[], p_digests bytea[],
-    p_kinds text[], p_keys text[], p_values bytea[], p_content_types text[], p_expected bigint[], p_wait_ms integer,
+    p_kinds text[], p_keys text[], p_values bytea[], p_content_types text[], p_expected bigint[], p_turns integer[], p_wait_ms integer,
     out admitted integer[], out versions bigint[], out created integer[], out replayed integer[], out busy integer[],
     out refused integer[], out verdicts text[], out reasons text[], out standing bigint[],
     out granted_tokens bigint[], out last_tokens bigint[], out last_sequences bigint[])
@@ -33,68 +38,88 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_hashjoin = off set enable_mergejoin = off
 as $$
 declare
-    v_count   constant integer := cardinality(p_resources);
-    v_direct  constant boolean := p_wait_ms is distinct from 0 and not exists (select from fence.policies);
-    v_plain   integer[]; -- the turn of each write that may go the short way
-    v_turns   integer[] := array_fill(1, array[v_count]);
-    v_last    integer := 1;
-    v_places  integer[];
-    v_decided integer[];
-    v_late    integer[];
-    v_short   record;
-    v_long    record;
+    v_count    constant integer := cardinality(p_resources);
+    v_waits    text;
+    v_raised   integer[]; -- places that went the short way in this turn
+    v_versions bigint[];
+    v_replaced integer[];
+    v_places   integer[];
+    v_late     integer[];
+    v_long     record;
 begin
     if p_wait_ms is not null then
-        perform set_config('lock_timeout', coalesce(nullif(p_wait_ms, 0), 100)::text, true);
+        v_waits := set_config('lock_timeout', case p_wait_ms when 0 then '100' else p_wait_ms::text end, true);
     end if;
-    if v_count > 1 and v_count > (select count(distinct r collate "C") from unnest(p_resources) r) then
-        select array_agg(t.turn order by t.place), max(t.turn) into v_turns, v_last
-        from (
-            select u.place, (row_number() over (partition by u.resource collate "C" order by u.place))::integer as turn
-            from unnest(p_resources) with ordinality as u (resource, place)) t;
-    end if;
-    if v_direct then
-        v_plain := array(
-            select case when u.kind = 'put' and u.lease_id is null and u.expected is null then u.turn end
-            from unnest(p_kinds, p_lease_ids, p_expected, v_turns) as u (kind, lease_id, expected, turn));
-    end if;
+    for v_turn in 1 .. v_count loop
+        if p_wait_ms is distinct from 0 then
+            with raised as (
+                update fence.fences f
+                set last_token = c.token, last_sequence = coalesce(c.sequence, 0), last_version = f.last_version + 1,
+                    last_digest = case when c.sequence is not null then c.digest end
+                from (
+                    select u.*
+                    from unnest(p_resources, p_tokens, p_sequences, p_lease_ids, p_digests, p_kinds, p_keys, p_values, p_content_types,
+                            p_expected, p_turns) with ordinality
+                        as u (resource, token, sequence, lease_id, digest, kind, key, value, content_type, expected, turn, place)
+                    where u.turn = v_turn and u.kind = 'put' and u.lease_id is null and u.expected is null
+                    order by u.resource collate "C") c
+                where f.resource = c.resource
+                    and fence.rule(c.token, c.sequence, false, false, f.granted_token, f.open, f.last_token, f.last_sequence) = 'admitted'
+                    and not exists (select from fence.policies)
+                returning c.place::integer as place, f.resource, c.key, f.last_version as version, c.token, c.sequence, c.content_type, c.value
+            ), replaced as (
+                update fence.records r
+                set version = p.version, fencing_token = p.token, sequence = p.sequence, updated_at = clock_timestamp(),
+                    content_type = p.content_type, value = p.value, created = false
+                from raised p
+                where r.resource = p.resource and r.key = p.key
+                returning p.place
+            )
+            select array_agg(p.place), array_agg(p.version), (select array_agg(r.place) from replaced r)
+            into v_raised, v_versions, v_replaced
+            from raised p;
 
-    for v_turn in 1 .. v_last loop
-        v_decided := '{}';
-        if v_direct then
-            v_short := fence.write_plain(
-                p_resources, p_tokens, p_sequences, p_digests, p_keys, p_values, p_content_types, v_plain, v_turn);
-            admitted := admitted || v_short.admitted;
-            versions := versions || v_short.versions;
-            created := created || v_short.created;
-            exit when cardinality(admitted) = v_count;
-            v_decided := coalesce(v_short.admitted, '{}');
+            if v_raised is not null then
+                if v_replaced is null or cardinality(v_replaced) < cardinality(v_raised) then
+                    v_places := array(select p from unnest(v_raised) p where p not in (select r from unnest(v_replaced) r));
+                    created := created || fence.insert_records(
+                        v_places, v_raised, v_versions, p_resources, p_tokens, p_sequences, p_keys, p_values, p_content_types);
+                end if;
+                if exists (select from fence.policies) then
+                    raise exception 'a policy came while the write waited' using errcode = 'serialization_failure';
+                end if;
+                admitted := admitted || v_raised;
+                versions := versions || v_versions;
+                exit when cardinality(admitted) = v_count;
+            end if;
         end if;
 
         v_places := array(
-            select u.place from unnest(v_turns) with ordinality as u (turn, place)
-            where u.turn = v_turn and u.place not in (select d from unnest(v_decided) d) order by u.place);
+            select u.place from unnest(p_turns) with ordinality as u (turn, place)
+            where u.turn = v_turn and u.place not in (select r from unnest(v_raised) r) order by u.place);
         if busy is not null then
             -- The fence may be free by now. But the writes of one resource are judged in their order, or not at all.
-            v_late := array(select i from unnest(v_places) i where p_resources[i] in (select p_resources[b] from unnest(busy) b));
-            v_places := array(select i from unnest(v_places) i except select l from unnest(v_late) l order by i);
+            v_late := array(select p from unnest(v_places) p where p_resources[p] in (select p_resources[b] from unnest(busy) b));
+            v_places := array(select p from unnest(v_places) p where p not in (select l from unnest(v_late) l));
             busy := busy || v_late;
         end if;
-        continue when cardinality(v_places) = 0;
-        v_long := fence.write_ruled(v_places, p_resources, p_tokens, p_sequences, p_lease_ids, p_digests,
-            p_kinds, p_keys, p_values, p_content_types, p_expected, p_wait_ms is distinct from 0);
-        admitted := admitted || v_long.admitted;
-        versions := versions || v_long.versions;
-        created := created || v_long.created;
-        replayed := replayed || v_long.replayed;
-        busy := busy || v_long.busy;
-        refused := refused || v_long.refused;
-        verdicts := verdicts || v_long.verdicts;
-        reasons := reasons || v_long.reasons;
-        standing := standing || v_long.standing;
-        granted_tokens := granted_tokens || v_long.granted_tokens;
-        last_tokens := last_tokens || v_long.last_tokens;
-        last_sequences := last_sequences || v_long.last_sequences;
+        if cardinality(v_places) > 0 then
+            v_long := fence.write_ruled(v_places, p_resources, p_tokens, p_sequences, p_lease_ids, p_digests,
+                p_kinds, p_keys, p_values, p_content_types, p_expected, p_wait_ms is distinct from 0);
+            admitted := admitted || v_long.admitted;
+            versions := versions || v_long.versions;
+            created := created || v_long.created;
+            replayed := replayed || v_long.replayed;
+            busy := busy || v_long.busy;
+            refused := refused || v_long.refused;
+            verdicts := verdicts || v_long.verdicts;
+            reasons := reasons || v_long.reasons;
+            standing := standing || v_long.standing;
+            granted_tokens := granted_tokens || v_long.granted_tokens;
+            last_tokens := last_tokens || v_long.last_tokens;
+            last_sequences := last_sequences || v_long.last_sequences;
+        end if;
+        exit when coalesce(cardinality(admitted), 0) + coalesce(cardinality(refused), 0) + coalesce(cardinality(busy), 0) = v_count;
     end loop;
 end
 $$;

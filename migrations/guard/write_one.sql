@@ -1,6 +1,6 @@
 -- fence.write_one(resource, token, sequence, lease_id, digest, kind, key, value, content_type, expected, wait_ms) → the answer to one write.
 --
--- fence.write of a set of one, with less to set up: what fence.write_plain does is done here by two plain statements.
+-- fence.write of a set of one, with less to set up: the short way is two plain statements.
 --
 -- The answer's fields are those of fence.write: the verdict may also be admitted or busy, and version is that which the write gave or
 -- which stands.
@@ -54,10 +54,10 @@ begin
     end if;
 
     v_set := fence.write(array[p_resource], array[p_token], array[p_sequence], array[p_lease_id], array[p_digest],
-        array[p_kind], array[p_key], array[p_value], array[p_content_type], array[p_expected], p_wait_ms);
+        array[p_kind], array[p_key], array[p_value], array[p_content_type], array[p_expected], array[1], p_wait_ms);
     verdict := case when v_set.busy is not null then 'busy' else coalesce(v_set.verdicts[1], 'admitted') end;
     reason := coalesce(v_set.reasons[1], '');
-    version := coalesce(v_set.versions[1], v_set.standing[1]);
+    version := coalesce(v_set.versions[1], v_set.standing[1], 0);
     created := v_set.created is not null;
     replayed := v_set.replayed is not null;
     granted_token := v_set.granted_tokens[1];

@@ -1,5 +1,5 @@
 -- fence.write_ruled(places, writes…, wait) decides and applies the writes at these places of the arrays by the whole of the rule. No
--- resource repeats among them. The answer is that of fence.write; a write is busy only where wait is false.
+-- resource repeats among them (22023). The answer is that of fence.write; a write is busy only where wait is false.
 create or replace function fence.write_ruled(
     p_places integer[],
     p_resources text[], p_tokens bigint[], p_sequences bigint[], p_lease_ids uuid[], p_digests bytea[],
@@ -22,6 +22,9 @@ declare
         array(select p_values[i] from unnest(p_places) i), array(select p_content_types[i] from unnest(p_places) i),
         array(select p_expected[i] from unnest(p_places) i));
 begin
+    if cardinality(p_places) > 1 and cardinality(p_places) > (select count(distinct r collate "C") from unnest(v_resources) r) then
+        raise exception 'a resource has two writes in one turn' using errcode = 'invalid_parameter_value';
+    end if;
     select array_agg(w.place) filter (where w.passed),
         array_agg(case when w.replayed then w.last_version else w.version end) filter (where w.passed),
         array_agg(w.place) filter (where case when w.replayed then w.first_created else w.created end),

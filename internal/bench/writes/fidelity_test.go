@@ -5,6 +5,7 @@ package writes
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"testing"
 
@@ -59,16 +60,28 @@ func TestTargetsReallyWrite(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				resource := w.resources[0]
-				value, err := read(t.Context(), resource)
+				value, err := read(t.Context(), w.resources[0])
 				if err != nil {
 					t.Fatal(err)
 				}
-				if len(value) != len(w.value) || !bytes.Equal(value[8:], w.value[8:]) || bytes.Equal(value[:8], make([]byte, 8)) {
-					t.Errorf("%s is %x, the client wrote %x", resource.name, value, w.value)
-				}
+				checkLatest(t, target, w, value)
 			}
 		})
+	}
+}
+
+// checkLatest sees that the value of the first resource is the one of the client's last turn with it.
+func checkLatest(t *testing.T, target target, w *writer, value []byte) {
+	t.Helper()
+	underWay := 0
+	if target.name == nameNDJSONStream {
+		underWay = streamInFlight * linesPerRequest
+	}
+	if len(value) != len(w.value) || !bytes.Equal(value[8:], w.value[8:]) {
+		t.Fatalf("%s is %x, the client wrote %x", w.resources[0].name, value, w.value)
+	}
+	if turn := int(binary.LittleEndian.Uint64(value)); turn > w.turn || turn <= w.turn-len(w.resources)-underWay {
+		t.Errorf("%s was written last in turn %d, of %d", w.resources[0].name, turn, w.turn)
 	}
 }
 

@@ -88,7 +88,7 @@ func unfence(ctx context.Context, databaseURL string) (err error) {
 	return nil
 }
 
-// unfencedWrite changes the records as fence.write_plain does, and nothing else. A record that is twice in a batch, which only the hot layout
+// unfencedWrite changes the records as fence.write does, and looks at no fence. A record that is twice in a batch, which only the hot layout
 // does, is written once, as the last of them says.
 const unfencedWrite = `
 create or replace function fence.write($arguments) returns $result language plpgsql

@@ -1,0 +1,89 @@
+package lockclient
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// run keeps a stream while there is something to send, until the pipeline ends.
+func (p *Pipeline) run() {
+	policy := insistence.withDefaults()
+	var failed int
+	var failing time.Time
+	for p.awaitWork() {
+		settled, err := p.stream()
+		if settled > 0 || err == nil {
+			failed = 0
+		}
+		if err == nil {
+			continue
+		}
+		if failed++; failed == 1 {
+			failing = time.Now()
+		}
+		pause := policy.pause(failed, hintOf(err), jitter())
+		hopeless := !unanswered(err) || failed >= policy.Attempts || time.Since(failing)+pause > policy.Within
+		if hopeless {
+			p.fail(err)
+			failed = 0
+		} else if sleep(p.ctx, pause) != nil {
+			break
+		}
+	}
+	if p.ctx.Err() != nil {
+		p.fail(context.Cause(p.ctx))
+	}
+}
+
+// awaitWork waits until there is something to send. It reports false when the pipeline has come to its end.
+func (p *Pipeline) awaitWork() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.held == 0 && !p.closing && p.ctx.Err() == nil {
+		p.work.Wait()
+	}
+	return p.held > 0 && p.ctx.Err() == nil
+}
+
+func (p *Pipeline) fail(cause error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.giveUp(cause)
+}
+
+// stream sends and hears over one stream to the first gateway that agrees. It returns how many writes it settled, and why it ended: nil
+// where that was no fault.
+func (p *Pipeline) stream() (settled int, err error) {
+	l, err := p.connect()
+	if err != nil {
+		return 0, err
+	}
+	l.begin()
+	settled, err = l.follow()
+	l.drop(err)
+	if err != nil && p.ctx.Err() == nil && errors.Is(err, ErrUnavailable) {
+		c := p.lease.client
+		c.prefer(int64(l.place), (l.place+1)%len(c.gateways))
+	}
+	return settled, err
+}
+
+// connect asks every gateway once.
+func (p *Pipeline) connect() (*pipelineLink, error) {
+	c := p.lease.client
+	first := c.preferred.Load()
+	var err error
+	for i := range c.gateways {
+		place := (int(first) + i) % len(c.gateways)
+		var l *pipelineLink
+		if l, err = p.dial(place); err == nil || !unserved(err) {
+			c.prefer(first, place)
+			return l, err
+		}
+		if p.ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, err
+}
