@@ -72,9 +72,22 @@ func heard(t *testing.T, connection net.Conn) (got answer, closed bool) {
 	return got, response.Close
 }
 
-// A body that does not come is not waited for, whoever would read it: the handler, or the server that drops it.
+// A body that does not come is not waited for, whoever would read it: the handler, or the server that drops it; be the server the gateway's own
+// or another one.
 func TestSlowBodies(t *testing.T) {
-	h, lease := newBusyHarness(t, Config{BodyTimeout: 200 * time.Millisecond})
+	config := Config{BodyTimeout: 200 * time.Millisecond}
+	t.Run("served by another", func(t *testing.T) {
+		h, lease := newBusyHarness(t, config)
+		slowBodies(t, h, lease)
+	})
+	t.Run("served", func(t *testing.T) {
+		h, _, lease := newServed(t, config)
+		slowBodies(t, h, lease)
+	})
+}
+
+func slowBodies(t *testing.T, h *harness, lease api.Lease) {
+	t.Helper()
 	put := "PUT /v1/resources/job/records/k HTTP/1.1\nHost: gateway\n"
 	for _, slow := range []struct {
 		name, request string
@@ -104,7 +117,19 @@ func TestSlowBodies(t *testing.T) {
 }
 
 func TestSlowBodyOverHTTP2(t *testing.T) {
-	h, lease := newBusyHarness(t, Config{BodyTimeout: 200 * time.Millisecond})
+	config := Config{BodyTimeout: 200 * time.Millisecond}
+	t.Run("served by another", func(t *testing.T) {
+		h, lease := newBusyHarness(t, config)
+		slowBodyOverHTTP2(t, h, lease)
+	})
+	t.Run("served", func(t *testing.T) {
+		h, _, lease := newServed(t, config)
+		slowBodyOverHTTP2(t, h, lease)
+	})
+}
+
+func slowBodyOverHTTP2(t *testing.T, h *harness, lease api.Lease) {
+	t.Helper()
 	h.http = newHTTPClient(t, true)
 	h.unchanged(t, func() {
 		body, half := io.Pipe()
@@ -127,7 +152,19 @@ func TestSlowBodyOverHTTP2(t *testing.T) {
 
 // The time for a body is for the body: work that takes longer is finished, and its connection stays good.
 func TestSlowWork(t *testing.T) {
-	h, lease := newBusyHarness(t, Config{BodyTimeout: 100 * time.Millisecond})
+	config := Config{BodyTimeout: 100 * time.Millisecond}
+	t.Run("served by another", func(t *testing.T) {
+		h, lease := newBusyHarness(t, config)
+		slowWork(t, h, lease)
+	})
+	t.Run("served", func(t *testing.T) {
+		h, _, lease := newServed(t, config)
+		slowWork(t, h, lease)
+	})
+}
+
+func slowWork(t *testing.T, h *harness, lease api.Lease) {
+	t.Helper()
 	letGo := h.holdFence(t, "job")
 	connection := h.wire(t, "PUT /v1/resources/job/records/k HTTP/1.1\nHost: gateway\n"+token(lease, 2)+"\nContent-Length: 3\n\nnew")
 	h.awaitWaiting(t, 1)

@@ -11,14 +11,14 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// Sixty-four clients count up records under locks that they fight for, and each then tries the token of the lease that it gave back. No
+// Many clients count up records under locks that they fight for, and each then tries the token of the lease that it gave back. No
 // count is lost, and no late write gets in: P1, P3 and P4, through the whole gateway.
 func TestManyClients(t *testing.T) {
 	for name, http2 := range map[string]bool{"HTTP1": false, "HTTP2": true} {
 		t.Run(name, func(t *testing.T) {
 			h := newHarness(t, Config{})
 			h.http = newHTTPClient(t, http2)
-			const clients, rounds, locks = 64, 1, 16
+			const clients, rounds, locks = 256, 1, 64
 			var counted [locks]atomic.Int64
 			var running sync.WaitGroup
 			for id := range clients {

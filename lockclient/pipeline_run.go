@@ -52,38 +52,16 @@ func (p *Pipeline) fail(cause error) {
 	p.giveUp(cause)
 }
 
-// stream sends and hears over one stream to the first gateway that agrees. It returns how many writes it settled, and why it ended: nil
-// where that was no fault.
+// stream sends and hears over one stream. It returns how many writes it settled, and why it ended: nil where that was no fault.
 func (p *Pipeline) stream() (settled int, err error) {
 	l, err := p.connect()
 	if err != nil {
 		return 0, err
 	}
-	l.begin()
 	settled, err = l.follow()
-	l.drop(err)
 	if err != nil && p.ctx.Err() == nil && errors.Is(err, ErrUnavailable) {
 		c := p.lease.client
-		c.prefer(int64(l.place), (l.place+1)%len(c.gateways))
+		c.prefer(int64(l.stream.place), (l.stream.place+1)%len(c.gateways))
 	}
 	return settled, err
-}
-
-// connect asks every gateway once.
-func (p *Pipeline) connect() (*pipelineLink, error) {
-	c := p.lease.client
-	first := c.preferred.Load()
-	var err error
-	for i := range c.gateways {
-		place := (int(first) + i) % len(c.gateways)
-		var l *pipelineLink
-		if l, err = p.dial(place); err == nil || !unserved(err) {
-			c.prefer(first, place)
-			return l, err
-		}
-		if p.ctx.Err() != nil {
-			break
-		}
-	}
-	return nil, err
 }

@@ -216,6 +216,7 @@ func (p *Pipeline) settle(w *PendingWrite, result api.WriteResult, err error) {
 	}
 	if p.first == nil {
 		p.last = nil
+		p.work.Broadcast() // for the end, if the pipeline is being closed
 	}
 	p.leaveWriting()
 	close(w.done)

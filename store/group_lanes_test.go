@@ -127,3 +127,32 @@ func TestGroupAndOtherLocks(t *testing.T) {
 	}
 	g.expectStored(t, map[store.Name]string{"a": "x", "b": "3", "c": "x"})
 }
+
+// Where a batch is taken apart and a write is put off, what stands behind that on its resource is put off as well.
+func TestGroupPutsOffWhatIsBehind(t *testing.T) {
+	t.Parallel()
+	g := newGroupbed(t, narrow)
+	ctx := context.Background()
+	writes := []store.Write{g.put(t, "a", 1, poison), g.put(t, "b", 1, clog), g.put(t, "b", 2, "2"), g.put(t, "b", 3, "3")}
+	plugged := g.submitPlug(t, "plug")
+	var answers []<-chan reply
+	for _, write := range writes {
+		answers = append(answers, g.submit(ctx, t, write))
+	}
+	g.hold(t, 2)
+	g.pull(t, 1)
+	admitted(t, "the plug", plugged)
+	if got := verdict(t, answers[0]); got.err == nil {
+		t.Errorf("what can't be stored is told %v", got.result)
+	}
+	await(t, "the others wait by themselves", func() bool { return g.Stats().InFlight.Patient == 1 })
+	for i, answer := range answers[1:] {
+		noVerdict(t, fmt.Sprint("write ", i+1), answer)
+	}
+	g.pull(t, 2)
+	for i, answer := range answers[1:] {
+		if result := admitted(t, fmt.Sprint("write ", i+1), answer); result.Version != int64(i+1) {
+			t.Errorf("write %d made version %d", i+1, result.Version)
+		}
+	}
+}

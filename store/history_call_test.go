@@ -45,7 +45,7 @@ type historyAnswer struct {
 }
 
 // perform asks the store.
-func (c historyCall) perform(ctx context.Context, s *store.Store) historyAnswer {
+func (c historyCall) perform(ctx context.Context, s *store.Service) historyAnswer {
 	switch {
 	case c.acquire != nil:
 		lease, err := s.Acquire(ctx, *c.acquire)
@@ -59,11 +59,11 @@ func (c historyCall) perform(ctx context.Context, s *store.Store) historyAnswer 
 		lease, err := s.Break(ctx, c.resources[0], "history")
 		return historyAnswer{told: storetest.ToldLease(storetest.CodeBroken, lease, err)}
 	case c.write != nil:
-		results, err := s.Write(ctx, []store.Write{*c.write})
+		result, err := s.Commit(ctx, *c.write)
 		if err != nil {
 			return historyAnswer{told: storetest.ToldError(err)}
 		}
-		return historyAnswer{told: storetest.ToldWrite(results[0])}
+		return historyAnswer{told: storetest.ToldWrite(result)}
 	case c.transaction != nil:
 		result, err := s.Transact(ctx, *c.transaction)
 		return historyAnswer{told: storetest.ToldTransaction(result, err)}

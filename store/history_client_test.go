@@ -20,7 +20,7 @@ import (
 // that it made up. What it asked and was told is in operations.
 type historyClient struct {
 	id       int
-	gateway  *store.Store
+	gateway  *store.Service
 	chance   *rand.Rand
 	clock    func() int64 // nanoseconds since the history began; it only rises
 	names    []store.Name

@@ -89,7 +89,7 @@ func testHistories(t *testing.T, plan historyPlan) {
 type historyField struct {
 	plan     historyPlan
 	sql      *pgx.Conn // past the gateways
-	gateways []*store.Store
+	gateways []*store.Service
 	rounds   int
 }
 
@@ -103,14 +103,23 @@ func newHistoryField(t *testing.T, plan historyPlan) *historyField {
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	f := &historyField{plan: plan, sql: conn}
 	for range plan.gateways {
-		f.gateways = append(f.gateways, openStore(t, store.Config{DatabaseURL: url, ConnectionsMax: 8}))
+		service, err := store.NewService(openStore(t, store.Config{DatabaseURL: url, ConnectionsMax: 8}),
+			// An early refusal shows the fence as it was once. That it is right is another test's.
+			store.ServiceConfig{RefusalsRememberedMax: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.gateways = append(f.gateways, service)
 	}
-	sweeping, stop := context.WithCancel(t.Context())
-	var sweepers sync.WaitGroup
-	sweepers.Go(func() { historySweep(sweeping, t, f.gateways[0]) })
+	running, stop := context.WithCancel(t.Context())
+	var background sync.WaitGroup
+	for _, gateway := range f.gateways {
+		background.Go(func() { gateway.Run(running, func(err error) { t.Error(err) }) })
+	}
+	background.Go(func() { historySweep(running, t, f.gateways[0].Store) })
 	t.Cleanup(func() {
 		stop()
-		sweepers.Wait()
+		background.Wait()
 	})
 	return f
 }

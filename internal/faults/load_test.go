@@ -16,6 +16,9 @@ import (
 const (
 	loadClients = 16
 	loadLocks   = 6 // fewer than clients: they contend
+	// A crowd fills batches: many writes are in flight in one commit when something breaks.
+	crowdClients = 256
+	crowdLocks   = 160
 )
 
 // load is clients at work on a fleet.
@@ -29,17 +32,22 @@ type load struct {
 
 func startLoad(t *testing.T, f *fleet) *load {
 	t.Helper()
+	return startClients(t, f, loadClients, loadLocks)
+}
+
+func startClients(t *testing.T, f *fleet, clients, lockCount int) *load {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), *duration+patience)
 	l := &load{journal: newJournal(), cancel: cancel, stop: make(chan struct{})}
 	t.Cleanup(func() { // where the test failed before the end
 		cancel()
 		l.clients.Wait()
 	})
-	locks := make([]string, loadLocks)
+	locks := make([]string, lockCount)
 	for i := range locks {
 		locks[i] = fmt.Sprintf("faults/%d", i)
 	}
-	for i := range loadClients {
+	for i := range clients {
 		c := &client{
 			name: fmt.Sprintf("client-%d", i), locks: locks, fleet: f, journal: l.journal,
 			random: rand.New(rand.NewPCG(uint64(i), 0)),

@@ -1,0 +1,69 @@
+//go:build unix
+
+package faults
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/pgtest"
+)
+
+// Gateways die with many writes of many clients in one commit.
+func TestGatewaysKilledUnderACrowd(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Empty(t)
+	f := startFleet(t, url, 2)
+	l := startClients(t, f, crowdClients, crowdLocks)
+	l.rounds(t, 4, func(round int) {
+		l.progress(t, crowdClients)
+		f.crash(t, round)
+	})
+	verify(t, l.end(t), connect(t, url))
+}
+
+// A gateway died in mid-batch: writes of many clients wait for their fences in its commits. Whatever the database made of the batch, each
+// write that is sent again by another gateway is applied once.
+func TestGatewayKilledInMidBatch(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Migrated(t)
+	db := connect(t, url)
+	f := startFleet(t, url, 2)
+	leases := make([]api.Lease, crowdClients)
+	for i := range leases {
+		leases[i] = mustAcquire(t, f.at(0), fmt.Sprintf("job/%d", i), "worker", 0)
+	}
+	var held []string
+	for i := 0; i < len(leases); i += 2 {
+		held = append(held, leases[i].Lock)
+	}
+	release := holdFence(t, db, held...)
+	answers := make([]<-chan answer, len(leases))
+	for i, lease := range leases {
+		answers[i] = goPut(t, f.at(0), numbered(lease, 1))
+	}
+	eventually(t, "a statement waits for a fence", func() bool {
+		return ask[bool](t, db, "select exists (select "+waitingStatements+")")
+	})
+	f.at(0).Kill()
+	unanswered := 0
+	for _, told := range answers {
+		if got := <-told; got.err != nil {
+			wantUnanswered(t, got)
+			unanswered++
+		}
+	}
+	if unanswered < len(held) {
+		t.Fatalf("%d writes were unanswered, want at least the %d whose fences are held", unanswered, len(held))
+	}
+	release()
+
+	for _, lease := range leases {
+		if again := mustPut(t, f.at(1), numbered(lease, 1)); again.Version != 1 {
+			t.Errorf("%s: the retry got %+v", lease.Lock, again)
+		}
+		wantWrites(t, db, lease.Lock, 1)
+	}
+	t.Logf("%d of %d writes were unanswered", unanswered, len(leases))
+}
