@@ -3,11 +3,13 @@
 package faults
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/lockclient"
 )
 
 // Gateways die with many writes of many clients in one commit.
@@ -43,19 +45,18 @@ func TestGatewayKilledInMidBatch(t *testing.T) {
 	for i, lease := range leases {
 		answers[i] = goPut(t, f.at(0), numbered(lease, 1))
 	}
+	for i := 1; i < len(answers); i += 2 { // nobody holds these up
+		got := <-answers[i]
+		check(t, got.err)
+	}
 	eventually(t, "a statement waits for a fence", func() bool {
 		return ask[bool](t, db, "select exists (select "+waitingStatements+")")
 	})
 	f.at(0).Kill()
-	unanswered := 0
-	for _, told := range answers {
-		if got := <-told; got.err != nil {
-			wantUnanswered(t, got)
-			unanswered++
+	for i := 0; i < len(answers); i += 2 {
+		if got := <-answers[i]; !errors.Is(got.err, lockclient.ErrUnavailable) {
+			t.Errorf("%s: the write was told %+v", leases[i].Lock, got)
 		}
-	}
-	if unanswered < len(held) {
-		t.Fatalf("%d writes were unanswered, want at least the %d whose fences are held", unanswered, len(held))
 	}
 	release()
 
@@ -65,5 +66,4 @@ func TestGatewayKilledInMidBatch(t *testing.T) {
 		}
 		wantWrites(t, db, lease.Lock, 1)
 	}
-	t.Logf("%d of %d writes were unanswered", unanswered, len(leases))
 }
