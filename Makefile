@@ -21,7 +21,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build bin/fencegate
-	go build -o bin/fencegate ./cmd/fencegate
+	go build -trimpath -ldflags "-s -w" -o bin/fencegate ./cmd/fencegate
 
 run: build ## Run a gateway, with a PostgreSQL of its own unless FENCEGATE_DATABASE_URL is set (RUN_FLAGS)
 	scripts/with-postgres bin/fencegate serve $(RUN_FLAGS)

@@ -204,12 +204,12 @@ func ExampleAPI_Writes() {
 {"op":"delete","resource":"example/writes","key":"none","fencing_token":%[1]d,"sequence":2}
 `, lease.FencingToken())
 	end, err := client.API().Writes(context.Background(), strings.NewReader(lines), func(verdict api.BulkVerdict) error {
-		fmt.Println(verdict.Line, verdict.Status, verdict.Code)
+		fmt.Println("line", verdict.Line, verdict.Status)
 		return nil
 	})
 	fmt.Println(end.End, end.NextLine, err)
 	// Output:
-	// 1 201
-	// 2 404 not_found
+	// line 1 201
+	// line 2 404
 	// complete 3 <nil>
 }

@@ -26,6 +26,7 @@ type commands struct {
 	Put        putCmd        `cmd:"" help:"Store a record, under a fencing token."`
 	Get        getCmd        `cmd:"" help:"Read a record."`
 	Delete     deleteCmd     `cmd:"" help:"Delete a record, under a fencing token."`
+	Import     importCmd     `cmd:"" help:"Make many writes, from a file or the standard input."`
 	Session    sessionCmds   `cmd:"" help:"Make sessions, keep them alive, and end them."`
 	Elect      electCmd      `cmd:"" help:"Run a command while leading, or see who leads."`
 	Watch      watchCmd      `cmd:"" help:"Show what happens to a lock."`

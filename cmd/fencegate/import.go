@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+
+	"github.com/fencegate/fencegate/gateway/api"
+)
+
+type importCmd struct {
+	clientFlags
+	File         string    `arg:"" help:"NDJSON, a write a line; -: the standard input."`
+	Resource     string    `help:"Resource of the lines that name none. A dot: the lock of \"fencegate run\" that this runs under." placeholder:"NAME"`
+	Token        tokenFlag `help:"Fencing token of the lines that have none, without a sequence." placeholder:"TOKEN"`
+	LeaseID      string    `help:"Let it be checked, for lines that have no token of their own, that the token is of this lease." placeholder:"UUID"`
+	SequenceFrom int64     `help:"Number of the first line under --token; each line has the next." default:"1" placeholder:"N"`
+	Rejected     string    `help:"Append the lines that were refused to this file, as they are." type:"path" placeholder:"PATH"`
+	Resume       string    `help:"Keep in this file how far it has come, and go on from there." type:"path" placeholder:"PATH"`
+	Progress     bool      `help:"Show the progress, at a terminal." default:"true" negatable:""`
+}
+
+// Help is shown by "fencegate import --help".
+func (importCmd) Help() string {
+	return "A line is a write as in POST /v1/writes: {\"op\":\"put\",\"resource\":\"a/b\",\"key\":\"k\",\"fencing_token\":34,\"sequence\":2,\"value\":…}. " +
+		"Under --token and --resource a key and a value are enough: {\"key\":\"k\",\"value\":…}. Lines under --token are numbered by their " +
+		"place in the file, so that each is applied once, however often it is sent. Inside of \"fencegate run\": " +
+		"\"fencegate import rows.ndjson --resource . --resume rows.state\"."
+}
+
+// Run imports a file.
+func (c *importCmd) Run(ctx context.Context, con *console) (err error) {
+	defaults, err := c.defaults()
+	if err != nil {
+		return err
+	}
+	input, size, err := c.open(con.in)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, input.Close()) }()
+	rejected, err := openRejected(c.Rejected)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rejected.Close()) }()
+	state, err := openImportState(c.Resume, defaults)
+	if err != nil {
+		return err
+	}
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+
+	i := newImporter(client, state, defaults, c.Timeout)
+	i.tell = func(line *importLine, verdict api.BulkVerdict) error { return c.refused(con, rejected, line, verdict, i.state.refusals()) }
+	show := newImportProgress(con, c.Progress, size)
+	err = i.run(ctx, input, show)
+	show.end()
+	return c.report(con, i.state, err)
+}
+
+// defaults are what lines get that do not say otherwise.
+func (c *importCmd) defaults() (importDefaults, error) {
+	d := importDefaults{token: c.Token.Token, sequenceFrom: c.SequenceFrom}
+	switch {
+	case c.Token.Sequence != nil:
+		return d, usagef("--token %s has a sequence: leave that to --sequence-from", c.Token)
+	case c.SequenceFrom < 0 || c.SequenceFrom > api.MaxToken:
+		return d, usagef("--sequence-from is %d, it must be 0 to 2^53-1", c.SequenceFrom)
+	}
+	if d.token != 0 {
+		d.leaseID = writeFlags{Token: c.Token, LeaseID: c.LeaseID}.leaseID()
+	}
+	var err error
+	if c.Resource != "" {
+		d.resource, err = resource(c.Resource)
+	}
+	return d, err
+}
+
+// open gives the input and its size; 0 where that is not known.
+func (c *importCmd) open(stdin io.Reader) (io.ReadCloser, int64, error) {
+	if c.File == "-" {
+		return io.NopCloser(stdin), 0, nil
+	}
+	file, err := os.Open(c.File)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return nil, 0, errors.Join(err, file.Close())
+	}
+	if !info.Mode().IsRegular() {
+		return file, 0, nil
+	}
+	return file, info.Size(), nil
+}
+
+// refusalsShown is how many refusals are told one by one.
+const refusalsShown = 20
+
+// refused tells of a line that was refused, and keeps it.
+func (c *importCmd) refused(con *console, rejected io.Writer, line *importLine, verdict api.BulkVerdict, before int64) error {
+	switch {
+	case con.json:
+		verdict.Line = line.number
+		if err := writeJSON(con.err, verdict); err != nil {
+			return err
+		}
+	case before < refusalsShown:
+		con.note("line %d: %s: %s", line.number, verdict.Code, printable(verdict.Detail))
+	case before == refusalsShown:
+		con.note("more lines were refused, which are not told one by one")
+	}
+	if _, err := fmt.Fprintf(rejected, "%s\n", line.raw); err != nil {
+		return fmt.Errorf("write the refused lines: %w", err)
+	}
+	return nil
+}
+
+// importRefusedError is an import that came to its end, with lines refused.
+type importRefusedError struct{ refused, unknown int64 }
+
+func (e *importRefusedError) Error() string {
+	text := strconv.FormatInt(e.refused, 10) + " lines were refused"
+	if e.unknown > 0 {
+		text += fmt.Sprintf(", and of %d it is unknown whether they were applied", e.unknown)
+	}
+	return text
+}
+
+func (c *importCmd) report(con *console, state *importState, err error) error {
+	counts := state.Counts
+	number := func(n int64) string { return strconv.FormatInt(n, 10) }
+	fields := []field{
+		{"lines", number(state.Lines)}, {"created", number(counts.Created)}, {"changed", number(counts.Changed)},
+		{"applied_before", number(counts.AppliedBefore)}, {"refused", number(counts.Refused)}, {"unknown", number(counts.Unknown)},
+	}
+	if showErr := con.show(state.importProgress, fields); showErr != nil {
+		return errors.Join(err, showErr)
+	}
+	switch {
+	case err != nil:
+		what := fmt.Errorf("line %d and those after it have no verdict: %w", state.Lines+1, err)
+		if c.Resume != "" {
+			con.note("the same command goes on after line %d", state.Lines)
+		}
+		return what
+	case counts.Refused+counts.Unknown > 0:
+		return &importRefusedError{counts.Refused, counts.Unknown}
+	}
+	return nil
+}
+
+// openRejected opens the file for refused lines; without one they are dropped.
+func openRejected(path string) (io.WriteCloser, error) {
+	if path == "" {
+		return nopWriteCloser{io.Discard}, nil
+	}
+	return os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+}
+
+type nopWriteCloser struct{ io.Writer }
+
+func (nopWriteCloser) Close() error { return nil }
+
