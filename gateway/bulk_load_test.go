@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -69,4 +70,58 @@ func TestBulkWaitsForRoom(t *testing.T) {
 	if h.store.GroupStats().Refused == 0 {
 		t.Error("there was room all the time")
 	}
+}
+
+// After a line that could not be decided no later one of its resource is admitted, wherever it was on its way: so a holder may conclude from
+// an admitted write that those before it were applied, or refused for their data.
+func TestBulkAfterAnUndecidedLine(t *testing.T) {
+	h := newHarnessOn(t, Config{}, store.Config{DatabaseURL: pgtest.Migrated(t), StatementTimeout: 150 * time.Millisecond})
+	lease := h.acquire(t, "job", "worker")
+	sequence := int64(0)
+	undecided := 0
+	for round := range 8 {
+		letGo := h.holdFence(t, "job")
+		stream := h.openBulk(t)
+		sending := make(chan struct{})
+		go func() {
+			defer close(sending)
+			for range 20_000 {
+				sequence++
+				if _, err := io.WriteString(stream.send, putLine(lease, sequence, "k", "1")); err != nil {
+					return
+				}
+			}
+			_ = stream.send.Close()
+		}()
+		h.awaitWaiting(t, 1)
+		time.Sleep(100*time.Millisecond + time.Duration(round)*20*time.Millisecond) // about when the statement is given up
+		letGo()
+		failed := false
+		for {
+			got := stream.next(t)
+			if got.End != "" {
+				if want := map[bool]string{true: api.BulkUnavailable, false: api.BulkComplete}[failed]; got.End != want && !failed {
+					t.Errorf("the end is %s, want %s", got.text, want)
+				}
+				break
+			}
+			switch {
+			case got.Code == api.CodeUnavailable:
+				failed = true
+			case got.Code != "":
+				t.Fatalf("round %d: %s", round, got.text)
+			case failed:
+				t.Fatalf("round %d: after an undecided line was admitted %s", round, got.text)
+			}
+		}
+		if failed {
+			undecided++
+		}
+		stream.hangUp()
+		<-sending
+	}
+	if undecided == 0 {
+		t.Error("every line was decided")
+	}
+	t.Logf("in %d of 8 rounds a line was not decided", undecided)
 }

@@ -99,7 +99,7 @@ func (c *Client) dialLines(ctx context.Context, op string, place int, read func(
 		return nil, err
 	}
 	httpRequest.Body, httpRequest.ContentLength, httpRequest.GetBody = s, -1, nil
-	if s.response, err = c.http.Do(httpRequest); err != nil {
+	if s.response, err = c.http.Do(httpRequest); err != nil { //nolint:bodyclose // end closes it
 		cancel()
 		return nil, s.at.unanswered(s.call, api.OutcomeNotApplied, err) // no line was sent
 	}

@@ -106,7 +106,8 @@ func (w *PendingWrite) encode(lease *Lease, value []byte) {
 		line = append(line, `,"if_version":`...)
 		line = strconv.AppendInt(line, *w.config.ifVersion, 10)
 	}
-	w.line = append(line, `,"sequence":`...)
+	line = append(line, `,"sequence":`...)
+	w.line = line
 }
 
 func appendJSON(line []byte, text string) []byte {

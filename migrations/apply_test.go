@@ -201,7 +201,7 @@ func TestFailureReplacesNothing(t *testing.T) {
 		returns fence.ruling[] language sql as $$ select null::fence.ruling[] $$;
 		drop function fence.write; create function fence.write(
 			p_resources text[], p_tokens bigint[], p_sequences bigint[], p_lease_ids uuid[], p_digests bytea[],
-			p_kinds text[], p_keys text[], p_values bytea[], p_content_types text[], p_expected bigint[], p_turns integer[], p_wait_ms integer)
+			p_kinds text[], p_keys text[], p_values bytea[], p_content_types text[], p_expected bigint[], p_turn_ends integer[], p_wait_ms integer)
 		returns text language sql as $$ select 'a result of another type' $$`)
 	before := fingerprint(t, conn)
 	if err := migrations.Apply(t.Context(), conn); err == nil || !strings.Contains(err.Error(), "guard/write.sql") {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,10 +29,10 @@ func (s *Store) decide(ctx context.Context, columns *writeColumns, wait bool) (w
 		patience = waitBriefly
 	}
 	ask := s.writeSet
-	if len(columns.keys) == 1 {
+	if len(columns.writes) == 1 {
 		ask = s.writeOne
 	}
-	columns.verdicts = slices.Grow(columns.verdicts[:0], len(columns.keys))[:len(columns.keys)]
+	columns.arrange()
 	for try := 1; ; try++ {
 		work, err = ask(ctx, columns, patience)
 		switch {
@@ -72,7 +71,7 @@ func (s *Store) writeSet(ctx context.Context, c *writeColumns, wait *int32) (wor
 	var answer setAnswer
 	var micros int64
 	err = s.query(ctx, sql,
-		[]any{c.resources, c.tokens, c.sequences, c.leaseIDs, c.digests, c.kinds, c.keys, c.values, c.contentTypes, c.expected, c.turns, wait},
+		[]any{c.resources, c.tokens, c.sequences, c.leaseIDs, c.digests, c.kinds, c.keys, c.values, c.contentTypes, c.expected, c.turnEnds, wait},
 		func(rows pgx.Rows) error {
 			return rows.Scan(&answer.admitted, &answer.versions, &answer.created, &answer.replayed, &answer.busy,
 				&answer.refused, &answer.verdicts, &answer.reasons, &answer.standing,
@@ -84,7 +83,7 @@ func (s *Store) writeSet(ctx context.Context, c *writeColumns, wait *int32) (wor
 	if answered := len(answer.admitted) + len(answer.busy) + len(answer.refused); answered != len(c.verdicts) {
 		return 0, fmt.Errorf("fence.write answered %d of %d writes", answered, len(c.verdicts))
 	}
-	answer.spread(c.verdicts)
+	answer.spread(c)
 	return time.Duration(micros) * time.Microsecond, nil
 }
 
@@ -99,21 +98,21 @@ type setAnswer struct {
 }
 
 // spread puts what there is of each write into its place.
-func (a *setAnswer) spread(verdicts []verdictRow) {
+func (a *setAnswer) spread(c *writeColumns) {
 	for i, place := range a.admitted {
-		verdicts[place-1] = verdictRow{verdict: Admitted, version: a.versions[i]}
+		*c.verdictAt(place) = verdictRow{verdict: Admitted, version: a.versions[i]}
 	}
 	for _, place := range a.created {
-		verdicts[place-1].created = true
+		c.verdictAt(place).created = true
 	}
 	for _, place := range a.replayed {
-		verdicts[place-1].replayed = true
+		c.verdictAt(place).replayed = true
 	}
 	for _, place := range a.busy {
-		verdicts[place-1] = verdictRow{verdict: verdictBusy}
+		*c.verdictAt(place) = verdictRow{verdict: verdictBusy}
 	}
 	for i, place := range a.refused {
-		verdicts[place-1] = verdictRow{
+		*c.verdictAt(place) = verdictRow{
 			verdict: Verdict(a.verdicts[i]), reason: a.reasons[i], version: a.standing[i],
 			grantedToken: a.grantedTokens[i], lastToken: a.lastTokens[i], lastSequence: a.lastSequences[i],
 		}

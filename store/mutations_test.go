@@ -132,7 +132,7 @@ var changeMutations = []mutation{
 		[]string{"transaction: a replay on one of its fences only", "transaction: one of its claims is not numbered"}},
 	{"a transaction overlooks its claims", "transact", replacing("of_claim := place is not null;", "of_claim := false;"),
 		[]string{"transaction: the second token is stale", "transaction: a claim is refused before an operation"}},
-	{"a set goes backwards", "write", replacing("for v_turn in 1 .. v_count loop", "for v_turn in reverse v_count .. 1 loop"),
+	{"a set goes backwards", "write", replacing("for v_turn in 1 .. cardinality(p_turn_ends) loop\n        v_from := v_to + 1;\n        v_to := p_turn_ends[v_turn];", "for v_turn in reverse cardinality(p_turn_ends) .. 1 loop\n        v_from := coalesce(p_turn_ends[v_turn - 1], 0) + 1;\n        v_to := p_turn_ends[v_turn];"),
 		[]string{"set: a later one does not go first", "set: two writes to one resource are judged in the order given"}},
 }
 

@@ -29,14 +29,34 @@ type writeArrays struct {
 	expected  []*int64
 }
 
-// turns numbers the writes to each resource.
-func (w *writeArrays) turns() []int {
-	latest, turns := map[string]int{}, make([]int, len(w.resources))
+// arrange puts the first writes to all resources first, then the second ones, and so on, as fence.write takes them. It returns the last place of
+// each turn, and where each write was before.
+func (w *writeArrays) arrange() (turnEnds, before []int) {
+	latest := map[string]int{}
+	turns := make([][]int, len(w.resources))
 	for i, resource := range w.resources {
+		turns[latest[resource]] = append(turns[latest[resource]], i)
 		latest[resource]++
-		turns[i] = latest[resource]
 	}
-	return turns
+	for _, turn := range turns {
+		before = append(before, turn...)
+		if len(turn) > 0 {
+			turnEnds = append(turnEnds, len(before))
+		}
+	}
+	w.resources, w.tokens, w.sequences = permuted(w.resources, before), permuted(w.tokens, before), permuted(w.sequences, before)
+	w.leaseIDs, w.digests, w.kinds = permuted(w.leaseIDs, before), permuted(w.digests, before), permuted(w.kinds, before)
+	w.keys, w.values, w.types = permuted(w.keys, before), permuted(w.values, before), permuted(w.types, before)
+	w.expected = permuted(w.expected, before)
+	return turnEnds, before
+}
+
+func permuted[T any](items []T, from []int) []T {
+	out := make([]T, len(items))
+	for place, i := range from {
+		out[place] = items[i]
+	}
+	return out
 }
 
 // add understands RESOURCE token=T [seq=N] [lease=SESSION] [if=VERSION|none|any] put KEY=VALUE | delete KEY.
@@ -107,6 +127,7 @@ func (s *scene) setAct(a *actor, lines []string) (act, error) {
 			return nil, err
 		}
 	}
+	turnEnds, before := w.arrange()
 	return again(func(ctx context.Context, conn *pgx.Conn) (told, error) {
 		rows, err := conn.Query(ctx, `
 			select verdict.*
@@ -120,7 +141,7 @@ func (s *scene) setAct(a *actor, lines []string) (act, error) {
 					as r (place, verdict, reason, version, granted_token, last_token, last_sequence)
 			) verdict
 			order by verdict.place`,
-			w.resources, w.tokens, w.sequences, w.leaseIDs, w.digests, w.kinds, w.keys, w.values, w.types, w.expected, w.turns())
+			w.resources, w.tokens, w.sequences, w.leaseIDs, w.digests, w.kinds, w.keys, w.values, w.types, w.expected, turnEnds)
 		if err != nil {
 			return nil, err
 		}
@@ -128,7 +149,7 @@ func (s *scene) setAct(a *actor, lines []string) (act, error) {
 		return func() string {
 			lines := make([]string, len(verdicts))
 			for i, v := range verdicts {
-				lines[i] = s.tell(v)
+				lines[before[i]] = s.tell(v)
 				s.record(a, v, &w, i)
 			}
 			return strings.Join(lines, "\n")

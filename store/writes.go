@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	"github.com/google/uuid"
 )
@@ -110,50 +109,4 @@ func (c *operationColumns) add(op *Operation) {
 	c.values = append(c.values, value)
 	c.contentTypes = append(c.contentTypes, op.ContentType)
 	c.expected = append(c.expected, op.Expect)
-}
-
-// writeColumns are writes, and the verdicts on them.
-type writeColumns struct {
-	claimColumns
-	operationColumns
-	digests  [][]byte
-	turns    []int32 // which of the writes to its resource each is, from 1
-	latest   map[Name]int32
-	verdicts []verdictRow
-}
-
-var columnsPool = sync.Pool{New: func() any { return &writeColumns{} }}
-
-// add keeps pointers to the write and its digest.
-func (c *writeColumns) add(write *Write, digest []byte) {
-	c.claimColumns.add(&write.Claim)
-	c.operationColumns.add(&write.Operation)
-	c.digests = append(c.digests, digest)
-	if c.latest == nil {
-		c.latest = map[Name]int32{}
-	}
-	turn := c.latest[write.Resource] + 1
-	c.latest[write.Resource] = turn
-	c.turns = append(c.turns, turn)
-}
-
-// reset leaves room for as many writes as there were, and no pointers to them.
-func (c *writeColumns) reset() {
-	clear(c.resources)
-	clear(c.tokens)
-	clear(c.sequences)
-	clear(c.leaseIDs)
-	clear(c.kinds)
-	clear(c.keys)
-	clear(c.contentTypes)
-	clear(c.values)
-	clear(c.expected)
-	clear(c.digests)
-	clear(c.latest)
-	clear(c.verdicts)
-	*c = writeColumns{
-		claimColumns{c.resources[:0], c.tokens[:0], c.sequences[:0], c.leaseIDs[:0]},
-		operationColumns{c.kinds[:0], c.keys[:0], c.contentTypes[:0], c.values[:0], c.expected[:0]},
-		c.digests[:0], c.turns[:0], c.latest, c.verdicts[:0],
-	}
 }

@@ -57,8 +57,13 @@ func (c *importCmd) Run(ctx context.Context, con *console) (err error) {
 	}
 	defer client.Close()
 
+	if first, last := state.twice(); first > 0 {
+		con.note("lines %d to %d may be applied a second time: they may have been sent under token %d", first, last, state.before.FencingToken)
+	}
 	i := newImporter(client, state, defaults, c.Timeout)
-	i.tell = func(line *importLine, verdict api.BulkVerdict) error { return c.refused(con, rejected, line, verdict, i.state.refusals()) }
+	i.tell = func(line *importLine, verdict api.BulkVerdict) error {
+		return c.refused(con, rejected, line, verdict, i.state.refusals())
+	}
 	show := newImportProgress(con, c.Progress, size)
 	err = i.run(ctx, input, show)
 	show.end()
@@ -170,4 +175,3 @@ func openRejected(path string) (io.WriteCloser, error) {
 type nopWriteCloser struct{ io.Writer }
 
 func (nopWriteCloser) Close() error { return nil }
-

@@ -29,6 +29,8 @@ type importLine struct {
 
 	// certain says that it is a numbered put without a precondition: never refused for its data.
 	certain bool
+	// ownToken says that its token stands in the line.
+	ownToken bool
 	// doubt says that it may have been sent before, and has no verdict of that.
 	doubt bool
 }
@@ -39,7 +41,9 @@ type lineReader struct {
 	number int64 // of the last line that was read, from 1
 }
 
-func newLineReader(input io.Reader) *lineReader { return &lineReader{reader: bufio.NewReaderSize(input, 256<<10)} }
+func newLineReader(input io.Reader) *lineReader {
+	return &lineReader{reader: bufio.NewReaderSize(input, 256<<10)}
+}
 
 // next returns the next line, without its end. It returns io.EOF after the last.
 func (r *lineReader) next() ([]byte, error) {
@@ -82,7 +86,9 @@ func makeImportLine(number int64, raw []byte, defaults importDefaults) *importLi
 		return line
 	}
 	var fill []byte
-	add := func(field string, value []byte) { fill = append(append(append(fill, `"`+field+`":`...), value...), ',') }
+	add := func(field string, value []byte) {
+		fill = append(append(append(fill, `"`+field+`":`...), value...), ',')
+	}
 	if says.Op == nil {
 		add("op", []byte(`"put"`))
 	}
@@ -91,6 +97,7 @@ func makeImportLine(number int64, raw []byte, defaults importDefaults) *importLi
 		add("resource", quoted)
 	}
 	numbered := says.Sequence != nil
+	line.ownToken = says.Token != nil
 	if says.Token == nil && defaults.token != 0 {
 		add("fencing_token", strconv.AppendInt(nil, defaults.token, 10))
 		if says.LeaseID == nil && defaults.leaseID != "" {

@@ -61,6 +61,13 @@ func (b *importProgressBar) draw() {
 		strings.Repeat("=", full), strings.Repeat(" ", progressWidth-full), 100*share, b.lines, rate, left)
 }
 
+// clear makes room for a message.
+func (b *importProgressBar) clear() {
+	if b.out != nil {
+		_, _ = fmt.Fprint(b.out, "\r\x1b[K")
+	}
+}
+
 // end leaves the line to others.
 func (b *importProgressBar) end() {
 	if b.out != nil {

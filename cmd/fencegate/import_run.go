@@ -74,6 +74,9 @@ func (i *importer) run(ctx context.Context, input io.Reader, show *importProgres
 	if err == nil && !errors.Is(i.ended, io.EOF) {
 		err = i.ended
 	}
+	if err == nil {
+		i.state.SentUpTo = i.state.Lines
+	}
 	return errors.Join(err, i.state.save())
 }
 
@@ -115,7 +118,7 @@ func (i *importer) take(ctx context.Context, raw []byte, line *importLine, err e
 		i.moved.Wait()
 	}
 	if err == nil && line != nil {
-		line.doubt = line.number <= i.state.before.SentUpTo
+		line.doubt = i.state.sentBefore(line)
 		err = i.state.reserve(line.number)
 	}
 	switch {

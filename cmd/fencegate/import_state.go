@@ -86,6 +86,19 @@ func (s *importState) checkBefore() error {
 	return nil
 }
 
+// sentBefore says whether a run before may have sent the line, under the same token.
+func (s *importState) sentBefore(line *importLine) bool {
+	return line.number <= s.before.SentUpTo && (line.ownToken || s.before.FencingToken == s.FencingToken)
+}
+
+// twice is which lines may be applied a second time, since a run before may have sent them under another token; none if first is 0.
+func (s *importState) twice() (first, last int64) {
+	if s.FencingToken == s.before.FencingToken || s.before.SentUpTo <= s.before.Lines {
+		return 0, 0
+	}
+	return s.before.Lines + 1, s.before.SentUpTo
+}
+
 // refusals is how many lines were not applied for certain.
 func (s *importState) refusals() int64 { return s.Counts.Refused + s.Counts.Unknown }
 

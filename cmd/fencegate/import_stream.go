@@ -101,8 +101,10 @@ func (i *importer) fill(into []byte) int {
 func (i *importer) hear(verdict api.BulkVerdict) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	if i.heard == len(i.sent) {
+		return errors.New("the gateway gave a verdict on a line that was not sent")
+	}
 	line := i.sent[i.heard]
-	i.sent[i.heard] = nil
 	i.heard++
 	counts := &i.state.Counts
 	switch {
@@ -119,6 +121,7 @@ func (i *importer) hear(verdict api.BulkVerdict) error {
 	case line.doubt && line.certain && passedBy(verdict):
 		counts.AppliedBefore++
 	default:
+		i.show.clear()
 		if err := i.tell(line, verdict); err != nil {
 			return err
 		}

@@ -1,8 +1,10 @@
--- fence.write(resources, tokens, sequences, lease_ids, digests, kinds, keys, values, content_types, expected, turns, wait_ms)
+-- fence.write(resources, tokens, sequences, lease_ids, digests, kinds, keys, values, content_types, expected, turn_ends, wait_ms)
 --
 -- Decides and applies a set of independent writes in one round trip and one commit. A rejected write does not
--- fail its neighbours. Of several writes to one resource the first has turn 1, the next turn 2, and so on: turn after turn is decided.
+-- fail its neighbours.
 --
+-- turn_ends Turn after turn is decided, and no resource repeats in a turn: the first writes to all resources come first, then the
+--           second ones, and so on. These are the places of the last write of each turn; of writes to as many resources, {count}.
 -- wait_ms   how long to wait for a fence that somebody else has locked: null: as long as it takes; 0: not at all, its writes are
 --           busy; otherwise 55P03 is raised after so many ms, and nothing was applied. (With 0 as well, after 100 ms, where something
 --           else is locked: a subtree, or a fence that is being made.)
@@ -29,7 +31,7 @@
 -- The planner's choices are pinned: by the keys, whatever the statistics say of a table that was empty a minute ago.
 create or replace function fence.write(
     p_resources text[], p_tokens bigint[], p_sequences bigint[], p_lease_ids uuid[], p_digests bytea[],
-    p_kinds text[], p_keys text[], p_values bytea[], p_content_types text[], p_expected bigint[], p_turns integer[], p_wait_ms integer,
+    p_kinds text[], p_keys text[], p_values bytea[], p_content_types text[], p_expected bigint[], p_turn_ends integer[], p_wait_ms integer,
     out admitted integer[], out versions bigint[], out created integer[], out replayed integer[], out busy integer[],
     out refused integer[], out verdicts text[], out reasons text[], out standing bigint[],
     out granted_tokens bigint[], out last_tokens bigint[], out last_sequences bigint[])
@@ -38,9 +40,11 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_hashjoin = off set enable_mergejoin = off
 as $$
 declare
-    v_count    constant integer := cardinality(p_resources);
     v_waits    text;
-    v_raised   integer[]; -- places that went the short way in this turn
+    v_from     integer; -- the first and the last place of the turn
+    v_to       integer := 0;
+    v_short    boolean := false; -- whether any went the short way
+    v_raised   integer[]; -- the places that did in this turn
     v_versions bigint[];
     v_replaced integer[];
     v_places   integer[];
@@ -50,7 +54,9 @@ begin
     if p_wait_ms is not null then
         v_waits := set_config('lock_timeout', case p_wait_ms when 0 then '100' else p_wait_ms::text end, true);
     end if;
-    for v_turn in 1 .. v_count loop
+    for v_turn in 1 .. cardinality(p_turn_ends) loop
+        v_from := v_to + 1;
+        v_to := p_turn_ends[v_turn];
         if p_wait_ms is distinct from 0 then
             with raised as (
                 update fence.fences f
@@ -58,15 +64,16 @@ begin
                     last_digest = case when c.sequence is not null then c.digest end
                 from (
                     select u.*
-                    from unnest(p_resources, p_tokens, p_sequences, p_lease_ids, p_digests, p_kinds, p_keys, p_values, p_content_types,
-                            p_expected, p_turns) with ordinality
-                        as u (resource, token, sequence, lease_id, digest, kind, key, value, content_type, expected, turn, place)
-                    where u.turn = v_turn and u.kind = 'put' and u.lease_id is null and u.expected is null
+                    from unnest(p_resources[v_from:v_to], p_tokens[v_from:v_to], p_sequences[v_from:v_to], p_lease_ids[v_from:v_to],
+                            p_digests[v_from:v_to], p_kinds[v_from:v_to], p_keys[v_from:v_to], p_values[v_from:v_to],
+                            p_content_types[v_from:v_to], p_expected[v_from:v_to]) with ordinality
+                        as u (resource, token, sequence, lease_id, digest, kind, key, value, content_type, expected, place)
+                    where u.kind = 'put' and u.lease_id is null and u.expected is null
                     order by u.resource collate "C") c
                 where f.resource = c.resource
                     and fence.rule(c.token, c.sequence, false, false, f.granted_token, f.open, f.last_token, f.last_sequence) = 'admitted'
                     and not exists (select from fence.policies)
-                returning c.place::integer as place, f.resource, c.key, f.last_version as version, c.token, c.sequence, c.content_type, c.value
+                returning v_from - 1 + c.place::integer as place, f.resource, c.key, f.last_version as version, c.token, c.sequence, c.content_type, c.value
             ), replaced as (
                 update fence.records r
                 set version = p.version, fencing_token = p.token, sequence = p.sequence, updated_at = clock_timestamp(),
@@ -85,18 +92,14 @@ begin
                     created := created || fence.insert_records(
                         v_places, v_raised, v_versions, p_resources, p_tokens, p_sequences, p_keys, p_values, p_content_types);
                 end if;
-                if exists (select from fence.policies) then
-                    raise exception 'a policy came while the write waited' using errcode = 'serialization_failure';
-                end if;
+                v_short := true;
                 admitted := admitted || v_raised;
                 versions := versions || v_versions;
-                exit when cardinality(admitted) = v_count;
+                continue when cardinality(v_raised) = v_to - v_from + 1;
             end if;
         end if;
 
-        v_places := array(
-            select u.place from unnest(p_turns) with ordinality as u (turn, place)
-            where u.turn = v_turn and u.place not in (select r from unnest(v_raised) r) order by u.place);
+        v_places := array(select p from generate_series(v_from, v_to) p where p not in (select r from unnest(v_raised) r));
         if busy is not null then
             -- The fence may be free by now. But the writes of one resource are judged in their order, or not at all.
             v_late := array(select p from unnest(v_places) p where p_resources[p] in (select p_resources[b] from unnest(busy) b));
@@ -119,7 +122,9 @@ begin
             last_tokens := last_tokens || v_long.last_tokens;
             last_sequences := last_sequences || v_long.last_sequences;
         end if;
-        exit when coalesce(cardinality(admitted), 0) + coalesce(cardinality(refused), 0) + coalesce(cardinality(busy), 0) = v_count;
     end loop;
+    if v_short and exists (select from fence.policies) then
+        raise exception 'a policy came while the write waited' using errcode = 'serialization_failure';
+    end if;
 end
 $$;
