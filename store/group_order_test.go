@@ -98,8 +98,8 @@ func TestGroupBatches(t *testing.T) {
 		t.Errorf("one write is %+v", stats)
 	}
 	var writesOfAll []store.Write
-	for i := range writes {
-		writesOfAll = append(writesOfAll, g.put(t, numbered("r", i), 1, "x"))
+	for i := range writes { // five to each of two hundred: the last resource of a batch does not fit with all of its five
+		writesOfAll = append(writesOfAll, g.put(t, numbered("r", i/5), int64(i%5+1), "x"))
 	}
 	plugged := g.submitPlug(t, "plug")
 	var answers []<-chan reply

@@ -55,7 +55,8 @@ func openImportState(path string, defaults importDefaults) (*importState, error)
 	}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return s, s.save()
+		err = s.save()
+		return s, err
 	}
 	if err == nil {
 		err = json.Unmarshal(text, &s.before)
