@@ -95,7 +95,7 @@ func benchHandler(b *testing.B, handler http.Handler) {
 }
 
 func benchLoopback(b *testing.B, handler http.Handler) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is at once
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
 	}

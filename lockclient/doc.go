@@ -25,6 +25,7 @@
 //   - [Client.NewSession]: many leases that live and die together, with one heartbeat for all.
 //   - [Client.Campaign]: one leader among many candidates. [Client.Leader] and [Client.Observe] tell the others who it is.
 //   - [Lease.Put], [Lease.Delete], [Lease.Transaction], [Client.Transact]: what must not be done by who no longer holds the lock.
+//   - [Lease.Pipeline]: many writes of one lease, without waiting for each.
 //   - [Client.Watch], [Client.Rejections]: for people, dashboards and caches, never for decisions.
 //   - [Client.API]: the HTTP API as it is, for tools.
 //

@@ -14,8 +14,8 @@ func (s *Service) Commit(ctx context.Context, write Write) (Result, error) {
 	return result, err
 }
 
-// Submit queues a write and calls done once with its verdict, from another goroutine. Writes to one resource are decided in the order in
-// which they were submitted; one that is certainly superseded, as Commit refuses it, may be answered before its turn.
+// Submit queues a write and calls done once with its verdict, as Group.Submit does, and in that order. One that is certainly superseded,
+// as Commit refuses it, may be answered before its turn.
 func (s *Service) Submit(ctx context.Context, write Write, done func(Result, error)) {
 	rejected, asked := s.refusals.consult(&write)
 	if rejected != nil {

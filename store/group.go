@@ -87,7 +87,8 @@ func (g *Group) Commit(ctx context.Context, write Write) (Result, error) {
 }
 
 // Submit queues a write and calls done once with its verdict, as Commit would return it, from another goroutine. Writes to one resource are
-// decided in the order in which they were submitted. done must not wait for anything: others wait behind it.
+// decided in the order in which they were submitted. done must not wait for anything: others wait behind it. Where the Group is full or closed,
+// done is called before Submit returns: whoever submits in order must know it before the next write.
 func (g *Group) Submit(ctx context.Context, write Write, done func(Result, error)) {
 	p, err := newPending(ctx, &write)
 	if err != nil {
@@ -103,7 +104,7 @@ func (g *Group) Submit(ctx context.Context, write Write, done func(Result, error
 		})
 	}
 	if _, err := g.enqueue(p, false); err != nil {
-		go p.answer(Result{}, err)
+		p.answer(Result{}, err)
 	}
 }
 
