@@ -72,16 +72,16 @@ func TestBrokenFenceIsTold(t *testing.T) {
 	}
 }
 
-// breakFence makes fence.admit find nothing stale.
+// breakFence makes fence.rule find nothing stale.
 func breakFence(t *testing.T, url string) {
 	t.Helper()
-	source, ok := migrations.GuardSource("admit")
+	source, ok := migrations.GuardSource("rule")
 	if !ok {
-		t.Fatal("there is no guard/admit.sql")
+		t.Fatal("there is no guard/rule.sql")
 	}
 	broken := strings.ReplaceAll(source, "then 'token_stale'", "then 'admitted'")
 	if broken == source {
-		t.Fatal("fence.admit has no token_stale to break")
+		t.Fatal("fence.rule has no token_stale to break")
 	}
 	conn, err := pgx.Connect(t.Context(), url)
 	if err != nil {

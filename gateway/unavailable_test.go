@@ -213,17 +213,18 @@ func TestDatabaseOverloaded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease := patient.acquire(t, "job", "worker")
-	letGo := patient.holdFence(t, "job")
+	lease, other, third := patient.acquire(t, "job/1", "worker"), patient.acquire(t, "job/2", "worker"), patient.acquire(t, "job/3", "worker")
+	letGo, letOther := patient.holdFence(t, "job/1"), patient.holdFence(t, "job/2")
 	first := inBackground(func() answer { return patient.put(t, lease, 1, "value") })
-	second := inBackground(func() answer { return patient.put(t, lease, 1, "value") })
+	second := inBackground(func() answer { return patient.put(t, other, 1, "value") })
 	patient.awaitWaiting(t, 2)
 	patient.unchanged(t, func() {
-		unavailable(t, serve(t, conforming(t, hasty)).put(t, lease, 2, "hasty"), api.OutcomeNotApplied)
+		unavailable(t, serve(t, conforming(t, hasty)).put(t, third, 2, "hasty"), api.OutcomeNotApplied)
 	})
 	letGo()
+	letOther()
 	for _, got := range []answer{<-first, <-second} {
-		as[api.WriteResult](t, got, http.StatusCreated) // one of them is a replay
+		as[api.WriteResult](t, got, http.StatusCreated)
 	}
 }
 

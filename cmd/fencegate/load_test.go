@@ -47,10 +47,10 @@ func TestLoadFindsNoFault(t *testing.T) {
 func TestLoadFindsABrokenRule(t *testing.T) {
 	databaseURL := pgtest.Migrated(t)
 	s := newShellOn(t, databaseURL)
-	source, _ := migrations.GuardSource("admit")
+	source, _ := migrations.GuardSource("rule")
 	broken := strings.ReplaceAll(source, "then 'token_stale'", "then 'admitted'")
 	if broken == source {
-		t.Fatal("fence.admit has no token_stale to break")
+		t.Fatal("fence.rule has no token_stale to break")
 	}
 	conn, err := pgx.Connect(t.Context(), databaseURL)
 	if err != nil {

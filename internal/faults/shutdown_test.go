@@ -48,7 +48,10 @@ func TestShutdownAnswersWhatIsUnderWay(t *testing.T) {
 	for _, lease := range leases {
 		answers = append(answers, goPut(t, g, numbered(lease, 1)))
 	}
-	awaitWaiting(t, db, len(answers))
+	eventually(t, "all writes are under way", func() bool { return inFlight(t, g) == 1+len(answers) })
+	eventually(t, "they wait for their fences", func() bool {
+		return ask[bool](t, db, "select exists (select "+waitingStatements+")")
+	})
 	check(t, g.Signal(syscall.SIGTERM))
 	eventually(t, "nobody is let in", func() bool { return refuses(g) })
 	if _, err := g.Acquire(patient(t), "other", api.AcquireRequest{OwnerID: "late"}); !errors.Is(err, lockclient.ErrUnavailable) {

@@ -168,6 +168,10 @@ func TestRequestMovesFromAFrozenGateway(t *testing.T) {
 	if err := <-gone; err == nil {
 		t.Error("a frozen gateway has answered")
 	}
+	gatewayOf := func() string {
+		return ask[string](t, db, "select gateway_id::text from fence.waiters where ticket = $1", ticket)
+	}
+	was := gatewayOf()
 	answers := make(chan api.Lease, 1)
 	go func() {
 		lease, err := f.at(1).Acquire(patient(t), "job", request)
@@ -176,10 +180,6 @@ func TestRequestMovesFromAFrozenGateway(t *testing.T) {
 		}
 		answers <- lease
 	}()
-	gatewayOf := func() string {
-		return ask[string](t, db, "select gateway_id::text from fence.waiters where ticket = $1", ticket)
-	}
-	was := gatewayOf()
 	eventually(t, "the other gateway has the place", func() bool { return gatewayOf() != was })
 	mustRelease(t, f.at(1), holder)
 	lease := <-answers
