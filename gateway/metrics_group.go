@@ -17,8 +17,6 @@ var (
 	groupInFlight = prometheus.NewDesc("fencegate_write_batches_in_flight",
 		"Batches that are being committed, by lane: quick; large, of large values; patient, of resources whose fence somebody else had locked.",
 		[]string{"lane"}, nil)
-	groupTarget = prometheus.NewDesc("fencegate_write_batches_target",
-		"Batches of the quick lane that are to be in flight, as the time of a commit suggests.", nil, nil)
 	groupSizes = prometheus.NewDesc("fencegate_write_batch_size",
 		"Writes in a batch.", nil, nil)
 	groupBusy = prometheus.NewDesc("fencegate_write_busy_total",
@@ -29,7 +27,7 @@ var (
 
 // Describe is part of prometheus.Collector.
 func (groupCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{groupQueued, groupQueuedBytes, groupInFlight, groupTarget, groupSizes, groupBusy, groupRefused} {
+	for _, desc := range []*prometheus.Desc{groupQueued, groupQueuedBytes, groupInFlight, groupSizes, groupBusy, groupRefused} {
 		to <- desc
 	}
 }
@@ -45,7 +43,6 @@ func (c groupCollector) Collect(to chan<- prometheus.Metric) {
 	gauge(groupInFlight, stats.InFlight.Quick, "quick")
 	gauge(groupInFlight, stats.InFlight.Large, "large")
 	gauge(groupInFlight, stats.InFlight.Patient, "patient")
-	gauge(groupTarget, stats.Target)
 	to <- prometheus.MustNewConstMetric(groupBusy, prometheus.CounterValue, float64(stats.Busy))
 	to <- prometheus.MustNewConstMetric(groupRefused, prometheus.CounterValue, float64(stats.Refused))
 	sizes := map[float64]uint64{}

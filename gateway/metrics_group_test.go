@@ -37,9 +37,6 @@ func TestMetricsOfTheGroup(t *testing.T) {
 			t.Errorf("%s%q is %v, want %v", want.name, want.labels, got, want.value)
 		}
 	}
-	if target := metrics.value("fencegate_write_batches_target"); target < 1 {
-		t.Errorf("the target is %v", target)
-	}
 	problems, err := promlint.New(bytes.NewReader(text)).Lint()
 	if err != nil {
 		t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -21,9 +20,8 @@ var (
 const decideTriesMax = 3
 
 // decide has the database decide the writes of the columns, and reads its verdicts into them. When it returns nil, what was admitted is
-// committed. It returns how long that took in the database, without the commit. Where wait is false, a write whose fence somebody
-// else keeps locked gets verdictBusy, and is not applied.
-func (s *Store) decide(ctx context.Context, columns *writeColumns, wait bool) (work time.Duration, err error) {
+// committed. Where wait is false, a write whose fence somebody else keeps locked gets verdictBusy, and is not applied.
+func (s *Store) decide(ctx context.Context, columns *writeColumns, wait bool) (err error) {
 	patience := waitLong
 	if !wait {
 		patience = waitBriefly
@@ -34,57 +32,52 @@ func (s *Store) decide(ctx context.Context, columns *writeColumns, wait bool) (w
 	}
 	columns.arrange()
 	for try := 1; ; try++ {
-		work, err = ask(ctx, columns, patience)
+		err = ask(ctx, columns, patience)
 		switch {
 		case err == nil || try == decideTriesMax:
-			return work, err
+			return err
 		case isState(err, "55P03") && !wait: // it was all in vain for the one fence: the others are not to wait for it again
 			patience = waitNot
 		case !isState(err, "40001"):
-			return work, err
+			return err
 		}
 	}
 }
 
 // writeOne asks for a set of one.
-func (s *Store) writeOne(ctx context.Context, c *writeColumns, wait *int32) (work time.Duration, err error) {
-	const sql = `select verdict, reason, version, created, replayed, coalesce(granted_token, 0), coalesce(last_token, 0), coalesce(last_sequence, 0),
-			(extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000)::bigint
+func (s *Store) writeOne(ctx context.Context, c *writeColumns, wait *int32) error {
+	const sql = `select verdict, reason, version, created, replayed, coalesce(granted_token, 0), coalesce(last_token, 0), coalesce(last_sequence, 0)
 		from fence.write_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 	row := &c.verdicts[0]
-	var micros int64
-	err = s.queryRow(ctx, sql,
+	return s.queryRow(ctx, sql,
 		[]any{
 			c.resources[0], c.tokens[0], c.sequences[0], c.leaseIDs[0], c.digests[0],
 			c.kinds[0], c.keys[0], c.values[0], c.contentTypes[0], c.expected[0], wait,
 		},
-		&row.verdict, &row.reason, &row.version, &row.created, &row.replayed, &row.grantedToken, &row.lastToken, &row.lastSequence, &micros)
-	return time.Duration(micros) * time.Microsecond, err
+		&row.verdict, &row.reason, &row.version, &row.created, &row.replayed, &row.grantedToken, &row.lastToken, &row.lastSequence)
 }
 
 // writeSet asks for all of them at once.
-func (s *Store) writeSet(ctx context.Context, c *writeColumns, wait *int32) (work time.Duration, err error) {
+func (s *Store) writeSet(ctx context.Context, c *writeColumns, wait *int32) error {
 	const sql = `select admitted, versions, created, replayed, busy,
-			refused, verdicts, reasons, standing, granted_tokens, last_tokens, last_sequences,
-			(extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000)::bigint
+			refused, verdicts, reasons, standing, granted_tokens, last_tokens, last_sequences
 		from fence.write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
 	var answer setAnswer
-	var micros int64
-	err = s.query(ctx, sql,
+	err := s.query(ctx, sql,
 		[]any{c.resources, c.tokens, c.sequences, c.leaseIDs, c.digests, c.kinds, c.keys, c.values, c.contentTypes, c.expected, c.turnEnds, wait},
 		func(rows pgx.Rows) error {
 			return rows.Scan(&answer.admitted, &answer.versions, &answer.created, &answer.replayed, &answer.busy,
 				&answer.refused, &answer.verdicts, &answer.reasons, &answer.standing,
-				&answer.grantedTokens, &answer.lastTokens, &answer.lastSequences, &micros)
+				&answer.grantedTokens, &answer.lastTokens, &answer.lastSequences)
 		})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if answered := len(answer.admitted) + len(answer.busy) + len(answer.refused); answered != len(c.verdicts) {
-		return 0, fmt.Errorf("fence.write answered %d of %d writes", answered, len(c.verdicts))
+		return fmt.Errorf("fence.write answered %d of %d writes", answered, len(c.verdicts))
 	}
 	answer.spread(c)
-	return time.Duration(micros) * time.Microsecond, nil
+	return nil
 }
 
 // setAnswer is the row of fence.write.

@@ -25,7 +25,7 @@ type batch struct {
 	busy    []*pending // rows that were put off
 	columns writeColumns
 
-	total, work time.Duration // of the last statement that was answered; 0: none was
+	took time.Duration // of the last statement that was answered; 0: none was
 }
 
 // fits says whether the write may be added: the bounds of a batch, and that a large value is none of the quick lane's.
@@ -92,11 +92,11 @@ func (g *Group) ask(b *batch, rows []*pending) error {
 	ctx, cancel := context.WithTimeout(b.ctx, g.timeout)
 	defer cancel()
 	begun := time.Now()
-	work, err := g.store.decide(ctx, &b.columns, b.lane.kind == lanePatient)
+	err := g.store.decide(ctx, &b.columns, b.lane.kind == lanePatient)
 	if err != nil {
 		return err
 	}
-	b.total, b.work = time.Since(begun), work
+	b.took = time.Since(begun)
 	verdicts := b.columns.verdicts
 	for i, p := range rows {
 		if row := &verdicts[i]; row.verdict == verdictBusy {

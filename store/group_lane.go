@@ -10,8 +10,12 @@ const (
 	laneCount
 )
 
-// secondBatchRows is how many rows are worth a second batch, which costs about as much to begin with as ten rows do.
-const secondBatchRows = 24
+const (
+	// secondBatchRows is how many rows are worth a second batch, which costs about as much to begin with as ten rows do.
+	secondBatchRows = 24
+	// A batch is overdue when it takes so much, and so many times what is usual.
+	overdueLeast, overdueTimes = 2 * time.Millisecond, 4
+)
 
 // lane is the streams that are ready to go into a batch, first come first served. It is guarded by Group.mu.
 type lane struct {
@@ -22,14 +26,14 @@ type lane struct {
 
 	inFlight     int // batches
 	rowsInFlight int
-	begun        time.Time // when the newest was started
-	pace         *pace     // nil: as many as max
+	begun        time.Time     // when the newest was started
+	usual        time.Duration // that a batch takes, smoothed
 }
 
 func (g *Group) openLanes() {
 	patient := max(1, g.config.BatchesMax/4)
 	large := max(1, g.config.BatchesMax/6)
-	g.lanes[laneQuick] = lane{kind: laneQuick, max: g.config.BatchesMax - patient - large, pace: &pace{}}
+	g.lanes[laneQuick] = lane{kind: laneQuick, max: g.config.BatchesMax - patient - large}
 	g.lanes[laneLarge] = lane{kind: laneLarge, max: large}
 	g.lanes[lanePatient] = lane{kind: lanePatient, max: patient}
 }
@@ -82,18 +86,26 @@ func (l *lane) pushFront(s *stream) {
 	l.rows += s.len
 }
 
-// startable says whether a batch may be started now. One always may where none is in flight. Another should be worth its commit: within the
-// pace, half as many rows as are in flight, so that those who came a moment late don't go on apart from the others for ever; beyond it,
-// as many as keep a second connection at work while the answers to the first are told; and beyond that, half of the most. One may be
-// where those in flight take much longer than usual, too: then something holds them up that need not hold up the others.
+// startable says whether a batch may be started now. In the quick lane one always may where none is in flight, and then another should be worth
+// its commit: a second one with as many rows as keep a second connection at work while the answers to the first are told, and half as many as
+// are in flight, so that those who came a moment late don't go on apart from the others for ever; a further one with half of the most. One may
+// be where those in flight take much longer than usual, too: then something holds them up that need not hold up the others.
 func (l *lane) startable() bool {
 	switch {
 	case l.head == nil || l.inFlight >= l.max:
 		return false
-	case l.inFlight == 0 || l.pace == nil || l.rows >= batchRowsMax/2:
+	case l.inFlight == 0 || l.kind != laneQuick || l.rows >= batchRowsMax/2:
 		return true
-	case l.rows >= l.rowsInFlight/2 && (l.inFlight < l.pace.target() || l.inFlight == 1 && l.rows >= secondBatchRows):
+	case l.inFlight == 1 && l.rows >= max(secondBatchRows, l.rowsInFlight/2):
 		return true
 	}
-	return time.Since(l.begun) > l.pace.overdue()
+	return time.Since(l.begun) > overdueLeast+overdueTimes*l.usual
+}
+
+// note takes in how long a batch took. One that waited for a lock is not taken for usual.
+func (l *lane) note(took time.Duration) {
+	if l.usual == 0 {
+		l.usual = took
+	}
+	l.usual += (min(took, 8*l.usual) - l.usual) / 8
 }

@@ -8,8 +8,6 @@ type GroupStats struct {
 	Queued, QueuedBytes int64
 	// InFlight are batches that are being decided now, by lane: quick, large and patient.
 	InFlight GroupLanes
-	// Target is how many batches of the quick lane are to be in flight while none is full.
-	Target int64
 	groupCounts
 }
 
@@ -38,7 +36,6 @@ func (g *Group) Stats() GroupStats {
 		InFlight: GroupLanes{
 			Quick: int64(g.lanes[laneQuick].inFlight), Large: int64(g.lanes[laneLarge].inFlight), Patient: int64(g.lanes[lanePatient].inFlight),
 		},
-		Target:      int64(g.lanes[laneQuick].pace.target()),
 		groupCounts: g.counted,
 	}
 }

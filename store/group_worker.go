@@ -176,8 +176,8 @@ func (g *Group) settle(b *batch, w *worker) *lane {
 	b.lane.inFlight--
 	b.lane.rowsInFlight -= b.count
 	g.counted.Busy += uint64(len(b.busy))
-	if b.lane.pace != nil && b.total > 0 {
-		b.lane.pace.note(b.total, b.work)
+	if b.took > 0 {
+		b.lane.note(b.took)
 	}
 	for _, s := range b.streams {
 		s.busy, s.alone = s.putOff && s.locked, s.putOff && !s.locked

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 )
@@ -10,6 +11,7 @@ const (
 	// recorderStoriesMax bounds the memory of a Recorder: about 1 KiB a story.
 	recorderStoriesMax = 10_000
 	recorderInterval   = 100 * time.Millisecond
+	recorderRepeat     = time.Second
 	recorderTimeout    = 5 * time.Second
 )
 
@@ -21,6 +23,7 @@ type Recorder struct {
 
 	mu      sync.Mutex
 	stories map[story]*Rejection
+	written map[story]time.Time // when, of the last second
 	dropped uint64
 }
 
@@ -34,7 +37,7 @@ type story struct {
 
 // NewRecorder returns a Recorder that waits to be Run.
 func NewRecorder(store *Store) *Recorder {
-	return &Recorder{store: store, stories: map[story]*Rejection{}}
+	return &Recorder{store: store, stories: map[story]*Rejection{}, written: map[story]time.Time{}}
 }
 
 // Record notes a rejection. Its time is the gateway's clock: it decides nothing. Record does no I/O.
@@ -68,8 +71,8 @@ func (r *Recorder) Dropped() uint64 {
 	return r.dropped
 }
 
-// Run writes what was noted every 100 ms until ctx ends, and then once more. What can't be written is kept for the
-// next time; onError is told.
+// Run writes what was noted every 100 ms until ctx ends, and then once more; a story that goes on once a second, since zombies that hammer
+// would keep the database busy with their counts. What can't be written is kept for the next time; onError is told.
 func (r *Recorder) Run(ctx context.Context, onError func(error)) {
 	ticker := time.NewTicker(recorderInterval)
 	defer ticker.Stop()
@@ -77,22 +80,35 @@ func (r *Recorder) Run(ctx context.Context, onError func(error)) {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			if err := r.flush(context.WithoutCancel(ctx)); err != nil {
+			if err := r.flush(context.WithoutCancel(ctx), r.take(0)); err != nil {
 				onError(err)
 			}
 			return
 		}
-		if err := r.flush(ctx); err != nil && ctx.Err() == nil {
+		if err := r.flush(ctx, r.take(recorderRepeat)); err != nil && ctx.Err() == nil {
 			onError(err)
 		}
 	}
 }
 
-func (r *Recorder) flush(ctx context.Context) error {
+// take takes the stories out that were not written within so long.
+func (r *Recorder) take(repeat time.Duration) map[story]*Rejection {
 	r.mu.Lock()
-	stories := r.stories
-	r.stories = map[story]*Rejection{}
-	r.mu.Unlock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(r.written, func(_ story, at time.Time) bool { return now.Sub(at) >= repeat })
+	taken := map[story]*Rejection{}
+	for key, rejection := range r.stories {
+		if _, lately := r.written[key]; !lately {
+			taken[key] = rejection
+			delete(r.stories, key)
+			r.written[key] = now
+		}
+	}
+	return taken
+}
+
+func (r *Recorder) flush(ctx context.Context, stories map[story]*Rejection) error {
 	if len(stories) == 0 {
 		return nil
 	}
@@ -115,6 +131,7 @@ func (r *Recorder) keep(stories map[story]*Rejection) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for key, old := range stories {
+		delete(r.written, key)
 		newer := r.stories[key]
 		switch {
 		case newer != nil:

@@ -35,7 +35,7 @@ func (s *Store) Write(ctx context.Context, writes []Write) ([]Result, error) {
 		columns.add(&writes[i], digests[i][:])
 	}
 	results := make([]Result, len(writes))
-	if _, err := s.decide(ctx, columns, true); err != nil {
+	if err := s.decide(ctx, columns, true); err != nil {
 		return results, err
 	}
 	for i := range writes {
