@@ -76,14 +76,15 @@ func (l *line) claimOnce(lock Name, q *queue) bool {
 // tell hands all callers whose place it was what became of it, and reports whether a lease has found its owner. A caller who asks for
 // his place at this moment does not know its ticket yet: it is by the request that it is his.
 func (q *queue) tell(claimed claimed) bool {
-	found := claimed.told.err != nil || slices.Contains(q.taken, claimed.told.lease.ID)
+	takers := 0
+	claimed.told.takers = &takers
 	for _, w := range q.waiters {
-		if w.ticket == claimed.ticket || claimed.request != "" && w.request == claimed.request {
+		if (w.ticket == claimed.ticket || claimed.request != "" && w.request == claimed.request) && !w.gone {
+			takers++
 			w.tell(*claimed.told)
-			found = found || !w.gone
 		}
 	}
-	return found
+	return takers > 0 || claimed.told.err != nil || slices.Contains(q.taken, claimed.told.lease.ID)
 }
 
 // claimed is a row of fence.claim.

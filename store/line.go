@@ -62,6 +62,8 @@ type waiter struct {
 type told struct {
 	lease Lease
 	err   error
+	// takers counts who was told of the lease and has not gone away. It is guarded by line.mu.
+	takers *int
 	// again: the place may be gone; ask for it again.
 	again bool
 }

@@ -128,16 +128,22 @@ func (l *line) goAway(lock Name, w *waiter) error {
 	l.mu.Lock()
 	w.leaving, w.gone = true, true
 	shared := l.queues[lock].others(w)
-	l.mu.Unlock()
-	if shared {
-		return nil
-	}
+	var news told
 	select {
-	case news := <-w.told:
-		if news.lease.Token > 0 {
-			return l.store.giveBack(ctx, news.lease)
-		}
+	case news = <-w.told:
 	default:
+	}
+	last := false
+	if news.lease.Token > 0 {
+		*news.takers--
+		last = *news.takers == 0
+	}
+	l.mu.Unlock()
+	switch {
+	case news.lease.Token > 0 && last:
+		return l.store.giveBack(ctx, news.lease)
+	case news.lease.Token > 0, shared:
+		return nil // another caller has the lease, or the place
 	}
 	return l.leave(ctx, place{lock: lock, request: w.request})
 }
