@@ -25,8 +25,12 @@ var (
 	historySeed     = flag.Uint64("history.seed", 0, "what the clients of the history tests do; 0: another thing each time")
 )
 
-// historyRound is how long one history is. The checker's work grows faster than a history does.
-const historyRound = 400 * time.Millisecond
+// historyRound is how long one history is. The checker's work grows faster than a history does: with each write that was sent and whose answer
+// nobody waited for, which may take effect at any time after. Where the resources can't be looked at one by one, histories are shorter.
+const (
+	historyRound         = 400 * time.Millisecond
+	historyRoundTogether = 160 * time.Millisecond
+)
 
 // historySlots is how many calls may concern a resource at a time. The checker's work doubles with each, and more bring no other
 // order than these do.
@@ -169,7 +173,11 @@ func (f *historyField) play(t *testing.T, seed uint64) *history {
 	for _, client := range clients {
 		working.Go(func() { client.work(t.Context(), over) })
 	}
-	time.AfterFunc(historyRound, func() { close(over) })
+	round := historyRound
+	if f.plan.together {
+		round = historyRoundTogether
+	}
+	time.AfterFunc(round, func() { close(over) })
 	working.Wait()
 	h := &history{model: historyModel(world, !f.plan.together)}
 	for _, client := range clients {
