@@ -90,11 +90,13 @@ func TestSweepTakesMoreThanOneStatement(t *testing.T) {
 func TestSweepForgetsRejections(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	// The stories 1 to 20 are of the last 20 days, the oldest first; the oldest was seen again now.
+	// The stories 1 to 20 are of the last 20 days, the oldest first; the oldest was seen again now. The clock of the gateway that saw
+	// them decides nothing: it is two weeks ahead.
 	b.exec(t, `
 		insert into fence.rejections (resource, key, code, reason, door, address, fencing_token, granted_token, last_token, last_sequence,
-			count, first_at, last_at)
-		select 'r', 'k', 'token_stale', 'superseded', 'http', '', n, 0, 0, 0, 1, seen, case n when 1 then clock_timestamp() else seen end
+			count, first_at, last_at, changed_at)
+		select 'r', 'k', 'token_stale', 'superseded', 'http', '', n, 0, 0, 0, 1, seen + interval '14 days', seen + interval '14 days',
+			case n when 1 then clock_timestamp() else seen end
 		from generate_series(1, 20) n, lateral (select clock_timestamp() - (20 - n) * interval '1 day' as seen) s`)
 	left := func() (tokens string) {
 		t.Helper()

@@ -45,7 +45,7 @@ begin
     with old as (
         select r.id from fence.rejections r
         where r.id in (
-            (select a.id from fence.rejections a where a.last_at < clock_timestamp() - p_rejection_age limit p_rows_max)
+            (select a.id from fence.rejections a where a.changed_at < clock_timestamp() - p_rejection_age limit p_rows_max)
             union
             (select n.id from fence.rejections n order by n.id desc offset p_rejections_max limit p_rows_max))
         limit p_rows_max for update skip locked
