@@ -34,12 +34,12 @@ func expectedVersion(header http.Header) (*int64, error) {
 	return &version, nil
 }
 
-// matchesNone reports whether a read's If-None-Match names the version: the client has it already.
-func matchesNone(header http.Header, version int64) bool {
+// matchesNone reports whether a read's If-None-Match names the tag: the client has it already.
+func matchesNone(header http.Header, wanted string) bool {
 	for _, line := range header.Values("If-None-Match") {
 		for tag := range strings.SplitSeq(line, ",") {
 			tag = strings.TrimPrefix(strings.TrimSpace(tag), "W/")
-			if tag == "*" || tag == etag(version) {
+			if tag == "*" || tag == wanted {
 				return true
 			}
 		}

@@ -127,7 +127,7 @@ func (g *Gateway) getRecord(w http.ResponseWriter, r *http.Request) error {
 	header.Set("ETag", etag(record.Version))
 	header.Set(api.HeaderFencingToken, api.FencingToken{Token: record.Token, Sequence: record.Sequence}.String())
 	header.Set("Cache-Control", "no-cache")
-	if matchesNone(r.Header, record.Version) {
+	if matchesNone(r.Header, etag(record.Version)) {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}

@@ -66,6 +66,9 @@ func (g *Gateway) routes() *mux.Router {
 	g.route(router, "/metrics", methods{"GET": g.metrics.serve})
 	g.route(router, "/openapi.yaml", methods{"GET": serveOpenAPI})
 
+	g.route(router, "/ui/{file:(?s:.*)}", methods{"GET": g.dashboardFile, "HEAD": g.dashboardFile})
+	g.route(router, "/", methods{"GET": g.dashboard, "HEAD": g.dashboard})
+
 	router.NotFoundHandler = g.answering("none", "", func(http.ResponseWriter, *http.Request) error {
 		return problem(http.StatusNotFound, api.CodeNotFound, "There is nothing at this path; /openapi.yaml describes what there is.")
 	})

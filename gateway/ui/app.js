@@ -1,0 +1,205 @@
+// The shell: navigation, the page that is shown, the connection's banner, the theme, and the ticking of ages.
+//
+// A page is a module pages/<name>.js that exports
+//   title                                   a text, or a function of params that returns one
+//   mount(container, params, app)           fills the container; returns a function that is called when the page is left, or
+//                                           {unmount(), update(params)}: update is called when only the query has changed (otherwise: mounted anew)
+// params is {name, query}: of '#/locks/jobs%2F42?tab=x' the name is 'jobs/42' (null where there is none) and the query {tab: 'x'}.
+// app is made for the page, and what it began ends with the page:
+//   app.get(path, query), app.send(method, path, body)   as in api.js, ended with the page: such an AbortError needs no handling, see app.run
+//   app.run(async () => {…}, onError)                    runs it; onError(error) if it fails while the page is still there
+//   app.stream(spec)                                     openStream of stream.js, with the banner; ONE at a time: a new one closes the old
+//   app.every(ms, fn)                                    calls fn while the tab is seen
+//   app.frame(fn, ms) → schedule()                       schedule() has fn called once in the next frame, and not more often than every ms
+//   app.setQuery(query)                                  puts the query into the address, without history and without update()
+//   app.go(fragment), app.link(page, name, query)        as in router.js
+//   app.announce(text)                                   tells a screen reader
+//   app.onEnd(fn)                                        called when the page is left
+
+import {get, isAborted, send} from './api.js';
+import {fill, h, setText} from './dom.js';
+import {age, clockTime} from './format.js';
+import {errorMessage} from './parts.js';
+import {link, pages, parse} from './router.js';
+import {openStream} from './stream.js';
+import {serverNow} from './clock.js';
+
+const element = (id) => document.getElementById(id);
+let shown = null; // {page, name, scope, update}
+let visit = 0;
+
+function newScope() {
+  const abort = new AbortController();
+  const endings = [];
+  let stream = null;
+  const scope = {
+    link,
+    signal: abort.signal,
+    get: (path, query) => get(path, query, {signal: abort.signal}),
+    send: (method, path, body) => send(method, path, body, {signal: abort.signal}),
+    run(work, onError = reportError) {
+      Promise.resolve().then(work).catch((error) => {
+        if (!abort.signal.aborted && !isAborted(error)) onError(error);
+      });
+    },
+    stream(spec) {
+      stream?.close();
+      stream = openStream({...spec, status(status) {
+        if (abort.signal.aborted) return;
+        showConnection(status, stream);
+        spec.status?.(status);
+      }});
+      return stream;
+    },
+    every(ms, work) {
+      const timer = setInterval(() => document.hidden || work(), ms);
+      endings.push(() => clearInterval(timer));
+    },
+    frame(work, ms = 0) {
+      let pending = false, last = -Infinity;
+      const paint = () => {
+        pending = false;
+        last = performance.now();
+        if (!abort.signal.aborted) work();
+      };
+      return () => {
+        if (pending) return;
+        pending = true;
+        setTimeout(() => requestAnimationFrame(paint), Math.max(0, last + ms - performance.now()));
+      };
+    },
+    setQuery(query) {
+      const at = parse(location.hash);
+      history.replaceState(null, '', link(at.page, at.name, query));
+    },
+    go(fragment) {
+      location.hash = fragment;
+    },
+    announce: (text) => setText(element('announcer'), text),
+    onEnd: (work) => endings.push(work),
+    end() {
+      abort.abort();
+      stream?.close();
+      for (const work of endings.reverse()) work();
+    },
+  };
+  return scope;
+}
+
+async function navigate() {
+  const target = parse(location.hash);
+  if (shown && target && shown.page === target.page && shown.name === target.name && shown.update) {
+    shown.update(target);
+    return;
+  }
+  const number = ++visit;
+  const first = shown === null;
+  shown?.scope.end();
+  shown = {page: target?.page, name: target?.name, scope: newScope()};
+  const scope = shown.scope;
+  showConnection({state: 'idle'});
+  markNavigation(target);
+  const container = h('div', {class: 'page'});
+  const main = fill(element('main'), container);
+  let title = 'Not found';
+  try {
+    if (target === null) throw new Error('There is no page at this address.');
+    const module = await import(`./pages/${target.module}.js`);
+    if (number !== visit) return;
+    title = typeof module.title === 'function' ? module.title(target) : module.title;
+    const mounted = module.mount(container, target, scope);
+    if (typeof mounted === 'function') scope.onEnd(mounted);
+    else if (mounted?.unmount) scope.onEnd(mounted.unmount);
+    shown.update = mounted?.update;
+  } catch (error) {
+    if (number !== visit) return;
+    fill(container, h('h1', null, target === null ? 'Not found' : 'This page can’t be shown'),
+      errorMessage(error, () => navigate()), h('p', null, h('a', {href: '#/'}, 'To the overview')));
+    if (target !== null) console.error(error);
+  }
+  document.title = title + ' · fencegate';
+  if (!first) main.focus({preventScroll: true});
+  window.scrollTo(0, 0);
+}
+
+function markNavigation(target) {
+  const nav = element('nav');
+  if (nav.childElementCount === 0) {
+    nav.append(...pages.filter((each) => each.label).map((each) => h('a', {href: link(each.page), data: {page: each.page}}, each.label)));
+  }
+  for (const anchor of nav.children) {
+    const here = target !== null && anchor.dataset.page === target.page;
+    if (here) anchor.setAttribute('aria-current', 'page');
+    else anchor.removeAttribute('aria-current');
+  }
+}
+
+const liveTexts = {idle: '', connecting: 'Connecting…', live: 'Live', asleep: 'Paused', lost: 'Not connected', refused: 'Not live'};
+let connection = {state: 'idle'}, connectionStream = null, bannerTimer = 0;
+
+function showConnection(status, stream = null) {
+  connection = status;
+  connectionStream = stream;
+  const live = element('live');
+  live.dataset.state = status.state;
+  setText(live, liveTexts[status.state]);
+  clearTimeout(bannerTimer);
+  // A gateway that restarts behind a proxy is back within a moment: that is not worth a banner.
+  if (status.state === 'lost' && Date.now() - status.since < 1000) bannerTimer = setTimeout(showBanner, 1000);
+  else showBanner();
+}
+
+function showBanner() {
+  const banner = element('banner');
+  const {state, since, retryAt, error} = connection;
+  const bad = state === 'lost' || state === 'refused';
+  if (!bad) {
+    const wasBad = banner.childElementCount > 0 && !banner.classList.contains('good');
+    banner.classList.toggle('good', wasBad && state === 'live');
+    if (wasBad && state === 'live') {
+      fill(banner, h('span', null, 'Connected again. Nothing is missing.'));
+      bannerTimer = setTimeout(showBanner, 4000);
+    } else if (state !== 'connecting') {
+      banner.classList.remove('good');
+      fill(banner);
+    }
+    return;
+  }
+  banner.classList.remove('good');
+  const text = state === 'lost'
+    ? `Connection lost at ${clockTime(since)}: what you see is as it was then. ${error.message}`
+    : `Not live: ${error.message}`;
+  // Announced is what changes: so the countdown stands apart, unseen by a screen reader.
+  if (banner.dataset.text !== text || banner.childElementCount < 2) {
+    banner.dataset.text = text;
+    fill(banner, h('span', null, text), h('span', {class: 'countdown', 'aria-hidden': 'true'}),
+      state === 'lost' && h('button', {type: 'button', on: {click: () => connectionStream?.retryNow()}}, 'Try now'));
+  }
+  const left = Math.ceil((retryAt - Date.now()) / 1000);
+  setText(banner.querySelector('.countdown'), state !== 'lost' ? '' : left > 0 ? `Trying again in ${left} s` : 'Trying again…');
+}
+
+// tick keeps every <time data-age="…"> true: parts.js makes them.
+function tick() {
+  if (document.hidden) return;
+  const now = serverNow();
+  for (const node of document.querySelectorAll('time[data-age]')) setText(node, age(now - Number(node.dataset.age)));
+  if (connection.state === 'lost' && Date.now() - connection.since >= 1000) showBanner();
+}
+
+function showTheme() {
+  const theme = window.fencegateTheme.get();
+  const button = element('theme');
+  const names = {auto: 'Auto', light: 'Light', dark: 'Dark'};
+  fill(button, h('span', {class: 'theme-mark', 'aria-hidden': 'true'}), names[theme]);
+  button.setAttribute('aria-label', `Colours: ${names[theme]}. Change.`);
+}
+
+element('theme').addEventListener('click', () => {
+  window.fencegateTheme.next();
+  showTheme();
+});
+showTheme();
+window.addEventListener('hashchange', navigate);
+setInterval(tick, 1000);
+navigate();

@@ -1,0 +1,36 @@
+// The codes by which a write is rejected: the shape, the name of the colour (base.css: --code-…) and the meaning of each. Pure.
+//
+//   codes[code] → {shape, meaning}      glyph(code, x, y, r) → the path of its shape, about as large as a circle of radius r
+
+export const codes = {
+  token_stale: {shape: 'circle', meaning: 'An old token: a newer lease was granted, or this one was released or broken, or the write came before.'},
+  lease_expired: {shape: 'triangle', meaning: 'The token is the newest, but its lease has run out, and the policy asks for a live one.'},
+  lease_mismatch: {shape: 'square', meaning: 'The lease_id is not that of the token’s lease.'},
+  token_unknown: {shape: 'diamond', meaning: 'Nobody was ever granted this token.'},
+  token_required: {shape: 'cross', meaning: 'The write came without a token.'},
+  version_mismatch: {shape: 'wedge', meaning: 'The record had another version than the write asked for.'},
+};
+
+export const codeNames = Object.keys(codes);
+
+const n = (value) => Math.round(value * 10) / 10;
+
+const shapes = {
+  circle: (x, y, r) => `M${n(x - r)} ${n(y)}a${n(r)} ${n(r)} 0 1 0 ${n(2 * r)} 0a${n(r)} ${n(r)} 0 1 0 ${n(-2 * r)} 0z`,
+  triangle: (x, y, r) => polygon(x, y, [[0, -1.25 * r], [1.15 * r, 0.85 * r], [-1.15 * r, 0.85 * r]]),
+  wedge: (x, y, r) => polygon(x, y, [[0, 1.25 * r], [1.15 * r, -0.85 * r], [-1.15 * r, -0.85 * r]]),
+  square: (x, y, r) => polygon(x, y, [[-0.9 * r, -0.9 * r], [0.9 * r, -0.9 * r], [0.9 * r, 0.9 * r], [-0.9 * r, 0.9 * r]]),
+  diamond: (x, y, r) => polygon(x, y, [[0, -1.3 * r], [1.1 * r, 0], [0, 1.3 * r], [-1.1 * r, 0]]),
+  cross: (x, y, r) => {
+    const [a, b] = [0.38 * r, 1.1 * r];
+    return polygon(x, y, [[-a, -b], [a, -b], [a, -a], [b, -a], [b, a], [a, a], [a, b], [-a, b], [-a, a], [-b, a], [-b, -a], [-a, -a]]);
+  },
+};
+
+export function glyph(code, x, y, r) {
+  return shapes[codes[code]?.shape ?? 'cross'](x, y, r);
+}
+
+function polygon(x, y, points) {
+  return 'M' + points.map(([dx, dy]) => `${n(x + dx)} ${n(y + dy)}`).join('L') + 'z';
+}

@@ -1,0 +1,96 @@
+// The small parts that pages are made of. All return elements; texts from the API become text nodes.
+//
+//   heading(title, {intro, actions})      the h1 of a page
+//   panel(title, {actions, note, class}, ...children)   a section with an h2
+//   tile(label, {unit, hint, href}) → {element, set(value, {detail, tone})}   a figure; tone '', 'warn' or 'bad'
+//   badge(text, tone)                     a small label; tone '', 'good', 'warn', 'bad', 'info': always with a mark, never by colour alone
+//   codeBadge(code, reason)               of a rejection: its shape, colour and name, as in the charts
+//   timeAgo(instant), timeAt(instant)     <time>; the first ages by itself
+//   name(text)                            a name that somebody chose: isolated (RTL), breakable, whole in its title
+//   emptyMessage(title, ...children) · errorMessage(error, retry) · loading(text)   what stands in the place of content
+//   button(label, onClick, props)
+
+import {h, s, setText} from './dom.js';
+import {age, when} from './format.js';
+import {serverNow} from './clock.js';
+import {codes, glyph} from './codes.js';
+
+let ids = 0;
+
+export function heading(title, {intro, actions} = {}) {
+  return h('div', {class: 'heading'}, h('div', null, h('h1', null, title), intro && h('p', {class: 'intro'}, intro)),
+    actions && h('div', {class: 'actions'}, actions));
+}
+
+export function panel(title, {actions, note, class: more} = {}, ...children) {
+  const id = 'panel-' + ++ids;
+  return h('section', {class: ['panel', more], 'aria-labelledby': id},
+    h('div', {class: 'panel-head'}, h('h2', {id}, title), note && h('span', {class: 'note'}, note), actions && h('div', {class: 'actions'}, actions)),
+    ...children);
+}
+
+export function tile(label, {unit = '', hint = '', href = null} = {}) {
+  const value = h('span', {class: 'tile-value'}, '–');
+  const detail = h('span', {class: 'tile-detail'});
+  const element = h(href === null ? 'div' : 'a', {class: 'tile', href, title: hint},
+    h('span', {class: 'tile-label'}, label), h('span', {class: 'tile-figure'}, value, unit && h('span', {class: 'tile-unit'}, unit)), detail);
+  return {
+    element,
+    set(text, {detail: more = '', tone = ''} = {}) {
+      setText(value, text);
+      setText(detail, more);
+      element.dataset.tone = tone;
+    },
+  };
+}
+
+const toneMarks = {good: '✓', warn: '▲', bad: '✕', info: 'i'};
+
+export function badge(text, tone = '') {
+  return h('span', {class: 'badge', data: {tone}}, toneMarks[tone] && h('span', {class: 'badge-mark', 'aria-hidden': 'true'}, toneMarks[tone]), text);
+}
+
+export function codeBadge(code, reason) {
+  const known = codes[code];
+  return h('span', {class: 'code', title: known?.meaning}, codeMark(code), h('span', {class: 'code-name'}, code),
+    reason && h('span', {class: 'code-reason'}, reason));
+}
+
+export function codeMark(code) {
+  return s('svg', {class: ['code-mark', 'code-' + (codes[code] ? code : 'other')], viewBox: '-6 -6 12 12', 'aria-hidden': 'true'},
+    s('path', {d: glyph(code, 0, 0, 4.6)}));
+}
+
+export function timeAgo(instant) {
+  const at = new Date(instant);
+  return h('time', {datetime: at.toISOString(), title: when(at, Date.now(), {milliseconds: true}) + ' = ' + at.toISOString(),
+    data: {age: at.getTime()}}, age(serverNow() - at.getTime()));
+}
+
+export function timeAt(instant, {milliseconds = true} = {}) {
+  const at = new Date(instant);
+  return h('time', {datetime: at.toISOString(), title: at.toISOString()}, when(at, Date.now(), {milliseconds}));
+}
+
+export function name(text, {href = null} = {}) {
+  return h(href === null ? 'span' : 'a', {class: 'name', href, title: text}, h('bdi', null, text));
+}
+
+export function emptyMessage(title, ...children) {
+  return h('div', {class: 'message empty'}, h('p', {class: 'message-title'}, title), ...children);
+}
+
+export function errorMessage(error, retry = null) {
+  return h('div', {class: 'message error', role: 'alert'},
+    h('p', {class: 'message-title'}, h('span', {'aria-hidden': 'true'}, '✕ '), error.message),
+    error.code && h('p', {class: 'note'}, 'Code: ', h('code', null, error.code)),
+    retry && button('Try again', retry));
+}
+
+export function loading(text = 'Loading…') {
+  return h('div', {class: 'message loading'}, text);
+}
+
+export function button(label, onClick, props = {}) {
+  return h('button', {type: 'button', ...props, on: {click: onClick}}, label);
+}

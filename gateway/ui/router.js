@@ -1,0 +1,46 @@
+// Addresses of pages: fragments that can be linked, filters included. Pure.
+//
+//   '#/'                              the overview
+//   '#/rejections?code=token_stale'   a page with a query
+//   '#/locks/jobs%2F42'               a page of one thing: the lock jobs/42 (a raw / means the same)
+//
+//   link(page, name, query) → text    link('locks', 'jobs/42'), link('rejections', null, {owner_id: 'w'})
+//   parse(fragment) → {page, name, query} or null where there is no such page; name is null or a text, query a plain object of texts
+//
+// To add a page: a module pages/<module>.js and a row in `pages`. `module` is the file, `label` stands in the navigation (none: not there),
+// `one` is the module of a page with a name.
+
+export const pages = [
+  {page: '', module: 'overview', label: 'Overview'},
+  {page: 'rejections', module: 'rejections', label: 'Rejections'},
+  {page: 'locks', module: 'locks', one: 'lock', label: 'Locks'},
+  {page: 'sessions', module: 'sessions', label: 'Sessions'},
+  {page: 'elections', module: 'elections', label: 'Elections'},
+  {page: 'policies', module: 'policies', label: 'Policies'},
+];
+
+export function parse(fragment) {
+  const [path, ...rest] = fragment.replace(/^#?\/?/, '').split('?');
+  const slash = path.indexOf('/');
+  const page = slash < 0 ? path : path.slice(0, slash);
+  const raw = slash < 0 ? '' : path.slice(slash + 1);
+  const known = pages.find((each) => each.page === page);
+  if (!known || (raw !== '' && !known.one)) return null;
+  let name = null;
+  try {
+    name = raw === '' ? null : decodeURIComponent(raw);
+  } catch {
+    return null; // a % that escapes nothing
+  }
+  const query = Object.fromEntries(new URLSearchParams(rest.join('?')));
+  return {page, name, query, module: name === null ? known.module : known.one};
+}
+
+export function link(page, name = null, query = {}) {
+  const search = new URLSearchParams();
+  for (const [key, value] of Object.entries(query)) {
+    if (value !== '' && value !== null && value !== undefined && value !== false) search.append(key, value);
+  }
+  const text = search.toString();
+  return '#/' + page + (name === null ? '' : '/' + encodeURIComponent(name)) + (text === '' ? '' : '?' + text);
+}

@@ -1,0 +1,47 @@
+// A reader of server-sent events, as the HTML standard describes them. Pure.
+//
+//   const feed = eventReader();   feed(text) → the events that are whole now: [{event, data, id}], id null where there was none
+//
+// The page reads streams by fetch and not by EventSource: so it sees the status and the problem of an answer that is no stream, sees the comments by
+// which a silent stream shows that it lives, and chooses when to connect again.
+
+export function eventReader() {
+  let rest = '';
+  let skipNewline = false; // a \r ended the last text: a \n that comes next belongs to it
+  let event = '', data = [], id = null;
+
+  function line(text, events) {
+    if (text === '') {
+      if (data.length > 0) events.push({event: event || 'message', data: data.join('\n'), id});
+      event = '';
+      data = [];
+      id = null;
+      return;
+    }
+    const colon = text.indexOf(':');
+    const field = colon < 0 ? text : text.slice(0, colon);
+    const value = colon < 0 ? '' : text.slice(colon + (text[colon + 1] === ' ' ? 2 : 1));
+    if (field === 'event') event = value;
+    else if (field === 'data') data.push(value);
+    else if (field === 'id' && !value.includes('\0')) id = value;
+  }
+
+  return function feed(text) {
+    const events = [];
+    if (skipNewline && text.startsWith('\n')) text = text.slice(1);
+    if (text !== '') skipNewline = false;
+    rest += text;
+    const lines = rest.split(/\r\n|\n|\r/);
+    skipNewline = rest.endsWith('\r');
+    rest = lines.pop();
+    for (const each of lines) line(each, events);
+    return events;
+  };
+}
+
+// backoff is how long to wait before the attempt-th try to connect again (the first is 0), in ms: a quarter of a second, doubled up to ten
+// seconds, of which random (0 to 1) spreads the half, so that a gateway that comes back is not met by all pages at once.
+export function backoff(attempt, random) {
+  const greatest = Math.min(10_000, 250 * 2 ** Math.min(attempt, 10));
+  return Math.round(greatest / 2 + (greatest / 2) * random);
+}

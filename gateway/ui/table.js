@@ -1,0 +1,150 @@
+// A table that stays quick and still while its rows change: rows are kept by key, only changed ones are built anew, and no more than a page of them
+// is in the document. On a phone each row becomes a card (parts.css).
+//
+//   const table = createTable({
+//     caption: 'Rejections',                      // for screen readers
+//     columns: [{id: 'owner', label: 'Owner', hint, number: true, class: 'wide', sort: 'desc', cell: (row) => node or text}],
+//     key: (row) => row.id,
+//     changed: (before, now) => boolean,          // default: another object
+//     rowClass: (row) => '',
+//     empty: () => element,                       // shown in place of no rows
+//     pageSize: 100,
+//     sort: {id: 'owner', order: 'asc'},          // what is sorted by now, or null
+//     onSort({id, order}) {…},                    // a column's heading was pressed; the caller sorts and calls update
+//   });
+//   table.element        to be put into the page
+//   table.update(rows, {sort, note, more})        rows: all of them, in order. note: a text beside the page's place, such as "the newest 10,000 are shown".
+//                                                 more: a function that loads older ones; shown as a button on the last page
+//   table.setLoading(), table.setError(error, retry)    in the place of rows, until the next update
+//
+// A column with `sort` ('asc' or 'desc': the order at the first press) has a button as its heading, and the heading aria-sort.
+
+import {fill, h, setText} from './dom.js';
+import {count} from './format.js';
+import {button, errorMessage, loading} from './parts.js';
+
+export function createTable(options) {
+  const {columns, key, pageSize = 100} = options;
+  const changed = options.changed ?? ((before, now) => before !== now);
+  let rows = [], page = 0, sort = options.sort ?? null, note = '', more = null;
+  const built = new Map(); // key → {row, node}, of the page that is shown
+
+  const headings = columns.map((column) => {
+    const cell = h('th', {scope: 'col', role: 'columnheader', class: [column.class, column.number && 'number'], title: column.hint}, column.sort
+      ? h('button', {type: 'button', class: 'sort', on: {click: () => pressed(column)}}, column.label, h('span', {class: 'sort-mark', 'aria-hidden': 'true'}))
+      : column.label);
+    return {column, cell};
+  });
+  const body = h('tbody', {role: 'rowgroup'});
+  const head = h('thead', {role: 'rowgroup'}, h('tr', {role: 'row'}, headings.map((heading) => heading.cell)));
+  const grid = h('table', {role: 'table', class: 'data'}, h('caption', {class: 'hidden'}, options.caption), head, body);
+  const instead = h('div', {class: 'instead'}, loading());
+  const place = h('span', {class: 'place'});
+  const before = button('‹ Newer', () => turn(-1), {'aria-label': 'Page before'});
+  const after = button('Older ›', () => turn(1), {'aria-label': 'Next page'});
+  setText(before, '‹ Before');
+  setText(after, 'Next ›');
+  const moreButton = button('Load more', () => more?.());
+  const pager = h('div', {class: 'pager'}, place, h('div', {class: 'actions'}, before, after, moreButton));
+  const scroll = h('div', {class: 'scroll', tabindex: '0', role: 'group', 'aria-label': options.caption}, grid);
+  const element = h('div', {class: 'table'}, scroll, instead, pager);
+  show('instead');
+
+  function show(what) {
+    scroll.hidden = what !== 'rows';
+    instead.hidden = what === 'rows';
+    pager.hidden = what !== 'rows';
+  }
+
+  function pressed(column) {
+    const order = sort?.id === column.id ? (sort.order === 'asc' ? 'desc' : 'asc') : column.sort;
+    page = 0;
+    options.onSort?.({id: column.id, order});
+  }
+
+  function turn(step) {
+    page += step;
+    render();
+    element.scrollIntoView({block: 'nearest'});
+  }
+
+  function renderSort() {
+    for (const {column, cell} of headings) {
+      if (!column.sort) continue;
+      const here = sort?.id === column.id;
+      cell.setAttribute('aria-sort', !here ? 'none' : sort.order === 'asc' ? 'ascending' : 'descending');
+      setText(cell.querySelector('.sort-mark'), !here ? '' : sort.order === 'asc' ? '▲' : '▼');
+    }
+  }
+
+  function buildCells(node, row) {
+    return fill(node, columns.map((column) => h('td', {role: 'cell', class: [column.class, column.number && 'number'], data: {label: column.label}},
+      column.cell(row))));
+  }
+
+  function rowNode(row) {
+    const id = key(row);
+    const known = built.get(id);
+    if (known && !changed(known.row, row)) return known.node;
+    const node = known?.node ?? h('tr', {role: 'row'});
+    node.className = options.rowClass?.(row) ?? '';
+    buildCells(node, row);
+    built.set(id, {row, node});
+    return node;
+  }
+
+  // render moves nodes as little as it can: one that stays keeps its focus and its selection.
+  function render() {
+    const last = Math.max(0, Math.ceil(rows.length / pageSize) - 1);
+    page = Math.min(Math.max(page, 0), last);
+    const visible = rows.slice(page * pageSize, (page + 1) * pageSize);
+    const keys = new Set(visible.map(key));
+    for (const [id, {node}] of built) {
+      if (keys.has(id)) continue;
+      node.remove();
+      built.delete(id);
+    }
+    let at = body.firstChild;
+    for (const row of visible) {
+      const node = rowNode(row);
+      if (node === at) at = at.nextSibling;
+      else body.insertBefore(node, at);
+    }
+    renderSort();
+    renderPager(last);
+    if (rows.length === 0) fill(instead, options.empty());
+    show(rows.length === 0 ? 'instead' : 'rows');
+  }
+
+  function renderPager(last) {
+    const from = page * pageSize;
+    const text = rows.length <= pageSize ? '' : `${count(from + 1)}–${count(Math.min(rows.length, from + pageSize))} of ${count(rows.length)}`;
+    setText(place, [text, note].filter(Boolean).join(' · '));
+    before.hidden = after.hidden = last === 0;
+    before.disabled = page === 0;
+    after.disabled = page === last;
+    moreButton.hidden = !more || page < last;
+  }
+
+  return {
+    element,
+    update(newRows, state = {}) {
+      rows = newRows;
+      if (state.sort !== undefined) sort = state.sort;
+      note = state.note ?? '';
+      more = state.more ?? null;
+      render();
+    },
+    firstPage() {
+      page = 0;
+    },
+    setLoading(text) {
+      fill(instead, loading(text));
+      show('instead');
+    },
+    setError(error, retry) {
+      fill(instead, errorMessage(error, retry));
+      show('instead');
+    },
+  };
+}
