@@ -27,6 +27,7 @@ type Leases interface {
 	Break(ctx context.Context, lock store.Name, reason string) (store.Lease, error)
 	Lock(context.Context, store.Name) (store.Lock, error)
 	Locks(context.Context, store.LockQuery) ([]store.Lock, error)
+	CountLocks(context.Context, store.LockQuery) (int64, error)
 }
 
 // Watches is what the gateway needs to tell what happens to a lock.

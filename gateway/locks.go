@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -161,30 +160,6 @@ func (g *Gateway) breakLease(_ http.ResponseWriter, r *http.Request, lock store.
 	return api.Broken{Broken: true, Lock: string(lock), OwnerID: lease.OwnerID, FencingToken: lease.Token}, nil
 }
 
-func (g *Gateway) getLock(ctx context.Context, name store.Name) (any, error) {
-	lock, err := g.backend.Lock(ctx, name)
-	return lockAnswer(lock), err
-}
-
-func (g *Gateway) listLocks(w http.ResponseWriter, r *http.Request) error {
-	page, err := readPage(r, "prefix", "state")
-	if err != nil {
-		return err
-	}
-	ctx, cancel := g.work(r)
-	defer cancel()
-	locks, err := g.backend.Locks(ctx, store.LockQuery{Prefix: page.prefix, State: store.LockState(page.values.Get("state")), After: page.after, Limit: page.limit})
-	if err != nil {
-		return err
-	}
-	answer := api.Locks{Locks: make([]api.Lock, len(locks))}
-	for i, lock := range locks {
-		answer.Locks[i] = lockAnswer(lock)
-	}
-	answer.NextCursor = nextCursor(len(locks), page.limit, func() string { return string(locks[len(locks)-1].Lock) })
-	return answerJSON(w, http.StatusOK, answer)
-}
-
 func leaseAnswer(lease store.Lease) api.Lease {
 	return api.Lease{
 		Lock: string(lease.Lock), OwnerID: lease.OwnerID, LeaseID: lease.ID.String(), FencingToken: lease.Token,
@@ -200,23 +175,4 @@ func idText(id uuid.UUID) string {
 		return ""
 	}
 	return id.String()
-}
-
-func lockAnswer(lock store.Lock) api.Lock {
-	answer := api.Lock{
-		Lock: string(lock.Lock), State: string(lock.State), FencingToken: lock.Token,
-		Holders: []api.LockHolder{}, Queue: []api.Waiter{},
-	}
-	for _, holder := range lock.Holders {
-		answer.Holders = append(answer.Holders, api.LockHolder{
-			OwnerID: holder.OwnerID, FencingToken: holder.Token, Mode: string(holder.Mode), Scope: string(holder.Scope), TTLMS: holder.TTL.Milliseconds(),
-			GrantedAt: api.Time{Time: holder.GrantedAt}, ExpiresAt: api.Time{Time: holder.ExpiresAt}, Metadata: holder.Metadata,
-		})
-	}
-	for _, waiter := range lock.Queue {
-		answer.Queue = append(answer.Queue, api.Waiter{
-			OwnerID: waiter.OwnerID, Mode: string(waiter.Mode), Scope: string(waiter.Scope), QueuedAt: api.Time{Time: waiter.QueuedAt},
-		})
-	}
-	return answer
 }

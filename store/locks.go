@@ -14,6 +14,9 @@ import (
 // PageMax is the most that a list returns at once.
 const PageMax = 1000
 
+// QueueMax is the most waiters that are shown of a lock.
+const QueueMax = 1000
+
 // LockState is how a lock stands.
 type LockState string
 
@@ -26,11 +29,14 @@ const (
 
 // Lock is a lock as others may see it.
 type Lock struct {
-	Lock    Name
-	State   LockState
-	Token   int64    // the newest granted on it
-	Holders []Lease  // without their IDs; none where it is free
-	Queue   []Waiter // in the order of the line
+	Lock        Name
+	State       LockState
+	Token       int64    // the newest granted on it
+	Holders     []Lease  // without their IDs; none where it is free
+	Queue       []Waiter // in the order of the line, as many as were asked for
+	QueueLength int64    // how many wait
+	// Place is the value that the list was sorted by; see LockQuery.AfterValue.
+	Place int64
 }
 
 // Holder is the first of the Holders, nil where there is none. An exclusive lease has no other beside it.
@@ -49,63 +55,61 @@ type Waiter struct {
 	QueuedAt time.Time
 }
 
-// LockQuery selects locks.
-type LockQuery struct {
-	Prefix string    // of the name, any text
-	State  LockState // "": any
-	After  string    // names greater than this, in byte order
-	Limit  int       // 1 to PageMax
-}
+// untilSQL is when the lease l runs out, s being its session or a row of nulls. It says what fence.runs_until says, and can be joined: a
+// call for each of 100,000 leases takes longer than all else.
+const untilSQL = "case when l.session_id is null then l.expires_at else coalesce(least(s.ended_at, s.expires_at), '-infinity') end"
 
-// QueueMax is the most waiters that are shown of a lock.
-const QueueMax = 1000
+// runningSQL are the leases l that run, each with its session s; waitingSQL are the waiters w who count, as fence.waits says.
+const (
+	runningSQL = `fence.leases l left join fence.sessions s on s.session_id = l.session_id
+		where l.ended_at is null and ` + untilSQL + ` > (select at from now)`
+	waitingSQL = `fence.waiters w
+		join fence.gateways g on g.gateway_id = w.gateway_id and g.alive_until > (select at from now)
+		left join fence.sessions s on s.session_id = w.session_id
+		where w.deadline_at > (select at from now) and (w.session_id is null or s.ended_at is null and s.expires_at > (select at from now))`
+)
 
-// lockSQL reads locks, each with the leases that run on it, or with the one that has run out and that nobody has replaced. A lock's newest
-// lease is never forgotten. The bounds are ranges on the key, in byte order: no name with the prefix is greater than the
-// prefix followed by 128 times the greatest character.
-const lockSQL = `
+// showSQL shows locks as they stand at one moment. What is chosen are rows of fences, with the place of each in the list. Each comes with
+// the leases that run on it, or with the one that has run out and that nobody has replaced: an exclusive lease whose
+// fence is open is the newest of its lock, which is never forgotten.
+const showSQL = `
 	with now as materialized (
 		select clock_timestamp() as at
-	), locks as (
-		select f.resource, f.granted_token,
-			case
-				when exists (
-					select from fence.leases l
-					where l.lock = f.resource and l.ended_at is null and fence.runs_until(l) > (select at from now))
-					then 'held'
-				when f.open then 'expired'
-				else 'free'
-			end as state
-		from fence.fences f
-		where (f.granted_token > 0 or exists (select from fence.waiters w where w.lock = f.resource)) and %s
+	), chosen as materialized (
+		%s
 	)
-	select k.resource, k.granted_token, k.state, %s
-	from (%s) k
-	left join fence.leases l on l.lock = k.resource and case k.state
-		when 'held' then l.ended_at is null and fence.runs_until(l) > (select at from now)
-		when 'expired' then l.fencing_token = k.granted_token end
-	order by k.resource, l.fencing_token`
-
-const queueSQL = `
-	select w.lock, w.owner_id, w.mode, w.scope, w.queued_at
-	from unnest($1::text[]) as n (name)
+	select k.resource, k.granted_token, case when l.runs then 'held' when k.open then 'expired' else 'free' end, %s,
+		line.length, line.owners, line.modes, line.scopes, line.since, %s
+	from chosen k
 	cross join lateral (
-		select * from fence.waiters w where w.lock = n.name and fence.waits(w) order by w.ticket limit $2
-	) w
-	order by w.lock, w.ticket`
+		select count(*) as length,
+			(array_agg(p.owner_id))[1:@queue_max] as owners, (array_agg(p.mode))[1:@queue_max] as modes,
+			(array_agg(p.scope))[1:@queue_max] as scopes, (array_agg(p.queued_at))[1:@queue_max] as since
+		from (
+			select w.owner_id, w.mode, w.scope, w.queued_at from ` + waitingSQL + ` and w.lock = k.resource order by w.ticket
+		) p
+	) line
+	left join lateral (
+		select l.*, ` + untilSQL + ` as until, true as runs from ` + runningSQL + ` and l.lock = k.resource
+		union all
+		select l.*, ` + untilSQL + `, false from fence.leases l left join fence.sessions s on s.session_id = l.session_id
+		where k.open and l.lock = k.resource and l.fencing_token = k.granted_token
+			and (l.ended_at is not null or ` + untilSQL + ` <= (select at from now))
+	) l on true
+	order by k.sorted %s, k.resource %s, l.fencing_token`
 
-var (
-	// A lease in a session runs as long as that.
-	shownColumns = strings.Replace(leaseColumns, "l.expires_at", "fence.runs_until(l)", 1)
+// shownColumns are those of a lease with the time at which it runs out.
+var shownColumns = strings.Replace(leaseColumns, "l.expires_at", "l.until", 1)
 
-	oneLockSQL   = fmt.Sprintf(lockSQL, "f.resource = $1", shownColumns, "select * from locks")
-	manyLocksSQL = fmt.Sprintf(lockSQL, "f.resource >= $1 and f.resource <= $1 || repeat(chr(1114111), 128) and f.resource > $2",
-		shownColumns, "select * from locks where $3 = '' or state = $3 order by resource limit $4")
-)
+var oneLockSQL = fmt.Sprintf(showSQL,
+	"select f.*, 0 as sorted from fence.fences f where "+isLockSQL+" and f.resource = @lock", "0::bigint", shownColumns, "", "")
+
+// isLockSQL tells a lock from what has only records: it was granted, or somebody stands in its line.
+const isLockSQL = "(f.granted_token > 0 or exists (select from fence.waiters w where w.lock = f.resource))"
 
 // Lock returns how a lock stands, ErrNotFound if it was never granted, or ErrUnavailable.
 func (s *Store) Lock(ctx context.Context, name Name) (Lock, error) {
-	locks, err := readLocks(ctx, s.query, oneLockSQL, name)
+	locks, err := readLocks(ctx, s.query, oneLockSQL, oneLock(name))
 	if err == nil && len(locks) == 0 {
 		err = fmt.Errorf("%w: there is no lock %s", ErrNotFound, name)
 	}
@@ -115,66 +119,77 @@ func (s *Store) Lock(ctx context.Context, name Name) (Lock, error) {
 	return locks[0], nil
 }
 
-// Locks returns locks in byte order of their names. It returns ErrInvalid or ErrUnavailable.
+func oneLock(name Name) pgx.NamedArgs { return pgx.NamedArgs{"lock": name, "queue_max": QueueMax} }
+
+// Locks returns locks in the order that the query asks for. It returns ErrInvalid or ErrUnavailable.
 func (s *Store) Locks(ctx context.Context, query LockQuery) ([]Lock, error) {
-	if err := checkLimit(query.Limit); err != nil {
+	query, err := query.check()
+	if err != nil {
 		return nil, err
 	}
-	switch query.State {
-	case "", LockFree, LockHeld, LockExpired:
-	default:
-		return nil, fmt.Errorf("%w: state must be free, held or expired", ErrInvalid)
+	// Planned anew each time: a plan for all filters is good for none.
+	return readLocks(ctx, s.query, query.listSQL(), pgx.QueryExecModeCacheDescribe, query.args())
+}
+
+// CountLocks returns how many locks the query selects, on whatever page. It returns ErrInvalid or ErrUnavailable.
+func (s *Store) CountLocks(ctx context.Context, query LockQuery) (count int64, err error) {
+	if query, err = query.check(); err != nil {
+		return 0, err
 	}
-	return readLocks(ctx, s.query, manyLocksSQL, query.Prefix, query.After, query.State, query.Limit)
+	err = s.queryRow(ctx, query.countSQL(), []any{pgx.QueryExecModeCacheDescribe, query.args()}, &count)
+	return count, err
 }
 
 // queryFunc is Store.query, or the same in a transaction.
 type queryFunc func(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error
 
+// lockRow is a lock with one of its holders, or none.
+type lockRow struct {
+	lock                  Lock
+	owners, modes, scopes []string
+	since                 []time.Time
+	holder                leaseRow
+}
+
+func (r *lockRow) dest() []any {
+	return append([]any{
+		&r.lock.Lock, &r.lock.Token, &r.lock.State, &r.lock.Place, &r.lock.QueueLength, &r.owners, &r.modes, &r.scopes, &r.since,
+	}, r.holder.dest()...)
+}
+
+func (r *lockRow) queue() []Waiter {
+	queue := make([]Waiter, len(r.owners))
+	for i := range queue {
+		queue[i] = Waiter{OwnerID: r.owners[i], Mode: Mode(r.modes[i]), Scope: Scope(r.scopes[i]), QueuedAt: r.since[i]}
+	}
+	return queue
+}
+
 func readLocks(ctx context.Context, query queryFunc, sql string, args ...any) ([]Lock, error) {
 	locks := []Lock{}
 	err := query(ctx, sql, args, func(rows pgx.Rows) error {
-		var lock Lock
-		var row leaseRow
-		if err := rows.Scan(append([]any{&lock.Lock, &lock.Token, &lock.State}, row.dest()...)...); err != nil {
+		var row lockRow
+		if err := rows.Scan(row.dest()...); err != nil {
 			return err
 		}
-		if len(locks) == 0 || locks[len(locks)-1].Lock != lock.Lock {
-			locks = append(locks, lock)
+		if len(locks) == 0 || locks[len(locks)-1].Lock != row.lock.Lock {
+			row.lock.Queue = row.queue()
+			locks = append(locks, row.lock)
 		}
-		if row.lock.Valid {
-			holder := row.lease()
-			holder.ID, holder.SessionID = uuid.Nil, uuid.Nil
+		if row.holder.lock.Valid {
 			last := &locks[len(locks)-1]
-			last.Holders = append(last.Holders, holder)
+			last.Holders = append(last.Holders, row.holder.shown())
 		}
 		return nil
 	})
-	if err != nil || len(locks) == 0 {
-		return locks, err
-	}
-	return locks, readQueues(ctx, query, locks)
+	return locks, err
 }
 
-// readQueues adds to locks, which are in the order of their names, who waits for them.
-func readQueues(ctx context.Context, query queryFunc, locks []Lock) error {
-	names := make([]Name, len(locks))
-	for i := range locks {
-		names[i] = locks[i].Lock
-	}
-	at := 0
-	return query(ctx, queueSQL, []any{names, QueueMax}, func(rows pgx.Rows) error {
-		var lock Name
-		var waiter Waiter
-		if err := rows.Scan(&lock, &waiter.OwnerID, &waiter.Mode, &waiter.Scope, &waiter.QueuedAt); err != nil {
-			return err
-		}
-		for locks[at].Lock != lock {
-			at++
-		}
-		locks[at].Queue = append(locks[at].Queue, waiter)
-		return nil
-	})
+// shown is the lease as others may see it, without what is its owner's secret.
+func (r *leaseRow) shown() Lease {
+	lease := r.lease()
+	lease.ID, lease.SessionID = uuid.Nil, uuid.Nil
+	return lease
 }
 
 func checkLimit(limit int) error {

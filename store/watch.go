@@ -75,7 +75,7 @@ func (s *Store) watchState(ctx context.Context, name Name) (since, newest int64,
 			return errors.New("the watch lapsed before it began")
 		}
 		since, newest = sinceOrNull.Int64, newestOrNull.Int64
-		locks, err := readLocks(ctx, queryIn(tx), oneLockSQL, name)
+		locks, err := readLocks(ctx, queryIn(tx), oneLockSQL, oneLock(name))
 		if err == nil && len(locks) > 0 {
 			lock = locks[0]
 		}

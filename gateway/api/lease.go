@@ -81,6 +81,8 @@ type Lock struct {
 	FencingToken int64        `json:"fencing_token"`
 	Holders      []LockHolder `json:"holders"`
 	Queue        []Waiter     `json:"queue"`
+	// QueueLength is how many wait, also where Queue shows fewer.
+	QueueLength int64 `json:"queue_length"`
 }
 
 // LockHolder is a lease as others may see it: without its lease_id.
@@ -103,9 +105,11 @@ type Waiter struct {
 	QueuedAt Time   `json:"queued_at"`
 }
 
-// Locks is a page of GET /v1/locks, ordered by name.
+// Locks is a page of GET /v1/locks, ordered by name unless another sort was asked for.
 type Locks struct {
 	Locks []Lock `json:"locks"`
+	// Total is how many there are on all pages, if that was asked for.
+	Total *int64 `json:"total,omitempty"`
 	// NextCursor is absent on the last page.
 	NextCursor string `json:"next_cursor,omitempty"`
 }

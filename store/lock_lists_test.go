@@ -1,0 +1,211 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+var lockSorts = []store.LockSort{"", store.LocksByName, store.LocksByExpiry, store.LocksByGrant, store.LocksByToken, store.LocksByWaiters}
+
+// lockPages reads a list to its end.
+func lockPages(t *testing.T, b *testbed, query store.LockQuery) (all []store.Lock) {
+	t.Helper()
+	for {
+		locks, err := b.Locks(t.Context(), query)
+		if err != nil {
+			t.Fatalf("%+v: %v", query, err)
+		}
+		if len(locks) > query.Limit {
+			t.Fatalf("%+v: a page has %d", query, len(locks))
+		}
+		all = append(all, locks...)
+		if len(locks) < query.Limit {
+			return all
+		}
+		last := locks[len(locks)-1]
+		query.After, query.AfterValue = string(last.Lock), last.Place
+	}
+}
+
+// Whatever the state, the filters, the sort and the pages: the list is what the model says.
+func TestLockListsAreTheModels(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	s := newLockSetup(t, seed)
+	names := append(slices.Clone(listNames), "a'b", "a%b", `a\b`, "<img src=x>", "@owner", "worker-1", "queue 5 a")
+	for i := range 60 {
+		names = append(names, fmt.Sprintf("many/%02d", i))
+	}
+	for _, name := range names {
+		s.one(t, store.Name(name))
+	}
+	s.exec(t, "insert into fence.fences (resource) values ('waited for'), ('nothing')")
+	s.line(t, "waited for")
+	s.endSessions(t)
+	models := s.model(t)
+	checkLockLists(t, s, models)
+	if _, err := newSweeper(t, s.Store, store.SweeperConfig{}).Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	checkLockLists(t, s, s.model(t))
+}
+
+func checkLockLists(t *testing.T, s *lockSetup, models []lockModel) {
+	t.Helper()
+	for _, sort := range lockSorts {
+		for round := range 12 {
+			query := store.LockQuery{Sort: sort, Descending: round%2 == 1, Limit: 1 + s.random.IntN(30), QueueMax: store.QueueMax}
+			if round > 1 {
+				query.Prefix = pick(s.random, listPrefixes)
+				query.State = pick(s.random, []store.LockState{"", "", store.LockHeld, store.LockFree, store.LockExpired})
+				query.OwnerID = pick(s.random, append([]string{"", "", "nobody"}, lockOwners...))
+				query.Contains = pick(s.random, []string{"", "", "a", "/", "%", `\`, "'", "worker", "WORKER", "img src", "@owner", "\u202e", "no such text"})
+			}
+			want := selected(models, query)
+			got := lockPages(t, s.testbed, query)
+			for i := range max(len(want), len(got)) {
+				if i >= len(want) || i >= len(got) || shownLock(got[i]) != want[i].String() || got[i].QueueLength != int64(len(want[i].queue)) {
+					t.Fatalf("%+v: place %d of %d is %+v, want %v", query, i, len(want), placeOf(got, i), placeOf(want, i))
+				}
+			}
+			if count, err := s.CountLocks(t.Context(), query); err != nil || count != int64(len(want)) {
+				t.Fatalf("%+v: counted are %d (%v), want %d", query, count, err, len(want))
+			}
+		}
+	}
+	for _, m := range models {
+		lock, err := s.Lock(t.Context(), store.Name(m.name))
+		if err != nil || shownLock(lock) != m.String() || lock.QueueLength != int64(len(m.queue)) {
+			t.Errorf("by itself the lock is %+v (%v), want %v", lock, err, m)
+		}
+	}
+}
+
+func placeOf[T any](list []T, place int) any {
+	if place < len(list) {
+		return list[place]
+	}
+	return "nothing"
+}
+
+func TestQueuesAreCutShort(t *testing.T) {
+	t.Parallel()
+	s := newLockSetup(t, 1)
+	s.granted(t, store.AcquireRequest{Lock: "job", OwnerID: "holder"})
+	s.exec(t, `
+		insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
+		select 'job', $1, 'waiter ' || n, 'exclusive', 'node', 1000, clock_timestamp(), clock_timestamp() + interval '1 hour' from generate_series(1, 1100) n`,
+		s.gateways[0])
+	for _, queueMax := range []int{0, 1, 7, store.QueueMax} {
+		locks, err := s.Locks(t.Context(), store.LockQuery{Limit: 1, QueueMax: queueMax})
+		if err != nil || len(locks) != 1 || len(locks[0].Queue) != queueMax || locks[0].QueueLength != 1100 {
+			t.Fatalf("of %d are shown %d of %d (%v)", queueMax, len(locks[0].Queue), locks[0].QueueLength, err)
+		}
+		for i, waiter := range locks[0].Queue {
+			if waiter.OwnerID != fmt.Sprint("waiter ", i+1) {
+				t.Fatalf("at place %d stands %s", i, waiter.OwnerID)
+			}
+		}
+	}
+	if lock, err := s.Lock(t.Context(), "job"); err != nil || len(lock.Queue) != store.QueueMax || lock.QueueLength != 1100 {
+		t.Errorf("by itself it shows %d of %d (%v)", len(lock.Queue), lock.QueueLength, err)
+	}
+}
+
+// While some locks are granted, released, waited for and expire, each of the others is in exactly one page, in its place.
+func TestPagesOfLocksThatChange(t *testing.T) {
+	t.Parallel()
+	s := newLockSetup(t, rand.Uint64())
+	still := func(lock store.Lock) bool { return strings.HasPrefix(string(lock.Lock), "still/") }
+	for i := range 40 {
+		s.one(t, store.Name(fmt.Sprintf("still/%02d", i)))
+	}
+	changing, stop := context.WithCancel(t.Context())
+	var changes sync.WaitGroup
+	for place := range 3 {
+		changes.Go(func() { s.churn(changing, t, place) })
+	}
+	for _, sort := range lockSorts {
+		for _, descending := range []bool{false, true} {
+			query := store.LockQuery{Sort: sort, Descending: descending, Limit: 3}
+			want := selected(s.model(t), query)
+			want = slices.DeleteFunc(want, func(m lockModel) bool { return !strings.HasPrefix(m.name, "still/") })
+			got := slices.DeleteFunc(lockPages(t, s.testbed, query), func(lock store.Lock) bool { return !still(lock) })
+			for i := range max(len(got), len(want)) {
+				if i >= len(got) || i >= len(want) || string(got[i].Lock) != want[i].name {
+					t.Errorf("%+v: at place %d is %v, want %v", query, i, placeOf(got, i), placeOf(want, i))
+					break
+				}
+			}
+		}
+	}
+	stop()
+	changes.Wait()
+}
+
+// churn has locks come and go, until ctx ends.
+func (s *lockSetup) churn(ctx context.Context, t *testing.T, place int) {
+	random := rand.New(rand.NewPCG(uint64(place), 1))
+	changed := 0
+	for ; ctx.Err() == nil; changed++ {
+		lock := store.Name(fmt.Sprintf("%s/%d/%d", []string{"a", "still-", "zz"}[random.IntN(3)], place, random.IntN(10)))
+		lease, err := s.Acquire(ctx, store.AcquireRequest{Lock: lock, OwnerID: "churn", TTL: time.Minute})
+		if err == nil && random.IntN(2) == 0 {
+			err = s.Release(ctx, lease.Ref())
+		} else if err == nil {
+			_, err = s.sql.Exec(ctx, "update fence.leases set expires_at = clock_timestamp() where lock = $1 and ended_at is null", lock)
+		}
+		if err == nil {
+			_, err = s.sql.Exec(ctx, `
+				with gone as (delete from fence.waiters where lock = $1)
+				insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
+				select $1, $2, 'churn', 'shared', 'node', 1000, clock_timestamp(), clock_timestamp() + interval '1 hour' from generate_series(1, $3)`,
+				lock, s.gateways[0], random.IntN(4))
+		}
+		if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrLeaseHeld) {
+			t.Error(err)
+			return
+		}
+	}
+	if changed < 10 {
+		t.Errorf("only %d locks changed", changed)
+	}
+}
+
+func TestLimitsOfLockLists(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	for field, query := range map[string]store.LockQuery{
+		"sort must be":      {Sort: "owner"},
+		"state must be":     {State: "gone"},
+		"queue_max is -1":   {QueueMax: -1},
+		"queue_max is 1001": {QueueMax: 1001},
+		"contains has 513":  {Contains: strings.Repeat("x", 513)},
+		"contains is not":   {Contains: "\xff"},
+		"contains has a":    {Contains: "\x00"},
+		"owner_id has 257":  {OwnerID: strings.Repeat("x", 257)},
+		"owner_id is not":   {OwnerID: "\xff"},
+		"limit is 0":        {},
+	} {
+		if !strings.HasPrefix(field, "limit") {
+			query.Limit = 1
+		}
+		_, listErr := b.Locks(t.Context(), query)
+		_, countErr := b.CountLocks(t.Context(), query)
+		for _, err := range []error{listErr, countErr} {
+			if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), field) {
+				t.Errorf("%+v: %v, want ErrInvalid with %q", query, err, field)
+			}
+		}
+	}
+}

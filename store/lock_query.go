@@ -1,0 +1,191 @@
+package store
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// LockSort is what locks are sorted by. Locks with the same value stand in byte order of their names.
+type LockSort string
+
+// The sorts of locks.
+const (
+	LocksByName    LockSort = "name"
+	LocksByExpiry  LockSort = "expires_at"    // of several holders the one whose lease lasts longest; locks without a holder come last
+	LocksByGrant   LockSort = "granted_at"    // of several holders the latest; locks without a holder come last
+	LocksByToken   LockSort = "fencing_token" // the newest granted on the lock
+	LocksByWaiters LockSort = "queue"         // how many wait
+)
+
+// LockQuery selects locks.
+type LockQuery struct {
+	Prefix   string    // of the name, any text
+	Contains string    // any text that is in the name, or in the owner of a holder
+	OwnerID  string    // of a holder
+	State    LockState // "": any
+
+	Sort       LockSort // "": by name
+	Descending bool
+
+	// After is the name of the last lock that was seen; "": none. Where the sort is not by name, AfterValue is that lock's Place.
+	After      string
+	AfterValue int64
+
+	Limit    int // 1 to PageMax
+	QueueMax int // how many waiters are shown of each lock, 0 to the constant QueueMax
+}
+
+func (q LockQuery) check() (LockQuery, error) {
+	q.Sort = cmp.Or(q.Sort, LocksByName)
+	switch q.State {
+	case "", LockFree, LockHeld, LockExpired:
+	default:
+		return q, fmt.Errorf("%w: state must be free, held or expired", ErrInvalid)
+	}
+	switch {
+	case lockOrders[q.Sort].value == "":
+		return q, fmt.Errorf("%w: sort must be name, expires_at, granted_at, fencing_token or queue", ErrInvalid)
+	case q.QueueMax < 0 || q.QueueMax > QueueMax:
+		return q, fmt.Errorf("%w: queue_max is %d, it must be 0 to %d", ErrInvalid, q.QueueMax, QueueMax)
+	}
+	if err := checkText("contains", q.Contains, 0, NameBytesMax); err != nil {
+		return q, err
+	}
+	if err := checkText("owner_id", q.OwnerID, 0, OwnerBytesMax); err != nil {
+		return q, err
+	}
+	return q, checkLimit(q.Limit)
+}
+
+// lockOrder says how locks are sorted, in SQL.
+type lockOrder struct {
+	value string // to be sorted by, never null; %s is what locks without a holder have, so that they come last
+	place string // the same as a number
+	time  bool   // whether it is one
+}
+
+const timePlaceSQL = `case k.sorted when 'infinity' then 9223372036854775807 when '-infinity' then -9223372036854775808
+	else (extract(epoch from k.sorted) * 1000000)::bigint end`
+
+var lockOrders = map[LockSort]lockOrder{
+	LocksByName:    {value: "f.resource", place: "0::bigint"},
+	LocksByToken:   {value: "f.granted_token::bigint", place: "k.sorted"},
+	LocksByWaiters: {value: "coalesce(line.length, 0)", place: "k.sorted"},
+	LocksByExpiry:  {value: "coalesce(r.until, late.until, timestamptz '%s')", place: timePlaceSQL, time: true},
+	LocksByGrant:   {value: "coalesce(r.granted_at, late.granted_at, timestamptz '%s')", place: timePlaceSQL, time: true},
+}
+
+// What fences are joined to, before any is chosen: only what is sorted or selected by. Each of these is read once, as a whole, and no
+// function is called for any row of it; what else is shown of a lock is read for those of the page.
+const (
+	joinRunningSQL = `
+		left join (
+			select l.lock, max(` + untilSQL + `) as until, max(l.granted_at) as granted_at, bool_or(l.owner_id = @owner) as owned,
+				bool_or(strpos(l.owner_id, @contains) > 0) as named
+			from ` + runningSQL + `
+			group by l.lock
+		) r on r.lock = f.resource`
+	// The newest lease of a lock that may be written to, where it does not run. It is read for those alone.
+	joinLateSQL = `
+		left join lateral (
+			select l.owner_id, l.granted_at, ` + untilSQL + ` as until
+			from fence.leases l left join fence.sessions s on s.session_id = l.session_id
+			where r.lock is null and f.open and l.lock = f.resource and l.fencing_token = f.granted_token
+			offset 0
+		) late on true`
+	joinLineSQL = `
+		left join (select w.lock, count(*) as length from ` + waitingSQL + ` group by w.lock) line on line.lock = f.resource`
+)
+
+// stateSQL is how a lock stands.
+var stateSQL = map[LockState]string{
+	LockHeld:    " and r.lock is not null",
+	LockExpired: " and r.lock is null and f.open",
+	LockFree:    " and r.lock is null and not f.open",
+}
+
+func (q LockQuery) value() string {
+	last := "infinity"
+	if q.Descending {
+		last = "-infinity"
+	}
+	return strings.Replace(lockOrders[q.Sort].value, "%s", last, 1)
+}
+
+func (q LockQuery) direction() (word, beyond string) {
+	if q.Descending {
+		return "desc", "<"
+	}
+	return "asc", ">"
+}
+
+// fromSQL are the fences that are selected. The bounds are ranges on the key, in byte order: no name with the prefix is greater than
+// the prefix followed by 128 times the greatest character.
+func (q LockQuery) fromSQL(sorted bool) string {
+	byHolder := q.OwnerID != "" || q.Contains != "" || sorted && lockOrders[q.Sort].time
+	text := "from fence.fences f"
+	if byHolder || q.State != "" {
+		text += joinRunningSQL
+	}
+	if byHolder {
+		text += joinLateSQL
+	}
+	if sorted && q.Sort == LocksByWaiters {
+		text += joinLineSQL
+	}
+	text += " where " + isLockSQL + " and f.resource >= @prefix and f.resource <= @prefix || repeat(chr(1114111), 128)" + stateSQL[q.State]
+	if q.OwnerID != "" {
+		text += " and (r.owned or late.owner_id = @owner)"
+	}
+	if q.Contains != "" {
+		text += " and (strpos(f.resource, @contains) > 0 or r.named or strpos(late.owner_id, @contains) > 0)"
+	}
+	return text
+}
+
+func (q LockQuery) listSQL() string {
+	word, beyond := q.direction()
+	value, names := q.value(), "asc"
+	text := "select f.resource, f.granted_token, f.open, " + value + " as sorted " + q.fromSQL(true)
+	switch {
+	case q.Sort == LocksByName:
+		names = word
+		text += " and (@after = '' or f.resource " + beyond + " @after)"
+	case q.After != "":
+		text += fmt.Sprintf(" and (%[1]s %[2]s @value or %[1]s = @value and f.resource > @after)", value, beyond)
+	}
+	text += fmt.Sprintf(" order by %s %s, f.resource %s limit @limit", value, word, names)
+	return fmt.Sprintf(showSQL, text, lockOrders[q.Sort].place, shownColumns, word, names)
+}
+
+func (q LockQuery) countSQL() string {
+	return "with now as materialized (select clock_timestamp() as at) select count(*) " + q.fromSQL(false)
+}
+
+func (q LockQuery) args() pgx.NamedArgs {
+	args := pgx.NamedArgs{
+		"prefix": q.Prefix, "contains": q.Contains, "owner": q.OwnerID, "after": q.After, "value": any(q.AfterValue), "limit": q.Limit,
+		"queue_max": q.QueueMax,
+	}
+	if lockOrders[q.Sort].time {
+		args["value"] = timeAt(q.AfterValue)
+	}
+	return args
+}
+
+// timeAt is the time that has this place.
+func timeAt(place int64) pgtype.Timestamptz {
+	switch place {
+	case math.MaxInt64:
+		return pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}
+	case math.MinInt64:
+		return pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+	}
+	return pgtype.Timestamptz{Time: time.UnixMicro(place), Valid: true}
+}
