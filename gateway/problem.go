@@ -128,6 +128,11 @@ func addData(answer *api.Problem, err error) {
 		if unavailable.Outcome == store.OutcomeUnknown {
 			answer.Detail = "The database did not answer. The change may have been made: send the same again, a write with the same token and sequence, an acquire with the same request_id."
 		}
+		if errors.Is(err, store.ErrOverloaded) {
+			answer.Title = store.ErrOverloaded.Error()
+			answer.Detail = "This gateway has as many writes waiting for the database as it may (--write-queue-max, --write-queue-bytes-max). " +
+				"Nothing was changed: try again a little later, or another gateway."
+		}
 	}
 }
 
@@ -243,7 +248,7 @@ func (g *Gateway) answerProblem(w http.ResponseWriter, r *http.Request, err erro
 	answer.Instance = discreet(r.URL.EscapedPath())
 	if answer.Code == api.CodeInternal {
 		g.config.Logger.Error("request failed", "method", r.Method, "path", discreet(r.URL.Path), "error", err)
-	} else if errors.Is(err, store.ErrUnavailable) {
+	} else if errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrOverloaded) { // each of which is counted
 		g.config.Logger.Warn("database unavailable", "method", r.Method, "path", discreet(r.URL.Path), "error", err)
 	}
 	switch {

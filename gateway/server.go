@@ -14,7 +14,8 @@ const (
 	headerTimeout = 10 * time.Second
 	headerBytes   = 64 << 10
 	idleTimeout   = 2 * time.Minute
-	writeTimeout  = 2 * time.Minute  // whoever waits longer extends it
+	writeTimeout  = 2 * time.Minute // whoever waits longer extends it
+	shutdownAgain = 500 * time.Millisecond
 	eventTimeout  = 10 * time.Second // a stream of events lasts as long as each of them is taken within this
 )
 
@@ -45,7 +46,7 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 	g.drain()
 	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.config.ShutdownTimeout)
 	defer cancel()
-	err := server.Shutdown(deadline)
+	err := shutDown(deadline, server)
 	if err != nil {
 		// Connections first: work that is cut off must not race with their end to give an answer.
 		closeErr := server.Close()
@@ -56,4 +57,18 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 		err = errors.Join(err, served)
 	}
 	return err
+}
+
+// shutDown ends the server when all that is under way has been answered. Server.Shutdown tells the connections over HTTP/2 to end only once,
+// at its beginning: one that was accepted before, but whose first bytes come after that, would never hear of it, and hold up the end. So it is called
+// again and again.
+func shutDown(ctx context.Context, server *http.Server) error {
+	for {
+		again, cancel := context.WithTimeout(ctx, shutdownAgain)
+		err := server.Shutdown(again)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return err
+		}
+	}
 }

@@ -139,6 +139,27 @@ func TestServeGivesUp(t *testing.T) {
 	}
 }
 
+// A connection over HTTP/2 whose first bytes come when the server ends already is told so, too.
+func TestServeEndsLateConnection(t *testing.T) {
+	h, s, _ := newServed(t, Config{ShutdownTimeout: time.Minute})
+	late, err := net.Dial("tcp", strings.TrimPrefix(s.base, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = late.Close() }()
+	another := newHarnessClient(t, h)
+	another.get(t, "/healthz") // what is accepted later is served, so that one is accepted
+	s.ask()
+	s.awaitRefusal(t)
+	const preface, emptySettings = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+	if _, err := late.Write([]byte(preface + emptySettings)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-s.ended; err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
 func TestServeWithoutListener(t *testing.T) {
 	h := newGateway(t, Config{}, store.Config{DatabaseURL: pgtest.Migrated(t)})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
