@@ -1,6 +1,6 @@
 # Everything is done from here; `make` alone lists it. What a target does is in scripts/, where it can be called too.
 .DEFAULT_GOAL := help
-.PHONY: help build run demo test test-deps lint bench bench-locks fuzz golden golden-check verify
+.PHONY: help build run demo test test-deps lint bench bench-locks fuzz golden golden-check docs verify
 
 # Overridable: make test PACKAGES=./store TEST_FLAGS='-run TestScenarios -v'
 PACKAGES   ?= ./...
@@ -52,6 +52,9 @@ golden: ## Rewrite the golden schema from the migrations and guard functions
 
 golden-check: ## Compare the schema that the migrations make with the golden one
 	@scripts/with-postgres scripts/golden-check
+
+docs: ## Rewrite docs/metrics.md from the code
+	scripts/with-postgres go test ./gateway -run 'TestMetricsDoc$$' -update
 
 verify: RACE = 1
 verify: lint test golden-check demo ## Do all that CI does: lint, test with the race detector, golden schema, demo

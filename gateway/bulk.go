@@ -167,7 +167,7 @@ func (s *bulkStream) judge(line *bulkLine) {
 	if line.malformed {
 		return
 	}
-	s.gateway.judged(s.request, line.err)
+	s.gateway.judged(s.request, doorBulk, line.err)
 	var answer string
 	switch {
 	case line.err == nil:

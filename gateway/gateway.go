@@ -23,7 +23,7 @@ import (
 type Leases interface {
 	Acquire(context.Context, store.AcquireRequest) (store.Lease, error)
 	Renew(context.Context, store.LeaseRef, time.Duration) (store.Lease, error)
-	Release(context.Context, store.LeaseRef) error
+	ReleaseLease(context.Context, store.LeaseRef) (store.Released, error)
 	Break(ctx context.Context, lock store.Name, reason string) (store.Lease, error)
 	Lock(context.Context, store.Name) (store.Lock, error)
 	Locks(context.Context, store.LockQuery) ([]store.Lock, error)

@@ -46,8 +46,11 @@ func newGateway(t testing.TB, config Config, database store.Config) *harness {
 	backend, recorder := newService(t, database)
 	h := &harness{store: backend, recorder: recorder, databaseURL: database.DatabaseURL}
 	config.Logger = slog.New(defects{slog.DiscardHandler, t})
+	metrics := NewMetrics("test")
+	metrics.Watch(backend)
+	metrics.WatchRecorder(recorder.Dropped)
 	var err error
-	if h.gateway, err = New(config, backend, h.recorder, NewMetrics("test")); err != nil {
+	if h.gateway, err = New(config, backend, h.recorder, metrics); err != nil {
 		t.Fatal(err)
 	}
 	if h.db, err = pgxpool.New(t.Context(), database.DatabaseURL); err != nil {

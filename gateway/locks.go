@@ -94,8 +94,9 @@ func (g *Gateway) renew(_ http.ResponseWriter, r *http.Request, lock store.Name,
 	}
 	ctx, cancel := g.work(r)
 	defer cancel()
+	begun := time.Now()
 	lease, err := g.backend.Renew(ctx, ref, duration)
-	g.metrics.leaseOperation("renew", err)
+	g.metrics.renewed(lease, time.Since(begun), err)
 	return leaseAnswer(lease), err
 }
 
@@ -111,8 +112,9 @@ func (g *Gateway) release(_ http.ResponseWriter, r *http.Request, lock store.Nam
 func (g *Gateway) giveBack(r *http.Request, ref store.LeaseRef) error {
 	ctx, cancel := g.work(r)
 	defer cancel()
-	err := g.backend.Release(ctx, ref)
-	g.metrics.leaseOperation("release", err)
+	begun := time.Now()
+	lease, err := g.backend.ReleaseLease(ctx, ref)
+	g.metrics.released(lease, time.Since(begun), err)
 	return err
 }
 
@@ -151,8 +153,9 @@ func parseLeaseID(field, text string) (uuid.UUID, error) {
 func (g *Gateway) breakLease(_ http.ResponseWriter, r *http.Request, lock store.Name, body api.BreakRequest) (any, error) {
 	ctx, cancel := g.work(r)
 	defer cancel()
+	begun := time.Now()
 	lease, err := g.backend.Break(ctx, lock, body.Reason)
-	g.metrics.leaseOperation("break", err)
+	g.metrics.leaseOperation(operationBreak, lease.Mode, time.Since(begun), err)
 	if err != nil {
 		return nil, err
 	}

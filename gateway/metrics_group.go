@@ -1,53 +1,75 @@
 package gateway
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/fencegate/fencegate/store"
 )
 
-// groupCollector shows the group commit. Each scrape reads its state once, so that the numbers belong together.
-type groupCollector func() store.GroupStats
+var laneLabel = label{name: "lane", values: []string{"quick", "large", "patient"}}
+
+var groupSubject = &subject{title: "The group commit"}
 
 var (
-	groupQueued = prometheus.NewDesc("fencegate_write_queue_writes",
-		"Writes that wait for a batch.", nil, nil)
-	groupQueuedBytes = prometheus.NewDesc("fencegate_write_queue_bytes",
-		"Bytes of the writes that wait for a batch.", nil, nil)
-	groupInFlight = prometheus.NewDesc("fencegate_write_batches_in_flight",
-		"Batches that are being committed, by lane: quick; large, of large values; patient, of resources whose fence somebody else had locked.",
-		[]string{"lane"}, nil)
-	groupSizes = prometheus.NewDesc("fencegate_write_batch_size",
-		"Writes in a batch.", nil, nil)
-	groupBusy = prometheus.NewDesc("fencegate_write_busy_total",
-		"Writes that went back to the queue, since somebody else had the fence locked.", nil, nil)
-	groupRefused = prometheus.NewDesc("fencegate_write_queue_refused_total",
-		"Writes that were refused because too many waited.", nil, nil)
+	commitTimeFamily = groupSubject.declare(family{
+		kind: kindHistogram, name: "fencegate_write_commit_duration_seconds",
+		help:   "Time that a batch of writes took in the database until it was committed, by lane: quick; large, of large values; patient, of resources whose fence somebody else had locked.",
+		look:   "The disk (or the standby that is waited for), and locks in the `patient` lane. A batch that failed is not in it.",
+		labels: []label{laneLabel}, buckets: secondsOf(store.DurationBounds[:]),
+	})
+	batchSizeFamily = groupSubject.declare(family{
+		kind: kindHistogram, name: "fencegate_write_batch_size",
+		help:    "Writes in a batch.",
+		look:    "Grows with the load: what it costs to commit is shared by so many.",
+		buckets: batchSizes(),
+	})
+	batchesFamily = groupSubject.declare(family{
+		kind: kindGauge, name: "fencegate_write_batches_in_flight",
+		help:   "Batches that are being committed, by lane.",
+		look:   "All lanes together have at most `--write-batches-max`.",
+		labels: []label{laneLabel},
+	})
+	queueFamily = groupSubject.declare(family{
+		kind: kindGauge, name: "fencegate_write_queue_writes",
+		help: "Writes that wait for a batch.",
+		look: "Stands near 0. Where it grows, the database does not keep up, or a fence is locked for long.",
+	})
+	queueBytesFamily = groupSubject.declare(family{
+		kind: kindGauge, name: "fencegate_write_queue_bytes",
+		help: "Bytes of the writes that wait for a batch.",
+		look: "As above, for `--write-queue-bytes-max`.",
+	})
+	queueRefusedFamily = groupSubject.declare(family{
+		kind: kindCounter, name: "fencegate_write_queue_refused_total",
+		help: "Writes that were refused because too many waited.",
+		look: "More load than the database takes (`--write-queue-max`, `--write-queue-bytes-max`); clients are told `unavailable`.",
+	})
 )
 
-// Describe is part of prometheus.Collector.
-func (groupCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{groupQueued, groupQueuedBytes, groupInFlight, groupSizes, groupBusy, groupRefused} {
-		to <- desc
+// groupReadings shows the group commit.
+func groupReadings(stats func() store.GroupStats) (func(*readings), []*family) {
+	read := func(to *readings) {
+		s := stats()
+		to.value(queueFamily, float64(s.Queued))
+		to.value(queueBytesFamily, float64(s.QueuedBytes))
+		to.value(queueRefusedFamily, float64(s.Refused))
+		to.value(batchesFamily, float64(s.InFlight.Quick), "quick")
+		to.value(batchesFamily, float64(s.InFlight.Large), "large")
+		to.value(batchesFamily, float64(s.InFlight.Patient), "patient")
+		to.durations(commitTimeFamily, s.Commits.Quick, "quick")
+		to.durations(commitTimeFamily, s.Commits.Large, "large")
+		to.durations(commitTimeFamily, s.Commits.Patient, "patient")
+		sizes := map[float64]uint64{}
+		for i, bound := range batchSizeFamily.buckets {
+			sizes[bound] = s.BatchSizes[i]
+		}
+		to.histogram(batchSizeFamily, s.Batches, float64(s.Writes), sizes)
 	}
+	return read, groupSubject.families
 }
 
-// Collect is part of prometheus.Collector.
-func (c groupCollector) Collect(to chan<- prometheus.Metric) {
-	stats := c()
-	gauge := func(desc *prometheus.Desc, value int64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(value), labels...)
-	}
-	gauge(groupQueued, stats.Queued)
-	gauge(groupQueuedBytes, stats.QueuedBytes)
-	gauge(groupInFlight, stats.InFlight.Quick, "quick")
-	gauge(groupInFlight, stats.InFlight.Large, "large")
-	gauge(groupInFlight, stats.InFlight.Patient, "patient")
-	to <- prometheus.MustNewConstMetric(groupBusy, prometheus.CounterValue, float64(stats.Busy))
-	to <- prometheus.MustNewConstMetric(groupRefused, prometheus.CounterValue, float64(stats.Refused))
-	sizes := map[float64]uint64{}
+func batchSizes() []float64 {
+	sizes := make([]float64, len(store.BatchSizeBounds))
 	for i, bound := range store.BatchSizeBounds {
-		sizes[float64(bound)] = stats.BatchSizes[i]
+		sizes[i] = float64(bound)
 	}
-	to <- prometheus.MustNewConstHistogram(groupSizes, stats.Batches, float64(stats.Writes), sizes)
+	return sizes
 }

@@ -13,7 +13,6 @@ import (
 // What is committed together is counted, under names as Prometheus wants them.
 func TestMetricsOfTheGroup(t *testing.T) {
 	h := newHarness(t, Config{})
-	h.gateway.metrics.WatchGroup(h.store.GroupStats)
 	lease := h.acquire(t, "job", "w")
 	as[api.WriteResult](t, h.put(t, lease, 1, "x"), http.StatusCreated)
 	as[api.WriteResult](t, h.put(t, lease, 2, "x"), http.StatusOK)
@@ -30,7 +29,8 @@ func TestMetricsOfTheGroup(t *testing.T) {
 		{0, "fencegate_write_batches_in_flight", []string{"lane", "large"}},
 		{0, "fencegate_write_batches_in_flight", []string{"lane", "patient"}},
 		{2, "fencegate_write_batch_size", nil},
-		{0, "fencegate_write_busy_total", nil},
+		{2, "fencegate_write_commit_duration_seconds", []string{"lane", "quick"}},
+		{0, "fencegate_retries_total", []string{"reason", "busy"}},
 		{0, "fencegate_write_queue_refused_total", nil},
 	} {
 		if got := metrics.value(want.name, want.labels...); got != want.value {

@@ -54,11 +54,8 @@ func (s scraped) value(name string, labels ...string) float64 {
 
 func TestMetrics(t *testing.T) {
 	h := newHarness(t, Config{})
-	h.gateway.metrics.WatchPool(h.store.PoolStats)
-	h.gateway.metrics.WatchRecorder(h.recorder.Dropped)
-	h.gateway.metrics.WatchListener(h.store.Listening)
 	eventually(t, "the store listens", h.store.Listening)
-	h.gateway.metrics.Swept(store.Swept{Expired: 3, LeasesForgotten: 2, RejectionsForgotten: 1})
+	h.gateway.metrics.Swept(store.Swept{Expired: 3, LeasesForgotten: 2, RejectionsForgotten: 1, SessionsExpired: 4})
 
 	lease := h.acquire(t, "zanzibar/1", "owner-of-zanzibar")
 	refused(t, h.post(t, lockPath("zanzibar/1", "/acquire"), `{"owner_id":"w"}`), api.CodeLockHeld)
@@ -84,13 +81,14 @@ func TestMetrics(t *testing.T) {
 		name   string
 		labels []string
 	}{
-		{1, operations, []string{"operation", "acquire", "result", "ok"}},
-		{1, operations, []string{"operation", "acquire", "result", "lock_held"}},
-		{1, operations, []string{"operation", "renew", "result", "ok"}},
-		{1, operations, []string{"operation", "renew", "result", "lease_lost"}},
-		{1, operations, []string{"operation", "release", "result", "ok"}},
-		{1, operations, []string{"operation", "break", "result", "not_found"}},
-		{3, writes, []string{"door", "http", "result", "accepted"}},
+		{1, operations, []string{"operation", "acquire", "mode", "exclusive", "result", "ok"}},
+		{1, operations, []string{"operation", "acquire", "mode", "exclusive", "result", "lock_held"}},
+		{1, operations, []string{"operation", "renew", "mode", "exclusive", "result", "ok"}},
+		{1, operations, []string{"operation", "renew", "mode", "unknown", "result", "lease_lost"}},
+		{1, operations, []string{"operation", "release", "mode", "exclusive", "result", "ok"}},
+		{1, operations, []string{"operation", "break", "mode", "unknown", "result", "not_found"}},
+		{2, writes, []string{"door", "http", "result", "accepted"}},
+		{1, writes, []string{"door", "transaction", "result", "accepted"}},
 		{1, writes, []string{"door", "http", "result", "token_stale"}},
 		{1, requests, []string{"route", "/v1/locks/{lock}/acquire", "method", "POST", "status", "200"}},
 		{1, requests, []string{"route", "/v1/locks/{lock}/acquire", "method", "POST", "status", "409"}},
@@ -102,6 +100,7 @@ func TestMetrics(t *testing.T) {
 		{1, "fencegate_http_requests_in_flight", nil}, // this one
 		{1, "fencegate_build_info", []string{"version", "test"}},
 		{3, "fencegate_swept_total", []string{"kind", "lease_expired"}},
+		{4, "fencegate_swept_total", []string{"kind", "session_expired"}},
 		{2, "fencegate_swept_total", []string{"kind", "lease_forgotten"}},
 		{1, "fencegate_swept_total", []string{"kind", "rejection_forgotten"}},
 		{16, "fencegate_database_connections", []string{"state", "max"}},
@@ -138,7 +137,7 @@ func TestMetricsOfTheLine(t *testing.T) {
 	observer.close()
 	h.awaitStreams(t, 0)
 	after, _ := h.scrape(t)
-	const acquires, waits, sessions = "fencegate_acquires_total", "fencegate_acquire_wait_duration_seconds", "fencegate_session_operations_total"
+	const operations, waits, sessions = "fencegate_lease_operations_total", "fencegate_acquire_wait_duration_seconds", "fencegate_session_operations_total"
 	for _, want := range []struct {
 		metrics scraped
 		value   float64
@@ -147,13 +146,13 @@ func TestMetricsOfTheLine(t *testing.T) {
 	}{
 		{during, 1, "fencegate_waiting_acquires", nil},
 		{during, 2, "fencegate_open_watches", nil},
-		{during, -1, waits, []string{"result", "ok"}},
+		{during, 0, waits, []string{"result", "ok"}},
 		{after, 0, "fencegate_waiting_acquires", nil},
-		{after, 2, acquires, []string{"mode", "exclusive", "result", "ok"}},
-		{after, 1, acquires, []string{"mode", "exclusive", "result", "lock_held"}},
+		{after, 2, operations, []string{"operation", "acquire", "mode", "exclusive", "result", "ok"}},
+		{after, 1, operations, []string{"operation", "acquire", "mode", "exclusive", "result", "lock_held"}},
 		{after, 1, waits, []string{"result", "ok"}},
 		{after, 1, waits, []string{"result", "lock_held"}},
-		{after, 2, "fencegate_lease_operations_total", []string{"operation", "acquire", "result", "ok"}},
+		{after, 1, "fencegate_lease_operation_duration_seconds", []string{"operation", "acquire"}},
 		{after, 1, sessions, []string{"operation", "create", "result", "ok"}},
 		{after, 1, sessions, []string{"operation", "keepalive", "result", "ok"}},
 		{after, 1, sessions, []string{"operation", "keepalive", "result", "lease_lost"}},
@@ -171,9 +170,6 @@ func TestMetricsOfTheLine(t *testing.T) {
 // The names and types are as Prometheus wants them, and each series says what it is.
 func TestMetricsLint(t *testing.T) {
 	h := newHarness(t, Config{})
-	h.gateway.metrics.WatchPool(h.store.PoolStats)
-	h.gateway.metrics.WatchRecorder(h.recorder.Dropped)
-	h.gateway.metrics.WatchListener(h.store.Listening)
 	eventually(t, "the store listens", h.store.Listening)
 	h.release(t, h.acquire(t, "job", "worker"))
 	granted(t, h.wait(t, "job", api.AcquireRequest{OwnerID: "w"}))

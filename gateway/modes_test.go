@@ -43,7 +43,7 @@ func TestSharedLeases(t *testing.T) {
 	h.release(t, lease)
 	granted(t, late)
 	metrics, _ := h.scrape(t)
-	if got := metrics.value("fencegate_acquires_total", "mode", "shared", "result", "ok"); got != 3 {
+	if got := metrics.value("fencegate_lease_operations_total", "operation", "acquire", "mode", "shared", "result", "ok"); got != 3 {
 		t.Errorf("%v shared leases are counted", got)
 	}
 }

@@ -14,8 +14,6 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-const doorHTTP = "http"
-
 func (g *Gateway) putRecord(w http.ResponseWriter, r *http.Request) error {
 	write, err := writeOf(r, store.Put)
 	if err != nil {
@@ -97,7 +95,7 @@ func (g *Gateway) write(w http.ResponseWriter, r *http.Request, write store.Writ
 	if err == nil {
 		err = result.Err
 	}
-	g.judged(r, err)
+	g.judged(r, doorHTTP, err)
 	if err != nil {
 		return err
 	}

@@ -11,11 +11,11 @@ import (
 )
 
 // judged counts the verdict on a write, and notes a rejection for the record.
-func (g *Gateway) judged(r *http.Request, err error) {
-	g.metrics.write(doorHTTP, err)
+func (g *Gateway) judged(r *http.Request, door string, err error) {
+	g.metrics.write(door, err)
 	var rejected *store.RejectedError
 	if errors.As(err, &rejected) {
-		g.recorder.Record(rejected, doorHTTP, address(r))
+		g.recorder.Record(rejected, door, address(r))
 	}
 }
 

@@ -86,13 +86,13 @@ func TestRejectionsOfEveryKind(t *testing.T) {
 	refused(t, h.send(t, http.MethodPut, path, "x", "Fencing-Token: 0"), api.CodeInvalidToken)
 	var codes []string
 	for _, r := range h.rejections(t, "").Rejections {
-		codes = append(codes, fmt.Sprintf("%s %d", r.Code, r.Count))
+		codes = append(codes, fmt.Sprintf("%s by %s %d", r.Code, r.Door, r.Count))
 		if (r.Token == nil) != (r.Code == api.CodeTokenRequired) {
 			t.Errorf("the token of %+v", r)
 		}
 	}
 	slices.Sort(codes)
-	want := "lease_mismatch 1, token_required 1, token_stale 2, token_unknown 1, version_mismatch 1"
+	want := "lease_mismatch by http 1, token_required by http 1, token_stale by http 1, token_stale by transaction 1, token_unknown by http 1, version_mismatch by http 1"
 	if strings.Join(codes, ", ") != want {
 		t.Errorf("recorded are %q, want %q", codes, want)
 	}

@@ -42,7 +42,7 @@ func (g *Gateway) keepSessionAlive(w http.ResponseWriter, r *http.Request) error
 	ctx, cancel := g.work(r)
 	defer cancel()
 	session, err := g.backend.KeepAlive(ctx, id)
-	g.metrics.sessionOperation("keepalive", err)
+	g.metrics.keptAlive(session, err)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func (g *Gateway) transact(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := g.work(r)
 	defer cancel()
 	result, err := g.backend.Transact(ctx, transaction)
-	g.judged(r, err)
+	g.judged(r, doorTransaction, err)
 	if err != nil {
 		return err
 	}

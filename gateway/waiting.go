@@ -32,7 +32,7 @@ func (g *Gateway) attended(r *http.Request) (context.Context, context.CancelFunc
 func (g *Gateway) grant(w http.ResponseWriter, r *http.Request, request store.AcquireRequest) (store.Lease, error) {
 	begun := time.Now()
 	lease, err := g.tryOrWait(w, r, request)
-	g.metrics.acquired(request, time.Since(begun), err)
+	g.metrics.acquired(request, lease, time.Since(begun), err)
 	return lease, err
 }
 

@@ -152,7 +152,7 @@ func TestClientGoneWhileItWaits(t *testing.T) {
 			t.Errorf("of the sessions %q are left %q: statements were cut off", before, after)
 		}
 		metrics, _ := h.scrape(t)
-		if got := metrics.value("fencegate_acquires_total", "mode", "exclusive", "result", "client_gone"); got != 2 {
+		if got := metrics.value("fencegate_lease_operations_total", "operation", "acquire", "mode", "exclusive", "result", "client_gone"); got != 2 {
 			t.Errorf("of those who are gone %v are counted", got)
 		}
 		if got := metrics.value("fencegate_http_request_duration_seconds", "route", "/v1/locks/{lock}/acquire", "status", "none"); got != 2 {

@@ -64,6 +64,7 @@ func (l *line) claimOnce(lock Name, q *queue) bool {
 	l.mu.Unlock()
 
 	if err != nil {
+		l.store.again(err)
 		time.Sleep(claimAgain)
 	}
 	for _, orphan := range orphans {

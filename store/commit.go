@@ -52,5 +52,8 @@ func (s *Service) DeletePolicy(ctx context.Context, prefix string) error {
 	return err
 }
 
+// RefusalsRemembered returns of how many resources this Service remembers who is shut out.
+func (s *Service) RefusalsRemembered() int { return s.refusals.len() }
+
 // RefusedEarly returns how many writes were refused without the database.
 func (s *Service) RefusedEarly() uint64 { return s.refusals.refused.Load() }

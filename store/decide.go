@@ -41,6 +41,7 @@ func (s *Store) decide(ctx context.Context, columns *writeColumns, wait bool) (e
 		case !isState(err, "40001"):
 			return err
 		}
+		s.again(err)
 	}
 }
 

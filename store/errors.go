@@ -146,6 +146,8 @@ func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 type LostError struct {
 	Lock   Name   // empty where it is a session that ended
 	Reason string // expired, released, broken, superseded or mismatch
+	// Late is how much later than a third of the TTL a renewal or keepalive came that found its lease or session expired; 0: unknown.
+	Late time.Duration
 }
 
 func (e *LostError) Error() string {

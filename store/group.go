@@ -41,6 +41,7 @@ type Group struct {
 	lanes       [laneCount]lane
 	idle        []*worker // that wait for work, the one that worked last at the end
 	counted     groupCounts
+	commits     [laneCount]durations // not guarded by mu
 
 	running sync.WaitGroup // the workers
 }

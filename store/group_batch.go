@@ -59,6 +59,7 @@ func (g *Group) decide(b *batch, rows []*pending) {
 		case err == nil:
 			return
 		case undone(err) && try < batchTriesMax:
+			g.store.again(err)
 			time.Sleep(pause/2 + rand.N(pause)) //nolint:gosec // jitter, not a secret
 			pause *= 2
 		case isState(err, "55P03") && b.lane.kind != lanePatient:
@@ -97,6 +98,7 @@ func (g *Group) ask(b *batch, rows []*pending) error {
 		return err
 	}
 	b.took = time.Since(begun)
+	g.commits[b.lane.kind].add(b.took)
 	verdicts := b.columns.verdicts
 	for i, p := range rows {
 		if row := &verdicts[i]; row.verdict == verdictBusy {

@@ -8,11 +8,16 @@ type GroupStats struct {
 	Queued, QueuedBytes int64
 	// InFlight are batches that are being decided now, by lane: quick, large and patient.
 	InFlight GroupLanes
+	// Commits are how long the batches that were committed took in the database, by lane.
+	Commits GroupDurations
 	groupCounts
 }
 
 // GroupLanes is a number for each lane: for large values, for resources whose fences somebody else has locked, and for all else.
 type GroupLanes struct{ Quick, Large, Patient int64 }
+
+// GroupDurations are durations for each lane.
+type GroupDurations struct{ Quick, Large, Patient Durations }
 
 // groupCounts are counted from the beginning.
 type groupCounts struct {
@@ -35,6 +40,9 @@ func (g *Group) Stats() GroupStats {
 		Queued: int64(g.queued), QueuedBytes: g.queuedBytes,
 		InFlight: GroupLanes{
 			Quick: int64(g.lanes[laneQuick].inFlight), Large: int64(g.lanes[laneLarge].inFlight), Patient: int64(g.lanes[lanePatient].inFlight),
+		},
+		Commits: GroupDurations{
+			Quick: g.commits[laneQuick].read(), Large: g.commits[laneLarge].read(), Patient: g.commits[lanePatient].read(),
 		},
 		groupCounts: g.counted,
 	}

@@ -176,6 +176,9 @@ func (g *Group) settle(b *batch, w *worker) *lane {
 	b.lane.inFlight--
 	b.lane.rowsInFlight -= b.count
 	g.counted.Busy += uint64(len(b.busy))
+	if n := len(b.busy); n > 0 {
+		g.store.counts.retries.add(ReasonBusy, n)
+	}
 	if b.took > 0 {
 		b.lane.note(b.took)
 	}

@@ -55,6 +55,16 @@ type Lease struct {
 	SessionID uuid.UUID // zero: in none
 	Waited    time.Duration
 	Metadata  json.RawMessage // the owner's, a JSON object or nil
+	// Late is how much later a renewal came than a third of the TTL after the grant or the renewal before it; 0: it came in time, or this
+	// is no answer to a renewal.
+	Late time.Duration
+}
+
+// Released tells which lease a release has ended.
+type Released struct {
+	Mode Mode // empty: the lease is forgotten
+	// Age is how long the lease had lasted since its grant; 0: it had ended before.
+	Age time.Duration
 }
 
 // LeaseRef is what its holder names a lease by; all of it must match.

@@ -98,7 +98,7 @@ func (s *Store) ask(ctx context.Context, request AcquireRequest, gateway uuid.UU
 				Remaining: max(0, milliseconds(leftMS)), QueueLength: int(queueLength.Int64),
 			}
 		case "lost":
-			return asked{}, &LostError{request.Lock, endReason.String}
+			return asked{}, &LostError{Lock: request.Lock, Reason: endReason.String}
 		case "session_lost":
 			return asked{}, sessionLost(endReason.String)
 		case "request_id_reused":
@@ -136,36 +136,50 @@ func (s *Store) Renew(ctx context.Context, ref LeaseRef, ttl time.Duration) (Lea
 		ms := ttl.Milliseconds()
 		ttlMS = &ms
 	}
-	const sql = `select set_config('synchronous_commit', 'off', true), r.standing, ` + leaseColumns + `
+	const sql = `select set_config('synchronous_commit', 'off', true), r.standing, null::bigint, ` + leaseColumns + `
 		from fence.renew($1, $2, $3, $4, $5) r, lateral (select (r.lease).*) l`
 	var standing string
+	var lateMS pgtype.Int8
 	var row leaseRow
-	err := s.queryRow(ctx, sql, append(ref.args(), ttlMS), append([]any{nil, &standing}, row.dest()...)...)
+	err := s.queryRow(ctx, sql, append(ref.args(), ttlMS), append([]any{nil, &standing, &lateMS}, row.dest()...)...)
 	switch {
 	case err != nil:
 		return Lease{}, err
 	case standing == "in_session":
 		return Lease{}, fmt.Errorf("%w: the lease lasts as long as its session: keep that alive", ErrInvalid)
 	case standing != "live":
-		return Lease{}, lost(ref.Lock, standing)
+		return Lease{}, lost(ref.Lock, standing, milliseconds(lateMS))
 	}
-	return row.lease(), nil
+	lease := row.lease()
+	lease.Late = max(0, milliseconds(lateMS))
+	return lease, nil
 }
 
 // Release ends a lease and closes the fence behind it. Sent twice, it succeeds twice. It returns ErrLeaseLost (a LostError) if
 // the lease was broken, or expired and was replaced; ErrNotFound if there is no such lock; ErrInvalid; ErrUnavailable.
 func (s *Store) Release(ctx context.Context, ref LeaseRef) error {
+	_, err := s.ReleaseLease(ctx, ref)
+	return err
+}
+
+// ReleaseLease is Release, and tells which lease it has ended.
+func (s *Store) ReleaseLease(ctx context.Context, ref LeaseRef) (Released, error) {
 	if err := ref.check(); err != nil {
-		return err
+		return Released{}, err
 	}
+	// The lease is read as it was before: a statement sees nothing of what its functions change.
+	const sql = `select fence.release($1, $2, $3, $4), l.mode, extract(epoch from clock_timestamp() - l.granted_at)::double precision
+		from (select) one left join fence.leases l on l.lock = $1 and l.fencing_token = $4 and l.ended_at is null`
 	var standing string
-	if err := s.queryRow(ctx, "select fence.release($1, $2, $3, $4)", ref.args(), &standing); err != nil {
-		return err
+	var mode pgtype.Text
+	var age pgtype.Float8
+	if err := s.queryRow(ctx, sql, ref.args(), &standing, &mode, &age); err != nil {
+		return Released{}, err
 	}
 	if standing != "released" {
-		return lost(ref.Lock, standing)
+		return Released{}, lost(ref.Lock, standing, 0)
 	}
-	return nil
+	return Released{Mode(mode.String), time.Duration(age.Float64 * float64(time.Second))}, nil
 }
 
 // giveBack releases a lease that its owner never heard of; the same request sent again asks anew. If it was sent again before, through
@@ -196,11 +210,11 @@ func (s *Store) Break(ctx context.Context, lock Name, reason string) (Lease, err
 
 func (r LeaseRef) args() []any { return []any{r.Lock, r.OwnerID, r.ID, r.Token} }
 
-func lost(lock Name, standing string) error {
+func lost(lock Name, standing string, late time.Duration) error {
 	if standing == "not_found" {
 		return fmt.Errorf("%w: there is no lock %s", ErrNotFound, lock)
 	}
-	return &LostError{lock, standing}
+	return &LostError{Lock: lock, Reason: standing, Late: late}
 }
 
 func nullableID(id uuid.UUID) *uuid.UUID {

@@ -28,6 +28,7 @@ type listener struct {
 	onNotify  func(channel, payload string)
 
 	connected atomic.Bool
+	connects  atomic.Uint64 // from the beginning
 }
 
 // run listens until ctx ends, and connects anew whenever the connection is lost.
@@ -59,6 +60,7 @@ func (l *listener) listen(ctx context.Context) error {
 	}
 	defer closeNow(conn)
 	l.connected.Store(true)
+	l.connects.Add(1)
 	l.onConnect()
 	for {
 		notification, err := await(ctx, conn)

@@ -121,6 +121,7 @@ func (r *Recorder) flush(ctx context.Context, stories map[story]*Rejection) erro
 	defer cancel()
 	err := r.store.recordRejections(ctx, rejections)
 	if err != nil {
+		r.store.again(err)
 		r.keep(stories)
 	}
 	return err

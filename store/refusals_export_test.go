@@ -5,9 +5,6 @@ import "fmt"
 // Forgotten returns how often the Service has forgotten whom it may refuse.
 func (s *Service) Forgotten() uint64 { return s.refusals.generation.Load() }
 
-// RefusalsRemembered returns of how many resources it remembers that.
-func (s *Service) RefusalsRemembered() int { return s.refusals.len() }
-
 // RefusalMemory is the memory alone.
 type RefusalMemory struct{ refusals *refusals }
 

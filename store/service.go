@@ -101,6 +101,9 @@ func (s *Service) Run(ctx context.Context, onError func(error)) {
 // Listening reports whether the connection for notifications stands. Without it waiters are served by polling.
 func (s *Service) Listening() bool { return s.listener.connected.Load() }
 
+// Reconnects returns how often the connection for notifications was made anew, after it was lost.
+func (s *Service) Reconnects() uint64 { return max(s.listener.connects.Load(), 1) - 1 }
+
 // Waiting returns how many acquires wait in this process.
 func (s *Service) Waiting() int { return s.line.len() }
 

@@ -54,20 +54,23 @@ func (s *Store) CreateSession(ctx context.Context, request SessionRequest) (Sess
 // KeepAlive makes a live session last its TTL from now, and all its leases with it. Like Renew, it does not wait for the disk. It
 // returns ErrLeaseLost (a LostError) if the session has ended, ErrNotFound if there is no such session, or ErrUnavailable.
 func (s *Store) KeepAlive(ctx context.Context, id uuid.UUID) (Session, error) {
-	const sql = `select set_config('synchronous_commit', 'off', true), k.standing, ` + sessionColumns + `
+	const sql = `select set_config('synchronous_commit', 'off', true), k.standing, null::bigint, ` + sessionColumns + `
 		from fence.keep_alive($1) k, lateral (select (k.session).*) s`
 	var standing string
+	var lateMS pgtype.Int8
 	var row sessionRow
-	err := s.queryRow(ctx, sql, []any{id}, append([]any{nil, &standing}, row.dest()...)...)
+	err := s.queryRow(ctx, sql, []any{id}, append([]any{nil, &standing, &lateMS}, row.dest()...)...)
 	switch {
 	case err != nil:
 		return Session{}, err
 	case standing == "not_found":
 		return Session{}, sessionLost("")
 	case standing != "live":
-		return Session{}, sessionLost(standing)
+		return Session{}, &LostError{Reason: standing, Late: milliseconds(lateMS)}
 	}
-	return row.session(), nil
+	session := row.session()
+	session.Late = max(0, milliseconds(lateMS))
+	return session, nil
 }
 
 // Session tells how a session stands, and how many leases run in it. It returns ErrNotFound if there is no such session, also if it

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -50,4 +51,42 @@ func classifyState(err *pgconn.PgError) error {
 		return &UnavailableError{OutcomeNotApplied, err}
 	}
 	return err
+}
+
+// reasonOf says why a statement failed, after classify; "" where it has answered as it should.
+func reasonOf(err error) Reason {
+	var pgErr *pgconn.PgError
+	unavailable := errors.Is(err, ErrUnavailable)
+	switch {
+	case errors.Is(err, ErrNotMigrated):
+		return ReasonNotMigrated
+	case errors.As(err, &pgErr):
+		return reasonOfState(pgErr.Code, unavailable)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return ReasonTimeout
+	case unavailable:
+		return ReasonConnection
+	}
+	return ""
+}
+
+func reasonOfState(code string, unavailable bool) Reason {
+	switch code {
+	case "55P03":
+		return ReasonBusy
+	case "40P01":
+		return ReasonDeadlock
+	case "40001":
+		return ReasonSerialization
+	case "57014", "25P03", "25P04":
+		return ReasonTimeout
+	case "25006":
+		return ReasonReadOnly
+	case "53100", "53200":
+		return ReasonOther
+	}
+	if !unavailable || code[:min(2, len(code))] == "58" {
+		return ReasonOther
+	}
+	return ReasonConnection
 }

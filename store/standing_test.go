@@ -153,7 +153,7 @@ func expectLost(err error, lock store.Name, reason string) error {
 	switch {
 	case reason == "" && err == nil:
 		return nil
-	case reason != "" && errors.As(err, &lost) && errors.Is(err, store.ErrLeaseLost) && *lost == store.LostError{Lock: lock, Reason: reason}:
+	case reason != "" && errors.As(err, &lost) && errors.Is(err, store.ErrLeaseLost) && lost.Lock == lock && lost.Reason == reason:
 		return nil
 	case err == nil:
 		return fmt.Errorf("it succeeded, want the reason %q", reason)

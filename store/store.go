@@ -50,6 +50,7 @@ func (c Config) withDefaults() (Config, error) {
 type Store struct {
 	pool   *pgxpool.Pool
 	config Config
+	counts counts
 }
 
 // Open prepares a pool of connections; it does not wait for the database, which may come and go. It returns ErrInvalid if the
@@ -74,7 +75,7 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the pool: %w", err)
 	}
-	return &Store{pool, config}, nil
+	return &Store{pool: pool, config: config}, nil
 }
 
 // keepCommitsDurable undoes a server-wide synchronous_commit=off: an acknowledged write must survive a crash (P9).
@@ -159,12 +160,12 @@ func (s *Store) Ready(ctx context.Context) error {
 func (s *Store) query(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
-		return notConnected(err)
+		return s.failed(notConnected(err))
 	}
 	defer conn.Release()
 	rows, err := conn.Query(ctx, sql, args...)
 	if err != nil {
-		return classify(err)
+		return s.failed(classify(err))
 	}
 	defer rows.Close()
 	for rows.Next() {
@@ -172,7 +173,7 @@ func (s *Store) query(ctx context.Context, sql string, args []any, scan func(pgx
 			return err
 		}
 	}
-	return classify(rows.Err())
+	return s.failed(classify(rows.Err()))
 }
 
 // queryRow runs one statement and reads its first row into dest. It returns pgx.ErrNoRows if there is none.

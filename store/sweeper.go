@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -61,6 +62,8 @@ type Swept struct {
 type Sweeper struct {
 	store  *Store
 	config SweeperConfig
+	took   durations
+	last   atomic.Int64 // in microseconds since 1970; 0: none yet
 }
 
 // NewSweeper returns a Sweeper that waits to be Run, or ErrInvalid if the configuration is outside its limits.
@@ -69,7 +72,23 @@ func NewSweeper(store *Store, config SweeperConfig) (*Sweeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Sweeper{store, config}, nil
+	return &Sweeper{store: store, config: config}, nil
+}
+
+// SweepStats tells of the sweeps that were whole.
+type SweepStats struct {
+	Took Durations
+	// Last is when the last one ended, by this process's clock; zero if there was none yet.
+	Last time.Time
+}
+
+// Stats returns the state now.
+func (s *Sweeper) Stats() SweepStats {
+	stats := SweepStats{Took: s.took.read()}
+	if last := s.last.Load(); last != 0 {
+		stats.Last = time.UnixMicro(last)
+	}
+	return stats
 }
 
 // Run sweeps until ctx ends. It tells onSwept of every sweep that found something, and onError of every one that failed.
@@ -94,6 +113,16 @@ func (s *Sweeper) Run(ctx context.Context, onSwept func(Swept), onError func(err
 
 // Sweep tidies once, until nothing is left to tidy. It returns what it did, also beside an error, which is ErrUnavailable.
 func (s *Sweeper) Sweep(ctx context.Context) (Swept, error) {
+	begun := time.Now()
+	swept, err := s.sweep(ctx)
+	if err == nil {
+		s.took.add(time.Since(begun))
+		s.last.Store(time.Now().UnixMicro())
+	}
+	return swept, err
+}
+
+func (s *Sweeper) sweep(ctx context.Context) (Swept, error) {
 	var total Swept
 	for {
 		var swept Swept

@@ -62,6 +62,7 @@ func (l *line) acquire(ctx context.Context, request AcquireRequest) (lease Lease
 		if !queued || time.Now().After(deadline) || ctx.Err() != nil {
 			return l.despair(request.Lock, w, queued, err)
 		}
+		l.store.again(err)
 		sleep(ctx, pause)
 		pause = min(2*pause, askAgainMax)
 	}

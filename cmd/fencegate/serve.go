@@ -85,10 +85,7 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 		return err
 	}
 	metrics := gateway.NewMetrics(version())
-	metrics.WatchPool(st.PoolStats)
-	metrics.WatchListener(service.Listening)
-	metrics.WatchGroup(service.GroupStats)
-	metrics.WatchEarlyRefusals(service.RefusedEarly)
+	metrics.Watch(service)
 	recorder := store.NewRecorder(st)
 	metrics.WatchRecorder(recorder.Dropped)
 	gw, err := gateway.New(gateway.Config{
@@ -104,6 +101,8 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 	if err != nil {
 		return err
 	}
+
+	metrics.WatchSweeper(sweeper.Stats)
 
 	stopBackground := background(ctx,
 		func(ctx context.Context) {

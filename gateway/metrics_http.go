@@ -9,6 +9,37 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+var httpSubject = &subject{title: "HTTP"}
+
+var (
+	requestsFamily = httpSubject.declare(family{
+		kind: kindHistogram, name: "fencegate_http_request_duration_seconds",
+		help: "Time to answer HTTP requests.",
+		look: "By `status`: 5xx are the gateway's or the database's failures, 412 rejected writes, 409 locks that are held. An acquire that waits takes as long as it waits, a stream of events as long as it is open.",
+		labels: []label{
+			{name: "route", open: "the path's template, like `/v1/locks/{lock}/acquire`; `none` for a path that there is not"},
+			{name: "method", values: append(knownMethods, "other")},
+			{name: "status", open: "the answer's; `none` where nobody was there to hear it"},
+		},
+		buckets: quickBuckets,
+	})
+	inFlightFamily = httpSubject.declare(family{
+		kind: kindGauge, name: "fencegate_http_requests_in_flight",
+		help: "HTTP requests being answered, those that wait in line and streams among them.",
+		look: "Without `fencegate_waiting_acquires` and `fencegate_open_watches`: what the gateway works on.",
+	})
+)
+
+// httpMetrics are of requests, whatever they are for.
+type httpMetrics struct {
+	requests *prometheus.HistogramVec
+	inFlight prometheus.Gauge
+}
+
+func newHTTPMetrics(r metricRegistry) httpMetrics {
+	return httpMetrics{requests: r.histograms(requestsFamily), inFlight: r.gauge(inFlightFamily)}
+}
+
 // routeTimes are the times of the requests to one route. It keeps the histogram of each status that was answered, of which there are few:
 // to look one up by its labels costs more than to count.
 type routeTimes struct {

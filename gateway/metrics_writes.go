@@ -1,0 +1,61 @@
+package gateway
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fencegate/fencegate/gateway/api"
+)
+
+// The doors by which writes come in.
+const (
+	doorHTTP        = "http"        // one write in a request
+	doorBulk        = "bulk"        // a line of a stream of writes
+	doorTransaction = "transaction" // several writes under several claims, which count as one
+)
+
+const resultAccepted = "accepted"
+
+var doorLabel = label{name: "door", values: []string{doorHTTP, doorBulk, doorTransaction}}
+
+// rejectionCodes are those of the rule, in the order of its steps.
+var rejectionCodes = []string{
+	string(api.CodeTokenRequired), string(api.CodeTokenUnknown), string(api.CodeTokenStale), string(api.CodeLeaseMismatch), string(api.CodeLeaseExpired),
+	string(api.CodeVersionMismatch),
+}
+
+var writeSubject = &subject{title: "Writes"}
+
+var writesFamily = writeSubject.declare(family{
+	kind: kindCounter, name: "fencegate_writes_total",
+	help: "Writes by door and result: accepted, or the error's code. A transaction is one write.",
+	look: "`token_stale` are the zombies: writers that were shut out. A few now and then show that the fence works; many at once, that holders lose their leases while they work. `token_unknown` are writers that make tokens up, or of another database. `version_mismatch` is ordinary optimism.",
+	labels: []label{doorLabel, {name: "result", values: append(append([]string{resultAccepted}, rejectionCodes...),
+		string(api.CodeNotFound), string(api.CodeInvalidRequest), string(api.CodeInvalidName), string(api.CodeUnavailable), string(api.CodeInternal))}},
+})
+
+// writeMetrics are of writes.
+type writeMetrics struct {
+	writes   *prometheus.CounterVec
+	accepted map[string]prometheus.Counter // by door
+}
+
+func newWriteMetrics(r metricRegistry) writeMetrics {
+	m := writeMetrics{writes: r.counters(writesFamily), accepted: map[string]prometheus.Counter{}}
+	for _, door := range doorLabel.values {
+		m.accepted[door] = m.writes.WithLabelValues(door, resultAccepted)
+		for _, code := range rejectionCodes {
+			m.writes.WithLabelValues(door, code)
+		}
+		m.writes.WithLabelValues(door, string(api.CodeUnavailable))
+	}
+	return m
+}
+
+// write counts the verdict on a write.
+func (m *writeMetrics) write(door string, err error) {
+	if err == nil {
+		m.accepted[door].Inc()
+		return
+	}
+	m.writes.WithLabelValues(door, resultOf(err, resultAccepted)).Inc()
+}

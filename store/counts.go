@@ -1,0 +1,128 @@
+package store
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Reason says why a statement failed, or why something was tried again.
+type Reason string
+
+// The reasons of failures; the first four are those of retries, too.
+const (
+	// ReasonBusy: somebody else kept something locked, mostly a fence. Such writes go back to their queue.
+	ReasonBusy Reason = "busy"
+	// ReasonDeadlock and ReasonSerialization: the database has rolled the statement back for what others did at the same time.
+	ReasonDeadlock      Reason = "deadlock"
+	ReasonSerialization Reason = "serialization"
+	// ReasonConnection: there was none, or it was refused or lost.
+	ReasonConnection Reason = "connection"
+	// ReasonTimeout: the statement took longer than --statement-timeout, or than its caller had time.
+	ReasonTimeout Reason = "timeout"
+	// ReasonReadOnly: the database is a standby, or takes no writes.
+	ReasonReadOnly Reason = "read_only"
+	// ReasonNotMigrated: the schema is not this program's.
+	ReasonNotMigrated Reason = "not_migrated"
+	// ReasonOther is a database that is out of disk or memory, or a defect.
+	ReasonOther Reason = "other"
+)
+
+// FailureReasons and RetryReasons are all that there are.
+var (
+	FailureReasons = []Reason{
+		ReasonBusy, ReasonDeadlock, ReasonSerialization, ReasonConnection, ReasonTimeout, ReasonReadOnly, ReasonNotMigrated, ReasonOther,
+	}
+	RetryReasons = FailureReasons[:4]
+)
+
+// reasonCounts counts from the beginning, in the order of FailureReasons.
+type reasonCounts [8]atomic.Uint64
+
+func (c *reasonCounts) add(reason Reason, n int) {
+	for i, known := range FailureReasons {
+		if known == reason {
+			c[i].Add(uint64(n))
+		}
+	}
+}
+
+func (c *reasonCounts) read(reasons []Reason) map[Reason]uint64 {
+	got := map[Reason]uint64{}
+	for i, reason := range reasons {
+		got[reason] = c[i].Load()
+	}
+	return got
+}
+
+// counts are those of a Store.
+type counts struct{ failures, retries reasonCounts }
+
+// Failures returns how many statements have failed, those that were tried again among them. Verdicts are no failures.
+func (s *Store) Failures() map[Reason]uint64 { return s.counts.failures.read(FailureReasons) }
+
+// Retries returns how often the Store and its Service tried something again by themselves: the writes that went back to their queue as busy; the
+// statements that the database had rolled back; and what was asked again since the database was away: places in a line, claims of the
+// line, and the record of rejections.
+func (s *Store) Retries() map[Reason]uint64 { return s.counts.retries.read(RetryReasons) }
+
+// failed counts the failure of a statement.
+func (s *Store) failed(err error) error {
+	if err != nil {
+		if reason := reasonOf(err); reason != "" {
+			s.counts.failures.add(reason, 1)
+		}
+	}
+	return err
+}
+
+// again counts that something is tried again after the failure.
+func (s *Store) again(err error) {
+	switch reason := reasonOf(err); reason {
+	case ReasonBusy: // counted by the writes that it was for
+	case ReasonDeadlock, ReasonSerialization:
+		s.counts.retries.add(reason, 1)
+	default:
+		s.counts.retries.add(ReasonConnection, 1)
+	}
+}
+
+// DurationBounds are the bounds of Durations.UpTo.
+var DurationBounds = [...]time.Duration{
+	250 * time.Microsecond, 500 * time.Microsecond, time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond,
+	25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond,
+	time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second,
+}
+
+// Durations counts durations from the beginning.
+type Durations struct {
+	Count uint64
+	Sum   time.Duration
+	// UpTo counts those up to each of DurationBounds, the shorter ones included.
+	UpTo [len(DurationBounds)]uint64
+}
+
+// durations are Durations that are being counted.
+type durations struct {
+	sum   atomic.Int64
+	exact [len(DurationBounds) + 1]atomic.Uint64 // each without the shorter ones; the last is what is longer than all bounds
+}
+
+func (d *durations) add(took time.Duration) {
+	i := 0
+	for i < len(DurationBounds) && took > DurationBounds[i] {
+		i++
+	}
+	d.exact[i].Add(1)
+	d.sum.Add(int64(took))
+}
+
+func (d *durations) read() Durations {
+	got := Durations{Sum: time.Duration(d.sum.Load())}
+	for i := range d.exact {
+		got.Count += d.exact[i].Load()
+		if i < len(got.UpTo) {
+			got.UpTo[i] = got.Count
+		}
+	}
+	return got
+}
