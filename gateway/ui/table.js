@@ -13,8 +13,9 @@
 //     onSort({id, order}) {…},                    // a column's heading was pressed; the caller sorts and calls update
 //   });
 //   table.element        to be put into the page
-//   table.update(rows, {sort, note, more})        rows: all of them, in order. note: a text beside the page's place, such as "the newest 10,000 are shown".
+//   table.update(rows, {sort, note, more, pages}) rows: all of them, in order. note: a text beside the page's place, such as "the newest 10,000 are shown".
 //                                                 more: a function that loads older ones; shown as a button on the last page
+//                                                 pages: {before, next}: functions that fetch other pages, or null, where the gateway holds them
 //   table.setLoading(), table.setError(error, retry)    in the place of rows, until the next update
 //
 // A column with `sort` ('asc' or 'desc': the order at the first press) has a button as its heading, and the heading aria-sort.
@@ -26,7 +27,7 @@ import {button, errorMessage, loading} from './parts.js';
 export function createTable(options) {
   const {columns, key, pageSize = 100} = options;
   const changed = options.changed ?? ((before, now) => before !== now);
-  let rows = [], page = 0, sort = options.sort ?? null, note = '', more = null;
+  let rows = [], page = 0, sort = options.sort ?? null, note = '', more = null, pages = null;
   const built = new Map(); // key → {row, node}, of the page that is shown
 
   const headings = columns.map((column) => {
@@ -63,6 +64,10 @@ export function createTable(options) {
   }
 
   function turn(step) {
+    if (pages) {
+      (step < 0 ? pages.before : pages.next)?.();
+      return;
+    }
     page += step;
     render();
     element.scrollIntoView({block: 'nearest'});
@@ -110,20 +115,21 @@ export function createTable(options) {
       if (node === at) at = at.nextSibling;
       else body.insertBefore(node, at);
     }
-    renderSort();
-    renderPager(last);
     if (rows.length === 0) fill(instead, options.empty());
     show(rows.length === 0 ? 'instead' : 'rows');
+    renderSort();
+    if (rows.length > 0 || pages?.before) renderPager(last);
   }
 
   function renderPager(last) {
     const from = page * pageSize;
     const text = rows.length <= pageSize ? '' : `${count(from + 1)}–${count(Math.min(rows.length, from + pageSize))} of ${count(rows.length)}`;
     setText(place, [text, note].filter(Boolean).join(' · '));
-    before.hidden = after.hidden = last === 0;
-    before.disabled = page === 0;
-    after.disabled = page === last;
+    before.hidden = after.hidden = pages ? !pages.before && !pages.next : last === 0;
+    before.disabled = pages ? !pages.before : page === 0;
+    after.disabled = pages ? !pages.next : page === last;
     moreButton.hidden = !more || page < last;
+    pager.hidden = place.textContent === '' && before.hidden && moreButton.hidden;
   }
 
   return {
@@ -133,6 +139,7 @@ export function createTable(options) {
       if (state.sort !== undefined) sort = state.sort;
       note = state.note ?? '';
       more = state.more ?? null;
+      pages = state.pages ?? null;
       render();
     },
     firstPage() {

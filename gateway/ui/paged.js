@@ -1,0 +1,150 @@
+// A list of which the gateway holds the pages: its filters, its order and its place stand in the address, and it is fetched anew while it is looked at.
+//
+//   const list = pagedList(app, params, {
+//     page: 'locks', path: '/v1/locks', field: 'locks',    // where it is shown, where it comes from, and the field of the answer
+//     noun: 'lock', caption, columns, key, rowClass, empty, // as in table.js; a column's id is what the gateway sorts by
+//     filters: {label, fields},                            // as in filters.js; or none
+//     sort: {id: 'name', order: 'asc'},                    // the order where the address has none; or none, where there is but one
+//     ask: {queue_max: 0},                                 // more of the query, always
+//     counts: true,                                        // whether the gateway can count them all (count=true)
+//   });
+//   list.element · list.update(params) for mount's update · list.refresh()
+//
+// A list that takes the gateway long to answer is asked for less often: never more than a tenth of the time.
+
+import {h} from './dom.js';
+import {count} from './format.js';
+import {createFilters} from './filters.js';
+import {noteServerTime} from './clock.js';
+import {createTable} from './table.js';
+import {tickTimes} from './left.js';
+
+const pageSize = 100;
+const betweenCounts = 20_000;
+
+export function pagedList(app, params, options) {
+  const fields = (options.filters?.fields ?? []).map((field) => field.name);
+  let at = place(params.query), number = 0, loading = false;
+  let costMs = 0, endedAt = 0, total = null, countedAt = -Infinity, shown = 0;
+  const stack = []; // the places before this one, since the page was opened
+
+  const filters = options.filters && createFilters({...options.filters, query: at.filters, onChange(chosen) {
+    move({...at, filters: chosen, cursor: '', from: 0});
+  }});
+  const table = createTable({
+    caption: options.caption, columns: options.columns, key: options.key, rowClass: options.rowClass, pageSize, sort: at.sort,
+    empty: () => options.empty(Object.keys(at.filters).length > 0),
+    onSort: (sort) => move({...at, sort, cursor: '', from: 0}),
+  });
+  const element = h('div', {class: 'page'}, filters?.element, h('section', {class: 'panel', 'aria-label': options.caption}, table.element));
+
+  // place reads where the list stands from the address.
+  function place(query) {
+    const chosen = Object.fromEntries(fields.filter((name) => query[name]).map((name) => [name, query[name]]));
+    const sort = options.sort && {id: query.sort || options.sort.id, order: query.order || options.sort.order};
+    return {filters: chosen, sort, cursor: query.cursor ?? '', from: Math.max(0, Number.parseInt(query.from, 10) || 0)};
+  }
+
+  // written is the place as the address has it: without what goes without saying.
+  function written(where) {
+    const usual = !where.sort || (where.sort.id === options.sort.id && where.sort.order === options.sort.order);
+    return {...where.filters, ...(usual ? {} : {sort: where.sort.id, order: where.sort.order}),
+      cursor: where.cursor, from: where.from > 0 ? where.from : ''};
+  }
+
+  // move goes elsewhere in the same list; a step to another page can be undone by the browser's Back.
+  function move(where, {step = false} = {}) {
+    if (step) {
+      app.go(app.link(options.page, null, written(where))); // update follows
+      return;
+    }
+    stack.length = 0;
+    at = where;
+    app.setQuery(written(where));
+    anew();
+  }
+
+  function anew() {
+    countedAt = -Infinity;
+    total = null;
+    load();
+  }
+
+  function load() {
+    const mine = ++number;
+    loading = true;
+    const began = performance.now();
+    const counting = options.counts && began - countedAt > betweenCounts;
+    app.run(async () => {
+      const query = {...options.ask, ...at.filters, sort: at.sort?.id, order: at.sort?.order, cursor: at.cursor, limit: pageSize, count: counting};
+      const answer = await app.get(options.path, query);
+      if (mine !== number) return;
+      done(began);
+      if (answer.at) noteServerTime(answer.at, {exact: true});
+      if (counting) {
+        total = answer.total ?? null;
+        countedAt = began;
+      }
+      show(answer);
+    }, (error) => {
+      if (mine !== number) return;
+      done(began);
+      // What was shown stays, unless it is the answer to something else: the banner says that the gateway is away.
+      if (shown === 0 || (error.status >= 400 && error.status < 500)) table.setError(error, load);
+      shown = 0;
+    });
+  }
+
+  function done(began) {
+    loading = false;
+    endedAt = performance.now();
+    costMs = endedAt - began;
+  }
+
+  function show(answer) {
+    const rows = answer[options.field];
+    const next = answer.next_cursor;
+    shown = rows.length;
+    table.update(rows, {sort: at.sort, note: noteOf(rows.length, next), pages: {
+      before: at.from > 0 || at.cursor !== '' ? back : null,
+      next: next ? () => {
+        stack.push(at);
+        move({...at, cursor: next, from: at.from + rows.length}, {step: true});
+      } : null,
+    }});
+  }
+
+  function noteOf(rows, next) {
+    const all = total ?? (next ? null : at.from + rows);
+    if (at.from === 0 && !next) return count(rows) + ' ' + (rows === 1 ? options.noun : options.noun + 's');
+    return `${count(at.from + 1)}–${count(at.from + rows)} of ${all === null ? 'more' : count(all)}`;
+  }
+
+  // back goes to the page before; where the list was opened by a link into its midst, to its beginning.
+  function back() {
+    move(stack.pop() ?? {...at, cursor: '', from: 0}, {step: true});
+  }
+
+  function refresh() {
+    if (!loading && performance.now() - endedAt > Math.max(1500, 10 * costMs)) load();
+  }
+
+  load();
+  app.every(1000, () => tickTimes(element));
+  app.stream({path: '/v1/overview/stream', query: {}, connected: refresh, on: {overview(data) {
+    noteServerTime(data.at, {exact: true});
+    refresh();
+  }}});
+  return {
+    element,
+    refresh,
+    update(now) {
+      const before = at;
+      at = place(now.query);
+      filters?.set(at.filters);
+      shown = 0;
+      if (JSON.stringify(before.filters) === JSON.stringify(at.filters)) load();
+      else anew();
+    },
+  };
+}

@@ -1,0 +1,42 @@
+// Elections: who leads, since when, and who would.
+
+import {fill, h} from '../dom.js';
+import {count} from '../format.js';
+import {badge, emptyMessage, heading, name, timeAgo} from '../parts.js';
+import {link} from '../router.js';
+import {pagedList} from '../paged.js';
+import {timeLeft} from '../left.js';
+
+export const title = 'Elections';
+
+const shownCandidates = 3;
+
+function candidatesCell(election) {
+  const candidates = election.candidates ?? [];
+  if (candidates.length === 0) return null;
+  return h('span', {class: 'stack'}, candidates.slice(0, shownCandidates).map((candidate) => name(candidate)),
+    candidates.length > shownCandidates && h('span', {class: 'note'}, `and ${count(candidates.length - shownCandidates)} more`));
+}
+
+const columns = [
+  {id: 'election', label: 'Election', class: 'grow', cell: (election) => name(election.election, {href: link('locks', election.election)})},
+  {id: 'leader', label: 'Leader', class: 'grow', cell: (election) => (election.leader ? name(election.leader) : badge('nobody leads', 'warn'))},
+  {id: 'term', label: 'Term', number: true, hint: 'The leader’s fencing token', cell: (election) => String(election.term)},
+  {id: 'since', label: 'Since', class: 'tight', cell: (election) => election.since && timeAgo(election.since)},
+  {id: 'left', label: 'Time left', number: true, hint: 'Until the term runs out, unless it is renewed', cell: (election) => election.expires_at && timeLeft(election.expires_at)},
+  {id: 'value', label: 'Value', class: 'grow', hint: 'What the leader tells of itself', cell: (election) => election.value !== undefined && h('code', null, h('bdi', null, JSON.stringify(election.value)))},
+  {id: 'candidates', label: 'Candidates', class: 'grow', hint: 'Who waits to lead, the next first', cell: candidatesCell},
+];
+
+export function mount(container, params, app) {
+  const list = pagedList(app, params, {
+    page: 'elections', path: '/v1/elections', field: 'elections', noun: 'election', caption: 'Elections',
+    columns, key: (election) => election.election,
+    filters: {label: 'Filter elections', fields: [{name: 'prefix', label: 'Name begins with', placeholder: 'any'}]},
+    empty: (filtered) => emptyMessage(filtered ? 'No election is like that.' : 'Nobody ever stood for election.',
+      h('p', null, 'An election is a lock: who holds it leads, and the fencing token is the term of office. Stand for one:'),
+      h('pre', null, 'fencegate elect --help')),
+  });
+  fill(container, heading('Elections', {intro: 'Who leads, and who would. The term of office is the leader’s fencing token: what an old leader still writes is rejected.'}), list.element);
+  return {update: list.update};
+}

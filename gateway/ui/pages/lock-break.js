@@ -1,0 +1,104 @@
+// The dialog by which an administrator breaks a lock. It says what will happen to whom, asks for a reason, and tells the answer or the error.
+//
+//   const breaker = breakDialog(app, lock);
+//   breaker.element · breaker.show(state) whenever the lock changes · breaker.open() · breaker.close()
+
+import {fill, h, setText} from '../dom.js';
+import {button, errorMessage, name} from '../parts.js';
+import {nameInPath} from '../api.js';
+
+const reasonBytesMax = 1024;
+
+export function breakDialog(app, lock) {
+  let state = null;   // the lock as it stands
+  let agreed = null;  // whose leases the dialog says that it breaks
+  let busy = false;
+  const reason = h('textarea', {id: 'break-reason', name: 'reason', rows: 3, required: true, maxlength: reasonBytesMax, autocomplete: 'off'});
+  const what = h('div', {class: 'stack', id: 'break-what'});
+  const result = h('div', {'aria-live': 'polite'});
+  const submit = h('button', {type: 'submit', class: 'danger'}, 'Break the lock');
+  const cancel = button('Cancel', close);
+  const form = h('form', {on: {submit(event) {
+    event.preventDefault();
+    confirm();
+  }}}, what, h('label', {class: 'field', for: 'break-reason'}, h('span', null, 'Reason, kept with the lease'), reason), result,
+  h('div', {class: 'actions end'}, cancel, submit));
+  const element = h('dialog', {'aria-labelledby': 'break-title'}, h('h2', {id: 'break-title'}, 'Break ', name(lock), '?'), form);
+
+  function open() {
+    if (state === null || state.state === 'free') return;
+    agreed = tokensOf(state);
+    reason.value = '';
+    fill(what, consequences(state));
+    fill(result);
+    asking(true);
+    element.showModal();
+    reason.focus();
+  }
+
+  function close() {
+    if (element.open) element.close();
+  }
+
+  function asking(yes) {
+    reason.closest('label').hidden = submit.hidden = what.hidden = !yes;
+    setText(cancel, yes ? 'Cancel' : 'Close');
+  }
+
+  function confirm() {
+    const text = reason.value.trim();
+    if (busy) return;
+    if (text === '' || new TextEncoder().encode(text).length > reasonBytesMax) {
+      fill(result, errorMessage({message: text === '' ? 'A reason is asked for.' : `The reason is longer than ${reasonBytesMax} bytes.`}));
+      reason.focus();
+      return;
+    }
+    // A break ends whatever runs: not one of which the dialog did not tell.
+    if (tokensOf(state) !== agreed) {
+      agreed = tokensOf(state);
+      fill(what, consequences(state));
+      fill(result, errorMessage({message: 'The lock has changed hands meanwhile. Look again at whom this ends.'}));
+      return;
+    }
+    busy = submit.disabled = true;
+    fill(result);
+    app.run(async () => {
+      const answer = await app.send('POST', `/v1/locks/${nameInPath(lock)}/break`, {reason: text});
+      asking(false);
+      fill(result, h('p', {class: 'message-title'}, 'Broken.'), h('p', null, 'The lease of ', name(answer.owner_id), ` with token ${answer.fencing_token} has ended, and the token is shut out.`));
+      app.announce('The lock is broken.');
+      cancel.focus();
+      ready();
+    }, (error) => {
+      fill(result, errorMessage(error));
+      ready();
+    });
+  }
+
+  function ready() {
+    busy = submit.disabled = false;
+  }
+
+  return {
+    element, open, close,
+    show(now) {
+      state = now;
+    },
+  };
+}
+
+function tokensOf(state) {
+  return (state?.holders ?? []).map((holder) => holder.fencing_token).join(' ');
+}
+
+function consequences(state) {
+  const owners = state.holders.map((holder, at) => [at > 0 && ', ', h('strong', null, name(holder.owner_id)), ` (token ${holder.fencing_token})`]);
+  const next = state.queue[0];
+  const several = state.holders.length > 1;
+  return [
+    h('p', null, several ? 'The leases of ' : 'The lease of ', owners, several ? ' end now.' : ' ends now.'),
+    h('p', null, `Every write that still comes with ${several ? 'one of these tokens' : 'this token'} is rejected. Whoever holds it learns of that at the next renewal or write.`),
+    h('p', null, next ? ['Next in the line is ', h('strong', null, name(next.owner_id)), ', who is granted the lock at once.'] : 'Nobody waits: the lock is free then.'),
+    h('p', {class: 'note'}, 'This can’t be undone.'),
+  ];
+}

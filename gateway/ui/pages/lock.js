@@ -1,0 +1,100 @@
+// One lock: how it stands, its fence, who held it, who waits for whom, what was written and what was shut out. Live by the lock's own watch.
+
+import {fill, h} from '../dom.js';
+import {button, name} from '../parts.js';
+import {link} from '../router.js';
+import {tickTimes} from '../left.js';
+import {breakDialog} from './lock-break.js';
+import {fencePart, nowPart, part} from './lock-facts.js';
+import {leasesPart, queuePart, recordsPart, rejectionsPart} from './lock-tables.js';
+import {waitGraph} from '../charts/waits.js';
+import {nameInPath} from '../api.js';
+
+export const title = (params) => params.name;
+
+const pollMs = 5000; // for what nobody tells of: writes that pass, and waiters who leave
+
+export function mount(container, {name: lock}, app) {
+  const path = nameInPath(lock);
+  const breaker = breakDialog(app, lock);
+  const breakButton = button('Break…', () => breaker.open(), {class: 'danger', disabled: true});
+  const parts = [
+    nowPart(lock, (state) => {
+      breakButton.disabled = state === null || state.state === 'free';
+      breaker.show(state);
+    }),
+    fencePart(), queuePart(), waitsPart(lock), rejectionsPart(lock), recordsPart(), leasesPart(),
+  ];
+  const urls = {
+    now: ['/v1/locks/' + path], fence: [`/v1/resources/${path}/fence`], waits: ['/v1/waits', {lock, limit: 200}],
+    leases: ['/v1/leases', {lock, limit: 50}], records: [`/v1/resources/${path}/records`, {sort: 'updated_at', limit: 10}],
+    rejections: ['/v1/rejections', {resource: lock, sort: 'last_seen', limit: 10}],
+  };
+  const byName = new Map();
+  for (const part of parts) byName.set(part.from, [...(byName.get(part.from) ?? []), part]);
+
+  const asked = new Map(); // what is under way → whether it is to be asked again
+
+  // load fetches one thing; what is asked for meanwhile is fetched once more after it, so that nothing newer is missed.
+  function load(from) {
+    if (asked.has(from)) {
+      asked.set(from, true);
+      return;
+    }
+    asked.set(from, false);
+    const ended = () => {
+      const again = asked.get(from);
+      asked.delete(from);
+      if (again) load(from);
+    };
+    app.run(async () => {
+      const answer = await app.get(...urls[from]).catch((error) => {
+        if (error.code === 'not_found') return null;
+        throw error;
+      });
+      for (const part of byName.get(from)) part.show(answer);
+      ended();
+    }, (error) => {
+      for (const part of byName.get(from)) part.fail(error, () => load(from));
+      ended();
+    });
+  }
+
+  const wanted = new Set();
+  const loadWanted = app.frame(() => {
+    for (const from of wanted) load(from);
+    wanted.clear();
+  }, 250);
+  function want(...names) {
+    for (const each of names) wanted.add(each);
+    loadWanted();
+  }
+  const all = () => want(...byName.keys());
+  const moved = () => want('now', 'fence', 'waits', 'leases');
+
+  app.stream({
+    path: `/v1/locks/${path}/watch`, query: {}, connected: all,
+    on: {state: all, granted: moved, released: moved, expired: moved, broken: moved, queued: () => want('now', 'waits'), renewed: () => want('now'),
+      rejected: () => want('rejections')},
+  });
+  all();
+  app.every(pollMs, all);
+  app.every(1000, () => tickTimes(container));
+  app.onEnd(breaker.close);
+
+  const [now, fence, queue, waits, rejections, records, leases] = parts.map((part) => part.element);
+  fill(container,
+    h('div', {class: 'heading'}, h('div', null, h('p', {class: 'note'}, h('a', {href: link('locks')}, 'Locks'), ' ›'), h('h1', null, name(lock))),
+      h('div', {class: 'actions'}, h('a', {class: 'button', href: link('rejections', null, {resource: lock})}, 'Rejections'), breakButton)),
+    h('div', {class: 'columns'}, now, fence), h('div', {class: 'columns'}, queue, waits), rejections, h('div', {class: 'columns'}, records, leases), breaker.element);
+}
+
+function waitsPart(lock) {
+  const graph = waitGraph(lock);
+  const made = part('waits', 'Who waits for whom', {}, graph.element, (answer) => {
+    graph.show(answer ?? {waits: [], truncated: false});
+    made.element.hidden = (answer?.waits ?? []).length === 0;
+  });
+  made.element.hidden = true;
+  return made;
+}
