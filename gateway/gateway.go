@@ -64,6 +64,9 @@ type Fences interface {
 // Rejections is what the gateway needs to show who was shut out.
 type Rejections interface {
 	Rejections(context.Context, store.RejectionQuery) ([]store.Rejection, error)
+	RejectionSummary(context.Context, store.RejectionFilter) (store.RejectionSummary, error)
+	RejectionIDs(context.Context, store.RejectionFilter, store.RejectionOrder) ([]int64, error)
+	RejectionsOf(ctx context.Context, ids []int64) ([]store.Rejection, error)
 }
 
 // Prober says whether the gateway can serve.

@@ -59,6 +59,7 @@ func (g *Gateway) routes() *mux.Router {
 
 	g.route(router, "/v1/policies/{prefix:(?s:.*)}", methods{"GET": g.getPolicy, "PUT": g.putPolicy, "DELETE": g.deletePolicy})
 	g.route(router, "/v1/policies", methods{"GET": g.listPolicies})
+	g.route(router, "/v1/rejections/summary", methods{"GET": g.summarizeRejections})
 	g.route(router, "/v1/rejections", methods{"GET": g.listRejections})
 
 	g.route(router, "/healthz", methods{"GET": healthy})

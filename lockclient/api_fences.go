@@ -3,7 +3,6 @@ package lockclient
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
 )
@@ -69,31 +68,6 @@ func policyCall(verb, method, prefix string) (request, error) {
 	path, err := namePath(call.op, prefix)
 	call.path += path
 	return call, err
-}
-
-// RejectionsQuery selects rejections. The zero value is the first page of all.
-type RejectionsQuery struct {
-	// Resource is the exact name.
-	Resource string
-	Code     api.Code
-	// Since leaves out what was last seen before it, by the gateway's clock; the zero time leaves out nothing.
-	Since time.Time
-	// Limit is the most rejections that a page has; 0: the gateway's default.
-	Limit int
-	// Cursor is the NextCursor of the page before.
-	Cursor string
-}
-
-// Rejections lists writes that were shut out, newest first, a page at a time.
-func (a *API) Rejections(ctx context.Context, which RejectionsQuery) (api.Rejections, error) {
-	query := pageQuery(which.Limit, which.Cursor)
-	setIf(query, "resource", which.Resource)
-	setIf(query, "code", string(which.Code))
-	if !which.Since.IsZero() {
-		query.Set("since", which.Since.UTC().Format(time.RFC3339Nano))
-	}
-	call := request{op: "list rejections", method: http.MethodGet, path: "/v1/rejections", query: query}
-	return fetch(ctx, a, call, nothing[api.Rejections])
 }
 
 // Ready returns nil if the gateway can serve: its database is reachable and migrated. Otherwise it returns

@@ -141,7 +141,7 @@ func all[T any](ctx context.Context, next func(context.Context) (T, error)) iter
 	}
 }
 
-// Rejections gives the writes that were shut out, newest first, page after page from which.Cursor on; which.Limit is the size of a page.
+// Rejections gives the writes that were shut out, as which says, page after page from which.Cursor on; which.Limit is the size of a page.
 // An error is the last that it gives.
 func (c *Client) Rejections(ctx context.Context, which RejectionsQuery) iter.Seq2[api.Rejection, error] {
 	return func(yield func(api.Rejection, error) bool) {

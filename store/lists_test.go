@@ -162,12 +162,12 @@ func TestRejectionsAreSelected(t *testing.T) {
 	}{
 		{store.RejectionQuery{}, "[6 5 4 3 2 1]"},
 		{store.RejectionQuery{Limit: 2}, "[6 5]"},
-		{store.RejectionQuery{Before: ids[4], Limit: 2}, "[4 3]"},
-		{store.RejectionQuery{Resource: "a"}, "[3 2 1]"},
-		{store.RejectionQuery{Verdict: store.VerdictTokenStale}, "[6 4 2]"},
-		{store.RejectionQuery{Resource: "b", Verdict: store.VerdictTokenUnknown}, "[5]"},
-		{store.RejectionQuery{Since: time.Date(2026, 1, 1, 5, 0, 0, 0, time.UTC)}, "[6 5]"},
-		{store.RejectionQuery{Resource: "c"}, "[]"},
+		{store.RejectionQuery{After: &store.RejectionMark{ID: ids[4]}, Limit: 2}, "[4 3]"},
+		{store.RejectionQuery{RejectionFilter: store.RejectionFilter{Resource: "a"}}, "[3 2 1]"},
+		{store.RejectionQuery{RejectionFilter: store.RejectionFilter{Verdict: store.VerdictTokenStale}}, "[6 4 2]"},
+		{store.RejectionQuery{RejectionFilter: store.RejectionFilter{Resource: "b", Verdict: store.VerdictTokenUnknown}}, "[5]"},
+		{store.RejectionQuery{RejectionFilter: store.RejectionFilter{Since: time.Date(2026, 1, 1, 5, 0, 0, 0, time.UTC)}}, "[6 5]"},
+		{store.RejectionQuery{RejectionFilter: store.RejectionFilter{Resource: "c"}}, "[]"},
 	} {
 		tokens := []int64{}
 		for _, found := range rejections(t, b, c.query) {

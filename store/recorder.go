@@ -19,7 +19,8 @@ const (
 // (resource, token, verdict, reason, door and address the same) are one story with a count, in memory and in the database.
 // When more than 10,000 stories wait, new ones are dropped and counted.
 type Recorder struct {
-	store *Store
+	store      *Store
+	onRecorded func([]Recorded)
 
 	mu      sync.Mutex
 	stories map[story]*Rejection
@@ -39,6 +40,9 @@ type story struct {
 func NewRecorder(store *Store) *Recorder {
 	return &Recorder{store: store, stories: map[story]*Rejection{}, written: map[story]time.Time{}}
 }
+
+// OnRecorded has told be called after each writing with what was written. It is set before Run.
+func (r *Recorder) OnRecorded(told func([]Recorded)) { r.onRecorded = told }
 
 // Record notes a rejection. Its time is the gateway's clock: it decides nothing. Record does no I/O.
 func (r *Recorder) Record(rejected *RejectedError, door, address string) {
@@ -119,12 +123,16 @@ func (r *Recorder) flush(ctx context.Context, stories map[story]*Rejection) erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, recorderTimeout)
 	defer cancel()
-	err := r.store.recordRejections(ctx, rejections)
+	recorded, err := r.store.recordRejections(ctx, rejections)
 	if err != nil {
 		r.store.again(err)
 		r.keep(stories)
+		return err
 	}
-	return err
+	if r.onRecorded != nil {
+		r.onRecorded(recorded)
+	}
+	return nil
 }
 
 // keep puts stories back that could not be written, beside what was noted meanwhile.

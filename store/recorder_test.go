@@ -76,6 +76,7 @@ func TestRecorderFolds(t *testing.T) {
 	want := store.Rejection{
 		ID: got.ID, Resource: "jobs/1", Key: "c", Verdict: store.VerdictTokenStale, Reason: "superseded", Door: "http", Address: "192.0.2.1",
 		Token: 33, GrantedToken: 35, LastToken: 35, LastSequence: 7, Count: 3, FirstAt: got.FirstAt, LastAt: got.LastAt,
+		ChangedAt: got.ChangedAt,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("the story is\n%+v, want\n%+v", got, want)
@@ -156,7 +157,7 @@ func TestRecorderLooksUpTheLease(t *testing.T) {
 		if err := errors.Join(s.do(t.Context(), c.after...), flush(recorder)); err != nil {
 			t.Fatal(err)
 		}
-		found := rejections(t, b, store.RejectionQuery{Resource: s.lock})
+		found := rejections(t, b, store.RejectionQuery{RejectionFilter: store.RejectionFilter{Resource: s.lock}})
 		if len(found) != 1 || found[0].OwnerID != c.owner || (found[0].Late != nil) != c.late {
 			t.Errorf("%s: the record is %+v", name, found)
 			continue

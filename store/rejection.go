@@ -25,69 +25,153 @@ type Rejection struct {
 	OwnerID string         // whose lease the token was; "" if that is not remembered
 	Late    *time.Duration // how long after its lease had ended the latest came; nil if it had not, or is not remembered
 	Count   int64
-	FirstAt time.Time
+	FirstAt time.Time // by the clock of the gateway that saw it, like LastAt
 	LastAt  time.Time
+	// ChangedAt is when it was last recorded, by the database's clock.
+	ChangedAt time.Time
 }
 
-// RejectionQuery selects rejections, newest stories first.
+// SupersededBy is the newer token by which it was shut out; 0 where it was rejected for something else.
+func (r *Rejection) SupersededBy() int64 {
+	if r.Reason != reasonSuperseded {
+		return 0
+	}
+	return max(r.GrantedToken, r.LastToken)
+}
+
+// RejectionFilter selects rejections; what is zero selects all.
+type RejectionFilter struct {
+	Resource Name
+	Prefix   string // of the resource's name: any text, not only whole segments
+	Verdict  Verdict
+	Reason   string
+	Door     string
+	OwnerID  string
+	// Since leaves out those that were last seen before it, Until those that were not seen before it.
+	Since, Until time.Time
+}
+
+// filterBytesMax bounds the texts of a filter that have no limit of their own.
+const filterBytesMax = 100
+
+func (f *RejectionFilter) check() error {
+	if f.Verdict != "" && verdictErrors[f.Verdict] == nil {
+		return fmt.Errorf("%w: code must be one that a write is rejected with, like %s", ErrInvalid, VerdictTokenStale)
+	}
+	for _, text := range []struct {
+		field, text string
+		bytesMax    int
+	}{
+		{"prefix", f.Prefix, NameBytesMax}, {"reason", f.Reason, filterBytesMax}, {"door", f.Door, filterBytesMax}, {"owner_id", f.OwnerID, OwnerBytesMax},
+	} {
+		if err := checkText(text.field, text.text, 0, text.bytesMax); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rejectionFilterSQL is what args are the arguments of.
+const rejectionFilterSQL = `($1 = '' or r.resource = $1) and starts_with(r.resource, $2) and ($3 = '' or r.code = $3) and ($4 = '' or r.reason = $4)
+	and ($5 = '' or r.door = $5) and ($6 = '' or r.owner_id = $6) and r.last_at >= $7 and ($8::timestamptz is null or r.first_at < $8)`
+
+func (f *RejectionFilter) args(more ...any) []any {
+	var until *time.Time
+	if !f.Until.IsZero() {
+		until = &f.Until
+	}
+	return append([]any{f.Resource, f.Prefix, f.Verdict, f.Reason, f.Door, f.OwnerID, f.Since, until}, more...)
+}
+
+// RejectionOrder is how rejections are listed.
+type RejectionOrder string
+
+// The orders of rejections.
+const (
+	// RejectionsByFirstSeen has the newest story first. Stories stay in their places.
+	RejectionsByFirstSeen RejectionOrder = "first_seen"
+	// RejectionsByLastSeen has first what changed last. A story that changes goes to the front.
+	RejectionsByLastSeen RejectionOrder = "last_seen"
+)
+
+func (o RejectionOrder) check() error {
+	switch o {
+	case "", RejectionsByFirstSeen, RejectionsByLastSeen:
+		return nil
+	}
+	return fmt.Errorf("%w: sort must be %s or %s", ErrInvalid, RejectionsByFirstSeen, RejectionsByLastSeen)
+}
+
+// RejectionMark is a place in a list of rejections.
+type RejectionMark struct {
+	ID        int64
+	ChangedAt time.Time // where they are listed by it
+}
+
+// RejectionQuery asks for a part of a list of rejections.
 type RejectionQuery struct {
-	Resource Name      // "": any
-	Verdict  Verdict   // "": any
-	Since    time.Time // those seen at or after it
-	Before   int64     // IDs smaller than this; 0: any
-	Limit    int       // 1 to PageMax
+	RejectionFilter
+
+	Order RejectionOrder // "": RejectionsByFirstSeen
+	After *RejectionMark // those that stand behind it; nil: all
+	Limit int            // 1 to PageMax
 }
 
-// Rejections returns rejected writes. It returns ErrInvalid or ErrUnavailable.
+const rejectionColumns = `r.id, r.resource, r.key, r.code, r.reason, r.door, r.address, r.fencing_token, r.sequence,
+	r.granted_token, r.last_token, r.last_sequence, coalesce(r.owner_id, ''), r.late_ms, r.count, r.first_at, r.last_at, r.changed_at`
+
+const (
+	rejectionsByFirstSeenSQL = "select " + rejectionColumns + " from fence.rejections r where " + rejectionFilterSQL + `
+		and ($9::bigint is null or r.id < $9)
+		order by r.id desc limit $10`
+	rejectionsByLastSeenSQL = "select " + rejectionColumns + " from fence.rejections r where " + rejectionFilterSQL + `
+		and ($9::bigint is null or (r.changed_at, r.id) < ($10::timestamptz, $9::bigint))
+		order by r.changed_at desc, r.id desc limit $11`
+)
+
+// Rejections returns rejected writes. It returns ErrInvalid or ErrUnavailable. Whoever reads on behind the last of a page gets no story
+// twice; by RejectionsByLastSeen those that changed meanwhile are at the front, and not behind.
 func (s *Store) Rejections(ctx context.Context, query RejectionQuery) ([]Rejection, error) {
 	if err := checkLimit(query.Limit); err != nil {
 		return nil, err
 	}
-	if query.Verdict != "" && verdictErrors[query.Verdict] == nil {
-		return nil, fmt.Errorf("%w: code must be one that a write is rejected with, like %s", ErrInvalid, VerdictTokenStale)
+	if err := query.check(); err != nil {
+		return nil, err
 	}
+	if err := query.Order.check(); err != nil {
+		return nil, err
+	}
+	var id *int64
+	var changedAt *time.Time
+	if query.After != nil {
+		id, changedAt = &query.After.ID, &query.After.ChangedAt
+	}
+	if query.Order == RejectionsByLastSeen {
+		return s.readRejections(ctx, rejectionsByLastSeenSQL, query.args(id, changedAt, query.Limit)...)
+	}
+	return s.readRejections(ctx, rejectionsByFirstSeenSQL, query.args(id, query.Limit)...)
+}
+
+// readRejections reads rows of rejectionColumns.
+func (s *Store) readRejections(ctx context.Context, sql string, args ...any) ([]Rejection, error) {
 	rejections := []Rejection{}
-	err := s.query(ctx, `
-		select r.id, r.resource, r.key, r.code, r.reason, r.door, r.address, r.fencing_token, r.sequence,
-			r.granted_token, r.last_token, r.last_sequence, coalesce(r.owner_id, ''), r.late_ms, r.count, r.first_at, r.last_at
-		from fence.rejections r
-		where ($1 = '' or r.resource = $1) and ($2 = '' or r.code = $2) and r.last_at >= $3 and ($4 = 0 or r.id < $4)
-		order by r.id desc
-		limit $5`,
-		[]any{query.Resource, query.Verdict, query.Since, query.Before, query.Limit},
-		func(rows pgx.Rows) error {
-			var r Rejection
-			var lateMS *int64
-			err := rows.Scan(&r.ID, &r.Resource, &r.Key, &r.Verdict, &r.Reason, &r.Door, &r.Address, &r.Token, &r.Sequence,
-				&r.GrantedToken, &r.LastToken, &r.LastSequence, &r.OwnerID, &lateMS, &r.Count, &r.FirstAt, &r.LastAt)
-			if lateMS != nil {
-				late := time.Duration(*lateMS) * time.Millisecond
-				r.Late = &late
-			}
-			rejections = append(rejections, r)
-			return err
-		})
+	err := s.query(ctx, sql, args, func(rows pgx.Rows) error {
+		var r Rejection
+		var lateMS *int64
+		err := rows.Scan(&r.ID, &r.Resource, &r.Key, &r.Verdict, &r.Reason, &r.Door, &r.Address, &r.Token, &r.Sequence,
+			&r.GrantedToken, &r.LastToken, &r.LastSequence, &r.OwnerID, &lateMS, &r.Count, &r.FirstAt, &r.LastAt, &r.ChangedAt)
+		r.Late = durationOrNil(lateMS)
+		rejections = append(rejections, r)
+		return err
+	})
 	return rejections, err
 }
 
-// recordRejections adds to the record; no story twice in a call.
-func (s *Store) recordRejections(ctx context.Context, rejections []Rejection) error {
-	var (
-		resources, keys, verdicts, reasons, doors, addresses []string
-		tokens, granted, lastTokens, lastSequences, counts   []int64
-		sequences                                            []*int64
-		first, last                                          []time.Time
-	)
-	for _, r := range rejections {
-		resources, keys = append(resources, string(r.Resource)), append(keys, string(r.Key))
-		verdicts, reasons = append(verdicts, string(r.Verdict)), append(reasons, r.Reason)
-		doors, addresses = append(doors, r.Door), append(addresses, r.Address)
-		tokens, sequences = append(tokens, r.Token), append(sequences, r.Sequence)
-		granted, lastTokens = append(granted, r.GrantedToken), append(lastTokens, r.LastToken)
-		lastSequences, counts = append(lastSequences, r.LastSequence), append(counts, r.Count)
-		first, last = append(first, r.FirstAt), append(last, r.LastAt)
+// durationOrNil is nil for a duration that is not there.
+func durationOrNil(ms *int64) *time.Duration {
+	if ms == nil {
+		return nil
 	}
-	return s.query(ctx, "select fence.record_rejections($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
-		[]any{resources, keys, verdicts, reasons, doors, addresses, tokens, sequences, granted, lastTokens, lastSequences, counts, first, last},
-		func(pgx.Rows) error { return nil })
+	duration := time.Duration(*ms) * time.Millisecond
+	return &duration
 }

@@ -109,13 +109,12 @@ func TestRejectionsByTheCommandLine(t *testing.T) {
 		t.Errorf("the columns are not aligned:\n%s\n%s", lines[0], lines[1])
 	}
 
-	for want, args := range map[int][]string{
-		1: {"--code", "token_unknown"},
-		0: {"--since", "1ms"},
-		2: {"--since", "1h", "--limit", "2"},
+	for args, want := range map[string]int{
+		"--code token_unknown": 1, "--since 1ms": 0, "--since 1h --limit 2": 2, "--prefix job/": 1, "--reason superseded": 1, "--reason reused": 0,
+		"--owner-id w1": 1, "--owner-id w2": 0, "--door http --last-seen": 2, "--door sql": 0, "--until 1h": 0, "--until 1ms": 2,
 	} {
-		if got := rejections(t, s, args...); len(got) != want {
-			t.Errorf("%q listed %d, want %d", args, len(got), want)
+		if got := rejections(t, s, strings.Fields(args)...); len(got) != want {
+			t.Errorf("%s listed %d, want %d", args, len(got), want)
 		}
 	}
 }

@@ -13,7 +13,13 @@ type rejectionsCmd struct {
 	clientFlags
 	Resource string        `help:"Only writes to this resource." placeholder:"NAME"`
 	Code     string        `help:"Only with this code: token_required, token_unknown, token_stale, lease_mismatch, lease_expired or version_mismatch." enum:",token_required,token_unknown,token_stale,lease_mismatch,lease_expired,version_mismatch" default:"" placeholder:"CODE"`
+	Prefix   string        `help:"Only writes to resources whose names begin with this text." placeholder:"TEXT"`
+	Reason   string        `help:"Only of token_stale, for this reason: superseded, released, reused or shared." enum:",superseded,released,reused,shared" default:"" placeholder:"REASON"`
+	Door     string        `help:"Only those that came in by this door, such as http." placeholder:"DOOR"`
+	OwnerID  string        `help:"Only under leases of this owner." placeholder:"ID"`
 	Since    time.Duration `help:"Only those seen in the last while, such as 1h; 0: all." default:"0"`
+	Until    time.Duration `help:"Only those first seen longer ago than this; 0: all." default:"0"`
+	LastSeen bool          `help:"List first what was seen last, not the newest story."`
 	Limit    int           `help:"The most to list." default:"100"`
 }
 
@@ -25,12 +31,15 @@ func (rejectionsCmd) Help() string {
 
 // Run shows rejections.
 func (c *rejectionsCmd) Run(ctx context.Context, con *console) error {
-	which := lockclient.RejectionsQuery{Resource: c.Resource, Code: api.Code(c.Code)}
-	switch {
-	case c.Since < 0:
-		return usagef("--since is %s, it can't be negative", c.Since)
-	case c.Since > 0:
-		which.Since = time.Now().Add(-c.Since)
+	which := lockclient.RejectionsQuery{
+		Resource: c.Resource, Prefix: c.Prefix, Code: api.Code(c.Code), Reason: c.Reason, Door: c.Door, OwnerID: c.OwnerID, LastSeen: c.LastSeen,
+	}
+	var err error
+	if which.Since, err = ago("--since", c.Since); err != nil {
+		return err
+	}
+	if which.Until, err = ago("--until", c.Until); err != nil {
+		return err
 	}
 	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
 		rejections, more, err := follow(c.Limit, func(cursor string, limit int) ([]api.Rejection, string, error) {
@@ -47,6 +56,17 @@ func (c *rejectionsCmd) Run(ctx context.Context, con *console) error {
 		heading := []string{"WHEN", "RESOURCE", "KEY", "CODE", "TOKEN", "NEWER", "LATE", "OWNER", "DOOR", "COUNT"}
 		return list(con, heading, rejections, rejectionRow)
 	})
+}
+
+// ago is the time that long before now; the zero time for 0.
+func ago(flag string, duration time.Duration) (time.Time, error) {
+	switch {
+	case duration < 0:
+		return time.Time{}, usagef("%s is %s, it can't be negative", flag, duration)
+	case duration == 0:
+		return time.Time{}, nil
+	}
+	return time.Now().Add(-duration), nil
 }
 
 func rejectionRow(r api.Rejection) []string {

@@ -1,0 +1,80 @@
+package gateway
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// rejectionFilters are the parameters that select rejections.
+var rejectionFilters = []string{"resource", "prefix", "code", "reason", "door", "owner_id", "since", "until"}
+
+// rejectionFilter reads rejectionFilters; the store says what else is wrong with them.
+func rejectionFilter(values url.Values) (store.RejectionFilter, error) {
+	filter := store.RejectionFilter{
+		Prefix: values.Get("prefix"), Verdict: store.Verdict(values.Get("code")), Reason: values.Get("reason"),
+		Door: values.Get("door"), OwnerID: values.Get("owner_id"),
+	}
+	var err error
+	if text := values.Get("resource"); text != "" {
+		if filter.Resource, err = parseName("resource", text); err != nil {
+			return filter, err
+		}
+	}
+	if filter.Since, err = parseTime("since", values.Get("since")); err != nil {
+		return filter, err
+	}
+	filter.Until, err = parseTime("until", values.Get("until"))
+	return filter, err
+}
+
+// parseTime reads a time; the zero time where there is none.
+func parseTime(field, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	instant, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}, invalid("%s must be a time like 2026-01-02T15:04:05Z.", field)
+	}
+	return instant, nil
+}
+
+// rejectionMark reads what rejectionCursor has written: the ID, and where the list is by the latest change, its microsecond before that.
+func rejectionMark(order store.RejectionOrder, cursor string) (*store.RejectionMark, error) {
+	if cursor == "" {
+		return nil, nil //nolint:nilnil // the list begins at its front, and that is no error
+	}
+	malformed := invalid("cursor must be a next_cursor that the gateway gave, for a list in the same order.")
+	micros, id, ordered := strings.Cut(cursor, ".")
+	if !ordered {
+		micros, id = "0", cursor
+	}
+	if ordered != (order == store.RejectionsByLastSeen) {
+		return nil, malformed
+	}
+	var mark store.RejectionMark
+	at, err := strconv.ParseInt(micros, 10, 64)
+	if err == nil {
+		mark.ID, err = strconv.ParseInt(id, 10, 64)
+	}
+	if err != nil || at < 0 || at > eventMicrosMax {
+		return nil, malformed
+	}
+	mark.ChangedAt = time.UnixMicro(at)
+	return &mark, nil
+}
+
+// eventMicrosMax is in the year 9999, which the database still knows.
+const eventMicrosMax = 253402300799999999
+
+func rejectionCursor(order store.RejectionOrder, last store.Rejection) string {
+	id := strconv.FormatInt(last.ID, 10)
+	if order == store.RejectionsByLastSeen {
+		return strconv.FormatInt(last.ChangedAt.UnixMicro(), 10) + "." + id
+	}
+	return id
+}

@@ -1,0 +1,53 @@
+package lockclient
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+)
+
+// RejectionsQuery selects rejections. The zero value is the first page of all.
+type RejectionsQuery struct {
+	// Resource is the exact name.
+	Resource string
+	// Prefix is what the name of the resource begins with; any text.
+	Prefix string
+	Code   api.Code
+	// Reason is that of api.CodeTokenStale: superseded, released, reused or shared.
+	Reason string
+	// Door is the way by which the write came in.
+	Door string
+	// OwnerID is whose lease the token belonged to.
+	OwnerID string
+	// Since leaves out what was last seen before it, Until what was not seen before it, by the gateways' clocks; the zero time leaves out nothing.
+	Since, Until time.Time
+	// LastSeen lists first what changed last; otherwise the newest story is first.
+	LastSeen bool
+	// Limit is the most rejections that a page has; 0: the gateway's default.
+	Limit int
+	// Cursor is the NextCursor of the page before.
+	Cursor string
+}
+
+// Rejections lists writes that were shut out, a page at a time.
+func (a *API) Rejections(ctx context.Context, which RejectionsQuery) (api.Rejections, error) {
+	query := pageQuery(which.Limit, which.Cursor)
+	setIf(query, "resource", which.Resource)
+	setIf(query, "prefix", which.Prefix)
+	setIf(query, "code", string(which.Code))
+	setIf(query, "reason", which.Reason)
+	setIf(query, "door", which.Door)
+	setIf(query, "owner_id", which.OwnerID)
+	for name, instant := range map[string]time.Time{"since": which.Since, "until": which.Until} {
+		if !instant.IsZero() {
+			query.Set(name, instant.UTC().Format(time.RFC3339Nano))
+		}
+	}
+	if which.LastSeen {
+		query.Set("sort", "last_seen")
+	}
+	call := request{op: "list rejections", method: http.MethodGet, path: "/v1/rejections", query: query}
+	return fetch(ctx, a, call, nothing[api.Rejections])
+}

@@ -1,0 +1,74 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// RejectionTopMax is how many owners, and resources, a summary names.
+const RejectionTopMax = 20
+
+// RejectionSummary counts the rejections that match a filter.
+type RejectionSummary struct {
+	// Writes counts every one, Stories those alike once.
+	Writes, Stories int64
+	ByVerdict       map[Verdict]int64 // writes
+	// Owners and Resources have the most writes first, and at most RejectionTopMax. Rejections whose owner is not known are of none.
+	Owners, Resources []RejectionTop
+}
+
+// RejectionTop is an owner, or a resource, among those with the most rejections.
+type RejectionTop struct {
+	Name            string
+	Writes, Stories int64
+	LateMax         *time.Duration // of the latest of each story; nil where none is known to be late
+	LastAt          time.Time
+}
+
+const rejectionSummarySQL = `
+	with found as materialized (
+		select r.code, r.owner_id, r.resource, r.count, r.late_ms, r.last_at from fence.rejections r where ` + rejectionFilterSQL + `
+	)
+	select 'all' as kind, '' as name, coalesce(sum(f.count), 0)::bigint as writes, count(*) as stories, null::bigint as late_ms,
+		timestamptz 'epoch' as last_at
+	from found f
+	union all
+	select 'code', f.code, sum(f.count)::bigint, count(*), max(f.late_ms), max(f.last_at) from found f group by f.code
+	union all (
+		select 'owner', f.owner_id, sum(f.count)::bigint as writes, count(*), max(f.late_ms), max(f.last_at)
+		from found f where f.owner_id is not null group by f.owner_id order by writes desc, f.owner_id collate "C" limit $9)
+	union all (
+		select 'resource', f.resource, sum(f.count)::bigint as writes, count(*), max(f.late_ms), max(f.last_at)
+		from found f group by f.resource order by writes desc, f.resource limit $9)
+	order by kind, writes desc, name`
+
+// RejectionSummary counts the rejections that match. It returns ErrInvalid or ErrUnavailable.
+func (s *Store) RejectionSummary(ctx context.Context, filter RejectionFilter) (RejectionSummary, error) {
+	if err := filter.check(); err != nil {
+		return RejectionSummary{}, err
+	}
+	summary := RejectionSummary{ByVerdict: map[Verdict]int64{}}
+	err := s.query(ctx, rejectionSummarySQL, filter.args(RejectionTopMax), func(rows pgx.Rows) error {
+		var kind string
+		var top RejectionTop
+		var lateMS *int64
+		if err := rows.Scan(&kind, &top.Name, &top.Writes, &top.Stories, &lateMS, &top.LastAt); err != nil {
+			return err
+		}
+		top.LateMax = durationOrNil(lateMS)
+		switch kind {
+		case "all":
+			summary.Writes, summary.Stories = top.Writes, top.Stories
+		case "code":
+			summary.ByVerdict[Verdict(top.Name)] = top.Writes
+		case "owner":
+			summary.Owners = append(summary.Owners, top)
+		case "resource":
+			summary.Resources = append(summary.Resources, top)
+		}
+		return nil
+	})
+	return summary, err
+}
