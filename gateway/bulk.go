@@ -148,6 +148,7 @@ func (s *bulkStream) take(input *bulkInput) string {
 // are decided in the order of their lines.
 func (s *bulkStream) submit(line *bulkLine) {
 	began, pause := time.Now(), bulkPauseMin
+	line.taken = began
 	for {
 		err := s.window.submit(line, func() { s.gateway.backend.Submit(s.ctx, line.write, line.decided) })
 		if err == nil {
@@ -162,8 +163,8 @@ func (s *bulkStream) submit(line *bulkLine) {
 	}
 }
 
-// judge counts a verdict of the store, and logs what a client can't help.
-func (s *bulkStream) judge(line *bulkLine) {
+// judge counts a verdict of the store, which is given now, and logs what a client can't help.
+func (s *bulkStream) judge(line *bulkLine, now time.Time) {
 	if line.malformed {
 		return
 	}
@@ -171,6 +172,7 @@ func (s *bulkStream) judge(line *bulkLine) {
 	var answer string
 	switch {
 	case line.err == nil:
+		s.gateway.metrics.writeTimes.bulk.Observe(now.Sub(line.taken).Seconds())
 		return
 	case errors.Is(line.err, store.ErrUnavailable):
 		answer = "database unavailable"

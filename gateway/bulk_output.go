@@ -30,8 +30,9 @@ func (s *bulkStream) answer() string {
 		if wait && len(lines) == 0 {
 			break
 		}
+		now := time.Now()
 		for _, line := range lines {
-			s.judge(line)
+			s.judge(line, now)
 			if !gone {
 				out = appendVerdict(out, line)
 			}

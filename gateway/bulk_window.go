@@ -15,6 +15,7 @@ type bulkLine struct {
 	window *bulkWindow
 	number int64
 	bytes  int
+	taken  time.Time
 	write  store.Write
 	// decided takes the verdict of the store, once, from any goroutine.
 	decided func(store.Result, error)

@@ -10,8 +10,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -69,6 +72,25 @@ type Rejections interface {
 	RejectionsOf(ctx context.Context, ids []int64) ([]store.Rejection, error)
 }
 
+// Overviews is what the gateway needs to tell and to show how all gateways and the database are.
+type Overviews interface {
+	KeepSample(context.Context, store.GatewayState, time.Duration, store.Totals) (at time.Time, err error)
+	ForgetGateway(ctx context.Context, id uuid.UUID) error
+	Recount(context.Context) (counted bool, err error)
+	Overview(context.Context) (store.Overview, error)
+	Points(ctx context.Context, length time.Duration) ([]store.Point, error)
+	LastPoint(context.Context) (store.Point, error)
+}
+
+// Vitals is what the gateway tells of itself.
+type Vitals interface {
+	GatewayID() uuid.UUID
+	Waiting() int
+	Listening() bool
+	PoolStats() store.PoolStats
+	GroupStats() store.GroupStats
+}
+
 // Prober says whether the gateway can serve.
 type Prober interface {
 	Ready(context.Context) error
@@ -82,6 +104,8 @@ type Backend interface {
 	Records
 	Fences
 	Rejections
+	Overviews
+	Vitals
 	Prober
 }
 
@@ -92,6 +116,8 @@ type Recorder interface {
 
 // Config is how a gateway behaves. The zero value of a field is its default.
 type Config struct {
+	// Name is what the gateway is called beside others. Default "fencegate"; 1 to 100 printable characters.
+	Name string
 	// BodyBytesMax bounds the body of a request, and so a value. Default 1 MiB; 1 KiB to 256 MiB.
 	BodyBytesMax int64
 	// BodyTimeout is how long the body of a request may take to arrive. Default 30 s; at least 100 ms.
@@ -112,6 +138,7 @@ type Config struct {
 var ErrInvalidConfig = errors.New("invalid configuration")
 
 func (c Config) withDefaults() (Config, error) {
+	c.Name = cmp.Or(c.Name, "fencegate")
 	c.BodyBytesMax = cmp.Or(c.BodyBytesMax, 1<<20)
 	c.BodyTimeout = cmp.Or(c.BodyTimeout, 30*time.Second)
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 15*time.Second)
@@ -122,6 +149,8 @@ func (c Config) withDefaults() (Config, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	switch {
+	case utf8.RuneCountInString(c.Name) > 100 || strings.ContainsFunc(c.Name, func(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }):
+		return c, fmt.Errorf("%w: --gateway-name is %q, it must be 1 to 100 printable characters", ErrInvalidConfig, c.Name)
 	case c.BodyBytesMax < 1<<10 || c.BodyBytesMax > 256<<20:
 		return c, fmt.Errorf("%w: --body-bytes-max is %d, it must be 1024 to 268435456", ErrInvalidConfig, c.BodyBytesMax)
 	case c.BodyTimeout < 100*time.Millisecond:
@@ -151,6 +180,9 @@ type Gateway struct {
 	watching      atomic.Int64  // how many streams of events are open
 	bulkStreams   atomic.Int64  // how many streams of writes are open
 
+	started time.Time
+	known   atomic.Pointer[knownOverview] // nil: nothing yet
+
 	deadline sharedDeadline // of the writes that are under way
 
 	draining context.Context // ends when the gateway is told to end: nobody waits any more
@@ -166,7 +198,7 @@ func New(config Config, backend Backend, recorder Recorder, metrics *Metrics) (*
 	if err != nil {
 		return nil, err
 	}
-	g := &Gateway{config: config, backend: backend, recorder: recorder, metrics: metrics, answerTimeout: writeTimeout, eventTimeout: eventTimeout}
+	g := &Gateway{config: config, backend: backend, recorder: recorder, metrics: metrics, answerTimeout: writeTimeout, eventTimeout: eventTimeout, started: time.Now()}
 	g.draining, g.drain = context.WithCancel(context.Background())
 	g.cut, g.cutOff = context.WithCancel(context.Background())
 	g.deadline.within(g.cut, config.RequestTimeout)

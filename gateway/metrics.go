@@ -18,9 +18,11 @@ type Metrics struct {
 	writeMetrics
 	httpMetrics
 
-	registry metricRegistry
-	handler  http.Handler
-	swept    *prometheus.CounterVec
+	version    string
+	registry   metricRegistry
+	handler    http.Handler
+	writeTimes writeTimes
+	swept      *prometheus.CounterVec
 }
 
 var processSubject = &subject{title: "The process"}
@@ -42,7 +44,9 @@ func NewMetrics(version string) *Metrics {
 		leaseMetrics: newLeaseMetrics(registry),
 		writeMetrics: newWriteMetrics(registry),
 		httpMetrics:  newHTTPMetrics(registry),
+		version:      version,
 		registry:     registry,
+		writeTimes:   newWriteTimes(registry),
 		handler:      promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
 		swept:        newSwept(registry),
 	}

@@ -12,6 +12,7 @@ const (
 	sweptSessions    = "session_expired"
 	forgotLeases     = "lease_forgotten"
 	forgotRejections = "rejection_forgotten"
+	forgotSamples    = "sample_forgotten"
 )
 
 var sweepSubject = &subject{title: "Sweeps"}
@@ -19,9 +20,9 @@ var sweepSubject = &subject{title: "Sweeps"}
 var (
 	sweptFamily = sweepSubject.declare(family{
 		kind: kindCounter, name: "fencegate_swept_total",
-		help:   "What this gateway's sweeps tidied: leases and sessions that had expired, leases and rejections that were forgotten.",
+		help:   "What this gateway's sweeps tidied: leases and sessions that had expired, leases, rejections and samples of gateways that were forgotten.",
 		look:   "`lease_expired` and `session_expired` are holders that did not give back: they crashed, or were cut off. Each expired lease is counted by one gateway; one that was granted anew before a sweep saw it is not in it.",
-		labels: []label{{name: "kind", values: []string{sweptLeases, sweptSessions, forgotLeases, forgotRejections}}},
+		labels: []label{{name: "kind", values: []string{sweptLeases, sweptSessions, forgotLeases, forgotRejections, forgotSamples}}},
 	})
 	sweepTimeFamily = sweepSubject.declare(family{
 		kind: kindHistogram, name: "fencegate_sweep_duration_seconds",
@@ -50,6 +51,7 @@ func (m *Metrics) Swept(swept store.Swept) {
 	m.swept.WithLabelValues(sweptSessions).Add(float64(swept.SessionsExpired))
 	m.swept.WithLabelValues(forgotLeases).Add(float64(swept.LeasesForgotten))
 	m.swept.WithLabelValues(forgotRejections).Add(float64(swept.RejectionsForgotten))
+	m.swept.WithLabelValues(forgotSamples).Add(float64(swept.SamplesForgotten))
 }
 
 // WatchSweeper shows how sweeps go.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -91,6 +92,7 @@ func readClaim(header http.Header, claim *store.Claim) error {
 }
 
 func (g *Gateway) write(w http.ResponseWriter, r *http.Request, write store.Write) error {
+	begun := time.Now()
 	result, err := g.backend.Commit(g.deadline.context(), write)
 	if err == nil {
 		err = result.Err
@@ -99,6 +101,7 @@ func (g *Gateway) write(w http.ResponseWriter, r *http.Request, write store.Writ
 	if err != nil {
 		return err
 	}
+	g.metrics.writeTimes.http.Observe(time.Since(begun).Seconds())
 	answerWrite(w, &write, result)
 	return nil
 }

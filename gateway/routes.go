@@ -62,6 +62,8 @@ func (g *Gateway) routes() *mux.Router {
 	g.route(router, "/v1/rejections/summary", methods{"GET": g.summarizeRejections})
 	g.route(router, "/v1/rejections", methods{"GET": g.listRejections})
 
+	g.route(router, "/v1/overview", methods{"GET": g.getOverview})
+
 	g.route(router, "/healthz", methods{"GET": healthy})
 	g.route(router, "/readyz", methods{"GET": g.ready})
 	g.route(router, "/metrics", methods{"GET": g.metrics.serve})

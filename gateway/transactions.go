@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/store"
@@ -22,11 +23,13 @@ func (g *Gateway) transact(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := g.work(r)
 	defer cancel()
+	begun := time.Now()
 	result, err := g.backend.Transact(ctx, transaction)
 	g.judged(r, doorTransaction, err)
 	if err != nil {
 		return err
 	}
+	g.metrics.writeTimes.transaction.Observe(time.Since(begun).Seconds())
 	answer := api.TransactionResult{Results: make([]api.OpResult, len(body.Ops)), Replayed: result.Replayed}
 	for i, op := range body.Ops {
 		answer.Results[i] = api.OpResult{Op: op.Op, Resource: op.Resource, Key: op.Key, Version: result.Versions[i]}

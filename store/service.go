@@ -53,6 +53,7 @@ type Service struct {
 	*Store
 	group    *Group
 	refusals *refusals
+	id       uuid.UUID
 	line     *line
 	watches  *watches
 	listener *listener
@@ -75,6 +76,7 @@ func NewService(store *Store, config ServiceConfig) (*Service, error) {
 	channel := "fence_" + strings.ReplaceAll(gateway.String(), "-", "") // as fence.channel makes it
 	service := &Service{
 		Store:    store,
+		id:       gateway,
 		group:    group,
 		refusals: newRefusals(max(config.RefusalsRememberedMax, 0)),
 		line:     newLine(store, gateway, config),
@@ -103,6 +105,9 @@ func (s *Service) Listening() bool { return s.listener.connected.Load() }
 
 // Reconnects returns how often the connection for notifications was made anew, after it was lost.
 func (s *Service) Reconnects() uint64 { return max(s.listener.connects.Load(), 1) - 1 }
+
+// GatewayID is by which the database knows this process.
+func (s *Service) GatewayID() uuid.UUID { return s.id }
 
 // Waiting returns how many acquires wait in this process.
 func (s *Service) Waiting() int { return s.line.len() }

@@ -29,6 +29,8 @@ type SweeperConfig struct {
 	RejectionAge time.Duration
 	// RejectionsMax is how many rejections are kept. Default 100,000.
 	RejectionsMax int64
+	// HistoryRetention is how long samples of gateways are kept, and gateways that are silent. Default 24 h; 1 min to 30 days.
+	HistoryRetention time.Duration
 }
 
 // withDefaults returns ErrInvalid for what is outside its limits, naming the flag.
@@ -37,7 +39,10 @@ func (c SweeperConfig) withDefaults() (SweeperConfig, error) {
 	c.LeaseRetention = cmp.Or(c.LeaseRetention, 10*time.Minute)
 	c.RejectionAge = cmp.Or(c.RejectionAge, 7*24*time.Hour)
 	c.RejectionsMax = cmp.Or(c.RejectionsMax, 100_000)
+	c.HistoryRetention = cmp.Or(c.HistoryRetention, 24*time.Hour)
 	switch {
+	case c.HistoryRetention < time.Minute || c.HistoryRetention > 30*24*time.Hour:
+		return c, fmt.Errorf("%w: --history-retention is %s, it must be 1m to 720h", ErrInvalid, c.HistoryRetention)
 	case c.Interval < 10*time.Millisecond || c.Interval > time.Hour:
 		return c, fmt.Errorf("%w: --sweep-interval is %s, it must be 10ms to 1h", ErrInvalid, c.Interval)
 	case c.LeaseRetention < time.Second:
@@ -55,6 +60,8 @@ type Swept struct {
 	Expired, LeasesForgotten, RejectionsForgotten int64
 	// SessionsExpired had not been kept alive.
 	SessionsExpired int64
+	// SamplesForgotten are of gateways.
+	SamplesForgotten int64
 }
 
 // Sweeper ends expired leases, so that they are seen and counted, and forgets what is old. Nothing waits for it.
@@ -143,6 +150,9 @@ func (s *Sweeper) sweep(ctx context.Context) (Swept, error) {
 	err := s.sweepSessions(ctx, &total)
 	if err == nil {
 		err = s.store.exec(ctx, "select fence.sweep_waiting($1, $2)", eventsAge, eventsMax)
+	}
+	if err == nil {
+		total.SamplesForgotten, err = s.store.sweepHistory(ctx, s.config.HistoryRetention)
 	}
 	return total, err
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -39,6 +40,8 @@ type serveCmd struct {
 	RequestTimeout  time.Duration `help:"Time for the work on a request." env:"FENCEGATE_REQUEST_TIMEOUT" default:"15s"`
 	ShutdownTimeout time.Duration `help:"Time for requests under way when the gateway is told to end." env:"FENCEGATE_SHUTDOWN_TIMEOUT" default:"20s"`
 
+	GatewayName string `help:"What this gateway is called beside others; the default is the address that it serves on." env:"FENCEGATE_GATEWAY_NAME"`
+
 	EventKeepAlive time.Duration `help:"Time after which a comment shows on a silent stream of events that it lives." env:"FENCEGATE_EVENT_KEEP_ALIVE" default:"15s"`
 	WatchesMax     int           `help:"Streams of events that are open at the same time, at most." env:"FENCEGATE_WATCHES_MAX" default:"10000"`
 
@@ -46,6 +49,8 @@ type serveCmd struct {
 	LeaseRetention time.Duration `help:"How long ended leases are remembered, for late releases and retried acquires." env:"FENCEGATE_LEASE_RETENTION" default:"10m"`
 	RejectionAge   time.Duration `help:"How long rejections are kept." env:"FENCEGATE_REJECTION_AGE" default:"168h"`
 	RejectionsMax  int64         `help:"How many rejections are kept." env:"FENCEGATE_REJECTIONS_MAX" default:"100000"`
+
+	HistoryRetention time.Duration `help:"How long it is kept what gateways did, for the dashboard." env:"FENCEGATE_HISTORY_RETENTION" default:"24h"`
 }
 
 // Help is shown by --help.
@@ -88,7 +93,13 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 	metrics.Watch(service)
 	recorder := store.NewRecorder(st)
 	metrics.WatchRecorder(recorder.Dropped)
+	listener, err := c.listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = listener.Close() }() // of which Serve has seen to
 	gw, err := gateway.New(gateway.Config{
+		Name:         cmp.Or(c.GatewayName, gatewayName(listener.Addr())),
 		BodyBytesMax: c.BodyBytesMax, BodyTimeout: c.BodyTimeout, RequestTimeout: c.RequestTimeout,
 		ShutdownTimeout: c.ShutdownTimeout, KeepAlive: c.EventKeepAlive, WatchesMax: c.WatchesMax, Logger: logger,
 	}, service, recorder, metrics)
@@ -97,6 +108,7 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 	}
 	sweeper, err := store.NewSweeper(st, store.SweeperConfig{
 		Interval: c.SweepInterval, LeaseRetention: c.LeaseRetention, RejectionAge: c.RejectionAge, RejectionsMax: c.RejectionsMax,
+		HistoryRetention: c.HistoryRetention,
 	})
 	if err != nil {
 		return err
@@ -113,9 +125,34 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 		},
 		func(ctx context.Context) {
 			sweeper.Run(ctx, metrics.Swept, func(err error) { logger.Warn("sweep failed", "error", err) })
+		},
+		func(ctx context.Context) {
+			gateway.NewSampler(gw).Run(ctx, func(err error) { logger.Warn("sample not kept yet", "error", err) })
 		})
 	defer stopBackground()
-	return c.serve(ctx, gw, db, logger, streams.out)
+	return c.serve(ctx, gw, listener, db, logger, streams.out)
+}
+
+// listen takes the address. Who connects before the gateway serves waits until it does.
+func (c *serveCmd) listen(ctx context.Context) (net.Listener, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("--listen %s: %w", c.Listen, err)
+	}
+	return listener, nil
+}
+
+// gatewayName is the address that a gateway serves on; where that is every address, the host's name and the port.
+func gatewayName(addr net.Addr) string {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok || !tcp.IP.IsUnspecified() {
+		return addr.String()
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return addr.String()
+	}
+	return net.JoinHostPort(host, strconv.Itoa(tcp.Port))
 }
 
 // prepare waits for the database and migrates it, unless told not to.
@@ -127,7 +164,7 @@ func (c *serveCmd) prepare(ctx context.Context, st *store.Store) error {
 }
 
 // serve answers requests until ctx ends, or the private PostgreSQL does.
-func (c *serveCmd) serve(ctx context.Context, gw *gateway.Gateway, db *database, logger *slog.Logger, out io.Writer) error {
+func (c *serveCmd) serve(ctx context.Context, gw *gateway.Gateway, listener net.Listener, db *database, logger *slog.Logger, out io.Writer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {
@@ -138,15 +175,11 @@ func (c *serveCmd) serve(ctx context.Context, gw *gateway.Gateway, db *database,
 		}
 	}()
 
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
-	if err != nil {
-		return fmt.Errorf("--listen %s: %w", c.Listen, err)
-	}
 	baseURL := "http://" + listener.Addr().String()
 	warnIfOpen(listener.Addr(), logger)
 	removeReadyFile, err := c.writeReadyFile(baseURL)
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return err
 	}
 	defer removeReadyFile()
 	_, _ = fmt.Fprintf(out, "fencegate %s serves on %s\n", version(), baseURL)

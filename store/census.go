@@ -1,0 +1,44 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Census is what there was in the database when it was last counted.
+type Census struct {
+	// At is when that was, by the database's clock; zero: never yet.
+	At time.Time
+	// Locks were granted or are waited for.
+	Locks int64
+	// Held are leases that run; Expiring those of them that have less than a quarter of their TTL left. Expired are locks whose holder is
+	// late, and whom nobody has replaced.
+	Held, Expiring, Expired int64
+	// Waiting are acquires in all lines; OldestWait is how long the first of them has waited.
+	Waiting    int64
+	OldestWait time.Duration
+	// Sessions are those that live.
+	Sessions int64
+	// NewestToken is the greatest that was minted or granted.
+	NewestToken int64
+}
+
+// Recount counts what there is in the database, if that is due: some 2 s after it was counted last, by whomsoever, or later where counting takes
+// long. It returns ErrUnavailable; who fails to count does not let another try at once.
+func (s *Store) Recount(ctx context.Context) (counted bool, err error) {
+	begun := time.Now()
+	err = s.queryRow(ctx, "select fence.recount()", nil, &counted)
+	if err == nil {
+		return counted, nil
+	}
+	// What takes longer than a statement may would be tried by one gateway after the other, without a pause.
+	postponed := s.exec(ctx, "update fence.census set due_at = greatest(due_at, clock_timestamp() + $1)", recountEvery*time.Since(begun))
+	if postponed != nil {
+		return false, err
+	}
+	return false, fmt.Errorf("count what there is: %w", err)
+}
+
+// recountEvery is how much longer than counting the time from one count to the next is, as guard/recount.sql has it.
+const recountEvery = 20

@@ -1,0 +1,117 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Overview is how all of it is.
+type Overview struct {
+	// At is the database's clock.
+	At       time.Time
+	Census   Census
+	Database DatabaseState
+	// Gateways are in the order of their names, with those that were heard of within the time that samples are kept.
+	Gateways []GatewayState
+}
+
+// DatabaseState is how the database is.
+type DatabaseState struct {
+	// ReadOnly: a standby, or default_transaction_read_only is set. Nothing can be written.
+	ReadOnly  bool
+	Version   string
+	SizeBytes int64
+	// Connections and ConnectionsMax are all of the server's, whoever has them.
+	Connections, ConnectionsMax int64
+	// OldestTransaction is how long the oldest transaction lasts, as far as the role may see others'.
+	OldestTransaction time.Duration
+	// SynchronousExpected: a commit waits for standbys.
+	SynchronousExpected bool
+	// SynchronousStandbys is how many there are to wait for; nil where the role may not see it.
+	SynchronousStandbys *int64
+	Standbys            []Standby
+	// Leaps is how often the tokens leaped past those of a database that was lost.
+	Leaps    int64
+	LeapedAt time.Time // zero: never
+}
+
+// Standby is one that follows the database.
+type Standby struct {
+	Name, State, SyncState string
+	// LagBytes are those that it has not replayed yet; nil where that is not known.
+	LagBytes *int64
+}
+
+// A role that is not a member of pg_read_all_stats sees nothing of other roles' transactions and of replication.
+const (
+	databaseStateSQL = `
+		select clock_timestamp(), pg_is_in_recovery() or current_setting('transaction_read_only')::boolean,
+			current_setting('server_version'), pg_database_size(current_database()),
+			a.connections, current_setting('max_connections')::bigint, greatest(a.oldest, interval '0'),
+			current_setting('synchronous_standby_names') <> '' and current_setting('synchronous_commit') not in ('off', 'local'),
+			case when pg_has_role(current_user, 'pg_read_all_stats', 'usage') then (
+				select count(*) from pg_stat_replication r where r.state = 'streaming' and r.sync_state in ('sync', 'quorum')) end,
+			i.leaps, i.leaped_at,
+			c.at, c.locks, c.held, c.expiring, c.expired, c.waiting, c.oldest_wait_ms, c.sessions, c.newest_token
+		from fence.census c, fence.database_identity i, (
+			select count(*) filter (where s.backend_type = 'client backend') as connections,
+				coalesce(max(clock_timestamp() - s.xact_start) filter (where s.pid <> pg_backend_pid() and s.datname = current_database()), interval '0') as oldest
+			from pg_stat_activity s
+		) a`
+
+	standbysSQL = `
+		select coalesce(r.application_name, ''), coalesce(r.state, ''), coalesce(r.sync_state, ''),
+			pg_wal_lsn_diff(case when pg_is_in_recovery() then pg_last_wal_receive_lsn() else pg_current_wal_lsn() end, r.replay_lsn)::bigint
+		from pg_stat_replication r
+		where r.state is distinct from 'backup'
+		order by r.application_name, r.pid
+		limit 100`
+
+	gatewaysSQL = `
+		select g.gateway_id, g.name, g.version, g.started_at, g.seen_at, g.seen_at < clock_timestamp() - $1::interval,
+			g.waiting, g.streams, g.queue, g.connections_busy, g.connections_max, g.listening
+		from fence.gateway_states g
+		order by g.name, g.started_at, g.gateway_id
+		limit 1000`
+)
+
+// Overview returns how all of it is. It returns ErrUnavailable.
+func (s *Store) Overview(ctx context.Context) (Overview, error) {
+	var o Overview
+	var countedAt, leapedAt *time.Time
+	var oldestWaitMS int64
+	d, c := &o.Database, &o.Census
+	err := s.queryRow(ctx, databaseStateSQL, nil,
+		&o.At, &d.ReadOnly, &d.Version, &d.SizeBytes, &d.Connections, &d.ConnectionsMax, &d.OldestTransaction,
+		&d.SynchronousExpected, &d.SynchronousStandbys, &d.Leaps, &leapedAt,
+		&countedAt, &c.Locks, &c.Held, &c.Expiring, &c.Expired, &c.Waiting, &oldestWaitMS, &c.Sessions, &c.NewestToken)
+	if err != nil {
+		return Overview{}, err
+	}
+	c.OldestWait = time.Duration(oldestWaitMS) * time.Millisecond
+	if countedAt != nil {
+		c.At = *countedAt
+	}
+	if leapedAt != nil {
+		d.LeapedAt = *leapedAt
+	}
+	err = s.query(ctx, standbysSQL, nil, func(rows pgx.Rows) error {
+		var standby Standby
+		err := rows.Scan(&standby.Name, &standby.State, &standby.SyncState, &standby.LagBytes)
+		d.Standbys = append(d.Standbys, standby)
+		return err
+	})
+	if err != nil {
+		return Overview{}, err
+	}
+	err = s.query(ctx, gatewaysSQL, []any{SilentAfter}, func(rows pgx.Rows) error {
+		var g GatewayState
+		err := rows.Scan(&g.ID, &g.Name, &g.Version, &g.StartedAt, &g.SeenAt, &g.Silent,
+			&g.Waiting, &g.Streams, &g.Queue, &g.ConnectionsBusy, &g.ConnectionsMax, &g.Listening)
+		o.Gateways = append(o.Gateways, g)
+		return err
+	})
+	return o, err
+}

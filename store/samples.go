@@ -1,0 +1,94 @@
+package store
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+const (
+	// SampleInterval is the time between two samples of a gateway.
+	SampleInterval = 2 * time.Second
+	// SilentAfter is how long a gateway that serves may not have told of itself.
+	SilentAfter = 3*SampleInterval + time.Second
+)
+
+// WriteTimeBounds are the classes in which the durations of writes are counted, each with its upper bound in seconds: 100 µs, and each √2
+// times the one before, to 9.3 s. Those above are one class more.
+var WriteTimeBounds = func() (bounds [34]float64) {
+	for i := range bounds {
+		exact := 1e-4 * math.Pow(math.Sqrt2, float64(i))
+		bounds[i], _ = strconv.ParseFloat(strconv.FormatFloat(exact, 'g', 4, 64), 64)
+	}
+	return bounds
+}()
+
+// WriteTimes are numbers of writes, by class of how long they took.
+type WriteTimes [len(WriteTimeBounds) + 1]int64
+
+// Totals are what a gateway has counted since its start.
+type Totals struct {
+	Accepted int64
+	Rejected map[Verdict]int64
+	// Failed are the writes that got no verdict.
+	Failed int64
+	// Took are those of the accepted ones.
+	Took WriteTimes
+}
+
+// GatewayState is how a gateway is.
+type GatewayState struct {
+	ID      uuid.UUID
+	Name    string
+	Version string
+	// StartedAt and SeenAt, when it was last heard of, are by the database's clock.
+	StartedAt, SeenAt time.Time
+	// Silent gateways were not heard of for a while: they have ended, or don't reach the database.
+	Silent bool
+
+	Waiting int64 // acquires that wait in it
+	Streams int64 // of events that are open
+	Queue   int64 // writes that wait for a batch
+
+	ConnectionsBusy, ConnectionsMax int64 // to the database
+	Listening                       bool
+}
+
+// KeepSample keeps how a gateway is, which was started the time uptime ago, and what it did since the sample before: the totals are what it
+// did since its start, so nothing is lost where no sample could be kept for a while, and nothing counts twice whose answer was lost. It
+// returns when that was, by the database's clock, or ErrUnavailable.
+func (s *Store) KeepSample(ctx context.Context, state GatewayState, uptime time.Duration, totals Totals) (at time.Time, err error) {
+	rejected := totals.Rejected
+	if rejected == nil {
+		rejected = map[Verdict]int64{}
+	}
+	err = s.queryRow(ctx, "select fence.keep_sample($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+		[]any{
+			state.ID, state.Name, state.Version, uptime.Milliseconds(),
+			state.Waiting, state.Streams, state.Queue, state.ConnectionsBusy, state.ConnectionsMax, state.Listening,
+			totals.Accepted, rejected, totals.Failed, totals.Took[:],
+		}, &at)
+	return at, err
+}
+
+// ForgetGateway forgets how a gateway was that has ended; its samples stay. It returns ErrUnavailable.
+func (s *Store) ForgetGateway(ctx context.Context, id uuid.UUID) error {
+	return s.exec(ctx, "delete from fence.gateway_states where gateway_id = $1", id)
+}
+
+// sweepHistory forgets samples older than the retention.
+func (s *Store) sweepHistory(ctx context.Context, retention time.Duration) (forgotten int64, err error) {
+	for {
+		var some int64
+		if err := s.queryRow(ctx, "select fence.sweep_history($1, $2)", []any{retention, sweepRowsMax}, &some); err != nil {
+			return forgotten, err
+		}
+		forgotten += some
+		if some < sweepRowsMax {
+			return forgotten, nil
+		}
+	}
+}
