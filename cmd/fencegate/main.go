@@ -16,6 +16,7 @@ import (
 // ends at the first interrupt, the streams, and the *console that writes to them.
 type commands struct {
 	Serve   serveCmd   `cmd:"" help:"Run the gateway."`
+	Health  healthCmd  `cmd:"" help:"Say whether a gateway runs, or can serve."`
 	Migrate migrateCmd `cmd:"" help:"Bring the database's schema up to this program's."`
 	Demo    demoCmds   `cmd:"" help:"See a zombie's write rejected."`
 	Bench   benchCmds  `cmd:"" help:"Measure fenced writes beside unfenced ones, and locks beside other lock services."`

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+type healthCmd struct {
+	URL     string        `help:"Where the gateway is." default:"http://127.0.0.1:8080"`
+	Ready   bool          `help:"Whether it can serve, too: its database is reachable, takes writes, and has its schema."`
+	Timeout time.Duration `help:"How long the gateway may take." default:"3s"`
+	Output  string        `help:"text, or json: the gateway's answer, and errors as problem documents." enum:"text,json" default:"text"`
+}
+
+// Help is shown by "fencegate health --help".
+func (healthCmd) Help() string {
+	return "Exits 0 if it does, 7 if it does not. It asks one gateway, once: for health checks of containers and the like. Without --ready it says nothing of the " +
+		"database, whose failure is no reason to restart a gateway."
+}
+
+// Run asks.
+func (c *healthCmd) Run(ctx context.Context, con *console) error {
+	con.json = c.Output == "json"
+	if c.Timeout <= 0 {
+		return usagef("--timeout is %s, it must be positive", c.Timeout)
+	}
+	client, err := lockclient.New(c.URL, lockclient.WithUserAgent(userAgent()))
+	if err != nil {
+		return usagef("--url: %v", err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	ask, health := client.API().Alive, api.Health{Status: "ok"}
+	if c.Ready {
+		ask, health = client.API().Ready, api.Health{Status: "ready"}
+	}
+	if err := ask(ctx); err != nil {
+		return err
+	}
+	return con.show(health, []field{{"status", health.Status}})
+}

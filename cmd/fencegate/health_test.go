@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/fencegate/fencegate/internal/pgtest"
+)
+
+func TestHealthOfAGatewayThatServes(t *testing.T) {
+	gateway := newShell(t)
+	if out := gateway.must("health"); fields(out)["status"] != "ok" {
+		t.Errorf("health says %q", out)
+	}
+	if out := gateway.must("health", "--ready", "--output", "json"); strings.TrimSpace(out) != `{"status":"ready"}` {
+		t.Errorf("health --ready says %q", out)
+	}
+	gateway.fails(exitUsage, "--timeout", "health", "--timeout", "0s")
+	gateway.fails(exitUsage, "--url", "health", "--url", "nonsense")
+}
+
+// A gateway whose database is away runs, and is not ready.
+func TestHealthWithoutTheDatabase(t *testing.T) {
+	cluster := pgtest.NewCluster(t)
+	gateway := newShellOn(t, cluster.URL())
+	gateway.must("health", "--ready")
+	cluster.Stop()
+	gateway.must("health")
+	gateway.fails(exitUnavailable, "unavailable", "health", "--ready")
+}
+
+func TestHealthOfNoGateway(t *testing.T) {
+	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "http://" + listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	shell{t, url}.fails(exitUnavailable, "", "health")
+	shell{t, url}.fails(exitUnavailable, "", "health", "--ready")
+}
