@@ -6,4 +6,6 @@
 //
 // Told twice: with the write sent through the fence, and with the write sent straight to a plain table in the same
 // PostgreSQL, under the same lock, after the worker has looked whether its lease is still good.
+//
+// Or again and again before gateways that run anyway, for somebody who looks at their dashboard: only through the fence.
 package demo

@@ -10,11 +10,11 @@ import (
 
 // Event is something that happened, as it is told. With --output json it is one line.
 type Event struct {
-	// Event is story, database, gateway, granted, held, working, checked, frozen, thawed, written, rejected, stored or result.
+	// Event is story, database, gateway, granted, held, working, checked, frozen, thawed, written, rejected, stored, failed or result.
 	Event string `json:"event"`
 	// Story is fenced or unfenced.
 	Story string `json:"story,omitempty"`
-	// Actor is who did it: A, B, or empty for the stage.
+	// Actor is who did it: A, B, or empty for the stage. Where stories are told again and again: worker-1 to worker-5.
 	Actor        string     `json:"actor,omitempty"`
 	At           time.Time  `json:"at"`
 	Token        int64      `json:"token,omitempty"`

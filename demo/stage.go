@@ -19,12 +19,14 @@ const (
 	strikeTimeout = 10 * time.Second
 )
 
-// stage is what the story is played on: a gateway process, and a plain table beside its schema.
+// stage is what the story is played on: a gateway process, and a plain table beside its schema; or gateways that run anyway.
 type stage struct {
 	*narrator
 
 	database *pgx.Conn
 	gateway  *gatewayprocess.Process
+	// urls are where the gateways are: A asks the first, B the last.
+	urls []string
 }
 
 // setStage starts the gateway and makes the plain table.
@@ -46,6 +48,7 @@ func (z Zombie) setStage(ctx context.Context, narrator *narrator) (_ *stage, err
 	if s.gateway, err = gatewayprocess.Start(ctx, z.Program, "--database-url", z.DatabaseURL); err != nil {
 		return nil, err
 	}
+	s.urls = []string{s.gateway.URL}
 	narrator.tell(Event{Event: "gateway", Text: "the gateway: " + s.gateway.URL})
 	return s, nil
 }
@@ -82,10 +85,11 @@ func (s *stage) follow(story string, p *process, until string) error {
 }
 
 func (s *stage) fencedValue(ctx context.Context, resource string) (string, error) {
-	client, err := lockclient.New(s.gateway.URL)
+	client, err := lockclient.New(s.urls[len(s.urls)-1])
 	if err != nil {
 		return "", err
 	}
+	defer client.Close()
 	record, err := client.API().Get(ctx, resource, recordKey)
 	return string(record.Value), err
 }

@@ -62,7 +62,7 @@ func (z Zombie) Tell(ctx context.Context) error {
 
 func (z Zombie) fenced(ctx context.Context, stage *stage) (string, error) {
 	stage.tell(Event{Event: "story", Story: "fenced", Text: "With the fence: every write carries its token, and PostgreSQL checks it"})
-	if err := z.act(ctx, stage, "fenced", z.lock("job-42"), ""); err != nil {
+	if err := playing(z.Program, "fenced", z.lock("job-42"), "").act(ctx, stage); err != nil {
 		return "", err
 	}
 	value, err := stage.fencedValue(ctx, z.lock("job-42"))
@@ -74,7 +74,7 @@ func (z Zombie) fenced(ctx context.Context, stage *stage) (string, error) {
 
 func (z Zombie) unfenced(ctx context.Context, stage *stage) (string, error) {
 	stage.tell(Event{Event: "story", Story: "unfenced", Text: "Without the fence: the same lock and the same workers, the data in a plain table"})
-	if err := z.act(ctx, stage, "unfenced", z.lock("job-43"), z.DatabaseURL); err != nil {
+	if err := playing(z.Program, "unfenced", z.lock("job-43"), z.DatabaseURL).act(ctx, stage); err != nil {
 		return "", err
 	}
 	value, err := stage.unfencedValue(ctx, z.lock("job-43"))
@@ -84,45 +84,7 @@ func (z Zombie) unfenced(ctx context.Context, stage *stage) (string, error) {
 	return value, err
 }
 
-// act is the story itself: A is frozen while it works, B takes over and writes, A is thawed and writes.
-func (z Zombie) act(ctx context.Context, stage *stage, story, lock, databaseURL string) error {
-	a, err := startProcess(ctx, z.workerArgs(stage, Worker{Name: "A", Lock: lock, Work: workOfA, DatabaseURL: databaseURL}))
-	if err != nil {
-		return err
-	}
-	defer a.kill()
-	if err := stage.follow(story, a, "working"); err != nil {
-		return err
-	}
-	if err := a.freeze(ctx); err != nil {
-		return err
-	}
-	stage.tell(Event{Event: "frozen", Story: story, Actor: "A", Text: "is frozen (SIGSTOP) in the middle of it"})
-
-	b, err := startProcess(ctx, z.workerArgs(stage, Worker{Name: "B", Lock: lock, Work: workOfB, DatabaseURL: databaseURL}))
-	if err != nil {
-		return err
-	}
-	defer b.kill()
-	if err := stage.follow(story, b, ""); err != nil {
-		return err
-	}
-
-	stage.tell(Event{Event: "thawed", Story: story, Actor: "A", Text: "is thawed (SIGCONT) and goes on as if nothing had happened"})
-	if err := a.thaw(); err != nil {
-		return err
-	}
-	return stage.follow(story, a, "")
-}
-
 func (z Zombie) lock(name string) string { return name + z.Run }
-
-func (z Zombie) workerArgs(stage *stage, worker Worker) []string {
-	return []string{
-		z.Program, "demo", "worker", "--name", worker.Name, "--url", stage.gateway.URL, "--lock", worker.Lock,
-		"--ttl", storyTTL.String(), "--work", worker.Work.String(), "--database-url", worker.DatabaseURL,
-	}
-}
 
 // conclude tells the result.
 func conclude(narrator *narrator, fenced, unfenced string) error {

@@ -5,9 +5,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/fencegate/fencegate/demo"
+	"github.com/fencegate/fencegate/lockclient"
 )
 
 type demoCmds struct {
@@ -18,22 +20,52 @@ type demoCmds struct {
 type demoZombieCmd struct {
 	scratchFlags
 
-	Output string `help:"text, or json: the events, one a line." enum:"text,json" default:"text"`
+	URL     []string      `help:"Gateways that run, to tell the story to again and again: without the unfenced twin, and without a database. Several must be before one database." env:"FENCEGATE_DEMO_URL" placeholder:"URL"`
+	Every   time.Duration `help:"With --url: the time from one story to the next; a story takes about four seconds." default:"10s"`
+	Stories int           `help:"With --url: how many stories are told; 0: until interrupted." default:"0"`
+	Output  string        `help:"text, or json: the events, one a line." enum:"text,json" default:"text"`
 }
 
 // Help is shown by --help.
 func (demoZombieCmd) Help() string {
 	return "Runs a gateway and two worker processes; one is really frozen (SIGSTOP) past its lease and thawed (SIGCONT). Takes about ten seconds. " +
-		"Exits 0 only if the fence kept the newer value and the unfenced twin lost it."
+		"Exits 0 only if the fence kept the newer value and the unfenced twin lost it. With --url, exits 1 as soon as a zombie's write was stored."
 }
 
 // Run tells the story.
 func (c *demoZombieCmd) Run(ctx context.Context, streams streams) error {
+	if len(c.URL) > 0 {
+		return c.haunt(ctx, streams)
+	}
 	return c.use(ctx, func(program string, db *scratch) error {
 		return demo.Zombie{
 			Program: program, DatabaseURL: db.url, DatabaseName: db.name, Run: db.run, JSON: c.Output == "json", Out: streams.out,
 		}.Tell(ctx)
 	})
+}
+
+// haunt tells the story to gateways that run.
+func (c *demoZombieCmd) haunt(ctx context.Context, streams streams) error {
+	for _, url := range c.URL {
+		client, err := lockclient.New(url)
+		if err != nil {
+			return usagef("--url: %v", err)
+		}
+		client.Close()
+	}
+	switch {
+	case c.Every < time.Second || c.Every > time.Hour:
+		return usagef("--every is %s, it must be 1s to 1h", c.Every)
+	case c.Stories < 0:
+		return usagef("--stories is %d, it must not be negative", c.Stories)
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	return demo.Haunting{
+		Program: program, URLs: c.URL, Every: c.Every, Stories: c.Stories, JSON: c.Output == "json", Out: streams.out,
+	}.Run(ctx)
 }
 
 type demoWorkerCmd struct {

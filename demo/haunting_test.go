@@ -1,0 +1,114 @@
+//go:build unix
+
+package demo_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/demo"
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/gatewayprocess"
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+// Stories are told to two gateways that run; each leaves a rejection that both show.
+func TestHaunting(t *testing.T) {
+	t.Parallel()
+	url, program := pgtest.Migrated(t), program(t)
+	urls := []string{serve(t, program, url).URL, serve(t, program, url).URL}
+	events, err := haunt(t, program, urls, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	for _, event := range events {
+		if event.Event == "rejected" || event.Event == "stored" {
+			told = append(told, event.Actor+event.Event+event.Value)
+		}
+	}
+	if want := []string{
+		"worker-2rejectedthe result of worker-2", "storedthe result of worker-3",
+		"worker-3rejectedthe result of worker-3", "storedthe result of worker-4",
+	}; !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
+	}
+	for _, url := range urls {
+		client, err := lockclient.New(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var owners []string
+		for deadline := time.Now().Add(20 * time.Second); len(owners) < 2 && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+			rejections, err := client.API().Rejections(t.Context(), lockclient.RejectionsQuery{Code: api.CodeTokenStale})
+			if err != nil {
+				t.Fatal(err)
+			}
+			owners = nil
+			for _, rejection := range rejections.Rejections {
+				owners = append(owners, rejection.Resource)
+			}
+		}
+		if want := []string{"demo/job-3", "demo/job-2"}; !slices.Equal(owners, want) {
+			t.Errorf("%s shows rejections on %q, want %q", url, owners, want)
+		}
+		client.Close()
+	}
+}
+
+// A fence that lets a zombie in is told at once, and a gateway that is away is not taken for one.
+func TestHauntingTellsOfABrokenFence(t *testing.T) {
+	t.Parallel()
+	url, program := pgtest.Migrated(t), program(t)
+	gateway := serve(t, program, url)
+	breakFence(t, url)
+	if _, err := haunt(t, program, []string{gateway.URL}, 0); !errors.Is(err, demo.ErrUnexpected) {
+		t.Errorf("with a fence that admits every token: %v, want ErrUnexpected", err)
+	}
+	if err := gateway.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	events, err := haunt(t, program, []string{gateway.URL}, 2)
+	if err == nil || errors.Is(err, demo.ErrUnexpected) {
+		t.Errorf("without a gateway: %v", err)
+	}
+	if !slices.ContainsFunc(events, func(event demo.Event) bool { return event.Event == "failed" }) {
+		t.Error("without a gateway, the first story was not told to have failed")
+	}
+}
+
+func serve(t *testing.T, program, databaseURL string) *gatewayprocess.Process {
+	t.Helper()
+	gateway, err := gatewayprocess.Start(t.Context(), program, "--database-url", databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(gateway.Kill)
+	return gateway
+}
+
+func haunt(t *testing.T, program string, urls []string, stories int) ([]demo.Event, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var out bytes.Buffer
+	err := demo.Haunting{Program: program, URLs: urls, Every: time.Second, Stories: stories, JSON: true, Out: &out}.Run(ctx)
+	if ctx.Err() != nil {
+		t.Fatal("the stories took too long")
+	}
+	var events []demo.Event
+	for decoder := json.NewDecoder(&out); decoder.More(); {
+		var event demo.Event
+		if err := decoder.Decode(&event); err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, event)
+	}
+	return events, err
+}
