@@ -16,6 +16,7 @@
 //   table.update(rows, {sort, note, more, pages}) rows: all of them, in order. note: a text beside the page's place, such as "the newest 10,000 are shown".
 //                                                 more: a function that loads older ones; shown as a button on the last page
 //                                                 pages: {before, next}: functions that fetch other pages, or null, where the gateway holds them
+//   table.firstPage(), table.reveal(key)          goes to the first page, or to the row's, scrolls there and marks it for a moment
 //   table.setLoading(), table.setError(error, retry)    in the place of rows, until the next update
 //
 // A column with `sort` ('asc' or 'desc': the order at the first press) has a button as its heading, and the heading aria-sort.
@@ -41,10 +42,8 @@ export function createTable(options) {
   const grid = h('table', {role: 'table', class: 'data'}, h('caption', {class: 'hidden'}, options.caption), head, body);
   const instead = h('div', {class: 'instead'}, loading());
   const place = h('span', {class: 'place'});
-  const before = button('‹ Newer', () => turn(-1), {'aria-label': 'Page before'});
-  const after = button('Older ›', () => turn(1), {'aria-label': 'Next page'});
-  setText(before, '‹ Before');
-  setText(after, 'Next ›');
+  const before = button('‹ Before', () => turn(-1));
+  const after = button('Next ›', () => turn(1));
   const moreButton = button('Load more', () => more?.());
   const pager = h('div', {class: 'pager'}, place, h('div', {class: 'actions'}, before, after, moreButton));
   const scroll = h('div', {class: 'scroll', tabindex: '0', role: 'group', 'aria-label': options.caption}, grid);
@@ -144,6 +143,16 @@ export function createTable(options) {
     },
     firstPage() {
       page = 0;
+    },
+    reveal(id) {
+      const at = rows.findIndex((row) => key(row) === id);
+      if (at < 0) return;
+      page = Math.floor(at / pageSize);
+      render();
+      const {node} = built.get(id);
+      node.scrollIntoView({block: 'center'});
+      node.classList.add('revealed');
+      node.addEventListener('animationend', () => node.classList.remove('revealed'), {once: true});
     },
     setLoading(text) {
       fill(instead, loading(text));

@@ -1,36 +1,144 @@
-// The overview: what the gateways do at this moment, and how they and the database are.
+// The overview: what all gateways do at this moment and did before, and how they and the database are.
+//
+// The stream tells every two seconds how things are. Of charts it tells only the newest point; the gateway is asked for all points when the page, the
+// range or the connection is new, and now and then, for what the page makes of single points is less exact than what the gateway makes of all.
 
-import {address} from '../api.js';
-import {noteServerTime} from '../clock.js';
-import {h} from '../dom.js';
-import {count, duration, rate} from '../format.js';
-import {errorMessage, heading, loading, tile} from '../parts.js';
+import {noteServerTime, serverNow} from '../clock.js';
+import {codeNames} from '../codes.js';
+import {fill, h} from '../dom.js';
+import {compact, duration, rate} from '../format.js';
+import {button, codeMark, errorMessage, heading, loading, panel} from '../parts.js';
+import {mergePoint} from '../charts/series.js';
+import {createCursor, createStrips, createTimeChart} from '../charts/times.js';
+import {createFigures} from './overview/figures.js';
+import {createDatabase, createGateways} from './overview/health.js';
+import {createNewest} from './overview/newest.js';
 
 export const title = 'Overview';
 
-export function mount(container, params, app) {
-  const accepted = tile('Writes accepted', {unit: '/s'});
-  const rejected = tile('Writes rejected', {unit: '/s', href: app.link('rejections')});
-  const held = tile('Leases held', {href: app.link('locks', null, {state: 'held'})});
-  const waiting = tile('Waiting');
-  const tiles = h('div', {class: 'tiles'}, [accepted, rejected, held, waiting].map((each) => each.element));
-  const state = h('div', null, loading());
-  container.append(heading('Overview'), state);
+const ranges = [['1m', 60_000], ['5m', 300_000], ['15m', 900_000], ['1h', 3_600_000], ['6h', 21_600_000], ['24h', 86_400_000]];
+const exactEvery = 30_000;
+const recorded = 5_000; // a rejection is counted at once, and recorded a little later
 
-  function show(document) {
-    noteServerTime(document.at, {exact: true});
-    const point = document.point ?? document.points?.at(-1) ?? {};
-    accepted.set(rate(point.accepted_per_s));
-    rejected.set(rate(Object.values(point.rejected_per_s ?? {}).reduce((sum, each) => sum + each, 0)));
-    held.set(count(document.census?.held), {detail: `of ${count(document.census?.locks)} locks`});
-    waiting.set(count(document.census?.waiting), {detail: document.census?.oldest_wait_ms ? 'the longest for ' + duration(document.census.oldest_wait_ms) : ''});
-    state.replaceChildren(tiles);
+export function mount(container, params, app) {
+  let range = new Map(ranges).get(params.query.range) ?? 300_000;
+  let paused = false, history = null, asked = 0, pointAt = '', lastLoad = 0, rejectedAt = -Infinity;
+  const cursor = createCursor();
+  const figures = createFigures(app);
+  const writes = createTimeChart({title: 'Writes per second', cursor, format: rate, tickFormat: compact, series: [
+    {id: 'accepted', label: 'accepted', className: 'series-1', area: true},
+    {id: 'rejected', label: 'rejected', className: 'series-2', dash: '5 3'},
+    {id: 'failed', label: 'failed', className: 'series-bad', dash: '1.5 3'},
+  ]});
+  const times = createTimeChart({title: 'Duration of writes', cursor, format: duration, series: [
+    {id: 'p99', label: '99 of 100', className: 'series-3', dash: '5 3'},
+    {id: 'p50', label: 'half', className: 'series-1'},
+  ]});
+  const strips = createStrips({title: 'Writes rejected per second', cursor, format: rate, mark: codeMark, label: (code) => code});
+  const database = createDatabase();
+  const gateways = createGateways();
+  const newest = createNewest(app);
+  const noRejections = h('div', {class: 'message'}, 'No write was rejected in this time.');
+  const codes = h('div', {class: 'codes'}, loading());
+
+  const choices = ranges.map(([label, length]) => button(label, () => choose(label, length), {'aria-pressed': String(length === range)}));
+  const pause = button('Pause', togglePause, {'aria-pressed': 'false'});
+  const body = h('div', {class: 'page'},
+    figures.element,
+    h('div', {class: 'columns'}, panel('Writes per second', {actions: writes.legend}, writes.element), panel('How long writes take', {actions: times.legend}, times.element)),
+    h('div', {class: 'columns'}, panel('Rejected per second, by code', {}, codes), newest.element),
+    h('div', {class: 'columns'}, gateways.element, database.element));
+  const state = h('div', {class: 'page'}, loading());
+  container.append(heading('Overview', {actions: [h('div', {class: 'segments', role: 'group', 'aria-label': 'Time shown'}, choices), pause]}), state);
+
+  function choose(label, length) {
+    range = length;
+    choices.forEach((choice, at) => choice.setAttribute('aria-pressed', String(ranges[at][1] === length)));
+    app.setQuery({range: length === 300_000 ? '' : label});
+    load();
+  }
+
+  function togglePause() {
+    paused = !paused;
+    pause.setAttribute('aria-pressed', String(paused));
+    fill(pause, paused ? 'Go on' : 'Pause');
+    app.announce(paused ? 'Paused' : 'Live again');
+    if (!paused) load();
   }
 
   function load() {
-    app.run(async () => show(await app.get('/v1/overview', {range_ms: 300_000})), (error) => state.replaceChildren(errorMessage(error, load)));
+    const number = ++asked;
+    lastLoad = Date.now();
+    app.run(async () => {
+      const answer = await app.get('/v1/overview', {range_ms: range});
+      if (number !== asked) return;
+      history = {step: answer.step_ms, range, points: answer.points.map(toPoint)};
+      if (state.firstChild !== body) fill(state, body);
+      showState(answer, answer.points.findLast((point) => point.accepted_per_s !== undefined));
+      draw();
+      newest.load();
+    }, (error) => {
+      if (history === null) fill(state, errorMessage(error, load));
+    });
   }
 
-  app.stream({path: '/v1/overview/stream', on: {overview: show}, connected: load});
-  load();
+  function tick(event) {
+    if (paused || history === null) return;
+    showState(event, event.point);
+    if (event.point && event.point.at !== pointAt) {
+      pointAt = event.point.at;
+      history.points = mergePoint(history.points, toPoint(event.point), history);
+      draw();
+      if (Object.keys(event.point.rejected_per_s ?? {}).length > 0) rejectedAt = Date.now();
+    }
+    if (Date.now() - rejectedAt < recorded) newest.load();
+    if (Date.now() - lastLoad > Math.max(exactEvery, history.step)) load();
+  }
+
+  function showState(now, point) {
+    noteServerTime(now.at, {exact: true});
+    figures.update(now.census, point);
+    database.update(now.database);
+    gateways.update(now.gateways);
+  }
+
+  const draw = app.frame(() => {
+    const {points, step} = history;
+    const to = points.length > 0 ? points.at(-1).at + step : serverNow();
+    const shown = {points, from: to - history.range, to, step};
+    writes.update(shown);
+    times.update(shown);
+    const ids = codesIn(points);
+    if (ids.length > 0) strips.update({...shown, ids});
+    const content = ids.length > 0 ? strips.element : noRejections;
+    if (codes.firstChild !== content) fill(codes, content);
+  });
+
+  app.stream({path: '/v1/overview/stream', on: {overview: tick}, connected: load,
+    status({state: connection}) {
+      if (connection !== 'connecting' && connection !== 'live' && history === null && asked === 0) load();
+    }});
+}
+
+// toPoint makes one of charts/series.js of a point of the API.
+function toPoint(point) {
+  const at = new Date(point.at).getTime();
+  if (point.accepted_per_s === undefined) return {at, values: {}};
+  const byCode = point.rejected_per_s;
+  return {at, values: {
+    accepted: point.accepted_per_s,
+    failed: point.failed_per_s,
+    rejected: Object.values(byCode).reduce((sum, each) => sum + each, 0),
+    p50: point.p50_ms ?? undefined,
+    p99: point.p99_ms ?? undefined,
+    ...byCode,
+  }};
+}
+
+const notCodes = new Set(['accepted', 'failed', 'rejected', 'p50', 'p99']);
+
+// codesIn are the codes that there were, in the order in which they always stand.
+function codesIn(points) {
+  const seen = new Set(points.flatMap((point) => Object.keys(point.values)).filter((id) => !notCodes.has(id)));
+  return [...codeNames.filter((code) => seen.has(code)), ...[...seen].filter((id) => !codeNames.includes(id)).sort()];
 }

@@ -1,36 +1,156 @@
-// The rejections: writes that were shut out.
+// The rejections, the page that people come for: a timeline of the writes that were shut out, who sent the most of them, and all of them in a table.
+//
+// The stream is connected first and the list is read then, so nothing falls between them; both are merged by the id of a story, see
+// rejections/stories.js. Painting is batched by frames, and is rarer the more stories there are.
 
-import {codeBadge, emptyMessage, heading, name, panel, timeAgo} from '../parts.js';
-import {count, duration, token} from '../format.js';
+import {codeNames} from '../codes.js';
+import {fill, h, setText} from '../dom.js';
+import {createFilters} from '../filters.js';
+import {count, plural} from '../format.js';
+import {button, codeMark, heading, panel} from '../parts.js';
+import {serverNow} from '../clock.js';
 import {createTable} from '../table.js';
+import {createTimeline} from '../charts/timeline.js';
+import {columns, details} from './rejections/columns.js';
+import {emptyStory} from './rejections/empty.js';
+import {createLoader} from './rejections/load.js';
+import {matches} from './rejections/stories.js';
+import {createTop} from './rejections/top.js';
+import {createWindow} from './rejections/window.js';
 
 export const title = 'Rejections';
 
-export function mount(container, params, app) {
-  const rows = new Map();
-  const table = createTable({
-    caption: 'Rejections',
-    columns: [
-      {id: 'last', label: 'Last', cell: (row) => timeAgo(row.last_at)},
-      {id: 'code', label: 'Code', cell: (row) => codeBadge(row.code, row.reason)},
-      {id: 'resource', label: 'Resource', class: 'grow', cell: (row) => name(row.resource)},
-      {id: 'token', label: 'Token', number: true, cell: (row) => token(row.token, row.sequence)},
-      {id: 'late', label: 'Late', number: true, cell: (row) => duration(row.late_ms)},
-      {id: 'count', label: 'Writes', number: true, cell: (row) => count(row.count)},
-    ],
-    key: (row) => row.id,
-    empty: () => emptyMessage('No write has been rejected.'),
-  });
-  container.append(heading('Rejections'), panel('Stories', {}, table.element));
-  const paint = app.frame(() => table.update([...rows.values()].sort((a, b) => b.id - a.id)), 250);
+const filterNames = ['resource', 'prefix', 'owner_id', 'code', 'reason', 'door'];
 
-  function load() {
-    app.run(async () => {
-      const page = await app.get('/v1/rejections', {...params.query, limit: 1000});
-      for (const row of page.rejections) rows.set(row.id, row);
+export function mount(container, params, app) {
+  let paused = false, unseen = 0, total = 0;
+  let filters = pick(params.query);
+  const range = createWindow({query: params.query, onChange: changed});
+  const filterLink = (more) => app.link('rejections', null, {...filters, ...range.query(), ...more});
+  const form = createFilters({label: 'Filter rejections', query: filters, onChange(values) {
+    filters = values;
+    changed();
+  }, fields: [
+    {name: 'resource', label: 'Resource'},
+    {name: 'prefix', label: 'Resources that begin with'},
+    {name: 'owner_id', label: 'Owner'},
+    {name: 'code', label: 'Code', options: [['', 'any'], ...codeNames.map((code) => [code, code])]},
+    {name: 'reason', label: 'Reason', options: ['', 'superseded', 'released', 'reused', 'shared'].map((reason) => [reason, reason || 'any'])},
+    {name: 'door', label: 'Door', options: ['', 'http', 'bulk', 'sql'].map((door) => [door, door || 'any'])},
+  ]});
+  const timeline = createTimeline({details, onZoom: (from, to) => range.zoom(from, to), onChoose(row) {
+    table.reveal(row.id);
+    timeline.highlight(row);
+  }});
+  const top = createTop({filterLink});
+  const table = createTable({
+    caption: 'Rejected writes',
+    columns: columns(filterLink),
+    key: (row) => row.id,
+    rowClass: (row) => (loader.isFresh(row) ? 'fresh' : ''),
+    sort: {id: 'first', order: 'desc'},
+    empty: () => emptyStory({filtered: Object.keys(filters).length > 0, total, showAll() {
+      form.set({});
+      filters = {};
+      range.choose('all');
+    }}),
+    onSort(by) {
+      loader.stories.sort(by);
       paint();
-    }, (error) => table.setError(error, load));
+    },
+  });
+  const loader = createLoader({app, query, onChange: seen, onSummary: showSummary, onError: (error) => table.setError(error, () => loader.load())});
+
+  const legend = h('ul', {class: 'legend codes-legend'});
+  const facts = h('span', {class: 'note', role: 'status'});
+  const csv = h('a', {class: 'button', download: 'rejections.csv'}, 'CSV');
+  const pause = button('Pause', togglePause, {'aria-pressed': 'false'});
+  const timelinePanel = panel('When they came, and how late', {actions: legend}, timeline.element);
+  container.append(
+    heading('Rejections', {intro: facts, actions: [range.element, csv, pause]}),
+    form.element, timelinePanel, top.element, panel('All of them', {note: 'a row for the writes of one token that were shut out alike'}, table.element));
+
+  function query() {
+    return {...filters, ...range.times(serverNow())};
   }
 
-  load();
+  function changed() {
+    app.setQuery({...filters, ...range.query()});
+    fill(csv, 'CSV');
+    restart();
+  }
+
+  function restart() {
+    table.firstPage();
+    timeline.highlight(null);
+    csv.setAttribute('href', csvAddress());
+    loader.restart({resource: filters.resource, prefix: filters.prefix, code: filters.code, owner_id: filters.owner_id});
+  }
+
+  function csvAddress() {
+    const pairs = Object.entries({...query(), format: 'csv'}).filter(([, value]) => value);
+    return 'v1/rejections?' + new URLSearchParams(pairs);
+  }
+
+  function seen(changes) {
+    if (!paused) {
+      paint();
+      return;
+    }
+    unseen += changes;
+    setText(pause, `Go on (${count(unseen)} new)`);
+  }
+
+  function togglePause() {
+    paused = !paused;
+    unseen = 0;
+    pause.setAttribute('aria-pressed', String(paused));
+    setText(pause, paused ? 'Go on' : 'Pause');
+    app.announce(paused ? 'Paused' : 'Live again');
+    paint();
+  }
+
+  const paintSoon = app.frame(render, 200);
+  const paintRarely = app.frame(render, 1000);
+  const paint = () => (loader.stories.size > 2000 ? paintRarely() : paintSoon());
+
+  function render() {
+    if (paused && unseen > 0) return;
+    const {from, to} = range.bounds(serverNow(), loader.stories.all());
+    const wanted = {...filters, ...range.times(serverNow())};
+    const rows = loader.stories.all().filter((row) => matches(row, wanted));
+    timelinePanel.hidden = top.element.hidden = rows.length === 0;
+    timeline.update({rows, from, to});
+    table.update(rows, {sort: loader.stories.order, note: loader.note()});
+  }
+
+  function showSummary(summary, everything) {
+    total = everything;
+    setText(facts, summary.writes === 0 ? 'Writes that were shut out, since they came with an old or a wrong token.'
+      : `${plural(summary.writes, 'write')} shut out, in ${plural(summary.stories, 'story', 'stories')}.`);
+    top.update(summary);
+    form.suggest('owner_id', summary.owners.map((each) => each.owner_id));
+    form.suggest('resource', summary.resources.map((each) => each.resource));
+    fill(legend, codeNames.filter((code) => summary.by_code[code]).map((code) => h('li', null,
+      h('a', {class: 'legend-code', href: filterLink({code: filters.code === code ? '' : code}), 'aria-current': filters.code === code ? 'true' : null},
+        codeMark(code), code, h('span', {class: 'legend-count'}, count(summary.by_code[code]))))));
+    paint();
+  }
+
+  // What is relative to now moves on its own.
+  app.every(1000, () => {
+    if (!paused && loader.stories.size > 0 && range.moves(1500)) paint();
+  });
+  restart();
+
+  return {unmount() {}, update({query: now}) {
+    filters = pick(now);
+    form.set(filters);
+    range.set(now);
+    restart();
+  }};
+}
+
+function pick(query) {
+  return Object.fromEntries(filterNames.filter((name) => query[name]).map((name) => [name, query[name]]));
 }

@@ -1,0 +1,91 @@
+// Where the marks of the timeline of stale writes stand. Pure.
+//
+//   lateRange(rows) → [from, to] in ms, for a logarithmic axis: whole ticks around all that is late, at least three of them
+//   radius(count) → of a mark, in pixels: a story of one write is 3, one of a thousand 8
+//   place(rows, x, y, unknownY) → [{row, x, y, r}] · paths(marks, glyph) → {code: path} · tails(marks, x, y) → path: of stories that went on, from the first write to the last
+//   index(marks) → (x, y, within) → the nearest mark within so many pixels, or null
+
+import {lateTicks} from './ticks.js';
+
+const day = 86_400_000;
+
+export function lateRange(rows) {
+  let min = Infinity, max = 0;
+  for (const {late_ms: late} of rows) {
+    if (late === undefined) continue;
+    if (late < min) min = late;
+    if (late > max) max = late;
+  }
+  if (max === 0 && min === Infinity) return [100, 60_000];
+  const ticks = lateTicks(1, 30 * day);
+  let from = ticks.findLastIndex((tick) => tick <= Math.max(1, min));
+  let to = ticks.findIndex((tick) => tick >= max);
+  if (to < 0) to = ticks.length - 1;
+  while (to - from < 3) {
+    if (to < ticks.length - 1) to++;
+    if (to - from < 3 && from > 0) from--;
+  }
+  return [ticks[from], ticks[to]];
+}
+
+export function radius(count) {
+  return Math.min(11, 3 + 1.7 * Math.log10(Math.max(1, count)));
+}
+
+export function place(rows, x, y, unknownY) {
+  return rows.map((row) => ({
+    row,
+    x: x(Date.parse(row.last_at)),
+    y: row.late_ms === undefined ? unknownY : y(row.late_ms),
+    r: radius(row.count),
+  }));
+}
+
+export function paths(marks, glyph) {
+  const parts = {};
+  for (const mark of marks) (parts[mark.row.code] ??= []).push(glyph(mark.row.code, mark.x, mark.y, mark.r));
+  return Object.fromEntries(Object.entries(parts).map(([code, list]) => [code, list.join('')]));
+}
+
+// A story that goes on is later with every write: on this chart it rises along a curve, which some points tell well enough.
+export function tails(marks, x, y) {
+  const n = (value) => Math.round(value * 10) / 10;
+  const parts = [];
+  for (const {row} of marks) {
+    if (row.late_ms === undefined || row.count < 2) continue;
+    const last = Date.parse(row.last_at);
+    const length = Math.min(last - Date.parse(row.first_at), row.late_ms);
+    const pixels = x(last) - x(last - length);
+    if (pixels < 3) continue;
+    const steps = Math.min(12, 2 + Math.floor(pixels / 12));
+    const points = Array.from({length: steps + 1}, (_, at) => {
+      const before = length * (1 - (at / steps) ** 2); // closer at the beginning of a story, where the curve is steep
+      return `${n(x(last - before))} ${n(y(row.late_ms - before))}`;
+    });
+    parts.push('M' + points.join('L'));
+  }
+  return parts.join('');
+}
+
+const cell = 16;
+
+export function index(marks) {
+  const cells = new Map();
+  for (const mark of marks) {
+    const key = Math.floor(mark.x / cell) + ':' + Math.floor(mark.y / cell);
+    if (!cells.has(key)) cells.set(key, []);
+    cells.get(key).push(mark);
+  }
+  return function nearest(x, y, within = cell) {
+    let best = null, distance = within;
+    for (let cx = Math.floor((x - within) / cell); cx <= Math.floor((x + within) / cell); cx++) {
+      for (let cy = Math.floor((y - within) / cell); cy <= Math.floor((y + within) / cell); cy++) {
+        for (const mark of cells.get(cx + ':' + cy) ?? []) {
+          const away = Math.max(0, Math.hypot(mark.x - x, mark.y - y) - mark.r + 0.01);
+          if (away < distance) [best, distance] = [mark, away];
+        }
+      }
+    }
+    return best;
+  };
+}

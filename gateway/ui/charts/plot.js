@@ -1,0 +1,90 @@
+// What charts have in common: a size that follows the page, axes, the readout at the pointer and by the keyboard.
+//
+//   const plot = createPlot({height, label, left, right, top, bottom, draw(area), move(position) {…}, step(direction) {…}, leave() {…}});
+//   plot.element, plot.layers (an SVG group for each name in `layers`), plot.redraw(), plot.describe(text), plot.showReadout(x, y, nodes), plot.hideReadout()
+//   area is {width, height, left, right, top, bottom}: in pixels, the edges of where values stand.
+//   move is told {x, y} in pixels; step −1 or 1 (arrow keys; ±Infinity for Home and End); leave when pointer or focus has gone.
+//   xAxis(group, {ticks, step}, x, area) and yAxis(group, ticks, y, format, area) draw ticks with their labels.
+
+import {fill, h, s, setAttributes} from '../dom.js';
+import {clockTime, day} from '../format.js';
+
+const padding = 14; // of .chart, at both sides: charts.css
+
+export function createPlot(options) {
+  const {height, left = 46, right = 10, top = 8, bottom = 22, layers = ['grid', 'marks', 'over']} = options;
+  const groups = Object.fromEntries(layers.map((layer) => [layer, s('g', {class: layer})]));
+  const svg = s('svg', {height, role: 'img', 'aria-label': options.label, tabindex: '0'}, Object.values(groups));
+  const readout = h('div', {class: 'readout', 'aria-hidden': 'true', hidden: true});
+  const spoken = h('div', {class: 'hidden', role: 'status', 'aria-live': 'polite'});
+  const element = h('div', {class: 'chart'}, svg, readout, spoken);
+  let width = 0;
+
+  const area = () => ({width, height, left, right: width - right, top, bottom: height - bottom});
+
+  function redraw() {
+    if (width > 0) options.draw(area());
+  }
+
+  new ResizeObserver(([entry]) => {
+    const now = Math.round(entry.contentRect.width);
+    if (now === width || now === 0) return;
+    width = now;
+    setAttributes(svg, {width, viewBox: `0 0 ${width} ${height}`});
+    redraw();
+  }).observe(element);
+
+  const position = (event) => {
+    const box = svg.getBoundingClientRect();
+    return {x: event.clientX - box.left, y: event.clientY - box.top};
+  };
+  svg.addEventListener('pointermove', (event) => options.move?.(position(event), event));
+  svg.addEventListener('pointerleave', () => options.leave?.());
+  svg.addEventListener('blur', () => options.leave?.());
+  svg.addEventListener('keydown', (event) => {
+    const direction = {ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity}[event.key];
+    if (direction !== undefined && !event.ctrlKey && !event.metaKey && !event.altKey) {
+      event.preventDefault();
+      options.step?.(direction);
+    } else if (event.key === 'Escape') {
+      options.leave?.();
+    } else if (event.key === 'Enter') {
+      options.choose?.();
+    }
+  });
+
+  return {
+    element,
+    svg,
+    layers: groups,
+    area,
+    position,
+    redraw,
+    describe: (text) => setAttributes(svg, {'aria-label': text}),
+    showReadout(x, y, nodes, {speak = false} = {}) {
+      fill(readout, nodes);
+      readout.hidden = false;
+      const box = readout.getBoundingClientRect();
+      const beside = x + 14 + box.width > width ? x - 14 - box.width : x + 14;
+      readout.style.setProperty('left', Math.max(0, Math.min(beside, width - box.width)) + padding + 'px');
+      readout.style.setProperty('top', Math.max(0, Math.min(y - box.height / 2, height - box.height)) + 'px');
+      // Each line on its own: a screen reader would run them together.
+      if (speak) spoken.textContent = [...readout.children].map((line) => line.textContent).join(', ');
+    },
+    hideReadout() {
+      readout.hidden = true;
+    },
+  };
+}
+
+export function yAxis(group, ticks, y, format, area) {
+  group.append(...ticks.map((tick) => s('line', {x1: area.left, x2: area.right, y1: Math.round(y(tick)), y2: Math.round(y(tick)), class: tick === 0 ? 'axis' : null})),
+    ...ticks.map((tick) => s('text', {x: area.left - 6, y: Math.round(y(tick)) + 4, 'text-anchor': 'end'}, format(tick))));
+}
+
+export function xAxis(group, {ticks, step}, x, area) {
+  const format = (at) => (step >= 86_400_000 ? day(at).slice(5) : clockTime(at).slice(0, step >= 60_000 ? 5 : 8));
+  const shown = ticks.filter((tick) => x(tick) > area.left + 14 && x(tick) < area.right - 14);
+  group.append(...shown.map((tick) => s('line', {x1: Math.round(x(tick)), x2: Math.round(x(tick)), y1: area.bottom, y2: area.bottom + 4, class: 'axis'})),
+    ...shown.map((tick) => s('text', {x: Math.round(x(tick)), y: area.bottom + 17, 'text-anchor': 'middle'}, format(tick))));
+}

@@ -1,0 +1,133 @@
+// The timeline of rejected writes: when each came, and how late after its lease had ended (logarithmic). One mark a story: its shape and colour are the
+// code's, its size grows with the count, and a thin line leads to it from the story's first write. Stories of which no lateness is known
+// stand in a lane of their own below.
+//
+//   const timeline = createTimeline({
+//     height, details: (row) => nodes,     // what the readout shows
+//     onChoose(row) {…}, onZoom(from, to) {…},   // a click or Enter on a mark; a drag over a time, in milliseconds
+//   });
+//   timeline.element · timeline.update({rows, from, to}) · timeline.highlight(row or null)
+//
+// Marks of one code are one path, so that ten thousand of them are six elements. The arrow keys go from mark to mark.
+
+import {glyph} from '../codes.js';
+import {fill, s, setAttributes} from '../dom.js';
+import {duration, plural, when} from '../format.js';
+import {index, lateRange, paths, place, tails} from './marks.js';
+import {createPlot, xAxis} from './plot.js';
+import {lateTicks, linear, logarithmic, timeTicks} from './ticks.js';
+
+const lane = 30; // pixels, for stories of unknown lateness
+
+export function createTimeline({height = 280, details, onChoose, onZoom}) {
+  let data = {rows: [], from: 0, to: 1};
+  let marks = [], nearest = () => null, x = null, current = null, chosen = null, drag = null;
+  const plot = createPlot({height, label: 'Rejected writes', left: 58, layers: ['grid', 'tails', 'marks', 'over'], draw, move, step, leave, choose: () => current && onChoose?.(current.row)});
+  plot.svg.classList.add('timeline');
+
+  function draw(area) {
+    const unknown = data.rows.some((row) => row.late_ms === undefined);
+    const floor = area.bottom - (unknown ? lane : 0);
+    const [least, most] = lateRange(data.rows);
+    x = linear(data.from, data.to, area.left, area.right);
+    const y = logarithmic(least, most, floor, area.top + 4);
+    const {grid, tails: lines, marks: symbols} = plot.layers;
+    fill(grid);
+    for (const tick of lateTicks(least, most)) {
+      const at = Math.round(y(tick));
+      grid.append(s('line', {x1: area.left, x2: area.right, y1: at, y2: at}), s('text', {x: area.left - 7, y: at + 4, 'text-anchor': 'end'}, duration(tick)));
+    }
+    if (unknown) {
+      grid.append(s('rect', {class: 'lane', x: area.left, y: floor + 3, width: area.right - area.left, height: lane - 3}),
+        s('text', {x: area.left - 7, y: floor + lane / 2 + 5, 'text-anchor': 'end'}, 'no end'));
+    }
+    grid.append(s('line', {class: 'axis', x1: area.left, x2: area.right, y1: area.bottom, y2: area.bottom}));
+    xAxis(grid, timeTicks(data.from, data.to, area.width / 100), x, area);
+    marks = place(data.rows, x, y, floor + lane / 2 + 1).filter((mark) => mark.x >= area.left - 1 && mark.x <= area.right + 1);
+    nearest = index(marks);
+    fill(lines, s('path', {class: 'tail', d: tails(marks, (at) => Math.max(area.left, x(at)), y)}));
+    fill(symbols, Object.entries(paths(marks, glyph)).map(([code, d]) => s('path', {class: 'mark code-' + code, d})));
+    const known = (mark) => mark && marks.find((each) => each.row.id === mark.row.id);
+    chosen = known(chosen) ?? null;
+    current = known(current) ?? null;
+    over();
+  }
+
+  // over draws what stands above the marks: rings around the two that are meant, and the time that is dragged over.
+  function over() {
+    const area = plot.area();
+    fill(plot.layers.over,
+      drag && s('rect', {class: 'drag', x: Math.min(drag.from, drag.to), y: area.top, width: Math.abs(drag.to - drag.from), height: area.bottom - area.top}),
+      [chosen, current].filter(Boolean).map((mark) => s('circle', {class: 'ring', cx: mark.x, cy: mark.y, r: mark.r + 3.5})));
+  }
+
+  function show(mark, speak) {
+    if (mark === current && !speak) return;
+    current = mark;
+    over();
+    setAttributes(plot.svg, {'data-over': mark ? 'mark' : null});
+    if (mark) plot.showReadout(mark.x, mark.y, details(mark.row), {speak});
+    else plot.hideReadout();
+  }
+
+  function move(position) {
+    if (drag) {
+      const area = plot.area();
+      drag.to = Math.max(area.left, Math.min(area.right, position.x));
+      over();
+      return;
+    }
+    show(nearest(position.x, position.y), false);
+  }
+
+  function step(direction) {
+    const inOrder = [...marks].sort((a, b) => a.x - b.x || a.row.id - b.row.id);
+    if (inOrder.length === 0) return;
+    const at = current ? inOrder.findIndex((mark) => mark.row.id === current.row.id) : direction > 0 ? -1 : inOrder.length;
+    show(inOrder[Math.max(0, Math.min(inOrder.length - 1, at + direction))], true);
+  }
+
+  function leave() {
+    if (!drag) show(null, false);
+  }
+
+  plot.svg.addEventListener('pointerdown', (event) => {
+    if (event.button !== 0 || event.pointerType === 'touch' || !x) return;
+    const {x: from} = plot.position(event);
+    drag = {from, to: from};
+    plot.svg.setPointerCapture(event.pointerId);
+  });
+  plot.svg.addEventListener('pointerup', (event) => {
+    if (event.pointerType === 'touch') show(nearest(...Object.values(plot.position(event)), 22), false);
+    if (!drag) return;
+    const {from, to} = drag;
+    drag = null;
+    over();
+    if (Math.abs(to - from) > 6) {
+      const time = linear(plot.area().left, plot.area().right, data.from, data.to);
+      onZoom?.(Math.round(time(Math.min(from, to))), Math.round(time(Math.max(from, to))));
+    } else if (current) {
+      onChoose?.(current.row);
+    }
+  });
+  plot.svg.addEventListener('pointercancel', () => {
+    drag = null;
+    over();
+  });
+
+  return {
+    element: plot.element,
+    update(now) {
+      data = now;
+      const late = now.rows.filter((row) => row.late_ms !== undefined).map((row) => row.late_ms);
+      plot.describe(`Timeline of rejected writes, ${when(now.from)} to ${when(now.to)}: ${plural(now.rows.length, 'story', 'stories')}` +
+        (late.length > 0 ? `, late by ${duration(late.reduce((a, b) => Math.min(a, b)))} to ${duration(late.reduce((a, b) => Math.max(a, b)))}` : '') +
+        '. Arrow keys read them one by one; the table below has them all.');
+      plot.redraw();
+    },
+    highlight(row) {
+      chosen = row ? marks.find((mark) => mark.row.id === row.id) ?? null : null;
+      over();
+    },
+  };
+}

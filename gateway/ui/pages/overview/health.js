@@ -1,0 +1,90 @@
+// How the database and the gateways are: two panels of the overview.
+//
+//   createDatabase(app) → {element, update(database, census)}      createGateways() → {element, update(gateways)}
+
+import {fill, h} from '../../dom.js';
+import {bytes, count, duration} from '../../format.js';
+import {badge, emptyMessage, loading, name, panel, timeAgo} from '../../parts.js';
+import {createTable} from '../../table.js';
+
+const states = {
+  ok: ['reads and writes', 'good'],
+  read_only: ['read only', 'bad'],
+  unavailable: ['unavailable', 'bad'],
+};
+
+// longTransaction is when a transaction begins to hold up the removal of old rows.
+const longTransaction = 60_000;
+
+export function createDatabase() {
+  const body = h('div', {class: 'panel-body'}, loading());
+  let shown = '';
+
+  function update(database) {
+    const text = JSON.stringify(database);
+    if (text === shown) return; // what did not change keeps its selection
+    shown = text;
+    const [label, tone] = states[database.state] ?? [database.state, 'warn'];
+    fill(body, h('dl', {class: 'facts'},
+      fact('State', badge(label, tone), database.detail && h('p', {class: 'note'}, database.detail)),
+      database.version !== undefined && facts(database)));
+  }
+
+  return {element: panel('Database', {}, body), update};
+}
+
+function fact(label, ...values) {
+  return [h('dt', null, label), h('dd', null, values)];
+}
+
+function facts(database) {
+  const full = database.connections_max > 0 && database.connections >= database.connections_max * 0.9;
+  const old = database.oldest_transaction_ms >= longTransaction;
+  return [
+    fact('Version', 'PostgreSQL ' + database.version),
+    fact('Size', bytes(database.size_bytes)),
+    fact('Connections', `${count(database.connections)} of ${count(database.connections_max)} `, full && badge('nearly all', 'warn')),
+    fact('Oldest transaction', database.oldest_transaction_ms > 0 ? duration(database.oldest_transaction_ms) + ' ' : 'none', old && badge('holds up vacuum', 'warn')),
+    fact('Replication', replication(database)),
+    (database.standbys ?? []).map((standby) => fact('Standby', name(standby.name), ` ${standby.state}, ${standby.sync_state}`,
+      standby.lag_bytes !== undefined && `, ${bytes(standby.lag_bytes)} behind`)),
+    fact('Newest token', count(database.newest_token)),
+    fact('Token leaps', database.leaps > 0 ? [count(database.leaps), ', the last ', database.leaped_at && timeAgo(database.leaped_at)]
+      : ['none', h('span', {class: 'note'}, ' – this is the database it has always been')]),
+  ];
+}
+
+function replication(database) {
+  if (!database.synchronous_expected) return [badge('not synchronous', ''), h('span', {class: 'note'}, ' a failover can lose commits; tokens leap then')];
+  if (database.synchronous_standbys === undefined) return [badge('synchronous', 'info'), h('span', {class: 'note'}, ' the gateway may not see the standbys')];
+  if (database.synchronous_standbys === 0) return [badge('no synchronous standby', 'bad'), h('span', {class: 'note'}, ' commits wait for one')];
+  return badge('synchronous, ' + database.synchronous_standbys, 'good');
+}
+
+const gatewayStates = {serving: ['serving', 'good'], silent: ['silent', 'bad']};
+
+export function createGateways() {
+  const table = createTable({
+    caption: 'Gateways',
+    columns: [
+      {id: 'name', label: 'Gateway', class: 'grow', cell: (row) => [name(row.name), row.self && h('span', {class: 'note'}, ' this one')]},
+      {id: 'state', label: 'State', cell: gatewayState},
+      {id: 'version', label: 'Version', class: 'tight', cell: (row) => name(row.version)},
+      {id: 'started', label: 'Started', class: 'tight', cell: (row) => timeAgo(row.started_at)},
+      {id: 'queue', label: 'Queue', hint: 'Writes that wait for a batch', number: true, cell: (row) => count(row.queue)},
+      {id: 'waiting', label: 'Waiting', hint: 'Acquires that stand in line at this gateway', number: true, cell: (row) => count(row.waiting)},
+      {id: 'streams', label: 'Streams', hint: 'Open streams of events, dashboards’ among them', number: true, cell: (row) => count(row.streams)},
+      {id: 'connections', label: 'Connections', hint: 'To the database: busy, and at most', number: true, cell: (row) => `${count(row.connections_busy)} of ${count(row.connections_max)}`},
+    ],
+    key: (row) => row.gateway_id,
+    changed: (before, now) => JSON.stringify({...before, seen_at: ''}) !== JSON.stringify({...now, seen_at: ''}) || now.state === 'silent',
+    empty: () => emptyMessage('No gateway has told how it is yet.'),
+  });
+  return {element: panel('Gateways', {}, table.element), update: (gateways) => table.update(gateways)};
+}
+
+function gatewayState(row) {
+  const [label, tone] = gatewayStates[row.state] ?? [row.state, 'warn'];
+  return [badge(label, tone), row.state === 'silent' && [' since ', timeAgo(row.seen_at)],
+    row.state === 'serving' && !row.listening && badge('does not listen', 'warn')];
+}

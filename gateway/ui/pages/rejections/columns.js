@@ -1,0 +1,48 @@
+// The table of stories, and what the timeline's readout says of one.
+//
+//   columns(filterLink) → for createTable; filterLink(query) is the address of the page with these filters
+//   details(row) → nodes
+//   tokenText(row), lateText(row)
+
+import {h} from '../../dom.js';
+import {count, duration, plural, token, when} from '../../format.js';
+import {codeBadge, name, timeAgo} from '../../parts.js';
+import {link} from '../../router.js';
+
+const anonymous = 'Whose lease it was is not remembered';
+
+export function columns(filterLink) {
+  return [
+    {id: 'first', label: 'First', class: 'tight', sort: 'desc', hint: 'When its first write came', cell: (row) => timeAgo(row.first_at)},
+    {id: 'last', label: 'Last', class: 'tight', sort: 'desc', hint: 'When its latest write came', cell: (row) => timeAgo(row.last_at)},
+    {id: 'code', label: 'Code', cell: (row) => codeBadge(row.code, row.reason)},
+    {id: 'resource', label: 'Resource', class: 'grow', cell: (row) => name(row.resource, {href: link('locks', row.resource)})},
+    {id: 'key', label: 'Key', class: 'grow', cell: (row) => row.key && name(row.key)},
+    {id: 'token', label: 'Token', number: true, sort: 'desc', hint: 'The fencing token that was presented, with its sequence', cell: tokenText},
+    {id: 'superseded', label: 'Shut out by', number: true, hint: 'The newer token that superseded it', cell: (row) => (row.superseded_by === undefined ? '' : token(row.superseded_by))},
+    {id: 'late', label: 'Late', number: true, sort: 'desc', hint: 'How long after its lease had ended the latest write came', cell: (row) => (row.late_ms === undefined ? '' : duration(row.late_ms))},
+    {id: 'owner', label: 'Owner', class: 'grow', hint: 'Whose lease the token was of', cell: (row) =>
+      (row.owner_id ? name(row.owner_id, {href: filterLink({owner_id: row.owner_id})}) : h('span', {class: 'note', title: anonymous}, 'not known'))},
+    {id: 'address', label: 'Address', class: 'tight', cell: (row) => row.address && name(row.address)},
+    {id: 'door', label: 'Door', class: 'tight', hint: 'By which way in it came', cell: (row) => row.door},
+    {id: 'count', label: 'Writes', number: true, sort: 'desc', cell: (row) => count(row.count)},
+  ];
+}
+
+export function tokenText(row) {
+  return row.token === undefined ? 'none' : token(row.token, row.sequence);
+}
+
+export function details(row) {
+  const lines = [
+    ['Resource', row.key ? `${row.resource} · ${row.key}` : row.resource],
+    ['Owner', row.owner_id || 'not known'],
+    ['Token', tokenText(row) + (row.superseded_by === undefined ? '' : `, shut out by ${token(row.superseded_by)}`)],
+    ['Late', row.late_ms === undefined ? 'its lease had not ended, or is not remembered' : duration(row.late_ms)],
+    ['Writes', row.count === 1 ? when(row.last_at) : `${plural(row.count, 'write')}, ${when(row.first_at)} to ${when(row.last_at)}`],
+  ];
+  return [
+    h('div', {class: 'readout-title'}, codeBadge(row.code, row.reason)),
+    lines.map(([label, text]) => h('div', {class: 'readout-fact'}, h('span', null, label), h('bdi', null, text.length > 120 ? text.slice(0, 119) + '…' : text))),
+  ];
+}

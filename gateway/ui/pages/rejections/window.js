@@ -1,0 +1,78 @@
+// The time that the page shows: the last hour or so, or from one instant to another; chosen by buttons, or by dragging over the timeline.
+//
+//   const range = createWindow({query, onChange})     range.element
+//   range.choose('1h' | 'all' | …), range.zoom(from, to), range.set(query)
+//   range.query() → what stands in the page's address     range.times(now) → {since, until} for the API
+//   range.bounds(now, rows) → {from, to} for the timeline, in milliseconds     range.moves(pixels) → whether time passing would be seen
+
+import {fill, h} from '../../dom.js';
+import {when} from '../../format.js';
+import {button} from '../../parts.js';
+
+const hour = 3_600_000;
+const lengths = new Map([['15m', hour / 4], ['1h', hour], ['6h', 6 * hour], ['24h', 24 * hour], ['all', null]]);
+const usual = '1h';
+
+export function createWindow({query, onChange}) {
+  let chosen = usual, since = null, until = null, drawnAt = 0;
+  const choices = new Map([...lengths.keys()].map((label) => [label, button(label, () => choose(label))]));
+  const reset = button('', () => choose(usual), {class: 'quiet'});
+  const element = h('div', {class: 'actions'}, reset, h('div', {class: 'segments', role: 'group', 'aria-label': 'Time shown'}, [...choices.values()]));
+
+  function set(now) {
+    const [from, to] = [Date.parse(now.since ?? ''), Date.parse(now.until ?? '')];
+    since = Number.isNaN(from) ? null : from;
+    until = Number.isNaN(to) ? null : to;
+    chosen = since === null && until === null ? (lengths.has(now.range) ? now.range : usual) : null;
+    show();
+  }
+
+  function show() {
+    for (const [label, choice] of choices) choice.setAttribute('aria-pressed', String(label === chosen));
+    reset.hidden = chosen !== null;
+    if (chosen === null) fill(reset, `✕ ${since === null ? '' : when(since)} – ${until === null ? 'now' : when(until)}`);
+    reset.setAttribute('aria-label', 'Back to the last hour');
+  }
+
+  function choose(label) {
+    [chosen, since, until] = [label, null, null];
+    show();
+    onChange();
+  }
+
+  set(query);
+  return {
+    element,
+    set,
+    choose,
+    zoom(from, to) {
+      [chosen, since, until] = [null, from, Math.max(to, from + 10)];
+      show();
+      onChange();
+    },
+    query() {
+      if (chosen !== null) return chosen === usual ? {} : {range: chosen};
+      return {since: since === null ? '' : new Date(since).toISOString(), until: until === null ? '' : new Date(until).toISOString()};
+    },
+    times(now) {
+      if (chosen === null) return this.query();
+      const length = lengths.get(chosen);
+      return length === null ? {} : {since: new Date(now - length).toISOString()};
+    },
+    bounds(now, rows) {
+      drawnAt = now;
+      const length = chosen === null ? null : lengths.get(chosen);
+      const to = until ?? now;
+      if (length) return {from: to - length, to};
+      // All: from the oldest on, with a margin.
+      const oldest = rows.reduce((least, row) => Math.min(least, Date.parse(row.first_at)), to - 60_000);
+      return {from: since ?? oldest - (to - oldest) * 0.02, to};
+    },
+    // A pixel is worth a length of time: until that has passed, there is nothing to be drawn anew.
+    moves(pixels, now = Date.now()) {
+      if (until !== null) return false;
+      const length = (chosen !== null && lengths.get(chosen)) || 24 * hour;
+      return Math.abs(now - drawnAt) > length / pixels;
+    },
+  };
+}
