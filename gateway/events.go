@@ -29,6 +29,11 @@ func (g *Gateway) beginEvents(w http.ResponseWriter) (*eventStream, error) {
 
 // send writes an event; with an id, a client can go on after it.
 func (s *eventStream) send(id *int64, kind string, data any) error {
+	return s.write(encodeEvent(id, kind, data))
+}
+
+// encodeEvent is the text of an event; id is nil where there is none.
+func encodeEvent(id *int64, kind string, data any) []byte {
 	var text bytes.Buffer
 	if id != nil {
 		fmt.Fprintf(&text, "id: %d\n", *id)
@@ -36,7 +41,7 @@ func (s *eventStream) send(id *int64, kind string, data any) error {
 	fmt.Fprintf(&text, "event: %s\ndata: ", kind)
 	encodeJSON(&text, data) // one line: it escapes line breaks in texts, and leaves out those between them
 	text.WriteByte('\n')
-	return s.write(text.Bytes())
+	return text.Bytes()
 }
 
 // comment shows that the stream lives.

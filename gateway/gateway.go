@@ -183,6 +183,8 @@ type Gateway struct {
 	started time.Time
 	known   atomic.Pointer[knownOverview] // nil: nothing yet
 
+	overviews *broadcast
+
 	deadline sharedDeadline // of the writes that are under way
 
 	draining context.Context // ends when the gateway is told to end: nobody waits any more
@@ -202,6 +204,7 @@ func New(config Config, backend Backend, recorder Recorder, metrics *Metrics) (*
 	g.draining, g.drain = context.WithCancel(context.Background())
 	g.cut, g.cutOff = context.WithCancel(context.Background())
 	g.deadline.within(g.cut, config.RequestTimeout)
+	g.overviews = newBroadcast(g.draining, g.tellOverviews)
 	g.handler = g.routes()
 	return g, nil
 }

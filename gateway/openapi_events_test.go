@@ -128,7 +128,7 @@ func TestOpenAPIExamplesOfEvents(t *testing.T) {
 			examples++
 		}
 	}
-	if examples != 2 {
+	if examples != 3 {
 		t.Errorf("there are %d examples of streams", examples)
 	}
 }

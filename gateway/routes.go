@@ -62,6 +62,7 @@ func (g *Gateway) routes() *mux.Router {
 	g.route(router, "/v1/rejections/summary", methods{"GET": g.summarizeRejections})
 	g.route(router, "/v1/rejections", methods{"GET": g.listRejections})
 
+	g.route(router, "/v1/overview/stream", methods{"GET": g.streamOverview})
 	g.route(router, "/v1/overview", methods{"GET": g.getOverview})
 
 	g.route(router, "/healthz", methods{"GET": healthy})

@@ -53,6 +53,7 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 		g.cutOff()
 		err = fmt.Errorf("requests were still under way after %s: %w", g.config.ShutdownTimeout, errors.Join(err, closeErr))
 	}
+	g.overviews.running.Wait()
 	if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
 		err = errors.Join(err, served)
 	}

@@ -38,17 +38,16 @@ func (g *Gateway) watchLock(w http.ResponseWriter, r *http.Request) error {
 
 // follow streams what teller makes of the events of a lock, until the client has gone or the stream has to end.
 func (g *Gateway) follow(w http.ResponseWriter, r *http.Request, lock store.Name, after *int64, teller teller) error {
-	defer g.watching.Add(-1)
-	if g.watching.Add(1) > int64(g.config.WatchesMax) {
-		return busy("This gateway has as many streams of events open as it may (--watches-max). Try again, or another gateway.")
+	release, err := g.openStream()
+	if err != nil {
+		return err
 	}
+	defer release()
 	watch, err := g.beginWatch(r, lock, after)
 	if err != nil {
 		return err
 	}
 	defer watch.Close()
-	g.metrics.watches.Inc()
-	defer g.metrics.watches.Dec()
 	ctx, cancel := g.attended(r)
 	defer cancel()
 
@@ -66,6 +65,19 @@ func (g *Gateway) follow(w http.ResponseWriter, r *http.Request, lock store.Name
 		_ = stream.send(nil, api.EventEnd, api.WatchEnd{Reason: reason}) // who does not hear it sees that the stream has ended
 	}
 	return nil
+}
+
+// openStream counts a stream of events, until it is released, or refuses one more than there may be.
+func (g *Gateway) openStream() (release func(), err error) {
+	if g.watching.Add(1) > int64(g.config.WatchesMax) {
+		g.watching.Add(-1)
+		return nil, busy("This gateway has as many streams of events open as it may (--watches-max). Try again, or another gateway.")
+	}
+	g.metrics.watches.Inc()
+	return func() {
+		g.metrics.watches.Dec()
+		g.watching.Add(-1)
+	}, nil
 }
 
 func (g *Gateway) beginWatch(r *http.Request, lock store.Name, after *int64) (*store.Watch, error) {
