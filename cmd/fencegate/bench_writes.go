@@ -18,7 +18,7 @@ import (
 type benchWritesCmd struct {
 	scratchFlags
 
-	Measure     []string      `help:"What to measure: throughput, latency, sizes, fences, refusals, flush." enum:"throughput,latency,sizes,fences,refusals,flush" default:"throughput,refusals,flush"`
+	Measure     []string      `help:"What to measure: throughput, latency, sizes, fences, refusals, dashboards, flush." enum:"throughput,latency,sizes,fences,refusals,dashboards,flush" default:"throughput,refusals,flush"`
 	Targets     []string      `help:"What takes part: direct, handmade, store, store-unfenced, http, ndjson, ndjson-stream, floor, etcd, zookeeper, redis, redis-everysec. Default: all." placeholder:"TARGET,…"`
 	URL         string        `help:"A gateway that runs already, before the database of --database-url. Without one, a gateway is run." placeholder:"URL"`
 	Clients     []int         `help:"Numbers of clients to measure with." default:"1,8,64,256"`
@@ -32,6 +32,7 @@ type benchWritesCmd struct {
 	Sizes       []int         `help:"Sizes: the sizes of values." default:"64,256,1024,4096,16384,65536,262144,1048576"`
 	Fences      []int         `help:"Fences: how many there are." default:"1000,10000,100000,1000000"`
 	ZombieRates []float64     `help:"Refusals: how many writes a second zombies make beside honest writers; 0: as many as they can." default:"1000,10000,0"`
+	Dashboards  int           `help:"Dashboards: how many are open." default:"20"`
 	FlushDelay  time.Duration `help:"Flush: how much longer each flush of the private PostgreSQL takes." default:"1ms"`
 
 	Output string `help:"text, or json: all samples." enum:"text,json" default:"text"`
@@ -91,7 +92,7 @@ func (c *benchWritesCmd) measure(ctx context.Context, progress func(string)) (re
 	config := writes.Config{
 		Program: program, GatewayURL: c.URL, Targets: c.Targets, Clients: c.Clients, Rounds: c.Rounds, Duration: c.Duration, WarmUp: c.WarmUp,
 		Resources: c.Resources, Hot: c.Hot, ValueBytes: c.ValueBytes, Connections: c.Connections,
-		Sizes: c.Sizes, Fences: c.Fences, ZombieRates: c.ZombieRates, Progress: progress,
+		Sizes: c.Sizes, Fences: c.Fences, ZombieRates: c.ZombieRates, Dashboards: c.Dashboards, Progress: progress,
 	}
 	config.Measure = slices.DeleteFunc(slices.Clone(c.Measure), func(measure string) bool { return measure == writes.Flush })
 	if len(config.Measure) > 0 {

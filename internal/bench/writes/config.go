@@ -33,6 +33,8 @@ type Config struct {
 	Sizes, Fences []int
 	// ZombieRates are how many writes of zombies a second the gateway is sent beside honest ones; 0: as many as they can.
 	ZombieRates []float64
+	// Dashboards are how many are open, of the measurement of this name.
+	Dashboards int
 	// Progress is told what was measured, line by line.
 	Progress func(line string)
 }
@@ -44,6 +46,7 @@ const (
 	Sizes      = "sizes"
 	Fences     = "fences"
 	Refusals   = "refusals"
+	Dashboards = "dashboards"
 	Flush      = "flush" // throughput, on a database whose flushes were slowed
 )
 
@@ -52,6 +55,7 @@ const (
 	clientsMax    = 4096
 	resourcesMax  = 10_000_000
 	valueBytesMax = 1 << 20
+	dashboardsMax = 1000
 )
 
 // check returns bench.ErrInvalid for what makes no sense.
@@ -87,6 +91,9 @@ func (c Config) check() error {
 		if rate < 0 {
 			return invalid("--zombie-rates must not be negative, as %g is", rate)
 		}
+	}
+	if c.Dashboards < 0 || c.Dashboards > dashboardsMax {
+		return invalid("--dashboards must be 0 to %d, not %d", dashboardsMax, c.Dashboards)
 	}
 	for _, name := range c.Targets {
 		if !slices.Contains(TargetNames(), name) {

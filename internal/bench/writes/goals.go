@@ -109,6 +109,8 @@ func (g *goals) refusals() {
 	var beside []lineKey
 	for _, k := range g.groups.Keys {
 		switch {
+		case k.Measure == Dashboards && k.Load != loadAlone:
+			g.atLeast(fmt.Sprintf("http, %d clients, %s / without", k.Clients, k.Load), 0.95, k, k.base())
 		case k.Measure != Refusals:
 		case k.target == nameRefused:
 			refused = k

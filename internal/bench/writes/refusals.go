@@ -73,7 +73,8 @@ func (r *rig) refusals(ctx context.Context, report *Report) error {
 			r.note(Case{Measure: Refusals, Load: loadAlone}, round+1, sample, report)
 			for _, rate := range r.config.ZombieRates {
 				beside := trial{target: refused, setting: setting{layout: zombies, clients: clients, valueBytes: r.config.ValueBytes}, rate: rate}
-				if err := r.beside(ctx, honestTrial, beside, round+1, report); err != nil {
+				c := Case{Measure: Refusals, Load: besideZombies(rate)}
+				if err := r.beside(ctx, honestTrial, beside, c, round+1, report); err != nil {
 					return err
 				}
 			}
@@ -83,7 +84,7 @@ func (r *rig) refusals(ctx context.Context, report *Report) error {
 }
 
 // beside measures the honest while zombies hammer.
-func (r *rig) beside(ctx context.Context, honest, zombies trial, round int, report *Report) error {
+func (r *rig) beside(ctx context.Context, honest, zombies trial, c Case, round int, report *Report) error {
 	opened, err := zombies.target.open(ctx, zombies.setting)
 	if err != nil {
 		return err
@@ -110,7 +111,7 @@ func (r *rig) beside(ctx context.Context, honest, zombies trial, round int, repo
 	if err := errors.Join(err, opened.close()); err != nil {
 		return err
 	}
-	r.note(Case{Measure: Refusals, Load: besideZombies(zombies.rate)}, round, sample, report)
+	r.note(c, round, sample, report)
 	r.config.progress("%d zombies' writes were refused meanwhile", refused.Load())
 	return nil
 }

@@ -47,7 +47,7 @@ type lineKey struct {
 // base is what the rate is compared with.
 func (k lineKey) base() lineKey {
 	switch {
-	case k.Measure != Refusals:
+	case k.Measure != Refusals && k.Measure != Dashboards:
 		k.target = nameDirect
 	case k.target == nameHTTP:
 		k.Load = loadAlone

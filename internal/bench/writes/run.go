@@ -44,6 +44,8 @@ func (r *rig) measure(ctx context.Context, measure string, report *Report) error
 		return r.fences(ctx, report)
 	case Refusals:
 		return r.refusals(ctx, report)
+	case Dashboards:
+		return r.dashboards(ctx, report)
 	}
 	return fmt.Errorf("%w: --measure %s", bench.ErrInvalid, measure)
 }

@@ -48,10 +48,10 @@ func config(t *testing.T) Config {
 		t.Fatal(err)
 	}
 	return Config{
-		Program: path, DatabaseURL: pgtest.Empty(t), Measure: []string{Throughput, Latency, Sizes, Fences, Refusals},
+		Program: path, DatabaseURL: pgtest.Empty(t), Measure: []string{Throughput, Latency, Sizes, Fences, Refusals, Dashboards},
 		Clients: []int{1, 6}, Rounds: 1, Duration: 40 * time.Millisecond, WarmUp: 5 * time.Millisecond,
 		Resources: 20, Hot: 3, ValueBytes: 100, Connections: 4,
-		Sizes: []int{8, 70_000}, Fences: []int{50}, ZombieRates: []float64{500, 0},
+		Sizes: []int{8, 70_000}, Fences: []int{50}, ZombieRates: []float64{500, 0}, Dashboards: 4,
 		Progress: func(line string) { t.Log(line) },
 	}
 }
@@ -124,6 +124,9 @@ func expected(config Config, report Report) (want []string) {
 	for _, load := range []string{loadAlone, besideZombies(500), besideZombies(0)} {
 		want = append(want, fmt.Sprintf("refusals, http, 6 clients, 20 resources, 100 bytes, %s", load))
 	}
+	for _, load := range []string{loadAlone, besideDashboards(4)} {
+		want = append(want, fmt.Sprintf("dashboards, http, 6 clients, 20 resources, 100 bytes, %s", load))
+	}
 	return want
 }
 
@@ -152,6 +155,7 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 		"--resources":    func(c *Config) { c.Resources, c.Hot = 0, 0 },
 		"--sizes":        func(c *Config) { c.Sizes = []int{valueBytesMax + 1} },
 		"--fences":       func(c *Config) { c.Fences = []int{0} },
+		"--dashboards":   func(c *Config) { c.Dashboards = 1001 },
 		"--zombie-rates": func(c *Config) { c.ZombieRates = []float64{-1} },
 		"--targets":      func(c *Config) { c.Targets = []string{"mysql"} },
 	} {

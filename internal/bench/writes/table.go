@@ -56,9 +56,9 @@ func writeTable(out io.Writer, title string, lines []Line) error {
 // baseOf names what the ratios are to.
 func baseOf(c Case) string {
 	switch {
-	case c.Measure != Refusals:
+	case c.Measure != Refusals && c.Measure != Dashboards:
 		return "to direct"
-	case c.Load == "":
+	case c.Measure == Refusals && c.Load == "":
 		return "to floor"
 	}
 	return "to alone"

@@ -1,0 +1,158 @@
+package writes
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// dashboardZombies is how many writes a second zombies make while dashboards are measured: those who look at a quiet one cost little.
+const dashboardZombies = 100
+
+// dashboards measures what writers are left with while people look at dashboards of the gateway. Zombies write meanwhile, with dashboards and
+// without.
+func (r *rig) dashboards(ctx context.Context, report *Report) error {
+	if err := r.prime(ctx, r.layouts[0]); err != nil {
+		return err
+	}
+	zombies, err := r.acquireZombies(ctx)
+	if err != nil {
+		return err
+	}
+	s := setting{layout: r.layouts[0], clients: slices.Max(r.config.Clients), valueBytes: r.config.ValueBytes}
+	refused := trial{
+		target: refusedTarget(r.gatewayURL, r.gatewayPIDs), setting: setting{layout: zombies, clients: 1, valueBytes: r.config.ValueBytes}, rate: dashboardZombies,
+	}
+	for round := range r.config.Rounds {
+		for _, honest := range r.only(nameHTTP) {
+			writing := trial{target: honest, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration}
+			for _, open := range []int{0, r.config.Dashboards} {
+				if err := r.watched(ctx, open, writing, refused, round+1, report); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// watched measures writers while so many dashboards are open.
+func (r *rig) watched(ctx context.Context, open int, writing, zombies trial, round int, report *Report) error {
+	crowd, err := openDashboards(ctx, r.gatewayURL, open)
+	if err != nil {
+		return err
+	}
+	err = r.beside(ctx, writing, zombies, Case{Measure: Dashboards, Load: besideDashboards(open)}, round, report)
+	told, crowdErr := crowd.close()
+	if err == nil && crowdErr == nil && open > 0 {
+		r.config.progress("%d dashboards were told %d events meanwhile", open, told)
+	}
+	if err == nil {
+		err = crowdErr
+	}
+	return err
+}
+
+func besideDashboards(open int) string {
+	if open == 0 {
+		return loadAlone
+	}
+	return fmt.Sprintf("beside %d dashboards", open)
+}
+
+// viewers are open dashboards: half of them show the overview, half the rejections.
+type viewers struct {
+	end     context.CancelFunc
+	looking *errgroup.Group
+	told    atomic.Int64
+}
+
+// openDashboards returns when each has loaded what its page loads, and has its stream.
+func openDashboards(ctx context.Context, baseURL string, count int) (*viewers, error) {
+	ctx, end := context.WithCancel(ctx)
+	v := &viewers{end: end}
+	v.looking, ctx = errgroup.WithContext(ctx)
+	transport := &http.Transport{MaxIdleConnsPerHost: count}
+	browser := &http.Client{Transport: transport}
+	context.AfterFunc(ctx, transport.CloseIdleConnections)
+	var opening sync.WaitGroup
+	for i := range count {
+		opening.Add(1)
+		opened := sync.OnceFunc(opening.Done)
+		v.looking.Go(func() error {
+			defer opened()
+			err := v.look(ctx, browser, baseURL, i%2 == 0, opened)
+			if ctx.Err() != nil {
+				return nil //nolint:nilerr // whoever looks was told to stop
+			}
+			return fmt.Errorf("a dashboard's stream has ended: %w", err)
+		})
+	}
+	opening.Wait()
+	if err := context.Cause(ctx); err != nil {
+		_, err = v.close()
+		return nil, err
+	}
+	return v, nil
+}
+
+// look loads a page's first data, and then reads its stream until ctx ends.
+func (v *viewers) look(ctx context.Context, browser *http.Client, baseURL string, overview bool, opened func()) error {
+	first, stream := "/v1/rejections?sort=last_seen&limit=1000", "/v1/rejections/stream"
+	if overview {
+		first, stream = "/v1/overview?range_ms=300000", "/v1/overview/stream"
+	}
+	for _, path := range []string{first, stream} {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, baseURL+path, nil)
+		if err != nil {
+			return err
+		}
+		answer, err := browser.Do(request)
+		if err != nil {
+			return err
+		}
+		if path == stream {
+			opened()
+		}
+		err = v.read(answer)
+		if err != nil {
+			return err
+		}
+	}
+	return io.ErrUnexpectedEOF
+}
+
+// read takes an answer to its end, and counts the events in it.
+func (v *viewers) read(answer *http.Response) error {
+	defer func() { _ = answer.Body.Close() }()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("%w: %s: status %d", errAnswer, answer.Request.URL, answer.StatusCode)
+	}
+	lines := bufio.NewReaderSize(answer.Body, 64<<10)
+	for {
+		line, err := lines.ReadString('\n')
+		if strings.HasPrefix(line, "event: ") {
+			v.told.Add(1)
+		}
+		if err == io.EOF { //nolint:errorlint // as bufio returns it
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// close ends the dashboards, and returns how many events they were told.
+func (v *viewers) close() (told int64, err error) {
+	v.end()
+	return v.told.Load(), v.looking.Wait()
+}
