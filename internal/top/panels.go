@@ -1,0 +1,113 @@
+package top
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+)
+
+// panelLines draws a table, its headings first; one line that says so where it is empty.
+func panelLines(p painter, v View, panel Panel) []string {
+	var columns []column
+	var rows [][]string
+	var empty string
+	switch panel {
+	case PanelRejections:
+		columns, empty = rejectionColumns, "No write was ever shut out here. `fencegate demo zombie` shows one."
+		for _, r := range v.Rejections {
+			rows = append(rows, rejectionRow(v.Overview.At.Time, r))
+		}
+	case PanelLocks:
+		columns, empty = lockColumns, "Nobody holds or waits for anything."
+		for _, l := range v.Locks {
+			rows = append(rows, lockRow(v.Overview.At.Time, l))
+		}
+	case PanelGateways:
+		columns, empty = gatewayColumns, "No gateway has told of itself yet."
+		for _, g := range v.Overview.Gateways {
+			rows = append(rows, gatewayRow(v.Overview.At.Time, g))
+		}
+	}
+	if len(rows) == 0 {
+		return []string{p.paint(dim, empty)}
+	}
+	return lines(p, columns, rows, v.Width)
+}
+
+var rejectionColumns = []column{
+	{heading: "SEEN", right: true, most: 12}, {heading: "RESOURCE", most: 40, shrink: true}, {heading: "KEY", most: 24, shrink: true},
+	{heading: "CODE", most: 28, shrink: true}, {heading: "TOKEN", right: true, most: 20}, {heading: "NEWER", right: true, most: 16},
+	{heading: "LATE", right: true, most: 12}, {heading: "OWNER", most: 28, shrink: true}, {heading: "DOOR", most: 11}, {heading: "COUNT", right: true, most: 13},
+}
+
+func rejectionRow(now time.Time, r api.Rejection) []string {
+	code, presented, newer, late := string(r.Code), "", "", ""
+	if r.Reason != "" {
+		code += "/" + r.Reason
+	}
+	if r.Token != nil {
+		presented = api.FencingToken{Token: *r.Token, Sequence: r.Sequence}.String()
+	}
+	if r.SupersededBy != nil {
+		newer = strconv.FormatInt(*r.SupersededBy, 10)
+	}
+	if r.LateMS != nil {
+		late = span(milliseconds(*r.LateMS))
+	}
+	return row(ago(now, r.LastAt.Time), r.Resource, r.Key, code, presented, newer, late, r.OwnerID, r.Door, count(r.Count))
+}
+
+var lockColumns = []column{
+	{heading: "LOCK", most: 48, shrink: true}, {heading: "STATE", most: 8}, {heading: "TOKEN", right: true, most: 16}, {heading: "HOLDER", most: 32, shrink: true},
+	{heading: "LEFT", right: true, most: 12}, {heading: "WAITING", right: true, most: 9}, {heading: "NEXT", most: 28, shrink: true},
+}
+
+func lockRow(now time.Time, l api.Lock) []string {
+	holder, left, next := "", "", ""
+	if len(l.Holders) > 0 {
+		holder, left = l.Holders[0].OwnerID, span(l.Holders[0].ExpiresAt.Sub(now))
+	}
+	if len(l.Holders) > 1 {
+		holder += fmt.Sprintf(" and %d more", len(l.Holders)-1)
+	}
+	if len(l.Queue) > 0 {
+		next = l.Queue[0].OwnerID
+	}
+	return row(l.Lock, l.State, strconv.FormatInt(l.FencingToken, 10), holder, left, strconv.FormatInt(l.QueueLength, 10), next)
+}
+
+var gatewayColumns = []column{
+	{heading: "GATEWAY", most: 40, shrink: true}, {heading: "STATE", most: 8}, {heading: "SEEN", right: true, most: 12}, {heading: "UP", right: true, most: 12},
+	{heading: "VERSION", most: 24, shrink: true}, {heading: "WAITING", right: true, most: 9}, {heading: "STREAMS", right: true, most: 9},
+	{heading: "QUEUE", right: true, most: 9}, {heading: "CONNECTIONS", right: true, most: 11}, {heading: "LISTENING", most: 9},
+}
+
+func gatewayRow(now time.Time, g api.OverviewGateway) []string {
+	listening := "no"
+	if g.Listening {
+		listening = "yes"
+	}
+	return row(g.Name, g.State, ago(now, g.SeenAt.Time), span(now.Sub(g.StartedAt.Time).Round(time.Second)), g.Version, count(g.Waiting), count(g.Streams),
+		count(g.Queue), fmt.Sprintf("%d/%d", g.ConnectionsBusy, g.ConnectionsMax), listening)
+}
+
+// ago is how long before now it was, in whole seconds: clocks differ by less than that, or by more than anything here can mend.
+func ago(now, then time.Time) string {
+	since := now.Sub(then).Round(time.Second)
+	if since <= 0 {
+		return "now"
+	}
+	return span(since)
+}
+
+// row is made of texts that may be drawn; a dash is one that is empty.
+func row(texts ...string) []string {
+	for i, text := range texts {
+		if texts[i] = printable(text); text == "" {
+			texts[i] = "-"
+		}
+	}
+	return texts
+}
