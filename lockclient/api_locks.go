@@ -75,6 +75,8 @@ type LocksQuery struct {
 	Prefix string
 	// State is free, held, expired, or empty for all.
 	State string
+	// Sort is name (the default), expires_at, granted_at, fencing_token or queue; Order asc (the default) or desc.
+	Sort, Order string
 	// Limit is the most locks that a page has; 0: the gateway's default.
 	Limit int
 	// Cursor is the NextCursor of the page before.
@@ -86,6 +88,8 @@ func (a *API) Locks(ctx context.Context, which LocksQuery) (api.Locks, error) {
 	query := pageQuery(which.Limit, which.Cursor)
 	setIf(query, "prefix", which.Prefix)
 	setIf(query, "state", which.State)
+	setIf(query, "sort", which.Sort)
+	setIf(query, "order", which.Order)
 	call := request{op: "list locks", method: http.MethodGet, path: "/v1/locks", query: query}
 	return fetch(ctx, a, call, nothing[api.Locks])
 }

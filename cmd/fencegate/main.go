@@ -32,6 +32,7 @@ type commands struct {
 	Elect      electCmd      `cmd:"" help:"Run a command while leading, or see who leads."`
 	Watch      watchCmd      `cmd:"" help:"Show what happens to a lock."`
 	Rejections rejectionsCmd `cmd:"" help:"Show which writes were shut out, newest first."`
+	Top        topCmd        `cmd:"" help:"Show in the terminal what the dashboard shows."`
 	Version    versionCmd    `cmd:"" help:"Show the version of this program."`
 }
 

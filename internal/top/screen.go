@@ -121,3 +121,5 @@ func cut(screen []string, v View) []string {
 	}
 	return screen
 }
+
+func join(screen []string) string { return strings.Join(screen, "\n") }

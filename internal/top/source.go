@@ -36,7 +36,7 @@ func (s Source) Read(ctx context.Context, span time.Duration) (Snapshot, error) 
 	if snapshot.Overview.Database.State == api.DatabaseUnavailable {
 		return snapshot, nil // there is nothing else to be had
 	}
-	rejections, err := s.client.API().Rejections(ctx, lockclient.RejectionsQuery{Sort: "last_seen", Limit: rowsMax})
+	rejections, err := s.client.API().Rejections(ctx, lockclient.RejectionsQuery{LastSeen: true, Limit: rowsMax})
 	if err != nil {
 		return snapshot, err
 	}
