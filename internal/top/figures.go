@@ -132,7 +132,7 @@ func rejected(r *api.OverviewRates) float64 {
 
 // byCode tells of the newest point what was rejected, and as what.
 func byCode(points []api.OverviewPoint) string {
-	for _, point := range slices.Backward(points) {
+	for _, point := range slices.Backward(points[max(0, len(points)-2):]) {
 		if point.OverviewRates == nil {
 			continue
 		}
@@ -147,9 +147,9 @@ func byCode(points []api.OverviewPoint) string {
 	return ""
 }
 
-// newest is the last value that there is; NaN where there is none.
+// newest is the last value, or the one before that, since the last step may not have been told of yet; NaN where both are gaps.
 func newest(values []float64) float64 {
-	for _, value := range slices.Backward(values) {
+	for _, value := range slices.Backward(values[max(0, len(values)-2):]) {
 		if !math.IsNaN(value) {
 			return value
 		}

@@ -30,6 +30,9 @@ func panelLines(p painter, v View, panel Panel) []string {
 			rows = append(rows, gatewayRow(v.Overview.At.Time, g))
 		}
 	}
+	if len(rows) == 0 && v.Overview.Database.State == api.DatabaseUnavailable {
+		empty = "Not known while the database is away."
+	}
 	if len(rows) == 0 {
 		return []string{p.paint(dim, empty)}
 	}
@@ -37,9 +40,9 @@ func panelLines(p painter, v View, panel Panel) []string {
 }
 
 var rejectionColumns = []column{
-	{heading: "SEEN", right: true, most: 12}, {heading: "RESOURCE", most: 40, shrink: true}, {heading: "KEY", most: 24, shrink: true},
-	{heading: "CODE", most: 28, shrink: true}, {heading: "TOKEN", right: true, most: 20}, {heading: "NEWER", right: true, most: 16},
-	{heading: "LATE", right: true, most: 12}, {heading: "OWNER", most: 28, shrink: true}, {heading: "DOOR", most: 11}, {heading: "COUNT", right: true, most: 13},
+	{heading: "SEEN", right: true, most: 12}, {heading: "RESOURCE", most: 40, shrink: true}, {heading: "KEY", most: 24, shrink: true, optional: true},
+	{heading: "CODE", most: 28, shrink: true}, {heading: "TOKEN", right: true, most: 20}, {heading: "NEWER", right: true, most: 16, optional: true},
+	{heading: "LATE", right: true, most: 12}, {heading: "OWNER", most: 28, shrink: true}, {heading: "DOOR", most: 11, optional: true}, {heading: "COUNT", right: true, most: 13},
 }
 
 func rejectionRow(now time.Time, r api.Rejection) []string {
@@ -61,7 +64,7 @@ func rejectionRow(now time.Time, r api.Rejection) []string {
 
 var lockColumns = []column{
 	{heading: "LOCK", most: 48, shrink: true}, {heading: "STATE", most: 8}, {heading: "TOKEN", right: true, most: 16}, {heading: "HOLDER", most: 32, shrink: true},
-	{heading: "LEFT", right: true, most: 12}, {heading: "WAITING", right: true, most: 9}, {heading: "NEXT", most: 28, shrink: true},
+	{heading: "LEFT", right: true, most: 12}, {heading: "WAITING", right: true, most: 9}, {heading: "NEXT", most: 28, shrink: true, optional: true},
 }
 
 func lockRow(now time.Time, l api.Lock) []string {
@@ -79,9 +82,9 @@ func lockRow(now time.Time, l api.Lock) []string {
 }
 
 var gatewayColumns = []column{
-	{heading: "GATEWAY", most: 40, shrink: true}, {heading: "STATE", most: 8}, {heading: "SEEN", right: true, most: 12}, {heading: "UP", right: true, most: 12},
-	{heading: "VERSION", most: 24, shrink: true}, {heading: "WAITING", right: true, most: 9}, {heading: "STREAMS", right: true, most: 9},
-	{heading: "QUEUE", right: true, most: 9}, {heading: "CONNECTIONS", right: true, most: 11}, {heading: "LISTENING", most: 9},
+	{heading: "GATEWAY", most: 40, shrink: true}, {heading: "STATE", most: 8}, {heading: "SEEN", right: true, most: 12}, {heading: "UP", right: true, most: 12, optional: true},
+	{heading: "VERSION", most: 24, shrink: true, optional: true}, {heading: "WAITING", right: true, most: 9}, {heading: "STREAMS", right: true, most: 9, optional: true},
+	{heading: "QUEUE", right: true, most: 9, optional: true}, {heading: "CONNECTIONS", right: true, most: 11}, {heading: "LISTENING", most: 9, optional: true},
 }
 
 func gatewayRow(now time.Time, g api.OverviewGateway) []string {

@@ -1,6 +1,8 @@
 package top
 
 import (
+	"math"
+	"slices"
 	"strings"
 
 	"github.com/charmbracelet/x/ansi"
@@ -13,10 +15,16 @@ type column struct {
 	most    int
 	// shrink: gives up cells first, where there are too few.
 	shrink bool
+	// optional: is left out where the terminal is too narrow for all columns to be legible, the last one first.
+	optional bool
 }
+
+// legible is what a column that can be shrunk should have at least.
+const legible = 12
 
 // lines draws rows under a heading, each line cut to width.
 func lines(p painter, columns []column, rows [][]string, width int) []string {
+	columns, rows = leaveOut(columns, rows, width)
 	widths := columnWidths(columns, rows, width)
 	draw := func(cells []string) string {
 		fitted := make([]string, len(cells))
@@ -34,6 +42,29 @@ func lines(p painter, columns []column, rows [][]string, width int) []string {
 		drawn = append(drawn, draw(row))
 	}
 	return drawn
+}
+
+// leaveOut returns the columns that there is room for.
+func leaveOut(columns []column, rows [][]string, width int) ([]column, [][]string) {
+	for {
+		needed, last := -2, -1
+		for i, natural := range columnWidths(columns, rows, math.MaxInt) {
+			if columns[i].shrink {
+				natural = min(natural, legible)
+			}
+			needed += natural + 2
+			if columns[i].optional {
+				last = i
+			}
+		}
+		if needed <= width || last < 0 {
+			return columns, rows
+		}
+		columns = slices.Delete(slices.Clone(columns), last, last+1)
+		for i, row := range rows {
+			rows[i] = slices.Delete(slices.Clone(row), last, last+1)
+		}
+	}
 }
 
 func columnWidths(columns []column, rows [][]string, width int) []int {

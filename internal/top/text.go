@@ -56,7 +56,7 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.1f %s", size, suffix)
 }
 
-// span writes a duration in the two greatest units that it has: 90 ms, 1.2 s, 4 m 10 s, 3 h 5 m, 2 d 4 h.
+// span writes a duration in the two greatest units that it has: 90 ms, 1.2 s, 3 s, 4 m 10 s, 3 h 5 m, 2 d 4 h.
 func span(d time.Duration) string {
 	whole := func(large, small time.Duration, largeUnit, smallUnit string) string {
 		if rest := d % large / small; rest > 0 {
@@ -70,7 +70,7 @@ func span(d time.Duration) string {
 		return "-" + span(-d)
 	case d < time.Second:
 		return fmt.Sprintf("%d ms", d.Milliseconds())
-	case d < 10*time.Second:
+	case d < 10*time.Second && d%time.Second != 0:
 		return fmt.Sprintf("%.1f s", d.Seconds())
 	case d < time.Minute:
 		return fmt.Sprintf("%d s", d/time.Second)
