@@ -2,12 +2,12 @@ package writes
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -110,46 +110,42 @@ func (v *viewers) look(ctx context.Context, browser *http.Client, baseURL string
 	if overview {
 		first, stream = "/v1/overview?range_ms=300000", "/v1/overview/stream"
 	}
-	for _, path := range []string{first, stream} {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, baseURL+path, nil)
-		if err != nil {
-			return err
-		}
-		answer, err := browser.Do(request)
-		if err != nil {
-			return err
-		}
-		if path == stream {
-			opened()
-		}
-		err = v.read(answer)
-		if err != nil {
-			return err
-		}
+	if err := v.read(ctx, browser, baseURL+first, func() {}); err != nil {
+		return err
+	}
+	if err := v.read(ctx, browser, baseURL+stream, opened); err != nil {
+		return err
 	}
 	return io.ErrUnexpectedEOF
 }
 
 // read takes an answer to its end, and counts the events in it.
-func (v *viewers) read(answer *http.Response) error {
+func (v *viewers) read(ctx context.Context, browser *http.Client, url string, begun func()) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := browser.Do(request)
+	if err != nil {
+		return err
+	}
 	defer func() { _ = answer.Body.Close() }()
 	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("%w: %s: status %d", errAnswer, answer.Request.URL, answer.StatusCode)
+		return fmt.Errorf("%w: %s: status %d", errAnswer, url, answer.StatusCode)
 	}
-	lines := bufio.NewReaderSize(answer.Body, 64<<10)
-	for {
-		line, err := lines.ReadString('\n')
-		if strings.HasPrefix(line, "event: ") {
+	begun()
+	lines := bufio.NewScanner(answer.Body)
+	lines.Buffer(nil, lineBytesMax)
+	for lines.Scan() {
+		if bytes.HasPrefix(lines.Bytes(), []byte("event: ")) {
 			v.told.Add(1)
 		}
-		if err == io.EOF { //nolint:errorlint // as bufio returns it
-			return nil
-		}
-		if err != nil {
-			return err
-		}
 	}
+	return lines.Err()
 }
+
+// lineBytesMax is more than the longest answer on one line.
+const lineBytesMax = 64 << 20
 
 // close ends the dashboards, and returns how many events they were told.
 func (v *viewers) close() (told int64, err error) {
