@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"mime"
 	"net/http"
 	"runtime/debug"
@@ -46,6 +47,7 @@ type bulkStream struct {
 	// ctx ends never: what was begun is finished, whether the client is there or not. The store gives every write its verdict in time.
 	ctx context.Context
 
+	spans    lineSpans // of the reader
 	deadline deadlines
 	failed   atomic.Bool // a defect was logged; one in a stream is enough
 }
@@ -106,7 +108,7 @@ func (s *bulkStream) serve() error {
 func (s *bulkStream) read() {
 	defer func() {
 		if cause := recover(); cause != nil {
-			s.gateway.config.Logger.Error("panic", "cause", fmt.Sprint(cause), "stack", string(debug.Stack()))
+			s.gateway.config.Logger.ErrorContext(s.request.Context(), "panic", "error", fmt.Sprint(cause), "stack", string(debug.Stack()))
 			s.window.stop(api.BulkFailed)
 		}
 	}()
@@ -150,7 +152,7 @@ func (s *bulkStream) submit(line *bulkLine) {
 	began, pause := time.Now(), bulkPauseMin
 	line.taken = began
 	for {
-		err := s.window.submit(line, func() { s.gateway.backend.Submit(s.ctx, line.write, line.decided) })
+		err := s.window.submit(line, func() { s.gateway.backend.Submit(s.spans.context(s.ctx), line.write, line.decided) })
 		if err == nil {
 			return
 		}
@@ -169,22 +171,19 @@ func (s *bulkStream) judge(line *bulkLine, now time.Time) {
 		return
 	}
 	s.gateway.judged(s.request, doorBulk, line.err)
-	var answer string
+	level, what := slog.LevelError, "request failed"
 	switch {
 	case line.err == nil:
 		s.gateway.metrics.writeTimes.bulk.Observe(now.Sub(line.taken).Seconds())
 		return
 	case errors.Is(line.err, store.ErrUnavailable):
-		answer = "database unavailable"
+		level, what = slog.LevelWarn, "database unavailable"
 	case problemOf(line.err).Code != api.CodeInternal:
 		return
 	}
 	if s.failed.Swap(true) {
 		return
 	}
-	log := s.gateway.config.Logger.Error
-	if answer != "" {
-		log = s.gateway.config.Logger.Warn
-	}
-	log("a line of a stream of writes failed", "line", line.number, "error", line.err)
+	s.gateway.config.Logger.Log(s.request.Context(), level, what,
+		"method", s.request.Method, "path", s.request.URL.Path, "line", line.number, "error", line.err)
 }

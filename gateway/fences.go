@@ -70,7 +70,7 @@ func (g *Gateway) putPolicy(w http.ResponseWriter, r *http.Request) error {
 	if err := g.backend.PutPolicy(ctx, policy); err != nil {
 		return err
 	}
-	g.config.Logger.Info("policy set", "prefix", prefix, "rule", policy.Rule, "authority", policy.Authority,
+	g.config.Logger.InfoContext(r.Context(), "policy set", "prefix", prefix, "rule", policy.Rule, "authority", policy.Authority,
 		"require_lease_id", policy.RequireLeaseID, "require_live_lease", policy.RequireLiveLease, "address", address(r))
 	return answerJSON(w, http.StatusOK, policyAnswer(policy))
 }
@@ -85,7 +85,7 @@ func (g *Gateway) deletePolicy(w http.ResponseWriter, r *http.Request) error {
 	if err := g.backend.DeletePolicy(ctx, prefix); err != nil {
 		return err
 	}
-	g.config.Logger.Info("policy deleted", "prefix", prefix, "address", address(r))
+	g.config.Logger.InfoContext(r.Context(), "policy deleted", "prefix", prefix, "address", address(r))
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

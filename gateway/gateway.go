@@ -132,6 +132,11 @@ type Config struct {
 	WatchesMax int
 	// Logger is told of failures and, at level debug, of every request. Default: nothing is logged.
 	Logger *slog.Logger
+	// AccessLogSample has one in so many requests logged at level info, and every one that is answered with 500 or more. Default 0: none;
+	// 1: every one.
+	AccessLogSample int
+	// Tracing says whether requests have spans. Default: none have.
+	Tracing store.Tracing
 }
 
 // ErrInvalidConfig says that a setting is outside its limits; the message names its flag.
@@ -161,6 +166,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("%w: --shutdown-timeout is %s, it can't be negative", ErrInvalidConfig, c.ShutdownTimeout)
 	case c.KeepAlive < 100*time.Millisecond:
 		return c, fmt.Errorf("%w: --event-keep-alive is %s, it must be at least 100ms", ErrInvalidConfig, c.KeepAlive)
+	case c.AccessLogSample < 0:
+		return c, fmt.Errorf("%w: --access-log-sample is %d, it must be 0 (none), 1 (every request) or more (one in so many)", ErrInvalidConfig, c.AccessLogSample)
 	case c.WatchesMax < 1:
 		return c, fmt.Errorf("%w: --watches-max is %d, it must be at least 1", ErrInvalidConfig, c.WatchesMax)
 	}
@@ -179,6 +186,7 @@ type Gateway struct {
 	eventTimeout  time.Duration // for one event to be taken by its client
 	watching      atomic.Int64  // how many streams of events are open
 	bulkStreams   atomic.Int64  // how many streams of writes are open
+	requests      atomic.Uint64 // that were answered, where one in so many is logged
 
 	started time.Time
 	known   atomic.Pointer[knownOverview] // nil: nothing yet

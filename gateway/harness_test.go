@@ -49,6 +49,7 @@ func newGateway(t testing.TB, config Config, database store.Config) *harness {
 	metrics := NewMetrics("test")
 	metrics.Watch(backend)
 	metrics.WatchRecorder(recorder.Dropped)
+	metrics.WatchTracing(func() uint64 { return 0 })
 	var err error
 	if h.gateway, err = New(config, backend, h.recorder, metrics); err != nil {
 		t.Fatal(err)

@@ -2,11 +2,9 @@ package gateway
 
 import (
 	"fmt"
-	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +17,7 @@ type answerWriter struct {
 
 	status    int
 	code      api.Code
+	reason    string
 	abandoned bool // there is nobody to answer
 }
 
@@ -39,10 +38,10 @@ func (w *answerWriter) Write(body []byte) (int, error) {
 // Unwrap lets http.ResponseController reach the connection.
 func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// noteCode keeps the code of an error for the log.
-func noteCode(w http.ResponseWriter, code api.Code) {
+// noteCode keeps the code and the reason of an error for the log and for the span.
+func noteCode(w http.ResponseWriter, code api.Code, reason string) {
 	if answer, ok := w.(*answerWriter); ok {
-		answer.code = code
+		answer.code, answer.reason = code, reason
 	}
 }
 
@@ -57,17 +56,23 @@ func abandon(w http.ResponseWriter) {
 // logs every request. method is the one that the route takes, or "" where it takes all.
 func (g *Gateway) answering(route, method string, handle handler) http.Handler {
 	times := &routeTimes{metrics: g.metrics, route: route, method: method}
+	tracer := g.routeTracer(route)
+	traced := func(w http.ResponseWriter, r *http.Request) { g.answer(w, r, handle) }
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begun := time.Now()
 		answer := answerWriters.Get().(*answerWriter)
 		answer.ResponseWriter = w
 		g.metrics.inFlight.Inc()
 		defer g.metrics.inFlight.Dec()
-		g.answer(answer, r, handle)
+		if tracer == nil {
+			g.answer(answer, r, handle)
+		} else {
+			r = tracer.answer(answer, r, traced)
+		}
 
 		took := time.Since(begun)
 		times.observe(r, answer, took)
-		g.logRequest(r, answer, took)
+		g.logRequest(r, route, answer, took)
 		if answer.abandoned {
 			panic(http.ErrAbortHandler)
 		}
@@ -86,21 +91,13 @@ func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, handle handler)
 		case http.ErrAbortHandler:
 			panic(cause)
 		default:
-			g.config.Logger.Error("panic", "cause", fmt.Sprint(cause), "stack", string(debug.Stack()))
+			g.config.Logger.ErrorContext(r.Context(), "panic", "error", fmt.Sprint(cause), "stack", string(debug.Stack()))
 			g.answerProblem(w, r, fmt.Errorf("panic: %v", cause))
 		}
 	}()
 	if err := handle(w, r); err != nil {
 		g.answerProblem(w, r, err)
 	}
-}
-
-func (g *Gateway) logRequest(r *http.Request, answer *answerWriter, took time.Duration) {
-	if !g.config.Logger.Enabled(r.Context(), slog.LevelDebug) {
-		return
-	}
-	g.config.Logger.Debug("request", "method", r.Method, "path", discreet(r.URL.Path), "status", answer.status, "code", string(answer.code),
-		"took_ms", float64(took.Microseconds())/1000, "address", address(r))
 }
 
 // hurry gives the body of a request its time to arrive, whoever waits for it: the handler, or the server, which drops what a handler that
@@ -111,16 +108,6 @@ func (g *Gateway) hurry(w http.ResponseWriter, r *http.Request) {
 		// server waits without a deadline for the connection's end, so that a request may take longer than this.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.config.BodyTimeout))
 	}
-}
-
-// discreet is a path without the secret that may stand in it: who knows a session's ID can end it.
-func discreet(path string) string {
-	const sessions = "/v1/sessions/"
-	before, _, secret := strings.Cut(path, sessions)
-	if !secret {
-		return path
-	}
-	return before + sessions + "…"
 }
 
 // methodOf is the method if the gateway has it anywhere: a client may send any word.

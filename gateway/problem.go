@@ -237,7 +237,7 @@ func jittered(wait time.Duration) time.Duration {
 
 func (g *Gateway) answerProblem(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, errClientGone) {
-		noteCode(w, resultClientGone)
+		noteCode(w, resultClientGone, "")
 		abandon(w)
 		return
 	}
@@ -247,9 +247,9 @@ func (g *Gateway) answerProblem(w http.ResponseWriter, r *http.Request, err erro
 	answer := *problemOf(err)
 	answer.Instance = discreet(r.URL.EscapedPath())
 	if answer.Code == api.CodeInternal {
-		g.config.Logger.Error("request failed", "method", r.Method, "path", discreet(r.URL.Path), "error", err)
+		g.config.Logger.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", discreet(r.URL.Path), "error", err)
 	} else if errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrOverloaded) { // each of which is counted
-		g.config.Logger.Warn("database unavailable", "method", r.Method, "path", discreet(r.URL.Path), "error", err)
+		g.config.Logger.WarnContext(r.Context(), "database unavailable", "method", r.Method, "path", discreet(r.URL.Path), "error", err)
 	}
 	switch {
 	case answer.RecommendedRetryMS != nil:
@@ -257,7 +257,7 @@ func (g *Gateway) answerProblem(w http.ResponseWriter, r *http.Request, err erro
 	case answer.Code == api.CodeUnavailable:
 		w.Header().Set("Retry-After", "1")
 	}
-	noteCode(w, answer.Code)
+	noteCode(w, answer.Code, answer.Reason)
 	answerEncoded(w, problemContentType, answer.Status, func(out []byte) []byte {
 		out, encoded := appendProblem(out, &answer)
 		if !encoded {

@@ -93,7 +93,7 @@ func readClaim(header http.Header, claim *store.Claim) error {
 
 func (g *Gateway) write(w http.ResponseWriter, r *http.Request, write store.Write) error {
 	begun := time.Now()
-	result, err := g.backend.Commit(g.deadline.context(), write)
+	result, err := g.backend.Commit(g.withSpan(g.deadline.context(), r), write)
 	if err == nil {
 		err = result.Err
 	}

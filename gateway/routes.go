@@ -20,6 +20,9 @@ type methods map[string]handler
 // knownMethods are those that the handlers of a path may have, in the order in which Allow names them.
 var knownMethods = []string{"GET", "HEAD", "PUT", "POST", "DELETE"}
 
+// routeNone is the route of a path at which there is nothing.
+const routeNone = "none"
+
 // routes builds the router. Names are paths and may contain anything, newlines too: what is wrong with them is for
 // the handlers to say. A more specific path stands before a less specific one.
 func (g *Gateway) routes() *mux.Router {
@@ -73,7 +76,7 @@ func (g *Gateway) routes() *mux.Router {
 	g.route(router, "/ui/{file:(?s:.*)}", methods{"GET": g.dashboardFile, "HEAD": g.dashboardFile})
 	g.route(router, "/", methods{"GET": g.dashboard, "HEAD": g.dashboard})
 
-	router.NotFoundHandler = g.answering("none", "", func(http.ResponseWriter, *http.Request) error {
+	router.NotFoundHandler = g.answering(routeNone, "", func(http.ResponseWriter, *http.Request) error {
 		return problem(http.StatusNotFound, api.CodeNotFound, "There is nothing at this path; /openapi.yaml describes what there is.")
 	})
 	return router

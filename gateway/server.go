@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -29,7 +28,7 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 		MaxHeaderBytes:    headerBytes,
 		IdleTimeout:       idleTimeout,
 		WriteTimeout:      g.answerTimeout,
-		ErrorLog:          slog.NewLogLogger(g.config.Logger.Handler(), slog.LevelWarn),
+		ErrorLog:          serverLog(g.config.Logger),
 		Protocols:         new(http.Protocols),
 	}
 	server.Protocols.SetHTTP1(true)

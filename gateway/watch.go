@@ -116,7 +116,7 @@ func (g *Gateway) endReason(ctx context.Context, err error) string {
 	case errors.Is(err, store.ErrUnavailable):
 		return endUnavailable
 	}
-	g.config.Logger.Error("a stream of events failed", "error", err)
+	g.config.Logger.ErrorContext(ctx, "a stream of events failed", "error", err)
 	return endUnavailable
 }
 

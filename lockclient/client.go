@@ -1,6 +1,7 @@
 package lockclient
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -38,6 +39,8 @@ type Client struct {
 
 	owner     string
 	userAgent string
+	// headers, if set, adds to the headers of a request.
+	headers func(ctx context.Context, header http.Header)
 
 	answerBytesMax int64
 	answerTimeout  time.Duration
@@ -63,6 +66,15 @@ func WithHTTPClient(httpClient *http.Client) Option {
 // WithUserAgent sets the User-Agent header, by which the gateway's logs tell programs apart.
 func WithUserAgent(userAgent string) Option {
 	return func(c *Client) { c.userAgent = userAgent }
+}
+
+// WithHeaders sets what is called before each request is sent, of whatever kind, each try, heartbeat and stream among them, to add headers to
+// it: the trace that the caller is in (traceparent), or what a proxy asks for. The headers that the client sets itself can't be changed by it.
+//
+// ctx has the values of the ctx that the call was made with. A heartbeat belongs to no call: there ctx has no values. add is called by many
+// goroutines at once, and must not wait.
+func WithHeaders(add func(ctx context.Context, header http.Header)) Option {
+	return func(c *Client) { c.headers = add }
 }
 
 // WithAnswerBytesMax bounds the body of an answer, and so a value that Get reads into memory. Default 256 MiB; what is below

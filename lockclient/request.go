@@ -123,6 +123,12 @@ func (c *Client) build(ctx context.Context, call request, at gateway) (*http.Req
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", call.op, err)
 	}
+	if c.headers != nil {
+		c.headers(ctx, httpRequest.Header)
+		for _, own := range ownHeaders {
+			httpRequest.Header.Del(own)
+		}
+	}
 	for name, values := range call.header {
 		if strings.ContainsFunc(values[0], func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			return nil, refused(call.op, api.CodeInvalidRequest, name+" has a control character in it")
@@ -132,6 +138,9 @@ func (c *Client) build(ctx context.Context, call request, at gateway) (*http.Req
 	httpRequest.Header.Set("User-Agent", c.userAgent)
 	return httpRequest, nil
 }
+
+// ownHeaders are the client's alone: what they say is decided by the call.
+var ownHeaders = []string{api.HeaderFencingToken, api.HeaderFencingTokenX, api.HeaderLeaseID, "Content-Type", "If-Match", "If-None-Match", "Last-Event-ID"}
 
 // problem reads a refusal.
 func (g gateway) problem(call request, got answer) error {

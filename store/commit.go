@@ -5,6 +5,16 @@ import "context"
 // Commit decides one write, together with those of other callers. One that is certainly superseded is refused without asking the
 // database: its RejectedError shows the fence as this Service last saw it. See Store.Write for the errors.
 func (s *Service) Commit(ctx context.Context, write Write) (Result, error) {
+	if !s.tracing.traces(ctx) {
+		return s.commit(ctx, write)
+	}
+	ctx, span := s.tracing.beginWrite(ctx, write)
+	result, err := s.commit(ctx, write)
+	endWrite(span, result, err)
+	return result, err
+}
+
+func (s *Service) commit(ctx context.Context, write Write) (Result, error) {
 	rejected, asked := s.refusals.consult(&write)
 	if rejected != nil {
 		return s.refuse(&write, rejected)
@@ -17,6 +27,18 @@ func (s *Service) Commit(ctx context.Context, write Write) (Result, error) {
 // Submit queues a write and calls done once with its verdict, as Group.Submit does, and in that order. One that is certainly superseded,
 // as Commit refuses it, may be answered before its turn.
 func (s *Service) Submit(ctx context.Context, write Write, done func(Result, error)) {
+	if !s.tracing.traces(ctx) {
+		s.submit(ctx, write, done)
+		return
+	}
+	ctx, span := s.tracing.beginWrite(ctx, write)
+	s.submit(ctx, write, func(result Result, err error) {
+		endWrite(span, result, err)
+		done(result, err)
+	})
+}
+
+func (s *Service) submit(ctx context.Context, write Write, done func(Result, error)) {
 	rejected, asked := s.refusals.consult(&write)
 	if rejected != nil {
 		go func() { done(s.refuse(&write, rejected)) }()

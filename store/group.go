@@ -66,6 +66,7 @@ func (g *Group) Commit(ctx context.Context, write Write) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	p.traced(ctx, g.store.tracing)
 	own, err := g.enqueue(p, true)
 	if err != nil {
 		p.recycle()
@@ -97,6 +98,7 @@ func (g *Group) Submit(ctx context.Context, write Write, done func(Result, error
 		return
 	}
 	p.done = done
+	p.traced(ctx, g.store.tracing)
 	if ctx.Done() != nil {
 		p.stop = context.AfterFunc(ctx, func() {
 			if err := g.abandon(p, context.Cause(ctx)); err != nil {

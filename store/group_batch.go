@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
 )
 
 const (
@@ -17,6 +19,7 @@ const (
 // batch is writes that are decided in one commit. It is a worker's, and used again.
 type batch struct {
 	ctx     context.Context // of the statements
+	span    trace.Span      // nil: none of the rows is traced
 	lane    *lane
 	streams []*stream
 	rows    []*pending // sorted by resource, those to one resource in their order
@@ -112,6 +115,9 @@ func (g *Group) ask(b *batch, rows []*pending) error {
 
 // fail tells rows that they could not be decided. What waits behind them will be told that it was not applied, see Group.settle.
 func (b *batch) fail(rows []*pending, err error) {
+	if b.span != nil {
+		failed(b.span, err)
+	}
 	for _, p := range rows {
 		p.stream.failed = err
 		p.answer(Result{}, err)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+
+	"go.opentelemetry.io/otel/trace"
 )
 
 // pending is a write without a verdict yet. Where it stands is guarded by Group.mu.
@@ -11,6 +13,7 @@ type pending struct {
 	write  Write
 	digest [digestBytes]byte
 	size   int64
+	span   trace.Span // of the write; nil: it is not traced
 
 	stands     standing
 	stream     *stream
@@ -49,6 +52,13 @@ func newPending(ctx context.Context, write *Write) (*pending, error) {
 	p.size = int64(len(write.Resource) + len(write.Key) + len(write.ContentType) + len(write.Value))
 	digestWrite(&p.digest, write)
 	return p, nil
+}
+
+// traced notes the span of the write, if ctx has one.
+func (p *pending) traced(ctx context.Context, t *tracing) {
+	if t.traces(ctx) {
+		p.span = trace.SpanFromContext(ctx)
+	}
 }
 
 // recycle is for a write that nobody has a pointer to any more.

@@ -54,7 +54,9 @@ func (w *worker) run(g *Group, l *lane) {
 	for l != nil {
 		g.fill(&w.batch, l)
 		if len(w.batch.rows) > 0 {
+			w.batch.beginSpan(g.store.tracing)
 			g.decide(&w.batch, w.batch.rows)
+			w.batch.endSpan()
 			runtime.Gosched() // who has just been told, and has another write, comes into the next batch
 		}
 		l = g.settle(&w.batch, w)
@@ -145,7 +147,9 @@ func (g *Group) runOwn(ctx context.Context, b *batch) {
 	defer g.running.Done()
 	b.ctx = ctx
 	b.rows = append(b.rows, b.streams[0].inBatch)
+	b.beginSpan(g.store.tracing)
 	g.decide(b, b.rows)
+	b.endSpan()
 	g.settle(b, nil)
 	ownBatches.Put(b)
 }

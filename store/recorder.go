@@ -5,6 +5,8 @@ import (
 	"maps"
 	"sync"
 	"time"
+
+	"go.opentelemetry.io/otel/attribute"
 )
 
 const (
@@ -123,7 +125,13 @@ func (r *Recorder) flush(ctx context.Context, stories map[story]*Rejection) erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, recorderTimeout)
 	defer cancel()
-	recorded, err := r.store.recordRejections(ctx, rejections)
+	var recorded []Recorded
+	err := r.store.tracing.do(ctx, "record rejections", func(ctx context.Context) (err error) {
+		recorded, err = r.store.recordRejections(ctx, rejections)
+		return err
+	}, func() []attribute.KeyValue {
+		return []attribute.KeyValue{attribute.Int("fencegate.stories", len(rejections))}
+	})
 	if err != nil {
 		r.store.again(err)
 		r.keep(stories)

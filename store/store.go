@@ -20,6 +20,8 @@ type Config struct {
 	ConnectionsMax int
 	// StatementTimeout bounds one statement in the database, waits for locks included. Default 10 s; at least 100 ms.
 	StatementTimeout time.Duration
+	// Tracing says whether spans are made. Default: none.
+	Tracing Tracing
 }
 
 const (
@@ -48,9 +50,10 @@ func (c Config) withDefaults() (Config, error) {
 // Store keeps leases, fences and records in one PostgreSQL database. It is safe for concurrent use, and so are any number of
 // Stores on one database.
 type Store struct {
-	pool   *pgxpool.Pool
-	config Config
-	counts counts
+	pool    *pgxpool.Pool
+	config  Config
+	counts  counts
+	tracing *tracing // nil: nothing is traced
 }
 
 // Open prepares a pool of connections; it does not wait for the database, which may come and go. It returns ErrInvalid if the
@@ -71,11 +74,14 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 	params["default_transaction_isolation"] = "read committed" // the functions lock first and read in a later statement
 	params["statement_timeout"] = fmt.Sprint(config.StatementTimeout.Milliseconds())
 	params["jit"] = "off"
+	if config.Tracing.Provider != nil {
+		poolConfig.ConnConfig.Tracer = statementTracer(config.Tracing, poolConfig.ConnConfig)
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, poolConfig)
 	if err != nil {
 		return nil, fmt.Errorf("open the pool: %w", err)
 	}
-	return &Store{pool: pool, config: config}, nil
+	return &Store{pool: pool, config: config, tracing: newTracing(config.Tracing)}, nil
 }
 
 // keepCommitsDurable undoes a server-wide synchronous_commit=off: an acknowledged write must survive a crash (P9).

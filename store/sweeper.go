@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/attribute"
 )
 
 const (
@@ -108,7 +109,7 @@ func (s *Sweeper) Run(ctx context.Context, onSwept func(Swept), onError func(err
 		case <-ctx.Done():
 			return
 		}
-		swept, err := s.Sweep(ctx)
+		swept, err := s.sweepTraced(ctx)
 		if swept != (Swept{}) {
 			onSwept(swept)
 		}
@@ -116,6 +117,20 @@ func (s *Sweeper) Run(ctx context.Context, onSwept func(Swept), onError func(err
 			onError(err)
 		}
 	}
+}
+
+// sweepTraced is a sweep with a trace of its own.
+func (s *Sweeper) sweepTraced(ctx context.Context) (swept Swept, err error) {
+	err = s.store.tracing.do(ctx, "sweep", func(ctx context.Context) error {
+		swept, err = s.Sweep(ctx)
+		return err
+	}, func() []attribute.KeyValue {
+		return []attribute.KeyValue{
+			attribute.Int64("fencegate.swept.leases_expired", swept.Expired), attribute.Int64("fencegate.swept.leases_forgotten", swept.LeasesForgotten),
+			attribute.Int64("fencegate.swept.rejections_forgotten", swept.RejectionsForgotten), attribute.Int64("fencegate.swept.sessions_expired", swept.SessionsExpired),
+		}
+	})
+	return swept, err
 }
 
 // Sweep tidies once, until nothing is left to tidy. It returns what it did, also beside an error, which is ErrUnavailable.

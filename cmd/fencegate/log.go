@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+
+	"github.com/fencegate/fencegate/internal/logging"
 )
 
 // logFlags say what is logged, and how.
@@ -17,9 +19,5 @@ func (f logFlags) logger(out io.Writer) (*slog.Logger, error) {
 	if err := level.UnmarshalText([]byte(f.LogLevel)); err != nil {
 		return nil, fmt.Errorf("--log-level: %w", err)
 	}
-	options := &slog.HandlerOptions{Level: level}
-	if f.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(out, options)), nil
-	}
-	return slog.New(slog.NewTextHandler(out, options)), nil
+	return logging.New(out, level, f.LogFormat == "json"), nil
 }

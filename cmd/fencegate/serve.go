@@ -21,10 +21,13 @@ import (
 type serveCmd struct {
 	databaseFlags
 	logFlags
+	traceFlags
 
 	Listen    string `help:"Address to serve on; port 0 takes a free one." env:"FENCEGATE_LISTEN" default:"127.0.0.1:8080"`
 	ReadyFile string `help:"File that receives the base URL once the gateway serves, and is removed when it ends." env:"FENCEGATE_READY_FILE" type:"path" placeholder:"PATH"`
 	Migrate   bool   `help:"Bring the database's schema up to this program's first." env:"FENCEGATE_MIGRATE" default:"true" negatable:""`
+
+	AccessLogSample int `help:"Log one in so many requests, and every one that fails for the gateway (status 500 and more). 1: every request; 0: none." env:"FENCEGATE_ACCESS_LOG_SAMPLE" default:"0"`
 
 	DatabaseConnectionsMax int           `help:"Connections to the database, at most." env:"FENCEGATE_DATABASE_CONNECTIONS_MAX" default:"16"`
 	StatementTimeout       time.Duration `help:"Time for one statement in the database, waits for locks included." env:"FENCEGATE_STATEMENT_TIMEOUT" default:"10s"`
@@ -65,6 +68,11 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 	if err != nil {
 		return err
 	}
+	traces, err := c.traceFlags.start(ctx, logger)
+	if err != nil {
+		return err
+	}
+	defer flush(traces, logger)
 	db, err := c.open(ctx, logger)
 	if err != nil {
 		return err
@@ -72,7 +80,7 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 	defer func() { err = errors.Join(err, db.close()) }()
 
 	st, err := store.Open(ctx, store.Config{
-		DatabaseURL: db.url, ConnectionsMax: c.DatabaseConnectionsMax, StatementTimeout: c.StatementTimeout,
+		DatabaseURL: db.url, ConnectionsMax: c.DatabaseConnectionsMax, StatementTimeout: c.StatementTimeout, Tracing: c.of(traces),
 	})
 	if err != nil {
 		return err
@@ -93,6 +101,7 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 	metrics.Watch(service)
 	recorder := store.NewRecorder(st)
 	metrics.WatchRecorder(recorder.Dropped)
+	metrics.WatchTracing(traces.Dropped)
 	listener, err := c.listen(ctx)
 	if err != nil {
 		return err
@@ -102,6 +111,7 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 		Name:         cmp.Or(c.GatewayName, gatewayName(listener.Addr())),
 		BodyBytesMax: c.BodyBytesMax, BodyTimeout: c.BodyTimeout, RequestTimeout: c.RequestTimeout,
 		ShutdownTimeout: c.ShutdownTimeout, KeepAlive: c.EventKeepAlive, WatchesMax: c.WatchesMax, Logger: logger,
+		AccessLogSample: c.AccessLogSample, Tracing: c.of(traces),
 	}, service, recorder, metrics)
 	if err != nil {
 		return err

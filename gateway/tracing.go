@@ -1,0 +1,169 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gorilla/mux"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// tracerName is the instrumentation scope of the spans of this package.
+const tracerName = "github.com/fencegate/fencegate/gateway"
+
+// userAgentBytesMax bounds what of a client's header is kept in a span.
+const userAgentBytesMax = 200
+
+// namedVars are the variables of routes that spans may show, with their attributes. A session's ID is a secret.
+var namedVars = map[string]string{
+	"lock": "fencegate.lock", "election": "fencegate.election", "resource": "fencegate.resource", "key": "fencegate.key", "prefix": "fencegate.prefix",
+}
+
+// untracedRoutes are asked by machines every few seconds, and do nothing worth a trace.
+var untracedRoutes = map[string]bool{"/healthz": true, "/readyz": true, "/metrics": true}
+
+// w3c is how the trace of a client comes in: the headers traceparent and tracestate.
+var w3c propagation.TraceContext
+
+// routeTracer makes the spans of the requests to one route. A nil *routeTracer makes none.
+type routeTracer struct {
+	tracer trace.Tracer
+	names  bool
+	route  string
+	// attributes are those that all requests to the route have.
+	attributes []attribute.KeyValue
+}
+
+func (g *Gateway) routeTracer(route string) *routeTracer {
+	if g.config.Tracing.Provider == nil || untracedRoutes[route] {
+		return nil
+	}
+	t := &routeTracer{tracer: g.config.Tracing.Provider.Tracer(tracerName), names: !g.config.Tracing.LeaveOutNames, route: route}
+	t.attributes = []attribute.KeyValue{attribute.String("url.scheme", "http")}
+	if route != routeNone {
+		t.attributes = append(t.attributes, attribute.String("http.route", route))
+	}
+	return t
+}
+
+// withSpan is a context that does not descend from the request's, with the span of that, if there is one.
+func (g *Gateway) withSpan(ctx context.Context, r *http.Request) context.Context {
+	if g.config.Tracing.Provider == nil {
+		return ctx
+	}
+	if span := trace.SpanFromContext(r.Context()); span.IsRecording() {
+		return trace.ContextWithSpan(ctx, span)
+	}
+	return ctx
+}
+
+// answer has a request answered within a span, and returns the request with it. The span ends as well where the handler gives the
+// connection up by a panic.
+func (t *routeTracer) answer(answer *answerWriter, r *http.Request, handle func(http.ResponseWriter, *http.Request)) *http.Request {
+	ctx, span := t.tracer.Start(w3c.Extract(r.Context(), propagation.HeaderCarrier(r.Header)), t.spanName(r),
+		trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(t.attributes...))
+	defer span.End()
+	r = r.WithContext(ctx)
+	if !span.IsRecording() {
+		handle(answer, r)
+		return r
+	}
+	span.SetAttributes(t.ofRequest(r)...)
+	defer func() { noteAnswer(span, answer) }()
+	handle(answer, r)
+	return r
+}
+
+// spanName is the method and the template of the route: never a name of a lock.
+func (t *routeTracer) spanName(r *http.Request) string {
+	method := methodOf(r)
+	if method == "other" {
+		method = "HTTP"
+	}
+	if t.route == routeNone {
+		return method
+	}
+	return method + " " + t.route
+}
+
+func (t *routeTracer) ofRequest(r *http.Request) []attribute.KeyValue {
+	method := methodOf(r)
+	if method == "other" {
+		method = "_OTHER"
+	}
+	attributes := []attribute.KeyValue{
+		attribute.String("http.request.method", method),
+		attribute.String("network.protocol.version", strconv.Itoa(r.ProtoMajor)),
+		attribute.String("client.address", address(r)),
+		attribute.String("user_agent.original", spanText(r.UserAgent(), userAgentBytesMax)),
+	}
+	if !t.names {
+		return attributes
+	}
+	attributes = append(attributes, attribute.String("url.path", spanText(loggedPath(t.route, r.URL.Path), headerBytes)))
+	for name, value := range mux.Vars(r) {
+		if key, ok := namedVars[name]; ok {
+			attributes = append(attributes, attribute.String(key, spanText(value, headerBytes)))
+		}
+	}
+	return attributes
+}
+
+// noteAnswer notes how a request was answered. Only what is the server's fault is an error: a zombie that was shut out is not.
+func noteAnswer(span trace.Span, answer *answerWriter) {
+	if answer.code != "" {
+		span.SetAttributes(attribute.String("fencegate.code", string(answer.code)))
+	}
+	if answer.reason != "" {
+		span.SetAttributes(attribute.String("fencegate.reason", answer.reason))
+	}
+	if answer.abandoned {
+		return
+	}
+	status := answer.status
+	if status == 0 {
+		status = http.StatusOK // what net/http answers for a handler that has written nothing
+	}
+	span.SetAttributes(attribute.Int("http.response.status_code", status))
+	if status >= http.StatusInternalServerError {
+		span.SetAttributes(attribute.String("error.type", strconv.Itoa(status)))
+		span.SetStatus(codes.Error, string(answer.code))
+	}
+}
+
+// lineSpansMax is how many lines of a stream of writes have spans in a second: a stream may have millions of lines.
+const lineSpansMax = 100
+
+// lineSpans says which lines of a stream have spans.
+type lineSpans struct {
+	second time.Time // when the present one began
+	count  int
+}
+
+// context is that of the next line: ctx, or one without the span that is in it.
+func (l *lineSpans) context(ctx context.Context) context.Context {
+	if !trace.SpanFromContext(ctx).IsRecording() {
+		return ctx
+	}
+	if now := time.Now(); now.Sub(l.second) >= time.Second {
+		l.second, l.count = now, 0
+	}
+	if l.count++; l.count > lineSpansMax {
+		return trace.ContextWithSpan(ctx, nil)
+	}
+	return ctx
+}
+
+// spanText is what a client sent as a span can carry it: an invalid byte in one would cost all that are sent with it.
+func spanText(text string, bytesMax int) string {
+	if len(text) > bytesMax {
+		text = text[:bytesMax]
+	}
+	return strings.ToValidUTF8(text, "\uFFFD")
+}

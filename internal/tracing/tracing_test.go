@@ -1,0 +1,183 @@
+package tracing_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/fencegate/fencegate/internal/otlptest"
+	"github.com/fencegate/fencegate/internal/tracing"
+)
+
+// withoutEnvironment is for tests of what is asked for in other ways.
+func withoutEnvironment(t *testing.T) {
+	for _, name := range []string{
+		"OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_SERVICE_NAME",
+		"OTEL_RESOURCE_ATTRIBUTES",
+	} {
+		t.Setenv(name, "")
+	}
+}
+
+func start(t *testing.T, config tracing.Config) *tracing.Tracing {
+	t.Helper()
+	traces, err := tracing.New(t.Context(), config)
+	if err != nil || traces == nil {
+		t.Fatalf("got %v, %v", traces, err)
+	}
+	return traces
+}
+
+func TestOffUnlessAskedFor(t *testing.T) {
+	withoutEnvironment(t)
+	off := func(why, endpoint string) {
+		t.Helper()
+		traces, err := tracing.New(t.Context(), tracing.Config{Endpoint: endpoint})
+		if traces != nil || err != nil || traces.Provider() != nil || traces.Dropped() != 0 {
+			t.Errorf("%s: %v, %v", why, traces, err)
+		}
+		if left, err := traces.Shutdown(t.Context()); left != 0 || err != nil {
+			t.Errorf("%s: %d, %v", why, left, err)
+		}
+	}
+	off("no endpoint", "")
+	t.Setenv("OTEL_TRACES_EXPORTER", "none")
+	off("none", "http://127.0.0.1:1")
+	t.Setenv("OTEL_TRACES_EXPORTER", "")
+	t.Setenv("OTEL_SDK_DISABLED", "true")
+	off("disabled", "http://127.0.0.1:1")
+}
+
+func TestRefusesWhatIsNoSetting(t *testing.T) {
+	withoutEnvironment(t)
+	for _, config := range []tracing.Config{
+		{Endpoint: "collector:4318"}, {Endpoint: "grpc://collector"}, {Endpoint: "http://"}, {Endpoint: "http://u:secret@collector"},
+		{Endpoint: "http://collector?x=1"},
+		{Endpoint: "http://127.0.0.1:1", SampleRatio: -0.1}, {SampleRatio: 1.1}, {SampleRatio: math.NaN()},
+		{Endpoint: "http://127.0.0.1:1", QueueMax: -1},
+	} {
+		if traces, err := tracing.New(t.Context(), config); !errors.Is(err, tracing.ErrInvalid) || traces != nil {
+			t.Errorf("%+v: %v", config, err)
+		}
+	}
+}
+
+// Spans arrive with who made them, wherever the endpoint was named.
+func TestDelivers(t *testing.T) {
+	withoutEnvironment(t)
+	for _, env := range []string{"", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"} {
+		t.Run(env, func(t *testing.T) {
+			r := otlptest.NewReceiver(t)
+			config := tracing.Config{SampleRatio: 1, Version: "7"}
+			switch env {
+			case "":
+				config.Endpoint = r.URL + "/v1/traces"
+			case "OTEL_EXPORTER_OTLP_ENDPOINT":
+				t.Setenv(env, r.URL)
+				t.Setenv("OTEL_SERVICE_NAME", "shop-locks")
+			default:
+				t.Setenv(env, r.URL+"/v1/traces")
+			}
+			traces := start(t, config)
+			_, span := traces.Provider().Tracer("test").Start(t.Context(), "work")
+			span.End()
+			if left, err := traces.Shutdown(t.Context()); left != 0 || err != nil {
+				t.Fatalf("%d are left: %v", left, err)
+			}
+			got := r.Spans()
+			if len(got) != 1 || got[0].Name != "work" || got[0].Resource["service.version"] != "7" || got[0].Resource["service.instance.id"] == "" {
+				t.Fatalf("got %+v", got)
+			}
+			want := map[bool]string{true: "shop-locks", false: "fencegate"}[env == "OTEL_EXPORTER_OTLP_ENDPOINT"]
+			if got[0].Resource["service.name"] != want {
+				t.Errorf("it is made by %q, want %q", got[0].Resource["service.name"], want)
+			}
+		})
+	}
+}
+
+// The ratio is for traces that begin here; who has begun one before has decided.
+func TestSampling(t *testing.T) {
+	withoutEnvironment(t)
+	parent := func(flags trace.TraceFlags) context.Context {
+		return trace.ContextWithRemoteSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{
+			TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: flags, Remote: true,
+		}))
+	}
+	for _, c := range []struct {
+		ratio  float64
+		parent context.Context
+		want   bool
+	}{
+		{0, t.Context(), false}, {1, t.Context(), true},
+		{0, parent(trace.FlagsSampled), true}, {1, parent(0), false},
+	} {
+		traces := start(t, tracing.Config{Endpoint: "http://127.0.0.1:1", SampleRatio: c.ratio})
+		if _, span := traces.Provider().Tracer("test").Start(c.parent, "work"); span.IsRecording() != c.want {
+			t.Errorf("%v: recorded %v", c, span.IsRecording())
+		}
+		_, _ = traces.Shutdown(t.Context())
+	}
+}
+
+// hanging is a collector that takes a request and does not answer, until the test ends.
+func hanging(t *testing.T) (url string, asked <-chan struct{}) {
+	requests, end := make(chan struct{}, 100), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		requests <- struct{}{}
+		<-end
+	}))
+	t.Cleanup(server.Close)
+	t.Cleanup(func() { close(end) })
+	return server.URL, requests
+}
+
+// A collector that hangs costs spans, and nothing else: who ends a span does not wait, and neither does who ends.
+func TestHangingCollector(t *testing.T) {
+	withoutEnvironment(t)
+	url, asked := hanging(t)
+	const queue, spans = 8, 50
+	traces := start(t, tracing.Config{Endpoint: url, SampleRatio: 1, QueueMax: queue, Delay: time.Millisecond, ExportTimeout: time.Hour})
+	tracer := traces.Provider().Tracer("test")
+	for range spans {
+		_, span := tracer.Start(t.Context(), "work")
+		span.End()
+	}
+	if got := traces.Dropped(); got != spans-queue {
+		t.Errorf("%d are dropped, want %d", got, spans-queue)
+	}
+	<-asked
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if left, err := traces.Shutdown(ctx); left != queue || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%d are left, want %d: %v", left, queue, err)
+	}
+}
+
+// What a collector does not take is counted, and told.
+func TestRefusingCollector(t *testing.T) {
+	withoutEnvironment(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "no spans here", http.StatusForbidden)
+	}))
+	defer server.Close()
+	var told atomic.Value
+	traces := start(t, tracing.Config{Endpoint: server.URL, SampleRatio: 1, OnError: func(err error) { told.Store(err) }})
+	for range 3 {
+		_, span := traces.Provider().Tracer("test").Start(t.Context(), "work")
+		span.End()
+	}
+	if left, err := traces.Shutdown(t.Context()); left != 0 || err != nil {
+		t.Errorf("%d are left: %v", left, err)
+	}
+	if err, _ := told.Load().(error); traces.Dropped() != 3 || err == nil {
+		t.Errorf("%d are dropped, and told is: %v", traces.Dropped(), err)
+	}
+}
