@@ -7,6 +7,7 @@ var spansDroppedFamily = processSubject.declare(family{
 })
 
 // WatchTracing shows how many spans were not delivered.
-func (m *Metrics) WatchTracing(dropped func() uint64) {
+func (m *Metrics) WatchTracing(dropped func() uint64) *Metrics {
 	m.registry.onScrape(func(to *readings) { to.value(spansDroppedFamily, float64(dropped())) }, spansDroppedFamily)
+	return m
 }

@@ -78,9 +78,13 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
+	return c.serveOn(ctx, db, c.of(traces), gateway.NewMetrics(version()).WatchTracing(traces.Dropped), logger, streams.out)
+}
 
+// serveOn puts a gateway before the database and serves until ctx ends.
+func (c *serveCmd) serveOn(ctx context.Context, db *database, tracing store.Tracing, metrics *gateway.Metrics, logger *slog.Logger, out io.Writer) error {
 	st, err := store.Open(ctx, store.Config{
-		DatabaseURL: db.url, ConnectionsMax: c.DatabaseConnectionsMax, StatementTimeout: c.StatementTimeout, Tracing: c.of(traces),
+		DatabaseURL: db.url, ConnectionsMax: c.DatabaseConnectionsMax, StatementTimeout: c.StatementTimeout, Tracing: tracing,
 	})
 	if err != nil {
 		return err
@@ -97,11 +101,9 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 	if err != nil {
 		return err
 	}
-	metrics := gateway.NewMetrics(version())
 	metrics.Watch(service)
 	recorder := store.NewRecorder(st)
 	metrics.WatchRecorder(recorder.Dropped)
-	metrics.WatchTracing(traces.Dropped)
 	listener, err := c.listen(ctx)
 	if err != nil {
 		return err
@@ -111,7 +113,7 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 		Name:         cmp.Or(c.GatewayName, gatewayName(listener.Addr())),
 		BodyBytesMax: c.BodyBytesMax, BodyTimeout: c.BodyTimeout, RequestTimeout: c.RequestTimeout,
 		ShutdownTimeout: c.ShutdownTimeout, KeepAlive: c.EventKeepAlive, WatchesMax: c.WatchesMax, Logger: logger,
-		AccessLogSample: c.AccessLogSample, Tracing: c.of(traces),
+		AccessLogSample: c.AccessLogSample, Tracing: tracing,
 	}, service, recorder, metrics)
 	if err != nil {
 		return err
@@ -140,7 +142,7 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 			gateway.NewSampler(gw).Run(ctx, func(err error) { logger.Warn("sample not kept yet", "error", err) })
 		})
 	defer stopBackground()
-	return c.serve(ctx, gw, listener, db, logger, streams.out)
+	return c.serve(ctx, gw, listener, db, logger, out)
 }
 
 // listen takes the address. Who connects before the gateway serves waits until it does.
