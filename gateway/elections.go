@@ -40,9 +40,12 @@ func campaignRequest(election store.Name, body api.CampaignRequest) (store.Acqui
 	if len(body.Value) > valueBytesMax {
 		return request, invalid("value has %d bytes, the limit is %d.", len(body.Value), valueBytesMax)
 	}
-	if value := unlessNull(body.Value); value != nil {
-		request.Metadata = bytes.Join([][]byte{[]byte(`{"value":`), value, []byte("}")}, nil)
+	value := unlessNull(body.Value)
+	if value == nil {
+		value = []byte("null")
 	}
+	// As store.Elections knows it, also where there is no value.
+	request.Metadata = bytes.Join([][]byte{[]byte(`{"value":`), value, []byte("}")}, nil)
 	err := readTerms(&request, terms{body.TTLMS, body.WaitMS, body.SessionID, body.RequestID})
 	return request, err
 }
@@ -78,6 +81,25 @@ func (g *Gateway) resign(_ http.ResponseWriter, r *http.Request, election store.
 func (g *Gateway) getElection(ctx context.Context, election store.Name) (any, error) {
 	lock, err := g.backend.Lock(ctx, election)
 	return electionAnswer(lock), err
+}
+
+func (g *Gateway) listElections(w http.ResponseWriter, r *http.Request) error {
+	page, err := readPage(r, "prefix")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := g.work(r)
+	defer cancel()
+	locks, err := g.backend.Elections(ctx, store.ElectionQuery{Prefix: page.prefix, After: page.after, Limit: page.limit})
+	if err != nil {
+		return err
+	}
+	answer := api.Elections{Elections: make([]api.Election, len(locks))}
+	for i, lock := range locks {
+		answer.Elections[i] = electionAnswer(lock)
+	}
+	answer.NextCursor = nextCursor(len(locks), page.limit, func() string { return string(locks[len(locks)-1].Lock) })
+	return answerJSON(w, http.StatusOK, answer)
 }
 
 // observe streams who leads.
@@ -160,5 +182,5 @@ func valueIn(metadata []byte) []byte {
 	if metadata == nil || json.Unmarshal(metadata, &leader) != nil {
 		return nil
 	}
-	return leader.Value
+	return unlessNull([]byte(leader.Value))
 }

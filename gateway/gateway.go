@@ -31,6 +31,8 @@ type Leases interface {
 	Lock(context.Context, store.Name) (store.Lock, error)
 	Locks(context.Context, store.LockQuery) ([]store.Lock, error)
 	CountLocks(context.Context, store.LockQuery) (int64, error)
+	Elections(context.Context, store.ElectionQuery) ([]store.Lock, error)
+	Leases(context.Context, store.LeaseQuery) ([]store.ShownLease, error)
 }
 
 // Watches is what the gateway needs to tell what happens to a lock.
@@ -44,6 +46,7 @@ type Sessions interface {
 	KeepAlive(ctx context.Context, id uuid.UUID) (store.Session, error)
 	Session(ctx context.Context, id uuid.UUID) (session store.Session, leases int64, err error)
 	EndSession(ctx context.Context, id uuid.UUID) (released int64, err error)
+	Sessions(context.Context, store.SessionQuery) ([]store.ShownSession, error)
 }
 
 // Records is what the gateway needs to write and read records.

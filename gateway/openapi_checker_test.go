@@ -126,9 +126,9 @@ func TestOpenAPICheckOfPaths(t *testing.T) {
 	for _, e := range []fakeExchange{
 		{name: "slashes in names", request: "GET /v1/resources/job/42/fence", status: 200, body: fakeFence},
 		{name: "slashes escaped", request: "GET /v1/resources/job%2F42/fence", status: 200, body: fakeFence},
-		{name: "path not described", request: "GET /v1/leases", status: 200, body: `{}`, failure: "path is not described"},
-		{name: "path not described, refused", request: "GET /v1/leases", status: 404, body: problemText(404, "not_found", "")},
-		{name: "path not described, refused as text", request: "GET /v1/leases", status: 404, header: "Content-Type: text/plain", body: "404 page not found", failure: "Content-Type"},
+		{name: "path not described", request: "GET /v1/seasons", status: 200, body: `{}`, failure: "path is not described"},
+		{name: "path not described, refused", request: "GET /v1/seasons", status: 404, body: problemText(404, "not_found", "")},
+		{name: "path not described, refused as text", request: "GET /v1/seasons", status: 404, header: "Content-Type: text/plain", body: "404 page not found", failure: "Content-Type"},
 		{name: "method not described", request: "PATCH /healthz", status: 200, body: `{"status":"ok"}`, failure: "method is not described for /healthz"},
 		{name: "method of a less specific path", request: "GET /v1/locks/job-42/acquire", status: 200, body: fakeLease, failure: "method is not described for /v1/locks/{lock}/acquire"},
 		{name: "method refused", request: "POST /v1/policies/job-42", status: 405, header: "Allow: GET, PUT, DELETE", body: problemText(405, "invalid_request", "")},

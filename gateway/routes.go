@@ -47,12 +47,14 @@ func (g *Gateway) routes() *mux.Router {
 
 	g.route(router, session+"/keepalive", methods{"POST": g.keepSessionAlive})
 	g.route(router, session, methods{"GET": g.getSession, "DELETE": g.endSession})
-	g.route(router, "/v1/sessions", methods{"POST": g.createSession})
+	g.route(router, "/v1/sessions", methods{"GET": g.listSessions, "POST": g.createSession})
+	g.route(router, "/v1/leases", methods{"GET": g.listLeases})
 
 	g.route(router, election+"/campaign", methods{"POST": onNamed(g, electionName, g.campaign)})
 	g.route(router, election+"/resign", methods{"POST": onNamed(g, electionName, g.resign)})
 	g.route(router, election+"/observe", methods{"GET": g.observe})
 	g.route(router, election, methods{"GET": g.showing(electionName, g.getElection)})
+	g.route(router, "/v1/elections", methods{"GET": g.listElections})
 
 	g.route(router, record, methods{"PUT": g.putRecord, "DELETE": g.deleteRecord, "GET": g.getRecord, "HEAD": g.getRecord})
 	g.route(router, resource+"/records", methods{"GET": g.listRecords})

@@ -53,3 +53,9 @@ type Election struct {
 	Value      json.RawMessage `json:"value,omitempty"`
 	Candidates []string        `json:"candidates"`
 }
+
+// Elections is a page of GET /v1/elections, ordered by name.
+type Elections struct {
+	Elections  []Election `json:"elections"`
+	NextCursor string     `json:"next_cursor,omitempty"`
+}

@@ -97,6 +97,28 @@ type LockHolder struct {
 	Metadata     json.RawMessage `json:"metadata,omitempty"`
 }
 
+// LeaseInfo is a lease as others may see it, also one that has ended.
+type LeaseInfo struct {
+	Lock string `json:"lock"`
+	LockHolder
+	// State is running or ended.
+	State string `json:"state"`
+	// InSession says that it lasts, or lasted, as long as a session.
+	InSession bool  `json:"in_session"`
+	WaitedMS  int64 `json:"waited_ms"`
+	// EndedAt and EndReason (released, broken or expired) are absent while it runs.
+	EndedAt   *Time  `json:"ended_at,omitempty"`
+	EndReason string `json:"end_reason,omitempty"`
+	// EndNote is the reason that was given for breaking it.
+	EndNote string `json:"end_note,omitempty"`
+}
+
+// LeaseInfos is a page of GET /v1/leases, the newest token first.
+type LeaseInfos struct {
+	Leases     []LeaseInfo `json:"leases"`
+	NextCursor string      `json:"next_cursor,omitempty"`
+}
+
 // Waiter is one who waits for a lock, in the order of the line.
 type Waiter struct {
 	OwnerID  string `json:"owner_id"`

@@ -32,3 +32,23 @@ type SessionEnded struct {
 	// Released is how many leases were released by it.
 	Released int64 `json:"released"`
 }
+
+// SessionInfo is a session as others may see it. Handle is the first 8 digits of its SessionID.
+type SessionInfo struct {
+	Handle    string `json:"handle"`
+	OwnerID   string `json:"owner_id"`
+	TTLMS     int64  `json:"ttl_ms"`
+	CreatedAt Time   `json:"created_at"`
+	ExpiresAt Time   `json:"expires_at"`
+	// State is live, ended or expired.
+	State string `json:"state"`
+	// Leases is how many run in it.
+	Leases   int64           `json:"leases"`
+	Metadata json.RawMessage `json:"metadata,omitempty"`
+}
+
+// SessionInfos is a page of GET /v1/sessions, the newest first.
+type SessionInfos struct {
+	Sessions   []SessionInfo `json:"sessions"`
+	NextCursor string        `json:"next_cursor,omitempty"`
+}

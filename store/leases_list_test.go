@@ -1,0 +1,208 @@
+package store_test
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// leaseModel is how a lease must be shown: read as it is kept, with fence.runs_until, and put together here.
+type leaseModel struct {
+	lock, owner string
+	token       int64
+	runs        bool
+	reason      string
+	until       *time.Time // nil: its session is forgotten
+	ended       *time.Time
+	inSession   bool
+}
+
+func (m leaseModel) String() string {
+	state, ended := store.LeaseEnded, ""
+	if m.runs {
+		state = store.LeaseRunning
+	} else {
+		ended = m.ended.UTC().String()
+	}
+	return fmt.Sprintf("%s %s %d %s %s %v until %v ended %s", m.lock, m.owner, m.token, state, m.reason, m.inSession, m.until.UTC(), ended)
+}
+
+func shownLease(lease store.ShownLease) string {
+	return leaseModel{
+		lock: string(lease.Lock), owner: lease.OwnerID, token: lease.Token, runs: lease.State == store.LeaseRunning, reason: lease.EndReason,
+		until: &lease.ExpiresAt, ended: &lease.EndedAt, inSession: lease.InSession,
+	}.String()
+}
+
+// leaseModels are all leases, the newest token first.
+func (b *testbed) leaseModels(t *testing.T) (models []leaseModel) {
+	t.Helper()
+	rows, err := b.sql.Query(t.Context(), `
+		select l.lock, l.owner_id, l.fencing_token, l.ended_at is null and fence.runs_until(l) > clock_timestamp(), coalesce(l.end_reason, s.end_reason, ''),
+			nullif(fence.runs_until(l), '-infinity'), l.ended_at, l.session_id is not null
+		from fence.leases l left join fence.sessions s on s.session_id = l.session_id`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rows.Next() {
+		var m leaseModel
+		if err := rows.Scan(&m.lock, &m.owner, &m.token, &m.runs, &m.reason, &m.until, &m.ended, &m.inSession); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case m.runs:
+			m.reason = ""
+		default:
+			m.reason = cmp.Or(m.reason, "expired")
+			m.until = cmp.Or(m.until, m.ended)
+			m.ended = cmp.Or(m.ended, m.until)
+		}
+		models = append(models, m)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(models, func(a, b leaseModel) int { return cmp.Or(cmp.Compare(b.token, a.token), cmp.Compare(a.lock, b.lock)) })
+	return models
+}
+
+func TestLeaseListsAreTheModels(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	s := newLockSetup(t, seed)
+	for _, name := range listNames {
+		s.one(t, store.Name(name))
+		s.one(t, store.Name("b/"+name))
+	}
+	// Tokens of different locks may be equal, where those of one were another service's before.
+	s.exec(t, "update fence.leases set fencing_token = (select max(fencing_token) from fence.leases) where (lock, fencing_token) in (select lock, max(fencing_token) from fence.leases where lock > 'a' group by lock)")
+	s.endSessions(t)
+	s.checkLeaseLists(t)
+	sweeper := newSweeper(t, s.Store, store.SweeperConfig{})
+	if _, err := sweeper.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.checkLeaseLists(t)
+	s.exec(t, "delete from fence.sessions where settled")
+	s.checkLeaseLists(t)
+}
+
+func (s *lockSetup) checkLeaseLists(t *testing.T) {
+	t.Helper()
+	models := s.leaseModels(t)
+	for range 40 {
+		query := store.LeaseQuery{
+			Lock: pick(s.random, []store.Name{"", "", store.Name(pick(s.random, listNames)), "nothing"}), Limit: 1 + s.random.IntN(30),
+			OwnerID: pick(s.random, append([]string{"", "", "", "before"}, lockOwners...)),
+			State:   pick(s.random, []store.LeaseState{"", store.LeaseRunning, store.LeaseEnded}),
+		}
+		var want, got []string
+		for _, m := range models {
+			if (query.Lock == "" || m.lock == string(query.Lock)) && (query.OwnerID == "" || m.owner == query.OwnerID) &&
+				(query.State == "" || m.runs == (query.State == store.LeaseRunning)) {
+				want = append(want, m.String())
+			}
+		}
+		for page, last := query, query.Limit; last == query.Limit; {
+			leases, err := s.Leases(t.Context(), page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, lease := range leases {
+				got = append(got, shownLease(lease))
+				if lease.ID != uuid.Nil || lease.SessionID != uuid.Nil {
+					t.Fatalf("a secret is shown: %+v", lease)
+				}
+				page.AfterToken, page.AfterLock = lease.Token, string(lease.Lock)
+			}
+			last = len(leases)
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("%+v:\n%s\nwant\n%s", query, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+}
+
+func TestBrokenLeasesAreShown(t *testing.T) {
+	t.Parallel()
+	s := newLockSetup(t, 1)
+	s.granted(t, store.AcquireRequest{Lock: "job", OwnerID: "worker", Metadata: []byte(`{"a":1}`)})
+	if _, err := s.Break(t.Context(), "job", "it <b>hangs</b>"); err != nil {
+		t.Fatal(err)
+	}
+	leases, err := s.Leases(t.Context(), store.LeaseQuery{Limit: 1})
+	if err != nil || len(leases) != 1 {
+		t.Fatal(leases, err)
+	}
+	if lease := leases[0]; lease.EndReason != "broken" || lease.EndNote != "it <b>hangs</b>" || string(lease.Metadata) != `{"a":1}` || lease.Mode != store.Exclusive {
+		t.Errorf("the lease is %+v", lease)
+	}
+	for field, query := range map[string]store.LeaseQuery{
+		"state must be": {State: "free", Limit: 1}, "limit is 0": {}, "limit is 1001": {Limit: 1001}, "after the token -1": {AfterToken: -1, Limit: 1},
+		"owner_id has a": {OwnerID: "\n", Limit: 1},
+	} {
+		if _, err := s.Leases(t.Context(), query); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), field) {
+			t.Errorf("%+v: %v, want %q", query, err, field)
+		}
+	}
+	if leases, err := s.Leases(t.Context(), store.LeaseQuery{AfterToken: math.MaxInt64, Limit: 1}); err != nil || len(leases) != 1 {
+		t.Errorf("after the greatest number: %v (%v)", leases, err)
+	}
+}
+
+// Elections are the locks whose newest lease is a campaign's, however it ended; whatever else has metadata is none.
+func TestElectionsAreListed(t *testing.T) {
+	t.Parallel()
+	s := newLockSetup(t, 1)
+	for lock, metadata := range map[store.Name]string{
+		"b/null": `{"value":null}`, "a": `{"value":"<img src=x>"}`, "b/object": `{"value":{"value":1}}`, "ended": `{"value":[]}`, "late": `{"value":1}`,
+		"plain": "", "other": `{"host":"a"}`, "two fields": `{"value":1,"host":"a"}`, "spaced": `{ "value":1}`,
+	} {
+		request := store.AcquireRequest{Lock: lock, OwnerID: "candidate"}
+		if metadata != "" {
+			request.Metadata = []byte(metadata)
+		}
+		s.granted(t, request)
+	}
+	lease := s.granted(t, store.AcquireRequest{Lock: "was one", OwnerID: "candidate", Metadata: []byte(`{"value":1}`)})
+	if err := s.Release(t.Context(), lease.Ref()); err != nil {
+		t.Fatal(err)
+	}
+	s.granted(t, store.AcquireRequest{Lock: "was one", OwnerID: "worker"})
+	s.granted(t, store.AcquireRequest{Lock: "read", OwnerID: "worker", Mode: store.Shared, Metadata: []byte(`{"value":1}`)})
+	s.granted(t, store.AcquireRequest{Lock: "tree", OwnerID: "worker", Scope: store.Subtree, Metadata: []byte(`{"value":1}`)})
+	s.exec(t, "update fence.leases set expires_at = clock_timestamp() where lock = 'late'")
+	if _, err := s.Break(t.Context(), "ended", "over"); err != nil {
+		t.Fatal(err)
+	}
+	for prefix, want := range map[string]string{"": "a held,b/null held,b/object held,ended free,late expired", "b/": "b/null held,b/object held", "c": ""} {
+		got := pages(t, func(after string) (names []string, err error) {
+			_, name, _ := strings.Cut(after, "\t")
+			locks, err := s.Elections(t.Context(), store.ElectionQuery{Prefix: prefix, After: name, Limit: 2})
+			for _, lock := range locks {
+				names = append(names, fmt.Sprint(lock.Lock, " ", lock.State, "\t", lock.Lock))
+			}
+			return names, err
+		})
+		for i := range got {
+			got[i], _, _ = strings.Cut(got[i], "\t")
+		}
+		if strings.Join(got, ",") != want {
+			t.Errorf("with %q: %q, want %q", prefix, got, want)
+		}
+	}
+	if _, err := s.Elections(t.Context(), store.ElectionQuery{}); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("without a limit: %v", err)
+	}
+}

@@ -1,0 +1,99 @@
+package store
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"math"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// ShownSession is a session as others may see it, without its ID.
+type ShownSession struct {
+	Session
+	Handle string // the first 8 hexadecimal digits of the ID: enough to tell sessions apart, and not to use one
+	Leases int64  // how many run in it
+	// Place is where it stands among those that were created in the same microsecond.
+	Place string
+}
+
+// SessionQuery selects sessions, the newest first.
+type SessionQuery struct {
+	OwnerID string       // "": any
+	State   SessionState // "": any
+
+	// AfterMicros and AfterPlace are of the last session that was seen: when it was created, in microseconds since 1970, and its Place. Zero:
+	// none was.
+	AfterMicros int64
+	AfterPlace  string
+	Limit       int // 1 to PageMax
+}
+
+func (q SessionQuery) check() error {
+	switch q.State {
+	case "", SessionLive, SessionEnded, SessionExpired:
+	default:
+		return fmt.Errorf("%w: state must be live, ended or expired", ErrInvalid)
+	}
+	if _, err := hex.DecodeString(q.AfterPlace); err != nil {
+		return fmt.Errorf("%w: the place of a session is hexadecimal", ErrInvalid)
+	}
+	if err := checkText("owner_id", q.OwnerID, 0, OwnerBytesMax); err != nil {
+		return err
+	}
+	return checkLimit(q.Limit)
+}
+
+// A session's ID is a secret, so it is its digest that puts those of one microsecond in order.
+const (
+	sessionPlaceSQL = "sha256(uuid_send(s.session_id))"
+	sessionsListSQL = `
+	select %s, substr(s.session_id::text, 1, 8), encode(s.place, 'hex'),
+		case when s.ended_at is null and s.expires_at > clock_timestamp() then (
+			select count(*) from fence.leases l where l.session_id = s.session_id and l.ended_at is null
+		) else 0 end
+	from (
+		select s.*, ` + sessionPlaceSQL + ` as place from fence.sessions s
+		where %s s.created_at <= @created and (s.created_at < @created or ` + sessionPlaceSQL + ` > decode(@place, 'hex'))
+		order by s.created_at desc, place
+		limit @limit
+	) s
+	order by s.created_at desc, s.place`
+)
+
+var sessionStateSQL = map[SessionState]string{
+	SessionLive:    "s.ended_at is null and s.expires_at > clock_timestamp() and ",
+	SessionEnded:   "s.end_reason = 'released' and ",
+	SessionExpired: "(s.end_reason = 'expired' or s.ended_at is null and s.expires_at <= clock_timestamp()) and ",
+}
+
+// Sessions returns sessions that live, and those that have ended and are not forgotten yet. It returns ErrInvalid or ErrUnavailable.
+func (s *Store) Sessions(ctx context.Context, query SessionQuery) ([]ShownSession, error) {
+	if err := query.check(); err != nil {
+		return nil, err
+	}
+	where := sessionStateSQL[query.State]
+	if query.OwnerID != "" {
+		where += "s.owner_id = @owner and "
+	}
+	if query.AfterMicros == 0 {
+		query.AfterMicros, query.AfterPlace = math.MaxInt64, ""
+	}
+	args := pgx.NamedArgs{"owner": query.OwnerID, "created": timeAt(query.AfterMicros), "place": query.AfterPlace, "limit": query.Limit}
+	sessions := []ShownSession{}
+	sql := fmt.Sprintf(sessionsListSQL, sessionColumns, where)
+	err := s.query(ctx, sql, []any{pgx.QueryExecModeCacheDescribe, args}, func(rows pgx.Rows) error {
+		var row sessionRow
+		var session ShownSession
+		if err := rows.Scan(append(row.dest(), &session.Handle, &session.Place, &session.Leases)...); err != nil {
+			return err
+		}
+		session.Session = row.session()
+		session.ID = uuid.Nil
+		sessions = append(sessions, session)
+		return nil
+	})
+	return sessions, err
+}
