@@ -3,7 +3,8 @@
 //
 //   const table = createTable({
 //     caption: 'Rejections',                      // for screen readers
-//     columns: [{id: 'owner', label: 'Owner', hint, number: true, class: 'wide', sort: 'desc', cell: (row) => node or text}],
+//     columns: [{id: 'owner', label: 'Owner', hint, number: true, class: 'grow', sort: 'desc', cell: (row) => node or text}],
+//                                                 // class: 'tight' does not wrap; 'grow' takes what is left, and the whole width of a card; 'whole' only the latter
 //     key: (row) => row.id,
 //     changed: (before, now) => boolean,          // default: another object
 //     rowClass: (row) => '',
@@ -83,7 +84,7 @@ export function createTable(options) {
 
   function buildCells(node, row) {
     return fill(node, columns.map((column) => h('td', {role: 'cell', class: [column.class, column.number && 'number'], data: {label: column.label}},
-      column.cell(row))));
+      h('div', {class: 'cell'}, column.cell(row)))));
   }
 
   function rowNode(row) {

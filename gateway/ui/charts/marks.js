@@ -36,9 +36,14 @@ export function place(rows, x, y, unknownY) {
   return rows.map((row) => ({
     row,
     x: x(Date.parse(row.last_at)),
-    y: row.late_ms === undefined ? unknownY : y(row.late_ms),
+    y: row.late_ms === undefined ? unknownY + spread(row.id) : y(row.late_ms),
     r: radius(row.count),
   }));
+}
+
+// spread keeps stories in the lane apart that came at about the same time; a story keeps its place.
+function spread(id) {
+  return ((id * 7) % 13) * 2 - 12;
 }
 
 export function paths(marks, glyph) {

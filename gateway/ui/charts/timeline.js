@@ -17,7 +17,7 @@ import {index, lateRange, paths, place, tails} from './marks.js';
 import {createPlot, xAxis} from './plot.js';
 import {lateTicks, linear, logarithmic, timeTicks} from './ticks.js';
 
-const lane = 30; // pixels, for stories of unknown lateness
+const lane = 44; // pixels, for stories of unknown lateness
 
 export function createTimeline({height = 280, details, onChoose, onZoom}) {
   let data = {rows: [], from: 0, to: 1};
@@ -39,11 +39,11 @@ export function createTimeline({height = 280, details, onChoose, onZoom}) {
     }
     if (unknown) {
       grid.append(s('rect', {class: 'lane', x: area.left, y: floor + 3, width: area.right - area.left, height: lane - 3}),
-        s('text', {x: area.left - 7, y: floor + lane / 2 + 5, 'text-anchor': 'end'}, 'no end'));
+        s('text', {class: 'lane-label', x: area.left + 6, y: floor + 15}, 'no lease, or it had not ended'));
     }
     grid.append(s('line', {class: 'axis', x1: area.left, x2: area.right, y1: area.bottom, y2: area.bottom}));
     xAxis(grid, timeTicks(data.from, data.to, area.width / 100), x, area);
-    marks = place(data.rows, x, y, floor + lane / 2 + 1).filter((mark) => mark.x >= area.left - 1 && mark.x <= area.right + 1);
+    marks = place(data.rows, x, y, floor + lane / 2 + 2).filter((mark) => mark.x >= area.left - 1 && mark.x <= area.right + 1);
     nearest = index(marks);
     fill(lines, s('path', {class: 'tail', d: tails(marks, (at) => Math.max(area.left, x(at)), y)}));
     fill(symbols, Object.entries(paths(marks, glyph)).map(([code, d]) => s('path', {class: 'mark code-' + code, d})));

@@ -31,22 +31,20 @@ export function mount(container, params, app) {
     {id: 'failed', label: 'failed', className: 'series-bad', dash: '1.5 3'},
   ]});
   const times = createTimeChart({title: 'Duration of writes', cursor, format: duration, series: [
-    {id: 'p99', label: '99 of 100', className: 'series-3', dash: '5 3'},
-    {id: 'p50', label: 'half', className: 'series-1'},
+    {id: 'p99', label: 'p99', className: 'series-3', dash: '5 3'},
+    {id: 'p50', label: 'p50', className: 'series-1'},
   ]});
   const strips = createStrips({title: 'Writes rejected per second', cursor, format: rate, mark: codeMark, label: (code) => code});
   const database = createDatabase();
   const gateways = createGateways();
   const newest = createNewest(app);
-  const noRejections = h('div', {class: 'message'}, 'No write was rejected in this time.');
-  const codes = h('div', {class: 'codes'}, loading());
 
   const choices = ranges.map(([label, length]) => button(label, () => choose(label, length), {'aria-pressed': String(length === range)}));
   const pause = button('Pause', togglePause, {'aria-pressed': 'false'});
   const body = h('div', {class: 'page'},
     figures.element,
     h('div', {class: 'columns'}, panel('Writes per second', {actions: writes.legend}, writes.element), panel('How long writes take', {actions: times.legend}, times.element)),
-    h('div', {class: 'columns'}, panel('Rejected per second, by code', {}, codes), newest.element),
+    h('div', {class: 'columns'}, panel('Rejected per second, by code', {}, strips.element), newest.element),
     h('div', {class: 'columns'}, gateways.element, database.element));
   const state = h('div', {class: 'page'}, loading());
   container.append(heading('Overview', {actions: [h('div', {class: 'segments', role: 'group', 'aria-label': 'Time shown'}, choices), pause]}), state);
@@ -108,10 +106,7 @@ export function mount(container, params, app) {
     const shown = {points, from: to - history.range, to, step};
     writes.update(shown);
     times.update(shown);
-    const ids = codesIn(points);
-    if (ids.length > 0) strips.update({...shown, ids});
-    const content = ids.length > 0 ? strips.element : noRejections;
-    if (codes.firstChild !== content) fill(codes, content);
+    strips.update({...shown, ids: codesIn(points)});
   });
 
   app.stream({path: '/v1/overview/stream', on: {overview: tick}, connected: load,
@@ -119,6 +114,8 @@ export function mount(container, params, app) {
       if (connection !== 'connecting' && connection !== 'live' && history === null && asked === 0) load();
     }});
 }
+
+const none = Object.fromEntries(codeNames.map((code) => [code, 0]));
 
 // toPoint makes one of charts/series.js of a point of the API.
 function toPoint(point) {
@@ -131,14 +128,16 @@ function toPoint(point) {
     rejected: Object.values(byCode).reduce((sum, each) => sum + each, 0),
     p50: point.p50_ms ?? undefined,
     p99: point.p99_ms ?? undefined,
+    ...none,
     ...byCode,
   }};
 }
 
 const notCodes = new Set(['accepted', 'failed', 'rejected', 'p50', 'p99']);
 
-// codesIn are the codes that there were, in the order in which they always stand.
+// codesIn are all codes, in the order in which they always stand, and those that this page does not know: so nothing moves when the first write
+// with a code is rejected.
 function codesIn(points) {
-  const seen = new Set(points.flatMap((point) => Object.keys(point.values)).filter((id) => !notCodes.has(id)));
-  return [...codeNames.filter((code) => seen.has(code)), ...[...seen].filter((id) => !codeNames.includes(id)).sort()];
+  const seen = new Set(points.flatMap((point) => Object.keys(point.values)));
+  return [...codeNames, ...[...seen].filter((id) => !codeNames.includes(id) && !notCodes.has(id)).sort()];
 }

@@ -68,7 +68,7 @@ export function mount(container, params, app) {
   const timelinePanel = panel('When they came, and how late', {actions: legend}, timeline.element);
   container.append(
     heading('Rejections', {intro: facts, actions: [range.element, csv, pause]}),
-    form.element, timelinePanel, top.element, panel('All of them', {note: 'a row for the writes of one token that were shut out alike'}, table.element));
+    form.element, timelinePanel, top.element, panel('All rejections', {note: 'one row for all writes of a token that were shut out alike'}, table.element));
 
   function query() {
     return {...filters, ...range.times(serverNow())};

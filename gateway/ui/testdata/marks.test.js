@@ -22,7 +22,7 @@ const same = (value) => value;
 
 test('marks stand where their time and lateness are', () => {
   const marks = place([row(1, {late_ms: 40}), row(2)], same, same, 77);
-  assert.deepEqual(marks.map(({x, y, r}) => [x, y, r]), [[100, 40, 3], [100, 77, 3]]);
+  assert.deepEqual(marks.map(({x, y, r}) => [x, y, r]), [[100, 40, 3], [100, 67, 3]]);
 });
 
 test('one path for each code', () => {

@@ -14,7 +14,7 @@ export function createNewest(app) {
     caption: 'Newest rejections',
     columns: [
       {id: 'last', label: 'Last', class: 'tight', cell: (row) => timeAgo(row.last_at)},
-      {id: 'code', label: 'Code', cell: (row) => codeBadge(row.code, row.reason)},
+      {id: 'code', label: 'Code', class: 'whole', cell: (row) => codeBadge(row.code)},
       {id: 'resource', label: 'Resource', class: 'grow', cell: (row) => name(row.resource, {href: app.link('rejections', null, {resource: row.resource})})},
       {id: 'owner', label: 'Owner', class: 'grow', cell: (row) => row.owner_id && name(row.owner_id, {href: app.link('rejections', null, {owner_id: row.owner_id})})},
       {id: 'token', label: 'Token', number: true, cell: (row) => token(row.token, row.sequence)},

@@ -15,7 +15,7 @@ export function columns(filterLink) {
   return [
     {id: 'first', label: 'First', class: 'tight', sort: 'desc', hint: 'When its first write came', cell: (row) => timeAgo(row.first_at)},
     {id: 'last', label: 'Last', class: 'tight', sort: 'desc', hint: 'When its latest write came', cell: (row) => timeAgo(row.last_at)},
-    {id: 'code', label: 'Code', cell: (row) => codeBadge(row.code, row.reason)},
+    {id: 'code', label: 'Code', class: 'whole', cell: (row) => codeBadge(row.code, row.reason)},
     {id: 'resource', label: 'Resource', class: 'grow', cell: (row) => name(row.resource, {href: link('locks', row.resource)})},
     {id: 'key', label: 'Key', class: 'grow', cell: (row) => row.key && name(row.key)},
     {id: 'token', label: 'Token', number: true, sort: 'desc', hint: 'The fencing token that was presented, with its sequence', cell: tokenText},

@@ -62,8 +62,8 @@ export function createWindow({query, onChange}) {
     bounds(now, rows) {
       drawnAt = now;
       const length = chosen === null ? null : lengths.get(chosen);
-      const to = until ?? now;
-      if (length) return {from: to - length, to};
+      const to = until ?? now + (length ?? 0) * 0.01; // a mark at the very edge is hard to see
+      if (length) return {from: now - length, to};
       // All: from the oldest on, with a margin.
       const oldest = rows.reduce((least, row) => Math.min(least, Date.parse(row.first_at)), to - 60_000);
       return {from: since ?? oldest - (to - oldest) * 0.02, to};
