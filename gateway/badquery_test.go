@@ -34,6 +34,9 @@ func TestBadQueries(t *testing.T) {
 		"/v1/rejections?until=tomorrow": "until must be", "/v1/rejections?reason=%00": "reason has a control", "/v1/rejections?door=%FF": "door is not valid",
 		"/v1/rejections?owner_id=" + strings.Repeat("x", 257): "the limit is 256", "/v1/rejections/summary?limit=1": `no parameter "limit"`,
 		"/v1/rejections/summary?code=stale": "code must be", "/v1/rejections/summary?since=now": "since must be", "/v1/rejections/summary?prefix=%00": "prefix has a control",
+		"/v1/rejections/stream?limit=1": `no parameter "limit"`, "/v1/rejections/stream?since=2026-01-02T09:00:00Z": `no parameter "since"`,
+		"/v1/rejections/stream?code=stale": "code must be", "/v1/rejections/stream?last_event_id=-1": "last_event_id must be", "/v1/rejections/stream?last_event_id=x": "last_event_id must be",
+		"/v1/rejections/stream?owner_id=%00": "owner_id has a control", "/v1/rejections/stream?prefix=" + strings.Repeat("x", 513): "the limit is 512",
 		"/v1/locks/job?x=1": `no parameter "x"`, "/v1/resources/job/fence?x=1": `no parameter "x"`, "/v1/resources/job/records/k?version=1": `no parameter "version"`,
 		"/v1/policies?x=1": `no parameter "x"`, "/v1/policies/job?x=1": `no parameter "x"`,
 	} {

@@ -44,13 +44,17 @@ func encodeEvent(id *int64, kind string, data any) []byte {
 	return text.Bytes()
 }
 
+// position says after what a client can go on, without an event: a browser keeps the id, and tells its page nothing. It shows, too, that the
+// stream lives.
+func (s *eventStream) position(id int64) error { return s.write(fmt.Appendf(nil, "id: %d\n\n", id)) }
+
 // comment shows that the stream lives.
 func (s *eventStream) comment() error { return s.write([]byte(":\n\n")) }
 
 // write returns errClientGone if the client has not taken the text in time.
 func (s *eventStream) write(text []byte) error {
 	_ = s.controller.SetWriteDeadline(time.Now().Add(s.timeout)) // fails where the write does
-	_, err := s.writer.Write(text)
+	_, err := s.writer.Write(text)                               //nolint:gosec // no browser takes events for a page
 	if err == nil {
 		err = s.controller.Flush()
 	}
@@ -63,10 +67,10 @@ func (s *eventStream) write(text []byte) error {
 }
 
 // lastEventID reads after which event a client wants to go on; nil: it has seen none. A browser can't set the header when it
-// connects first, and repeats the parameter when it does set the header: so that counts.
-func lastEventID(r *http.Request) (*int64, error) {
+// connects first, and repeats the parameter when it does set the header: so that counts. The other parameters that are known are read by the caller.
+func lastEventID(r *http.Request, known ...string) (*int64, error) {
 	const header, parameter = "Last-Event-ID", "last_event_id"
-	values, err := query(r, parameter)
+	values, err := query(r, append(known[:len(known):len(known)], parameter)...)
 	if err != nil {
 		return nil, err
 	}

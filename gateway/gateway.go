@@ -73,6 +73,8 @@ type Rejections interface {
 	RejectionSummary(context.Context, store.RejectionFilter) (store.RejectionSummary, error)
 	RejectionIDs(context.Context, store.RejectionFilter, store.RejectionOrder) ([]int64, error)
 	RejectionsOf(ctx context.Context, ids []int64) ([]store.Rejection, error)
+	FollowRejections() *store.RejectionFollower
+	RejectionsSince(ctx context.Context, filter store.RejectionFilter, stopped time.Time) (store.RejectionChanges, error)
 }
 
 // Overviews is what the gateway needs to tell and to show how all gateways and the database are.
@@ -196,6 +198,8 @@ type Gateway struct {
 
 	overviews *broadcast
 
+	rejected *rejectionHub // tells those who follow the rejections
+
 	deadline sharedDeadline // of the writes that are under way
 
 	draining context.Context // ends when the gateway is told to end: nobody waits any more
@@ -214,6 +218,7 @@ func New(config Config, backend Backend, recorder Recorder, metrics *Metrics) (*
 	g := &Gateway{config: config, backend: backend, recorder: recorder, metrics: metrics, answerTimeout: writeTimeout, eventTimeout: eventTimeout, started: time.Now()}
 	g.draining, g.drain = context.WithCancel(context.Background())
 	g.cut, g.cutOff = context.WithCancel(context.Background())
+	g.rejected = &rejectionHub{backend: backend, interval: feedInterval, patience: feedPatience, behind: feedBehindMax, cut: g.cut}
 	g.deadline.within(g.cut, config.RequestTimeout)
 	g.overviews = newBroadcast(g.draining, g.tellOverviews)
 	g.handler = g.routes()

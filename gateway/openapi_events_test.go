@@ -25,7 +25,7 @@ type streamEvent struct {
 }
 
 // parseEvents reads a stream strictly: fields in the order in which the gateway writes them, each once, and comments between
-// the events. The rest is an event that has not come to its end.
+// the events. An id alone is no event. The rest is an event that has not come to its end.
 func parseEvents(text string) (events []streamEvent, rest string, err error) {
 	for {
 		block, after, whole := strings.Cut(text, "\n\n")
@@ -40,6 +40,9 @@ func parseEvents(text string) (events []streamEvent, rest string, err error) {
 		lines := strings.Split(block, "\n")
 		if id, found := strings.CutPrefix(lines[0], "id: "); found {
 			event.id, lines = id, lines[1:]
+			if len(lines) == 0 {
+				continue
+			}
 		}
 		if len(lines) != 2 || !strings.HasPrefix(lines[0], "event: ") || !strings.HasPrefix(lines[1], "data: ") {
 			return events, text, fmt.Errorf("this is no event: %q", block)
@@ -128,7 +131,7 @@ func TestOpenAPIExamplesOfEvents(t *testing.T) {
 			examples++
 		}
 	}
-	if examples != 3 {
+	if examples != 4 {
 		t.Errorf("there are %d examples of streams", examples)
 	}
 }

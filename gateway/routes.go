@@ -65,6 +65,7 @@ func (g *Gateway) routes() *mux.Router {
 	g.route(router, "/v1/policies/{prefix:(?s:.*)}", methods{"GET": g.getPolicy, "PUT": g.putPolicy, "DELETE": g.deletePolicy})
 	g.route(router, "/v1/policies", methods{"GET": g.listPolicies})
 	g.route(router, "/v1/rejections/summary", methods{"GET": g.summarizeRejections})
+	g.route(router, "/v1/rejections/stream", methods{"GET": g.streamRejections})
 	g.route(router, "/v1/rejections", methods{"GET": g.listRejections})
 
 	g.route(router, "/v1/overview/stream", methods{"GET": g.streamOverview})

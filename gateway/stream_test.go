@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +19,8 @@ type stream struct {
 	events   <-chan streamEvent // closed when the stream has ended
 	comments <-chan struct{}    // one or more have come
 	close    context.CancelFunc
+
+	lastID atomic.Value // a string: the last id that came, with an event or alone
 }
 
 // open begins a stream, whose events are read as they come; headers are written "Name: value".
@@ -69,6 +72,9 @@ func (s *stream) read(t testing.TB) {
 				return // the gateway has ended the stream, or the test has
 			}
 			block.WriteString(line)
+			if id, found := strings.CutPrefix(line, "id: "); found {
+				s.lastID.Store(strings.TrimSpace(id))
+			}
 			if line != "\n" {
 				continue
 			}

@@ -73,6 +73,10 @@ func requestsOf(lease api.Lease) []badInput {
 		{method: http.MethodDelete, path: "/v1/policies/job"},
 		{method: http.MethodGet, path: "/v1/policies"},
 		{method: http.MethodGet, path: "/v1/rejections"},
+		{method: http.MethodGet, path: "/v1/rejections?format=csv&sort=last_seen"},
+		{method: http.MethodGet, path: "/v1/rejections/summary"},
+		{method: http.MethodGet, path: "/v1/rejections/stream"},
+		{method: http.MethodGet, path: "/v1/rejections/stream?last_event_id=1"},
 	}
 }
 

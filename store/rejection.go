@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -54,7 +55,8 @@ type RejectionFilter struct {
 // filterBytesMax bounds the texts of a filter that have no limit of their own.
 const filterBytesMax = 100
 
-func (f *RejectionFilter) check() error {
+// Check returns ErrInvalid, naming the field, if the filter is outside its limits.
+func (f *RejectionFilter) Check() error {
 	if f.Verdict != "" && verdictErrors[f.Verdict] == nil {
 		return fmt.Errorf("%w: code must be one that a write is rejected with, like %s", ErrInvalid, VerdictTokenStale)
 	}
@@ -69,6 +71,13 @@ func (f *RejectionFilter) check() error {
 		}
 	}
 	return nil
+}
+
+// Matches is what rejectionFilterSQL says.
+func (f *RejectionFilter) Matches(r *Rejection) bool {
+	return (f.Resource == "" || r.Resource == f.Resource) && strings.HasPrefix(string(r.Resource), f.Prefix) && (f.Verdict == "" || r.Verdict == f.Verdict) &&
+		(f.Reason == "" || r.Reason == f.Reason) && (f.Door == "" || r.Door == f.Door) && (f.OwnerID == "" || r.OwnerID == f.OwnerID) &&
+		!r.LastAt.Before(f.Since) && (f.Until.IsZero() || r.FirstAt.Before(f.Until))
 }
 
 // rejectionFilterSQL is what args are the arguments of.
@@ -135,7 +144,7 @@ func (s *Store) Rejections(ctx context.Context, query RejectionQuery) ([]Rejecti
 	if err := checkLimit(query.Limit); err != nil {
 		return nil, err
 	}
-	if err := query.check(); err != nil {
+	if err := query.Check(); err != nil {
 		return nil, err
 	}
 	if err := query.Order.check(); err != nil {

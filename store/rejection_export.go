@@ -18,7 +18,7 @@ const exportOrderSQL = `
 // time, none twice and none left out that stays, however long the reader takes. It returns ErrInvalid, also where more than
 // RejectionsExportMax match, or ErrUnavailable.
 func (s *Store) RejectionIDs(ctx context.Context, filter RejectionFilter, order RejectionOrder) ([]int64, error) {
-	if err := filter.check(); err != nil {
+	if err := filter.Check(); err != nil {
 		return nil, err
 	}
 	if err := order.check(); err != nil {

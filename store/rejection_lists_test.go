@@ -36,13 +36,6 @@ func seedStories(t *testing.T, b *testbed, stories int) []store.Rejection {
 	return all
 }
 
-// matches is what a filter means.
-func matches(f store.RejectionFilter, r store.Rejection) bool {
-	return (f.Resource == "" || r.Resource == f.Resource) && strings.HasPrefix(string(r.Resource), f.Prefix) && (f.Verdict == "" || r.Verdict == f.Verdict) &&
-		(f.Reason == "" || r.Reason == f.Reason) && (f.Door == "" || r.Door == f.Door) && (f.OwnerID == "" || r.OwnerID == f.OwnerID) &&
-		!r.LastAt.Before(f.Since) && (f.Until.IsZero() || r.FirstAt.Before(f.Until))
-}
-
 // everyFilter makes filters of every set of fields.
 func everyFilter() []store.RejectionFilter {
 	fields := []func(*store.RejectionFilter){
@@ -87,7 +80,7 @@ func TestRejectionFilters(t *testing.T) {
 	all := seedStories(t, b, 600)
 	empty := 0
 	for _, filter := range everyFilter() {
-		want := slices.DeleteFunc(slices.Clone(all), func(r store.Rejection) bool { return !matches(filter, r) })
+		want := slices.DeleteFunc(slices.Clone(all), func(r store.Rejection) bool { return !filter.Matches(&r) })
 		if len(want) == 0 {
 			empty++
 		}

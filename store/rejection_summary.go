@@ -46,7 +46,7 @@ const rejectionSummarySQL = `
 
 // RejectionSummary counts the rejections that match. It returns ErrInvalid or ErrUnavailable.
 func (s *Store) RejectionSummary(ctx context.Context, filter RejectionFilter) (RejectionSummary, error) {
-	if err := filter.check(); err != nil {
+	if err := filter.Check(); err != nil {
 		return RejectionSummary{}, err
 	}
 	summary := RejectionSummary{ByVerdict: map[Verdict]int64{}}

@@ -11,7 +11,11 @@ const (
 	EventQueued   = "queued"
 	EventRejected = "rejected"
 	EventLeader   = "leader"
-	EventEnd      = "end"
+
+	EventRejection = "rejection"
+	EventMissed    = "missed"
+
+	EventEnd = "end"
 )
 
 // WatchState is the data of the event "state": how the lock stands at the event's id. A watch begins with it, unless
@@ -37,6 +41,12 @@ type Event struct {
 	// Code and Key are of a rejected write.
 	Code Code   `json:"code,omitempty"`
 	Key  string `json:"key,omitempty"`
+}
+
+// RejectionsMissed is the data of the event "missed" among rejections: some that changed after Since are not told. A list that is
+// fetched from now on has them.
+type RejectionsMissed struct {
+	Since Time `json:"since"`
 }
 
 // WatchEnd is the data of the event "end".
