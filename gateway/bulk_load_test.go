@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/store"
@@ -19,6 +21,11 @@ import (
 func newCramped(t *testing.T, waitingMax int) *harness {
 	t.Helper()
 	h := &harness{databaseURL: pgtest.Migrated(t)}
+	var err error
+	if h.db, err = pgxpool.New(t.Context(), h.databaseURL); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.db.Close)
 	opened, err := store.Open(t.Context(), store.Config{DatabaseURL: h.databaseURL})
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +42,7 @@ func newCramped(t *testing.T, waitingMax int) *harness {
 		running.Wait()
 	})
 	h.recorder = store.NewRecorder(opened)
-	if h.gateway, err = New(Config{Logger: slog.New(defects{slog.DiscardHandler, t}), RequestTimeout: time.Minute}, h.store, h.recorder, NewMetrics("test")); err != nil {
+	if h.gateway, err = New(Config{Logger: slog.New(defects{slog.DiscardHandler, t}), RequestTimeout: time.Minute}, h.store, h.recorder, newMetrics(h.store, h.recorder)); err != nil {
 		t.Fatal(err)
 	}
 	h.client = serve(t, conforming(t, h.gateway))

@@ -46,12 +46,8 @@ func newGateway(t testing.TB, config Config, database store.Config) *harness {
 	backend, recorder := newService(t, database)
 	h := &harness{store: backend, recorder: recorder, databaseURL: database.DatabaseURL}
 	config.Logger = slog.New(defects{slog.DiscardHandler, t})
-	metrics := NewMetrics("test")
-	metrics.Watch(backend)
-	metrics.WatchRecorder(recorder.Dropped)
-	metrics.WatchTracing(func() uint64 { return 0 })
 	var err error
-	if h.gateway, err = New(config, backend, h.recorder, metrics); err != nil {
+	if h.gateway, err = New(config, backend, h.recorder, newMetrics(backend, recorder)); err != nil {
 		t.Fatal(err)
 	}
 	if h.db, err = pgxpool.New(t.Context(), database.DatabaseURL); err != nil {
@@ -59,6 +55,15 @@ func newGateway(t testing.TB, config Config, database store.Config) *harness {
 	}
 	t.Cleanup(h.db.Close)
 	return h
+}
+
+// newMetrics show a store and a recorder.
+func newMetrics(service *store.Service, recorder *store.Recorder) *Metrics {
+	metrics := NewMetrics("test")
+	metrics.Watch(service)
+	metrics.WatchRecorder(recorder.Dropped)
+	metrics.WatchTracing(func() uint64 { return 0 })
+	return metrics
 }
 
 // newService is a store that listens until the test ends.

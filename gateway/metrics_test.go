@@ -3,12 +3,10 @@ package gateway
 import (
 	"bytes"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -36,6 +34,15 @@ func (h *harness) scrape(t *testing.T) (scraped, []byte) {
 
 // value is that of the one metric with the labels, given as name and value in turn; a histogram's is its count, that of none is -1.
 func (s scraped) value(name string, labels ...string) float64 {
+	metric := s.metric(name, labels...)
+	if metric == nil {
+		return -1
+	}
+	return metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + float64(metric.GetHistogram().GetSampleCount())
+}
+
+// metric is nil if there is none.
+func (s scraped) metric(name string, labels ...string) *dto.Metric {
 	for _, metric := range s[name].GetMetric() {
 		pairs := map[string]string{}
 		for _, label := range metric.GetLabel() {
@@ -46,10 +53,10 @@ func (s scraped) value(name string, labels ...string) float64 {
 			matches = matches && pairs[labels[i]] == labels[i+1]
 		}
 		if matches {
-			return metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + float64(metric.GetHistogram().GetSampleCount())
+			return metric
 		}
 	}
-	return -1
+	return nil
 }
 
 func TestMetrics(t *testing.T) {
@@ -164,51 +171,5 @@ func TestMetricsOfTheLine(t *testing.T) {
 		if got := want.metrics.value(want.name, want.labels...); got != want.value {
 			t.Errorf("%s%q is %v, want %v", want.name, want.labels, got, want.value)
 		}
-	}
-}
-
-// The names and types are as Prometheus wants them, and each series says what it is.
-func TestMetricsLint(t *testing.T) {
-	h := newHarness(t, Config{})
-	eventually(t, "the store listens", h.store.Listening)
-	h.release(t, h.acquire(t, "job", "worker"))
-	granted(t, h.wait(t, "job", api.AcquireRequest{OwnerID: "w"}))
-	h.createSession(t, "w", time.Hour)
-	_, text := h.scrape(t)
-	problems, err := promlint.New(bytes.NewReader(text)).Lint()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, problem := range problems {
-		t.Errorf("%s: %s", problem.Metric, problem.Text)
-	}
-}
-
-// Names are few, whatever clients send.
-func TestMetricLabelsAreBounded(t *testing.T) {
-	h := newHarness(t, Config{})
-	series := func() (total int) {
-		metrics, _ := h.scrape(t)
-		for _, family := range metrics {
-			if strings.HasPrefix(family.GetName(), "fencegate_") {
-				total += len(family.GetMetric())
-			}
-		}
-		return total
-	}
-	send := func(word string) {
-		for _, path := range []string{"/" + word, "/v1/locks/" + word, "/v1/locks/" + word + "/" + word, recordPath(word, word), "/v1/sessions/" + word, "/v1/elections/" + word} {
-			h.send(t, word, path, "")
-			h.get(t, path)
-		}
-	}
-	send("a")
-	series() // its own
-	before := series()
-	for _, word := range slices.Repeat([]string{"b", "c", "BREW", "get"}, 2) {
-		send(word)
-	}
-	if after := series(); after != before {
-		t.Errorf("there were %d series and are %d", before, after)
 	}
 }

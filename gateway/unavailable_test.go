@@ -98,8 +98,15 @@ func TestDatabaseDown(t *testing.T) {
 				unavailable(t, h.send(t, r.method, r.path, r.body, r.header...), api.OutcomeNotApplied)
 			}
 			h.notReady(t, "connect")
+			h.awaitMetric(t, 0, "fencegate_database_listening")
+			before, _ := h.scrape(t)
+			if before.value("fencegate_database_errors_total", "reason", "connection") < float64(len(requestsOf(lease))) {
+				t.Error("statements that found no database were not counted")
+			}
 			cluster.Restart()
 			h.awaitReady(t)
+			h.awaitMetric(t, 1, "fencegate_database_listening")
+			h.awaitMetric(t, before.value("fencegate_listener_reconnects_total")+1, "fencegate_listener_reconnects_total")
 			if got := h.get(t, recordPath("job", "k")); string(got.body) != "before" || got.status != http.StatusOK {
 				t.Errorf("the record is %d %q", got.status, got.body)
 			}

@@ -136,7 +136,7 @@ func (s *Store) Renew(ctx context.Context, ref LeaseRef, ttl time.Duration) (Lea
 		ms := ttl.Milliseconds()
 		ttlMS = &ms
 	}
-	const sql = `select set_config('synchronous_commit', 'off', true), r.standing, null::bigint, ` + leaseColumns + `
+	const sql = `select set_config('synchronous_commit', 'off', true), r.standing, r.late_ms, ` + leaseColumns + `
 		from fence.renew($1, $2, $3, $4, $5) r, lateral (select (r.lease).*) l`
 	var standing string
 	var lateMS pgtype.Int8

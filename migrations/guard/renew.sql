@@ -1,22 +1,28 @@
 -- fence.renew(lock, owner_id, lease_id, fencing_token, ttl_ms) → one row: the standing of the lease and,
 -- if that is live, the lease, which now expires ttl_ms from now (null: the TTL it had); or in_session, where it is its session
--- that is to be kept alive. Who waits for one that ends earlier now is told when.
+-- that is to be kept alive. Who waits for one that ends earlier now is told when. late_ms is how much later it came than a third of the TTL
+-- after the grant or the renewal before, negative where earlier: of a lease that was live or had expired, unless that is forgotten.
 --
 -- Locks nothing but the lease. A renewal need not reach the disk before it is told: one that a crash takes makes the lease
 -- shorter, and never longer. It is for the caller to say so (synchronous_commit), who knows what else its transaction does.
 create or replace function fence.renew(
     p_lock text, p_owner_id text, p_lease_id uuid, p_fencing_token bigint, p_ttl_ms integer,
-    out standing text, out lease fence.leases)
+    out standing text, out lease fence.leases, out late_ms bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_until timestamptz;
 begin
     standing := fence.lease_standing(p_lock, p_owner_id, p_lease_id, p_fencing_token);
+    if standing not in ('live', 'expired', 'superseded') then
+        return;
+    end if;
+    select l.expires_at, fence.late_ms(l.ttl_ms, l.expires_at) into v_until, late_ms
+    from fence.leases l
+    where l.lock = p_lock and l.fencing_token = p_fencing_token and l.session_id is null;
     if standing <> 'live' then
         return;
     end if;
-    v_until := (select l.expires_at from fence.leases l where l.lock = p_lock and l.fencing_token = p_fencing_token);
     update fence.leases l
     set ttl_ms = coalesce(p_ttl_ms, l.ttl_ms),
         expires_at = clock_timestamp() + coalesce(p_ttl_ms, l.ttl_ms) * interval '1 millisecond'

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/fencegate/fencegate/internal/pgtest"
+)
+
+// scrape reads /metrics as Prometheus does.
+func (s shell) scrape() (map[string]*dto.MetricFamily, []byte) {
+	s.t.Helper()
+	response, err := http.Get(s.url + "/metrics")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		s.t.Fatalf("/metrics: %d, %v: %s", response.StatusCode, err, text)
+	}
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return families, text
+}
+
+// documented are the names and types in docs/metrics.md.
+func documented(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(fencegate_[a-z_]+)` \\| (counter|gauge|histogram) \\|").FindAllSubmatch(text, -1) {
+		kinds[string(row[1])] = string(row[2])
+	}
+	return kinds
+}
+
+// What "serve" shows is what docs/metrics.md lists: all of it from the start, and nothing else.
+func TestServeShowsWhatIsDocumented(t *testing.T) {
+	s := newShell(t)
+	s.scrape() // which shows no request before itself
+	families, _ := s.scrape()
+	shown := map[string]string{}
+	for name, family := range families {
+		if strings.HasPrefix(name, "fencegate_") {
+			shown[name] = strings.ToLower(family.GetType().String())
+		}
+	}
+	want := documented(t)
+	if len(want) < 30 {
+		t.Fatalf("docs/metrics.md was not understood: %v", want)
+	}
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if shown[name] != want[name] {
+			t.Errorf("docs/metrics.md lists %s as a %s, shown is %q", name, want[name], shown[name])
+		}
+		delete(shown, name)
+	}
+	if len(shown) > 0 {
+		t.Errorf("docs/metrics.md lacks %v", shown)
+	}
+}
+
+// Prometheus' own check finds nothing to say about what is shown after some work.
+func TestServeShowsWhatPrometheusWants(t *testing.T) {
+	promtool := pgtest.Require(t, "promtool")
+	s := newShell(t)
+	s.must("lock", "acquire", "job", "--owner-id", "w")
+	s.do("lock", "acquire", "job", "--owner-id", "x")
+	_, text := s.scrape()
+	check := exec.CommandContext(t.Context(), promtool, "check", "metrics")
+	check.Stdin = bytes.NewReader(text)
+	if said, err := check.CombinedOutput(); err != nil || len(bytes.TrimSpace(said)) > 0 {
+		t.Errorf("promtool check metrics: %v\n%s", err, said)
+	}
+}

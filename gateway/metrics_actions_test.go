@@ -1,0 +1,204 @@
+package gateway
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/store"
+)
+
+// awaitMetric returns when a metric has a value.
+func (h *harness) awaitMetric(t *testing.T, want float64, name string, labels ...string) {
+	t.Helper()
+	eventually(t, name+" has changed", func() bool {
+		metrics, _ := h.scrape(t)
+		return metrics.value(name, labels...) == want
+	})
+}
+
+// onlooker notes which families change.
+type onlooker struct {
+	*harness
+	first   map[string]float64
+	changed map[string]bool
+}
+
+// look compares all families with what they were at first.
+func (o *onlooker) look(t *testing.T) {
+	t.Helper()
+	metrics, _ := o.scrape(t)
+	for name, family := range metrics {
+		total := 0.0
+		for _, metric := range family.GetMetric() {
+			total += metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + float64(metric.GetHistogram().GetSampleCount())
+		}
+		if first, seen := o.first[name]; !seen {
+			o.first[name] = total
+		} else if first != total {
+			o.changed[name] = true
+		}
+	}
+}
+
+// constantFamilies change for nothing that is done here.
+var constantFamilies = map[string]string{
+	"fencegate_build_info":          "says what was built",
+	"fencegate_database_listening":  "see TestDatabaseDown",
+	"fencegate_spans_dropped_total": "nothing is traced",
+}
+
+// Each family tells of something that is really done.
+func TestEveryMetricMoves(t *testing.T) {
+	o := &onlooker{newCramped(t, 2), map[string]float64{}, map[string]bool{}}
+	o.gateway.config.RequestTimeout = time.Minute
+	sweeper, err := store.NewSweeper(o.store.Store, store.SweeperConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.gateway.metrics.WatchSweeper(sweeper.Stats)
+	o.get(t, "/healthz")
+	o.look(t)
+	o.leasesMove(t)
+	o.writesMove(t)
+	o.queueMoves(t)
+	o.sweepsMove(t, sweeper)
+	o.databaseMoves(t)
+	o.look(t)
+	for _, s := range subjects {
+		for _, f := range s.families {
+			if _, shown := o.first[f.name]; !shown {
+				t.Errorf("%s is not shown from the start", f.name)
+			} else if !o.changed[f.name] && constantFamilies[f.name] == "" {
+				t.Errorf("%s has not changed", f.name)
+			}
+		}
+	}
+}
+
+func (o *onlooker) leasesMove(t *testing.T) {
+	t.Helper()
+	lease := o.acquire(t, "job", "w")
+	waiter := o.wait(t, "job", api.AcquireRequest{OwnerID: "x"})
+	o.awaitQueue(t, "job", "x")
+	watch := o.open(t, lockPath("job", "/watch"))
+	watch.next(t, api.EventState)
+	o.look(t)
+	watch.close()
+	as[api.Lease](t, o.post(t, lockPath("job", "/renew"), refOf(lease)), http.StatusOK)
+	o.release(t, lease)
+	granted(t, waiter)
+	o.createSession(t, "w", time.Hour)
+}
+
+func (o *onlooker) writesMove(t *testing.T) {
+	t.Helper()
+	zombie, current := o.zombie(t, "stale")
+	as[api.WriteResult](t, o.put(t, current, 1, "x"), http.StatusCreated)
+	refused(t, o.put(t, zombie, 1, "x"), api.CodeTokenStale)
+	refused(t, o.put(t, zombie, 2, "x"), api.CodeTokenStale) // from memory
+	if err := o.recordNow(t); err != nil {
+		t.Fatal(err)
+	}
+	o.look(t)
+	for i := range int64(10_001) { // more than a Recorder keeps in mind
+		o.recorder.Record(&store.RejectedError{Verdict: store.VerdictTokenStale, Resource: "stale", Token: i + 1}, doorHTTP, "test")
+	}
+}
+
+// queueMoves holds writes up.
+func (o *onlooker) queueMoves(t *testing.T) {
+	t.Helper()
+	lease := o.acquire(t, "slow", "w")
+	as[api.WriteResult](t, o.put(t, lease, 1, "x"), http.StatusCreated)
+	letGo := o.holdFence(t, "slow")
+	var held []<-chan answer
+	for i := range int64(3) {
+		held = append(held, inBackground(func() answer { return o.put(t, lease, i+2, "x") }))
+		if i == 0 {
+			o.awaitMetric(t, 1, "fencegate_write_batches_in_flight", "lane", "patient")
+		} else {
+			o.awaitMetric(t, float64(i), "fencegate_write_queue_writes")
+		}
+	}
+	o.look(t)
+	refused(t, o.put(t, lease, 9, "x"), api.CodeUnavailable)
+	letGo()
+	for _, answer := range held {
+		as[api.WriteResult](t, <-answer, http.StatusOK)
+	}
+}
+
+func (o *onlooker) sweepsMove(t *testing.T, sweeper *store.Sweeper) {
+	t.Helper()
+	o.expire(t, o.acquire(t, "forsaken", "w"))
+	swept, err := sweeper.Sweep(t.Context())
+	if err != nil || swept.Expired == 0 {
+		t.Fatalf("swept %+v, %v", swept, err)
+	}
+	o.gateway.metrics.Swept(swept)
+}
+
+// databaseMoves has connections lost, and statements fail.
+func (o *onlooker) databaseMoves(t *testing.T) {
+	t.Helper()
+	o.exec(t, "select pg_terminate_backend(pid, 60000) from pg_stat_activity where datname = current_database() and application_name like 'fencegate%'")
+	o.awaitMetric(t, 1, "fencegate_listener_reconnects_total")
+	o.awaitNoDeadConnection(t)
+}
+
+// The mode of a lease is told, and how long its holder had it.
+func TestMetricsOfReleases(t *testing.T) {
+	h := newHarness(t, Config{})
+	exclusive, shared := h.acquire(t, "a", "w"), h.acquireAs(t, "b", api.AcquireRequest{OwnerID: "w", Mode: "shared"})
+	h.exec(t, "update fence.leases set granted_at = granted_at - interval '1000 seconds' where lock = 'a'")
+	for _, lease := range []api.Lease{exclusive, shared} {
+		h.release(t, lease)
+		h.release(t, lease) // which ends nothing
+	}
+	broken := h.acquireAs(t, "b", api.AcquireRequest{OwnerID: "w", Mode: "shared"})
+	as[api.Broken](t, h.post(t, lockPath("b", "/break"), `{"reason":"r"}`), http.StatusOK)
+	refused(t, h.post(t, lockPath("b", "/release"), refOf(broken)), api.CodeLeaseLost)
+	metrics, _ := h.scrape(t)
+	metrics.want(t, []wanted{
+		{1, "fencegate_lease_operations_total", "operation release mode exclusive result ok"},
+		{1, "fencegate_lease_operations_total", "operation release mode shared result ok"},
+		{2, "fencegate_lease_operations_total", "operation release mode unknown result ok"},
+		{1, "fencegate_lease_operations_total", "operation release mode unknown result lease_lost"},
+		{1, "fencegate_lease_operations_total", "operation break mode shared result ok"},
+		{5, "fencegate_lease_operation_duration_seconds", "operation release"},
+		{1, "fencegate_lease_operation_duration_seconds", "operation break"},
+		{1, "fencegate_lease_age_at_release_seconds", "mode exclusive"},
+		{1, "fencegate_lease_age_at_release_seconds", "mode shared"},
+	})
+	const ages = "fencegate_lease_age_at_release_seconds"
+	if sum := metrics.sum(ages, "mode", "exclusive"); sum < 1000 || sum > 1300 {
+		t.Errorf("the lease lasted 1000 s and a little, and %v is told", sum)
+	}
+	if sum := metrics.sum(ages, "mode", "shared"); sum <= 0 || sum > 300 {
+		t.Errorf("the lease lasted a moment, and %v is told", sum)
+	}
+}
+
+// wanted is the value of a metric, its labels written as "name value name value".
+type wanted struct {
+	value  float64
+	name   string
+	labels string
+}
+
+func (s scraped) want(t *testing.T, all []wanted) {
+	t.Helper()
+	for _, want := range all {
+		if got := s.value(want.name, strings.Fields(want.labels)...); got != want.value {
+			t.Errorf("%s{%s} is %v, want %v", want.name, want.labels, got, want.value)
+		}
+	}
+}
+
+// sum is that of the durations in a histogram.
+func (s scraped) sum(name string, labels ...string) float64 {
+	return s.metric(name, labels...).GetHistogram().GetSampleSum()
+}

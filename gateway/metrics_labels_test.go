@@ -1,0 +1,169 @@
+package gateway
+
+import (
+	"bytes"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/store"
+)
+
+// The names and types are as Prometheus wants them, and each series says what it is.
+func TestMetricsLint(t *testing.T) {
+	h := newHarness(t, Config{})
+	h.release(t, h.acquire(t, "job", "worker"))
+	granted(t, h.wait(t, "job", api.AcquireRequest{OwnerID: "w"}))
+	h.createSession(t, "w", time.Hour)
+	_, text := h.scrape(t)
+	problems, err := promlint.New(bytes.NewReader(text)).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, problem := range problems {
+		t.Errorf("%s: %s", problem.Metric, problem.Text)
+	}
+}
+
+// hostileWords are words that a client may send for anything; each round has others of the same kinds.
+func hostileWords(round string) []string {
+	return []string{
+		"ZANZIBAR" + round, "zanzibar-" + round, "zanzibar\n" + round, `zanzibar"}` + round, "zanzibar\u202e" + round, "zanzibar\x00" + round,
+		strings.Repeat("zanzibar", 100) + round, "<img src=zanzibar onerror=alert(1)>" + round,
+	}
+}
+
+// Series are few, whatever clients send: its values are those that are declared, and docs/metrics.md lists.
+func TestMetricLabelsAreBounded(t *testing.T) {
+	h := newHarness(t, Config{})
+	for _, word := range hostileWords("A") {
+		h.beHostile(t, word)
+	}
+	h.scrape(t) // its own
+	before, _ := h.scrape(t)
+	for _, word := range append(hostileWords("B"), hostileWords("C")...) {
+		h.beHostile(t, word)
+	}
+	after, text := h.scrape(t)
+	if before, after := before.series(), after.series(); after != before {
+		t.Errorf("there were %d series and are %d", before, after)
+	}
+	if bytes.Contains(bytes.ToLower(text), []byte("zanzibar")) {
+		t.Error("something that a client sent has become a label")
+	}
+	declared := map[string]*family{}
+	for _, s := range subjects {
+		for _, f := range s.families {
+			declared[f.name] = f
+		}
+	}
+	for name, shown := range after {
+		if strings.HasPrefix(name, "fencegate_") {
+			expectDeclared(t, declared[name], shown)
+		}
+	}
+}
+
+// expectDeclared holds a family that is shown against its declaration.
+func expectDeclared(t *testing.T, declared *family, shown *dto.MetricFamily) {
+	t.Helper()
+	if declared == nil {
+		t.Errorf("%s is not declared", shown.GetName())
+		return
+	}
+	if kind := strings.ToLower(shown.GetType().String()); kind != string(declared.kind) || shown.GetHelp() != declared.help {
+		t.Errorf("%s is a %s, %q", declared.name, kind, shown.GetHelp())
+	}
+	for _, metric := range shown.GetMetric() {
+		if len(metric.GetLabel()) != len(declared.labels) {
+			t.Errorf("%s has the labels %v", declared.name, metric.GetLabel())
+		}
+		for _, label := range declared.labels {
+			for _, pair := range metric.GetLabel() {
+				if pair.GetName() == label.name && label.open == "" && !slices.Contains(label.values, pair.GetValue()) {
+					t.Errorf("%s{%s=%q} is not declared", declared.name, label.name, pair.GetValue())
+				}
+			}
+		}
+	}
+}
+
+func (s scraped) series() (total int) {
+	for _, family := range s {
+		if strings.HasPrefix(family.GetName(), "fencegate_") {
+			total += len(family.GetMetric())
+		}
+	}
+	return total
+}
+
+// beHostile sends the word wherever one can be sent.
+func (h *harness) beHostile(t *testing.T, word string) {
+	t.Helper()
+	method := word
+	if strings.ContainsFunc(word, func(c rune) bool { return c < 'A' || c > 'z' }) {
+		method = http.MethodPatch // what no method may be made of
+	}
+	for _, path := range []string{
+		"/" + url.PathEscape(word), lockPath(word, ""), lockPath(word, "/"+url.PathEscape(word)), recordPath(word, word), "/v1/sessions/" + url.PathEscape(word),
+		"/v1/elections/" + url.PathEscape(word), "/v1/policies/" + url.PathEscape(word), "/v1/rejections?code=" + url.QueryEscape(word), "/v1/locks?state=" + url.QueryEscape(word),
+	} {
+		h.send(t, method, path, "")
+		h.get(t, path)
+	}
+	for _, body := range []api.AcquireRequest{{OwnerID: word}, {OwnerID: "w", Mode: word}, {OwnerID: "w", Scope: word}} {
+		h.post(t, lockPath(word, "/acquire"), encode(body))
+	}
+	lease := api.Lease{Lock: word, OwnerID: word, LeaseID: word, FencingToken: 1}
+	for _, action := range []string{"/renew", "/release", "/break"} {
+		h.post(t, lockPath(word, action), refOf(lease))
+	}
+	h.put(t, lease, 1, word)
+	h.send(t, http.MethodPut, recordPath("r", "k"), word, "Fencing-Token: 1", "Content-Type: "+strings.Map(printable, word))
+	h.bulk(t, encode(api.BulkWrite{Op: word, Resource: word, Key: word})+"\n")
+	h.recorder.Record(&store.RejectedError{Verdict: store.VerdictTokenStale, Resource: store.Name(word), Token: 1}, doorHTTP, "test")
+}
+
+// printable drops what a header can't have.
+func printable(c rune) rune {
+	if c < ' ' || c > '~' {
+		return -1
+	}
+	return c
+}
+
+// Each door counts its own writes.
+func TestMetricsOfDoors(t *testing.T) {
+	h := newHarness(t, Config{})
+	zombie, current := h.zombie(t, "job")
+	as[api.WriteResult](t, h.put(t, current, 1, "x"), http.StatusCreated)
+	refused(t, h.put(t, zombie, 1, "x"), api.CodeTokenStale)
+	h.bulk(t, putLine(current, 2, "k", "1")+putLine(zombie, 2, "k", "1")+putLine(current, 3, "k", "1")+"no JSON\n")
+	as[api.TransactionResult](t, h.post(t, "/v1/transactions", transaction(current, 4)), http.StatusOK)
+	refused(t, h.post(t, "/v1/transactions", transaction(zombie, 3)), api.CodeTokenStale)
+	metrics, _ := h.scrape(t)
+	metrics.want(t, []wanted{
+		{1, "fencegate_writes_total", "door http result accepted"},
+		{1, "fencegate_writes_total", "door http result token_stale"},
+		{2, "fencegate_writes_total", "door bulk result accepted"},
+		{1, "fencegate_writes_total", "door bulk result token_stale"},
+		{1, "fencegate_writes_total", "door transaction result accepted"},
+		{1, "fencegate_writes_total", "door transaction result token_stale"},
+		{0, "fencegate_writes_total", "door transaction result unavailable"},
+		{-1, "fencegate_writes_total", "door bulk result invalid_request"}, // what is no write is not counted
+	})
+	doors := map[string]int{}
+	for _, rejection := range h.rejections(t, "").Rejections {
+		doors[rejection.Door]++
+	}
+	if len(doors) != 3 {
+		t.Errorf("recorded are rejections by the doors %v", doors)
+	}
+}
