@@ -99,7 +99,7 @@ func TestDarkTokensAreTheSame(t *testing.T) {
 	}
 }
 
-// node finds Node.js, which only checks the modules: a browser runs them.
+// node finds Node.js, which checks the modules: a browser runs them.
 func node(t *testing.T) string {
 	t.Helper()
 	program, err := exec.LookPath("node")
@@ -112,20 +112,8 @@ func node(t *testing.T) string {
 	return program
 }
 
-func TestModulesParse(t *testing.T) {
-	program := node(t)
-	for name := range allFiles(t) {
-		if path.Ext(name) != ".js" {
-			continue
-		}
-		if output, err := exec.CommandContext(t.Context(), program, "--check", name).CombinedOutput(); err != nil {
-			t.Errorf("%s: %v\n%s", name, err, output)
-		}
-	}
-}
-
-// TestPureModules runs testdata/*.test.js.
-func TestPureModules(t *testing.T) {
+// TestModules runs testdata/*.test.js: they link every module, and test the pure ones.
+func TestModules(t *testing.T) {
 	program := node(t)
 	tests, err := os.ReadDir("testdata")
 	if err != nil {
