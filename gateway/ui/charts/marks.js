@@ -1,4 +1,4 @@
-// Where the marks of the timeline of stale writes stand. Pure.
+// Where the marks of the timeline of stale writes stand. Pure. Rows are those of pages/rejections/stories.js, with firstMS and lastMS.
 //
 //   lateRange(rows) → [from, to] in ms, for a logarithmic axis: whole ticks around all that is late, at least three of them
 //   radius(count) → of a mark, in pixels: a story of one write is 3, one of a thousand 8
@@ -33,12 +33,18 @@ export function radius(count) {
 }
 
 export function place(rows, x, y, unknownY) {
+  const size = crowding(rows.length);
   return rows.map((row) => ({
     row,
-    x: x(Date.parse(row.last_at)),
+    x: x(row.lastMS),
     y: row.late_ms === undefined ? unknownY + spread(row.id) : y(row.late_ms),
-    r: radius(row.count),
+    r: size * radius(row.count),
   }));
+}
+
+// crowding makes marks smaller where there are many, so that they can still be told apart.
+export function crowding(count) {
+  return Math.max(0.5, Math.min(1, Math.sqrt(1000 / count)));
 }
 
 // spread keeps stories in the lane apart that came at about the same time; a story keeps its place.
@@ -58,8 +64,8 @@ export function tails(marks, x, y) {
   const parts = [];
   for (const {row} of marks) {
     if (row.late_ms === undefined || row.count < 2) continue;
-    const last = Date.parse(row.last_at);
-    const length = Math.min(last - Date.parse(row.first_at), row.late_ms);
+    const last = row.lastMS;
+    const length = Math.min(last - row.firstMS, row.late_ms);
     const pixels = x(last) - x(last - length);
     if (pixels < 3) continue;
     const steps = Math.min(12, 2 + Math.floor(pixels / 12));
@@ -72,16 +78,21 @@ export function tails(marks, x, y) {
   return parts.join('');
 }
 
+// The index is made when somebody points at the chart, which is rare beside its being drawn.
 const cell = 16;
 
 export function index(marks) {
-  const cells = new Map();
-  for (const mark of marks) {
-    const key = Math.floor(mark.x / cell) + ':' + Math.floor(mark.y / cell);
-    if (!cells.has(key)) cells.set(key, []);
-    cells.get(key).push(mark);
+  let cells = null;
+  function fillCells() {
+    cells = new Map();
+    for (const mark of marks) {
+      const key = Math.floor(mark.x / cell) + ':' + Math.floor(mark.y / cell);
+      if (!cells.has(key)) cells.set(key, []);
+      cells.get(key).push(mark);
+    }
   }
   return function nearest(x, y, within = cell) {
+    if (cells === null) fillCells();
     let best = null, distance = within;
     for (let cx = Math.floor((x - within) / cell); cx <= Math.floor((x + within) / cell); cx++) {
       for (let cy = Math.floor((y - within) / cell); cy <= Math.floor((y + within) / cell); cy++) {

@@ -45,7 +45,9 @@ export function createTimeline({height = 280, details, onChoose, onZoom}) {
     xAxis(grid, timeTicks(data.from, data.to, area.width / 100), x, area);
     marks = place(data.rows, x, y, floor + lane / 2 + 2).filter((mark) => mark.x >= area.left - 1 && mark.x <= area.right + 1);
     nearest = index(marks);
-    fill(lines, s('path', {class: 'tail', d: tails(marks, (at) => Math.max(area.left, x(at)), y)}));
+    const dense = marks.length > 1500; // then lines only grey the whole, and outlines cost more than they show
+    plot.svg.classList.toggle('dense', dense);
+    fill(lines, !dense && s('path', {class: 'tail', d: tails(marks, (at) => Math.max(area.left, x(at)), y)}));
     fill(symbols, Object.entries(paths(marks, glyph)).map(([code, d]) => s('path', {class: 'mark code-' + code, d})));
     const known = (mark) => mark && marks.find((each) => each.row.id === mark.row.id);
     chosen = known(chosen) ?? null;

@@ -14,7 +14,7 @@ import {createTimeline} from '../charts/timeline.js';
 import {columns, details} from './rejections/columns.js';
 import {emptyStory} from './rejections/empty.js';
 import {createLoader} from './rejections/load.js';
-import {matches} from './rejections/stories.js';
+import {matcher} from './rejections/stories.js';
 import {createTop} from './rejections/top.js';
 import {createWindow} from './rejections/window.js';
 
@@ -118,7 +118,7 @@ export function mount(container, params, app) {
     if (paused && unseen > 0) return;
     const {from, to} = range.bounds(serverNow(), loader.stories.all());
     const wanted = {...filters, ...range.times(serverNow())};
-    const rows = loader.stories.all().filter((row) => matches(row, wanted));
+    const rows = loader.stories.all().filter(matcher(wanted));
     timelinePanel.hidden = top.element.hidden = rows.length === 0;
     timeline.update({rows, from, to});
     table.update(rows, {sort: loader.stories.order, note: loader.note()});

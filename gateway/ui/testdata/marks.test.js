@@ -17,7 +17,7 @@ test('size grows with the count, within bounds', () => {
   assert.ok(radius(10) > radius(2) && radius(1e9) === 11 && radius(0) === 3);
 });
 
-const row = (id, more) => ({id, code: 'token_stale', count: 1, first_at: '1970-01-01T00:00:00.100Z', last_at: '1970-01-01T00:00:00.100Z', ...more});
+const row = (id, more) => ({id, code: 'token_stale', count: 1, firstMS: 100, lastMS: 100, ...more});
 const same = (value) => value;
 
 test('marks stand where their time and lateness are', () => {
@@ -37,7 +37,7 @@ test('every code has a shape of its own', () => {
 });
 
 test('a story that went on has a tail from its first write to its last', () => {
-  const marks = place([row(1, {late_ms: 60, count: 3, first_at: '1970-01-01T00:00:00.050Z'})], same, same, 0);
+  const marks = place([row(1, {late_ms: 60, count: 3, firstMS: 50})], same, same, 0);
   const tail = tails(marks, same, same);
   assert.ok(tail.startsWith('M50 10L') && tail.endsWith('L100 60'), tail);
   assert.equal(tails(place([row(1, {late_ms: 60, count: 3}), row(2, {count: 9})], same, same, 0), same, same), '');

@@ -6,14 +6,13 @@
 //   const stories = createStories(max)
 //   stories.merge(rows) → how many were new or newer      stories.all() → rows, as sorted last      stories.sort({id, order})
 //   stories.clear(), stories.size, stories.dropped        beyond max the oldest are dropped: dropped tells that some were
-//   matches(row, query)                                   whether a row is among those that the filters ask for
+//   matcher(query) → (row) → whether it is among those that the filters ask for
+// A row of stories is one of the API with firstMS and lastMS: its times in milliseconds since 1970.
 //   keys: what can be sorted by
 
-const time = (text) => Date.parse(text) || 0;
-
 export const keys = {
-  first: (row) => time(row.first_at),
-  last: (row) => time(row.last_at),
+  first: (row) => row.firstMS,
+  last: (row) => row.lastMS,
   late: (row) => row.late_ms ?? -1,
   count: (row) => row.count,
   token: (row) => row.token ?? 0,
@@ -39,7 +38,7 @@ export function createStories(max) {
       for (const row of rows) {
         const before = known.get(row.id);
         if (before && before.count >= row.count) continue;
-        known.set(row.id, row);
+        known.set(row.id, {...row, firstMS: Date.parse(row.first_at), lastMS: Date.parse(row.last_at)});
         changes++;
       }
       if (changes > 0) {
@@ -77,13 +76,10 @@ export function createStories(max) {
   };
 }
 
-export function matches(row, query) {
-  return (!query.resource || row.resource === query.resource) &&
-    (!query.prefix || row.resource.startsWith(query.prefix)) &&
-    (!query.code || row.code === query.code) &&
-    (!query.reason || row.reason === query.reason) &&
-    (!query.door || row.door === query.door) &&
-    (!query.owner_id || row.owner_id === query.owner_id) &&
-    (!query.since || time(row.last_at) >= time(query.since)) &&
-    (!query.until || time(row.last_at) < time(query.until));
+export function matcher(query) {
+  const since = query.since ? Date.parse(query.since) : -Infinity;
+  const until = query.until ? Date.parse(query.until) : Infinity;
+  const wanted = ['resource', 'code', 'reason', 'door', 'owner_id'].filter((field) => query[field]);
+  return (row) => row.lastMS >= since && row.lastMS < until &&
+    wanted.every((field) => row[field] === query[field]) && (!query.prefix || row.resource.startsWith(query.prefix));
 }

@@ -65,7 +65,7 @@ export function createWindow({query, onChange}) {
       const to = until ?? now + (length ?? 0) * 0.01; // a mark at the very edge is hard to see
       if (length) return {from: now - length, to};
       // All: from the oldest on, with a margin.
-      const oldest = rows.reduce((least, row) => Math.min(least, Date.parse(row.first_at)), to - 60_000);
+      const oldest = rows.reduce((least, row) => Math.min(least, row.firstMS), to - 60_000);
       return {from: since ?? oldest - (to - oldest) * 0.02, to};
     },
     // A pixel is worth a length of time: until that has passed, there is nothing to be drawn anew.
