@@ -14,9 +14,9 @@ export function count(number) {
 export function compact(number) {
   if (!isNumber(number)) return none;
   const size = Math.abs(number);
-  if (size < 1000) return trim(number, size < 10 ? 1 : 0);
+  if (size < 1000) return trimmed(number, size < 10 ? 1 : 0);
   for (const [unit, name] of [[1e9, 'G'], [1e6, 'M'], [1e3, 'k']]) {
-    if (size >= unit * 0.9995) return trim(number / unit, size / unit < 9.95 ? 1 : 0) + name;
+    if (size >= unit * 0.9995) return trimmed(number / unit, size / unit < 9.95 ? 1 : 0) + name;
   }
   return whole.format(number);
 }
@@ -31,10 +31,11 @@ export function rate(number) {
   return whole.format(number);
 }
 
-// duration is a time span, given in milliseconds, in its two greatest units.
-export function duration(ms) {
+// duration is a time span, given in milliseconds, in its two greatest units; fixed: with the zeros at the end of decimals, to be read in a column.
+export function duration(ms, {fixed = false} = {}) {
+  const trim = fixed ? (number, decimals) => number.toFixed(decimals) : trimmed;
   if (!isNumber(ms)) return none;
-  if (ms < 0) return '−' + duration(-ms);
+  if (ms < 0) return '−' + duration(-ms, {fixed});
   if (ms === 0) return '0 ms';
   if (ms < 0.9995) return trim(ms * 1000, 0) + ' µs';
   if (ms < 9.995) return trim(ms, 2) + ' ms';
@@ -68,7 +69,7 @@ export function bytes(number) {
     number /= 1024;
     at++;
   }
-  return trim(number, at > 0 && number < 99.95 ? 1 : 0) + ' ' + units[at];
+  return trimmed(number, at > 0 && number < 99.95 ? 1 : 0) + ' ' + units[at];
 }
 
 // token is a fencing token, with its sequence where there is one: 34.2.
@@ -109,8 +110,8 @@ function twoUnits(seconds, great, greatName, small, smallName) {
   return first + ' ' + greatName + (rest > 0 ? ' ' + rest + ' ' + smallName : '');
 }
 
-// trim gives at most so many decimals, without zeros at their end.
-function trim(number, decimals) {
+// trimmed gives at most so many decimals, without zeros at their end.
+function trimmed(number, decimals) {
   const text = number.toFixed(decimals);
   return decimals > 0 ? text.replace(/\.?0+$/, '') : text;
 }

@@ -69,7 +69,7 @@ export function createPlot(options) {
       readout.style.setProperty('left', Math.max(0, Math.min(beside, width - box.width)) + padding + 'px');
       readout.style.setProperty('top', Math.max(0, Math.min(y - box.height / 2, height - box.height)) + 'px');
       // Each line on its own: a screen reader would run them together.
-      if (speak) spoken.textContent = [...readout.children].map((line) => line.textContent).join(', ');
+      if (speak) spoken.textContent = [...readout.children].map((line) => [...line.childNodes].map((node) => node.textContent).join(' ')).join(', ');
     },
     hideReadout() {
       readout.hidden = true;

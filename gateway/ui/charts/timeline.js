@@ -22,7 +22,7 @@ const lane = 44; // pixels, for stories of unknown lateness
 export function createTimeline({height = 280, details, onChoose, onZoom}) {
   let data = {rows: [], from: 0, to: 1};
   let marks = [], nearest = () => null, x = null, current = null, chosen = null, drag = null;
-  const plot = createPlot({height, label: 'Rejected writes', left: 58, layers: ['grid', 'tails', 'marks', 'over'], draw, move, step, leave, choose: () => current && onChoose?.(current.row)});
+  const plot = createPlot({height, label: 'Rejected writes', left: 76, layers: ['grid', 'tails', 'marks', 'over'], draw, move, step, leave, choose: () => current && onChoose?.(current.row)});
   plot.svg.classList.add('timeline');
 
   function draw(area) {
@@ -39,7 +39,7 @@ export function createTimeline({height = 280, details, onChoose, onZoom}) {
     }
     if (unknown) {
       grid.append(s('rect', {class: 'lane', x: area.left, y: floor + 3, width: area.right - area.left, height: lane - 3}),
-        s('text', {class: 'lane-label', x: area.left + 6, y: floor + 15}, 'no lease, or it had not ended'));
+        s('text', {x: area.left - 7, y: floor + lane / 2 + 5, 'text-anchor': 'end'}, 'no lateness', s('title', null, 'There was no lease, or it had not ended, or it is not remembered.')));
     }
     grid.append(s('line', {class: 'axis', x1: area.left, x2: area.right, y1: area.bottom, y2: area.bottom}));
     xAxis(grid, timeTicks(data.from, data.to, area.width / 100), x, area);

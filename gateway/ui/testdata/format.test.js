@@ -19,6 +19,10 @@ table('duration', duration, [
 table('age', age, [[-50, 'now'], [0, 'now'], [1000, '1 s ago'], [59_999, '59 s ago'], [60_000, '1 min ago'], [7_200_000, '2 h ago'], [172_800_000, '2 d ago']]);
 table('bytes', bytes, [[0, '0 B'], [1023, '1023 B'], [1024, '1 KiB'], [1536, '1.5 KiB'], [123 * 1024 * 1024, '123 MiB'], [2 ** 50, '1024 TiB']]);
 
+test('durations in a column keep their decimals', () => {
+  assert.deepEqual([1900, 12_000, 1.2, 340, 7_200_000].map((ms) => duration(ms, {fixed: true})), ['1.90 s', '12.0 s', '1.20 ms', '340 ms', '2 h']);
+});
+
 test('token', () => {
   assert.equal(token(34), '34');
   assert.equal(token(34, 2), '34.2');

@@ -18,7 +18,7 @@ export function createNewest(app) {
       {id: 'resource', label: 'Resource', class: 'grow', cell: (row) => name(row.resource, {href: app.link('rejections', null, {resource: row.resource})})},
       {id: 'owner', label: 'Owner', class: 'grow', cell: (row) => row.owner_id && name(row.owner_id, {href: app.link('rejections', null, {owner_id: row.owner_id})})},
       {id: 'token', label: 'Token', number: true, cell: (row) => token(row.token, row.sequence)},
-      {id: 'late', label: 'Late', hint: 'How long after its lease had ended', number: true, cell: (row) => duration(row.late_ms)},
+      {id: 'late', label: 'Late', hint: 'How long after its lease had ended', number: true, cell: (row) => duration(row.late_ms, {fixed: true})},
       {id: 'count', label: 'Writes', number: true, cell: (row) => count(row.count)},
     ],
     key: (row) => row.id,

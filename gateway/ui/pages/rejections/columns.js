@@ -6,21 +6,21 @@
 
 import {h} from '../../dom.js';
 import {count, duration, plural, token, when} from '../../format.js';
-import {codeBadge, name, timeAgo} from '../../parts.js';
+import {codeBadge, name, timeAgo, timeAt} from '../../parts.js';
 import {link} from '../../router.js';
 
 const anonymous = 'Whose lease it was is not remembered';
 
 export function columns(filterLink) {
   return [
-    {id: 'first', label: 'First', class: 'tight', sort: 'desc', hint: 'When its first write came', cell: (row) => timeAgo(row.first_at)},
+    {id: 'first', label: 'First', class: 'tight', sort: 'desc', hint: 'When its first write came', cell: (row) => timeAt(row.first_at, {milliseconds: false})},
     {id: 'last', label: 'Last', class: 'tight', sort: 'desc', hint: 'When its latest write came', cell: (row) => timeAgo(row.last_at)},
     {id: 'code', label: 'Code', class: 'whole', cell: (row) => codeBadge(row.code, row.reason)},
     {id: 'resource', label: 'Resource', class: 'grow', cell: (row) => name(row.resource, {href: link('locks', row.resource)})},
     {id: 'key', label: 'Key', class: 'grow', cell: (row) => row.key && name(row.key)},
     {id: 'token', label: 'Token', number: true, sort: 'desc', hint: 'The fencing token that was presented, with its sequence', cell: tokenText},
     {id: 'superseded', label: 'Shut out by', number: true, hint: 'The newer token that superseded it', cell: (row) => (row.superseded_by === undefined ? '' : token(row.superseded_by))},
-    {id: 'late', label: 'Late', number: true, sort: 'desc', hint: 'How long after its lease had ended the latest write came', cell: (row) => (row.late_ms === undefined ? '' : duration(row.late_ms))},
+    {id: 'late', label: 'Late', number: true, sort: 'desc', hint: 'How long after its lease had ended the latest write came', cell: (row) => (row.late_ms === undefined ? '' : duration(row.late_ms, {fixed: true}))},
     {id: 'owner', label: 'Owner', class: 'grow', hint: 'Whose lease the token was of', cell: (row) =>
       (row.owner_id ? name(row.owner_id, {href: filterLink({owner_id: row.owner_id})}) : h('span', {class: 'note', title: anonymous}, 'not known'))},
     {id: 'address', label: 'Address', class: 'tight', cell: (row) => row.address && name(row.address)},
