@@ -1,0 +1,118 @@
+package deploy
+
+import (
+	"bytes"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/compose-spec/compose-go/v2/cli"
+	"github.com/compose-spec/compose-go/v2/types"
+)
+
+// composed is docker-compose.yml as `docker compose` reads it: anchors, defaults and profiles included, and refused if the schema refuses it.
+func composed(t *testing.T) *types.Project {
+	t.Helper()
+	options, err := cli.NewProjectOptions([]string{"../docker-compose.yml"}, cli.WithProfiles([]string{"demo"}), cli.WithInterpolation(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	project, err := options.LoadProject(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return project
+}
+
+// exact is a tag of three numbers, or a digest.
+var exact = regexp.MustCompile(`:v?\d+\.\d+(\.\d+)?(-[a-z0-9.]+)?@sha256:[0-9a-f]{64}$|:v?\d+\.\d+\.\d+(-[a-z0-9.]+)?$`)
+
+func TestComposeServices(t *testing.T) {
+	t.Parallel()
+	project := composed(t)
+	if len(project.Services) != 7 {
+		t.Fatalf("there are %d services, want 7", len(project.Services))
+	}
+	for name, service := range project.Services {
+		if service.Build == nil && !exact.MatchString(service.Image) {
+			t.Errorf("%s: the image %s is not pinned", name, service.Image)
+		}
+		for _, port := range service.Ports {
+			if ip := net.ParseIP(port.HostIP); ip == nil || !ip.IsLoopback() {
+				t.Errorf("%s: port %s is published on %q, it must be a loopback address", name, port.Published, port.HostIP)
+			}
+		}
+		if service.Privileged || service.NetworkMode == "host" || service.Pid == "host" {
+			t.Errorf("%s has rights that it does not need", name)
+		}
+		if name != "postgres" && (!service.ReadOnly || len(service.CapDrop) == 0 || len(service.SecurityOpt) == 0) {
+			t.Errorf("%s: its filesystem is not read-only, or it keeps rights that it does not need", name)
+		}
+		checkMounts(t, project, service)
+	}
+	if demo := project.Services["zombies"]; len(demo.Profiles) != 1 || demo.Profiles[0] != "demo" {
+		t.Errorf("zombies have the profiles %v, want demo", demo.Profiles)
+	}
+}
+
+// checkMounts checks that what is mounted from the clone is there, is what others can read, and is not to be written.
+func checkMounts(t *testing.T, project *types.Project, service types.ServiceConfig) {
+	t.Helper()
+	for _, mount := range service.Volumes {
+		if mount.Type == types.VolumeTypeVolume {
+			if _, declared := project.Volumes[mount.Source]; !declared {
+				t.Errorf("%s: there is no volume %s", service.Name, mount.Source)
+			}
+			continue
+		}
+		if !mount.ReadOnly {
+			t.Errorf("%s: %s is not mounted read-only", service.Name, mount.Source)
+		}
+		err := filepath.Walk(mount.Source, func(path string, info os.FileInfo, err error) error {
+			if err == nil && info.Mode().Perm()&0o4 == 0 {
+				t.Errorf("%s: others can't read %s", service.Name, path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Errorf("%s: %v", service.Name, err)
+		}
+		if want := filepath.Ext(mount.Target); want != filepath.Ext(mount.Source) {
+			t.Errorf("%s: %s is mounted at %s", service.Name, mount.Source, mount.Target)
+		}
+	}
+}
+
+// What the gateways are set to is what this program can be set to: a variable that is misspelt would pass unseen.
+func TestComposeSettings(t *testing.T) {
+	t.Parallel()
+	help, err := exec.CommandContext(t.Context(), fencegate(t), "serve", "--help").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	project := composed(t)
+	for _, name := range []string{"gateway-1", "gateway-2"} {
+		gateway := project.Services[name]
+		for variable := range gateway.Environment {
+			if strings.HasPrefix(variable, "FENCEGATE_") && !bytes.Contains(help, []byte("$"+variable)) {
+				t.Errorf("%s sets %s, which fencegate serve does not know", name, variable)
+			}
+		}
+		if url := gateway.Environment["FENCEGATE_DATABASE_URL"]; url == nil || strings.Contains(*url, ":fencegate@") {
+			t.Errorf("%s: the database's URL is missing, or has the password in it", name)
+		}
+	}
+	postgres, gateway := project.Services["postgres"], project.Services["gateway-1"]
+	if *postgres.Environment["POSTGRES_PASSWORD"] != *gateway.Environment["PGPASSWORD"] {
+		t.Error("the gateways have another password than the database")
+	}
+	for _, target := range []string{"gateway-1:8080", "gateway-2:8080"} {
+		if !strings.Contains(read(t, "prometheus/prometheus.yml"), target) || !strings.Contains(read(t, "haproxy/haproxy.cfg"), target) {
+			t.Errorf("Prometheus or the proxy does not know %s", target)
+		}
+	}
+}

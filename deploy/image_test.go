@@ -1,0 +1,167 @@
+//go:build linux
+
+package deploy
+
+import (
+	"debug/elf"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/moby/patternmatcher"
+	"github.com/moby/patternmatcher/ignorefile"
+)
+
+// imageBytesMax is what the image may have.
+const imageBytesMax = 40_000_000
+
+// The Dockerfile's stages are pinned, and the last one runs as a numeric user who is not root.
+func TestDockerfile(t *testing.T) {
+	t.Parallel()
+	text := read(t, "../Dockerfile")
+	stages := regexp.MustCompile(`(?m)^FROM (\S+)`).FindAllStringSubmatch(text, -1)
+	for _, stage := range stages {
+		if stage[1] != "scratch" && !exact.MatchString(stage[1]) {
+			t.Errorf("the stage %s is not pinned", stage[1])
+		}
+	}
+	last := text[strings.LastIndex(text, "\nFROM "):]
+	user := regexp.MustCompile(`(?m)^USER (\d+):\d+$`).FindStringSubmatch(last)
+	if len(stages) < 2 || user == nil || user[1] == "0" {
+		t.Errorf("the last of %d stages has no numeric user other than root", len(stages))
+	}
+	// The toolchain is one that the module can be built with, without fetching another.
+	_, image, _ := strings.Cut(stages[0][1], "golang:")
+	version, _, _ := strings.Cut(image, "-")
+	directive := regexp.MustCompile(`(?m)^go (\S+)$`).FindStringSubmatch(read(t, "../go.mod"))[1]
+	if less(numbers(version), numbers(directive)) {
+		t.Errorf("the image is built with Go %s, and go.mod asks for %s", version, directive)
+	}
+	// What `make build` builds.
+	flags := regexp.MustCompile(`-trimpath -ldflags "-s -w`)
+	if !flags.MatchString(text) || !flags.MatchString(read(t, "../Makefile")) {
+		t.Error("the image and `make build` are built with other flags")
+	}
+}
+
+func numbers(version string) (parts []int) {
+	for part := range strings.SplitSeq(version, ".") {
+		n, _ := strconv.Atoi(part)
+		parts = append(parts, n)
+	}
+	return parts
+}
+
+func less(a, b []int) bool { return slices.Compare(a, b) < 0 }
+
+// What .dockerignore lets through is enough to build the program, and what is built needs nothing but itself: it runs in an
+// empty directory as its root, as the user of the image, and its health checks tell of a gateway.
+func TestImage(t *testing.T) {
+	t.Parallel()
+	root := filepath.Join(t.TempDir(), "root")
+	check(t, os.Mkdir(root, 0o755))
+	context := buildContext(t)
+	binary := filepath.Join(root, "fencegate")
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w -X main.release=v1.2.3", "-o", binary, "./cmd/fencegate")
+	build.Dir = context
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("what .dockerignore lets through can't be built: %v\n%s", err, output)
+	}
+	checkBinary(t, binary)
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a process another root directory")
+	}
+
+	url := gateways(t, 1)[0].URL
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"version"}, "fencegate  v1.2.3\n"},
+		{[]string{"health"}, "status  ok\n"},
+		{composed(t).Services["gateway-1"].HealthCheck.Test[2:], "status  ready\n"},
+	} {
+		command := exec.CommandContext(t.Context(), "/fencegate", test.args...)
+		command.Err = nil // that it is not there for us
+		command.Dir, command.Env = "/", []string{"FENCEGATE_URL=" + url}
+		command.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}
+		output, err := command.CombinedOutput()
+		if err != nil || !strings.HasPrefix(string(output), test.want) {
+			t.Errorf("fencegate %s: %v, %q, want %q", strings.Join(test.args, " "), err, output, test.want)
+		}
+	}
+}
+
+func checkBinary(t *testing.T, path string) {
+	t.Helper()
+	info, err := os.Stat(path)
+	check(t, err)
+	t.Logf("the binary has %d bytes", info.Size())
+	const certificates = 300_000
+	if info.Size()+certificates > imageBytesMax {
+		t.Errorf("the binary has %d bytes, the image can have %d", info.Size(), imageBytesMax)
+	}
+	program, err := elf.Open(path)
+	check(t, err)
+	defer program.Close()
+	for _, header := range program.Progs {
+		if header.Type == elf.PT_INTERP {
+			t.Error("the binary is linked dynamically")
+		}
+	}
+}
+
+// buildContext is a directory with all that .dockerignore lets through.
+func buildContext(t *testing.T) string {
+	t.Helper()
+	patterns, err := ignorefile.ReadAll(strings.NewReader(read(t, "../.dockerignore")))
+	check(t, err)
+	ignored, err := patternmatcher.New(patterns)
+	check(t, err)
+	to := filepath.Join(t.TempDir(), "context")
+	listed, err := exec.CommandContext(t.Context(), "git", "-C", "..", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
+	check(t, err)
+	for path := range strings.SplitSeq(strings.TrimRight(string(listed), "\x00"), "\x00") {
+		if skip, err := ignored.MatchesOrParentMatches(path); err != nil || skip {
+			check(t, err)
+			continue
+		}
+		content, err := os.ReadFile(filepath.Join("..", path))
+		if os.IsNotExist(err) {
+			continue // deleted, and not yet committed
+		}
+		check(t, err)
+		check(t, os.MkdirAll(filepath.Join(to, filepath.Dir(path)), 0o755))
+		check(t, os.WriteFile(filepath.Join(to, path), content, fs.FileMode(0o644)))
+	}
+	return to
+}
+
+// Where there is an engine, the image is built as users build it, and runs.
+func TestImageIsBuiltByDocker(t *testing.T) {
+	t.Parallel()
+	if err := exec.CommandContext(t.Context(), "docker", "version", "--format", "{{.Server.Version}}").Run(); err != nil {
+		t.Skip("no Docker engine answers")
+	}
+	const tag = "fencegate:deploy-test"
+	if output, err := exec.CommandContext(t.Context(), "docker", "build", "--build-arg", "VERSION=v1.2.3", "-t", tag, "..").CombinedOutput(); err != nil {
+		t.Fatalf("docker build: %v\n%s", err, output)
+	}
+	size, err := exec.CommandContext(t.Context(), "docker", "image", "inspect", "--format", "{{.Size}}", tag).Output()
+	check(t, err)
+	if bytes, err := strconv.Atoi(strings.TrimSpace(string(size))); err != nil || bytes > imageBytesMax {
+		t.Errorf("the image has %s bytes, it may have %d", size, imageBytesMax)
+	}
+	version, err := exec.CommandContext(t.Context(), "docker", "run", "--rm", "--read-only", "--cap-drop=ALL", tag, "version").Output()
+	if err != nil || !strings.HasPrefix(string(version), "fencegate  v1.2.3\n") {
+		t.Errorf("the image says %q, %v", version, err)
+	}
+}
