@@ -33,6 +33,7 @@ type Leases interface {
 	CountLocks(context.Context, store.LockQuery) (int64, error)
 	Elections(context.Context, store.ElectionQuery) ([]store.Lock, error)
 	Leases(context.Context, store.LeaseQuery) ([]store.ShownLease, error)
+	Waits(ctx context.Context, lock store.Name, limit int) (store.WaitGraph, error)
 }
 
 // Watches is what the gateway needs to tell what happens to a lock.

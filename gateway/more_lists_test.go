@@ -123,6 +123,65 @@ func TestListOfElections(t *testing.T) {
 	}
 }
 
+func TestRecordsByTime(t *testing.T) {
+	h := newHarness(t, Config{})
+	lease := h.acquire(t, "big", "worker")
+	for i, key := range []string{"b", "a", "c/<i>", "b"} {
+		h.send(t, http.MethodPut, recordPath("big", key), "x", token(lease, int64(i)+1))
+	}
+	rows := func(page api.Records) (names []string, next string) {
+		for _, record := range page.Records {
+			names = append(names, record.Key)
+		}
+		return names, page.NextCursor
+	}
+	for query, want := range map[string]string{"": "a,b,c/<i>", "sort=key&": "a,b,c/<i>", "sort=updated_at&": "b,c/<i>,a", "sort=updated_at&prefix=c&": "c/<i>"} {
+		for _, limit := range []int{1, 2, 1000} {
+			if got := listed(t, h.client, "/v1/resources/big/records?"+query, limit, rows); got != want {
+				t.Errorf("%q by %d: %s, want %s", query, limit, got, want)
+			}
+		}
+	}
+}
+
+func TestWaits(t *testing.T) {
+	h := newHarness(t, Config{})
+	lease := h.acquire(t, "a/1", hostile)
+	other := h.acquire(t, "other", "idle")
+	first := h.wait(t, "a/1", api.AcquireRequest{OwnerID: "w1"})
+	h.awaitQueue(t, "a/1", "w1")
+	second := h.wait(t, "a/1", api.AcquireRequest{OwnerID: "w2", Mode: "shared"})
+	h.awaitQueue(t, "a/1", "w1", "w2")
+	apart := h.wait(t, "other", api.AcquireRequest{OwnerID: "w3"})
+	h.awaitQueue(t, "other", "w3")
+	show := func(graph api.Waits) (text string) {
+		for _, wait := range graph.Waits {
+			text += fmt.Sprintf("%s waits for %s (%s, %s)", wait.OwnerID, wait.Lock, wait.Mode, wait.Scope)
+			for _, in := range wait.For {
+				text += fmt.Sprintf(" %s %s %s", in.OwnerID, in.Relation, in.Lock)
+			}
+			text += fmt.Sprintln()
+		}
+		return text + fmt.Sprint(graph.Truncated)
+	}
+	w1 := "w1 waits for a/1 (exclusive, node) " + hostile + " holds a/1\n"
+	w2 := "w2 waits for a/1 (shared, node) " + hostile + " holds a/1 w1 before a/1\n"
+	w3 := "w3 waits for other (exclusive, node) idle holds other\n"
+	for query, want := range map[string]string{
+		"": w1 + w2 + w3 + "false", "?lock=a%2F1": w1 + w2 + "false", "?lock=a/1&limit=2": w1 + w2 + "false", "?lock=a/1&limit=1": w1 + "true",
+		"?lock=other": w3 + "false", "?limit=2": w1 + w2 + "true", "?lock=nothing": "false",
+	} {
+		if got := show(as[api.Waits](t, h.get(t, "/v1/waits"+query), http.StatusOK)); got != want {
+			t.Errorf("%q: %s\nwant %s", query, got, want)
+		}
+	}
+	h.release(t, lease)
+	h.release(t, granted(t, first))
+	granted(t, second)
+	h.release(t, other)
+	granted(t, apart)
+}
+
 func TestBadQueriesOfMoreLists(t *testing.T) {
 	h, _ := newBusyHarness(t, Config{})
 	var inputs []badInput
@@ -143,7 +202,8 @@ func TestBadQueriesOfMoreLists(t *testing.T) {
 	} {
 		inputs = append(inputs, badInput{name: path, method: http.MethodGet, path: path, detail: detail})
 	}
-	inputs = append(inputs, badInput{name: "lock", method: http.MethodGet, path: "/v1/leases?lock=a//b", code: api.CodeInvalidName, detail: "lock"})
+	inputs = append(inputs, badInput{name: "lock", method: http.MethodGet, path: "/v1/leases?lock=a//b", code: api.CodeInvalidName, detail: "lock"},
+		badInput{name: "lock of waits", method: http.MethodGet, path: "/v1/waits?lock=%2F", code: api.CodeInvalidName, detail: "lock"})
 	h.refusedAll(t, inputs)
 }
 
@@ -158,7 +218,7 @@ func TestListsKeepSecrets(t *testing.T) {
 	term := as[api.Term](t, h.campaign(t, "c", api.CampaignRequest{Candidate: "w", SessionID: &session.SessionID}), http.StatusOK)
 	secrets = append(secrets, term.LeaseID)
 	for _, path := range []string{
-		"/v1/locks", "/v1/locks?sort=expires_at", "/v1/locks?sort=queue", "/v1/locks/a", "/v1/leases", "/v1/leases?state=running", "/v1/sessions", "/v1/elections", "/v1/elections/c",
+		"/v1/locks", "/v1/locks?sort=expires_at", "/v1/locks?sort=queue", "/v1/locks/a", "/v1/leases", "/v1/leases?state=running", "/v1/sessions", "/v1/elections", "/v1/elections/c", "/v1/waits",
 	} {
 		mark := "?"
 		if strings.Contains(path, mark) {

@@ -141,32 +141,6 @@ func (g *Gateway) getRecord(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) listRecords(w http.ResponseWriter, r *http.Request) error {
-	resource, err := pathName(r, "resource")
-	if err != nil {
-		return err
-	}
-	page, err := readPage(r, "prefix")
-	if err != nil {
-		return err
-	}
-	ctx, cancel := g.work(r)
-	defer cancel()
-	records, err := g.backend.Records(ctx, store.RecordQuery{Resource: resource, Prefix: page.prefix, After: page.after, Limit: page.limit})
-	if err != nil {
-		return err
-	}
-	answer := api.Records{Resource: string(resource), Records: make([]api.RecordInfo, len(records))}
-	for i, record := range records {
-		answer.Records[i] = api.RecordInfo{
-			Key: string(record.Key), Version: record.Version, FencingToken: record.Token, Sequence: record.Sequence,
-			ContentType: record.ContentType, Size: record.Size, UpdatedAt: api.Time{Time: record.UpdatedAt},
-		}
-	}
-	answer.NextCursor = nextCursor(len(records), page.limit, func() string { return string(records[len(records)-1].Key) })
-	return answerJSON(w, http.StatusOK, answer)
-}
-
 // contentTypeOf reads the type of a value; whether it is one is for the store to say.
 func contentTypeOf(header http.Header) (string, error) {
 	switch given := header.Values("Content-Type"); len(given) {

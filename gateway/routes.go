@@ -49,6 +49,7 @@ func (g *Gateway) routes() *mux.Router {
 	g.route(router, session, methods{"GET": g.getSession, "DELETE": g.endSession})
 	g.route(router, "/v1/sessions", methods{"GET": g.listSessions, "POST": g.createSession})
 	g.route(router, "/v1/leases", methods{"GET": g.listLeases})
+	g.route(router, "/v1/waits", methods{"GET": g.showWaits})
 
 	g.route(router, election+"/campaign", methods{"POST": onNamed(g, electionName, g.campaign)})
 	g.route(router, election+"/resign", methods{"POST": onNamed(g, electionName, g.resign)})

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,7 +27,28 @@ type RecordQuery struct {
 	Prefix   string // of the key, any text
 	After    string // keys greater than this, in byte order
 	Limit    int    // 1 to PageMax
+
+	// ByTime has first what was written last, those of the same microsecond in byte order of their keys. Then After is the key of the last
+	// record that was seen, and AfterMicros when that was written, in microseconds since 1970; zero: none was.
+	ByTime      bool
+	AfterMicros int64
 }
+
+const (
+	recordsByKeySQL = `
+		select r.key, r.version, r.fencing_token, r.sequence, r.content_type, octet_length(r.value), r.updated_at
+		from fence.records r
+		where r.resource = $1 and r.key >= $2 and r.key <= $2 || repeat(chr(1114111), 128) and r.key > $3
+		order by r.key
+		limit $4`
+	recordsByTimeSQL = `
+		select r.key, r.version, r.fencing_token, r.sequence, r.content_type, octet_length(r.value), r.updated_at
+		from fence.records r
+		where r.resource = $1 and r.key >= $2 and r.key <= $2 || repeat(chr(1114111), 128)
+			and r.updated_at <= $5 and (r.updated_at < $5 or r.key > $3)
+		order by r.updated_at desc, r.key
+		limit $4`
+)
 
 // Record returns a record as it was stored, ErrNotFound, or ErrUnavailable.
 func (s *Store) Record(ctx context.Context, resource, key Name) (Record, error) {
@@ -40,24 +62,25 @@ func (s *Store) Record(ctx context.Context, resource, key Name) (Record, error) 
 	return record, notFound(err, "there is no record %s of %s", key, resource)
 }
 
-// Records returns the records of a resource without their values, in byte order of their keys. It returns ErrInvalid or ErrUnavailable.
+// Records returns the records of a resource without their values, in byte order of their keys, or by time. It returns ErrInvalid or
+// ErrUnavailable.
 func (s *Store) Records(ctx context.Context, query RecordQuery) ([]Record, error) {
 	if err := checkLimit(query.Limit); err != nil {
 		return nil, err
 	}
 	records := []Record{}
-	err := s.query(ctx, `
-		select r.key, r.version, r.fencing_token, r.sequence, r.content_type, octet_length(r.value), r.updated_at
-		from fence.records r
-		where r.resource = $1 and r.key >= $2 and r.key <= $2 || repeat(chr(1114111), 128) and r.key > $3
-		order by r.key
-		limit $4`,
-		[]any{query.Resource, query.Prefix, query.After, query.Limit},
-		func(rows pgx.Rows) error {
-			record := Record{Resource: query.Resource}
-			err := rows.Scan(&record.Key, &record.Version, &record.Token, &record.Sequence, &record.ContentType, &record.Size, &record.UpdatedAt)
-			records = append(records, record)
-			return err
-		})
+	sql, args := recordsByKeySQL, []any{query.Resource, query.Prefix, query.After, query.Limit}
+	if query.ByTime {
+		if query.AfterMicros == 0 {
+			query.AfterMicros = math.MaxInt64
+		}
+		sql, args = recordsByTimeSQL, append(args, timeAt(query.AfterMicros))
+	}
+	err := s.query(ctx, sql, args, func(rows pgx.Rows) error {
+		record := Record{Resource: query.Resource}
+		err := rows.Scan(&record.Key, &record.Version, &record.Token, &record.Sequence, &record.ContentType, &record.Size, &record.UpdatedAt)
+		records = append(records, record)
+		return err
+	})
 	return records, err
 }

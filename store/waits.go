@@ -1,0 +1,225 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Limits of a graph of waits.
+const (
+	WaitsMax = 200 // waits that are shown
+	// WaitForMax is how many of each kind are shown to be in the way of one who waits.
+	WaitForMax = 20
+)
+
+// Relation says why one who waits waits for another.
+type Relation string
+
+// The relations.
+const (
+	Holds  Relation = "holds"  // has a lease that runs
+	Before Relation = "before" // stands before it in the line
+)
+
+// InTheWay is for whom somebody waits. The lock is another one than is waited for where one of the two is asked for with its subtree.
+type InTheWay struct {
+	OwnerID  string
+	Lock     Name
+	Relation Relation
+}
+
+// WaitOf is a place in a line, and who is in the way.
+type WaitOf struct {
+	OwnerID  string
+	Lock     Name
+	Mode     Mode
+	Scope    Scope
+	QueuedAt time.Time
+	For      []InTheWay // the holders, then those before, the nearest last
+
+	ticket int64
+}
+
+// WaitGraph is who waits for whom, those who came first first. Its edges are those in which a deadlock would be seen.
+type WaitGraph struct {
+	Waits     []WaitOf
+	Truncated bool // there are more waits, or more in the way of one
+}
+
+// inTheWaySQL are the three ways in which what is asked for on one name, h, can be in the way of, or wait for, what others have or want
+// on theirs, whose row stands for %[1]s: on the same name, as a subtree above it, or below where h is a subtree. The same names as in
+// fence.running_against and fence.waiting_against, which are too slow here: they look at whole lines.
+var inTheWaySQL = []string{
+	"%[1]s.lock = h.lock and 'exclusive' in (%[1]s.mode, h.mode)",
+	"%[1]s.lock = any (fence.ancestors(h.lock)) and %[1]s.scope = 'subtree' and 'exclusive' in (%[1]s.mode, h.mode)",
+	"h.scope = 'subtree' and %[1]s.lock > h.lock || '/' and %[1]s.lock < h.lock || '0' and 'exclusive' in (%[1]s.mode, h.mode)",
+}
+
+// anyWay is the union of a query over the three ways; %s in it is one of them.
+func anyWay(query, alias string) string {
+	text := ""
+	for i, way := range inTheWaySQL {
+		if i > 0 {
+			text += " union all "
+		}
+		text += "(" + fmt.Sprintf(query, fmt.Sprintf(way, alias)) + ")"
+	}
+	return text
+}
+
+const (
+	withNowSQL  = "with now as materialized (select clock_timestamp() as at) "
+	waitColumns = "w.ticket, w.owner_id, w.lock, w.mode, w.scope, w.queued_at"
+)
+
+var (
+	allWaitsSQL   = withNowSQL + "select " + waitColumns + " from " + waitingSQL + " order by w.ticket limit @limit"
+	lineSQL       = withNowSQL + "select " + waitColumns + " from " + waitingSQL + " and w.lock = @lock order by w.ticket limit @limit"
+	holdersSQL    = withNowSQL + "select distinct l.owner_id from " + runningSQL + " and l.lock = @lock limit @limit"
+	ownersLineSQL = withNowSQL + "select " + waitColumns + " from " + waitingSQL + " and w.owner_id = any (@owners) order by w.ticket limit @limit"
+
+	// Who waits for these owners: for a lease of theirs, or behind a place of theirs.
+	behindSQL = withNowSQL + `
+		select distinct on (w.ticket) ` + waitColumns + `
+		from (
+			select l.lock, l.mode, l.scope, 0 as ticket from ` + runningSQL + ` and l.owner_id = any (@owners)
+			union all
+			select w.lock, w.mode, w.scope, min(w.ticket) from ` + waitingSQL + ` and w.owner_id = any (@owners) group by w.lock, w.mode, w.scope
+		) h
+		cross join lateral (` +
+		anyWay("select w.* from "+waitingSQL+" and w.ticket > h.ticket and %s order by w.ticket limit @limit", "w") + `) w
+		order by w.ticket limit @limit`
+
+	// Who is in the way of these waits: of each kind one more than is shown, the nearest first.
+	aheadSQL = withNowSQL + `
+		select h.ticket, x.relation, x.owner_id, x.lock
+		from fence.waiters h
+		cross join lateral (` +
+		anyWay("select 'holds' as relation, l.owner_id, l.lock, l.fencing_token as place from "+runningSQL+" and %s order by l.fencing_token limit @limit", "l") +
+		" union all " +
+		anyWay("select 'before', w.owner_id, w.lock, w.ticket from "+waitingSQL+" and w.ticket < h.ticket and %s order by w.ticket desc limit @limit", "w") + `) x
+		where h.ticket = any (@tickets)
+		order by h.ticket, x.relation desc, x.place`
+)
+
+// Waits returns who waits for whom around a lock: those who wait for it, and then, both ways, those for whom they wait and those who wait
+// for them, at most limit. Without a lock it returns all, those who came first. All are of one moment. It returns ErrInvalid or
+// ErrUnavailable.
+func (s *Store) Waits(ctx context.Context, lock Name, limit int) (WaitGraph, error) {
+	if limit < 1 || limit > WaitsMax {
+		return WaitGraph{}, fmt.Errorf("%w: limit is %d, it must be 1 to %d", ErrInvalid, limit, WaitsMax)
+	}
+	search := waitSearch{max: limit, waits: map[int64]*WaitOf{}, owners: map[string]bool{}}
+	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	err := pgx.BeginTxFunc(ctx, s.pool, options, func(tx pgx.Tx) error {
+		search.query = queryIn(tx)
+		return search.run(ctx, lock)
+	})
+	if err != nil {
+		return WaitGraph{}, classify(err)
+	}
+	return search.graph(), nil
+}
+
+// waitSearch is a breadth-first search over owners.
+type waitSearch struct {
+	query     queryFunc
+	max       int
+	waits     map[int64]*WaitOf
+	owners    map[string]bool // that were met
+	frontier  []string        // of them those whose waits, and those who wait for them, are still to be read
+	truncated bool
+}
+
+func (s *waitSearch) run(ctx context.Context, lock Name) error {
+	if lock == "" {
+		return s.read(ctx, allWaitsSQL, pgx.NamedArgs{})
+	}
+	if err := s.read(ctx, lineSQL, pgx.NamedArgs{"lock": lock}); err != nil {
+		return err
+	}
+	var owner string
+	err := s.query(ctx, holdersSQL, []any{pgx.NamedArgs{"lock": lock, "limit": s.max + 1}}, func(rows pgx.Rows) error {
+		err := rows.Scan(&owner)
+		s.meet(owner)
+		return err
+	})
+	for err == nil && len(s.frontier) > 0 && !s.truncated {
+		owners := pgx.NamedArgs{"owners": s.frontier}
+		s.frontier = nil
+		if err = s.read(ctx, ownersLineSQL, maps.Clone(owners)); err == nil {
+			err = s.read(ctx, behindSQL, owners)
+		}
+	}
+	return err
+}
+
+func (s *waitSearch) meet(owner string) {
+	if !s.owners[owner] {
+		s.owners[owner] = true
+		s.frontier = append(s.frontier, owner)
+	}
+}
+
+// read adds the waits that sql finds, and who is in their way.
+func (s *waitSearch) read(ctx context.Context, sql string, args pgx.NamedArgs) error {
+	args["limit"] = s.max + 1 // so many, that there are more than can be shown, whatever is known of them
+	var found []int64
+	err := s.query(ctx, sql, []any{pgx.QueryExecModeCacheDescribe, args}, func(rows pgx.Rows) error {
+		var wait WaitOf
+		if err := rows.Scan(&wait.ticket, &wait.OwnerID, &wait.Lock, &wait.Mode, &wait.Scope, &wait.QueuedAt); err != nil {
+			return err
+		}
+		switch {
+		case s.waits[wait.ticket] != nil:
+		case len(s.waits) == s.max:
+			s.truncated = true
+		default:
+			s.waits[wait.ticket], found = &wait, append(found, wait.ticket)
+			s.meet(wait.OwnerID)
+		}
+		return nil
+	})
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	ahead := pgx.NamedArgs{"tickets": found, "limit": WaitForMax + 1}
+	return s.query(ctx, aheadSQL, []any{pgx.QueryExecModeCacheDescribe, ahead}, func(rows pgx.Rows) error {
+		var ticket int64
+		var other InTheWay
+		if err := rows.Scan(&ticket, &other.Relation, &other.OwnerID, &other.Lock); err != nil {
+			return err
+		}
+		if wait := s.waits[ticket]; !slices.Contains(wait.For, other) {
+			wait.For = append(wait.For, other)
+			s.meet(other.OwnerID)
+		}
+		return nil
+	})
+}
+
+// graph is what was found, with no more in the way of each than is to be shown: of the holders the first, of those before the nearest.
+func (s *waitSearch) graph() WaitGraph {
+	graph := WaitGraph{Waits: []WaitOf{}, Truncated: s.truncated}
+	for _, wait := range s.waits {
+		holders := slices.IndexFunc(wait.For, func(other InTheWay) bool { return other.Relation == Before })
+		if holders < 0 {
+			holders = len(wait.For)
+		}
+		if before := wait.For[holders:]; len(before) > WaitForMax {
+			wait.For, graph.Truncated = slices.Delete(wait.For, holders, len(wait.For)-WaitForMax), true
+		}
+		if holders > WaitForMax {
+			wait.For, graph.Truncated = slices.Delete(wait.For, WaitForMax, holders), true
+		}
+		graph.Waits = append(graph.Waits, *wait)
+	}
+	slices.SortFunc(graph.Waits, func(a, b WaitOf) int { return cmp.Compare(a.ticket, b.ticket) })
+	return graph
+}

@@ -1,0 +1,276 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// waitModel is the graph of waits, by the functions that decide on grants and deadlocks.
+type waitModel struct {
+	waits  map[string][]string // who waits for which lock: who is in the way
+	lock   map[string]string
+	owner  map[string]string
+	owners map[string][]string // who is in the way: the waits
+}
+
+func waitText(owner string, lock store.Name, mode store.Mode, scope store.Scope) string {
+	return fmt.Sprintf("%s waits for %s %s %s", owner, lock, mode, scope)
+}
+
+func (b *testbed) waitModel(t *testing.T) waitModel {
+	t.Helper()
+	m := waitModel{map[string][]string{}, map[string]string{}, map[string]string{}, map[string][]string{}}
+	rows, err := b.sql.Query(t.Context(), `
+		select w.owner_id, w.lock, w.mode, w.scope, x.relation, x.owner_id, x.lock
+		from fence.waiters w
+		left join lateral (
+			select 'holds' as relation, r.owner_id, r.lock from fence.running_against(w.lock, w.mode, w.scope) r where fence.runs_until(r) > clock_timestamp()
+			union
+			select 'before', a.owner_id, a.lock from fence.waiting_against(w.lock, w.mode, w.scope) a where a.ticket < w.ticket
+		) x on true
+		where fence.waits(w)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rows.Next() {
+		var owner, lock string
+		var mode store.Mode
+		var scope store.Scope
+		var relation, other, of *string
+		if err := rows.Scan(&owner, &lock, &mode, &scope, &relation, &other, &of); err != nil {
+			t.Fatal(err)
+		}
+		wait := waitText(owner, store.Name(lock), mode, scope)
+		m.lock[wait], m.owner[wait] = lock, owner
+		if m.waits[wait] == nil {
+			m.waits[wait] = []string{}
+		}
+		if relation != nil {
+			if edge := *relation + " " + *other + " " + *of; !slices.Contains(m.waits[wait], edge) {
+				m.waits[wait] = append(m.waits[wait], edge)
+			}
+			m.owners[*other] = append(m.owners[*other], wait)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// around is what of the graph hangs together with a lock: the waits for it and its holders, and both ways from there.
+func (m waitModel) around(lock string, holders []string) (found []string) {
+	met := slices.Clone(holders)
+	for wait, of := range m.lock {
+		if of == lock {
+			met = append(met, m.owner[wait])
+			for _, other := range m.ahead(wait) {
+				met = append(met, other)
+			}
+		}
+	}
+	for i := 0; i < len(met); i++ {
+		for wait := range m.waits {
+			near := m.owner[wait] == met[i] || slices.Contains(m.owners[met[i]], wait)
+			if !near || slices.Contains(found, wait) {
+				continue
+			}
+			found = append(found, wait)
+			for _, other := range append(m.ahead(wait), m.owner[wait]) {
+				if !slices.Contains(met, other) {
+					met = append(met, other)
+				}
+			}
+		}
+	}
+	return found
+}
+
+func (m waitModel) ahead(wait string) (owners []string) {
+	for owner, waits := range m.owners {
+		if slices.Contains(waits, wait) {
+			owners = append(owners, owner)
+		}
+	}
+	return owners
+}
+
+func graphLines(graph store.WaitGraph) (lines []string) {
+	for _, wait := range graph.Waits {
+		var edges []string
+		for _, other := range wait.For {
+			edges = append(edges, fmt.Sprintf("%s %s %s", other.Relation, other.OwnerID, other.Lock))
+		}
+		slices.Sort(edges)
+		lines = append(lines, waitText(wait.OwnerID, wait.Lock, wait.Mode, wait.Scope)+": "+strings.Join(edges, ", "))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+func (m waitModel) lines(waits []string) (lines []string) {
+	for _, wait := range waits {
+		edges := slices.Sorted(slices.Values(m.waits[wait]))
+		lines = append(lines, wait+": "+strings.Join(edges, ", "))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// checkWaits holds the graph around a lock, "" for all, against the model's. No two waits of a test may look the same.
+func (b *testbed) checkWaits(t *testing.T, m waitModel, lock string) store.WaitGraph {
+	t.Helper()
+	graph, err := b.Waits(t.Context(), store.Name(lock), store.WaitsMax)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	if lock == "" {
+		for wait := range m.waits {
+			want = append(want, wait)
+		}
+	} else {
+		var holders []string
+		err := b.sql.QueryRow(t.Context(), `
+			select coalesce(array_agg(l.owner_id), '{}') from fence.leases l
+			where l.lock = $1 and l.ended_at is null and fence.runs_until(l) > clock_timestamp()`, lock).Scan(&holders)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = m.around(lock, holders)
+	}
+	if got, want := graphLines(graph), m.lines(want); !slices.Equal(got, want) || graph.Truncated {
+		t.Errorf("around %q is %v\n%s\nwant\n%s", lock, graph.Truncated, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	return graph
+}
+
+// In every situation in which a wait would close a cycle, the graph shows the chain that it would close, from wherever it is looked at.
+func TestWaitsOfRings(t *testing.T) {
+	t.Parallel()
+	s := newServices(t, newTestbed(t), 3, noPoll)
+	for _, h := range holds {
+		for _, size := range []int{2, 5} {
+			t.Run(fmt.Sprintf("%s, %d", h.name, size), func(t *testing.T) {
+				r := buildRing(t, s, h, size)
+				m := s.waitModel(t)
+				s.checkWaits(t, m, "")
+				for place := range size - 1 {
+					graph := s.checkWaits(t, m, string(r.wanted(place).Lock))
+					for from := range size - 1 {
+						r.expectEdge(t, graph, from)
+					}
+				}
+				r.unwind(t)
+			})
+		}
+	}
+	if graph, err := s.Waits(t.Context(), "", 10); err != nil || len(graph.Waits) != 0 || graph.Truncated {
+		t.Errorf("at last the graph is %+v (%v)", graph, err)
+	}
+}
+
+// expectEdge expects that the owner at a place is shown to wait for the next.
+func (r *ring) expectEdge(t *testing.T, graph store.WaitGraph, place int) {
+	t.Helper()
+	wanted, relation := r.wanted(place), store.Holds
+	if r.byPlaceOnly {
+		relation = store.Before
+	}
+	for _, wait := range graph.Waits {
+		if wait.OwnerID == wanted.OwnerID && wait.Lock == wanted.Lock && slices.ContainsFunc(wait.For, func(other store.InTheWay) bool {
+			return other.OwnerID == r.owner(place+1) && other.Relation == relation
+		}) {
+			return
+		}
+	}
+	t.Errorf("%s does not wait for %s in %+v", wanted.OwnerID, r.owner(place+1), graph)
+}
+
+// Whoever waits for what, in whatever state of leases, sessions and gateways: the graph is the one by which deadlocks are found.
+func TestWaitGraphsAreTheModels(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	s := newLockSetup(t, seed)
+	s.exec(t, "insert into fence.subtrees (name) values ('tree'), ('tree/a')")
+	for i := range 8 {
+		s.one(t, store.Name(fmt.Sprint("lock ", i)))
+	}
+	names := []string{"tree", "tree/a", "tree/a/b", "tree/c", "tree0", "lock 1", "lock 2", "lock 3", "lock 4"}
+	s.exec(t, "delete from fence.waiters")
+	for _, name := range names[:5] {
+		s.exec(t, "insert into fence.fences (resource) values ($1)", name)
+		s.exec(t, `
+			insert into fence.leases (lock, fencing_token, lease_id, owner_id, mode, scope, ttl_ms, granted_at, expires_at)
+			values ($1, 5000, gen_random_uuid(), $2, $3, $4, 1000, clock_timestamp(), clock_timestamp() + $5 * interval '1 hour')`,
+			name, fmt.Sprint("holder of ", name), pick(s.random, []string{"shared", "exclusive"}), pick(s.random, []string{"node", "subtree"}), pick(s.random, []int{1, 1, -1}))
+	}
+	for i := range 40 {
+		var session *uuid.UUID
+		if i%5 == 0 {
+			session = &s.sessions[s.random.IntN(len(s.sessions))]
+		}
+		s.exec(t, `
+			insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, session_id, queued_at, deadline_at)
+			select $1::text, $2, $3, $4, $5, 1000, $6, clock_timestamp(), clock_timestamp() + $7 * interval '1 hour'
+			where not exists (select from fence.waiters w where (w.lock, w.owner_id, w.mode, w.scope) = ($1::text, $3, $4, $5))`,
+			pick(s.random, names), pick(s.random, s.gateways), pick(s.random, append([]string{"a", "b", "c", "d", "holder of tree/c"}, lockOwners...)),
+			pick(s.random, []string{"shared", "exclusive"}), pick(s.random, []string{"node", "node", "subtree"}), session, pick(s.random, []int{1, 1, 1, -1}))
+	}
+	s.endSessions(t)
+	m := s.waitModel(t)
+	for _, name := range append(names, "", "lock 5", "nothing") {
+		s.checkWaits(t, m, name)
+	}
+}
+
+// However long the lines are, no more is shown than the limits say, and it is said that there is more.
+func TestWaitsAreCutShort(t *testing.T) {
+	t.Parallel()
+	s := newLockSetup(t, 1)
+	s.granted(t, store.AcquireRequest{Lock: "job", OwnerID: "holder"})
+	s.exec(t, `
+		insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
+		select 'job', $1, 'waiter ' || n, 'exclusive', 'node', 1000, clock_timestamp(), clock_timestamp() + interval '1 hour' from generate_series(1, 3000) n`,
+		s.gateways[0])
+	for _, lock := range []store.Name{"job", ""} {
+		for _, limit := range []int{1, 7, store.WaitsMax} {
+			graph, err := s.Waits(t.Context(), lock, limit)
+			if err != nil || len(graph.Waits) != limit || !graph.Truncated {
+				t.Fatalf("around %q are %d waits, truncated %v (%v)", lock, len(graph.Waits), graph.Truncated, err)
+			}
+			for i, wait := range graph.Waits {
+				before := min(i, store.WaitForMax)
+				if wait.OwnerID != fmt.Sprint("waiter ", i+1) || len(wait.For) != 1+before || wait.For[0].OwnerID != "holder" {
+					t.Fatalf("place %d is %+v", i, wait)
+				}
+				if i > 0 && wait.For[before].OwnerID != fmt.Sprint("waiter ", i) {
+					t.Fatalf("before place %d is %+v", i, wait.For)
+				}
+			}
+		}
+	}
+	s.exec(t, "delete from fence.waiters where owner_id > 'waiter 2'")
+	s.exec(t, "delete from fence.waiters where lock = 'job' and ticket > (select min(ticket) + 24 from fence.waiters)")
+	for i := range 30 {
+		s.granted(t, store.AcquireRequest{Lock: "read", OwnerID: fmt.Sprint("reader ", i), Mode: store.Shared})
+	}
+	s.exec(t, "update fence.waiters set lock = 'read'")
+	if graph, err := s.Waits(t.Context(), "read", store.WaitsMax); err != nil || !graph.Truncated || len(graph.Waits[0].For) != store.WaitForMax {
+		t.Errorf("of 30 readers are shown %+v (%v)", graph, err)
+	}
+	for _, limit := range []int{-1, 0, store.WaitsMax + 1} {
+		if _, err := s.Waits(t.Context(), "job", limit); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("limit %d: %v", limit, err)
+		}
+	}
+}
