@@ -61,7 +61,7 @@ func newGateway(t testing.TB, config Config, database store.Config) *harness {
 func newMetrics(service *store.Service, recorder *store.Recorder) *Metrics {
 	metrics := NewMetrics("test")
 	metrics.Watch(service)
-	metrics.WatchRecorder(recorder.Dropped)
+	metrics.WatchRecorder(recorder)
 	metrics.WatchTracing(func() uint64 { return 0 })
 	return metrics
 }

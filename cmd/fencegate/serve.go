@@ -103,7 +103,7 @@ func (c *serveCmd) serveOn(ctx context.Context, db *database, tracing store.Trac
 	}
 	metrics.Watch(service)
 	recorder := store.NewRecorder(st)
-	metrics.WatchRecorder(recorder.Dropped)
+	metrics.WatchRecorder(recorder)
 	listener, err := c.listen(ctx)
 	if err != nil {
 		return err
