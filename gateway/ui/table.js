@@ -5,6 +5,7 @@
 //     caption: 'Rejections',                      // for screen readers
 //     columns: [{id: 'owner', label: 'Owner', hint, number: true, class: 'grow', sort: 'desc', cell: (row) => node or text}],
 //                                                 // class: 'tight' does not wrap; 'grow' takes what is left, and the whole width of a card; 'whole' only the latter
+//                                                 // width: of the column, in CSS; where any has one, the widths do not depend on what stands in the rows
 //     key: (row) => row.id,
 //     changed: (before, now) => boolean,          // default: another object
 //     rowClass: (row) => '',
@@ -40,7 +41,9 @@ export function createTable(options) {
   });
   const body = h('tbody', {role: 'rowgroup'});
   const head = h('thead', {role: 'rowgroup'}, h('tr', {role: 'row'}, headings.map((heading) => heading.cell)));
-  const grid = h('table', {role: 'table', class: 'data'}, h('caption', {class: 'hidden'}, options.caption), head, body);
+  const fixed = columns.some((column) => column.width);
+  const widths = fixed && h('colgroup', null, columns.map((column) => h('col', {style: {width: column.width ?? 'auto'}})));
+  const grid = h('table', {role: 'table', class: ['data', fixed && 'fixed']}, h('caption', {class: 'hidden'}, options.caption), widths, head, body);
   const instead = h('div', {class: 'instead'}, loading());
   const place = h('span', {class: 'place'});
   const before = button('‹ Before', () => turn(-1));

@@ -111,7 +111,7 @@ export function mount(container, params, app) {
   }
 
   const paintSoon = app.frame(render, 200);
-  const paintRarely = app.frame(render, 1000);
+  const paintRarely = app.frame(render, 1500);
   const paint = () => (loader.stories.size > 2000 ? paintRarely() : paintSoon());
 
   function render() {

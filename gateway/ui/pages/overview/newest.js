@@ -3,7 +3,7 @@
 //   createNewest(app) → {element, load()}       load fetches them anew
 
 import {h} from '../../dom.js';
-import {count, duration, token} from '../../format.js';
+import {count, duration} from '../../format.js';
 import {codeBadge, emptyMessage, name, panel, timeAgo} from '../../parts.js';
 import {createTable} from '../../table.js';
 
@@ -13,13 +13,12 @@ export function createNewest(app) {
   const table = createTable({
     caption: 'Newest rejections',
     columns: [
-      {id: 'last', label: 'Last', class: 'tight', cell: (row) => timeAgo(row.last_at)},
-      {id: 'code', label: 'Code', class: 'whole', cell: (row) => codeBadge(row.code)},
+      {id: 'last', width: '80px', label: 'Last', class: 'tight', cell: (row) => timeAgo(row.last_at)},
+      {id: 'code', width: '128px', label: 'Code', class: 'whole', cell: (row) => codeBadge(row.code)},
       {id: 'resource', label: 'Resource', class: 'grow', cell: (row) => name(row.resource, {href: app.link('rejections', null, {resource: row.resource})})},
       {id: 'owner', label: 'Owner', class: 'grow', cell: (row) => row.owner_id && name(row.owner_id, {href: app.link('rejections', null, {owner_id: row.owner_id})})},
-      {id: 'token', label: 'Token', number: true, cell: (row) => token(row.token, row.sequence)},
-      {id: 'late', label: 'Late', hint: 'How long after its lease had ended', number: true, cell: (row) => duration(row.late_ms, {fixed: true})},
-      {id: 'count', label: 'Writes', number: true, cell: (row) => count(row.count)},
+      {id: 'late', width: '84px', label: 'Late', hint: 'How long after its lease had ended', number: true, cell: (row) => duration(row.late_ms, {fixed: true})},
+      {id: 'count', width: '70px', label: 'Writes', number: true, cell: (row) => count(row.count)},
     ],
     key: (row) => row.id,
     changed: (before, now) => before.count !== now.count || before.last_at !== now.last_at,
@@ -31,5 +30,5 @@ export function createNewest(app) {
     app.run(async () => table.update((await app.get('/v1/rejections', {sort: 'last_seen', limit: shown})).rejections), (error) => table.setError(error, load));
   }
 
-  return {element: panel('Newest rejections', {actions: h('a', {href: app.link('rejections')}, 'All rejections')}, table.element), load};
+  return {element: panel('Newest rejections', {class: 'short', actions: h('a', {href: app.link('rejections')}, 'All rejections')}, table.element), load};
 }

@@ -13,19 +13,19 @@ const anonymous = 'Whose lease it was is not remembered';
 
 export function columns(filterLink) {
   return [
-    {id: 'first', label: 'First', class: 'tight', sort: 'desc', hint: 'When its first write came', cell: (row) => timeAt(row.first_at, {milliseconds: false})},
-    {id: 'last', label: 'Last', class: 'tight', sort: 'desc', hint: 'When its latest write came', cell: (row) => timeAgo(row.last_at)},
-    {id: 'code', label: 'Code', class: 'whole', cell: (row) => codeBadge(row.code, row.reason)},
+    {id: 'first', width: '84px', label: 'First', class: 'tight', sort: 'desc', hint: 'When its first write came', cell: (row) => timeAt(row.first_at, {milliseconds: false})},
+    {id: 'last', width: '94px', label: 'Last', class: 'tight', sort: 'desc', hint: 'When its latest write came', cell: (row) => timeAgo(row.last_at)},
+    {id: 'code', width: '196px', label: 'Code', class: 'whole', cell: (row) => codeBadge(row.code, row.reason)},
     {id: 'resource', label: 'Resource', class: 'grow', cell: (row) => name(row.resource, {href: link('locks', row.resource)})},
-    {id: 'key', label: 'Key', class: 'grow', cell: (row) => row.key && name(row.key)},
-    {id: 'token', label: 'Token', number: true, sort: 'desc', hint: 'The fencing token that was presented, with its sequence', cell: tokenText},
-    {id: 'superseded', label: 'Shut out by', number: true, hint: 'The newer token that superseded it', cell: (row) => (row.superseded_by === undefined ? '' : token(row.superseded_by))},
-    {id: 'late', label: 'Late', number: true, sort: 'desc', hint: 'How long after its lease had ended the latest write came', cell: (row) => (row.late_ms === undefined ? '' : duration(row.late_ms, {fixed: true}))},
+    {id: 'key', width: '116px', label: 'Key', class: 'grow', cell: (row) => row.key && name(row.key)},
+    {id: 'token', width: '92px', label: 'Token', number: true, sort: 'desc', hint: 'The fencing token that was presented, with its sequence', cell: tokenText},
+    {id: 'superseded', width: '94px', label: 'Shut out by', number: true, hint: 'The newer token that superseded it', cell: (row) => (row.superseded_by === undefined ? '' : token(row.superseded_by))},
+    {id: 'late', width: '100px', label: 'Late', number: true, sort: 'desc', hint: 'How long after its lease had ended the latest write came', cell: (row) => (row.late_ms === undefined ? '' : duration(row.late_ms, {fixed: true}))},
     {id: 'owner', label: 'Owner', class: 'grow', hint: 'Whose lease the token was of', cell: (row) =>
       (row.owner_id ? name(row.owner_id, {href: filterLink({owner_id: row.owner_id})}) : h('span', {class: 'note', title: anonymous}, 'not known'))},
-    {id: 'address', label: 'Address', class: 'tight', cell: (row) => row.address && name(row.address)},
-    {id: 'door', label: 'Door', class: 'tight', hint: 'By which way in it came', cell: (row) => row.door},
-    {id: 'count', label: 'Writes', number: true, sort: 'desc', cell: (row) => count(row.count)},
+    {id: 'address', width: '112px', label: 'Address', class: 'tight', cell: (row) => row.address && name(row.address)},
+    {id: 'door', width: '58px', label: 'Door', class: 'tight', hint: 'By which way in it came', cell: (row) => row.door},
+    {id: 'count', width: '72px', label: 'Writes', number: true, sort: 'desc', cell: (row) => count(row.count)},
   ];
 }
 
