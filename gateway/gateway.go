@@ -222,6 +222,7 @@ func New(config Config, backend Backend, recorder Recorder, metrics *Metrics) (*
 	g.rejected = &rejectionHub{backend: backend, interval: feedInterval, patience: feedPatience, behind: feedBehindMax, cut: g.cut}
 	g.deadline.within(g.cut, config.RequestTimeout)
 	g.overviews = newBroadcast(g.draining, g.tellOverviews)
+	metrics.watchOverview(g.lastOverview)
 	g.handler = g.routes()
 	return g, nil
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -15,7 +16,16 @@ import (
 type knownOverview struct {
 	store.Overview
 
-	heard time.Time // by this process's clock; zero: never
+	heard  time.Time // by this process's clock; zero: never
+	failed bool      // it was asked after that, and did not answer
+}
+
+// age is how long ago it was told.
+func (k knownOverview) age() time.Duration {
+	if k.heard.IsZero() {
+		return math.MaxInt64
+	}
+	return time.Since(k.heard)
 }
 
 // at is the time by the database's clock: what it told, and what has passed since.
@@ -36,12 +46,13 @@ func (g *Gateway) lookOver(ctx context.Context) (knownOverview, error) {
 	ctx, cancel := context.WithTimeout(ctx, overviewTimeout)
 	defer cancel()
 	overview, err := g.backend.Overview(ctx)
+	known := knownOverview{Overview: overview, heard: time.Now()}
 	if err != nil {
-		return g.lastOverview(), err
+		known = g.lastOverview()
+		known.failed = true
 	}
-	known := knownOverview{overview, time.Now()}
 	g.known.Store(&known)
-	return known, nil
+	return known, err
 }
 
 func (g *Gateway) lastOverview() knownOverview {

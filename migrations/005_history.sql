@@ -23,7 +23,7 @@ create table fence.gateway_states (
 comment on column fence.gateway_states.rejected is 'a number for each code';
 comment on column fence.gateway_states.durations is 'how many accepted writes took how long: a number for each of the bounds, and one for those above';
 
--- What each gateway did since its sample before.
+-- What each gateway did since its sample before. Of the durations those at the end that are 0 are left out.
 create table fence.samples (
     gateway_id uuid not null,
     at         timestamptz not null,

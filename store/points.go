@@ -40,29 +40,36 @@ func HistoryStep(length time.Duration) time.Duration {
 // pointsSQL sums up the samples of each step. The last step ends with the last whole interval of samples, of which all gateways have told.
 // A sample counts in the step in which it was taken. One that covers much more than a step, since its gateway could keep none for a
 // while, counts with what it is on average: it is no peak.
+// Steps are looked up one by one, in the index on the time: that takes neither a sort nor memory.
 var pointsSQL = fmt.Sprintf(`
-	with bounds as (
-		select u.until, u.until - $1::bigint * $2::bigint as since, $2::bigint as step
-		from (select floor(extract(epoch from clock_timestamp()) * 1000 / $3::bigint)::bigint * $3::bigint) u (until)
-	), sampled as materialized (
-		select (floor(extract(epoch from s.at) * 1000)::bigint - b.since) / b.step as number,
-			s.accepted, s.failed, s.rejected, s.durations,
-			case when s.span_ms > b.step + 2 * $3::bigint then b.step::float8 / s.span_ms else 1 end as part
-		from bounds b, fence.samples s
-		where s.at >= to_timestamp(b.since::float8 / 1000) and s.at < to_timestamp(b.until::float8 / 1000)
-	), sums as (
-		select s.number, sum(s.accepted * s.part) as accepted, sum(s.failed * s.part) as failed, array[%s]::bigint[] as durations
-		from sampled s group by s.number
-	), codes as (
-		select s.number, r.key as code, sum(r.value::bigint * s.part) as writes
-		from sampled s, jsonb_each_text(s.rejected) r group by s.number, r.key
-	), rejected as (
-		select c.number, jsonb_object_agg(c.code, c.writes) as writes from codes c group by c.number
+	with bounds as materialized (
+		select u.until - $1::bigint * $2::bigint * interval '1 millisecond' as since, $2::bigint * interval '1 millisecond' as step,
+			($2::bigint + 2 * $3::bigint) as span_max
+		from (select date_bin($3::bigint * interval '1 millisecond', clock_timestamp(), 'epoch')) u (until)
+	), steps as (
+		select n as number, b.since + n * b.step as since, b.since + (n + 1) * b.step as until, b.span_max
+		from bounds b, generate_series(0, $1::integer - 1) n
 	)
-	select to_timestamp(b.since::float8 / 1000), s.number, coalesce(s.accepted, 0), coalesce(s.failed, 0), r.writes, s.durations
-	from bounds b
-	left join sums s on true
-	left join rejected r on r.number = s.number`, sumsOfTimes())
+	select p.since, t.samples, t.accepted, t.failed, c.rejected, t.durations
+	from steps p
+	cross join lateral (
+		select count(*) as samples, coalesce(sum(s.accepted * s.part), 0) as accepted, coalesce(sum(s.failed * s.part), 0) as failed,
+			array[%s]::bigint[] as durations
+		from (
+			select s.*, case when s.span_ms > p.span_max then $2::float8 / s.span_ms else 1 end as part
+			from fence.samples s where s.at >= p.since and s.at < p.until
+		) s
+	) t
+	cross join lateral (
+		select jsonb_object_agg(r.code, r.writes) as rejected
+		from (
+			select e.key as code, sum(e.value::bigint * case when s.span_ms > p.span_max then $2::float8 / s.span_ms else 1 end) as writes
+			from fence.samples s, jsonb_each_text(s.rejected) e
+			where s.at >= p.since and s.at < p.until and s.rejected <> '{}'
+			group by e.key
+		) r
+	) c
+	order by p.number`, sumsOfTimes())
 
 // sumsOfTimes has a sum for each class.
 func sumsOfTimes() string {
@@ -93,31 +100,30 @@ func (s *Store) LastPoint(ctx context.Context) (Point, error) {
 }
 
 func (s *Store) points(ctx context.Context, steps int, step time.Duration) ([]Point, error) {
-	points := make([]Point, steps)
-	var since time.Time
-	args := []any{steps, step.Milliseconds(), SampleInterval.Milliseconds()}
-	err := s.query(ctx, pointsSQL, args, func(rows pgx.Rows) error {
-		var number *int64
+	points := make([]Point, 0, steps)
+	err := s.query(ctx, pointsSQL, []any{steps, step.Milliseconds(), SampleInterval.Milliseconds()}, func(rows pgx.Rows) error {
 		var point Point
+		var samples int64
 		var rejected map[Verdict]float64
-		var durations []int64
-		if err := rows.Scan(&since, &number, &point.Accepted, &point.Failed, &rejected, &durations); err != nil || number == nil {
+		var took []*int64
+		if err := rows.Scan(&point.At, &samples, &point.Accepted, &point.Failed, &rejected, &took); err != nil {
 			return err
 		}
-		point.Sampled = true
+		point.Sampled = samples > 0
 		point.Accepted /= step.Seconds()
 		point.Failed /= step.Seconds()
 		point.Rejected = make(map[Verdict]float64, len(rejected))
 		for code, writes := range rejected {
 			point.Rejected[code] = writes / step.Seconds()
 		}
-		copy(point.Took[:], durations)
-		points[*number] = point
+		for i, writes := range took {
+			if writes != nil { // there are samples
+				point.Took[i] = *writes
+			}
+		}
+		points = append(points, point)
 		return nil
 	})
-	for i := range points {
-		points[i].At = since.Add(time.Duration(i) * step)
-	}
 	return points, err
 }
 

@@ -3,7 +3,8 @@
 -- Keeps how a gateway is, and as a sample what its totals are more than those that it told before; the first sample of a gateway
 -- covers its time from the start. Called again with the same totals, for an answer that was lost, it adds nothing but an empty sample.
 --
--- Totals are counted from the start of a gateway and never fall. durations has as many elements as before.
+-- Totals are counted from the start of a gateway and never fall. durations has as many elements as before; a sample ends with its last
+-- that is not 0, since most have few or none, and there are many of them.
 create or replace function fence.keep_sample(
     p_gateway_id uuid, p_name text, p_version text, p_uptime_ms bigint,
     p_waiting bigint, p_streams bigint, p_queue bigint, p_connections_busy bigint, p_connections_max bigint, p_listening boolean,
@@ -28,8 +29,14 @@ begin
             ) r
             where r.more <> 0),
         p_failed - coalesce(v_before.failed, 0),
-        (select array_agg(d.total - coalesce(v_before.durations[d.class], 0) order by d.class)
-            from unnest(p_durations) with ordinality d (total, class));
+        (select coalesce(array_agg(d.more order by d.class) filter (where d.class <= d.last), '{}')
+            from (
+                select n.class, n.more, max(n.class) filter (where n.more <> 0) over () as last
+                from (
+                    select t.class, t.total - coalesce(v_before.durations[t.class], 0) as more
+                    from unnest(p_durations) with ordinality t (total, class)
+                ) n
+            ) d);
 
     insert into fence.gateway_states as g
     select p_gateway_id, p_name, p_version, v_at - p_uptime_ms * interval '1 millisecond', v_at,

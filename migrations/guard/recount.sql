@@ -28,7 +28,7 @@ begin
         select count(*) as held, count(*) filter (where r.remains < r.ttl / 4) as expiring from running r
     ), fences as (
         select count(*) filter (where f.granted_token > 0) as granted, max(f.granted_token) as newest,
-            count(*) filter (where f.open and r.lock is null) as expired
+            count(*) filter (where f.open and f.granted_token > 0 and r.lock is null) as expired
         from fence.fences f
         left join (select distinct lock from running) r on r.lock = f.resource
     ), line as (

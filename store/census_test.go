@@ -1,0 +1,242 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// makeDue has the census counted at the next call.
+const makeDue = "update fence.census set due_at = '-infinity'"
+
+func (b *testbed) recount(t *testing.T) store.Census {
+	t.Helper()
+	b.exec(t, makeDue)
+	if counted, err := b.Recount(t.Context()); err != nil || !counted {
+		t.Fatalf("it was counted: %v (%v)", counted, err)
+	}
+	overview, err := b.Overview(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return overview.Census
+}
+
+// seedAnything fills the tables with whatever can stand in them. Times are half a minute and more away, so that a test may be slow.
+const seedAnything = `
+	with places as (
+		select n, 'lock/' || n as name, random() as dice, (random() * 3)::integer as leases from generate_series(1, 300) n
+	), fences as (
+		insert into fence.fences (resource, granted_token, open)
+		select name, case when dice < .9 then leases * 1000 + n else 0 end, random() < .5 and dice < .9 and leases > 0 from places where dice < .95
+	), sessions as (
+		insert into fence.sessions (session_id, owner_id, ttl_ms, created_at, expires_at, ended_at, end_reason)
+		select ('00000000-0000-4000-8000-' || lpad(n::text, 12, '0'))::uuid, 'w', 400000, now(),
+			now() + (case when n % 3 = 0 then -1 else 1 end) * (30 + random() * 370) * interval '1 second',
+			case when n % 4 = 0 then now() - interval '1 minute' end, case when n % 4 = 0 then 'released' end
+		from generate_series(1, 40) n
+	), gateways as (
+		insert into fence.gateways (gateway_id, alive_until)
+		select ('00000000-0000-4000-9000-' || lpad(n::text, 12, '0'))::uuid, now() + (case when n = 1 then -1 else 1 end) * interval '1 hour'
+		from generate_series(1, 3) n
+	), waiters as (
+		insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, session_id, queued_at, deadline_at)
+		select name, ('00000000-0000-4000-9000-' || lpad((1 + n % 4)::text, 12, '0'))::uuid, 'w' || i, 'shared', 'node', 1000,
+			case when random() < .3 then ('00000000-0000-4000-8000-' || lpad((1 + (random() * 49)::integer)::text, 12, '0'))::uuid end,
+			now() - random() * interval '1 hour', now() + (case when random() < .2 then -1 else 1 end) * interval '1 hour'
+		from places, generate_series(1, 3) i where random() < .4
+	)
+	insert into fence.leases (lock, fencing_token, lease_id, owner_id, mode, ttl_ms, granted_at, expires_at, session_id, ended_at, end_reason)
+	select name, i * 1000 + n, gen_random_uuid(), 'w', 'shared', 400000, now(),
+		case when session then 'infinity' else now() + (case when random() < .3 then -1 else 1 end) * (30 + random() * 370) * interval '1 second' end,
+		case when session then ('00000000-0000-4000-8000-' || lpad((1 + (random() * 49)::integer)::text, 12, '0'))::uuid end,
+		case when ended then now() - interval '1 minute' end, case when ended then 'broken' end
+	from (select *, random() < .4 as session, random() < .3 as ended from places, generate_series(1, leases) i) p`
+
+// plainCounts counts one thing after the other, a row at a time, as the functions that decide see it.
+const plainCounts = `
+	select (select count(*) from fence.leases l where l.ended_at is null and fence.runs_until(l) > now()),
+		(select count(*) from fence.leases l where l.ended_at is null and fence.runs_until(l) > now()
+			and fence.runs_until(l) - now() < interval '100 seconds'),
+		(select count(*) from fence.waiters w where fence.waits(w)),
+		(select extract(epoch from now() - min(w.queued_at)) * 1000 from fence.waiters w where fence.waits(w))::bigint,
+		(select count(*) from fence.sessions s where fence.session_lost(s) is null),
+		(select greatest(max(f.granted_token), (select last_value from fence.tokens)) from fence.fences f)`
+
+// The census is what counting one by one gives, whatever there is.
+func TestCensusCountsWhatThereIs(t *testing.T) {
+	t.Parallel()
+	for range 5 {
+		b := newTestbed(t)
+		b.exec(t, seedAnything)
+		// Locks that are waited for but were never granted are locks only where their waiters count: the list shows them a moment longer.
+		b.exec(t, `delete from fence.waiters w using fence.fences f where f.resource = w.lock and f.granted_token = 0 and not fence.waits(w)`)
+		got := b.recount(t)
+		want := store.Census{At: got.At}
+		var oldestMS int64
+		if err := b.sql.QueryRow(t.Context(), plainCounts).
+			Scan(&want.Held, &want.Expiring, &want.Waiting, &oldestMS, &want.Sessions, &want.NewestToken); err != nil {
+			t.Fatal(err)
+		}
+		locks, err := b.Locks(t.Context(), store.LockQuery{Limit: store.PageMax})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.Locks = int64(len(locks))
+		for _, lock := range locks {
+			if lock.State == store.LockExpired {
+				want.Expired++
+			}
+		}
+		oldest := time.Duration(oldestMS) * time.Millisecond
+		if late := oldest - got.OldestWait; late < 0 || late > time.Minute {
+			t.Errorf("the oldest has waited %s, by another count %s", got.OldestWait, oldest)
+		}
+		if want.OldestWait = got.OldestWait; got != want {
+			t.Errorf("the census is\n%+v, want\n%+v", got, want)
+		}
+		if min(want.Locks, want.Held, want.Expiring, want.Expired, want.Waiting, want.Sessions) == 0 {
+			t.Errorf("a count of nothing shows nothing: %+v", want)
+		}
+	}
+}
+
+// Of many who would count, one does; and not again before it is due.
+func TestCensusIsCountedByOne(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	for range 10 {
+		b.exec(t, makeDue)
+		counted := make(chan bool, 8)
+		var running sync.WaitGroup
+		for range cap(counted) {
+			running.Go(func() {
+				did, err := b.Recount(t.Context())
+				if err != nil {
+					t.Error(err)
+				}
+				counted <- did
+			})
+		}
+		running.Wait()
+		close(counted)
+		times := 0
+		for did := range counted {
+			if did {
+				times++
+			}
+		}
+		if times != 1 {
+			t.Fatalf("it was counted %d times", times)
+		}
+	}
+	var wait time.Duration
+	if err := b.sql.QueryRow(t.Context(), "select due_at - at from fence.census").Scan(&wait); err != nil || wait < 1900*time.Millisecond {
+		t.Errorf("it is due again %s after it was begun (%v)", wait, err)
+	}
+}
+
+// lockFences locks all fences until the test ends, or lets go.
+func (b *testbed) lockFences(t *testing.T) (letGo func()) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	tx, err := b.sql.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	letGo = func() { _ = tx.Rollback(ctx) } // it only held a lock
+	t.Cleanup(letGo)
+	if _, err := tx.Exec(ctx, "lock table fence.fences in access exclusive mode"); err != nil {
+		t.Fatal(err)
+	}
+	return letGo
+}
+
+// Who counts holds nobody up, and who fails to count lets nobody try for twenty times as long as that took.
+func TestCensusThatTakesTooLong(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	impatient := openStore(t, store.Config{DatabaseURL: b.url, StatementTimeout: 200 * time.Millisecond})
+	letGo := b.lockFences(t)
+	failing := make(chan error, 1)
+	b.exec(t, makeDue)
+	go func() {
+		_, err := b.Recount(t.Context())
+		failing <- err
+	}()
+	if err := b.awaitBlocked(t.Context(), failing); err != nil {
+		t.Fatal(err)
+	}
+	if counted, err := impatient.Recount(t.Context()); err != nil || counted {
+		t.Errorf("it was counted (%v) while another counts (%v)", counted, err)
+	}
+	letGo()
+	if err := <-failing; err != nil {
+		t.Fatal(err)
+	}
+	var share float64
+	err := b.sql.QueryRow(t.Context(), "select extract(epoch from due_at - at) * 1000 / greatest(took_ms, 1) from fence.census").Scan(&share)
+	if err != nil || share < 20 {
+		t.Errorf("it is due %v times later than it took (%v)", share, err)
+	}
+
+	b.exec(t, makeDue)
+	b.lockFences(t)
+	if counted, err := impatient.Recount(t.Context()); err == nil || counted {
+		t.Errorf("it was counted (%v), though it can't be (%v)", counted, err)
+	}
+	var postponed bool
+	if err := b.sql.QueryRow(t.Context(), "select due_at > clock_timestamp() + interval '2 seconds' from fence.census").Scan(&postponed); err != nil || !postponed {
+		t.Errorf("it is tried again at once (%v)", err)
+	}
+}
+
+// How long it takes to count 100,000 locks of which half are held, and how long points of a day take, is told; it depends on the machine.
+func TestCensusOfManyLocks(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	const locks = 100_000
+	b.exec(t, "insert into fence.fences (resource, granted_token, open) select 'lock/' || n, n, true from generate_series(1, $1) n", locks)
+	b.exec(t, `
+		insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at)
+		select 'lock/' || n, n, gen_random_uuid(), 'w' || n, 86400000, now(), now() + interval '1 day' from generate_series(1, $1, 2) n`, locks)
+	b.exec(t, "vacuum analyze fence.fences")
+	b.exec(t, "vacuum analyze fence.leases")
+	var census store.Census
+	var took string
+	for range 3 {
+		census = b.recount(t)
+		var ms int64
+		if err := b.sql.QueryRow(t.Context(), "select took_ms from fence.census").Scan(&ms); err != nil {
+			t.Fatal(err)
+		}
+		took += fmt.Sprintf(" %d ms", ms)
+	}
+	if census.Locks != locks || census.Held != locks/2 || census.Expired != locks/2 || census.Expiring != 0 || census.NewestToken != locks {
+		t.Errorf("the census is %+v", census)
+	}
+	t.Logf("to count %d locks took%s", locks, took)
+	b.seedDay(t, 2)
+	begun := time.Now()
+	points, err := b.Points(t.Context(), store.HistoryMax)
+	t.Logf("the %d points of a day of two gateways took %s", len(points), time.Since(begun))
+	if err != nil || len(points) != 150 || points[rand.IntN(len(points))].Accepted == 0 {
+		t.Errorf("the points are %v (%v)", points, err)
+	}
+}
+
+// seedDay has gateways sample for a day.
+func (b *testbed) seedDay(t *testing.T, gateways int) {
+	t.Helper()
+	b.exec(t, `
+		insert into fence.samples (gateway_id, at, span_ms, accepted, rejected, failed, durations)
+		select gen_random_uuid(), clock_timestamp() - n * interval '2 seconds', 2000, 100,
+			case when n % 3 = 0 then '{"token_stale": 5}' else '{}' end::jsonb, 0, array_fill(3::bigint, array[35])
+		from generate_series(1, $1) g, generate_series(0, 43200) n`, gateways)
+	b.exec(t, "vacuum analyze fence.samples")
+}

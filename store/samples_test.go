@@ -1,0 +1,243 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// keep keeps a sample, and has it taken the given time ago: a sample is in a point when its interval is over.
+func (b *testbed) keep(t *testing.T, state store.GatewayState, ago time.Duration, totals store.Totals) {
+	t.Helper()
+	at, err := b.KeepSample(t.Context(), state, 3*time.Second, totals)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.exec(t, "update fence.samples set at = at - $1::interval where at = $2 and gateway_id = $3", ago, at, state.ID)
+}
+
+func (b *testbed) points(t *testing.T, length time.Duration) []store.Point {
+	t.Helper()
+	points, err := b.Points(t.Context(), length)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return points
+}
+
+// sumOf makes one point of many, of writes instead of writes per second.
+func sumOf(points []store.Point, step time.Duration) store.Point {
+	sum := store.Point{Rejected: map[store.Verdict]float64{}}
+	for _, point := range points {
+		sum.Accepted += point.Accepted * step.Seconds()
+		sum.Failed += point.Failed * step.Seconds()
+		for code, perS := range point.Rejected {
+			sum.Rejected[code] += perS * step.Seconds()
+		}
+		for i, writes := range point.Took {
+			sum.Took[i] += writes
+		}
+	}
+	return sum
+}
+
+// What a gateway tells adds up to its totals, whatever was told twice, and whatever its samples missed.
+func TestSamplesAddUpToTheTotals(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	left, right := store.GatewayState{ID: uuid.New(), Name: "left"}, store.GatewayState{ID: uuid.New(), Name: "right"}
+	first := store.Totals{Accepted: 10, Failed: 1, Rejected: map[store.Verdict]int64{store.VerdictTokenStale: 3, store.VerdictTokenUnknown: 0}}
+	first.Took[4], first.Took[34] = 9, 1
+	second := store.Totals{Accepted: 17, Failed: 1, Rejected: map[store.Verdict]int64{store.VerdictTokenStale: 3, store.VerdictTokenRequired: 2}}
+	second.Took[4], second.Took[34] = 15, 2
+	for i, totals := range []store.Totals{{}, first, first, second, second} { // the answer to the first was lost: it is told again
+		b.keep(t, left, time.Duration(40-2*i)*time.Second, totals)
+	}
+	b.keep(t, right, 20*time.Second, first)
+	sum := sumOf(b.points(t, time.Minute), 2*time.Second)
+	want := store.Point{Accepted: 27, Failed: 2, Rejected: map[store.Verdict]float64{store.VerdictTokenStale: 6, store.VerdictTokenRequired: 2}}
+	want.Took[4], want.Took[34] = 24, 3
+	if sum.Accepted != want.Accepted || sum.Failed != want.Failed || !maps.Equal(sum.Rejected, want.Rejected) || sum.Took != want.Took {
+		t.Errorf("the points add up to\n%+v, want\n%+v", sum, want)
+	}
+	var empty int64
+	if err := b.sql.QueryRow(t.Context(), "select count(*) from fence.samples where accepted = 0 and rejected = '{}' and failed = 0").Scan(&empty); err != nil || empty != 3 {
+		t.Errorf("%d samples are empty (%v)", empty, err)
+	}
+}
+
+// A step without a sample is not one without writes; a sample that was late is no peak, and no step is counted twice.
+func TestPoints(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	b.exec(t, `
+		insert into fence.samples (gateway_id, at, span_ms, accepted, rejected, failed, durations)
+		select gen_random_uuid(), date_bin('2 seconds', clock_timestamp(), 'epoch') - ago * interval '1 second', span_ms, accepted, rejected::jsonb, 0, durations
+		from (values
+			(2, 2000, 6, '{"token_stale": 4}', array_fill(0::bigint, array[35])),
+			(2, 2000, 2, '{"token_stale": 1, "lease_expired": 1}', array_fill(0::bigint, array[35])),
+			(3, 1500, 4, '{}', array_fill(1::bigint, array[35])),
+			(9, 30000, 300, '{"token_stale": 30}', array_fill(0::bigint, array[35])),
+			(0, 2000, 1000, '{}', array_fill(0::bigint, array[35])),
+			(601, 2000, 1000, '{}', array_fill(0::bigint, array[35]))
+		) as given (ago, span_ms, accepted, rejected, durations)`)
+	points := b.points(t, 10*time.Minute)
+	if len(points) != 150 {
+		t.Fatalf("there are %d points", len(points))
+	}
+	for i, point := range points {
+		if i > 0 && point.At.Sub(points[i-1].At) != 4*time.Second {
+			t.Errorf("after %s comes %s", points[i-1].At, point.At)
+		}
+		if fromEnd := len(points) - i; point.Sampled != (fromEnd == 1 || fromEnd == 3) {
+			t.Errorf("point %d from the end is %+v", fromEnd, point)
+		}
+	}
+	last, late := points[149], points[147]
+	if last.Accepted != 3 || !maps.Equal(last.Rejected, map[store.Verdict]float64{store.VerdictTokenStale: 1.25, store.VerdictLeaseExpired: .25}) {
+		t.Errorf("the last point is %+v", last)
+	}
+	if took, some := last.Took.Quantile(.5); !some || took < time.Millisecond || took > 100*time.Millisecond {
+		t.Errorf("half of them took %s (%v)", took, some)
+	}
+	if late.Accepted != 10 || late.Rejected[store.VerdictTokenStale] != 1 {
+		t.Errorf("what was told late is %+v", late)
+	}
+	if _, some := late.Took.Quantile(.5); some {
+		t.Error("something took a time where nothing was written")
+	}
+	point, err := b.LastPoint(t.Context())
+	if err != nil || point.Accepted != 4 || point.At != last.At.Add(2*time.Second) {
+		t.Errorf("the point of the last two seconds is %+v (%v), of four %+v", point, err, last)
+	}
+	for _, length := range []time.Duration{0, -time.Minute, time.Minute - 1, 24*time.Hour + 1} {
+		if _, err := b.Points(t.Context(), length); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("points of %s: %v", length, err)
+		}
+	}
+}
+
+func TestHistoryStep(t *testing.T) {
+	for length, want := range map[time.Duration]time.Duration{
+		time.Minute: 2 * time.Second, 5 * time.Minute: 2 * time.Second, 5*time.Minute + 1: 4 * time.Second, time.Hour: 24 * time.Second,
+		24 * time.Hour: 576 * time.Second,
+	} {
+		if got := store.HistoryStep(length); got != want {
+			t.Errorf("the step of %s is %s, want %s", length, got, want)
+		}
+	}
+}
+
+func TestQuantile(t *testing.T) {
+	if bounds := store.WriteTimeBounds; bounds[0] != 1e-4 || bounds[2] != 2e-4 || bounds[33] < 9 || bounds[33] > 10 {
+		t.Errorf("the bounds are %v", bounds)
+	}
+	one := func(class int, writes int64) (took store.WriteTimes) {
+		took[class] = writes
+		return took
+	}
+	bounds := store.WriteTimeBounds
+	both := one(0, 10)
+	both[34] = 10
+	for _, c := range []struct {
+		name string
+		took store.WriteTimes
+		q    float64
+		want float64 // seconds
+	}{
+		{"in the middle of the first class", one(0, 10), .5, bounds[0] / 2},
+		{"at its end", one(0, 10), 1, bounds[0]},
+		{"in another class", one(7, 4), .25, bounds[6] + (bounds[7]-bounds[6])/4},
+		{"of one", one(7, 1), .99, bounds[6] + (bounds[7]-bounds[6])*.99},
+		{"above all", one(34, 3), .5, bounds[33]},
+		{"at the end of the lower of two", both, .5, bounds[0]},
+		{"in the upper of two", both, .51, bounds[33]},
+	} {
+		got, some := c.took.Quantile(c.q)
+		if !some || math.Abs(got.Seconds()-c.want) > 1e-8 {
+			t.Errorf("%s: %s (%v), want %v s", c.name, got, some, c.want)
+		}
+	}
+	if got, some := new(store.WriteTimes).Quantile(.5); some || got != 0 {
+		t.Errorf("of none: %s (%v)", got, some)
+	}
+}
+
+// A gateway that was not heard of for a while is silent; one that has ended is gone.
+func TestGatewaysOfTheOverview(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	states := map[string]store.GatewayState{}
+	for i, name := range []string{"c", "a", "b"} {
+		states[name] = store.GatewayState{
+			ID: uuid.New(), Name: name, Version: "v", Waiting: int64(i), Streams: 2, Queue: 3, ConnectionsBusy: 4, ConnectionsMax: 5, Listening: i > 0,
+		}
+		b.keep(t, states[name], 0, store.Totals{})
+	}
+	b.exec(t, "update fence.gateway_states set seen_at = seen_at - interval '8 seconds' where name = 'a'")
+	if err := b.ForgetGateway(t.Context(), states["b"].ID); err != nil {
+		t.Fatal(err)
+	}
+	overview, err := b.Overview(t.Context())
+	if err != nil || len(overview.Gateways) != 2 {
+		t.Fatalf("the gateways are %+v (%v)", overview.Gateways, err)
+	}
+	for i, name := range []string{"a", "c"} {
+		got := overview.Gateways[i]
+		want := states[name]
+		want.StartedAt, want.SeenAt, want.Silent = got.StartedAt, got.SeenAt, name == "a"
+		if got != want || (name == "c" && got.SeenAt.Sub(got.StartedAt) != 3*time.Second) {
+			t.Errorf("gateway %s is %+v, want %+v", name, got, want)
+		}
+	}
+}
+
+// Samples are forgotten when they are old, however many there are, and gateways that are silent for as long.
+func TestSweepForgetsSamples(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	state := store.GatewayState{ID: uuid.New(), Name: "dead"}
+	b.keep(t, state, 0, store.Totals{Accepted: 1})
+	b.exec(t, `
+		insert into fence.samples (gateway_id, at, span_ms, accepted, rejected, failed, durations)
+		select gen_random_uuid(), clock_timestamp() - n * interval '1 second', 1, 1, '{}', 0, '{}' from generate_series(3610, 6109) n`)
+	b.exec(t, "update fence.gateway_states set seen_at = seen_at - interval '1 hour'")
+	sweeper := newSweeper(t, b.Store, store.SweeperConfig{HistoryRetention: time.Hour})
+	expectSwept(t, sweeper, store.Swept{SamplesForgotten: 2500})
+	expectSwept(t, sweeper, store.Swept{})
+	overview, err := b.Overview(t.Context())
+	var samples int64
+	if err = errors.Join(err, b.sql.QueryRow(t.Context(), "select count(*) from fence.samples").Scan(&samples)); err != nil || len(overview.Gateways) != 0 || samples != 1 {
+		t.Errorf("%d samples and the gateways %+v are left (%v)", samples, overview.Gateways, err)
+	}
+	for _, retention := range []time.Duration{time.Second, -1, 721 * time.Hour} {
+		if _, err := store.NewSweeper(b.Store, store.SweeperConfig{HistoryRetention: retention}); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("a retention of %s: %v", retention, err)
+		}
+	}
+}
+
+// A database that only reads is told as such.
+func TestOverviewOfAReadOnlyDatabase(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	b.exec(t, "do $$ begin execute format('alter database %I set default_transaction_read_only = on', current_database()); end $$")
+	reader := openStore(t, store.Config{DatabaseURL: b.url})
+	overview, err := reader.Overview(t.Context())
+	if err != nil || !overview.Database.ReadOnly || overview.Database.Version == "" || overview.Database.ConnectionsMax < 1 {
+		t.Errorf("the overview is %+v (%v)", overview, err)
+	}
+	if _, err := reader.KeepSample(t.Context(), store.GatewayState{ID: uuid.New()}, 0, store.Totals{}); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("a sample was kept: %v", err)
+	}
+	if _, err := reader.Recount(context.WithoutCancel(t.Context())); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("it was counted: %v", err)
+	}
+}
