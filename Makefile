@@ -1,6 +1,6 @@
 # Everything is done from here; `make` alone lists it. What a target does is in scripts/, where it can be called too.
 .DEFAULT_GOAL := help
-.PHONY: help build run demo test test-deps lint bench bench-locks fuzz golden golden-check docs verify
+.PHONY: help build run demo test test-deps lint bench bench-locks fuzz screenshots golden golden-check docs verify
 
 # Overridable: make test PACKAGES=./store TEST_FLAGS='-run TestScenarios -v'
 PACKAGES   ?= ./...
@@ -32,7 +32,7 @@ demo: build ## Watch a zombie writer being shut out; installs PostgreSQL's progr
 test: ## Run all tests, with the race detector if there is a C compiler (PACKAGES, TEST_FLAGS, RACE)
 	@RACE='$(RACE)' scripts/test $(TEST_FLAGS) $(PACKAGES)
 
-test-deps: ## Install what the tests need beside Go: PostgreSQL's programs, etcd, Redis, curl, a C compiler
+test-deps: ## Install what the tests need beside Go: PostgreSQL's programs, etcd, Redis, Chromium, curl, a C compiler
 	@scripts/test-deps
 
 lint: ## Run the linters, the import rules among them
@@ -46,6 +46,9 @@ bench-locks: build ## Measure locks beside etcd's and Redis's, where those are i
 
 fuzz: ## Run every fuzz target for a short while (FUZZ_TIME, PACKAGES)
 	@FUZZ_TIME='$(FUZZ_TIME)' scripts/with-postgres scripts/fuzz $(PACKAGES)
+
+screenshots: ## Keep pictures of every page of the dashboard, under a running load with zombies, in artifacts/ (FENCEGATE_ARTIFACTS)
+	FENCEGATE_ARTIFACTS='$(abspath $(or $(FENCEGATE_ARTIFACTS),artifacts))' CI=true scripts/with-postgres go test ./internal/dashboard -run 'TestScreenshots$$' -count=1
 
 golden: ## Rewrite the golden schema from the migrations and guard functions
 	scripts/with-postgres go test ./migrations -run 'TestGoldenSchema|TestGuardRevision$$' -update

@@ -114,7 +114,7 @@ async function navigate() {
   } catch (error) {
     if (number !== visit) return;
     fill(container, h('h1', null, target === null ? 'Not found' : 'This page can’t be shown'),
-      errorMessage(error, () => navigate()), h('p', null, h('a', {href: '#/'}, 'To the overview')));
+      errorMessage(error, target === null ? null : () => navigate()), h('p', null, h('a', {href: '#/'}, 'To the overview')));
     if (target !== null) console.error(error);
   }
   document.title = title + ' · fencegate';
@@ -200,6 +200,11 @@ element('theme').addEventListener('click', () => {
   showTheme();
 });
 showTheme();
+// Fragments are addresses of pages: the way past the navigation must not be taken for one.
+document.querySelector('.skip').addEventListener('click', (event) => {
+  event.preventDefault();
+  element('main').focus();
+});
 window.addEventListener('hashchange', navigate);
 setInterval(tick, 1000);
 navigate();

@@ -20,11 +20,21 @@ export function mount(container, {name: lock}, app) {
   const breakButton = button('Break…', () => breaker.open(), {class: 'danger', disabled: true});
   const parts = [
     nowPart(lock, (state) => {
+      tellChange(state);
       breakButton.disabled = state === null || state.state === 'free';
       breaker.show(state);
     }),
     fencePart(), queuePart(), waitsPart(lock), rejectionsPart(lock), recordsPart(), leasesPart(),
   ];
+  // What has changed is told to a screen reader in a sentence; the page itself is no live region, for its times tick.
+  let told = null;
+  function tellChange(state) {
+    const text = !state || state.state === 'free' ? 'The lock is free.'
+      : `${state.holders.map((holder) => holder.owner_id).join(', ')} ${state.state === 'held' ? 'holds the lock.' : 'held the lock, and the lease has run out.'}`;
+    if (told !== null && told !== text) app.announce(text);
+    told = text;
+  }
+
   const urls = {
     now: ['/v1/locks/' + path], fence: [`/v1/resources/${path}/fence`], waits: ['/v1/waits', {lock, limit: 200}],
     leases: ['/v1/leases', {lock, limit: 50}], records: [`/v1/resources/${path}/records`, {sort: 'updated_at', limit: 10}],
