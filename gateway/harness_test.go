@@ -45,7 +45,9 @@ func newGateway(t testing.TB, config Config, database store.Config) *harness {
 	t.Helper()
 	backend, recorder := newService(t, database)
 	h := &harness{store: backend, recorder: recorder, databaseURL: database.DatabaseURL}
-	config.Logger = slog.New(defects{slog.DiscardHandler, t})
+	if config.Logger == nil {
+		config.Logger = slog.New(defects{slog.DiscardHandler, t})
+	}
 	var err error
 	if h.gateway, err = New(config, backend, h.recorder, newMetrics(backend, recorder)); err != nil {
 		t.Fatal(err)
