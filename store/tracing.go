@@ -47,7 +47,7 @@ func statementTracer(config Tracing, conn *pgx.ConnConfig) pgx.QueryTracer {
 	return otelpgx.NewTracer(
 		otelpgx.WithTracerProvider(config.Provider),
 		otelpgx.WithSpanNameFunc(statementName),
-		otelpgx.WithQuerySpanNamePrefix(), // or to prepare it would be called the same
+		otelpgx.WithQuerySpanNamePrefix(),                  // or to prepare it would be called the same
 		otelpgx.WithDisableConnectionDetailsInAttributes(), // it would copy the connection's configuration for each statement
 		otelpgx.WithTracerAttributes(
 			attribute.String("server.address", conn.Host), attribute.Int("server.port", int(conn.Port)), attribute.String("db.namespace", conn.Database)),

@@ -1,0 +1,59 @@
+package lockclient_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	"go.opentelemetry.io/otel/propagation"
+
+	"github.com/fencegate/fencegate/internal/otlptest"
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+// One trace leads from the caller through the SDK and a gateway process to the statement in the database, for every kind of request. The gateway
+// itself would have begun none.
+func TestOneTrace(t *testing.T) {
+	received, provider := otlptest.Start(t, 1)
+	gateway := startProcess(t, pgtest.Migrated(t), "--trace-endpoint", received.URL, "--trace-sample-ratio", "0")
+	propagator := propagation.TraceContext{}
+	client := newClient(t, gateway.URL, lockclient.WithHeaders(func(ctx context.Context, header http.Header) {
+		propagator.Inject(ctx, propagation.HeaderCarrier(header))
+	}))
+	lease, err := client.Acquire(patient(t), "job") // outside of any trace
+	check(t, err)
+
+	trip := func(what string, call func(ctx context.Context), chain ...string) {
+		t.Helper()
+		ctx, span := provider.Tracer("test").Start(patient(t), what)
+		call(ctx)
+		span.End()
+		parent := received.Await(t, what, func(s otlptest.Span) bool { return s.Name == what })
+		for _, name := range chain {
+			parent = received.Await(t, name, func(s otlptest.Span) bool { return s.Name == name && s.ParentID == parent.SpanID })
+			if parent.TraceID != span.SpanContext().TraceID().String() || parent.Failed {
+				t.Errorf("%s of %s is in another trace, or has failed: %+v", name, what, parent)
+			}
+		}
+	}
+	trip("a write", func(ctx context.Context) { check(t, second(lease.Put(ctx, "k", []byte("v")))) },
+		"PUT /v1/resources/{resource}/records/{key}", "write", "write batch", "query fence.write_one")
+	trip("a stream", func(ctx context.Context) {
+		pipeline, err := lease.Pipeline(ctx)
+		check(t, err)
+		check(t, second(pipeline.Put(ctx, "k", []byte("v"))))
+		check(t, pipeline.Close())
+	}, "POST /v1/writes", "write", "write batch", "query fence.write_one")
+	trip("a renewal", func(ctx context.Context) { check(t, lease.Renew(ctx)) }, "POST /v1/locks/{lock}/renew", "query fence.renew")
+	trip("an acquire", func(ctx context.Context) { check(t, second(client.Acquire(ctx, "other"))) }, "POST /v1/locks/{lock}/acquire", "query fence.acquire")
+	trip("a session", func(ctx context.Context) { check(t, second(client.NewSession(ctx))) }, "POST /v1/sessions", "query fence.sessions")
+	trip("a read", func(ctx context.Context) { check(t, second(client.API().Fence(ctx, "job"))) }, "GET /v1/resources/{resource}/fence")
+	trip("a release", func(ctx context.Context) { check(t, lease.Release(ctx)) }, "POST /v1/locks/{lock}/release", "query fence.release")
+
+	for _, span := range received.Spans() {
+		if span.Name == "sweep" || span.ParentID == "" && span.Server {
+			t.Errorf("the gateway has begun a trace: %+v", span)
+		}
+	}
+}
