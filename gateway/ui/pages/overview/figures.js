@@ -42,5 +42,5 @@ export function createFigures(app) {
     tiles.sessions.set(compact(census.sessions));
   }
 
-  return {element: h('div', {class: 'tiles'}, Object.values(tiles).map((each) => each.element)), update};
+  return {element: h('div', {class: 'tiles eight'}, Object.values(tiles).map((each) => each.element)), update};
 }

@@ -13,12 +13,12 @@ export function createNewest(app) {
   const table = createTable({
     caption: 'Newest rejections',
     columns: [
-      {id: 'last', width: '80px', label: 'Last', class: 'tight', cell: (row) => timeAgo(row.last_at)},
-      {id: 'code', width: '128px', label: 'Code', class: 'whole', cell: (row) => codeBadge(row.code)},
+      {id: 'last', width: '92px', label: 'Last', class: 'tight', cell: (row) => timeAgo(row.last_at)},
+      {id: 'code', width: '166px', label: 'Code', class: 'whole', cell: (row) => codeBadge(row.code)},
       {id: 'resource', label: 'Resource', class: 'grow', cell: (row) => name(row.resource, {href: app.link('rejections', null, {resource: row.resource})})},
       {id: 'owner', label: 'Owner', class: 'grow', cell: (row) => row.owner_id && name(row.owner_id, {href: app.link('rejections', null, {owner_id: row.owner_id})})},
-      {id: 'late', width: '84px', label: 'Late', hint: 'How long after its lease had ended', number: true, cell: (row) => duration(row.late_ms, {fixed: true})},
-      {id: 'count', width: '70px', label: 'Writes', number: true, cell: (row) => count(row.count)},
+      {id: 'late', width: '94px', label: 'Late', hint: 'How long after its lease had ended', number: true, cell: (row) => duration(row.late_ms, {fixed: true})},
+      {id: 'count', width: '66px', label: 'Writes', number: true, cell: (row) => count(row.count)},
     ],
     key: (row) => row.id,
     changed: (before, now) => before.count !== now.count || before.last_at !== now.last_at,

@@ -1,0 +1,48 @@
+import assert from 'node:assert/strict';
+import {readFileSync} from 'node:fs';
+import {test} from 'node:test';
+
+import {codeNames} from '../codes.js';
+
+// Contrasts as WCAG 2 defines them: 4.5 for texts, 3 for marks of charts and edges of controls.
+
+const css = readFileSync(new URL('../base.css', import.meta.url), 'utf8');
+
+function tokens(after) {
+  const block = css.slice(css.indexOf(after)).split('}')[0];
+  return Object.fromEntries([...block.matchAll(/--([\w-]+):\s*(#[0-9a-f]{6})\b/g)].map(([, name, colour]) => [name, colour]));
+}
+
+const themes = {light: tokens(':root {'), dark: tokens(':root[data-theme="dark"] {\n')};
+
+function luminance(colour) {
+  const [r, g, b] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16) / 255)
+    .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}
+
+function contrast(a, b) {
+  const [dark, light] = [luminance(a), luminance(b)].sort((x, y) => x - y);
+  return (light + 0.05) / (dark + 0.05);
+}
+
+for (const [theme, colours] of Object.entries(themes)) {
+  const check = (front, back, least) => {
+    assert.ok(colours[front] && colours[back], `${front} or ${back} is not there`);
+    const is = contrast(colours[front], colours[back]);
+    assert.ok(is >= least, `${theme}: --${front} on --${back} has ${is.toFixed(2)}, not ${least}`);
+  };
+  test(`texts can be read, ${theme}`, () => {
+    for (const back of ['bg', 'surface', 'raised']) for (const front of ['text', 'muted', 'link']) check(front, back, 4.5);
+    for (const tone of ['good', 'warn', 'bad', 'info']) {
+      check(tone, tone + '-bg', 4.5);
+      check(tone, 'surface', 4.5);
+    }
+    for (const back of ['warn-bg', 'info-bg']) for (const front of ['text', 'muted', 'link']) check(front, back, 4.5); // rows that are marked
+  });
+  test(`marks can be seen, ${theme}`, () => {
+    for (const code of [...codeNames, 'other']) check('code-' + code, 'surface', 3);
+    for (const series of ['series-1', 'series-2', 'series-3', 'series-bad', 'border-strong', 'focus']) check(series, 'surface', 3);
+    check('focus', 'bg', 3);
+  });
+}
