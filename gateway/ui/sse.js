@@ -1,6 +1,7 @@
 // A reader of server-sent events, as the HTML standard describes them. Pure.
 //
-//   const feed = eventReader();   feed(text) → the events that are whole now: [{event, data, id}], id null where there was none
+//   const feed = eventReader();   feed(text) → the events that are whole now: [{event, data, id}], id null where there was none; data null of an id alone,
+//                                 which is no event, but from which a stream can be resumed
 //
 // The page reads streams by fetch and not by EventSource: so it sees the status and the problem of an answer that is no stream, sees the comments by
 // which a silent stream shows that it lives, and chooses when to connect again.
@@ -13,6 +14,7 @@ export function eventReader() {
   function line(text, events) {
     if (text === '') {
       if (data.length > 0) events.push({event: event || 'message', data: data.join('\n'), id});
+      else if (id !== null) events.push({event: '', data: null, id});
       event = '';
       data = [];
       id = null;

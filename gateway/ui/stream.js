@@ -70,6 +70,7 @@ export function openStream(spec) {
         attempt = 0; // only now: a gateway that accepts and drops at once is not to be hammered
         for (const {event, data, id} of feed(decoder.decode(value, {stream: true}))) {
           if (id !== null) lastID = id;
+          if (data === null) continue;
           if (event === 'end') return;
           deliver(event, data, id);
           if (closed) return;

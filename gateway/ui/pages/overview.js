@@ -13,6 +13,7 @@ import {createCursor, createStrips, createTimeChart} from '../charts/times.js';
 import {createFigures} from './overview/figures.js';
 import {createDatabase, createGateways} from './overview/health.js';
 import {createNewest} from './overview/newest.js';
+import {createProblems} from './overview/problems.js';
 
 export const title = 'Overview';
 
@@ -25,6 +26,7 @@ export function mount(container, params, app) {
   let paused = false, history = null, asked = 0, pointAt = '', lastLoad = 0, rejectedAt = -Infinity;
   const cursor = createCursor();
   const figures = createFigures(app);
+  const problems = createProblems(app.announce);
   const writes = createTimeChart({title: 'Writes per second', cursor, format: rate, tickFormat: compact, series: [
     {id: 'accepted', label: 'accepted', className: 'series-1', area: true},
     {id: 'rejected', label: 'rejected', className: 'series-2', dash: '5 3'},
@@ -42,6 +44,7 @@ export function mount(container, params, app) {
   const choices = ranges.map(([label, length]) => button(label, () => choose(label, length), {'aria-pressed': String(length === range)}));
   const pause = button('Pause', togglePause, {'aria-pressed': 'false'});
   const body = h('div', {class: 'page'},
+    problems.element,
     figures.element,
     h('div', {class: 'columns'}, panel('Writes per second', {actions: writes.legend}, writes.element), panel('How long writes take', {actions: times.legend}, times.element)),
     h('div', {class: 'columns'}, panel('Rejected per second, by code', {}, strips.element), newest.element),
@@ -70,7 +73,9 @@ export function mount(container, params, app) {
     app.run(async () => {
       const answer = await app.get('/v1/overview', {range_ms: range});
       if (number !== asked) return;
-      history = {step: answer.step_ms, range, points: answer.points.map(toPoint)};
+      const away = answer.database.state === 'unavailable' && history?.range === range; // nobody knows better than this page what was before
+      history = away ? {...history, points: mergePoint(history.points, {at: serverNow(), values: {}}, history)}
+        : {step: answer.step_ms, range, points: answer.points.map(toPoint)};
       if (state.firstChild !== body) fill(state, body);
       showState(answer, answer.points.findLast((point) => point.accepted_per_s !== undefined));
       draw();
@@ -85,16 +90,22 @@ export function mount(container, params, app) {
     showState(event, event.point);
     if (event.point && event.point.at !== pointAt) {
       pointAt = event.point.at;
-      history.points = mergePoint(history.points, toPoint(event.point), history);
-      draw();
+      addPoint(toPoint(event.point));
       if (Object.keys(event.point.rejected_per_s ?? {}).length > 0) rejectedAt = Date.now();
     }
+    if (!event.point) addPoint({at: Date.parse(event.at), values: {}});
     if (Date.now() - rejectedAt < recorded) newest.load();
     if (Date.now() - lastLoad > Math.max(exactEvery, history.step)) load();
   }
 
+  function addPoint(point) {
+    history.points = mergePoint(history.points, point, history);
+    draw();
+  }
+
   function showState(now, point) {
     noteServerTime(now.at, {exact: true});
+    problems.update(now);
     figures.update(now.census, point);
     database.update(now.database);
     gateways.update(now.gateways);

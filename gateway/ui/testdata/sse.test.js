@@ -23,6 +23,10 @@ test('an event that is not whole is not told', () => {
   assert.deepEqual(feed('\n'), [{event: 'a', data: '1', id: null}]);
 });
 
+test('an id alone is told', () => {
+  assert.deepEqual(eventReader()('id: 12\n\nevent: x\n\n'), [{event: '', data: null, id: '12'}]);
+});
+
 test('only one space after the colon is taken off', () => {
   assert.equal(eventReader()('data:  x\n\n')[0].data, ' x');
   assert.equal(eventReader()('data:x\n\n')[0].data, 'x');

@@ -49,12 +49,12 @@ test('beyond the limit the oldest are dropped, and that is known', () => {
 
 test('filters', () => {
   const stories = createStories(1);
-  stories.merge([story(1, 1, {reason: 'superseded', door: 'http', owner_id: 'w', last_at: at(30)})]);
+  stories.merge([story(1, 1, {reason: 'superseded', door: 'http', owner_id: 'w', first_at: at(20), last_at: at(30)})]);
   const [row] = stories.all();
-  for (const query of [{}, {resource: 'job-42'}, {prefix: 'job'}, {code: 'token_stale'}, {reason: 'superseded', door: 'http', owner_id: 'w'}, {since: at(30)}, {until: at(31)}]) {
+  for (const query of [{}, {resource: 'job-42'}, {prefix: 'job'}, {code: 'token_stale'}, {reason: 'superseded', door: 'http', owner_id: 'w'}, {since: at(30)}, {until: at(21)}]) {
     assert.ok(matcher(query)(row), JSON.stringify(query));
   }
-  for (const query of [{resource: 'job'}, {prefix: 'ob'}, {code: 'token_unknown'}, {reason: 'reused'}, {door: 'sql'}, {owner_id: 'W'}, {since: at(31)}, {until: at(30)}]) {
+  for (const query of [{resource: 'job'}, {prefix: 'ob'}, {code: 'token_unknown'}, {reason: 'reused'}, {door: 'sql'}, {owner_id: 'W'}, {since: at(31)}, {until: at(20)}]) {
     assert.ok(!matcher(query)(row), JSON.stringify(query));
   }
 });

@@ -67,9 +67,8 @@ export function createGateways() {
   const table = createTable({
     caption: 'Gateways',
     columns: [
-      {id: 'name', label: 'Gateway', class: 'grow', cell: (row) => [name(row.name), row.self && h('span', {class: 'note'}, ' this one')]},
+      {id: 'name', label: 'Gateway', class: 'grow', cell: (row) => [name(row.name), h('div', {class: 'note'}, row.version, row.self && ' · answers this page')]},
       {id: 'state', label: 'State', cell: gatewayState},
-      {id: 'version', label: 'Version', class: 'tight', cell: (row) => name(row.version)},
       {id: 'started', label: 'Started', class: 'tight', cell: (row) => timeAgo(row.started_at)},
       {id: 'queue', label: 'Queue', hint: 'Writes that wait for a batch', number: true, cell: (row) => count(row.queue)},
       {id: 'waiting', label: 'Waiting', hint: 'Acquires that stand in line at this gateway', number: true, cell: (row) => count(row.waiting)},

@@ -3,6 +3,8 @@
 //   const loader = createLoader({app, query: () => filters of the list, onChange(changes), onSummary(summary, writesOfAll), onError(error)})
 //   loader.restart(streamFilters)   drops what is known, connects the stream and reads anew
 //   loader.load()                   reads the list again and merges it: after a gap, nothing that is shown goes away
+// When the stream has missed something, what changed since is read by the latest change first, every few seconds at most: a storm of rejections is no
+// reason to read all of them again and again.
 //   loader.stories (stories.js) · loader.isFresh(row): came by the stream a moment ago · loader.note(): what is not shown
 
 import {count} from '../../format.js';
@@ -11,37 +13,69 @@ import {createStories} from './stories.js';
 const storiesMax = 10_000;
 const pageSize = 1000;
 const summaryEvery = 5_000;
+const catchUpEvery = 5_000;
 const freshFor = 2_400;
+const retryAfter = 5_000;
+const recordedWithin = 30_000; // a write is recorded, and so told, a little after it came
 
 export function createLoader({app, query, onChange, onSummary, onError}) {
   const stories = createStories(storiesMax);
   const fresh = new Map(); // id → when it came
-  let generation = 0, loading = false, cut = false, loaded = false;
+  let generation = 0, loading = false, cut = false, loaded = false, failure = null, retryTimer = 0;
+
+  // readAll reads pages until there are no more, or too many; it returns whether there are more.
+  async function readAll(mine, filters) {
+    let cursor = '', read = 0;
+    do {
+      const page = await app.get('/v1/rejections', {...filters, limit: pageSize, cursor});
+      if (mine !== generation) return false;
+      read += page.rejections.length;
+      loaded = true;
+      onChange(stories.merge(page.rejections));
+      cursor = page.next_cursor ?? '';
+    } while (cursor !== '' && read < storiesMax);
+    return cursor !== '';
+  }
 
   function load() {
     const mine = ++generation;
     loading = true;
+    clearTimeout(retryTimer);
     app.run(async () => {
-      cut = false;
-      let cursor = '', read = 0;
-      do {
-        const page = await app.get('/v1/rejections', {...query(), limit: pageSize, cursor});
-        if (mine !== generation) return;
-        read += page.rejections.length;
-        stories.merge(page.rejections);
-        loaded = true;
-        cursor = page.next_cursor ?? '';
-        onChange(0);
-      } while (cursor !== '' && read < storiesMax);
-      cut = cursor !== '';
-      loading = false;
-      onChange(0);
-    }, (error) => {
+      cut = await readAll(mine, query());
       if (mine !== generation) return;
       loading = false;
-      if (!loaded) onError(error);
-    });
+      failure = null;
+      onChange(0);
+    }, (error) => failed(mine, error));
     summarise();
+  }
+
+  function failed(mine, error) {
+    if (mine !== generation) return;
+    loading = false;
+    failure = error;
+    if (error.retryable) retryTimer = setTimeout(load, retryAfter);
+    if (loaded) onChange(0);
+    else onError(error);
+  }
+
+  let catchUpTimer = 0, catchUpAt = -Infinity, missedSince = null;
+
+  function missed({since}) {
+    if (missedSince === null || since < missedSince) missedSince = since;
+    clearTimeout(catchUpTimer);
+    catchUpTimer = setTimeout(catchUp, Math.max(0, catchUpAt + catchUpEvery - performance.now()));
+  }
+
+  function catchUp() {
+    const filters = query();
+    const from = new Date(Date.parse(missedSince) - recordedWithin).toISOString();
+    const since = filters.since && filters.since > from ? filters.since : from;
+    missedSince = null;
+    catchUpAt = performance.now();
+    app.run(() => readAll(generation, {...filters, since, sort: 'last_seen'}), load);
+    summariseSoon();
   }
 
   let summaryTimer = 0, summaryAt = -Infinity;
@@ -71,18 +105,23 @@ export function createLoader({app, query, onChange, onSummary, onError}) {
     summariseSoon();
   }
 
-  app.onEnd(() => clearTimeout(summaryTimer));
+  app.onEnd(() => {
+    for (const timer of [summaryTimer, catchUpTimer, retryTimer]) clearTimeout(timer);
+  });
 
   return {
     stories,
     load,
     restart(filters) {
       generation++;
+      clearTimeout(catchUpTimer);
+      clearTimeout(retryTimer);
+      failure = null;
       stories.clear();
       fresh.clear();
       loaded = false;
       let begun = false;
-      app.stream({path: '/v1/rejections/stream', query: filters, on: {rejection: told, missed: load},
+      app.stream({path: '/v1/rejections/stream', query: filters, on: {rejection: told, missed},
         connected({resumed}) {
           begun = true;
           if (!resumed) load();
@@ -97,6 +136,7 @@ export function createLoader({app, query, onChange, onSummary, onError}) {
     },
     isFresh: (row) => performance.now() - (fresh.get(row.id) ?? -Infinity) < freshFor,
     note() {
+      if (failure) return `not all could be read, trying again: ${failure.message}`;
       if (loading && stories.size > 0) return `reading… ${count(stories.size)} so far`;
       return cut || stories.dropped ? `only the newest ${count(storiesMax)} are shown: filter, or take a shorter time` : '';
     },

@@ -80,6 +80,6 @@ export function matcher(query) {
   const since = query.since ? Date.parse(query.since) : -Infinity;
   const until = query.until ? Date.parse(query.until) : Infinity;
   const wanted = ['resource', 'code', 'reason', 'door', 'owner_id'].filter((field) => query[field]);
-  return (row) => row.lastMS >= since && row.lastMS < until &&
+  return (row) => row.lastMS >= since && row.firstMS < until &&
     wanted.every((field) => row[field] === query[field]) && (!query.prefix || row.resource.startsWith(query.prefix));
 }

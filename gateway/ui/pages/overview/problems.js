@@ -1,0 +1,45 @@
+// What is wrong, from the overview's document. Pure, but for createProblems.
+//
+//   problems({database, gateways, census}) → [{text, tone}], the worst first; tone 'bad' or 'warn'
+//   createProblems(announce) → {element, update(document)}: a list that is announced when it changes, and not there where nothing is wrong
+
+import {fill, h} from '../../dom.js';
+import {plural} from '../../format.js';
+import {badge} from '../../parts.js';
+
+const longWait = 60_000;
+
+export function problems({database, gateways = [], census}) {
+  const found = [];
+  const add = (tone, text) => found.push({tone, text});
+  if (database.state === 'unavailable') add('bad', `The database is unavailable: no lock is granted and no write accepted. ${database.detail ?? ''}`.trim());
+  if (database.state === 'read_only') add('bad', `The database is read only: no lock is granted and no write accepted. ${database.detail ?? ''}`.trim());
+  if (database.state === 'ok' && database.synchronous_expected && database.synchronous_standbys === 0) {
+    add('bad', 'There is no synchronous standby, and commits wait for one.');
+  }
+  const silent = gateways.filter((gateway) => gateway.state === 'silent').length;
+  if (silent > 0 && database.state !== 'unavailable') add('bad', `${plural(silent, 'gateway is', 'gateways are')} silent, of ${gateways.length}.`);
+  const deaf = gateways.filter((gateway) => gateway.state === 'serving' && !gateway.listening).length;
+  if (deaf > 0 && database.state !== 'unavailable') add('warn', `${plural(deaf, 'gateway does', 'gateways do')} not hear the database’s notifications: who waits there is served late.`);
+  if (database.connections_max > 0 && database.connections >= database.connections_max * 0.9) {
+    add('warn', `The database has ${database.connections} of ${database.connections_max} connections in use.`);
+  }
+  if (census && census.oldest_wait_ms >= longWait) add('warn', `Somebody has waited for a lock for more than ${plural(Math.floor(census.oldest_wait_ms / 60_000), 'minute')}.`);
+  return found;
+}
+
+export function createProblems(announce) {
+  const element = h('ul', {class: 'problems', 'aria-label': 'What is wrong'});
+  let shown = '';
+  return {
+    element,
+    update(document) {
+      const found = problems(document);
+      const text = JSON.stringify(found);
+      if (text === shown) return;
+      if (shown !== '') announce(found.length === 0 ? 'Nothing is wrong any more.' : found.map((problem) => problem.text).join(' '));
+      shown = text;
+      fill(element, found.map((problem) => h('li', {data: {tone: problem.tone}}, badge(problem.tone === 'bad' ? 'wrong' : 'look', problem.tone), h('span', null, problem.text))));
+    },
+  };
+}

@@ -1,0 +1,33 @@
+import assert from 'node:assert/strict';
+import {test} from 'node:test';
+
+import {problems} from '../pages/overview/problems.js';
+
+const good = {state: 'ok', connections: 10, connections_max: 100, synchronous_expected: false};
+const serving = {state: 'serving', listening: true};
+const found = (document) => problems({database: good, gateways: [serving], ...document});
+
+test('nothing is wrong', () => {
+  assert.deepEqual(found({}), []);
+  assert.deepEqual(problems({database: {state: 'ok'}}), []);
+  assert.deepEqual(found({census: {oldest_wait_ms: 59_999}}), []);
+});
+
+test('the database', () => {
+  assert.match(found({database: {state: 'unavailable', detail: 'connection refused'}})[0].text, /unavailable.*connection refused$/);
+  assert.match(found({database: {state: 'read_only'}})[0].text, /read only/);
+  assert.match(found({database: {...good, synchronous_expected: true, synchronous_standbys: 0}})[0].text, /synchronous standby/);
+  assert.deepEqual(found({database: {...good, synchronous_expected: true}}), []); // it may not be seen
+  assert.equal(found({database: {...good, connections: 90}})[0].tone, 'warn');
+});
+
+test('the gateways', () => {
+  assert.match(found({gateways: [serving, {state: 'silent', listening: false}]})[0].text, /^1 gateway is silent, of 2/);
+  assert.match(found({gateways: [{state: 'serving', listening: false}]})[0].text, /notifications/);
+  // While the database is away no gateway can tell how it is.
+  assert.equal(found({database: {state: 'unavailable'}, gateways: [{state: 'silent'}]}).length, 1);
+});
+
+test('waiting', () => {
+  assert.match(found({census: {oldest_wait_ms: 61_000}})[0].text, /more than 1 minute\./);
+});
