@@ -56,8 +56,9 @@ golden: ## Rewrite the golden schema from the migrations and guard functions
 golden-check: ## Compare the schema that the migrations make with the golden one
 	@scripts/with-postgres scripts/golden-check
 
-docs: ## Rewrite docs/metrics.md from the code
+docs: ## Rewrite docs/metrics.md and the Grafana dashboards from the code
 	scripts/with-postgres go test ./gateway -run 'TestMetricsDoc$$' -update
+	go run ./deploy/grafana/generate
 
 verify: RACE = 1
 verify: lint test golden-check demo ## Do all that CI does: lint, test with the race detector, golden schema, demo

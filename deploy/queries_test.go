@@ -1,0 +1,209 @@
+package deploy
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/internal/gatewayprocess"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+func contains(names []string, name string) bool { return slices.Contains(names, name) }
+
+func clientsOf(t *testing.T, gateways []*gatewayprocess.Process) (clients []*lockclient.Client) {
+	t.Helper()
+	for _, gateway := range gateways {
+		clients = append(clients, clientOf(t, gateway.URL))
+	}
+	return clients
+}
+
+// dashboard is what the tests need of one.
+type dashboard struct {
+	UID, Title    string
+	SchemaVersion int
+	Templating    struct{ List []struct{ Name string } }
+	Panels        []struct {
+		ID                       int
+		Type, Title, Description string
+		FieldConfig              struct{ Defaults struct{ Unit string } }
+		GridPos                  struct{ X, Y, W, H int }
+		Targets                  []struct{ Expr string }
+	}
+}
+
+func dashboards(t *testing.T) map[string]dashboard {
+	t.Helper()
+	files, err := filepath.Glob("grafana/dashboards/*.json")
+	check(t, err)
+	all := map[string]dashboard{}
+	for _, file := range files {
+		var d dashboard
+		if err := json.Unmarshal([]byte(read(t, file)), &d); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		all[file] = d
+	}
+	if len(all) != 2 {
+		t.Fatalf("there are %d dashboards, want 2", len(all))
+	}
+	return all
+}
+
+// documented are the metrics in docs/metrics.md, and those of Prometheus and its client for Go.
+func documented(t *testing.T) func(name string) bool {
+	t.Helper()
+	known := map[string]bool{
+		"up": true, "ALERTS": true, "go_goroutines": true, "process_cpu_seconds_total": true, "process_resident_memory_bytes": true,
+		"process_start_time_seconds": true, "process_open_fds": true, "process_max_fds": true,
+	}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(fencegate_[a-z_]+)` \\| (\\w+) \\|").FindAllStringSubmatch(read(t, "../docs/metrics.md"), -1) {
+		known[row[1]] = true
+		if row[2] == "histogram" {
+			known[row[1]+"_bucket"], known[row[1]+"_sum"], known[row[1]+"_count"] = true, true, true
+		}
+	}
+	return func(name string) bool { return known[name] }
+}
+
+// metricName is a word that is followed by a selector or nothing, and is no function, label or keyword.
+var metricName = regexp.MustCompile(`\b(fencegate_[a-z_]+|process_[a-z_]+|go_[a-z_]+|up|ALERTS)\b`)
+
+// Panels explain themselves, stand side by side, and name only metrics that there are.
+func TestDashboards(t *testing.T) {
+	t.Parallel()
+	known := documented(t)
+	for file, d := range dashboards(t) {
+		if d.UID == "" || d.Title == "" || d.SchemaVersion < 39 {
+			t.Errorf("%s: uid %q, title %q, schema version %d", file, d.UID, d.Title, d.SchemaVersion)
+		}
+		ids, taken := map[int]bool{}, map[[2]int]string{}
+		for _, panel := range d.Panels {
+			if ids[panel.ID] {
+				t.Errorf("%s: two panels have the id %d", file, panel.ID)
+			}
+			ids[panel.ID] = true
+			for x := panel.GridPos.X; x < panel.GridPos.X+panel.GridPos.W; x++ {
+				for y := panel.GridPos.Y; y < panel.GridPos.Y+panel.GridPos.H; y++ {
+					if other := taken[[2]int{x, y}]; other != "" || x >= 24 {
+						t.Fatalf("%s: %q covers %q, or is beyond the edge", file, panel.Title, other)
+					}
+					taken[[2]int{x, y}] = panel.Title
+				}
+			}
+			if panel.Type == "row" {
+				continue
+			}
+			if panel.Title == "" || panel.Description == "" || panel.FieldConfig.Defaults.Unit == "" || len(panel.Targets) == 0 {
+				t.Errorf("%s: panel %q has no title, description, unit or query", file, panel.Title)
+			}
+			for _, target := range panel.Targets {
+				for _, name := range metricName.FindAllString(target.Expr, -1) {
+					if !known(name) {
+						t.Errorf("%s: %q asks for %s, which docs/metrics.md does not have", file, panel.Title, name)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Alerts and runbooks name only metrics that there are.
+func TestAlertsNameMetrics(t *testing.T) {
+	t.Parallel()
+	known := documented(t)
+	for _, file := range []string{"prometheus/alerts.yml", "prometheus/alerts_test.yml", "../docs/operations.md"} {
+		for _, name := range regexp.MustCompile(`\bfencegate_[a-z_]+\b`).FindAllString(read(t, file), -1) {
+			if !known(name) && name != "fencegate_database_" {
+				t.Errorf("%s names %s, which docs/metrics.md does not have", file, name)
+			}
+		}
+	}
+}
+
+// checkQueries checks that every query of every panel is understood, and finds data; and so does every selector of every alert: a label or a
+// value that is misspelt would never fire, and nobody would know.
+func (p prometheus) checkQueries() {
+	p.t.Helper()
+	missing := map[string]string{} // by the query, where it is asked
+	filled := strings.NewReplacer("$job", "fencegate", "$instance", ".*", "$__rate_interval", window)
+	for _, d := range dashboards(p.t) {
+		for _, panel := range d.Panels {
+			for _, target := range panel.Targets {
+				missing[filled.Replace(target.Expr)] = d.Title + ": " + panel.Title
+			}
+		}
+	}
+	for _, alert := range alerts(p.t) {
+		selectors := regexp.MustCompile(`\b(fencegate_[a-z_]+|process_[a-z_]+|up)(\{[^}]*\})?`).FindAllString(alert.Expr, -1)
+		if len(selectors) == 0 {
+			p.t.Errorf("%s selects nothing: %s", alert.Alert, alert.Expr)
+		}
+		for _, selector := range selectors {
+			missing[selector] = alert.Alert
+		}
+	}
+	for deadline := time.Now().Add(patience); len(missing) > 0 && time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+		for query := range missing {
+			if p.finds(query) {
+				delete(missing, query)
+			}
+		}
+	}
+	for query, where := range missing {
+		p.t.Errorf("%s finds no data: %s", where, query)
+	}
+}
+
+// checkRules checks that Prometheus evaluates all rules without an error.
+func (p prometheus) checkRules() {
+	p.t.Helper()
+	eventually(p.t, "all rules are evaluated", func() bool {
+		var data struct {
+			Groups []struct {
+				Rules []struct{ Name, Health, LastError string }
+			}
+		}
+		check(p.t, p.api("/api/v1/rules", nil, &data))
+		well := 0
+		for _, group := range data.Groups {
+			for _, rule := range group.Rules {
+				if rule.LastError != "" {
+					p.t.Fatalf("%s: %s", rule.Name, rule.LastError)
+				}
+				if rule.Health == "ok" {
+					well++
+				}
+			}
+		}
+		return well == len(alerts(p.t))
+	})
+}
+
+// checkTokenLine checks the line that FencegateRunawayToken holds tokens against, where it is today: a token that leapt just now is below
+// it, as are those after a hundred more leaps, and one that is 15 % ahead of the clock is above.
+func (p prometheus) checkTokenLine() {
+	p.t.Helper()
+	leapt := time.Since(time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)).Seconds() * (1 << 20)
+	for _, test := range []struct {
+		token float64
+		fires bool
+	}{{34, false}, {leapt, false}, {leapt + 100*(1<<32), false}, {leapt * 1.15, true}, {1 << 53, true}} {
+		var expr string
+		for _, alert := range alerts(p.t) {
+			if alert.Alert == "FencegateRunawayToken" && strings.Contains(alert.Expr, "fencegate_newest_token") {
+				expr = alert.Expr
+			}
+		}
+		query := replace(p.t, expr, "max by (job) (fencegate_newest_token)", fmt.Sprintf("vector(%.0f)", test.token))
+		if fires := p.finds(query); fires != test.fires {
+			p.t.Errorf("with %.0f as the newest token FencegateRunawayToken fires: %t, want %t", test.token, fires, test.fires)
+		}
+	}
+}
