@@ -72,9 +72,7 @@ func (m waitModel) around(lock string, holders []string) (found []string) {
 	for wait, of := range m.lock {
 		if of == lock {
 			met = append(met, m.owner[wait])
-			for _, other := range m.ahead(wait) {
-				met = append(met, other)
-			}
+			met = append(met, m.ahead(wait)...)
 		}
 	}
 	for i := 0; i < len(met); i++ {
