@@ -38,6 +38,9 @@ func TestBadQueries(t *testing.T) {
 		"/v1/rejections/stream?code=stale": "code must be", "/v1/rejections/stream?last_event_id=-1": "last_event_id must be", "/v1/rejections/stream?last_event_id=x": "last_event_id must be",
 		"/v1/rejections/stream?owner_id=%00": "owner_id has a control", "/v1/rejections/stream?prefix=" + strings.Repeat("x", 513): "the limit is 512",
 		"/v1/locks/job?x=1": `no parameter "x"`, "/v1/resources/job/fence?x=1": `no parameter "x"`, "/v1/resources/job/records/k?version=1": `no parameter "version"`,
+		"/v1/overview?range_ms=59999": "60000 to 86400000", "/v1/overview?range_ms=86400001": "60000 to 86400000", "/v1/overview?range_ms=5m": "60000 to 86400000",
+		"/v1/overview?range_ms=-1": "60000 to 86400000", "/v1/overview?range_ms=99999999999999999999": "60000 to 86400000", "/v1/overview?range_ms=60000.5": "60000 to 86400000",
+		"/v1/overview?range=60000": `no parameter "range"`, "/v1/overview?range_ms=60000&range_ms=60000": "there 2 times", "/v1/overview/stream?range_ms=60000": `no parameter "range_ms"`,
 		"/v1/policies?x=1": `no parameter "x"`, "/v1/policies/job?x=1": `no parameter "x"`,
 	} {
 		inputs = append(inputs, badInput{name: path, method: http.MethodGet, path: path, detail: detail})

@@ -198,6 +198,7 @@ type Gateway struct {
 	known   atomic.Pointer[knownOverview] // nil: nothing yet
 
 	overviews *broadcast
+	history   *history
 
 	rejected *rejectionHub // tells those who follow the rejections
 
@@ -222,6 +223,9 @@ func New(config Config, backend Backend, recorder Recorder, metrics *Metrics) (*
 	g.rejected = &rejectionHub{backend: backend, interval: feedInterval, patience: feedPatience, behind: feedBehindMax, cut: g.cut}
 	g.deadline.within(g.cut, config.RequestTimeout)
 	g.overviews = newBroadcast(g.draining, g.tellOverviews)
+	g.history = newHistory(func(ctx context.Context, length time.Duration) ([]store.Point, error) {
+		return g.backend.Points(ctx, length)
+	})
 	metrics.watchOverview(g.lastOverview)
 	g.handler = g.routes()
 	return g, nil

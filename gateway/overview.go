@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"net/http"
 	"strconv"
 	"time"
@@ -24,14 +23,24 @@ func (g *Gateway) getOverview(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := g.work(r)
 	defer cancel()
 	known, failed := g.lookOver(ctx)
+	points := unknownPoints(known.at(), length)
+	if failed == nil {
+		var read []store.Point
+		if read, failed = g.history.points(ctx, length); failed == nil {
+			points = read
+		}
+	}
+	if failed != nil && !isUnavailable(failed) {
+		return failed
+	}
+	step := store.HistoryStep(length).Milliseconds()
 	answer := api.Overview{
-		At: api.Time{Time: known.at()}, StepMS: store.HistoryStep(length).Milliseconds(),
-		OverviewState: g.overviewState(known, failed),
+		At: api.Time{Time: known.at()}, RangeMS: int64(len(points)) * step, StepMS: step,
+		OverviewState: g.overviewState(known, failed), Points: make([]api.OverviewPoint, len(points)),
 	}
-	if answer.Points, err = g.overviewPoints(ctx, length, failed); err != nil {
-		return err
+	for i := range points {
+		answer.Points[i] = pointAnswer(&points[i])
 	}
-	answer.RangeMS = int64(len(answer.Points)) * answer.StepMS
 	return answerJSON(w, http.StatusOK, answer)
 }
 
@@ -51,30 +60,11 @@ func readRange(r *http.Request) (time.Duration, error) {
 	return time.Duration(ms) * time.Millisecond, nil
 }
 
-// overviewPoints are those of the database, or as many of which nothing is known.
-func (g *Gateway) overviewPoints(ctx context.Context, length time.Duration, failed error) ([]api.OverviewPoint, error) {
-	var points []store.Point
-	if failed == nil {
-		ctx, cancel := context.WithTimeout(ctx, overviewTimeout)
-		defer cancel()
-		if points, failed = g.backend.Points(ctx, length); failed != nil && !isUnavailable(failed) {
-			return nil, failed
-		}
-	}
-	if failed != nil {
-		points = unknownPoints(length)
-	}
-	answer := make([]api.OverviewPoint, len(points))
-	for i := range points {
-		answer[i] = pointAnswer(&points[i])
-	}
-	return answer, nil
-}
-
-func unknownPoints(length time.Duration) []store.Point {
+// unknownPoints are as many as there would be, of which nothing is known.
+func unknownPoints(now time.Time, length time.Duration) []store.Point {
 	step := store.HistoryStep(length)
 	points := make([]store.Point, (length+step-1)/step)
-	until := time.Now().Truncate(store.SampleInterval)
+	until := now.Truncate(store.SampleInterval)
 	for i := range points {
 		points[i].At = until.Add(-time.Duration(len(points)-i) * step)
 	}
