@@ -129,8 +129,10 @@ function markNavigation(target) {
   }
   for (const anchor of nav.children) {
     const here = target !== null && anchor.dataset.page === target.page;
-    if (here) anchor.setAttribute('aria-current', 'page');
-    else anchor.removeAttribute('aria-current');
+    if (here) {
+      anchor.setAttribute('aria-current', 'page');
+      nav.scrollLeft = anchor.offsetLeft - (nav.clientWidth - anchor.offsetWidth) / 2; // on a phone not all are in sight
+    } else anchor.removeAttribute('aria-current');
   }
 }
 

@@ -22,7 +22,6 @@ func TestBreakWithAReason(t *testing.T) {
 	for _, text := range []string{"stuck-owner", "next-owner", "is granted the lock at once", "can’t be undone"} {
 		p.waitText("dialog", text)
 	}
-	p.picture("break-light")
 
 	p.click("dialog button[type=submit]")
 	p.wait("nothing happens without a reason", `document.querySelector("dialog").open && document.querySelector("dialog textarea").matches(":invalid")`)

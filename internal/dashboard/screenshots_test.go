@@ -36,11 +36,14 @@ func TestScreenshots(t *testing.T) {
 				p.wait("the charts are drawn", `document.querySelectorAll("main svg path").length > 3`)
 			}
 			p.wait("all is loaded", `![...document.querySelectorAll("main .loading")].some((node) => node.checkVisibility())`)
+			if page.name == "lock" {
+				p.wait("the graph is drawn", `document.querySelector(".graph .node")?.checkVisibility()`)
+			}
 			p.picture(page.name + "-" + as.name)
 		}
 		p.openBreak(worldLock, "importer-91bc")
 		p.write("dialog textarea", "host a7 was replaced, see the incident of today")
-		p.picture("break-" + as.name)
+		p.screen("break-" + as.name)
 	}
 }
 

@@ -223,16 +223,25 @@ func (p *tab) picture(name string) {
 	if dir == "" {
 		return
 	}
-	check(p.t, p.keep(dir, name))
+	check(p.t, p.keep(dir, name, pictureHeightMax))
 }
 
-func (p *tab) keep(dir, name string) error {
+// screen keeps what is seen of the page without scrolling, if artifacts are kept.
+func (p *tab) screen(name string) {
+	p.t.Helper()
+	if dir := os.Getenv(artifactsEnv); dir != "" {
+		check(p.t, p.keep(dir, name, 0))
+	}
+}
+
+// keep takes a picture of as much of the page as is to be seen, and of more up to a height.
+func (p *tab) keep(dir, name string, height float64) error {
 	size, err := chromedp.Call(p.ctx, page.GetLayoutMetrics, cdp.Empty{})
 	if err != nil {
 		return err
 	}
 	shot, err := chromedp.Call(p.ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{CaptureBeyondViewport: ptr(true), Clip: &page.Viewport{
-		Width: float64(size.CSSLayoutViewport.ClientWidth), Height: min(size.CSSContentSize.Height, pictureHeightMax), Scale: 1,
+		Width: float64(size.CSSLayoutViewport.ClientWidth), Height: max(float64(size.CSSLayoutViewport.ClientHeight), min(size.CSSContentSize.Height, height)), Scale: 1,
 	}})
 	if err != nil {
 		return err
@@ -246,7 +255,7 @@ func (p *tab) keep(dir, name string) error {
 // keepFailure keeps a picture of a page on which a test failed.
 func (p *tab) keepFailure() {
 	if dir := os.Getenv(artifactsEnv); dir != "" && p.t.Failed() {
-		if err := p.keep(dir, "failed-"+strings.NewReplacer("/", "-", " ", "-").Replace(p.t.Name())); err != nil {
+		if err := p.keep(dir, "failed-"+strings.NewReplacer("/", "-", " ", "-").Replace(p.t.Name()), pictureHeightMax); err != nil {
 			p.t.Log(err)
 		}
 	}

@@ -66,6 +66,7 @@ export function waitGraph(lock) {
       const drawn = ranks.size > 0 && ranks.size <= drawnMax;
       drawing.hidden = !drawn;
       fill(drawing, drawn && draw(edges, ranks, lock));
+      drawing.scrollLeft = drawing.scrollWidth; // who holds stands at the right
       fill(note, !drawn && ranks.size > 0 && `${count(ranks.size)} owners are too many to be drawn. `, truncated && 'There are more who wait: only the nearest are shown.');
       fill(list, waits.map((wait) => inWords(wait, lock)));
     },

@@ -40,7 +40,7 @@ export function nowPart(lock, onState) {
     }
     fill(body, h('dl', {class: 'facts'},
       h('dt', null, 'State'), h('dd', null, stateBadge(state.state), ' ', h('span', {class: 'note'}, stateText(state))),
-      h('dt', null, 'Newest token'), h('dd', null, String(state.fencing_token)),
+      state.holders.length !== 1 && [h('dt', null, 'Newest token'), h('dd', null, String(state.fencing_token))],
       state.holders.slice(0, shownHolders).map(holderFacts),
       state.holders.length > shownHolders && [h('dt', null, 'And'), h('dd', null, count(state.holders.length - shownHolders) + ' more')]));
   });
@@ -57,7 +57,7 @@ function stateText(state) {
 function holderFacts(holder) {
   return [
     h('dt', null, 'Holder'), h('dd', null, name(holder.owner_id, {href: link('locks', null, {owner_id: holder.owner_id})}), ' ', termBadges(holder)),
-    h('dt', null, 'Its token'), h('dd', null, String(holder.fencing_token)),
+    h('dt', null, 'Token'), h('dd', null, String(holder.fencing_token)),
     h('dt', null, 'Granted'), h('dd', null, timeAt(holder.granted_at), ' · ', timeAgo(holder.granted_at)),
     h('dt', null, 'Time left'), h('dd', null, timeLeft(holder.expires_at), h('span', {class: 'note'}, ' of ' + duration(holder.ttl_ms))),
     holder.metadata && [h('dt', null, 'Metadata'), h('dd', null, h('code', null, h('bdi', null, JSON.stringify(holder.metadata))))],

@@ -14,7 +14,7 @@ export function queuePart() {
     caption: 'Who waits, the next first', key: (waiter) => waiter.place + ' ' + waiter.owner_id + ' ' + waiter.queued_at, pageSize: 50,
     changed: () => false,
     columns: [
-      {id: 'place', label: '#', number: true, cell: (waiter) => String(waiter.place)},
+      {id: 'place', label: 'Place', class: 'narrow', cell: (waiter) => String(waiter.place)},
       {id: 'owner', label: 'Owner', class: 'grow', cell: (waiter) => h('span', null, name(waiter.owner_id), ' ', termBadges(waiter))},
       {id: 'waits', label: 'Waits', number: true, cell: (waiter) => timeSince(waiter.queued_at)},
       {id: 'since', label: 'Since', class: 'tight', cell: (waiter) => timeAt(waiter.queued_at)},
@@ -34,7 +34,7 @@ export function rejectionsPart(lock) {
     caption: 'Rejected writes on this lock, the latest first', key: (rejection) => rejection.id, changed: (before, now) => before.count !== now.count,
     columns: [
       {id: 'last', label: 'Last seen', class: 'tight', cell: (rejection) => timeAgo(rejection.last_at)},
-      {id: 'code', label: 'Why', class: 'tight', cell: (rejection) => codeBadge(rejection.code, rejection.reason)},
+      {id: 'code', label: 'Why', class: 'tight whole', cell: (rejection) => codeBadge(rejection.code, rejection.reason)},
       {id: 'owner', label: 'Owner', class: 'grow', cell: (rejection) => (rejection.owner_id
         ? name(rejection.owner_id, {href: link('rejections', null, {owner_id: rejection.owner_id})}) : '–')},
       {id: 'token', label: 'Token', number: true, hint: 'What it presented', cell: (rejection) => token(rejection.token, rejection.sequence)},
@@ -71,10 +71,10 @@ export function leasesPart() {
     caption: 'Leases, the newest first', key: (lease) => lease.fencing_token, pageSize: 10,
     changed: (before, now) => JSON.stringify(before) !== JSON.stringify(now),
     columns: [
-      {id: 'token', label: 'Token', number: true, cell: (lease) => String(lease.fencing_token)},
+      {id: 'token', label: 'Token', class: 'narrow', cell: (lease) => String(lease.fencing_token)},
       {id: 'owner', label: 'Owner', class: 'grow', cell: (lease) => h('span', null, name(lease.owner_id), ' ', termBadges(lease))},
       {id: 'granted', label: 'Granted', class: 'tight', cell: (lease) => timeAgo(lease.granted_at)},
-      {id: 'waited', label: 'Waited', number: true, cell: (lease) => duration(lease.waited_ms)},
+      {id: 'waited', label: 'Waited', number: true, cell: (lease) => lease.waited_ms > 0 && duration(lease.waited_ms)},
       {id: 'ended', label: 'Ended', class: 'grow', cell: endedCell},
     ],
     empty: () => emptyMessage('No lease is remembered.'),

@@ -34,6 +34,6 @@ export function mount(container, params, app) {
     empty: (filtered) => emptyMessage(filtered ? 'No session is like that.' : 'There is no session.',
       h('p', null, 'A session keeps any number of leases alive by one heartbeat, and releases them all when it ends. It is begun by POST /v1/sessions.')),
   });
-  fill(container, heading('Sessions', {intro: 'One heartbeat for any number of leases: when a session ends or expires, all of them are released. The newest first.'}), list.element);
+  fill(container, heading('Sessions', {intro: 'One heartbeat for any number of leases: when a session ends or expires, all of them are released.'}), list.element);
   return {update: list.update};
 }
