@@ -65,7 +65,7 @@ export function mount(container, params, app) {
   const facts = h('span', {class: 'note', role: 'status'});
   const csv = h('a', {class: 'button', download: 'rejections.csv'}, 'CSV');
   const pause = button('Pause', togglePause, {'aria-pressed': 'false'});
-  const timelinePanel = panel('When they came, and how late', {actions: legend, note: 'drag over a time to look closer'}, timeline.element);
+  const timelinePanel = panel('When they came, and how late', {actions: legend, note: matchMedia('(pointer: fine)').matches && 'drag over a time to look closer'}, timeline.element);
   container.append(
     heading('Rejections', {intro: facts, actions: [range.element, csv, pause]}),
     form.element, timelinePanel, top.element, panel('All rejections', {note: 'one row for all writes of a token that were shut out alike'}, table.element));
