@@ -103,7 +103,7 @@ func (p prometheus) api(path string, form url.Values, data any) error {
 		return fmt.Errorf("%w: %s", err, text)
 	}
 	if answer.Status != "success" {
-		return fmt.Errorf("Prometheus: %s", answer.Error)
+		return fmt.Errorf("refused by Prometheus: %s", answer.Error)
 	}
 	return nil
 }
