@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/fencegate/fencegate/internal/otlptest"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -44,6 +45,18 @@ func newBenchGateway(b *testing.B, backend Backend) *Gateway {
 		b.Fatal(err)
 	}
 	return gateway
+}
+
+// BenchmarkPutTraced is BenchmarkPut where spans are made: of no request but those that a client has begun a trace for, and of each.
+func BenchmarkPutTraced(b *testing.B) {
+	for name, ratio := range map[string]float64{"none": 0, "each": 1} {
+		_, provider := otlptest.Start(b, ratio)
+		gateway, err := New(Config{Tracing: store.Tracing{Provider: provider}}, accepts, store.NewRecorder(nil), NewMetrics("bench"))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(name, func(b *testing.B) { benchHandler(b, gateway) })
+	}
 }
 
 var emptyHandler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})

@@ -70,7 +70,7 @@ func (g *Gateway) exportRejections(w http.ResponseWriter, r *http.Request, page 
 	w.WriteHeader(http.StatusOK)
 	if err := g.writeRejections(w, r, ids); err != nil {
 		if !errors.Is(err, errClientGone) {
-			g.config.Logger.Warn("an export of rejections broke off", "error", err)
+			g.config.Logger.WarnContext(r.Context(), "an export of rejections broke off", "error", err)
 		}
 		abandon(w)
 	}

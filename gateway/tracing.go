@@ -25,8 +25,8 @@ var namedVars = map[string]string{
 	"lock": "fencegate.lock", "election": "fencegate.election", "resource": "fencegate.resource", "key": "fencegate.key", "prefix": "fencegate.prefix",
 }
 
-// untracedRoutes are asked by machines every few seconds, and do nothing worth a trace.
-var untracedRoutes = map[string]bool{"/healthz": true, "/readyz": true, "/metrics": true}
+// untracedRoutes are asked by machines every few seconds, or answer with files, and do nothing worth a trace.
+var untracedRoutes = map[string]bool{"/healthz": true, "/readyz": true, "/metrics": true, "/openapi.yaml": true, "/": true, "/ui/{file}": true}
 
 // w3c is how the trace of a client comes in: the headers traceparent and tracestate.
 var w3c propagation.TraceContext

@@ -121,7 +121,7 @@ func TestWhatIsNotTraced(t *testing.T) {
 	unsampled, _ := traceparent(1, false)
 	as[api.WriteResult](t, h.send(t, http.MethodPut, recordPath("job", "k"), "v", token(lease, 1), unsampled), http.StatusCreated)
 	sampled, id := traceparent(2, true)
-	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.yaml", "/", "/ui/base.css"} {
 		if got := h.get(t, path, sampled); got.status != http.StatusOK {
 			t.Errorf("%s: %d", path, got.status)
 		}

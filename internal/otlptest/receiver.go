@@ -3,6 +3,7 @@ package otlptest
 
 import (
 	"bytes"
+	"context"
 	"encoding/hex"
 	"io"
 	"net/http"
@@ -69,7 +70,9 @@ func Start(t testing.TB, ratio float64) (*Receiver, trace.TracerProvider) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if left, err := traces.Shutdown(t.Context()); err != nil && t.Context().Err() == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), soon) // the test's own has ended
+		defer cancel()
+		if left, err := traces.Shutdown(ctx); err != nil {
 			t.Errorf("%d spans are left: %v", left, err)
 		}
 	})
