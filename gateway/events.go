@@ -54,7 +54,7 @@ func (s *eventStream) comment() error { return s.write([]byte(":\n\n")) }
 // write returns errClientGone if the client has not taken the text in time.
 func (s *eventStream) write(text []byte) error {
 	_ = s.controller.SetWriteDeadline(time.Now().Add(s.timeout)) // fails where the write does
-	_, err := s.writer.Write(text)                               //nolint:gosec // no browser takes events for a page
+	_, err := s.writer.Write(text)
 	if err == nil {
 		err = s.controller.Flush()
 	}

@@ -23,15 +23,16 @@ const (
 // errCutOff is what readers hear that are left when the gateway has ended.
 var errCutOff = &store.UnavailableError{Outcome: store.OutcomeNotApplied, Err: errDraining}
 
-// rejectionBatch is what one reading has found, encoded once.
+// rejectionBatch is what one reading has found, encoded once, but for the ids.
 type rejectionBatch struct {
-	missed []byte // the event "missed", before all others; nil: nothing is missed
+	told   time.Time // what was visible then was told before
+	missed []byte    // the event "missed", before all others; nil: nothing is missed
 	events []rejectionEvent
 }
 
 type rejectionEvent struct {
 	rejection *store.Rejection
-	text      []byte
+	text      []byte // without an id
 }
 
 // rejectionFeed reads changes for the readers of a hub, until it is stopped.
@@ -45,6 +46,8 @@ type rejectionFeed struct {
 	stopped context.Context // when nobody follows any more
 	stop    context.CancelFunc
 	done    chan struct{} // closed when it has ended
+
+	told time.Time // all that was visible then is told, or as missed
 
 	failing     time.Time // since when readings fail; zero: they don't
 	missed      bool      // something is missed that was not told so
@@ -88,7 +91,11 @@ func (f *rejectionFeed) read() bool {
 	if changes.Missed && !f.missed {
 		f.missed, f.missedSince = true, changes.Since
 	}
-	f.hub.tell(f, f.batch(changes), changes.At)
+	batch := f.batch(changes)
+	if !f.missed { // otherwise nobody goes on from here before it is told
+		f.told = changes.At
+	}
+	f.hub.tell(f, batch, f.told)
 	select {
 	case <-f.begun:
 	default:
@@ -117,10 +124,11 @@ func (f *rejectionFeed) failed(err error) bool {
 func (f *rejectionFeed) batch(changes store.RejectionChanges) *rejectionBatch {
 	batch := &rejectionBatch{}
 	if f.missed && (!changes.Missed || time.Since(f.missedTold) >= missedInterval) {
-		batch.missed = missedEvent(changes.At, f.missedSince)
+		batch.missed = missedEvent(f.missedSince)
 		f.missed, f.missedTold = false, time.Now()
 	}
 	batch.events = rejectionEvents(changes.Changed)
+	batch.told = f.told
 	if batch.missed == nil && len(batch.events) == 0 {
 		return nil
 	}
@@ -130,18 +138,11 @@ func (f *rejectionFeed) batch(changes store.RejectionChanges) *rejectionBatch {
 func rejectionEvents(changed []store.Rejection) []rejectionEvent {
 	events := make([]rejectionEvent, len(changed))
 	for i := range changed {
-		rejection := &changed[i]
-		events[i] = rejectionEvent{rejection, timedEvent(rejection.ChangedAt, api.EventRejection, rejectionAnswer(rejection))}
+		events[i] = rejectionEvent{&changed[i], encodeEvent(nil, api.EventRejection, rejectionAnswer(&changed[i]))}
 	}
 	return events
 }
 
-func missedEvent(at, since time.Time) []byte {
-	return timedEvent(at, api.EventMissed, api.RejectionsMissed{Since: api.Time{Time: since}})
-}
-
-// timedEvent makes an event whose id is a time, in microseconds since 1970: who has heard it goes on there.
-func timedEvent(at time.Time, kind string, data any) []byte {
-	id := at.UnixMicro()
-	return encodeEvent(&id, kind, data)
+func missedEvent(since time.Time) []byte {
+	return encodeEvent(nil, api.EventMissed, api.RejectionsMissed{Since: api.Time{Time: since}})
 }

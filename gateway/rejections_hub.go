@@ -76,11 +76,12 @@ func (h *rejectionHub) stopLocked(feed *rejectionFeed) {
 	}
 }
 
-// tell never waits for a reader: one that does not keep up is ended.
-func (h *rejectionHub) tell(feed *rejectionFeed, batch *rejectionBatch, at time.Time) {
+// tell has the readers told a batch, nil: nothing, after which all is told that was visible at that time. It never waits for one: a reader
+// that does not keep up is ended.
+func (h *rejectionHub) tell(feed *rejectionFeed, batch *rejectionBatch, told time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	feed.at = at
+	feed.at = told
 	for reader := range feed.readers {
 		if batch != nil {
 			select {
@@ -90,7 +91,7 @@ func (h *rejectionHub) tell(feed *rejectionFeed, batch *rejectionBatch, at time.
 				continue
 			}
 		}
-		reader.position.Store(at.UnixMicro())
+		reader.position.Store(told.UnixMicro())
 	}
 }
 

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -39,7 +40,7 @@ func (g *Gateway) streamRejections(w http.ResponseWriter, r *http.Request) error
 	defer cancel()
 
 	stream, err := g.beginEvents(w)
-	teller := rejectionTeller{stream, filter, make([]byte, 0, tellerBytes)}
+	teller := rejectionTeller{stream: stream, filter: filter, text: make([]byte, 0, tellerBytes)}
 	if err == nil {
 		err = teller.begin(reader, behind)
 	}
@@ -60,14 +61,15 @@ func (g *Gateway) followRejections(r *http.Request, filter store.RejectionFilter
 	if err != nil || stopped == nil {
 		return reader, nil, err
 	}
-	changes, err := g.backend.RejectionsSince(ctx, filter, time.UnixMicro(min(*stopped, eventMicrosMax)))
+	told := time.UnixMicro(min(*stopped, eventMicrosMax))
+	changes, err := g.backend.RejectionsSince(ctx, filter, told)
 	if err != nil {
 		reader.leave()
 		return nil, nil, err
 	}
-	behind := &rejectionBatch{events: rejectionEvents(changes.Changed)}
+	behind := &rejectionBatch{told: told, events: rejectionEvents(changes.Changed)}
 	if changes.Missed {
-		behind.missed = missedEvent(changes.At, changes.Since)
+		behind.told, behind.missed = changes.At, missedEvent(changes.Since)
 	}
 	return reader, behind, nil
 }
@@ -80,6 +82,9 @@ type rejectionTeller struct {
 	stream *eventStream
 	filter store.RejectionFilter
 	text   []byte
+	// id is the last that was told, the greatest changed_at in microseconds since 1970, or until when all was told before. It never falls:
+	// what became visible late does not send back whoever breaks off after it. What is not told then is not visible yet.
+	id int64
 }
 
 // begin tells a reader what it has missed, or where it begins, so that it can go on from there even if nothing comes.
@@ -89,7 +94,7 @@ func (t *rejectionTeller) begin(reader *rejectionReader, behind *rejectionBatch)
 			return err
 		}
 	}
-	return t.stream.position(reader.position.Load())
+	return t.position(reader.position.Load())
 }
 
 // next waits for something to tell. A reader to whom there is nothing to tell hears until when that is so.
@@ -108,7 +113,7 @@ func (t *rejectionTeller) next(ctx context.Context, reader *rejectionReader, kee
 		case <-timer.C:
 			// In this order: what the position says has been put into coming before it was said.
 			if position := reader.position.Load(); len(reader.coming) == 0 {
-				return t.stream.position(position)
+				return t.position(position)
 			}
 			return nil
 		case <-ctx.Done():
@@ -119,22 +124,37 @@ func (t *rejectionTeller) next(ctx context.Context, reader *rejectionReader, kee
 
 // tell writes what is selected of a batch; written says whether that is anything.
 func (t *rejectionTeller) tell(batch *rejectionBatch) (written bool, err error) {
-	text := t.text[:0]
-	text = append(text, batch.missed...)
+	t.text = t.text[:0]
+	t.id = max(t.id, batch.told.UnixMicro())
+	if batch.missed != nil {
+		t.add(batch.missed)
+	}
 	for _, event := range batch.events {
 		if !t.filter.Matches(event.rejection) {
 			continue
 		}
-		if len(text) > 0 && len(text)+len(event.text) > tellerBytes {
-			if err := t.stream.write(text); err != nil {
+		if len(t.text) > 0 && len(t.text)+len(event.text) > tellerBytes {
+			if err := t.stream.write(t.text); err != nil {
 				return true, err
 			}
-			text, written = text[:0], true
+			t.text, written = t.text[:0], true
 		}
-		text = append(text, event.text...)
+		t.id = max(t.id, event.rejection.ChangedAt.UnixMicro())
+		t.add(event.text)
 	}
-	if len(text) == 0 {
+	if len(t.text) == 0 {
 		return written, nil
 	}
-	return true, t.stream.write(text)
+	return true, t.stream.write(t.text)
+}
+
+func (t *rejectionTeller) add(event []byte) {
+	t.text = fmt.Appendf(t.text, "id: %d\n", t.id)
+	t.text = append(t.text, event...)
+}
+
+// position tells until when all is told.
+func (t *rejectionTeller) position(id int64) error {
+	t.id = max(t.id, id)
+	return t.stream.position(t.id)
 }

@@ -1,0 +1,174 @@
+package store_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// recordStories records one rejection of each of that many stories.
+const recordStories = `select count(*) from fence.record_rejections(
+	(select array_agg('jobs/' || n) from generate_series(1, $1) n), array_fill('k'::text, array[$1]), array_fill('token_unknown'::text, array[$1]),
+	array_fill(''::text, array[$1]), array_fill('http'::text, array[$1]), array_fill(''::text, array[$1]),
+	array_fill(7::bigint, array[$1]), array_fill(null::bigint, array[$1]), array_fill(0::bigint, array[$1]), array_fill(0::bigint, array[$1]),
+	array_fill(0::bigint, array[$1]), array_fill(1::bigint, array[$1]), array_fill(clock_timestamp(), array[$1]), array_fill(clock_timestamp(), array[$1]))`
+
+func nextChanges(t *testing.T, follower *store.RejectionFollower) store.RejectionChanges {
+	t.Helper()
+	changes, err := follower.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return changes
+}
+
+func expectChanges(t *testing.T, changes store.RejectionChanges, changed int, missed bool) {
+	t.Helper()
+	if len(changes.Changed) != changed || changes.Missed != missed || time.Since(changes.At).Abs() > time.Minute {
+		t.Errorf("at %s %d have changed, missed %v; want %d, %v", changes.At, len(changes.Changed), changes.Missed, changed, missed)
+	}
+}
+
+// A follower begins with its first reading, and is told each change once, also one that becomes visible late.
+func TestRejectionFollower(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	b.exec(t, recordStories, 5)
+	late, err := b.sql.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Rollback(t.Context()) //nolint:errcheck // it was committed
+	if _, err := late.Exec(t.Context(), recordStories, 2); err != nil {
+		t.Fatal(err)
+	}
+	follower := b.FollowRejections()
+	expectChanges(t, nextChanges(t, follower), 0, false)
+	expectChanges(t, nextChanges(t, follower), 0, false)
+	b.exec(t, "update fence.rejections set changed_at = clock_timestamp(), count = count + 1 where resource in ('jobs/3', 'jobs/4')")
+	changes := nextChanges(t, follower)
+	expectChanges(t, changes, 2, false)
+	if first, second := changes.Changed[0], changes.Changed[1]; first.Count != 2 || second.ChangedAt.Before(first.ChangedAt) {
+		t.Errorf("told are %+v", changes.Changed)
+	}
+	expectChanges(t, nextChanges(t, follower), 0, false)
+	if err := late.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	changes = nextChanges(t, follower)
+	expectChanges(t, changes, 2, false)
+	if got := changes.Changed; got[0].Resource != "jobs/1" || got[1].Resource != "jobs/2" || got[0].Count != 2 {
+		t.Errorf("late are told %+v", got)
+	}
+	expectChanges(t, nextChanges(t, follower), 0, false)
+}
+
+// As many as may be are told at once; of more it is told that they are missed, with as little work, until it is over.
+func TestRejectionFollowerInAStorm(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	follower := b.FollowRejections()
+	begun := nextChanges(t, follower)
+	b.exec(t, recordStories, store.RejectionsMissedMax)
+	expectChanges(t, nextChanges(t, follower), store.RejectionsMissedMax, false)
+	for range 3 {
+		b.exec(t, recordStories, 5*store.RejectionsMissedMax)
+		changes := nextChanges(t, follower)
+		expectChanges(t, changes, 0, true)
+		if changes.Since.After(begun.At) || follower.Told() > store.RejectionsMissedMax {
+			t.Errorf("missed is all since %s; %d stories are remembered", changes.Since, follower.Told())
+		}
+	}
+	b.exec(t, "update fence.rejections set changed_at = changed_at - interval '1 minute'") // that minute passes
+	b.exec(t, recordStories, 3)
+	expectChanges(t, nextChanges(t, follower), 3, false)
+	follower.Ahead(time.Hour) // and that hour, but only for the follower
+	b.exec(t, recordStories, 2)
+	expectChanges(t, nextChanges(t, follower), 0, true)
+	b.exec(t, recordStories, 1)
+	expectChanges(t, nextChanges(t, follower), 1, false)
+}
+
+func TestRejectionsSince(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	b.exec(t, recordStories, 10)
+	b.exec(t, "update fence.rejections set changed_at = clock_timestamp() - interval '30 minutes' where resource = 'jobs/1'")
+	now := time.Now()
+	for _, c := range []struct {
+		filter  store.RejectionFilter
+		stopped time.Time
+		changed int
+		missed  bool
+	}{
+		{store.RejectionFilter{}, now, 9, false},
+		{store.RejectionFilter{Resource: "jobs/1"}, now, 0, false},
+		{store.RejectionFilter{Resource: "jobs/1"}, now.Add(-31 * time.Minute), 1, false},
+		{store.RejectionFilter{Prefix: "jobs/1"}, now.Add(-31 * time.Minute), 2, false},
+		{store.RejectionFilter{}, now.Add(-store.RejectionsResumable - time.Minute), 0, true},
+		{store.RejectionFilter{}, now.Add(time.Minute), 0, true},
+		{store.RejectionFilter{}, time.Unix(0, 0), 0, true},
+	} {
+		changes, err := b.RejectionsSince(t.Context(), c.filter, c.stopped)
+		if err != nil {
+			t.Fatal(err)
+		}
+		expectChanges(t, changes, c.changed, c.missed)
+	}
+	b.exec(t, recordStories, store.RejectionsMissedMax+1)
+	changes, err := b.RejectionsSince(t.Context(), store.RejectionFilter{}, now)
+	if err != nil || len(changes.Changed) != 0 || !changes.Missed {
+		t.Errorf("of too many are told %d (%v), missed %v", len(changes.Changed), err, changes.Missed)
+	}
+	if _, err := b.RejectionsSince(t.Context(), store.RejectionFilter{Verdict: "admitted"}, now); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("a bad filter: %v, want ErrInvalid", err)
+	}
+}
+
+// What becomes visible has changed lately: whoever records takes no longer than that, and does not wait for standbys.
+func TestRecordingIsVisibleSoon(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	b.exec(t, recordStories, 2)
+	first, err := b.sql.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Rollback(t.Context()) //nolint:errcheck // it was committed
+	var commit string
+	_, err = first.Exec(t.Context(), recordStories, 2)
+	if err == nil {
+		err = first.QueryRow(t.Context(), "show synchronous_commit").Scan(&commit)
+	}
+	if err != nil || commit != "local" {
+		t.Errorf("the commit is %s (%v)", commit, err)
+	}
+	second := make(chan error, 1)
+	go func() {
+		second <- pgx.BeginFunc(t.Context(), b.sql, func(tx pgx.Tx) error {
+			_, err := tx.Exec(t.Context(), recordStories, 2)
+			return err
+		})
+	}()
+	if err := b.awaitBlocked(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	b.exec(t, "select pg_sleep(5.1)") // what the test is about
+	if err := first.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var refused *pgconn.PgError
+	if err := <-second; !errors.As(err, &refused) || refused.Code != "57014" {
+		t.Errorf("who took longer than 5 s is answered %v, want query_canceled", err)
+	}
+	for _, r := range rejections(t, b, store.RejectionQuery{}) {
+		if r.Count != 2 {
+			t.Errorf("recorded is %+v", r)
+		}
+	}
+}
