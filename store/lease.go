@@ -60,11 +60,10 @@ type Lease struct {
 	Late time.Duration
 }
 
-// Released tells which lease a release has ended.
+// Released tells which lease a release has ended. It is zero where the lease was released before.
 type Released struct {
-	Mode Mode // empty: the lease is forgotten
-	// Age is how long the lease had lasted since its grant; 0: it had ended before.
-	Age time.Duration
+	Mode Mode
+	Age  time.Duration // from the grant to the end, which of a lease that had expired was earlier
 }
 
 // LeaseRef is what its holder names a lease by; all of it must match.

@@ -167,19 +167,17 @@ func (s *Store) ReleaseLease(ctx context.Context, ref LeaseRef) (Released, error
 	if err := ref.check(); err != nil {
 		return Released{}, err
 	}
-	// The lease is read as it was before: a statement sees nothing of what its functions change.
-	const sql = `select fence.release($1, $2, $3, $4), l.mode, extract(epoch from clock_timestamp() - l.granted_at)::double precision
-		from (select) one left join fence.leases l on l.lock = $1 and l.fencing_token = $4 and l.ended_at is null`
+	const sql = "select standing, mode, age_ms from fence.release_lease($1, $2, $3, $4)"
 	var standing string
 	var mode pgtype.Text
-	var age pgtype.Float8
-	if err := s.queryRow(ctx, sql, ref.args(), &standing, &mode, &age); err != nil {
+	var ageMS pgtype.Float8
+	if err := s.queryRow(ctx, sql, ref.args(), &standing, &mode, &ageMS); err != nil {
 		return Released{}, err
 	}
 	if standing != "released" {
 		return Released{}, lost(ref.Lock, standing, 0)
 	}
-	return Released{Mode(mode.String), time.Duration(age.Float64 * float64(time.Second))}, nil
+	return Released{Mode(mode.String), time.Duration(ageMS.Float64 * float64(time.Millisecond))}, nil
 }
 
 // giveBack releases a lease that its owner never heard of; the same request sent again asks anew. If it was sent again before, through

@@ -1,32 +1,10 @@
--- fence.release(lock, owner_id, lease_id, fencing_token) → the standing of the lease after the call: released,
--- or why it was not the caller's to release. Sent twice, it succeeds twice.
---
--- A lease that has expired and that nobody has replaced may still be released. The fence closes behind the holder:
--- not one of its delayed writes gets in any more. The next in the line is woken.
+-- fence.release(lock, owner_id, lease_id, fencing_token) → the standing of the lease after the call: released, or why it was not the caller's to
+-- release. Sent twice, it succeeds twice. See fence.release_lease.
 create or replace function fence.release(
     p_lock text, p_owner_id text, p_lease_id uuid, p_fencing_token bigint) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
-declare
-    v_standing text;
-    v_lease    fence.leases;
 begin
-    perform fence.gate(p_lock, coalesce((
-        select l.scope from fence.leases l where l.lock = p_lock and l.fencing_token = p_fencing_token), 'node'));
-    perform from fence.subtrees s where s.name = p_lock for update;
-    perform from fence.fences f where f.resource = p_lock for update;
-    v_standing := fence.lease_standing(p_lock, p_owner_id, p_lease_id, p_fencing_token);
-    if v_standing not in ('live', 'expired') then
-        return v_standing;
-    end if;
-    update fence.leases l
-    set ended_at = coalesce(l.ended_at, clock_timestamp()), end_reason = 'released'
-    where l.lock = p_lock and l.fencing_token = p_fencing_token
-    returning l.* into v_lease;
-    perform fence.close_fence(p_lock, p_fencing_token);
-    perform fence.tell(v_lease, 'released');
-    perform fence.wake(p_lock, v_lease.scope, 0);
-    return 'released';
+    return (select r.standing from fence.release_lease(p_lock, p_owner_id, p_lease_id, p_fencing_token) r);
 end
 $$;
