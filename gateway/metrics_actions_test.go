@@ -48,6 +48,10 @@ var constantFamilies = map[string]string{
 	"fencegate_build_info":          "says what was built",
 	"fencegate_database_listening":  "see TestDatabaseDown",
 	"fencegate_spans_dropped_total": "nothing is traced",
+
+	"fencegate_database_up":                   "see TestMetricsOfStandbys",
+	"fencegate_database_synchronous_expected": "see TestMetricsOfStandbys",
+	"fencegate_database_synchronous_standbys": "see TestMetricsOfStandbys",
 }
 
 // Each family tells of something that is really done.
@@ -59,6 +63,7 @@ func TestEveryMetricMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.gateway.metrics.WatchSweeper(sweeper.Stats)
+	o.recount(t)
 	o.get(t, "/healthz")
 	o.look(t)
 	o.leasesMove(t)
@@ -83,6 +88,7 @@ func (o *onlooker) leasesMove(t *testing.T) {
 	lease := o.acquire(t, "job", "w")
 	waiter := o.wait(t, "job", api.AcquireRequest{OwnerID: "x"})
 	o.awaitQueue(t, "job", "x")
+	o.recount(t)
 	watch := o.open(t, lockPath("job", "/watch"))
 	watch.next(t, api.EventState)
 	o.look(t)
@@ -91,6 +97,9 @@ func (o *onlooker) leasesMove(t *testing.T) {
 	o.release(t, lease)
 	granted(t, waiter)
 	o.createSession(t, "w", time.Hour)
+	o.exec(t, "update fence.database_identity set timeline = 0") // as after a failover
+	o.acquire(t, "after", "w")
+	o.recount(t)
 }
 
 func (o *onlooker) writesMove(t *testing.T) {

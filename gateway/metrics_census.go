@@ -9,46 +9,47 @@ import (
 // upFor is how long an answer of the database shows that it is there: the sampler asks more often.
 const upFor = 15 * time.Second
 
-var censusSubject = &subject{title: "The database as a whole"}
-
-const sameInAll = " It describes the whole database, and each gateway shows the same: take the max."
+var censusSubject = &subject{
+	title: "The database as a whole",
+	about: "Counted in the database by one gateway at a time (the census), and shown by each alike: take the `max`. What was never known yet is absent.",
+}
 
 var (
 	locksFamily = censusSubject.declare(family{
 		kind: kindGauge, name: "fencegate_locks",
 		help: "Locks that were ever granted or are waited for, as of the census.",
-		look: "It only grows: a lock's fence is never forgotten. Names that are made up anew for each task make it grow for ever." + sameInAll,
+		look: "It only grows: a lock's fence is never forgotten. Names that are made up anew for each task make it grow for ever.",
 	})
 	leasesFamily = censusSubject.declare(family{
 		kind: kindGauge, name: "fencegate_leases",
 		help:   "Leases by state, as of the census: held, those that run; expiring, those of them with less than a quarter of their TTL left; expired, those that have run out, and whose lock nobody was granted since.",
-		look:   "Many `expiring` are holders that don't renew in time; `expired` ones are holders that died, or are late." + sameInAll,
+		look:   "Many `expiring` are holders that don't renew in time; `expired` ones are holders that died, or are late.",
 		labels: []label{{name: "state", values: []string{"held", "expiring", "expired"}}},
 	})
 	waitersFamily = censusSubject.declare(family{
 		kind: kindGauge, name: "fencegate_waiters",
 		help: "Acquires that wait in all lines, as of the census.",
-		look: "A line that grows: a lock that is held for longer than its waiters come." + sameInAll,
+		look: "A line that grows: a lock that is held for longer than its waiters come.",
 	})
 	oldestWaitFamily = censusSubject.declare(family{
 		kind: kindGauge, name: "fencegate_oldest_wait_seconds",
 		help: "How long the first of them has waited, as of the census; 0: nobody waits.",
-		look: "A line that does not move: who holds the lock, and does it still work?" + sameInAll,
+		look: "A line that does not move: who holds the lock, and does it still work?",
 	})
 	censusSessionsFamily = censusSubject.declare(family{
 		kind: kindGauge, name: "fencegate_sessions",
 		help: "Sessions that live, as of the census.",
-		look: "About as many as there are processes that use them." + sameInAll,
+		look: "About as many as there are processes that use them.",
 	})
 	newestTokenFamily = censusSubject.declare(family{
 		kind: kindGauge, name: "fencegate_newest_token",
 		help: "The greatest fencing token that was minted or granted, as of the census.",
-		look: "It grows with the grants, and leaps when the database was found to be another one. There are 2^53." + sameInAll,
+		look: "It grows with the grants, and leaps when the database was found to be another one. There are 2^53.",
 	})
 	leapsFamily = censusSubject.declare(family{
 		kind: kindGauge, name: "fencegate_token_leaps",
 		help: "How often tokens leaped past those of a database that was lost: a standby that was promoted, a backup that was restored.",
-		look: "Each is a failover or a restore; one that nobody knows of is worth a look." + sameInAll,
+		look: "Each is a failover or a restore; one that nobody knows of is worth a look.",
 	})
 	censusAgeFamily = censusSubject.declare(family{
 		kind: kindGauge, name: "fencegate_census_age_seconds",
@@ -63,12 +64,12 @@ var (
 	synchronousExpectedFamily = censusSubject.declare(family{
 		kind: kindGauge, name: "fencegate_database_synchronous_expected",
 		help: "1 if commits wait for standbys (synchronous_standby_names, and synchronous_commit).",
-		look: "0: a grant or a write may be lost with the database's machine." + sameInAll,
+		look: "0: a grant or a write may be lost with the database's machine.",
 	})
 	synchronousStandbysFamily = censusSubject.declare(family{
 		kind: kindGauge, name: "fencegate_database_synchronous_standbys",
 		help: "Standbys that commits can wait for; absent where the gateway's role may not see them (pg_read_all_stats).",
-		look: "0 while they are expected: commits hang." + sameInAll,
+		look: "0 while they are expected: commits hang.",
 	})
 )
 

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,8 +20,8 @@ const metricsDocHead = `# Metrics
 <!-- Generated from gateway/metrics*.go by ` + "`make docs`" + `: edit those. -->
 
 A gateway shows these at ` + "`/metrics`" + `, for Prometheus. Names begin with ` + "`fencegate_`" + `, times are seconds, and no label has more values than are listed here: names of
-locks and owners are never among them. Each gateway counts what went through itself, from its start; add the gateways up. What describes the database as a whole is
-said to, and is the same in each: take the ` + "`max`" + `. Beside these there are ` + "`go_*` and `process_*`" + `, as every Go program with Prometheus' client has them.
+locks and owners are never among them. Each gateway counts what went through itself, from its start; add the gateways up. What is
+counted in the database is shown by each alike: take the ` + "`max`" + `. Beside these there are ` + "`go_*` and `process_*`" + `, as every Go program with Prometheus' client has them.
 `
 
 // genericMetrics are what the metrics of a lock server are called elsewhere, and where they are found here.
@@ -38,7 +39,11 @@ func generateMetricsDoc() string {
 	var doc strings.Builder
 	doc.WriteString(metricsDocHead)
 	for _, s := range subjects {
-		fmt.Fprintf(&doc, "\n## %s\n\n| metric | type | labels | what it is | what to look at |\n|---|---|---|---|---|\n", s.title)
+		fmt.Fprintf(&doc, "\n## %s\n", s.title)
+		if s.about != "" {
+			fmt.Fprintf(&doc, "\n%s\n", s.about)
+		}
+		doc.WriteString("\n| metric | type | labels | what it is | what to look at |\n|---|---|---|---|---|\n")
 		for _, f := range s.families {
 			fmt.Fprintf(&doc, "| `%s` | %s | %s | %s | %s |\n", f.name, f.kind, docLabels(f.labels), f.help, f.look)
 		}
@@ -76,6 +81,27 @@ func docBuckets(bounds []float64) string {
 		texts[i] = strconv.FormatFloat(bound, 'g', 6, 64)
 	}
 	return strings.Join(texts, ", ")
+}
+
+// What the docs name is there.
+func TestDocsNameMetricsThatThereAre(t *testing.T) {
+	declared := map[string]bool{}
+	for _, s := range subjects {
+		for _, f := range s.families {
+			declared[f.name] = true
+		}
+	}
+	for _, path := range []string{metricsDoc, "../docs/operations.md"} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range regexp.MustCompile(`\bfencegate_[a-z_]+`).FindAllString(string(text), -1) {
+			if !declared[regexp.MustCompile("_(bucket|count|sum)$").ReplaceAllString(name, "")] && !declared[name] {
+				t.Errorf("%s names %s, which there is not", path, name)
+			}
+		}
+	}
 }
 
 // docs/metrics.md is what the code says.

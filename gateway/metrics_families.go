@@ -34,6 +34,7 @@ type label struct {
 // subject is the families of one part of the gateway, as docs/metrics.md shows them.
 type subject struct {
 	title    string
+	about    string // what all of them have in common, if anything
 	families []*family
 }
 

@@ -1,0 +1,103 @@
+package gateway
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/store"
+)
+
+// recount has it counted what there is, due or not.
+func (h *harness) recount(t *testing.T) {
+	t.Helper()
+	h.exec(t, "update fence.census set due_at = '-infinity'")
+	h.sample(t)
+}
+
+// What there is in the database is shown as it is counted, and nothing is shown of what is not known yet.
+func TestMetricsOfTheCensus(t *testing.T) {
+	h := newHarness(t, Config{})
+	before, _ := h.scrape(t)
+	before.want(t, []wanted{{0, "fencegate_database_up", ""}, {-1, "fencegate_locks", ""}, {-1, "fencegate_token_leaps", ""}})
+	h.expire(t, h.acquire(t, "expired", "w"))
+	h.exec(t, "update fence.leases set expires_at = clock_timestamp() + interval '5 minutes', ttl_ms = 3600000 where fencing_token = $1",
+		h.acquire(t, "expiring", "w").FencingToken)
+	held := h.acquire(t, "held", "w")
+	session := h.createSession(t, "w", time.Hour)
+	waiter := h.wait(t, "held", api.AcquireRequest{OwnerID: "x", SessionID: &session.SessionID})
+	h.awaitQueue(t, "held", "x")
+	h.exec(t, "update fence.waiters set queued_at = queued_at - interval '1000 seconds'")
+	h.recount(t)
+	during, _ := h.scrape(t)
+	during.want(t, []wanted{
+		{3, "fencegate_locks", ""},
+		{2, "fencegate_leases", "state held"},
+		{1, "fencegate_leases", "state expiring"},
+		{1, "fencegate_leases", "state expired"},
+		{1, "fencegate_waiters", ""},
+		{1, "fencegate_sessions", ""},
+		{float64(held.FencingToken), "fencegate_newest_token", ""},
+		{0, "fencegate_token_leaps", ""},
+		{1, "fencegate_database_up", ""},
+		{0, "fencegate_database_synchronous_expected", ""},
+		{0, "fencegate_database_synchronous_standbys", ""},
+	})
+	if wait := during.value("fencegate_oldest_wait_seconds"); wait < 1000 || wait > 1300 {
+		t.Errorf("who has waited 1000 s and a little has waited %v", wait)
+	}
+	if age := during.value("fencegate_census_age_seconds"); age < 0 || age > 300 {
+		t.Errorf("the census, taken a moment ago, is %v s old", age)
+	}
+	h.release(t, held)
+	granted(t, waiter)
+	as[api.SessionEnded](t, h.send(t, http.MethodDelete, sessionPath(session), ""), http.StatusOK)
+	h.exec(t, "update fence.database_identity set timeline = 0") // as after a failover
+	h.acquire(t, "held", "w")
+	h.recount(t)
+	h.exec(t, "update fence.census set at = at - interval '1000 seconds'")
+	h.get(t, overviewPath)
+	after, _ := h.scrape(t)
+	after.want(t, []wanted{
+		{0, "fencegate_waiters", ""}, {0, "fencegate_oldest_wait_seconds", ""}, {0, "fencegate_sessions", ""}, {1, "fencegate_token_leaps", ""},
+	})
+	if age := after.value("fencegate_census_age_seconds"); age < 1000 {
+		t.Errorf("the census of 1000 s ago is %v s old", age)
+	}
+	if newest := after.value("fencegate_newest_token"); newest < 1<<32 {
+		t.Errorf("after the leap the newest token is %v", newest)
+	}
+}
+
+// Whether commits wait for standbys, and whether there are any, is shown; and that the database is away.
+func TestMetricsOfStandbys(t *testing.T) {
+	primary := pgtest.NewCluster(t)
+	h := newHarnessOn(t, Config{}, store.Config{DatabaseURL: primary.URL()})
+	if err := h.store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	standby := primary.Standby()
+	expect := func(what string, expected, standbys float64) {
+		t.Helper()
+		eventually(t, what, func() bool {
+			h.get(t, overviewPath)
+			metrics, _ := h.scrape(t)
+			return metrics.value("fencegate_database_synchronous_expected") == expected &&
+				metrics.value("fencegate_database_synchronous_standbys") == standbys && metrics.value("fencegate_database_up") == 1
+		})
+	}
+	expect("a standby that nobody waits for", 0, 0)
+	h.exec(t, "alter system set synchronous_standby_names = '*'")
+	h.exec(t, "select pg_reload_conf()")
+	expect("a standby that commits wait for", 1, 1)
+	standby.Kill()
+	expect("commits wait for a standby, and there is none", 1, 0)
+	primary.Kill()
+	eventually(t, "the database is seen to be away", func() bool {
+		h.get(t, overviewPath)
+		metrics, _ := h.scrape(t)
+		return metrics.value("fencegate_database_up") == 0
+	})
+}
