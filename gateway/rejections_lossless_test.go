@@ -54,11 +54,10 @@ func recordSlowly(t *testing.T, url string, writer int, end <-chan struct{}) {
 	}
 }
 
-// comeAndGo follows the rejections at one gateway after the other, never for long, and keeps the newest of each story, until it has been told of all
-// that there is.
-func comeAndGo(t *testing.T, gateways []*harness, seen func(api.Rejection) (all bool)) {
+// comeAndGo follows the rejections at one gateway after the other, never for long, until it has been told of all that there is.
+func comeAndGo(t *testing.T, gateways []*harness, seen func(api.Rejection), all func() bool) {
 	lastID, sessions := "", 0
-	for deadline := time.Now().Add(2 * time.Minute); ; sessions++ {
+	for deadline := time.Now().Add(2 * time.Minute); !all(); sessions++ {
 		if time.Now().After(deadline) {
 			t.Errorf("after %d connections something was never told", sessions)
 			return
@@ -77,10 +76,7 @@ func comeAndGo(t *testing.T, gateways []*harness, seen func(api.Rejection) (all 
 					return
 				}
 				lastID = event.id
-				if seen(dataOf[api.Rejection](t, event)) {
-					s.close()
-					return
-				}
+				seen(dataOf[api.Rejection](t, event))
 			case <-leaving:
 				told = 0
 			}
@@ -172,8 +168,8 @@ func TestRejectionStreamLosesNothing(t *testing.T) {
 
 	told := map[int64]int64{}
 	var stands map[int64]standing
-	comeAndGo(t, gateways, func(r api.Rejection) bool {
-		told[r.ID] = max(told[r.ID], r.Count)
+	seen := func(r api.Rejection) { told[r.ID] = max(told[r.ID], r.Count) }
+	comeAndGo(t, gateways, seen, func() bool {
 		select {
 		case stands = <-ended:
 		default:
