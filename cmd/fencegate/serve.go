@@ -157,7 +157,7 @@ func (c *serveCmd) listen(ctx context.Context) (net.Listener, error) {
 // gatewayName is the address that a gateway serves on; where that is every address, the host's name and the port.
 func gatewayName(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
-	if !ok || !tcp.IP.IsUnspecified() {
+	if !ok || tcp.IP != nil && !tcp.IP.IsUnspecified() {
 		return addr.String()
 	}
 	host, err := os.Hostname()
