@@ -71,7 +71,7 @@ func (g *Gateway) putPolicy(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	g.config.Logger.InfoContext(r.Context(), "policy set", "prefix", prefix, "rule", policy.Rule, "authority", policy.Authority,
-		"require_lease_id", policy.RequireLeaseID, "require_live_lease", policy.RequireLiveLease, "address", address(r))
+		"require_lease_id", policy.RequireLeaseID, "require_live_lease", policy.RequireLiveLease, "address", g.address(r))
 	return answerJSON(w, http.StatusOK, policyAnswer(policy))
 }
 
@@ -85,7 +85,7 @@ func (g *Gateway) deletePolicy(w http.ResponseWriter, r *http.Request) error {
 	if err := g.backend.DeletePolicy(ctx, prefix); err != nil {
 		return err
 	}
-	g.config.Logger.InfoContext(r.Context(), "policy deleted", "prefix", prefix, "address", address(r))
+	g.config.Logger.InfoContext(r.Context(), "policy deleted", "prefix", prefix, "address", g.address(r))
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

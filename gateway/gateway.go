@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -138,6 +139,8 @@ type Config struct {
 	WatchesMax int
 	// Logger is told of failures and, at level debug, of every request. Default: nothing is logged.
 	Logger *slog.Logger
+	// TrustedProxies are believed what they say of a client's address in X-Forwarded-For, for the record of rejections and the log. Default: none.
+	TrustedProxies []netip.Prefix
 	// AccessLogSample has one in so many requests logged at level info, and every one that is answered with 500 or more. Default 0: none;
 	// 1: every one.
 	AccessLogSample int

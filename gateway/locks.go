@@ -159,7 +159,7 @@ func (g *Gateway) breakLease(_ http.ResponseWriter, r *http.Request, lock store.
 	if err != nil {
 		return nil, err
 	}
-	g.config.Logger.InfoContext(r.Context(), "lease broken", "lock", lock, "owner_id", lease.OwnerID, "fencing_token", lease.Token, "reason", body.Reason, "address", address(r))
+	g.config.Logger.InfoContext(r.Context(), "lease broken", "lock", lock, "owner_id", lease.OwnerID, "fencing_token", lease.Token, "reason", body.Reason, "address", g.address(r))
 	return api.Broken{Broken: true, Lock: string(lock), OwnerID: lease.OwnerID, FencingToken: lease.Token}, nil
 }
 

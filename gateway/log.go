@@ -28,7 +28,7 @@ func (g *Gateway) logRequest(r *http.Request, route string, answer *answerWriter
 	g.config.Logger.LogAttrs(r.Context(), level, "request",
 		slog.String("method", r.Method), slog.String("route", route), slog.String("path", loggedPath(route, r.URL.Path)),
 		slog.Int("status", answer.status), slog.String("code", string(answer.code)), slog.String("reason", answer.reason),
-		slog.Float64("took_ms", float64(took.Microseconds())/1000), slog.String("address", address(r)), slog.Int("weight", weight))
+		slog.Float64("took_ms", float64(took.Microseconds())/1000), slog.String("address", g.address(r)), slog.Int("weight", weight))
 }
 
 // discreet is a path without the secret that may stand in it: who knows a session's ID can end it.

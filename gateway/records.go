@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"mime"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -168,13 +167,4 @@ func isJSON(contentType string) bool {
 // advice against it.
 func validJSON(value []byte) bool {
 	return jsontext.Value(value).IsValid(jsontext.AllowDuplicateNames(true))
-}
-
-// address is the client's, as the connection has it: headers prove nothing.
-func address(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	return host
 }

@@ -14,7 +14,7 @@ func (g *Gateway) judged(r *http.Request, door string, err error) {
 	g.metrics.write(door, err)
 	var rejected *store.RejectedError
 	if errors.As(err, &rejected) {
-		g.recorder.Record(rejected, door, address(r))
+		g.recorder.Record(rejected, door, g.address(r))
 	}
 }
 

@@ -36,6 +36,8 @@ type routeTracer struct {
 	tracer trace.Tracer
 	names  bool
 	route  string
+	// address is that of the client.
+	address func(*http.Request) string
 	// attributes are those that all requests to the route have.
 	attributes []attribute.KeyValue
 }
@@ -44,7 +46,7 @@ func (g *Gateway) routeTracer(route string) *routeTracer {
 	if g.config.Tracing.Provider == nil || untracedRoutes[route] {
 		return nil
 	}
-	t := &routeTracer{tracer: g.config.Tracing.Provider.Tracer(tracerName), names: !g.config.Tracing.LeaveOutNames, route: route}
+	t := &routeTracer{tracer: g.config.Tracing.Provider.Tracer(tracerName), names: !g.config.Tracing.LeaveOutNames, route: route, address: g.address}
 	t.attributes = []attribute.KeyValue{attribute.String("url.scheme", "http")}
 	if route != routeNone {
 		t.attributes = append(t.attributes, attribute.String("http.route", route))
@@ -100,7 +102,7 @@ func (t *routeTracer) ofRequest(r *http.Request) []attribute.KeyValue {
 	attributes := []attribute.KeyValue{
 		attribute.String("http.request.method", method),
 		attribute.String("network.protocol.version", strconv.Itoa(r.ProtoMajor)),
-		attribute.String("client.address", address(r)),
+		attribute.String("client.address", t.address(r)),
 		attribute.String("user_agent.original", spanText(r.UserAgent(), userAgentBytesMax)),
 	}
 	if !t.names {

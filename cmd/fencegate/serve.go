@@ -43,6 +43,8 @@ type serveCmd struct {
 	RequestTimeout  time.Duration `help:"Time for the work on a request." env:"FENCEGATE_REQUEST_TIMEOUT" default:"15s"`
 	ShutdownTimeout time.Duration `help:"Time for requests under way when the gateway is told to end." env:"FENCEGATE_SHUTDOWN_TIMEOUT" default:"20s"`
 
+	TrustedProxies []proxyFlag `help:"Addresses and networks (10.0.0.0/8) of proxies that are believed what they say of clients in X-Forwarded-For, for the record of rejections and the log." env:"FENCEGATE_TRUSTED_PROXIES" placeholder:"NETWORK,…"`
+
 	GatewayName string `help:"What this gateway is called beside others; the default is the address that it serves on." env:"FENCEGATE_GATEWAY_NAME"`
 
 	EventKeepAlive time.Duration `help:"Time after which a comment shows on a silent stream of events that it lives." env:"FENCEGATE_EVENT_KEEP_ALIVE" default:"15s"`
@@ -113,7 +115,7 @@ func (c *serveCmd) serveOn(ctx context.Context, db *database, tracing store.Trac
 		Name:         cmp.Or(c.GatewayName, gatewayName(listener.Addr())),
 		BodyBytesMax: c.BodyBytesMax, BodyTimeout: c.BodyTimeout, RequestTimeout: c.RequestTimeout,
 		ShutdownTimeout: c.ShutdownTimeout, KeepAlive: c.EventKeepAlive, WatchesMax: c.WatchesMax, Logger: logger,
-		AccessLogSample: c.AccessLogSample, Tracing: tracing,
+		TrustedProxies: prefixes(c.TrustedProxies), AccessLogSample: c.AccessLogSample, Tracing: tracing,
 	}, service, recorder, metrics)
 	if err != nil {
 		return err

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// proxyFlag is an address, or a network of them.
+type proxyFlag netip.Prefix
+
+// UnmarshalText reads the flag.
+func (p *proxyFlag) UnmarshalText(text []byte) error {
+	prefix, err := netip.ParsePrefix(string(text))
+	if err != nil {
+		address, addressErr := netip.ParseAddr(string(text))
+		if addressErr != nil {
+			return fmt.Errorf("%q is no address (10.0.0.1) and no network (10.0.0.0/8)", text)
+		}
+		prefix = netip.PrefixFrom(address.Unmap().WithZone(""), address.Unmap().BitLen())
+	}
+	*p = proxyFlag(prefix.Masked())
+	return nil
+}
+
+func prefixes(flags []proxyFlag) []netip.Prefix {
+	var all []netip.Prefix
+	for _, flag := range flags {
+		all = append(all, netip.Prefix(flag))
+	}
+	return all
+}
