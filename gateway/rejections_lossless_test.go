@@ -97,12 +97,20 @@ type standing struct {
 func (h *harness) standings(t *testing.T) map[int64]standing {
 	stands := map[int64]standing{}
 	rows, err := h.db.Query(context.Background(), "select id, count, changed_at from fence.rejections")
-	if err == nil {
+	if err != nil {
+		t.Error(err)
+		return stands
+	}
+	defer rows.Close()
+	for rows.Next() {
 		var id int64
 		var one standing
-		_, err = pgx.ForEachRow(rows, []any{&id, &one.count, &one.changedAt}, func() error { stands[id] = one; return nil })
+		if err := rows.Scan(&id, &one.count, &one.changedAt); err != nil {
+			t.Error(err)
+		}
+		stands[id] = one
 	}
-	if err != nil {
+	if err := rows.Err(); err != nil {
 		t.Error(err)
 	}
 	return stands
