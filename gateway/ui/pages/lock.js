@@ -102,8 +102,8 @@ export function mount(container, {name: lock}, app) {
 function waitsPart(lock) {
   const graph = waitGraph(lock);
   const made = part('waits', 'Who waits for whom', {}, graph.element, (answer) => {
+    made.element.hidden = (answer?.waits ?? []).length === 0; // first: what is hidden can't be scrolled
     graph.show(answer ?? {waits: [], truncated: false});
-    made.element.hidden = (answer?.waits ?? []).length === 0;
   });
   made.element.hidden = true;
   return made;
