@@ -36,6 +36,7 @@ func TestRejectionIsSeenLive(t *testing.T) {
 	} {
 		t.Run(page.name, func(t *testing.T) {
 			p := openTab(t, g, desktop)
+			p.withoutPolling()
 			p.open(page.hash)
 			p.waitText("main", page.before)
 			p.waitText("#live", "Live")
@@ -74,6 +75,7 @@ func TestLockIsSeenLive(t *testing.T) {
 	g := startGateway(t)
 	first := g.hold(t, "jobs/42", "first-owner")
 	p := openTab(t, g, desktop)
+	p.withoutPolling()
 	p.open(lockHash("jobs/42"))
 	p.waitText("#live", "Live")
 	p.waitText("main", "Nobody waits")

@@ -71,6 +71,7 @@ func TestLockNeverAcquired(t *testing.T) {
 	g := startGateway(t)
 	p := openTab(t, g, desktop)
 	p.allow("404")
+	p.withoutPolling()
 	p.open(lockHash("not/yet"))
 	p.waitText("main", "never acquired")
 	g.hold(t, "not/yet", "first-one")

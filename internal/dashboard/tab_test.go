@@ -197,6 +197,15 @@ func (p *tab) withClockAhead(ms int) {
 	}`, ms)}))
 }
 
+// withoutPolling keeps pages that are opened from now on from looking anew now and then: what comes into them was told by their stream.
+func (p *tab) withoutPolling() {
+	p.t.Helper()
+	p.do(command(page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: `{
+		const right = window.setInterval;
+		window.setInterval = (work, ms, ...more) => ms >= 5000 ? 0 : right(work, ms, ...more);
+	}`}))
+}
+
 // dismissDialogs closes whatever dialogs of the browser open from now on; the watchman minds them all the same.
 func (p *tab) dismissDialogs() {
 	dialogs := chromedp.Events(p.ctx, page.JavascriptDialogOpening)
