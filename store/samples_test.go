@@ -3,8 +3,10 @@ package store_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -239,5 +241,35 @@ func TestOverviewOfAReadOnlyDatabase(t *testing.T) {
 	}
 	if _, err := reader.Recount(context.WithoutCancel(t.Context())); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("it was counted: %v", err)
+	}
+}
+
+// A role that may not see others' transactions and replication is told nothing wrong of them.
+func TestOverviewOfARoleThatSeesLittle(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	var role string
+	if err := b.sql.QueryRow(t.Context(), "select current_database() || '_onlooker'").Scan(&role); err != nil {
+		t.Fatal(err)
+	}
+	b.exec(t, "create role "+role)
+	t.Cleanup(func() {
+		for _, sql := range []string{"drop owned by " + role, "drop role " + role} {
+			if _, err := b.sql.Exec(context.Background(), sql); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	b.exec(t, fmt.Sprintf("grant usage on schema fence to %[1]s; grant select on all tables in schema fence to %[1]s", role))
+	separator := "?"
+	if strings.Contains(b.url, "?") {
+		separator = "&"
+	}
+	overview, err := openStore(t, store.Config{DatabaseURL: b.url + separator + "options=-crole%3D" + role}).Overview(t.Context())
+	if err != nil || overview.Database.SynchronousStandbys != nil || overview.Database.SizeBytes < 1<<20 || overview.Database.Connections < 1 {
+		t.Errorf("a role that sees little is told %+v (%v)", overview.Database, err)
+	}
+	if overview, err = b.Overview(t.Context()); err != nil || overview.Database.SynchronousStandbys == nil {
+		t.Errorf("who sees all is told %+v (%v)", overview.Database, err)
 	}
 }
