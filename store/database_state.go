@@ -56,7 +56,7 @@ const (
 			i.leaps, i.leaped_at,
 			c.at, c.locks, c.held, c.expiring, c.expired, c.waiting, c.oldest_wait_ms, c.sessions, c.newest_token
 		from fence.census c, fence.database_identity i, (
-			select count(*) filter (where s.backend_type = 'client backend') as connections,
+			select (select sum(d.numbackends)::bigint from pg_stat_database d) as connections,
 				coalesce(max(clock_timestamp() - s.xact_start) filter (where s.pid <> pg_backend_pid() and s.datname = current_database()), interval '0') as oldest
 			from pg_stat_activity s
 		) a`
