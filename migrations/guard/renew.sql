@@ -14,12 +14,11 @@ declare
     v_until timestamptz;
 begin
     standing := fence.lease_standing(p_lock, p_owner_id, p_lease_id, p_fencing_token);
-    if standing not in ('live', 'expired', 'superseded') then
-        return;
+    if standing in ('live', 'expired', 'superseded') then
+        select l.expires_at, fence.late_ms(l.ttl_ms, l.expires_at) into v_until, late_ms
+        from fence.leases l
+        where l.lock = p_lock and l.fencing_token = p_fencing_token and isfinite(l.expires_at);
     end if;
-    select l.expires_at, fence.late_ms(l.ttl_ms, l.expires_at) into v_until, late_ms
-    from fence.leases l
-    where l.lock = p_lock and l.fencing_token = p_fencing_token and l.session_id is null;
     if standing <> 'live' then
         return;
     end if;
