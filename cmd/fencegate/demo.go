@@ -20,21 +20,21 @@ type demoCmds struct {
 type demoZombieCmd struct {
 	scratchFlags
 
-	URL     []string      `help:"Gateways that run, to tell the story to again and again: without the unfenced twin, and without a database. Several must be before one database." env:"FENCEGATE_DEMO_URL" placeholder:"URL"`
-	Every   time.Duration `help:"With --url: the time from one story to the next; a story takes about four seconds." default:"10s"`
-	Stories int           `help:"With --url: how many stories are told; 0: until interrupted." default:"0"`
+	Gateway []string      `help:"Gateways that run, to tell the story to again and again: without the unfenced twin, and without a database. Several must be before one database." env:"FENCEGATE_GATEWAY" placeholder:"URL"`
+	Every   time.Duration `help:"With --gateway: the time from one story to the next; a story takes about four seconds." default:"10s"`
+	Stories int           `help:"With --gateway: how many stories are told; 0: until interrupted." default:"0"`
 	Output  string        `help:"text, or json: the events, one a line." enum:"text,json" default:"text"`
 }
 
 // Help is shown by --help.
 func (demoZombieCmd) Help() string {
 	return "Runs a gateway and two worker processes; one is really frozen (SIGSTOP) past its lease and thawed (SIGCONT). Takes about ten seconds. " +
-		"Exits 0 only if the fence kept the newer value and the unfenced twin lost it. With --url, exits 1 as soon as a zombie's write was stored."
+		"Exits 0 only if the fence kept the newer value and the unfenced twin lost it. With --gateway, exits 1 as soon as a zombie's write was stored."
 }
 
 // Run tells the story.
 func (c *demoZombieCmd) Run(ctx context.Context, streams streams) error {
-	if len(c.URL) > 0 {
+	if len(c.Gateway) > 0 {
 		return c.haunt(ctx, streams)
 	}
 	return c.use(ctx, func(program string, db *scratch) error {
@@ -46,10 +46,10 @@ func (c *demoZombieCmd) Run(ctx context.Context, streams streams) error {
 
 // haunt tells the story to gateways that run.
 func (c *demoZombieCmd) haunt(ctx context.Context, streams streams) error {
-	for _, url := range c.URL {
+	for _, url := range c.Gateway {
 		client, err := lockclient.New(url)
 		if err != nil {
-			return usagef("--url: %v", err)
+			return usagef("--gateway: %v", err)
 		}
 		client.Close()
 	}
@@ -64,7 +64,7 @@ func (c *demoZombieCmd) haunt(ctx context.Context, streams streams) error {
 		return err
 	}
 	return demo.Haunting{
-		Program: program, URLs: c.URL, Every: c.Every, Stories: c.Stories, JSON: c.Output == "json", Out: streams.out,
+		Program: program, URLs: c.Gateway, Every: c.Every, Stories: c.Stories, JSON: c.Output == "json", Out: streams.out,
 	}.Run(ctx)
 }
 

@@ -8,7 +8,7 @@ import (
 
 func TestDemoBadInput(t *testing.T) {
 	s := shell{t, ""}
-	s.fails(exitUsage, "--url", "demo", "zombie", "--url", "nonsense")
-	s.fails(exitUsage, "--every", "demo", "zombie", "--url", "http://127.0.0.1:1", "--every", "1ms")
-	s.fails(exitUsage, "--stories", "demo", "zombie", "--url", "http://127.0.0.1:1", "--stories", "-1")
+	s.fails(exitUsage, "--gateway", "demo", "zombie", "--gateway", "nonsense")
+	s.fails(exitUsage, "--every", "demo", "zombie", "--gateway", "http://127.0.0.1:1", "--every", "1ms")
+	s.fails(exitUsage, "--stories", "demo", "zombie", "--gateway", "http://127.0.0.1:1", "--stories", "-1")
 }
