@@ -128,7 +128,7 @@ func TestMethods(t *testing.T) {
 func TestPathUnknown(t *testing.T) {
 	h, _ := newBusyHarness(t, Config{})
 	var inputs []badInput
-	for _, path := range []string{"", "/", "/v1", "/v1/", "/v2/locks", "/v1/lock/job", "/v1/locks%00", "/index.html", "/healthz/", "/metrics/x", "/v1/transactions/", "/v1/rejections/1", "/v1/resources/", "/%2e%2e/etc/passwd", "/v1/resources/job"} {
+	for _, path := range []string{"/v1", "/v1/", "/v2/locks", "/v1/lock/job", "/v1/locks%00", "/index.html", "/healthz/", "/metrics/x", "/v1/transactions/", "/v1/rejections/1", "/v1/resources/", "/%2e%2e/etc/passwd", "/v1/resources/job"} {
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
 			inputs = append(inputs, badInput{name: method + " " + path, method: method, path: path, code: api.CodeNotFound, status: http.StatusNotFound, detail: "nothing at this path"})
 		}

@@ -179,11 +179,11 @@ func TestNamesAndPaths(t *testing.T) {
 		"/v1/locks/a/campaign":            404, // a lock that there is not, and no election
 		"/v1/elections/a":                 200,
 		"/v1/elections/":                  400,
-		"/v1/elections":                   404,
+		"/v1/elections":                   200,
 		"/v1/elections/a/campaign":        405,
 		"/v1/elections/a/resign":          405,
 		"/v1/elections/a/observe/b":       400,
-		"/v1/sessions":                    405,
+		"/v1/sessions":                    200,
 		"/v1/sessions/":                   400,
 		"/v1/sessions/a/b":                400,
 		"/v1/sessions/keepalive":          400,
