@@ -123,11 +123,15 @@ func besideZombies(rate float64) string {
 	return fmt.Sprintf("beside zombies, %.0f writes/s", rate)
 }
 
-// acquireZombies takes leases, gives them back, and lets others have them: the first holders' tokens are stale.
+// acquireZombies takes leases, gives them back, and lets others have them: the first holders' tokens are stale. It does so once.
 func (r *rig) acquireZombies(ctx context.Context) (layout, error) {
+	if len(r.zombies.resources) > 0 {
+		return r.zombies, nil
+	}
 	count := min(zombieResourcesMax, len(r.layouts[0].resources))
 	r.config.progress("making %d zombies", count)
-	return acquireLayout(ctx, func(ctx context.Context, name store.Name) (int64, error) {
+	var err error
+	r.zombies, err = acquireLayout(ctx, func(ctx context.Context, name store.Name) (int64, error) {
 		request := store.AcquireRequest{Lock: name, OwnerID: "zombie", TTL: store.TTLMax}
 		lease, err := r.st.Acquire(ctx, request)
 		if err != nil {
@@ -140,6 +144,7 @@ func (r *rig) acquireZombies(ctx context.Context) (layout, error) {
 		_, err = r.st.Acquire(ctx, request)
 		return lease.Token, err
 	}, store.Name(r.run+"/zombies"), count, r.config.Connections)
+	return r.zombies, err
 }
 
 // hammerLonger is how much longer than the measurement zombies would go on, were they not stopped.

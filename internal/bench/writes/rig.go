@@ -187,6 +187,7 @@ type rig struct {
 	gatewayURL     string
 	gatewayPIDs    []int
 	layouts        []layout
+	zombies        layout
 	primed         []store.Name // the prefixes of the layouts to whose resources every target has written
 	targets        []target
 	closers        []func() error
