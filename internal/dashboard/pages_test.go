@@ -19,9 +19,9 @@ func lockHash(lock string) string { return "#/locks/" + url.PathEscape(lock) }
 var shownPages = []shownPage{
 	{"overview", "#/", "Overview", []string{worldLock}},
 	{"rejections", "#/rejections", "Rejections", []string{worldLock, "importer-7f3a", "token_stale"}},
-	{"locks", "#/locks", "Locks", []string{worldLock, "importer-91bc", "index/a", "indexer-1", "reader-2", "held", "9 min"}},
-	{"lock", lockHash(worldLock), worldLock, []string{"importer-91bc", "importer-7f3a does not answer", "row/2", "importer-c0de", "superseded", "9 min"}},
-	{"sessions", "#/sessions", "Sessions", []string{"indexer-1", "live", "9 min", `{"host":"a7"}`}},
+	{"locks", "#/locks", "Locks", []string{worldLock, "importer-91bc", "index/a", "indexer-1", "reader-2", "held", "5 h"}},
+	{"lock", lockHash(worldLock), worldLock, []string{"importer-91bc", "importer-7f3a does not answer", "row/2", "importer-c0de", "superseded", "5 h"}},
+	{"sessions", "#/sessions", "Sessions", []string{"indexer-1", "live", "5 h", `{"host":"a7"}`}},
 	{"elections", "#/elections", "Elections", []string{worldElection, "scheduler-a", "10.0.0.7:80"}},
 	{"policies", "#/policies", "Policies", []string{"reports", "same_token", "live lease required"}},
 }

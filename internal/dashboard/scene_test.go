@@ -16,7 +16,10 @@ import (
 )
 
 // longTTL outlasts every test.
-const longTTL = int64(10 * time.Minute / time.Millisecond)
+const longTTL = int64(5*time.Hour+30*time.Minute) / int64(time.Millisecond)
+
+// longWait is the longest that there is.
+const longWait = int64(10 * time.Minute / time.Millisecond)
 
 // hold acquires a lock for longer than the test lasts.
 func (g *gateway) hold(t *testing.T, lock, owner string) api.Lease {
@@ -78,7 +81,7 @@ func (g *gateway) wait(t *testing.T, lock, owner string) {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		_, _ = g.Acquire(ctx, lock, api.AcquireRequest{OwnerID: owner, TTLMS: ptr(longTTL), WaitMS: longTTL})
+		_, _ = g.Acquire(ctx, lock, api.AcquireRequest{OwnerID: owner, TTLMS: ptr(longTTL), WaitMS: longWait})
 	}()
 	t.Cleanup(func() {
 		cancel()
