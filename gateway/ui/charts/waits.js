@@ -12,7 +12,7 @@ import {link} from '../router.js';
 import {timeSince} from '../left.js';
 
 const drawnMax = 60;
-const box = {width: 168, height: 30, across: 70, down: 12};
+const box = {width: 160, height: 30, across: 80, down: 14};
 
 // edgesOf are [{from, to, relation, lock}], each once, without those that follow from others.
 export function edgesOf(waits) {
@@ -109,7 +109,7 @@ function line(edge, from, to, lock) {
     s('title', null, `${edge.from} waits for ${edge.to}, ${kind === 'holds' ? 'who holds' : 'who is before it in the line for'} ${edge.lock}`),
     s('path', {d: `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`}),
     s('path', {class: 'head', d: `M${x2 + 5} ${y2}l-7 -4v8z`}),
-    edge.lock !== lock && s('text', {x: (x1 + x2) / 2, y: (y1 + y2) / 2 - 4}, short(edge.lock, 12)));
+    edge.lock !== lock && s('text', {x: (x1 + x2) / 2, y: (y1 + y2) / 2 + 4}, short(edge.lock, 14)));
 }
 
 function node(owner, at, root) {

@@ -96,7 +96,7 @@ export function mount(container, {name: lock}, app) {
   fill(container,
     h('div', {class: 'heading'}, h('div', null, h('p', {class: 'note'}, h('a', {href: link('locks')}, 'Locks'), ' ›'), h('h1', null, name(lock))),
       h('div', {class: 'actions'}, h('a', {class: 'button', href: link('rejections', null, {resource: lock})}, 'Rejections'), breakButton)),
-    h('div', {class: 'columns'}, now, fence), h('div', {class: 'columns'}, queue, waits), rejections, h('div', {class: 'columns'}, records, leases), breaker.element);
+    h('div', {class: 'columns'}, now, fence), queue, waits, rejections, h('div', {class: 'columns'}, records, leases), breaker.element);
 }
 
 function waitsPart(lock) {
