@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"os"
+	"strings"
 	"testing"
 )
 
@@ -36,6 +37,9 @@ func TestScreenshots(t *testing.T) {
 				p.wait("the charts are drawn", `document.querySelectorAll("main svg path").length > 3`)
 			}
 			p.wait("all is loaded", `![...document.querySelectorAll("main .loading")].some((node) => node.checkVisibility())`)
+			if strings.HasPrefix(page.name, "rejections") {
+				p.wait("the marks are drawn", `document.querySelector("main svg .mark")?.checkVisibility()`)
+			}
 			if page.name == "lock" {
 				p.wait("the graph is drawn", `document.querySelector(".graph .node")?.checkVisibility()`)
 			}

@@ -36,7 +36,7 @@ export function mount(container, params, app) {
     {name: 'owner_id', label: 'Owner'},
     {name: 'code', label: 'Code', options: [['', 'any'], ...codeNames.map((code) => [code, code])]},
     {name: 'reason', label: 'Reason', options: ['', 'superseded', 'released', 'reused', 'shared'].map((reason) => [reason, reason || 'any'])},
-    {name: 'door', label: 'Door', options: ['', 'http', 'bulk', 'sql'].map((door) => [door, door || 'any'])},
+    {name: 'door', label: 'Door', options: ['', 'http', 'bulk', 'transaction'].map((door) => [door, door || 'any'])},
   ]});
   const timeline = createTimeline({details, onZoom: (from, to) => range.zoom(from, to), onChoose(row) {
     table.reveal(row.id);
@@ -115,7 +115,7 @@ export function mount(container, params, app) {
   const paint = () => (loader.stories.size > 2000 ? paintRarely() : paintSoon());
 
   function render() {
-    if (paused && unseen > 0) return;
+    if (!loader.ready() || (paused && unseen > 0)) return;
     const {from, to} = range.bounds(serverNow(), loader.stories.all());
     const wanted = {...filters, ...range.times(serverNow())};
     const rows = loader.stories.all().filter(matcher(wanted));

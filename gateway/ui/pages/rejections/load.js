@@ -5,6 +5,7 @@
 //   loader.load()                   reads the list again and merges it: after a gap, nothing that is shown goes away
 // When the stream has missed something, what changed since is read by the latest change first, every few seconds at most: a storm of rejections is no
 // reason to read all of them again and again.
+//   loader.ready(): something was read, or told
 //   loader.stories (stories.js) · loader.isFresh(row): came by the stream a moment ago · loader.note(): what is not shown
 
 import {count} from '../../format.js';
@@ -112,6 +113,8 @@ export function createLoader({app, query, onChange, onSummary, onError}) {
   return {
     stories,
     load,
+    // Whether there is something to show; until then, that there is nothing is not known.
+    ready: () => loaded || stories.size > 0,
     restart(filters) {
       generation++;
       clearTimeout(catchUpTimer);
