@@ -104,10 +104,17 @@ func holdFence(t *testing.T, db *pgxpool.Pool, resources ...string) (release fun
 	}
 }
 
-// waitingStatements are those that wait for a row for longer than a gateway lets a batch of many writes wait (100 ms): that one is given up, and sent again.
 const waitingStatements = `from pg_stat_activity
-	where datname = current_database() and application_name = 'fencegate' and wait_event in ('transactionid', 'tuple')
-		and clock_timestamp() - query_start > interval '500 ms'`
+	where datname = current_database() and application_name = 'fencegate' and wait_event_type = 'Lock'`
+
+// awaitPatient returns when a statement has waited for longer than a gateway lets a batch of many writes wait (100 ms): that would be given up,
+// and sent again by the gateway, if there still is one.
+func awaitPatient(t *testing.T, db *pgxpool.Pool) {
+	t.Helper()
+	eventually(t, "a statement waits for the fence as long as it takes", func() bool {
+		return ask[bool](t, db, "select exists (select "+waitingStatements+" and clock_timestamp() - query_start > interval '500 ms')")
+	})
+}
 
 // awaitWaiting returns when so many statements of gateways wait for a lock in the database.
 func awaitWaiting(t *testing.T, db *pgxpool.Pool, count int) {

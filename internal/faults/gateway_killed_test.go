@@ -31,7 +31,7 @@ func TestGatewayKilledWhileItWrites(t *testing.T) {
 	lease := mustAcquire(t, f.at(0), "job", "worker", 0)
 	release := holdFence(t, db, "job")
 	answer := goPut(t, f.at(0), numbered(lease, 1))
-	awaitWaiting(t, db, 1)
+	awaitPatient(t, db)
 	f.at(0).Kill()
 	wantUnanswered(t, <-answer)
 	release()
