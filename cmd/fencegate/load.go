@@ -17,6 +17,9 @@ type loadCmd struct {
 	Locks    int           `help:"How many locks they contend for; 0: a quarter of --clients." default:"0"`
 	Duration time.Duration `help:"How long." default:"20s"`
 	Seed     uint64        `help:"Lets the clients choose the same again, as far as the answers allow; 0: a random one." default:"0"`
+	Pressure []string      `help:"Load on other names beside it, to see what that costs the checked clients: queue (--waiters clients wait for one lock), fence (one kept locked in the database), zombies (superseded writers without a pause), sessions (of 1,000 deep leases, ended one after the other)." placeholder:"KIND"`
+	Waiters  int           `help:"How many clients --pressure queue has wait." default:"5000"`
+	Database string        `name:"database-url" help:"PostgreSQL of the gateways, for --pressure fence." env:"FENCEGATE_DATABASE_URL" placeholder:"URL"`
 	Output   string        `help:"text, or json: the report as one document." enum:"text,json" default:"text"`
 }
 
@@ -60,8 +63,13 @@ func (c *loadCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer closeAll()
+	var pressure []load.Pressure
+	for _, kind := range c.Pressure {
+		pressure = append(pressure, load.Pressure(kind))
+	}
 	report, err := load.Run(ctx, load.Config{
 		Gateways: gateways, URLs: c.URL, Clients: c.Clients, Locks: c.Locks, Duration: c.Duration, Seed: c.Seed,
+		Pressure: pressure, Waiters: c.Waiters, DatabaseURL: c.Database,
 		Progress: func(p load.Progress) {
 			_, _ = fmt.Fprintf(con.err, "%6.0fs  %d clients  %6.0f ops/s  %d zombies shut out  %d violations\n",
 				p.Elapsed.Seconds(), p.Clients, p.PerSecond, p.Zombies, p.Violations)

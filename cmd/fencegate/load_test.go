@@ -75,6 +75,27 @@ func TestLoadFindsABrokenRule(t *testing.T) {
 	}
 }
 
+// TestLoadUnderPressure checks that every kind of pressure is applied, and that the checked clients see no violation beside it.
+func TestLoadUnderPressure(t *testing.T) {
+	databaseURL := pgtest.Migrated(t)
+	s := newShellOn(t, databaseURL)
+	got, report := runLoad(t, s, "--pressure", "queue,fence,zombies,sessions", "--waiters", "100", "--database-url", databaseURL)
+	if got.code != 0 || report.ViolationsTotal != 0 || report.Counts.Unexpected != 0 || report.Counts.Admitted == 0 {
+		t.Errorf("load exited with %d: %s%s", got.code, got.out, got.errOut)
+	}
+	calls := map[load.Pressure]int64{}
+	for _, p := range report.Pressure {
+		calls[p.Kind] = p.Calls
+	}
+	for _, kind := range load.Pressures {
+		if calls[kind] == 0 {
+			t.Errorf("pressure %s made no call: %+v", kind, report.Pressure)
+		}
+	}
+	s.fails(2, "--database-url", "load", "--pressure", "fence", "--database-url=", "--duration", "1s")
+	s.fails(2, "it can be", "load", "--pressure", "rain", "--duration", "1s")
+}
+
 func TestLoadIsInterrupted(t *testing.T) {
 	s := newShell(t)
 	p := s.start("load", "--clients", "8", "--duration", "1h")

@@ -246,11 +246,6 @@ func (c *client) unserved(err error) bool {
 }
 
 // rest keeps a client that can't go on from taking the processor from those that can.
-func (c *client) rest() {
-	select {
-	case <-time.After(retryPause):
-	case <-c.sending.Done():
-	}
-}
+func (c *client) rest() { sleep(c.sending, retryPause) }
 
 func isNotFound(err error) bool { return errors.Is(err, lockclient.ErrNotFound) }

@@ -192,11 +192,14 @@ func (c *client) gateway() *lockclient.API {
 func (c *client) chance(percent int) bool { return c.random.IntN(100) < percent }
 
 // pause sleeps, until the work is to end.
-func (c *client) pause(length time.Duration) {
+func (c *client) pause(length time.Duration) { sleep(c.working, length) }
+
+// sleep waits, or returns earlier if ctx ends.
+func sleep(ctx context.Context, length time.Duration) {
 	timer := time.NewTimer(max(0, length))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-c.working.Done():
+	case <-ctx.Done():
 	}
 }

@@ -1,11 +1,13 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,6 +40,12 @@ type Config struct {
 	Duration time.Duration
 	// Seed makes the clients choose the same again, as far as the answers allow; 0: a random one.
 	Seed uint64
+	// Pressure is applied beside the checked clients, on names that they never use.
+	Pressure []Pressure
+	// Waiters is how many clients PressureQueue has wait: 1 to 20,000; 0: 5,000.
+	Waiters int
+	// DatabaseURL is needed by PressureFence alone.
+	DatabaseURL string
 	// Progress is called every second.
 	Progress func(Progress)
 }
@@ -61,6 +69,7 @@ func (c *Config) complete() error {
 	for c.Seed == 0 {
 		c.Seed = mathrand.Uint64() >> 11 //nolint:gosec // it needs no secrecy; JSON numbers are exact below 2^53
 	}
+	c.Waiters = cmp.Or(c.Waiters, waitersDefault)
 	switch {
 	case len(c.Gateways) == 0:
 		return fmt.Errorf("%w: there is no gateway", ErrConfig)
@@ -70,6 +79,15 @@ func (c *Config) complete() error {
 		return fmt.Errorf("%w: %d locks, there can be 1 to %d", ErrConfig, c.Locks, locksMax)
 	case c.Duration <= 0:
 		return fmt.Errorf("%w: the duration is %s, it must be positive", ErrConfig, c.Duration)
+	case c.Waiters < 1 || c.Waiters > waitersMax:
+		return fmt.Errorf("%w: %d waiters, there can be 1 to %d", ErrConfig, c.Waiters, waitersMax)
+	case c.DatabaseURL == "" && slices.Contains(c.Pressure, PressureFence):
+		return fmt.Errorf("%w: pressure %q needs --database-url", ErrConfig, PressureFence)
+	}
+	for _, kind := range c.Pressure {
+		if !slices.Contains(Pressures, kind) {
+			return fmt.Errorf("%w: pressure %q, it can be %q", ErrConfig, kind, Pressures)
+		}
 	}
 	return nil
 }
@@ -101,12 +119,14 @@ func Run(ctx context.Context, config Config) (*Report, error) {
 
 	working, stop := context.WithTimeout(ctx, config.Duration)
 	defer stop()
+	pressureEnd := r.startPressure(working)
 	r.work(ctx, working)
 	report := &Report{
 		Clients: config.Clients, Locks: config.Locks, Seed: config.Seed, Gateways: config.URLs, Prefix: r.prefix,
 		Took: time.Since(r.begun), Interrupted: ctx.Err() != nil,
 	}
 	report.TookMS = report.Took.Milliseconds()
+	report.Pressure = pressureEnd()
 
 	finishing, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishWithin)
 	defer cancel()

@@ -23,6 +23,8 @@ type Report struct {
 	Operations []Operation  `json:"operations"`
 	Counts     Counts       `json:"counts"`
 	Rejections []Rejections `json:"rejections"`
+	// Pressure is what was done beside the checked clients.
+	Pressure []PressureReport `json:"pressure,omitempty"`
 	// Unread is how many resources could not be read at the end.
 	Unread int `json:"unread"`
 	// Surprises are the first of the answers that no client can have deserved, such as invalid_request or internal.
@@ -106,6 +108,9 @@ func (r *Report) writeStory(out io.Writer) error {
 		c.ZombiesShutOut, c.LateAdmitted, c.LostAnswers, c.Unavailable)
 	if err != nil {
 		return err
+	}
+	for _, p := range r.Pressure {
+		_, _ = fmt.Fprintf(out, "pressure %s: %d calls answered, %d of them refused, %d unavailable\n", p.Kind, p.Calls, p.Refused, p.Unavailable)
 	}
 	if r.Unread > 0 {
 		_, _ = fmt.Fprintf(out, "%d resources could not be read at the end, and are not checked whole\n", r.Unread)
