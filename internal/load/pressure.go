@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -48,7 +49,7 @@ const (
 // PressureReport counts what one kind of pressure did.
 type PressureReport struct {
 	Kind Pressure `json:"kind"`
-	// Calls were answered, Refused of them with an error other than unavailable or rate_limited, Unavailable with one of those.
+	// Calls were answered, Refused of them with lock_held, token_stale or lease_lost, Unavailable with unavailable or rate_limited.
 	Calls       int64 `json:"calls"`
 	Refused     int64 `json:"refused"`
 	Unavailable int64 `json:"unavailable"`
@@ -68,7 +69,7 @@ func (r *run) startPressure(ctx context.Context) (wait func() []PressureReport) 
 	var running sync.WaitGroup
 	var all []*pressure
 	for _, kind := range r.config.Pressure {
-		p := &pressure{run: r, kind: kind, name: fmt.Sprintf("%s/pressure/%s", r.prefix, kind)}
+		p := &pressure{run: r, kind: kind, name: fmt.Sprintf("%s/pressure-%s", r.prefix, kind)}
 		all = append(all, p)
 		running.Go(func() { p.work(ctx) })
 	}
@@ -117,12 +118,15 @@ func (p *pressure) call(ctx context.Context, client int, wait time.Duration, sen
 		return err
 	}
 	p.calls.Add(1)
-	switch problem := lockclient.ProblemOf(err); {
+	switch {
 	case err == nil:
-	case problem != nil && problem.Code != api.CodeUnavailable && problem.Code != api.CodeRateLimited:
+	case errors.Is(err, lockclient.ErrLockHeld), errors.Is(err, lockclient.ErrTokenStale), errors.Is(err, lockclient.ErrLeaseLost):
 		p.refused.Add(1)
-	default:
+	case errors.Is(err, lockclient.ErrUnavailable), errors.Is(err, lockclient.ErrRateLimited):
 		p.unavailable.Add(1)
+		sleep(ctx, retryPause)
+	default:
+		p.run.tally.surprise(fmt.Sprintf("pressure %s: %v", p.kind, err))
 		sleep(ctx, retryPause)
 	}
 	return err
