@@ -56,7 +56,7 @@ func TestDatabaseKilledWhileItWrites(t *testing.T) {
 	db := connect(t, cluster.URL())
 	holdFence(t, db, "job")
 	answer := goPut(t, g, numbered(lease, 2))
-	awaitWaiting(t, db, 1)
+	awaitPatient(t, db)
 	cluster.Kill()
 	wantOutcome(t, (<-answer).err, api.OutcomeUnknown)
 

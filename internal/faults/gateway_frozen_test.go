@@ -79,7 +79,7 @@ func TestFrozenGatewayWasInTime(t *testing.T) {
 	lease := mustAcquire(t, f.at(0), "job", "late", 100)
 	release := holdFence(t, db, "job")
 	answer := goPut(t, f.at(0), numbered(lease, 1))
-	awaitWaiting(t, db, 1)
+	awaitPatient(t, db)
 	f.at(0).freeze(t)
 	release()
 	awaitExpiry(t, db, "job")

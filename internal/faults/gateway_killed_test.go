@@ -54,7 +54,7 @@ func TestSessionEndedWhileItWrites(t *testing.T) {
 	lease := mustAcquire(t, g, "job", "worker", 0)
 	release := holdFence(t, db, "job")
 	answer := goPut(t, g, numbered(lease, 1))
-	awaitWaiting(t, db, 1)
+	awaitPatient(t, db)
 	execute(t, db, "select pg_terminate_backend(pid) "+waitingStatements)
 	wantOutcome(t, (<-answer).err, api.OutcomeUnknown)
 	release()
