@@ -41,6 +41,10 @@ func Apply(ctx context.Context, conn *pgx.Conn) (err error) {
 	if err := suits(ctx, conn); err != nil {
 		return err
 	}
+	// The text of the migrations is parsed by it: without it a backslash in a pattern would be lost, for ever.
+	if _, err := conn.Exec(ctx, "set standard_conforming_strings = on"); err != nil {
+		return fmt.Errorf("prepare the session: %w", err)
+	}
 	if _, err := conn.Exec(ctx, "select pg_advisory_lock($1)", int64(advisoryLock)); err != nil {
 		return fmt.Errorf("wait for other migrations: %w", err)
 	}
