@@ -128,6 +128,9 @@ func addData(answer *api.Problem, err error) {
 		if unavailable.Outcome == store.OutcomeUnknown {
 			answer.Detail = "The database did not answer. The change may have been made: send the same again, a write with the same token and sequence, an acquire with the same request_id."
 		}
+		if errors.Is(err, store.ErrLocked) {
+			answer.Detail = "Another session of the database holds a lock that this needs, longer than a call waits. Nothing was changed: try again."
+		}
 		if errors.Is(err, store.ErrOverloaded) {
 			answer.Title = store.ErrOverloaded.Error()
 			answer.Detail = "This gateway has as many writes waiting for the database as it may (--write-queue-max, --write-queue-bytes-max). " +

@@ -128,16 +128,25 @@ func applyNumbered(ctx context.Context, conn *pgx.Conn) error {
 	if err := migrator.LoadMigrations(numbered); err != nil {
 		return fmt.Errorf("load the migrations: %w", err)
 	}
-	if err := migrator.Migrate(ctx); err != nil {
+	// The migrator resets the session's settings after each migration.
+	var unset error
+	migrator.OnStart = func(int32, string, string, string) { unset = errors.Join(unset, setParsing(ctx, conn)) }
+	if err := errors.Join(migrator.Migrate(ctx), unset); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
 	return nil
 }
 
+// setParsing sets for the session what the SQL of this package is parsed by: otherwise a backslash in a pattern is lost, for ever.
+func setParsing(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, "set standard_conforming_strings = on; set transform_null_equals = off")
+	return err
+}
+
 // applyGuard replaces the functions. Bodies are checked when they first run, so that files need no order among
 // themselves; nothing is left callable by everybody.
 func applyGuard(ctx context.Context, tx pgx.Tx) error {
-	if _, err := tx.Exec(ctx, "set local check_function_bodies = off"); err != nil {
+	if _, err := tx.Exec(ctx, "set local check_function_bodies = off; set local standard_conforming_strings = on"); err != nil {
 		return err
 	}
 	for _, file := range guardFiles() {

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,34 +18,39 @@ func (l *line) claim(lock Name, q *queue) {
 	}
 	q.claiming = true
 	go func() {
-		for l.claimInTurn(lock, q) {
+		for again, pause := l.claimInTurn(lock, q); again; again, pause = l.claimInTurn(lock, q) {
+			time.Sleep(pause) // without a turn, which others need
 		}
 	}()
 }
 
 // claimInTurn lets other locks go first that are to be claimed already.
-func (l *line) claimInTurn(lock Name, q *queue) bool {
+func (l *line) claimInTurn(lock Name, q *queue) (again bool, pause time.Duration) {
 	l.claims <- struct{}{}
 	defer func() { <-l.claims }()
 	return l.claimOnce(lock, q)
 }
 
-// claimOnce reports whether to claim again.
-func (l *line) claimOnce(lock Name, q *queue) bool {
+// claimOnce reports whether to claim again, and after which pause.
+func (l *line) claimOnce(lock Name, q *queue) (again bool, pause time.Duration) {
 	l.mu.Lock()
 	if !q.again || q.first(false) == 0 {
 		q.claiming = false
 		l.forget(lock, q)
 		l.mu.Unlock()
-		return false
+		return false, 0
 	}
 	q.again = false
+	lockWait := claimLockWait
+	if q.pause > 0 {
+		lockWait = claimLockWaitAgain
+	}
 	subtree := slices.ContainsFunc(q.waiters, func(w *waiter) bool { return w.subtree })
 	l.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(context.Background(), claimTimeout)
 	defer cancel()
-	claims, err := l.claimPlaces(ctx, lock, subtree)
+	claims, err := l.claimPlaces(ctx, lock, subtree, lockWait)
 
 	l.mu.Lock()
 	var orphans []Lease
@@ -57,21 +63,28 @@ func (l *line) claimOnce(lock Name, q *queue) bool {
 		}
 	}
 	q.taken = nil
-	if err != nil {
+	switch {
+	case err == nil:
+		q.pause = 0
+	case outcomeOf(err) == OutcomeNotApplied:
+		q.again = true
+		q.pause = min(max(2*q.pause, claimPauseMin), claimPauseMax)
+	default:
 		// A grant may have been made that nobody heard of: who asks again is told.
 		q.askAgain()
+		q.pause = claimPauseMax
 	}
+	pause = q.pause
 	l.mu.Unlock()
 
 	if err != nil {
 		l.store.again(err)
-		time.Sleep(claimAgain)
 	}
 	for _, orphan := range orphans {
 		// Whoever waited has left. What fails here ends with the lease's TTL.
 		_ = l.store.giveBack(ctx, orphan)
 	}
-	return true
+	return true, pause
 }
 
 // tell hands all callers whose place it was what became of it, and reports whether a lease has found its owner. A caller who asks for
@@ -96,15 +109,19 @@ type claimed struct {
 	left    time.Duration // how long the lease in the way runs
 }
 
-func (l *line) claimPlaces(ctx context.Context, lock Name, subtree bool) ([]claimed, error) {
+// claimPlaces claims. It fails with ErrLocked after lockWait, and has changed nothing then.
+func (l *line) claimPlaces(ctx context.Context, lock Name, subtree bool, lockWait time.Duration) ([]claimed, error) {
+	// The timeout is an argument of the call, so that it is set before.
 	const sql = `select c.outcome, c.ticket, coalesce((c.lease).request_id, ''), c.reason, c.left_ms, ` + leaseColumns + `
-		from fence.claim($1, $2, $3) c, lateral (select (c.lease).*) l`
+		from set_config('lock_timeout', $4, true) s (lock_timeout),
+			lateral fence.claim($1, $2, case when s.lock_timeout <> '' then $3 end) c, lateral (select (c.lease).*) l`
 	scope := Node
 	if subtree {
 		scope = Subtree
 	}
 	var claims []claimed
-	err := l.store.query(ctx, sql, []any{l.gateway, lock, scope}, func(rows pgx.Rows) error {
+	args := []any{l.gateway, lock, scope, strconv.FormatInt(lockWait.Milliseconds(), 10)}
+	err := l.store.queryAs(ctx, job{use: useClaims}, sql, args, func(rows pgx.Rows) error {
 		var outcome string
 		var reason pgtype.Text
 		var leftMS pgtype.Int8

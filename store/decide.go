@@ -11,38 +11,27 @@ import (
 
 // How long the database waits for a fence that somebody else has locked, as fence.write takes it.
 var (
-	waitLong    *int32            // as long as a statement may take
 	waitBriefly = ptr(int32(100)) // ms: longer than a commit takes, unless something is wrong with that
 	waitNot     = ptr(int32(0))   // not at all
 )
 
-// decideTriesMax is how often a set is sent that the server has rolled back for what others did at the same time.
-const decideTriesMax = 3
-
 // decide has the database decide the writes of the columns, and reads its verdicts into them. When it returns nil, what was admitted is
 // committed. Where wait is false, a write whose fence somebody else keeps locked gets verdictBusy, and is not applied.
 func (s *Store) decide(ctx context.Context, columns *writeColumns, wait bool) (err error) {
-	patience := waitLong
-	if !wait {
-		patience = waitBriefly
+	lockWait := waitBriefly
+	if wait {
+		lockWait = ptr(int32(s.config.StatementTimeout.Milliseconds()))
 	}
 	ask := s.writeSet
 	if len(columns.writes) == 1 {
 		ask = s.writeOne
 	}
 	columns.arrange()
-	for try := 1; ; try++ {
-		err = ask(ctx, columns, patience)
-		switch {
-		case err == nil || try == decideTriesMax:
-			return err
-		case isState(err, "55P03") && !wait: // it was all in vain for the one fence: the others are not to wait for it again
-			patience = waitNot
-		case !isState(err, "40001"):
-			return err
-		}
-		s.again(err)
+	err = ask(ctx, columns, lockWait)
+	if !wait && isState(err, "55P03") {
+		err = ask(ctx, columns, waitNot) // nothing was applied, because of one fence: the others do not wait for it again
 	}
+	return err
 }
 
 // writeOne asks for a set of one.
@@ -50,7 +39,7 @@ func (s *Store) writeOne(ctx context.Context, c *writeColumns, wait *int32) erro
 	const sql = `select verdict, reason, version, created, replayed, coalesce(granted_token, 0), coalesce(last_token, 0), coalesce(last_sequence, 0)
 		from fence.write_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 	row := &c.verdicts[0]
-	return s.queryRow(ctx, sql,
+	return s.queryRowAs(ctx, job{use: useBatches}, sql,
 		[]any{
 			c.resources[0], c.tokens[0], c.sequences[0], c.leaseIDs[0], c.digests[0],
 			c.kinds[0], c.keys[0], c.values[0], c.contentTypes[0], c.expected[0], wait,
@@ -64,7 +53,7 @@ func (s *Store) writeSet(ctx context.Context, c *writeColumns, wait *int32) erro
 			refused, verdicts, reasons, standing, granted_tokens, last_tokens, last_sequences
 		from fence.write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
 	var answer setAnswer
-	err := s.query(ctx, sql,
+	err := s.queryAs(ctx, job{use: useBatches}, sql,
 		[]any{c.resources, c.tokens, c.sequences, c.leaseIDs, c.digests, c.kinds, c.keys, c.values, c.contentTypes, c.expected, c.turnEnds, wait},
 		func(rows pgx.Rows) error {
 			return rows.Scan(&answer.admitted, &answer.versions, &answer.created, &answer.replayed, &answer.busy,

@@ -39,6 +39,9 @@ var (
 
 	// ErrUnavailable says that the database could not be asked, or did not answer; see UnavailableError.
 	ErrUnavailable = errors.New("the database is unavailable")
+	// ErrLocked says that another session of the database kept locked what a statement needs. It is always an ErrUnavailable, too, and
+	// nothing was applied.
+	ErrLocked = errors.New("another session of the database holds a lock that this needs")
 	// ErrNotMigrated says that the schema is not this program's. It is always an ErrUnavailable, too.
 	ErrNotMigrated = migrations.ErrNotMigrated
 )

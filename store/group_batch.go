@@ -3,17 +3,9 @@ package store
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
-)
-
-const (
-	// batchTriesMax is how often a batch is sent that was undone for what others did.
-	batchTriesMax = 6
-	// batchPause is the first pause before it is sent again; each is twice the one before, give or take a half.
-	batchPause = 2 * time.Millisecond
 )
 
 // batch is writes that are decided in one commit. It is a worker's, and used again.
@@ -50,39 +42,26 @@ func (b *batch) reset() {
 	*b = batch{streams: b.streams[:0], rows: b.rows[:0], busy: b.busy[:0], columns: b.columns}
 }
 
-// decide has rows decided in one commit, and tells each its verdict. What is undone for what others did (a deadlock, a failed
-// serialization) is sent again, and what waited too long for a lock of somebody else is put off. Where the fault may be in one row, the rows are
-// taken apart by halves until it stands alone and gets the error for itself. All else, a statement timeout among it, is told to
+// decide has rows decided in one commit, and tells each its verdict. What waited too long for a lock of somebody else is put off. Where the fault
+// may be in one row, the rows are taken apart by halves until it stands alone and gets the error for itself. All else, a statement timeout among it, is told to
 // every row: another try would know no more than the caller's, and make all wait twice.
 func (g *Group) decide(b *batch, rows []*pending) {
-	pause := batchPause
-	for try := 1; ; try++ {
-		err := g.ask(b, rows)
-		switch {
-		case err == nil:
-			return
-		case undone(err) && try < batchTriesMax:
-			g.store.again(err)
-			time.Sleep(pause/2 + rand.N(pause)) //nolint:gosec // jitter, not a secret
-			pause *= 2
-		case isState(err, "55P03") && b.lane.kind != lanePatient:
-			// Who of several is in the way is found out by having each go alone.
-			several := rows[0].stream != rows[len(rows)-1].stream
-			b.putOff(rows, !several)
-			return
-		case errors.Is(err, ErrUnavailable):
-			b.fail(rows, err)
-			return
-		case len(rows) == 1:
-			rows[0].answer(Result{}, err)
-			return
-		default:
-			half := len(rows) / 2
-			g.decide(b, rows[:half])
-			if rest := b.without(rows[half:]); len(rest) > 0 {
-				g.decide(b, rest)
-			}
-			return
+	err := g.ask(b, rows)
+	switch {
+	case err == nil:
+	case isState(err, "55P03") && b.lane.kind != lanePatient:
+		// Who of several is in the way is found out by having each go alone.
+		several := rows[0].stream != rows[len(rows)-1].stream
+		b.putOff(rows, !several)
+	case errors.Is(err, ErrUnavailable):
+		b.fail(rows, err)
+	case len(rows) == 1:
+		rows[0].answer(Result{}, err)
+	default:
+		half := len(rows) / 2
+		g.decide(b, rows[:half])
+		if rest := b.without(rows[half:]); len(rest) > 0 {
+			g.decide(b, rest)
 		}
 	}
 }
@@ -147,6 +126,3 @@ func (b *batch) without(rows []*pending) []*pending {
 	}
 	return nil
 }
-
-// undone says whether the server has rolled a statement back for what others did at the same time.
-func undone(err error) bool { return isState(err, "40001") || isState(err, "40P01") }

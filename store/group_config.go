@@ -20,7 +20,7 @@ var ErrOverloaded = errors.New("too many writes wait")
 
 // GroupConfig bounds a Group. The zero value of a field is its default.
 type GroupConfig struct {
-	// BatchesMax bounds the batches in flight, each of which takes a connection. Default three quarters of the connections, at least 3:
+	// BatchesMax bounds the batches in flight, each of which takes a connection. Default half of the connections, at least 3:
 	// the rest is for all else. 3 to 1000.
 	BatchesMax int
 	// QueueMax bounds the writes that wait for a batch. Default 16384; at least 1.
@@ -32,7 +32,7 @@ type GroupConfig struct {
 
 // withDefaults returns ErrInvalid for what is outside its limits, naming the flag.
 func (c GroupConfig) withDefaults(connectionsMax int) (GroupConfig, error) {
-	c.BatchesMax = cmp.Or(c.BatchesMax, min(max(3, connectionsMax*3/4), 1000))
+	c.BatchesMax = cmp.Or(c.BatchesMax, min(max(3, connectionsMax/2), 1000))
 	c.QueueMax = cmp.Or(c.QueueMax, 16384)
 	c.QueueBytesMax = cmp.Or(c.QueueBytesMax, 64<<20)
 	switch {

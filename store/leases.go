@@ -55,7 +55,7 @@ func (s *Store) Acquire(ctx context.Context, request AcquireRequest) (Lease, err
 	if err != nil {
 		return Lease{}, err
 	}
-	answer, err := s.ask(ctx, request, uuid.Nil)
+	answer, err := s.ask(ctx, request, uuid.Nil, useAcquires)
 	return answer.lease, err
 }
 
@@ -71,14 +71,14 @@ const acquireSQL = `select a.outcome, (a.lease).end_reason, a.left_ms, a.queue_l
 	from fence.acquire(fence.ask($1, $2, $3, $4, $5, $6, $7, $8), $9, $10) a, lateral (select (a.lease).*) l`
 
 // ask sends a checked request, as a try or for the line of the gateway.
-func (s *Store) ask(ctx context.Context, request AcquireRequest, gateway uuid.UUID) (asked, error) {
+func (s *Store) ask(ctx context.Context, request AcquireRequest, gateway uuid.UUID, use use) (asked, error) {
 	for {
 		var outcome string
 		var endReason pgtype.Text
 		var leftMS, queueLength, ticket pgtype.Int8
 		var cycle []byte
 		var row leaseRow
-		err := s.queryRow(ctx, acquireSQL,
+		err := s.queryRowAs(ctx, onLock(use, request.Lock), acquireSQL,
 			[]any{
 				request.Lock, request.OwnerID, request.Mode, request.Scope, request.TTL.Milliseconds(), nullableID(request.SessionID),
 				nullable(request.RequestID), nullableJSON(request.Metadata), request.Wait.Milliseconds(), nullableID(gateway),
@@ -141,7 +141,7 @@ func (s *Store) Renew(ctx context.Context, ref LeaseRef, ttl time.Duration) (Lea
 	var standing string
 	var lateMS pgtype.Int8
 	var row leaseRow
-	err := s.queryRow(ctx, sql, append(ref.args(), ttlMS), append([]any{nil, &standing, &lateMS}, row.dest()...)...)
+	err := s.queryRowAs(ctx, onLock(useRenewals, ref.Lock), sql, append(ref.args(), ttlMS), append([]any{nil, &standing, &lateMS}, row.dest()...)...)
 	switch {
 	case err != nil:
 		return Lease{}, err
@@ -171,7 +171,7 @@ func (s *Store) ReleaseLease(ctx context.Context, ref LeaseRef) (Released, error
 	var standing string
 	var mode pgtype.Text
 	var ageMS pgtype.Float8
-	if err := s.queryRow(ctx, sql, ref.args(), &standing, &mode, &ageMS); err != nil {
+	if err := s.queryRowAs(ctx, onLock(useReleases, ref.Lock), sql, ref.args(), &standing, &mode, &ageMS); err != nil {
 		return Released{}, err
 	}
 	if standing != "released" {
@@ -183,7 +183,7 @@ func (s *Store) ReleaseLease(ctx context.Context, ref LeaseRef) (Released, error
 // giveBack releases a lease that its owner never heard of; the same request sent again asks anew. If it was sent again before, through
 // another gateway, its owner has the lease, and keeps it. What fails here ends with the lease's TTL.
 func (s *Store) giveBack(ctx context.Context, lease Lease) error {
-	return s.exec(ctx, "select fence.give_back($1, $2, $3, $4)", lease.Ref().args()...)
+	return s.execAs(ctx, onLock(useReleases, lease.Lock), "select fence.give_back($1, $2, $3, $4)", lease.Ref().args()...)
 }
 
 // Break ends whoever's lease is on the lock, live or expired, and closes the fence; the reason is kept with the lease. It returns
@@ -195,7 +195,7 @@ func (s *Store) Break(ctx context.Context, lock Name, reason string) (Lease, err
 	const sql = `select b.outcome, ` + leaseColumns + ` from fence.break($1, $2) b, lateral (select (b.lease).*) l`
 	var outcome string
 	var row leaseRow
-	if err := s.queryRow(ctx, sql, []any{lock, reason}, append([]any{&outcome}, row.dest()...)...); err != nil {
+	if err := s.queryRowAs(ctx, onLock(useReleases, lock), sql, []any{lock, reason}, append([]any{&outcome}, row.dest()...)...); err != nil {
 		return Lease{}, err
 	}
 	if outcome != "broken" {

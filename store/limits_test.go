@@ -223,6 +223,8 @@ func TestLimitsOfConfigurations(t *testing.T) {
 		{DatabaseURL: url, ConnectionsMax: 10_001},
 		{DatabaseURL: url, StatementTimeout: 99 * time.Millisecond},
 		{DatabaseURL: url, StatementTimeout: time.Hour + 1},
+		{DatabaseURL: url, LockTimeout: 10*time.Millisecond - 1},
+		{DatabaseURL: url, LockTimeout: time.Hour + 1},
 	} {
 		if _, err := store.Open(t.Context(), config); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("%+v: %v, want ErrInvalid", config, err)

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -17,8 +16,11 @@ const (
 	dueMax = 500
 	// claimTimeout bounds one statement of the line's own.
 	claimTimeout = 15 * time.Second
-	// claimAgain is the pause after a claim that failed.
-	claimAgain = 200 * time.Millisecond
+	// claimLockWait is how long a claim waits for a fence that another session has locked, and claimLockWaitAgain how long the next one does
+	// after such a claim has failed. There are few turns for claims, and other queues wait for them.
+	claimLockWait, claimLockWaitAgain = 100 * time.Millisecond, 20 * time.Millisecond
+	// claimPauseMin and claimPauseMax are the pauses of a queue after claims that failed, each twice the one before.
+	claimPauseMin, claimPauseMax = 50 * time.Millisecond, time.Second
 )
 
 // line is what this process has in the lines of the database: the places of its own callers. The order of the line, and whose turn it is,
@@ -42,8 +44,9 @@ type queue struct {
 	asking   int  // how many of them have asked for a place and not yet got an answer
 	missed   bool // a notification came while somebody was asking
 	claiming bool
-	taken    []uuid.UUID // leases that callers have found by asking, during the claim under way: it may have granted them
-	again    bool        // another claim is due after the one under way
+	pause    time.Duration // after the last claim, where that failed
+	taken    []uuid.UUID   // leases that callers have found by asking, during the claim under way: it may have granted them
+	again    bool          // another claim is due after the one under way
 	timer    *time.Timer
 	due      time.Time // of the timer
 }
@@ -69,7 +72,9 @@ type told struct {
 }
 
 func newLine(store *Store, gateway uuid.UUID, config ServiceConfig) *line {
-	return &line{store: store, gateway: gateway, config: config, claims: make(chan struct{}, claimsMax), queues: map[Name]*queue{}}
+	return &line{
+		store: store, gateway: gateway, config: config, claims: make(chan struct{}, claimsMax), queues: map[Name]*queue{},
+	}
 }
 
 // tell hands a waiter what became of it. A later word replaces an earlier one that was not heard, but never a lease.
@@ -238,25 +243,33 @@ func (q *queue) askAgain() {
 	}
 }
 
-// run keeps this process alive in the database as long as anybody waits, and polls, until ctx ends.
+// run keeps this process alive in the database as long as anybody waits, and polls, until ctx ends. What takes long does not delay the heartbeat.
 func (l *line) run(ctx context.Context, onError func(error)) {
-	beat, poll := time.NewTicker(l.config.Beat), time.NewTicker(l.config.Poll)
-	defer beat.Stop()
-	defer poll.Stop()
+	var running sync.WaitGroup
+	running.Go(func() {
+		every(ctx, l.config.Beat, onError, func() error {
+			if l.len() == 0 {
+				return nil
+			}
+			return l.beat(ctx)
+		})
+	})
+	running.Go(func() { every(ctx, l.config.Beat, onError, func() error { return l.leaveLate(ctx) }) })
+	running.Go(func() { every(ctx, l.config.Poll, onError, func() error { return l.poll(ctx) }) })
+	running.Wait()
+}
+
+// every does work at each interval, until ctx ends.
+func every(ctx context.Context, interval time.Duration, onError func(error), work func() error) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
 	for {
-		var err error
 		select {
 		case <-ctx.Done():
 			return
-		case <-beat.C:
-			if l.len() > 0 {
-				err = l.beat(ctx)
-			}
-			err = errors.Join(err, l.leaveLate(ctx))
-		case <-poll.C:
-			err = l.poll(ctx)
+		case <-ticker.C:
 		}
-		if err != nil && ctx.Err() == nil {
+		if err := work(); err != nil && ctx.Err() == nil {
 			onError(err)
 		}
 	}
@@ -267,7 +280,7 @@ func (l *line) beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.config.Missing)
 	defer cancel()
 	sent := time.Now()
-	if err := l.store.exec(ctx, "select fence.heartbeat($1, $2)", l.gateway, l.config.Missing.Milliseconds()); err != nil {
+	if err := l.store.execAs(ctx, job{use: useRenewals}, "select fence.heartbeat($1, $2)", l.gateway, l.config.Missing.Milliseconds()); err != nil {
 		return err
 	}
 	l.mu.Lock()

@@ -2,24 +2,28 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 const (
-	// listenerPatience is how long the listener hears nothing before it asks whether the database is still there.
-	listenerPatience = 5 * time.Second
-	listenerTimeout  = 5 * time.Second
-	reconnectMin     = 50 * time.Millisecond
-	reconnectMax     = 2 * time.Second
+	// listenerCheck is how often the listener checks that the database is still there, and still the same one.
+	listenerCheck   = time.Second
+	listenerTimeout = 5 * time.Second
+	reconnectMin    = 50 * time.Millisecond
+	reconnectMax    = 2 * time.Second
 )
 
+// errReplaced says that the database was replaced beneath the connection: a dump was restored in place.
+var errReplaced = errors.New("the database is another one than before")
+
 // listener is one connection on which the database notifies this process. What was sent while it had none is lost, so
-// whoever depends on it looks for himself at every connect, and now and then besides.
+// whoever depends on it looks for himself at every connect, and now and then besides. A database that was replaced beneath the connection,
+// or whose identity can't be read, counts as lost.
 type listener struct {
 	config    *pgx.ConnConfig
 	channels  []string
@@ -59,18 +63,57 @@ func (l *listener) listen(ctx context.Context) error {
 		return err
 	}
 	defer closeNow(conn)
+	identity, err := identify(ctx, conn)
+	if err != nil {
+		return err
+	}
 	l.connected.Store(true)
 	l.connects.Add(1)
 	l.onConnect()
 	for {
-		notification, err := await(ctx, conn)
-		switch {
+		if err := l.serve(ctx, conn, time.Now().Add(listenerCheck)); err != nil {
+			return err
+		}
+		switch now, err := identify(ctx, conn); {
 		case err != nil:
 			return err
-		case notification != nil:
-			l.onNotify(notification.Channel, notification.Payload)
+		case now != identity:
+			return errReplaced
 		}
 	}
+}
+
+// serve hands on notifications until a time.
+func (l *listener) serve(ctx context.Context, conn *pgx.Conn, until time.Time) error {
+	serving, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	for {
+		notification, err := conn.WaitForNotification(serving)
+		switch {
+		case err == nil:
+			l.onNotify(notification.Channel, notification.Payload)
+		case ctx.Err() == nil && serving.Err() != nil:
+			return nil
+		default:
+			return err
+		}
+	}
+}
+
+// identity is which database it is, as fence.running_database tells.
+type identity struct {
+	system   int64
+	timeline int32
+	tokens   uint32
+}
+
+// identify reads which database the connection is to. It fails where the schema is missing.
+func identify(ctx context.Context, conn *pgx.Conn) (i identity, err error) {
+	ctx, cancel := context.WithTimeout(ctx, listenerTimeout)
+	defer cancel()
+	err = conn.QueryRow(ctx, "select r.system_identifier, r.timeline, r.tokens_oid from fence.running_database() r", pgx.QueryExecModeExec).
+		Scan(&i.system, &i.timeline, &i.tokens)
+	return i, classify(err)
 }
 
 func (l *listener) connect(ctx context.Context) (*pgx.Conn, error) {
@@ -87,19 +130,6 @@ func (l *listener) connect(ctx context.Context) (*pgx.Conn, error) {
 		}
 	}
 	return conn, nil
-}
-
-// await returns the next notification, or nil after the database has said that it is there and has none.
-func await(ctx context.Context, conn *pgx.Conn) (*pgconn.Notification, error) {
-	patient, cancel := context.WithTimeout(ctx, listenerPatience)
-	defer cancel()
-	notification, err := conn.WaitForNotification(patient)
-	if err == nil || ctx.Err() != nil || patient.Err() == nil {
-		return notification, err
-	}
-	asking, stop := context.WithTimeout(ctx, listenerTimeout)
-	defer stop()
-	return nil, conn.Ping(asking)
 }
 
 // closeNow says goodbye, but does not wait long for a database that hangs.

@@ -52,11 +52,16 @@ func blockedBackends(ctx context.Context, b *testbed, function string) error {
 func TestNotApplied(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		setting string // of the database
-		timeout time.Duration
+		config store.Config
+		call   func(context.Context, *stage, *store.Store) error
 	}{
-		"statement timeout": {"", 100 * time.Millisecond},
-		"lock timeout":      {"lock_timeout = '100ms'", 0},
+		"statement timeout": {store.Config{StatementTimeout: 100 * time.Millisecond}, func(ctx context.Context, s *stage, through *store.Store) error {
+			_, err := bySet(ctx, through, with(newest)(s))
+			return err
+		}},
+		"lock timeout": {store.Config{LockTimeout: 100 * time.Millisecond}, func(ctx context.Context, s *stage, through *store.Store) error {
+			return through.Release(ctx, s.newest().Ref())
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -64,10 +69,8 @@ func TestNotApplied(t *testing.T) {
 			if err := s.do(t.Context(), acquire); err != nil {
 				t.Fatal(err)
 			}
-			if c.setting != "" {
-				alterDatabase(t, s.testbed, c.setting)
-			}
-			through := openStore(t, store.Config{DatabaseURL: s.url, StatementTimeout: c.timeout})
+			c.config.DatabaseURL = s.url
+			through := openStore(t, c.config)
 			tx, err := s.sql.Begin(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -76,8 +79,7 @@ func TestNotApplied(t *testing.T) {
 			if _, err := tx.Exec(t.Context(), "select from fence.fences for update"); err != nil {
 				t.Fatal(err)
 			}
-			_, err = bySet(t.Context(), through, with(newest)(s))
-			if err := expectUnavailable(err, store.OutcomeNotApplied); err != nil {
+			if err := expectUnavailable(c.call(t.Context(), s, through), store.OutcomeNotApplied); err != nil {
 				t.Error(err)
 			}
 			if err := errors.Join(tx.Rollback(t.Context()), s.do(t.Context(), wrote(with(newest)))); err != nil {

@@ -72,7 +72,7 @@ func (s *Store) PutPolicy(ctx context.Context, policy Policy) error {
 				require_live_lease = excluded.require_live_lease, updated_at = clock_timestamp()
 			returning p.prefix
 		)
-		select pg_notify($7, '')::text from put`,
+		select fence.commit_durably(), pg_notify($7, '')::text from put`,
 		[]any{policy.Prefix, policy.Rule, policy.Authority, policy.RequireLeaseID, policy.RequireLiveLease, PoliciesMax, policiesChannel},
 		func(pgx.Rows) error {
 			stored = true
@@ -105,8 +105,8 @@ func (s *Store) Policies(ctx context.Context) ([]Policy, error) {
 func (s *Store) DeletePolicy(ctx context.Context, prefix string) error {
 	const sql = `
 		with deleted as (delete from fence.policies p where p.prefix = $1 returning p.prefix)
-		select pg_notify($2, '')::text from deleted`
-	err := s.queryRow(ctx, sql, []any{prefix, policiesChannel}, new(string))
+		select fence.commit_durably(), pg_notify($2, '')::text from deleted`
+	err := s.queryRow(ctx, sql, []any{prefix, policiesChannel}, nil, nil)
 	return notFound(err, "there is no policy on %q itself", prefix)
 }
 

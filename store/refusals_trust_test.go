@@ -237,3 +237,21 @@ func TestRefusalsBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestRestoredInPlace restores a dump beneath a running Service, whose connections survive that: what it remembers is of a database that is no
+// more, and it forgets that. A writer that is valid by the restored one is admitted.
+func TestRestoredInPlace(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	r := newRefusing(t, b, store.ServiceConfig{})
+	teller := superseded(t, r, "lock")
+	before := r.Forgotten()
+	// The state before the second grant comes back, in a schema of the same name.
+	b.exec(t, "drop schema fence cascade")
+	if err := b.Migrate(patient(t)); err != nil {
+		t.Fatal(err)
+	}
+	b.exec(t, "insert into fence.fences (resource, granted_token, open) values ('lock', $1, true)", teller.leases[0].Token)
+	await(t, "the Service notices", func() bool { return r.Forgotten() > before })
+	teller.expect(t, "1.1=v: admitted")
+}

@@ -45,9 +45,9 @@ func (s *Store) CreateSession(ctx context.Context, request SessionRequest) (Sess
 	const sql = `insert into fence.sessions as s (session_id, owner_id, ttl_ms, created_at, expires_at, metadata)
 		select gen_random_uuid(), $1, $2::integer, now.at, now.at + $2::integer * interval '1 millisecond', $3
 		from (select clock_timestamp() as at) now
-		returning ` + sessionColumns
+		returning ` + sessionColumns + `, fence.commit_durably()`
 	var row sessionRow
-	err = s.queryRow(ctx, sql, []any{request.OwnerID, request.TTL.Milliseconds(), nullableJSON(request.Metadata)}, row.dest()...)
+	err = s.queryRow(ctx, sql, []any{request.OwnerID, request.TTL.Milliseconds(), nullableJSON(request.Metadata)}, append(row.dest(), nil)...)
 	return row.session(), err
 }
 
@@ -59,7 +59,7 @@ func (s *Store) KeepAlive(ctx context.Context, id uuid.UUID) (Session, error) {
 	var standing string
 	var lateMS pgtype.Int8
 	var row sessionRow
-	err := s.queryRow(ctx, sql, []any{id}, append([]any{nil, &standing, &lateMS}, row.dest()...)...)
+	err := s.queryRowAs(ctx, job{use: useRenewals}, sql, []any{id}, append([]any{nil, &standing, &lateMS}, row.dest()...)...)
 	switch {
 	case err != nil:
 		return Session{}, err
@@ -93,7 +93,7 @@ func (s *Store) Session(ctx context.Context, id uuid.UUID) (session Session, lea
 // ErrUnavailable, after which a sweep does the rest.
 func (s *Store) EndSession(ctx context.Context, id uuid.UUID) (released int64, err error) {
 	var standing string
-	if err := s.queryRow(ctx, "select fence.end_session($1)", []any{id}, &standing); err != nil {
+	if err := s.queryRowAs(ctx, job{use: useReleases}, "select fence.end_session($1)", []any{id}, &standing); err != nil {
 		return 0, err
 	}
 	if standing == "not_found" {
@@ -110,7 +110,7 @@ func (s *Store) EndSession(ctx context.Context, id uuid.UUID) (released int64, e
 func (s *Store) settle(ctx context.Context, id uuid.UUID) (ended int64, err error) {
 	for done := false; !done; {
 		var some int64
-		if err := s.queryRow(ctx, "select ended, done from fence.settle($1, $2)", []any{id, settleLocksMax}, &some, &done); err != nil {
+		if err := s.queryRowAs(ctx, job{use: useReleases}, "select ended, done from fence.settle($1, $2)", []any{id, settleLocksMax}, &some, &done); err != nil {
 			return ended, err
 		}
 		ended += some

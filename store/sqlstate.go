@@ -11,8 +11,9 @@ import (
 // classify turns an error of the driver into one of this package's; it is the one place that knows SQLSTATEs. Errors it
 // does not know come back as they are: they are defects, to be logged and not to be told to clients.
 //
-// An error that the server reports has rolled the transaction back; only where the session itself was ended may a commit
-// have been under way. A failure of the connection says nothing about the commit, unless nothing had been sent.
+// An error that PostgreSQL reports has rolled the transaction back: after the commit it can only end the session. But what
+// stands between it and the gateway, such as a pooler or a proxy, reports the loss of its own connection as an error, too, and that says
+// nothing about the commit. A failure of the connection says nothing about it either, unless nothing had been sent.
 func classify(err error) error {
 	var pgErr *pgconn.PgError
 	switch {
@@ -37,17 +38,23 @@ func classifyState(err *pgconn.PgError) error {
 		return err
 	case "42P01", "42883", "3F000", "42704": // table, function, schema, type missing
 		return &UnavailableError{OutcomeNotApplied, fmt.Errorf("%w: %w", ErrNotMigrated, err)}
-	case "57P01", "57P02", "57P05": // the session was ended, perhaps while it waited for a synchronous standby
+	case "57P01", "57P02", "57P05", // the session was ended, perhaps while it waited for a synchronous standby
+		"25P04": // transaction_timeout, which may be raised when the commit is made already
 		return &UnavailableError{OutcomeUnknown, err}
+	case "55P03": // lock timeout
+		return &UnavailableError{OutcomeNotApplied, fmt.Errorf("%w: %w", ErrLocked, err)}
 	case "25006", // read-only: a standby, or a primary that was demoted
 		"40001", "40P01", // serialization failure, deadlock
-		"55P03", "57014", // lock timeout, statement timeout
-		"57P03", "3D000", // starting up or shutting down, no such database
-		"25P03", "25P04": // transaction timeouts
+		"57014",          // statement timeout
+		"57P03", "3D000", // starting up or shutting down, no such database: no session was begun
+		"25P03": // idle in a transaction, which has not been committed
 		return &UnavailableError{OutcomeNotApplied, err}
 	}
 	switch err.Code[:min(2, len(err.Code))] {
-	case "08", "53", "28", "58": // connection, resources, authorization, the system below
+	case "08", // connection: what a pooler reports that has lost the server
+		"58": // the system below, which PostgreSQL finds before the commit; poolers report all that fails as 58000
+		return &UnavailableError{OutcomeUnknown, err}
+	case "53", "28": // resources, of which a commit needs none but the log, or PostgreSQL ends; authorization, before any statement
 		return &UnavailableError{OutcomeNotApplied, err}
 	}
 	return err

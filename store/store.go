@@ -1,12 +1,12 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencegate/fencegate/migrations"
@@ -20,6 +20,9 @@ type Config struct {
 	ConnectionsMax int
 	// StatementTimeout bounds one statement in the database, waits for locks included. Default 10 s; at least 100 ms.
 	StatementTimeout time.Duration
+	// LockTimeout bounds the wait of a statement for a lock in the database, which another session may hold for any time. Writes that wait for
+	// a fence may wait as long as StatementTimeout. Default 1 s; 10 ms to 1 h.
+	LockTimeout time.Duration
 	// Tracing says whether spans are made. Default: none.
 	Tracing Tracing
 }
@@ -27,6 +30,7 @@ type Config struct {
 const (
 	defaultConnectionsMax   = 16
 	defaultStatementTimeout = 10 * time.Second
+	defaultLockTimeout      = time.Second
 )
 
 func (c Config) withDefaults() (Config, error) {
@@ -36,6 +40,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.StatementTimeout == 0 {
 		c.StatementTimeout = defaultStatementTimeout
 	}
+	c.LockTimeout = cmp.Or(c.LockTimeout, defaultLockTimeout)
 	switch {
 	case c.DatabaseURL == "":
 		return c, fmt.Errorf("%w: the database URL is empty (--database-url)", ErrInvalid)
@@ -43,6 +48,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("%w: --database-connections-max is %d, it must be 2 to 10000", ErrInvalid, c.ConnectionsMax)
 	case c.StatementTimeout < 100*time.Millisecond || c.StatementTimeout > time.Hour:
 		return c, fmt.Errorf("%w: --statement-timeout is %s, it must be 100ms to 1h", ErrInvalid, c.StatementTimeout)
+	case c.LockTimeout < 10*time.Millisecond || c.LockTimeout > time.Hour:
+		return c, fmt.Errorf("%w: --lock-timeout is %s, it must be 10ms to 1h", ErrInvalid, c.LockTimeout)
 	}
 	return c, nil
 }
@@ -50,10 +57,11 @@ func (c Config) withDefaults() (Config, error) {
 // Store keeps leases, fences and records in one PostgreSQL database. It is safe for concurrent use, and so are any number of
 // Stores on one database.
 type Store struct {
-	pool    *pgxpool.Pool
-	config  Config
-	counts  counts
-	tracing *tracing // nil: nothing is traced
+	pool      *pgxpool.Pool
+	bulkheads *bulkheads // of the pool
+	config    Config
+	counts    counts
+	tracing   *tracing // nil: nothing is traced
 }
 
 // Open prepares a pool of connections; it does not wait for the database, which may come and go. It returns ErrInvalid if the
@@ -68,11 +76,12 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 		return nil, fmt.Errorf("%w: --database-url: %w", ErrInvalid, err)
 	}
 	poolConfig.MaxConns = int32(config.ConnectionsMax)
-	poolConfig.AfterConnect = keepCommitsDurable
 	params := poolConfig.ConnConfig.RuntimeParams
 	params["application_name"] = "fencegate"
 	params["default_transaction_isolation"] = "read committed" // the functions lock first and read in a later statement
 	params["statement_timeout"] = fmt.Sprint(config.StatementTimeout.Milliseconds())
+	params["lock_timeout"] = fmt.Sprint(config.LockTimeout.Milliseconds())
+	params["standard_conforming_strings"] = "on" // the functions are parsed by it
 	params["jit"] = "off"
 	if config.Tracing.Provider != nil {
 		poolConfig.ConnConfig.Tracer = statementTracer(config.Tracing, poolConfig.ConnConfig)
@@ -81,15 +90,9 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the pool: %w", err)
 	}
-	return &Store{pool: pool, config: config, tracing: newTracing(config.Tracing)}, nil
-}
-
-// keepCommitsDurable undoes a server-wide synchronous_commit=off: an acknowledged write must survive a crash (P9).
-// Stricter settings, which wait for standbys, stay.
-func keepCommitsDurable(ctx context.Context, conn *pgx.Conn) error {
-	_, err := conn.Exec(ctx,
-		"select set_config('synchronous_commit', 'on', false) where current_setting('synchronous_commit') = 'off'")
-	return err
+	return &Store{
+		pool: pool, bulkheads: newBulkheads(config.ConnectionsMax, config.StatementTimeout), config: config, tracing: newTracing(config.Tracing),
+	}, nil
 }
 
 // Close ends all connections, after the statements under way.
@@ -106,7 +109,8 @@ type PoolStats struct {
 func (s *Store) PoolStats() PoolStats {
 	stat := s.pool.Stat()
 	return PoolStats{
-		Max: int64(stat.MaxConns()), Busy: int64(stat.AcquiredConns()), Idle: int64(stat.IdleConns()), Waited: stat.EmptyAcquireCount(),
+		Max: int64(stat.MaxConns()), Busy: int64(stat.AcquiredConns()), Idle: int64(stat.IdleConns()),
+		Waited: stat.EmptyAcquireCount() + s.bulkheads.waited.Load(),
 	}
 }
 
@@ -119,7 +123,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	}
 	defer conn.Release()
 	// A migration takes as long as it takes, and may wait for another gateway's.
-	if _, err := conn.Exec(ctx, "set statement_timeout = 0"); err != nil {
+	if _, err := conn.Exec(ctx, "set statement_timeout = 0; set lock_timeout = 0"); err != nil {
 		return classify(err)
 	}
 	err = migrations.Apply(ctx, conn.Conn())
@@ -159,51 +163,4 @@ func (s *Store) Ready(ctx context.Context) error {
 		return &UnavailableError{OutcomeNotApplied, err}
 	}
 	return nil
-}
-
-// query runs one statement, which is one transaction, and calls scan for every row. When it returns nil, the transaction is
-// committed: the driver has read to the end, where the server reports a commit that failed.
-func (s *Store) query(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error {
-	conn, err := s.pool.Acquire(ctx)
-	if err != nil {
-		return s.failed(notConnected(err))
-	}
-	defer conn.Release()
-	rows, err := conn.Query(ctx, sql, args...)
-	if err != nil {
-		return s.failed(classify(err))
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := scan(rows); err != nil {
-			return err
-		}
-	}
-	return s.failed(classify(rows.Err()))
-}
-
-// queryRow runs one statement and reads its first row into dest. It returns pgx.ErrNoRows if there is none.
-func (s *Store) queryRow(ctx context.Context, sql string, args []any, dest ...any) error {
-	found := false
-	err := s.query(ctx, sql, args, func(rows pgx.Rows) error {
-		found = true
-		return rows.Scan(dest...)
-	})
-	if err == nil && !found {
-		return pgx.ErrNoRows
-	}
-	return err
-}
-
-// notConnected is for failures before anything was sent.
-func notConnected(err error) error {
-	if classified := classify(err); errors.Is(classified, ErrNotMigrated) {
-		return classified
-	}
-	return &UnavailableError{OutcomeNotApplied, err}
-}
-
-// exec runs one statement whose rows nobody needs.
-func (s *Store) exec(ctx context.Context, sql string, args ...any) error {
-	return s.query(ctx, sql, args, func(pgx.Rows) error { return nil })
 }

@@ -49,8 +49,10 @@ func (s *Store) Transact(ctx context.Context, transaction Transaction) (Transact
 		return TransactionResult{}, err
 	}
 	var claims claimColumns
+	claimed := job{use: useTransactions}
 	for i := range transaction.Claims {
 		claims.add(&transaction.Claims[i])
+		claimed.locks = append(claimed.locks, transaction.Claims[i].Resource)
 	}
 	var ops operationColumns
 	var places []int32
@@ -66,7 +68,7 @@ func (s *Store) Transact(ctx context.Context, transaction Transaction) (Transact
 	var place int
 	var ofClaim pgtype.Bool
 	var versions []int64
-	err = s.queryRow(ctx, sql,
+	err = s.queryRowAs(ctx, claimed, sql,
 		[]any{
 			claims.resources, claims.tokens, claims.sequences, claims.leaseIDs, digest(transaction.Claims, operations),
 			ops.kinds, places, ops.keys, ops.values, ops.contentTypes, ops.expected,

@@ -50,7 +50,7 @@ func (l *line) acquire(ctx context.Context, request AcquireRequest) (lease Lease
 	for {
 		request.Wait = max(time.Until(deadline), time.Millisecond).Truncate(time.Millisecond)
 		var again bool
-		lease, again, err = l.askAndWait(ctx, request, w, deadline)
+		lease, again, err = l.askAndWait(ctx, request, w, deadline, queued)
 		if again {
 			queued, pause = true, askAgainMin
 			continue
@@ -59,7 +59,7 @@ func (l *line) acquire(ctx context.Context, request AcquireRequest) (lease Lease
 			return lease, err
 		}
 		queued = queued || w.ticket > 0 || outcomeOf(err) == OutcomeUnknown
-		if !queued || time.Now().After(deadline) || ctx.Err() != nil {
+		if !queued && !errors.Is(err, ErrLocked) || time.Now().After(deadline) || ctx.Err() != nil {
 			return l.despair(request.Lock, w, queued, err)
 		}
 		l.store.again(err)
@@ -76,15 +76,22 @@ func outcomeOf(err error) Outcome {
 	return ""
 }
 
-// askAndWait asks for the lock or a place in the line, and waits there. again: the place may be lost, ask again.
-func (l *line) askAndWait(ctx context.Context, request AcquireRequest, w *waiter, deadline time.Time) (lease Lease, again bool, err error) {
+// askAndWait asks for the lock or a place in the line, and waits there. again: the place may be lost, ask again. Those who ask again
+// may be thousands at once, after a reconnect: they have few connections, so that others' acquires get through.
+func (l *line) askAndWait(
+	ctx context.Context, request AcquireRequest, w *waiter, deadline time.Time, queued bool,
+) (lease Lease, again bool, err error) {
+	use := useAcquires
+	if queued {
+		use = useReasks
+	}
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 	defer cancel()
 	if err := l.known(asking); err != nil {
 		return Lease{}, false, &UnavailableError{OutcomeNotApplied, err}
 	}
 	l.ask(request.Lock, w)
-	answer, err := l.store.ask(asking, request, l.gateway)
+	answer, err := l.store.ask(asking, request, l.gateway, use)
 	l.asked(request.Lock, w, answer.ticket, answer.left)
 	if err != nil || answer.ticket == 0 {
 		return answer.lease, false, err
@@ -117,7 +124,7 @@ func (l *line) giveUp(request AcquireRequest, w *waiter) (Lease, error) {
 		}
 	}
 	request.Wait = 0
-	answer, err := l.store.ask(ctx, request, l.gateway) // by the request_id it finds what was granted
+	answer, err := l.store.ask(ctx, request, l.gateway, useReasks) // by the request_id it finds what was granted
 	return answer.lease, err
 }
 
@@ -180,7 +187,7 @@ type place struct {
 // leave takes a place out of the line, if it is there and has not been taken over by another gateway.
 func (l *line) leave(ctx context.Context, p place) error {
 	const sql = "select fence.leave($1, array(select w.ticket from fence.waiters w where w.lock = $2 and w.request_id = $3))"
-	return l.store.exec(ctx, sql, l.gateway, p.lock, p.request)
+	return l.store.execAs(ctx, onLock(useReleases, p.lock), sql, l.gateway, p.lock, p.request)
 }
 
 // leaveLate takes those out of their lines who could not leave while the database was away: otherwise they would hold others up until their

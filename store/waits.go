@@ -115,14 +115,14 @@ func (s *Store) Waits(ctx context.Context, lock Name, limit int) (WaitGraph, err
 	if limit < 1 || limit > WaitsMax {
 		return WaitGraph{}, fmt.Errorf("%w: limit is %d, it must be 1 to %d", ErrInvalid, limit, WaitsMax)
 	}
-	search := waitSearch{max: limit, waits: map[int64]*WaitOf{}, owners: map[string]bool{}}
+	var search waitSearch
 	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	err := pgx.BeginTxFunc(ctx, s.pool, options, func(tx pgx.Tx) error {
-		search.query = queryIn(tx)
+	err := s.inTx(ctx, job{}, options, func(tx pgx.Tx) error {
+		search = waitSearch{query: queryIn(tx), max: limit, waits: map[int64]*WaitOf{}, owners: map[string]bool{}}
 		return search.run(ctx, lock)
 	})
 	if err != nil {
-		return WaitGraph{}, classify(err)
+		return WaitGraph{}, err
 	}
 	return search.graph(), nil
 }

@@ -66,7 +66,7 @@ func (s *Service) Watch(ctx context.Context, lock Name, after *int64) (*Watch, e
 
 // watchState reads the lock and its position among the events as they are at one moment: no grant, release or break is between them.
 func (s *Store) watchState(ctx context.Context, name Name) (since, newest int64, lock Lock, err error) {
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err = s.inTx(ctx, onLock(useReads, name), pgx.TxOptions{}, func(tx pgx.Tx) error {
 		var sinceOrNull, newestOrNull pgtype.Int8
 		if err := tx.QueryRow(ctx, "select since, newest from fence.watch_state($1)", name).Scan(&sinceOrNull, &newestOrNull); err != nil {
 			return err
@@ -82,19 +82,12 @@ func (s *Store) watchState(ctx context.Context, name Name) (since, newest int64,
 		return err
 	})
 	if err != nil {
-		return 0, 0, Lock{}, watchFailed(name, err)
+		return 0, 0, Lock{}, fmt.Errorf("watch %s: %w", name, err)
 	}
 	if lock.Lock == "" {
 		lock = Lock{Lock: name, State: LockFree}
 	}
 	return since, newest, lock, nil
-}
-
-func watchFailed(name Name, err error) error {
-	if classified := classify(err); errors.Is(classified, ErrUnavailable) {
-		return fmt.Errorf("watch %s: %w", name, classified)
-	}
-	return fmt.Errorf("watch %s: %w", name, err)
 }
 
 // queryIn is Store.query in a transaction.

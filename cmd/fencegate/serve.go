@@ -31,10 +31,11 @@ type serveCmd struct {
 
 	DatabaseConnectionsMax int           `help:"Connections to the database, at most." env:"FENCEGATE_DATABASE_CONNECTIONS_MAX" default:"16"`
 	StatementTimeout       time.Duration `help:"Time for one statement in the database, waits for locks included." env:"FENCEGATE_STATEMENT_TIMEOUT" default:"10s"`
+	LockTimeout            time.Duration `help:"Time that a statement waits for a lock which another session of the database holds; queued writes wait up to --statement-timeout." env:"FENCEGATE_LOCK_TIMEOUT" default:"1s"`
 
 	RefusalsRememberedMax int `help:"Resources of which this gateway remembers whom the rule has shut out, to refuse them without the database, at most; 0: none." env:"FENCEGATE_REFUSALS_REMEMBERED_MAX" default:"100000"`
 
-	WriteBatchesMax    int   `help:"Batches of writes that are committed at the same time, each on a connection, at most; 0 is three quarters of the connections." env:"FENCEGATE_WRITE_BATCHES_MAX" default:"0"`
+	WriteBatchesMax    int   `help:"Batches of writes that are committed at the same time, each on a connection, at most; 0 is half of the connections." env:"FENCEGATE_WRITE_BATCHES_MAX" default:"0"`
 	WriteQueueMax      int   `help:"Writes that wait for a batch, at most; beyond that they are refused as unavailable." env:"FENCEGATE_WRITE_QUEUE_MAX" default:"16384"`
 	WriteQueueBytesMax int64 `help:"Bytes of the writes that wait for a batch, at most." env:"FENCEGATE_WRITE_QUEUE_BYTES_MAX" default:"67108864"`
 
@@ -86,7 +87,8 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 // serveOn puts a gateway before the database and serves until ctx ends.
 func (c *serveCmd) serveOn(ctx context.Context, db *database, tracing store.Tracing, metrics *gateway.Metrics, logger *slog.Logger, out io.Writer) error {
 	st, err := store.Open(ctx, store.Config{
-		DatabaseURL: db.url, ConnectionsMax: c.DatabaseConnectionsMax, StatementTimeout: c.StatementTimeout, Tracing: tracing,
+		DatabaseURL: db.url, ConnectionsMax: c.DatabaseConnectionsMax, StatementTimeout: c.StatementTimeout, LockTimeout: c.LockTimeout,
+		Tracing: tracing,
 	})
 	if err != nil {
 		return err

@@ -19,7 +19,8 @@ type Config struct {
 	// that exists the first of the version that made it.
 	BinDir string
 	// Settings are put over the settings of PostgreSQL that this package chooses, by name. Those that decide where the
-	// cluster lives and who can reach it can't be changed. Default: none.
+	// cluster lives and who can reach it can't be changed. An empty value of one that this package chooses leaves it to PostgreSQL's
+	// configuration, which can be reloaded. Default: none.
 	Settings map[string]string
 	// Logger is told of starts, recoveries and ends. Default: nothing is logged.
 	Logger *slog.Logger
@@ -116,6 +117,9 @@ func (c Config) postgresArgs(cluster, socketDir string) []string {
 	maps.Copy(settings, fixed(socketDir))
 	args := []string{"-D", cluster}
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		if settings[name] == "" && defaults[name] != "" {
+			continue
+		}
 		args = append(args, "-c", name+"="+settings[name])
 	}
 	return args

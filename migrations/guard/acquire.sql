@@ -32,6 +32,7 @@ declare
     v_blocker fence.leases;
     v_behind  boolean;
 begin
+    perform fence.commit_durably();
     if p_asked.session_id is not null and not exists (
         select from fence.leases l where l.lock = p_asked.lock and l.request_id = p_asked.request_id)
     then

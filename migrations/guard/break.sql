@@ -10,6 +10,7 @@ declare
     v_ended fence.leases;
     v_scope text := case when exists (select from fence.subtrees s where s.name = p_lock) then 'subtree' else 'node' end;
 begin
+    perform fence.commit_durably();
     perform fence.gate(p_lock, v_scope);
     perform from fence.subtrees s where s.name = p_lock for update;
     select * into v_fence from fence.fences f where f.resource = p_lock for update;

@@ -23,6 +23,7 @@ declare
     v_granted fence.leases;
     v_left    boolean;
 begin
+    perform fence.commit_durably();
     perform fence.gate(p_lock, p_scope);
     if p_scope = 'subtree' then
         perform fence.lock_subtrees(p_lock);

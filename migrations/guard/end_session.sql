@@ -9,6 +9,7 @@ as $$
 declare
     v_session fence.sessions;
 begin
+    perform fence.commit_durably();
     select * into v_session from fence.sessions s where s.session_id = p_session_id for update;
     if not found then
         return 'not_found';

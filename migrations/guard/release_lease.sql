@@ -12,6 +12,7 @@ as $$
 declare
     v_lease fence.leases;
 begin
+    perform fence.commit_durably();
     perform fence.gate(p_lock, coalesce((
         select l.scope from fence.leases l where l.lock = p_lock and l.fencing_token = p_fencing_token), 'node'));
     perform from fence.subtrees s where s.name = p_lock for update;

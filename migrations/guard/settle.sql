@@ -12,6 +12,7 @@ declare
     v_lease  fence.leases;
     v_waiter record;
 begin
+    perform fence.commit_durably();
     ended := 0;
     v_locks := array(
         select distinct l.lock from fence.leases l, fence.sessions s

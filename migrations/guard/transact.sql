@@ -24,6 +24,7 @@ declare
     v_refused  fence.ruling;
     v_findings fence.finding[];
 begin
+    perform fence.commit_durably();
     replayed := (select bool_and(r.replayed) from unnest(v_rulings) r);
     versions := array(
         select (v_rulings[o.claim]).last_version + case when replayed then 0 else 1 end

@@ -51,6 +51,7 @@ declare
     v_late     integer[];
     v_long     record;
 begin
+    v_waits := fence.commit_durably();
     if p_wait_ms is not null then
         v_waits := set_config('lock_timeout', case p_wait_ms when 0 then '100' else p_wait_ms::text end, true);
     end if;

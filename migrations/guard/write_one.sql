@@ -19,6 +19,7 @@ declare
     v_policies boolean;
     v_set   record;
 begin
+    v_waits := fence.commit_durably();
     if p_kind = 'put' and p_lease_id is null and p_expected is null and p_wait_ms is distinct from 0 then
         if p_wait_ms > 0 then
             v_waits := set_config('lock_timeout', p_wait_ms::text, true);

@@ -1,0 +1,285 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// lockedBy begins a session beside the Store that keeps what sql locks, until the test ends or unlock is called, and returns its pid.
+func (b *testbed) lockedBy(t *testing.T, sql string, args ...any) (pid int, unlock func()) {
+	t.Helper()
+	tx, err := b.sql.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock = func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }
+	t.Cleanup(unlock)
+	if err := tx.QueryRow(t.Context(), "select pg_backend_pid()").Scan(&pid); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatal(err)
+	}
+	return pid, unlock
+}
+
+const lockFencesSQL = "select from fence.fences where resource = any ($1) order by resource for update"
+
+// others are a lock, its lease, a session and a policy that have nothing to do with what is stuck.
+type others struct {
+	on           *store.Service
+	held, ending store.Lease
+	session      store.Session
+}
+
+func newOthers(t *testing.T, on *store.Service) *others {
+	t.Helper()
+	o := &others{on: on}
+	var err error
+	if o.held, err = on.Acquire(t.Context(), store.AcquireRequest{Lock: "held", OwnerID: "o", TTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	if o.ending, err = on.Acquire(t.Context(), store.AcquireRequest{Lock: "ending", OwnerID: "o", TTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	if o.session, err = on.CreateSession(t.Context(), store.SessionRequest{OwnerID: "o", TTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// expectServed makes a call of each kind, and expects an answer to each.
+func (o *others) expectServed(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	calls := []struct {
+		name string
+		call func() error
+	}{
+		{"renew", func() error { _, err := o.on.Renew(ctx, o.held.Ref(), 0); return err }},
+		{"keep alive", func() error { _, err := o.on.KeepAlive(ctx, o.session.ID); return err }},
+		{"acquire", func() error {
+			_, err := o.on.Acquire(ctx, store.AcquireRequest{Lock: "free", OwnerID: "o"})
+			return err
+		}},
+		{"wait", func() error {
+			_, err := o.on.Acquire(ctx, store.AcquireRequest{Lock: "free too", OwnerID: "o", Wait: store.WaitMax})
+			return err
+		}},
+		{"write", func() error { _, err := o.on.Commit(ctx, o.write(o.held)); return err }},
+		{"transaction", func() error {
+			write := o.write(o.ending)
+			_, err := o.on.Transact(ctx, store.Transaction{
+				Claims: []store.Claim{write.Claim}, Operations: []store.ResourceOperation{{Resource: write.Resource, Operation: write.Operation}},
+			})
+			return err
+		}},
+		{"release", func() error { return o.on.Release(ctx, o.ending.Ref()) }},
+		{"lock", func() error { _, err := o.on.Lock(ctx, "held"); return err }},
+	}
+	for _, c := range calls {
+		if err := c.call(); err != nil {
+			t.Errorf("%s, of another lock: %v", c.name, err)
+		}
+	}
+}
+
+func (o *others) write(lease store.Lease) store.Write {
+	return store.Write{
+		Claim:     store.Claim{Resource: lease.Lock, Token: lease.Token},
+		Operation: store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain"},
+	}
+}
+
+// While another session keeps a fence locked, any number of calls for that lock leave the connections to others (P13).
+func TestLockedFenceDelaysNobodyElse(t *testing.T) {
+	t.Parallel()
+	const calls = 20 // more than there are connections
+	stuck := map[string]func(ctx context.Context, o *others, hot store.Lease) error{
+		"acquires": func(ctx context.Context, o *others, _ store.Lease) error {
+			_, err := o.on.Acquire(ctx, store.AcquireRequest{Lock: "hot", OwnerID: "another"})
+			return err
+		},
+		"waiting acquires": func(ctx context.Context, o *others, _ store.Lease) error {
+			_, err := o.on.Acquire(ctx, store.AcquireRequest{Lock: "hot", OwnerID: "another", Wait: time.Second})
+			return err
+		},
+		"releases": func(ctx context.Context, o *others, hot store.Lease) error { return o.on.Release(ctx, hot.Ref()) },
+		"breaks": func(ctx context.Context, o *others, _ store.Lease) error {
+			_, err := o.on.Break(ctx, "hot", "a reason")
+			return err
+		},
+		"watches": func(ctx context.Context, o *others, _ store.Lease) error {
+			watch, err := o.on.Watch(ctx, "hot", nil)
+			if err == nil {
+				watch.Close()
+			}
+			return err
+		},
+		"transactions": func(ctx context.Context, o *others, hot store.Lease) error {
+			write := o.write(hot)
+			_, err := o.on.Transact(ctx, store.Transaction{
+				Claims: []store.Claim{write.Claim}, Operations: []store.ResourceOperation{{Resource: write.Resource, Operation: write.Operation}},
+			})
+			return err
+		},
+	}
+	for name, call := range stuck {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newTestbed(t)
+			// The timeout of a statement is long: what ends the wait is not that.
+			on := openStore(t, store.Config{DatabaseURL: b.url, StatementTimeout: time.Minute})
+			o := newOthers(t, runService(t, on, store.ServiceConfig{}).Service)
+			hot, err := o.on.Acquire(t.Context(), store.AcquireRequest{Lock: "hot", OwnerID: "o", TTL: time.Hour})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, unlock := b.lockedBy(t, lockFencesSQL, []string{"hot"})
+			before := on.PoolStats().Waited
+			var answered atomic.Int64
+			done := make(chan struct{})
+			ctx, giveUp := context.WithCancel(t.Context())
+			for range calls {
+				go func() {
+					_ = call(ctx, o, hot)
+					if answered.Add(1) == calls {
+						close(done)
+					}
+				}()
+			}
+			await(t, "the calls are more than may be sent", func() bool { return on.PoolStats().Waited > before })
+			if err := b.awaitBlocked(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			o.expectServed(t)
+			giveUp()
+			unlock()
+			<-done
+		})
+	}
+}
+
+// A call that meets a fence which another session keeps locked is not applied, and its error names the fence and the session.
+func TestLockedFenceIsNamed(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	on := openStore(t, store.Config{DatabaseURL: b.url, StatementTimeout: time.Minute, LockTimeout: 10 * time.Millisecond})
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	hot, err := on.Acquire(ctx, store.AcquireRequest{Lock: "tree/hot", OwnerID: "o", TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	acquire := func() error {
+		_, err := on.Acquire(ctx, store.AcquireRequest{Lock: "tree/hot", OwnerID: "another"})
+		return err
+	}
+	for name, c := range map[string]struct {
+		lockSQL string
+		arg     any
+		named   string
+		call    func() error
+	}{
+		"fence, acquire": {lockFencesSQL, []string{"tree/hot"}, "the fence of tree/hot is held by pid %d", acquire},
+		"fence, release": {lockFencesSQL, []string{"tree/hot"}, "the fence of tree/hot is held by pid %d", func() error { return on.Release(ctx, hot.Ref()) }},
+		"gate":           {"select pg_advisory_xact_lock(1718511205, hashtext($1))", "tree", "advisory lock (1718511205, %[2]d) is held by pid %[1]d", acquire},
+		"events": {
+			"select pg_advisory_xact_lock(1718511206, hashtext($1))", "tree/hot", "advisory lock (1718511206, %[2]d) is held by pid %[1]d",
+			func() error { return on.Release(ctx, hot.Ref()) },
+		},
+	} {
+		b.exec(t, "insert into fence.watched (lock, since, until) values ('tree/hot', 0, 'infinity') on conflict do nothing")
+		pid, unlock := b.lockedBy(t, c.lockSQL, c.arg)
+		err := c.call()
+		if err := expectUnavailable(err, store.OutcomeNotApplied); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		want := fmt.Sprintf(c.named, pid)
+		if text, ok := c.arg.(string); ok {
+			var hash int32
+			if err := b.sql.QueryRow(ctx, "select hashtext($1)", text).Scan(&hash); err != nil {
+				t.Fatal(err)
+			}
+			want = fmt.Sprintf(c.named, pid, hash)
+		}
+		if !errors.Is(err, store.ErrLocked) || !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%s: the answer is %v, want ErrLocked that says %q", name, err, want)
+		}
+		unlock()
+	}
+	if err := on.Release(ctx, hot.Ref()); err != nil {
+		t.Errorf("when nothing is locked: %v", err)
+	}
+}
+
+// A waiter is granted its lock while the fences of many other queues are locked, and those are granted when they are not any more.
+func TestStuckQueuesDelayNoOther(t *testing.T) {
+	t.Parallel()
+	const queues = 12
+	b := newTestbed(t)
+	on := openStore(t, store.Config{DatabaseURL: b.url, StatementTimeout: time.Minute})
+	service := runService(t, on, store.ServiceConfig{})
+	type answer struct {
+		lock store.Name
+		err  error
+	}
+	answers := make(chan answer, queues+1)
+	var locks []string
+	leases := map[store.Name]store.Lease{}
+	for i := range queues + 1 {
+		lock := numbered("queue", i)
+		locks = append(locks, string(lock))
+		lease, err := service.Acquire(t.Context(), store.AcquireRequest{Lock: lock, OwnerID: "holder", TTL: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		leases[lock] = lease
+		go func() {
+			_, err := service.Acquire(t.Context(), store.AcquireRequest{Lock: lock, OwnerID: "waiter " + string(lock), Wait: store.WaitMax})
+			answers <- answer{lock, err}
+		}()
+	}
+	await(t, "all wait", func() bool {
+		var n int
+		return b.sql.QueryRow(t.Context(), "select count(*) from fence.waiters").Scan(&n) == nil && n == queues+1
+	})
+	_, unlock := b.lockedBy(t, lockFencesSQL, locks[:queues])
+	for _, lock := range locks[:queues] { // as if its lease had ended
+		b.exec(t, "select pg_notify(fence.channel($1), '0 ' || $2)", service.GatewayID(), lock)
+	}
+	if err := b.awaitBlocked(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	free := store.Name(locks[queues])
+	if err := b.Release(t.Context(), leases[free].Ref()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case got := <-answers:
+		if got.lock != free || got.err != nil {
+			t.Errorf("%s was answered first, with %v", got.lock, got.err)
+		}
+	case <-time.After(soon):
+		t.Error("it is not granted while the others' fences are locked")
+	}
+	unlock()
+	for _, lock := range locks[:queues] {
+		if err := b.Release(t.Context(), leases[store.Name(lock)].Ref()); err != nil {
+			t.Error(err)
+		}
+	}
+	for range queues {
+		if got := <-answers; got.err != nil {
+			t.Errorf("%s: %v", got.lock, got.err)
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package store_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/store"
+)
+
+// What is acknowledged waits for the disk (P9), also when synchronous_commit is changed by reload under a running Store; and for standbys
+// where the setting says so (P14).
+func TestReloadedSynchronousCommit(t *testing.T) {
+	t.Parallel()
+	b, _ := newCrashbed(t, pgtest.Setting("synchronous_commit", "")) // or the command line would win over what is reloaded
+	ctx := patient(t)
+	b.exec(t, "create table public.commits (what text, setting text)")
+	// A deferred trigger runs when its transaction commits.
+	b.exec(t, `create function public.note() returns trigger language plpgsql as $$
+		begin
+			insert into public.commits values (tg_table_name, current_setting('synchronous_commit'));
+			return null;
+		end $$`)
+	for _, table := range []string{"fences", "leases", "sessions", "records", "policies"} {
+		b.exec(t, `create constraint trigger note after insert or update or delete on fence.`+table+`
+			deferrable initially deferred for each row execute function public.note()`)
+	}
+	service := runService(t, b.Store, store.ServiceConfig{}).Service
+	for i, c := range []struct{ setting, want string }{{"on", "on"}, {"off", "on"}, {"remote_apply", "remote_apply"}, {"local", "local"}} {
+		b.exec(t, "alter system set synchronous_commit = "+c.setting)
+		b.exec(t, "select pg_reload_conf()")
+		await(t, "the configuration is reloaded", func() bool {
+			var is string
+			return b.sql.QueryRow(ctx, "show synchronous_commit").Scan(&is) == nil && is == c.setting
+		})
+		lock := numbered("lock", i)
+		var lease, other store.Lease
+		var session store.Session
+		write := func(number uint64) store.Write {
+			return store.Write{
+				Claim:     store.Claim{Resource: lock, Token: lease.Token, Sequence: ptr(int64(number))},
+				Operation: store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain"},
+			}
+		}
+		policy := store.Policy{Prefix: "policy", Rule: store.RuleStrict, Authority: store.AuthorityBuiltin}
+		steps := []struct {
+			what string
+			do   func() error
+		}{
+			{"acquire", func() (err error) {
+				lease, err = service.Acquire(ctx, store.AcquireRequest{Lock: lock, OwnerID: "o", TTL: time.Hour})
+				return err
+			}},
+			{"write", func() error { _, err := service.Commit(ctx, write(1)); return err }},
+			{"writes", func() error { _, err := b.Write(ctx, []store.Write{write(2), write(3)}); return err }},
+			{"transaction", func() error {
+				_, err := b.Transact(ctx, store.Transaction{
+					Claims: []store.Claim{write(4).Claim}, Operations: []store.ResourceOperation{{Resource: lock, Operation: write(4).Operation}},
+				})
+				return err
+			}},
+			{"grant to a waiter", func() error {
+				granted := make(chan error, 1)
+				go func() {
+					var err error
+					other, err = service.Acquire(ctx, store.AcquireRequest{Lock: lock, OwnerID: "waiter", TTL: time.Hour, Wait: store.WaitMax})
+					granted <- err
+				}()
+				await(t, "it waits", func() bool { return service.Waiting() == 1 })
+				if err := service.Release(ctx, lease.Ref()); err != nil {
+					return err
+				}
+				return <-granted
+			}},
+			{"release", func() error { return service.Release(ctx, other.Ref()) }},
+			{"session", func() (err error) {
+				session, err = b.CreateSession(ctx, store.SessionRequest{OwnerID: "o", TTL: time.Hour})
+				return err
+			}},
+			{"acquire in a session", func() error {
+				_, err := b.Acquire(ctx, store.AcquireRequest{Lock: lock, OwnerID: "o", SessionID: session.ID})
+				return err
+			}},
+			{"end of a session", func() error { _, err := b.EndSession(ctx, session.ID); return err }},
+			{"acquire again", func() error {
+				_, err := b.Acquire(ctx, store.AcquireRequest{Lock: lock, OwnerID: "o", TTL: time.Hour})
+				return err
+			}},
+			{"break", func() error { _, err := b.Break(ctx, lock, "a reason"); return err }},
+			{"policy", func() error { return b.PutPolicy(ctx, policy) }},
+			{"no policy", func() error { return b.DeletePolicy(ctx, policy.Prefix) }},
+		}
+		for _, step := range steps {
+			b.exec(t, "truncate public.commits")
+			if err := step.do(); err != nil {
+				t.Fatalf("%s: %v", step.what, err)
+			}
+			var settings []string
+			err := b.sql.QueryRow(ctx, "select array_agg(distinct setting) from public.commits").Scan(&settings)
+			if err != nil || !slices.Equal(settings, []string{c.want}) {
+				t.Errorf("with %s, %s is committed with %s (%v), want %s", c.setting, step.what, fmt.Sprint(settings), err, c.want)
+			}
+		}
+	}
+}

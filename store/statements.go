@@ -1,0 +1,144 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	// triesMax is how often a statement is sent that the server rolls back because of concurrent transactions.
+	triesMax = 6
+	// retryPause is the mean of the first pause before it is sent again; each is twice the one before, give or take a half.
+	retryPause = 2 * time.Millisecond
+)
+
+// query runs one statement, which is one transaction, and calls scan for every row. When it returns nil, the transaction is
+// committed: the driver has read to the end, where the server reports a commit that failed.
+func (s *Store) query(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error {
+	return s.queryAs(ctx, job{}, sql, args, scan)
+}
+
+// queryRow runs one statement and reads its first row into dest. It returns pgx.ErrNoRows if there is none.
+func (s *Store) queryRow(ctx context.Context, sql string, args []any, dest ...any) error {
+	return s.queryRowAs(ctx, job{}, sql, args, dest...)
+}
+
+// exec runs one statement whose rows nobody needs.
+func (s *Store) exec(ctx context.Context, sql string, args ...any) error {
+	return s.execAs(ctx, job{}, sql, args...)
+}
+
+func (s *Store) execAs(ctx context.Context, j job, sql string, args ...any) error {
+	return s.queryAs(ctx, j, sql, args, func(pgx.Rows) error { return nil })
+}
+
+// queryRowAs is queryRow with a connection of the job's share.
+func (s *Store) queryRowAs(ctx context.Context, j job, sql string, args []any, dest ...any) error {
+	found := false
+	err := s.queryAs(ctx, j, sql, args, func(rows pgx.Rows) error {
+		found = true
+		return rows.Scan(dest...)
+	})
+	if err == nil && !found {
+		return pgx.ErrNoRows
+	}
+	return err
+}
+
+// queryAs is query with a connection of the job's share. A statement that was undone is sent again, unless scan has seen rows of it.
+func (s *Store) queryAs(ctx context.Context, j job, sql string, args []any, scan func(pgx.Rows) error) error {
+	return s.send(ctx, j, func(conn *pgxpool.Conn) (again bool, err error) {
+		rows, err := conn.Query(ctx, sql, args...)
+		if err != nil {
+			return true, err
+		}
+		defer rows.Close()
+		again = true
+		for rows.Next() {
+			again = false
+			if err := scan(rows); err != nil {
+				return false, scanError{err}
+			}
+		}
+		return again, rows.Err()
+	})
+}
+
+// inTx runs work in one transaction, which it may do more than once: what was undone is done again.
+func (s *Store) inTx(ctx context.Context, j job, options pgx.TxOptions, work func(pgx.Tx) error) error {
+	return s.send(ctx, j, func(conn *pgxpool.Conn) (bool, error) {
+		return true, pgx.BeginTxFunc(ctx, conn, options, work)
+	})
+}
+
+// scanError is an error that is not the driver's, and not to be classified.
+type scanError struct{ error }
+
+func (e scanError) Unwrap() error { return e.error }
+
+// send is where statements are sent again, and the only place: after a deadlock or a failed serialization (40P01, 40001), and once after
+// the schema was changed beneath a prepared statement. All of these were rolled back, so nothing is applied twice.
+func (s *Store) send(ctx context.Context, j job, work func(*pgxpool.Conn) (again bool, err error)) error {
+	pass, err := s.bulkheads.enter(ctx, j)
+	if err != nil {
+		return s.failed(err)
+	}
+	defer pass.leave()
+	pause := retryPause
+	stale := false
+	for try := 1; ; try++ {
+		again, err := s.sendOnce(ctx, work)
+		switch {
+		case err == nil:
+			return nil
+		case !again || ctx.Err() != nil:
+		case undone(err) && try < triesMax:
+			s.again(err)
+			sleep(ctx, pause/2+rand.N(pause)) //nolint:gosec // jitter, not a secret
+			pause *= 2
+			continue
+		case isStale(err) && !stale:
+			stale = true
+			s.pool.Reset() // all its connections have prepared statements of the former schema
+			continue
+		}
+		if isState(err, "55P03") && len(j.locks) > 0 {
+			return s.explainLocked(ctx, err, j.locks)
+		}
+		return err
+	}
+}
+
+func (s *Store) sendOnce(ctx context.Context, work func(*pgxpool.Conn) (again bool, err error)) (again bool, err error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return false, s.failed(notConnected(err))
+	}
+	defer conn.Release()
+	again, err = work(conn)
+	var scan scanError
+	if errors.As(err, &scan) {
+		return false, scan.error
+	}
+	return again, s.failed(classify(err))
+}
+
+// notConnected is for failures before anything was sent.
+func notConnected(err error) error {
+	if classified := classify(err); errors.Is(classified, ErrNotMigrated) {
+		return classified
+	}
+	return &UnavailableError{OutcomeNotApplied, err}
+}
+
+// undone reports whether the server has rolled a statement back because of concurrent transactions.
+func undone(err error) bool { return isState(err, "40001") || isState(err, "40P01") }
+
+// isStale reports whether a prepared statement does not fit the schema any more (0A000, "cached plan must not change result type"), or is
+// gone (26000). Nothing was executed.
+func isStale(err error) bool { return isState(err, "0A000") || isState(err, "26000") }

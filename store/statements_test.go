@@ -1,0 +1,172 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// A change of the schema beneath prepared statements, such as a restore or an upgrade by another gateway, fails no call.
+func TestSchemaChangesBeneathStatements(t *testing.T) {
+	t.Parallel()
+	s := &stage{testbed: newTestbed(t), lock: "lock"}
+	if err := s.do(t.Context(), acquire, wrote(with(newest, sequence(1)))); err != nil {
+		t.Fatal(err)
+	}
+	read := func() error { _, err := s.Record(t.Context(), s.lock, with(newest)(s).Key); return err }
+	// Several connections prepare the statement.
+	_, unlock := s.lockedBy(t, "lock table fence.records")
+	const readers = 3
+	reads := make(chan error, readers)
+	for range readers {
+		go func() { reads <- read() }()
+	}
+	await(t, "they wait", func() bool {
+		var n int
+		err := s.sql.QueryRow(t.Context(), "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'").Scan(&n)
+		return err == nil && n == readers
+	})
+	unlock()
+	for range readers {
+		if err := <-reads; err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, change := range []string{
+		"alter table fence.records alter column content_type type varchar(100)", // 0A000: cached plan must not change result type
+		"alter table fence.records alter column content_type type text",
+	} {
+		s.exec(t, change)
+		for range readers {
+			if err := read(); err != nil {
+				t.Errorf("after %q: %v", change, err)
+			}
+		}
+	}
+}
+
+// What the server rolls back because of concurrent transactions is sent again, whatever it is, and at one level: not more than six times.
+func TestUndoneIsSentAgain(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	b.exec(t, "create sequence public.tries")
+	b.exec(t, "create table public.undo (code text, times bigint)")
+	b.exec(t, `create function public.undo() returns trigger language plpgsql as $$
+		declare
+			v_undo public.undo;
+		begin
+			select * into v_undo from public.undo;
+			if nextval('public.tries') <= v_undo.times then
+				raise 'as if others had been first' using errcode = v_undo.code;
+			end if;
+			return null;
+		end $$`)
+	for _, table := range []string{"fences", "leases", "sessions", "records", "gateways", "waiters"} {
+		b.exec(t, "create trigger undo before insert or update or delete on fence."+table+" for each statement execute function public.undo()")
+	}
+	service := runService(t, b.Store, store.ServiceConfig{}).Service
+	ctx := patient(t)
+	var lease store.Lease
+	var session store.Session
+	write := func(number int64) store.Write {
+		return store.Write{
+			Claim:     store.Claim{Resource: "lock", Token: lease.Token, Sequence: &number},
+			Operation: store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain"},
+		}
+	}
+	calls := []struct {
+		name string
+		call func(number int64) error
+	}{
+		{"acquire", func(number int64) error {
+			lock := store.Name("lock")
+			if number > 1 {
+				lock = numbered("lock", int(number))
+			}
+			got, err := b.Acquire(ctx, store.AcquireRequest{Lock: lock, OwnerID: "o", TTL: time.Hour})
+			if lock == "lock" {
+				lease = got
+			}
+			return err
+		}},
+		{"renew", func(int64) error { _, err := b.Renew(ctx, lease.Ref(), 0); return err }},
+		{"write", func(number int64) error { _, err := service.Commit(ctx, write(number)); return err }},
+		{"writes", func(number int64) error { _, err := b.Write(ctx, []store.Write{write(number + 10)}); return err }},
+		{"transaction", func(number int64) error {
+			w := write(number + 20)
+			_, err := b.Transact(ctx, store.Transaction{
+				Claims: []store.Claim{w.Claim}, Operations: []store.ResourceOperation{{Resource: "lock", Operation: w.Operation}},
+			})
+			return err
+		}},
+		{"session", func(int64) error {
+			made, err := b.CreateSession(ctx, store.SessionRequest{OwnerID: "o", TTL: time.Hour})
+			if err == nil {
+				session = made
+			}
+			return err
+		}},
+		{"keepalive", func(int64) error { _, err := b.KeepAlive(ctx, session.ID); return err }},
+		{"watch", func(number int64) error {
+			watch, err := service.Watch(ctx, numbered("watched", int(number)), nil) // whose fence is made
+			if err == nil {
+				watch.Close()
+			}
+			return err
+		}},
+	}
+	const triesMax = 6
+	for _, c := range calls {
+		for number, undo := range []struct {
+			code  string
+			times int
+			fails bool
+		}{{"40P01", 0, false}, {"40P01", triesMax - 1, false}, {"40001", triesMax - 1, false}, {"40001", 100, true}} {
+			b.exec(t, "truncate public.undo")
+			b.exec(t, "alter sequence public.tries restart")
+			b.exec(t, "insert into public.undo values ($1, $2)", undo.code, undo.times)
+			err := c.call(int64(number) + 1)
+			if undo.fails {
+				err = expectUnavailable(err, store.OutcomeNotApplied)
+			}
+			if err != nil {
+				t.Errorf("%s, undone %d times with %s: %v", c.name, undo.times, undo.code, err)
+			}
+			var tries int
+			if err := b.sql.QueryRow(context.Background(), "select last_value from public.tries").Scan(&tries); err != nil {
+				t.Fatal(err)
+			}
+			if undo.fails && tries != triesMax {
+				t.Errorf("%s was sent %d times, want %d", c.name, tries, triesMax)
+			}
+		}
+		b.exec(t, "truncate public.undo")
+	}
+}
+
+// The outcome is not_applied only of errors that PostgreSQL reports before the commit, and that nothing between it and the Store reports after.
+func TestOutcomeOfErrors(t *testing.T) {
+	t.Parallel()
+	s := &stage{testbed: newTestbed(t), lock: "lock"}
+	if err := s.do(t.Context(), acquire); err != nil {
+		t.Fatal(err)
+	}
+	s.exec(t, "create function public.fail() returns trigger language plpgsql as $$ begin raise 'as if' using errcode = convert_from(new.value, 'LATIN1'); end $$")
+	s.exec(t, "create trigger fail before insert or update on fence.records for each row execute function public.fail()")
+	for outcome, states := range map[store.Outcome][]string{
+		store.OutcomeUnknown: {"08000", "08003", "08006", "08P01", "58000", "58030", "57P01", "57P02", "57P05", "25P04"},
+		store.OutcomeNotApplied: {
+			"53100", "53200", "53300", "28000", "25006", "25P03", "55P03", "57014", "57P03", "40001", "40P01", "42P01",
+		},
+	} {
+		for _, state := range states {
+			_, err := bySet(t.Context(), s.Store, with(newest, value(state))(s))
+			if err := expectUnavailable(err, outcome); err != nil {
+				t.Error(fmt.Errorf("%s: %w", state, err))
+			}
+		}
+	}
+}
