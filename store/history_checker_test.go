@@ -219,7 +219,7 @@ func TestHistoryCatchesBrokenRule(t *testing.T) {
 		function, text, instead string
 	}{
 		{"the rule without step 3", historyOfWrites, "rule", "when not external and (token < granted_token or not open)", "when false"},
-		{"fences that are not locked", historyOfWrites, "admit", "order by f.resource for update);", "order by f.resource);"},
+		{"fences that are not locked", historyOfWrites, "lock_claims", "order by f.resource for update);", "order by f.resource);"},
 		{"grants that do not raise the fence", historyOfWrites, "grant_lease", "set granted_token = v_lease.fencing_token, open =", "set open ="},
 		{"a release that leaves the fence open", historyOfWrites, "close_fence", "fences f set open = false", "fences f set open = true"},
 		{"writes that do not raise the fence", historyOfWrites, "change", "else coalesce(p_sequences[c.place], 0) end", "else 0 end"},

@@ -86,6 +86,11 @@ func testHistories(t *testing.T, plan historyPlan) {
 			told[operation.Output.(historyAnswer).told.Code]++
 		}
 	}
+	for _, gateway := range f.gateways {
+		if n := gateway.Failures()[store.ReasonDeadlock]; n > 0 {
+			t.Errorf("%d statements of one gateway were in a deadlock", n)
+		}
+	}
 	t.Logf("%d rounds, told %v", f.rounds, told)
 }
 

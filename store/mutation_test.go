@@ -77,7 +77,7 @@ func (m mutation) apply(t *testing.T, b *testbed) {
 		t.Fatalf("guard/%s.sql: %v", m.function, err)
 	}
 	b.exec(t, broken)
-	if slices.Contains([]string{"admit", "change", "write_ruled"}, m.function) {
+	if slices.Contains([]string{"admit", "lock_claims", "change", "write_ruled"}, m.function) {
 		b.exec(t, theLongWay(t))
 	}
 }
@@ -86,7 +86,9 @@ func (m mutation) apply(t *testing.T, b *testbed) {
 func theLongWay(t *testing.T) string {
 	t.Helper()
 	source, _ := migrations.GuardSource("write")
-	long, err := replacing("if p_wait_ms is distinct from 0 then", "if false then")(source)
+	long, err := both(
+		replacing("v_plain := p_wait_ms", "v_plain := false and p_wait_ms"), replacing("if p_wait_ms is distinct from 0 then", "if false then"),
+	)(source)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,12 +77,8 @@ var ruleMutations = []mutation{
 	{"the reason is released", "admit", removing("and (p.external or f.open)"),
 		[]string{"steps 3 and 4: released and reused"}},
 
-	{"fences are not locked", "admit", replacing("order by f.resource for update);", "order by f.resource);"),
+	{"fences are not locked", "lock_claims", replacing("order by f.resource for update);", "order by f.resource);"),
 		[]string{"P3: a write in flight when the lock is granted"}},
-	{"policies are looked for before the fence is locked", "admit",
-		both(replacing("v_policies boolean;", "v_policies boolean := exists (select from fence.policies);"),
-			removing("    v_policies := exists (select from fence.policies);\n")),
-		[]string{"waiting: a policy is set"}},
 	{"external tokens pass without a fence", "admit", removing("stored.resource is not null and "),
 		[]string{"waiting: a resource comes under an authority elsewhere"}},
 }

@@ -28,6 +28,10 @@ type Cluster struct {
 	running  *embeddedpg.Cluster
 }
 
+// deadlockTimeout is how long a statement waits for a lock before PostgreSQL looks for a deadlock. At the default of 1 s, most deadlocks
+// end before that for other reasons, and look like a pause.
+const deadlockTimeout = "20ms"
+
 // Option changes how a cluster is run.
 type Option func(*Cluster)
 
@@ -56,6 +60,7 @@ func prepare(t testing.TB, options []Option) *Cluster {
 	c := &Cluster{t: t, dataDir: dataDir, settings: map[string]string{
 		// Files in the data directory instead of shared memory, which would outlive a Kill.
 		"dynamic_shared_memory_type": "mmap",
+		"deadlock_timeout":           deadlockTimeout,
 	}}
 	for _, option := range options {
 		option(c)

@@ -22,6 +22,7 @@ const cacheFormat = 1
 var volatile = map[string]string{
 	"fsync":            "off",
 	"full_page_writes": "off",
+	"deadlock_timeout": deadlockTimeout,
 }
 
 // startEmbedded starts the shared server from binaries. It returns errNone if there are none.

@@ -1,87 +1,54 @@
--- fence.admit(resources, tokens, sequences, lease_ids, digests, wait) → a ruling per claim, in the order given.
+-- fence.admit(resources, tokens, sequences, lease_ids, digests, covering, locked, wait) → a ruling per claim, in the order given.
 --
 -- The rule: what fence.rule says of the fence, and what there is beside it: policies, subtree leases, lease_ids, retries. A claim says:
 -- "I write to this resource with this token (and sequence; null counts as 0)". digest is the content of the write, by which the retry of
--- the last accepted numbered write is known. Where wait is false, a fence that somebody else has locked is not waited for.
+-- the last accepted numbered write is known. covering and locked are the subtrees and fences that the caller has locked
+-- (fence.lock_claims).
 --
 -- A subtree lease may write to any resource below its name: granted_token of a resource reads as the newest of the grants on it
 -- and the subtree grants on the names above (fence.subtrees). Where nobody uses subtree leases, nothing is looked up for them.
 --
 -- ruling  verdict        admitted, or the code of the first step that failed
---                        (busy: the fence was locked, nothing is decided)
+--                        (busy: the fence is not locked, and wait is false: nothing is decided)
 --         reason         of token_stale: superseded, released, reused, shared; else ''
 --         replayed       the claim repeats the last accepted write of its fence: do not apply it, answer as
 --                        then. Only where this is true of every claim of a write; else the verdict holds.
 --         granted_token, last_token, last_sequence, last_version   the fence as it stands
 --
--- Locks the fences, in the order of their names so that no two sets wait for each other in a circle, and
--- reads everything in a later statement: a snapshot taken before the wait for the lock would be stale. A fence that was
--- made during that wait is not locked, and is taken for one that is not there. Before them it locks, shared, the open subtrees whose
--- newest token is presented: who is granted one of these names, or a subtree above or below, waits for these writes, and sees
--- their fences.
+-- Locks nothing. The fences were locked by an earlier statement: a snapshot taken before the wait for a lock would be stale. A refusal
+-- holds without a lock, since it changes nothing: it is the answer at the moment of the snapshot. So does a replay.
 -- Does not raise the fence: step 7 is the data's (fence.change). A resource may be claimed once in a call.
+--
+-- Raises 40001 where wait is true and a claim is admitted whose fence is not locked: it was made, or granted anew, while the statement
+-- waited. Sent again, the statement locks it.
 create or replace function fence.admit(
-    p_resources text[], p_tokens bigint[], p_sequences bigint[], p_lease_ids uuid[], p_digests bytea[], p_wait boolean)
+    p_resources text[], p_tokens bigint[], p_sequences bigint[], p_lease_ids uuid[], p_digests bytea[],
+    p_covering text[], p_locked text[], p_wait boolean)
 returns fence.ruling[]
 language plpgsql
 as $$
 declare
     v_policies boolean;
     v_subtrees boolean;
-    v_covering text[] := '{}';
-    v_locked   text[];
-    v_unlocked text[] := '{}';
+    v_unlocked text[] := case when p_locked = p_resources then '{}'
+        else array(select r from unnest(p_resources) r except select l from unnest(p_locked) l) end;
+    v_rulings  fence.ruling[];
 begin
-    if exists (select from fence.subtrees) then
-        v_covering := array(
-            select s.name from fence.subtrees s
-            where s.open and s.granted_token = any (p_tokens)
-                and s.name = any (array(select a from unnest(p_resources) r, unnest(fence.ancestors(r)) a))
-            order by s.name for share);
-        -- A resource below that nobody was granted itself has no fence yet.
-        insert into fence.fences (resource)
-        select c.resource from unnest(p_resources, p_tokens) as c (resource, token)
-        where exists (
-            select from fence.subtrees s
-            where s.name = any (v_covering) and s.name = any (fence.ancestors(c.resource)) and s.granted_token = c.token)
-        order by c.resource collate "C"
-        on conflict do nothing;
-    end if;
-    if exists (select from fence.policies) then
-        -- A resource whose tokens come from elsewhere has no grant that would have made its fence.
-        insert into fence.fences (resource)
-        select c.resource from unnest(p_resources, p_tokens) as c (resource, token), fence.policy_for(c.resource) p
-        where p.authority = 'external' and c.token is not null
-        order by c.resource collate "C"
-        on conflict do nothing;
-    end if;
-
-    if p_wait then
-        v_locked := array(
-            select f.resource from fence.fences f where f.resource = any (p_resources) order by f.resource for update);
-    else
-        v_locked := array(
-            select f.resource from fence.fences f where f.resource = any (p_resources) order by f.resource for update skip locked);
-    end if;
-    if cardinality(v_locked) < cardinality(p_resources) then
-        v_unlocked := array(select r from unnest(p_resources) r except select l from unnest(v_locked) l);
-    end if;
-
     v_policies := exists (select from fence.policies);
     v_subtrees := exists (select from fence.subtrees);
-    return array(
+    v_rulings := array(
         select row(judged.verdict, judged.reason, judged.replayed,
             f.granted_token, f.last_token, f.last_sequence, f.last_version)::fence.ruling
         from unnest(p_resources, p_tokens, p_sequences, p_lease_ids, p_digests) with ordinality
             as c (resource, token, sequence, lease_id, digest, n)
         left join lateral (
-            select * from fence.fences f where f.resource = c.resource and c.resource <> all (v_unlocked) limit 1
+            select * from fence.fences f where f.resource = c.resource limit 1
         ) stored on true
         left join lateral (
             select * from fence.policy_for(c.resource) where v_policies
         ) policy on true
         cross join lateral (
-            -- A policy that was set after the fences were locked finds no fence here, and nothing passes without one.
+            -- A policy that was set after the fences were locked may find no fence here, and nothing passes without one.
             select coalesce(policy.rule = 'same_token', false) as same_token,
                 stored.resource is not null and coalesce(policy.authority = 'external', false) as external,
                 coalesce(policy.require_lease_id, false) as require_lease_id,
@@ -96,7 +63,7 @@ begin
             -- One that was granted after this write began is not locked: its token is known to nobody who could present it.
             select coalesce(above.granted_token, stored.granted_token, 0) as granted_token,
                 case when above.name is null then coalesce(stored.open, false)
-                    else above.open and above.name = any (v_covering) and stored.resource is not null end as open,
+                    else above.open and above.name = any (p_covering) and stored.resource is not null end as open,
                 coalesce(above.name::text, c.resource) as granted_on,
                 coalesce(stored.last_token, 0) as last_token, coalesce(stored.last_sequence, 0) as last_sequence,
                 coalesce(stored.last_version, 0) as last_version
@@ -106,8 +73,7 @@ begin
         ) stepped
         cross join lateral (
             select case
-                when not p_wait and c.resource = any (v_unlocked)
-                        and exists (select from fence.fences f where f.resource = c.resource)
+                when not p_wait and c.resource = any (v_unlocked) and stored.resource is not null
                     then 'busy'
                 when stepped.verdict <> 'admitted'
                     then stepped.verdict
@@ -142,5 +108,12 @@ begin
                     as replayed
         ) judged
         order by c.n);
+    if p_wait and cardinality(v_unlocked) > 0 and exists (
+        select from unnest(p_resources, v_rulings) as u (resource, verdict, reason, replayed)
+        where u.verdict = 'admitted' and not u.replayed and u.resource = any (v_unlocked))
+    then
+        raise exception 'a fence was granted while the write waited' using errcode = 'serialization_failure';
+    end if;
+    return v_rulings;
 end
 $$;

@@ -9,6 +9,8 @@
 -- versions    of an admitted change, the version that each operation gave
 -- current     of a version_mismatch the version that stands (0: none)
 -- replayed    the change was applied before, on every one of its fences: this is its first answer again
+--
+-- Raises 40001 as fence.admit does.
 create or replace function fence.transact(
     p_resources text[], p_tokens bigint[], p_sequences bigint[], p_lease_ids uuid[], p_digest bytea,
     p_kinds text[], p_claims integer[], p_keys text[], p_values bytea[], p_content_types text[], p_expected bigint[],
@@ -20,7 +22,9 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off 
 as $$
 declare
     v_digests  bytea[] := array_fill(p_digest, array[cardinality(p_resources)]);
-    v_rulings  fence.ruling[] := fence.admit(p_resources, p_tokens, p_sequences, p_lease_ids, v_digests, true);
+    v_locks    record := fence.lock_claims(p_resources, p_tokens, true);
+    v_rulings  fence.ruling[] := fence.admit(
+        p_resources, p_tokens, p_sequences, p_lease_ids, v_digests, v_locks.covering, v_locks.locked, true);
     v_refused  fence.ruling;
     v_findings fence.finding[];
 begin

@@ -25,8 +25,13 @@
 -- to wait for. Subtree leases need no look: the grant of one closes the open fences below it (fence.grant_lease). What is not admitted
 -- on this way is left as it was, and not refused yet: it goes the long way (fence.write_ruled), which knows all else and says why.
 --
--- Raises 40001, with nothing applied, if the first policy came while the short way waited: it has judged before that could be seen.
--- Sent again, the writes are judged by the policy.
+-- Order of locks (fence.lock_fence): fence.lock_claims locks everything first, over all turns. It need not where all writes are plain,
+-- that is fit for the short way, and either there is one turn or one resource. Then the short way locks the fences of those that it
+-- admits, in the order of their names, and nothing is locked after that: the others are refused, or known as replays, which needs no
+-- lock (fence.admit).
+--
+-- Raises 40001, with nothing applied, if what was judged is not so any more: the first policy came while the short way waited, or see
+-- fence.write_ruled. Sent again, the writes are judged by what there is then.
 --
 -- The planner's choices are pinned: by the keys, whatever the statistics say of a table that was empty a minute ago.
 create or replace function fence.write(
@@ -44,20 +49,38 @@ declare
     v_from     integer; -- the first and the last place of the turn
     v_to       integer := 0;
     v_short    boolean := false; -- whether any went the short way
+    v_locks    record;
+    v_plain    boolean; -- see the order of locks above
+    v_whole    boolean := true; -- nothing was to be locked that is not
+    v_covering text[] := '{}';
+    v_locked   text[] := '{}';
     v_raised   integer[]; -- the places that did in this turn
     v_versions bigint[];
     v_replaced integer[];
     v_places   integer[];
-    v_late     integer[];
     v_long     record;
 begin
     v_waits := fence.commit_durably();
     if p_wait_ms is not null then
         v_waits := set_config('lock_timeout', case p_wait_ms when 0 then '100' else p_wait_ms::text end, true);
     end if;
+    v_plain := p_wait_ms is distinct from 0
+        and (cardinality(p_turn_ends) = 1 or p_turn_ends[1] = 1)
+        and not exists (
+            select from unnest(p_kinds, p_lease_ids, p_expected) as u (kind, lease_id, expected)
+            where u.kind <> 'put' or u.lease_id is not null or u.expected is not null)
+        and not exists (select from fence.policies)
+        and not exists (select from fence.subtrees s where s.open and s.granted_token = any (p_tokens));
+    if not v_plain then
+        v_locks := fence.lock_claims(p_resources, p_tokens, p_wait_ms is distinct from 0);
+        v_covering := v_locks.covering;
+        v_locked := v_locks.locked;
+        v_whole := cardinality(v_locked) = p_turn_ends[1];
+    end if;
     for v_turn in 1 .. cardinality(p_turn_ends) loop
         v_from := v_to + 1;
         v_to := p_turn_ends[v_turn];
+        v_raised := null;
         if p_wait_ms is distinct from 0 then
             with raised as (
                 update fence.fences f
@@ -71,7 +94,7 @@ begin
                         as u (resource, token, sequence, lease_id, digest, kind, key, value, content_type, expected, place)
                     where u.kind = 'put' and u.lease_id is null and u.expected is null
                     order by u.resource collate "C") c
-                where f.resource = c.resource
+                where f.resource = c.resource and (v_whole or c.resource = any (v_locked))
                     and fence.rule(c.token, c.sequence, false, false, f.granted_token, f.open, f.last_token, f.last_sequence) = 'admitted'
                     and not exists (select from fence.policies)
                 returning v_from - 1 + c.place::integer as place, f.resource, c.key, f.last_version as version, c.token, c.sequence, c.content_type, c.value
@@ -101,15 +124,9 @@ begin
         end if;
 
         v_places := array(select p from generate_series(v_from, v_to) p where p not in (select r from unnest(v_raised) r));
-        if busy is not null then
-            -- The fence may be free by now. But the writes of one resource are judged in their order, or not at all.
-            v_late := array(select p from unnest(v_places) p where p_resources[p] in (select p_resources[b] from unnest(busy) b));
-            v_places := array(select p from unnest(v_places) p where p not in (select l from unnest(v_late) l));
-            busy := busy || v_late;
-        end if;
         if cardinality(v_places) > 0 then
             v_long := fence.write_ruled(v_places, p_resources, p_tokens, p_sequences, p_lease_ids, p_digests,
-                p_kinds, p_keys, p_values, p_content_types, p_expected, p_wait_ms is distinct from 0);
+                p_kinds, p_keys, p_values, p_content_types, p_expected, v_covering, v_locked, p_wait_ms is distinct from 0);
             admitted := admitted || v_long.admitted;
             versions := versions || v_long.versions;
             created := created || v_long.created;

@@ -1,0 +1,222 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// lockOrderField is a few locks, in one subtree and beside it, that two gateways write to and acquire in every way at once.
+type lockOrderField struct {
+	*testbed
+	gateways [2]*store.Store
+	names    []store.Name
+	newest   []atomic.Int64 // the newest token of each name
+	subtree  atomic.Int64   // the newest token of the subtree
+	sequence atomic.Int64
+	refused  atomic.Int64
+	admitted atomic.Int64
+}
+
+const lockOrderSubtree = "tree"
+
+var orderPut = store.Operation{Kind: store.Put, Key: "key", Value: []byte("v"), ContentType: "text/plain"}
+
+func newLockOrderField(t *testing.T) *lockOrderField {
+	f := &lockOrderField{testbed: newTestbed(t)}
+	for i := range f.gateways {
+		f.gateways[i] = openStore(t, store.Config{DatabaseURL: f.url, ConnectionsMax: 8})
+	}
+	for i := range 8 {
+		f.names = append(f.names, store.Name(fmt.Sprint("flat-", i)), store.Name(fmt.Sprint(lockOrderSubtree, "/", i)))
+	}
+	f.newest = make([]atomic.Int64, len(f.names))
+	for i := range f.names {
+		if err := f.acquire(t.Context(), f.gateways[0], i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return f
+}
+
+// TestLocksAreTakenInOneOrder mixes sets of writes (puts alone, and beside deletions, preconditions and stale tokens) with transactions,
+// grants of names and of the subtree above them, releases, breaks and ends of sessions. None of them deadlocks with another.
+func TestLocksAreTakenInOneOrder(t *testing.T) {
+	t.Parallel()
+	f := newLockOrderField(t)
+	ctx := patient(t)
+	end := time.Now().Add(1500 * time.Millisecond)
+	kinds := []func(context.Context, *store.Store) error{
+		f.puts, f.puts, f.mixed, f.mixed, f.transact, f.transact, f.takeName, f.takeSubtree, f.release, f.settle,
+	}
+	var clients sync.WaitGroup
+	for i, do := range kinds {
+		for _, gateway := range f.gateways {
+			clients.Go(func() {
+				for time.Now().Before(end) && !t.Failed() {
+					if err := do(ctx, gateway); err != nil {
+						t.Errorf("client %d: %v", i, err)
+					}
+				}
+			})
+		}
+	}
+	clients.Wait()
+	for _, gateway := range f.gateways {
+		if n := gateway.Failures()[store.ReasonDeadlock]; n > 0 {
+			t.Errorf("%d statements of a gateway were in a deadlock", n)
+		}
+	}
+	t.Logf("%d writes admitted, %d refused", f.admitted.Load(), f.refused.Load())
+	if f.admitted.Load() == 0 || f.refused.Load() == 0 {
+		t.Error("the clients were not in each other's way")
+	}
+}
+
+// acquire takes a name from the one who has it.
+func (f *lockOrderField) acquire(ctx context.Context, gateway *store.Store, i int) error {
+	lease, err := gateway.Acquire(ctx, store.AcquireRequest{Lock: f.names[i], OwnerID: "w", TTL: time.Hour})
+	switch {
+	case err == nil:
+		f.newest[i].Store(lease.Token)
+	case errors.Is(err, store.ErrLeaseHeld):
+		_, err = gateway.Break(ctx, f.names[i], "test")
+	}
+	return expected(err)
+}
+
+func (f *lockOrderField) takeName(ctx context.Context, gateway *store.Store) error {
+	return f.acquire(ctx, gateway, rand.N(len(f.names)))
+}
+
+// takeSubtree tries for the subtree, whose fences below it locks where it is granted.
+func (f *lockOrderField) takeSubtree(ctx context.Context, gateway *store.Store) error {
+	lease, err := gateway.Acquire(ctx, store.AcquireRequest{
+		Lock: lockOrderSubtree, OwnerID: "w", TTL: time.Hour, Scope: store.Subtree,
+	})
+	if errors.Is(err, store.ErrLeaseHeld) {
+		return f.exclude(ctx, gateway)
+	}
+	if err == nil {
+		f.subtree.Store(lease.Token)
+		time.Sleep(time.Millisecond)
+		err = gateway.Release(ctx, lease.Ref())
+	}
+	return expected(err)
+}
+
+// exclude ends what is below the subtree.
+func (f *lockOrderField) exclude(ctx context.Context, gateway *store.Store) error {
+	for _, name := range f.names {
+		if name[0] == lockOrderSubtree[0] {
+			if _, err := gateway.Break(ctx, name, "test"); err != nil {
+				return expected(err)
+			}
+		}
+	}
+	return nil
+}
+
+// expected drops the errors of a lock that others acquire, too.
+func expected(err error) error {
+	var rejected *store.RejectedError
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrLeaseHeld) || errors.Is(err, store.ErrLeaseLost) || errors.As(err, &rejected) {
+		return nil
+	}
+	return err
+}
+
+func (f *lockOrderField) release(ctx context.Context, gateway *store.Store) error {
+	lease, err := gateway.Acquire(ctx, store.AcquireRequest{Lock: f.names[rand.N(len(f.names))], OwnerID: "w", TTL: time.Minute})
+	if err == nil {
+		err = gateway.Release(ctx, lease.Ref())
+	}
+	return expected(err)
+}
+
+// settle ends a session with leases of several names.
+func (f *lockOrderField) settle(ctx context.Context, gateway *store.Store) error {
+	session, err := gateway.CreateSession(ctx, store.SessionRequest{OwnerID: "w", TTL: time.Hour})
+	if err != nil {
+		return err
+	}
+	for range 4 {
+		_, err := gateway.Acquire(ctx, store.AcquireRequest{
+			Lock: f.names[rand.N(len(f.names))], OwnerID: "w", SessionID: session.ID,
+		})
+		if expected(err) != nil {
+			return err
+		}
+	}
+	_, err = gateway.EndSession(ctx, session.ID)
+	return err
+}
+
+// claim is of the newest token of a name, or of the subtree.
+func (f *lockOrderField) claim(i int) store.Claim {
+	token := f.newest[i].Load()
+	if subtree := f.subtree.Load(); f.names[i][0] == lockOrderSubtree[0] && rand.N(2) == 0 && subtree > 0 {
+		token = subtree
+	}
+	return store.Claim{Resource: f.names[i], Token: max(token, 1), Sequence: ptr(f.sequence.Add(1))}
+}
+
+func (f *lockOrderField) puts(ctx context.Context, gateway *store.Store) error {
+	var writes []store.Write
+	for _, i := range rand.Perm(len(f.names))[:6] {
+		writes = append(writes, store.Write{Claim: f.claim(i), Operation: orderPut})
+	}
+	return f.write(ctx, gateway, writes)
+}
+
+func (f *lockOrderField) mixed(ctx context.Context, gateway *store.Store) error {
+	var writes []store.Write
+	for n, i := range rand.Perm(len(f.names))[:6] {
+		write := store.Write{Claim: f.claim(i), Operation: orderPut}
+		switch n {
+		case 0:
+			write.Operation = store.Operation{Kind: store.Delete, Key: "key"}
+		case 1:
+			write.Expect = ptr(int64(0))
+		case 2:
+			write.Token = 1
+		}
+		writes = append(writes, write)
+	}
+	return f.write(ctx, gateway, append(writes, writes[:3]...))
+}
+
+func (f *lockOrderField) write(ctx context.Context, gateway *store.Store, writes []store.Write) error {
+	results, err := gateway.Write(ctx, writes)
+	for _, result := range results {
+		f.count(result.Err)
+	}
+	return err
+}
+
+func (f *lockOrderField) transact(ctx context.Context, gateway *store.Store) error {
+	var transaction store.Transaction
+	for _, i := range rand.Perm(len(f.names))[:3] {
+		claim := f.claim(i)
+		transaction.Claims = append(transaction.Claims, claim)
+		transaction.Operations = append(transaction.Operations, store.ResourceOperation{Resource: claim.Resource, Operation: orderPut})
+	}
+	_, err := gateway.Transact(ctx, transaction)
+	f.count(err)
+	return expected(err)
+}
+
+func (f *lockOrderField) count(err error) {
+	if err == nil {
+		f.admitted.Add(1)
+	} else {
+		f.refused.Add(1)
+	}
+}
