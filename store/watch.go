@@ -66,7 +66,7 @@ func (s *Service) Watch(ctx context.Context, lock Name, after *int64) (*Watch, e
 
 // watchState reads the lock and its position among the events as they are at one moment: no grant, release or break is between them.
 func (s *Store) watchState(ctx context.Context, name Name) (since, newest int64, lock Lock, err error) {
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err = s.readLocked(ctx, func(tx pgx.Tx) error {
 		var sinceOrNull, newestOrNull pgtype.Int8
 		if err := tx.QueryRow(ctx, "select since, newest from fence.watch_state($1)", name).Scan(&sinceOrNull, &newestOrNull); err != nil {
 			return err
@@ -88,6 +88,17 @@ func (s *Store) watchState(ctx context.Context, name Name) (since, newest int64,
 		lock = Lock{Lock: name, State: LockFree}
 	}
 	return since, newest, lock, nil
+}
+
+// readLocked runs read in a transaction that is always rolled back: it only locks. The fence of a name that was never used is made so that
+// it can be locked, and is gone again.
+func (s *Store) readLocked(ctx context.Context, read func(pgx.Tx) error) error {
+	tx, err := s.pool.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	err = read(tx)
+	return errors.Join(err, tx.Rollback(context.WithoutCancel(ctx)))
 }
 
 func watchFailed(name Name, err error) error {

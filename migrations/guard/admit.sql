@@ -19,6 +19,8 @@
 -- made during that wait is not locked, and is taken for one that is not there. Before them it locks, shared, the open subtrees whose
 -- newest token is presented: who is granted one of these names, or a subtree above or below, waits for these writes, and sees
 -- their fences.
+-- Raises 40001, with nothing decided, if the sweep deleted a fence that was never used between its look-up and its lock
+-- (fence.sweep_unused): sent again, the claims are judged.
 -- Does not raise the fence: step 7 is the data's (fence.change). A resource may be claimed once in a call.
 create or replace function fence.admit(
     p_resources text[], p_tokens bigint[], p_sequences bigint[], p_lease_ids uuid[], p_digests bytea[], p_wait boolean)
@@ -29,6 +31,8 @@ declare
     v_policies boolean;
     v_subtrees boolean;
     v_covering text[] := '{}';
+    v_needed   text[] := '{}'; -- resources that need a fence, and may have none
+    v_made     text[];
     v_locked   text[];
     v_unlocked text[] := '{}';
 begin
@@ -39,21 +43,29 @@ begin
                 and s.name = any (array(select a from unnest(p_resources) r, unnest(fence.ancestors(r)) a))
             order by s.name for share);
         -- A resource below that nobody was granted itself has no fence yet.
-        insert into fence.fences (resource)
-        select c.resource from unnest(p_resources, p_tokens) as c (resource, token)
-        where exists (
-            select from fence.subtrees s
-            where s.name = any (v_covering) and s.name = any (fence.ancestors(c.resource)) and s.granted_token = c.token)
-        order by c.resource collate "C"
-        on conflict do nothing;
+        v_needed := array(
+            select c.resource from unnest(p_resources, p_tokens) as c (resource, token)
+            where exists (
+                select from fence.subtrees s
+                where s.name = any (v_covering) and s.name = any (fence.ancestors(c.resource)) and s.granted_token = c.token));
     end if;
     if exists (select from fence.policies) then
         -- A resource whose tokens come from elsewhere has no grant that would have made its fence.
-        insert into fence.fences (resource)
-        select c.resource from unnest(p_resources, p_tokens) as c (resource, token), fence.policy_for(c.resource) p
-        where p.authority = 'external' and c.token is not null
-        order by c.resource collate "C"
-        on conflict do nothing;
+        v_needed := v_needed || array(
+            select c.resource from unnest(p_resources, p_tokens) as c (resource, token), fence.policy_for(c.resource) p
+            where p.authority = 'external' and c.token is not null);
+    end if;
+    if cardinality(v_needed) > 0 then
+        with made as (
+            insert into fence.fences (resource)
+            select distinct n collate "C" from unnest(v_needed) n order by n collate "C"
+            on conflict do nothing
+            returning resource
+        )
+        select array_agg(m.resource) into v_made from made m;
+        if v_made is not null then
+            perform fence.note_unused(v_made); -- the write may yet be rejected
+        end if;
     end if;
 
     if p_wait then
@@ -65,6 +77,13 @@ begin
     end if;
     if cardinality(v_locked) < cardinality(p_resources) then
         v_unlocked := array(select r from unnest(p_resources) r except select l from unnest(v_locked) l);
+    end if;
+
+    if exists (
+        select from unnest(v_needed) n
+        where n <> all (v_locked) and (p_wait or not exists (select from fence.fences f where f.resource = n)))
+    then
+        raise exception 'a fence that was never used was deleted' using errcode = 'serialization_failure';
     end if;
 
     v_policies := exists (select from fence.policies);
