@@ -110,7 +110,7 @@ func TestListOfStates(t *testing.T) {
 	h.expire(t, h.acquire(t, "late", "worker"))
 	h.release(t, h.acquire(t, "freed", "worker"))
 	h.expire(t, h.acquire(t, "swept", "worker"))
-	h.exec(t, "select fence.sweep('1 hour', '1 hour', 10, 10)")
+	h.exec(t, "select fence.sweep_leases('0', 10)")
 	for query, want := range map[string]string{"state=held": "held", "state=expired": "late swept", "state=free": "freed", "": "freed held late swept"} {
 		if names, _ := h.lockNames(t, query); strings.Join(names, " ") != want {
 			t.Errorf("%q are %q, want %q", query, names, want)

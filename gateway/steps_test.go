@@ -99,7 +99,7 @@ func (c client) put(t testing.TB, lease api.Lease, sequence int64, value string)
 // expire makes a lease end an hour ago, by the database's clock.
 func (h *harness) expire(t testing.TB, lease api.Lease) {
 	t.Helper()
-	h.exec(t, `update fence.leases set granted_at = granted_at - interval '2 hours', expires_at = clock_timestamp() - interval '1 hour'
+	h.exec(t, `update fence.leases set granted_at = granted_at - interval '2 hours', expires_at = clock_timestamp() - interval '1 hour', check_at = '-infinity'
 		where lock = $1 and fencing_token = $2`, lease.Lock, lease.FencingToken)
 }
 

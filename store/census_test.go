@@ -27,7 +27,7 @@ func (b *testbed) recount(t *testing.T) store.Census {
 	return overview.Census
 }
 
-// seedAnything fills the tables with whatever can stand in them. All times, those at which a quarter of the TTL
+// seedAnything fills the tables with whatever can stand in them; the newest lease of a lock is there. All times, those at which a quarter of the TTL
 // of 400 s is left, too, are half a minute away, so that a test may be slow.
 const seedAnything = `
 	with places as (
@@ -56,7 +56,7 @@ const seedAnything = `
 	select name, i * 1000 + n, gen_random_uuid(), 'w', 'shared', 400000, now(),
 		case when session then 'infinity' else now() + (case when random() < .3 then -1 else 1 end) * (case when random() < .3 then 30 + random() * 40 else 130 + random() * 270 end) * interval '1 second' end,
 		case when session then ('00000000-0000-4000-8000-' || lpad((1 + (random() * 49)::integer)::text, 12, '0'))::uuid end,
-		case when ended then now() - interval '1 minute' end, case when ended then 'broken' end
+		case when ended then now() - interval '1 minute' end, case when ended then 'expired' end
 	from (select *, random() < .4 as session, random() < .3 as ended from places, generate_series(1, leases) i) p`
 
 // plainCounts counts one thing after the other, a row at a time, as the functions that decide see it.
@@ -75,6 +75,11 @@ func TestCensusCountsWhatThereIs(t *testing.T) {
 	for range 5 {
 		b := newTestbed(t)
 		b.exec(t, seedAnything)
+		b.exec(t, "select setval('fence.tokens', 4000)")
+		// An exclusive lease is granted where none runs, and a shared one closes the fence.
+		b.exec(t, `update fence.fences f set open = false where exists (
+			select from fence.leases l where l.lock = f.resource and l.fencing_token < f.granted_token
+				and l.ended_at is null and fence.runs_until(l) > now())`)
 		// Locks that are waited for but were never granted are locks only where their waiters count: the list shows them a moment longer.
 		b.exec(t, `delete from fence.waiters w using fence.fences f where f.resource = w.lock and f.granted_token = 0 and not fence.waits(w)`)
 		got := b.recount(t)
@@ -209,6 +214,10 @@ func TestCensusOfManyLocks(t *testing.T) {
 	b.exec(t, `
 		insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at)
 		select 'lock/' || n, n, gen_random_uuid(), 'w' || n, 86400000, now(), now() + interval '1 day' from generate_series(1, $1, 2) n`, locks)
+	b.exec(t, `
+		insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at, ended_at, end_reason)
+		select 'lock/' || n, n, gen_random_uuid(), 'w' || n, 1000, now(), now(), now(), 'expired' from generate_series(2, $1, 2) n`, locks)
+	b.exec(t, "select setval('fence.tokens', $1)", locks)
 	b.exec(t, "vacuum analyze fence.fences")
 	b.exec(t, "vacuum analyze fence.leases")
 	var census store.Census
@@ -221,7 +230,8 @@ func TestCensusOfManyLocks(t *testing.T) {
 		}
 		took += fmt.Sprintf(" %d ms", ms)
 	}
-	if census.Locks != locks || census.Held != locks/2 || census.Expired != locks/2 || census.Expiring != 0 || census.NewestToken != locks {
+	about := func(got, want int64) bool { return got > want*9/10 && got < want*11/10 } // an estimate
+	if !about(census.Locks, locks) || census.Held != locks/2 || !about(census.Expired, locks/2) || census.Expiring != 0 || census.NewestToken != locks {
 		t.Errorf("the census is %+v", census)
 	}
 	t.Logf("to count %d locks took%s", locks, took)

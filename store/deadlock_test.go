@@ -230,11 +230,11 @@ func TestNoDeadlockWhereThereIsNone(t *testing.T) {
 	s := newServices(t, newTestbed(t), 3, noPoll)
 	for name, end := range map[string]func(t *testing.T, r *ring){
 		"an expired lease breaks it": func(t *testing.T, r *ring) {
-			s.exec(t, "update fence.leases set expires_at = clock_timestamp() where lock = $1", r.leases[1].Lock)
+			s.exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1", r.leases[1].Lock)
 		},
 		"a released lease breaks it": func(t *testing.T, r *ring) { s.release(t, 0, r.leases[1]) },
 		"an ended session breaks it": func(t *testing.T, r *ring) {
-			s.exec(t, "update fence.sessions set expires_at = clock_timestamp() where session_id = $1", r.leases[1].SessionID)
+			s.exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1", r.leases[1].SessionID)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

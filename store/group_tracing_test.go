@@ -88,7 +88,7 @@ func TestTracesBegin(t *testing.T) {
 	received.Await(t, "the record's statement", func(s otlptest.Span) bool {
 		return s.ParentID == record.SpanID && s.Name == "query fence.record_rejections"
 	})
-	received.Await(t, "the sweep's statement", func(s otlptest.Span) bool { return s.ParentID == sweep.SpanID && s.Name == "query fence.sweep" })
+	received.Await(t, "the sweep's statement", func(s otlptest.Span) bool { return s.ParentID == sweep.SpanID && s.Name == "query fence.sweep_leases" })
 	for _, s := range []otlptest.Span{record, sweep} {
 		if s.ParentID != "" || s.Failed {
 			t.Errorf("got %+v", s)

@@ -226,7 +226,7 @@ func TestHistoryCatchesBrokenRule(t *testing.T) {
 		{"writes that look at their name alone", historyOfTrees, "admit", "s.granted_token > coalesce(stored.granted_token, 0)", "false"},
 		{"grants without a gate", historyOfTrees, "acquire", "perform fence.gate(p_asked.lock, p_asked.scope);", ""},
 		{"shared leases that may write", historyOfTrees, "grant_lease", "open = v_lease.mode = 'exclusive'\n", "open = true\n"},
-		{"sessions that leave fences open", historyOfTrees, "settle", "perform fence.close_fence(v_lease.lock, v_lease.fencing_token);", ""},
+		{"sessions that leave fences open", historyOfTrees, "settle_leases", "perform fence.close_fence(v_lease.lock, v_lease.fencing_token);", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newHistoryField(t, c.plan)

@@ -182,7 +182,7 @@ func TestElectionsAreListed(t *testing.T) {
 	s.granted(t, store.AcquireRequest{Lock: "was one", OwnerID: "worker"})
 	s.granted(t, store.AcquireRequest{Lock: "read", OwnerID: "worker", Mode: store.Shared, Metadata: []byte(`{"value":1}`)})
 	s.granted(t, store.AcquireRequest{Lock: "tree", OwnerID: "worker", Scope: store.Subtree, Metadata: []byte(`{"value":1}`)})
-	s.exec(t, "update fence.leases set expires_at = clock_timestamp() where lock = 'late'")
+	s.exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = 'late'")
 	if _, err := s.Break(t.Context(), "ended", "over"); err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ func beginToEndSession(ctx context.Context, s *stage) error {
 
 // expireSession lets the time of the session run out.
 func expireSession(ctx context.Context, s *stage) error {
-	_, err := s.sql.Exec(ctx, "update fence.sessions set expires_at = clock_timestamp() where session_id = $1", s.session.ID)
+	_, err := s.sql.Exec(ctx, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1", s.session.ID)
 	return err
 }
 

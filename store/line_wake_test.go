@@ -38,11 +38,11 @@ var wakeCases = []wakeCase{
 		}
 	}},
 	{"a late release", store.AcquireRequest{}, store.AcquireRequest{}, func(t *testing.T, s *services, held store.Lease) {
-		s.exec(t, "update fence.leases set expires_at = clock_timestamp() where lock = $1", held.Lock)
+		s.exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1", held.Lock)
 		releaseFirst(t, s, held)
 	}},
 	{"a sweep", store.AcquireRequest{}, store.AcquireRequest{}, func(t *testing.T, s *services, held store.Lease) {
-		s.exec(t, "update fence.leases set expires_at = clock_timestamp() where lock = $1", held.Lock)
+		s.exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1", held.Lock)
 		if _, err := newSweeper(t, s.at(2).Store, store.SweeperConfig{}).Sweep(patient(t)); err != nil {
 			t.Error(err)
 		}

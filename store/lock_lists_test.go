@@ -163,7 +163,7 @@ func (s *lockSetup) churn(ctx context.Context, t *testing.T, place int) {
 		if err == nil && random.IntN(2) == 0 {
 			err = s.Release(ctx, lease.Ref())
 		} else if err == nil {
-			_, err = s.sql.Exec(ctx, "update fence.leases set expires_at = clock_timestamp() where lock = $1 and ended_at is null", lock)
+			_, err = s.sql.Exec(ctx, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1 and ended_at is null", lock)
 		}
 		if err == nil {
 			_, err = s.sql.Exec(ctx, `

@@ -47,7 +47,7 @@ func newLockSetup(t *testing.T, seed uint64) *lockSetup {
 func (s *lockSetup) endSessions(t *testing.T) {
 	t.Helper()
 	s.exec(t, `update fence.sessions set ended_at = clock_timestamp(), end_reason = 'released' where session_id = $1`, s.sessions[0])
-	s.exec(t, `update fence.sessions set expires_at = clock_timestamp() - interval '5 minutes' where session_id = $1`, s.sessions[1])
+	s.exec(t, `update fence.sessions set expires_at = clock_timestamp() - interval '5 minutes', check_at = '-infinity' where session_id = $1`, s.sessions[1])
 }
 
 func pick[T any](random *rand.Rand, from []T) T { return from[random.IntN(len(from))] }
@@ -75,7 +75,7 @@ func (s *lockSetup) one(t *testing.T, lock store.Name) {
 		var err error
 		switch s.random.IntN(6) {
 		case 0:
-			s.exec(t, "update fence.leases set expires_at = clock_timestamp() - interval '1 minute' where lock = $1 and fencing_token = $2", lock, lease.Token)
+			s.exec(t, "update fence.leases set expires_at = clock_timestamp() - interval '1 minute', check_at = '-infinity' where lock = $1 and fencing_token = $2", lock, lease.Token)
 		case 1:
 			err = s.Release(t.Context(), lease.Ref())
 		case 2:

@@ -51,7 +51,7 @@ var scopeMutations = []mutation{
 		replacing("order by s.granted_token desc limit 1", "order by s.name limit 1"),
 		[]string{"scope: in a subtree below that was granted since"}},
 	{"a resource below gets no fence", "lock_claims",
-		replacing("as c (resource, token)\n        where exists (", "as c (resource, token)\n        where false and exists ("),
+		replacing("as c (resource, token)\n            where exists (", "as c (resource, token)\n            where false and exists ("),
 		[]string{"subtree: step 1: a token", "scope: far below"}},
 	{"the lease_id is looked for on the resource", "admit",
 		replacing("select l.lease_id from fence.leases l\n                            where l.lock = f.granted_on", "select l.lease_id from fence.leases l\n                            where l.lock = c.resource"),
@@ -129,7 +129,7 @@ var sessionMutations = []mutation{
 		[]string{
 			"session: below, after its end, while a name below was granted", "session: below, swept after a name below was granted",
 		}},
-	{"the end of a session leaves the fences open", "settle", removing("        perform fence.close_fence(v_lease.lock, v_lease.fencing_token);\n"),
+	{"the end of a session leaves the fences open", "settle_leases", removing("            perform fence.close_fence(v_lease.lock, v_lease.fencing_token);\n"),
 		[]string{"session: after its end", "session: when it has expired and was swept", "session: below, after its end"}},
 	{"a lease in a session is renewed", "renew", removing(" and l.session_id is null"), []string{"session: a lease in it is not renewed"}},
 	{"a session that is over is kept alive", "keep_alive", replacing("if standing = 'live' then", "if session.session_id is not null then"),

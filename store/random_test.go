@@ -179,7 +179,7 @@ func (r *randomRun) expire(t *rapid.T) {
 	token := rapid.SampledFrom(running).Draw(t, "lease").Token
 	var at time.Time
 	err := r.sql.QueryRow(t.Context(), `
-		update fence.leases set expires_at = clock_timestamp() where lock = $1 and fencing_token = $2 and ended_at is null returning expires_at`,
+		update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1 and fencing_token = $2 and ended_at is null returning expires_at`,
 		name, token).Scan(&at)
 	if err != nil {
 		t.Fatal(err)

@@ -124,7 +124,7 @@ func TestRecorderTellsStoriesApart(t *testing.T) {
 func TestRecorderLooksUpTheLease(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	const ago = `update fence.leases set granted_at = granted_at - interval '1 day', expires_at = clock_timestamp() - interval '1 hour',
+	const ago = `update fence.leases set granted_at = granted_at - interval '1 day', expires_at = clock_timestamp() - interval '1 hour', check_at = '-infinity',
 		ended_at = case when ended_at is not null then clock_timestamp() - interval '1 hour' end
 		where lock = $1 and fencing_token = $2`
 	for name, c := range map[string]struct {

@@ -78,17 +78,3 @@ func (s *Store) KeepSample(ctx context.Context, state GatewayState, uptime time.
 func (s *Store) ForgetGateway(ctx context.Context, id uuid.UUID) error {
 	return s.exec(ctx, "delete from fence.gateway_states where gateway_id = $1", id)
 }
-
-// sweepHistory forgets samples older than the retention.
-func (s *Store) sweepHistory(ctx context.Context, retention time.Duration) (forgotten int64, err error) {
-	for {
-		var some int64
-		if err := s.queryRow(ctx, "select fence.sweep_history($1, $2)", []any{retention, sweepRowsMax}, &some); err != nil {
-			return forgotten, err
-		}
-		forgotten += some
-		if some < sweepRowsMax {
-			return forgotten, nil
-		}
-	}
-}

@@ -25,7 +25,7 @@ func (s *scene) direct(t *testing.T, command string, words []string) string {
 	case "expire":
 		return s.expire(t, words[0])
 	case "expire-session":
-		s.exec(t, "update fence.sessions set expires_at = clock_timestamp() where session_id = $1", s.actor(t, words[0]).session)
+		s.exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1", s.actor(t, words[0]).session)
 		return "ok"
 	case "run-out":
 		return s.runOut(t, words[0])
@@ -67,7 +67,7 @@ func (s *scene) thaw(t *testing.T, a *actor) string {
 
 // expire lets the lease run out. Nothing sweeps here unless a session does.
 func (s *scene) expire(t *testing.T, lock string) string {
-	s.exec(t, "update fence.leases set expires_at = clock_timestamp() where lock = $1 and ended_at is null", lock)
+	s.exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1 and ended_at is null", lock)
 	return "ok"
 }
 

@@ -161,9 +161,7 @@ func (s *scene) breakAct(c leaseCommand) act {
 }
 
 func sweepAct(ctx context.Context, conn *pgx.Conn) (told, error) {
-	var expired, forgotten int64
-	err := conn.QueryRow(ctx, `
-		select expired, leases_forgotten from fence.sweep(interval '10 minutes', interval '7 days', 100000, 1000)`).
-		Scan(&expired, &forgotten)
+	var expired int64
+	err := conn.QueryRow(ctx, "select done from fence.sweep_leases(interval '0', 1000)").Scan(&expired)
 	return func() string { return fmt.Sprintf("%d expired", expired) }, err
 }

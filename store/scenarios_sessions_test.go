@@ -32,8 +32,7 @@ func (s *scene) sessionAct(a *actor, verb string) (act, error) {
 	}
 	return func(ctx context.Context, conn *pgx.Conn) (told, error) {
 		var ended int64
-		var done bool
-		err := conn.QueryRow(ctx, "select ended, done from fence.settle($1, 10)", a.session).Scan(&ended, &done)
+		err := conn.QueryRow(ctx, "select ended from fence.settle_leases($1, '', 10, 60000)", a.session).Scan(&ended)
 		return func() string { return fmt.Sprintf("%d leases ended", ended) }, err
 	}, nil
 }

@@ -263,7 +263,7 @@ func TestWaitersOfAnExpiredSession(t *testing.T) {
 		inside = append(inside, s.queue(t, i, store.AcquireRequest{Lock: "lock", OwnerID: "owner", SessionID: session.ID}))
 	}
 	next := s.queue(t, 2, store.AcquireRequest{Lock: "lock", OwnerID: "next"})
-	s.exec(t, "update fence.sessions set expires_at = clock_timestamp()")
+	s.exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity'")
 	s.release(t, 0, holder)
 	s.release(t, 0, granted(t, next))
 	if _, err := newSweeper(t, s.at(0).Store, store.SweeperConfig{}).Sweep(patient(t)); err != nil {

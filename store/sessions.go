@@ -2,14 +2,13 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 )
-
-// settleLocksMax is how many locks of an ended session are released in one statement.
-const settleLocksMax = 500
 
 // sessionColumns are the columns of a session, in the order of sessionRow.dest. They are those of the alias s.
 const sessionColumns = `s.session_id, s.owner_id, s.ttl_ms, s.created_at, s.expires_at, s.metadata,
@@ -42,9 +41,9 @@ func (s *Store) CreateSession(ctx context.Context, request SessionRequest) (Sess
 	if err != nil {
 		return Session{}, err
 	}
-	const sql = `insert into fence.sessions as s (session_id, owner_id, ttl_ms, created_at, expires_at, metadata)
-		select gen_random_uuid(), $1, $2::integer, now.at, now.at + $2::integer * interval '1 millisecond', $3
-		from (select clock_timestamp() as at) now
+	const sql = `insert into fence.sessions as s (session_id, owner_id, ttl_ms, created_at, expires_at, check_at, metadata)
+		select gen_random_uuid(), $1, $2::integer, now.at, until.at, until.at, $3
+		from (select clock_timestamp() as at) now, lateral (select now.at + $2::integer * interval '1 millisecond' as at) until
 		returning ` + sessionColumns + `, fence.commit_durably()`
 	var row sessionRow
 	err = s.queryRow(ctx, sql, []any{request.OwnerID, request.TTL.Milliseconds(), nullableJSON(request.Metadata)}, append(row.dest(), nil)...)
@@ -87,10 +86,11 @@ func (s *Store) Session(ctx context.Context, id uuid.UUID) (session Session, lea
 	return row.session(), leases, nil
 }
 
-// EndSession ends a session, releases its leases and takes its waiters out of their lines. Sent twice, it succeeds twice. From its
+// EndSession ends a session, releases its leases and takes its waiters out of their queues. Sent twice, it succeeds twice. From its
 // first commit on, all of the leases can be granted to others; it returns when the fences of all are closed, with
 // their number. It returns ErrLeaseLost (a LostError) if the session had expired, ErrNotFound if there is no such session, or
-// ErrUnavailable, after which a sweep does the rest.
+// ErrUnavailable. After the first commit the outcome of that is unknown: the session has ended, and some of its fences may be open until it
+// is sent again, or a sweep closes them.
 func (s *Store) EndSession(ctx context.Context, id uuid.UUID) (released int64, err error) {
 	var standing string
 	if err := s.queryRowAs(ctx, job{use: useReleases}, "select fence.end_session($1)", []any{id}, &standing); err != nil {
@@ -99,23 +99,14 @@ func (s *Store) EndSession(ctx context.Context, id uuid.UUID) (released int64, e
 	if standing == "not_found" {
 		return 0, sessionLost("")
 	}
-	released, err = s.settle(ctx, id)
-	if err == nil && standing != "released" {
+	released, err = s.settle(ctx, id, time.Now().Add(settlePatience))
+	switch {
+	case errors.Is(err, ErrUnavailable):
+		err = &UnavailableError{OutcomeUnknown, fmt.Errorf("the session has ended, its fences are yet to be closed: %w", err)}
+	case err == nil && standing != "released":
 		err = sessionLost(standing)
 	}
 	return released, err
-}
-
-// settle ends the leases of a session that has ended.
-func (s *Store) settle(ctx context.Context, id uuid.UUID) (ended int64, err error) {
-	for done := false; !done; {
-		var some int64
-		if err := s.queryRowAs(ctx, job{use: useReleases}, "select ended, done from fence.settle($1, $2)", []any{id, settleLocksMax}, &some, &done); err != nil {
-			return ended, err
-		}
-		ended += some
-	}
-	return ended, nil
 }
 
 // sessionLost says what became of a session; nothing is known of it without a reason.

@@ -45,7 +45,7 @@ func TestSessionsAreListed(t *testing.T) {
 		}
 		if i%5 == 2 {
 			m.state, m.leases = store.SessionExpired, 0
-			b.exec(t, "update fence.sessions set expires_at = clock_timestamp() where session_id = $1", session.ID)
+			b.exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1", session.ID)
 		}
 		m.handle = session.ID.String()[:8]
 		m.created = session.CreatedAt.Add(-time.Duration(i%7) * time.Minute).Truncate(time.Minute) // several at the same time

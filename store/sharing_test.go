@@ -130,7 +130,7 @@ func (s *stage) expectHeldBy(ctx context.Context, ask step, owner string) error 
 }
 
 func expireFirst(ctx context.Context, s *stage) error {
-	_, err := s.sql.Exec(ctx, "update fence.leases set expires_at = clock_timestamp() where lock = $1 and fencing_token = $2",
+	_, err := s.sql.Exec(ctx, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1 and fencing_token = $2",
 		s.lock, s.leases[0].Token)
 	return err
 }

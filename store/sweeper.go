@@ -7,16 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/attribute"
-)
-
-const (
-	// sweepRowsMax is how much one statement tidies of each kind, so that none takes long.
-	sweepRowsMax = 1000
-	// eventsAge and eventsMax are how long, and how many, events of watched locks are kept for those who resume a watch.
-	eventsAge = 10 * time.Minute
-	eventsMax = 100_000
 )
 
 // SweeperConfig says what is tidied, and how often.
@@ -66,7 +57,8 @@ type Swept struct {
 }
 
 // Sweeper ends expired leases, so that they are seen and counted, and forgets what is old. Nothing waits for it.
-// Any number may run on one database.
+// Any number may run on one database: each part of a sweep is done by one of them at a time. A sweep that finds nothing to do costs the
+// same however many locks, sessions, rejections and events there are.
 type Sweeper struct {
 	store  *Store
 	config SweeperConfig
@@ -122,7 +114,7 @@ func (s *Sweeper) Run(ctx context.Context, onSwept func(Swept), onError func(err
 // sweepTraced is a sweep with a trace of its own.
 func (s *Sweeper) sweepTraced(ctx context.Context) (swept Swept, err error) {
 	err = s.store.tracing.do(ctx, "sweep", func(ctx context.Context) error {
-		swept, err = s.Sweep(ctx)
+		swept, err = s.sweepTimed(ctx, s.config.Interval*9/10) // a timer may come early
 		return err
 	}, func() []attribute.KeyValue {
 		return []attribute.KeyValue{
@@ -131,65 +123,4 @@ func (s *Sweeper) sweepTraced(ctx context.Context) (swept Swept, err error) {
 		}
 	})
 	return swept, err
-}
-
-// Sweep tidies once, until nothing is left to tidy. It returns what it did, also beside an error, which is ErrUnavailable.
-func (s *Sweeper) Sweep(ctx context.Context) (Swept, error) {
-	begun := time.Now()
-	swept, err := s.sweep(ctx)
-	if err == nil {
-		s.took.add(time.Since(begun))
-		s.last.Store(time.Now().UnixMicro())
-	}
-	return swept, err
-}
-
-func (s *Sweeper) sweep(ctx context.Context) (Swept, error) {
-	var total Swept
-	for {
-		var swept Swept
-		err := s.store.queryRow(ctx,
-			"select expired, leases_forgotten, rejections_forgotten from fence.sweep($1, $2, $3, $4)",
-			[]any{s.config.LeaseRetention, s.config.RejectionAge, s.config.RejectionsMax, sweepRowsMax},
-			&swept.Expired, &swept.LeasesForgotten, &swept.RejectionsForgotten)
-		if err != nil {
-			return total, err
-		}
-		total.Expired += swept.Expired
-		total.LeasesForgotten += swept.LeasesForgotten
-		total.RejectionsForgotten += swept.RejectionsForgotten
-		if max(swept.Expired, swept.LeasesForgotten, swept.RejectionsForgotten) < sweepRowsMax {
-			break
-		}
-	}
-	err := s.sweepSessions(ctx, &total)
-	if err == nil {
-		err = s.store.exec(ctx, "select fence.sweep_waiting($1, $2)", eventsAge, eventsMax)
-	}
-	if err == nil {
-		total.SamplesForgotten, err = s.store.sweepHistory(ctx, s.config.HistoryRetention)
-	}
-	return total, err
-}
-
-// sweepSessions ends the sessions that have expired, and with them and with those that were ended, their leases.
-func (s *Sweeper) sweepSessions(ctx context.Context, total *Swept) error {
-	for {
-		var expired int64
-		var unsettled []uuid.UUID
-		err := s.store.queryRow(ctx, "select expired, unsettled from fence.sweep_sessions($1, $2)",
-			[]any{s.config.LeaseRetention, sweepRowsMax}, &expired, &unsettled)
-		if err != nil {
-			return err
-		}
-		total.SessionsExpired += expired
-		for _, id := range unsettled {
-			if _, err := s.store.settle(ctx, id); err != nil {
-				return err
-			}
-		}
-		if max(expired, int64(len(unsettled))) < sweepRowsMax {
-			return nil
-		}
-	}
 }

@@ -23,7 +23,7 @@ type testbed struct {
 	sql *pgxpool.Pool
 }
 
-func newTestbed(t *testing.T) *testbed {
+func newTestbed(t testing.TB) *testbed {
 	t.Helper()
 	url := pgtest.Migrated(t)
 	sql, err := pgxpool.New(t.Context(), url)
@@ -36,7 +36,7 @@ func newTestbed(t *testing.T) *testbed {
 	return b
 }
 
-func openStore(t *testing.T, config store.Config) *store.Store {
+func openStore(t testing.TB, config store.Config) *store.Store {
 	t.Helper()
 	opened, err := store.Open(t.Context(), config)
 	if err != nil {
@@ -47,7 +47,7 @@ func openStore(t *testing.T, config store.Config) *store.Store {
 }
 
 // exec runs SQL beside the Store and expects it to work.
-func (b *testbed) exec(t *testing.T, sql string, args ...any) {
+func (b *testbed) exec(t testing.TB, sql string, args ...any) {
 	t.Helper()
 	if _, err := b.sql.Exec(t.Context(), sql, args...); err != nil {
 		t.Fatal(err)

@@ -137,7 +137,7 @@ func (s *stage) grant(ctx context.Context, request store.AcquireRequest) error {
 func expire(ctx context.Context, s *stage) error {
 	_, err := s.sql.Exec(ctx, `
 		update fence.leases
-		set granted_at = granted_at - interval '1 day', expires_at = clock_timestamp() - interval '1 millisecond'
+		set granted_at = granted_at - interval '1 day', expires_at = clock_timestamp() - interval '1 millisecond', check_at = '-infinity'
 		where lock = $1 and fencing_token = $2`, s.lock, s.newest().Token)
 	return err
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 const (
@@ -66,7 +67,7 @@ func (s *Service) Watch(ctx context.Context, lock Name, after *int64) (*Watch, e
 
 // watchState reads the lock and its position among the events as they are at one moment: no grant, release or break is between them.
 func (s *Store) watchState(ctx context.Context, name Name) (since, newest int64, lock Lock, err error) {
-	err = s.inTx(ctx, onLock(useReads, name), pgx.TxOptions{}, func(tx pgx.Tx) error {
+	err = s.readLocked(ctx, onLock(useReads, name), func(tx pgx.Tx) error {
 		var sinceOrNull, newestOrNull pgtype.Int8
 		if err := tx.QueryRow(ctx, "select since, newest from fence.watch_state($1)", name).Scan(&sinceOrNull, &newestOrNull); err != nil {
 			return err
@@ -88,6 +89,19 @@ func (s *Store) watchState(ctx context.Context, name Name) (since, newest int64,
 		lock = Lock{Lock: name, State: LockFree}
 	}
 	return since, newest, lock, nil
+}
+
+// readLocked runs read in a transaction that is always rolled back: it only locks. The fence of a name that was never used is made so that
+// it can be locked, and is gone again.
+func (s *Store) readLocked(ctx context.Context, j job, read func(pgx.Tx) error) error {
+	return s.send(ctx, j, func(conn *pgxpool.Conn) (bool, error) {
+		tx, err := conn.Begin(ctx)
+		if err != nil {
+			return true, err
+		}
+		err = read(tx)
+		return true, errors.Join(err, tx.Rollback(context.WithoutCancel(ctx)))
+	})
 }
 
 // queryIn is Store.query in a transaction.

@@ -153,7 +153,7 @@ func TestNobodyIsNotifiedForNothing(t *testing.T) {
 			t.Error(err)
 		}
 		s.acquire(t, 1, store.AcquireRequest{Lock: lock, OwnerID: "owner"})
-		b.exec(t, "update fence.leases set expires_at = clock_timestamp() where ended_at is null")
+		b.exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where ended_at is null")
 		if _, err := newSweeper(t, s.Store, store.SweeperConfig{}).Sweep(patient(t)); err != nil {
 			t.Error(err)
 		}

@@ -83,6 +83,7 @@ begin
         if fence.session_lost(v_session) is not null then
             outcome := 'session_lost';
             lease.end_reason := nullif(fence.session_lost(v_session), 'not_found');
+            perform fence.note_unused(array[p_asked.lock]);
             return;
         end if;
         p_asked.ttl_ms := v_session.ttl_ms;
@@ -109,6 +110,9 @@ begin
     end if;
 
     perform set_config('synchronous_commit', 'off', true);
+    if greatest(v_fence.granted_token, v_fence.last_token) = 0 then
+        perform fence.note_unused(array[p_asked.lock]);
+    end if;
     left_ms := ceil(extract(epoch from v_blocker.expires_at - clock_timestamp()) * 1000);
     if p_wait_ms = 0 then
         outcome := 'held';

@@ -3,7 +3,7 @@
 --
 -- That a lease runs is seen without locking it: with the fence locked it can only be renewed meanwhile, and runs on. That it
 -- has run out is decided by a later statement, with it and its session locked, since a heartbeat may have had them in hand.
--- Those of a session on other names are left to the end of that (fence.settle), which closes their fences.
+-- Those of a session on other names are left to the end of that (fence.settle_leases), which closes their fences.
 create or replace function fence.clear(p_lock text, p_mode text, p_scope text) returns fence.leases
 language plpgsql
 as $$

@@ -1,5 +1,5 @@
 -- fence.end_session(session_id) → its standing after the call: released, or expired where it had expired before, or not_found.
--- Sent twice, it succeeds twice. From its commit on the session's leases don't run any more; fence.settle ends them one by one.
+-- Sent twice, it succeeds twice. From its commit on the session's leases don't run any more; fence.settle_leases ends them one by one.
 --
 -- Nothing but the session is locked: an acquire that has a fence locked looks at the sessions in its way, and must not wait for one who
 -- waits for its fence.
@@ -18,7 +18,7 @@ begin
         return v_session.end_reason;
     end if;
     update fence.sessions s
-    set ended_at = least(clock_timestamp(), s.expires_at),
+    set ended_at = least(clock_timestamp(), s.expires_at), check_at = '-infinity',
         end_reason = case when s.expires_at > clock_timestamp() then 'released' else 'expired' end
     where s.session_id = p_session_id
     returning s.* into v_session;

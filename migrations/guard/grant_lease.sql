@@ -15,6 +15,7 @@ declare
     v_newest   bigint := greatest(p_fence.granted_token, p_fence.last_token);
     v_subtrees boolean;
     v_now      timestamptz;
+    v_until    timestamptz;
     v_lease    fence.leases;
 begin
     if p_asked.scope = 'subtree' then
@@ -35,12 +36,15 @@ begin
     end if;
 
     v_now := clock_timestamp();
+    v_until := case when p_asked.session_id is null then v_now + p_asked.ttl_ms * interval '1 millisecond' else 'infinity' end;
+    update fence.leases l set kept = false -- the sweep deletes what is not the newest of its lock
+    where l.lock = p_asked.lock and l.fencing_token = p_fence.granted_token and l.kept;
     insert into fence.leases as l (
-        lock, fencing_token, lease_id, owner_id, mode, scope, ttl_ms, granted_at, expires_at,
+        lock, fencing_token, lease_id, owner_id, mode, scope, ttl_ms, granted_at, expires_at, check_at,
         request_id, metadata, session_id, waited_ms)
     values (
         p_asked.lock, fence.mint(v_newest), gen_random_uuid(), p_asked.owner_id, p_asked.mode, p_asked.scope, p_asked.ttl_ms, v_now,
-        case when p_asked.session_id is null then v_now + p_asked.ttl_ms * interval '1 millisecond' else 'infinity' end,
+        v_until, v_until,
         p_asked.request_id, p_asked.metadata, p_asked.session_id, p_waited_ms)
     returning l.* into v_lease;
 

@@ -10,10 +10,15 @@
 --           has locked
 --
 -- Makes the fences that are missing: of resources in a covering subtree, and of those whose tokens another lock service issues.
+--
+-- Raises 40001 if the sweep deleted such a fence between its look-up and its lock (fence.sweep_unused). Sent again, it is made anew.
 create or replace function fence.lock_claims(
     p_resources text[], p_tokens bigint[], p_wait boolean, out covering text[], out locked text[])
 language plpgsql
 as $$
+declare
+    v_needed text[] := '{}'; -- resources that need a fence, and may have none
+    v_made   text[];
 begin
     covering := '{}';
     if exists (select from fence.subtrees s where s.open and s.granted_token = any (p_tokens)) then
@@ -23,21 +28,29 @@ begin
                 and s.name = any (array(select a from unnest(p_resources) r, unnest(fence.ancestors(r)) a))
             order by s.name for share);
         -- A resource below that nobody was granted itself has no fence yet.
-        insert into fence.fences (resource)
-        select c.resource from unnest(p_resources, p_tokens) as c (resource, token)
-        where exists (
-            select from fence.subtrees s
-            where s.name = any (covering) and s.name = any (fence.ancestors(c.resource)) and s.granted_token = c.token)
-        order by c.resource collate "C"
-        on conflict do nothing;
+        v_needed := array(
+            select c.resource from unnest(p_resources, p_tokens) as c (resource, token)
+            where exists (
+                select from fence.subtrees s
+                where s.name = any (covering) and s.name = any (fence.ancestors(c.resource)) and s.granted_token = c.token));
     end if;
     if exists (select from fence.policies) then
         -- A resource whose tokens come from elsewhere has no grant that would have made its fence.
-        insert into fence.fences (resource)
-        select c.resource from unnest(p_resources, p_tokens) as c (resource, token), fence.policy_for(c.resource) p
-        where p.authority = 'external' and c.token is not null
-        order by c.resource collate "C"
-        on conflict do nothing;
+        v_needed := v_needed || array(
+            select c.resource from unnest(p_resources, p_tokens) as c (resource, token), fence.policy_for(c.resource) p
+            where p.authority = 'external' and c.token is not null);
+    end if;
+    if cardinality(v_needed) > 0 then
+        with made as (
+            insert into fence.fences (resource)
+            select distinct n collate "C" from unnest(v_needed) n order by n collate "C"
+            on conflict do nothing
+            returning resource
+        )
+        select array_agg(m.resource) into v_made from made m;
+        if v_made is not null then
+            perform fence.note_unused(v_made); -- the write may yet be rejected
+        end if;
     end if;
 
     if p_wait then
@@ -46,6 +59,13 @@ begin
     else
         locked := array(
             select f.resource from fence.fences f where f.resource = any (p_resources) order by f.resource for update skip locked);
+    end if;
+
+    if exists (
+        select from unnest(v_needed) n
+        where n <> all (locked) and (p_wait or not exists (select from fence.fences f where f.resource = n)))
+    then
+        raise exception 'a fence that was never used was deleted' using errcode = 'serialization_failure';
     end if;
 end
 $$;

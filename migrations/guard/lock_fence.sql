@@ -2,6 +2,9 @@
 -- was not there; before it, the fence of all below, if the name has one. Every decision about a lease is made after this, by a
 -- later statement: under READ COMMITTED a statement's snapshot is older than the lock that it waited for.
 --
+-- A caller that does not use the fence notes that (fence.note_unused). The sweep may delete the row of an unused name while this waits
+-- for it: then it is made again.
+--
 -- Order of locks, here and everywhere: gates, subtrees, fences, leases and sessions; of each kind by name.
 --
 -- Raises 23514 (constraint name_is_path) for what is not a name.
@@ -12,11 +15,11 @@ declare
     v_fence fence.fences;
 begin
     perform from fence.subtrees s where s.name = p_name for update;
-    select * into v_fence from fence.fences where resource = p_name for update;
-    if not found then
-        insert into fence.fences (resource) values (p_name) on conflict do nothing;
+    loop
         select * into v_fence from fence.fences where resource = p_name for update;
-    end if;
+        exit when found;
+        insert into fence.fences (resource) values (p_name) on conflict do nothing;
+    end loop;
     return v_fence;
 end
 $$;

@@ -24,7 +24,8 @@ begin
     end if;
     update fence.leases l
     set ttl_ms = coalesce(p_ttl_ms, l.ttl_ms),
-        expires_at = clock_timestamp() + coalesce(p_ttl_ms, l.ttl_ms) * interval '1 millisecond'
+        expires_at = clock_timestamp() + coalesce(p_ttl_ms, l.ttl_ms) * interval '1 millisecond',
+        check_at = least(l.check_at, clock_timestamp() + coalesce(p_ttl_ms, l.ttl_ms) * interval '1 millisecond')
     where l.lock = p_lock and l.fencing_token = p_fencing_token and l.session_id is null
     returning l.* into lease;
     if not found then

@@ -1,17 +1,23 @@
--- fence.sweep_history(retention, rows_max) → how many samples were forgotten that are older than the retention, at most rows_max in a call;
--- and gateways that were not heard of for as long.
-create or replace function fence.sweep_history(p_retention interval, p_rows_max integer, out forgotten bigint)
+-- fence.sweep_history(pause, retention, rows_max) → done: how many samples were deleted that are older than the retention; more. Deletes
+-- gateways as well that were silent for as long. See fence.sweep_turn.
+create or replace function fence.sweep_history(p_pause interval, p_retention interval, p_rows_max integer, out done bigint, out more boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set lock_timeout = '500ms'
 as $$
+declare
+    v_before timestamptz := clock_timestamp() - p_retention;
 begin
-    delete from fence.gateway_states g where g.seen_at < clock_timestamp() - p_retention;
-    with old as (
-        select s.ctid as place from fence.samples s
-        where s.at < clock_timestamp() - p_retention
-        order by s.at limit p_rows_max for update skip locked
-    ), gone as (
-        delete from fence.samples s using old where s.ctid = old.place returning 1
-    )
-    select count(*) into forgotten from gone;
+    done := 0;
+    more := false;
+    if not fence.sweep_turn('history', p_pause) then
+        return;
+    end if;
+    delete from fence.gateway_states g where g.seen_at < v_before;
+    delete from fence.samples s
+    where s.ctid = any (array(
+        select o.ctid from fence.samples o where o.at < v_before order by o.at limit p_rows_max for update skip locked));
+    get diagnostics done = row_count;
+    more := done = p_rows_max;
 end
 $$;

@@ -1,22 +1,42 @@
--- fence.sweep_sessions(retention, rows_max) → how many sessions had expired and were ended, and those whose leases are still to be ended
--- (fence.settle). Forgets sessions that ended before the retention. Like fence.sweep, nothing waits for it.
+-- fence.sweep_sessions(pause, retention, rows_max) → done: how many sessions had expired and were ended; unsettled: those whose leases are
+-- to be ended now (fence.settle_leases), those that are due longest first; more. Deletes sessions that were settled before the
+-- retention. See fence.sweep_turn, and fence.sweep_leases about check_at.
 create or replace function fence.sweep_sessions(
-    p_retention interval, p_rows_max integer, out expired bigint, out unsettled uuid[])
+    p_pause interval, p_retention interval, p_rows_max integer, out done bigint, out unsettled uuid[], out more boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set lock_timeout = '500ms'
 as $$
+declare
+    v_now    timestamptz := clock_timestamp();
+    v_before timestamptz := v_now - p_retention;
+    v_due    uuid[];
+    v_old    bigint;
 begin
-    with due as (
+    done := 0;
+    more := false;
+    unsettled := '{}';
+    if not fence.sweep_turn('sessions', p_pause) then
+        return;
+    end if;
+    v_due := array(
         select s.session_id from fence.sessions s
-        where s.ended_at is null and s.expires_at <= clock_timestamp()
-        limit p_rows_max for update skip locked
-    ), ended as (
-        update fence.sessions s set ended_at = s.expires_at, end_reason = 'expired'
-        from due where s.session_id = due.session_id
-        returning 1
-    )
-    select count(*) into expired from ended;
+        where not s.settled and s.check_at <= v_now
+        order by s.check_at limit p_rows_max for update skip locked);
+    update fence.sessions s set check_at = s.expires_at
+    where s.session_id = any (v_due) and s.ended_at is null and s.expires_at > v_now;
+    update fence.sessions s set ended_at = s.expires_at, end_reason = 'expired'
+    where s.session_id = any (v_due) and s.ended_at is null and s.expires_at <= v_now;
+    get diagnostics done = row_count;
+    unsettled := array(
+        select s.session_id from fence.sessions s where s.session_id = any (v_due) and s.ended_at is not null order by s.check_at);
 
-    delete from fence.sessions s where s.settled and s.ended_at < clock_timestamp() - p_retention;
-    unsettled := array(select s.session_id from fence.sessions s where s.ended_at is not null and not s.settled limit p_rows_max);
+    with old as (
+        select s.session_id from fence.sessions s
+        where s.settled and s.ended_at < v_before order by s.ended_at limit p_rows_max for update skip locked
+    )
+    delete from fence.sessions s using old where s.session_id = old.session_id;
+    get diagnostics v_old = row_count;
+    more := p_rows_max in (cardinality(v_due), v_old);
 end
 $$;

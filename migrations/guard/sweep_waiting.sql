@@ -1,26 +1,31 @@
--- fence.sweep_waiting(events_age, events_max) forgets what is left of waiting and watching: gateways that were not heard of for a minute,
--- and their waiters; waiters whose time was over a minute ago; watches that lapsed; events by age and by number, after which
--- no watch is resumed from before them. None of it counts any more, with or without a sweep.
-create or replace function fence.sweep_waiting(p_events_age interval, p_events_max bigint) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp
+-- fence.sweep_waiting(pause, watched_age, rows_max) → done: how many rows were deleted of waiters whose time was over a minute ago or whose
+-- gateway is gone, and of watches that lapsed so long ago; more. See fence.sweep_turn. None of them counts any more, with or
+-- without a sweep.
+--
+-- Reads all waiters and all watches, so it is due sixty times less often than the other parts.
+create or replace function fence.sweep_waiting(p_pause interval, p_watched_age interval, p_rows_max integer, out done bigint, out more boolean)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '500ms'
 as $$
+declare
+    v_now     timestamptz := clock_timestamp();
+    v_watched bigint;
 begin
-    delete from fence.gateways g where g.alive_until < clock_timestamp() - interval '1 minute';
+    done := 0;
+    more := false;
+    if not fence.sweep_turn('waiting', 60 * p_pause) then
+        return;
+    end if;
     delete from fence.waiters w
-    where w.deadline_at < clock_timestamp() - interval '1 minute'
-        or not exists (select from fence.gateways g where g.gateway_id = w.gateway_id);
-
+    where w.ticket = any (array(
+        select o.ticket from fence.waiters o
+        where o.deadline_at < v_now - interval '1 minute' or not exists (select from fence.gateways g where g.gateway_id = o.gateway_id)
+        limit p_rows_max for update skip locked));
+    get diagnostics done = row_count;
     delete from fence.watched w
-    where w.until < clock_timestamp() - p_events_age;
-    with old as (
-        select e.id from fence.events e
-        where e.at < clock_timestamp() - p_events_age or e.id <= (select max(n.id) from fence.events n) - p_events_max
-        order by e.id limit 10000 for update skip locked
-    ), forgotten as (
-        delete from fence.events e using old where e.id = old.id returning e.lock, e.id
-    )
-    update fence.watched w set since = greatest(w.since, f.id)
-    from (select lock, max(id) as id from forgotten group by lock) f
-    where w.lock = f.lock;
+    where w.lock = any (array(
+        select o.lock from fence.watched o where o.until < v_now - p_watched_age limit p_rows_max for update skip locked));
+    get diagnostics v_watched = row_count;
+    more := p_rows_max in (done, v_watched);
+    done := done + v_watched;
 end
 $$;

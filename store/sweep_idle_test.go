@@ -1,0 +1,209 @@
+package store_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// idleStatements are what gateways run each second or two, whether there is something to do or not.
+var idleStatements = []string{
+	"select fence.sweep_leases('0', 1000)", "select fence.sweep_ended('0', '1 hour', 1000)",
+	"select fence.sweep_rejections('0', '7 days', 100000, 1000)", "select fence.sweep_sessions('0', '1 hour', 1000)",
+	"select fence.sweep_gateways('0', 1000)", "select fence.sweep_waiting('0', '1 hour', 1000)",
+	"select fence.sweep_events('0', '1 hour', 100000, 1000)", "select fence.sweep_history('0', '1 hour', 1000)",
+	"select fence.sweep_unused('0', 1000)", "select fence.recount()",
+}
+
+// seedIdle makes locks that were used two hours ago and released, the sessions of as many holders, settled half an hour ago, and as many
+// rejections and events of today.
+func seedIdle(t testing.TB, b *testbed, from, to int) {
+	for _, sql := range []string{
+		"insert into fence.fences (resource, granted_token) select 'idle/' || n, n from generate_series($1::integer, $2::integer) n",
+		`insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at, check_at, ended_at, end_reason, kept)
+			select 'idle/' || n, n, gen_random_uuid(), 'w', 1000, ago, ago, ago, ago, 'released', true
+			from generate_series($1::integer, $2::integer) n, lateral (select clock_timestamp() - interval '2 hours' as ago) t`,
+		`insert into fence.sessions (session_id, owner_id, ttl_ms, created_at, expires_at, ended_at, end_reason, settled)
+			select gen_random_uuid(), 'w', 1000, ago, ago, ago, 'released', true
+			from generate_series($1::integer, $2::integer) n, lateral (select clock_timestamp() - interval '30 minutes' as ago) t`,
+		`insert into fence.rejections (resource, key, code, reason, door, address, fencing_token, granted_token, last_token, last_sequence,
+				count, first_at, last_at)
+			select 'idle/' || n, 'k', 'token_stale', 'superseded', 'http', '', n, n, n, 0, 1, now(), now() from generate_series($1::integer, least($2::integer, 50000)) n`,
+		"insert into fence.events (lock, kind, at) select 'idle/' || n, 'granted', clock_timestamp() from generate_series($1::integer, least($2::integer, 50000)) n",
+	} {
+		if _, err := b.sql.Exec(t.Context(), sql, from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// rowsRead runs a statement and returns how many rows it read of the tables of fencegate.
+func rowsRead(t *testing.T, b *testbed, sql string) (rows int64) {
+	t.Helper()
+	err := pgx.BeginFunc(t.Context(), b.sql, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), makeDue); err != nil {
+			return err
+		}
+		const read = "select coalesce(sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)), 0)::bigint from pg_stat_xact_user_tables where schemaname = 'fence'"
+		var before int64
+		if err := tx.QueryRow(t.Context(), read).Scan(&before); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(t.Context(), sql); err != nil {
+			return err
+		}
+		err := tx.QueryRow(t.Context(), read).Scan(&rows)
+		rows -= before
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+// TestIdleCostIsFlat checks that what gateways do each second reads as many rows beside 20,000 idle locks, ended sessions, rejections and
+// events as beside 1,000. Only the count of locks reads up to 10,000 of them.
+func TestIdleCostIsFlat(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	sweeper := newSweeper(t, b.Store, store.SweeperConfig{})
+	measure := func() map[string]int64 {
+		expectSwept(t, sweeper, store.Swept{})
+		read := map[string]int64{}
+		for _, sql := range idleStatements {
+			read[sql] = rowsRead(t, b, sql)
+		}
+		return read
+	}
+	seedIdle(t, b, 1, 1000)
+	few := measure()
+	seedIdle(t, b, 1001, 20000)
+	many := measure()
+	const recount = "select fence.recount()"
+	if many[recount] > few[recount]+9000 {
+		t.Errorf("to count read %d rows beside 20,000 idle locks, %d beside 1,000", many[recount], few[recount])
+	}
+	delete(few, recount)
+	delete(many, recount)
+	if !maps.Equal(few, many) {
+		t.Errorf("the rows read beside 20,000 idle locks are %v, beside 1,000 %v", many, few)
+	}
+}
+
+// TestSweepKeepsTheNewestUntilTheNextGrant checks that a lease that is kept as the newest of its lock is deleted after the next grant, also where the
+// grant was under way when the sweep came.
+func TestSweepKeepsTheNewestUntilTheNextGrant(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	sweeper := newSweeper(t, b.Store, store.SweeperConfig{LeaseRetention: time.Second})
+	stages := map[bool]*stage{}
+	for _, during := range []bool{false, true} {
+		stages[during] = &stage{testbed: b, lock: store.Name(fmt.Sprint("during ", during))}
+		if err := stages[during].do(t.Context(), acquire, release); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.exec(t, "update fence.leases set ended_at = ended_at - interval '1 hour'")
+	tx, err := b.sql.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(t.Context()) //nolint:errcheck // it was committed
+	const grant = "select (fence.acquire(fence.ask($1, 'next', 'exclusive', 'node', 60000, null, null, null), 0, null)).outcome"
+	var outcome string
+	if err := tx.QueryRow(t.Context(), grant, stages[true].lock).Scan(&outcome); err != nil || outcome != "granted" {
+		t.Fatalf("the lock was %s (%v)", outcome, err)
+	}
+	expectSwept(t, sweeper, store.Swept{})
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expectSwept(t, sweeper, store.Swept{LeasesForgotten: 1})
+	if err := stages[false].do(t.Context(), acquire); err != nil {
+		t.Fatal(err)
+	}
+	expectSwept(t, sweeper, store.Swept{LeasesForgotten: 1})
+	var left int
+	if err := b.sql.QueryRow(t.Context(), "select count(*) from fence.leases where ended_at is null and not kept").Scan(&left); err != nil || left != 2 {
+		t.Errorf("%d leases are left (%v), want 2", left, err)
+	}
+}
+
+// TestSweepFollowsRenewals checks that a lease that was renewed is ended at the time to which it was renewed, be that earlier or later.
+func TestSweepFollowsRenewals(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	sweeper := newSweeper(t, b.Store, store.SweeperConfig{})
+	for _, ttl := range []time.Duration{time.Hour, 100 * time.Millisecond} {
+		lease, err := b.Acquire(t.Context(), store.AcquireRequest{Lock: store.Name("to " + ttl.String()), OwnerID: "w", TTL: 10 * time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Renew(t.Context(), lease.Ref(), ttl); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.exec(t, "update fence.leases set check_at = clock_timestamp() where lock = 'to 1h0m0s'")
+	b.exec(t, "select pg_sleep(extract(epoch from expires_at - clock_timestamp())) from fence.leases where lock = 'to 100ms'")
+	expectSwept(t, sweeper, store.Swept{Expired: 1})
+	var same bool
+	err := b.sql.QueryRow(t.Context(), "select check_at = expires_at from fence.leases where ended_at is null").Scan(&same)
+	if err != nil || !same {
+		t.Errorf("the other is not looked at when it expires (%v)", err)
+	}
+}
+
+// BenchmarkIdleSweep measures a sweep and a count beside idle locks: FENCEGATE_IDLE_LOCKS=1000,1000000,10000000 go test ./store
+// -run '^$' -bench IdleSweep -benchtime 20x.
+func BenchmarkIdleSweep(b *testing.B) {
+	for _, size := range strings.Split(os.Getenv("FENCEGATE_IDLE_LOCKS"), ",") {
+		locks, err := strconv.Atoi(size)
+		if err != nil {
+			b.Skip("FENCEGATE_IDLE_LOCKS is not set")
+		}
+		bed := newTestbed(b)
+		for from := 1; from <= locks; from += 500_000 {
+			seedIdle(b, bed, from, min(from+499_999, locks))
+		}
+		for _, table := range []string{"fences", "leases", "sessions"} {
+			if _, err := bed.sql.Exec(b.Context(), "vacuum analyze fence."+table); err != nil {
+				b.Fatal(err)
+			}
+		}
+		sweeper, err := store.NewSweeper(bed.Store, store.SweeperConfig{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := sweeper.Sweep(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		b.Run("sweep/"+size, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := sweeper.Sweep(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run("count/"+size, func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				if _, err := bed.sql.Exec(b.Context(), makeDue); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+				if counted, err := bed.Recount(b.Context()); err != nil || !counted {
+					b.Fatal(counted, err)
+				}
+			}
+		})
+	}
+}
