@@ -27,20 +27,6 @@ var requestTrials = []trial{
 			return nil
 		})
 	}},
-	{"request_id: what else is asked the second time does not count", func(ctx context.Context, s *stage) error {
-		if err := s.do(ctx, request("r")); err != nil {
-			return err
-		}
-		return s.unchanged(ctx, func() error {
-			lease, err := s.Acquire(ctx, store.AcquireRequest{
-				Lock: s.lock, OwnerID: "requester", RequestID: "r", TTL: time.Minute, Metadata: []byte(`{"other":1}`),
-			})
-			if err == nil && !reflect.DeepEqual(lease, s.newest()) {
-				err = fmt.Errorf("%+v the first time, %+v the second", s.newest(), lease)
-			}
-			return err
-		})
-	}},
 	{"request_id: a renewed lease", func(ctx context.Context, s *stage) error {
 		if err := s.do(ctx, request("r")); err != nil {
 			return err
@@ -88,6 +74,12 @@ var requestTrials = []trial{
 		}
 		return nil
 	}},
+	{"request_id: with other parameters", requestOtherwise()},
+	{"request_id: with other parameters, of a lease that was renewed", requestOtherwise(func(ctx context.Context, s *stage) error {
+		_, err := s.Renew(ctx, s.newest().Ref(), time.Minute)
+		return err
+	})},
+	{"request_id: with other parameters, of a lease that was released", requestOtherwise(release)},
 	{"request_id: of a lease that was released", requestAfter("released", release)},
 	{"request_id: of a lease that was broken", requestAfter("broken", breakLock)},
 	{"request_id: of a lease that has expired", requestAfter("expired", expire)},
@@ -102,6 +94,39 @@ func request(id string) step {
 		lease, err := s.Acquire(ctx, store.AcquireRequest{Lock: s.lock, OwnerID: "requester", TTL: time.Hour, RequestID: id})
 		s.leases = append(s.leases, lease)
 		return err
+	}
+}
+
+// requestChanges are what may not change when a request is sent again.
+var requestChanges = map[string]func(s *stage, r *store.AcquireRequest){
+	"mode":     func(_ *stage, r *store.AcquireRequest) { r.Mode = store.Shared },
+	"scope":    func(_ *stage, r *store.AcquireRequest) { r.Scope = store.Subtree },
+	"ttl":      func(_ *stage, r *store.AcquireRequest) { r.TTL = time.Minute },
+	"session":  func(s *stage, r *store.AcquireRequest) { r.SessionID, r.TTL = s.session.ID, 0 },
+	"metadata": func(_ *stage, r *store.AcquireRequest) { r.Metadata = []byte(`{"other":1}`) },
+}
+
+// requestOtherwise sends a request again with other parameters, after it was granted and what else happened: it is refused, and changes
+// nothing.
+func requestOtherwise(happened ...step) func(ctx context.Context, s *stage) error {
+	return func(ctx context.Context, s *stage) error {
+		if err := s.do(ctx, append([]step{openSession, request("r")}, happened...)...); err != nil {
+			return err
+		}
+		for name, change := range requestChanges {
+			again := store.AcquireRequest{Lock: s.lock, OwnerID: "requester", TTL: time.Hour, RequestID: "r"}
+			change(s, &again)
+			err := s.unchanged(ctx, func() error {
+				if lease, err := s.Acquire(ctx, again); !errors.Is(err, store.ErrInvalid) {
+					return fmt.Errorf("with another %s: %+v, %w, want ErrInvalid", name, lease, err)
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 }
 

@@ -162,7 +162,10 @@ func (s *Sweeper) sweep(ctx context.Context) (Swept, error) {
 			break
 		}
 	}
-	err := s.sweepSessions(ctx, &total)
+	err := s.sweepHolds(ctx, &total)
+	if err == nil {
+		err = s.sweepSessions(ctx, &total)
+	}
 	if err == nil {
 		err = s.store.exec(ctx, "select fence.sweep_waiting($1, $2)", eventsAge, eventsMax)
 	}
@@ -170,6 +173,20 @@ func (s *Sweeper) sweep(ctx context.Context) (Swept, error) {
 		total.SamplesForgotten, err = s.store.sweepHistory(ctx, s.config.HistoryRetention)
 	}
 	return total, err
+}
+
+// sweepHolds ends the leases that have reached their HoldUntil, and closes their fences.
+func (s *Sweeper) sweepHolds(ctx context.Context, total *Swept) error {
+	for {
+		var ended int64
+		if err := s.store.queryRow(ctx, "select fence.sweep_holds($1)", []any{sweepRowsMax}, &ended); err != nil {
+			return err
+		}
+		total.Expired += ended
+		if ended < sweepRowsMax {
+			return nil
+		}
+	}
 }
 
 // sweepSessions ends the sessions that have expired, and with them and with those that were ended, their leases.

@@ -18,12 +18,12 @@ begin
     end if;
     v_begun := clock_timestamp();
     with running as materialized (
-        select l.lock, least(s.ended_at, coalesce(s.expires_at, l.expires_at)) - v_begun as remains,
+        select l.lock, least(s.ended_at, coalesce(s.expires_at, l.expires_at), l.hold_until) - v_begun as remains,
             coalesce(s.ttl_ms, l.ttl_ms) * interval '1 millisecond' as ttl
         from fence.leases l
         left join fence.sessions s on s.session_id = l.session_id
         where l.ended_at is null and (l.session_id is null or s.session_id is not null)
-            and least(s.ended_at, coalesce(s.expires_at, l.expires_at)) > v_begun
+            and least(s.ended_at, coalesce(s.expires_at, l.expires_at), l.hold_until) > v_begun
     ), leases as (
         select count(*) as held, count(*) filter (where r.remains < r.ttl / 4) as expiring from running r
     ), fences as (
