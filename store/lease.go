@@ -54,6 +54,8 @@ type Lease struct {
 	ExpiresAt time.Time // of a lease in a session: the session's
 	// HoldUntil is when it ends for good, however often it is renewed, by the MaxHold of its policy; zero: no limit. ExpiresAt is never later.
 	HoldUntil time.Time
+	// HoldLeft is the time to HoldUntil by the database's clock, so that a caller's clock need not agree with it.
+	HoldLeft  time.Duration
 	SessionID uuid.UUID // zero: in none
 	Waited    time.Duration
 	Metadata  json.RawMessage // the owner's, a JSON object or nil

@@ -12,7 +12,7 @@ import (
 
 // leaseColumns are the columns of a lease, in the order of leaseRow.dest. They are those of the alias l.
 const leaseColumns = `l.lock, l.owner_id, l.lease_id, l.fencing_token, l.mode, l.scope, l.ttl_ms, l.granted_at, l.expires_at,
-	l.hold_until, l.session_id, l.waited_ms, l.metadata`
+	l.hold_until, floor(extract(epoch from l.hold_until - clock_timestamp()) * 1000)::bigint, l.session_id, l.waited_ms, l.metadata`
 
 // leaseRow is a lease as a row that may be missing.
 type leaseRow struct {
@@ -21,12 +21,13 @@ type leaseRow struct {
 	token, ttlMS, waitedMS   pgtype.Int8
 	grantedAt, expiresAt     pgtype.Timestamptz
 	holdUntil                pgtype.Timestamptz
+	holdLeftMS               pgtype.Int8
 	metadata                 []byte
 }
 
 func (r *leaseRow) dest() []any {
 	return []any{
-		&r.lock, &r.owner, &r.id, &r.token, &r.mode, &r.scope, &r.ttlMS, &r.grantedAt, &r.expiresAt, &r.holdUntil,
+		&r.lock, &r.owner, &r.id, &r.token, &r.mode, &r.scope, &r.ttlMS, &r.grantedAt, &r.expiresAt, &r.holdUntil, &r.holdLeftMS,
 		&r.session, &r.waitedMS, &r.metadata,
 	}
 }
@@ -35,7 +36,7 @@ func (r *leaseRow) lease() Lease {
 	return Lease{
 		Lock: Name(r.lock.String), OwnerID: r.owner.String, ID: r.id.Bytes, Token: r.token.Int64,
 		Mode: Mode(r.mode.String), Scope: Scope(r.scope.String), TTL: milliseconds(r.ttlMS),
-		GrantedAt: r.grantedAt.Time, ExpiresAt: r.expiresAt.Time, HoldUntil: r.holdUntil.Time,
+		GrantedAt: r.grantedAt.Time, ExpiresAt: r.expiresAt.Time, HoldUntil: r.holdUntil.Time, HoldLeft: max(0, milliseconds(r.holdLeftMS)),
 		SessionID: r.session.Bytes, Waited: milliseconds(r.waitedMS), Metadata: r.metadata,
 	}
 }

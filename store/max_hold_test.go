@@ -46,7 +46,11 @@ var holdTrials = []trial{
 		if want := lease.GrantedAt.Add(time.Minute); !lease.HoldUntil.Equal(want) || !lease.ExpiresAt.Equal(want) || lease.TTL != time.Hour {
 			return fmt.Errorf("the lease is %+v, want one that ends for good at %s", lease, want)
 		}
-		return nil
+		lock, err := s.Lock(ctx, s.lock)
+		if err == nil && (!lock.Holder().ExpiresAt.Equal(lease.ExpiresAt) || !lock.Holder().HoldUntil.Equal(lease.HoldUntil)) {
+			err = fmt.Errorf("the lease is %+v, and is shown as %+v", lease, lock.Holder())
+		}
+		return err
 	}},
 	{"max_hold: a renewal does not go beyond", func(ctx context.Context, s *stage) error {
 		if err := s.do(ctx, holdAnHour, acquire); err != nil {
@@ -130,6 +134,20 @@ var holdTrials = []trial{
 		}
 		return s.expectHeldOut(ctx)
 	}},
+	{"max_hold: a policy is no way back in a session", func(ctx context.Context, s *stage) error {
+		err := s.do(ctx, holdAnHour, openSession, inSession(acquire), holdOut, under(store.Policy{MaxHold: store.MaxHoldMax}), keepAlive)
+		if err != nil {
+			return err
+		}
+		return s.expectHeldOut(ctx)
+	}},
+	{"max_hold: a name of which the subtree above was granted since", func(ctx context.Context, s *stage) error {
+		below := s.below("/x")
+		if err := errors.Join(s.do(ctx, holdAnHour), below.do(ctx, acquire, holdOut), s.do(ctx, acquireSubtree)); err != nil {
+			return err
+		}
+		return below.do(ctx, renewLost, sweep, renewLost)
+	}},
 	{"max_hold: the request_id of a lease that has reached it", func(ctx context.Context, s *stage) error {
 		if err := s.do(ctx, holdAnHour, request("r"), holdOut); err != nil {
 			return err
@@ -148,9 +166,38 @@ var holdTrials = []trial{
 		if _, err := tx.Exec(ctx, "select from fence.fences where resource = $1 for update", s.lock); err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		brief, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		return s.do(ctx, renewNewest)
+		if err := errors.Join(s.do(brief, renewNewest), tx.Commit(ctx), s.do(ctx, holdOut)); err != nil {
+			return err
+		}
+		return s.expectVerdict(ctx, byOne, with(newest)(s), store.VerdictTokenStale, "max_hold")
+	}},
+	{"max_hold: a sweep closes the fence", func(ctx context.Context, s *stage) error {
+		if err := s.do(ctx, holdAnHour, acquire, holdOut, sweep); err != nil {
+			return err
+		}
+		var open bool
+		err := s.sql.QueryRow(ctx, "select open from fence.fences where resource = $1", s.lock).Scan(&open)
+		if err == nil && open {
+			err = errors.New("the row of the fence is open")
+		}
+		return err
+	}},
+	{"max_hold: a grant below leaves the end of the subtree to a sweep", func(ctx context.Context, s *stage) error {
+		s.subtree = true
+		if err := s.do(ctx, holdAnHour, acquire, holdOut); err != nil {
+			return err
+		}
+		if _, err := s.Acquire(ctx, store.AcquireRequest{Lock: s.resource(), OwnerID: "below", TTL: time.Hour}); err != nil {
+			return err
+		}
+		var left int
+		err := s.sql.QueryRow(ctx, "select count(*) from fence.leases where lock = $1 and ended_at is null", s.lock).Scan(&left)
+		if err == nil && left != 1 {
+			err = errors.New("the lease was ended, and its fence was not closed")
+		}
+		return errors.Join(err, s.do(ctx, sweep))
 	}},
 	{"max_hold: a subtree is closed for those below", func(ctx context.Context, s *stage) error {
 		s.subtree = true

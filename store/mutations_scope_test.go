@@ -129,7 +129,7 @@ var sessionMutations = []mutation{
 	{"a session is not locked before its lease is ended", "clear",
 		removing("        perform from fence.sessions s where s.session_id = v_lease.session_id for share;\n"),
 		[]string{"P1: a heartbeat in time that is not committed yet"}},
-	{"leases of a session are ended elsewhere", "clear", removing("\n            and (l.session_id is null or l.lock = p_lock)"),
+	{"leases of a session are ended elsewhere", "clear", replacing("or l.session_id is null and fence.ran_out_by(l) = 'expired'", "or true"),
 		[]string{
 			"session: below, after its end, while a name below was granted", "session: below, swept after a name below was granted",
 		}},

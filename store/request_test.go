@@ -1,12 +1,15 @@
 package store_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/fencegate/fencegate/store"
 )
@@ -57,7 +60,7 @@ var requestTrials = []trial{
 			return err
 		}
 		return s.unchanged(ctx, func() error {
-			_, err := s.Acquire(ctx, store.AcquireRequest{Lock: s.lock, OwnerID: "another", RequestID: "r"})
+			_, err := s.Acquire(ctx, store.AcquireRequest{Lock: s.lock, OwnerID: "another", TTL: time.Hour, RequestID: "r"})
 			if !errors.Is(err, store.ErrInvalid) {
 				return fmt.Errorf("the answer is %w, want ErrInvalid", err)
 			}
@@ -80,6 +83,7 @@ var requestTrials = []trial{
 		return err
 	})},
 	{"request_id: with other parameters, of a lease that was released", requestOtherwise(release)},
+	{"request_id: a place with other parameters", placeOtherwise},
 	{"request_id: of a lease that was released", requestAfter("released", release)},
 	{"request_id: of a lease that was broken", requestAfter("broken", breakLock)},
 	{"request_id: of a lease that has expired", requestAfter("expired", expire)},
@@ -128,6 +132,53 @@ func requestOtherwise(happened ...step) func(ctx context.Context, s *stage) erro
 		}
 		return nil
 	}
+}
+
+// placeOtherwise sends a request that waits again, from another gateway and with other parameters: it does not get the place. How long it
+// waits may differ.
+func placeOtherwise(ctx context.Context, s *stage) error {
+	if err := s.do(ctx, openSession, acquire); err != nil {
+		return err
+	}
+	request := store.AcquireRequest{Lock: s.lock, OwnerID: "requester", TTL: time.Hour, RequestID: "r", Wait: time.Minute}
+	first, err := s.enqueue(ctx, request)
+	if err != nil || first == "" {
+		return fmt.Errorf("the request waits with %q (%w)", first, err)
+	}
+	for name, change := range requestChanges {
+		again := request
+		change(s, &again)
+		err := s.unchanged(ctx, func() error {
+			if outcome, err := s.enqueue(ctx, again); err != nil || outcome != "request_id_changed" {
+				return fmt.Errorf("with another %s: %s (%w), want request_id_changed", name, outcome, err)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	request.Wait = time.Hour
+	if again, err := s.enqueue(ctx, request); err != nil || again != "queued" {
+		return fmt.Errorf("with a longer wait: %s (%w), want queued", again, err)
+	}
+	return nil
+}
+
+// enqueue asks as a gateway of its own does, and returns the outcome.
+func (s *stage) enqueue(ctx context.Context, r store.AcquireRequest) (outcome string, err error) {
+	var session *uuid.UUID
+	if r.SessionID != uuid.Nil {
+		session = &r.SessionID
+	}
+	var metadata *string
+	if r.Metadata != nil {
+		metadata = ptr(string(r.Metadata))
+	}
+	err = s.sql.QueryRow(ctx, "select outcome from fence.acquire(fence.ask($1, $2, $3, $4, $5, $6, $7, $8), $9, $10)",
+		r.Lock, r.OwnerID, cmp.Or(r.Mode, store.Exclusive), cmp.Or(r.Scope, store.Node), r.TTL.Milliseconds(), session, r.RequestID, metadata,
+		r.Wait.Milliseconds(), uuid.New()).Scan(&outcome)
+	return outcome, err
 }
 
 // requestAfter sends the request of a lease that has ended: no other lease is granted in its place.

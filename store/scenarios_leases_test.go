@@ -161,9 +161,12 @@ func (s *scene) breakAct(c leaseCommand) act {
 }
 
 func sweepAct(ctx context.Context, conn *pgx.Conn) (told, error) {
-	var expired, forgotten int64
+	var held, expired, forgotten int64
+	if err := conn.QueryRow(ctx, "select fence.sweep_holds(1000)").Scan(&held); err != nil {
+		return nil, err
+	}
 	err := conn.QueryRow(ctx, `
 		select expired, leases_forgotten from fence.sweep(interval '10 minutes', interval '7 days', 100000, 1000)`).
 		Scan(&expired, &forgotten)
-	return func() string { return fmt.Sprintf("%d expired", expired) }, err
+	return func() string { return fmt.Sprintf("%d expired", held+expired) }, err
 }

@@ -146,6 +146,9 @@ func (s *Sweeper) Sweep(ctx context.Context) (Swept, error) {
 
 func (s *Sweeper) sweep(ctx context.Context) (Swept, error) {
 	var total Swept
+	if err := s.sweepHolds(ctx, &total); err != nil {
+		return total, err
+	}
 	for {
 		var swept Swept
 		err := s.store.queryRow(ctx,
@@ -162,10 +165,7 @@ func (s *Sweeper) sweep(ctx context.Context) (Swept, error) {
 			break
 		}
 	}
-	err := s.sweepHolds(ctx, &total)
-	if err == nil {
-		err = s.sweepSessions(ctx, &total)
-	}
+	err := s.sweepSessions(ctx, &total)
 	if err == nil {
 		err = s.store.exec(ctx, "select fence.sweep_waiting($1, $2)", eventsAge, eventsMax)
 	}

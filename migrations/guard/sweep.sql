@@ -17,7 +17,6 @@ begin
         with due as (
             select l.lock, l.fencing_token from fence.leases l
             where l.ended_at is null and l.expires_at <= clock_timestamp()
-                and (l.hold_until is null or l.expires_at < l.hold_until) -- the others are fence.sweep_holds's
             limit p_rows_max for update skip locked
         ), ended as (
             update fence.leases l set ended_at = l.expires_at, end_reason = 'expired'
