@@ -156,7 +156,7 @@ func termAnswer(lease store.Lease) api.Term {
 	return api.Term{
 		Election: string(lease.Lock), Candidate: lease.OwnerID, Term: lease.Token, LeaseID: lease.ID.String(), TTLMS: lease.TTL.Milliseconds(),
 		GrantedAt: api.Time{Time: lease.GrantedAt}, ExpiresAt: api.Time{Time: lease.ExpiresAt}, WaitedMS: lease.Waited.Milliseconds(),
-		SessionID: idText(lease.SessionID), Value: valueIn(lease.Metadata),
+		HoldUntil: timeAnswer(lease.HoldUntil), HoldLeftMS: holdLeft(lease), SessionID: idText(lease.SessionID), Value: valueIn(lease.Metadata),
 	}
 }
 

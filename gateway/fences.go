@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/gorilla/mux"
 
@@ -59,11 +60,15 @@ func (g *Gateway) putPolicy(w http.ResponseWriter, r *http.Request) error {
 	if err := g.readJSON(w, r, &body); err != nil {
 		return err
 	}
+	maxHold, err := maxHold(body.MaxHoldMS)
+	if err != nil {
+		return err
+	}
 	policy := store.Policy{
 		Prefix:         prefix,
 		Rule:           store.Rule(cmp.Or(body.Rule, string(store.RuleStrict))),
 		Authority:      store.Authority(cmp.Or(body.Authority, string(store.AuthorityBuiltin))),
-		RequireLeaseID: body.RequireLeaseID, RequireLiveLease: body.RequireLiveLease,
+		RequireLeaseID: body.RequireLeaseID, RequireLiveLease: body.RequireLiveLease, MaxHold: maxHold,
 	}
 	ctx, cancel := g.work(r)
 	defer cancel()
@@ -71,8 +76,21 @@ func (g *Gateway) putPolicy(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	g.config.Logger.InfoContext(r.Context(), "policy set", "prefix", prefix, "rule", policy.Rule, "authority", policy.Authority,
-		"require_lease_id", policy.RequireLeaseID, "require_live_lease", policy.RequireLiveLease, "address", g.address(r))
+		"require_lease_id", policy.RequireLeaseID, "require_live_lease", policy.RequireLiveLease,
+		"max_hold_ms", policy.MaxHold.Milliseconds(), "address", g.address(r))
 	return answerJSON(w, http.StatusOK, policyAnswer(policy))
+}
+
+// maxHold reads a max_hold_ms; absent it is 0.
+func maxHold(ms *int64) (time.Duration, error) {
+	if ms == nil {
+		return 0, nil
+	}
+	if *ms < store.MaxHoldMin.Milliseconds() || *ms > store.MaxHoldMax.Milliseconds() {
+		return 0, invalid("max_hold_ms is %d, it must be %d to %d, or absent for no limit.",
+			*ms, store.MaxHoldMin.Milliseconds(), store.MaxHoldMax.Milliseconds())
+	}
+	return time.Duration(*ms) * time.Millisecond, nil
 }
 
 func (g *Gateway) deletePolicy(w http.ResponseWriter, r *http.Request) error {
@@ -105,6 +123,6 @@ func policyPrefix(r *http.Request) (string, error) {
 func policyAnswer(policy store.Policy) api.Policy {
 	return api.Policy{
 		Prefix: policy.Prefix, Rule: string(policy.Rule), Authority: string(policy.Authority),
-		RequireLeaseID: policy.RequireLeaseID, RequireLiveLease: policy.RequireLiveLease,
+		RequireLeaseID: policy.RequireLeaseID, RequireLiveLease: policy.RequireLiveLease, MaxHoldMS: policy.MaxHold.Milliseconds(),
 	}
 }

@@ -168,8 +168,18 @@ func leaseAnswer(lease store.Lease) api.Lease {
 		Lock: string(lease.Lock), OwnerID: lease.OwnerID, LeaseID: lease.ID.String(), FencingToken: lease.Token,
 		Mode: string(lease.Mode), Scope: string(lease.Scope), TTLMS: lease.TTL.Milliseconds(),
 		GrantedAt: api.Time{Time: lease.GrantedAt}, ExpiresAt: api.Time{Time: lease.ExpiresAt},
+		HoldUntil: timeAnswer(lease.HoldUntil), HoldLeftMS: holdLeft(lease),
 		WaitedMS: lease.Waited.Milliseconds(), SessionID: idText(lease.SessionID), Metadata: lease.Metadata,
 	}
+}
+
+// holdLeft is nil for a lease that may be held without a limit.
+func holdLeft(lease store.Lease) *int64 {
+	if lease.HoldUntil.IsZero() {
+		return nil
+	}
+	ms := lease.HoldLeft.Milliseconds()
+	return &ms
 }
 
 // idText is empty for an ID that is not there.

@@ -132,6 +132,7 @@ func lockAnswer(lock store.Lock) api.Lock {
 func holderAnswer(lease store.Lease) api.LockHolder {
 	return api.LockHolder{
 		OwnerID: lease.OwnerID, FencingToken: lease.Token, Mode: string(lease.Mode), Scope: string(lease.Scope), TTLMS: lease.TTL.Milliseconds(),
-		GrantedAt: api.Time{Time: lease.GrantedAt}, ExpiresAt: api.Time{Time: lease.ExpiresAt}, Metadata: lease.Metadata,
+		GrantedAt: api.Time{Time: lease.GrantedAt}, ExpiresAt: api.Time{Time: lease.ExpiresAt}, HoldUntil: timeAnswer(lease.HoldUntil),
+		Metadata: lease.Metadata,
 	}
 }

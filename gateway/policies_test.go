@@ -3,7 +3,9 @@ package gateway
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
 )
@@ -18,12 +20,16 @@ func TestPolicyLife(t *testing.T) {
 	if empty := as[api.Policies](t, h.get(t, "/v1/policies"), http.StatusOK); empty.Policies == nil || len(empty.Policies) != 0 {
 		t.Errorf("at first there are %+v", empty)
 	}
-	every := api.Policy{Prefix: "", Rule: "strict", Authority: "builtin", RequireLiveLease: true}
+	every := api.Policy{Prefix: "", Rule: "strict", Authority: "builtin", RequireLiveLease: true, MaxHoldMS: 31_536_000_000}
 	some := api.Policy{Prefix: "a/b", Rule: "same_token", Authority: "builtin", RequireLeaseID: true}
 	other := api.Policy{Prefix: "a%2Fb c", Rule: "strict", Authority: "external"}
 	for path, want := range map[string]api.Policy{"": every, "a/b": some, "a%252Fb%20c": other} {
 		refused(t, h.get(t, "/v1/policies/"+path), api.CodeNotFound)
-		body := encode(api.PolicyRequest{Rule: want.Rule, Authority: want.Authority, RequireLeaseID: want.RequireLeaseID, RequireLiveLease: want.RequireLiveLease})
+		request := api.PolicyRequest{Rule: want.Rule, Authority: want.Authority, RequireLeaseID: want.RequireLeaseID, RequireLiveLease: want.RequireLiveLease}
+		if want.MaxHoldMS > 0 {
+			request.MaxHoldMS = &want.MaxHoldMS
+		}
+		body := encode(request)
 		if set := h.setPolicy(t, path, body); set != want {
 			t.Errorf("set: %+v, want %+v", set, want)
 		}
@@ -116,4 +122,62 @@ func TestPolicyExternal(t *testing.T) {
 	if fence.LastToken != 1001 || fence.LastSequence != 7 || fence.Policy.Authority != "external" {
 		t.Errorf("the fence is %+v", fence)
 	}
+}
+
+// A lease that is renewed until its policy's max_hold_ms ends there, and its holder learns it from the renewal, the write and the lists.
+func TestPolicyMaxHold(t *testing.T) {
+	h := newHarness(t, Config{})
+	h.setPolicy(t, "job", `{"max_hold_ms":300}`)
+	if free := h.acquire(t, "another", "worker"); free.HoldUntil != nil || free.HoldLeftMS != nil {
+		t.Errorf("without a policy it is %+v", free)
+	}
+	lease := h.acquire(t, "job", "worker")
+	if lease.HoldUntil == nil || lease.HoldUntil.Sub(lease.GrantedAt.Time) != 300*time.Millisecond || !lease.ExpiresAt.Equal(lease.HoldUntil.Time) ||
+		*lease.HoldLeftMS > 300 {
+		t.Fatalf("the lease is %+v", lease)
+	}
+	for {
+		renewed := h.post(t, lockPath("job", "/renew"), refOf(lease))
+		if renewed.status == http.StatusOK {
+			if got := as[api.Lease](t, renewed, http.StatusOK); !got.HoldUntil.Equal(lease.HoldUntil.Time) || *got.HoldLeftMS > *lease.HoldLeftMS {
+				t.Errorf("renewed it is %+v, granted it was %+v", got, lease)
+			}
+			continue
+		}
+		if lost := refused(t, renewed, api.CodeLeaseLost); lost.Reason != "max_hold" || !strings.Contains(lost.Detail, "max_hold_ms") {
+			t.Errorf("the renewal is answered %+v", lost)
+		}
+		break
+	}
+	if stale := refused(t, h.put(t, lease, 1, "late"), api.CodeTokenStale); stale.Reason != "max_hold" ||
+		!strings.Contains(stale.Detail, "max_hold_ms") {
+		t.Errorf("the write is answered %+v", stale)
+	}
+	if lock := as[api.Lock](t, h.get(t, lockPath("job", "")), http.StatusOK); lock.State != "free" {
+		t.Errorf("the lock is %+v", lock)
+	}
+	list := as[api.LeaseInfos](t, h.get(t, "/v1/leases?lock=job"), http.StatusOK)
+	if ended := list.Leases[0]; ended.EndReason != "max_hold" || !ended.EndedAt.Equal(lease.HoldUntil.Time) || !ended.HoldUntil.Equal(lease.HoldUntil.Time) {
+		t.Errorf("it is listed as %+v", ended)
+	}
+	for _, body := range []string{`{"max_hold_ms":99}`, `{"max_hold_ms":0}`, `{"max_hold_ms":31536000001}`, `{"authority":"external","max_hold_ms":1000}`} {
+		refused(t, h.send(t, http.MethodPut, "/v1/policies/job", body, jsonType), api.CodeInvalidRequest)
+	}
+	if none := h.setPolicy(t, "job", `{"max_hold_ms":null}`); none.MaxHoldMS != 0 {
+		t.Errorf("without a limit it is %+v", none)
+	}
+}
+
+// A request_id that comes with other parameters is refused; the value of a campaign is one of them.
+func TestRequestIDWithOtherParameters(t *testing.T) {
+	h := newHarness(t, Config{})
+	as[api.Lease](t, h.post(t, lockPath("job", "/acquire"), `{"owner_id":"w","request_id":"r"}`), http.StatusOK)
+	as[api.Lease](t, h.post(t, lockPath("job", "/acquire"), `{"owner_id":"w","request_id":"r","ttl_ms":30000,"wait_ms":1000}`), http.StatusOK)
+	for _, more := range []string{`"mode":"shared"`, `"scope":"subtree"`, `"ttl_ms":1000`, `"metadata":{"a":1}`} {
+		refused(t, h.post(t, lockPath("job", "/acquire"), `{"owner_id":"w","request_id":"r",`+more+`}`), api.CodeInvalidRequest)
+	}
+	const campaign = "/v1/elections/chief/campaign"
+	as[api.Term](t, h.post(t, campaign, `{"candidate":"w","request_id":"r","value":1}`), http.StatusOK)
+	as[api.Term](t, h.post(t, campaign, `{"candidate":"w","request_id":"r","value":1}`), http.StatusOK)
+	refused(t, h.post(t, campaign, `{"candidate":"w","request_id":"r","value":2}`), api.CodeInvalidRequest)
 }

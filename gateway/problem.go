@@ -119,6 +119,10 @@ func addData(answer *api.Problem, err error) {
 		}
 	case errors.As(err, &lost):
 		answer.Reason = lost.Reason
+		if lost.Reason == "max_hold" {
+			answer.Detail = fmt.Sprintf("The lease on %s has reached the longest time that its policy lets one be held (max_hold_ms), and its fence is closed. "+
+				"Stop the work that the lease protected; acquire the lock anew to go on.", lost.Lock)
+		}
 		if lost.Lock == "" {
 			answer.Detail = "The session has ended: " + lost.Reason + ". Stop the work that its leases protected; create another session to go on."
 		}
@@ -216,6 +220,9 @@ func staleDetail(rejected *store.RejectedError) string {
 			" is in force by now. Stop: another holder has taken over. Acquire the lock anew to go on."
 	case "released":
 		return fmt.Sprintf("The write to %s has token %s, whose lease was released or broken. Stop, or acquire the lock anew to go on.", rejected.Resource, presented)
+	case "max_hold":
+		return fmt.Sprintf("The write to %s has token %s, whose lease has reached the longest time that its policy lets one be held (max_hold_ms). "+
+			"Stop, or acquire the lock anew to go on.", rejected.Resource, presented)
 	}
 	if rejected.Reason == "shared" {
 		return fmt.Sprintf("The write to %s has token %s, which is that of a shared lease, and those can't write. Acquire the lock in mode exclusive to write.", rejected.Resource, presented)

@@ -81,7 +81,7 @@ func (c *Client) stand(ctx, base context.Context, config leaseConfig, send ask) 
 	for {
 		granted, err := c.turn(ctx, line, send)
 		if err == nil {
-			lease, err := c.hold(ctx, base, line.from, granted, config)
+			lease, err := c.hold(ctx, base, line, granted, config, send)
 			if err == nil || !line.waits(ctx) || !errors.Is(err, ErrLeaseLost) || c.background.open() != nil || config.session != nil {
 				return lease, err
 			}
@@ -173,35 +173,58 @@ func (l *line) pause(ctx context.Context, err error) error {
 }
 
 // hold makes a lease of a grant.
-//
-// What it was asked for with may be long ago: the owner stood in line, or answers were lost. "Sent + TTL" may have passed although the
-// lease was granted just now. The answer's waited_ms does not help, since it need not count from what this process counts from: of a
-// grant that is answered a second time it is the first wait's. So such a lease is renewed before it is given out: the renewal's own
-// "sent + TTL" is a bound that needs no other clock and no belief.
-func (c *Client) hold(ctx, base context.Context, from moment, granted api.Lease, config leaseConfig) (*Lease, error) {
+func (c *Client) hold(ctx, base context.Context, line *line, granted api.Lease, config leaseConfig, send ask) (*Lease, error) {
 	lease, err := newLease(base, c, granted, config.session)
 	if err != nil {
 		c.giveBack(granted)
 		return nil, err
 	}
-	if config.session == nil {
-		ttl := time.Duration(granted.TTLMS) * time.Millisecond
-		if now().since(from) > ttl/confirmShare {
-			// Until the renewal is answered the lease is not looked at; nobody has it yet.
-			err = lease.renew(ctx, nil)
-		} else {
-			lease.trust.set(from, ttl)
-		}
-		if err != nil {
-			_ = lease.trust.end(err)
-			c.giveBack(granted)
-			return nil, err
-		}
+	if err := lease.confirm(ctx, line, send); err != nil {
+		_ = lease.trust.end(err)
+		c.giveBack(granted)
+		return nil, err
 	}
 	if config.beat != nil {
 		lease.beat(config.beat)
 	}
 	return lease, nil
+}
+
+// confirm finds out how long a lease that was just granted can be relied on.
+//
+// What it was asked for with may be long ago: the owner stood in line, or answers were lost. "Sent + TTL" may have passed although the
+// lease was granted just now. The answer's waited_ms does not help, since it need not count from what this process counts from: of a
+// grant that is answered a second time it is the first wait's. So such a lease is renewed before it is given out: the renewal's own
+// "sent + TTL" is a bound that needs no other clock and no belief. A lease in a session, which is not renewed, is asked for again by the same
+// request where it has a limit of its own.
+func (l *Lease) confirm(ctx context.Context, line *line, send ask) error {
+	ttl, end := time.Duration(l.granted.TTLMS)*time.Millisecond, holdOf(l.granted, line.from)
+	if l.session != nil && end == nil {
+		return nil
+	}
+	fresh := ttl
+	if end != nil {
+		fresh = min(ttl, end.left)
+	}
+	switch {
+	case now().since(line.from) <= fresh/confirmShare:
+		if l.session == nil {
+			l.trust.set(line.from, ttl)
+		}
+		l.trust.limit(end)
+		return nil
+	case l.session == nil:
+		// Until the renewal is answered the lease is not looked at; nobody has it yet.
+		return l.renew(ctx, nil)
+	}
+	return insist(ctx, lostAnswers, unanswered, func() error {
+		from := now()
+		again, err := send(ctx, 0, line.requestID)
+		if err == nil {
+			l.trust.limit(holdOf(again, from))
+		}
+		return err
+	})
 }
 
 // giveBack releases, in the background, a lease that nobody has got.

@@ -15,7 +15,7 @@ type RejectionsQuery struct {
 	// Prefix is what the name of the resource begins with; any text.
 	Prefix string
 	Code   api.Code
-	// Reason is that of api.CodeTokenStale: superseded, released, reused or shared.
+	// Reason is that of api.CodeTokenStale: superseded, released, reused, shared or max_hold.
 	Reason string
 	// Door is the way by which the write came in.
 	Door string

@@ -55,7 +55,8 @@ func (c *Client) Campaign(ctx context.Context, election string, value any, opts 
 func leaseOf(term api.Term) api.Lease {
 	return api.Lease{
 		Lock: term.Election, OwnerID: term.Candidate, LeaseID: term.LeaseID, FencingToken: term.Term, Mode: "exclusive", Scope: "node",
-		TTLMS: term.TTLMS, GrantedAt: term.GrantedAt, ExpiresAt: term.ExpiresAt, WaitedMS: term.WaitedMS, SessionID: term.SessionID,
+		TTLMS: term.TTLMS, GrantedAt: term.GrantedAt, ExpiresAt: term.ExpiresAt, HoldUntil: term.HoldUntil, HoldLeftMS: term.HoldLeftMS,
+		WaitedMS: term.WaitedMS, SessionID: term.SessionID,
 	}
 }
 

@@ -82,7 +82,8 @@ func (l *Lease) Info() api.Lease { return l.granted }
 
 // Context is what unfenced work must hang on. It is cancelled when the lease ends: with the cause [ErrLeaseLost] no later than the moment
 // at which the lock may be granted to another, with [ErrLeaseReleased] before a release is sent, with [ErrClosed] by Close. It has the
-// values of the ctx that Acquire was called with.
+// values of the ctx that Acquire was called with. Where a policy limits how long a lease is held (max_hold_ms), it is cancelled no later than
+// that, however often the lease is renewed; the reason of the problem in its cause is max_hold (see [ProblemOf]).
 //
 // Its Err and Done look at the clocks themselves: a process that was frozen past the lease's end sees it at once. Contexts derived from
 // it hear of it a moment later, when the timer has woken.
@@ -150,7 +151,16 @@ func (l *Lease) renewOnce(ctx context.Context, limit time.Duration, ttl *time.Du
 		return err
 	}
 	l.trust.set(from, time.Duration(renewed.TTLMS)*time.Millisecond)
+	l.trust.limit(holdOf(renewed, from))
 	return nil
+}
+
+// holdOf is the limit in an answer, of a request that was sent after from; nil: none.
+func holdOf(answer api.Lease, from moment) *hold {
+	if answer.HoldLeftMS == nil {
+		return nil
+	}
+	return &hold{from, time.Duration(*answer.HoldLeftMS) * time.Millisecond}
 }
 
 // StartHeartbeat renews the lease in the background, at a third of its TTL, until it ends. Failures are retried as long as the
@@ -216,7 +226,7 @@ func (l *Lease) heed(resource string, err error) {
 	if problem == nil || resource != l.granted.Lock || l.granted.Mode == "shared" {
 		return
 	}
-	stale := errors.Is(err, ErrTokenStale) && (problem.Reason == "superseded" || problem.Reason == "released")
+	stale := errors.Is(err, ErrTokenStale) && (problem.Reason == "superseded" || problem.Reason == "released" || problem.Reason == reasonMaxHold)
 	if stale || errors.Is(err, ErrLeaseExpired) || errors.Is(err, ErrLeaseLost) {
 		_ = l.trust.end(l.lost(err))
 	}

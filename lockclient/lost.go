@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 
 	"github.com/fencegate/fencegate/gateway/api"
 )
@@ -12,6 +13,15 @@ import (
 var ErrLeaseReleased = errors.New("the lease was released")
 
 var errTTL = errors.New("its TTL may have run out before a renewal was answered")
+
+// reasonMaxHold is the reason of lease_lost and token_stale where a lease has reached the longest time that its policy lets one be held.
+const reasonMaxHold = "max_hold"
+
+// errMaxHold is what a gateway answers to a renewal from then on.
+var errMaxHold = &api.Problem{
+	Type: "about:blank", Title: "Not renewed", Status: http.StatusConflict, Code: api.CodeLeaseLost, Reason: reasonMaxHold,
+	Detail: "It has reached the longest time that its policy lets one be held (max_hold_ms). Stop the work that it protected; acquire the lock anew to go on.",
+}
 
 // LostError is a lease that this process must not rely on any more. It matches [ErrLeaseLost] and, since it is the error of a
 // context, context.Canceled.

@@ -42,8 +42,15 @@ type trust struct {
 	mu    sync.Mutex
 	from  moment
 	ttl   time.Duration
+	hold  *hold // nil: no limit
 	timer *time.Timer
 	cause error
+}
+
+// hold is the end that no renewal moves: what is left of the longest time that a lease may be held, from before it was asked for.
+type hold struct {
+	from moment
+	left time.Duration
 }
 
 // newTrust begins a trust that is lost at its window's end, with what lost makes of errTTL. It returns the home's end if that has come.
@@ -70,6 +77,29 @@ func (t *trust) set(from moment, ttl time.Duration) {
 	t.arm()
 }
 
+// limit sets the end that no renewal moves, or takes it away; from is before the request was sent that was answered with it.
+func (t *trust) limit(end *hold) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.cause == nil {
+		t.hold = end
+		t.arm()
+	}
+}
+
+// remains is how long the window still lasts, and what ends it; below 0 it is over. ok is false where it has no end of its own. t.mu is held.
+func (t *trust) remains() (left time.Duration, end error, ok bool) {
+	if t.within == nil && t.ttl > 0 {
+		left, end, ok = window(t.ttl)-now().since(t.from), errTTL, true
+	}
+	if t.hold != nil {
+		if held := window(t.hold.left) - now().since(t.hold.from); !ok || held < left {
+			left, end, ok = held, errMaxHold, true
+		}
+	}
+	return left, end, ok
+}
+
 // shorten makes sure that the window ends no later than one that began at from: before a renewal to a shorter TTL is sent, since nobody
 // may learn that it was applied.
 func (t *trust) shorten(from moment, ttl time.Duration) {
@@ -86,7 +116,10 @@ func (t *trust) arm() {
 	if t.timer != nil {
 		t.timer.Stop()
 	}
-	left := window(t.ttl) - now().since(t.from)
+	left, _, ok := t.remains()
+	if !ok {
+		return
+	}
 	t.timer = time.AfterFunc(max(0, min(left, glanceEvery)), func() {
 		if t.check() == nil {
 			t.mu.Lock()
@@ -104,10 +137,11 @@ func (t *trust) check() error {
 		_ = t.within.check() // ends this one, too
 	}
 	t.mu.Lock()
-	cause, over := t.cause, t.within == nil && t.ttl > 0 && now().since(t.from) >= window(t.ttl)
+	cause := t.cause
+	left, end, ok := t.remains()
 	t.mu.Unlock()
-	if cause == nil && over {
-		return t.end(t.lost(errTTL))
+	if cause == nil && ok && left <= 0 {
+		return t.end(t.lost(end))
 	}
 	return cause
 }
@@ -117,12 +151,15 @@ func (t *trust) left() time.Duration {
 	if t.check() != nil {
 		return 0
 	}
-	if t.within != nil {
-		return t.within.left()
-	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	return max(0, window(t.ttl)-now().since(t.from))
+	left, _, ok := t.remains()
+	t.mu.Unlock()
+	if t.within != nil {
+		if within := t.within.left(); !ok || within < left {
+			return within
+		}
+	}
+	return max(0, left)
 }
 
 func (t *trust) currentTTL() time.Duration {

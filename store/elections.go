@@ -17,7 +17,7 @@ type ElectionQuery struct {
 // electionsSQL chooses the locks whose newest lease was made by a campaign. That is known by its metadata, in which a campaign
 // keeps the leader's value: an object that has the one field "value", written without a space. The text is kept as it came.
 const electionsSQL = `
-	select f.resource, f.granted_token, f.open, f.resource as sorted
+	select f.resource, f.granted_token, ` + openSQL + ` as open, f.resource as sorted
 	from fence.leases l
 	join fence.fences f on f.resource = l.lock and f.granted_token = l.fencing_token
 	where l.metadata::text like '{"value":%' and l.mode = 'exclusive' and l.scope = 'node'

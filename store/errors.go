@@ -78,7 +78,7 @@ var verdictErrors = map[Verdict]error{
 // RejectedError is a write that the rule did not admit. It is the sentinel of its verdict.
 type RejectedError struct {
 	Verdict  Verdict
-	Reason   string // of token_stale: superseded, released, reused or shared
+	Reason   string // of token_stale: superseded, released, reused, shared or max_hold
 	Resource Name
 	Key      Name // empty where a transaction was refused for its token
 
@@ -148,7 +148,7 @@ func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 // LostError tells why a lease, or the session that it would be in, is not the caller's any more. It is ErrLeaseLost.
 type LostError struct {
 	Lock   Name   // empty where it is a session that ended
-	Reason string // expired, released, broken, superseded or mismatch
+	Reason string // expired, released, broken, max_hold, superseded or mismatch
 	// Late is how much later than a third of the TTL a renewal or keepalive came that found its lease or session expired; 0: unknown.
 	Late time.Duration
 }

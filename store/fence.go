@@ -18,7 +18,11 @@ func (s *Store) Fence(ctx context.Context, resource Name) (Fence, error) {
 	err := s.queryRow(ctx, `
 		select
 			greatest(f.granted_token, above.granted_token),
-			case when above.granted_token > coalesce(f.granted_token, 0) then above.open else f.open end,
+			case when above.granted_token > coalesce(f.granted_token, 0) then above.open else f.open end
+				and not exists (
+					select from fence.leases l
+					where l.lock = case when above.granted_token > coalesce(f.granted_token, 0) then above.name else f.resource end
+						and l.fencing_token = greatest(f.granted_token, above.granted_token) and l.hold_until <= clock_timestamp()),
 			coalesce(f.last_token, 0), coalesce(f.last_sequence, 0)
 		from (select * from fence.fences f where f.resource = $1) f
 		full join (

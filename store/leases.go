@@ -12,7 +12,7 @@ import (
 
 // leaseColumns are the columns of a lease, in the order of leaseRow.dest. They are those of the alias l.
 const leaseColumns = `l.lock, l.owner_id, l.lease_id, l.fencing_token, l.mode, l.scope, l.ttl_ms, l.granted_at, l.expires_at,
-	l.session_id, l.waited_ms, l.metadata`
+	l.hold_until, floor(extract(epoch from l.hold_until - clock_timestamp()) * 1000)::bigint, l.session_id, l.waited_ms, l.metadata`
 
 // leaseRow is a lease as a row that may be missing.
 type leaseRow struct {
@@ -20,12 +20,15 @@ type leaseRow struct {
 	id, session              pgtype.UUID
 	token, ttlMS, waitedMS   pgtype.Int8
 	grantedAt, expiresAt     pgtype.Timestamptz
+	holdUntil                pgtype.Timestamptz
+	holdLeftMS               pgtype.Int8
 	metadata                 []byte
 }
 
 func (r *leaseRow) dest() []any {
 	return []any{
-		&r.lock, &r.owner, &r.id, &r.token, &r.mode, &r.scope, &r.ttlMS, &r.grantedAt, &r.expiresAt, &r.session, &r.waitedMS, &r.metadata,
+		&r.lock, &r.owner, &r.id, &r.token, &r.mode, &r.scope, &r.ttlMS, &r.grantedAt, &r.expiresAt, &r.holdUntil, &r.holdLeftMS,
+		&r.session, &r.waitedMS, &r.metadata,
 	}
 }
 
@@ -33,7 +36,7 @@ func (r *leaseRow) lease() Lease {
 	return Lease{
 		Lock: Name(r.lock.String), OwnerID: r.owner.String, ID: r.id.Bytes, Token: r.token.Int64,
 		Mode: Mode(r.mode.String), Scope: Scope(r.scope.String), TTL: milliseconds(r.ttlMS),
-		GrantedAt: r.grantedAt.Time, ExpiresAt: r.expiresAt.Time,
+		GrantedAt: r.grantedAt.Time, ExpiresAt: r.expiresAt.Time, HoldUntil: r.holdUntil.Time, HoldLeft: max(0, milliseconds(r.holdLeftMS)),
 		SessionID: r.session.Bytes, Waited: milliseconds(r.waitedMS), Metadata: r.metadata,
 	}
 }
@@ -45,7 +48,8 @@ func milliseconds(ms pgtype.Int8) time.Duration { return time.Duration(ms.Int64)
 //
 // It returns ErrLeaseHeld (a HeldError) where another lease is in the way, also the caller's own: leases are not re-entrant; or where
 // others wait for it; ErrLeaseLost (a LostError) if the lease that this RequestID was granted has ended, or the session that it
-// would be in; ErrNotFound if there is no such session; ErrInvalid, also for a Wait, for which there is [Service.Acquire];
+// would be in; ErrNotFound if there is no such session; ErrInvalid, also for a RequestID that was used with other parameters, and for a
+// Wait, for which there is [Service.Acquire];
 // ErrExternalAuthority; ErrUnavailable.
 func (s *Store) Acquire(ctx context.Context, request AcquireRequest) (Lease, error) {
 	if request.Wait != 0 {
@@ -103,6 +107,9 @@ func (s *Store) ask(ctx context.Context, request AcquireRequest, gateway uuid.UU
 			return asked{}, sessionLost(endReason.String)
 		case "request_id_reused":
 			return asked{}, fmt.Errorf("%w: request_id was used on this lock by another owner", ErrInvalid)
+		case "request_id_changed":
+			return asked{}, fmt.Errorf("%w: request_id was used on this lock with another mode, scope, ttl_ms, session_id, or metadata or value: "+
+				"send the same request again, or take another request_id", ErrInvalid)
 		case "deadlock":
 			return asked{}, deadlock(cycle)
 		case "again":
@@ -120,7 +127,7 @@ func deadlock(cycle []byte) error {
 	return &found
 }
 
-// Renew makes a live lease last ttl from now; 0: the TTL that it has. It does not wait for the disk: a crash of the database may make the
+// Renew makes a live lease last ttl from now, but not longer than its HoldUntil, by the policy in force; 0: the TTL that it has. It does not wait for the disk: a crash of the database may make the
 // lease shorter than was told, never longer. It returns ErrLeaseLost (a LostError), also when the lease
 // has expired and nobody has replaced it; ErrNotFound if there is no such lock; ErrInvalid, also for a lease in a session;
 // ErrUnavailable.

@@ -25,7 +25,7 @@ type ShownLease struct {
 	State     LeaseState
 	InSession bool
 	EndedAt   time.Time // zero where it runs
-	EndReason string    // released, broken or expired; empty where it runs
+	EndReason string    // released, broken, expired or max_hold; empty where it runs
 	EndNote   string    // the reason that was given for breaking it
 }
 
@@ -57,11 +57,12 @@ func (q LeaseQuery) check() error {
 // The end of a lease that nobody has ended yet is when it ran out, which may be with its session. Of one that was ended before its
 // session, when it would have run out is that session's to say; where the session is forgotten, it is when it ended.
 const (
-	shownUntilSQL = `case when l.session_id is null then l.expires_at else coalesce(least(s.ended_at, s.expires_at), l.ended_at) end`
+	shownUntilSQL = `case when l.session_id is null then l.expires_at when s.session_id is null then l.ended_at
+		else least(s.ended_at, s.expires_at, l.hold_until) end`
 	leasesListSQL = `
 	with now as materialized (select clock_timestamp() as at)
 	select l.runs, case when not l.runs then coalesce(l.ended_at, l.until) end,
-		case when not l.runs then coalesce(l.end_reason, l.session_reason, 'expired') end, l.end_note, %s
+		case when not l.runs then coalesce(l.end_reason, case when l.until >= l.hold_until then 'max_hold' end, l.session_reason, 'expired') end, l.end_note, %s
 	from (
 		select l.*, ` + shownUntilSQL + ` as until, l.ended_at is null and ` + untilSQL + ` > (select at from now) as runs,
 			s.end_reason as session_reason

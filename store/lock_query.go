@@ -107,8 +107,8 @@ const (
 // look each fence up by itself.
 var stateSQL = map[LockState]string{
 	LockHeld:    " and (r.lock is null)::integer = 0",
-	LockExpired: " and (r.lock is null)::integer = 1 and f.open",
-	LockFree:    " and (r.lock is null)::integer = 1 and not f.open",
+	LockExpired: " and (r.lock is null)::integer = 1 and " + openSQL,
+	LockFree:    " and (r.lock is null)::integer = 1 and not " + openSQL,
 }
 
 func (q LockQuery) value() string {
@@ -153,7 +153,7 @@ func (q LockQuery) fromSQL(sorted bool) string {
 func (q LockQuery) listSQL() string {
 	word, beyond := q.direction()
 	value, names := q.value(), "asc"
-	text := "select f.resource, f.granted_token, f.open, " + value + " as sorted " + q.fromSQL(true)
+	text := "select f.resource, f.granted_token, " + openSQL + " as open, " + value + " as sorted " + q.fromSQL(true)
 	switch {
 	case q.Sort == LocksByName:
 		names = word

@@ -57,7 +57,8 @@ type Waiter struct {
 
 // untilSQL is when the lease l runs out, s being its session or a row of nulls. It says what fence.runs_until says, and can be joined: a
 // call for each of 100,000 leases takes longer than all else.
-const untilSQL = "case when l.session_id is null then l.expires_at else coalesce(least(s.ended_at, s.expires_at), '-infinity') end"
+const untilSQL = "case when l.session_id is null then l.expires_at when s.session_id is null then '-infinity' " +
+	"else least(s.ended_at, s.expires_at, l.hold_until) end"
 
 // runningSQL are the leases l that run, each with its session s; waitingSQL are the waiters w who count, as fence.waits says.
 const (
@@ -68,6 +69,13 @@ const (
 		left join fence.sessions s on s.session_id = w.session_id
 		where w.deadline_at > (select at from now) and (w.session_id is null or s.ended_at is null and s.expires_at > (select at from now))`
 )
+
+// openSQL is whether the newest grant may still write to the fence f. A lease that has reached its hold_until may not, also before a sweep
+// has closed the fence.
+const openSQL = "(f.open and not (f.limited and " + heldOutSQL + "))"
+
+const heldOutSQL = `exists (select from fence.leases h
+	where h.lock = f.resource and h.fencing_token = f.granted_token and h.hold_until <= clock_timestamp())`
 
 // showSQL shows locks as they stand at one moment. What is chosen are rows of fences, with the place of each in the list. Each comes with
 // the leases that run on it, or with the one that has run out and that nobody has replaced: an exclusive lease whose
@@ -102,7 +110,7 @@ const showSQL = `
 var shownColumns = strings.Replace(leaseColumns, "l.expires_at", "l.until", 1)
 
 var oneLockSQL = fmt.Sprintf(showSQL,
-	"select f.*, 0 as sorted from fence.fences f where "+isLockSQL+" and f.resource = @lock", "0::bigint", shownColumns, "", "")
+	"select f.resource, f.granted_token, "+openSQL+" as open, 0 as sorted from fence.fences f where "+isLockSQL+" and f.resource = @lock", "0::bigint", shownColumns, "", "")
 
 // isLockSQL tells a lock from what has only records: it was granted, or somebody stands in its line.
 const isLockSQL = "(f.granted_token > 0 or exists (select from fence.waiters w where w.lock = f.resource))"

@@ -33,7 +33,7 @@ func TestEveryStepIsTested(t *testing.T) {
 		}
 		trials[trial.name] = trial
 	}
-	for _, m := range slices.Concat(stepMutations, ruleMutations, shortWayMutations, changeMutations, leaseMutations, scopeMutations, sessionMutations) {
+	for _, m := range slices.Concat(stepMutations, ruleMutations, shortWayMutations, changeMutations, leaseMutations, scopeMutations, sessionMutations, holdMutations) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -62,7 +62,7 @@ func allTrials() []trial {
 	for _, c := range ruleCases() {
 		trials = append(trials, c.trial(bySet), c.alone().trial(byOne))
 	}
-	trials = slices.Concat(trials, acrossTrials, sharingTrials(), sessionTrials, raceTrials(), lineTrials)
+	trials = slices.Concat(trials, acrossTrials, sharingTrials(), sessionTrials, raceTrials(), lineTrials, holdTrials)
 	return slices.Concat(trials, leaseTrials, standingTrials(), requestTrials, setTrials, transactionTrials, waitingTrials)
 }
 

@@ -3,8 +3,10 @@ package store
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // Rule is how step 4 of the rule is judged.
@@ -25,8 +27,12 @@ const (
 	AuthorityExternal Authority = "external" // an etcd revision, a ZooKeeper zxid, …: only step 4 applies
 )
 
-// PoliciesMax is how many policies there may be.
-const PoliciesMax = 10_000
+// Limits of policies.
+const (
+	PoliciesMax = 10_000
+	MaxHoldMin  = TTLMin
+	MaxHoldMax  = 365 * 24 * time.Hour
+)
 
 // Policy is what holds for the name Prefix and every name below it, unless a longer prefix has a policy of its own. Prefix "" is every name.
 type Policy struct {
@@ -35,9 +41,12 @@ type Policy struct {
 	Authority        Authority
 	RequireLeaseID   bool
 	RequireLiveLease bool
+	// MaxHold is the longest time from the grant of a lease to its end, however often it is renewed, MaxHoldMin to MaxHoldMax in whole
+	// milliseconds; 0: no limit. Then its fence closes. Running leases get it by their next renewal or keepalive.
+	MaxHold time.Duration
 }
 
-const policyColumns = "p.prefix, p.rule, p.authority, p.require_lease_id, p.require_live_lease"
+const policyColumns = "p.prefix, p.rule, p.authority, p.require_lease_id, p.require_live_lease, p.max_hold_ms"
 
 func (p Policy) check() error {
 	if p.Prefix != "" {
@@ -50,8 +59,11 @@ func (p Policy) check() error {
 		return fmt.Errorf("%w: rule must be strict or same_token", ErrInvalid)
 	case p.Authority != AuthorityBuiltin && p.Authority != AuthorityExternal:
 		return fmt.Errorf("%w: authority must be builtin or external", ErrInvalid)
-	case p.Authority == AuthorityExternal && (p.RequireLeaseID || p.RequireLiveLease):
-		return fmt.Errorf("%w: with authority external there are no leases that could be required", ErrInvalid)
+	case p.Authority == AuthorityExternal && (p.RequireLeaseID || p.RequireLiveLease || p.MaxHold != 0):
+		return fmt.Errorf("%w: with authority external there are no leases that could be required or limited", ErrInvalid)
+	case p.MaxHold != 0 && (p.MaxHold < MaxHoldMin || p.MaxHold > MaxHoldMax || p.MaxHold%time.Millisecond != 0):
+		return fmt.Errorf("%w: max_hold_ms is %d, it must be %d to %d, or absent for no limit",
+			ErrInvalid, p.MaxHold.Milliseconds(), MaxHoldMin.Milliseconds(), MaxHoldMax.Milliseconds())
 	}
 	return nil
 }
@@ -64,16 +76,19 @@ func (s *Store) PutPolicy(ctx context.Context, policy Policy) error {
 	stored := false
 	err := s.query(ctx, `
 		with put as (
-			insert into fence.policies as p (prefix, rule, authority, require_lease_id, require_live_lease)
-			select $1, $2, $3, $4, $5
-			where (select count(*) from fence.policies) < $6 or exists (select from fence.policies where prefix = $1)
+			insert into fence.policies as p (prefix, rule, authority, require_lease_id, require_live_lease, max_hold_ms)
+			select $1, $2, $3, $4, $5, nullif($6::bigint, 0)
+			where (select count(*) from fence.policies) < $7 or exists (select from fence.policies where prefix = $1)
 			on conflict (prefix) do update
 			set rule = excluded.rule, authority = excluded.authority, require_lease_id = excluded.require_lease_id,
-				require_live_lease = excluded.require_live_lease, updated_at = clock_timestamp()
+				require_live_lease = excluded.require_live_lease, max_hold_ms = excluded.max_hold_ms, updated_at = clock_timestamp()
 			returning p.prefix
 		)
-		select fence.commit_durably(), pg_notify($7, '')::text from put`,
-		[]any{policy.Prefix, policy.Rule, policy.Authority, policy.RequireLeaseID, policy.RequireLiveLease, PoliciesMax, policiesChannel},
+		select fence.commit_durably(), pg_notify($8, '')::text from put`,
+		[]any{
+			policy.Prefix, policy.Rule, policy.Authority, policy.RequireLeaseID, policy.RequireLiveLease, policy.MaxHold.Milliseconds(),
+			PoliciesMax, policiesChannel,
+		},
 		func(pgx.Rows) error {
 			stored = true
 			return nil
@@ -114,7 +129,9 @@ func (s *Store) readPolicies(ctx context.Context, sql string, args ...any) ([]Po
 	policies := []Policy{}
 	err := s.query(ctx, sql, args, func(rows pgx.Rows) error {
 		var policy Policy
-		err := rows.Scan(&policy.Prefix, &policy.Rule, &policy.Authority, &policy.RequireLeaseID, &policy.RequireLiveLease)
+		var maxHoldMS pgtype.Int8
+		err := rows.Scan(&policy.Prefix, &policy.Rule, &policy.Authority, &policy.RequireLeaseID, &policy.RequireLiveLease, &maxHoldMS)
+		policy.MaxHold = milliseconds(maxHoldMS)
 		policies = append(policies, policy)
 		return err
 	})

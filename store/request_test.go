@@ -1,12 +1,15 @@
 package store_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/fencegate/fencegate/store"
 )
@@ -25,20 +28,6 @@ var requestTrials = []trial{
 				return fmt.Errorf("%+v the first time, %+v the second", s.leases[0], s.leases[1])
 			}
 			return nil
-		})
-	}},
-	{"request_id: what else is asked the second time does not count", func(ctx context.Context, s *stage) error {
-		if err := s.do(ctx, request("r")); err != nil {
-			return err
-		}
-		return s.unchanged(ctx, func() error {
-			lease, err := s.Acquire(ctx, store.AcquireRequest{
-				Lock: s.lock, OwnerID: "requester", RequestID: "r", TTL: time.Minute, Metadata: []byte(`{"other":1}`),
-			})
-			if err == nil && !reflect.DeepEqual(lease, s.newest()) {
-				err = fmt.Errorf("%+v the first time, %+v the second", s.newest(), lease)
-			}
-			return err
 		})
 	}},
 	{"request_id: a renewed lease", func(ctx context.Context, s *stage) error {
@@ -71,7 +60,7 @@ var requestTrials = []trial{
 			return err
 		}
 		return s.unchanged(ctx, func() error {
-			_, err := s.Acquire(ctx, store.AcquireRequest{Lock: s.lock, OwnerID: "another", RequestID: "r"})
+			_, err := s.Acquire(ctx, store.AcquireRequest{Lock: s.lock, OwnerID: "another", TTL: time.Hour, RequestID: "r"})
 			if !errors.Is(err, store.ErrInvalid) {
 				return fmt.Errorf("the answer is %w, want ErrInvalid", err)
 			}
@@ -88,6 +77,13 @@ var requestTrials = []trial{
 		}
 		return nil
 	}},
+	{"request_id: with other parameters", requestOtherwise()},
+	{"request_id: with other parameters, of a lease that was renewed", requestOtherwise(func(ctx context.Context, s *stage) error {
+		_, err := s.Renew(ctx, s.newest().Ref(), time.Minute)
+		return err
+	})},
+	{"request_id: with other parameters, of a lease that was released", requestOtherwise(release)},
+	{"request_id: a place with other parameters", placeOtherwise},
 	{"request_id: of a lease that was released", requestAfter("released", release)},
 	{"request_id: of a lease that was broken", requestAfter("broken", breakLock)},
 	{"request_id: of a lease that has expired", requestAfter("expired", expire)},
@@ -103,6 +99,86 @@ func request(id string) step {
 		s.leases = append(s.leases, lease)
 		return err
 	}
+}
+
+// requestChanges are what may not change when a request is sent again.
+var requestChanges = map[string]func(s *stage, r *store.AcquireRequest){
+	"mode":     func(_ *stage, r *store.AcquireRequest) { r.Mode = store.Shared },
+	"scope":    func(_ *stage, r *store.AcquireRequest) { r.Scope = store.Subtree },
+	"ttl":      func(_ *stage, r *store.AcquireRequest) { r.TTL = time.Minute },
+	"session":  func(s *stage, r *store.AcquireRequest) { r.SessionID, r.TTL = s.session.ID, 0 },
+	"metadata": func(_ *stage, r *store.AcquireRequest) { r.Metadata = []byte(`{"other":1}`) },
+}
+
+// requestOtherwise sends a request again with other parameters, after it was granted and what else happened: it is refused, and changes
+// nothing.
+func requestOtherwise(happened ...step) func(ctx context.Context, s *stage) error {
+	return func(ctx context.Context, s *stage) error {
+		if err := s.do(ctx, append([]step{openSession, request("r")}, happened...)...); err != nil {
+			return err
+		}
+		for name, change := range requestChanges {
+			again := store.AcquireRequest{Lock: s.lock, OwnerID: "requester", TTL: time.Hour, RequestID: "r"}
+			change(s, &again)
+			err := s.unchanged(ctx, func() error {
+				if lease, err := s.Acquire(ctx, again); !errors.Is(err, store.ErrInvalid) {
+					return fmt.Errorf("with another %s: %+v, %w, want ErrInvalid", name, lease, err)
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// placeOtherwise sends a request that waits again, from another gateway and with other parameters: it does not get the place. How long it
+// waits may differ.
+func placeOtherwise(ctx context.Context, s *stage) error {
+	if err := s.do(ctx, openSession, acquire); err != nil {
+		return err
+	}
+	request := store.AcquireRequest{Lock: s.lock, OwnerID: "requester", TTL: time.Hour, RequestID: "r", Wait: time.Minute}
+	first, err := s.enqueue(ctx, request)
+	if err != nil || first == "" {
+		return fmt.Errorf("the request waits with %q (%w)", first, err)
+	}
+	for name, change := range requestChanges {
+		again := request
+		change(s, &again)
+		err := s.unchanged(ctx, func() error {
+			if outcome, err := s.enqueue(ctx, again); err != nil || outcome != "request_id_changed" {
+				return fmt.Errorf("with another %s: %s (%w), want request_id_changed", name, outcome, err)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	request.Wait = time.Hour
+	if again, err := s.enqueue(ctx, request); err != nil || again != "queued" {
+		return fmt.Errorf("with a longer wait: %s (%w), want queued", again, err)
+	}
+	return nil
+}
+
+// enqueue asks as a gateway of its own does, and returns the outcome.
+func (s *stage) enqueue(ctx context.Context, r store.AcquireRequest) (outcome string, err error) {
+	var session *uuid.UUID
+	if r.SessionID != uuid.Nil {
+		session = &r.SessionID
+	}
+	var metadata *string
+	if r.Metadata != nil {
+		metadata = ptr(string(r.Metadata))
+	}
+	err = s.sql.QueryRow(ctx, "select outcome from fence.acquire(fence.ask($1, $2, $3, $4, $5, $6, $7, $8), $9, $10)",
+		r.Lock, r.OwnerID, cmp.Or(r.Mode, store.Exclusive), cmp.Or(r.Scope, store.Node), r.TTL.Milliseconds(), session, r.RequestID, metadata,
+		r.Wait.Milliseconds(), uuid.New()).Scan(&outcome)
+	return outcome, err
 }
 
 // requestAfter sends the request of a lease that has ended: no other lease is granted in its place.

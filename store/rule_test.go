@@ -248,7 +248,7 @@ func deletedNothing(draft draft) step {
 // ruleCases are played on a name that was granted itself, and on one below a subtree that was granted: the rule is the same.
 func ruleCases() []ruleCase {
 	cases := slices.Concat(step1Cases, step2Cases, step3Cases, step4Cases, sameTokenCases, externalCases,
-		step5Cases, step6Cases, step7Cases, orderCases, replayCases, sharedCases)
+		step5Cases, step6Cases, step7Cases, orderCases, replayCases, sharedCases, holdCases)
 	for _, c := range slices.Clone(cases) {
 		cases = append(cases, c.below())
 	}

@@ -24,6 +24,8 @@ func (s *scene) direct(t *testing.T, command string, words []string) string {
 		return s.thaw(t, s.actor(t, words[0]))
 	case "expire":
 		return s.expire(t, words[0])
+	case "hold-out":
+		return s.holdOut(t, words[0])
 	case "expire-session":
 		s.exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1", s.actor(t, words[0]).session)
 		return "ok"
@@ -71,6 +73,14 @@ func (s *scene) expire(t *testing.T, lock string) string {
 	return "ok"
 }
 
+// holdOut lets the lease reach its hold_until, until which it was renewed.
+func (s *scene) holdOut(t *testing.T, lock string) string {
+	s.exec(t, `
+		update fence.leases l set hold_until = now.at, expires_at = now.at from (select clock_timestamp() as at) now
+		where l.lock = $1 and l.ended_at is null and l.hold_until is not null`, lock)
+	return "ok"
+}
+
 // runOut waits until a lease has run out by itself, as others see it.
 func (s *scene) runOut(t *testing.T, lock string) string {
 	for end := time.Now().Add(scenePatience); time.Now().Before(end); time.Sleep(time.Millisecond) {
@@ -99,6 +109,8 @@ func (s *scene) policy(t *testing.T, words []string) string {
 			policy.RequireLeaseID = true
 		case "require_live_lease":
 			policy.RequireLiveLease = true
+		case "hold_an_hour":
+			policy.MaxHold = time.Hour
 		default:
 			t.Fatalf("there is no policy %q", word)
 		}

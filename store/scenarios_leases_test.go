@@ -161,7 +161,10 @@ func (s *scene) breakAct(c leaseCommand) act {
 }
 
 func sweepAct(ctx context.Context, conn *pgx.Conn) (told, error) {
-	var expired int64
+	var held, expired int64
+	if err := conn.QueryRow(ctx, "select done from fence.sweep_holds(interval '0', 1000)").Scan(&held); err != nil {
+		return nil, err
+	}
 	err := conn.QueryRow(ctx, "select done from fence.sweep_leases(interval '0', 1000)").Scan(&expired)
-	return func() string { return fmt.Sprintf("%d expired", expired) }, err
+	return func() string { return fmt.Sprintf("%d expired", held+expired) }, err
 }

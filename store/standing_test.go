@@ -33,6 +33,10 @@ var standings = []struct {
 	{"released", given{acquire, release}, "released", ""},
 	{"broken", given{acquire, breakLock}, "broken", "broken"},
 	{"broken after expiry", given{acquire, expire, breakLock}, "broken", "broken"},
+	{"held out", given{holdAnHour, acquire, holdOut}, "max_hold", "max_hold"},
+	{"held out and swept", given{holdAnHour, acquire, holdOut, sweep}, "max_hold", "max_hold"},
+	{"expired and held out", given{holdAnHour, acquire, expireAndHoldOut}, "max_hold", "max_hold"},
+	{"expired and held out and swept", given{holdAnHour, acquire, expireAndHoldOut, sweep, sweep}, "max_hold", "max_hold"},
 }
 
 // replacedStandings are how the first of two leases can stand.
@@ -45,6 +49,8 @@ var replacedStandings = []struct {
 	{"swept and replaced", given{acquire, expire, sweep, acquire}, "superseded", "superseded"},
 	{"released and replaced", given{acquire, release, acquire}, "released", ""},
 	{"broken and replaced", given{acquire, breakLock, acquire}, "broken", "broken"},
+	{"held out and replaced", given{holdAnHour, acquire, holdOut, acquire}, "max_hold", "max_hold"},
+	{"expired, replaced and held out", given{holdAnHour, acquire, expire, acquire, firstHoldOut, sweep}, "superseded", "superseded"},
 	{"forgotten", given{acquire, expire, acquire, forget}, "superseded", "superseded"},
 	{"released and forgotten", given{acquire, release, acquire, forget}, "superseded", "superseded"},
 }

@@ -35,6 +35,7 @@ type sweepPart struct {
 func (s *Sweeper) parts(swept *Swept) []sweepPart {
 	c, uncounted := s.config, new(int64)
 	return []sweepPart{
+		{"select done, more from fence.sweep_holds($1, $2)", []any{sweepLeasesMax}, &swept.Expired},
 		{"select done, more from fence.sweep_leases($1, $2)", []any{sweepLeasesMax}, &swept.Expired},
 		{"", nil, &swept.SessionsExpired},
 		{"select done, more from fence.sweep_ended($1, $2, $3)", []any{c.LeaseRetention, sweepRowsMax}, &swept.LeasesForgotten},
@@ -65,14 +66,14 @@ func (s *Sweeper) sweepTimed(ctx context.Context, pause time.Duration) (Swept, e
 	return swept, err
 }
 
-// sweep does all parts in turn, then again those that have more to do, and each time the first: what one part has left over does not make
+// sweep does all parts in turn, then again those that have more to do, and each time the first two: what one part has left over does not make
 // the events of expired leases late.
 func (s *Sweeper) sweep(ctx context.Context, pause time.Duration) (swept Swept, err error) {
 	parts := s.parts(&swept)
 	more := make([]bool, len(parts))
 	for round := range sweepRoundsMax {
 		for i, part := range parts {
-			if round > 0 && i > 0 && !more[i] {
+			if round > 0 && i > 1 && !more[i] {
 				continue
 			}
 			due := pause

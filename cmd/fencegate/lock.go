@@ -27,6 +27,9 @@ func leaseFields(lease api.Lease) []field {
 		{"granted_at", clock(lease.GrantedAt)},
 		{"expires_at", clock(lease.ExpiresAt)},
 	}
+	if lease.HoldUntil != nil {
+		fields = append(fields, field{"hold_until", clock(*lease.HoldUntil)})
+	}
 	if lease.Mode != "exclusive" {
 		fields = append(fields, field{"mode", lease.Mode})
 	}

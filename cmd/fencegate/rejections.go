@@ -14,7 +14,7 @@ type rejectionsCmd struct {
 	Resource string        `help:"Only writes to this resource." placeholder:"NAME"`
 	Code     string        `help:"Only with this code: token_required, token_unknown, token_stale, lease_mismatch, lease_expired or version_mismatch." enum:",token_required,token_unknown,token_stale,lease_mismatch,lease_expired,version_mismatch" default:"" placeholder:"CODE"`
 	Prefix   string        `help:"Only writes to resources whose names begin with this text." placeholder:"TEXT"`
-	Reason   string        `help:"Only of token_stale, for this reason: superseded, released, reused or shared." enum:",superseded,released,reused,shared" default:"" placeholder:"REASON"`
+	Reason   string        `help:"Only of token_stale, for this reason: superseded, released, reused, shared or max_hold." enum:",superseded,released,reused,shared,max_hold" default:"" placeholder:"REASON"`
 	Door     string        `help:"Only those that came in by this door, such as http." placeholder:"DOOR"`
 	OwnerID  string        `help:"Only under leases of this owner." placeholder:"ID"`
 	Since    time.Duration `help:"Only those seen in the last while, such as 1h; 0: all." default:"0"`

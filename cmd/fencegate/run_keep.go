@@ -87,7 +87,7 @@ func (k *keeper) look() {
 		return
 	case lost == nil:
 		k.lost, k.deadline = errNotRenewed, time.Now().Add(left)
-	case lostReason(lost) == "", lostReason(lost) == "expired", lostReason(lost) == "superseded":
+	case lostReason(lost) == "", lostReason(lost) == "expired", lostReason(lost) == "superseded", lostReason(lost) == "max_hold":
 		// Its time is over: another may hold the lock by now.
 		k.lost, k.deadline = lost, time.Now()
 	default:

@@ -10,7 +10,7 @@ type CampaignRequest struct {
 	// WaitMS is how long to stand in line, 0 (a try) to 600000.
 	WaitMS    int64   `json:"wait_ms,omitempty"`
 	SessionID *string `json:"session_id,omitempty"`
-	// RequestID makes a repeated campaign return the same term: 1 to 256 bytes.
+	// RequestID makes a repeated campaign return the same term: 1 to 256 bytes. All else but WaitMS must be the same.
 	RequestID *string `json:"request_id,omitempty"`
 	// Value is what observers read of the leader: any JSON, at most 4000 bytes.
 	Value json.RawMessage `json:"value,omitempty"`
@@ -18,16 +18,19 @@ type CampaignRequest struct {
 
 // Term is a term of office: a lease on the lock of the election's name, whose fencing token is the Term.
 type Term struct {
-	Election  string          `json:"election"`
-	Candidate string          `json:"candidate"`
-	Term      int64           `json:"term"`
-	LeaseID   string          `json:"lease_id"`
-	TTLMS     int64           `json:"ttl_ms"`
-	GrantedAt Time            `json:"granted_at"`
-	ExpiresAt Time            `json:"expires_at"`
-	WaitedMS  int64           `json:"waited_ms"`
-	SessionID string          `json:"session_id,omitempty"`
-	Value     json.RawMessage `json:"value,omitempty"`
+	Election  string `json:"election"`
+	Candidate string `json:"candidate"`
+	Term      int64  `json:"term"`
+	LeaseID   string `json:"lease_id"`
+	TTLMS     int64  `json:"ttl_ms"`
+	GrantedAt Time   `json:"granted_at"`
+	ExpiresAt Time   `json:"expires_at"`
+	// HoldUntil and HoldLeftMS are as in a Lease.
+	HoldUntil  *Time           `json:"hold_until,omitempty"`
+	HoldLeftMS *int64          `json:"hold_left_ms,omitempty"`
+	WaitedMS   int64           `json:"waited_ms"`
+	SessionID  string          `json:"session_id,omitempty"`
+	Value      json.RawMessage `json:"value,omitempty"`
 }
 
 // ResignRequest is the body of POST /v1/elections/{name}/resign. All three must match.

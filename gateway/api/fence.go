@@ -20,6 +20,8 @@ type Policy struct {
 	Authority        string `json:"authority"`
 	RequireLeaseID   bool   `json:"require_lease_id"`
 	RequireLiveLease bool   `json:"require_live_lease"`
+	// MaxHoldMS is the longest time from the grant of a lease to its end, however often it is renewed; 0 (absent): no limit.
+	MaxHoldMS int64 `json:"max_hold_ms,omitempty"`
 }
 
 // PolicyRequest is the body of PUT /v1/policies/{prefix}.
@@ -28,6 +30,8 @@ type PolicyRequest struct {
 	Authority        string `json:"authority,omitempty"`
 	RequireLeaseID   bool   `json:"require_lease_id,omitempty"`
 	RequireLiveLease bool   `json:"require_live_lease,omitempty"`
+	// MaxHoldMS is 100 to 31536000000 (365 days); absent: no limit.
+	MaxHoldMS *int64 `json:"max_hold_ms,omitempty"`
 }
 
 // Policies is the answer to GET /v1/policies, ordered by prefix.

@@ -15,7 +15,7 @@ type AcquireRequest struct {
 	WaitMS int64 `json:"wait_ms,omitempty"`
 	// SessionID puts the lease into a session: it lasts as long as that.
 	SessionID *string `json:"session_id,omitempty"`
-	// RequestID makes a repeated acquire return the same lease: 1 to 256 bytes.
+	// RequestID makes a repeated acquire return the same lease: 1 to 256 bytes. All else but WaitMS must be the same.
 	RequestID *string `json:"request_id,omitempty"`
 	// Metadata is a JSON object of the owner's, at most 4096 bytes.
 	Metadata json.RawMessage `json:"metadata,omitempty"`
@@ -32,6 +32,10 @@ type Lease struct {
 	TTLMS        int64  `json:"ttl_ms"`
 	GrantedAt    Time   `json:"granted_at"`
 	ExpiresAt    Time   `json:"expires_at"`
+	// HoldUntil is when the lease ends for good, however often it is renewed, by the max_hold_ms of its policy; absent: no limit.
+	HoldUntil *Time `json:"hold_until,omitempty"`
+	// HoldLeftMS is the time to HoldUntil by the database's clock; absent like that.
+	HoldLeftMS *int64 `json:"hold_left_ms,omitempty"`
 	// WaitedMS is how long the owner stood in line; 0 in the answer to a renewal.
 	WaitedMS  int64           `json:"waited_ms"`
 	SessionID string          `json:"session_id,omitempty"`
@@ -87,14 +91,16 @@ type Lock struct {
 
 // LockHolder is a lease as others may see it: without its lease_id.
 type LockHolder struct {
-	OwnerID      string          `json:"owner_id"`
-	FencingToken int64           `json:"fencing_token"`
-	Mode         string          `json:"mode"`
-	Scope        string          `json:"scope"`
-	TTLMS        int64           `json:"ttl_ms"`
-	GrantedAt    Time            `json:"granted_at"`
-	ExpiresAt    Time            `json:"expires_at"`
-	Metadata     json.RawMessage `json:"metadata,omitempty"`
+	OwnerID      string `json:"owner_id"`
+	FencingToken int64  `json:"fencing_token"`
+	Mode         string `json:"mode"`
+	Scope        string `json:"scope"`
+	TTLMS        int64  `json:"ttl_ms"`
+	GrantedAt    Time   `json:"granted_at"`
+	ExpiresAt    Time   `json:"expires_at"`
+	// HoldUntil is when it ends for good, however often it is renewed; absent: no limit.
+	HoldUntil *Time           `json:"hold_until,omitempty"`
+	Metadata  json.RawMessage `json:"metadata,omitempty"`
 }
 
 // LeaseInfo is a lease as others may see it, also one that has ended.
@@ -106,7 +112,7 @@ type LeaseInfo struct {
 	// InSession says that it lasts, or lasted, as long as a session.
 	InSession bool  `json:"in_session"`
 	WaitedMS  int64 `json:"waited_ms"`
-	// EndedAt and EndReason (released, broken or expired) are absent while it runs.
+	// EndedAt and EndReason (released, broken, expired or max_hold) are absent while it runs.
 	EndedAt   *Time  `json:"ended_at,omitempty"`
 	EndReason string `json:"end_reason,omitempty"`
 	// EndNote is the reason that was given for breaking it.

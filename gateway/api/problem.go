@@ -53,7 +53,8 @@ type Problem struct {
 	Code      Code `json:"code"`
 	Retryable bool `json:"retryable"`
 
-	// Reason refines token_stale (superseded, released, reused, shared) and lease_lost (expired, released, broken, superseded, mismatch).
+	// Reason refines token_stale (superseded, released, reused, shared, max_hold) and lease_lost (expired, released, broken, max_hold, superseded,
+	// mismatch).
 	Reason string `json:"reason,omitempty"`
 
 	// Of the write that was rejected, and of its fence.

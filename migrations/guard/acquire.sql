@@ -9,6 +9,7 @@
 --          deadlock            the wait would close cycle: a list of {owner_id, lock}, see fence.wait_cycle
 --          lost                the lease that this request_id was granted before has ended, see lease.end_reason
 --          request_id_reused   the request_id was used by another owner
+--          request_id_changed  the request_id was used with another mode, scope, ttl_ms, session_id or metadata
 --          session_lost        the session has ended, see lease.end_reason: released, expired, or null where there was none
 --          again               the owner was granted something at the same time: ask again
 --
@@ -58,6 +59,7 @@ begin
         if found then
             outcome := case
                 when lease.owner_id <> p_asked.owner_id then 'request_id_reused'
+                when fence.asks_otherwise(lease, p_asked) then 'request_id_changed'
                 when lease.ended_at is null and fence.runs_until(lease) > clock_timestamp() then 'granted'
                 else 'lost'
             end;
@@ -66,13 +68,19 @@ begin
                 update fence.leases l set adopted = true where l.lock = lease.lock and l.fencing_token = lease.fencing_token;
             end if;
             if outcome = 'lost' then
-                lease.end_reason := coalesce(lease.end_reason, 'expired');
+                lease.end_reason := coalesce(lease.end_reason, fence.ran_out_by(lease));
             end if;
             return;
         end if;
         select * into v_waiter from fence.waiters w where w.lock = p_asked.lock and w.request_id = p_asked.request_id;
         if v_waiter.owner_id <> p_asked.owner_id then
             outcome := 'request_id_reused';
+            return;
+        end if;
+        if found and fence.asks_otherwise(fence.ask(v_waiter.lock, v_waiter.owner_id, v_waiter.mode, v_waiter.scope, v_waiter.ttl_ms,
+            v_waiter.session_id, v_waiter.request_id, v_waiter.metadata), p_asked)
+        then
+            outcome := 'request_id_changed';
             return;
         end if;
         ticket := v_waiter.ticket;
@@ -101,10 +109,10 @@ begin
         outcome := 'granted';
         lease := fence.grant_lease(v_fence, p_asked, coalesce(
             extract(epoch from clock_timestamp() - v_waiter.queued_at) * 1000, 0)::bigint);
-        lease.expires_at := coalesce(v_session.expires_at, lease.expires_at);
+        lease.expires_at := least(v_session.expires_at, lease.expires_at, lease.hold_until);
         if ticket is not null then
             delete from fence.waiters w where w.ticket = acquire.ticket;
-            perform fence.wake(p_asked.lock, p_asked.scope, p_asked.ttl_ms);
+            perform fence.wake(p_asked.lock, p_asked.scope, fence.left_ms(lease));
         end if;
         return;
     end if;

@@ -10,7 +10,7 @@
 --
 -- ruling  verdict        admitted, or the code of the first step that failed
 --                        (busy: the fence is not locked, and wait is false: nothing is decided)
---         reason         of token_stale: superseded, released, reused, shared; else ''
+--         reason         of token_stale: superseded, released, reused, shared, max_hold (its lease reached its hold_until); else ''
 --         replayed       the claim repeats the last accepted write of its fence: do not apply it, answer as
 --                        then. Only where this is true of every claim of a write; else the verdict holds.
 --         granted_token, last_token, last_sequence, last_version   the fence as it stands
@@ -63,7 +63,12 @@ begin
             -- One that was granted after this write began is not locked: its token is known to nobody who could present it.
             select coalesce(above.granted_token, stored.granted_token, 0) as granted_token,
                 case when above.name is null then coalesce(stored.open, false)
-                    else above.open and above.name = any (p_covering) and stored.resource is not null end as open,
+                    else above.open and above.name = any (p_covering) and stored.resource is not null end
+                    -- At its hold_until a lease closes the fence, before a sweep says so (fence.sweep_holds).
+                    and not ((v_policies or stored.limited or above.name is not null) and exists (
+                        select from fence.leases l
+                        where l.lock = coalesce(above.name::text, c.resource) and l.hold_until <= clock_timestamp()
+                            and l.fencing_token = coalesce(above.granted_token, stored.granted_token))) as open,
                 coalesce(above.name::text, c.resource) as granted_on,
                 coalesce(stored.last_token, 0) as last_token, coalesce(stored.last_sequence, 0) as last_sequence,
                 coalesce(stored.last_version, 0) as last_version
@@ -102,6 +107,11 @@ begin
                         select from fence.leases l
                         where l.lock = f.granted_on and l.fencing_token = c.token and l.mode = 'shared' and not p.external)
                         then 'shared'
+                    when exists (
+                        select from fence.leases l
+                        where l.lock = f.granted_on and l.fencing_token = c.token and not p.external
+                            and l.hold_until <= clock_timestamp() and coalesce(l.end_reason, 'expired') in ('expired', 'max_hold'))
+                        then 'max_hold'
                     else 'released'
                 end as reason,
                 coalesce((c.token, c.sequence) = (f.last_token, f.last_sequence) and c.digest = stored.last_digest, false)

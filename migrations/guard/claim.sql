@@ -78,13 +78,13 @@ begin
             greatest(1, extract(epoch from clock_timestamp() - v_waiter.queued_at) * 1000)::bigint); -- 0 is of one that never waited
         delete from fence.waiters w where w.ticket = v_waiter.ticket;
         lease := v_granted;
-        lease.expires_at := coalesce(v_session.expires_at, lease.expires_at);
+        lease.expires_at := least(v_session.expires_at, lease.expires_at, lease.hold_until);
         return next;
         exit when v_waiter.mode = 'exclusive';
     end loop;
 
     if v_granted.lock is not null then
-        perform fence.wake(p_lock, p_scope, v_granted.ttl_ms);
+        perform fence.wake(p_lock, p_scope, fence.left_ms(v_granted));
         return;
     end if;
     perform set_config('synchronous_commit', 'off', true);

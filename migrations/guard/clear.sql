@@ -3,7 +3,8 @@
 --
 -- That a lease runs is seen without locking it: with the fence locked it can only be renewed meanwhile, and runs on. That it
 -- has run out is decided by a later statement, with it and its session locked, since a heartbeat may have had them in hand.
--- Those of a session on other names are left to the end of that (fence.settle_leases), which closes their fences.
+-- Those on other names that end with a session, or at their hold_until, are left to fence.settle_leases and fence.sweep_holds,
+-- which close their fences.
 create or replace function fence.clear(p_lock text, p_mode text, p_scope text) returns fence.leases
 language plpgsql
 as $$
@@ -30,13 +31,13 @@ begin
     end if;
 
     for v_lease in
-        update fence.leases l set ended_at = fence.runs_until(l), end_reason = 'expired'
+        update fence.leases l set ended_at = fence.runs_until(l), end_reason = fence.ran_out_by(l)
         from unnest(v_running) r
         where l.lock = r.lock and l.fencing_token = r.fencing_token and l.ended_at is null
-            and (l.session_id is null or l.lock = p_lock)
+            and (l.lock = p_lock or l.session_id is null and fence.ran_out_by(l) = 'expired')
         returning l.*
     loop
-        perform fence.tell(v_lease, 'expired');
+        perform fence.tell(v_lease, 'expired', nullif(v_lease.end_reason, 'expired'));
     end loop;
     return null;
 end

@@ -7,6 +7,8 @@
 -- such a fence: it waits for them. Those with the token of an earlier subtree lease hold the row of that, for which the caller
 -- has waited (fence.lock_subtrees).
 --
+-- The policy in force limits how long the lease may be held (hold_until).
+--
 -- Raises LF002 from mint.
 create or replace function fence.grant_lease(p_fence fence.fences, p_asked fence.leases, p_waited_ms bigint) returns fence.leases
 language plpgsql
@@ -16,6 +18,7 @@ declare
     v_subtrees boolean;
     v_now      timestamptz;
     v_until    timestamptz;
+    v_hold     timestamptz;
     v_lease    fence.leases;
 begin
     if p_asked.scope = 'subtree' then
@@ -36,19 +39,22 @@ begin
     end if;
 
     v_now := clock_timestamp();
-    v_until := case when p_asked.session_id is null then v_now + p_asked.ttl_ms * interval '1 millisecond' else 'infinity' end;
+    v_hold := fence.hold_until(p_asked.lock, v_now);
+    v_until := case when p_asked.session_id is null then least(v_now + p_asked.ttl_ms * interval '1 millisecond', v_hold)
+        else 'infinity' end;
     update fence.leases l set kept = false -- the sweep deletes what is not the newest of its lock
     where l.lock = p_asked.lock and l.fencing_token = p_fence.granted_token and l.kept;
     insert into fence.leases as l (
         lock, fencing_token, lease_id, owner_id, mode, scope, ttl_ms, granted_at, expires_at, check_at,
-        request_id, metadata, session_id, waited_ms)
+        request_id, metadata, session_id, waited_ms, hold_until, asked_ttl_ms)
     values (
         p_asked.lock, fence.mint(v_newest), gen_random_uuid(), p_asked.owner_id, p_asked.mode, p_asked.scope, p_asked.ttl_ms, v_now,
         v_until, v_until,
-        p_asked.request_id, p_asked.metadata, p_asked.session_id, p_waited_ms)
+        p_asked.request_id, p_asked.metadata, p_asked.session_id, p_waited_ms, v_hold, p_asked.ttl_ms)
     returning l.* into v_lease;
 
-    update fence.fences f set granted_token = v_lease.fencing_token, open = v_lease.mode = 'exclusive'
+    update fence.fences f set granted_token = v_lease.fencing_token, limited = v_lease.hold_until is not null,
+        open = v_lease.mode = 'exclusive'
     where f.resource = v_lease.lock;
     if v_subtrees then
         -- A row that was made while this waited for the fence is not locked, and may be by one who waits for the fence now: it has no

@@ -1,8 +1,13 @@
 -- fence.keep_alive(session_id) → one row: the standing of the session (live, released, expired, or not_found) and, if that is live,
--- the session, which now expires its TTL from now, and all its leases with it. late_ms as of fence.renew. See there about the disk.
+-- the session, which now expires its TTL from now, and all its leases with it, but for those that reach their hold_until, which the policy
+-- in force sets anew. late_ms as of fence.renew. See there about the disk.
+--
+-- Waits for no lease: one that somebody else has locked gets its hold_until by the next keepalive.
 create or replace function fence.keep_alive(p_session_id uuid, out standing text, out session fence.sessions, out late_ms bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
+declare
+    v_limited text[];
 begin
     select * into session from fence.sessions s where s.session_id = p_session_id for update;
     standing := coalesce(fence.session_lost(session), 'live');
@@ -13,6 +18,24 @@ begin
         update fence.sessions s set expires_at = clock_timestamp() + s.ttl_ms * interval '1 millisecond'
         where s.session_id = p_session_id
         returning s.* into session;
+        if exists (select from fence.policies p where p.max_hold_ms is not null)
+            or exists (select from fence.leases l where l.session_id = p_session_id and l.ended_at is null and l.hold_until is not null)
+        then
+            with changed as (
+                select l.lock, l.fencing_token, h.until
+                from fence.leases l
+                cross join lateral (select fence.hold_until(l.lock, l.granted_at) as until offset 0) h
+                where l.session_id = p_session_id and l.ended_at is null
+                    and coalesce(l.hold_until, 'infinity') > clock_timestamp() and l.hold_until is distinct from h.until
+                for update of l skip locked
+            ), held as (
+                update fence.leases l set hold_until = c.until from changed c
+                where l.lock = c.lock and l.fencing_token = c.fencing_token
+                returning l.lock, l.hold_until
+            )
+            select array_agg(h.lock) filter (where h.hold_until is not null) into v_limited from held h;
+            perform fence.limit_fences(v_limited);
+        end if;
     end if;
 end
 $$;

@@ -40,7 +40,8 @@ begin
 
     with unended as materialized (
         select l.lock, l.fencing_token, coalesce(s.ttl_ms, l.ttl_ms) * interval '1 millisecond' as ttl,
-            case when l.session_id is null then l.expires_at else coalesce(least(s.ended_at, s.expires_at), '-infinity') end as until
+            case when l.session_id is null then l.expires_at
+                else case when s.session_id is null then '-infinity' else least(s.ended_at, s.expires_at, l.hold_until) end end as until
         from fence.leases l
         left join fence.sessions s on s.session_id = l.session_id
         where l.ended_at is null

@@ -1,4 +1,5 @@
--- fence.runs_until(lease) → when the lease runs out: at its own time, or with its session.
+-- fence.runs_until(lease) → when the lease runs out: at its own time, which is never after its hold_until; or with its session, but no
+-- later than its hold_until.
 create or replace function fence.runs_until(p_lease fence.leases) returns timestamptz
 language plpgsql stable
 as $$
@@ -7,6 +8,6 @@ begin
         return p_lease.expires_at;
     end if;
     return coalesce((
-        select least(s.ended_at, s.expires_at) from fence.sessions s where s.session_id = p_lease.session_id), '-infinity');
+        select least(s.ended_at, s.expires_at, p_lease.hold_until) from fence.sessions s where s.session_id = p_lease.session_id), '-infinity');
 end
 $$;

@@ -21,7 +21,7 @@
 --     the rest is the fence as it stands
 --
 -- Most writes go a short way: a put that has nothing to it but a token, where there is no policy anywhere. Then fence.rule on the fence
--- row is all there is to judge, and one statement can judge and raise it: under READ COMMITTED an update looks again at a row that it had
+-- row, of a grant that has no hold_until, is all there is to judge, and one statement can judge and raise it: under READ COMMITTED an update looks again at a row that it had
 -- to wait for. Subtree leases need no look: the grant of one closes the open fences below it (fence.grant_lease). What is not admitted
 -- on this way is left as it was, and not refused yet: it goes the long way (fence.write_ruled), which knows all else and says why.
 --
@@ -70,7 +70,9 @@ begin
             select from unnest(p_kinds, p_lease_ids, p_expected) as u (kind, lease_id, expected)
             where u.kind <> 'put' or u.lease_id is not null or u.expected is not null)
         and not exists (select from fence.policies)
-        and not exists (select from fence.subtrees s where s.open and s.granted_token = any (p_tokens));
+        and not exists (select from fence.subtrees s where s.open and s.granted_token = any (p_tokens))
+        and not exists ( -- a fence that is limited
+            select from fence.leases l where l.hold_until is not null and (l.ended_at is null or l.end_reason = 'expired'));
     if not v_plain then
         v_locks := fence.lock_claims(p_resources, p_tokens, p_wait_ms is distinct from 0);
         v_covering := v_locks.covering;
@@ -96,6 +98,7 @@ begin
                     order by u.resource collate "C") c
                 where f.resource = c.resource and (v_whole or c.resource = any (v_locked))
                     and fence.rule(c.token, c.sequence, false, false, f.granted_token, f.open, f.last_token, f.last_sequence) = 'admitted'
+                    and not f.limited
                     and not exists (select from fence.policies)
                 returning v_from - 1 + c.place::integer as place, f.resource, c.key, f.last_version as version, c.token, c.sequence, c.content_type, c.value
             ), replaced as (

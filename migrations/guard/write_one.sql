@@ -29,6 +29,7 @@ begin
             last_digest = case when p_sequence is not null then p_digest end
         where f.resource = p_resource
             and fence.rule(p_token, p_sequence, false, false, f.granted_token, f.open, f.last_token, f.last_sequence) = 'admitted'
+            and not f.limited
             and not exists (select from fence.policies)
         returning f.last_version into write_one.version;
         if found then

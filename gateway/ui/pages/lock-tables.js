@@ -64,7 +64,7 @@ export function recordsPart() {
   return part('records', 'Last writes', {note: 'the newest records', table}, table.element, (answer) => table.update(answer?.records ?? []));
 }
 
-const ends = {released: '', expired: 'warn', broken: 'bad'};
+const ends = {released: '', expired: 'warn', broken: 'bad', max_hold: 'warn'};
 
 export function leasesPart() {
   const table = createTable({

@@ -1,6 +1,7 @@
 // Policies: how strict the fence is for a name and all below it. They are set by the API and the command line; here they are told in words.
 
 import {fill, h} from '../dom.js';
+import {duration} from '../format.js';
 import {badge, emptyMessage, heading, name, panel} from '../parts.js';
 import {createTable} from '../table.js';
 
@@ -22,6 +23,7 @@ export function inWords(policy) {
     rules[policy.rule] ?? policy.rule,
     authorities[policy.authority] ?? policy.authority,
     policy.require_lease_id && 'A write must bring the lease_id of its lease.',
+    policy.max_hold_ms && `A lease ends ${duration(policy.max_hold_ms)} after its grant, however often it is renewed, and its fence closes.`,
     policy.require_live_lease && 'A write whose lease has expired is rejected, even where nobody has replaced its holder.',
   ].filter(Boolean);
 }
@@ -33,6 +35,7 @@ export function policyBadges(policy) {
     badge(policy.authority, policy.authority === 'builtin' ? '' : 'info'),
     policy.require_lease_id && badge('lease_id required', 'info'),
     policy.require_live_lease && badge('live lease required', 'info'),
+    policy.max_hold_ms && badge('held at most ' + duration(policy.max_hold_ms), 'info'),
   ];
 }
 

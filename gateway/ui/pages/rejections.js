@@ -35,7 +35,7 @@ export function mount(container, params, app) {
     {name: 'prefix', label: 'Resources that begin with'},
     {name: 'owner_id', label: 'Owner'},
     {name: 'code', label: 'Code', options: [['', 'any'], ...codeNames.map((code) => [code, code])]},
-    {name: 'reason', label: 'Reason', options: ['', 'superseded', 'released', 'reused', 'shared'].map((reason) => [reason, reason || 'any'])},
+    {name: 'reason', label: 'Reason', options: ['', 'superseded', 'released', 'reused', 'shared', 'max_hold'].map((reason) => [reason, reason || 'any'])},
     {name: 'door', label: 'Door', options: ['', 'http', 'bulk', 'transaction'].map((door) => [door, door || 'any'])},
   ]});
   const timeline = createTimeline({details, onZoom: (from, to) => range.zoom(from, to), onChoose(row) {
