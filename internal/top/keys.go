@@ -42,4 +42,4 @@ func keysOf(read []byte) []key {
 }
 
 // controlSequence is one of ECMA-48, with its parameters and its final byte.
-var controlSequence = regexp.MustCompile(`^\x1b[\[O][0-?]*[ -/]*[@-~]`)
+var controlSequence = regexp.MustCompile(`^\x1b[\[O][^@-~]*[@-~]`)
