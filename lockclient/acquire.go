@@ -78,6 +78,7 @@ func (c *Client) stand(ctx, base context.Context, config leaseConfig, send ask) 
 		return nil, err
 	}
 	line := newLine(config.wait)
+	var held error // the last answer that the lock is
 	for {
 		granted, err := c.turn(ctx, line, send)
 		if err == nil {
@@ -89,19 +90,22 @@ func (c *Client) stand(ctx, base context.Context, config leaseConfig, send ask) 
 			line.renew()
 			continue
 		}
+		if errors.Is(err, ErrLockHeld) {
+			held = err
+		}
 		switch {
 		case errors.Is(err, ErrOutcomeUnknown) && (ctx.Err() != nil || !line.waits(ctx)):
 			c.abandon(ctx, line.requestID, send)
-			return nil, err
+			return nil, endedWith(ctx, err, held)
 		case errors.Is(err, ErrLeaseLost) && config.session == nil && line.waits(ctx):
 			// The answer that granted it was lost, and it has ended before it was heard of. Stand again.
 			line.renew()
 			continue
 		case !line.waits(ctx) || !(unanswered(err) || errors.Is(err, ErrLockHeld)):
-			return nil, err
+			return nil, endedWith(ctx, err, held)
 		}
 		if line.pause(ctx, err) != nil {
-			return nil, err
+			return nil, endedWith(ctx, err, held)
 		}
 	}
 }

@@ -228,10 +228,7 @@ func enter(ctx context.Context, place chan struct{}, op string) error {
 	case place <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		err := refused(op, api.CodeUnavailable, "it was not sent: the call before it has not ended")
-		err.Problem.Status, err.Problem.Retryable, err.Problem.Outcome = 503, true, api.OutcomeNotApplied
-		err.Cause = ctx.Err()
-		return err
+		return endedWith(ctx, notSent(op, "ctx ended before its turn", ctx.Err()), nil)
 	}
 }
 

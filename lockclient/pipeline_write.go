@@ -156,7 +156,7 @@ func (p *Pipeline) awaitRoom(ctx context.Context, w *PendingWrite) error {
 			return err
 		case p.held >= p.window || p.held > 0 && p.bytes+len(w.line) > pipelineBytesMax:
 			if err := p.awaitChange(ctx); err != nil {
-				return notSent(w.op, "there is no room in the window", err)
+				return endedWith(ctx, notSent(w.op, "there is no room in the window", err), nil)
 			}
 		case !p.writing:
 			// Only who adds makes it true, and there is one who does.
@@ -178,12 +178,15 @@ func (p *Pipeline) refusal() error {
 	switch {
 	case p.closing:
 		return refused("pipeline", api.CodeInvalidRequest, errPipelineClosed.Error())
+	case p.lease.Err() != nil:
+		return p.lease.Err()
 	case p.ctx.Err() != nil:
-		return notSent("pipeline", "its ctx has ended", context.Cause(p.ctx))
+		return endedWith(p.ctx, notSent("pipeline", "its ctx has ended", context.Cause(p.ctx)), nil)
 	}
-	return p.lease.Err()
+	return nil
 }
 
+// notSent is ErrUnavailable for what was not sent.
 func notSent(op, why string, cause error) *Error {
 	err := refused(op, api.CodeUnavailable, "it was not sent: "+why)
 	err.Problem.Status, err.Problem.Retryable, err.Problem.Outcome = http.StatusServiceUnavailable, true, api.OutcomeNotApplied
@@ -279,6 +282,10 @@ func (p *Pipeline) giveUp(cause error) {
 			problem.Outcome = api.OutcomeUnknown
 			problem.Detail = fmt.Sprintf("there was no verdict: %v. It may have been applied; the next write of this lease that is admitted settles it.", cause)
 		}
-		p.settle(w, api.WriteResult{}, &Error{Op: w.op, Problem: problem, Cause: cause, Earlier: w.doubt})
+		var err error = &Error{Op: w.op, Problem: problem, Cause: cause, Earlier: w.doubt}
+		if isLost(cause) {
+			err = lostDuring(err, cause)
+		}
+		p.settle(w, api.WriteResult{}, err)
 	}
 }

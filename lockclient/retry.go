@@ -51,11 +51,14 @@ func (p RetryPolicy) pause(try int, hint time.Duration, random float64) time.Dur
 func insist(ctx context.Context, policy RetryPolicy, worth func(error) bool, send func() error) error {
 	policy = policy.withDefaults()
 	began := time.Now()
-	var doubt error
+	var doubt, held error
 	for try := 1; ; try++ {
 		err := remember(send(), doubt)
-		if err == nil || !worth(err) || try >= policy.Attempts {
-			return err
+		if err == nil || !worth(err) || try >= policy.Attempts || ctx.Err() != nil {
+			return endedWith(ctx, err, held)
+		}
+		if errors.Is(err, ErrLockHeld) {
+			held = err
 		}
 		if doubt == nil && errors.Is(err, ErrOutcomeUnknown) {
 			doubt = err
@@ -65,7 +68,7 @@ func insist(ctx context.Context, policy RetryPolicy, worth func(error) bool, sen
 			return err
 		}
 		if sleep(ctx, pause) != nil {
-			return err
+			return endedWith(ctx, err, held)
 		}
 	}
 }
