@@ -3,6 +3,7 @@ package lockclient_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -93,6 +94,7 @@ func TestADeadlineEndsAWait(t *testing.T) {
 	held, err := client.Acquire(patient(t), lock, lockclient.WithLeaseOwner("holder"))
 	check(t, err)
 	defer held.ReleaseOnce()
+	var waiting sync.WaitGroup
 	for what, wait := range map[string]func(context.Context) error{
 		"Do": func(ctx context.Context) error {
 			return client.Do(ctx, lock, func(context.Context, *lockclient.Lease) error { return nil })
@@ -105,16 +107,24 @@ func TestADeadlineEndsAWait(t *testing.T) {
 			return second(client.AcquireWithRetry(ctx, lock, lockclient.RetryPolicy{Attempts: 1000}))
 		},
 	} {
-		ctx, cancel := context.WithTimeout(patient(t), 300*time.Millisecond)
-		err := wait(ctx)
-		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, lockclient.ErrLockHeld) || errors.Is(err, lockclient.ErrUnavailable) ||
-			errors.Is(err, lockclient.ErrOutcomeUnknown) {
-			t.Errorf("%s: %v, want context.DeadlineExceeded and ErrLockHeld", what, err)
-		}
-		if holder := lockclient.Holder(err); holder == nil || holder.OwnerID != "holder" {
-			t.Errorf("%s: the holder is %+v", what, holder)
-		}
+		waiting.Go(func() {
+			ctx, cancel := context.WithTimeout(patient(t), 2*time.Second)
+			defer cancel()
+			wantHeld(t, what, wait(ctx))
+		})
 	}
+	waiting.Wait()
 	queued(t, client, lock, 0)
+}
+
+// wantHeld checks the error of a wait for a lock of the owner "holder" that a deadline has ended.
+func wantHeld(t *testing.T, what string, err error) {
+	t.Helper()
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, lockclient.ErrLockHeld) || errors.Is(err, lockclient.ErrUnavailable) ||
+		errors.Is(err, lockclient.ErrOutcomeUnknown) {
+		t.Errorf("%s: %v, want context.DeadlineExceeded and ErrLockHeld", what, err)
+	}
+	if holder := lockclient.Holder(err); holder == nil || holder.OwnerID != "holder" {
+		t.Errorf("%s: the holder is %+v", what, holder)
+	}
 }

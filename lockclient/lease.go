@@ -121,7 +121,7 @@ func (l *Lease) renewBy(ctx context.Context, ttl *time.Duration) error {
 
 // renew sends a renewal until it is answered.
 func (l *Lease) renew(ctx context.Context, ttl *time.Duration) error {
-	return insist(ctx, insistence, func(err error) bool { return unanswered(err) && l.trust.check() == nil }, func() error {
+	return l.client.insist(ctx, insistence, func(err error) bool { return unanswered(err) && l.trust.check() == nil }, func() error {
 		return l.renewOnce(ctx, 0, ttl)
 	})
 }
@@ -161,7 +161,7 @@ func (l *Lease) beat(config *heartbeatConfig) {
 	if l.session != nil {
 		return
 	}
-	l.heart.start(&l.client.background, l.trust, config, func(ctx context.Context, limit time.Duration) error {
+	l.heart.start(l.client, l.trust, config, func(ctx context.Context, limit time.Duration) error {
 		return l.renewOnce(ctx, limit, nil)
 	})
 }
@@ -190,7 +190,7 @@ func (l *Lease) release(ctx context.Context, send func(*API) error) error {
 		return nil
 	}
 	calls := l.client.API().limited(releaseTryLimit)
-	err := insist(ctx, insistence, unanswered, func() error { return send(calls) })
+	err := l.client.insist(ctx, insistence, unanswered, func() error { return send(calls) })
 	switch {
 	case err == nil:
 		l.released.Store(true)

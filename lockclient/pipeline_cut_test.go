@@ -27,7 +27,8 @@ const (
 
 // relay passes connections on to the gateway of all tests, byte by byte.
 type relay struct {
-	url string
+	url   string
+	close func() // takes no more connections, and cuts those that are open
 
 	mu    sync.Mutex
 	harms harm
@@ -50,9 +51,12 @@ func newRelay(t *testing.T) *relay {
 			relaying.Go(func() { r.pass(client) })
 		}
 	})
-	t.Cleanup(func() {
+	r.close = func() {
 		_ = listener.Close()
 		r.cut()
+	}
+	t.Cleanup(func() {
+		r.close()
 		relaying.Wait()
 	})
 	return r

@@ -48,7 +48,7 @@ func (p RetryPolicy) pause(try int, hint time.Duration, random float64) time.Dur
 
 // insist tries until send succeeds, or fails with what worth says is not worth another try, or the policy or ctx ends it. What it
 // returns is ErrOutcomeUnknown if one of the tries may have been applied and no later one has settled it.
-func insist(ctx context.Context, policy RetryPolicy, worth func(error) bool, send func() error) error {
+func (c *Client) insist(ctx context.Context, policy RetryPolicy, worth func(error) bool, send func() error) error {
 	policy = policy.withDefaults()
 	began := time.Now()
 	var doubt, held error
@@ -66,6 +66,9 @@ func insist(ctx context.Context, policy RetryPolicy, worth func(error) bool, sen
 		pause := policy.pause(try, hintOf(err), jitter())
 		if policy.Within > 0 && time.Since(began)+pause > policy.Within {
 			return err
+		}
+		if unanswered(err) {
+			c.retries.report(ctx, Retry{Err: err, Attempt: try, Pause: pause})
 		}
 		if sleep(ctx, pause) != nil {
 			return endedWith(ctx, err, held)

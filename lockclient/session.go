@@ -37,7 +37,7 @@ func (c *Client) NewSession(ctx context.Context, opts ...LeaseOption) (*Session,
 	session := &Session{client: c}
 	var from moment
 	// Sent again after a lost answer it may make a second session: nobody knows that, it holds nothing, and it expires.
-	err = insist(ctx, lostAnswers, unanswered, func() (err error) {
+	err = c.insist(ctx, lostAnswers, unanswered, func() (err error) {
 		from = now()
 		body := api.SessionRequest{OwnerID: config.owner, TTLMS: config.ttlMS(), Metadata: metadata}
 		session.granted, err = c.API().CreateSession(ctx, body)
@@ -54,7 +54,7 @@ func (c *Client) NewSession(ctx context.Context, opts ...LeaseOption) (*Session,
 	if config.beat == nil {
 		config.beat = &heartbeatConfig{}
 	}
-	session.heart.start(&c.background, session.trust, config.beat, session.keepAlive)
+	session.heart.start(c, session.trust, config.beat, session.keepAlive)
 	return session, nil
 }
 
@@ -110,7 +110,7 @@ func (s *Session) HeartbeatErr() error { return s.heart.last() }
 func (s *Session) Close(ctx context.Context) error {
 	_ = s.trust.end(ErrLeaseReleased)
 	calls := s.client.API().limited(releaseTryLimit)
-	err := insist(ctx, insistence, unanswered, func() error {
+	err := s.client.insist(ctx, insistence, unanswered, func() error {
 		_, err := calls.EndSession(ctx, s.granted.SessionID)
 		return err
 	})
