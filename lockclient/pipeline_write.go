@@ -246,7 +246,7 @@ func (p *Pipeline) judge(w *PendingWrite, verdict api.BulkVerdict) (settled bool
 		}
 		return false
 	}
-	if w.doubt != nil && w.unconditional() && p.passed(w, refusal.Problem) {
+	if w.doubt != nil && w.unconditional() && p.passed(w, refusal.Problem) && p.stored(w) {
 		p.settle(w, api.WriteResult{
 			Resource: w.config.resource, Key: w.key, FencingToken: p.lease.granted.FencingToken, Sequence: &w.sequence, Replayed: true,
 		}, nil)
@@ -262,10 +262,29 @@ func (w *PendingWrite) unconditional() bool {
 	return w.put && w.config.ifVersion == nil && !w.config.ifAbsent
 }
 
-// passed says that the fence's last accepted write is a later one of this lease.
+// passed says that the fence's last accepted write is a later one of this lease. It proves nothing about an earlier one: that may have been
+// refused under a policy that was changed before the later one.
 func (p *Pipeline) passed(w *PendingWrite, problem *api.Problem) bool {
 	return problem.Code == api.CodeTokenStale && problem.LastToken != nil && problem.LastSequence != nil &&
 		*problem.LastToken == p.lease.granted.FencingToken && *problem.LastSequence > w.sequence
+}
+
+// stored reads whether the record was stored by this put or a later one of this lease. Then the put may count as applied: nobody can have
+// seen that it was not. p.mu is held, but not while it reads.
+func (p *Pipeline) stored(w *PendingWrite) bool {
+	p.mu.Unlock()
+	defer p.mu.Lock()
+	var page api.Records
+	client := p.lease.client
+	err := client.insist(p.ctx, lostAnswers, unanswered, func() (err error) {
+		page, err = client.API().Records(p.ctx, w.config.resource, RecordsQuery{Prefix: w.key, Limit: 1})
+		return err
+	})
+	if err != nil || len(page.Records) == 0 || page.Records[0].Key != w.key {
+		return false
+	}
+	by := page.Records[0]
+	return by.FencingToken == p.lease.granted.FencingToken && by.Sequence != nil && *by.Sequence >= w.sequence
 }
 
 // giveUp settles all that is under way with an error, unless it has a better one. p.mu is held.
