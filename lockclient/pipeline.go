@@ -32,8 +32,6 @@ const (
 //   - Otherwise ErrTokenStale and [ErrOutcomeUnknown]. The write may have been refused, for its data or under a policy that was changed
 //     since, and the answer lost. Read the record if you need to know.
 //
-// All gateways must have the same limit for values; a put that is too large for one and not for another can be taken for one that was applied.
-//
 // # Its end
 //
 // When the lease is lost, Put and Delete return ErrLeaseLost; what was sent before still gets its verdict. When no gateway gives one for some
