@@ -25,7 +25,8 @@ const (
 // Every acquire carries a random request_id, so that it is sent again where an answer was lost: there is never a second lease. Where the
 // caller gives up before it is known whether a lease was granted, the client gives that back in the background, as far as it can.
 //
-// It returns ErrLockHeld if another holds the lock (see Holder), after the wait if there is one; ErrDeadlock if the wait would never end
+// It returns ErrLockHeld if another holds the lock (see Holder), after the wait if there is one, together with ctx's error if that ended
+// the wait; ErrDeadlock if the wait would never end
 // (see Cycle); ErrUnavailable if no gateway could serve; ErrClosed. It also returns ErrLeaseLost if the session is lost that it
 // should be in.
 //

@@ -128,3 +128,18 @@ func wantHeld(t *testing.T, what string, err error) {
 		t.Errorf("%s: the holder is %+v", what, holder)
 	}
 }
+
+// A release under the lease's own context is sent, although it ends that context.
+func TestReleaseUnderItsOwnContext(t *testing.T) {
+	client, lock := shared(t)
+	check(t, client.Do(patient(t), lock, func(ctx context.Context, lease *lockclient.Lease) error {
+		derived, cancel := context.WithTimeout(ctx, time.Hour)
+		defer cancel()
+		err := lease.Release(derived)
+		wantFree(t, client, lock)
+		return err
+	}))
+	session, err := client.NewSession(patient(t))
+	check(t, err)
+	check(t, session.Close(session.Context()))
+}

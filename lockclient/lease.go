@@ -181,16 +181,17 @@ func (l *Lease) HeartbeatErr() error {
 // released, by this call or another; ErrLeaseLost if it was broken, or has expired and was replaced; ErrUnavailable if
 // nobody answered: then it ends with its TTL.
 func (l *Lease) Release(ctx context.Context) error {
-	return l.release(ctx, func(a *API) error { return a.Release(ctx, l.granted.Lock, releaseOf(l.granted)) })
+	return l.release(ctx, func(ctx context.Context, a *API) error { return a.Release(ctx, l.granted.Lock, releaseOf(l.granted)) })
 }
 
-func (l *Lease) release(ctx context.Context, send func(*API) error) error {
-	_ = l.trust.end(ErrLeaseReleased)
+func (l *Lease) release(ctx context.Context, send func(context.Context, *API) error) error {
+	ctx, cancel := l.trust.endBefore(ctx)
+	defer cancel()
 	if l.released.Load() {
 		return nil
 	}
 	calls := l.client.API().limited(releaseTryLimit)
-	err := l.client.insist(ctx, insistence, unanswered, func() error { return send(calls) })
+	err := l.client.insist(ctx, insistence, unanswered, func() error { return send(ctx, calls) })
 	switch {
 	case err == nil:
 		l.released.Store(true)

@@ -108,7 +108,8 @@ func (s *Session) HeartbeatErr() error { return s.heart.last() }
 // it is answered or ctx ends, for some 30 seconds, and may be called again. It returns ErrLeaseLost if the session had ended before,
 // and ErrUnavailable if nobody answered: then it ends with its TTL.
 func (s *Session) Close(ctx context.Context) error {
-	_ = s.trust.end(ErrLeaseReleased)
+	ctx, cancel := s.trust.endBefore(ctx)
+	defer cancel()
 	calls := s.client.API().limited(releaseTryLimit)
 	err := s.client.insist(ctx, insistence, unanswered, func() error {
 		_, err := calls.EndSession(ctx, s.granted.SessionID)
