@@ -25,7 +25,8 @@ const (
 // Every acquire carries a random request_id, so that it is sent again where an answer was lost: there is never a second lease. Where the
 // caller gives up before it is known whether a lease was granted, the client gives that back in the background, as far as it can.
 //
-// It returns ErrLockHeld if another holds the lock (see Holder), after the wait if there is one; ErrDeadlock if the wait would never end
+// It returns ErrLockHeld if another holds the lock (see Holder), after the wait if there is one, together with ctx's error if that ended
+// the wait; ErrDeadlock if the wait would never end
 // (see Cycle); ErrUnavailable if no gateway could serve; ErrClosed. It also returns ErrLeaseLost if the session is lost that it
 // should be in.
 //
@@ -40,7 +41,7 @@ func (c *Client) Acquire(ctx context.Context, lock string, opts ...LeaseOption) 
 func (c *Client) AcquireWithRetry(ctx context.Context, lock string, policy RetryPolicy, opts ...LeaseOption) (*Lease, error) {
 	var lease *Lease
 	worth := func(err error) bool { return unanswered(err) || errors.Is(err, ErrLockHeld) }
-	err := insist(ctx, policy, worth, func() (err error) {
+	err := c.insist(ctx, policy, worth, func() (err error) {
 		lease, err = c.Acquire(ctx, lock, opts...)
 		return err
 	})
@@ -78,6 +79,7 @@ func (c *Client) stand(ctx, base context.Context, config leaseConfig, send ask) 
 		return nil, err
 	}
 	line := newLine(config.wait)
+	var held error // the last answer that the lock is
 	for {
 		granted, err := c.turn(ctx, line, send)
 		if err == nil {
@@ -89,19 +91,26 @@ func (c *Client) stand(ctx, base context.Context, config leaseConfig, send ask) 
 			line.renew()
 			continue
 		}
+		if errors.Is(err, ErrLockHeld) {
+			held = err
+		}
 		switch {
 		case errors.Is(err, ErrOutcomeUnknown) && (ctx.Err() != nil || !line.waits(ctx)):
 			c.abandon(ctx, line.requestID, send)
-			return nil, err
+			return nil, endedWith(ctx, err, held)
 		case errors.Is(err, ErrLeaseLost) && config.session == nil && line.waits(ctx):
 			// The answer that granted it was lost, and it has ended before it was heard of. Stand again.
 			line.renew()
 			continue
 		case !line.waits(ctx) || !(unanswered(err) || errors.Is(err, ErrLockHeld)):
-			return nil, err
+			return nil, endedWith(ctx, err, held)
 		}
-		if line.pause(ctx, err) != nil {
-			return nil, err
+		pause := line.pause(err)
+		if unanswered(err) {
+			c.retries.report(ctx, Retry{Err: err, Attempt: line.failed, Pause: pause})
+		}
+		if sleep(ctx, pause) != nil {
+			return nil, endedWith(ctx, err, held)
 		}
 	}
 }
@@ -109,7 +118,7 @@ func (c *Client) stand(ctx, base context.Context, config leaseConfig, send ask) 
 // turn asks once, and again where the answer was lost: the request_id makes that safe.
 func (c *Client) turn(ctx context.Context, line *line, send ask) (api.Lease, error) {
 	var granted api.Lease
-	err := insist(ctx, lostAnswers, func(err error) bool { return errors.Is(err, ErrOutcomeUnknown) && unanswered(err) }, func() (err error) {
+	err := c.insist(ctx, lostAnswers, func(err error) bool { return errors.Is(err, ErrOutcomeUnknown) && unanswered(err) }, func() (err error) {
 		granted, err = send(ctx, line.next(ctx), line.requestID)
 		return err
 	})
@@ -162,14 +171,14 @@ func (l *line) next(ctx context.Context) time.Duration {
 }
 
 // pause keeps from asking in a tight loop where the gateway did not wait, though it was asked to.
-func (l *line) pause(ctx context.Context, err error) error {
+func (l *line) pause(err error) time.Duration {
 	if time.Since(l.asked) >= l.wait/2 && errors.Is(err, ErrLockHeld) && l.wait > 0 {
 		l.failed = 0
-		return nil
+		return 0
 	}
 	l.failed++
 	policy := RetryPolicy{Max: 2 * time.Second}.withDefaults()
-	return sleep(ctx, policy.pause(l.failed, 0, 0.5+jitter()/2))
+	return policy.pause(l.failed, 0, 0.5+jitter()/2)
 }
 
 // hold makes a lease of a grant.
@@ -244,7 +253,7 @@ func (c *Client) abandon(ctx context.Context, requestID string, send ask) {
 		ctx, cancel := context.WithTimeout(ctx, abandonTimeout)
 		defer cancel()
 		defer context.AfterFunc(c.background.ctx, cancel)()
-		_ = insist(ctx, insistence, unanswered, func() error {
+		_ = c.insist(ctx, insistence, unanswered, func() error {
 			granted, err := send(ctx, 0, requestID)
 			if err != nil {
 				return err

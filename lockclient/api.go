@@ -67,15 +67,16 @@ func unserved(err error) bool {
 // attempt sends a call to one gateway.
 func (a *API) attempt(ctx context.Context, call request, at gateway, last bool) error {
 	if err := ctx.Err(); err != nil {
-		return at.unanswered(call, api.OutcomeNotApplied, err)
+		return endedWith(ctx, at.unanswered(call, api.OutcomeNotApplied, err), nil)
 	}
-	if limit, limited := a.attemptLimit(ctx, last); limited {
+	limited := ctx
+	if limit, ok := a.attemptLimit(ctx, last); ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, limit+call.wait)
+		limited, cancel = context.WithTimeout(ctx, limit+call.wait)
 		defer cancel()
 	}
-	_, err := a.client.ask(ctx, call, at)
-	return err
+	_, err := a.client.ask(limited, call, at)
+	return endedWith(ctx, err, nil)
 }
 
 // attemptLimit leaves the caller's deadline alone where there is nobody else to ask.

@@ -45,6 +45,7 @@ type Client struct {
 	answerBytesMax int64
 	answerTimeout  time.Duration
 
+	retries    retryReport
 	background background
 }
 

@@ -3,6 +3,7 @@ package lockclient_test
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -15,7 +16,8 @@ import (
 
 func newClient(t *testing.T, baseURL string, opts ...lockclient.Option) *lockclient.Client {
 	t.Helper()
-	client, err := lockclient.New(baseURL, opts...)
+	quiet := lockclient.WithLogger(slog.New(slog.DiscardHandler))
+	client, err := lockclient.New(baseURL, append([]lockclient.Option{quiet}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,8 @@ import (
 //
 // If the lease was lost before work returned, the error is ErrLeaseLost and has work's own error in it: all that work did unfenced may
 // have been done beside another holder. Otherwise it is what work returned. That the lease could not be released is not reported:
-// work is done, and the lease ends with its TTL. What Acquire returns, Do returns without running work.
+// work is done, and the lease ends with its TTL. What Acquire returns, Do returns without running work: of a deadline that ends the wait,
+// context.DeadlineExceeded and ErrLockHeld. While no gateway serves it goes on trying: see [WithRetryHook].
 func (c *Client) Do(ctx context.Context, lock string, work func(ctx context.Context, lease *Lease) error, opts ...LeaseOption) error {
 	config := c.leaseConfig(append([]LeaseOption{func(config *leaseConfig) { config.wait = waitForCtx }}, opts...))
 	if config.beat == nil && config.session == nil {

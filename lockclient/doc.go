@@ -89,6 +89,7 @@
 //
 //   - An answer is lost. Acquires carry a request_id and writes a number, so they are sent again as they are: there is no second lease and
 //     no second write. Renewals and releases may be sent twice by their nature.
+//   - Failed attempts that are tried again are reported to the hook of [WithRetryHook], and logged as warnings, see [WithLogger].
 //   - A gateway dies, or stands still. Calls go on to the next of [WithFailover]: at once where nothing was sent or applied, and
 //     where that is unknown only if they may be sent twice. A place in the line is lost by that, a lease is not.
 //   - All gateways are away. Heartbeats go on trying until the window ends; writes and releases for some 30 seconds or until ctx ends. The
@@ -106,6 +107,9 @@
 //   - ErrTokenStale, ErrTokenUnknown, ErrLeaseLost, ErrLeaseMismatch, ErrLeaseExpired: the caller is not the holder. Stop.
 //   - ErrVersionMismatch: the record has changed. Read it again.
 //   - ErrUnavailable: the gateway or its database could not be reached, or no answer came.
+//   - context.DeadlineExceeded with ErrLockHeld: ctx ended the wait for a lock; [Holder] is the last that a gateway reported.
+//   - ErrLeaseLost with context.Canceled, of any call: its ctx is that of a lease that is lost. It is never ErrUnavailable, too. If the
+//     request was under way it is also ErrOutcomeUnknown.
 //   - ErrOutcomeUnknown, beside another: a change may have been applied, and nobody will tell.
 //   - ErrForeignAnswer: what answered is not fencegate (a proxy's error page). A change may have been applied.
 //   - ErrClosed: the client was closed.

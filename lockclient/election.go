@@ -81,7 +81,7 @@ func (l *Leadership) Candidate() string { return l.term.Candidate }
 // Resign ends the term, as Lease.Release ends a lease.
 func (l *Leadership) Resign(ctx context.Context) error {
 	body := api.ResignRequest{Candidate: l.term.Candidate, LeaseID: l.term.LeaseID, Term: l.term.Term}
-	return l.lease.release(ctx, func(a *API) error { return a.Resign(ctx, l.term.Election, body) })
+	return l.lease.release(ctx, func(ctx context.Context, a *API) error { return a.Resign(ctx, l.term.Election, body) })
 }
 
 // ResignOnce is Resign for a defer, as Lease.ReleaseOnce is Release. A nil leadership has resigned already.

@@ -74,7 +74,7 @@ type Error struct {
 	Op string
 	// Problem is never nil. Where no answer came, and where the client refused to send the request, it is the client's own.
 	Problem *api.Problem
-	// Cause is the network's or the context's error where no answer came, and nil otherwise.
+	// Cause is the network's error or the context's, where no answer came or ctx ended the wait for a lock; nil otherwise.
 	Cause error
 	// Earlier is an attempt of the same call, before this one, whose answer was lost. It is nil where there was none.
 	Earlier error
@@ -84,6 +84,9 @@ type Error struct {
 
 func (e *Error) Error() string {
 	text := e.Op + ": " + e.Problem.Error()
+	if e.Cause != nil && e.Problem.Code == api.CodeLockHeld {
+		text += " (" + e.Cause.Error() + ")"
+	}
 	if e.Earlier != nil && errors.Is(e, ErrOutcomeUnknown) {
 		text += " (and it is unknown whether an earlier attempt was applied: " + e.Earlier.Error() + ")"
 	}
@@ -103,6 +106,9 @@ func (e *Error) Is(target error) bool {
 // or the same request_id first: had it been applied, it would have been answered as a replay. Two kinds of refusal prove nothing:
 // those that come before that look, and token_stale where the fence has seen a newer write, which hides whether this one came before it.
 func (e *Error) settlesEarlier() bool {
+	if isLost(e.Cause) {
+		return false // the refusal is the client's own: no gateway has looked
+	}
 	p := e.Problem
 	switch p.Code {
 	case api.CodeUnavailable, api.CodeInternal, api.CodeRateLimited, api.CodeUnauthenticated, api.CodeForbidden:

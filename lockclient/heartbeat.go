@@ -60,11 +60,11 @@ type heart struct {
 }
 
 // start begins to beat in the background, unless it does already. beat sends one renewal, with the limit for each gateway.
-func (h *heart) start(owner *background, t *trust, config *heartbeatConfig, beat func(ctx context.Context, limit time.Duration) error) {
+func (h *heart) start(client *Client, t *trust, config *heartbeatConfig, beat func(ctx context.Context, limit time.Duration) error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.beating {
-		h.beating = owner.run(func() { h.run(t, config, beat) })
+		h.beating = client.background.run(func() { h.run(client, t, config, beat) })
 	}
 }
 
@@ -82,21 +82,18 @@ func (h *heart) note(err error) {
 }
 
 // run beats until the trust ends.
-func (h *heart) run(t *trust, config *heartbeatConfig, beat func(ctx context.Context, limit time.Duration) error) {
+func (h *heart) run(client *Client, t *trust, config *heartbeatConfig, beat func(ctx context.Context, limit time.Duration) error) {
+	pause := config.interval(t.currentTTL(), jitter())
 	for failed := 0; ; {
-		ttl := t.currentTTL()
-		pause := config.interval(ttl, jitter())
-		if failed > 0 {
-			pause = beatAgain(ttl).pause(failed, 0, jitter())
-		}
 		if sleep(t.life, pause) != nil {
 			h.tellEnd(t, config)
 			return
 		}
+		ttl := t.currentTTL()
 		err := beat(t.life, max(ttl/tryLimitShare, tryLimitMin))
 		switch {
 		case err == nil:
-			failed = 0
+			failed, pause = 0, config.interval(t.currentTTL(), jitter())
 			h.note(nil)
 		case t.life.Err() != nil:
 			h.tellEnd(t, config)
@@ -107,7 +104,9 @@ func (h *heart) run(t *trust, config *heartbeatConfig, beat func(ctx context.Con
 			return
 		default:
 			failed++
+			pause = beatAgain(ttl).pause(failed, 0, jitter())
 			h.note(err)
+			client.retries.report(t.life, Retry{Err: err, Attempt: failed, Pause: pause})
 			if config.onError != nil {
 				config.onError(err)
 			}

@@ -122,7 +122,7 @@ func (l *Lease) renewBy(ctx context.Context, ttl *time.Duration) error {
 
 // renew sends a renewal until it is answered.
 func (l *Lease) renew(ctx context.Context, ttl *time.Duration) error {
-	return insist(ctx, insistence, func(err error) bool { return unanswered(err) && l.trust.check() == nil }, func() error {
+	return l.client.insist(ctx, insistence, func(err error) bool { return unanswered(err) && l.trust.check() == nil }, func() error {
 		return l.renewOnce(ctx, 0, ttl)
 	})
 }
@@ -171,7 +171,7 @@ func (l *Lease) beat(config *heartbeatConfig) {
 	if l.session != nil {
 		return
 	}
-	l.heart.start(&l.client.background, l.trust, config, func(ctx context.Context, limit time.Duration) error {
+	l.heart.start(l.client, l.trust, config, func(ctx context.Context, limit time.Duration) error {
 		return l.renewOnce(ctx, limit, nil)
 	})
 }
@@ -191,16 +191,17 @@ func (l *Lease) HeartbeatErr() error {
 // released, by this call or another; ErrLeaseLost if it was broken, or has expired and was replaced; ErrUnavailable if
 // nobody answered: then it ends with its TTL.
 func (l *Lease) Release(ctx context.Context) error {
-	return l.release(ctx, func(a *API) error { return a.Release(ctx, l.granted.Lock, releaseOf(l.granted)) })
+	return l.release(ctx, func(ctx context.Context, a *API) error { return a.Release(ctx, l.granted.Lock, releaseOf(l.granted)) })
 }
 
-func (l *Lease) release(ctx context.Context, send func(*API) error) error {
-	_ = l.trust.end(ErrLeaseReleased)
+func (l *Lease) release(ctx context.Context, send func(context.Context, *API) error) error {
+	ctx, cancel := l.trust.endBefore(ctx)
+	defer cancel()
 	if l.released.Load() {
 		return nil
 	}
 	calls := l.client.API().limited(releaseTryLimit)
-	err := insist(ctx, insistence, unanswered, func() error { return send(calls) })
+	err := l.client.insist(ctx, insistence, unanswered, func() error { return send(ctx, calls) })
 	switch {
 	case err == nil:
 		l.released.Store(true)
@@ -238,10 +239,7 @@ func enter(ctx context.Context, place chan struct{}, op string) error {
 	case place <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		err := refused(op, api.CodeUnavailable, "it was not sent: the call before it has not ended")
-		err.Problem.Status, err.Problem.Retryable, err.Problem.Outcome = 503, true, api.OutcomeNotApplied
-		err.Cause = ctx.Err()
-		return err
+		return endedWith(ctx, notSent(op, "ctx ended before its turn", ctx.Err()), nil)
 	}
 }
 

@@ -27,13 +27,10 @@ const (
 // have no verdict. None is applied twice. But a fence remembers the content of its last accepted write only: of the writes before that
 // it can tell no more than that a later one was accepted. Then [PendingWrite.Wait] returns:
 //
-//   - For a put without a precondition: success. It is never refused for its data, writes to one resource are decided in the order of their
-//     numbers, and a gateway admits none after one that it could not decide. So a later one that was accepted came after it. The
-//     result says Replayed, and its Version is 0: nobody remembers it.
-//   - For a delete, and for a put with IfVersion or IfAbsent: ErrTokenStale and [ErrOutcomeUnknown]. It may have been refused for its data,
-//     and the answer lost. Read the record if you need to know.
-//
-// All gateways must have the same limit for values; a put that is too large for one and not for another can be taken for one that was applied.
+//   - For a put without a precondition, success if the record was stored by this put or a later one of the same lease; the pipeline reads
+//     that. The result has Replayed set and Version 0, which is not known any more.
+//   - Otherwise ErrTokenStale and [ErrOutcomeUnknown]. The write may have been refused, for its data or under a policy that was changed
+//     since, and the answer lost. Read the record if you need to know.
 //
 // # Its end
 //

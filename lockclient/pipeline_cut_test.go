@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -27,7 +28,8 @@ const (
 
 // relay passes connections on to the gateway of all tests, byte by byte.
 type relay struct {
-	url string
+	url   string
+	close func() // takes no more connections, and cuts those that are open
 
 	mu    sync.Mutex
 	harms harm
@@ -50,9 +52,12 @@ func newRelay(t *testing.T) *relay {
 			relaying.Go(func() { r.pass(client) })
 		}
 	})
-	t.Cleanup(func() {
+	r.close = func() {
 		_ = listener.Close()
 		r.cut()
+	}
+	t.Cleanup(func() {
+		r.close()
 		relaying.Wait()
 	})
 	return r
@@ -153,6 +158,47 @@ func TestPipelineVerdictsLost(t *testing.T) {
 	if err := p.Close(); !errors.Is(err, lockclient.ErrOutcomeUnknown) {
 		t.Errorf("Close: %v", err)
 	}
+}
+
+// A put that was refused, and whose verdict was lost, is not taken for one that was applied because a later write was admitted: the policy may
+// have changed between the two.
+func TestPipelineVerdictsLostWhileThePolicyChanges(t *testing.T) {
+	relay := newRelay(t)
+	client := newClient(t, relay.url)
+	direct, lock := shared(t)
+	ctx := patient(t)
+	p, _ := pipeline(t, client, lock)
+	_, err := direct.API().Break(ctx, lock, api.BreakRequest{Reason: "test"})
+	check(t, err)
+	relay.harm(answersLost)
+	relay.cut()
+	refused := sent(p.Put(ctx, "refused", []byte("1")))
+	eventually(t, func() bool {
+		page, err := direct.API().Rejections(ctx, lockclient.RejectionsQuery{Resource: lock})
+		return err == nil && len(page.Rejections) == 1
+	})
+	check(t, second(direct.API().PutPolicy(ctx, lock, api.PolicyRequest{Authority: "external"})))
+	stored := sent(p.Put(ctx, "overwritten", []byte("2")))
+	last := sent(p.Put(ctx, "overwritten", []byte("3")))
+	eventually(t, func() bool {
+		record, err := direct.API().Get(ctx, lock, "overwritten")
+		return err == nil && string(record.Value) == "3"
+	})
+	relay.calm()
+	relay.cut()
+	if result, err := refused.Wait(ctx); !errors.Is(err, lockclient.ErrTokenStale) || !errors.Is(err, lockclient.ErrOutcomeUnknown) {
+		t.Errorf("of the put that was refused: %+v, %v, want ErrTokenStale and ErrOutcomeUnknown", result, err)
+	}
+	for _, w := range []*lockclient.PendingWrite{stored, last} {
+		if result, err := w.Wait(ctx); err != nil || !result.Replayed {
+			t.Errorf("of a put that was applied: %+v, %v", result, err)
+		}
+	}
+	wantNotFound := second(direct.API().Get(ctx, lock, "refused"))
+	if !errors.Is(wantNotFound, lockclient.ErrNotFound) {
+		t.Errorf("the record of the put that was refused: %v", wantNotFound)
+	}
+	_ = p.Close()
 }
 
 // Wherever a stream is cut, every write is applied exactly once, and told to be.

@@ -27,7 +27,10 @@ func (p *Pipeline) run() {
 		if hopeless {
 			p.fail(err)
 			failed = 0
-		} else if sleep(p.ctx, pause) != nil {
+			continue
+		}
+		p.lease.client.retries.report(p.ctx, Retry{Err: err, Attempt: failed, Pause: pause})
+		if sleep(p.ctx, pause) != nil {
 			break
 		}
 	}

@@ -156,7 +156,7 @@ func (p *Pipeline) awaitRoom(ctx context.Context, w *PendingWrite) error {
 			return err
 		case p.held >= p.window || p.held > 0 && p.bytes+len(w.line) > pipelineBytesMax:
 			if err := p.awaitChange(ctx); err != nil {
-				return notSent(w.op, "there is no room in the window", err)
+				return endedWith(ctx, notSent(w.op, "there is no room in the window", err), nil)
 			}
 		case !p.writing:
 			// Only who adds makes it true, and there is one who does.
@@ -178,12 +178,15 @@ func (p *Pipeline) refusal() error {
 	switch {
 	case p.closing:
 		return refused("pipeline", api.CodeInvalidRequest, errPipelineClosed.Error())
+	case p.lease.Err() != nil:
+		return p.lease.Err()
 	case p.ctx.Err() != nil:
-		return notSent("pipeline", "its ctx has ended", context.Cause(p.ctx))
+		return endedWith(p.ctx, notSent("pipeline", "its ctx has ended", context.Cause(p.ctx)), nil)
 	}
-	return p.lease.Err()
+	return nil
 }
 
+// notSent is ErrUnavailable for what was not sent.
 func notSent(op, why string, cause error) *Error {
 	err := refused(op, api.CodeUnavailable, "it was not sent: "+why)
 	err.Problem.Status, err.Problem.Retryable, err.Problem.Outcome = http.StatusServiceUnavailable, true, api.OutcomeNotApplied
@@ -243,7 +246,7 @@ func (p *Pipeline) judge(w *PendingWrite, verdict api.BulkVerdict) (settled bool
 		}
 		return false
 	}
-	if w.doubt != nil && w.unconditional() && p.passed(w, refusal.Problem) {
+	if w.doubt != nil && w.unconditional() && p.passed(w, refusal.Problem) && p.stored(w) {
 		p.settle(w, api.WriteResult{
 			Resource: w.config.resource, Key: w.key, FencingToken: p.lease.granted.FencingToken, Sequence: &w.sequence, Replayed: true,
 		}, nil)
@@ -259,10 +262,29 @@ func (w *PendingWrite) unconditional() bool {
 	return w.put && w.config.ifVersion == nil && !w.config.ifAbsent
 }
 
-// passed says that the fence's last accepted write is a later one of this lease.
+// passed says that the fence's last accepted write is a later one of this lease. It proves nothing about an earlier one: that may have been
+// refused under a policy that was changed before the later one.
 func (p *Pipeline) passed(w *PendingWrite, problem *api.Problem) bool {
 	return problem.Code == api.CodeTokenStale && problem.LastToken != nil && problem.LastSequence != nil &&
 		*problem.LastToken == p.lease.granted.FencingToken && *problem.LastSequence > w.sequence
+}
+
+// stored reads whether the record was stored by this put or a later one of this lease. Then the put may count as applied: nobody can have
+// seen that it was not. p.mu is held, but not while it reads.
+func (p *Pipeline) stored(w *PendingWrite) bool {
+	p.mu.Unlock()
+	defer p.mu.Lock()
+	var page api.Records
+	client := p.lease.client
+	err := client.insist(p.ctx, lostAnswers, unanswered, func() (err error) {
+		page, err = client.API().Records(p.ctx, w.config.resource, RecordsQuery{Prefix: w.key, Limit: 1})
+		return err
+	})
+	if err != nil || len(page.Records) == 0 || page.Records[0].Key != w.key {
+		return false
+	}
+	by := page.Records[0]
+	return by.FencingToken == p.lease.granted.FencingToken && by.Sequence != nil && *by.Sequence >= w.sequence
 }
 
 // giveUp settles all that is under way with an error, unless it has a better one. p.mu is held.
@@ -279,6 +301,10 @@ func (p *Pipeline) giveUp(cause error) {
 			problem.Outcome = api.OutcomeUnknown
 			problem.Detail = fmt.Sprintf("there was no verdict: %v. It may have been applied; the next write of this lease that is admitted settles it.", cause)
 		}
-		p.settle(w, api.WriteResult{}, &Error{Op: w.op, Problem: problem, Cause: cause, Earlier: w.doubt})
+		var err error = &Error{Op: w.op, Problem: problem, Cause: cause, Earlier: w.doubt}
+		if isLost(cause) {
+			err = lostDuring(err, cause)
+		}
+		p.settle(w, api.WriteResult{}, err)
 	}
 }

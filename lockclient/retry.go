@@ -48,14 +48,17 @@ func (p RetryPolicy) pause(try int, hint time.Duration, random float64) time.Dur
 
 // insist tries until send succeeds, or fails with what worth says is not worth another try, or the policy or ctx ends it. What it
 // returns is ErrOutcomeUnknown if one of the tries may have been applied and no later one has settled it.
-func insist(ctx context.Context, policy RetryPolicy, worth func(error) bool, send func() error) error {
+func (c *Client) insist(ctx context.Context, policy RetryPolicy, worth func(error) bool, send func() error) error {
 	policy = policy.withDefaults()
 	began := time.Now()
-	var doubt error
+	var doubt, held error
 	for try := 1; ; try++ {
 		err := remember(send(), doubt)
-		if err == nil || !worth(err) || try >= policy.Attempts {
-			return err
+		if err == nil || !worth(err) || try >= policy.Attempts || ctx.Err() != nil {
+			return endedWith(ctx, err, held)
+		}
+		if errors.Is(err, ErrLockHeld) {
+			held = err
 		}
 		if doubt == nil && errors.Is(err, ErrOutcomeUnknown) {
 			doubt = err
@@ -64,8 +67,11 @@ func insist(ctx context.Context, policy RetryPolicy, worth func(error) bool, sen
 		if policy.Within > 0 && time.Since(began)+pause > policy.Within {
 			return err
 		}
+		if unanswered(err) {
+			c.retries.report(ctx, Retry{Err: err, Attempt: try, Pause: pause})
+		}
 		if sleep(ctx, pause) != nil {
-			return err
+			return endedWith(ctx, err, held)
 		}
 	}
 }

@@ -87,28 +87,29 @@ func TestTheLaterClockCounts(t *testing.T) {
 }
 
 func TestInsistEndsByItsBounds(t *testing.T) {
+	client := &Client{}
 	failed := &Error{Problem: &api.Problem{Code: api.CodeUnavailable, Outcome: api.OutcomeNotApplied}}
 	always := func(error) bool { return true }
 	quick := RetryPolicy{Attempts: 4, Base: 1, Max: 1}
 
 	tries := 0
-	err := insist(context.Background(), quick, always, func() error { tries++; return failed })
+	err := client.insist(context.Background(), quick, always, func() error { tries++; return failed })
 	if tries != 4 || !errors.Is(err, ErrUnavailable) {
 		t.Errorf("%d tries, %v, want 4", tries, err)
 	}
 	tries = 0
-	err = insist(context.Background(), RetryPolicy{Attempts: 1000, Base: time.Hour, Max: time.Hour, Within: 1}, always, func() error { tries++; return failed })
+	err = client.insist(context.Background(), RetryPolicy{Attempts: 1000, Base: time.Hour, Max: time.Hour, Within: 1}, always, func() error { tries++; return failed })
 	if tries != 1 || err == nil {
 		t.Errorf("%d tries, %v, want 1: the next would begin too late", tries, err)
 	}
 	tries = 0
 	ctx, cancel := context.WithCancel(context.Background())
-	err = insist(ctx, RetryPolicy{Attempts: 1000, Base: time.Hour, Max: time.Hour}, always, func() error { tries++; cancel(); return failed })
+	err = client.insist(ctx, RetryPolicy{Attempts: 1000, Base: time.Hour, Max: time.Hour}, always, func() error { tries++; cancel(); return failed })
 	if tries != 1 || !errors.Is(err, ErrUnavailable) {
 		t.Errorf("%d tries, %v, want 1: ctx has ended", tries, err)
 	}
 	tries = 0
-	err = insist(context.Background(), quick, unanswered, func() error { tries++; return ErrLockHeld })
+	err = client.insist(context.Background(), quick, unanswered, func() error { tries++; return ErrLockHeld })
 	if tries != 1 || !errors.Is(err, ErrLockHeld) {
 		t.Errorf("%d tries, %v, want 1: it is an answer", tries, err)
 	}
@@ -116,6 +117,7 @@ func TestInsistEndsByItsBounds(t *testing.T) {
 
 // A refusal after a lost answer settles what became of the first attempt, or does not.
 func TestDoubtAfterALostAnswer(t *testing.T) {
+	client := &Client{}
 	number := func(n int64) *int64 { return &n }
 	stale := func(lastToken, lastSequence int64) api.Problem {
 		return api.Problem{
@@ -139,7 +141,7 @@ func TestDoubtAfterALostAnswer(t *testing.T) {
 		lost := &Error{Op: "put", Problem: &api.Problem{Code: api.CodeUnavailable, Outcome: api.OutcomeUnknown}}
 		answers := []error{lost, &Error{Op: "put", Problem: &test.problem}}
 		tries := 0
-		err := insist(context.Background(), RetryPolicy{Attempts: 2, Base: 1, Max: 1}, unanswered, func() error {
+		err := client.insist(context.Background(), RetryPolicy{Attempts: 2, Base: 1, Max: 1}, unanswered, func() error {
 			tries++
 			return answers[tries-1]
 		})

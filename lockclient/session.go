@@ -37,7 +37,7 @@ func (c *Client) NewSession(ctx context.Context, opts ...LeaseOption) (*Session,
 	session := &Session{client: c}
 	var from moment
 	// Sent again after a lost answer it may make a second session: nobody knows that, it holds nothing, and it expires.
-	err = insist(ctx, lostAnswers, unanswered, func() (err error) {
+	err = c.insist(ctx, lostAnswers, unanswered, func() (err error) {
 		from = now()
 		body := api.SessionRequest{OwnerID: config.owner, TTLMS: config.ttlMS(), Metadata: metadata}
 		session.granted, err = c.API().CreateSession(ctx, body)
@@ -54,7 +54,7 @@ func (c *Client) NewSession(ctx context.Context, opts ...LeaseOption) (*Session,
 	if config.beat == nil {
 		config.beat = &heartbeatConfig{}
 	}
-	session.heart.start(&c.background, session.trust, config.beat, session.keepAlive)
+	session.heart.start(c, session.trust, config.beat, session.keepAlive)
 	return session, nil
 }
 
@@ -108,9 +108,10 @@ func (s *Session) HeartbeatErr() error { return s.heart.last() }
 // it is answered or ctx ends, for some 30 seconds, and may be called again. It returns ErrLeaseLost if the session had ended before,
 // and ErrUnavailable if nobody answered: then it ends with its TTL.
 func (s *Session) Close(ctx context.Context) error {
-	_ = s.trust.end(ErrLeaseReleased)
+	ctx, cancel := s.trust.endBefore(ctx)
+	defer cancel()
 	calls := s.client.API().limited(releaseTryLimit)
-	err := insist(ctx, insistence, unanswered, func() error {
+	err := s.client.insist(ctx, insistence, unanswered, func() error {
 		_, err := calls.EndSession(ctx, s.granted.SessionID)
 		return err
 	})

@@ -152,16 +152,21 @@ func (s *stream) read(ctx context.Context) (serverEvent, error) {
 
 // reconnect tries until a gateway answers.
 func (s *stream) reconnect(ctx context.Context) error {
+	var failed error
 	for {
 		s.failed++
-		if sleep(ctx, s.pause()) != nil {
+		pause := s.pause()
+		if failed != nil {
+			s.client.retries.report(ctx, Retry{Err: failed, Attempt: s.failed, Pause: pause})
+		}
+		if sleep(ctx, pause) != nil {
 			return ctx.Err()
 		}
 		if err := s.ended(ctx); err != nil {
 			return err
 		}
-		if err := s.connect(ctx); err == nil || !unanswered(err) {
-			return err
+		if failed = s.connect(ctx); failed == nil || !unanswered(failed) {
+			return failed
 		}
 	}
 }

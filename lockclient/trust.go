@@ -187,6 +187,17 @@ func (t *trust) end(cause error) error {
 	return cause
 }
 
+// endBefore ends the trust before a release is sent, and returns a ctx for that: the given one, or, if it hangs on the trust and so has just
+// ended, one with its values that lasts for releaseOnceTimeout.
+func (t *trust) endBefore(ctx context.Context) (context.Context, context.CancelFunc) {
+	before := ctx.Err()
+	_ = t.end(ErrLeaseReleased)
+	if before != nil || ctx.Err() == nil {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), releaseOnceTimeout)
+}
+
 // context gives what the user's work hangs on.
 func (t *trust) context() context.Context { return trustContext{t.ctx, t} }
 

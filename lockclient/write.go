@@ -107,7 +107,7 @@ func (l *Lease) numbered(ctx context.Context, op, resource string, send func(api
 	defer leave(l.writing)
 	l.sequence++
 	sequence := l.sequence
-	err := insist(ctx, insistence, unanswered, func() error {
+	err := l.client.insist(ctx, insistence, unanswered, func() error {
 		return send(api.FencingToken{Token: l.granted.FencingToken, Sequence: &sequence})
 	})
 	l.heed(resource, err)
@@ -156,7 +156,7 @@ func (c *Client) Transact(ctx context.Context, leases []*Lease, ops ...api.Op) (
 	defer leaveAll(inOrder)
 	body := api.TransactionRequest{Fences: claims(inOrder, ops), Ops: ops}
 	var result api.TransactionResult
-	err := insist(ctx, insistence, unanswered, func() (err error) {
+	err := c.insist(ctx, insistence, unanswered, func() (err error) {
 		result, err = c.API().Transaction(ctx, body)
 		return err
 	})

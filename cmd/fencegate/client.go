@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"os"
 	"os/user"
 	"time"
@@ -17,17 +18,20 @@ type gatewayFlags struct {
 	URL []string `help:"Where the gateway is. Given more than once, or with commas: several before one database; the next is asked where one does not serve." default:"http://127.0.0.1:8080"`
 }
 
-// client makes one of all the gateways.
-func (f gatewayFlags) client() (*lockclient.Client, error) {
+// client makes one of all the gateways. It does not log: commands report failures in their own form.
+func (f gatewayFlags) client(options ...lockclient.Option) (*lockclient.Client, error) {
 	if len(f.URL) == 0 {
 		return nil, usagef("--url names no gateway")
 	}
-	client, err := lockclient.New(f.URL[0], lockclient.WithUserAgent(userAgent()), lockclient.WithFailover(f.URL[1:]...))
+	options = append(options, lockclient.WithUserAgent(userAgent()), lockclient.WithFailover(f.URL[1:]...), withoutLog)
+	client, err := lockclient.New(f.URL[0], options...)
 	if err != nil {
 		return nil, usagef("--url: %v", err)
 	}
 	return client, nil
 }
+
+var withoutLog = lockclient.WithLogger(slog.New(slog.DiscardHandler))
 
 func userAgent() string { return "fencegate-cli/" + version() }
 

@@ -47,7 +47,7 @@ func (c *demoZombieCmd) Run(ctx context.Context, streams streams) error {
 // haunt tells the story to gateways that run.
 func (c *demoZombieCmd) haunt(ctx context.Context, streams streams) error {
 	for _, url := range c.Gateway {
-		client, err := lockclient.New(url)
+		client, err := lockclient.New(url, withoutLog)
 		if err != nil {
 			return usagef("--gateway: %v", err)
 		}

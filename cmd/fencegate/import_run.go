@@ -37,6 +37,8 @@ type importer struct {
 	bytes int
 	ended error // why no more are read; io.EOF at the end
 	saved time.Time
+	// storedBy is the greatest number of a write that is known to have stored a record.
+	storedBy map[storedRecord]int64
 
 	// Of the stream.
 	next   int // in lines: the next to be sent

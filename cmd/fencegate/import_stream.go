@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"time"
@@ -23,7 +24,7 @@ func (i *importer) stream(ctx context.Context) error {
 	i.mu.Unlock()
 	end, err := i.client.API().Writes(ctx, &importBody{i, silence}, func(verdict api.BulkVerdict) error {
 		silence.Reset(i.timeout)
-		return i.hear(verdict)
+		return i.hear(ctx, verdict)
 	})
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -98,7 +99,7 @@ func (i *importer) fill(into []byte) int {
 }
 
 // hear takes a verdict.
-func (i *importer) hear(verdict api.BulkVerdict) error {
+func (i *importer) hear(ctx context.Context, verdict api.BulkVerdict) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.heard == len(i.sent) {
@@ -118,7 +119,7 @@ func (i *importer) hear(verdict api.BulkVerdict) error {
 		line.doubt = line.doubt || verdict.Outcome == api.OutcomeUnknown
 		i.retry = verdict.Problem()
 		return nil
-	case line.doubt && line.certain && passedBy(verdict):
+	case line.doubt && line.certain && passedBy(verdict) && i.stored(ctx, line, verdict):
 		counts.AppliedBefore++
 	default:
 		i.show.clear()
@@ -134,7 +135,46 @@ func (i *importer) hear(verdict api.BulkVerdict) error {
 	return i.settle(line)
 }
 
-// passedBy says that the fence has accepted a later write of the same lease.
+// storedMax bounds what is remembered of records that were read.
+const storedMax = 10_000
+
+// stored reads whether the record was stored by this line or a later write of its lease. Then the line may count as applied: nobody can have
+// seen that it was not. i.mu is held, but not while it reads.
+func (i *importer) stored(ctx context.Context, line *importLine, verdict api.BulkVerdict) bool {
+	var says struct {
+		Key string `json:"key"`
+	}
+	if json.Unmarshal(line.text, &says) != nil {
+		return false
+	}
+	record := storedRecord{verdict.Resource, says.Key, *verdict.Token}
+	if i.storedBy[record] < *verdict.Sequence {
+		i.mu.Unlock()
+		page, err := i.client.API().Records(ctx, record.resource, lockclient.RecordsQuery{Prefix: record.key, Limit: 1})
+		i.mu.Lock()
+		if err != nil || len(page.Records) == 0 || page.Records[0].Key != record.key {
+			return false
+		}
+		by := page.Records[0]
+		if by.FencingToken != record.token || by.Sequence == nil {
+			return false
+		}
+		if len(i.storedBy) >= storedMax || i.storedBy == nil {
+			i.storedBy = map[storedRecord]int64{}
+		}
+		i.storedBy[record] = *by.Sequence
+	}
+	return i.storedBy[record] >= *verdict.Sequence
+}
+
+// storedRecord is a record and the token by which it was stored.
+type storedRecord struct {
+	resource, key string
+	token         int64
+}
+
+// passedBy says that the fence has accepted a later write of the same lease. That proves nothing about the line: it may have been refused under
+// a policy that was changed since.
 func passedBy(verdict api.BulkVerdict) bool {
 	return verdict.Code == api.CodeTokenStale && verdict.Token != nil && verdict.Sequence != nil && verdict.LastToken != nil && verdict.LastSequence != nil &&
 		*verdict.LastToken == *verdict.Token && *verdict.LastSequence > *verdict.Sequence

@@ -174,6 +174,20 @@ func TestImportDoesNotGuess(t *testing.T) {
 }
 
 // An import that is killed, wherever it is, loses nothing and doubles nothing when it is run again.
+// A line that may have been sent, and was not applied, is not counted as applied because a later write of the lease was.
+func TestImportReadsWhatWasApplied(t *testing.T) {
+	s := newShell(t)
+	token := fields(s.must("lock", "acquire", "a", "--ttl", "1h"))["fencing_token"]
+	s.must("put", "a", "applied", "2", "--token", token+".2", "--content-type", "application/json")
+	s.must("put", "a", "last", "3", "--token", token+".3", "--content-type", "application/json")
+	state := fileOf(t, `{"lines":0,"sent_up_to":3,"sequence_from":1,"fencing_token":`+token+`}`)
+	input := fileOf(t, `{"key":"refused","value":1}`+"\n"+`{"key":"applied","value":2}`+"\n"+`{"key":"last","value":3}`+"\n")
+	got := s.do("import", input, "--resource", "a", "--token", token, "--resume", state)
+	if counts := fields(got.out); counts["applied_before"] != "2" || counts["unknown"] != "1" || got.code != exitFailure {
+		t.Errorf("exit code %d: %s%s\nwant 2 lines that were applied before and 1 that is unknown", got.code, got.out, got.errOut)
+	}
+}
+
 func TestImportIsKilled(t *testing.T) {
 	s := newShell(t)
 	token := fields(s.must("lock", "acquire", "a", "--ttl", "1h"))["fencing_token"]

@@ -44,7 +44,7 @@ func (c *loadCmd) gateways() (gateways []*lockclient.API, closeAll func(), err e
 		}
 	}
 	for _, url := range c.URL {
-		client, err := lockclient.New(url, lockclient.WithUserAgent(userAgent()))
+		client, err := lockclient.New(url, lockclient.WithUserAgent(userAgent()), withoutLog)
 		if err != nil {
 			closeAll()
 			return nil, nil, usagef("--url: %v", err)

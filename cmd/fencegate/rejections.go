@@ -16,7 +16,7 @@ type rejectionsCmd struct {
 	Prefix   string        `help:"Only writes to resources whose names begin with this text." placeholder:"TEXT"`
 	Reason   string        `help:"Only of token_stale, for this reason: superseded, released, reused, shared or max_hold." enum:",superseded,released,reused,shared,max_hold" default:"" placeholder:"REASON"`
 	Door     string        `help:"Only those that came in by this door, such as http." placeholder:"DOOR"`
-	OwnerID  string        `help:"Only under leases of this owner." placeholder:"ID"`
+	OwnerID  string        `help:"Only under leases of this owner. FENCEGATE_OWNER_ID, which \"fencegate run\" sets, does not select." placeholder:"ID" env:"-"`
 	Since    time.Duration `help:"Only those seen in the last while, such as 1h; 0: all." default:"0"`
 	Until    time.Duration `help:"Only those first seen longer ago than this; 0: all." default:"0"`
 	LastSeen bool          `help:"List first what was seen last, not the newest story."`

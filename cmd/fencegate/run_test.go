@@ -57,6 +57,19 @@ func TestAnotherLockWithinRun(t *testing.T) {
 	}
 }
 
+// Inside of run, rejections lists those of all owners: the variable with the owner of the lease selects none.
+func TestRejectionsWithinRun(t *testing.T) {
+	s := newShell(t)
+	s.must("lock", "acquire", "warm-up") // its token is the 1 of the zombie
+	s.zombie("jobs/42")
+	got := s.start("run", "--lock", "a", "--owner-id", "w1", "--", "sh", "-c", `
+		"$FENCEGATE" rejections; echo; "$FENCEGATE" rejections --owner-id nobody`).wants(0, "")
+	all, selected, _ := strings.Cut(got.out, "\n\n")
+	if !strings.Contains(all, "jobs/42") || strings.Contains(selected, "jobs/42") {
+		t.Errorf("it listed %s\nwant jobs/42 in the first list only", got.out)
+	}
+}
+
 func TestRunExitCodes(t *testing.T) {
 	s := newShell(t)
 	s.must("lock", "acquire", "held", "--owner-id", "w1", "--ttl", "1h")

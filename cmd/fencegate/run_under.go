@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -88,7 +89,7 @@ func (c *underFlags) under(ctx context.Context, con *console, lock string, comma
 func (c *underFlags) hold(
 	ctx context.Context, con *console, lock string, take taking, work func(held *tenure, signals <-chan os.Signal) error,
 ) error {
-	client, err := c.client()
+	client, err := c.client(lockclient.WithRetryHook(c.noteRetry(con, lock)))
 	if err != nil {
 		return err
 	}
@@ -170,7 +171,7 @@ func (c *underFlags) acquire(
 	defer note.Stop()
 	held, err := take(ctx, client, []lockclient.LeaseOption{
 		lockclient.WithLeaseOwner(c.OwnerID), lockclient.WithTTL(c.TTL), lockclient.WithWait(wait),
-		lockclient.WithHeartbeat(lockclient.OnHeartbeatError(c.noteHeartbeat(con, lock))),
+		lockclient.WithHeartbeat(),
 	})
 	if err != nil {
 		return nil, notAcquired(err, lock, interrupted)
@@ -178,15 +179,18 @@ func (c *underFlags) acquire(
 	return held, nil
 }
 
-// noteHeartbeat tells of failing renewals, not of each. That the lease is lost is told elsewhere.
-func (c *underFlags) noteHeartbeat(con *console, lock string) func(error) {
+// noteRetry returns a hook that reports failing acquires and renewals: the first, and then one in a third of the TTL.
+func (c *underFlags) noteRetry(con *console, lock string) func(context.Context, lockclient.Retry) {
+	var mu sync.Mutex
 	var last time.Time
-	return func(err error) {
-		if errors.Is(err, lockclient.ErrLeaseLost) || time.Since(last) < c.TTL/graceShare {
+	return func(_ context.Context, failed lockclient.Retry) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !last.IsZero() && time.Since(last) < c.TTL/graceShare {
 			return
 		}
 		last = time.Now()
-		con.note("the lease on %s could not be renewed, trying again: %v", lock, printableLines(err))
+		con.note("no gateway serves %s, trying again: %v", lock, printableLines(failed.Err))
 	}
 }
 

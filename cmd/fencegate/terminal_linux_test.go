@@ -35,15 +35,19 @@ const (
 	controlZ = "\x1a"
 )
 
+// The command reads what was typed before it began, and is interrupted by the key for that, whatever TERM says.
 func TestRunGivesTheCommandTheTerminal(t *testing.T) {
 	s := newShell(t)
-	p, types := s.terminal(`"$FENCEGATE" run --lock a -- sh -c 'trap "echo interrupted; exit 9" INT; read line; echo "read $line"; while :; do sleep 0.02; done'`)
-	types("hello\n")
-	p.says("read hello")
-	types(controlC)
-	p.wants(9, "")
-	if !strings.Contains(p.out.String(), "interrupted") {
-		t.Errorf("it printed %q", p.out.String())
+	for _, term := range []string{"-u TERM", "TERM=dumb", "TERM=xterm-256color"} {
+		p, types := s.terminal("env " + term +
+			` "$FENCEGATE" run --lock a -- sh -c 'trap "echo interrupted; exit 9" INT; read line; echo "read $line"; while :; do sleep 0.02; done'`)
+		types("hello\n")
+		p.says("read hello")
+		types(controlC)
+		p.wants(9, "")
+		if !strings.Contains(p.out.String(), "interrupted") {
+			t.Errorf("with %s it printed %q", term, p.out.String())
+		}
 	}
 }
 

@@ -2,16 +2,18 @@ package top
 
 import (
 	"context"
+	"errors"
 	"io"
+	"os"
+	"os/signal"
+	"syscall"
 	"time"
-
-	tea "github.com/charmbracelet/bubbletea"
 )
 
 // spans are the times that the points can cover, as the dashboard has them.
 var spans = []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 6 * time.Hour, 24 * time.Hour}
 
-// readTimeout bounds one reading, so that a gateway that does not answer is told of.
+// readTimeout bounds one reading.
 const readTimeout = 10 * time.Second
 
 // Options say how Run shows.
@@ -21,148 +23,158 @@ type Options struct {
 	Span     time.Duration
 	Colour   bool
 	Input    io.Reader
-	Output   io.Writer
+	Output   *os.File // a terminal
 }
 
 // Run shows snapshots of source until the user quits or ctx ends. It returns an error where the terminal fails.
-func Run(ctx context.Context, source Source, options Options) error {
-	m := model{ctx: ctx, source: source, interval: options.Interval, view: View{
-		URL: options.URL, Span: options.Span, Panel: PanelRejections, Now: time.Now(), Colour: options.Colour,
-	}}
-	program := tea.NewProgram(m, tea.WithContext(ctx), tea.WithAltScreen(), tea.WithInput(options.Input), tea.WithOutput(options.Output), tea.WithoutSignalHandler())
-	_, err := program.Run()
-	if ctx.Err() != nil {
-		return nil //nolint:nilerr // it was told to end
+func Run(ctx context.Context, source Source, options Options) (err error) {
+	screen, err := openTerminal(options.Input, options.Output)
+	if err != nil {
+		return err
 	}
-	return err
+	defer func() { err = errors.Join(err, screen.close()) }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	m := &model{
+		ctx: ctx, source: source, interval: options.Interval, due: time.NewTimer(0), readings: make(chan reading),
+		view: View{URL: options.URL, Span: options.Span, Panel: PanelRejections, Colour: options.Colour},
+	}
+	defer m.due.Stop()
+	return m.run(screen)
 }
 
-// model is the state of the screen. One reading is under way at a time; turn tells a reading that is out of date from the newest.
+// model is the state of the screen. One reading counts at a time: turn tells the newest from those that are out of date.
 type model struct {
 	ctx      context.Context
 	source   Source
 	interval time.Duration
 	view     View
 	turn     int
+	due      *time.Timer // of the next reading
+	readings chan reading
 }
 
-// What happens beside keys and resizing.
-type (
-	readMsg struct {
-		turn     int
-		snapshot Snapshot
-		at       time.Time
-		err      error
-	}
-	turnMsg  int
-	clockMsg time.Time
-)
-
-// Init begins to read.
-func (m model) Init() tea.Cmd { return tea.Batch(m.read(), clock()) }
-
-func (m model) read() tea.Cmd {
-	ctx, turn, source, over := m.ctx, m.turn, m.source, m.view.Span
-	return func() tea.Msg {
-		ctx, cancel := context.WithTimeout(ctx, readTimeout)
-		defer cancel()
-		snapshot, err := source.Read(ctx, over)
-		return readMsg{turn, snapshot, time.Now(), err}
-	}
+// reading is what was read, or why it could not be.
+type reading struct {
+	turn     int
+	snapshot Snapshot
+	at       time.Time
+	err      error
 }
 
-func clock() tea.Cmd {
-	return tea.Tick(time.Second, func(at time.Time) tea.Msg { return clockMsg(at) })
-}
-
-// Update takes what has happened.
-func (m model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
-	m.view.Now = time.Now()
-	switch msg := msg.(type) {
-	case tea.WindowSizeMsg:
-		m.view.Width, m.view.Height = msg.Width, msg.Height
-	case clockMsg:
-		return m, clock()
-	case readMsg:
-		return m.took(msg)
-	case turnMsg:
-		if int(msg) == m.turn && !m.view.Paused {
-			return m, m.read()
+// run draws after everything that happens, until the user quits or ctx ends.
+func (m *model) run(screen *terminal) error {
+	clock := time.NewTicker(time.Second)
+	defer clock.Stop()
+	resized := make(chan os.Signal, 1)
+	signal.Notify(resized, syscall.SIGWINCH)
+	defer signal.Stop(resized)
+	keys := screen.keys(m.ctx.Done())
+	for {
+		m.view.Now = time.Now()
+		if m.view.Width, m.view.Height = screen.size(); m.view.Width > 0 {
+			if err := screen.draw(Screen(m.view)); err != nil {
+				return err
+			}
 		}
-	case tea.KeyMsg:
-		return m.pressed(msg.String())
+		select {
+		case <-m.ctx.Done():
+			return nil
+		case <-clock.C:
+		case <-resized:
+		case <-m.due.C:
+			m.read()
+		case got := <-m.readings:
+			m.take(got)
+		case pressed, open := <-keys:
+			if !open {
+				keys = nil // there is no keyboard: an interrupt ends it
+			}
+			if pressed == keyEscape {
+				return nil
+			}
+			m.press(pressed)
+		}
 	}
-	return m, nil
 }
 
-// took shows what was read, and has the next reading made after the interval.
-func (m model) took(msg readMsg) (tea.Model, tea.Cmd) {
-	if msg.turn != m.turn {
-		return m, nil
-	}
-	if m.view.Lost = msg.err; msg.err == nil && !m.view.Paused {
-		m.view.Snapshot, m.view.At = msg.snapshot, msg.at
-	}
-	turn := m.turn
-	return m, tea.Tick(m.interval, func(time.Time) tea.Msg { return turnMsg(turn) })
+// read begins a reading.
+func (m *model) read() {
+	ctx, turn, over := m.ctx, m.turn, m.view.Span
+	go func() {
+		reading := reading{turn: turn}
+		limited, cancel := context.WithTimeout(ctx, readTimeout)
+		defer cancel()
+		reading.snapshot, reading.err = m.source.Read(limited, over)
+		reading.at = time.Now()
+		select {
+		case m.readings <- reading:
+		case <-ctx.Done():
+		}
+	}()
 }
 
-func (m model) pressed(key string) (tea.Model, tea.Cmd) {
+// take shows what was read. The next reading is due after the interval.
+func (m *model) take(got reading) {
+	if got.turn != m.turn {
+		return
+	}
+	if m.view.Lost = got.err; got.err == nil && !m.view.Paused {
+		m.view.Snapshot, m.view.At = got.snapshot, got.at
+	}
+	if !m.view.Paused {
+		m.due.Reset(m.interval)
+	}
+}
+
+func (m *model) press(pressed key) {
 	page := max(1, m.view.Height/2)
-	switch key {
-	case "q", "esc", "ctrl+c":
-		return m, tea.Quit
-	case "p", " ":
-		if m.view.Paused = !m.view.Paused; !m.view.Paused {
-			return m.again()
+	switch pressed {
+	case "p":
+		if m.view.Paused = !m.view.Paused; m.view.Paused {
+			m.due.Stop()
+		} else {
+			m.restart()
 		}
 	case "1", "2", "3":
-		m.view.Panel, m.view.Scroll = Panel(key[0]-'0'), 0
-	case "tab":
+		m.view.Panel, m.view.Scroll = Panel(pressed[0]-'0'), 0
+	case keyTab:
 		m.view.Panel, m.view.Scroll = m.view.Panel%PanelGateways+1, 0
-	case "up", "k":
+	case keyUp:
 		m.scroll(-1)
-	case "down", "j":
+	case keyDown:
 		m.scroll(1)
-	case "pgup":
+	case keyPageUp:
 		m.scroll(-page)
-	case "pgdown":
+	case keyPageDown:
 		m.scroll(page)
-	case "home", "g":
+	case keyHome:
 		m.view.Scroll = 0
-	case "+", "=":
-		return m.spanned(1)
+	case "+":
+		m.widen(1)
 	case "-":
-		return m.spanned(-1)
+		m.widen(-1)
 	}
-	return m, nil
 }
 
-// again reads at once, whatever is under way.
-func (m model) again() (tea.Model, tea.Cmd) {
+// restart reads at once, and drops a reading that is under way.
+func (m *model) restart() {
 	m.turn++
-	return m, m.read()
+	m.due.Reset(0)
 }
 
-func (m model) spanned(step int) (tea.Model, tea.Cmd) {
+// widen changes the time that is shown by so many steps.
+func (m *model) widen(steps int) {
 	at := 0
 	for i, s := range spans {
 		if m.view.Span >= s {
 			at = i
 		}
 	}
-	m.view.Span = spans[min(max(at+step, 0), len(spans)-1)]
-	return m.again()
+	m.view.Span = spans[min(max(at+steps, 0), len(spans)-1)]
+	m.restart()
 }
 
 func (m *model) scroll(rows int) {
 	m.view.Scroll = min(max(0, m.view.Scroll+rows), max(0, len(panelLines(false, m.view, m.view.Panel))-2))
-}
-
-// View draws the screen.
-func (m model) View() string {
-	if m.view.Width == 0 {
-		return "" // the terminal has not said how large it is
-	}
-	return join(Screen(m.view))
 }

@@ -1,0 +1,45 @@
+package top
+
+import "regexp"
+
+// key is a key of the keyboard, as what it sends.
+type key string
+
+const (
+	keyEscape   key = "\x1b"
+	keyCtrlC    key = "\x03"
+	keyTab      key = "\t"
+	keyUp       key = "\x1b[A"
+	keyDown     key = "\x1b[B"
+	keyHome     key = "\x1b[H"
+	keyPageUp   key = "\x1b[5~"
+	keyPageDown key = "\x1b[6~"
+)
+
+// aliases are keys that do the same as another.
+var aliases = map[key]key{
+	"q": keyEscape, keyCtrlC: keyEscape, " ": "p", "k": keyUp, "j": keyDown, "g": keyHome, "\x1b[1~": keyHome, "\x1b[7~": keyHome, "=": "+",
+}
+
+// keysOf splits what was read into keys. An escape that begins no control sequence is a key of its own.
+func keysOf(read []byte) []key {
+	var keys []key
+	for len(read) > 0 {
+		length := 1
+		if sequence := controlSequence.Find(read); sequence != nil {
+			length = len(sequence)
+		}
+		k := key(read[:length])
+		if length > 1 {
+			k = "\x1b[" + k[2:] // the keypad's application mode sends ESC O
+		}
+		if alias, ok := aliases[k]; ok {
+			k = alias
+		}
+		keys, read = append(keys, k), read[length:]
+	}
+	return keys
+}
+
+// controlSequence is one of ECMA-48, with its parameters and its final byte.
+var controlSequence = regexp.MustCompile(`^\x1b[\[O][^@-~]*[@-~]`)
