@@ -28,12 +28,12 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 	var tooLarge *http.MaxBytesError
 	switch {
 	case err == nil:
+		noteBodyRead(w)
 		return body, nil
 	case errors.As(err, &tooLarge):
 		return nil, problem(http.StatusRequestEntityTooLarge, api.CodeTooLarge,
 			"The body is over the limit of "+strconv.FormatInt(tooLarge.Limit, 10)+" bytes (--body-bytes-max).")
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		w.Header().Set("Connection", "close")
 		return nil, problem(http.StatusRequestTimeout, api.CodeInvalidRequest,
 			"The body did not arrive within "+g.config.BodyTimeout.String()+" (--body-timeout).")
 	}

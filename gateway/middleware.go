@@ -11,6 +11,9 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
+// bodyLinger is how long the rest of a body is read after an answer that did not need it.
+const bodyLinger = time.Second
+
 // answerWriter remembers how a request was answered.
 type answerWriter struct {
 	http.ResponseWriter
@@ -19,20 +22,30 @@ type answerWriter struct {
 	code      api.Code
 	reason    string
 	abandoned bool // there is nobody to answer
+	bodyLeft  bool // the answer ends the connection, since the body was not read to its end
 }
 
 func (w *answerWriter) WriteHeader(status int) {
-	if w.status == 0 {
-		w.status = status
-	}
+	w.begin(status)
 	w.ResponseWriter.WriteHeader(status)
 }
 
 func (w *answerWriter) Write(body []byte) (int, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
+	w.begin(http.StatusOK)
 	return w.ResponseWriter.Write(body)
+}
+
+// begin notes the status, before the answer is sent. Unless the answer ends the connection, net/http reads a body over HTTP/1 to its end
+// before it sends the answer. It reads on for bodyLinger after the answer, so that a client that still sends receives the answer and no reset.
+func (w *answerWriter) begin(status int) {
+	if w.status != 0 {
+		return
+	}
+	w.status = status
+	if w.bodyLeft {
+		w.Header().Set("Connection", "close")
+		_ = http.NewResponseController(w.ResponseWriter).SetReadDeadline(time.Now().Add(bodyLinger)) // fails where the connection is gone
+	}
 }
 
 // Unwrap lets http.ResponseController reach the connection.
@@ -42,6 +55,13 @@ func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func noteCode(w http.ResponseWriter, code api.Code, reason string) {
 	if answer, ok := w.(*answerWriter); ok {
 		answer.code, answer.reason = code, reason
+	}
+}
+
+// noteBodyRead says that nothing of the body is left, or that the handler sees to the rest.
+func noteBodyRead(w http.ResponseWriter) {
+	if answer, ok := w.(*answerWriter); ok {
+		answer.bodyLeft = false
 	}
 }
 
@@ -61,7 +81,7 @@ func (g *Gateway) answering(route, method string, handle handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begun := time.Now()
 		answer := answerWriters.Get().(*answerWriter)
-		answer.ResponseWriter = w
+		answer.ResponseWriter, answer.bodyLeft = w, r.ProtoMajor == 1 && r.ContentLength != 0
 		g.metrics.inFlight.Inc()
 		defer g.metrics.inFlight.Dec()
 		if tracer == nil {

@@ -14,10 +14,16 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
+const contentTypeDefault = "application/octet-stream"
+
 func (g *Gateway) putRecord(w http.ResponseWriter, r *http.Request) error {
 	write, err := writeOf(r, store.Put)
 	if err != nil {
 		return err
+	}
+	if write.Token == 0 { // which the rule refuses before anything else
+		write.ContentType = contentTypeDefault
+		return g.write(w, r, write)
 	}
 	if write.Value, err = g.readBody(w, r); err != nil {
 		return err
@@ -144,7 +150,7 @@ func (g *Gateway) getRecord(w http.ResponseWriter, r *http.Request) error {
 func contentTypeOf(header http.Header) (string, error) {
 	switch given := header.Values("Content-Type"); len(given) {
 	case 0:
-		return "application/octet-stream", nil
+		return contentTypeDefault, nil
 	case 1:
 		return given[0], nil
 	default:
