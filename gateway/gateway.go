@@ -191,11 +191,12 @@ type Gateway struct {
 	metrics  *Metrics
 	handler  http.Handler
 
-	answerTimeout time.Duration // for an answer to be taken by its client
-	eventTimeout  time.Duration // for one event to be taken by its client
-	watching      atomic.Int64  // how many streams of events are open
-	bulkStreams   atomic.Int64  // how many streams of writes are open
-	requests      atomic.Uint64 // that were answered, where one in so many is logged
+	answerTimeout  time.Duration // for an answer to be taken by its client
+	eventTimeout   time.Duration // for one event to be taken by its client
+	hangUpInterval time.Duration // between two looks at the connection of a client that waits
+	watching       atomic.Int64  // how many streams of events are open
+	bulkStreams    atomic.Int64  // how many streams of writes are open
+	requests       atomic.Uint64 // that were answered, where one in so many is logged
 
 	started time.Time
 	known   atomic.Pointer[knownOverview] // nil: nothing yet
@@ -220,7 +221,7 @@ func New(config Config, backend Backend, recorder Recorder, metrics *Metrics) (*
 	if err != nil {
 		return nil, err
 	}
-	g := &Gateway{config: config, backend: backend, recorder: recorder, metrics: metrics, answerTimeout: writeTimeout, eventTimeout: eventTimeout, started: time.Now()}
+	g := &Gateway{config: config, backend: backend, recorder: recorder, metrics: metrics, answerTimeout: writeTimeout, eventTimeout: eventTimeout, hangUpInterval: hangUpInterval, started: time.Now()}
 	g.draining, g.drain = context.WithCancel(context.Background())
 	g.cut, g.cutOff = context.WithCancel(context.Background())
 	g.rejected = &rejectionHub{backend: backend, interval: feedInterval, patience: feedPatience, behind: feedBehindMax, cut: g.cut}
