@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -77,7 +78,14 @@ func abandon(w http.ResponseWriter) {
 func (g *Gateway) answering(route, method string, handle handler) http.Handler {
 	times := &routeTimes{metrics: g.metrics, route: route, method: method}
 	tracer := g.routeTracer(route)
-	traced := func(w http.ResponseWriter, r *http.Request) { g.answer(w, r, handle) }
+	record := strings.HasSuffix(route, "/records/{key}")
+	checked := func(w http.ResponseWriter, r *http.Request) error {
+		if err := checkHeaders(w, r, record); err != nil {
+			return err
+		}
+		return handle(w, r)
+	}
+	traced := func(w http.ResponseWriter, r *http.Request) { g.answer(w, r, checked) }
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begun := time.Now()
 		answer := answerWriters.Get().(*answerWriter)
@@ -85,7 +93,7 @@ func (g *Gateway) answering(route, method string, handle handler) http.Handler {
 		g.metrics.inFlight.Inc()
 		defer g.metrics.inFlight.Dec()
 		if tracer == nil {
-			g.answer(answer, r, handle)
+			g.answer(answer, r, checked)
 		} else {
 			r = tracer.answer(answer, r, traced)
 		}

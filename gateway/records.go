@@ -129,6 +129,9 @@ func (g *Gateway) getRecord(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if !matches(r.Header, etag(record.Version)) {
+		return versionMismatch(record.Version)
+	}
 	header := w.Header()
 	header.Set("ETag", etag(record.Version))
 	header.Set(api.HeaderFencingToken, api.FencingToken{Token: record.Token, Sequence: record.Sequence}.String())
