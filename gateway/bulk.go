@@ -114,6 +114,8 @@ func (s *bulkStream) read() {
 		}
 	}()
 	input := newBulkInput(s.request.Body, s.gateway.config, &s.deadline)
+	input.share = &bodyShare{budget: &s.gateway.bodies, cut: func() { s.deadline.end(0) }}
+	defer input.share.free()
 	s.window.stop(s.take(input))
 	_, _ = io.Copy(io.Discard, s.request.Body)
 }

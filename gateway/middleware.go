@@ -22,8 +22,9 @@ type answerWriter struct {
 	status    int
 	code      api.Code
 	reason    string
-	abandoned bool // there is nobody to answer
-	bodyLeft  bool // the answer ends the connection, since the body was not read to its end
+	abandoned bool       // there is nobody to answer
+	share     *bodyShare // of the budget for bodies; nil: the body is short
+	bodyLeft  bool       // the answer ends the connection, since the body was not read to its end
 }
 
 func (w *answerWriter) WriteHeader(status int) {
@@ -59,6 +60,13 @@ func noteCode(w http.ResponseWriter, code api.Code, reason string) {
 	}
 }
 
+// shareUntilAnswered frees the share when the request was answered.
+func shareUntilAnswered(w http.ResponseWriter, share *bodyShare) {
+	if answer, ok := w.(*answerWriter); ok {
+		answer.share = share
+	}
+}
+
 // noteBodyRead says that nothing of the body is left, or that the handler sees to the rest.
 func noteBodyRead(w http.ResponseWriter) {
 	if answer, ok := w.(*answerWriter); ok {
@@ -91,7 +99,10 @@ func (g *Gateway) answering(route, method string, handle handler) http.Handler {
 		answer := answerWriters.Get().(*answerWriter)
 		answer.ResponseWriter, answer.bodyLeft = w, r.ProtoMajor == 1 && r.ContentLength != 0
 		g.metrics.inFlight.Inc()
-		defer g.metrics.inFlight.Dec()
+		defer func() {
+			g.metrics.inFlight.Dec()
+			answer.share.free()
+		}()
 		if tracer == nil {
 			g.answer(answer, r, checked)
 		} else {
@@ -104,6 +115,7 @@ func (g *Gateway) answering(route, method string, handle handler) http.Handler {
 		if answer.abandoned {
 			panic(http.ErrAbortHandler)
 		}
+		answer.share.free()
 		*answer = answerWriter{} // one that has panicked is not used again
 		answerWriters.Put(answer)
 	})
