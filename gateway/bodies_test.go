@@ -56,7 +56,12 @@ func (h *harness) wire(t *testing.T, request string) net.Conn {
 // heard reads one answer, and whether the gateway closed the connection after it.
 func heard(t *testing.T, connection net.Conn) (got answer, closed bool) {
 	t.Helper()
-	reader := bufio.NewReader(connection)
+	return heardBy(t, bufio.NewReader(connection))
+}
+
+// heardBy is heard for a connection of which more is read.
+func heardBy(t *testing.T, reader *bufio.Reader) (got answer, closed bool) {
+	t.Helper()
 	response, err := http.ReadResponse(reader, nil)
 	if err != nil {
 		t.Fatal(err)

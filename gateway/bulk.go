@@ -82,6 +82,7 @@ func (g *Gateway) bulk(w http.ResponseWriter, r *http.Request) error {
 func (s *bulkStream) serve() error {
 	// Without this a server reads an HTTP/1.1 body to its end before it answers. HTTP/2 does so by itself.
 	_ = s.controller.EnableFullDuplex()
+	noteBodyRead(s.writer)
 	header := s.writer.Header()
 	header.Set("Content-Type", api.BulkContentType)
 	header.Set("Cache-Control", "no-store")
@@ -113,6 +114,8 @@ func (s *bulkStream) read() {
 		}
 	}()
 	input := newBulkInput(s.request.Body, s.gateway.config, &s.deadline)
+	input.share = &bodyShare{budget: &s.gateway.bodies, cut: func() { s.deadline.end(0) }}
+	defer input.share.free()
 	s.window.stop(s.take(input))
 	_, _ = io.Copy(io.Discard, s.request.Body)
 }

@@ -21,13 +21,14 @@ const (
 
 var (
 	errLineTooLong = errors.New("the line is too long")
-	errBodyTimeout = errors.New("the line did not arrive in time")
+	errBodyTimeout = errors.New("the line did not arrive in time, or there was no room for it")
 )
 
 // bulkInput reads lines.
 type bulkInput struct {
 	body     io.Reader
 	deadline *deadlines
+	share    *bodyShare    // of what the buffer has grown by
 	timeout  time.Duration // for a line to arrive
 	valueMax int64
 	lineMax  int
@@ -57,6 +58,7 @@ func (in *bulkInput) tooLong() *api.Problem {
 func (in *bulkInput) next() ([]byte, error) {
 	for {
 		line, err := in.line()
+		in.share.arrived()
 		if err != nil {
 			return nil, err
 		}
@@ -130,7 +132,11 @@ func (in *bulkInput) fill() error {
 		in.start = 0
 	}
 	if in.end == len(in.buffer) {
-		grown := make([]byte, min(2*len(in.buffer), in.lineMax+1))
+		room := min(2*len(in.buffer), in.lineMax+1)
+		if !in.share.grow(room - len(in.buffer)) {
+			return errBodyTimeout
+		}
+		grown := make([]byte, room)
 		copy(grown, in.buffer)
 		in.buffer = grown
 	}
@@ -151,6 +157,7 @@ func (in *bulkInput) shrink() {
 	if len(in.buffer) <= bulkBufferBytes || in.end-in.start > bulkBufferBytes/2 {
 		return
 	}
+	in.share.shrink(len(in.buffer) - bulkBufferBytes)
 	small := make([]byte, bulkBufferBytes)
 	in.end = copy(small, in.buffer[in.start:in.end])
 	in.start, in.buffer = 0, small

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -34,17 +35,34 @@ func expectedVersion(header http.Header) (*int64, error) {
 	return &version, nil
 }
 
-// matchesNone reports whether a read's If-None-Match names the tag: the client has it already.
+// matchesNone reports whether a read's If-None-Match names the tag: the client has it already. Weak tags count (RFC 9110, section 13.1.2).
 func matchesNone(header http.Header, wanted string) bool {
-	for _, line := range header.Values("If-None-Match") {
+	return names(header.Values("If-None-Match"), func(tag string) bool { return strings.TrimPrefix(tag, "W/") == wanted })
+}
+
+// matches reports whether a read has no If-Match, or one that names the tag. Weak tags don't count (section 13.1.1).
+func matches(header http.Header, wanted string) bool {
+	given := header.Values("If-Match")
+	return len(given) == 0 || names(given, func(tag string) bool { return tag == wanted })
+}
+
+// names reports whether one of the tags in the lines of a condition is *, or the one that is looked for.
+func names(lines []string, is func(tag string) bool) bool {
+	for _, line := range lines {
 		for tag := range strings.SplitSeq(line, ",") {
-			tag = strings.TrimPrefix(strings.TrimSpace(tag), "W/")
-			if tag == "*" || tag == wanted {
+			if tag = strings.TrimSpace(tag); tag == "*" || is(tag) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// versionMismatch refuses a read of another version than the one that the client wants.
+func versionMismatch(version int64) error {
+	answer := problem(http.StatusPreconditionFailed, api.CodeVersionMismatch, "The record has another version than If-Match names; version is the current one.")
+	answer.Title, answer.Version = store.ErrVersionMismatch.Error(), &version
+	return answer
 }
 
 // parseETag reads a strong ETag of a record: a quoted positive integer.

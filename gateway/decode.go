@@ -28,24 +28,24 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 	var tooLarge *http.MaxBytesError
 	switch {
 	case err == nil:
+		noteBodyRead(w)
 		return body, nil
 	case errors.As(err, &tooLarge):
 		return nil, problem(http.StatusRequestEntityTooLarge, api.CodeTooLarge,
 			"The body is over the limit of "+strconv.FormatInt(tooLarge.Limit, 10)+" bytes (--body-bytes-max).")
+	case errors.Is(err, errBodiesFull):
+		return nil, bodiesFull()
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		w.Header().Set("Connection", "close")
 		return nil, problem(http.StatusRequestTimeout, api.CodeInvalidRequest,
 			"The body did not arrive within "+g.config.BodyTimeout.String()+" (--body-timeout).")
 	}
 	return nil, invalid("The body broke off: %v.", err)
 }
 
-// readAll reads a body of known length into room of just that size. A long one gets its room as it comes: a client may say that much
-// is to come, and send nothing.
+// readAll reads a short body of known length into room of just that size.
 func (g *Gateway) readAll(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	const shortMax = 64 << 10
-	if r.ContentLength < 0 || r.ContentLength > min(shortMax, g.config.BodyBytesMax) {
-		return io.ReadAll(http.MaxBytesReader(w, r.Body, g.config.BodyBytesMax))
+	if r.ContentLength < 0 || r.ContentLength > min(bodyFreeBytes, g.config.BodyBytesMax) {
+		return g.readCounted(w, r)
 	}
 	body := make([]byte, r.ContentLength)
 	_, err := io.ReadFull(r.Body, body)

@@ -44,6 +44,9 @@ func campaignRequest(election store.Name, body api.CampaignRequest) (store.Acqui
 	if value == nil {
 		value = []byte("null")
 	}
+	if err := store.CheckJSON("value", value); err != nil { // under the name that it has here
+		return request, err
+	}
 	// As store.Elections knows it, also where there is no value.
 	request.Metadata = bytes.Join([][]byte{[]byte(`{"value":`), value, []byte("}")}, nil)
 	err := readTerms(&request, terms{body.TTLMS, body.WaitMS, body.SessionID, body.RequestID})

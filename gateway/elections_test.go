@@ -139,7 +139,7 @@ func (h *harness) sweep(t *testing.T) {
 func TestElectionValues(t *testing.T) {
 	h := newHarness(t, Config{})
 	for _, value := range []string{
-		`"http://10.0.0.7:9000"`, `0`, `-1e99`, `true`, `""`, `[]`, `{}`, `{"value":{"value":null}}`, `"\u0000 \ud83e\udd80 <&>"`, `[null]`,
+		`"http://10.0.0.7:9000"`, `0`, `-1e99`, `true`, `""`, `[]`, `{}`, `{"value":{"value":null}}`, `"\u0001 \ud83e\udd80 <&>"`, `[null]`,
 		`"` + strings.Repeat("x", valueBytesMax-2) + `"`, `"` + strings.Repeat("é", valueBytesMax/2-1) + `"`,
 	} {
 		term := as[api.Term](t, h.campaign(t, "e", api.CampaignRequest{Candidate: "w", Value: []byte(value)}), http.StatusOK)

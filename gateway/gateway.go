@@ -127,6 +127,9 @@ type Config struct {
 	Name string
 	// BodyBytesMax bounds the body of a request, and so a value. Default 1 MiB; 1 KiB to 256 MiB.
 	BodyBytesMax int64
+	// BodiesBytesMax bounds the bodies of all requests that arrive or are worked on, beyond 8 KiB of each. Default 128 MiB, or four bodies of
+	// BodyBytesMax where that is more; at least two.
+	BodiesBytesMax int64
 	// BodyTimeout is how long the body of a request may take to arrive. Default 30 s; at least 100 ms.
 	BodyTimeout time.Duration
 	// RequestTimeout bounds the work on a request after its body has arrived. Default 15 s; at least 100 ms.
@@ -154,6 +157,7 @@ var ErrInvalidConfig = errors.New("invalid configuration")
 func (c Config) withDefaults() (Config, error) {
 	c.Name = cmp.Or(c.Name, "fencegate")
 	c.BodyBytesMax = cmp.Or(c.BodyBytesMax, 1<<20)
+	c.BodiesBytesMax = cmp.Or(c.BodiesBytesMax, max(128<<20, 4*c.BodyBytesMax))
 	c.BodyTimeout = cmp.Or(c.BodyTimeout, 30*time.Second)
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 15*time.Second)
 	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 20*time.Second)
@@ -167,6 +171,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("%w: --gateway-name is %q, it must be 1 to 100 printable characters", ErrInvalidConfig, c.Name)
 	case c.BodyBytesMax < 1<<10 || c.BodyBytesMax > 256<<20:
 		return c, fmt.Errorf("%w: --body-bytes-max is %d, it must be 1024 to 268435456", ErrInvalidConfig, c.BodyBytesMax)
+	case c.BodiesBytesMax < 2*c.BodyBytesMax:
+		return c, fmt.Errorf("%w: --bodies-bytes-max is %d, it must be at least twice --body-bytes-max, %d", ErrInvalidConfig, c.BodiesBytesMax, 2*c.BodyBytesMax)
 	case c.BodyTimeout < 100*time.Millisecond:
 		return c, fmt.Errorf("%w: --body-timeout is %s, it must be at least 100ms", ErrInvalidConfig, c.BodyTimeout)
 	case c.RequestTimeout < 100*time.Millisecond:
@@ -191,11 +197,13 @@ type Gateway struct {
 	metrics  *Metrics
 	handler  http.Handler
 
-	answerTimeout time.Duration // for an answer to be taken by its client
-	eventTimeout  time.Duration // for one event to be taken by its client
-	watching      atomic.Int64  // how many streams of events are open
-	bulkStreams   atomic.Int64  // how many streams of writes are open
-	requests      atomic.Uint64 // that were answered, where one in so many is logged
+	answerTimeout  time.Duration // for an answer to be taken by its client
+	eventTimeout   time.Duration // for one event to be taken by its client
+	hangUpInterval time.Duration // between two looks at the connection of a client that waits
+	bodies         bodyBudget
+	watching       atomic.Int64  // how many streams of events are open
+	bulkStreams    atomic.Int64  // how many streams of writes are open
+	requests       atomic.Uint64 // that were answered, where one in so many is logged
 
 	started time.Time
 	known   atomic.Pointer[knownOverview] // nil: nothing yet
@@ -220,7 +228,8 @@ func New(config Config, backend Backend, recorder Recorder, metrics *Metrics) (*
 	if err != nil {
 		return nil, err
 	}
-	g := &Gateway{config: config, backend: backend, recorder: recorder, metrics: metrics, answerTimeout: writeTimeout, eventTimeout: eventTimeout, started: time.Now()}
+	g := &Gateway{config: config, backend: backend, recorder: recorder, metrics: metrics, answerTimeout: writeTimeout, eventTimeout: eventTimeout, hangUpInterval: hangUpInterval, started: time.Now()}
+	g.bodies.max, g.bodies.stalled = config.BodiesBytesMax, bodyStalled
 	g.draining, g.drain = context.WithCancel(context.Background())
 	g.cut, g.cutOff = context.WithCancel(context.Background())
 	g.rejected = &rejectionHub{backend: backend, interval: feedInterval, patience: feedPatience, behind: feedBehindMax, cut: g.cut}

@@ -5,11 +5,15 @@ import (
 	"net/http"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
 )
+
+// bodyLinger is how long the rest of a body is read after an answer that did not need it.
+const bodyLinger = time.Second
 
 // answerWriter remembers how a request was answered.
 type answerWriter struct {
@@ -18,21 +22,32 @@ type answerWriter struct {
 	status    int
 	code      api.Code
 	reason    string
-	abandoned bool // there is nobody to answer
+	abandoned bool       // there is nobody to answer
+	share     *bodyShare // of the budget for bodies; nil: the body is short
+	bodyLeft  bool       // the answer ends the connection, since the body was not read to its end
 }
 
 func (w *answerWriter) WriteHeader(status int) {
-	if w.status == 0 {
-		w.status = status
-	}
+	w.begin(status)
 	w.ResponseWriter.WriteHeader(status)
 }
 
 func (w *answerWriter) Write(body []byte) (int, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
+	w.begin(http.StatusOK)
 	return w.ResponseWriter.Write(body)
+}
+
+// begin notes the status, before the answer is sent. Unless the answer ends the connection, net/http reads a body over HTTP/1 to its end
+// before it sends the answer. It reads on for bodyLinger after the answer, so that a client that still sends receives the answer and no reset.
+func (w *answerWriter) begin(status int) {
+	if w.status != 0 {
+		return
+	}
+	w.status = status
+	if w.bodyLeft {
+		w.Header().Set("Connection", "close")
+		_ = http.NewResponseController(w.ResponseWriter).SetReadDeadline(time.Now().Add(bodyLinger)) // fails where the connection is gone
+	}
 }
 
 // Unwrap lets http.ResponseController reach the connection.
@@ -42,6 +57,20 @@ func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func noteCode(w http.ResponseWriter, code api.Code, reason string) {
 	if answer, ok := w.(*answerWriter); ok {
 		answer.code, answer.reason = code, reason
+	}
+}
+
+// shareUntilAnswered frees the share when the request was answered.
+func shareUntilAnswered(w http.ResponseWriter, share *bodyShare) {
+	if answer, ok := w.(*answerWriter); ok {
+		answer.share = share
+	}
+}
+
+// noteBodyRead says that nothing of the body is left, or that the handler sees to the rest.
+func noteBodyRead(w http.ResponseWriter) {
+	if answer, ok := w.(*answerWriter); ok {
+		answer.bodyLeft = false
 	}
 }
 
@@ -57,15 +86,25 @@ func abandon(w http.ResponseWriter) {
 func (g *Gateway) answering(route, method string, handle handler) http.Handler {
 	times := &routeTimes{metrics: g.metrics, route: route, method: method}
 	tracer := g.routeTracer(route)
-	traced := func(w http.ResponseWriter, r *http.Request) { g.answer(w, r, handle) }
+	record := strings.HasSuffix(route, "/records/{key}")
+	checked := func(w http.ResponseWriter, r *http.Request) error {
+		if err := checkHeaders(w, r, record); err != nil {
+			return err
+		}
+		return handle(w, r)
+	}
+	traced := func(w http.ResponseWriter, r *http.Request) { g.answer(w, r, checked) }
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begun := time.Now()
 		answer := answerWriters.Get().(*answerWriter)
-		answer.ResponseWriter = w
+		answer.ResponseWriter, answer.bodyLeft = w, r.ProtoMajor == 1 && r.ContentLength != 0
 		g.metrics.inFlight.Inc()
-		defer g.metrics.inFlight.Dec()
+		defer func() {
+			g.metrics.inFlight.Dec()
+			answer.share.free()
+		}()
 		if tracer == nil {
-			g.answer(answer, r, handle)
+			g.answer(answer, r, checked)
 		} else {
 			r = tracer.answer(answer, r, traced)
 		}
@@ -76,6 +115,7 @@ func (g *Gateway) answering(route, method string, handle handler) http.Handler {
 		if answer.abandoned {
 			panic(http.ErrAbortHandler)
 		}
+		answer.share.free()
 		*answer = answerWriter{} // one that has panicked is not used again
 		answerWriters.Put(answer)
 	})

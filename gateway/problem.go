@@ -43,6 +43,8 @@ var problemKinds = []problemKind{
 	{store.ErrLeaseMismatch, 412, api.CodeLeaseMismatch, false, "Send the lease_id that the acquire of this token returned, in the header Lease-Id or in the transaction's fences."},
 	{store.ErrLeaseExpired, 412, api.CodeLeaseExpired, false, "Acquire the lock anew, and renew the lease before it expires."},
 	{store.ErrVersionMismatch, 412, api.CodeVersionMismatch, false, "Read the record again and decide anew; version is the current one, 0 where there is none."},
+	// Not a defect, and not the client's fault: the database can't grant. It is the only unavailable that is not to be repeated.
+	{store.ErrTokensExhausted, 503, api.CodeUnavailable, false, "Nothing was changed, and no retry can succeed: an administrator must act."},
 	{store.ErrUnavailable, 503, api.CodeUnavailable, true, ""},
 }
 
@@ -126,6 +128,8 @@ func addData(answer *api.Problem, err error) {
 		if lost.Lock == "" {
 			answer.Detail = "The session has ended: " + lost.Reason + ". Stop the work that its leases protected; create another session to go on."
 		}
+	case errors.Is(err, store.ErrTokensExhausted):
+		answer.Outcome = api.OutcomeNotApplied
 	case errors.As(err, &unavailable):
 		answer.Outcome = api.Outcome(unavailable.Outcome)
 		answer.Detail = "The database could not be asked, or did not answer. Nothing was changed: try again."
@@ -215,8 +219,11 @@ func staleDetail(rejected *store.RejectedError) string {
 	}
 	switch rejected.Reason {
 	case "superseded":
-		newest := max(rejected.GrantedToken, rejected.LastToken)
-		return "The write to " + string(rejected.Resource) + " has token " + presented.String() + ", but token " + strconv.FormatInt(newest, 10) +
+		newest := strconv.FormatInt(max(rejected.GrantedToken, rejected.LastToken), 10)
+		if rejected.Remembered {
+			newest += " or a newer one"
+		}
+		return "The write to " + string(rejected.Resource) + " has token " + presented.String() + ", but token " + newest +
 			" is in force by now. Stop: another holder has taken over. Acquire the lock anew to go on."
 	case "released":
 		return fmt.Sprintf("The write to %s has token %s, whose lease was released or broken. Stop, or acquire the lock anew to go on.", rejected.Resource, presented)
@@ -264,6 +271,8 @@ func (g *Gateway) answerProblem(w http.ResponseWriter, r *http.Request, err erro
 	switch {
 	case answer.RecommendedRetryMS != nil:
 		w.Header().Set("Retry-After", strconv.FormatInt((*answer.RecommendedRetryMS+999)/1000, 10))
+	case answer.Code == api.CodeUnavailable && !answer.Retryable: // for what retries each 503 by itself
+		w.Header().Set("Retry-After", "3600")
 	case answer.Code == api.CodeUnavailable:
 		w.Header().Set("Retry-After", "1")
 	}

@@ -14,10 +14,16 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
+const contentTypeDefault = "application/octet-stream"
+
 func (g *Gateway) putRecord(w http.ResponseWriter, r *http.Request) error {
 	write, err := writeOf(r, store.Put)
 	if err != nil {
 		return err
+	}
+	if write.Token == 0 { // which the rule refuses before anything else
+		write.ContentType = contentTypeDefault
+		return g.write(w, r, write)
 	}
 	if write.Value, err = g.readBody(w, r); err != nil {
 		return err
@@ -123,6 +129,9 @@ func (g *Gateway) getRecord(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if !matches(r.Header, etag(record.Version)) {
+		return versionMismatch(record.Version)
+	}
 	header := w.Header()
 	header.Set("ETag", etag(record.Version))
 	header.Set(api.HeaderFencingToken, api.FencingToken{Token: record.Token, Sequence: record.Sequence}.String())
@@ -144,7 +153,7 @@ func (g *Gateway) getRecord(w http.ResponseWriter, r *http.Request) error {
 func contentTypeOf(header http.Header) (string, error) {
 	switch given := header.Values("Content-Type"); len(given) {
 	case 0:
-		return "application/octet-stream", nil
+		return contentTypeDefault, nil
 	case 1:
 		return given[0], nil
 	default:

@@ -28,6 +28,7 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 		MaxHeaderBytes:    headerBytes,
 		IdleTimeout:       idleTimeout,
 		WriteTimeout:      g.answerTimeout,
+		ConnContext:       withConnection,
 		ErrorLog:          serverLog(g.config.Logger),
 		Protocols:         new(http.Protocols),
 	}

@@ -22,6 +22,7 @@ var (
 func (g *Gateway) attended(r *http.Request) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithCancelCause(r.Context())
 	stop := context.AfterFunc(g.draining, func() { end(errDraining) })
+	go watchHangUp(ctx, r, g.hangUpInterval, func() { end(nil) })
 	return ctx, func() {
 		stop()
 		end(nil)

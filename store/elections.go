@@ -15,13 +15,14 @@ type ElectionQuery struct {
 }
 
 // electionsSQL chooses the locks whose newest lease was made by a campaign. That is known by its metadata, in which a campaign
-// keeps the leader's value: an object that has the one field "value", written without a space. The text is kept as it came.
+// keeps the leader's value: an object that has the one field "value", written without a space. The text is kept as it came. Escapes are
+// replaced before PostgreSQL reads it: a row with an escaped NUL, stored before CheckJSON refused it, would make every list fail.
 const electionsSQL = `
 	select f.resource, f.granted_token, ` + openSQL + ` as open, f.resource as sorted
 	from fence.leases l
 	join fence.fences f on f.resource = l.lock and f.granted_token = l.fencing_token
 	where l.metadata::text like '{"value":%' and l.mode = 'exclusive' and l.scope = 'node'
-		and (select count(*) from json_object_keys(l.metadata)) = 1
+		and (select count(*) from json_object_keys(regexp_replace(l.metadata::text, '\\(u[0-9a-fA-F]{4}|.)', '_', 'g')::json)) = 1
 		and l.lock >= @prefix and l.lock <= @prefix || repeat(chr(1114111), 128) and l.lock > @after
 	order by l.lock
 	limit @limit`

@@ -29,6 +29,9 @@ var (
 	// ErrExternalAuthority says that a policy leaves the tokens of this name to another lock service.
 	ErrExternalAuthority = errors.New("the policy says that another lock service issues the tokens of this name")
 
+	// ErrTokensExhausted says that no token below 2^53 is left, on the name or in the database. Nothing was changed, and no retry can succeed.
+	ErrTokensExhausted = errors.New("no fencing tokens are left")
+
 	// Rejections by the rule, in its order; see RejectedError.
 	ErrTokenRequired   = errors.New("the write has no fencing token")
 	ErrUnknownToken    = errors.New("the fencing token was never granted")
@@ -87,6 +90,8 @@ type RejectedError struct {
 
 	// The fence as it stood; zero for the version_mismatch of a transaction.
 	GrantedToken, LastToken, LastSequence int64
+	// Remembered says that the database was not asked: the fence is as this process saw it last. By now it may be newer, never older.
+	Remembered bool
 
 	Version int64 // of version_mismatch: the record's; 0: there is none
 	Op      *int  // the operation of a transaction that was refused, from 0; nil of a single write or a transaction's token

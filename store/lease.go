@@ -168,5 +168,5 @@ func checkMetadata(metadata json.RawMessage) error {
 	if err := json.Unmarshal(metadata, &object); err != nil || object == nil {
 		return fmt.Errorf("%w: metadata must be a JSON object", ErrInvalid)
 	}
-	return nil
+	return CheckJSON("metadata", metadata)
 }

@@ -108,7 +108,7 @@ func (r *refusals) consult(write *Write) (*RejectedError, consulted) {
 	return &RejectedError{
 		Verdict: VerdictTokenStale, Reason: reasonSuperseded, Resource: write.Resource, Key: write.Key,
 		Token: write.Token, Sequence: write.Sequence,
-		GrantedToken: out.granted, LastToken: out.last, LastSequence: out.lastSequence,
+		GrantedToken: out.granted, LastToken: out.last, LastSequence: out.lastSequence, Remembered: true,
 	}, now
 }
 

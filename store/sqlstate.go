@@ -29,6 +29,8 @@ func classify(err error) error {
 
 func classifyState(err *pgconn.PgError) error {
 	switch err.Code {
+	case "LF002", "2200H":
+		return fmt.Errorf("%w: %s", ErrTokensExhausted, err.Message)
 	case "LF003":
 		return ErrExternalAuthority
 	case "23514":

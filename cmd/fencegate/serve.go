@@ -40,6 +40,7 @@ type serveCmd struct {
 	WriteQueueBytesMax int64 `help:"Bytes of the writes that wait for a batch, at most." env:"FENCEGATE_WRITE_QUEUE_BYTES_MAX" default:"67108864"`
 
 	BodyBytesMax    int64         `help:"Size of a request's body, and so of a value, at most." env:"FENCEGATE_BODY_BYTES_MAX" default:"1048576"`
+	BodiesBytesMax  int64         `help:"Bytes of the bodies of all requests that arrive or are worked on, beyond 8 KiB of each, at most; 0 is 128 MiB, or four bodies where that is more. Where they are used up, bodies that have stalled are cut off, and others are refused as unavailable." env:"FENCEGATE_BODIES_BYTES_MAX" default:"0"`
 	BodyTimeout     time.Duration `help:"Time for a request's body to arrive." env:"FENCEGATE_BODY_TIMEOUT" default:"30s"`
 	RequestTimeout  time.Duration `help:"Time for the work on a request." env:"FENCEGATE_REQUEST_TIMEOUT" default:"15s"`
 	ShutdownTimeout time.Duration `help:"Time for requests under way when the gateway is told to end." env:"FENCEGATE_SHUTDOWN_TIMEOUT" default:"20s"`
@@ -115,7 +116,7 @@ func (c *serveCmd) serveOn(ctx context.Context, db *database, tracing store.Trac
 	defer func() { _ = listener.Close() }() // of which Serve has seen to
 	gw, err := gateway.New(gateway.Config{
 		Name:         cmp.Or(c.GatewayName, gatewayName(listener.Addr())),
-		BodyBytesMax: c.BodyBytesMax, BodyTimeout: c.BodyTimeout, RequestTimeout: c.RequestTimeout,
+		BodyBytesMax: c.BodyBytesMax, BodiesBytesMax: c.BodiesBytesMax, BodyTimeout: c.BodyTimeout, RequestTimeout: c.RequestTimeout,
 		ShutdownTimeout: c.ShutdownTimeout, KeepAlive: c.EventKeepAlive, WatchesMax: c.WatchesMax, Logger: logger,
 		TrustedProxies: prefixes(c.TrustedProxies), AccessLogSample: c.AccessLogSample, Tracing: tracing,
 	}, service, recorder, metrics)
