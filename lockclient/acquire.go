@@ -226,7 +226,7 @@ func (l *Lease) confirm(ctx context.Context, line *line, send ask) error {
 		// Until the renewal is answered the lease is not looked at; nobody has it yet.
 		return l.renew(ctx, nil)
 	}
-	return insist(ctx, lostAnswers, unanswered, func() error {
+	return l.client.insist(ctx, lostAnswers, unanswered, func() error {
 		from := now()
 		again, err := send(ctx, 0, line.requestID)
 		if err == nil {
