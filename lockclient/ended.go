@@ -28,6 +28,12 @@ func endedWith(ctx context.Context, err, held error) error {
 	return err
 }
 
+// endedByLoss says that the error is one of lostDuring: no gateway has answered, and the lease that was lost may be another one than the call's.
+func endedByLoss(err error) bool {
+	var failed *Error
+	return errors.As(err, &failed) && isLost(failed.Cause)
+}
+
 // lostDuring makes ErrLeaseLost of the failure of a call whose ctx ended with a lease.
 func lostDuring(err, lost error) error {
 	op, earlier := "", error(nil)

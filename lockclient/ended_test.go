@@ -40,6 +40,14 @@ func TestCallsUnderALostLease(t *testing.T) {
 	derived, cancel := context.WithTimeout(lease.Context(), time.Hour)
 	defer cancel()
 	_ = done(t, derived)
+	other, err := client.Acquire(patient(t), lock+"/kept")
+	check(t, err)
+	defer other.ReleaseOnce()
+	wantLost(t, "put under another lease", second(other.Put(lease.Context(), "k", nil)))
+	wantLost(t, "renewal of another lease", other.Renew(lease.Context()))
+	if err := other.Err(); err != nil {
+		t.Errorf("another lease has ended: %v", err)
+	}
 	for what, ctx := range map[string]context.Context{"its context": lease.Context(), "a derived context": derived} {
 		wantLost(t, what+": put", second(lease.Put(ctx, "k", nil)))
 		wantLost(t, what+": delete", second(lease.Delete(ctx, "k")))
@@ -70,7 +78,7 @@ func TestAWriteThatWaitsWhenTheLeaseIsLost(t *testing.T) {
 	eventually(t, func() bool { return second(direct.API().Get(patient(t), lock, "k")) == nil })
 	wantLost(t, "behind another", second(lease.Put(lease.Context(), "k", []byte("2"))))
 	cancel()
-	<-first
+	_ = <-first
 }
 
 // When a lease is lost while a write under its context has no answer, the error is ErrLeaseLost with an unknown outcome.

@@ -106,7 +106,7 @@ func (e *Error) Is(target error) bool {
 // or the same request_id first: had it been applied, it would have been answered as a replay. Two kinds of refusal prove nothing:
 // those that come before that look, and token_stale where the fence has seen a newer write, which hides whether this one came before it.
 func (e *Error) settlesEarlier() bool {
-	if isLost(e.Cause) {
+	if endedByLoss(e) {
 		return false // the refusal is the client's own: no gateway has looked
 	}
 	p := e.Problem

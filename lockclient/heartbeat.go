@@ -131,5 +131,7 @@ func beatAgain(ttl time.Duration) RetryPolicy {
 	return RetryPolicy{Base: ttl / 60, Max: ttl / 12}
 }
 
-// gone says that what is renewed is no more, and that no other answer will come.
-func gone(err error) bool { return errors.Is(err, ErrLeaseLost) || errors.Is(err, ErrNotFound) }
+// gone says that a gateway has answered that what is renewed is no more.
+func gone(err error) bool {
+	return (errors.Is(err, ErrLeaseLost) || errors.Is(err, ErrNotFound)) && !endedByLoss(err)
+}

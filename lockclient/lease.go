@@ -224,7 +224,7 @@ func (l *Lease) ReleaseOnce() {
 // are granted beside it.
 func (l *Lease) heed(resource string, err error) {
 	problem := ProblemOf(err)
-	if problem == nil || resource != l.granted.Lock || l.granted.Mode == "shared" {
+	if problem == nil || resource != l.granted.Lock || l.granted.Mode == "shared" || endedByLoss(err) {
 		return
 	}
 	stale := errors.Is(err, ErrTokenStale) && (problem.Reason == "superseded" || problem.Reason == "released" || problem.Reason == reasonMaxHold)

@@ -276,7 +276,7 @@ func (p *Pipeline) stored(w *PendingWrite) bool {
 	defer p.mu.Lock()
 	var page api.Records
 	client := p.lease.client
-	err := client.insist(p.ctx, lostAnswers, unanswered, func() (err error) {
+	err := client.insist(p.ctx, insistence, unanswered, func() (err error) {
 		page, err = client.API().Records(p.ctx, w.config.resource, RecordsQuery{Prefix: w.key, Limit: 1})
 		return err
 	})

@@ -3,6 +3,7 @@ package lockclient
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -87,7 +88,7 @@ func TestTheLaterClockCounts(t *testing.T) {
 }
 
 func TestInsistEndsByItsBounds(t *testing.T) {
-	client := &Client{}
+	client := &Client{retries: retryReport{logger: slog.New(slog.DiscardHandler)}}
 	failed := &Error{Problem: &api.Problem{Code: api.CodeUnavailable, Outcome: api.OutcomeNotApplied}}
 	always := func(error) bool { return true }
 	quick := RetryPolicy{Attempts: 4, Base: 1, Max: 1}
@@ -117,7 +118,7 @@ func TestInsistEndsByItsBounds(t *testing.T) {
 
 // A refusal after a lost answer settles what became of the first attempt, or does not.
 func TestDoubtAfterALostAnswer(t *testing.T) {
-	client := &Client{}
+	client := &Client{retries: retryReport{logger: slog.New(slog.DiscardHandler)}}
 	number := func(n int64) *int64 { return &n }
 	stale := func(lastToken, lastSequence int64) api.Problem {
 		return api.Problem{

@@ -84,6 +84,9 @@ func TestEveryFlagHasItsEnvironmentVariable(t *testing.T) {
 				continue
 			}
 			flags++
+			if node.Name == "rejections" && flag.Name == "owner-id" && len(flag.Envs) == 0 {
+				continue // FENCEGATE_OWNER_ID is the holder's, which "fencegate run" sets, and must not select
+			}
 			want := "FENCEGATE_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
 			if len(flag.Envs) != 1 || flag.Envs[0] != want {
 				t.Errorf("%s --%s has the variables %q, want %s", node.FullPath(), flag.Name, flag.Envs, want)

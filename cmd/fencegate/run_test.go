@@ -108,6 +108,7 @@ func TestRunExitCodes(t *testing.T) {
 		{120, "held by w1", []string{"--lock", "held", "--wait", "100ms", "--", "true"}},
 		{122, "no answer from " + nobody, []string{"--lock", "a", "--url", nobody, "--", "true"}},
 		{122, "no answer from " + nobody, []string{"--lock", "a", "--url", nobody, "--try", "--", "true"}},
+		{122, "no gateway serves a, trying again: ", []string{"--lock", "a", "--url", nobody, "--wait", "500ms", "--", "true"}},
 		{0, "", []string{"--lock", "a", "--url", nobody, "--url", s.url, "--", "true"}},
 		{125, "invalid_name", []string{"--lock", "a//b", "--", "true"}},
 		{125, "invalid_request", []string{"--lock", "a", "--ttl", "25h", "--", "true"}},

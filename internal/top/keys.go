@@ -42,4 +42,4 @@ func keysOf(read []byte) []key {
 }
 
 // controlSequence is one of ECMA-48, with its parameters and its final byte.
-var controlSequence = regexp.MustCompile(`^\x1b[\[O][^@-~]*[@-~]`)
+var controlSequence = regexp.MustCompile(`^\x1b[\[O][^\x40-\x7e]*[\x40-\x7e]`)
