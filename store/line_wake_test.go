@@ -226,7 +226,8 @@ func (s *services) holdPlaces(t *testing.T, lock store.Name) (together func(stat
 	}
 	return func(statements int) {
 		t.Helper()
-		await(t, "all of them leave", func() bool {
+		statements = min(statements, 4) // two at a time of each of the two services that they wait in
+		await(t, "as many as can leave at the same time do", func() bool {
 			return s.count(t, "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") == statements
 		})
 		if err := tx.Rollback(patient(t)); err != nil {

@@ -244,6 +244,7 @@ func TestRestoredInPlace(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	r := newRefusing(t, b, store.ServiceConfig{})
+	newOthers(t, r.Service).expectServed(t)
 	teller := superseded(t, r, "lock")
 	before := r.Forgotten()
 	// The state before the second grant comes back, in a schema of the same name.
@@ -254,4 +255,5 @@ func TestRestoredInPlace(t *testing.T) {
 	b.exec(t, "insert into fence.fences (resource, granted_token, open) values ('lock', $1, true)", teller.leases[0].Token)
 	await(t, "the Service notices", func() bool { return r.Forgotten() > before })
 	teller.expect(t, "1.1=v: admitted")
+	newOthers(t, r.Service).expectServed(t) // whatever the connections had prepared
 }

@@ -191,18 +191,29 @@ func (l *line) leave(ctx context.Context, p place) error {
 }
 
 // leaveLate takes those out of their lines who could not leave while the database was away: otherwise they would hold others up until their
-// time is over. It tries until nothing can be under way any more by which the place would be taken after all.
+// time is over. It tries until nothing can be under way any more by which the place would be taken after all. A lock whose fence another session
+// has locked is left for the next time, and does not keep the others.
 func (l *line) leaveLate(ctx context.Context) error {
 	l.mu.Lock()
 	left := slices.Clone(l.left)
 	l.mu.Unlock()
+	var failed []error
+	stuck := map[Name]bool{}
 	for _, p := range left {
+		if stuck[p.lock] {
+			continue
+		}
 		leaving, cancel := context.WithTimeout(ctx, leaveTimeout)
 		sent := time.Now()
 		err := l.leave(leaving, p)
 		cancel()
 		if err != nil {
-			return err
+			failed = append(failed, err)
+			if !errors.Is(err, ErrLocked) {
+				break
+			}
+			stuck[p.lock] = true
+			continue
 		}
 		if sent.Sub(p.since) > claimTimeout {
 			l.mu.Lock()
@@ -210,5 +221,5 @@ func (l *line) leaveLate(ctx context.Context) error {
 			l.mu.Unlock()
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }
