@@ -220,7 +220,7 @@ func TestHistoryCatchesBrokenRule(t *testing.T) {
 	}{
 		{"the rule without step 3", historyOfWrites, "rule", "when not external and (token < granted_token or not open)", "when false"},
 		{"fences that are not locked", historyOfWrites, "lock_claims", "order by f.resource for update);", "order by f.resource);"},
-		{"grants that do not raise the fence", historyOfWrites, "grant_lease", "set granted_token = v_lease.fencing_token, open =", "set open ="},
+		{"grants that do not raise the fence", historyOfWrites, "grant_lease", "set granted_token = v_lease.fencing_token, limited =", "set limited ="},
 		{"a release that leaves the fence open", historyOfWrites, "close_fence", "fences f set open = false", "fences f set open = true"},
 		{"writes that do not raise the fence", historyOfWrites, "change", "else coalesce(p_sequences[c.place], 0) end", "else 0 end"},
 		{"writes that look at their name alone", historyOfTrees, "admit", "s.granted_token > coalesce(stored.granted_token, 0)", "false"},

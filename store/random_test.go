@@ -36,6 +36,7 @@ func TestRandomSequences(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"acquire": r.acquire, "renew": r.renew, "release": r.release, "break": r.breakLock, "expire": r.expire, "sweep": r.sweep,
+			"holdOut":     r.holdOut,
 			"acquireMore": r.acquire, "openSession": r.openSession, "keepAlive": r.keepAlive, "endSession": r.endSession,
 			"expireSession": r.expireSession, "lookAtSession": r.lookAtSession,
 			"write": r.write, "writeMore": r.write, "writeAgain": r.writeAgain, "writeSet": r.writeSet, "writeMoreSets": r.writeSet,
@@ -187,6 +188,30 @@ func (r *randomRun) expire(t *rapid.T) {
 	r.world = r.world.ExpireAt(name, token, at.UnixMicro())
 }
 
+// holdOut moves the hold_until of a lease, and with it its end, to now.
+func (r *randomRun) holdOut(t *rapid.T) {
+	name := r.name(t)
+	grants := r.world.Resource(name).Running()
+	if newest, ok := r.world.Resource(name).Newest(); ok {
+		grants = append(grants, newest)
+	}
+	if len(grants) == 0 {
+		t.Skip("there is no lease")
+	}
+	token := rapid.SampledFrom(grants).Draw(t, "lease").Token
+	var at time.Time
+	err := r.sql.QueryRow(t.Context(), `
+		update fence.leases l
+		set hold_until = now.at, expires_at = case when l.session_id is null then least(l.expires_at, now.at) else l.expires_at end
+		from (select clock_timestamp() as at) now
+		where l.lock = $1 and l.fencing_token = $2 and l.hold_until > now.at and (l.ended_at is null or l.end_reason = 'expired')
+		returning now.at`, name, token).Scan(&at)
+	if err != nil {
+		t.Skip("the lease has no limit")
+	}
+	r.world = r.world.HoldOut(name, token, at.UnixMicro())
+}
+
 // sweep may change no answer, but that it closes the fences of sessions that are over.
 func (r *randomRun) sweep(t *rapid.T) {
 	sweeper, err := store.NewSweeper(r.gateway, store.SweeperConfig{})
@@ -211,6 +236,7 @@ func (r *randomRun) putPolicy(t *rapid.T) {
 	}
 	if policy.Authority == store.AuthorityBuiltin {
 		policy.RequireLeaseID = rapid.Bool().Draw(t, "require_lease_id")
+		policy.MaxHold = rapid.SampledFrom([]time.Duration{0, 30 * time.Minute, 48 * time.Hour}).Draw(t, "max_hold")
 		policy.RequireLiveLease = rapid.Bool().Draw(t, "require_live_lease")
 	}
 	if err := r.gateway.PutPolicy(t.Context(), policy); err != nil {

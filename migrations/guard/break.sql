@@ -27,7 +27,7 @@ begin
         update fence.leases l
         set ended_at = coalesce(l.ended_at, clock_timestamp()), end_reason = 'broken', end_note = p_note
         where l.lock = p_lock and (l.ended_at is null and fence.runs_until(l) > clock_timestamp()
-            or l.fencing_token = v_fence.granted_token and v_fence.open)
+            or l.fencing_token = v_fence.granted_token and v_fence.open and coalesce(l.hold_until > clock_timestamp(), true))
         returning l.*
     loop
         outcome := 'broken';

@@ -44,7 +44,7 @@ begin
             )
             select * from over o order by o.lock, o.fencing_token
         loop
-            ended := ended + 1;
+            ended := ended + (v_lease.end_reason <> 'max_hold')::integer;
             perform fence.close_fence(v_lease.lock, v_lease.fencing_token);
             perform fence.tell(v_lease, case v_lease.end_reason when 'max_hold' then 'expired' else v_lease.end_reason end,
                 case v_lease.end_reason when 'max_hold' then 'max_hold' end);

@@ -29,7 +29,7 @@ func (w World) Acquire(request store.AcquireRequest, made Grant) (World, Told) {
 		return w, Told{Code: CodeExternal}
 	}
 	if again {
-		return w, w.toldAgain(earlier, request.OwnerID)
+		return w, w.toldAgain(earlier, request)
 	}
 	asked := Grant{
 		OwnerID: request.OwnerID, RequestID: request.RequestID, SessionID: request.SessionID,
@@ -40,11 +40,13 @@ func (w World) Acquire(request store.AcquireRequest, made Grant) (World, Told) {
 		return w, held
 	}
 	asked.Token, asked.ID, asked.TTL, asked.GrantedAt, asked.ExpiresAt = made.Token, made.ID, made.TTL, made.GrantedAt, made.ExpiresAt
+	asked.AskedTTL = request.TTL
+	asked = w.limited(request.Lock, asked)
 	if made.Token <= w.newestToken(request.Lock, asked.Scope) {
 		return w, Told{Code: "a grant, with a token greater than all before"}
 	}
 	for _, late := range against {
-		if late.End == Expired && late.SessionID == uuid.Nil && made.GrantedAt < late.ExpiresAt {
+		if (late.End == Expired || late.End == HeldOut) && late.SessionID == uuid.Nil && made.GrantedAt < late.ExpiresAt {
 			return w, Told{Code: "a grant, not before the lease that it replaces has expired"}
 		}
 	}
@@ -134,9 +136,10 @@ func (r Resource) requested(requestID string) (Grant, bool) {
 }
 
 // toldAgain is the answer to an acquire with a request_id that was used before.
-func (w World) toldAgain(grant Grant, owner string) Told {
+func (w World) toldAgain(grant Grant, request store.AcquireRequest) Told {
 	switch {
-	case grant.OwnerID != owner:
+	case grant.OwnerID != request.OwnerID, grant.SessionID != request.SessionID, grant.AskedTTL != request.TTL,
+		grant.Mode != cmp.Or(request.Mode, store.Exclusive), grant.Scope != cmp.Or(request.Scope, store.Node):
 		return Told{Code: CodeInvalid}
 	case grant.End != Running:
 		return Told{Code: CodeLost, Reason: string(grant.End)}
@@ -160,7 +163,7 @@ func (w World) standing(ref store.LeaseRef) (Grant, string) {
 		return Grant{}, "superseded" // of a lease this old nothing else is remembered
 	case !ok, grant.ID != ref.ID || grant.OwnerID != ref.OwnerID:
 		return Grant{}, "mismatch"
-	case grant.End == Released || grant.End == Broken:
+	case grant.End == Released || grant.End == Broken || grant.End == HeldOut:
 		return grant, string(grant.End)
 	case grant.End == Running:
 		return grant, "live"
@@ -183,7 +186,34 @@ func (w World) Renew(ref store.LeaseRef, ttl time.Duration, expiresAt int64) (Wo
 	if ttl != 0 {
 		grant.TTL = ttl
 	}
+	grant = w.limited(ref.Lock, grant)
 	return w.With(ref.Lock, w.Resource(ref.Lock).with(grant)), w.toldGrant(CodeRenewed, grant)
+}
+
+// limited is a lease that lasts no longer after its grant than the policy says.
+func (w World) limited(lock store.Name, grant Grant) Grant {
+	grant.HoldUntil = 0
+	if limit := w.Policy(lock).MaxHold; limit > 0 {
+		grant.HoldUntil = grant.GrantedAt + limit.Microseconds()
+		grant.ExpiresAt = min(grant.ExpiresAt, grant.HoldUntil)
+	}
+	return grant
+}
+
+// HoldOut lets a lease that has a HoldUntil reach it, at a time in microseconds, and closes its fence. One that has expired and that somebody
+// has replaced is left as it is.
+func (w World) HoldOut(lock store.Name, token, at int64) World {
+	r := w.Resource(lock)
+	grant, ok := r.grant(token)
+	late := grant.End == Expired && r.Open && r.GrantedToken == token
+	if !ok || grant.HoldUntil == 0 || grant.End != Running && !late {
+		return w
+	}
+	if grant.End == Running {
+		grant.ExpiresAt = at
+	}
+	grant.End = HeldOut
+	return w.With(lock, r.with(grant).closed(token))
 }
 
 // Release ends a lease, live or late, and closes the fence behind it.

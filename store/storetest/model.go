@@ -56,8 +56,10 @@ type Grant struct {
 	Scope     store.Scope
 	SessionID uuid.UUID // zero: in none; else it runs out with the session
 	TTL       time.Duration
-	GrantedAt int64 // microseconds by the database's clock, like ExpiresAt
-	ExpiresAt int64 // 0: unknown, since the answer to a renewal was lost
+	AskedTTL  time.Duration // of the acquire; 0 in a session
+	GrantedAt int64         // microseconds by the database's clock, like ExpiresAt
+	ExpiresAt int64         // 0: unknown, since the answer to a renewal was lost
+	HoldUntil int64         // 0: no limit
 	End       End
 	replaced  bool // it had expired, and the lock was granted to another in its place
 }
@@ -71,6 +73,7 @@ const (
 	Expired  End = "expired" // and nobody has released or broken it since
 	Released End = "released"
 	Broken   End = "broken"
+	HeldOut  End = "max_hold" // at its HoldUntil, or late and not replaced by then
 )
 
 // Record is a record as the model keeps it.

@@ -40,9 +40,12 @@ func (w World) LiveSessions() []uuid.UUID {
 	return live
 }
 
-// until is when a lease runs out, in microseconds: at its own time, or with its session.
+// until is when a lease runs out, in microseconds: at its own time, or with its session, if that is before its HoldUntil.
 func (w World) until(grant Grant) int64 {
 	if session, ok := w.sessions[grant.SessionID]; ok {
+		if grant.HoldUntil > 0 {
+			return min(session.ExpiresAt, grant.HoldUntil)
+		}
 		return session.ExpiresAt
 	}
 	return grant.ExpiresAt
@@ -128,6 +131,15 @@ func (w World) KeepAlive(id uuid.UUID, expiresAt int64) (World, Told) {
 		return w, Told{Code: CodeSessionLost, Reason: string(session.End)}
 	}
 	session.ExpiresAt = expiresAt
+	for _, of := range w.resources {
+		r := *of.resource
+		for _, grant := range r.Running() {
+			if grant.SessionID == id {
+				r = r.with(w.limited(of.name, grant))
+			}
+		}
+		w = w.With(of.name, r)
+	}
 	return w.withSession(id, session), Told{Code: CodeRenewed, Owner: session.OwnerID, ExpiresAt: expiresAt}
 }
 

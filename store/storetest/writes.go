@@ -75,6 +75,8 @@ func (r Resource) staleReason(claim store.Claim, newest force, builtin bool) str
 		return "superseded"
 	case builtin && !newest.open && newest.Mode == store.Shared:
 		return "shared"
+	case builtin && !newest.open && newest.End == HeldOut:
+		return string(HeldOut)
 	case builtin && !newest.open:
 		return "released"
 	}
