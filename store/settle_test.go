@@ -58,7 +58,7 @@ func TestEndSessionOfDeepNames(t *testing.T) {
 	if err := s.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	const sessions, leases = 3, 200
+	const sessions, leases, depth = 2, 200, 60
 	var ending sync.WaitGroup
 	for n := range sessions {
 		session, err := s.CreateSession(t.Context(), store.SessionRequest{OwnerID: "owner", TTL: time.Hour})
@@ -67,7 +67,7 @@ func TestEndSessionOfDeepNames(t *testing.T) {
 		}
 		var locks []store.Name
 		for i := range leases {
-			locks = append(locks, store.Name(fmt.Sprintf("%d-%d", n, i)+strings.Repeat("/x", 15)))
+			locks = append(locks, store.Name(fmt.Sprintf("%d-%d", n, i)+strings.Repeat("/x", depth)))
 		}
 		acquireIn(t, s, session, locks)
 		defer ending.Wait()
