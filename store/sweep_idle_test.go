@@ -23,7 +23,7 @@ var idleStatements = []string{
 	"select fence.sweep_unused('0', 1000)", "select fence.recount()",
 }
 
-// seedIdle makes locks that were used two hours ago and released, the sessions of as many holders, settled half an hour ago, and as many
+// seedIdle makes locks that were used two hours ago and released, the sessions of as many holders, settled five minutes ago, and as many
 // rejections and events of today.
 func seedIdle(t testing.TB, b *testbed, from, to int) {
 	for _, sql := range []string{
@@ -33,7 +33,7 @@ func seedIdle(t testing.TB, b *testbed, from, to int) {
 			from generate_series($1::integer, $2::integer) n, lateral (select clock_timestamp() - interval '2 hours' as ago) t`,
 		`insert into fence.sessions (session_id, owner_id, ttl_ms, created_at, expires_at, ended_at, end_reason, settled)
 			select gen_random_uuid(), 'w', 1000, ago, ago, ago, 'released', true
-			from generate_series($1::integer, $2::integer) n, lateral (select clock_timestamp() - interval '30 minutes' as ago) t`,
+			from generate_series($1::integer, $2::integer) n, lateral (select clock_timestamp() - interval '5 minutes' as ago) t`,
 		`insert into fence.rejections (resource, key, code, reason, door, address, fencing_token, granted_token, last_token, last_sequence,
 				count, first_at, last_at)
 			select 'idle/' || n, 'k', 'token_stale', 'superseded', 'http', '', n, n, n, 0, 1, now(), now() from generate_series($1::integer, least($2::integer, 50000)) n`,

@@ -1,0 +1,232 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/store"
+)
+
+// acquireIn acquires locks in a session, several at a time.
+func acquireIn(t *testing.T, on *store.Store, session store.Session, locks []store.Name) {
+	t.Helper()
+	var acquiring sync.WaitGroup
+	for part := range 4 {
+		acquiring.Go(func() {
+			for i := part; i < len(locks); i += 4 {
+				if _, err := on.Acquire(context.Background(), store.AcquireRequest{Lock: locks[i], OwnerID: "owner", SessionID: session.ID}); err != nil {
+					t.Errorf("acquire %s: %v", locks[i], err)
+				}
+			}
+		})
+	}
+	acquiring.Wait()
+}
+
+// hold keeps what a statement locks until the test ends, or letGo is called.
+func (b *testbed) hold(t *testing.T, sql string, args ...any) (letGo func()) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	tx, err := b.sql.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	letGo = func() { _ = tx.Rollback(ctx) } // it only held a lock
+	t.Cleanup(letGo)
+	if _, err := tx.Exec(ctx, sql, args...); err != nil {
+		t.Fatal(err)
+	}
+	return letGo
+}
+
+const lockFenceSQL = "select from fence.fences where resource = $1 for update"
+
+// TestEndSessionOfDeepNames checks that sessions with hundreds of leases on deep names, none of which has an ancestor in common with another, end on a
+// server whose lock table has room for fewer names above, several sessions at once.
+func TestEndSessionOfDeepNames(t *testing.T) {
+	t.Parallel()
+	url := pgtest.NewCluster(t, pgtest.Setting("max_connections", "12")).URL()
+	s := openStore(t, store.Config{DatabaseURL: url})
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const sessions, leases, depth = 2, 200, 60
+	var ending sync.WaitGroup
+	for n := range sessions {
+		session, err := s.CreateSession(t.Context(), store.SessionRequest{OwnerID: "owner", TTL: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var locks []store.Name
+		for i := range leases {
+			locks = append(locks, store.Name(fmt.Sprintf("%d-%d", n, i)+strings.Repeat("/x", depth)))
+		}
+		acquireIn(t, s, session, locks)
+		defer ending.Wait()
+		ending.Go(func() {
+			if ended, err := s.EndSession(context.Background(), session.ID); err != nil || ended != leases {
+				t.Errorf("%d of %d leases ended (%v)", ended, leases, err)
+			}
+		})
+	}
+}
+
+// TestEndSessionGoesPastALockedFence checks that the end of a session closes all fences but one that somebody else keeps locked, says that the outcome is
+// unknown, and succeeds when it is sent again.
+func TestEndSessionGoesPastALockedFence(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	session, err := b.CreateSession(t.Context(), store.SessionRequest{OwnerID: "owner", TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	acquireIn(t, b.Store, session, []store.Name{"a", "b", "c"})
+	letGo := b.hold(t, lockFenceSQL, "b")
+	ended, err := b.EndSession(t.Context(), session.ID)
+	var unavailable *store.UnavailableError
+	if !errors.As(err, &unavailable) || unavailable.Outcome != store.OutcomeUnknown || ended != 2 {
+		t.Errorf("with a fence locked %d leases ended (%v), want 2 and an unknown outcome", ended, err)
+	}
+	if open := b.openFences(t); open != "b" {
+		t.Errorf("the fences %q are open, want b", open)
+	}
+	letGo()
+	if ended, err := b.EndSession(t.Context(), session.ID); err != nil || ended != 1 {
+		t.Errorf("sent again %d leases ended (%v), want 1", ended, err)
+	}
+	if open := b.openFences(t); open != "" {
+		t.Errorf("the fences %q are open", open)
+	}
+}
+
+func (b *testbed) openFences(t *testing.T) (names string) {
+	t.Helper()
+	const sql = "select coalesce(string_agg(resource, ' ' order by resource), '') from fence.fences where open"
+	if err := b.sql.QueryRow(t.Context(), sql).Scan(&names); err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// TestSweepGoesPastASession checks that a session that can't be settled keeps no other one from being settled, and is settled later.
+func TestSweepGoesPastASession(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	sweeper := newSweeper(t, b.Store, store.SweeperConfig{})
+	for _, lock := range []store.Name{"stuck", "free"} {
+		session, err := b.CreateSession(t.Context(), store.SessionRequest{OwnerID: "owner", TTL: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		acquireIn(t, b.Store, session, []store.Name{lock})
+		b.exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1", session.ID)
+	}
+	letGo := b.hold(t, lockFenceSQL, "stuck")
+	swept, err := sweeper.Sweep(t.Context())
+	if err == nil || swept.SessionsExpired != 2 {
+		t.Errorf("with a fence locked the sweep did %+v (%v), want two sessions and an error", swept, err)
+	}
+	if open := b.openFences(t); open != "stuck" {
+		t.Errorf("the fences %q are open, want that of the stuck session", open)
+	}
+	letGo()
+	expectSwept(t, sweeper, store.Swept{}) // it is left alone for a while
+	b.exec(t, "update fence.sessions set check_at = clock_timestamp() where not settled")
+	expectSwept(t, sweeper, store.Swept{})
+	if open := b.openFences(t); open != "" {
+		t.Errorf("the fences %q are open", open)
+	}
+}
+
+// TestSettleWakesInPortions checks that the waiters of an ended session leave their queues, however many those are, and wake those behind them.
+func TestSettleWakesInPortions(t *testing.T) {
+	t.Parallel()
+	s := newServices(t, newTestbed(t), 2, noPoll)
+	session := s.session(t, 0, "owner", time.Hour)
+	const locks = 70 // more than one portion
+	var inside, behind []<-chan outcome
+	for i := range locks {
+		lock := store.Name(fmt.Sprintf("%d/lock", i))
+		s.acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "reader", Mode: store.Shared})
+		inside = append(inside, goAcquire(patient(t), s.at(0), store.AcquireRequest{Lock: lock, OwnerID: "owner", SessionID: session.ID, Wait: store.WaitMax}))
+	}
+	s.awaitQueued(t, locks)
+	for i := range locks {
+		behind = append(behind, goAcquire(patient(t), s.at(1),
+			store.AcquireRequest{Lock: store.Name(fmt.Sprintf("%d/lock", i)), OwnerID: fmt.Sprint("behind ", i), Mode: store.Shared, Wait: store.WaitMax}))
+	}
+	s.awaitQueued(t, 2*locks)
+	if _, err := s.at(1).EndSession(patient(t), session.ID); err != nil {
+		t.Error(err)
+	}
+	for i := range locks {
+		if got := answered(t, inside[i]); !errors.Is(got.err, store.ErrLeaseLost) {
+			t.Errorf("a waiter of the session got %+v", got)
+		}
+		granted(t, behind[i])
+	}
+}
+
+// TestSweepPartsAreIndependent checks that a part of the sweep that can't be done keeps no other one from being done.
+func TestSweepPartsAreIndependent(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	sweeper := newSweeper(t, b.Store, store.SweeperConfig{})
+	seedEnded(t, b, 1, 2)
+	if err := (&stage{testbed: b, lock: "late"}).do(t.Context(), acquire, expire); err != nil {
+		t.Fatal(err)
+	}
+	letGo := b.hold(t, "lock table fence.rejections, fence.gateways")
+	swept, err := sweeper.Sweep(t.Context())
+	if want := (store.Swept{Expired: 1, LeasesForgotten: 1}); err == nil || swept != want {
+		t.Errorf("with tables locked the sweep did %+v (%v), want %+v and an error", swept, err, want)
+	}
+	letGo()
+	expectSwept(t, sweeper, store.Swept{})
+}
+
+// TestSweepIsOneGateways checks that a part of the sweep that one gateway does is left out by the others, not waited for, and is the next one's
+// as soon as the connection of that gateway has ended.
+func TestSweepIsOneGateways(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	if err := (&stage{testbed: b, lock: "late"}).do(t.Context(), acquire, expire); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), b.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(t.Context())) //nolint:errcheck // it is closed below
+	if _, err := conn.Exec(t.Context(), "begin; select fence.sweep_leases('0', 1000)"); err != nil {
+		t.Fatal(err)
+	}
+	sweeper := newSweeper(t, b.Store, store.SweeperConfig{})
+	expectSwept(t, sweeper, store.Swept{})
+	pid := conn.PgConn().PID()
+	if err := conn.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for ended := false; !ended; {
+		err := b.sql.QueryRow(t.Context(), "select not exists (select from pg_stat_activity where pid = $1)", pid).Scan(&ended)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	expectSwept(t, sweeper, store.Swept{Expired: 1})
+
+	// A sweep that comes too early does nothing.
+	var done bool
+	err = b.sql.QueryRow(t.Context(), "select fence.sweep_turn('leases', interval '1 hour')").Scan(&done)
+	if err != nil || done {
+		t.Errorf("it is done again at once: %v (%v)", done, err)
+	}
+}

@@ -1,0 +1,137 @@
+package store_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+const (
+	dueUnusedSQL = "update fence.unused set check_at = '-infinity'"
+	// leftSQL lists the rows that are kept of names, but for those of the lock above.
+	leftSQL = `
+		select coalesce(string_agg(kind || ' ' || name, ', ' order by kind, name), '') from (
+			select 'fence', resource from fence.fences union all
+			select 'subtree', name from fence.subtrees union all
+			select 'watched', lock from fence.watched union all
+			select 'unused', name from fence.unused) as t (kind, name)`
+)
+
+func (b *testbed) expectLeft(t *testing.T, want string) {
+	t.Helper()
+	var left string
+	if err := b.sql.QueryRow(t.Context(), leftSQL).Scan(&left); err != nil || left != want {
+		t.Errorf("what is left is %q (%v), want %q", left, err, want)
+	}
+}
+
+// TestNamesNeverUsedLeaveNothing checks that requests that were refused, waits that were given up, rejected writes and watches leave no rows of
+// names that were never granted nor written.
+func TestNamesNeverUsedLeaveNothing(t *testing.T) {
+	t.Parallel()
+	s := newServices(t, newTestbed(t), 1, noPoll)
+	sweeper := newSweeper(t, s.at(0).Store, store.SweeperConfig{})
+	s.exec(t, "insert into fence.policies (prefix, authority) values ('external', 'external')")
+	holder := s.acquire(t, 0, store.AcquireRequest{Lock: "a/b", OwnerID: "holder", Scope: store.Subtree})
+	for _, refused := range []store.AcquireRequest{
+		{Lock: "a/b/c", OwnerID: "other"},
+		{Lock: "a", OwnerID: "other", Scope: store.Subtree},
+		{Lock: "a/b/d", OwnerID: "other", Scope: store.Subtree, Wait: 20 * time.Millisecond},
+	} {
+		if _, err := s.at(0).Acquire(patient(t), refused); !errors.Is(err, store.ErrLeaseHeld) {
+			t.Errorf("acquire %s: %v, want it to be refused", refused.Lock, err)
+		}
+	}
+	for resource, token := range map[store.Name]int64{"external/r": 7, "a/b/written": holder.Token, "a/b/not": holder.Token} {
+		results, err := s.at(0).Store.Write(patient(t), []store.Write{{
+			Claim:     store.Claim{Resource: resource, Token: token},
+			Operation: store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain", Expect: ptr(int64(1))},
+		}})
+		if err != nil || !errors.Is(results[0].Err, store.ErrVersionMismatch) {
+			t.Errorf("write to %s: %+v (%v), want it to be rejected", resource, results, err)
+		}
+	}
+	watch, err := s.at(0).Watch(patient(t), "watched", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch.Close()
+
+	expectSwept(t, sweeper, store.Swept{})
+	s.exec(t, "update fence.watched set until = clock_timestamp() - interval '1 hour'")
+	s.exec(t, dueUnusedSQL)
+	expectSwept(t, sweeper, store.Swept{})
+	s.expectLeft(t, "fence a/b, subtree a/b")
+}
+
+// TestUnusedNamesThatAreNeeded checks that the rows of a name stay while somebody waits for it, and when it was granted or written since.
+func TestUnusedNamesThatAreNeeded(t *testing.T) {
+	t.Parallel()
+	s := newServices(t, newTestbed(t), 1, noPoll)
+	sweeper := newSweeper(t, s.at(0).Store, store.SweeperConfig{})
+	holder := s.acquire(t, 0, store.AcquireRequest{Lock: "a/b", OwnerID: "holder"})
+	waiting := s.queue(t, 0, store.AcquireRequest{Lock: "a", OwnerID: "waiter", Scope: store.Subtree})
+	s.exec(t, dueUnusedSQL)
+	expectSwept(t, sweeper, store.Swept{})
+	s.expectLeft(t, "fence a, fence a/b, subtree a, unused a")
+	s.release(t, 0, holder)
+	granted(t, waiting)
+	s.exec(t, dueUnusedSQL)
+	expectSwept(t, sweeper, store.Swept{})
+	s.expectLeft(t, "fence a, fence a/b, subtree a")
+}
+
+// TestUnusedNamesAreMadeAgain checks that an acquire, a subtree acquire and a write that wait for a row while the sweep deletes it are granted and
+// admitted all the same.
+func TestUnusedNamesAreMadeAgain(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	b.exec(t, "insert into fence.policies (prefix, authority) values ('external', 'external')")
+	write := store.Write{
+		Claim:     store.Claim{Resource: "external", Token: 7},
+		Operation: store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain"},
+	}
+	for name, request := range map[string]func() error{
+		"node": func() error {
+			_, err := b.Acquire(t.Context(), store.AcquireRequest{Lock: "node", OwnerID: "owner"})
+			return err
+		},
+		"subtree": func() error {
+			_, err := b.Acquire(t.Context(), store.AcquireRequest{Lock: "subtree", OwnerID: "owner", Scope: store.Subtree})
+			return err
+		},
+		"external": func() error {
+			results, err := b.Write(t.Context(), []store.Write{write})
+			return errors.Join(err, results[0].Err)
+		},
+	} {
+		b.exec(t, "insert into fence.fences (resource) values ($1)", name)
+		b.exec(t, "insert into fence.subtrees (name) select $1::text where $1::text = 'subtree'", name)
+		b.exec(t, "insert into fence.unused (name, check_at) values ($1, '-infinity')", name)
+		tx, err := b.sql.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var swept int
+		if err := tx.QueryRow(t.Context(), "select done from fence.sweep_unused('0', 10)").Scan(&swept); err != nil || swept != 1 {
+			t.Fatalf("%d fences of %s were deleted (%v), want 1", swept, name, err)
+		}
+		answered := make(chan error, 1)
+		go func() { answered <- request() }()
+		if err := b.awaitBlocked(t.Context(), answered); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-answered; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		b.exec(t, "delete from fence.unused")
+	}
+	if fence, err := b.Fence(t.Context(), "subtree"); err != nil || !fence.Open || fence.GrantedToken == 0 {
+		t.Errorf("the fence of the subtree is %+v (%v)", fence, err)
+	}
+}
