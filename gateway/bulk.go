@@ -176,6 +176,8 @@ func (s *bulkStream) judge(line *bulkLine, now time.Time) {
 	case line.err == nil:
 		s.gateway.metrics.writeTimes.bulk.Observe(now.Sub(line.taken).Seconds())
 		return
+	case errors.Is(line.err, store.ErrOverloaded): // each of which is counted
+		return
 	case errors.Is(line.err, store.ErrUnavailable):
 		level, what = slog.LevelWarn, "database unavailable"
 	case problemOf(line.err).Code != api.CodeInternal:
