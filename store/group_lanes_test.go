@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fencegate/fencegate/store"
 )
@@ -163,6 +164,13 @@ func TestGroupPassesWhatIsOverdue(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, store.GroupConfig{BatchesMax: 6})
 	write := g.put(t, "other", 1, "x")
+	// A batch that took 100 ms is usual, so the next is not overdue yet when the other write comes.
+	g.hold(t, 2)
+	slow := g.submit(t.Context(), t, g.put(t, "slow", 1, plug2))
+	g.awaitPlugged(t)
+	time.Sleep(100 * time.Millisecond)
+	g.pull(t, 2)
+	admitted(t, "the slow one", slow)
 	plugged := g.submitPlug(t, "plug")
 	admitted(t, "the other", g.submit(t.Context(), t, write))
 	noVerdict(t, "the plug", plugged)
