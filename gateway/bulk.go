@@ -50,6 +50,7 @@ type bulkStream struct {
 	spans    lineSpans // of the reader
 	deadline deadlines
 	failed   atomic.Bool // a defect was logged; one in a stream is enough
+	refusals streamRefusals
 }
 
 // bulk takes any number of independent writes, a line each, and answers with a verdict a line.
@@ -123,6 +124,7 @@ func (s *bulkStream) read() {
 // take submits the lines, and returns why there are no more.
 func (s *bulkStream) take(input *bulkInput) string {
 	for {
+		s.pause()
 		text, err := input.next()
 		switch {
 		case errors.Is(err, io.EOF):
@@ -147,6 +149,18 @@ func (s *bulkStream) take(input *bulkInput) string {
 		}
 		s.submit(line)
 	}
+}
+
+// pause stops reading for a while where line after line is refused for good.
+func (s *bulkStream) pause() {
+	pause := s.refusals.pause(s.gateway.refusals)
+	if pause == 0 {
+		return
+	}
+	s.deadline.disarm() // it is not the client who is late
+	s.gateway.refusals.metrics.begin()
+	defer s.gateway.refusals.metrics.end()
+	s.window.sleep(pause)
 }
 
 // submit has a line decided. Where too many writes wait already, it waits with it, and takes no other meanwhile: writes to one resource
@@ -174,10 +188,13 @@ func (s *bulkStream) judge(line *bulkLine, now time.Time) {
 		return
 	}
 	s.gateway.judged(s.request, doorBulk, line.err)
+	s.refusals.judge(line.err)
 	level, what := slog.LevelError, "request failed"
 	switch {
 	case line.err == nil:
 		s.gateway.metrics.writeTimes.bulk.Observe(now.Sub(line.taken).Seconds())
+		return
+	case errors.Is(line.err, store.ErrOverloaded): // each of which is counted
 		return
 	case errors.Is(line.err, store.ErrUnavailable):
 		level, what = slog.LevelWarn, "database unavailable"

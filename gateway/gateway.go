@@ -144,6 +144,9 @@ type Config struct {
 	Logger *slog.Logger
 	// TrustedProxies are believed what they say of a client's address in X-Forwarded-For, for the record of rejections and the log. Default: none.
 	TrustedProxies []netip.Prefix
+	// RefusalDelayMax is how long the answer to a write may be delayed whose token was refused again and again. Default 0: none is; at most
+	// 1 min.
+	RefusalDelayMax time.Duration
 	// AccessLogSample has one in so many requests logged at level info, and every one that is answered with 500 or more. Default 0: none;
 	// 1: every one.
 	AccessLogSample int
@@ -183,6 +186,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("%w: --event-keep-alive is %s, it must be at least 100ms", ErrInvalidConfig, c.KeepAlive)
 	case c.AccessLogSample < 0:
 		return c, fmt.Errorf("%w: --access-log-sample is %d, it must be 0 (none), 1 (every request) or more (one in so many)", ErrInvalidConfig, c.AccessLogSample)
+	case c.RefusalDelayMax < 0 || c.RefusalDelayMax > time.Minute:
+		return c, fmt.Errorf("%w: --refusal-delay-max is %s, it must be 0 to 1m", ErrInvalidConfig, c.RefusalDelayMax)
 	case c.WatchesMax < 1:
 		return c, fmt.Errorf("%w: --watches-max is %d, it must be at least 1", ErrInvalidConfig, c.WatchesMax)
 	}
@@ -213,6 +218,8 @@ type Gateway struct {
 
 	rejected *rejectionHub // tells those who follow the rejections
 
+	refusals *refusalDelays
+
 	deadline sharedDeadline // of the writes that are under way
 
 	draining context.Context // ends when the gateway is told to end: nobody waits any more
@@ -233,6 +240,7 @@ func New(config Config, backend Backend, recorder Recorder, metrics *Metrics) (*
 	g.draining, g.drain = context.WithCancel(context.Background())
 	g.cut, g.cutOff = context.WithCancel(context.Background())
 	g.rejected = &rejectionHub{backend: backend, interval: feedInterval, patience: feedPatience, behind: feedBehindMax, cut: g.cut}
+	g.refusals = newRefusalDelays(config.RefusalDelayMax, g.draining, &metrics.refusalDelays)
 	g.deadline.within(g.cut, config.RequestTimeout)
 	g.overviews = newBroadcast(g.draining, g.tellOverviews)
 	g.history = newHistory(func(ctx context.Context, length time.Duration) ([]store.Point, error) {

@@ -33,14 +33,43 @@ var writesFamily = writeSubject.declare(family{
 		string(api.CodeNotFound), string(api.CodeInvalidRequest), string(api.CodeInvalidName), string(api.CodeUnavailable), string(api.CodeInternal))}},
 })
 
+var (
+	refusalDelaysFamily = writeSubject.declare(family{
+		kind: kindCounter, name: "fencegate_write_refusals_delayed_total",
+		help: "Refusals of single writes and transactions whose answer was delayed, and pauses of bulk streams, since the same token was refused again and again.",
+		look: "Zombies that go on, and do not stop when they are refused (`--refusal-delay-max`). The delay is in `fencegate_http_request_duration_seconds`, too.",
+	})
+	refusalsDelayedFamily = writeSubject.declare(family{
+		kind: kindGauge, name: "fencegate_write_refusals_delayed",
+		help: "Answers and bulk streams that are delayed now.",
+		look: "One for each zombie. At 8,192 no more are delayed: then limit clients in front of the gateway.",
+	})
+)
+
+// refusalDelayMetrics are of answers that are delayed.
+type refusalDelayMetrics struct {
+	total prometheus.Counter
+	now   prometheus.Gauge
+}
+
+func (m *refusalDelayMetrics) begin() {
+	m.total.Inc()
+	m.now.Inc()
+}
+
+func (m *refusalDelayMetrics) end() { m.now.Dec() }
+
 // writeMetrics are of writes.
 type writeMetrics struct {
 	writes   *prometheus.CounterVec
 	accepted map[string]prometheus.Counter // by door
+
+	refusalDelays refusalDelayMetrics
 }
 
 func newWriteMetrics(r metricRegistry) writeMetrics {
 	m := writeMetrics{writes: r.counters(writesFamily), accepted: map[string]prometheus.Counter{}}
+	m.refusalDelays = refusalDelayMetrics{r.counters(refusalDelaysFamily).WithLabelValues(), r.gauge(refusalsDelayedFamily)}
 	for _, door := range doorLabel.values {
 		m.accepted[door] = m.writes.WithLabelValues(door, resultAccepted)
 		for _, code := range rejectionCodes {

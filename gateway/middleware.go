@@ -136,6 +136,7 @@ func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, handle handler)
 		}
 	}()
 	if err := handle(w, r); err != nil {
+		g.refusals.hold(r, err)
 		g.answerProblem(w, r, err)
 	}
 }

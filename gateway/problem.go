@@ -141,8 +141,7 @@ func addData(answer *api.Problem, err error) {
 		}
 		if errors.Is(err, store.ErrOverloaded) {
 			answer.Title = store.ErrOverloaded.Error()
-			answer.Detail = "This gateway has as many writes waiting for the database as it may (--write-queue-max, --write-queue-bytes-max). " +
-				"Nothing was changed: try again a little later, or another gateway."
+			answer.Detail = unavailable.Err.Error() + ". Nothing was changed: try again a little later."
 		}
 	}
 }

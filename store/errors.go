@@ -185,6 +185,9 @@ type UnavailableError struct {
 }
 
 func (e *UnavailableError) Error() string {
+	if errors.Is(e.Err, ErrOverloaded) { // which is not the database's fault
+		return fmt.Sprintf("%v (outcome %s)", e.Err, e.Outcome)
+	}
 	return fmt.Sprintf("%v (outcome %s): %v", ErrUnavailable, e.Outcome, e.Err)
 }
 

@@ -32,16 +32,16 @@ type Group struct {
 	config  GroupConfig
 	timeout time.Duration // of a batch
 
-	mu          sync.Mutex
-	closed      bool
-	streams     map[Name]*stream
-	spare       []*stream // for use again
-	queued      int
-	queuedBytes int64
-	lanes       [laneCount]lane
-	idle        []*worker // that wait for work, the one that worked last at the end
-	counted     groupCounts
-	commits     [laneCount]durations // not guarded by mu
+	mu      sync.Mutex
+	closed  bool
+	streams map[Name]*stream
+	spare   []*stream // for use again
+	queued  load      // all that wait
+	locked  load      // those of them that wait for a fence which somebody else has locked
+	lanes   [laneCount]lane
+	idle    []*worker // that wait for work, the one that worked last at the end
+	counted groupCounts
+	commits [laneCount]durations // not guarded by mu
 
 	running sync.WaitGroup // the workers
 }
@@ -91,21 +91,17 @@ func (g *Group) Commit(ctx context.Context, write Write) (Result, error) {
 // Submit queues a write and calls done once with its verdict, as Commit would return it, from another goroutine. Writes to one resource are
 // decided in the order in which they were submitted. done must not wait for anything: others wait behind it. Where the Group is full or closed,
 // done is called before Submit returns: whoever submits in order must know it before the next write.
+//
+// The end of ctx does not withdraw the write: those behind it on its resource would be applied without it, and then its retry would be
+// refused as one that was applied.
 func (g *Group) Submit(ctx context.Context, write Write, done func(Result, error)) {
-	p, err := newPending(ctx, &write)
+	p, err := newPending(context.WithoutCancel(ctx), &write)
 	if err != nil {
 		go done(Result{}, err)
 		return
 	}
 	p.done = done
 	p.traced(ctx, g.store.tracing)
-	if ctx.Done() != nil {
-		p.stop = context.AfterFunc(ctx, func() {
-			if err := g.abandon(p, context.Cause(ctx)); err != nil {
-				done(Result{}, err)
-			}
-		})
-	}
 	if _, err := g.enqueue(p, false); err != nil {
 		p.answer(Result{}, err)
 	}
@@ -124,6 +120,9 @@ func (g *Group) Close() {
 			close(w.wake)
 		}
 		g.idle = nil
+		for i := range g.lanes {
+			g.lanes[i].overdue.Stop()
+		}
 	}
 	g.mu.Unlock()
 	fail(refused, errClosed)
@@ -144,15 +143,14 @@ func (g *Group) enqueue(p *pending, canRun bool) (own *batch, err error) {
 	}
 	s := g.stream(p.write.Resource)
 	s.push(p)
-	g.queued++
-	g.queuedBytes += p.size
+	g.account(s, 1, p.size)
 	switch {
 	case s.ready != nil:
 		s.ready.rows++
 	case !s.taken:
 		l := g.laneOf(s)
 		l.push(s)
-		if canRun && l.head == s && l.rows == 1 && l.startable() {
+		if canRun && l.head == s && l.rows == 1 && g.startable(l) {
 			own = g.takeOwn(l)
 			g.mu.Unlock()
 			return own, nil
@@ -164,16 +162,37 @@ func (g *Group) enqueue(p *pending, canRun bool) (own *batch, err error) {
 	return nil, nil
 }
 
+// refusal says why a write is not taken in, or nil.
 func (g *Group) refusal(p *pending) error {
-	switch {
-	case g.closed:
+	if g.closed {
 		return errClosed
-	case g.queued >= g.config.QueueMax:
+	}
+	err := g.overload(p)
+	if err != nil {
 		g.counted.Refused++
-		return fmt.Errorf("%w: %d, the most (--write-queue-max)", ErrOverloaded, g.queued)
-	case g.queued > 0 && g.queuedBytes+p.size > g.config.QueueBytesMax:
-		g.counted.Refused++
-		return fmt.Errorf("%w: %d bytes, and %d more would be more than --write-queue-bytes-max", ErrOverloaded, g.queuedBytes, p.size)
+	}
+	return err
+}
+
+// overload returns ErrOverloaded where the write would be one too many: of all, of its resource, or of those for locked fences.
+func (g *Group) overload(p *pending) error {
+	if full := g.queued.full(p, g.config.queueMax()); full != "" {
+		return fmt.Errorf("%w: %s, the most (--write-queue-max, --write-queue-bytes-max)", ErrOverloaded, full)
+	}
+	s := g.streams[p.write.Resource]
+	if s == nil {
+		return nil
+	}
+	if full := (load{s.len, s.bytes}).full(p, g.config.resourceMax()); full != "" {
+		return fmt.Errorf("%w: %s for %s, the most of one resource (of --write-queue-max and --write-queue-bytes-max, a %dth)",
+			ErrOverloaded, full, s.resource, resourceShare)
+	}
+	if !s.busy {
+		return nil
+	}
+	if full := g.locked.full(p, g.config.lockedMax()); full != "" {
+		return fmt.Errorf("%w: %s for fences that somebody else has locked, as %s's, the most of these (of --write-queue-max and "+
+			"--write-queue-bytes-max, a %dth)", ErrOverloaded, full, s.resource, lockedShare)
 	}
 	return nil
 }

@@ -35,9 +35,11 @@ func TestGroupCallerGivesUp(t *testing.T) {
 	g.pull(t, 1)
 	admitted(t, "the first", first)
 	g.awaitPlugged(t)
-	g.put(t, "b", 1, "")
+	for _, resource := range []store.Name{"b", "c", "e"} {
+		g.put(t, resource, 1, "")
+	}
 	queued := map[string]<-chan reply{
-		"commit": commit(g.put(t, "b", 1, "x")), "submit": g.submit(ctx, t, g.put(t, "c", 1, "x")), "behind": g.submit(ctx, t, g.put(t, "a", 2, "x")),
+		"commit": commit(g.put(t, "b", 1, "x")), "another": commit(g.put(t, "c", 1, "x")), "behind": commit(g.put(t, "a", 2, "x")),
 	}
 	await(t, "all wait", func() bool { return g.Stats().Queued == 3 })
 	neighbour := g.submit(t.Context(), t, g.put(t, "d", 1, "x"))
@@ -54,7 +56,7 @@ func TestGroupCallerGivesUp(t *testing.T) {
 	if stats := g.Stats(); stats.Queued != 1 || stats.QueuedBytes == 0 {
 		t.Errorf("one is left, and it is %+v", stats)
 	}
-	unavailable(t, "who gave up before", g.submit(ctx, t, g.put(t, "e", 1, "x")), store.OutcomeNotApplied)
+	unavailable(t, "who gave up before", commit(g.put(t, "e", 1, "x")), store.OutcomeNotApplied)
 	g.pull(t, 2)
 	admitted(t, "who is beside", beside)
 	admitted(t, "the neighbour", neighbour)
@@ -65,19 +67,25 @@ func TestGroupCallerGivesUp(t *testing.T) {
 	}
 }
 
-// The submitter gives up when the write was sent.
-func TestGroupSubmitterGivesUp(t *testing.T) {
+// The end of its context does not withdraw a write that was submitted: what is behind it on its resource would be applied without it.
+func TestGroupSubmitIsNotWithdrawn(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, narrow)
 	ctx, giveUp := context.WithCancel(t.Context())
 	g.hold(t, 1)
-	answer := g.submit(ctx, t, g.put(t, "a", 1, plug))
+	sent := g.submit(ctx, t, g.put(t, "a", 1, plug))
 	g.awaitPlugged(t)
+	queued := g.submit(ctx, t, g.put(t, "b", 1, "1"))
 	giveUp()
-	unavailable(t, "it", answer, store.OutcomeUnknown)
+	late := g.submit(ctx, t, g.put(t, "b", 2, "2"))
+	behind := g.submit(t.Context(), t, g.put(t, "b", 3, "3"))
 	g.pull(t, 1)
-	await(t, "the batch has ended", func() bool { return g.Stats().InFlight == store.GroupLanes{} })
-	g.expectStored(t, map[store.Name]string{"a": plug})
+	admitted(t, "what was sent", sent)
+	for i, answer := range []<-chan reply{queued, late, behind} {
+		if result := admitted(t, fmt.Sprint("write ", i+1), answer); result.Version != int64(i+1) {
+			t.Errorf("write %d made version %d", i+1, result.Version)
+		}
+	}
 }
 
 // Who commits alone and gives up is told nothing about it, and holds up nobody.

@@ -23,11 +23,50 @@ type GroupConfig struct {
 	// BatchesMax bounds the batches in flight, each of which takes a connection. Default half of the connections, at least 3:
 	// the rest is for all else. 3 to 1000.
 	BatchesMax int
-	// QueueMax bounds the writes that wait for a batch. Default 16384; at least 1.
+	// QueueMax bounds the writes that wait for a batch. A 16th of it may be for one resource, though always 256; a quarter for resources
+	// whose fences somebody else has locked. Default 16384; at least 1.
 	QueueMax int
 	// QueueBytesMax bounds the bytes of the values and names that wait for a batch; a single larger write may wait alone. Default 64 MiB;
-	// at least 1 KiB.
+	// at least 1 KiB. The same parts of it are for one resource, and for locked fences.
 	QueueBytesMax int64
+}
+
+const (
+	// resourceShare is the part of the queue that may be for one resource.
+	resourceShare = 16
+	// resourceWritesMin is how many writes may wait for one resource in any case.
+	resourceWritesMin = 256
+	// lockedShare is the part of the queue that may be for fences which somebody else has locked.
+	lockedShare = 4
+)
+
+// load is a number of writes and their bytes.
+type load struct {
+	writes int
+	bytes  int64
+}
+
+func (l *load) add(writes int, bytes int64) { l.writes, l.bytes = l.writes+writes, l.bytes+bytes }
+
+// full says what there is, if one write more would be above the bound; or "". A write that is larger than the bound may be alone.
+func (l load) full(p *pending, most load) string {
+	switch {
+	case l.writes >= most.writes:
+		return fmt.Sprintf("%d writes", l.writes)
+	case l.writes > 0 && l.bytes+p.size > most.bytes:
+		return fmt.Sprintf("%d bytes and %d more", l.bytes, p.size)
+	}
+	return ""
+}
+
+func (c GroupConfig) queueMax() load { return load{c.QueueMax, c.QueueBytesMax} }
+
+func (c GroupConfig) resourceMax() load {
+	return load{max(c.QueueMax/resourceShare, min(c.QueueMax, resourceWritesMin)), c.QueueBytesMax / resourceShare}
+}
+
+func (c GroupConfig) lockedMax() load {
+	return load{max(c.QueueMax/lockedShare, min(c.QueueMax, resourceWritesMin)), c.QueueBytesMax / lockedShare}
 }
 
 // withDefaults returns ErrInvalid for what is outside its limits, naming the flag.

@@ -28,6 +28,9 @@ type lane struct {
 	rowsInFlight int
 	begun        time.Time     // when the newest was started
 	usual        time.Duration // that a batch takes, smoothed
+
+	overdue *time.Timer // starts another batch when those in flight are overdue
+	armed   bool        // overdue is to come
 }
 
 func (g *Group) openLanes() {
@@ -36,6 +39,30 @@ func (g *Group) openLanes() {
 	g.lanes[laneQuick] = lane{kind: laneQuick, max: g.config.BatchesMax - patient - large}
 	g.lanes[laneLarge] = lane{kind: laneLarge, max: large}
 	g.lanes[lanePatient] = lane{kind: lanePatient, max: patient}
+	for i := range g.lanes {
+		l := &g.lanes[i]
+		l.overdue = time.AfterFunc(time.Hour, func() { g.startOverdue(l) })
+		l.overdue.Stop()
+	}
+}
+
+// startOverdue starts what waits behind a batch that is overdue, though nothing else happens.
+func (g *Group) startOverdue(l *lane) {
+	g.mu.Lock()
+	l.armed = false
+	w, next := g.start()
+	g.mu.Unlock()
+	w.begin(g, next)
+}
+
+// startable says whether a batch may be started now. Where that is a matter of time alone, it is looked at again then.
+func (g *Group) startable(l *lane) bool {
+	wait, waits := l.wait()
+	if waits && wait > 0 && !l.armed {
+		l.armed = true
+		l.overdue.Reset(wait)
+	}
+	return waits && wait <= 0
 }
 
 // laneOf is the lane that the next write of a stream needs.
@@ -86,20 +113,21 @@ func (l *lane) pushFront(s *stream) {
 	l.rows += s.len
 }
 
-// startable says whether a batch may be started now. In the quick lane one always may where none is in flight, and then another should be worth
+// wait says how long the next batch has to wait if nothing else happens: 0 where it may be started now, and false where it has to wait for
+// something else. In the quick lane one always may where none is in flight, and then another should be worth
 // its commit: a second one with as many rows as keep a second connection at work while the answers to the first are told, and half as many as
 // are in flight, so that those who came a moment late don't go on apart from the others for ever; a further one with half of the most. One may
 // be where those in flight take much longer than usual, too: then something holds them up that need not hold up the others.
-func (l *lane) startable() bool {
+func (l *lane) wait() (time.Duration, bool) {
 	switch {
 	case l.head == nil || l.inFlight >= l.max:
-		return false
+		return 0, false
 	case l.inFlight == 0 || l.kind != laneQuick || l.rows >= batchRowsMax/2:
-		return true
+		return 0, true
 	case l.inFlight == 1 && l.rows >= max(secondBatchRows, l.rowsInFlight/2):
-		return true
+		return 0, true
 	}
-	return time.Since(l.begun) > overdueLeast+overdueTimes*l.usual
+	return overdueLeast + overdueTimes*l.usual - time.Since(l.begun), true
 }
 
 // note takes in how long a batch took. One that waited for a lock is not taken for usual.

@@ -2,9 +2,11 @@ package store_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fencegate/fencegate/store"
 )
@@ -154,5 +156,98 @@ func TestGroupPutsOffWhatIsBehind(t *testing.T) {
 		if result := admitted(t, fmt.Sprint("write ", i+1), answer); result.Version != int64(i+1) {
 			t.Errorf("write %d made version %d", i+1, result.Version)
 		}
+	}
+}
+
+// A write that comes while a batch is overdue does not wait for its end, though nothing comes after it.
+func TestGroupPassesWhatIsOverdue(t *testing.T) {
+	t.Parallel()
+	g := newGroupbed(t, store.GroupConfig{BatchesMax: 6})
+	write := g.put(t, "other", 1, "x")
+	// A batch that took 100 ms is usual, so the next is not overdue yet when the other write comes.
+	g.hold(t, 2)
+	slow := g.submit(t.Context(), t, g.put(t, "slow", 1, plug2))
+	g.awaitPlugged(t)
+	time.Sleep(100 * time.Millisecond)
+	g.pull(t, 2)
+	admitted(t, "the slow one", slow)
+	plugged := g.submitPlug(t, "plug")
+	admitted(t, "the other", g.submit(t.Context(), t, write))
+	noVerdict(t, "the plug", plugged)
+	g.pull(t, 1)
+	admitted(t, "the plug", plugged)
+}
+
+// Of a resource no more than its part of the queue may wait, and of all whose fences somebody else has locked no more than theirs: one more
+// is refused for that resource alone, and the text names the resource.
+func TestGroupBoundsWhatIsLocked(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	large := strings.Repeat("v", 1<<10)
+	for name, bound := range map[string]struct {
+		config     store.GroupConfig
+		value      string
+		ofResource int
+	}{
+		"writes": {store.GroupConfig{QueueMax: 4800}, "x", 300},
+		"bytes":  {store.GroupConfig{QueueBytesMax: 16 * 8 << 10}, large, 7}, // with their names
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGroupbed(t, bound.config)
+			free := g.put(t, "free", 1, "x")
+			tx, err := g.sql.Begin(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback(ctx) //nolint:errcheck // it changes nothing
+			for i := range 6 {
+				g.put(t, numbered("locked", i), 1, "")
+			}
+			if _, err := tx.Exec(ctx, "select from fence.fences where resource ^@ 'locked/' for update"); err != nil {
+				t.Fatal(err)
+			}
+			var waiting []<-chan reply
+			submit := func(i int, sequence int64) <-chan reply {
+				return g.submit(ctx, t, g.put(t, numbered("locked", i), sequence, bound.value))
+			}
+			for i := range 6 { // each is put off once: then it is known that its fence is locked
+				waiting = append(waiting, submit(i, 1))
+				await(t, "it is known to be locked", func() bool { return g.Stats().Busy >= uint64(i+1) })
+			}
+			taken, refused := 0, error(nil)
+			for i := range 6 {
+				for sequence := int64(2); ; sequence++ {
+					answer := submit(i, sequence)
+					select {
+					case got := <-answer: // before Submit has returned
+						refused = got.err
+					default:
+						waiting = append(waiting, answer)
+						taken++
+						continue
+					}
+					break
+				}
+				locked := string(numbered("locked", i))
+				if !errors.Is(refused, store.ErrOverloaded) || !strings.Contains(refused.Error(), locked) ||
+					strings.Contains(refused.Error(), "database") {
+					t.Errorf("one too many to %s is told %v", locked, refused)
+				}
+			}
+			if most := 4*bound.ofResource + 6; taken < 3*bound.ofResource || taken > most {
+				t.Errorf("%d wait for what is locked, want at most %d", taken, most)
+			}
+			admitted(t, "the free one", g.submit(ctx, t, free))
+			if err := tx.Rollback(ctx); err != nil {
+				t.Fatal(err)
+			}
+			for i, answer := range waiting {
+				admitted(t, fmt.Sprint("write ", i), answer)
+			}
+			if stats := g.Stats(); stats.Queued != 0 || stats.QueuedBytes != 0 {
+				t.Errorf("in the end it is %+v", stats)
+			}
+		})
 	}
 }

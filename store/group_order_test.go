@@ -58,7 +58,7 @@ func TestGroupKeepsOrder(t *testing.T) {
 func TestGroupIsFair(t *testing.T) {
 	t.Parallel()
 	const hot = 10_000
-	g := newGroupbed(t, narrow)
+	g := newGroupbed(t, store.GroupConfig{BatchesMax: narrow.BatchesMax, QueueMax: 20 * hot})
 	g.submitPlug(t, "plug")
 	first := g.put(t, "hot", 1, "")
 	var answered sync.WaitGroup

@@ -37,7 +37,7 @@ func (g *Group) Stats() GroupStats {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return GroupStats{
-		Queued: int64(g.queued), QueuedBytes: g.queuedBytes,
+		Queued: int64(g.queued.writes), QueuedBytes: g.queued.bytes,
 		InFlight: GroupLanes{
 			Quick: int64(g.lanes[laneQuick].inFlight), Large: int64(g.lanes[laneLarge].inFlight), Patient: int64(g.lanes[lanePatient].inFlight),
 		},

@@ -25,7 +25,6 @@ type pending struct {
 	signal   chan struct{} // of Commit: result and err are there
 
 	done func(Result, error) // of Submit
-	stop func() bool         // ends the watch over the submitter's context, where there is one
 }
 
 // standing is where a write stands.
@@ -79,9 +78,7 @@ func (p *pending) answer(result Result, err error) {
 		return
 	}
 	done := p.done
-	if p.stop == nil || p.stop() {
-		p.recycle()
-	}
+	p.recycle()
 	done(result, err)
 }
 
@@ -90,6 +87,7 @@ type stream struct {
 	resource   Name
 	head, tail *pending
 	len        int
+	bytes      int64
 
 	ready *lane   // that it waits in for a batch
 	next  *stream // in that lane
@@ -178,8 +176,27 @@ func (g *Group) remove(p *pending) {
 	if s.ready != nil {
 		s.ready.rows--
 	}
-	g.queued--
-	g.queuedBytes -= p.size
+	g.account(s, -1, -p.size)
+}
+
+// account adds to what waits, after a write was put into the stream or taken out of it.
+func (g *Group) account(s *stream, writes int, bytes int64) {
+	s.bytes += bytes
+	g.queued.add(writes, bytes)
+	if s.busy {
+		g.locked.add(writes, bytes)
+	}
+}
+
+// setBusy notes whether somebody else has locked what the stream needs.
+func (g *Group) setBusy(s *stream, busy bool) {
+	switch {
+	case busy && !s.busy:
+		g.locked.add(s.len, s.bytes)
+	case !busy && s.busy:
+		g.locked.add(-s.len, -s.bytes)
+	}
+	s.busy = busy
 }
 
 // detach takes out all that wait in a stream.

@@ -23,7 +23,7 @@ type worker struct {
 // It returns nil if there is no such lane. One more start follows from every batch that is filled.
 func (g *Group) start() (*worker, *lane) {
 	for i := range g.lanes {
-		if l := &g.lanes[i]; l.startable() && !g.closed {
+		if l := &g.lanes[i]; !g.closed && g.startable(l) {
 			l.inFlight++
 			if last := len(g.idle) - 1; last >= 0 {
 				w := g.idle[last]
@@ -187,7 +187,8 @@ func (g *Group) settle(b *batch, w *worker) *lane {
 		b.lane.note(b.took)
 	}
 	for _, s := range b.streams {
-		s.busy, s.alone = s.putOff && s.locked, s.putOff && !s.locked
+		g.setBusy(s, s.putOff && s.locked)
+		s.alone = s.putOff && !s.locked
 		s.taken, s.putOff, s.locked, s.inBatch = false, false, false, nil
 	}
 	for _, p := range slices.Backward(b.busy) {
@@ -230,12 +231,12 @@ func (g *Group) next(w *worker, last *lane) *lane {
 		close(w.wake)
 		return nil
 	}
-	if last.startable() {
+	if g.startable(last) {
 		last.inFlight++
 		return last
 	}
 	for i := range g.lanes {
-		if l := &g.lanes[i]; l.startable() {
+		if l := &g.lanes[i]; g.startable(l) {
 			l.inFlight++
 			return l
 		}
@@ -247,6 +248,5 @@ func (g *Group) next(w *worker, last *lane) *lane {
 // putBack lets a write wait again, before all others of its stream.
 func (g *Group) putBack(p *pending) {
 	p.stream.pushFront(p)
-	g.queued++
-	g.queuedBytes += p.size
+	g.account(p.stream, 1, p.size)
 }

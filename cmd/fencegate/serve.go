@@ -35,8 +35,10 @@ type serveCmd struct {
 
 	RefusalsRememberedMax int `help:"Resources of which this gateway remembers whom the rule has shut out, to refuse them without the database, at most; 0: none." env:"FENCEGATE_REFUSALS_REMEMBERED_MAX" default:"100000"`
 
+	RefusalDelayMax time.Duration `help:"Time by which the answer to a write may be delayed whose token is refused again and again, at most; 0: none is." env:"FENCEGATE_REFUSAL_DELAY_MAX" default:"1s"`
+
 	WriteBatchesMax    int   `help:"Batches of writes that are committed at the same time, each on a connection, at most; 0 is half of the connections." env:"FENCEGATE_WRITE_BATCHES_MAX" default:"0"`
-	WriteQueueMax      int   `help:"Writes that wait for a batch, at most; beyond that they are refused as unavailable." env:"FENCEGATE_WRITE_QUEUE_MAX" default:"16384"`
+	WriteQueueMax      int   `help:"Writes that wait for a batch, at most; beyond that they are refused as unavailable. A 16th of it may be for one resource, and a quarter for fences that somebody else has locked." env:"FENCEGATE_WRITE_QUEUE_MAX" default:"16384"`
 	WriteQueueBytesMax int64 `help:"Bytes of the writes that wait for a batch, at most." env:"FENCEGATE_WRITE_QUEUE_BYTES_MAX" default:"67108864"`
 
 	BodyBytesMax    int64         `help:"Size of a request's body, and so of a value, at most." env:"FENCEGATE_BODY_BYTES_MAX" default:"1048576"`
@@ -118,7 +120,7 @@ func (c *serveCmd) serveOn(ctx context.Context, db *database, tracing store.Trac
 		Name:         cmp.Or(c.GatewayName, gatewayName(listener.Addr())),
 		BodyBytesMax: c.BodyBytesMax, BodiesBytesMax: c.BodiesBytesMax, BodyTimeout: c.BodyTimeout, RequestTimeout: c.RequestTimeout,
 		ShutdownTimeout: c.ShutdownTimeout, KeepAlive: c.EventKeepAlive, WatchesMax: c.WatchesMax, Logger: logger,
-		TrustedProxies: prefixes(c.TrustedProxies), AccessLogSample: c.AccessLogSample, Tracing: tracing,
+		TrustedProxies: prefixes(c.TrustedProxies), AccessLogSample: c.AccessLogSample, RefusalDelayMax: c.RefusalDelayMax, Tracing: tracing,
 	}, service, recorder, metrics)
 	if err != nil {
 		return err
