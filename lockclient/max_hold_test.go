@@ -47,7 +47,8 @@ func TestDoEndsAtMaxHold(t *testing.T) {
 		check(t, err)
 		next.ReleaseOnce()
 		return cause
-	}, lockclient.WithTTL(100*time.Millisecond), lockclient.WithHeartbeat(lockclient.OnHeartbeatError(func(err error) { failures <- err })))
+	}, lockclient.WithTTL(time.Minute), lockclient.WithHeartbeat(lockclient.HeartbeatEvery(50*time.Millisecond),
+		lockclient.OnHeartbeatError(func(err error) { failures <- err })))
 	wantHeldOut(t, err)
 	for { // the last one is the end of the heartbeat
 		select {

@@ -12,6 +12,9 @@ alter table fence.leases
 comment on column fence.leases.hold_until is 'when the lease ends for good and its fence closes, however often it is renewed; null: no limit';
 comment on column fence.leases.asked_ttl_ms is 'the TTL of the acquire, which a renewal does not change';
 
+alter table fence.sessions add column policies_seen bigint not null default 0;
+comment on column fence.sessions.policies_seen is 'the policies by which its leases got their hold_until, as fence.policies_digest';
+
 -- The leases whose fence is still to be closed at hold_until: those that run, and those that expired earlier and may still write.
 create index leases_hold on fence.leases (hold_until)
     where hold_until is not null and (ended_at is null or end_reason = 'expired');

@@ -134,6 +134,31 @@ var holdTrials = []trial{
 		}
 		return s.expectHeldOut(ctx)
 	}},
+	{"max_hold: a keepalive looks at the leases once for each change of policies", func(ctx context.Context, s *stage) error {
+		if err := s.do(ctx, holdAnHour, openSession, inSession(acquire), keepAlive, loseHold, keepAlive); err != nil {
+			return err
+		}
+		if err := s.expectHold(ctx, false); err != nil {
+			return err
+		}
+		return errors.Join(s.do(ctx, holdAnHour, keepAlive), s.expectHold(ctx, true))
+	}},
+	{"max_hold: a keepalive comes back to a lease that was locked", func(ctx context.Context, s *stage) error {
+		if err := s.do(ctx, openSession, inSession(acquire), holdAnHour); err != nil {
+			return err
+		}
+		tx, err := s.sql.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback(ctx) //nolint:errcheck // nothing was changed
+		if _, err := tx.Exec(ctx, "select from fence.leases where lock = $1 for update", s.lock); err != nil {
+			return err
+		}
+		brief, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		return errors.Join(s.do(brief, keepAlive), s.expectHold(ctx, false), tx.Commit(ctx), s.do(ctx, keepAlive), s.expectHold(ctx, true))
+	}},
 	{"max_hold: a policy is no way back in a session", func(ctx context.Context, s *stage) error {
 		err := s.do(ctx, holdAnHour, openSession, inSession(acquire), holdOut, under(store.Policy{MaxHold: store.MaxHoldMax}), keepAlive)
 		if err != nil {
@@ -220,6 +245,21 @@ var holdTrials = []trial{
 		}
 		return nil
 	}},
+}
+
+// loseHold takes the limit off the newest lease, behind the back of all.
+func loseHold(ctx context.Context, s *stage) error {
+	_, err := s.sql.Exec(ctx, "update fence.leases set hold_until = null where lock = $1 and fencing_token = $2", s.lock, s.newest().Token)
+	return err
+}
+
+// expectHold tells whether the lease on the lock has a limit.
+func (s *stage) expectHold(ctx context.Context, want bool) error {
+	lock, err := s.Lock(ctx, s.lock)
+	if err == nil && lock.Holder().HoldUntil.IsZero() == want {
+		err = fmt.Errorf("the lease is %+v, want one with a limit: %v", lock.Holder(), want)
+	}
+	return err
 }
 
 func nothingHappens(context.Context, *stage) error { return nil }

@@ -7,7 +7,9 @@ create or replace function fence.keep_alive(p_session_id uuid, out standing text
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
-    v_limited text[];
+    v_policies bigint;
+    v_limited  text[];
+    v_all      boolean;
 begin
     select * into session from fence.sessions s where s.session_id = p_session_id for update;
     standing := coalesce(fence.session_lost(session), 'live');
@@ -18,23 +20,29 @@ begin
         update fence.sessions s set expires_at = clock_timestamp() + s.ttl_ms * interval '1 millisecond'
         where s.session_id = p_session_id
         returning s.* into session;
-        if exists (select from fence.policies p where p.max_hold_ms is not null)
-            or exists (select from fence.leases l where l.session_id = p_session_id and l.ended_at is null and l.hold_until is not null)
-        then
-            with changed as (
+        v_policies := fence.policies_digest();
+        if session.policies_seen <> v_policies then
+            with changed as materialized (
                 select l.lock, l.fencing_token, h.until
                 from fence.leases l
                 cross join lateral (select fence.hold_until(l.lock, l.granted_at) as until offset 0) h
                 where l.session_id = p_session_id and l.ended_at is null
                     and coalesce(l.hold_until, 'infinity') > clock_timestamp() and l.hold_until is distinct from h.until
+            ), free as materialized (
+                select l.lock, l.fencing_token, c.until
+                from changed c join fence.leases l on l.lock = c.lock and l.fencing_token = c.fencing_token
                 for update of l skip locked
             ), held as (
-                update fence.leases l set hold_until = c.until from changed c
-                where l.lock = c.lock and l.fencing_token = c.fencing_token
+                update fence.leases l set hold_until = f.until from free f
+                where l.lock = f.lock and l.fencing_token = f.fencing_token
                 returning l.lock, l.hold_until
             )
-            select array_agg(h.lock) filter (where h.hold_until is not null) into v_limited from held h;
+            select array_agg(h.lock) filter (where h.hold_until is not null), count(*) = (select count(*) from changed)
+            into v_limited, v_all from held h;
             perform fence.limit_fences(v_limited);
+            if v_all then
+                update fence.sessions s set policies_seen = v_policies where s.session_id = p_session_id;
+            end if;
         end if;
     end if;
 end
