@@ -1,6 +1,11 @@
 package store
 
-import "context"
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+)
 
 // Fence is the row that decides which writes to a resource pass.
 type Fence struct {
@@ -12,24 +17,57 @@ type Fence struct {
 	Policy       Policy // what holds for the resource
 }
 
-// Fence returns the fence of a resource, ErrNotFound if nothing was ever granted or written on it, or ErrUnavailable.
-func (s *Store) Fence(ctx context.Context, resource Name) (Fence, error) {
-	fence := Fence{Resource: resource}
-	err := s.queryRow(ctx, `
+const fenceSQL = `
 		select
 			greatest(f.granted_token, above.granted_token),
 			case when above.granted_token > coalesce(f.granted_token, 0) then above.open else f.open end,
-			coalesce(f.last_token, 0), coalesce(f.last_sequence, 0)
+			coalesce(f.last_token, 0), coalesce(f.last_sequence, 0),
+			coalesce(p.prefix, ''), coalesce(p.rule, 'strict'), coalesce(p.authority, 'builtin'),
+			coalesce(p.require_lease_id, false), coalesce(p.require_live_lease, false)
 		from (select * from fence.fences f where f.resource = $1) f
 		full join (
 			select s.* from fence.subtrees s where s.name = any (fence.ancestors($1)) order by s.granted_token desc limit 1
 		) above on true
-		where greatest(f.granted_token, f.last_token, above.granted_token) > 0`,
-		[]any{resource}, &fence.GrantedToken, &fence.Open, &fence.LastToken, &fence.LastSequence)
-	if err != nil {
-		return Fence{}, notFound(err, "there is no fence of %s: nothing was granted or written on it", resource)
+		left join fence.policy_for($1) p on true
+		where greatest(f.granted_token, f.last_token, above.granted_token) > 0`
+
+// Fence returns the fence of a resource, ErrNotFound if nothing was ever granted or written on it, or ErrUnavailable.
+func (s *Store) Fence(ctx context.Context, resource Name) (Fence, error) {
+	return readFence(ctx, s.query, resource)
+}
+
+// LockAndFence returns how a lock stands and the fence of its name, as they are at one moment; nil where there is no fence. It returns what
+// [Store.Lock] does.
+func (s *Store) LockAndFence(ctx context.Context, name Name) (lock Lock, fence *Fence, err error) {
+	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	err = pgx.BeginTxFunc(ctx, s.pool, options, func(tx pgx.Tx) error {
+		if lock, err = readLock(ctx, queryIn(tx), name); err != nil {
+			return err
+		}
+		read, err := readFence(ctx, queryIn(tx), name)
+		if err == nil {
+			fence = &read
+		}
+		if errors.Is(err, ErrNotFound) { // somebody waits for the first grant
+			return nil
+		}
+		return err
+	})
+	if errors.Is(err, ErrNotFound) {
+		return Lock{}, nil, err
 	}
-	fence.Policy, err = s.PolicyFor(ctx, resource)
+	return lock, fence, s.failed(classify(err))
+}
+
+func readFence(ctx context.Context, query queryFunc, resource Name) (fence Fence, err error) {
+	err = query(ctx, fenceSQL, []any{resource}, func(rows pgx.Rows) error {
+		fence.Resource = resource
+		return rows.Scan(&fence.GrantedToken, &fence.Open, &fence.LastToken, &fence.LastSequence, &fence.Policy.Prefix, &fence.Policy.Rule,
+			&fence.Policy.Authority, &fence.Policy.RequireLeaseID, &fence.Policy.RequireLiveLease)
+	})
+	if err == nil && fence.Resource == "" {
+		err = notFound(pgx.ErrNoRows, "there is no fence of %s: nothing was granted or written on it", resource)
+	}
 	return fence, err
 }
 
