@@ -14,10 +14,14 @@ import (
 
 func (g *Gateway) getFence(ctx context.Context, resource store.Name) (any, error) {
 	fence, err := g.backend.Fence(ctx, resource)
+	return fenceAnswer(fence), err
+}
+
+func fenceAnswer(fence store.Fence) api.Fence {
 	return api.Fence{
 		Resource: string(fence.Resource), GrantedToken: fence.GrantedToken, Open: fence.Open,
 		LastToken: fence.LastToken, LastSequence: fence.LastSequence, Policy: policyAnswer(fence.Policy),
-	}, err
+	}
 }
 
 func (g *Gateway) listPolicies(w http.ResponseWriter, r *http.Request) error {

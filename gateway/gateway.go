@@ -30,6 +30,7 @@ type Leases interface {
 	ReleaseLease(context.Context, store.LeaseRef) (store.Released, error)
 	Break(ctx context.Context, lock store.Name, reason string) (store.Lease, error)
 	Lock(context.Context, store.Name) (store.Lock, error)
+	LockAndFence(context.Context, store.Name) (store.Lock, *store.Fence, error)
 	Locks(context.Context, store.LockQuery) ([]store.Lock, error)
 	CountLocks(context.Context, store.LockQuery) (int64, error)
 	Elections(context.Context, store.ElectionQuery) ([]store.Lock, error)

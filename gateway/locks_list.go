@@ -12,8 +12,13 @@ import (
 )
 
 func (g *Gateway) getLock(ctx context.Context, name store.Name) (any, error) {
-	lock, err := g.backend.Lock(ctx, name)
-	return lockAnswer(lock), err
+	lock, fence, err := g.backend.LockAndFence(ctx, name)
+	answer := lockAnswer(lock)
+	if fence != nil {
+		shown := fenceAnswer(*fence)
+		answer.Fence = &shown
+	}
+	return answer, err
 }
 
 func (g *Gateway) listLocks(w http.ResponseWriter, r *http.Request) error {

@@ -73,8 +73,8 @@ func newLogged(t *testing.T, sample int, level slog.Level) (*Gateway, *logged) {
 // failing is a backend whose writes succeed and whose reads fail.
 type failing struct{ answered }
 
-func (failing) Lock(context.Context, store.Name) (store.Lock, error) {
-	return store.Lock{}, &store.UnavailableError{Outcome: store.OutcomeNotApplied, Err: errors.New("it is away")}
+func (failing) LockAndFence(context.Context, store.Name) (store.Lock, *store.Fence, error) {
+	return store.Lock{}, nil, &store.UnavailableError{Outcome: store.OutcomeNotApplied, Err: errors.New("it is away")}
 }
 
 // One in so many requests is logged, and every failure: with the same keys always.

@@ -230,7 +230,7 @@ func TestListsKeepSecrets(t *testing.T) {
 			}
 			got := h.get(t, path+limit)
 			text := string(got.body) + decodedCursor(t, got.body)
-			if got.status != http.StatusOK || containsAny(text, secrets...) || strings.Contains(text, "lease_id") || strings.Contains(text, "session_id") {
+			if got.status != http.StatusOK || containsAny(text, secrets...) || strings.Contains(text, `"lease_id"`) || strings.Contains(text, `"session_id"`) {
 				t.Errorf("%s: %d %s", path+limit, got.status, text)
 			}
 		}

@@ -24,8 +24,8 @@ type defective struct {
 	fail func() error
 }
 
-func (d defective) Lock(context.Context, store.Name) (store.Lock, error) {
-	return store.Lock{}, d.fail()
+func (d defective) LockAndFence(context.Context, store.Name) (store.Lock, *store.Fence, error) {
+	return store.Lock{}, nil, d.fail()
 }
 
 // A defect is answered as one, without a word about what it was: that stands in the log.

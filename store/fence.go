@@ -1,6 +1,12 @@
 package store
 
-import "context"
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
 
 // Fence is the row that decides which writes to a resource pass.
 type Fence struct {
@@ -12,10 +18,7 @@ type Fence struct {
 	Policy       Policy // what holds for the resource
 }
 
-// Fence returns the fence of a resource, ErrNotFound if nothing was ever granted or written on it, or ErrUnavailable.
-func (s *Store) Fence(ctx context.Context, resource Name) (Fence, error) {
-	fence := Fence{Resource: resource}
-	err := s.queryRow(ctx, `
+const fenceSQL = `
 		select
 			greatest(f.granted_token, above.granted_token),
 			case when above.granted_token > coalesce(f.granted_token, 0) then above.open else f.open end
@@ -23,17 +26,58 @@ func (s *Store) Fence(ctx context.Context, resource Name) (Fence, error) {
 					select from fence.leases l
 					where l.lock = case when above.granted_token > coalesce(f.granted_token, 0) then above.name else f.resource end
 						and l.fencing_token = greatest(f.granted_token, above.granted_token) and l.hold_until <= clock_timestamp()),
-			coalesce(f.last_token, 0), coalesce(f.last_sequence, 0)
+			coalesce(f.last_token, 0), coalesce(f.last_sequence, 0),
+			coalesce(p.prefix, ''), coalesce(p.rule, 'strict'), coalesce(p.authority, 'builtin'),
+			coalesce(p.require_lease_id, false), coalesce(p.require_live_lease, false), p.max_hold_ms
 		from (select * from fence.fences f where f.resource = $1) f
 		full join (
 			select s.* from fence.subtrees s where s.name = any (fence.ancestors($1)) order by s.granted_token desc limit 1
 		) above on true
-		where greatest(f.granted_token, f.last_token, above.granted_token) > 0`,
-		[]any{resource}, &fence.GrantedToken, &fence.Open, &fence.LastToken, &fence.LastSequence)
-	if err != nil {
-		return Fence{}, notFound(err, "there is no fence of %s: nothing was granted or written on it", resource)
+		left join fence.policy_for($1) p on true
+		where greatest(f.granted_token, f.last_token, above.granted_token) > 0`
+
+// Fence returns the fence of a resource, ErrNotFound if nothing was ever granted or written on it, or ErrUnavailable.
+func (s *Store) Fence(ctx context.Context, resource Name) (Fence, error) {
+	return readFence(ctx, s.query, resource)
+}
+
+// LockAndFence returns how a lock stands and the fence of its name, as they are at one moment; nil where there is no fence. It returns what
+// [Store.Lock] does.
+func (s *Store) LockAndFence(ctx context.Context, name Name) (lock Lock, fence *Fence, err error) {
+	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	var missing error // nothing is wrong with the transaction then
+	err = s.inTx(ctx, job{}, options, func(tx pgx.Tx) (err error) {
+		lock, fence, missing = Lock{}, nil, nil
+		lock, err = readLock(ctx, queryIn(tx), name)
+		if errors.Is(err, ErrNotFound) {
+			missing = err
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		read, err := readFence(ctx, queryIn(tx), name)
+		if errors.Is(err, ErrNotFound) { // somebody waits for the first grant
+			return nil
+		}
+		fence = &read
+		return err
+	})
+	return lock, fence, errors.Join(err, missing)
+}
+
+func readFence(ctx context.Context, query queryFunc, resource Name) (fence Fence, err error) {
+	err = query(ctx, fenceSQL, []any{resource}, func(rows pgx.Rows) error {
+		var maxHoldMS pgtype.Int8
+		fence.Resource = resource
+		err := rows.Scan(&fence.GrantedToken, &fence.Open, &fence.LastToken, &fence.LastSequence, &fence.Policy.Prefix, &fence.Policy.Rule,
+			&fence.Policy.Authority, &fence.Policy.RequireLeaseID, &fence.Policy.RequireLiveLease, &maxHoldMS)
+		fence.Policy.MaxHold = milliseconds(maxHoldMS)
+		return err
+	})
+	if err == nil && fence.Resource == "" {
+		err = notFound(pgx.ErrNoRows, "there is no fence of %s: nothing was granted or written on it", resource)
 	}
-	fence.Policy, err = s.PolicyFor(ctx, resource)
 	return fence, err
 }
 

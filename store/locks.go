@@ -117,7 +117,11 @@ const isLockSQL = "(f.granted_token > 0 or exists (select from fence.waiters w w
 
 // Lock returns how a lock stands, ErrNotFound if it was never granted, or ErrUnavailable.
 func (s *Store) Lock(ctx context.Context, name Name) (Lock, error) {
-	locks, err := readLocks(ctx, s.query, oneLockSQL, oneLock(name))
+	return readLock(ctx, s.query, name)
+}
+
+func readLock(ctx context.Context, query queryFunc, name Name) (Lock, error) {
+	locks, err := readLocks(ctx, query, oneLockSQL, oneLock(name))
 	if err == nil && len(locks) == 0 {
 		err = fmt.Errorf("%w: there is no lock %s", ErrNotFound, name)
 	}

@@ -87,6 +87,8 @@ type Lock struct {
 	Queue        []Waiter     `json:"queue"`
 	// QueueLength is how many wait, also where Queue shows fewer.
 	QueueLength int64 `json:"queue_length"`
+	// Fence is that of the lock's name at the same moment; only where a lock is asked for by its name, and nil where there is none yet.
+	Fence *Fence `json:"fence,omitempty"`
 }
 
 // LockHolder is a lease as others may see it: without its lease_id.

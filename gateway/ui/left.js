@@ -10,7 +10,8 @@ import {duration, when} from './format.js';
 import {serverNow} from './clock.js';
 
 export function remaining(ms) {
-  return ms <= 0 ? 'run out' : steady(Math.ceil(ms / 1000));
+  if (ms <= 0) return 'run out';
+  return ms < 1000 ? '<1 s' : steady(Math.floor(ms / 1000)); // never more than the TTL beside it
 }
 
 export function elapsed(ms) {

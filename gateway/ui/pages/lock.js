@@ -36,6 +36,7 @@ export function mount(container, {name: lock}, app) {
   }
 
   const urls = {
+    // The fence is that of the lock's answer, of the same moment; it is asked for by itself only where there is no lock.
     now: ['/v1/locks/' + path], fence: [`/v1/resources/${path}/fence`], waits: ['/v1/waits', {lock, limit: 200}],
     leases: ['/v1/leases', {lock, limit: 50}], records: [`/v1/resources/${path}/records`, {sort: 'updated_at', limit: 10}],
     rejections: ['/v1/rejections', {resource: lock, sort: 'last_seen', limit: 10}],
@@ -63,11 +64,17 @@ export function mount(container, {name: lock}, app) {
         throw error;
       });
       for (const part of byName.get(from)) part.show(answer);
+      if (from === 'now') showFence(answer);
       ended();
     }, (error) => {
-      for (const part of byName.get(from)) part.fail(error, () => load(from));
+      for (const each of from === 'now' ? [from, 'fence'] : [from]) for (const part of byName.get(each)) part.fail(error, () => load(from));
       ended();
     });
+  }
+
+  function showFence(state) {
+    if (state === null) want('fence');
+    else for (const part of byName.get('fence')) part.show(state.fence ?? null);
   }
 
   const wanted = new Set();
@@ -79,8 +86,8 @@ export function mount(container, {name: lock}, app) {
     for (const each of names) wanted.add(each);
     loadWanted();
   }
-  const all = () => want(...byName.keys());
-  const moved = () => want('now', 'fence', 'waits', 'leases');
+  const all = () => want(...[...byName.keys()].filter((from) => from !== 'fence'));
+  const moved = () => want('now', 'waits', 'leases');
 
   app.stream({
     path: `/v1/locks/${path}/watch`, query: {}, connected: all,

@@ -52,7 +52,7 @@ export function mount(container, params, app) {
     changed: (before, now) => JSON.stringify(before) !== JSON.stringify(now),
     empty: () => emptyMessage('No policy was set: the default holds for every name.',
       h('p', null, 'An administrator sets one on a name, and it holds for all below it; of several the longest counts:'),
-      h('pre', null, 'curl -X PUT http://…/v1/policies/imports -d \'{"rule":"same_token"}\'')),
+      h('pre', null, 'curl -X PUT -H "Content-Type: application/json" -d \'{"rule":"same_token"}\' ' + location.origin + '/v1/policies/imports')),
   });
   function load() {
     app.run(async () => table.update((await app.get('/v1/policies')).policies, {note: 'Where several hold for a name, the longest counts'}),

@@ -1,0 +1,66 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// A lock and its fence are of one moment: while the lock is granted and released, what is held has an open fence with the token of the lock.
+func TestLockAndFenceAreOfOneMoment(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	if _, _, err := b.LockAndFence(t.Context(), "job"); !errors.Is(err, store.ErrNotFound) {
+		t.Fatalf("of nothing is read %v, want ErrNotFound", err)
+	}
+	first, err := b.Acquire(t.Context(), store.AcquireRequest{Lock: "job", OwnerID: "first"})
+	if err == nil {
+		err = b.Release(t.Context(), first.Ref())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	changing, stop := context.WithCancel(t.Context())
+	var changes sync.WaitGroup
+	changes.Go(func() {
+		for changing.Err() == nil {
+			lease, err := b.Acquire(changing, store.AcquireRequest{Lock: "job", OwnerID: "w"})
+			if err == nil {
+				err = b.Release(changing, lease.Ref())
+			}
+			if err != nil && changing.Err() == nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	states := map[store.LockState]int{}
+	for states[store.LockHeld] < 20 || states[store.LockFree] < 20 {
+		lock, fence, err := b.LockAndFence(t.Context(), "job")
+		if err != nil || fence == nil {
+			t.Fatalf("read is the fence %v, %v", fence, err)
+		}
+		if fence.GrantedToken != lock.Token || fence.Open == (lock.State == store.LockFree) {
+			t.Fatalf("the lock is %s with token %d, the fence %+v", lock.State, lock.Token, *fence)
+		}
+		states[lock.State]++
+	}
+	stop()
+	changes.Wait()
+}
+
+// Where somebody waits for a first grant there is a lock, and no fence.
+func TestLockWithoutFence(t *testing.T) {
+	t.Parallel()
+	s := newLockSetup(t, 1)
+	s.exec(t, "insert into fence.fences (resource) values ('new')")
+	s.exec(t, `
+		insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
+		values ('new', $1, 'w', 'exclusive', 'node', 1000, clock_timestamp(), clock_timestamp() + interval '1 hour')`, s.gateways[0])
+	if lock, fence, err := s.LockAndFence(t.Context(), "new"); err != nil || fence != nil || lock.QueueLength != 1 {
+		t.Errorf("read are %+v, %+v, %v", lock, fence, err)
+	}
+}
