@@ -219,7 +219,7 @@ func TestOutcomes(t *testing.T) {
 
 // A request that finds no connection free is refused in time, and changes nothing.
 func TestDatabaseOverloaded(t *testing.T) {
-	patient := newHarnessOn(t, Config{}, store.Config{DatabaseURL: pgtest.Migrated(t), ConnectionsMax: 2})
+	patient := newHarnessOn(t, Config{}, store.Config{DatabaseURL: pgtest.Migrated(t), ConnectionsMax: 2, LockTimeout: time.Minute})
 	hasty, err := New(Config{RequestTimeout: 200 * time.Millisecond}, patient.store, patient.recorder, NewMetrics("test"))
 	if err != nil {
 		t.Fatal(err)
@@ -229,7 +229,7 @@ func TestDatabaseOverloaded(t *testing.T) {
 	change := api.TransactionRequest{Fences: []api.FenceClaim{claim(lease, 1)}, Ops: []api.Op{putOp(lease, "k", "1")}}
 	first := inBackground(func() answer { return patient.transact(t, change) })
 	second := inBackground(func() answer { return patient.transact(t, change) })
-	patient.awaitWaiting(t, 2)
+	patient.awaitWaiting(t, 1) // the other connection is reserved for renewals
 	patient.unchanged(t, func() {
 		unavailable(t, serve(t, conforming(t, hasty)).put(t, other, 1, "hasty"), api.OutcomeNotApplied)
 	})

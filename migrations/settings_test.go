@@ -45,4 +45,3 @@ func TestFunctionsHaveNoBackslashes(t *testing.T) {
 		t.Errorf("a backslash is in %v (%v)", names, err)
 	}
 }
-

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -35,64 +36,7 @@ func TestReloadedSynchronousCommit(t *testing.T) {
 			var is string
 			return b.sql.QueryRow(ctx, "show synchronous_commit").Scan(&is) == nil && is == c.setting
 		})
-		lock := numbered("lock", i)
-		var lease, other store.Lease
-		var session store.Session
-		write := func(number uint64) store.Write {
-			return store.Write{
-				Claim:     store.Claim{Resource: lock, Token: lease.Token, Sequence: ptr(int64(number))},
-				Operation: store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain"},
-			}
-		}
-		policy := store.Policy{Prefix: "policy", Rule: store.RuleStrict, Authority: store.AuthorityBuiltin}
-		steps := []struct {
-			what string
-			do   func() error
-		}{
-			{"acquire", func() (err error) {
-				lease, err = service.Acquire(ctx, store.AcquireRequest{Lock: lock, OwnerID: "o", TTL: time.Hour})
-				return err
-			}},
-			{"write", func() error { _, err := service.Commit(ctx, write(1)); return err }},
-			{"writes", func() error { _, err := b.Write(ctx, []store.Write{write(2), write(3)}); return err }},
-			{"transaction", func() error {
-				_, err := b.Transact(ctx, store.Transaction{
-					Claims: []store.Claim{write(4).Claim}, Operations: []store.ResourceOperation{{Resource: lock, Operation: write(4).Operation}},
-				})
-				return err
-			}},
-			{"grant to a waiter", func() error {
-				granted := make(chan error, 1)
-				go func() {
-					var err error
-					other, err = service.Acquire(ctx, store.AcquireRequest{Lock: lock, OwnerID: "waiter", TTL: time.Hour, Wait: store.WaitMax})
-					granted <- err
-				}()
-				await(t, "it waits", func() bool { return service.Waiting() == 1 })
-				if err := service.Release(ctx, lease.Ref()); err != nil {
-					return err
-				}
-				return <-granted
-			}},
-			{"release", func() error { return service.Release(ctx, other.Ref()) }},
-			{"session", func() (err error) {
-				session, err = b.CreateSession(ctx, store.SessionRequest{OwnerID: "o", TTL: time.Hour})
-				return err
-			}},
-			{"acquire in a session", func() error {
-				_, err := b.Acquire(ctx, store.AcquireRequest{Lock: lock, OwnerID: "o", SessionID: session.ID})
-				return err
-			}},
-			{"end of a session", func() error { _, err := b.EndSession(ctx, session.ID); return err }},
-			{"acquire again", func() error {
-				_, err := b.Acquire(ctx, store.AcquireRequest{Lock: lock, OwnerID: "o", TTL: time.Hour})
-				return err
-			}},
-			{"break", func() error { _, err := b.Break(ctx, lock, "a reason"); return err }},
-			{"policy", func() error { return b.PutPolicy(ctx, policy) }},
-			{"no policy", func() error { return b.DeletePolicy(ctx, policy.Prefix) }},
-		}
-		for _, step := range steps {
+		for _, step := range acknowledged(ctx, t, b, service, numbered("lock", i)) {
 			b.exec(t, "truncate public.commits")
 			if err := step.do(); err != nil {
 				t.Fatalf("%s: %v", step.what, err)
@@ -103,5 +47,68 @@ func TestReloadedSynchronousCommit(t *testing.T) {
 				t.Errorf("with %s, %s is committed with %s (%v), want %s", c.setting, step.what, fmt.Sprint(settings), err, c.want)
 			}
 		}
+	}
+}
+
+type acknowledgedStep struct {
+	what string
+	do   func() error
+}
+
+// acknowledged are calls of each kind whose effect must be on disk when they return.
+func acknowledged(ctx context.Context, t *testing.T, b *testbed, service *store.Service, lock store.Name) []acknowledgedStep {
+	t.Helper()
+	var lease, other store.Lease
+	var session store.Session
+	write := func(number uint64) store.Write {
+		return store.Write{
+			Claim:     store.Claim{Resource: lock, Token: lease.Token, Sequence: ptr(int64(number))},
+			Operation: store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain"},
+		}
+	}
+	policy := store.Policy{Prefix: "policy", Rule: store.RuleStrict, Authority: store.AuthorityBuiltin}
+	return []acknowledgedStep{
+		{"acquire", func() (err error) {
+			lease, err = service.Acquire(ctx, store.AcquireRequest{Lock: lock, OwnerID: "o", TTL: time.Hour})
+			return err
+		}},
+		{"write", func() error { _, err := service.Commit(ctx, write(1)); return err }},
+		{"writes", func() error { _, err := b.Write(ctx, []store.Write{write(2), write(3)}); return err }},
+		{"transaction", func() error {
+			_, err := b.Transact(ctx, store.Transaction{
+				Claims: []store.Claim{write(4).Claim}, Operations: []store.ResourceOperation{{Resource: lock, Operation: write(4).Operation}},
+			})
+			return err
+		}},
+		{"grant to a waiter", func() error {
+			granted := make(chan error, 1)
+			go func() {
+				var err error
+				other, err = service.Acquire(ctx, store.AcquireRequest{Lock: lock, OwnerID: "waiter", TTL: time.Hour, Wait: store.WaitMax})
+				granted <- err
+			}()
+			await(t, "it waits", func() bool { return service.Waiting() == 1 })
+			if err := service.Release(ctx, lease.Ref()); err != nil {
+				return err
+			}
+			return <-granted
+		}},
+		{"release", func() error { return service.Release(ctx, other.Ref()) }},
+		{"session", func() (err error) {
+			session, err = b.CreateSession(ctx, store.SessionRequest{OwnerID: "o", TTL: time.Hour})
+			return err
+		}},
+		{"acquire in a session", func() error {
+			_, err := b.Acquire(ctx, store.AcquireRequest{Lock: lock, OwnerID: "o", SessionID: session.ID})
+			return err
+		}},
+		{"end of a session", func() error { _, err := b.EndSession(ctx, session.ID); return err }},
+		{"acquire again", func() error {
+			_, err := b.Acquire(ctx, store.AcquireRequest{Lock: lock, OwnerID: "o", TTL: time.Hour})
+			return err
+		}},
+		{"break", func() error { _, err := b.Break(ctx, lock, "a reason"); return err }},
+		{"policy", func() error { return b.PutPolicy(ctx, policy) }},
+		{"no policy", func() error { return b.DeletePolicy(ctx, policy.Prefix) }},
 	}
 }

@@ -107,13 +107,16 @@ type identity struct {
 	tokens   uint32
 }
 
-// identify reads which database the connection is to. It fails where the schema is missing.
+// identify reads which database the connection is to. Without the schema it is none, which becomes another one by a migration or restore.
 func identify(ctx context.Context, conn *pgx.Conn) (i identity, err error) {
 	ctx, cancel := context.WithTimeout(ctx, listenerTimeout)
 	defer cancel()
 	err = conn.QueryRow(ctx, "select r.system_identifier, r.timeline, r.tokens_oid from fence.running_database() r", pgx.QueryExecModeExec).
 		Scan(&i.system, &i.timeline, &i.tokens)
-	return i, classify(err)
+	if err = classify(err); errors.Is(err, ErrNotMigrated) {
+		return identity{}, nil
+	}
+	return i, err
 }
 
 func (l *listener) connect(ctx context.Context) (*pgx.Conn, error) {

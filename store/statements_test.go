@@ -67,8 +67,44 @@ func TestUndoneIsSentAgain(t *testing.T) {
 	for _, table := range []string{"fences", "leases", "sessions", "records", "gateways", "waiters"} {
 		b.exec(t, "create trigger undo before insert or update or delete on fence."+table+" for each statement execute function public.undo()")
 	}
+	const triesMax = 6
+	for _, c := range undoable(patient(t), t, b) {
+		for number, undo := range []struct {
+			code  string
+			times int
+			fails bool
+		}{{"40P01", 0, false}, {"40P01", triesMax - 1, false}, {"40001", triesMax - 1, false}, {"40001", 100, true}} {
+			b.exec(t, "truncate public.undo")
+			b.exec(t, "alter sequence public.tries restart")
+			b.exec(t, "insert into public.undo values ($1, $2)", undo.code, undo.times)
+			err := c.call(int64(number) + 1)
+			if undo.fails {
+				err = expectUnavailable(err, store.OutcomeNotApplied)
+			}
+			if err != nil {
+				t.Errorf("%s, undone %d times with %s: %v", c.name, undo.times, undo.code, err)
+			}
+			var tries int
+			if err := b.sql.QueryRow(context.Background(), "select last_value from public.tries").Scan(&tries); err != nil {
+				t.Fatal(err)
+			}
+			if undo.fails && tries != triesMax {
+				t.Errorf("%s was sent %d times, want %d", c.name, tries, triesMax)
+			}
+		}
+		b.exec(t, "truncate public.undo")
+	}
+}
+
+type undoableCall struct {
+	name string
+	call func(number int64) error
+}
+
+// undoable are calls of each kind that change something.
+func undoable(ctx context.Context, t *testing.T, b *testbed) []undoableCall {
+	t.Helper()
 	service := runService(t, b.Store, store.ServiceConfig{}).Service
-	ctx := patient(t)
 	var lease store.Lease
 	var session store.Session
 	write := func(number int64) store.Write {
@@ -77,10 +113,7 @@ func TestUndoneIsSentAgain(t *testing.T) {
 			Operation: store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain"},
 		}
 	}
-	calls := []struct {
-		name string
-		call func(number int64) error
-	}{
+	return []undoableCall{
 		{"acquire", func(number int64) error {
 			lock := store.Name("lock")
 			if number > 1 {
@@ -117,33 +150,6 @@ func TestUndoneIsSentAgain(t *testing.T) {
 			}
 			return err
 		}},
-	}
-	const triesMax = 6
-	for _, c := range calls {
-		for number, undo := range []struct {
-			code  string
-			times int
-			fails bool
-		}{{"40P01", 0, false}, {"40P01", triesMax - 1, false}, {"40001", triesMax - 1, false}, {"40001", 100, true}} {
-			b.exec(t, "truncate public.undo")
-			b.exec(t, "alter sequence public.tries restart")
-			b.exec(t, "insert into public.undo values ($1, $2)", undo.code, undo.times)
-			err := c.call(int64(number) + 1)
-			if undo.fails {
-				err = expectUnavailable(err, store.OutcomeNotApplied)
-			}
-			if err != nil {
-				t.Errorf("%s, undone %d times with %s: %v", c.name, undo.times, undo.code, err)
-			}
-			var tries int
-			if err := b.sql.QueryRow(context.Background(), "select last_value from public.tries").Scan(&tries); err != nil {
-				t.Fatal(err)
-			}
-			if undo.fails && tries != triesMax {
-				t.Errorf("%s was sent %d times, want %d", c.name, tries, triesMax)
-			}
-		}
-		b.exec(t, "truncate public.undo")
 	}
 }
 
