@@ -17,7 +17,7 @@ var censusSubject = &subject{
 var (
 	locksFamily = censusSubject.declare(family{
 		kind: kindGauge, name: "fencegate_locks",
-		help: "Locks that were ever granted or are waited for, as of the census.",
+		help: "Locks that were ever granted or are waited for, as of the census; above 10,000 an estimate.",
 		look: "It only grows: a lock's fence is never forgotten. Names that are made up anew for each task make it grow for ever.",
 	})
 	leasesFamily = censusSubject.declare(family{

@@ -10,7 +10,7 @@ import (
 type Census struct {
 	// At is when that was, by the database's clock; zero: never yet.
 	At time.Time
-	// Locks were granted or are waited for.
+	// Locks were granted or are waited for. Above 10,000, it and Expired are estimates.
 	Locks int64
 	// Held are leases that run; Expiring those of them that have less than a quarter of their TTL left. Expired are locks whose holder is
 	// late, and whom nobody has replaced.

@@ -60,6 +60,7 @@ func TestEndSessionOfDeepNames(t *testing.T) {
 	}
 	const sessions, leases, depth = 2, 200, 60
 	var ending sync.WaitGroup
+	defer ending.Wait()
 	for n := range sessions {
 		session, err := s.CreateSession(t.Context(), store.SessionRequest{OwnerID: "owner", TTL: time.Hour})
 		if err != nil {
@@ -70,7 +71,6 @@ func TestEndSessionOfDeepNames(t *testing.T) {
 			locks = append(locks, store.Name(fmt.Sprintf("%d-%d", n, i)+strings.Repeat("/x", depth)))
 		}
 		acquireIn(t, s, session, locks)
-		defer ending.Wait()
 		ending.Go(func() {
 			if ended, err := s.EndSession(context.Background(), session.ID); err != nil || ended != leases {
 				t.Errorf("%d of %d leases ended (%v)", ended, leases, err)
@@ -205,7 +205,7 @@ func TestSweepIsOneGateways(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(context.WithoutCancel(t.Context())) //nolint:errcheck // it is closed below
+	defer conn.Close(context.WithoutCancel(t.Context()))
 	if _, err := conn.Exec(t.Context(), "begin; select fence.sweep_leases('0', 1000)"); err != nil {
 		t.Fatal(err)
 	}
