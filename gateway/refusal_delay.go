@@ -41,7 +41,7 @@ type refusalDelays struct {
 	delayed atomic.Int64
 }
 
-func newRefusalDelays(longest time.Duration, draining context.Context, metrics *refusalDelayMetrics) *refusalDelays {
+func newRefusalDelays(draining context.Context, longest time.Duration, metrics *refusalDelayMetrics) *refusalDelays {
 	d := &refusalDelays{longest: longest, draining: draining, metrics: metrics, seed: maphash.MakeSeed()}
 	if longest > 0 {
 		d.slots = make([]atomic.Uint64, refusalSlots)
