@@ -241,7 +241,7 @@ func New(config Config, backend Backend, recorder Recorder, metrics *Metrics) (*
 	g.draining, g.drain = context.WithCancel(context.Background())
 	g.cut, g.cutOff = context.WithCancel(context.Background())
 	g.rejected = &rejectionHub{backend: backend, interval: feedInterval, patience: feedPatience, behind: feedBehindMax, cut: g.cut}
-	g.refusals = newRefusalDelays(config.RefusalDelayMax, g.draining, &metrics.refusalDelays)
+	g.refusals = newRefusalDelays(g.draining, config.RefusalDelayMax, &metrics.refusalDelays)
 	g.deadline.within(g.cut, config.RequestTimeout)
 	g.overviews = newBroadcast(g.draining, g.tellOverviews)
 	g.history = newHistory(func(ctx context.Context, length time.Duration) ([]store.Point, error) {

@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"hash/maphash"
 	"net/http"
 	"sync/atomic"
@@ -42,7 +41,7 @@ type refusalDelays struct {
 	delayed atomic.Int64
 }
 
-func newRefusalDelays(longest time.Duration, draining context.Context, metrics *refusalDelayMetrics) *refusalDelays {
+func newRefusalDelays(draining context.Context, longest time.Duration, metrics *refusalDelayMetrics) *refusalDelays {
 	d := &refusalDelays{longest: longest, draining: draining, metrics: metrics, seed: maphash.MakeSeed()}
 	if longest > 0 {
 		d.slots = make([]atomic.Uint64, refusalSlots)
@@ -73,8 +72,11 @@ func (d *refusalDelays) hold(r *http.Request, err error) {
 
 // next counts a refusal and returns the delay of its answer.
 func (d *refusalDelays) next(err error) time.Duration {
+	if len(d.slots) == 0 {
+		return 0
+	}
 	rejected, ok := refusedForGood(err)
-	if !ok || len(d.slots) == 0 {
+	if !ok {
 		return 0
 	}
 	return d.after(d.count(rejected))
@@ -111,8 +113,8 @@ func (d *refusalDelays) count(rejected *store.RejectedError) uint64 {
 // refusedForGood returns the rejection of a write whose token can't be admitted any more, or was never granted. A precondition that failed, a
 // number that was used and a lease that is not live are no such rejections.
 func refusedForGood(err error) (*store.RejectedError, bool) {
-	var rejected *store.RejectedError
-	if err == nil || !errors.As(err, &rejected) {
+	rejected, ok := err.(*store.RejectedError) //nolint:errorlint // as it comes from the store; errors.As allocates
+	if !ok {
 		return nil, false
 	}
 	switch rejected.Verdict {

@@ -105,7 +105,7 @@ func TestBulkRefusedAgainIsRead(t *testing.T) {
 }
 
 func TestRefusalDelays(t *testing.T) {
-	d := newRefusalDelays(time.Second, t.Context(), nil)
+	d := newRefusalDelays(t.Context(), time.Second, nil)
 	for refusals, want := range map[uint64]time.Duration{
 		1: 0, refusalsFree: 0, refusalsFree + 1: refusalDelayMin, refusalsFree + 2: 2 * refusalDelayMin, refusalsFree + 6: time.Second, 1 << 16: time.Second,
 	} {

@@ -46,6 +46,7 @@ func newGroupbed(t *testing.T, config store.GroupConfig) *groupbed {
 					perform pg_sleep(0.002);
 				end loop;
 			elsif v_what like 'clog%' then
+				perform set_config('deadlock_timeout', '1s', true); -- so that TestGroupDeadlock can close the cycle before it is looked for
 				perform pg_advisory_xact_lock(substr(v_what, 6)::integer);
 			elsif v_what = 'poison' then
 				raise 'this can not be stored' using errcode = '22000';

@@ -28,8 +28,12 @@ func (r *rig) dashboards(ctx context.Context, report *Report) error {
 		return err
 	}
 	s := setting{layout: r.layouts[0], clients: slices.Max(r.config.Clients), valueBytes: r.config.ValueBytes}
+	undelayed, err := r.undelayed(ctx)
+	if err != nil {
+		return err
+	}
 	refused := trial{
-		target: refusedTarget(r.gatewayURL, r.gatewayPIDs), setting: setting{layout: zombies, clients: 1, valueBytes: r.config.ValueBytes}, rate: dashboardZombies,
+		target: undelayed, setting: setting{layout: zombies, clients: 1, valueBytes: r.config.ValueBytes}, rate: dashboardZombies,
 	}
 	for round := range r.config.Rounds {
 		for _, honest := range r.only(nameHTTP) {

@@ -53,9 +53,13 @@ func (r *rig) refusals(ctx context.Context, report *Report) error {
 	if err != nil {
 		return err
 	}
+	undelayed, err := r.undelayed(ctx)
+	if err != nil {
+		return err
+	}
 	refused := refusedTarget(r.gatewayURL, r.gatewayPIDs)
 	var trials []trial
-	for _, t := range append(r.only(nameFloor), refused) {
+	for _, t := range append(r.only(nameFloor), undelayed) {
 		s := setting{layout: zombies, clients: clients, valueBytes: r.config.ValueBytes}
 		trials = append(trials, trial{target: t, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration})
 	}

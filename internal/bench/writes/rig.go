@@ -77,14 +77,35 @@ func (r *rig) startGateway(ctx context.Context) error {
 	if r.gatewayURL != "" {
 		return nil
 	}
-	gateway, err := gatewayprocess.Start(ctx, r.config.Program,
-		"--database-url", r.config.DatabaseURL, "--database-connections-max", strconv.Itoa(r.config.Connections), "--log-level", "error")
+	gateway, err := r.start(ctx)
 	if err != nil {
 		return err
 	}
-	r.onClose(gateway.Stop)
 	r.gatewayURL, r.gatewayPIDs = gateway.URL, []int{gateway.PID()}
 	return nil
+}
+
+// start runs a gateway until the rig is closed.
+func (r *rig) start(ctx context.Context, flags ...string) (*gatewayprocess.Process, error) {
+	gateway, err := gatewayprocess.Start(ctx, r.config.Program, append([]string{
+		"--database-url", r.config.DatabaseURL, "--database-connections-max", strconv.Itoa(r.config.Connections), "--log-level", "error",
+	}, flags...)...)
+	if err == nil {
+		r.onClose(gateway.Stop)
+	}
+	return gateway, err
+}
+
+// undelayed is the target of zombies whose answers are not delayed: a gateway beside the one that is measured, unless that was named.
+func (r *rig) undelayed(ctx context.Context) (target, error) {
+	if r.config.GatewayURL != "" {
+		return refusedTarget(r.gatewayURL, nil), nil
+	}
+	gateway, err := r.start(ctx, "--refusal-delay-max", "0s")
+	if err != nil {
+		return target{}, err
+	}
+	return refusedTarget(gateway.URL, []int{gateway.PID()}), nil
 }
 
 // acquire takes the leases.
