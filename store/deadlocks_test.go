@@ -38,7 +38,7 @@ func TestEnqueueTakesNoGlobalLock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 		var outcome string
 		if _, err := tx.Exec(t.Context(), "set local lock_timeout = '1s'"); err != nil {
 			t.Fatal(err)
@@ -165,7 +165,7 @@ func crowd(t testing.TB, url string, waiters int, has string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(context.WithoutCancel(t.Context())) //nolint:errcheck // it is the server's to notice
+	defer conn.Close(context.WithoutCancel(t.Context()))
 	for _, sql := range []string{
 		"insert into fence.gateways values ('" + crowdGateway + "', clock_timestamp() + interval '1 day')",
 		"insert into fence.fences (resource, granted_token) values ('hot', 1), ('cold', 2)",
@@ -195,7 +195,7 @@ func BenchmarkDeadlockSearch(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				defer conn.Close(context.WithoutCancel(b.Context())) //nolint:errcheck // it is the server's to notice
+				defer conn.Close(context.WithoutCancel(b.Context()))
 				var ticket int64
 				err = conn.QueryRow(b.Context(), `insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
 					select $1, gateway_id, 'X', mode, scope, ttl_ms, queued_at, deadline_at from fence.waiters limit 1 returning ticket`, locks[1]).Scan(&ticket)
@@ -243,7 +243,7 @@ func (b *testbed) edges(t *testing.T) edges {
 		e.owner[ticket], e.lock[ticket], e.after[ticket] = owner, lock, slices.Clone(after)
 		return nil
 	})
-	if err != nil {
+	if err := errors.Join(err, rows.Err()); err != nil {
 		t.Fatal(err)
 	}
 	return e
