@@ -45,7 +45,7 @@ func (l *line) claimOnce(lock Name, q *queue) (again bool, pause time.Duration) 
 	if q.pause > 0 {
 		lockWait = claimLockWaitAgain
 	}
-	subtree := slices.ContainsFunc(q.waiters, func(w *waiter) bool { return w.subtree })
+	subtree := q.subtrees > 0
 	l.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(context.Background(), claimTimeout)
@@ -55,6 +55,7 @@ func (l *line) claimOnce(lock Name, q *queue) (again bool, pause time.Duration) 
 	l.mu.Lock()
 	var orphans []Lease
 	for _, claimed := range claims {
+		q.again = q.again || claimed.more
 		if claimed.left > 0 {
 			l.arm(lock, q, claimed.left)
 		}
@@ -87,26 +88,13 @@ func (l *line) claimOnce(lock Name, q *queue) (again bool, pause time.Duration) 
 	return true, pause
 }
 
-// tell hands all callers whose place it was what became of it, and reports whether a lease has found its owner. A caller who asks for
-// his place at this moment does not know its ticket yet: it is by the request that it is his.
-func (q *queue) tell(claimed claimed) bool {
-	takers := 0
-	claimed.told.takers = &takers
-	for _, w := range q.waiters {
-		if (w.ticket == claimed.ticket || claimed.request != "" && w.request == claimed.request) && !w.gone {
-			takers++
-			w.tell(*claimed.told)
-		}
-	}
-	return takers > 0 || claimed.told.err != nil || slices.Contains(q.taken, claimed.told.lease.ID)
-}
-
 // claimed is a row of fence.claim.
 type claimed struct {
 	ticket  int64
 	request string        // of what was granted, or of whose session has ended
 	told    *told         // nil: it still waits
 	left    time.Duration // how long the lease in the way runs
+	more    bool          // no waiter: more can be claimed at once
 }
 
 // claimPlaces claims. It fails with ErrLocked after lockWait, and has changed nothing then.
@@ -133,8 +121,12 @@ func (l *line) claimPlaces(ctx context.Context, lock Name, subtree bool, lockWai
 		switch outcome {
 		case "granted":
 			got.told = &told{lease: row.lease()}
+		case "external":
+			got.told = &told{err: ErrExternalAuthority}
 		case "session_lost":
 			got.told = &told{err: sessionLost(reason.String)}
+		case "more":
+			got.more = true
 		case "held":
 			got.left = max(milliseconds(leftMS), time.Millisecond)
 		}
@@ -204,9 +196,8 @@ func (l *line) lost(lock Name) {
 		return
 	}
 	first, second := q.first(false), q.first(true)
-	for _, w := range q.waiters {
-		if w.ticket > 0 && (w.ticket == first || w.ticket == second) {
-			w.tell(told{again: true})
-		}
+	q.askAgainFor(first)
+	if second != first {
+		q.askAgainFor(second)
 	}
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -71,60 +70,45 @@ type asked struct {
 	left time.Duration
 }
 
-const acquireSQL = `select a.outcome, (a.lease).end_reason, a.left_ms, a.queue_length, a.ticket, a.cycle, ` + leaseColumns + `
+const acquireSQL = `select a.outcome, (a.lease).end_reason, a.left_ms, a.queue_length, a.ticket, ` + leaseColumns + `
 	from fence.acquire(fence.ask($1, $2, $3, $4, $5, $6, $7, $8), $9, $10) a, lateral (select (a.lease).*) l`
 
 // ask sends a checked request, as a try or for the line of the gateway.
 func (s *Store) ask(ctx context.Context, request AcquireRequest, gateway uuid.UUID, use use) (asked, error) {
-	for {
-		var outcome string
-		var endReason pgtype.Text
-		var leftMS, queueLength, ticket pgtype.Int8
-		var cycle []byte
-		var row leaseRow
-		err := s.queryRowAs(ctx, onLock(use, request.Lock), acquireSQL,
-			[]any{
-				request.Lock, request.OwnerID, request.Mode, request.Scope, request.TTL.Milliseconds(), nullableID(request.SessionID),
-				nullable(request.RequestID), nullableJSON(request.Metadata), request.Wait.Milliseconds(), nullableID(gateway),
-			},
-			append([]any{&outcome, &endReason, &leftMS, &queueLength, &ticket, &cycle}, row.dest()...)...)
-		if err != nil {
-			return asked{}, err
-		}
-		switch outcome {
-		case "granted":
-			return asked{lease: row.lease()}, nil
-		case "queued":
-			return asked{ticket: ticket.Int64, left: milliseconds(leftMS)}, nil
-		case "held":
-			return asked{}, &HeldError{
-				Lock: request.Lock, OwnerID: row.owner.String, ExpiresAt: row.expiresAt.Time,
-				Remaining: max(0, milliseconds(leftMS)), QueueLength: int(queueLength.Int64),
-			}
-		case "lost":
-			return asked{}, &LostError{Lock: request.Lock, Reason: endReason.String}
-		case "session_lost":
-			return asked{}, sessionLost(endReason.String)
-		case "request_id_reused":
-			return asked{}, fmt.Errorf("%w: request_id was used on this lock by another owner", ErrInvalid)
-		case "request_id_changed":
-			return asked{}, fmt.Errorf("%w: request_id was used on this lock with another mode, scope, ttl_ms, session_id, or metadata or value: "+
-				"send the same request again, or take another request_id", ErrInvalid)
-		case "deadlock":
-			return asked{}, deadlock(cycle)
-		case "again":
-			continue
-		}
-		return asked{}, fmt.Errorf("fence.acquire answered %q", outcome)
+	var outcome string
+	var endReason pgtype.Text
+	var leftMS, queueLength, ticket pgtype.Int8
+	var row leaseRow
+	err := s.queryRowAs(ctx, onLock(use, request.Lock), acquireSQL,
+		[]any{
+			request.Lock, request.OwnerID, request.Mode, request.Scope, request.TTL.Milliseconds(), nullableID(request.SessionID),
+			nullable(request.RequestID), nullableJSON(request.Metadata), request.Wait.Milliseconds(), nullableID(gateway),
+		},
+		append([]any{&outcome, &endReason, &leftMS, &queueLength, &ticket}, row.dest()...)...)
+	if err != nil {
+		return asked{}, err
 	}
-}
-
-func deadlock(cycle []byte) error {
-	var found DeadlockError
-	if err := json.Unmarshal(cycle, &found.Cycle); err != nil {
-		return fmt.Errorf("fence.acquire found the cycle %q: %w", cycle, err)
+	switch outcome {
+	case "granted":
+		return asked{lease: row.lease()}, nil
+	case "queued":
+		return asked{ticket: ticket.Int64, left: milliseconds(leftMS)}, nil
+	case "held":
+		return asked{}, &HeldError{
+			Lock: request.Lock, OwnerID: row.owner.String, ExpiresAt: row.expiresAt.Time,
+			Remaining: max(0, milliseconds(leftMS)), QueueLength: int(queueLength.Int64),
+		}
+	case "lost":
+		return asked{}, &LostError{Lock: request.Lock, Reason: endReason.String}
+	case "session_lost":
+		return asked{}, sessionLost(endReason.String)
+	case "request_id_reused":
+		return asked{}, fmt.Errorf("%w: request_id was used on this lock by another owner", ErrInvalid)
+	case "request_id_changed":
+		return asked{}, fmt.Errorf("%w: request_id was used on this lock with another mode, scope, ttl_ms, session_id, or metadata or value: "+
+			"send the same request again, or take another request_id", ErrInvalid)
 	}
-	return &found
+	return asked{}, fmt.Errorf("fence.acquire answered %q", outcome)
 }
 
 // Renew makes a live lease last ttl from now, but not longer than its HoldUntil, by the policy in force; 0: the TTL that it has. It does not wait for the disk: a crash of the database may make the

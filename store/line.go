@@ -31,31 +31,20 @@ type line struct {
 	config  ServiceConfig
 	claims  chan struct{} // holds a token for each claim under way
 
-	mu     sync.Mutex
-	queues map[Name]*queue
-	left   []place   // that were given up, but perhaps not in the database yet
-	beaten time.Time // when the database last heard of this process
-	polled int       // where the last poll ended in the order of names
-}
-
-// queue is the part of one line.
-type queue struct {
-	waiters  []*waiter
-	asking   int  // how many of them have asked for a place and not yet got an answer
-	missed   bool // a notification came while somebody was asking
-	claiming bool
-	pause    time.Duration // after the last claim, where that failed
-	taken    []uuid.UUID   // leases that callers have found by asking, during the claim under way: it may have granted them
-	again    bool          // another claim is due after the one under way
-	timer    *time.Timer
-	due      time.Time // of the timer
+	mu        sync.Mutex
+	queues    map[Name]*queue
+	left      []place   // that were given up, but perhaps not in the database yet
+	beaten    time.Time // when the database last heard of this process
+	polled    int       // where the last poll ended in the order of names
+	deadlocks deadlocks
 }
 
 // waiter is one caller, from its first question to its answer.
 type waiter struct {
 	request string // its request_id; several callers may have the same, and so one place
 	subtree bool
-	ticket  int64     // 0: it asks for its place, for the first time or again
+	ticket  int64     // 0: it asks for its place, for the first time or again; see queue.setTicket
+	checked int64     // the ticket that was last looked at for a cycle
 	leaving bool      // its time is over
 	gone    bool      // nobody is there any more who could hold a lease
 	told    chan told // of capacity 1
@@ -98,10 +87,10 @@ func (l *line) join(lock Name, w *waiter) {
 	defer l.mu.Unlock()
 	q := l.queues[lock]
 	if q == nil {
-		q = &queue{}
+		q = newQueue()
 		l.queues[lock] = q
 	}
-	q.waiters = append(q.waiters, w)
+	q.add(w)
 	l.left = slices.DeleteFunc(l.left, func(p place) bool { return p.lock == lock && p.request == w.request })
 }
 
@@ -113,7 +102,7 @@ func (l *line) quit(lock Name, w *waiter, lease Lease) {
 	if q.claiming && lease.Token > 0 {
 		q.taken = append(q.taken, lease.ID)
 	}
-	q.waiters = slices.DeleteFunc(q.waiters, func(other *waiter) bool { return other == w })
+	q.remove(w)
 	l.forget(lock, q)
 }
 
@@ -121,8 +110,9 @@ func (l *line) quit(lock Name, w *waiter, lease Lease) {
 func (l *line) ask(lock Name, w *waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w.ticket = 0
-	l.queues[lock].asking++
+	q := l.queues[lock]
+	q.setTicket(w, 0)
+	q.asking++
 }
 
 // asked follows ask: the caller has a place, or 0.
@@ -131,7 +121,11 @@ func (l *line) asked(lock Name, w *waiter, ticket int64, left time.Duration) {
 	defer l.mu.Unlock()
 	q := l.queues[lock]
 	q.asking--
-	w.ticket = ticket
+	q.setTicket(w, ticket)
+	if ticket > 0 && ticket != w.checked {
+		w.checked = ticket
+		l.checkDeadlock(ticket, deadlockCheck{lock: lock})
+	}
 	if left > 0 {
 		l.arm(lock, q, left)
 	}
@@ -141,21 +135,6 @@ func (l *line) asked(lock Name, w *waiter, ticket int64, left time.Duration) {
 	if q.asking == 0 {
 		q.missed = false
 	}
-}
-
-// first is the ticket of the first place that is known, or of the first one that is not for a subtree; 0: none.
-func (q *queue) first(butSubtrees bool) (ticket int64) {
-	for _, w := range q.waiters {
-		if w.ticket > 0 && (ticket == 0 || w.ticket < ticket) && !(butSubtrees && w.subtree) {
-			ticket = w.ticket
-		}
-	}
-	return ticket
-}
-
-// others reports whether another caller here wants the same place, since it sent the same request.
-func (q *queue) others(w *waiter) bool {
-	return slices.ContainsFunc(q.waiters, func(other *waiter) bool { return other != w && other.request == w.request && !other.leaving })
 }
 
 // forget drops a queue that nobody is in. The caller has locked the line.
@@ -235,14 +214,6 @@ func (l *line) askAgain() {
 	}
 }
 
-func (q *queue) askAgain() {
-	for _, w := range q.waiters {
-		if w.ticket > 0 {
-			w.tell(told{again: true})
-		}
-	}
-}
-
 // run keeps this process alive in the database as long as anybody waits, and polls, until ctx ends. What takes long does not delay the heartbeat.
 func (l *line) run(ctx context.Context, onError func(error)) {
 	var running sync.WaitGroup
@@ -280,12 +251,17 @@ func (l *line) beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.config.Missing)
 	defer cancel()
 	sent := time.Now()
-	if err := l.store.execAs(ctx, job{use: useRenewals}, "select fence.heartbeat($1, $2)", l.gateway, l.config.Missing.Milliseconds()); err != nil {
+	var lapsed bool
+	args := []any{l.gateway, l.config.Missing.Milliseconds()}
+	if err := l.store.queryRowAs(ctx, job{use: useRenewals}, "select fence.heartbeat($1, $2)", args, &lapsed); err != nil {
 		return err
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.beaten = sent
+	l.mu.Unlock()
+	if lapsed {
+		l.checkAllForDeadlocks()
+	}
 	return nil
 }
 

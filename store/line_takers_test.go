@@ -23,9 +23,11 @@ func TestOneOfTwoTakesTheLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := newLine(st, uuid.New(), ServiceConfig{})
-		first, second := &waiter{request: "r", ticket: 1, told: make(chan told, 1)}, &waiter{request: "r", ticket: 1, told: make(chan told, 1)}
-		l.join(name, first)
-		l.join(name, second)
+		first, second := &waiter{request: "r", told: make(chan told, 1)}, &waiter{request: "r", told: make(chan told, 1)}
+		for _, w := range []*waiter{first, second} {
+			l.join(name, w)
+			l.queues[name].setTicket(w, 1)
+		}
 		if !l.queues[name].tell(claimed{ticket: 1, request: "r", told: &told{lease: lease}}) {
 			t.Fatal("nobody was told")
 		}

@@ -52,27 +52,6 @@ type WaitGraph struct {
 	Truncated bool // there are more waits, or more in the way of one
 }
 
-// inTheWaySQL are the three ways in which what is asked for on one name, h, can be in the way of, or wait for, what others have or want
-// on theirs, whose row stands for %[1]s: on the same name, as a subtree above it, or below where h is a subtree. The same names as in
-// fence.running_against and fence.waiting_against, which are too slow here: they look at whole lines.
-var inTheWaySQL = []string{
-	"%[1]s.lock = h.lock and 'exclusive' in (%[1]s.mode, h.mode)",
-	"%[1]s.lock = any (fence.ancestors(h.lock)) and %[1]s.scope = 'subtree' and 'exclusive' in (%[1]s.mode, h.mode)",
-	"h.scope = 'subtree' and %[1]s.lock > h.lock || '/' and %[1]s.lock < h.lock || '0' and 'exclusive' in (%[1]s.mode, h.mode)",
-}
-
-// anyWay is the union of a query over the three ways; %s in it is one of them.
-func anyWay(query, alias string) string {
-	text := ""
-	for i, way := range inTheWaySQL {
-		if i > 0 {
-			text += " union all "
-		}
-		text += "(" + fmt.Sprintf(query, fmt.Sprintf(way, alias)) + ")"
-	}
-	return text
-}
-
 const (
 	withNowSQL  = "with now as materialized (select clock_timestamp() as at) "
 	waitColumns = "w.ticket, w.owner_id, w.lock, w.mode, w.scope, w.queued_at"
@@ -85,25 +64,19 @@ var (
 	ownersLineSQL = withNowSQL + "select " + waitColumns + " from " + waitingSQL + " and w.owner_id = any (@owners) order by w.ticket limit @limit"
 
 	// Who waits for these owners: for a lease of theirs, or behind a place of theirs.
-	behindSQL = withNowSQL + `
+	behindSQL = `
 		select distinct on (w.ticket) ` + waitColumns + `
 		from (
-			select l.lock, l.mode, l.scope, 0 as ticket from ` + runningSQL + ` and l.owner_id = any (@owners)
-			union all
-			select w.lock, w.mode, w.scope, min(w.ticket) from ` + waitingSQL + ` and w.owner_id = any (@owners) group by w.lock, w.mode, w.scope
+			select s.lock, s.mode, s.scope, min(s.ticket) as ticket from fence.stakes(@owners) s group by s.lock, s.mode, s.scope
 		) h
-		cross join lateral (` +
-		anyWay("select w.* from "+waitingSQL+" and w.ticket > h.ticket and %s order by w.ticket limit @limit", "w") + `) w
+		cross join lateral fence.waits_behind(h.lock, h.mode, h.scope, h.ticket, @limit) w
 		order by w.ticket limit @limit`
 
 	// Who is in the way of these waits: of each kind one more than is shown, the nearest first.
-	aheadSQL = withNowSQL + `
+	aheadSQL = `
 		select h.ticket, x.relation, x.owner_id, x.lock
 		from fence.waiters h
-		cross join lateral (` +
-		anyWay("select 'holds' as relation, l.owner_id, l.lock, l.fencing_token as place from "+runningSQL+" and %s order by l.fencing_token limit @limit", "l") +
-		" union all " +
-		anyWay("select 'before', w.owner_id, w.lock, w.ticket from "+waitingSQL+" and w.ticket < h.ticket and %s order by w.ticket desc limit @limit", "w") + `) x
+		cross join lateral fence.waits_for(h.lock, h.mode, h.scope, h.ticket, @limit) x
 		where h.ticket = any (@tickets)
 		order by h.ticket, x.relation desc, x.place`
 )

@@ -13,7 +13,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// waitModel is the graph of waits, by the functions that decide on grants and deadlocks.
+// waitModel is the graph of waits, each pair of a wait and what may be in its way looked at by itself.
 type waitModel struct {
 	waits  map[string][]string // who waits for which lock: who is in the way
 	lock   map[string]string
@@ -29,14 +29,17 @@ func (b *testbed) waitModel(t *testing.T) waitModel {
 	t.Helper()
 	m := waitModel{map[string][]string{}, map[string]string{}, map[string]string{}, map[string][]string{}}
 	rows, err := b.sql.Query(t.Context(), `
+		with stakes as (
+			select 'holds' as relation, l.owner_id, l.lock, l.mode, l.scope, 0 as ticket from fence.leases l
+			where l.ended_at is null and fence.runs_until(l) > clock_timestamp()
+			union all
+			select 'before', w.owner_id, w.lock, w.mode, w.scope, w.ticket from fence.waiters w where fence.waits(w)
+		)
 		select w.owner_id, w.lock, w.mode, w.scope, x.relation, x.owner_id, x.lock
-		from fence.waiters w
-		left join lateral (
-			select 'holds' as relation, r.owner_id, r.lock from fence.running_against(w.lock, w.mode, w.scope) r where fence.runs_until(r) > clock_timestamp()
-			union
-			select 'before', a.owner_id, a.lock from fence.waiting_against(w.lock, w.mode, w.scope) a where a.ticket < w.ticket
-		) x on true
-		where fence.waits(w)`)
+		from stakes w
+		left join stakes x on x.ticket < w.ticket and 'exclusive' in (x.mode, w.mode)
+			and (x.lock = w.lock or x.scope = 'subtree' and w.lock ^@ (x.lock || '/') or w.scope = 'subtree' and x.lock ^@ (w.lock || '/'))
+		where w.relation = 'before'`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,13 +5,14 @@
 --          held                lease is the one in the way, without its lease_id, or null where the lock is free and others
 --                              are before the caller; left_ms is how long it runs, queue_length how many wait for the lock
 --          queued              the caller stands in the line with ticket, until wait_ms have passed (fence.claim); where the first of
---                              the line, left_ms is how long the lease in the way runs
---          deadlock            the wait would close cycle: a list of {owner_id, lock}, see fence.wait_cycle
+--                              the line, left_ms is how long the lease in the way runs. Then the gateway looks for
+--                              a cycle (fence.find_deadlocks)
 --          lost                the lease that this request_id was granted before has ended, see lease.end_reason
 --          request_id_reused   the request_id was used by another owner
 --          request_id_changed  the request_id was used with another mode, scope, ttl_ms, session_id or metadata
 --          session_lost        the session has ended, see lease.end_reason: released, expired, or null where there was none
---          again               the owner was granted something at the same time: ask again
+--
+-- cycle is null; gateways of an earlier version read it.
 --
 -- Sent again with the same request_id, it returns the same lease as long as that runs, and takes over the place in the line.
 -- An expired lease is ended here and its lock granted at once: no sweep is waited for (P7).
@@ -126,10 +127,10 @@ begin
         outcome := 'held';
         lease := v_blocker;
         lease.lease_id := null;
-        queue_length := (select count(*) from fence.waiters w where w.lock = p_asked.lock and fence.waits(w));
+        queue_length := (select count(*) from fence.live_waiters() w where w.lock = p_asked.lock);
     elsif ticket is null then
-        select e.outcome, e.ticket, e.cycle into outcome, ticket, cycle
-        from fence.enqueue(p_asked, p_wait_ms, p_gateway_id) e;
+        outcome := 'queued';
+        ticket := fence.enqueue(p_asked, p_wait_ms, p_gateway_id);
     else
         outcome := 'queued';
         update fence.waiters w

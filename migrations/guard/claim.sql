@@ -8,20 +8,26 @@
 --                         or expired; lease is what it asked for
 --          held           a lease is in the way, which runs for left_ms
 --          behind         somebody else is before it; whoever leaves the line will notify
+--          external       the policy says by now that another lock service issues the tokens: it has left the line
+--          more           no waiter: as many were answered as one call may, claim again
 --
 -- scope is subtree if any of those waiters asks for a subtree. Such a one whom the caller did not know of is left for the next call.
 -- A waiter whose time is over is passed by: its gateway takes it out.
+--
+-- At most 200 are granted in one call: the fence is not locked for long, and the statement ends in time, however many readers wait.
 create or replace function fence.claim(p_gateway_id uuid, p_lock text, p_scope text)
 returns table (outcome text, ticket bigint, lease fence.leases, reason text, left_ms bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 declare
-    v_waiter  fence.waiters;
-    v_session fence.sessions;
-    v_blocker fence.leases;
-    v_granted fence.leases;
-    v_left    boolean;
+    v_waiter        fence.waiters;
+    v_session       fence.sessions;
+    v_blocker       fence.leases;
+    v_granted       fence.leases;
+    v_granted_count integer := 0;
+    v_left          boolean;
+    v_subtree_waits boolean := false; -- a reader of the subtree was passed by: so are the others
 begin
     perform fence.commit_durably();
     perform fence.gate(p_lock, p_scope);
@@ -29,6 +35,10 @@ begin
         perform fence.lock_subtrees(p_lock);
     end if;
     perform fence.lock_fence(p_lock);
+    if exists (select from fence.policies) and exists (select from fence.policy_for(p_lock) p where p.authority = 'external') then
+        return query select r.* from fence.refuse_waiters(p_gateway_id, p_lock, p_scope) r;
+        return;
+    end if;
 
     return query
     with left_behind as (
@@ -45,6 +55,15 @@ begin
         select * from fence.waiters w where w.lock = p_lock and w.gateway_id = p_gateway_id order by w.ticket
     loop
         exit when v_waiter.scope = 'subtree' and p_scope <> 'subtree';
+        continue when v_subtree_waits and (v_waiter.mode, v_waiter.scope) = ('shared', 'subtree');
+        if v_granted_count = 200 then
+            outcome := 'more';
+            ticket := 0;
+            lease := null;
+            left_ms := null;
+            return next;
+            exit;
+        end if;
         perform from fence.waiters w where w.ticket = v_waiter.ticket and w.gateway_id = p_gateway_id for update;
         continue when not found or v_waiter.deadline_at <= clock_timestamp();
         ticket := v_waiter.ticket;
@@ -54,6 +73,7 @@ begin
         if fence.behind(p_lock, v_waiter.mode, v_waiter.scope, ticket) then
             outcome := 'behind';
             return next;
+            v_subtree_waits := true;
             continue when (v_waiter.mode, v_waiter.scope) = ('shared', 'subtree');
             exit;
         end if;
@@ -67,11 +87,13 @@ begin
             outcome := 'held';
             left_ms := ceil(extract(epoch from v_blocker.expires_at - clock_timestamp()) * 1000);
             return next;
+            v_subtree_waits := true;
             continue when (v_waiter.mode, v_waiter.scope) = ('shared', 'subtree');
             exit;
         end if;
 
         outcome := 'granted';
+        v_granted_count := v_granted_count + 1;
         v_granted := fence.grant_lease(fence.lock_fence(p_lock), fence.ask(
                 v_waiter.lock, v_waiter.owner_id, v_waiter.mode, v_waiter.scope, v_waiter.ttl_ms,
                 v_waiter.session_id, v_waiter.request_id, v_waiter.metadata),

@@ -4,9 +4,15 @@ create or replace function fence.running_against(p_lock text, p_mode text, p_sco
 language plpgsql rows 1
 as $$
 begin
-    return query
-    select l.* from fence.leases l
-    where l.lock = p_lock and l.ended_at is null and 'exclusive' in (l.mode, p_mode);
+    if p_mode = 'exclusive' then
+        return query
+        select l.* from fence.leases l where l.lock = p_lock and l.ended_at is null;
+    else
+        -- As the index leases_running has it: a reader does not read past the other readers.
+        return query
+        select l.* from fence.leases l
+        where l.lock = p_lock and l.ended_at is null and case when l.mode = 'exclusive' then 0 else l.fencing_token end = 0;
+    end if;
 
     if position('/' in p_lock) > 0 and exists (select from fence.subtrees) then
         return query

@@ -6,21 +6,24 @@
 -- granted will run out, unless another notification comes before that.
 create or replace function fence.wake(p_lock text, p_scope text, p_ms bigint) returns void
 language plpgsql
+set enable_bitmapscan = off -- it would sort the whole queue for its first
 as $$
 declare
-    v_first fence.waiters;
-    v_next  record;
+    v_first  fence.waiters;
+    v_writer bigint;
+    v_next   record;
 begin
-    select * into v_first from fence.waiters w where w.lock = p_lock and fence.waits(w) order by w.ticket limit 1;
+    select * into v_first from fence.live_waiters() w where w.lock = p_lock order by w.ticket limit 1;
     if found and v_first.mode = 'exclusive' then
         perform pg_notify(fence.channel(v_first.gateway_id), p_ms || ' ' || p_lock);
     elsif found then
+        v_writer := (
+            select w.ticket from fence.live_waiters() w where w.lock = p_lock and w.mode = 'exclusive' order by w.ticket limit 1);
         for v_next in
-            select distinct w.gateway_id from fence.waiters w
-            where w.lock = p_lock and w.mode = 'shared' and fence.waits(w)
-                and w.ticket < coalesce((
-                    select min(x.ticket) from fence.waiters x
-                    where x.lock = p_lock and x.mode = 'exclusive' and fence.waits(x)), 9223372036854775807)
+            select g.gateway_id from fence.gateways g
+            where g.alive_until > clock_timestamp() and exists (
+                select from fence.waiters w
+                where w.lock = p_lock and w.gateway_id = g.gateway_id and w.ticket < coalesce(v_writer, 9223372036854775807))
         loop
             perform pg_notify(fence.channel(v_next.gateway_id), p_ms || ' ' || p_lock);
         end loop;
@@ -30,11 +33,11 @@ begin
         return;
     end if;
     for v_next in
-        select w.lock, w.gateway_id from fence.waiters w
-        where position('/' in p_lock) > 0 and w.lock = any (fence.ancestors(p_lock)) and w.scope = 'subtree' and fence.waits(w)
+        select w.lock, w.gateway_id from fence.live_waiters() w
+        where position('/' in p_lock) > 0 and w.lock = any (fence.ancestors(p_lock)) and w.scope = 'subtree'
         union
-        select w.lock, w.gateway_id from fence.waiters w
-        where p_scope = 'subtree' and w.lock > p_lock || '/' and w.lock < p_lock || '0' and fence.waits(w)
+        select w.lock, w.gateway_id from fence.live_waiters() w
+        where p_scope = 'subtree' and w.lock > p_lock || '/' and w.lock < p_lock || '0'
     loop
         perform pg_notify(fence.channel(v_next.gateway_id), p_ms || ' ' || v_next.lock);
     end loop;

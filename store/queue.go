@@ -1,0 +1,163 @@
+package store
+
+import (
+	"container/heap"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// queue is the part of one line.
+type queue struct {
+	waiters   map[*waiter]struct{}
+	byTicket  map[int64][]*waiter  // those with a ticket; several have the same if they sent the same request
+	byRequest map[string][]*waiter // all
+	tickets   ticketHeap           // of byTicket, and some that are there no more
+	nodes     ticketHeap           // those that are not for a subtree
+	subtrees  int                  // waiters for a subtree
+
+	asking   int  // how many of them have asked for a place and not yet got an answer
+	missed   bool // a notification came while somebody was asking
+	claiming bool
+	pause    time.Duration // after the last claim, where that failed
+	taken    []uuid.UUID   // leases that callers have found by asking, during the claim under way: it may have granted them
+	again    bool          // another claim is due after the one under way
+	timer    *time.Timer
+	due      time.Time // of the timer
+}
+
+func newQueue() *queue {
+	return &queue{waiters: map[*waiter]struct{}{}, byTicket: map[int64][]*waiter{}, byRequest: map[string][]*waiter{}}
+}
+
+func (q *queue) add(w *waiter) {
+	q.waiters[w] = struct{}{}
+	q.byRequest[w.request] = append(q.byRequest[w.request], w)
+	if w.subtree {
+		q.subtrees++
+	}
+}
+
+func (q *queue) remove(w *waiter) {
+	q.setTicket(w, 0)
+	delete(q.waiters, w)
+	removeFrom(q.byRequest, w.request, w)
+	if w.subtree {
+		q.subtrees--
+	}
+}
+
+// setTicket gives a waiter its place; 0: it has none that is known.
+func (q *queue) setTicket(w *waiter, ticket int64) {
+	if w.ticket > 0 {
+		removeFrom(q.byTicket, w.ticket, w)
+	}
+	w.ticket = ticket
+	if ticket == 0 {
+		return
+	}
+	q.byTicket[ticket] = append(q.byTicket[ticket], w)
+	q.tickets.add(ticket)
+	if !w.subtree {
+		q.nodes.add(ticket)
+	}
+}
+
+func removeFrom[K comparable](index map[K][]*waiter, key K, w *waiter) {
+	rest := slices.DeleteFunc(index[key], func(other *waiter) bool { return other == w })
+	if len(rest) == 0 {
+		delete(index, key)
+	} else {
+		index[key] = rest
+	}
+}
+
+// first is the ticket of the first place that is known, or of the first one that is not for a subtree; 0: none.
+func (q *queue) first(butSubtrees bool) int64 {
+	tickets := &q.tickets
+	if butSubtrees {
+		tickets = &q.nodes
+	}
+	return tickets.first(func(ticket int64) bool { return len(q.byTicket[ticket]) > 0 })
+}
+
+// others reports whether another caller here wants the same place, since it sent the same request.
+func (q *queue) others(w *waiter) bool {
+	return slices.ContainsFunc(q.byRequest[w.request], func(other *waiter) bool { return other != w && !other.leaving })
+}
+
+// tell hands all callers whose place it was what became of it, and reports whether a lease has found its owner. A caller who asks for
+// his place at this moment does not know its ticket yet: it is by the request that it is his.
+func (q *queue) tell(claimed claimed) bool {
+	takers := 0
+	claimed.told.takers = &takers
+	for _, w := range q.byTicket[claimed.ticket] {
+		if !w.gone {
+			takers++
+			w.tell(*claimed.told)
+		}
+	}
+	for _, w := range q.byRequest[claimed.request] {
+		if !w.gone && w.ticket != claimed.ticket {
+			takers++
+			w.tell(*claimed.told)
+		}
+	}
+	return takers > 0 || claimed.told.err != nil || slices.Contains(q.taken, claimed.told.lease.ID)
+}
+
+func (q *queue) askAgain() {
+	for ticket := range q.byTicket {
+		q.askAgainFor(ticket)
+	}
+}
+
+func (q *queue) askAgainFor(ticket int64) {
+	for _, w := range q.byTicket[ticket] {
+		w.tell(told{again: true})
+	}
+}
+
+// ticketHeap keeps tickets in order, each once. What has become of them is not known here: those that are over are dropped when they come first.
+type ticketHeap struct {
+	order  int64Heap
+	queued map[int64]struct{}
+}
+
+func (h *ticketHeap) add(ticket int64) {
+	if _, there := h.queued[ticket]; there {
+		return
+	}
+	if h.queued == nil {
+		h.queued = map[int64]struct{}{}
+	}
+	h.queued[ticket] = struct{}{}
+	heap.Push(&h.order, ticket)
+}
+
+// first returns the lowest ticket that is still in use, or 0.
+func (h *ticketHeap) first(inUse func(int64) bool) int64 {
+	for len(h.order) > 0 && !inUse(h.order[0]) {
+		delete(h.queued, h.order[0])
+		heap.Pop(&h.order)
+	}
+	if len(h.order) == 0 {
+		return 0
+	}
+	return h.order[0]
+}
+
+// int64Heap is a heap.Interface.
+type int64Heap []int64
+
+func (h int64Heap) Len() int           { return len(h) }
+func (h int64Heap) Less(i, j int) bool { return h[i] < h[j] }
+func (h int64Heap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *int64Heap) Push(x any)        { *h = append(*h, x.(int64)) }
+func (h *int64Heap) Pop() any {
+	last := len(*h) - 1
+	x := (*h)[last]
+	*h = (*h)[:last]
+	return x
+}
