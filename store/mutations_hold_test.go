@@ -63,7 +63,7 @@ var holdMutations = []mutation{
 	{"a grant below ends the hold above", "clear",
 		replacing("and (l.lock = p_lock or l.session_id is null and fence.ran_out_by(l) = 'expired')", "and (l.session_id is null or l.lock = p_lock)"),
 		[]string{"max_hold: a grant below leaves the end of the subtree to a sweep"}},
-	{"the end of a session ends the hold", "settle",
+	{"the end of a session ends the hold", "settle_leases",
 		replacing("case when l.hold_until <= s.ended_at then 'max_hold' else s.end_reason end", "s.end_reason"),
 		[]string{"max_hold: of a lease in a session that has ended since"}},
 

@@ -184,7 +184,7 @@ func TestSweepPartsAreIndependent(t *testing.T) {
 	if err := (&stage{testbed: b, lock: "late"}).do(t.Context(), acquire, expire); err != nil {
 		t.Fatal(err)
 	}
-	letGo := b.hold(t, "lock table fence.rejections, fence.gateways")
+	letGo := b.hold(t, "lock table fence.rejections, fence.gateway_states")
 	swept, err := sweeper.Sweep(t.Context())
 	if want := (store.Swept{Expired: 1, LeasesForgotten: 1}); err == nil || swept != want {
 		t.Errorf("with tables locked the sweep did %+v (%v), want %+v and an error", swept, err, want)

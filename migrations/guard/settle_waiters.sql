@@ -14,6 +14,7 @@ declare
     v_count   integer;
     v_waiter  record;
 begin
+    perform fence.commit_durably();
     select array_agg(u.ticket order by u.ticket), array_agg(u.lock order by u.ticket), array_agg(u.scope order by u.ticket)
     into v_tickets, v_locks, v_scopes
     from (
