@@ -86,7 +86,7 @@ func TestAcquireLimits(t *testing.T) {
 	// Its metadata is shown to all, the lease_id is not.
 	shown := h.get(t, lockPath("metadata", ""))
 	lock := as[api.Lock](t, shown, http.StatusOK)
-	if len(lock.Holders) != 1 || string(lock.Holders[0].Metadata) != metadata || strings.Contains(string(shown.body), "lease_id") {
+	if len(lock.Holders) != 1 || string(lock.Holders[0].Metadata) != metadata || strings.Contains(string(shown.body), `"lease_id"`) {
 		t.Errorf("the lock is %s", shown.body)
 	}
 }

@@ -58,6 +58,7 @@ var constantFamilies = map[string]string{
 func TestEveryMetricMoves(t *testing.T) {
 	o := &onlooker{newCramped(t, 2), map[string]float64{}, map[string]bool{}}
 	o.gateway.config.RequestTimeout = time.Minute
+	o.gateway.refusals = newRefusalDelays(o.gateway.draining, 500*time.Millisecond, &o.gateway.metrics.refusalDelays)
 	sweeper, err := store.NewSweeper(o.store.Store, store.SweeperConfig{})
 	if err != nil {
 		t.Fatal(err)
@@ -108,6 +109,14 @@ func (o *onlooker) writesMove(t *testing.T) {
 	as[api.WriteResult](t, o.put(t, current, 1, "x"), http.StatusCreated)
 	refused(t, o.put(t, zombie, 1, "x"), api.CodeTokenStale)
 	refused(t, o.put(t, zombie, 2, "x"), api.CodeTokenStale) // from memory
+	var delayed []<-chan answer
+	for i := range int64(refusalsFree + 4) {
+		delayed = append(delayed, inBackground(func() answer { return o.put(t, zombie, 3+i, "x") }))
+	}
+	eventually(t, "an answer is delayed", func() bool { o.look(t); return o.changed["fencegate_write_refusals_delayed"] })
+	for _, answer := range delayed {
+		refused(t, <-answer, api.CodeTokenStale)
+	}
 	if err := o.recordNow(t); err != nil {
 		t.Fatal(err)
 	}

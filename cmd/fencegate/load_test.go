@@ -61,12 +61,17 @@ func TestLoadFindsABrokenRule(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	_, report := runLoad(t, s)
 	found := map[string]bool{}
-	for _, violation := range report.Violations {
-		found[violation.Property] = true
+	for run := 0; run < 10 && !(found["P3"] && found["P10"]); run++ { // a busy machine gets few holders past their TTL in one run
+		_, report := runLoad(t, s)
+		for _, violation := range report.Violations {
+			found[violation.Property] = true
+		}
+		if report.ViolationsTotal < int64(len(report.Violations)) {
+			t.Errorf("%d violations are listed, %d counted", len(report.Violations), report.ViolationsTotal)
+		}
 	}
-	if !found["P3"] || !found["P10"] || report.ViolationsTotal < int64(len(report.Violations)) {
+	if !found["P3"] || !found["P10"] {
 		t.Errorf("it found %v", found)
 	}
 	text := s.do("load", "--clients", "24", "--locks", "4", "--duration", "1s")
