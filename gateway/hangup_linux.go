@@ -10,7 +10,7 @@ import (
 func isHungUp(socket syscall.RawConn) bool {
 	var events int16
 	err := socket.Control(func(fd uintptr) {
-		state := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}} //nolint:gosec // file descriptors are small
+		state := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 		if _, err := unix.Poll(state, 0); err == nil {
 			events = state[0].Revents
 		}

@@ -209,7 +209,7 @@ func TestHeartbeatOnBusyProcessors(t *testing.T) {
 	var busy sync.WaitGroup
 	for range 8 * runtime.GOMAXPROCS(0) {
 		busy.Go(func() {
-			for {
+			for n := 0; ; n++ {
 				select {
 				case <-stop:
 					return

@@ -96,7 +96,7 @@ func TestMaxHoldInASession(t *testing.T) {
 	limitHold(t, client, lock, time.Second)
 	session, err := client.NewSession(ctx)
 	check(t, err)
-	defer session.Close(ctx) //nolint:errcheck // the test is over
+	defer session.Close(ctx)
 	first, err := session.Acquire(ctx, lock)
 	check(t, err)
 	second, err := session.Acquire(ctx, lock, lockclient.WithWait(time.Minute))

@@ -88,16 +88,16 @@ func (t *trust) limit(end *hold) {
 }
 
 // remains is how long the window still lasts, and what ends it; below 0 it is over. ok is false where it has no end of its own. t.mu is held.
-func (t *trust) remains() (left time.Duration, end error, ok bool) {
+func (t *trust) remains() (left time.Duration, ok bool, end error) {
 	if t.within == nil && t.ttl > 0 {
-		left, end, ok = window(t.ttl)-now().since(t.from), errTTL, true
+		left, ok, end = window(t.ttl)-now().since(t.from), true, errTTL
 	}
 	if t.hold != nil {
 		if held := window(t.hold.left) - now().since(t.hold.from); !ok || held < left {
-			left, end, ok = held, errMaxHold, true
+			left, ok, end = held, true, errMaxHold
 		}
 	}
-	return left, end, ok
+	return left, ok, end
 }
 
 // shorten makes sure that the window ends no later than one that began at from: before a renewal to a shorter TTL is sent, since nobody
@@ -116,7 +116,7 @@ func (t *trust) arm() {
 	if t.timer != nil {
 		t.timer.Stop()
 	}
-	left, _, ok := t.remains()
+	left, ok, _ := t.remains()
 	if !ok {
 		return
 	}
@@ -138,7 +138,7 @@ func (t *trust) check() error {
 	}
 	t.mu.Lock()
 	cause := t.cause
-	left, end, ok := t.remains()
+	left, ok, end := t.remains()
 	t.mu.Unlock()
 	if cause == nil && ok && left <= 0 {
 		return t.end(t.lost(end))
@@ -152,7 +152,7 @@ func (t *trust) left() time.Duration {
 		return 0
 	}
 	t.mu.Lock()
-	left, _, ok := t.remains()
+	left, ok, _ := t.remains()
 	t.mu.Unlock()
 	if t.within != nil {
 		if within := t.within.left(); !ok || within < left {

@@ -129,13 +129,14 @@ var holdTrials = []trial{
 		return err
 	}},
 	{"max_hold: a policy is no way back", func(ctx context.Context, s *stage) error {
-		if err := s.do(ctx, holdAnHour, acquire, holdOut, under(store.Policy{MaxHold: store.MaxHoldMax}), renewLost, dropPolicy, renewLost); err != nil {
+		err := errors.Join(s.do(ctx, holdAnHour, acquire, holdOut, under(store.Policy{MaxHold: store.MaxHoldMax}), renewLost), s.do(ctx, dropPolicy, renewLost))
+		if err != nil {
 			return err
 		}
 		return s.expectHeldOut(ctx)
 	}},
 	{"max_hold: a keepalive looks at the leases once for each change of policies", func(ctx context.Context, s *stage) error {
-		if err := s.do(ctx, holdAnHour, openSession, inSession(acquire), keepAlive, loseHold, keepAlive); err != nil {
+		if err := errors.Join(s.do(ctx, holdAnHour, openSession, inSession(acquire), keepAlive), s.do(ctx, loseHold, keepAlive)); err != nil {
 			return err
 		}
 		if err := s.expectHold(ctx, false); err != nil {
@@ -171,7 +172,7 @@ var holdTrials = []trial{
 		if err := errors.Join(s.do(ctx, holdAnHour), below.do(ctx, acquire, holdOut), s.do(ctx, acquireSubtree)); err != nil {
 			return err
 		}
-		return below.do(ctx, renewLost, sweep, renewLost)
+		return errors.Join(below.do(ctx, renewLost), below.do(ctx, sweep, renewLost))
 	}},
 	{"max_hold: the request_id of a lease that has reached it", func(ctx context.Context, s *stage) error {
 		if err := s.do(ctx, holdAnHour, request("r"), holdOut); err != nil {

@@ -1,6 +1,6 @@
 // Times that count down or up each second, by the database's clock: what is left of a lease, how long somebody waits.
 //
-//   timeLeft(instant)        <time> until then; "run out" from then on
+//   timeLeft(instant, most)  <time> until then, at most so many ms; "run out" from then on
 //   timeSince(instant)       <time> since then, without "ago"
 //   tickTimes(root)          makes those within root true again: call it each second
 //   remaining(ms), elapsed(ms)   their texts. Pure.
@@ -11,7 +11,7 @@ import {serverNow} from './clock.js';
 
 export function remaining(ms) {
   if (ms <= 0) return 'run out';
-  return ms < 1000 ? '<1 s' : steady(Math.floor(ms / 1000)); // never more than the TTL beside it
+  return ms < 1000 ? '<1 s' : steady(Math.floor(ms / 1000));
 }
 
 export function elapsed(ms) {
@@ -25,24 +25,25 @@ function steady(seconds) {
   return duration(seconds * 1000);
 }
 
-export function timeLeft(instant) {
-  return moment('until', instant);
+// timeLeft is never more than the TTL beside it: this page knows the database's clock only roughly.
+export function timeLeft(instant, most = Infinity) {
+  return moment('until', instant, {most});
 }
 
 export function timeSince(instant) {
   return moment('since', instant);
 }
 
-function moment(kind, instant) {
+function moment(kind, instant, bounds) {
   const at = new Date(instant);
-  const node = h('time', {datetime: at.toISOString(), title: when(at, Date.now(), {milliseconds: true}), data: {[kind]: at.getTime()}});
+  const node = h('time', {datetime: at.toISOString(), title: when(at, Date.now(), {milliseconds: true}), data: {[kind]: at.getTime(), ...bounds}});
   show(node);
   return node;
 }
 
 function show(node) {
-  const {until, since} = node.dataset;
-  const text = until === undefined ? elapsed(serverNow() - Number(since)) : remaining(Number(until) - serverNow());
+  const {until, since, most} = node.dataset;
+  const text = until === undefined ? elapsed(serverNow() - Number(since)) : remaining(Math.min(Number(until) - serverNow(), Number(most)));
   setText(node, text);
 }
 

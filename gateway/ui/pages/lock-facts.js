@@ -59,7 +59,7 @@ function holderFacts(holder) {
     h('dt', null, 'Holder'), h('dd', null, name(holder.owner_id, {href: link('locks', null, {owner_id: holder.owner_id})}), ' ', termBadges(holder)),
     h('dt', null, 'Token'), h('dd', null, String(holder.fencing_token)),
     h('dt', null, 'Granted'), h('dd', null, timeAt(holder.granted_at), ' · ', timeAgo(holder.granted_at)),
-    h('dt', null, 'Time left'), h('dd', null, timeLeft(holder.expires_at), h('span', {class: 'note'}, ' of ' + duration(holder.ttl_ms))),
+    h('dt', null, 'Time left'), h('dd', null, timeLeft(holder.expires_at, holder.ttl_ms), h('span', {class: 'note'}, ' of ' + duration(holder.ttl_ms))),
     holder.hold_until && [h('dt', null, 'May be held'), h('dd', null, timeLeft(holder.hold_until), h('span', {class: 'note'}, ' more, however often it is renewed'))],
     holder.metadata && [h('dt', null, 'Metadata'), h('dd', null, h('code', null, h('bdi', null, JSON.stringify(holder.metadata))))],
   ];
