@@ -101,7 +101,9 @@ func (g *Gateway) answering(route, method string, handle handler) http.Handler {
 		g.metrics.inFlight.Inc()
 		defer func() {
 			g.metrics.inFlight.Dec()
-			answer.share.free()
+			if answer != nil { // the handler has panicked
+				answer.share.free()
+			}
 		}()
 		if tracer == nil {
 			g.answer(answer, r, checked)
@@ -118,6 +120,7 @@ func (g *Gateway) answering(route, method string, handle handler) http.Handler {
 		answer.share.free()
 		*answer = answerWriter{} // one that has panicked is not used again
 		answerWriters.Put(answer)
+		answer = nil // another request has it now
 	})
 }
 

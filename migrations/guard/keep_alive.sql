@@ -10,14 +10,16 @@ declare
     v_policies bigint;
     v_limited  text[];
     v_all      boolean;
+    v_now      timestamptz;
 begin
     select * into session from fence.sessions s where s.session_id = p_session_id for update;
+    v_now := clock_timestamp(); -- before the session is judged, as in fence.renew
     standing := coalesce(fence.session_lost(session), 'live');
     if standing in ('live', 'expired') then
         late_ms := fence.late_ms(session.ttl_ms, session.expires_at);
     end if;
     if standing = 'live' then
-        update fence.sessions s set expires_at = clock_timestamp() + s.ttl_ms * interval '1 millisecond'
+        update fence.sessions s set expires_at = v_now + s.ttl_ms * interval '1 millisecond'
         where s.session_id = p_session_id
         returning s.* into session;
         v_policies := fence.policies_digest();

@@ -14,6 +14,8 @@ declare
     v_until timestamptz;
     v_now   timestamptz;
 begin
+    perform from fence.leases l where l.lock = p_lock and l.fencing_token = p_fencing_token for update;
+    v_now := clock_timestamp(); -- before the lease is judged: a renewal counts from a moment at which the lease was live
     standing := fence.lease_standing(p_lock, p_owner_id, p_lease_id, p_fencing_token);
     if standing in ('live', 'expired', 'superseded', 'max_hold') then
         select l.expires_at, fence.late_ms(l.ttl_ms, l.expires_at) into v_until, late_ms
@@ -23,7 +25,6 @@ begin
     if standing <> 'live' then
         return;
     end if;
-    v_now := clock_timestamp();
     update fence.leases l
     set ttl_ms = coalesce(p_ttl_ms, l.ttl_ms), hold_until = h.until,
         expires_at = least(v_now + coalesce(p_ttl_ms, l.ttl_ms) * interval '1 millisecond', h.until),
