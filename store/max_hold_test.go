@@ -337,7 +337,8 @@ func TestMaxHoldLifted(t *testing.T) {
 				if err := s.do(t.Context(), lift...); err != nil {
 					t.Fatal(err)
 				}
-				if err := s.expectVerdict(t.Context(), door, with(newest)(s), store.Admitted, ""); err != nil {
+				err := errors.Join(s.expectHold(t.Context(), false), s.expectVerdict(t.Context(), door, with(newest)(s), store.Admitted, ""))
+				if err != nil {
 					t.Error(err)
 				}
 			})
