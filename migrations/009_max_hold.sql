@@ -23,3 +23,6 @@ alter table fence.fences add column limited boolean not null default false;
 comment on column fence.fences.limited is 'the newest grant may have a hold_until: fence.admit decides its writes, and no short way';
 
 insert into fence.sweeps (part) values ('holds');
+
+-- Nothing is in it where no hold was ever limited: then fence.write need not look at the fences for it.
+create index fences_limited on fence.fences (resource) where limited;

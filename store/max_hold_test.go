@@ -322,3 +322,26 @@ func TestMaxHoldEndsAnEndlessHolder(t *testing.T) {
 		holder = next
 	}
 }
+
+// A limit that was lifted leaves its mark on the fence: writes are admitted, with no limit left anywhere and no policy.
+func TestMaxHoldLifted(t *testing.T) {
+	t.Parallel()
+	for name, lift := range map[string][]step{
+		"by a renewal":   {holdAnHour, acquire, dropPolicy, renewNewest},
+		"by a keepalive": {holdAnHour, openSession, inSession(acquire), dropPolicy, keepAlive},
+	} {
+		for way, door := range map[string]door{"a set of writes": bySet, "a write alone": byOne} {
+			t.Run(name+", "+way, func(t *testing.T) {
+				t.Parallel()
+				s := &stage{testbed: newTestbed(t), lock: "lock"}
+				if err := s.do(t.Context(), lift...); err != nil {
+					t.Fatal(err)
+				}
+				err := errors.Join(s.expectHold(t.Context(), false), s.expectVerdict(t.Context(), door, with(newest)(s), store.Admitted, ""))
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}

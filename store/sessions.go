@@ -41,8 +41,8 @@ func (s *Store) CreateSession(ctx context.Context, request SessionRequest) (Sess
 	if err != nil {
 		return Session{}, err
 	}
-	const sql = `insert into fence.sessions as s (session_id, owner_id, ttl_ms, created_at, expires_at, check_at, metadata)
-		select gen_random_uuid(), $1, $2::integer, now.at, until.at, until.at, $3
+	const sql = `insert into fence.sessions as s (session_id, owner_id, ttl_ms, created_at, expires_at, check_at, metadata, policies_seen)
+		select gen_random_uuid(), $1, $2::integer, now.at, until.at, until.at, $3, -1
 		from (select clock_timestamp() as at) now, lateral (select now.at + $2::integer * interval '1 millisecond' as at) until
 		returning ` + sessionColumns + `, fence.commit_durably()`
 	var row sessionRow

@@ -135,3 +135,19 @@ func TestUnusedNamesAreMadeAgain(t *testing.T) {
 		t.Errorf("the fence of the subtree is %+v (%v)", fence, err)
 	}
 }
+
+// TestRefusedSubtreeOfAUsedName checks that a subtree that was asked for and not granted leaves no row, also where the name itself is in use: as
+// long as there is one, every grant and write looks for subtrees above.
+func TestRefusedSubtreeOfAUsedName(t *testing.T) {
+	t.Parallel()
+	s := newServices(t, newTestbed(t), 1, noPoll)
+	sweeper := newSweeper(t, s.at(0).Store, store.SweeperConfig{})
+	s.acquire(t, 0, store.AcquireRequest{Lock: "a", OwnerID: "holder"})
+	_, err := s.at(0).Acquire(patient(t), store.AcquireRequest{Lock: "a", OwnerID: "other", Scope: store.Subtree})
+	if !errors.Is(err, store.ErrLeaseHeld) {
+		t.Fatalf("acquire: %v, want it to be refused", err)
+	}
+	s.exec(t, dueUnusedSQL)
+	expectSwept(t, sweeper, store.Swept{})
+	s.expectLeft(t, "fence a")
+}

@@ -119,7 +119,7 @@ begin
     end if;
 
     perform set_config('synchronous_commit', 'off', true);
-    if greatest(v_fence.granted_token, v_fence.last_token) = 0 then
+    if greatest(v_fence.granted_token, v_fence.last_token) = 0 or p_asked.scope = 'subtree' then
         perform fence.note_unused(array[p_asked.lock]);
     end if;
     left_ms := ceil(extract(epoch from v_blocker.expires_at - clock_timestamp()) * 1000);

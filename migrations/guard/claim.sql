@@ -106,7 +106,7 @@ begin
     end loop;
 
     if v_granted.lock is not null then
-        perform fence.wake(p_lock, p_scope, fence.left_ms(v_granted));
+        perform fence.wake(p_lock, p_scope, case when v_left then 0 else fence.left_ms(v_granted) end);
         return;
     end if;
     perform set_config('synchronous_commit', 'off', true);

@@ -71,8 +71,7 @@ begin
             where u.kind <> 'put' or u.lease_id is not null or u.expected is not null)
         and not exists (select from fence.policies)
         and not exists (select from fence.subtrees s where s.open and s.granted_token = any (p_tokens))
-        and not exists ( -- a fence that is limited
-            select from fence.leases l where l.hold_until is not null and (l.ended_at is null or l.end_reason = 'expired'));
+        and not exists (select from fence.fences f where f.limited); -- there is none in a database that never limited a hold
     if not v_plain then
         v_locks := fence.lock_claims(p_resources, p_tokens, p_wait_ms is distinct from 0);
         v_covering := v_locks.covering;

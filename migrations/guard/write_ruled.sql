@@ -1,6 +1,8 @@
 -- fence.write_ruled(places, writes…, covering, locked, wait) decides and applies the writes at these places of the arrays by the whole of
 -- the rule. No resource repeats among them (22023). covering and locked are what was locked for them (fence.lock_claims), and may be
--- empty where all are puts. The answer is that of fence.write; a write is busy only where wait is false.
+-- empty where all are puts. The answer is that of fence.write; a write is busy only where wait is false, and not where it is a replay.
+--
+-- The answer to a replay is as durable as that to the write (P14): where no fence was locked, the commit would wait for nothing.
 --
 -- Raises 40001 as fence.admit does, and where the record of a replayed put was replaced since that was judged.
 create or replace function fence.write_ruled(
@@ -35,7 +37,7 @@ begin
         array_agg(case when w.replayed then w.last_version else w.version end) filter (where w.passed),
         array_agg(w.place) filter (where case when w.replayed then w.first_created else w.created end),
         array_agg(w.place) filter (where w.replayed),
-        array_agg(w.place) filter (where w.ruled = 'busy'),
+        array_agg(w.place) filter (where w.ruled = 'busy' and not w.replayed),
         array_agg(w.place) filter (where w.failed),
         array_agg(coalesce(w.found, w.ruled)) filter (where w.failed),
         array_agg(w.reason) filter (where w.failed),
@@ -60,6 +62,10 @@ begin
         ) stored on true) w;
     if v_replaced then
         raise exception 'a record was replaced while its write was judged' using errcode = 'serialization_failure';
+    end if;
+    if exists (select from unnest(replayed) r where p_resources[r] <> all (p_locked)) then
+        -- What was seen may have reached less than is configured. With something of its own to commit, this waits until all before it has.
+        perform pg_logical_emit_message(true, 'fencegate', 'replayed');
     end if;
 end
 $$;

@@ -1,0 +1,60 @@
+package store_test
+
+import (
+	"slices"
+	"testing"
+)
+
+// A replay is known as one while somebody else has the fence locked: it is answered once, and not put off as well.
+func TestReplayOfALockedFence(t *testing.T) {
+	t.Parallel()
+	s := &stage{testbed: newTestbed(t), lock: "lock"}
+	if err := s.do(t.Context(), acquire); err != nil {
+		t.Fatal(err)
+	}
+	const write = `select admitted, replayed, busy
+		from fence.write(array['lock'], array[$1::bigint], array[$2::bigint], array[null::uuid], array['\x01'::bytea],
+			array['put'], array['k'], array['v'::bytea], array['text/plain'], array[null::bigint], array[1], $3)`
+	s.exec(t, write, s.newest().Token, 1, nil)
+	tx, err := s.sql.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(t.Context()) //nolint:errcheck // it changes nothing
+	if _, err := tx.Exec(t.Context(), "select from fence.fences for update"); err != nil {
+		t.Fatal(err)
+	}
+	for sequence, want := range map[int][3][]int32{1: {{1}, {1}, nil}, 2: {nil, nil, {1}}} {
+		var got [3][]int32
+		err := s.sql.QueryRow(t.Context(), write, s.newest().Token, sequence, 0).Scan(&got[0], &got[1], &got[2])
+		if err != nil || !slices.EqualFunc(got[:], want[:], slices.Equal[[]int32]) {
+			t.Errorf("with sequence %d the answer is %v (%v), want %v", sequence, got, err, want)
+		}
+	}
+}
+
+// The answer to a replay waits for the disk and the standbys as that to the write would: its transaction has something to commit.
+func TestReplayWaitsForStandbys(t *testing.T) {
+	t.Parallel()
+	s := &stage{testbed: newTestbed(t), lock: "lock"}
+	if err := s.do(t.Context(), acquire); err != nil {
+		t.Fatal(err)
+	}
+	const write = `select verdict from fence.write_one(
+		'lock', $1, 1, null, '\x01', 'put', 'k', 'v', 'text/plain', null, null)`
+	s.exec(t, write, s.newest().Token)
+	tx, err := s.sql.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(t.Context()) //nolint:errcheck // it changes nothing
+	var verdict string
+	if err := tx.QueryRow(t.Context(), write, s.newest().Token).Scan(&verdict); err != nil || verdict != "admitted" {
+		t.Fatalf("the replay is %q (%v)", verdict, err)
+	}
+	var commits bool
+	err = tx.QueryRow(t.Context(), "select pg_current_xact_id_if_assigned() is not null").Scan(&commits)
+	if err != nil || !commits {
+		t.Errorf("the transaction of the replay commits something: %v (%v)", commits, err)
+	}
+}
