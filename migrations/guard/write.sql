@@ -66,9 +66,7 @@ begin
     end if;
     v_plain := p_wait_ms is distinct from 0
         and (cardinality(p_turn_ends) = 1 or p_turn_ends[1] = 1)
-        and not exists (
-            select from unnest(p_kinds, p_lease_ids, p_expected) as u (kind, lease_id, expected)
-            where u.kind <> 'put' or u.lease_id is not null or u.expected is not null)
+        and p_kinds <@ array['put'] and cardinality(array_remove(p_lease_ids, null)) = 0 and cardinality(array_remove(p_expected, null)) = 0
         and not exists (select from fence.policies)
         and not exists (select from fence.subtrees s where s.open and s.granted_token = any (p_tokens))
         and not exists (select from fence.fences f where f.limited); -- there is none in a database that never limited a hold
