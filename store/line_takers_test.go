@@ -118,3 +118,40 @@ func TestQueueForgetsTickets(t *testing.T) {
 		t.Errorf("the first is %d and %d", q.first(false), q.first(true))
 	}
 }
+
+// One who waits for a lock goes on until its time is over, also where it gets no turn to ask, since others ask for a fence that is stuck.
+func TestWaitersWithoutATurn(t *testing.T) {
+	st, err := Open(t.Context(), Config{DatabaseURL: pgtest.Migrated(t), StatementTimeout: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(st.Close)
+	service, err := NewService(st, ServiceConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var passes []pass
+	for range lockSlotsMax {
+		taken, err := st.bulkheads.enter(t.Context(), onLock(useAcquires, "job"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		passes = append(passes, taken)
+	}
+	granted := make(chan error, 1)
+	go func() {
+		_, err := service.Acquire(t.Context(), AcquireRequest{Lock: "job", OwnerID: "patient", Wait: time.Minute})
+		granted <- err
+	}()
+	select {
+	case err := <-granted:
+		t.Fatalf("it ended with %v", err)
+	case <-time.After(500 * time.Millisecond):
+	}
+	for i := range passes {
+		passes[i].leave()
+	}
+	if err := <-granted; err != nil {
+		t.Error(err)
+	}
+}

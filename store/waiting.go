@@ -59,7 +59,8 @@ func (l *line) acquire(ctx context.Context, request AcquireRequest) (lease Lease
 			return lease, err
 		}
 		queued = queued || w.ticket > 0 || outcomeOf(err) == OutcomeUnknown
-		if !queued && !errors.Is(err, ErrLocked) || time.Now().After(deadline) || ctx.Err() != nil {
+		stuck := errors.Is(err, ErrLocked) || errors.Is(err, errNoTurn)
+		if !queued && !stuck || time.Now().After(deadline) || ctx.Err() != nil {
 			return l.despair(request.Lock, w, queued, err)
 		}
 		l.store.again(err)
