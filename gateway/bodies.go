@@ -25,7 +25,7 @@ func bodiesFull() *api.Problem {
 	return busy("This gateway holds as many bytes of request bodies as it may (--bodies-bytes-max). Nothing was changed: try again a little later, or another gateway.")
 }
 
-// bodyBudget bounds the memory for bodies, of all requests together, from their first bytes to their answers. Where it is used up, the bodies that
+// bodyBudget bounds the memory for bodies, of all requests together, from their first bytes to their answers, or to a wait before these. Where it is used up, the bodies that
 // have stalled give way: their clients would hold it for as long as --body-timeout, and honest ones would be refused meanwhile.
 type bodyBudget struct {
 	max     int64

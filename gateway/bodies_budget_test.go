@@ -109,3 +109,16 @@ func TestBodiesAreFreed(t *testing.T) {
 	_ = connection.Close()
 	eventually(t, "nothing is held", func() bool { return h.bodyBytes() == 0 })
 }
+
+// Who waits for a lock, or for the answer to a refusal, holds no bytes, however long the request was.
+func TestWaitsHoldNoBodies(t *testing.T) {
+	h, lease := newBudgeted(t, time.Hour)
+	padded := encode(api.AcquireRequest{OwnerID: "waiter", WaitMS: 600_000}) + strings.Repeat(" ", budgetBody/2)
+	waiter := inBackground(func() answer { return h.post(t, lockPath("job", "/acquire"), padded) })
+	h.awaitQueue(t, "job", "waiter")
+	if held := h.bodyBytes(); held != 0 {
+		t.Errorf("one who waits holds %d bytes", held)
+	}
+	h.release(t, lease)
+	as[api.Lease](t, <-waiter, http.StatusOK)
+}

@@ -118,6 +118,7 @@ func (s *bulkStream) read() {
 	input.share = &bodyShare{budget: &s.gateway.bodies, cut: func() { s.deadline.end(0) }}
 	defer input.share.free()
 	s.window.stop(s.take(input))
+	input.share.free()
 	_, _ = io.Copy(io.Discard, s.request.Body)
 }
 

@@ -22,7 +22,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// readBody reads a body whole, within the limits of size and time (see hurried).
+// readBody reads a body whole, within the limits of size and time (see hurry).
 func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	body, err := g.readAll(w, r)
 	var tooLarge *http.MaxBytesError

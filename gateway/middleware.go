@@ -60,10 +60,17 @@ func noteCode(w http.ResponseWriter, code api.Code, reason string) {
 	}
 }
 
-// shareUntilAnswered frees the share when the request was answered.
+// shareUntilAnswered frees the share when the request was answered, if freeBody has not done so before.
 func shareUntilAnswered(w http.ResponseWriter, share *bodyShare) {
 	if answer, ok := w.(*answerWriter); ok {
 		answer.share = share
+	}
+}
+
+// freeBody gives back what the body has of the budget, before a wait that needs nothing of it.
+func freeBody(w http.ResponseWriter) {
+	if answer, ok := w.(*answerWriter); ok {
+		answer.share.free()
 	}
 }
 
@@ -139,7 +146,7 @@ func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, handle handler)
 		}
 	}()
 	if err := handle(w, r); err != nil {
-		g.refusals.hold(r, err)
+		g.refusals.hold(w, r, err)
 		g.answerProblem(w, r, err)
 	}
 }

@@ -50,7 +50,7 @@ func newRefusalDelays(draining context.Context, longest time.Duration, metrics *
 }
 
 // hold delays the answer to a write, if its token was refused for good several times before.
-func (d *refusalDelays) hold(r *http.Request, err error) {
+func (d *refusalDelays) hold(w http.ResponseWriter, r *http.Request, err error) {
 	delay := d.next(err)
 	if delay == 0 {
 		return
@@ -59,6 +59,7 @@ func (d *refusalDelays) hold(r *http.Request, err error) {
 	if d.delayed.Add(1) > refusalDelaysMax {
 		return
 	}
+	freeBody(w)
 	d.metrics.begin()
 	defer d.metrics.end()
 	timer := time.NewTimer(delay)

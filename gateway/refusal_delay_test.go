@@ -30,8 +30,11 @@ func hammered(t *testing.T) (h *harness, zombie, current api.Lease, at answer) {
 // same answer as before.
 func TestRefusedAgainIsDelayed(t *testing.T) {
 	h, zombie, current, first := hammered(t)
-	held := inBackground(func() answer { return h.put(t, zombie, 1, "late") })
+	held := inBackground(func() answer { return h.put(t, zombie, 1, strings.Repeat("late", bodyFreeBytes)) })
 	h.awaitMetric(t, 1, "fencegate_write_refusals_delayed")
+	if used := h.bodyBytes(); used != 0 {
+		t.Errorf("%d bytes of its body are held", used)
+	}
 	as[api.WriteResult](t, h.put(t, current, 1, "x"), http.StatusCreated)
 	other, _ := h.zombie(t, "other")
 	refused(t, h.put(t, other, 1, "late"), api.CodeTokenStale)

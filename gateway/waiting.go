@@ -43,6 +43,7 @@ func (g *Gateway) tryOrWait(w http.ResponseWriter, r *http.Request, request stor
 		defer cancel()
 		return g.backend.Acquire(ctx, request)
 	}
+	freeBody(w) // whoever sends much beside the request must not keep it from others for as long as it waits
 	g.metrics.waiting.Inc()
 	defer g.metrics.waiting.Dec()
 	bound := request.Wait + g.config.RequestTimeout

@@ -84,6 +84,7 @@ func (l *Lease) Info() api.Lease { return l.granted }
 // at which the lock may be granted to another, with [ErrLeaseReleased] before a release is sent, with [ErrClosed] by Close. It has the
 // values of the ctx that Acquire was called with. Where a policy limits how long a lease is held (max_hold_ms), it is cancelled no later than
 // that, however often the lease is renewed; the reason of the problem in its cause is max_hold (see [ProblemOf]).
+// A lease in a session knows the limit by which it was granted: one that is set later closes its fence, and does not cancel the context.
 //
 // Its Err and Done look at the clocks themselves: a process that was frozen past the lease's end sees it at once. Contexts derived from
 // it hear of it a moment later, when the timer has woken.

@@ -82,8 +82,7 @@ func (l *line) claimOnce(lock Name, q *queue) (again bool, pause time.Duration) 
 		l.store.again(err)
 	}
 	for _, orphan := range orphans {
-		// Whoever waited has left. What fails here ends with the lease's TTL.
-		_ = l.store.giveBack(ctx, orphan)
+		_ = l.giveBack(ctx, orphan) // whoever waited has left
 	}
 	return true, pause
 }

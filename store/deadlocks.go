@@ -132,7 +132,11 @@ func (l *line) checkBatch(batch map[int64]deadlockCheck) error {
 		}
 	}
 	for _, ticket := range slices.Backward(found) { // the last first: it is to be refused
-		if err := l.breakDeadlock(ctx, ticket, batch[ticket]); err != nil {
+		// Each has a time of its own: many whose fences somebody else has locked must not use up that of the others.
+		breaking, cancel := context.WithTimeout(context.Background(), claimTimeout)
+		err := l.breakDeadlock(breaking, ticket, batch[ticket])
+		cancel()
+		if err != nil {
 			return err
 		}
 		delete(batch, ticket)

@@ -172,7 +172,7 @@ func (s *Store) ReleaseLease(ctx context.Context, ref LeaseRef) (Released, error
 }
 
 // giveBack releases a lease that its owner never heard of; the same request sent again asks anew. If it was sent again before, through
-// another gateway, its owner has the lease, and keeps it. What fails here ends with the lease's TTL.
+// another gateway, its owner has the lease, and keeps it.
 func (s *Store) giveBack(ctx context.Context, lease Lease) error {
 	return s.execAs(ctx, onLock(useReleases, lease.Lock), "select fence.give_back($1, $2, $3, $4)", lease.Ref().args()...)
 }

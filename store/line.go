@@ -34,6 +34,7 @@ type line struct {
 	mu        sync.Mutex
 	queues    map[Name]*queue
 	left      []place   // that were given up, but perhaps not in the database yet
+	orphans   []orphan  // leases that nobody has heard of, and that could not be given back
 	beaten    time.Time // when the database last heard of this process
 	polled    int       // where the last poll ended in the order of names
 	deadlocks deadlocks

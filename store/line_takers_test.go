@@ -1,10 +1,13 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
@@ -43,5 +46,112 @@ func TestOneOfTwoTakesTheLease(t *testing.T) {
 		if taken && err != nil || !taken && !errors.Is(err, ErrLeaseLost) {
 			t.Errorf("%s: the renewal of the lease returned %v", name, err)
 		}
+	}
+}
+
+// A lease of one who has left is given back when that is possible: where another session has locked its fence, not before, and not only at the
+// end of its TTL.
+func TestGivingBackLate(t *testing.T) {
+	url := pgtest.Migrated(t)
+	st, err := Open(t.Context(), Config{DatabaseURL: url, LockTimeout: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(st.Close)
+	lease, err := st.Acquire(t.Context(), AcquireRequest{Lock: "job", OwnerID: "gone", TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	for _, sql := range []string{"begin", "select from fence.fences where resource = 'job' for update"} {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := newLine(st, uuid.New(), ServiceConfig{})
+	if err := l.giveBack(t.Context(), lease); !errors.Is(err, ErrLocked) {
+		t.Fatalf("giving back the lease of a locked fence returned %v", err)
+	}
+	if err := l.leaveLate(t.Context()); !errors.Is(err, ErrLocked) {
+		t.Fatalf("giving it back again returned %v", err)
+	}
+	if _, err := conn.Exec(t.Context(), "rollback"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.leaveLate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.Renew(t.Context(), lease.Ref(), 0); !errors.Is(err, ErrLeaseLost) || len(l.orphans) > 0 {
+		t.Errorf("the renewal of the lease returned %v; %d are to be given back", err, len(l.orphans))
+	}
+}
+
+// One who stands first for long does not have the queue remember all that came and went behind it.
+func TestQueueForgetsTickets(t *testing.T) {
+	q := newQueue()
+	first := &waiter{request: "first"}
+	q.add(first)
+	q.setTicket(first, 1)
+	for ticket := int64(2); ticket < 10_000; ticket++ {
+		w := &waiter{request: "other"}
+		q.add(w)
+		q.setTicket(w, ticket)
+		q.remove(w)
+	}
+	for _, h := range []*ticketHeap{&q.tickets, &q.nodes} {
+		if n := len(h.order); n > 2*ticketsOverMin || len(h.queued) != n {
+			t.Errorf("%d tickets are remembered, in a set of %d", n, len(h.queued))
+		}
+	}
+	last := &waiter{request: "last"}
+	q.add(last)
+	q.setTicket(last, 20_000)
+	if q.first(false) != 1 {
+		t.Errorf("the first is %d", q.first(false))
+	}
+	q.remove(first)
+	if q.first(false) != 20_000 || q.first(true) != 20_000 {
+		t.Errorf("the first is %d and %d", q.first(false), q.first(true))
+	}
+}
+
+// One who waits for a lock goes on until its time is over, also where it gets no turn to ask, since others ask for a fence that is stuck.
+func TestWaitersWithoutATurn(t *testing.T) {
+	st, err := Open(t.Context(), Config{DatabaseURL: pgtest.Migrated(t), StatementTimeout: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(st.Close)
+	service, err := NewService(st, ServiceConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var passes []pass
+	for range lockSlotsMax {
+		taken, err := st.bulkheads.enter(t.Context(), onLock(useAcquires, "job"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		passes = append(passes, taken)
+	}
+	granted := make(chan error, 1)
+	go func() {
+		_, err := service.Acquire(t.Context(), AcquireRequest{Lock: "job", OwnerID: "patient", Wait: time.Minute})
+		granted <- err
+	}()
+	select {
+	case err := <-granted:
+		t.Fatalf("it ended with %v", err)
+	case <-time.After(500 * time.Millisecond):
+	}
+	for i := range passes {
+		passes[i].leave()
+	}
+	if err := <-granted; err != nil {
+		t.Error(err)
 	}
 }

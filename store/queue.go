@@ -58,11 +58,14 @@ func (q *queue) setTicket(w *waiter, ticket int64) {
 		return
 	}
 	q.byTicket[ticket] = append(q.byTicket[ticket], w)
-	q.tickets.add(ticket)
+	q.tickets.add(ticket, q.inUse, len(q.byTicket))
 	if !w.subtree {
-		q.nodes.add(ticket)
+		q.nodes.add(ticket, q.inUse, len(q.byTicket))
 	}
 }
+
+// inUse reports whether a caller has the ticket.
+func (q *queue) inUse(ticket int64) bool { return len(q.byTicket[ticket]) > 0 }
 
 func removeFrom[K comparable](index map[K][]*waiter, key K, w *waiter) {
 	rest := slices.DeleteFunc(index[key], func(other *waiter) bool { return other == w })
@@ -79,7 +82,7 @@ func (q *queue) first(butSubtrees bool) int64 {
 	if butSubtrees {
 		tickets = &q.nodes
 	}
-	return tickets.first(func(ticket int64) bool { return len(q.byTicket[ticket]) > 0 })
+	return tickets.first(q.inUse)
 }
 
 // others reports whether another caller here wants the same place, since it sent the same request.
@@ -119,15 +122,25 @@ func (q *queue) askAgainFor(ticket int64) {
 	}
 }
 
-// ticketHeap keeps tickets in order, each once. What has become of them is not known here: those that are over are dropped when they come first.
+// ticketHeap keeps tickets in order, each once. What has become of them is not known here: those that are over are dropped when they come first,
+// or when they are most.
 type ticketHeap struct {
 	order  int64Heap
 	queued map[int64]struct{}
 }
 
-func (h *ticketHeap) add(ticket int64) {
+// add takes in a ticket that is in use, of so many.
+func (h *ticketHeap) add(ticket int64, inUse func(int64) bool, used int) {
 	if _, there := h.queued[ticket]; there {
 		return
+	}
+	if len(h.order) > ticketsOverMin+2*used { // who stands first for long must not keep all that came and went behind it
+		h.order = slices.DeleteFunc(h.order, func(ticket int64) bool { return !inUse(ticket) })
+		heap.Init(&h.order)
+		h.queued = map[int64]struct{}{}
+		for _, ticket := range h.order {
+			h.queued[ticket] = struct{}{}
+		}
 	}
 	if h.queued == nil {
 		h.queued = map[int64]struct{}{}
@@ -135,6 +148,9 @@ func (h *ticketHeap) add(ticket int64) {
 	h.queued[ticket] = struct{}{}
 	heap.Push(&h.order, ticket)
 }
+
+// ticketsOverMin is how many tickets that are over are kept in any case.
+const ticketsOverMin = 64
 
 // first returns the lowest ticket that is still in use, or 0.
 func (h *ticketHeap) first(inUse func(int64) bool) int64 {

@@ -59,7 +59,8 @@ func (l *line) acquire(ctx context.Context, request AcquireRequest) (lease Lease
 			return lease, err
 		}
 		queued = queued || w.ticket > 0 || outcomeOf(err) == OutcomeUnknown
-		if !queued && !errors.Is(err, ErrLocked) || time.Now().After(deadline) || ctx.Err() != nil {
+		stuck := errors.Is(err, ErrLocked) || errors.Is(err, errNoTurn)
+		if !queued && !stuck || time.Now().After(deadline) || ctx.Err() != nil {
 			return l.despair(request.Lock, w, queued, err)
 		}
 		l.store.again(err)
@@ -149,7 +150,7 @@ func (l *line) goAway(lock Name, w *waiter) error {
 	l.mu.Unlock()
 	switch {
 	case news.lease.Token > 0 && last:
-		return l.store.giveBack(ctx, news.lease)
+		return l.giveBack(ctx, news.lease)
 	case news.lease.Token > 0, shared:
 		return nil // another caller has the lease, or the place
 	}
@@ -219,6 +220,61 @@ func (l *line) leaveLate(ctx context.Context) error {
 			l.mu.Lock()
 			l.left = slices.DeleteFunc(l.left, func(other place) bool { return other == p })
 			l.mu.Unlock()
+		}
+	}
+	return errors.Join(append(failed, l.giveBackLate(ctx))...)
+}
+
+// orphansMax bounds the leases that are still to be given back. What is more ends with its TTL.
+const orphansMax = 10_000
+
+// orphan is a lease that nobody has heard of.
+type orphan struct {
+	lease Lease
+	since time.Time
+}
+
+// giveBack releases a lease whose owner has left. Where that fails, it is tried again: a lease without an owner would keep the lock until its
+// TTL is over.
+func (l *line) giveBack(ctx context.Context, lease Lease) error {
+	err := l.store.giveBack(ctx, lease)
+	if errors.Is(err, ErrUnavailable) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if len(l.orphans) < orphansMax {
+			l.orphans = append(l.orphans, orphan{lease, time.Now()})
+		}
+	}
+	return err
+}
+
+// giveBackLate tries again what giveBack could not do, each lease once. One that has ended meanwhile is forgotten.
+func (l *line) giveBackLate(ctx context.Context) error {
+	l.mu.Lock()
+	orphans := l.orphans
+	l.orphans = nil
+	l.mu.Unlock()
+	var failed []error
+	for i, o := range orphans {
+		if time.Since(o.since) > max(o.lease.TTL, claimTimeout) {
+			continue
+		}
+		giving, cancel := context.WithTimeout(ctx, leaveTimeout)
+		err := l.store.giveBack(giving, o.lease)
+		cancel()
+		if err == nil {
+			continue
+		}
+		failed = append(failed, err)
+		rest := orphans[i : i+1]
+		if !errors.Is(err, ErrLocked) {
+			rest = orphans[i:] // the database is away
+		}
+		l.mu.Lock()
+		l.orphans = append(l.orphans, rest...)
+		l.mu.Unlock()
+		if len(rest) > 1 {
+			break
 		}
 	}
 	return errors.Join(failed...)
