@@ -87,15 +87,22 @@ func (r *watcher) failure() error {
 // expectAll returns when the watcher has seen all events that are kept, each once and in their order.
 func (b *testbed) expectAll(t *testing.T, what string, r *watcher, lock store.Name) {
 	t.Helper()
-	want := b.eventIDs(t, lock, r.from)
-	deadline := time.Now().Add(soon / 2)
-	for len(r.ids()) < len(want) && time.Now().Before(deadline) {
-		time.Sleep(2 * time.Millisecond)
-	}
+	want := b.awaitAll(t, r, lock)
 	if got := r.ids(); !slices.Equal(got, want) {
 		missing := slices.DeleteFunc(slices.Clone(want), func(id int64) bool { return slices.Contains(got, id) })
 		t.Errorf("%s saw %d of %d events, %t sorted, began after %d, and misses %v (%v)", what, len(got), len(want), slices.IsSorted(got), r.from, missing, r.failure())
 	}
+}
+
+// awaitAll returns the events that are kept, when the watcher has seen as many or has failed.
+func (b *testbed) awaitAll(t *testing.T, r *watcher, lock store.Name) (want []int64) {
+	t.Helper()
+	want = b.eventIDs(t, lock, r.from)
+	deadline := time.Now().Add(soon / 2)
+	for len(r.ids()) < len(want) && r.failure() == nil && time.Now().Before(deadline) {
+		time.Sleep(2 * time.Millisecond)
+	}
+	return want
 }
 
 // stir makes all kinds of events of a lock at the same time: grants, renewals, releases, waiters and rejections.
@@ -177,6 +184,7 @@ func TestWatchesSeeAllEvents(t *testing.T) {
 			stop()
 			stirring.Wait()
 			for i, w := range watchers {
+				s.awaitAll(t, w, "lock")
 				if cuts > 0 && errors.Is(w.failure(), store.ErrSlowReader) {
 					continue // a batch after a cut may be too much at once
 				}
