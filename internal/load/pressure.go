@@ -61,7 +61,7 @@ type pressure struct {
 	kind Pressure
 	name string
 
-	calls, refused, unavailable atomic.Int64
+	asked, calls, refused, unavailable atomic.Int64
 }
 
 // startPressure starts all kinds that the configuration asks for. They end with ctx; the function returned waits for that.
@@ -134,7 +134,8 @@ func (p *pressure) call(ctx context.Context, client int, wait time.Duration, sen
 
 func (p *pressure) acquire(ctx context.Context, client int, name string, request api.AcquireRequest) (lease api.Lease, err error) {
 	if request.OwnerID == "" {
-		request.OwnerID = fmt.Sprintf("%s-%d", p.kind, client)
+		// Each time another owner: one whose earlier request may still wait, unanswered, would wait behind itself.
+		request.OwnerID = fmt.Sprintf("%s-%d.%d", p.kind, client, p.asked.Add(1))
 	}
 	if request.SessionID == nil {
 		ttl := int64(pressureTTLMS)
