@@ -3,6 +3,7 @@ package store_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,6 +41,10 @@ func (b *testbed) lineEvents(t *testing.T, lock store.Name) []lineEvent {
 	}
 	return events
 }
+
+// impatient begins the name of an owner who waits for a limited time. Once that is over others may be granted the lock before it, even
+// where its gateway asks once more at that moment and it is granted the lock after all.
+const impatient = "impatient "
 
 // lineChecker holds the events of a lock against the contract: P1, P2 and P8.
 type lineChecker struct {
@@ -102,7 +107,7 @@ func (c *lineChecker) granted(event lineEvent) {
 		c.waiting = slices.Delete(slices.Clone(c.waiting), own, own+1)
 	}
 	for _, before := range ahead {
-		if conflict(event, before) {
+		if conflict(event, before) && !strings.HasPrefix(before.owner, impatient) {
 			c.found = append(c.found, fmt.Sprintf("%s (%s) was granted the lock before %s (%s), who waited", event.owner, event.mode, before.owner, before.mode))
 			return
 		}
@@ -137,14 +142,21 @@ func TestLineCheckerFindsWhatIsWrong(t *testing.T) {
 		event(store.EventReleased, "c", 2, store.Shared), event(store.EventReleased, "b", 3, store.Shared),
 		event(store.EventGranted, "d", 4, store.Exclusive),
 	}
-	if c := checkLine(good); len(c.found) > 0 || c.grants != 4 || c.queued != 4 {
+	good = append(good, event(store.EventReleased, "d", 4, store.Exclusive),
+		event(store.EventQueued, impatient+"1", 0, store.Exclusive), event(store.EventQueued, "e", 0, store.Exclusive),
+		event(store.EventGranted, "e", 5, store.Exclusive), event(store.EventReleased, "e", 5, store.Exclusive),
+		event(store.EventGranted, impatient+"1", 6, store.Exclusive))
+	if c := checkLine(good); len(c.found) > 0 || c.grants != 6 || c.queued != 6 {
 		t.Errorf("it finds fault with a good line: %+v", c)
 	}
 	for what, bad := range map[string][]lineEvent{
-		"two writers":            {good[0], event(store.EventGranted, "b", 2, store.Exclusive)},
-		"a reader beside":        {good[0], event(store.EventGranted, "b", 2, store.Shared)},
-		"a token again":          {good[0], good[5], event(store.EventGranted, "b", 1, store.Exclusive)},
-		"out of turn":            {good[0], good[1], good[4], good[5], good[10], event(store.EventReleased, "d", 4, store.Exclusive), event(store.EventGranted, "b", 5, store.Shared)},
+		"two writers":     {good[0], event(store.EventGranted, "b", 2, store.Exclusive)},
+		"a reader beside": {good[0], event(store.EventGranted, "b", 2, store.Shared)},
+		"a token again":   {good[0], good[5], event(store.EventGranted, "b", 1, store.Exclusive)},
+		"out of turn":     {good[0], good[1], good[4], good[5], good[10], event(store.EventReleased, "d", 4, store.Exclusive), event(store.EventGranted, "b", 5, store.Shared)},
+		"impatience before a waiter": {event(store.EventQueued, "e", 0, store.Exclusive), event(store.EventQueued, impatient+"1", 0, store.Exclusive),
+			event(store.EventGranted, impatient+"1", 1, store.Exclusive), event(store.EventReleased, impatient+"1", 1, store.Exclusive),
+			event(store.EventGranted, "e", 2, store.Exclusive)},
 		"a try before a waiter":  {good[0], good[4], good[5], event(store.EventGranted, "try", 3, store.Shared), event(store.EventReleased, "try", 3, store.Shared), good[10]},
 		"granted before waiting": {good[0], good[5], event(store.EventGranted, "b", 2, store.Shared), good[1]},
 	} {

@@ -33,6 +33,7 @@ func (c *churn) one(t *testing.T, place int, random *rand.Rand) {
 	case 0, 1:
 		time.AfterFunc(time.Duration(random.IntN(300))*time.Millisecond, giveUp)
 	case 2:
+		request.OwnerID = fmt.Sprint(impatient, place)
 		request.Wait = time.Duration(1+random.IntN(300)) * time.Millisecond
 	default:
 		stays = true
