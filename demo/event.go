@@ -10,10 +10,10 @@ import (
 
 // Event is something that happened, as it is told. With --output json it is one line.
 type Event struct {
-	// Event is story, database, gateway, granted, held, working, checked, frozen, thawed, written, rejected, stored, failed or result.
+	// Event is round, database, gateway, granted, held, working, checked, frozen, thawed, written, rejected, stored, failed or result.
 	Event string `json:"event"`
-	// Story is fenced or unfenced.
-	Story string `json:"story,omitempty"`
+	// Variant is fenced or unfenced.
+	Variant string `json:"variant,omitempty"`
 	// Actor is who did it: A, B, or empty for the stage. Where stories are told again and again: worker-1 to worker-5.
 	Actor        string     `json:"actor,omitempty"`
 	At           time.Time  `json:"at"`
@@ -54,7 +54,7 @@ func (n *narrator) tell(event Event) {
 		return
 	}
 	switch event.Event {
-	case "story":
+	case "round":
 		_, _ = fmt.Fprintf(n.out, "\n%s\n", event.Text)
 	case "result":
 		_, _ = fmt.Fprintf(n.out, "\n%s\n", event.Text)

@@ -18,7 +18,7 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// Stories are told to two gateways that run; each leaves a rejection that both show.
+// Rounds are told to two gateways that run; each leaves a rejection that both show.
 func TestHaunting(t *testing.T) {
 	t.Parallel()
 	url, program := pgtest.Migrated(t), program(t)
@@ -98,7 +98,7 @@ func haunt(t *testing.T, program string, urls []string, stories int) ([]demo.Eve
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var out bytes.Buffer
-	err := demo.Haunting{Program: program, URLs: urls, Every: time.Second, Stories: stories, JSON: true, Out: &out}.Run(ctx)
+	err := demo.Loop{Program: program, URLs: urls, Every: time.Second, Rounds: stories, JSON: true, Out: &out}.Run(ctx)
 	if ctx.Err() != nil {
 		t.Fatal("the stories took too long")
 	}

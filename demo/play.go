@@ -6,17 +6,17 @@ import "context"
 
 // play is one telling: A takes the lock and is frozen, B takes over, A comes back.
 type play struct {
-	program, story string
-	a, b           Worker
+	program, variant string
+	a, b             Worker
 }
 
 // playing is the play of the workers A and B about a lock.
-func playing(program, story, lock, databaseURL string) play {
-	worker := Worker{Lock: lock, TTL: storyTTL, DatabaseURL: databaseURL}
+func playing(program, variant, lock, databaseURL string) play {
+	worker := Worker{Lock: lock, TTL: demoTTL, DatabaseURL: databaseURL}
 	a, b := worker, worker
 	a.Name, a.Work = "A", workOfA
 	b.Name, b.Work = "B", workOfB
-	return play{program, story, a, b}
+	return play{program, variant, a, b}
 }
 
 // act is the story itself: A is frozen while it works, B takes over and writes, A is thawed and writes.
@@ -26,28 +26,28 @@ func (p play) act(ctx context.Context, stage *stage) error {
 		return err
 	}
 	defer a.kill()
-	if err := stage.follow(p.story, a, "working"); err != nil {
+	if err := stage.follow(p.variant, a, "working"); err != nil {
 		return err
 	}
 	if err := a.freeze(ctx); err != nil {
 		return err
 	}
-	stage.tell(Event{Event: "frozen", Story: p.story, Actor: p.a.Name, Text: "is frozen (SIGSTOP) in the middle of it"})
+	stage.tell(Event{Event: "frozen", Variant: p.variant, Actor: p.a.Name, Text: "is frozen (SIGSTOP) in the middle of it"})
 
 	b, err := startProcess(ctx, p.args(p.b, stage.urls[len(stage.urls)-1]))
 	if err != nil {
 		return err
 	}
 	defer b.kill()
-	if err := stage.follow(p.story, b, ""); err != nil {
+	if err := stage.follow(p.variant, b, ""); err != nil {
 		return err
 	}
 
-	stage.tell(Event{Event: "thawed", Story: p.story, Actor: p.a.Name, Text: "is thawed (SIGCONT) and goes on as if nothing had happened"})
+	stage.tell(Event{Event: "thawed", Variant: p.variant, Actor: p.a.Name, Text: "is thawed (SIGCONT) and goes on as if nothing had happened"})
 	if err := a.thaw(); err != nil {
 		return err
 	}
-	return stage.follow(p.story, a, "")
+	return stage.follow(p.variant, a, "")
 }
 
 func (p play) args(worker Worker, url string) []string {

@@ -67,9 +67,9 @@ func (s *stage) strike() {
 }
 
 // follow tells what a process does until it has told of the event until, or has ended. A process that fails is an error.
-func (s *stage) follow(story string, p *process, until string) error {
+func (s *stage) follow(variant string, p *process, until string) error {
 	for event := range p.events {
-		event.Story = story
+		event.Variant = variant
 		s.tell(event)
 		if event.Event == until {
 			return nil

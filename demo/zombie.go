@@ -27,8 +27,8 @@ type Zombie struct {
 }
 
 const (
-	storyTTL     = 2 * time.Second
-	storyTimeout = 25 * time.Second
+	demoTTL      = 2 * time.Second
+	roundTimeout = 25 * time.Second
 	// workOfA is time enough to freeze A before it writes, on a machine that is busy with other things.
 	workOfA = time.Second
 	workOfB = 200 * time.Millisecond
@@ -40,7 +40,7 @@ var ErrUnexpected = errors.New("the story ended otherwise than it must")
 // Tell tells the story and its unfenced twin, and one line of result. It returns nil only if the fenced run kept B's value and the unfenced one
 // lost it; ErrUnexpected if not.
 func (z Zombie) Tell(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, storyTimeout)
+	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
 	narrator := newNarrator(z.Out, z.JSON)
 	stage, err := z.setStage(ctx, narrator)
@@ -61,25 +61,25 @@ func (z Zombie) Tell(ctx context.Context) error {
 }
 
 func (z Zombie) fenced(ctx context.Context, stage *stage) (string, error) {
-	stage.tell(Event{Event: "story", Story: "fenced", Text: "With the fence: every write carries its token, and PostgreSQL checks it"})
+	stage.tell(Event{Event: "round", Variant: "fenced", Text: "With the fence: every write carries its token, and PostgreSQL checks it"})
 	if err := playing(z.Program, "fenced", z.lock("job-42"), "").act(ctx, stage); err != nil {
 		return "", err
 	}
 	value, err := stage.fencedValue(ctx, z.lock("job-42"))
 	if err == nil {
-		stage.tell(Event{Event: "stored", Story: "fenced", Value: value, Text: fmt.Sprintf("what is stored: %q", value)})
+		stage.tell(Event{Event: "stored", Variant: "fenced", Value: value, Text: fmt.Sprintf("what is stored: %q", value)})
 	}
 	return value, err
 }
 
 func (z Zombie) unfenced(ctx context.Context, stage *stage) (string, error) {
-	stage.tell(Event{Event: "story", Story: "unfenced", Text: "Without the fence: the same lock and the same workers, the data in a plain table"})
+	stage.tell(Event{Event: "round", Variant: "unfenced", Text: "Without the fence: the same lock and the same workers, the data in a plain table"})
 	if err := playing(z.Program, "unfenced", z.lock("job-43"), z.DatabaseURL).act(ctx, stage); err != nil {
 		return "", err
 	}
 	value, err := stage.unfencedValue(ctx, z.lock("job-43"))
 	if err == nil {
-		stage.tell(Event{Event: "stored", Story: "unfenced", Value: value, Text: fmt.Sprintf("what is stored: %q", value)})
+		stage.tell(Event{Event: "stored", Variant: "unfenced", Value: value, Text: fmt.Sprintf("what is stored: %q", value)})
 	}
 	return value, err
 }

@@ -44,19 +44,19 @@ func TestZombieIsShutOut(t *testing.T) {
 // checkOrder checks that A was frozen between its grant and its write, and that B wrote meanwhile.
 func checkOrder(t *testing.T, events []demo.Event) {
 	t.Helper()
-	for _, story := range []string{"fenced", "unfenced"} {
+	for _, variant := range []string{"fenced", "unfenced"} {
 		var told []string
 		for _, event := range events {
-			if event.Story == story && event.Actor != "" && event.Event != "held" && event.Event != "working" && event.Event != "checked" {
+			if event.Variant == variant && event.Actor != "" && event.Event != "held" && event.Event != "working" && event.Event != "checked" {
 				told = append(told, event.Actor+" "+event.Event)
 			}
 		}
 		want := []string{"A granted", "A frozen", "B granted", "B written", "A thawed", "A written"}
-		if story == "fenced" {
+		if variant == "fenced" {
 			want[5] = "A rejected"
 		}
 		if !slices.Equal(told, want) {
-			t.Errorf("%s: told %v, want %v", story, told, want)
+			t.Errorf("%s: told %v, want %v", variant, told, want)
 		}
 	}
 }
@@ -119,13 +119,13 @@ func program(t *testing.T) string {
 	return path
 }
 
-func find(t *testing.T, events []demo.Event, story, actor, event string) demo.Event {
+func find(t *testing.T, events []demo.Event, variant, actor, event string) demo.Event {
 	t.Helper()
 	for _, told := range events {
-		if told.Story == story && told.Actor == actor && told.Event == event {
+		if told.Variant == variant && told.Actor == actor && told.Event == event {
 			return told
 		}
 	}
-	t.Fatalf("%s: %s %s was not told", story, actor, event)
+	t.Fatalf("%s: %s %s was not told", variant, actor, event)
 	return demo.Event{}
 }

@@ -171,7 +171,7 @@ func demoRuns(t *testing.T, client *lockclient.Client, url string) {
 	for i := range args {
 		args[i] = regexp.MustCompile(`^http://proxy:8080$`).ReplaceAllString(args[i], url)
 	}
-	command := exec.CommandContext(t.Context(), fencegate(t), append(args, "--stories", "1")...)
+	command := exec.CommandContext(t.Context(), fencegate(t), append(args, "--rounds", "1")...)
 	if output, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("fencegate %s: %v\n%s", strings.Join(args, " "), err, output)
 	}

@@ -186,15 +186,15 @@ func (p prometheus) checkRules() {
 	})
 }
 
-// checkTokenLine checks the line that FencegateRunawayToken holds tokens against, where it is today: a token that leapt just now is below
-// it, as are those after a hundred more leaps, and one that is 15 % ahead of the clock is above.
+// checkTokenLine checks the line that FencegateRunawayToken holds tokens against, where it is today: a token that jumped just now is below
+// it, as are those after a hundred more jumps, and one that is 15 % ahead of the clock is above.
 func (p prometheus) checkTokenLine() {
 	p.t.Helper()
-	leapt := time.Since(time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)).Seconds() * (1 << 20)
+	jumped := time.Since(time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)).Seconds() * (1 << 20)
 	for _, test := range []struct {
 		token float64
 		fires bool
-	}{{34, false}, {leapt, false}, {leapt + 100*(1<<32), false}, {leapt * 1.15, true}, {1 << 53, true}} {
+	}{{34, false}, {jumped, false}, {jumped + 100*(1<<32), false}, {jumped * 1.15, true}, {1 << 53, true}} {
 		var expr string
 		for _, alert := range alerts(p.t) {
 			if alert.Alert == "FencegateRunawayToken" && strings.Contains(alert.Expr, "fencegate_newest_token") {

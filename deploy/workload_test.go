@@ -46,7 +46,7 @@ func repeat(t *testing.T, clients []*lockclient.Client, work func(ctx context.Co
 	return stop
 }
 
-// holder takes a lock, renews it, writes by every door, and gives it back.
+// holder takes a lock, renews it, writes by every source, and gives it back.
 func holder(ctx context.Context, client *lockclient.Client, name string) error {
 	lease, err := client.Acquire(ctx, name)
 	if err != nil {
@@ -71,7 +71,7 @@ func holder(ctx context.Context, client *lockclient.Client, name string) error {
 	}
 	token, sequence := lease.FencingToken(), int64(1_000_000)
 	_, err = client.API().Transaction(ctx, api.TransactionRequest{
-		Fences: []api.FenceClaim{{Resource: name, FencingToken: &token, Sequence: &sequence}},
+		Fences: []api.WriteToken{{Resource: name, FencingToken: &token, Sequence: &sequence}},
 		Ops:    []api.Op{{Op: "put", Resource: name, Key: "transaction", Value: []byte(`1`)}},
 	})
 	return err

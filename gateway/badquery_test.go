@@ -31,7 +31,7 @@ func TestBadQueries(t *testing.T) {
 		"/v1/rejections?sort=last_seen&cursor=Nw": "cursor must be", "/v1/rejections?cursor=MS43": "cursor must be", "/v1/rejections?sort=last_seen&cursor=LTEuNw": "cursor must be",
 		"/v1/rejections?sort=last_seen&cursor=OTIyMzM3MjAzNjg1NDc3NTgwNy43": "cursor must be", "/v1/rejections?sort=count": "sort must be", "/v1/rejections?format=xml": "format must be",
 		"/v1/rejections?format=csv&limit=10": "leave out limit", "/v1/rejections?format=csv&cursor=Nw": "leave out limit", "/v1/rejections?format=csv&sort=count": "sort must be",
-		"/v1/rejections?until=tomorrow": "until must be", "/v1/rejections?reason=%00": "reason has a control", "/v1/rejections?door=%FF": "door is not valid",
+		"/v1/rejections?until=tomorrow": "until must be", "/v1/rejections?reason=%00": "reason has a control", "/v1/rejections?source=%FF": "source is not valid",
 		"/v1/rejections?owner_id=" + strings.Repeat("x", 257): "the limit is 256", "/v1/rejections/summary?limit=1": `no parameter "limit"`,
 		"/v1/rejections/summary?code=stale": "code must be", "/v1/rejections/summary?since=now": "since must be", "/v1/rejections/summary?prefix=%00": "prefix has a control",
 		"/v1/rejections/stream?limit=1": `no parameter "limit"`, "/v1/rejections/stream?since=2026-01-02T09:00:00Z": `no parameter "since"`,
@@ -63,7 +63,7 @@ func TestBadQueries(t *testing.T) {
 // transaction is one that puts a record under a lease.
 func transaction(lease api.Lease, sequence int64) string {
 	return encode(api.TransactionRequest{
-		Fences: []api.FenceClaim{{Resource: lease.Lock, FencingToken: &lease.FencingToken, Sequence: &sequence}},
+		Fences: []api.WriteToken{{Resource: lease.Lock, FencingToken: &lease.FencingToken, Sequence: &sequence}},
 		Ops:    []api.Op{{Op: string(store.Put), Resource: lease.Lock, Key: "t", Value: []byte("1")}},
 	})
 }

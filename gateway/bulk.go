@@ -188,7 +188,7 @@ func (s *bulkStream) judge(line *bulkLine, now time.Time) {
 	if line.malformed {
 		return
 	}
-	s.gateway.judged(s.request, doorBulk, line.err)
+	s.gateway.judged(s.request, sourceBulk, line.err)
 	s.refusals.judge(line.err)
 	level, what := slog.LevelError, "request failed"
 	switch {

@@ -85,7 +85,7 @@ func TestBulkRejectionsAreRecorded(t *testing.T) {
 	}
 	metrics, _ := h.scrape(t)
 	for result, want := range map[string]float64{"token_required": 1, "token_stale": 2} {
-		if got := metrics.value("fencegate_writes_total", "door", "bulk", "result", result); got != want {
+		if got := metrics.value("fencegate_writes_total", "source", "bulk", "result", result); got != want {
 			t.Errorf("counted are %v writes that were %s, want %v", got, result, want)
 		}
 	}

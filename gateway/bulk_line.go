@@ -22,7 +22,7 @@ func (l *bulkLine) parse(text []byte, valueMax int64) error {
 	if err := json.Unmarshal(text, &write, json.RejectUnknownMembers(true)); err != nil {
 		return invalidJSON(err)
 	}
-	claim, err := claimOf(api.FenceClaim{
+	claim, err := claimOf(api.WriteToken{
 		Resource: write.Resource, FencingToken: write.FencingToken, Sequence: write.Sequence, LeaseID: write.LeaseID,
 	})
 	if err != nil {
@@ -52,6 +52,6 @@ func (l *bulkLine) parse(text []byte, valueMax int64) error {
 		return problem(http.StatusRequestEntityTooLarge, api.CodeTooLarge,
 			"The value is over the limit of "+strconv.FormatInt(valueMax, 10)+" bytes (--body-bytes-max).")
 	}
-	l.write = store.Write{Claim: claim, Operation: operation}
+	l.write = store.Write{WriteToken: claim, Operation: operation}
 	return nil
 }

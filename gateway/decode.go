@@ -119,7 +119,7 @@ func invalidJSON(err error) *api.Problem {
 // jsonTypes are the types of fields as a client knows them.
 var jsonTypes = map[string]string{
 	"string": "a string", "int64": "an integer", "bool": "true or false", "json.RawMessage": "a JSON value",
-	"[]api.FenceClaim": "an array", "[]api.Op": "an array", "api.FenceClaim": "an object", "api.Op": "an object",
+	"[]api.WriteToken": "an array", "[]api.Op": "an array", "api.WriteToken": "an object", "api.Op": "an object",
 }
 
 // fieldName writes a JSON pointer as clients write paths: fences[0].resource.

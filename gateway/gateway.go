@@ -1,4 +1,4 @@
-// Package gateway is the HTTP door of fencegate: routes, handlers, the table from errors to statuses, metrics, and
+// Package gateway is the HTTP source of fencegate: routes, handlers, the table from errors to statuses, metrics, and
 // the server that ends without dropping what it took. It decides nothing: every verdict comes from the store, and
 // any number of gateways may stand before one database.
 package gateway
@@ -119,7 +119,7 @@ type Backend interface {
 
 // Recorder notes rejected writes, without I/O.
 type Recorder interface {
-	Record(rejected *store.RejectedError, door, address string)
+	Record(rejected *store.RejectedError, source, address string)
 }
 
 // Config is how a gateway behaves. The zero value of a field is its default.

@@ -12,7 +12,7 @@ import (
 // A lease that is not the caller's can be neither renewed nor released, and the caller is told why (P6).
 func TestLeaseLost(t *testing.T) {
 	h := newHarness(t, Config{})
-	for _, story := range []struct {
+	for _, group := range []struct {
 		reason  string
 		end     func(t *testing.T, lease api.Lease)
 		release api.Code // "": a release still succeeds
@@ -27,20 +27,20 @@ func TestLeaseLost(t *testing.T) {
 			h.acquire(t, lease.Lock, "next")
 		}, api.CodeLeaseLost},
 	} {
-		t.Run(story.reason, func(t *testing.T) {
-			lease := h.acquire(t, "lost/"+story.reason, "worker")
-			story.end(t, lease)
+		t.Run(group.reason, func(t *testing.T) {
+			lease := h.acquire(t, "lost/"+group.reason, "worker")
+			group.end(t, lease)
 			h.unchanged(t, func() {
 				lost := refused(t, h.post(t, lockPath(lease.Lock, "/renew"), refOf(lease)), api.CodeLeaseLost)
-				if lost.Reason != story.reason || lost.Retryable {
+				if lost.Reason != group.reason || lost.Retryable {
 					t.Errorf("the renewal is told %q, retryable %v", lost.Reason, lost.Retryable)
 				}
 			})
-			if story.release == "" {
+			if group.release == "" {
 				h.release(t, lease)
 				return
 			}
-			if lost := refused(t, h.post(t, lockPath(lease.Lock, "/release"), refOf(lease)), story.release); lost.Reason != story.reason {
+			if lost := refused(t, h.post(t, lockPath(lease.Lock, "/release"), refOf(lease)), group.release); lost.Reason != group.reason {
 				t.Errorf("the release is told %q", lost.Reason)
 			}
 		})

@@ -205,7 +205,7 @@ func (h *harness) askEverything(t *testing.T, s secrets) {
 		template, err := route.GetPathTemplate()
 		methods, errMethods := route.GetMethods()
 		if err != nil || errMethods != nil {
-			return nil //nolint:nilerr // the short way, and what answers to other methods
+			return nil //nolint:nilerr // the fast path, and what answers to other methods
 		}
 		path := routeVariable.ReplaceAllStringFunc(template, func(variable string) string {
 			if strings.HasPrefix(variable, "{session") {

@@ -122,7 +122,7 @@ func (o *onlooker) writesMove(t *testing.T) {
 	}
 	o.look(t)
 	for i := range int64(10_001) { // more than a Recorder keeps in mind
-		o.recorder.Record(&store.RejectedError{Verdict: store.VerdictTokenStale, Resource: "stale", Token: i + 1}, doorHTTP, "test")
+		o.recorder.Record(&store.RejectedError{Verdict: store.VerdictTokenStale, Resource: "stale", Token: i + 1}, sourceHTTP, "test")
 	}
 }
 

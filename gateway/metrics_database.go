@@ -39,7 +39,7 @@ var (
 	retriesFamily = databaseSubject.declare(family{
 		kind: kindCounter, name: "fencegate_retries_total",
 		help:   "What this gateway tried again by itself, by reason: busy, writes that went back to the queue, since somebody else had their fence locked; deadlock and serialization, statements that the database had rolled back; connection, what was asked again since the database was away.",
-		look:   "Clients don't notice, but for the time. Many `busy`: transactions at the SQL door, or other gateways, write to the same resources and keep their fences locked. A deadlock or a failed serialization that is not tried again is told to the client as `unavailable`, and only counted in `fencegate_database_errors_total`.",
+		look:   "Clients don't notice, but for the time. Many `busy`: transactions at the SQL source, or other gateways, write to the same resources and keep their fences locked. A deadlock or a failed serialization that is not tried again is told to the client as `unavailable`, and only counted in `fencegate_database_errors_total`.",
 		labels: []label{{name: "reason", values: reasonTexts(store.RetryReasons)}},
 	})
 )

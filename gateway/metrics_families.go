@@ -40,7 +40,7 @@ type subject struct {
 
 // subjects are in the order of docs/metrics.md.
 var subjects = []*subject{
-	leaseSubject, waitSubject, sessionSubject, writeSubject, groupSubject, rejectionSubject, censusSubject, databaseSubject, sweepSubject, httpSubject, processSubject,
+	leaseSubject, waitSubject, sessionSubject, writeSubject, groupSubject, rejectionSubject, inventorySubject, databaseSubject, sweepSubject, httpSubject, processSubject,
 }
 
 // declare adds a family. There is no other way to one, so that none is missing in docs/metrics.md.

@@ -128,7 +128,7 @@ func (h *harness) beHostile(t *testing.T, word string) {
 	h.put(t, lease, 1, word)
 	h.send(t, http.MethodPut, recordPath("r", "k"), word, "Fencing-Token: 1", "Content-Type: "+strings.Map(printable, word))
 	h.bulk(t, encode(api.BulkWrite{Op: word, Resource: word, Key: word})+"\n")
-	h.recorder.Record(&store.RejectedError{Verdict: store.VerdictTokenStale, Resource: store.Name(word), Token: 1}, doorHTTP, "test")
+	h.recorder.Record(&store.RejectedError{Verdict: store.VerdictTokenStale, Resource: store.Name(word), Token: 1}, sourceHTTP, "test")
 }
 
 // printable drops what a header can't have.
@@ -139,8 +139,8 @@ func printable(c rune) rune {
 	return c
 }
 
-// Each door counts its own writes.
-func TestMetricsOfDoors(t *testing.T) {
+// Each source counts its own writes.
+func TestMetricsOfSources(t *testing.T) {
 	h := newHarness(t, Config{})
 	zombie, current := h.zombie(t, "job")
 	as[api.WriteResult](t, h.put(t, current, 1, "x"), http.StatusCreated)
@@ -150,20 +150,20 @@ func TestMetricsOfDoors(t *testing.T) {
 	refused(t, h.post(t, "/v1/transactions", transaction(zombie, 3)), api.CodeTokenStale)
 	metrics, _ := h.scrape(t)
 	metrics.want(t, []wanted{
-		{1, "fencegate_writes_total", "door http result accepted"},
-		{1, "fencegate_writes_total", "door http result token_stale"},
-		{2, "fencegate_writes_total", "door bulk result accepted"},
-		{1, "fencegate_writes_total", "door bulk result token_stale"},
-		{1, "fencegate_writes_total", "door transaction result accepted"},
-		{1, "fencegate_writes_total", "door transaction result token_stale"},
-		{0, "fencegate_writes_total", "door transaction result unavailable"},
-		{-1, "fencegate_writes_total", "door bulk result invalid_request"}, // what is no write is not counted
+		{1, "fencegate_writes_total", "source http result accepted"},
+		{1, "fencegate_writes_total", "source http result token_stale"},
+		{2, "fencegate_writes_total", "source bulk result accepted"},
+		{1, "fencegate_writes_total", "source bulk result token_stale"},
+		{1, "fencegate_writes_total", "source transaction result accepted"},
+		{1, "fencegate_writes_total", "source transaction result token_stale"},
+		{0, "fencegate_writes_total", "source transaction result unavailable"},
+		{-1, "fencegate_writes_total", "source bulk result invalid_request"}, // what is no write is not counted
 	})
-	doors := map[string]int{}
+	sources := map[string]int{}
 	for _, rejection := range h.rejections(t, "").Rejections {
-		doors[rejection.Door]++
+		sources[rejection.Source]++
 	}
-	if len(doors) != 3 {
-		t.Errorf("recorded are rejections by the doors %v", doors)
+	if len(sources) != 3 {
+		t.Errorf("recorded are rejections by the sources %v", sources)
 	}
 }

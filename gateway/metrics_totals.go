@@ -14,7 +14,7 @@ var writeTimeFamily = writeSubject.declare(family{
 	kind: kindHistogram, name: "fencegate_write_duration_seconds",
 	help:    "Time from a write's arrival to its verdict, of accepted writes. Those of others would blur it: what is refused from memory takes no time, and what fails as long as patience lasts.",
 	look:    "How fast writes are, as the gateway sees them. Much more than `fencegate_write_commit_duration_seconds`: they wait for a batch, or for a fence.",
-	labels:  []label{doorLabel},
+	labels:  []label{sourceLabel},
 	buckets: store.WriteTimeBounds[:],
 })
 
@@ -26,7 +26,7 @@ type writeTimes struct {
 
 func newWriteTimes(r metricRegistry) writeTimes {
 	vec := r.histograms(writeTimeFamily)
-	return writeTimes{vec, vec.WithLabelValues(doorHTTP), vec.WithLabelValues(doorBulk), vec.WithLabelValues(doorTransaction)}
+	return writeTimes{vec, vec.WithLabelValues(sourceHTTP), vec.WithLabelValues(sourceBulk), vec.WithLabelValues(sourceTransaction)}
 }
 
 // totals are what was counted since the start of this gateway, as /metrics shows it.

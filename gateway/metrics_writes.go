@@ -6,16 +6,16 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// The doors by which writes come in.
+// The sources by which writes come in.
 const (
-	doorHTTP        = "http"        // one write in a request
-	doorBulk        = "bulk"        // a line of a stream of writes
-	doorTransaction = "transaction" // several writes under several claims, which count as one
+	sourceHTTP        = "http"        // one write in a request
+	sourceBulk        = "bulk"        // a line of a stream of writes
+	sourceTransaction = "transaction" // several writes under several claims, which count as one
 )
 
 const resultAccepted = "accepted"
 
-var doorLabel = label{name: "door", values: []string{doorHTTP, doorBulk, doorTransaction}}
+var sourceLabel = label{name: "source", values: []string{sourceHTTP, sourceBulk, sourceTransaction}}
 
 // rejectionCodes are those of the rule, in the order of its steps.
 var rejectionCodes = []string{
@@ -27,9 +27,9 @@ var writeSubject = &subject{title: "Writes"}
 
 var writesFamily = writeSubject.declare(family{
 	kind: kindCounter, name: "fencegate_writes_total",
-	help: "Writes by door and result: accepted, or the error's code. A transaction is one write.",
+	help: "Writes by source and result: accepted, or the error's code. A transaction is one write.",
 	look: "`token_stale` are the zombies: writers that were shut out. A few now and then show that the fence works; many at once, that holders lose their leases while they work. `token_unknown` are writers that make tokens up, or of another database. `version_mismatch` is ordinary optimism.",
-	labels: []label{doorLabel, {name: "result", values: append(append([]string{resultAccepted}, rejectionCodes...),
+	labels: []label{sourceLabel, {name: "result", values: append(append([]string{resultAccepted}, rejectionCodes...),
 		string(api.CodeNotFound), string(api.CodeInvalidRequest), string(api.CodeInvalidName), string(api.CodeUnavailable), string(api.CodeInternal))}},
 })
 
@@ -62,7 +62,7 @@ func (m *refusalDelayMetrics) end() { m.now.Dec() }
 // writeMetrics are of writes.
 type writeMetrics struct {
 	writes   *prometheus.CounterVec
-	accepted map[string]prometheus.Counter // by door
+	accepted map[string]prometheus.Counter // by source
 
 	refusalDelays refusalDelayMetrics
 }
@@ -70,21 +70,21 @@ type writeMetrics struct {
 func newWriteMetrics(r metricRegistry) writeMetrics {
 	m := writeMetrics{writes: r.counters(writesFamily), accepted: map[string]prometheus.Counter{}}
 	m.refusalDelays = refusalDelayMetrics{r.counters(refusalDelaysFamily).WithLabelValues(), r.gauge(refusalsDelayedFamily)}
-	for _, door := range doorLabel.values {
-		m.accepted[door] = m.writes.WithLabelValues(door, resultAccepted)
+	for _, source := range sourceLabel.values {
+		m.accepted[source] = m.writes.WithLabelValues(source, resultAccepted)
 		for _, code := range rejectionCodes {
-			m.writes.WithLabelValues(door, code)
+			m.writes.WithLabelValues(source, code)
 		}
-		m.writes.WithLabelValues(door, string(api.CodeUnavailable))
+		m.writes.WithLabelValues(source, string(api.CodeUnavailable))
 	}
 	return m
 }
 
 // write counts the verdict on a write.
-func (m *writeMetrics) write(door string, err error) {
+func (m *writeMetrics) write(source string, err error) {
 	if err == nil {
-		m.accepted[door].Inc()
+		m.accepted[source].Inc()
 		return
 	}
-	m.writes.WithLabelValues(door, resultOf(err, resultAccepted)).Inc()
+	m.writes.WithLabelValues(source, resultOf(err, resultAccepted)).Inc()
 }

@@ -74,7 +74,7 @@ func TestOpenAPISchemasAreTheWireTypes(t *testing.T) {
 		api.Waits{}, api.WaitOf{}, api.InTheWay{}, api.LeaseInfo{}, api.LeaseInfos{}, api.SessionInfo{}, api.SessionInfos{}, api.Elections{},
 		api.SessionRequest{}, api.Session{}, api.SessionEnded{},
 		api.CampaignRequest{}, api.Term{}, api.ResignRequest{}, api.Resigned{}, api.Election{}, api.WriteResult{}, api.RecordInfo{}, api.Records{},
-		api.TransactionRequest{}, api.FenceClaim{}, api.Op{}, api.TransactionResult{}, api.OpResult{},
+		api.TransactionRequest{}, api.WriteToken{}, api.Op{}, api.TransactionResult{}, api.OpResult{},
 		api.BulkWrite{}, api.BulkVerdict{}, api.BulkEnd{},
 		api.Fence{}, api.Policy{}, api.PolicyRequest{}, api.Policies{}, api.Rejection{}, api.Rejections{}, api.Health{},
 		api.Problem{}, api.Holder{}, api.Wait{}, api.WatchState{},
@@ -186,7 +186,7 @@ func checkRoutes(t testing.TB, router *mux.Router) {
 	}
 	routed, rest := map[string]bool{}, map[string]bool{}
 	err = router.Walk(func(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
-		if name := route.GetName(); name != "" { // a short way to another route
+		if name := route.GetName(); name != "" { // a fast path to another route
 			routed[name] = true
 			return nil
 		}

@@ -33,8 +33,8 @@ func TestOverviewWhileTheDatabaseIsAway(t *testing.T) {
 	if d := overview.Database; d.State != api.DatabaseUnavailable || !strings.Contains(d.Detail, "connect") || d.DatabaseFacts == nil || d.NewestToken != lease.FencingToken {
 		t.Errorf("the database is %+v", d)
 	}
-	if overview.Census == nil || overview.Census.Held != 1 || len(overview.Gateways) != 1 || !overview.Gateways[0].Self {
-		t.Errorf("what is known is %+v %+v", overview.Census, overview.Gateways)
+	if overview.Inventory == nil || overview.Inventory.Held != 1 || len(overview.Gateways) != 1 || !overview.Gateways[0].Self {
+		t.Errorf("what is known is %+v %+v", overview.Inventory, overview.Gateways)
 	}
 	if gaps(overview) != 150 || len(overview.Points) != 150 || overview.Points[149].At.After(overview.At.Time) {
 		t.Errorf("of %d points %d are gaps", len(overview.Points), gaps(overview))
@@ -46,7 +46,7 @@ func TestOverviewWhileTheDatabaseIsAway(t *testing.T) {
 		t.Error("a database that does not answer is up")
 	}
 	h.awaitMetric(t, 1, "fencegate_leases", "state", "held")
-	if event := awaitState(t, s, api.DatabaseUnavailable); event.Point != nil || event.Census == nil {
+	if event := awaitState(t, s, api.DatabaseUnavailable); event.Point != nil || event.Inventory == nil {
 		t.Errorf("meanwhile the event is %+v", event)
 	}
 	for range 3 {
@@ -98,7 +98,7 @@ func awaitState(t *testing.T, s *stream, state string) api.OverviewEvent {
 func TestOverviewWithoutAnyDatabase(t *testing.T) {
 	h := newHarnessOn(t, Config{}, store.Config{DatabaseURL: "postgres://nobody@127.0.0.1:1/none"})
 	overview := h.overview(t, "?range_ms=86400000")
-	if overview.Census != nil || overview.Database.DatabaseFacts != nil || overview.Database.State != api.DatabaseUnavailable || len(overview.Points) != 150 {
+	if overview.Inventory != nil || overview.Database.DatabaseFacts != nil || overview.Database.State != api.DatabaseUnavailable || len(overview.Points) != 150 {
 		t.Errorf("the overview is %+v", overview)
 	}
 	if g := overview.Gateways; len(g) != 1 || !g[0].Self || g[0].Name != "fencegate" || g[0].StartedAt.After(g[0].SeenAt.Time) {

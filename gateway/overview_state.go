@@ -65,17 +65,17 @@ func (g *Gateway) lastOverview() knownOverview {
 // overviewState says what is known; failed is why that is not how it is now.
 func (g *Gateway) overviewState(known knownOverview, failed error) api.OverviewState {
 	state := api.OverviewState{Gateways: g.gatewaysAnswer(known)}
-	if !known.Census.At.IsZero() {
-		state.Census = censusAnswer(known.Census)
+	if !known.Inventory.At.IsZero() {
+		state.Inventory = inventoryAnswer(known.Inventory)
 	}
 	state.Database = databaseAnswer(known, failed)
 	return state
 }
 
-func censusAnswer(census store.Census) *api.Census {
-	return &api.Census{
-		At: api.Time{Time: census.At}, Locks: census.Locks, Held: census.Held, Expiring: census.Expiring, Expired: census.Expired,
-		Waiting: census.Waiting, OldestWaitMS: census.OldestWait.Milliseconds(), Sessions: census.Sessions,
+func inventoryAnswer(inventory store.Inventory) *api.Inventory {
+	return &api.Inventory{
+		At: api.Time{Time: inventory.At}, Locks: inventory.Locks, Held: inventory.Held, Expiring: inventory.Expiring, Expired: inventory.Expired,
+		Waiting: inventory.Waiting, OldestWaitMS: inventory.OldestWait.Milliseconds(), Sessions: inventory.Sessions,
 	}
 }
 
@@ -97,7 +97,7 @@ func databaseAnswer(known knownOverview, failed error) api.OverviewDatabase {
 		Version: d.Version, SizeBytes: d.SizeBytes, Connections: d.Connections, ConnectionsMax: d.ConnectionsMax,
 		OldestTransactionMS: d.OldestTransaction.Milliseconds(), SynchronousExpected: d.SynchronousExpected,
 		SynchronousStandbys: d.SynchronousStandbys, Standbys: make([]api.Standby, len(d.Standbys)),
-		NewestToken: known.Census.NewestToken, Leaps: d.Leaps, LeapedAt: timeAnswer(d.LeapedAt),
+		NewestToken: known.Inventory.NewestToken, Jumps: d.Jumps, LeapedAt: timeAnswer(d.LeapedAt),
 	}
 	for i, standby := range d.Standbys {
 		answer.Standbys[i] = api.Standby{Name: standby.Name, State: standby.State, SyncState: standby.SyncState, LagBytes: standby.LagBytes}

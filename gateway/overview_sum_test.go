@@ -30,7 +30,7 @@ func (h *harness) sampling(t *testing.T) (stop func()) {
 	return stop
 }
 
-// load writes under one lease by each door, with some writes that are rejected among them, and returns how many there were.
+// load writes under one lease by each source, with some writes that are rejected among them, and returns how many there were.
 func load(t *testing.T, h *harness, lock string) (accepted int, rejected map[api.Code]int) {
 	t.Helper()
 	old := h.acquire(t, lock, "old")
@@ -71,7 +71,7 @@ func load(t *testing.T, h *harness, lock string) (accepted int, rejected map[api
 	return accepted + 300, rejected
 }
 
-// All that all gateways did is in the points, by whatever door, to the write, and at each of them.
+// All that all gateways did is in the points, by whatever source, to the write, and at each of them.
 func TestOverviewAddsUpToTheWrite(t *testing.T) {
 	h := newHarness(t, Config{Name: "left"})
 	gateways := []*harness{h, h.another(t, Config{Name: "right"})}

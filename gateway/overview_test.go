@@ -73,8 +73,8 @@ func TestOverview(t *testing.T) {
 	if overview.StepMS != 2000 || overview.RangeMS != 60_000 || len(overview.Points) != 30 {
 		t.Errorf("%d points of %d ms for %d ms", len(overview.Points), overview.StepMS, overview.RangeMS)
 	}
-	if census := overview.Census; census == nil || census.Locks != 1 || census.Held != 1 || census.Waiting != 0 || census.Expired != 0 {
-		t.Errorf("the census is %+v", census)
+	if inventory := overview.Inventory; inventory == nil || inventory.Locks != 1 || inventory.Held != 1 || inventory.Waiting != 0 || inventory.Expired != 0 {
+		t.Errorf("the inventory is %+v", inventory)
 	}
 	if d := overview.Database; d.State != api.DatabaseOK || d.DatabaseFacts == nil || d.NewestToken != lease.FencingToken || d.SizeBytes < 1<<20 || d.Connections < 2 {
 		t.Errorf("the database is %+v %+v", d, d.DatabaseFacts)

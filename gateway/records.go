@@ -58,7 +58,7 @@ func writeOf(r *http.Request, kind store.Kind) (store.Write, error) {
 	if _, err = query(r); err != nil {
 		return write, err
 	}
-	if err := readClaim(r.Header, &write.Claim); err != nil {
+	if err := readClaim(r.Header, &write.WriteToken); err != nil {
 		return write, err
 	}
 	write.Expect, err = expectedVersion(r.Header)
@@ -66,7 +66,7 @@ func writeOf(r *http.Request, kind store.Kind) (store.Write, error) {
 }
 
 // readClaim reads the token and the lease_id; a write without a token is for the rule to reject.
-func readClaim(header http.Header, claim *store.Claim) error {
+func readClaim(header http.Header, claim *store.WriteToken) error {
 	given := header[api.HeaderFencingToken]
 	if other := header[api.HeaderFencingTokenX]; len(other) > 0 {
 		given = slices.Concat(given, other)
@@ -102,7 +102,7 @@ func (g *Gateway) write(w http.ResponseWriter, r *http.Request, write store.Writ
 	if err == nil {
 		err = result.Err
 	}
-	g.judged(r, doorHTTP, err)
+	g.judged(r, sourceHTTP, err)
 	if err != nil {
 		return err
 	}

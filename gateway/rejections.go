@@ -10,11 +10,11 @@ import (
 )
 
 // judged counts the verdict on a write, and notes a rejection for the record.
-func (g *Gateway) judged(r *http.Request, door string, err error) {
-	g.metrics.write(door, err)
+func (g *Gateway) judged(r *http.Request, source string, err error) {
+	g.metrics.write(source, err)
 	var rejected *store.RejectedError
 	if errors.As(err, &rejected) {
-		g.recorder.Record(rejected, door, g.address(r))
+		g.recorder.Record(rejected, source, g.address(r))
 	}
 }
 
@@ -62,7 +62,7 @@ func rejectionAnswer(rejection *store.Rejection) api.Rejection {
 		Code: api.Code(rejection.Verdict), Reason: rejection.Reason, Token: unlessZero(rejection.Token), Sequence: rejection.Sequence,
 		GrantedToken: rejection.GrantedToken, LastToken: rejection.LastToken, LastSequence: rejection.LastSequence,
 		SupersededBy: unlessZero(rejection.SupersededBy()),
-		OwnerID:      rejection.OwnerID, LateMS: lateAnswer(rejection.Late), Door: rejection.Door, Address: rejection.Address, Count: rejection.Count,
+		OwnerID:      rejection.OwnerID, LateMS: lateAnswer(rejection.Late), Source: rejection.Source, Address: rejection.Address, Count: rejection.Count,
 		FirstAt: api.Time{Time: rejection.FirstAt}, LastAt: api.Time{Time: rejection.LastAt},
 	}
 	return answer
@@ -100,7 +100,7 @@ func (g *Gateway) summarizeRejections(w http.ResponseWriter, r *http.Request) er
 		return err
 	}
 	answer := api.RejectionSummary{
-		Writes: summary.Writes, Stories: summary.Stories, ByCode: map[api.Code]int64{},
+		Writes: summary.Writes, Groups: summary.Groups, ByCode: map[api.Code]int64{},
 		Owners: make([]api.RejectedOwner, len(summary.Owners)), Resources: make([]api.RejectedResource, len(summary.Resources)),
 	}
 	for verdict, writes := range summary.ByVerdict {
@@ -116,5 +116,5 @@ func (g *Gateway) summarizeRejections(w http.ResponseWriter, r *http.Request) er
 }
 
 func countAnswer(top store.RejectionTop) api.RejectionCount {
-	return api.RejectionCount{Writes: top.Writes, Stories: top.Stories, LateMSMax: lateAnswer(top.LateMax), LastAt: api.Time{Time: top.LastAt}}
+	return api.RejectionCount{Writes: top.Writes, Groups: top.Groups, LateMSMax: lateAnswer(top.LateMax), LastAt: api.Time{Time: top.LastAt}}
 }

@@ -50,7 +50,7 @@ func wantsCSV(r *http.Request, values url.Values) (bool, error) {
 // rejectionColumns are those of the CSV, and the order of the fields in rejectionRow.
 var rejectionColumns = []string{
 	"id", "first_at", "last_at", "count", "resource", "key", "code", "reason", "token", "sequence", "superseded_by", "granted_token", "last_token",
-	"last_sequence", "owner_id", "late_ms", "door", "address",
+	"last_sequence", "owner_id", "late_ms", "source", "address",
 }
 
 // exportRejections answers with all that match, a few at a time: neither the gateway nor the database keeps more of them than their IDs while a
@@ -127,7 +127,7 @@ func rejectionRow(rejection *store.Rejection) []string {
 		number(answer.ID), csvTime(answer.FirstAt), csvTime(answer.LastAt), number(answer.Count), harmless(answer.Resource), harmless(answer.Key),
 		string(answer.Code), harmless(answer.Reason), numberOrNone(answer.Token), numberOrNone(answer.Sequence), numberOrNone(answer.SupersededBy),
 		number(answer.GrantedToken), number(answer.LastToken), number(answer.LastSequence), harmless(answer.OwnerID),
-		numberOrNone(answer.LateMS), harmless(answer.Door), harmless(answer.Address),
+		numberOrNone(answer.LateMS), harmless(answer.Source), harmless(answer.Address),
 	}
 }
 

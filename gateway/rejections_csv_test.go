@@ -13,15 +13,15 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// rejectStories records that many rejections of unknown tokens, each a story.
-func (h *harness) rejectStories(t *testing.T, stories int) {
+// rejectStories records that many rejections of unknown tokens, each a group.
+func (h *harness) rejectStories(t *testing.T, groups int) {
 	t.Helper()
 	h.exec(t, `select count(*) from fence.record_rejections(
 		(select array_agg('jobs/' || n) from generate_series(1, $1) n), array_fill('k'::text, array[$1]), array_fill('token_unknown'::text, array[$1]),
 		array_fill(''::text, array[$1]), array_fill('http'::text, array[$1]), array_fill('192.0.2.1'::text, array[$1]),
 		array_fill(7::bigint, array[$1]), array_fill(null::bigint, array[$1]), array_fill(0::bigint, array[$1]), array_fill(0::bigint, array[$1]),
 		array_fill(0::bigint, array[$1]), array_fill(1::bigint, array[$1]), array_fill(clock_timestamp(), array[$1]), array_fill(clock_timestamp(), array[$1]))`,
-		stories)
+		groups)
 }
 
 // rejectionsCSV reads a CSV of rejections: the rows after the names.
@@ -65,7 +65,7 @@ func TestRejectionsAsCSV(t *testing.T) {
 		row, r := rows[0], listed[0]
 		want := fmt.Sprintf("%d job k token_stale superseded %d 5 %d %d zombie %d http 127.0.0.1 1", r.ID, zombie.FencingToken, current.FencingToken, current.FencingToken, value(r.LateMS))
 		text := strings.Join([]string{row["id"], row["resource"], row["key"], row["code"], row["reason"], row["token"], row["sequence"], row["superseded_by"],
-			row["granted_token"], row["owner_id"], row["late_ms"], row["door"], row["address"], row["count"]}, " ")
+			row["granted_token"], row["owner_id"], row["late_ms"], row["source"], row["address"], row["count"]}, " ")
 		at, _ := r.LastAt.MarshalText()
 		if text != want || row["last_at"] != string(at) {
 			t.Errorf("%s: the row is %v, want %s", got.request, row, want)

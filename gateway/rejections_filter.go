@@ -10,13 +10,13 @@ import (
 )
 
 // rejectionFilters are the parameters that select rejections.
-var rejectionFilters = []string{"resource", "prefix", "code", "reason", "door", "owner_id", "since", "until"}
+var rejectionFilters = []string{"resource", "prefix", "code", "reason", "source", "owner_id", "since", "until"}
 
 // rejectionFilter reads rejectionFilters; the store says what else is wrong with them.
 func rejectionFilter(values url.Values) (store.RejectionFilter, error) {
 	filter := store.RejectionFilter{
 		Prefix: values.Get("prefix"), Verdict: store.Verdict(values.Get("code")), Reason: values.Get("reason"),
-		Door: values.Get("door"), OwnerID: values.Get("owner_id"),
+		Source: values.Get("source"), OwnerID: values.Get("owner_id"),
 	}
 	var err error
 	if text := values.Get("resource"); text != "" {

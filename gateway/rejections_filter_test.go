@@ -38,8 +38,8 @@ func TestRejectionParameters(t *testing.T) {
 	at := url.QueryEscape(other.FirstAt.Format("2006-01-02T15:04:05.000Z"))
 	for query, want := range map[string]int{
 		"": 4, "resource=job/1": 2, "prefix=job": 3, "prefix=job/2": 1, "prefix=ob": 0, "code=token_stale": 2, "reason=reused": 1, "reason=superseded": 1,
-		"door=http": 4, "door=sql": 0, "owner_id=zombie": 1, "owner_id=current": 1, "since=" + at: 1, "until=" + at: 3,
-		"since=" + at + "&until=" + at: 0, "prefix=job/&code=token_stale&reason=superseded&door=http&owner_id=zombie&until=" + at + "&resource=job/1": 1,
+		"source=http": 4, "source=sql": 0, "owner_id=zombie": 1, "owner_id=current": 1, "since=" + at: 1, "until=" + at: 3,
+		"since=" + at + "&until=" + at: 0, "prefix=job/&code=token_stale&reason=superseded&source=http&owner_id=zombie&until=" + at + "&resource=job/1": 1,
 	} {
 		if got := h.rejections(t, "?"+query).Rejections; len(got) != want {
 			t.Errorf("%s lists %d, want %d", query, len(got), want)
@@ -48,8 +48,8 @@ func TestRejectionParameters(t *testing.T) {
 			t.Errorf("%s exports %d, want %d", query, len(rows), want)
 		}
 		summary := as[api.RejectionSummary](t, h.get(t, "/v1/rejections/summary?"+query), http.StatusOK)
-		if summary.Stories != int64(want) {
-			t.Errorf("%s counts %d, want %d", query, summary.Stories, want)
+		if summary.Groups != int64(want) {
+			t.Errorf("%s counts %d, want %d", query, summary.Groups, want)
 		}
 	}
 	for _, r := range h.rejections(t, "").Rejections {
@@ -63,22 +63,22 @@ func TestRejectionSummary(t *testing.T) {
 	h := newHarness(t, Config{})
 	rejectOfMany(t, h)
 	got := as[api.RejectionSummary](t, h.get(t, "/v1/rejections/summary"), http.StatusOK)
-	if got.Writes != 5 || got.Stories != 4 || fmt.Sprint(got.ByCode) != "map[token_required:1 token_stale:3 token_unknown:1]" {
+	if got.Writes != 5 || got.Groups != 4 || fmt.Sprint(got.ByCode) != "map[token_required:1 token_stale:3 token_unknown:1]" {
 		t.Errorf("the summary is %+v", got)
 	}
 	var tops []string
 	for _, owner := range got.Owners {
-		tops = append(tops, fmt.Sprintf("%s %d %d %v", owner.OwnerID, owner.Writes, owner.Stories, owner.LateMSMax != nil))
+		tops = append(tops, fmt.Sprintf("%s %d %d %v", owner.OwnerID, owner.Writes, owner.Groups, owner.LateMSMax != nil))
 	}
 	for _, resource := range got.Resources {
-		tops = append(tops, fmt.Sprintf("%s %d %d %v", resource.Resource, resource.Writes, resource.Stories, resource.LateMSMax != nil))
+		tops = append(tops, fmt.Sprintf("%s %d %d %v", resource.Resource, resource.Writes, resource.Groups, resource.LateMSMax != nil))
 	}
 	want := "zombie 2 1 true, current 1 1 false, job/1 3 2 true, job/2 1 1 false, other 1 1 false"
 	if text := strings.Join(tops, ", "); text != want {
 		t.Errorf("the greatest are %s, want %s", text, want)
 	}
 	none := as[api.RejectionSummary](t, h.get(t, "/v1/rejections/summary?resource=none"), http.StatusOK)
-	if none.Writes != 0 || none.Stories != 0 || len(none.ByCode)+len(none.Owners)+len(none.Resources) != 0 {
+	if none.Writes != 0 || none.Groups != 0 || len(none.ByCode)+len(none.Owners)+len(none.Resources) != 0 {
 		t.Errorf("of nothing it is %+v", none)
 	}
 }

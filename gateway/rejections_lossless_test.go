@@ -31,11 +31,11 @@ func recordSlowly(t *testing.T, url string, writer int, end <-chan struct{}) {
 			hold = time.Duration(rand.Int64N(int64(2 * time.Second)))
 		}
 		err := pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
-			story := fmt.Sprintf("story/%d", writer/2*5+rand.IntN(5)) // two writers tell the same ones
+			group := fmt.Sprintf("group/%d", writer/2*5+rand.IntN(5)) // two writers tell the same ones
 			if rand.IntN(2) == 0 {
-				story = fmt.Sprintf("once/%d/%d", writer, rand.Int64()) // no later change makes up for its loss
+				group = fmt.Sprintf("once/%d/%d", writer, rand.Int64()) // no later change makes up for its loss
 			}
-			if _, err := tx.Exec(context.Background(), record, story); err != nil {
+			if _, err := tx.Exec(context.Background(), record, group); err != nil {
 				return err
 			}
 			time.Sleep(hold) // the load that is tested, and no wait for anything
@@ -88,7 +88,7 @@ func comeAndGo(t *testing.T, gateways []*harness, seen func(api.Rejection), all 
 	}
 }
 
-// standing is how a story stands.
+// standing is how a group stands.
 type standing struct {
 	count     int64
 	changedAt time.Time
@@ -149,7 +149,7 @@ func stay(t *testing.T, h *harness, ended <-chan map[int64]standing) {
 	}
 }
 
-// Whoever comes and goes, from gateway to gateway, and whoever comes and stays, is told every story as it stands in the end, whatever the
+// Whoever comes and goes, from gateway to gateway, and whoever comes and stays, is told every group as it stands in the end, whatever the
 // order in which the changes became visible.
 func TestRejectionStreamLosesNothing(t *testing.T) {
 	h := newHarness(t, Config{})
@@ -194,11 +194,11 @@ func TestRejectionStreamLosesNothing(t *testing.T) {
 	})
 	staying.Wait()
 	if len(stands) < 50 {
-		t.Errorf("there are only %d stories: it tests nothing", len(stands))
+		t.Errorf("there are only %d groups: it tests nothing", len(stands))
 	}
 	for id, stood := range stands {
 		if told[id] != stood.count {
-			t.Errorf("of story %d the last that was told has the count %d, it stands at %d", id, told[id], stood.count)
+			t.Errorf("of group %d the last that was told has the count %d, it stands at %d", id, told[id], stood.count)
 		}
 	}
 }

@@ -144,7 +144,7 @@ func TestRejectionStreamIsKeptAlive(t *testing.T) {
 	}
 }
 
-// A storm of more stories than can be told is told as missed, at once and after it.
+// A storm of more groups than can be told is told as missed, at once and after it.
 func TestRejectionStreamMissed(t *testing.T) {
 	h := newHarness(t, Config{})
 	s, filtered := h.open(t, streamPath), h.open(t, streamPath+"?resource=none")
@@ -180,14 +180,14 @@ func TestRejectionStreamsMax(t *testing.T) {
 	h.open(t, streamPath).close()
 }
 
-// fillRejections changes that many stories, with long names.
-func (h *harness) fillRejections(t *testing.T, stories int) {
+// fillRejections changes that many groups, with long names.
+func (h *harness) fillRejections(t *testing.T, groups int) {
 	t.Helper()
-	h.exec(t, `insert into fence.rejections as r (resource, key, code, reason, door, address, fencing_token, granted_token, last_token, last_sequence,
+	h.exec(t, `insert into fence.rejections as r (resource, key, code, reason, source, address, fencing_token, granted_token, last_token, last_sequence,
 			count, first_at, last_at)
 		select repeat('r', 500) || n, repeat('k', 500), 'token_unknown', '', 'http', '', 7, 0, 0, 0, 1, clock_timestamp(), clock_timestamp()
 		from generate_series(1, $1) n
-		on conflict (resource, fencing_token, code, reason, door, address) do update set count = r.count + 1, changed_at = clock_timestamp()`, stories)
+		on conflict (resource, fencing_token, code, reason, source, address) do update set count = r.count + 1, changed_at = clock_timestamp()`, groups)
 }
 
 // Who reads too slowly is cut off and told so, and holds up nobody else.
@@ -201,12 +201,12 @@ func TestRejectionStreamSlowReader(t *testing.T) {
 		slowly := client{base: h.base, http: newHTTPClient(t, http2)}
 		slow := slowly.openUnread(t, streamPath)
 		h.awaitStreams(t, 2)
-		const stories = 900
+		const groups = 900
 		rounds := 0
 		eventually(t, "the slow reader is given up", func() bool {
 			rounds++
-			h.fillRejections(t, stories)
-			for told := 0; told < stories; {
+			h.fillRejections(t, groups)
+			for told := 0; told < groups; {
 				if r := fast.nextRejection(t); r.Count == int64(rounds) {
 					told++
 				}
@@ -226,8 +226,8 @@ func TestRejectionStreamSlowReader(t *testing.T) {
 			}
 			heard++
 		}
-		if slow.over(t); heard == 0 || heard >= rounds*stories {
-			t.Errorf("of %d events it heard %d", rounds*stories, heard)
+		if slow.over(t); heard == 0 || heard >= rounds*groups {
+			t.Errorf("of %d events it heard %d", rounds*groups, heard)
 		}
 		h.awaitStreams(t, 1)
 	}

@@ -49,10 +49,10 @@ func TestRejectionsTellWhoWasShutOut(t *testing.T) {
 	}
 	got := h.rejections(t, "")
 	if len(got.Rejections) != 1 {
-		t.Fatalf("a hammering zombie is one story, not %+v", got.Rejections)
+		t.Fatalf("a hammering zombie is one group, not %+v", got.Rejections)
 	}
 	r := got.Rejections[0]
-	if r.Resource != "job" || r.Key != "k" || r.Code != api.CodeTokenStale || r.Reason != "superseded" || r.Door != "http" || r.Address != "127.0.0.1" {
+	if r.Resource != "job" || r.Key != "k" || r.Code != api.CodeTokenStale || r.Reason != "superseded" || r.Source != "http" || r.Address != "127.0.0.1" {
 		t.Errorf("what was rejected: %+v", r)
 	}
 	if value(r.Token) != zombie.FencingToken || value(r.Sequence) != int64(5) || r.GrantedToken != current.FencingToken || r.LastToken != 0 || r.LastSequence != 0 {
@@ -81,12 +81,12 @@ func TestRejectionsOfEveryKind(t *testing.T) {
 	refused(t, h.send(t, http.MethodPut, path, "x", "Fencing-Token: 9007199254740991"), api.CodeTokenUnknown)
 	refused(t, h.send(t, http.MethodPut, path, "x", token(current, 2), "Lease-Id: "+zombie.LeaseID), api.CodeLeaseMismatch)
 	refused(t, h.send(t, http.MethodPut, path, "x", token(current, 2), `If-Match: "7"`), api.CodeVersionMismatch)
-	refused(t, h.transact(t, api.TransactionRequest{Fences: []api.FenceClaim{claim(zombie, 1)}, Ops: []api.Op{putOp(zombie, "k", "1")}}), api.CodeTokenStale)
+	refused(t, h.transact(t, api.TransactionRequest{Fences: []api.WriteToken{claim(zombie, 1)}, Ops: []api.Op{putOp(zombie, "k", "1")}}), api.CodeTokenStale)
 	refused(t, h.send(t, http.MethodDelete, recordPath("job", "none"), "", token(current, 2)), api.CodeNotFound)
 	refused(t, h.send(t, http.MethodPut, path, "x", "Fencing-Token: 0"), api.CodeInvalidToken)
 	var codes []string
 	for _, r := range h.rejections(t, "").Rejections {
-		codes = append(codes, fmt.Sprintf("%s by %s %d", r.Code, r.Door, r.Count))
+		codes = append(codes, fmt.Sprintf("%s by %s %d", r.Code, r.Source, r.Count))
 		if (r.Token == nil) != (r.Code == api.CodeTokenRequired) {
 			t.Errorf("the token of %+v", r)
 		}

@@ -86,7 +86,7 @@ func (g *Gateway) routes() *mux.Router {
 	return router
 }
 
-// shortRoute is a short way to the handler of a method of a record, past the regular expressions of its path and of all those that stand
+// shortRoute is a fast path to the handler of a method of a record, past the regular expressions of its path and of all those that stand
 // before it: they cost more than all else that the gateway does for a write. The name of the route is the operation.
 func (g *Gateway) shortRoute(router *mux.Router, method, path string, handle handler) {
 	label := routeLabel(path)

@@ -19,7 +19,7 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 	checkRoutes(t, g.routes())
 }
 
-// FuzzShortRoute finds the same names by the short way to a record as by its path's regular expression.
+// FuzzShortRoute finds the same names by the fast path to a record as by its path's regular expression.
 func FuzzShortRoute(f *testing.F) {
 	for _, path := range []string{
 		"/v1/resources/a/records/b", "/v1/resources/a/records/records/b", "/v1/resources/a/records/b/records/c", "/v1/resources/records/b",

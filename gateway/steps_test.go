@@ -17,7 +17,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// Steps that many stories have in common.
+// Steps that many groups have in common.
 
 func lockPath(lock, action string) string { return "/v1/locks/" + url.PathEscape(lock) + action }
 

@@ -25,7 +25,7 @@ func (g *Gateway) transact(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	begun := time.Now()
 	result, err := g.backend.Transact(ctx, transaction)
-	g.judged(r, doorTransaction, err)
+	g.judged(r, sourceTransaction, err)
 	if err != nil {
 		return err
 	}
@@ -39,8 +39,8 @@ func (g *Gateway) transact(w http.ResponseWriter, r *http.Request) error {
 
 func transactionOf(body api.TransactionRequest) (store.Transaction, error) {
 	var transaction store.Transaction
-	if len(body.Fences) > store.ClaimsMax || len(body.Ops) > store.OperationsMax {
-		return transaction, invalid("A transaction has 1 to %d fences and 1 to %d ops.", store.ClaimsMax, store.OperationsMax)
+	if len(body.Fences) > store.WriteTokensMax || len(body.Ops) > store.OperationsMax {
+		return transaction, invalid("A transaction has 1 to %d fences and 1 to %d ops.", store.WriteTokensMax, store.OperationsMax)
 	}
 	for i, fence := range body.Fences {
 		claim, err := claimOf(fence)
@@ -59,12 +59,12 @@ func transactionOf(body api.TransactionRequest) (store.Transaction, error) {
 	return transaction, nil
 }
 
-func claimOf(fence api.FenceClaim) (store.Claim, error) {
+func claimOf(fence api.WriteToken) (store.WriteToken, error) {
 	resource, err := parseName("resource", fence.Resource)
 	if err != nil {
-		return store.Claim{}, err
+		return store.WriteToken{}, err
 	}
-	claim := store.Claim{Resource: resource, Sequence: fence.Sequence}
+	claim := store.WriteToken{Resource: resource, Sequence: fence.Sequence}
 	if fence.FencingToken != nil {
 		if *fence.FencingToken < 1 || *fence.FencingToken > api.MaxToken {
 			return claim, problem(http.StatusBadRequest, api.CodeInvalidToken, "fencing_token must be 1 to 2^53-1.")

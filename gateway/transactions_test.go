@@ -15,8 +15,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-func claim(lease api.Lease, sequence int64) api.FenceClaim {
-	return api.FenceClaim{Resource: lease.Lock, FencingToken: &lease.FencingToken, Sequence: &sequence, LeaseID: &lease.LeaseID}
+func claim(lease api.Lease, sequence int64) api.WriteToken {
+	return api.WriteToken{Resource: lease.Lock, FencingToken: &lease.FencingToken, Sequence: &sequence, LeaseID: &lease.LeaseID}
 }
 
 func putOp(lease api.Lease, key, value string) api.Op {
@@ -45,7 +45,7 @@ func TestTransaction(t *testing.T) {
 
 	bytes := base64.StdEncoding.EncodeToString([]byte("\x00\xff"))
 	request := api.TransactionRequest{
-		Fences: []api.FenceClaim{claim(from, 2), claim(to, 1)},
+		Fences: []api.WriteToken{claim(from, 2), claim(to, 1)},
 		Ops: []api.Op{
 			putOp(to, "balance", ` {"b": 1.0, "a":null} `),
 			ifVersion(deleteOp(from, "k"), 1),
@@ -97,39 +97,39 @@ func TestRefusedTransaction(t *testing.T) {
 	fine := putOp(mine, "fine", "1")
 
 	place := func(i int) *int { return &i }
-	for _, story := range []struct {
+	for _, group := range []struct {
 		name     string
-		fences   []api.FenceClaim
+		fences   []api.WriteToken
 		ops      []api.Op
 		code     api.Code
 		op       *int
 		resource string
 	}{
-		{"stale", []api.FenceClaim{claim(mine, 6), claim(late, 1)}, []api.Op{fine, putOp(late, "k", "1")}, api.CodeTokenStale, nil, "late"},
-		{"stale, first", []api.FenceClaim{claim(late, 1), claim(mine, 6)}, []api.Op{fine, putOp(late, "k", "1")}, api.CodeTokenStale, nil, "late"},
-		{"stale, and unused", []api.FenceClaim{claim(mine, 6), claim(late, 1)}, []api.Op{fine}, api.CodeTokenStale, nil, "late"},
-		{"reused", []api.FenceClaim{claim(mine, 5)}, []api.Op{fine}, api.CodeTokenStale, nil, "mine"},
-		{"replay on one fence only", []api.FenceClaim{claim(mine, 5), claim(current, 1)}, []api.Op{fine}, api.CodeTokenStale, nil, "mine"},
-		{"forged", []api.FenceClaim{forged}, []api.Op{fine}, api.CodeTokenUnknown, nil, "mine"},
-		{"without a token", []api.FenceClaim{tokenless}, []api.Op{fine}, api.CodeTokenRequired, nil, "mine"},
-		{"other lease_id", []api.FenceClaim{unnamed}, []api.Op{fine}, api.CodeLeaseMismatch, nil, "mine"},
-		{"not claimed", []api.FenceClaim{claim(mine, 6)}, []api.Op{fine, putOp(current, "k", "1")}, api.CodeTokenRequired, place(1), "late"},
-		{"version", []api.FenceClaim{claim(mine, 6)}, []api.Op{fine, fineAt(fine, "2"), ifVersion(putOp(mine, "k", "1"), 7)}, api.CodeVersionMismatch, place(2), "mine"},
-		{"there already", []api.FenceClaim{claim(mine, 6)}, []api.Op{ifVersion(putOp(mine, "k", "1"), 0), fine}, api.CodeVersionMismatch, place(0), "mine"},
-		{"nothing to delete", []api.FenceClaim{claim(mine, 6)}, []api.Op{fine, deleteOp(mine, "nothing")}, api.CodeNotFound, nil, ""},
+		{"stale", []api.WriteToken{claim(mine, 6), claim(late, 1)}, []api.Op{fine, putOp(late, "k", "1")}, api.CodeTokenStale, nil, "late"},
+		{"stale, first", []api.WriteToken{claim(late, 1), claim(mine, 6)}, []api.Op{fine, putOp(late, "k", "1")}, api.CodeTokenStale, nil, "late"},
+		{"stale, and unused", []api.WriteToken{claim(mine, 6), claim(late, 1)}, []api.Op{fine}, api.CodeTokenStale, nil, "late"},
+		{"reused", []api.WriteToken{claim(mine, 5)}, []api.Op{fine}, api.CodeTokenStale, nil, "mine"},
+		{"replay on one fence only", []api.WriteToken{claim(mine, 5), claim(current, 1)}, []api.Op{fine}, api.CodeTokenStale, nil, "mine"},
+		{"forged", []api.WriteToken{forged}, []api.Op{fine}, api.CodeTokenUnknown, nil, "mine"},
+		{"without a token", []api.WriteToken{tokenless}, []api.Op{fine}, api.CodeTokenRequired, nil, "mine"},
+		{"other lease_id", []api.WriteToken{unnamed}, []api.Op{fine}, api.CodeLeaseMismatch, nil, "mine"},
+		{"not claimed", []api.WriteToken{claim(mine, 6)}, []api.Op{fine, putOp(current, "k", "1")}, api.CodeTokenRequired, place(1), "late"},
+		{"version", []api.WriteToken{claim(mine, 6)}, []api.Op{fine, fineAt(fine, "2"), ifVersion(putOp(mine, "k", "1"), 7)}, api.CodeVersionMismatch, place(2), "mine"},
+		{"there already", []api.WriteToken{claim(mine, 6)}, []api.Op{ifVersion(putOp(mine, "k", "1"), 0), fine}, api.CodeVersionMismatch, place(0), "mine"},
+		{"nothing to delete", []api.WriteToken{claim(mine, 6)}, []api.Op{fine, deleteOp(mine, "nothing")}, api.CodeNotFound, nil, ""},
 	} {
-		t.Run(story.name, func(t *testing.T) {
+		t.Run(group.name, func(t *testing.T) {
 			h.unchanged(t, func() {
-				got := h.transact(t, api.TransactionRequest{Fences: story.fences, Ops: story.ops})
-				problem := refused(t, got, story.code)
-				if fmt.Sprint(value(problem.Op)) != fmt.Sprint(value(story.op)) || problem.Resource != story.resource {
-					t.Errorf("op %v, resource %q, want %v, %q: %s", value(problem.Op), problem.Resource, value(story.op), story.resource, got.body)
+				got := h.transact(t, api.TransactionRequest{Fences: group.fences, Ops: group.ops})
+				problem := refused(t, got, group.code)
+				if fmt.Sprint(value(problem.Op)) != fmt.Sprint(value(group.op)) || problem.Resource != group.resource {
+					t.Errorf("op %v, resource %q, want %v, %q: %s", value(problem.Op), problem.Resource, value(group.op), group.resource, got.body)
 				}
 				t.Log(problem.Detail)
 			})
 		})
 	}
-	as[api.TransactionResult](t, h.transact(t, api.TransactionRequest{Fences: []api.FenceClaim{claim(mine, 6), claim(current, 1)}, Ops: []api.Op{fine}}), http.StatusOK)
+	as[api.TransactionResult](t, h.transact(t, api.TransactionRequest{Fences: []api.WriteToken{claim(mine, 6), claim(current, 1)}, Ops: []api.Op{fine}}), http.StatusOK)
 	refused(t, h.put(t, current, 1, "x"), api.CodeTokenStale) // a fence that was claimed is raised, written to or not
 }
 
@@ -149,11 +149,11 @@ func value[T any](pointer *T) any {
 func TestTransactionLimits(t *testing.T) {
 	h := newHarness(t, Config{})
 	var request api.TransactionRequest
-	for i := range store.ClaimsMax {
+	for i := range store.WriteTokensMax {
 		request.Fences = append(request.Fences, claim(h.acquire(t, "locks/"+strconv.Itoa(i), "worker"), 1))
 	}
 	for i := range store.OperationsMax {
-		request.Ops = append(request.Ops, putOp(api.Lease{Lock: "locks/" + strconv.Itoa(i%store.ClaimsMax)}, strconv.Itoa(i), "1"))
+		request.Ops = append(request.Ops, putOp(api.Lease{Lock: "locks/" + strconv.Itoa(i%store.WriteTokensMax)}, strconv.Itoa(i), "1"))
 	}
 	over := request
 	over.Ops = append(slices.Clone(request.Ops), putOp(api.Lease{Lock: "locks/0"}, "more", "1"))
@@ -175,7 +175,7 @@ func TestNamesInTransactions(t *testing.T) {
 	h := newHarness(t, Config{})
 	for _, name := range goodNames {
 		lease := as[api.Lease](t, h.post(t, lockPath(name, "/acquire"), `{"owner_id":"w","request_id":"r"}`), http.StatusOK)
-		result := as[api.TransactionResult](t, h.transact(t, api.TransactionRequest{Fences: []api.FenceClaim{claim(lease, 1)}, Ops: []api.Op{putOp(lease, name, "1")}}), http.StatusOK)
+		result := as[api.TransactionResult](t, h.transact(t, api.TransactionRequest{Fences: []api.WriteToken{claim(lease, 1)}, Ops: []api.Op{putOp(lease, name, "1")}}), http.StatusOK)
 		if result.Results[0].Resource != name || result.Results[0].Key != name {
 			t.Errorf("%q was taken for %+v", name, result.Results[0])
 		}

@@ -182,7 +182,7 @@ func TestDatabaseMigratedByNewer(t *testing.T) {
 // A statement that the database gave up was rolled back; one whose session ended, or that the gateway stopped waiting for, may have
 // been committed. What was never sent was not applied.
 func TestOutcomes(t *testing.T) {
-	for _, story := range []struct {
+	for _, group := range []struct {
 		name     string
 		config   Config
 		database store.Config
@@ -198,18 +198,18 @@ func TestOutcomes(t *testing.T) {
 			h.exec(t, "select pg_cancel_backend(pid) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
 		}, api.OutcomeNotApplied},
 	} {
-		t.Run(story.name, func(t *testing.T) {
-			story.database.DatabaseURL = pgtest.Migrated(t)
-			h := newHarnessOn(t, story.config, story.database)
+		t.Run(group.name, func(t *testing.T) {
+			group.database.DatabaseURL = pgtest.Migrated(t)
+			h := newHarnessOn(t, group.config, group.database)
 			lease := h.acquire(t, "job", "worker")
 			letGo := h.holdFence(t, "job")
 			h.unchanged(t, func() {
 				answers := inBackground(func() answer { return h.put(t, lease, 1, "value") })
-				if story.config.RequestTimeout == 0 && story.database.StatementTimeout == 0 {
+				if group.config.RequestTimeout == 0 && group.database.StatementTimeout == 0 {
 					h.awaitWaiting(t, 1)
 				}
-				story.during(t, h)
-				unavailable(t, <-answers, story.outcome)
+				group.during(t, h)
+				unavailable(t, <-answers, group.outcome)
 			})
 			letGo()
 			as[api.WriteResult](t, h.put(t, lease, 1, "value"), http.StatusCreated) // sent again, with the same number
@@ -226,7 +226,7 @@ func TestDatabaseOverloaded(t *testing.T) {
 	}
 	lease, other := patient.acquire(t, "job", "worker"), patient.acquire(t, "other", "worker")
 	letGo := patient.holdFence(t, "job")
-	change := api.TransactionRequest{Fences: []api.FenceClaim{claim(lease, 1)}, Ops: []api.Op{putOp(lease, "k", "1")}}
+	change := api.TransactionRequest{Fences: []api.WriteToken{claim(lease, 1)}, Ops: []api.Op{putOp(lease, "k", "1")}}
 	first := inBackground(func() answer { return patient.transact(t, change) })
 	second := inBackground(func() answer { return patient.transact(t, change) })
 	patient.awaitWaiting(t, 1) // the other connection is reserved for renewals

@@ -76,7 +76,7 @@ func TestRejections(t *testing.T) {
 		}
 	}
 	got := list(lockclient.RejectionsQuery{Resource: "b"}).Rejections[0]
-	if got.Code != api.CodeTokenUnknown || got.Key != "k" || *got.Token != 7 || got.Count != 1 || got.Door != "http" {
+	if got.Code != api.CodeTokenUnknown || got.Key != "k" || *got.Token != 7 || got.Count != 1 || got.Source != "http" {
 		t.Errorf("got %+v", got)
 	}
 }

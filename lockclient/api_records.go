@@ -158,8 +158,8 @@ func (a *API) Transaction(ctx context.Context, body api.TransactionRequest) (api
 	})
 }
 
-func allNumbered(fences []api.FenceClaim) bool {
-	return !slices.ContainsFunc(fences, func(claim api.FenceClaim) bool { return claim.Sequence == nil })
+func allNumbered(fences []api.WriteToken) bool {
+	return !slices.ContainsFunc(fences, func(claim api.WriteToken) bool { return claim.Sequence == nil })
 }
 
 func resultLacks(result api.WriteResult) string {

@@ -144,7 +144,7 @@ func TestTransactions(t *testing.T) {
 	one, two, sequence := acquire(t, client, "one").FencingToken, acquire(t, client, "two").FencingToken, int64(1)
 	bytes64, version := "AP8=", int64(0)
 	body := api.TransactionRequest{
-		Fences: []api.FenceClaim{
+		Fences: []api.WriteToken{
 			{Resource: "one", FencingToken: &one, Sequence: &sequence},
 			{Resource: "two", FencingToken: &two, Sequence: &sequence},
 		},

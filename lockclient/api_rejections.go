@@ -17,13 +17,13 @@ type RejectionsQuery struct {
 	Code   api.Code
 	// Reason is that of api.CodeTokenStale: superseded, released, reused, shared or max_hold.
 	Reason string
-	// Door is the way by which the write came in.
-	Door string
+	// Source is the way by which the write came in.
+	Source string
 	// OwnerID is whose lease the token belonged to.
 	OwnerID string
 	// Since leaves out what was last seen before it, Until what was not seen before it, by the gateways' clocks; the zero time leaves out nothing.
 	Since, Until time.Time
-	// LastSeen lists first what changed last; otherwise the newest story is first.
+	// LastSeen lists first what changed last; otherwise the newest group is first.
 	LastSeen bool
 	// Limit is the most rejections that a page has; 0: the gateway's default.
 	Limit int
@@ -38,7 +38,7 @@ func (a *API) Rejections(ctx context.Context, which RejectionsQuery) (api.Reject
 	setIf(query, "prefix", which.Prefix)
 	setIf(query, "code", string(which.Code))
 	setIf(query, "reason", which.Reason)
-	setIf(query, "door", which.Door)
+	setIf(query, "source", which.Source)
 	setIf(query, "owner_id", which.OwnerID)
 	for name, instant := range map[string]time.Time{"since": which.Since, "until": which.Until} {
 		if !instant.IsZero() {

@@ -125,7 +125,7 @@ func everyCall() map[string]func(context.Context, *lockclient.API) error {
 			return err
 		},
 		"numbered transaction": func(ctx context.Context, a *lockclient.API) error {
-			_, err := a.Transaction(ctx, api.TransactionRequest{Fences: []api.FenceClaim{{Resource: "a", FencingToken: &token, Sequence: &sequence}}})
+			_, err := a.Transaction(ctx, api.TransactionRequest{Fences: []api.WriteToken{{Resource: "a", FencingToken: &token, Sequence: &sequence}}})
 			return err
 		},
 		"! acquire": func(ctx context.Context, a *lockclient.API) error {
@@ -149,7 +149,7 @@ func everyCall() map[string]func(context.Context, *lockclient.API) error {
 			return err
 		},
 		"! transaction": func(ctx context.Context, a *lockclient.API) error {
-			_, err := a.Transaction(ctx, api.TransactionRequest{Fences: []api.FenceClaim{{Resource: "a", FencingToken: &token}}})
+			_, err := a.Transaction(ctx, api.TransactionRequest{Fences: []api.WriteToken{{Resource: "a", FencingToken: &token}}})
 			return err
 		},
 		"! break": func(ctx context.Context, a *lockclient.API) error {

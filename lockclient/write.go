@@ -176,8 +176,8 @@ func leaveAll(leases []*Lease) {
 
 // claims numbers the transaction on each lease, and says under which each resource is written: the lease on the nearest name above it. A
 // lease whose resource isn't written claims it nevertheless: the transaction is to pass under all of them.
-func claims(leases []*Lease, ops []api.Op) []api.FenceClaim {
-	var fences []api.FenceClaim
+func claims(leases []*Lease, ops []api.Op) []api.WriteToken {
+	var fences []api.WriteToken
 	claimed := map[string]bool{}
 	claim := func(resource string, lease *Lease) {
 		if lease == nil || claimed[resource] {
@@ -185,7 +185,7 @@ func claims(leases []*Lease, ops []api.Op) []api.FenceClaim {
 		}
 		claimed[resource] = true
 		token, sequence, id := lease.granted.FencingToken, lease.sequence, lease.granted.LeaseID
-		fences = append(fences, api.FenceClaim{Resource: resource, FencingToken: &token, Sequence: &sequence, LeaseID: &id})
+		fences = append(fences, api.WriteToken{Resource: resource, FencingToken: &token, Sequence: &sequence, LeaseID: &id})
 	}
 	for _, lease := range leases {
 		lease.sequence++

@@ -15,14 +15,14 @@ create domain fence.token as bigint
 
 create sequence fence.tokens as bigint minvalue 1 maxvalue 9007199254740991 no cycle;
 
--- The database that minted last (guard/running_database.sql). When the running one differs, tokens leap (guard/leap.sql).
+-- The database that minted last (guard/running_database.sql). When the running one differs, tokens jump (guard/jump.sql).
 create table fence.database_identity (
     only_row          boolean primary key default true check (only_row),
     system_identifier bigint not null,
     timeline          integer not null,
     tokens_oid        oid not null,
-    leaps             bigint not null default 0,
-    leaped_at         timestamptz
+    jumps             bigint not null default 0,
+    jumped_at         timestamptz
 );
 
 -- Which revision of the functions under guard/ stands in this schema.
@@ -99,14 +99,14 @@ create table fence.policies (
 );
 
 -- Writes that were shut out. A zombie that hammers is one row with a count: the unique key is
--- what makes two rejections the same story.
+-- what makes two rejections the same group.
 create table fence.rejections (
     id            bigint generated always as identity primary key,
     resource      text collate "C" not null,
     key           text collate "C" not null,
     code          text not null,
     reason        text not null,
-    door          text not null,
+    source          text not null,
     address       text not null,
     fencing_token bigint not null,
     sequence      bigint,
@@ -123,7 +123,7 @@ create table fence.rejections (
 comment on column fence.rejections.fencing_token is 'the token that was presented; 0 where there was none';
 comment on column fence.rejections.late_ms is 'how long after its lease had ended the latest of them came, in milliseconds; null if unknown';
 
-create unique index rejections_story on fence.rejections (resource, fencing_token, code, reason, door, address);
+create unique index rejections_group on fence.rejections (resource, fencing_token, code, reason, source, address);
 create index rejections_last_at on fence.rejections (last_at);
 
 -- What guard/admit.sql and guard/change.sql answer.

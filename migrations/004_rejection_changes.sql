@@ -1,4 +1,4 @@
--- When a story among the rejections last changed, by the database's clock: what is read by those who follow them, and what they are
+-- When a group among the rejections last changed, by the database's clock: what is read by those who follow them, and what they are
 -- forgotten by. first_at and last_at are by the clocks of the gateways.
 alter table fence.rejections add column changed_at timestamptz not null default clock_timestamp();
 comment on column fence.rejections.changed_at is 'when it was last recorded, by the database''s clock';

@@ -39,7 +39,7 @@ create index samples_at on fence.samples (at);
 comment on column fence.samples.span_ms is 'the time that it covers, which ends at "at"';
 
 -- What there is in the whole database. One gateway at a time counts (guard/recount.sql).
-create table fence.census (
+create table fence.inventory (
     only_row       boolean primary key default true check (only_row),
     at             timestamptz,
     took_ms        bigint not null default 0,
@@ -54,7 +54,7 @@ create table fence.census (
     newest_token   bigint not null default 0
 ) with (fillfactor = 50);
 
-comment on column fence.census.at is 'when it was counted; null: never yet';
-comment on column fence.census.due_at is 'when it is to be counted next';
+comment on column fence.inventory.at is 'when it was counted; null: never yet';
+comment on column fence.inventory.due_at is 'when it is to be counted next';
 
-insert into fence.census default values;
+insert into fence.inventory default values;

@@ -20,7 +20,7 @@ create index leases_hold on fence.leases (hold_until)
     where hold_until is not null and (ended_at is null or end_reason = 'expired');
 
 alter table fence.fences add column limited boolean not null default false;
-comment on column fence.fences.limited is 'the newest grant may have a hold_until: fence.admit decides its writes, and no short way';
+comment on column fence.fences.limited is 'the newest grant may have a hold_until: fence.admit decides its writes, and no fast path';
 
 insert into fence.sweeps (part) values ('holds');
 

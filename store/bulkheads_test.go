@@ -78,7 +78,7 @@ func (o *others) expectServed(t *testing.T) {
 		{"transaction", func() error {
 			write := o.write(o.ending)
 			_, err := o.on.Transact(ctx, store.Transaction{
-				Claims: []store.Claim{write.Claim}, Operations: []store.ResourceOperation{{Resource: write.Resource, Operation: write.Operation}},
+				Claims: []store.WriteToken{write.WriteToken}, Operations: []store.ResourceOperation{{Resource: write.Resource, Operation: write.Operation}},
 			})
 			return err
 		}},
@@ -94,8 +94,8 @@ func (o *others) expectServed(t *testing.T) {
 
 func (o *others) write(lease store.Lease) store.Write {
 	return store.Write{
-		Claim:     store.Claim{Resource: lease.Lock, Token: lease.Token},
-		Operation: store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain"},
+		WriteToken: store.WriteToken{Resource: lease.Lock, Token: lease.Token},
+		Operation:  store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain"},
 	}
 }
 
@@ -127,7 +127,7 @@ func TestLockedFenceDelaysNobodyElse(t *testing.T) {
 		"transactions": func(ctx context.Context, o *others, hot store.Lease) error {
 			write := o.write(hot)
 			_, err := o.on.Transact(ctx, store.Transaction{
-				Claims: []store.Claim{write.Claim}, Operations: []store.ResourceOperation{{Resource: write.Resource, Operation: write.Operation}},
+				Claims: []store.WriteToken{write.WriteToken}, Operations: []store.ResourceOperation{{Resource: write.Resource, Operation: write.Operation}},
 			})
 			return err
 		},

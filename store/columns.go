@@ -54,7 +54,7 @@ func (c *writeColumns) arrange() {
 		slices.SortStableFunc(c.order, func(a, b int32) int { return int(c.turns[a] - c.turns[b]) })
 	}
 	for _, i := range c.order {
-		c.claimColumns.add(&c.writes[i].Claim)
+		c.claimColumns.add(&c.writes[i].WriteToken)
 		c.operationColumns.add(&c.writes[i].Operation)
 		c.digests = append(c.digests, c.sums[i])
 	}

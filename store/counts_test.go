@@ -79,7 +79,7 @@ func TestRetriesOfTransactionsAreCounted(t *testing.T) {
 	write := g.put(t, "r", 1, "x")
 	g.rollBack(t, "40P01", 1)
 	transaction := store.Transaction{
-		Claims:     []store.Claim{write.Claim},
+		Claims:     []store.WriteToken{write.WriteToken},
 		Operations: []store.ResourceOperation{{Resource: write.Resource, Operation: write.Operation}},
 	}
 	if _, err := g.Transact(patient(t), transaction); err != nil {

@@ -10,9 +10,9 @@ import (
 // Overview is how all of it is.
 type Overview struct {
 	// At is the database's clock.
-	At       time.Time
-	Census   Census
-	Database DatabaseState
+	At        time.Time
+	Inventory Inventory
+	Database  DatabaseState
 	// Gateways are in the order of their names, with those that were heard of within the time that samples are kept.
 	Gateways []GatewayState
 }
@@ -32,8 +32,8 @@ type DatabaseState struct {
 	// SynchronousStandbys is how many there are to wait for; nil where the role may not see it.
 	SynchronousStandbys *int64
 	Standbys            []Standby
-	// Leaps is how often the tokens leaped past those of a database that was lost.
-	Leaps    int64
+	// Jumps is how often the tokens jumped past those of a database that was lost.
+	Jumps    int64
 	LeapedAt time.Time // zero: never
 }
 
@@ -53,9 +53,9 @@ const (
 			current_setting('synchronous_standby_names') <> '' and current_setting('synchronous_commit') not in ('off', 'local'),
 			case when pg_has_role(current_user, 'pg_read_all_stats', 'usage') then (
 				select count(*) from pg_stat_replication r where r.state = 'streaming' and r.sync_state in ('sync', 'quorum')) end,
-			i.leaps, i.leaped_at,
+			i.jumps, i.jumped_at,
 			c.at, c.locks, c.held, c.expiring, c.expired, c.waiting, c.oldest_wait_ms, c.sessions, c.newest_token
-		from fence.census c, fence.database_identity i, (
+		from fence.inventory c, fence.database_identity i, (
 			select (select sum(d.numbackends)::bigint from pg_stat_database d) as connections,
 				coalesce(max(clock_timestamp() - s.xact_start) filter (where s.pid <> pg_backend_pid() and s.datname = current_database()), interval '0') as oldest
 			from pg_stat_activity s
@@ -80,12 +80,12 @@ const (
 // Overview returns how all of it is. It returns ErrUnavailable.
 func (s *Store) Overview(ctx context.Context) (Overview, error) {
 	var o Overview
-	var countedAt, leapedAt *time.Time
+	var countedAt, jumpedAt *time.Time
 	var oldestWaitMS int64
-	d, c := &o.Database, &o.Census
+	d, c := &o.Database, &o.Inventory
 	err := s.queryRow(ctx, databaseStateSQL, nil,
 		&o.At, &d.ReadOnly, &d.Version, &d.SizeBytes, &d.Connections, &d.ConnectionsMax, &d.OldestTransaction,
-		&d.SynchronousExpected, &d.SynchronousStandbys, &d.Leaps, &leapedAt,
+		&d.SynchronousExpected, &d.SynchronousStandbys, &d.Jumps, &jumpedAt,
 		&countedAt, &c.Locks, &c.Held, &c.Expiring, &c.Expired, &c.Waiting, &oldestWaitMS, &c.Sessions, &c.NewestToken)
 	if err != nil {
 		return Overview{}, err
@@ -94,8 +94,8 @@ func (s *Store) Overview(ctx context.Context) (Overview, error) {
 	if countedAt != nil {
 		c.At = *countedAt
 	}
-	if leapedAt != nil {
-		d.LeapedAt = *leapedAt
+	if jumpedAt != nil {
+		d.LeapedAt = *jumpedAt
 	}
 	err = s.query(ctx, standbysSQL, nil, func(rows pgx.Rows) error {
 		var standby Standby

@@ -11,7 +11,7 @@ const digestBytes = 16
 
 // digest is the content of a write: what was asked, not under which token. All gateways compute it alike, whichever version they
 // are: a retry may come by another one. Every part is preceded by its length, so that no two contents read the same.
-func digest(claims []Claim, operations []placedOperation) []byte {
+func digest(claims []WriteToken, operations []placedOperation) []byte {
 	sum := sha256.New()
 	for i := range operations {
 		op := &operations[i]

@@ -48,7 +48,7 @@
 //   - The connection breaks after a commit was sent: [UnavailableError] with OutcomeUnknown. Never a guess.
 //   - The database crashes: it recovers to exactly the acknowledged commits (plus, possibly, unacknowledged ones), but for the last
 //     tenths of a second of renewals and places in lines, which do not wait for the disk.
-//   - A standby that lacks the last commits is promoted: the next grant notices, and tokens leap past all that the lost primary
+//   - A standby that lacks the last commits is promoted: the next grant notices, and tokens jump past all that the lost primary
 //     can have granted.
 //   - Rejections are recorded after the verdict, in the background: the death of a gateway may lose the last tenth of a second of
 //     the record, never a verdict.

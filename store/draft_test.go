@@ -31,8 +31,8 @@ type option func(s *stage, w *store.Write)
 func with(token tokenOf, options ...option) draft {
 	return func(s *stage) store.Write {
 		write := store.Write{
-			Claim:     store.Claim{Resource: s.resource(), Token: token(s)},
-			Operation: store.Operation{Kind: store.Put, Key: "key", Value: []byte("value"), ContentType: "text/plain"},
+			WriteToken: store.WriteToken{Resource: s.resource(), Token: token(s)},
+			Operation:  store.Operation{Kind: store.Put, Key: "key", Value: []byte("value"), ContentType: "text/plain"},
 		}
 		for _, option := range options {
 			option(s, &write)
@@ -74,11 +74,11 @@ func otherLeaseID(_ *stage, w *store.Write) {
 func wrote(drafts ...draft) step {
 	return func(ctx context.Context, s *stage) error {
 		for _, draft := range drafts {
-			door := bySet
+			source := bySet
 			if s.alone {
-				door = byOne
+				source = byOne
 			}
-			if err := s.expectVerdict(ctx, door, draft(s), store.Admitted, ""); err != nil {
+			if err := s.expectVerdict(ctx, source, draft(s), store.Admitted, ""); err != nil {
 				return err
 			}
 		}
@@ -86,14 +86,14 @@ func wrote(drafts ...draft) step {
 	}
 }
 
-// door is a way in for one write.
-type door func(ctx context.Context, s *store.Store, w store.Write) (store.Result, error)
+// source is a way in for one write.
+type source func(ctx context.Context, s *store.Store, w store.Write) (store.Result, error)
 
-// bySet sends the write beside another one, which is refused and leaves no trace: a set of one takes the door byOne.
+// bySet sends the write beside another one, which is refused and leaves no trace: a set of one takes the source byOne.
 func bySet(ctx context.Context, s *store.Store, w store.Write) (store.Result, error) {
 	other := store.Write{
-		Claim:     store.Claim{Resource: "another"},
-		Operation: store.Operation{Kind: store.Put, Key: "key", ContentType: "text/plain"},
+		WriteToken: store.WriteToken{Resource: "another"},
+		Operation:  store.Operation{Kind: store.Put, Key: "key", ContentType: "text/plain"},
 	}
 	results, err := s.Write(ctx, []store.Write{w, other})
 	if err != nil {
@@ -115,7 +115,7 @@ func byOne(ctx context.Context, s *store.Store, w store.Write) (store.Result, er
 
 func byTransaction(ctx context.Context, s *store.Store, w store.Write) (store.Result, error) {
 	result, err := s.Transact(ctx, store.Transaction{
-		Claims:     []store.Claim{w.Claim},
+		Claims:     []store.WriteToken{w.WriteToken},
 		Operations: []store.ResourceOperation{{Resource: w.Resource, Operation: w.Operation}},
 	})
 	var rejected *store.RejectedError

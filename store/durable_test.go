@@ -62,8 +62,8 @@ func acknowledged(ctx context.Context, t *testing.T, b *testbed, service *store.
 	var session store.Session
 	write := func(number uint64) store.Write {
 		return store.Write{
-			Claim:     store.Claim{Resource: lock, Token: lease.Token, Sequence: ptr(int64(number))},
-			Operation: store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain"},
+			WriteToken: store.WriteToken{Resource: lock, Token: lease.Token, Sequence: ptr(int64(number))},
+			Operation:  store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain"},
 		}
 	}
 	policy := store.Policy{Prefix: "policy", Rule: store.RuleStrict, Authority: store.AuthorityBuiltin}
@@ -76,7 +76,7 @@ func acknowledged(ctx context.Context, t *testing.T, b *testbed, service *store.
 		{"writes", func() error { _, err := b.Write(ctx, []store.Write{write(2), write(3)}); return err }},
 		{"transaction", func() error {
 			_, err := b.Transact(ctx, store.Transaction{
-				Claims: []store.Claim{write(4).Claim}, Operations: []store.ResourceOperation{{Resource: lock, Operation: write(4).Operation}},
+				Claims: []store.WriteToken{write(4).WriteToken}, Operations: []store.ResourceOperation{{Resource: lock, Operation: write(4).Operation}},
 			})
 			return err
 		}},

@@ -110,8 +110,8 @@ func (g *groupbed) put(t *testing.T, resource store.Name, sequence int64, text s
 		g.tokens[resource] = token
 	}
 	return store.Write{
-		Claim:     store.Claim{Resource: resource, Token: token, Sequence: &sequence},
-		Operation: store.Operation{Kind: store.Put, Key: "key", Value: []byte(text), ContentType: "text/plain"},
+		WriteToken: store.WriteToken{Resource: resource, Token: token, Sequence: &sequence},
+		Operation:  store.Operation{Kind: store.Put, Key: "key", Value: []byte(text), ContentType: "text/plain"},
 	}
 }
 

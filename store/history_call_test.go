@@ -214,7 +214,7 @@ func historyByResource(operations []porcupine.Operation) [][]porcupine.Operation
 	return parts
 }
 
-// String shows the call as a story would.
+// String shows the call as a group would.
 func (c historyCall) String() string {
 	switch {
 	case c.acquire != nil:
@@ -233,7 +233,7 @@ func (c historyCall) String() string {
 	case c.keepAlive != nil:
 		return fmt.Sprintf("keep session %s alive", c.keepAlive)
 	case c.write != nil:
-		return fmt.Sprintf("%s %s %s=%q under %s", c.write.Kind, c.write.Resource, c.write.Key, c.write.Value, claimText(c.write.Claim))
+		return fmt.Sprintf("%s %s %s=%q under %s", c.write.Kind, c.write.Resource, c.write.Key, c.write.Value, claimText(c.write.WriteToken))
 	case c.transaction != nil:
 		text := "transact"
 		for _, claim := range c.transaction.Claims {
@@ -249,7 +249,7 @@ func (c historyCall) String() string {
 }
 
 // claimText is 34 or 34.2.
-func claimText(claim store.Claim) string {
+func claimText(claim store.WriteToken) string {
 	if claim.Sequence == nil {
 		return fmt.Sprint(claim.Token)
 	}

@@ -56,8 +56,8 @@ func historyRelease(owner string, token int64, told storetest.Told) line {
 
 func historyPut(token int64, sequence *int64, value string, told storetest.Told) line {
 	write := store.Write{
-		Claim:     store.Claim{Resource: historyLock, Token: token, Sequence: sequence},
-		Operation: store.Operation{Kind: store.Put, Key: "k", Value: []byte(value), ContentType: "text/plain"},
+		WriteToken: store.WriteToken{Resource: historyLock, Token: token, Sequence: sequence},
+		Operation:  store.Operation{Kind: store.Put, Key: "k", Value: []byte(value), ContentType: "text/plain"},
 	}
 	return inHistory(historyCall{write: &write}, historyAnswer{told: told})
 }

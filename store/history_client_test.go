@@ -215,7 +215,7 @@ var historyKeys = []store.Name{"a", "b"}
 func (c *historyClient) draftWrite(tenure *historyTenure, number *int64) store.Write {
 	c.requests++
 	write := store.Write{
-		Claim: store.Claim{Resource: c.within(tenure), Token: tenure.lease.Token, Sequence: number},
+		WriteToken: store.WriteToken{Resource: c.within(tenure), Token: tenure.lease.Token, Sequence: number},
 		Operation: store.Operation{
 			Kind: store.Put, Key: historyKeys[c.chance.IntN(len(historyKeys))],
 			Value: fmt.Appendf(nil, "%d of client %d", c.requests, c.id), ContentType: "text/plain",
@@ -250,7 +250,7 @@ func (c *historyClient) transact(ctx context.Context, tenure *historyTenure) {
 	var transaction store.Transaction
 	var names []store.Name
 	for _, write := range writes {
-		transaction.Claims = append(transaction.Claims, write.Claim)
+		transaction.Claims = append(transaction.Claims, write.WriteToken)
 		transaction.Operations = append(transaction.Operations, store.ResourceOperation{Resource: write.Resource, Operation: write.Operation})
 		names = append(names, write.Resource)
 	}

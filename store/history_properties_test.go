@@ -157,7 +157,7 @@ func (h *history) checkGrantsKept() error {
 
 // acceptedWrite is a write to one resource that a client was told is admitted.
 type acceptedWrite struct {
-	store.Claim
+	store.WriteToken
 	version  int64
 	replayed bool
 	call     int64
@@ -170,7 +170,7 @@ func (h *history) accepted() []acceptedWrite {
 		switch {
 		case told.Code != storetest.CodeAdmitted:
 		case call.write != nil:
-			accepted = append(accepted, acceptedWrite{call.write.Claim, told.Version, told.Replayed, operation.Call})
+			accepted = append(accepted, acceptedWrite{call.write.WriteToken, told.Version, told.Replayed, operation.Call})
 		case call.transaction != nil:
 			var versions [2]int64
 			if _, err := fmt.Sscan(told.Versions, &versions[0], &versions[1]); err != nil {
@@ -202,7 +202,7 @@ func (h *history) checkNoneLate(accepted []acceptedWrite) error {
 		for _, grant := range grants {
 			if grant.meets(historyLease{Lock: write.Resource}) && !write.replayed && grant.returned < write.call && write.Token < grant.Token {
 				return fmt.Errorf("P3: %s: a write under %s was admitted that was sent after token %d had been granted on %s",
-					write.Resource, claimText(write.Claim), grant.Token, grant.Lock)
+					write.Resource, claimText(write.WriteToken), grant.Token, grant.Lock)
 			}
 		}
 	}
@@ -216,14 +216,14 @@ func checkAppliedOnce(accepted []acceptedWrite) error {
 		if !write.replayed {
 			version := fmt.Sprint(write.Resource, " version ", write.version)
 			if other, twice := versions[version]; twice {
-				return fmt.Errorf("P10: the writes under %s and %s both made %s", other, claimText(write.Claim), version)
+				return fmt.Errorf("P10: the writes under %s and %s both made %s", other, claimText(write.WriteToken), version)
 			}
-			versions[version] = claimText(write.Claim)
+			versions[version] = claimText(write.WriteToken)
 		}
 		if write.Sequence == nil {
 			continue
 		}
-		number := fmt.Sprint(write.Resource, " ", claimText(write.Claim))
+		number := fmt.Sprint(write.Resource, " ", claimText(write.WriteToken))
 		if version, twice := numbers[number]; twice && version != write.version {
 			return fmt.Errorf("P10: the write %s gave version %d and version %d", number, version, write.version)
 		}

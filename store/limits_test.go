@@ -10,7 +10,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// TestLimitsOfWrites tries each limit of a write at its edge and one beyond, by both doors.
+// TestLimitsOfWrites tries each limit of a write at its edge and one beyond, by both sources.
 func TestLimitsOfWrites(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -35,7 +35,7 @@ func TestLimitsOfWrites(t *testing.T) {
 		"no kind":                     {with(newest, func(_ *stage, w *store.Write) { w.Kind = "" }), false},
 		"an unknown kind":             {with(newest, func(_ *stage, w *store.Write) { w.Kind = "patch" }), false},
 	} {
-		for _, door := range []door{bySet, byOne, byTransaction} {
+		for _, source := range []source{bySet, byOne, byTransaction} {
 			s := &stage{testbed: b, lock: "limits"}
 			if err := s.do(t.Context(), acquire); err != nil {
 				t.Fatal(err)
@@ -44,7 +44,7 @@ func TestLimitsOfWrites(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = door(t.Context(), b.Store, c.draft(s))
+			_, err = source(t.Context(), b.Store, c.draft(s))
 			after, dumpErr := b.dump(t.Context())
 			switch {
 			case dumpErr != nil:
@@ -107,9 +107,9 @@ func TestUnparsedNames(t *testing.T) {
 func TestLimitsOfTransactions(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	claims := func(count int) (claims []store.Claim) {
+	claims := func(count int) (claims []store.WriteToken) {
 		for i := range count {
-			claims = append(claims, store.Claim{Resource: store.Name(fmt.Sprintf("r%d", i)), Token: 1})
+			claims = append(claims, store.WriteToken{Resource: store.Name(fmt.Sprintf("r%d", i)), Token: 1})
 		}
 		return claims
 	}
@@ -125,14 +125,14 @@ func TestLimitsOfTransactions(t *testing.T) {
 		transaction store.Transaction
 		want        error
 	}{
-		"as much as it may have":  {store.Transaction{claims(store.ClaimsMax), operations(store.OperationsMax)}, store.ErrUnknownToken},
+		"as much as it may have":  {store.Transaction{claims(store.WriteTokensMax), operations(store.OperationsMax)}, store.ErrUnknownToken},
 		"no fence":                {store.Transaction{nil, operations(1)}, store.ErrInvalid},
-		"too many fences":         {store.Transaction{claims(store.ClaimsMax + 1), operations(1)}, store.ErrInvalid},
+		"too many fences":         {store.Transaction{claims(store.WriteTokensMax + 1), operations(1)}, store.ErrInvalid},
 		"no operation":            {store.Transaction{claims(1), nil}, store.ErrInvalid},
 		"too many operations":     {store.Transaction{claims(1), operations(store.OperationsMax + 1)}, store.ErrInvalid},
 		"a resource twice":        {store.Transaction{append(claims(1), claims(1)...), operations(1)}, store.ErrInvalid},
 		"a record twice":          {store.Transaction{claims(1), append(operations(1), operations(1)...)}, store.ErrInvalid},
-		"an invalid claim":        {store.Transaction{[]store.Claim{{Resource: "r0", Token: -1}}, operations(1)}, store.ErrInvalid},
+		"an invalid claim":        {store.Transaction{[]store.WriteToken{{Resource: "r0", Token: -1}}, operations(1)}, store.ErrInvalid},
 		"an operation of no kind": {store.Transaction{claims(1), []store.ResourceOperation{{Resource: "r0"}}}, store.ErrInvalid},
 	} {
 		if _, err := b.Transact(t.Context(), c.transaction); !errors.Is(err, c.want) {

@@ -70,8 +70,8 @@ func (g *grove) visit(ctx context.Context, t *testing.T, visitor string, random 
 func (g *grove) write(ctx context.Context, t *testing.T, lease store.Lease, name store.Name, sequence int64, random *rand.Rand) {
 	key := store.Name(fmt.Sprintf("%d.%d", lease.Token, sequence))
 	results, err := g.at(random.IntN(3)).Write(ctx, []store.Write{{
-		Claim:     store.Claim{Resource: name, Token: lease.Token, Sequence: &sequence},
-		Operation: store.Operation{Kind: store.Put, Key: key, Value: []byte("{}"), ContentType: "application/json"},
+		WriteToken: store.WriteToken{Resource: name, Token: lease.Token, Sequence: &sequence},
+		Operation:  store.Operation{Kind: store.Put, Key: key, Value: []byte("{}"), ContentType: "application/json"},
 	}})
 	switch {
 	case err != nil:

@@ -145,9 +145,9 @@ func TestRecordsAreListed(t *testing.T) {
 func TestRejectionsAreSelected(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	// The stories 1 to 6 were last seen that many hours after midnight.
+	// The groups 1 to 6 were last seen that many hours after midnight.
 	b.exec(t, `
-		insert into fence.rejections (resource, key, code, reason, door, address, fencing_token, granted_token, last_token, last_sequence,
+		insert into fence.rejections (resource, key, code, reason, source, address, fencing_token, granted_token, last_token, last_sequence,
 			count, first_at, last_at)
 		select case when n <= 3 then 'a' else 'b' end, 'k', case when n % 2 = 0 then 'token_stale' else 'token_unknown' end, '', 'http', '',
 			n, 0, 0, 0, 1, midnight, midnight + n * interval '1 hour'

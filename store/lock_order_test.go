@@ -160,18 +160,18 @@ func (f *lockOrderField) settle(ctx context.Context, gateway *store.Store) error
 }
 
 // claim is of the newest token of a name, or of the subtree.
-func (f *lockOrderField) claim(i int) store.Claim {
+func (f *lockOrderField) claim(i int) store.WriteToken {
 	token := f.newest[i].Load()
 	if subtree := f.subtree.Load(); f.names[i][0] == lockOrderSubtree[0] && rand.N(2) == 0 && subtree > 0 {
 		token = subtree
 	}
-	return store.Claim{Resource: f.names[i], Token: max(token, 1), Sequence: ptr(f.sequence.Add(1))}
+	return store.WriteToken{Resource: f.names[i], Token: max(token, 1), Sequence: ptr(f.sequence.Add(1))}
 }
 
 func (f *lockOrderField) puts(ctx context.Context, gateway *store.Store) error {
 	var writes []store.Write
 	for _, i := range rand.Perm(len(f.names))[:6] {
-		writes = append(writes, store.Write{Claim: f.claim(i), Operation: orderPut})
+		writes = append(writes, store.Write{WriteToken: f.claim(i), Operation: orderPut})
 	}
 	return f.write(ctx, gateway, writes)
 }
@@ -179,7 +179,7 @@ func (f *lockOrderField) puts(ctx context.Context, gateway *store.Store) error {
 func (f *lockOrderField) mixed(ctx context.Context, gateway *store.Store) error {
 	var writes []store.Write
 	for n, i := range rand.Perm(len(f.names))[:6] {
-		write := store.Write{Claim: f.claim(i), Operation: orderPut}
+		write := store.Write{WriteToken: f.claim(i), Operation: orderPut}
 		switch n {
 		case 0:
 			write.Operation = store.Operation{Kind: store.Delete, Key: "key"}

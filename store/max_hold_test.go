@@ -270,15 +270,15 @@ func TestMaxHold(t *testing.T) {
 	runTrials(t, holdTrials)
 }
 
-// Without any policy left, writes go the short way, on which nothing but the fence is looked at.
+// Without any policy left, writes go the fast path, on which nothing but the fence is looked at.
 func TestMaxHoldWithoutPolicies(t *testing.T) {
 	t.Parallel()
-	for name, door := range map[string]door{"a set of writes": bySet, "a write alone": byOne} {
+	for name, source := range map[string]source{"a set of writes": bySet, "a write alone": byOne} {
 		b := newTestbed(t)
 		for _, c := range holdCases {
 			t.Run(c.name+" by "+name, func(t *testing.T) {
 				c.given = append(c.given[:len(c.given):len(c.given)], noPolicies)
-				if err := c.trial(door).play(t.Context(), b); err != nil {
+				if err := c.trial(source).play(t.Context(), b); err != nil {
 					t.Error(err)
 				}
 			})
@@ -330,14 +330,14 @@ func TestMaxHoldLifted(t *testing.T) {
 		"by a renewal":   {holdAnHour, acquire, dropPolicy, renewNewest},
 		"by a keepalive": {holdAnHour, openSession, inSession(acquire), dropPolicy, keepAlive},
 	} {
-		for way, door := range map[string]door{"a set of writes": bySet, "a write alone": byOne} {
+		for way, source := range map[string]source{"a set of writes": bySet, "a write alone": byOne} {
 			t.Run(name+", "+way, func(t *testing.T) {
 				t.Parallel()
 				s := &stage{testbed: newTestbed(t), lock: "lock"}
 				if err := s.do(t.Context(), lift...); err != nil {
 					t.Fatal(err)
 				}
-				err := errors.Join(s.expectHold(t.Context(), false), s.expectVerdict(t.Context(), door, with(newest)(s), store.Admitted, ""))
+				err := errors.Join(s.expectHold(t.Context(), false), s.expectVerdict(t.Context(), source, with(newest)(s), store.Admitted, ""))
 				if err != nil {
 					t.Error(err)
 				}

@@ -29,22 +29,22 @@ func TestTokensLeapInAnotherDatabase(t *testing.T) {
 			b.exec(t, "select setval('fence.tokens', $1)", int64(1)<<50) // more than the time since 2025 is worth
 			before := mintOne(t, b, "a")
 			b.exec(t, change)
-			leapt, after := mintOne(t, b, "b"), mintOne(t, b, "c")
-			if leapt <= before+1<<32 {
-				t.Errorf("token %d was followed by %d, want a leap of more than 2^32", before, leapt)
+			jumped, after := mintOne(t, b, "b"), mintOne(t, b, "c")
+			if jumped <= before+1<<32 {
+				t.Errorf("token %d was followed by %d, want a jump of more than 2^32", before, jumped)
 			}
-			if after != leapt+1 {
-				t.Errorf("token %d was followed by %d: one leap is enough", leapt, after)
+			if after != jumped+1 {
+				t.Errorf("token %d was followed by %d: one jump is enough", jumped, after)
 			}
-			var leaps int64
-			if err := b.sql.QueryRow(t.Context(), "select leaps from fence.database_identity").Scan(&leaps); err != nil || leaps != 1 {
-				t.Errorf("%d leaps are counted (%v), want 1", leaps, err)
+			var jumps int64
+			if err := b.sql.QueryRow(t.Context(), "select jumps from fence.database_identity").Scan(&jumps); err != nil || jumps != 1 {
+				t.Errorf("%d jumps are counted (%v), want 1", jumps, err)
 			}
 		})
 	}
 }
 
-// A database that was restored from long ago leaps past what it can't know of, too: by the time that has passed.
+// A database that was restored from long ago jumps past what it can't know of, too: by the time that has passed.
 func TestTokensLeapByTime(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -55,8 +55,8 @@ func TestTokensLeapByTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.exec(t, "update fence.database_identity set timeline = timeline + 1")
-	if leapt := mintOne(t, b, "a"); leapt < elapsed<<20 {
-		t.Errorf("%d s after the beginning of 2025 the token is %d, want 2^20 for each", elapsed, leapt)
+	if jumped := mintOne(t, b, "a"); jumped < elapsed<<20 {
+		t.Errorf("%d s after the beginning of 2025 the token is %d, want 2^20 for each", elapsed, jumped)
 	}
 }
 

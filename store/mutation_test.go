@@ -40,7 +40,7 @@ func TestEveryStepIsTested(t *testing.T) {
 			defer cancel()
 			b := newTestbed(t)
 			m.apply(t, b)
-			// It is broken in one place: a holder can still write by one of the doors.
+			// It is broken in one place: a holder can still write by one of the sources.
 			if err := trials["step 1: a token"].play(ctx, b); err != nil && trials["transaction: all is applied"].play(ctx, b) != nil {
 				t.Fatalf("the function is broken altogether: %v", err)
 			}
@@ -82,7 +82,7 @@ func (m mutation) apply(t *testing.T, b *testbed) {
 	}
 }
 
-// theLongWay is fence.write without the short way, on which most writes never come to what is broken.
+// theLongWay is fence.write without the fast path, on which most writes never come to what is broken.
 func theLongWay(t *testing.T) string {
 	t.Helper()
 	source, _ := migrations.GuardSource("write")

@@ -7,7 +7,7 @@ var holdMutations = []mutation{
 	{"a grant is longer than it may be held", "grant_lease",
 		replacing("least(v_now + p_asked.ttl_ms * interval '1 millisecond', v_hold)", "v_now + p_asked.ttl_ms * interval '1 millisecond'"),
 		[]string{"max_hold: the grant says until when"}},
-	{"the short way overlooks the hold", "write", removing("\n                    and not f.limited"),
+	{"the fast path overlooks the hold", "write", removing("\n                    and not f.limited"),
 		[]string{"max_hold: the policy was deleted since", "max_hold: the policy was deleted before"}},
 	{"a write alone overlooks the hold", "write_one", removing("\n            and not f.limited"),
 		[]string{"alone: max_hold: the policy was deleted since", "alone: max_hold: the policy was deleted before"}},

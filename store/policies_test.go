@@ -218,13 +218,13 @@ var waitingTrials = []trial{
 	}},
 }
 
-func policyWhileWaiting(door door) func(ctx context.Context, s *stage) error {
+func policyWhileWaiting(source source) func(ctx context.Context, s *stage) error {
 	return func(ctx context.Context, s *stage) error {
 		if err := s.do(ctx, acquire); err != nil {
 			return err
 		}
 		return whileBlocked(ctx, s.testbed, s.lock, func() error {
-			result, err := door(ctx, s.Store, with(newest)(s))
+			result, err := source(ctx, s.Store, with(newest)(s))
 			if err == nil && !errors.Is(result.Err, store.ErrLeaseMismatch) {
 				err = fmt.Errorf("the write is told %+v, want that it needs the lease_id", result)
 			}

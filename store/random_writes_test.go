@@ -12,10 +12,10 @@ import (
 )
 
 // claim draws a claim on the name: mostly one that could be admitted.
-func (r *randomRun) claim(t *rapid.T, name store.Name) store.Claim {
+func (r *randomRun) claim(t *rapid.T, name store.Name) store.WriteToken {
 	resource := r.world.Resource(name)
 	granted, leaseID := r.world.Granted(name)
-	claim := store.Claim{Resource: name}
+	claim := store.WriteToken{Resource: name}
 	switch rapid.SampledFrom([]string{"newest", "newest", "newest", "newest", "last", "other", "none", "near", "far"}).Draw(t, "token") {
 	case "newest":
 		claim.Token = granted
@@ -74,7 +74,7 @@ func (r *randomRun) write(t *rapid.T) { r.send(t, []store.Write{r.draw(t)}) }
 
 func (r *randomRun) draw(t *rapid.T) store.Write {
 	name := r.name(t)
-	return store.Write{Claim: r.claim(t, name), Operation: r.operation(t, name)}
+	return store.Write{WriteToken: r.claim(t, name), Operation: r.operation(t, name)}
 }
 
 // writeAgain sends a write that was sent before.
@@ -170,15 +170,15 @@ func (r *randomRun) transactAndWrite(t *rapid.T) {
 	}
 	r.commit(t, transaction)
 	name := rapid.SampledFrom(r.names[:2]).Draw(t, "name")
-	r.send(t, []store.Write{{Claim: r.next(name), Operation: r.operation(t, name)}})
+	r.send(t, []store.Write{{WriteToken: r.next(name), Operation: r.operation(t, name)}})
 	r.commit(t, transaction)
 }
 
 // next is the claim of a holder who does all right.
-func (r *randomRun) next(name store.Name) store.Claim {
+func (r *randomRun) next(name store.Name) store.WriteToken {
 	resource := r.world.Resource(name)
 	granted, leaseID := r.world.Granted(name)
-	claim := store.Claim{Resource: name, Token: granted, Sequence: pointTo(1), LeaseID: &leaseID}
+	claim := store.WriteToken{Resource: name, Token: granted, Sequence: pointTo(1), LeaseID: &leaseID}
 	if resource.LastToken == granted {
 		*claim.Sequence = resource.LastSequence + 1
 	}

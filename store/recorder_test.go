@@ -42,7 +42,7 @@ func rejectedBy(t *testing.T, s *stage, draft draft) *store.RejectedError {
 	return rejected
 }
 
-// A zombie that hammers is one story, within a flush and across flushes.
+// A zombie that hammers is one group, within a flush and across flushes.
 func TestRecorderFolds(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -66,44 +66,44 @@ func TestRecorderFolds(t *testing.T) {
 	}
 	found := rejections(t, b, store.RejectionQuery{})
 	if len(found) != 1 {
-		t.Fatalf("there are %d stories, want 1: %+v", len(found), found)
+		t.Fatalf("there are %d groups, want 1: %+v", len(found), found)
 	}
 	got := found[0]
 	if got.FirstAt.Before(before.Truncate(time.Microsecond)) || got.FirstAt.After(between) ||
 		got.LastAt.Before(between.Truncate(time.Microsecond)) || got.LastAt.After(time.Now()) {
-		t.Errorf("the story lasted from %s to %s; it began between %s and %s", got.FirstAt, got.LastAt, before, between)
+		t.Errorf("the group lasted from %s to %s; it began between %s and %s", got.FirstAt, got.LastAt, before, between)
 	}
 	want := store.Rejection{
-		ID: got.ID, Resource: "jobs/1", Key: "c", Verdict: store.VerdictTokenStale, Reason: "superseded", Door: "http", Address: "192.0.2.1",
+		ID: got.ID, Resource: "jobs/1", Key: "c", Verdict: store.VerdictTokenStale, Reason: "superseded", Source: "http", Address: "192.0.2.1",
 		Token: 33, GrantedToken: 35, LastToken: 35, LastSequence: 7, Count: 3, FirstAt: got.FirstAt, LastAt: got.LastAt,
 		ChangedAt: got.ChangedAt,
 	}
 	if !reflect.DeepEqual(got, want) {
-		t.Errorf("the story is\n%+v, want\n%+v", got, want)
+		t.Errorf("the group is\n%+v, want\n%+v", got, want)
 	}
 }
 
-// Whatever differs that makes a story another one is a row of its own.
+// Whatever differs that makes a group another one is a row of its own.
 func TestRecorderTellsStoriesApart(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	recorder := store.NewRecorder(b.Store)
 	base := store.RejectedError{Verdict: store.VerdictTokenStale, Reason: "superseded", Resource: "r", Token: 33}
-	type change func(rejected *store.RejectedError, door, address *string)
+	type change func(rejected *store.RejectedError, source, address *string)
 	changes := []change{
 		func(*store.RejectedError, *string, *string) {},
 		func(r *store.RejectedError, _, _ *string) { r.Resource = "q" },
 		func(r *store.RejectedError, _, _ *string) { r.Token = 0 },
 		func(r *store.RejectedError, _, _ *string) { r.Verdict, r.Reason = store.VerdictLeaseMismatch, "" },
 		func(r *store.RejectedError, _, _ *string) { r.Reason = "reused" },
-		func(_ *store.RejectedError, door, _ *string) { *door = "sql" },
+		func(_ *store.RejectedError, source, _ *string) { *source = "sql" },
 		func(_ *store.RejectedError, _, address *string) { *address = "192.0.2.2" },
 	}
 	for range 2 {
 		for _, change := range changes {
-			rejected, door, address := base, "http", "192.0.2.1"
-			change(&rejected, &door, &address)
-			recorder.Record(&rejected, door, address)
+			rejected, source, address := base, "http", "192.0.2.1"
+			change(&rejected, &source, &address)
+			recorder.Record(&rejected, source, address)
 		}
 		if err := flush(recorder); err != nil {
 			t.Fatal(err)
@@ -111,11 +111,11 @@ func TestRecorderTellsStoriesApart(t *testing.T) {
 	}
 	found := rejections(t, b, store.RejectionQuery{})
 	if len(found) != len(changes) {
-		t.Errorf("there are %d stories, want %d: %+v", len(found), len(changes), found)
+		t.Errorf("there are %d groups, want %d: %+v", len(found), len(changes), found)
 	}
-	for _, story := range found {
-		if story.Count != 2 {
-			t.Errorf("the count is %d, want 2: %+v", story.Count, story)
+	for _, group := range found {
+		if group.Count != 2 {
+			t.Errorf("the count is %d, want 2: %+v", group.Count, group)
 		}
 	}
 }
@@ -205,27 +205,27 @@ func TestRecorderKeepsWhatItCannotWrite(t *testing.T) {
 	}
 	found := rejections(t, b, store.RejectionQuery{})
 	if len(found) != 1 || found[0].Count != 2 || recorder.Dropped() != 0 {
-		t.Errorf("the record is %+v, want one story, seen twice", found)
+		t.Errorf("the record is %+v, want one group, seen twice", found)
 	}
 }
 
-// storiesMax is how many stories a Recorder remembers.
-const storiesMax = 10_000
+// groupsMax is how many groups a Recorder remembers.
+const groupsMax = 10_000
 
-// noteStories records one rejection of each story from one number to another.
+// noteStories records one rejection of each group from one number to another.
 func noteStories(recorder *store.Recorder, from, to int64) {
 	for i := from; i < to; i++ {
 		recorder.Record(&store.RejectedError{Verdict: store.VerdictTokenUnknown, Resource: "r", Token: i + 1}, "http", "192.0.2.1")
 	}
 }
 
-// Memory is bounded: what is new beyond 10,000 stories is dropped and counted; what belongs to one of them is not.
+// Memory is bounded: what is new beyond 10,000 groups is dropped and counted; what belongs to one of them is not.
 func TestRecorderDropsBeyondItsBound(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	recorder := store.NewRecorder(b.Store)
 	for range 2 {
-		noteStories(recorder, 0, storiesMax+3)
+		noteStories(recorder, 0, groupsMax+3)
 	}
 	if got := recorder.Dropped(); got != 6 {
 		t.Errorf("%d were dropped, want 6", got)
@@ -234,19 +234,19 @@ func TestRecorderDropsBeyondItsBound(t *testing.T) {
 	if err := flush(recorder); err != nil {
 		t.Fatal(err)
 	}
-	var stories, count int64
-	err := b.sql.QueryRow(t.Context(), "select count(*), sum(count)::bigint from fence.rejections").Scan(&stories, &count)
-	if err != nil || stories != storiesMax || count != 2*storiesMax {
-		t.Errorf("%d stories were seen %d times (%v), want %d and %d", stories, count, err, storiesMax, 2*storiesMax)
+	var groups, count int64
+	err := b.sql.QueryRow(t.Context(), "select count(*), sum(count)::bigint from fence.rejections").Scan(&groups, &count)
+	if err != nil || groups != groupsMax || count != 2*groupsMax {
+		t.Errorf("%d groups were seen %d times (%v), want %d and %d", groups, count, err, groupsMax, 2*groupsMax)
 	}
 }
 
-// Stories that came while a flush failed take precedence over those that could not be written.
+// Groups that came while a flush failed take precedence over those that could not be written.
 func TestRecorderDropsWhatItCannotKeep(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	recorder := store.NewRecorder(b.Store)
-	noteStories(recorder, 0, storiesMax)
+	noteStories(recorder, 0, groupsMax)
 	tx, err := b.sql.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -260,7 +260,7 @@ func TestRecorderDropsWhatItCannotKeep(t *testing.T) {
 	if err := b.awaitBlocked(t.Context(), flushed); err != nil {
 		t.Fatal(err)
 	}
-	noteStories(recorder, storiesMax-1, storiesMax+99) // one story that is being written, and 99 others
+	noteStories(recorder, groupsMax-1, groupsMax+99) // one group that is being written, and 99 others
 	b.exec(t, "select pg_cancel_backend(pid) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
 	if err := <-flushed; !errors.Is(err, store.ErrUnavailable) {
 		t.Fatalf("the recorder told of %v, want ErrUnavailable", err)
@@ -271,14 +271,14 @@ func TestRecorderDropsWhatItCannotKeep(t *testing.T) {
 	if err := errors.Join(tx.Rollback(t.Context()), flush(recorder)); err != nil {
 		t.Fatal(err)
 	}
-	var stories, newer, counted int64
+	var groups, newer, counted int64
 	var lasted bool
 	err = b.sql.QueryRow(t.Context(), `
 		select count(*), count(*) filter (where fencing_token > $1), sum(count) filter (where fencing_token = $1)::bigint,
 			bool_and(first_at < last_at) filter (where fencing_token = $1)
-		from fence.rejections`, storiesMax).Scan(&stories, &newer, &counted, &lasted)
-	if err != nil || stories != storiesMax || newer != 99 || counted != 2 || !lasted {
-		t.Errorf("%d stories were kept, %d of them newer, one seen %d times, at different times %v (%v), want %d, 99, 2, true",
-			stories, newer, counted, lasted, err, storiesMax)
+		from fence.rejections`, groupsMax).Scan(&groups, &newer, &counted, &lasted)
+	if err != nil || groups != groupsMax || newer != 99 || counted != 2 || !lasted {
+		t.Errorf("%d groups were kept, %d of them newer, one seen %d times, at different times %v (%v), want %d, 99, 2, true",
+			groups, newer, counted, lasted, err, groupsMax)
 	}
 }

@@ -102,7 +102,7 @@ func (r *refusals) consult(write *Write) (*RejectedError, consulted) {
 		return nil, now
 	}
 	now.below = out.below
-	if !out.refuses(write.Claim) {
+	if !out.refuses(write.WriteToken) {
 		return nil, now
 	}
 	return &RejectedError{
@@ -157,7 +157,7 @@ func shutOutBy(rejected *RejectedError, was consulted) shutOut {
 }
 
 // refuses reports whether a write under the claim is certainly superseded.
-func (o shutOut) refuses(claim Claim) bool {
+func (o shutOut) refuses(claim WriteToken) bool {
 	switch {
 	case claim.Token <= 0 || claim.Token >= o.below:
 		return false

@@ -23,7 +23,7 @@ func (m RefusalMemory) Forget() { m.refusals.forget() }
 
 // Ask looks for a write, and returns the end of it: to learn a verdict.
 func (m RefusalMemory) Ask(resource Name, token int64) (refused bool, learn func(RejectedError)) {
-	rejected, was := m.refusals.consult(&Write{Claim: Claim{Resource: resource, Token: token}})
+	rejected, was := m.refusals.consult(&Write{WriteToken: WriteToken{Resource: resource, Token: token}})
 	return rejected != nil, func(verdict RejectedError) {
 		verdict.Resource, verdict.Token, verdict.Verdict, verdict.Reason = resource, token, VerdictTokenStale, "superseded"
 		m.refusals.learn(was, fmt.Errorf("wrapped: %w", &verdict))

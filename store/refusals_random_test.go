@@ -66,14 +66,14 @@ func (r *randomRefusals) writeThroughAgain(t *rapid.T) {
 func (r *randomRefusals) hold(t *rapid.T) {
 	r.breakLock(t)
 	name := r.name(t)
-	r.through(t, store.Write{Claim: r.next(name), Operation: r.operation(t, name)})
+	r.through(t, store.Write{WriteToken: r.next(name), Operation: r.operation(t, name)})
 }
 
 // hammer writes under one old lease several times, some of them as the last accepted write was numbered.
 func (r *randomRefusals) hammer(t *rapid.T) {
 	lease := r.someLease(t)
 	for range rapid.IntRange(2, 4).Draw(t, "times") {
-		write := store.Write{Claim: store.Claim{Resource: lease.Lock, Token: lease.Token}, Operation: r.operation(t, lease.Lock)}
+		write := store.Write{WriteToken: store.WriteToken{Resource: lease.Lock, Token: lease.Token}, Operation: r.operation(t, lease.Lock)}
 		last := r.world.Resource(lease.Lock)
 		switch rapid.IntRange(0, 3).Draw(t, "number") {
 		case 0:

@@ -39,12 +39,12 @@ func (r refusing) commit(ctx context.Context, write store.Write) (string, error)
 		return "", err
 	}
 	if want := briefly(judged[0]); told != want {
-		return "", fmt.Errorf("%v was refused early as %q, and the database says %q", write.Claim, told, want)
+		return "", fmt.Errorf("%v was refused early as %q, and the database says %q", write.WriteToken, told, want)
 	}
 	var rejected *store.RejectedError
 	if !errors.As(result.Err, &rejected) || rejected.Resource != write.Resource || rejected.Key != write.Key ||
 		rejected.Token != write.Token || rejected.Sequence != write.Sequence || rejected.GrantedToken+rejected.LastToken == 0 {
-		return "", fmt.Errorf("the early refusal of %v is wrong: %w", write.Claim, result.Err)
+		return "", fmt.Errorf("the early refusal of %v is wrong: %w", write.WriteToken, result.Err)
 	}
 	return "early " + told, nil
 }
@@ -98,10 +98,10 @@ var refusalStories = []struct {
 func TestEarlyRefusals(t *testing.T) {
 	b := newTestbed(t)
 	r := newRefusing(t, b, store.ServiceConfig{})
-	for i, story := range refusalStories {
-		t.Run(story.name, func(t *testing.T) {
+	for i, group := range refusalStories {
+		t.Run(group.name, func(t *testing.T) {
 			teller := &refusalTeller{refusing: r, lock: store.Name(fmt.Sprintf("tree-%d/lock", i))}
-			for n, line := range story.lines {
+			for n, line := range group.lines {
 				if err := teller.play(patient(t), line); err != nil {
 					t.Fatalf("line %d, %q: %v", n+1, line, err)
 				}
@@ -110,7 +110,7 @@ func TestEarlyRefusals(t *testing.T) {
 	}
 }
 
-// refusalTeller plays the lines of a story.
+// refusalTeller plays the lines of a group.
 type refusalTeller struct {
 	refusing
 
@@ -208,7 +208,7 @@ func (r *refusalTeller) write(text string) (store.Write, error) {
 
 func putOf(resource store.Name, value string) store.Write {
 	return store.Write{
-		Claim:     store.Claim{Resource: resource},
-		Operation: store.Operation{Kind: store.Put, Key: "k", Value: []byte(value), ContentType: "text/plain"},
+		WriteToken: store.WriteToken{Resource: resource},
+		Operation:  store.Operation{Kind: store.Put, Key: "k", Value: []byte(value), ContentType: "text/plain"},
 	}
 }

@@ -179,7 +179,7 @@ func TestSubmittedEarly(t *testing.T) {
 	}
 }
 
-// TestMalformedAndStale tells first what is malformed, as the database's door does.
+// TestMalformedAndStale tells first what is malformed, as the database's source does.
 func TestMalformedAndStale(t *testing.T) {
 	b := newTestbed(t)
 	r := newRefusing(t, b, store.ServiceConfig{})
@@ -193,7 +193,7 @@ func TestMalformedAndStale(t *testing.T) {
 	_, err = r.Commit(patient(t), write)
 	_, direct := b.Write(patient(t), []store.Write{write})
 	if err == nil || direct == nil || err.Error() != direct.Error() {
-		t.Errorf("it is told %v, and by the database's door %v", err, direct)
+		t.Errorf("it is told %v, and by the database's source %v", err, direct)
 	}
 	if r.RefusedEarly() != early {
 		t.Error("what is malformed counts as an early refusal")

@@ -11,12 +11,12 @@ import (
 
 // Rejection is a write that the rule did not admit, or several alike.
 type Rejection struct {
-	ID       int64 // later stories have greater ones; those of the same tenth of a second in no order
+	ID       int64 // later groups have greater ones; those of the same tenth of a second in no order
 	Resource Name
 	Key      Name // empty where a transaction was refused for its token
 	Verdict  Verdict
 	Reason   string
-	Door     string // http
+	Source   string // http
 	Address  string // of the client, without its port
 	Token    int64  // 0: none was presented
 	Sequence *int64
@@ -46,7 +46,7 @@ type RejectionFilter struct {
 	Prefix   string // of the resource's name: any text, not only whole segments
 	Verdict  Verdict
 	Reason   string
-	Door     string
+	Source   string
 	OwnerID  string
 	// Since leaves out those that were last seen before it, Until those that were not seen before it.
 	Since, Until time.Time
@@ -64,7 +64,7 @@ func (f *RejectionFilter) Check() error {
 		field, text string
 		bytesMax    int
 	}{
-		{"prefix", f.Prefix, NameBytesMax}, {"reason", f.Reason, filterBytesMax}, {"door", f.Door, filterBytesMax}, {"owner_id", f.OwnerID, OwnerBytesMax},
+		{"prefix", f.Prefix, NameBytesMax}, {"reason", f.Reason, filterBytesMax}, {"source", f.Source, filterBytesMax}, {"owner_id", f.OwnerID, OwnerBytesMax},
 	} {
 		if err := checkText(text.field, text.text, 0, text.bytesMax); err != nil {
 			return err
@@ -76,20 +76,20 @@ func (f *RejectionFilter) Check() error {
 // Matches is what rejectionFilterSQL says.
 func (f *RejectionFilter) Matches(r *Rejection) bool {
 	return (f.Resource == "" || r.Resource == f.Resource) && strings.HasPrefix(string(r.Resource), f.Prefix) && (f.Verdict == "" || r.Verdict == f.Verdict) &&
-		(f.Reason == "" || r.Reason == f.Reason) && (f.Door == "" || r.Door == f.Door) && (f.OwnerID == "" || r.OwnerID == f.OwnerID) &&
+		(f.Reason == "" || r.Reason == f.Reason) && (f.Source == "" || r.Source == f.Source) && (f.OwnerID == "" || r.OwnerID == f.OwnerID) &&
 		!r.LastAt.Before(f.Since) && (f.Until.IsZero() || r.FirstAt.Before(f.Until))
 }
 
 // rejectionFilterSQL is what args are the arguments of.
 const rejectionFilterSQL = `($1 = '' or r.resource = $1) and starts_with(r.resource, $2) and ($3 = '' or r.code = $3) and ($4 = '' or r.reason = $4)
-	and ($5 = '' or r.door = $5) and ($6 = '' or r.owner_id = $6) and r.last_at >= $7 and ($8::timestamptz is null or r.first_at < $8)`
+	and ($5 = '' or r.source = $5) and ($6 = '' or r.owner_id = $6) and r.last_at >= $7 and ($8::timestamptz is null or r.first_at < $8)`
 
 func (f *RejectionFilter) args(more ...any) []any {
 	var until *time.Time
 	if !f.Until.IsZero() {
 		until = &f.Until
 	}
-	return append([]any{f.Resource, f.Prefix, f.Verdict, f.Reason, f.Door, f.OwnerID, f.Since, until}, more...)
+	return append([]any{f.Resource, f.Prefix, f.Verdict, f.Reason, f.Source, f.OwnerID, f.Since, until}, more...)
 }
 
 // RejectionOrder is how rejections are listed.
@@ -97,9 +97,9 @@ type RejectionOrder string
 
 // The orders of rejections.
 const (
-	// RejectionsByFirstSeen has the newest story first. Stories stay in their places.
+	// RejectionsByFirstSeen has the newest group first. Groups stay in their places.
 	RejectionsByFirstSeen RejectionOrder = "first_seen"
-	// RejectionsByLastSeen has first what changed last. A story that changes goes to the front.
+	// RejectionsByLastSeen has first what changed last. A group that changes goes to the front.
 	RejectionsByLastSeen RejectionOrder = "last_seen"
 )
 
@@ -126,7 +126,7 @@ type RejectionQuery struct {
 	Limit int            // 1 to PageMax
 }
 
-const rejectionColumns = `r.id, r.resource, r.key, r.code, r.reason, r.door, r.address, r.fencing_token, r.sequence,
+const rejectionColumns = `r.id, r.resource, r.key, r.code, r.reason, r.source, r.address, r.fencing_token, r.sequence,
 	r.granted_token, r.last_token, r.last_sequence, coalesce(r.owner_id, ''), r.late_ms, r.count, r.first_at, r.last_at, r.changed_at`
 
 const (
@@ -138,7 +138,7 @@ const (
 		order by r.changed_at desc, r.id desc limit $11`
 )
 
-// Rejections returns rejected writes. It returns ErrInvalid or ErrUnavailable. Whoever reads on behind the last of a page gets no story
+// Rejections returns rejected writes. It returns ErrInvalid or ErrUnavailable. Whoever reads on behind the last of a page gets no group
 // twice; by RejectionsByLastSeen those that changed meanwhile are at the front, and not behind.
 func (s *Store) Rejections(ctx context.Context, query RejectionQuery) ([]Rejection, error) {
 	if err := checkLimit(query.Limit); err != nil {
@@ -167,7 +167,7 @@ func (s *Store) readRejections(ctx context.Context, sql string, args ...any) ([]
 	err := s.query(ctx, sql, args, func(rows pgx.Rows) error {
 		var r Rejection
 		var lateMS *int64
-		err := rows.Scan(&r.ID, &r.Resource, &r.Key, &r.Verdict, &r.Reason, &r.Door, &r.Address, &r.Token, &r.Sequence,
+		err := rows.Scan(&r.ID, &r.Resource, &r.Key, &r.Verdict, &r.Reason, &r.Source, &r.Address, &r.Token, &r.Sequence,
 			&r.GrantedToken, &r.LastToken, &r.LastSequence, &r.OwnerID, &lateMS, &r.Count, &r.FirstAt, &r.LastAt, &r.ChangedAt)
 		r.Late = durationOrNil(lateMS)
 		rejections = append(rejections, r)

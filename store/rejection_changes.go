@@ -22,7 +22,7 @@ const (
 // one goroutine at a time.
 //
 // Changes become visible later than their changed_at says, and not in its order. So each reading looks back rejectionOverlap from the
-// reading before, and leaves out what it has told: a story with that count. Of a story that changes often, the latest is told.
+// reading before, and leaves out what it has told: a group with that count. Of a group that changes often, the latest is told.
 type RejectionFollower struct {
 	store *Store
 	at    time.Time // of the last reading, by the database's clock; zero before the first

@@ -11,7 +11,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// recordStories records one rejection of each of that many stories.
+// recordStories records one rejection of each of that many groups.
 const recordStories = `select count(*) from fence.record_rejections(
 	(select array_agg('jobs/' || n) from generate_series(1, $1) n), array_fill('k'::text, array[$1]), array_fill('token_unknown'::text, array[$1]),
 	array_fill(''::text, array[$1]), array_fill('http'::text, array[$1]), array_fill(''::text, array[$1]),
@@ -81,7 +81,7 @@ func TestRejectionFollowerInAStorm(t *testing.T) {
 		changes := nextChanges(t, follower)
 		expectChanges(t, changes, 0, true)
 		if changes.Since.After(begun.At) || follower.Told() > store.RejectionsMissedMax {
-			t.Errorf("missed is all since %s; %d stories are remembered", changes.Since, follower.Told())
+			t.Errorf("missed is all since %s; %d groups are remembered", changes.Since, follower.Told())
 		}
 	}
 	b.exec(t, "update fence.rejections set changed_at = changed_at - interval '1 minute'") // that minute passes

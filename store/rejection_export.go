@@ -14,7 +14,7 @@ const exportOrderSQL = `
 	select r.id from fence.rejections r where ` + rejectionFilterSQL + `
 	order by case when $9 then r.changed_at end desc, r.id desc limit $10`
 
-// RejectionIDs returns the IDs of all rejections that match, in their order: with them, [Store.RejectionsOf] reads the stories a few at a
+// RejectionIDs returns the IDs of all rejections that match, in their order: with them, [Store.RejectionsOf] reads the groups a few at a
 // time, none twice and none left out that stays, however long the reader takes. It returns ErrInvalid, also where more than
 // RejectionsExportMax match, or ErrUnavailable.
 func (s *Store) RejectionIDs(ctx context.Context, filter RejectionFilter, order RejectionOrder) ([]int64, error) {

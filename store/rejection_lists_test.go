@@ -14,24 +14,24 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// midnight is when the seeded stories began.
+// midnight is when the seeded groups began.
 var midnight = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// seedStories makes that many stories of all kinds, and returns them, the newest first.
-func seedStories(t *testing.T, b *testbed, stories int) []store.Rejection {
+// seedStories makes that many groups of all kinds, and returns them, the newest first.
+func seedStories(t *testing.T, b *testbed, groups int) []store.Rejection {
 	t.Helper()
 	b.exec(t, `
-		insert into fence.rejections (resource, key, code, reason, door, address, fencing_token, granted_token, last_token, last_sequence,
+		insert into fence.rejections (resource, key, code, reason, source, address, fencing_token, granted_token, last_token, last_sequence,
 			owner_id, late_ms, count, first_at, last_at, changed_at)
 		select (array['a', 'a/b', 'ab', 'b', 'ä/%'])[1 + n / 7 % 5], 'k',
 			(array['token_stale', 'token_unknown', 'lease_expired'])[1 + n % 3], (array['superseded', 'released', ''])[1 + n / 3 % 3],
 			(array['http', 'bulk'])[1 + n / 2 % 2], '192.0.2.' || n % 7, n, n + 5, n % 11, 0, (array['w1', 'w2', null])[1 + n / 5 % 3],
 			case when n % 4 > 0 then n * 37 % 1000 end, 1 + n * 13 % 29, $2::timestamptz + n * interval '1 minute',
 			$2::timestamptz + n * interval '1 minute' + n % 5 * interval '1 hour', clock_timestamp() - n * 7919 % 1000 * interval '1 second'
-		from generate_series(1, $1) n`, stories, midnight)
+		from generate_series(1, $1) n`, groups, midnight)
 	all := rejections(t, b, store.RejectionQuery{})
-	if len(all) != stories {
-		t.Fatalf("%d stories are listed, want %d", len(all), stories)
+	if len(all) != groups {
+		t.Fatalf("%d groups are listed, want %d", len(all), groups)
 	}
 	return all
 }
@@ -43,7 +43,7 @@ func everyFilter() []store.RejectionFilter {
 		func(f *store.RejectionFilter) { f.Prefix = "a" },
 		func(f *store.RejectionFilter) { f.Verdict = store.VerdictTokenStale },
 		func(f *store.RejectionFilter) { f.Reason = "superseded" },
-		func(f *store.RejectionFilter) { f.Door = "http" },
+		func(f *store.RejectionFilter) { f.Source = "http" },
 		func(f *store.RejectionFilter) { f.OwnerID = "w2" },
 		func(f *store.RejectionFilter) { f.Since = midnight.Add(2 * time.Hour) },
 		func(f *store.RejectionFilter) { f.Until = midnight.Add(5 * time.Hour) },
@@ -113,7 +113,7 @@ func summaryOf(found []store.Rejection) store.RejectionSummary {
 	owners, resources := map[string]*store.RejectionTop{}, map[string]*store.RejectionTop{}
 	for _, r := range found {
 		summary.Writes += r.Count
-		summary.Stories++
+		summary.Groups++
 		summary.ByVerdict[r.Verdict] += r.Count
 		addTo(resources, string(r.Resource), r)
 		if r.OwnerID != "" {
@@ -131,7 +131,7 @@ func addTo(tops map[string]*store.RejectionTop, name string, r store.Rejection) 
 		tops[name] = top
 	}
 	top.Writes += r.Count
-	top.Stories++
+	top.Groups++
 	if r.Late != nil && (top.LateMax == nil || *r.Late > *top.LateMax) {
 		top.LateMax = r.Late
 	}
@@ -166,7 +166,7 @@ func TestRejectionSummaryOfMany(t *testing.T) {
 	}
 }
 
-// changeStories changes stories, and adds some, until it is told to end; it returns which IDs it has touched.
+// changeStories changes groups, and adds some, until it is told to end; it returns which IDs it has touched.
 func changeStories(t *testing.T, b *testbed, of []store.Rejection, begun chan<- struct{}, end <-chan struct{}) map[int64]bool {
 	touched := map[int64]bool{}
 	for n := 0; ; n++ {
@@ -180,7 +180,7 @@ func changeStories(t *testing.T, b *testbed, of []store.Rejection, begun chan<- 
 		_, err := b.sql.Exec(t.Context(), "update fence.rejections set count = count + 1, changed_at = clock_timestamp() where id = $1", id)
 		if err == nil {
 			_, err = b.sql.Exec(t.Context(), `
-				insert into fence.rejections (resource, key, code, reason, door, address, fencing_token, granted_token, last_token, last_sequence,
+				insert into fence.rejections (resource, key, code, reason, source, address, fencing_token, granted_token, last_token, last_sequence,
 					count, first_at, last_at)
 				values ('new', 'k', 'token_stale', '', 'http', '', $1, 0, 0, 0, 1, clock_timestamp(), clock_timestamp())`, n+1)
 		}
@@ -194,7 +194,7 @@ func changeStories(t *testing.T, b *testbed, of []store.Rejection, begun chan<- 
 	}
 }
 
-// While stories change and come, whoever reads page by page gets none twice; by the first time seen all that there were, by the last time
+// While groups change and come, whoever reads page by page gets none twice; by the first time seen all that there were, by the last time
 // all that have not changed.
 func TestRejectionPagesWhileTheyChange(t *testing.T) {
 	t.Parallel()
@@ -268,7 +268,7 @@ func TestBadRejectionFilters(t *testing.T) {
 	for field, filter := range map[string]store.RejectionFilter{
 		"prefix":   {Prefix: strings.Repeat("x", store.NameBytesMax+1)},
 		"reason":   {Reason: strings.Repeat("x", 101)},
-		"door":     {Door: "\xff"},
+		"source":   {Source: "\xff"},
 		"owner_id": {OwnerID: "a\x00"},
 		"code":     {Verdict: "admitted"},
 	} {

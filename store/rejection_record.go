@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Recorded is what the database knows of rejections that it has recorded: writes of one story, since that was recorded last.
+// Recorded is what the database knows of rejections that it has recorded: writes of one group, since that was recorded last.
 type Recorded struct {
 	Verdict Verdict
 	Writes  int64
@@ -20,25 +20,25 @@ type Recorded struct {
 const recordRejectionsSQL = `select rejected_code, lateness_ms, token_age_ms, writes
 	from fence.record_rejections($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`
 
-// recordRejections adds to the record; no story twice in a call.
+// recordRejections adds to the record; no group twice in a call.
 func (s *Store) recordRejections(ctx context.Context, rejections []Rejection) ([]Recorded, error) {
 	var (
-		resources, keys, verdicts, reasons, doors, addresses []string
-		tokens, granted, lastTokens, lastSequences, counts   []int64
-		sequences                                            []*int64
-		first, last                                          []time.Time
+		resources, keys, verdicts, reasons, sources, addresses []string
+		tokens, granted, lastTokens, lastSequences, counts     []int64
+		sequences                                              []*int64
+		first, last                                            []time.Time
 	)
 	for _, r := range rejections {
 		resources, keys = append(resources, string(r.Resource)), append(keys, string(r.Key))
 		verdicts, reasons = append(verdicts, string(r.Verdict)), append(reasons, r.Reason)
-		doors, addresses = append(doors, r.Door), append(addresses, r.Address)
+		sources, addresses = append(sources, r.Source), append(addresses, r.Address)
 		tokens, sequences = append(tokens, r.Token), append(sequences, r.Sequence)
 		granted, lastTokens = append(granted, r.GrantedToken), append(lastTokens, r.LastToken)
 		lastSequences, counts = append(lastSequences, r.LastSequence), append(counts, r.Count)
 		first, last = append(first, r.FirstAt), append(last, r.LastAt)
 	}
 	recorded := make([]Recorded, 0, len(rejections))
-	args := []any{resources, keys, verdicts, reasons, doors, addresses, tokens, sequences, granted, lastTokens, lastSequences, counts, first, last}
+	args := []any{resources, keys, verdicts, reasons, sources, addresses, tokens, sequences, granted, lastTokens, lastSequences, counts, first, last}
 	err := s.query(ctx, recordRejectionsSQL, args, func(rows pgx.Rows) error {
 		var one Recorded
 		var lateMS, ageMS *int64

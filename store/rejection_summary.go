@@ -12,26 +12,26 @@ const RejectionTopMax = 20
 
 // RejectionSummary counts the rejections that match a filter.
 type RejectionSummary struct {
-	// Writes counts every one, Stories those alike once.
-	Writes, Stories int64
-	ByVerdict       map[Verdict]int64 // writes
+	// Writes counts every one, Groups those alike once.
+	Writes, Groups int64
+	ByVerdict      map[Verdict]int64 // writes
 	// Owners and Resources have the most writes first, and at most RejectionTopMax. Rejections whose owner is not known are of none.
 	Owners, Resources []RejectionTop
 }
 
 // RejectionTop is an owner, or a resource, among those with the most rejections.
 type RejectionTop struct {
-	Name            string
-	Writes, Stories int64
-	LateMax         *time.Duration // of the latest of each story; nil where none is known to be late
-	LastAt          time.Time
+	Name           string
+	Writes, Groups int64
+	LateMax        *time.Duration // of the latest of each group; nil where none is known to be late
+	LastAt         time.Time
 }
 
 const rejectionSummarySQL = `
 	with found as materialized (
 		select r.code, r.owner_id, r.resource, r.count, r.late_ms, r.last_at from fence.rejections r where ` + rejectionFilterSQL + `
 	)
-	select 'all' as kind, '' as name, coalesce(sum(f.count), 0)::bigint as writes, count(*) as stories, null::bigint as late_ms,
+	select 'all' as kind, '' as name, coalesce(sum(f.count), 0)::bigint as writes, count(*) as groups, null::bigint as late_ms,
 		timestamptz 'epoch' as last_at
 	from found f
 	union all
@@ -54,13 +54,13 @@ func (s *Store) RejectionSummary(ctx context.Context, filter RejectionFilter) (R
 		var kind string
 		var top RejectionTop
 		var lateMS *int64
-		if err := rows.Scan(&kind, &top.Name, &top.Writes, &top.Stories, &lateMS, &top.LastAt); err != nil {
+		if err := rows.Scan(&kind, &top.Name, &top.Writes, &top.Groups, &lateMS, &top.LastAt); err != nil {
 			return err
 		}
 		top.LateMax = durationOrNil(lateMS)
 		switch kind {
 		case "all":
-			summary.Writes, summary.Stories = top.Writes, top.Stories
+			summary.Writes, summary.Groups = top.Writes, top.Groups
 		case "code":
 			summary.ByVerdict[Verdict(top.Name)] = top.Writes
 		case "owner":

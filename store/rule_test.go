@@ -39,12 +39,12 @@ func inSubtree(_ context.Context, s *stage) error {
 	return nil
 }
 
-func (c ruleCase) trial(door door) trial {
+func (c ruleCase) trial(source source) trial {
 	return trial{c.name, func(ctx context.Context, s *stage) error {
 		if err := s.do(ctx, c.given...); err != nil {
 			return err
 		}
-		return s.expectVerdict(ctx, door, c.write(s), c.verdict, c.reason)
+		return s.expectVerdict(ctx, source, c.write(s), c.verdict, c.reason)
 	}}
 }
 
@@ -255,16 +255,16 @@ func ruleCases() []ruleCase {
 	return slices.Concat(cases, scopeCases, sessionCases)
 }
 
-// TestRule holds every door to the same rule.
+// TestRule holds every source to the same rule.
 func TestRule(t *testing.T) {
 	t.Parallel()
-	doors := map[string]door{"a set of writes": bySet, "a write alone": byOne, "a transaction": byTransaction}
-	for name, door := range doors {
+	sources := map[string]source{"a set of writes": bySet, "a write alone": byOne, "a transaction": byTransaction}
+	for name, source := range sources {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var trials []trial
 			for _, c := range ruleCases() {
-				trials = append(trials, c.trial(door))
+				trials = append(trials, c.trial(source))
 			}
 			runTrials(t, trials)
 		})

@@ -14,7 +14,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// actor is a session of a story. What it does, it does in the background.
+// actor is a session of a group. What it does, it does in the background.
 type actor struct {
 	name     string
 	conn     *pgx.Conn

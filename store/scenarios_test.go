@@ -15,7 +15,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// TestScenarios plays the stories of testdata/scenarios, each in a database of its own: what is told there below a command is what must
+// TestScenarios plays the groups of testdata/scenarios, each in a database of its own: what is told there below a command is what must
 // come out. `go test ./store -run TestScenarios -rewrite` writes down what comes out.
 //
 // A, B, … are sessions of the database, each of which does one thing at a time and nothing more while it waits for another:
@@ -49,14 +49,14 @@ func TestScenarios(t *testing.T) {
 // scenePatience bounds the wait for sessions that neither come to an end nor wait for each other.
 const scenePatience = time.Minute
 
-// scene is one story being played.
+// scene is one group being played.
 type scene struct {
 	url      string
 	director *pgx.Conn // not one of the sessions
 	store    *store.Store
 	recorder *store.Recorder
 	actors   map[string]*actor
-	leaped   []int64 // the tokens beyond 2^32 that were seen
+	jumped   []int64 // the tokens beyond 2^32 that were seen
 }
 
 func newScene(t *testing.T) *scene {
@@ -205,9 +205,9 @@ func (s *scene) token(token int64) string {
 	if token < 1<<32 {
 		return fmt.Sprint(token)
 	}
-	if !slices.Contains(s.leaped, token) {
-		s.leaped = append(s.leaped, token)
-		slices.Sort(s.leaped)
+	if !slices.Contains(s.jumped, token) {
+		s.jumped = append(s.jumped, token)
+		slices.Sort(s.jumped)
 	}
-	return fmt.Sprintf("L%d", slices.Index(s.leaped, token)+1)
+	return fmt.Sprintf("L%d", slices.Index(s.jumped, token)+1)
 }

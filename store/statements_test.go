@@ -109,8 +109,8 @@ func undoable(ctx context.Context, t *testing.T, b *testbed) []undoableCall {
 	var session store.Session
 	write := func(number int64) store.Write {
 		return store.Write{
-			Claim:     store.Claim{Resource: "lock", Token: lease.Token, Sequence: &number},
-			Operation: store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain"},
+			WriteToken: store.WriteToken{Resource: "lock", Token: lease.Token, Sequence: &number},
+			Operation:  store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain"},
 		}
 	}
 	return []undoableCall{
@@ -131,7 +131,7 @@ func undoable(ctx context.Context, t *testing.T, b *testbed) []undoableCall {
 		{"transaction", func(number int64) error {
 			w := write(number + 20)
 			_, err := b.Transact(ctx, store.Transaction{
-				Claims: []store.Claim{w.Claim}, Operations: []store.ResourceOperation{{Resource: "lock", Operation: w.Operation}},
+				Claims: []store.WriteToken{w.WriteToken}, Operations: []store.ResourceOperation{{Resource: "lock", Operation: w.Operation}},
 			})
 			return err
 		}},

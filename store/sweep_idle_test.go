@@ -34,7 +34,7 @@ func seedIdle(t testing.TB, b *testbed, from, to int) {
 		`insert into fence.sessions (session_id, owner_id, ttl_ms, created_at, expires_at, ended_at, end_reason, settled)
 			select gen_random_uuid(), 'w', 1000, ago, ago, ago, 'released', true
 			from generate_series($1::integer, $2::integer) n, lateral (select clock_timestamp() - interval '5 minutes' as ago) t`,
-		`insert into fence.rejections (resource, key, code, reason, door, address, fencing_token, granted_token, last_token, last_sequence,
+		`insert into fence.rejections (resource, key, code, reason, source, address, fencing_token, granted_token, last_token, last_sequence,
 				count, first_at, last_at)
 			select 'idle/' || n, 'k', 'token_stale', 'superseded', 'http', '', n, n, n, 0, 1, now(), now() from generate_series($1::integer, least($2::integer, 50000)) n`,
 		"insert into fence.events (lock, kind, at) select 'idle/' || n, 'granted', clock_timestamp() from generate_series($1::integer, least($2::integer, 50000)) n",

@@ -90,10 +90,10 @@ func TestSweepTakesMoreThanOneStatement(t *testing.T) {
 func TestSweepForgetsRejections(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	// The stories 1 to 20 are of the last 20 days, the oldest first; the oldest was seen again now. The clock of the gateway that saw
+	// The groups 1 to 20 are of the last 20 days, the oldest first; the oldest was seen again now. The clock of the gateway that saw
 	// them decides nothing: it is two weeks ahead.
 	b.exec(t, `
-		insert into fence.rejections (resource, key, code, reason, door, address, fencing_token, granted_token, last_token, last_sequence,
+		insert into fence.rejections (resource, key, code, reason, source, address, fencing_token, granted_token, last_token, last_sequence,
 			count, first_at, last_at, changed_at)
 		select 'r', 'k', 'token_stale', 'superseded', 'http', '', n, 0, 0, 0, 1, seen + interval '14 days', seen + interval '14 days',
 			case n when 1 then clock_timestamp() else seen end

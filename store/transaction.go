@@ -10,14 +10,14 @@ import (
 
 // Limits of a transaction.
 const (
-	ClaimsMax     = 64
-	OperationsMax = 1000
+	WriteTokensMax = 64
+	OperationsMax  = 1000
 )
 
 // Transaction is one atomic change under one or more claims. Sent again with the same numbered claims and the same
 // operations it is a replay, if it is one on each of its fences.
 type Transaction struct {
-	Claims     []Claim // 1 to 64, each resource once
+	Claims     []WriteToken // 1 to 64, each resource once
 	Operations []ResourceOperation
 }
 
@@ -87,10 +87,10 @@ func (s *Store) Transact(ctx context.Context, transaction Transaction) (Transact
 // refusal is the error of the claim or operation at place.
 func (r *verdictRow) refusal(transaction Transaction, place int, ofClaim bool) error {
 	if ofClaim {
-		return r.result(&Write{Claim: transaction.Claims[place]}).Err
+		return r.result(&Write{WriteToken: transaction.Claims[place]}).Err
 	}
 	op := transaction.Operations[place]
-	err := r.result(&Write{Claim: transaction.claim(op.Resource), Operation: op.Operation}).Err
+	err := r.result(&Write{WriteToken: transaction.claim(op.Resource), Operation: op.Operation}).Err
 	var rejected *RejectedError
 	if errors.As(err, &rejected) {
 		rejected.Op = &place
@@ -100,8 +100,8 @@ func (r *verdictRow) refusal(transaction Transaction, place int, ofClaim bool) e
 
 // place checks the transaction and finds the claim of every operation.
 func (t Transaction) place() ([]placedOperation, error) {
-	if len(t.Claims) < 1 || len(t.Claims) > ClaimsMax {
-		return nil, fmt.Errorf("%w: there are %d fences, a transaction has 1 to %d", ErrInvalid, len(t.Claims), ClaimsMax)
+	if len(t.Claims) < 1 || len(t.Claims) > WriteTokensMax {
+		return nil, fmt.Errorf("%w: there are %d fences, a transaction has 1 to %d", ErrInvalid, len(t.Claims), WriteTokensMax)
 	}
 	if len(t.Operations) < 1 || len(t.Operations) > OperationsMax {
 		return nil, fmt.Errorf("%w: there are %d ops, a transaction has 1 to %d", ErrInvalid, len(t.Operations), OperationsMax)
@@ -137,11 +137,11 @@ func (t Transaction) place() ([]placedOperation, error) {
 	return placed, nil
 }
 
-func (t Transaction) claim(resource Name) Claim {
+func (t Transaction) claim(resource Name) WriteToken {
 	for _, claim := range t.Claims {
 		if claim.Resource == resource {
 			return claim
 		}
 	}
-	return Claim{Resource: resource}
+	return WriteToken{Resource: resource}
 }

@@ -126,17 +126,17 @@ func onTwo(play func(ctx context.Context, s *stage, a, b *stage) error) func(ctx
 	}
 }
 
-func claims(writes ...store.Write) []store.Claim {
-	var claims []store.Claim
+func claims(writes ...store.Write) []store.WriteToken {
+	var claims []store.WriteToken
 	for _, write := range writes {
-		claims = append(claims, write.Claim)
+		claims = append(claims, write.WriteToken)
 	}
 	return claims
 }
 
 // expectTransaction compares the answer, as briefTransaction says it. What is not applied must change nothing; what is must stand
 // in all its records, and raise all its fences.
-func (s *stage) expectTransaction(ctx context.Context, want string, claims []store.Claim, writes ...store.Write) error {
+func (s *stage) expectTransaction(ctx context.Context, want string, claims []store.WriteToken, writes ...store.Write) error {
 	transaction := store.Transaction{Claims: claims}
 	for _, write := range writes {
 		transaction.Operations = append(transaction.Operations, store.ResourceOperation{Resource: write.Resource, Operation: write.Operation})
@@ -155,7 +155,7 @@ func (s *stage) expectTransaction(ctx context.Context, want string, claims []sto
 	if err := send(); err != nil {
 		return err
 	}
-	claimOf := map[store.Name]store.Claim{}
+	claimOf := map[store.Name]store.WriteToken{}
 	for _, claim := range claims {
 		claimOf[claim.Resource] = claim
 		fence, err := s.Fence(ctx, claim.Resource)
@@ -164,7 +164,7 @@ func (s *stage) expectTransaction(ctx context.Context, want string, claims []sto
 		}
 	}
 	for i, write := range writes {
-		write.Claim = claimOf[write.Resource]
+		write.WriteToken = claimOf[write.Resource]
 		if err := s.expectRecord(ctx, write, result.Versions[i]); err != nil {
 			return err
 		}

@@ -46,8 +46,8 @@ func TestNamesNeverUsedLeaveNothing(t *testing.T) {
 	}
 	for resource, token := range map[store.Name]int64{"external/r": 7, "a/b/written": holder.Token, "a/b/not": holder.Token} {
 		results, err := s.at(0).Store.Write(patient(t), []store.Write{{
-			Claim:     store.Claim{Resource: resource, Token: token},
-			Operation: store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain", Expect: ptr(int64(1))},
+			WriteToken: store.WriteToken{Resource: resource, Token: token},
+			Operation:  store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain", Expect: ptr(int64(1))},
 		}})
 		if err != nil || !errors.Is(results[0].Err, store.ErrVersionMismatch) {
 			t.Errorf("write to %s: %+v (%v), want it to be rejected", resource, results, err)
@@ -90,8 +90,8 @@ func TestUnusedNamesAreMadeAgain(t *testing.T) {
 	b := newTestbed(t)
 	b.exec(t, "insert into fence.policies (prefix, authority) values ('external', 'external')")
 	write := store.Write{
-		Claim:     store.Claim{Resource: "external", Token: 7},
-		Operation: store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain"},
+		WriteToken: store.WriteToken{Resource: "external", Token: 7},
+		Operation:  store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain"},
 	}
 	for name, request := range map[string]func() error{
 		"node": func() error {

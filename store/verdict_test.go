@@ -20,9 +20,9 @@ var sentinels = map[store.Verdict]error{
 	notFound:                     store.ErrNotFound,
 }
 
-// expectVerdict sends a write through a door and compares the answer with the one that is due, and the data and the fence with
+// expectVerdict sends a write through a source and compares the answer with the one that is due, and the data and the fence with
 // what that answer means: an admitted write stands in both, any other changed nothing at all (P5, P12).
-func (s *stage) expectVerdict(ctx context.Context, door door, write store.Write, verdict store.Verdict, reason string) error {
+func (s *stage) expectVerdict(ctx context.Context, source source, write store.Write, verdict store.Verdict, reason string) error {
 	before, err := s.dump(ctx)
 	if err != nil {
 		return err
@@ -31,7 +31,7 @@ func (s *stage) expectVerdict(ctx context.Context, door door, write store.Write,
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
-	result, err := door(ctx, s.Store, write)
+	result, err := source(ctx, s.Store, write)
 	if err != nil {
 		return err
 	}

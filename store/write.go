@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Limits of writes. The size of a value is the door's to bound.
+// Limits of writes. The size of a value is the source's to bound.
 const (
 	TokenMax            = 1<<53 - 1
 	SequenceMax         = 1<<53 - 1
@@ -29,8 +29,8 @@ const (
 	ExpectAny  int64 = -1 // there must be a record, of any version
 )
 
-// Claim says under which token a resource is written. Token 0 is no token at all.
-type Claim struct {
+// WriteToken says under which token a resource is written. Token 0 is no token at all.
+type WriteToken struct {
 	Resource Name
 	Token    int64
 	Sequence *int64     // nil: the write is not numbered
@@ -49,7 +49,7 @@ type Operation struct {
 
 // Write is one operation under one claim.
 type Write struct {
-	Claim
+	WriteToken
 	Operation
 }
 
@@ -62,7 +62,7 @@ type Result struct {
 	Err error
 }
 
-func (c Claim) check() error {
+func (c WriteToken) check() error {
 	switch {
 	case c.Token < 0 || c.Token > TokenMax:
 		return fmt.Errorf("%w: fencing_token is %d, it must be 1 to 2^53-1", ErrInvalid, c.Token)

@@ -45,7 +45,7 @@ func (s *Store) Write(ctx context.Context, writes []Write) ([]Result, error) {
 }
 
 func (w *Write) check() error {
-	if err := w.Claim.check(); err != nil {
+	if err := w.WriteToken.check(); err != nil {
 		return err
 	}
 	return w.Operation.check()
@@ -82,7 +82,7 @@ type claimColumns struct {
 	leaseIDs  []*uuid.UUID
 }
 
-func (c *claimColumns) add(claim *Claim) {
+func (c *claimColumns) add(claim *WriteToken) {
 	var token *int64
 	if claim.Token != 0 {
 		token = &claim.Token

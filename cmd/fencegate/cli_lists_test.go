@@ -65,15 +65,15 @@ func TestListingFollowsPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	// Each token makes a story of its own.
-	const stories = pageMax + 5
-	for i := range int64(stories) {
+	// Each token makes a group of its own.
+	const groups = pageMax + 5
+	for i := range int64(groups) {
 		_, err := client.API().Put(t.Context(), "a", "k", lockclient.Write{Token: api.FencingToken{Token: 1_000_000 + i}})
 		if !errors.Is(err, lockclient.ErrTokenUnknown) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, func() bool { return len(rejections(t, s, "--limit", "5000")) == stories })
+	eventually(t, func() bool { return len(rejections(t, s, "--limit", "5000")) == groups })
 	if got := rejections(t, s, "--limit", fmt.Sprint(pageMax+1)); len(got) != pageMax+1 || got[0].ID <= got[pageMax].ID {
 		t.Errorf("got %d rejections, from %d to %d", len(got), got[0].ID, got[len(got)-1].ID)
 	}
@@ -111,7 +111,7 @@ func TestRejectionsByTheCommandLine(t *testing.T) {
 
 	for args, want := range map[string]int{
 		"--code token_unknown": 1, "--since 1ms": 0, "--since 1h --limit 2": 2, "--prefix job/": 1, "--reason superseded": 1, "--reason reused": 0,
-		"--owner-id w1": 1, "--owner-id w2": 0, "--door http --last-seen": 2, "--door sql": 0, "--until 1h": 0, "--until 1ms": 2,
+		"--owner-id w1": 1, "--owner-id w2": 0, "--source http --last-seen": 2, "--source sql": 0, "--until 1h": 0, "--until 1ms": 2,
 	} {
 		if got := rejections(t, s, strings.Fields(args)...); len(got) != want {
 			t.Errorf("%s listed %d, want %d", args, len(got), want)

@@ -14,15 +14,15 @@ import (
 
 type demoCmds struct {
 	Zombie demoZombieCmd `cmd:"" help:"A frozen worker wakes after its lease has expired, and writes: with the fence and without."`
-	Worker demoWorkerCmd `cmd:"" hidden:"" help:"One worker of the story."`
+	Worker demoWorkerCmd `cmd:"" hidden:"" help:"One worker of the round."`
 }
 
 type demoZombieCmd struct {
 	scratchFlags
 
-	Gateway []string      `help:"Gateways that run, to tell the story to again and again: without the unfenced twin, and without a database. Several must be before one database." env:"FENCEGATE_GATEWAY" placeholder:"URL"`
-	Every   time.Duration `help:"With --gateway: the time from one story to the next; a story takes about four seconds." default:"10s"`
-	Stories int           `help:"With --gateway: how many stories are told; 0: until interrupted." default:"0"`
+	Gateway []string      `help:"Gateways that run, to tell the round to again and again: without the unfenced twin, and without a database. Several must be before one database." env:"FENCEGATE_GATEWAY" placeholder:"URL"`
+	Every   time.Duration `help:"With --gateway: the time from one round to the next; a round takes about four seconds." default:"10s"`
+	Rounds  int           `help:"With --gateway: how many rounds are told; 0: until interrupted." default:"0"`
 	Output  string        `help:"text, or json: the events, one a line." enum:"text,json" default:"text"`
 }
 
@@ -32,7 +32,7 @@ func (demoZombieCmd) Help() string {
 		"Exits 0 only if the fence kept the newer value and the unfenced twin lost it. With --gateway, exits 1 as soon as a zombie's write was stored."
 }
 
-// Run tells the story.
+// Run tells the round.
 func (c *demoZombieCmd) Run(ctx context.Context, streams streams) error {
 	if len(c.Gateway) > 0 {
 		return c.haunt(ctx, streams)
@@ -44,7 +44,7 @@ func (c *demoZombieCmd) Run(ctx context.Context, streams streams) error {
 	})
 }
 
-// haunt tells the story to gateways that run.
+// haunt tells the round to gateways that run.
 func (c *demoZombieCmd) haunt(ctx context.Context, streams streams) error {
 	for _, url := range c.Gateway {
 		client, err := lockclient.New(url, withoutLog)
@@ -56,15 +56,15 @@ func (c *demoZombieCmd) haunt(ctx context.Context, streams streams) error {
 	switch {
 	case c.Every < time.Second || c.Every > time.Hour:
 		return usagef("--every is %s, it must be 1s to 1h", c.Every)
-	case c.Stories < 0:
-		return usagef("--stories is %d, it must not be negative", c.Stories)
+	case c.Rounds < 0:
+		return usagef("--rounds is %d, it must not be negative", c.Rounds)
 	}
 	program, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	return demo.Haunting{
-		Program: program, URLs: c.Gateway, Every: c.Every, Stories: c.Stories, JSON: c.Output == "json", Out: streams.out,
+	return demo.Loop{
+		Program: program, URLs: c.Gateway, Every: c.Every, Rounds: c.Rounds, JSON: c.Output == "json", Out: streams.out,
 	}.Run(ctx)
 }
 
@@ -77,7 +77,7 @@ type demoWorkerCmd struct {
 	DatabaseURL string
 }
 
-// Run is one worker of the story.
+// Run is one worker of the round.
 func (c *demoWorkerCmd) Run(ctx context.Context, streams streams) error {
 	err := demo.Worker{
 		Name: c.Name, GatewayURL: c.URL, Lock: c.Lock, TTL: c.TTL, Work: c.Work, DatabaseURL: c.DatabaseURL,

@@ -10,5 +10,5 @@ func TestDemoBadInput(t *testing.T) {
 	s := shell{t, ""}
 	s.fails(exitUsage, "--gateway", "demo", "zombie", "--gateway", "nonsense")
 	s.fails(exitUsage, "--every", "demo", "zombie", "--gateway", "http://127.0.0.1:1", "--every", "1ms")
-	s.fails(exitUsage, "--stories", "demo", "zombie", "--gateway", "http://127.0.0.1:1", "--stories", "-1")
+	s.fails(exitUsage, "--rounds", "demo", "zombie", "--gateway", "http://127.0.0.1:1", "--rounds", "-1")
 }

@@ -45,7 +45,7 @@ func TestServeTellsHowItIs(t *testing.T) {
 			for _, g := range overview.Gateways {
 				names[g.Name] = g.State == api.GatewayServing && g.Self == (s == named && g.Name == "left" || s == unnamed && g.Name == addressed)
 			}
-			if len(names) == 2 && told > 0 && overview.Census != nil && overview.Census.Held == 1 {
+			if len(names) == 2 && told > 0 && overview.Inventory != nil && overview.Inventory.Held == 1 {
 				break
 			}
 			if time.Now().After(deadline) {

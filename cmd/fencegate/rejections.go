@@ -15,11 +15,11 @@ type rejectionsCmd struct {
 	Code     string        `help:"Only with this code: token_required, token_unknown, token_stale, lease_mismatch, lease_expired or version_mismatch." enum:",token_required,token_unknown,token_stale,lease_mismatch,lease_expired,version_mismatch" default:"" placeholder:"CODE"`
 	Prefix   string        `help:"Only writes to resources whose names begin with this text." placeholder:"TEXT"`
 	Reason   string        `help:"Only of token_stale, for this reason: superseded, released, reused, shared or max_hold." enum:",superseded,released,reused,shared,max_hold" default:"" placeholder:"REASON"`
-	Door     string        `help:"Only those that came in by this door, such as http." placeholder:"DOOR"`
+	Source   string        `help:"Only those that came in by this source, such as http." placeholder:"DOOR"`
 	OwnerID  string        `help:"Only under leases of this owner. FENCEGATE_OWNER_ID, which \"fencegate run\" sets, does not select." placeholder:"ID" env:"-"`
 	Since    time.Duration `help:"Only those seen in the last while, such as 1h; 0: all." default:"0"`
 	Until    time.Duration `help:"Only those first seen longer ago than this; 0: all." default:"0"`
-	LastSeen bool          `help:"List first what was seen last, not the newest story."`
+	LastSeen bool          `help:"List first what was seen last, not the newest group."`
 	Limit    int           `help:"The most to list." default:"100"`
 }
 
@@ -32,7 +32,7 @@ func (rejectionsCmd) Help() string {
 // Run shows rejections.
 func (c *rejectionsCmd) Run(ctx context.Context, con *console) error {
 	which := lockclient.RejectionsQuery{
-		Resource: c.Resource, Prefix: c.Prefix, Code: api.Code(c.Code), Reason: c.Reason, Door: c.Door, OwnerID: c.OwnerID, LastSeen: c.LastSeen,
+		Resource: c.Resource, Prefix: c.Prefix, Code: api.Code(c.Code), Reason: c.Reason, Source: c.Source, OwnerID: c.OwnerID, LastSeen: c.LastSeen,
 	}
 	var err error
 	if which.Since, err = ago("--since", c.Since); err != nil {
@@ -79,7 +79,7 @@ func rejectionRow(r api.Rejection) []string {
 		presented = api.FencingToken{Token: *r.Token, Sequence: r.Sequence}.String()
 	}
 	return []string{
-		r.LastAt.UTC().Format(time.RFC3339), r.Resource, r.Key, code, presented, newer(r), late(r.LateMS), r.OwnerID, r.Door,
+		r.LastAt.UTC().Format(time.RFC3339), r.Resource, r.Key, code, presented, newer(r), late(r.LateMS), r.OwnerID, r.Source,
 		strconv.FormatInt(r.Count, 10),
 	}
 }

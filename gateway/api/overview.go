@@ -23,14 +23,14 @@ type OverviewEvent struct {
 
 // OverviewState is what both tell. While the database is away, it is the last that is known.
 type OverviewState struct {
-	// Census is absent until it was counted for the first time.
-	Census   *Census           `json:"census,omitempty"`
-	Database OverviewDatabase  `json:"database"`
-	Gateways []OverviewGateway `json:"gateways"`
+	// Inventory is absent until it was counted for the first time.
+	Inventory *Inventory        `json:"inventory,omitempty"`
+	Database  OverviewDatabase  `json:"database"`
+	Gateways  []OverviewGateway `json:"gateways"`
 }
 
-// Census is what there was in the database when one of the gateways counted last.
-type Census struct {
+// Inventory is what there was in the database when one of the gateways counted last.
+type Inventory struct {
 	At Time `json:"at"`
 	// Locks were granted or are waited for.
 	Locks int64 `json:"locks"`
@@ -75,11 +75,11 @@ type DatabaseFacts struct {
 	// SynchronousStandbys is how many there are to wait for; absent where the gateway's role may not see it.
 	SynchronousStandbys *int64    `json:"synchronous_standbys,omitempty"`
 	Standbys            []Standby `json:"standbys"`
-	// NewestToken is the greatest that was minted, as of the census.
+	// NewestToken is the greatest that was minted, as of the inventory.
 	NewestToken int64 `json:"newest_token"`
-	// Leaps is how often tokens leaped past those of a database that was lost.
-	Leaps    int64 `json:"leaps"`
-	LeapedAt *Time `json:"leaped_at,omitempty"`
+	// Jumps is how often tokens jumped past those of a database that was lost.
+	Jumps    int64 `json:"jumps"`
+	LeapedAt *Time `json:"jumped_at,omitempty"`
 }
 
 // Standby is a database that follows.

@@ -34,13 +34,13 @@ type Records struct {
 // TransactionRequest is the body of POST /v1/transactions: one atomic change under one or more tokens.
 type TransactionRequest struct {
 	// Fences are 1 to 64, each resource once.
-	Fences []FenceClaim `json:"fences"`
+	Fences []WriteToken `json:"fences"`
 	// Ops are 1 to 1000, each record once, on resources among Fences.
 	Ops []Op `json:"ops"`
 }
 
-// FenceClaim says under which token a resource is written.
-type FenceClaim struct {
+// WriteToken says under which token a resource is written.
+type WriteToken struct {
 	Resource     string  `json:"resource"`
 	FencingToken *int64  `json:"fencing_token"`
 	Sequence     *int64  `json:"sequence,omitempty"`

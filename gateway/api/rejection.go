@@ -19,7 +19,7 @@ type Rejection struct {
 	OwnerID string `json:"owner_id,omitempty"`
 	// LateMS is how long after its lease had ended the latest came.
 	LateMS  *int64 `json:"late_ms,omitempty"`
-	Door    string `json:"door"`
+	Source  string `json:"source"`
 	Address string `json:"address,omitempty"`
 	Count   int64  `json:"count"`
 	FirstAt Time   `json:"first_at"`
@@ -34,9 +34,9 @@ type Rejections struct {
 
 // RejectionSummary is the answer to GET /v1/rejections/summary.
 type RejectionSummary struct {
-	// Writes counts every rejected write, Stories those alike once.
-	Writes  int64 `json:"writes"`
-	Stories int64 `json:"stories"`
+	// Writes counts every rejected write, Groups those alike once.
+	Writes int64 `json:"writes"`
+	Groups int64 `json:"groups"`
 	// ByCode has how many writes were rejected with each code that there is.
 	ByCode map[Code]int64 `json:"by_code"`
 	// Owners and Resources are the 20 with the most writes, those first. Writes whose owner is not known are of no owner.
@@ -46,8 +46,8 @@ type RejectionSummary struct {
 
 // RejectionCount counts the rejections of one owner, or of one resource.
 type RejectionCount struct {
-	Writes  int64 `json:"writes"`
-	Stories int64 `json:"stories"`
+	Writes int64 `json:"writes"`
+	Groups int64 `json:"groups"`
 	// LateMSMax is the greatest late_ms among them; absent where there is none.
 	LateMSMax *int64 `json:"late_ms_max,omitempty"`
 	LastAt    Time   `json:"last_at"`

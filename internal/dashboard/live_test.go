@@ -61,12 +61,12 @@ func TestRejectionsOfOneStoryAreCounted(t *testing.T) {
 	p.open("#/rejections")
 	const times = `[...document.querySelectorAll("main tbody tr")].filter((row) => row.innerText.includes("jobs/42") && row.querySelector("[data-label=Key]")).map((row) =>
 		[...row.cells].find((cell) => cell.dataset.label === %s)?.innerText.trim()).join()`
-	p.wait("the story is there once", times+` === "1"`, "Writes")
+	p.wait("the group is there once", times+` === "1"`, "Writes")
 	still := p.stays()
 	for range 4 {
 		g.shutOut(t, stale, "row")
 	}
-	p.wait("the story has five writes", times+` === "5"`, "Writes")
+	p.wait("the group has five writes", times+` === "5"`, "Writes")
 	still()
 }
 

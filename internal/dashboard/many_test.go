@@ -62,7 +62,7 @@ func TestManyLocks(t *testing.T) {
 	p.waitText("main .pager", "of 10,000")
 }
 
-// TestManyRejections shows all stories that the gateway keeps, a page at a time, while more come.
+// TestManyRejections shows all groups that the gateway keeps, a page at a time, while more come.
 func TestManyRejections(t *testing.T) {
 	g := startGateway(t)
 	g.manyRejections(t, many)

@@ -23,7 +23,7 @@ const (
 	worldElection = "schedulers/eu"
 )
 
-// newWorld tells, by the API, a small story: two imports, of which one lost its lock and did not notice; who waits for them; a session; an
+// newWorld tells, by the API, a small group: two imports, of which one lost its lock and did not notice; who waits for them; a session; an
 // election; a policy.
 func newWorld(t *testing.T) *world {
 	t.Helper()
@@ -75,10 +75,10 @@ func (g *gateway) manyLocks(t *testing.T, n int) {
 		fmt.Sprintf(`select setval('fence.tokens', %d)`, n), `analyze fence.fences`, `analyze fence.leases`)
 }
 
-// manyRejections makes n stories of rejected writes, the last of which is the newest.
+// manyRejections makes n groups of rejected writes, the last of which is the newest.
 func (g *gateway) manyRejections(t *testing.T, n int) {
 	t.Helper()
-	g.sql(t, fmt.Sprintf(`insert into fence.rejections (resource, key, code, reason, door, address, fencing_token, granted_token, last_token, last_sequence,
+	g.sql(t, fmt.Sprintf(`insert into fence.rejections (resource, key, code, reason, source, address, fencing_token, granted_token, last_token, last_sequence,
 				owner_id, late_ms, count, first_at, last_at, changed_at)
 			select 'many/' || lpad(i::text, 5, '0'), 'key', 'token_stale', 'superseded', 'http', '10.0.0.' || i %% 250, i, i + 1, 0, 0,
 				'owner-' || i %% 97, exp((i %% 97) / 6.0)::bigint, 1 + i %% 9, at, at, at

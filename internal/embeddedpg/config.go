@@ -37,7 +37,7 @@ var defaults = map[string]string{
 	"synchronous_commit": "on",
 	"full_page_writes":   "on",
 
-	// A gateway's pool, some gateways more on the same machine, psql, and the user's own programs at the SQL door. An
+	// A gateway's pool, some gateways more on the same machine, psql, and the user's own programs at the SQL source. An
 	// unused slot costs some kilobytes.
 	"max_connections": "200",
 

@@ -213,7 +213,7 @@ func send[T any](ctx context.Context, c *client, call func(context.Context, *gat
 	return call(ctx, c.fleet.at(c.place))
 }
 
-// put sends a write by the door that its value names.
+// put sends a write by the source that its value names.
 func put(ctx context.Context, g *gateway, w write) (api.WriteResult, error) {
 	token := api.FencingToken{Token: w.token, Sequence: &w.sequence}
 	if !strings.HasPrefix(w.value, byTransaction) {
@@ -221,7 +221,7 @@ func put(ctx context.Context, g *gateway, w write) (api.WriteResult, error) {
 	}
 	value := json.RawMessage(w.value)
 	result, err := g.Transaction(ctx, api.TransactionRequest{
-		Fences: []api.FenceClaim{{Resource: w.resource, FencingToken: &w.token, Sequence: &w.sequence}},
+		Fences: []api.WriteToken{{Resource: w.resource, FencingToken: &w.token, Sequence: &w.sequence}},
 		Ops: []api.Op{
 			{Op: "put", Resource: w.resource, Key: w.key, Value: value},
 			{Op: "put", Resource: w.resource, Key: otherKey(w.key), Value: value},

@@ -43,7 +43,7 @@ func TestDatabaseKilledUnderLoad(t *testing.T) {
 
 	db := connect(t, cluster.URL())
 	verify(t, h, db)
-	wantLeaps(t, db, 0)
+	wantJumps(t, db, 0)
 }
 
 // The database died with a write in its hands. Nobody can know what became of it, until the same write is sent again.
@@ -72,7 +72,7 @@ func TestDatabaseKilledWhileItWrites(t *testing.T) {
 	wantWrites(t, db, "job", 2)
 }
 
-// wantDown expects a gateway whose database is down to say so, at every door.
+// wantDown expects a gateway whose database is down to say so, at every source.
 func wantDown(t *testing.T, g *gateway, w write) {
 	t.Helper()
 	ctx := patient(t)

@@ -43,7 +43,7 @@ func TestServeWithItsOwnDatabaseKilledUnderLoad(t *testing.T) {
 
 	db := openDataDir(t, dataDir)
 	verify(t, h, db)
-	wantLeaps(t, db, 0)
+	wantJumps(t, db, 0)
 }
 
 // A gateway does not outlive a PostgreSQL of its own: whatever started it may start both again.

@@ -39,7 +39,7 @@ func TestFailoverWithLostCommits(t *testing.T) {
 	for _, lease := range lost {
 		wantUnknown(t, f.at(0), numbered(lease, 2))
 	}
-	wantLeaps(t, db, 0)
+	wantJumps(t, db, 0)
 	newest := newestToken(kept, lost)
 	for _, lease := range raceForAll(t, f) {
 		if lease.FencingToken <= newest {
@@ -48,12 +48,12 @@ func TestFailoverWithLostCommits(t *testing.T) {
 		mustPut(t, f.at(2), numbered(lease, 1))
 		mustRelease(t, f.at(2), lease)
 	}
-	wantLeaps(t, db, 1)
+	wantJumps(t, db, 1)
 	for _, lease := range append(lost, kept...) {
 		wantStale(t, f.at(1), numbered(lease, 2))
 	}
 	wantRising(t, f.at(1), newestToken(grantAll(t, f.at(0), "later")))
-	wantLeaps(t, db, 1)
+	wantJumps(t, db, 1)
 	for _, name := range failoverNames {
 		wantWrites(t, db, name, 4) // of kept, of the first after the failover, and two later
 	}
@@ -79,7 +79,7 @@ func TestSiblingsPromotedApart(t *testing.T) {
 		db := connect(t, sibling.URL())
 		wantRising(t, g, newest)
 		newest = newestToken(grantAll(t, g, "of a sibling"))
-		wantLeaps(t, db, 1)
+		wantJumps(t, db, 1)
 		identities = append(identities, ask[string](t, db, "select (system_identifier, timeline)::text from fence.database_identity"))
 		db.Close()
 		check(t, g.Stop())
@@ -153,9 +153,9 @@ func newestToken(leases ...[]api.Lease) (newest int64) {
 	return newest
 }
 
-func wantLeaps(t *testing.T, db *pgxpool.Pool, want int) {
+func wantJumps(t *testing.T, db *pgxpool.Pool, want int) {
 	t.Helper()
-	if leaps := ask[int](t, db, "select leaps from fence.database_identity"); leaps != want {
-		t.Errorf("tokens have leaped %d times, not %d", leaps, want)
+	if jumps := ask[int](t, db, "select jumps from fence.database_identity"); jumps != want {
+		t.Errorf("tokens have jumped %d times, not %d", jumps, want)
 	}
 }

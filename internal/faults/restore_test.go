@@ -10,7 +10,7 @@ import (
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
-// A dump is restored, and grants that were given after it are forgotten: tokens leap past them. Into another cluster, and into the one that it
+// A dump is restored, and grants that were given after it are forgotten: tokens jump past them. Into another cluster, and into the one that it
 // was taken from.
 func TestRestoredDump(t *testing.T) {
 	t.Parallel()
@@ -47,7 +47,7 @@ func testRestore(t *testing.T, source, target *pgtest.Cluster, database string) 
 		wantUnknown(t, after, numbered(lease, 2))
 	}
 	wantRising(t, after, newestToken(kept, lost))
-	wantLeaps(t, connect(t, target.DatabaseURL(database)), 1)
+	wantJumps(t, connect(t, target.DatabaseURL(database)), 1)
 	for _, lease := range lost {
 		wantStale(t, after, numbered(lease, 2))
 	}

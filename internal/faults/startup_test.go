@@ -49,7 +49,7 @@ func TestManyStartAtOnce(t *testing.T) {
 	if len(tokens) != len(processes) {
 		t.Errorf("%d gateways granted the tokens %v", len(processes), tokens)
 	}
-	wantLeaps(t, connect(t, url), 0)
+	wantJumps(t, connect(t, url), 0)
 }
 
 func TestServeWithoutDatabase(t *testing.T) {

@@ -9,17 +9,17 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// story is a history that is made up: its clock moves on by a millisecond with every stamp, the database's stands where it is put.
-type story struct {
+// group is a history that is made up: its clock moves on by a millisecond with every stamp, the database's stands where it is put.
+type group struct {
 	t       *testing.T
 	checker *checker
 	*life
 }
 
-func newStory(t *testing.T) *story {
+func newStory(t *testing.T) *group {
 	clock := time.Duration(0)
 	c := newChecker([]string{"a"}, func() time.Duration { clock += time.Millisecond; return clock })
-	return &story{t: t, checker: c, life: c.lives["a"]}
+	return &group{t: t, checker: c, life: c.lives["a"]}
 }
 
 func leaseOf(owner, mode string, token, fromMS, ttlMS int64) api.Lease {
@@ -30,16 +30,16 @@ func leaseOf(owner, mode string, token, fromMS, ttlMS int64) api.Lease {
 }
 
 // exclusive is a lease from a time of the database's clock on, for 100 ms.
-func (s *story) exclusive(token, fromMS int64) *grant {
+func (s *group) exclusive(token, fromMS int64) *grant {
 	return s.asked("x").granted(leaseOf("x", "exclusive", token, fromMS, 100))
 }
 
-func (s *story) shared(token, fromMS int64) *grant {
+func (s *group) shared(token, fromMS int64) *grant {
 	return s.asked("r").granted(leaseOf("r", "shared", token, fromMS, 100))
 }
 
 // applied is a write that was sent once, and acknowledged.
-func (s *story) applied(g *grant, sequence int64, key string, version int64) *write {
+func (s *group) applied(g *grant, sequence int64, key string, version int64) *write {
 	w := g.begins(sequence, key, value(g, sequence))
 	w.send().admitted(api.WriteResult{Version: version})
 	w.end()
@@ -59,7 +59,7 @@ func got(text string, version, token, sequence int64) lockclient.Record {
 }
 
 // wants expects violations of one property, and the words in the first of them.
-func (s *story) wants(property, words string) {
+func (s *group) wants(property, words string) {
 	s.t.Helper()
 	kept, total := s.checker.violations()
 	if total == 0 {
@@ -75,7 +75,7 @@ func (s *story) wants(property, words string) {
 	}
 }
 
-func (s *story) wantsNothing() {
+func (s *group) wantsNothing() {
 	s.t.Helper()
 	if kept, _ := s.checker.violations(); len(kept) > 0 {
 		s.t.Errorf("it finds fault: %+v", kept)
@@ -83,9 +83,9 @@ func (s *story) wantsNothing() {
 }
 
 // allowedStories are what looks bad and is not.
-var allowedStories = map[string]func(*story){
-	"nothing": func(*story) {},
-	"leases one after the other, some in the same millisecond": func(s *story) {
+var allowedStories = map[string]func(*group){
+	"nothing": func(*group) {},
+	"leases one after the other, some in the same millisecond": func(s *group) {
 		g := s.exclusive(1, 1000)
 		g.releaseSent()
 		g = s.exclusive(2, 1000)
@@ -93,43 +93,43 @@ var allowedStories = map[string]func(*story){
 		s.exclusive(3, 1000)
 		s.exclusive(4, 1100)
 	},
-	"a release that was sent and not answered when another was granted the lock": func(s *story) {
+	"a release that was sent and not answered when another was granted the lock": func(s *group) {
 		g := s.exclusive(1, 1000)
 		g.released(g.releaseSent())
 		s.exclusive(2, 1001)
 	},
-	"grants that are answered in another order": func(s *story) {
+	"grants that are answered in another order": func(s *group) {
 		first, second := s.asked("x"), s.asked("y")
 		second.granted(leaseOf("y", "exclusive", 2, 1100, 100))
 		first.granted(leaseOf("x", "exclusive", 1, 1000, 100))
 	},
-	"readers together": func(s *story) {
+	"readers together": func(s *group) {
 		s.shared(1, 1000)
 		s.shared(2, 1001)
 		s.exclusive(3, 1101)
 	},
-	"a renewal whose answer was lost": func(s *story) {
+	"a renewal whose answer was lost": func(s *group) {
 		g := s.exclusive(1, 1000)
 		g.renewalLost()
 		g.renewed(leaseOf("x", "exclusive", 1, 1150, 100))
 	},
-	"readers release one after the other": func(s *story) {
+	"readers release one after the other": func(s *group) {
 		first, second := s.shared(1, 1000), s.shared(2, 1000)
 		first.released(first.releaseSent())
 		second.released(second.releaseSent())
 	},
-	"a release that is sent twice": func(s *story) {
+	"a release that is sent twice": func(s *group) {
 		g := s.exclusive(1, 1000)
 		g.releaseSent()
 		s.exclusive(2, 1050)
 		g.released(g.releaseSent())
 	},
-	"a late writer whom nobody has replaced": func(s *story) {
+	"a late writer whom nobody has replaced": func(s *group) {
 		g := s.exclusive(1, 1000)
 		s.applied(g, 1, "k", 1)
 		s.applied(g, 2, "k", 2)
 	},
-	"a write that was sent before a newer grant was answered": func(s *story) {
+	"a write that was sent before a newer grant was answered": func(s *group) {
 		g := s.exclusive(1, 1000)
 		w := g.begins(1, "k", "")
 		a := w.send()
@@ -137,7 +137,7 @@ var allowedStories = map[string]func(*story){
 		a.admitted(api.WriteResult{Version: 1})
 		w.end()
 	},
-	"a replay after a newer grant": func(s *story) {
+	"a replay after a newer grant": func(s *group) {
 		g := s.exclusive(1, 1000)
 		w := g.begins(1, "k", "")
 		w.send().lost("unavailable")
@@ -145,7 +145,7 @@ var allowedStories = map[string]func(*story){
 		w.send().admitted(api.WriteResult{Version: 1, Replayed: true})
 		w.end()
 	},
-	"a lost write that is found by a reading": func(s *story) {
+	"a lost write that is found by a reading": func(s *group) {
 		g := s.exclusive(1, 1000)
 		w := g.begins(1, "k", value(g, 1))
 		w.send().lost("unavailable")
@@ -155,7 +155,7 @@ var allowedStories = map[string]func(*story){
 		s.reads().got("k", got(value(g, 1), 1, 1, 1))
 		s.settled(s.reads())
 	},
-	"a lost write that nobody finds": func(s *story) {
+	"a lost write that nobody finds": func(s *group) {
 		g := s.exclusive(1, 1000)
 		w := g.begins(1, "k", "")
 		w.send().lost("unavailable")
@@ -164,7 +164,7 @@ var allowedStories = map[string]func(*story){
 		s.applied(s.exclusive(2, 1100), 1, "k", 2)
 		s.reads().listed([]api.RecordInfo{record("k", 2, 2, 1)})
 	},
-	"a reading that was sent before the write was answered": func(s *story) {
+	"a reading that was sent before the write was answered": func(s *group) {
 		g := s.exclusive(1, 1000)
 		r := s.reads()
 		s.applied(g, 1, "k", 1)

@@ -23,7 +23,7 @@ func label(p painter, text string) string { return p.paint(dim, fit(text, labelC
 
 // figures are the lines above the tables.
 func figures(p painter, v View) []string {
-	all := []string{databaseLine(p, v), censusLine(p, v), ""}
+	all := []string{databaseLine(p, v), inventoryLine(p, v), ""}
 	return append(all, seriesLines(p, v)...)
 }
 
@@ -47,8 +47,8 @@ func databaseLine(p painter, v View) string {
 	return label(p, "database") + strings.Join(parts, " · ")
 }
 
-func censusLine(p painter, v View) string {
-	c := v.Overview.Census
+func inventoryLine(p painter, v View) string {
+	c := v.Overview.Inventory
 	if c == nil {
 		return label(p, "leases") + "not counted yet"
 	}

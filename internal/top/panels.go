@@ -59,7 +59,7 @@ func rejectionRow(now time.Time, r api.Rejection) []string {
 	if r.LateMS != nil {
 		late = span(milliseconds(*r.LateMS))
 	}
-	return row(ago(now, r.LastAt.Time), r.Resource, r.Key, code, presented, newer, late, r.OwnerID, r.Door, count(r.Count))
+	return row(ago(now, r.LastAt.Time), r.Resource, r.Key, code, presented, newer, late, r.OwnerID, r.Source, count(r.Count))
 }
 
 var lockColumns = []column{

@@ -33,7 +33,7 @@ func busyView() View {
 			Overview: api.Overview{
 				At: at(0),
 				OverviewState: api.OverviewState{
-					Census: &api.Census{At: at(0), Locks: 1203, Held: 40, Expiring: 2, Expired: 1, Waiting: 7, OldestWaitMS: 12_345, Sessions: 3},
+					Inventory: &api.Inventory{At: at(0), Locks: 1203, Held: 40, Expiring: 2, Expired: 1, Waiting: 7, OldestWaitMS: 12_345, Sessions: 3},
 					Database: api.OverviewDatabase{State: api.DatabaseOK, DatabaseFacts: &api.DatabaseFacts{
 						Version: "15.18", SizeBytes: 312_400_000, Connections: 23, ConnectionsMax: 100, NewestToken: 84_321,
 					}},
@@ -45,8 +45,8 @@ func busyView() View {
 				Points: []api.OverviewPoint{point(0, 0, 4), point(600, 0, 8), {At: at(0)}, point(1234.4, 12, 16)},
 			},
 			Rejections: []api.Rejection{
-				{Resource: "jobs/42", Key: "state", Code: api.CodeTokenStale, Reason: "superseded", Token: &token, Sequence: &sequence, SupersededBy: &superseded, LateMS: &late, OwnerID: "worker-1", Door: "http", Count: 1200, FirstAt: at(-time.Minute), LastAt: at(-3 * time.Second)},
-				{Resource: "jobs/\x1b[2Jevil\n", Key: "", Code: api.CodeTokenRequired, Door: "http", Count: 1, FirstAt: at(0), LastAt: at(0)},
+				{Resource: "jobs/42", Key: "state", Code: api.CodeTokenStale, Reason: "superseded", Token: &token, Sequence: &sequence, SupersededBy: &superseded, LateMS: &late, OwnerID: "worker-1", Source: "http", Count: 1200, FirstAt: at(-time.Minute), LastAt: at(-3 * time.Second)},
+				{Resource: "jobs/\x1b[2Jevil\n", Key: "", Code: api.CodeTokenRequired, Source: "http", Count: 1, FirstAt: at(0), LastAt: at(0)},
 			},
 			Locks: []api.Lock{
 				{Lock: "jobs/42", State: "held", FencingToken: 34, Holders: []api.LockHolder{{OwnerID: "worker-2", ExpiresAt: at(21 * time.Second)}}, Queue: []api.Waiter{{OwnerID: "worker-3"}}, QueueLength: 7},
@@ -65,7 +65,7 @@ func TestScreens(t *testing.T) {
 	locks.Panel, gateways.Panel = PanelLocks, PanelGateways
 	narrow.Width, narrow.Height = 60, 20
 	away.Overview.Database = api.OverviewDatabase{State: api.DatabaseUnavailable, Detail: "connection refused"}
-	away.Overview.Census, away.Rejections = nil, nil
+	away.Overview.Inventory, away.Rejections = nil, nil
 	for name, view := range map[string]View{
 		"rejections": busyView(), "lost": lost, "paused": paused, "locks": locks, "gateways": gateways, "narrow": narrow, "away": away, "fresh": fresh,
 	} {

@@ -2,7 +2,7 @@
 -- write to them, which looks at the lease. fence.grant_lease marks the fences of the others.
 --
 -- The caller has leases locked, which come after fences in the order of locks. So this waits for no fence: the next renewal marks one
--- that is locked. Until then only the existence of a policy keeps writes off the short way.
+-- that is locked. Until then only the existence of a policy keeps writes off the fast path.
 create or replace function fence.limit_fences(p_locks text[]) returns void
 language plpgsql
 as $$

@@ -11,7 +11,7 @@ as $$
 declare
     v_token bigint;
 begin
-    perform fence.leap();
+    perform fence.jump();
     v_token := greatest(nextval('fence.tokens'), p_newest + 1);
     if v_token > 9007199254740991 then
         raise exception 'no fencing tokens below 2^53 are left' using errcode = 'LF002';

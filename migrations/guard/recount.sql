@@ -1,4 +1,4 @@
--- fence.recount() → whether it counted: what there is in the database, into fence.census, if that is due.
+-- fence.recount() → whether it counted: what there is in the database, into fence.inventory, if that is due.
 --
 -- Any number of gateways may call it; one counts, and the others go on at once. The next count is due in 2 s (less what a timer may come
 -- early), or when twenty times as long as this one took has passed: counting takes at most a twentieth of the time.
@@ -21,7 +21,7 @@ declare
     v_late   bigint; -- those whose fence is open
     c_counted constant bigint := 10000;
 begin
-    perform from fence.census c where c.due_at <= clock_timestamp() for update skip locked;
+    perform from fence.inventory c where c.due_at <= clock_timestamp() for update skip locked;
     if not found then
         return false;
     end if;
@@ -63,13 +63,13 @@ begin
         left join fence.fences f on f.resource = w.lock
         where w.deadline_at > v_begun and (w.session_id is null or s.ended_at is null and s.expires_at > v_begun)
     )
-    update fence.census c
+    update fence.inventory c
     set at = v_begun, locks = v_locks + line.ungranted, held = leases.held, expiring = leases.expiring, expired = v_late + late.expired,
         waiting = line.waiting, oldest_wait_ms = coalesce(greatest(extract(epoch from v_begun - line.since) * 1000, 0), 0),
         sessions = (select count(*) from fence.sessions s where not s.settled and s.ended_at is null and s.expires_at > v_begun),
         newest_token = greatest(c.newest_token, leases.newest, (select case when t.is_called then t.last_value else 0 end from fence.tokens t))
     from leases, late, line;
-    update fence.census c
+    update fence.inventory c
     set took_ms = extract(epoch from clock_timestamp() - v_begun) * 1000,
         due_at = v_begun + greatest(interval '1900 milliseconds', 20 * (clock_timestamp() - v_begun));
     return true;

@@ -20,17 +20,17 @@
 --     standing of a version_mismatch the version that stands (0: none)
 --     the rest is the fence as it stands
 --
--- Most writes go a short way: a put that has nothing to it but a token, where there is no policy anywhere. Then fence.rule on the fence
+-- Most writes go a fast path: a put that has nothing to it but a token, where there is no policy anywhere. Then fence.rule on the fence
 -- row, of a grant that has no hold_until, is all there is to judge, and one statement can judge and raise it: under READ COMMITTED an update looks again at a row that it had
 -- to wait for. Subtree leases need no look: the grant of one closes the open fences below it (fence.grant_lease). What is not admitted
 -- on this way is left as it was, and not refused yet: it goes the long way (fence.write_ruled), which knows all else and says why.
 --
 -- Order of locks (fence.lock_fence): fence.lock_claims locks everything first, over all turns. It need not where all writes are plain,
--- that is fit for the short way, and either there is one turn or one resource. Then the short way locks the fences of those that it
+-- that is fit for the fast path, and either there is one turn or one resource. Then the fast path locks the fences of those that it
 -- admits, in the order of their names, and nothing is locked after that: the others are refused, or known as replays, which needs no
 -- lock (fence.admit).
 --
--- Raises 40001, with nothing applied, if what was judged is not so any more: the first policy came while the short way waited, or see
+-- Raises 40001, with nothing applied, if what was judged is not so any more: the first policy came while the fast path waited, or see
 -- fence.write_ruled. Sent again, the writes are judged by what there is then.
 --
 -- The planner's choices are pinned: by the keys, whatever the statistics say of a table that was empty a minute ago.
@@ -48,7 +48,7 @@ declare
     v_waits    text;
     v_from     integer; -- the first and the last place of the turn
     v_to       integer := 0;
-    v_short    boolean := false; -- whether any went the short way
+    v_short    boolean := false; -- whether any went the fast path
     v_locks    record;
     v_plain    boolean; -- see the order of locks above
     v_whole    boolean := true; -- nothing was to be locked that is not

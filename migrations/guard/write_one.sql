@@ -1,6 +1,6 @@
 -- fence.write_one(resource, token, sequence, lease_id, digest, kind, key, value, content_type, expected, wait_ms) → the answer to one write.
 --
--- fence.write of a set of one, with less to set up: the short way is two plain statements.
+-- fence.write of a set of one, with less to set up: the fast path is two plain statements.
 --
 -- The answer's fields are those of fence.write: the verdict may also be admitted or busy, and version is that which the write gave or
 -- which stands.

@@ -9,29 +9,29 @@ import (
 
 func (r Resource) write(write store.Write, newest force, policy store.Policy) (Resource, Told) {
 	content := contentOf([]store.ResourceOperation{{Resource: write.Resource, Operation: write.Operation}})
-	if r.replays(write.Claim, content) {
+	if r.replays(write.WriteToken, content) {
 		return r, Told{Code: CodeAdmitted, Replayed: true, Version: r.newestVersion, Created: r.lastCreated}
 	}
-	if refused := r.judge(write.Claim, newest, policy); refused != (Told{}) {
+	if refused := r.judge(write.WriteToken, newest, policy); refused != (Told{}) {
 		return r, refused
 	}
 	if refused := r.precondition(write.Operation); refused != (Told{}) {
 		return r, refused
 	}
-	next := r.raised(write.Claim, content)
-	created := next.change(write.Claim, write.Operation)
+	next := r.raised(write.WriteToken, content)
+	created := next.change(write.WriteToken, write.Operation)
 	next.lastCreated = created
 	return next, Told{Code: CodeAdmitted, Version: next.newestVersion, Created: created}
 }
 
 // replays reports whether a write repeats the last accepted one: the same explicit sequence, the same token, the same content.
-func (r Resource) replays(claim store.Claim, content string) bool {
+func (r Resource) replays(claim store.WriteToken, content string) bool {
 	return claim.Token != 0 && claim.Sequence != nil &&
 		claim.Token == r.LastToken && *claim.Sequence == r.LastSequence && content == r.lastContent
 }
 
 // judge is steps 1 to 6 of the rule. It returns nothing for a claim that is admitted.
-func (r Resource) judge(claim store.Claim, newest force, policy store.Policy) Told {
+func (r Resource) judge(claim store.WriteToken, newest force, policy store.Policy) Told {
 	builtin := policy.Authority != store.AuthorityExternal
 	var verdict store.Verdict
 	switch {
@@ -60,7 +60,7 @@ func (r Resource) judge(claim store.Claim, newest force, policy store.Policy) To
 }
 
 // follows is step 4: the write comes after the last accepted one.
-func (r Resource) follows(claim store.Claim, policy store.Policy) bool {
+func (r Resource) follows(claim store.WriteToken, policy store.Policy) bool {
 	if policy.Rule == store.RuleSameToken && claim.Sequence == nil {
 		return claim.Token >= r.LastToken
 	}
@@ -69,7 +69,7 @@ func (r Resource) follows(claim store.Claim, policy store.Policy) bool {
 
 // staleReason tells the holder of a stale token what happened: somebody newer came, it may only read, its lease was ended, or it sent a
 // number twice. Where tokens come from elsewhere, what was granted here is nobody newer.
-func (r Resource) staleReason(claim store.Claim, newest force, builtin bool) string {
+func (r Resource) staleReason(claim store.WriteToken, newest force, builtin bool) string {
 	switch {
 	case claim.Token < r.LastToken || builtin && claim.Token < newest.token:
 		return "superseded"
@@ -83,7 +83,7 @@ func (r Resource) staleReason(claim store.Claim, newest force, builtin bool) str
 	return "reused"
 }
 
-func (f force) leaseIDMatches(claim store.Claim, policy store.Policy) bool {
+func (f force) leaseIDMatches(claim store.WriteToken, policy store.Policy) bool {
 	if claim.LeaseID == nil {
 		return !policy.RequireLeaseID
 	}
@@ -115,7 +115,7 @@ func (r Resource) precondition(op store.Operation) Told {
 
 // raised is the state after a write was accepted, before its records are changed. The fence never falls, also
 // where an unnumbered write may follow a numbered one.
-func (r Resource) raised(claim store.Claim, content string) Resource {
+func (r Resource) raised(claim store.WriteToken, content string) Resource {
 	if claim.Token == r.LastToken {
 		r.LastSequence = max(r.LastSequence, sequenceOf(claim))
 	} else {
@@ -135,7 +135,7 @@ func (r Resource) raised(claim store.Claim, content string) Resource {
 }
 
 // change applies an operation to records that raised has made this state's own. It reports whether it made a record.
-func (r Resource) change(claim store.Claim, op store.Operation) (created bool) {
+func (r Resource) change(claim store.WriteToken, op store.Operation) (created bool) {
 	if op.Kind == store.Delete {
 		delete(r.records, op.Key)
 		return false
@@ -166,7 +166,7 @@ func (r Resource) Keys() []store.Name {
 	return keys
 }
 
-func sequenceOf(claim store.Claim) int64 {
+func sequenceOf(claim store.WriteToken) int64 {
 	if claim.Sequence == nil {
 		return 0
 	}

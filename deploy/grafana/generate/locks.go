@@ -25,7 +25,7 @@ func now() []panel {
 		number("Longest wait", "s", "How long the one has waited who has waited longest.", database("fencegate_oldest_wait_seconds{@}", "")),
 		number("Sessions", "none", "Sessions that live.", database("fencegate_sessions{@}", "")),
 		number("Age of these numbers", "s", "They are counted every few seconds by one gateway; more than a minute is too old to trust.",
-			q(`min(fencegate_census_age_seconds{@})`, ""), step{"green", 0}, step{"red", 60}),
+			q(`min(fencegate_inventory_age_seconds{@})`, ""), step{"green", 0}, step{"red", 60}),
 	}
 }
 

@@ -24,7 +24,7 @@ func glance() []panel {
 		number("Gateways", "none", "Those that Prometheus reaches.", q(`sum(up{@})`, ""), step{"red", 0}, step{"green", 1}),
 		number("Database", "none", "Whether any gateway can use it.", database("fencegate_database_up{@}", ""), step{"red", 0}, step{"green", 1}).
 			is("0", "away").is("1", "ok"),
-		number("Accepted", "wps", "Writes a second, by all doors.", q(`sum(rate(fencegate_writes_total{@,result="accepted"}[#]))`, "")),
+		number("Accepted", "wps", "Writes a second, by all sources.", q(`sum(rate(fencegate_writes_total{@,result="accepted"}[#]))`, "")),
 		number("Shut out", "wps", "Writes a second that came with a token that was no longer good.",
 			q(`sum(rate(fencegate_writes_total{@,result=~"token_stale|lease_expired"}[#]))`, ""), step{"orange", 0.1}),
 		number("Leases held", "none", "Leases that run now.", database(`fencegate_leases{@,state="held"}`, "")),
@@ -36,10 +36,10 @@ func glance() []panel {
 
 func writes() []panel {
 	return []panel{
-		stack("Accepted, by door", "wps", "A transaction is one write.", q(`sum by (door) (rate(fencegate_writes_total{@,result="accepted"}[#]))`, "{{door}}")),
+		stack("Accepted, by source", "wps", "A transaction is one write.", q(`sum by (source) (rate(fencegate_writes_total{@,result="accepted"}[#]))`, "{{source}}")),
 		stack("Not accepted, by result", "wps", "token_stale are zombies; version_mismatch is ordinary optimism; unavailable is the database, or a full queue.",
 			q(`sum by (result) (rate(fencegate_writes_total{@,result!="accepted"}[#]))`, "{{result}}")),
-		chart("Duration", "s", "From a write's arrival to its verdict.", quantiles("fencegate_write_duration_seconds", "", "door")...),
+		chart("Duration", "s", "From a write's arrival to its verdict.", quantiles("fencegate_write_duration_seconds", "", "source")...),
 		stack("HTTP requests, by status", "reqps", "412 are rejected writes, 409 locks that are held, 5xx failures of the gateway or the database.",
 			q(`sum by (status) (rate(fencegate_http_request_duration_seconds_count{@}[#]))`, "{{status}}")),
 		chart("HTTP requests, by route", "reqps", "The ten busiest.",
@@ -95,10 +95,10 @@ func databasePanels() []panel {
 		number("Synchronous standbys", "none", "Standbys that confirm each commit.", database("fencegate_database_synchronous_standbys{@}", "")).wide(4),
 		number("Synchronous standbys expected", "none", "Whether the database is set to wait for one.", database("fencegate_database_synchronous_expected{@}", "")).
 			is("0", "no").is("1", "yes").wide(4),
-		number("Newest token", "none", "The greatest that was granted. After a failover it leaps by 2^20 for each second since 2025.",
+		number("Newest token", "none", "The greatest that was granted. After a failover it jumps by 2^20 for each second since 2025.",
 			database("fencegate_newest_token{@}", "")).wide(4),
-		number("Leaps", "none", "How often the database was found to be another one than before: failovers and restores.",
-			database("fencegate_token_leaps{@}", "")).wide(4),
+		number("Jumps", "none", "How often the database was found to be another one than before: failovers and restores.",
+			database("fencegate_token_jumps{@}", "")).wide(4),
 		number("Reconnects", "none", "How often gateways have lost their connection for notifications, since they started.",
 			q(`sum(fencegate_listener_reconnects_total{@})`, "")).wide(4),
 	}

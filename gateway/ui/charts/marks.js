@@ -1,8 +1,8 @@
-// Where the marks of the timeline of stale writes stand. Pure. Rows are those of pages/rejections/stories.js, with firstMS and lastMS.
+// Where the marks of the timeline of stale writes stand. Pure. Rows are those of pages/rejections/groups.js, with firstMS and lastMS.
 //
 //   lateRange(rows) → [from, to] in ms, for a logarithmic axis: whole ticks around all that is late, at least three of them
-//   radius(count) → of a mark, in pixels: a story of one write is 3, one of a thousand 8
-//   place(rows, x, y, unknownY) → [{row, x, y, r}] · paths(marks, glyph) → {code: path} · tails(marks, x, y) → path: of stories that went on, from the first write to the last
+//   radius(count) → of a mark, in pixels: a group of one write is 3, one of a thousand 8
+//   place(rows, x, y, unknownY) → [{row, x, y, r}] · paths(marks, glyph) → {code: path} · tails(marks, x, y) → path: of groups that went on, from the first write to the last
 //   index(marks) → (x, y, within) → the nearest mark within so many pixels, or null
 
 import {lateTicks} from './ticks.js';
@@ -47,7 +47,7 @@ export function crowding(count) {
   return Math.max(0.5, Math.min(1, Math.sqrt(1000 / count)));
 }
 
-// spread keeps stories in the lane apart that came at about the same time; a story keeps its place.
+// spread keeps groups in the lane apart that came at about the same time; a group keeps its place.
 function spread(id) {
   return ((id * 7) % 13) * 2 - 12;
 }
@@ -58,7 +58,7 @@ export function paths(marks, glyph) {
   return Object.fromEntries(Object.entries(parts).map(([code, list]) => [code, list.join('')]));
 }
 
-// A story that goes on is later with every write: on this chart it rises along a curve, which some points tell well enough.
+// A group that goes on is later with every write: on this chart it rises along a curve, which some points tell well enough.
 export function tails(marks, x, y) {
   const n = (value) => Math.round(value * 10) / 10;
   const parts = [];
@@ -70,7 +70,7 @@ export function tails(marks, x, y) {
     if (pixels < 3) continue;
     const steps = Math.min(12, 2 + Math.floor(pixels / 12));
     const points = Array.from({length: steps + 1}, (_, at) => {
-      const before = length * (1 - (at / steps) ** 2); // closer at the beginning of a story, where the curve is steep
+      const before = length * (1 - (at / steps) ** 2); // closer at the beginning of a group, where the curve is steep
       return `${n(x(last - before))} ${n(y(row.late_ms - before))}`;
     });
     parts.push('M' + points.join('L'));

@@ -1,5 +1,5 @@
-// The timeline of rejected writes: when each came, and how late after its lease had ended (logarithmic). One mark a story: its shape and colour are the
-// code's, its size grows with the count, and a thin line leads to it from the story's first write. Stories of which no lateness is known
+// The timeline of rejected writes: when each came, and how late after its lease had ended (logarithmic). One mark a group: its shape and colour are the
+// code's, its size grows with the count, and a thin line leads to it from the group's first write. Groups of which no lateness is known
 // stand in a lane of their own below.
 //
 //   const timeline = createTimeline({
@@ -17,7 +17,7 @@ import {index, lateRange, paths, place, tails} from './marks.js';
 import {createPlot, xAxis} from './plot.js';
 import {lateTicks, linear, logarithmic, timeTicks} from './ticks.js';
 
-const lane = 44; // pixels, for stories of unknown lateness
+const lane = 44; // pixels, for groups of unknown lateness
 
 export function createTimeline({height = 280, details, onChoose, onZoom}) {
   let data = {rows: [], from: 0, to: 1};
@@ -122,7 +122,7 @@ export function createTimeline({height = 280, details, onChoose, onZoom}) {
     update(now) {
       data = now;
       const late = now.rows.filter((row) => row.late_ms !== undefined).map((row) => row.late_ms);
-      plot.describe(`Timeline of rejected writes, ${when(now.from)} to ${when(now.to)}: ${plural(now.rows.length, 'story', 'stories')}` +
+      plot.describe(`Timeline of rejected writes, ${when(now.from)} to ${when(now.to)}: ${plural(now.rows.length, 'group', 'groups')}` +
         (late.length > 0 ? `, late by ${duration(late.reduce((a, b) => Math.min(a, b)))} to ${duration(late.reduce((a, b) => Math.max(a, b)))}` : '') +
         '. Arrow keys read them one by one; the table below has them all.');
       plot.redraw();

@@ -106,7 +106,7 @@ export function mount(container, params, app) {
   function showState(now, point) {
     noteServerTime(now.at, {exact: true});
     problems.update(now);
-    figures.update(now.census, point);
+    figures.update(now.inventory, point);
     database.update(now.database);
     gateways.update(now.gateways);
   }

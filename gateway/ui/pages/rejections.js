@@ -1,7 +1,7 @@
 // The rejections, the page that people come for: a timeline of the writes that were shut out, who sent the most of them, and all of them in a table.
 //
-// The stream is connected first and the list is read then, so nothing falls between them; both are merged by the id of a story, see
-// rejections/stories.js. Painting is batched by frames, and is rarer the more stories there are.
+// The stream is connected first and the list is read then, so nothing falls between them; both are merged by the id of a group, see
+// rejections/groups.js. Painting is batched by frames, and is rarer the more groups there are.
 
 import {codeNames} from '../codes.js';
 import {fill, h, setText} from '../dom.js';
@@ -14,13 +14,13 @@ import {createTimeline} from '../charts/timeline.js';
 import {columns, details} from './rejections/columns.js';
 import {emptyStory} from './rejections/empty.js';
 import {createLoader} from './rejections/load.js';
-import {matcher} from './rejections/stories.js';
+import {matcher} from './rejections/groups.js';
 import {createTop} from './rejections/top.js';
 import {createWindow} from './rejections/window.js';
 
 export const title = 'Rejections';
 
-const filterNames = ['resource', 'prefix', 'owner_id', 'code', 'reason', 'door'];
+const filterNames = ['resource', 'prefix', 'owner_id', 'code', 'reason', 'source'];
 
 export function mount(container, params, app) {
   let paused = false, unseen = 0, total = 0;
@@ -36,7 +36,7 @@ export function mount(container, params, app) {
     {name: 'owner_id', label: 'Owner'},
     {name: 'code', label: 'Code', options: [['', 'any'], ...codeNames.map((code) => [code, code])]},
     {name: 'reason', label: 'Reason', options: ['', 'superseded', 'released', 'reused', 'shared', 'max_hold'].map((reason) => [reason, reason || 'any'])},
-    {name: 'door', label: 'Door', options: ['', 'http', 'bulk', 'transaction'].map((door) => [door, door || 'any'])},
+    {name: 'source', label: 'Source', options: ['', 'http', 'bulk', 'transaction'].map((source) => [source, source || 'any'])},
   ]});
   const timeline = createTimeline({details, onZoom: (from, to) => range.zoom(from, to), onChoose(row) {
     table.reveal(row.id);
@@ -55,7 +55,7 @@ export function mount(container, params, app) {
       range.choose('all');
     }}),
     onSort(by) {
-      loader.stories.sort(by);
+      loader.groups.sort(by);
       paint();
     },
   });
@@ -112,22 +112,22 @@ export function mount(container, params, app) {
 
   const paintSoon = app.frame(render, 200);
   const paintRarely = app.frame(render, 1500);
-  const paint = () => (loader.stories.size > 2000 ? paintRarely() : paintSoon());
+  const paint = () => (loader.groups.size > 2000 ? paintRarely() : paintSoon());
 
   function render() {
     if (!loader.ready() || (paused && unseen > 0)) return;
-    const {from, to} = range.bounds(serverNow(), loader.stories.all());
+    const {from, to} = range.bounds(serverNow(), loader.groups.all());
     const wanted = {...filters, ...range.times(serverNow())};
-    const rows = loader.stories.all().filter(matcher(wanted));
+    const rows = loader.groups.all().filter(matcher(wanted));
     timelinePanel.hidden = top.element.hidden = rows.length === 0;
     timeline.update({rows, from, to});
-    table.update(rows, {sort: loader.stories.order, note: loader.note()});
+    table.update(rows, {sort: loader.groups.order, note: loader.note()});
   }
 
   function showSummary(summary, everything) {
     total = everything;
     setText(facts, summary.writes === 0 ? 'Writes that were shut out, since they came with an old or a wrong token.'
-      : `${plural(summary.writes, 'write')} shut out, in ${plural(summary.stories, 'story', 'stories')}.`);
+      : `${plural(summary.writes, 'write')} shut out, in ${plural(summary.groups, 'group', 'groups')}.`);
     top.update(summary);
     form.suggest('owner_id', summary.owners.map((each) => each.owner_id));
     form.suggest('resource', summary.resources.map((each) => each.resource));
@@ -139,7 +139,7 @@ export function mount(container, params, app) {
 
   // What is relative to now moves on its own.
   app.every(1000, () => {
-    if (!paused && loader.stories.size > 0 && range.moves(1500)) paint();
+    if (!paused && loader.groups.size > 0 && range.moves(1500)) paint();
   });
   restart();
 

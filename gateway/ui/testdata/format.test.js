@@ -43,5 +43,5 @@ test('times', () => {
 
 test('plural', () => {
   assert.equal(plural(1, 'write'), '1 write');
-  assert.equal(plural(2000, 'story', 'stories'), '2,000 stories');
+  assert.equal(plural(2000, 'group', 'groups'), '2,000 groups');
 });

@@ -36,7 +36,7 @@ test('every code has a shape of its own', () => {
   assert.ok(codeNames.every((code) => codes[code].meaning));
 });
 
-test('a story that went on has a tail from its first write to its last', () => {
+test('a group that went on has a tail from its first write to its last', () => {
   const marks = place([row(1, {late_ms: 60, count: 3, firstMS: 50})], same, same, 0);
   const tail = tails(marks, same, same);
   assert.ok(tail.startsWith('M50 10L') && tail.endsWith('L100 60'), tail);

@@ -10,7 +10,7 @@ const found = (document) => problems({database: good, gateways: [serving], ...do
 test('nothing is wrong', () => {
   assert.deepEqual(found({}), []);
   assert.deepEqual(problems({database: {state: 'ok'}}), []);
-  assert.deepEqual(found({census: {oldest_wait_ms: 59_999}}), []);
+  assert.deepEqual(found({inventory: {oldest_wait_ms: 59_999}}), []);
 });
 
 test('the database', () => {
@@ -29,5 +29,5 @@ test('the gateways', () => {
 });
 
 test('waiting', () => {
-  assert.match(found({census: {oldest_wait_ms: 61_000}})[0].text, /more than 1 minute\./);
+  assert.match(found({inventory: {oldest_wait_ms: 61_000}})[0].text, /more than 1 minute\./);
 });

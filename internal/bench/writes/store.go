@@ -75,7 +75,7 @@ func submitting(group committer, clients int) func(ctx context.Context, client i
 func numbered(r *resource, value []byte) store.Write {
 	sequence := r.sequence
 	return store.Write{
-		Claim:     store.Claim{Resource: r.name, Token: r.token, Sequence: &sequence},
-		Operation: store.Operation{Kind: store.Put, Key: benchKey, Value: value, ContentType: contentType},
+		WriteToken: store.WriteToken{Resource: r.name, Token: r.token, Sequence: &sequence},
+		Operation:  store.Operation{Kind: store.Put, Key: benchKey, Value: value, ContentType: contentType},
 	}
 }

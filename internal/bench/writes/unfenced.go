@@ -88,7 +88,7 @@ func unfence(ctx context.Context, databaseURL string) (err error) {
 	return nil
 }
 
-// unfencedWrite changes the records as the short way of fence.write does, turn after turn, and looks at no fence.
+// unfencedWrite changes the records as the fast path of fence.write does, turn after turn, and looks at no fence.
 const unfencedWrite = `
 create or replace function fence.write($arguments) returns $result language plpgsql security definer
 set search_path = pg_catalog, pg_temp

@@ -1,6 +1,6 @@
 // The figures at the top of the overview.
 //
-//   createFigures(app) → {element, update(census, point)}
+//   createFigures(app) → {element, update(inventory, point)}
 
 import {h} from '../../dom.js';
 import {age, compact, count, duration, plural, rate} from '../../format.js';
@@ -22,7 +22,7 @@ export function createFigures(app) {
     sessions: tile('Sessions', {href: app.link('sessions')}),
   };
 
-  function update(census, point) {
+  function update(inventory, point) {
     const rejections = Object.values(point?.rejected_per_s ?? {}).reduce((sum, each) => sum + each, 0);
     const known = point?.accepted_per_s !== undefined;
     const failed = point?.failed_per_s;
@@ -32,14 +32,14 @@ export function createFigures(app) {
       tone: rejections > 0 ? 'warn' : ''});
     tiles.median.set(duration(point?.p50_ms), {detail: 'half are faster'});
     tiles.tail.set(duration(point?.p99_ms), {detail: '1 in 100 is slower'});
-    if (!census) return;
-    const stale = serverNow() - new Date(census.at).getTime();
+    if (!inventory) return;
+    const stale = serverNow() - new Date(inventory.at).getTime();
     const counted = stale > 15_000 ? `counted ${age(stale)}` : '';
-    tiles.held.set(compact(census.held), {detail: counted || `of ${plural(census.locks, 'lock')}`});
-    tiles.expiring.set(compact(census.expiring), {detail: census.expired > 0 ? `${count(census.expired)} ran out` : 'none ran out'});
-    tiles.waiting.set(compact(census.waiting), {detail: census.waiting > 0 ? `longest ${duration(census.oldest_wait_ms)}` : '',
-      tone: census.oldest_wait_ms >= longWait ? 'warn' : ''});
-    tiles.sessions.set(compact(census.sessions));
+    tiles.held.set(compact(inventory.held), {detail: counted || `of ${plural(inventory.locks, 'lock')}`});
+    tiles.expiring.set(compact(inventory.expiring), {detail: inventory.expired > 0 ? `${count(inventory.expired)} ran out` : 'none ran out'});
+    tiles.waiting.set(compact(inventory.waiting), {detail: inventory.waiting > 0 ? `longest ${duration(inventory.oldest_wait_ms)}` : '',
+      tone: inventory.oldest_wait_ms >= longWait ? 'warn' : ''});
+    tiles.sessions.set(compact(inventory.sessions));
   }
 
   return {element: h('div', {class: 'tiles eight'}, Object.values(tiles).map((each) => each.element)), update};

@@ -1,6 +1,6 @@
 // How the database and the gateways are: two panels of the overview.
 //
-//   createDatabase(app) → {element, update(database, census)}      createGateways() → {element, update(gateways)}
+//   createDatabase(app) → {element, update(database, inventory)}      createGateways() → {element, update(gateways)}
 
 import {fill, h} from '../../dom.js';
 import {bytes, count, duration} from '../../format.js';
@@ -49,13 +49,13 @@ function facts(database) {
     (database.standbys ?? []).map((standby) => fact('Standby', name(standby.name), ` ${standby.state}, ${standby.sync_state}`,
       standby.lag_bytes !== undefined && `, ${bytes(standby.lag_bytes)} behind`)),
     fact('Newest token', count(database.newest_token)),
-    fact('Token leaps', database.leaps > 0 ? [count(database.leaps), ', the last ', database.leaped_at && timeAgo(database.leaped_at)]
+    fact('Token jumps', database.jumps > 0 ? [count(database.jumps), ', the last ', database.jumped_at && timeAgo(database.jumped_at)]
       : ['none', h('span', {class: 'note'}, ' – this is the database it has always been')]),
   ];
 }
 
 function replication(database) {
-  if (!database.synchronous_expected) return [badge('not synchronous', ''), h('span', {class: 'note'}, ' a failover can lose commits; tokens leap then')];
+  if (!database.synchronous_expected) return [badge('not synchronous', ''), h('span', {class: 'note'}, ' a failover can lose commits; tokens jump then')];
   if (database.synchronous_standbys === undefined) return [badge('synchronous', 'info'), h('span', {class: 'note'}, ' the gateway may not see the standbys')];
   if (database.synchronous_standbys === 0) return [badge('no synchronous standby', 'bad'), h('span', {class: 'note'}, ' commits wait for one')];
   return badge('synchronous, ' + database.synchronous_standbys, 'good');

@@ -1,6 +1,6 @@
 // What is wrong, from the overview's document. Pure, but for createProblems.
 //
-//   problems({database, gateways, census}) → [{text, tone}], the worst first; tone 'bad' or 'warn'
+//   problems({database, gateways, inventory}) → [{text, tone}], the worst first; tone 'bad' or 'warn'
 //   createProblems(announce) → {element, update(document)}: a list that is announced when it changes, and not there where nothing is wrong
 
 import {fill, h} from '../../dom.js';
@@ -9,7 +9,7 @@ import {badge} from '../../parts.js';
 
 const longWait = 60_000;
 
-export function problems({database, gateways = [], census}) {
+export function problems({database, gateways = [], inventory}) {
   const found = [];
   const add = (tone, text) => found.push({tone, text});
   if (database.state === 'unavailable') add('bad', `The database is unavailable: no lock is granted and no write accepted. ${database.detail ?? ''}`.trim());
@@ -24,7 +24,7 @@ export function problems({database, gateways = [], census}) {
   if (database.connections_max > 0 && database.connections >= database.connections_max * 0.9) {
     add('warn', `The database has ${database.connections} of ${database.connections_max} connections in use.`);
   }
-  if (census && census.oldest_wait_ms >= longWait) add('warn', `Somebody has waited for a lock for more than ${plural(Math.floor(census.oldest_wait_ms / 60_000), 'minute')}.`);
+  if (inventory && inventory.oldest_wait_ms >= longWait) add('warn', `Somebody has waited for a lock for more than ${plural(Math.floor(inventory.oldest_wait_ms / 60_000), 'minute')}.`);
   return found;
 }
 

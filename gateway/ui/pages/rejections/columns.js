@@ -1,4 +1,4 @@
-// The table of stories, and what the timeline's readout says of one.
+// The table of groups, and what the timeline's readout says of one.
 //
 //   columns(filterLink) → for createTable; filterLink(query) is the address of the page with these filters
 //   details(row) → nodes
@@ -24,7 +24,7 @@ export function columns(filterLink) {
     {id: 'owner', label: 'Owner', class: 'grow', hint: 'Whose lease the token was of', cell: (row) =>
       (row.owner_id ? name(row.owner_id, {href: filterLink({owner_id: row.owner_id})}) : h('span', {class: 'note', title: anonymous}, 'not known'))},
     {id: 'address', width: '112px', label: 'Address', class: 'tight', cell: (row) => row.address && name(row.address)},
-    {id: 'door', width: '58px', label: 'Door', class: 'tight', hint: 'By which way in it came', cell: (row) => row.door},
+    {id: 'source', width: '58px', label: 'Source', class: 'tight', hint: 'By which way in it came', cell: (row) => row.source},
     {id: 'count', width: '72px', label: 'Writes', number: true, sort: 'desc', cell: (row) => count(row.count)},
   ];
 }

@@ -15,7 +15,7 @@ export function emptyStory({filtered, total, showAll}) {
   const element = emptyMessage('No write has been rejected so far.',
     h('p', null, 'A write is shut out when a newer lease of its lock was granted before it came: its sender paused, was cut off, or never heard that its lease ' +
       'was over. Each will stand here as it comes: who sent it, with which token, which token shut it out, and how late it was.'),
-    h('p', null, 'To see one now, run ', h('code', null, `fencegate demo zombie --gateway ${location.origin} --stories 1`), ', or be the zombie yourself:'),
+    h('p', null, 'To see one now, run ', h('code', null, `fencegate demo zombie --gateway ${location.origin} --rounds 1`), ', or be the zombie yourself:'),
     h('pre', {tabindex: '0', 'aria-label': 'Commands that make a zombie'}, [
       `URL=${location.origin}`,
       '# A takes the lock for a second, and falls asleep.',

@@ -6,12 +6,12 @@
 // When the stream has missed something, what changed since is read by the latest change first, every few seconds at most: a storm of rejections is no
 // reason to read all of them again and again.
 //   loader.ready(): something was read, or told
-//   loader.stories (stories.js) · loader.isFresh(row): came by the stream a moment ago · loader.note(): what is not shown
+//   loader.groups (groups.js) · loader.isFresh(row): came by the stream a moment ago · loader.note(): what is not shown
 
 import {count} from '../../format.js';
-import {createStories} from './stories.js';
+import {createGroups} from './groups.js';
 
-const storiesMax = 10_000;
+const groupsMax = 10_000;
 const pageSize = 1000;
 const summaryEvery = 5_000;
 const catchUpEvery = 5_000;
@@ -20,7 +20,7 @@ const retryAfter = 5_000;
 const recordedWithin = 30_000; // a write is recorded, and so told, a little after it came
 
 export function createLoader({app, query, onChange, onSummary, onError}) {
-  const stories = createStories(storiesMax);
+  const groups = createGroups(groupsMax);
   const fresh = new Map(); // id → when it came
   let generation = 0, loading = false, cut = false, loaded = false, failure = null, retryTimer = 0;
 
@@ -32,9 +32,9 @@ export function createLoader({app, query, onChange, onSummary, onError}) {
       if (mine !== generation) return false;
       read += page.rejections.length;
       loaded = true;
-      onChange(stories.merge(page.rejections));
+      onChange(groups.merge(page.rejections));
       cursor = page.next_cursor ?? '';
-    } while (cursor !== '' && read < storiesMax);
+    } while (cursor !== '' && read < groupsMax);
     return cursor !== '';
   }
 
@@ -98,7 +98,7 @@ export function createLoader({app, query, onChange, onSummary, onError}) {
   }
 
   function told(row) {
-    if (stories.merge([row]) === 0) return;
+    if (groups.merge([row]) === 0) return;
     const now = performance.now();
     for (const [id, at] of fresh) if (now - at > freshFor) fresh.delete(id);
     if (row.count === 1 || !fresh.has(row.id)) fresh.set(row.id, now);
@@ -111,16 +111,16 @@ export function createLoader({app, query, onChange, onSummary, onError}) {
   });
 
   return {
-    stories,
+    groups,
     load,
     // Whether there is something to show; until then, that there is nothing is not known.
-    ready: () => loaded || stories.size > 0,
+    ready: () => loaded || groups.size > 0,
     restart(filters) {
       generation++;
       clearTimeout(catchUpTimer);
       clearTimeout(retryTimer);
       failure = null;
-      stories.clear();
+      groups.clear();
       fresh.clear();
       loaded = false;
       let begun = false;
@@ -140,8 +140,8 @@ export function createLoader({app, query, onChange, onSummary, onError}) {
     isFresh: (row) => performance.now() - (fresh.get(row.id) ?? -Infinity) < freshFor,
     note() {
       if (failure) return `not all could be read, trying again: ${failure.message}`;
-      if (loading && stories.size > 0) return `reading… ${count(stories.size)} so far`;
-      return cut || stories.dropped ? `only the newest ${count(storiesMax)} are shown: filter, or take a shorter time` : '';
+      if (loading && groups.size > 0) return `reading… ${count(groups.size)} so far`;
+      return cut || groups.dropped ? `only the newest ${count(groupsMax)} are shown: filter, or take a shorter time` : '';
     },
   };
 }

@@ -28,7 +28,7 @@ function topTable(title, label, field, filterLink, none) {
     columns: [
       {id: 'name', label, class: 'grow', cell: (row) => name(row[field], {href: filterLink({[field]: row[field]})})},
       {id: 'writes', label: 'Writes', number: true, cell: (row) => [h('span', {class: 'bar', style: {'--part': String(row.writes / greatest)}, 'aria-hidden': 'true'}), h('span', {class: 'bar-count'}, count(row.writes))]},
-      {id: 'stories', label: 'Stories', hint: 'Writes of one token that were shut out alike are one story', number: true, cell: (row) => count(row.stories)},
+      {id: 'groups', label: 'Groups', hint: 'Writes of one token that were shut out alike are one group', number: true, cell: (row) => count(row.groups)},
       {id: 'late', label: 'Latest by', hint: 'The greatest time after a lease’s end', number: true, cell: (row) => duration(row.late_ms_max, {fixed: true})},
       {id: 'last', label: 'Last', class: 'tight', cell: (row) => timeAgo(row.last_at)},
     ],

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Census is what there was in the database when it was last counted.
-type Census struct {
+// Inventory is what there was in the database when it was last counted.
+type Inventory struct {
 	// At is when that was, by the database's clock; zero: never yet.
 	At time.Time
 	// Locks were granted or are waited for. Above 10,000, it and Expired are estimates.
@@ -33,7 +33,7 @@ func (s *Store) Recount(ctx context.Context) (counted bool, err error) {
 		return counted, nil
 	}
 	// What takes longer than a statement may would be tried by one gateway after the other, without a pause.
-	postponed := s.exec(ctx, "update fence.census set due_at = greatest(due_at, clock_timestamp() + $1)", recountEvery*time.Since(begun))
+	postponed := s.exec(ctx, "update fence.inventory set due_at = greatest(due_at, clock_timestamp() + $1)", recountEvery*time.Since(begun))
 	if postponed != nil {
 		return false, err
 	}

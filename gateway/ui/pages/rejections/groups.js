@@ -1,13 +1,13 @@
-// The stories of rejected writes that the page knows. Pure.
+// The groups of rejected writes that the page knows. Pure.
 //
-// A story is a row of the API: writes of one token that were shut out alike, with a count. The same story comes by lists and by the stream, in
+// A group is a row of the API: writes of one token that were shut out alike, with a count. The same group comes by lists and by the stream, in
 // any order; the greater count is the newer one.
 //
-//   const stories = createStories(max)
-//   stories.merge(rows) → how many were new or newer      stories.all() → rows, as sorted last      stories.sort({id, order})
-//   stories.clear(), stories.size, stories.dropped        beyond max the oldest are dropped: dropped tells that some were
+//   const groups = createGroups(max)
+//   groups.merge(rows) → how many were new or newer      groups.all() → rows, as sorted last      groups.sort({id, order})
+//   groups.clear(), groups.size, groups.dropped        beyond max the oldest are dropped: dropped tells that some were
 //   matcher(query) → (row) → whether it is among those that the filters ask for
-// A row of stories is one of the API with firstMS and lastMS: its times in milliseconds since 1970.
+// A row of groups is one of the API with firstMS and lastMS: its times in milliseconds since 1970.
 //   keys: what can be sorted by
 
 export const keys = {
@@ -18,7 +18,7 @@ export const keys = {
   token: (row) => row.token ?? 0,
 };
 
-export function createStories(max) {
+export function createGroups(max) {
   let known = new Map();
   let sorted = null;
   let order = {id: 'first', order: 'desc'};
@@ -79,7 +79,7 @@ export function createStories(max) {
 export function matcher(query) {
   const since = query.since ? Date.parse(query.since) : -Infinity;
   const until = query.until ? Date.parse(query.until) : Infinity;
-  const wanted = ['resource', 'code', 'reason', 'door', 'owner_id'].filter((field) => query[field]);
+  const wanted = ['resource', 'code', 'reason', 'source', 'owner_id'].filter((field) => query[field]);
   return (row) => row.lastMS >= since && row.firstMS < until &&
     wanted.every((field) => row[field] === query[field]) && (!query.prefix || row.resource.startsWith(query.prefix));
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// makeDue has the census counted at the next call.
-const makeDue = "update fence.census set due_at = '-infinity'"
+// makeDue has the inventory counted at the next call.
+const makeDue = "update fence.inventory set due_at = '-infinity'"
 
-func (b *testbed) recount(t *testing.T) store.Census {
+func (b *testbed) recount(t *testing.T) store.Inventory {
 	t.Helper()
 	b.exec(t, makeDue)
 	if counted, err := b.Recount(t.Context()); err != nil || !counted {
@@ -24,7 +24,7 @@ func (b *testbed) recount(t *testing.T) store.Census {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return overview.Census
+	return overview.Inventory
 }
 
 // seedAnything fills the tables with whatever can stand in them; the newest lease of a lock is there. All times, those at which a quarter of the TTL
@@ -69,8 +69,8 @@ const plainCounts = `
 		(select count(*) from fence.sessions s where fence.session_lost(s) is null),
 		(select greatest(max(f.granted_token), (select last_value from fence.tokens)) from fence.fences f)`
 
-// The census is what counting one by one gives, whatever there is.
-func TestCensusCountsWhatThereIs(t *testing.T) {
+// The inventory is what counting one by one gives, whatever there is.
+func TestInventoryCountsWhatThereIs(t *testing.T) {
 	t.Parallel()
 	for range 5 {
 		b := newTestbed(t)
@@ -83,7 +83,7 @@ func TestCensusCountsWhatThereIs(t *testing.T) {
 		// Locks that are waited for but were never granted are locks only where their waiters count: the list shows them a moment longer.
 		b.exec(t, `delete from fence.waiters w using fence.fences f where f.resource = w.lock and f.granted_token = 0 and not fence.waits(w)`)
 		got := b.recount(t)
-		want := store.Census{At: got.At}
+		want := store.Inventory{At: got.At}
 		var oldestMS int64
 		if err := b.sql.QueryRow(t.Context(), plainCounts).
 			Scan(&want.Held, &want.Expiring, &want.Waiting, &oldestMS, &want.Sessions, &want.NewestToken); err != nil {
@@ -104,7 +104,7 @@ func TestCensusCountsWhatThereIs(t *testing.T) {
 			t.Errorf("the oldest has waited %s, by another count %s", got.OldestWait, oldest)
 		}
 		if want.OldestWait = got.OldestWait; got != want {
-			t.Errorf("the census is\n%+v, want\n%+v", got, want)
+			t.Errorf("the inventory is\n%+v, want\n%+v", got, want)
 		}
 		if min(want.Locks, want.Held, want.Expiring, want.Expired, want.Waiting, want.Sessions) == 0 {
 			t.Errorf("a count of nothing shows nothing: %+v", want)
@@ -113,7 +113,7 @@ func TestCensusCountsWhatThereIs(t *testing.T) {
 }
 
 // Of many who would count, one does; and not again before it is due.
-func TestCensusIsCountedByOne(t *testing.T) {
+func TestInventoryIsCountedByOne(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	for range 10 {
@@ -142,7 +142,7 @@ func TestCensusIsCountedByOne(t *testing.T) {
 		}
 	}
 	var wait time.Duration
-	if err := b.sql.QueryRow(t.Context(), "select due_at - at from fence.census").Scan(&wait); err != nil || wait < 1900*time.Millisecond {
+	if err := b.sql.QueryRow(t.Context(), "select due_at - at from fence.inventory").Scan(&wait); err != nil || wait < 1900*time.Millisecond {
 		t.Errorf("it is due again %s after it was begun (%v)", wait, err)
 	}
 }
@@ -164,7 +164,7 @@ func (b *testbed) lockFences(t *testing.T) (letGo func()) {
 }
 
 // Who counts holds nobody up, and who fails to count lets nobody try for twenty times as long as that took.
-func TestCensusThatTakesTooLong(t *testing.T) {
+func TestInventoryThatTakesTooLong(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	impatient := openStore(t, store.Config{DatabaseURL: b.url, StatementTimeout: 200 * time.Millisecond})
@@ -189,7 +189,7 @@ func TestCensusThatTakesTooLong(t *testing.T) {
 		t.Fatal(err)
 	}
 	var share float64
-	err := b.sql.QueryRow(t.Context(), "select extract(epoch from due_at - at) * 1000 / greatest(took_ms, 1) from fence.census").Scan(&share)
+	err := b.sql.QueryRow(t.Context(), "select extract(epoch from due_at - at) * 1000 / greatest(took_ms, 1) from fence.inventory").Scan(&share)
 	if err != nil || share < 19 { // the clock is read twice
 		t.Errorf("it is due %v times later than it took (%v)", share, err)
 	}
@@ -200,13 +200,13 @@ func TestCensusThatTakesTooLong(t *testing.T) {
 		t.Errorf("it was counted (%v), though it can't be (%v)", counted, err)
 	}
 	var postponed bool
-	if err := b.sql.QueryRow(t.Context(), "select due_at > clock_timestamp() + interval '2 seconds' from fence.census").Scan(&postponed); err != nil || !postponed {
+	if err := b.sql.QueryRow(t.Context(), "select due_at > clock_timestamp() + interval '2 seconds' from fence.inventory").Scan(&postponed); err != nil || !postponed {
 		t.Errorf("it is tried again at once (%v)", err)
 	}
 }
 
 // How long it takes to count 100,000 locks of which half are held, and how long points of a day take, is told; it depends on the machine.
-func TestCensusOfManyLocks(t *testing.T) {
+func TestInventoryOfManyLocks(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	const locks = 100_000
@@ -220,19 +220,19 @@ func TestCensusOfManyLocks(t *testing.T) {
 	b.exec(t, "select setval('fence.tokens', $1)", locks)
 	b.exec(t, "vacuum analyze fence.fences")
 	b.exec(t, "vacuum analyze fence.leases")
-	var census store.Census
+	var inventory store.Inventory
 	var took string
 	for range 3 {
-		census = b.recount(t)
+		inventory = b.recount(t)
 		var ms int64
-		if err := b.sql.QueryRow(t.Context(), "select took_ms from fence.census").Scan(&ms); err != nil {
+		if err := b.sql.QueryRow(t.Context(), "select took_ms from fence.inventory").Scan(&ms); err != nil {
 			t.Fatal(err)
 		}
 		took += fmt.Sprintf(" %d ms", ms)
 	}
 	about := func(got, want int64) bool { return got > want*9/10 && got < want*11/10 } // an estimate
-	if !about(census.Locks, locks) || census.Held != locks/2 || !about(census.Expired, locks/2) || census.Expiring != 0 || census.NewestToken != locks {
-		t.Errorf("the census is %+v", census)
+	if !about(inventory.Locks, locks) || inventory.Held != locks/2 || !about(inventory.Expired, locks/2) || inventory.Expiring != 0 || inventory.NewestToken != locks {
+		t.Errorf("the inventory is %+v", inventory)
 	}
 	t.Logf("to count %d locks took%s", locks, took)
 	b.seedDay(t, 2)

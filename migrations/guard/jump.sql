@@ -1,19 +1,19 @@
--- fence.leap() makes the token sequence leap if this database is not the one that minted last.
+-- fence.jump() makes the token sequence jump if this database is not the one that minted last.
 --
 -- A promoted standby or a restored backup may lack grants that the lost primary gave out. It shows
 -- by another system identifier or another timeline, a dump that was restored in the same cluster by another
 -- token sequence (fence.running_database).
 --
--- The leap goes past 2^32 tokens more than this database knows of, and past 2^20 for every second
+-- The jump goes past 2^32 tokens more than this database knows of, and past 2^20 for every second
 -- since 2025: as long as fewer than a million grants a second are given, whatever another
 -- history minted before now is lower, also that of a sibling standby which was promoted earlier,
--- took the same timeline number and is unknown here. The random part, below 2^7, keeps two that leap in the same
--- instant apart, and is worth a tenth of a millisecond: a sibling that leaped before that is below.
+-- took the same timeline number and is unknown here. The random part, below 2^7, keeps two that jump in the same
+-- instant apart, and is worth a tenth of a millisecond: a sibling that jumped before that is below.
 -- 2^53 tokens last beyond the year 2290 this way.
 --
 -- Invariant: called before nextval, with the fence locked; the identity is locked after fences, so no cycle.
 -- P2 is what this is for. Raises nothing of its own.
-create or replace function fence.leap() returns void
+create or replace function fence.jump() returns void
 language plpgsql
 as $$
 declare
@@ -42,6 +42,6 @@ begin
     ) + floor(random() * (1 << 7))::bigint);
     update fence.database_identity i
     set system_identifier = v_running.system_identifier, timeline = v_running.timeline,
-        tokens_oid = v_running.tokens_oid, leaps = i.leaps + 1, leaped_at = v_now;
+        tokens_oid = v_running.tokens_oid, jumps = i.jumps + 1, jumped_at = v_now;
 end
 $$;

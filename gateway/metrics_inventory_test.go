@@ -13,15 +13,15 @@ import (
 // recount has it counted what there is, due or not.
 func (h *harness) recount(t *testing.T) {
 	t.Helper()
-	h.exec(t, "update fence.census set due_at = '-infinity'")
+	h.exec(t, "update fence.inventory set due_at = '-infinity'")
 	h.sample(t)
 }
 
 // What there is in the database is shown as it is counted, and nothing is shown of what is not known yet.
-func TestMetricsOfTheCensus(t *testing.T) {
+func TestMetricsOfTheInventory(t *testing.T) {
 	h := newHarness(t, Config{})
 	before, _ := h.scrape(t)
-	before.want(t, []wanted{{0, "fencegate_database_up", ""}, {-1, "fencegate_locks", ""}, {-1, "fencegate_token_leaps", ""}})
+	before.want(t, []wanted{{0, "fencegate_database_up", ""}, {-1, "fencegate_locks", ""}, {-1, "fencegate_token_jumps", ""}})
 	h.expire(t, h.acquire(t, "expired", "w"))
 	h.exec(t, "update fence.leases set expires_at = clock_timestamp() + interval '5 minutes', ttl_ms = 3600000 where fencing_token = $1",
 		h.acquire(t, "expiring", "w").FencingToken)
@@ -40,7 +40,7 @@ func TestMetricsOfTheCensus(t *testing.T) {
 		{1, "fencegate_waiters", ""},
 		{1, "fencegate_sessions", ""},
 		{float64(held.FencingToken), "fencegate_newest_token", ""},
-		{0, "fencegate_token_leaps", ""},
+		{0, "fencegate_token_jumps", ""},
 		{1, "fencegate_database_up", ""},
 		{0, "fencegate_database_synchronous_expected", ""},
 		{0, "fencegate_database_synchronous_standbys", ""},
@@ -48,8 +48,8 @@ func TestMetricsOfTheCensus(t *testing.T) {
 	if wait := during.value("fencegate_oldest_wait_seconds"); wait < 1000 || wait > 1300 {
 		t.Errorf("who has waited 1000 s and a little has waited %v", wait)
 	}
-	if age := during.value("fencegate_census_age_seconds"); age < 0 || age > 300 {
-		t.Errorf("the census, taken a moment ago, is %v s old", age)
+	if age := during.value("fencegate_inventory_age_seconds"); age < 0 || age > 300 {
+		t.Errorf("the inventory, taken a moment ago, is %v s old", age)
 	}
 	h.release(t, held)
 	granted(t, waiter)
@@ -57,17 +57,17 @@ func TestMetricsOfTheCensus(t *testing.T) {
 	h.exec(t, "update fence.database_identity set timeline = 0") // as after a failover
 	h.acquire(t, "held", "w")
 	h.recount(t)
-	h.exec(t, "update fence.census set at = at - interval '1000 seconds'")
+	h.exec(t, "update fence.inventory set at = at - interval '1000 seconds'")
 	h.get(t, overviewPath)
 	after, _ := h.scrape(t)
 	after.want(t, []wanted{
-		{0, "fencegate_waiters", ""}, {0, "fencegate_oldest_wait_seconds", ""}, {0, "fencegate_sessions", ""}, {1, "fencegate_token_leaps", ""},
+		{0, "fencegate_waiters", ""}, {0, "fencegate_oldest_wait_seconds", ""}, {0, "fencegate_sessions", ""}, {1, "fencegate_token_jumps", ""},
 	})
-	if age := after.value("fencegate_census_age_seconds"); age < 1000 {
-		t.Errorf("the census of 1000 s ago is %v s old", age)
+	if age := after.value("fencegate_inventory_age_seconds"); age < 1000 {
+		t.Errorf("the inventory of 1000 s ago is %v s old", age)
 	}
 	if newest := after.value("fencegate_newest_token"); newest < 1<<32 {
-		t.Errorf("after the leap the newest token is %v", newest)
+		t.Errorf("after the jump the newest token is %v", newest)
 	}
 }
 

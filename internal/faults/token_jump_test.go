@@ -9,9 +9,9 @@ import (
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
-// A database is put back to what it was before it leaped, again and again and as fast as it goes, as if each time another sibling of it were
+// A database is put back to what it was before it jumped, again and again and as fast as it goes, as if each time another sibling of it were
 // promoted: one that knows nothing of the others, whose tokens its own must exceed all the same.
-func TestLeapsOfHistoriesThatKnowNothingOfEachOther(t *testing.T) {
+func TestJumpsOfHistoriesThatKnowNothingOfEachOther(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
 	db := connect(t, url)
@@ -28,5 +28,5 @@ func TestLeapsOfHistoriesThatKnowNothingOfEachOther(t *testing.T) {
 			newest = lease.FencingToken
 		}
 	}
-	wantLeaps(t, db, 30)
+	wantJumps(t, db, 30)
 }
