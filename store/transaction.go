@@ -48,7 +48,7 @@ func (s *Store) Transact(ctx context.Context, transaction Transaction) (Transact
 	if err != nil {
 		return TransactionResult{}, err
 	}
-	var claims claimColumns
+	var claims tokenColumns
 	claimed := job{use: useTransactions}
 	for i := range transaction.Claims {
 		claims.add(&transaction.Claims[i])
