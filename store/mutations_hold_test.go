@@ -71,7 +71,7 @@ var holdMutations = []mutation{
 		[]string{"request_id: a place with other parameters"}},
 	{"a request is any request of its owner", "asks_otherwise", replacing("return (", "return false and ("),
 		[]string{"request_id: with other parameters", "request_id: with other parameters, of a lease that was renewed"}},
-	{"a request is known by the TTL that a renewal gave", "asks_otherwise", replacing("p_earlier.asked_ttl_ms <>", "p_earlier.ttl_ms <>"),
+	{"a request is known by the TTL that a renewal gave", "asks_otherwise", replacing("p_earlier.requested_ttl_ms <>", "p_earlier.ttl_ms <>"),
 		[]string{"request_id: a renewed lease"}},
-	{"a request has any TTL", "asks_otherwise", replacing("p_earlier.asked_ttl_ms <> p_asked.ttl_ms", "false"), []string{"request_id: with other parameters"}},
+	{"a request has any TTL", "asks_otherwise", replacing("p_earlier.requested_ttl_ms <> p_asked.ttl_ms", "false"), []string{"request_id: with other parameters"}},
 }

@@ -12,8 +12,6 @@
 --          request_id_changed  the request_id was used with another mode, scope, ttl_ms, session_id or metadata
 --          session_lost        the session has ended, see lease.end_reason: released, expired, or null where there was none
 --
--- cycle is null; gateways of an earlier version read it.
---
 -- Sent again with the same request_id, it returns the same lease as long as that runs, and takes over the place in the line.
 -- An expired lease is ended here and its lock granted at once: no sweep is waited for (P7).
 -- Whoever asks stands behind all who wait (P8): a try, too.
@@ -23,7 +21,7 @@
 -- Raises LF003 where the policy says that another lock service issues the tokens; LF002 from mint.
 create or replace function fence.acquire(
     p_asked fence.leases, p_wait_ms integer, p_gateway_id uuid,
-    out outcome text, out lease fence.leases, out left_ms bigint, out queue_length bigint, out ticket bigint, out cycle json)
+    out outcome text, out lease fence.leases, out left_ms bigint, out queue_length bigint, out ticket bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$

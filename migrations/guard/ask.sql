@@ -13,7 +13,7 @@ begin
     v_asked.mode := p_mode;
     v_asked.scope := p_scope;
     v_asked.ttl_ms := p_ttl_ms;
-    v_asked.asked_ttl_ms := p_ttl_ms;
+    v_asked.requested_ttl_ms := p_ttl_ms;
     v_asked.session_id := p_session_id;
     v_asked.request_id := p_request_id;
     v_asked.metadata := p_metadata;

@@ -46,7 +46,7 @@ begin
     where l.lock = p_asked.lock and l.fencing_token = p_fence.granted_token and l.kept;
     insert into fence.leases as l (
         lock, fencing_token, lease_id, owner_id, mode, scope, ttl_ms, granted_at, expires_at, check_at,
-        request_id, metadata, session_id, waited_ms, hold_until, asked_ttl_ms)
+        request_id, metadata, session_id, waited_ms, hold_until, requested_ttl_ms)
     values (
         p_asked.lock, fence.mint(v_newest), gen_random_uuid(), p_asked.owner_id, p_asked.mode, p_asked.scope, p_asked.ttl_ms, v_now,
         v_until, v_until,

@@ -1,6 +1,6 @@
 -- fence.in_the_way(wait, of) → whether the lease or the earlier waiter `of` could not run beside what `wait` is for: they are for one name, or one of them for a
 -- subtree that the other is in, and one is exclusive. The same edges as fence.waits_for and fence.waits_behind have, of two that are known.
-create or replace function fence.in_the_way(p_wait fence.wait_place, p_of fence.wait_place) returns boolean
+create or replace function fence.in_the_way(p_wait fence.wait_vertex, p_of fence.wait_vertex) returns boolean
 language sql immutable
 as $$
     select p_of.ticket < p_wait.ticket and 'exclusive' in (p_of.mode, p_wait.mode) and (

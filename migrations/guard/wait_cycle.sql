@@ -13,18 +13,18 @@ language plpgsql stable
 as $$
 declare
     v_owner       text;
-    v_wait        fence.wait_place;
+    v_wait        fence.wait_vertex;
     v_ahead       fence.wait_step[] := '{}'; -- found from the wait: lock and ticket are those of the parent's wait
     v_behind      fence.wait_step[] := '{}'; -- found from the owner: lock and ticket are those of its own wait
-    v_ahead_at    fence.wait_place[];        -- where each end goes on
-    v_behind_at   fence.wait_place[];
-    v_ahead_seen  fence.wait_place[] := '{}';
-    v_behind_seen fence.wait_place[] := '{}';
+    v_ahead_at    fence.wait_vertex[];        -- where each end goes on
+    v_behind_at   fence.wait_vertex[];
+    v_ahead_seen  fence.wait_vertex[] := '{}';
+    v_behind_seen fence.wait_vertex[] := '{}';
     v_go_ahead    boolean := false;
     v_limit       integer := 100; -- rows that an end may read in one round
     v_refused     integer := 0;   -- ends that had more
     v_found       record;
-    v_place       fence.wait_place;
+    v_place       fence.wait_vertex;
     v_meeting     text;
 begin
     select w.lock, w.mode, w.scope, w.ticket, 0 into v_wait from fence.live_waiters() w where w.ticket = p_ticket;
@@ -34,7 +34,7 @@ begin
     v_owner := (select w.owner_id from fence.waiters w where w.ticket = p_ticket);
     v_ahead_at := array[v_wait];
     v_behind_at := fence.wait_places(array[row(v_owner, null, null, null)::fence.wait_step], 1, '{}', false);
-    v_behind_at := array(select row(p.lock, p.mode, p.scope, p.ticket, 0)::fence.wait_place from unnest(v_behind_at) p);
+    v_behind_at := array(select row(p.lock, p.mode, p.scope, p.ticket, 0)::fence.wait_vertex from unnest(v_behind_at) p);
 
     loop
         if v_go_ahead then

@@ -1,7 +1,7 @@
 -- fence.wait_steps(places, known, owner, ahead, limit) → steps to the owners that the places wait for (ahead), or that wait for them;
 -- without this owner (null: none) and those of the known steps. Where there are more than limit rows to read, only that is returned: more.
 create or replace function fence.wait_steps(
-    p_places fence.wait_place[], p_known fence.wait_step[], p_owner text, p_ahead boolean, p_limit integer,
+    p_places fence.wait_vertex[], p_known fence.wait_step[], p_owner text, p_ahead boolean, p_limit integer,
     out steps fence.wait_step[], out more boolean)
 language plpgsql stable
 as $$
