@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -209,7 +210,7 @@ func guardDigest() string {
 
 func numberedFiles() []string { return must(fs.Glob(numbered, "*.sql")) }
 
-func guardFiles() []string { return must(fs.Glob(guard, "guard/*.sql")) }
+func guardFiles() []string { return must(fs.Glob(guard, "guard/*/*.sql")) }
 
 // must is for embedded files, which are there or the program was not built.
 func must[T any](value T, err error) T {
@@ -219,8 +220,13 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// GuardSource returns the text of guard/name.sql; ok is false if there is no such function. Tests break a function on purpose with it.
+// GuardSource returns the text of the file in guard/ that makes fence.<name>; ok is false if there is none. Tests use it
+// to break a function on purpose.
 func GuardSource(name string) (source string, ok bool) {
-	text, err := guard.ReadFile("guard/" + name + ".sql")
-	return strings.TrimSpace(string(text)), err == nil
+	for _, file := range guardFiles() {
+		if path.Base(file) == name+".sql" {
+			return strings.TrimSpace(string(must(guard.ReadFile(file)))), true
+		}
+	}
+	return "", false
 }

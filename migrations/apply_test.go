@@ -236,8 +236,8 @@ func TestFailureReplacesNothing(t *testing.T) {
 			p_kinds text[], p_keys text[], p_values bytea[], p_content_types text[], p_expected bigint[], p_turn_ends integer[], p_wait_ms integer)
 		returns text language sql as $$ select 'a result of another type' $$`)
 	before := fingerprint(t, conn)
-	if err := migrations.Apply(t.Context(), conn); err == nil || !strings.Contains(err.Error(), "guard/write.sql") {
-		t.Errorf("the answer is %v, want an error that names guard/write.sql", err)
+	if err := migrations.Apply(t.Context(), conn); err == nil || !strings.Contains(err.Error(), "guard/write/write.sql") {
+		t.Errorf("the answer is %v, want an error that names guard/write/write.sql", err)
 	}
 	if after := fingerprint(t, conn); after != before {
 		t.Errorf("it was\n%s\nand is\n%s", before, after)

@@ -15,5 +15,5 @@ const GuardRevision = 1
 //go:embed *.sql
 var numbered embed.FS
 
-//go:embed guard/*.sql
+//go:embed guard/*/*.sql
 var guard embed.FS
