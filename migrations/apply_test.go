@@ -89,7 +89,7 @@ func TestApplyAtOnce(t *testing.T) {
 func TestApplyTwice(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, pgtest.Migrated(t))
-	exec(t, conn, "select fence.acquire(fence.ask('lock', 'owner', 'exclusive', 'node', 60000, null, null, null), 0, null)")
+	exec(t, conn, "select fence.acquire(fence.lease_request('lock', 'owner', 'exclusive', 'node', 60000, null, null, null), 0, null)")
 	before := fingerprint(t, conn)
 	for range 2 {
 		if err := migrations.Apply(t.Context(), conn); err != nil {
@@ -177,7 +177,7 @@ func TestOlderIsBroughtUpToDate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			conn := connect(t, pgtest.Migrated(t))
-			exec(t, conn, "select fence.acquire(fence.ask('lock', 'owner', 'exclusive', 'node', 60000, null, null, null), 0, null)")
+			exec(t, conn, "select fence.acquire(fence.lease_request('lock', 'owner', 'exclusive', 'node', 60000, null, null, null), 0, null)")
 			exec(t, conn, sql)
 			if err := migrations.Check(t.Context(), conn); !errors.Is(err, migrations.ErrNotMigrated) {
 				t.Errorf("before, it is %v, want ErrNotMigrated", err)
@@ -186,7 +186,7 @@ func TestOlderIsBroughtUpToDate(t *testing.T) {
 				t.Fatal(err)
 			}
 			expectMigrated(t, conn)
-			exec(t, conn, "select fence.acquire(fence.ask('another', 'owner', 'exclusive', 'node', 60000, null, null, null), 0, null)")
+			exec(t, conn, "select fence.acquire(fence.lease_request('another', 'owner', 'exclusive', 'node', 60000, null, null, null), 0, null)")
 			var locks string
 			err := conn.QueryRow(t.Context(), "select string_agg(lock || fencing_token, ' ' order by fencing_token) from fence.leases").Scan(&locks)
 			if err != nil || locks != "lock1 another2" {

@@ -87,7 +87,7 @@ func (l *line) claimOnce(lock Name, q *queue) (again bool, pause time.Duration) 
 	return true, pause
 }
 
-// claimed is a row of fence.claim.
+// claimed is a row of fence.grant_next.
 type claimed struct {
 	ticket  int64
 	request string        // of what was granted, or of whose session has ended
@@ -101,7 +101,7 @@ func (l *line) claimPlaces(ctx context.Context, lock Name, subtree bool, lockWai
 	// The timeout is an argument of the call, so that it is set before.
 	const sql = `select c.outcome, c.ticket, coalesce((c.lease).request_id, ''), c.reason, c.left_ms, ` + leaseColumns + `
 		from set_config('lock_timeout', $4, true) s (lock_timeout),
-			lateral fence.claim($1, $2, case when s.lock_timeout <> '' then $3 end) c, lateral (select (c.lease).*) l`
+			lateral fence.grant_next($1, $2, case when s.lock_timeout <> '' then $3 end) c, lateral (select (c.lease).*) l`
 	scope := Node
 	if subtree {
 		scope = Subtree
@@ -143,7 +143,7 @@ func (l *line) poll(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
-	return l.store.query(ctx, "select lock, here from fence.due($1, $2, $3)", []any{l.gateway, locks, tickets}, func(rows pgx.Rows) error {
+	return l.store.query(ctx, "select lock, here from fence.next_due($1, $2, $3)", []any{l.gateway, locks, tickets}, func(rows pgx.Rows) error {
 		var lock Name
 		var here bool
 		if err := rows.Scan(&lock, &here); err != nil {

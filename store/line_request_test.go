@@ -118,9 +118,9 @@ func TestConnectionOfWaitersIsCut(t *testing.T) {
 	}{
 		"the place is taken":        {"requester", beforeClient},
 		"the place is not taken":    {"requester", beforeServer},
-		"it is granted":             {"fence.claim", beforeClient},
-		"it is not granted":         {"fence.claim", beforeServer},
-		"nothing is heard of dues":  {"fence.due", beforeServer},
+		"it is granted":             {"fence.grant_next", beforeClient},
+		"it is not granted":         {"fence.grant_next", beforeServer},
+		"nothing is heard of dues":  {"fence.next_due", beforeServer},
 		"nothing is heard of beats": {"fence.heartbeat", beforeServer},
 	} {
 		t.Run(name, func(t *testing.T) {

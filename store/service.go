@@ -73,7 +73,7 @@ func NewService(store *Store, config ServiceConfig) (*Service, error) {
 	gateway := uuid.New()
 	listening := store.pool.Config().ConnConfig // a copy
 	listening.RuntimeParams["application_name"] = "fencegate listener"
-	channel := "fence_" + strings.ReplaceAll(gateway.String(), "-", "") // as fence.channel makes it
+	channel := "fence_" + strings.ReplaceAll(gateway.String(), "-", "") // as fence.gateway_channel makes it
 	service := &Service{
 		Store:    store,
 		id:       gateway,
@@ -121,7 +121,7 @@ func (s *Service) connected() {
 	s.watches.fetchAll()
 }
 
-// notified takes a notification: fence.wake sends "ms lock", fence.tell_event the lock, a change of policies nothing.
+// notified takes a notification: fence.wake sends "ms lock", fence.publish_event the lock, a change of policies nothing.
 func (s *Service) notified(channel, payload string) {
 	switch channel {
 	case eventsChannel:

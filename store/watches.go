@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// eventsChannel is where fence.tell_event notifies of events.
+	// eventsChannel is where fence.publish_event notifies of events.
 	eventsChannel = "fence_events"
 	// watchLasts is how long events are kept for a watch that nobody renews, and so how long one may be resumed without a gap.
 	watchLasts   = time.Minute

@@ -11,7 +11,7 @@ declare
     v_scope text := case when exists (select from fence.subtrees s where s.name = p_lock) then 'subtree' else 'node' end;
 begin
     perform fence.commit_durably();
-    perform fence.gate(p_lock, v_scope);
+    perform fence.lock_gate(p_lock, v_scope);
     perform from fence.subtrees s where s.name = p_lock for update;
     select * into v_fence from fence.fences f where f.resource = p_lock for update;
     if not found or v_fence.granted_token = 0 then
@@ -34,7 +34,7 @@ begin
         if lease.fencing_token is null or v_ended.fencing_token > lease.fencing_token then
             lease := v_ended;
         end if;
-        perform fence.tell(v_ended, 'broken', p_note);
+        perform fence.publish_lease_event(v_ended, 'broken', p_note);
     end loop;
     if outcome = 'free' then
         return;

@@ -6,18 +6,18 @@ create or replace function fence.give_back(
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
-    v_standing text;
+    v_status text;
 begin
-    perform fence.gate(p_lock, coalesce((
+    perform fence.lock_gate(p_lock, coalesce((
         select l.scope from fence.leases l where l.lock = p_lock and l.fencing_token = p_fencing_token), 'node'));
     perform fence.lock_fence(p_lock);
     if exists (select from fence.leases l where l.lock = p_lock and l.fencing_token = p_fencing_token and l.adopted) then
         return 'adopted';
     end if;
-    v_standing := fence.release(p_lock, p_owner_id, p_lease_id, p_fencing_token);
-    if v_standing = 'released' then
+    v_status := fence.release(p_lock, p_owner_id, p_lease_id, p_fencing_token);
+    if v_status = 'released' then
         update fence.leases l set request_id = null where l.lock = p_lock and l.fencing_token = p_fencing_token;
     end if;
-    return v_standing;
+    return v_status;
 end
 $$;

@@ -5,6 +5,6 @@ create or replace function fence.release(
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return (select r.standing from fence.release_lease(p_lock, p_owner_id, p_lease_id, p_fencing_token) r);
+    return (select r.status from fence.release_lease(p_lock, p_owner_id, p_lease_id, p_fencing_token) r);
 end
 $$;

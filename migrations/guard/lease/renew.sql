@@ -7,7 +7,7 @@
 -- shorter, and never longer. It is for the caller to say so (synchronous_commit), who knows what else its transaction does.
 create or replace function fence.renew(
     p_lock text, p_owner_id text, p_lease_id uuid, p_fencing_token bigint, p_ttl_ms integer,
-    out standing text, out lease fence.leases, out late_ms bigint)
+    out status text, out lease fence.leases, out late_ms bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -16,13 +16,13 @@ declare
 begin
     perform from fence.leases l where l.lock = p_lock and l.fencing_token = p_fencing_token for update;
     v_now := clock_timestamp(); -- before the lease is judged: a renewal counts from a moment at which the lease was live
-    standing := fence.lease_standing(p_lock, p_owner_id, p_lease_id, p_fencing_token);
-    if standing in ('live', 'expired', 'superseded', 'max_hold') then
+    status := fence.lease_status(p_lock, p_owner_id, p_lease_id, p_fencing_token);
+    if status in ('live', 'expired', 'superseded', 'max_hold') then
         select l.expires_at, fence.late_ms(l.ttl_ms, l.expires_at) into v_until, late_ms
         from fence.leases l
         where l.lock = p_lock and l.fencing_token = p_fencing_token and isfinite(l.expires_at);
     end if;
-    if standing <> 'live' then
+    if status <> 'live' then
         return;
     end if;
     update fence.leases l
@@ -36,7 +36,7 @@ begin
     where l.lock = p_lock and l.fencing_token = p_fencing_token and l.session_id is null
     returning l.* into lease;
     if not found then
-        standing := 'in_session';
+        status := 'in_session';
         return;
     end if;
     if lease.hold_until is not null then
@@ -44,11 +44,11 @@ begin
     end if;
     if lease.expires_at <= clock_timestamp() then
         -- The policy is newer than the grant, and the time that it allows is over.
-        standing := 'max_hold';
+        status := 'max_hold';
         perform fence.wake(p_lock, lease.scope, 0);
         return;
     end if;
-    perform fence.tell(lease, 'renewed');
+    perform fence.publish_lease_event(lease, 'renewed');
     if lease.expires_at < v_until then
         perform fence.wake(p_lock, lease.scope, fence.left_ms(lease));
     end if;

@@ -35,7 +35,7 @@ begin
         where l.lock = v_due.lock and l.fencing_token = v_due.fencing_token for update skip locked;
         continue when v_lease.hold_until is null or v_lease.hold_until > clock_timestamp() or v_lease.end_reason <> 'expired';
 
-        continue when v_lease.ended_at is null and fence.ran_out_by(v_lease) = 'expired'; -- its expiry, or its session's end, comes first
+        continue when v_lease.ended_at is null and fence.expiry_reason(v_lease) = 'expired'; -- its expiry, or its session's end, comes first
         if v_lease.end_reason = 'expired' and not (v_fence.open and v_fence.granted_token = v_lease.fencing_token) then
             -- It may not write any more: no hold is left to watch.
             update fence.leases l set hold_until = null where l.lock = v_lease.lock and l.fencing_token = v_lease.fencing_token;
@@ -47,7 +47,7 @@ begin
         perform fence.close_fence(v_lease.lock, v_lease.fencing_token);
         done := done + 1;
         if v_lease.ended_at is null then
-            perform fence.tell(v_lease, 'expired', 'max_hold');
+            perform fence.publish_lease_event(v_lease, 'expired', 'max_hold');
             perform fence.wake(v_lease.lock, v_lease.scope, 0);
         end if;
     end loop;

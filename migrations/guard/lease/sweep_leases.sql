@@ -38,7 +38,7 @@ begin
         select * from ended order by lock, fencing_token
     loop
         done := done + 1;
-        perform fence.tell(v_lease, 'expired');
+        perform fence.publish_lease_event(v_lease, 'expired');
         perform fence.wake(v_lease.lock, v_lease.scope, 0);
     end loop;
 end

@@ -16,7 +16,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_began timestamptz := clock_timestamp();
-    v_told record;
+    v_event record;
 begin
     if current_setting('synchronous_commit') <> 'off' then
         perform set_config('synchronous_commit', 'local', true);
@@ -51,7 +51,7 @@ begin
     )
     select f.code, f.late_ms, f.age_ms, f.count from found f;
 
-    for v_told in
+    for v_event in
         select u.*, l.owner_id, l.mode, l.scope
         from unnest(p_resources, p_keys, p_codes, p_reasons, p_tokens) as u (resource, key, code, reason, token)
         join fence.watched w on w.lock = u.resource and w.until > clock_timestamp()
@@ -61,8 +61,8 @@ begin
         ) l on true
         order by u.resource collate "C"
     loop
-        perform fence.tell_event(row(null, v_told.resource, 'rejected', null, v_told.owner_id, nullif(v_told.token, 0), v_told.mode,
-            v_told.scope, null, nullif(v_told.reason, ''), v_told.code, nullif(v_told.key, ''))::fence.events);
+        perform fence.publish_event(row(null, v_event.resource, 'rejected', null, v_event.owner_id, nullif(v_event.token, 0), v_event.mode,
+            v_event.scope, null, nullif(v_event.reason, ''), v_event.code, nullif(v_event.key, ''))::fence.events);
     end loop;
 
     if clock_timestamp() - v_began > interval '5 seconds' then

@@ -10,7 +10,7 @@
 -- expiring  of those the ones that have less than a quarter of their TTL left, or of their session's
 -- expired   locks whose holder is late, and whom nobody has replaced: the fence is open, and its lease, the newest, has run out. Where there
 --           are above 10,000 leases that a sweep ended, an estimate
--- waiting   those of whom fence.waits is true; here without a call for each
+-- waiting   those of whom fence.is_waiting is true; here without a call for each
 create or replace function fence.recount() returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = on
 as $$
@@ -55,7 +55,7 @@ begin
         from unended u
         join fence.fences f on f.resource = u.lock and f.granted_token = u.fencing_token and f.open
         where u.until <= v_begun
-    ), line as (
+    ), queue as (
         select count(*) as waiting, min(w.queued_at) as since, count(distinct w.lock) filter (where f.granted_token = 0) as ungranted
         from fence.waiters w
         join fence.gateways g on g.gateway_id = w.gateway_id and g.alive_until > v_begun
@@ -64,11 +64,11 @@ begin
         where w.deadline_at > v_begun and (w.session_id is null or s.ended_at is null and s.expires_at > v_begun)
     )
     update fence.inventory c
-    set at = v_begun, locks = v_locks + line.ungranted, held = leases.held, expiring = leases.expiring, expired = v_late + late.expired,
-        waiting = line.waiting, oldest_wait_ms = coalesce(greatest(extract(epoch from v_begun - line.since) * 1000, 0), 0),
+    set at = v_begun, locks = v_locks + queue.ungranted, held = leases.held, expiring = leases.expiring, expired = v_late + late.expired,
+        waiting = queue.waiting, oldest_wait_ms = coalesce(greatest(extract(epoch from v_begun - queue.since) * 1000, 0), 0),
         sessions = (select count(*) from fence.sessions s where not s.settled and s.ended_at is null and s.expires_at > v_begun),
         newest_token = greatest(c.newest_token, leases.newest, (select case when t.is_called then t.last_value else 0 end from fence.tokens t))
-    from leases, late, line;
+    from leases, late, queue;
     update fence.inventory c
     set took_ms = extract(epoch from clock_timestamp() - v_begun) * 1000,
         due_at = v_begun + greatest(interval '1900 milliseconds', 20 * (clock_timestamp() - v_begun));

@@ -16,7 +16,7 @@ begin
     perform set_config('synchronous_commit', 'off', true);
     select array_agg(w.lock), array_agg(w.scope) into v_locks, v_scopes
     from fence.waiters w where w.ticket = any (p_tickets) and w.gateway_id = p_gateway_id;
-    perform fence.gates(v_locks, v_scopes);
+    perform fence.lock_gates(v_locks, v_scopes);
     perform from fence.fences f where f.resource = any (v_locks) order by f.resource for update;
     for v_waiter in
         with gone as (

@@ -1,5 +1,5 @@
 -- fence.sweep_gateways(pause, rows_max) → done: how many gateways were deleted that sent no heartbeat for a minute, with their waiters;
--- more. See fence.sweep_turn. None of those waiters counts any more (fence.waits), with or without a sweep.
+-- more. See fence.sweep_turn. None of those waiters counts any more (fence.is_waiting), with or without a sweep.
 create or replace function fence.sweep_gateways(p_pause interval, p_rows_max integer, out done bigint, out more boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off

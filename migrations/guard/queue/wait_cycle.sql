@@ -33,7 +33,7 @@ begin
     end if;
     v_owner := (select w.owner_id from fence.waiters w where w.ticket = p_ticket);
     v_ahead_at := array[v_wait];
-    v_behind_at := fence.wait_places(array[row(v_owner, null, null, null)::fence.wait_step], 1, '{}', false);
+    v_behind_at := fence.wait_vertices(array[row(v_owner, null, null, null)::fence.wait_step], 1, '{}', false);
     v_behind_at := array(select row(p.lock, p.mode, p.scope, p.ticket, 0)::fence.wait_vertex from unnest(v_behind_at) p);
 
     loop
@@ -53,17 +53,17 @@ begin
         if v_go_ahead then
             v_ahead_seen := case when v_ahead <> '{}' then v_ahead_seen || v_ahead_at else '{}' end;
             v_ahead := v_ahead || v_found.steps;
-            v_ahead_at := fence.wait_places(v_ahead, cardinality(v_ahead) - cardinality(v_found.steps) + 1, v_ahead_seen, true);
+            v_ahead_at := fence.wait_vertices(v_ahead, cardinality(v_ahead) - cardinality(v_found.steps) + 1, v_ahead_seen, true);
         else
             v_behind_seen := case when v_behind <> '{}' then v_behind_seen || v_behind_at else '{}' end;
             v_behind := v_behind || v_found.steps;
-            v_behind_at := fence.wait_places(v_behind, cardinality(v_behind) - cardinality(v_found.steps) + 1, v_behind_seen, false);
+            v_behind_at := fence.wait_vertices(v_behind, cardinality(v_behind) - cardinality(v_found.steps) + 1, v_behind_seen, false);
         end if;
         v_meeting := (
             select f.owner_id from unnest(v_found.steps) f
             where f.owner_id = v_owner or f.owner_id in (select s.owner_id from unnest(case when v_go_ahead then v_behind else v_ahead end) s)
             order by f.owner_id <> v_owner limit 1);
-        select p.* into v_place from unnest(v_behind_at) p where not v_go_ahead and fence.in_the_way(v_wait, p) limit 1;
+        select p.* into v_place from unnest(v_behind_at) p where not v_go_ahead and fence.conflicts(v_wait, p) limit 1;
         if v_place.step > 0 then -- what the wait is for is known without a look at its queue
             v_meeting := v_behind[v_place.step].owner_id;
             v_ahead := array[row(v_meeting, v_wait.lock, v_wait.ticket, 0)::fence.wait_step];

@@ -15,7 +15,7 @@ declare
 begin
     select * into v_first from fence.live_waiters() w where w.lock = p_lock order by w.ticket limit 1;
     if found and v_first.mode = 'exclusive' then
-        perform pg_notify(fence.channel(v_first.gateway_id), p_ms || ' ' || p_lock);
+        perform pg_notify(fence.gateway_channel(v_first.gateway_id), p_ms || ' ' || p_lock);
     elsif found then
         v_writer := (
             select w.ticket from fence.live_waiters() w where w.lock = p_lock and w.mode = 'exclusive' order by w.ticket limit 1);
@@ -25,7 +25,7 @@ begin
                 select from fence.waiters w
                 where w.lock = p_lock and w.gateway_id = g.gateway_id and w.ticket < coalesce(v_writer, 9223372036854775807))
         loop
-            perform pg_notify(fence.channel(v_next.gateway_id), p_ms || ' ' || p_lock);
+            perform pg_notify(fence.gateway_channel(v_next.gateway_id), p_ms || ' ' || p_lock);
         end loop;
     end if;
 
@@ -39,7 +39,7 @@ begin
         select w.lock, w.gateway_id from fence.live_waiters() w
         where p_scope = 'subtree' and w.lock > p_lock || '/' and w.lock < p_lock || '0'
     loop
-        perform pg_notify(fence.channel(v_next.gateway_id), p_ms || ' ' || v_next.lock);
+        perform pg_notify(fence.gateway_channel(v_next.gateway_id), p_ms || ' ' || v_next.lock);
     end loop;
 end
 $$;

@@ -3,7 +3,7 @@
 -- The rule: what fence.rule says of the fence, and what there is beside it: policies, subtree leases, lease_ids, retries. A claim says:
 -- "I write to this resource with this token (and sequence; null counts as 0)". digest is the content of the write, by which the retry of
 -- the last accepted numbered write is known. covering and locked are the subtrees and fences that the caller has locked
--- (fence.lock_claims).
+-- (fence.lock_write_tokens).
 --
 -- A subtree lease may write to any resource below its name: granted_token of a resource reads as the newest of the grants on it
 -- and the subtree grants on the names above (fence.subtrees). Where nobody uses subtree leases, nothing is looked up for them.
@@ -17,7 +17,7 @@
 --
 -- Locks nothing. The fences were locked by an earlier statement: a snapshot taken before the wait for a lock would be stale. A refusal
 -- holds without a lock, since it changes nothing: it is the answer at the moment of the snapshot. So does a replay.
--- Does not raise the fence: step 7 is the data's (fence.change). A resource may be claimed once in a call.
+-- Does not raise the fence: step 7 is the data's (fence.apply_operations). A resource may be claimed once in a call.
 --
 -- Raises 40001 where wait is true and a claim is admitted whose fence is not locked: it was made, or granted anew, while the statement
 -- waited. Sent again, the statement locks it.

@@ -3,7 +3,7 @@
 -- in force sets anew. late_ms as of fence.renew. See there about the disk.
 --
 -- Waits for no lease: one that somebody else has locked gets its hold_until by the next keepalive.
-create or replace function fence.keep_alive(p_session_id uuid, out standing text, out session fence.sessions, out late_ms bigint)
+create or replace function fence.keep_alive(p_session_id uuid, out status text, out session fence.sessions, out late_ms bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -14,11 +14,11 @@ declare
 begin
     select * into session from fence.sessions s where s.session_id = p_session_id for update;
     v_now := clock_timestamp(); -- before the session is judged, as in fence.renew
-    standing := coalesce(fence.session_lost(session), 'live');
-    if standing in ('live', 'expired') then
+    status := coalesce(fence.session_lost(session), 'live');
+    if status in ('live', 'expired') then
         late_ms := fence.late_ms(session.ttl_ms, session.expires_at);
     end if;
-    if standing = 'live' then
+    if status = 'live' then
         update fence.sessions s set expires_at = v_now + s.ttl_ms * interval '1 millisecond'
         where s.session_id = p_session_id
         returning s.* into session;

@@ -25,13 +25,13 @@ begin
         where l.session_id = p_session_id and l.lock > p_after and l.ended_at is null
             and s.session_id = l.session_id and s.ended_at is not null
         group by l.lock order by l.lock limit p_locks_max) u;
-    v_count := fence.gates_within(v_locks, v_scopes, 64);
+    v_count := fence.count_within_gates(v_locks, v_scopes, 64);
     v_locks := v_locks[1:v_count];
     last := v_locks[v_count];
 
     perform set_config('lock_timeout', p_wait_ms::text, true);
     begin
-        perform fence.gates(v_locks, v_scopes[1:v_count]);
+        perform fence.lock_gates(v_locks, v_scopes[1:v_count]);
         perform from fence.subtrees s where s.name = any (v_locks) order by s.name for update;
         perform from fence.fences f where f.resource = any (v_locks) order by f.resource for update;
         for v_lease in
@@ -46,7 +46,7 @@ begin
         loop
             ended := ended + (v_lease.end_reason <> 'max_hold')::integer;
             perform fence.close_fence(v_lease.lock, v_lease.fencing_token);
-            perform fence.tell(v_lease, case v_lease.end_reason when 'max_hold' then 'expired' else v_lease.end_reason end,
+            perform fence.publish_lease_event(v_lease, case v_lease.end_reason when 'max_hold' then 'expired' else v_lease.end_reason end,
                 case v_lease.end_reason when 'max_hold' then 'max_hold' end);
             perform fence.wake(v_lease.lock, v_lease.scope, 0);
         end loop;

@@ -27,14 +27,14 @@ begin
             and not exists (select from fence.leases l where l.session_id = s.session_id and l.ended_at is null);
         return;
     end if;
-    v_count := fence.gates_within(v_locks, v_scopes, 64);
+    v_count := fence.count_within_gates(v_locks, v_scopes, 64);
     last := v_tickets[v_count];
-    perform fence.gates(v_locks[1:v_count], v_scopes[1:v_count]);
+    perform fence.lock_gates(v_locks[1:v_count], v_scopes[1:v_count]);
     for v_waiter in
         select distinct w.gateway_id, w.lock, w.scope from fence.waiters w
         where w.ticket = any (v_tickets[1:v_count]) and w.session_id = p_session_id
     loop
-        perform pg_notify(fence.channel(v_waiter.gateway_id), '0 ' || v_waiter.lock);
+        perform pg_notify(fence.gateway_channel(v_waiter.gateway_id), '0 ' || v_waiter.lock);
         perform fence.wake(v_waiter.lock, v_waiter.scope, 0);
     end loop;
 end

@@ -15,14 +15,14 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off 
 as $$
 #variable_conflict use_column
 declare
-    v_waits text;
+    v_ignored text;
     v_policies boolean;
     v_set   record;
 begin
-    v_waits := fence.commit_durably();
+    v_ignored := fence.commit_durably();
     if p_kind = 'put' and p_lease_id is null and p_expected is null and p_wait_ms is distinct from 0 then
         if p_wait_ms > 0 then
-            v_waits := set_config('lock_timeout', p_wait_ms::text, true);
+            v_ignored := set_config('lock_timeout', p_wait_ms::text, true);
         end if;
         update fence.fences f
         set last_token = p_token, last_sequence = coalesce(p_sequence, 0), last_version = f.last_version + 1,
@@ -59,7 +59,7 @@ begin
         array[p_kind], array[p_key], array[p_value], array[p_content_type], array[p_expected], array[1], p_wait_ms);
     verdict := case when v_set.busy is not null then 'busy' else coalesce(v_set.verdicts[1], 'admitted') end;
     reason := coalesce(v_set.reasons[1], '');
-    version := coalesce(v_set.versions[1], v_set.standing[1], 0);
+    version := coalesce(v_set.versions[1], v_set.current_versions[1], 0);
     created := v_set.created is not null;
     replayed := v_set.replayed is not null;
     granted_token := v_set.granted_tokens[1];

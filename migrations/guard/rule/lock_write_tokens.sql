@@ -1,4 +1,4 @@
--- fence.lock_claims(resources, tokens, wait) → the subtrees and the fences that were locked for these claims, in the order of locks
+-- fence.lock_write_tokens(resources, tokens, wait) → the subtrees and the fences that were locked for these claims, in the order of locks
 -- (fence.lock_fence).
 --
 -- A statement that writes calls it once, for all its claims, before it locks any other fence: fence.transact, and fence.write where not
@@ -12,7 +12,7 @@
 -- Makes the fences that are missing: of resources in a covering subtree, and of those whose tokens another lock service issues.
 --
 -- Raises 40001 if the sweep deleted such a fence between its look-up and its lock (fence.sweep_unused). Sent again, it is made anew.
-create or replace function fence.lock_claims(
+create or replace function fence.lock_write_tokens(
     p_resources text[], p_tokens bigint[], p_wait boolean, out covering text[], out locked text[])
 language plpgsql
 as $$

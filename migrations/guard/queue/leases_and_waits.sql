@@ -1,7 +1,7 @@
--- fence.stakes(owners) → all that others can wait for: the leases of these owners that run, with ticket 0, and the waits.
+-- fence.leases_and_waits(owners) → all that others can wait for: the leases of these owners that run, with ticket 0, and the waits.
 --
 -- It is inlined into the query that calls it.
-create or replace function fence.stakes(p_owners text[])
+create or replace function fence.leases_and_waits(p_owners text[])
 returns table (owner_id text, lock text, mode text, scope text, ticket bigint)
 language sql stable
 as $$

@@ -1,8 +1,8 @@
--- fence.waits_behind(lock, mode, scope, ticket, limit) → the waiters that wait for a lease (ticket 0) or a waiter of this kind: the same
--- edges as fence.waits_for has, seen from the other end. limit is for each of the three ways in which names are in each other's way; null: all.
+-- fence.blocked_waiters(lock, mode, scope, ticket, limit) → the waiters that wait for a lease (ticket 0) or a waiter of this kind: the same
+-- edges as fence.blockers has, seen from the other end. limit is for each of the three ways in which names are in each other's way; null: all.
 --
 -- It is inlined into the query that calls it.
-create or replace function fence.waits_behind(p_lock text, p_mode text, p_scope text, p_ticket bigint, p_limit integer)
+create or replace function fence.blocked_waiters(p_lock text, p_mode text, p_scope text, p_ticket bigint, p_limit integer)
 returns setof fence.waiters
 language sql stable
 as $$

@@ -1,7 +1,7 @@
--- fence.behind(lock, mode, scope, ticket) → whether somebody with a lower ticket waits for a lease that one of this kind could not
+-- fence.must_queue(lock, mode, scope, ticket) → whether somebody with a lower ticket waits for a lease that one of this kind could not
 -- run beside: it is not this one's turn (P8). Readers stand behind a waiting writer, so writers don't starve. Looks no further than
 -- the first, however long the line is: an index holds the writers of each queue, so that a reader does not read past other readers.
-create or replace function fence.behind(p_lock text, p_mode text, p_scope text, p_ticket bigint) returns boolean
+create or replace function fence.must_queue(p_lock text, p_mode text, p_scope text, p_ticket bigint) returns boolean
 language plpgsql
 as $$
 begin

@@ -1,9 +1,9 @@
--- fence.waits_for(lock, mode, scope, ticket, limit) → what is in the way of a wait: relation holds, the leases that run, or before, the
+-- fence.blockers(lock, mode, scope, ticket, limit) → what is in the way of a wait: relation holds, the leases that run, or before, the
 -- waiters with a lower ticket; place orders each of the two. With them it could not run, as they are on the name itself, for a subtree
 -- above, or below where the wait is for a subtree. limit is for each of these, the first leases and the nearest waiters; null: all.
 --
 -- These are the edges of the graph in which deadlocks are found. It is inlined into the query that calls it.
-create or replace function fence.waits_for(p_lock text, p_mode text, p_scope text, p_ticket bigint, p_limit integer)
+create or replace function fence.blockers(p_lock text, p_mode text, p_scope text, p_ticket bigint, p_limit integer)
 returns table (relation text, owner_id text, lock text, place bigint)
 language sql stable
 as $$

@@ -1,6 +1,6 @@
--- fence.running_against(lock, mode, scope) → the leases that run and that one of this kind could not run beside: on the name itself,
+-- fence.conflicting_leases(lock, mode, scope) → the leases that run and that one of this kind could not run beside: on the name itself,
 -- subtree leases on names above, and for a subtree all below. Whether they have run out by the clock is for the caller to see.
-create or replace function fence.running_against(p_lock text, p_mode text, p_scope text) returns setof fence.leases
+create or replace function fence.conflicting_leases(p_lock text, p_mode text, p_scope text) returns setof fence.leases
 language plpgsql rows 1
 as $$
 begin

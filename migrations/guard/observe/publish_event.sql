@@ -1,9 +1,9 @@
--- fence.tell_event(event) keeps an event of a watched lock, with an id and the time, and notifies the gateways.
+-- fence.publish_event(event) keeps an event of a watched lock, with an id and the time, and notifies the gateways.
 --
 -- Invariant: events of one lock become visible in the order of their ids, so that a reader who has seen one has
 -- seen all before it. An id is given with the lock's key held until the commit. Nothing else is waited for after it, but for another
 -- lock's key, and many are taken in the order of names.
-create or replace function fence.tell_event(p_event fence.events) returns void
+create or replace function fence.publish_event(p_event fence.events) returns void
 language plpgsql
 as $$
 begin

@@ -1,6 +1,6 @@
--- fence.gates_within(locks, scopes, gates_max) → how many of these locks, from the first, take at most gates_max gates together (fence.gates);
+-- fence.count_within_gates(locks, scopes, gates_max) → how many of these locks, from the first, take at most gates_max gates together (fence.lock_gates);
 -- at least one. The lock table of a server with default settings holds some thousands, for everybody.
-create or replace function fence.gates_within(p_locks text[], p_scopes text[], p_gates_max integer) returns integer
+create or replace function fence.count_within_gates(p_locks text[], p_scopes text[], p_gates_max integer) returns integer
 language plpgsql immutable
 as $$
 declare

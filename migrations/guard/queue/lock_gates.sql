@@ -1,8 +1,8 @@
--- fence.gates(locks, scopes) takes the gates of several locks, see fence.gate.
+-- fence.lock_gates(locks, scopes) takes the gates of several locks, see fence.lock_gate.
 --
 -- All keys are taken in the order of their hashes, so no two calls wait for each other in a circle; names whose hashes are the same
 -- wait for each other without need, and that is all.
-create or replace function fence.gates(p_locks text[], p_scopes text[]) returns void
+create or replace function fence.lock_gates(p_locks text[], p_scopes text[]) returns void
 language plpgsql
 as $$
 declare

@@ -1,6 +1,6 @@
--- fence.longest(leases) → of those that have not run out by the clock, the one that runs longest, with its expires_at as fence.runs_until
+-- fence.longest_running(leases) → of those that have not run out by the clock, the one that runs longest, with its expires_at as fence.runs_until
 -- has it; null where all have.
-create or replace function fence.longest(p_leases fence.leases[]) returns fence.leases
+create or replace function fence.longest_running(p_leases fence.leases[]) returns fence.leases
 language plpgsql
 as $$
 declare

@@ -1,4 +1,4 @@
--- fence.claim(gateway_id, lock, scope) → a row for each of the gateway's waiters for the lock of which something became, in the order
+-- fence.grant_next(gateway_id, lock, scope) → a row for each of the gateway's waiters for the lock of which something became, in the order
 -- of the line, and one for the first whose turn it is not, and for those whom it does not hold up.
 --
 -- A reader who waits for a subtree may be held up by what is below: other readers need not wait for it.
@@ -15,7 +15,7 @@
 -- A waiter whose time is over is passed by: its gateway takes it out.
 --
 -- At most 200 are granted in one call: the fence is not locked for long, and the statement ends in time, however many readers wait.
-create or replace function fence.claim(p_gateway_id uuid, p_lock text, p_scope text)
+create or replace function fence.grant_next(p_gateway_id uuid, p_lock text, p_scope text)
 returns table (outcome text, ticket bigint, lease fence.leases, reason text, left_ms bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
@@ -30,7 +30,7 @@ declare
     v_subtree_waits boolean := false; -- a reader of the subtree was passed by: so are the others
 begin
     perform fence.commit_durably();
-    perform fence.gate(p_lock, p_scope);
+    perform fence.lock_gate(p_lock, p_scope);
     if p_scope = 'subtree' then
         perform fence.lock_subtrees(p_lock);
     end if;
@@ -46,7 +46,7 @@ begin
         where w.lock = p_lock and w.session_id is not null and w.gateway_id = p_gateway_id and s.session_id = w.session_id
             and (s.ended_at is not null or s.expires_at <= clock_timestamp())
         returning w.ticket, coalesce(s.end_reason, 'expired') as end_reason,
-            fence.ask(w.lock, w.owner_id, w.mode, w.scope, w.ttl_ms, w.session_id, w.request_id, w.metadata) as asked
+            fence.lease_request(w.lock, w.owner_id, w.mode, w.scope, w.ttl_ms, w.session_id, w.request_id, w.metadata) as asked
     )
     select 'session_lost', l.ticket, l.asked, l.end_reason, null::bigint from left_behind l;
     v_left := found;
@@ -70,7 +70,7 @@ begin
         lease := null;
         left_ms := null;
 
-        if fence.behind(p_lock, v_waiter.mode, v_waiter.scope, ticket) then
+        if fence.must_queue(p_lock, v_waiter.mode, v_waiter.scope, ticket) then
             outcome := 'behind';
             return next;
             v_subtree_waits := true;
@@ -82,7 +82,7 @@ begin
             select * into v_session from fence.sessions s where s.session_id = v_waiter.session_id for share;
             continue when fence.session_lost(v_session) is not null;
         end if;
-        v_blocker := fence.clear(p_lock, v_waiter.mode, v_waiter.scope);
+        v_blocker := fence.expire_or_blocker(p_lock, v_waiter.mode, v_waiter.scope);
         if v_blocker.lock is not null then
             outcome := 'held';
             left_ms := ceil(extract(epoch from v_blocker.expires_at - clock_timestamp()) * 1000);
@@ -94,7 +94,7 @@ begin
 
         outcome := 'granted';
         v_granted_count := v_granted_count + 1;
-        v_granted := fence.grant_lease(fence.lock_fence(p_lock), fence.ask(
+        v_granted := fence.grant_lease(fence.lock_fence(p_lock), fence.lease_request(
                 v_waiter.lock, v_waiter.owner_id, v_waiter.mode, v_waiter.scope, v_waiter.ttl_ms,
                 v_waiter.session_id, v_waiter.request_id, v_waiter.metadata),
             greatest(1, extract(epoch from clock_timestamp() - v_waiter.queued_at) * 1000)::bigint); -- 0 is of one that never waited
