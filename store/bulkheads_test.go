@@ -238,7 +238,7 @@ func TestStuckQueuesDelayNoOther(t *testing.T) {
 	})
 	_, unlock := b.lockedBy(t, lockFencesSQL, locks[:queues])
 	for _, lock := range locks[:queues] { // as if its lease had ended
-		b.exec(t, "select pg_notify(fence.channel($1), '0 ' || $2)", service.GatewayID(), lock)
+		b.exec(t, "select pg_notify(fence.gateway_channel($1), '0 ' || $2)", service.GatewayID(), lock)
 	}
 	if err := b.awaitBlocked(t.Context(), nil); err != nil {
 		t.Fatal(err)

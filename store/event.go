@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// EventsChannel is where fence.tell_event notifies of events; the payload is the lock.
+// EventsChannel is where fence.publish_event notifies of events; the payload is the lock.
 const EventsChannel = "fence_events"
 
 // EventKind is what happened to a lock.

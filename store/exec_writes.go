@@ -50,7 +50,7 @@ func (s *Store) writeOne(ctx context.Context, b *WriteBatch, wait *int32) error 
 // writeSet sends a batch of several writes.
 func (s *Store) writeSet(ctx context.Context, b *WriteBatch, wait *int32) error {
 	const sql = `select admitted, versions, created, replayed, busy,
-			refused, verdicts, reasons, standing, granted_tokens, last_tokens, last_sequences
+			refused, verdicts, reasons, current_versions, granted_tokens, last_tokens, last_sequences
 		from fence.write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
 	var answer setAnswer
 	err := s.queryAs(ctx, job{use: useBatches}, sql,

@@ -71,7 +71,7 @@ type Acquired struct {
 }
 
 const acquireSQL = `select a.outcome, (a.lease).end_reason, a.left_ms, a.queue_length, a.ticket, ` + leaseColumns + `
-	from fence.acquire(fence.ask($1, $2, $3, $4, $5, $6, $7, $8), $9, $10) a, lateral (select (a.lease).*) l`
+	from fence.acquire(fence.lease_request($1, $2, $3, $4, $5, $6, $7, $8), $9, $10) a, lateral (select (a.lease).*) l`
 
 // sendAcquire sends a checked request: a try, or, with the ID of a gateway, one that joins the queue.
 func (s *Store) sendAcquire(ctx context.Context, request AcquireRequest, gateway uuid.UUID, use use) (Acquired, error) {
@@ -127,7 +127,7 @@ func (s *Store) Renew(ctx context.Context, ref LeaseRef, ttl time.Duration) (Lea
 		ms := ttl.Milliseconds()
 		ttlMS = &ms
 	}
-	const sql = `select set_config('synchronous_commit', 'off', true), r.standing, r.late_ms, ` + leaseColumns + `
+	const sql = `select set_config('synchronous_commit', 'off', true), r.status, r.late_ms, ` + leaseColumns + `
 		from fence.renew($1, $2, $3, $4, $5) r, lateral (select (r.lease).*) l`
 	var standing string
 	var lateMS pgtype.Int8
@@ -158,7 +158,7 @@ func (s *Store) ReleaseLease(ctx context.Context, ref LeaseRef) (Released, error
 	if err := ref.check(); err != nil {
 		return Released{}, err
 	}
-	const sql = "select standing, mode, age_ms from fence.release_lease($1, $2, $3, $4)"
+	const sql = "select status, mode, age_ms from fence.release_lease($1, $2, $3, $4)"
 	var standing string
 	var mode pgtype.Text
 	var ageMS pgtype.Float8

@@ -44,7 +44,7 @@ func (s *Store) GrantNext(
 	// The timeout is an argument of the call, so that it is set before.
 	const sql = `select c.outcome, c.ticket, coalesce((c.lease).request_id, ''), c.reason, c.left_ms, ` + leaseColumns + `
 		from set_config('lock_timeout', $4, true) s (lock_timeout),
-			lateral fence.claim($1, $2, case when s.lock_timeout <> '' then $3 end) c, lateral (select (c.lease).*) l`
+			lateral fence.grant_next($1, $2, case when s.lock_timeout <> '' then $3 end) c, lateral (select (c.lease).*) l`
 	var results []QueueResult
 	args := []any{gateway, lock, scope, strconv.FormatInt(lockWait.Milliseconds(), 10)}
 	err := s.queryAs(ctx, job{use: useClaims}, sql, args, func(rows pgx.Rows) error {
@@ -77,7 +77,7 @@ func (s *Store) GrantNext(
 // NextDue calls due for each of the locks where it may be the turn of the ticket, or where the ticket is gone from the queue (here is
 // false). It returns ErrUnavailable.
 func (s *Store) NextDue(ctx context.Context, gateway uuid.UUID, locks []Name, tickets []int64, due func(lock Name, here bool)) error {
-	return s.query(ctx, "select lock, here from fence.due($1, $2, $3)", []any{gateway, locks, tickets}, func(rows pgx.Rows) error {
+	return s.query(ctx, "select lock, here from fence.next_due($1, $2, $3)", []any{gateway, locks, tickets}, func(rows pgx.Rows) error {
 		var lock Name
 		var here bool
 		if err := rows.Scan(&lock, &here); err != nil {

@@ -34,7 +34,7 @@ func (b *testbed) waitModel(t *testing.T) waitModel {
 			select 'holds' as relation, l.owner_id, l.lock, l.mode, l.scope, 0 as ticket from fence.leases l
 			where l.ended_at is null and fence.runs_until(l) > clock_timestamp()
 			union all
-			select 'before', w.owner_id, w.lock, w.mode, w.scope, w.ticket from fence.waiters w where fence.waits(w)
+			select 'before', w.owner_id, w.lock, w.mode, w.scope, w.ticket from fence.waiters w where fence.is_waiting(w)
 		)
 		select w.owner_id, w.lock, w.mode, w.scope, x.relation, x.owner_id, x.lock
 		from stakes w

@@ -213,7 +213,7 @@ func (b *DB) Describe(t *testing.T) (text string) {
 	const sql = `select string_agg(line, e'\n') from (
 		select format('%s has %s %s %s until %s', owner_id, lock, mode, scope, fence.runs_until(l)) from fence.leases l where ended_at is null
 		union all (
-			select format('%s waits for %s %s %s with ticket %s at %s, counts %s', owner_id, lock, mode, scope, ticket, gateway_id, fence.waits(w))
+			select format('%s waits for %s %s %s with ticket %s at %s, counts %s', owner_id, lock, mode, scope, ticket, gateway_id, fence.is_waiting(w))
 			from fence.waiters w order by ticket)) as lines (line)`
 	if err := b.SQL.QueryRow(Patient(t), sql).Scan(&text); err != nil {
 		t.Error(err)

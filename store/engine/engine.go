@@ -80,7 +80,7 @@ func New(on *store.Store, config Config) (*Engine, error) {
 	gateway := uuid.New()
 	listening := on.ConnConfig()
 	listening.RuntimeParams["application_name"] = "fencegate listener"
-	channel := "fence_" + strings.ReplaceAll(gateway.String(), "-", "") // as fence.channel makes it
+	channel := "fence_" + strings.ReplaceAll(gateway.String(), "-", "") // as fence.gateway_channel makes it
 	service := &Engine{
 		Store:    on,
 		tracer:   on.Config().Tracing.Tracer(),
@@ -129,7 +129,7 @@ func (s *Engine) connected() {
 	s.watches.FetchAll()
 }
 
-// notified takes a notification: fence.wake sends "ms lock", fence.tell_event the lock, a change of policies nothing.
+// notified takes a notification: fence.wake sends "ms lock", fence.publish_event the lock, a change of policies nothing.
 func (s *Engine) notified(channel, payload string) {
 	switch channel {
 	case store.EventsChannel:

@@ -45,7 +45,7 @@ func TestEnqueueTakesNoGlobalLock(t *testing.T) {
 		if _, err := tx.Exec(t.Context(), "set local lock_timeout = '1s'"); err != nil {
 			t.Fatal(err)
 		}
-		const sql = `select outcome from fence.acquire(fence.ask($1, $2, 'exclusive', 'node', 1000, null, null, null), 60000, $3)`
+		const sql = `select outcome from fence.acquire(fence.lease_request($1, $2, 'exclusive', 'node', 1000, null, null, null), 60000, $3)`
 		if err := tx.QueryRow(t.Context(), sql, owner+" wants", owner, s.At(0).GatewayID()).Scan(&outcome); err != nil || outcome != "queued" {
 			t.Fatalf("owner %s: %s (%v), want queued while the other has not committed", owner, outcome, err)
 		}
@@ -139,7 +139,7 @@ func TestDeadlockSearchReadsLittle(t *testing.T) {
 			var read int
 			err = errors.Join(
 				tx.QueryRow(t.Context(), `select array(select a.ticket
-					from fence.acquire(fence.ask($1, 'X', 'exclusive', 'node', 1000, null, null, null), 60000, $2) a)`,
+					from fence.acquire(fence.lease_request($1, 'X', 'exclusive', 'node', 1000, null, null, null), 60000, $2) a)`,
 					locks[1], crowdGateway).Scan(&tickets),
 				tx.QueryRow(t.Context(), "select count(*) from fence.find_deadlocks($1)", tickets).Scan(&read))
 			if err != nil || len(tickets) != 1 || read != 0 {
@@ -223,7 +223,7 @@ func edgesIn(t *testing.T, b *enginetest.DB) edges {
 		with stakes as (
 			select l.owner_id, l.lock, l.mode, l.scope, 0 as ticket from fence.leases l where l.ended_at is null and fence.runs_until(l) > clock_timestamp()
 			union all
-			select w.owner_id, w.lock, w.mode, w.scope, w.ticket from fence.waiters w where fence.waits(w)
+			select w.owner_id, w.lock, w.mode, w.scope, w.ticket from fence.waiters w where fence.is_waiting(w)
 		)
 		select w.ticket, w.owner_id, w.lock, coalesce(array_agg(x.owner_id) filter (where x.owner_id is not null), '{}')
 		from stakes w

@@ -22,7 +22,7 @@ func TestReadersAreGrantedInBoundedCalls(t *testing.T) {
 		var got string
 		err := b.SQL.QueryRow(t.Context(), `
 			select count(*) filter (where outcome = 'granted') || ' granted' || case when bool_or(outcome = 'more') then ', more' else '' end
-			from fence.claim($1, 'lock', 'node')`, crowdGateway).Scan(&got)
+			from fence.grant_next($1, 'lock', 'node')`, crowdGateway).Scan(&got)
 		if err != nil || got != want {
 			t.Errorf("call %d: %s (%v), want %s", call, got, err, want)
 		}

@@ -27,7 +27,7 @@ const (
 )
 
 // Queue is what this process has in the lines of the database: the places of its own callers. The order of the line, and whose turn it is,
-// is the database's to say (fence.claim). A place is claimed when a notification or the clock says that it may be its turn.
+// is the database's to say (fence.grant_next). A place is claimed when a notification or the clock says that it may be its turn.
 type Queue struct {
 	store   *store.Store
 	gateway uuid.UUID

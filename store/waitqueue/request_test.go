@@ -120,9 +120,9 @@ func TestConnectionOfWaitersIsCut(t *testing.T) {
 	}{
 		"the place is taken":        {"requester", enginetest.BeforeClient},
 		"the place is not taken":    {"requester", enginetest.BeforeServer},
-		"it is granted":             {"fence.claim", enginetest.BeforeClient},
-		"it is not granted":         {"fence.claim", enginetest.BeforeServer},
-		"nothing is heard of dues":  {"fence.due", enginetest.BeforeServer},
+		"it is granted":             {"fence.grant_next", enginetest.BeforeClient},
+		"it is not granted":         {"fence.grant_next", enginetest.BeforeServer},
+		"nothing is heard of dues":  {"fence.next_due", enginetest.BeforeServer},
 		"nothing is heard of beats": {"fence.heartbeat", enginetest.BeforeServer},
 	} {
 		t.Run(name, func(t *testing.T) {

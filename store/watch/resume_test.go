@@ -134,7 +134,7 @@ func TestNobodyIsNotifiedForNothing(t *testing.T) {
 	}
 	defer listener.Close(context.Background())
 	var channels []string
-	if err := b.SQL.QueryRow(t.Context(), "select array_agg(fence.channel(gateway_id)) from fence.gateways").Scan(&channels); err != nil || len(channels) != 2 {
+	if err := b.SQL.QueryRow(t.Context(), "select array_agg(fence.gateway_channel(gateway_id)) from fence.gateways").Scan(&channels); err != nil || len(channels) != 2 {
 		t.Fatalf("the channels are %v (%v)", channels, err)
 	}
 	for _, channel := range append(channels, "fence_events", "done") {
