@@ -15,13 +15,14 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/program"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
 // Rounds are told to two gateways that run; each leaves a rejection that both show.
 func TestHaunting(t *testing.T) {
 	t.Parallel()
-	url, program := pgtest.Migrated(t), program(t)
+	url, program := pgtest.Migrated(t), program.Path(t)
 	urls := []string{serve(t, program, url).URL, serve(t, program, url).URL}
 	events, err := haunt(t, program, urls, 2)
 	if err != nil {
@@ -65,7 +66,7 @@ func TestHaunting(t *testing.T) {
 // A fence that lets a zombie in is told at once, and a gateway that is away is not taken for one.
 func TestHauntingTellsOfABrokenFence(t *testing.T) {
 	t.Parallel()
-	url, program := pgtest.Migrated(t), program(t)
+	url, program := pgtest.Migrated(t), program.Path(t)
 	gateway := serve(t, program, url)
 	breakFence(t, url)
 	if _, err := haunt(t, program, []string{gateway.URL}, 0); !errors.Is(err, demo.ErrUnexpected) {

@@ -8,8 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/fencegate/fencegate/demo"
 	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/program"
 	"github.com/fencegate/fencegate/migrations"
 )
 
@@ -96,7 +95,7 @@ func breakFence(t *testing.T, url string) {
 func tell(t *testing.T, url string) ([]demo.Event, error) {
 	t.Helper()
 	var out bytes.Buffer
-	err := demo.Zombie{Program: program(t), DatabaseURL: url, DatabaseName: "a test's", JSON: true, Out: &out}.Tell(t.Context())
+	err := demo.Zombie{Program: program.Path(t), DatabaseURL: url, DatabaseName: "a test's", JSON: true, Out: &out}.Tell(t.Context())
 	var events []demo.Event
 	decoder := json.NewDecoder(&out)
 	for decoder.More() {
@@ -107,16 +106,6 @@ func tell(t *testing.T, url string) ([]demo.Event, error) {
 		events = append(events, event)
 	}
 	return events, err
-}
-
-func program(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "fencegate")
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", path, "../cmd/fencegate")
-	if output, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, output)
-	}
-	return path
 }
 
 func find(t *testing.T, events []demo.Event, variant, actor, event string) demo.Event {

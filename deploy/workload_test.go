@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -85,7 +86,7 @@ func waiter(ctx context.Context, client *lockclient.Client, name string) error {
 	}
 	released := time.AfterFunc(50*time.Millisecond, func() { first.ReleaseOnce() })
 	defer released.Stop()
-	second, err := client.Acquire(ctx, name+"/line", lockclient.WithLeaseOwner("second"), lockclient.WithWait(patience))
+	second, err := client.Acquire(ctx, name+"/line", lockclient.WithLeaseOwner("second"), lockclient.WithWait(await.Limit))
 	if err == nil {
 		second.ReleaseOnce()
 	}
@@ -112,7 +113,7 @@ func zombie(ctx context.Context, client *lockclient.Client, name string) error {
 	if err != nil {
 		return err
 	}
-	heir, err := calls.Acquire(ctx, name+"/haunted", api.AcquireRequest{OwnerID: "heir", WaitMS: patience.Milliseconds()})
+	heir, err := calls.Acquire(ctx, name+"/haunted", api.AcquireRequest{OwnerID: "heir", WaitMS: await.Limit.Milliseconds()})
 	if err != nil {
 		return err
 	}

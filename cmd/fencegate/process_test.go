@@ -3,24 +3,26 @@
 package main
 
 import (
-	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/lockedbuffer"
 )
 
 // process is fencegate as a process of its own. In scripts that it runs, "$FENCEGATE" is the program.
 type process struct {
 	t           *testing.T
 	cmd         *exec.Cmd
-	out, errOut lockedBuffer
+	out, errOut lockedbuffer.Buffer
 	ended       chan struct{}
 }
 
@@ -85,7 +87,7 @@ func (p *process) wants(code int, words string) result {
 // says waits for words on its standard output.
 func (p *process) says(words string) {
 	p.t.Helper()
-	eventually(p.t, func() bool {
+	await.True(p.t, fmt.Sprintf("%q writes %q", p.cmd.Args[1:], words), func() bool {
 		select {
 		case <-p.ended:
 			if !strings.Contains(p.out.String(), words) {
@@ -120,7 +122,7 @@ func lives(t *testing.T, pid int) bool {
 func pidIn(t *testing.T, path string) int {
 	t.Helper()
 	pid := 0
-	eventually(t, func() bool {
+	await.True(t, "a process number in "+path, func() bool {
 		text, err := os.ReadFile(path)
 		if err == nil {
 			pid, err = strconv.Atoi(strings.TrimSpace(string(text)))
@@ -128,22 +130,4 @@ func pidIn(t *testing.T, path string) int {
 		return err == nil
 	})
 	return pid
-}
-
-// lockedBuffer may be read while a process writes to it.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(text []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(text)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
@@ -46,7 +47,7 @@ func TestRunKillsAllWhoIgnoreTERM(t *testing.T) {
 				want = "the command ended with 3;"
 			}
 			p.wants(121, want)
-			eventually(t, func() bool { return !lives(t, grandchild) })
+			await.True(t, "the grandchild ends", func() bool { return !lives(t, grandchild) })
 		})
 	}
 }
@@ -138,5 +139,5 @@ func TestCommandEndsWithItsRun(t *testing.T) {
 	p := s.start("run", "--lock", "a", "--", "sh", "-c", `echo $$ >`+file+`; echo ready; exec sleep 60`)
 	p.says("ready")
 	p.signal(syscall.SIGKILL)
-	eventually(t, func() bool { return !lives(t, pidIn(t, file)) })
+	await.True(t, "the process in "+file+" ends", func() bool { return !lives(t, pidIn(t, file)) })
 }

@@ -30,7 +30,7 @@ func mustAcquire(t *testing.T, g *gateway, lock, owner string, ttlMS int64) api.
 
 // tryAcquire asks for a lock until it is told whether it has it.
 func tryAcquire(ctx context.Context, g *gateway, lock string, request api.AcquireRequest) (api.Lease, error) {
-	request.RequestID = ptr(rand.Text())
+	request.RequestID = new(rand.Text())
 	return insist(ctx, func() (api.Lease, error) { return g.Acquire(ctx, lock, request) })
 }
 

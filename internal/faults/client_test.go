@@ -76,7 +76,7 @@ func (c *client) acquire(ctx context.Context, lock string) (api.Lease, bool) {
 	c.asked++
 	c.place = c.random.IntN(len(c.fleet.members))
 	request := api.AcquireRequest{
-		OwnerID: c.name, TTLMS: ptr(int64(leaseTTLMS)), RequestID: ptr(fmt.Sprintf("%s-%d", c.name, c.asked)),
+		OwnerID: c.name, TTLMS: new(int64(leaseTTLMS)), RequestID: new(fmt.Sprintf("%s-%d", c.name, c.asked)),
 	}
 	first := c.journal.now()
 	for ctx.Err() == nil {

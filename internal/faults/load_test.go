@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencegate/fencegate/internal/await"
 )
 
 const (
@@ -37,7 +39,7 @@ func startLoad(t *testing.T, f *fleet) *load {
 
 func startClients(t *testing.T, f *fleet, clients, lockCount int) *load {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), *duration+patience)
+	ctx, cancel := context.WithTimeout(context.Background(), *duration+await.Limit)
 	l := &load{journal: newJournal(), cancel: cancel, stop: make(chan struct{})}
 	t.Cleanup(func() { // where the test failed before the end
 		cancel()
@@ -61,7 +63,7 @@ func startClients(t *testing.T, f *fleet, clients, lockCount int) *load {
 // them, work gets done however slow the machine is.
 func (l *load) progress(t *testing.T, acks int) {
 	t.Helper()
-	eventually(t, "clients get on", func() bool {
+	await.True(t, "clients get on", func() bool {
 		now, sound := l.journal.standing()
 		if !sound {
 			l.end(t)
@@ -76,7 +78,7 @@ func (l *load) progress(t *testing.T, acks int) {
 func (l *load) turnedAway(t *testing.T) {
 	t.Helper()
 	before := l.journal.timesUnavailable()
-	eventually(t, "a client turns to another gateway", func() bool { return l.journal.timesUnavailable() > before })
+	await.True(t, "a client turns to another gateway", func() bool { return l.journal.timesUnavailable() > before })
 }
 
 // lasted tells whether the load has gone on for long enough.
