@@ -19,7 +19,7 @@ const (
 )
 
 // acquire asks for a lock until it is told whether it has it; nil if it has not.
-func (c *client) acquire(l *life, shared bool) *held {
+func (c *client) acquire(l *lockHistory, shared bool) *held {
 	// Each time it is another owner: one who left a lease to expire and waits for the same lock is no deadlock.
 	c.asked++
 	owner := fmt.Sprintf("%s.%d", c.name, c.asked)
@@ -62,7 +62,7 @@ func (c *client) acquire(l *life, shared bool) *held {
 // renew tells whether the lease was renewed.
 func (c *client) renew(h *held) bool {
 	lease, err := send(c, opRenew, false, 0, func(ctx context.Context) (api.Lease, error) {
-		return c.gateway().Renew(ctx, h.life.name, api.RenewRequest{
+		return c.gateway().Renew(ctx, h.history.name, api.RenewRequest{
 			OwnerID: h.lease.OwnerID, LeaseID: h.lease.LeaseID, FencingToken: h.lease.FencingToken,
 		})
 	})
@@ -87,7 +87,7 @@ func (c *client) release(h *held) {
 	for first := true; c.sending.Err() == nil; first = false {
 		replacedBy := h.releaseSent()
 		_, err := send(c, opRelease, false, 0, func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, c.gateway().Release(ctx, h.life.name, api.ReleaseRequest{
+			return struct{}{}, c.gateway().Release(ctx, h.history.name, api.ReleaseRequest{
 				OwnerID: h.lease.OwnerID, LeaseID: h.lease.LeaseID, FencingToken: h.lease.FencingToken,
 			})
 		})
@@ -164,7 +164,7 @@ func (c *client) sendWrite(w *write, lose bool) verdict { return c.sendWriteTo(c
 func (c *client) sendWriteTo(gateway *lockclient.API, w *write, lose bool) verdict {
 	a := w.send()
 	result, err := send(c, opWrite, lose, 0, func(ctx context.Context) (api.WriteResult, error) {
-		return gateway.Put(ctx, w.life.name, w.key, lockclient.Write{
+		return gateway.Put(ctx, w.history.name, w.key, lockclient.Write{
 			Token: tokenOf(w.number), ContentType: "application/json", Value: []byte(w.value),
 		})
 	})

@@ -50,7 +50,7 @@ type held struct {
 
 func (c *client) work() {
 	for c.working.Err() == nil {
-		l := c.run.checker.lives[c.run.names[c.random.IntN(len(c.run.names))]]
+		l := c.run.checker.histories[c.run.names[c.random.IntN(len(c.run.names))]]
 		h := c.acquire(l, c.chance(percentShared))
 		if h == nil {
 			c.pause(time.Duration(2+c.random.IntN(20)) * time.Millisecond)
@@ -67,7 +67,7 @@ func (c *client) work() {
 // hold works under an exclusive lease, and ends it in one of the ways in which leases end.
 func (c *client) hold(h *held) {
 	if c.chance(percentReading) {
-		c.list(h.life)
+		c.list(h.history)
 	}
 	for range 1 + c.random.IntN(6) {
 		if !c.write(h) {
@@ -90,13 +90,13 @@ func (c *client) hold(h *held) {
 		c.release(h)
 	}
 	if c.chance(percentReading) {
-		c.get(h.life, keyName(c.random.IntN(keys)))
+		c.get(h.history, keyName(c.random.IntN(keys)))
 	}
 }
 
 // share is what a reader does, and what it must not be able to do.
 func (c *client) share(h *held) {
-	c.list(h.life)
+	c.list(h.history)
 	if c.chance(percentReading) {
 		c.write(h)
 	}
@@ -144,7 +144,7 @@ func (c *client) freeze(h *held) {
 }
 
 // list reads what records there are. It tells whether it was answered.
-func (c *client) list(l *life) (*reading, bool) {
+func (c *client) list(l *lockHistory) (*reading, bool) {
 	for c.sending.Err() == nil {
 		reading := l.reads()
 		begun := time.Now()
@@ -162,7 +162,7 @@ func (c *client) list(l *life) (*reading, bool) {
 }
 
 // get reads one record. It tells whether it was answered.
-func (c *client) get(l *life, key string) bool {
+func (c *client) get(l *lockHistory, key string) bool {
 	for c.sending.Err() == nil {
 		reading := l.reads()
 		begun := time.Now()

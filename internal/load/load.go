@@ -200,7 +200,7 @@ func (r *run) tell(done <-chan struct{}) {
 func (r *run) readBack(ctx context.Context) (unread int) {
 	c := &client{run: r, name: "load", sending: ctx, working: ctx, random: mathrand.New(mathrand.NewPCG(r.config.Seed, 0))} //nolint:gosec // see work
 	for _, name := range r.names {
-		l := r.checker.lives[name]
+		l := r.checker.histories[name]
 		reading, ok := c.list(l)
 		for key := range keys {
 			if ok {
