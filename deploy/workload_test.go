@@ -25,14 +25,20 @@ func storm(t *testing.T, clients []*lockclient.Client) (stop func()) {
 	return repeat(t, clients, zombie)
 }
 
-// repeat does work at each client again and again. Errors fail the test, unless they come of its end.
-func repeat(t *testing.T, clients []*lockclient.Client, work func(ctx context.Context, client *lockclient.Client, name string) error) (stop func()) {
+// workPause is between two turns of a client: Prometheus and other tests need the processor, too.
+const workPause = 50 * time.Millisecond
+
+// repeat does work at each client again and again. An error fails the test, unless it was caused by the end.
+func repeat(
+	t *testing.T, clients []*lockclient.Client, work func(ctx context.Context, client *lockclient.Client, name string) error,
+) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var working sync.WaitGroup
 	for i, client := range clients {
 		working.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
+				time.Sleep(workPause)
 				if err := work(ctx, client, fmt.Sprintf("work-%d/job-%d", i, n%10)); err != nil && ctx.Err() == nil {
 					t.Errorf("the workload: %v", err)
 				}

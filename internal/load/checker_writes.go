@@ -156,6 +156,7 @@ func (a *attempt) lost(code string) {
 type fate struct {
 	applied, doubtful bool
 	repeats, replays  int64
+	write             Write
 }
 
 // end is called when nothing more will be heard of the write.
@@ -173,7 +174,34 @@ func (w *write) end() fate {
 			f.replays++
 		}
 	}
+	f.write = w.outcome()
 	return f
+}
+
+// outcome returns what an Observer is shown. l.mu is held.
+func (w *write) outcome() Write {
+	result := Write{
+		Resource: w.history.name, Key: w.key, Value: w.value, Token: w.token, Sequence: w.sequence, Attempts: len(w.attempts),
+		Version: w.version, Applied: w.version != 0, Doubtful: w.doubtful(),
+	}
+	for _, a := range w.attempts {
+		if a.verdict == admitted && (!a.replayed || result.Sent == 0) {
+			result.Sent, result.Replayed = a.sent, a.replayed
+		}
+	}
+	return result
+}
+
+// isRuledOut reports whether no attempt so far was applied or can still be. No attempt is under way.
+func (w *write) isRuledOut() bool {
+	w.history.mu.Lock()
+	defer w.history.mu.Unlock()
+	for _, a := range w.attempts {
+		if a.verdict == unanswered || a.verdict == admitted {
+			return false
+		}
+	}
+	return true
 }
 
 // doubtful says of a write that has ended that it may have been applied, or may yet be, without that being known.
