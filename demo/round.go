@@ -4,55 +4,55 @@ package demo
 
 import "context"
 
-// play is one telling: A takes the lock and is frozen, B takes over, A comes back.
-type play struct {
+// round is one run of a variant: A acquires the lock and is frozen, B takes over, A is thawed.
+type round struct {
 	program, variant string
 	a, b             Worker
 }
 
-// playing is the play of the workers A and B about a lock.
-func playing(program, variant, lock, databaseURL string) play {
+// newRound returns a round of the workers A and B on a lock.
+func newRound(program, variant, lock, databaseURL string) round {
 	worker := Worker{Lock: lock, TTL: demoTTL, DatabaseURL: databaseURL}
 	a, b := worker, worker
 	a.Name, a.Work = "A", workOfA
 	b.Name, b.Work = "B", workOfB
-	return play{program, variant, a, b}
+	return round{program, variant, a, b}
 }
 
-// act is the story itself: A is frozen while it works, B takes over and writes, A is thawed and writes.
-func (p play) act(ctx context.Context, stage *stage) error {
-	a, err := startProcess(ctx, p.args(p.a, stage.urls[0]))
+// run freezes A while it works, lets B take over and write, and thaws A, which writes.
+func (r round) run(ctx context.Context, setup *setup) error {
+	a, err := startProcess(ctx, r.args(r.a, setup.urls[0]))
 	if err != nil {
 		return err
 	}
 	defer a.kill()
-	if err := stage.follow(p.variant, a, "working"); err != nil {
+	if err := setup.follow(r.variant, a, "working"); err != nil {
 		return err
 	}
 	if err := a.freeze(ctx); err != nil {
 		return err
 	}
-	stage.tell(Event{Event: "frozen", Variant: p.variant, Actor: p.a.Name, Text: "is frozen (SIGSTOP) in the middle of it"})
+	setup.print(Event{Event: "frozen", Variant: r.variant, Actor: r.a.Name, Text: "is frozen (SIGSTOP) in the middle of it"})
 
-	b, err := startProcess(ctx, p.args(p.b, stage.urls[len(stage.urls)-1]))
+	b, err := startProcess(ctx, r.args(r.b, setup.urls[len(setup.urls)-1]))
 	if err != nil {
 		return err
 	}
 	defer b.kill()
-	if err := stage.follow(p.variant, b, ""); err != nil {
+	if err := setup.follow(r.variant, b, ""); err != nil {
 		return err
 	}
 
-	stage.tell(Event{Event: "thawed", Variant: p.variant, Actor: p.a.Name, Text: "is thawed (SIGCONT) and goes on as if nothing had happened"})
+	setup.print(Event{Event: "thawed", Variant: r.variant, Actor: r.a.Name, Text: "is thawed (SIGCONT) and goes on as if nothing had happened"})
 	if err := a.thaw(); err != nil {
 		return err
 	}
-	return stage.follow(p.variant, a, "")
+	return setup.follow(r.variant, a, "")
 }
 
-func (p play) args(worker Worker, url string) []string {
+func (r round) args(worker Worker, url string) []string {
 	return []string{
-		p.program, "demo", "worker", "--name", worker.Name, "--url", url, "--lock", worker.Lock,
+		r.program, "demo", "worker", "--name", worker.Name, "--url", url, "--lock", worker.Lock,
 		"--ttl", worker.TTL.String(), "--work", worker.Work.String(), "--database-url", worker.DatabaseURL,
 	}
 }
