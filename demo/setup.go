@@ -16,7 +16,7 @@ import (
 
 const (
 	unfencedTable = "fencegate_demo.unfenced"
-	stopTimeout = 10 * time.Second
+	stopTimeout   = 10 * time.Second
 )
 
 // setup is what a demo runs on: a gateway process with a plain table beside its schema, or gateways that already run.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/lockedbuffer"
+	"github.com/fencegate/fencegate/internal/program"
 )
 
 // process is fencegate as a process of its own. In scripts that it runs, "$FENCEGATE" is the program.
@@ -32,21 +33,13 @@ func (s shell) start(args ...string) *process { return s.startWith(strings.NewRe
 // startWith runs it with a standard input.
 func (s shell) startWith(stdin io.Reader, args ...string) *process {
 	s.t.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return s.startCommand(stdin, exec.Command(program, args...))
+	return s.startCommand(stdin, exec.Command(program.Path(s.t), args...))
 }
 
 func (s shell) startCommand(stdin io.Reader, cmd *exec.Cmd) *process {
 	s.t.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		s.t.Fatal(err)
-	}
 	p := &process{t: s.t, cmd: cmd, ended: make(chan struct{})}
-	cmd.Env = append(os.Environ(), asProgram+"=1", "FENCEGATE="+program, "FENCEGATE_URL="+s.url)
+	cmd.Env = append(os.Environ(), "FENCEGATE="+program.Path(s.t), "FENCEGATE_URL="+s.url)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &p.out, &p.errOut
 	cmd.WaitDelay = 20 * time.Second // a grandchild that is left behind has the pipes, too
 	if err := cmd.Start(); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/program"
 )
 
 func TestRunStopsACommandThatHasLostItsLease(t *testing.T) {
@@ -93,12 +94,7 @@ func TestStoppedRunDoesNotGoOnWithoutItsLease(t *testing.T) {
 // With the gateway gone the command, which ignores TERM, is over before its lease expires by the database's clock.
 func TestRunEndsBeforeItsLeaseWhereRenewalsFail(t *testing.T) {
 	databaseURL := pgtest.Migrated(t)
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv(asProgram, "1")
-	gateway, err := gatewayprocess.Start(t.Context(), program, "--database-url", databaseURL)
+	gateway, err := gatewayprocess.Start(t.Context(), program.Path(t), "--database-url", databaseURL)
 	if err != nil {
 		t.Fatal(err)
 	}
