@@ -16,10 +16,13 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
+// leaseTTLMS is short enough for abandoned leases to expire while a load lasts.
+const leaseTTLMS = 200
+
 // exercise returns the load of clients that contend for locks, and that note in the journal what they see.
 func exercise(f *fleet, j *journal, clients int, locks []string, finishWithin time.Duration) load.Exercise {
 	return load.Exercise{
-		Clients: clients, Locks: locks, Observer: j, FinishWithin: finishWithin,
+		Clients: clients, Locks: locks, Observer: j, TTLMS: leaseTTLMS, FinishWithin: finishWithin,
 		Gateway: func(random *rand.Rand) *lockclient.API { return f.at(random.IntN(len(f.members))).API },
 		Compose: compose,
 		Put: func(ctx context.Context, to *lockclient.API, resource, key string, w lockclient.Write) (api.WriteResult, error) {

@@ -10,7 +10,7 @@ import (
 )
 
 // Exercise is a load for tests that break gateways and databases while clients work, and that check more than an API
-// shows. Its leases are exclusive and short, and its clients turn to another gateway soon.
+// shows. Its leases are exclusive, and its clients soon turn to another gateway.
 type Exercise struct {
 	Clients int
 	Locks   []string
@@ -21,6 +21,8 @@ type Exercise struct {
 	// Put sends a write.
 	Put      func(context.Context, *lockclient.API, string, string, lockclient.Write) (api.WriteResult, error)
 	Observer Observer
+	// TTLMS is the TTL of all leases, in milliseconds.
+	TTLMS int64
 	// FinishWithin bounds what was begun before the end.
 	FinishWithin time.Duration
 }
@@ -60,7 +62,7 @@ func (e Exercise) Run(ctx context.Context, seed uint64) []Violation {
 	}
 	r.shared, r.waiting, r.reading, r.long = 0, 0, 0, 0
 	r.freezing, r.abandoned, r.leaving = 20, 25, 25
-	r.ttlLeastMS, r.ttlSpreadMS, r.writesMax = 200, 1, 8
+	r.ttlLeastMS, r.ttlSpreadMS, r.writesMax = e.TTLMS, 1, 8
 	r.patience, r.finishWithin = 500*time.Millisecond, e.FinishWithin
 	r.work(ctx, e.Clients)
 	found, _ := r.checker.violations()
