@@ -178,7 +178,7 @@ func gatewayName(addr net.Addr) string {
 
 // prepare waits for the database and migrates it, unless told not to.
 func (c *serveCmd) prepare(ctx context.Context, st *store.Store) error {
-	if err := await(ctx, st); err != nil || !c.Migrate {
+	if err := awaitDatabase(ctx, st); err != nil || !c.Migrate {
 		return err
 	}
 	return st.Migrate(ctx)

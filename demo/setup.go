@@ -16,28 +16,28 @@ import (
 
 const (
 	unfencedTable = "fencegate_demo.unfenced"
-	strikeTimeout = 10 * time.Second
+	stopTimeout   = 10 * time.Second
 )
 
-// stage is what the story is played on: a gateway process, and a plain table beside its schema; or gateways that run anyway.
-type stage struct {
-	*narrator
+// setup is what a demo runs on: a gateway process with a plain table beside its schema, or gateways that already run.
+type setup struct {
+	*printer
 
 	database *pgx.Conn
 	gateway  *gatewayprocess.Process
-	// urls are where the gateways are: A asks the first, B the last.
+	// urls are of the gateways. A uses the first, B the last.
 	urls []string
 }
 
-// setStage starts the gateway and makes the plain table.
-func (z Zombie) setStage(ctx context.Context, narrator *narrator) (_ *stage, err error) {
-	s := &stage{narrator: narrator}
+// start starts the gateway and makes the plain table.
+func (z Zombie) start(ctx context.Context, printer *printer) (_ *setup, err error) {
+	s := &setup{printer: printer}
 	defer func() {
 		if err != nil {
-			s.strike()
+			s.stop()
 		}
 	}()
-	narrator.tell(Event{Event: "database", Text: "the database: " + z.DatabaseName})
+	printer.print(Event{Event: "database", Text: "the database: " + z.DatabaseName})
 	if s.database, err = pgx.Connect(ctx, z.DatabaseURL); err != nil {
 		return nil, fmt.Errorf("the demo's database: %w", err)
 	}
@@ -49,28 +49,29 @@ func (z Zombie) setStage(ctx context.Context, narrator *narrator) (_ *stage, err
 		return nil, err
 	}
 	s.urls = []string{s.gateway.URL}
-	narrator.tell(Event{Event: "gateway", Text: "the gateway: " + s.gateway.URL})
+	printer.print(Event{Event: "gateway", Text: "the gateway: " + s.gateway.URL})
 	return s, nil
 }
 
-// strike clears the stage.
-func (s *stage) strike() {
+// stop ends the gateway and drops the plain table.
+func (s *setup) stop() {
 	if s.gateway != nil {
 		_ = s.gateway.Stop()
 	}
 	if s.database != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), strikeTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 		defer cancel()
 		_, _ = s.database.Exec(ctx, "drop schema if exists fencegate_demo cascade")
 		_ = s.database.Close(ctx)
 	}
 }
 
-// follow tells what a process does until it has told of the event until, or has ended. A process that fails is an error.
-func (s *stage) follow(variant string, p *process, until string) error {
+// follow prints the events of a process up to the event named until, or up to its end. It returns an error if the process
+// fails, or ends before that event.
+func (s *setup) follow(variant string, p *process, until string) error {
 	for event := range p.events {
 		event.Variant = variant
-		s.tell(event)
+		s.print(event)
 		if event.Event == until {
 			return nil
 		}
@@ -84,7 +85,7 @@ func (s *stage) follow(variant string, p *process, until string) error {
 	return nil
 }
 
-func (s *stage) fencedValue(ctx context.Context, resource string) (string, error) {
+func (s *setup) fencedValue(ctx context.Context, resource string) (string, error) {
 	client, err := lockclient.New(s.urls[len(s.urls)-1])
 	if err != nil {
 		return "", err
@@ -94,7 +95,7 @@ func (s *stage) fencedValue(ctx context.Context, resource string) (string, error
 	return string(record.Value), err
 }
 
-func (s *stage) unfencedValue(ctx context.Context, resource string) (value string, err error) {
+func (s *setup) unfencedValue(ctx context.Context, resource string) (value string, err error) {
 	err = s.database.QueryRow(ctx, "select value from "+unfencedTable+" where resource = $1", resource).Scan(&value)
 	return value, err
 }

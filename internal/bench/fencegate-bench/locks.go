@@ -4,14 +4,15 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"time"
 
 	"github.com/fencegate/fencegate/internal/bench/locks"
 )
 
-type benchLocksCmd struct {
-	scratchFlags
+type locksCmd struct {
+	databaseFlags
+	programFlags
 
 	Measure       []string      `help:"What to measure: wake-up, cycles, crowd." enum:"wake-up,cycles,crowd" default:"wake-up,cycles,crowd"`
 	Rounds        int           `help:"How often everything is measured." default:"3"`
@@ -27,27 +28,35 @@ type benchLocksCmd struct {
 }
 
 // Help is shown by --help.
-func (benchLocksCmd) Help() string {
+func (locksCmd) Help() string {
 	return "Runs two gateways, etcd and Redis as processes of their own, and measures them in turn: how soon the next waiter is granted a lock that is " +
 		"released, how many locks are acquired and released a second, and what thousands of waiters cost. What is not on the machine is skipped. " +
 		"The ratios are of the same round: quote them, not single figures."
 }
 
 // Run measures.
-func (c *benchLocksCmd) Run(ctx context.Context, streams streams) error {
-	return c.use(ctx, func(program string, db *scratch) error {
-		report, err := locks.Run(ctx, locks.Config{
-			Program: program, DatabaseURL: db.url, Connections: c.Connections, Measure: c.Measure, Rounds: c.Rounds, HandOffs: c.HandOffs,
-			Clients: c.Clients, Duration: c.Duration, WarmUp: c.WarmUp,
-			Waiters: c.Waiters, Protocol: c.CrowdProtocol, Idle: c.Idle, Settle: locks.DefaultSettle,
-			Progress: func(line string) { _, _ = fmt.Fprintln(streams.err, line) },
-		})
-		if err != nil {
-			return err
-		}
-		if c.Output == "json" {
-			return writeJSON(streams.out, report)
-		}
-		return report.WriteTables(streams.out)
+func (c *locksCmd) Run(ctx context.Context, to output) (err error) {
+	program, _, err := c.programs()
+	if err != nil {
+		return err
+	}
+	db, err := c.open(ctx, nil, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.close()) }()
+	report, err := locks.Run(ctx, locks.Config{
+		Program: program, DatabaseURL: db.url, Connections: c.Connections,
+		Measure: c.Measure, Rounds: c.Rounds, HandOffs: c.HandOffs,
+		Clients: c.Clients, Duration: c.Duration, WarmUp: c.WarmUp,
+		Waiters: c.Waiters, Protocol: c.CrowdProtocol, Idle: c.Idle, Settle: locks.DefaultSettle,
+		Progress: to.progress,
 	})
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		return writeJSON(to.out, report)
+	}
+	return report.WriteTables(to.out)
 }

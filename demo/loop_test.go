@@ -15,29 +15,30 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/program"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// Rounds are told to two gateways that run; each leaves a rejection that both show.
-func TestHaunting(t *testing.T) {
+// TestLoop runs rounds on two gateways. Each round leaves a rejection that both gateways show.
+func TestLoop(t *testing.T) {
 	t.Parallel()
-	url, program := pgtest.Migrated(t), program(t)
+	url, program := pgtest.Migrated(t), program.Path(t)
 	urls := []string{serve(t, program, url).URL, serve(t, program, url).URL}
-	events, err := haunt(t, program, urls, 2)
+	events, err := runLoop(t, program, urls, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told []string
+	var got []string
 	for _, event := range events {
 		if event.Event == "rejected" || event.Event == "stored" {
-			told = append(told, event.Actor+event.Event+event.Value)
+			got = append(got, event.Actor+event.Event+event.Value)
 		}
 	}
 	if want := []string{
 		"worker-2rejectedthe result of worker-2", "storedthe result of worker-3",
 		"worker-3rejectedthe result of worker-3", "storedthe result of worker-4",
-	}; !slices.Equal(told, want) {
-		t.Errorf("told %q, want %q", told, want)
+	}; !slices.Equal(got, want) {
+		t.Errorf("got the events %q, want %q", got, want)
 	}
 	for _, url := range urls {
 		client, err := lockclient.New(url)
@@ -62,24 +63,24 @@ func TestHaunting(t *testing.T) {
 	}
 }
 
-// A fence that lets a zombie in is told at once, and a gateway that is away is not taken for one.
-func TestHauntingTellsOfABrokenFence(t *testing.T) {
+// Loop reports a broken fence at once, and does not confuse it with an unreachable gateway.
+func TestLoopReportsABrokenFence(t *testing.T) {
 	t.Parallel()
-	url, program := pgtest.Migrated(t), program(t)
+	url, program := pgtest.Migrated(t), program.Path(t)
 	gateway := serve(t, program, url)
 	breakFence(t, url)
-	if _, err := haunt(t, program, []string{gateway.URL}, 0); !errors.Is(err, demo.ErrUnexpected) {
+	if _, err := runLoop(t, program, []string{gateway.URL}, 0); !errors.Is(err, demo.ErrUnexpected) {
 		t.Errorf("with a fence that admits every token: %v, want ErrUnexpected", err)
 	}
 	if err := gateway.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	events, err := haunt(t, program, []string{gateway.URL}, 2)
+	events, err := runLoop(t, program, []string{gateway.URL}, 2)
 	if err == nil || errors.Is(err, demo.ErrUnexpected) {
 		t.Errorf("without a gateway: %v", err)
 	}
 	if !slices.ContainsFunc(events, func(event demo.Event) bool { return event.Event == "failed" }) {
-		t.Error("without a gateway, the first story was not told to have failed")
+		t.Error("without a gateway, no event \"failed\" was printed for the first round")
 	}
 }
 
@@ -93,14 +94,14 @@ func serve(t *testing.T, program, databaseURL string) *gatewayprocess.Process {
 	return gateway
 }
 
-func haunt(t *testing.T, program string, urls []string, stories int) ([]demo.Event, error) {
+func runLoop(t *testing.T, program string, urls []string, rounds int) ([]demo.Event, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var out bytes.Buffer
-	err := demo.Loop{Program: program, URLs: urls, Every: time.Second, Rounds: stories, JSON: true, Out: &out}.Run(ctx)
+	err := demo.Loop{Program: program, URLs: urls, Every: time.Second, Rounds: rounds, JSON: true, Out: &out}.Run(ctx)
 	if ctx.Err() != nil {
-		t.Fatal("the stories took too long")
+		t.Fatal("the rounds took too long")
 	}
 	var events []demo.Event
 	for decoder := json.NewDecoder(&out); decoder.More(); {

@@ -15,8 +15,9 @@ import (
 	"github.com/fencegate/fencegate/internal/bench/writes"
 )
 
-type benchWritesCmd struct {
-	scratchFlags
+type writesCmd struct {
+	databaseFlags
+	programFlags
 
 	Measure     []string      `help:"What to measure: throughput, latency, sizes, fences, refusals, dashboards, flush." enum:"throughput,latency,sizes,fences,refusals,dashboards,flush" default:"throughput,refusals,flush"`
 	Targets     []string      `help:"What takes part: direct, handmade, store, store-unfenced, http, ndjson, ndjson-stream, floor, etcd, zookeeper, redis, redis-everysec. Default: all." placeholder:"TARGET,…"`
@@ -43,20 +44,20 @@ type benchWritesCmd struct {
 }
 
 // Help is shown by --help.
-func (benchWritesCmd) Help() string {
+func (writesCmd) Help() string {
 	return "Writes per second and latencies of fenced writes, through the store and through a gateway process, beside direct, unfenced upserts, a fence " +
 		"made by hand, etcd, ZooKeeper and Redis, in the same run. This process is the load; all else runs in processes of its own. What is not on the " +
 		"machine is skipped. The ratios are of the same round: quote them, not single figures."
 }
 
 // Run measures.
-func (c *benchWritesCmd) Run(ctx context.Context, streams streams) (err error) {
+func (c *writesCmd) Run(ctx context.Context, to output) (err error) {
 	if c.URL != "" && c.DatabaseURL == "" {
 		return errors.New("--url needs --database-url: leases are taken there, and direct writes go there")
 	}
 	var report writes.Report
 	if c.From == "" {
-		report, err = c.measure(ctx, func(line string) { _, _ = fmt.Fprintln(streams.err, line) })
+		report, err = c.measure(ctx, to.progress)
 	} else {
 		report, err = readReport(c.From)
 	}
@@ -67,13 +68,13 @@ func (c *benchWritesCmd) Run(ctx context.Context, streams streams) (err error) {
 		return err
 	}
 	if c.Output == "json" {
-		return writeJSON(streams.out, report)
+		return writeJSON(to.out, report)
 	}
-	if err := report.WriteTables(streams.out); err != nil {
+	if err := report.WriteTables(to.out); err != nil {
 		return err
 	}
 	if c.Goals {
-		if err := report.WriteGoals(streams.out); err != nil {
+		if err := report.WriteGoals(to.out); err != nil {
 			return err
 		}
 	}
@@ -84,13 +85,13 @@ func (c *benchWritesCmd) Run(ctx context.Context, streams streams) (err error) {
 }
 
 // measure makes the measurements: what slows flushes down with a database of its own, after all else.
-func (c *benchWritesCmd) measure(ctx context.Context, progress func(string)) (report writes.Report, err error) {
-	program, err := os.Executable()
+func (c *writesCmd) measure(ctx context.Context, progress func(string)) (report writes.Report, err error) {
+	program, self, err := c.programs()
 	if err != nil {
 		return report, err
 	}
 	config := writes.Config{
-		Program: program, GatewayURL: c.URL, Targets: c.Targets, Clients: c.Clients, Rounds: c.Rounds, Duration: c.Duration, WarmUp: c.WarmUp,
+		Program: program, FloorProgram: self, GatewayURL: c.URL, Targets: c.Targets, Clients: c.Clients, Rounds: c.Rounds, Duration: c.Duration, WarmUp: c.WarmUp,
 		Resources: c.Resources, Hot: c.Hot, ValueBytes: c.ValueBytes, Connections: c.Connections,
 		Sizes: c.Sizes, Fences: c.Fences, ZombieRates: c.ZombieRates, Dashboards: c.Dashboards, Progress: progress,
 	}
@@ -119,7 +120,7 @@ func (c *benchWritesCmd) measure(ctx context.Context, progress func(string)) (re
 }
 
 // runSlowed measures what writes to PostgreSQL, with flushes slowed down, on many resources.
-func (c *benchWritesCmd) runSlowed(ctx context.Context, config writes.Config) (writes.Report, error) {
+func (c *writesCmd) runSlowed(ctx context.Context, config writes.Config) (writes.Report, error) {
 	if c.DatabaseURL != "" {
 		return writes.Report{}, fmt.Errorf("a way to slow the flushes of the database at --database-url down: %w", peers.ErrAbsent)
 	}
@@ -134,8 +135,8 @@ func (c *benchWritesCmd) runSlowed(ctx context.Context, config writes.Config) (w
 }
 
 // run makes measurements with a database that it opens and closes.
-func (c *benchWritesCmd) run(ctx context.Context, config writes.Config, flushDelay time.Duration) (report writes.Report, err error) {
-	db, err := c.openBench(ctx, flushDelay)
+func (c *writesCmd) run(ctx context.Context, config writes.Config, flushDelay time.Duration) (report writes.Report, err error) {
+	db, err := c.open(ctx, manyConnections, flushDelay)
 	if err != nil {
 		return report, err
 	}
@@ -144,7 +145,7 @@ func (c *benchWritesCmd) run(ctx context.Context, config writes.Config, flushDel
 	return writes.Run(ctx, config)
 }
 
-func (c *benchWritesCmd) writeFiles(report writes.Report) error {
+func (c *writesCmd) writeFiles(report writes.Report) error {
 	if c.JSON != "" {
 		if err := writeTo(c.JSON, func(file *os.File) error { return writeJSON(file, report) }); err != nil {
 			return fmt.Errorf("--json: %w", err)
