@@ -8,13 +8,15 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// API is the HTTP API, one method a path: requests as they are, and no retries but the failover. The methods of [Client] and [Lease] are
-// what programs want; this is for tools, and for what they leave out. It is safe for concurrent use.
+// API is the HTTP API, one method a path: requests as they are, and no retries but the failover. The methods of
+// [Client] and [Lease] are what programs want; this is for tools, and for what they leave out. It is safe for
+// concurrent use.
 //
-// With several gateways (WithFailover) a call goes on to the next one, each gateway once and within ctx, as long as that can't do it
-// twice: if it can't have been sent, if it was answered as not applied, or if its outcome is unknown and it may be sent again. That is a
-// read, a renewal or keepalive, a release, resignation or end, a numbered write, an acquire or campaign with a RequestID. An error is
-// [ErrOutcomeUnknown] if one of the attempts may have been applied.
+// With several gateways (WithFailover) a call goes on to the next one, each gateway once and within ctx, as long as
+// that can't do it twice: if it can't have been sent, if it was answered as not applied, or if its outcome is unknown
+// and it may be sent again. That is a read, a renewal or keepalive, a release, resignation or end, a numbered write,
+// an acquire or campaign with a RequestID. An error is [ErrOutcomeUnknown] if one of the attempts may have been
+// applied.
 type API struct {
 	client *Client
 	// limit, if positive, is in place of the client's answer timeout, and holds for the last gateway, too.
@@ -24,8 +26,8 @@ type API struct {
 // limited gives the same calls with a limit for each attempt, beyond the time that it asks to wait for a lock.
 func (a *API) limited(limit time.Duration) *API { return &API{client: a.client, limit: limit} }
 
-// send asks the gateways in turn, until one answers; call.check has read the answer then. It returns *Error for every refusal and every
-// failure of the network, or *AnswerError.
+// send asks the gateways in turn, until one answers; call.check has read the answer then. It returns *Error for every
+// refusal and every failure of the network, or *AnswerError.
 func (a *API) send(ctx context.Context, call request) error {
 	gateways := a.client.gateways
 	first := a.client.preferred.Load()
@@ -34,7 +36,7 @@ func (a *API) send(ctx context.Context, call request) error {
 		place := (int(first) + i) % len(gateways)
 		last := i == len(gateways)-1
 		err := a.attempt(ctx, call, gateways[place], last)
-		if err == nil || !unserved(err) {
+		if err == nil || !notServed(err) {
 			a.client.prefer(first, place)
 			return remember(err, doubt)
 		}
@@ -60,14 +62,14 @@ func (c *Client) prefer(before int64, place int) {
 }
 
 // unserved says that a gateway gave no answer that another would give, too.
-func unserved(err error) bool {
+func notServed(err error) bool {
 	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrForeignAnswer)
 }
 
 // attempt sends a call to one gateway.
 func (a *API) attempt(ctx context.Context, call request, at gateway, last bool) error {
 	if err := ctx.Err(); err != nil {
-		return endedWith(ctx, at.unanswered(call, api.OutcomeNotApplied, err), nil)
+		return endedWith(ctx, at.noAnswer(call, api.OutcomeNotApplied, err), nil)
 	}
 	limited := ctx
 	if limit, ok := a.attemptLimit(ctx, last); ok {
@@ -75,7 +77,7 @@ func (a *API) attempt(ctx context.Context, call request, at gateway, last bool) 
 		limited, cancel = context.WithTimeout(ctx, limit+call.wait)
 		defer cancel()
 	}
-	_, err := a.client.ask(limited, call, at)
+	_, err := a.client.exchange(limited, call, at)
 	return endedWith(ctx, err, nil)
 }
 

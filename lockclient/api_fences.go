@@ -78,7 +78,8 @@ func (a *API) Ready(ctx context.Context) error {
 	return err
 }
 
-// Alive returns nil if the gateway's process runs, whether or not its database does. Otherwise it returns ErrUnavailable.
+// Alive returns nil if the gateway's process runs, whether or not its database does. Otherwise it returns
+// ErrUnavailable.
 func (a *API) Alive(ctx context.Context) error {
 	call := request{op: "check health", method: http.MethodGet, path: "/healthz"}
 	_, err := fetch(ctx, a, call, nothing[api.Health])

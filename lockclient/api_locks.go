@@ -12,8 +12,9 @@ import (
 // Acquire asks for a lease on a lock. Once it has returned, no write with an older token can be committed on the name.
 //
 // It returns ErrLockHeld if another lease runs on it, with the holder and the time after which to try again in the
-// problem; ErrDeadlock if the wait would never end; ErrLeaseLost if the lease that this RequestID was granted has ended. Where ErrUnavailable has the outcome
-// unknown, a lease may have been granted, and only the same RequestID sent again returns it.
+// problem; ErrDeadlock if the wait would never end; ErrLeaseLost if the lease that this RequestID was granted has
+// ended. Where ErrUnavailable has the outcome unknown, a lease may have been granted, and only the same RequestID
+// sent again returns it.
 func (a *API) Acquire(ctx context.Context, lock string, body api.AcquireRequest) (api.Lease, error) {
 	call, err := lockCall("acquire", lock, body)
 	if err != nil {
@@ -36,8 +37,8 @@ func (a *API) Renew(ctx context.Context, lock string, body api.RenewRequest) (ap
 	return fetch(ctx, a, call, leaseLacks)
 }
 
-// Release ends the lease and closes the fence behind it. A release sent twice succeeds twice. It returns ErrLeaseLost if
-// the lease was broken, or has expired and was replaced; ErrNotFound if the lock was never granted.
+// Release ends the lease and closes the fence behind it. A release sent twice succeeds twice. It returns ErrLeaseLost
+// if the lease was broken, or has expired and was replaced; ErrNotFound if the lock was never granted.
 func (a *API) Release(ctx context.Context, lock string, body api.ReleaseRequest) error {
 	call, err := lockCall("release", lock, body)
 	if err != nil {
@@ -48,8 +49,8 @@ func (a *API) Release(ctx context.Context, lock string, body api.ReleaseRequest)
 	return err
 }
 
-// Break ends whatever lease runs on the lock and closes the fence: its holder's writes are ErrTokenStale from then on. It
-// is an administrator's. It returns ErrNotFound if nobody may write.
+// Break ends whatever lease runs on the lock and closes the fence: its holder's writes are ErrTokenStale from then
+// on. It is an administrator's. It returns ErrNotFound if nobody may write.
 func (a *API) Break(ctx context.Context, lock string, body api.BreakRequest) (api.Broken, error) {
 	call, err := lockCall("break", lock, body)
 	if err != nil {

@@ -45,8 +45,8 @@ type Record struct {
 }
 
 // Put stores a record if the fence admits the write. It returns ErrTokenStale, ErrTokenUnknown, ErrLeaseMismatch or
-// ErrLeaseExpired if the caller is not the holder, ErrVersionMismatch if a precondition does not hold, ErrTooLarge; nothing
-// is changed by then.
+// ErrLeaseExpired if the caller is not the holder, ErrVersionMismatch if a precondition does not hold, ErrTooLarge;
+// nothing is changed by then.
 func (a *API) Put(ctx context.Context, resource, key string, write Write) (api.WriteResult, error) {
 	op := "put " + resource + " " + key
 	path, err := recordPath(op, resource, key)
@@ -68,7 +68,8 @@ func (a *API) Put(ctx context.Context, resource, key string, write Write) (api.W
 	return fetch(ctx, a, call, resultLacks)
 }
 
-// Delete removes a record if the fence admits the write. It fails as Put does; ErrNotFound says that there is no record.
+// Delete removes a record if the fence admits the write. It fails as Put does; ErrNotFound says that there is no
+// record.
 func (a *API) Delete(ctx context.Context, resource, key string, removal Removal) (api.WriteResult, error) {
 	op := "delete " + resource + " " + key
 	path, err := recordPath(op, resource, key)
@@ -99,7 +100,8 @@ func (a *API) Get(ctx context.Context, resource, key string) (Record, error) {
 	return record, nil
 }
 
-// read returns what the answer lacks. A value may look like anything, so only headers tell a record from a page that a proxy made up.
+// read returns what the answer lacks. A value may look like anything, so only headers tell a record from a page that
+// a proxy made up.
 func (r *Record) read(got answer) string {
 	version, err := parseETag(got.header.Get("ETag"))
 	if err != nil {

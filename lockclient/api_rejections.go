@@ -21,7 +21,8 @@ type RejectionsQuery struct {
 	Source string
 	// OwnerID is whose lease the token belonged to.
 	OwnerID string
-	// Since leaves out what was last seen before it, Until what was not seen before it, by the gateways' clocks; the zero time leaves out nothing.
+	// Since leaves out what was last seen before it, Until what was not seen before it, by the gateways' clocks; the
+	// zero time leaves out nothing.
 	Since, Until time.Time
 	// LastSeen lists first what changed last; otherwise the newest group is first.
 	LastSeen bool

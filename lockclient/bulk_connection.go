@@ -8,55 +8,48 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// pipelineLink is one stream of a Pipeline. All is guarded by the pipeline, but stream and limit, which stay.
-type pipelineLink struct {
-	pipeline *Pipeline
-	stream   *lineStream
-	limit    time.Duration
-	silence  *time.Timer // runs while something is waited for
+// bulkConnection is one stream of a BulkWriter. The writer's mutex guards all fields but stream and limit.
+type bulkConnection struct {
+	writer  *BulkWriter
+	stream  *bulkStream
+	limit   time.Duration
+	silence *time.Timer // runs while a verdict is due
 
 	closed bool
 	cursor *PendingWrite // the next to be sent
 	rest   []byte        // of a line that was sent in part
 	sent   []*PendingWrite
-	head   int  // of sent, the first without a verdict
-	silent bool // nothing was heard in time
-	// undecided is a verdict that is none: the line is to be sent again.
+	head   int  // in sent: the first without a verdict
+	silent bool // no verdict came in time
+	// undecided is the last verdict that is no result: its line is to be sent again.
 	undecided error
 }
 
-// offer has a write sent that came last. The pipeline's lock is held.
-func (l *pipelineLink) offer(w *PendingWrite) {
-	if l != nil && l.cursor == nil {
-		l.cursor = w
-	}
-}
+// due returns how many lines wait for a verdict. The writer's mutex is held.
+func (l *bulkConnection) due() int { return len(l.sent) - l.head }
 
-// waiting is how many lines have no verdict. The pipeline's lock is held.
-func (l *pipelineLink) waiting() int { return len(l.sent) - l.head }
-
-// read gives what there is to send, and waits while there is nothing.
-func (l *pipelineLink) read(into []byte) (int, error) {
-	p := l.pipeline
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// read returns the bytes to send, and waits while there are none.
+func (l *bulkConnection) read(into []byte) (int, error) {
+	b := l.writer
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for {
-		if l.closed || p.ctx.Err() != nil {
+		if l.closed || b.ctx.Err() != nil {
 			return 0, errStreamClosed
 		}
 		if n := l.fill(into); n > 0 {
 			return n, nil
 		}
-		if p.closing && p.held == 0 {
+		if b.closing && b.held == 0 {
 			l.silence.Reset(l.limit)
 			return 0, io.EOF
 		}
-		p.work.Wait()
+		b.work.Wait()
 	}
 }
 
-// fill copies what is to be sent. The pipeline's lock is held.
-func (l *pipelineLink) fill(into []byte) int {
+// fill copies lines to be sent. The writer's mutex is held.
+func (l *bulkConnection) fill(into []byte) int {
 	n := 0
 	for n < len(into) {
 		if len(l.rest) == 0 {
@@ -66,10 +59,9 @@ func (l *pipelineLink) fill(into []byte) int {
 			if l.cursor == nil {
 				break
 			}
-			if l.waiting() == 0 {
+			if l.due() == 0 {
 				l.silence.Reset(l.limit)
 			}
-			l.cursor.sent = true
 			l.sent = append(l.sent, l.cursor)
 			l.rest, l.cursor = l.cursor.line, l.cursor.next
 		}
@@ -79,41 +71,40 @@ func (l *pipelineLink) fill(into []byte) int {
 	return n
 }
 
-// close has nothing more sent.
-func (l *pipelineLink) close() {
-	l.pipeline.mu.Lock()
-	defer l.pipeline.mu.Unlock()
+// close stops the sending.
+func (l *bulkConnection) close() {
+	l.writer.mu.Lock()
+	defer l.writer.mu.Unlock()
 	l.closed = true
-	l.pipeline.work.Broadcast()
+	l.writer.work.Broadcast()
 }
 
-// connect opens a stream at the first gateway that agrees.
-func (p *Pipeline) connect() (*pipelineLink, error) {
-	c := p.lease.client
-	l := &pipelineLink{pipeline: p, limit: c.answerTimeout}
+// connect opens a stream at the first gateway that accepts it.
+func (b *BulkWriter) connect() (*bulkConnection, error) {
+	l := &bulkConnection{writer: b, limit: b.client.answerTimeout}
 	var err error
-	if l.stream, err = c.openLines(p.ctx, "writes under "+p.lease.String(), l.read, l.close); err != nil {
+	if l.stream, err = b.client.openBulk(b.ctx, b.op, l.read, l.close); err != nil {
 		return nil, err
 	}
 	l.silence = time.AfterFunc(l.limit, func() {
-		p.mu.Lock()
+		b.mu.Lock()
 		l.silent = true
-		p.mu.Unlock()
+		b.mu.Unlock()
 		l.stream.cancel()
 	})
 	l.silence.Stop()
-	p.mu.Lock()
-	l.cursor, p.link = p.first, l
-	p.mu.Unlock()
-	l.stream.agree()
+	b.mu.Lock()
+	l.cursor, b.connection = b.first, l
+	b.mu.Unlock()
+	l.stream.start()
 	return l, nil
 }
 
-// follow hears verdicts until the stream ends. It returns how many writes they settled, and the error that ended it: nil where the gateway
-// has ended it for no fault.
-func (l *pipelineLink) follow() (settled int, err error) {
+// follow takes verdicts until the stream ends. It returns how many writes got their results, and why the stream ended:
+// nil if the gateway ended it without a failure.
+func (l *bulkConnection) follow() (settled int, err error) {
 	end, err := l.stream.follow(func(verdict api.BulkVerdict) error {
-		done, err := l.hear(verdict)
+		done, err := l.take(verdict)
 		if done {
 			settled++
 		}
@@ -122,44 +113,44 @@ func (l *pipelineLink) follow() (settled int, err error) {
 	return settled, l.ended(end, err)
 }
 
-func (l *pipelineLink) hear(verdict api.BulkVerdict) (settled bool, err error) {
-	p := l.pipeline
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if l.waiting() == 0 {
+// take gives a verdict to the write that it is on.
+func (l *bulkConnection) take(verdict api.BulkVerdict) (settled bool, err error) {
+	b := l.writer
+	b.mu.Lock()
+	if l.due() == 0 {
+		b.mu.Unlock()
 		return false, l.stream.foreign("a verdict on a line that was not sent")
 	}
 	w := l.sent[l.head]
 	l.sent[l.head] = nil
 	l.head++
-	if l.waiting() == 0 {
+	if l.due() == 0 {
 		l.silence.Stop()
 		l.sent, l.head = l.sent[:0], 0
 	} else {
 		l.silence.Reset(l.limit)
 	}
-	w.sent = false
-	settled = p.judge(w, verdict)
+	b.mu.Unlock()
+	settled = b.judge(w, verdict)
 	if !settled {
 		l.undecided = &Error{Op: w.op, Problem: verdict.Problem()}
 	}
 	return settled, nil
 }
 
-// ended takes the end of the stream. What a gateway has not taken, as it says, was not applied; where it says nothing, nobody knows of the
-// writes without a verdict.
-func (l *pipelineLink) ended(end api.BulkEnd, err error) error {
+// ended handles the end of the stream. If the gateway ended it in good order, the lines without a verdict were not
+// applied. Otherwise they may have been.
+func (l *bulkConnection) ended(end api.BulkEnd, err error) error {
 	l.stream.end()
 	l.silence.Stop()
-	p := l.pipeline
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.link = nil
+	b := l.writer
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.connection = nil
 	if err != nil && l.silent {
-		err = l.stream.broken(errors.New("nothing was heard for " + l.limit.String()))
+		err = l.stream.broken(errors.New("no verdict came within " + l.limit.String()))
 	}
 	for _, w := range l.sent[l.head:] {
-		w.sent = false
 		if err != nil && w.doubt == nil {
 			w.doubt = err
 		}

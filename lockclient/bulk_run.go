@@ -3,16 +3,20 @@ package lockclient
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
 	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// run keeps a stream while there is something to send, until the pipeline ends.
-func (p *Pipeline) run() {
-	policy := insistence.withDefaults()
+// run keeps a connection open while there is something to send, until the writer ends.
+func (b *BulkWriter) run() {
+	policy := b.retry.withDefaults()
 	var failed int
 	var failing time.Time
-	for p.awaitWork() {
-		settled, err := p.stream()
+	for b.awaitWork() {
+		settled, err := b.send()
 		if settled > 0 || err == nil {
 			failed = 0
 		}
@@ -23,48 +27,78 @@ func (p *Pipeline) run() {
 			failing = time.Now()
 		}
 		pause := policy.pause(failed, hintOf(err), jitter())
-		hopeless := !unanswered(err) || failed >= policy.Attempts || time.Since(failing)+pause > policy.Within
-		if hopeless {
-			p.fail(err)
+		if !retryable(err) || failed >= policy.Attempts || time.Since(failing)+pause > policy.Within {
+			b.fail(err)
 			failed = 0
 			continue
 		}
-		p.lease.client.retries.report(p.ctx, Retry{Err: err, Attempt: failed, Pause: pause})
-		if sleep(p.ctx, pause) != nil {
+		b.client.retries.report(b.ctx, Retry{Err: err, Attempt: failed, Pause: pause})
+		if sleep(b.ctx, pause) != nil {
 			break
 		}
 	}
-	if p.ctx.Err() != nil {
-		p.fail(context.Cause(p.ctx))
+	if b.ctx.Err() != nil {
+		b.fail(context.Cause(b.ctx))
 	}
 }
 
-// awaitWork waits until there is something to send. It reports false when the pipeline has come to its end.
-func (p *Pipeline) awaitWork() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for p.held == 0 && !p.closing && p.ctx.Err() == nil {
-		p.work.Wait()
+// awaitWork waits until there is something to send. It returns false when the writer ends.
+func (b *BulkWriter) awaitWork() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.held == 0 && !b.closing && b.ctx.Err() == nil {
+		b.work.Wait()
 	}
-	return p.held > 0 && p.ctx.Err() == nil
+	return b.held > 0 && b.ctx.Err() == nil
 }
 
-func (p *Pipeline) fail(cause error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.giveUp(cause)
-}
-
-// stream sends and hears over one stream. It returns how many writes it settled, and why it ended: nil where that was no fault.
-func (p *Pipeline) stream() (settled int, err error) {
-	l, err := p.connect()
+// send sends the window, and takes verdicts, over one connection. It returns how many writes got their results, and why
+// the connection ended: nil if that was no failure.
+func (b *BulkWriter) send() (settled int, err error) {
+	l, err := b.connect()
 	if err != nil {
 		return 0, err
 	}
 	settled, err = l.follow()
-	if err != nil && p.ctx.Err() == nil && errors.Is(err, ErrUnavailable) {
-		c := p.lease.client
-		c.prefer(int64(l.stream.place), (l.stream.place+1)%len(c.gateways))
+	if err != nil && b.ctx.Err() == nil && errors.Is(err, ErrUnavailable) {
+		b.client.prefer(int64(l.stream.index), (l.stream.index+1)%len(b.client.gateways))
 	}
 	return settled, err
+}
+
+// fail settles all writes in the window with an error.
+func (b *BulkWriter) fail(cause error) {
+	b.mu.Lock()
+	var failed []*PendingWrite
+	for w := b.first; w != nil; w = w.next {
+		if !w.settled {
+			failed = append(failed, w)
+		}
+	}
+	b.mu.Unlock()
+	for _, w := range failed {
+		b.settle(w, api.BulkVerdict{}, w.noVerdict(cause))
+	}
+}
+
+// noVerdict makes the error of a write that no gateway gave a verdict on.
+func (w *PendingWrite) noVerdict(cause error) error {
+	problem := &api.Problem{
+		Type: "about:blank", Title: "No verdict", Status: http.StatusServiceUnavailable, Code: api.CodeUnavailable,
+		Retryable: true, Outcome: api.OutcomeNotApplied,
+		Detail: fmt.Sprintf("there was no verdict: %v. Nothing was applied.", cause),
+	}
+	if w.doubt != nil {
+		problem.Outcome = api.OutcomeUnknown
+		problem.Detail = fmt.Sprintf("there was no verdict: %v. It may have been applied; "+
+			"the next write of this lease that is admitted settles it.", cause)
+	}
+	err := &Error{Op: w.op, Problem: problem, Cause: cause, Earlier: w.doubt}
+	switch {
+	case isLost(cause):
+		return lostDuring(err, cause)
+	case errors.Is(cause, context.Canceled):
+		return canceledDuring(err, cause)
+	}
+	return err
 }

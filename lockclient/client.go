@@ -26,8 +26,8 @@ const (
 	defaultAnswerBytesMax = 256 << 20
 )
 
-// Client calls gateways of one database. It is safe for concurrent use. Make one and keep it: it pools connections, remembers which
-// gateway works, and owns what runs in the background.
+// Client calls gateways of one database. It is safe for concurrent use. Make one and keep it: it pools connections,
+// remembers which gateway works, and owns what runs in the background.
 type Client struct {
 	http *http.Client
 	// pool is the client's own, and nil where it was given one.
@@ -69,17 +69,18 @@ func WithUserAgent(userAgent string) Option {
 	return func(c *Client) { c.userAgent = userAgent }
 }
 
-// WithHeaders sets what is called before each request is sent, of whatever kind, each try, heartbeat and stream among them, to add headers to
-// it: the trace that the caller is in (traceparent), or what a proxy asks for. The headers that the client sets itself can't be changed by it.
+// WithHeaders sets what is called before each request is sent, of whatever kind, each try, heartbeat and stream among
+// them, to add headers to it: the trace that the caller is in (traceparent), or what a proxy asks for. The headers
+// that the client sets itself can't be changed by it.
 //
-// ctx has the values of the ctx that the call was made with. A heartbeat belongs to no call: there ctx has no values. add is called by many
-// goroutines at once, and must not wait.
+// ctx has the values of the ctx that the call was made with. A heartbeat belongs to no call: there ctx has no values.
+// add is called by many goroutines at once, and must not wait.
 func WithHeaders(add func(ctx context.Context, header http.Header)) Option {
 	return func(c *Client) { c.headers = add }
 }
 
-// WithAnswerBytesMax bounds the body of an answer, and so a value that Get reads into memory. Default 256 MiB; what is below
-// 1 is taken for the default.
+// WithAnswerBytesMax bounds the body of an answer, and so a value that Get reads into memory. Default 256 MiB; what
+// is below 1 is taken for the default.
 func WithAnswerBytesMax(limit int64) Option {
 	return func(c *Client) {
 		if limit > 0 {
@@ -88,20 +89,22 @@ func WithAnswerBytesMax(limit int64) Option {
 	}
 }
 
-// WithFailover names more gateways before the same database. A call that was certainly not applied goes on to the next one; a call
-// whose outcome is unknown does so only if it may be sent twice: see [API]. The client stays with a gateway that works.
+// WithFailover names more gateways before the same database. A call that was certainly not applied goes on to the
+// next one; a call whose outcome is unknown does so only if it may be sent twice: see [API]. The client stays with a
+// gateway that works.
 func WithFailover(baseURLs ...string) Option {
 	return func(c *Client) { c.failover = append(c.failover, baseURLs...) }
 }
 
-// WithOwner sets the owner of leases and sessions, which others see as the holder: 1 to 256 bytes. Two processes should not share one.
-// Default: host:pid:random, new in every client.
+// WithOwner sets the owner of leases and sessions, which others see as the holder: 1 to 256 bytes. Two processes
+// should not share one. Default: host:pid:random, new in every client.
 func WithOwner(ownerID string) Option {
 	return func(c *Client) { c.owner = ownerID }
 }
 
-// WithAnswerTimeout bounds how long one gateway may take to answer, beyond the time that it was asked to wait for a lock, where ctx has
-// no deadline or where another gateway could be asked instead. Default 30 s; what is not positive is taken for the default.
+// WithAnswerTimeout bounds how long one gateway may take to answer, beyond the time that it was asked to wait for a
+// lock, where ctx has no deadline or where another gateway could be asked instead. Default 30 s; what is not positive
+// is taken for the default.
 func WithAnswerTimeout(limit time.Duration) Option {
 	return func(c *Client) {
 		if limit > 0 {
@@ -114,7 +117,8 @@ func WithAnswerTimeout(limit time.Duration) Option {
 // "https://example.net/fencegate". Nothing is sent yet. It returns an error if a URL is not an absolute http or https
 // URL without query and fragment.
 //
-// A call whose ctx has no deadline gives up after 30 seconds (see WithAnswerTimeout), plus the time that it asked to wait for a lock.
+// A call whose ctx has no deadline gives up after 30 seconds (see WithAnswerTimeout), plus the time that it asked to
+// wait for a lock.
 func New(baseURL string, opts ...Option) (*Client, error) {
 	client := &Client{
 		userAgent:      defaultUserAgent,
@@ -153,13 +157,13 @@ func (c *Client) API() *API { return &API{client: c} }
 // Owner is the owner of this client's leases, unless one says otherwise.
 func (c *Client) Owner() string { return c.owner }
 
-// Close stops what the client runs in the background, heartbeats and watches, and waits for its end: no goroutine of the client
-// outlives it. Contexts of leases, sessions and leaderships are cancelled, with the cause [ErrClosed]. Nothing is released: release
-// first, or leave it to the TTL. Connections that no call is using are closed; those of a client that was given by WithHTTPClient are
-// left alone.
+// Close stops what the client runs in the background, heartbeats and watches, and waits for its end: no goroutine of
+// the client outlives it. Contexts of leases, sessions and leaderships are cancelled, with the cause [ErrClosed].
+// Nothing is released: release first, or leave it to the TTL. Connections that no call is using are closed; those of
+// a client that was given by WithHTTPClient are left alone.
 //
-// A closed client grants nothing new: Acquire, NewSession, Campaign and the watches return ErrClosed. What was granted can still be
-// released, written under and read; such a call connects anew.
+// A closed client grants nothing new: Acquire, NewSession, Campaign and the watches return ErrClosed. What was
+// granted can still be released, written under and read; such a call connects anew.
 func (c *Client) Close() {
 	c.background.stop()
 	if c.pool != nil {

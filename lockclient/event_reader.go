@@ -84,8 +84,8 @@ func (r *eventReader) next() (serverEvent, error) {
 	return serverEvent{}, io.EOF
 }
 
-// splitLines ends lines at CR, LF or CRLF. A CR ends its line at once, without waiting for what may follow; an LF after it is skipped.
-// A byte order mark at the beginning is left out.
+// splitLines ends lines at CR, LF or CRLF. A CR ends its line at once, without waiting for what may follow; an LF
+// after it is skipped. A byte order mark at the beginning is left out.
 func splitLines() bufio.SplitFunc {
 	begun, afterCR := false, false
 	mark := []byte("\ufeff")

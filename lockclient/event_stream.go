@@ -20,8 +20,9 @@ const (
 // reconnection is how a stream that was cut is opened again.
 var reconnection = RetryPolicy{Base: 100 * time.Millisecond, Max: 5 * time.Second}
 
-// stream is server-sent events that go on across connections and gateways. It has no goroutine of its own: who calls next reads.
-type stream struct {
+// stream is server-sent events that go on across connections and gateways. It has no goroutine of its own: who calls
+// next reads.
+type eventStream struct {
 	client *Client
 	call   request
 
@@ -60,11 +61,11 @@ func (c *connection) close() {
 }
 
 // openStream connects, asking every gateway once.
-func (c *Client) openStream(ctx context.Context, op, path, lastID string) (*stream, error) {
+func (c *Client) openStream(ctx context.Context, op, path, lastID string) (*eventStream, error) {
 	if err := c.background.open(); err != nil {
 		return nil, err
 	}
-	s := &stream{
+	s := &eventStream{
 		client: c, reading: make(chan struct{}, 1), lastID: lastID,
 		call: request{op: op, method: http.MethodGet, path: path},
 	}
@@ -79,26 +80,26 @@ func (c *Client) openStream(ctx context.Context, op, path, lastID string) (*stre
 }
 
 // close ends the stream and whoever reads it.
-func (s *stream) close() {
+func (s *eventStream) close() {
 	s.cancel(ErrClosed)
 	s.reading <- struct{}{}
-	defer leave(s.reading)
+	defer endTurn(s.reading)
 	s.drop()
 }
 
-func (s *stream) drop() {
+func (s *eventStream) drop() {
 	if s.open != nil {
 		s.open.close()
 		s.open = nil
 	}
 }
 
-// next returns the next event, connecting again as often as it takes. It returns ctx's error if ctx ends, the cause of the stream's end
-// if that has ended, and *Error or *AnswerError if a gateway refuses it for good.
-func (s *stream) next(ctx context.Context) (serverEvent, error) {
+// next returns the next event, connecting again as often as it takes. It returns ctx's error if ctx ends, the cause
+// of the stream's end if that has ended, and *Error or *AnswerError if a gateway refuses it for good.
+func (s *eventStream) next(ctx context.Context) (serverEvent, error) {
 	select {
 	case s.reading <- struct{}{}:
-		defer leave(s.reading)
+		defer endTurn(s.reading)
 	case <-ctx.Done():
 		return serverEvent{}, ctx.Err()
 	}
@@ -127,9 +128,9 @@ func (s *stream) next(ctx context.Context) (serverEvent, error) {
 	}
 }
 
-// ended says why there is nothing to be read any more. The client is asked by itself: its end reaches s.ctx a moment late, and what was
-// read from a closed client would depend on that moment.
-func (s *stream) ended(ctx context.Context) error {
+// ended says why there is nothing to be read any more. The client is asked by itself: its end reaches s.ctx a moment
+// late, and what was read from a closed client would depend on that moment.
+func (s *eventStream) ended(ctx context.Context) error {
 	if err := s.client.background.open(); err != nil {
 		s.drop()
 		return err
@@ -142,7 +143,7 @@ func (s *stream) ended(ctx context.Context) error {
 }
 
 // read waits for one event. The end of ctx cuts the connection, since nothing else ends a read.
-func (s *stream) read(ctx context.Context) (serverEvent, error) {
+func (s *eventStream) read(ctx context.Context) (serverEvent, error) {
 	open := s.open
 	defer context.AfterFunc(ctx, open.cancel)()
 	event, err := open.events.next()
@@ -151,7 +152,7 @@ func (s *stream) read(ctx context.Context) (serverEvent, error) {
 }
 
 // reconnect tries until a gateway answers.
-func (s *stream) reconnect(ctx context.Context) error {
+func (s *eventStream) reconnect(ctx context.Context) error {
 	var failed error
 	for {
 		s.failed++
@@ -165,24 +166,24 @@ func (s *stream) reconnect(ctx context.Context) error {
 		if err := s.ended(ctx); err != nil {
 			return err
 		}
-		if failed = s.connect(ctx); failed == nil || !unanswered(failed) {
+		if failed = s.connect(ctx); failed == nil || !retryable(failed) {
 			return failed
 		}
 	}
 }
 
-func (s *stream) pause() time.Duration {
+func (s *eventStream) pause() time.Duration {
 	return reconnection.withDefaults().pause(s.failed, s.retry, jitter())
 }
 
 // connect asks every gateway once.
-func (s *stream) connect(ctx context.Context) error {
+func (s *eventStream) connect(ctx context.Context) error {
 	c := s.client
 	first := c.preferred.Load()
 	var err error
 	for i := range c.gateways {
 		place := (int(first) + i) % len(c.gateways)
-		if s.open, err = s.dial(ctx, c.gateways[place]); err == nil || !unserved(err) {
+		if s.open, err = s.dial(ctx, c.gateways[place]); err == nil || !notServed(err) {
 			c.prefer(first, place)
 			return err
 		}
@@ -194,7 +195,7 @@ func (s *stream) connect(ctx context.Context) error {
 }
 
 // dial asks one gateway, and returns when the head of its answer is there.
-func (s *stream) dial(ctx context.Context, at gateway) (*connection, error) {
+func (s *eventStream) dial(ctx context.Context, at gateway) (*connection, error) {
 	life, cancel := context.WithCancel(s.ctx)
 	defer context.AfterFunc(ctx, cancel)()
 	late := time.AfterFunc(s.client.answerTimeout, cancel)
@@ -227,7 +228,7 @@ func (s *stream) dial(ctx context.Context, at gateway) (*connection, error) {
 }
 
 // foreign is the error of an event that fencegate does not send.
-func (s *stream) foreign(fault error) error {
+func (s *eventStream) foreign(fault error) error {
 	return &AnswerError{
 		Op: s.call.op, URL: s.client.gateways[s.client.preferred.Load()].shown, Status: http.StatusOK, ContentType: streamType,
 		Fault: "an event can't be read: " + fault.Error(), Outcome: api.OutcomeNotApplied,

@@ -7,8 +7,8 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// LeaseOption changes what is asked for by Acquire, Do, NewSession or Campaign. An option that makes no sense there is refused as
-// ErrInvalidRequest.
+// LeaseOption changes what is asked for by Acquire, Do, NewSession or Campaign. An option that makes no sense there
+// is refused as ErrInvalidRequest.
 type LeaseOption func(*leaseConfig)
 
 // waitForCtx is a wait that only ctx ends.
@@ -25,7 +25,8 @@ type leaseConfig struct {
 	beat     *heartbeatConfig
 }
 
-// WithTTL sets how long the lease or session lasts without a renewal: 100 ms to 24 h, in whole milliseconds. Default 30 s.
+// WithTTL sets how long the lease or session lasts without a renewal: 100 ms to 24 h, in whole milliseconds. Default
+// 30 s.
 func WithTTL(ttl time.Duration) LeaseOption {
 	return func(c *leaseConfig) { c.ttl = &ttl }
 }
@@ -50,21 +51,22 @@ func Subtree() LeaseOption {
 	return func(c *leaseConfig) { c.scope = "subtree" }
 }
 
-// WithWait stands in line for up to this long; 0 is a try. A gateway is asked to wait for 10 minutes at most, and for less than ctx has
-// left; a longer wait asks again, and stands at the end of the line then.
+// WithWait stands in line for up to this long; 0 is a try. A gateway is asked to wait for 10 minutes at most, and for
+// less than ctx has left; a longer wait asks again, and stands at the end of the line then.
 func WithWait(wait time.Duration) LeaseOption {
 	return func(c *leaseConfig) { c.wait = max(0, wait) }
 }
 
-// InSession puts the lease into a session: it lasts as long as that and has no TTL and no renewals of its own. Its owner is the session's.
+// InSession puts the lease into a session: it lasts as long as that and has no TTL and no renewals of its own. Its
+// owner is the session's.
 func InSession(session *Session) LeaseOption {
 	return func(c *leaseConfig) { c.session = session }
 }
 
-// WithHeartbeat renews the lease in the background from the start, as StartHeartbeat does. Do, sessions and campaigns do it unasked; there
-// it only sets the options.
+// WithHeartbeat renews the lease in the background from the start, as StartHeartbeat does. Do, sessions and campaigns
+// do it unasked; there it only sets the options.
 func WithHeartbeat(opts ...HeartbeatOption) LeaseOption {
-	return func(c *leaseConfig) { c.beat = heartbeatOf(opts) }
+	return func(c *leaseConfig) { c.beat = newHeartbeatConfig(opts) }
 }
 
 func (c *Client) leaseConfig(opts []LeaseOption) leaseConfig {

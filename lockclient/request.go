@@ -31,7 +31,8 @@ type request struct {
 	wait time.Duration
 	// repeat says how to send it again after an unknown outcome; empty for a call that changes nothing.
 	repeat string
-	// idempotent says that it may be sent again as it is: it is applied once at most, and answered as if it had not been sent before.
+	// idempotent says that it may be sent again as it is: it is applied once at most, and answered as if it had not been
+	// sent before.
 	idempotent bool
 	// check, if set, reads a 2xx answer, and names what it lacks that fencegate's would have.
 	check func(answer) string
@@ -70,7 +71,7 @@ func fetch[T any](ctx context.Context, a *API, call request, lacks func(T) strin
 func nothing[T any](T) string { return "" }
 
 // ask sends a call to one gateway and reads the answer whole. It returns *Error or *AnswerError.
-func (c *Client) ask(ctx context.Context, call request, at gateway) (answer, error) {
+func (c *Client) exchange(ctx context.Context, call request, at gateway) (answer, error) {
 	var sent dispatch
 	response, err := c.dispatch(ctx, call, at, &sent)
 	if err != nil {
@@ -88,7 +89,7 @@ func (c *Client) dispatch(ctx context.Context, call request, at gateway, sent *d
 	}
 	response, err := c.http.Do(httpRequest)
 	if err != nil {
-		return nil, at.unanswered(call, sent.outcome(call.repeat != ""), err)
+		return nil, at.noAnswer(call, sent.outcome(call.repeat != ""), err)
 	}
 	return response, nil
 }
@@ -100,7 +101,7 @@ func (c *Client) read(call request, at gateway, sent *dispatch, response *http.R
 	got.body, err = io.ReadAll(io.LimitReader(response.Body, c.answerBytesMax+1))
 	switch {
 	case err != nil:
-		return answer{}, at.unanswered(call, sent.outcome(call.repeat != ""), err)
+		return answer{}, at.noAnswer(call, sent.outcome(call.repeat != ""), err)
 	case int64(len(got.body)) > c.answerBytesMax:
 		return answer{}, at.foreign(call, got, fmt.Sprintf("it is over the client's limit of %d bytes", c.answerBytesMax))
 	case got.status < 200 || got.status > 299:
@@ -159,7 +160,7 @@ func (g gateway) problem(call request, got answer) error {
 }
 
 // unanswered is the error of a request to which no whole answer came.
-func (g gateway) unanswered(call request, outcome api.Outcome, cause error) error {
+func (g gateway) noAnswer(call request, outcome api.Outcome, cause error) error {
 	detail := cause
 	var urlErr *url.Error
 	if errors.As(cause, &urlErr) {
@@ -202,7 +203,8 @@ func retryAfter(problem *api.Problem, header string) time.Duration {
 	return 0
 }
 
-// jsonBody writes a request's body. A json.RawMessage in it keeps its text except for the white space outside of strings.
+// jsonBody writes a request's body. A json.RawMessage in it keeps its text except for the white space outside of
+// strings.
 func jsonBody(op string, body any) ([]byte, error) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)

@@ -20,18 +20,19 @@ type Retry struct {
 	Pause time.Duration
 }
 
-// WithRetryHook sets a function that is called after each failed attempt of a call that is tried again: of acquires, campaigns, writes,
-// renewals, heartbeats, releases, pipelines and watches. [Client.Do] and Campaign retry until their ctx ends; without the hook and the log a
-// program can't see that no gateway serves. ErrLockHeld is an answer, and not reported.
+// WithRetryHook sets a function that is called after each failed attempt of a call that is tried again: of acquires,
+// campaigns, writes, renewals, heartbeats, releases, pipelines and watches. [Client.Do] and Campaign retry until
+// their ctx ends; without the hook and the log a program can't see that no gateway serves. ErrLockHeld is an answer,
+// and not reported.
 //
-// ctx has the values of the ctx that the call was made with; that of a heartbeat has none. hook is called by many goroutines at once, and
-// must not wait.
+// ctx has the values of the ctx that the call was made with; that of a heartbeat has none. hook is called by many
+// goroutines at once, and must not wait.
 func WithRetryHook(hook func(ctx context.Context, failed Retry)) Option {
 	return func(c *Client) { c.retries.hook = hook }
 }
 
-// WithLogger sets the logger of failed attempts that are tried again. They are logged as warnings, at most one in 10 seconds, with the
-// number of those left out. Default slog.Default(); a logger with slog.DiscardHandler logs nothing.
+// WithLogger sets the logger of failed attempts that are tried again. They are logged as warnings, at most one in 10
+// seconds, with the number of those left out. Default slog.Default(); a logger with slog.DiscardHandler logs nothing.
 func WithLogger(logger *slog.Logger) Option {
 	return func(c *Client) { c.retries.logger = logger }
 }

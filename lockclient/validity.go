@@ -7,257 +7,263 @@ import (
 )
 
 const (
-	// driftShare is the part of a TTL that is not trusted: a hundredth allows the database's clock to run 1% faster than this machine's,
-	// some fifty times what clocks that are being corrected do.
+	// driftShare is the part of a TTL that does not count: with a hundredth, the database's clock may run 1% faster than
+	// this machine's. Clocks that are being corrected differ by a fiftieth of that.
 	driftShare = 100
 
-	// glanceEvery is how often the wall clock is looked at: a timer sleeps by the monotonic clock, which misses a suspended system.
-	glanceEvery = time.Second
+	// checkEvery is the longest time between two looks at the wall clock. A timer sleeps by the monotonic clock, which
+	// misses a suspended system.
+	checkEvery = time.Second
 )
 
-// window is how long after the moment before it was asked for a lease of this TTL is trusted.
+// window is for how long a lease of this TTL is valid, from the moment before it was requested.
 func window(ttl time.Duration) time.Duration { return ttl - ttl/driftShare }
 
-// trust is how long this process may believe that it holds something, a lease or a session.
+// validity is for how long this process may rely on something that it holds, a lease or a session.
 //
-// The database grants or renews after the request was sent, and from then on for the TTL. So it has not expired before "sent + TTL", by
-// any clock that runs at the same rate. That is the whole reasoning: neither the time of the answer nor times within the answer count,
-// since an answer may be late, and the times in it are another machine's.
-type trust struct {
-	// home is where it is found by what ends many at once: the client's end, the session's.
-	home *roster
-	// members are what ends with it.
-	members roster
+// The database grants or renews after the request was sent, and for the TTL from then on. So the lease has not expired
+// before "sent + TTL", by any clock that runs at the same rate. The time of the answer does not count, since an answer
+// may be late. The times in the answer don't count, since they are another machine's.
+type validity struct {
+	// home holds the validities that end together: with the client, or with the session.
+	home *group
+	// members end with this validity.
+	members group
 
-	// ctx is what the user's work hangs on; life ends with the trust only.
+	// ctx is the context of the user's work. life ends with the validity only.
 	ctx        context.Context
 	cancel     context.CancelCauseFunc
 	life       context.Context
 	cancelLife context.CancelCauseFunc
 
 	// within, if set, is the session's: then there is no window of its own.
-	within *trust
+	within *validity
 	lost   func(why error) error
 
 	mu    sync.Mutex
-	from  moment
+	from  dualClock
 	ttl   time.Duration
 	hold  *hold // nil: no limit
 	timer *time.Timer
 	cause error
 }
 
-// hold is the end that no renewal moves: what is left of the longest time that a lease may be held, from before it was asked for.
+// hold is the end that no renewal moves: from is before the request that was answered with it, and left is the rest of
+// the longest time that the lease may be held.
 type hold struct {
-	from moment
+	from dualClock
 	left time.Duration
 }
 
-// newTrust begins a trust that is lost at its window's end, with what lost makes of errTTL. It returns the home's end if that has come.
-func newTrust(base, life context.Context, home *roster, within *trust, lost func(why error) error) (*trust, error) {
-	t := &trust{home: home, within: within, lost: lost}
-	t.ctx, t.cancel = context.WithCancelCause(base)
-	t.life, t.cancelLife = context.WithCancelCause(life)
-	if err := home.add(t); err != nil {
-		t.cancel(err)
-		t.cancelLife(err)
+// newValidity begins a validity. When its window ends, it ends with the cause lost(errTTL). newValidity returns the
+// cause of home's end if home has ended.
+func newValidity(
+	base, life context.Context, home *group, within *validity, lost func(why error) error,
+) (*validity, error) {
+	v := &validity{home: home, within: within, lost: lost}
+	v.ctx, v.cancel = context.WithCancelCause(base)
+	v.life, v.cancelLife = context.WithCancelCause(life)
+	if err := home.add(v); err != nil {
+		v.cancel(err)
+		v.cancelLife(err)
 		return nil, err
 	}
-	return t, nil
+	return v, nil
 }
 
-// set puts the window where a grant or a renewal has moved it; from is before the request was sent.
-func (t *trust) set(from moment, ttl time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.cause != nil {
+// set moves the window after a grant or a renewal. from is before the request was sent.
+func (v *validity) set(from dualClock, ttl time.Duration) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.cause != nil {
 		return
 	}
-	t.from, t.ttl = from, ttl
-	t.arm()
+	v.from, v.ttl = from, ttl
+	v.arm()
 }
 
-// limit sets the end that no renewal moves, or takes it away; from is before the request was sent that was answered with it.
-func (t *trust) limit(end *hold) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.cause == nil {
-		t.hold = end
-		t.arm()
+// limit sets the end that no renewal moves; nil removes it.
+func (v *validity) limit(end *hold) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.cause == nil {
+		v.hold = end
+		v.arm()
 	}
 }
 
-// remains is how long the window still lasts, and what ends it; below 0 it is over. ok is false where it has no end of its own. t.mu is held.
-func (t *trust) remains() (left time.Duration, ok bool, end error) {
-	if t.within == nil && t.ttl > 0 {
-		left, ok, end = window(t.ttl)-now().since(t.from), true, errTTL
+// remains returns what is left of the window, and the error that ends it. At 0 or less it is over. ok is false if it
+// has no end of its own. v.mu is held.
+func (v *validity) remains() (left time.Duration, ok bool, end error) {
+	if v.within == nil && v.ttl > 0 {
+		left, ok, end = window(v.ttl)-readClock().since(v.from), true, errTTL
 	}
-	if t.hold != nil {
-		if held := window(t.hold.left) - now().since(t.hold.from); !ok || held < left {
+	if v.hold != nil {
+		if held := window(v.hold.left) - readClock().since(v.hold.from); !ok || held < left {
 			left, ok, end = held, true, errMaxHold
 		}
 	}
 	return left, ok, end
 }
 
-// shorten makes sure that the window ends no later than one that began at from: before a renewal to a shorter TTL is sent, since nobody
-// may learn that it was applied.
-func (t *trust) shorten(from moment, ttl time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.cause == nil && window(ttl) < window(t.ttl)-from.since(t.from) {
-		t.from, t.ttl = from, ttl
-		t.arm()
+// shorten ends the window no later than one that begins at from. A renewal to a shorter TTL calls it before it is sent,
+// since its answer may be lost.
+func (v *validity) shorten(from dualClock, ttl time.Duration) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.cause == nil && window(ttl) < window(v.ttl)-from.since(v.from) {
+		v.from, v.ttl = from, ttl
+		v.arm()
 	}
 }
 
-// arm sets the timer anew. t.mu is held.
-func (t *trust) arm() {
-	if t.timer != nil {
-		t.timer.Stop()
+// arm restarts the timer. v.mu is held.
+func (v *validity) arm() {
+	if v.timer != nil {
+		v.timer.Stop()
 	}
-	left, ok, _ := t.remains()
+	left, ok, _ := v.remains()
 	if !ok {
 		return
 	}
-	t.timer = time.AfterFunc(max(0, min(left, glanceEvery)), func() {
-		if t.check() == nil {
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			if t.cause == nil {
-				t.arm()
+	v.timer = time.AfterFunc(max(0, min(left, checkEvery)), func() {
+		if v.check() == nil {
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			if v.cause == nil {
+				v.arm()
 			}
 		}
 	})
 }
 
-// check looks at the clocks, ends the trust if its window is over, and returns why it ended.
-func (t *trust) check() error {
-	if t.within != nil {
-		_ = t.within.check() // ends this one, too
+// check reads the clocks, ends the validity if its window is over, and returns the cause of its end.
+func (v *validity) check() error {
+	if v.within != nil {
+		_ = v.within.check() // ends this one, too
 	}
-	t.mu.Lock()
-	cause := t.cause
-	left, ok, end := t.remains()
-	t.mu.Unlock()
+	v.mu.Lock()
+	cause := v.cause
+	left, ok, end := v.remains()
+	v.mu.Unlock()
 	if cause == nil && ok && left <= 0 {
-		return t.end(t.lost(end))
+		return v.end(v.lost(end))
 	}
 	return cause
 }
 
-// left is how long the window still lasts, 0 after its end.
-func (t *trust) left() time.Duration {
-	if t.check() != nil {
+// left returns what is left of the window, 0 after its end.
+func (v *validity) left() time.Duration {
+	if v.check() != nil {
 		return 0
 	}
-	t.mu.Lock()
-	left, ok, _ := t.remains()
-	t.mu.Unlock()
-	if t.within != nil {
-		if within := t.within.left(); !ok || within < left {
+	v.mu.Lock()
+	left, ok, _ := v.remains()
+	v.mu.Unlock()
+	if v.within != nil {
+		if within := v.within.left(); !ok || within < left {
 			return within
 		}
 	}
 	return max(0, left)
 }
 
-func (t *trust) currentTTL() time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.ttl
+func (v *validity) currentTTL() time.Duration {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.ttl
 }
 
-// end ends it and its members, and returns the cause of its first end.
-func (t *trust) end(cause error) error {
-	t.mu.Lock()
-	if t.cause != nil {
-		defer t.mu.Unlock()
-		return t.cause
+// end ends the validity and its members, and returns the cause of its first end.
+func (v *validity) end(cause error) error {
+	v.mu.Lock()
+	if v.cause != nil {
+		defer v.mu.Unlock()
+		return v.cause
 	}
-	t.cause = cause
-	if t.timer != nil {
-		t.timer.Stop()
+	v.cause = cause
+	if v.timer != nil {
+		v.timer.Stop()
 	}
-	t.mu.Unlock()
-	t.cancel(cause)
-	t.cancelLife(cause)
-	t.home.remove(t)
-	t.members.end(cause)
+	v.mu.Unlock()
+	v.cancel(cause)
+	v.cancelLife(cause)
+	v.home.remove(v)
+	v.members.end(cause)
 	return cause
 }
 
-// endBefore ends the trust before a release is sent, and returns a ctx for that: the given one, or, if it hangs on the trust and so has just
-// ended, one with its values that lasts for releaseOnceTimeout.
-func (t *trust) endBefore(ctx context.Context) (context.Context, context.CancelFunc) {
+// endBefore ends the validity before a release is sent, and returns a ctx for the release: the given one, or, if that
+// is derived from the validity and so has just ended, one with its values that lasts for releaseOnceTimeout.
+func (v *validity) endBefore(ctx context.Context) (context.Context, context.CancelFunc) {
 	before := ctx.Err()
-	_ = t.end(ErrLeaseReleased)
+	_ = v.end(ErrLeaseReleased)
 	if before != nil || ctx.Err() == nil {
 		return context.WithCancel(ctx)
 	}
 	return context.WithTimeout(context.WithoutCancel(ctx), releaseOnceTimeout)
 }
 
-// context gives what the user's work hangs on.
-func (t *trust) context() context.Context { return trustContext{t.ctx, t} }
+// context returns the context of the user's work.
+func (v *validity) context() context.Context { return validityContext{v.ctx, v} }
 
-// trustContext looks at the clocks whenever it is asked: a process that was frozen past the window's end must not go on until its timers
-// have woken, too. Contexts derived from it are cancelled by the timer, or as soon as somebody asks this one.
-type trustContext struct {
+// validityContext reads the clocks at each call of Err and Done: a process that was frozen past the window's end must
+// stop before its timers have fired. Contexts derived from it are canceled by the timer, or by the next such call.
+type validityContext struct {
 	context.Context
-	trust *trust
+	validity *validity
 }
 
-// Err returns an error that is both context.Canceled and, if the lease was lost, ErrLeaseLost.
-func (c trustContext) Err() error {
-	if cause := c.trust.check(); isLost(cause) {
+// Err returns an error that matches context.Canceled and, if the lease was lost, ErrLeaseLost.
+func (c validityContext) Err() error {
+	if cause := c.validity.check(); isLost(cause) {
 		return cause
 	}
 	return c.Context.Err()
 }
 
-// Done looks at the clocks first, so that it is closed already if the lease is lost.
-func (c trustContext) Done() <-chan struct{} {
-	_ = c.trust.check()
+// Done returns a channel that is closed already if the lease is lost.
+func (c validityContext) Done() <-chan struct{} {
+	_ = c.validity.check()
 	return c.Context.Done()
 }
 
-// roster is those that end together.
-type roster struct {
+// group is the validities that end together.
+type group struct {
 	mu      sync.Mutex
-	members map[*trust]struct{}
+	members map[*validity]struct{}
 	cause   error
 }
 
-// add returns the cause if the end has come.
-func (r *roster) add(t *trust) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.cause != nil {
-		return r.cause
+// add returns the cause of the group's end if it has ended.
+func (g *group) add(v *validity) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.cause != nil {
+		return g.cause
 	}
-	if r.members == nil {
-		r.members = map[*trust]struct{}{}
+	if g.members == nil {
+		g.members = map[*validity]struct{}{}
 	}
-	r.members[t] = struct{}{}
+	g.members[v] = struct{}{}
 	return nil
 }
 
-func (r *roster) remove(t *trust) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.members, t)
+func (g *group) remove(v *validity) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.members, v)
 }
 
-func (r *roster) end(cause error) {
-	r.mu.Lock()
-	if r.cause == nil {
-		r.cause = cause
+func (g *group) end(cause error) {
+	g.mu.Lock()
+	if g.cause == nil {
+		g.cause = cause
 	}
-	members := r.members
-	r.members = nil
-	r.mu.Unlock()
-	for t := range members {
-		_ = t.end(cause)
+	members := g.members
+	g.members = nil
+	g.mu.Unlock()
+	for v := range members {
+		_ = v.end(cause)
 	}
 }

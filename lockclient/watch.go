@@ -15,7 +15,8 @@ type Event struct {
 	ID int64
 	// Kind is one of the names api.EventState, api.EventGranted, …; those that the future adds arrive, too.
 	Kind string
-	// State is how the lock stands, where Kind is api.EventState; nil otherwise. State.Missed says that events before it are lost.
+	// State is how the lock stands, where Kind is api.EventState; nil otherwise. State.Missed says that events before it
+	// are lost.
 	State *api.WatchState
 	// Change is what happened; nil where Kind is api.EventState.
 	Change *api.Event
@@ -31,15 +32,16 @@ func AfterEvent(id int64) WatchOption {
 	return func(c *watchConfig) { c.after = strconv.FormatInt(id, 10) }
 }
 
-// Watch is what happens to one lock, as it happens. It connects again where it is cut off, to another gateway if need be, and goes on after
-// the last event that it has seen. What could not be told again shows as an event of the kind api.EventState with Missed. It is for one
-// reader at a time.
+// Watch is what happens to one lock, as it happens. It connects again where it is cut off, to another gateway if need
+// be, and goes on after the last event that it has seen. What could not be told again shows as an event of the kind
+// api.EventState with Missed. It is for one reader at a time.
 //
-// A watch is for people and for caches. Decide nothing on it that a fence does not guard: what it tells is over when it arrives.
-type Watch struct{ stream *stream }
+// A watch is for people and for caches. Decide nothing on it that a fence does not guard: what it tells is over when
+// it arrives.
+type Watch struct{ stream *eventStream }
 
-// Watch begins to watch a lock. Its first event is the state of it. It lasts until Close, the end of ctx, or that of the client. It
-// returns ErrUnavailable if no gateway could serve, and ErrClosed.
+// Watch begins to watch a lock. Its first event is the state of it. It lasts until Close, the end of ctx, or that of
+// the client. It returns ErrUnavailable if no gateway could serve, and ErrClosed.
 func (c *Client) Watch(ctx context.Context, lock string, opts ...WatchOption) (*Watch, error) {
 	config := watchConfig{}
 	for _, opt := range opts {
@@ -57,8 +59,9 @@ func (c *Client) Watch(ctx context.Context, lock string, opts ...WatchOption) (*
 	return &Watch{stream: stream}, nil
 }
 
-// Next waits for the next event. It returns ctx's error if ctx ends before, and can be called again then; ErrClosed, or the error of the
-// ctx that Watch was called with, if the watch has ended; the gateway's refusal if it is not allowed any more.
+// Next waits for the next event. It returns ctx's error if ctx ends before, and can be called again then; ErrClosed,
+// or the error of the ctx that Watch was called with, if the watch has ended; the gateway's refusal if it is not
+// allowed any more.
 func (w *Watch) Next(ctx context.Context) (Event, error) {
 	got, err := w.stream.next(ctx)
 	if err != nil {
@@ -85,11 +88,12 @@ func (w *Watch) All(ctx context.Context) iter.Seq2[Event, error] { return all(ct
 // Close ends the watch, and a Next that waits. It may be called often.
 func (w *Watch) Close() { w.stream.close() }
 
-// ElectionWatch is who leads, as it changes. It connects again where it is cut off, as a Watch does. It is for one reader at a time.
-type ElectionWatch struct{ stream *stream }
+// ElectionWatch is who leads, as it changes. It connects again where it is cut off, as a Watch does. It is for one
+// reader at a time.
+type ElectionWatch struct{ stream *eventStream }
 
-// Observe begins to observe an election. The first that it tells is who leads now. It lasts until Close, the end of ctx, or that of the
-// client. It returns ErrUnavailable if no gateway could serve, and ErrClosed.
+// Observe begins to observe an election. The first that it tells is who leads now. It lasts until Close, the end of
+// ctx, or that of the client. It returns ErrUnavailable if no gateway could serve, and ErrClosed.
 func (c *Client) Observe(ctx context.Context, election string) (*ElectionWatch, error) {
 	op := "observe " + election
 	path, err := electionPath(op, election)
@@ -103,8 +107,8 @@ func (c *Client) Observe(ctx context.Context, election string) (*ElectionWatch, 
 	return &ElectionWatch{stream: stream}, nil
 }
 
-// Next waits until there is something new to tell of the election: another leader, or none. After a lost connection it may tell the same
-// again. Its errors are those of Watch.Next.
+// Next waits until there is something new to tell of the election: another leader, or none. After a lost connection
+// it may tell the same again. Its errors are those of Watch.Next.
 func (w *ElectionWatch) Next(ctx context.Context) (api.Election, error) {
 	for {
 		got, err := w.stream.next(ctx)
@@ -141,8 +145,8 @@ func all[T any](ctx context.Context, next func(context.Context) (T, error)) iter
 	}
 }
 
-// Rejections gives the writes that were shut out, as which says, page after page from which.Cursor on; which.Limit is the size of a page.
-// An error is the last that it gives.
+// Rejections gives the writes that were shut out, as which says, page after page from which.Cursor on; which.Limit is
+// the size of a page. An error is the last that it gives.
 func (c *Client) Rejections(ctx context.Context, which RejectionsQuery) iter.Seq2[api.Rejection, error] {
 	return func(yield func(api.Rejection, error) bool) {
 		for {
