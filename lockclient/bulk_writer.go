@@ -142,8 +142,8 @@ func (c *Client) startBulk(ctx context.Context, lease *Lease, op string, opts []
 
 // BulkLine is one line for [BulkWriter.Send].
 type BulkLine struct {
-	// JSON is an api.BulkWrite in one line, without a line feed. Send keeps it; don't change it. A malformed line gets
-	// its verdict from the gateway.
+	// JSON is an api.BulkWrite in one line, without a line feed. Send keeps the slice, and its spare capacity: don't use
+	// them again. A malformed line gets its verdict from the gateway.
 	JSON []byte
 	// SentBefore says that an earlier run may have sent the same line, without getting its verdict.
 	SentBefore bool
@@ -155,7 +155,7 @@ var errSentBefore = errors.New("an earlier run may have sent it")
 // ErrInvalidRequest for an empty line or one with a line feed, and if the writer is closed. If ctx or the writer ends
 // first it returns ErrUnavailable, or an error that matches context.Canceled. The line was not sent then.
 func (b *BulkWriter) Send(ctx context.Context, line BulkLine) error {
-	w := &PendingWrite{op: "send a line", line: append(line.JSON[:len(line.JSON):len(line.JSON)], '\n')}
+	w := &PendingWrite{op: "send a line", line: append(line.JSON, '\n')}
 	if fault := lineFault(line.JSON); fault != "" {
 		return refused(w.op, api.CodeInvalidRequest, fault)
 	}

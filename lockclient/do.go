@@ -16,7 +16,9 @@ import (
 // work may have happened beside another holder's. Otherwise Do returns the error of work. It does not report a failed
 // release: work is done, and the lease ends with its TTL. If the lock is not granted, Do returns the error of Acquire
 // without running work. While no gateway serves, Do retries: see [WithRetryHook].
-func (c *Client) Do(ctx context.Context, lock string, work func(ctx context.Context, lease *Lease) error, opts ...LeaseOption) error {
+func (c *Client) Do(
+	ctx context.Context, lock string, work func(ctx context.Context, lease *Lease) error, opts ...LeaseOption,
+) error {
 	config := c.leaseConfig(append([]LeaseOption{func(config *leaseConfig) { config.wait = waitForCtx }}, opts...))
 	if config.beat == nil && config.session == nil {
 		config.beat = &heartbeatConfig{}

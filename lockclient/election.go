@@ -27,7 +27,8 @@ func (c *Client) Campaign(ctx context.Context, election string, value any, opts 
 		return nil, err
 	}
 	if config.mode != "" || config.scope != "" || config.metadata != nil {
-		return nil, refused(op, api.CodeInvalidRequest, "Shared, Subtree and WithMetadata are options of a lease, not of a candidate")
+		return nil, refused(op, api.CodeInvalidRequest,
+			"Shared, Subtree and WithMetadata are options of a lease, not of a candidate")
 	}
 	text, err := jsonOf(op, "value", value)
 	if err != nil {

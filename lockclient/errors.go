@@ -52,8 +52,8 @@ var (
 	ErrConstraintViolation error = codeError(api.CodeConstraintViolation)
 	// ErrRateLimited says that the caller sends too much.
 	ErrRateLimited error = codeError(api.CodeRateLimited)
-	// ErrUnavailable says that the gateway or its database was not reached or did not answer; Problem.Outcome tells
-	// whether a write may have been applied.
+	// ErrUnavailable says that the gateway or its database was not reached, or did not answer in time. Problem.Outcome
+	// says whether a write may have been applied.
 	ErrUnavailable error = codeError(api.CodeUnavailable)
 	// ErrInternal says that the gateway has a defect; its log has the details.
 	ErrInternal error = codeError(api.CodeInternal)
@@ -73,8 +73,7 @@ var ErrOutcomeUnknown = errors.New("it is unknown whether it was applied")
 type Error struct {
 	// Op names the call, e.g. "acquire job-42".
 	Op string
-	// Problem is never nil. Where no answer came, and where the client refused to send the request, it is the client's
-	// own.
+	// Problem is never nil. If no answer came, or the client did not send the request, it is the client's own.
 	Problem *api.Problem
 	// Cause is the error of the network or the context, if no answer came or ctx ended a wait; nil otherwise.
 	Cause error

@@ -10,10 +10,10 @@ import (
 // Session is one TTL and one heartbeat for any number of leases. It is safe for concurrent use. It is renewed in the
 // background until it ends: by Close, by its loss, or with its client. All its leases end with it.
 type Session struct {
-	client  *Client
-	granted api.Session
-	validity   *validity
-	heartbeat   heartbeat
+	client    *Client
+	granted   api.Session
+	validity  *validity
+	heartbeat heartbeat
 }
 
 // NewSession creates a session, and renews it. WithTTL, WithMetadata, WithLeaseOwner and WithHeartbeat are its options.
@@ -48,7 +48,8 @@ func (c *Client) NewSession(ctx context.Context, opts ...LeaseOption) (*Session,
 		return nil, err
 	}
 	base := context.WithoutCancel(ctx)
-	if session.validity, err = newValidity(base, c.background.ctx, &c.background.validities, nil, session.lost); err != nil {
+	session.validity, err = newValidity(base, c.background.ctx, &c.background.validities, nil, session.lost)
+	if err != nil {
 		return nil, err
 	}
 	session.validity.set(from, time.Duration(session.granted.TTLMS)*time.Millisecond)
