@@ -8,8 +8,8 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// Campaign stands for an election, as Acquire asks for a lock: the term is a lease on the lock of that name, and is renewed as one. It
-// returns ErrLockHeld if another leads, and all else that Acquire returns.
+// Campaign stands for an election, as Acquire acquires a lock: the term is a lease on the lock with that name, and is
+// renewed as one. It returns ErrLockHeld if another candidate leads, and the other errors of Acquire.
 func (a *API) Campaign(ctx context.Context, election string, body api.CampaignRequest) (api.Term, error) {
 	call, err := electionCall("campaign", election, body)
 	if err != nil {
@@ -20,7 +20,8 @@ func (a *API) Campaign(ctx context.Context, election string, body api.CampaignRe
 	return fetch(ctx, a, call, termLacks)
 }
 
-// Resign ends a term of office. It may be sent twice. It returns ErrLeaseLost if the term was broken, or has expired and another leads.
+// Resign ends a term. It may be sent twice. It returns ErrLeaseLost if the term was broken, or has expired and another
+// candidate leads.
 func (a *API) Resign(ctx context.Context, election string, body api.ResignRequest) error {
 	call, err := electionCall("resign", election, body)
 	if err != nil {
@@ -31,7 +32,8 @@ func (a *API) Resign(ctx context.Context, election string, body api.ResignReques
 	return err
 }
 
-// Election tells who leads, and who would. It is old when it arrives. It returns ErrNotFound if nobody ever stood.
+// Election returns the leader and the other candidates. The answer may be out of date when it arrives. It returns
+// ErrNotFound if there never was a candidate.
 func (a *API) Election(ctx context.Context, election string) (api.Election, error) {
 	op := "get election " + election
 	path, err := electionPath(op, election)

@@ -7,8 +7,8 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// Fence tells what the fence of a resource holds, and the policy that rules it. It returns ErrNotFound if the name was
-// never granted or written.
+// Fence returns the state of a resource's fence, and its policy. It returns ErrNotFound if the name was never granted
+// or written.
 func (a *API) Fence(ctx context.Context, resource string) (api.Fence, error) {
 	op := "get fence of " + resource
 	path, err := namePath(op, resource)
@@ -25,8 +25,8 @@ func (a *API) Policies(ctx context.Context) (api.Policies, error) {
 	return fetch(ctx, a, call, nothing[api.Policies])
 }
 
-// Policy reads the policy that was set on exactly this prefix; "" is the one for every name. It returns ErrNotFound if
-// none was.
+// Policy returns the policy that was set on exactly this prefix; "" is the one for every name. It returns ErrNotFound
+// if there is none.
 func (a *API) Policy(ctx context.Context, prefix string) (api.Policy, error) {
 	call, err := policyCall("get policy of", http.MethodGet, prefix)
 	if err != nil {
@@ -35,7 +35,8 @@ func (a *API) Policy(ctx context.Context, prefix string) (api.Policy, error) {
 	return fetch(ctx, a, call, nothing[api.Policy])
 }
 
-// PutPolicy sets the policy of a name and all below it; "" is every name. Absent fields of body are the defaults.
+// PutPolicy sets the policy of a name and all names below it; "" is every name. Absent fields of body get their
+// defaults.
 func (a *API) PutPolicy(ctx context.Context, prefix string, body api.PolicyRequest) (api.Policy, error) {
 	call, err := policyCall("put policy of", http.MethodPut, prefix)
 	if err != nil {
@@ -49,8 +50,8 @@ func (a *API) PutPolicy(ctx context.Context, prefix string, body api.PolicyReque
 	return fetch(ctx, a, call, nothing[api.Policy])
 }
 
-// DeletePolicy takes a policy away: that of the next shorter prefix holds from then on. It returns ErrNotFound if there
-// is none on exactly this prefix.
+// DeletePolicy removes a policy: that of the next shorter prefix applies from then on. It returns ErrNotFound if
+// there is none on exactly this prefix.
 func (a *API) DeletePolicy(ctx context.Context, prefix string) error {
 	call, err := policyCall("delete policy of", http.MethodDelete, prefix)
 	if err != nil {
@@ -71,14 +72,14 @@ func policyCall(verb, method, prefix string) (request, error) {
 }
 
 // Ready returns nil if the gateway can serve: its database is reachable and migrated. Otherwise it returns
-// ErrUnavailable; the problem says what is wrong.
+// ErrUnavailable; the problem gives the reason.
 func (a *API) Ready(ctx context.Context) error {
 	call := request{op: "check readiness", method: http.MethodGet, path: "/readyz"}
 	_, err := fetch(ctx, a, call, nothing[api.Health])
 	return err
 }
 
-// Alive returns nil if the gateway's process runs, whether or not its database does. Otherwise it returns ErrUnavailable.
+// Alive returns nil if the gateway's process runs, even if its database doesn't. Otherwise it returns ErrUnavailable.
 func (a *API) Alive(ctx context.Context) error {
 	call := request{op: "check health", method: http.MethodGet, path: "/healthz"}
 	_, err := fetch(ctx, a, call, nothing[api.Health])

@@ -9,11 +9,11 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// Acquire asks for a lease on a lock. Once it has returned, no write with an older token can be committed on the name.
+// Acquire acquires a lease on a lock. Once it has returned, no write with an older token can be committed on the name.
 //
-// It returns ErrLockHeld if another lease runs on it, with the holder and the time after which to try again in the
-// problem; ErrDeadlock if the wait would never end; ErrLeaseLost if the lease that this RequestID was granted has ended. Where ErrUnavailable has the outcome
-// unknown, a lease may have been granted, and only the same RequestID sent again returns it.
+// It returns ErrLockHeld if another lease holds the lock, with the holder and the recommended pause in the problem;
+// ErrDeadlock if the wait would never end; ErrLeaseLost if the lease that this RequestID was granted has ended. An
+// ErrUnavailable with an unknown outcome may have granted a lease, which only the same RequestID returns.
 func (a *API) Acquire(ctx context.Context, lock string, body api.AcquireRequest) (api.Lease, error) {
 	call, err := lockCall("acquire", lock, body)
 	if err != nil {
@@ -25,8 +25,8 @@ func (a *API) Acquire(ctx context.Context, lock string, body api.AcquireRequest)
 	return fetch(ctx, a, call, leaseLacks)
 }
 
-// Renew moves the lease's expiry to its TTL from now, by the database's clock. It returns ErrLeaseLost if the lease is
-// not the lock's current one or has expired.
+// Renew sets the lease's expiry to its TTL from now, by the database's clock. It returns ErrLeaseLost if the lease is
+// not the lock's current one, or has expired.
 func (a *API) Renew(ctx context.Context, lock string, body api.RenewRequest) (api.Lease, error) {
 	call, err := lockCall("renew", lock, body)
 	if err != nil {
@@ -36,8 +36,8 @@ func (a *API) Renew(ctx context.Context, lock string, body api.RenewRequest) (ap
 	return fetch(ctx, a, call, leaseLacks)
 }
 
-// Release ends the lease and closes the fence behind it. A release sent twice succeeds twice. It returns ErrLeaseLost if
-// the lease was broken, or has expired and was replaced; ErrNotFound if the lock was never granted.
+// Release ends the lease and closes the fence behind it. A release that is sent twice succeeds twice. It returns
+// ErrLeaseLost if the lease was broken, or has expired and was replaced; ErrNotFound if the lock was never granted.
 func (a *API) Release(ctx context.Context, lock string, body api.ReleaseRequest) error {
 	call, err := lockCall("release", lock, body)
 	if err != nil {
@@ -48,8 +48,8 @@ func (a *API) Release(ctx context.Context, lock string, body api.ReleaseRequest)
 	return err
 }
 
-// Break ends whatever lease runs on the lock and closes the fence: its holder's writes are ErrTokenStale from then on. It
-// is an administrator's. It returns ErrNotFound if nobody may write.
+// Break ends all leases on the lock and closes the fence: the holder's writes are ErrTokenStale from then on. It is an
+// administrator's call. It returns ErrNotFound if no token is admitted.
 func (a *API) Break(ctx context.Context, lock string, body api.BreakRequest) (api.Broken, error) {
 	call, err := lockCall("break", lock, body)
 	if err != nil {
@@ -58,8 +58,8 @@ func (a *API) Break(ctx context.Context, lock string, body api.BreakRequest) (ap
 	return fetch(ctx, a, call, nothing[api.Broken])
 }
 
-// Lock tells the state of a lock, without anybody's lease_id. It is old when it arrives: decide nothing on it that a
-// fence does not guard. It returns ErrNotFound if the lock was never granted.
+// Lock returns the state of a lock, without any lease_id. It may be out of date when it arrives: don't base a
+// decision on it that no fence guards. It returns ErrNotFound if the lock was never granted.
 func (a *API) Lock(ctx context.Context, lock string) (api.Lock, error) {
 	op := "get lock " + lock
 	path, err := namePath(op, lock)
@@ -71,19 +71,19 @@ func (a *API) Lock(ctx context.Context, lock string) (api.Lock, error) {
 
 // LocksQuery selects locks. The zero value is the first page of all.
 type LocksQuery struct {
-	// Prefix is what the name begins with.
+	// Prefix is that of the name.
 	Prefix string
 	// State is free, held, expired, or empty for all.
 	State string
 	// Sort is name (the default), expires_at, granted_at, fencing_token or queue; Order asc (the default) or desc.
 	Sort, Order string
-	// Limit is the most locks that a page has; 0: the gateway's default.
+	// Limit is the size of a page; 0: the gateway's default.
 	Limit int
 	// Cursor is the NextCursor of the page before.
 	Cursor string
 }
 
-// Locks lists locks by name, a page at a time.
+// Locks lists locks, a page at a time.
 func (a *API) Locks(ctx context.Context, which LocksQuery) (api.Locks, error) {
 	query := pageQuery(which.Limit, which.Cursor)
 	setIf(query, "prefix", which.Prefix)
@@ -103,14 +103,15 @@ func lockCall(verb, lock string, body any) (request, error) {
 	return actionCall(op, "/v1/locks/"+path+"/"+verb, body)
 }
 
-// actionCall asks for a change that may be asked for again as it is.
+// actionCall makes a POST that may be repeated as it is.
 func actionCall(op, path string, body any) (request, error) {
 	text, err := jsonBody(op, body)
 	if err != nil {
 		return request{}, err
 	}
 	return request{
-		op: op, method: http.MethodPost, path: path, header: http.Header{"Content-Type": {"application/json"}}, body: text, repeat: repeatAsIs,
+		op: op, method: http.MethodPost, path: path, body: text, repeat: repeatAsIs,
+		header: http.Header{"Content-Type": {"application/json"}},
 	}, nil
 }
 
@@ -121,7 +122,7 @@ func leaseLacks(lease api.Lease) string {
 	return ""
 }
 
-// setIf leaves out what is empty, so that the gateway's default holds.
+// setIf leaves out an empty value, so that the gateway's default applies.
 func setIf(query url.Values, name, value string) {
 	if value != "" {
 		query.Set(name, value)

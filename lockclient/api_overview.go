@@ -10,12 +10,13 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// Overview tells how all of it is: writes over the last while (1 min to 24 h; 0: the gateway's default), leases, the database, the gateways.
-// Where the database is away, it says so and is no error.
+// Overview returns the state of the whole system: writes over the last while (1 min to 24 h; 0: the gateway's default),
+// leases, the database, the gateways. If the database is unreachable, the overview says so, and there is no error.
 func (a *API) Overview(ctx context.Context, last time.Duration) (api.Overview, error) {
 	query := url.Values{}
 	if last != 0 {
 		query.Set("range_ms", strconv.FormatInt(last.Milliseconds(), 10))
 	}
-	return fetch(ctx, a, request{op: "get overview", method: http.MethodGet, path: "/v1/overview", query: query}, nothing[api.Overview])
+	call := request{op: "get overview", method: http.MethodGet, path: "/v1/overview", query: query}
+	return fetch(ctx, a, call, nothing[api.Overview])
 }

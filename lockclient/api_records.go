@@ -11,23 +11,23 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// Write is a value to store and what it is admitted by.
+// Write is a value to store, with its token.
 type Write struct {
-	// Token is of the lease that the writer holds. Without a Sequence it admits one write in all.
+	// Token is that of the writer's lease. Without a Sequence it admits one write in all.
 	Token api.FencingToken
-	// LeaseID is checked if it is not empty; a policy may demand it.
+	// LeaseID is checked if it is not empty; a policy may require it.
 	LeaseID string
-	// ContentType is application/octet-stream if it is empty. Values of application/json must be JSON.
+	// ContentType defaults to application/octet-stream. A value of application/json must be JSON.
 	ContentType string
 	// Value is stored byte for byte.
 	Value []byte
 	// IfMatch, if set, is the version that the record must have.
 	IfMatch *int64
-	// IfNoneMatch demands that there is no record.
+	// IfNoneMatch requires that there is no record.
 	IfNoneMatch bool
 }
 
-// Removal is what a delete is admitted by.
+// Removal is the token and the precondition of a delete.
 type Removal struct {
 	Token   api.FencingToken
 	LeaseID string
@@ -45,8 +45,8 @@ type Record struct {
 }
 
 // Put stores a record if the fence admits the write. It returns ErrTokenStale, ErrTokenUnknown, ErrLeaseMismatch or
-// ErrLeaseExpired if the caller is not the holder, ErrVersionMismatch if a precondition does not hold, ErrTooLarge; nothing
-// is changed by then.
+// ErrLeaseExpired if the caller is not the holder, ErrVersionMismatch if a precondition does not hold, and ErrTooLarge.
+// Nothing is changed then.
 func (a *API) Put(ctx context.Context, resource, key string, write Write) (api.WriteResult, error) {
 	op := "put " + resource + " " + key
 	path, err := recordPath(op, resource, key)
@@ -68,7 +68,8 @@ func (a *API) Put(ctx context.Context, resource, key string, write Write) (api.W
 	return fetch(ctx, a, call, resultLacks)
 }
 
-// Delete removes a record if the fence admits the write. It fails as Put does; ErrNotFound says that there is no record.
+// Delete removes a record if the fence admits the write. It returns the errors of Put, and ErrNotFound if there is no
+// record.
 func (a *API) Delete(ctx context.Context, resource, key string, removal Removal) (api.WriteResult, error) {
 	op := "delete " + resource + " " + key
 	path, err := recordPath(op, resource, key)
@@ -83,7 +84,7 @@ func (a *API) Delete(ctx context.Context, resource, key string, removal Removal)
 	return fetch(ctx, a, call, resultLacks)
 }
 
-// Get reads a record. It returns ErrNotFound if there is none.
+// Get returns a record. It returns ErrNotFound if there is none.
 func (a *API) Get(ctx context.Context, resource, key string) (Record, error) {
 	op := "get " + resource + " " + key
 	path, err := recordPath(op, resource, key)
@@ -99,7 +100,8 @@ func (a *API) Get(ctx context.Context, resource, key string) (Record, error) {
 	return record, nil
 }
 
-// read returns what the answer lacks. A value may look like anything, so only headers tell a record from a page that a proxy made up.
+// read returns what is missing from the answer. A value may be any bytes, so only the headers distinguish a record
+// from a proxy's page.
 func (r *Record) read(got answer) string {
 	version, err := parseETag(got.header.Get("ETag"))
 	if err != nil {
@@ -115,9 +117,9 @@ func (r *Record) read(got answer) string {
 
 // RecordsQuery selects records of one resource. The zero value is the first page of all.
 type RecordsQuery struct {
-	// Prefix is what the key begins with.
+	// Prefix is that of the key.
 	Prefix string
-	// Limit is the most records that a page has; 0: the gateway's default.
+	// Limit is the size of a page; 0: the gateway's default.
 	Limit int
 	// Cursor is the NextCursor of the page before.
 	Cursor string
@@ -136,9 +138,9 @@ func (a *API) Records(ctx context.Context, resource string, which RecordsQuery) 
 	return fetch(ctx, a, call, nothing[api.Records])
 }
 
-// Transaction makes one atomic change under one or more tokens: all operations, or none. It fails as Put does;
-// Problem.Op is the place of the operation that was refused. White space between the parts of a JSON Value isn't kept;
-// ValueBase64 keeps every byte.
+// Transaction applies all operations as one atomic change under one or more tokens, or none. It returns the errors of
+// Put; Problem.Op is the index of the operation that was rejected. A JSON Value loses the white space between its
+// parts; ValueBase64 keeps every byte.
 func (a *API) Transaction(ctx context.Context, body api.TransactionRequest) (api.TransactionResult, error) {
 	const op = "transaction"
 	text, err := jsonBody(op, body)
@@ -159,7 +161,7 @@ func (a *API) Transaction(ctx context.Context, body api.TransactionRequest) (api
 }
 
 func allNumbered(fences []api.WriteToken) bool {
-	return !slices.ContainsFunc(fences, func(claim api.WriteToken) bool { return claim.Sequence == nil })
+	return !slices.ContainsFunc(fences, func(token api.WriteToken) bool { return token.Sequence == nil })
 }
 
 func resultLacks(result api.WriteResult) string {
@@ -196,7 +198,7 @@ func writeHeader(token api.FencingToken, leaseID string, ifMatch *int64) http.He
 	return header
 }
 
-// parseETag reads a version; a proxy that compresses marks it as weak.
+// parseETag returns the version. A proxy that compresses the answer marks the ETag as weak.
 func parseETag(etag string) (int64, error) {
 	return strconv.ParseInt(strings.Trim(strings.TrimPrefix(etag, "W/"), `"`), 10, 64)
 }

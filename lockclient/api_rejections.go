@@ -12,26 +12,27 @@ import (
 type RejectionsQuery struct {
 	// Resource is the exact name.
 	Resource string
-	// Prefix is what the name of the resource begins with; any text.
+	// Prefix is that of the resource's name; any text.
 	Prefix string
 	Code   api.Code
 	// Reason is that of api.CodeTokenStale: superseded, released, reused, shared or max_hold.
 	Reason string
-	// Source is the way by which the write came in.
+	// Source is the way by which the write arrived.
 	Source string
-	// OwnerID is whose lease the token belonged to.
+	// OwnerID is the owner of the token's lease.
 	OwnerID string
-	// Since leaves out what was last seen before it, Until what was not seen before it, by the gateways' clocks; the zero time leaves out nothing.
+	// Since leaves out groups last seen before it, and Until groups first seen after it, by the gateways' clocks. The
+	// zero time leaves out nothing.
 	Since, Until time.Time
-	// LastSeen lists first what changed last; otherwise the newest group is first.
+	// LastSeen lists the group that changed last first; otherwise the newest group is first.
 	LastSeen bool
-	// Limit is the most rejections that a page has; 0: the gateway's default.
+	// Limit is the size of a page; 0: the gateway's default.
 	Limit int
 	// Cursor is the NextCursor of the page before.
 	Cursor string
 }
 
-// Rejections lists writes that were shut out, a page at a time.
+// Rejections lists rejected writes, a page at a time.
 func (a *API) Rejections(ctx context.Context, which RejectionsQuery) (api.Rejections, error) {
 	query := pageQuery(which.Limit, which.Cursor)
 	setIf(query, "resource", which.Resource)

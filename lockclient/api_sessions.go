@@ -8,8 +8,8 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// CreateSession makes a session. It has no request_id: where ErrUnavailable has the outcome unknown, a session may have been made
-// that nobody knows of. It holds nothing, and expires.
+// CreateSession creates a session. It has no request_id: an ErrUnavailable with an unknown outcome may have created a
+// session, which holds nothing and expires.
 func (a *API) CreateSession(ctx context.Context, body api.SessionRequest) (api.Session, error) {
 	call := request{
 		op: "create session", method: http.MethodPost, path: "/v1/sessions",
@@ -22,8 +22,8 @@ func (a *API) CreateSession(ctx context.Context, body api.SessionRequest) (api.S
 	return fetch(ctx, a, call, sessionLacks)
 }
 
-// KeepSessionAlive moves the session's expiry, and so that of all its leases, to its TTL from now, by the database's clock. It returns
-// ErrLeaseLost if the session has ended or expired, ErrNotFound if there is no such session.
+// KeepSessionAlive sets the expiry of the session, and so of all its leases, to its TTL from now, by the database's
+// clock. It returns ErrLeaseLost if the session has ended or expired, ErrNotFound if there is no such session.
 func (a *API) KeepSessionAlive(ctx context.Context, sessionID string) (api.Session, error) {
 	call, err := sessionCall("keep session alive", http.MethodPost, sessionID)
 	if err != nil {
@@ -34,7 +34,7 @@ func (a *API) KeepSessionAlive(ctx context.Context, sessionID string) (api.Sessi
 	return fetch(ctx, a, call, sessionLacks)
 }
 
-// Session tells the state of a session. It returns ErrNotFound if there is no such session.
+// Session returns the state of a session. It returns ErrNotFound if there is no such session.
 func (a *API) Session(ctx context.Context, sessionID string) (api.Session, error) {
 	call, err := sessionCall("get session", http.MethodGet, sessionID)
 	if err != nil {
@@ -43,8 +43,8 @@ func (a *API) Session(ctx context.Context, sessionID string) (api.Session, error
 	return fetch(ctx, a, call, sessionLacks)
 }
 
-// EndSession ends a session: its leases are released, its waiters leave. It may be sent twice. It returns ErrNotFound if there is no
-// such session.
+// EndSession ends a session: its leases are released, and its waiters leave the queue. It may be sent twice. It returns
+// ErrNotFound if there is no such session.
 func (a *API) EndSession(ctx context.Context, sessionID string) (api.SessionEnded, error) {
 	call, err := sessionCall("end session", http.MethodDelete, sessionID)
 	if err != nil {
@@ -54,7 +54,7 @@ func (a *API) EndSession(ctx context.Context, sessionID string) (api.SessionEnde
 	return fetch(ctx, a, call, nothing[api.SessionEnded])
 }
 
-// sessionCall keeps the session_id, a secret, out of what errors say.
+// sessionCall keeps the session_id, a secret, out of error texts.
 func sessionCall(op, method, sessionID string) (request, error) {
 	if sessionID == "" || sessionID == "." || sessionID == ".." {
 		return request{}, refused(op, api.CodeInvalidRequest, "a session_id is what the session was answered with")

@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// ErrClosed says that the client was closed. It is the cause of the contexts that end by that.
+// ErrClosed says that the client is closed. It is the cause of the contexts that end with the client.
 var ErrClosed = errors.New("the client is closed")
 
-// background owns all goroutines of a client: none is started after the end, and the end waits for those that run.
+// background owns all goroutines of a client. None starts after stop, and stop waits for those that run.
 type background struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -18,25 +18,25 @@ type background struct {
 	closed  bool
 	running sync.WaitGroup
 
-	// trusts are what ends with the client.
-	trusts roster
+	// validities end with the client.
+	validities group
 }
 
 func (b *background) start() {
 	b.ctx, b.cancel = context.WithCancelCause(context.Background())
 }
 
-// stop may be called often. It must not be called by what runs in the background.
+// stop may be called again. A goroutine of the background must not call it.
 func (b *background) stop() {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
 	b.cancel(ErrClosed)
-	b.trusts.end(ErrClosed)
+	b.validities.end(ErrClosed)
 	b.running.Wait()
 }
 
-// run starts work, unless the client is closed. The work must end soon after b.ctx does.
+// run starts work, unless the client is closed. work must end soon after b.ctx.
 func (b *background) run(work func()) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -47,7 +47,7 @@ func (b *background) run(work func()) bool {
 	return true
 }
 
-// open returns ErrClosed after the end.
+// open returns ErrClosed after stop.
 func (b *background) open() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -22,8 +22,8 @@ const (
 	childTTL        = 2 * time.Second
 )
 
-// holdUntilAsked acquires the lock, renews it in the background, and says so. For each byte that it then reads, it tells what its
-// context says, before it does anything else: E asks its Err, D its Done.
+// holdUntilAsked acquires the lock, renews it in the background, and says so. For each byte that it then reads, it
+// tells what its context says, before it does anything else: E asks its Err, D its Done.
 func holdUntilAsked(lock string) int {
 	client, err := lockclient.New(os.Getenv(childGatewayEnv))
 	if err != nil {
@@ -118,7 +118,8 @@ func (c *child) signal(t *testing.T, signal os.Signal) {
 	check(t, c.cmd.Process.Signal(signal))
 }
 
-// A process that was frozen past the end of its lease finds its context cancelled when it wakes, at its first look at it.
+// A process that was frozen past the end of its lease finds its context cancelled when it wakes, at its first look at
+// it.
 func TestAFrozenHolderKnowsWhenItWakes(t *testing.T) {
 	client, lock := shared(t)
 	for _, what := range []string{"E", "D", "E", "D"} { // what runs first after the wake is chance

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// answerTimeout is what a call gets whose ctx has no deadline, beyond the time that it asked to wait for a lock.
+	// answerTimeout limits a call whose ctx has no deadline, beyond the time that it asked to wait for a lock.
 	answerTimeout = 30 * time.Second
 
 	dialTimeout        = 5 * time.Second
@@ -22,15 +22,15 @@ const (
 	defaultUserAgent   = "fencegate-lockclient"
 	answerHeadBytesMax = 64 << 10
 
-	// defaultAnswerBytesMax is as much as a gateway can be configured to store in one value.
+	// defaultAnswerBytesMax is the largest value that a gateway can be configured to store.
 	defaultAnswerBytesMax = 256 << 20
 )
 
-// Client calls gateways of one database. It is safe for concurrent use. Make one and keep it: it pools connections, remembers which
-// gateway works, and owns what runs in the background.
+// Client calls the gateways of one database. It is safe for concurrent use. Make one and keep it: it pools connections,
+// remembers which gateway works, and owns everything that runs in the background.
 type Client struct {
 	http *http.Client
-	// pool is the client's own, and nil where it was given one.
+	// pool is the client's own; nil with WithHTTPClient.
 	pool *http.Transport
 
 	gateways  []gateway
@@ -39,7 +39,7 @@ type Client struct {
 
 	owner     string
 	userAgent string
-	// headers, if set, adds to the headers of a request.
+	// headers, if set, adds headers to a request.
 	headers func(ctx context.Context, header http.Header)
 
 	answerBytesMax int64
@@ -49,37 +49,38 @@ type Client struct {
 	background background
 }
 
-// gateway is where one is reached.
+// gateway is the address of one gateway.
 type gateway struct {
 	// base has no slash at its end; shown is the same without its password.
 	base, shown string
 }
 
-// Option changes how a Client is made.
+// Option configures a Client.
 type Option func(*Client)
 
-// WithHTTPClient sets the client that requests are sent with, e.g. for TLS settings. A copy is used: redirects are not
-// followed, whatever it says, since a redirected PUT would arrive as a GET.
+// WithHTTPClient sets the client that sends the requests, e.g. for TLS settings. A copy of it is used, which follows no
+// redirects: a redirected PUT would arrive as a GET.
 func WithHTTPClient(httpClient *http.Client) Option {
 	return func(c *Client) { c.http = httpClient }
 }
 
-// WithUserAgent sets the User-Agent header, by which the gateway's logs tell programs apart.
+// WithUserAgent sets the User-Agent header, which identifies the program in the gateway's logs.
 func WithUserAgent(userAgent string) Option {
 	return func(c *Client) { c.userAgent = userAgent }
 }
 
-// WithHeaders sets what is called before each request is sent, of whatever kind, each try, heartbeat and stream among them, to add headers to
-// it: the trace that the caller is in (traceparent), or what a proxy asks for. The headers that the client sets itself can't be changed by it.
+// WithHeaders sets a function that adds headers to each request before it is sent, retries, heartbeats and streams
+// among them: the trace of the caller (traceparent), or headers that a proxy needs. It can't change the headers that
+// the client sets itself.
 //
-// ctx has the values of the ctx that the call was made with. A heartbeat belongs to no call: there ctx has no values. add is called by many
-// goroutines at once, and must not wait.
+// ctx has the values of the call's ctx. A heartbeat belongs to no call: its ctx has no values. Many goroutines call
+// add at once, and it must not block.
 func WithHeaders(add func(ctx context.Context, header http.Header)) Option {
 	return func(c *Client) { c.headers = add }
 }
 
-// WithAnswerBytesMax bounds the body of an answer, and so a value that Get reads into memory. Default 256 MiB; what is below
-// 1 is taken for the default.
+// WithAnswerBytesMax bounds the body of an answer in bytes, and so a value that Get reads into memory. Default 256 MiB,
+// also for a limit below 1.
 func WithAnswerBytesMax(limit int64) Option {
 	return func(c *Client) {
 		if limit > 0 {
@@ -88,20 +89,22 @@ func WithAnswerBytesMax(limit int64) Option {
 	}
 }
 
-// WithFailover names more gateways before the same database. A call that was certainly not applied goes on to the next one; a call
-// whose outcome is unknown does so only if it may be sent twice: see [API]. The client stays with a gateway that works.
+// WithFailover names more gateways of the same database. A call that was certainly not applied continues at the next
+// one. A call whose outcome is unknown does so only if it may be sent twice: see [API]. The client stays with a
+// gateway that works.
 func WithFailover(baseURLs ...string) Option {
 	return func(c *Client) { c.failover = append(c.failover, baseURLs...) }
 }
 
-// WithOwner sets the owner of leases and sessions, which others see as the holder: 1 to 256 bytes. Two processes should not share one.
-// Default: host:pid:random, new in every client.
+// WithOwner sets the owner of leases and sessions, which others see as the holder: 1 to 256 bytes. Two processes should
+// not share one. Default: host:pid:random, new in every client.
 func WithOwner(ownerID string) Option {
 	return func(c *Client) { c.owner = ownerID }
 }
 
-// WithAnswerTimeout bounds how long one gateway may take to answer, beyond the time that it was asked to wait for a lock, where ctx has
-// no deadline or where another gateway could be asked instead. Default 30 s; what is not positive is taken for the default.
+// WithAnswerTimeout bounds the time of one gateway for its answer, beyond the time that it was asked to wait for a
+// lock. It applies if ctx has no deadline, and if another gateway is left to ask. Default 30 s, also for a limit that
+// is not positive.
 func WithAnswerTimeout(limit time.Duration) Option {
 	return func(c *Client) {
 		if limit > 0 {
@@ -111,10 +114,11 @@ func WithAnswerTimeout(limit time.Duration) Option {
 }
 
 // New makes a client of the gateway at baseURL, such as "http://127.0.0.1:8080" or, behind a proxy,
-// "https://example.net/fencegate". Nothing is sent yet. It returns an error if a URL is not an absolute http or https
-// URL without query and fragment.
+// "https://example.net/fencegate". It sends nothing. It returns an error if a URL is not an absolute http or https URL
+// without query and fragment.
 //
-// A call whose ctx has no deadline gives up after 30 seconds (see WithAnswerTimeout), plus the time that it asked to wait for a lock.
+// A call whose ctx has no deadline ends after 30 seconds (see WithAnswerTimeout), plus the time that it asked to wait
+// for a lock.
 func New(baseURL string, opts ...Option) (*Client, error) {
 	client := &Client{
 		userAgent:      defaultUserAgent,
@@ -147,19 +151,19 @@ func New(baseURL string, opts ...Option) (*Client, error) {
 	return client, nil
 }
 
-// API gives the calls of the HTTP API, one method a path.
+// API returns the calls of the HTTP API, one method per path.
 func (c *Client) API() *API { return &API{client: c} }
 
-// Owner is the owner of this client's leases, unless one says otherwise.
+// Owner returns the owner of this client's leases, unless an option sets another.
 func (c *Client) Owner() string { return c.owner }
 
-// Close stops what the client runs in the background, heartbeats and watches, and waits for its end: no goroutine of the client
-// outlives it. Contexts of leases, sessions and leaderships are cancelled, with the cause [ErrClosed]. Nothing is released: release
-// first, or leave it to the TTL. Connections that no call is using are closed; those of a client that was given by WithHTTPClient are
-// left alone.
+// Close stops everything that the client runs in the background, heartbeats and watches among them, and waits for its
+// end: no goroutine of the client is left. Contexts of leases, sessions and leaderships are canceled with the cause
+// [ErrClosed]. Close releases nothing: release before, or let the TTLs end the leases. It closes idle connections,
+// but not those of a client that was given by WithHTTPClient.
 //
-// A closed client grants nothing new: Acquire, NewSession, Campaign and the watches return ErrClosed. What was granted can still be
-// released, written under and read; such a call connects anew.
+// A closed client grants nothing new: Acquire, NewSession, Campaign and the watches return ErrClosed. What was
+// granted can still be released, written under and read; such a call opens a new connection.
 func (c *Client) Close() {
 	c.background.stop()
 	if c.pool != nil {
@@ -172,7 +176,7 @@ func parseBase(baseURL string) (*url.URL, error) {
 	var parseErr *url.Error
 	switch {
 	case errors.As(err, &parseErr):
-		// The text of a url.Error has the URL in it, which may carry a password.
+		// The text of a url.Error contains the URL, which may contain a password.
 		return nil, fmt.Errorf("lockclient: the gateway's URL can't be read: %w", parseErr.Err)
 	case err != nil:
 		return nil, fmt.Errorf("lockclient: the gateway's URL can't be read: %w", err)

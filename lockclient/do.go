@@ -5,16 +5,20 @@ import (
 	"errors"
 )
 
-// Do runs work while it holds the lock: it stands in line until the lock is granted or ctx ends (WithWait sets less), renews the lease in
-// the background, and releases it when work has returned, panicked or called runtime.Goexit. A panic goes on.
+// Do runs work while it holds the lock. It waits until the lock is granted or ctx ends (WithWait sets a shorter
+// wait), renews the lease in the background, and releases it when work has returned, panicked or called
+// runtime.Goexit. It does not recover a panic.
 //
-// work's ctx is the lease's Context: it ends with the given ctx, too. work must stop when it ends; Do waits for it.
+// The ctx of work is the lease's Context, which ends with the given ctx, too. work must stop when it ends; Do waits
+// for it.
 //
-// If the lease was lost before work returned, the error is ErrLeaseLost and has work's own error in it: all that work did unfenced may
-// have been done beside another holder. Otherwise it is what work returned. That the lease could not be released is not reported:
-// work is done, and the lease ends with its TTL. What Acquire returns, Do returns without running work: of a deadline that ends the wait,
-// context.DeadlineExceeded and ErrLockHeld. While no gateway serves it goes on trying: see [WithRetryHook].
-func (c *Client) Do(ctx context.Context, lock string, work func(ctx context.Context, lease *Lease) error, opts ...LeaseOption) error {
+// If the lease was lost before work returned, the error matches ErrLeaseLost, and work's own error: unfenced effects of
+// work may have happened beside another holder's. Otherwise Do returns the error of work. It does not report a failed
+// release: work is done, and the lease ends with its TTL. If the lock is not granted, Do returns the error of Acquire
+// without running work. While no gateway serves, Do retries: see [WithRetryHook].
+func (c *Client) Do(
+	ctx context.Context, lock string, work func(ctx context.Context, lease *Lease) error, opts ...LeaseOption,
+) error {
 	config := c.leaseConfig(append([]LeaseOption{func(config *leaseConfig) { config.wait = waitForCtx }}, opts...))
 	if config.beat == nil && config.session == nil {
 		config.beat = &heartbeatConfig{}
@@ -34,7 +38,7 @@ func (c *Client) Do(ctx context.Context, lock string, work func(ctx context.Cont
 	return err
 }
 
-// finish is a ReleaseOnce that tells what came of it.
+// finish is a ReleaseOnce that returns the error.
 func (l *Lease) finish() (err error) {
 	l.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), releaseOnceTimeout)

@@ -1,5 +1,5 @@
-// Package lockclient is the Go client of fencegate: it acquires leases, keeps them alive, and sends writes that carry their
-// fencing tokens. It imports the standard library and gateway/api only.
+// Package lockclient is the Go client of fencegate. It acquires leases on named locks, renews them, and sends writes
+// that carry their fencing tokens. It depends on the standard library and gateway/api only.
 //
 //	client, err := lockclient.New("http://a:8080", lockclient.WithFailover("http://b:8080"))
 //	if err != nil {
@@ -12,105 +12,122 @@
 //		if err != nil {
 //			return err
 //		}
-//		_, err = lease.Put(ctx, "result", result) // is refused if another holds the lock
+//		_, err = lease.Put(ctx, "result", result) // rejected if another holder has taken over
 //		return err
 //	})
 //
-// # Which call to use when
+// # Terms
 //
-//   - [Client.Do]: work that needs the lock from its beginning to its end. It waits, renews, releases.
-//   - [Client.Acquire]: a lease that outlives a function. A try, or with [WithWait] a place in the line. Defer
-//     [Lease.ReleaseOnce]; call [Lease.StartHeartbeat] if the work may take longer than the TTL.
-//   - [Client.AcquireWithRetry]: tries with pauses, where a place in the line is not wanted.
-//   - [Client.NewSession]: many leases that live and die together, with one heartbeat for all.
-//   - [Client.Campaign]: one leader among many candidates. [Client.Leader] and [Client.Observe] tell the others who it is.
-//   - [Lease.Put], [Lease.Delete], [Lease.Transaction], [Client.Transact]: what must not be done by who no longer holds the lock.
-//   - [Lease.Pipeline]: many writes of one lease, without waiting for each.
-//   - [Client.Watch], [Client.Rejections]: for people, dashboards and caches, never for decisions.
+// A lease holds a lock for a limited time, its TTL, and must be renewed before it expires. Each grant of a lock has a
+// fencing token, a number greater than all before. A fence protects a resource: it remembers the newest token, and
+// rejects writes with older ones. The resource has the name of the lock.
+//
+// # Which call to use
+//
+//   - [Client.Do]: work that needs the lock from beginning to end. It waits, renews and releases.
+//   - [Client.Acquire]: a lease that outlives a function. It is one try, or with [WithWait] a wait in the lock's queue.
+//     Defer [Lease.ReleaseOnce]. Call [Lease.StartHeartbeat] if the work may take longer than the TTL.
+//   - [Client.AcquireWithRetry]: tries with pauses, without a wait in the queue.
+//   - [Client.NewSession]: many leases with one TTL and one heartbeat.
+//   - [Client.Campaign]: one leader among many candidates. [Client.Leader] and [Client.Observe] name the leader.
+//   - [Lease.Put], [Lease.Delete], [Lease.Transaction], [Client.Transact]: writes that only the holder may make.
+//   - [Lease.Pipeline]: many writes of one lease, without waiting for each. [Client.BulkWriter]: the same for
+//     ready-made lines of any leases.
+//   - [Client.Watch], [Client.Rejections]: for people, dashboards and caches. Don't base decisions on them.
 //   - [Client.API]: the HTTP API as it is, for tools.
 //
-// There is no sync.Locker on purpose. Its Lock can't tell that the lock was lost later, nor Unlock that it was lost before; code that
-// is written for a mutex believes that nobody else can be between the two, and no lease can promise that. Do is what comes closest.
+// There is no sync.Locker on purpose. Its Lock can't report that the lock was lost later, nor its Unlock that it was
+// lost before. Code written for a mutex relies on being alone between the two, and no lease can promise that. Use Do.
 //
-// # What is authoritative
+// # Only the fence is authoritative
 //
-// Only the fence is. A lease that this process believes to hold proves nothing: the process may have been paused, its
-// renewals lost, its lock broken. Whether a write is admitted is decided by the gateway's database, with the fence row
-// locked, at the moment of the write. So never ask "do I still hold it?" before a write; send the write with its token
-// and obey the answer. That is why writes are sent even after [Lease.Err] has begun to say that the lease is lost.
+// This process may believe that it holds a lease although it doesn't: it may have been paused, its renewals lost, its
+// lock broken. The gateway's database decides whether a write is admitted, at the moment of the write, with the fence's
+// row locked. So don't check the lease before a write. Send the write with its token, and obey the answer. That is why
+// the client sends writes even after [Lease.Err] says that the lease is lost.
 //
-//	  Acquire            Renew*              Release, or nothing
-//	free ──────────► held ──────────► held ──────────► free / expired
-//	                  │                                   │
-//	                  │ writes with its token pass        │ expired, nobody has replaced it: writes still pass,
-//	                  ▼                                   ▼   unless the policy demands a live lease
-//	           a newer grant, a release or a break: ErrTokenStale, for ever
+//	  Acquire            Renew*             Release, or nothing
+//	free ───────────► held ───────────► held ───────────► free / expired
+//	                   │                                    │
+//	                   │ writes with its token pass         │ if expired and not replaced: writes still pass,
+//	                   ▼                                    ▼   unless the policy requires a live lease
+//	          after a newer grant, a release or a break: ErrTokenStale, for ever
 //
-// And as this process sees it:
+// The client's own view of a lease is its validity:
 //
 //	Acquire
-//	   │         renewal answered: the window begins anew
-//	   ▼        ╭────────╮
-//	trusted ◄───┴────────╯
+//	   │        renewal answered: the window starts again
+//	   ▼       ╭────────╮
+//	 valid ◄───┴────────╯
 //	   │
-//	   ├── Release, Resign, Session.Close ──────────────► ErrLeaseReleased
-//	   ├── the window ends, no renewal was answered ────► ErrLeaseLost
-//	   ├── a renewal or write is told that it is over ──► ErrLeaseLost
-//	   └── Client.Close ────────────────────────────────► ErrClosed
+//	   ├── Release, Resign, Session.Close ────────────► ErrLeaseReleased
+//	   ├── the window ends without a renewal ─────────► ErrLeaseLost
+//	   ├── a renewal or a write is answered so ───────► ErrLeaseLost
+//	   └── Client.Close ──────────────────────────────► ErrClosed
 //
-// Each of the four is final, and the cause of the lease's Context.
+// Each of the four ends is final, and the cause of the lease's Context.
 //
-// # The trust window
+// # The validity window
 //
-// Work that no fence guards (an e-mail, a call to another service) can only rely on time; it must hang on [Lease.Context]. The lease's
-// clock is the database's, so its ExpiresAt must not be compared with this machine's clock. What holds instead: the database
-// granted or renewed after the request was sent. So the lease runs at least until the moment before the request was sent, plus its TTL,
-// less a hundredth of the TTL for clocks that don't run alike. That is the window, and the Context is cancelled at its end.
+// No fence guards an e-mail or a call to another service. Such work can only rely on time: let it depend on
+// [Lease.Context], which is canceled at the end of the window.
 //
-// The moment counts at which the request_id of an acquire was first sent. Who has stood in line would find the window half over, or
-// past; so a lease that comes later than a tenth of its TTL is renewed before Acquire returns it, and the renewal's own moment counts.
-// The times in answers are never used.
+// A lease lasts by the database's clock, so don't compare its ExpiresAt with this machine's. The client reasons so:
+// the database granted or renewed the lease after the request was sent. Therefore the lease lasts at least until the
+// request was sent, plus its TTL. The window is that, less a hundredth of the TTL for clocks that run at different
+// rates.
 //
-// Both clocks of the machine are looked at, the monotonic and the wall clock, and the one that says more counts: the first may stand still
-// while a machine sleeps, the second may be set back. A wall clock that is set forward by more than is left of the window ends the lease
-// too early, which is safe. The Context looks at the clocks itself whenever it is asked, since a process that was frozen wakes before
-// its timers do. Contexts derived from it are cancelled by a timer, a moment later.
+// For an acquire, the time of the first request counts. After a wait in the queue the window might be over, so a lease
+// that arrives later than a tenth of its TTL is renewed before Acquire returns it, and the renewal's time counts. The
+// times in answers are never used.
 //
-// What the window can't do is to stop what is already under way: between a look at the Context and the effect lies time. What must
-// not happen late needs the fence.
+// The client reads the monotonic and the wall clock, and the one that says more counts: the first may stop while a
+// machine sleeps, the second may be set back. A wall clock that is set forward may end the window too early, which is
+// safe. The Context reads the clocks at each call of Err and Done, since a frozen process wakes before its timers fire.
+// Contexts derived from it are canceled by a timer, a moment later.
+//
+// The window can't stop what has begun: time passes between a look at the Context and the effect. Fence what must not
+// happen late.
 //
 // # Numbered writes
 //
-// A token without a sequence admits one write. The writes of a Lease are numbered 34.1, 34.2, 34.3, …; each is applied exactly once,
-// however often it is sent: the same write again is answered with the first answer, marked Replayed. They are sent one at a
-// time, in order, because a later number that comes first shuts the earlier one out.
+// A token without a sequence admits one write. The writes of a [Lease] are numbered 34.1, 34.2, 34.3, … Each is applied
+// exactly once, however often it is sent: a repetition gets the first answer again, marked Replayed. They are sent one
+// at a time, in order, because a later number that arrives first makes the earlier one stale.
 //
 // # Failures
 //
-//   - An answer is lost. Acquires carry a request_id and writes a number, so they are sent again as they are: there is no second lease and
-//     no second write. Renewals and releases may be sent twice by their nature.
-//   - Failed attempts that are tried again are reported to the hook of [WithRetryHook], and logged as warnings, see [WithLogger].
-//   - A gateway dies, or stands still. Calls go on to the next of [WithFailover]: at once where nothing was sent or applied, and
-//     where that is unknown only if they may be sent twice. A place in the line is lost by that, a lease is not.
-//   - All gateways are away. Heartbeats go on trying until the window ends; writes and releases for some 30 seconds or until ctx ends. The
-//     error is ErrUnavailable; if it is also [ErrOutcomeUnknown], it may have been applied.
-//   - The process is paused, or its machine is. It wakes to a cancelled Context; its writes are ErrTokenStale if another has the lock.
-//   - The process dies. Its leases and sessions end with their TTLs, and who waits is granted the lock then.
-//   - The caller gives up while an acquire is under way. If a lease was granted, the client gives it back in the background.
+//   - An answer is lost. The client resends the request. An acquire carries a request_id and a write its number, so
+//     there is no second lease and no second write. Renewals and releases may be repeated by their nature.
+//   - Attempts that fail and are retried are reported to the hook of [WithRetryHook], and logged as warnings
+//     ([WithLogger]).
+//   - A gateway dies or freezes. Calls continue at the next of [WithFailover]: at once if nothing was applied, and
+//     after an unknown outcome only if they may be repeated. A waiter loses its place in the queue by that; a holder
+//     keeps its lease.
+//   - All gateways are unreachable. Heartbeats are retried until the window ends, writes and releases for some 30
+//     seconds or until ctx ends. The error is ErrUnavailable. If it also matches [ErrOutcomeUnknown], the change may
+//     have been applied.
+//   - The process or its machine is paused. It finds a canceled Context when it wakes; its writes are ErrTokenStale if
+//     another holder has the lock.
+//   - The process dies. Its leases and sessions expire with their TTLs, and the next waiters are granted the locks.
+//   - The caller cancels an acquire. If a lease was granted, the client releases it in the background.
 //
 // # Errors
 //
-// Every refusal is an [*Error] and carries an [api.Problem]; compare with the sentinels by errors.Is:
+// Every refusal is an [*Error] with an [api.Problem]. Compare it with the sentinels by errors.Is:
 //
-//   - ErrLockHeld: somebody else holds the lock, see [Holder]. Try again after the recommended time.
-//   - ErrDeadlock: the wait would never end, see [Cycle]. Release what you hold, and begin again.
-//   - ErrTokenStale, ErrTokenUnknown, ErrLeaseLost, ErrLeaseMismatch, ErrLeaseExpired: the caller is not the holder. Stop.
+//   - ErrLockHeld: another holder has the lock, see [Holder]. Try again after the recommended time.
+//   - ErrDeadlock: the wait would never end, see [Cycle]. Release your leases, and begin again.
+//   - ErrTokenStale, ErrTokenUnknown, ErrLeaseLost, ErrLeaseMismatch, ErrLeaseExpired: the caller is not the holder.
+//     Stop.
 //   - ErrVersionMismatch: the record has changed. Read it again.
-//   - ErrUnavailable: the gateway or its database could not be reached, or no answer came.
-//   - context.DeadlineExceeded with ErrLockHeld: ctx ended the wait for a lock; [Holder] is the last that a gateway reported.
-//   - ErrLeaseLost with context.Canceled, of any call: its ctx is that of a lease that is lost. It is never ErrUnavailable, too. If the
-//     request was under way it is also ErrOutcomeUnknown.
-//   - ErrOutcomeUnknown, beside another: a change may have been applied, and nobody will tell.
-//   - ErrForeignAnswer: what answered is not fencegate (a proxy's error page). A change may have been applied.
-//   - ErrClosed: the client was closed.
+//   - ErrUnavailable: the gateway or its database was not reached, or did not answer in time. Try again.
+//   - ErrLockHeld with context.DeadlineExceeded or context.Canceled: ctx ended the wait for a lock. [Holder] is the
+//     last one that a gateway reported.
+//   - context.Canceled alone: the caller canceled the call. It does not match ErrUnavailable: don't retry.
+//   - ErrLeaseLost with context.Canceled, from any call: its ctx is that of a lost lease. It does not match
+//     ErrUnavailable.
+//   - ErrOutcomeUnknown, beside another: a change may have been applied, and the client can't find out.
+//   - ErrForeignAnswer: the answer is not fencegate's (a proxy's error page). A change may have been applied.
+//   - ErrClosed: the client is closed.
 package lockclient

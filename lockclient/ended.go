@@ -8,12 +8,18 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// endedWith returns the error of a call that ended with ctx. It returns err while ctx lasts, and where a gateway has refused the call for good.
+// codeCanceled is the code of the client's own problem where the caller canceled the call. No gateway sends it.
+const codeCanceled api.Code = "canceled"
+
+// endedWith returns the error of a call that ended with ctx. It returns err if ctx has not ended, and if a gateway has
+// refused the call for good.
 //
-// If ctx ended because a lease was lost, that is the error: ErrLeaseLost, which no other try can change, and ErrOutcomeUnknown if err is. If
-// a gateway has answered that the lock is held, that is the error, with the cause ctx.Err(): held is the last such answer, or nil.
+// If ctx ended because a lease was lost, the error is ErrLeaseLost: no other try can succeed. If a gateway has
+// answered that the lock is held, the error is ErrLockHeld with the cause ctx.Err(); held is the last such answer, or
+// nil. If the caller canceled ctx, the error matches context.Canceled, and not ErrUnavailable: it asks for no retry.
+// All of them but ErrLockHeld match ErrOutcomeUnknown if err does.
 func endedWith(ctx context.Context, err, held error) error {
-	if ctx.Err() == nil || err == nil || !unserved(err) && !errors.Is(err, ErrLockHeld) {
+	if ctx.Err() == nil || err == nil || !notServed(err) && !isCanceled(err) && !errors.Is(err, ErrLockHeld) {
 		return err
 	}
 	if cause := context.Cause(ctx); isLost(cause) {
@@ -25,17 +31,43 @@ func endedWith(ctx context.Context, err, held error) error {
 		ended.Cause = ctx.Err()
 		return &ended
 	}
+	if notServed(err) && errors.Is(ctx.Err(), context.Canceled) {
+		return canceledDuring(err, ctx.Err())
+	}
 	return err
 }
 
-// endedByLoss says that the error is one of lostDuring: no gateway has answered, and the lease that was lost may be another one than the call's.
-func endedByLoss(err error) bool {
+// endedByCaller says that the error is one of lostDuring or canceledDuring: no gateway has answered, and a lease that
+// was lost may be another one than the call's.
+func endedByCaller(err error) bool {
 	var failed *Error
-	return errors.As(err, &failed) && isLost(failed.Cause)
+	return errors.As(err, &failed) && (isLost(failed.Cause) || failed.Problem.Code == codeCanceled)
+}
+
+// isCanceled says that the caller canceled the call.
+func isCanceled(err error) bool {
+	var failed *Error
+	return errors.As(err, &failed) && failed.Problem.Code == codeCanceled
 }
 
 // lostDuring makes ErrLeaseLost of the failure of a call whose ctx ended with a lease.
 func lostDuring(err, lost error) error {
+	problem := &api.Problem{Title: "Lease lost", Status: http.StatusConflict, Code: api.CodeLeaseLost}
+	if inner := ProblemOf(lost); inner != nil {
+		problem.Reason = inner.Reason
+	}
+	return endedDuring(err, lost, problem)
+}
+
+// canceledDuring makes an error that matches context.Canceled of the failure of a call that the caller canceled.
+func canceledDuring(err, canceled error) error {
+	return endedDuring(err, canceled, &api.Problem{Title: "Canceled", Status: statusCanceled, Code: codeCanceled})
+}
+
+// statusCanceled is what proxies log for a request that its client has canceled.
+const statusCanceled = 499
+
+func endedDuring(err, cause error, problem *api.Problem) error {
 	op, earlier := "", error(nil)
 	var failed *Error
 	var foreign *AnswerError
@@ -45,16 +77,11 @@ func lostDuring(err, lost error) error {
 	case errors.As(err, &foreign):
 		op = foreign.Op
 	}
-	problem := &api.Problem{
-		Type: "about:blank", Title: "Lease lost", Status: http.StatusConflict, Code: api.CodeLeaseLost, Outcome: api.OutcomeNotApplied,
-		Detail: lost.Error() + ". It was not applied.",
-	}
-	if inner := ProblemOf(lost); inner != nil {
-		problem.Reason = inner.Reason
-	}
+	problem.Type, problem.Outcome = "about:blank", api.OutcomeNotApplied
+	problem.Detail = cause.Error() + ". It was not applied."
 	if errors.Is(err, ErrOutcomeUnknown) {
 		problem.Outcome = api.OutcomeUnknown
-		problem.Detail = lost.Error() + ". It may have been applied: the fence decides."
+		problem.Detail = cause.Error() + ". It may have been applied: the fence decides."
 	}
-	return &Error{Op: op, Problem: problem, Cause: lost, Earlier: earlier}
+	return &Error{Op: op, Problem: problem, Cause: cause, Earlier: earlier}
 }

@@ -27,7 +27,8 @@ func wantLost(t *testing.T, what string, err error) {
 	}
 }
 
-// What is called with the context of a lease that is lost returns ErrLeaseLost, not ErrUnavailable: another try can't succeed.
+// What is called with the context of a lease that is lost returns ErrLeaseLost, not ErrUnavailable: another try can't
+// succeed.
 func TestCallsUnderALostLease(t *testing.T) {
 	client, lock := shared(t)
 	lease, err := client.Acquire(patient(t), lock, lockclient.WithHeartbeat(lockclient.HeartbeatEvery(20*time.Millisecond)))
@@ -81,7 +82,8 @@ func TestAWriteThatWaitsWhenTheLeaseIsLost(t *testing.T) {
 	t.Log("the first write ended with", <-first)
 }
 
-// When a lease is lost while a write under its context has no answer, the error is ErrLeaseLost with an unknown outcome.
+// When a lease is lost while a write under its context has no answer, the error is ErrLeaseLost with an unknown
+// outcome.
 func TestTheLeaseIsLostDuringAWrite(t *testing.T) {
 	direct, lock := shared(t)
 	relay := newRelay(t)

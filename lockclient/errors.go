@@ -28,17 +28,17 @@ var (
 	ErrForbidden error = codeError(api.CodeForbidden)
 	// ErrNotFound says that there is no such lock, record or policy.
 	ErrNotFound error = codeError(api.CodeNotFound)
-	// ErrLockHeld says that another lease runs on the lock; Problem.Holder tells whose.
+	// ErrLockHeld says that another lease holds the lock; see Holder.
 	ErrLockHeld error = codeError(api.CodeLockHeld)
-	// ErrDeadlock says that the wait would close a cycle of owners who wait for each other.
+	// ErrDeadlock says that the wait would close a cycle of owners that wait for each other; see Cycle.
 	ErrDeadlock error = codeError(api.CodeDeadlock)
-	// ErrLeaseLost says that the lease is not the lock's current one; Problem.Reason tells why.
+	// ErrLeaseLost says that the lease is not the lock's current one; Problem.Reason is the reason.
 	ErrLeaseLost error = codeError(api.CodeLeaseLost)
 	// ErrTokenRequired says that the write had no token.
 	ErrTokenRequired error = codeError(api.CodeTokenRequired)
 	// ErrTokenUnknown says that the token was never granted.
 	ErrTokenUnknown error = codeError(api.CodeTokenUnknown)
-	// ErrTokenStale says that the token may not write any more, or was used already; Problem.Reason tells which.
+	// ErrTokenStale says that the token may not write any more, or was used before; see Problem.Reason.
 	ErrTokenStale error = codeError(api.CodeTokenStale)
 	// ErrLeaseMismatch says that the lease_id is not that of the token's lease, or is missing where the policy demands it.
 	ErrLeaseMismatch error = codeError(api.CodeLeaseMismatch)
@@ -48,37 +48,38 @@ var (
 	ErrVersionMismatch error = codeError(api.CodeVersionMismatch)
 	// ErrTooLarge says that the request is over a stated limit.
 	ErrTooLarge error = codeError(api.CodeTooLarge)
-	// ErrConstraintViolation says that a user's own table refused the row.
+	// ErrConstraintViolation says that a constraint of the user's own table rejected the row.
 	ErrConstraintViolation error = codeError(api.CodeConstraintViolation)
 	// ErrRateLimited says that the caller sends too much.
 	ErrRateLimited error = codeError(api.CodeRateLimited)
-	// ErrUnavailable says that the gateway or its database was not reached or did not answer; Problem.Outcome tells whether
-	// a write may have been applied.
+	// ErrUnavailable says that the gateway or its database was not reached, or did not answer in time. Problem.Outcome
+	// says whether a write may have been applied.
 	ErrUnavailable error = codeError(api.CodeUnavailable)
-	// ErrInternal says that the gateway failed in a way that it did not expect; its log tells more.
+	// ErrInternal says that the gateway has a defect; its log has the details.
 	ErrInternal error = codeError(api.CodeInternal)
 )
 
-// ErrForeignAnswer says that what answered is not fencegate: a proxy's page, another service, an answer that is cut or
-// too large. A write may have been applied. The error is an [*AnswerError].
+// ErrForeignAnswer says that the answer is not fencegate's: a proxy's page, another service, an answer that was cut
+// or is too large. A write may have been applied. The error is an [*AnswerError].
 var ErrForeignAnswer = errors.New("the answer is not fencegate's")
 
-// ErrOutcomeUnknown says that a change may have been applied, and that nobody will tell: an answer was lost, and sending the same again
-// did not settle it, or could not be done. It matches beside the sentinel of the last refusal.
+// ErrOutcomeUnknown says that a change may have been applied, and that the client can't find out: an answer was lost,
+// and a retry did not settle it, or was not possible. An error matches it beside the sentinel of the last refusal.
 var ErrOutcomeUnknown = errors.New("it is unknown whether it was applied")
 
-// Error is a call that was refused or that got no answer. It matches the sentinel of its code by errors.Is, and gives
-// its [*api.Problem] by errors.As.
+// Error is the error of a call that was refused or that got no answer. It matches the sentinel of its code by
+// errors.Is, and errors.As returns its [*api.Problem]. If the caller canceled the call, it matches context.Canceled
+// and no sentinel but [ErrOutcomeUnknown].
 type Error struct {
-	// Op says what was called, e.g. "acquire job-42".
+	// Op names the call, e.g. "acquire job-42".
 	Op string
-	// Problem is never nil. Where no answer came, and where the client refused to send the request, it is the client's own.
+	// Problem is never nil. If no answer came, or the client did not send the request, it is the client's own.
 	Problem *api.Problem
-	// Cause is the network's error or the context's, where no answer came or ctx ended the wait for a lock; nil otherwise.
+	// Cause is the error of the network or the context, if no answer came or ctx ended a wait; nil otherwise.
 	Cause error
-	// Earlier is an attempt of the same call, before this one, whose answer was lost. It is nil where there was none.
+	// Earlier is an earlier attempt of the same call whose answer was lost; nil if there was none.
 	Earlier error
-	// RetryAfter is how long the gateway asks to wait before the next try; 0 where it doesn't.
+	// RetryAfter is the pause that the gateway asks for before the next try; 0: none.
 	RetryAfter time.Duration
 }
 
@@ -93,7 +94,7 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Is compares with a sentinel by the code, and with ErrOutcomeUnknown.
+// Is matches the sentinel of the code, and ErrOutcomeUnknown.
 func (e *Error) Is(target error) bool {
 	if target == ErrOutcomeUnknown {
 		return e.Problem.Outcome == api.OutcomeUnknown || (e.Earlier != nil && !e.settlesEarlier())
@@ -102,12 +103,13 @@ func (e *Error) Is(target error) bool {
 	return ok && api.Code(code) == e.Problem.Code
 }
 
-// settlesEarlier says that the refusal proves that no earlier attempt of the same call was applied. The gateway looks for the same write
-// or the same request_id first: had it been applied, it would have been answered as a replay. Two kinds of refusal prove nothing:
-// those that come before that look, and token_stale where the fence has seen a newer write, which hides whether this one came before it.
+// settlesEarlier says that the refusal proves that no earlier attempt of the same call was applied. The gateway looks
+// for the same write or the same request_id first: an applied attempt would have been answered as a replay. Two kinds
+// of refusal prove nothing: those that come before that look, and token_stale where the fence has seen a newer write,
+// which hides an earlier one.
 func (e *Error) settlesEarlier() bool {
-	if endedByLoss(e) {
-		return false // the refusal is the client's own: no gateway has looked
+	if endedByCaller(e) {
+		return false // the refusal is the client's own: no gateway has checked
 	}
 	p := e.Problem
 	switch p.Code {
@@ -126,7 +128,7 @@ func (e *Error) settlesEarlier() bool {
 	}
 }
 
-// remember keeps with an error that an attempt before it may have been applied.
+// remember keeps with an error that an earlier attempt may have been applied.
 func remember(err, earlier error) error {
 	var refusal *Error
 	if earlier == nil || !errors.As(err, &refusal) || refusal.Earlier != nil {
@@ -137,7 +139,7 @@ func remember(err, earlier error) error {
 	return &withDoubt
 }
 
-// Unwrap gives the problem and the cause.
+// Unwrap returns the problem and the cause.
 func (e *Error) Unwrap() []error {
 	if e.Cause == nil {
 		return []error{e.Problem}
@@ -145,10 +147,10 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Problem, e.Cause}
 }
 
-// AnswerError is an answer that fencegate does not give. It matches [ErrForeignAnswer].
+// AnswerError is the error of an answer that is not fencegate's. It matches [ErrForeignAnswer].
 type AnswerError struct {
 	Op string
-	// URL is the gateway's as it was configured, without its password.
+	// URL is the configured one of the gateway, without its password.
 	URL         string
 	Status      int
 	ContentType string
@@ -163,15 +165,15 @@ func (e *AnswerError) Error() string {
 		e.Op, ErrForeignAnswer, e.Fault, e.URL, e.Status, http.StatusText(e.Status), e.ContentType)
 }
 
-// Unwrap gives ErrForeignAnswer.
+// Unwrap returns ErrForeignAnswer.
 func (e *AnswerError) Unwrap() error { return ErrForeignAnswer }
 
-// Is compares with ErrOutcomeUnknown.
+// Is matches ErrOutcomeUnknown.
 func (e *AnswerError) Is(target error) bool {
 	return target == ErrOutcomeUnknown && e.Outcome == api.OutcomeUnknown
 }
 
-// refused is the error of a request that the client does not send, because it could not arrive as what it is.
+// refused makes the error of a request that the client does not send, because it would not arrive as it is.
 func refused(op string, code api.Code, detail string) *Error {
 	return &Error{Op: op, Problem: &api.Problem{
 		Type: "about:blank", Title: "Not sent", Status: http.StatusBadRequest, Code: code, Detail: detail,

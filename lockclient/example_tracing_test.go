@@ -11,8 +11,8 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// The gateway's spans become part of the caller's trace. In a program the propagator is otel.GetTextMapPropagator(), and the span comes from
-// the program's own tracer.
+// The gateway's spans become part of the caller's trace. In a program the propagator is otel.GetTextMapPropagator(),
+// and the span comes from the program's own tracer.
 func ExampleWithHeaders() {
 	propagator := propagation.TraceContext{}
 	client, err := lockclient.New(gatewayURL, lockclient.WithHeaders(func(ctx context.Context, header http.Header) {

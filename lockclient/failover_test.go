@@ -25,7 +25,8 @@ func pair(t *testing.T, opts ...lockclient.Option) (first, second *gatewayproces
 	return first, second, newClient(t, first.URL, append(opts, lockclient.WithFailover(second.URL))...)
 }
 
-// Work goes on over the death of a gateway: the lease is renewed and written under, none of its writes is lost or doubled.
+// Work goes on over the death of a gateway: the lease is renewed and written under, none of its writes is lost or
+// doubled.
 func TestFailoverWhenAGatewayIsKilled(t *testing.T) {
 	first, _, client := pair(t)
 	ctx := patient(t)
@@ -164,7 +165,8 @@ func everyCall() map[string]func(context.Context, *lockclient.API) error {
 	}
 }
 
-// Whether a call goes on to the next gateway depends on whether it may have been applied, and whether it may be applied twice.
+// Whether a call goes on to the next gateway depends on whether it may have been applied, and whether it may be
+// applied twice.
 func TestWhatFailsOver(t *testing.T) {
 	for name, call := range everyCall() {
 		repeatable := name[0] != '!'

@@ -65,7 +65,8 @@ func noting(t *testing.T) (*lockclient.Client, string, *seen) {
 	return client, name, all
 }
 
-// Every request has the headers, with the values of the call's ctx; heartbeats belong to no call. What the client says itself stays.
+// Every request has the headers, with the values of the call's ctx; heartbeats belong to no call. What the client
+// says itself stays.
 func TestWithHeaders(t *testing.T) {
 	client, name, all := noting(t)
 	ctx := context.WithValue(patient(t), callKey{}, "call")

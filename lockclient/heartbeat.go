@@ -8,14 +8,15 @@ import (
 )
 
 const (
-	// beatsPerTTL leaves two more chances after a heartbeat that failed.
+	// beatsPerTTL leaves time for two more heartbeats after one that failed.
 	beatsPerTTL = 3
-	// tryLimitShare is the part of a TTL that one gateway may take to answer a heartbeat, so that a frozen one leaves time for another.
+	// tryLimitShare is the part of a TTL that one gateway may take to answer a heartbeat, so that a frozen gateway leaves
+	// time for another.
 	tryLimitShare = 6
 	tryLimitMin   = 50 * time.Millisecond
 )
 
-// HeartbeatOption changes how a heartbeat runs.
+// HeartbeatOption configures a heartbeat.
 type HeartbeatOption func(*heartbeatConfig)
 
 type heartbeatConfig struct {
@@ -23,18 +24,19 @@ type heartbeatConfig struct {
 	onError func(error)
 }
 
-// HeartbeatEvery sets the longest time between two renewals. Default, and the most that is taken: a third of the TTL.
+// HeartbeatEvery sets the longest time between two renewals. The default, and the maximum, is a third of the TTL.
 func HeartbeatEvery(interval time.Duration) HeartbeatOption {
 	return func(c *heartbeatConfig) { c.every = interval }
 }
 
-// OnHeartbeatError sets what is called with every heartbeat that fails, in the heartbeat's goroutine: keep it short, and don't call Close
-// in it. Failures are retried until the lease is lost; the last call has an error that is ErrLeaseLost.
-func OnHeartbeatError(told func(error)) HeartbeatOption {
-	return func(c *heartbeatConfig) { c.onError = told }
+// OnHeartbeatError sets a function that is called after every failed heartbeat, by the heartbeat's goroutine: keep it
+// short, and don't call Close in it. Failed heartbeats are retried until the lease is lost. The last call has an error
+// that matches ErrLeaseLost.
+func OnHeartbeatError(failed func(error)) HeartbeatOption {
+	return func(c *heartbeatConfig) { c.onError = failed }
 }
 
-func heartbeatOf(opts []HeartbeatOption) *heartbeatConfig {
+func newHeartbeatConfig(opts []HeartbeatOption) *heartbeatConfig {
 	config := &heartbeatConfig{}
 	for _, opt := range opts {
 		opt(config)
@@ -42,8 +44,8 @@ func heartbeatOf(opts []HeartbeatOption) *heartbeatConfig {
 	return config
 }
 
-// interval is the time from one heartbeat to the next: up to a fifth less than a third of the TTL, so that those who began together
-// drift apart. random is from 0 to below 1.
+// interval returns the time from one heartbeat to the next. It is up to a fifth less than a third of the TTL, so that
+// heartbeats that began together drift apart. random is from 0 to below 1.
 func (c *heartbeatConfig) interval(ttl time.Duration, random float64) time.Duration {
 	longest := ttl / beatsPerTTL
 	if c.every > 0 {
@@ -52,61 +54,59 @@ func (c *heartbeatConfig) interval(ttl time.Duration, random float64) time.Durat
 	return longest - time.Duration(random*float64(longest)/5)
 }
 
-// heart keeps a trust alive. Its zero value is at rest.
-type heart struct {
+// sendBeat sends one renewal. limit is for each gateway.
+type sendBeat func(ctx context.Context, limit time.Duration) error
+
+// heartbeat renews something in the background. Its zero value is at rest.
+type heartbeat struct {
 	mu      sync.Mutex
 	beating bool
 	err     error
 }
 
-// start begins to beat in the background, unless it does already. beat sends one renewal, with the limit for each gateway.
-func (h *heart) start(client *Client, t *trust, config *heartbeatConfig, beat func(ctx context.Context, limit time.Duration) error) {
+// start begins to send heartbeats, unless they are being sent.
+func (h *heartbeat) start(client *Client, v *validity, config *heartbeatConfig, send sendBeat) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.beating {
-		h.beating = client.background.run(func() { h.run(client, t, config, beat) })
+		h.beating = client.background.run(func() { h.run(client, v, config, send) })
 	}
 }
 
-// last is the error of the last heartbeat, nil if it succeeded.
-func (h *heart) last() error {
+// last returns the error of the last heartbeat, nil if it succeeded.
+func (h *heartbeat) last() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.err
 }
 
-func (h *heart) note(err error) {
+func (h *heartbeat) note(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.err = err
 }
 
-// run beats until the trust ends.
-func (h *heart) run(client *Client, t *trust, config *heartbeatConfig, beat func(ctx context.Context, limit time.Duration) error) {
-	pause := config.interval(t.currentTTL(), jitter())
-	for failed := 0; ; {
-		if sleep(t.life, pause) != nil {
-			h.tellEnd(t, config)
-			return
-		}
-		ttl := t.currentTTL()
-		err := beat(t.life, max(ttl/tryLimitShare, tryLimitMin))
+// run sends heartbeats until the validity ends.
+func (h *heartbeat) run(client *Client, v *validity, config *heartbeatConfig, send sendBeat) {
+	defer h.reportLoss(v, config)
+	pause := config.interval(v.currentTTL(), jitter())
+	for failed := 0; sleep(v.life, pause) == nil; {
+		ttl := v.currentTTL()
+		err := send(v.life, max(ttl/tryLimitShare, tryLimitMin))
 		switch {
 		case err == nil:
-			failed, pause = 0, config.interval(t.currentTTL(), jitter())
+			failed, pause = 0, config.interval(v.currentTTL(), jitter())
 			h.note(nil)
-		case t.life.Err() != nil:
-			h.tellEnd(t, config)
+		case v.life.Err() != nil:
 			return
-		case gone(err):
-			_ = t.end(t.lost(err))
-			h.tellEnd(t, config)
+		case isGone(err):
+			_ = v.end(v.lost(err))
 			return
 		default:
 			failed++
-			pause = beatAgain(ttl).pause(failed, 0, jitter())
+			pause = heartbeatRetry(ttl).pause(failed, 0, jitter())
 			h.note(err)
-			client.retries.report(t.life, Retry{Err: err, Attempt: failed, Pause: pause})
+			client.retries.report(v.life, Retry{Err: err, Attempt: failed, Pause: pause})
 			if config.onError != nil {
 				config.onError(err)
 			}
@@ -114,9 +114,9 @@ func (h *heart) run(client *Client, t *trust, config *heartbeatConfig, beat func
 	}
 }
 
-// tellEnd tells of a loss; an end that was asked for is none.
-func (h *heart) tellEnd(t *trust, config *heartbeatConfig) {
-	cause := context.Cause(t.life)
+// reportLoss reports the end of the validity, if that is a loss.
+func (h *heartbeat) reportLoss(v *validity, config *heartbeatConfig) {
+	cause := context.Cause(v.life)
 	if !isLost(cause) {
 		return
 	}
@@ -126,12 +126,13 @@ func (h *heart) tellEnd(t *trust, config *heartbeatConfig) {
 	}
 }
 
-// beatAgain is how a failed heartbeat is repeated: often enough that an outage of a part of the TTL is outlived.
-func beatAgain(ttl time.Duration) RetryPolicy {
+// heartbeatRetry is the policy of a failed heartbeat: so many retries that the lease survives an outage of a part of
+// its TTL.
+func heartbeatRetry(ttl time.Duration) RetryPolicy {
 	return RetryPolicy{Base: ttl / 60, Max: ttl / 12}
 }
 
-// gone says that a gateway has answered that what is renewed is no more.
-func gone(err error) bool {
-	return (errors.Is(err, ErrLeaseLost) || errors.Is(err, ErrNotFound)) && !endedByLoss(err)
+// isGone says that a gateway has answered that the lease or session has ended.
+func isGone(err error) bool {
+	return (errors.Is(err, ErrLeaseLost) || errors.Is(err, ErrNotFound)) && !endedByCaller(err)
 }

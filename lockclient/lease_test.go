@@ -197,8 +197,8 @@ func TestABrokenLeaseIsNoticedByItsWritesAndRenewals(t *testing.T) {
 	}
 }
 
-// TestHeartbeatOnBusyProcessors checks that a lease is renewed while goroutines keep every processor busy. A heartbeat that came as
-// much as 10 s late would still be in time.
+// TestHeartbeatOnBusyProcessors checks that a lease is renewed while goroutines keep every processor busy. A
+// heartbeat that came as much as 10 s late would still be in time.
 func TestHeartbeatOnBusyProcessors(t *testing.T) {
 	client, lock := shared(t)
 	ctx := patient(t)

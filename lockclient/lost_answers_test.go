@@ -181,7 +181,8 @@ func TestAnOutcomeThatNobodyCanTell(t *testing.T) {
 	}
 }
 
-// Writes of one lease don't overtake each other, whoever sends them, and those of several leases don't wait for each other in a circle.
+// Writes of one lease don't overtake each other, whoever sends them, and those of several leases don't wait for each
+// other in a circle.
 func TestWritesAreInOrder(t *testing.T) {
 	network, client, lock := lossy(t)
 	ctx := patient(t)

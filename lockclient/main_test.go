@@ -46,7 +46,8 @@ func run(m *testing.M) int {
 	}
 	code := pgtest.Main(m)
 	all.end()
-	// A proxy that is closed with bytes on their way leaves the goroutines of that link behind: they are the tool's, and none of the SDK's.
+	// A proxy that is closed with bytes on their way leaves the goroutines of that link behind: they are the tool's, and
+	// none of the SDK's.
 	const toxiproxy = "github.com/Shopify/toxiproxy/v2"
 	err = goleak.Find(goleak.IgnoreAnyFunction(toxiproxy+".(*ToxicLink).read"), goleak.IgnoreAnyFunction(toxiproxy+".(*ToxicLink).write"),
 		goleak.IgnoreAnyFunction(toxiproxy+"/toxics.(*ToxicStub).Run"))

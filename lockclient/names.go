@@ -11,7 +11,7 @@ import (
 // reserved are the words that name operations in paths.
 var reserved = []string{"acquire", "renew", "release", "break", "watch", "records", "fence"}
 
-// reservedElections are those that name operations in the paths of elections beside them.
+// reservedElections are the further ones in the paths of elections.
 var reservedElections = []string{"campaign", "resign", "observe"}
 
 // electionPath is namePath for the name of an election.
@@ -29,9 +29,9 @@ func reservedSegment(op, name, segment string) error {
 		"a name can't have the segment "+segment+", which is a word of the API: choose another than "+quoteClipped(name))
 }
 
-// namePath makes the path of a name: each segment escaped, the slashes between them raw. Names that would arrive as
-// another name or as another operation (empty and dot segments, which any proxy resolves, and reserved words) are
-// refused here as invalid_name; all else about names the gateway judges.
+// namePath makes the path of a name: each segment escaped, the slashes between them raw. It refuses names that would
+// arrive as another name or another operation: with empty or dot segments, which any proxy resolves, or with reserved
+// words. The gateway checks all other rules about names.
 func namePath(op, name string) (string, error) {
 	segments := strings.Split(name, "/")
 	for i, segment := range segments {

@@ -7,7 +7,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// LeaseOption changes what is asked for by Acquire, Do, NewSession or Campaign. An option that makes no sense there is refused as
+// LeaseOption configures Acquire, Do, NewSession or Campaign. An option that does not apply there is refused as
 // ErrInvalidRequest.
 type LeaseOption func(*leaseConfig)
 
@@ -25,46 +25,48 @@ type leaseConfig struct {
 	beat     *heartbeatConfig
 }
 
-// WithTTL sets how long the lease or session lasts without a renewal: 100 ms to 24 h, in whole milliseconds. Default 30 s.
+// WithTTL sets how long the lease or session lasts without a renewal: 100 ms to 24 h, in whole milliseconds. Default
+// 30 s.
 func WithTTL(ttl time.Duration) LeaseOption {
 	return func(c *leaseConfig) { c.ttl = &ttl }
 }
 
-// WithMetadata sets what others see beside the lease: anything that is a JSON object of at most 4096 bytes.
+// WithMetadata sets what others see beside the lease: any JSON object of at most 4096 bytes.
 func WithMetadata(metadata any) LeaseOption {
 	return func(c *leaseConfig) { c.metadata = metadata }
 }
 
-// WithLeaseOwner sets the owner of this lease, in place of the client's.
+// WithLeaseOwner sets the owner of this lease, instead of the client's.
 func WithLeaseOwner(ownerID string) LeaseOption {
 	return func(c *leaseConfig) { c.owner = ownerID }
 }
 
-// Shared asks for a lease that many may hold at once. It can't write.
+// Shared makes a lease that many may hold at once. It can't write.
 func Shared() LeaseOption {
 	return func(c *leaseConfig) { c.mode = "shared" }
 }
 
-// Subtree asks for the name and everything below it. The lease may write to any resource there, see OnResource.
+// Subtree makes a lease on the name and all names below it. It may write to each resource there, see OnResource.
 func Subtree() LeaseOption {
 	return func(c *leaseConfig) { c.scope = "subtree" }
 }
 
-// WithWait stands in line for up to this long; 0 is a try. A gateway is asked to wait for 10 minutes at most, and for less than ctx has
-// left; a longer wait asks again, and stands at the end of the line then.
+// WithWait waits in the lock's queue for up to this long; 0 is one try. A gateway is asked to wait for at most 10
+// minutes, and for less than ctx has left. A longer wait sends another request, which begins at the end of the queue.
 func WithWait(wait time.Duration) LeaseOption {
 	return func(c *leaseConfig) { c.wait = max(0, wait) }
 }
 
-// InSession puts the lease into a session: it lasts as long as that and has no TTL and no renewals of its own. Its owner is the session's.
+// InSession makes a lease in a session: it lasts as long as the session, and has no TTL and no renewals of its own. Its
+// owner is the session's.
 func InSession(session *Session) LeaseOption {
 	return func(c *leaseConfig) { c.session = session }
 }
 
-// WithHeartbeat renews the lease in the background from the start, as StartHeartbeat does. Do, sessions and campaigns do it unasked; there
-// it only sets the options.
+// WithHeartbeat renews the lease in the background from the start, as StartHeartbeat does. Do, sessions and campaigns
+// always do so; there it only sets the options.
 func WithHeartbeat(opts ...HeartbeatOption) LeaseOption {
-	return func(c *leaseConfig) { c.beat = heartbeatOf(opts) }
+	return func(c *leaseConfig) { c.beat = newHeartbeatConfig(opts) }
 }
 
 func (c *Client) leaseConfig(opts []LeaseOption) leaseConfig {
@@ -78,7 +80,7 @@ func (c *Client) leaseConfig(opts []LeaseOption) leaseConfig {
 	return config
 }
 
-// check refuses what can't be meant.
+// check refuses options that exclude each other.
 func (c *leaseConfig) check(op string) error {
 	switch {
 	case c.ttl != nil && *c.ttl%time.Millisecond != 0:
@@ -107,7 +109,7 @@ func (c *leaseConfig) sessionID() *string {
 	return &id
 }
 
-// jsonOf is nil for nil.
+// jsonOf returns nil for nil.
 func jsonOf(op, what string, value any) (json.RawMessage, error) {
 	if value == nil {
 		return nil, nil

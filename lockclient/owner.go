@@ -8,7 +8,7 @@ import (
 
 const hostBytesMax = 128
 
-// processOwner tells a person where the owner runs, and is never another's.
+// processOwner names the host and the process, and is unique.
 func processOwner() string {
 	host, err := os.Hostname()
 	if err != nil || host == "" {

@@ -2,121 +2,72 @@ package lockclient
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"strconv"
 	"strings"
-	"sync"
+	"unicode/utf8"
 
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-const (
-	pipelineWindow    = 256
-	pipelineWindowMax = 65536
-	// pipelineBytesMax bounds the bytes of the writes that have no verdict; a single larger one may be under way alone.
-	pipelineBytesMax = 16 << 20
-)
-
-// Pipeline sends many writes of one lease without waiting for each: up to its window are under way at a time. They share one stream
-// to a gateway, and are numbered in the order of the calls of Put and Delete, in which they are also decided. It is safe for concurrent use.
+// Pipeline sends many writes of one lease without waiting for each. The gateway decides them in the order of the calls
+// of Put and Delete, which also numbers them. It is safe for concurrent use.
 //
-// Each write stands alone: one that is refused, for a precondition or for its data, does not stop those after it.
+// Each write stands alone: one that is rejected, for a precondition or for its data, does not stop the writes after it.
 //
-// # What is lost on the way
+// # A stream that is cut
 //
-// When the stream is cut, the pipeline opens another, to the next gateway if need be, and sends again, with the same numbers, all writes that
-// have no verdict. None is applied twice. But a fence remembers the content of its last accepted write only: of the writes before that
-// it can tell no more than that a later one was accepted. Then [PendingWrite.Wait] returns:
+// The pipeline opens another stream, to the next gateway if need be, and resends all writes without a verdict, with the
+// same numbers. None is applied twice. But a fence remembers the content of its last accepted write only. Of an earlier
+// write it knows no more than that a later one was accepted. [PendingWrite.Wait] returns then:
 //
-//   - For a put without a precondition, success if the record was stored by this put or a later one of the same lease; the pipeline reads
-//     that. The result has Replayed set and Version 0, which is not known any more.
-//   - Otherwise ErrTokenStale and [ErrOutcomeUnknown]. The write may have been refused, for its data or under a policy that was changed
-//     since, and the answer lost. Read the record if you need to know.
+//   - For a put without a precondition: success, if this put or a later one of the same lease stored the record. The
+//     pipeline reads the record to find out. The result has Replayed set, and Version 0, because it is not known.
+//   - Otherwise ErrTokenStale and [ErrOutcomeUnknown]. The write may have been rejected, for its data or by a policy
+//     that has changed since, and the answer lost. Read the record if you need to know.
 //
-// # Its end
+// # The end
 //
-// When the lease is lost, Put and Delete return ErrLeaseLost; what was sent before still gets its verdict. When no gateway gives one for some
-// 30 seconds, all writes under way fail with ErrUnavailable, and ErrOutcomeUnknown where they may have been applied. They are settled by the
-// next write of this lease to the same resource that is admitted: from then on each was applied before it, or never will be.
+// When the lease is lost, Put and Delete return ErrLeaseLost. Writes that were sent before still get their verdicts.
+// When no gateway gives a verdict for some 30 seconds ([PipelineRetryFor]), all writes in the pipeline fail with
+// ErrUnavailable, and with ErrOutcomeUnknown if they may have been applied. The next write of this lease to the same
+// resource that is admitted settles them: each was applied before it, or never will be.
 type Pipeline struct {
 	lease  *Lease
-	window int
-
-	// ctx is the pipeline's life: the caller's, the client's, and until it is closed.
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	// adding is held by who adds a write, and numbers it. ended is closed when nothing runs any more.
-	adding chan struct{}
-	ended  chan struct{}
-	once   sync.Once
-
-	mu sync.Mutex
-	// work wakes who sends: there is something to send, or the end has come.
-	work *sync.Cond
-	// changed is closed when a write was settled, for those who wait for that.
-	changed chan struct{}
-	// first to last are the writes that have no verdict, by their numbers; settled ones may stand between them.
-	first, last *PendingWrite
-	held        int
-	bytes       int
-	// writing says that the lease's other writes wait for these.
-	writing bool
-	closing bool
-	link    *pipelineLink
-	failure error // the first that no Flush has returned
+	writer *BulkWriter
 }
 
-// PipelineOption changes how a Pipeline is made.
-type PipelineOption func(*Pipeline)
-
-// PipelineWindow sets how many writes may be under way: 1 to 65536, default 256. A gateway reads up to 1,024 lines ahead.
-func PipelineWindow(writes int) PipelineOption {
-	return func(p *Pipeline) { p.window = writes }
-}
-
-// Pipeline begins to send many writes without waiting for each. Close it: it runs in the background until then, or until ctx or the client
-// ends; then what is under way fails with ErrUnavailable, and ErrOutcomeUnknown where it was sent.
+// Pipeline starts a pipeline. Close it: it runs in the background until Close, or until ctx or the client ends. Its
+// writes fail then, with ErrOutcomeUnknown if they were sent.
 //
-// While it has writes under way, the lease's other writes wait: after Flush they may go. It returns ErrInvalidRequest for a window out of
-// its limits, ErrClosed if the client was closed, and what Lease.Err says if the lease has ended.
+// While the pipeline has writes without a verdict, the lease's other writes wait; call Flush to let them continue.
+// Pipeline returns ErrInvalidRequest for an option out of its limits, ErrClosed if the client is closed, and the error
+// of Lease.Err if the lease has ended.
 func (l *Lease) Pipeline(ctx context.Context, opts ...PipelineOption) (*Pipeline, error) {
-	p := &Pipeline{
-		lease: l, window: pipelineWindow, adding: make(chan struct{}, 1), ended: make(chan struct{}), changed: make(chan struct{}),
-	}
-	for _, opt := range opts {
-		opt(p)
-	}
-	if p.window < 1 || p.window > pipelineWindowMax {
-		return nil, refused("pipeline", api.CodeInvalidRequest, "the window is "+strconv.Itoa(p.window)+", it must be 1 to "+strconv.Itoa(pipelineWindowMax))
-	}
 	if err := l.Err(); err != nil {
 		return nil, err
 	}
-	p.work = sync.NewCond(&p.mu)
-	p.ctx, p.cancel = context.WithCancelCause(ctx)
-	started := l.client.background.run(func() {
-		defer close(p.ended)
-		defer context.AfterFunc(l.client.background.ctx, func() { p.cancel(ErrClosed) })()
-		defer context.AfterFunc(p.ctx, p.wake)()
-		p.run()
-	})
-	if !started {
-		p.cancel(ErrClosed)
-		return nil, ErrClosed
+	writer, err := l.client.startBulk(ctx, l, "writes under "+l.String(), opts)
+	if err != nil {
+		return nil, err
 	}
-	return p, nil
+	return &Pipeline{lease: l, writer: writer}, nil
 }
 
-// Put sends a record of the lease's resource, as Lease.Put does, and returns when there is room for it in the window: before there is a
+// Put adds a write like Lease.Put. It returns when there is room for it in the window, which is before it has a
 // verdict. The value is read before Put returns.
 //
-// It returns ErrInvalidRequest or ErrInvalidName for what could not arrive as it is; ErrLeaseLost, ErrLeaseReleased or ErrClosed if the lease has
-// ended; ErrUnavailable if ctx ended before there was room. Nothing was sent by then, and no number used.
+// It returns ErrInvalidRequest or ErrInvalidName for a write that would not arrive as it is; ErrLeaseLost,
+// ErrLeaseReleased or ErrClosed if the lease has ended; ErrUnavailable, or an error that matches context.Canceled, if
+// ctx ended before there was room. The write was not sent then, and used no number.
 func (p *Pipeline) Put(ctx context.Context, key string, value []byte, opts ...WriteOption) (*PendingWrite, error) {
 	config := p.lease.writeConfig(opts)
-	return p.add(ctx, &PendingWrite{op: "put " + config.resource + " " + key, key: key, config: config, put: true}, value)
+	text := base64.StdEncoding.EncodeToString(value)
+	return p.add(ctx, "put", key, config, &text)
 }
 
-// PutJSON sends a value as application/json. It is otherwise like Put.
+// PutJSON adds a write like Put, of a value as application/json.
 func (p *Pipeline) PutJSON(ctx context.Context, key string, value any, opts ...WriteOption) (*PendingWrite, error) {
 	text, err := jsonBody("put "+p.lease.granted.Lock+" "+key, value)
 	if err != nil {
@@ -126,64 +77,113 @@ func (p *Pipeline) PutJSON(ctx context.Context, key string, value any, opts ...W
 	return p.Put(ctx, key, []byte(strings.TrimSuffix(string(text), "\n")), opts...)
 }
 
-// Delete sends a removal of a record, as Put sends a record. Its verdict is ErrNotFound if there is none.
+// Delete adds the removal of a record, as Put adds a write. Its result is ErrNotFound if there is no record.
 func (p *Pipeline) Delete(ctx context.Context, key string, opts ...WriteOption) (*PendingWrite, error) {
 	config := p.lease.writeConfig(opts)
-	op := "delete " + config.resource + " " + key
-	if config.ifAbsent || config.contentType != "" {
-		return nil, refused(op, api.CodeInvalidRequest, "IfAbsent and WithContentType are options of a put")
+	if err := config.checkDelete("delete " + config.resource + " " + key); err != nil {
+		return nil, err
 	}
-	return p.add(ctx, &PendingWrite{op: op, key: key, config: config}, nil)
+	return p.add(ctx, "delete", key, config, nil)
 }
 
-// Flush waits until every write that was sent before has its verdict. It returns the first error of a write that no Flush has returned
-// before, or why it did not wait: ctx's end. Ask each PendingWrite for its own.
-func (p *Pipeline) Flush(ctx context.Context) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	last := p.last
-	for last != nil && !last.settled {
-		if err := p.awaitChange(ctx); err != nil {
-			return err
+// Flush waits until every write that was added before has its result. It returns the first error of a write that no
+// Flush has returned before, or ctx's error. PendingWrite.Wait returns the error of each.
+func (p *Pipeline) Flush(ctx context.Context) error { return p.writer.Flush(ctx) }
+
+// Close waits until every write has its result, as Flush does, and ends the pipeline; none of its goroutines is left.
+// Later writes are refused. It returns what Flush would. If no gateway answers it takes some 30 seconds; cancel the
+// pipeline's ctx to end it at once. It may be called again.
+func (p *Pipeline) Close() error { return p.writer.Close() }
+
+func (p *Pipeline) add(ctx context.Context, op, key string, config writeConfig, value *string) (*PendingWrite, error) {
+	w := &PendingWrite{op: op + " " + config.resource + " " + key, resource: config.resource, key: key}
+	if err := w.check(config); err != nil {
+		return nil, err
+	}
+	lease := &p.lease.granted
+	line := api.BulkWrite{
+		Op: op, Resource: config.resource, Key: key, FencingToken: &lease.FencingToken, LeaseID: &lease.LeaseID,
+		ValueBase64: value, ContentType: config.contentType, IfVersion: config.ifVersion,
+	}
+	if config.ifAbsent {
+		line.IfVersion = new(int64)
+	}
+	text, _ := json.Marshal(line) // valid UTF-8 and no custom types: it can't fail
+	// The writer appends the number when there is room.
+	w.line = append(text[:len(text)-1], `,"sequence":`...)
+	if err := p.writer.add(ctx, w); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// PendingWrite is a write in a [Pipeline]. It is safe for concurrent use.
+type PendingWrite struct {
+	op, resource, key string
+	index, sequence   int64
+	line              []byte
+	// doubt is why an earlier attempt got no verdict. Only the writer's sending goroutine uses it.
+	doubt error
+	// The writer's mutex guards the rest until done is closed.
+	next    *PendingWrite
+	settled bool
+	verdict api.BulkVerdict
+	err     error
+	done    chan struct{}
+}
+
+// Done is closed when the write has its result.
+func (w *PendingWrite) Done() <-chan struct{} { return w.done }
+
+// Sequence returns the number of the write under the lease's token.
+func (w *PendingWrite) Sequence() int64 { return w.sequence }
+
+// Wait waits for the result, and returns what Lease.Put would have returned. See [Pipeline] for a write whose verdict
+// was lost. If ctx ends first it returns ctx's error, and the write stays in the pipeline.
+func (w *PendingWrite) Wait(ctx context.Context) (api.WriteResult, error) {
+	select {
+	case <-w.done:
+		return w.result()
+	default:
+	}
+	select {
+	case <-w.done:
+		return w.result()
+	case <-ctx.Done():
+		return api.WriteResult{}, ctx.Err()
+	}
+}
+
+func (w *PendingWrite) result() (api.WriteResult, error) {
+	if w.err != nil {
+		return api.WriteResult{}, w.err
+	}
+	result := api.WriteResult{
+		Resource: w.resource, Key: w.key, FencingToken: *w.verdict.FencingToken, Sequence: &w.sequence,
+		Replayed: *w.verdict.Replayed,
+	}
+	if w.verdict.Version != nil {
+		result.Version = *w.verdict.Version
+	}
+	return result, nil
+}
+
+// check refuses a write that would not arrive as it is.
+func (w *PendingWrite) check(config writeConfig) error {
+	if _, err := recordPath(w.op, w.resource, w.key); err != nil {
+		return err
+	}
+	for _, text := range []string{w.resource, w.key, config.contentType} {
+		if !utf8.ValidString(text) {
+			return refused(w.op, api.CodeInvalidRequest, "a name or type is not valid UTF-8: "+quoteClipped(text))
 		}
 	}
-	err := p.failure
-	p.failure = nil
-	return err
-}
-
-// awaitChange waits until a write was settled, or ctx ends. p.mu is held, but not while it waits.
-func (p *Pipeline) awaitChange(ctx context.Context) error {
-	changed := p.changed
-	p.mu.Unlock()
-	defer p.mu.Lock()
-	select {
-	case <-changed:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	switch version := config.ifVersion; {
+	case version != nil && config.ifAbsent:
+		return refused(w.op, api.CodeInvalidRequest, "IfVersion and IfAbsent exclude each other")
+	case version != nil && *version < 1:
+		return refused(w.op, api.CodeInvalidRequest, "IfVersion is "+strconv.FormatInt(*version, 10)+
+			", versions are positive; use IfAbsent for no record")
 	}
-}
-
-// Close waits until every write that was sent has its verdict, as Flush does, and ends the pipeline: no goroutine of it is left. Later
-// writes are refused. It returns what Flush would. Where the gateways are away it takes some 30 seconds; end the Pipeline's ctx to
-// give up at once. It may be called again.
-func (p *Pipeline) Close() error {
-	p.mu.Lock()
-	p.closing = true
-	p.mu.Unlock()
-	p.wake()
-	<-p.ended
-	p.once.Do(func() { p.cancel(errPipelineClosed) })
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	err := p.failure
-	p.failure = nil
-	return err
-}
-
-func (p *Pipeline) wake() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.work.Broadcast()
+	return nil
 }

@@ -114,8 +114,8 @@ func (r *relay) cut() {
 	r.open = nil
 }
 
-// When all verdicts of a stream are lost, those are told that can be told for certain: a put that is never refused for its data was applied
-// if a later write was, the last write is a replay, and of all others nobody knows.
+// When all verdicts of a stream are lost, those are told that can be told for certain: a put that is never refused
+// for its data was applied if a later write was, the last write is a replay, and of all others nobody knows.
 func TestPipelineVerdictsLost(t *testing.T) {
 	relay := newRelay(t)
 	client := newClient(t, relay.url)
@@ -160,8 +160,8 @@ func TestPipelineVerdictsLost(t *testing.T) {
 	}
 }
 
-// A put that was refused, and whose verdict was lost, is not taken for one that was applied because a later write was admitted: the policy may
-// have changed between the two.
+// A put that was refused, and whose verdict was lost, is not taken for one that was applied because a later write was
+// admitted: the policy may have changed between the two.
 func TestPipelineVerdictsLostWhileThePolicyChanges(t *testing.T) {
 	relay := newRelay(t)
 	client := newClient(t, relay.url)

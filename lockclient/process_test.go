@@ -76,7 +76,8 @@ type suite struct {
 	undo []func()
 }
 
-// gateway is the URL of a gateway before a database of its own, or empty where there is no PostgreSQL: each test tells that itself.
+// gateway is the URL of a gateway before a database of its own, or empty where there is no PostgreSQL: each test
+// tells that itself.
 func (s *suite) gateway() (url string) {
 	ended := make(chan struct{})
 	go func() {

@@ -19,7 +19,7 @@ import (
 
 // request is a call before it is sent.
 type request struct {
-	// op says what is called, for errors.
+	// op names the call in errors.
 	op     string
 	method string
 	// path is escaped, and begins with a slash.
@@ -27,13 +27,13 @@ type request struct {
 	query  url.Values
 	header http.Header
 	body   []byte
-	// wait is how long the gateway was asked to wait before it answers.
+	// wait is for how long the gateway may wait before it answers.
 	wait time.Duration
-	// repeat says how to send it again after an unknown outcome; empty for a call that changes nothing.
+	// repeat says how to repeat the call after an unknown outcome; empty for a call that changes nothing.
 	repeat string
-	// idempotent says that it may be sent again as it is: it is applied once at most, and answered as if it had not been sent before.
+	// idempotent says that the call may be repeated as it is: it is applied at most once, and answered as the first time.
 	idempotent bool
-	// check, if set, reads a 2xx answer, and names what it lacks that fencegate's would have.
+	// check, if set, reads a 2xx answer, and returns what is missing from it.
 	check func(answer) string
 }
 
@@ -50,7 +50,7 @@ type answer struct {
 	body   []byte
 }
 
-// fetch sends a call and reads its answer as JSON. The answer is foreign if lacks names something that it lacks.
+// fetch sends a call and reads its answer as JSON. lacks names a missing part; such an answer is foreign.
 func fetch[T any](ctx context.Context, a *API, call request, lacks func(T) string) (T, error) {
 	var result T
 	call.check = func(got answer) string {
@@ -66,11 +66,11 @@ func fetch[T any](ctx context.Context, a *API, call request, lacks func(T) strin
 	return result, nil
 }
 
-// nothing is lacks for an answer that may be empty in every part.
+// nothing is the lacks of an answer that may be empty.
 func nothing[T any](T) string { return "" }
 
-// ask sends a call to one gateway and reads the answer whole. It returns *Error or *AnswerError.
-func (c *Client) ask(ctx context.Context, call request, at gateway) (answer, error) {
+// exchange sends a call to one gateway and reads the whole answer. It returns *Error or *AnswerError.
+func (c *Client) exchange(ctx context.Context, call request, at gateway) (answer, error) {
 	var sent dispatch
 	response, err := c.dispatch(ctx, call, at, &sent)
 	if err != nil {
@@ -80,7 +80,7 @@ func (c *Client) ask(ctx context.Context, call request, at gateway) (answer, err
 	return c.read(call, at, &sent, response)
 }
 
-// dispatch sends a call to one gateway, and returns the answer when its head is there. The caller closes the body.
+// dispatch sends a call to one gateway, and returns the answer when its head has arrived. The caller closes the body.
 func (c *Client) dispatch(ctx context.Context, call request, at gateway, sent *dispatch) (*http.Response, error) {
 	httpRequest, err := c.build(sent.observe(ctx), call, at)
 	if err != nil {
@@ -88,19 +88,19 @@ func (c *Client) dispatch(ctx context.Context, call request, at gateway, sent *d
 	}
 	response, err := c.http.Do(httpRequest)
 	if err != nil {
-		return nil, at.unanswered(call, sent.outcome(call.repeat != ""), err)
+		return nil, at.noAnswer(call, sent.outcome(call.repeat != ""), err)
 	}
 	return response, nil
 }
 
-// read reads an answer whole, and judges it.
+// read reads the whole answer, and makes an error of a refusal.
 func (c *Client) read(call request, at gateway, sent *dispatch, response *http.Response) (answer, error) {
 	got := answer{status: response.StatusCode, header: response.Header}
 	var err error
 	got.body, err = io.ReadAll(io.LimitReader(response.Body, c.answerBytesMax+1))
 	switch {
 	case err != nil:
-		return answer{}, at.unanswered(call, sent.outcome(call.repeat != ""), err)
+		return answer{}, at.noAnswer(call, sent.outcome(call.repeat != ""), err)
 	case int64(len(got.body)) > c.answerBytesMax:
 		return answer{}, at.foreign(call, got, fmt.Sprintf("it is over the client's limit of %d bytes", c.answerBytesMax))
 	case got.status < 200 || got.status > 299:
@@ -139,10 +139,13 @@ func (c *Client) build(ctx context.Context, call request, at gateway) (*http.Req
 	return httpRequest, nil
 }
 
-// ownHeaders are the client's alone: what they say is decided by the call.
-var ownHeaders = []string{api.HeaderFencingToken, api.HeaderFencingTokenX, api.HeaderLeaseID, "Content-Type", "If-Match", "If-None-Match", "Last-Event-ID"}
+// ownHeaders are those that only the client sets, by the parameters of the call.
+var ownHeaders = []string{
+	api.HeaderFencingToken, api.HeaderFencingTokenX, api.HeaderLeaseID,
+	"Content-Type", "If-Match", "If-None-Match", "Last-Event-ID",
+}
 
-// problem reads a refusal.
+// problem makes the error of a refusal.
 func (g gateway) problem(call request, got answer) error {
 	mediaType, _, _ := mime.ParseMediaType(got.header.Get("Content-Type"))
 	if mediaType != api.ProblemContentType {
@@ -158,8 +161,8 @@ func (g gateway) problem(call request, got answer) error {
 	return &Error{Op: call.op, Problem: &problem, RetryAfter: retryAfter(&problem, got.header.Get("Retry-After"))}
 }
 
-// unanswered is the error of a request to which no whole answer came.
-func (g gateway) unanswered(call request, outcome api.Outcome, cause error) error {
+// noAnswer makes the error of a request without a whole answer.
+func (g gateway) noAnswer(call request, outcome api.Outcome, cause error) error {
 	detail := cause
 	var urlErr *url.Error
 	if errors.As(cause, &urlErr) {
@@ -187,11 +190,12 @@ func (g gateway) foreign(call request, got answer, fault string) error {
 		outcome = api.OutcomeNotApplied
 	}
 	return &AnswerError{
-		Op: call.op, URL: g.shown, Status: got.status, ContentType: got.header.Get("Content-Type"), Fault: fault, Outcome: outcome,
+		Op: call.op, URL: g.shown, Status: got.status, ContentType: got.header.Get("Content-Type"), Fault: fault,
+		Outcome: outcome,
 	}
 }
 
-// retryAfter is how long a refusal asks to wait, 0 where it doesn't.
+// retryAfter returns the pause that a refusal asks for; 0: none.
 func retryAfter(problem *api.Problem, header string) time.Duration {
 	if problem.RecommendedRetryMS != nil {
 		return time.Duration(max(0, *problem.RecommendedRetryMS)) * time.Millisecond
@@ -202,7 +206,7 @@ func retryAfter(problem *api.Problem, header string) time.Duration {
 	return 0
 }
 
-// jsonBody writes a request's body. A json.RawMessage in it keeps its text except for the white space outside of strings.
+// jsonBody encodes a request's body. A json.RawMessage in it keeps its text, except for white space outside of strings.
 func jsonBody(op string, body any) ([]byte, error) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
@@ -213,7 +217,7 @@ func jsonBody(op string, body any) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// quoteClipped keeps a message on one line and short whatever the text is.
+// quoteClipped makes any text short and a single line.
 func quoteClipped(text string) string {
 	const shown = 80
 	if len(text) > shown {

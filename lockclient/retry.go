@@ -7,10 +7,11 @@ import (
 	"time"
 )
 
-// RetryPolicy bounds how a call is tried again. Between two tries it pauses for a random time, at most Base, 2·Base, 4·Base … Max (full
-// jitter: those who failed together don't come back together). Where the gateway says how long to wait, that is added, up to Max.
+// RetryPolicy bounds the retries of a call. The pause between two tries is random, and at most Base, 2·Base, 4·Base …
+// Max (full jitter, so that clients that failed together don't come back together). A pause that the gateway asks for
+// is added, up to Max.
 type RetryPolicy struct {
-	// Attempts is how many tries there are in all. What is below 1 is taken for 10.
+	// Attempts is the number of tries in all. Default 10, also for a value below 1.
 	Attempts int
 	// Base is the longest first pause. Default 100 ms.
 	Base time.Duration
@@ -20,8 +21,10 @@ type RetryPolicy struct {
 	Within time.Duration
 }
 
-// insistence is for what may be sent again as it is, until an answer comes.
-var insistence = RetryPolicy{Attempts: 100, Base: 50 * time.Millisecond, Max: 2 * time.Second, Within: 30 * time.Second}
+// untilAnswered is the policy of a request that may be sent again as it is.
+var untilAnswered = RetryPolicy{
+	Attempts: 100, Base: 50 * time.Millisecond, Max: 2 * time.Second, Within: 30 * time.Second,
+}
 
 func (p RetryPolicy) withDefaults() RetryPolicy {
 	if p.Attempts < 1 {
@@ -36,7 +39,8 @@ func (p RetryPolicy) withDefaults() RetryPolicy {
 	return p
 }
 
-// pause is how long to wait after the try of this number, from 1; hint is what the gateway asks for, and random from 0 to below 1.
+// pause returns the pause after the try with this number, from 1. hint is the pause that the gateway asks for, and
+// random is from 0 to below 1.
 func (p RetryPolicy) pause(try int, hint time.Duration, random float64) time.Duration {
 	longest := p.Max
 	// Beyond 2^62 a shift would overflow; Max is reached long before.
@@ -46,15 +50,15 @@ func (p RetryPolicy) pause(try int, hint time.Duration, random float64) time.Dur
 	return min(max(hint, 0), p.Max) + time.Duration(random*float64(longest))
 }
 
-// insist tries until send succeeds, or fails with what worth says is not worth another try, or the policy or ctx ends it. What it
-// returns is ErrOutcomeUnknown if one of the tries may have been applied and no later one has settled it.
-func (c *Client) insist(ctx context.Context, policy RetryPolicy, worth func(error) bool, send func() error) error {
+// retry calls send until it succeeds, or fails with an error that again does not accept, or policy or ctx ends it. The
+// error matches ErrOutcomeUnknown if one of the tries may have been applied and no later one has settled it.
+func (c *Client) retry(ctx context.Context, policy RetryPolicy, again func(error) bool, send func() error) error {
 	policy = policy.withDefaults()
 	began := time.Now()
 	var doubt, held error
 	for try := 1; ; try++ {
 		err := remember(send(), doubt)
-		if err == nil || !worth(err) || try >= policy.Attempts || ctx.Err() != nil {
+		if err == nil || !again(err) || try >= policy.Attempts || ctx.Err() != nil {
 			return endedWith(ctx, err, held)
 		}
 		if errors.Is(err, ErrLockHeld) {
@@ -67,7 +71,7 @@ func (c *Client) insist(ctx context.Context, policy RetryPolicy, worth func(erro
 		if policy.Within > 0 && time.Since(began)+pause > policy.Within {
 			return err
 		}
-		if unanswered(err) {
+		if retryable(err) {
 			c.retries.report(ctx, Retry{Err: err, Attempt: try, Pause: pause})
 		}
 		if sleep(ctx, pause) != nil {
@@ -76,8 +80,8 @@ func (c *Client) insist(ctx context.Context, policy RetryPolicy, worth func(erro
 	}
 }
 
-// unanswered says that the same call may well be answered the next time.
-func unanswered(err error) bool { return unserved(err) || errors.Is(err, ErrRateLimited) }
+// retryable says that the same call may succeed the next time.
+func retryable(err error) bool { return notServed(err) || errors.Is(err, ErrRateLimited) }
 
 func hintOf(err error) time.Duration {
 	var refusal *Error

@@ -71,15 +71,15 @@ func TestHeartbeatsAreEarlyEnough(t *testing.T) {
 }
 
 func TestTheLaterClockCounts(t *testing.T) {
-	before := moment{monotonic: 10 * time.Second, wall: 1000 * time.Second}
+	before := dualClock{monotonic: 10 * time.Second, wall: 1000 * time.Second}
 	for what, test := range map[string]struct {
-		later moment
+		later dualClock
 		want  time.Duration
 	}{
-		"both agree":                     {moment{15 * time.Second, 1005 * time.Second}, 5 * time.Second},
-		"the system was suspended":       {moment{11 * time.Second, 1060 * time.Second}, 60 * time.Second},
-		"the wall clock was set back":    {moment{15 * time.Second, 100 * time.Second}, 5 * time.Second},
-		"the wall clock was set forward": {moment{11 * time.Second, 9000 * time.Second}, 8000 * time.Second},
+		"both agree":                     {dualClock{15 * time.Second, 1005 * time.Second}, 5 * time.Second},
+		"the system was suspended":       {dualClock{11 * time.Second, 1060 * time.Second}, 60 * time.Second},
+		"the wall clock was set back":    {dualClock{15 * time.Second, 100 * time.Second}, 5 * time.Second},
+		"the wall clock was set forward": {dualClock{11 * time.Second, 9000 * time.Second}, 8000 * time.Second},
 	} {
 		if got := test.later.since(before); got != test.want {
 			t.Errorf("%s: %v, want %v", what, got, test.want)
@@ -94,23 +94,23 @@ func TestInsistEndsByItsBounds(t *testing.T) {
 	quick := RetryPolicy{Attempts: 4, Base: 1, Max: 1}
 
 	tries := 0
-	err := client.insist(context.Background(), quick, always, func() error { tries++; return failed })
+	err := client.retry(context.Background(), quick, always, func() error { tries++; return failed })
 	if tries != 4 || !errors.Is(err, ErrUnavailable) {
 		t.Errorf("%d tries, %v, want 4", tries, err)
 	}
 	tries = 0
-	err = client.insist(context.Background(), RetryPolicy{Attempts: 1000, Base: time.Hour, Max: time.Hour, Within: 1}, always, func() error { tries++; return failed })
+	err = client.retry(context.Background(), RetryPolicy{Attempts: 1000, Base: time.Hour, Max: time.Hour, Within: 1}, always, func() error { tries++; return failed })
 	if tries != 1 || err == nil {
 		t.Errorf("%d tries, %v, want 1: the next would begin too late", tries, err)
 	}
 	tries = 0
 	ctx, cancel := context.WithCancel(context.Background())
-	err = client.insist(ctx, RetryPolicy{Attempts: 1000, Base: time.Hour, Max: time.Hour}, always, func() error { tries++; cancel(); return failed })
+	err = client.retry(ctx, RetryPolicy{Attempts: 1000, Base: time.Hour, Max: time.Hour}, always, func() error { tries++; cancel(); return failed })
 	if tries != 1 || !errors.Is(err, ErrUnavailable) {
 		t.Errorf("%d tries, %v, want 1: ctx has ended", tries, err)
 	}
 	tries = 0
-	err = client.insist(context.Background(), quick, unanswered, func() error { tries++; return ErrLockHeld })
+	err = client.retry(context.Background(), quick, retryable, func() error { tries++; return ErrLockHeld })
 	if tries != 1 || !errors.Is(err, ErrLockHeld) {
 		t.Errorf("%d tries, %v, want 1: it is an answer", tries, err)
 	}
@@ -142,7 +142,7 @@ func TestDoubtAfterALostAnswer(t *testing.T) {
 		lost := &Error{Op: "put", Problem: &api.Problem{Code: api.CodeUnavailable, Outcome: api.OutcomeUnknown}}
 		answers := []error{lost, &Error{Op: "put", Problem: &test.problem}}
 		tries := 0
-		err := client.insist(context.Background(), RetryPolicy{Attempts: 2, Base: 1, Max: 1}, unanswered, func() error {
+		err := client.retry(context.Background(), RetryPolicy{Attempts: 2, Base: 1, Max: 1}, retryable, func() error {
 			tries++
 			return answers[tries-1]
 		})

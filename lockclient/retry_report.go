@@ -10,33 +10,34 @@ import (
 // retryLogEvery is the least time between two log lines of one client about failed attempts.
 const retryLogEvery = 10 * time.Second
 
-// Retry is a failed attempt of a call that is tried again after a pause.
+// Retry is a failed attempt of a call that is retried after a pause.
 type Retry struct {
-	// Err is why the attempt failed. It names the call, and is ErrUnavailable, ErrRateLimited or ErrForeignAnswer.
+	// Err is the error of the attempt. It names the call, and is ErrUnavailable, ErrRateLimited or ErrForeignAnswer.
 	Err error
-	// Attempt is how many attempts have failed in a row.
+	// Attempt is the number of attempts that have failed in a row.
 	Attempt int
 	// Pause is the time until the next attempt.
 	Pause time.Duration
 }
 
-// WithRetryHook sets a function that is called after each failed attempt of a call that is tried again: of acquires, campaigns, writes,
-// renewals, heartbeats, releases, pipelines and watches. [Client.Do] and Campaign retry until their ctx ends; without the hook and the log a
-// program can't see that no gateway serves. ErrLockHeld is an answer, and not reported.
+// WithRetryHook sets a function that is called after each failed attempt that is retried: of acquires, campaigns,
+// writes, renewals, heartbeats, releases, pipelines and watches. [Client.Do] and Campaign retry until their ctx ends;
+// without the hook and the log a program can't see that no gateway serves. ErrLockHeld is an answer, and not
+// reported.
 //
-// ctx has the values of the ctx that the call was made with; that of a heartbeat has none. hook is called by many goroutines at once, and
-// must not wait.
+// ctx has the values of the call's ctx; that of a heartbeat has none. Many goroutines call hook at once, and it must
+// not block.
 func WithRetryHook(hook func(ctx context.Context, failed Retry)) Option {
 	return func(c *Client) { c.retries.hook = hook }
 }
 
-// WithLogger sets the logger of failed attempts that are tried again. They are logged as warnings, at most one in 10 seconds, with the
-// number of those left out. Default slog.Default(); a logger with slog.DiscardHandler logs nothing.
+// WithLogger sets the logger for failed attempts that are retried. They are logged as warnings, at most one in 10
+// seconds, with the number of those left out. Default slog.Default(); a logger with slog.DiscardHandler logs nothing.
 func WithLogger(logger *slog.Logger) Option {
 	return func(c *Client) { c.retries.logger = logger }
 }
 
-// retryReport is where failed attempts are reported. Its zero value logs to slog.Default().
+// retryReport reports failed attempts. Its zero value logs to slog.Default().
 type retryReport struct {
 	hook   func(context.Context, Retry)
 	logger *slog.Logger
@@ -58,11 +59,11 @@ func (r *retryReport) report(ctx context.Context, failed Retry) {
 	if logger == nil {
 		logger = slog.Default()
 	}
-	logger.WarnContext(ctx, "fencegate: a call failed, and is tried again",
+	logger.WarnContext(ctx, "fencegate: a call failed and is retried",
 		"error", failed.Err, "attempt", failed.Attempt, "pause", failed.Pause, "not_logged", skipped)
 }
 
-// due reports whether a line may be logged now, and how many were left out before it.
+// due says whether a line may be logged now, and how many were left out before it.
 func (r *retryReport) due() (skipped int, due bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

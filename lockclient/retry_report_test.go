@@ -23,7 +23,8 @@ func nobody(t *testing.T) string {
 	return "http://" + listener.Addr().String()
 }
 
-// Each call that retries while no gateway serves reports every failed attempt to the hook, and to the log once in a while.
+// Each call that retries while no gateway serves reports every failed attempt to the hook, and to the log once in a
+// while.
 func TestRetriesAreReported(t *testing.T) {
 	for what, call := range map[string]func(context.Context, *lockclient.Client) error{
 		"Do": func(ctx context.Context, client *lockclient.Client) error {

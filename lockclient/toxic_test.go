@@ -17,8 +17,8 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// toxics are what a network does to connections: it cuts them, also in the middle of a request or an answer, resets them, closes one
-// half of them late, delays and crumbles what they carry.
+// toxics are what a network does to connections: it cuts them, also in the middle of a request or an answer, resets
+// them, closes one half of them late, delays and crumbles what they carry.
 var toxics = []string{
 	`"type":"limit_data","attributes":{"bytes":700}`,
 	`"type":"limit_data","attributes":{"bytes":90}`,
@@ -29,7 +29,8 @@ var toxics = []string{
 	`"type":"slicer","attributes":{"average_size":20,"size_variation":10,"delay":200}`,
 }
 
-// toxicNetwork leads to the gateway of all tests, through one trouble after the other, until the test ends or calm is called.
+// toxicNetwork leads to the gateway of all tests, through one trouble after the other, until the test ends or calm is
+// called.
 func toxicNetwork(t *testing.T) (url string, calm func()) {
 	t.Helper()
 	shared(t)
@@ -93,7 +94,7 @@ func (c *ledger) enter(t *testing.T, lease *lockclient.Lease) {
 	c.holder = lease
 }
 
-func (c *ledger) leave(lease *lockclient.Lease) {
+func (c *ledger) endTurn(lease *lockclient.Lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.holder == lease {
@@ -116,8 +117,8 @@ func (c *ledger) wrote(t *testing.T, version int64, err error) {
 	}
 }
 
-// Through a network that cuts, delays and half-closes, every write is applied exactly once: the record's version counts them. Nobody relies
-// on the lock beside another, and it is free in the end.
+// Through a network that cuts, delays and half-closes, every write is applied exactly once: the record's version
+// counts them. Nobody relies on the lock beside another, and it is free in the end.
 func TestToxicNetwork(t *testing.T) {
 	url, calm := toxicNetwork(t)
 	const workers, rounds, writes = 4, 4, 5
@@ -138,7 +139,7 @@ func TestToxicNetwork(t *testing.T) {
 					result, err := lease.Put(t.Context(), "state", fmt.Append(nil, lease.FencingToken(), " ", i))
 					known.wrote(t, result.Version, err)
 				}
-				known.leave(lease)
+				known.endTurn(lease)
 				lease.ReleaseOnce()
 			}
 		})

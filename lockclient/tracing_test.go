@@ -12,8 +12,8 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// One trace leads from the caller through the SDK and a gateway process to the statement in the database, for every kind of request. The gateway
-// itself would have begun none.
+// One trace leads from the caller through the SDK and a gateway process to the statement in the database, for every
+// kind of request. The gateway itself would have begun none.
 func TestOneTrace(t *testing.T) {
 	received, provider := otlptest.Start(t, 1)
 	gateway := startProcess(t, pgtest.Migrated(t), "--trace-endpoint", received.URL, "--trace-sample-ratio", "0")

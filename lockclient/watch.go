@@ -9,37 +9,39 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// Event is what happened to a lock.
+// Event is one event of a lock.
 type Event struct {
-	// ID is the event's, for AfterEvent.
+	// ID identifies the event for AfterEvent.
 	ID int64
-	// Kind is one of the names api.EventState, api.EventGranted, …; those that the future adds arrive, too.
+	// Kind is api.EventState, api.EventGranted, … or a kind that only a newer gateway knows.
 	Kind string
-	// State is how the lock stands, where Kind is api.EventState; nil otherwise. State.Missed says that events before it are lost.
+	// State is the state of the lock if Kind is api.EventState; nil otherwise. State.Missed says that events before it are
+	// lost.
 	State *api.WatchState
-	// Change is what happened; nil where Kind is api.EventState.
+	// Change is the change; nil if Kind is api.EventState.
 	Change *api.Event
 }
 
-// WatchOption changes how a watch begins.
+// WatchOption configures a watch.
 type WatchOption func(*watchConfig)
 
 type watchConfig struct{ after string }
 
-// AfterEvent begins after the event of this ID, as if the watch that saw it had gone on.
+// AfterEvent begins after the event with this ID, as if the earlier watch had continued.
 func AfterEvent(id int64) WatchOption {
 	return func(c *watchConfig) { c.after = strconv.FormatInt(id, 10) }
 }
 
-// Watch is what happens to one lock, as it happens. It connects again where it is cut off, to another gateway if need be, and goes on after
-// the last event that it has seen. What could not be told again shows as an event of the kind api.EventState with Missed. It is for one
-// reader at a time.
+// Watch reads the events of one lock as they happen. If its connection is cut it connects again, to another gateway if
+// need be, and continues after the last event that it returned. If events were lost, it returns an event of the kind
+// api.EventState with Missed set. It is for one reader at a time.
 //
-// A watch is for people and for caches. Decide nothing on it that a fence does not guard: what it tells is over when it arrives.
-type Watch struct{ stream *stream }
+// A watch is for people and for caches. Don't base a decision on it that no fence guards: an event may be out of date
+// when it arrives.
+type Watch struct{ stream *eventStream }
 
-// Watch begins to watch a lock. Its first event is the state of it. It lasts until Close, the end of ctx, or that of the client. It
-// returns ErrUnavailable if no gateway could serve, and ErrClosed.
+// Watch begins to watch a lock. The first event is its state. The watch lasts until Close, or until ctx or the client
+// ends. Watch returns ErrUnavailable if no gateway could serve, and ErrClosed if the client is closed.
 func (c *Client) Watch(ctx context.Context, lock string, opts ...WatchOption) (*Watch, error) {
 	config := watchConfig{}
 	for _, opt := range opts {
@@ -57,8 +59,9 @@ func (c *Client) Watch(ctx context.Context, lock string, opts ...WatchOption) (*
 	return &Watch{stream: stream}, nil
 }
 
-// Next waits for the next event. It returns ctx's error if ctx ends before, and can be called again then; ErrClosed, or the error of the
-// ctx that Watch was called with, if the watch has ended; the gateway's refusal if it is not allowed any more.
+// Next waits for the next event. If its ctx ends first it returns ctx's error, and can be called again. If the watch
+// has ended it returns ErrClosed, or the error of the ctx that Watch was called with. It returns the gateway's
+// refusal if the watch is not allowed any more.
 func (w *Watch) Next(ctx context.Context) (Event, error) {
 	got, err := w.stream.next(ctx)
 	if err != nil {
@@ -79,17 +82,19 @@ func (w *Watch) Next(ctx context.Context) (Event, error) {
 	return event, nil
 }
 
-// All gives the events until ctx ends, the watch ends, or the loop is left. An error is the last that it gives.
+// All returns the events until ctx or the watch ends, or the loop is left. An error is its last element.
 func (w *Watch) All(ctx context.Context) iter.Seq2[Event, error] { return all(ctx, w.Next) }
 
-// Close ends the watch, and a Next that waits. It may be called often.
+// Close ends the watch, and a Next that waits. It may be called again.
 func (w *Watch) Close() { w.stream.close() }
 
-// ElectionWatch is who leads, as it changes. It connects again where it is cut off, as a Watch does. It is for one reader at a time.
-type ElectionWatch struct{ stream *stream }
+// ElectionWatch reads the changes of an election's leader. It connects again as a Watch does. It is for one reader at a
+// time.
+type ElectionWatch struct{ stream *eventStream }
 
-// Observe begins to observe an election. The first that it tells is who leads now. It lasts until Close, the end of ctx, or that of the
-// client. It returns ErrUnavailable if no gateway could serve, and ErrClosed.
+// Observe begins to observe an election. The first element is the current leader. The watch lasts until Close, or
+// until ctx or the client ends. Observe returns ErrUnavailable if no gateway could serve, and ErrClosed if the client
+// is closed.
 func (c *Client) Observe(ctx context.Context, election string) (*ElectionWatch, error) {
 	op := "observe " + election
 	path, err := electionPath(op, election)
@@ -103,8 +108,8 @@ func (c *Client) Observe(ctx context.Context, election string) (*ElectionWatch, 
 	return &ElectionWatch{stream: stream}, nil
 }
 
-// Next waits until there is something new to tell of the election: another leader, or none. After a lost connection it may tell the same
-// again. Its errors are those of Watch.Next.
+// Next waits for a change: another leader, or none. After a lost connection it may return the same again. Its errors
+// are those of Watch.Next.
 func (w *ElectionWatch) Next(ctx context.Context) (api.Election, error) {
 	for {
 		got, err := w.stream.next(ctx)
@@ -122,12 +127,12 @@ func (w *ElectionWatch) Next(ctx context.Context) (api.Election, error) {
 	}
 }
 
-// All gives what Next gives, until ctx ends, the watch ends, or the loop is left. An error is the last that it gives.
+// All returns the results of Next until ctx or the watch ends, or the loop is left. An error is its last element.
 func (w *ElectionWatch) All(ctx context.Context) iter.Seq2[api.Election, error] {
 	return all(ctx, w.Next)
 }
 
-// Close ends the watch, and a Next that waits. It may be called often.
+// Close ends the watch, and a Next that waits. It may be called again.
 func (w *ElectionWatch) Close() { w.stream.close() }
 
 func all[T any](ctx context.Context, next func(context.Context) (T, error)) iter.Seq2[T, error] {
@@ -141,12 +146,12 @@ func all[T any](ctx context.Context, next func(context.Context) (T, error)) iter
 	}
 }
 
-// Rejections gives the writes that were shut out, as which says, page after page from which.Cursor on; which.Limit is the size of a page.
-// An error is the last that it gives.
-func (c *Client) Rejections(ctx context.Context, which RejectionsQuery) iter.Seq2[api.Rejection, error] {
+// Rejections returns the rejected writes that query selects, page after page from query.Cursor on; query.Limit is the
+// size of a page. An error is its last element.
+func (c *Client) Rejections(ctx context.Context, query RejectionsQuery) iter.Seq2[api.Rejection, error] {
 	return func(yield func(api.Rejection, error) bool) {
 		for {
-			page, err := c.API().Rejections(ctx, which)
+			page, err := c.API().Rejections(ctx, query)
 			if err != nil {
 				yield(api.Rejection{}, err)
 				return
@@ -156,7 +161,7 @@ func (c *Client) Rejections(ctx context.Context, which RejectionsQuery) iter.Seq
 					return
 				}
 			}
-			if which.Cursor = page.NextCursor; which.Cursor == "" {
+			if query.Cursor = page.NextCursor; query.Cursor == "" {
 				return
 			}
 		}

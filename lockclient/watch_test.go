@@ -103,7 +103,8 @@ func TestAWatchOutlivesItsGateway(t *testing.T) {
 	}
 }
 
-// TestWatchesEnd checks that a reader may give up one wait and read on, and that a watch ends with its ctx, its Close, and its client.
+// TestWatchesEnd checks that a reader may give up one wait and read on, and that a watch ends with its ctx, its
+// Close, and its client.
 func TestWatchesEnd(t *testing.T) {
 	client, lock := shared(t)
 	ctx := patient(t)

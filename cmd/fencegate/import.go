@@ -9,25 +9,27 @@ import (
 	"strconv"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient"
 )
 
 type importCmd struct {
 	clientFlags
-	File         string    `arg:"" help:"NDJSON, a write a line; -: the standard input."`
-	Resource     string    `help:"Resource of the lines that name none. A dot: the lock of \"fencegate run\" that this runs under." placeholder:"NAME"`
+	File         string    `arg:"" help:"NDJSON, one write per line; -: the standard input."`
+	Resource     string    `help:"Resource of the lines that have none. A dot: the lock of the surrounding \"fencegate run\"." placeholder:"NAME"`
 	Token        tokenFlag `help:"Fencing token of the lines that have none, without a sequence." placeholder:"TOKEN"`
-	LeaseID      string    `help:"Let it be checked, for lines that have no token of their own, that the token is of this lease." placeholder:"UUID"`
+	LeaseID      string    `help:"Check that the token is of this lease, for the lines without a token of their own." placeholder:"UUID"`
 	SequenceFrom int64     `help:"Number of the first line under --token; each line has the next." default:"1" placeholder:"N"`
-	Rejected     string    `help:"Append the lines that were refused to this file, as they are." type:"path" placeholder:"PATH"`
-	Resume       string    `help:"Keep in this file how far it has come, and go on from there." type:"path" placeholder:"PATH"`
-	Progress     bool      `help:"Show the progress, at a terminal." default:"true" negatable:""`
+	Rejected     string    `help:"Append the refused lines to this file, unchanged." type:"path" placeholder:"PATH"`
+	Resume       string    `help:"Keep the progress in this file, and resume from it." type:"path" placeholder:"PATH"`
+	Progress     bool      `help:"Show the progress at a terminal." default:"true" negatable:""`
 }
 
 // Help is shown by "fencegate import --help".
 func (importCmd) Help() string {
-	return "A line is a write as in POST /v1/writes: {\"op\":\"put\",\"resource\":\"a/b\",\"key\":\"k\",\"fencing_token\":34,\"sequence\":2,\"value\":…}. " +
-		"Under --token and --resource a key and a value are enough: {\"key\":\"k\",\"value\":…}. Lines under --token are numbered by their " +
-		"place in the file, so that each is applied once, however often it is sent. Inside of \"fencegate run\": " +
+	return "A line is a write as in POST /v1/writes: {\"op\":\"put\",\"resource\":\"a/b\",\"key\":\"k\"," +
+		"\"fencing_token\":34,\"sequence\":2,\"value\":…}. Under --token and --resource a key and a value are enough: " +
+		"{\"key\":\"k\",\"value\":…}. Lines under --token are numbered by their line numbers, so that each is applied " +
+		"once, however often it is sent. Under \"fencegate run\": " +
 		"\"fencegate import rows.ndjson --resource . --resume rows.state\"."
 }
 
@@ -51,26 +53,26 @@ func (c *importCmd) Run(ctx context.Context, con *console) (err error) {
 	if err != nil {
 		return err
 	}
-	client, err := c.client()
+	client, err := c.client(lockclient.WithAnswerTimeout(c.Timeout))
 	if err != nil {
 		return err
 	}
 	defer client.Close()
 
 	if first, last := state.twice(); first > 0 {
-		con.note("lines %d to %d may be applied a second time: they may have been sent under token %d", first, last, state.before.FencingToken)
+		con.note("lines %d to %d may be applied a second time: they may have been sent under token %d",
+			first, last, state.before.FencingToken)
 	}
-	i := newImporter(client, state, defaults, c.Timeout)
-	i.tell = func(line *importLine, verdict api.BulkVerdict) error {
-		return c.refused(con, rejected, line, verdict, i.state.refusals())
+	i := &importer{state: state, defaults: defaults, bar: newImportProgress(con, c.Progress, size)}
+	i.rejected = func(line *importLine, verdict api.BulkVerdict) error {
+		return c.rejected(con, rejected, line, verdict, state.refusals())
 	}
-	show := newImportProgress(con, c.Progress, size)
-	err = i.run(ctx, input, show)
-	show.end()
-	return c.report(con, i.state, err)
+	err = i.run(ctx, client, c.Timeout, input)
+	i.bar.end()
+	return c.report(con, state, err)
 }
 
-// defaults are what lines get that do not say otherwise.
+// defaults returns the fields that lines get which don't have them.
 func (c *importCmd) defaults() (importDefaults, error) {
 	d := importDefaults{token: c.Token.Token, sequenceFrom: c.SequenceFrom}
 	switch {
@@ -89,7 +91,7 @@ func (c *importCmd) defaults() (importDefaults, error) {
 	return d, err
 }
 
-// open gives the input and its size; 0 where that is not known.
+// open returns the input and its size; 0 if that is not known.
 func (c *importCmd) open(stdin io.Reader) (io.ReadCloser, int64, error) {
 	if c.File == "-" {
 		return io.NopCloser(stdin), 0, nil
@@ -108,11 +110,13 @@ func (c *importCmd) open(stdin io.Reader) (io.ReadCloser, int64, error) {
 	return file, info.Size(), nil
 }
 
-// refusalsShown is how many refusals are told one by one.
+// refusalsShown is how many refused lines are shown.
 const refusalsShown = 20
 
-// refused tells of a line that was refused, and keeps it.
-func (c *importCmd) refused(con *console, rejected io.Writer, line *importLine, verdict api.BulkVerdict, before int64) error {
+// rejected reports a line that was not applied, and appends it to the file for such lines.
+func (c *importCmd) rejected(
+	con *console, rejected io.Writer, line *importLine, verdict api.BulkVerdict, before int64,
+) error {
 	switch {
 	case con.json:
 		verdict.Line = line.number
@@ -122,7 +126,7 @@ func (c *importCmd) refused(con *console, rejected io.Writer, line *importLine, 
 	case before < refusalsShown:
 		con.note("line %d: %s: %s", line.number, verdict.Code, printable(verdict.Detail))
 	case before == refusalsShown:
-		con.note("more lines were refused, which are not told one by one")
+		con.note("more lines were refused, which are not shown")
 	}
 	if _, err := fmt.Fprintf(rejected, "%s\n", line.raw); err != nil {
 		return fmt.Errorf("write the refused lines: %w", err)
@@ -130,7 +134,7 @@ func (c *importCmd) refused(con *console, rejected io.Writer, line *importLine, 
 	return nil
 }
 
-// importRefusedError is an import that came to its end, with lines refused.
+// importRefusedError is the error of an import that has finished, with lines refused.
 type importRefusedError struct{ refused, unknown int64 }
 
 func (e *importRefusedError) Error() string {
@@ -146,7 +150,8 @@ func (c *importCmd) report(con *console, state *importState, err error) error {
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }
 	fields := []field{
 		{"lines", number(state.Lines)}, {"created", number(counts.Created)}, {"changed", number(counts.Changed)},
-		{"applied_before", number(counts.AppliedBefore)}, {"refused", number(counts.Refused)}, {"unknown", number(counts.Unknown)},
+		{"applied_before", number(counts.AppliedBefore)}, {"refused", number(counts.Refused)},
+		{"unknown", number(counts.Unknown)},
 	}
 	if showErr := con.show(state.importProgress, fields); showErr != nil {
 		return errors.Join(err, showErr)
@@ -155,7 +160,7 @@ func (c *importCmd) report(con *console, state *importState, err error) error {
 	case err != nil:
 		what := fmt.Errorf("line %d and those after it have no verdict: %w", state.Lines+1, err)
 		if c.Resume != "" {
-			con.note("the same command goes on after line %d", state.Lines)
+			con.note("the same command resumes after line %d", state.Lines)
 		}
 		return what
 	case counts.Refused+counts.Unknown > 0:
@@ -164,7 +169,7 @@ func (c *importCmd) report(con *console, state *importState, err error) error {
 	return nil
 }
 
-// openRejected opens the file for refused lines; without one they are dropped.
+// openRejected opens the file for refused lines; without a path they are dropped.
 func openRejected(path string) (io.WriteCloser, error) {
 	if path == "" {
 		return nopWriteCloser{io.Discard}, nil

@@ -13,15 +13,16 @@ const (
 	progressWidth = 30
 )
 
-// importProgressBar shows at a terminal how far an import has come. It is written by hand, and not by a library: one line and one number
-// need no more than a carriage return, and a bar that is also right where the size is not known.
+// importProgressBar shows the progress of an import at a terminal. One line and one number need no more than a carriage
+// return, so it uses no library. It also works where the size is not known.
 type importProgressBar struct {
 	out   io.Writer // nil: nothing is shown
 	size  int64     // of the input; 0: not known
 	begun time.Time
-	last  time.Time
-	lines int64
-	bytes int64
+	drawn time.Time
+	lines int64 // of this run
+	from  int64 // the offset where this run began
+	bytes int64 // the offset that it has reached
 }
 
 func newImportProgress(con *console, wanted bool, size int64) *importProgressBar {
@@ -38,27 +39,32 @@ func isTerminal(file *os.File) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// passed counts a line.
-func (b *importProgressBar) passed(bytes int) {
+// skip begins at an offset in the input.
+func (b *importProgressBar) skip(offset int64) { b.from, b.bytes = offset, offset }
+
+// advance counts a line that ends at an offset in the input.
+func (b *importProgressBar) advance(offset int64) {
 	b.lines++
-	b.bytes += int64(bytes)
-	if b.out != nil && time.Since(b.last) >= progressEvery {
-		b.last = time.Now()
+	b.bytes = offset
+	if b.out != nil && time.Since(b.drawn) >= progressEvery {
+		b.drawn = time.Now()
 		b.draw()
 	}
 }
 
 func (b *importProgressBar) draw() {
-	rate := float64(b.lines) / max(time.Since(b.begun).Seconds(), 0.001)
+	elapsed := time.Since(b.begun)
+	rate := float64(b.lines) / max(elapsed.Seconds(), 0.001)
 	if b.size == 0 {
 		_, _ = fmt.Fprintf(b.out, "\r\x1b[K%d lines, %.0f a second", b.lines, rate)
 		return
 	}
 	share := min(1, float64(b.bytes)/float64(b.size))
 	full := int(share * progressWidth)
-	left := time.Duration(float64(time.Since(b.begun)) * (1 - share) / max(share, 1e-9)).Round(time.Second)
+	left := float64(max(0, b.size-b.bytes)) / float64(max(1, b.bytes-b.from)) // of what this run has done
 	_, _ = fmt.Fprintf(b.out, "\r\x1b[K[%s%s] %3.0f %%, %d lines, %.0f a second, %s left",
-		strings.Repeat("=", full), strings.Repeat(" ", progressWidth-full), 100*share, b.lines, rate, left)
+		strings.Repeat("=", full), strings.Repeat(" ", progressWidth-full), 100*share, b.lines, rate,
+		time.Duration(float64(elapsed)*left).Round(time.Second))
 }
 
 // clear makes room for a message.
@@ -68,7 +74,7 @@ func (b *importProgressBar) clear() {
 	}
 }
 
-// end leaves the line to others.
+// end draws the bar a last time, and ends its line.
 func (b *importProgressBar) end() {
 	if b.out != nil {
 		b.draw()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,77 +13,66 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// Bounds of the lines that have no verdict; a single longer one may be under way alone.
 const (
-	importWindow      = 1024
-	importWindowBytes = 16 << 20
-	// importSaveEvery is how often the state is kept while verdicts come.
+	// importWindow bounds the lines without a verdict; a gateway reads as many ahead.
+	importWindow = 1024
+	// importSaveEvery is the time between two saves of the state while verdicts arrive.
 	importSaveEvery = time.Second
 )
 
-// importer sends the lines of an input, and hears of all of them. Where a stream is cut it opens another, and sends again what has no verdict.
+// importer sends the lines of an input by a BulkWriter, and keeps the state and the counts.
 type importer struct {
-	client   *lockclient.Client
 	state    *importState
 	defaults importDefaults
-	timeout  time.Duration
-	tell     func(*importLine, api.BulkVerdict) error
-	show     *importProgressBar
+	bar      *importProgressBar
+	// rejected is called with each line that was not applied.
+	rejected func(line *importLine, verdict api.BulkVerdict) error
+	cancel   context.CancelCauseFunc
 
-	mu    sync.Mutex
-	moved *sync.Cond
-	lines []*importLine // read, and not passed yet: settled ones are nil until all before them are, too
-	raws  [][]byte      // of these lines
-	held  int           // of lines, those that have no verdict
-	bytes int
-	ended error // why no more are read; io.EOF at the end
+	mu sync.Mutex
+	// sent are the lines without a result, in order.
+	sent  []*importLine
 	saved time.Time
-	// storedBy is the greatest number of a write that is known to have stored a record.
-	storedBy map[storedRecord]int64
-
-	// Of the stream.
-	next   int // in lines: the next to be sent
-	sent   []*importLine
-	rest   []byte
-	heard  int
-	closed bool
-	retry  *api.Problem // a verdict that is none
+	ended bool
+	err   error // the first failure
 }
 
-func newImporter(client *lockclient.Client, state *importState, defaults importDefaults, timeout time.Duration) *importer {
-	i := &importer{client: client, state: state, defaults: defaults, timeout: timeout}
-	i.moved = sync.NewCond(&i.mu)
-	return i
-}
-
-// run imports until the input has ended and every line has its verdict. It returns why it could not.
-func (i *importer) run(ctx context.Context, input io.Reader, show *importProgressBar) error {
-	i.show = show
+// run imports until the input has ended and every line has its verdict.
+func (i *importer) run(ctx context.Context, client *lockclient.Client, timeout time.Duration, input io.Reader) error {
 	source := newLineReader(input)
 	if err := i.skip(source); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(ctx, i.wake)()
-	// A read of a terminal can't be ended; what it reads then is dropped.
-	go i.read(ctx, source)
-	err := i.send(ctx)
+	ctx, i.cancel = context.WithCancelCause(ctx)
+	defer i.cancel(nil)
+	writer, err := client.BulkWriter(ctx,
+		lockclient.PipelineWindow(importWindow), lockclient.PipelineRetryFor(timeout), lockclient.OnResult(i.result))
+	if err != nil {
+		return err
+	}
+	read := make(chan error, 1)
+	go func() { read <- i.read(ctx, source, writer) }()
+	// Nothing ends the read of a terminal; what it returns after the end is dropped.
+	select {
+	case err = <-read:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	_ = writer.Close() // result has the errors of the lines
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.ended == nil {
-		i.ended = context.Canceled
-	}
-	if err == nil && !errors.Is(i.ended, io.EOF) {
-		err = i.ended
+	i.ended = true
+	if i.err != nil && !errors.Is(err, i.err) {
+		err = i.err
 	}
 	if err == nil {
+		i.state.passBlank(source.number)
 		i.state.SentUpTo = i.state.Lines
 	}
 	return errors.Join(err, i.state.save())
 }
 
-// skip passes the lines that have their verdicts from a run before.
+// skip passes the lines that have their verdicts from an earlier run.
 func (i *importer) skip(source *lineReader) error {
 	for i.state.Lines < i.state.before.Lines {
 		raw, err := source.next()
@@ -94,111 +84,103 @@ func (i *importer) skip(source *lineReader) error {
 		}
 		i.state.pass(raw)
 	}
+	i.bar.skip(source.bytes)
 	return i.state.checkBefore()
 }
 
-// read reads lines into the window.
-func (i *importer) read(ctx context.Context, source *lineReader) {
+// read sends the lines of the input.
+func (i *importer) read(ctx context.Context, source *lineReader, writer *lockclient.BulkWriter) error {
 	for {
 		raw, err := source.next()
-		var line *importLine
-		if err == nil {
-			line = makeImportLine(source.number, raw, i.defaults)
+		if errors.Is(err, io.EOF) {
+			return nil
 		}
-		if !i.take(ctx, raw, line, err) {
-			return
-		}
-	}
-}
-
-// take puts a line into the window when there is room, and reports whether more may be read.
-func (i *importer) take(ctx context.Context, raw []byte, line *importLine, err error) bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	defer i.moved.Broadcast()
-	for err == nil && ctx.Err() == nil && i.held > 0 && (i.held >= importWindow || i.bytes+len(raw) > importWindowBytes) {
-		i.moved.Wait()
-	}
-	if err == nil && line != nil {
-		line.doubt = i.state.sentBefore(line)
-		err = i.state.reserve(line.number)
-	}
-	switch {
-	case i.ended != nil || ctx.Err() != nil:
-		return false
-	case err != nil:
-		i.ended = err
-		return false
-	}
-	i.lines, i.raws = append(i.lines, line), append(i.raws, raw)
-	if line == nil {
-		i.advance()
-		return true
-	}
-	i.held++
-	i.bytes += len(raw)
-	return true
-}
-
-// advance passes what is settled at the front. i.mu is held.
-func (i *importer) advance() {
-	n := 0
-	for n < len(i.lines) && i.lines[n] == nil {
-		i.state.pass(i.raws[n])
-		i.show.passed(len(i.raws[n]) + 1)
-		n++
-	}
-	i.lines, i.raws = i.lines[n:], i.raws[n:]
-	i.next = max(0, i.next-n)
-}
-
-func (i *importer) wake() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.moved.Broadcast()
-}
-
-// send keeps a stream while there is something to send.
-func (i *importer) send(ctx context.Context) error {
-	last, pause := time.Now(), 50*time.Millisecond
-	for i.awaitLines(ctx) {
-		before := i.settled()
-		err := i.stream(ctx)
-		if i.settled() > before || err == nil {
-			last, pause = time.Now(), 50*time.Millisecond
-		}
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case err == nil:
-			continue
-		case !errors.Is(err, lockclient.ErrUnavailable) && !errors.Is(err, lockclient.ErrForeignAnswer), time.Since(last)+pause > i.timeout:
+		if err != nil {
 			return err
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		line := makeImportLine(source.number, raw, i.defaults)
+		if line == nil {
+			continue
 		}
-		pause = min(2*pause, 2*time.Second)
+		line.end = source.bytes
+		if err := i.reserve(line); err != nil {
+			return err
+		}
+		text := lockclient.BulkLine{JSON: line.text, SentBefore: i.state.sentBefore(line)}
+		line.text = nil // the writer's now
+		if err := writer.Send(ctx, text); err != nil {
+			return err
+		}
 	}
-	return context.Cause(ctx)
 }
 
-// settled is how many lines have a verdict.
-func (i *importer) settled() int64 {
+// reserve notes that a line may be sent from now on.
+func (i *importer) reserve(line *importLine) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	c := i.state.Counts
-	return c.Created + c.Changed + c.AppliedBefore + c.Refused + c.Unknown
+	if i.ended {
+		return context.Canceled
+	}
+	i.sent = append(i.sent, line)
+	return i.state.reserve(line.number)
 }
 
-// awaitLines waits until there is something to send. It reports false when there will be nothing any more.
-func (i *importer) awaitLines(ctx context.Context) bool {
+// result takes the result of the next line.
+func (i *importer) result(result lockclient.BulkResult) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for i.held == 0 && i.ended == nil && ctx.Err() == nil {
-		i.moved.Wait()
+	line := i.sent[0]
+	i.sent[0] = nil
+	i.sent = i.sent[1:]
+	if i.err != nil {
+		return
 	}
-	return i.held > 0 && ctx.Err() == nil
+	if i.err = i.count(line, result); i.err != nil {
+		i.cancel(i.err)
+		return
+	}
+	i.state.passBlank(line.number - 1)
+	i.state.pass(line.raw)
+	i.bar.advance(line.end)
+	if time.Since(i.saved) < importSaveEvery {
+		return
+	}
+	i.saved = time.Now()
+	if i.err = i.state.save(); i.err != nil {
+		i.cancel(i.err)
+	}
 }
+
+// count counts a line. It returns an error if the import can't continue.
+func (i *importer) count(line *importLine, result lockclient.BulkResult) error {
+	counts := &i.state.Counts
+	switch verdict := result.Verdict; {
+	case verdict.Status == 0:
+		// The writer's error says that this line has no verdict; its cause is that of all lines.
+		var failed *lockclient.Error
+		if errors.As(result.Err, &failed) && failed.Cause != nil {
+			return failed.Cause
+		}
+		return result.Err
+	case result.Err == nil && *verdict.Replayed:
+		counts.AppliedBefore++
+	case result.Err == nil && verdict.Status == 201:
+		counts.Created++
+	case result.Err == nil:
+		counts.Changed++
+	default:
+		i.bar.clear()
+		if err := i.rejected(line, verdict); err != nil {
+			return err
+		}
+		if errors.Is(result.Err, lockclient.ErrOutcomeUnknown) {
+			counts.Unknown++
+		} else {
+			counts.Refused++
+		}
+	}
+	return nil
+}
+
+// isBlank says that a line has no verdict.
+func isBlank(raw []byte) bool { return len(bytes.TrimSpace(raw)) == 0 }

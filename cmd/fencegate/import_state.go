@@ -12,10 +12,10 @@ import (
 	"path/filepath"
 )
 
-// sentStep is how many lines may be sent after the state was kept, and before it is kept again.
+// sentStep is how many lines may be sent between two saves of SentUpTo.
 const sentStep = 10_000
 
-// importCounts are what became of the lines.
+// importCounts count the lines by their results.
 type importCounts struct {
 	Created       int64 `json:"created"`
 	Changed       int64 `json:"changed"`
@@ -24,29 +24,30 @@ type importCounts struct {
 	Unknown       int64 `json:"unknown"`
 }
 
-// importProgress is what is kept of an import, and its answer.
+// importProgress is the saved state of an import, and its report.
 type importProgress struct {
-	// Lines is up to which line all have their verdicts; the input up to there has this SHA-256, line feeds counted as they are needed.
+	// All lines up to Lines have their verdicts. SHA256 is the digest of the input up to there, with each line ended by a
+	// line feed and blank lines empty.
 	Lines  int64        `json:"lines"`
 	SHA256 string       `json:"sha256"`
 	Counts importCounts `json:"counts"`
-	// SentUpTo is the line up to which some may have been sent, and have no verdict.
+	// SentUpTo is the last line that may have been sent without getting a verdict.
 	SentUpTo     int64 `json:"sent_up_to"`
 	FencingToken int64 `json:"fencing_token,omitempty"`
 	SequenceFrom int64 `json:"sequence_from"`
 }
 
-// importState is how far an import has come, and the file in which that is kept.
+// importState is the progress of an import, and the file that keeps it.
 type importState struct {
 	importProgress
 
-	path string // "": it is not kept
+	path string // "": none
 	sum  hash.Hash
-	// before is what an earlier run has kept.
+	// before is the progress of an earlier run.
 	before importProgress
 }
 
-// openImportState reads what an earlier run has kept, if there is a file.
+// openImportState reads the progress of an earlier run, if there is a file.
 func openImportState(path string, defaults importDefaults) (*importState, error) {
 	s := &importState{path: path, sum: sha256.New()}
 	s.FencingToken, s.SequenceFrom = defaults.token, defaults.sequenceFrom
@@ -72,14 +73,23 @@ func openImportState(path string, defaults importDefaults) (*importState, error)
 	return s, nil
 }
 
-// pass takes a line that has its verdict, in the order of the lines.
+// passBlank passes blank lines up to the one with this number.
+func (s *importState) passBlank(number int64) {
+	for s.Lines < number {
+		s.pass(nil)
+	}
+}
+
+// pass takes the next line that has its verdict.
 func (s *importState) pass(raw []byte) {
-	s.sum.Write(raw)
+	if !isBlank(raw) {
+		s.sum.Write(raw)
+	}
 	s.sum.Write([]byte("\n"))
 	s.Lines++
 }
 
-// checkBefore says whether the lines that were passed are those of the run before.
+// checkBefore returns an error if the lines that were passed are not those of the earlier run.
 func (s *importState) checkBefore() error {
 	if sum := hex.EncodeToString(s.sum.Sum(nil)); s.Lines > 0 && sum != s.before.SHA256 {
 		return fmt.Errorf("--resume %s: the first %d lines are not those that were imported before", s.path, s.Lines)
@@ -87,12 +97,13 @@ func (s *importState) checkBefore() error {
 	return nil
 }
 
-// sentBefore says whether a run before may have sent the line, under the same token.
+// sentBefore says whether an earlier run may have sent the line under the same token.
 func (s *importState) sentBefore(line *importLine) bool {
 	return line.number <= s.before.SentUpTo && (line.ownToken || s.before.FencingToken == s.FencingToken)
 }
 
-// twice is which lines may be applied a second time, since a run before may have sent them under another token; none if first is 0.
+// twice returns the lines that may be applied a second time, since an earlier run may have sent them under another
+// token; none if first is 0.
 func (s *importState) twice() (first, last int64) {
 	if s.FencingToken == s.before.FencingToken || s.before.SentUpTo <= s.before.Lines {
 		return 0, 0
@@ -100,10 +111,10 @@ func (s *importState) twice() (first, last int64) {
 	return s.before.Lines + 1, s.before.SentUpTo
 }
 
-// refusals is how many lines were not applied for certain.
+// refusals counts the lines that were refused, or may have been.
 func (s *importState) refusals() int64 { return s.Counts.Refused + s.Counts.Unknown }
 
-// reserve keeps, before a line is sent, that it may be.
+// reserve saves, before a line is sent, that it may be.
 func (s *importState) reserve(number int64) error {
 	if number <= s.SentUpTo {
 		return nil
@@ -112,7 +123,7 @@ func (s *importState) reserve(number int64) error {
 	return s.save()
 }
 
-// save keeps the state, whole or not at all.
+// save replaces the file, whole or not at all.
 func (s *importState) save() error {
 	if s.path == "" {
 		return nil

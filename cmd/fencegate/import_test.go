@@ -113,7 +113,8 @@ no JSON
 	}
 }
 
-// A second run goes on after the lines that have their verdicts. Those that the first has sent and heard nothing of are applied once.
+// A second run goes on after the lines that have their verdicts. Those that the first has sent and heard nothing of
+// are applied once.
 func TestImportResumes(t *testing.T) {
 	s := newShell(t)
 	token := fields(s.must("lock", "acquire", "a"))["fencing_token"]
@@ -175,8 +176,8 @@ func TestImportDoesNotGuess(t *testing.T) {
 	s.wantRecord("a", "4", 2)
 }
 
-// An import that is killed, wherever it is, loses nothing and doubles nothing when it is run again.
-// A line that may have been sent, and was not applied, is not counted as applied because a later write of the lease was.
+// An import that is killed, wherever it is, loses nothing and doubles nothing when it is run again. A line that may
+// have been sent, and was not applied, is not counted as applied because a later write of the lease was.
 func TestImportReadsWhatWasApplied(t *testing.T) {
 	s := newShell(t)
 	token := fields(s.must("lock", "acquire", "a", "--ttl", "1h"))["fencing_token"]

@@ -17,7 +17,7 @@ var errEventTooLarge = errors.New("an event is over 4 MiB")
 
 // serverEvent is one event of a text/event-stream.
 type serverEvent struct {
-	// id is the last that was sent, with this event or before it.
+	// id is the last id that was sent, with this event or before it.
 	id   string
 	kind string
 	data []byte
@@ -28,7 +28,7 @@ type eventReader struct {
 	lines *bufio.Scanner
 	// id is that of the event that is being read, last that of the newest that was whole.
 	id, last string
-	// retry is how long the server asks to wait before the next connection; 0 where it doesn't.
+	// retry is the pause that the server asks for before the next connection; 0: none.
 	retry time.Duration
 }
 
@@ -39,7 +39,8 @@ func newEventReader(stream io.Reader) *eventReader {
 	return r
 }
 
-// next returns the next event that has data. An event that is cut off at the end of the stream is none: io.EOF.
+// next returns the next event that has data. It drops an event that is cut off at the end of the stream, and returns
+// io.EOF.
 func (r *eventReader) next() (serverEvent, error) {
 	kind, data, some := "", []byte(nil), false
 	for r.lines.Scan() {
@@ -84,8 +85,8 @@ func (r *eventReader) next() (serverEvent, error) {
 	return serverEvent{}, io.EOF
 }
 
-// splitLines ends lines at CR, LF or CRLF. A CR ends its line at once, without waiting for what may follow; an LF after it is skipped.
-// A byte order mark at the beginning is left out.
+// splitLines ends lines at CR, LF or CRLF. A CR ends its line at once, without waiting for the next byte; an LF after
+// it is skipped. A byte order mark at the beginning is left out.
 func splitLines() bufio.SplitFunc {
 	begun, afterCR := false, false
 	mark := []byte("\ufeff")
@@ -108,7 +109,7 @@ func splitLines() bufio.SplitFunc {
 		}
 		end := bytes.IndexAny(data[skipped:], "\r\n")
 		if end < 0 {
-			// What is not ended is no line; it is read again with what follows, and dropped at the end of the stream.
+			// A line without an end is read again with the next bytes, and dropped at the end of the stream.
 			if atEOF {
 				return len(data), nil, nil
 			}

@@ -8,8 +8,8 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// dispatch observes whether a request can have left this process: it can't have if the transport asked for a connection
-// and never got one. A transport that does not report to httptrace has proven nothing, and so counts as having sent.
+// dispatch observes whether a request can have left this process. It can't have if the transport asked for a connection
+// and got none. A transport that does not report to httptrace proves nothing, so its requests count as sent.
 type dispatch struct {
 	asked, connected atomic.Bool
 }
@@ -21,7 +21,7 @@ func (d *dispatch) observe(ctx context.Context) context.Context {
 	})
 }
 
-// outcome is that of a request to which no whole answer came.
+// outcome returns the outcome of a request without a whole answer.
 func (d *dispatch) outcome(changes bool) api.Outcome {
 	if !changes || (d.asked.Load() && !d.connected.Load()) {
 		return api.OutcomeNotApplied

@@ -11,30 +11,31 @@ import (
 )
 
 const (
-	// silenceMax is after how long without a byte a connection is given up: a gateway sends a comment every 15 seconds.
+	// silenceMax is the time without a byte after which a connection is closed: a gateway sends a comment every 15
+	// seconds.
 	silenceMax = 45 * time.Second
 	// streamType is the media type of server-sent events.
 	streamType = "text/event-stream"
 )
 
-// reconnection is how a stream that was cut is opened again.
+// reconnection is the policy for opening a stream again.
 var reconnection = RetryPolicy{Base: 100 * time.Millisecond, Max: 5 * time.Second}
 
-// stream is server-sent events that go on across connections and gateways. It has no goroutine of its own: who calls next reads.
-type stream struct {
+// eventStream reads server-sent events across connections and gateways. It has no goroutine of its own: next reads.
+type eventStream struct {
 	client *Client
 	call   request
 
-	// ctx is the stream's life: the caller's, the client's, and until it is closed.
+	// ctx ends with the caller's ctx, with the client, and by close.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	// reading is held by who reads.
+	// reading lets one reader read at a time.
 	reading chan struct{}
 
 	lastID string
 	failed int
 	retry  time.Duration
-	// open is the connection, nil where there is none.
+	// open is the connection, nil if there is none.
 	open *connection
 }
 
@@ -46,7 +47,7 @@ type connection struct {
 	cancel   context.CancelFunc
 }
 
-// Read is the body; each byte shows that the gateway lives.
+// Read reads the body. Each byte shows that the gateway is alive.
 func (c *connection) Read(into []byte) (int, error) {
 	n, err := c.response.Body.Read(into)
 	c.silence.Reset(silenceMax)
@@ -59,12 +60,12 @@ func (c *connection) close() {
 	_ = c.response.Body.Close()
 }
 
-// openStream connects, asking every gateway once.
-func (c *Client) openStream(ctx context.Context, op, path, lastID string) (*stream, error) {
+// openStream connects. It asks every gateway once.
+func (c *Client) openStream(ctx context.Context, op, path, lastID string) (*eventStream, error) {
 	if err := c.background.open(); err != nil {
 		return nil, err
 	}
-	s := &stream{
+	s := &eventStream{
 		client: c, reading: make(chan struct{}, 1), lastID: lastID,
 		call: request{op: op, method: http.MethodGet, path: path},
 	}
@@ -73,32 +74,32 @@ func (c *Client) openStream(ctx context.Context, op, path, lastID string) (*stre
 	context.AfterFunc(s.ctx, func() { unhook() })
 	if err := s.connect(ctx); err != nil {
 		s.cancel(ErrClosed)
-		return nil, err
+		return nil, endedWith(ctx, err, nil)
 	}
 	return s, nil
 }
 
-// close ends the stream and whoever reads it.
-func (s *stream) close() {
+// close ends the stream, and a next that waits.
+func (s *eventStream) close() {
 	s.cancel(ErrClosed)
 	s.reading <- struct{}{}
-	defer leave(s.reading)
+	defer endTurn(s.reading)
 	s.drop()
 }
 
-func (s *stream) drop() {
+func (s *eventStream) drop() {
 	if s.open != nil {
 		s.open.close()
 		s.open = nil
 	}
 }
 
-// next returns the next event, connecting again as often as it takes. It returns ctx's error if ctx ends, the cause of the stream's end
-// if that has ended, and *Error or *AnswerError if a gateway refuses it for good.
-func (s *stream) next(ctx context.Context) (serverEvent, error) {
+// next returns the next event, and connects again as often as needed. It returns ctx's error if ctx ends, the cause
+// of the stream's end if that has ended, and *Error or *AnswerError if a gateway refuses it for good.
+func (s *eventStream) next(ctx context.Context) (serverEvent, error) {
 	select {
 	case s.reading <- struct{}{}:
-		defer leave(s.reading)
+		defer endTurn(s.reading)
 	case <-ctx.Done():
 		return serverEvent{}, ctx.Err()
 	}
@@ -127,9 +128,9 @@ func (s *stream) next(ctx context.Context) (serverEvent, error) {
 	}
 }
 
-// ended says why there is nothing to be read any more. The client is asked by itself: its end reaches s.ctx a moment late, and what was
-// read from a closed client would depend on that moment.
-func (s *stream) ended(ctx context.Context) error {
+// ended returns the error of a stream that has ended. It checks the client, too: the client's end reaches s.ctx a
+// moment late, and the result of a read from a closed client would depend on that moment.
+func (s *eventStream) ended(ctx context.Context) error {
 	if err := s.client.background.open(); err != nil {
 		s.drop()
 		return err
@@ -141,8 +142,8 @@ func (s *stream) ended(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// read waits for one event. The end of ctx cuts the connection, since nothing else ends a read.
-func (s *stream) read(ctx context.Context) (serverEvent, error) {
+// read waits for one event. The end of ctx closes the connection, since nothing else ends a read.
+func (s *eventStream) read(ctx context.Context) (serverEvent, error) {
 	open := s.open
 	defer context.AfterFunc(ctx, open.cancel)()
 	event, err := open.events.next()
@@ -151,7 +152,7 @@ func (s *stream) read(ctx context.Context) (serverEvent, error) {
 }
 
 // reconnect tries until a gateway answers.
-func (s *stream) reconnect(ctx context.Context) error {
+func (s *eventStream) reconnect(ctx context.Context) error {
 	var failed error
 	for {
 		s.failed++
@@ -165,25 +166,25 @@ func (s *stream) reconnect(ctx context.Context) error {
 		if err := s.ended(ctx); err != nil {
 			return err
 		}
-		if failed = s.connect(ctx); failed == nil || !unanswered(failed) {
+		if failed = s.connect(ctx); failed == nil || !retryable(failed) {
 			return failed
 		}
 	}
 }
 
-func (s *stream) pause() time.Duration {
+func (s *eventStream) pause() time.Duration {
 	return reconnection.withDefaults().pause(s.failed, s.retry, jitter())
 }
 
 // connect asks every gateway once.
-func (s *stream) connect(ctx context.Context) error {
+func (s *eventStream) connect(ctx context.Context) error {
 	c := s.client
 	first := c.preferred.Load()
 	var err error
 	for i := range c.gateways {
-		place := (int(first) + i) % len(c.gateways)
-		if s.open, err = s.dial(ctx, c.gateways[place]); err == nil || !unserved(err) {
-			c.prefer(first, place)
+		index := (int(first) + i) % len(c.gateways)
+		if s.open, err = s.dial(ctx, c.gateways[index]); err == nil || !notServed(err) {
+			c.prefer(first, index)
 			return err
 		}
 		if s.ended(ctx) != nil {
@@ -193,8 +194,8 @@ func (s *stream) connect(ctx context.Context) error {
 	return err
 }
 
-// dial asks one gateway, and returns when the head of its answer is there.
-func (s *stream) dial(ctx context.Context, at gateway) (*connection, error) {
+// dial asks one gateway, and returns when the head of its answer has arrived.
+func (s *eventStream) dial(ctx context.Context, at gateway) (*connection, error) {
 	life, cancel := context.WithCancel(s.ctx)
 	defer context.AfterFunc(ctx, cancel)()
 	late := time.AfterFunc(s.client.answerTimeout, cancel)
@@ -226,10 +227,11 @@ func (s *stream) dial(ctx context.Context, at gateway) (*connection, error) {
 	return open, nil
 }
 
-// foreign is the error of an event that fencegate does not send.
-func (s *stream) foreign(fault error) error {
+// foreign makes the error of an event that fencegate does not send.
+func (s *eventStream) foreign(fault error) error {
 	return &AnswerError{
-		Op: s.call.op, URL: s.client.gateways[s.client.preferred.Load()].shown, Status: http.StatusOK, ContentType: streamType,
+		Op: s.call.op, URL: s.client.gateways[s.client.preferred.Load()].shown,
+		Status: http.StatusOK, ContentType: streamType,
 		Fault: "an event can't be read: " + fault.Error(), Outcome: api.OutcomeNotApplied,
 	}
 }

@@ -1,0 +1,269 @@
+package lockclient
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	// driftShare is the part of a TTL that does not count: with a hundredth, the database's clock may run 1% faster than
+	// this machine's. Clocks that are being corrected differ by a fiftieth of that.
+	driftShare = 100
+
+	// checkEvery is the longest time between two looks at the wall clock. A timer sleeps by the monotonic clock, which
+	// misses a suspended system.
+	checkEvery = time.Second
+)
+
+// window is for how long a lease of this TTL is valid, from the moment before it was requested.
+func window(ttl time.Duration) time.Duration { return ttl - ttl/driftShare }
+
+// validity is for how long this process may rely on something that it holds, a lease or a session.
+//
+// The database grants or renews after the request was sent, and for the TTL from then on. So the lease has not expired
+// before "sent + TTL", by any clock that runs at the same rate. The time of the answer does not count, since an answer
+// may be late. The times in the answer don't count, since they are another machine's.
+type validity struct {
+	// home holds the validities that end together: with the client, or with the session.
+	home *group
+	// members end with this validity.
+	members group
+
+	// ctx is the context of the user's work. life ends with the validity only.
+	ctx        context.Context
+	cancel     context.CancelCauseFunc
+	life       context.Context
+	cancelLife context.CancelCauseFunc
+
+	// within, if set, is the session's: then there is no window of its own.
+	within *validity
+	lost   func(why error) error
+
+	mu    sync.Mutex
+	from  dualClock
+	ttl   time.Duration
+	hold  *hold // nil: no limit
+	timer *time.Timer
+	cause error
+}
+
+// hold is the end that no renewal moves: from is before the request that was answered with it, and left is the rest of
+// the longest time that the lease may be held.
+type hold struct {
+	from dualClock
+	left time.Duration
+}
+
+// newValidity begins a validity. When its window ends, it ends with the cause lost(errTTL). newValidity returns the
+// cause of home's end if home has ended.
+func newValidity(
+	base, life context.Context, home *group, within *validity, lost func(why error) error,
+) (*validity, error) {
+	v := &validity{home: home, within: within, lost: lost}
+	v.ctx, v.cancel = context.WithCancelCause(base)
+	v.life, v.cancelLife = context.WithCancelCause(life)
+	if err := home.add(v); err != nil {
+		v.cancel(err)
+		v.cancelLife(err)
+		return nil, err
+	}
+	return v, nil
+}
+
+// set moves the window after a grant or a renewal. from is before the request was sent.
+func (v *validity) set(from dualClock, ttl time.Duration) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.cause != nil {
+		return
+	}
+	v.from, v.ttl = from, ttl
+	v.arm()
+}
+
+// limit sets the end that no renewal moves; nil removes it.
+func (v *validity) limit(end *hold) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.cause == nil {
+		v.hold = end
+		v.arm()
+	}
+}
+
+// remains returns what is left of the window, and the error that ends it. At 0 or less it is over. ok is false if it
+// has no end of its own. v.mu is held.
+func (v *validity) remains() (left time.Duration, ok bool, end error) {
+	if v.within == nil && v.ttl > 0 {
+		left, ok, end = window(v.ttl)-readClock().since(v.from), true, errTTL
+	}
+	if v.hold != nil {
+		if held := window(v.hold.left) - readClock().since(v.hold.from); !ok || held < left {
+			left, ok, end = held, true, errMaxHold
+		}
+	}
+	return left, ok, end
+}
+
+// shorten ends the window no later than one that begins at from. A renewal to a shorter TTL calls it before it is sent,
+// since its answer may be lost.
+func (v *validity) shorten(from dualClock, ttl time.Duration) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.cause == nil && window(ttl) < window(v.ttl)-from.since(v.from) {
+		v.from, v.ttl = from, ttl
+		v.arm()
+	}
+}
+
+// arm restarts the timer. v.mu is held.
+func (v *validity) arm() {
+	if v.timer != nil {
+		v.timer.Stop()
+	}
+	left, ok, _ := v.remains()
+	if !ok {
+		return
+	}
+	v.timer = time.AfterFunc(max(0, min(left, checkEvery)), func() {
+		if v.check() == nil {
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			if v.cause == nil {
+				v.arm()
+			}
+		}
+	})
+}
+
+// check reads the clocks, ends the validity if its window is over, and returns the cause of its end.
+func (v *validity) check() error {
+	if v.within != nil {
+		_ = v.within.check() // ends this one, too
+	}
+	v.mu.Lock()
+	cause := v.cause
+	left, ok, end := v.remains()
+	v.mu.Unlock()
+	if cause == nil && ok && left <= 0 {
+		return v.end(v.lost(end))
+	}
+	return cause
+}
+
+// left returns what is left of the window, 0 after its end.
+func (v *validity) left() time.Duration {
+	if v.check() != nil {
+		return 0
+	}
+	v.mu.Lock()
+	left, ok, _ := v.remains()
+	v.mu.Unlock()
+	if v.within != nil {
+		if within := v.within.left(); !ok || within < left {
+			return within
+		}
+	}
+	return max(0, left)
+}
+
+func (v *validity) currentTTL() time.Duration {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.ttl
+}
+
+// end ends the validity and its members, and returns the cause of its first end.
+func (v *validity) end(cause error) error {
+	v.mu.Lock()
+	if v.cause != nil {
+		defer v.mu.Unlock()
+		return v.cause
+	}
+	v.cause = cause
+	if v.timer != nil {
+		v.timer.Stop()
+	}
+	v.mu.Unlock()
+	v.cancel(cause)
+	v.cancelLife(cause)
+	v.home.remove(v)
+	v.members.end(cause)
+	return cause
+}
+
+// endBefore ends the validity before a release is sent, and returns a ctx for the release: the given one, or, if that
+// is derived from the validity and so has just ended, one with its values that lasts for releaseOnceTimeout.
+func (v *validity) endBefore(ctx context.Context) (context.Context, context.CancelFunc) {
+	before := ctx.Err()
+	_ = v.end(ErrLeaseReleased)
+	if before != nil || ctx.Err() == nil {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), releaseOnceTimeout)
+}
+
+// context returns the context of the user's work.
+func (v *validity) context() context.Context { return validityContext{v.ctx, v} }
+
+// validityContext reads the clocks at each call of Err and Done: a process that was frozen past the window's end must
+// stop before its timers have fired. Contexts derived from it are canceled by the timer, or by the next such call.
+type validityContext struct {
+	context.Context
+	validity *validity
+}
+
+// Err returns an error that matches context.Canceled and, if the lease was lost, ErrLeaseLost.
+func (c validityContext) Err() error {
+	if cause := c.validity.check(); isLost(cause) {
+		return cause
+	}
+	return c.Context.Err()
+}
+
+// Done returns a channel that is closed already if the lease is lost.
+func (c validityContext) Done() <-chan struct{} {
+	_ = c.validity.check()
+	return c.Context.Done()
+}
+
+// group is the validities that end together.
+type group struct {
+	mu      sync.Mutex
+	members map[*validity]struct{}
+	cause   error
+}
+
+// add returns the cause of the group's end if it has ended.
+func (g *group) add(v *validity) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.cause != nil {
+		return g.cause
+	}
+	if g.members == nil {
+		g.members = map[*validity]struct{}{}
+	}
+	g.members[v] = struct{}{}
+	return nil
+}
+
+func (g *group) remove(v *validity) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.members, v)
+}
+
+func (g *group) end(cause error) {
+	g.mu.Lock()
+	if g.cause == nil {
+		g.cause = cause
+	}
+	members := g.members
+	g.members = nil
+	g.mu.Unlock()
+	for v := range members {
+		_ = v.end(cause)
+	}
+}
