@@ -5,9 +5,10 @@
 //   await send(method, path, body)       the same, with a JSON body: send('POST', '/v1/locks/a/break', {reason})
 //   nameInPath(name)                     a name of a lock, resource or key for use in a path
 //
-// Query values that are "", null, undefined or false are left out. Whatever goes wrong is an ApiError: its `message` is what the gateway says (or that it
-// can't be reached), `code` the API's code ("unreachable" where no answer came), `status` 0 or the HTTP status, `retryable`, `problem` the whole
-// answer. A request that was ended by its signal throws an error whose name is AbortError: isAborted(error).
+// Query values that are "", null, undefined or false are left out. Every failure is an ApiError: `message` is the
+// gateway's text (or that it can't be reached), `code` the API's code ("unreachable" if there was no answer), `status`
+// 0 or the HTTP status, `retryable`, `problem` the whole answer. A request aborted by its signal throws an error named
+// AbortError: isAborted(error).
 
 import {noteServerTime} from './clock.js';
 
@@ -46,7 +47,7 @@ export async function send(method, path, body, {signal} = {}) {
   return request(method, address(path), body, signal);
 }
 
-// open is a request whose answer's body is the caller's to read. It throws an ApiError for every answer that is not 200.
+// open sends a request and leaves the body to the caller. It throws an ApiError for every answer but 2xx.
 export async function open(url, options) {
   let answer;
   try {
@@ -85,7 +86,7 @@ async function problemOf(answer) {
     if (isAborted(error)) throw error;
   }
   if (typeof problem?.code !== 'string') {
-    // A proxy answers in words of its own.
+    // The answer of a proxy.
     return new ApiError(`The gateway answered ${answer.status} ${answer.statusText}.`.replace(' .', '.'),
       {code: 'unavailable', status: answer.status, retryable: answer.status >= 500});
   }

@@ -1,20 +1,23 @@
-// The shell: navigation, the page that is shown, the connection's banner, the theme, and the ticking of ages.
+// The shell: navigation, the current page, the connection banner, the theme, and the updating of ages.
 //
 // A page is a module pages/<name>.js that exports
-//   title                                   a text, or a function of params that returns one
-//   mount(container, params, app)           fills the container; returns a function that is called when the page is left, or
-//                                           {unmount(), update(params)}: update is called when only the query has changed (otherwise: mounted anew)
-// params is {name, query}: of '#/locks/jobs%2F42?tab=x' the name is 'jobs/42' (null where there is none) and the query {tab: 'x'}.
-// app is made for the page, and what it began ends with the page:
-//   app.get(path, query), app.send(method, path, body)   as in api.js, ended with the page: such an AbortError needs no handling, see app.run
-//   app.run(async () => {…}, onError)                    runs it; onError(error) if it fails while the page is still there
-//   app.stream(spec)                                     openStream of stream.js, with the banner; ONE at a time: a new one closes the old
-//   app.every(ms, fn)                                    calls fn while the tab is seen
-//   app.frame(fn, ms) → schedule()                       schedule() has fn called once in the next frame, and not more often than every ms
-//   app.setQuery(query)                                  puts the query into the address, without history and without update()
+//   title                            a text, or a function of params that returns one
+//   mount(container, params, app)    fills the container. It returns a function that is called when the page is left, or
+//                                    {unmount(), update(params)}; update is called when only the query has changed.
+//                                    Without update, the page is mounted again.
+// params is {name, query}: for '#/locks/jobs%2F42?tab=x' the name is 'jobs/42' (null if there is none) and the query
+// {tab: 'x'}.
+// app belongs to the page, and everything that it started ends with the page:
+//   app.get(path, query), app.send(method, path, body)   as in api.js, aborted with the page: such an AbortError needs
+//                                                        no handling, see app.run
+//   app.run(async () => {…}, onError)    runs it; calls onError(error) if it fails while the page is still open
+//   app.stream(spec)                     openStream of stream.js, with the banner; a new stream closes the old one
+//   app.every(ms, fn)                    calls fn while the tab is visible
+//   app.frame(fn, ms) → schedule()       schedule() has fn called once in the next frame, at most every ms
+//   app.setQuery(query)                  puts the query into the address, without history and without update()
 //   app.go(fragment), app.link(page, name, query)        as in router.js
-//   app.announce(text)                                   tells a screen reader
-//   app.onEnd(fn)                                        called when the page is left
+//   app.announce(text)                   announces a text to screen readers
+//   app.onEnd(fn)                        calls fn when the page is left
 
 import {get, isAborted, send} from './api.js';
 import {fill, h, setText} from './dom.js';
@@ -114,7 +117,7 @@ async function navigate() {
   } catch (error) {
     if (number !== visit) return;
     fill(container, h('h1', null, target === null ? 'Not found' : 'This page can’t be shown'),
-      errorMessage(error, target === null ? null : () => navigate()), h('p', null, h('a', {href: '#/'}, 'To the overview')));
+      errorMessage(error, target === null ? null : () => navigate()), h('p', null, h('a', {href: '#/'}, 'Overview')));
     if (target !== null) console.error(error);
   }
   document.title = title + ' · fencegate';
@@ -131,7 +134,7 @@ function markNavigation(target) {
     const here = target !== null && anchor.dataset.page === target.page;
     if (here) {
       anchor.setAttribute('aria-current', 'page');
-      nav.scrollLeft = anchor.offsetLeft - (nav.clientWidth - anchor.offsetWidth) / 2; // on a phone not all are in sight
+      nav.scrollLeft = anchor.offsetLeft - (nav.clientWidth - anchor.offsetWidth) / 2; // on a phone not all fit
     } else anchor.removeAttribute('aria-current');
   }
 }
@@ -146,7 +149,7 @@ function showConnection(status, stream = null) {
   live.dataset.state = status.state;
   setText(live, liveTexts[status.state]);
   clearTimeout(bannerTimer);
-  // A gateway that restarts behind a proxy is back within a moment: that is not worth a banner.
+  // A gateway that restarts behind a proxy returns within a moment, which needs no banner.
   if (status.state === 'lost' && Date.now() - status.since < 1000) bannerTimer = setTimeout(showBanner, 1000);
   else showBanner();
 }
@@ -159,7 +162,7 @@ function showBanner() {
     const wasBad = banner.childElementCount > 0 && !banner.classList.contains('good');
     banner.classList.toggle('good', wasBad && state === 'live');
     if (wasBad && state === 'live') {
-      fill(banner, h('span', null, 'Connected again. Nothing is missing.'));
+      fill(banner, h('span', null, 'Connected again. No event was missed.'));
       bannerTimer = setTimeout(showBanner, 4000);
     } else if (state !== 'connecting') {
       banner.classList.remove('good');
@@ -169,9 +172,9 @@ function showBanner() {
   }
   banner.classList.remove('good');
   const text = state === 'lost'
-    ? `Connection lost at ${clockTime(since)}: what you see is as it was then. ${error.message}`
+    ? `Connection lost at ${clockTime(since)}: this page shows the state of that time. ${error.message}`
     : `Not live: ${error.message}`;
-  // Announced is what changes: so the countdown stands apart, unseen by a screen reader.
+  // Screen readers announce changes, so the countdown is a separate element, hidden from them.
   if (banner.dataset.text !== text || banner.childElementCount < 2) {
     banner.dataset.text = text;
     fill(banner, h('span', null, text), h('span', {class: 'countdown', 'aria-hidden': 'true'}),
@@ -181,7 +184,7 @@ function showBanner() {
   setText(banner.querySelector('.countdown'), state !== 'lost' ? '' : left > 0 ? `Trying again in ${left} s` : 'Trying again…');
 }
 
-// tick keeps every <time data-age="…"> true: parts.js makes them.
+// tick updates every <time data-age="…"> that parts.js made.
 function tick() {
   if (document.hidden) return;
   const now = serverNow();
@@ -202,7 +205,7 @@ element('theme').addEventListener('click', () => {
   showTheme();
 });
 showTheme();
-// Fragments are addresses of pages: the way past the navigation must not be taken for one.
+// Fragments are addresses of pages; the skip link must not change it.
 document.querySelector('.skip').addEventListener('click', (event) => {
   event.preventDefault();
   element('main').focus();

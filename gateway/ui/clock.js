@@ -1,9 +1,10 @@
 // The database's clock, as far as this page knows it: leases end by that clock, and this computer's may be wrong.
 //
-//   noteServerTime(instant)   an answer that was made just now said that it is `instant`
+//   noteServerTime(instant)   an answer made just now had the time `instant`
 //   serverNow()               milliseconds since 1970 by that clock
 //
-// The header Date of any answer counts whole seconds, so a difference below two seconds is taken for none; a body's "at" is exact.
+// The header Date of any answer counts whole seconds, so differences below two seconds are ignored; "at" in a body is
+// exact.
 
 let offset = 0;
 

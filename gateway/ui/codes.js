@@ -1,14 +1,14 @@
-// The codes by which a write is rejected: the shape, the name of the colour (base.css: --code-…) and the meaning of each. Pure.
+// The codes of rejected writes: the shape, the name of the colour (base.css: --code-…) and the meaning of each. Pure.
 //
-//   codes[code] → {shape, meaning}      glyph(code, x, y, r) → the path of its shape, about as large as a circle of radius r
+//   codes[code] → {shape, meaning}      glyph(code, x, y, r) → the path of its shape, about the size of a circle of radius r
 
 export const codes = {
-  token_stale: {shape: 'circle', meaning: 'An old token: a newer lease was granted, or this one was released or broken, or the write came before.'},
-  lease_expired: {shape: 'triangle', meaning: 'The token is the newest, but its lease has run out, and the policy asks for a live one.'},
+  token_stale: {shape: 'circle', meaning: 'The token is not the newest, its lease has ended, or its sequence was used before.'},
+  lease_expired: {shape: 'triangle', meaning: 'The token is the newest, but its lease has expired, and the policy requires a live one.'},
   lease_mismatch: {shape: 'square', meaning: 'The lease_id is not that of the token’s lease.'},
-  token_unknown: {shape: 'diamond', meaning: 'Nobody was ever granted this token.'},
-  token_required: {shape: 'cross', meaning: 'The write came without a token.'},
-  version_mismatch: {shape: 'wedge', meaning: 'The record had another version than the write asked for.'},
+  token_unknown: {shape: 'diamond', meaning: 'This token was never granted.'},
+  token_required: {shape: 'cross', meaning: 'The write has no token.'},
+  version_mismatch: {shape: 'wedge', meaning: 'The record has another version than the write requires.'},
 };
 
 export const codeNames = Object.keys(codes);

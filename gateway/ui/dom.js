@@ -1,15 +1,15 @@
-// Building of elements. Whatever comes from the API is shown by text nodes: nothing here, nor anywhere in the page, parses HTML.
+// Building elements. Everything from the API is shown in text nodes: no code of the dashboard parses HTML.
 //
 //   h(tag, props, ...children)   an HTML element      h('td', {class: 'number'}, 34)
 //   s(tag, props, ...children)   an SVG element       s('path', {d: 'M0 0'})
 //   fill(node, ...children)      replaces the children
-//   setText(node, text)          changes the text only where it differs, so that nothing is announced or painted for nothing
+//   setText(node, text)          changes the text only if it differs, to avoid needless announcements and painting
 //
 // Children are nodes, texts, numbers, or arrays of them; null, undefined and false are left out.
 // Props are attributes, except: class (a text, or an array whose falsy members are left out), on ({event: listener}),
 // style ({property: value}, by the CSSOM: the Content-Security-Policy forbids style attributes), data (the dataset), and
-// value, checked, selected and disabled (properties). true sets an attribute without a value; false, null and undefined set none.
-// A link may lead to this gateway only: h throws for any other href, so that no text that somebody chose can be one.
+// value, checked, selected and disabled (properties). true sets an attribute without a value; false, null and undefined
+// set none. A link may lead only to this gateway: h throws for any other href, so no text of a client can become one.
 
 const svgNamespace = 'http://www.w3.org/2000/svg';
 const properties = new Set(['value', 'checked', 'selected', 'disabled', 'indeterminate']);
@@ -41,7 +41,7 @@ export function setAttributes(node, attributes) {
   return node;
 }
 
-// isLocal tells whether an address leads to this gateway.
+// isLocal returns whether an address leads to this gateway.
 export function isLocal(address) {
   return new URL(address, document.baseURI).origin === location.origin;
 }

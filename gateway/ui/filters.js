@@ -1,13 +1,13 @@
-// A row of filters that stand in the page's address, so that what is seen can be linked.
+// A row of filters that are part of the page's address, so that the view can be linked.
 //
 //   const filters = createFilters({
 //     label: 'Filter rejections',
-//     fields: [{name: 'owner_id', label: 'Owner', placeholder: 'any', list: ['w1']},                  // a text; list: suggestions
-//              {name: 'code', label: 'Code', options: [['', 'any'], ['token_stale', 'token_stale']]}],  // a choice
-//     query,                                      // the values now, by name
-//     onChange(query) {…},                        // changed by the user (texts: a third of a second after the last key, or at Enter)
+//     fields: [{name: 'owner_id', label: 'Owner', placeholder: 'any', list: ['w1']},    // a text; list: suggestions
+//              {name: 'code', label: 'Code', options: [['', 'any'], ['token_stale', 'token_stale']]}],    // a choice
+//     query,                  // the current values, by name
+//     onChange(query) {…},    // changed by the user (texts: a third of a second after the last key, or at Enter)
 //   });
-//   filters.element · filters.get() → {name: value} without the empty ones · filters.set(query) · filters.suggest(name, texts)
+//   filters.element · filters.get() → {name: value} without empty ones · filters.set(query) · filters.suggest(name, texts)
 
 import {fill, h} from './dom.js';
 

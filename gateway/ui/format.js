@@ -1,9 +1,9 @@
 // Numbers, durations, sizes and times as texts. Pure: no element, no clock of its own.
 //
-// In a table, units stand in the heading or in every cell the same way; digits are made to line up by CSS (tabular-nums).
+// In a table, units are in the heading or alike in every cell; CSS aligns digits (tabular-nums).
 
 const whole = new Intl.NumberFormat('en-US', {maximumFractionDigits: 0});
-const none = '–'; // for what is not there
+const none = '–'; // for an absent value
 
 // count is a whole number with grouped thousands.
 export function count(number) {
@@ -31,7 +31,7 @@ export function rate(number) {
   return whole.format(number);
 }
 
-// duration is a time span, given in milliseconds, in its two greatest units; fixed: with the zeros at the end of decimals, to be read in a column.
+// duration formats milliseconds in their two greatest units. fixed keeps trailing zeros, for columns.
 export function duration(ms, {fixed = false} = {}) {
   const trim = fixed ? (number, decimals) => number.toFixed(decimals) : trimmed;
   if (!isNumber(ms)) return none;
@@ -49,7 +49,7 @@ export function duration(ms, {fixed = false} = {}) {
   return twoUnits(Math.round(seconds / 3600) * 3600, 86400, 'd', 3600, 'h');
 }
 
-// age is how long ago something was, given in milliseconds, in one unit: steady enough to be read while it grows.
+// age formats how many milliseconds ago something happened, in one unit, so that it is readable while it grows.
 export function age(ms) {
   if (!isNumber(ms)) return none;
   const seconds = Math.floor(ms / 1000);
@@ -72,7 +72,7 @@ export function bytes(number) {
   return trimmed(number, at > 0 && number < 99.95 ? 1 : 0) + ' ' + units[at];
 }
 
-// token is a fencing token, with its sequence where there is one: 34.2.
+// token is a fencing token, with its sequence if there is one: 34.2.
 export function token(number, sequence) {
   if (!isNumber(number)) return none;
   return isNumber(sequence) ? number + '.' + sequence : String(number);
@@ -93,7 +93,7 @@ export function day(instant) {
   return [date.getFullYear(), pad(date.getMonth() + 1), pad(date.getDate())].join('-');
 }
 
-// when is the time of day, after the date where that is not the day of `now`.
+// when is the time of day, with the date if that is not the day of `now`.
 export function when(instant, now = Date.now(), options) {
   const date = day(instant);
   return date === day(now) ? clockTime(instant, options) : date + ' ' + clockTime(instant, options);
@@ -110,7 +110,7 @@ function twoUnits(seconds, great, greatName, small, smallName) {
   return first + ' ' + greatName + (rest > 0 ? ' ' + rest + ' ' + smallName : '');
 }
 
-// trimmed gives at most so many decimals, without zeros at their end.
+// trimmed formats at most so many decimals, without trailing zeros.
 function trimmed(number, decimals) {
   const text = number.toFixed(decimals);
   return decimals > 0 ? text.replace(/\.?0+$/, '') : text;

@@ -1,16 +1,16 @@
-// A list of which the gateway holds the pages: its filters, its order and its place stand in the address, and it is fetched anew while it is looked at.
+// A list whose pages the gateway holds. Its filters, order and position are in the address. It refreshes while visible.
 //
 //   const list = pagedList(app, params, {
-//     page: 'locks', path: '/v1/locks', field: 'locks',    // where it is shown, where it comes from, and the field of the answer
-//     noun: 'lock', caption, columns, key, rowClass, empty, // as in table.js; a column's id is what the gateway sorts by
-//     filters: {label, fields},                            // as in filters.js; or none
-//     sort: {id: 'name', order: 'asc'},                    // the order where the address has none; or none, where there is but one
-//     ask: {queue_max: 0},                                 // more of the query, always
-//     counts: true,                                        // whether the gateway can count them all (count=true)
+//     page: 'locks', path: '/v1/locks', field: 'locks',    // its page, its source, and the field of the answer
+//     noun: 'lock', caption, columns, key, rowClass, empty, // as in table.js; the gateway sorts by a column's id
+//     filters: {label, fields},                            // as in filters.js, optional
+//     sort: {id: 'name', order: 'asc'},                    // the default order; absent if there is only one
+//     query: {queue_max: 0},                               // fixed parts of the query
+//     counts: true,                                        // whether the gateway can count all (count=true)
 //   });
 //   list.element · list.update(params) for mount's update · list.refresh()
 //
-// A list that takes the gateway long to answer is asked for less often: never more than a tenth of the time.
+// A list that the gateway answers slowly is fetched less often: for at most a tenth of the time.
 
 import {h} from './dom.js';
 import {count} from './format.js';
@@ -24,9 +24,9 @@ const betweenCounts = 20_000;
 
 export function pagedList(app, params, options) {
   const fields = (options.filters?.fields ?? []).map((field) => field.name);
-  let at = place(params.query), number = 0, loading = false;
+  let at = position(params.query), number = 0, loading = false;
   let costMs = 0, endedAt = 0, total = null, countedAt = -Infinity, shown = 0;
-  const stack = []; // the places before this one, since the page was opened
+  const stack = []; // the previous positions, since the page was opened
 
   const filters = options.filters && createFilters({...options.filters, query: at.filters, onChange(chosen) {
     move({...at, filters: chosen, cursor: '', from: 0});
@@ -38,21 +38,21 @@ export function pagedList(app, params, options) {
   });
   const element = h('div', {class: 'page'}, filters?.element, h('section', {class: 'panel', 'aria-label': options.caption}, table.element));
 
-  // place reads where the list stands from the address.
-  function place(query) {
+  // position reads filters, order and page from the address.
+  function position(query) {
     const chosen = Object.fromEntries(fields.filter((name) => query[name]).map((name) => [name, query[name]]));
     const sort = options.sort && {id: query.sort || options.sort.id, order: query.order || options.sort.order};
     return {filters: chosen, sort, cursor: query.cursor ?? '', from: Math.max(0, Number.parseInt(query.from, 10) || 0)};
   }
 
-  // written is the place as the address has it: without what goes without saying.
+  // written returns a position for the address, without defaults.
   function written(where) {
     const usual = !where.sort || (where.sort.id === options.sort.id && where.sort.order === options.sort.order);
     return {...where.filters, ...(usual ? {} : {sort: where.sort.id, order: where.sort.order}),
       cursor: where.cursor, from: where.from > 0 ? where.from : ''};
   }
 
-  // move goes elsewhere in the same list; a step to another page can be undone by the browser's Back.
+  // move changes the position in the list. The browser's Back undoes a step to another page.
   function move(where, {step = false} = {}) {
     if (step) {
       app.go(app.link(options.page, null, written(where))); // update follows
@@ -76,7 +76,7 @@ export function pagedList(app, params, options) {
     const began = performance.now();
     const counting = options.counts && began - countedAt > betweenCounts;
     app.run(async () => {
-      const query = {...options.ask, ...at.filters, sort: at.sort?.id, order: at.sort?.order, cursor: at.cursor, limit: pageSize, count: counting};
+      const query = {...options.query, ...at.filters, sort: at.sort?.id, order: at.sort?.order, cursor: at.cursor, limit: pageSize, count: counting};
       const answer = await app.get(options.path, query);
       if (mine !== number) return;
       done(began);
@@ -89,7 +89,7 @@ export function pagedList(app, params, options) {
     }, (error) => {
       if (mine !== number) return;
       done(began);
-      // What was shown stays, unless it is the answer to something else: the banner says that the gateway is away.
+      // The rows stay, unless they answer another query: the banner reports the lost connection.
       if (shown === 0 || (error.status >= 400 && error.status < 500)) table.setError(error, load);
       shown = 0;
     });
@@ -120,7 +120,7 @@ export function pagedList(app, params, options) {
     return `${count(at.from + 1)}–${count(at.from + rows)} of ${all === null ? 'more' : count(all)}`;
   }
 
-  // back goes to the page before; where the list was opened by a link into its midst, to its beginning.
+  // back goes to the previous page, or to the first if the list was opened by a link to a later one.
   function back() {
     move(stack.pop() ?? {...at, cursor: '', from: 0}, {step: true});
   }
@@ -140,7 +140,7 @@ export function pagedList(app, params, options) {
     refresh,
     update(now) {
       const before = at;
-      at = place(now.query);
+      at = position(now.query);
       filters?.set(at.filters);
       shown = 0;
       if (JSON.stringify(before.filters) === JSON.stringify(at.filters)) load();

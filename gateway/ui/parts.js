@@ -1,13 +1,16 @@
-// The small parts that pages are made of. All return elements; texts from the API become text nodes.
+// The small parts of pages. All functions return elements; texts from the API become text nodes.
 //
-//   heading(title, {intro, actions})      the h1 of a page
+//   heading(title, {intro, actions})     the h1 of a page
 //   panel(title, {actions, note, class}, ...children)   a section with an h2
 //   tile(label, {unit, hint, href}) → {element, set(value, {detail, tone})}   a figure; tone '', 'warn' or 'bad'
-//   badge(text, tone)                     a small label; tone '', 'good', 'warn', 'bad', 'info': always with a mark, never by colour alone
-//   codeBadge(code, reason)               of a rejection: its shape, colour and name, as in the charts
-//   timeAgo(instant), timeAt(instant)     <time>; the first ages by itself
-//   name(text)                            a name that somebody chose: isolated (RTL), breakable, whole in its title
-//   emptyMessage(title, ...children) · errorMessage(error, retry) · loading(text)   what stands in the place of content
+//   badge(text, tone)                    a small label; tone '', 'good', 'warn', 'bad', 'info', each with a mark:
+//                                        never by colour alone
+//   codeBadge(code, reason)              of a rejection: its shape, colour and name, as in the charts
+//   timeAgo(instant), timeAt(instant)    <time>; app.js keeps the age of the first current
+//   name(text)                           a name chosen by a client: isolated (RTL), breakable, complete in its title
+//   json(value)                          a value chosen by a client, as JSON
+//   fact(label, ...values)               a term and its description, for a dl with the class "facts"
+//   emptyMessage(title, ...children) · errorMessage(error, retry) · loading(text)   instead of content
 //   button(label, onClick, props)
 
 import {h, s, setText} from './dom.js';
@@ -74,6 +77,14 @@ export function timeAt(instant, {milliseconds = true} = {}) {
 
 export function name(text, {href = null} = {}) {
   return h(href === null ? 'span' : 'a', {class: 'name', href, title: text}, h('bdi', null, text));
+}
+
+export function json(value) {
+  return h('code', null, h('bdi', null, JSON.stringify(value)));
+}
+
+export function fact(label, ...values) {
+  return [h('dt', null, label), h('dd', null, values)];
 }
 
 export function emptyMessage(title, ...children) {

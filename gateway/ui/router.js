@@ -1,14 +1,15 @@
-// Addresses of pages: fragments that can be linked, filters included. Pure.
+// Addresses of pages: fragments that can be linked, including their filters. Pure.
 //
 //   '#/'                              the overview
 //   '#/rejections?code=token_stale'   a page with a query
 //   '#/locks/jobs%2F42'               a page of one thing: the lock jobs/42 (a raw / means the same)
 //
 //   link(page, name, query) → text    link('locks', 'jobs/42'), link('rejections', null, {owner_id: 'w'})
-//   parse(fragment) → {page, name, query} or null where there is no such page; name is null or a text, query a plain object of texts
+//   parse(fragment) → {page, name, query}, or null if there is no such page; name is null or a text,
+//                                     query an object of texts
 //
-// To add a page: a module pages/<module>.js and a row in `pages`. `module` is the file, `label` stands in the navigation (none: not there),
-// `one` is the module of a page with a name.
+// To add a page, add a module pages/<module>.js and a row in `pages`. `module` is the file, `label` the text in the
+// navigation (none: not listed), `one` the module of a page with a name.
 
 export const pages = [
   {page: '', module: 'overview', label: 'Overview'},

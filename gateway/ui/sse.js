@@ -1,14 +1,15 @@
 // A reader of server-sent events, as the HTML standard describes them. Pure.
 //
-//   const feed = eventReader();   feed(text) → the events that are whole now: [{event, data, id}], id null where there was none; data null of an id alone,
-//                                 which is no event, but from which a stream can be resumed
+//   const feed = eventReader();
+//   feed(text) → the events that are complete: [{event, data, id}]; id is null if there was none. data is null for an
+//                id alone, which is no event, but from which a stream can be resumed.
 //
-// The page reads streams by fetch and not by EventSource: so it sees the status and the problem of an answer that is no stream, sees the comments by
-// which a silent stream shows that it lives, and chooses when to connect again.
+// The page reads streams by fetch and not by EventSource. So it sees the status and the problem of a failed request,
+// sees the keep-alive comments of an idle stream, and chooses when to reconnect.
 
 export function eventReader() {
   let rest = '';
-  let skipNewline = false; // a \r ended the last text: a \n that comes next belongs to it
+  let skipNewline = false; // the last text ended with \r: a \n after it belongs to it
   let event = '', data = [], id = null;
 
   function line(text, events) {
@@ -41,8 +42,8 @@ export function eventReader() {
   };
 }
 
-// backoff is how long to wait before the attempt-th try to connect again (the first is 0), in ms: a quarter of a second, doubled up to ten
-// seconds, of which random (0 to 1) spreads the half, so that a gateway that comes back is not met by all pages at once.
+// backoff returns the pause before the attempt-th reconnect (the first is 0), in ms: a quarter of a second, doubled up
+// to ten seconds. random (0 to 1) spreads half of it, so that not all pages reconnect to a gateway at once.
 export function backoff(attempt, random) {
   const greatest = Math.min(10_000, 250 * 2 ** Math.min(attempt, 10));
   return Math.round(greatest / 2 + (greatest / 2) * random);

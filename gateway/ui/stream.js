@@ -1,32 +1,36 @@
-// A stream of server-sent events that connects again by itself and loses nothing silently.
+// A stream of server-sent events that reconnects by itself and never loses events silently.
 //
 //   const stream = openStream({
 //     path: '/v1/rejections/stream', query: {code: 'token_stale'},
 //     on: {rejection(data, id) {…}, missed(data) {…}},   // data is the JSON of the event
 //     connected({resumed}) {…},                          // after every connect
-//     status({state, since, retryAt, error}) {…},        // see below; openStream's caller in app.js shows it
+//     status({state, since, retryAt, error}) {…},        // see below; app.js shows it
 //   });
 //   stream.close();   stream.retryNow();
 //
-// connected({resumed: false}) means: events may have been lost (or this is the first time), so fetch what you show anew, now: the stream tells all that
-// comes after. resumed is true where the gateway was told the last event's id: it tells what came since, or "missed". So a page that
-// loads in `connected` and in `on.missed` has no gap. A connection that can't be made calls `connected` only when it is made at last;
-// a page that wants to show something meanwhile loads at the first status 'lost'.
+// connected({resumed: false}) means that events may have been lost, or that this is the first connect: fetch the data
+// again now; the stream sends all later events. resumed is true if the gateway received the last event's id: it sends
+// the events since, or "missed". So a page that loads in `connected` and in `on.missed` has no gap. `connected` is only
+// called once a connection succeeds; a page that should show something earlier loads at the first status 'lost'.
 //
-// States: connecting (the first time), live, asleep (the tab is hidden: the connection is given back, browsers have six for a host), lost (with since,
-// retryAt and error: it tries again, see backoff), refused (with error: the gateway will not have this request, however often it is sent).
+// States:
+//   connecting   the first attempt
+//   live
+//   asleep       the tab is hidden, and the connection closed: browsers open six to a host
+//   lost         with since, retryAt and error; it retries, see backoff
+//   refused      with error: the gateway will never accept this request
 
 import {address, ApiError, isAborted, open} from './api.js';
 import {backoff, eventReader} from './sse.js';
 
-const silenceMax = 60_000; // the gateway shows every 15 s (--event-keep-alive) that a stream lives
-const hiddenGrace = 5_000; // a tab that is left only for a glance keeps its stream
+const silenceMax = 60_000; // the gateway sends a comment every 15 s (--event-keep-alive)
+const hiddenGrace = 5_000; // a tab that is hidden only briefly keeps its stream
 
 export function openStream(spec) {
   let closed = false, lastID = null, attempt = 0, lostSince = null;
   let abort = null, retryTimer = 0, sleepTimer = 0, asleep = false;
 
-  function tell(state, more) {
+  function setStatus(state, more) {
     if (!closed) spec.status?.({state, ...more});
   }
 
@@ -38,7 +42,7 @@ export function openStream(spec) {
         {signal: controller.signal, headers: {Accept: 'text/event-stream'}});
       const resumed = lastID !== null;
       lostSince = null;
-      tell('live');
+      setStatus('live');
       guarded(() => spec.connected?.({resumed}));
       await read(answer.body.getReader(), controller);
       failure = new ApiError('The gateway ended the stream.');
@@ -47,8 +51,8 @@ export function openStream(spec) {
     }
     if (closed || abort !== controller || asleep) return;
     abort = null;
-    if (failure instanceof ApiError && failure.status >= 400 && failure.status < 500 && !failure.retryable) tell('refused', {error: failure});
-    else retryLater(isAborted(failure) ? new ApiError('The stream fell silent.') : failure);
+    if (failure instanceof ApiError && failure.status >= 400 && failure.status < 500 && !failure.retryable) setStatus('refused', {error: failure});
+    else retryLater(isAborted(failure) ? new ApiError('The stream is silent.') : failure);
   }
 
   function deliver(event, data, id) {
@@ -67,7 +71,7 @@ export function openStream(spec) {
       for (listen(); ; listen()) {
         const {value, done} = await reader.read();
         if (done || closed || controller.signal.aborted) return;
-        attempt = 0; // only now: a gateway that accepts and drops at once is not to be hammered
+        attempt = 0; // only now, or a gateway that accepts and drops at once would be hammered
         for (const {event, data, id} of feed(decoder.decode(value, {stream: true}))) {
           if (id !== null) lastID = id;
           if (data === null) continue;
@@ -85,7 +89,7 @@ export function openStream(spec) {
   function retryLater(error) {
     lostSince ??= Date.now();
     const wait = backoff(attempt++, Math.random());
-    tell('lost', {since: lostSince, retryAt: Date.now() + wait, error});
+    setStatus('lost', {since: lostSince, retryAt: Date.now() + wait, error});
     clearTimeout(retryTimer);
     retryTimer = setTimeout(run, wait);
   }
@@ -96,7 +100,7 @@ export function openStream(spec) {
     run();
   }
 
-  function hang() {
+  function disconnect() {
     clearTimeout(retryTimer);
     clearTimeout(sleepTimer);
     const controller = abort;
@@ -109,8 +113,8 @@ export function openStream(spec) {
     if (document.hidden) {
       sleepTimer = setTimeout(() => {
         asleep = true;
-        hang();
-        tell('asleep');
+        disconnect();
+        setStatus('asleep');
       }, hiddenGrace);
     } else if (asleep) {
       asleep = false;
@@ -121,7 +125,7 @@ export function openStream(spec) {
 
   document.addEventListener('visibilitychange', visibility);
   window.addEventListener('online', retryNow);
-  tell('connecting');
+  setStatus('connecting');
   run();
   return {
     retryNow,
@@ -129,12 +133,12 @@ export function openStream(spec) {
       closed = true;
       document.removeEventListener('visibilitychange', visibility);
       window.removeEventListener('online', retryNow);
-      hang();
+      disconnect();
     },
   };
 }
 
-// guarded reports what a page does wrong, and keeps that apart from what goes wrong with the connection.
+// guarded reports errors of the page, so that they are not taken for errors of the connection.
 function guarded(work) {
   try {
     work();

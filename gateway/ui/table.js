@@ -1,31 +1,36 @@
-// A table that stays quick and still while its rows change: rows are kept by key, only changed ones are built anew, and no more than a page of them
-// is in the document. On a phone each row becomes a card (parts.css).
+// A table that stays fast and stable while its rows change. Rows are kept by key, only changed ones are rebuilt, and at
+// most one page of them is in the document. On a phone each row becomes a card (parts.css).
 //
 //   const table = createTable({
-//     caption: 'Rejections',                      // for screen readers
-//     columns: [{id: 'owner', label: 'Owner', hint, number: true, class: 'grow', sort: 'desc', cell: (row) => node or text}],
-//                                                 // class: 'tight' does not wrap; 'grow' takes what is left, and the whole width of a card; 'whole' only the latter
-//                                                 // width: of the column, in CSS; where any has one, the widths do not depend on what stands in the rows
+//     caption: 'Rejections',           // for screen readers
+//     columns: [{id: 'owner', label: 'Owner', hint, number: true, class: 'grow', sort: 'desc', cell: (row) => node}],
+//         // cell returns a node or a text
+//         // class: 'tight' does not wrap; 'grow' takes the rest, and the whole width of a card; 'whole' only the latter
+//         // width: of the column, in CSS; if any column has one, widths do not depend on the rows
 //     key: (row) => row.id,
-//     changed: (before, now) => boolean,          // default: another object
+//     changed: (before, now) => boolean,    // default: another object; byContent compares the content
 //     rowClass: (row) => '',
-//     empty: () => element,                       // shown in place of no rows
+//     empty: () => element,                 // shown if there are no rows
 //     pageSize: 100,
-//     sort: {id: 'owner', order: 'asc'},          // what is sorted by now, or null
-//     onSort({id, order}) {…},                    // a column's heading was pressed; the caller sorts and calls update
+//     sort: {id: 'owner', order: 'asc'},    // the current order, or null
+//     onSort({id, order}) {…},              // a heading was pressed; the caller sorts and calls update
 //   });
-//   table.element        to be put into the page
-//   table.update(rows, {sort, note, more, pages}) rows: all of them, in order. note: a text beside the page's place, such as "the newest 10,000 are shown".
-//                                                 more: a function that loads older ones; shown as a button on the last page
-//                                                 pages: {before, next}: functions that fetch other pages, or null, where the gateway holds them
-//   table.firstPage(), table.reveal(key)          goes to the first page, or to the row's, scrolls there and marks it for a moment
-//   table.setLoading(), table.setError(error, retry)    in the place of rows, until the next update
+//   table.element
+//   table.update(rows, {sort, note, more, pages})
+//         // rows: all of them, in order. note: a text beside the pager, such as "the newest 10,000 are shown".
+//         // more: a function that loads older ones; shown as a button on the last page
+//         // pages: {before, next}: functions that fetch other pages, or null, if the gateway holds the pages
+//   table.firstPage(), table.reveal(key)    goes to the first page, or to the row's; scrolls there and highlights it
+//   table.setLoading(), table.setError(error, retry)    shown instead of rows, until the next update
 //
-// A column with `sort` ('asc' or 'desc': the order at the first press) has a button as its heading, and the heading aria-sort.
+// A column with `sort` ('asc' or 'desc': the order at the first press) has a button as its heading, and aria-sort.
 
 import {fill, h, setText} from './dom.js';
 import {count} from './format.js';
 import {button, errorMessage, loading} from './parts.js';
+
+// byContent is for rows that are fetched anew: only a different content is a change.
+export const byContent = (before, now) => JSON.stringify(before) !== JSON.stringify(now);
 
 export function createTable(options) {
   const {columns, key, pageSize = 100} = options;
@@ -45,11 +50,11 @@ export function createTable(options) {
   const widths = fixed && h('colgroup', null, columns.map((column) => h('col', {style: {width: column.width ?? 'auto'}})));
   const grid = h('table', {role: 'table', class: ['data', fixed && 'fixed']}, h('caption', {class: 'hidden'}, options.caption), widths, head, body);
   const instead = h('div', {class: 'instead'}, loading());
-  const place = h('span', {class: 'place'});
-  const before = button('‹ Before', () => turn(-1));
+  const shownRange = h('span', {class: 'place'});
+  const before = button('‹ Previous', () => turn(-1));
   const after = button('Next ›', () => turn(1));
   const moreButton = button('Load more', () => more?.());
-  const pager = h('div', {class: 'pager'}, place, h('div', {class: 'actions'}, before, after, moreButton));
+  const pager = h('div', {class: 'pager'}, shownRange, h('div', {class: 'actions'}, before, after, moreButton));
   const scroll = h('div', {class: 'scroll', tabindex: '0', role: 'group', 'aria-label': options.caption}, grid);
   const element = h('div', {class: 'table'}, scroll, instead, pager);
   show('instead');
@@ -101,7 +106,7 @@ export function createTable(options) {
     return node;
   }
 
-  // render moves nodes as little as it can: one that stays keeps its focus and its selection.
+  // render moves as few nodes as possible: a node that stays keeps its focus and its selection.
   function render() {
     const last = Math.max(0, Math.ceil(rows.length / pageSize) - 1);
     page = Math.min(Math.max(page, 0), last);
@@ -127,12 +132,12 @@ export function createTable(options) {
   function renderPager(last) {
     const from = page * pageSize;
     const text = rows.length <= pageSize ? '' : `${count(from + 1)}–${count(Math.min(rows.length, from + pageSize))} of ${count(rows.length)}`;
-    setText(place, [text, note].filter(Boolean).join(' · '));
+    setText(shownRange, [text, note].filter(Boolean).join(' · '));
     before.hidden = after.hidden = pages ? !pages.before && !pages.next : last === 0;
     before.disabled = pages ? !pages.before : page === 0;
     after.disabled = pages ? !pages.next : page === last;
     moreButton.hidden = !more || page < last;
-    pager.hidden = place.textContent === '' && before.hidden && moreButton.hidden;
+    pager.hidden = shownRange.textContent === '' && before.hidden && moreButton.hidden;
   }
 
   return {

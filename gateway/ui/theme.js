@@ -1,5 +1,5 @@
-// The colour scheme that was chosen, set before anything is painted: a classic script, for a module would come too late.
-// It is kept in localStorage as "light" or "dark"; "auto" follows the system.
+// The chosen colour scheme, set before the first paint: a classic script, since a module would run too late.
+// localStorage keeps it as "light" or "dark"; "auto" follows the system.
 (function () {
   'use strict';
   const key = 'fencegate-theme';
@@ -10,7 +10,7 @@
       const kept = localStorage.getItem(key);
       return themes.includes(kept) ? kept : 'auto';
     } catch {
-      return 'auto'; // storage is forbidden: the choice lasts as long as the page
+      return 'auto'; // storage is forbidden: the choice lasts until the page is closed
     }
   }
 
@@ -19,7 +19,7 @@
     try {
       localStorage.setItem(key, theme);
     } catch {
-      // as above
+      // storage is forbidden
     }
   }
 

@@ -1,8 +1,9 @@
-// Where the marks of the timeline of stale writes stand. Pure. Rows are those of pages/rejections/groups.js, with firstMS and lastMS.
+// The layout of marks on the timeline of stale writes. Pure. Rows are those of pages/rejections/groups.js.
 //
-//   lateRange(rows) → [from, to] in ms, for a logarithmic axis: whole ticks around all that is late, at least three of them
-//   radius(count) → of a mark, in pixels: a group of one write is 3, one of a thousand 8
-//   place(rows, x, y, unknownY) → [{row, x, y, r}] · paths(marks, glyph) → {code: path} · tails(marks, x, y) → path: of groups that went on, from the first write to the last
+//   lateRange(rows) → [from, to] in ms, for a logarithmic axis: whole ticks around all lateness, at least three of them
+//   radius(count) → of a mark, in pixels: 3 for a group of one write, 8 for one of a thousand
+//   layout(rows, x, y, unknownY) → [{row, x, y, r}]      paths(marks, glyph) → {code: path}
+//   tails(marks, x, y) → the path of growing groups, from the first write to the last
 //   index(marks) → (x, y, within) → the nearest mark within so many pixels, or null
 
 import {lateTicks} from './ticks.js';
@@ -32,7 +33,7 @@ export function radius(count) {
   return Math.min(11, 3 + 1.7 * Math.log10(Math.max(1, count)));
 }
 
-export function place(rows, x, y, unknownY) {
+export function layout(rows, x, y, unknownY) {
   const size = crowding(rows.length);
   return rows.map((row) => ({
     row,
@@ -42,12 +43,12 @@ export function place(rows, x, y, unknownY) {
   }));
 }
 
-// crowding makes marks smaller where there are many, so that they can still be told apart.
+// crowding makes many marks smaller, so that they stay distinguishable.
 export function crowding(count) {
   return Math.max(0.5, Math.min(1, Math.sqrt(1000 / count)));
 }
 
-// spread keeps groups in the lane apart that came at about the same time; a group keeps its place.
+// spread separates groups of about the same time in the lane; a group keeps its height.
 function spread(id) {
   return ((id * 7) % 13) * 2 - 12;
 }
@@ -58,7 +59,7 @@ export function paths(marks, glyph) {
   return Object.fromEntries(Object.entries(parts).map(([code, list]) => [code, list.join('')]));
 }
 
-// A group that goes on is later with every write: on this chart it rises along a curve, which some points tell well enough.
+// Each write of a growing group is later than the one before: on this chart the group rises along a curve of points.
 export function tails(marks, x, y) {
   const n = (value) => Math.round(value * 10) / 10;
   const parts = [];
@@ -70,7 +71,7 @@ export function tails(marks, x, y) {
     if (pixels < 3) continue;
     const steps = Math.min(12, 2 + Math.floor(pixels / 12));
     const points = Array.from({length: steps + 1}, (_, at) => {
-      const before = length * (1 - (at / steps) ** 2); // closer at the beginning of a group, where the curve is steep
+      const before = length * (1 - (at / steps) ** 2); // denser at the beginning, where the curve is steep
       return `${n(x(last - before))} ${n(y(row.late_ms - before))}`;
     });
     parts.push('M' + points.join('L'));
@@ -78,7 +79,7 @@ export function tails(marks, x, y) {
   return parts.join('');
 }
 
-// The index is made when somebody points at the chart, which is rare beside its being drawn.
+// The index is built when the pointer is on the chart, which is rarer than drawing.
 const cell = 16;
 
 export function index(marks) {

@@ -1,9 +1,11 @@
-// What charts have in common: a size that follows the page, axes, the readout at the pointer and by the keyboard.
+// The common parts of charts: a size that follows the page, axes, the readout at the pointer and by the keyboard.
 //
-//   const plot = createPlot({height, label, left, right, top, bottom, draw(area), move(position) {…}, step(direction) {…}, leave() {…}});
-//   plot.element, plot.layers (an SVG group for each name in `layers`), plot.redraw(), plot.describe(text), plot.showReadout(x, y, nodes), plot.hideReadout()
-//   area is {width, height, left, right, top, bottom}: in pixels, the edges of where values stand.
-//   move is told {x, y} in pixels; step −1 or 1 (arrow keys; ±Infinity for Home and End); leave when pointer or focus has gone.
+//   const plot = createPlot({height, label, left, right, top, bottom, draw(area), move(position), step(direction), leave()});
+//   plot.element, plot.layers (an SVG group for each name in `layers`), plot.redraw(), plot.describe(text),
+//   plot.showReadout(x, y, nodes), plot.hideReadout()
+//   area is {width, height, left, right, top, bottom} in pixels: the edges of the values.
+//   move receives {x, y} in pixels; step −1 or 1 (arrow keys; ±Infinity for Home and End). leave is called when the
+//   pointer or the focus leaves.
 //   xAxis(group, {ticks, step}, x, area) and yAxis(group, ticks, y, format, area) draw ticks with their labels.
 
 import {fill, h, s, setAttributes} from '../dom.js';
@@ -68,7 +70,7 @@ export function createPlot(options) {
       const beside = x + 14 + box.width > width ? x - 14 - box.width : x + 14;
       readout.style.setProperty('left', Math.max(0, Math.min(beside, width - box.width)) + padding + 'px');
       readout.style.setProperty('top', Math.max(0, Math.min(y - box.height / 2, height - box.height)) + 'px');
-      // Each line on its own: a screen reader would run them together.
+      // One text per line: a screen reader would join them.
       if (speak) spoken.textContent = [...readout.children].map((line) => [...line.childNodes].map((node) => node.textContent).join(' ')).join(', ');
     },
     hideReadout() {

@@ -1,14 +1,14 @@
-// Points in time, and what charts make of them. Pure.
+// Points in time, and their drawing. Pure.
 //
-// A point is {at: milliseconds, values: {id: number}}. A value that is missing is a gap: nobody measured then, which is not zero.
+// A point is {at: milliseconds, values: {id: number}}. A missing value is a gap: it was not measured, which is not zero.
 //
-//   linePath(points, id, x, y) → the path of one series; a value between two gaps is a short stroke, so that it can be seen
+//   linePath(points, id, x, y) → the path of one series; a value between two gaps is a short, visible stroke
 //   areaPath(points, id, x, y, base) → the area below it
 //   barPath(points, id, x, y, width) → a bar for each value above 0, from y(0) up
 //   greatest(points, ids) → the greatest value, 0 if there is none
 //   last(points, id) → the newest value, or undefined
-//   nearest(points, at) → the index of the point whose time is nearest, -1 where there are none
-//   summary(points, id, format) → "now 12, 3 to 40" for those who do not see the chart
+//   nearest(points, at) → the index of the point with the nearest time, -1 if there are none
+//   summary(points, id, format) → "now 12, 3 to 40", for screen readers
 //   mergePoint(points, point, {step, range}) → points, with one more measurement in its step; see below
 
 const n = (value) => Math.round(value * 10) / 10;
@@ -47,7 +47,7 @@ export function areaPath(points, id, x, y, base) {
 
 export function barPath(points, id, x, y, width) {
   return points.filter((point) => point.values[id] > 0).map((point) => {
-    const height = Math.max(1, y(0) - y(point.values[id])); // one write in a million is one too many not to be seen
+    const height = Math.max(1, y(0) - y(point.values[id])); // a single write must be visible
     return `M${n(x(point.at) - width / 2)} ${n(y(0))}v${n(-height)}h${n(width)}v${n(height)}z`;
   }).join('');
 }
@@ -76,13 +76,13 @@ export function summary(points, id, format) {
   return `now ${format(values.at(-1))}, ${format(Math.min(...values))} to ${format(Math.max(...values))}`;
 }
 
-// mergePoint puts what was measured at point.at into the step that it belongs to: the mean of what was measured in that step so far, for none of the
-// measurements is longer than another. It is what can be known before the gateway has told the step as a whole. Points older than
-// the range fall out. The array is a new one.
+// mergePoint puts a measurement into its step: the mean of the measurements in that step so far, all of the same length.
+// That is the best estimate until the gateway returns the whole step. Points older than the range are dropped. It
+// returns a new array.
 export function mergePoint(points, point, {step, range}) {
   const known = points.at(-1);
   const start = known === undefined ? point.at : known.at + Math.floor((point.at - known.at) / step) * step;
-  if (known !== undefined && start < known.at) return points; // of a step that is told already
+  if (known !== undefined && start < known.at) return points; // of a step that is complete
   const before = start === known?.at ? known : null;
   const merged = points.slice(0, before ? -1 : undefined);
   const gaps = Math.max((known?.at ?? start) + step, start - Math.floor(range / step) * step);
@@ -92,7 +92,7 @@ export function mergePoint(points, point, {step, range}) {
 }
 
 function mean(before, point) {
-  if (!before.parts) return before; // the gateway told it as a whole
+  if (!before.parts) return before; // complete, from the gateway
   const values = {};
   for (const id of new Set([...Object.keys(before.values), ...Object.keys(point.values)])) {
     const [a, b] = [before.values[id], point.values[id]];

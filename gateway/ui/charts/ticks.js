@@ -2,8 +2,8 @@
 //
 //   linear(from, to, start, end) → (value) → position      logarithmic(from, to, start, end): from and to above 0
 //   niceTicks(max, wanted) → [0, step, …], the last at or above max, with steps of 1, 2 or 5 times a power of ten
-//   timeTicks(from, to, wanted) → {ticks: [milliseconds], step}, at whole seconds, minutes, hours or days of this computer's zone
-//   lateTicks(from, to) → [milliseconds] for a logarithmic axis of time spans: 1 ms, 10 ms, 100 ms, 1 s, 10 s, 1 min, …
+//   timeTicks(from, to, wanted) → {ticks: [milliseconds], step}, at whole units of time in this computer's zone
+//   lateTicks(from, to) → [milliseconds] for a logarithmic axis of durations: 1 ms, 10 ms, 100 ms, 1 s, 10 s, 1 min, …
 
 export function linear(from, to, start, end) {
   const factor = to === from ? 0 : (end - start) / (to - from);
@@ -33,7 +33,7 @@ const timeSteps = [1, 2, 5, 10, 15, 30].map((n) => n * second)
 
 export function timeTicks(from, to, wanted = 6) {
   const step = timeSteps.find((each) => (to - from) / each <= wanted) ?? timeSteps.at(-1);
-  // Steps of a day begin at midnight here, steps of hours at whole hours here: zones differ from UTC by hours and their parts.
+  // Days begin at midnight and hours at whole hours of this zone, which may differ from UTC by parts of an hour.
   const shift = new Date(from).getTimezoneOffset() * minute;
   const ticks = [];
   for (let at = Math.ceil((from - shift) / step) * step + shift; at <= to; at += step) ticks.push(at);

@@ -1,9 +1,9 @@
-// The timeline of rejected writes: when each came, and how late after its lease had ended (logarithmic). One mark a group: its shape and colour are the
-// code's, its size grows with the count, and a thin line leads to it from the group's first write. Groups of which no lateness is known
-// stand in a lane of their own below.
+// The timeline of rejected writes: their time, and their lateness (logarithmic). One mark per group: shape and colour
+// show the code, the size grows with the count, and a thin line leads to it from the group's first write. Groups of
+// unknown lateness are in a lane below.
 //
 //   const timeline = createTimeline({
-//     height, details: (row) => nodes,     // what the readout shows
+//     height, details: (row) => nodes,           // the content of the readout
 //     onChoose(row) {…}, onZoom(from, to) {…},   // a click or Enter on a mark; a drag over a time, in milliseconds
 //   });
 //   timeline.element · timeline.update({rows, from, to}) · timeline.highlight(row or null)
@@ -13,7 +13,7 @@
 import {glyph} from '../codes.js';
 import {fill, s, setAttributes} from '../dom.js';
 import {duration, plural, when} from '../format.js';
-import {index, lateRange, paths, place, tails} from './marks.js';
+import {index, lateRange, layout, paths, tails} from './marks.js';
 import {createPlot, xAxis} from './plot.js';
 import {lateTicks, linear, logarithmic, timeTicks} from './ticks.js';
 
@@ -39,13 +39,13 @@ export function createTimeline({height = 280, details, onChoose, onZoom}) {
     }
     if (unknown) {
       grid.append(s('rect', {class: 'lane', x: area.left, y: floor + 3, width: area.right - area.left, height: lane - 3}),
-        s('text', {x: area.left - 7, y: floor + lane / 2 + 5, 'text-anchor': 'end'}, 'no lateness', s('title', null, 'There was no lease, or it had not ended, or it is not remembered.')));
+        s('text', {x: area.left - 7, y: floor + lane / 2 + 5, 'text-anchor': 'end'}, 'no lateness', s('title', null, 'There was no lease, it had not ended, or it is no longer remembered.')));
     }
     grid.append(s('line', {class: 'axis', x1: area.left, x2: area.right, y1: area.bottom, y2: area.bottom}));
     xAxis(grid, timeTicks(data.from, data.to, area.width / 100), x, area);
-    marks = place(data.rows, x, y, floor + lane / 2 + 2).filter((mark) => mark.x >= area.left - 1 && mark.x <= area.right + 1);
+    marks = layout(data.rows, x, y, floor + lane / 2 + 2).filter((mark) => mark.x >= area.left - 1 && mark.x <= area.right + 1);
     nearest = index(marks);
-    const dense = marks.length > 1500; // then lines only grey the whole, and outlines cost more than they show
+    const dense = marks.length > 1500; // then lines and outlines only add noise
     plot.svg.classList.toggle('dense', dense);
     fill(lines, !dense && s('path', {class: 'tail', d: tails(marks, (at) => Math.max(area.left, x(at)), y)}));
     fill(symbols, Object.entries(paths(marks, glyph)).map(([code, d]) => s('path', {class: 'mark code-' + code, d})));
@@ -55,7 +55,7 @@ export function createTimeline({height = 280, details, onChoose, onZoom}) {
     over();
   }
 
-  // over draws what stands above the marks: rings around the two that are meant, and the time that is dragged over.
+  // over draws on top of the marks: rings around the chosen and the current one, and the dragged range.
   function over() {
     const area = plot.area();
     fill(plot.layers.over,

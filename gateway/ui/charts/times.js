@@ -1,14 +1,15 @@
 // A chart of series over time.
 //
 //   const chart = createTimeChart({
-//     title: 'Writes per second', height: 190, cursor,                          // a cursor (createCursor) is shared: all charts show the same instant
+//     title: 'Writes per second', height: 190, cursor,    // cursor (createCursor) is shared: all charts show one instant
 //     series: [{id: 'accepted', label: 'Accepted', className: 'series-1', area: true, dash: '4 3'}],
-//     format: (number) => text, tickFormat, minimum: 1,                          // the least top of the axis
+//     format: (number) => text, tickFormat, minimum: 1,    // the least top of the axis
 //   });
-//   chart.element · chart.legend · chart.update({points, from, to})              // points as in series.js
+//   chart.element · chart.legend · chart.update({points, from, to})    // points as in series.js
 //
-// createStrips({title, cursor, format, mark: (id) => node, label: (id) => text}) → {element, update({points, from, to, ids, step})}: a strip of bars
-// for each id, under each other with one scale, each with its name: told apart by place, not by colour.
+// createStrips({title, cursor, format, mark: (id) => node, label: (id) => text})
+//   → {element, update({points, from, to, ids, step})}: one strip of bars per id, below each other with one scale, each
+//   with its name: distinguished by position, not by colour.
 
 import {fill, h, s} from '../dom.js';
 import {clockTime, when} from '../format.js';
@@ -20,7 +21,7 @@ export function createCursor() {
   const listeners = [];
   return {
     at: null,
-    onMove: (listener) => listeners.push(listener),
+    subscribe: (listener) => listeners.push(listener),
     move(at, from = null, speak = false) {
       this.at = at;
       for (const listener of listeners) listener(at, listener === from, speak);
@@ -28,23 +29,23 @@ export function createCursor() {
   };
 }
 
-// follow ties a plot to the cursor: the pointer and the arrow keys move it, and show(index, mine, speak) shows where it stands.
+// follow connects a plot to the cursor: pointer and arrow keys move it; show(index, mine, speak) shows its point.
 function follow(cursor, state, show) {
-  const told = (at, mine, speak) => show(at === null ? -1 : nearest(state.points, at), mine, speak);
-  cursor.onMove(told);
+  const onMove = (at, mine, speak) => show(at === null ? -1 : nearest(state.points, at), mine, speak);
+  cursor.subscribe(onMove);
   return {
     move(position) {
-      if (state.x) cursor.move(state.x.invert(position.x), told);
+      if (state.x) cursor.move(state.x.invert(position.x), onMove);
     },
     step(direction) {
       const {points} = state;
       if (points.length === 0) return;
       const now = cursor.at === null ? points.length : nearest(points, cursor.at);
       const next = Math.max(0, Math.min(points.length - 1, now + direction));
-      cursor.move(points[next].at, told, true);
+      cursor.move(points[next].at, onMove, true);
     },
-    leave: () => cursor.move(null, told),
-    again: () => told(cursor.at, false, false),
+    leave: () => cursor.move(null, onMove),
+    again: () => onMove(cursor.at, false, false),
   };
 }
 

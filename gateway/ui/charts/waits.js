@@ -1,9 +1,10 @@
-// Who waits for whom, as a drawing with a list that says the same.
+// The wait-for graph: a drawing, and a list with the same content.
 //
 //   const graph = waitGraph(lock);   graph.element · graph.show({waits, truncated}), the answer of GET /v1/waits
 //
-// Owners are boxes. Whoever waits stands left of whom it waits for; who waits for nobody stands at the right. A whole line leads to a holder, a
-// dashed one to somebody who is before it in a line. What follows from others is not drawn: of those before it, only the nearest.
+// Owners are boxes. A waiter is left of the owners that it waits for; owners that do not wait are at the right. A solid
+// edge leads to a holder, a dashed one to an earlier waiter of the same queue. Edges that follow from others are not
+// drawn: of the earlier waiters, only the nearest.
 
 import {fill, h, s} from '../dom.js';
 import {count} from '../format.js';
@@ -14,7 +15,7 @@ import {timeSince} from '../left.js';
 const drawnMax = 60;
 const box = {width: 160, height: 30, across: 80, down: 14};
 
-// edgesOf are [{from, to, relation, lock}], each once, without those that follow from others.
+// edgesOf returns [{from, to, relation, lock}], each once, without edges that follow from others.
 export function edgesOf(waits) {
   const edges = new Map();
   for (const wait of waits) {
@@ -29,7 +30,7 @@ export function edgesOf(waits) {
   return all.filter((edge) => !next.get(edge.from).some((middle) => middle !== edge.to && middle !== edge.from && next.get(middle)?.includes(edge.to)));
 }
 
-// ranksOf gives each owner how many steps it is from somebody who waits for nobody; a circle, which the gateway never lets be, is cut.
+// ranksOf returns the distance of each owner from an owner that does not wait. Cycles, which the gateway refuses, are cut.
 export function ranksOf(edges) {
   const next = new Map();
   const owners = new Set(edges.flatMap((edge) => [edge.from, edge.to]));
@@ -50,10 +51,10 @@ export function ranksOf(edges) {
 }
 
 export function waitGraph(lock) {
-  const drawing = h('div', {class: 'graph scroll', tabindex: '0', role: 'group', 'aria-label': 'Drawing of who waits for whom'});
+  const drawing = h('div', {class: 'graph scroll', tabindex: '0', role: 'group', 'aria-label': 'Wait-for graph'});
   const list = h('ul', {class: 'graph-list'});
   const note = h('p', {class: 'note'});
-  const element = h('div', {class: 'panel-body'}, drawing, note, h('details', null, h('summary', null, 'The same in words'), list));
+  const element = h('div', {class: 'panel-body'}, drawing, note, h('details', null, h('summary', null, 'As text'), list));
   let last = '';
   return {
     element,
@@ -66,8 +67,8 @@ export function waitGraph(lock) {
       const drawn = ranks.size > 0 && ranks.size <= drawnMax;
       drawing.hidden = !drawn;
       fill(drawing, drawn && draw(edges, ranks, lock));
-      drawing.scrollLeft = drawing.scrollWidth; // who holds stands at the right
-      fill(note, !drawn && ranks.size > 0 && `${count(ranks.size)} owners are too many to be drawn. `, truncated && 'There are more who wait: only the nearest are shown.');
+      drawing.scrollLeft = drawing.scrollWidth; // holders are at the right
+      fill(note, !drawn && ranks.size > 0 && `${count(ranks.size)} owners are too many to be drawn. `, truncated && 'Only the nearest waits are shown.');
       fill(list, waits.map((wait) => inWords(wait, lock)));
     },
   };
@@ -76,9 +77,9 @@ export function waitGraph(lock) {
 function inWords(wait, lock) {
   const holders = wait.for.filter((each) => each.relation === 'holds').map((each) => each.owner_id);
   const before = wait.for.filter((each) => each.relation !== 'holds').map((each) => each.owner_id);
-  return h('li', null, name(wait.owner_id), ' waits ', timeSince(wait.queued_at), ' for ',
+  return h('li', null, name(wait.owner_id), ' has waited ', timeSince(wait.queued_at), ' for ',
     wait.lock === lock ? 'this lock' : name(wait.lock, {href: link('locks', wait.lock)}), wait.mode === 'shared' && ' (shared)',
-    holders.length > 0 && [', held by ', listed(holders)], before.length > 0 && ['; before it: ', listed(before)], '.');
+    holders.length > 0 && [', held by ', listed(holders)], before.length > 0 && ['; earlier in the queue: ', listed(before)], '.');
 }
 
 function listed(owners) {
@@ -91,34 +92,34 @@ function draw(edges, ranks, lock) {
   const tallest = Math.max(...columns.map((column) => column.length));
   const width = columns.length * (box.width + box.across) - box.across + 2;
   const height = tallest * (box.height + box.down) - box.down + 2;
-  const places = new Map();
+  const positions = new Map();
   columns.forEach((column, rank) => column.forEach((owner, at) => {
     const used = column.length * (box.height + box.down) - box.down;
-    places.set(owner, {x: width - 1 - box.width - rank * (box.width + box.across), y: 1 + (height - 2 - used) / 2 + at * (box.height + box.down)});
+    positions.set(owner, {x: width - 1 - box.width - rank * (box.width + box.across), y: 1 + (height - 2 - used) / 2 + at * (box.height + box.down)});
   }));
-  return s('svg', {viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': `${count(ranks.size)} owners; the same in words below`},
-    edges.map((edge) => line(edge, places.get(edge.from), places.get(edge.to), lock)),
-    [...places].map(([owner, at]) => node(owner, at, ranks.get(owner) === 0)));
+  return s('svg', {viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': `${count(ranks.size)} owners; as text below`},
+    edges.map((edge) => drawEdge(edge, positions.get(edge.from), positions.get(edge.to), lock)),
+    [...positions].map(([owner, at]) => drawNode(owner, at, ranks.get(owner) === 0)));
 }
 
-function line(edge, from, to, lock) {
+function drawEdge(edge, from, to, lock) {
   const [x1, y1, x2, y2] = [from.x + box.width, from.y + box.height / 2, to.x - 6, to.y + box.height / 2];
   const bend = Math.max(20, (x2 - x1) / 2);
   const kind = edge.relation === 'holds' ? 'holds' : 'before';
   return s('g', {class: ['edge', kind]},
-    s('title', null, `${edge.from} waits for ${edge.to}, ${kind === 'holds' ? 'who holds' : 'who is before it in the line for'} ${edge.lock}`),
+    s('title', null, `${edge.from} waits for ${edge.to}, ${kind === 'holds' ? 'the holder of' : 'an earlier waiter for'} ${edge.lock}`),
     s('path', {d: `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`}),
     s('path', {class: 'head', d: `M${x2 + 5} ${y2}l-7 -4v8z`}),
     edge.lock !== lock && s('text', {x: (x1 + x2) / 2, y: (y1 + y2) / 2 + 4}, short(edge.lock, 14)));
 }
 
-function node(owner, at, root) {
+function drawNode(owner, at, root) {
   return s('g', {class: ['node', root && 'root']}, s('title', null, owner),
     s('rect', {x: at.x, y: at.y, width: box.width, height: box.height, rx: 6}),
     s('text', {x: at.x + box.width / 2, y: at.y + box.height / 2 + 4}, short(owner, 22)));
 }
 
-// short keeps both ends of a text: names are told apart by either. A drawing has no bdi, so the text is isolated by characters.
+// short keeps both ends of a text, since names differ at either. SVG has no bdi, so characters isolate the text.
 function short(text, max) {
   const letters = [...text];
   const cut = letters.length <= max ? text : letters.slice(0, max - 9).join('') + '…' + letters.slice(-8).join('');

@@ -1,8 +1,8 @@
-// Elections: who leads, since when, and who would.
+// Elections: leaders, their terms, and candidates.
 
 import {fill, h} from '../dom.js';
 import {count} from '../format.js';
-import {badge, emptyMessage, heading, name, timeAgo} from '../parts.js';
+import {badge, emptyMessage, heading, json, name, timeAgo} from '../parts.js';
 import {link} from '../router.js';
 import {pagedList} from '../paged.js';
 import {timeLeft} from '../left.js';
@@ -20,12 +20,12 @@ function candidatesCell(election) {
 
 const columns = [
   {id: 'election', label: 'Election', class: 'grow', cell: (election) => name(election.election, {href: link('locks', election.election)})},
-  {id: 'leader', label: 'Leader', class: 'grow', cell: (election) => (election.leader ? name(election.leader) : badge('nobody leads', 'warn'))},
+  {id: 'leader', label: 'Leader', class: 'grow', cell: (election) => (election.leader ? name(election.leader) : badge('no leader', 'warn'))},
   {id: 'term', label: 'Term', number: true, hint: 'The leader’s fencing token', cell: (election) => String(election.term)},
   {id: 'since', label: 'Since', class: 'tight', cell: (election) => election.since && timeAgo(election.since)},
-  {id: 'left', label: 'Time left', number: true, hint: 'Until the term runs out, unless it is renewed', cell: (election) => election.expires_at && timeLeft(election.expires_at)},
-  {id: 'value', label: 'Value', class: 'grow', hint: 'What the leader tells of itself', cell: (election) => election.value !== undefined && h('code', null, h('bdi', null, JSON.stringify(election.value)))},
-  {id: 'candidates', label: 'Candidates', class: 'grow', hint: 'Who waits to lead, the next first', cell: candidatesCell},
+  {id: 'left', label: 'Time left', number: true, hint: 'Until the lease expires, unless it is renewed', cell: (election) => election.expires_at && timeLeft(election.expires_at)},
+  {id: 'value', label: 'Value', class: 'grow', hint: 'Published by the leader', cell: (election) => election.value !== undefined && json(election.value)},
+  {id: 'candidates', label: 'Candidates', class: 'grow', hint: 'Waiters, the next one first', cell: candidatesCell},
 ];
 
 export function mount(container, params, app) {
@@ -33,10 +33,10 @@ export function mount(container, params, app) {
     page: 'elections', path: '/v1/elections', field: 'elections', noun: 'election', caption: 'Elections',
     columns, key: (election) => election.election,
     filters: {label: 'Filter elections', fields: [{name: 'prefix', label: 'Name begins with', placeholder: 'any'}]},
-    empty: (filtered) => emptyMessage(filtered ? 'No election is like that.' : 'Nobody ever stood for election.',
-      h('p', null, 'An election is a lock: who holds it leads, and the fencing token is the term of office. Stand for one:'),
+    empty: (filtered) => emptyMessage(filtered ? 'No election matches.' : 'There are no elections.',
+      h('p', null, 'An election is a lock: its holder leads, and the fencing token is the term of office. To be a candidate:'),
       h('pre', null, 'fencegate elect --help')),
   });
-  fill(container, heading('Elections', {intro: 'Who leads, and who would. The term of office is the leader’s fencing token: what an old leader still writes is rejected.'}), list.element);
+  fill(container, heading('Elections', {intro: 'Leaders and candidates. The term of office is the leader’s fencing token: writes of an old leader are rejected.'}), list.element);
   return {update: list.update};
 }

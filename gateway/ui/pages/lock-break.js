@@ -1,4 +1,5 @@
-// The dialog by which an administrator breaks a lock. It says what will happen to whom, asks for a reason, and tells the answer or the error.
+// The dialog that breaks a lock, for administrators. It describes the consequences, requires a reason, and shows the
+// answer or the error.
 //
 //   const breaker = breakDialog(app, lock);
 //   breaker.element · breaker.show(state) whenever the lock changes · breaker.open() · breaker.close()
@@ -10,8 +11,8 @@ import {nameInPath} from '../api.js';
 const reasonBytesMax = 1024;
 
 export function breakDialog(app, lock) {
-  let state = null;   // the lock as it stands
-  let agreed = null;  // whose leases the dialog says that it breaks
+  let state = null;   // the lock's current state
+  let agreed = null;  // the tokens of the leases that the dialog names
   let busy = false;
   const reason = h('textarea', {id: 'break-reason', name: 'reason', rows: 3, required: true, maxlength: reasonBytesMax, autocomplete: 'off'});
   const what = h('div', {class: 'stack', id: 'break-what'});
@@ -31,7 +32,7 @@ export function breakDialog(app, lock) {
     reason.value = '';
     fill(what, consequences(state));
     fill(result);
-    asking(true);
+    showForm(true);
     element.showModal();
     reason.focus();
   }
@@ -40,7 +41,7 @@ export function breakDialog(app, lock) {
     if (element.open) element.close();
   }
 
-  function asking(yes) {
+  function showForm(yes) {
     reason.closest('label').hidden = submit.hidden = what.hidden = !yes;
     setText(cancel, yes ? 'Cancel' : 'Close');
   }
@@ -49,23 +50,23 @@ export function breakDialog(app, lock) {
     const text = reason.value.trim();
     if (busy) return;
     if (text === '' || new TextEncoder().encode(text).length > reasonBytesMax) {
-      fill(result, errorMessage({message: text === '' ? 'A reason is asked for.' : `The reason is longer than ${reasonBytesMax} bytes.`}));
+      fill(result, errorMessage({message: text === '' ? 'A reason is required.' : `The reason is longer than ${reasonBytesMax} bytes.`}));
       reason.focus();
       return;
     }
-    // A break ends whatever runs: not one of which the dialog did not tell.
+    // A break ends every live lease of the lock. Don't end one that the dialog did not name.
     if (tokensOf(state) !== agreed) {
       agreed = tokensOf(state);
       fill(what, consequences(state));
-      fill(result, errorMessage({message: 'The lock has changed hands meanwhile. Look again at whom this ends.'}));
+      fill(result, errorMessage({message: 'The lock has changed hands meanwhile. Check again which lease this ends.'}));
       return;
     }
     busy = submit.disabled = true;
     fill(result);
     app.run(async () => {
       const answer = await app.send('POST', `/v1/locks/${nameInPath(lock)}/break`, {reason: text});
-      asking(false);
-      fill(result, h('p', {class: 'message-title'}, 'Broken.'), h('p', null, 'The lease of ', name(answer.owner_id), ` with token ${answer.fencing_token} has ended, and the token is shut out.`));
+      showForm(false);
+      fill(result, h('p', {class: 'message-title'}, 'Broken.'), h('p', null, 'The lease of ', name(answer.owner_id), ` with token ${answer.fencing_token} has ended. Writes with this token are rejected.`));
       app.announce('The lock is broken.');
       cancel.focus();
       ready();
@@ -97,8 +98,8 @@ function consequences(state) {
   const several = state.holders.length > 1;
   return [
     h('p', null, several ? 'The leases of ' : 'The lease of ', owners, several ? ' end now.' : ' ends now.'),
-    h('p', null, `Every write that still comes with ${several ? 'one of these tokens' : 'this token'} is rejected. Whoever holds it learns of that at the next renewal or write.`),
-    h('p', null, next ? ['Next in the line is ', h('strong', null, name(next.owner_id)), ', who is granted the lock at once.'] : 'Nobody waits: the lock is free then.'),
+    h('p', null, `All later writes with ${several ? 'these tokens' : 'this token'} are rejected. ${several ? 'The holders learn' : 'The holder learns'} of it at the next renewal or write.`),
+    h('p', null, next ? ['The next waiter, ', h('strong', null, name(next.owner_id)), ', is granted the lock at once.'] : 'There are no waiters: the lock will be free.'),
     h('p', {class: 'note'}, 'This can’t be undone.'),
   ];
 }

@@ -1,8 +1,8 @@
-// What stands at the top of a lock's page: how it stands now, and its fence. Also what all sections of that page have in common.
+// The top of a lock's page: its current state, and its fence. Also the common parts of all sections of that page.
 
 import {fill, h, setText} from '../dom.js';
 import {count, duration, token} from '../format.js';
-import {badge, emptyMessage, errorMessage, loading, name, panel, timeAgo, timeAt} from '../parts.js';
+import {badge, emptyMessage, errorMessage, fact, json, loading, name, panel, timeAgo, timeAt} from '../parts.js';
 import {link} from '../router.js';
 import {timeLeft} from '../left.js';
 import {inWords, policyBadges} from './policies.js';
@@ -10,8 +10,8 @@ import {stateBadge, termBadges} from './locks.js';
 
 const shownHolders = 20;
 
-// part is a section that shows the answers of one address. An error takes the place of what it shows, unless the gateway is away: the banner says
-// so, and what is seen is as it was then.
+// part is a section that shows the answers of one address. An error replaces its content, unless the gateway can't be
+// reached: then the content stays, and the banner reports it.
 export function part(from, heading, {note, actions, table}, body, show) {
   const noteNode = h('span', {class: 'note'}, note);
   const element = panel(heading, {actions: [noteNode, actions]}, body);
@@ -35,51 +35,51 @@ export function nowPart(lock, onState) {
   return part('now', 'Now', {}, body, (state) => {
     onState(state);
     if (state === null) {
-      fill(body, emptyMessage('This lock was never acquired.', h('p', null, 'As soon as it is, that is seen here.')));
+      fill(body, emptyMessage('This lock was never acquired.', h('p', null, 'This page updates when it is.')));
       return;
     }
     fill(body, h('dl', {class: 'facts'},
-      h('dt', null, 'State'), h('dd', null, stateBadge(state.state), ' ', h('span', {class: 'note'}, stateText(state))),
-      state.holders.length !== 1 && [h('dt', null, 'Newest token'), h('dd', null, String(state.fencing_token))],
+      fact('State', stateBadge(state.state), ' ', h('span', {class: 'note'}, stateText(state))),
+      state.holders.length !== 1 && fact('Newest token', String(state.fencing_token)),
       state.holders.slice(0, shownHolders).map(holderFacts),
-      state.holders.length > shownHolders && [h('dt', null, 'And'), h('dd', null, count(state.holders.length - shownHolders) + ' more')]));
+      state.holders.length > shownHolders && fact('And', count(state.holders.length - shownHolders) + ' more')));
   });
 }
 
 function stateText(state) {
   switch (state.state) {
-    case 'held': return state.holders[0]?.mode === 'shared' ? 'read by ' + count(state.holders.length) : '';
-    case 'expired': return 'its holder is late, and nobody has replaced it: it may still write, unless a policy asks for a live lease';
-    default: return 'nobody may write';
+    case 'held': return state.holders[0]?.mode === 'shared' ? 'shared by ' + count(state.holders.length) : '';
+    case 'expired': return 'its holder is late and was not replaced: it may still write, unless a policy requires a live lease';
+    default: return 'no token may write';
   }
 }
 
 function holderFacts(holder) {
   return [
-    h('dt', null, 'Holder'), h('dd', null, name(holder.owner_id, {href: link('locks', null, {owner_id: holder.owner_id})}), ' ', termBadges(holder)),
-    h('dt', null, 'Token'), h('dd', null, String(holder.fencing_token)),
-    h('dt', null, 'Granted'), h('dd', null, timeAt(holder.granted_at), ' · ', timeAgo(holder.granted_at)),
-    h('dt', null, 'Time left'), h('dd', null, timeLeft(holder.expires_at, holder.ttl_ms), h('span', {class: 'note'}, ' of ' + duration(holder.ttl_ms))),
-    holder.hold_until && [h('dt', null, 'May be held'), h('dd', null, timeLeft(holder.hold_until), h('span', {class: 'note'}, ' more, however often it is renewed'))],
-    holder.metadata && [h('dt', null, 'Metadata'), h('dd', null, h('code', null, h('bdi', null, JSON.stringify(holder.metadata))))],
+    fact('Holder', name(holder.owner_id, {href: link('locks', null, {owner_id: holder.owner_id})}), ' ', termBadges(holder)),
+    fact('Token', String(holder.fencing_token)),
+    fact('Granted', timeAt(holder.granted_at), ' · ', timeAgo(holder.granted_at)),
+    fact('Time left', timeLeft(holder.expires_at, holder.ttl_ms), h('span', {class: 'note'}, ' of ' + duration(holder.ttl_ms))),
+    holder.hold_until && fact('Hold limit', timeLeft(holder.hold_until), h('span', {class: 'note'}, ' left, however often it is renewed')),
+    holder.metadata && fact('Metadata', json(holder.metadata)),
   ];
 }
 
 export function fencePart() {
   const body = h('div', {class: 'panel-body'}, loading());
-  return part('fence', 'Fence', {note: 'which writes pass'}, body, (fence) => {
+  return part('fence', 'Fence', {note: 'which writes are admitted'}, body, (fence) => {
     if (fence === null) {
-      fill(body, emptyMessage('There is no fence yet.', h('p', null, 'It is made by the first grant.')));
+      fill(body, emptyMessage('There is no fence yet.', h('p', null, 'The first grant creates it.')));
       return;
     }
     const external = fence.policy.authority === 'external';
     fill(body, h('dl', {class: 'facts'},
-      h('dt', null, 'Granted token'), h('dd', null, external ? '–' : String(fence.granted_token)),
-      h('dt', null, 'Gate'), h('dd', null, external ? badge('external tokens', 'info') : fence.open ? badge('open', 'good') : badge('closed', ''),
-        h('span', {class: 'note'}, external ? '' : fence.open ? ` token ${fence.granted_token} alone may write` : ' no token may write until the next grant')),
-      h('dt', null, 'Last write'), h('dd', null, fence.last_token > 0 ? token(fence.last_token, fence.last_sequence || undefined) : 'none yet'),
-      h('dt', null, 'Policy'), h('dd', null, h('span', {class: 'badges'}, policyBadges(fence.policy)),
+      fact('Granted token', external ? '–' : String(fence.granted_token)),
+      fact('State', external ? badge('external tokens', 'info') : fence.open ? badge('open', 'good') : badge('closed', ''),
+        h('span', {class: 'note'}, external ? '' : fence.open ? ` only token ${fence.granted_token} may write` : ' no token may write until the next grant')),
+      fact('Last write', fence.last_token > 0 ? token(fence.last_token, fence.last_sequence || undefined) : 'none yet'),
+      fact('Policy', h('span', {class: 'badges'}, policyBadges(fence.policy)),
         h('span', {class: 'note'}, fence.policy.prefix === '' ? ' for every name' : [' of ', name(fence.policy.prefix)])),
-      h('dt', null, 'In words'), h('dd', {class: 'stack'}, inWords(fence.policy).map((text) => h('span', {class: 'note'}, text)))));
+      fact('Meaning', h('span', {class: 'stack'}, inWords(fence.policy).map((text) => h('span', {class: 'note'}, text))))));
   });
 }

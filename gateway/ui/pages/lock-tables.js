@@ -1,9 +1,9 @@
-// The tables of a lock's page: who waits, what was shut out, what was written, who held it.
+// The tables of a lock's page: waiters, rejected writes, last writes, leases.
 
 import {h} from '../dom.js';
 import {bytes, count, duration, token} from '../format.js';
 import {badge, codeBadge, emptyMessage, name, timeAgo, timeAt} from '../parts.js';
-import {createTable} from '../table.js';
+import {byContent, createTable} from '../table.js';
 import {link} from '../router.js';
 import {timeSince} from '../left.js';
 import {part} from './lock-facts.js';
@@ -11,20 +11,20 @@ import {termBadges} from './locks.js';
 
 export function queuePart() {
   const table = createTable({
-    caption: 'Who waits, the next first', key: (waiter) => waiter.place + ' ' + waiter.owner_id + ' ' + waiter.queued_at, pageSize: 50,
+    caption: 'Waiters, the next one first', key: (waiter) => waiter.position + ' ' + waiter.owner_id + ' ' + waiter.queued_at, pageSize: 50,
     changed: () => false,
     columns: [
-      {id: 'place', label: 'Place', class: 'narrow', cell: (waiter) => String(waiter.place)},
+      {id: 'position', label: 'Position', class: 'narrow', cell: (waiter) => String(waiter.position)},
       {id: 'owner', label: 'Owner', class: 'grow', cell: (waiter) => h('span', null, name(waiter.owner_id), ' ', termBadges(waiter))},
-      {id: 'waits', label: 'Waits', number: true, cell: (waiter) => timeSince(waiter.queued_at)},
+      {id: 'waits', label: 'Waiting', number: true, cell: (waiter) => timeSince(waiter.queued_at)},
       {id: 'since', label: 'Since', class: 'tight', cell: (waiter) => timeAt(waiter.queued_at)},
     ],
-    empty: () => emptyMessage('Nobody waits.'),
+    empty: () => emptyMessage('No waiters.'),
   });
   return part('now', 'Queue', {note: 'first come, first served', table}, table.element, (state, note) => {
     const queue = state?.queue ?? [];
     const length = state?.queue_length ?? queue.length;
-    table.update(queue.map((waiter, at) => ({...waiter, place: at + 1})), {note: length > queue.length ? `the first ${count(queue.length)} of ${count(length)}` : ''});
+    table.update(queue.map((waiter, at) => ({...waiter, position: at + 1})), {note: length > queue.length ? `the first ${count(queue.length)} of ${count(length)}` : ''});
     note(length === 0 ? 'first come, first served' : count(length) + ' waiting');
   });
 }
@@ -34,19 +34,19 @@ export function rejectionsPart(lock) {
     caption: 'Rejected writes on this lock, the latest first', key: (rejection) => rejection.id, changed: (before, now) => before.count !== now.count,
     columns: [
       {id: 'last', label: 'Last seen', class: 'tight', cell: (rejection) => timeAgo(rejection.last_at)},
-      {id: 'code', label: 'Why', class: 'tight whole', cell: (rejection) => codeBadge(rejection.code, rejection.reason)},
+      {id: 'code', label: 'Code', class: 'tight whole', cell: (rejection) => codeBadge(rejection.code, rejection.reason)},
       {id: 'owner', label: 'Owner', class: 'grow', cell: (rejection) => (rejection.owner_id
         ? name(rejection.owner_id, {href: link('rejections', null, {owner_id: rejection.owner_id})}) : '–')},
-      {id: 'token', label: 'Token', number: true, hint: 'What it presented', cell: (rejection) => token(rejection.token, rejection.sequence)},
-      {id: 'newer', label: 'Shut out by', number: true, hint: 'The newer token', cell: (rejection) => token(rejection.superseded_by)},
-      {id: 'late', label: 'Late', number: true, hint: 'How long after its lease had ended', cell: (rejection) => duration(rejection.late_ms)},
+      {id: 'token', label: 'Token', number: true, hint: 'Of the write', cell: (rejection) => token(rejection.token, rejection.sequence)},
+      {id: 'newer', label: 'Superseded by', number: true, hint: 'The newer token', cell: (rejection) => token(rejection.superseded_by)},
+      {id: 'late', label: 'Late', number: true, hint: 'How long after the end of its lease', cell: (rejection) => duration(rejection.late_ms)},
       {id: 'key', label: 'Key', class: 'grow', cell: (rejection) => rejection.key && name(rejection.key)},
-      {id: 'count', label: 'Times', number: true, cell: (rejection) => count(rejection.count)},
+      {id: 'count', label: 'Writes', number: true, cell: (rejection) => count(rejection.count)},
     ],
-    empty: () => emptyMessage('No write was shut out.', h('p', null, 'Rejections are kept for some days.')),
+    empty: () => emptyMessage('No write was rejected.', h('p', null, 'Rejections are kept for some days.')),
   });
-  const more = h('a', {href: link('rejections', null, {resource: lock})}, 'All of them');
-  return part('rejections', 'Shut out', {actions: more, table}, table.element, (answer) => table.update(answer?.rejections ?? []));
+  const more = h('a', {href: link('rejections', null, {resource: lock})}, 'All rejections');
+  return part('rejections', 'Rejected writes', {actions: more, table}, table.element, (answer) => table.update(answer?.rejections ?? []));
 }
 
 export function recordsPart() {
@@ -59,7 +59,7 @@ export function recordsPart() {
       {id: 'size', label: 'Size', number: true, cell: (record) => bytes(record.size)},
       {id: 'updated', label: 'Written', class: 'tight', cell: (record) => timeAgo(record.updated_at)},
     ],
-    empty: () => emptyMessage('Nothing is stored here.'),
+    empty: () => emptyMessage('No records.'),
   });
   return part('records', 'Last writes', {note: 'the newest records', table}, table.element, (answer) => table.update(answer?.records ?? []));
 }
@@ -69,7 +69,7 @@ const ends = {released: '', expired: 'warn', broken: 'bad', max_hold: 'warn'};
 export function leasesPart() {
   const table = createTable({
     caption: 'Leases, the newest first', key: (lease) => lease.fencing_token, pageSize: 10,
-    changed: (before, now) => JSON.stringify(before) !== JSON.stringify(now),
+    changed: byContent,
     columns: [
       {id: 'token', label: 'Token', class: 'narrow', cell: (lease) => String(lease.fencing_token)},
       {id: 'owner', label: 'Owner', class: 'grow', cell: (lease) => h('span', null, name(lease.owner_id), ' ', termBadges(lease))},
@@ -77,13 +77,13 @@ export function leasesPart() {
       {id: 'waited', label: 'Waited', number: true, cell: (lease) => lease.waited_ms > 0 && duration(lease.waited_ms)},
       {id: 'ended', label: 'Ended', class: 'grow', cell: endedCell},
     ],
-    empty: () => emptyMessage('No lease is remembered.'),
+    empty: () => emptyMessage('No leases.'),
   });
   return part('leases', 'History', {note: 'leases, the newest first', table}, table.element, (answer) => table.update(answer?.leases ?? []));
 }
 
 function endedCell(lease) {
-  if (!lease.ended_at) return badge('runs', 'good');
+  if (!lease.ended_at) return badge('live', 'good');
   return h('span', {class: 'stack'}, h('span', null, badge(lease.end_reason, ends[lease.end_reason]), ' ', timeAgo(lease.ended_at)),
     lease.end_note && h('span', {class: 'note'}, h('bdi', null, lease.end_note)));
 }

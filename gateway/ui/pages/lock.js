@@ -1,4 +1,4 @@
-// One lock: how it stands, its fence, who held it, who waits for whom, what was written and what was shut out. Live by the lock's own watch.
+// One lock: its state, fence, queue, wait-for graph, rejected writes, records and leases. The lock's watch keeps it live.
 
 import {fill, h} from '../dom.js';
 import {button, name} from '../parts.js';
@@ -12,7 +12,7 @@ import {nameInPath} from '../api.js';
 
 export const title = (params) => params.name;
 
-const pollMs = 5000; // for what nobody tells of: writes that pass, and waiters who leave
+const pollMs = 5000; // for changes without an event: accepted writes, and waiters that leave
 
 export function mount(container, {name: lock}, app) {
   const path = nameInPath(lock);
@@ -20,23 +20,23 @@ export function mount(container, {name: lock}, app) {
   const breakButton = button('Break…', () => breaker.open(), {class: 'danger', disabled: true});
   const parts = [
     nowPart(lock, (state) => {
-      tellChange(state);
+      announceChange(state);
       breakButton.disabled = state === null || state.state === 'free';
       breaker.show(state);
     }),
     fencePart(), queuePart(), waitsPart(lock), rejectionsPart(lock), recordsPart(), leasesPart(),
   ];
-  // What has changed is told to a screen reader in a sentence; the page itself is no live region, for its times tick.
-  let told = null;
-  function tellChange(state) {
+  // Screen readers get a sentence for each change. The page itself is no live region, since its times tick.
+  let announced = null;
+  function announceChange(state) {
     const text = !state || state.state === 'free' ? 'The lock is free.'
-      : `${state.holders.map((holder) => holder.owner_id).join(', ')} ${state.state === 'held' ? 'holds the lock.' : 'held the lock, and the lease has run out.'}`;
-    if (told !== null && told !== text) app.announce(text);
-    told = text;
+      : `${state.holders.map((holder) => holder.owner_id).join(', ')} ${state.state === 'held' ? 'holds the lock.' : 'held the lock, and the lease has expired.'}`;
+    if (announced !== null && announced !== text) app.announce(text);
+    announced = text;
   }
 
   const urls = {
-    // The fence is that of the lock's answer, of the same moment; it is asked for by itself only where there is no lock.
+    // The lock's answer has the fence of the same moment. It is fetched separately only if there is no lock.
     now: ['/v1/locks/' + path], fence: [`/v1/resources/${path}/fence`], waits: ['/v1/waits', {lock, limit: 200}],
     leases: ['/v1/leases', {lock, limit: 50}], records: [`/v1/resources/${path}/records`, {sort: 'updated_at', limit: 10}],
     rejections: ['/v1/rejections', {resource: lock, sort: 'last_seen', limit: 10}],
@@ -44,18 +44,19 @@ export function mount(container, {name: lock}, app) {
   const byName = new Map();
   for (const part of parts) byName.set(part.from, [...(byName.get(part.from) ?? []), part]);
 
-  const asked = new Map(); // what is under way → whether it is to be asked again
+  const loading = new Map(); // what is being fetched → whether to fetch it again
 
-  // load fetches one thing; what is asked for meanwhile is fetched once more after it, so that nothing newer is missed.
+  // load fetches one thing. A request for the same thing meanwhile fetches it once more afterwards, so that no change is
+  // missed.
   function load(from) {
-    if (asked.has(from)) {
-      asked.set(from, true);
+    if (loading.has(from)) {
+      loading.set(from, true);
       return;
     }
-    asked.set(from, false);
+    loading.set(from, false);
     const ended = () => {
-      const again = asked.get(from);
-      asked.delete(from);
+      const again = loading.get(from);
+      loading.delete(from);
       if (again) load(from);
     };
     app.run(async () => {
@@ -108,8 +109,8 @@ export function mount(container, {name: lock}, app) {
 
 function waitsPart(lock) {
   const graph = waitGraph(lock);
-  const made = part('waits', 'Who waits for whom', {}, graph.element, (answer) => {
-    made.element.hidden = (answer?.waits ?? []).length === 0; // first: what is hidden can't be scrolled
+  const made = part('waits', 'Wait-for graph', {}, graph.element, (answer) => {
+    made.element.hidden = (answer?.waits ?? []).length === 0; // first: a hidden element can't be scrolled
     graph.show(answer ?? {waits: [], truncated: false});
   });
   made.element.hidden = true;

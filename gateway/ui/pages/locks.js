@@ -1,4 +1,4 @@
-// All locks: who holds each, for how long yet, and how many wait.
+// All locks: holders, time left, and waiters.
 
 import {fill, h} from '../dom.js';
 import {count} from '../format.js';
@@ -15,13 +15,13 @@ const states = {
   expired: ['expired', 'warn'],
 };
 
-// stateBadge is how a lock stands.
+// stateBadge shows the state of a lock.
 export function stateBadge(state) {
   const [text, tone] = states[state] ?? [state, ''];
   return badge(text, tone);
 }
 
-// termBadges tell what is out of the ordinary in how a lock is held or wanted.
+// termBadges show an unusual mode or scope of a lease or waiter.
 export function termBadges({mode, scope}) {
   return [mode === 'shared' && badge('shared', 'info'), scope === 'subtree' && badge('subtree', 'info')];
 }
@@ -43,26 +43,26 @@ const columns = [
   {id: 'name', label: 'Lock', sort: 'asc', class: 'grow', cell: (lock) => name(lock.lock, {href: link('locks', lock.lock)})},
   {id: 'state', label: 'State', class: 'tight', cell: (lock) => stateBadge(lock.state)},
   {id: 'holder', label: 'Holder', class: 'grow', cell: holderCell},
-  {id: 'fencing_token', label: 'Token', number: true, sort: 'desc', hint: 'The newest fencing token that was granted on the name', cell: (lock) => String(lock.fencing_token)},
+  {id: 'fencing_token', label: 'Token', number: true, sort: 'desc', hint: 'The newest fencing token granted on the name', cell: (lock) => String(lock.fencing_token)},
   {id: 'granted_at', label: 'Granted', class: 'tight', sort: 'desc', cell: (lock) => lock.holders.length > 0 && timeAgo(lock.holders.at(-1).granted_at)},
-  {id: 'expires_at', label: 'Time left', number: true, sort: 'asc', hint: 'Until the lease runs out, by the database’s clock', cell: (lock) => lock.holders.length > 0 && timeLeft(lastToExpire(lock))},
-  {id: 'queue', label: 'Waiting', number: true, sort: 'desc', hint: 'How many wait for it', cell: (lock) => count(lock.queue_length)},
+  {id: 'expires_at', label: 'Time left', number: true, sort: 'asc', hint: 'Until the lease expires, by the database’s clock', cell: (lock) => lock.holders.length > 0 && timeLeft(lastToExpire(lock))},
+  {id: 'queue', label: 'Waiters', number: true, sort: 'desc', hint: 'The length of its queue', cell: (lock) => count(lock.queue_length)},
 ];
 
 export function mount(container, params, app) {
   const list = pagedList(app, params, {
     page: 'locks', path: '/v1/locks', field: 'locks', noun: 'lock', counts: true, caption: 'Locks',
-    columns, key: (lock) => lock.lock, sort: {id: 'name', order: 'asc'}, ask: {queue_max: 0},
+    columns, key: (lock) => lock.lock, sort: {id: 'name', order: 'asc'}, query: {queue_max: 0},
     filters: {label: 'Search locks', fields: [
-      {name: 'contains', label: 'Name or holder has', placeholder: 'any text'},
+      {name: 'contains', label: 'Name or holder contains', placeholder: 'any text'},
       {name: 'prefix', label: 'Name begins with', placeholder: 'any'},
       {name: 'owner_id', label: 'Holder is', placeholder: 'any'},
-      {name: 'state', label: 'State', options: [['', 'any'], ['held', 'held'], ['free', 'free'], ['expired', 'expired: late, not replaced']]},
+      {name: 'state', label: 'State', options: [['', 'any'], ['held', 'held'], ['free', 'free'], ['expired', 'expired, not replaced']]},
     ]},
     empty: (filtered) => filtered
-      ? emptyMessage('No lock is like that.', h('p', null, 'Upper and lower case differ. A lock is shown from its first grant on.'))
-      : emptyMessage('No lock was ever acquired.', h('p', null, 'Acquire one, and it is shown here:'), h('pre', null, 'fencegate run --lock job-42 -- ./work.sh')),
+      ? emptyMessage('No lock matches.', h('p', null, 'Case matters. A lock is listed from its first grant on.'))
+      : emptyMessage('No lock was ever acquired.', h('p', null, 'Acquire one, and it appears here:'), h('pre', null, 'fencegate run --lock job-42 -- ./work.sh')),
   });
-  fill(container, heading('Locks', {intro: 'Everything that was ever acquired: who holds it, for how long yet, and how many wait for it.'}), list.element);
+  fill(container, heading('Locks', {intro: 'All locks that were ever acquired: holders, time left, and waiters.'}), list.element);
   return {update: list.update};
 }

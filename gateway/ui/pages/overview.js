@@ -1,7 +1,8 @@
-// The overview: what all gateways do at this moment and did before, and how they and the database are.
+// The overview: current and past activity of all gateways, and the state of the gateways and of the database.
 //
-// The stream tells every two seconds how things are. Of charts it tells only the newest point; the gateway is asked for all points when the page, the
-// range or the connection is new, and now and then, for what the page makes of single points is less exact than what the gateway makes of all.
+// The stream sends the state every two seconds, and of the charts only the newest point. The page fetches all points when
+// the page, the range or the connection is new, and now and then: the gateway's steps are more exact than what the page
+// makes of single points.
 
 import {noteServerTime, serverNow} from '../clock.js';
 import {codeNames} from '../codes.js';
@@ -23,7 +24,7 @@ const recorded = 5_000; // a rejection is counted at once, and recorded a little
 
 export function mount(container, params, app) {
   let range = new Map(ranges).get(params.query.range) ?? 300_000;
-  let paused = false, history = null, asked = 0, pointAt = '', lastLoad = 0, rejectedAt = -Infinity;
+  let paused = false, history = null, requests = 0, pointAt = '', lastLoad = 0, rejectedAt = -Infinity;
   const cursor = createCursor();
   const figures = createFigures(app);
   const problems = createProblems(app.announce);
@@ -46,7 +47,7 @@ export function mount(container, params, app) {
   const body = h('div', {class: 'page'},
     problems.element,
     figures.element,
-    h('div', {class: 'columns'}, panel('Writes per second', {actions: writes.legend}, writes.element), panel('How long writes take', {actions: times.legend}, times.element)),
+    h('div', {class: 'columns'}, panel('Writes per second', {actions: writes.legend}, writes.element), panel('Duration of writes', {actions: times.legend}, times.element)),
     h('div', {class: 'columns'}, panel('Rejected per second, by code', {}, strips.element), newest.element),
     h('div', {class: 'columns'}, gateways.element, database.element));
   const state = h('div', {class: 'page'}, loading());
@@ -62,18 +63,18 @@ export function mount(container, params, app) {
   function togglePause() {
     paused = !paused;
     pause.setAttribute('aria-pressed', String(paused));
-    fill(pause, paused ? 'Go on' : 'Pause');
+    fill(pause, paused ? 'Resume' : 'Pause');
     app.announce(paused ? 'Paused' : 'Live again');
     if (!paused) load();
   }
 
   function load() {
-    const number = ++asked;
+    const number = ++requests;
     lastLoad = Date.now();
     app.run(async () => {
       const answer = await app.get('/v1/overview', {range_ms: range});
-      if (number !== asked) return;
-      const away = answer.database.state === 'unavailable' && history?.range === range; // nobody knows better than this page what was before
+      if (number !== requests) return;
+      const away = answer.database.state === 'unavailable' && history?.range === range; // only this page has the earlier points
       history = away ? {...history, points: mergePoint(history.points, {at: serverNow(), values: {}}, history)}
         : {step: answer.step_ms, range, points: answer.points.map(toPoint)};
       if (state.firstChild !== body) fill(state, body);
@@ -122,13 +123,13 @@ export function mount(container, params, app) {
 
   app.stream({path: '/v1/overview/stream', on: {overview: tick}, connected: load,
     status({state: connection}) {
-      if (connection !== 'connecting' && connection !== 'live' && history === null && asked === 0) load();
+      if (connection !== 'connecting' && connection !== 'live' && history === null && requests === 0) load();
     }});
 }
 
 const none = Object.fromEntries(codeNames.map((code) => [code, 0]));
 
-// toPoint makes one of charts/series.js of a point of the API.
+// toPoint converts a point of the API to one of charts/series.js.
 function toPoint(point) {
   const at = new Date(point.at).getTime();
   if (point.accepted_per_s === undefined) return {at, values: {}};
@@ -146,8 +147,8 @@ function toPoint(point) {
 
 const notCodes = new Set(['accepted', 'failed', 'rejected', 'p50', 'p99']);
 
-// codesIn are all codes, in the order in which they always stand, and those that this page does not know: so nothing moves when the first write
-// with a code is rejected.
+// codesIn returns all codes in a fixed order, then those unknown to this page: so nothing moves when a code appears for
+// the first time.
 function codesIn(points) {
   const seen = new Set(points.flatMap((point) => Object.keys(point.values)));
   return [...codeNames, ...[...seen].filter((id) => !codeNames.includes(id) && !notCodes.has(id)).sort()];

@@ -1,34 +1,35 @@
-// Policies: how strict the fence is for a name and all below it. They are set by the API and the command line; here they are told in words.
+// Policies: the strictness of the fence for a name and everything below it. The API and the command line set them; this
+// page describes them.
 
 import {fill, h} from '../dom.js';
 import {duration} from '../format.js';
 import {badge, emptyMessage, heading, name, panel} from '../parts.js';
-import {createTable} from '../table.js';
+import {byContent, createTable} from '../table.js';
 
 export const title = 'Policies';
 
 const rules = {
-  strict: 'A write must be newer than the last one: a token without a sequence admits one write, a numbered one each number once.',
-  same_token: 'The holder may write any number of times with its token; a repeated or delayed write of its own is not told apart.',
+  strict: 'A write must be newer than the last one. A token without a sequence admits one write, a numbered token each number once.',
+  same_token: 'The holder may write any number of times with its token. Its own repeated or delayed writes are not detected.',
 };
 
 const authorities = {
-  builtin: 'Tokens are granted here: one that was never granted, or is not the newest any more, is shut out.',
-  external: 'Tokens come from another lock service: only that they never fall is checked, and locks of these names can’t be acquired here.',
+  builtin: 'fencegate grants the tokens. A token that was never granted, or is no longer the newest, is rejected.',
+  external: 'Another lock service issues the tokens. fencegate only checks that they never decrease; locks of these names can’t be acquired here.',
 };
 
-// inWords tells what a policy means.
+// inWords describes a policy.
 export function inWords(policy) {
   return [
     rules[policy.rule] ?? policy.rule,
     authorities[policy.authority] ?? policy.authority,
-    policy.require_lease_id && 'A write must bring the lease_id of its lease.',
+    policy.require_lease_id && 'A write must carry the lease_id of its lease.',
     policy.max_hold_ms && `A lease ends ${duration(policy.max_hold_ms)} after its grant, however often it is renewed, and its fence closes.`,
-    policy.require_live_lease && 'A write whose lease has expired is rejected, even where nobody has replaced its holder.',
+    policy.require_live_lease && 'A write whose lease has expired is rejected, even if its holder was not replaced.',
   ].filter(Boolean);
 }
 
-// policyBadges name what departs from the default.
+// policyBadges name the differences from the default.
 export function policyBadges(policy) {
   return [
     badge(policy.rule, policy.rule === 'strict' ? '' : 'warn'),
@@ -40,29 +41,29 @@ export function policyBadges(policy) {
 }
 
 const columns = [
-  {id: 'prefix', label: 'Holds for', class: 'grow', cell: (policy) => (policy.prefix === ''
-    ? h('strong', null, 'every name') : h('span', null, name(policy.prefix), h('span', {class: 'note'}, ' and all below it')))},
+  {id: 'prefix', label: 'Applies to', class: 'grow', cell: (policy) => (policy.prefix === ''
+    ? h('strong', null, 'every name') : h('span', null, name(policy.prefix), h('span', {class: 'note'}, ' and everything below it')))},
   {id: 'policy', label: 'Policy', cell: (policy) => h('span', {class: 'badges'}, policyBadges(policy))},
-  {id: 'meaning', label: 'What it means', class: 'grow', cell: (policy) => h('span', {class: 'stack'}, inWords(policy).map((text) => h('span', null, text)))},
+  {id: 'meaning', label: 'Meaning', class: 'grow', cell: (policy) => h('span', {class: 'stack'}, inWords(policy).map((text) => h('span', null, text)))},
 ];
 
 export function mount(container, params, app) {
   const table = createTable({
     caption: 'Policies', columns, key: (policy) => policy.prefix,
-    changed: (before, now) => JSON.stringify(before) !== JSON.stringify(now),
-    empty: () => emptyMessage('No policy was set: the default holds for every name.',
-      h('p', null, 'An administrator sets one on a name, and it holds for all below it; of several the longest counts:'),
+    changed: byContent,
+    empty: () => emptyMessage('There is no policy: the default applies to every name.',
+      h('p', null, 'An administrator sets a policy on a name. It applies to everything below it; the longest matching name wins:'),
       h('pre', null, 'curl -X PUT -H "Content-Type: application/json" -d \'{"rule":"same_token"}\' ' + location.origin + '/v1/policies/imports')),
   });
   function load() {
-    app.run(async () => table.update((await app.get('/v1/policies')).policies, {note: 'Where several hold for a name, the longest counts'}),
+    app.run(async () => table.update((await app.get('/v1/policies')).policies, {note: 'If several apply to a name, the longest wins'}),
       (error) => table.setError(error, load));
   }
   const byDefault = {rule: 'strict', authority: 'builtin'};
   fill(container,
-    heading('Policies', {intro: 'How strict the fence is for a name and all below it.'}),
+    heading('Policies', {intro: 'How strict the fence is for a name and everything below it.'}),
     h('section', {class: 'panel', 'aria-label': 'Policies'}, table.element),
-    panel('Where no policy was set', {}, h('div', {class: 'panel-body stack'}, h('p', {class: 'badges'}, policyBadges(byDefault)),
+    panel('Default', {}, h('div', {class: 'panel-body stack'}, h('p', {class: 'badges'}, policyBadges(byDefault)),
       inWords(byDefault).map((text) => h('p', null, text)))));
   app.stream({path: '/v1/overview/stream', query: {}, connected: load, on: {}});
   app.every(10_000, load);

@@ -1,7 +1,7 @@
-// The rejections, the page that people come for: a timeline of the writes that were shut out, who sent the most of them, and all of them in a table.
+// The rejections: a timeline of rejected writes, the owners and resources with the most, and a table of all of them.
 //
-// The stream is connected first and the list is read then, so nothing falls between them; both are merged by the id of a group, see
-// rejections/groups.js. Painting is batched by frames, and is rarer the more groups there are.
+// The page connects the stream first and reads the list then, so nothing falls between them. Both are merged by the id of
+// a group, see rejections/groups.js. Painting is batched by frames, and rarer the more groups there are.
 
 import {codeNames} from '../codes.js';
 import {fill, h, setText} from '../dom.js';
@@ -12,7 +12,7 @@ import {serverNow} from '../clock.js';
 import {createTable} from '../table.js';
 import {createTimeline} from '../charts/timeline.js';
 import {columns, details} from './rejections/columns.js';
-import {emptyStory} from './rejections/empty.js';
+import {emptyState} from './rejections/empty.js';
 import {createLoader} from './rejections/load.js';
 import {matcher} from './rejections/groups.js';
 import {createTop} from './rejections/top.js';
@@ -32,7 +32,7 @@ export function mount(container, params, app) {
     changed();
   }, fields: [
     {name: 'resource', label: 'Resource'},
-    {name: 'prefix', label: 'Resources that begin with'},
+    {name: 'prefix', label: 'Resource begins with'},
     {name: 'owner_id', label: 'Owner'},
     {name: 'code', label: 'Code', options: [['', 'any'], ...codeNames.map((code) => [code, code])]},
     {name: 'reason', label: 'Reason', options: ['', 'superseded', 'released', 'reused', 'shared', 'max_hold'].map((reason) => [reason, reason || 'any'])},
@@ -49,7 +49,7 @@ export function mount(container, params, app) {
     key: (row) => row.id,
     rowClass: (row) => (loader.isFresh(row) ? 'fresh' : ''),
     sort: {id: 'first', order: 'desc'},
-    empty: () => emptyStory({filtered: Object.keys(filters).length > 0, total, showAll() {
+    empty: () => emptyState({filtered: Object.keys(filters).length > 0, total, showAll() {
       form.set({});
       filters = {};
       range.choose('all');
@@ -65,10 +65,10 @@ export function mount(container, params, app) {
   const facts = h('span', {class: 'note', role: 'status'});
   const csv = h('a', {class: 'button', download: 'rejections.csv'}, 'CSV');
   const pause = button('Pause', togglePause, {'aria-pressed': 'false'});
-  const timelinePanel = panel('When they came, and how late', {actions: legend, note: matchMedia('(pointer: fine)').matches && 'drag over a time to look closer'}, timeline.element);
+  const timelinePanel = panel('Time and lateness', {actions: legend, note: matchMedia('(pointer: fine)').matches && 'drag over a time to zoom in'}, timeline.element);
   container.append(
     heading('Rejections', {intro: facts, actions: [range.element, csv, pause]}),
-    form.element, timelinePanel, top.element, panel('All rejections', {note: 'one row for all writes of a token that were shut out alike'}, table.element));
+    form.element, timelinePanel, top.element, panel('All rejections', {note: 'one row per group: writes of a token that were rejected alike'}, table.element));
 
   function query() {
     return {...filters, ...range.times(serverNow())};
@@ -98,14 +98,14 @@ export function mount(container, params, app) {
       return;
     }
     unseen += changes;
-    setText(pause, `Go on (${count(unseen)} new)`);
+    setText(pause, `Resume (${count(unseen)} new)`);
   }
 
   function togglePause() {
     paused = !paused;
     unseen = 0;
     pause.setAttribute('aria-pressed', String(paused));
-    setText(pause, paused ? 'Go on' : 'Pause');
+    setText(pause, paused ? 'Resume' : 'Pause');
     app.announce(paused ? 'Paused' : 'Live again');
     paint();
   }
@@ -126,8 +126,8 @@ export function mount(container, params, app) {
 
   function showSummary(summary, everything) {
     total = everything;
-    setText(facts, summary.writes === 0 ? 'Writes that were shut out, since they came with an old or a wrong token.'
-      : `${plural(summary.writes, 'write')} shut out, in ${plural(summary.groups, 'group', 'groups')}.`);
+    setText(facts, summary.writes === 0 ? 'Writes that were rejected, because of an old or wrong token.'
+      : `${plural(summary.writes, 'write')} rejected, in ${plural(summary.groups, 'group')}.`);
     top.update(summary);
     form.suggest('owner_id', summary.owners.map((each) => each.owner_id));
     form.suggest('resource', summary.resources.map((each) => each.resource));
@@ -137,7 +137,7 @@ export function mount(container, params, app) {
     paint();
   }
 
-  // What is relative to now moves on its own.
+  // Relative times move by themselves.
   app.every(1000, () => {
     if (!paused && loader.groups.size > 0 && range.moves(1500)) paint();
   });

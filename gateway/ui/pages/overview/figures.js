@@ -7,7 +7,7 @@ import {age, compact, count, duration, plural, rate} from '../../format.js';
 import {tile} from '../../parts.js';
 import {serverNow} from '../../clock.js';
 
-// longWait is when somebody has stood in line so long that it is worth a look.
+// longWait is a wait worth a look.
 const longWait = 60_000;
 
 export function createFigures(app) {
@@ -17,8 +17,8 @@ export function createFigures(app) {
     median: tile('Write time p50', {hint: 'Of accepted writes, from the request to the answer'}),
     tail: tile('Write time p99', {hint: 'Of accepted writes, from the request to the answer'}),
     held: tile('Leases held', {href: app.link('locks', null, {state: 'held'})}),
-    expiring: tile('Expiring', {hint: 'Held leases with less than a quarter of their TTL left, whose holders renew late; and locks whose lease has run out, without a new one'}),
-    waiting: tile('Waiting', {hint: 'Acquires that stand in line'}),
+    expiring: tile('Expiring', {hint: 'Held leases with less than a quarter of their TTL left, whose holders renew late; below, expired leases that were not replaced'}),
+    waiting: tile('Waiters', {hint: 'Acquires that wait in a queue'}),
     sessions: tile('Sessions', {href: app.link('sessions')}),
   };
 
@@ -36,7 +36,7 @@ export function createFigures(app) {
     const stale = serverNow() - new Date(inventory.at).getTime();
     const counted = stale > 15_000 ? `counted ${age(stale)}` : '';
     tiles.held.set(compact(inventory.held), {detail: counted || `of ${plural(inventory.locks, 'lock')}`});
-    tiles.expiring.set(compact(inventory.expiring), {detail: inventory.expired > 0 ? `${count(inventory.expired)} ran out` : 'none ran out'});
+    tiles.expiring.set(compact(inventory.expiring), {detail: inventory.expired > 0 ? `${count(inventory.expired)} expired` : 'none expired'});
     tiles.waiting.set(compact(inventory.waiting), {detail: inventory.waiting > 0 ? `longest ${duration(inventory.oldest_wait_ms)}` : '',
       tone: inventory.oldest_wait_ms >= longWait ? 'warn' : ''});
     tiles.sessions.set(compact(inventory.sessions));

@@ -1,10 +1,10 @@
-// How the database and the gateways are: two panels of the overview.
+// The state of the database and of the gateways: two panels of the overview.
 //
-//   createDatabase(app) → {element, update(database, inventory)}      createGateways() → {element, update(gateways)}
+//   createDatabase() → {element, update(database)}      createGateways() → {element, update(gateways)}
 
 import {fill, h} from '../../dom.js';
 import {bytes, count, duration} from '../../format.js';
-import {badge, emptyMessage, loading, name, panel, timeAgo} from '../../parts.js';
+import {badge, emptyMessage, fact, loading, name, panel, timeAgo} from '../../parts.js';
 import {createTable} from '../../table.js';
 
 const states = {
@@ -13,7 +13,7 @@ const states = {
   unavailable: ['unavailable', 'bad'],
 };
 
-// longTransaction is when a transaction begins to hold up the removal of old rows.
+// longTransaction is the age at which a transaction delays the removal of old rows.
 const longTransaction = 60_000;
 
 export function createDatabase() {
@@ -22,7 +22,7 @@ export function createDatabase() {
 
   function update(database) {
     const text = JSON.stringify(database);
-    if (text === shown) return; // what did not change keeps its selection
+    if (text === shown) return; // an unchanged panel keeps the selection
     shown = text;
     const [label, tone] = states[database.state] ?? [database.state, 'warn'];
     fill(body, h('dl', {class: 'facts'},
@@ -33,10 +33,6 @@ export function createDatabase() {
   return {element: panel('Database', {}, body), update};
 }
 
-function fact(label, ...values) {
-  return [h('dt', null, label), h('dd', null, values)];
-}
-
 function facts(database) {
   const full = database.connections_max > 0 && database.connections >= database.connections_max * 0.9;
   const old = database.oldest_transaction_ms >= longTransaction;
@@ -44,19 +40,19 @@ function facts(database) {
     fact('Version', 'PostgreSQL ' + database.version),
     fact('Size', bytes(database.size_bytes)),
     fact('Connections', `${count(database.connections)} of ${count(database.connections_max)} `, full && badge('nearly all', 'warn')),
-    fact('Oldest transaction', database.oldest_transaction_ms > 0 ? duration(database.oldest_transaction_ms) + ' ' : 'none', old && badge('holds up vacuum', 'warn')),
+    fact('Oldest transaction', database.oldest_transaction_ms > 0 ? duration(database.oldest_transaction_ms) + ' ' : 'none', old && badge('delays vacuum', 'warn')),
     fact('Replication', replication(database)),
     (database.standbys ?? []).map((standby) => fact('Standby', name(standby.name), ` ${standby.state}, ${standby.sync_state}`,
       standby.lag_bytes !== undefined && `, ${bytes(standby.lag_bytes)} behind`)),
     fact('Newest token', count(database.newest_token)),
     fact('Token jumps', database.jumps > 0 ? [count(database.jumps), ', the last ', database.jumped_at && timeAgo(database.jumped_at)]
-      : ['none', h('span', {class: 'note'}, ' – this is the database it has always been')]),
+      : ['none', h('span', {class: 'note'}, ' – no failover or restore')]),
   ];
 }
 
 function replication(database) {
   if (!database.synchronous_expected) return [badge('not synchronous', ''), h('span', {class: 'note'}, ' a failover can lose commits; tokens jump then')];
-  if (database.synchronous_standbys === undefined) return [badge('synchronous', 'info'), h('span', {class: 'note'}, ' the gateway may not see the standbys')];
+  if (database.synchronous_standbys === undefined) return [badge('synchronous', 'info'), h('span', {class: 'note'}, ' the gateway’s role can’t see the standbys')];
   if (database.synchronous_standbys === 0) return [badge('no synchronous standby', 'bad'), h('span', {class: 'note'}, ' commits wait for one')];
   return badge('synchronous, ' + database.synchronous_standbys, 'good');
 }
@@ -67,17 +63,17 @@ export function createGateways() {
   const table = createTable({
     caption: 'Gateways',
     columns: [
-      {id: 'name', label: 'Gateway', class: 'grow', cell: (row) => [name(row.name), h('div', {class: 'note'}, row.version, row.self && ' · answers this page')]},
+      {id: 'name', label: 'Gateway', class: 'grow', cell: (row) => [name(row.name), h('div', {class: 'note'}, row.version, row.self && ' · serves this page')]},
       {id: 'state', label: 'State', cell: gatewayState},
       {id: 'started', label: 'Started', class: 'tight', cell: (row) => timeAgo(row.started_at)},
-      {id: 'queue', label: 'Queue', hint: 'Writes that wait for a batch', number: true, cell: (row) => count(row.queue)},
-      {id: 'waiting', label: 'Waiting', hint: 'Acquires that stand in line at this gateway', number: true, cell: (row) => count(row.waiting)},
-      {id: 'streams', label: 'Streams', hint: 'Open streams of events, dashboards’ among them', number: true, cell: (row) => count(row.streams)},
-      {id: 'connections', label: 'Connections', hint: 'To the database: busy, and at most', number: true, cell: (row) => `${count(row.connections_busy)} of ${count(row.connections_max)}`},
+      {id: 'queue', label: 'Write queue', hint: 'Writes that wait for a batch', number: true, cell: (row) => count(row.queue)},
+      {id: 'waiting', label: 'Waiters', hint: 'Acquires that wait at this gateway', number: true, cell: (row) => count(row.waiting)},
+      {id: 'streams', label: 'Streams', hint: 'Open event streams, including those of dashboards', number: true, cell: (row) => count(row.streams)},
+      {id: 'connections', label: 'Connections', hint: 'To the database: busy, and the limit', number: true, cell: (row) => `${count(row.connections_busy)} of ${count(row.connections_max)}`},
     ],
     key: (row) => row.gateway_id,
     changed: (before, now) => JSON.stringify({...before, seen_at: ''}) !== JSON.stringify({...now, seen_at: ''}) || now.state === 'silent',
-    empty: () => emptyMessage('No gateway has told how it is yet.'),
+    empty: () => emptyMessage('No gateway has reported its state yet.'),
   });
   return {element: panel('Gateways', {}, table.element), update: (gateways) => table.update(gateways)};
 }
@@ -85,5 +81,5 @@ export function createGateways() {
 function gatewayState(row) {
   const [label, tone] = gatewayStates[row.state] ?? [row.state, 'warn'];
   return [badge(label, tone), row.state === 'silent' && [' since ', timeAgo(row.seen_at)],
-    row.state === 'serving' && !row.listening && badge('does not listen', 'warn')];
+    row.state === 'serving' && !row.listening && badge('no notifications', 'warn')];
 }

@@ -1,6 +1,6 @@
-// The newest rejections, in short: a panel of the overview.
+// The newest rejections: a panel of the overview.
 //
-//   createNewest(app) → {element, load()}       load fetches them anew
+//   createNewest(app) → {element, load()}       load fetches them again
 
 import {h} from '../../dom.js';
 import {count, duration} from '../../format.js';
@@ -17,13 +17,13 @@ export function createNewest(app) {
       {id: 'code', width: '166px', label: 'Code', class: 'whole', cell: (row) => codeBadge(row.code)},
       {id: 'resource', label: 'Resource', class: 'grow', cell: (row) => name(row.resource, {href: app.link('rejections', null, {resource: row.resource})})},
       {id: 'owner', label: 'Owner', class: 'grow', cell: (row) => row.owner_id && name(row.owner_id, {href: app.link('rejections', null, {owner_id: row.owner_id})})},
-      {id: 'late', width: '94px', label: 'Late', hint: 'How long after its lease had ended', number: true, cell: (row) => duration(row.late_ms, {fixed: true})},
+      {id: 'late', width: '94px', label: 'Late', hint: 'How long after the end of its lease', number: true, cell: (row) => duration(row.late_ms, {fixed: true})},
       {id: 'count', width: '66px', label: 'Writes', number: true, cell: (row) => count(row.count)},
     ],
     key: (row) => row.id,
     changed: (before, now) => before.count !== now.count || before.last_at !== now.last_at,
-    empty: () => emptyMessage('No write has been shut out.',
-      h('p', null, 'A zombie’s writes are told here as they come. ', h('a', {href: app.link('rejections')}, 'How to see one'))),
+    empty: () => emptyMessage('No write has been rejected.',
+      h('p', null, 'Rejected writes appear here. ', h('a', {href: app.link('rejections')}, 'Try it'))),
   });
 
   function load() {

@@ -1,7 +1,8 @@
-// What is wrong, from the overview's document. Pure, but for createProblems.
+// Problems, derived from the overview's document. Pure, except createProblems.
 //
 //   problems({database, gateways, inventory}) → [{text, tone}], the worst first; tone 'bad' or 'warn'
-//   createProblems(announce) → {element, update(document)}: a list that is announced when it changes, and not there where nothing is wrong
+//   createProblems(announce) → {element, update(document)}: a list that is announced when it changes, and empty if
+//                              there is no problem
 
 import {fill, h} from '../../dom.js';
 import {plural} from '../../format.js';
@@ -15,21 +16,21 @@ export function problems({database, gateways = [], inventory}) {
   if (database.state === 'unavailable') add('bad', `The database is unavailable: no lock is granted and no write accepted. ${database.detail ?? ''}`.trim());
   if (database.state === 'read_only') add('bad', `The database is read only: no lock is granted and no write accepted. ${database.detail ?? ''}`.trim());
   if (database.state === 'ok' && database.synchronous_expected && database.synchronous_standbys === 0) {
-    add('bad', 'There is no synchronous standby, and commits wait for one.');
+    add('bad', 'Commits wait for a synchronous standby, and there is none.');
   }
   const silent = gateways.filter((gateway) => gateway.state === 'silent').length;
   if (silent > 0 && database.state !== 'unavailable') add('bad', `${plural(silent, 'gateway is', 'gateways are')} silent, of ${gateways.length}.`);
-  const deaf = gateways.filter((gateway) => gateway.state === 'serving' && !gateway.listening).length;
-  if (deaf > 0 && database.state !== 'unavailable') add('warn', `${plural(deaf, 'gateway does', 'gateways do')} not hear the database’s notifications: who waits there is served late.`);
+  const notNotified = gateways.filter((gateway) => gateway.state === 'serving' && !gateway.listening).length;
+  if (notNotified > 0 && database.state !== 'unavailable') add('warn', `${plural(notNotified, 'gateway does', 'gateways do')} not receive the database’s notifications: waiters there are served late.`);
   if (database.connections_max > 0 && database.connections >= database.connections_max * 0.9) {
     add('warn', `The database has ${database.connections} of ${database.connections_max} connections in use.`);
   }
-  if (inventory && inventory.oldest_wait_ms >= longWait) add('warn', `Somebody has waited for a lock for more than ${plural(Math.floor(inventory.oldest_wait_ms / 60_000), 'minute')}.`);
+  if (inventory && inventory.oldest_wait_ms >= longWait) add('warn', `The longest wait for a lock exceeds ${plural(Math.floor(inventory.oldest_wait_ms / 60_000), 'minute')}.`);
   return found;
 }
 
 export function createProblems(announce) {
-  const element = h('ul', {class: 'problems', 'aria-label': 'What is wrong'});
+  const element = h('ul', {class: 'problems', 'aria-label': 'Problems'});
   let shown = '';
   return {
     element,
@@ -37,9 +38,9 @@ export function createProblems(announce) {
       const found = problems(document);
       const text = JSON.stringify(found);
       if (text === shown) return;
-      if (shown !== '') announce(found.length === 0 ? 'Nothing is wrong any more.' : found.map((problem) => problem.text).join(' '));
+      if (shown !== '') announce(found.length === 0 ? 'All problems are solved.' : found.map((problem) => problem.text).join(' '));
       shown = text;
-      fill(element, found.map((problem) => h('li', {data: {tone: problem.tone}}, badge(problem.tone === 'bad' ? 'wrong' : 'look', problem.tone), h('span', null, problem.text))));
+      fill(element, found.map((problem) => h('li', {data: {tone: problem.tone}}, badge(problem.tone === 'bad' ? 'error' : 'warning', problem.tone), h('span', null, problem.text))));
     },
   };
 }

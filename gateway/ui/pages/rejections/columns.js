@@ -1,30 +1,30 @@
-// The table of groups, and what the timeline's readout says of one.
+// The table of groups, and the timeline's readout for one group.
 //
 //   columns(filterLink) → for createTable; filterLink(query) is the address of the page with these filters
 //   details(row) → nodes
-//   tokenText(row), lateText(row)
+//   tokenText(row)
 
 import {h} from '../../dom.js';
 import {count, duration, plural, token, when} from '../../format.js';
 import {codeBadge, name, timeAgo, timeAt} from '../../parts.js';
 import {link} from '../../router.js';
 
-const anonymous = 'Whose lease it was is not remembered';
+const anonymous = 'The lease is no longer remembered';
 
 export function columns(filterLink) {
   return [
-    {id: 'first', width: '84px', label: 'First', class: 'tight', sort: 'desc', hint: 'When its first write came', cell: (row) => timeAt(row.first_at, {milliseconds: false})},
-    {id: 'last', width: '94px', label: 'Last', class: 'tight', sort: 'desc', hint: 'When its latest write came', cell: (row) => timeAgo(row.last_at)},
+    {id: 'first', width: '84px', label: 'First', class: 'tight', sort: 'desc', hint: 'The time of its first write', cell: (row) => timeAt(row.first_at, {milliseconds: false})},
+    {id: 'last', width: '94px', label: 'Last', class: 'tight', sort: 'desc', hint: 'The time of its latest write', cell: (row) => timeAgo(row.last_at)},
     {id: 'code', width: '196px', label: 'Code', class: 'whole', cell: (row) => codeBadge(row.code, row.reason)},
     {id: 'resource', label: 'Resource', class: 'grow', cell: (row) => name(row.resource, {href: link('locks', row.resource)})},
     {id: 'key', width: '116px', label: 'Key', class: 'grow', cell: (row) => row.key && name(row.key)},
-    {id: 'token', width: '92px', label: 'Token', number: true, sort: 'desc', hint: 'The fencing token that was presented, with its sequence', cell: tokenText},
-    {id: 'superseded', width: '94px', label: 'Shut out by', number: true, hint: 'The newer token that superseded it', cell: (row) => (row.superseded_by === undefined ? '' : token(row.superseded_by))},
-    {id: 'late', width: '100px', label: 'Late', number: true, sort: 'desc', hint: 'How long after its lease had ended the latest write came', cell: (row) => (row.late_ms === undefined ? '' : duration(row.late_ms, {fixed: true}))},
-    {id: 'owner', label: 'Owner', class: 'grow', hint: 'Whose lease the token was of', cell: (row) =>
-      (row.owner_id ? name(row.owner_id, {href: filterLink({owner_id: row.owner_id})}) : h('span', {class: 'note', title: anonymous}, 'not known'))},
+    {id: 'token', width: '92px', label: 'Token', number: true, sort: 'desc', hint: 'The fencing token of the write, with its sequence', cell: tokenText},
+    {id: 'superseded', width: '94px', label: 'Superseded by', number: true, hint: 'The newer token', cell: (row) => (row.superseded_by === undefined ? '' : token(row.superseded_by))},
+    {id: 'late', width: '100px', label: 'Late', number: true, sort: 'desc', hint: 'How long after the end of its lease the latest write came', cell: (row) => (row.late_ms === undefined ? '' : duration(row.late_ms, {fixed: true}))},
+    {id: 'owner', label: 'Owner', class: 'grow', hint: 'The owner of the token’s lease', cell: (row) =>
+      (row.owner_id ? name(row.owner_id, {href: filterLink({owner_id: row.owner_id})}) : h('span', {class: 'note', title: anonymous}, 'unknown'))},
     {id: 'address', width: '112px', label: 'Address', class: 'tight', cell: (row) => row.address && name(row.address)},
-    {id: 'source', width: '58px', label: 'Source', class: 'tight', hint: 'By which way in it came', cell: (row) => row.source},
+    {id: 'source', width: '58px', label: 'Source', class: 'tight', hint: 'The way by which it came in', cell: (row) => row.source},
     {id: 'count', width: '72px', label: 'Writes', number: true, sort: 'desc', cell: (row) => count(row.count)},
   ];
 }
@@ -36,9 +36,9 @@ export function tokenText(row) {
 export function details(row) {
   const lines = [
     ['Resource', row.key ? `${row.resource} · ${row.key}` : row.resource],
-    ['Owner', row.owner_id || 'not known'],
-    ['Token', tokenText(row) + (row.superseded_by === undefined ? '' : `, shut out by ${token(row.superseded_by)}`)],
-    ['Late', row.late_ms === undefined ? 'its lease had not ended, or is not remembered' : duration(row.late_ms)],
+    ['Owner', row.owner_id || 'unknown'],
+    ['Token', tokenText(row) + (row.superseded_by === undefined ? '' : `, superseded by ${token(row.superseded_by)}`)],
+    ['Late', row.late_ms === undefined ? 'its lease had not ended, or is no longer remembered' : duration(row.late_ms)],
     ['Writes', row.count === 1 ? when(row.last_at) : `${plural(row.count, 'write')}, ${when(row.first_at)} to ${when(row.last_at)}`],
   ];
   return [

@@ -1,30 +1,31 @@
-// What stands where there are no rejections: what the page will show, and how to see a zombie.
+// Shown if there are no rejections: a description of the page, and how to make a zombie.
 //
-//   emptyStory({filtered, total, showAll}) → element
+//   emptyState({filtered, total, showAll}) → element
 
 import {h} from '../../dom.js';
 import {plural} from '../../format.js';
 import {button, emptyMessage} from '../../parts.js';
 
-export function emptyStory({filtered, total, showAll}) {
+export function emptyState({filtered, total, showAll}) {
   if (total > 0) {
-    return emptyMessage(filtered ? 'Nothing fits these filters in this time.' : 'No write was rejected in this time.',
-      h('p', null, `${plural(total, 'write was', 'writes were')} rejected within all that is kept. `),
-      button('Show everything', showAll));
+    return emptyMessage(filtered ? 'No rejection matches these filters in this time.' : 'No write was rejected in this time.',
+      h('p', null, `${plural(total, 'write was', 'writes were')} rejected in the whole time that is kept. `),
+      button('Show all', showAll));
   }
   const element = emptyMessage('No write has been rejected so far.',
-    h('p', null, 'A write is shut out when a newer lease of its lock was granted before it came: its sender paused, was cut off, or never heard that its lease ' +
-      'was over. Each will stand here as it comes: who sent it, with which token, which token shut it out, and how late it was.'),
-    h('p', null, 'To see one now, run ', h('code', null, `fencegate demo zombie --gateway ${location.origin} --rounds 1`), ', or be the zombie yourself:'),
+    h('p', null, 'A write is rejected if a newer lease of its lock was granted before it arrived: its sender paused, was ' +
+      'disconnected, or did not notice that its lease had ended. This page shows each rejected write: its owner, its ' +
+      'token, the token that superseded it, and how late it was.'),
+    h('p', null, 'To see one, run ', h('code', null, `fencegate demo zombie --gateway ${location.origin} --rounds 1`), ', or these commands:'),
     h('pre', {tabindex: '0', 'aria-label': 'Commands that make a zombie'}, [
       `URL=${location.origin}`,
-      '# A takes the lock for a second, and falls asleep.',
+      '# A acquires the lock for a second, and pauses.',
       `A=$(curl -s $URL/v1/locks/demo/acquire --json '{"owner_id":"A","ttl_ms":1000}' |`,
       `  grep -o '"fencing_token":[0-9]*' | cut -d: -f2)`,
       'sleep 2',
-      '# B takes it over. From here on A is shut out.',
+      '# B acquires it. From now on writes of A are rejected.',
       `curl -s $URL/v1/locks/demo/acquire --json '{"owner_id":"B"}'`,
-      '# A wakes up and writes: 412 token_stale, and a mark on this page.',
+      '# A resumes and writes: 412 token_stale, and a mark on this page.',
       `curl -s -X PUT $URL/v1/resources/demo/records/note -H "Fencing-Token: $A" -d 'from A'`,
     ].join('\n')));
   element.classList.add('wide');

@@ -1,14 +1,14 @@
-// The groups of rejected writes that the page knows. Pure.
+// The rejection groups that the page has. Pure.
 //
-// A group is a row of the API: writes of one token that were shut out alike, with a count. The same group comes by lists and by the stream, in
-// any order; the greater count is the newer one.
+// A group is a row of the API: writes of one token that were rejected alike, with a count. The same group arrives in
+// lists and in the stream, in any order; the greater count is the newer one. The rows here also have firstMS and lastMS:
+// the group's times in milliseconds since 1970.
 //
 //   const groups = createGroups(max)
-//   groups.merge(rows) → how many were new or newer      groups.all() → rows, as sorted last      groups.sort({id, order})
-//   groups.clear(), groups.size, groups.dropped        beyond max the oldest are dropped: dropped tells that some were
-//   matcher(query) → (row) → whether it is among those that the filters ask for
-// A row of groups is one of the API with firstMS and lastMS: its times in milliseconds since 1970.
-//   keys: what can be sorted by
+//   groups.merge(rows) → how many were new or newer      groups.all() → rows, sorted      groups.sort({id, order})
+//   groups.clear(), groups.size, groups.dropped        beyond max the oldest are dropped; dropped is then true
+//   matcher(query) → (row) → whether the filters select it
+//   keys: the sortable columns
 
 export const keys = {
   first: (row) => row.firstMS,
@@ -25,7 +25,7 @@ export function createGroups(max) {
   let dropped = false;
 
   function trim() {
-    // Dropped in tenths, so that a stream at the limit does not sort for every event.
+    // A tenth at a time, so that a stream at the limit does not sort for every event.
     if (known.size <= max * 1.1) return;
     const rows = [...known.values()].sort((a, b) => b.id - a.id).slice(0, max);
     known = new Map(rows.map((row) => [row.id, row]));

@@ -1,12 +1,14 @@
-// Reading of the rejections: the stream, the list in pages, and the summary.
+// Loading the rejections: the stream, the list in pages, and the summary.
 //
-//   const loader = createLoader({app, query: () => filters of the list, onChange(changes), onSummary(summary, writesOfAll), onError(error)})
-//   loader.restart(streamFilters)   drops what is known, connects the stream and reads anew
-//   loader.load()                   reads the list again and merges it: after a gap, nothing that is shown goes away
-// When the stream has missed something, what changed since is read by the latest change first, every few seconds at most: a storm of rejections is no
-// reason to read all of them again and again.
-//   loader.ready(): something was read, or told
-//   loader.groups (groups.js) · loader.isFresh(row): came by the stream a moment ago · loader.note(): what is not shown
+//   const loader = createLoader({app, query: () => filters of the list, onChange(changes),
+//                                onSummary(summary, writesOfAll), onError(error)})
+//   loader.restart(streamFilters)   drops all groups, connects the stream and reads the list
+//   loader.load()                   reads the list again and merges it: after a gap, no shown group disappears
+//   loader.ready()                  something was read or received
+//   loader.groups (groups.js) · loader.isFresh(row): arrived by the stream a moment ago · loader.note(): what is missing
+//
+// If the stream has missed something, the changes since are read, the latest first, every few seconds at most: a storm of
+// rejections is no reason to read all of them again and again.
 
 import {count} from '../../format.js';
 import {createGroups} from './groups.js';
@@ -17,14 +19,14 @@ const summaryEvery = 5_000;
 const catchUpEvery = 5_000;
 const freshFor = 2_400;
 const retryAfter = 5_000;
-const recordedWithin = 30_000; // a write is recorded, and so told, a little after it came
+const recordedWithin = 30_000; // a write is recorded, and so streamed, a little after it came
 
 export function createLoader({app, query, onChange, onSummary, onError}) {
   const groups = createGroups(groupsMax);
-  const fresh = new Map(); // id → when it came
+  const fresh = new Map(); // id → when it arrived
   let generation = 0, loading = false, cut = false, loaded = false, failure = null, retryTimer = 0;
 
-  // readAll reads pages until there are no more, or too many; it returns whether there are more.
+  // readAll reads pages until there are no more, or too many. It returns whether there are more.
   async function readAll(mine, filters) {
     let cursor = '', read = 0;
     do {
@@ -89,7 +91,7 @@ export function createLoader({app, query, onChange, onSummary, onError}) {
       const summary = await app.get('/v1/rejections/summary', query());
       const everything = summary.writes > 0 ? summary.writes : (await app.get('/v1/rejections/summary')).writes;
       if (mine === generation) onSummary(summary, everything);
-    }, () => {}); // the list says what is wrong
+    }, () => {}); // the list shows the error
   }
 
   function summariseSoon() {
@@ -97,7 +99,7 @@ export function createLoader({app, query, onChange, onSummary, onError}) {
     summaryTimer = setTimeout(summarise, Math.max(300, summaryAt + summaryEvery - performance.now()));
   }
 
-  function told(row) {
+  function received(row) {
     if (groups.merge([row]) === 0) return;
     const now = performance.now();
     for (const [id, at] of fresh) if (now - at > freshFor) fresh.delete(id);
@@ -113,7 +115,7 @@ export function createLoader({app, query, onChange, onSummary, onError}) {
   return {
     groups,
     load,
-    // Whether there is something to show; until then, that there is nothing is not known.
+    // Before that, an empty list does not mean that there are no rejections.
     ready: () => loaded || groups.size > 0,
     restart(filters) {
       generation++;
@@ -124,13 +126,13 @@ export function createLoader({app, query, onChange, onSummary, onError}) {
       fresh.clear();
       loaded = false;
       let begun = false;
-      app.stream({path: '/v1/rejections/stream', query: filters, on: {rejection: told, missed},
+      app.stream({path: '/v1/rejections/stream', query: filters, on: {rejection: received, missed},
         connected({resumed}) {
           begun = true;
           if (!resumed) load();
         },
         status({state}) {
-          // Without a stream the list is better than nothing.
+          // Without a stream, show the list at least.
           if (!begun && (state === 'lost' || state === 'refused')) {
             begun = true;
             load();
@@ -141,7 +143,7 @@ export function createLoader({app, query, onChange, onSummary, onError}) {
     note() {
       if (failure) return `not all could be read, trying again: ${failure.message}`;
       if (loading && groups.size > 0) return `reading… ${count(groups.size)} so far`;
-      return cut || groups.dropped ? `only the newest ${count(groupsMax)} are shown: filter, or take a shorter time` : '';
+      return cut || groups.dropped ? `only the newest ${count(groupsMax)} are shown: filter, or choose a shorter time` : '';
     },
   };
 }

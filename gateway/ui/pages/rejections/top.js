@@ -5,7 +5,7 @@
 import {h} from '../../dom.js';
 import {count, duration} from '../../format.js';
 import {button, emptyMessage, name, panel, timeAgo} from '../../parts.js';
-import {createTable} from '../../table.js';
+import {byContent, createTable} from '../../table.js';
 
 const few = 5;
 
@@ -28,12 +28,12 @@ function topTable(title, label, field, filterLink, none) {
     columns: [
       {id: 'name', label, class: 'grow', cell: (row) => name(row[field], {href: filterLink({[field]: row[field]})})},
       {id: 'writes', label: 'Writes', number: true, cell: (row) => [h('span', {class: 'bar', style: {'--part': String(row.writes / greatest)}, 'aria-hidden': 'true'}), h('span', {class: 'bar-count'}, count(row.writes))]},
-      {id: 'groups', label: 'Groups', hint: 'Writes of one token that were shut out alike are one group', number: true, cell: (row) => count(row.groups)},
-      {id: 'late', label: 'Latest by', hint: 'The greatest time after a lease’s end', number: true, cell: (row) => duration(row.late_ms_max, {fixed: true})},
+      {id: 'groups', label: 'Groups', hint: 'Writes of one token that were rejected alike are one group', number: true, cell: (row) => count(row.groups)},
+      {id: 'late', label: 'Latest by', hint: 'The greatest time after the end of a lease', number: true, cell: (row) => duration(row.late_ms_max, {fixed: true})},
       {id: 'last', label: 'Last', class: 'tight', cell: (row) => timeAgo(row.last_at)},
     ],
     key: (row) => row[field],
-    changed: (before, now) => JSON.stringify(before) !== JSON.stringify(now),
+    changed: byContent,
     empty: () => emptyMessage(none),
   });
   const more = button('', () => {
@@ -45,7 +45,7 @@ function topTable(title, label, field, filterLink, none) {
     more.hidden = rows.length <= few;
     more.textContent = all ? `First ${few}` : `All ${rows.length}`;
     greatest = Math.max(1, ...rows.map((row) => row.writes));
-    // The bar of each is measured by the greatest: a row with a new one is drawn anew.
+    // Bars are relative to the greatest: if that changes, all rows are rebuilt.
     table.update((all ? rows : rows.slice(0, few)).map((row) => ({...row, greatest})));
   }
 

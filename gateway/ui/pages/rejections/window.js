@@ -1,9 +1,10 @@
-// The time that the page shows: the last hour or so, or from one instant to another; chosen by buttons, or by dragging over the timeline.
+// The time range of the page: the last hour or so, or from one instant to another; chosen by buttons or by dragging.
 //
 //   const range = createWindow({query, onChange})     range.element
 //   range.choose('1h' | 'all' | …), range.zoom(from, to), range.set(query)
-//   range.query() → what stands in the page's address     range.times(now) → {since, until} for the API
-//   range.bounds(now, rows) → {from, to} for the timeline, in milliseconds     range.moves(pixels) → whether time passing would be seen
+//   range.query() → its part of the page's address     range.times(now) → {since, until} for the API
+//   range.bounds(now, rows) → {from, to} for the timeline, in milliseconds
+//   range.moves(pixels) → whether the passing of time would be visible
 
 import {fill, h} from '../../dom.js';
 import {when} from '../../format.js';
@@ -62,13 +63,13 @@ export function createWindow({query, onChange}) {
     bounds(now, rows) {
       drawnAt = now;
       const length = chosen === null ? null : lengths.get(chosen);
-      const to = until ?? now + (length ?? 0) * 0.01; // a mark at the very edge is hard to see
+      const to = until ?? now + (length ?? 0) * 0.01; // a mark at the edge is hard to see
       if (length) return {from: now - length, to};
-      // All: from the oldest on, with a margin.
+      // All: from the oldest, with a margin.
       const oldest = rows.reduce((least, row) => Math.min(least, row.firstMS), to - 60_000);
       return {from: since ?? oldest - (to - oldest) * 0.02, to};
     },
-    // A pixel is worth a length of time: until that has passed, there is nothing to be drawn anew.
+    // Until a pixel's worth of time has passed, there is nothing to redraw.
     moves(pixels, now = Date.now()) {
       if (until !== null) return false;
       const length = (chosen !== null && lengths.get(chosen)) || 24 * hour;
