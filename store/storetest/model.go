@@ -1,169 +1,211 @@
-// Package storetest says what every keeper of leases and fences has to do: a reference model that is small
-// enough to be read against the contract, and a conformance suite for lease providers.
-//
-// The model is written from the contract and knows no SQL. It is pure: an operation takes a state and returns the
-// next one and what the caller must be told. Two things are not the model's to decide. Which token, lease_id and
-// times a grant gets is the provider's choice: the caller hands them in, and the model says whether that
-// choice was allowed. And time: a lease or a session runs out when [World.Expire] or [World.SessionOver] says so, which may be at
-// any moment.
 package storetest
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
-	"time"
+	"strings"
 
 	"github.com/google/uuid"
 
 	"github.com/fencegate/fencegate/store"
 )
 
-// Resource is one name: its lock, its fence and its records. The zero value is a name that nobody has used. It is a value: no
-// method changes what its receiver shows.
-type Resource struct {
-	GrantedToken int64
-	Open         bool // whether the newest grant may still write
-	LastToken    int64
-	LastSequence int64
-
-	// covering is what the newest subtree grant on this name is to the names below.
-	covering covering
-
-	// Of the last accepted write, by which its retry is known and answered. Empty if it was not numbered.
-	lastContent string
-	lastCreated bool
-
-	newestVersion int64 // that any record ever had
-
-	grants  []Grant // oldest first
-	records map[store.Name]Record
+// World is a set of resources, the policies over them, and sessions. Like a Resource it is a value.
+type World struct {
+	resources []named // few, in the order in which they were first used; what is pointed to is never changed
+	policies  map[string]store.Policy
+	sessions  map[uuid.UUID]Session
 }
 
-// covering is a fence of all names below one: a subtree grant, and whether it may still write there.
-type covering struct {
-	token int64
-	open  bool
+type named struct {
+	name     store.Name
+	resource *Resource
 }
 
-// Grant is a lease and what became of it.
-type Grant struct {
-	Token     int64
-	ID        uuid.UUID
-	OwnerID   string
-	RequestID string
-	Mode      store.Mode
-	Scope     store.Scope
-	SessionID uuid.UUID // zero: in none; else it runs out with the session
-	TTL       time.Duration
-	AskedTTL  time.Duration // of the acquire; 0 in a session
-	GrantedAt int64         // microseconds by the database's clock, like ExpiresAt
-	ExpiresAt int64         // 0: unknown, since the answer to a renewal was lost
-	HoldUntil int64         // 0: no limit
-	End       End
-	replaced  bool // it had expired, and the lock was granted to another in its place
-}
-
-// End is how a lease ended.
-type End string
-
-// The ends of a lease, as a LostError gives them for a reason.
-const (
-	Running  End = ""
-	Expired  End = "expired" // and nobody has released or broken it since
-	Released End = "released"
-	Broken   End = "broken"
-	HeldOut  End = "max_hold" // at its HoldUntil, or late and not replaced by then
-)
-
-// Record is a record as the model keeps it.
-type Record struct {
-	Version, Token, Sequence int64
-	Numbered                 bool
-	ContentType, Value       string
-}
-
-// String shows a record as 34.2 "value" (text/plain).
-func (r Record) String() string {
-	number := ""
-	if r.Numbered {
-		number = fmt.Sprintf(".%d", r.Sequence)
+// Equal reports whether two worlds can't be told apart by any operation.
+func (w World) Equal(other World) bool {
+	if len(w.resources) != len(other.resources) || !maps.Equal(w.policies, other.policies) || !maps.Equal(w.sessions, other.sessions) {
+		return false
 	}
-	return fmt.Sprintf("%d%s %q (%s)", r.Token, number, r.Value, r.ContentType)
-}
-
-// GrantOf is a lease as the provider gave it out.
-func GrantOf(lease store.Lease, requestID string) Grant {
-	return Grant{
-		Token: lease.Token, ID: lease.ID, OwnerID: lease.OwnerID, RequestID: requestID,
-		Mode: lease.Mode, Scope: lease.Scope, SessionID: lease.SessionID, TTL: lease.TTL,
-		GrantedAt: lease.GrantedAt.UnixMicro(), ExpiresAt: lease.ExpiresAt.UnixMicro(),
+	for _, of := range w.resources {
+		if !of.resource.Equal(other.Resource(of.name)) {
+			return false
+		}
 	}
+	return true
 }
 
-// Equal reports whether two states can't be told apart by any operation.
-func (r Resource) Equal(other Resource) bool {
-	return r.GrantedToken == other.GrantedToken && r.Open == other.Open &&
-		r.LastToken == other.LastToken && r.LastSequence == other.LastSequence &&
-		r.lastContent == other.lastContent && r.lastCreated == other.lastCreated && r.newestVersion == other.newestVersion &&
-		r.covering == other.covering &&
-		slices.Equal(r.grants, other.grants) && maps.Equal(r.records, other.records)
-}
-
-// hash is the same for equal states.
-func (r Resource) hash() uint64 {
-	sum := uint64(len(r.grants))
-	for _, number := range []int64{r.GrantedToken, r.LastToken, r.LastSequence, r.newestVersion} {
-		sum = sum*31 + uint64(number)
+// Hash is the same for equal worlds.
+func (w World) Hash() uint64 {
+	sum := uint64(0)
+	for _, of := range w.resources {
+		sum ^= of.resource.hash()
 	}
 	return sum
 }
 
-// Newest returns the newest grant; ok is false if there was none.
-func (r Resource) Newest() (grant Grant, ok bool) {
-	if len(r.grants) == 0 {
-		return Grant{}, false
-	}
-	return r.grants[len(r.grants)-1], true
-}
-
-// Running returns the leases that run, the oldest first.
-func (r Resource) Running() []Grant {
-	var running []Grant
-	for _, grant := range r.grants {
-		if grant.End == Running {
-			running = append(running, grant)
+// Resource returns the state of a name.
+func (w World) Resource(name store.Name) Resource {
+	for _, of := range w.resources {
+		if of.name == name {
+			return *of.resource
 		}
 	}
-	return running
+	return Resource{}
 }
 
-func (r Resource) grant(token int64) (grant Grant, ok bool) {
-	i := slices.IndexFunc(r.grants, func(g Grant) bool { return g.Token == token })
-	if i < 0 {
-		return Grant{}, false
-	}
-	return r.grants[i], true
-}
-
-// closed returns the state in which a grant may not write any more, neither here nor below. A newer one still may.
-func (r Resource) closed(token int64) Resource {
-	if r.GrantedToken == token {
-		r.Open = false
-	}
-	if r.covering.token == token {
-		r.covering.open = false
-	}
-	return r
-}
-
-// with returns the state in which one grant is another.
-func (r Resource) with(changed Grant) Resource {
-	r.grants = slices.Clone(r.grants)
-	for i := range r.grants {
-		if r.grants[i].Token == changed.Token {
-			r.grants[i] = changed
+// With returns the world in which a name has another state.
+func (w World) With(name store.Name, resource Resource) World {
+	w.resources = slices.Clone(w.resources)
+	for i, of := range w.resources {
+		if of.name == name {
+			w.resources[i].resource = &resource
+			return w
 		}
 	}
-	return r
+	w.resources = append(w.resources, named{name, &resource})
+	return w
+}
+
+// WithPolicy returns the world in which the policy holds for its prefix.
+func (w World) WithPolicy(policy store.Policy) World {
+	w.policies = maps.Clone(w.policies)
+	if w.policies == nil {
+		w.policies = map[string]store.Policy{}
+	}
+	w.policies[policy.Prefix] = policy
+	return w
+}
+
+// WithoutPolicy returns the world in which a prefix has no policy of its own.
+func (w World) WithoutPolicy(prefix string) World {
+	w.policies = maps.Clone(w.policies)
+	delete(w.policies, prefix)
+	return w
+}
+
+// Policy returns what holds for a name: the policy of its longest prefix that has one, or the defaults.
+func (w World) Policy(name store.Name) store.Policy {
+	for prefix := string(name); ; {
+		if policy, ok := w.policies[prefix]; ok {
+			return policy
+		}
+		if prefix == "" {
+			return store.Policy{Rule: store.RuleStrict, Authority: store.AuthorityBuiltin}
+		}
+		prefix = prefix[:max(0, strings.LastIndexByte(prefix, '/'))]
+	}
+}
+
+// force is the grant that is in force on a name: the newest of those on it and the subtree grants above.
+type force struct {
+	token int64
+	open  bool // whether it may still write
+	Grant
+}
+
+func (w World) inForce(name store.Name) force {
+	r := w.Resource(name)
+	newest := force{token: r.GrantedToken, open: r.Open}
+	newest.Grant, _ = r.grant(r.GrantedToken)
+	for _, of := range w.resources {
+		if above := of.resource.covering; isBelow(name, of.name) && above.token > newest.token {
+			newest = force{token: above.token, open: above.open}
+			newest.Grant, _ = of.resource.grant(above.token)
+		}
+	}
+	return newest
+}
+
+// Around returns the name, and those above and below it.
+func (w World) Around(name store.Name) []store.Name {
+	var around []store.Name
+	for _, of := range w.resources {
+		if of.name == name || isBelow(of.name, name) || isBelow(name, of.name) {
+			around = append(around, of.name)
+		}
+	}
+	return around
+}
+
+// Granted is the token that is in force on a name, and its lease_id.
+func (w World) Granted(name store.Name) (token int64, leaseID uuid.UUID) {
+	newest := w.inForce(name)
+	return newest.token, newest.ID
+}
+
+// Fence tells how the fence of a name stands.
+func (w World) Fence(name store.Name) Told {
+	r, newest := w.Resource(name), w.inForce(name)
+	if max(newest.token, r.LastToken) == 0 {
+		return Told{Code: CodeNotFound}
+	}
+	return Told{Code: CodeFence, GrantedToken: newest.token, Open: newest.open, LastToken: r.LastToken, LastSequence: r.LastSequence}
+}
+
+// Write decides one write and applies it if it is admitted.
+func (w World) Write(write store.Write) (World, Told) {
+	next, told := w.Resource(write.Resource).write(write, w.inForce(write.Resource), w.Policy(write.Resource))
+	return w.With(write.Resource, next), told
+}
+
+// Transact applies all operations of a transaction, or none. The first claim that is refused decides, or else the first operation.
+func (w World) Transact(transaction store.Transaction) (World, Told) {
+	content := contentOf(transaction.Operations)
+	replayed := true
+	for _, claim := range transaction.Claims {
+		replayed = replayed && w.Resource(claim.Resource).replays(claim, content)
+	}
+	if replayed {
+		return w, w.committed(transaction, true)
+	}
+	for _, claim := range transaction.Claims {
+		if refused := w.Resource(claim.Resource).judge(claim, w.inForce(claim.Resource), w.Policy(claim.Resource)); refused != (Told{}) {
+			return w, refused
+		}
+	}
+	for i, op := range transaction.Operations {
+		if refused := w.Resource(op.Resource).precondition(op.Operation); refused != (Told{}) {
+			if refused.Code != CodeNotFound {
+				refused.Op = i + 1
+			}
+			return w, refused
+		}
+	}
+
+	next := w
+	for _, claim := range transaction.Claims {
+		raised := w.Resource(claim.Resource).raised(claim, content)
+		for _, op := range transaction.Operations {
+			if op.Resource == claim.Resource {
+				raised.lastCreated = raised.change(claim, op.Operation) || raised.lastCreated
+			}
+		}
+		next = next.With(claim.Resource, raised)
+	}
+	return next, next.committed(transaction, false)
+}
+
+func (w World) committed(transaction store.Transaction, replayed bool) Told {
+	versions := make([]int64, len(transaction.Operations))
+	for i, op := range transaction.Operations {
+		versions[i] = w.Resource(op.Resource).newestVersion
+	}
+	return Told{Code: CodeAdmitted, Replayed: replayed, Versions: versionList(versions)}
+}
+
+// Summary is a line for people.
+func (w World) Summary() string {
+	lines := make([]string, 0, len(w.resources))
+	for _, of := range w.resources {
+		r := of.resource
+		newest, _ := r.Newest()
+		lines = append(lines, fmt.Sprintf("%s: granted %d (%s, open %t, expires %d, running %d), below %d (open %t), last %d.%d, version %d",
+			of.name, r.GrantedToken, cmp.Or(newest.End, "running"), r.Open, newest.ExpiresAt, len(r.Running()),
+			r.covering.token, r.covering.open, r.LastToken, r.LastSequence, r.newestVersion))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "; ")
 }
