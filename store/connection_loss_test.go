@@ -135,7 +135,7 @@ func TestConnectionIsCut(t *testing.T) {
 			t.Parallel()
 			b := newTestbed(t)
 			cutter := newCutter(t, b)
-			s := &stage{testbed: &testbed{Store: cutter.through(t), url: b.url, sql: b.sql}, lock: "lock"}
+			s := &fixture{testbed: &testbed{Store: cutter.through(t), url: b.url, sql: b.sql}, lock: "lock"}
 			if err := s.do(t.Context(), acquire, wrote(with(newest, sequence(1)))); err != nil {
 				t.Fatal(err)
 			}
@@ -161,7 +161,7 @@ func TestAcquireIsCut(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	cutter := newCutter(t, b)
-	s := &stage{testbed: &testbed{Store: cutter.through(t), url: b.url, sql: b.sql}, lock: "lock"}
+	s := &fixture{testbed: &testbed{Store: cutter.through(t), url: b.url, sql: b.sql}, lock: "lock"}
 	if err := s.do(t.Context(), acquire, release); err != nil {
 		t.Fatal(err)
 	}

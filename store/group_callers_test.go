@@ -229,7 +229,7 @@ func TestServiceClosesItsGroup(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	service := runService(t, openStore(t, store.Config{DatabaseURL: b.url}), store.ServiceConfig{})
-	s := &stage{testbed: b, lock: "lock"}
+	s := &fixture{testbed: b, lock: "lock"}
 	if err := s.do(t.Context(), acquire); err != nil {
 		t.Fatal(err)
 	}

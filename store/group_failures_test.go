@@ -160,7 +160,7 @@ func TestGroupAnswerIsLost(t *testing.T) {
 func TestGroupWithoutDatabase(t *testing.T) {
 	b, cluster := newCrashbed(t)
 	group := newGroup(t, b.Store, store.GroupConfig{})
-	s := &stage{testbed: b, lock: "lock"}
+	s := &fixture{testbed: b, lock: "lock"}
 	if err := s.do(t.Context(), acquire); err != nil {
 		t.Fatal(err)
 	}

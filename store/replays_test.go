@@ -8,7 +8,7 @@ import (
 // A replay is known as one while somebody else has the fence locked: it is answered once, and not put off as well.
 func TestReplayOfALockedFence(t *testing.T) {
 	t.Parallel()
-	s := &stage{testbed: newTestbed(t), lock: "lock"}
+	s := &fixture{testbed: newTestbed(t), lock: "lock"}
 	if err := s.do(t.Context(), acquire); err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestReplayOfALockedFence(t *testing.T) {
 // The answer to a replay waits for the disk and the standbys as that to the write would: its transaction has something to commit.
 func TestReplayWaitsForStandbys(t *testing.T) {
 	t.Parallel()
-	s := &stage{testbed: newTestbed(t), lock: "lock"}
+	s := &fixture{testbed: newTestbed(t), lock: "lock"}
 	if err := s.do(t.Context(), acquire); err != nil {
 		t.Fatal(err)
 	}

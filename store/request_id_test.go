@@ -14,76 +14,35 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// requestTrials: an acquire sent again with its request_id is the same acquire.
-var requestTrials = []trial{
-	{"request_id: the same lease again", func(ctx context.Context, s *stage) error {
-		if err := s.do(ctx, request("r")); err != nil {
-			return err
+// requestCases: an acquire sent again with its request_id is the same acquire.
+var requestCases = []storeCase{
+	{"request_id: the same lease again", all(request("r"), changingNothing(request("r"), func(_ context.Context, s *fixture) error {
+		if !reflect.DeepEqual(s.leases[0], s.leases[1]) {
+			return fmt.Errorf("the first answer is %+v, the second %+v", s.leases[0], s.leases[1])
 		}
-		return s.unchanged(ctx, func() error {
-			if err := s.do(ctx, request("r")); err != nil {
-				return err
-			}
-			if !reflect.DeepEqual(s.leases[0], s.leases[1]) {
-				return fmt.Errorf("%+v the first time, %+v the second", s.leases[0], s.leases[1])
-			}
-			return nil
-		})
-	}},
-	{"request_id: a renewed lease", func(ctx context.Context, s *stage) error {
-		if err := s.do(ctx, request("r")); err != nil {
-			return err
-		}
+		return nil
+	}))},
+	{"request_id: a renewed lease", all(request("r"), func(ctx context.Context, s *fixture) error {
 		renewed, err := s.Renew(ctx, s.newest().Ref(), 2*time.Hour)
-		if err != nil {
-			return err
+		if err = errors.Join(err, s.do(ctx, request("r"))); err == nil && !s.newest().ExpiresAt.Equal(renewed.ExpiresAt) {
+			err = fmt.Errorf("the lease is %+v after it was renewed to %+v", s.newest(), renewed)
 		}
-		if err := s.do(ctx, request("r")); err != nil {
-			return err
-		}
-		if !s.newest().ExpiresAt.Equal(renewed.ExpiresAt) {
-			return fmt.Errorf("the lease is %+v after it was renewed to %+v", s.newest(), renewed)
-		}
-		return nil
-	}},
-	{"request_id: another one is held off", func(ctx context.Context, s *stage) error {
-		if err := s.do(ctx, request("r")); err != nil {
-			return err
-		}
-		if err := s.do(ctx, request("q")); !errors.Is(err, store.ErrLeaseHeld) {
-			return fmt.Errorf("the answer is %w, want ErrLeaseHeld", err)
+		return err
+	})},
+	{"request_id: of another owner", all(request("r"), changingNothing(func(ctx context.Context, s *fixture) error {
+		_, err := s.Acquire(ctx, store.AcquireRequest{Lock: s.lock, OwnerID: "another", TTL: time.Hour, RequestID: "r"})
+		if !errors.Is(err, store.ErrInvalid) {
+			return fmt.Errorf("the acquire returned %w, want ErrInvalid", err)
 		}
 		return nil
-	}},
-	{"request_id: of another owner", func(ctx context.Context, s *stage) error {
-		if err := s.do(ctx, request("r")); err != nil {
-			return err
-		}
-		return s.unchanged(ctx, func() error {
-			_, err := s.Acquire(ctx, store.AcquireRequest{Lock: s.lock, OwnerID: "another", TTL: time.Hour, RequestID: "r"})
-			if !errors.Is(err, store.ErrInvalid) {
-				return fmt.Errorf("the answer is %w, want ErrInvalid", err)
-			}
-			return nil
-		})
-	}},
-	{"request_id: on another lock", func(ctx context.Context, s *stage) error {
-		other := s.beside("-other")
-		if err := errors.Join(s.do(ctx, request("r")), other.do(ctx, request("r"))); err != nil {
-			return err
-		}
-		if s.newest().ID == other.newest().ID {
-			return errors.New("two locks have one lease")
-		}
-		return nil
-	}},
+	}))},
 	{"request_id: with other parameters", requestOtherwise()},
-	{"request_id: with other parameters, of a lease that was renewed", requestOtherwise(func(ctx context.Context, s *stage) error {
+	{"request_id: with other parameters, of a lease that was renewed", requestOtherwise(func(ctx context.Context, s *fixture) error {
 		_, err := s.Renew(ctx, s.newest().Ref(), time.Minute)
 		return err
 	})},
 	{"request_id: with other parameters, of a lease that was released", requestOtherwise(release)},
-	{"request_id: a place with other parameters", placeOtherwise},
+	{"request_id: a place with other parameters", queuedOtherwise},
 	{"request_id: of a lease that was released", requestAfter("released", release)},
 	{"request_id: of a lease that was broken", requestAfter("broken", breakLock)},
 	{"request_id: of a lease that has expired", requestAfter("expired", expire)},
@@ -94,7 +53,7 @@ var requestTrials = []trial{
 
 // request acquires with a request_id.
 func request(id string) step {
-	return func(ctx context.Context, s *stage) error {
+	return func(ctx context.Context, s *fixture) error {
 		lease, err := s.Acquire(ctx, store.AcquireRequest{Lock: s.lock, OwnerID: "requester", TTL: time.Hour, RequestID: id})
 		s.leases = append(s.leases, lease)
 		return err
@@ -102,71 +61,58 @@ func request(id string) step {
 }
 
 // requestChanges are what may not change when a request is sent again.
-var requestChanges = map[string]func(s *stage, r *store.AcquireRequest){
-	"mode":     func(_ *stage, r *store.AcquireRequest) { r.Mode = store.Shared },
-	"scope":    func(_ *stage, r *store.AcquireRequest) { r.Scope = store.Subtree },
-	"ttl":      func(_ *stage, r *store.AcquireRequest) { r.TTL = time.Minute },
-	"session":  func(s *stage, r *store.AcquireRequest) { r.SessionID, r.TTL = s.session.ID, 0 },
-	"metadata": func(_ *stage, r *store.AcquireRequest) { r.Metadata = []byte(`{"other":1}`) },
+var requestChanges = map[string]func(s *fixture, r *store.AcquireRequest){
+	"mode":     func(_ *fixture, r *store.AcquireRequest) { r.Mode = store.Shared },
+	"scope":    func(_ *fixture, r *store.AcquireRequest) { r.Scope = store.Subtree },
+	"ttl":      func(_ *fixture, r *store.AcquireRequest) { r.TTL = time.Minute },
+	"session":  func(s *fixture, r *store.AcquireRequest) { r.SessionID, r.TTL = s.session.ID, 0 },
+	"metadata": func(_ *fixture, r *store.AcquireRequest) { r.Metadata = []byte(`{"other":1}`) },
 }
 
-// requestOtherwise sends a request again with other parameters, after it was granted and what else happened: it is refused, and changes
-// nothing.
-func requestOtherwise(happened ...step) func(ctx context.Context, s *stage) error {
-	return func(ctx context.Context, s *stage) error {
-		if err := s.do(ctx, append([]step{openSession, request("r")}, happened...)...); err != nil {
-			return err
-		}
+// requestOtherwise sends a request again with other parameters, after it was granted and the steps: it is refused.
+func requestOtherwise(steps ...step) step {
+	return all(openSession, request("r"), all(steps...), changingNothing(func(ctx context.Context, s *fixture) error {
 		for name, change := range requestChanges {
 			again := store.AcquireRequest{Lock: s.lock, OwnerID: "requester", TTL: time.Hour, RequestID: "r"}
 			change(s, &again)
-			err := s.unchanged(ctx, func() error {
-				if lease, err := s.Acquire(ctx, again); !errors.Is(err, store.ErrInvalid) {
-					return fmt.Errorf("with another %s: %+v, %w, want ErrInvalid", name, lease, err)
-				}
-				return nil
-			})
-			if err != nil {
-				return err
+			if lease, err := s.Acquire(ctx, again); !errors.Is(err, store.ErrInvalid) {
+				return fmt.Errorf("with another %s the acquire returned %+v, %w, want ErrInvalid", name, lease, err)
 			}
 		}
 		return nil
-	}
+	}))
 }
 
-// placeOtherwise sends a request that waits again, from another gateway and with other parameters: it does not get the place. How long it
-// waits may differ.
-func placeOtherwise(ctx context.Context, s *stage) error {
+// queuedOtherwise sends a request that waits again, from another gateway and with other parameters: it does not get the
+// ticket. Only the time to wait may differ.
+func queuedOtherwise(ctx context.Context, s *fixture) error {
 	if err := s.do(ctx, openSession, acquire); err != nil {
 		return err
 	}
 	request := store.AcquireRequest{Lock: s.lock, OwnerID: "requester", TTL: time.Hour, RequestID: "r", Wait: time.Minute}
-	first, err := s.enqueue(ctx, request)
-	if err != nil || first == "" {
-		return fmt.Errorf("the request waits with %q (%w)", first, err)
+	enqueued := func(r store.AcquireRequest, want string) error {
+		outcome, err := s.enqueue(ctx, r)
+		if err == nil && outcome != want {
+			err = fmt.Errorf("the outcome of %+v is %s, want %s", r, outcome, want)
+		}
+		return err
 	}
-	for name, change := range requestChanges {
+	if err := enqueued(request, "queued"); err != nil {
+		return err
+	}
+	for _, change := range requestChanges {
 		again := request
 		change(s, &again)
-		err := s.unchanged(ctx, func() error {
-			if outcome, err := s.enqueue(ctx, again); err != nil || outcome != "request_id_changed" {
-				return fmt.Errorf("with another %s: %s (%w), want request_id_changed", name, outcome, err)
-			}
-			return nil
-		})
-		if err != nil {
+		if err := s.unchanged(ctx, func() error { return enqueued(again, "request_id_changed") }); err != nil {
 			return err
 		}
 	}
 	request.Wait = time.Hour
-	if again, err := s.enqueue(ctx, request); err != nil || again != "queued" {
-		return fmt.Errorf("with a longer wait: %s (%w), want queued", again, err)
-	}
-	return nil
+	return enqueued(request, "queued")
 }
 
-// enqueue asks as a gateway of its own does, and returns the outcome.
-func (s *stage) enqueue(ctx context.Context, r store.AcquireRequest) (outcome string, err error) {
+// enqueue sends an acquire as a gateway of its own does, and returns the outcome.
+func (s *fixture) enqueue(ctx context.Context, r store.AcquireRequest) (outcome string, err error) {
 	var session *uuid.UUID
 	if r.SessionID != uuid.Nil {
 		session = &r.SessionID
@@ -181,20 +127,14 @@ func (s *stage) enqueue(ctx context.Context, r store.AcquireRequest) (outcome st
 	return outcome, err
 }
 
-// requestAfter sends the request of a lease that has ended: no other lease is granted in its place.
-func requestAfter(reason string, ended ...step) func(ctx context.Context, s *stage) error {
-	return func(ctx context.Context, s *stage) error {
-		if err := s.do(ctx, request("r")); err != nil {
-			return err
-		}
-		if err := s.do(ctx, ended...); err != nil {
-			return err
-		}
-		return s.unchanged(ctx, func() error { return expectLost(request("r")(ctx, s), s.lock, reason) })
-	}
+// requestAfter sends the request of a lease that has ended: no other lease is granted instead.
+func requestAfter(reason string, ended ...step) step {
+	return all(request("r"), all(ended...), changingNothing(func(ctx context.Context, s *fixture) error {
+		return expectLost(request("r")(ctx, s), s.lock, reason)
+	}))
 }
 
-func TestRequests(t *testing.T) {
+func TestRequestIDs(t *testing.T) {
 	t.Parallel()
-	runTrials(t, requestTrials)
+	runCases(t, requestCases)
 }
