@@ -33,64 +33,64 @@ func Run(t *testing.T, open func(t *testing.T) Provider) {
 	provider := open(t)
 	for _, c := range []struct {
 		name string
-		test func(*desk)
+		test func(*suite)
 	}{
-		{"a lease is what was asked for", (*desk).leaseAsAsked},
-		{"a lease has defaults", (*desk).leaseByDefault},
-		{"one holder at a time", (*desk).oneHolder},
-		{"one holder of many who ask at once", (*desk).oneOfMany},
-		{"not re-entrant", (*desk).notReentrant},
-		{"locks are independent", (*desk).independent},
-		{"tokens rise", (*desk).tokensRise},
-		{"tokens rise in the order of grants", (*desk).tokensInOrder},
-		{"a renewal lasts", (*desk).renewal},
-		{"a renewal with a wrong lease", (*desk).wrongRenewal},
-		{"a release with a wrong lease", (*desk).wrongRelease},
-		{"a replaced holder", (*desk).replaced},
-		{"an expired lease is grantable", (*desk).expiredGrantable},
-		{"an expired lease is not renewed", (*desk).expiredNotRenewed},
-		{"an expired lease may be released", (*desk).expiredReleased},
-		{"a release frees the lock", (*desk).releaseFrees},
-		{"a release sent twice", (*desk).releaseTwice},
-		{"a broken lease", (*desk).broken},
-		{"breaking what nobody holds", (*desk).breakNothing},
-		{"a request sent again", (*desk).requestAgain},
-		{"a request sent again after the end", (*desk).requestAfterEnd},
-		{"a request of another owner", (*desk).requestOfAnother},
-		{"many who send the same request at once", (*desk).requestAtOnce},
-		{"a lock is seen as it stands", (*desk).seen},
-		{"arguments within their limits", (*desk).withinLimits},
-		{"arguments outside their limits", (*desk).outsideLimits},
-		{"a reason for breaking within its limits", (*desk).reasonLimits},
+		{"a lease is what was asked for", (*suite).leaseAsAsked},
+		{"a lease has defaults", (*suite).leaseByDefault},
+		{"one holder at a time", (*suite).oneHolder},
+		{"one holder of many who ask at once", (*suite).oneOfMany},
+		{"not re-entrant", (*suite).notReentrant},
+		{"locks are independent", (*suite).independent},
+		{"tokens rise", (*suite).tokensRise},
+		{"tokens rise in the order of grants", (*suite).tokensInOrder},
+		{"a renewal lasts", (*suite).renewal},
+		{"a renewal with a wrong lease", (*suite).wrongRenewal},
+		{"a release with a wrong lease", (*suite).wrongRelease},
+		{"a replaced holder", (*suite).replaced},
+		{"an expired lease is grantable", (*suite).expiredGrantable},
+		{"an expired lease is not renewed", (*suite).expiredNotRenewed},
+		{"an expired lease may be released", (*suite).expiredReleased},
+		{"a release frees the lock", (*suite).releaseFrees},
+		{"a release sent twice", (*suite).releaseTwice},
+		{"a broken lease", (*suite).broken},
+		{"breaking what nobody holds", (*suite).breakNothing},
+		{"a request sent again", (*suite).requestAgain},
+		{"a request sent again after the end", (*suite).requestAfterEnd},
+		{"a request of another owner", (*suite).requestOfAnother},
+		{"many who send the same request at once", (*suite).requestAtOnce},
+		{"a lock is seen as it stands", (*suite).seen},
+		{"arguments within their limits", (*suite).withinLimits},
+		{"arguments outside their limits", (*suite).outsideLimits},
+		{"a reason for breaking within its limits", (*suite).reasonLimits},
 
-		{"readers beside each other", (*desk).readers},
-		{"many readers at once", (*desk).readersAtOnce},
-		{"a reader leaves the others", (*desk).readerLeaves},
-		{"the readers' lock is broken", (*desk).readersBroken},
-		{"a writer or readers of many who ask at once", (*desk).writerOrReaders},
-		{"a subtree covers what is below", (*desk).subtreeCovers},
-		{"what is below holds a subtree up", (*desk).subtreeHeldUp},
-		{"a subtree or names in it of many who ask at once", (*desk).subtreeOrNames},
-		{"an expired subtree is replaced where it is asked for", (*desk).subtreeReplaced},
-		{"tokens rise above and below", (*desk).tokensRiseInTree},
+		{"readers beside each other", (*suite).readers},
+		{"many readers at once", (*suite).readersAtOnce},
+		{"a reader leaves the others", (*suite).readerLeaves},
+		{"the readers' lock is broken", (*suite).readersBroken},
+		{"a writer or readers of many who ask at once", (*suite).writerOrReaders},
+		{"a subtree covers what is below", (*suite).subtreeCovers},
+		{"what is below holds a subtree up", (*suite).subtreeHeldUp},
+		{"a subtree or names in it of many who ask at once", (*suite).subtreeOrNames},
+		{"an expired subtree is replaced where it is asked for", (*suite).subtreeReplaced},
+		{"tokens rise above and below", (*suite).tokensRiseInTree},
 
-		{"a session is what was asked for", (*desk).sessionAsAsked},
-		{"a session is kept alive with its leases", (*desk).sessionKept},
-		{"the end of a session releases its leases", (*desk).sessionEnds},
-		{"a session that was not kept alive", (*desk).sessionExpires},
-		{"a session that there never was", (*desk).sessionUnknown},
-		{"a lease in a session is not renewed by itself", (*desk).sessionLeaseRenewed},
-		{"a session that is ended while leases are asked for", (*desk).sessionEndsAtOnce},
-		{"sessions outside their limits", (*desk).sessionLimits},
+		{"a session is what was asked for", (*suite).sessionAsAsked},
+		{"a session is kept alive with its leases", (*suite).sessionKept},
+		{"the end of a session releases its leases", (*suite).sessionEnds},
+		{"a session that was not kept alive", (*suite).sessionExpires},
+		{"a session that there never was", (*suite).sessionUnknown},
+		{"a lease in a session is not renewed by itself", (*suite).sessionLeaseRenewed},
+		{"a session that is ended while leases are asked for", (*suite).sessionEndsAtOnce},
+		{"sessions outside their limits", (*suite).sessionLimits},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.test(&desk{T: t, Provider: provider, lock: store.Name(strings.NewReplacer(" ", "-", "'", "").Replace(c.name))})
+			c.test(&suite{T: t, Provider: provider, lock: store.Name(strings.NewReplacer(" ", "-", "'", "").Replace(c.name))})
 		})
 	}
 }
 
-// desk is where one test is done: a provider, and a lock that nobody else uses.
-type desk struct {
+// suite is where one test is done: a provider, and a lock that nobody else uses.
+type suite struct {
 	*testing.T
 	Provider
 	lock store.Name
@@ -103,51 +103,51 @@ const long = time.Hour
 const patience = time.Minute
 
 // acquire takes the lock, which must be free.
-func (d *desk) acquire(owner string, ttl time.Duration) store.Lease {
-	d.Helper()
-	return d.granted(store.AcquireRequest{Lock: d.lock, OwnerID: owner, TTL: ttl})
+func (s *suite) acquire(owner string, ttl time.Duration) store.Lease {
+	s.Helper()
+	return s.granted(store.AcquireRequest{Lock: s.lock, OwnerID: owner, TTL: ttl})
 }
 
-func (d *desk) granted(request store.AcquireRequest) store.Lease {
-	d.Helper()
-	lease, err := d.Acquire(d.Context(), request)
+func (s *suite) granted(request store.AcquireRequest) store.Lease {
+	s.Helper()
+	lease, err := s.Acquire(s.Context(), request)
 	if err != nil {
-		d.Fatalf("acquire by %s: %v", request.OwnerID, err)
+		s.Fatalf("acquire by %s: %v", request.OwnerID, err)
 	}
 	return lease
 }
 
-func (d *desk) released(lease store.Lease) {
-	d.Helper()
-	if err := d.Release(d.Context(), lease.Ref()); err != nil {
-		d.Fatalf("release by %s: %v", lease.OwnerID, err)
+func (s *suite) released(lease store.Lease) {
+	s.Helper()
+	if err := s.Release(s.Context(), lease.Ref()); err != nil {
+		s.Fatalf("release by %s: %v", lease.OwnerID, err)
 	}
 }
 
 // heldBy expects that the lock is the owner's, with the token that it was granted.
-func (d *desk) heldBy(lease store.Lease) {
-	d.Helper()
-	lock := d.look()
+func (s *suite) heldBy(lease store.Lease) {
+	s.Helper()
+	lock := s.look()
 	if lock.State != store.LockHeld || lock.Token != lease.Token || lock.Holder().OwnerID != lease.OwnerID {
-		d.Errorf("the lock stands as %+v, it must be held by %s with token %d", lock, lease.OwnerID, lease.Token)
+		s.Errorf("the lock stands as %+v, it must be held by %s with token %d", lock, lease.OwnerID, lease.Token)
 	}
 }
 
-func (d *desk) look() store.Lock {
-	d.Helper()
-	lock, err := d.Lock(d.Context(), d.lock)
+func (s *suite) look() store.Lock {
+	s.Helper()
+	lock, err := s.Lock(s.Context(), s.lock)
 	if err != nil {
-		d.Fatal(err)
+		s.Fatal(err)
 	}
 	return lock
 }
 
 // lost expects that a lease was lost for one of the reasons.
-func (d *desk) lost(err error, reasons ...string) {
-	d.Helper()
+func (s *suite) lost(err error, reasons ...string) {
+	s.Helper()
 	var lost *store.LostError
 	if !errors.As(err, &lost) || !errors.Is(err, store.ErrLeaseLost) {
-		d.Errorf("the error is %v, it must be that the lease is lost: %s", err, strings.Join(reasons, " or "))
+		s.Errorf("the error is %v, it must be that the lease is lost: %s", err, strings.Join(reasons, " or "))
 		return
 	}
 	for _, reason := range reasons {
@@ -155,33 +155,33 @@ func (d *desk) lost(err error, reasons ...string) {
 			return
 		}
 	}
-	d.Errorf("the lease is lost because it is %s, it must be: %s", lost.Reason, strings.Join(reasons, " or "))
+	s.Errorf("the lease is lost because it is %s, it must be: %s", lost.Reason, strings.Join(reasons, " or "))
 }
 
 // is expects an error.
-func (d *desk) is(err, target error) {
-	d.Helper()
+func (s *suite) is(err, target error) {
+	s.Helper()
 	if !errors.Is(err, target) {
-		d.Errorf("the error is %v, it must be: %v", err, target)
+		s.Errorf("the error is %v, it must be: %v", err, target)
 	}
 }
 
 // await waits for something that comes by itself.
-func (d *desk) await(what string, happened func() bool) {
-	d.Helper()
+func (s *suite) await(what string, happened func() bool) {
+	s.Helper()
 	deadline := time.Now().Add(patience)
 	for !happened() {
 		if time.Now().After(deadline) {
-			d.Fatalf("waited %s for %s", patience, what)
+			s.Fatalf("waited %s for %s", patience, what)
 		}
 		time.Sleep(time.Millisecond)
 	}
 }
 
 // expired returns a lease that has expired and that nobody has replaced.
-func (d *desk) expired(owner string) store.Lease {
-	d.Helper()
-	lease := d.acquire(owner, store.TTLMin)
-	d.await("the lease to expire", func() bool { return d.look().State == store.LockExpired })
+func (s *suite) expired(owner string) store.Lease {
+	s.Helper()
+	lease := s.acquire(owner, store.TTLMin)
+	s.await("the lease to expire", func() bool { return s.look().State == store.LockExpired })
 	return lease
 }

@@ -14,52 +14,52 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-func (d *desk) leaseAsAsked() {
-	request := store.AcquireRequest{Lock: d.lock, OwnerID: "A", TTL: 1234 * time.Millisecond, Metadata: json.RawMessage(`{"pid": 7}`)}
-	lease := d.granted(request)
+func (s *suite) leaseAsAsked() {
+	request := store.AcquireRequest{Lock: s.lock, OwnerID: "A", TTL: 1234 * time.Millisecond, Metadata: json.RawMessage(`{"pid": 7}`)}
+	lease := s.granted(request)
 	switch {
-	case lease.Lock != d.lock, lease.OwnerID != "A", lease.TTL != request.TTL, !bytes.Equal(lease.Metadata, request.Metadata):
-		d.Errorf("%+v was asked for, and granted is %+v", request, lease)
+	case lease.Lock != s.lock, lease.OwnerID != "A", lease.TTL != request.TTL, !bytes.Equal(lease.Metadata, request.Metadata):
+		s.Errorf("%+v was asked for, and granted is %+v", request, lease)
 	case lease.ID == uuid.Nil, lease.Token < 1, lease.Token > store.TokenMax:
-		d.Errorf("the lease has no good lease_id or token: %+v", lease)
+		s.Errorf("the lease has no good lease_id or token: %+v", lease)
 	case lease.ExpiresAt.Sub(lease.GrantedAt) != request.TTL:
-		d.Errorf("the lease runs for %s", lease.ExpiresAt.Sub(lease.GrantedAt))
+		s.Errorf("the lease runs for %s", lease.ExpiresAt.Sub(lease.GrantedAt))
 	case lease.Mode != "exclusive", lease.Scope != "node":
-		d.Errorf("mode and scope are %s and %s", lease.Mode, lease.Scope)
+		s.Errorf("mode and scope are %s and %s", lease.Mode, lease.Scope)
 	}
 }
 
-func (d *desk) leaseByDefault() {
-	lease := d.acquire("A", 0)
+func (s *suite) leaseByDefault() {
+	lease := s.acquire("A", 0)
 	if lease.TTL != store.TTLDefault || lease.Metadata != nil {
-		d.Errorf("the TTL is %s, the metadata %q", lease.TTL, lease.Metadata)
+		s.Errorf("the TTL is %s, the metadata %q", lease.TTL, lease.Metadata)
 	}
 }
 
-func (d *desk) oneHolder() {
-	lease := d.acquire("A", long)
-	_, err := d.Acquire(d.Context(), store.AcquireRequest{Lock: d.lock, OwnerID: "B"})
-	d.is(err, store.ErrLeaseHeld)
+func (s *suite) oneHolder() {
+	lease := s.acquire("A", long)
+	_, err := s.Acquire(s.Context(), store.AcquireRequest{Lock: s.lock, OwnerID: "B"})
+	s.is(err, store.ErrLeaseHeld)
 	var held *store.HeldError
 	if !errors.As(err, &held) {
-		d.Fatalf("%v tells not who holds the lock", err)
+		s.Fatalf("%v tells not who holds the lock", err)
 	}
-	if held.Lock != d.lock || held.OwnerID != "A" || !held.ExpiresAt.Equal(lease.ExpiresAt) || held.Remaining <= 0 || held.Remaining > long {
-		d.Errorf("held is %+v, of %+v", held, lease)
+	if held.Lock != s.lock || held.OwnerID != "A" || !held.ExpiresAt.Equal(lease.ExpiresAt) || held.Remaining <= 0 || held.Remaining > long {
+		s.Errorf("held is %+v, of %+v", held, lease)
 	}
-	d.heldBy(lease)
+	s.heldBy(lease)
 }
 
 // oneOfMany lets many ask at once, again and again.
-func (d *desk) oneOfMany() {
+func (s *suite) oneOfMany() {
 	for round := range 5 {
-		leases := d.atOnce(func(i int) store.AcquireRequest {
-			return store.AcquireRequest{Lock: d.lock, OwnerID: fmt.Sprint("client ", i)}
+		leases := s.atOnce(func(i int) store.AcquireRequest {
+			return store.AcquireRequest{Lock: s.lock, OwnerID: fmt.Sprint("client ", i)}
 		})
 		if len(leases) != 1 {
-			d.Fatalf("round %d: %d were granted the lock", round, len(leases))
+			s.Fatalf("round %d: %d were granted the lock", round, len(leases))
 		}
-		d.released(leases[0])
+		s.released(leases[0])
 	}
 }
 
@@ -67,8 +67,8 @@ func (d *desk) oneOfMany() {
 const clientsAtOnce = 8
 
 // atOnce makes requests at the same time and returns the leases. Nothing but ErrLeaseHeld may come instead.
-func (d *desk) atOnce(request func(i int) store.AcquireRequest) []store.Lease {
-	d.Helper()
+func (s *suite) atOnce(request func(i int) store.AcquireRequest) []store.Lease {
+	s.Helper()
 	var leases []store.Lease
 	var mu sync.Mutex
 	var asking sync.WaitGroup
@@ -76,14 +76,14 @@ func (d *desk) atOnce(request func(i int) store.AcquireRequest) []store.Lease {
 	for i := range clientsAtOnce {
 		asking.Go(func() {
 			<-start
-			lease, err := d.Acquire(d.Context(), request(i))
+			lease, err := s.Acquire(s.Context(), request(i))
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
 			case err == nil:
 				leases = append(leases, lease)
 			case !errors.Is(err, store.ErrLeaseHeld):
-				d.Error(err)
+				s.Error(err)
 			}
 		})
 	}
@@ -92,47 +92,47 @@ func (d *desk) atOnce(request func(i int) store.AcquireRequest) []store.Lease {
 	return leases
 }
 
-func (d *desk) notReentrant() {
-	lease := d.acquire("A", long)
-	_, err := d.Acquire(d.Context(), store.AcquireRequest{Lock: d.lock, OwnerID: "A"})
-	d.is(err, store.ErrLeaseHeld)
-	d.heldBy(lease)
+func (s *suite) notReentrant() {
+	lease := s.acquire("A", long)
+	_, err := s.Acquire(s.Context(), store.AcquireRequest{Lock: s.lock, OwnerID: "A"})
+	s.is(err, store.ErrLeaseHeld)
+	s.heldBy(lease)
 }
 
-func (d *desk) independent() {
-	lease := d.acquire("A", long)
-	for _, name := range []store.Name{d.lock + "/below", d.lock + "-beside", "above"} {
-		if _, err := d.Acquire(d.Context(), store.AcquireRequest{Lock: name, OwnerID: "A", TTL: long}); err != nil {
-			d.Errorf("%s: %v", name, err)
+func (s *suite) independent() {
+	lease := s.acquire("A", long)
+	for _, name := range []store.Name{s.lock + "/below", s.lock + "-beside", "above"} {
+		if _, err := s.Acquire(s.Context(), store.AcquireRequest{Lock: name, OwnerID: "A", TTL: long}); err != nil {
+			s.Errorf("%s: %v", name, err)
 		}
 	}
-	d.heldBy(lease)
+	s.heldBy(lease)
 }
 
 // tokensRise ends leases in each way there is. What is granted next has a greater token, and begins no earlier.
-func (d *desk) tokensRise() {
-	last := d.acquire("A", long)
+func (s *suite) tokensRise() {
+	last := s.acquire("A", long)
 	for _, end := range []struct {
 		name string
 		how  func(store.Lease)
 	}{
-		{"release", d.released},
+		{"release", s.released},
 		{"break", func(store.Lease) {
-			if _, err := d.Break(d.Context(), d.lock, "test"); err != nil {
-				d.Fatal(err)
+			if _, err := s.Break(s.Context(), s.lock, "test"); err != nil {
+				s.Fatal(err)
 			}
 		}},
 		{"expiry", func(lease store.Lease) {
-			if _, err := d.Renew(d.Context(), lease.Ref(), store.TTLMin); err != nil {
-				d.Fatal(err)
+			if _, err := s.Renew(s.Context(), lease.Ref(), store.TTLMin); err != nil {
+				s.Fatal(err)
 			}
-			d.await("the lease to expire", func() bool { return d.look().State == store.LockExpired })
+			s.await("the lease to expire", func() bool { return s.look().State == store.LockExpired })
 		}},
 	} {
 		end.how(last)
-		next := d.acquire("A", long)
+		next := s.acquire("A", long)
 		if next.Token <= last.Token || next.GrantedAt.Before(last.GrantedAt) || next.ID == last.ID {
-			d.Errorf("after %s of %+v, granted is %+v", end.name, last, next)
+			s.Errorf("after %s of %+v, granted is %+v", end.name, last, next)
 		}
 		last = next
 	}
@@ -140,27 +140,27 @@ func (d *desk) tokensRise() {
 
 // tokensInOrder lets many acquire and release the lock. Whoever holds it appends its token: mutual exclusion makes the order that of
 // the grants.
-func (d *desk) tokensInOrder() {
+func (s *suite) tokensInOrder() {
 	var tokens []int64
 	var mu sync.Mutex // for the race detector, which does not see locks that are kept elsewhere
 	var working sync.WaitGroup
 	for i := range 4 {
 		working.Go(func() {
-			for granted := 0; granted < 8 && d.Context().Err() == nil; {
-				lease, err := d.Acquire(d.Context(), store.AcquireRequest{Lock: d.lock, OwnerID: fmt.Sprint("client ", i), TTL: long})
+			for granted := 0; granted < 8 && s.Context().Err() == nil; {
+				lease, err := s.Acquire(s.Context(), store.AcquireRequest{Lock: s.lock, OwnerID: fmt.Sprint("client ", i), TTL: long})
 				if errors.Is(err, store.ErrLeaseHeld) {
 					continue
 				}
 				if err != nil {
-					d.Error(err)
+					s.Error(err)
 					return
 				}
 				granted++
 				mu.Lock()
 				tokens = append(tokens, lease.Token)
 				mu.Unlock()
-				if err := d.Release(d.Context(), lease.Ref()); err != nil {
-					d.Error(err)
+				if err := s.Release(s.Context(), lease.Ref()); err != nil {
+					s.Error(err)
 					return
 				}
 			}
@@ -169,12 +169,12 @@ func (d *desk) tokensInOrder() {
 	working.Wait()
 	for i := 1; i < len(tokens); i++ {
 		if tokens[i] <= tokens[i-1] {
-			d.Fatalf("token %d was granted after %d", tokens[i], tokens[i-1])
+			s.Fatalf("token %d was granted after %d", tokens[i], tokens[i-1])
 		}
 	}
 }
 
-func (d *desk) withinLimits() {
+func (s *suite) withinLimits() {
 	for i, request := range []store.AcquireRequest{
 		{OwnerID: "A", TTL: store.TTLMin},
 		{OwnerID: "A", TTL: store.TTLMax},
@@ -182,15 +182,15 @@ func (d *desk) withinLimits() {
 		{OwnerID: "A", RequestID: strings.Repeat("r", store.RequestBytesMax)},
 		{OwnerID: "A", Metadata: json.RawMessage(`{"k":"` + strings.Repeat("v", store.MetadataBytesMax-8) + `"}`)},
 	} {
-		request.Lock = store.Name(fmt.Sprintf("%s/%d", d.lock, i))
-		lease := d.granted(request)
+		request.Lock = store.Name(fmt.Sprintf("%s/%d", s.lock, i))
+		lease := s.granted(request)
 		if lease.OwnerID != request.OwnerID || !bytes.Equal(lease.Metadata, request.Metadata) {
-			d.Errorf("%+v was asked for, and granted is %+v", request, lease)
+			s.Errorf("%+v was asked for, and granted is %+v", request, lease)
 		}
 	}
 }
 
-func (d *desk) outsideLimits() {
+func (s *suite) outsideLimits() {
 	for _, request := range []store.AcquireRequest{
 		{},
 		{OwnerID: strings.Repeat("x", store.OwnerBytesMax+1)},
@@ -210,25 +210,25 @@ func (d *desk) outsideLimits() {
 		{OwnerID: "A", Metadata: json.RawMessage(`{`)},
 		{OwnerID: "A", Metadata: json.RawMessage(`{"k":"` + strings.Repeat("v", store.MetadataBytesMax-7) + `"}`)},
 	} {
-		request.Lock = d.lock
-		_, err := d.Acquire(d.Context(), request)
+		request.Lock = s.lock
+		_, err := s.Acquire(s.Context(), request)
 		if !errors.Is(err, store.ErrInvalid) {
-			d.Errorf("%+v: the error is %v", request, err)
+			s.Errorf("%+v: the error is %v", request, err)
 		}
 	}
-	if _, err := d.Lock(d.Context(), d.lock); !errors.Is(err, store.ErrNotFound) {
-		d.Errorf("something was granted: %v", err)
+	if _, err := s.Lock(s.Context(), s.lock); !errors.Is(err, store.ErrNotFound) {
+		s.Errorf("something was granted: %v", err)
 	}
-	lease := d.acquire("A", long)
-	_, err := d.Renew(d.Context(), lease.Ref(), store.TTLMin-time.Millisecond)
-	d.is(err, store.ErrInvalid)
+	lease := s.acquire("A", long)
+	_, err := s.Renew(s.Context(), lease.Ref(), store.TTLMin-time.Millisecond)
+	s.is(err, store.ErrInvalid)
 }
 
-func (d *desk) reasonLimits() {
-	lease := d.acquire("A", long)
+func (s *suite) reasonLimits() {
+	lease := s.acquire("A", long)
 	for _, reason := range []string{"", "a\nb", strings.Repeat("x", store.ReasonBytesMax+1)} {
-		_, err := d.Break(d.Context(), d.lock, reason)
-		d.is(err, store.ErrInvalid)
+		_, err := s.Break(s.Context(), s.lock, reason)
+		s.is(err, store.ErrInvalid)
 	}
-	d.heldBy(lease)
+	s.heldBy(lease)
 }

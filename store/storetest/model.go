@@ -12,8 +12,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// World is a set of resources, the policies over them, and sessions. Like a Resource it is a value.
-type World struct {
+// Model is a set of resources, the policies over them, and sessions. Like a Resource it is a value.
+type Model struct {
 	resources []named // few, in the order in which they were first used; what is pointed to is never changed
 	policies  map[string]store.Policy
 	sessions  map[uuid.UUID]Session
@@ -25,11 +25,11 @@ type named struct {
 }
 
 // Equal reports whether two worlds can't be told apart by any operation.
-func (w World) Equal(other World) bool {
-	if len(w.resources) != len(other.resources) || !maps.Equal(w.policies, other.policies) || !maps.Equal(w.sessions, other.sessions) {
+func (m Model) Equal(other Model) bool {
+	if len(m.resources) != len(other.resources) || !maps.Equal(m.policies, other.policies) || !maps.Equal(m.sessions, other.sessions) {
 		return false
 	}
-	for _, of := range w.resources {
+	for _, of := range m.resources {
 		if !of.resource.Equal(other.Resource(of.name)) {
 			return false
 		}
@@ -38,17 +38,17 @@ func (w World) Equal(other World) bool {
 }
 
 // Hash is the same for equal worlds.
-func (w World) Hash() uint64 {
+func (m Model) Hash() uint64 {
 	sum := uint64(0)
-	for _, of := range w.resources {
+	for _, of := range m.resources {
 		sum ^= of.resource.hash()
 	}
 	return sum
 }
 
 // Resource returns the state of a name.
-func (w World) Resource(name store.Name) Resource {
-	for _, of := range w.resources {
+func (m Model) Resource(name store.Name) Resource {
+	for _, of := range m.resources {
 		if of.name == name {
 			return *of.resource
 		}
@@ -57,39 +57,39 @@ func (w World) Resource(name store.Name) Resource {
 }
 
 // With returns the world in which a name has another state.
-func (w World) With(name store.Name, resource Resource) World {
-	w.resources = slices.Clone(w.resources)
-	for i, of := range w.resources {
+func (m Model) With(name store.Name, resource Resource) Model {
+	m.resources = slices.Clone(m.resources)
+	for i, of := range m.resources {
 		if of.name == name {
-			w.resources[i].resource = &resource
-			return w
+			m.resources[i].resource = &resource
+			return m
 		}
 	}
-	w.resources = append(w.resources, named{name, &resource})
-	return w
+	m.resources = append(m.resources, named{name, &resource})
+	return m
 }
 
 // WithPolicy returns the world in which the policy holds for its prefix.
-func (w World) WithPolicy(policy store.Policy) World {
-	w.policies = maps.Clone(w.policies)
-	if w.policies == nil {
-		w.policies = map[string]store.Policy{}
+func (m Model) WithPolicy(policy store.Policy) Model {
+	m.policies = maps.Clone(m.policies)
+	if m.policies == nil {
+		m.policies = map[string]store.Policy{}
 	}
-	w.policies[policy.Prefix] = policy
-	return w
+	m.policies[policy.Prefix] = policy
+	return m
 }
 
 // WithoutPolicy returns the world in which a prefix has no policy of its own.
-func (w World) WithoutPolicy(prefix string) World {
-	w.policies = maps.Clone(w.policies)
-	delete(w.policies, prefix)
-	return w
+func (m Model) WithoutPolicy(prefix string) Model {
+	m.policies = maps.Clone(m.policies)
+	delete(m.policies, prefix)
+	return m
 }
 
 // Policy returns what holds for a name: the policy of its longest prefix that has one, or the defaults.
-func (w World) Policy(name store.Name) store.Policy {
+func (m Model) Policy(name store.Name) store.Policy {
 	for prefix := string(name); ; {
-		if policy, ok := w.policies[prefix]; ok {
+		if policy, ok := m.policies[prefix]; ok {
 			return policy
 		}
 		if prefix == "" {
@@ -106,11 +106,11 @@ type force struct {
 	Grant
 }
 
-func (w World) inForce(name store.Name) force {
-	r := w.Resource(name)
+func (m Model) inForce(name store.Name) force {
+	r := m.Resource(name)
 	newest := force{token: r.GrantedToken, open: r.Open}
 	newest.Grant, _ = r.grant(r.GrantedToken)
-	for _, of := range w.resources {
+	for _, of := range m.resources {
 		if above := of.resource.covering; isBelow(name, of.name) && above.token > newest.token {
 			newest = force{token: above.token, open: above.open}
 			newest.Grant, _ = of.resource.grant(above.token)
@@ -120,9 +120,9 @@ func (w World) inForce(name store.Name) force {
 }
 
 // Around returns the name, and those above and below it.
-func (w World) Around(name store.Name) []store.Name {
+func (m Model) Around(name store.Name) []store.Name {
 	var around []store.Name
-	for _, of := range w.resources {
+	for _, of := range m.resources {
 		if of.name == name || isBelow(of.name, name) || isBelow(name, of.name) {
 			around = append(around, of.name)
 		}
@@ -131,53 +131,53 @@ func (w World) Around(name store.Name) []store.Name {
 }
 
 // Granted is the token that is in force on a name, and its lease_id.
-func (w World) Granted(name store.Name) (token int64, leaseID uuid.UUID) {
-	newest := w.inForce(name)
+func (m Model) Granted(name store.Name) (token int64, leaseID uuid.UUID) {
+	newest := m.inForce(name)
 	return newest.token, newest.ID
 }
 
 // Fence tells how the fence of a name stands.
-func (w World) Fence(name store.Name) Told {
-	r, newest := w.Resource(name), w.inForce(name)
+func (m Model) Fence(name store.Name) Answer {
+	r, newest := m.Resource(name), m.inForce(name)
 	if max(newest.token, r.LastToken) == 0 {
-		return Told{Code: CodeNotFound}
+		return Answer{Code: CodeNotFound}
 	}
-	return Told{Code: CodeFence, GrantedToken: newest.token, Open: newest.open, LastToken: r.LastToken, LastSequence: r.LastSequence}
+	return Answer{Code: CodeFence, GrantedToken: newest.token, Open: newest.open, LastToken: r.LastToken, LastSequence: r.LastSequence}
 }
 
 // Write decides one write and applies it if it is admitted.
-func (w World) Write(write store.Write) (World, Told) {
-	next, told := w.Resource(write.Resource).write(write, w.inForce(write.Resource), w.Policy(write.Resource))
-	return w.With(write.Resource, next), told
+func (m Model) Write(write store.Write) (Model, Answer) {
+	next, answer := m.Resource(write.Resource).write(write, m.inForce(write.Resource), m.Policy(write.Resource))
+	return m.With(write.Resource, next), answer
 }
 
 // Transact applies all operations of a transaction, or none. The first claim that is refused decides, or else the first operation.
-func (w World) Transact(transaction store.Transaction) (World, Told) {
+func (m Model) Transact(transaction store.Transaction) (Model, Answer) {
 	content := contentOf(transaction.Operations)
 	replayed := true
 	for _, claim := range transaction.Claims {
-		replayed = replayed && w.Resource(claim.Resource).replays(claim, content)
+		replayed = replayed && m.Resource(claim.Resource).replays(claim, content)
 	}
 	if replayed {
-		return w, w.committed(transaction, true)
+		return m, m.committed(transaction, true)
 	}
 	for _, claim := range transaction.Claims {
-		if refused := w.Resource(claim.Resource).judge(claim, w.inForce(claim.Resource), w.Policy(claim.Resource)); refused != (Told{}) {
-			return w, refused
+		if refused := m.Resource(claim.Resource).judge(claim, m.inForce(claim.Resource), m.Policy(claim.Resource)); refused != (Answer{}) {
+			return m, refused
 		}
 	}
 	for i, op := range transaction.Operations {
-		if refused := w.Resource(op.Resource).precondition(op.Operation); refused != (Told{}) {
+		if refused := m.Resource(op.Resource).precondition(op.Operation); refused != (Answer{}) {
 			if refused.Code != CodeNotFound {
 				refused.Op = i + 1
 			}
-			return w, refused
+			return m, refused
 		}
 	}
 
-	next := w
+	next := m
 	for _, claim := range transaction.Claims {
-		raised := w.Resource(claim.Resource).raised(claim, content)
+		raised := m.Resource(claim.Resource).raised(claim, content)
 		for _, op := range transaction.Operations {
 			if op.Resource == claim.Resource {
 				raised.lastCreated = raised.change(claim, op.Operation) || raised.lastCreated
@@ -188,18 +188,18 @@ func (w World) Transact(transaction store.Transaction) (World, Told) {
 	return next, next.committed(transaction, false)
 }
 
-func (w World) committed(transaction store.Transaction, replayed bool) Told {
+func (m Model) committed(transaction store.Transaction, replayed bool) Answer {
 	versions := make([]int64, len(transaction.Operations))
 	for i, op := range transaction.Operations {
-		versions[i] = w.Resource(op.Resource).newestVersion
+		versions[i] = m.Resource(op.Resource).newestVersion
 	}
-	return Told{Code: CodeAdmitted, Replayed: replayed, Versions: versionList(versions)}
+	return Answer{Code: CodeAdmitted, Replayed: replayed, Versions: versionList(versions)}
 }
 
 // Summary is a line for people.
-func (w World) Summary() string {
-	lines := make([]string, 0, len(w.resources))
-	for _, of := range w.resources {
+func (m Model) Summary() string {
+	lines := make([]string, 0, len(m.resources))
+	for _, of := range m.resources {
 		r := of.resource
 		newest, _ := r.Newest()
 		lines = append(lines, fmt.Sprintf("%s: granted %d (%s, open %t, expires %d, running %d), below %d (open %t), last %d.%d, version %d",

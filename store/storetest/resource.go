@@ -4,7 +4,7 @@
 // The model is written from the contract and knows no SQL. It is pure: an operation takes a state and returns the
 // next one and what the caller must be told. Two things are not the model's to decide. Which token, lease_id and
 // times a grant gets is the provider's choice: the caller hands them in, and the model says whether that
-// choice was allowed. And time: a lease or a session runs out when [World.Expire] or [World.SessionOver] says so, which may be at
+// choice was allowed. And time: a lease or a session runs out when [Model.Expire] or [Model.SessionOver] says so, which may be at
 // any moment.
 package storetest
 
@@ -61,7 +61,10 @@ type Grant struct {
 	ExpiresAt int64         // 0: unknown, since the answer to a renewal was lost
 	HoldUntil int64         // 0: no limit
 	End       End
-	replaced  bool // it had expired, and the lock was granted to another in its place
+
+	replaced   bool // it had expired, and the lock was granted to another owner
+	holdPassed bool // it had expired before its HoldUntil, which has passed since
+	settled    bool // its session was over, and its fence was closed for that
 }
 
 // End is how a lease ended.
