@@ -39,9 +39,9 @@ func TestRandomGroup(t *testing.T) {
 		submit := func(t *rapid.T) { r.submit(t, group) }
 		t.Repeat(map[string]func(*rapid.T){
 			"submit": submit, "submitMore": submit, "submitAgain": submit, "acquire": r.acquire, "release": r.release, "expire": r.expire,
-			"putPolicy": r.putPolicy, "deletePolicy": r.deletePolicy, "write": r.write, "lookAtFence": r.lookAtFence,
+			"putPolicy": r.putPolicy, "deletePolicy": r.deletePolicy, "write": r.write, "readFence": r.readFence,
 		})
-		r.lookAtAll(t)
+		r.readAll(t)
 	})
 	stats := group.Stats()
 	t.Logf("told %v, in %d batches of %.1f", counts, stats.Batches, float64(stats.Writes)/float64(stats.Batches))
@@ -75,9 +75,9 @@ func (r *randomRun) submit(t *rapid.T, group *groupcommit.Group) {
 		if got.err != nil {
 			t.Fatal(got.err)
 		}
-		next, want := r.world.Write(write)
-		r.same(t, fmt.Sprintf("%d of %d: %s", i+1, len(writes), historyCall{write: &write}), storetest.ToldWrite(got.result), want)
-		r.world = next
+		next, want := r.model.Write(write)
+		r.same(t, fmt.Sprintf("%d of %d: %s", i+1, len(writes), historyCall{write: &write}), storetest.WriteAnswer(got.result), want)
+		r.model = next
 	}
 	r.writes = append(r.writes, writes...)
 }

@@ -11,12 +11,11 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/fencegate/fencegate/store"
-	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/storetest"
 )
 
-// historyCall is one operation that a client asked for. Exactly one of its fields is set, besides the resources it concerns. The end
-// of a session is two of them: it is over, and then its fences are closed.
+// historyCall is one operation of a client. Exactly one of its fields is set, besides the resources it concerns. The end of
+// a session is two of them: it is over, and then its fences are closed.
 type historyCall struct {
 	resources []store.Name
 
@@ -39,106 +38,131 @@ type historyRenewal struct {
 	ttl time.Duration
 }
 
-// historyAnswer is what the client was told. made is the lease that came into being by an acquire, also where nobody was told.
-type historyAnswer struct {
-	told storetest.Told
-	made storetest.Grant
+// historyResult is the answer to a call, and the lease that an acquire made, also where its answer was lost.
+type historyResult struct {
+	answer storetest.Answer
+	made   storetest.Grant
 }
 
-// perform asks the store.
-func (c historyCall) perform(ctx context.Context, s *engine.Engine) historyAnswer {
+// historyStore is a Store or a Service.
+type historyStore interface {
+	storetest.Provider
+	Write(ctx context.Context, writes []store.Write) ([]store.Result, error)
+	Transact(ctx context.Context, transaction store.Transaction) (store.TransactionResult, error)
+	Fence(ctx context.Context, resource store.Name) (store.Fence, error)
+	Record(ctx context.Context, resource, key store.Name) (store.Record, error)
+}
+
+// perform makes the call.
+func (c historyCall) perform(ctx context.Context, s historyStore) historyResult {
 	switch {
 	case c.acquire != nil:
 		lease, err := s.Acquire(ctx, *c.acquire)
-		return historyAnswer{storetest.ToldLease(storetest.CodeGranted, lease, err), storetest.GrantOf(lease, c.acquire.RequestID)}
+		return historyResult{storetest.LeaseAnswer(storetest.CodeGranted, lease, err), storetest.GrantOf(lease, c.acquire.RequestID)}
 	case c.renew != nil:
 		lease, err := s.Renew(ctx, c.renew.LeaseRef, c.renew.ttl)
-		return historyAnswer{told: storetest.ToldLease(storetest.CodeRenewed, lease, err)}
+		return historyResult{answer: storetest.LeaseAnswer(storetest.CodeRenewed, lease, err)}
 	case c.release != nil:
-		return historyAnswer{told: storetest.ToldDone(storetest.CodeReleased, s.Release(ctx, *c.release))}
+		return historyResult{answer: storetest.DoneAnswer(storetest.CodeReleased, s.Release(ctx, *c.release))}
 	case c.broken:
 		lease, err := s.Break(ctx, c.resources[0], "history")
-		return historyAnswer{told: storetest.ToldLease(storetest.CodeBroken, lease, err)}
+		return historyResult{answer: storetest.LeaseAnswer(storetest.CodeBroken, lease, err)}
 	case c.write != nil:
-		result, err := s.Commit(ctx, *c.write)
+		result, err := commit(ctx, s, *c.write)
 		if err != nil {
-			return historyAnswer{told: storetest.ToldError(err)}
+			return historyResult{answer: storetest.ErrorAnswer(err)}
 		}
-		return historyAnswer{told: storetest.ToldWrite(result)}
+		return historyResult{answer: storetest.WriteAnswer(result)}
 	case c.transaction != nil:
 		result, err := s.Transact(ctx, *c.transaction)
-		return historyAnswer{told: storetest.ToldTransaction(result, err)}
+		return historyResult{answer: storetest.TransactionAnswer(result, err)}
 	case c.end != nil:
 		_, err := s.EndSession(ctx, *c.end)
-		return historyAnswer{told: storetest.ToldDone(storetest.CodeReleased, err)}
+		return historyResult{answer: storetest.DoneAnswer(storetest.CodeReleased, err)}
 	case c.keepAlive != nil:
 		session, err := s.KeepAlive(ctx, *c.keepAlive)
-		return historyAnswer{told: storetest.ToldSession(storetest.CodeRenewed, session, err)}
+		return historyResult{answer: storetest.SessionAnswer(storetest.CodeRenewed, session, err)}
 	case c.lock:
 		lock, err := s.Lock(ctx, c.resources[0])
-		return historyAnswer{told: storetest.ToldLock(lock, err)}
+		return historyResult{answer: storetest.LockAnswer(lock, err)}
 	case c.fence:
 		fence, err := s.Fence(ctx, c.resources[0])
-		return historyAnswer{told: storetest.ToldFence(fence, err)}
+		return historyResult{answer: storetest.FenceAnswer(fence, err)}
 	}
 	record, err := s.Record(ctx, c.resources[0], c.record)
-	return historyAnswer{told: storetest.ToldRecord(record, err)}
+	return historyResult{answer: storetest.RecordAnswer(record, err)}
+}
+
+// commit sends one write, through a group commit if there is one.
+func commit(ctx context.Context, s historyStore, write store.Write) (store.Result, error) {
+	type committer interface {
+		Commit(ctx context.Context, write store.Write) (store.Result, error)
+	}
+	if s, ok := s.(committer); ok {
+		return s.Commit(ctx, write)
+	}
+	results, err := s.Write(ctx, []store.Write{write})
+	if err != nil {
+		return store.Result{}, err
+	}
+	return results[0], nil
 }
 
 // reads reports whether the call changes nothing.
 func (c historyCall) reads() bool { return c.lock || c.fence || c.record != "" }
 
-// foretell is what the model says of the call.
-func (c historyCall) foretell(world storetest.World, answer historyAnswer) (storetest.World, storetest.Told) {
+// predict is what the model says of the call.
+func (c historyCall) predict(state storetest.Model, result historyResult) (storetest.Model, storetest.Answer) {
 	switch {
 	case c.write != nil:
-		return world.Write(*c.write)
+		return state.Write(*c.write)
 	case c.transaction != nil:
-		return world.Transact(*c.transaction)
+		return state.Transact(*c.transaction)
 	}
 	switch {
 	case c.over != nil:
-		return world.SessionOver(*c.over, storetest.Released, 0), storetest.Told{Code: storetest.CodeDone}
+		return state.SessionOver(*c.over, storetest.Released, 0), storetest.Answer{Code: storetest.CodeDone}
 	case c.end != nil:
-		if slices.Contains(world.LiveSessions(), *c.end) {
-			return world, storetest.Told{Code: "the session is to be over first"}
+		if slices.Contains(state.LiveSessions(), *c.end) {
+			return state, storetest.Answer{Code: "the session is to be over first"}
 		}
-		return world.EndSession(*c.end)
+		return state.EndSession(*c.end)
 	case c.keepAlive != nil:
-		return world.KeepAlive(*c.keepAlive, answer.told.ExpiresAt)
+		return state.KeepAlive(*c.keepAlive, result.answer.ExpiresAt)
 	}
 	name := c.resources[0]
 	switch {
 	case c.acquire != nil:
-		return world.Acquire(*c.acquire, answer.made)
+		return state.Acquire(*c.acquire, result.made)
 	case c.renew != nil:
-		return world.Renew(c.renew.LeaseRef, c.renew.ttl, answer.told.ExpiresAt)
+		return state.Renew(c.renew.LeaseRef, c.renew.ttl, result.answer.ExpiresAt)
 	case c.release != nil:
-		return world.Release(*c.release)
+		return state.Release(*c.release)
 	case c.broken:
-		return world.Break(name)
+		return state.Break(name)
 	case c.lock:
-		return world, world.Lock(name)
+		return state, state.Lock(name)
 	case c.fence:
-		return world, world.Fence(name)
+		return state, state.Fence(name)
 	}
-	return world, world.Resource(name).Record(c.record)
+	return state, state.Resource(name).Record(c.record)
 }
 
-// historySteps says how things may stand after the call, nowhere if the model could not have given the answer. Leases run out at any
-// moment: the answer is allowed if it is right with any of the leases run out just before. As few of them as possible are taken to have
-// run out, since the others still may; but what a break ends, and what was done without telling, depends on which.
-func historySteps(world storetest.World, call historyCall, answer historyAnswer) []any {
+// historySteps returns the possible states after the call; none if the model could not have given the answer. Leases run out
+// at any moment: the answer is allowed if it is right with any of the leases run out just before. As few as possible are
+// taken to have run out, since the others still may. The effects of a break and of a call with an unknown outcome depend on
+// which.
+func historySteps(state storetest.Model, call historyCall, result historyResult) []any {
 	var steps []any
-	for _, moment := range historyMoments(world, call.concerns(world)) {
-		next, told := call.foretell(moment, answer)
+	for _, moment := range historyMoments(state, call.concerns(state)) {
+		next, answer := call.predict(moment, result)
 		switch {
-		case !answer.allows(call, told):
+		case !result.allows(call, answer):
 		case call.reads():
-			// It sees one moment of the data, but reads the clock after it, beside the fence's lock: a renewal
-			// may come between, so that what it says of time binds nobody.
-			return []any{world}
-		case call.broken, answer.told.Code == storetest.CodeUnknown:
+			// A read sees the data of one moment, but reads the clock later, without the fence's lock. A renewal may
+			// come between, so expiry seen by a read doesn't bind the state.
+			return []any{state}
+		case call.broken, result.answer.Code == storetest.CodeUnknown:
 			steps = append(steps, next)
 		default:
 			return []any{next}
@@ -147,35 +171,35 @@ func historySteps(world storetest.World, call historyCall, answer historyAnswer)
 	return steps
 }
 
-// allows reports whether the client may have been told what the model foretells. A call whose outcome is unknown may have
-// happened at any time after it was made; if it never did, that is as if it had happened after all others. But an
-// acquire is known to have been granted, since those that were not are left out.
-func (a historyAnswer) allows(call historyCall, foretold storetest.Told) bool {
+// allows reports whether the answer agrees with the model's. A call whose outcome is unknown may have happened at any time
+// after it was made; if it never did, that is as if it had happened after all others. An acquire with an unknown outcome
+// was granted: resolve has removed the others.
+func (r historyResult) allows(call historyCall, predicted storetest.Answer) bool {
 	switch {
-	case a.told.Code != storetest.CodeUnknown:
-		return foretold.Same(a.told)
+	case r.answer.Code != storetest.CodeUnknown:
+		return predicted.Same(r.answer)
 	case call.acquire != nil:
-		return foretold.Token == a.made.Token || foretold.Code == storetest.CodeLost
+		return predicted.Token == r.made.Token || predicted.Code == storetest.CodeLost
 	}
 	return true
 }
 
-// concerns are the names of the leases on which the answer depends: whether they run.
-func (c historyCall) concerns(world storetest.World) []store.Name {
+// concerns are the names whose leases the answer depends on.
+func (c historyCall) concerns(state storetest.Model) []store.Name {
 	switch {
 	case c.acquire != nil:
-		return world.Around(c.acquire.Lock)
+		return state.Around(c.acquire.Lock)
 	case c.renew != nil, c.release != nil, c.broken, c.lock:
 		return c.resources
 	}
-	return slices.DeleteFunc(slices.Clone(c.resources), func(name store.Name) bool { return !world.Policy(name).RequireLiveLease })
+	return slices.DeleteFunc(slices.Clone(c.resources), func(name store.Name) bool { return !state.Policy(name).RequireLiveLease })
 }
 
-// historyMoments are the states that time alone may have made: none of the leases has run out, or some have.
-func historyMoments(world storetest.World, resources []store.Name) []storetest.World {
-	moments := []storetest.World{world}
+// historyMoments are the states that time alone may have made: each set of the running leases may have run out.
+func historyMoments(state storetest.Model, resources []store.Name) []storetest.Model {
+	moments := []storetest.Model{state}
 	for _, name := range resources {
-		for _, grant := range world.Resource(name).Running() {
+		for _, grant := range state.Resource(name).Running() {
 			for _, moment := range slices.Clone(moments) {
 				moments = append(moments, moment.Expire(name, grant.Token))
 			}
@@ -185,16 +209,16 @@ func historyMoments(world storetest.World, resources []store.Name) []storetest.W
 }
 
 // historyModel is the contract for the checker. Resources are independent of each other unless there are transactions.
-func historyModel(initial storetest.World, partitioned bool) porcupine.Model {
+func historyModel(initial storetest.Model, partitioned bool) porcupine.Model {
 	model := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{initial} },
 		Step: func(state, input, output any) []any {
-			return historySteps(state.(storetest.World), input.(historyCall), output.(historyAnswer))
+			return historySteps(state.(storetest.Model), input.(historyCall), output.(historyResult))
 		},
-		Equal:             func(a, b any) bool { return a.(storetest.World).Equal(b.(storetest.World)) },
-		Hash:              func(state any) uint64 { return state.(storetest.World).Hash() },
-		DescribeOperation: func(input, output any) string { return fmt.Sprint(input, " → ", output.(historyAnswer).told) },
-		DescribeState:     func(state any) string { return state.(storetest.World).Summary() },
+		Equal:             func(a, b any) bool { return a.(storetest.Model).Equal(b.(storetest.Model)) },
+		Hash:              func(state any) uint64 { return state.(storetest.Model).Hash() },
+		DescribeOperation: func(input, output any) string { return fmt.Sprint(input, " → ", output.(historyResult).answer) },
+		DescribeState:     func(state any) string { return state.(storetest.Model).Summary() },
 	}
 	if partitioned {
 		model.Partition = historyByResource
@@ -215,7 +239,7 @@ func historyByResource(operations []porcupine.Operation) [][]porcupine.Operation
 	return parts
 }
 
-// String shows the call as a group would.
+// String shows the call in a line.
 func (c historyCall) String() string {
 	switch {
 	case c.acquire != nil:

@@ -16,84 +16,82 @@ import (
 )
 
 // line is one operation of a history that was made by hand. Operations come one after the other.
-type line func() (historyCall, historyAnswer)
+type historyStep func() (historyCall, historyResult)
 
 const (
 	historyTree store.Name = "jobs"
 	historyLock store.Name = "jobs/1"
 )
 
-func historyNumber(n int64) *int64 { return &n }
-
 // historyGrant is a grant to the owner from one second of a clock to another.
-func historyGrant(owner string, token, from, until int64) line {
+func historyGrant(owner string, token, from, until int64) historyStep {
 	request := store.AcquireRequest{Lock: historyLock, OwnerID: owner, TTL: time.Duration(until-from) * time.Second, RequestID: owner}
 	made := storetest.Grant{Token: token, ID: historyID(token), OwnerID: owner, GrantedAt: from * 1e6, ExpiresAt: until * 1e6}
-	told := storetest.Told{Code: storetest.CodeGranted, Token: token, ID: made.ID, Owner: owner, ExpiresAt: made.ExpiresAt}
-	return inHistory(historyCall{acquire: &request}, historyAnswer{told, made})
+	answer := storetest.Answer{Code: storetest.CodeGranted, Token: token, ID: made.ID, Owner: owner, ExpiresAt: made.ExpiresAt}
+	return inHistory(historyCall{acquire: &request}, historyResult{answer, made})
 }
 
 // historyGrantOf is a grant of another kind, or of another name.
-func historyGrantOf(name store.Name, mode store.Mode, scope store.Scope, grant line) line {
-	call, answer := grant()
+func historyGrantOf(name store.Name, mode store.Mode, scope store.Scope, grant historyStep) historyStep {
+	call, result := grant()
 	request := *call.acquire
 	request.Lock, request.Mode, request.Scope = name, mode, scope
 	call.acquire, call.resources = &request, []store.Name{name}
-	answer.made.Mode, answer.made.Scope = mode, scope
-	return func() (historyCall, historyAnswer) { return call, answer }
+	result.made.Mode, result.made.Scope = mode, scope
+	return func() (historyCall, historyResult) { return call, result }
 }
 
-func historyHeld(by string, until int64) line {
+func historyHeld(by string, until int64) historyStep {
 	request := store.AcquireRequest{Lock: historyLock, OwnerID: "C", TTL: time.Second, RequestID: "C"}
 	return inHistory(historyCall{acquire: &request},
-		historyAnswer{told: storetest.Told{Code: storetest.CodeHeld, Owner: by, ExpiresAt: until * 1e6}})
+		historyResult{answer: storetest.Answer{Code: storetest.CodeHeld, Owner: by, ExpiresAt: until * 1e6}})
 }
 
-func historyRelease(owner string, token int64, told storetest.Told) line {
+func historyRelease(owner string, token int64, answer storetest.Answer) historyStep {
 	ref := store.LeaseRef{Lock: historyLock, OwnerID: owner, ID: historyID(token), Token: token}
-	return inHistory(historyCall{release: &ref}, historyAnswer{told: told})
+	return inHistory(historyCall{release: &ref}, historyResult{answer: answer})
 }
 
-func historyPut(token int64, sequence *int64, value string, told storetest.Told) line {
+func historyPut(token int64, sequence *int64, value string, answer storetest.Answer) historyStep {
 	write := store.Write{
 		WriteToken: store.WriteToken{Resource: historyLock, Token: token, Sequence: sequence},
 		Operation:  store.Operation{Kind: store.Put, Key: "k", Value: []byte(value), ContentType: "text/plain"},
 	}
-	return inHistory(historyCall{write: &write}, historyAnswer{told: told})
+	return inHistory(historyCall{write: &write}, historyResult{answer: answer})
 }
 
-func historyRead(told storetest.Told) line {
-	return inHistory(historyCall{record: "k"}, historyAnswer{told: told})
+func historyRead(answer storetest.Answer) historyStep {
+	return inHistory(historyCall{record: "k"}, historyResult{answer: answer})
 }
 
-func inHistory(call historyCall, answer historyAnswer) line {
+func inHistory(call historyCall, result historyResult) historyStep {
 	call.resources = []store.Name{historyLock}
-	return func() (historyCall, historyAnswer) { return call, answer }
+	return func() (historyCall, historyResult) { return call, result }
 }
 
 func historyID(token int64) uuid.UUID { return uuid.NewSHA1(uuid.Nil, []byte{byte(token)}) }
 
 var (
-	toldNew      = storetest.Told{Code: storetest.CodeAdmitted, Version: 1, Created: true}
-	toldSecond   = storetest.Told{Code: storetest.CodeAdmitted, Version: 2}
-	toldReleased = storetest.Told{Code: storetest.CodeReleased}
-	toldUnknown  = storetest.Told{Code: storetest.CodeUnknown}
-	toldNothing  = storetest.Told{Code: storetest.CodeNotFound}
+	answerNew      = storetest.Answer{Code: storetest.CodeAdmitted, Version: 1, Created: true}
+	answerSecond   = storetest.Answer{Code: storetest.CodeAdmitted, Version: 2}
+	answerReleased = storetest.Answer{Code: storetest.CodeReleased}
+	answerUnknown  = storetest.Answer{Code: storetest.CodeUnknown}
+	answerNotFound = storetest.Answer{Code: storetest.CodeNotFound}
 )
 
-func byHand(lines ...line) *history {
-	h := &history{model: historyModel(storetest.World{}, false)}
-	for i, line := range lines {
-		call, answer := line()
-		operation := porcupine.Operation{Input: call, Output: answer, Call: int64(2 * i), Return: int64(2*i + 1)}
-		if answer.told.Code == storetest.CodeUnknown {
+func byHand(steps ...historyStep) *history {
+	h := &history{model: historyModel(storetest.Model{}, false)}
+	for i, step := range steps {
+		call, result := step()
+		operation := porcupine.Operation{Input: call, Output: result, Call: int64(2 * i), Return: int64(2*i + 1)}
+		if result.answer.Code == storetest.CodeUnknown {
 			operation.Return = math.MaxInt64
 		}
 		h.operations = append(h.operations, operation)
-		if call.acquire != nil && answer.told.Code == storetest.CodeGranted {
+		if call.acquire != nil && result.answer.Code == storetest.CodeGranted {
 			h.leases = append(h.leases, historyLease{
-				Lock: call.acquire.Lock, Mode: answer.made.Mode, Scope: answer.made.Scope, Token: answer.made.Token, ID: answer.made.ID,
-				GrantedAt: time.UnixMicro(answer.made.GrantedAt), ExpiresAt: time.UnixMicro(answer.made.ExpiresAt),
+				Lock: call.acquire.Lock, Mode: result.made.Mode, Scope: result.made.Scope, Token: result.made.Token, ID: result.made.ID,
+				GrantedAt: time.UnixMicro(result.made.GrantedAt), ExpiresAt: time.UnixMicro(result.made.ExpiresAt),
 			})
 		}
 	}
@@ -102,25 +100,25 @@ func byHand(lines ...line) *history {
 
 // TestHistoryCheckerPasses feeds the checker histories that the contract allows.
 func TestHistoryCheckerPasses(t *testing.T) {
-	one := historyNumber(1)
+	one := ptr(int64(1))
 	for name, h := range map[string]*history{
 		"a late write shut out": byHand(
 			historyGrant("A", 1, 0, 10), historyHeld("A", 10), historyGrant("B", 2, 10, 20),
-			historyPut(1, one, "late", storetest.Told{Code: "token_stale", Reason: "superseded", GrantedToken: 2})),
+			historyPut(1, one, "late", storetest.Answer{Code: "token_stale", Reason: "superseded", GrantedToken: 2})),
 		"a late write that nobody minds": byHand(
-			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", toldNew), historyGrant("B", 2, 11, 20)),
-		"an unknown write that happened":      byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", toldUnknown), historyRead(storedByOne())),
-		"an unknown write that did not":       byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", toldUnknown), historyRead(toldNothing)),
-		"an unknown write that happened late": byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", toldUnknown), historyRead(toldNothing), historyRead(storedByOne())),
+			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerNew), historyGrant("B", 2, 11, 20)),
+		"an unknown write that happened":      byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerUnknown), historyRead(recordByOne())),
+		"an unknown write that did not":       byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerUnknown), historyRead(answerNotFound)),
+		"an unknown write that happened late": byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerUnknown), historyRead(answerNotFound), historyRead(recordByOne())),
 		"readers beside each other": byHand(
 			historyGrantOf(historyLock, store.Shared, store.Node, historyGrant("A", 1, 0, 10)),
 			historyGrantOf(historyLock, store.Shared, store.Subtree, historyGrant("B", 2, 5, 20)), historyHeld("B", 20)),
 		"a write in a subtree": byHand(
-			historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("A", 1, 0, 10)), historyPut(1, one, "v", toldNew)),
+			historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("A", 1, 0, 10)), historyPut(1, one, "v", answerNew)),
 		"a late write in a subtree that was granted only elsewhere": byHand(
 			historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("A", 1, 0, 10)),
-			historyGrantOf(historyTree+"/other", store.Exclusive, store.Node, historyGrant("B", 2, 10, 20)), historyPut(1, one, "v", toldNew)),
-		"a grant that nobody was told of": untold(1, byHand(
+			historyGrantOf(historyTree+"/other", store.Exclusive, store.Node, historyGrant("B", 2, 10, 20)), historyPut(1, one, "v", answerNew)),
+		"a grant that nobody was told of": withUnknownAnswer(1, byHand(
 			historyGrant("A", 1, 0, 10), historyGrant("B", 2, 10, 20), historyHeld("A", 10), historyHeld("B", 20))),
 	} {
 		if err := h.check(); err != nil {
@@ -129,8 +127,8 @@ func TestHistoryCheckerPasses(t *testing.T) {
 	}
 }
 
-func storedByOne() storetest.Told {
-	return storetest.Told{Code: storetest.CodeRecord, Version: 1, Record: storetest.Record{
+func recordByOne() storetest.Answer {
+	return storetest.Answer{Code: storetest.CodeRecord, Version: 1, Record: storetest.Record{
 		Version: 1, Token: 1, Sequence: 1, Numbered: true, ContentType: "text/plain", Value: "v",
 	}}
 }
@@ -138,20 +136,20 @@ func storedByOne() storetest.Told {
 // TestHistoryCheckerCatches feeds the checker histories that break the contract. The text is of what must be noticed at least.
 func TestHistoryCheckerCatches(t *testing.T) {
 	const order = "no order"
-	one := historyNumber(1)
+	one := ptr(int64(1))
 	for _, c := range []struct {
 		name, notices string
 		history       *history
 	}{
-		{"a zombie's write", "P3", byHand(historyGrant("A", 1, 0, 10), historyGrant("B", 2, 10, 20), historyPut(1, one, "late", toldNew))},
+		{"a zombie's write", "P3", byHand(historyGrant("A", 1, 0, 10), historyGrant("B", 2, 10, 20), historyPut(1, one, "late", answerNew))},
 		{"a zombie's write that waited for the grant", order, overlapping(
-			byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "late", toldNew), historyGrant("B", 2, 10, 20), historyRead(toldNothing)))},
+			byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "late", answerNew), historyGrant("B", 2, 10, 20), historyRead(answerNotFound)))},
 		{"a zombie's write below a subtree", "P3", byHand(
-			historyGrant("A", 1, 0, 10), historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("B", 2, 10, 20)), historyPut(1, one, "late", toldNew))},
+			historyGrant("A", 1, 0, 10), historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("B", 2, 10, 20)), historyPut(1, one, "late", answerNew))},
 		{"a zombie's write beside a reader", "P3", byHand(
-			historyGrant("A", 1, 0, 10), historyGrantOf(historyLock, store.Shared, store.Node, historyGrant("B", 2, 10, 20)), historyPut(1, one, "late", toldNew))},
+			historyGrant("A", 1, 0, 10), historyGrantOf(historyLock, store.Shared, store.Node, historyGrant("B", 2, 10, 20)), historyPut(1, one, "late", answerNew))},
 		{"a reader's write", order, byHand(
-			historyGrantOf(historyLock, store.Shared, store.Node, historyGrant("A", 1, 0, 10)), historyPut(1, one, "v", toldNew))},
+			historyGrantOf(historyLock, store.Shared, store.Node, historyGrant("A", 1, 0, 10)), historyPut(1, one, "v", answerNew))},
 		{"a reader beside a writer", "P1", byHand(
 			historyGrant("A", 1, 0, 10), historyGrantOf(historyLock, store.Shared, store.Node, historyGrant("B", 2, 9, 20)))},
 		{"a subtree above a lease", "P1", byHand(
@@ -164,23 +162,23 @@ func TestHistoryCheckerCatches(t *testing.T) {
 		{"two leases at once", order, byHand(historyGrant("A", 1, 0, 10), historyGrant("B", 2, 9, 20))},
 		{"tokens that go back", "P2", byHand(historyGrant("A", 2, 0, 10), historyGrant("B", 1, 10, 20))},
 		{"tokens that go back", order, byHand(historyGrant("A", 2, 0, 10), historyGrant("B", 1, 10, 20))},
-		{"a grant that was lost", "P9", forgetful(byHand(historyGrant("A", 1, 0, 10)))},
-		{"a grant without which nothing else can be", order, untold(0, byHand(historyGrant("A", 1, 0, 10), historyHeld("B", 20)))},
-		{"held by who released it", order, byHand(historyGrant("A", 1, 0, 10), historyRelease("A", 1, toldReleased), historyHeld("A", 10))},
+		{"a grant that was lost", "P9", withoutLeases(byHand(historyGrant("A", 1, 0, 10)))},
+		{"a grant without which nothing else can be", order, withUnknownAnswer(0, byHand(historyGrant("A", 1, 0, 10), historyHeld("B", 20)))},
+		{"held by who released it", order, byHand(historyGrant("A", 1, 0, 10), historyRelease("A", 1, answerReleased), historyHeld("A", 10))},
 		{"held by somebody else", order, byHand(historyGrant("A", 1, 0, 10), historyHeld("B", 10))},
 		{"held until another time", order, byHand(historyGrant("A", 1, 0, 10), historyHeld("A", 11))},
-		{"a token that was never granted", order, byHand(historyGrant("A", 1, 0, 10), historyPut(2, one, "v", toldNew))},
-		{"a write after the release", order, byHand(historyGrant("A", 1, 0, 10), historyRelease("A", 1, toldReleased), historyPut(1, one, "v", toldNew))},
+		{"a token that was never granted", order, byHand(historyGrant("A", 1, 0, 10), historyPut(2, one, "v", answerNew))},
+		{"a write after the release", order, byHand(historyGrant("A", 1, 0, 10), historyRelease("A", 1, answerReleased), historyPut(1, one, "v", answerNew))},
 		{"a numbered write applied twice", "P10", byHand(
-			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", toldNew), historyPut(1, one, "v", toldSecond))},
+			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerNew), historyPut(1, one, "v", answerSecond))},
 		{"a number used twice", order, byHand(
-			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", toldNew), historyPut(1, one, "w", toldSecond))},
+			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerNew), historyPut(1, one, "w", answerSecond))},
 		{"two writes of one version", "P10", byHand(
-			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", toldNew), historyPut(1, historyNumber(2), "w", toldNew))},
+			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerNew), historyPut(1, ptr(int64(2)), "w", answerNew))},
 		{"an acknowledged write that is lost", order, byHand(
-			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", toldNew), historyRead(toldNothing))},
+			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerNew), historyRead(answerNotFound))},
 		{"a rejected write that left a trace", order, byHand(
-			historyGrant("A", 1, 0, 10), historyPut(2, one, "v", storetest.Told{Code: "token_unknown", GrantedToken: 1}), historyRead(storedByOne()))},
+			historyGrant("A", 1, 0, 10), historyPut(2, one, "v", storetest.Answer{Code: "token_unknown", GrantedToken: 1}), historyRead(recordByOne()))},
 	} {
 		if err := c.history.check(); err == nil || !strings.Contains(err.Error(), c.notices) {
 			t.Errorf("%s: the checker says %v, it must notice: %s", c.name, err, c.notices)
@@ -197,16 +195,16 @@ func overlapping(h *history) *history {
 	return h
 }
 
-// untold is the history in which the answer to an operation was lost.
-func untold(place int, h *history) *history {
+// withUnknownAnswer is the history in which the answer to an operation was lost.
+func withUnknownAnswer(place int, h *history) *history {
 	operation := &h.operations[place]
-	operation.Output = historyAnswer{told: toldUnknown, made: operation.Output.(historyAnswer).made}
+	operation.Output = historyResult{answer: answerUnknown, made: operation.Output.(historyResult).made}
 	operation.Return = math.MaxInt64
 	return h
 }
 
-// forgetful is a history after which the database knows no leases.
-func forgetful(h *history) *history {
+// withoutLeases is a history after which the database knows no leases.
+func withoutLeases(h *history) *history {
 	h.leases = nil
 	return h
 }
@@ -232,7 +230,7 @@ func TestHistoryCatchesBrokenRule(t *testing.T) {
 			f := newHistoryField(t, c.plan)
 			f.breakRule(t, c.function, c.text, c.instead)
 			for seed := uint64(1); seed <= 200; seed++ {
-				if err := f.play(t, seed).check(); err != nil && !errors.Is(err, errNoVerdict) {
+				if err := f.run(t, seed).check(); err != nil && !errors.Is(err, errNoVerdict) {
 					t.Logf("noticed in round %d: %v", seed, err)
 					return
 				}
@@ -243,7 +241,7 @@ func TestHistoryCatchesBrokenRule(t *testing.T) {
 }
 
 // breakRule puts a function in place in which text is another.
-func (f *historyField) breakRule(t *testing.T, function, text, instead string) {
+func (f *historyFixture) breakRule(t *testing.T, function, text, instead string) {
 	t.Helper()
 	source, ok := migrations.GuardSource(function)
 	if !ok || strings.Count(source, text) != 1 {

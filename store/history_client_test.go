@@ -29,21 +29,21 @@ type historyClient struct {
 	together bool                         // write to several resources in one transaction, too
 	trees    bool                         // ask for subtrees, to share, and for leases in a session, too
 
-	sessions   []store.Session  // the latest last
-	tenures    []*historyTenure // the latest last
+	sessions   []store.Session // the latest last
+	held       []*heldLease    // the latest last
 	requests   int
 	operations []porcupine.Operation
 }
 
-// historyTenure is what a client knows of a lease that it was granted. It may be over.
-type historyTenure struct {
+// heldLease is what a client knows of a lease that it was granted. It may be over.
+type heldLease struct {
 	lease    store.Lease
 	sequence int64
 	writes   []store.Write
 }
 
-// historyTenuresMax is how many leases a client remembers to misuse.
-const historyTenuresMax = 6
+// historyHeldMax is how many leases a client remembers to misuse.
+const historyHeldMax = 6
 
 // work visits locks until over is closed. What is under way then is finished.
 func (c *historyClient) work(ctx context.Context, over <-chan struct{}) {
@@ -53,15 +53,15 @@ func (c *historyClient) work(ctx context.Context, over <-chan struct{}) {
 			return
 		default:
 		}
-		if tenure := c.visit(ctx, c.names[c.chance.IntN(len(c.names))]); tenure != nil {
-			c.hold(ctx, tenure)
+		if held := c.visit(ctx, c.names[c.chance.IntN(len(c.names))]); held != nil {
+			c.hold(ctx, held)
 		}
 		c.misbehave(ctx)
 	}
 }
 
 // visit tries to acquire the lock. It asks again where it was not told the outcome.
-func (c *historyClient) visit(ctx context.Context, name store.Name) *historyTenure {
+func (c *historyClient) visit(ctx context.Context, name store.Name) *heldLease {
 	c.requests++
 	request := store.AcquireRequest{
 		Lock: name, OwnerID: fmt.Sprintf("client-%d", c.id), TTL: store.TTLMin + time.Duration(c.chance.IntN(50))*time.Millisecond,
@@ -71,96 +71,96 @@ func (c *historyClient) visit(ctx context.Context, name store.Name) *historyTenu
 		c.amongOthers(ctx, &request)
 	}
 	call := historyCall{resources: []store.Name{name}, acquire: &request}
-	answer := c.insist(ctx, call)
+	result := c.insist(ctx, call)
 	if c.oneIn(20) {
-		answer = c.ask(ctx, call)
+		result = c.ask(ctx, call)
 	}
-	if answer.told.Code != storetest.CodeGranted {
+	if result.answer.Code != storetest.CodeGranted {
 		time.Sleep(time.Duration(c.chance.Int64N(int64(10 * time.Millisecond)))) // and leaves the machine to those who hold something
 		return nil
 	}
-	tenure := &historyTenure{lease: store.Lease{
-		Lock: name, OwnerID: request.OwnerID, ID: answer.told.ID, Token: answer.told.Token, TTL: cmp.Or(request.TTL, store.TTLMin),
+	held := &heldLease{lease: store.Lease{
+		Lock: name, OwnerID: request.OwnerID, ID: result.answer.ID, Token: result.answer.Token, TTL: cmp.Or(request.TTL, store.TTLMin),
 		Mode: request.Mode, Scope: request.Scope, SessionID: request.SessionID,
 	}}
-	c.tenures = append(c.tenures, tenure)
-	if len(c.tenures) > historyTenuresMax {
-		c.tenures = c.tenures[1:]
+	c.held = append(c.held, held)
+	if len(c.held) > historyHeldMax {
+		c.held = c.held[1:]
 	}
-	return tenure
+	return held
 }
 
 // hold does what a holder does, and then releases the lock, or forgets to.
-func (c *historyClient) hold(ctx context.Context, tenure *historyTenure) {
-	for range c.chance.IntN(c.diligence(tenure)) {
+func (c *historyClient) hold(ctx context.Context, held *heldLease) {
+	for range c.chance.IntN(c.diligence(held)) {
 		switch c.chance.IntN(10) {
 		case 0:
-			c.renew(ctx, tenure)
+			c.renew(ctx, held)
 		case 1:
-			c.read(ctx, tenure.lease.Lock)
+			c.read(ctx, held.lease.Lock)
 		case 2:
-			c.pause(tenure)
+			c.pause(held)
 		case 3, 4:
 			if c.together {
-				c.transact(ctx, tenure)
+				c.transact(ctx, held)
 			}
 		default:
-			c.writeNext(ctx, tenure)
+			c.writeNext(ctx, held)
 		}
 	}
 	switch {
-	case c.oneIn(3) && tenure.lease.SessionID == uuid.Nil:
-	case tenure.lease.SessionID != uuid.Nil && c.oneIn(2):
-		c.endSession(ctx, tenure.lease.SessionID)
+	case c.oneIn(3) && held.lease.SessionID == uuid.Nil:
+	case held.lease.SessionID != uuid.Nil && c.oneIn(2):
+		c.endSession(ctx, held.lease.SessionID)
 	default:
-		c.release(ctx, tenure)
+		c.release(ctx, held)
 	}
 }
 
 // pause is a process that stands still, often for longer than its lease lasts.
-func (c *historyClient) pause(tenure *historyTenure) {
+func (c *historyClient) pause(held *heldLease) {
 	if c.oneIn(3) {
-		time.Sleep(time.Duration(c.chance.Int64N(int64(tenure.lease.TTL + tenure.lease.TTL/2))))
+		time.Sleep(time.Duration(c.chance.Int64N(int64(held.lease.TTL + held.lease.TTL/2))))
 	}
 }
 
 // misbehave does something that nobody should do, with any of the leases that the client was ever granted.
 func (c *historyClient) misbehave(ctx context.Context) {
 	c.read(ctx, c.names[c.chance.IntN(len(c.names))])
-	if len(c.tenures) == 0 {
+	if len(c.held) == 0 {
 		return
 	}
-	tenure := c.tenures[c.chance.IntN(len(c.tenures))]
+	held := c.held[c.chance.IntN(len(c.held))]
 	switch c.chance.IntN(8) {
 	case 0:
-		c.renew(ctx, tenure)
+		c.renew(ctx, held)
 	case 1:
-		c.release(ctx, tenure)
+		c.release(ctx, held)
 	case 2:
 		if c.oneIn(4) {
-			c.ask(ctx, historyCall{resources: []store.Name{tenure.lease.Lock}, broken: true})
+			c.ask(ctx, historyCall{resources: []store.Name{held.lease.Lock}, broken: true})
 		}
 	case 3:
-		made := c.draftWrite(tenure, nil)
+		made := c.draftWrite(held, nil)
 		made.Token += 1 << 40
 		c.ask(ctx, historyCall{resources: []store.Name{made.Resource}, write: &made})
 	case 4, 5:
-		c.writeAgain(ctx, tenure)
+		c.writeAgain(ctx, held)
 	default:
-		c.writeNext(ctx, tenure)
+		c.writeNext(ctx, held)
 	}
 }
 
-func (c *historyClient) renew(ctx context.Context, tenure *historyTenure) {
-	renewal := historyRenewal{LeaseRef: tenure.lease.Ref(), ttl: store.TTLMin + time.Duration(c.chance.IntN(100))*time.Millisecond}
+func (c *historyClient) renew(ctx context.Context, held *heldLease) {
+	renewal := historyRenewal{LeaseRef: held.lease.Ref(), ttl: store.TTLMin + time.Duration(c.chance.IntN(100))*time.Millisecond}
 	if c.oneIn(10) {
 		renewal.ID = uuid.New()
 	}
-	c.ask(ctx, historyCall{resources: []store.Name{tenure.lease.Lock}, renew: &renewal})
+	c.ask(ctx, historyCall{resources: []store.Name{held.lease.Lock}, renew: &renewal})
 }
 
-func (c *historyClient) release(ctx context.Context, tenure *historyTenure) {
-	ref := tenure.lease.Ref()
+func (c *historyClient) release(ctx context.Context, held *heldLease) {
+	ref := held.lease.Ref()
 	if c.oneIn(10) {
 		ref.OwnerID = "somebody"
 	}
@@ -182,15 +182,15 @@ func (c *historyClient) read(ctx context.Context, name store.Name) {
 }
 
 // writeNext writes under the next number, or without one. It sends a numbered write again until it is told the outcome.
-func (c *historyClient) writeNext(ctx context.Context, tenure *historyTenure) {
+func (c *historyClient) writeNext(ctx context.Context, held *heldLease) {
 	var number *int64
 	if !c.oneIn(6) {
-		tenure.sequence++
+		held.sequence++
 		number = new(int64)
-		*number = tenure.sequence
+		*number = held.sequence
 	}
-	write := c.draftWrite(tenure, number)
-	tenure.writes = append(tenure.writes, write)
+	write := c.draftWrite(held, number)
+	held.writes = append(held.writes, write)
 	call := historyCall{resources: []store.Name{write.Resource}, write: &write}
 	if number == nil {
 		c.ask(ctx, call)
@@ -200,11 +200,11 @@ func (c *historyClient) writeNext(ctx context.Context, tenure *historyTenure) {
 }
 
 // writeAgain sends an earlier write once more, as a network does that delivers twice or late; sometimes with other content.
-func (c *historyClient) writeAgain(ctx context.Context, tenure *historyTenure) {
-	if len(tenure.writes) == 0 {
+func (c *historyClient) writeAgain(ctx context.Context, held *heldLease) {
+	if len(held.writes) == 0 {
 		return
 	}
-	write := tenure.writes[max(0, len(tenure.writes)-1-c.chance.IntN(3))]
+	write := held.writes[max(0, len(held.writes)-1-c.chance.IntN(3))]
 	if c.oneIn(4) {
 		write.Value = []byte("another value")
 	}
@@ -213,10 +213,10 @@ func (c *historyClient) writeAgain(ctx context.Context, tenure *historyTenure) {
 
 var historyKeys = []store.Name{"a", "b"}
 
-func (c *historyClient) draftWrite(tenure *historyTenure, number *int64) store.Write {
+func (c *historyClient) draftWrite(held *heldLease, number *int64) store.Write {
 	c.requests++
 	write := store.Write{
-		WriteToken: store.WriteToken{Resource: c.within(tenure), Token: tenure.lease.Token, Sequence: number},
+		WriteToken: store.WriteToken{Resource: c.within(held), Token: held.lease.Token, Sequence: number},
 		Operation: store.Operation{
 			Kind: store.Put, Key: historyKeys[c.chance.IntN(len(historyKeys))],
 			Value: fmt.Appendf(nil, "%d of client %d", c.requests, c.id), ContentType: "text/plain",
@@ -226,7 +226,7 @@ func (c *historyClient) draftWrite(tenure *historyTenure, number *int64) store.W
 		write.Kind, write.Value, write.ContentType = store.Delete, nil, ""
 	}
 	if c.oneIn(2) {
-		write.LeaseID = &tenure.lease.ID
+		write.LeaseID = &held.lease.ID
 	}
 	if c.oneIn(8) {
 		expect := c.chance.Int64N(4) - 1
@@ -236,10 +236,10 @@ func (c *historyClient) draftWrite(tenure *historyTenure, number *int64) store.W
 }
 
 // transact changes the resource together with another one that the client holds, or once held.
-func (c *historyClient) transact(ctx context.Context, tenure *historyTenure) {
-	other := c.tenures[c.chance.IntN(len(c.tenures))]
+func (c *historyClient) transact(ctx context.Context, held *heldLease) {
+	other := c.held[c.chance.IntN(len(c.held))]
 	var writes []store.Write
-	for _, t := range []*historyTenure{tenure, other} {
+	for _, t := range []*heldLease{held, other} {
 		t.sequence++
 		number := t.sequence
 		writes = append(writes, c.draftWrite(t, &number))
@@ -265,24 +265,24 @@ func (c *historyClient) transact(ctx context.Context, tenure *historyTenure) {
 // insist asks until it is told the outcome. What was sent before has then happened, or can have no effect any more: its end is
 // known, which spares the checker from trying it at every later moment. The exception is a write that was refused for
 // the records as they were, or an acquire for the holder of that moment: an earlier attempt may still find them otherwise.
-func (c *historyClient) insist(ctx context.Context, call historyCall) historyAnswer {
+func (c *historyClient) insist(ctx context.Context, call historyCall) historyResult {
 	first := len(c.operations)
-	answer := c.ask(ctx, call)
-	for answer.told.Code == storetest.CodeUnknown {
-		answer = c.ask(ctx, call)
+	result := c.ask(ctx, call)
+	for result.answer.Code == storetest.CodeUnknown {
+		result = c.ask(ctx, call)
 	}
-	switch answer.told.Code {
+	switch result.answer.Code {
 	case storetest.CodeHeld, storetest.CodeNotFound, string(store.VerdictVersionMismatch), storetest.CodeNotApplied:
-		return answer
+		return result
 	}
 	for i := first; i < len(c.operations); i++ {
 		c.operations[i].Return = c.operations[len(c.operations)-1].Return
 	}
-	return answer
+	return result
 }
 
 // ask performs the call and notes what it was told. Now and then the client loses patience before it is answered.
-func (c *historyClient) ask(ctx context.Context, call historyCall) historyAnswer {
+func (c *historyClient) ask(ctx context.Context, call historyCall) historyResult {
 	if !call.reads() && c.oneIn(60) {
 		hasty, cancel := context.WithTimeout(ctx, time.Duration(c.chance.Int64N(int64(3*time.Millisecond))))
 		defer cancel()
@@ -292,29 +292,29 @@ func (c *historyClient) ask(ctx context.Context, call historyCall) historyAnswer
 		c.slots[name] <- struct{}{}
 	}
 	called := c.clock()
-	answer := call.perform(ctx, c.gateway)
+	result := call.perform(ctx, c.gateway)
 	returned := c.clock()
 	for _, name := range call.resources {
 		<-c.slots[name]
 	}
-	if call.end != nil && answer.told.Code == storetest.CodeNotApplied {
-		answer.told.Code = storetest.CodeUnknown // it is more than one statement
+	if call.end != nil && result.answer.Code == storetest.CodeNotApplied {
+		result.answer.Code = storetest.CodeUnknown // it is more than one statement
 	}
-	if answer.told.Code == storetest.CodeUnknown {
+	if result.answer.Code == storetest.CodeUnknown {
 		returned = math.MaxInt64 // what was sent may still arrive
 	}
 	if call.end != nil {
 		c.operations = append(c.operations, porcupine.Operation{
-			ClientId: c.id, Input: historyCall{over: call.end}, Output: historyAnswer{told: storetest.Told{Code: storetest.CodeDone}},
+			ClientId: c.id, Input: historyCall{over: call.end}, Output: historyResult{answer: storetest.Answer{Code: storetest.CodeDone}},
 			Call: called, Return: returned,
 		})
 	}
-	if answer.told.Code != storetest.CodeNotApplied {
+	if result.answer.Code != storetest.CodeNotApplied {
 		c.operations = append(c.operations, porcupine.Operation{
-			ClientId: c.id, Input: call, Output: answer, Call: called, Return: returned,
+			ClientId: c.id, Input: call, Output: result, Call: called, Return: returned,
 		})
 	}
-	return answer
+	return result
 }
 
 func (c *historyClient) oneIn(n int) bool { return c.chance.IntN(n) == 0 }

@@ -64,17 +64,17 @@ func (h *history) resolve() {
 	}
 	resolved := h.operations[:0]
 	for _, operation := range h.operations {
-		call, answer := operation.Input.(historyCall), operation.Output.(historyAnswer)
-		if call.acquire != nil && answer.told.Code == storetest.CodeUnknown {
+		call, result := operation.Input.(historyCall), operation.Output.(historyResult)
+		if call.acquire != nil && result.answer.Code == storetest.CodeUnknown {
 			lease, ok := granted[string(call.acquire.Lock)+" "+call.acquire.RequestID]
 			if !ok {
 				continue
 			}
-			answer.made = storetest.Grant{
+			result.made = storetest.Grant{
 				Token: lease.Token, ID: lease.ID, Mode: lease.Mode, Scope: lease.Scope, TTL: call.acquire.TTL,
 				GrantedAt: lease.GrantedAt.UnixMicro(), ExpiresAt: lease.GrantedAt.Add(call.acquire.TTL).UnixMicro(),
 			}
-			operation.Output = answer
+			operation.Output = result
 		}
 		resolved = append(resolved, operation)
 	}
@@ -147,9 +147,9 @@ func (h *history) checkGrantsKept() error {
 		kept[fmt.Sprint(lease.Lock, lease.Token, lease.ID)] = true
 	}
 	for _, operation := range h.operations {
-		call, told := operation.Input.(historyCall), operation.Output.(historyAnswer).told
-		if call.acquire != nil && told.Code == storetest.CodeGranted && !kept[fmt.Sprint(call.acquire.Lock, told.Token, told.ID)] {
-			return fmt.Errorf("P9: %s was granted token %d, which the database does not know", told.Owner, told.Token)
+		call, answer := operation.Input.(historyCall), operation.Output.(historyResult).answer
+		if call.acquire != nil && answer.Code == storetest.CodeGranted && !kept[fmt.Sprint(call.acquire.Lock, answer.Token, answer.ID)] {
+			return fmt.Errorf("P9: %s was granted token %d, which the database does not know", answer.Owner, answer.Token)
 		}
 	}
 	return nil
@@ -166,18 +166,18 @@ type acceptedWrite struct {
 func (h *history) accepted() []acceptedWrite {
 	var accepted []acceptedWrite
 	for _, operation := range h.operations {
-		call, told := operation.Input.(historyCall), operation.Output.(historyAnswer).told
+		call, answer := operation.Input.(historyCall), operation.Output.(historyResult).answer
 		switch {
-		case told.Code != storetest.CodeAdmitted:
+		case answer.Code != storetest.CodeAdmitted:
 		case call.write != nil:
-			accepted = append(accepted, acceptedWrite{call.write.WriteToken, told.Version, told.Replayed, operation.Call})
+			accepted = append(accepted, acceptedWrite{call.write.WriteToken, answer.Version, answer.Replayed, operation.Call})
 		case call.transaction != nil:
 			var versions [2]int64
-			if _, err := fmt.Sscan(told.Versions, &versions[0], &versions[1]); err != nil {
+			if _, err := fmt.Sscan(answer.Versions, &versions[0], &versions[1]); err != nil {
 				panic(err)
 			}
 			for i, claim := range call.transaction.Claims {
-				accepted = append(accepted, acceptedWrite{claim, versions[i], told.Replayed, operation.Call})
+				accepted = append(accepted, acceptedWrite{claim, versions[i], answer.Replayed, operation.Call})
 			}
 		}
 	}
@@ -192,9 +192,9 @@ func (h *history) checkNoneLate(accepted []acceptedWrite) error {
 	}
 	var grants []grant
 	for _, operation := range h.operations {
-		call, told := operation.Input.(historyCall), operation.Output.(historyAnswer).told
-		if call.acquire != nil && told.Code == storetest.CodeGranted {
-			lease := historyLease{Lock: call.acquire.Lock, Scope: call.acquire.Scope, Token: told.Token}
+		call, answer := operation.Input.(historyCall), operation.Output.(historyResult).answer
+		if call.acquire != nil && answer.Code == storetest.CodeGranted {
+			lease := historyLease{Lock: call.acquire.Lock, Scope: call.acquire.Scope, Token: answer.Token}
 			grants = append(grants, grant{lease, operation.Return})
 		}
 	}

@@ -76,15 +76,15 @@ func testHistories(t *testing.T, plan historyPlan) {
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
-	told := map[string]int{}
+	answers := map[string]int{}
 	for end := time.Now().Add(*historyDuration); time.Now().Before(end) && !t.Failed(); seed++ {
-		history := f.play(t, seed)
+		history := f.run(t, seed)
 		if err := history.check(); err != nil {
 			t.Errorf("-history.seed=%d: %v", seed, err)
 			history.draw(t)
 		}
 		for _, operation := range history.operations {
-			told[operation.Output.(historyAnswer).told.Code]++
+			answers[operation.Output.(historyResult).answer.Code]++
 		}
 	}
 	for _, gateway := range f.gateways {
@@ -92,18 +92,18 @@ func testHistories(t *testing.T, plan historyPlan) {
 			t.Errorf("%d statements of one gateway were in a deadlock", n)
 		}
 	}
-	t.Logf("%d rounds, told %v", f.rounds, told)
+	t.Logf("%d rounds, answers %v", f.rounds, answers)
 }
 
-// historyField is where histories are made: a database, and gateways to it, one of which sweeps.
-type historyField struct {
+// historyFixture is where histories are made: a database, and gateways to it, one of which sweeps.
+type historyFixture struct {
 	plan     historyPlan
 	sql      *pgx.Conn // past the gateways
 	gateways []*engine.Engine
 	rounds   int
 }
 
-func newHistoryField(t *testing.T, plan historyPlan) *historyField {
+func newHistoryField(t *testing.T, plan historyPlan) *historyFixture {
 	t.Helper()
 	url := pgtest.Migrated(t)
 	conn, err := pgx.Connect(t.Context(), url)
@@ -111,7 +111,7 @@ func newHistoryField(t *testing.T, plan historyPlan) *historyField {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	f := &historyField{plan: plan, sql: conn}
+	f := &historyFixture{plan: plan, sql: conn}
 	for range plan.gateways {
 		service, err := engine.New(openStore(t, store.Config{DatabaseURL: url, ConnectionsMax: 8}),
 			// An early refusal shows the fence as it was once. That it is right is another test's.
@@ -152,11 +152,11 @@ type history struct {
 }
 
 // play lets clients at names that nobody has used before.
-func (f *historyField) play(t *testing.T, seed uint64) *history {
+func (f *historyFixture) run(t *testing.T, seed uint64) *history {
 	t.Helper()
 	f.rounds++
 	prefix := fmt.Sprintf("round-%d", f.rounds)
-	world, names := f.prepare(t, prefix)
+	state, names := f.prepare(t, prefix)
 	began := time.Now()
 	clock := func() int64 { return time.Since(began).Nanoseconds() }
 
@@ -174,7 +174,7 @@ func (f *historyField) play(t *testing.T, seed uint64) *history {
 		}
 	}
 	if f.plan.trees {
-		world = f.openSessions(t, world, clients)
+		state = f.openSessions(t, state, clients)
 	}
 	for _, client := range clients {
 		working.Go(func() { client.work(t.Context(), over) })
@@ -185,7 +185,7 @@ func (f *historyField) play(t *testing.T, seed uint64) *history {
 	}
 	time.AfterFunc(round, func() { close(over) })
 	working.Wait()
-	h := &history{model: historyModel(world, !f.plan.together)}
+	h := &history{model: historyModel(state, !f.plan.together)}
 	for _, client := range clients {
 		h.operations = append(h.operations, client.operations...)
 	}
@@ -196,24 +196,24 @@ func (f *historyField) play(t *testing.T, seed uint64) *history {
 	return h
 }
 
-// prepare sets the policies of a round and returns the world that it begins with.
-func (f *historyField) prepare(t *testing.T, prefix string) (storetest.World, []store.Name) {
+// prepare sets the policies of a round and returns the state that it begins with.
+func (f *historyFixture) prepare(t *testing.T, prefix string) (storetest.Model, []store.Name) {
 	t.Helper()
-	var world storetest.World
+	var state storetest.Model
 	var names []store.Name
 	for _, policy := range f.plan.policies {
 		policy.Prefix = prefix + "/" + policy.Prefix
 		if err := f.gateways[0].PutPolicy(t.Context(), policy); err != nil {
 			t.Fatal(err)
 		}
-		world = world.WithPolicy(policy)
+		state = state.WithPolicy(policy)
 		names = append(names, store.Name(policy.Prefix))
 	}
-	return world, names
+	return state, names
 }
 
 // lookAtLast reads everything when all clients are done: nothing that was acknowledged may be missing.
-func (f *historyField) lookAtLast(t *testing.T, like *historyClient) []porcupine.Operation {
+func (f *historyFixture) lookAtLast(t *testing.T, like *historyClient) []porcupine.Operation {
 	t.Helper()
 	reader := &historyClient{
 		id: f.plan.clients, gateway: f.gateways[0], chance: like.chance, clock: like.clock, names: like.names, slots: like.slots,

@@ -31,7 +31,7 @@ func TestHistoryOfTrees(t *testing.T) { testHistories(t, historyOfTrees) }
 const historySessions = 4
 
 // openSessions gives each client a session.
-func (f *historyField) openSessions(t *testing.T, world storetest.World, clients []*historyClient) storetest.World {
+func (f *historyFixture) openSessions(t *testing.T, state storetest.Model, clients []*historyClient) storetest.Model {
 	t.Helper()
 	for _, client := range clients {
 		for range historySessions {
@@ -40,10 +40,10 @@ func (f *historyField) openSessions(t *testing.T, world storetest.World, clients
 				t.Fatal(err)
 			}
 			client.sessions = append(client.sessions, session)
-			world = world.WithSession(session)
+			state = state.WithSession(session)
 		}
 	}
-	return world
+	return state
 }
 
 // amongOthers changes a request for a lock into one to share it, for the subtree, or for a lease in a session.
@@ -65,23 +65,23 @@ func (c *historyClient) amongOthers(ctx context.Context, request *store.AcquireR
 }
 
 // diligence bounds how much a holder does. Who has what many others want does less.
-func (c *historyClient) diligence(tenure *historyTenure) int {
-	if tenure.lease.Mode == store.Shared {
+func (c *historyClient) diligence(held *heldLease) int {
+	if held.lease.Mode == store.Shared {
 		return 3
 	}
 	return 12
 }
 
-// within is a name that the tenure covers; now and then one that it does not.
-func (c *historyClient) within(tenure *historyTenure) store.Name {
-	if !c.trees || tenure.lease.Scope != store.Subtree && !c.oneIn(10) {
-		return tenure.lease.Lock
+// within is a name that the held covers; now and then one that it does not.
+func (c *historyClient) within(held *heldLease) store.Name {
+	if !c.trees || held.lease.Scope != store.Subtree && !c.oneIn(10) {
+		return held.lease.Lock
 	}
 	name := c.names[c.chance.IntN(len(c.names))]
-	if strings.HasPrefix(string(name), string(tenure.lease.Lock)) || c.oneIn(10) {
+	if strings.HasPrefix(string(name), string(held.lease.Lock)) || c.oneIn(10) {
 		return name
 	}
-	return tenure.lease.Lock
+	return held.lease.Lock
 }
 
 // endSession ends a session of the client's, which is then known to be over to the client alone.

@@ -16,7 +16,7 @@ func TestLimitsOfWrites(t *testing.T) {
 	b := newTestbed(t)
 	longestType := "text/plain; x=" + strings.Repeat("y", store.ContentTypeBytesMax-len("text/plain; x="))
 	for name, c := range map[string]struct {
-		draft draft
+		spec  writeSpec
 		valid bool
 	}{
 		"the greatest token":          {with(token(store.TokenMax)), true},
@@ -32,11 +32,11 @@ func TestLimitsOfWrites(t *testing.T) {
 		"no content type":             {with(newest, contentType("")), false},
 		"a content type of nonsense":  {with(newest, contentType("text/plain; ;")), false},
 		"a deletion without one":      {with(newest, deletion), true},
-		"no kind":                     {with(newest, func(_ *stage, w *store.Write) { w.Kind = "" }), false},
-		"an unknown kind":             {with(newest, func(_ *stage, w *store.Write) { w.Kind = "patch" }), false},
+		"no kind":                     {with(newest, func(_ *fixture, w *store.Write) { w.Kind = "" }), false},
+		"an unknown kind":             {with(newest, func(_ *fixture, w *store.Write) { w.Kind = "patch" }), false},
 	} {
 		for _, source := range []source{bySet, byOne, byTransaction} {
-			s := &stage{testbed: b, lock: "limits"}
+			s := &fixture{testbed: b, lock: "limits"}
 			if err := s.do(t.Context(), acquire); err != nil {
 				t.Fatal(err)
 			}
@@ -44,7 +44,7 @@ func TestLimitsOfWrites(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = source(t.Context(), b.Store, c.draft(s))
+			_, err = source(t.Context(), b.Store, c.spec(s))
 			after, dumpErr := b.dump(t.Context())
 			switch {
 			case dumpErr != nil:
@@ -65,7 +65,7 @@ func TestLimitsOfWrites(t *testing.T) {
 func TestInvalidWriteFailsItsSet(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	s := &stage{testbed: b, lock: "set"}
+	s := &fixture{testbed: b, lock: "set"}
 	if err := s.do(t.Context(), acquire); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestInvalidWriteFailsItsSet(t *testing.T) {
 func TestUnparsedNames(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	s := &stage{testbed: b, lock: "names"}
+	s := &fixture{testbed: b, lock: "names"}
 	if err := s.do(t.Context(), acquire); err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +190,7 @@ func TestLimitsOfLeases(t *testing.T) {
 func TestLimitsOfRenewals(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	s := &stage{testbed: b, lock: "lock"}
+	s := &fixture{testbed: b, lock: "lock"}
 	if err := s.do(t.Context(), acquire); err != nil {
 		t.Fatal(err)
 	}

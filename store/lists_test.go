@@ -30,7 +30,7 @@ func TestLockStates(t *testing.T) {
 		"expired, then broken":   {given{acquire, expire, sweep, breakLock}, store.LockFree},
 		"expired, then replaced": {given{acquire, replace}, store.LockHeld},
 	} {
-		s := &stage{testbed: b, lock: store.Name(name)}
+		s := &fixture{testbed: b, lock: store.Name(name)}
 		if err := s.do(t.Context(), c.given...); err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +114,7 @@ func TestLocksAreListed(t *testing.T) {
 func TestRecordsAreListed(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	s, other := &stage{testbed: b, lock: "records"}, &stage{testbed: b, lock: "records/other"}
+	s, other := &fixture{testbed: b, lock: "records"}, &fixture{testbed: b, lock: "records/other"}
 	if err := errors.Join(s.do(t.Context(), acquire), other.do(t.Context(), acquire, wrote(with(newest)))); err != nil {
 		t.Fatal(err)
 	}

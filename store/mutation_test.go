@@ -11,27 +11,27 @@ import (
 	"github.com/fencegate/fencegate/migrations"
 )
 
-// mutation is a function of the schema, broken on purpose, and the trials that must notice.
+// mutation is a function of the schema, broken on purpose, and the cases that must notice.
 type mutation struct {
 	name     string
 	function string // guard/<function>.sql
 	edit     edit
-	fails    []string // trials that pass on the function as it is, and each of which must fail on the broken one
+	fails    []string // cases that pass on the function as it is, and each of which must fail on the broken one
 }
 
 // edit returns the broken source, or an error where there is nothing left to break.
 type edit func(source string) (string, error)
 
-// TestEveryStepIsTested breaks the functions, one place at a time, and demands that the trials notice. A step of the rule that
+// TestEveryStepIsTested breaks the functions, one place at a time, and demands that the cases notice. A step of the rule that
 // could be taken out without a test failing would be a step that nobody keeps.
 func TestEveryStepIsTested(t *testing.T) {
 	t.Parallel()
-	trials := map[string]trial{}
-	for _, trial := range allTrials() {
-		if _, twice := trials[trial.name]; twice {
-			t.Fatalf("two trials are called %q", trial.name)
+	cases := map[string]storeCase{}
+	for _, c := range allCases() {
+		if _, twice := cases[c.name]; twice {
+			t.Fatalf("two cases are called %q", c.name)
 		}
-		trials[trial.name] = trial
+		cases[c.name] = c
 	}
 	for _, m := range slices.Concat(stepMutations, ruleMutations, shortWayMutations, changeMutations, leaseMutations, scopeMutations, sessionMutations, holdMutations) {
 		t.Run(m.name, func(t *testing.T) {
@@ -41,29 +41,29 @@ func TestEveryStepIsTested(t *testing.T) {
 			b := newTestbed(t)
 			m.apply(t, b)
 			// It is broken in one place: a holder can still write by one of the sources.
-			if err := trials["step 1: a token"].play(ctx, b); err != nil && trials["transaction: all is applied"].play(ctx, b) != nil {
+			if err := cases["step 1: a token"].check(ctx, b); err != nil && cases["transaction: all is applied"].check(ctx, b) != nil {
 				t.Fatalf("the function is broken altogether: %v", err)
 			}
 			for _, name := range m.fails {
-				trial, ok := trials[name]
+				c, ok := cases[name]
 				if !ok {
-					t.Fatalf("there is no trial %q", name)
+					t.Fatalf("there is no case %q", name)
 				}
-				if err := trial.play(ctx, b); err == nil {
-					t.Errorf("the trial %q did not notice", name)
+				if err := c.check(ctx, b); err == nil {
+					t.Errorf("the case %q did not notice", name)
 				}
 			}
 		})
 	}
 }
 
-func allTrials() []trial {
-	var trials []trial
+func allCases() []storeCase {
+	var cases []storeCase
 	for _, c := range ruleCases() {
-		trials = append(trials, c.trial(bySet), c.alone().trial(byOne))
+		cases = append(cases, c.by(bySet), c.alone().by(byOne))
 	}
-	trials = slices.Concat(trials, acrossTrials, sharingTrials(), sessionTrials, raceTrials(), lineTrials, holdTrials)
-	return slices.Concat(trials, leaseTrials, standingTrials(), requestTrials, setTrials, transactionTrials, waitingTrials)
+	cases = slices.Concat(cases, subtreeWriteCases, sharingCases(), sessionCases, raceCases, queueCases, holdCases)
+	return slices.Concat(cases, leaseCases, leaseStatusCases(), requestCases, setCases, transactionCases, waitingCases)
 }
 
 func (m mutation) apply(t *testing.T, b *testbed) {

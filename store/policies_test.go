@@ -64,12 +64,12 @@ func TestLongestPrefixWins(t *testing.T) {
 func TestRuleUnderNestedPolicies(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	above, below := &stage{testbed: b, lock: "jobs"}, &stage{testbed: b, lock: "jobs/night"}
+	above, below := &fixture{testbed: b, lock: "jobs"}, &fixture{testbed: b, lock: "jobs/night"}
 	if err := errors.Join(above.do(t.Context(), requireLeaseID, acquire), below.do(t.Context(), sameToken, acquire)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		s       *stage
+		s       *fixture
 		verdict store.Verdict
 	}{
 		{above, store.VerdictLeaseMismatch}, {below, store.Admitted}, {below, store.Admitted},
@@ -159,7 +159,7 @@ func TestLimitsOfPolicies(t *testing.T) {
 func TestAcquireUnderExternalAuthority(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	s := &stage{testbed: b, lock: "jobs/1"}
+	s := &fixture{testbed: b, lock: "jobs/1"}
 	if err := b.PutPolicy(t.Context(), store.Policy{Prefix: "jobs", Rule: store.RuleStrict, Authority: store.AuthorityExternal}); err != nil {
 		t.Fatal(err)
 	}
@@ -174,36 +174,18 @@ func TestAcquireUnderExternalAuthority(t *testing.T) {
 	}
 }
 
-// whileBlocked sends what waits for a lock on the row of a fence, and meanwhile does something else.
-func whileBlocked(ctx context.Context, b *testbed, resource store.Name, send, meanwhile func() error) error {
-	tx, err := b.sql.Begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback(ctx) //nolint:errcheck // it is committed below, or the test failed
-	if _, err := tx.Exec(ctx, "select from fence.fences where resource = $1 for update", resource); err != nil {
-		return err
-	}
-	sent := make(chan error, 1)
-	go func() { sent <- send() }()
-	if err := errors.Join(b.awaitBlocked(ctx, sent), meanwhile(), tx.Commit(ctx)); err != nil {
-		return err
-	}
-	return <-sent
-}
-
-// waitingTrials: a policy holds for every decision that is made after it was set, also for writes that had been sent before, and
-// waited for the fence. Each is played in a database of its own: the first is about the first policy of all.
-var waitingTrials = []trial{
-	{"waiting: a policy is set", policyWhileWaiting(bySet)},
-	{"alone, waiting: a policy is set", policyWhileWaiting(byOne)},
-	{"waiting: a resource comes under an authority elsewhere", func(ctx context.Context, s *stage) error {
+// waitingCases: a policy holds for every decision made after it was set, also for writes that were sent before, and waited
+// for the fence. Each case has a database of its own: the first is about the first policy of all.
+var waitingCases = []storeCase{
+	{"waiting: a policy is set", all(acquire, policyWhileWaiting(bySet))},
+	{"alone, waiting: a policy is set", all(acquire, policyWhileWaiting(byOne))},
+	{"waiting: a resource comes under an authority elsewhere", func(ctx context.Context, s *fixture) error {
 		held, late := s.beside("/a"), s.beside("/b")
 		if err := held.do(ctx, acquire); err != nil {
 			return err
 		}
 		var results []store.Result
-		err := whileBlocked(ctx, s.testbed, held.lock, func() (err error) {
+		err := s.whileFenceIsLocked(ctx, held.lock, func() (err error) {
 			results, err = s.Write(ctx, []store.Write{with(newest, ownLeaseID)(held), with(token(7))(late)})
 			return err
 		}, func() error { return external(ctx, late) })
@@ -211,34 +193,33 @@ var waitingTrials = []trial{
 			return err
 		}
 		// There was no fence yet that could have been raised, and nothing passes without one.
-		if got := brief(results[0]) + ", " + brief(results[1]); got != "admitted v1 created, token_unknown" {
+		if got := brief(results...); got != "admitted v1 created, token_unknown" {
 			return fmt.Errorf("the answers are %s", got)
 		}
-		return late.expectVerdict(ctx, bySet, with(token(7))(late), store.Admitted, "")
+		return late.do(ctx, wrote(with(token(7))))
 	}},
 }
 
-func policyWhileWaiting(source source) func(ctx context.Context, s *stage) error {
-	return func(ctx context.Context, s *stage) error {
-		if err := s.do(ctx, acquire); err != nil {
-			return err
-		}
-		return whileBlocked(ctx, s.testbed, s.lock, func() error {
+// policyWhileWaiting demands a lease_id while a write without one waits.
+func policyWhileWaiting(source source) step {
+	return func(ctx context.Context, s *fixture) error {
+		return s.whileFenceIsLocked(ctx, s.lock, func() error {
 			result, err := source(ctx, s.Store, with(newest)(s))
 			if err == nil && !errors.Is(result.Err, store.ErrLeaseMismatch) {
-				err = fmt.Errorf("the write is told %+v, want that it needs the lease_id", result)
+				err = fmt.Errorf("the write is answered %+v, want lease_mismatch", result)
 			}
 			return err
 		}, func() error { return requireLeaseID(ctx, s) })
 	}
 }
 
+// TestPoliciesHoldForWaitingWrites checks that a new policy decides on writes that wait for the fence.
 func TestPoliciesHoldForWaitingWrites(t *testing.T) {
 	t.Parallel()
-	for _, trial := range waitingTrials {
-		t.Run(trial.name, func(t *testing.T) {
+	for _, c := range waitingCases {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if err := trial.play(t.Context(), newTestbed(t)); err != nil {
+			if err := c.check(t.Context(), newTestbed(t)); err != nil {
 				t.Error(err)
 			}
 		})

@@ -19,10 +19,10 @@ func (r *randomRun) openSession(t *rapid.T) {
 		t.Fatal(err)
 	}
 	r.sessions = append(r.sessions, session.ID)
-	r.world = r.world.WithSession(session)
+	r.model = r.model.WithSession(session)
 }
 
-// session names one of the last sessions, or one that there never was.
+// session is one of the last sessions, or one that never existed.
 func (r *randomRun) session(t *rapid.T) uuid.UUID {
 	back := rapid.IntRange(0, min(len(r.sessions), 3)).Draw(t, "session")
 	if back == len(r.sessions) {
@@ -33,18 +33,15 @@ func (r *randomRun) session(t *rapid.T) uuid.UUID {
 
 func (r *randomRun) keepAlive(t *rapid.T) {
 	id := r.session(t)
-	session, err := r.gateway.KeepAlive(t.Context(), id)
-	next, want := r.world.KeepAlive(id, session.ExpiresAt.UnixMicro())
-	r.same(t, fmt.Sprintf("keep %s alive", id), storetest.ToldSession(storetest.CodeRenewed, session, err), want)
-	r.world = next
+	r.do(t, historyCall{keepAlive: &id})
 }
 
 func (r *randomRun) endSession(t *rapid.T) {
 	id := r.session(t)
 	leases, err := r.gateway.EndSession(t.Context(), id)
-	next, want := r.world.EndSession(id)
-	r.same(t, fmt.Sprintf("end %s", id), storetest.ToldEnded(leases, err), want)
-	r.world = next
+	next, want := r.model.EndSession(id)
+	r.same(t, fmt.Sprintf("end %s", id), storetest.EndedAnswer(leases, err), want)
+	r.model = next
 }
 
 // expireSession moves the end of a session to now.
@@ -57,12 +54,12 @@ func (r *randomRun) expireSession(t *rapid.T) {
 	if err != nil {
 		t.Skip("the session is over")
 	}
-	r.world = r.world.SessionOver(id, storetest.Expired, at.UnixMicro())
+	r.model = r.model.SessionOver(id, storetest.Expired, at.UnixMicro())
 }
 
-func (r *randomRun) lookAtSession(t *rapid.T) { r.sameSession(t, r.session(t)) }
+func (r *randomRun) readSession(t *rapid.T) { r.sameSession(t, r.session(t)) }
 
 func (r *randomRun) sameSession(t *rapid.T, id uuid.UUID) {
 	session, leases, err := r.gateway.Session(t.Context(), id)
-	r.same(t, fmt.Sprintf("session %s", id), storetest.ToldSessionState(session, leases, err), r.world.Session(id))
+	r.same(t, fmt.Sprintf("session %s", id), storetest.SessionStateAnswer(session, leases, err), r.model.Session(id))
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/fencegate/fencegate/store/storetest"
 )
 
-// TestRandomSequences does one random thing after the other to a Store and to the model of the contract: every answer must be the same.
-// A set of writes must be answered as the model answers its writes one by one.
+// TestRandomSequences makes random calls, one after the other, to a Store and to the model of the contract: every answer must
+// be the same. A set of writes must be answered as the model answers its writes one by one.
 func TestRandomSequences(t *testing.T) {
 	url := pgtest.Migrated(t)
 	conn, err := pgx.Connect(t.Context(), url)
@@ -26,10 +26,10 @@ func TestRandomSequences(t *testing.T) {
 	}
 	defer conn.Close(t.Context())
 	gateway := openStore(t, store.Config{DatabaseURL: url})
-	runs, told := 0, map[string]int{}
+	runs, answers := 0, map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		runs++
-		r := newRandomRun(gateway, conn, fmt.Sprintf("run-%d", runs), told)
+		r := newRandomRun(gateway, conn, fmt.Sprintf("run-%d", runs), answers)
 		defer r.forgetPolicies(t)
 		for _, name := range r.names {
 			r.acquireOn(t, name)
@@ -38,25 +38,25 @@ func TestRandomSequences(t *testing.T) {
 			"acquire": r.acquire, "renew": r.renew, "release": r.release, "break": r.breakLock, "expire": r.expire, "sweep": r.sweep,
 			"holdOut":     r.holdOut,
 			"acquireMore": r.acquire, "openSession": r.openSession, "keepAlive": r.keepAlive, "endSession": r.endSession,
-			"expireSession": r.expireSession, "lookAtSession": r.lookAtSession,
+			"expireSession": r.expireSession, "readSession": r.readSession,
 			"write": r.write, "writeMore": r.write, "writeAgain": r.writeAgain, "writeSet": r.writeSet, "writeMoreSets": r.writeSet,
 			"transact": r.transact, "transactMore": r.transact, "transactAgain": r.transactAgain, "transactAndWrite": r.transactAndWrite,
 			"putPolicy": r.putPolicy, "deletePolicy": r.deletePolicy,
-			"lookAtLock": r.lookAtLock, "lookAtFence": r.lookAtFence,
+			"readLock": r.readLock, "readFence": r.readFence,
 		})
-		r.lookAtAll(t)
+		r.readAll(t)
 	})
-	t.Logf("told %v", told)
+	t.Logf("answers: %v", answers)
 }
 
 // randomRun is one sequence, on names of its own.
 type randomRun struct {
 	gateway *store.Store
 	sql     *pgx.Conn // past the gateway
-	world   storetest.World
+	model   storetest.Model
 	prefix  string
 	names   []store.Name
-	told    map[string]int // answers of all runs, by code
+	counts  map[string]int // answers of all runs, by code
 
 	leases       []store.Lease // that were ever granted
 	sessions     []uuid.UUID   // that were ever opened
@@ -64,21 +64,31 @@ type randomRun struct {
 	transactions []store.Transaction
 }
 
-func newRandomRun(gateway *store.Store, conn *pgx.Conn, prefix string, told map[string]int) *randomRun {
-	r := &randomRun{gateway: gateway, sql: conn, prefix: prefix, told: told}
+func newRandomRun(gateway *store.Store, conn *pgx.Conn, prefix string, counts map[string]int) *randomRun {
+	r := &randomRun{gateway: gateway, sql: conn, prefix: prefix, counts: counts}
 	for _, name := range []string{"/a", "/b", "/b/c", "/b/c/d"} {
 		r.names = append(r.names, store.Name(prefix+name))
 	}
 	return r
 }
 
-// same ends the run if the Store's answer is not the model's.
-func (r *randomRun) same(t *rapid.T, what string, got, want storetest.Told) {
+// do makes a call. The run ends if the Store's answer is not the model's.
+func (r *randomRun) do(t *rapid.T, call historyCall) historyResult {
 	t.Helper()
-	t.Logf("%s → %s", what, got)
-	r.told[strings.TrimSpace(got.Code+" "+got.Reason+map[bool]string{true: "replayed"}[got.Replayed])]++
+	result := call.perform(t.Context(), r.gateway)
+	next, want := call.predict(r.model, result)
+	r.same(t, call.String(), result.answer, want)
+	r.model = next
+	return result
+}
+
+// same ends the run if the Store's answer is not the model's.
+func (r *randomRun) same(t *rapid.T, call string, got, want storetest.Answer) {
+	t.Helper()
+	t.Logf("%s → %s", call, got)
+	r.counts[strings.TrimSpace(got.Code+" "+got.Reason+map[bool]string{true: "replayed"}[got.Replayed])]++
 	if !got.Same(want) {
-		t.Fatalf("%s\n     is told %s\nand must be told %s\nin %s", what, got, want, r.world.Summary())
+		t.Fatalf("%s\nreturned %s\nwant     %s\nin %s", call, got, want, r.model.Summary())
 	}
 }
 
@@ -92,28 +102,25 @@ func (r *randomRun) acquireOn(t *rapid.T, name store.Name) {
 		OwnerID: rapid.SampledFrom([]string{"A", "B"}).Draw(t, "owner"),
 		Mode:    rapid.SampledFrom([]store.Mode{store.Exclusive, store.Exclusive, store.Exclusive, store.Shared}).Draw(t, "mode"),
 		Scope:   rapid.SampledFrom([]store.Scope{store.Node, store.Node, store.Node, store.Subtree}).Draw(t, "scope"),
-		// Longer than any test runs: a lease expires when the run says so.
+		// Longer than any test runs: only expire lets a lease expire.
 		TTL:       time.Hour + time.Duration(rapid.IntRange(0, 1000).Draw(t, "ttl"))*time.Millisecond,
 		RequestID: rapid.SampledFrom([]string{"", "", "", "r1", "r2"}).Draw(t, "request"),
 	}
 	if rapid.IntRange(0, 3).Draw(t, "in a session") == 0 {
 		request.SessionID, request.TTL = r.session(t), 0
 	}
-	lease, err := r.gateway.Acquire(t.Context(), request)
-	if err == nil {
-		r.leases = append(r.leases, lease)
+	result := r.do(t, historyCall{resources: []store.Name{name}, acquire: &request})
+	if result.answer.Code != storetest.CodeGranted {
+		return
 	}
-	next, want := r.world.Acquire(request, storetest.GrantOf(lease, request.RequestID))
-	r.same(t, fmt.Sprintf("acquire %s %s of %s by %s, request %q, session %s",
-		request.Mode, request.Scope, request.Lock, request.OwnerID, request.RequestID, request.SessionID),
-		storetest.ToldLease(storetest.CodeGranted, lease, err), want)
-	r.world = next
-	if err == nil && (lease.Mode != request.Mode || lease.Scope != request.Scope || lease.SessionID != request.SessionID) && request.RequestID == "" {
-		t.Fatalf("granted is %+v", lease)
+	made := result.made
+	r.leases = append(r.leases, store.Lease{Lock: name, OwnerID: made.OwnerID, ID: made.ID, Token: made.Token})
+	if (made.Mode != request.Mode || made.Scope != request.Scope || made.SessionID != request.SessionID) && request.RequestID == "" {
+		t.Fatalf("granted is %+v, want %+v", made, request)
 	}
 }
 
-// lease names a lease as its holder would, or somebody who has it wrong.
+// lease is a reference to a lease, mostly right, sometimes wrong in one field.
 func (r *randomRun) lease(t *rapid.T) store.LeaseRef {
 	if len(r.leases) == 0 {
 		return store.LeaseRef{Lock: r.name(t), OwnerID: "A", ID: uuid.New(), Token: 1}
@@ -139,32 +146,19 @@ func (r *randomRun) someLease(t *rapid.T) store.Lease {
 }
 
 func (r *randomRun) renew(t *rapid.T) {
-	ref := r.lease(t)
-	ttl := rapid.SampledFrom([]time.Duration{0, 2 * time.Hour}).Draw(t, "ttl")
-	lease, err := r.gateway.Renew(t.Context(), ref, ttl)
-	next, want := r.world.Renew(ref, ttl, lease.ExpiresAt.UnixMicro())
-	r.same(t, fmt.Sprintf("renew %+v", ref), storetest.ToldLease(storetest.CodeRenewed, lease, err), want)
-	r.world = next
-	if err == nil && ttl != 0 && lease.TTL != ttl {
-		t.Fatalf("renewed for %s, the TTL is now %s", ttl, lease.TTL)
-	}
+	renewal := historyRenewal{r.lease(t), rapid.SampledFrom([]time.Duration{0, 2 * time.Hour}).Draw(t, "ttl")}
+	r.do(t, historyCall{resources: []store.Name{renewal.Lock}, renew: &renewal})
 }
 
 func (r *randomRun) release(t *rapid.T) {
 	ref := r.lease(t)
-	err := r.gateway.Release(t.Context(), ref)
-	next, want := r.world.Release(ref)
-	r.same(t, fmt.Sprintf("release %+v", ref), storetest.ToldDone(storetest.CodeReleased, err), want)
-	r.world = next
+	r.do(t, historyCall{resources: []store.Name{ref.Lock}, release: &ref})
 }
 
 // breakLock is followed by an acquire, without which little happens on the name.
 func (r *randomRun) breakLock(t *rapid.T) {
 	name := r.name(t)
-	lease, err := r.gateway.Break(t.Context(), name, "at random")
-	next, want := r.world.Break(name)
-	r.same(t, fmt.Sprintf("break %s", name), storetest.ToldLease(storetest.CodeBroken, lease, err), want)
-	r.world = next
+	r.do(t, historyCall{resources: []store.Name{name}, broken: true})
 	if rapid.IntRange(0, 2).Draw(t, "quiet") > 0 {
 		r.acquireOn(t, name)
 	}
@@ -173,7 +167,7 @@ func (r *randomRun) breakLock(t *rapid.T) {
 // expire moves the end of a lease to now.
 func (r *randomRun) expire(t *rapid.T) {
 	name := r.name(t)
-	running := slices.DeleteFunc(r.world.Resource(name).Running(), func(grant storetest.Grant) bool { return grant.SessionID != uuid.Nil })
+	running := slices.DeleteFunc(r.model.Resource(name).Running(), func(grant storetest.Grant) bool { return grant.SessionID != uuid.Nil })
 	if len(running) == 0 {
 		t.Skip("no lease runs")
 	}
@@ -185,14 +179,14 @@ func (r *randomRun) expire(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.world = r.world.ExpireAt(name, token, at.UnixMicro())
+	r.model = r.model.ExpireAt(name, token, at.UnixMicro())
 }
 
 // holdOut moves the hold_until of a lease, and with it its end, to now.
 func (r *randomRun) holdOut(t *rapid.T) {
 	name := r.name(t)
-	grants := r.world.Resource(name).Running()
-	if newest, ok := r.world.Resource(name).Newest(); ok {
+	grants := r.model.Resource(name).Running()
+	if newest, ok := r.model.Resource(name).Newest(); ok {
 		grants = append(grants, newest)
 	}
 	if len(grants) == 0 {
@@ -209,19 +203,22 @@ func (r *randomRun) holdOut(t *rapid.T) {
 	if err != nil {
 		t.Skip("the lease has no limit")
 	}
-	r.world = r.world.HoldOut(name, token, at.UnixMicro())
+	r.model = r.model.HoldOut(name, token, at.UnixMicro())
 }
 
-// sweep may change no answer, but that it closes the fences of sessions that are over.
+// sweep may change no answer, but that it closes the fences of sessions that are over and of leases whose hold is over. The
+// first sweep ends leases that have expired; the second finds those of them whose hold is over.
 func (r *randomRun) sweep(t *rapid.T) {
-	sweeper, err := store.NewSweeper(r.gateway, store.SweeperConfig{})
-	if err != nil {
-		t.Fatal(err)
+	for range 2 {
+		sweeper, err := store.NewSweeper(r.gateway, store.SweeperConfig{})
+		if err == nil {
+			_, err = sweeper.Sweep(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
-	if _, err := sweeper.Sweep(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	r.world = r.world.Settle()
+	r.model = r.model.Settle()
 }
 
 func (r *randomRun) policyPrefix(t *rapid.T) string {
@@ -242,15 +239,15 @@ func (r *randomRun) putPolicy(t *rapid.T) {
 	if err := r.gateway.PutPolicy(t.Context(), policy); err != nil {
 		t.Fatal(err)
 	}
-	r.world = r.world.WithPolicy(policy)
+	r.model = r.model.WithPolicy(policy)
 }
 
 func (r *randomRun) deletePolicy(t *rapid.T) {
 	prefix := r.policyPrefix(t)
-	if err := r.gateway.DeletePolicy(t.Context(), prefix); err != nil && storetest.ToldError(err).Code != storetest.CodeNotFound {
+	if err := r.gateway.DeletePolicy(t.Context(), prefix); err != nil && storetest.ErrorAnswer(err).Code != storetest.CodeNotFound {
 		t.Fatal(err)
 	}
-	r.world = r.world.WithoutPolicy(prefix)
+	r.model = r.model.WithoutPolicy(prefix)
 }
 
 func (r *randomRun) forgetPolicies(t *rapid.T) {

@@ -13,8 +13,8 @@ import (
 
 // claim draws a claim on the name: mostly one that could be admitted.
 func (r *randomRun) claim(t *rapid.T, name store.Name) store.WriteToken {
-	resource := r.world.Resource(name)
-	granted, leaseID := r.world.Granted(name)
+	resource := r.model.Resource(name)
+	granted, leaseID := r.model.Granted(name)
 	claim := store.WriteToken{Resource: name}
 	switch rapid.SampledFrom([]string{"newest", "newest", "newest", "newest", "last", "other", "none", "near", "far"}).Draw(t, "token") {
 	case "newest":
@@ -54,21 +54,19 @@ func (r *randomRun) operation(t *rapid.T, name store.Name) store.Operation {
 		op.Value = rapid.SampledFrom([][]byte{nil, []byte("v"), {0, 255}}).Draw(t, "value")
 		op.ContentType = rapid.SampledFrom([]string{"text/plain", "application/octet-stream"}).Draw(t, "type")
 	}
-	version := r.world.Resource(name).Record(op.Key).Version
+	version := r.model.Resource(name).Record(op.Key).Version
 	switch rapid.SampledFrom([]string{"no matter", "no matter", "none", "any", "right", "wrong"}).Draw(t, "expect") {
 	case "none":
-		op.Expect = pointTo(store.ExpectNone)
+		op.Expect = ptr(store.ExpectNone)
 	case "any":
-		op.Expect = pointTo(store.ExpectAny)
+		op.Expect = ptr(store.ExpectAny)
 	case "right":
-		op.Expect = pointTo(version)
+		op.Expect = ptr(version)
 	case "wrong":
-		op.Expect = pointTo(version + 1)
+		op.Expect = ptr(version + 1)
 	}
 	return op
 }
-
-func pointTo(number int64) *int64 { return &number }
 
 func (r *randomRun) write(t *rapid.T) { r.send(t, []store.Write{r.draw(t)}) }
 
@@ -111,7 +109,7 @@ func number(writes []store.Write) {
 	for i, write := range writes {
 		if write.Sequence != nil {
 			last[write.Resource] = max(last[write.Resource]+1, *write.Sequence)
-			writes[i].Sequence = pointTo(last[write.Resource])
+			writes[i].Sequence = ptr(last[write.Resource])
 		}
 	}
 }
@@ -123,9 +121,9 @@ func (r *randomRun) send(t *rapid.T, writes []store.Write) {
 		t.Fatal(err)
 	}
 	for i, write := range writes {
-		next, want := r.world.Write(write)
-		r.same(t, fmt.Sprintf("%d of %d: %s", i+1, len(writes), historyCall{write: &write}), storetest.ToldWrite(results[i]), want)
-		r.world = next
+		next, want := r.model.Write(write)
+		r.same(t, fmt.Sprintf("%d of %d: %s", i+1, len(writes), historyCall{write: &write}), storetest.WriteAnswer(results[i]), want)
+		r.model = next
 	}
 	r.writes = append(r.writes, writes...)
 }
@@ -176,9 +174,9 @@ func (r *randomRun) transactAndWrite(t *rapid.T) {
 
 // next is the claim of a holder who does all right.
 func (r *randomRun) next(name store.Name) store.WriteToken {
-	resource := r.world.Resource(name)
-	granted, leaseID := r.world.Granted(name)
-	claim := store.WriteToken{Resource: name, Token: granted, Sequence: pointTo(1), LeaseID: &leaseID}
+	resource := r.model.Resource(name)
+	granted, leaseID := r.model.Granted(name)
+	claim := store.WriteToken{Resource: name, Token: granted, Sequence: ptr(int64(1)), LeaseID: &leaseID}
 	if resource.LastToken == granted {
 		*claim.Sequence = resource.LastSequence + 1
 	}
@@ -186,54 +184,46 @@ func (r *randomRun) next(name store.Name) store.WriteToken {
 }
 
 func (r *randomRun) commit(t *rapid.T, transaction store.Transaction) {
-	result, err := r.gateway.Transact(t.Context(), transaction)
-	next, want := r.world.Transact(transaction)
-	r.same(t, fmt.Sprintf("%s: %d operations", historyCall{transaction: &transaction}, len(transaction.Operations)),
-		storetest.ToldTransaction(result, err), want)
-	r.world = next
+	r.do(t, historyCall{resources: []store.Name{transaction.Claims[0].Resource}, transaction: &transaction})
 }
 
-func (r *randomRun) lookAtLock(t *rapid.T) { r.sameLock(t, r.name(t)) }
-
-func (r *randomRun) sameLock(t *rapid.T, name store.Name) {
-	lock, err := r.gateway.Lock(t.Context(), name)
-	r.same(t, fmt.Sprintf("lock %s", name), storetest.ToldLock(lock, err), r.world.Lock(name))
+func (r *randomRun) readLock(t *rapid.T) {
+	r.do(t, historyCall{resources: []store.Name{r.name(t)}, lock: true})
 }
 
-func (r *randomRun) lookAtFence(t *rapid.T) { r.sameFence(t, r.name(t)) }
+func (r *randomRun) readFence(t *rapid.T) { r.sameFence(t, r.name(t)) }
 
 func (r *randomRun) sameFence(t *rapid.T, name store.Name) {
 	fence, err := r.gateway.Fence(t.Context(), name)
-	r.same(t, fmt.Sprintf("fence %s", name), storetest.ToldFence(fence, err), r.world.Fence(name))
-	if want := r.world.Policy(name); err == nil && fence.Policy != want {
-		t.Fatalf("the policy of %s is %+v and must be %+v", name, fence.Policy, want)
+	r.same(t, fmt.Sprintf("fence %s", name), storetest.FenceAnswer(fence, err), r.model.Fence(name))
+	if want := r.model.Policy(name); err == nil && fence.Policy != want {
+		t.Fatalf("the policy of %s is %+v, want %+v", name, fence.Policy, want)
 	}
 }
 
-// lookAtAll compares all that is kept.
-func (r *randomRun) lookAtAll(t *rapid.T) {
+// readAll compares everything that is stored.
+func (r *randomRun) readAll(t *rapid.T) {
 	for _, id := range r.sessions {
 		r.sameSession(t, id)
 	}
 	for _, name := range r.names {
-		r.sameLock(t, name)
+		r.do(t, historyCall{resources: []store.Name{name}, lock: true})
 		r.sameFence(t, name)
-		keys := r.world.Resource(name).Keys()
-		slices.Sort(keys)
+		want := r.model.Resource(name).Keys()
+		slices.Sort(want)
 		records, err := r.gateway.Records(t.Context(), store.RecordQuery{Resource: name, Limit: store.PageMax})
 		if err != nil {
 			t.Fatal(err)
 		}
-		var kept []store.Name
+		var got []store.Name
 		for _, record := range records {
-			kept = append(kept, record.Key)
+			got = append(got, record.Key)
 		}
-		if !slices.Equal(kept, keys) {
-			t.Fatalf("%s keeps %q and must keep %q", name, kept, keys)
+		if !slices.Equal(got, want) {
+			t.Fatalf("the records of %s are %q, want %q", name, got, want)
 		}
-		for _, key := range keys {
-			record, err := r.gateway.Record(t.Context(), name, key)
-			r.same(t, fmt.Sprintf("record %s %s", name, key), storetest.ToldRecord(record, err), r.world.Resource(name).Record(key))
+		for _, key := range want {
+			r.do(t, historyCall{resources: []store.Name{name}, record: key})
 		}
 	}
 }

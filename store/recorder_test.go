@@ -32,9 +32,9 @@ func rejections(t *testing.T, b *testbed, query store.RejectionQuery) []store.Re
 }
 
 // rejectedBy returns what the rule says of a write, which must be a rejection.
-func rejectedBy(t *testing.T, s *stage, draft draft) *store.RejectedError {
+func rejectedBy(t *testing.T, s *fixture, spec writeSpec) *store.RejectedError {
 	t.Helper()
-	result, err := bySet(t.Context(), s.Store, draft(s))
+	result, err := bySet(t.Context(), s.Store, spec(s))
 	var rejected *store.RejectedError
 	if err != nil || !errors.As(result.Err, &rejected) {
 		t.Fatalf("the answer is %+v (%v), want a rejection", result, err)
@@ -129,7 +129,7 @@ func TestRecorderLooksUpTheLease(t *testing.T) {
 		where lock = $1 and fencing_token = $2`
 	for name, c := range map[string]struct {
 		given, after given // after: between the rejection and its record
-		write        draft
+		write        writeSpec
 		ago, late    bool // whether the first lease ended an hour ago; whether it is told how late the write was
 		owner        string
 	}{
@@ -145,7 +145,7 @@ func TestRecorderLooksUpTheLease(t *testing.T) {
 		"never granted":        {given{acquire}, nil, with(beyond), false, false, ""},
 		"no token":             {given{acquire}, nil, with(none), false, false, ""},
 	} {
-		s := &stage{testbed: b, lock: store.Name(name)}
+		s := &fixture{testbed: b, lock: store.Name(name)}
 		if err := s.do(t.Context(), c.given...); err != nil {
 			t.Fatal(err)
 		}
@@ -169,13 +169,13 @@ func TestRecorderLooksUpTheLease(t *testing.T) {
 }
 
 // endLater puts the end of the newest lease, which has ended, into the future: after the rejection by any clock.
-func endLater(ctx context.Context, s *stage) error {
+func endLater(ctx context.Context, s *fixture) error {
 	_, err := s.sql.Exec(ctx, "update fence.leases set ended_at = clock_timestamp() + interval '1 minute' where lock = $1", s.lock)
 	return err
 }
 
 // expireLater is endLater for one that runs.
-func expireLater(ctx context.Context, s *stage) error {
+func expireLater(ctx context.Context, s *fixture) error {
 	_, err := s.sql.Exec(ctx, `
 		update fence.leases set expires_at = clock_timestamp() + interval '1 minute', end_reason = 'expired',
 			ended_at = clock_timestamp() + interval '1 minute'

@@ -15,7 +15,7 @@ import (
 func TestRecordsByTime(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	s := &stage{testbed: b, lock: "records"}
+	s := &fixture{testbed: b, lock: "records"}
 	if err := s.do(t.Context(), acquire); err != nil {
 		t.Fatal(err)
 	}

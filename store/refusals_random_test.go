@@ -27,10 +27,10 @@ func TestRandomRefusals(t *testing.T) {
 	}
 	defer conn.Close(t.Context())
 	gateways := []refusing{newRefusing(t, b, engine.Config{}), newRefusing(t, b, engine.Config{})}
-	runs, told := 0, map[string]int{}
+	runs, answers := 0, map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		runs++
-		r := &randomRefusals{newRandomRun(b.Store, conn, fmt.Sprintf("run-%d", runs), told), gateways}
+		r := &randomRefusals{newRandomRun(b.Store, conn, fmt.Sprintf("run-%d", runs), answers), gateways}
 		defer r.forgetPolicies(t)
 		for _, name := range r.names {
 			r.acquireOn(t, name)
@@ -42,8 +42,8 @@ func TestRandomRefusals(t *testing.T) {
 			"hammer": r.hammer, "hammerMore": r.hammer, "write": r.write, "transact": r.transact, "changePolicy": r.changePolicy,
 		})
 	})
-	t.Logf("told %v", told)
-	if early := told["early token_stale superseded"]; early < runs/2 {
+	t.Logf("answers: %v", answers)
+	if early := answers["early token_stale superseded"]; early < runs/2 {
 		t.Errorf("only %d writes in %d runs were refused early", early, runs)
 	}
 }
@@ -75,13 +75,13 @@ func (r *randomRefusals) hammer(t *rapid.T) {
 	lease := r.someLease(t)
 	for range rapid.IntRange(2, 4).Draw(t, "times") {
 		write := store.Write{WriteToken: store.WriteToken{Resource: lease.Lock, Token: lease.Token}, Operation: r.operation(t, lease.Lock)}
-		last := r.world.Resource(lease.Lock)
+		last := r.model.Resource(lease.Lock)
 		switch rapid.IntRange(0, 3).Draw(t, "number") {
 		case 0:
-			write.Sequence = pointTo(last.LastSequence)
+			write.Sequence = ptr(last.LastSequence)
 			write.Token = last.LastToken
 		case 1:
-			write.Sequence = pointTo(last.LastSequence + 1)
+			write.Sequence = ptr(last.LastSequence + 1)
 		}
 		r.through(t, write)
 	}
@@ -94,14 +94,14 @@ func (r *randomRefusals) through(t *rapid.T, write store.Write) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	next, want := r.world.Write(write)
+	next, want := r.model.Write(write)
 	wanted := strings.TrimSpace(want.Code + " " + want.Reason + map[bool]string{true: "replayed"}[want.Replayed])
 	t.Logf("%s → %s", historyCall{write: &write}, told)
 	if strings.TrimPrefix(told, "early ") != wanted {
-		t.Fatalf("%s\nis told %s\nand must be told %s\nin %s", historyCall{write: &write}, told, wanted, r.world.Summary())
+		t.Fatalf("%s\nis told %s\nand must be told %s\nin %s", historyCall{write: &write}, told, wanted, r.model.Summary())
 	}
-	r.told[told]++
-	r.world = next
+	r.counts[told]++
+	r.model = next
 	r.writes = append(r.writes, write)
 }
 

@@ -51,7 +51,7 @@ func (r refusing) commit(ctx context.Context, write store.Write) (string, error)
 }
 
 func briefly(result store.Result) string {
-	told := storetest.ToldWrite(result)
+	told := storetest.WriteAnswer(result)
 	return strings.TrimSpace(told.Code + " " + told.Reason + map[bool]string{true: "replayed"}[told.Replayed])
 }
 

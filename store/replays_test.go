@@ -1,66 +1,60 @@
 package store_test
 
-import "github.com/fencegate/fencegate/store"
+import (
+	"slices"
+	"testing"
+)
 
-// replayCases: a numbered write is applied exactly once (P10), however often and however late it is sent.
-var replayCases = []ruleCase{
-	{"replay: the last write again", given{acquire, wrote(with(newest, sequence(1)))},
-		with(newest, sequence(1)), replayed, ""},
-	{"replay: sequence 0 counts as a number", given{acquire, wrote(with(newest, sequence(0)))},
-		with(newest, sequence(0)), replayed, ""},
-	{"replay: a deletion", given{acquire, wrote(with(newest, sequence(1)), with(newest, sequence(2), deletion))},
-		with(newest, sequence(2), deletion), replayed, ""},
-	{"replay: a write whose precondition it has undone itself", given{acquire, wrote(with(newest, sequence(1), expect(0)))},
-		with(newest, sequence(1), expect(0)), replayed, ""},
-	{"replay: after release", given{acquire, wrote(with(newest, sequence(1))), release},
-		with(newest, sequence(1)), replayed, ""},
-	{"replay: after break", given{acquire, wrote(with(newest, sequence(1))), breakLock},
-		with(newest, sequence(1)), replayed, ""},
-	{"replay: after a newer grant", given{acquire, wrote(with(newest, sequence(1))), replace},
-		with(first, sequence(1)), replayed, ""},
-	{"replay: after expiry where a live lease is demanded",
-		given{requireLiveLease, acquire, wrote(with(newest, sequence(1))), expire}, with(newest, sequence(1)), replayed, ""},
-	{"replay: without the lease_id that is demanded",
-		given{requireLeaseID, acquire, wrote(with(newest, sequence(1), ownLeaseID))},
-		with(newest, sequence(1)), replayed, ""},
-	{"replay: under same_token", given{sameToken, acquire, wrote(with(newest, sequence(1)))},
-		with(newest, sequence(1)), replayed, ""},
-	{"replay: under authority external", given{external, wrote(with(token(7), sequence(1)))},
-		with(token(7), sequence(1)), replayed, ""},
-	{"replay: beyond all grants, once the authority is builtin again",
-		given{external, wrote(with(token(store.TokenMax-1), sequence(1))), under(store.Policy{})},
-		with(token(store.TokenMax-1), sequence(1)), replayed, ""},
+// A replay is known as one while somebody else has the fence locked: it is answered once, and not put off as well.
+func TestReplayOfALockedFence(t *testing.T) {
+	t.Parallel()
+	s := &fixture{testbed: newTestbed(t), lock: "lock"}
+	if err := s.do(t.Context(), acquire); err != nil {
+		t.Fatal(err)
+	}
+	const write = `select admitted, replayed, busy
+		from fence.write(array['lock'], array[$1::bigint], array[$2::bigint], array[null::uuid], array['\x01'::bytea],
+			array['put'], array['k'], array['v'::bytea], array['text/plain'], array[null::bigint], array[1], $3)`
+	s.exec(t, write, s.newest().Token, 1, nil)
+	tx, err := s.sql.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(t.Context()) //nolint:errcheck // it changes nothing
+	if _, err := tx.Exec(t.Context(), "select from fence.fences for update"); err != nil {
+		t.Fatal(err)
+	}
+	for sequence, want := range map[int][3][]int32{1: {{1}, {1}, nil}, 2: {nil, nil, {1}}} {
+		var got [3][]int32
+		err := s.sql.QueryRow(t.Context(), write, s.newest().Token, sequence, 0).Scan(&got[0], &got[1], &got[2])
+		if err != nil || !slices.EqualFunc(got[:], want[:], slices.Equal[[]int32]) {
+			t.Errorf("with sequence %d the answer is %v (%v), want %v", sequence, got, err, want)
+		}
+	}
+}
 
-	{"no replay: the newer holder has written", given{acquire, wrote(with(newest, sequence(1))), replace, wrote(with(newest))},
-		with(first, sequence(1)), store.VerdictTokenStale, "superseded"},
-	{"no replay: the write before the last", given{acquire, wrote(with(newest, sequence(1)), with(newest, sequence(2)))},
-		with(newest, sequence(1)), store.VerdictTokenStale, "reused"},
-	{"no replay: unnumbered", given{acquire, wrote(with(newest))}, with(newest), store.VerdictTokenStale, "reused"},
-	{"no replay: numbered 0 after unnumbered", given{acquire, wrote(with(newest))},
-		with(newest, sequence(0)), store.VerdictTokenStale, "reused"},
-	{"no replay: unnumbered after numbered 0", given{acquire, wrote(with(newest, sequence(0)))},
-		with(newest), store.VerdictTokenStale, "reused"},
-	{"no replay: unnumbered after numbered 0, under same_token", given{sameToken, acquire, wrote(with(newest, sequence(0)))},
-		with(newest), store.Admitted, ""},
-	{"no replay: after an unnumbered write, under same_token",
-		given{sameToken, acquire, wrote(with(newest, sequence(1)), with(newest, value("other")))},
-		with(newest, sequence(1)), store.VerdictTokenStale, "reused"},
-	{"no replay: another token", given{acquire, wrote(with(newest, sequence(1))), replace},
-		with(newest, sequence(1)), store.Admitted, ""},
-	{"no replay: another sequence", given{acquire, wrote(with(newest, sequence(1)))},
-		with(newest, sequence(2)), store.Admitted, ""},
-
-	{"no replay: another value", given{acquire, wrote(with(newest, sequence(1)))},
-		with(newest, sequence(1), value("other")), store.VerdictTokenStale, "reused"},
-	{"no replay: another key", given{acquire, wrote(with(newest, sequence(1)))},
-		with(newest, sequence(1), key("other")), store.VerdictTokenStale, "reused"},
-	{"no replay: another content type", given{acquire, wrote(with(newest, sequence(1)))},
-		with(newest, sequence(1), contentType("text/html")), store.VerdictTokenStale, "reused"},
-	{"no replay: another precondition", given{acquire, wrote(with(newest, sequence(1), expect(0)))},
-		with(newest, sequence(1)), store.VerdictTokenStale, "reused"},
-	{"no replay: a deletion for a put", given{acquire, wrote(with(newest, sequence(1)))},
-		with(newest, sequence(1), deletion), store.VerdictTokenStale, "reused"},
-	{"no replay: the same bytes, divided otherwise",
-		given{acquire, wrote(with(newest, sequence(1), key("a"), contentType("text/plain")))},
-		with(newest, sequence(1), key("at"), contentType("ext/plain")), store.VerdictTokenStale, "reused"},
+// The answer to a replay waits for the disk and the standbys as that to the write would: its transaction has something to commit.
+func TestReplayWaitsForStandbys(t *testing.T) {
+	t.Parallel()
+	s := &fixture{testbed: newTestbed(t), lock: "lock"}
+	if err := s.do(t.Context(), acquire); err != nil {
+		t.Fatal(err)
+	}
+	const write = `select verdict from fence.write_one(
+		'lock', $1, 1, null, '\x01', 'put', 'k', 'v', 'text/plain', null, null)`
+	s.exec(t, write, s.newest().Token)
+	tx, err := s.sql.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(t.Context()) //nolint:errcheck // it changes nothing
+	var verdict string
+	if err := tx.QueryRow(t.Context(), write, s.newest().Token).Scan(&verdict); err != nil || verdict != "admitted" {
+		t.Fatalf("the replay is %q (%v)", verdict, err)
+	}
+	var commits bool
+	err = tx.QueryRow(t.Context(), "select pg_current_xact_id_if_assigned() is not null").Scan(&commits)
+	if err != nil || !commits {
+		t.Errorf("the transaction of the replay commits something: %v (%v)", commits, err)
+	}
 }

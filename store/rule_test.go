@@ -12,7 +12,7 @@ import (
 type ruleCase struct {
 	name    string
 	given   given // what happened before
-	write   draft
+	write   writeSpec
 	verdict store.Verdict
 	reason  string // of token_stale
 }
@@ -29,18 +29,18 @@ func (c ruleCase) alone() ruleCase {
 	return c
 }
 
-func writingAlone(_ context.Context, s *stage) error {
+func writingAlone(_ context.Context, s *fixture) error {
 	s.alone = true
 	return nil
 }
 
-func inSubtree(_ context.Context, s *stage) error {
+func inSubtree(_ context.Context, s *fixture) error {
 	s.subtree = true
 	return nil
 }
 
-func (c ruleCase) trial(source source) trial {
-	return trial{c.name, func(ctx context.Context, s *stage) error {
+func (c ruleCase) by(source source) storeCase {
+	return storeCase{c.name, func(ctx context.Context, s *fixture) error {
 		if err := s.do(ctx, c.given...); err != nil {
 			return err
 		}
@@ -216,9 +216,9 @@ var (
 		{"step 7: a deletion of none that is expected", given{acquire},
 			with(newest, deletion, expect(store.ExpectAny)), store.VerdictVersionMismatch, ""},
 		{"step 7: a deletion of what is not there", given{acquire}, with(newest, deletion), notFound, ""},
-		{"step 7: what was refused did not use up its token", given{acquire, refused(with(newest, expect(7)))},
+		{"step 7: what was refused did not use up its token", given{acquire, rejected(with(newest, expect(7)), store.VerdictVersionMismatch, "")},
 			with(newest), store.Admitted, ""},
-		{"step 7: nor did a deletion of what is not there", given{acquire, deletedNothing(with(newest, deletion))},
+		{"step 7: nor did a deletion of what is not there", given{acquire, rejected(with(newest, deletion), notFound, "")},
 			with(newest), store.Admitted, ""},
 	}
 )
@@ -226,7 +226,7 @@ var (
 var externalSameToken = under(store.Policy{Rule: store.RuleSameToken, Authority: store.AuthorityExternal})
 
 // ofAnotherLock grants another lock and takes that token.
-func ofAnotherLock(s *stage) int64 {
+func ofAnotherLock(s *fixture) int64 {
 	other := s.beside("-other")
 	if err := acquire(context.Background(), other); err != nil {
 		panic(err)
@@ -234,25 +234,14 @@ func ofAnotherLock(s *stage) int64 {
 	return other.newest().Token
 }
 
-// refused is a write whose precondition fails.
-func refused(draft draft) step {
-	return func(ctx context.Context, s *stage) error {
-		return s.expectVerdict(ctx, bySet, draft(s), store.VerdictVersionMismatch, "")
-	}
-}
-
-func deletedNothing(draft draft) step {
-	return func(ctx context.Context, s *stage) error { return s.expectVerdict(ctx, bySet, draft(s), notFound, "") }
-}
-
 // ruleCases are played on a name that was granted itself, and on one below a subtree that was granted: the rule is the same.
 func ruleCases() []ruleCase {
 	cases := slices.Concat(step1Cases, step2Cases, step3Cases, step4Cases, sameTokenCases, externalCases,
-		step5Cases, step6Cases, step7Cases, orderCases, replayCases, sharedCases, holdCases)
+		step5Cases, step6Cases, step7Cases, orderCases, replayCases, sharedRuleCases, holdRuleCases)
 	for _, c := range slices.Clone(cases) {
 		cases = append(cases, c.below())
 	}
-	return slices.Concat(cases, scopeCases, sessionCases)
+	return slices.Concat(cases, scopeRuleCases, sessionRuleCases)
 }
 
 // TestRule holds every source to the same rule.
@@ -262,11 +251,11 @@ func TestRule(t *testing.T) {
 	for name, source := range sources {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var trials []trial
+			var cases []storeCase
 			for _, c := range ruleCases() {
-				trials = append(trials, c.trial(source))
+				cases = append(cases, c.by(source))
 			}
-			runTrials(t, trials)
+			runCases(t, cases)
 		})
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,257 +12,88 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// keepAlive keeps a session up until stop is called.
-func (s *services) keepAlive(t *testing.T, session store.Session) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	var keeping sync.WaitGroup
-	keeping.Go(func() {
-		for i := 0; ctx.Err() == nil; i++ {
-			if _, err := s.at(i).KeepAlive(context.Background(), session.ID); err != nil {
-				t.Errorf("keep the session alive: %v", err)
-				return
-			}
-			time.Sleep(session.TTL / 20)
-		}
-	})
-	return sync.OnceFunc(func() {
-		cancel()
-		keeping.Wait()
-	})
+func openSession(ctx context.Context, s *fixture) error {
+	session, err := s.CreateSession(ctx, store.SessionRequest{OwnerID: "owner-1", TTL: time.Hour})
+	s.session = &session
+	return err
 }
 
-// fill acquires so many locks in a session, over all Services.
-func (s *services) fill(t *testing.T, session store.Session, locks int) {
-	t.Helper()
-	var next atomic.Int64
-	var filling sync.WaitGroup
-	for place := range 12 {
-		filling.Go(func() {
-			for n := next.Add(1); n <= int64(locks) && !t.Failed(); n = next.Add(1) {
-				request := store.AcquireRequest{Lock: store.Name(fmt.Sprint("lock/", n)), OwnerID: session.OwnerID, SessionID: session.ID}
-				if n%10 == 0 {
-					request.Lock = "alone/" + request.Lock // in nobody's subtree
-				}
-				if _, err := s.at(place).Acquire(context.Background(), request); err != nil {
-					t.Error(err)
-				}
-			}
-		})
+// inSession makes a grant one in the session of the fixture.
+func inSession(grant step) step {
+	return func(ctx context.Context, s *fixture) error {
+		s.sessionID = s.session.ID
+		defer func() { s.sessionID = uuid.Nil }()
+		return grant(ctx, s)
 	}
-	filling.Wait()
 }
 
-const (
-	runningSQL = "select count(*) from fence.leases l where l.ended_at is null and fence.runs_until(l) > clock_timestamp()"
-	notOverSQL = "select count(*) from fence.leases where ended_at is null"
-	openSQL    = "select count(*) from fence.fences where open"
-)
+func endSession(ctx context.Context, s *fixture) error {
+	_, err := s.EndSession(ctx, s.session.ID)
+	return err
+}
 
-// One heartbeat keeps a thousand leases; when it stops, all of them are over at once, before any sweep; and who waits for them is served at that
-// moment, without polling. A sweep then closes all of their fences.
-func TestSessionOfAThousandLeases(t *testing.T) {
+// beginToEndSession is the first half of endSession: the leases don't run any more, and their fences are not closed yet.
+func beginToEndSession(ctx context.Context, s *fixture) error {
+	_, err := s.sql.Exec(ctx, "select fence.end_session($1)", s.session.ID)
+	return err
+}
+
+const expireSessionSQL = "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1"
+
+// expireSession lets the time of the session run out.
+func expireSession(ctx context.Context, s *fixture) error {
+	_, err := s.sql.Exec(ctx, expireSessionSQL, s.session.ID)
+	return err
+}
+
+// sessionRuleCases: a lease in a session writes as others do, until the session ends.
+var sessionRuleCases = []ruleCase{
+	{"session: a lease in it", given{openSession, inSession(acquire)}, with(newest), store.Admitted, ""},
+	{"session: a lease in it where a live one is demanded", given{requireLiveLease, openSession, inSession(acquire)}, with(newest), store.Admitted, ""},
+	{"session: after its end", given{openSession, inSession(acquire), endSession}, with(newest), store.VerdictTokenStale, "released"},
+	{"session: below, after its end", given{openSession, inSession(acquireSubtree), endSession},
+		with(newest, at("/x")), store.VerdictTokenStale, "released"},
+	{"session: when it has expired", given{openSession, inSession(acquire), expireSession}, with(newest), store.Admitted, ""},
+	{"session: when it has expired where a live lease is demanded",
+		given{requireLiveLease, openSession, inSession(acquire), expireSession}, with(newest), store.VerdictLeaseExpired, ""},
+	{"session: when it has expired and was swept", given{openSession, inSession(acquire), expireSession, sweep},
+		with(newest), store.VerdictTokenStale, "released"},
+	{"session: below, when it has expired and was swept", given{openSession, inSession(acquireSubtree), expireSession, sweep},
+		with(newest, at("/x")), store.VerdictTokenStale, "released"},
+	{"session: below, after its end, while a name below was granted",
+		given{openSession, inSession(acquireSubtree), beginToEndSession, onBelow("/x", acquire), endSession},
+		with(newest, at("/y")), store.VerdictTokenStale, "released"},
+	{"session: below, swept after a name below was granted",
+		given{openSession, inSession(acquireSubtree), expireSession, onBelow("/x", acquire), sweep},
+		with(newest, at("/y")), store.VerdictTokenStale, "released"},
+	{"session: who was granted the lock while it ended", given{openSession, inSession(acquire), beginToEndSession, acquire, endSession},
+		with(newest), store.Admitted, ""},
+}
+
+// sessionCases are promises of leases in a session that need more than the calls of the conformance suite.
+var sessionCases = []storeCase{
+	{"session: a lease in it is not renewed", all(openSession, inSession(acquire), changingNothing(func(ctx context.Context, s *fixture) error {
+		if _, err := s.Renew(ctx, s.newest().Ref(), 2*time.Hour); !errors.Is(err, store.ErrInvalid) {
+			return fmt.Errorf("the renewal returned %w, want ErrInvalid", err)
+		}
+		return nil
+	}))},
+	{"session: a lease in it is released", all(openSession, inSession(acquire), release, acquire, endSession, wrote(with(newest)))},
+	{"session: over", all(openSession, endSession, changingNothing(sessionLost("released"), endSession))},
+	{"session: expired", all(openSession, expireSession, changingNothing(sessionLost("expired")), func(ctx context.Context, s *fixture) error {
+		return expectLost(endSession(ctx, s), "", "expired")
+	}, changingNothing(sessionLost("expired")))},
+}
+
+func TestLeasesInSessions(t *testing.T) {
 	t.Parallel()
-	s := newServices(t, newTestbed(t), 3, noPoll)
-	session := s.session(t, 0, "owner", 4*time.Second)
-	stop := s.keepAlive(t, session)
-	defer stop()
-	s.fill(t, session, 1000)
-	var waiting []<-chan outcome
-	for i := range 30 {
-		waiting = append(waiting, goAcquire(patient(t), s.at(i),
-			store.AcquireRequest{Lock: store.Name(fmt.Sprint("lock/", 30*i+1)), OwnerID: fmt.Sprint("next ", i), Wait: store.WaitMax}))
-	}
-	waiting = append(waiting, goAcquire(patient(t), s.at(1),
-		store.AcquireRequest{Lock: "lock", OwnerID: "all", Scope: store.Subtree, Wait: store.WaitMax}))
-	s.awaitQueued(t, len(waiting))
-	stop()
-	kept, err := s.at(1).KeepAlive(patient(t), session.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := s.count(t, runningSQL); n != 1000 {
-		t.Errorf("%d of 1000 leases run", n)
-	}
-
-	var served sync.WaitGroup
-	for i, answers := range waiting {
-		served.Go(func() {
-			got := <-answers
-			if got.Err != nil {
-				t.Error(got.Err)
-				return
-			}
-			if got.Lease.GrantedAt.Before(kept.ExpiresAt) {
-				t.Errorf("a lock was granted %s before the session was over", kept.ExpiresAt.Sub(got.Lease.GrantedAt))
-			}
-			s.giveBack(t, i, got.Lease)
-		})
-	}
-	served.Wait()
-	swept, err := newSweeper(t, s.at(0).Store, store.SweeperConfig{}).Sweep(patient(t))
-	if err != nil || swept.SessionsExpired != 1 {
-		t.Errorf("the sweep did %+v (%v)", swept, err)
-	}
-	for what, sql := range map[string]string{"leases are not over": notOverSQL, "fences are open": openSQL} {
-		if n := s.count(t, sql); n != 0 {
-			t.Errorf("after the sweep %d %s", n, what)
-		}
-	}
-	s.expectQuiet(t)
+	runCases(t, sessionCases)
 }
 
-// A session ends while leases in it are asked for, and while others ask for its locks: whoever comes too late is told, nothing of it runs on,
-// and all its locks go to others.
-func TestSessionEndsInTheMiddle(t *testing.T) {
-	t.Parallel()
-	s := newServices(t, newTestbed(t), 3, noPoll)
-	for round := range 8 {
-		session := s.session(t, round, "owner", 0)
-		var asking sync.WaitGroup
-		var inside, lost atomic.Int64
-		begun := make(chan struct{}, 100)
-		for i := range 12 {
-			lock := store.Name(fmt.Sprintf("lock %d/%d", round, i%6))
-			asking.Go(func() {
-				ctx := patient(t)
-				for n := 0; ; n++ {
-					// Of many owners: one who waits behind others for what he has would be in a deadlock.
-					request := store.AcquireRequest{Lock: lock, OwnerID: fmt.Sprintf("owner %d of %d", n, i), SessionID: session.ID, Wait: time.Minute}
-					if i%2 == 0 {
-						request.Mode = store.Shared
-					}
-					_, err := s.at(i).Acquire(ctx, request)
-					if errors.Is(err, store.ErrLeaseLost) {
-						lost.Add(1)
-						return
-					}
-					if err != nil {
-						t.Errorf("in the session: %v", err)
-						return
-					}
-					inside.Add(1)
-					begun <- struct{}{}
-				}
-			})
-			asking.Go(func() {
-				lease, err := s.at(i+1).Acquire(patient(t), store.AcquireRequest{Lock: lock, OwnerID: fmt.Sprint("other ", i), Wait: store.WaitMax})
-				if err != nil {
-					t.Errorf("beside the session: %v", err)
-					return
-				}
-				s.giveBack(t, i, lease)
-			})
-		}
-		for range 6 {
-			<-begun
-		}
-		if _, err := s.at(round+1).EndSession(patient(t), session.ID); err != nil {
-			t.Error(err)
-		}
-		if n := s.count(t, "select count(*) from fence.leases where ended_at is null and session_id = $1", session.ID); n != 0 {
-			t.Errorf("%d leases run in a session that has ended", n)
-		}
-		asking.Wait()
-		if _, err := s.at(round).EndSession(patient(t), session.ID); err != nil {
-			t.Errorf("ended twice: %v", err)
-		}
+// sessionLost uses a session that is over. Both calls return the reason, and name no lock.
+func sessionLost(reason string) step {
+	return func(ctx context.Context, s *fixture) error {
+		_, err := s.KeepAlive(ctx, s.session.ID)
+		return errors.Join(expectLost(err, "", reason), expectLost(s.do(ctx, inSession(acquire)), "", reason))
 	}
-	if n := s.count(t, notOverSQL); n != 0 {
-		t.Errorf("%d leases are not over", n)
-	}
-	s.expectQuiet(t)
-}
-
-// giveBack releases a lease in the background of a test.
-func (s *services) giveBack(t *testing.T, place int, lease store.Lease) {
-	if err := s.at(place).Release(context.Background(), lease.Ref()); err != nil {
-		t.Errorf("give back %s: %v", lease.Lock, err)
-	}
-}
-
-// A heartbeat that comes at the last moment and the expiry are never both believed: as long as the owner was told that he has the session, nobody
-// else is granted its lock.
-func TestKeepAliveRacesExpiry(t *testing.T) {
-	t.Parallel()
-	s := newServices(t, newTestbed(t), 3, noPoll)
-	var racing sync.WaitGroup
-	for racer := range 4 {
-		racing.Go(func() {
-			for round := range 6 {
-				s.raceExpiry(t, racer, round)
-			}
-		})
-	}
-	racing.Wait()
-	s.expectQuiet(t)
-}
-
-func (s *services) raceExpiry(t *testing.T, racer, round int) {
-	ctx, cancel := context.WithTimeout(context.Background(), soon)
-	defer cancel()
-	ttl := 100 * time.Millisecond
-	session, err := s.at(racer).CreateSession(ctx, store.SessionRequest{OwnerID: "owner", TTL: ttl})
-	lock := store.Name(uuid.NewString())
-	if err == nil {
-		_, err = s.at(racer).Acquire(ctx, store.AcquireRequest{Lock: lock, OwnerID: "owner", SessionID: session.ID})
-	}
-	if errors.Is(err, store.ErrLeaseLost) {
-		return // the machine was busy
-	}
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	next := goAcquire(ctx, s.at(racer+1), store.AcquireRequest{Lock: lock, OwnerID: fmt.Sprint("next ", racer), Wait: store.WaitMax})
-	until := session.ExpiresAt
-	pause := ttl - 8*time.Millisecond
-	for {
-		time.Sleep(pause)
-		pause += time.Duration(1+round%3) * time.Millisecond
-		kept, err := s.at(racer+2).KeepAlive(ctx, session.ID)
-		if errors.Is(err, store.ErrLeaseLost) {
-			break
-		}
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		until = kept.ExpiresAt
-	}
-	got := <-next
-	switch {
-	case got.Err != nil:
-		t.Error(got.Err)
-	case got.Lease.GrantedAt.Before(until):
-		t.Errorf("the lock was granted %s before the end of the session that its owner was told", until.Sub(got.Lease.GrantedAt))
-	default:
-		s.giveBack(t, racer, got.Lease)
-	}
-}
-
-// Who waits in a session that nobody keeps alive is told when that is found, and holds nobody up before.
-func TestWaitersOfAnExpiredSession(t *testing.T) {
-	t.Parallel()
-	s := newServices(t, newTestbed(t), 3, noPoll)
-	holder := s.acquire(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "holder"})
-	session := s.session(t, 0, "owner", time.Hour)
-	var inside []<-chan outcome
-	for i := range 4 {
-		inside = append(inside, s.queue(t, i, store.AcquireRequest{Lock: "lock", OwnerID: "owner", SessionID: session.ID}))
-	}
-	next := s.queue(t, 2, store.AcquireRequest{Lock: "lock", OwnerID: "next"})
-	s.exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity'")
-	s.release(t, 0, holder)
-	s.release(t, 0, granted(t, next))
-	if _, err := newSweeper(t, s.at(0).Store, store.SweeperConfig{}).Sweep(patient(t)); err != nil {
-		t.Error(err)
-	}
-	for _, answers := range inside {
-		var lost *store.LostError
-		if got := answered(t, answers); !errors.As(got.Err, &lost) || lost.Reason != "expired" || lost.Lock != "" {
-			t.Errorf("who waited in the session was told %+v", got)
-		}
-	}
-	s.expectQuiet(t)
 }

@@ -64,25 +64,25 @@ var freeCases = []struct {
 	{"P7: a name after the release of the last reader", given{share, release, share, release, acquire}},
 }
 
-// sharingTrials are what leases beside each other promise.
-func sharingTrials() []trial {
-	trials := []trial{
-		{"P2: a sequence that lags behind the subtree above", lagging(given{acquireSubtree, expire}, onBelow("/x", acquire), (*stage).newestBelow)},
-		{"P2: a sequence that lags behind a name below", lagging(given{onBelow("/x", acquire, release)}, acquireSubtree, (*stage).newest)},
-		{"P6: a name that has expired, since the subtree above was granted", func(ctx context.Context, s *stage) error {
+// sharingCases are what leases beside each other promise.
+func sharingCases() []storeCase {
+	cases := []storeCase{
+		{"P2: a sequence that lags behind the subtree above", lagging(given{acquireSubtree, expire}, onBelow("/x", acquire), (*fixture).newestBelow)},
+		{"P2: a sequence that lags behind a name below", lagging(given{onBelow("/x", acquire, release)}, acquireSubtree, (*fixture).newest)},
+		{"P6: a name that has expired, since the subtree above was granted", func(ctx context.Context, s *fixture) error {
 			if err := s.do(ctx, onBelow("/x", acquire, expire), acquireSubtree); err != nil {
 				return err
 			}
-			return s.expectStanding(ctx, s.newestBelow().Ref(), "superseded", "superseded")
+			return s.expectLeaseStatus(ctx, s.newestBelow().Ref(), "superseded", "superseded")
 		}},
-		{"P6: a subtree that has expired, since a name below was granted", func(ctx context.Context, s *stage) error {
+		{"P6: a subtree that has expired, since a name below was granted", func(ctx context.Context, s *fixture) error {
 			if err := s.do(ctx, acquireSubtree, expire, onBelow("/x", acquire)); err != nil {
 				return err
 			}
-			return s.expectStanding(ctx, s.newest().Ref(), "expired", "")
+			return s.expectLeaseStatus(ctx, s.newest().Ref(), "expired", "")
 		}},
 		{"a break ends all readers", breakAll},
-		{"a release leaves other readers", func(ctx context.Context, s *stage) error {
+		{"a release leaves other readers", func(ctx context.Context, s *fixture) error {
 			if err := s.do(ctx, given{share, share, release}...); err != nil {
 				return err
 			}
@@ -94,7 +94,7 @@ func sharingTrials() []trial {
 		{"a grant is closed by its own token alone", closedByItself},
 	}
 	for _, c := range heldCases {
-		trials = append(trials, trial{c.name, func(ctx context.Context, s *stage) error {
+		cases = append(cases, storeCase{c.name, func(ctx context.Context, s *fixture) error {
 			if err := s.do(ctx, c.given...); err != nil {
 				return err
 			}
@@ -102,20 +102,20 @@ func sharingTrials() []trial {
 		}})
 	}
 	for _, c := range freeCases {
-		trials = append(trials, trial{c.name, func(ctx context.Context, s *stage) error { return s.do(ctx, c.given...) }})
+		cases = append(cases, storeCase{c.name, func(ctx context.Context, s *fixture) error { return s.do(ctx, c.given...) }})
 	}
-	return trials
+	return cases
 }
 
 func TestSharing(t *testing.T) {
 	t.Parallel()
-	runTrials(t, sharingTrials())
+	runCases(t, sharingCases())
 }
 
-func (s *stage) newestBelow() store.Lease { return s.below("/x").newest() }
+func (s *fixture) newestBelow() store.Lease { return s.below("/x").newest() }
 
 // expectHeldBy asks for a lease, which must change nothing, and compares who is told to be in the way.
-func (s *stage) expectHeldBy(ctx context.Context, ask step, owner string) error {
+func (s *fixture) expectHeldBy(ctx context.Context, ask step, owner string) error {
 	return s.unchanged(ctx, func() error {
 		err := ask(ctx, s)
 		var held *store.HeldError
@@ -129,20 +129,20 @@ func (s *stage) expectHeldBy(ctx context.Context, ask step, owner string) error 
 	})
 }
 
-func expireFirst(ctx context.Context, s *stage) error {
+func expireFirst(ctx context.Context, s *fixture) error {
 	_, err := s.sql.Exec(ctx, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1 and fencing_token = $2",
 		s.lock, s.leases[0].Token)
 	return err
 }
 
-func renewFirst(ctx context.Context, s *stage) error {
+func renewFirst(ctx context.Context, s *fixture) error {
 	_, err := s.Renew(ctx, s.leases[0].Ref(), 2*time.Hour)
 	return err
 }
 
 // lagging takes the sequence of tokens back before a grant, whose token must be greater all the same.
-func lagging(before given, ask step, granted func(*stage) store.Lease) func(ctx context.Context, s *stage) error {
-	return func(ctx context.Context, s *stage) error {
+func lagging(before given, ask step, granted func(*fixture) store.Lease) func(ctx context.Context, s *fixture) error {
+	return func(ctx context.Context, s *fixture) error {
 		if err := s.do(ctx, append(before, lag, ask)...); err != nil {
 			return err
 		}
@@ -157,12 +157,12 @@ func lagging(before given, ask step, granted func(*stage) store.Lease) func(ctx 
 	}
 }
 
-func lag(ctx context.Context, s *stage) error {
+func lag(ctx context.Context, s *fixture) error {
 	_, err := s.sql.Exec(ctx, "select setval('fence.tokens', max(fencing_token) - 10) from fence.leases where lock ^@ $1", s.lock)
 	return err
 }
 
-func breakAll(ctx context.Context, s *stage) error {
+func breakAll(ctx context.Context, s *fixture) error {
 	if err := s.do(ctx, given{share, share, share, expire}...); err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func breakAll(ctx context.Context, s *stage) error {
 }
 
 // closedByItself asks the function itself: nobody else's end closes the fence of the newest grant.
-func closedByItself(ctx context.Context, s *stage) error {
+func closedByItself(ctx context.Context, s *fixture) error {
 	if err := s.do(ctx, given{acquireSubtree, expire, acquireSubtree}...); err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 // A change of the schema beneath prepared statements, such as a restore or an upgrade by another gateway, fails no call.
 func TestSchemaChangesBeneathStatements(t *testing.T) {
 	t.Parallel()
-	s := &stage{testbed: newTestbed(t), lock: "lock"}
+	s := &fixture{testbed: newTestbed(t), lock: "lock"}
 	if err := s.do(t.Context(), acquire, wrote(with(newest, sequence(1)))); err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func undoable(ctx context.Context, t *testing.T, b *testbed) []undoableCall {
 // The outcome is not_applied only of errors that PostgreSQL reports before the commit, and that nothing between it and the Store reports after.
 func TestOutcomeOfErrors(t *testing.T) {
 	t.Parallel()
-	s := &stage{testbed: newTestbed(t), lock: "lock"}
+	s := &fixture{testbed: newTestbed(t), lock: "lock"}
 	if err := s.do(t.Context(), acquire); err != nil {
 		t.Fatal(err)
 	}

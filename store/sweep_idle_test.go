@@ -105,10 +105,10 @@ func TestSweepKeepsTheNewestUntilTheNextGrant(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	sweeper := newSweeper(t, b.Store, store.SweeperConfig{LeaseRetention: time.Second})
-	stages := map[bool]*stage{}
+	fixtures := map[bool]*fixture{}
 	for _, during := range []bool{false, true} {
-		stages[during] = &stage{testbed: b, lock: store.Name(fmt.Sprint("during ", during))}
-		if err := stages[during].do(t.Context(), acquire, release); err != nil {
+		fixtures[during] = &fixture{testbed: b, lock: store.Name(fmt.Sprint("during ", during))}
+		if err := fixtures[during].do(t.Context(), acquire, release); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -120,7 +120,7 @@ func TestSweepKeepsTheNewestUntilTheNextGrant(t *testing.T) {
 	defer tx.Rollback(t.Context()) //nolint:errcheck // it was committed
 	const grant = "select (fence.acquire(fence.lease_request($1, 'next', 'exclusive', 'node', 60000, null, null, null), 0, null)).outcome"
 	var outcome string
-	if err := tx.QueryRow(t.Context(), grant, stages[true].lock).Scan(&outcome); err != nil || outcome != "granted" {
+	if err := tx.QueryRow(t.Context(), grant, fixtures[true].lock).Scan(&outcome); err != nil || outcome != "granted" {
 		t.Fatalf("the lock was %s (%v)", outcome, err)
 	}
 	expectSwept(t, sweeper, store.Swept{})
@@ -128,7 +128,7 @@ func TestSweepKeepsTheNewestUntilTheNextGrant(t *testing.T) {
 		t.Fatal(err)
 	}
 	expectSwept(t, sweeper, store.Swept{LeasesForgotten: 1})
-	if err := stages[false].do(t.Context(), acquire); err != nil {
+	if err := fixtures[false].do(t.Context(), acquire); err != nil {
 		t.Fatal(err)
 	}
 	expectSwept(t, sweeper, store.Swept{LeasesForgotten: 1})

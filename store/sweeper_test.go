@@ -36,7 +36,7 @@ func TestSweepEndsExpiredLeases(t *testing.T) {
 	for i, steps := range []given{
 		{acquire}, {acquire, release}, {acquire, breakLock}, {acquire, expire}, {acquire, expire},
 	} {
-		if err := (&stage{testbed: b, lock: store.Name(fmt.Sprint("lock", i))}).do(t.Context(), steps...); err != nil {
+		if err := (&fixture{testbed: b, lock: store.Name(fmt.Sprint("lock", i))}).do(t.Context(), steps...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -153,7 +153,7 @@ func TestSweepSkipsWhatIsLocked(t *testing.T) {
 	b := newTestbed(t)
 	sweeper := newSweeper(t, b.Store, store.SweeperConfig{})
 	for _, lock := range []store.Name{"free", "locked"} {
-		if err := (&stage{testbed: b, lock: lock}).do(t.Context(), acquire, expire); err != nil {
+		if err := (&fixture{testbed: b, lock: lock}).do(t.Context(), acquire, expire); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -177,7 +177,7 @@ func TestSweeperRuns(t *testing.T) {
 	b := newTestbed(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if err := (&stage{testbed: b, lock: "lock"}).do(ctx, acquire, expire); err != nil {
+	if err := (&fixture{testbed: b, lock: "lock"}).do(ctx, acquire, expire); err != nil {
 		t.Fatal(err)
 	}
 	swept, failed, ended := make(chan store.Swept), make(chan error), make(chan struct{})

@@ -4,167 +4,136 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/fencegate/fencegate/store"
 )
 
-// transactionTrials are what a transaction over several fences promises. They are played with two locks, a and b, each granted once.
-var transactionTrials = []trial{
-	{"transaction: all is applied", onTwo(func(ctx context.Context, s *stage, a, b *stage) error {
-		return s.expectTransaction(ctx, "versions [1 1 1]", claims(with(newest)(a), with(newest)(b)),
-			with(newest)(a), with(newest, key("second"))(a), with(newest)(b))
-	})},
-	{"transaction: its claims need not be in the order of their names", onTwo(func(ctx context.Context, s *stage, a, b *stage) error {
-		return s.expectTransaction(ctx, "versions [1 1]", claims(with(newest)(b), with(newest)(a)), with(newest)(a), with(newest)(b))
-	})},
-	{"transaction: versions, with deletions", onTwo(func(ctx context.Context, s *stage, a, b *stage) error {
-		if err := a.do(ctx, wrote(with(newest, sequence(1)), with(newest, sequence(2), key("old")))); err != nil {
-			return err
-		}
-		return s.expectTransaction(ctx, "versions [3 3 1]", claims(with(newest, sequence(3))(a), with(newest, sequence(1))(b)),
-			with(newest, deletion, key("old"), expect(2))(a), with(newest, expect(1))(a), with(newest, expect(0))(b))
-	})},
-	{"transaction: a fence that is only claimed is raised, too", onTwo(func(ctx context.Context, s *stage, a, b *stage) error {
-		if err := s.expectTransaction(ctx, "versions [1]", claims(with(newest)(a), with(newest)(b)), with(newest)(a)); err != nil {
-			return err
-		}
-		return b.expectVerdict(ctx, bySet, with(newest)(b), store.VerdictTokenStale, "reused")
-	})},
+// specs are several writes, or the tokens of them.
+type specs = []writeSpec
 
-	{"transaction: the second token is stale", onTwo(func(ctx context.Context, s *stage, a, b *stage) error {
-		if err := b.do(ctx, replace); err != nil {
-			return err
-		}
-		return s.expectTransaction(ctx, "token_stale superseded of b", claims(with(newest)(a), with(first)(b)),
-			with(newest)(a), with(newest)(b))
-	})},
-	{"transaction: the first refused claim is named", onTwo(func(ctx context.Context, s *stage, a, b *stage) error {
-		return s.expectTransaction(ctx, "token_required of b", claims(with(none)(b), with(beyond)(a)), with(newest)(a), with(newest)(b))
-	})},
-	{"transaction: a claim is refused before an operation", onTwo(func(ctx context.Context, s *stage, a, b *stage) error {
-		return s.expectTransaction(ctx, "token_unknown of b", claims(with(newest)(a), with(beyond)(b)),
-			with(newest, expect(7))(a), with(newest)(b))
-	})},
-	{"transaction: a claim that nothing is written under must pass, too", onTwo(func(ctx context.Context, s *stage, a, b *stage) error {
-		return s.expectTransaction(ctx, "lease_mismatch of b", claims(with(newest)(a), with(newest, otherLeaseID)(b)), with(newest)(a))
-	})},
-	{"transaction: the second precondition fails", onTwo(func(ctx context.Context, s *stage, a, b *stage) error {
-		if err := b.do(ctx, wrote(with(newest))); err != nil {
-			return err
-		}
-		return s.expectTransaction(ctx, "version_mismatch at 1 of op 1 key of b",
-			claims(with(newest)(a), with(newest, sequence(1))(b)), with(newest)(a), with(newest, expect(7))(b), with(newest, expect(7), key("x"))(a))
-	})},
-	{"transaction: a deletion of what is not there", onTwo(func(ctx context.Context, s *stage, a, b *stage) error {
-		return s.expectTransaction(ctx, "not_found", claims(with(newest)(a), with(newest)(b)), with(newest)(a), with(newest, deletion)(b))
-	})},
-	{"transaction: an operation without a claim", onTwo(func(ctx context.Context, s *stage, a, b *stage) error {
-		return s.expectTransaction(ctx, "token_required of op 1 key of b", claims(with(newest)(a)), with(newest)(a), with(newest)(b))
-	})},
+// inA and inB are writes to the resources of transactionCases.
+func inA(token tokenOf, options ...option) writeSpec { return inResource("/a", token, options...) }
+func inB(token tokenOf, options ...option) writeSpec { return inResource("/b", token, options...) }
 
-	{"transaction: a replay on each of its fences", onTwo(func(ctx context.Context, s *stage, a, b *stage) error {
-		send := func(answer string) error {
-			return s.expectTransaction(ctx, answer, claims(with(newest, sequence(1))(a), with(newest, sequence(1))(b)),
-				with(newest)(a), with(newest, expect(0))(b))
-		}
-		if err := errors.Join(send("versions [1 1]"), s.unchanged(ctx, func() error { return send("replayed versions [1 1]") })); err != nil {
-			return err
-		}
-		if err := errors.Join(a.do(ctx, expire), b.do(ctx, release)); err != nil {
-			return err
-		}
-		return s.unchanged(ctx, func() error { return send("replayed versions [1 1]") })
-	})},
-	{"transaction: a replay whose claims come in another order", onTwo(func(ctx context.Context, s *stage, a, b *stage) error {
-		one, two := with(newest, sequence(1))(a), with(newest, sequence(1))(b)
-		return errors.Join(s.expectTransaction(ctx, "versions [1 1]", claims(one, two), one, two),
-			s.expectTransaction(ctx, "replayed versions [1 1]", claims(two, one), one, two))
-	})},
-	{"transaction: a replay on one of its fences only", onTwo(func(ctx context.Context, s *stage, a, b *stage) error {
-		one, two := with(newest, sequence(1))(a), with(newest, sequence(1))(b)
-		if err := s.expectTransaction(ctx, "versions [1 1]", claims(one, two), one, two); err != nil {
-			return err
-		}
-		if err := b.do(ctx, wrote(with(newest, sequence(2)))); err != nil {
-			return err
-		}
-		return s.expectTransaction(ctx, "token_stale reused of a", claims(one, two), one, two)
-	})},
-	{"transaction: one of its claims is not numbered", onTwo(func(ctx context.Context, s *stage, a, b *stage) error {
-		one, two := with(newest, sequence(1))(a), with(newest)(b)
-		return errors.Join(s.expectTransaction(ctx, "versions [1 1]", claims(one, two), one, two),
-			s.expectTransaction(ctx, "token_stale reused of a", claims(one, two), one, two))
-	})},
-	{"transaction: the same numbers with other content", onTwo(func(ctx context.Context, s *stage, a, b *stage) error {
-		one, two := with(newest, sequence(1))(a), with(newest, sequence(1))(b)
-		return errors.Join(s.expectTransaction(ctx, "versions [1 1]", claims(one, two), one, two),
-			s.expectTransaction(ctx, "token_stale reused of a", claims(one, two), one, with(newest, value("other"))(b)),
-			s.expectTransaction(ctx, "token_stale reused of a", claims(one, two), two, one),
-			s.expectTransaction(ctx, "token_stale reused of a", claims(one, two), one))
-	})},
-	{"transaction: the values of two resources exchanged", onTwo(func(ctx context.Context, s *stage, a, b *stage) error {
-		one, two := with(newest, sequence(1), value("1"))(a), with(newest, sequence(1), value("2"))(b)
-		return errors.Join(s.expectTransaction(ctx, "versions [1 1]", claims(one, two), one, two),
-			s.expectTransaction(ctx, "token_stale reused of a", claims(one, two),
-				with(newest, value("2"))(a), with(newest, value("1"))(b)))
-	})},
+func inResource(suffix store.Name, token tokenOf, options ...option) writeSpec {
+	return func(s *fixture) store.Write { return with(token, options...)(s.below(suffix)) }
+}
+
+var (
+	a1, b1     = inA(newest, sequence(1)), inB(newest, sequence(1))
+	plainA     = inA(newest)
+	plainB     = inB(newest)
+	both1      = specs{a1, b1}
+	bothPlain  = specs{plainA, plainB}
+	deletedInB = inB(newest, deletion)
+)
+
+// transactionCases are promises of a transaction over several fences: those of the resources a and b, each granted once.
+var transactionCases = []storeCase{
+	{"transaction: all is applied", onTwo(
+		transacted("versions [1 1 1]", bothPlain, plainA, inA(newest, key("second")), plainB))},
+	{"transaction: its claims need not be in the order of their names", onTwo(
+		transacted("versions [1 1]", specs{plainB, plainA}, plainA, plainB))},
+	{"transaction: versions, with deletions", onTwo(
+		onBelow("/a", wrote(with(newest, sequence(1)), with(newest, sequence(2), key("old")))),
+		transacted("versions [3 3 1]", specs{inA(newest, sequence(3)), b1},
+			inA(newest, deletion, key("old"), expect(2)), inA(newest, expect(1)), inB(newest, expect(0))))},
+	{"transaction: a fence that is only claimed is raised, too", onTwo(
+		transacted("versions [1]", bothPlain, plainA),
+		onBelow("/b", rejected(with(newest), store.VerdictTokenStale, "reused")))},
+
+	{"transaction: the second token is stale", onTwo(onBelow("/b", replace),
+		transacted("token_stale superseded of b", specs{plainA, inB(first)}, plainA, plainB))},
+	{"transaction: the first refused claim is named", onTwo(
+		transacted("token_required of b", specs{inB(none), inA(beyond)}, plainA, plainB))},
+	{"transaction: a claim is refused before an operation", onTwo(
+		transacted("token_unknown of b", specs{plainA, inB(beyond)}, inA(newest, expect(7)), plainB))},
+	{"transaction: a claim that nothing is written under must pass, too", onTwo(
+		transacted("lease_mismatch of b", specs{plainA, inB(newest, otherLeaseID)}, plainA))},
+	{"transaction: the second precondition fails", onTwo(onBelow("/b", wrote(with(newest))),
+		transacted("version_mismatch at 1 of op 1 key of b", specs{plainA, b1},
+			plainA, inB(newest, expect(7)), inA(newest, expect(7), key("x"))))},
+	{"transaction: a deletion of what is not there", onTwo(transacted("not_found", bothPlain, plainA, deletedInB))},
+	{"transaction: an operation without a claim", onTwo(
+		transacted("token_required of op 1 key of b", specs{plainA}, plainA, plainB))},
+
+	{"transaction: a replay on each of its fences", onTwo(
+		transacted("versions [1 1]", both1, plainA, inB(newest, expect(0))),
+		changingNothing(transacted("replayed versions [1 1]", both1, plainA, inB(newest, expect(0)))),
+		onBelow("/a", expire), onBelow("/b", release),
+		changingNothing(transacted("replayed versions [1 1]", both1, plainA, inB(newest, expect(0)))))},
+	{"transaction: a replay whose claims come in another order", onTwo(
+		transacted("versions [1 1]", both1, a1, b1), transacted("replayed versions [1 1]", specs{b1, a1}, a1, b1))},
+	{"transaction: a replay on one of its fences only", onTwo(
+		transacted("versions [1 1]", both1, a1, b1), onBelow("/b", wrote(with(newest, sequence(2)))),
+		transacted("token_stale reused of a", both1, a1, b1))},
+	{"transaction: one of its claims is not numbered", onTwo(
+		transacted("versions [1 1]", specs{a1, plainB}, a1, plainB),
+		transacted("token_stale reused of a", specs{a1, plainB}, a1, plainB))},
+	{"transaction: the same numbers with other content", onTwo(
+		transacted("versions [1 1]", both1, a1, b1),
+		transacted("token_stale reused of a", both1, a1, inB(newest, value("other"))),
+		transacted("token_stale reused of a", both1, b1, a1),
+		transacted("token_stale reused of a", both1, a1))},
+	{"transaction: the values of two resources exchanged", onTwo(
+		transacted("versions [1 1]", both1, inA(newest, value("1")), inB(newest, value("2"))),
+		transacted("token_stale reused of a", both1, inA(newest, value("2")), inB(newest, value("1"))))},
 }
 
 func TestTransactions(t *testing.T) {
 	t.Parallel()
-	runTrials(t, transactionTrials)
+	runCases(t, transactionCases)
 }
 
-func onTwo(play func(ctx context.Context, s *stage, a, b *stage) error) func(ctx context.Context, s *stage) error {
-	return func(ctx context.Context, s *stage) error {
-		a, b := s.beside("/a"), s.beside("/b")
-		if err := errors.Join(a.do(ctx, acquire), b.do(ctx, acquire)); err != nil {
+// onTwo grants two locks before the steps.
+func onTwo(steps ...step) step {
+	return all(onBelow("/a", acquire), onBelow("/b", acquire), all(steps...))
+}
+
+// transacted sends a transaction with the tokens of some writes and the operations of others, and compares the answer, as
+// briefTransaction says it. One that is not applied must change nothing. One that is applied must be in all its records,
+// and raise all its fences.
+func transacted(want string, tokens specs, operations ...writeSpec) step {
+	return func(ctx context.Context, s *fixture) error {
+		var transaction store.Transaction
+		for _, spec := range tokens {
+			transaction.Claims = append(transaction.Claims, spec(s).WriteToken)
+		}
+		for _, spec := range operations {
+			write := spec(s)
+			transaction.Operations = append(transaction.Operations, store.ResourceOperation{Resource: write.Resource, Operation: write.Operation})
+		}
+		var result store.TransactionResult
+		send := func() (err error) {
+			result, err = s.Transact(ctx, transaction)
+			if got := s.briefTransaction(result, err); got != want {
+				return fmt.Errorf("the answer is %s, want %s", got, want)
+			}
+			return nil
+		}
+		if !strings.HasPrefix(want, "versions") {
+			return s.unchanged(ctx, send)
+		}
+		if err := send(); err != nil {
 			return err
 		}
-		return play(ctx, s, a, b)
+		return s.expectTransacted(ctx, transaction, result)
 	}
 }
 
-func claims(writes ...store.Write) []store.WriteToken {
-	var claims []store.WriteToken
-	for _, write := range writes {
-		claims = append(claims, write.WriteToken)
-	}
-	return claims
-}
-
-// expectTransaction compares the answer, as briefTransaction says it. What is not applied must change nothing; what is must stand
-// in all its records, and raise all its fences.
-func (s *stage) expectTransaction(ctx context.Context, want string, claims []store.WriteToken, writes ...store.Write) error {
-	transaction := store.Transaction{Claims: claims}
-	for _, write := range writes {
-		transaction.Operations = append(transaction.Operations, store.ResourceOperation{Resource: write.Resource, Operation: write.Operation})
-	}
-	var result store.TransactionResult
-	send := func() (err error) {
-		result, err = s.Transact(ctx, transaction)
-		if got := s.briefTransaction(result, err); got != want {
-			return fmt.Errorf("the answer is %s, want %s", got, want)
-		}
-		return nil
-	}
-	if len(want) < len("versions") || want[:len("versions")] != "versions" {
-		return s.unchanged(ctx, send)
-	}
-	if err := send(); err != nil {
-		return err
-	}
-	claimOf := map[store.Name]store.WriteToken{}
-	for _, claim := range claims {
-		claimOf[claim.Resource] = claim
-		fence, err := s.Fence(ctx, claim.Resource)
-		if err != nil || fence.LastToken != claim.Token || claim.Sequence != nil && fence.LastSequence != *claim.Sequence {
-			return fmt.Errorf("the fence is %+v (%w) after %+v", fence, err, claim)
+func (s *fixture) expectTransacted(ctx context.Context, transaction store.Transaction, result store.TransactionResult) error {
+	tokens := map[store.Name]store.WriteToken{}
+	for _, token := range transaction.Claims {
+		tokens[token.Resource] = token
+		fence, err := s.Fence(ctx, token.Resource)
+		if err != nil || fence.LastToken != token.Token || token.Sequence != nil && fence.LastSequence != *token.Sequence {
+			return fmt.Errorf("the fence is %+v (%w) after %+v", fence, err, token)
 		}
 	}
-	for i, write := range writes {
-		write.WriteToken = claimOf[write.Resource]
+	for i, op := range transaction.Operations {
+		write := store.Write{WriteToken: tokens[op.Resource], Operation: op.Operation}
 		if err := s.expectRecord(ctx, write, result.Versions[i]); err != nil {
 			return err
 		}
@@ -172,8 +141,8 @@ func (s *stage) expectTransaction(ctx context.Context, want string, claims []sto
 	return nil
 }
 
-// briefTransaction says all of an answer in a line; resources are named by what comes after the stage's own name.
-func (s *stage) briefTransaction(result store.TransactionResult, err error) string {
+// briefTransaction is an answer in a line. Resources are named by the part after the lock's name.
+func (s *fixture) briefTransaction(result store.TransactionResult, err error) string {
 	var rejected *store.RejectedError
 	switch {
 	case errors.As(err, &rejected):

@@ -10,192 +10,140 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// setTrials are what a set of independent writes promises.
-var setTrials = []trial{
-	{"set: two writes to one resource are judged in the order given", func(ctx context.Context, s *stage) error {
-		return s.expectSet(ctx, given{acquire},
-			setCase{with(newest, sequence(1)), "admitted v1 created"},
-			setCase{with(newest, sequence(2), expect(1)), "admitted v2"},
-			setCase{with(newest, sequence(3), deletion, expect(2)), "admitted v3"},
-			setCase{with(newest, sequence(4), expect(0)), "admitted v4 created"})
-	}},
-	{"alone: the answers to a put, another, and the retry of that", func(ctx context.Context, s *stage) error {
-		if err := s.do(ctx, acquire); err != nil {
-			return err
-		}
-		for i, want := range []string{"admitted v1 created", "admitted v2", "admitted v2 replayed"} {
-			result, err := byOne(ctx, s.Store, with(newest, sequence(min(int64(i), 1)+1))(s))
-			if got := brief(result); err != nil || got != want {
-				return fmt.Errorf("answer %d is %s (%w), want %s", i, got, err, want)
-			}
-		}
-		return nil
-	}},
-	{"set: puts of one resource, in the order given", func(ctx context.Context, s *stage) error {
-		return s.expectSet(ctx, given{acquire},
-			setCase{with(newest, sequence(1)), "admitted v1 created"},
-			setCase{with(newest, sequence(2)), "admitted v2"},
-			setCase{with(newest, sequence(3), key("other")), "admitted v3 created"})
-	}},
-	{"set: the first of two plain tokens counts", func(ctx context.Context, s *stage) error {
-		return s.expectSet(ctx, given{acquire},
-			setCase{with(newest), "admitted v1 created"},
-			setCase{with(newest, key("other")), "token_stale reused"})
-	}},
-	{"set: a later one does not go first", func(ctx context.Context, s *stage) error {
-		return s.expectSet(ctx, given{acquire},
-			setCase{with(newest, sequence(2)), "admitted v1 created"},
-			setCase{with(newest, sequence(1)), "token_stale reused"},
-			setCase{with(newest, sequence(3)), "admitted v2"})
-	}},
-	{"set: a write and its retry", func(ctx context.Context, s *stage) error {
-		return s.expectSet(ctx, given{acquire},
-			setCase{with(newest, sequence(1)), "admitted v1 created"},
-			setCase{with(newest, sequence(1)), "admitted v1 created replayed"},
-			setCase{with(newest, sequence(2)), "admitted v2"},
-			setCase{with(newest, sequence(2)), "admitted v2 replayed"})
-	}},
-	{"set: a rejected write does not fail its neighbours", func(ctx context.Context, s *stage) error {
-		return s.expectSet(ctx, given{acquire, replace},
-			setCase{with(newest, sequence(1)), "admitted v1 created"},
-			setCase{with(first, sequence(2)), "token_stale superseded"},
-			setCase{with(newest, sequence(3), expect(7)), "version_mismatch at 1"},
-			setCase{with(newest, sequence(4), key("none"), expect(store.ExpectAny)), "version_mismatch at 0"},
-			setCase{with(newest, sequence(4), key("none"), deletion), "not_found"},
-			setCase{with(newest, sequence(4), otherLeaseID), "lease_mismatch"},
-			setCase{with(beyond), "token_unknown"},
-			setCase{with(none), "token_required"},
-			setCase{with(newest, sequence(4)), "admitted v2"})
-	}},
+// setCases are promises of a set of independent writes.
+var setCases = []storeCase{
+	{"set: two writes to one resource are judged in the order given", all(acquire, setOf(
+		setCase{with(newest, sequence(1)), "admitted v1 created"},
+		setCase{with(newest, sequence(2), expect(1)), "admitted v2"},
+		setCase{with(newest, sequence(3), deletion, expect(2)), "admitted v3"},
+		setCase{with(newest, sequence(4), expect(0)), "admitted v4 created"}))},
+	{"alone: the answers to a put, another, and the retry of that", all(acquire,
+		setOf(setCase{with(newest, sequence(1)), "admitted v1 created"}),
+		setOf(setCase{with(newest, sequence(2)), "admitted v2"}),
+		setOf(setCase{with(newest, sequence(2)), "admitted v2 replayed"}))},
+	{"set: puts of one resource, in the order given", all(acquire, setOf(
+		setCase{with(newest, sequence(1)), "admitted v1 created"},
+		setCase{with(newest, sequence(2)), "admitted v2"},
+		setCase{with(newest, sequence(3), key("other")), "admitted v3 created"}))},
+	{"set: the first of two plain tokens counts", all(acquire, setOf(
+		setCase{with(newest), "admitted v1 created"},
+		setCase{with(newest, key("other")), "token_stale reused"}))},
+	{"set: a later one does not go first", all(acquire, setOf(
+		setCase{with(newest, sequence(2)), "admitted v1 created"},
+		setCase{with(newest, sequence(1)), "token_stale reused"},
+		setCase{with(newest, sequence(3)), "admitted v2"}))},
+	{"set: a write and its retry", all(acquire, setOf(
+		setCase{with(newest, sequence(1)), "admitted v1 created"},
+		setCase{with(newest, sequence(1)), "admitted v1 created replayed"},
+		setCase{with(newest, sequence(2)), "admitted v2"},
+		setCase{with(newest, sequence(2)), "admitted v2 replayed"}))},
+	{"set: a rejected write does not fail its neighbours", all(acquire, replace, setOf(
+		setCase{with(newest, sequence(1)), "admitted v1 created"},
+		setCase{with(first, sequence(2)), "token_stale superseded"},
+		setCase{with(newest, sequence(3), expect(7)), "version_mismatch at 1"},
+		setCase{with(newest, sequence(4), key("none"), expect(store.ExpectAny)), "version_mismatch at 0"},
+		setCase{with(newest, sequence(4), key("none"), deletion), "not_found"},
+		setCase{with(newest, sequence(4), otherLeaseID), "lease_mismatch"},
+		setCase{with(beyond), "token_unknown"},
+		setCase{with(none), "token_required"},
+		setCase{with(newest, sequence(4)), "admitted v2"}))},
 	{"set: many resources, the answers in the order of the writes", manyResources},
-	{"versions: greater than those of the deleted", versionsIncrease},
-	{"set: no write at all", func(ctx context.Context, s *stage) error {
-		results, err := s.Write(ctx, nil)
-		if err != nil || len(results) != 0 {
-			return fmt.Errorf("the answer is %v (%w), want none", results, err)
-		}
-		return nil
-	}},
-}
-
-func TestSets(t *testing.T) {
-	t.Parallel()
-	runTrials(t, setTrials)
-}
-
-// setCase is a write of a set and the answer it gets, as brief says it.
-type setCase struct {
-	write draft
-	want  string
-}
-
-func (s *stage) expectSet(ctx context.Context, before given, cases ...setCase) error {
-	if err := s.do(ctx, before...); err != nil {
-		return err
-	}
-	var writes []store.Write
-	for _, c := range cases {
-		writes = append(writes, c.write(s))
-	}
-	results, err := s.Write(ctx, writes)
-	if err != nil {
-		return err
-	}
-	for i, c := range cases {
-		if got := brief(results[i]); got != c.want {
-			return fmt.Errorf("write %d: %s, want %s", i, got, c.want)
-		}
-	}
-	return nil
-}
-
-// brief says all of a result in a line.
-func brief(result store.Result) string {
-	var rejected *store.RejectedError
-	switch {
-	case errors.Is(result.Err, store.ErrNotFound):
-		return "not_found"
-	case errors.As(result.Err, &rejected) && rejected.Verdict == store.VerdictVersionMismatch:
-		return fmt.Sprintf("%s at %d", rejected.Verdict, rejected.Version)
-	case errors.As(result.Err, &rejected):
-		return strings.TrimSpace(string(rejected.Verdict) + " " + rejected.Reason)
-	case result.Err != nil:
-		return result.Err.Error()
-	}
-	text := fmt.Sprintf("admitted v%d", result.Version)
-	if result.Created {
-		text += " created"
-	}
-	if result.Replayed {
-		text += " replayed"
-	}
-	return text
-}
-
-// manyResources writes twice to each of many resources, every third with a token that nobody was granted, in an order that is not
-// that of their names.
-func manyResources(ctx context.Context, s *stage) error {
-	const resources = 100
-	var stages []*stage
-	for i := range resources {
-		other := s.beside(fmt.Sprintf("-%d", resources-i))
-		if err := other.do(ctx, acquire); err != nil {
-			return err
-		}
-		stages = append(stages, other)
-	}
-	var writes []store.Write
-	var want []string
-	for turn := range 2 {
-		for i, other := range stages {
-			token, answer := tokenOf(newest), "admitted v1 created"
-			if turn == 1 {
-				answer = "admitted v2"
-			}
-			if i%3 == 0 {
-				token, answer = beyond, "token_unknown"
-			}
-			writes = append(writes, with(token, sequence(int64(turn)), value(fmt.Sprint(turn, i)))(other))
-			want = append(want, answer)
-		}
-	}
-	results, err := s.Write(ctx, writes)
-	if err != nil {
-		return err
-	}
-	for i, result := range results {
-		if got := brief(result); got != want[i] {
-			return fmt.Errorf("write %d: %s, want %s", i, got, want[i])
-		}
-		if result.Err == nil && i >= resources {
-			if err := s.expectRecord(ctx, writes[i], 2); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// versionsIncrease makes a record again after its deletion, beside others: who read the first one is not fooled.
-func versionsIncrease(ctx context.Context, s *stage) error {
-	err := s.expectSet(ctx, given{acquire},
+	{"versions: greater than those of the deleted", all(acquire, setOf(
 		setCase{with(newest, sequence(1)), "admitted v1 created"},
 		setCase{with(newest, sequence(2), key("other")), "admitted v2 created"},
 		setCase{with(newest, sequence(3), deletion), "admitted v3"},
 		setCase{with(newest, sequence(4), key("other"), deletion), "admitted v4"},
 		setCase{with(newest, sequence(5)), "admitted v5 created"},
-		setCase{with(newest, sequence(6), expect(1)), "version_mismatch at 5"})
-	if err != nil {
-		return err
-	}
-	return s.expectSet(ctx, given{replace}, setCase{with(newest, key("third")), "admitted v6 created"})
+		setCase{with(newest, sequence(6), expect(1)), "version_mismatch at 5"}),
+		replace, setOf(setCase{with(newest, key("third")), "admitted v6 created"}))},
+	{"set: no write at all", setOf()},
 }
 
-// A record's name and value come back as they were sent.
+func TestSetsOfWrites(t *testing.T) {
+	t.Parallel()
+	runCases(t, setCases)
+}
+
+// setCase is a write of a set and the answer it gets, as brief says it.
+type setCase struct {
+	write writeSpec
+	want  string
+}
+
+// setOf sends a set of writes and compares their answers.
+func setOf(cases ...setCase) step {
+	return func(ctx context.Context, s *fixture) error {
+		var writes []store.Write
+		for _, c := range cases {
+			writes = append(writes, c.write(s))
+		}
+		results, err := s.Write(ctx, writes)
+		if err != nil || len(results) != len(cases) {
+			return fmt.Errorf("the answers are %+v (%w), want %d", results, err, len(cases))
+		}
+		for i, c := range cases {
+			if got := brief(results[i]); got != c.want {
+				return fmt.Errorf("write %d: %s, want %s", i, got, c.want)
+			}
+		}
+		return nil
+	}
+}
+
+// brief is results in a line.
+func brief(results ...store.Result) string {
+	texts := make([]string, len(results))
+	for i, result := range results {
+		var rejected *store.RejectedError
+		switch {
+		case errors.Is(result.Err, store.ErrNotFound):
+			texts[i] = "not_found"
+		case errors.As(result.Err, &rejected) && rejected.Verdict == store.VerdictVersionMismatch:
+			texts[i] = fmt.Sprintf("%s at %d", rejected.Verdict, rejected.Version)
+		case errors.As(result.Err, &rejected):
+			texts[i] = strings.TrimSpace(string(rejected.Verdict) + " " + rejected.Reason)
+		case result.Err != nil:
+			texts[i] = result.Err.Error()
+		default:
+			texts[i] = fmt.Sprintf("admitted v%d", result.Version) +
+				map[bool]string{true: " created"}[result.Created] + map[bool]string{true: " replayed"}[result.Replayed]
+		}
+	}
+	return strings.Join(texts, ", ")
+}
+
+// manyResources writes twice to each of many resources, every third with a token that was never granted, in an order that
+// is not that of their names. The second writes are then read.
+func manyResources(ctx context.Context, s *fixture) error {
+	const resources = 100
+	var cases []setCase
+	var records []step
+	for turn := range 2 {
+		for i := range resources {
+			name := store.Name(fmt.Sprintf("-%d", resources-i))
+			token, answer := tokenOf(newest), []string{"admitted v1 created", "admitted v2"}[turn]
+			if i%3 == 0 {
+				token, answer = beyond, "token_unknown"
+			}
+			spec := inResource(name, token, sequence(int64(turn)), value(fmt.Sprint(turn, i)))
+			cases = append(cases, setCase{spec, answer})
+			if turn == 0 {
+				if err := onBelow(name, acquire)(ctx, s); err != nil {
+					return err
+				}
+			} else if i%3 > 0 {
+				records = append(records, func(ctx context.Context, s *fixture) error { return s.expectRecord(ctx, spec(s), 2) })
+			}
+		}
+	}
+	return s.do(ctx, setOf(cases...), all(records...))
+}
+
+// TestValues checks that a record's key and value are read as they were sent.
 func TestValues(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	s := &stage{testbed: b, lock: "values"}
+	s := &fixture{testbed: b, lock: "values"}
 	if err := s.do(t.Context(), acquire); err != nil {
 		t.Fatal(err)
 	}
@@ -221,12 +169,12 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// An authority elsewhere grants nothing here, so that the fence is made by the first write. If that is refused for its data, an
-// empty fence stays, which nobody can tell from none.
+// TestEmptyFence checks that a first write under an external authority that is refused for its data leaves no fence that
+// can be seen, though its row exists.
 func TestEmptyFence(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	s := &stage{testbed: b, lock: "external"}
+	s := &fixture{testbed: b, lock: "external"}
 	if err := s.do(t.Context(), external); err != nil {
 		t.Fatal(err)
 	}

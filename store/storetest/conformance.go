@@ -1,12 +1,10 @@
 package storetest
 
 import (
-	"bytes"
-	"encoding/json"
+	"context"
 	"errors"
-	"fmt"
 	"strings"
-	"sync"
+	"testing"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,221 +12,176 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-func (d *desk) leaseAsAsked() {
-	request := store.AcquireRequest{Lock: d.lock, OwnerID: "A", TTL: 1234 * time.Millisecond, Metadata: json.RawMessage(`{"pid": 7}`)}
-	lease := d.granted(request)
-	switch {
-	case lease.Lock != d.lock, lease.OwnerID != "A", lease.TTL != request.TTL, !bytes.Equal(lease.Metadata, request.Metadata):
-		d.Errorf("%+v was asked for, and granted is %+v", request, lease)
-	case lease.ID == uuid.Nil, lease.Token < 1, lease.Token > store.TokenMax:
-		d.Errorf("the lease has no good lease_id or token: %+v", lease)
-	case lease.ExpiresAt.Sub(lease.GrantedAt) != request.TTL:
-		d.Errorf("the lease runs for %s", lease.ExpiresAt.Sub(lease.GrantedAt))
-	case lease.Mode != "exclusive", lease.Scope != "node":
-		d.Errorf("mode and scope are %s and %s", lease.Mode, lease.Scope)
-	}
+// Provider keeps leases. Its methods return what those of store.Store of the same name return, errors included; their
+// documentation there is the contract.
+type Provider interface {
+	Acquire(ctx context.Context, request store.AcquireRequest) (store.Lease, error)
+	Renew(ctx context.Context, ref store.LeaseRef, ttl time.Duration) (store.Lease, error)
+	Release(ctx context.Context, ref store.LeaseRef) error
+	Break(ctx context.Context, lock store.Name, reason string) (store.Lease, error)
+	Lock(ctx context.Context, name store.Name) (store.Lock, error)
+
+	CreateSession(ctx context.Context, request store.SessionRequest) (store.Session, error)
+	KeepAlive(ctx context.Context, id uuid.UUID) (store.Session, error)
+	EndSession(ctx context.Context, id uuid.UUID) (released int64, err error)
+	Session(ctx context.Context, id uuid.UUID) (session store.Session, leases int64, err error)
 }
 
-func (d *desk) leaseByDefault() {
-	lease := d.acquire("A", 0)
-	if lease.TTL != store.TTLDefault || lease.Metadata != nil {
-		d.Errorf("the TTL is %s, the metadata %q", lease.TTL, lease.Metadata)
-	}
-}
-
-func (d *desk) oneHolder() {
-	lease := d.acquire("A", long)
-	_, err := d.Acquire(d.Context(), store.AcquireRequest{Lock: d.lock, OwnerID: "B"})
-	d.is(err, store.ErrLeaseHeld)
-	var held *store.HeldError
-	if !errors.As(err, &held) {
-		d.Fatalf("%v tells not who holds the lock", err)
-	}
-	if held.Lock != d.lock || held.OwnerID != "A" || !held.ExpiresAt.Equal(lease.ExpiresAt) || held.Remaining <= 0 || held.Remaining > long {
-		d.Errorf("held is %+v, of %+v", held, lease)
-	}
-	d.heldBy(lease)
-}
-
-// oneOfMany lets many ask at once, again and again.
-func (d *desk) oneOfMany() {
-	for round := range 5 {
-		leases := d.atOnce(func(i int) store.AcquireRequest {
-			return store.AcquireRequest{Lock: d.lock, OwnerID: fmt.Sprint("client ", i)}
-		})
-		if len(leases) != 1 {
-			d.Fatalf("round %d: %d were granted the lock", round, len(leases))
-		}
-		d.released(leases[0])
-	}
-}
-
-// clientsAtOnce is how many ask at the same time.
-const clientsAtOnce = 8
-
-// atOnce makes requests at the same time and returns the leases. Nothing but ErrLeaseHeld may come instead.
-func (d *desk) atOnce(request func(i int) store.AcquireRequest) []store.Lease {
-	d.Helper()
-	var leases []store.Lease
-	var mu sync.Mutex
-	var asking sync.WaitGroup
-	start := make(chan struct{})
-	for i := range clientsAtOnce {
-		asking.Go(func() {
-			<-start
-			lease, err := d.Acquire(d.Context(), request(i))
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case err == nil:
-				leases = append(leases, lease)
-			case !errors.Is(err, store.ErrLeaseHeld):
-				d.Error(err)
-			}
-		})
-	}
-	close(start)
-	asking.Wait()
-	return leases
-}
-
-func (d *desk) notReentrant() {
-	lease := d.acquire("A", long)
-	_, err := d.Acquire(d.Context(), store.AcquireRequest{Lock: d.lock, OwnerID: "A"})
-	d.is(err, store.ErrLeaseHeld)
-	d.heldBy(lease)
-}
-
-func (d *desk) independent() {
-	lease := d.acquire("A", long)
-	for _, name := range []store.Name{d.lock + "/below", d.lock + "-beside", "above"} {
-		if _, err := d.Acquire(d.Context(), store.AcquireRequest{Lock: name, OwnerID: "A", TTL: long}); err != nil {
-			d.Errorf("%s: %v", name, err)
-		}
-	}
-	d.heldBy(lease)
-}
-
-// tokensRise ends leases in each way there is. What is granted next has a greater token, and begins no earlier.
-func (d *desk) tokensRise() {
-	last := d.acquire("A", long)
-	for _, end := range []struct {
+// Run checks that a provider keeps leases as the contract says. open is called once and returns one that has given no lease yet; it is
+// for open to have it closed when the test ends.
+func Run(t *testing.T, open func(t *testing.T) Provider) {
+	provider := open(t)
+	for _, c := range []struct {
 		name string
-		how  func(store.Lease)
+		test func(*suite)
 	}{
-		{"release", d.released},
-		{"break", func(store.Lease) {
-			if _, err := d.Break(d.Context(), d.lock, "test"); err != nil {
-				d.Fatal(err)
-			}
-		}},
-		{"expiry", func(lease store.Lease) {
-			if _, err := d.Renew(d.Context(), lease.Ref(), store.TTLMin); err != nil {
-				d.Fatal(err)
-			}
-			d.await("the lease to expire", func() bool { return d.look().State == store.LockExpired })
-		}},
-	} {
-		end.how(last)
-		next := d.acquire("A", long)
-		if next.Token <= last.Token || next.GrantedAt.Before(last.GrantedAt) || next.ID == last.ID {
-			d.Errorf("after %s of %+v, granted is %+v", end.name, last, next)
-		}
-		last = next
-	}
-}
+		{"a lease is what was asked for", (*suite).leaseAsAsked},
+		{"a lease has defaults", (*suite).leaseByDefault},
+		{"one holder at a time", (*suite).oneHolder},
+		{"one holder of many who ask at once", (*suite).oneOfMany},
+		{"not re-entrant", (*suite).notReentrant},
+		{"locks are independent", (*suite).independent},
+		{"tokens rise", (*suite).tokensRise},
+		{"tokens rise in the order of grants", (*suite).tokensInOrder},
+		{"a renewal lasts", (*suite).renewal},
+		{"a renewal with a wrong lease", (*suite).wrongRenewal},
+		{"a release with a wrong lease", (*suite).wrongRelease},
+		{"a replaced holder", (*suite).replaced},
+		{"an expired lease is grantable", (*suite).expiredGrantable},
+		{"an expired lease is not renewed", (*suite).expiredNotRenewed},
+		{"an expired lease may be released", (*suite).expiredReleased},
+		{"a release frees the lock", (*suite).releaseFrees},
+		{"a release sent twice", (*suite).releaseTwice},
+		{"a broken lease", (*suite).broken},
+		{"breaking what nobody holds", (*suite).breakNothing},
+		{"a request sent again", (*suite).requestAgain},
+		{"a request sent again after the end", (*suite).requestAfterEnd},
+		{"a request of another owner", (*suite).requestOfAnother},
+		{"many who send the same request at once", (*suite).requestAtOnce},
+		{"a lock is seen as it stands", (*suite).seen},
+		{"arguments within their limits", (*suite).withinLimits},
+		{"arguments outside their limits", (*suite).outsideLimits},
+		{"a reason for breaking within its limits", (*suite).reasonLimits},
 
-// tokensInOrder lets many acquire and release the lock. Whoever holds it appends its token: mutual exclusion makes the order that of
-// the grants.
-func (d *desk) tokensInOrder() {
-	var tokens []int64
-	var mu sync.Mutex // for the race detector, which does not see locks that are kept elsewhere
-	var working sync.WaitGroup
-	for i := range 4 {
-		working.Go(func() {
-			for granted := 0; granted < 8 && d.Context().Err() == nil; {
-				lease, err := d.Acquire(d.Context(), store.AcquireRequest{Lock: d.lock, OwnerID: fmt.Sprint("client ", i), TTL: long})
-				if errors.Is(err, store.ErrLeaseHeld) {
-					continue
-				}
-				if err != nil {
-					d.Error(err)
-					return
-				}
-				granted++
-				mu.Lock()
-				tokens = append(tokens, lease.Token)
-				mu.Unlock()
-				if err := d.Release(d.Context(), lease.Ref()); err != nil {
-					d.Error(err)
-					return
-				}
-			}
+		{"readers beside each other", (*suite).readers},
+		{"many readers at once", (*suite).readersAtOnce},
+		{"a reader leaves the others", (*suite).readerLeaves},
+		{"the readers' lock is broken", (*suite).readersBroken},
+		{"a writer or readers of many who ask at once", (*suite).writerOrReaders},
+		{"a subtree covers what is below", (*suite).subtreeCovers},
+		{"what is below holds a subtree up", (*suite).subtreeHeldUp},
+		{"a subtree or names in it of many who ask at once", (*suite).subtreeOrNames},
+		{"an expired subtree is replaced where it is asked for", (*suite).subtreeReplaced},
+		{"tokens rise above and below", (*suite).tokensRiseInTree},
+
+		{"a session is what was asked for", (*suite).sessionAsAsked},
+		{"a session is kept alive with its leases", (*suite).sessionKept},
+		{"the end of a session releases its leases", (*suite).sessionEnds},
+		{"a session that was not kept alive", (*suite).sessionExpires},
+		{"a session that there never was", (*suite).sessionUnknown},
+		{"a lease in a session is not renewed by itself", (*suite).sessionLeaseRenewed},
+		{"a session that is ended while leases are asked for", (*suite).sessionEndsAtOnce},
+		{"sessions outside their limits", (*suite).sessionLimits},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.test(&suite{T: t, Provider: provider, lock: store.Name(strings.NewReplacer(" ", "-", "'", "").Replace(c.name))})
 		})
 	}
-	working.Wait()
-	for i := 1; i < len(tokens); i++ {
-		if tokens[i] <= tokens[i-1] {
-			d.Fatalf("token %d was granted after %d", tokens[i], tokens[i-1])
-		}
+}
+
+// suite is where one test is done: a provider, and a lock that nobody else uses.
+type suite struct {
+	*testing.T
+	Provider
+	lock store.Name
+}
+
+// long is a TTL that no test outlives.
+const long = time.Hour
+
+// patience bounds the wait for what must come by itself.
+const patience = time.Minute
+
+// acquire takes the lock, which must be free.
+func (s *suite) acquire(owner string, ttl time.Duration) store.Lease {
+	s.Helper()
+	return s.granted(store.AcquireRequest{Lock: s.lock, OwnerID: owner, TTL: ttl})
+}
+
+func (s *suite) granted(request store.AcquireRequest) store.Lease {
+	s.Helper()
+	lease, err := s.Acquire(s.Context(), request)
+	if err != nil {
+		s.Fatalf("acquire by %s: %v", request.OwnerID, err)
+	}
+	return lease
+}
+
+func (s *suite) released(lease store.Lease) {
+	s.Helper()
+	if err := s.Release(s.Context(), lease.Ref()); err != nil {
+		s.Fatalf("release by %s: %v", lease.OwnerID, err)
 	}
 }
 
-func (d *desk) withinLimits() {
-	for i, request := range []store.AcquireRequest{
-		{OwnerID: "A", TTL: store.TTLMin},
-		{OwnerID: "A", TTL: store.TTLMax},
-		{OwnerID: strings.Repeat("ä", store.OwnerBytesMax/2)},
-		{OwnerID: "A", RequestID: strings.Repeat("r", store.RequestBytesMax)},
-		{OwnerID: "A", Metadata: json.RawMessage(`{"k":"` + strings.Repeat("v", store.MetadataBytesMax-8) + `"}`)},
-	} {
-		request.Lock = store.Name(fmt.Sprintf("%s/%d", d.lock, i))
-		lease := d.granted(request)
-		if lease.OwnerID != request.OwnerID || !bytes.Equal(lease.Metadata, request.Metadata) {
-			d.Errorf("%+v was asked for, and granted is %+v", request, lease)
-		}
+// heldBy expects that the lock is the owner's, with the token that it was granted.
+func (s *suite) heldBy(lease store.Lease) {
+	s.Helper()
+	lock := s.look()
+	if lock.State != store.LockHeld || lock.Token != lease.Token || lock.Holder().OwnerID != lease.OwnerID {
+		s.Errorf("the lock stands as %+v, it must be held by %s with token %d", lock, lease.OwnerID, lease.Token)
 	}
 }
 
-func (d *desk) outsideLimits() {
-	for _, request := range []store.AcquireRequest{
-		{},
-		{OwnerID: strings.Repeat("x", store.OwnerBytesMax+1)},
-		{OwnerID: "a\nb"},
-		{OwnerID: "a\xff"},
-		{OwnerID: "A", TTL: store.TTLMin - time.Millisecond},
-		{OwnerID: "A", TTL: store.TTLMax + time.Millisecond},
-		{OwnerID: "A", TTL: time.Second + time.Microsecond},
-		{OwnerID: "A", TTL: -time.Second},
-		{OwnerID: "A", RequestID: strings.Repeat("r", store.RequestBytesMax+1)},
-		{OwnerID: "A", Mode: "any"},
-		{OwnerID: "A", Scope: "all"},
-		{OwnerID: "A", TTL: time.Second, SessionID: uuid.New()},
-		{OwnerID: "A", Wait: -time.Second},
-		{OwnerID: "A", Metadata: json.RawMessage(`[]`)},
-		{OwnerID: "A", Metadata: json.RawMessage(`null`)},
-		{OwnerID: "A", Metadata: json.RawMessage(`{`)},
-		{OwnerID: "A", Metadata: json.RawMessage(`{"k":"` + strings.Repeat("v", store.MetadataBytesMax-7) + `"}`)},
-	} {
-		request.Lock = d.lock
-		_, err := d.Acquire(d.Context(), request)
-		if !errors.Is(err, store.ErrInvalid) {
-			d.Errorf("%+v: the error is %v", request, err)
-		}
+func (s *suite) look() store.Lock {
+	s.Helper()
+	lock, err := s.Lock(s.Context(), s.lock)
+	if err != nil {
+		s.Fatal(err)
 	}
-	if _, err := d.Lock(d.Context(), d.lock); !errors.Is(err, store.ErrNotFound) {
-		d.Errorf("something was granted: %v", err)
-	}
-	lease := d.acquire("A", long)
-	_, err := d.Renew(d.Context(), lease.Ref(), store.TTLMin-time.Millisecond)
-	d.is(err, store.ErrInvalid)
+	return lock
 }
 
-func (d *desk) reasonLimits() {
-	lease := d.acquire("A", long)
-	for _, reason := range []string{"", "a\nb", strings.Repeat("x", store.ReasonBytesMax+1)} {
-		_, err := d.Break(d.Context(), d.lock, reason)
-		d.is(err, store.ErrInvalid)
+// lost expects that a lease was lost for one of the reasons.
+func (s *suite) lost(err error, reasons ...string) {
+	s.Helper()
+	var lost *store.LostError
+	if !errors.As(err, &lost) || !errors.Is(err, store.ErrLeaseLost) {
+		s.Errorf("the error is %v, it must be that the lease is lost: %s", err, strings.Join(reasons, " or "))
+		return
 	}
-	d.heldBy(lease)
+	for _, reason := range reasons {
+		if lost.Reason == reason {
+			return
+		}
+	}
+	s.Errorf("the lease is lost because it is %s, it must be: %s", lost.Reason, strings.Join(reasons, " or "))
+}
+
+// is expects an error.
+func (s *suite) is(err, target error) {
+	s.Helper()
+	if !errors.Is(err, target) {
+		s.Errorf("the error is %v, it must be: %v", err, target)
+	}
+}
+
+// await waits for something that comes by itself.
+func (s *suite) await(what string, happened func() bool) {
+	s.Helper()
+	deadline := time.Now().Add(patience)
+	for !happened() {
+		if time.Now().After(deadline) {
+			s.Fatalf("waited %s for %s", patience, what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// expired returns a lease that has expired and that nobody has replaced.
+func (s *suite) expired(owner string) store.Lease {
+	s.Helper()
+	lease := s.acquire(owner, store.TTLMin)
+	s.await("the lease to expire", func() bool { return s.look().State == store.LockExpired })
+	return lease
 }

@@ -14,50 +14,50 @@ import (
 // Acquire tries to take a lock. made is the lease that the provider gave out, if it gave one: its token must be greater than every token
 // on the fence and on those above, and for a subtree on those below (P2); and it must not begin before the leases that it
 // replaces have run out (P1).
-func (w World) Acquire(request store.AcquireRequest, made Grant) (World, Told) {
-	earlier, again := w.Resource(request.Lock).requested(request.RequestID)
+func (m Model) Acquire(request store.AcquireRequest, made Grant) (Model, Answer) {
+	earlier, again := m.Resource(request.Lock).requested(request.RequestID)
 	if request.SessionID != uuid.Nil && !again {
-		session, ok := w.sessions[request.SessionID]
+		session, ok := m.sessions[request.SessionID]
 		switch {
 		case !ok:
-			return w, Told{Code: CodeNotFound}
+			return m, Answer{Code: CodeNotFound}
 		case session.End != Running:
-			return w, Told{Code: CodeSessionLost, Reason: string(session.End)}
+			return m, Answer{Code: CodeSessionLost, Reason: string(session.End)}
 		}
 	}
-	if w.Policy(request.Lock).Authority == store.AuthorityExternal {
-		return w, Told{Code: CodeExternal}
+	if m.Policy(request.Lock).Authority == store.AuthorityExternal {
+		return m, Answer{Code: CodeExternal}
 	}
 	if again {
-		return w, w.toldAgain(earlier, request)
+		return m, m.answerAgain(earlier, request)
 	}
 	asked := Grant{
 		OwnerID: request.OwnerID, RequestID: request.RequestID, SessionID: request.SessionID,
 		Mode: cmp.Or(request.Mode, store.Exclusive), Scope: cmp.Or(request.Scope, store.Node),
 	}
-	against := w.against(request.Lock, asked)
-	if held, ok := w.longest(against); ok {
-		return w, held
+	against := m.against(request.Lock, asked)
+	if held, ok := m.longest(against); ok {
+		return m, held
 	}
 	asked.Token, asked.ID, asked.TTL, asked.GrantedAt, asked.ExpiresAt = made.Token, made.ID, made.TTL, made.GrantedAt, made.ExpiresAt
 	asked.AskedTTL = request.TTL
-	asked = w.limited(request.Lock, asked)
-	if made.Token <= w.newestToken(request.Lock, asked.Scope) {
-		return w, Told{Code: "a grant, with a token greater than all before"}
+	asked = m.limited(request.Lock, asked)
+	if made.Token <= m.newestToken(request.Lock, asked.Scope) {
+		return m, Answer{Code: "a grant, with a token greater than all before"}
 	}
 	for _, late := range against {
 		if (late.End == Expired || late.End == HeldOut) && late.SessionID == uuid.Nil && made.GrantedAt < late.ExpiresAt {
-			return w, Told{Code: "a grant, not before the lease that it replaces has expired"}
+			return m, Answer{Code: "a grant, not before the lease that it replaces has expired"}
 		}
 	}
-	return w.granted(request.Lock, asked), w.toldGrant(CodeGranted, asked)
+	return m.granted(request.Lock, asked), m.grantAnswer(CodeGranted, asked)
 }
 
 // against are the leases that one could not run beside, whether they run or not: on the name itself, subtree leases above, and for a
 // subtree all below.
-func (w World) against(lock store.Name, asked Grant) []Grant {
+func (m Model) against(lock store.Name, asked Grant) []Grant {
 	var against []Grant
-	for _, of := range w.resources {
+	for _, of := range m.resources {
 		for _, grant := range of.resource.grants {
 			meets := of.name == lock || grant.Scope == store.Subtree && isBelow(lock, of.name) ||
 				asked.Scope == store.Subtree && isBelow(of.name, lock)
@@ -71,13 +71,13 @@ func (w World) against(lock store.Name, asked Grant) []Grant {
 
 // longest is what an acquire is told of the lease in the way that runs longest. Where it is not known which that is, the owner is
 // Anybody.
-func (w World) longest(against []Grant) (held Told, ok bool) {
+func (m Model) longest(against []Grant) (held Answer, ok bool) {
 	for _, grant := range against {
-		until := w.until(grant)
+		until := m.until(grant)
 		switch {
 		case grant.End != Running:
 		case !ok:
-			held, ok = Told{Code: CodeHeld, Owner: grant.OwnerID, ExpiresAt: until}, true
+			held, ok = Answer{Code: CodeHeld, Owner: grant.OwnerID, ExpiresAt: until}, true
 		case held.ExpiresAt == 0 || until == 0 || until == held.ExpiresAt && grant.OwnerID != held.Owner:
 			held.Owner, held.ExpiresAt = Anybody, 0
 		case until > held.ExpiresAt:
@@ -88,9 +88,9 @@ func (w World) longest(against []Grant) (held Told, ok bool) {
 }
 
 // newestToken is the greatest token that a grant must exceed.
-func (w World) newestToken(lock store.Name, scope store.Scope) int64 {
+func (m Model) newestToken(lock store.Name, scope store.Scope) int64 {
 	newest := int64(0)
-	for _, of := range w.resources {
+	for _, of := range m.resources {
 		switch {
 		case of.name == lock, scope == store.Subtree && isBelow(of.name, lock):
 			newest = max(newest, of.resource.GrantedToken, of.resource.LastToken)
@@ -103,8 +103,8 @@ func (w World) newestToken(lock store.Name, scope store.Scope) int64 {
 
 // granted raises the fence. Only an exclusive lease may write. A subtree grant shuts out those who could still write below; and any grant
 // on the name, those who could write below under the subtree grant before it.
-func (w World) granted(lock store.Name, grant Grant) World {
-	r := w.Resource(lock)
+func (m Model) granted(lock store.Name, grant Grant) Model {
+	r := m.Resource(lock)
 	for _, late := range r.grants {
 		if late.End == Expired && (late.Mode == store.Exclusive || grant.Mode == store.Exclusive) {
 			late.replaced = true
@@ -116,15 +116,15 @@ func (w World) granted(lock store.Name, grant Grant) World {
 	r.covering.open = false
 	if grant.Scope == store.Subtree {
 		r.covering = covering{grant.Token, r.Open}
-		for _, of := range w.resources {
+		for _, of := range m.resources {
 			if isBelow(of.name, lock) && of.resource.Open {
 				shut := *of.resource
 				shut.Open = false
-				w = w.With(of.name, shut)
+				m = m.With(of.name, shut)
 			}
 		}
 	}
-	return w.With(lock, r)
+	return m.With(lock, r)
 }
 
 func (r Resource) requested(requestID string) (Grant, bool) {
@@ -135,25 +135,25 @@ func (r Resource) requested(requestID string) (Grant, bool) {
 	return r.grants[i], true
 }
 
-// toldAgain is the answer to an acquire with a request_id that was used before.
-func (w World) toldAgain(grant Grant, request store.AcquireRequest) Told {
+// answerAgain is the answer to an acquire with a request_id that was used before.
+func (m Model) answerAgain(grant Grant, request store.AcquireRequest) Answer {
 	switch {
 	case grant.OwnerID != request.OwnerID, grant.SessionID != request.SessionID, grant.AskedTTL != request.TTL,
 		grant.Mode != cmp.Or(request.Mode, store.Exclusive), grant.Scope != cmp.Or(request.Scope, store.Node):
-		return Told{Code: CodeInvalid}
+		return Answer{Code: CodeInvalid}
 	case grant.End != Running:
-		return Told{Code: CodeLost, Reason: string(grant.End)}
+		return Answer{Code: CodeLost, Reason: string(grant.End)}
 	}
-	return w.toldGrant(CodeGranted, grant)
+	return m.grantAnswer(CodeGranted, grant)
 }
 
-func (w World) toldGrant(code string, grant Grant) Told {
-	return Told{Code: code, Token: grant.Token, ID: grant.ID, Owner: grant.OwnerID, ExpiresAt: w.until(grant)}
+func (m Model) grantAnswer(code string, grant Grant) Answer {
+	return Answer{Code: code, Token: grant.Token, ID: grant.ID, Owner: grant.OwnerID, ExpiresAt: m.until(grant)}
 }
 
-// standing is how the lease that a client names stands: live, not_found, or the reason for which it is lost.
-func (w World) standing(ref store.LeaseRef) (Grant, string) {
-	r := w.Resource(ref.Lock)
+// leaseStatus is the status of the lease that a client names: live, not_found, or the reason for which it is lost.
+func (m Model) leaseStatus(ref store.LeaseRef) (Grant, string) {
+	r := m.Resource(ref.Lock)
 	if r.GrantedToken == 0 {
 		return Grant{}, CodeNotFound
 	}
@@ -167,93 +167,97 @@ func (w World) standing(ref store.LeaseRef) (Grant, string) {
 		return grant, string(grant.End)
 	case grant.End == Running:
 		return grant, "live"
-	case grant.Token < r.GrantedToken, grant.Token < w.inForce(ref.Lock).token:
+	case grant.Token < r.GrantedToken, grant.Token < m.inForce(ref.Lock).token:
 		return grant, "superseded"
+	case grant.holdPassed && !grant.settled:
+		return grant, string(HeldOut)
 	}
 	return grant, "expired"
 }
 
 // Renew makes a live lease last until expiresAt, in microseconds: the time that the provider gave it, 0 if that is not known.
-func (w World) Renew(ref store.LeaseRef, ttl time.Duration, expiresAt int64) (World, Told) {
-	grant, standing := w.standing(ref)
+func (m Model) Renew(ref store.LeaseRef, ttl time.Duration, expiresAt int64) (Model, Answer) {
+	grant, status := m.leaseStatus(ref)
 	switch {
-	case standing != "live":
-		return w, lost(standing)
+	case status != "live":
+		return m, lost(status)
 	case grant.SessionID != uuid.Nil:
-		return w, Told{Code: CodeInvalid}
+		return m, Answer{Code: CodeInvalid}
 	}
 	grant.ExpiresAt = expiresAt
 	if ttl != 0 {
 		grant.TTL = ttl
 	}
-	grant = w.limited(ref.Lock, grant)
-	return w.With(ref.Lock, w.Resource(ref.Lock).with(grant)), w.toldGrant(CodeRenewed, grant)
+	grant = m.limited(ref.Lock, grant)
+	return m.With(ref.Lock, m.Resource(ref.Lock).with(grant)), m.grantAnswer(CodeRenewed, grant)
 }
 
 // limited is a lease that lasts no longer after its grant than the policy says.
-func (w World) limited(lock store.Name, grant Grant) Grant {
+func (m Model) limited(lock store.Name, grant Grant) Grant {
 	grant.HoldUntil = 0
-	if limit := w.Policy(lock).MaxHold; limit > 0 {
+	if limit := m.Policy(lock).MaxHold; limit > 0 {
 		grant.HoldUntil = grant.GrantedAt + limit.Microseconds()
 		grant.ExpiresAt = min(grant.ExpiresAt, grant.HoldUntil)
 	}
 	return grant
 }
 
-// HoldOut lets a lease that has a HoldUntil reach it, at a time in microseconds, and closes its fence. One that has expired and that somebody
-// has replaced is left as it is.
-func (w World) HoldOut(lock store.Name, token, at int64) World {
-	r := w.Resource(lock)
+// HoldOut lets a lease that has a HoldUntil reach it, at a time in microseconds, and closes its fence. A lease that had
+// expired and was replaced stays as it is. One that had expired and was not replaced ends by HeldOut with the next sweep
+// ([Model.Settle]); if it is replaced before that, it was superseded.
+func (m Model) HoldOut(lock store.Name, token, at int64) Model {
+	r := m.Resource(lock)
 	grant, ok := r.grant(token)
 	late := grant.End == Expired && r.Open && r.GrantedToken == token
 	if !ok || grant.HoldUntil == 0 || grant.End != Running && !late {
-		return w
+		return m
 	}
 	if grant.End == Running {
-		grant.ExpiresAt = at
+		grant.ExpiresAt, grant.End = at, HeldOut
+	} else {
+		grant.holdPassed = true
 	}
-	grant.End = HeldOut
-	return w.With(lock, r.with(grant).closed(token))
+	return m.With(lock, r.with(grant).closed(token))
 }
 
 // Release ends a lease, live or late, and closes the fence behind it.
-func (w World) Release(ref store.LeaseRef) (World, Told) {
-	grant, standing := w.standing(ref)
-	switch standing {
+func (m Model) Release(ref store.LeaseRef) (Model, Answer) {
+	grant, status := m.leaseStatus(ref)
+	switch status {
 	case "released":
-		return w, Told{Code: CodeReleased}
+		return m, Answer{Code: CodeReleased}
 	case "live", "expired":
 		grant.End = Released
-		return w.With(ref.Lock, w.Resource(ref.Lock).with(grant).closed(grant.Token)), Told{Code: CodeReleased}
+		return m.With(ref.Lock, m.Resource(ref.Lock).with(grant).closed(grant.Token)), Answer{Code: CodeReleased}
 	}
-	return w, lost(standing)
+	return m, lost(status)
 }
 
-// Break ends all leases that run on the lock, or that of a late holder who may still write, and closes the fence. Told is the newest.
-func (w World) Break(lock store.Name) (World, Told) {
-	r := w.Resource(lock)
-	told := Told{Code: CodeNotFound}
+// Break ends all leases that run on the lock, or that of a late holder who may still write, and closes the fence. Answer is the newest.
+func (m Model) Break(lock store.Name) (Model, Answer) {
+	r := m.Resource(lock)
+	answer := Answer{Code: CodeNotFound}
 	for _, grant := range r.grants {
 		if grant.End == Running || r.Open && grant.Token == r.GrantedToken {
-			told = w.toldGrant(CodeBroken, grant)
-			told.ID = uuid.Nil
+			answer = m.grantAnswer(CodeBroken, grant)
+			answer.ID = uuid.Nil
 			grant.End = Broken
 			r = r.with(grant)
 		}
 	}
-	if told.Code == CodeNotFound {
-		return w, told
+	if answer.Code == CodeNotFound {
+		return m, answer
 	}
 	r.Open, r.covering.open = false, false
-	return w.With(lock, r), told
+	return m.With(lock, r), answer
 }
 
 // Lock tells how the lock stands.
-func (w World) Lock(lock store.Name) Told {
-	r := w.Resource(lock)
+func (m Model) Lock(lock store.Name) Answer {
+	r := m.Resource(lock)
 	newest, ok := r.Newest()
 	if !ok {
-		return Told{Code: CodeNotFound}
+		return Answer{Code: CodeNotFound}
 	}
 	state, holders := store.LockFree, r.Running()
 	switch {
@@ -262,22 +266,22 @@ func (w World) Lock(lock store.Name) Told {
 	case r.Open:
 		state, holders = store.LockExpired, []Grant{newest}
 	}
-	told := Told{Code: string(state), Token: newest.Token}
+	answer := Answer{Code: string(state), Token: newest.Token}
 	for i, holder := range holders {
 		if i == 0 {
-			told.Owner, told.ExpiresAt = holder.OwnerID, w.until(holder)
+			answer.Owner, answer.ExpiresAt = holder.OwnerID, m.until(holder)
 		} else {
-			told.Others += beside(holder.OwnerID, holder.Token)
+			answer.Others += beside(holder.OwnerID, holder.Token)
 		}
 	}
-	return told
+	return answer
 }
 
-func lost(standing string) Told {
-	if standing == CodeNotFound {
-		return Told{Code: CodeNotFound}
+func lost(status string) Answer {
+	if status == CodeNotFound {
+		return Answer{Code: CodeNotFound}
 	}
-	return Told{Code: CodeLost, Reason: standing}
+	return Answer{Code: CodeLost, Reason: status}
 }
 
 // isBelow reports whether a name is below another one.

@@ -1,169 +1,211 @@
-// Package storetest says what every keeper of leases and fences has to do: a reference model that is small
-// enough to be read against the contract, and a conformance suite for lease providers.
-//
-// The model is written from the contract and knows no SQL. It is pure: an operation takes a state and returns the
-// next one and what the caller must be told. Two things are not the model's to decide. Which token, lease_id and
-// times a grant gets is the provider's choice: the caller hands them in, and the model says whether that
-// choice was allowed. And time: a lease or a session runs out when [World.Expire] or [World.SessionOver] says so, which may be at
-// any moment.
 package storetest
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
-	"time"
+	"strings"
 
 	"github.com/google/uuid"
 
 	"github.com/fencegate/fencegate/store"
 )
 
-// Resource is one name: its lock, its fence and its records. The zero value is a name that nobody has used. It is a value: no
-// method changes what its receiver shows.
-type Resource struct {
-	GrantedToken int64
-	Open         bool // whether the newest grant may still write
-	LastToken    int64
-	LastSequence int64
-
-	// covering is what the newest subtree grant on this name is to the names below.
-	covering covering
-
-	// Of the last accepted write, by which its retry is known and answered. Empty if it was not numbered.
-	lastContent string
-	lastCreated bool
-
-	newestVersion int64 // that any record ever had
-
-	grants  []Grant // oldest first
-	records map[store.Name]Record
+// Model is a set of resources, the policies over them, and sessions. Like a Resource it is a value.
+type Model struct {
+	resources []named // few, in the order in which they were first used; what is pointed to is never changed
+	policies  map[string]store.Policy
+	sessions  map[uuid.UUID]Session
 }
 
-// covering is a fence of all names below one: a subtree grant, and whether it may still write there.
-type covering struct {
-	token int64
-	open  bool
+type named struct {
+	name     store.Name
+	resource *Resource
 }
 
-// Grant is a lease and what became of it.
-type Grant struct {
-	Token     int64
-	ID        uuid.UUID
-	OwnerID   string
-	RequestID string
-	Mode      store.Mode
-	Scope     store.Scope
-	SessionID uuid.UUID // zero: in none; else it runs out with the session
-	TTL       time.Duration
-	AskedTTL  time.Duration // of the acquire; 0 in a session
-	GrantedAt int64         // microseconds by the database's clock, like ExpiresAt
-	ExpiresAt int64         // 0: unknown, since the answer to a renewal was lost
-	HoldUntil int64         // 0: no limit
-	End       End
-	replaced  bool // it had expired, and the lock was granted to another in its place
-}
-
-// End is how a lease ended.
-type End string
-
-// The ends of a lease, as a LostError gives them for a reason.
-const (
-	Running  End = ""
-	Expired  End = "expired" // and nobody has released or broken it since
-	Released End = "released"
-	Broken   End = "broken"
-	HeldOut  End = "max_hold" // at its HoldUntil, or late and not replaced by then
-)
-
-// Record is a record as the model keeps it.
-type Record struct {
-	Version, Token, Sequence int64
-	Numbered                 bool
-	ContentType, Value       string
-}
-
-// String shows a record as 34.2 "value" (text/plain).
-func (r Record) String() string {
-	number := ""
-	if r.Numbered {
-		number = fmt.Sprintf(".%d", r.Sequence)
+// Equal reports whether two worlds can't be told apart by any operation.
+func (m Model) Equal(other Model) bool {
+	if len(m.resources) != len(other.resources) || !maps.Equal(m.policies, other.policies) || !maps.Equal(m.sessions, other.sessions) {
+		return false
 	}
-	return fmt.Sprintf("%d%s %q (%s)", r.Token, number, r.Value, r.ContentType)
-}
-
-// GrantOf is a lease as the provider gave it out.
-func GrantOf(lease store.Lease, requestID string) Grant {
-	return Grant{
-		Token: lease.Token, ID: lease.ID, OwnerID: lease.OwnerID, RequestID: requestID,
-		Mode: lease.Mode, Scope: lease.Scope, SessionID: lease.SessionID, TTL: lease.TTL,
-		GrantedAt: lease.GrantedAt.UnixMicro(), ExpiresAt: lease.ExpiresAt.UnixMicro(),
+	for _, of := range m.resources {
+		if !of.resource.Equal(other.Resource(of.name)) {
+			return false
+		}
 	}
+	return true
 }
 
-// Equal reports whether two states can't be told apart by any operation.
-func (r Resource) Equal(other Resource) bool {
-	return r.GrantedToken == other.GrantedToken && r.Open == other.Open &&
-		r.LastToken == other.LastToken && r.LastSequence == other.LastSequence &&
-		r.lastContent == other.lastContent && r.lastCreated == other.lastCreated && r.newestVersion == other.newestVersion &&
-		r.covering == other.covering &&
-		slices.Equal(r.grants, other.grants) && maps.Equal(r.records, other.records)
-}
-
-// hash is the same for equal states.
-func (r Resource) hash() uint64 {
-	sum := uint64(len(r.grants))
-	for _, number := range []int64{r.GrantedToken, r.LastToken, r.LastSequence, r.newestVersion} {
-		sum = sum*31 + uint64(number)
+// Hash is the same for equal worlds.
+func (m Model) Hash() uint64 {
+	sum := uint64(0)
+	for _, of := range m.resources {
+		sum ^= of.resource.hash()
 	}
 	return sum
 }
 
-// Newest returns the newest grant; ok is false if there was none.
-func (r Resource) Newest() (grant Grant, ok bool) {
-	if len(r.grants) == 0 {
-		return Grant{}, false
-	}
-	return r.grants[len(r.grants)-1], true
-}
-
-// Running returns the leases that run, the oldest first.
-func (r Resource) Running() []Grant {
-	var running []Grant
-	for _, grant := range r.grants {
-		if grant.End == Running {
-			running = append(running, grant)
+// Resource returns the state of a name.
+func (m Model) Resource(name store.Name) Resource {
+	for _, of := range m.resources {
+		if of.name == name {
+			return *of.resource
 		}
 	}
-	return running
+	return Resource{}
 }
 
-func (r Resource) grant(token int64) (grant Grant, ok bool) {
-	i := slices.IndexFunc(r.grants, func(g Grant) bool { return g.Token == token })
-	if i < 0 {
-		return Grant{}, false
-	}
-	return r.grants[i], true
-}
-
-// closed returns the state in which a grant may not write any more, neither here nor below. A newer one still may.
-func (r Resource) closed(token int64) Resource {
-	if r.GrantedToken == token {
-		r.Open = false
-	}
-	if r.covering.token == token {
-		r.covering.open = false
-	}
-	return r
-}
-
-// with returns the state in which one grant is another.
-func (r Resource) with(changed Grant) Resource {
-	r.grants = slices.Clone(r.grants)
-	for i := range r.grants {
-		if r.grants[i].Token == changed.Token {
-			r.grants[i] = changed
+// With returns the world in which a name has another state.
+func (m Model) With(name store.Name, resource Resource) Model {
+	m.resources = slices.Clone(m.resources)
+	for i, of := range m.resources {
+		if of.name == name {
+			m.resources[i].resource = &resource
+			return m
 		}
 	}
-	return r
+	m.resources = append(m.resources, named{name, &resource})
+	return m
+}
+
+// WithPolicy returns the world in which the policy holds for its prefix.
+func (m Model) WithPolicy(policy store.Policy) Model {
+	m.policies = maps.Clone(m.policies)
+	if m.policies == nil {
+		m.policies = map[string]store.Policy{}
+	}
+	m.policies[policy.Prefix] = policy
+	return m
+}
+
+// WithoutPolicy returns the world in which a prefix has no policy of its own.
+func (m Model) WithoutPolicy(prefix string) Model {
+	m.policies = maps.Clone(m.policies)
+	delete(m.policies, prefix)
+	return m
+}
+
+// Policy returns what holds for a name: the policy of its longest prefix that has one, or the defaults.
+func (m Model) Policy(name store.Name) store.Policy {
+	for prefix := string(name); ; {
+		if policy, ok := m.policies[prefix]; ok {
+			return policy
+		}
+		if prefix == "" {
+			return store.Policy{Rule: store.RuleStrict, Authority: store.AuthorityBuiltin}
+		}
+		prefix = prefix[:max(0, strings.LastIndexByte(prefix, '/'))]
+	}
+}
+
+// force is the grant that is in force on a name: the newest of those on it and the subtree grants above.
+type force struct {
+	token int64
+	open  bool // whether it may still write
+	Grant
+}
+
+func (m Model) inForce(name store.Name) force {
+	r := m.Resource(name)
+	newest := force{token: r.GrantedToken, open: r.Open}
+	newest.Grant, _ = r.grant(r.GrantedToken)
+	for _, of := range m.resources {
+		if above := of.resource.covering; isBelow(name, of.name) && above.token > newest.token {
+			newest = force{token: above.token, open: above.open}
+			newest.Grant, _ = of.resource.grant(above.token)
+		}
+	}
+	return newest
+}
+
+// Around returns the name, and those above and below it.
+func (m Model) Around(name store.Name) []store.Name {
+	var around []store.Name
+	for _, of := range m.resources {
+		if of.name == name || isBelow(of.name, name) || isBelow(name, of.name) {
+			around = append(around, of.name)
+		}
+	}
+	return around
+}
+
+// Granted is the token that is in force on a name, and its lease_id.
+func (m Model) Granted(name store.Name) (token int64, leaseID uuid.UUID) {
+	newest := m.inForce(name)
+	return newest.token, newest.ID
+}
+
+// Fence tells how the fence of a name stands.
+func (m Model) Fence(name store.Name) Answer {
+	r, newest := m.Resource(name), m.inForce(name)
+	if max(newest.token, r.LastToken) == 0 {
+		return Answer{Code: CodeNotFound}
+	}
+	return Answer{Code: CodeFence, GrantedToken: newest.token, Open: newest.open, LastToken: r.LastToken, LastSequence: r.LastSequence}
+}
+
+// Write decides one write and applies it if it is admitted.
+func (m Model) Write(write store.Write) (Model, Answer) {
+	next, answer := m.Resource(write.Resource).write(write, m.inForce(write.Resource), m.Policy(write.Resource))
+	return m.With(write.Resource, next), answer
+}
+
+// Transact applies all operations of a transaction, or none. The first claim that is refused decides, or else the first operation.
+func (m Model) Transact(transaction store.Transaction) (Model, Answer) {
+	content := contentOf(transaction.Operations)
+	replayed := true
+	for _, claim := range transaction.Claims {
+		replayed = replayed && m.Resource(claim.Resource).replays(claim, content)
+	}
+	if replayed {
+		return m, m.committed(transaction, true)
+	}
+	for _, claim := range transaction.Claims {
+		if refused := m.Resource(claim.Resource).judge(claim, m.inForce(claim.Resource), m.Policy(claim.Resource)); refused != (Answer{}) {
+			return m, refused
+		}
+	}
+	for i, op := range transaction.Operations {
+		if refused := m.Resource(op.Resource).precondition(op.Operation); refused != (Answer{}) {
+			if refused.Code != CodeNotFound {
+				refused.Op = i + 1
+			}
+			return m, refused
+		}
+	}
+
+	next := m
+	for _, claim := range transaction.Claims {
+		raised := m.Resource(claim.Resource).raised(claim, content)
+		for _, op := range transaction.Operations {
+			if op.Resource == claim.Resource {
+				raised.lastCreated = raised.change(claim, op.Operation) || raised.lastCreated
+			}
+		}
+		next = next.With(claim.Resource, raised)
+	}
+	return next, next.committed(transaction, false)
+}
+
+func (m Model) committed(transaction store.Transaction, replayed bool) Answer {
+	versions := make([]int64, len(transaction.Operations))
+	for i, op := range transaction.Operations {
+		versions[i] = m.Resource(op.Resource).newestVersion
+	}
+	return Answer{Code: CodeAdmitted, Replayed: replayed, Versions: versionList(versions)}
+}
+
+// Summary is a line for people.
+func (m Model) Summary() string {
+	lines := make([]string, 0, len(m.resources))
+	for _, of := range m.resources {
+		r := of.resource
+		newest, _ := r.Newest()
+		lines = append(lines, fmt.Sprintf("%s: granted %d (%s, open %t, expires %d, running %d), below %d (open %t), last %d.%d, version %d",
+			of.name, r.GrantedToken, cmp.Or(newest.End, "running"), r.Open, newest.ExpiresAt, len(r.Running()),
+			r.covering.token, r.covering.open, r.LastToken, r.LastSequence, r.newestVersion))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "; ")
 }

@@ -16,23 +16,23 @@ type Session struct {
 }
 
 // WithSession returns the world in which a provider has made a session.
-func (w World) WithSession(session store.Session) World {
-	return w.withSession(session.ID, Session{OwnerID: session.OwnerID, ExpiresAt: session.ExpiresAt.UnixMicro()})
+func (m Model) WithSession(session store.Session) Model {
+	return m.withSession(session.ID, Session{OwnerID: session.OwnerID, ExpiresAt: session.ExpiresAt.UnixMicro()})
 }
 
-func (w World) withSession(id uuid.UUID, session Session) World {
-	w.sessions = maps.Clone(w.sessions)
-	if w.sessions == nil {
-		w.sessions = map[uuid.UUID]Session{}
+func (m Model) withSession(id uuid.UUID, session Session) Model {
+	m.sessions = maps.Clone(m.sessions)
+	if m.sessions == nil {
+		m.sessions = map[uuid.UUID]Session{}
 	}
-	w.sessions[id] = session
-	return w
+	m.sessions[id] = session
+	return m
 }
 
 // LiveSessions returns the sessions that are not over, in no order.
-func (w World) LiveSessions() []uuid.UUID {
+func (m Model) LiveSessions() []uuid.UUID {
 	var live []uuid.UUID
-	for id, session := range w.sessions {
+	for id, session := range m.sessions {
 		if session.End == Running {
 			live = append(live, id)
 		}
@@ -41,8 +41,8 @@ func (w World) LiveSessions() []uuid.UUID {
 }
 
 // until is when a lease runs out, in microseconds: at its own time, or with its session, if that is before its HoldUntil.
-func (w World) until(grant Grant) int64 {
-	if session, ok := w.sessions[grant.SessionID]; ok {
+func (m Model) until(grant Grant) int64 {
+	if session, ok := m.sessions[grant.SessionID]; ok {
 		if grant.HoldUntil > 0 {
 			return min(session.ExpiresAt, grant.HoldUntil)
 		}
@@ -52,38 +52,38 @@ func (w World) until(grant Grant) int64 {
 }
 
 // Expire lets a lease run out now, if it runs and is in no session. The fence stays as it is.
-func (w World) Expire(lock store.Name, token int64) World {
-	r := w.Resource(lock)
+func (m Model) Expire(lock store.Name, token int64) Model {
+	r := m.Resource(lock)
 	grant, ok := r.grant(token)
 	if !ok || grant.End != Running || grant.SessionID != uuid.Nil {
-		return w
+		return m
 	}
 	grant.End = Expired
-	return w.With(lock, r.with(grant))
+	return m.With(lock, r.with(grant))
 }
 
 // ExpireAt is Expire where the end of the lease was moved to a known time, in microseconds.
-func (w World) ExpireAt(lock store.Name, token, at int64) World {
-	w = w.Expire(lock, token)
-	r := w.Resource(lock)
+func (m Model) ExpireAt(lock store.Name, token, at int64) Model {
+	m = m.Expire(lock, token)
+	r := m.Resource(lock)
 	grant, ok := r.grant(token)
 	if !ok || grant.End != Expired {
-		return w
+		return m
 	}
 	grant.ExpiresAt = at
-	return w.With(lock, r.with(grant))
+	return m.With(lock, r.with(grant))
 }
 
 // SessionOver lets a session run out (Expired), or be over because somebody is about to end it (Released), at a time in microseconds;
-// and all its leases run out with it. Their fences are closed only by EndSession, or when it is noticed ([World.Settle]).
-func (w World) SessionOver(id uuid.UUID, end End, at int64) World {
-	session := w.sessions[id]
+// and all its leases run out with it. Their fences are closed only by EndSession, or when it is noticed ([Model.Settle]).
+func (m Model) SessionOver(id uuid.UUID, end End, at int64) Model {
+	session := m.sessions[id]
 	if session.End != Running {
-		return w
+		return m
 	}
 	session.End, session.ExpiresAt = end, at
-	w = w.withSession(id, session)
-	for _, of := range w.resources {
+	m = m.withSession(id, session)
+	for _, of := range m.resources {
 		r := *of.resource
 		for _, grant := range r.Running() {
 			if grant.SessionID == id {
@@ -91,89 +91,105 @@ func (w World) SessionOver(id uuid.UUID, end End, at int64) World {
 				r = r.with(grant)
 			}
 		}
-		w = w.With(of.name, r)
+		m = m.With(of.name, r)
 	}
-	return w
+	return m
 }
 
-// Settle closes the fences of all leases of sessions that are over.
-func (w World) Settle() World {
-	for id, session := range w.sessions {
+// Settle does what a sweep does: it closes the fences of all leases of sessions that are over, and ends leases that reached
+// their HoldUntil after they had expired.
+func (m Model) Settle() Model {
+	for id, session := range m.sessions {
 		if session.End != Running {
-			w = w.settled(id, session.End)
+			m = m.settled(id, session.End)
 		}
 	}
-	return w
+	for _, of := range m.resources {
+		r := *of.resource
+		for _, grant := range r.grants {
+			if !grant.holdPassed {
+				continue
+			}
+			last := r.GrantedToken == grant.Token && m.inForce(of.name).token == grant.Token
+			if grant.End == Expired && last && !grant.settled {
+				grant.End = HeldOut
+			}
+			grant.holdPassed = false
+			r = r.with(grant)
+		}
+		m = m.With(of.name, r)
+	}
+	return m
 }
 
 // settled ends the leases of a session that have not ended otherwise, and closes their fences.
-func (w World) settled(id uuid.UUID, end End) World {
-	for _, of := range w.resources {
+func (m Model) settled(id uuid.UUID, end End) Model {
+	for _, of := range m.resources {
 		r := *of.resource
 		for _, grant := range r.grants {
 			if grant.SessionID == id && (grant.End == Running || grant.End == Expired && !grant.replaced) {
-				grant.End = end
+				grant.End, grant.settled = end, true
 				r = r.with(grant).closed(grant.Token)
 			}
 		}
-		w = w.With(of.name, r)
+		m = m.With(of.name, r)
 	}
-	return w
+	return m
 }
 
 // KeepAlive makes a live session last until expiresAt, in microseconds, and its leases with it.
-func (w World) KeepAlive(id uuid.UUID, expiresAt int64) (World, Told) {
-	session, ok := w.sessions[id]
+func (m Model) KeepAlive(id uuid.UUID, expiresAt int64) (Model, Answer) {
+	session, ok := m.sessions[id]
 	switch {
 	case !ok:
-		return w, Told{Code: CodeNotFound}
+		return m, Answer{Code: CodeNotFound}
 	case session.End != Running:
-		return w, Told{Code: CodeSessionLost, Reason: string(session.End)}
+		return m, Answer{Code: CodeSessionLost, Reason: string(session.End)}
 	}
 	session.ExpiresAt = expiresAt
-	for _, of := range w.resources {
+	for _, of := range m.resources {
 		r := *of.resource
 		for _, grant := range r.Running() {
 			if grant.SessionID == id {
-				r = r.with(w.limited(of.name, grant))
+				r = r.with(m.limited(of.name, grant))
 			}
 		}
-		w = w.With(of.name, r)
+		m = m.With(of.name, r)
 	}
-	return w.withSession(id, session), Told{Code: CodeRenewed, Owner: session.OwnerID, ExpiresAt: expiresAt}
+	return m.withSession(id, session), Answer{Code: CodeRenewed, Owner: session.OwnerID, ExpiresAt: expiresAt}
 }
 
 // EndSession ends a session, releases its leases and closes their fences. It tells how many leases ran.
-func (w World) EndSession(id uuid.UUID) (World, Told) {
-	session, ok := w.sessions[id]
+func (m Model) EndSession(id uuid.UUID) (Model, Answer) {
+	session, ok := m.sessions[id]
 	switch {
 	case !ok:
-		return w, Told{Code: CodeNotFound}
+		return m, Answer{Code: CodeNotFound}
 	case session.End == Expired:
-		return w.settled(id, Expired), Told{Code: CodeSessionLost, Reason: string(Expired)}
+		return m.settled(id, Expired), Answer{Code: CodeSessionLost, Reason: string(Expired)}
 	case session.End == Released:
-		return w.settled(id, Released), Told{Code: CodeReleased}
+		return m.settled(id, Released), Answer{Code: CodeReleased}
 	}
-	told := Told{Code: CodeReleased, Leases: w.leasesIn(id)}
+	answer := Answer{Code: CodeReleased, Leases: m.leasesIn(id)}
 	session.End = Released
-	return w.withSession(id, session).settled(id, Released), told
+	return m.withSession(id, session).settled(id, Released), answer
 }
 
 // Session tells how a session stands and how many leases run in it.
-func (w World) Session(id uuid.UUID) Told {
-	session, ok := w.sessions[id]
+func (m Model) Session(id uuid.UUID) Answer {
+	session, ok := m.sessions[id]
 	if !ok {
-		return Told{Code: CodeNotFound}
+		return Answer{Code: CodeNotFound}
 	}
 	state := map[End]store.SessionState{
 		Running: store.SessionLive, Expired: store.SessionExpired, Released: store.SessionEnded,
 	}[session.End]
-	return Told{Code: string(state), Owner: session.OwnerID, ExpiresAt: session.ExpiresAt, Leases: w.leasesIn(id)}
+	return Answer{Code: string(state), Owner: session.OwnerID, ExpiresAt: session.ExpiresAt, Leases: m.leasesIn(id)}
 }
 
-func (w World) leasesIn(id uuid.UUID) int64 {
+func (m Model) leasesIn(id uuid.UUID) int64 {
 	leases := int64(0)
-	for _, of := range w.resources {
+	for _, of := range m.resources {
 		for _, grant := range of.resource.Running() {
 			if grant.SessionID == id {
 				leases++

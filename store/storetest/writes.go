@@ -7,21 +7,21 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-func (r Resource) write(write store.Write, newest force, policy store.Policy) (Resource, Told) {
+func (r Resource) write(write store.Write, newest force, policy store.Policy) (Resource, Answer) {
 	content := contentOf([]store.ResourceOperation{{Resource: write.Resource, Operation: write.Operation}})
 	if r.replays(write.WriteToken, content) {
-		return r, Told{Code: CodeAdmitted, Replayed: true, Version: r.newestVersion, Created: r.lastCreated}
+		return r, Answer{Code: CodeAdmitted, Replayed: true, Version: r.newestVersion, Created: r.lastCreated}
 	}
-	if refused := r.judge(write.WriteToken, newest, policy); refused != (Told{}) {
+	if refused := r.judge(write.WriteToken, newest, policy); refused != (Answer{}) {
 		return r, refused
 	}
-	if refused := r.precondition(write.Operation); refused != (Told{}) {
+	if refused := r.precondition(write.Operation); refused != (Answer{}) {
 		return r, refused
 	}
 	next := r.raised(write.WriteToken, content)
 	created := next.change(write.WriteToken, write.Operation)
 	next.lastCreated = created
-	return next, Told{Code: CodeAdmitted, Version: next.newestVersion, Created: created}
+	return next, Answer{Code: CodeAdmitted, Version: next.newestVersion, Created: created}
 }
 
 // replays reports whether a write repeats the last accepted one: the same explicit sequence, the same token, the same content.
@@ -31,7 +31,7 @@ func (r Resource) replays(claim store.WriteToken, content string) bool {
 }
 
 // judge is steps 1 to 6 of the rule. It returns nothing for a claim that is admitted.
-func (r Resource) judge(claim store.WriteToken, newest force, policy store.Policy) Told {
+func (r Resource) judge(claim store.WriteToken, newest force, policy store.Policy) Answer {
 	builtin := policy.Authority != store.AuthorityExternal
 	var verdict store.Verdict
 	switch {
@@ -48,15 +48,15 @@ func (r Resource) judge(claim store.WriteToken, newest force, policy store.Polic
 	case builtin && policy.RequireLiveLease && newest.End != Running:
 		verdict = store.VerdictLeaseExpired // step 6
 	default:
-		return Told{}
+		return Answer{}
 	}
-	told := Told{
+	answer := Answer{
 		Code: string(verdict), GrantedToken: newest.token, LastToken: r.LastToken, LastSequence: r.LastSequence,
 	}
 	if verdict == store.VerdictTokenStale {
-		told.Reason = r.staleReason(claim, newest, builtin)
+		answer.Reason = r.staleReason(claim, newest, builtin)
 	}
-	return told
+	return answer
 }
 
 // follows is step 4: the write comes after the last accepted one.
@@ -75,7 +75,7 @@ func (r Resource) staleReason(claim store.WriteToken, newest force, builtin bool
 		return "superseded"
 	case builtin && !newest.open && newest.Mode == store.Shared:
 		return "shared"
-	case builtin && !newest.open && newest.End == HeldOut:
+	case builtin && !newest.open && (newest.End == HeldOut || newest.End == Expired && newest.holdPassed):
 		return string(HeldOut)
 	case builtin && !newest.open:
 		return "released"
@@ -91,7 +91,7 @@ func (f force) leaseIDMatches(claim store.WriteToken, policy store.Policy) bool 
 }
 
 // precondition is step 7, and that what is deleted must be there.
-func (r Resource) precondition(op store.Operation) Told {
+func (r Resource) precondition(op store.Operation) Answer {
 	record, exists := r.records[op.Key]
 	met := true
 	if op.Expect != nil {
@@ -106,11 +106,11 @@ func (r Resource) precondition(op store.Operation) Told {
 	}
 	switch {
 	case !met:
-		return Told{Code: string(store.VerdictVersionMismatch), Version: record.Version}
+		return Answer{Code: string(store.VerdictVersionMismatch), Version: record.Version}
 	case op.Kind == store.Delete && !exists:
-		return Told{Code: CodeNotFound}
+		return Answer{Code: CodeNotFound}
 	}
-	return Told{}
+	return Answer{}
 }
 
 // raised is the state after a write was accepted, before its records are changed. The fence never falls, also
@@ -149,12 +149,12 @@ func (r Resource) change(claim store.WriteToken, op store.Operation) (created bo
 }
 
 // Record tells what is stored under a key.
-func (r Resource) Record(key store.Name) Told {
+func (r Resource) Record(key store.Name) Answer {
 	record, exists := r.records[key]
 	if !exists {
-		return Told{Code: CodeNotFound}
+		return Answer{Code: CodeNotFound}
 	}
-	return Told{Code: CodeRecord, Version: record.Version, Record: record}
+	return Answer{Code: CodeRecord, Version: record.Version, Record: record}
 }
 
 // Keys returns the keys of all records, in no order.

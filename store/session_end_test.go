@@ -181,7 +181,7 @@ func TestSweepPartsAreIndependent(t *testing.T) {
 	b := newTestbed(t)
 	sweeper := newSweeper(t, b.Store, store.SweeperConfig{})
 	seedEnded(t, b, 1, 2)
-	if err := (&stage{testbed: b, lock: "late"}).do(t.Context(), acquire, expire); err != nil {
+	if err := (&fixture{testbed: b, lock: "late"}).do(t.Context(), acquire, expire); err != nil {
 		t.Fatal(err)
 	}
 	letGo := b.hold(t, "lock table fence.rejections, fence.gateway_states")
@@ -198,7 +198,7 @@ func TestSweepPartsAreIndependent(t *testing.T) {
 func TestSweepIsOneGateways(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	if err := (&stage{testbed: b, lock: "late"}).do(t.Context(), acquire, expire); err != nil {
+	if err := (&fixture{testbed: b, lock: "late"}).do(t.Context(), acquire, expire); err != nil {
 		t.Fatal(err)
 	}
 	conn, err := pgx.Connect(t.Context(), b.url)

@@ -82,7 +82,7 @@ func TestNoTokensAreLeft(t *testing.T) {
 func TestNoTokenIsLeftForALock(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	s := &stage{testbed: b, lock: "a"}
+	s := &fixture{testbed: b, lock: "a"}
 	if err := s.do(t.Context(), external, wrote(with(token(store.TokenMax))), under(store.Policy{})); err != nil {
 		t.Fatal(err)
 	}

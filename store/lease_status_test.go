@@ -12,7 +12,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// strangers are callers who do not know all of the lease that they name. Owner and token are no secrets.
+// strangers name a lease of which they do not know everything. Owner and token are no secrets.
 var strangers = map[string]func(ref *store.LeaseRef){
 	"another owner":                  func(ref *store.LeaseRef) { ref.OwnerID = "somebody else" },
 	"another lease_id":               func(ref *store.LeaseRef) { ref.ID = uuid.New() },
@@ -21,12 +21,14 @@ var strangers = map[string]func(ref *store.LeaseRef){
 	"nothing but the token is right": func(ref *store.LeaseRef) { ref.OwnerID, ref.ID = "somebody else", uuid.New() },
 }
 
-// standings are how a lease can stand, and what its holder is told then; "" where the call succeeds.
-var standings = []struct {
-	name            string
-	given           given
-	renewal, ending string
-}{
+// leaseStatus is what the holder of a lease is told by a renewal and then a release; "" where the call succeeds.
+type leaseStatus struct {
+	name             string
+	given            given
+	renewal, release string
+}
+
+var leaseStatuses = []leaseStatus{
 	{"live", given{acquire}, "", ""},
 	{"expired", given{acquire, expire}, "expired", ""},
 	{"expired and swept", given{acquire, expire, sweep}, "expired", ""},
@@ -39,118 +41,93 @@ var standings = []struct {
 	{"expired and held out and swept", given{holdAnHour, acquire, expireAndHoldOut, sweep, sweep}, "max_hold", "max_hold"},
 }
 
-// replacedStandings are how the first of two leases can stand.
-var replacedStandings = []struct {
-	name            string
-	given           given
-	renewal, ending string
-}{
+// replacedStatuses are of the first of two leases.
+var replacedStatuses = []leaseStatus{
 	{"expired and replaced", given{acquire, expire, acquire}, "superseded", "superseded"},
 	{"swept and replaced", given{acquire, expire, sweep, acquire}, "superseded", "superseded"},
 	{"released and replaced", given{acquire, release, acquire}, "released", ""},
 	{"broken and replaced", given{acquire, breakLock, acquire}, "broken", "broken"},
 	{"held out and replaced", given{holdAnHour, acquire, holdOut, acquire}, "max_hold", "max_hold"},
+	{"expired, held out and replaced", given{holdAnHour, acquire, expireAndHoldOut, acquire}, "superseded", "superseded"},
 	{"expired, replaced and held out", given{holdAnHour, acquire, expire, acquire, firstHoldOut, sweep}, "superseded", "superseded"},
 	{"forgotten", given{acquire, expire, acquire, forget}, "superseded", "superseded"},
 	{"released and forgotten", given{acquire, release, acquire, forget}, "superseded", "superseded"},
 }
 
 // forget deletes all leases but the newest, as a sweep does in the end.
-func forget(ctx context.Context, s *stage) error {
-	_, err := s.sql.Exec(ctx, "delete from fence.leases where lock = $1 and fencing_token < $2", s.lock, s.newest().Token)
-	return err
-}
+var forget = execute("delete from fence.leases where lock = $1 and fencing_token < $2")
 
-// standingTrials: who holds the lease may renew and release it, and nobody else (P6).
-func standingTrials() []trial {
-	var trials []trial
-	for _, c := range standings {
-		trials = append(trials, trial{"P6: the holder, " + c.name, func(ctx context.Context, s *stage) error {
-			if err := s.do(ctx, c.given...); err != nil {
-				return err
-			}
-			return s.expectStanding(ctx, s.newest().Ref(), c.renewal, c.ending)
-		}})
-		for who, change := range strangers {
-			trials = append(trials, trial{"P6: " + who + ", " + c.name, func(ctx context.Context, s *stage) error {
-				if err := s.do(ctx, c.given...); err != nil {
-					return err
-				}
+// leaseStatusCases: the holder may renew and release a lease, and nobody else (P6).
+func leaseStatusCases() []storeCase {
+	var cases []storeCase
+	for _, c := range leaseStatuses {
+		cases = append(cases, storeCase{"P6: the holder, " + c.name, all(all(c.given...), func(ctx context.Context, s *fixture) error {
+			return s.expectLeaseStatus(ctx, s.newest().Ref(), c.renewal, c.release)
+		})})
+		for stranger, change := range strangers {
+			cases = append(cases, storeCase{"P6: " + stranger + ", " + c.name, all(all(c.given...), mismatch(func(s *fixture) store.LeaseRef {
 				ref := s.newest().Ref()
 				change(&ref)
-				return s.expectStanding(ctx, ref, "mismatch", "mismatch")
-			}})
+				return ref
+			}))})
 		}
 	}
-	for _, c := range replacedStandings {
-		trials = append(trials, trial{"P6: the holder before, " + c.name, func(ctx context.Context, s *stage) error {
-			if err := s.do(ctx, c.given...); err != nil {
-				return err
-			}
-			if err := s.expectStanding(ctx, s.leases[0].Ref(), c.renewal, c.ending); err != nil {
-				return err
-			}
-			return s.expectOpen(ctx, true)
-		}})
+	for _, c := range replacedStatuses {
+		cases = append(cases, storeCase{"P6: the holder before, " + c.name, all(all(c.given...), func(ctx context.Context, s *fixture) error {
+			return s.expectLeaseStatus(ctx, s.leases[0].Ref(), c.renewal, c.release)
+		}, expectOpen(true))})
 	}
-	return append(trials,
-		trial{"P6: the holder before, who names the new token", func(ctx context.Context, s *stage) error {
-			if err := s.do(ctx, acquire, replace); err != nil {
-				return err
-			}
+	return append(cases,
+		storeCase{"P6: the holder before, who names the new token", all(acquire, replace, mismatch(func(s *fixture) store.LeaseRef {
 			ref := s.leases[0].Ref()
 			ref.Token = s.newest().Token
-			return s.expectStanding(ctx, ref, "mismatch", "mismatch")
-		}},
-		trial{"P6: the holder of another lock", func(ctx context.Context, s *stage) error {
-			other := s.beside("-other")
-			if err := errors.Join(s.do(ctx, acquire), other.do(ctx, acquire)); err != nil {
-				return err
-			}
-			ref := other.newest().Ref()
+			return ref
+		}))},
+		storeCase{"P6: the holder of another lock", all(acquire, onBelow("-other", acquire), mismatch(func(s *fixture) store.LeaseRef {
+			ref := s.below("-other").newest().Ref()
 			ref.Lock = s.lock
-			return s.expectStanding(ctx, ref, "mismatch", "mismatch")
-		}},
-		trial{"P6: nulls match nothing", nullsMatchNothing})
+			return ref
+		}))},
+		storeCase{"P6: nulls match nothing", nullsMatchNothing})
 }
 
-// TestStandings holds leases of a name and of a subtree to the same.
-func TestStandings(t *testing.T) {
-	t.Parallel()
-	trials := standingTrials()
-	for _, c := range standingTrials() {
-		trials = append(trials, trial{"subtree: " + c.name, func(ctx context.Context, s *stage) error {
-			s.subtree = true
-			return c.run(ctx, s)
-		}})
+// mismatch expects that a reference is to no lease of the lock.
+func mismatch(of func(s *fixture) store.LeaseRef) step {
+	return func(ctx context.Context, s *fixture) error {
+		return s.expectLeaseStatus(ctx, of(s), "mismatch", "mismatch")
 	}
-	runTrials(t, trials)
 }
 
-// expectStanding renews and then releases a lease. What is refused must change nothing.
-func (s *stage) expectStanding(ctx context.Context, ref store.LeaseRef, renewal, ending string) error {
+// TestLeaseStatuses checks leases of a name and of a subtree.
+func TestLeaseStatuses(t *testing.T) {
+	t.Parallel()
+	cases := leaseStatusCases()
+	for _, c := range leaseStatusCases() {
+		cases = append(cases, storeCase{"subtree: " + c.name, all(inSubtree, c.run)})
+	}
+	runCases(t, cases)
+}
+
+// expectLeaseStatus renews and then releases a lease. A call that is refused must change nothing.
+func (s *fixture) expectLeaseStatus(ctx context.Context, ref store.LeaseRef, renewal, ending string) error {
 	renew := func() error {
 		_, err := s.Renew(ctx, ref, time.Hour)
 		return expectLost(err, ref.Lock, renewal)
 	}
 	end := func() error { return expectLost(s.Release(ctx, ref), ref.Lock, ending) }
-	if renewal != "" {
-		renew = s.unchangedBy(ctx, renew)
-	}
-	if ending != "" {
-		end = s.unchangedBy(ctx, end)
-	}
-	if err := renew(); err != nil {
-		return fmt.Errorf("renew: %w", err)
-	}
-	if err := end(); err != nil {
-		return fmt.Errorf("release: %w", err)
+	for _, call := range []struct {
+		do     func() error
+		reason string
+	}{{renew, renewal}, {end, ending}} {
+		do := call.do
+		if call.reason != "" {
+			do = func() error { return s.unchanged(ctx, call.do) }
+		}
+		if err := do(); err != nil {
+			return err
+		}
 	}
 	return nil
-}
-
-func (s *stage) unchangedBy(ctx context.Context, what func() error) func() error {
-	return func() error { return s.unchanged(ctx, what) }
 }
 
 // expectLost compares an error with a reason; "" is success.
@@ -162,13 +139,13 @@ func expectLost(err error, lock store.Name, reason string) error {
 	case reason != "" && errors.As(err, &lost) && errors.Is(err, store.ErrLeaseLost) && lost.Lock == lock && lost.Reason == reason:
 		return nil
 	case err == nil:
-		return fmt.Errorf("it succeeded, want the reason %q", reason)
+		return fmt.Errorf("the call succeeded, want it to fail with the reason %q", reason)
 	}
-	return fmt.Errorf("the answer is %w, want the reason %q", err, reason)
+	return fmt.Errorf("the call returned %w, want the reason %q", err, reason)
 }
 
 // nullsMatchNothing asks the function itself: a comparison with null is neither true nor false.
-func nullsMatchNothing(ctx context.Context, s *stage) error {
+func nullsMatchNothing(ctx context.Context, s *fixture) error {
 	if err := s.do(ctx, acquire); err != nil {
 		return err
 	}
@@ -177,15 +154,16 @@ func nullsMatchNothing(ctx context.Context, s *stage) error {
 		"owner_id": {ref.Lock, nil, ref.ID, ref.Token}, "lease_id": {ref.Lock, ref.OwnerID, nil, ref.Token},
 		"fencing_token": {ref.Lock, ref.OwnerID, ref.ID, nil},
 	} {
-		var standing string
-		err := s.sql.QueryRow(ctx, "select fence.lease_status($1, $2, $3, $4)", args...).Scan(&standing)
-		if err != nil || standing != "mismatch" {
-			return fmt.Errorf("without %s the standing is %q (%w), want mismatch", name, standing, err)
+		var status string
+		err := s.sql.QueryRow(ctx, "select fence.lease_status($1, $2, $3, $4)", args...).Scan(&status)
+		if err != nil || status != "mismatch" {
+			return fmt.Errorf("without %s the status is %q (%w), want mismatch", name, status, err)
 		}
 	}
 	return nil
 }
 
+// TestNoSuchLock checks that calls for a lock that was never granted return ErrNotFound and change nothing.
 func TestNoSuchLock(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -202,7 +180,7 @@ func TestNoSuchLock(t *testing.T) {
 	for name, call := range calls {
 		err := b.unchanged(ctx, func() error {
 			if err := call(); !errors.Is(err, store.ErrNotFound) {
-				return fmt.Errorf("it returned %w, want ErrNotFound", err)
+				return fmt.Errorf("the call returned %w, want ErrNotFound", err)
 			}
 			return nil
 		})

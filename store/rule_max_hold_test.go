@@ -11,12 +11,12 @@ import (
 var holdAnHour = under(store.Policy{MaxHold: time.Hour})
 
 // holdOut is when the newest lease has been renewed until its hold_until.
-func holdOut(ctx context.Context, s *stage) error { return s.holdOut(ctx, 0) }
+func holdOut(ctx context.Context, s *fixture) error { return s.holdOut(ctx, 0) }
 
 // expireAndHoldOut is when the newest lease expired, and later its hold_until came.
-func expireAndHoldOut(ctx context.Context, s *stage) error { return s.holdOut(ctx, time.Minute) }
+func expireAndHoldOut(ctx context.Context, s *fixture) error { return s.holdOut(ctx, time.Minute) }
 
-func (s *stage) holdOut(ctx context.Context, expiredBefore time.Duration) error {
+func (s *fixture) holdOut(ctx context.Context, expiredBefore time.Duration) error {
 	_, err := s.sql.Exec(ctx, `
 		update fence.leases l
 		set granted_at = l.granted_at - interval '1 day', hold_until = now.at,
@@ -27,13 +27,9 @@ func (s *stage) holdOut(ctx context.Context, expiredBefore time.Duration) error 
 }
 
 // backdate makes the newest lease one that was granted a day ago, and is still live.
-func backdate(ctx context.Context, s *stage) error {
-	_, err := s.sql.Exec(ctx, "update fence.leases set granted_at = granted_at - interval '1 day' where lock = $1 and fencing_token = $2",
-		s.lock, s.newest().Token)
-	return err
-}
+var backdate = execute("update fence.leases set granted_at = granted_at - interval '1 day' where lock = $1 and fencing_token = $2")
 
-func renewNewest(ctx context.Context, s *stage) error {
+func renewNewest(ctx context.Context, s *fixture) error {
 	lease, err := s.Renew(ctx, s.newest().Ref(), 0)
 	if err == nil {
 		s.leases[len(s.leases)-1] = lease
@@ -42,20 +38,20 @@ func renewNewest(ctx context.Context, s *stage) error {
 }
 
 // renewLost expects a renewal to say that the lease has ended at its hold_until.
-func renewLost(ctx context.Context, s *stage) error {
+func renewLost(ctx context.Context, s *fixture) error {
 	_, err := s.Renew(ctx, s.newest().Ref(), 0)
 	return expectLost(err, s.lock, "max_hold")
 }
 
-func keepAlive(ctx context.Context, s *stage) error {
+func keepAlive(ctx context.Context, s *fixture) error {
 	_, err := s.KeepAlive(ctx, s.session.ID)
 	return err
 }
 
-func dropPolicy(ctx context.Context, s *stage) error { return s.DeletePolicy(ctx, string(s.lock)) }
+func dropPolicy(ctx context.Context, s *fixture) error { return s.DeletePolicy(ctx, string(s.lock)) }
 
-// holdCases: at hold_until the fence closes, before and after a sweep, however the lease came to its end.
-var holdCases = []ruleCase{
+// holdRuleCases: at hold_until the fence closes, before and after a sweep, however the lease came to its end.
+var holdRuleCases = []ruleCase{
 	{"max_hold: before it is over", given{holdAnHour, acquire}, with(newest), store.Admitted, ""},
 	{"max_hold: before it is over, late", given{holdAnHour, acquire, expire}, with(newest), store.Admitted, ""},
 	{"max_hold: when it is over", given{holdAnHour, acquire, holdOut}, with(newest), store.VerdictTokenStale, "max_hold"},
@@ -95,7 +91,7 @@ var holdCases = []ruleCase{
 }
 
 // firstHoldOut is when the hold_until of the first of two leases has come, which expired before.
-func firstHoldOut(ctx context.Context, s *stage) error {
-	first := &stage{testbed: s.testbed, lock: s.lock, leases: s.leases[:1]}
+func firstHoldOut(ctx context.Context, s *fixture) error {
+	first := &fixture{testbed: s.testbed, lock: s.lock, leases: s.leases[:1]}
 	return first.holdOut(ctx, time.Minute)
 }

@@ -23,7 +23,7 @@ var sentinels = map[store.Verdict]error{
 
 // expectVerdict sends a write through a source and compares the answer with the one that is due, and the data and the fence with
 // what that answer means: an admitted write stands in both, any other changed nothing at all (P5, P12).
-func (s *stage) expectVerdict(ctx context.Context, source source, write store.Write, verdict store.Verdict, reason string) error {
+func (s *fixture) expectVerdict(ctx context.Context, source source, write store.Write, verdict store.Verdict, reason string) error {
 	before, err := s.dump(ctx)
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func (s *stage) expectVerdict(ctx context.Context, source source, write store.Wr
 }
 
 // expectApplied compares record and fence with a write that was admitted when the fence stood as before.
-func (s *stage) expectApplied(ctx context.Context, write store.Write, result store.Result, before store.Fence) error {
+func (s *fixture) expectApplied(ctx context.Context, write store.Write, result store.Result, before store.Fence) error {
 	after, err := s.Fence(ctx, write.Resource)
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (s *stage) expectApplied(ctx context.Context, write store.Write, result sto
 }
 
 // expectRecord compares the record with the write that is said to have given it its version.
-func (s *stage) expectRecord(ctx context.Context, write store.Write, version int64) error {
+func (s *fixture) expectRecord(ctx context.Context, write store.Write, version int64) error {
 	record, err := s.Record(ctx, write.Resource, write.Key)
 	switch {
 	case write.Kind == store.Delete && errors.Is(err, store.ErrNotFound):

@@ -19,80 +19,79 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// whileFenceIsLocked sends a plain write that waits for its fence, and meanwhile does something that ends the wait.
-func whileFenceIsLocked(t *testing.T, s *stage, through *store.Store, meanwhile func() error) error {
-	t.Helper()
-	var writeErr error
-	err := whileBlocked(t.Context(), s.testbed, s.lock, func() error {
-		_, writeErr = bySet(t.Context(), through, with(newest)(s))
-		return nil
-	}, meanwhile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return writeErr
-}
-
-// blockedBackends ends or cancels what waits for a lock.
-func blockedBackends(ctx context.Context, b *testbed, function string) error {
-	_, err := b.sql.Exec(ctx,
-		"select "+function+"(pid) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
-	return err
-}
-
-// A statement that the server has given up left nothing behind, and says so.
-func TestNotApplied(t *testing.T) {
+// TestTimeoutsAreNotApplied checks that a statement that the server gave up is not applied, and that the error says so.
+func TestTimeoutsAreNotApplied(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		config store.Config
-		call   func(context.Context, *stage, *store.Store) error
+		call   func(context.Context, *fixture, *store.Store) error
 	}{
-		"statement timeout": {store.Config{StatementTimeout: 100 * time.Millisecond}, func(ctx context.Context, s *stage, through *store.Store) error {
+		"statement timeout": {store.Config{StatementTimeout: 100 * time.Millisecond}, func(ctx context.Context, s *fixture, through *store.Store) error {
 			_, err := bySet(ctx, through, with(newest)(s))
 			return err
 		}},
-		"lock timeout": {store.Config{LockTimeout: 100 * time.Millisecond}, func(ctx context.Context, s *stage, through *store.Store) error {
+		"lock timeout": {store.Config{LockTimeout: 100 * time.Millisecond}, func(ctx context.Context, s *fixture, through *store.Store) error {
 			return through.Release(ctx, s.newest().Ref())
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := &stage{testbed: newTestbed(t), lock: "lock"}
-			if err := s.do(t.Context(), acquire); err != nil {
-				t.Fatal(err)
-			}
+			s := newFixture(t, acquire)
 			c.config.DatabaseURL = s.url
 			through := openStore(t, c.config)
-			tx, err := s.sql.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer tx.Rollback(t.Context()) //nolint:errcheck // it changes nothing
-			if _, err := tx.Exec(t.Context(), "select from fence.fences for update"); err != nil {
-				t.Fatal(err)
-			}
+			unlock := s.hold(t, "select from fence.fences for update")
 			if err := expectUnavailable(c.call(t.Context(), s, through), store.OutcomeNotApplied); err != nil {
 				t.Error(err)
 			}
-			if err := errors.Join(tx.Rollback(t.Context()), s.do(t.Context(), wrote(with(newest)))); err != nil {
-				t.Errorf("sent again: %v", err)
+			unlock()
+			if err := s.do(t.Context(), wrote(with(newest))); err != nil {
+				t.Errorf("the write, sent again: %v", err)
 			}
 		})
 	}
 }
 
-func TestCancelledStatement(t *testing.T) {
+// TestOutcomeOfAWaitingWrite checks the outcome of a write that ends while it waits for its fence. A cancelled statement was
+// not applied. A session that was terminated, or whose answer was not awaited, may have been about to commit.
+func TestOutcomeOfAWaitingWrite(t *testing.T) {
 	t.Parallel()
-	s := &stage{testbed: newTestbed(t), lock: "lock"}
-	if err := s.do(t.Context(), acquire); err != nil {
-		t.Fatal(err)
-	}
-	err := whileFenceIsLocked(t, s, s.Store, func() error { return blockedBackends(t.Context(), s.testbed, "pg_cancel_backend") })
-	if err := expectUnavailable(err, store.OutcomeNotApplied); err != nil {
-		t.Error(err)
-	}
-	if err := s.do(t.Context(), wrote(with(newest))); err != nil {
-		t.Errorf("sent again: %v", err)
+	for name, c := range map[string]struct {
+		end     string // what ends the wait: a function of PostgreSQL, or "" for the caller's context
+		outcome store.Outcome
+	}{
+		"statement cancelled": {"pg_cancel_backend", store.OutcomeNotApplied},
+		"session terminated":  {"pg_terminate_backend", store.OutcomeUnknown},
+		"caller gone":         {"", store.OutcomeUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newFixture(t, acquire)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			err := s.whileFenceIsLocked(t.Context(), s.lock, func() error {
+				_, err := bySet(ctx, s.Store, with(newest)(s))
+				return expectUnavailable(err, c.outcome)
+			}, func() error {
+				if c.end == "" {
+					cancel()
+					return nil
+				}
+				_, err := s.sql.Exec(t.Context(), "select "+c.end+`(pid) from pg_stat_activity
+					where datname = current_database() and wait_event_type = 'Lock'`)
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			if c.end == "" {
+				_, err = bySet(ctx, s.Store, with(newest)(s))
+				if err := expectUnavailable(err, store.OutcomeNotApplied); err != nil {
+					t.Errorf("a write with a context that has ended: %v", err)
+				}
+			} else if err := s.do(t.Context(), wrote(with(newest))); err != nil {
+				t.Errorf("the write, sent again: %v", err)
+			}
+		})
 	}
 }
 
@@ -102,12 +101,10 @@ func alterDatabase(t *testing.T, b *testbed, setting string) {
 	b.exec(t, `do $$ begin execute format('alter database %I set `+strings.ReplaceAll(setting, "'", "''")+`', current_database()); end $$`)
 }
 
+// TestReadOnlyDatabase checks that a read-only database answers reads, and refuses changes as not applied.
 func TestReadOnlyDatabase(t *testing.T) {
 	t.Parallel()
-	s := &stage{testbed: newTestbed(t), lock: "lock"}
-	if err := s.do(t.Context(), acquire); err != nil {
-		t.Fatal(err)
-	}
+	s := newFixture(t, acquire)
 	alterDatabase(t, s.testbed, "default_transaction_read_only = on")
 	through := openStore(t, store.Config{DatabaseURL: s.url})
 	ctx := t.Context()
@@ -130,55 +127,18 @@ func TestReadOnlyDatabase(t *testing.T) {
 		}
 	}
 	if lock, err := through.Lock(ctx, s.lock); err != nil || lock.State != store.LockHeld {
-		t.Errorf("the lock is %+v (%v): reading still works", lock, err)
+		t.Errorf("the lock is read as %+v (%v), want it held", lock, err)
 	}
 }
 
-// A session that was ended may have been about to commit: nothing is said of the write.
-func TestTerminatedBackend(t *testing.T) {
-	t.Parallel()
-	s := &stage{testbed: newTestbed(t), lock: "lock"}
-	if err := s.do(t.Context(), acquire); err != nil {
-		t.Fatal(err)
-	}
-	err := whileFenceIsLocked(t, s, s.Store, func() error { return blockedBackends(t.Context(), s.testbed, "pg_terminate_backend") })
-	if err := expectUnavailable(err, store.OutcomeUnknown); err != nil {
-		t.Error(err)
-	}
-	if err := s.do(t.Context(), wrote(with(newest))); err != nil {
-		t.Errorf("sent again: %v", err)
-	}
-}
-
-// Nor is anything said of a write whose caller did not wait for the answer.
-func TestCallerGoesAway(t *testing.T) {
-	t.Parallel()
-	s := &stage{testbed: newTestbed(t), lock: "lock"}
-	if err := s.do(t.Context(), acquire); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	err := whileBlocked(t.Context(), s.testbed, s.lock, func() error {
-		_, err := bySet(ctx, s.Store, with(newest)(s))
-		return expectUnavailable(err, store.OutcomeUnknown)
-	}, func() error { cancel(); return nil })
-	if err != nil {
-		t.Error(err)
-	}
-	_, err = bySet(ctx, s.Store, with(newest)(s))
-	if err := expectUnavailable(err, store.OutcomeNotApplied); err != nil {
-		t.Errorf("by a caller who had gone before: %v", err)
-	}
-}
-
+// TestUnmigratedDatabase checks that calls on an empty database fail with ErrNotMigrated until it is migrated.
 func TestUnmigratedDatabase(t *testing.T) {
 	t.Parallel()
 	fresh, ctx := openStore(t, store.Config{DatabaseURL: pgtest.Empty(t)}), t.Context()
 	calls := map[string]func() error{
 		"acquire": func() error { _, err := fresh.Acquire(ctx, store.AcquireRequest{Lock: "a", OwnerID: "w"}); return err },
 		"write": func() error {
-			_, err := bySet(ctx, fresh, with(token(1))(&stage{lock: "a"}))
+			_, err := bySet(ctx, fresh, with(token(1))(&fixture{lock: "a"}))
 			return err
 		},
 		"lock":  func() error { _, err := fresh.Lock(ctx, "a"); return err },
@@ -201,7 +161,7 @@ func TestUnmigratedDatabase(t *testing.T) {
 	}
 }
 
-// A database that a newer program has migrated is not for this one.
+// TestNewerDatabase checks that a database that a newer program has migrated is refused.
 func TestNewerDatabase(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -217,7 +177,7 @@ func TestNewerDatabase(t *testing.T) {
 	}
 }
 
-// Where nothing was sent, nothing was applied.
+// TestUnreachableDatabase checks that calls without a connection are not applied.
 func TestUnreachableDatabase(t *testing.T) {
 	t.Parallel()
 	// A socket that nobody listens at any more refuses connections.
@@ -242,7 +202,7 @@ func TestUnreachableDatabase(t *testing.T) {
 		"no such socket":     "host=" + filepath.Join(dir, "none") + " user=postgres dbname=x sslmode=disable",
 		"no such database":   strings.Replace(missing.url, config.Database, config.Database+"_gone", 1),
 	} {
-		s := &stage{testbed: (&testbed{DB: &enginetest.DB{}}).through(openStore(t, store.Config{DatabaseURL: url})), lock: "lock"}
+		s := &fixture{testbed: (&testbed{DB: &enginetest.DB{}}).through(openStore(t, store.Config{DatabaseURL: url})), lock: "lock"}
 		_, writeErr := bySet(t.Context(), s.Store, with(token(1))(s))
 		for call, err := range map[string]error{
 			"write": writeErr, "ready": s.Ready(t.Context()), "migrate": s.Migrate(t.Context()), "await": s.Await(t.Context(), time.Millisecond),
@@ -254,7 +214,7 @@ func TestUnreachableDatabase(t *testing.T) {
 	}
 }
 
-// Await returns when the database has come up.
+// TestAwait checks that Await returns when the database has come up.
 func TestAwait(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)

@@ -2,15 +2,13 @@ package store_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/fencegate/fencegate/store"
 )
 
-// sharedCases: a shared lease can't write, and shuts out who could.
-var sharedCases = []ruleCase{
+// sharedRuleCases: a shared lease can't write, and shuts out who could.
+var sharedRuleCases = []ruleCase{
 	{"shared: its token can't write", given{share}, with(newest), store.VerdictTokenStale, "shared"},
 	{"shared: nor with a sequence and its lease_id", given{share}, with(newest, sequence(1), ownLeaseID), store.VerdictTokenStale, "shared"},
 	{"shared: nor under same_token", given{sameToken, share}, with(newest), store.VerdictTokenStale, "shared"},
@@ -28,8 +26,8 @@ var sharedCases = []ruleCase{
 	{"shared: an external token after a reader", given{share, external}, with(newest), store.Admitted, ""},
 }
 
-// scopeCases are about what a subtree lease covers.
-var scopeCases = []ruleCase{
+// scopeRuleCases are about what a subtree lease covers.
+var scopeRuleCases = []ruleCase{
 	{"scope: the name itself", given{acquireSubtree}, with(newest), store.Admitted, ""},
 	{"scope: just below", given{acquireSubtree}, with(newest, at("/x")), store.Admitted, ""},
 	{"scope: far below", given{acquireSubtree}, with(newest, at("/x/y/z")), store.Admitted, ""},
@@ -85,25 +83,9 @@ var scopeCases = []ruleCase{
 		with(newest, at("/x"), leaseIDOfBelow("/x")), store.VerdictLeaseMismatch, ""},
 }
 
-// onBelow does something to a lock below, in the same trial. What it is granted there is kept.
-func onBelow(suffix store.Name, steps ...step) step {
-	return func(ctx context.Context, s *stage) error { return s.below(suffix).do(ctx, steps...) }
-}
-
-// below is the stage of a lock below this one.
-func (s *stage) below(suffix store.Name) *stage {
-	if s.stages == nil {
-		s.stages = map[store.Name]*stage{}
-	}
-	if s.stages[suffix] == nil {
-		s.stages[suffix] = &stage{testbed: s.testbed, lock: s.lock + suffix}
-	}
-	return s.stages[suffix]
-}
-
-// ofBelow drafts a write under the newest token of a lock below, to that.
-func ofBelow(suffix store.Name, options ...option) draft {
-	return func(s *stage) store.Write {
+// ofBelow is a write under the newest token of a lock below, to that name.
+func ofBelow(suffix store.Name, options ...option) writeSpec {
+	return func(s *fixture) store.Write {
 		write := with(newest)(s.below(suffix))
 		for _, option := range options {
 			option(s, &write)
@@ -113,48 +95,32 @@ func ofBelow(suffix store.Name, options ...option) draft {
 }
 
 func leaseIDOfBelow(suffix store.Name) option {
-	return func(s *stage, w *store.Write) { w.LeaseID = ptr(s.below(suffix).newest().ID) }
+	return func(s *fixture, w *store.Write) { w.LeaseID = ptr(s.below(suffix).newest().ID) }
 }
 
-// acrossTrials: one token of a subtree for many resources in it.
-var acrossTrials = []trial{
-	{"scope: a transaction over the name and two below, and its replay", func(ctx context.Context, s *stage) error {
+// subtreeWriteCases: one token of a subtree for many resources in it.
+var subtreeWriteCases = []storeCase{
+	{"scope: a transaction over the name and two below, and its replay", func(ctx context.Context, s *fixture) error {
 		if err := s.do(ctx, acquireSubtree); err != nil {
 			return err
 		}
-		send := func(answer string) error {
-			return s.expectTransaction(ctx, answer,
-				claims(with(newest, sequence(1))(s), with(newest, sequence(1), at("/x"))(s), with(newest, sequence(1), at("/y/z"))(s)),
-				with(newest)(s), with(newest, at("/x"))(s), with(newest, at("/y/z"))(s))
+		sent := func(answer string) step {
+			specs := []writeSpec{with(newest, sequence(1)), with(newest, sequence(1), at("/x")), with(newest, sequence(1), at("/y/z"))}
+			return transacted(answer, specs, specs...)
 		}
-		again := func() error { return send("replayed versions [1 1 1]") }
-		return errors.Join(send("versions [1 1 1]"), s.unchanged(ctx, again), s.do(ctx, release), s.unchanged(ctx, again))
+		again := changingNothing(sent("replayed versions [1 1 1]"))
+		return s.do(ctx, sent("versions [1 1 1]"), again, release, again)
 	}},
-	{"scope: a transaction of which one name was granted since", func(ctx context.Context, s *stage) error {
-		if err := s.do(ctx, acquireSubtree, expire, onBelow("/y", acquire)); err != nil {
-			return err
-		}
-		return s.unchanged(ctx, func() error {
-			return s.expectTransaction(ctx, "token_stale superseded of y",
-				claims(with(newest, at("/x"))(s), with(newest, at("/y"))(s)), with(newest, at("/x"))(s), with(newest, at("/y"))(s))
-		})
-	}},
-	{"scope: a set over two below", func(ctx context.Context, s *stage) error {
-		if err := s.do(ctx, acquireSubtree); err != nil {
-			return err
-		}
-		results, err := s.Write(ctx, []store.Write{with(newest, at("/x"))(s), with(newest, at("/y"))(s), with(newest, at("-z"))(s)})
-		if err != nil {
-			return err
-		}
-		if got := brief(results[0]) + ", " + brief(results[1]) + ", " + brief(results[2]); got != "admitted v1 created, admitted v1 created, token_unknown" {
-			return fmt.Errorf("the answers are %s", got)
-		}
-		return nil
-	}},
+	{"scope: a transaction of which one name was granted since", all(acquireSubtree, expire, onBelow("/y", acquire),
+		transacted("token_stale superseded of y", []writeSpec{with(newest, at("/x")), with(newest, at("/y"))},
+			with(newest, at("/x")), with(newest, at("/y"))))},
+	{"scope: a set over two below", all(acquireSubtree, setOf(
+		setCase{with(newest, at("/x")), "admitted v1 created"},
+		setCase{with(newest, at("/y")), "admitted v1 created"},
+		setCase{with(newest, at("-z")), "token_unknown"}))},
 }
 
-func TestAcross(t *testing.T) {
+func TestWritesInSubtrees(t *testing.T) {
 	t.Parallel()
-	runTrials(t, acrossTrials)
+	runCases(t, subtreeWriteCases)
 }

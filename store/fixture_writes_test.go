@@ -10,26 +10,26 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// draft is a write whose tokens are known only when the leases have been granted.
-type draft func(s *stage) store.Write
+// writeSpec is a write whose tokens are known only when the leases have been granted.
+type writeSpec func(s *fixture) store.Write
 
-// tokenOf finds a token on a stage.
-type tokenOf func(s *stage) int64
+// tokenOf finds a token of a fixture.
+type tokenOf func(s *fixture) int64
 
-func none(*stage) int64     { return 0 }
-func first(s *stage) int64  { return s.leases[0].Token }
-func newest(s *stage) int64 { return s.newest().Token }
-func beyond(s *stage) int64 { return s.newest().Token + 1 }
-func below(s *stage) int64  { return s.newest().Token - 1 }
+func none(*fixture) int64     { return 0 }
+func first(s *fixture) int64  { return s.leases[0].Token }
+func newest(s *fixture) int64 { return s.newest().Token }
+func beyond(s *fixture) int64 { return s.newest().Token + 1 }
+func below(s *fixture) int64  { return s.newest().Token - 1 }
 
-func token(value int64) tokenOf { return func(*stage) int64 { return value } }
+func token(value int64) tokenOf { return func(*fixture) int64 { return value } }
 
 // option says what is special about a write.
-type option func(s *stage, w *store.Write)
+type option func(s *fixture, w *store.Write)
 
-// with drafts the put of a value, unless an option says otherwise. Writes with equal options have equal content.
-func with(token tokenOf, options ...option) draft {
-	return func(s *stage) store.Write {
+// with is the put of a value, unless an option says otherwise. Writes with equal options have equal content.
+func with(token tokenOf, options ...option) writeSpec {
+	return func(s *fixture) store.Write {
 		write := store.Write{
 			WriteToken: store.WriteToken{Resource: s.resource(), Token: token(s)},
 			Operation:  store.Operation{Kind: store.Put, Key: "key", Value: []byte("value"), ContentType: "text/plain"},
@@ -42,47 +42,56 @@ func with(token tokenOf, options ...option) draft {
 }
 
 func sequence(number int64) option {
-	return func(_ *stage, w *store.Write) { w.Sequence = &number }
+	return func(_ *fixture, w *store.Write) { w.Sequence = &number }
 }
 
 // at writes to another resource: the lock with this behind it.
 func at(suffix store.Name) option {
-	return func(s *stage, w *store.Write) { w.Resource = s.lock + suffix }
+	return func(s *fixture, w *store.Write) { w.Resource = s.lock + suffix }
 }
 
-func key(name store.Name) option { return func(_ *stage, w *store.Write) { w.Key = name } }
+func key(name store.Name) option { return func(_ *fixture, w *store.Write) { w.Key = name } }
 
-func value(text string) option { return func(_ *stage, w *store.Write) { w.Value = []byte(text) } }
+func value(text string) option { return func(_ *fixture, w *store.Write) { w.Value = []byte(text) } }
 
-func contentType(text string) option { return func(_ *stage, w *store.Write) { w.ContentType = text } }
+func contentType(text string) option {
+	return func(_ *fixture, w *store.Write) { w.ContentType = text }
+}
 
-func expect(version int64) option { return func(_ *stage, w *store.Write) { w.Expect = &version } }
+func expect(version int64) option { return func(_ *fixture, w *store.Write) { w.Expect = &version } }
 
-func deletion(_ *stage, w *store.Write) {
+func deletion(_ *fixture, w *store.Write) {
 	w.Kind, w.Value, w.ContentType = store.Delete, nil, ""
 }
 
-func ownLeaseID(s *stage, w *store.Write) { w.LeaseID = ptr(s.newest().ID) }
+func ownLeaseID(s *fixture, w *store.Write) { w.LeaseID = ptr(s.newest().ID) }
 
-func firstLeaseID(s *stage, w *store.Write) { w.LeaseID = ptr(s.leases[0].ID) }
+func firstLeaseID(s *fixture, w *store.Write) { w.LeaseID = ptr(s.leases[0].ID) }
 
-func otherLeaseID(_ *stage, w *store.Write) {
+func otherLeaseID(_ *fixture, w *store.Write) {
 	w.LeaseID = ptr(uuid.MustParse("00000000-0000-4000-8000-000000000000"))
 }
 
 // wrote is an admitted write.
-func wrote(drafts ...draft) step {
-	return func(ctx context.Context, s *stage) error {
-		for _, draft := range drafts {
+func wrote(specs ...writeSpec) step {
+	return func(ctx context.Context, s *fixture) error {
+		for _, spec := range specs {
 			source := bySet
 			if s.alone {
 				source = byOne
 			}
-			if err := s.expectVerdict(ctx, source, draft(s), store.Admitted, ""); err != nil {
+			if err := s.expectVerdict(ctx, source, spec(s), store.Admitted, ""); err != nil {
 				return err
 			}
 		}
 		return nil
+	}
+}
+
+// rejected is a write that the rule does not admit.
+func rejected(spec writeSpec, verdict store.Verdict, reason string) step {
+	return func(ctx context.Context, s *fixture) error {
+		return s.expectVerdict(ctx, bySet, spec(s), verdict, reason)
 	}
 }
 

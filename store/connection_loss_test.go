@@ -21,7 +21,7 @@ func TestConnectionIsCut(t *testing.T) {
 			t.Parallel()
 			b := newTestbed(t)
 			cutter := newCutter(t, b)
-			s := &stage{testbed: b.through(cutter.Through(t)), lock: "lock"}
+			s := &fixture{testbed: b.through(cutter.Through(t)), lock: "lock"}
 			if err := s.do(t.Context(), acquire, wrote(with(newest, sequence(1)))); err != nil {
 				t.Fatal(err)
 			}
@@ -47,7 +47,7 @@ func TestAcquireIsCut(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	cutter := newCutter(t, b)
-	s := &stage{testbed: b.through(cutter.Through(t)), lock: "lock"}
+	s := &fixture{testbed: b.through(cutter.Through(t)), lock: "lock"}
 	if err := s.do(t.Context(), acquire, release); err != nil {
 		t.Fatal(err)
 	}

@@ -35,8 +35,8 @@ const (
 // Anybody is the owner where it is not known who must be told.
 const Anybody = "*"
 
-// Told is an answer as a value that can be compared: the model's and the provider's must be the same.
-type Told struct {
+// Answer is an answer as a value that can be compared: the model's and the provider's must be the same.
+type Answer struct {
 	Code   string
 	Reason string // of lost, session lost and token_stale
 
@@ -58,7 +58,7 @@ type Told struct {
 }
 
 // String shows what the answer says and leaves out what it does not.
-func (t Told) String() string {
+func (t Answer) String() string {
 	text := t.Code
 	fields := reflect.ValueOf(t)
 	for i := 1; i < fields.NumField(); i++ {
@@ -70,7 +70,7 @@ func (t Told) String() string {
 }
 
 // Same compares answers, of which one may not know when a lease expires.
-func (t Told) Same(other Told) bool {
+func (t Answer) Same(other Answer) bool {
 	if t.ExpiresAt == 0 || other.ExpiresAt == 0 {
 		t.ExpiresAt, other.ExpiresAt = 0, 0
 	}
@@ -80,98 +80,98 @@ func (t Told) Same(other Told) bool {
 	return t == other
 }
 
-// ToldLease is the answer to Acquire (CodeGranted), Renew (CodeRenewed) and Break (CodeBroken), which tells no lease_id.
-func ToldLease(code string, lease store.Lease, err error) Told {
+// LeaseAnswer is the answer to Acquire (CodeGranted), Renew (CodeRenewed) and Break (CodeBroken), which tells no lease_id.
+func LeaseAnswer(code string, lease store.Lease, err error) Answer {
 	if err != nil {
-		return ToldError(err)
+		return ErrorAnswer(err)
 	}
-	return Told{Code: code, Token: lease.Token, ID: lease.ID, Owner: lease.OwnerID, ExpiresAt: lease.ExpiresAt.UnixMicro()}
+	return Answer{Code: code, Token: lease.Token, ID: lease.ID, Owner: lease.OwnerID, ExpiresAt: lease.ExpiresAt.UnixMicro()}
 }
 
-// ToldDone is the answer to what answers nothing but success, under the code.
-func ToldDone(code string, err error) Told {
+// DoneAnswer is the answer to what answers nothing but success, under the code.
+func DoneAnswer(code string, err error) Answer {
 	if err != nil {
-		return ToldError(err)
+		return ErrorAnswer(err)
 	}
-	return Told{Code: code}
+	return Answer{Code: code}
 }
 
-// ToldLock is the answer to Lock.
-func ToldLock(lock store.Lock, err error) Told {
+// LockAnswer is the answer to Lock.
+func LockAnswer(lock store.Lock, err error) Answer {
 	switch {
 	case err != nil:
-		return ToldError(err)
+		return ErrorAnswer(err)
 	case len(lock.Holders) == 0:
-		return Told{Code: string(lock.State), Token: lock.Token}
+		return Answer{Code: string(lock.State), Token: lock.Token}
 	}
 	holder := lock.Holders[0]
-	told := Told{
+	answer := Answer{
 		Code: string(lock.State), Token: lock.Token, ID: holder.ID, Owner: holder.OwnerID,
 		ExpiresAt: holder.ExpiresAt.UnixMicro(),
 	}
 	for _, other := range lock.Holders[1:] {
-		told.Others += beside(other.OwnerID, other.Token)
+		answer.Others += beside(other.OwnerID, other.Token)
 	}
-	return told
+	return answer
 }
 
 func beside(owner string, token int64) string { return fmt.Sprintf("%s with %d;", owner, token) }
 
-// ToldSession is the answer to KeepAlive (CodeRenewed).
-func ToldSession(code string, session store.Session, err error) Told {
+// SessionAnswer is the answer to KeepAlive (CodeRenewed).
+func SessionAnswer(code string, session store.Session, err error) Answer {
 	if err != nil {
-		return ToldError(err)
+		return ErrorAnswer(err)
 	}
-	return Told{Code: code, Owner: session.OwnerID, ExpiresAt: session.ExpiresAt.UnixMicro()}
+	return Answer{Code: code, Owner: session.OwnerID, ExpiresAt: session.ExpiresAt.UnixMicro()}
 }
 
-// ToldSessionState is the answer to Session.
-func ToldSessionState(session store.Session, leases int64, err error) Told {
-	told := ToldSession(string(session.State), session, err)
-	told.Leases = leases
-	return told
+// SessionStateAnswer is the answer to Session.
+func SessionStateAnswer(session store.Session, leases int64, err error) Answer {
+	answer := SessionAnswer(string(session.State), session, err)
+	answer.Leases = leases
+	return answer
 }
 
-// ToldEnded is the answer to EndSession.
-func ToldEnded(leases int64, err error) Told {
-	told := ToldDone(CodeReleased, err)
+// EndedAnswer is the answer to EndSession.
+func EndedAnswer(leases int64, err error) Answer {
+	answer := DoneAnswer(CodeReleased, err)
 	if err == nil {
-		told.Leases = leases
+		answer.Leases = leases
 	}
-	return told
+	return answer
 }
 
-// ToldWrite is the answer to one write.
-func ToldWrite(result store.Result) Told {
+// WriteAnswer is the answer to one write.
+func WriteAnswer(result store.Result) Answer {
 	if result.Err != nil {
-		return ToldError(result.Err)
+		return ErrorAnswer(result.Err)
 	}
-	return Told{Code: CodeAdmitted, Version: result.Version, Created: result.Created, Replayed: result.Replayed}
+	return Answer{Code: CodeAdmitted, Version: result.Version, Created: result.Created, Replayed: result.Replayed}
 }
 
-// ToldTransaction is the answer to Transact.
-func ToldTransaction(result store.TransactionResult, err error) Told {
+// TransactionAnswer is the answer to Transact.
+func TransactionAnswer(result store.TransactionResult, err error) Answer {
 	if err != nil {
-		return ToldError(err)
+		return ErrorAnswer(err)
 	}
-	return Told{Code: CodeAdmitted, Versions: versionList(result.Versions), Replayed: result.Replayed}
+	return Answer{Code: CodeAdmitted, Versions: versionList(result.Versions), Replayed: result.Replayed}
 }
 
-// ToldFence is the answer to Fence.
-func ToldFence(fence store.Fence, err error) Told {
+// FenceAnswer is the answer to Fence.
+func FenceAnswer(fence store.Fence, err error) Answer {
 	if err != nil {
-		return ToldError(err)
+		return ErrorAnswer(err)
 	}
-	return Told{
+	return Answer{
 		Code: CodeFence, GrantedToken: fence.GrantedToken, Open: fence.Open,
 		LastToken: fence.LastToken, LastSequence: fence.LastSequence,
 	}
 }
 
-// ToldRecord is the answer to Record.
-func ToldRecord(record store.Record, err error) Told {
+// RecordAnswer is the answer to Record.
+func RecordAnswer(record store.Record, err error) Answer {
 	if err != nil {
-		return ToldError(err)
+		return ErrorAnswer(err)
 	}
 	stored := Record{
 		Version: record.Version, Token: record.Token, Numbered: record.Sequence != nil,
@@ -180,55 +180,55 @@ func ToldRecord(record store.Record, err error) Told {
 	if record.Sequence != nil {
 		stored.Sequence = *record.Sequence
 	}
-	return Told{Code: CodeRecord, Version: record.Version, Record: stored}
+	return Answer{Code: CodeRecord, Version: record.Version, Record: stored}
 }
 
-// ToldError is what an error tells.
-func ToldError(err error) Told {
+// ErrorAnswer is what an error tells.
+func ErrorAnswer(err error) Answer {
 	var held *store.HeldError
 	var lost *store.LostError
 	var rejected *store.RejectedError
 	var unavailable *store.UnavailableError
 	switch {
 	case errors.As(err, &held):
-		return Told{Code: CodeHeld, Owner: held.OwnerID, ExpiresAt: held.ExpiresAt.UnixMicro()}
+		return Answer{Code: CodeHeld, Owner: held.OwnerID, ExpiresAt: held.ExpiresAt.UnixMicro()}
 	case errors.As(err, &lost) && lost.Lock == "":
-		return Told{Code: CodeSessionLost, Reason: lost.Reason}
+		return Answer{Code: CodeSessionLost, Reason: lost.Reason}
 	case errors.As(err, &lost):
-		return Told{Code: CodeLost, Reason: lost.Reason}
+		return Answer{Code: CodeLost, Reason: lost.Reason}
 	case errors.As(err, &rejected):
-		return toldRejected(rejected)
+		return rejectionAnswer(rejected)
 	case errors.As(err, &unavailable):
-		return toldUnavailable(unavailable)
+		return unavailableAnswer(unavailable)
 	case errors.Is(err, store.ErrNotFound):
-		return Told{Code: CodeNotFound}
+		return Answer{Code: CodeNotFound}
 	case errors.Is(err, store.ErrExternalAuthority):
-		return Told{Code: CodeExternal}
+		return Answer{Code: CodeExternal}
 	case errors.Is(err, store.ErrInvalid):
-		return Told{Code: CodeInvalid}
+		return Answer{Code: CodeInvalid}
 	}
-	return Told{Code: err.Error()}
+	return Answer{Code: err.Error()}
 }
 
-func toldUnavailable(unavailable *store.UnavailableError) Told {
+func unavailableAnswer(unavailable *store.UnavailableError) Answer {
 	if unavailable.Outcome == store.OutcomeUnknown {
-		return Told{Code: CodeUnknown}
+		return Answer{Code: CodeUnknown}
 	}
-	return Told{Code: CodeNotApplied}
+	return Answer{Code: CodeNotApplied}
 }
 
-// toldRejected keeps of the error what its verdict is about: the record's version, or else the fence.
-func toldRejected(rejected *store.RejectedError) Told {
-	told := Told{Code: string(rejected.Verdict), Reason: rejected.Reason}
+// rejectionAnswer keeps of the error what its verdict is about: the record's version, or else the fence.
+func rejectionAnswer(rejected *store.RejectedError) Answer {
+	answer := Answer{Code: string(rejected.Verdict), Reason: rejected.Reason}
 	if rejected.Op != nil {
-		told.Op = *rejected.Op + 1
+		answer.Op = *rejected.Op + 1
 	}
 	if rejected.Verdict == store.VerdictVersionMismatch {
-		told.Version = rejected.Version
-		return told
+		answer.Version = rejected.Version
+		return answer
 	}
-	told.GrantedToken, told.LastToken, told.LastSequence = rejected.GrantedToken, rejected.LastToken, rejected.LastSequence
-	return told
+	answer.GrantedToken, answer.LastToken, answer.LastSequence = rejected.GrantedToken, rejected.LastToken, rejected.LastSequence
+	return answer
 }
 
 func versionList(versions []int64) string { return strings.Trim(fmt.Sprint(versions), "[]") }

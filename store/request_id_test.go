@@ -1,0 +1,140 @@
+package store_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// requestCases: an acquire sent again with its request_id is the same acquire.
+var requestCases = []storeCase{
+	{"request_id: the same lease again", all(request("r"), changingNothing(request("r"), func(_ context.Context, s *fixture) error {
+		if !reflect.DeepEqual(s.leases[0], s.leases[1]) {
+			return fmt.Errorf("the first answer is %+v, the second %+v", s.leases[0], s.leases[1])
+		}
+		return nil
+	}))},
+	{"request_id: a renewed lease", all(request("r"), func(ctx context.Context, s *fixture) error {
+		renewed, err := s.Renew(ctx, s.newest().Ref(), 2*time.Hour)
+		if err = errors.Join(err, s.do(ctx, request("r"))); err == nil && !s.newest().ExpiresAt.Equal(renewed.ExpiresAt) {
+			err = fmt.Errorf("the lease is %+v after it was renewed to %+v", s.newest(), renewed)
+		}
+		return err
+	})},
+	{"request_id: of another owner", all(request("r"), changingNothing(func(ctx context.Context, s *fixture) error {
+		_, err := s.Acquire(ctx, store.AcquireRequest{Lock: s.lock, OwnerID: "another", TTL: time.Hour, RequestID: "r"})
+		if !errors.Is(err, store.ErrInvalid) {
+			return fmt.Errorf("the acquire returned %w, want ErrInvalid", err)
+		}
+		return nil
+	}))},
+	{"request_id: with other parameters", requestOtherwise()},
+	{"request_id: with other parameters, of a lease that was renewed", requestOtherwise(func(ctx context.Context, s *fixture) error {
+		_, err := s.Renew(ctx, s.newest().Ref(), time.Minute)
+		return err
+	})},
+	{"request_id: with other parameters, of a lease that was released", requestOtherwise(release)},
+	{"request_id: a place with other parameters", queuedOtherwise},
+	{"request_id: of a lease that was released", requestAfter("released", release)},
+	{"request_id: of a lease that was broken", requestAfter("broken", breakLock)},
+	{"request_id: of a lease that has expired", requestAfter("expired", expire)},
+	{"request_id: of a lease that has expired and was swept", requestAfter("expired", expire, sweep)},
+	{"request_id: of a lease that was replaced", requestAfter("expired", replace)},
+	{"request_id: of a lease that was released before another", requestAfter("released", release, acquire)},
+}
+
+// request acquires with a request_id.
+func request(id string) step {
+	return func(ctx context.Context, s *fixture) error {
+		lease, err := s.Acquire(ctx, store.AcquireRequest{Lock: s.lock, OwnerID: "requester", TTL: time.Hour, RequestID: id})
+		s.leases = append(s.leases, lease)
+		return err
+	}
+}
+
+// requestChanges are what may not change when a request is sent again.
+var requestChanges = map[string]func(s *fixture, r *store.AcquireRequest){
+	"mode":     func(_ *fixture, r *store.AcquireRequest) { r.Mode = store.Shared },
+	"scope":    func(_ *fixture, r *store.AcquireRequest) { r.Scope = store.Subtree },
+	"ttl":      func(_ *fixture, r *store.AcquireRequest) { r.TTL = time.Minute },
+	"session":  func(s *fixture, r *store.AcquireRequest) { r.SessionID, r.TTL = s.session.ID, 0 },
+	"metadata": func(_ *fixture, r *store.AcquireRequest) { r.Metadata = []byte(`{"other":1}`) },
+}
+
+// requestOtherwise sends a request again with other parameters, after it was granted and the steps: it is refused.
+func requestOtherwise(steps ...step) step {
+	return all(openSession, request("r"), all(steps...), changingNothing(func(ctx context.Context, s *fixture) error {
+		for name, change := range requestChanges {
+			again := store.AcquireRequest{Lock: s.lock, OwnerID: "requester", TTL: time.Hour, RequestID: "r"}
+			change(s, &again)
+			if lease, err := s.Acquire(ctx, again); !errors.Is(err, store.ErrInvalid) {
+				return fmt.Errorf("with another %s the acquire returned %+v, %w, want ErrInvalid", name, lease, err)
+			}
+		}
+		return nil
+	}))
+}
+
+// queuedOtherwise sends a request that waits again, from another gateway and with other parameters: it does not get the
+// ticket. Only the time to wait may differ.
+func queuedOtherwise(ctx context.Context, s *fixture) error {
+	if err := s.do(ctx, openSession, acquire); err != nil {
+		return err
+	}
+	request := store.AcquireRequest{Lock: s.lock, OwnerID: "requester", TTL: time.Hour, RequestID: "r", Wait: time.Minute}
+	enqueued := func(r store.AcquireRequest, want string) error {
+		outcome, err := s.enqueue(ctx, r)
+		if err == nil && outcome != want {
+			err = fmt.Errorf("the outcome of %+v is %s, want %s", r, outcome, want)
+		}
+		return err
+	}
+	if err := enqueued(request, "queued"); err != nil {
+		return err
+	}
+	for _, change := range requestChanges {
+		again := request
+		change(s, &again)
+		if err := s.unchanged(ctx, func() error { return enqueued(again, "request_id_changed") }); err != nil {
+			return err
+		}
+	}
+	request.Wait = time.Hour
+	return enqueued(request, "queued")
+}
+
+// enqueue sends an acquire as a gateway of its own does, and returns the outcome.
+func (s *fixture) enqueue(ctx context.Context, r store.AcquireRequest) (outcome string, err error) {
+	var session *uuid.UUID
+	if r.SessionID != uuid.Nil {
+		session = &r.SessionID
+	}
+	var metadata *string
+	if r.Metadata != nil {
+		metadata = ptr(string(r.Metadata))
+	}
+	err = s.sql.QueryRow(ctx, "select outcome from fence.acquire(fence.lease_request($1, $2, $3, $4, $5, $6, $7, $8), $9, $10)",
+		r.Lock, r.OwnerID, cmp.Or(r.Mode, store.Exclusive), cmp.Or(r.Scope, store.Node), r.TTL.Milliseconds(), session, r.RequestID, metadata,
+		r.Wait.Milliseconds(), uuid.New()).Scan(&outcome)
+	return outcome, err
+}
+
+// requestAfter sends the request of a lease that has ended: no other lease is granted instead.
+func requestAfter(reason string, ended ...step) step {
+	return all(request("r"), all(ended...), changingNothing(func(ctx context.Context, s *fixture) error {
+		return expectLost(request("r")(ctx, s), s.lock, reason)
+	}))
+}
+
+func TestRequestIDs(t *testing.T) {
+	t.Parallel()
+	runCases(t, requestCases)
+}

@@ -1,0 +1,234 @@
+package storetest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+func (s *suite) leaseAsAsked() {
+	request := store.AcquireRequest{Lock: s.lock, OwnerID: "A", TTL: 1234 * time.Millisecond, Metadata: json.RawMessage(`{"pid": 7}`)}
+	lease := s.granted(request)
+	switch {
+	case lease.Lock != s.lock, lease.OwnerID != "A", lease.TTL != request.TTL, !bytes.Equal(lease.Metadata, request.Metadata):
+		s.Errorf("%+v was asked for, and granted is %+v", request, lease)
+	case lease.ID == uuid.Nil, lease.Token < 1, lease.Token > store.TokenMax:
+		s.Errorf("the lease has no good lease_id or token: %+v", lease)
+	case lease.ExpiresAt.Sub(lease.GrantedAt) != request.TTL:
+		s.Errorf("the lease runs for %s", lease.ExpiresAt.Sub(lease.GrantedAt))
+	case lease.Mode != "exclusive", lease.Scope != "node":
+		s.Errorf("mode and scope are %s and %s", lease.Mode, lease.Scope)
+	}
+}
+
+func (s *suite) leaseByDefault() {
+	lease := s.acquire("A", 0)
+	if lease.TTL != store.TTLDefault || lease.Metadata != nil {
+		s.Errorf("the TTL is %s, the metadata %q", lease.TTL, lease.Metadata)
+	}
+}
+
+func (s *suite) oneHolder() {
+	lease := s.acquire("A", long)
+	_, err := s.Acquire(s.Context(), store.AcquireRequest{Lock: s.lock, OwnerID: "B"})
+	s.is(err, store.ErrLeaseHeld)
+	var held *store.HeldError
+	if !errors.As(err, &held) {
+		s.Fatalf("%v tells not who holds the lock", err)
+	}
+	if held.Lock != s.lock || held.OwnerID != "A" || !held.ExpiresAt.Equal(lease.ExpiresAt) || held.Remaining <= 0 || held.Remaining > long {
+		s.Errorf("held is %+v, of %+v", held, lease)
+	}
+	s.heldBy(lease)
+}
+
+// oneOfMany lets many ask at once, again and again.
+func (s *suite) oneOfMany() {
+	for round := range 5 {
+		leases := s.atOnce(func(i int) store.AcquireRequest {
+			return store.AcquireRequest{Lock: s.lock, OwnerID: fmt.Sprint("client ", i)}
+		})
+		if len(leases) != 1 {
+			s.Fatalf("round %d: %d were granted the lock", round, len(leases))
+		}
+		s.released(leases[0])
+	}
+}
+
+// clientsAtOnce is how many ask at the same time.
+const clientsAtOnce = 8
+
+// atOnce makes requests at the same time and returns the leases. Nothing but ErrLeaseHeld may come instead.
+func (s *suite) atOnce(request func(i int) store.AcquireRequest) []store.Lease {
+	s.Helper()
+	var leases []store.Lease
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	start := make(chan struct{})
+	for i := range clientsAtOnce {
+		asking.Go(func() {
+			<-start
+			lease, err := s.Acquire(s.Context(), request(i))
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				leases = append(leases, lease)
+			case !errors.Is(err, store.ErrLeaseHeld):
+				s.Error(err)
+			}
+		})
+	}
+	close(start)
+	asking.Wait()
+	return leases
+}
+
+func (s *suite) notReentrant() {
+	lease := s.acquire("A", long)
+	_, err := s.Acquire(s.Context(), store.AcquireRequest{Lock: s.lock, OwnerID: "A"})
+	s.is(err, store.ErrLeaseHeld)
+	s.heldBy(lease)
+}
+
+func (s *suite) independent() {
+	lease := s.acquire("A", long)
+	for _, name := range []store.Name{s.lock + "/below", s.lock + "-beside", "above"} {
+		if _, err := s.Acquire(s.Context(), store.AcquireRequest{Lock: name, OwnerID: "A", TTL: long}); err != nil {
+			s.Errorf("%s: %v", name, err)
+		}
+	}
+	s.heldBy(lease)
+}
+
+// tokensRise ends leases in each way there is. What is granted next has a greater token, and begins no earlier.
+func (s *suite) tokensRise() {
+	last := s.acquire("A", long)
+	for _, end := range []struct {
+		name string
+		how  func(store.Lease)
+	}{
+		{"release", s.released},
+		{"break", func(store.Lease) {
+			if _, err := s.Break(s.Context(), s.lock, "test"); err != nil {
+				s.Fatal(err)
+			}
+		}},
+		{"expiry", func(lease store.Lease) {
+			if _, err := s.Renew(s.Context(), lease.Ref(), store.TTLMin); err != nil {
+				s.Fatal(err)
+			}
+			s.await("the lease to expire", func() bool { return s.look().State == store.LockExpired })
+		}},
+	} {
+		end.how(last)
+		next := s.acquire("A", long)
+		if next.Token <= last.Token || next.GrantedAt.Before(last.GrantedAt) || next.ID == last.ID {
+			s.Errorf("after %s of %+v, granted is %+v", end.name, last, next)
+		}
+		last = next
+	}
+}
+
+// tokensInOrder lets many acquire and release the lock. Whoever holds it appends its token: mutual exclusion makes the order that of
+// the grants.
+func (s *suite) tokensInOrder() {
+	var tokens []int64
+	var mu sync.Mutex // for the race detector, which does not see locks that are kept elsewhere
+	var working sync.WaitGroup
+	for i := range 4 {
+		working.Go(func() {
+			for granted := 0; granted < 8 && s.Context().Err() == nil; {
+				lease, err := s.Acquire(s.Context(), store.AcquireRequest{Lock: s.lock, OwnerID: fmt.Sprint("client ", i), TTL: long})
+				if errors.Is(err, store.ErrLeaseHeld) {
+					continue
+				}
+				if err != nil {
+					s.Error(err)
+					return
+				}
+				granted++
+				mu.Lock()
+				tokens = append(tokens, lease.Token)
+				mu.Unlock()
+				if err := s.Release(s.Context(), lease.Ref()); err != nil {
+					s.Error(err)
+					return
+				}
+			}
+		})
+	}
+	working.Wait()
+	for i := 1; i < len(tokens); i++ {
+		if tokens[i] <= tokens[i-1] {
+			s.Fatalf("token %d was granted after %d", tokens[i], tokens[i-1])
+		}
+	}
+}
+
+func (s *suite) withinLimits() {
+	for i, request := range []store.AcquireRequest{
+		{OwnerID: "A", TTL: store.TTLMin},
+		{OwnerID: "A", TTL: store.TTLMax},
+		{OwnerID: strings.Repeat("ä", store.OwnerBytesMax/2)},
+		{OwnerID: "A", RequestID: strings.Repeat("r", store.RequestBytesMax)},
+		{OwnerID: "A", Metadata: json.RawMessage(`{"k":"` + strings.Repeat("v", store.MetadataBytesMax-8) + `"}`)},
+	} {
+		request.Lock = store.Name(fmt.Sprintf("%s/%d", s.lock, i))
+		lease := s.granted(request)
+		if lease.OwnerID != request.OwnerID || !bytes.Equal(lease.Metadata, request.Metadata) {
+			s.Errorf("%+v was asked for, and granted is %+v", request, lease)
+		}
+	}
+}
+
+func (s *suite) outsideLimits() {
+	for _, request := range []store.AcquireRequest{
+		{},
+		{OwnerID: strings.Repeat("x", store.OwnerBytesMax+1)},
+		{OwnerID: "a\nb"},
+		{OwnerID: "a\xff"},
+		{OwnerID: "A", TTL: store.TTLMin - time.Millisecond},
+		{OwnerID: "A", TTL: store.TTLMax + time.Millisecond},
+		{OwnerID: "A", TTL: time.Second + time.Microsecond},
+		{OwnerID: "A", TTL: -time.Second},
+		{OwnerID: "A", RequestID: strings.Repeat("r", store.RequestBytesMax+1)},
+		{OwnerID: "A", Mode: "any"},
+		{OwnerID: "A", Scope: "all"},
+		{OwnerID: "A", TTL: time.Second, SessionID: uuid.New()},
+		{OwnerID: "A", Wait: -time.Second},
+		{OwnerID: "A", Metadata: json.RawMessage(`[]`)},
+		{OwnerID: "A", Metadata: json.RawMessage(`null`)},
+		{OwnerID: "A", Metadata: json.RawMessage(`{`)},
+		{OwnerID: "A", Metadata: json.RawMessage(`{"k":"` + strings.Repeat("v", store.MetadataBytesMax-7) + `"}`)},
+	} {
+		request.Lock = s.lock
+		_, err := s.Acquire(s.Context(), request)
+		if !errors.Is(err, store.ErrInvalid) {
+			s.Errorf("%+v: the error is %v", request, err)
+		}
+	}
+	if _, err := s.Lock(s.Context(), s.lock); !errors.Is(err, store.ErrNotFound) {
+		s.Errorf("something was granted: %v", err)
+	}
+	lease := s.acquire("A", long)
+	_, err := s.Renew(s.Context(), lease.Ref(), store.TTLMin-time.Millisecond)
+	s.is(err, store.ErrInvalid)
+}
+
+func (s *suite) reasonLimits() {
+	lease := s.acquire("A", long)
+	for _, reason := range []string{"", "a\nb", strings.Repeat("x", store.ReasonBytesMax+1)} {
+		_, err := s.Break(s.Context(), s.lock, reason)
+		s.is(err, store.ErrInvalid)
+	}
+	s.heldBy(lease)
+}
