@@ -17,7 +17,7 @@ import (
 const Soon = 30 * time.Second
 
 // NoPoll is for tests of what wakes: the net below the notifications is out of reach.
-var NoPoll = engine.Config{Poll: time.Hour}
+var NoPoll = engine.Config{PollInterval: time.Hour}
 
 // Engines are several on one database, each with connections of its own.
 type Engines struct {

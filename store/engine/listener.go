@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// listenerCheck is how often the listener checks that the database is still there, and still the same one.
+	// listenerCheck is how often the listener checks that the database is still reachable, and still the same one.
 	listenerCheck   = time.Second
 	listenerTimeout = 5 * time.Second
 	reconnectMin    = 50 * time.Millisecond
@@ -24,9 +24,9 @@ const (
 // errReplaced says that the database was replaced beneath the connection: a dump was restored in place.
 var errReplaced = errors.New("the database is another one than before")
 
-// listener is one connection on which the database notifies this process. What was sent while it had none is lost, so
-// whoever depends on it looks for himself at every connect, and now and then besides. A database that was replaced beneath the connection,
-// or whose identity can't be read, counts as lost.
+// listener keeps one connection on which the database notifies this process. Notifications sent while it has none are
+// lost, so its users look for changes at every connect, and by polling. A connection counts as lost when the database
+// was replaced beneath it, or its identity can't be read.
 type listener struct {
 	store     *store.Store
 	config    *pgx.ConnConfig
@@ -36,31 +36,37 @@ type listener struct {
 	onNotify  func(channel, payload string)
 
 	connected atomic.Bool
-	connects  atomic.Uint64 // from the beginning
+	connects  atomic.Uint64
 }
 
-// run listens until ctx ends, and connects anew whenever the connection is lost.
+func newListener(on *store.Store, channels ...string) *listener {
+	config := on.ConnConfig()
+	config.RuntimeParams["application_name"] = "fencegate listener"
+	return &listener{store: on, config: config, channels: channels}
+}
+
+// run listens until ctx ends. It connects again when the connection is lost.
 func (l *listener) run(ctx context.Context, onError func(error)) {
-	wait := reconnectMin
+	pause := reconnectMin
 	for ctx.Err() == nil {
 		begun := time.Now()
 		err := l.listen(ctx)
 		if l.connected.Swap(false) {
 			l.onLost()
 			if time.Since(begun) > reconnectMax {
-				wait = reconnectMin
+				pause = reconnectMin
 			}
 		}
 		if ctx.Err() != nil {
 			return
 		}
 		onError(fmt.Errorf("the listening connection is lost: %w", err))
-		timing.Sleep(ctx, wait)
-		wait = min(2*wait, reconnectMax)
+		timing.Sleep(ctx, pause)
+		pause = min(2*pause, reconnectMax)
 	}
 }
 
-// listen serves one connection; it returns when that is lost.
+// listen serves one connection until it is lost.
 func (l *listener) listen(ctx context.Context) error {
 	conn, err := l.connect(ctx)
 	if err != nil {
@@ -87,7 +93,7 @@ func (l *listener) listen(ctx context.Context) error {
 	}
 }
 
-// serve hands on notifications until a time.
+// serve passes notifications to onNotify until a time.
 func (l *listener) serve(ctx context.Context, conn *pgx.Conn, until time.Time) error {
 	serving, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
@@ -126,7 +132,7 @@ func (l *listener) identify(ctx context.Context, conn *pgx.Conn) (store.Identity
 	return l.store.Identify(ctx, conn)
 }
 
-// closeNow says goodbye, but does not wait long for a database that hangs.
+// closeNow closes the connection, but does not wait long for a database that hangs.
 func closeNow(conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

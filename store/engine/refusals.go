@@ -13,43 +13,44 @@ import (
 )
 
 const (
-	// defaultRefusalsRemembered bounds the memory of refusals: 20 MiB where names have 40 bytes, 70 MiB where they have 512.
+	// defaultRefusalsRemembered bounds the memory of refusals: 20 MiB where names have 40 bytes, 70 MiB where they have
+	// 512.
 	defaultRefusalsRemembered = 100_000
 	refusalsRememberedMax     = 10_000_000
-	// refusalShardsMax keeps callers out of each other's way: a look holds the lock of one shard for some 50 ns.
+	// refusalShardsMax bounds the shards: a lookup holds the lock of one shard for some 50 ns.
 	refusalShardsMax = 64
-	// refusalShardMin is how many resources a shard should have room for, or those who keep coming would push each other out.
+	// refusalShardMin is how many resources a shard should have room for, so that busy ones do not push each other out.
 	refusalShardMin = 64
 )
 
-// Refusals is what this process remembers of writes that the rule refused as superseded. What it says is certain, for a fence
-// only rises: such a write would be refused again, and so would every one with a lower token. It refuses, and never admits; whatever it
-// does not know is for the database to judge.
+// Refusals is the memory of writes that the rule rejected as superseded. Its answers are certain, for a fence only
+// rises: such a write would be rejected again, and so would every one with a lower token. It refuses, and never admits;
+// the database decides what it does not know.
 //
-// Only a change of policies can make admissible what was superseded (a name whose tokens another lock service issues from now on), or
-// another database. So all is forgotten when the database notifies of a change of policies, and nothing is believed while no notification
-// could be heard. What was consulted before and answered after it was forgotten is not learned.
+// Only a change of policies can make admissible what was superseded (another lock service issues the tokens of the name
+// from now on), or another database. So it forgets everything when the database notifies of a change of policies, and
+// is not used while notifications could be missed. A verdict on a write that was sent before that is not learned.
 type Refusals struct {
 	seed   maphash.Seed
 	shards []refusalShard // empty: nothing is remembered
 
-	trusted    atomic.Bool
+	valid      atomic.Bool
 	generation atomic.Uint64 // raised before all is forgotten
 	refused    atomic.Uint64
 }
 
-// refusalShard holds the fences of some resources, those that were not asked for longest forgotten first.
+// refusalShard has the fences of some resources. It forgets the least recently used first.
 type refusalShard struct {
 	mu     sync.Mutex
-	fences *simplelru.LRU[store.Name, shutOut]
+	fences *simplelru.LRU[store.Name, refused]
 	_      [48]byte // a cache line of its own
 }
 
-// shutOut is who is shut out from a resource for good.
-type shutOut struct {
-	below int64 // every lower token is, but for the last accepted write, whose retry is told that it was applied
-	// lastKnown says that no accepted write with such a token is unknown here. Otherwise only writes without a number are certain
-	// not to be a retry.
+// refused says which writes to a resource are rejected for good.
+type refused struct {
+	below int64 // those with a lower token, but for a retry of the last accepted write
+	// lastKnown says that no accepted write with such a token is unknown here. Otherwise only writes without a sequence
+	// are certainly no retry.
 	lastKnown bool
 
 	granted, last, lastSequence int64 // the fence as it was seen
@@ -72,7 +73,7 @@ func newRefusals(rememberedMax int) *Refusals {
 	}
 	r.shards = make([]refusalShard, shards)
 	for i := range r.shards {
-		fences, err := simplelru.NewLRU[store.Name, shutOut](rememberedMax/shards, nil)
+		fences, err := simplelru.NewLRU[store.Name, refused](rememberedMax/shards, nil)
 		if err != nil {
 			panic(err) // of a size below 1
 		}
@@ -85,10 +86,11 @@ func (r *Refusals) shard(resource store.Name) *refusalShard {
 	return &r.shards[maphash.String(r.seed, string(resource))&uint64(len(r.shards)-1)]
 }
 
-// consult returns the rejection of a write that is certainly superseded, or nil and what learn needs after its verdict.
+// consult returns the rejection of a write that is certainly superseded; or nil, and what learn needs after its
+// verdict.
 func (r *Refusals) consult(write *store.Write) (*store.RejectedError, consulted) {
 	now := consulted{generation: r.generation.Load()}
-	if len(r.shards) == 0 || !r.trusted.Load() {
+	if len(r.shards) == 0 || !r.valid.Load() {
 		return nil, now
 	}
 	shard := r.shard(write.Resource)
@@ -111,14 +113,14 @@ func (r *Refusals) consult(write *store.Write) (*store.RejectedError, consulted)
 
 // learn remembers the verdict of the database on a write, if it is one to remember.
 func (r *Refusals) learn(was consulted, verdict error) {
-	if verdict == nil || len(r.shards) == 0 || !r.trusted.Load() {
+	if verdict == nil || len(r.shards) == 0 || !r.valid.Load() {
 		return
 	}
 	var rejected *store.RejectedError
 	if !errors.As(verdict, &rejected) || rejected.Verdict != store.VerdictTokenStale || rejected.Reason != store.Superseded {
 		return
 	}
-	out := shutOutBy(rejected, was)
+	out := refusedBy(rejected, was)
 	shard := r.shard(rejected.Resource)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
@@ -132,9 +134,9 @@ func (r *Refusals) learn(was consulted, verdict error) {
 	}
 }
 
-// shutOutBy is what follows from a verdict of superseded, whoever issues the tokens.
-func shutOutBy(rejected *store.RejectedError, was consulted) shutOut {
-	out := shutOut{
+// refusedBy returns what follows from a verdict of superseded, whichever service issues the tokens.
+func refusedBy(rejected *store.RejectedError, was consulted) refused {
+	out := refused{
 		below: rejected.Token + 1, lastKnown: true,
 		granted: rejected.GrantedToken, last: rejected.LastToken, lastSequence: rejected.LastSequence,
 	}
@@ -146,25 +148,25 @@ func shutOutBy(rejected *store.RejectedError, was consulted) shutOut {
 		out.below = max(out.below, rejected.GrantedToken)
 	}
 	if rejected.LastToken == 0 {
-		// Either nothing was accepted yet, or the fence was made while the write was judged and not seen (fence.admit). What was accepted
-		// before these tokens were shut out is seen by every write that was sent after.
+		// Either nothing was accepted yet, or the fence was made while the write was judged and not seen (fence.admit). A
+		// write that is sent after these tokens were rejected sees what was accepted before.
 		out.lastKnown = was.below >= out.below
 	}
 	return out
 }
 
-// refuses reports whether a write under the claim is certainly superseded.
-func (o shutOut) refuses(claim store.WriteToken) bool {
+// refuses reports whether a write with the token is certainly superseded.
+func (o refused) refuses(token store.WriteToken) bool {
 	switch {
-	case claim.Token <= 0 || claim.Token >= o.below:
+	case token.Token <= 0 || token.Token >= o.below:
 		return false
-	case claim.Sequence == nil:
+	case token.Sequence == nil:
 		return true
 	}
-	return o.lastKnown && (claim.Token != o.last || *claim.Sequence != o.lastSequence)
+	return o.lastKnown && (token.Token != o.last || *token.Sequence != o.lastSequence)
 }
 
-// forget drops all that is remembered, and what is being learned.
+// forget drops everything that is remembered, and what is being learned.
 func (r *Refusals) forget() {
 	r.generation.Add(1)
 	for i := range r.shards {
@@ -175,15 +177,15 @@ func (r *Refusals) forget() {
 	}
 }
 
-// trust begins to remember: from now on every change of policies is notified.
-func (r *Refusals) trust() {
+// validate begins to remember: from now on every change of policies is notified.
+func (r *Refusals) validate() {
 	r.forget()
-	r.trusted.Store(true)
+	r.valid.Store(true)
 }
 
-// distrust is for when a change of policies might pass unheard.
-func (r *Refusals) distrust() {
-	r.trusted.Store(false)
+// invalidate stops remembering: a notification could be missed.
+func (r *Refusals) invalidate() {
+	r.valid.Store(false)
 	r.forget()
 }
 

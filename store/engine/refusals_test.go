@@ -12,7 +12,7 @@ type memory struct{ *Refusals }
 
 func newMemory(rememberedMax int) memory {
 	r := newRefusals(rememberedMax)
-	r.trust()
+	r.validate()
 	return memory{r}
 }
 

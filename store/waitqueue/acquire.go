@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -13,263 +12,131 @@ import (
 	"github.com/fencegate/fencegate/store/internal/timing"
 )
 
-const (
-	// leaveTimeout bounds the statements by which a caller who gives up leaves the line.
-	leaveTimeout = 10 * time.Second
-	// askAgainMin and askAgainMax are the pauses between attempts to keep a place while the database is away.
-	askAgainMin = 50 * time.Millisecond
-	askAgainMax = time.Second
-)
+// resendPauseMin and resendPauseMax are the pauses between attempts to keep a ticket while the database is unreachable.
+const resendPauseMin, resendPauseMax = 50 * time.Millisecond, time.Second
 
-// Acquire takes a lock, and waits for it as long as the request says: first come, first served, over all Services. See
-// [Store.Acquire] for what it returns; where the time is over, that is ErrLeaseHeld. In addition it returns ErrDeadlock (a
-// DeadlockError) if the wait would close a cycle of owners who wait for each other; and when ctx ends while it waits, it leaves the line
-// and returns an error that wraps ctx's. What was granted by then is released.
+// Acquire takes a lock. It waits for it as long as the request says: first come, first served, over all gateways.
 //
-// While the database is away, those who wait keep trying to keep their places.
-func (l *Queue) Acquire(ctx context.Context, request store.AcquireRequest) (store.Lease, error) {
+// It returns the errors of [store.Store.Acquire]; ErrLeaseHeld where the time is over; ErrDeadlock (a DeadlockError) if
+// the wait would close a cycle of owners that wait for each other. When ctx ends while the caller waits, the caller
+// leaves the queue, and Acquire returns an error that wraps the cause of ctx. A lease granted by then is given back.
+//
+// While the database is unreachable, waiters keep trying to keep their tickets.
+func (q *Queue) Acquire(ctx context.Context, request store.AcquireRequest) (store.Lease, error) {
 	if request.Wait == 0 {
-		return l.store.Acquire(ctx, request)
+		return q.store.Acquire(ctx, request)
 	}
 	request, err := request.Check()
 	if err != nil {
 		return store.Lease{}, err
 	}
-	if request.RequestID == "" {
-		// By this the request can be sent again, whatever became of the first answer.
+	if request.RequestID == "" { // with one, the request can be sent again if its answer is lost
 		request.RequestID = "fencegate:" + uuid.NewString()
 	}
-	return l.acquire(ctx, request)
+	w := newWaiter(request)
+	q.join(w)
+	lease, err := q.acquire(ctx, w)
+	q.quit(w, lease)
+	return lease, err
 }
 
-// acquire asks for a place, and asks again each time that it may have been lost.
-func (l *Queue) acquire(ctx context.Context, request store.AcquireRequest) (lease store.Lease, err error) {
-	w := &waiter{request: request.RequestID, subtree: request.Scope == store.Subtree, told: make(chan told, 1)}
-	l.join(request.Lock, w)
-	defer func() { l.quit(request.Lock, w, lease) }()
-	deadline := time.Now().Add(request.Wait)
-	pause := askAgainMin
-	queued := false // perhaps
+// acquire is the path of a waiter: it sends the acquire, waits for the outcome, and starts again whenever its ticket
+// may be lost.
+func (q *Queue) acquire(ctx context.Context, w *waiter) (store.Lease, error) {
+	pause := resendPauseMin
 	for {
-		request.Wait = max(time.Until(deadline), time.Millisecond).Truncate(time.Millisecond)
-		var again bool
-		lease, again, err = l.askAndWait(ctx, request, w, deadline, queued)
-		if again {
-			queued, pause = true, askAgainMin
+		acquired, err := q.sendAcquire(ctx, w)
+		if err == nil && acquired.Ticket == 0 {
+			return acquired.Lease, nil // granted at once
+		}
+		var end outcome
+		if err == nil {
+			end = q.wait(ctx, w)
+			err = end.err
+		}
+		if end.resend {
+			w.mayBeQueued, pause = true, resendPauseMin
 			continue
 		}
 		if !errors.Is(err, store.ErrUnavailable) {
-			return lease, err
+			return end.lease, err
 		}
-		queued = queued || w.ticket > 0 || store.OutcomeOf(err) == store.OutcomeUnknown
-		stuck := errors.Is(err, store.ErrLocked) || errors.Is(err, store.ErrNoConnection)
-		if !queued && !stuck || time.Now().After(deadline) || ctx.Err() != nil {
-			return l.despair(request.Lock, w, queued, err)
+
+		w.mayBeQueued = w.mayBeQueued || w.ticket > 0 || store.OutcomeOf(err) == store.OutcomeUnknown
+		crowded := errors.Is(err, store.ErrLocked) || errors.Is(err, store.ErrNoConnection)
+		if !w.mayBeQueued && !crowded || time.Now().After(w.deadline) || ctx.Err() != nil {
+			return q.leaveOnError(w, err)
 		}
-		l.store.CountRetry(err)
+		q.store.CountRetry(err)
 		timing.Sleep(ctx, pause)
-		pause = min(2*pause, askAgainMax)
+		pause = min(2*pause, resendPauseMax)
 	}
 }
 
-// askAndWait asks for the lock or a place in the line, and waits there. again: the place may be lost, ask again. Those who ask again
-// may be thousands at once, after a reconnect: they have few connections, so that others' acquires get through.
-func (l *Queue) askAndWait(
-	ctx context.Context, request store.AcquireRequest, w *waiter, deadline time.Time, queued bool,
-) (lease store.Lease, again bool, err error) {
-	send := l.store.Enqueue
-	if queued {
-		send = l.store.Requeue
-	}
-	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
+// sendAcquire sends the acquire, and notes the ticket in the answer. The end of ctx does not interrupt it: the waiter
+// would not know whether it is in the queue.
+func (q *Queue) sendAcquire(ctx context.Context, w *waiter) (store.Acquired, error) {
+	request := w.request
+	request.Wait = max(time.Until(w.deadline), time.Millisecond).Truncate(time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
-	if err := l.known(asking); err != nil {
-		return store.Lease{}, false, store.NotApplied(err)
+	if err := q.ensureHeartbeat(ctx); err != nil {
+		return store.Acquired{}, store.NotApplied(err)
 	}
-	l.ask(request.Lock, w)
-	answer, err := send(asking, request, l.gateway)
-	l.asked(request.Lock, w, answer.Ticket, answer.Left)
-	if err != nil || answer.Ticket == 0 {
-		return answer.Lease, false, err
+	send := q.store.Enqueue
+	if w.mayBeQueued {
+		send = q.store.Requeue
 	}
+	q.beginSending(w)
+	acquired, err := send(ctx, request, q.gateway)
+	q.endSending(w, acquired)
+	return acquired, err
+}
 
-	timer := time.NewTimer(time.Until(deadline))
+// beginSending notes that the waiter sends its acquire, so that no notification is missed before the answer.
+func (q *Queue) beginSending(w *waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	lq := q.locks[w.request.Lock]
+	lq.setTicket(w, 0)
+	lq.sending++
+}
+
+// endSending notes the ticket in the answer, 0 for none. It starts a grant if a notification came meanwhile.
+func (q *Queue) endSending(w *waiter, acquired store.Acquired) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	lock := w.request.Lock
+	lq := q.locks[lock]
+	lq.sending--
+	lq.setTicket(w, acquired.Ticket)
+	if acquired.Ticket > 0 && acquired.Ticket != w.checked {
+		w.checked = acquired.Ticket
+		q.checkDeadlock(acquired.Ticket, deadlockCheck{lock: lock})
+	}
+	if acquired.Left > 0 {
+		q.arm(lock, lq, acquired.Left)
+	}
+	if lq.missed && lq.first(false) > 0 {
+		q.grantNext(lock, lq)
+	}
+	if lq.sending == 0 {
+		lq.missed = false
+	}
+}
+
+// wait returns the outcome of a waiter with a ticket: the one that is delivered, or that of leaving.
+func (q *Queue) wait(ctx context.Context, w *waiter) outcome {
+	timer := time.NewTimer(time.Until(w.deadline))
 	defer timer.Stop()
 	select {
-	case news := <-w.told:
-		return news.lease, news.again, news.err
+	case delivered := <-w.outcome:
+		return delivered
 	case <-timer.C:
-		lease, err = l.giveUp(request, w)
-		return lease, false, err
+		lease, err := q.leaveOnTimeout(w)
+		return outcome{lease: lease, err: err}
 	case <-ctx.Done():
-		return store.Lease{}, false, fmt.Errorf("left the line for %s: %w", request.Lock, errors.Join(context.Cause(ctx), l.goAway(request.Lock, w)))
+		err := errors.Join(context.Cause(ctx), q.leaveOnCancel(w))
+		return outcome{err: fmt.Errorf("left the queue for %s: %w", w.request.Lock, err)}
 	}
-}
-
-// giveUp leaves the line, since the time is over. Who was granted the lock at the last moment has it; others are told who is in the way.
-func (l *Queue) giveUp(request store.AcquireRequest, w *waiter) (store.Lease, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
-	defer cancel()
-	l.mu.Lock()
-	w.leaving = true
-	shared := l.queues[request.Lock].others(w)
-	l.mu.Unlock()
-	if !shared {
-		if err := l.leave(ctx, place{lock: request.Lock, request: w.request}); err != nil {
-			return store.Lease{}, err
-		}
-	}
-	request.Wait = 0
-	answer, err := l.store.Requeue(ctx, request, l.gateway) // by the request_id it finds what was granted
-	return answer.Lease, err
-}
-
-// goAway leaves the line, since nobody is there to hold the lock. What was granted at the last moment is released: here if it has been
-// told of, and else by the claim that hears of it. A lease that another gateway was granted for the same request is not touched.
-func (l *Queue) goAway(lock store.Name, w *waiter) error {
-	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
-	defer cancel()
-	l.mu.Lock()
-	w.leaving, w.gone = true, true
-	shared := l.queues[lock].others(w)
-	var news told
-	select {
-	case news = <-w.told:
-	default:
-	}
-	last := false
-	if news.lease.Token > 0 {
-		*news.takers--
-		last = *news.takers == 0
-	}
-	l.mu.Unlock()
-	switch {
-	case news.lease.Token > 0 && last:
-		return l.giveBack(ctx, news.lease)
-	case news.lease.Token > 0, shared:
-		return nil // another caller has the lease, or the place
-	}
-	return l.leave(ctx, place{lock: lock, request: w.request})
-}
-
-// despair ends the wait of a caller who can't be told more than err, and who may be in the line: he has the lease if he heard of one, and
-// leaves the line when the database is back.
-func (l *Queue) despair(lock store.Name, w *waiter, queued bool, err error) (store.Lease, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !w.gone {
-		select {
-		case news := <-w.told:
-			if news.lease.Token > 0 {
-				return news.lease, nil
-			}
-		default:
-		}
-	}
-	w.leaving, w.gone = true, true
-	if queued && !l.queues[lock].others(w) {
-		l.left = append(l.left, place{lock: lock, request: w.request, since: time.Now()})
-	}
-	return store.Lease{}, err
-}
-
-// place is a place in the line of a lock that nobody wants any more.
-type place struct {
-	lock    store.Name
-	request string
-	since   time.Time
-}
-
-// leave takes a place out of the line, if it is there and has not been taken over by another gateway.
-func (l *Queue) leave(ctx context.Context, p place) error {
-	return l.store.LeaveQueue(ctx, l.gateway, p.lock, p.request)
-}
-
-// leaveLate takes those out of their lines who could not leave while the database was away: otherwise they would hold others up until their
-// time is over. It tries until nothing can be under way any more by which the place would be taken after all. A lock whose fence another session
-// has locked is left for the next time, and does not keep the others.
-func (l *Queue) leaveLate(ctx context.Context) error {
-	l.mu.Lock()
-	left := slices.Clone(l.left)
-	l.mu.Unlock()
-	var failed []error
-	stuck := map[store.Name]bool{}
-	for _, p := range left {
-		if stuck[p.lock] {
-			continue
-		}
-		leaving, cancel := context.WithTimeout(ctx, leaveTimeout)
-		sent := time.Now()
-		err := l.leave(leaving, p)
-		cancel()
-		if err != nil {
-			failed = append(failed, err)
-			if !errors.Is(err, store.ErrLocked) {
-				break
-			}
-			stuck[p.lock] = true
-			continue
-		}
-		if sent.Sub(p.since) > claimTimeout {
-			l.mu.Lock()
-			l.left = slices.DeleteFunc(l.left, func(other place) bool { return other == p })
-			l.mu.Unlock()
-		}
-	}
-	return errors.Join(append(failed, l.giveBackLate(ctx))...)
-}
-
-// orphansMax bounds the leases that are still to be given back. What is more ends with its TTL.
-const orphansMax = 10_000
-
-// orphan is a lease that nobody has heard of.
-type orphan struct {
-	lease store.Lease
-	since time.Time
-}
-
-// giveBack releases a lease whose owner has left. Where that fails, it is tried again: a lease without an owner would keep the lock until its
-// TTL is over.
-func (l *Queue) giveBack(ctx context.Context, lease store.Lease) error {
-	err := l.store.GiveBack(ctx, lease)
-	if errors.Is(err, store.ErrUnavailable) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if len(l.orphans) < orphansMax {
-			l.orphans = append(l.orphans, orphan{lease, time.Now()})
-		}
-	}
-	return err
-}
-
-// giveBackLate tries again what giveBack could not do, each lease once. One that has ended meanwhile is forgotten.
-func (l *Queue) giveBackLate(ctx context.Context) error {
-	l.mu.Lock()
-	orphans := l.orphans
-	l.orphans = nil
-	l.mu.Unlock()
-	var failed []error
-	for i, o := range orphans {
-		if time.Since(o.since) > max(o.lease.TTL, claimTimeout) {
-			continue
-		}
-		giving, cancel := context.WithTimeout(ctx, leaveTimeout)
-		err := l.store.GiveBack(giving, o.lease)
-		cancel()
-		if err == nil {
-			continue
-		}
-		failed = append(failed, err)
-		rest := orphans[i : i+1]
-		if !errors.Is(err, store.ErrLocked) {
-			rest = orphans[i:] // the database is away
-		}
-		l.mu.Lock()
-		l.orphans = append(l.orphans, rest...)
-		l.mu.Unlock()
-		if len(rest) > 1 {
-			break
-		}
-	}
-	return errors.Join(failed...)
 }

@@ -16,15 +16,15 @@ import (
 	"github.com/fencegate/fencegate/store/engine"
 )
 
-// Two thousand wait for one lock in one Service, and cost next to nothing while they do: a beat and a poll now and then, be they ever so many. When they
-// have gone, nothing is left.
+// Two thousand wait for one lock in one Service, and cost next to nothing while they do: a beat and a poll now and
+// then, be they ever so many. When they have gone, nothing is left.
 func TestManyWaitersCostLittle(t *testing.T) {
 	const waiters = 2000
 	b := enginetest.New(t)
 	before := goleak.IgnoreCurrent()
 	goroutines := runtime.NumGoroutine()
 	on := enginetest.OpenStore(t, store.Config{DatabaseURL: b.URL})
-	config := engine.Config{Beat: 200 * time.Millisecond, Missing: time.Minute, Poll: 200 * time.Millisecond}
+	config := engine.Config{HeartbeatInterval: 200 * time.Millisecond, DeadAfter: time.Minute, PollInterval: 200 * time.Millisecond}
 	service := enginetest.Run(t, on, config)
 	holder, err := on.Acquire(enginetest.Patient(t), store.AcquireRequest{Lock: "lock", OwnerID: "holder", TTL: time.Hour})
 	if err != nil {
@@ -56,7 +56,7 @@ func TestManyWaitersCostLittle(t *testing.T) {
 	time.Sleep(1100 * time.Millisecond)
 	first, begun := committed(), time.Now()
 	time.Sleep(1500 * time.Millisecond)
-	done, most := committed()-first, 2*int(time.Since(begun)/config.Beat)+40
+	done, most := committed()-first, 2*int(time.Since(begun)/config.HeartbeatInterval)+40
 	if done > most {
 		t.Errorf("%d transactions in %s, while nothing happens; want at most %d", done, time.Since(begun), most)
 	}

@@ -36,8 +36,8 @@ func (b *services) lineEvents(t *testing.T, lock store.Name) []lineEvent {
 	return events
 }
 
-// impatient begins the name of an owner who waits for a limited time. Once that is over others may be granted the lock before it, even
-// where its gateway asks once more at that moment and it is granted the lock after all.
+// impatient begins the name of an owner who waits for a limited time. Once that is over others may be granted the lock
+// before it, even where its gateway asks once more at that moment and it is granted the lock after all.
 const impatient = "impatient "
 
 // lineChecker holds the events of a lock against the contract: P1, P2 and P8.

@@ -2,12 +2,12 @@ package waitqueue
 
 import "time"
 
-// Config says how the waiters of a Queue are kept alive and looked after.
+// Config says how a Queue keeps its waiters alive and how often it looks for their turn.
 type Config struct {
-	// Beat is how often the database is told that this process lives, while somebody waits in it.
-	Beat time.Duration
-	// Missing is how long the waiters of a process that is not heard of still count; after that they hold nobody up.
-	Missing time.Duration
-	// Poll is how often the lines are looked at without any notification, for those that were lost.
-	Poll time.Duration
+	// HeartbeatInterval is the time between two heartbeats, while a caller waits here.
+	HeartbeatInterval time.Duration
+	// DeadAfter is the time without a heartbeat after which other gateways skip the waiters of this process.
+	DeadAfter time.Duration
+	// PollInterval is the time between two looks for waiters whose notification was lost.
+	PollInterval time.Duration
 }

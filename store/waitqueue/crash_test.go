@@ -17,7 +17,8 @@ import (
 	"github.com/fencegate/fencegate/store/engine"
 )
 
-// The database crashes while hundreds wait: all of them are served in the end. Nothing is left over, neither of leases nor of goroutines.
+// The database crashes while hundreds wait: all of them are served in the end. Nothing is left over, neither of leases
+// nor of goroutines.
 func TestDatabaseCrashesWithWaiters(t *testing.T) {
 	b, cluster := enginetest.NewCrashing(t)
 	before := goleak.IgnoreCurrent()
@@ -26,7 +27,7 @@ func TestDatabaseCrashesWithWaiters(t *testing.T) {
 	for range 3 {
 		on := enginetest.OpenStore(t, store.Config{DatabaseURL: b.URL, ConnectionsMax: 8})
 		stores = append(stores, on)
-		s.All = append(s.All, enginetest.Run(t, on, engine.Config{Beat: 50 * time.Millisecond, Missing: time.Second, Poll: 50 * time.Millisecond}))
+		s.All = append(s.All, enginetest.Run(t, on, engine.Config{HeartbeatInterval: 50 * time.Millisecond, DeadAfter: time.Second, PollInterval: 50 * time.Millisecond}))
 	}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -113,12 +114,12 @@ var durables = []durable{
 	}, "select count(*) from fence.leases where lock = $1 and end_reason = 'released'"},
 }
 
-// What was answered survives a crash right after the answer, though nothing else than its own commit brings it to the disk. A renewal, a heartbeat and
-// a place in a line may be lost: they do not wait for the disk.
+// What was answered survives a crash right after the answer, though nothing else than its own commit brings it to the
+// disk. A renewal, a heartbeat and a place in a line may be lost: they do not wait for the disk.
 func TestWhatWasAnsweredSurvivesACrash(t *testing.T) {
 	t.Parallel()
 	b, cluster := enginetest.NewCrashing(t, pgtest.Setting("wal_writer_delay", "10s"), pgtest.Setting("autovacuum", "off"))
-	s := newServices(t, b, 2, engine.Config{Poll: 50 * time.Millisecond, Beat: time.Minute, Missing: 10 * time.Minute})
+	s := newServices(t, b, 2, engine.Config{PollInterval: 50 * time.Millisecond, HeartbeatInterval: time.Minute, DeadAfter: 10 * time.Minute})
 	s.expectOnDisk(t)
 	for i, d := range durables {
 		lock := store.Name(fmt.Sprint("lock ", i))

@@ -18,7 +18,7 @@ import (
 )
 
 // manualBeats is for tests in which a gateway misses its heartbeats.
-var manualBeats = engine.Config{Poll: time.Hour, Beat: time.Minute, Missing: time.Hour}
+var manualBeats = engine.Config{PollInterval: time.Hour, HeartbeatInterval: time.Minute, DeadAfter: time.Hour}
 
 func (s *services) awaitDeadlocksChecked(t *testing.T) {
 	t.Helper()
@@ -27,7 +27,8 @@ func (s *services) awaitDeadlocksChecked(t *testing.T) {
 	})
 }
 
-// An owner that has a lease joins a queue while another such owner has just done so and not committed: neither waits for the other.
+// An owner that has a lease joins a queue while another such owner has just done so and not committed: neither waits
+// for the other.
 func TestEnqueueTakesNoGlobalLock(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, enginetest.New(t), 1, enginetest.NoPoll)
@@ -52,8 +53,8 @@ func TestEnqueueTakesNoGlobalLock(t *testing.T) {
 	}
 }
 
-// A gateway misses its heartbeats while the other wait of a cycle begins, so that the cycle is not there yet. When it is heard of again, exactly
-// one of the two waits is refused.
+// A gateway misses its heartbeats while the other wait of a cycle begins, so that the cycle is not there yet. When it
+// is heard of again, exactly one of the two waits is refused.
 func TestThawClosesACycle(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, enginetest.New(t), 2, manualBeats)
@@ -95,7 +96,8 @@ func TestTakeoverClosesACycle(t *testing.T) {
 	enginetest.Answered(t, lost)
 }
 
-// expectOneRefused expects that of two waits, each for the other's lease, one is refused, and the other served once that lease is released.
+// expectOneRefused expects that of two waits, each for the other's lease, one is refused, and the other served once
+// that lease is released.
 func (s *services) expectOneRefused(t *testing.T, waits [2]<-chan enginetest.Outcome, leases [2]store.Lease) {
 	t.Helper()
 	refused := 0
@@ -269,7 +271,8 @@ func (e edges) closes(ticket int64) bool {
 	return false
 }
 
-// In random states of leases, waiters, modes and scopes, a wait is found in a cycle if and only if it is in one, and the cycle is one.
+// In random states of leases, waiters, modes and scopes, a wait is found in a cycle if and only if it is in one, and
+// the cycle is one.
 func TestDeadlockSearchIsExact(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()

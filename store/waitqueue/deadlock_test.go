@@ -14,7 +14,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// A wait that would close a cycle is refused with it, whichever way the owners are in each other's way; and nobody else is.
+// A wait that would close a cycle is refused with it, whichever way the owners are in each other's way; and nobody else
+// is.
 func TestDeadlockIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, enginetest.New(t), 3, enginetest.NoPoll)
@@ -48,7 +49,8 @@ func TestDeadlockIsRefused(t *testing.T) {
 	s.ExpectQuiet(t)
 }
 
-// Of two that close a cycle at the same instant exactly one is refused, and the other served when the refused one's owner gives back what he has.
+// Of two that close a cycle at the same instant exactly one is refused, and the other served when the refused one's
+// owner gives back what he has.
 func TestDeadlockAtTheSameInstant(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, enginetest.New(t), 2, enginetest.NoPoll)
@@ -82,8 +84,8 @@ func TestDeadlockAtTheSameInstant(t *testing.T) {
 	s.ExpectQuiet(t)
 }
 
-// Two owners who have nothing wait for the same two locks, each with two requests at the same instant: either both stand in the same order in
-// both lines, or one of the requests is refused.
+// Two owners who have nothing wait for the same two locks, each with two requests at the same instant: either both
+// stand in the same order in both lines, or one of the requests is refused.
 func TestDeadlockOfPlacesAtTheSameInstant(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, enginetest.New(t), 3, enginetest.NoPoll)
@@ -180,8 +182,8 @@ func TestNoDeadlockWhereThereIsNone(t *testing.T) {
 	s.ExpectQuiet(t)
 }
 
-// Many owners take locks in any order, exclusive and shared, alone and with all below, and wait for them. Nobody is left waiting: whoever
-// is refused gives everything back and begins again.
+// Many owners take locks in any order, exclusive and shared, alone and with all below, and wait for them. Nobody is
+// left waiting: whoever is refused gives everything back and begins again.
 func TestNobodyIsLeftInADeadlock(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, enginetest.New(t), 3, enginetest.NoPoll)

@@ -9,112 +9,105 @@ import (
 )
 
 const (
-	// deadlockChecksMax is how many waits one statement looks for cycles through.
+	// deadlockChecksMax is how many waits one statement checks for cycles.
 	deadlockChecksMax = 1000
 	// deadlockRetryPause is the pause after a statement that failed.
 	deadlockRetryPause = 200 * time.Millisecond
-	// deadlockCheckAgain is the pause before what another search is at work on is looked at again.
-	deadlockCheckAgain = 20 * time.Millisecond
-	// deadlockInsistAfter is how long a wait in a cycle leaves it to a later one to be refused. The later one closed the cycle, and its gateway
-	// finds it at once; but not if it could not see the earlier one when it looked.
+	// deadlockAgainPause is the pause before a wait is checked again that another search is at work on.
+	deadlockAgainPause = 20 * time.Millisecond
+	// deadlockInsistAfter is how long a wait in a cycle leaves it to a later one to be refused. The later one closed the
+	// cycle, and its gateway finds it at once, unless it could not see the earlier one when it searched.
 	deadlockInsistAfter = 500 * time.Millisecond
 )
 
-// deadlocks are the waits of this process that are to be looked at for cycles. A wait is looked at once it is committed, and again when
-// it counts anew: of the waits of a cycle the one that came last sees all others (fence.find_deadlocks). line.mu guards it.
+// deadlocks has the waits of this process that are to be checked for cycles. A wait is checked when it is committed,
+// and when it counts again: the last wait of a cycle sees all others (fence.find_deadlocks). Queue.mu guards it.
 type deadlocks struct {
-	pending  map[int64]deadlockCheck
+	pending  map[int64]deadlockCheck // by ticket
 	checking bool
 }
 
-// deadlockCheck is about one ticket.
 type deadlockCheck struct {
 	lock   store.Name
-	insist bool // it is refused, though there is a later wait in the cycle
+	insist bool // the wait is refused even if there is a later one in the cycle
 }
 
-// checkDeadlock looks for a cycle through a wait in the background. The caller has locked the line.
-func (l *Queue) checkDeadlock(ticket int64, check deadlockCheck) {
-	if l.deadlocks.pending == nil {
-		l.deadlocks.pending = map[int64]deadlockCheck{}
+// checkDeadlock searches for a cycle through a wait, in the background. The caller has locked the Queue.
+func (q *Queue) checkDeadlock(ticket int64, check deadlockCheck) {
+	if q.deadlocks.pending == nil {
+		q.deadlocks.pending = map[int64]deadlockCheck{}
 	}
-	l.deadlocks.pending[ticket] = check
-	if !l.deadlocks.checking {
-		l.deadlocks.checking = true
-		go l.checkDeadlocks()
+	q.deadlocks.pending[ticket] = check
+	if !q.deadlocks.checking {
+		q.deadlocks.checking = true
+		go q.checkDeadlocks()
 	}
 }
 
-// checkAllForDeadlocks follows a time in which the database took this process for dead: its waits count again.
-func (l *Queue) checkAllForDeadlocks() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for lock, q := range l.queues {
-		for ticket := range q.byTicket {
-			l.checkDeadlock(ticket, deadlockCheck{lock: lock})
+// checkAllForDeadlocks follows a time in which the database considered this process dead: its waits count again.
+func (q *Queue) checkAllForDeadlocks() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for lock, lq := range q.locks {
+		for ticket := range lq.byTicket {
+			q.checkDeadlock(ticket, deadlockCheck{lock: lock})
 		}
 	}
 }
 
-// checkDeadlocks works until nothing is pending. What comes meanwhile is looked at together.
-func (l *Queue) checkDeadlocks() {
+// checkDeadlocks works until nothing is pending. Waits that come meanwhile are checked together.
+func (q *Queue) checkDeadlocks() {
 	for {
-		batch := l.nextDeadlockChecks()
+		batch := q.takePending()
 		if len(batch) == 0 {
 			return
 		}
-		if err := l.checkBatch(batch); err != nil {
-			l.store.CountRetry(err)
+		if err := q.checkBatch(batch); err != nil {
+			q.store.CountRetry(err)
 			time.Sleep(deadlockRetryPause)
-			l.putBack(batch)
+			q.putBack(batch)
 		}
 	}
 }
 
-// nextDeadlockChecks takes some of what is pending, if the waiters are still there.
-func (l *Queue) nextDeadlockChecks() map[int64]deadlockCheck {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// takePending takes some of the pending checks, if their waiters are still here.
+func (q *Queue) takePending() map[int64]deadlockCheck {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	batch := map[int64]deadlockCheck{}
-	for ticket, check := range l.deadlocks.pending {
+	for ticket, check := range q.deadlocks.pending {
 		if len(batch) == deadlockChecksMax {
 			break
 		}
-		delete(l.deadlocks.pending, ticket)
-		if l.waits(check.lock, ticket) {
+		delete(q.deadlocks.pending, ticket)
+		if lq := q.locks[check.lock]; lq != nil && lq.inUse(ticket) {
 			batch[ticket] = check
 		}
 	}
-	l.deadlocks.checking = len(batch) > 0
+	q.deadlocks.checking = len(batch) > 0
 	return batch
 }
 
-// waits reports whether a caller here has the ticket. The caller has locked the line.
-func (l *Queue) waits(lock store.Name, ticket int64) bool {
-	q := l.queues[lock]
-	return q != nil && len(q.byTicket[ticket]) > 0
-}
-
-func (l *Queue) putBack(batch map[int64]deadlockCheck) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (q *Queue) putBack(batch map[int64]deadlockCheck) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	for ticket, check := range batch {
-		if _, newer := l.deadlocks.pending[ticket]; !newer {
-			l.checkDeadlock(ticket, check)
+		if _, newer := q.deadlocks.pending[ticket]; !newer {
+			q.checkDeadlock(ticket, check)
 		}
 	}
 }
 
-// checkBatch removes from the batch what it is done with.
-func (l *Queue) checkBatch(batch map[int64]deadlockCheck) error {
-	ctx, cancel := context.WithTimeout(context.Background(), claimTimeout)
+// checkBatch removes the checks that are done from the batch.
+func (q *Queue) checkBatch(batch map[int64]deadlockCheck) error {
+	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
 	tickets := make([]int64, 0, len(batch))
 	for ticket := range batch {
 		tickets = append(tickets, ticket)
 	}
 	slices.Sort(tickets)
-	found, err := l.store.FindDeadlocks(ctx, tickets)
+	found, err := q.store.FindDeadlocks(ctx, tickets)
 	if err != nil {
 		return err
 	}
@@ -123,10 +116,10 @@ func (l *Queue) checkBatch(batch map[int64]deadlockCheck) error {
 			delete(batch, ticket)
 		}
 	}
-	for _, ticket := range slices.Backward(found) { // the last first: it is to be refused
-		// Each has a time of its own: many whose fences somebody else has locked must not use up that of the others.
-		breaking, cancel := context.WithTimeout(context.Background(), claimTimeout)
-		err := l.breakDeadlock(breaking, ticket, batch[ticket])
+	for _, ticket := range slices.Backward(found) { // the last first: it is the one to be refused
+		// Each has a time of its own: many whose fences another session has locked must not use up that of the others.
+		breaking, cancel := context.WithTimeout(context.Background(), statementTimeout)
+		err := q.breakDeadlock(breaking, ticket, batch[ticket])
 		cancel()
 		if err != nil {
 			return err
@@ -137,27 +130,27 @@ func (l *Queue) checkBatch(batch map[int64]deadlockCheck) error {
 }
 
 // breakDeadlock refuses the wait with the ticket if it is in a cycle.
-func (l *Queue) breakDeadlock(ctx context.Context, ticket int64, check deadlockCheck) error {
-	outcome, cycle, err := l.store.BreakDeadlock(ctx, l.gateway, ticket, check.insist)
+func (q *Queue) breakDeadlock(ctx context.Context, ticket int64, check deadlockCheck) error {
+	result, cycle, err := q.store.BreakDeadlock(ctx, q.gateway, ticket, check.insist)
 	if err != nil {
 		return err
 	}
-	switch outcome {
+	switch result {
 	case store.DeadlockBroken:
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if q := l.queues[check.lock]; q != nil {
-			q.tell(store.QueueResult{Ticket: ticket, Done: true, Err: cycle})
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if lq := q.locks[check.lock]; lq != nil {
+			lq.deliver(store.QueueResult{Ticket: ticket, Done: true, Err: cycle})
 		}
 	case store.DeadlockAgain:
-		l.checkLater(ticket, check, deadlockCheckAgain)
+		q.checkLater(ticket, check, deadlockAgainPause)
 	case store.DeadlockYounger:
 		check.insist = true
-		l.checkLater(ticket, check, deadlockInsistAfter)
+		q.checkLater(ticket, check, deadlockInsistAfter)
 	}
 	return nil
 }
 
-func (l *Queue) checkLater(ticket int64, check deadlockCheck, in time.Duration) {
-	time.AfterFunc(in, func() { l.putBack(map[int64]deadlockCheck{ticket: check}) })
+func (q *Queue) checkLater(ticket int64, check deadlockCheck, in time.Duration) {
+	time.AfterFunc(in, func() { q.putBack(map[int64]deadlockCheck{ticket: check}) })
 }

@@ -3,11 +3,11 @@ package waitqueue
 import "context"
 
 // SendHeartbeat sends a heartbeat now.
-func (l *Queue) SendHeartbeat(ctx context.Context) error { return l.beat(ctx) }
+func (q *Queue) SendHeartbeat(ctx context.Context) error { return q.heartbeat(ctx) }
 
-// DeadlocksChecked reports whether all waits here have been looked at for cycles.
-func (l *Queue) DeadlocksChecked() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return !l.deadlocks.checking && len(l.deadlocks.pending) == 0
+// DeadlocksChecked reports whether all waits here have been checked for cycles.
+func (q *Queue) DeadlocksChecked() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return !q.deadlocks.checking && len(q.deadlocks.pending) == 0
 }

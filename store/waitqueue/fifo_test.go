@@ -101,7 +101,8 @@ func (c *churn) run(t *testing.T, waiters int) {
 	tries.Wait()
 }
 
-// First come, first served, over all Services, whoever gives up and whoever tries in between: by the notifications alone.
+// First come, first served, over all Services, whoever gives up and whoever tries in between: by the notifications
+// alone.
 func TestFirstComeFirstServed(t *testing.T) {
 	t.Parallel()
 	c := &churn{services: newServices(t, enginetest.New(t), 3, enginetest.NoPoll), lock: "lock"}
@@ -122,12 +123,13 @@ type outage struct {
 	cuts   int           // at most
 }
 
-// The same while the connections for notifications are cut: nobody loses his place, and nobody a lease that he was granted. Either it is
-// polled, and there are as good as no notifications; or the reconnecting alone makes up for what was missed.
+// The same while the connections for notifications are cut: nobody loses his place, and nobody a lease that he was
+// granted. Either it is polled, and there are as good as no notifications; or the reconnecting alone makes up for what
+// was missed.
 func TestFirstComeFirstServedWithoutNotifications(t *testing.T) {
 	t.Parallel()
 	for _, o := range []outage{
-		{"polling", engine.Config{Poll: 20 * time.Millisecond}, 5 * time.Millisecond, 1 << 20},
+		{"polling", engine.Config{PollInterval: 20 * time.Millisecond}, 5 * time.Millisecond, 1 << 20},
 		{"reconnecting", enginetest.NoPoll, 200 * time.Millisecond, 4},
 	} {
 		t.Run(o.name, func(t *testing.T) {
@@ -155,8 +157,8 @@ func TestFirstComeFirstServedWithoutNotifications(t *testing.T) {
 	}
 }
 
-// Whoever reconnects has all of his own ask for their places again. A place that turns into a lease meanwhile is not taken for one that
-// nobody wants any more.
+// Whoever reconnects has all of his own ask for their places again. A place that turns into a lease meanwhile is not
+// taken for one that nobody wants any more.
 func TestReadersAreGrantedWhileTheyAskAgain(t *testing.T) {
 	t.Parallel()
 	b := enginetest.New(t)

@@ -8,142 +8,160 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// claim claims the places for a lock in the background; what asks for it meanwhile makes it claim once more. The caller has locked the line.
-func (l *Queue) claim(lock store.Name, q *queue) {
-	q.again = true
-	if q.claiming {
+const (
+	// grantsMax bounds the grants in flight, so that they leave connections to others.
+	grantsMax = 4
+	// dueMax is how many locks one poll looks at.
+	dueMax = 500
+	// grantLockWait is how long a grant waits for a fence that another session has locked. grantLockWaitAgain is the wait
+	// of the next grant after one that failed: there are few turns, and other locks wait for them.
+	grantLockWait, grantLockWaitAgain = 100 * time.Millisecond, 20 * time.Millisecond
+	// grantPauseMin and grantPauseMax are the pauses of a lock after grants that failed, each twice the one before.
+	grantPauseMin, grantPauseMax = 50 * time.Millisecond, time.Second
+)
+
+// grantNext grants the lock to the waiters here whose turn it is, in the background. A call while a grant is in flight
+// makes it grant once more. The caller has locked the Queue.
+func (q *Queue) grantNext(lock store.Name, lq *lockQueue) {
+	lq.again = true
+	if lq.granting {
 		return
 	}
-	q.claiming = true
+	lq.granting = true
 	go func() {
-		for again, pause := l.claimInTurn(lock, q); again; again, pause = l.claimInTurn(lock, q) {
-			time.Sleep(pause) // without a turn, which others need
+		for again, pause := q.grantInTurn(lock, lq); again; again, pause = q.grantInTurn(lock, lq) {
+			time.Sleep(pause) // without a turn, which other locks need
 		}
 	}()
 }
 
-// claimInTurn lets other locks go first that are to be claimed already.
-func (l *Queue) claimInTurn(lock store.Name, q *queue) (again bool, pause time.Duration) {
-	l.claims <- struct{}{}
-	defer func() { <-l.claims }()
-	return l.claimOnce(lock, q)
+// grantInTurn waits until fewer than grantsMax grants are in flight. Locks get in first come, first served.
+func (q *Queue) grantInTurn(lock store.Name, lq *lockQueue) (again bool, pause time.Duration) {
+	q.grants <- struct{}{}
+	defer func() { <-q.grants }()
+	return q.grantOnce(lock, lq)
 }
 
-// claimOnce reports whether to claim again, and after which pause.
-func (l *Queue) claimOnce(lock store.Name, q *queue) (again bool, pause time.Duration) {
-	l.mu.Lock()
-	if !q.again || q.first(false) == 0 {
-		q.claiming = false
-		l.forget(lock, q)
-		l.mu.Unlock()
+// grantOnce sends one grant and delivers its results. It reports whether to grant again, and after which pause.
+func (q *Queue) grantOnce(lock store.Name, lq *lockQueue) (again bool, pause time.Duration) {
+	q.mu.Lock()
+	if !lq.again || lq.first(false) == 0 {
+		lq.granting = false
+		q.dropIfEmpty(lock, lq)
+		q.mu.Unlock()
 		return false, 0
 	}
-	q.again = false
-	lockWait := claimLockWait
-	if q.pause > 0 {
-		lockWait = claimLockWaitAgain
+	lq.again = false
+	lockWait := grantLockWait
+	if lq.pause > 0 {
+		lockWait = grantLockWaitAgain
 	}
 	scope := store.Node
-	if q.subtrees > 0 {
+	if lq.subtrees > 0 {
 		scope = store.Subtree
 	}
-	l.mu.Unlock()
+	q.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(context.Background(), claimTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
-	results, err := l.store.GrantNext(ctx, l.gateway, lock, scope, lockWait)
-
-	l.mu.Lock()
-	var orphans []store.Lease
-	for _, result := range results {
-		q.again = q.again || result.More
-		if result.Left > 0 {
-			l.arm(lock, q, result.Left)
-		}
-		if result.Done && !q.tell(result) {
-			orphans = append(orphans, result.Lease)
-		}
-	}
-	q.taken = nil
-	switch {
-	case err == nil:
-		q.pause = 0
-	case store.OutcomeOf(err) == store.OutcomeNotApplied:
-		q.again = true
-		q.pause = min(max(2*q.pause, claimPauseMin), claimPauseMax)
-	default:
-		// A grant may have been made that nobody heard of: who asks again is told.
-		q.askAgain()
-		q.pause = claimPauseMax
-	}
-	pause = q.pause
-	l.mu.Unlock()
-
+	results, err := q.store.GrantNext(ctx, q.gateway, lock, scope, lockWait)
+	orphans, pause := q.deliver(lock, lq, results, err)
 	if err != nil {
-		l.store.CountRetry(err)
+		q.store.CountRetry(err)
 	}
 	for _, orphan := range orphans {
-		_ = l.giveBack(ctx, orphan) // whoever waited has left
+		_ = q.giveBack(ctx, orphan) // its waiter has left
 	}
 	return true, pause
 }
 
-// poll looks for places whose turn it may be, whatever notifications there were: of at most dueMax locks, the next ones each time.
-func (l *Queue) poll(ctx context.Context) error {
-	locks, tickets := l.nextDue()
+// deliver hands the results of a grant to the waiters. It returns the leases that no waiter took, and the pause before
+// the next grant.
+func (q *Queue) deliver(
+	lock store.Name, lq *lockQueue, results []store.QueueResult, err error,
+) (orphans []store.Lease, pause time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, result := range results {
+		lq.again = lq.again || result.More
+		if result.Left > 0 {
+			q.arm(lock, lq, result.Left)
+		}
+		if result.Done && !lq.deliver(result) {
+			orphans = append(orphans, result.Lease)
+		}
+	}
+	lq.taken = nil
+	switch {
+	case err == nil:
+		lq.pause = 0
+	case store.OutcomeOf(err) == store.OutcomeNotApplied:
+		lq.again = true
+		lq.pause = min(max(2*lq.pause, grantPauseMin), grantPauseMax)
+	default:
+		lq.requeueAll() // a grant may have been made whose answer is lost: the waiters ask for it
+		lq.pause = grantPauseMax
+	}
+	return orphans, lq.pause
+}
+
+// poll wakes waiters whose turn it may be, whatever notifications there were. It looks at dueMax locks at most, the
+// next ones each time.
+func (q *Queue) poll(ctx context.Context) error {
+	locks, tickets := q.toPoll()
 	if len(locks) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	return l.store.NextDue(ctx, l.gateway, locks, tickets, func(lock store.Name, here bool) {
+	return q.store.NextDue(ctx, q.gateway, locks, tickets, func(lock store.Name, here bool) {
 		if here {
-			l.Wake(lock, 0)
+			q.Wake(lock, 0)
 		} else {
-			l.lost(lock)
+			q.ticketLost(lock)
 		}
 	})
 }
 
-// nextDue returns some locks, and the first ticket that this process has in the line of each. Whoever waits for a subtree may not hold up
-// others: their first is looked at, too.
-func (l *Queue) nextDue() (locks []store.Name, tickets []int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for lock, q := range l.queues {
-		if q.first(false) > 0 && !q.claiming {
+// toPoll returns some locks, and the first ticket that this process has for each. Waiters for a subtree may not block
+// others, so the first of those is looked at, too.
+func (q *Queue) toPoll() (locks []store.Name, tickets []int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for lock, lq := range q.locks {
+		if lq.first(false) > 0 && !lq.granting {
 			locks = append(locks, lock)
 		}
 	}
 	slices.Sort(locks)
-	if l.polled >= len(locks) {
-		l.polled = 0
+	if q.polled >= len(locks) {
+		q.polled = 0
 	}
-	locks = locks[l.polled:]
+	locks = locks[q.polled:]
 	locks = locks[:min(len(locks), dueMax)]
-	l.polled += len(locks)
+	q.polled += len(locks)
 	for _, lock := range locks {
-		tickets = append(tickets, l.queues[lock].first(false))
+		tickets = append(tickets, q.locks[lock].first(false))
 	}
 	for _, lock := range locks[:len(tickets)] {
-		if second := l.queues[lock].first(true); second > 0 && second != l.queues[lock].first(false) {
+		if second := q.locks[lock].first(true); second > 0 && second != q.locks[lock].first(false) {
 			locks, tickets = append(locks, lock), append(tickets, second)
 		}
 	}
 	return locks, tickets
 }
 
-// lost has those whose tickets nextDue takes ask for their places again: one of them is in the line no more.
-func (l *Queue) lost(lock store.Name) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	q := l.queues[lock]
-	if q == nil {
+// ticketLost makes the waiters whose tickets toPoll returns send their acquires again: one of the tickets is gone.
+func (q *Queue) ticketLost(lock store.Name) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	lq := q.locks[lock]
+	if lq == nil {
 		return
 	}
-	first, second := q.first(false), q.first(true)
-	q.askAgainFor(first)
+	first, second := lq.first(false), lq.first(true)
+	lq.requeue(first)
 	if second != first {
-		q.askAgainFor(second)
+		lq.requeue(second)
 	}
 }

@@ -46,10 +46,11 @@ func TestAllReadersAreGranted(t *testing.T) {
 	}
 }
 
-// A waiter whose lock comes under the authority of another lock service is refused, and granted nothing: by the next claim, and without any event by the poll.
+// A waiter whose lock comes under the authority of another lock service is refused, and granted nothing: by the next
+// claim, and without any event by the poll.
 func TestWaitersAreRefusedUnderExternalAuthority(t *testing.T) {
 	t.Parallel()
-	for name, config := range map[string]engine.Config{"release": enginetest.NoPoll, "poll": {Poll: 20 * time.Millisecond}} {
+	for name, config := range map[string]engine.Config{"release": enginetest.NoPoll, "poll": {PollInterval: 20 * time.Millisecond}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newServices(t, enginetest.New(t), 2, config)
@@ -74,7 +75,8 @@ func TestWaitersAreRefusedUnderExternalAuthority(t *testing.T) {
 	}
 }
 
-// The waiters of a gateway that is gone are passed over without a call each: a statement that passes over them reads each row once.
+// The waiters of a gateway that is gone are passed over without a call each: a statement that passes over them reads
+// each row once.
 func TestDeadWaitersArePassedOver(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, enginetest.New(t), 1, enginetest.NoPoll)

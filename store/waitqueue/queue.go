@@ -12,255 +12,183 @@ import (
 	"github.com/fencegate/fencegate/store/internal/timing"
 )
 
-const (
-	// claimsMax bounds the claims under way at once, so that they leave connections to others.
-	claimsMax = 4
-	// dueMax is how many lines one poll looks at.
-	dueMax = 500
-	// claimTimeout bounds one statement of the line's own.
-	claimTimeout = 15 * time.Second
-	// claimLockWait is how long a claim waits for a fence that another session has locked, and claimLockWaitAgain how long the next one does
-	// after such a claim has failed. There are few turns for claims, and other queues wait for them.
-	claimLockWait, claimLockWaitAgain = 100 * time.Millisecond, 20 * time.Millisecond
-	// claimPauseMin and claimPauseMax are the pauses of a queue after claims that failed, each twice the one before.
-	claimPauseMin, claimPauseMax = 50 * time.Millisecond, time.Second
-)
+// statementTimeout bounds one statement of the Queue.
+const statementTimeout = 15 * time.Second
 
-// Queue is what this process has in the lines of the database: the places of its own callers. The order of the line, and whose turn it is,
-// is the database's to say (fence.grant_next). A place is claimed when a notification or the clock says that it may be its turn.
+// Queue has the callers of this process that wait for locks. The database decides whose turn it is; the Queue calls
+// Store.GrantNext when a notification or the clock says that it may be the turn of one of them.
 type Queue struct {
 	store   *store.Store
 	gateway uuid.UUID
 	config  Config
-	claims  chan struct{} // holds a token for each claim under way
+	grants  chan struct{} // holds a token for each grant in flight
 
-	mu        sync.Mutex
-	queues    map[store.Name]*queue
-	left      []place   // that were given up, but perhaps not in the database yet
-	orphans   []orphan  // leases that nobody has heard of, and that could not be given back
-	beaten    time.Time // when the database last heard of this process
-	polled    int       // where the last poll ended in the order of names
-	deadlocks deadlocks
+	mu          sync.Mutex
+	locks       map[store.Name]*lockQueue
+	leaving     []departure // waiters that left, but whose rows may still be in the database
+	orphans     []orphan    // leases that no caller took, and that could not be given back
+	heartbeatAt time.Time   // when the last heartbeat was sent that arrived
+	polled      int         // where the last poll ended, in the order of the names of locks
+	deadlocks   deadlocks
 }
 
-// waiter is one caller, from its first question to its answer.
-type waiter struct {
-	request string // its request_id; several callers may have the same, and so one place
-	subtree bool
-	ticket  int64     // 0: it asks for its place, for the first time or again; see queue.setTicket
-	checked int64     // the ticket that was last looked at for a cycle
-	leaving bool      // its time is over
-	gone    bool      // nobody is there any more who could hold a lease
-	told    chan told // of capacity 1
-}
-
-// told is what became of a waiter.
-type told struct {
-	lease store.Lease
-	err   error
-	// takers counts who was told of the lease and has not gone away. It is guarded by line.mu.
-	takers *int
-	// again: the place may be gone; ask for it again.
-	again bool
-}
-
-// New returns a Queue that waits to be Run.
+// New returns a Queue for the callers of a gateway. It waits to be Run.
 func New(on *store.Store, gateway uuid.UUID, config Config) *Queue {
 	return &Queue{
-		store: on, gateway: gateway, config: config, claims: make(chan struct{}, claimsMax), queues: map[store.Name]*queue{},
+		store: on, gateway: gateway, config: config,
+		grants: make(chan struct{}, grantsMax), locks: map[store.Name]*lockQueue{},
 	}
 }
 
-// tell hands a waiter what became of it. A later word replaces an earlier one that was not heard, but never a lease.
-func (w *waiter) tell(news told) {
-	select {
-	case w.told <- news:
-	default:
-		if !news.again {
-			select {
-			case <-w.told:
-			default:
+// Run sends heartbeats as long as a caller waits here, polls, and repeats what could not be done while the database was
+// unreachable, until ctx ends. It passes errors to onError and goes on. Slow work does not delay the heartbeats.
+func (q *Queue) Run(ctx context.Context, onError func(error)) {
+	var running sync.WaitGroup
+	running.Go(func() {
+		timing.Every(ctx, q.config.HeartbeatInterval, onError, func() error {
+			if q.Len() == 0 {
+				return nil
 			}
-			w.told <- news
-		}
-	}
-}
-
-// join announces a caller: what is granted to its request is its own from now on, until it has quit.
-func (l *Queue) join(lock store.Name, w *waiter) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	q := l.queues[lock]
-	if q == nil {
-		q = newQueue()
-		l.queues[lock] = q
-	}
-	q.add(w)
-	l.left = slices.DeleteFunc(l.left, func(p place) bool { return p.lock == lock && p.request == w.request })
-}
-
-// quit takes a caller out, who has been told of the lease, if any.
-func (l *Queue) quit(lock store.Name, w *waiter, lease store.Lease) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	q := l.queues[lock]
-	if q.claiming && lease.Token > 0 {
-		q.taken = append(q.taken, lease.ID)
-	}
-	q.remove(w)
-	l.forget(lock, q)
-}
-
-// ask announces that a caller asks for its place, so that no notification is missed in between.
-func (l *Queue) ask(lock store.Name, w *waiter) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	q := l.queues[lock]
-	q.setTicket(w, 0)
-	q.asking++
-}
-
-// asked follows ask: the caller has a place, or 0.
-func (l *Queue) asked(lock store.Name, w *waiter, ticket int64, left time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	q := l.queues[lock]
-	q.asking--
-	q.setTicket(w, ticket)
-	if ticket > 0 && ticket != w.checked {
-		w.checked = ticket
-		l.checkDeadlock(ticket, deadlockCheck{lock: lock})
-	}
-	if left > 0 {
-		l.arm(lock, q, left)
-	}
-	if q.missed && q.first(false) > 0 {
-		l.claim(lock, q)
-	}
-	if q.asking == 0 {
-		q.missed = false
-	}
-}
-
-// forget drops a queue that nobody is in. The caller has locked the line.
-func (l *Queue) forget(lock store.Name, q *queue) {
-	if len(q.waiters) > 0 || q.claiming {
-		return
-	}
-	if q.timer != nil {
-		q.timer.Stop()
-	}
-	if l.queues[lock] == q {
-		delete(l.queues, lock)
-	}
+			return q.heartbeat(ctx)
+		})
+	})
+	running.Go(func() {
+		timing.Every(ctx, q.config.HeartbeatInterval, onError, func() error { return q.finishLeaving(ctx) })
+	})
+	running.Go(func() { timing.Every(ctx, q.config.PollInterval, onError, func() error { return q.poll(ctx) }) })
+	running.Wait()
 }
 
 // Len returns how many callers wait here.
-func (l *Queue) Len() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (q *Queue) Len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	n := 0
-	for _, q := range l.queues {
-		n += len(q.waiters)
+	for _, lq := range q.locks {
+		n += len(lq.waiters)
 	}
 	return n
 }
 
-// Wake claims the places for a lock, now or when the lease in the way will have run out.
-func (l *Queue) Wake(lock store.Name, in time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	q := l.queues[lock]
+// Wake starts a grant of the lock to its waiters here: now, or when the lease in the way will have expired.
+func (q *Queue) Wake(lock store.Name, in time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	lq := q.locks[lock]
 	switch {
-	case q == nil:
+	case lq == nil:
 	case in > 0:
-		l.arm(lock, q, in)
+		q.arm(lock, lq, in)
 	default:
-		l.wakeNow(lock, q)
+		q.wakeNow(lock, lq)
 	}
 }
 
-func (l *Queue) wakeNow(lock store.Name, q *queue) {
-	q.missed = q.asking > 0
-	if q.first(false) > 0 {
-		l.claim(lock, q)
+// RequeueAll makes every waiter send its acquire again. It keeps its ticket, if that is still in the database: after a
+// crash of the database it may not be.
+func (q *Queue) RequeueAll() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, lq := range q.locks {
+		lq.missed = lq.sending > 0
+		lq.requeueAll()
 	}
 }
 
-// arm sets the time of the next claim, unless that is earlier already: the lease of which it was told may not be the one in the way. The
-// caller has locked the line.
-func (l *Queue) arm(lock store.Name, q *queue, in time.Duration) {
+// join adds a caller. Grants to its request are its own from now on, until quit.
+func (q *Queue) join(w *waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	lock, requestID := w.request.Lock, w.request.RequestID
+	lq := q.locks[lock]
+	if lq == nil {
+		lq = newLockQueue()
+		q.locks[lock] = lq
+	}
+	lq.add(w)
+	q.leaving = slices.DeleteFunc(q.leaving, func(d departure) bool { return d.lock == lock && d.requestID == requestID })
+}
+
+// quit removes a caller. lease is the one that it got, if any.
+func (q *Queue) quit(w *waiter, lease store.Lease) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	lq := q.locks[w.request.Lock]
+	if lq.granting && lease.Token > 0 {
+		lq.taken = append(lq.taken, lease.ID)
+	}
+	lq.remove(w)
+	q.dropIfEmpty(w.request.Lock, lq)
+}
+
+// dropIfEmpty forgets a lock for which no caller waits. The caller has locked the Queue.
+func (q *Queue) dropIfEmpty(lock store.Name, lq *lockQueue) {
+	if len(lq.waiters) > 0 || lq.granting {
+		return
+	}
+	if lq.timer != nil {
+		lq.timer.Stop()
+	}
+	if q.locks[lock] == lq {
+		delete(q.locks, lock)
+	}
+}
+
+func (q *Queue) wakeNow(lock store.Name, lq *lockQueue) {
+	lq.missed = lq.sending > 0
+	if lq.first(false) > 0 {
+		q.grantNext(lock, lq)
+	}
+}
+
+// arm sets the timer of the next grant, unless it is set to an earlier time: the lease that was reported may not be the
+// one in the way. The caller has locked the Queue.
+func (q *Queue) arm(lock store.Name, lq *lockQueue, in time.Duration) {
 	due := time.Now().Add(in)
-	if q.timer != nil {
-		if !due.Before(q.due) {
+	if lq.timer != nil {
+		if !due.Before(lq.due) {
 			return
 		}
-		q.timer.Stop()
+		lq.timer.Stop()
 	}
-	q.due = due
-	q.timer = time.AfterFunc(in, func() { l.timeUp(lock, q, due) })
+	lq.due = due
+	lq.timer = time.AfterFunc(in, func() { q.timeUp(lock, lq, due) })
 }
 
-func (l *Queue) timeUp(lock store.Name, q *queue, due time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.queues[lock] == q && q.due.Equal(due) {
-		q.timer = nil
-		l.wakeNow(lock, q)
-	}
-}
-
-// AskAgain has everybody ask for his place again: it is the same, if it is still there. After a crash of the database it may not be.
-func (l *Queue) AskAgain() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, q := range l.queues {
-		q.missed = q.asking > 0
-		q.askAgain()
+func (q *Queue) timeUp(lock store.Name, lq *lockQueue, due time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.locks[lock] == lq && lq.due.Equal(due) {
+		lq.timer = nil
+		q.wakeNow(lock, lq)
 	}
 }
 
-// Run keeps this process alive in the database as long as anybody waits, and polls, until ctx ends. What takes long does not delay the heartbeat.
-func (l *Queue) Run(ctx context.Context, onError func(error)) {
-	var running sync.WaitGroup
-	running.Go(func() {
-		timing.Every(ctx, l.config.Beat, onError, func() error {
-			if l.Len() == 0 {
-				return nil
-			}
-			return l.beat(ctx)
-		})
-	})
-	running.Go(func() { timing.Every(ctx, l.config.Beat, onError, func() error { return l.leaveLate(ctx) }) })
-	running.Go(func() { timing.Every(ctx, l.config.Poll, onError, func() error { return l.poll(ctx) }) })
-	running.Wait()
-}
-
-// beat tells the database that this process lives.
-func (l *Queue) beat(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, l.config.Missing)
+func (q *Queue) heartbeat(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, q.config.DeadAfter)
 	defer cancel()
 	sent := time.Now()
-	lapsed, err := l.store.Heartbeat(ctx, l.gateway, l.config.Missing)
+	lapsed, err := q.store.Heartbeat(ctx, q.gateway, q.config.DeadAfter)
 	if err != nil {
 		return err
 	}
-	l.mu.Lock()
-	l.beaten = sent
-	l.mu.Unlock()
+	q.mu.Lock()
+	q.heartbeatAt = sent
+	q.mu.Unlock()
 	if lapsed {
-		l.checkAllForDeadlocks()
+		q.checkAllForDeadlocks()
 	}
 	return nil
 }
 
-// known makes sure that the database has heard of this process lately: a place of one that it takes for dead does not count.
-func (l *Queue) known(ctx context.Context) error {
-	l.mu.Lock()
-	fresh := time.Since(l.beaten) < l.config.Missing/2
-	l.mu.Unlock()
+// ensureHeartbeat sends a heartbeat if the last one is old. The database skips waiters of gateways without a recent
+// heartbeat.
+func (q *Queue) ensureHeartbeat(ctx context.Context) error {
+	q.mu.Lock()
+	fresh := time.Since(q.heartbeatAt) < q.config.DeadAfter/2
+	q.mu.Unlock()
 	if fresh {
 		return nil
 	}
-	return l.beat(ctx)
+	return q.heartbeat(ctx)
 }

@@ -12,10 +12,11 @@ import (
 	"github.com/fencegate/fencegate/store/engine"
 )
 
-// The same request is sent twice at once, to one Service and to two: there is one place, and one lease, and both are told of it.
+// The same request is sent twice at once, to one Service and to two: there is one place, and one lease, and both are
+// told of it.
 func TestSameRequestTwice(t *testing.T) {
 	t.Parallel()
-	s := newServices(t, enginetest.New(t), 3, engine.Config{Poll: 20 * time.Millisecond})
+	s := newServices(t, enginetest.New(t), 3, engine.Config{PollInterval: 20 * time.Millisecond})
 	for round := range 30 {
 		lock := store.Name(fmt.Sprint("lock ", round))
 		request := store.AcquireRequest{Lock: lock, OwnerID: "twice", RequestID: "r", Wait: store.WaitMax}
@@ -42,11 +43,11 @@ func TestSameRequestTwice(t *testing.T) {
 	s.ExpectQuiet(t)
 }
 
-// Of two callers with one request one goes away, on the same Service and on another one: the other keeps the place, and what it turns into is
-// his.
+// Of two callers with one request one goes away, on the same Service and on another one: the other keeps the place, and
+// what it turns into is his.
 func TestOneOfTwoGoesAway(t *testing.T) {
 	t.Parallel()
-	s := newServices(t, enginetest.New(t), 3, engine.Config{Poll: 20 * time.Millisecond})
+	s := newServices(t, enginetest.New(t), 3, engine.Config{PollInterval: 20 * time.Millisecond})
 	for round := range 20 {
 		lock := store.Name(fmt.Sprint("lock ", round))
 		request := store.AcquireRequest{Lock: lock, OwnerID: "twice", RequestID: "r", Wait: store.WaitMax}
@@ -106,14 +107,14 @@ func TestAllOfOnePlaceGoAway(t *testing.T) {
 	s.ExpectQuiet(t)
 }
 
-// The connection is cut at the worst moments of those who wait: when a place is taken, when it is claimed and granted, and when it is left.
-// Whatever was answered or not, there is one lease and no place that nobody wants.
+// The connection is cut at the worst moments of those who wait: when a place is taken, when it is claimed and granted,
+// and when it is left. Whatever was answered or not, there is one lease and no place that nobody wants.
 func TestConnectionOfWaitersIsCut(t *testing.T) {
 	t.Parallel()
 	b := enginetest.New(t)
-	s := newServices(t, b, 1, engine.Config{Poll: 20 * time.Millisecond})
+	s := newServices(t, b, 1, engine.Config{PollInterval: 20 * time.Millisecond})
 	cutter := enginetest.NewCutter(t, b)
-	cut := enginetest.Run(t, cutter.Through(t), engine.Config{Poll: 20 * time.Millisecond, Beat: 20 * time.Millisecond, Missing: time.Minute})
+	cut := enginetest.Run(t, cutter.Through(t), engine.Config{PollInterval: 20 * time.Millisecond, HeartbeatInterval: 20 * time.Millisecond, DeadAfter: time.Minute})
 	for name, c := range map[string]struct {
 		at   string
 		when enginetest.Moment

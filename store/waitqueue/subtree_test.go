@@ -32,7 +32,8 @@ func (*grove) below(lease store.Lease) (names []store.Name) {
 	return names
 }
 
-// visit takes a lock if it can, writes under it for a enginetest.Moment, sometimes for longer than it has it, and gives it back, or not.
+// visit takes a lock if it can, writes under it for a enginetest.Moment, sometimes for longer than it has it, and gives
+// it back, or not.
 func (g *grove) visit(ctx context.Context, t *testing.T, visitor string, random *rand.Rand) {
 	request := store.AcquireRequest{
 		Lock: groveNames[random.IntN(len(groveNames))], OwnerID: visitor, TTL: 100 * time.Millisecond,
@@ -96,15 +97,16 @@ const (
 		where a.fencing_token < b.fencing_token and 'exclusive' in (a.mode, b.mode) and b.granted_at < a.over and (a.lock = b.lock
 			or a.scope = 'subtree' and starts_with(b.lock, a.lock || '/') or b.scope = 'subtree' and starts_with(a.lock, b.lock || '/'))`
 
-	// zombiesSQL counts records that were stored after a newer token was granted on their resource, or on a subtree that it is in (P3).
+	// zombiesSQL counts records that were stored after a newer token was granted on their resource, or on a subtree that
+	// it is in (P3).
 	zombiesSQL = `
 		select count(*) from fence.records r, fence.leases l
 		where l.fencing_token > r.fencing_token and r.updated_at > l.granted_at
 			and (l.lock = r.resource or l.scope = 'subtree' and starts_with(r.resource, l.lock || '/'))`
 )
 
-// Names and the subtrees that they are in are taken and written to at random, over three Services: no two leases run beside each other that
-// may not, no write passes under a token that is not the newest, and nobody is left waiting.
+// Names and the subtrees that they are in are taken and written to at random, over three Services: no two leases run
+// beside each other that may not, no write passes under a token that is not the newest, and nobody is left waiting.
 func TestSubtreesAndNames(t *testing.T) {
 	t.Parallel()
 	g := &grove{services: newServices(t, enginetest.New(t), 3, enginetest.NoPoll)}

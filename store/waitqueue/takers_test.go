@@ -13,9 +13,9 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// Two callers of one request are told of its lease. One takes it and is off; the other goes away at this moment, and must not give back what
-// is not his alone. When both go away, the last one does.
-func TestOneOfTwoTakesTheLease(t *testing.T) {
+// Two callers of one request get the same lease. One takes it; the other leaves at this moment, and does not give the
+// lease back. When both leave, the last one gives it back.
+func TestLastOfTwoTakersGivesTheLeaseBack(t *testing.T) {
 	st, err := store.Open(t.Context(), store.Config{DatabaseURL: pgtest.Migrated(t)})
 	if err != nil {
 		t.Fatal(err)
@@ -26,21 +26,22 @@ func TestOneOfTwoTakesTheLease(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := New(st, uuid.New(), Config{})
-		first, second := &waiter{request: "r", told: make(chan told, 1)}, &waiter{request: "r", told: make(chan told, 1)}
+		q := New(st, uuid.New(), Config{})
+		request := store.AcquireRequest{Lock: name, RequestID: "r"}
+		first, second := newWaiter(request), newWaiter(request)
 		for _, w := range []*waiter{first, second} {
-			l.join(name, w)
-			l.queues[name].setTicket(w, 1)
+			q.join(w)
+			q.locks[name].setTicket(w, 1)
 		}
-		if !l.queues[name].tell(store.QueueResult{Ticket: 1, RequestID: "r", Done: true, Lease: lease}) {
-			t.Fatal("nobody was told")
+		if !q.locks[name].deliver(store.QueueResult{Ticket: 1, RequestID: "r", Done: true, Lease: lease}) {
+			t.Fatal("no waiter took the lease")
 		}
 		if taken {
-			l.quit(name, second, (<-second.told).lease)
-		} else if err := l.goAway(name, second); err != nil {
+			q.quit(second, (<-second.outcome).lease)
+		} else if err := q.leaveOnCancel(second); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.goAway(name, first); err != nil {
+		if err := q.leaveOnCancel(first); err != nil {
 			t.Fatal(err)
 		}
 		_, err = st.Renew(t.Context(), lease.Ref(), 0)
@@ -50,9 +51,8 @@ func TestOneOfTwoTakesTheLease(t *testing.T) {
 	}
 }
 
-// A lease of one who has left is given back when that is possible: where another session has locked its fence, not before, and not only at the
-// end of its TTL.
-func TestGivingBackLate(t *testing.T) {
+// The lease of a caller that left is given back as soon as its fence is not locked, long before its TTL is over.
+func TestLeaseOfALockedFenceIsGivenBackLater(t *testing.T) {
 	url := pgtest.Migrated(t)
 	st, err := store.Open(t.Context(), store.Config{DatabaseURL: url, LockTimeout: 20 * time.Millisecond})
 	if err != nil {
@@ -73,42 +73,42 @@ func TestGivingBackLate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l := New(st, uuid.New(), Config{})
-	if err := l.giveBack(t.Context(), lease); !errors.Is(err, store.ErrLocked) {
-		t.Fatalf("giving back the lease of a locked fence returned %v", err)
+	q := New(st, uuid.New(), Config{})
+	if err := q.giveBack(t.Context(), lease); !errors.Is(err, store.ErrLocked) {
+		t.Fatalf("giving back the lease of a locked fence returned %v, want ErrLocked", err)
 	}
-	if err := l.leaveLate(t.Context()); !errors.Is(err, store.ErrLocked) {
-		t.Fatalf("giving it back again returned %v", err)
+	if err := q.finishLeaving(t.Context()); !errors.Is(err, store.ErrLocked) {
+		t.Fatalf("giving it back again returned %v, want ErrLocked", err)
 	}
 	if _, err := conn.Exec(t.Context(), "rollback"); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.leaveLate(t.Context()); err != nil {
+	if err := q.finishLeaving(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := st.Renew(t.Context(), lease.Ref(), 0); !errors.Is(err, store.ErrLeaseLost) || len(l.orphans) > 0 {
-		t.Errorf("the renewal of the lease returned %v; %d are to be given back", err, len(l.orphans))
+	if _, err := st.Renew(t.Context(), lease.Ref(), 0); !errors.Is(err, store.ErrLeaseLost) || len(q.orphans) > 0 {
+		t.Errorf("the renewal of the lease returned %v; %d are to be given back", err, len(q.orphans))
 	}
 }
 
-// One who stands first for long does not have the queue remember all that came and went behind it.
-func TestQueueForgetsTickets(t *testing.T) {
-	q := newQueue()
-	first := &waiter{request: "first"}
+// While one waiter is first for long, the tickets of those that came and left behind it are forgotten.
+func TestTicketsThatAreOverAreForgotten(t *testing.T) {
+	q := newLockQueue()
+	first := newWaiter(store.AcquireRequest{RequestID: "first"})
 	q.add(first)
 	q.setTicket(first, 1)
 	for ticket := int64(2); ticket < 10_000; ticket++ {
-		w := &waiter{request: "other"}
+		w := newWaiter(store.AcquireRequest{RequestID: "other"})
 		q.add(w)
 		q.setTicket(w, ticket)
 		q.remove(w)
 	}
 	for _, h := range []*ticketHeap{&q.tickets, &q.nodes} {
-		if n := len(h.order); n > 2*ticketsOverMin || len(h.queued) != n {
+		if n := len(h.order); n > 2*endedMin || len(h.queued) != n {
 			t.Errorf("%d tickets are remembered, in a set of %d", n, len(h.queued))
 		}
 	}
-	last := &waiter{request: "last"}
+	last := newWaiter(store.AcquireRequest{RequestID: "last"})
 	q.add(last)
 	q.setTicket(last, 20_000)
 	if q.first(false) != 1 {

@@ -12,7 +12,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// wakeCase is something that clears the way for one who waits on another Service. Nobody polls: only what it does can wake him.
+// wakeCase is something that clears the way for one who waits on another Service. Nobody polls: only what it does can
+// wake him.
 type wakeCase struct {
 	name  string
 	held  store.AcquireRequest // by "holder", on the first Service
@@ -142,8 +143,8 @@ var leavings = []leaving{
 		store.AcquireRequest{Lock: "a/b", Mode: store.Shared}},
 }
 
-// Who leaves a line wakes those whom he alone held up: one who gives up, one whose time is over, one whose session ends; and of several
-// who leave at the same enginetest.Moment, the last.
+// Who leaves a line wakes those whom he alone held up: one who gives up, one whose time is over, one whose session
+// ends; and of several who leave at the same enginetest.Moment, the last.
 func TestWhoLeavesWakesTheNext(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, enginetest.New(t), 3, enginetest.NoPoll)
@@ -215,7 +216,8 @@ func (s *services) testLeaving(t *testing.T, c leaving, count int, how leavingHo
 	s.Release(t, 0, lease)
 }
 
-// holdPlaces keeps the places of a line from being left, until so many statements wait to do it: then they do it at the same enginetest.Moment.
+// holdPlaces keeps the places of a line from being left, until so many statements wait to do it: then they do it at the
+// same enginetest.Moment.
 func (s *services) holdPlaces(t *testing.T, lock store.Name) (together func(statements int)) {
 	t.Helper()
 	tx, err := s.SQL.Begin(enginetest.Patient(t))

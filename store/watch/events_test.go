@@ -155,7 +155,7 @@ func TestWatchesSeeAllEvents(t *testing.T) {
 	for _, cuts := range []int{0, 3} {
 		t.Run(fmt.Sprint(cuts, " cuts"), func(t *testing.T) {
 			t.Parallel()
-			s := newServices(t, enginetest.New(t), 3, engine.Config{Poll: time.Hour})
+			s := newServices(t, enginetest.New(t), 3, engine.Config{PollInterval: time.Hour})
 			s.WatchEvents(t, "lock")
 			ctx, stop := context.WithCancel(context.Background())
 			defer stop()
@@ -205,7 +205,7 @@ func TestWatchesSeeAllEvents(t *testing.T) {
 // Watches of one lock begin at the same instant, and none is told less than the others, over and over again.
 func TestWatchesBeginTogether(t *testing.T) {
 	t.Parallel()
-	s := newServices(t, enginetest.New(t), 1, engine.Config{Poll: time.Hour})
+	s := newServices(t, enginetest.New(t), 1, engine.Config{PollInterval: time.Hour})
 	s.WatchEvents(t, "lock")
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

@@ -30,8 +30,8 @@ type Subscription struct {
 	reason  error
 }
 
-// Watch begins a watch of a lock; after is the ID of the last event that was seen of it, nil: none. It returns ErrUnavailable.
-func (b *Broadcast) Watch(ctx context.Context, lock store.Name, after *int64) (*Subscription, error) {
+// Subscribe begins a watch of a lock; after is the ID of the last event that was seen of it, nil: none. It returns ErrUnavailable.
+func (b *Broadcast) Subscribe(ctx context.Context, lock store.Name, after *int64) (*Subscription, error) {
 	w := &Subscription{watches: b, name: lock, coming: make(chan store.Event, watchBuffer)}
 	if err := b.begin(ctx, []store.Name{lock}); err != nil {
 		return nil, err

@@ -1,0 +1,47 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/groupcommit"
+)
+
+// Config says how an Engine works. The zero value of a field is its default.
+type Config struct {
+	// HeartbeatInterval is the time between two heartbeats, while an acquire waits here. Default 1 s; 10 ms to 1 min.
+	HeartbeatInterval time.Duration
+	// DeadAfter is the time without a heartbeat after which other gateways skip the waiters of this one. Default 5 s; at
+	// least three HeartbeatIntervals.
+	DeadAfter time.Duration
+	// PollInterval is the time between two looks for waiters and events whose notification was lost. Default 2 s; at least
+	// 10 ms.
+	PollInterval time.Duration
+	// RefusalsRememberedMax is the number of resources whose rejected writes are remembered, to refuse them without the
+	// database. Default 100,000, some 20 MiB; at most 10,000,000. Negative: none.
+	RefusalsRememberedMax int
+	// Group bounds the writes that are committed together.
+	Group groupcommit.Config
+}
+
+func (c Config) withDefaults() (Config, error) {
+	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, time.Second)
+	c.DeadAfter = cmp.Or(c.DeadAfter, 5*time.Second)
+	c.PollInterval = cmp.Or(c.PollInterval, 2*time.Second)
+	c.RefusalsRememberedMax = cmp.Or(c.RefusalsRememberedMax, defaultRefusalsRemembered)
+	switch {
+	case c.HeartbeatInterval < 10*time.Millisecond || c.HeartbeatInterval > time.Minute:
+		return c, fmt.Errorf("%w: the heartbeat interval is %s, it must be 10ms to 1m", store.ErrInvalid, c.HeartbeatInterval)
+	case c.DeadAfter < 3*c.HeartbeatInterval:
+		return c, fmt.Errorf("%w: a gateway is considered dead after %s, it must be at least three heartbeat intervals of %s",
+			store.ErrInvalid, c.DeadAfter, c.HeartbeatInterval)
+	case c.RefusalsRememberedMax > refusalsRememberedMax:
+		return c, fmt.Errorf("%w: refusals of %d resources are to be remembered (--refusals-remembered-max), it must be at most %d",
+			store.ErrInvalid, c.RefusalsRememberedMax, refusalsRememberedMax)
+	case c.PollInterval < 10*time.Millisecond:
+		return c, fmt.Errorf("%w: the poll interval is %s, it must be at least 10ms", store.ErrInvalid, c.PollInterval)
+	}
+	return c, nil
+}

@@ -1,0 +1,183 @@
+package waitqueue
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+const (
+	// leaveTimeout bounds the statements by which a caller leaves the queue.
+	leaveTimeout = 10 * time.Second
+	// orphansMax bounds the leases that are still to be given back. Those above it end with their TTL.
+	orphansMax = 10_000
+)
+
+// departure is a waiter that left, and whose row may still be in the database.
+type departure struct {
+	lock      store.Name
+	requestID string
+	since     time.Time
+}
+
+// orphan is a lease that no caller took.
+type orphan struct {
+	lease store.Lease
+	since time.Time
+}
+
+// leaveOnTimeout leaves the queue because the time is over. It returns a lease granted at the last moment, or
+// ErrLeaseHeld with the holder.
+func (q *Queue) leaveOnTimeout(w *waiter) (store.Lease, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	q.mu.Lock()
+	w.leaving = true
+	shared := q.locks[w.request.Lock].others(w)
+	q.mu.Unlock()
+	if !shared {
+		if err := q.store.LeaveQueue(ctx, q.gateway, w.request.Lock, w.request.RequestID); err != nil {
+			return store.Lease{}, err
+		}
+	}
+	try := w.request
+	try.Wait = 0
+	acquired, err := q.store.Requeue(ctx, try, q.gateway) // the request_id finds a lease that was granted
+	return acquired.Lease, err
+}
+
+// leaveOnCancel leaves the queue because the caller is gone. A lease granted at the last moment is given back: here if
+// it was delivered, otherwise by the grant that finds no caller. A lease that another gateway was granted for the same
+// request is not touched.
+func (q *Queue) leaveOnCancel(w *waiter) error {
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	q.mu.Lock()
+	w.leaving, w.gone = true, true
+	shared := q.locks[w.request.Lock].others(w)
+	var delivered outcome
+	select {
+	case delivered = <-w.outcome:
+	default:
+	}
+	last := false
+	if delivered.lease.Token > 0 {
+		*delivered.takers--
+		last = *delivered.takers == 0
+	}
+	q.mu.Unlock()
+	switch {
+	case delivered.lease.Token > 0 && last:
+		return q.giveBack(ctx, delivered.lease)
+	case delivered.lease.Token > 0, shared:
+		return nil // another caller has the lease, or the ticket
+	}
+	return q.store.LeaveQueue(ctx, q.gateway, w.request.Lock, w.request.RequestID)
+}
+
+// leaveOnError leaves the queue because of err. It returns a lease that was delivered meanwhile, or err. The row in the
+// database is removed when that is reachable.
+func (q *Queue) leaveOnError(w *waiter, err error) (store.Lease, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !w.gone {
+		select {
+		case delivered := <-w.outcome:
+			if delivered.lease.Token > 0 {
+				return delivered.lease, nil
+			}
+		default:
+		}
+	}
+	w.leaving, w.gone = true, true
+	if w.mayBeQueued && !q.locks[w.request.Lock].others(w) {
+		q.leaving = append(q.leaving, departure{w.request.Lock, w.request.RequestID, time.Now()})
+	}
+	return store.Lease{}, err
+}
+
+// giveBack releases a lease whose owner has left. On failure it is repeated later: a lease without an owner would keep
+// the lock until its TTL is over.
+func (q *Queue) giveBack(ctx context.Context, lease store.Lease) error {
+	err := q.store.GiveBack(ctx, lease)
+	if errors.Is(err, store.ErrUnavailable) {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if len(q.orphans) < orphansMax {
+			q.orphans = append(q.orphans, orphan{lease, time.Now()})
+		}
+	}
+	return err
+}
+
+// finishLeaving removes waiters from the queue that could not leave while the database was unreachable: they would
+// block others until their time is over. It repeats that until no statement can be in flight that would queue them
+// after all. Then it gives back orphans. A lock whose fence another session has locked is left for the next time.
+func (q *Queue) finishLeaving(ctx context.Context) error {
+	q.mu.Lock()
+	leaving := slices.Clone(q.leaving)
+	q.mu.Unlock()
+	var failed []error
+	locked := map[store.Name]bool{}
+	for _, d := range leaving {
+		if locked[d.lock] {
+			continue
+		}
+		sent := time.Now()
+		if err := q.leaveWithin(ctx, d); err != nil {
+			failed = append(failed, err)
+			if !errors.Is(err, store.ErrLocked) {
+				break
+			}
+			locked[d.lock] = true
+			continue
+		}
+		if sent.Sub(d.since) > statementTimeout {
+			q.mu.Lock()
+			q.leaving = slices.DeleteFunc(q.leaving, func(other departure) bool { return other == d })
+			q.mu.Unlock()
+		}
+	}
+	return errors.Join(append(failed, q.giveBackOrphans(ctx))...)
+}
+
+func (q *Queue) leaveWithin(ctx context.Context, d departure) error {
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+	defer cancel()
+	return q.store.LeaveQueue(ctx, q.gateway, d.lock, d.requestID)
+}
+
+// giveBackOrphans tries again to give back each orphan once. It drops those that have ended meanwhile.
+func (q *Queue) giveBackOrphans(ctx context.Context) error {
+	q.mu.Lock()
+	orphans := q.orphans
+	q.orphans = nil
+	q.mu.Unlock()
+	var failed []error
+	for i, o := range orphans {
+		if time.Since(o.since) > max(o.lease.TTL, statementTimeout) {
+			continue
+		}
+		giving, cancel := context.WithTimeout(ctx, leaveTimeout)
+		err := q.store.GiveBack(giving, o.lease)
+		cancel()
+		if err == nil {
+			continue
+		}
+		failed = append(failed, err)
+		rest := orphans[i : i+1]
+		if !errors.Is(err, store.ErrLocked) {
+			rest = orphans[i:] // the database is unreachable
+		}
+		q.mu.Lock()
+		q.orphans = append(q.orphans, rest...)
+		q.mu.Unlock()
+		if len(rest) > 1 {
+			break
+		}
+	}
+	return errors.Join(failed...)
+}
