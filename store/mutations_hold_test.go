@@ -46,7 +46,7 @@ var holdMutations = []mutation{
 		[]string{"max_hold: a keepalive looks at the leases once for each change of policies"}},
 	{"a keepalive brings a lease back", "keep_alive", removing("coalesce(l.hold_until, 'infinity') > clock_timestamp() and "),
 		[]string{"max_hold: a policy is no way back in a session"}},
-	{"a session outlasts the hold", "runs_until", removing(", p_lease.hold_until"),
+	{"a session outlasts the hold", "lease_until", removing(", p_lease.hold_until"),
 		[]string{"max_hold: a lease in a session runs no longer", "max_hold: when it is over in a session, the lock is free"}},
 	{"the end of the hold is an expiry", "expiry_reason", replacing("then 'max_hold' else", "then 'expired' else"),
 		[]string{"P6: the holder before, held out and replaced", "max_hold: the request_id of a lease that has reached it"}},
