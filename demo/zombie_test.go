@@ -78,7 +78,7 @@ func breakFence(t *testing.T, url string) {
 	if !ok {
 		t.Fatal("there is no guard/rule.sql")
 	}
-	broken := strings.ReplaceAll(source, "then 'token_stale'", "then 'admitted'")
+	broken := strings.ReplaceAll(source, "'token_stale ", "'admitted ")
 	if broken == source {
 		t.Fatal("fence.rule has no token_stale to break")
 	}

@@ -55,19 +55,14 @@ type Waiter struct {
 	QueuedAt time.Time
 }
 
-// untilSQL is when the lease l runs out, s being its session or a row of nulls. It says what fence.runs_until says, and can be joined: a
-// call for each of 100,000 leases takes longer than all else.
-const untilSQL = "case when l.session_id is null then l.expires_at when s.session_id is null then '-infinity' " +
-	"else least(s.ended_at, s.expires_at, l.hold_until) end"
+// untilSQL is when the lease l expires; s is its session or a row of nulls. The planner inlines the call.
+const untilSQL = "fence.lease_until(l, s)"
 
-// runningSQL are the leases l that run, each with its session s; waitingSQL are the waiters w who count, as fence.is_waiting says.
+// runningSQL are the leases l that run, each with its session s; waitingSQL are the live waiters w.
 const (
 	runningSQL = `fence.leases l left join fence.sessions s on s.session_id = l.session_id
 		where l.ended_at is null and ` + untilSQL + ` > (select at from now)`
-	waitingSQL = `fence.waiters w
-		join fence.gateways g on g.gateway_id = w.gateway_id and g.alive_until > (select at from now)
-		left join fence.sessions s on s.session_id = w.session_id
-		where w.deadline_at > (select at from now) and (w.session_id is null or s.ended_at is null and s.expires_at > (select at from now))`
+	waitingSQL = "fence.live_waiters() w where true"
 )
 
 // openSQL is whether the newest grant may still write to the fence f. A lease that has reached its hold_until may not, also before a sweep

@@ -3,7 +3,7 @@ package store_test
 // shortWayMutations break what a write does that has nothing to it but a token.
 var shortWayMutations = []mutation{
 	{"the fast path does not ask the rule", "write",
-		removing("\n                    and fence.rule(c.token, c.sequence, false, false, f.granted_token, f.open, f.last_token, f.last_sequence) = 'admitted'"),
+		removing("\n                    and fence.fast_path_admits(f, c.token, c.sequence)"),
 		[]string{"step 3: a replaced holder", "step 4: a plain token twice", "replay: the last write again"}},
 	{"the fast path overlooks policies", "write", removing("\n                    and not exists (select from fence.policies)"),
 		[]string{"step 5: no lease_id where one is demanded"}},
@@ -23,7 +23,7 @@ var shortWayMutations = []mutation{
 		replacing("p_content_types[u.index], p_values[u.index], true", "p_content_types[u.index], p_values[u.index], false"), []string{"set: a write and its retry"}},
 
 	{"a write alone does not ask the rule", "write_one",
-		removing("\n            and fence.rule(p_token, p_sequence, false, false, f.granted_token, f.open, f.last_token, f.last_sequence) = 'admitted'"),
+		removing("\n            and fence.fast_path_admits(f, p_token, p_sequence)"),
 		[]string{"alone: step 3: a replaced holder", "alone: step 4: a plain token twice", "alone: replay: the last write again"}},
 	{"a write alone overlooks policies", "write_one", removing("\n            and not exists (select from fence.policies)"),
 		[]string{"alone: step 5: no lease_id where one is demanded"}},

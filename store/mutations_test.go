@@ -74,7 +74,8 @@ var ruleMutations = []mutation{
 	{"an unnumbered write is taken for a retry", "admit",
 		replacing("(c.token, c.sequence) = (f.last_token, f.last_sequence)", "(c.token, coalesce(c.sequence, 0)) = (f.last_token, f.last_sequence)"),
 		[]string{"no replay: unnumbered after numbered 0"}},
-	{"the reason is released", "admit", removing("and (p.external or f.open)"),
+	{"the reason is reused after a release", "rule",
+		replacing("else 'token_stale closed'", "when token = last_token then 'token_stale reused' else 'token_stale closed'"),
 		[]string{"steps 3 and 4: released and reused"}},
 
 	{"fences are not locked", "lock_write_tokens", replacing("order by f.resource for update);", "order by f.resource);"),

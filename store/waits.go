@@ -69,16 +69,22 @@ var (
 		from (
 			select s.lock, s.mode, s.scope, min(s.ticket) as ticket from fence.leases_and_waits(@owners) s group by s.lock, s.mode, s.scope
 		) h
-		cross join lateral fence.blocked_waiters(h.lock, h.mode, h.scope, h.ticket, @limit) w
+		cross join lateral fence.waiters_behind(h.lock, h.mode, h.scope, h.ticket, @limit) w
 		order by w.ticket limit @limit`
 
 	// Who is in the way of these waits: of each kind one more than is shown, the nearest first.
 	aheadSQL = `
 		select h.ticket, x.relation, x.owner_id, x.lock
 		from fence.waiters h
-		cross join lateral fence.blockers(h.lock, h.mode, h.scope, h.ticket, @limit) x
+		cross join lateral (
+			(select x.* from fence.blockers(h.lock, h.mode, h.scope, h.ticket, @limit) x
+			where x.relation = 'holds' order by x.sort_key limit @limit)
+			union all
+			(select x.* from fence.blockers(h.lock, h.mode, h.scope, h.ticket, @limit) x
+			where x.relation = 'before' order by x.sort_key desc limit @limit)
+		) x
 		where h.ticket = any (@tickets)
-		order by h.ticket, x.relation desc, x.place`
+		order by h.ticket, x.relation desc, x.sort_key`
 )
 
 // Waits returns who waits for whom around a lock: those who wait for it, and then, both ways, those for whom they wait and those who wait

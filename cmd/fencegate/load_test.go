@@ -49,7 +49,7 @@ func TestLoadFindsABrokenRule(t *testing.T) {
 	databaseURL := pgtest.Migrated(t)
 	s := newShellOn(t, databaseURL)
 	source, _ := migrations.GuardSource("rule")
-	broken := strings.ReplaceAll(source, "then 'token_stale'", "then 'admitted'")
+	broken := strings.ReplaceAll(source, "'token_stale ", "'admitted ")
 	if broken == source {
 		t.Fatal("fence.rule has no token_stale to break")
 	}

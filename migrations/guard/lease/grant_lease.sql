@@ -24,13 +24,13 @@ begin
     if p_request.scope = 'subtree' then
         with below as (
             select f.resource from fence.fences f
-            where f.resource > p_request.lock || '/' and f.resource < p_request.lock || '0' and f.open
+            where fence.is_below(f.resource, p_request.lock) and f.open
             order by f.resource for update
         )
         update fence.fences f set open = false from below b where f.resource = b.resource;
         v_newest := greatest(v_newest, (
             select max(greatest(f.granted_token, f.last_token)) from fence.fences f
-            where f.resource > p_request.lock || '/' and f.resource < p_request.lock || '0'));
+            where fence.is_below(f.resource, p_request.lock)));
     end if;
     v_subtrees := exists (select from fence.subtrees);
     if v_subtrees then

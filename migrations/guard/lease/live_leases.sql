@@ -1,10 +1,11 @@
--- fence.live_leases() → the leases that have not ended and not run out by the clock, as fence.runs_until has it.
+-- fence.live_leases() → the leases that have not ended and that have not expired by the clock (fence.lease_until).
 --
--- It is inlined into the query that calls it, which restricts it to locks or owners.
+-- The planner inlines it. The caller restricts it to locks or owners.
 create or replace function fence.live_leases() returns setof fence.leases
 language sql stable
 as $$
-    select l.* from fence.leases l
-    where l.ended_at is null and case when l.session_id is null then l.expires_at else (
-        select least(s.ended_at, s.expires_at, l.hold_until) from fence.sessions s where s.session_id = l.session_id) end > clock_timestamp()
+    select l.*
+    from fence.leases l
+    left join fence.sessions s on s.session_id = l.session_id
+    where l.ended_at is null and fence.lease_until(l, s) > clock_timestamp()
 $$;

@@ -40,8 +40,7 @@ begin
 
     with unended as materialized (
         select l.lock, l.fencing_token, coalesce(s.ttl_ms, l.ttl_ms) * interval '1 millisecond' as ttl,
-            case when l.session_id is null then l.expires_at
-                else case when s.session_id is null then '-infinity' else least(s.ended_at, s.expires_at, l.hold_until) end end as until
+            fence.lease_until(l, s) as until
         from fence.leases l
         left join fence.sessions s on s.session_id = l.session_id
         where l.ended_at is null
@@ -57,11 +56,8 @@ begin
         where u.until <= v_begun
     ), queue as (
         select count(*) as waiting, min(w.queued_at) as since, count(distinct w.lock) filter (where f.granted_token = 0) as ungranted
-        from fence.waiters w
-        join fence.gateways g on g.gateway_id = w.gateway_id and g.alive_until > v_begun
-        left join fence.sessions s on s.session_id = w.session_id
+        from fence.live_waiters() w
         left join fence.fences f on f.resource = w.lock
-        where w.deadline_at > v_begun and (w.session_id is null or s.ended_at is null and s.expires_at > v_begun)
     )
     update fence.inventory c
     set at = v_begun, locks = v_locks + queue.ungranted, held = leases.held, expiring = leases.expiring, expired = v_late + late.expired,

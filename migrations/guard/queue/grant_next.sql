@@ -44,7 +44,7 @@ begin
     with left_behind as (
         delete from fence.waiters w using fence.sessions s
         where w.lock = p_lock and w.session_id is not null and w.gateway_id = p_gateway_id and s.session_id = w.session_id
-            and (s.ended_at is not null or s.expires_at <= clock_timestamp())
+            and not fence.session_is_live(s)
         returning w.ticket, coalesce(s.end_reason, 'expired') as end_reason,
             fence.lease_request(w.lock, w.owner_id, w.mode, w.scope, w.ttl_ms, w.session_id, w.request_id, w.metadata) as asked
     )

@@ -15,7 +15,7 @@ begin
     else
         steps := array(
             select row(x.owner_id, x.lock, x.ticket, p.step)::fence.wait_step
-            from unnest(p_places) p cross join lateral fence.blocked_waiters(p.lock, p.mode, p.scope, p.ticket, null) x
+            from unnest(p_places) p cross join lateral fence.waiters_behind(p.lock, p.mode, p.scope, p.ticket, null) x
             where x.owner_id is distinct from p_owner and x.owner_id not in (select k.owner_id from unnest(p_known) k)
             limit p_limit + 1);
     end if;

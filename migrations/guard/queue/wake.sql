@@ -37,7 +37,7 @@ begin
         where position('/' in p_lock) > 0 and w.lock = any (fence.ancestors(p_lock)) and w.scope = 'subtree'
         union
         select w.lock, w.gateway_id from fence.live_waiters() w
-        where p_scope = 'subtree' and w.lock > p_lock || '/' and w.lock < p_lock || '0'
+        where p_scope = 'subtree' and fence.is_below(w.lock, p_lock)
     loop
         perform pg_notify(fence.gateway_channel(v_next.gateway_id), p_ms || ' ' || v_next.lock);
     end loop;

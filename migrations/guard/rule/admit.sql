@@ -74,7 +74,12 @@ begin
                 coalesce(stored.last_version, 0) as last_version
         ) f
         cross join lateral (
-            select fence.rule(c.token, c.sequence, p.same_token, p.external, f.granted_token, f.open, f.last_token, f.last_sequence) as verdict
+            select split_part(r.said, ' ', 1) as verdict, split_part(r.said, ' ', 2) as reason
+            from (
+                select fence.rule(c.token, c.sequence, p.same_token, p.external,
+                    f.granted_token, f.open, f.last_token, f.last_sequence) as said
+                offset 0
+            ) r
         ) stepped
         cross join lateral (
             select case
@@ -99,20 +104,20 @@ begin
         cross join lateral (
             select ruled.verdict,
                 case
-                    when ruled.verdict <> 'token_stale' then ''
-                    when c.token < f.last_token or not p.external and c.token < f.granted_token then 'superseded'
-                    when (c.token, coalesce(c.sequence, 0)) <= (f.last_token, f.last_sequence) and (p.external or f.open)
-                        then 'reused'
-                    when exists (
-                        select from fence.leases l
-                        where l.lock = f.granted_on and l.fencing_token = c.token and l.mode = 'shared' and not p.external)
-                        then 'shared'
-                    when exists (
-                        select from fence.leases l
-                        where l.lock = f.granted_on and l.fencing_token = c.token and not p.external
-                            and l.hold_until <= clock_timestamp() and coalesce(l.end_reason, 'expired') in ('expired', 'max_hold'))
-                        then 'max_hold'
-                    else 'released'
+                    when ruled.verdict = 'token_stale' and stepped.reason = 'closed'
+                        then coalesce((
+                            select case
+                                when l.mode = 'shared'
+                                    then 'shared'
+                                when l.hold_until <= clock_timestamp()
+                                        and coalesce(l.end_reason, 'expired') in ('expired', 'max_hold')
+                                    then 'max_hold'
+                            end
+                            from fence.leases l
+                            where l.lock = f.granted_on and l.fencing_token = c.token), 'released')
+                    when ruled.verdict = 'token_stale'
+                        then stepped.reason
+                    else ''
                 end as reason,
                 coalesce((c.token, c.sequence) = (f.last_token, f.last_sequence) and c.digest = stored.last_digest, false)
                     as replayed

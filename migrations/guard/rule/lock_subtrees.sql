@@ -11,7 +11,7 @@ begin
     loop
         insert into fence.subtrees (name) values (p_name) on conflict do nothing;
         perform from fence.subtrees s
-        where s.name = p_name or s.open and (s.name = any (fence.ancestors(p_name)) or s.name > p_name || '/' and s.name < p_name || '0')
+        where s.name = p_name or s.open and (s.name = any (fence.ancestors(p_name)) or fence.is_below(s.name, p_name))
         order by s.name for update;
         exit when exists (select from fence.subtrees s where s.name = p_name);
     end loop;

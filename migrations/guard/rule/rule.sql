@@ -17,12 +17,12 @@ as $$
         when not external and token > granted_token
             then 'token_unknown' -- step 2
         when not external and (token < granted_token or not open)
-            then 'token_stale' -- step 3
+            then case when token < greatest(granted_token, last_token) then 'token_stale superseded' else 'token_stale closed' end -- step 3
         when same_token and sequence is null and token < last_token
-            then 'token_stale' -- step 4
+            then 'token_stale superseded' -- step 4
         when not (same_token and sequence is null)
                 and (token, coalesce(sequence, 0)) <= (last_token, last_sequence)
-            then 'token_stale' -- step 4
+            then case when token = last_token then 'token_stale reused' else 'token_stale superseded' end -- step 4
         else 'admitted'
     end
 $$;

@@ -94,8 +94,7 @@ begin
                     where u.kind = 'put' and u.lease_id is null and u.expected is null
                     order by u.resource collate "C") c
                 where f.resource = c.resource and (v_whole or c.resource = any (v_locked))
-                    and fence.rule(c.token, c.sequence, false, false, f.granted_token, f.open, f.last_token, f.last_sequence) = 'admitted'
-                    and not f.limited
+                    and fence.fast_path_admits(f, c.token, c.sequence)
                     and not exists (select from fence.policies)
                 returning v_from - 1 + c.index::integer as index, f.resource, c.key, f.last_version as version, c.token, c.sequence, c.content_type, c.value
             ), replaced as (

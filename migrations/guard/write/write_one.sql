@@ -28,8 +28,7 @@ begin
         set last_token = p_token, last_sequence = coalesce(p_sequence, 0), last_version = f.last_version + 1,
             last_digest = case when p_sequence is not null then p_digest end
         where f.resource = p_resource
-            and fence.rule(p_token, p_sequence, false, false, f.granted_token, f.open, f.last_token, f.last_sequence) = 'admitted'
-            and not f.limited
+            and fence.fast_path_admits(f, p_token, p_sequence)
             and not exists (select from fence.policies)
         returning f.last_version into write_one.version;
         if found then
