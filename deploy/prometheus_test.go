@@ -3,7 +3,6 @@ package deploy
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -46,7 +45,7 @@ func startPrometheus(t *testing.T, gateways []*gatewayprocess.Process) prometheu
 	start(t, program, "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+strings.TrimPrefix(p.url, "http://"), "--log.level=warn")
 	await.True(t, "Prometheus is ready", func() bool {
-		response, err := http.Get(p.url + "/-/ready")
+		response, err := impatient.Get(p.url + "/-/ready")
 		if err != nil {
 			return false
 		}
@@ -81,30 +80,28 @@ func replace(t *testing.T, text, old, replacement string) string {
 	return strings.ReplaceAll(text, old, replacement)
 }
 
-// api asks Prometheus, and returns the answer's data. An error of Prometheus is returned as one: a query that it does not understand, for example.
+// impatient is the client of Prometheus' API. Prometheus answers within milliseconds, or sometimes not at all.
+var impatient = &http.Client{Timeout: 5 * time.Second}
+
+// api calls Prometheus and decodes the data of its answer. It repeats a call that gets no answer. It returns an error if
+// Prometheus rejects the call, for example a query that it can't parse.
 func (p prometheus) api(path string, form url.Values, data any) error {
 	p.t.Helper()
-	response, err := http.PostForm(p.url+path, form)
-	if form == nil {
-		response, err = http.Get(p.url + path)
-	}
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		return err
-	}
 	answer := struct {
 		Status, Error string
 		Data          any
 	}{Data: data}
-	if err := json.Unmarshal(text, &answer); err != nil {
-		return fmt.Errorf("%w: %s", err, text)
-	}
+	await.True(p.t, "Prometheus answers "+path, func() bool {
+		response, err := impatient.Get(p.url + path + "?" + form.Encode())
+		if err != nil {
+			p.t.Logf("%s: %v", path, err)
+			return false
+		}
+		defer response.Body.Close()
+		return json.NewDecoder(response.Body).Decode(&answer) == nil
+	})
 	if answer.Status != "success" {
-		return fmt.Errorf("refused by Prometheus: %s", answer.Error)
+		return fmt.Errorf("rejected by Prometheus: %s", answer.Error)
 	}
 	return nil
 }

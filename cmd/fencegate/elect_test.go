@@ -14,7 +14,7 @@ import (
 func TestElect(t *testing.T) {
 	s := newShell(t)
 	observer := s.start("elect", "main", "--observe")
-	observer.says("term 0  nobody leads\n")
+	observer.says("term 0  no leader\n")
 
 	first := s.start("elect", "main", "--owner-id", "w1", "--value", "http://a")
 	first.says("candidate   w1\n")
@@ -33,7 +33,7 @@ func TestElect(t *testing.T) {
 	}
 	observer.says("w2 leads")
 	observer.says(`{"at":[1]}`)
-	observer.says("nobody leads\n")
+	observer.says("no leader\n")
 	observer.signal(syscall.SIGINT)
 	observer.wants(0, "")
 }

@@ -25,7 +25,7 @@ type rejectionsCmd struct {
 
 // Help is shown by "fencegate rejections --help".
 func (rejectionsCmd) Help() string {
-	return "A line is a write that was shut out, or several alike, with a COUNT. TOKEN is what was presented, NEWER what shut it " +
+	return "A line is a rejected write, or several alike, with a COUNT. TOKEN is the one presented, NEWER the one that superseded it " +
 		"out, LATE how long after the end of its lease the latest came, OWNER whose lease the token was."
 }
 

@@ -12,7 +12,7 @@ type runCmd struct {
 	underFlags
 
 	Lock    string   `help:"Name of the lock." required:"" placeholder:"NAME"`
-	Shared  bool     `help:"Hold it together with others who hold it shared, and with nobody else. Such a lease can't write."`
+	Shared  bool     `help:"Acquire a shared lease: it excludes exclusive leases only, and can't write."`
 	Subtree bool     `help:"Hold everything below the name, too."`
 	Command []string `arg:"" passthrough:"" help:"The command and its arguments, after --."`
 }

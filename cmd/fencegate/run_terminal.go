@@ -42,7 +42,8 @@ func (t *terminal) give(group int) {
 	}
 }
 
-// take puts this process's group into the foreground again. Who does that from the background is stopped, unless it ignores SIGTTOU.
+// take puts this process's group into the foreground again. From the background that stops a process, unless it
+// ignores SIGTTOU.
 func (t *terminal) take() {
 	signal.Ignore(syscall.SIGTTOU)
 	_ = unix.IoctlSetPointerInt(int(t.file.Fd()), unix.TIOCSPGRP, t.own)

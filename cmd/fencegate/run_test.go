@@ -163,7 +163,7 @@ func TestRunIsInterruptedWhileItWaits(t *testing.T) {
 	}
 	p := s.start("run", "--lock", "a", "--", "true")
 	await.True(t, "the command says that it waits", func() bool {
-		return strings.Contains(p.errOut.String(), "waiting for a, held by w1; 1 in line")
+		return strings.Contains(p.errOut.String(), "waiting for a, held by w1; 1 in the queue")
 	})
 	s.must("lock", "break", "a", "--reason", "test")
 	p.wants(0, "")

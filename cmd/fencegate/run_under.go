@@ -48,7 +48,7 @@ const (
 type underFlags struct {
 	gatewayFlags
 
-	OwnerID   string         `help:"Who asks, as others see it. Default: user@host:pid." default:"${run_owner}"`
+	OwnerID   string         `help:"The owner, as others see it. Default: user@host:pid." default:"${run_owner}"`
 	TTL       time.Duration  `help:"How long the lease lasts when renewals fail, 300ms to 24h. It is renewed at a third of it." default:"30s"`
 	Wait      *time.Duration `help:"How long to wait for the lock, at most. Default: for ever." placeholder:"DURATION"`
 	Try       bool           `help:"Don't wait: if the lock is held, exit with 120." short:"n"`
@@ -199,7 +199,7 @@ func noteWaiting(ctx context.Context, con *console, client *lockclient.Client, l
 	if err != nil || len(state.Holders) == 0 {
 		return
 	}
-	con.note("waiting for %s, held by %s; %d in line", lock, printable(state.Holders[0].OwnerID), len(state.Queue))
+	con.note("waiting for %s, held by %s; %d in the queue", lock, printable(state.Holders[0].OwnerID), len(state.Queue))
 }
 
 // notAcquired says why the command does not run.

@@ -33,7 +33,7 @@ func (f scratchFlags) open(ctx context.Context) (*scratch, error) {
 	if err != nil {
 		return nil, err
 	}
-	// As root PostgreSQL runs as another user, who must get through here to its own directory.
+	// If root starts it, PostgreSQL runs as another user, which must get through here to its own directory.
 	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // nothing is in it but that directory
 		return nil, err
 	}

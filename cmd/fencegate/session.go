@@ -14,7 +14,7 @@ import (
 type sessionCmds struct {
 	Create    sessionCreateCmd    `cmd:"" help:"Make a session: one TTL and one heartbeat for any number of leases."`
 	Keepalive sessionKeepaliveCmd `cmd:"" help:"Make a session, and all leases in it, last for its TTL from now."`
-	Get       sessionGetCmd       `cmd:"" help:"Show how a session stands."`
+	Get       sessionGetCmd       `cmd:"" help:"Show a session."`
 	End       sessionEndCmd       `cmd:"" help:"End a session, and release all leases in it."`
 }
 
@@ -25,7 +25,7 @@ type sessionFlag struct {
 
 type sessionCreateCmd struct {
 	clientFlags
-	OwnerID  string         `help:"Who has it." default:"${owner}"`
+	OwnerID  string         `help:"The owner." default:"${owner}"`
 	TTL      *time.Duration `help:"How long it lasts unless it is kept alive, 100ms to 24h. Default: 30s." placeholder:"DURATION"`
 	Metadata jsonFlag       `help:"A JSON object that is kept with it." placeholder:"JSON"`
 }

@@ -83,7 +83,7 @@ func TestTopAtATerminal(t *testing.T) {
 	s := newShell(t)
 	s.must("lock", "acquire", "warm-up")
 	p, types := s.terminal(`stty rows 30 cols 140; "$FENCEGATE" top --interval 200ms; echo "ended with $?"`)
-	p.says("No write was ever shut out here")
+	p.says("No write was rejected so far")
 	s.zombie("jobs/42")
 	p.says("jobs/42")
 	types("2")

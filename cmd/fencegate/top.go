@@ -26,7 +26,7 @@ type topCmd struct {
 
 // Help is shown by "fencegate top --help".
 func (topCmd) Help() string {
-	return "What is written and shut out, who holds and waits, and how the database and the gateways are: the dashboard in a terminal. NO_COLOR turns colours off."
+	return "The dashboard in a terminal: writes and rejections, holders and waiters, the database and the gateways. NO_COLOR turns colours off."
 }
 
 // Run shows until the user has seen enough.

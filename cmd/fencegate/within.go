@@ -8,7 +8,8 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// What "fencegate run" tells the command that it runs. The flags --token, --lease-id, --owner-id and --url have the other variables.
+// The environment that "fencegate run" gives its command. The flags --token, --lease-id, --owner-id and --url have the
+// other variables.
 const (
 	variableLock    = "FENCEGATE_LOCK"
 	variableToken   = "FENCEGATE_TOKEN"
@@ -62,7 +63,7 @@ func (f writeFlags) leaseID() string {
 	return f.LeaseID
 }
 
-// nextNumber tells how the next write under a token is numbered.
+// nextNumber returns a hint with the number of the next write under a token.
 func nextNumber(problem *api.Problem) string {
 	if problem.Token == nil || problem.LastSequence == nil {
 		return ""

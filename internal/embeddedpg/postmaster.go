@@ -57,7 +57,7 @@ func quitLeftover(l layout) {
 	if err != nil {
 		return
 	}
-	_ = quit(process) // it may have ended meanwhile; whether it did is what the lock tells
+	_ = quit(process) // it may have ended meanwhile; the lock shows whether it did
 	_ = process.Release()
 }
 

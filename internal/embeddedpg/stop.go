@@ -31,7 +31,7 @@ func (c *Cluster) Stop(ctx context.Context) error {
 	return fmt.Errorf("PostgreSQL had to be stopped at once and will recover at its next start: %w", context.Cause(ctx))
 }
 
-// end shuts PostgreSQL down without a checkpoint, by force if need be, and returns when it has ended. It tells whether
+// end shuts PostgreSQL down without a checkpoint, by force if need be, and returns when it has ended. It reports whether
 // PostgreSQL had ended before.
 func (c *Cluster) end() (ended bool) {
 	select {

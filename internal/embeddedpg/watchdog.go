@@ -40,7 +40,7 @@ func startWatchdog(account *account) (*watchdog, error) {
 	return &watchdog{cmd: cmd, pipe: pipe}, nil
 }
 
-// watch tells the watchdog what to watch. The line is in the pipe when this returns, and is read even if this process
+// watch writes to the watchdog what to watch. The line is in the pipe when this returns, and is read even if this process
 // dies now.
 func (w *watchdog) watch(pid int) error {
 	_, err := w.pipe.WriteString(strconv.Itoa(pid) + "\n")
@@ -49,7 +49,7 @@ func (w *watchdog) watch(pid int) error {
 
 // dismiss ends the watchdog and waits for its end. Called when PostgreSQL has ended.
 func (w *watchdog) dismiss() {
-	// Two lines, in case it was never told a pid. If the write fails it is gone already, and Wait says no more than that.
+	// Two lines, in case it never got a pid. If the write fails it is gone already, and Wait says no more than that.
 	_, _ = w.pipe.WriteString("done\ndone\n")
 	_ = w.pipe.Close()
 	_ = w.cmd.Wait()

@@ -70,7 +70,7 @@ func Start(ctx context.Context, program string, args ...string) (*Process, error
 	}
 }
 
-// Stop tells the gateway to end, waits for it, and returns how it ended: nil is exit code 0.
+// Stop sends SIGTERM, waits for the end, and returns how the gateway ended: nil is exit code 0.
 func (p *Process) Stop() error {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	return p.wait()

@@ -17,7 +17,7 @@ const (
 	exactlyOnce  = "P10"
 )
 
-// violationsKept bounds how many are told in full; the others are counted.
+// violationsKept bounds how many are reported in full; the others are counted.
 const violationsKept = 100
 
 // Violation is something that the contract rules out.
@@ -30,7 +30,7 @@ type Violation struct {
 	Evidence []string `json:"evidence"`
 }
 
-// checker holds what clients are told against the contract. It is safe for concurrent use.
+// checker checks the answers of clients against the contract. It is safe for concurrent use.
 type checker struct {
 	now       func() time.Duration
 	histories map[string]*lockHistory

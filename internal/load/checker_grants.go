@@ -63,7 +63,7 @@ func (a *asking) granted(lease api.Lease) *grant {
 		grantedMS: lease.GrantedAt.UnixMilli(), expiresMS: lease.ExpiresAt.UnixMilli(),
 	}
 	if a.known != nil && lease.FencingToken <= a.known.lease.FencingToken {
-		l.accuse(tokensRise, fmt.Sprintf("token %d was granted to who asked after token %d had been granted",
+		l.accuse(tokensRise, fmt.Sprintf("token %d was granted to an acquire that was sent after token %d had been granted",
 			lease.FencingToken, a.known.lease.FencingToken), a.known, g)
 	}
 	for _, other := range l.grants {
@@ -119,7 +119,7 @@ func (l *lockHistory) compareLeases(a, b *grant) {
 		b.lease.FencingToken, b.lease.Mode, a.lease.FencingToken, a.lease.Mode), a, b)
 }
 
-// renewed is called with the answer to a renewal that nobody else sent beside it.
+// renewed is called with the answer to a renewal. The lease has no other renewal under way.
 func (g *grant) renewed(lease api.Lease) {
 	l := g.history
 	l.mu.Lock()

@@ -94,7 +94,7 @@ func (r *reading) judge(key string, version int64, n number, value []byte) {
 	switch {
 	case w == nil:
 		if version > b.forgottenVersion && n.token > b.forgottenToken {
-			l.accuse(nothingElse, fmt.Sprintf("%s has version %d of the write %s, which nobody sent", key, version, n), r)
+			l.accuse(nothingElse, fmt.Sprintf("%s has version %d of the write %s, which no client sent", key, version, n), r)
 		}
 	case w.key != key || (value != nil && string(value) != w.value):
 		l.accuse(exactlyOnce, fmt.Sprintf("the write %s of %s was sent with the value %q", n, w.key, w.value), w, r)

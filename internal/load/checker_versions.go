@@ -72,7 +72,7 @@ func (b *ledger) end(w *write) {
 	}
 }
 
-// learn is told which version a write was applied with, by an acknowledgement or by a reading.
+// learn notes the version of an applied write, from an acknowledgement or from a reading.
 func (l *lockHistory) learn(w *write, version int64, by proof) {
 	b := &l.ledger
 	switch {
@@ -94,11 +94,11 @@ func (l *lockHistory) learn(w *write, version int64, by proof) {
 			break
 		}
 	}
-	l.place(w)
+	l.insert(w)
 }
 
-// place puts an applied write into the order of versions, in which numbers rise.
-func (l *lockHistory) place(w *write) {
+// insert puts an applied write into the order of versions, in which numbers rise.
+func (l *lockHistory) insert(w *write) {
 	b := &l.ledger
 	at, same := slices.BinarySearchFunc(b.order, w.version, func(other *write, version int64) int { return int(other.version - version) })
 	if same {
@@ -141,6 +141,6 @@ func (l *lockHistory) countVersions(last proof) {
 	}
 	b.excess = excess
 	l.accuse(exactlyOnce, fmt.Sprintf(
-		"version %d is out, but only %d writes were acknowledged, %d are under way and %d in doubt: a write was applied twice, or one that nobody sent",
+		"version %d is out, but only %d writes were acknowledged, %d are under way and %d in doubt: a write was applied twice, or one that no client sent",
 		b.versionMax, b.applied, b.underWay, b.doubtful), last)
 }

@@ -159,7 +159,7 @@ type fate struct {
 	write             Write
 }
 
-// end is called when nothing more will be heard of the write.
+// end is called when no attempt is under way, and no other follows.
 func (w *write) end() fate {
 	l := w.history
 	l.mu.Lock()

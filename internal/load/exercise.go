@@ -69,10 +69,10 @@ func (e Exercise) Run(ctx context.Context, seed uint64) []Violation {
 	return found
 }
 
-// nobody is the Observer of a load without one.
-type nobody struct{}
+// noObserver is the Observer of a load without one.
+type noObserver struct{}
 
-func (nobody) Granted(api.Lease, time.Duration, time.Duration) {}
-func (nobody) Wrote(Write)                                     {}
-func (nobody) Unavailable(error)                               {}
-func (nobody) Unexpected(string)                               {}
+func (noObserver) Granted(api.Lease, time.Duration, time.Duration) {}
+func (noObserver) Wrote(Write)                                     {}
+func (noObserver) Unavailable(error)                               {}
+func (noObserver) Unexpected(string)                               {}

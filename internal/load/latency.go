@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// stepBits gives every power of two this many bits of steps: a latency is told within 1/32, 3%.
+// stepBits gives every power of two this many bits of steps: a latency is accurate within 1/32, 3%.
 const stepBits = 5
 
 // latencies counts durations in steps of microseconds. Its size does not depend on how many there are.

@@ -48,7 +48,7 @@ type Config struct {
 	Progress func(Progress)
 }
 
-// Progress is how a run stands.
+// Progress is the state of a run.
 type Progress struct {
 	Elapsed    time.Duration
 	Clients    int
@@ -107,7 +107,7 @@ type run struct {
 }
 
 func newRun(names []string, seed uint64) *run {
-	r := &run{habits: standard, observer: nobody{}, seed: seed, names: names, begun: time.Now(), tally: newTally()}
+	r := &run{habits: standard, observer: noObserver{}, seed: seed, names: names, begun: time.Now(), tally: newTally()}
 	r.compose = func(random *mathrand.Rand, n number, owner string) (key, value string) {
 		key = keyName(random.IntN(keys))
 		return key, valueOf(key, n, owner)

@@ -23,7 +23,7 @@ const (
 // operations is their order in the report.
 var operations = []string{opAcquire, opWait, opRenew, opWrite, opRelease, opRead}
 
-// surprisesKept bounds how many unexpected answers are told.
+// surprisesKept bounds how many unexpected answers are reported.
 const surprisesKept = 20
 
 // tally counts what clients do. It is safe for concurrent use.

@@ -13,7 +13,7 @@ const (
 	warningsMax = 1
 	errorsMax   = 10
 	second      = time.Second
-	// messagesMax bounds the messages that are told apart. They are written in the code, and few.
+	// messagesMax bounds the messages that are counted. They are constants of the code, and few.
 	messagesMax = 1000
 )
 
@@ -102,7 +102,7 @@ func (s *storms) admit(record slog.Record, later func(leftOut int64)) bool {
 	return false
 }
 
-// over ends the second of a storm. If it goes on, its next line is logged now, and another second begins.
+// over ends the second of a storm. If more lines were kept, the last of them is logged now, and another second begins.
 func (s *storms) over(key stormKey) {
 	s.mu.Lock()
 	now := s.storms[key]

@@ -140,7 +140,7 @@ func (r *Receiver) Spans() []Span {
 	return slices.Clone(r.spans)
 }
 
-// Raw returns the bytes of all that was received: names and attributes stand in them as they are.
+// Raw returns the bytes of all that was received: names and attributes are in them as they are.
 func (r *Receiver) Raw() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -49,7 +49,7 @@ func startDocker(ctx context.Context) (*server, error) {
 	return &server{url: u.String(), stop: stop}, nil
 }
 
-// dockerAnswers returns errNone if no engine can be used, which the library partly tells by a panic.
+// dockerAnswers returns errNone if no engine can be used, which the library partly reports by a panic.
 func dockerAnswers(ctx context.Context) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {

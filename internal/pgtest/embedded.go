@@ -17,7 +17,7 @@ import (
 // cacheFormat is raised when what is kept in the cache changes.
 const cacheFormat = 1
 
-// volatile are the settings of the shared server, which nobody crashes: they save time and change nothing that a client
+// volatile are the settings of the shared server, which no test crashes: they save time and change nothing that a client
 // can see.
 var volatile = map[string]string{
 	"fsync":            "off",
@@ -59,7 +59,7 @@ func startEmbedded(ctx context.Context) (*server, error) {
 	return &server{url: cluster.URL(), stop: stop}, nil
 }
 
-// stopAtOnce stops a cluster whose data nobody wants any more.
+// stopAtOnce stops a cluster whose data is no longer needed.
 func stopAtOnce(cluster *embeddedpg.Cluster) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

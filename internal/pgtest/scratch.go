@@ -161,7 +161,7 @@ func anyHeld(paths []string) bool {
 	return false
 }
 
-// sharedMemoryLine is the line of postmaster.pid, from 0, that tells the key and the id of the shared memory.
+// sharedMemoryLine is the line of postmaster.pid, from 0, that has the key and the id of the shared memory.
 const sharedMemoryLine = 6
 
 // removeCluster removes a data directory. A PostgreSQL that was killed leaves a piece of System V shared memory, of

@@ -82,7 +82,7 @@ func gatewaysText(p painter, v View) string {
 	return text
 }
 
-// seriesLines are what was written and shut out, now and over time. The newest whole point counts as now.
+// seriesLines are the writes and rejections, now and over time. The newest whole point counts as now.
 func seriesLines(p painter, v View) []string {
 	points := v.Overview.Points
 	series := func(read func(*api.OverviewRates) float64) []float64 {
@@ -130,7 +130,7 @@ func rejected(r *api.OverviewRates) float64 {
 	return sum
 }
 
-// byCode tells of the newest point what was rejected, and as what.
+// byCode returns the rejections of the newest point, by code.
 func byCode(points []api.OverviewPoint) string {
 	for _, point := range slices.Backward(points[max(0, len(points)-2):]) {
 		if point.OverviewRates == nil {
@@ -147,7 +147,7 @@ func byCode(points []api.OverviewPoint) string {
 	return ""
 }
 
-// newest is the last value, or the one before that, since the last step may not have been told of yet; NaN where both are gaps.
+// newest is the last value, or the one before if the last step is still a gap. It is NaN if both are gaps.
 func newest(values []float64) float64 {
 	for _, value := range slices.Backward(values[max(0, len(values)-2):]) {
 		if !math.IsNaN(value) {

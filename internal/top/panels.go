@@ -15,17 +15,17 @@ func panelLines(p painter, v View, panel Panel) []string {
 	var empty string
 	switch panel {
 	case PanelRejections:
-		columns, empty = rejectionColumns, "No write was ever shut out here. `fencegate demo zombie` shows one."
+		columns, empty = rejectionColumns, "No write was rejected so far. `fencegate demo zombie` shows one."
 		for _, r := range v.Rejections {
 			rows = append(rows, rejectionRow(v.Overview.At.Time, r))
 		}
 	case PanelLocks:
-		columns, empty = lockColumns, "Nobody holds or waits for anything."
+		columns, empty = lockColumns, "No lock is held or waited for."
 		for _, l := range v.Locks {
 			rows = append(rows, lockRow(v.Overview.At.Time, l))
 		}
 	case PanelGateways:
-		columns, empty = gatewayColumns, "No gateway has told of itself yet."
+		columns, empty = gatewayColumns, "No gateway is known yet."
 		for _, g := range v.Overview.Gateways {
 			rows = append(rows, gatewayRow(v.Overview.At.Time, g))
 		}
@@ -96,7 +96,8 @@ func gatewayRow(now time.Time, g api.OverviewGateway) []string {
 		count(g.Queue), fmt.Sprintf("%d/%d", g.ConnectionsBusy, g.ConnectionsMax), listening)
 }
 
-// ago is how long before now it was, in whole seconds: clocks differ by less than that, or by more than anything here can mend.
+// ago is how long before now it was, in whole seconds. Smaller differences of clocks don't matter, and greater ones can't
+// be corrected here.
 func ago(now, then time.Time) string {
 	since := now.Sub(then).Round(time.Second)
 	if since <= 0 {

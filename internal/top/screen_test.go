@@ -103,7 +103,7 @@ func golden(t *testing.T, name string, screen []string, view View) {
 	}
 }
 
-// Nothing that others chose steers the terminal, in colour neither.
+// No text that others chose steers the terminal, with colours or without.
 func TestNothingSteersTheTerminal(t *testing.T) {
 	for _, colour := range []bool{false, true} {
 		view := busyView()

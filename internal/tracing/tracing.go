@@ -47,7 +47,7 @@ type Config struct {
 	SampleRatio float64
 	// Version is this program's.
 	Version string
-	// OnError is told of spans that could not be delivered, and what is wrong.
+	// OnError is called for spans that could not be delivered, with the reason.
 	OnError func(err error)
 
 	// QueueMax bounds the spans that wait to be sent; what comes beyond that is dropped, and counted. Default 8192; at least 1.
@@ -140,7 +140,7 @@ func traceURL(endpoint string) (string, error) {
 	return at.String(), nil
 }
 
-// describe says who makes the spans: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES have the last word.
+// describe names the service of the spans. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override it.
 func describe(ctx context.Context, version string) (*resource.Resource, error) {
 	about, err := resource.New(ctx,
 		resource.WithTelemetrySDK(),
@@ -185,7 +185,7 @@ func (t *Tracing) failed(err error) {
 	}
 }
 
-// bounded lets no more spans wait than it may, and counts the others. The SDK's queue drops, too, but does not tell how many.
+// bounded lets no more spans wait than it may, and counts the others. The SDK's queue drops, too, but does not count them.
 type bounded struct {
 	tracing *Tracing
 	sdktrace.SpanProcessor
@@ -210,7 +210,7 @@ type counting struct {
 	sdktrace.SpanExporter
 }
 
-// ExportSpans sends spans. It returns nil always: whom to tell is known here.
+// ExportSpans sends spans. It always returns nil: it reports errors itself.
 func (c *counting) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	err := c.SpanExporter.ExportSpans(ctx, spans)
 	c.tracing.waiting.Add(-int64(len(spans)))

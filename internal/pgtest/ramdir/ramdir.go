@@ -1,4 +1,4 @@
-// Package ramdir tells where tests put data that needs to outlive processes but not the machine.
+// Package ramdir finds a directory for test data that needs to outlive processes but not the machine.
 package ramdir
 
 import "os"
