@@ -70,8 +70,8 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// Whoever is woken finds what to do: every alert has a section that says why it matters, how to confirm it and what to do; and no
-// section is left of an alert that is gone.
+// Every alert has a section in the runbook: why it matters, how to confirm it, and what to do. No section is left of an
+// alert that was removed.
 func TestEveryAlertHasARunbook(t *testing.T) {
 	t.Parallel()
 	runbooks := map[string]string{}

@@ -22,7 +22,7 @@ import (
 // imageBytesMax is what the image may have.
 const imageBytesMax = 40_000_000
 
-// The Dockerfile's stages are pinned, and the last one runs as a numeric user who is not root.
+// The Dockerfile's stages are pinned, and the last one runs as a numeric user other than root.
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
 	text := read(t, "../Dockerfile")
@@ -62,7 +62,7 @@ func numbers(version string) (parts []int) {
 func less(a, b []int) bool { return slices.Compare(a, b) < 0 }
 
 // What .dockerignore lets through is enough to build the program, and what is built needs nothing but itself: it runs in an
-// empty directory as its root, as the user of the image, and its health checks tell of a gateway.
+// empty directory as its root, as the user of the image, and its health checks work.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join(t.TempDir(), "root")

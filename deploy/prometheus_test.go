@@ -119,7 +119,7 @@ func (p prometheus) query(query string) ([]sample, error) {
 	return data.Result, err
 }
 
-// finds tells whether a query finds a number. A quantile of nothing is found, and is none.
+// finds reports whether a query finds a number. The quantile of nothing is NaN, which does not count.
 func (p prometheus) finds(query string) bool {
 	p.t.Helper()
 	samples, err := p.query(query)

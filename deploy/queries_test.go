@@ -76,7 +76,7 @@ func documented(t *testing.T) func(name string) bool {
 // metricName is a word that is followed by a selector or nothing, and is no function, label or keyword.
 var metricName = regexp.MustCompile(`\b(fencegate_[a-z_]+|process_[a-z_]+|go_[a-z_]+|up|ALERTS)\b`)
 
-// Panels explain themselves, stand side by side, and name only metrics that there are.
+// Panels have descriptions, don't overlap, and name only metrics that exist.
 func TestDashboards(t *testing.T) {
 	t.Parallel()
 	known := documented(t)
@@ -128,8 +128,8 @@ func TestAlertsNameMetrics(t *testing.T) {
 	}
 }
 
-// checkQueries checks that every query of every panel is understood, and finds data; and so does every selector of every alert: a label or a
-// value that is misspelt would never fire, and nobody would know.
+// checkQueries checks that every query of every panel is understood, and finds data; and so does every selector of every alert: an alert with a
+// misspelt label or value would never fire.
 func (p prometheus) checkQueries() {
 	p.t.Helper()
 	missing := map[string]string{} // by the query, where it is asked

@@ -13,14 +13,14 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// workload uses all of fencegate, in a small way, until it is stopped. It is well-behaved: nothing is shut out.
+// workload uses all parts of fencegate until it is stopped. None of its writes is rejected.
 func workload(t *testing.T, clients []*lockclient.Client) (stop func()) {
 	return repeat(t, clients, func(ctx context.Context, client *lockclient.Client, name string) error {
 		return errors.Join(holder(ctx, client, name), waiter(ctx, client, name), session(ctx, client, name))
 	})
 }
 
-// storm is of holders who are away when their leases run out, and write when another one holds the lock.
+// storm has holders let their leases expire, and write while another owner holds the lock.
 func storm(t *testing.T, clients []*lockclient.Client) (stop func()) {
 	return repeat(t, clients, zombie)
 }
@@ -84,7 +84,7 @@ func holder(ctx context.Context, client *lockclient.Client, name string) error {
 	return err
 }
 
-// waiter stands in line for a moment, and is granted the lock.
+// waiter waits in the queue for a moment, and is granted the lock.
 func waiter(ctx context.Context, client *lockclient.Client, name string) error {
 	first, err := client.Acquire(ctx, name+"/line")
 	if err != nil {
@@ -112,14 +112,14 @@ func session(ctx context.Context, client *lockclient.Client, name string) error 
 	return err
 }
 
-// zombie lets its lease run out; another owner is granted the lock; the zombie writes, and renews.
+// zombie lets its lease expire. Another owner is granted the lock; then the zombie writes, and renews.
 func zombie(ctx context.Context, client *lockclient.Client, name string) error {
 	calls, ttl, one := client.API(), int64(100), int64(1)
-	dead, err := calls.Acquire(ctx, name+"/haunted", api.AcquireRequest{OwnerID: "zombie", TTLMS: &ttl})
+	dead, err := calls.Acquire(ctx, name+"/abandoned", api.AcquireRequest{OwnerID: "zombie", TTLMS: &ttl})
 	if err != nil {
 		return err
 	}
-	heir, err := calls.Acquire(ctx, name+"/haunted", api.AcquireRequest{OwnerID: "heir", WaitMS: await.Limit.Milliseconds()})
+	heir, err := calls.Acquire(ctx, name+"/abandoned", api.AcquireRequest{OwnerID: "heir", WaitMS: await.Limit.Milliseconds()})
 	if err != nil {
 		return err
 	}

@@ -93,7 +93,7 @@ func TestJSONErrorsAreProblems(t *testing.T) {
 			t.Errorf("%q exited with %d, %q, %+v, want %s", args, got.code, got.out, problem, want)
 		}
 		if want == api.CodeLockHeld && (problem.Holder == nil || problem.Holder.OwnerID != "w1" || problem.RecommendedRetryMS == nil) {
-			t.Errorf("%+v does not tell who holds the lock", problem)
+			t.Errorf("%+v does not name the holder of the lock", problem)
 		}
 	}
 }

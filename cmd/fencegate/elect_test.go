@@ -26,7 +26,7 @@ func TestElect(t *testing.T) {
 	s.start("elect", "main", "--try", "--", "true").wants(120, "held by w1")
 	first.signal(syscall.SIGINT)
 	if got := first.wants(0, ""); got.errOut != "" {
-		t.Errorf("who resigned said %q", got.errOut)
+		t.Errorf("the leader that resigned wrote %q", got.errOut)
 	}
 	if got := second.wants(5, ""); !strings.Contains(got.out, " after "+term+" of main\n") {
 		t.Errorf("it printed %q", got.out)

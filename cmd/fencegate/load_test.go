@@ -40,7 +40,7 @@ func TestLoadFindsNoFault(t *testing.T) {
 		t.Errorf("too little was done: %+v", report)
 	}
 	if !strings.Contains(got.errOut, "s  24 clients  ") || !strings.Contains(got.errOut, "0 violations\n") {
-		t.Errorf("the progress was told as %q", got.errOut)
+		t.Errorf("the progress is %q", got.errOut)
 	}
 }
 

@@ -94,7 +94,7 @@ func (s shell) must(args ...string) string {
 	return got.out
 }
 
-// fails runs a command that has to exit with a code and tell, in text, of the words and nothing on stdout.
+// fails runs a command that must exit with a code, write the words to stderr, and nothing to stdout.
 func (s shell) fails(code int, words string, args ...string) {
 	s.t.Helper()
 	got := s.do(args...)

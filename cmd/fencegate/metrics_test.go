@@ -54,7 +54,7 @@ func documented(t *testing.T) map[string]string {
 	return kinds
 }
 
-// What "serve" shows is what docs/metrics.md lists, and nothing else: all of it as soon as it has heard of the database.
+// "serve" exposes exactly the metrics that docs/metrics.md lists: all of them once the database was read.
 func TestServeShowsWhatIsDocumented(t *testing.T) {
 	s := newShell(t)
 	s.scrape() // which shows no request before itself

@@ -25,7 +25,7 @@ func (s shell) overview() (overview api.Overview) {
 	return overview
 }
 
-// Gateways tell of themselves while they serve, under the names that they were given, and each shows all of them.
+// Gateways are listed while they serve, under their configured names, and each gateway shows all of them.
 func TestServeTellsHowItIs(t *testing.T) {
 	url := pgtest.Migrated(t)
 	named, unnamed := newShellOn(t, url, "--gateway-name", "left", "--history-retention", "1m"), newShellOn(t, url)

@@ -12,8 +12,8 @@ import (
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
-// The README's curl session, run as it stands in one shell, prints what the README says. Run again on the same database, it prints the same
-// but for the numbers.
+// The README's curl session prints what the README says when it is run in one shell. A second run on the same database
+// prints the same but for the numbers.
 func TestReadmeSession(t *testing.T) {
 	pgtest.Require(t, "curl")
 	gateway := newShell(t)

@@ -42,7 +42,7 @@ func TestRunGivesTheCommandItsLease(t *testing.T) {
 	}
 }
 
-// What run tells the command about one lock must not get in the way of its work on another.
+// The environment that run sets for one lock does not affect the command's work on another lock.
 func TestAnotherLockWithinRun(t *testing.T) {
 	s := newShell(t)
 	lease := fields(s.must("lock", "acquire", "other", "--owner-id", "w2", "--ttl", "1h"))

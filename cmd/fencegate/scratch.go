@@ -22,7 +22,7 @@ type scratch struct {
 	name string
 	// suffix keeps the names of this run apart from those of other runs on the database.
 	suffix string
-	dir  string
+	dir    string
 }
 
 func (f scratchFlags) open(ctx context.Context) (*scratch, error) {

@@ -51,7 +51,7 @@ func TestRunGivesTheCommandTheTerminal(t *testing.T) {
 	}
 }
 
-// The shell gets the terminal when the command is stopped, and the command when the shell lets it go on.
+// The shell gets the terminal when the command is stopped. The command gets it back when the shell continues it.
 func TestRunIsAJobOfItsShell(t *testing.T) {
 	s := newShell(t)
 	pgtest.Require(t, "bash")

@@ -8,7 +8,7 @@ import (
 	"github.com/fencegate/fencegate/internal/await"
 )
 
-// zombie has a write shut out on the resource.
+// zombie makes a write that is rejected on the resource.
 func (s shell) zombie(resource string) {
 	s.t.Helper()
 	s.must("lock", "acquire", resource, "--owner-id", "heir", "--ttl", "1h")

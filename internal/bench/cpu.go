@@ -65,7 +65,7 @@ func PostgresCPU(ctx context.Context, db interface {
 	return cpu, nil
 }
 
-// ownCPU is the CPU time of a process of one thread, as PostgreSQL's are: in nanoseconds where the kernel tells them. Its hundredths of a second
+// ownCPU is the CPU time of a process of one thread, as PostgreSQL's are: in nanoseconds where the kernel has them. Its hundredths of a second
 // are too coarse for a hundred processes that each do little.
 func ownCPU(pid int, stat procfs.ProcStat) float64 {
 	process, err := procfs.NewProc(pid)
@@ -79,7 +79,7 @@ func ownCPU(pid int, stat procfs.ProcStat) float64 {
 	return float64(scheduled.RunningNanoseconds) / 1e9
 }
 
-// ProcessStat reads what /proc tells of a process.
+// ProcessStat reads what /proc has about a process.
 func ProcessStat(pid int) (procfs.ProcStat, error) {
 	process, err := procfs.NewProc(pid)
 	if err != nil {

@@ -46,7 +46,7 @@ func TestGatewayKilledInMidBatch(t *testing.T) {
 	for i, lease := range leases {
 		answers[i] = goPut(t, f.at(0), numbered(lease, 1))
 	}
-	for i := 1; i < len(answers); i += 2 { // nobody holds these up
+	for i := 1; i < len(answers); i += 2 { // these fences are free
 		got := <-answers[i]
 		check(t, got.err)
 	}
@@ -56,7 +56,7 @@ func TestGatewayKilledInMidBatch(t *testing.T) {
 	f.at(0).Kill()
 	for i := 0; i < len(answers); i += 2 {
 		if got := <-answers[i]; !errors.Is(got.err, lockclient.ErrUnavailable) {
-			t.Errorf("%s: the write was told %+v", leases[i].Lock, got)
+			t.Errorf("%s: the write got %+v", leases[i].Lock, got)
 		}
 	}
 	release()

@@ -92,13 +92,13 @@ var badHistories = []struct {
 	}, "the write w/4.3 was refused, and is there"},
 	{"a record came from nowhere", func(h *history, _ *state) {
 		h.writes = slices.Delete(h.writes, 2, 3)
-	}, "nobody sent the record w/4.3"},
+	}, "no client sent the record w/4.3"},
 	{"a record has another value", func(_ *history, s *state) {
 		s.records[2].value = byPut
-	}, "nobody sent the record w/4.1"},
+	}, "no client sent the record w/4.1"},
 	{"a token that was never granted admitted a write", func(h *history, s *state) {
 		h.grants, s.leases = h.grants[1:], s.leases[1:]
-	}, "admitted by token 4, which nobody was granted"},
+	}, "admitted by token 4, which was never granted"},
 	{"a doubtful write was applied twice", func(_ *history, s *state) {
 		s.records[0].version, s.records[3].version = 4, 3
 	}, "has version 3, but is number 2"},

@@ -60,7 +60,7 @@ func checkHistory(h history, s state) []string {
 		l.grantsAreKept(&found)
 		l.leasesAreApart(&found)
 		l.writesAreKept(&found)
-		l.recordsAreTold(&found)
+		l.recordsWereSent(&found)
 		l.writesCountOnce(&found)
 		l.versionsFollowTokens(&found)
 		l.olderTokensAreShutOut(&found)
@@ -119,7 +119,8 @@ func split(h history, s state) []*lockHistory {
 	return slices.SortedFunc(maps.Values(histories), func(a, b *lockHistory) int { return cmp.Compare(a.name, b.name) })
 }
 
-// tokensRise is P2: whoever asked after another had been answered got the greater token, and none was granted twice.
+// tokensRise is P2: an acquire that was sent after another was answered has the greater token, and no token is granted
+// twice.
 func (l *lockHistory) tokensRise(found *findings) {
 	owners := map[int64]string{}
 	newest := l.newestKnown()
@@ -134,7 +135,7 @@ func (l *lockHistory) tokensRise(found *findings) {
 	}
 }
 
-// newestKnown returns a function that tells the greatest token which some client knew at a time.
+// newestKnown returns a function that returns the greatest token that some client knew at a time.
 func (l *lockHistory) newestKnown() func(time.Duration) int64 {
 	grants := slices.SortedFunc(slices.Values(l.grants), func(a, b grant) int { return cmp.Compare(a.answered, b.answered) })
 	newest := make([]int64, len(grants)+1)
@@ -193,8 +194,8 @@ func (l *lockHistory) writesAreKept(found *findings) {
 	}
 }
 
-// recordsAreTold is P5: what is stored was sent, under a token that was granted.
-func (l *lockHistory) recordsAreTold(found *findings) {
+// recordsWereSent is P5: what is stored was sent, under a token that was granted.
+func (l *lockHistory) recordsWereSent(found *findings) {
 	sent := map[string]write{}
 	for _, w := range l.writes {
 		sent[w.key] = w
@@ -204,12 +205,12 @@ func (l *lockHistory) recordsAreTold(found *findings) {
 		granted[lease.token] = true
 	}
 	for _, record := range l.records {
-		w, told := sent[record.key]
-		if !told || w.value != record.value || w.token != record.token || w.sequence != record.sequence {
-			found.add("%s: nobody sent the record %s as it stands", l.name, record.key)
+		w, known := sent[record.key]
+		if !known || w.value != record.value || w.token != record.token || w.sequence != record.sequence {
+			found.add("%s: no client sent the record %s as it is", l.name, record.key)
 		}
 		if !granted[record.token] {
-			found.add("%s: the record %s was admitted by token %d, which nobody was granted", l.name, record.key, record.token)
+			found.add("%s: the record %s was admitted by token %d, which was never granted", l.name, record.key, record.token)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func TestDatabaseKilledUnderLoad(t *testing.T) {
 	wantJumps(t, db, 0)
 }
 
-// The database died with a write in its hands. Nobody can know what became of it, until the same write is sent again.
+// The database dies while it executes a write. The outcome is unknown until the same write is sent again.
 func TestDatabaseKilledWhileItWrites(t *testing.T) {
 	t.Parallel()
 	cluster := pgtest.NewCluster(t)
@@ -93,7 +93,7 @@ func wantDown(t *testing.T, g *gateway, w write) {
 	}
 }
 
-// answeredUnavailable tells a gateway that says so from one that says nothing.
+// answeredUnavailable reports whether a gateway answered that it is unavailable. No answer at all does not count.
 func answeredUnavailable(err error) bool {
 	var failed *lockclient.Error
 	return errors.Is(err, lockclient.ErrUnavailable) && errors.As(err, &failed) && failed.Cause == nil

@@ -17,8 +17,8 @@ import (
 
 var failoverNames = []string{"job/0", "job/1", "job/2", "job/3", "job/4"}
 
-// The primary dies with grants and writes that its standby never saw. Gateways that stay up find the standby once it is promoted, and
-// nobody who holds a lost token gets in.
+// The primary dies with grants and writes that its standby never received. Gateways that stay up find the standby once it
+// is promoted, and reject every lost token.
 func TestFailoverWithLostCommits(t *testing.T) {
 	t.Parallel()
 	primary := pgtest.NewCluster(t)
@@ -86,7 +86,7 @@ func TestSiblingsPromotedApart(t *testing.T) {
 		sibling.Kill()
 	}
 	if identities[0] != identities[1] {
-		t.Errorf("this is no test: the siblings are told apart by %s", identities)
+		t.Errorf("this is no test: the siblings differ in %s", identities)
 	}
 }
 

@@ -38,8 +38,8 @@ func TestGatewaysFrozenUnderLoad(t *testing.T) {
 	verify(t, l.end(t), db)
 }
 
-// The zombie is a gateway: it has taken a write in, and stands still while the lease runs out and another gateway grants the lock anew. From
-// then on the write is shut out, whether the new holder has written or not.
+// The zombie is a gateway: it has received a write, and is frozen until the lease has expired and another gateway has
+// granted the lock again. From then on the write is rejected, whether or not the new holder has written.
 func TestFrozenGatewayComesTooLate(t *testing.T) {
 	t.Parallel()
 	for _, heirWrites := range []bool{false, true} {
@@ -71,7 +71,8 @@ func TestFrozenGatewayComesTooLate(t *testing.T) {
 	}
 }
 
-// A gateway froze when its write was with the database already: it was applied before the next grant, and its late acknowledgement tells no lie.
+// A gateway freezes after it has sent a write to the database. The write is applied before the next grant, and its late
+// acknowledgement is right.
 func TestFrozenGatewayWasInTime(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)

@@ -22,7 +22,7 @@ func TestGatewaysKilledUnderLoad(t *testing.T) {
 	verify(t, l.end(t), connect(t, url))
 }
 
-// A write reached the database, and the one that was to tell of it died. The database finishes it all the same: the retry by another gateway
+// A gateway dies after its write has reached the database. The database finishes the write: the retry by another gateway
 // is a replay, and the write counts once.
 func TestGatewayKilledWhileItWrites(t *testing.T) {
 	t.Parallel()
@@ -46,7 +46,8 @@ func TestGatewayKilledWhileItWrites(t *testing.T) {
 	wantWrites(t, db, "job", 1)
 }
 
-// The session that carried a write was ended before it got at the fence: nothing was changed, though nobody can know it. The retry is applied.
+// The database session of a write ends before the write gets the fence. Nothing was changed, but the outcome is unknown.
+// The retry is applied.
 func TestSessionEndedWhileItWrites(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
@@ -95,7 +96,7 @@ func TestGatewayKilledWhileItGrants(t *testing.T) {
 		t.Errorf("the retry got token %d, %d was granted", lease.FencingToken, granted)
 	}
 	if _, err := f.at(1).Acquire(ctx, "job", api.AcquireRequest{OwnerID: "other"}); !errors.Is(err, lockclient.ErrLockHeld) {
-		t.Errorf("another was told %v", err)
+		t.Errorf("another owner got %v", err)
 	}
 }
 

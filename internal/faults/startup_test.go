@@ -79,7 +79,7 @@ func TestServeOnUnmigratedDatabase(t *testing.T) {
 	wantNotReady(t, g, "run `fencegate migrate`")
 	_, err := g.Acquire(patient(t), "job", api.AcquireRequest{OwnerID: "worker"})
 	if !answeredUnavailable(err) || problemOf(t, err).Outcome != api.OutcomeNotApplied {
-		t.Errorf("an acquire was told %v", err)
+		t.Errorf("an acquire got %v", err)
 	}
 
 	output, err := exec.CommandContext(patient(t), program.PathChecked(t), "migrate", "--database-url", url).CombinedOutput()

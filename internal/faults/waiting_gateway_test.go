@@ -28,7 +28,7 @@ type waitingClients struct {
 	failed map[string]error
 }
 
-// wait has so many clients wait at a gateway, one behind the other, and returns when they stand in the line.
+// wait has so many clients wait at a gateway, one behind the other, and returns once they are in the queue.
 func (w *waitingClients) wait(ctx context.Context, t *testing.T, g *gateway, name string, count int) {
 	t.Helper()
 	for i := range count {
@@ -81,7 +81,7 @@ func (w *waitingClients) wantApart(t *testing.T) {
 			and b.granted_at < coalesce(a.ended_at, a.expires_at)`); n != 0 {
 		t.Errorf("%d leases ran beside each other", n)
 	}
-	await.True(t, "what was granted to those who are gone is given back", func() bool {
+	await.True(t, "grants to clients that are gone are released", func() bool {
 		return ask[int](t, w.db, "select count(*) from fence.leases where ended_at is null") == 0
 	})
 }
@@ -90,7 +90,7 @@ func newWaitingClients(db *pgxpool.Pool) *waitingClients {
 	return &waitingClients{db: db, lock: "job", served: map[string]int64{}, failed: map[string]error{}}
 }
 
-// A gateway is killed with clients in the line: those behind them are served all the same.
+// A gateway is killed while clients wait at it. The waiters behind them are served.
 func TestGatewayIsKilledWithWaiters(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
@@ -112,8 +112,8 @@ func TestGatewayIsKilledWithWaiters(t *testing.T) {
 	w.wantApart(t)
 }
 
-// A gateway freezes with clients in the line, for longer than it is waited for. Those behind them are served; when it wakes, its clients
-// are served in turn, but those who have gone meanwhile hold nobody up.
+// A gateway is frozen while clients wait at it, until it is considered dead. The waiters behind them are served. When it
+// continues, its clients are served in turn, except those that have gone meanwhile.
 func TestGatewayIsFrozenWithWaiters(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
@@ -140,10 +140,10 @@ func TestGatewayIsFrozenWithWaiters(t *testing.T) {
 	w.wantServed(t, "patient", 4)
 	w.wantServed(t, "late", 4)
 	if n := w.countServed(); n != 12 {
-		t.Errorf("%d were served, of 12 who stayed", n)
+		t.Errorf("%d were served, want the 12 that stayed", n)
 	}
 	w.wantApart(t)
-	await.True(t, "nobody is in the line any more", func() bool { return ask[int](t, db, "select count(*) from fence.waiters") == 0 })
+	await.True(t, "the queue is empty", func() bool { return ask[int](t, db, "select count(*) from fence.waiters") == 0 })
 }
 
 // A client gives up on a frozen gateway, and sends the same request to another one. It keeps its place there, and what it is granted is its own: the

@@ -77,7 +77,7 @@ func TestStormOfWarnings(t *testing.T) {
 			if i%1000 == 500 {
 				logger.Warn("another", "number", i)
 			}
-			logger.Info("told always")
+			logger.Info("always logged")
 		}
 		time.Sleep(time.Minute)
 		logger.Warn("database unavailable", "number", 9999)
@@ -97,12 +97,12 @@ func TestStormOfWarnings(t *testing.T) {
 			}
 		}
 		if storm < 4 || storm > 6 || total != 3001 || others != 3 {
-			t.Errorf("%d lines tell of %.0f warnings, and %d of others", storm, total, others)
+			t.Errorf("%d lines have %.0f warnings, and %d are others", storm, total, others)
 		}
 	})
 }
 
-// Errors are defects: a few of the same words are told, each with what is special about it.
+// Errors are defects: a few with the same message are logged, each with its own keys.
 func TestStormOfErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out written

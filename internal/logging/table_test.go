@@ -69,7 +69,7 @@ func TestLinesAreDocumented(t *testing.T) {
 	}
 }
 
-// linesOf adds the messages that a file logs, with their keys. A message that is chosen before stands in a variable what.
+// linesOf adds the messages that a file logs, with their keys. A message that is chosen before is in a variable what.
 func linesOf(t *testing.T, path string, logged map[string][]string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)

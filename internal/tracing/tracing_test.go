@@ -69,7 +69,7 @@ func TestRefusesWhatIsNoSetting(t *testing.T) {
 	}
 }
 
-// Spans arrive with who made them, wherever the endpoint was named.
+// Spans arrive with the name of their service, wherever the endpoint was configured.
 func TestDelivers(t *testing.T) {
 	withoutEnvironment(t)
 	for _, env := range []string{"", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"} {
@@ -103,7 +103,7 @@ func TestDelivers(t *testing.T) {
 	}
 }
 
-// The ratio is for traces that begin here; who has begun one before has decided.
+// The ratio is for traces that begin here. A caller's trace keeps the caller's decision.
 func TestSampling(t *testing.T) {
 	withoutEnvironment(t)
 	parent := func(flags trace.TraceFlags) context.Context {
@@ -139,7 +139,7 @@ func hanging(t *testing.T) (url string, asked <-chan struct{}) {
 	return server.URL, requests
 }
 
-// A collector that hangs costs spans, and nothing else: who ends a span does not wait, and neither does who ends.
+// A collector that hangs costs spans, and nothing else: neither the end of a span nor the end of the program waits for it.
 func TestHangingCollector(t *testing.T) {
 	withoutEnvironment(t)
 	url, asked := hanging(t)
@@ -161,15 +161,15 @@ func TestHangingCollector(t *testing.T) {
 	}
 }
 
-// What a collector does not take is counted, and told.
+// Spans that a collector rejects are counted and reported.
 func TestRefusingCollector(t *testing.T) {
 	withoutEnvironment(t)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "no spans here", http.StatusForbidden)
 	}))
 	defer server.Close()
-	var told atomic.Value
-	traces := start(t, tracing.Config{Endpoint: server.URL, SampleRatio: 1, OnError: func(err error) { told.Store(err) }})
+	var reported atomic.Value
+	traces := start(t, tracing.Config{Endpoint: server.URL, SampleRatio: 1, OnError: func(err error) { reported.Store(err) }})
 	for range 3 {
 		_, span := traces.Provider().Tracer("test").Start(t.Context(), "work")
 		span.End()
@@ -177,7 +177,7 @@ func TestRefusingCollector(t *testing.T) {
 	if left, err := traces.Shutdown(t.Context()); left != 0 || err != nil {
 		t.Errorf("%d are left: %v", left, err)
 	}
-	if err, _ := told.Load().(error); traces.Dropped() != 3 || err == nil {
-		t.Errorf("%d are dropped, and told is: %v", traces.Dropped(), err)
+	if err, _ := reported.Load().(error); traces.Dropped() != 3 || err == nil {
+		t.Errorf("%d are dropped, and the reported error is %v", traces.Dropped(), err)
 	}
 }

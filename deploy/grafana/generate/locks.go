@@ -1,10 +1,10 @@
 package main
 
-// locks tells of locks and leases: how many there are, how holders fare, who waits, and how the house is kept.
+// locks is the dashboard of locks and leases: how many there are, their holders, the queues, and the sweeps.
 func locks() dashboard {
 	return dashboard{
 		file: "locks.json", uid: "fencegate-locks", title: "fencegate: locks and leases",
-		description: "How many are held, how their holders fare, who waits for how long, and how the house is kept.",
+		description: "Held locks, their holders, the queues, and the sweeps.",
 		rows: []row{
 			{"Now", now()},
 			{"Leases", leases()},
@@ -21,8 +21,8 @@ func now() []panel {
 		number("Held", "none", "Leases that run.", database(`fencegate_leases{@,state="held"}`, "")),
 		number("Expiring", "none", "Leases with less than a quarter of their TTL left: a renewal is overdue.", database(`fencegate_leases{@,state="expiring"}`, "")),
 		number("Expired", "none", "Leases that have run out, and were not replaced yet.", database(`fencegate_leases{@,state="expired"}`, "")),
-		number("Waiting", "none", "Callers who stand in line.", database("fencegate_waiters{@}", "")),
-		number("Longest wait", "s", "How long the one has waited who has waited longest.", database("fencegate_oldest_wait_seconds{@}", "")),
+		number("Waiting", "none", "Waiters in all queues.", database("fencegate_waiters{@}", "")),
+		number("Longest wait", "s", "The wait of the waiter that has waited longest.", database("fencegate_oldest_wait_seconds{@}", "")),
 		number("Sessions", "none", "Sessions that live.", database("fencegate_sessions{@}", "")),
 		number("Age of these numbers", "s", "They are counted every few seconds by one gateway; more than a minute is too old to trust.",
 			q(`min(fencegate_inventory_age_seconds{@})`, ""), step{"green", 0}, step{"red", 60}),
@@ -37,7 +37,7 @@ func leases() []panel {
 			q(`sum by (mode) (rate(fencegate_lease_operations_total{@,operation="acquire",result="ok"}[#]))`, "{{mode}}")),
 		stack("Renewals, releases and breaks", "ops", "Those that succeeded.",
 			q(`sum by (operation) (rate(fencegate_lease_operations_total{@,operation!="acquire",result="ok"}[#]))`, "{{operation}}")),
-		chart("Duration, by operation", "s", "Acquires that stood in line are left out.", quantiles("fencegate_lease_operation_duration_seconds", "", "operation")...),
+		chart("Duration, by operation", "s", "Without acquires that waited.", quantiles("fencegate_lease_operation_duration_seconds", "", "operation")...),
 		chart("Renewals of leases that were lost", "ops", "Each is a holder that believed it held the lock, and did not.",
 			q(`sum by (operation) (rate(fencegate_lease_operations_total{@,operation=~"renew|release",result="lease_lost"}[#]))`, "{{operation}}")),
 		chart("Late heartbeats", "s", "How much later than a third of the TTL renewals and keepalives came. Two thirds of the TTL late is a lost lease.",
@@ -50,14 +50,14 @@ func leases() []panel {
 
 func waiting() []panel {
 	return []panel{
-		chart("Callers who wait", "none", "In all lines together.", database("fencegate_waiters{@}", "waiting")),
-		chart("How long they waited", "s", "Those who were granted the lock.", quantiles("fencegate_acquire_wait_duration_seconds", `result="ok"`, "")...),
+		chart("Waiters", "none", "In all queues.", database("fencegate_waiters{@}", "waiting")),
+		chart("How long they waited", "s", "Only waiters that were granted the lock.", quantiles("fencegate_acquire_wait_duration_seconds", `result="ok"`, "")...),
 		stack("How waits end", "ops", "lock_held gave up when its time was over; client_gone went away before.",
 			q(`sum by (result) (rate(fencegate_acquire_wait_duration_seconds_count{@}[#]))`, "{{result}}")),
 		chart("Waiters, by gateway", "none", "Each holds a connection to its gateway.", q(`fencegate_waiting_acquires{@}`, "{{instance}}")),
 		chart("Streams of events, by gateway", "none", "Watches, observers and dashboards; at --watches-max the next one is refused.",
 			q(`fencegate_open_watches{@}`, "{{instance}}")),
-		chart("Longest wait", "s", "How long the one has waited who has waited longest.", database("fencegate_oldest_wait_seconds{@}", "longest")),
+		chart("Longest wait", "s", "The wait of the waiter that has waited longest.", database("fencegate_oldest_wait_seconds{@}", "longest")),
 	}
 }
 

@@ -1,11 +1,11 @@
 package main
 
-// overview tells whether it works, and if not, where to look: for the writes their rate, errors and duration; for what they
+// overview shows whether fencegate works, and if not, where to look: for the writes their rate, errors and duration; for what they
 // go through (the group commit, the database, the processes) how busy it is, how much waits for it, and what fails.
 func overview() dashboard {
 	return dashboard{
 		file: "overview.json", uid: "fencegate-overview", title: "fencegate: overview",
-		description: "Is it well, how much goes through, who is shut out, and what it waits for.",
+		description: "Health, throughput, rejected writes, and where time is spent.",
 		rows: []row{
 			{"At a glance", glance()},
 			{"Writes", writes()},
@@ -25,11 +25,11 @@ func glance() []panel {
 		number("Database", "none", "Whether any gateway can use it.", database("fencegate_database_up{@}", ""), step{"red", 0}, step{"green", 1}).
 			is("0", "away").is("1", "ok"),
 		number("Accepted", "wps", "Writes a second, by all sources.", q(`sum(rate(fencegate_writes_total{@,result="accepted"}[#]))`, "")),
-		number("Shut out", "wps", "Writes a second that came with a token that was no longer good.",
+		number("Rejected", "wps", "Writes a second with a token that was superseded or expired.",
 			q(`sum(rate(fencegate_writes_total{@,result=~"token_stale|lease_expired"}[#]))`, ""), step{"orange", 0.1}),
 		number("Leases held", "none", "Leases that run now.", database(`fencegate_leases{@,state="held"}`, "")),
-		number("Waiting", "none", "Callers who stand in line for a lock.", database("fencegate_waiters{@}", "")),
-		number("Longest wait", "s", "How long the one has waited who has waited longest. The candidates of an election wait for as long as somebody leads.",
+		number("Waiting", "none", "Waiters in all queues.", database("fencegate_waiters{@}", "")),
+		number("Longest wait", "s", "The wait of the waiter that has waited longest. Candidates of an election wait as long as another one leads.",
 			database("fencegate_oldest_wait_seconds{@}", "")),
 	}
 }
@@ -44,14 +44,14 @@ func writes() []panel {
 			q(`sum by (status) (rate(fencegate_http_request_duration_seconds_count{@}[#]))`, "{{status}}")),
 		chart("HTTP requests, by route", "reqps", "The ten busiest.",
 			q(`topk(10, sum by (route) (rate(fencegate_http_request_duration_seconds_count{@}[#])))`, "{{route}}")),
-		chart("HTTP requests in flight", "none", "Those that wait in line and streams of events are left out.",
+		chart("HTTP requests in flight", "none", "Without waiting acquires and event streams.",
 			q(`fencegate_http_requests_in_flight{@} - fencegate_waiting_acquires{@} - fencegate_open_watches{@}`, "{{instance}}")),
 	}
 }
 
 func zombies() []panel {
 	return []panel{
-		stack("Shut out, by code", "wps", "Late writes that the fence has refused. Single ones show that it works; many, that holders lose their leases while they work.",
+		stack("Rejected, by code", "wps", "Late writes that the fence rejected. A few show that it works. Many show that holders lose their leases while they work.",
 			q(`sum by (result) (rate(fencegate_writes_total{@,result=~"token_stale|token_unknown|lease_expired|lease_mismatch"}[#]))`, "{{result}}")),
 		chart("How late they were", "s", "Time from the end of the lease to the write. Compare it with the TTL: it is how long a holder was away.",
 			quantiles("fencegate_rejected_write_lateness_seconds", `code="token_stale"`, "")...),
@@ -72,7 +72,7 @@ func groupCommit() []panel {
 			q(`sum(rate(fencegate_write_batch_size_sum{@}[#])) / sum(rate(fencegate_write_batch_size_count{@}[#]))`, "mean")),
 		chart("Batches in flight", "none", "Those that are being committed; all lanes together have at most --write-batches-max.",
 			q(`sum by (instance, lane) (fencegate_write_batches_in_flight{@})`, "{{instance}} {{lane}}")),
-		chart("Queue", "none", "Writes that wait for a batch. Stands near 0; where it grows, the database does not keep up.",
+		chart("Queue", "none", "Writes that wait for a batch. It is near 0, and grows if the database does not keep up.",
 			q(`fencegate_write_queue_writes{@}`, "{{instance}}")),
 		chart("Refused by a full queue", "wps", "More load than the database takes.", q(`rate(fencegate_write_queue_refused_total{@}[#])`, "{{instance}}")),
 		chart("Tried again", "ops", "What the gateways repeated by themselves, by reason; busy are fences that somebody else had locked.",
@@ -90,7 +90,7 @@ func databasePanels() []panel {
 			q(`rate(fencegate_database_connection_waits_total{@}[#])`, "{{instance}}")),
 		chart("Failed statements, by reason", "ops", "connection: the database is away; timeout: it is slow; read_only: a standby; busy: a fence that somebody else kept locked.",
 			q(`sum by (reason) (rate(fencegate_database_errors_total{@}[#]))`, "{{reason}}")),
-		number("Hears notifications", "none", "Gateways whose connection for notifications stands. Without it waiters are served by polling, up to two seconds late.",
+		number("Receive notifications", "none", "Gateways with a live connection for notifications. Without one, waiters are served by polling, up to two seconds late.",
 			q(`sum(fencegate_database_listening{@})`, "")).wide(4),
 		number("Synchronous standbys", "none", "Standbys that confirm each commit.", database("fencegate_database_synchronous_standbys{@}", "")).wide(4),
 		number("Synchronous standbys expected", "none", "Whether the database is set to wait for one.", database("fencegate_database_synchronous_expected{@}", "")).

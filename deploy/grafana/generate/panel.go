@@ -27,7 +27,7 @@ type step struct {
 	from   float64
 }
 
-// q is a query. In it, @ stands for the gateways that are chosen, and # for the window of rates.
+// q is a query. In it, @ is replaced by the chosen gateways, and # by the window of rates.
 func q(expr, legend string) query {
 	return query{strings.NewReplacer("@", `job="$job",instance=~"$instance"`, "#", "$__rate_interval").Replace(expr), legend}
 }

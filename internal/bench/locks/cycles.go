@@ -17,7 +17,7 @@ type CycleSample struct {
 	Round     int     `json:"round"`
 	Cycles    int     `json:"cycles"`
 	PerSecond float64 `json:"per_second"`
-	// Of one cycle, the wait in line included.
+	// Of one cycle, with the wait for the lock.
 	P50MS float64 `json:"p50_ms"`
 	P99MS float64 `json:"p99_ms"`
 }

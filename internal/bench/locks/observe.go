@@ -13,7 +13,7 @@ import (
 // IdleLoad is what happened in a time in which clients did nothing.
 type IdleLoad struct {
 	Seconds float64 `json:"seconds"`
-	// TransactionsPerSecond are those that the database committed, whoever sent them.
+	// TransactionsPerSecond are those that the database committed, of all clients.
 	TransactionsPerSecond float64 `json:"transactions_per_second"`
 	// The shares of one CPU that the gateways used, and all processes of PostgreSQL's. The latter is null where those run on another machine.
 	GatewaysCPU float64  `json:"gateways_cpu"`

@@ -18,7 +18,7 @@ const (
 	nameRedisFsync = "redis fsync"
 )
 
-// Who finds the lock taken tries again after a random pause between these.
+// A client that finds the lock taken tries again after a random pause between these.
 const (
 	pauseMin = time.Millisecond
 	pauseMax = 5 * time.Millisecond

@@ -94,7 +94,7 @@ func checkCrowds(t *testing.T, crowds []CrowdSample) {
 	}
 }
 
-// Everybody in the crowds, and who held the lock before them, was granted it and gave it back.
+// Every waiter of the crowds, and the holder before them, was granted the lock and released it.
 func checkGrants(t *testing.T, databaseURL string) {
 	t.Helper()
 	db, err := pgx.Connect(t.Context(), databaseURL)

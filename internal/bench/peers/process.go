@@ -129,7 +129,7 @@ func withoutSettings(environment []string, program string) []string {
 	return kept
 }
 
-// freePorts finds ports of the loopback interface that nobody listens on. Each is kept until all are found: the next would be the same.
+// freePorts finds ports of the loopback interface without a listener. Each is kept until all are found: the next would be the same.
 func freePorts(ctx context.Context, count int) ([]int, error) {
 	if count == 0 {
 		return nil, nil

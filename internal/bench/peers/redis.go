@@ -53,7 +53,7 @@ func connectRedis(address string) *redis.Client {
 func redisVersion(ctx context.Context, address string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	// The client writes to standard error when nobody listens.
+	// The client writes to standard error while the server does not listen yet.
 	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return "", err
@@ -68,7 +68,7 @@ func redisVersion(ctx context.Context, address string) (string, error) {
 	_, rest, _ := strings.Cut(info, "redis_version:")
 	version, _, found := strings.Cut(rest, "\r\n")
 	if !found {
-		return "", errors.New("redis tells no version")
+		return "", errors.New("redis has no version")
 	}
 	return version, nil
 }

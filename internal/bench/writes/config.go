@@ -36,7 +36,7 @@ type Config struct {
 	ZombieRates []float64
 	// Dashboards are how many are open, of the measurement of this name.
 	Dashboards int
-	// Progress is told what was measured, line by line.
+	// Progress is called with each line that reports a measurement.
 	Progress func(line string)
 }
 

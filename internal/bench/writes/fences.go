@@ -15,15 +15,15 @@ func (r *rig) fences(ctx context.Context, report *Report) error {
 		if err != nil {
 			return err
 		}
-		var trials []trial
+		var measurements []measurement
 		for _, t := range r.only(nameDirect, nameStore, nameHTTP) {
 			s, err := r.tuned(ctx, t, setting{layout: l, clients: min(r.someClients(), count), valueBytes: r.config.ValueBytes}, report)
 			if err != nil {
 				return err
 			}
-			trials = append(trials, trial{target: t, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration})
+			measurements = append(measurements, measurement{target: t, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration})
 		}
-		if err := r.rounds(ctx, Case{Measure: Fences}, trials, report); err != nil {
+		if err := r.rounds(ctx, Case{Measure: Fences}, measurements, report); err != nil {
 			return err
 		}
 	}

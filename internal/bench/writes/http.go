@@ -11,7 +11,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// policies are for clients who share resources over several connections.
+// policies are for clients that share resources over several connections.
 type policies interface {
 	PutPolicy(ctx context.Context, policy store.Policy) error
 	DeletePolicy(ctx context.Context, prefix string) error
@@ -39,7 +39,7 @@ func floorTarget(baseURL string, pids []int) target {
 	}}
 }
 
-// allowUnnumbered lets clients who share resources write without numbers: their requests take several connections, and have no order.
+// allowUnnumbered lets clients that share resources write without numbers: their requests take several connections, and have no order.
 func allowUnnumbered(ctx context.Context, st policies, s setting) (restore func() error, err error) {
 	if !s.shared() {
 		return func() error { return nil }, nil

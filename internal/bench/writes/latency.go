@@ -27,7 +27,7 @@ func (r *rig) latency(ctx context.Context, report *Report) error {
 			if err != nil {
 				return err
 			}
-			full := trial{target: t, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration}
+			full := measurement{target: t, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration}
 			sample, err := full.run(ctx, r.control)
 			if err != nil {
 				return err

@@ -21,7 +21,7 @@ const (
 	marginUnder = 45
 )
 
-// colours are told apart by people who see few of them, too (P. Tol, "Colour Schemes", "bright" and "muted").
+// colours differ also for people with a colour vision deficiency (P. Tol, "Colour Schemes", "bright" and "muted").
 var colours = []string{
 	"#4477aa", "#ee6677", "#228833", "#aa3377", "#66ccee", "#ccbb44", "#bbbbbb", "#332288", "#882255", "#117733", "#999933", "#cc6677", "#000000",
 }

@@ -58,27 +58,27 @@ func (r *rig) refusals(ctx context.Context, report *Report) error {
 		return err
 	}
 	refused := refusedTarget(r.gatewayURL, r.gatewayPIDs)
-	var trials []trial
+	var measurements []measurement
 	for _, t := range append(r.only(nameFloor), undelayed) {
 		s := setting{layout: zombies, clients: clients, valueBytes: r.config.ValueBytes}
-		trials = append(trials, trial{target: t, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration})
+		measurements = append(measurements, measurement{target: t, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration})
 	}
-	if err := r.rounds(ctx, Case{Measure: Refusals}, trials, report); err != nil {
+	if err := r.rounds(ctx, Case{Measure: Refusals}, measurements, report); err != nil {
 		return err
 	}
 	for round := range r.config.Rounds {
 		for _, honest := range r.only(nameHTTP) {
 			s := setting{layout: r.layouts[0], clients: clients, valueBytes: r.config.ValueBytes}
-			honestTrial := trial{target: honest, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration}
-			sample, err := honestTrial.run(ctx, r.control)
+			honestRun := measurement{target: honest, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration}
+			sample, err := honestRun.run(ctx, r.control)
 			if err != nil {
 				return err
 			}
 			r.note(Case{Measure: Refusals, Load: loadAlone}, round+1, sample, report)
 			for _, rate := range r.config.ZombieRates {
-				beside := trial{target: refused, setting: setting{layout: zombies, clients: clients, valueBytes: r.config.ValueBytes}, rate: rate}
+				beside := measurement{target: refused, setting: setting{layout: zombies, clients: clients, valueBytes: r.config.ValueBytes}, rate: rate}
 				c := Case{Measure: Refusals, Load: besideZombies(rate)}
-				if err := r.beside(ctx, honestTrial, beside, c, round+1, report); err != nil {
+				if err := r.beside(ctx, honestRun, beside, c, round+1, report); err != nil {
 					return err
 				}
 			}
@@ -88,7 +88,7 @@ func (r *rig) refusals(ctx context.Context, report *Report) error {
 }
 
 // beside measures the honest while zombies hammer.
-func (r *rig) beside(ctx context.Context, honest, zombies trial, c Case, round int, report *Report) error {
+func (r *rig) beside(ctx context.Context, honest, zombies measurement, c Case, round int, report *Report) error {
 	opened, err := zombies.target.open(ctx, zombies.setting)
 	if err != nil {
 		return err
@@ -151,5 +151,5 @@ func (r *rig) acquireZombies(ctx context.Context) (layout, error) {
 	return r.zombies, err
 }
 
-// hammerLonger is how much longer than the measurement zombies would go on, were they not stopped.
+// hammerLonger is how much longer than the measurement zombies write, unless they are stopped.
 const hammerLonger = time.Hour

@@ -20,7 +20,7 @@ type Report struct {
 	// Peers are those that took part, with their versions; Skipped what did not, and why.
 	Peers   map[string]string `json:"peers"`
 	Skipped map[string]string `json:"skipped"`
-	// Failed tells of measurements that a write failed in. They are missing from the samples.
+	// Failed are the measurements in which a write failed. They are missing from the samples.
 	Failed []string `json:"failed"`
 
 	Tunings []Tuning `json:"tunings"`

@@ -78,7 +78,7 @@ func (l layout) writers(clients, valueBytes int) []*writer {
 	return all
 }
 
-// next is the resource whose turn it is, and a value that it has not had: a new number stands in its first bytes.
+// next is the resource whose turn it is, and a value that it has not had: a new number is in its first bytes.
 func (w *writer) next() (*resource, []byte) {
 	r := w.resources[w.turn%len(w.resources)]
 	w.turn++

@@ -16,15 +16,15 @@ func (r *rig) throughput(ctx context.Context, c Case, report *Report) error {
 			return err
 		}
 		for _, clients := range r.config.Clients {
-			var trials []trial
+			var measurements []measurement
 			for _, t := range r.targets {
 				s, err := r.tuned(ctx, t, setting{layout: l, clients: clients, valueBytes: r.config.ValueBytes}, report)
 				if err != nil {
 					return err
 				}
-				trials = append(trials, trial{target: t, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration})
+				measurements = append(measurements, measurement{target: t, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration})
 			}
-			if err := r.rounds(ctx, c, trials, report); err != nil {
+			if err := r.rounds(ctx, c, measurements, report); err != nil {
 				return err
 			}
 		}
@@ -66,12 +66,12 @@ func (r *rig) prime(ctx context.Context, l layout) error {
 	return nil
 }
 
-// rounds makes the trials in turn, so that what drifts on the machine drifts for all of them. One that fails is noted, and not made again; the
+// rounds makes the measurements in turn, so that what drifts on the machine drifts for all of them. One that fails is noted, and not made again; the
 // others go on.
-func (r *rig) rounds(ctx context.Context, c Case, trials []trial, report *Report) error {
+func (r *rig) rounds(ctx context.Context, c Case, measurements []measurement, report *Report) error {
 	failed := map[int]bool{}
 	for round := range r.config.Rounds {
-		for i, t := range trials {
+		for i, t := range measurements {
 			if failed[i] {
 				continue
 			}

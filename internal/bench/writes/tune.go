@@ -57,7 +57,7 @@ func (r *rig) tuned(ctx context.Context, t target, s setting, report *Report) (s
 				return s, nil
 			}
 			share := r.config.Duration / tuneShare
-			sample, err := trial{target: t, setting: s, warmUp: share / 2, duration: share}.run(ctx, r.control)
+			sample, err := measurement{target: t, setting: s, warmUp: share / 2, duration: share}.run(ctx, r.control)
 			if err != nil {
 				return s, err
 			}

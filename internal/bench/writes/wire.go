@@ -98,7 +98,7 @@ func (w *wire) answer() (status int, body []byte, err error) {
 	return status, w.body, err
 }
 
-// chunked is the length of a body that tells it as it goes.
+// chunked is the length of a body in chunks.
 const chunked = -1
 
 var (
