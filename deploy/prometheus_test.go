@@ -28,8 +28,8 @@ type prometheus struct {
 // window is in place of every window of the rules, and holds a few scrapes.
 const window = "15s"
 
-// startPrometheus runs a real Prometheus before gateways. All that differs from what is deployed are addresses and times: it scrapes every
-// second, and the rules' windows and patience are seconds, too.
+// startPrometheus runs a real Prometheus before gateways. All that differs from what is deployed are addresses and
+// times: it scrapes every second, and the rules' windows and patience are seconds, too.
 func startPrometheus(t *testing.T, gateways []*gatewayprocess.Process) prometheus {
 	t.Helper()
 	program := pgtest.Require(t, "prometheus")
@@ -42,7 +42,8 @@ func startPrometheus(t *testing.T, gateways []*gatewayprocess.Process) prometheu
 	check(t, os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600))
 	check(t, os.WriteFile(filepath.Join(dir, "alerts.yml"), quickened(t), 0o600))
 	p := prometheus{t, "http://" + freeAddress(t)}
-	start(t, program, "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
+	start(t, program, "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+
+		filepath.Join(dir, "data"),
 		"--web.listen-address="+strings.TrimPrefix(p.url, "http://"), "--log.level=warn")
 	await.True(t, "Prometheus is ready", func() bool {
 		response, err := impatient.Get(p.url + "/-/ready")
@@ -83,8 +84,8 @@ func replace(t *testing.T, text, old, replacement string) string {
 // impatient is the client of Prometheus' API. Prometheus answers within milliseconds, or sometimes not at all.
 var impatient = &http.Client{Timeout: 5 * time.Second}
 
-// api calls Prometheus and decodes the data of its answer. It repeats a call that gets no answer. It returns an error if
-// Prometheus rejects the call, for example a query that it can't parse.
+// api calls Prometheus and decodes the data of its answer. It repeats a call that gets no answer. It returns an error
+// if Prometheus rejects the call, for example a query that it can't parse.
 func (p prometheus) api(path string, form url.Values, data any) error {
 	p.t.Helper()
 	answer := struct {
@@ -161,8 +162,8 @@ func (p prometheus) awaitScrapes(targets int) {
 	})
 }
 
-// A real Prometheus scrapes two real gateways. Every query of the dashboards and of the alerts finds data, and the alert on zombies
-// fires in a storm, and is resolved after it.
+// A real Prometheus scrapes two real gateways. Every query of the dashboards and of the alerts finds data, and the
+// alert on zombies fires in a storm, and is resolved after it.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	all := gateways(t, 2)

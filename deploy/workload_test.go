@@ -30,7 +30,8 @@ const workPause = 50 * time.Millisecond
 
 // repeat does work at each client again and again. An error fails the test, unless it was caused by the end.
 func repeat(
-	t *testing.T, clients []*lockclient.Client, work func(ctx context.Context, client *lockclient.Client, name string) error,
+	t *testing.T, clients []*lockclient.Client, work func(ctx context.Context, client *lockclient.Client,
+		name string) error,
 ) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -119,17 +120,21 @@ func zombie(ctx context.Context, client *lockclient.Client, name string) error {
 	if err != nil {
 		return err
 	}
-	heir, err := calls.Acquire(ctx, name+"/abandoned", api.AcquireRequest{OwnerID: "heir", WaitMS: await.Limit.Milliseconds()})
+	heir, err := calls.Acquire(ctx, name+"/abandoned",
+		api.AcquireRequest{OwnerID: "heir", WaitMS: await.Limit.Milliseconds()})
 	if err != nil {
 		return err
 	}
 	token := api.FencingToken{Token: dead.FencingToken, Sequence: &one}
-	if _, err := calls.Put(ctx, dead.Lock, "k", lockclient.Write{Token: token, Value: []byte("late")}); !errors.Is(err, lockclient.ErrTokenStale) {
+	if _, err := calls.Put(ctx, dead.Lock, "k", lockclient.Write{Token: token, Value: []byte("late")}); !errors.Is(err,
+		lockclient.ErrTokenStale) {
 		return fmt.Errorf("a zombie's write was answered %w", errors.Join(errors.New("not as stale"), err))
 	}
-	_, err = calls.Renew(ctx, dead.Lock, api.RenewRequest{OwnerID: dead.OwnerID, LeaseID: dead.LeaseID, FencingToken: dead.FencingToken})
+	_, err = calls.Renew(ctx, dead.Lock, api.RenewRequest{OwnerID: dead.OwnerID, LeaseID: dead.LeaseID,
+		FencingToken: dead.FencingToken})
 	if !errors.Is(err, lockclient.ErrLeaseLost) {
 		return fmt.Errorf("a zombie's renewal was answered %w", errors.Join(errors.New("not as lost"), err))
 	}
-	return calls.Release(ctx, heir.Lock, api.ReleaseRequest{OwnerID: heir.OwnerID, LeaseID: heir.LeaseID, FencingToken: heir.FencingToken})
+	return calls.Release(ctx, heir.Lock, api.ReleaseRequest{OwnerID: heir.OwnerID, LeaseID: heir.LeaseID,
+		FencingToken: heir.FencingToken})
 }

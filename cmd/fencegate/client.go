@@ -58,7 +58,9 @@ func (f clientFlags) call(ctx context.Context, work func(context.Context, *lockc
 }
 
 // callWaiting allows for the time that the gateway is asked to wait, too.
-func (f clientFlags) callWaiting(ctx context.Context, wait time.Duration, work func(context.Context, *lockclient.Client) error) error {
+func (f clientFlags) callWaiting(
+	ctx context.Context, wait time.Duration, work func(context.Context, *lockclient.Client) error,
+) error {
 	client, err := f.client()
 	if err != nil {
 		return err

@@ -28,8 +28,10 @@ type demoZombieCmd struct {
 
 // Help is shown by --help.
 func (demoZombieCmd) Help() string {
-	return "Runs a gateway and two worker processes; one is really frozen (SIGSTOP) past its lease and thawed (SIGCONT). Takes about ten seconds. " +
-		"Exits 0 only if the fence kept the newer value and the unfenced twin lost it. With --gateway, exits 1 as soon as a zombie's write was stored."
+	return "Runs a gateway and two worker processes; one is really frozen (SIGSTOP) past its lease and thawed " +
+		"(SIGCONT). Takes about ten seconds. " +
+		"Exits 0 only if the fence kept the newer value and the unfenced twin lost it. With --gateway, exits 1 as soon as " +
+		"a zombie's write was stored."
 }
 
 // Run runs the demo.
@@ -39,7 +41,8 @@ func (c *demoZombieCmd) Run(ctx context.Context, streams streams) error {
 	}
 	return c.use(ctx, func(program string, db *scratch) error {
 		return demo.Zombie{
-			Program: program, DatabaseURL: db.url, DatabaseName: db.name, Suffix: db.suffix, JSON: c.Output == "json", Out: streams.out,
+			Program: program, DatabaseURL: db.url, DatabaseName: db.name, Suffix: db.suffix, JSON: c.Output == "json",
+			Out: streams.out,
 		}.Run(ctx)
 	})
 }

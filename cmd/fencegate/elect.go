@@ -27,7 +27,8 @@ type electCmd struct {
 
 // Help is shown by "fencegate elect --help".
 func (electCmd) Help() string {
-	return "Campaigns in the election, runs the command while leading, and resigns when the command has ended: as \"fencegate run\" does with a lock, " +
+	return "Campaigns in the election, runs the command while leading, and resigns when the command has ended: as " +
+		"\"fencegate run\" does with a lock, " +
 		"with the same environment and exit codes. FENCEGATE_TOKEN is the term of office. " +
 		"Without a command it shows the term, and leads until it is interrupted, which is exit code 0, or the term is lost."
 }
@@ -47,10 +48,15 @@ func (c *electCmd) Run(ctx context.Context, con *console) error {
 	if _, err := c.check(c.Election); err != nil {
 		return err
 	}
-	return c.hold(ctx, con, c.Election, c.campaign, func(held *tenure, signals <-chan os.Signal) error { return c.lead(con, held, signals) })
+	return c.hold(ctx, con, c.Election, c.campaign, func(held *tenure,
+		signals <-chan os.Signal) error {
+		return c.lead(con, held, signals)
+	})
 }
 
-func (c *electCmd) campaign(ctx context.Context, client *lockclient.Client, options []lockclient.LeaseOption) (*tenure, error) {
+func (c *electCmd) campaign(
+	ctx context.Context, client *lockclient.Client, options []lockclient.LeaseOption,
+) (*tenure, error) {
 	var value any
 	switch {
 	case c.Value == "":

@@ -21,8 +21,11 @@ func TestElect(t *testing.T) {
 	term := fields(first.out.String())["term"]
 	observer.says("term " + term + "  w1 leads  since ")
 	second := s.start("elect", "main", "--owner-id", "w2", "--value", `{"at": [1]}`, "--", "sh", "-c",
-		`echo "token $FENCEGATE_TOKEN after `+term+` of $FENCEGATE_LOCK"; "$FENCEGATE" put . state v >/dev/null || exit 90; read line; exit 5`)
-	await.True(t, "the second candidate waits", func() bool { return strings.Contains(s.must("lock", "get", "main"), "waiting") })
+		`echo "token $FENCEGATE_TOKEN after `+term+` of $FENCEGATE_LOCK"; `+
+			`"$FENCEGATE" put . state v >/dev/null || exit 90; read line; exit 5`)
+	await.True(t, "the second candidate waits", func() bool {
+		return strings.Contains(s.must("lock", "get", "main"), "waiting")
+	})
 	s.start("elect", "main", "--try", "--", "true").wants(120, "held by w1")
 	first.signal(syscall.SIGINT)
 	if got := first.wants(0, ""); got.errOut != "" {

@@ -69,7 +69,8 @@ func TestHelpTellsEveryExitCode(t *testing.T) {
 	}
 }
 
-// Scripts set FENCEGATE_URL once for all commands: the same flag has the same variable everywhere, and no other flag has it.
+// Scripts set FENCEGATE_URL once for all commands: the same flag has the same variable everywhere, and no other flag
+// has it.
 func TestEveryFlagHasItsEnvironmentVariable(t *testing.T) {
 	parser, err := newParser(&commands{}, &console{}, func(int) {})
 	if err != nil {

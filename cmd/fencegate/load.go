@@ -25,11 +25,14 @@ type loadCmd struct {
 
 // Help is shown by --help.
 func (loadCmd) Help() string {
-	return "Clients acquire, renew, write and release, send writes twice, lose answers, leave leases to expire, and pause past their TTL to come back " +
-		"as zombies. Every answer is checked against the contract while they work: one holder, rising tokens, old tokens rejected, nothing lost, " +
+	return "Clients acquire, renew, write and release, send writes twice, lose answers, leave leases to expire, and " +
+		"pause past their TTL to come back " +
+		"as zombies. Every answer is checked against the contract while they work: one holder, rising tokens, old tokens " +
+		"rejected, nothing lost, " +
 		"every numbered write applied exactly once.\n\n" +
 		"Give all gateways of one database by --url. Locks and records have new names, load/…; they are left behind. " +
-		"Exits 0 if there was no violation, 1 if there was one or an answer that no client can have deserved. An interrupt ends it early, with the report."
+		"Exits 0 if there was no violation, 1 if there was one or an answer that no client can have deserved. An interrupt " +
+		"ends it early, with the report."
 }
 
 // errViolated is returned by a load that found violations. The report has them.

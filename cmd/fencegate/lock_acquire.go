@@ -24,7 +24,8 @@ type acquireCmd struct {
 
 // Help is shown by "fencegate lock acquire --help".
 func (acquireCmd) Help() string {
-	return "An interrupt leaves the queue. To run a command under a lock, \"fencegate run\" also renews and releases the lease."
+	return "An interrupt leaves the queue. To run a command under a lock, \"fencegate run\" also renews and releases " +
+		"the lease."
 }
 
 // Run asks for a lease.
@@ -49,11 +50,12 @@ func (c *acquireCmd) Run(ctx context.Context, con *console) error {
 	if c.Subtree {
 		request.Scope = "subtree"
 	}
-	return c.callWaiting(ctx, time.Duration(request.WaitMS)*time.Millisecond, func(ctx context.Context, client *lockclient.Client) error {
-		lease, err := client.API().Acquire(ctx, c.Lock, request)
-		if err != nil {
-			return err
-		}
-		return con.show(lease, leaseFields(lease))
-	})
+	return c.callWaiting(ctx, time.Duration(request.WaitMS)*time.Millisecond,
+		func(ctx context.Context, client *lockclient.Client) error {
+			lease, err := client.API().Acquire(ctx, c.Lock, request)
+			if err != nil {
+				return err
+			}
+			return con.show(lease, leaseFields(lease))
+		})
 }

@@ -29,7 +29,8 @@ type shell struct {
 	url string
 }
 
-// newShell starts "fencegate serve" on a database of its own, in this process. It ends with the test, and must end well.
+// newShell starts "fencegate serve" on a database of its own, in this process. It ends with the test, and must end
+// well.
 func newShell(t *testing.T, flags ...string) shell {
 	t.Helper()
 	return newShellOn(t, pgtest.Migrated(t), flags...)
@@ -38,7 +39,8 @@ func newShell(t *testing.T, flags ...string) shell {
 // newShellOn is newShell on a database that is there.
 func newShellOn(t *testing.T, databaseURL string, flags ...string) shell {
 	t.Helper()
-	args := append([]string{"serve", "--database-url", databaseURL, "--listen", "127.0.0.1:0", "--log-level", "warn"}, flags...)
+	args := append([]string{"serve", "--database-url", databaseURL, "--listen", "127.0.0.1:0", "--log-level", "warn"},
+		flags...)
 	ctx, cancel := context.WithCancel(context.Background())
 	answers, stdout := io.Pipe()
 	var stderr bytes.Buffer

@@ -61,7 +61,8 @@ func TestServeShowsWhatIsDocumented(t *testing.T) {
 	var families map[string]*dto.MetricFamily
 	await.True(t, "the gauges of the database are shown", func() bool {
 		families, _ = s.scrape()
-		return families["fencegate_locks"] != nil && families["fencegate_database_up"].GetMetric()[0].GetGauge().GetValue() == 1
+		return families["fencegate_locks"] != nil &&
+			families["fencegate_database_up"].GetMetric()[0].GetGauge().GetValue() == 1
 	})
 	shown := map[string]string{}
 	for name, family := range families {

@@ -43,7 +43,8 @@ func TestServeTellsHowItIs(t *testing.T) {
 			}
 			clear(names)
 			for _, g := range overview.Gateways {
-				names[g.Name] = g.State == api.GatewayServing && g.Self == (s == named && g.Name == "left" || s == unnamed && g.Name == addressed)
+				names[g.Name] = g.State == api.GatewayServing &&
+					g.Self == (s == named && g.Name == "left" || s == unnamed && g.Name == addressed)
 			}
 			if len(names) == 2 && told > 0 && overview.Inventory != nil && overview.Inventory.Held == 1 {
 				break
@@ -63,7 +64,8 @@ func TestGatewayName(t *testing.T) {
 		t.Errorf("at an address it is called %s", name)
 	}
 	for _, ip := range []net.IP{net.IPv4zero, net.IPv6unspecified, nil} {
-		if name := gatewayName(&net.TCPAddr{IP: ip, Port: 8080}); !strings.HasSuffix(name, ":8080") || len(name) < len("h:8080") || strings.ContainsAny(name, "[]") {
+		if name := gatewayName(&net.TCPAddr{IP: ip, Port: 8080}); !strings.HasSuffix(name, ":8080") ||
+			len(name) < len("h:8080") || strings.ContainsAny(name, "[]") {
 			t.Errorf("at every address it is called %s", name)
 		}
 	}

@@ -4,7 +4,9 @@ package main
 const pageMax = 1000
 
 // follow collects pages up to a limit. It requests one row more than that, to know whether there are more.
-func follow[T any](limit int, next func(cursor string, limit int) ([]T, string, error)) (items []T, more bool, err error) {
+func follow[T any](
+	limit int, next func(cursor string, limit int) ([]T, string, error),
+) (items []T, more bool, err error) {
 	if limit < 1 {
 		return nil, false, usagef("--limit is %d, it must be positive", limit)
 	}

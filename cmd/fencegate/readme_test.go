@@ -22,7 +22,8 @@ func TestReadmeSession(t *testing.T) {
 	if len(steps) < 6 {
 		t.Fatalf("the README's session has %d commands, there should be more", len(steps))
 	}
-	for _, mask := range []func(string) string{masked, func(output string) string { return maskedNumber.ReplaceAllString(masked(output), "N") }} {
+	for _, mask := range []func(string) string{masked,
+		func(output string) string { return maskedNumber.ReplaceAllString(masked(output), "N") }} {
 		await.True(t, "no lock is held", func() bool { return !strings.Contains(gateway.must("lock", "ls"), " held ") })
 		for i, output := range gateway.session(steps) {
 			if got, want := mask(output), mask(steps[i].output); got != want {
@@ -83,6 +84,7 @@ var (
 
 // masked hides what is another at every run.
 func masked(output string) string {
-	output = maskedTime.ReplaceAllString(maskedID.ReplaceAllString(output, "UUID"), `"`+time.Time{}.Format(time.DateOnly)+`"`)
+	output = maskedTime.ReplaceAllString(maskedID.ReplaceAllString(output, "UUID"), `"`+
+		time.Time{}.Format(time.DateOnly)+`"`)
 	return strings.TrimSpace(output)
 }

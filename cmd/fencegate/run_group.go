@@ -28,7 +28,8 @@ func startGroup(program string, arguments, environment []string, streams streams
 		return nil, errStreams
 	}
 	command := &exec.Cmd{
-		Path: program, Args: arguments, Env: environment, Stdin: stdin, Stdout: stdout, Stderr: stderr, SysProcAttr: groupAttributes(),
+		Path: program, Args: arguments, Env: environment, Stdin: stdin, Stdout: stdout, Stderr: stderr,
+		SysProcAttr: groupAttributes(),
 	}
 	if err := command.Start(); err != nil {
 		return nil, err
@@ -64,7 +65,8 @@ func (g *group) send(number syscall.Signal) { _ = syscall.Kill(-g.pid, number) }
 // empty reports whether the group has no process left. Zombies that no parent has waited for still count.
 func (g *group) empty() bool { return errors.Is(syscall.Kill(-g.pid, 0), syscall.ESRCH) }
 
-// stopped is called when the leader was stopped. At a terminal this process stops, too, with all of its job: so the shell gets the terminal.
+// stopped is called when the leader was stopped. At a terminal this process stops, too, with all of its job: so the
+// shell gets the terminal.
 func (g *group) stopped(by syscall.Signal) {
 	switch {
 	case g.terminal == nil:

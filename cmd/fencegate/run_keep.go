@@ -23,7 +23,8 @@ func lostText(lease *lockclient.Lease, why error) string {
 	reason := lostReason(why)
 	switch {
 	case errors.Is(why, errNotRenewed):
-		return fmt.Sprintf("the lease on %s (token %d) could not be renewed, and is about to expire", lease.Name(), lease.FencingToken())
+		return fmt.Sprintf("the lease on %s (token %d) could not be renewed, and is about to expire", lease.Name(),
+			lease.FencingToken())
 	case reason == "":
 		reason = "expired, and not renewed in time"
 	}
@@ -38,8 +39,8 @@ func lostText(lease *lockclient.Lease, why error) string {
 //	   ▼
 //	stopping ─── TERM; at the deadline, KILL ──── group empty ────► over
 //
-// The lease's end is looked for in what gateways answer and on the clock, also after this process was frozen itself: whatever
-// wakes it, the clock is read before anything else is done.
+// The lease's end is looked for in what gateways answer and on the clock, also after this process was frozen itself:
+// whatever wakes it, the clock is read before anything else is done.
 type keeper struct {
 	lease   *lockclient.Lease
 	group   *group
@@ -87,7 +88,8 @@ func (k *keeper) look() {
 		return
 	case lost == nil:
 		k.lost, k.deadline = errNotRenewed, time.Now().Add(left)
-	case lostReason(lost) == "", lostReason(lost) == "expired", lostReason(lost) == "superseded", lostReason(lost) == "max_hold":
+	case lostReason(lost) == "", lostReason(lost) == "expired", lostReason(lost) == "superseded",
+		lostReason(lost) == "max_hold":
 		// Its time is over: another may hold the lock by now.
 		k.lost, k.deadline = lost, time.Now()
 	default:
@@ -159,7 +161,8 @@ func (k *keeper) pass(sent os.Signal) {
 
 // passedOn are the signals that this process passes on to the command.
 var passedOn = []os.Signal{
-	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP, syscall.SIGCONT,
+	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP,
+	syscall.SIGCONT,
 }
 
 // ends reports whether a signal ends a process that does not handle it and that waits for a lock.

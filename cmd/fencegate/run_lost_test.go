@@ -20,11 +20,13 @@ import (
 
 func TestRunStopsACommandThatHasLostItsLease(t *testing.T) {
 	s := newShell(t)
-	p := s.start("run", "--lock", "a", "--ttl", "1s", "--", "sh", "-c", "trap 'echo cleaning up; exit 3' TERM; echo ready; while :; do sleep 0.02; done")
+	p := s.start("run", "--lock", "a", "--ttl", "1s", "--", "sh", "-c",
+		"trap 'echo cleaning up; exit 3' TERM; echo ready; while :; do sleep 0.02; done")
 	p.says("ready")
 	s.must("lock", "break", "a", "--reason", "test")
 	got := p.wants(121, "is lost: broken: sending TERM to the command, and KILL in 33")
-	if got.out != "ready\ncleaning up\n" || !strings.Contains(got.errOut, "the command ended with 3; the lease on a (token ") {
+	if got.out != "ready\ncleaning up\n" || !strings.Contains(got.errOut,
+		"the command ended with 3; the lease on a (token ") {
 		t.Errorf("it printed %q and %q", got.out, got.errOut)
 	}
 }
@@ -36,7 +38,8 @@ func TestRunKillsAllWhoIgnoreTERM(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "pid")
 			p := s.start("run", "--lock", "a", "--ttl", "1s", "--kill-after", "200ms", "--", "sh", "-c",
-				`trap "" TERM; sh -c 'echo $$ >`+file+`; exec sleep 60' >/dev/null 2>&1 & `+leader+`echo ready; while :; do sleep 0.02; done`)
+				`trap "" TERM; sh -c 'echo $$ >`+file+`; exec sleep 60' >/dev/null 2>&1 & `+leader+
+					`echo ready; while :; do sleep 0.02; done`)
 			p.says("ready")
 			grandchild := pidIn(t, file)
 			if !runs(t, grandchild) {
@@ -57,7 +60,8 @@ func TestRunKillsAllWhoIgnoreTERM(t *testing.T) {
 func TestFrozenRunEndsItsCommandWhenItWakes(t *testing.T) {
 	s := newShell(t)
 	file := filepath.Join(t.TempDir(), "pid")
-	p := s.start("run", "--lock", "a", "--ttl", "500ms", "--", "sh", "-c", `trap "" TERM; echo $$ >`+file+`; echo ready; while :; do sleep 0.02; done`)
+	p := s.start("run", "--lock", "a", "--ttl", "500ms", "--", "sh", "-c", `trap "" TERM; echo $$ >`+file+
+		`; echo ready; while :; do sleep 0.02; done`)
 	p.says("ready")
 	command := pidIn(t, file)
 	p.signal(syscall.SIGSTOP)

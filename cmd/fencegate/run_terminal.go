@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is the controlling terminal of this process. Who of its process groups may read from it and gets what the keys send (INT, QUIT,
-// TSTP) is said there.
+// terminal is the controlling terminal of this process. Who of its process groups may read from it and gets what the
+// keys send (INT, QUIT, TSTP) is said there.
 type terminal struct {
 	file *os.File
 	own  int // this process's group

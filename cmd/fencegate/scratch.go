@@ -10,7 +10,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// scratchFlags are those of commands that need a database for a while: the one that is named, or a private one that leaves nothing behind.
+// scratchFlags are those of commands that need a database for a while: the one that is named, or a private one that
+// leaves nothing behind.
 type scratchFlags struct {
 	DatabaseURL string `help:"PostgreSQL to use. Without one, a private PostgreSQL is run in a temporary directory." env:"FENCEGATE_DATABASE_URL" placeholder:"URL"`
 }
@@ -27,7 +28,8 @@ type scratch struct {
 
 func (f scratchFlags) open(ctx context.Context) (*scratch, error) {
 	if f.DatabaseURL != "" {
-		return &scratch{database: &database{url: f.DatabaseURL}, name: "PostgreSQL at --database-url", suffix: "-" + uuid.NewString()[:8]}, nil
+		return &scratch{database: &database{url: f.DatabaseURL}, name: "PostgreSQL at --database-url", suffix: "-" +
+			uuid.NewString()[:8]}, nil
 	}
 	dir, err := os.MkdirTemp("", "fencegate-scratch-")
 	if err != nil {

@@ -64,8 +64,10 @@ type serveCmd struct {
 
 // Help is shown by --help.
 func (serveCmd) Help() string {
-	return "Serves the HTTP API until SIGTERM or SIGINT. Then it takes no new requests, ends all waits, finishes what is under way (--shutdown-timeout) and exits 0; " +
-		"a second signal ends it at once. Without --database-url it runs a private, durable PostgreSQL from the binaries on this machine."
+	return "Serves the HTTP API until SIGTERM or SIGINT. Then it takes no new requests, ends all waits, finishes what " +
+		"is under way (--shutdown-timeout) and exits 0; " +
+		"a second signal ends it at once. Without --database-url it runs a private, durable PostgreSQL from the binaries " +
+		"on this machine."
 }
 
 // Run serves until ctx ends.
@@ -84,14 +86,18 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
-	return c.serveOn(ctx, db, c.of(traces), gateway.NewMetrics(version()).WatchTracing(traces.Dropped), logger, streams.out)
+	return c.serveOn(ctx, db, c.of(traces), gateway.NewMetrics(version()).WatchTracing(traces.Dropped), logger,
+		streams.out)
 }
 
 // serveOn puts a gateway before the database and serves until ctx ends.
-func (c *serveCmd) serveOn(ctx context.Context, db *database, tracing store.Tracing, metrics *gateway.Metrics, logger *slog.Logger, out io.Writer) error {
+func (c *serveCmd) serveOn(
+	ctx context.Context, db *database, tracing store.Tracing, metrics *gateway.Metrics, logger *slog.Logger, out io.Writer,
+) error {
 	st, err := store.Open(ctx, store.Config{
-		DatabaseURL: db.url, ConnectionsMax: c.DatabaseConnectionsMax, StatementTimeout: c.StatementTimeout, LockTimeout: c.LockTimeout,
-		Tracing: tracing,
+		DatabaseURL: db.url, ConnectionsMax: c.DatabaseConnectionsMax, StatementTimeout: c.StatementTimeout,
+		LockTimeout: c.LockTimeout,
+		Tracing:     tracing,
 	})
 	if err != nil {
 		return err
@@ -103,7 +109,8 @@ func (c *serveCmd) serveOn(ctx context.Context, db *database, tracing store.Trac
 
 	service, err := store.NewService(st, store.ServiceConfig{
 		RefusalsRememberedMax: cmp.Or(c.RefusalsRememberedMax, -1),
-		Group:                 store.GroupConfig{BatchesMax: c.WriteBatchesMax, QueueMax: c.WriteQueueMax, QueueBytesMax: c.WriteQueueBytesMax},
+		Group: store.GroupConfig{BatchesMax: c.WriteBatchesMax, QueueMax: c.WriteQueueMax,
+			QueueBytesMax: c.WriteQueueBytesMax},
 	})
 	if err != nil {
 		return err
@@ -118,15 +125,18 @@ func (c *serveCmd) serveOn(ctx context.Context, db *database, tracing store.Trac
 	defer func() { _ = listener.Close() }() // of which Serve has seen to
 	gw, err := gateway.New(gateway.Config{
 		Name:         cmp.Or(c.GatewayName, gatewayName(listener.Addr())),
-		BodyBytesMax: c.BodyBytesMax, BodiesBytesMax: c.BodiesBytesMax, BodyTimeout: c.BodyTimeout, RequestTimeout: c.RequestTimeout,
+		BodyBytesMax: c.BodyBytesMax, BodiesBytesMax: c.BodiesBytesMax, BodyTimeout: c.BodyTimeout,
+		RequestTimeout:  c.RequestTimeout,
 		ShutdownTimeout: c.ShutdownTimeout, KeepAlive: c.EventKeepAlive, WatchesMax: c.WatchesMax, Logger: logger,
-		TrustedProxies: prefixes(c.TrustedProxies), AccessLogSample: c.AccessLogSample, RefusalDelayMax: c.RefusalDelayMax, Tracing: tracing,
+		TrustedProxies: prefixes(c.TrustedProxies), AccessLogSample: c.AccessLogSample, RefusalDelayMax: c.RefusalDelayMax,
+		Tracing: tracing,
 	}, service, recorder, metrics)
 	if err != nil {
 		return err
 	}
 	sweeper, err := store.NewSweeper(st, store.SweeperConfig{
-		Interval: c.SweepInterval, LeaseRetention: c.LeaseRetention, RejectionAge: c.RejectionAge, RejectionsMax: c.RejectionsMax,
+		Interval: c.SweepInterval, LeaseRetention: c.LeaseRetention, RejectionAge: c.RejectionAge,
+		RejectionsMax:    c.RejectionsMax,
 		HistoryRetention: c.HistoryRetention,
 	})
 	if err != nil {
@@ -183,7 +193,9 @@ func (c *serveCmd) prepare(ctx context.Context, st *store.Store) error {
 }
 
 // serve answers requests until ctx ends, or the private PostgreSQL does.
-func (c *serveCmd) serve(ctx context.Context, gw *gateway.Gateway, listener net.Listener, db *database, logger *slog.Logger, out io.Writer) error {
+func (c *serveCmd) serve(
+	ctx context.Context, gw *gateway.Gateway, listener net.Listener, db *database, logger *slog.Logger, out io.Writer,
+) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {
@@ -214,7 +226,8 @@ func (c *serveCmd) serve(ctx context.Context, gw *gateway.Gateway, listener net.
 // warnIfOpen logs a warning if other machines can reach the gateway, which has no authentication.
 func warnIfOpen(addr net.Addr, logger *slog.Logger) {
 	if tcp, ok := addr.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
-		logger.Warn("no authentication: every client that reaches this address can acquire, write and break", "listen", addr.String())
+		logger.Warn("no authentication: every client that reaches this address can acquire, write and break", "listen",
+			addr.String())
 	}
 }
 
@@ -234,8 +247,8 @@ func (c *serveCmd) writeReadyFile(baseURL string) (remove func(), err error) {
 	return func() { _ = os.Remove(c.ReadyFile) }, nil
 }
 
-// background runs tasks until the returned function is called, which waits for their end. They outlive ctx: what was noted while the last
-// requests ended is still to be written.
+// background runs tasks until the returned function is called, which waits for their end. They outlive ctx: what was
+// noted while the last requests ended is still to be written.
 func background(ctx context.Context, tasks ...func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup

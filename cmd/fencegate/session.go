@@ -37,7 +37,8 @@ func (c *sessionCreateCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		session, err := client.API().CreateSession(ctx, api.SessionRequest{OwnerID: c.OwnerID, TTLMS: ttl, Metadata: json.RawMessage(c.Metadata)})
+		session, err := client.API().CreateSession(ctx, api.SessionRequest{OwnerID: c.OwnerID, TTLMS: ttl,
+			Metadata: json.RawMessage(c.Metadata)})
 		if err != nil {
 			return err
 		}
@@ -89,7 +90,8 @@ func (c *sessionEndCmd) Run(ctx context.Context, con *console) error {
 		if err != nil {
 			return err
 		}
-		return con.show(ended, []field{{"ended", strconv.FormatBool(ended.Ended)}, {"released", strconv.FormatInt(ended.Released, 10)}})
+		return con.show(ended, []field{{"ended", strconv.FormatBool(ended.Ended)},
+			{"released", strconv.FormatInt(ended.Released, 10)}})
 	})
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
-// terminal runs a command line at a terminal, with fencegate as "$FENCEGATE", and returns what types at it. What is said there is on
-// the process's standard output.
+// terminal runs a command line at a terminal, with fencegate as "$FENCEGATE", and returns what types at it. What is
+// said there is on the process's standard output.
 func (s shell) terminal(line string) (*process, func(keys string)) {
 	s.t.Helper()
 	pgtest.Require(s.t, "script")

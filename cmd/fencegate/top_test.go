@@ -25,7 +25,8 @@ func TestTopPrints(t *testing.T) {
 	s.must("lock", "acquire", "warm-up") // its token is the 1 of the zombie
 	s.zombie("jobs/42")
 	out := s.must("top")
-	for _, want := range []string{"fencegate top", "● live", "database  ok", "rejections", "jobs/42", "token_", "locks", "heir", "gateways"} {
+	for _, want := range []string{"fencegate top", "● live", "database  ok", "rejections", "jobs/42", "token_", "locks",
+		"heir", "gateways"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in:\n%s", want, out)
 		}

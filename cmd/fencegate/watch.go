@@ -20,8 +20,10 @@ type watchCmd struct {
 
 // Help is shown by "fencegate watch --help".
 func (watchCmd) Help() string {
-	return "Shows the state of the lock, and then its events: granted, renewed, released, expired, broken, queued, rejected (a write). " +
-		"It reconnects after a lost connection, and resumes where it was. An interrupt ends it, with exit code 0. With --output json an event is " +
+	return "Shows the state of the lock, and then its events: granted, renewed, released, expired, broken, queued, " +
+		"rejected (a write). " +
+		"It reconnects after a lost connection, and resumes where it was. An interrupt ends it, with exit code 0. With " +
+		"--output json an event is " +
 		"{\"id\":…,\"event\":…,\"data\":…}, with the data as the API sends it."
 }
 
@@ -98,7 +100,8 @@ func (c *console) event(event lockclient.Event) error {
 func stateParts(state *api.WatchState) []string {
 	parts := []string{state.State}
 	for _, holder := range state.Holders {
-		parts = append(parts, fmt.Sprintf("held by %s with token %d until %s", holder.OwnerID, holder.FencingToken, clock(holder.ExpiresAt)))
+		parts = append(parts, fmt.Sprintf("held by %s with token %d until %s", holder.OwnerID, holder.FencingToken,
+			clock(holder.ExpiresAt)))
 	}
 	if len(state.Queue) > 0 {
 		parts = append(parts, fmt.Sprintf("%d waiting", len(state.Queue)))

@@ -44,7 +44,8 @@ func TestWatch(t *testing.T) {
 		}
 		events = append(events, event)
 	}
-	if events[0].Event != "broken" || events[1].Event != "granted" || !strings.Contains(string(events[1].Data), `"owner_id":"w2"`) {
+	if events[0].Event != "broken" || events[1].Event != "granted" ||
+		!strings.Contains(string(events[1].Data), `"owner_id":"w2"`) {
 		t.Errorf("after %q it printed %+v", lines[3], events)
 	}
 

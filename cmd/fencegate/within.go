@@ -16,7 +16,8 @@ const (
 	variableLeaseID = "FENCEGATE_LEASE_ID"
 )
 
-// resource reads the name of a resource. "." is that of the lock that this runs under, "./x" is x below it: no name has a segment ".".
+// resource reads the name of a resource. "." is that of the lock that this runs under, "./x" is x below it: no name has
+// a segment ".".
 func resource(given string) (string, error) {
 	below, isBelow := strings.CutPrefix(given, "./")
 	if given != "." && !isBelow {
@@ -25,7 +26,8 @@ func resource(given string) (string, error) {
 	lock := os.Getenv(variableLock)
 	switch {
 	case lock == "":
-		return "", usagef("the resource %s is that of the lock in %s, which \"fencegate run\" sets: it is not set", given, variableLock)
+		return "", usagef("the resource %s is that of the lock in %s, which \"fencegate run\" sets: it is not set", given,
+			variableLock)
 	case isBelow:
 		return lock + "/" + below, nil
 	}
@@ -54,7 +56,8 @@ func (f writeFlags) number() (api.FencingToken, error) {
 	return token, nil
 }
 
-// leaseID is the one that was given. The lease_id of the lock that this runs under says nothing of a token that is another's.
+// leaseID is the one that was given. The lease_id of the lock that this runs under says nothing of a token that is
+// another's.
 func (f writeFlags) leaseID() string {
 	within, err := api.ParseFencingToken(os.Getenv(variableToken))
 	if f.LeaseID == os.Getenv(variableLeaseID) && err == nil && within.Token != f.Token.Token {
@@ -69,5 +72,6 @@ func nextNumber(problem *api.Problem) string {
 		return ""
 	}
 	next := strconv.FormatInt(*problem.LastSequence+1, 10)
-	return "The next number is free: --sequence " + next + ", or --token " + strconv.FormatInt(*problem.Token, 10) + "." + next + "."
+	return "The next number is free: --sequence " + next + ", or --token " + strconv.FormatInt(*problem.Token, 10) +
+		"." + next + "."
 }

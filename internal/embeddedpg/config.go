@@ -19,8 +19,8 @@ type Config struct {
 	// that exists the first of the version that made it.
 	BinDir string
 	// Settings are put over the settings of PostgreSQL that this package chooses, by name. Those that decide where the
-	// cluster lives and which users can reach it can't be changed. An empty value of one that this package chooses leaves it to PostgreSQL's
-	// configuration, which can be reloaded. Default: none.
+	// cluster lives and which users can reach it can't be changed. An empty value of one that this package chooses leaves
+	// it to PostgreSQL's configuration, which can be reloaded. Default: none.
 	Settings map[string]string
 	// Logger gets starts, recoveries and ends. Default: nothing is logged.
 	Logger *slog.Logger

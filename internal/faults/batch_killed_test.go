@@ -26,8 +26,8 @@ func TestGatewaysKilledUnderACrowd(t *testing.T) {
 	verify(t, l.end(t), connect(t, url))
 }
 
-// A gateway died in mid-batch: writes of many clients wait for their fences in its commits. Whatever the database made of the batch, each
-// write that is sent again by another gateway is applied once.
+// A gateway died in mid-batch: writes of many clients wait for their fences in its commits. Whatever the database made
+// of the batch, each write that is sent again by another gateway is applied once.
 func TestGatewayKilledInMidBatch(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)

@@ -37,8 +37,8 @@ func tryAcquire(ctx context.Context, g *gateway, lock string, request api.Acquir
 // retryPause leaves the processor to others while a gateway can't serve.
 const retryPause = 25 * time.Millisecond
 
-// insist sends the same again while the gateway is unavailable: after the death of a database it finds out for one connection after the
-// other.
+// insist sends the same again while the gateway is unavailable: after the death of a database it finds out for one
+// connection after the other.
 func insist[T any](ctx context.Context, send func() (T, error)) (T, error) {
 	for {
 		result, err := send()

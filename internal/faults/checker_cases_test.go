@@ -18,10 +18,12 @@ func goodHistory() (history, state) {
 			{lock: "a", owner: "y", leaseID: "l7", token: 7, sent: 20, answered: 21},
 		},
 		writes: []write{
-			{resource: "a", key: "w/4.1", token: 4, sequence: 1, value: byPut + "one", outcome: acknowledged, sent: 12, version: 1},
+			{resource: "a", key: "w/4.1", token: 4, sequence: 1, value: byPut + "one", outcome: acknowledged, sent: 12,
+				version: 1},
 			{resource: "a", key: "w/4.2", token: 4, sequence: 2, value: byPut + "two", outcome: notApplied, sent: 14},
 			{resource: "a", key: "w/4.3", token: 4, sequence: 3, value: byTransaction + "three", outcome: doubtful, sent: 16},
-			{resource: "a", key: "w/7.1", token: 7, sequence: 1, value: byPut + "four", outcome: acknowledged, sent: 22, version: 3, replayed: true},
+			{resource: "a", key: "w/7.1", token: 7, sequence: 1, value: byPut + "four", outcome: acknowledged, sent: 22,
+				version: 3, replayed: true},
 		},
 	}
 	s := state{
@@ -34,7 +36,8 @@ func goodHistory() (history, state) {
 			{resource: "a", key: lastKey, version: 2, token: 4, sequence: 3, value: byTransaction + "three", updatedAt: at(116)},
 			{resource: "a", key: "w/4.1", version: 1, token: 4, sequence: 1, value: byPut + "one", updatedAt: at(112)},
 			{resource: "a", key: "w/4.3", version: 2, token: 4, sequence: 3, value: byTransaction + "three", updatedAt: at(116)},
-			{resource: "a", key: "other/4.3", version: 2, token: 4, sequence: 3, value: byTransaction + "three", updatedAt: at(116)},
+			{resource: "a", key: "other/4.3", version: 2, token: 4, sequence: 3, value: byTransaction + "three",
+				updatedAt: at(116)},
 		},
 		fences: map[string]storedFence{"a": {grantedToken: 7, lastToken: 7, lastSequence: 1, lastVersion: 3}},
 	}
@@ -150,7 +153,8 @@ func TestCheckerKnowsWhatIsAllowed(t *testing.T) {
 	h, s := goodHistory()
 	h.writes[0].sent, h.writes[0].replayed = 22, true
 	h.writes[2].outcome, h.writes[2].version = acknowledged, 2
-	h.writes = append(h.writes, write{resource: "a", key: "w/7.2", token: 7, sequence: 2, value: byPut + "five", outcome: doubtful, sent: 23})
+	h.writes = append(h.writes, write{resource: "a", key: "w/7.2", token: 7, sequence: 2, value: byPut + "five",
+		outcome: doubtful, sent: 23})
 	if found := checkHistory(h, s); len(found) > 0 {
 		t.Errorf("it finds fault: %q", found)
 	}

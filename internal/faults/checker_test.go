@@ -34,8 +34,8 @@ type storedRecord struct {
 
 type storedFence struct{ grantedToken, lastToken, lastSequence, lastVersion int64 }
 
-// A transaction puts three records of one value: one of its own as any write does, one more of its own, and the one that all
-// transactions put.
+// A transaction puts three records of one value: one of its own as any write does, one more of its own, and the one
+// that all transactions put.
 const (
 	ownPrefix   = "w/"
 	otherPrefix = "other/"
@@ -51,8 +51,9 @@ const (
 	byTransaction = `"transaction `
 )
 
-// checkHistory holds what clients saw against what the database has, and returns what contradicts the contract. Nothing in either
-// may be missing: of each name, h has every write that was sent, and s every lease and record that there ever was.
+// checkHistory holds what clients saw against what the database has, and returns what contradicts the contract. Nothing
+// in either may be missing: of each name, h has every write that was sent, and s every lease and record that there ever
+// was.
 func checkHistory(h history, s state) []string {
 	var found findings
 	for _, l := range split(h, s) {
@@ -137,7 +138,8 @@ func (l *lockHistory) tokensRise(found *findings) {
 
 // newestKnown returns a function that returns the greatest token that some client knew at a time.
 func (l *lockHistory) newestKnown() func(time.Duration) int64 {
-	grants := slices.SortedFunc(slices.Values(l.grants), func(a, b grant) int { return cmp.Compare(a.answered, b.answered) })
+	grants := slices.SortedFunc(slices.Values(l.grants),
+		func(a, b grant) int { return cmp.Compare(a.answered, b.answered) })
 	newest := make([]int64, len(grants)+1)
 	for i, g := range grants {
 		newest[i+1] = max(newest[i], g.token)
@@ -215,7 +217,8 @@ func (l *lockHistory) recordsWereSent(found *findings) {
 	}
 }
 
-// writesCountOnce is P10: each write takes one version and has one key, so that one which is lost or applied again leaves a hole.
+// writesCountOnce is P10: each write takes one version and has one key, so that one which is lost or applied again
+// leaves a hole.
 func (l *lockHistory) writesCountOnce(found *findings) {
 	for i, record := range l.records {
 		if record.version != int64(i)+1 {
@@ -233,12 +236,14 @@ func (l *lockHistory) versionsFollowTokens(found *findings) {
 	last := storedRecord{}
 	for _, record := range l.records {
 		if record.token < last.token || record.token == last.token && record.sequence <= last.sequence {
-			found.add("%s: the write %d.%d was admitted after %d.%d", l.name, record.token, record.sequence, last.token, last.sequence)
+			found.add("%s: the write %d.%d was admitted after %d.%d", l.name, record.token, record.sequence, last.token,
+				last.sequence)
 		}
 		last = record
 	}
 	if l.fence.lastToken != last.token || l.fence.lastSequence != last.sequence {
-		found.add("%s: the last write is %d.%d, the fence says %d.%d", l.name, last.token, last.sequence, l.fence.lastToken, l.fence.lastSequence)
+		found.add("%s: the last write is %d.%d, the fence says %d.%d", l.name, last.token, last.sequence, l.fence.lastToken,
+			l.fence.lastSequence)
 	}
 }
 
@@ -258,7 +263,8 @@ func (l *lockHistory) olderTokensAreShutOut(found *findings) {
 	}
 }
 
-// transactionsAreWhole is P4 for a change of several records: each has all of its own, and the last of them the common one.
+// transactionsAreWhole is P4 for a change of several records: each has all of its own, and the last of them the common
+// one.
 func (l *lockHistory) transactionsAreWhole(found *findings) {
 	last := storedRecord{}
 	count := 0
@@ -269,7 +275,8 @@ func (l *lockHistory) transactionsAreWhole(found *findings) {
 		last = record
 		count++
 		if other := l.others[otherKey(record.key)]; other.version != record.version || other.value != record.value {
-			found.add("%s: the transaction %s of version %d is not whole, its other record has version %d", l.name, record.key, record.version, other.version)
+			found.add("%s: the transaction %s of version %d is not whole, its other record has version %d", l.name, record.key,
+				record.version, other.version)
 		}
 	}
 	if count != len(l.others) {

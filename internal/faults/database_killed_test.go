@@ -35,7 +35,8 @@ func TestDatabaseKilledUnderLoad(t *testing.T) {
 		writes = append(writes, w)
 	})
 	h := l.end(t)
-	h.grants = append(h.grants, grant{lock: witness.Lock, owner: witness.OwnerID, leaseID: witness.LeaseID, token: witness.FencingToken})
+	h.grants = append(h.grants, grant{lock: witness.Lock, owner: witness.OwnerID, leaseID: witness.LeaseID,
+		token: witness.FencingToken})
 	h.writes = append(h.writes, writes...)
 	if f.at(0).PID() != pids[0] || f.at(1).PID() != pids[1] {
 		t.Error("a gateway did not stay up")

@@ -101,7 +101,8 @@ func TestFrozenGatewayWasInTime(t *testing.T) {
 	wantStale(t, f.at(0), numbered(lease, 2))
 }
 
-// beginPut sends all of a write but its last byte, which finish sends; status waits for the answer. The gateway works on the request when it returns.
+// beginPut sends all of a write but its last byte, which finish sends; status waits for the answer. The gateway works
+// on the request when it returns.
 func beginPut(t *testing.T, g *gateway, w write) (finish func(), status func() (int, api.Problem)) {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(patient(t), "tcp", strings.TrimPrefix(g.URL, "http://"))
@@ -109,8 +110,10 @@ func beginPut(t *testing.T, g *gateway, w write) (finish func(), status func() (
 	t.Cleanup(func() { conn.Close() })
 	check(t, conn.SetDeadline(time.Now().Add(await.Limit)))
 	body := w.value
-	_, err = fmt.Fprintf(conn, "PUT /v1/resources/%s/records/%s HTTP/1.1\r\nHost: fencegate\r\nContent-Type: application/json\r\n"+
-		"Fencing-Token: %d.%d\r\nContent-Length: %d\r\n\r\n%s", w.resource, w.key, w.token, w.sequence, len(body), body[:len(body)-1])
+	_, err = fmt.Fprintf(conn, "PUT /v1/resources/%s/records/%s HTTP/1.1\r\nHost: fencegate\r\nContent-Type: "+
+		"application/json\r\n"+
+		"Fencing-Token: %d.%d\r\nContent-Length: %d\r\n\r\n%s", w.resource, w.key, w.token, w.sequence, len(body),
+		body[:len(body)-1])
 	check(t, err)
 	await.True(t, "the gateway works on the write", func() bool { return inFlight(t, g) == 2 })
 

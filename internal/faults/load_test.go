@@ -54,8 +54,8 @@ func startClients(t *testing.T, f *fleet, clients, lockCount int) *underLoad {
 	return l
 }
 
-// progress returns when so many more writes were acknowledged since the last call. Faults are paced by it, and not by time: between two of
-// them, work gets done however slow the machine is.
+// progress returns when so many more writes were acknowledged since the last call. Faults are paced by it, and not by
+// time: between two of them, work gets done however slow the machine is.
 func (l *underLoad) progress(t *testing.T, acks int) {
 	t.Helper()
 	await.True(t, "clients get on", func() bool {

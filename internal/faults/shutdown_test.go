@@ -55,7 +55,8 @@ func TestShutdownAnswersWhatIsUnderWay(t *testing.T) {
 	})
 	check(t, g.Signal(syscall.SIGTERM))
 	await.True(t, "the gateway takes no new connections", func() bool { return refuses(g) })
-	if _, err := g.Acquire(patient(t), "other", api.AcquireRequest{OwnerID: "late"}); !errors.Is(err, lockclient.ErrUnavailable) {
+	if _, err := g.Acquire(patient(t), "other", api.AcquireRequest{OwnerID: "late"}); !errors.Is(err,
+		lockclient.ErrUnavailable) {
 		t.Errorf("a new client got %v", err)
 	}
 	release()
@@ -72,7 +73,8 @@ func TestShutdownAnswersWhatIsUnderWay(t *testing.T) {
 	}
 }
 
-// What takes longer than it may is cut off, and the exit code says so. The client makes no guess; its retry counts once.
+// What takes longer than it may is cut off, and the exit code says so. The client makes no guess; its retry counts
+// once.
 func TestShutdownTakesNoLongerThanItMay(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)

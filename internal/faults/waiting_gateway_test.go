@@ -34,9 +34,11 @@ func (w *waitingClients) wait(ctx context.Context, t *testing.T, g *gateway, nam
 	for i := range count {
 		owner := fmt.Sprintf("%s %d", name, i)
 		w.asking.Go(func() {
-			lease, err := g.Acquire(ctx, w.lock, api.AcquireRequest{OwnerID: owner, WaitMS: store.WaitMax.Milliseconds(), RequestID: new(rand.Text())})
+			lease, err := g.Acquire(ctx, w.lock, api.AcquireRequest{OwnerID: owner, WaitMS: store.WaitMax.Milliseconds(),
+				RequestID: new(rand.Text())})
 			if err == nil {
-				err = g.Release(ctx, w.lock, api.ReleaseRequest{OwnerID: owner, LeaseID: lease.LeaseID, FencingToken: lease.FencingToken})
+				err = g.Release(ctx, w.lock, api.ReleaseRequest{OwnerID: owner, LeaseID: lease.LeaseID,
+					FencingToken: lease.FencingToken})
 			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -112,8 +114,8 @@ func TestGatewayIsKilledWithWaiters(t *testing.T) {
 	w.wantApart(t)
 }
 
-// A gateway is frozen while clients wait at it, until it is considered dead. The waiters behind them are served. When it
-// continues, its clients are served in turn, except those that have gone meanwhile.
+// A gateway is frozen while clients wait at it, until it is considered dead. The waiters behind them are served. When
+// it continues, its clients are served in turn, except those that have gone meanwhile.
 func TestGatewayIsFrozenWithWaiters(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
@@ -146,8 +148,9 @@ func TestGatewayIsFrozenWithWaiters(t *testing.T) {
 	await.True(t, "the queue is empty", func() bool { return ask[int](t, db, "select count(*) from fence.waiters") == 0 })
 }
 
-// A client gives up on a frozen gateway, and sends the same request to another one. It keeps its place there, and what it is granted is its own: the
-// first gateway, when it wakes, finds that its client is gone, and does not give the lease back.
+// A client gives up on a frozen gateway, and sends the same request to another one. It keeps its place there, and what
+// it is granted is its own: the first gateway, when it wakes, finds that its client is gone, and does not give the
+// lease back.
 func TestRequestMovesFromAFrozenGateway(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
@@ -186,7 +189,8 @@ func TestRequestMovesFromAFrozenGateway(t *testing.T) {
 	lease := <-answers
 	f.at(0).thaw(t)
 	await.True(t, "the first gateway is done with it", func() bool { return inFlight(t, f.at(0)) == 1 })
-	renewed, err := f.at(1).Renew(patient(t), "job", api.RenewRequest{OwnerID: "client", LeaseID: lease.LeaseID, FencingToken: lease.FencingToken})
+	renewed, err := f.at(1).Renew(patient(t), "job", api.RenewRequest{OwnerID: "client", LeaseID: lease.LeaseID,
+		FencingToken: lease.FencingToken})
 	if err != nil || renewed.FencingToken != lease.FencingToken {
 		t.Errorf("the client's lease is gone: %v", err)
 	}

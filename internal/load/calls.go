@@ -32,9 +32,10 @@ func (c *client) acquire(l *lockHistory, shared bool) *held {
 	asking := l.asked(owner)
 	for first := true; c.sending.Err() == nil; first = false {
 		lose := first && c.chance(c.run.habits.lost)
-		lease, err := send(c, op, lose, time.Duration(request.WaitMS)*time.Millisecond, func(ctx context.Context) (api.Lease, error) {
-			return c.gateway().Acquire(ctx, l.name, request)
-		})
+		lease, err := send(c, op, lose, time.Duration(request.WaitMS)*time.Millisecond,
+			func(ctx context.Context) (api.Lease, error) {
+				return c.gateway().Acquire(ctx, l.name, request)
+			})
 		switch {
 		case err == nil:
 			c.run.tally.count(func(n *Counts) {
@@ -207,7 +208,8 @@ func (c *client) sendWriteTo(gateway *lockclient.API, w *write, lose bool) verdi
 	return refused
 }
 
-// neverApplied says that a refusal as stale shows a fence that has not seen this write: nor will it, since what is stale stays so.
+// neverApplied says that a refusal as stale shows a fence that has not seen this write: nor will it, since what is
+// stale stays so.
 func neverApplied(problem *api.Problem, n number) bool {
 	if problem.LastToken == nil || problem.LastSequence == nil {
 		return false
@@ -215,8 +217,11 @@ func neverApplied(problem *api.Problem, n number) bool {
 	return number{*problem.LastToken, *problem.LastSequence}.less(n)
 }
 
-// send makes one call, and counts it. With lose it is given up at once, at a moment when it may be anywhere: as if the answer were lost.
-func send[T any](c *client, op string, lose bool, wait time.Duration, call func(context.Context) (T, error)) (T, error) {
+// send makes one call, and counts it. With lose it is given up at once, at a moment when it may be anywhere: as if the
+// answer were lost.
+func send[T any](
+	c *client, op string, lose bool, wait time.Duration, call func(context.Context) (T, error),
+) (T, error) {
 	limit := c.run.habits.patience + wait
 	if lose {
 		limit = time.Duration(c.random.IntN(4000)) * time.Microsecond

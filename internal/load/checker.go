@@ -26,7 +26,8 @@ type Violation struct {
 	Property string `json:"property"`
 	Lock     string `json:"lock"`
 	What     string `json:"what"`
-	// Evidence is the operations that prove it, each with the times, since the run began, at which it was sent and answered.
+	// Evidence is the operations that prove it, each with the times, since the run began, at which it was sent and
+	// answered.
 	Evidence []string `json:"evidence"`
 }
 

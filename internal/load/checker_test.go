@@ -25,7 +25,8 @@ func newModel(t *testing.T) *model {
 func leaseOf(owner, mode string, token, fromMS, ttlMS int64) api.Lease {
 	at := func(ms int64) api.Time { return api.Time{Time: time.UnixMilli(ms)} }
 	return api.Lease{
-		Lock: "a", OwnerID: owner, LeaseID: owner, FencingToken: token, Mode: mode, TTLMS: ttlMS, GrantedAt: at(fromMS), ExpiresAt: at(fromMS + ttlMS),
+		Lock: "a", OwnerID: owner, LeaseID: owner, FencingToken: token, Mode: mode, TTLMS: ttlMS, GrantedAt: at(fromMS),
+		ExpiresAt: at(fromMS + ttlMS),
 	}
 }
 
@@ -55,7 +56,8 @@ func record(key string, version, token, sequence int64) api.RecordInfo {
 }
 
 func got(text string, version, token, sequence int64) lockclient.Record {
-	return lockclient.Record{Value: []byte(text), Version: version, Token: api.FencingToken{Token: token, Sequence: &sequence}}
+	return lockclient.Record{Value: []byte(text), Version: version,
+		Token: api.FencingToken{Token: token, Sequence: &sequence}}
 }
 
 // wants expects violations of one property, and the words in the first of them.
@@ -196,12 +198,15 @@ func TestWindows(t *testing.T) {
 		g := m.exclusive(2+i, 2000+100*i)
 		last = m.applied(g, 1, "k", 3+i)
 	}
-	records := []api.RecordInfo{record("kept", 1, 1, 1), record("doubt", 2, 1, 2), record("k", last.version, last.token, 1)}
+	records := []api.RecordInfo{record("kept", 1, 1, 1), record("doubt", 2, 1, 2),
+		record("k", last.version, last.token, 1)}
 	m.settled(func() *reading { r := m.reads(); r.listed(records); return r }())
 	m.reads().got("kept", got(kept.value, 1, 1, 1))
 	m.wantsNothing()
-	if b := &m.ledger; len(b.writes) > writesKept || len(b.numbers) > writesKept || len(b.order) > orderKept || len(m.grants) > grantsKept {
-		t.Errorf("it keeps %d writes, %d numbers, %d versions, %d grants", len(b.writes), len(b.numbers), len(b.order), len(m.grants))
+	if b := &m.ledger; len(b.writes) > writesKept || len(b.numbers) > writesKept || len(b.order) > orderKept ||
+		len(m.grants) > grantsKept {
+		t.Errorf("it keeps %d writes, %d numbers, %d versions, %d grants", len(b.writes), len(b.numbers), len(b.order),
+			len(m.grants))
 	}
 	for range 2 * barriersKept {
 		m.reads().listed(records)

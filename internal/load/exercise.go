@@ -27,7 +27,8 @@ type Exercise struct {
 	FinishWithin time.Duration
 }
 
-// Observer is shown what clients do. Its methods are called by all of them at once. Times are since the begin of the run.
+// Observer is shown what clients do. Its methods are called by all of them at once. Times are since the begin of the
+// run.
 type Observer interface {
 	// Granted is called with each lease, which was asked for first at the time sent.
 	Granted(lease api.Lease, sent, answered time.Duration)
@@ -52,8 +53,8 @@ type Write struct {
 	Replayed bool
 }
 
-// Run lets clients work until ctx ends, and bring to an end what they have begun. It returns what the load's own checker
-// found, which needs no database.
+// Run lets clients work until ctx ends, and bring to an end what they have begun. It returns what the load's own
+// checker found, which needs no database.
 func (e Exercise) Run(ctx context.Context, seed uint64) []Violation {
 	r := newRun(e.Locks, seed)
 	r.gateway, r.put, r.observer = e.Gateway, e.Put, e.Observer

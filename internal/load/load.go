@@ -112,7 +112,8 @@ func newRun(names []string, seed uint64) *run {
 		key = keyName(random.IntN(keys))
 		return key, valueOf(key, n, owner)
 	}
-	r.put = func(ctx context.Context, to *lockclient.API, resource, key string, w lockclient.Write) (api.WriteResult, error) {
+	r.put = func(ctx context.Context, to *lockclient.API, resource, key string, w lockclient.Write) (api.WriteResult,
+		error) {
 		return to.Put(ctx, resource, key, w)
 	}
 	r.checker = newChecker(names, func() time.Duration { return time.Since(r.begun) })
@@ -132,8 +133,9 @@ func (r *run) unexpected(what string) {
 	r.observer.Unexpected(what)
 }
 
-// Run runs the load until its duration or ctx is over, then reads everything back. It returns ErrConfig; or what the gateway answered, if
-// none is ready, or if no lease was granted because none could be reached. Violations are no error: they are in the report.
+// Run runs the load until its duration or ctx is over, then reads everything back. It returns ErrConfig; or what the
+// gateway answered, if none is ready, or if no lease was granted because none could be reached. Violations are no
+// error: they are in the report.
 func Run(ctx context.Context, config Config) (*Report, error) {
 	if err := config.complete(); err != nil {
 		return nil, err
@@ -238,7 +240,8 @@ func (r *run) reportProgress(config Config, done <-chan struct{}) {
 
 // readBack reads every resource, and returns how many could not be read.
 func (r *run) readBack(ctx context.Context) (unread int) {
-	c := &client{run: r, name: "load", sending: ctx, working: ctx, random: mathrand.New(mathrand.NewPCG(r.seed, 0))} //nolint:gosec // see work
+	c := &client{run: r, name: "load", sending: ctx, working: ctx,
+		random: mathrand.New(mathrand.NewPCG(r.seed, 0))} //nolint:gosec // see work
 	for _, name := range r.names {
 		l := r.checker.histories[name]
 		reading, ok := c.list(l)

@@ -62,8 +62,8 @@ type Counts struct {
 	// Repeats are attempts of writes that were sent more than once; Replays, those answered as replays.
 	Repeats int64 `json:"repeats"`
 	Replays int64 `json:"replays"`
-	// Freezes are holders that paused past their TTL; ZombiesShutOut, those whose write was rejected after it, and LateAdmitted those
-	// whose write was admitted, because no other lease was granted.
+	// Freezes are holders that paused past their TTL; ZombiesShutOut, those whose write was rejected after it, and
+	// LateAdmitted those whose write was admitted, because no other lease was granted.
 	Freezes        int64 `json:"freezes"`
 	ZombiesShutOut int64 `json:"zombies_shut_out"`
 	LateAdmitted   int64 `json:"late_admitted"`
@@ -77,7 +77,8 @@ type Counts struct {
 
 // WriteText writes the report for people.
 func (r *Report) WriteText(out io.Writer) error {
-	_, err := fmt.Fprintf(out, "%d clients on %d locks (%s/…) for %.1fs, seed %d%s\n\n", r.Clients, r.Locks, r.Prefix, r.Took.Seconds(), r.Seed,
+	_, err := fmt.Fprintf(out, "%d clients on %d locks (%s/…) for %.1fs, seed %d%s\n\n", r.Clients, r.Locks, r.Prefix,
+		r.Took.Seconds(), r.Seed,
 		map[bool]string{true: ", interrupted"}[r.Interrupted])
 	if err != nil {
 		return err
@@ -111,7 +112,8 @@ func (r *Report) writeCounts(out io.Writer) error {
 		return err
 	}
 	for _, p := range r.Pressure {
-		_, _ = fmt.Fprintf(out, "pressure %s: %d calls answered, %d of them refused, %d unavailable\n", p.Kind, p.Calls, p.Refused, p.Unavailable)
+		_, _ = fmt.Fprintf(out, "pressure %s: %d calls answered, %d of them refused, %d unavailable\n", p.Kind, p.Calls,
+			p.Refused, p.Unavailable)
 	}
 	if r.Unread > 0 {
 		_, _ = fmt.Fprintf(out, "%d resources could not be read at the end, and are not checked whole\n", r.Unread)

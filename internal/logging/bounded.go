@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// warningsMax and errorsMax are how many lines of a second say the same: while the database is away, thousands of requests fail for
-	// the same reason. An error is a defect, and several of the same words may be several.
+	// warningsMax and errorsMax are how many lines of a second say the same: while the database is away, thousands of
+	// requests fail for the same reason. An error is a defect, and several of the same words may be several.
 	warningsMax = 1
 	errorsMax   = 10
 	second      = time.Second
@@ -17,8 +17,8 @@ const (
 	messagesMax = 1000
 )
 
-// Bounded lets few warnings and errors of the same message through in a second. Of those left out the last is logged at the second's end,
-// with left_out, the number of the others.
+// Bounded lets few warnings and errors of the same message through in a second. Of those left out the last is logged at
+// the second's end, with left_out, the number of the others.
 func Bounded(handler slog.Handler) slog.Handler {
 	return bounded{handler, &storms{storms: map[stormKey]*storm{}}}
 }

@@ -45,12 +45,16 @@ func (w *written) lines(t *testing.T) (lines []map[string]any) {
 func TestLinesCarryTheirTrace(t *testing.T) {
 	var out written
 	logger := logging.New(&out, slog.LevelInfo, true).With("a", 1)
-	ctx := trace.ContextWithSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}}))
+	ctx := trace.ContextWithSpanContext(
+		t.Context(),
+		trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}}),
+	)
 	logger.InfoContext(ctx, "traced")
 	logger.InfoContext(t.Context(), "not traced")
 	logger.DebugContext(ctx, "left out")
 	lines := out.lines(t)
-	if len(lines) != 2 || lines[0]["trace_id"] != "01000000000000000000000000000000" || lines[0]["span_id"] != "0200000000000000" || lines[0]["a"] != 1.0 {
+	if len(lines) != 2 || lines[0]["trace_id"] != "01000000000000000000000000000000" ||
+		lines[0]["span_id"] != "0200000000000000" || lines[0]["a"] != 1.0 {
 		t.Fatalf("got %v", lines)
 	}
 	if _, there := lines[1]["trace_id"]; there {

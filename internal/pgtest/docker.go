@@ -17,7 +17,8 @@ const (
 	dockerPort  = "5432/tcp"
 )
 
-// startDocker starts the shared server in a container. It returns errNone if no engine answers. A second container removes it if this process is killed.
+// startDocker starts the shared server in a container. It returns errNone if no engine answers. A second container
+// removes it if this process is killed.
 func startDocker(ctx context.Context) (*server, error) {
 	if err := dockerAnswers(ctx); err != nil {
 		return nil, err

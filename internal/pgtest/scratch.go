@@ -19,7 +19,7 @@ import (
 
 // scratchDir is this process's directory for clusters:
 //
-//	…/fgtest-1000/              of one user; passed through by PostgreSQL's user, hence not the test's own temporary directory
+//	…/fgtest-1000/              of one user; PostgreSQL's user passes through, hence not in t.TempDir
 //	    lock                    held for moments
 //	    K5XRUT2QPA/             of one process
 //	        alive               locked by it for its life

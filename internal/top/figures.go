@@ -95,7 +95,8 @@ func seriesLines(p painter, v View) []string {
 		}
 		return values
 	}
-	line := func(name string, s style, text func(float64) string, read func(*api.OverviewRates) float64, more string) string {
+	line := func(name string, s style, text func(float64) string, read func(*api.OverviewRates) float64,
+		more string) string {
 		values := series(read)
 		figure := "-"
 		if now := newest(values); !math.IsNaN(now) {
@@ -109,7 +110,8 @@ func seriesLines(p painter, v View) []string {
 			room -= ansi.StringWidth(more) + 2
 			more = "  " + more
 		}
-		return label(p, name) + p.paint(s, fit(figure, figureCells, true)) + "  " + sparkline(values, min(room, sparkCells)) + more
+		return label(p, name) + p.paint(s, fit(figure, figureCells, true)) + "  " +
+			sparkline(values, min(room, sparkCells)) + more
 	}
 	return []string{
 		line("accepted", bold, rate, func(r *api.OverviewRates) float64 { return r.AcceptedPerS }, ""),

@@ -19,7 +19,8 @@ import (
 // withoutEnvironment is for tests of what is asked for in other ways.
 func withoutEnvironment(t *testing.T) {
 	for _, name := range []string{
-		"OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_SERVICE_NAME",
+		"OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+		"OTEL_SERVICE_NAME",
 		"OTEL_RESOURCE_ATTRIBUTES",
 	} {
 		t.Setenv(name, "")
@@ -58,7 +59,8 @@ func TestOffUnlessAskedFor(t *testing.T) {
 func TestRefusesWhatIsNoSetting(t *testing.T) {
 	withoutEnvironment(t)
 	for _, config := range []tracing.Config{
-		{Endpoint: "collector:4318"}, {Endpoint: "grpc://collector"}, {Endpoint: "http://"}, {Endpoint: "http://u:secret@collector"},
+		{Endpoint: "collector:4318"}, {Endpoint: "grpc://collector"}, {Endpoint: "http://"},
+		{Endpoint: "http://u:secret@collector"},
 		{Endpoint: "http://collector?x=1"},
 		{Endpoint: "http://127.0.0.1:1", SampleRatio: -0.1}, {SampleRatio: 1.1}, {SampleRatio: math.NaN()},
 		{Endpoint: "http://127.0.0.1:1", QueueMax: -1},
@@ -92,7 +94,8 @@ func TestDelivers(t *testing.T) {
 				t.Fatalf("%d are left: %v", left, err)
 			}
 			got := r.Spans()
-			if len(got) != 1 || got[0].Name != "work" || got[0].Resource["service.version"] != "7" || got[0].Resource["service.instance.id"] == "" {
+			if len(got) != 1 || got[0].Name != "work" || got[0].Resource["service.version"] != "7" ||
+				got[0].Resource["service.instance.id"] == "" {
 				t.Fatalf("got %+v", got)
 			}
 			want := map[bool]string{true: "shop-locks", false: "fencegate"}[env == "OTEL_EXPORTER_OTLP_ENDPOINT"]
@@ -139,12 +142,14 @@ func hanging(t *testing.T) (url string, asked <-chan struct{}) {
 	return server.URL, requests
 }
 
-// A collector that hangs costs spans, and nothing else: neither the end of a span nor the end of the program waits for it.
+// A collector that hangs costs spans, and nothing else: neither the end of a span nor the end of the program waits for
+// it.
 func TestHangingCollector(t *testing.T) {
 	withoutEnvironment(t)
 	url, asked := hanging(t)
 	const queue, spans = 8, 50
-	traces := start(t, tracing.Config{Endpoint: url, SampleRatio: 1, QueueMax: queue, Delay: time.Millisecond, ExportTimeout: time.Hour})
+	traces := start(t, tracing.Config{Endpoint: url, SampleRatio: 1, QueueMax: queue, Delay: time.Millisecond,
+		ExportTimeout: time.Hour})
 	tracer := traces.Provider().Tracer("test")
 	for range spans {
 		_, span := tracer.Start(t.Context(), "work")
@@ -169,7 +174,8 @@ func TestRefusingCollector(t *testing.T) {
 	}))
 	defer server.Close()
 	var reported atomic.Value
-	traces := start(t, tracing.Config{Endpoint: server.URL, SampleRatio: 1, OnError: func(err error) { reported.Store(err) }})
+	traces := start(t, tracing.Config{Endpoint: server.URL, SampleRatio: 1,
+		OnError: func(err error) { reported.Store(err) }})
 	for range 3 {
 		_, span := traces.Provider().Tracer("test").Start(t.Context(), "work")
 		span.End()

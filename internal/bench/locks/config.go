@@ -25,8 +25,9 @@ type Config struct {
 	Clients          []int
 	Duration, WarmUp time.Duration
 
-	// Waiters of the crowd wait for one lock, over Protocol (HTTP1 or HTTP2), while the load is observed for an Idle time; before that,
-	// nothing happens for a time of Settle, since PostgreSQL's backends may be that late in reporting what they did.
+	// Waiters of the crowd wait for one lock, over Protocol (HTTP1 or HTTP2), while the load is observed for an Idle time;
+	// before that, nothing happens for a time of Settle, since PostgreSQL's backends may be that late in reporting what
+	// they did.
 	Waiters      int
 	Protocol     string
 	Idle, Settle time.Duration

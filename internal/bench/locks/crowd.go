@@ -21,20 +21,23 @@ type CrowdSample struct {
 	OpenFilesMax uint64 `json:"open_files_max"`
 	// LineUpSeconds is how long it took until all were in the queue. They come group by group.
 	LineUpSeconds float64 `json:"line_up_seconds"`
-	// Of each gateway: its memory before anybody waited and after all have for a while, and the difference to each of its waiters.
+	// Of each gateway: its memory before anybody waited and after all have for a while, and the difference to each of its
+	// waiters.
 	ResidentBeforeKiB []float64 `json:"resident_before_kib"`
 	ResidentKiB       []float64 `json:"resident_kib"`
 	KiBPerWaiter      []float64 `json:"kib_per_waiter"`
 	// Empty is the load while the lock was held without waiters, Idle while all of them waited.
 	Empty IdleLoad `json:"empty"`
 	Idle  IdleLoad `json:"idle"`
-	// DrainSeconds is from just before the holder released until the last waiter had been granted the lock and released it.
+	// DrainSeconds is from just before the holder released until the last waiter had been granted the lock and released
+	// it.
 	DrainSeconds    float64 `json:"drain_seconds"`
 	GrantsPerSecond float64 `json:"grants_per_second"`
 }
 
 const (
-	// groupMax is how many waiters share a client; over HTTP/2, one connection: a gateway takes 250 requests at once on one.
+	// groupMax is how many waiters share a client; over HTTP/2, one connection: a gateway takes 250 requests at once on
+	// one.
 	groupMax = 200
 	// crowdTTL outlasts a round: the holder does not renew.
 	crowdTTL = time.Hour
@@ -65,7 +68,8 @@ func (c Config) crowd(ctx context.Context, lock string, round int) (sample Crowd
 		return sample, err
 	}
 	if needed := uint64(c.Waiters + filesSpare); c.Protocol == HTTP1 && sample.OpenFilesMax < needed {
-		return sample, invalid(fmt.Sprintf("--crowd-protocol %s with %d --waiters needs %d open files, and %d are allowed here",
+		return sample, invalid(fmt.Sprintf("--crowd-protocol %s with %d --waiters needs %d open files, and %d are allowed "+
+			"here",
 			HTTP1, c.Waiters, needed, sample.OpenFilesMax))
 	}
 	running, err := c.startGateways(ctx)
@@ -134,7 +138,8 @@ func (c Config) observeCrowd(ctx context.Context, o observer, line *line, sample
 		return err
 	}
 	for i, waiters := range line.perGateway() {
-		sample.KiBPerWaiter = append(sample.KiBPerWaiter, (sample.ResidentKiB[i]-sample.ResidentBeforeKiB[i])/float64(waiters))
+		sample.KiBPerWaiter = append(sample.KiBPerWaiter,
+			(sample.ResidentKiB[i]-sample.ResidentBeforeKiB[i])/float64(waiters))
 	}
 	return nil
 }
@@ -157,7 +162,8 @@ func (c Config) drain(ctx context.Context, line *line, release func(context.Cont
 		case at := <-drained:
 			return at.Sub(begun), context.Cause(ctx)
 		case <-tick.C:
-			c.progress("crowd: %d of %d have had the lock after %.0f s", line.served.Load(), c.Waiters, time.Since(begun).Seconds())
+			c.progress("crowd: %d of %d have had the lock after %.0f s", line.served.Load(), c.Waiters,
+				time.Since(begun).Seconds())
 		}
 	}
 }

@@ -9,9 +9,9 @@
 //	fencegate       one gateway process, over HTTP
 //	fencegate x2    two gateway processes before one database; clients take turns between them
 //	etcd            concurrency.Mutex, a session a client; one node
-//	redis           SET NX PX, released by a script that compares and deletes; one server. There is no queue: a waiter tries again
+//	redis           SET NX PX, released by a script that compares and deletes; one server, no queue: a waiter tries again
 //	redis fsync     the same, with appendonly yes and appendfsync always
 //
-// Every client has a connection of its own. fencegate, etcd and "redis fsync" answer once the change is on disk; "redis", as it comes,
-// does not. Peers that are not on the machine are skipped, and named in the report.
+// Every client has a connection of its own. fencegate, etcd and "redis fsync" answer once the change is on disk;
+// "redis", as it comes, does not. Peers that are not on the machine are skipped, and named in the report.
 package locks

@@ -64,18 +64,19 @@ func reallyLocks(t *testing.T, s service) {
 		t.Fatal(err)
 	}
 	var inside atomic.Int32
-	load, err := bench.Repeat(t.Context(), len(lockers), 200*time.Millisecond, func(ctx context.Context, client, _ int) error {
-		release, err := lockers[client].acquire(ctx, "one")
-		if err != nil {
-			return err
-		}
-		if inside.Add(1) != 1 {
-			t.Error("two clients hold the lock")
-		}
-		time.Sleep(time.Millisecond)
-		inside.Add(-1)
-		return release(ctx)
-	})
+	load, err := bench.Repeat(t.Context(), len(lockers),
+		200*time.Millisecond, func(ctx context.Context, client, _ int) error {
+			release, err := lockers[client].acquire(ctx, "one")
+			if err != nil {
+				return err
+			}
+			if inside.Add(1) != 1 {
+				t.Error("two clients hold the lock")
+			}
+			time.Sleep(time.Millisecond)
+			inside.Add(-1)
+			return release(ctx)
+		})
 	if err != nil || len(load.Latencies) < len(lockers) {
 		t.Errorf("%d cycles, %v", len(load.Latencies), err)
 	}

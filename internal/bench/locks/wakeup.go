@@ -11,8 +11,8 @@ import (
 	"github.com/fencegate/fencegate/internal/bench"
 )
 
-// WakeUpSample is one round of hand-offs of one service: from just before the release was sent until the acquire of the waiter
-// had returned.
+// WakeUpSample is one round of hand-offs of one service: from just before the release was sent until the acquire of the
+// waiter had returned.
 type WakeUpSample struct {
 	Service  string  `json:"service"`
 	Round    int     `json:"round"`
@@ -22,10 +22,12 @@ type WakeUpSample struct {
 }
 
 const (
-	// calm is how long a waiter waits, at least, before the lock is released to it. What the service still does for a wait that has just
-	// begun is not the wake-up: etcd sends a new watcher nothing until a loop of its own, every 100 ms, has come to it.
+	// calm is how long a waiter waits, at least, before the lock is released to it. What the service still does for a wait
+	// that has just begun is not the wake-up: etcd sends a new watcher nothing until a loop of its own, every 100 ms, has
+	// come to it.
 	calm = 150 * time.Millisecond
-	// pairsMax hand locks to and fro at the same time, one hand-off after the other, so that not every hand-off costs the calm.
+	// pairsMax hand locks to and fro at the same time, one hand-off after the other, so that not every hand-off costs the
+	// calm.
 	pairsMax = 32
 	// pause is before every release: what the pair before has left to do is over.
 	pause = 2 * time.Millisecond

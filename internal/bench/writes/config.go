@@ -20,7 +20,8 @@ type Config struct {
 	Measure []string
 	Targets []string
 	Clients []int
-	// Rounds is how often every target is measured with every number of clients; Duration how long each time, after a WarmUp.
+	// Rounds is how often every target is measured with every number of clients; Duration how long each time, after a
+	// WarmUp.
 	Rounds           int
 	Duration, WarmUp time.Duration
 	// Resources are written to, and then Hot of them; 0: no such measurement.

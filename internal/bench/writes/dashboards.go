@@ -14,11 +14,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// dashboardZombies is how many writes a second zombies make while dashboards are measured: those who look at a quiet one cost little.
+// dashboardZombies is how many writes a second zombies make while dashboards are measured: those who look at a quiet
+// one cost little.
 const dashboardZombies = 100
 
-// dashboards measures what writers are left with while people look at dashboards of the gateway. Zombies write meanwhile, with dashboards and
-// without.
+// dashboards measures what writers are left with while people look at dashboards of the gateway. Zombies write
+// meanwhile, with dashboards and without.
 func (r *rig) dashboards(ctx context.Context, report *Report) error {
 	if err := r.prime(ctx, r.layouts[0]); err != nil {
 		return err
@@ -33,7 +34,8 @@ func (r *rig) dashboards(ctx context.Context, report *Report) error {
 		return err
 	}
 	refused := measurement{
-		target: undelayed, setting: setting{layout: zombies, clients: 1, valueBytes: r.config.ValueBytes}, rate: dashboardZombies,
+		target: undelayed, setting: setting{layout: zombies, clients: 1, valueBytes: r.config.ValueBytes},
+		rate: dashboardZombies,
 	}
 	for round := range r.config.Rounds {
 		for _, honest := range r.only(nameHTTP) {

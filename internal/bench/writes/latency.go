@@ -12,8 +12,9 @@ const (
 	loadHalfDirect = "at half of direct's rate"
 )
 
-// latency measures what a write takes when the load is a given one and not what the clients can: half of what the target can, which is found
-// first, and half of what direct can, for all alike. See bench.RepeatAtRate for what is counted.
+// latency measures what a write takes when the load is a given one and not what the clients can: half of what the
+// target can, which is found first, and half of what direct can, for all alike. See bench.RepeatAtRate for what is
+// counted.
 func (r *rig) latency(ctx context.Context, report *Report) error {
 	targets := r.only(nameDirect, nameHandmade, nameStore, nameHTTP)
 	l := r.layouts[0]

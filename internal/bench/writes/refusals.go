@@ -13,7 +13,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// zombieResourcesMax are as many as zombies write to, if there are as many: their leases have been released, and granted to others.
+// zombieResourcesMax are as many as zombies write to, if there are as many: their leases have been released, and
+// granted to others.
 const zombieResourcesMax = 1000
 
 // loadAlone is that of honest writers without zombies.
@@ -21,29 +22,30 @@ const loadAlone = "honest writers alone"
 
 // refusedTarget makes writes with stale tokens through the gateway: a refusal is what is expected.
 func refusedTarget(baseURL string, pids []int) target {
-	return target{name: nameRefused, role: roleGateway, pids: pids, open: func(ctx context.Context, s setting) (session, error) {
-		base, err := url.Parse(baseURL)
-		if err != nil {
-			return session{}, fmt.Errorf("the gateway's URL: %w", err)
-		}
-		wires, err := dialWires(ctx, base.Host, s.clients)
-		if err != nil {
-			return session{}, err
-		}
-		return session{close: wires.close, write: func(_ context.Context, client int, w *writer) error {
-			r, value := w.next()
-			wire := wires.all[client]
-			wire.beginPut(r, true)
-			if err := wire.send(value); err != nil {
-				return err
+	return target{name: nameRefused, role: roleGateway, pids: pids,
+		open: func(ctx context.Context, s setting) (session, error) {
+			base, err := url.Parse(baseURL)
+			if err != nil {
+				return session{}, fmt.Errorf("the gateway's URL: %w", err)
 			}
-			return wire.expect(http.StatusPreconditionFailed, http.StatusPreconditionFailed)
-		}}, nil
-	}}
+			wires, err := dialWires(ctx, base.Host, s.clients)
+			if err != nil {
+				return session{}, err
+			}
+			return session{close: wires.close, write: func(_ context.Context, client int, w *writer) error {
+				r, value := w.next()
+				wire := wires.all[client]
+				wire.beginPut(r, true)
+				if err := wire.send(value); err != nil {
+					return err
+				}
+				return wire.expect(http.StatusPreconditionFailed, http.StatusPreconditionFailed)
+			}}, nil
+		}}
 }
 
-// refusals measures how many zombies' writes are refused a second, beside the empty handler's rate, and what honest writers are left with
-// while zombies hammer.
+// refusals measures how many zombies' writes are refused a second, beside the empty handler's rate, and what honest
+// writers are left with while zombies hammer.
 func (r *rig) refusals(ctx context.Context, report *Report) error {
 	clients := slices.Max(r.config.Clients)
 	if err := r.prime(ctx, r.layouts[0]); err != nil {
@@ -61,7 +63,8 @@ func (r *rig) refusals(ctx context.Context, report *Report) error {
 	var measurements []measurement
 	for _, t := range append(r.only(nameFloor), undelayed) {
 		s := setting{layout: zombies, clients: clients, valueBytes: r.config.ValueBytes}
-		measurements = append(measurements, measurement{target: t, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration})
+		measurements = append(measurements, measurement{target: t, setting: s, warmUp: r.config.WarmUp,
+			duration: r.config.Duration})
 	}
 	if err := r.rounds(ctx, Case{Measure: Refusals}, measurements, report); err != nil {
 		return err
@@ -76,7 +79,8 @@ func (r *rig) refusals(ctx context.Context, report *Report) error {
 			}
 			r.note(Case{Measure: Refusals, Load: loadAlone}, round+1, sample, report)
 			for _, rate := range r.config.ZombieRates {
-				beside := measurement{target: refused, setting: setting{layout: zombies, clients: clients, valueBytes: r.config.ValueBytes}, rate: rate}
+				beside := measurement{target: refused, setting: setting{layout: zombies, clients: clients,
+					valueBytes: r.config.ValueBytes}, rate: rate}
 				c := Case{Measure: Refusals, Load: besideZombies(rate)}
 				if err := r.beside(ctx, honestRun, beside, c, round+1, report); err != nil {
 					return err
@@ -127,7 +131,8 @@ func besideZombies(rate float64) string {
 	return fmt.Sprintf("beside zombies, %.0f writes/s", rate)
 }
 
-// acquireZombies takes leases, gives them back, and lets others have them: the first holders' tokens are stale. It does so once.
+// acquireZombies takes leases, gives them back, and lets others have them: the first holders' tokens are stale. It does
+// so once.
 func (r *rig) acquireZombies(ctx context.Context) (layout, error) {
 	if len(r.zombies.resources) > 0 {
 		return r.zombies, nil

@@ -43,7 +43,8 @@ type Sample struct {
 	MaxMS float64 `json:"max_ms"`
 	// WALBytesPerWrite are what the database logged, of all clients.
 	WALBytesPerWrite float64 `json:"wal_bytes_per_write"`
-	// CPU time of the processes on this machine, in microseconds per write: "load" is this process, which the store and the pools are in, too.
+	// CPU time of the processes on this machine, in microseconds per write: "load" is this process, which the store and
+	// the pools are in, too.
 	CPUMicroseconds map[string]float64 `json:"cpu_us_per_write"`
 }
 
@@ -112,9 +113,11 @@ func (t measurement) sample(load bench.Load, before, after reading) Sample {
 	writes := len(load.Latencies) * t.perRequest()
 	sample := Sample{
 		Target: t.target.name, Connections: t.setting.connections, Writes: writes, Seconds: load.Took.Seconds(),
-		Case:      Case{Clients: t.setting.clients, Resources: len(t.setting.layout.resources), ValueBytes: t.setting.valueBytes},
+		Case: Case{Clients: t.setting.clients, Resources: len(t.setting.layout.resources),
+			ValueBytes: t.setting.valueBytes},
 		PerSecond: load.PerSecond() * float64(t.perRequest()), OfferedPerSecond: t.rate,
-		P50MS: bench.Percentile(load.Latencies, 0.50), P99MS: bench.Percentile(load.Latencies, 0.99), MaxMS: bench.Percentile(load.Latencies, 1),
+		P50MS: bench.Percentile(load.Latencies, 0.50), P99MS: bench.Percentile(load.Latencies, 0.99),
+		MaxMS:           bench.Percentile(load.Latencies, 1),
 		CPUMicroseconds: map[string]float64{},
 	}
 	if writes == 0 {

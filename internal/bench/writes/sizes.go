@@ -19,7 +19,8 @@ func (r *rig) sizes(ctx context.Context, report *Report) error {
 			if err != nil {
 				return err
 			}
-			measurements = append(measurements, measurement{target: t, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration})
+			measurements = append(measurements, measurement{target: t, setting: s, warmUp: r.config.WarmUp,
+				duration: r.config.Duration})
 		}
 		if err := r.rounds(ctx, Case{Measure: Sizes}, measurements, report); err != nil {
 			return err

@@ -12,8 +12,9 @@ import (
 	"strconv"
 )
 
-// wire is one HTTP/1.1 connection, written and read by hand: net/http's client costs as much CPU as its server does, and the load has to leave
-// the machine to what it measures. It understands what Go's server sends: a status line, headers, a body that is chunked or of a stated length.
+// wire is one HTTP/1.1 connection, written and read by hand: net/http's client costs as much CPU as its server does,
+// and the load has to leave the machine to what it measures. It understands what Go's server sends: a status line,
+// headers, a body that is chunked or of a stated length.
 type wire struct {
 	conn    net.Conn
 	in      *bufio.Reader

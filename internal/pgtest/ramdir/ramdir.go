@@ -4,8 +4,8 @@ package ramdir
 import "os"
 
 // Parent returns a directory for temporary ones, in memory where the system offers that with room to spare. Making and
-// dropping a database creates and removes hundreds of files, which takes some file systems longer than all the rest of a
-// test. TMPDIR, where it is set, is obeyed instead.
+// dropping a database creates and removes hundreds of files, which takes some file systems longer than all the rest of
+// a test. TMPDIR, where it is set, is obeyed instead.
 func Parent() string {
 	if os.Getenv("TMPDIR") == "" && inMemory(sharedMemory) {
 		return sharedMemory
