@@ -34,7 +34,7 @@ build-bench: build
 run: build ## Run a gateway, with a PostgreSQL of its own unless FENCEGATE_DATABASE_URL is set (RUN_FLAGS)
 	scripts/with-postgres bin/fencegate serve $(RUN_FLAGS)
 
-demo: build ## Watch a zombie writer being shut out; installs PostgreSQL's programs if there are none
+demo: build ## Watch a zombie's write being rejected; installs PostgreSQL's programs if there are none
 	scripts/with-postgres bin/fencegate demo zombie
 
 test: ## Run all tests, with the race detector if there is a C compiler (PACKAGES, TEST_FLAGS, RACE)

@@ -5,6 +5,6 @@
 // thaws the first one, which knows nothing of all this, and writes.
 //
 // Zombie runs two variants. In the fenced one, workers write through the gateway. In the unfenced one, they write to a
-// plain table in the same PostgreSQL, under the same lock, after they looked whether their lease is still live. Loop runs
-// the fenced variant again and again, on gateways that already run.
+// plain table in the same PostgreSQL, under the same lock, after they looked whether their lease is still live. Loop
+// runs the fenced variant again and again, on gateways that already run.
 package demo

@@ -10,7 +10,8 @@ import (
 
 // Event is something that happened. With --output json it is one line.
 type Event struct {
-	// Event is round, database, gateway, granted, held, working, checked, frozen, thawed, written, rejected, stored, failed or result.
+	// Event is round, database, gateway, granted, held, working, checked, frozen, thawed, written, rejected, stored,
+	// failed or result.
 	Event string `json:"event"`
 	// Variant is fenced or unfenced.
 	Variant string `json:"variant,omitempty"`

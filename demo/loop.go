@@ -31,9 +31,9 @@ type Loop struct {
 // jobs is the number of jobs, and of workers that do them in turn.
 const jobs = 5
 
-// Run runs the rounds. It returns nil after the last one or when ctx ends, and ErrUnexpected as soon as a zombie's write
-// was stored. A round that fails because a gateway is unreachable is printed as failed, and the next one follows. Run
-// returns the error of the last round.
+// Run runs the rounds. It returns nil after the last one or when ctx ends, and ErrUnexpected as soon as a zombie's
+// write was stored. A round that fails because a gateway is unreachable is printed as failed, and the next one follows.
+// Run returns the error of the last round.
 func (l Loop) Run(ctx context.Context) error {
 	setup := &setup{printer: newPrinter(l.Out, l.JSON), urls: l.URLs}
 	tick := time.NewTicker(l.Every)

@@ -46,7 +46,8 @@ func TestLoop(t *testing.T) {
 			t.Fatal(err)
 		}
 		var owners []string
-		for deadline := time.Now().Add(20 * time.Second); len(owners) < 2 && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		for deadline := time.Now().Add(20 * time.Second); len(owners) < 2 &&
+			time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 			rejections, err := client.API().Rejections(t.Context(), lockclient.RejectionsQuery{Code: api.CodeTokenStale})
 			if err != nil {
 				t.Fatal(err)

@@ -32,7 +32,8 @@ func (r round) run(ctx context.Context, setup *setup) error {
 	if err := a.freeze(ctx); err != nil {
 		return err
 	}
-	setup.print(Event{Event: "frozen", Variant: r.variant, Actor: r.a.Name, Text: "is frozen (SIGSTOP) in the middle of it"})
+	setup.print(Event{Event: "frozen", Variant: r.variant, Actor: r.a.Name,
+		Text: "is frozen (SIGSTOP) in the middle of it"})
 
 	b, err := startProcess(ctx, r.args(r.b, setup.urls[len(setup.urls)-1]))
 	if err != nil {
@@ -43,7 +44,8 @@ func (r round) run(ctx context.Context, setup *setup) error {
 		return err
 	}
 
-	setup.print(Event{Event: "thawed", Variant: r.variant, Actor: r.a.Name, Text: "is thawed (SIGCONT) and goes on as if nothing had happened"})
+	setup.print(Event{Event: "thawed", Variant: r.variant, Actor: r.a.Name,
+		Text: "is thawed (SIGCONT) and goes on as if nothing had happened"})
 	if err := a.thaw(); err != nil {
 		return err
 	}

@@ -41,7 +41,8 @@ func (z Zombie) start(ctx context.Context, printer *printer) (_ *setup, err erro
 	if s.database, err = pgx.Connect(ctx, z.DatabaseURL); err != nil {
 		return nil, fmt.Errorf("the demo's database: %w", err)
 	}
-	_, err = s.database.Exec(ctx, "create schema if not exists fencegate_demo; create table if not exists "+unfencedTable+" (resource text primary key, value text not null)")
+	_, err = s.database.Exec(ctx, "create schema if not exists fencegate_demo; create table if not exists "+
+		unfencedTable+" (resource text primary key, value text not null)")
 	if err != nil {
 		return nil, fmt.Errorf("the demo's plain table: %w", err)
 	}
@@ -66,8 +67,8 @@ func (s *setup) stop() {
 	}
 }
 
-// follow prints the events of a process up to the event named until, or up to its end. It returns an error if the process
-// fails, or ends before that event.
+// follow prints the events of a process up to the event named until, or up to its end. It returns an error if the
+// process fails, or ends before that event.
 func (s *setup) follow(variant string, p *process, until string) error {
 	for event := range p.events {
 		event.Variant = variant

@@ -107,7 +107,8 @@ func heldEvent(lock string, err error) Event {
 	var problem *api.Problem
 	if errors.As(err, &problem) && problem.Holder != nil {
 		event.ExpiresAt = &problem.Holder.ExpiresAt.Time
-		event.Text = fmt.Sprintf("tries to acquire %s: held by %s until %s; waits", lock, problem.Holder.OwnerID, clock(problem.Holder.ExpiresAt.Time))
+		event.Text = fmt.Sprintf("tries to acquire %s: held by %s until %s; waits", lock, problem.Holder.OwnerID,
+			clock(problem.Holder.ExpiresAt.Time))
 	}
 	return event
 }
@@ -116,7 +117,8 @@ func heldEvent(lock string, err error) Event {
 func (w Worker) writeFenced(ctx context.Context, client *lockclient.Client, lease api.Lease) (Event, error) {
 	sequence := int64(1)
 	token := api.FencingToken{Token: lease.FencingToken, Sequence: &sequence}
-	_, err := client.API().Put(ctx, w.Lock, recordKey, lockclient.Write{Token: token, ContentType: "text/plain", Value: []byte(w.value())})
+	_, err := client.API().Put(ctx, w.Lock, recordKey,
+		lockclient.Write{Token: token, ContentType: "text/plain", Value: []byte(w.value())})
 	var problem *api.Problem
 	switch {
 	case err == nil:
@@ -126,7 +128,8 @@ func (w Worker) writeFenced(ctx context.Context, client *lockclient.Client, leas
 		}, nil
 	case errors.Is(err, lockclient.ErrTokenStale) && errors.As(err, &problem) && problem.GrantedToken != nil:
 		return Event{
-			Event: "rejected", Token: lease.FencingToken, Code: string(problem.Code), GrantedToken: *problem.GrantedToken, Value: w.value(),
+			Event: "rejected", Token: lease.FencingToken, Code: string(problem.Code), GrantedToken: *problem.GrantedToken,
+			Value: w.value(),
 			Text: fmt.Sprintf("writes %q with token %s: REJECTED, %s: its token is %d, the newest is %d",
 				w.value(), token, problem.Code, lease.FencingToken, *problem.GrantedToken),
 		}, nil

@@ -62,7 +62,8 @@ func (z Zombie) Run(ctx context.Context) error {
 }
 
 func (z Zombie) fenced(ctx context.Context, setup *setup) (string, error) {
-	setup.print(Event{Event: "round", Variant: "fenced", Text: "With the fence: every write carries its token, and PostgreSQL checks it"})
+	setup.print(Event{Event: "round", Variant: "fenced",
+		Text: "With the fence: every write carries its token, and PostgreSQL checks it"})
 	if err := newRound(z.Program, "fenced", z.lock("job-42"), "").run(ctx, setup); err != nil {
 		return "", err
 	}
@@ -74,7 +75,8 @@ func (z Zombie) fenced(ctx context.Context, setup *setup) (string, error) {
 }
 
 func (z Zombie) unfenced(ctx context.Context, setup *setup) (string, error) {
-	setup.print(Event{Event: "round", Variant: "unfenced", Text: "Without the fence: the same lock and the same workers, the data in a plain table"})
+	setup.print(Event{Event: "round", Variant: "unfenced",
+		Text: "Without the fence: the same lock and the same workers, the data in a plain table"})
 	if err := newRound(z.Program, "unfenced", z.lock("job-43"), z.DatabaseURL).run(ctx, setup); err != nil {
 		return "", err
 	}
@@ -91,7 +93,8 @@ func (z Zombie) lock(name string) string { return name + z.Suffix }
 func conclude(printer *printer, fenced, unfenced string) error {
 	ofA, ofB := Worker{Name: "A"}.value(), Worker{Name: "B"}.value()
 	ok := fenced == ofB && unfenced == ofA
-	text := "Result: with the fence B's value was kept and the zombie's write rejected; without it the zombie destroyed B's value."
+	text := "Result: with the fence B's value was kept and the zombie's write rejected; without it the zombie destroyed " +
+		"B's value."
 	if !ok {
 		text = fmt.Sprintf("Result: UNEXPECTED: with the fence %q is stored, without it %q.", fenced, unfenced)
 	}

@@ -30,11 +30,13 @@ func TestZombieIsRejected(t *testing.T) {
 	}
 	rejected := find(t, events, "fenced", "A", "rejected")
 	if rejected.Code != "token_stale" || rejected.Token != 1 || rejected.GrantedToken != 2 {
-		t.Errorf("A's write was rejected with %s, token %d, newest %d; want token_stale, 1, 2", rejected.Code, rejected.Token, rejected.GrantedToken)
+		t.Errorf("A's write was rejected with %s, token %d, newest %d; want token_stale, 1, 2", rejected.Code,
+			rejected.Token, rejected.GrantedToken)
 	}
 	find(t, events, "unfenced", "A", "written")
 	result := events[len(events)-1]
-	if result.Event != "result" || result.OK == nil || !*result.OK || result.Fenced != "the result of B" || result.Unfenced != "the result of A" {
+	if result.Event != "result" || result.OK == nil || !*result.OK || result.Fenced != "the result of B" ||
+		result.Unfenced != "the result of A" {
 		t.Errorf("the result is %+v", result)
 	}
 	checkOrder(t, events)
@@ -46,7 +48,8 @@ func checkOrder(t *testing.T, events []demo.Event) {
 	for _, variant := range []string{"fenced", "unfenced"} {
 		var got []string
 		for _, event := range events {
-			if event.Variant == variant && event.Actor != "" && event.Event != "held" && event.Event != "working" && event.Event != "checked" {
+			if event.Variant == variant && event.Actor != "" && event.Event != "held" && event.Event != "working" &&
+				event.Event != "checked" {
 				got = append(got, event.Actor+" "+event.Event)
 			}
 		}
@@ -95,7 +98,8 @@ func breakFence(t *testing.T, url string) {
 func runZombie(t *testing.T, url string) ([]demo.Event, error) {
 	t.Helper()
 	var out bytes.Buffer
-	err := demo.Zombie{Program: program.Path(t), DatabaseURL: url, DatabaseName: "a test's", JSON: true, Out: &out}.Run(t.Context())
+	err := demo.Zombie{Program: program.Path(t), DatabaseURL: url, DatabaseName: "a test's", JSON: true,
+		Out: &out}.Run(t.Context())
 	var events []demo.Event
 	decoder := json.NewDecoder(&out)
 	for decoder.More() {

@@ -70,8 +70,8 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// Whoever is woken finds what to do: every alert has a section that says why it matters, how to confirm it and what to do; and no
-// section is left of an alert that is gone.
+// Every alert has a section in the runbook: why it matters, how to confirm it, and what to do. No section is left of an
+// alert that was removed.
 func TestEveryAlertHasARunbook(t *testing.T) {
 	t.Parallel()
 	runbooks := map[string]string{}
@@ -90,7 +90,8 @@ func TestEveryAlertHasARunbook(t *testing.T) {
 				t.Errorf("docs/operations.md has no section %q with %q", "### "+alert.Alert, part)
 			}
 		}
-		if url, want := alert.Annotations["runbook_url"], "/docs/operations.md#"+strings.ToLower(alert.Alert); !strings.HasSuffix(url, want) {
+		if url, want := alert.Annotations["runbook_url"], "/docs/operations.md#"+
+			strings.ToLower(alert.Alert); !strings.HasSuffix(url, want) {
 			t.Errorf("%s: the runbook is at %s, it should end with %s", alert.Alert, url, want)
 		}
 		if severity := alert.Labels["severity"]; severity != "critical" && severity != "warning" {
@@ -100,7 +101,8 @@ func TestEveryAlertHasARunbook(t *testing.T) {
 			t.Errorf("%s has no summary, or no time for which it must hold", alert.Alert)
 		}
 		// What promtool test does not test may be wrong.
-		if tests := read(t, "prometheus/alerts_test.yml"); !regexp.MustCompile(`alertname: ` + alert.Alert + `\n\s+exp_alerts:`).MatchString(tests) {
+		if tests := read(t, "prometheus/alerts_test.yml"); !regexp.MustCompile(`alertname: ` + alert.Alert +
+			`\n\s+exp_alerts:`).MatchString(tests) {
 			t.Errorf("no test lets %s fire", alert.Alert)
 		}
 	}

@@ -16,10 +16,12 @@ import (
 	"github.com/fencegate/fencegate/internal/program"
 )
 
-// composed is docker-compose.yml as `docker compose` reads it: anchors, defaults and profiles included, and refused if the schema refuses it.
+// composed is docker-compose.yml as `docker compose` reads it: anchors, defaults and profiles included, and refused if
+// the schema refuses it.
 func composed(t *testing.T) *types.Project {
 	t.Helper()
-	options, err := cli.NewProjectOptions([]string{"../docker-compose.yml"}, cli.WithProfiles([]string{"demo"}), cli.WithInterpolation(true))
+	options, err := cli.NewProjectOptions([]string{"../docker-compose.yml"}, cli.WithProfiles([]string{"demo"}),
+		cli.WithInterpolation(true))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +115,8 @@ func TestComposeSettings(t *testing.T) {
 		t.Error("the gateways have another password than the database")
 	}
 	for _, target := range []string{"gateway-1:8080", "gateway-2:8080"} {
-		if !strings.Contains(read(t, "prometheus/prometheus.yml"), target) || !strings.Contains(read(t, "haproxy/haproxy.cfg"), target) {
+		if !strings.Contains(read(t, "prometheus/prometheus.yml"), target) ||
+			!strings.Contains(read(t, "haproxy/haproxy.cfg"), target) {
 			t.Errorf("Prometheus or the proxy does not know %s", target)
 		}
 	}

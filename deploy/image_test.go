@@ -22,7 +22,7 @@ import (
 // imageBytesMax is what the image may have.
 const imageBytesMax = 40_000_000
 
-// The Dockerfile's stages are pinned, and the last one runs as a numeric user who is not root.
+// The Dockerfile's stages are pinned, and the last one runs as a numeric user other than root.
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
 	text := read(t, "../Dockerfile")
@@ -61,15 +61,16 @@ func numbers(version string) (parts []int) {
 
 func less(a, b []int) bool { return slices.Compare(a, b) < 0 }
 
-// What .dockerignore lets through is enough to build the program, and what is built needs nothing but itself: it runs in an
-// empty directory as its root, as the user of the image, and its health checks tell of a gateway.
+// What .dockerignore lets through is enough to build the program, and what is built needs nothing but itself: it runs
+// in an empty directory as its root, as the user of the image, and its health checks work.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join(t.TempDir(), "root")
 	check(t, os.Mkdir(root, 0o755))
 	context := buildContext(t)
 	binary := filepath.Join(root, "fencegate")
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w -X main.release=v1.2.3", "-o", binary, "./cmd/fencegate")
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-trimpath", "-ldflags",
+		"-s -w -X main.release=v1.2.3", "-o", binary, "./cmd/fencegate")
 	build.Dir = context
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); err != nil {
@@ -127,7 +128,8 @@ func buildContext(t *testing.T) string {
 	ignored, err := patternmatcher.New(patterns)
 	check(t, err)
 	to := filepath.Join(t.TempDir(), "context")
-	listed, err := exec.CommandContext(t.Context(), "git", "-C", "..", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
+	listed, err := exec.CommandContext(t.Context(), "git", "-C", "..", "ls-files", "-z", "--cached", "--others",
+		"--exclude-standard").Output()
 	check(t, err)
 	for path := range strings.SplitSeq(strings.TrimRight(string(listed), "\x00"), "\x00") {
 		if skip, err := ignored.MatchesOrParentMatches(path); err != nil || skip {
@@ -152,7 +154,8 @@ func TestImageIsBuiltByDocker(t *testing.T) {
 		t.Skip("no Docker engine answers")
 	}
 	const tag = "fencegate:deploy-test"
-	if output, err := exec.CommandContext(t.Context(), "docker", "build", "--build-arg", "VERSION=v1.2.3", "-t", tag, "..").CombinedOutput(); err != nil {
+	if output, err := exec.CommandContext(t.Context(), "docker", "build", "--build-arg", "VERSION=v1.2.3", "-t", tag,
+		"..").CombinedOutput(); err != nil {
 		t.Fatalf("docker build: %v\n%s", err, output)
 	}
 	size, err := exec.CommandContext(t.Context(), "docker", "image", "inspect", "--format", "{{.Size}}", tag).Output()
@@ -160,7 +163,8 @@ func TestImageIsBuiltByDocker(t *testing.T) {
 	if bytes, err := strconv.Atoi(strings.TrimSpace(string(size))); err != nil || bytes > imageBytesMax {
 		t.Errorf("the image has %s bytes, it may have %d", size, imageBytesMax)
 	}
-	version, err := exec.CommandContext(t.Context(), "docker", "run", "--rm", "--read-only", "--cap-drop=ALL", tag, "version").Output()
+	version, err := exec.CommandContext(t.Context(), "docker", "run", "--rm", "--read-only", "--cap-drop=ALL", tag,
+		"version").Output()
 	if err != nil || !strings.HasPrefix(string(version), "fencegate  v1.2.3\n") {
 		t.Errorf("the image says %q, %v", version, err)
 	}

@@ -17,7 +17,8 @@ func gateways(t *testing.T, n int, args ...string) []*gatewayprocess.Process {
 	url := pgtest.Migrated(t)
 	var all []*gatewayprocess.Process
 	for range n {
-		gateway, err := gatewayprocess.Start(t.Context(), program.Path(t), append([]string{"--database-url", url}, args...)...)
+		gateway, err := gatewayprocess.Start(t.Context(), program.Path(t),
+			append([]string{"--database-url", url}, args...)...)
 		if err != nil {
 			t.Fatal(err)
 		}

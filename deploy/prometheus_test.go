@@ -3,7 +3,6 @@ package deploy
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -29,8 +28,8 @@ type prometheus struct {
 // window is in place of every window of the rules, and holds a few scrapes.
 const window = "15s"
 
-// startPrometheus runs a real Prometheus before gateways. All that differs from what is deployed are addresses and times: it scrapes every
-// second, and the rules' windows and patience are seconds, too.
+// startPrometheus runs a real Prometheus before gateways. All that differs from what is deployed are addresses and
+// times: it scrapes every second, and the rules' windows and patience are seconds, too.
 func startPrometheus(t *testing.T, gateways []*gatewayprocess.Process) prometheus {
 	t.Helper()
 	program := pgtest.Require(t, "prometheus")
@@ -43,10 +42,11 @@ func startPrometheus(t *testing.T, gateways []*gatewayprocess.Process) prometheu
 	check(t, os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600))
 	check(t, os.WriteFile(filepath.Join(dir, "alerts.yml"), quickened(t), 0o600))
 	p := prometheus{t, "http://" + freeAddress(t)}
-	start(t, program, "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
+	start(t, program, "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+
+		filepath.Join(dir, "data"),
 		"--web.listen-address="+strings.TrimPrefix(p.url, "http://"), "--log.level=warn")
 	await.True(t, "Prometheus is ready", func() bool {
-		response, err := http.Get(p.url + "/-/ready")
+		response, err := impatient.Get(p.url + "/-/ready")
 		if err != nil {
 			return false
 		}
@@ -81,30 +81,28 @@ func replace(t *testing.T, text, old, replacement string) string {
 	return strings.ReplaceAll(text, old, replacement)
 }
 
-// api asks Prometheus, and returns the answer's data. An error of Prometheus is returned as one: a query that it does not understand, for example.
+// impatient is the client of Prometheus' API. Prometheus answers within milliseconds, or sometimes not at all.
+var impatient = &http.Client{Timeout: 5 * time.Second}
+
+// api calls Prometheus and decodes the data of its answer. It repeats a call that gets no answer. It returns an error
+// if Prometheus rejects the call, for example a query that it can't parse.
 func (p prometheus) api(path string, form url.Values, data any) error {
 	p.t.Helper()
-	response, err := http.PostForm(p.url+path, form)
-	if form == nil {
-		response, err = http.Get(p.url + path)
-	}
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		return err
-	}
 	answer := struct {
 		Status, Error string
 		Data          any
 	}{Data: data}
-	if err := json.Unmarshal(text, &answer); err != nil {
-		return fmt.Errorf("%w: %s", err, text)
-	}
+	await.True(p.t, "Prometheus answers "+path, func() bool {
+		response, err := impatient.Get(p.url + path + "?" + form.Encode())
+		if err != nil {
+			p.t.Logf("%s: %v", path, err)
+			return false
+		}
+		defer response.Body.Close()
+		return json.NewDecoder(response.Body).Decode(&answer) == nil
+	})
 	if answer.Status != "success" {
-		return fmt.Errorf("refused by Prometheus: %s", answer.Error)
+		return fmt.Errorf("rejected by Prometheus: %s", answer.Error)
 	}
 	return nil
 }
@@ -122,7 +120,7 @@ func (p prometheus) query(query string) ([]sample, error) {
 	return data.Result, err
 }
 
-// finds tells whether a query finds a number. A quantile of nothing is found, and is none.
+// finds reports whether a query finds a number. The quantile of nothing is NaN, which does not count.
 func (p prometheus) finds(query string) bool {
 	p.t.Helper()
 	samples, err := p.query(query)
@@ -164,8 +162,8 @@ func (p prometheus) awaitScrapes(targets int) {
 	})
 }
 
-// A real Prometheus scrapes two real gateways. Every query of the dashboards and of the alerts finds data, and the alert on zombies
-// fires in a storm, and is resolved after it.
+// A real Prometheus scrapes two real gateways. Every query of the dashboards and of the alerts finds data, and the
+// alert on zombies fires in a storm, and is resolved after it.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	all := gateways(t, 2)

@@ -83,8 +83,8 @@ func clientOf(t *testing.T, url string) *lockclient.Client {
 	return client
 }
 
-// Through the proxy everything works that works without: writes that are confirmed while more are sent, events as they happen, waiters who
-// leave the line when they go away, zombies that are shut out, and a gateway that is killed.
+// Everything works through the proxy, too: bulk writes that are confirmed while more are sent, events as they happen,
+// waiters that leave the queue when they disconnect, zombies that are rejected, and a gateway that is killed.
 func TestProxy(t *testing.T) {
 	t.Parallel()
 	all := gateways(t, 2)
@@ -93,7 +93,7 @@ func TestProxy(t *testing.T) {
 
 	t.Run("events come as they happen", func(t *testing.T) { eventsPass(t, client) })
 	t.Run("writes are confirmed while more are sent", func(t *testing.T) { pipelinePasses(t, client) })
-	t.Run("who goes away leaves the line", func(t *testing.T) { goneLeaves(t, client) })
+	t.Run("a waiter that disconnects leaves the queue", func(t *testing.T) { goneLeaves(t, client) })
 	t.Run("zombies as in the demo", func(t *testing.T) { demoRuns(t, client, url) })
 	t.Run("a gateway is killed", func(t *testing.T) {
 		all[0].Kill()
@@ -114,7 +114,7 @@ func eventsPass(t *testing.T, client *lockclient.Client) {
 	watch, err := client.Watch(ctx, "proxy/watched")
 	check(t, err)
 	defer watch.Close()
-	if _, err := watch.Next(ctx); err != nil { // how it stands
+	if _, err := watch.Next(ctx); err != nil { // the state
 		t.Fatal(err)
 	}
 	lease, err := client.Acquire(ctx, "proxy/watched")
@@ -122,7 +122,7 @@ func eventsPass(t *testing.T, client *lockclient.Client) {
 	defer lease.ReleaseOnce()
 	event, err := watch.Next(ctx)
 	if err != nil || event.Kind != api.EventGranted {
-		t.Errorf("the watch tells %+v, %v, want granted", event, err)
+		t.Errorf("the watch got %+v, %v, want granted", event, err)
 	}
 }
 
@@ -159,12 +159,12 @@ func goneLeaves(t *testing.T, client *lockclient.Client) {
 			return err == nil && len(lock.Queue) == n
 		}
 	}
-	await.True(t, "the waiter stands in line", queued(1))
+	await.True(t, "the waiter is in the queue", queued(1))
 	leave()
 	if err := <-left; !errors.Is(err, context.Canceled) {
-		t.Errorf("the waiter was told %v", err)
+		t.Errorf("the waiter got %v", err)
 	}
-	await.True(t, "the waiter has left the line", queued(0))
+	await.True(t, "the waiter has left the queue", queued(0))
 }
 
 // demoRuns runs what the profile demo runs, once.

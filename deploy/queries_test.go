@@ -61,10 +61,12 @@ func dashboards(t *testing.T) map[string]dashboard {
 func documented(t *testing.T) func(name string) bool {
 	t.Helper()
 	known := map[string]bool{
-		"up": true, "ALERTS": true, "go_goroutines": true, "process_cpu_seconds_total": true, "process_resident_memory_bytes": true,
-		"process_start_time_seconds": true, "process_open_fds": true, "process_max_fds": true,
+		"up": true, "ALERTS": true, "go_goroutines": true, "process_cpu_seconds_total": true,
+		"process_resident_memory_bytes": true,
+		"process_start_time_seconds":    true, "process_open_fds": true, "process_max_fds": true,
 	}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(fencegate_[a-z_]+)` \\| (\\w+) \\|").FindAllStringSubmatch(read(t, "../docs/metrics.md"), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `(fencegate_[a-z_]+)` \\| (\\w+) \\|").FindAllStringSubmatch(read(t,
+		"../docs/metrics.md"), -1) {
 		known[row[1]] = true
 		if row[2] == "histogram" {
 			known[row[1]+"_bucket"], known[row[1]+"_sum"], known[row[1]+"_count"] = true, true, true
@@ -76,7 +78,7 @@ func documented(t *testing.T) func(name string) bool {
 // metricName is a word that is followed by a selector or nothing, and is no function, label or keyword.
 var metricName = regexp.MustCompile(`\b(fencegate_[a-z_]+|process_[a-z_]+|go_[a-z_]+|up|ALERTS)\b`)
 
-// Panels explain themselves, stand side by side, and name only metrics that there are.
+// Panels have descriptions, don't overlap, and name only metrics that exist.
 func TestDashboards(t *testing.T) {
 	t.Parallel()
 	known := documented(t)
@@ -128,8 +130,8 @@ func TestAlertsNameMetrics(t *testing.T) {
 	}
 }
 
-// checkQueries checks that every query of every panel is understood, and finds data; and so does every selector of every alert: a label or a
-// value that is misspelt would never fire, and nobody would know.
+// checkQueries checks that every query of every panel is understood, and finds data; and so does every selector of
+// every alert: an alert with a misspelt label or value would never fire.
 func (p prometheus) checkQueries() {
 	p.t.Helper()
 	missing := map[string]string{} // by the query, where it is asked
@@ -150,7 +152,8 @@ func (p prometheus) checkQueries() {
 			missing[selector] = alert.Alert
 		}
 	}
-	for deadline := time.Now().Add(await.Limit); len(missing) > 0 && time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(await.Limit); len(missing) > 0 &&
+		time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
 		for query := range missing {
 			if p.finds(query) {
 				delete(missing, query)
@@ -187,8 +190,9 @@ func (p prometheus) checkRules() {
 	})
 }
 
-// checkTokenLine checks the line that FencegateRunawayToken holds tokens against, where it is today: a token that jumped just now is below
-// it, as are those after a hundred more jumps, and one that is 15 % ahead of the clock is above.
+// checkTokenLine checks the line that FencegateRunawayToken holds tokens against, where it is today: a token that
+// jumped just now is below it, as are those after a hundred more jumps, and one that is 15 % ahead of the clock is
+// above.
 func (p prometheus) checkTokenLine() {
 	p.t.Helper()
 	jumped := time.Since(time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)).Seconds() * (1 << 20)

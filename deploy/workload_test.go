@@ -13,14 +13,14 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// workload uses all of fencegate, in a small way, until it is stopped. It is well-behaved: nothing is shut out.
+// workload uses all parts of fencegate until it is stopped. None of its writes is rejected.
 func workload(t *testing.T, clients []*lockclient.Client) (stop func()) {
 	return repeat(t, clients, func(ctx context.Context, client *lockclient.Client, name string) error {
 		return errors.Join(holder(ctx, client, name), waiter(ctx, client, name), session(ctx, client, name))
 	})
 }
 
-// storm is of holders who are away when their leases run out, and write when another one holds the lock.
+// storm has holders let their leases expire, and write while another owner holds the lock.
 func storm(t *testing.T, clients []*lockclient.Client) (stop func()) {
 	return repeat(t, clients, zombie)
 }
@@ -30,7 +30,8 @@ const workPause = 50 * time.Millisecond
 
 // repeat does work at each client again and again. An error fails the test, unless it was caused by the end.
 func repeat(
-	t *testing.T, clients []*lockclient.Client, work func(ctx context.Context, client *lockclient.Client, name string) error,
+	t *testing.T, clients []*lockclient.Client, work func(ctx context.Context, client *lockclient.Client,
+		name string) error,
 ) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -84,7 +85,7 @@ func holder(ctx context.Context, client *lockclient.Client, name string) error {
 	return err
 }
 
-// waiter stands in line for a moment, and is granted the lock.
+// waiter waits in the queue for a moment, and is granted the lock.
 func waiter(ctx context.Context, client *lockclient.Client, name string) error {
 	first, err := client.Acquire(ctx, name+"/line")
 	if err != nil {
@@ -112,24 +113,28 @@ func session(ctx context.Context, client *lockclient.Client, name string) error 
 	return err
 }
 
-// zombie lets its lease run out; another owner is granted the lock; the zombie writes, and renews.
+// zombie lets its lease expire. Another owner is granted the lock; then the zombie writes, and renews.
 func zombie(ctx context.Context, client *lockclient.Client, name string) error {
 	calls, ttl, one := client.API(), int64(100), int64(1)
-	dead, err := calls.Acquire(ctx, name+"/haunted", api.AcquireRequest{OwnerID: "zombie", TTLMS: &ttl})
+	dead, err := calls.Acquire(ctx, name+"/abandoned", api.AcquireRequest{OwnerID: "zombie", TTLMS: &ttl})
 	if err != nil {
 		return err
 	}
-	heir, err := calls.Acquire(ctx, name+"/haunted", api.AcquireRequest{OwnerID: "heir", WaitMS: await.Limit.Milliseconds()})
+	heir, err := calls.Acquire(ctx, name+"/abandoned",
+		api.AcquireRequest{OwnerID: "heir", WaitMS: await.Limit.Milliseconds()})
 	if err != nil {
 		return err
 	}
 	token := api.FencingToken{Token: dead.FencingToken, Sequence: &one}
-	if _, err := calls.Put(ctx, dead.Lock, "k", lockclient.Write{Token: token, Value: []byte("late")}); !errors.Is(err, lockclient.ErrTokenStale) {
+	if _, err := calls.Put(ctx, dead.Lock, "k", lockclient.Write{Token: token, Value: []byte("late")}); !errors.Is(err,
+		lockclient.ErrTokenStale) {
 		return fmt.Errorf("a zombie's write was answered %w", errors.Join(errors.New("not as stale"), err))
 	}
-	_, err = calls.Renew(ctx, dead.Lock, api.RenewRequest{OwnerID: dead.OwnerID, LeaseID: dead.LeaseID, FencingToken: dead.FencingToken})
+	_, err = calls.Renew(ctx, dead.Lock, api.RenewRequest{OwnerID: dead.OwnerID, LeaseID: dead.LeaseID,
+		FencingToken: dead.FencingToken})
 	if !errors.Is(err, lockclient.ErrLeaseLost) {
 		return fmt.Errorf("a zombie's renewal was answered %w", errors.Join(errors.New("not as lost"), err))
 	}
-	return calls.Release(ctx, heir.Lock, api.ReleaseRequest{OwnerID: heir.OwnerID, LeaseID: heir.LeaseID, FencingToken: heir.FencingToken})
+	return calls.Release(ctx, heir.Lock, api.ReleaseRequest{OwnerID: heir.OwnerID, LeaseID: heir.LeaseID,
+		FencingToken: heir.FencingToken})
 }

@@ -30,7 +30,8 @@ func TestJSONIsTheAnswerOfTheAPI(t *testing.T) {
 
 	var lease, renewed api.Lease
 	parseLine(t, s.must("lock", "acquire", "a/b", "--ttl", "1h", "--metadata", `{"m": [1]}`), &lease)
-	if lease.Lock != "a/b" || lease.OwnerID != "w<1>" || lease.FencingToken < 1 || lease.TTLMS != 3_600_000 || lease.ExpiresAt.IsZero() {
+	if lease.Lock != "a/b" || lease.OwnerID != "w<1>" || lease.FencingToken < 1 || lease.TTLMS != 3_600_000 ||
+		lease.ExpiresAt.IsZero() {
 		t.Errorf("acquire: %+v", lease)
 	}
 	token := fmt.Sprint(lease.FencingToken)
@@ -50,7 +51,8 @@ func TestJSONIsTheAnswerOfTheAPI(t *testing.T) {
 	}
 	var record recordDocument
 	parseLine(t, s.must("get", "a/b", "k"), &record)
-	if string(record.Value) != `[1,2]` || record.ValueBase64 != nil || record.FencingToken != lease.FencingToken || *record.Sequence != 1 {
+	if string(record.Value) != `[1,2]` || record.ValueBase64 != nil || record.FencingToken != lease.FencingToken ||
+		*record.Sequence != 1 {
 		t.Errorf("get: %+v", record)
 	}
 	s.must("put", "a/b", "k", "häh", "--token", token+".2")
@@ -92,8 +94,9 @@ func TestJSONErrorsAreProblems(t *testing.T) {
 		if problem.Code != want || problem.Detail == "" || got.out != "" || got.code == exitOK {
 			t.Errorf("%q exited with %d, %q, %+v, want %s", args, got.code, got.out, problem, want)
 		}
-		if want == api.CodeLockHeld && (problem.Holder == nil || problem.Holder.OwnerID != "w1" || problem.RecommendedRetryMS == nil) {
-			t.Errorf("%+v does not tell who holds the lock", problem)
+		if want == api.CodeLockHeld && (problem.Holder == nil || problem.Holder.OwnerID != "w1" ||
+			problem.RecommendedRetryMS == nil) {
+			t.Errorf("%+v does not name the holder of the lock", problem)
 		}
 	}
 }

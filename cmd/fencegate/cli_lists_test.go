@@ -37,7 +37,8 @@ func TestListingLocks(t *testing.T) {
 	for want, args := range map[string][]string{
 		"jobs/0 held w0, jobs/1 held w1, jobs/2 held w2, jobs/3 free -, jobs/4 held w4": {"--prefix", "jobs/"},
 		"jobs/3 free -": {"--state", "free"},
-		"jobs/0 held w0, jobs/1 held w1, jobs/2 held w2, jobs/4 held w4": {"--state", "held", "--prefix", "j", "--limit", "4"},
+		"jobs/0 held w0, jobs/1 held w1, jobs/2 held w2, jobs/4 held w4": {"--state", "held", "--prefix", "j", "--limit",
+			"4"},
 	} {
 		if got := names(s.must(append([]string{"lock", "ls"}, args...)...)); got != want {
 			t.Errorf("%q listed %s, want %s", args, got, want)
@@ -45,7 +46,8 @@ func TestListingLocks(t *testing.T) {
 	}
 
 	limited := s.do("lock", "ls", "--limit", "2")
-	if got := names(limited.out); got != "jobs/0 held w0, jobs/1 held w1" || !strings.Contains(limited.errOut, "more than 2") || limited.code != exitOK {
+	if got := names(limited.out); got != "jobs/0 held w0, jobs/1 held w1" ||
+		!strings.Contains(limited.errOut, "more than 2") || limited.code != exitOK {
 		t.Errorf("got %s, %q, %d", got, limited.errOut, limited.code)
 	}
 	var listed []string
@@ -101,20 +103,25 @@ func TestRejectionsByTheCommandLine(t *testing.T) {
 
 	lines := strings.Split(strings.TrimSpace(s.must("rejections", "--resource", "job/42", "--since", "1h")), "\n")
 	heading, row := strings.Fields(lines[0]), strings.Fields(lines[len(lines)-1])
-	if got := strings.Join(heading, " "); len(lines) != 2 || got != "WHEN RESOURCE KEY CODE TOKEN NEWER LATE OWNER DOOR COUNT" {
+	if got := strings.Join(heading, " "); len(lines) != 2 ||
+		got != "WHEN RESOURCE KEY CODE TOKEN NEWER LATE OWNER SOURCE COUNT" {
 		t.Fatalf("got %q", lines)
 	}
 	row[0], row[6] = "WHEN", "LATE"
-	if got, want := strings.Join(row, " "), "WHEN job/42 state token_stale/superseded "+zombie+".7 "+newer+" LATE w1 http 3"; got != want {
+	if got, want := strings.Join(row, " "), "WHEN job/42 state token_stale/superseded "+zombie+".7 "+newer+
+		" LATE w1 http 3"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if strings.Index(lines[0], "CODE") != strings.Index(lines[1], "token_stale") || strings.Index(lines[0], "DOOR") != strings.Index(lines[1], "http") {
+	if strings.Index(lines[0], "CODE") != strings.Index(lines[1], "token_stale") ||
+		strings.Index(lines[0], "SOURCE") != strings.Index(lines[1], "http") {
 		t.Errorf("the columns are not aligned:\n%s\n%s", lines[0], lines[1])
 	}
 
 	for args, want := range map[string]int{
-		"--code token_unknown": 1, "--since 1ms": 0, "--since 1h --limit 2": 2, "--prefix job/": 1, "--reason superseded": 1, "--reason reused": 0,
-		"--owner-id w1": 1, "--owner-id w2": 0, "--source http --last-seen": 2, "--source sql": 0, "--until 1h": 0, "--until 1ms": 2,
+		"--code token_unknown": 1, "--since 1ms": 0, "--since 1h --limit 2": 2, "--prefix job/": 1,
+		"--reason superseded": 1, "--reason reused": 0,
+		"--owner-id w1": 1, "--owner-id w2": 0, "--source http --last-seen": 2, "--source sql": 0, "--until 1h": 0,
+		"--until 1ms": 2,
 	} {
 		if got := rejections(t, s, strings.Fields(args)...); len(got) != want {
 			t.Errorf("%s listed %d, want %d", args, len(got), want)

@@ -26,11 +26,13 @@ func TestALeaseByTheCommandLine(t *testing.T) {
 	whose := []string{"--lease-id", lease["lease_id"], "--token", lease["fencing_token"]}
 
 	renewed := fields(s.must(append([]string{"lock", "renew", "jobs/a b", "--ttl", "2h"}, whose...)...))
-	if renewed["ttl"] != "2h0m0s" || renewed["lease_id"] != lease["lease_id"] || renewed["expires_at"] <= lease["expires_at"] {
+	if renewed["ttl"] != "2h0m0s" || renewed["lease_id"] != lease["lease_id"] ||
+		renewed["expires_at"] <= lease["expires_at"] {
 		t.Errorf("renew printed %q after %q", renewed, lease)
 	}
 	held := fields(s.must("lock", "get", "jobs/a b"))
-	if held["state"] != "held" || held["owner_id"] != defaultOwner() || held["expires_at"] != renewed["expires_at"] || held["lease_id"] != "" {
+	if held["state"] != "held" || held["owner_id"] != defaultOwner() || held["expires_at"] != renewed["expires_at"] ||
+		held["lease_id"] != "" {
 		t.Errorf("get printed %q", held)
 	}
 	released := fields(s.must(append([]string{"lock", "release", "jobs/a b"}, whose...)...))
@@ -47,7 +49,8 @@ func TestALeaseByTheCommandLine(t *testing.T) {
 		t.Errorf("the request_id was not heeded: %q, then %q", again, repeated)
 	}
 	broken := fields(s.must("lock", "break", "jobs/a b", "--reason", "stuck"))
-	if broken["broken"] != "jobs/a b" || broken["owner_id"] != "other" || broken["fencing_token"] != again["fencing_token"] {
+	if broken["broken"] != "jobs/a b" || broken["owner_id"] != "other" ||
+		broken["fencing_token"] != again["fencing_token"] {
 		t.Errorf("break printed %q", broken)
 	}
 }
@@ -77,7 +80,8 @@ func TestRecordsByTheCommandLine(t *testing.T) {
 		args := append([]string{"put", "--token", number, "a", "k/1"}, test.args...)
 		put := s.doWith(test.stdin, args...)
 		got := fields(put.out)
-		if put.code != exitOK || got["resource"] != "a" || got["key"] != "k/1" || got["version"] == "" || got["fencing_token"] != number {
+		if put.code != exitOK || got["resource"] != "a" || got["key"] != "k/1" || got["version"] == "" ||
+			got["fencing_token"] != number {
 			t.Fatalf("%q exited with %d: %s%s", args, put.code, put.out, put.errOut)
 		}
 		if value := s.must("get", "a", "k/1"); value != test.want {
@@ -88,7 +92,8 @@ func TestRecordsByTheCommandLine(t *testing.T) {
 		if record.ContentType != test.contentType || fmt.Sprint(record.Version) != got["version"] || record.Key != "k/1" {
 			t.Errorf("%q stored %+v, want type %s and version %s", args, record, test.contentType, got["version"])
 		}
-		if isJSON := test.contentType == "application/json"; (record.Value != nil) != isJSON || (record.ValueBase64 == nil) != isJSON {
+		if isJSON := test.contentType == "application/json"; (record.Value != nil) != isJSON ||
+			(record.ValueBase64 == nil) != isJSON {
 			t.Errorf("%q is shown as %+v", args, record)
 		}
 	}
@@ -122,20 +127,24 @@ func TestExitUsage(t *testing.T) {
 	lease := []string{"--lease-id", "x", "--token", "1"}
 	for _, args := range [][]string{
 		{"no-such-command"}, {"lock"}, {"lock", "get"}, {"lock", "get", "a", "--no-such-flag"},
-		{"lock", "acquire", "a", "--ttl", "soon"}, {"lock", "acquire", "a", "--ttl", "1ns"}, {"lock", "acquire", "a", "--metadata", "[1]"},
+		{"lock", "acquire", "a", "--ttl", "soon"}, {"lock", "acquire", "a", "--ttl", "1ns"},
+		{"lock", "acquire", "a", "--metadata", "[1]"},
 		{"lock", "acquire", "a", "--metadata", "null"},
 		{"lock", "renew", "a"}, append([]string{"lock", "renew", "a", "--ttl", "1.5ms"}, lease...),
 		{"lock", "release", "a", "--lease-id", "x", "--token", "1.2"}, {"lock", "break", "a"},
 		{"lock", "ls", "--state", "shut"}, {"lock", "ls", "--limit", "0"}, {"lock", "ls", "--url", "not a url"},
 		{"lock", "ls", "--output", "yaml"}, {"lock", "ls", "--timeout", "0s"},
 		{"put", "a", "k", "v"}, {"put", "a", "k", "v", "--token", "01"}, {"put", "a", "k", "v", "--token", "1.x"},
-		{"put", "a", "k", "v", "--token", "1", "--file", "f"}, {"put", "a", "k", "v", "--token", "1", "--if-match", "1", "--if-none-match"},
-		{"delete", "a", "k"}, {"rejections", "--since=-1h"}, {"rejections", "--code", "lock_held"}, {"rejections", "--limit=-1"},
+		{"put", "a", "k", "v", "--token", "1", "--file", "f"},
+		{"put", "a", "k", "v", "--token", "1", "--if-match", "1", "--if-none-match"},
+		{"delete", "a", "k"}, {"rejections", "--since=-1h"}, {"rejections", "--code", "lock_held"},
+		{"rejections", "--limit=-1"},
 		{"lock", "acquire", "a", "--wait", "soon"}, {"lock", "acquire", "a", "--wait", "1.5ms"},
 		{"put", "a", "k", "v", "--token", "1.1", "--sequence", "2"}, {"put", "a", "k", "v", "--token", "1", "--sequence=-1"},
 		{"put", ".", "k", "v", "--token", "1"}, {"delete", "./x", "k", "--token", "1"}, {"get", ".", "k"},
 		{"session"}, {"session", "get"}, {"session", "create", "--ttl", "1ns"}, {"session", "create", "--metadata", "[]"},
-		{"watch"}, {"watch", "a", "--after", "now"}, {"elect"}, {"elect", "a", "--ttl", "1ms"}, {"run", "true"}, {"run", "--lock", "a"},
+		{"watch"}, {"watch", "a", "--after", "now"}, {"elect"}, {"elect", "a", "--ttl", "1ms"}, {"run", "true"},
+		{"run", "--lock", "a"},
 		{"load", "--clients", "0"}, {"load", "--clients", "10001"}, {"load", "--locks=-1"}, {"load", "--duration", "0s"},
 		{"load", "--url", "gateway"}, {"watch", "a", "--url", "gateway"},
 		{"version", "extra"},

@@ -58,7 +58,9 @@ func (f clientFlags) call(ctx context.Context, work func(context.Context, *lockc
 }
 
 // callWaiting allows for the time that the gateway is asked to wait, too.
-func (f clientFlags) callWaiting(ctx context.Context, wait time.Duration, work func(context.Context, *lockclient.Client) error) error {
+func (f clientFlags) callWaiting(
+	ctx context.Context, wait time.Duration, work func(context.Context, *lockclient.Client) error,
+) error {
 	client, err := f.client()
 	if err != nil {
 		return err
@@ -71,7 +73,7 @@ func (f clientFlags) callWaiting(ctx context.Context, wait time.Duration, work f
 
 // leaseFlags name a lease that the caller holds.
 type leaseFlags struct {
-	OwnerID string `help:"Who holds it." default:"${owner}"`
+	OwnerID string `help:"The owner." default:"${owner}"`
 	LeaseID string `help:"The secret of the lease, which acquire printed." required:"" placeholder:"UUID"`
 	Token   int64  `help:"The fencing token of the lease, without a sequence." required:"" placeholder:"TOKEN"`
 }
@@ -112,7 +114,7 @@ func milliseconds(flag string, duration *time.Duration) (*int64, error) {
 	return &ms, nil
 }
 
-// defaultOwner is user@host: it tells a person who holds a lock.
+// defaultOwner is user@host, by which a person recognizes the holder of a lock.
 func defaultOwner() string {
 	name := "unknown"
 	if current, err := user.Current(); err == nil && current.Username != "" {

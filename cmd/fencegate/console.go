@@ -59,14 +59,14 @@ func list[T any](c *console, heading []string, items []T, row func(T) []string) 
 	return writeTable(c.out, rows)
 }
 
-// note tells the human something that is not the answer.
+// note writes a remark for the user, beside the answer.
 func (c *console) note(format string, args ...any) {
 	if !c.json {
 		_, _ = fmt.Fprintf(c.err, "fencegate: "+format+"\n", args...)
 	}
 }
 
-// fail tells of an error, if there is one, and returns the exit code.
+// fail writes an error, if there is one, and returns the exit code.
 func (c *console) fail(err error) int {
 	var ran *runError
 	switch {
@@ -131,7 +131,7 @@ func printableLines(err error) string {
 	return strings.Join(lines, "\n")
 }
 
-// printable keeps what others chose (names, owners) from steering the terminal or breaking the line.
+// printable replaces control characters in text that others chose (names, owners): they could steer the terminal.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -20,26 +20,29 @@ type demoCmds struct {
 type demoZombieCmd struct {
 	scratchFlags
 
-	Gateway []string      `help:"Gateways that run, to tell the round to again and again: without the unfenced twin, and without a database. Several must be before one database." env:"FENCEGATE_GATEWAY" placeholder:"URL"`
-	Every   time.Duration `help:"With --gateway: the time from one round to the next; a round takes about four seconds." default:"10s"`
-	Rounds  int           `help:"With --gateway: how many rounds are told; 0: until interrupted." default:"0"`
+	Gateway []string      `help:"Run the fenced variant again and again, on these running gateways. Several must use one database." env:"FENCEGATE_GATEWAY" placeholder:"URL"`
+	Every   time.Duration `help:"With --gateway: the time from the start of one round to the next. A round takes about four seconds." default:"10s"`
+	Rounds  int           `help:"With --gateway: how many rounds to run; 0: until interrupted." default:"0"`
 	Output  string        `help:"text, or json: the events, one a line." enum:"text,json" default:"text"`
 }
 
 // Help is shown by --help.
 func (demoZombieCmd) Help() string {
-	return "Runs a gateway and two worker processes; one is really frozen (SIGSTOP) past its lease and thawed (SIGCONT). Takes about ten seconds. " +
-		"Exits 0 only if the fence kept the newer value and the unfenced twin lost it. With --gateway, exits 1 as soon as a zombie's write was stored."
+	return "Runs a gateway and two worker processes; one is really frozen (SIGSTOP) past its lease and thawed " +
+		"(SIGCONT). Takes about ten seconds. " +
+		"Exits 0 only if the fence kept the newer value and the unfenced twin lost it. With --gateway, exits 1 as soon as " +
+		"a zombie's write was stored."
 }
 
-// Run tells the round.
+// Run runs the demo.
 func (c *demoZombieCmd) Run(ctx context.Context, streams streams) error {
 	if len(c.Gateway) > 0 {
 		return c.loop(ctx, streams)
 	}
 	return c.use(ctx, func(program string, db *scratch) error {
 		return demo.Zombie{
-			Program: program, DatabaseURL: db.url, DatabaseName: db.name, Suffix: db.suffix, JSON: c.Output == "json", Out: streams.out,
+			Program: program, DatabaseURL: db.url, DatabaseName: db.name, Suffix: db.suffix, JSON: c.Output == "json",
+			Out: streams.out,
 		}.Run(ctx)
 	})
 }

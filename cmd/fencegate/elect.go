@@ -20,19 +20,20 @@ type electCmd struct {
 
 	Election string   `arg:"" help:"Name of the election, which is that of its lock."`
 	Value    string   `help:"What observers read of the leader: JSON, or else a text." placeholder:"TEXT"`
-	Observe  bool     `help:"Don't stand: show who leads, now and whenever that changes."`
+	Observe  bool     `help:"Only show the leader, now and whenever it changes."`
 	Output   string   `help:"text, or json: a document on a line, of the term or of each change." enum:"text,json" default:"text"`
 	Command  []string `arg:"" optional:"" passthrough:"" help:"The command and its arguments, after --."`
 }
 
 // Help is shown by "fencegate elect --help".
 func (electCmd) Help() string {
-	return "Stands for the election, runs the command while leading, and resigns when the command has ended: as \"fencegate run\" does with a lock, " +
+	return "Campaigns in the election, runs the command while leading, and resigns when the command has ended: as " +
+		"\"fencegate run\" does with a lock, " +
 		"with the same environment and exit codes. FENCEGATE_TOKEN is the term of office. " +
 		"Without a command it shows the term, and leads until it is interrupted, which is exit code 0, or the term is lost."
 }
 
-// Run stands for an election, or observes it.
+// Run campaigns in an election, or observes it.
 func (c *electCmd) Run(ctx context.Context, con *console) error {
 	c.Command = withoutDashes(c.Command)
 	con.json = c.Output == "json"
@@ -47,10 +48,15 @@ func (c *electCmd) Run(ctx context.Context, con *console) error {
 	if _, err := c.check(c.Election); err != nil {
 		return err
 	}
-	return c.hold(ctx, con, c.Election, c.campaign, func(held *tenure, signals <-chan os.Signal) error { return c.lead(con, held, signals) })
+	return c.hold(ctx, con, c.Election, c.campaign, func(held *tenure,
+		signals <-chan os.Signal) error {
+		return c.lead(con, held, signals)
+	})
 }
 
-func (c *electCmd) campaign(ctx context.Context, client *lockclient.Client, options []lockclient.LeaseOption) (*tenure, error) {
+func (c *electCmd) campaign(
+	ctx context.Context, client *lockclient.Client, options []lockclient.LeaseOption,
+) (*tenure, error) {
 	var value any
 	switch {
 	case c.Value == "":
@@ -99,7 +105,7 @@ func (c *electCmd) lead(con *console, held *tenure, signals <-chan os.Signal) er
 	}
 }
 
-// observe shows who leads, until ctx ends.
+// observe shows the leader and its changes, until ctx ends.
 func (c *electCmd) observe(ctx context.Context, con *console) error {
 	client, err := c.client()
 	if err != nil {
@@ -122,12 +128,12 @@ func (c *electCmd) observe(ctx context.Context, con *console) error {
 	return nil
 }
 
-// election writes who leads, on one line.
+// election writes the state of an election on one line.
 func (c *console) election(election api.Election) error {
 	if c.json {
 		return writeJSON(c.out, election)
 	}
-	parts := []string{fmt.Sprintf("term %d", election.Term), "nobody leads"}
+	parts := []string{fmt.Sprintf("term %d", election.Term), "no leader"}
 	if election.Leader != "" {
 		parts[1] = election.Leader + " leads"
 		if election.Since != nil {
@@ -138,7 +144,7 @@ func (c *console) election(election api.Election) error {
 		}
 	}
 	if len(election.Candidates) > 0 {
-		parts = append(parts, fmt.Sprintf("%d in line", len(election.Candidates)))
+		parts = append(parts, fmt.Sprintf("%d waiting", len(election.Candidates)))
 	}
 	for i, part := range parts {
 		parts[i] = printable(part)

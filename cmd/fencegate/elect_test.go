@@ -14,26 +14,29 @@ import (
 func TestElect(t *testing.T) {
 	s := newShell(t)
 	observer := s.start("elect", "main", "--observe")
-	observer.says("term 0  nobody leads\n")
+	observer.says("term 0  no leader\n")
 
 	first := s.start("elect", "main", "--owner-id", "w1", "--value", "http://a")
 	first.says("candidate   w1\n")
 	term := fields(first.out.String())["term"]
 	observer.says("term " + term + "  w1 leads  since ")
 	second := s.start("elect", "main", "--owner-id", "w2", "--value", `{"at": [1]}`, "--", "sh", "-c",
-		`echo "token $FENCEGATE_TOKEN after `+term+` of $FENCEGATE_LOCK"; "$FENCEGATE" put . state v >/dev/null || exit 90; read line; exit 5`)
-	await.True(t, "the second candidate waits", func() bool { return strings.Contains(s.must("lock", "get", "main"), "waiting") })
+		`echo "token $FENCEGATE_TOKEN after `+term+` of $FENCEGATE_LOCK"; `+
+			`"$FENCEGATE" put . state v >/dev/null || exit 90; read line; exit 5`)
+	await.True(t, "the second candidate waits", func() bool {
+		return strings.Contains(s.must("lock", "get", "main"), "waiting")
+	})
 	s.start("elect", "main", "--try", "--", "true").wants(120, "held by w1")
 	first.signal(syscall.SIGINT)
 	if got := first.wants(0, ""); got.errOut != "" {
-		t.Errorf("who resigned said %q", got.errOut)
+		t.Errorf("the leader that resigned wrote %q", got.errOut)
 	}
 	if got := second.wants(5, ""); !strings.Contains(got.out, " after "+term+" of main\n") {
 		t.Errorf("it printed %q", got.out)
 	}
 	observer.says("w2 leads")
 	observer.says(`{"at":[1]}`)
-	observer.says("nobody leads\n")
+	observer.says("no leader\n")
 	observer.signal(syscall.SIGINT)
 	observer.wants(0, "")
 }

@@ -38,7 +38,7 @@ var exitMeanings = []struct {
 	{exitBadInput, "the input was refused: invalid_request, invalid_name, invalid_token,\n     token_required, too_large"},
 }
 
-// codeExits tells by the code of a problem; what is not here is exitFailure.
+// codeExits maps codes of problems to exit codes. All others exit with exitFailure.
 var codeExits = map[api.Code]int{
 	api.CodeLockHeld:        exitLockHeld,
 	api.CodeTokenStale:      exitNotHolder,

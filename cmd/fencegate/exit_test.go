@@ -59,17 +59,18 @@ func TestHelpTellsEveryExitCode(t *testing.T) {
 	text := description()
 	for code := exitOK; code <= exitBadInput; code++ {
 		if !strings.Contains(text, fmt.Sprintf("\n  %d  ", code)) {
-			t.Errorf("the help does not tell of exit code %d", code)
+			t.Errorf("the help does not list exit code %d", code)
 		}
 	}
 	for code, exit := range codeExits {
 		if (exit == exitNotHolder || exit == exitBadInput) && !strings.Contains(text, string(code)) {
-			t.Errorf("the help does not tell of %s", code)
+			t.Errorf("the help does not list %s", code)
 		}
 	}
 }
 
-// Scripts set FENCEGATE_URL once for all commands: the same flag has the same variable everywhere, and no other flag has it.
+// Scripts set FENCEGATE_URL once for all commands: the same flag has the same variable everywhere, and no other flag
+// has it.
 func TestEveryFlagHasItsEnvironmentVariable(t *testing.T) {
 	parser, err := newParser(&commands{}, &console{}, func(int) {})
 	if err != nil {

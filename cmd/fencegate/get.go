@@ -17,7 +17,7 @@ type getCmd struct {
 
 // Help is shown by "fencegate get --help".
 func (getCmd) Help() string {
-	return "The value is written as it was stored. With --output json a document tells its version, its type and the token " +
+	return "The value is written as it was stored. With --output json a document has its version, its type and the token " +
 		"of the write that stored it, and holds the value as \"value\" if that is JSON, else as \"value_base64\"."
 }
 

@@ -17,7 +17,8 @@ type healthCmd struct {
 
 // Help is shown by "fencegate health --help".
 func (healthCmd) Help() string {
-	return "Exits 0 if it does, 7 if it does not. It asks one gateway, once: for health checks of containers and the like. Without --ready it says nothing of the " +
+	return "Exits 0 if it does, 7 if it does not. It asks one gateway, once: for health checks of containers and the " +
+		"like. Without --ready it says nothing of the " +
 		"database, whose failure is no reason to restart a gateway."
 }
 

@@ -25,14 +25,17 @@ type loadCmd struct {
 
 // Help is shown by --help.
 func (loadCmd) Help() string {
-	return "Clients acquire, renew, write and release, send writes twice, lose answers, leave leases to expire, and pause past their TTL to come back " +
-		"as zombies. Every answer is held against the contract while they work: one holder, rising tokens, old tokens shut out, nothing lost, " +
+	return "Clients acquire, renew, write and release, send writes twice, lose answers, leave leases to expire, and " +
+		"pause past their TTL to come back " +
+		"as zombies. Every answer is checked against the contract while they work: one holder, rising tokens, old tokens " +
+		"rejected, nothing lost, " +
 		"every numbered write applied exactly once.\n\n" +
 		"Give all gateways of one database by --url. Locks and records have new names, load/…; they are left behind. " +
-		"Exits 0 if there was no violation, 1 if there was one or an answer that no client can have deserved. An interrupt ends it early, with the report."
+		"Exits 0 if there was no violation, 1 if there was one or an answer that no client can have deserved. An interrupt " +
+		"ends it early, with the report."
 }
 
-// errViolated is the failure of a load that ran well and found what must not be. The report has told it.
+// errViolated is returned by a load that found violations. The report has them.
 var errViolated = errors.New("the contract was violated: see the report")
 
 // gateways makes a client for each, without failover: a call that was sent again unseen could not be judged.
@@ -71,7 +74,7 @@ func (c *loadCmd) Run(ctx context.Context, con *console) error {
 		Gateways: gateways, URLs: c.URL, Clients: c.Clients, Locks: c.Locks, Duration: c.Duration, Seed: c.Seed,
 		Pressure: pressure, Waiters: c.Waiters, DatabaseURL: c.Database,
 		Progress: func(p load.Progress) {
-			_, _ = fmt.Fprintf(con.err, "%6.0fs  %d clients  %6.0f ops/s  %d zombies shut out  %d violations\n",
+			_, _ = fmt.Fprintf(con.err, "%6.0fs  %d clients  %6.0f ops/s  %d zombies rejected  %d violations\n",
 				p.Elapsed.Seconds(), p.Clients, p.PerSecond, p.Zombies, p.Violations)
 		},
 	})

@@ -20,7 +20,8 @@ import (
 // runLoad runs a small load, and returns its report.
 func runLoad(t *testing.T, s shell, flags ...string) (result, load.Report) {
 	t.Helper()
-	got := s.do(append([]string{"load", "--clients", "24", "--locks", "4", "--duration", "3s", "--output", "json"}, flags...)...)
+	got := s.do(append([]string{"load", "--clients", "24", "--locks", "4", "--duration", "3s", "--output", "json"},
+		flags...)...)
 	var report load.Report
 	if err := json.Unmarshal([]byte(got.out), &report); err != nil {
 		t.Fatalf("load exited with %d: %s%s: %v", got.code, got.out, got.errOut, err)
@@ -36,11 +37,12 @@ func TestLoadFindsNoFault(t *testing.T) {
 		t.Errorf("load exited with %d: %s%s", got.code, got.out, got.errOut)
 	}
 	counts := report.Counts
-	if counts.Grants == 0 || counts.SharedGrants == 0 || counts.Admitted == 0 || counts.Repeats == 0 || report.Seed != 7 || len(report.Gateways) != 2 {
+	if counts.Grants == 0 || counts.SharedGrants == 0 || counts.Admitted == 0 || counts.Repeats == 0 ||
+		report.Seed != 7 || len(report.Gateways) != 2 {
 		t.Errorf("too little was done: %+v", report)
 	}
 	if !strings.Contains(got.errOut, "s  24 clients  ") || !strings.Contains(got.errOut, "0 violations\n") {
-		t.Errorf("the progress was told as %q", got.errOut)
+		t.Errorf("the progress is %q", got.errOut)
 	}
 }
 
@@ -63,7 +65,8 @@ func TestLoadFindsABrokenRule(t *testing.T) {
 	}
 
 	found := map[string]bool{}
-	for run := 0; run < 10 && !(found["P3"] && found["P10"]); run++ { // a busy machine gets few holders past their TTL in one run
+	// a busy machine gets few holders past their TTL in one run
+	for run := 0; run < 10 && !(found["P3"] && found["P10"]); run++ {
 		_, report := runLoad(t, s)
 		for _, violation := range report.Violations {
 			found[violation.Property] = true
@@ -76,16 +79,19 @@ func TestLoadFindsABrokenRule(t *testing.T) {
 		t.Errorf("it found %v", found)
 	}
 	text := s.do("load", "--clients", "24", "--locks", "4", "--duration", "1s")
-	if text.code != 1 || !strings.Contains(text.out, "\nVIOLATIONS: ") || !strings.Contains(text.errOut, "fencegate: the contract was violated") {
+	if text.code != 1 || !strings.Contains(text.out, "\nVIOLATIONS: ") ||
+		!strings.Contains(text.errOut, "fencegate: the contract was violated") {
 		t.Errorf("load exited with %d: %s%s", text.code, text.out, text.errOut)
 	}
 }
 
-// TestLoadUnderPressure checks that every kind of pressure is applied, and that the checked clients see no violation beside it.
+// TestLoadUnderPressure checks that every kind of pressure is applied, and that the checked clients see no violation
+// beside it.
 func TestLoadUnderPressure(t *testing.T) {
 	databaseURL := pgtest.Migrated(t)
 	s := newShellOn(t, databaseURL)
-	got, report := runLoad(t, s, "--pressure", "queue,fence,zombies,sessions", "--waiters", "100", "--database-url", databaseURL)
+	got, report := runLoad(t, s, "--pressure", "queue,fence,zombies,sessions", "--waiters", "100", "--database-url",
+		databaseURL)
 	if got.code != 0 || report.ViolationsTotal != 0 || report.Counts.Unexpected != 0 || report.Counts.Admitted == 0 {
 		t.Errorf("load exited with %d: %s%s", got.code, got.out, got.errOut)
 	}

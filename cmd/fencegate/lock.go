@@ -12,8 +12,8 @@ type lockCmds struct {
 	Acquire acquireCmd `cmd:"" help:"Ask for a lease; it prints the fencing token for writes."`
 	Renew   renewCmd   `cmd:"" help:"Make a lease last for its TTL from now."`
 	Release releaseCmd `cmd:"" help:"End a lease and close the fence behind it."`
-	Break   breakCmd   `cmd:"" help:"End whoever's lease runs on a lock, and close the fence."`
-	Get     lockGetCmd `cmd:"" help:"Show how a lock stands."`
+	Break   breakCmd   `cmd:"" help:"End the live leases of a lock, and reject their writes."`
+	Get     lockGetCmd `cmd:"" help:"Show a lock: its holders, its queue and its fence."`
 	Ls      lockLsCmd  `cmd:"" aliases:"list" help:"List locks by name."`
 }
 

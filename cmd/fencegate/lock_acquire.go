@@ -12,19 +12,20 @@ import (
 type acquireCmd struct {
 	clientFlags
 	Lock      string         `arg:"" help:"Name of the lock."`
-	OwnerID   string         `help:"Who asks." default:"${owner}"`
+	OwnerID   string         `help:"The owner." default:"${owner}"`
 	TTL       *time.Duration `help:"How long the lease lasts unless it is renewed, 100ms to 24h. Default: 30s." placeholder:"DURATION"`
 	RequestID *string        `help:"Asked again with the same, the same lease is returned." placeholder:"TEXT"`
 	Metadata  jsonFlag       `help:"A JSON object that others see beside the lease." placeholder:"JSON"`
-	Wait      *time.Duration `help:"Stand in line for up to this long, at most 10m. Default: don't." placeholder:"DURATION"`
-	Shared    bool           `help:"Hold it together with others who hold it shared, and with nobody else. Such a lease can't write."`
+	Wait      *time.Duration `help:"Wait in the queue for up to this long, at most 10m. Default: don't wait." placeholder:"DURATION"`
+	Shared    bool           `help:"Acquire a shared lease: it excludes exclusive leases only, and can't write."`
 	Subtree   bool           `help:"Hold everything below the name, too."`
 	SessionID *string        `help:"Let the lease last as long as this session; it has no TTL of its own then." placeholder:"UUID"`
 }
 
 // Help is shown by "fencegate lock acquire --help".
 func (acquireCmd) Help() string {
-	return "An interrupt leaves the line. To run a command under a lock, \"fencegate run\" also renews and releases the lease."
+	return "An interrupt leaves the queue. To run a command under a lock, \"fencegate run\" also renews and releases " +
+		"the lease."
 }
 
 // Run asks for a lease.
@@ -49,11 +50,12 @@ func (c *acquireCmd) Run(ctx context.Context, con *console) error {
 	if c.Subtree {
 		request.Scope = "subtree"
 	}
-	return c.callWaiting(ctx, time.Duration(request.WaitMS)*time.Millisecond, func(ctx context.Context, client *lockclient.Client) error {
-		lease, err := client.API().Acquire(ctx, c.Lock, request)
-		if err != nil {
-			return err
-		}
-		return con.show(lease, leaseFields(lease))
-	})
+	return c.callWaiting(ctx, time.Duration(request.WaitMS)*time.Millisecond,
+		func(ctx context.Context, client *lockclient.Client) error {
+			lease, err := client.API().Acquire(ctx, c.Lock, request)
+			if err != nil {
+				return err
+			}
+			return con.show(lease, leaseFields(lease))
+		})
 }

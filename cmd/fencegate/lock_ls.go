@@ -20,7 +20,8 @@ type lockLsCmd struct {
 func (c *lockLsCmd) Run(ctx context.Context, con *console) error {
 	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
 		locks, more, err := follow(c.Limit, func(cursor string, limit int) ([]api.Lock, string, error) {
-			page, err := client.API().Locks(ctx, lockclient.LocksQuery{Prefix: c.Prefix, State: c.State, Limit: limit, Cursor: cursor})
+			page, err := client.API().Locks(ctx, lockclient.LocksQuery{Prefix: c.Prefix, State: c.State, Limit: limit,
+				Cursor: cursor})
 			return page.Locks, page.NextCursor, err
 		})
 		if err != nil {

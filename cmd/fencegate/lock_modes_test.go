@@ -56,7 +56,8 @@ func TestWaitingByTheCommandLine(t *testing.T) {
 func TestSessionsByTheCommandLine(t *testing.T) {
 	s := newShell(t)
 	session := fields(s.must("session", "create", "--owner-id", "w1", "--ttl", "1h", "--metadata", `{"n": 1}`))
-	if session["owner_id"] != "w1" || session["state"] != "live" || session["ttl"] != "1h0m0s" || session["metadata"] != `{"n":1}` {
+	if session["owner_id"] != "w1" || session["state"] != "live" || session["ttl"] != "1h0m0s" ||
+		session["metadata"] != `{"n":1}` {
 		t.Errorf("create printed %q", session)
 	}
 	t.Setenv("FENCEGATE_SESSION_ID", session["session_id"])
@@ -94,11 +95,13 @@ func TestNumberedWritesByTheCommandLine(t *testing.T) {
 	t.Setenv("FENCEGATE_LOCK", "a")
 	s.must("put", ".", "k", "v")
 	s.fails(4, "The next number is free: --sequence 1, or --token "+lease["fencing_token"]+".1.", "put", ".", "k", "w")
-	if got := fields(s.must("put", ".", "k", "w", "--sequence", "4")); got["fencing_token"] != lease["fencing_token"]+".4" {
+	if got := fields(s.must("put", ".", "k", "w", "--sequence", "4")); got["fencing_token"] != lease["fencing_token"]+
+		".4" {
 		t.Errorf("put printed %q", got)
 	}
 	s.fails(4, "--sequence 5", "delete", ".", "k", "--sequence", "3")
 	s.must("delete", ".", "k", "--sequence", "5")
 	s.fails(5, "not_found", "get", ".", "k")
-	s.fails(4, "lease_mismatch", "put", ".", "k", "w", "--sequence", "6", "--lease-id", "00000000-0000-4000-8000-000000000000")
+	s.fails(4, "lease_mismatch", "put", ".", "k", "w", "--sequence", "6", "--lease-id",
+		"00000000-0000-4000-8000-000000000000")
 }

@@ -28,9 +28,9 @@ type commands struct {
 	Delete     deleteCmd     `cmd:"" help:"Delete a record, under a fencing token."`
 	Import     importCmd     `cmd:"" help:"Make many writes, from a file or the standard input."`
 	Session    sessionCmds   `cmd:"" help:"Make sessions, keep them alive, and end them."`
-	Elect      electCmd      `cmd:"" help:"Run a command while leading, or see who leads."`
+	Elect      electCmd      `cmd:"" help:"Run a command while leading, or show the leader."`
 	Watch      watchCmd      `cmd:"" help:"Show what happens to a lock."`
-	Rejections rejectionsCmd `cmd:"" help:"Show which writes were shut out, newest first."`
+	Rejections rejectionsCmd `cmd:"" help:"List the rejected writes, newest first."`
 	Top        topCmd        `cmd:"" help:"Show in the terminal what the dashboard shows."`
 	Version    versionCmd    `cmd:"" help:"Show the version of this program."`
 }
@@ -52,7 +52,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	selected, err := parser.Parse(args)
 	switch {
 	case helped:
-		// Parsing went on after the help was written, and missed what the help told of.
+		// The parser continued after it wrote the help, and its error is about what the help describes.
 		return exitOK
 	case err != nil:
 		return con.fail(err)

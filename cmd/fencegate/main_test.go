@@ -29,7 +29,8 @@ type shell struct {
 	url string
 }
 
-// newShell starts "fencegate serve" on a database of its own, in this process. It ends with the test, and must end well.
+// newShell starts "fencegate serve" on a database of its own, in this process. It ends with the test, and must end
+// well.
 func newShell(t *testing.T, flags ...string) shell {
 	t.Helper()
 	return newShellOn(t, pgtest.Migrated(t), flags...)
@@ -38,7 +39,8 @@ func newShell(t *testing.T, flags ...string) shell {
 // newShellOn is newShell on a database that is there.
 func newShellOn(t *testing.T, databaseURL string, flags ...string) shell {
 	t.Helper()
-	args := append([]string{"serve", "--database-url", databaseURL, "--listen", "127.0.0.1:0", "--log-level", "warn"}, flags...)
+	args := append([]string{"serve", "--database-url", databaseURL, "--listen", "127.0.0.1:0", "--log-level", "warn"},
+		flags...)
 	ctx, cancel := context.WithCancel(context.Background())
 	answers, stdout := io.Pipe()
 	var stderr bytes.Buffer
@@ -94,7 +96,7 @@ func (s shell) must(args ...string) string {
 	return got.out
 }
 
-// fails runs a command that has to exit with a code and tell, in text, of the words and nothing on stdout.
+// fails runs a command that must exit with a code, write the words to stderr, and nothing to stdout.
 func (s shell) fails(code int, words string, args ...string) {
 	s.t.Helper()
 	got := s.do(args...)

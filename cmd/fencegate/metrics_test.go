@@ -54,14 +54,15 @@ func documented(t *testing.T) map[string]string {
 	return kinds
 }
 
-// What "serve" shows is what docs/metrics.md lists, and nothing else: all of it as soon as it has heard of the database.
+// "serve" exposes exactly the metrics that docs/metrics.md lists: all of them once the database was read.
 func TestServeShowsWhatIsDocumented(t *testing.T) {
 	s := newShell(t)
 	s.scrape() // which shows no request before itself
 	var families map[string]*dto.MetricFamily
 	await.True(t, "the gauges of the database are shown", func() bool {
 		families, _ = s.scrape()
-		return families["fencegate_locks"] != nil && families["fencegate_database_up"].GetMetric()[0].GetGauge().GetValue() == 1
+		return families["fencegate_locks"] != nil &&
+			families["fencegate_database_up"].GetMetric()[0].GetGauge().GetValue() == 1
 	})
 	shown := map[string]string{}
 	for name, family := range families {

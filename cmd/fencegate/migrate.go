@@ -15,7 +15,8 @@ type migrateCmd struct {
 
 // Help is shown by --help.
 func (migrateCmd) Help() string {
-	return "Brings the schema \"fence\" of the database up to this program's and exits. Safe to run any number of times, also beside gateways that start."
+	return "Brings the schema \"fence\" of the database up to this program's and exits. Safe to run any number of " +
+		"times, also beside gateways that start."
 }
 
 // Run migrates.

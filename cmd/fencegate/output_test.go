@@ -58,7 +58,8 @@ func TestErrorsSayWhatToDoNext(t *testing.T) {
 		con := &console{streams: streams{err: &out}}
 		con.fail(&lockclient.Error{Op: "do it", Problem: &problem})
 		lines := strings.Split(out.String(), "\n")
-		if len(lines) != 3 || !strings.HasPrefix(lines[0], "fencegate: do it: "+string(problem.Code)) || !strings.Contains(lines[1], want) {
+		if len(lines) != 3 || !strings.HasPrefix(lines[0], "fencegate: do it: "+string(problem.Code)) ||
+			!strings.Contains(lines[1], want) {
 			t.Errorf("got %q, want a second line with %q", out.String(), want)
 		}
 	}
@@ -85,7 +86,8 @@ func TestRejectionsTellTheStory(t *testing.T) {
 	for want, rejection := range map[string]api.Rejection{
 		"2026-01-02T03:04:05Z a/b k token_stale/superseded 7.2 9 12.3s w1 http 400": {
 			Resource: "a/b", Key: "k", Code: api.CodeTokenStale, Reason: "superseded", Token: number(7), Sequence: number(2),
-			GrantedToken: 9, LastToken: 7, LastSequence: 1, LateMS: number(12_345), OwnerID: "w1", Source: "http", Count: 400, LastAt: at,
+			GrantedToken: 9, LastToken: 7, LastSequence: 1, LateMS: number(12_345), OwnerID: "w1", Source: "http", Count: 400,
+			LastAt: at,
 		},
 		"2026-01-02T03:04:05Z a k token_stale/reused 7 7.3   http 1": {
 			Resource: "a", Key: "k", Code: api.CodeTokenStale, Reason: "reused", Token: number(7),
@@ -99,7 +101,8 @@ func TestRejectionsTellTheStory(t *testing.T) {
 			Resource: "a", Code: api.CodeTokenRequired, GrantedToken: 9, Source: "http", Count: 1, LastAt: at,
 		},
 		"2026-01-02T03:04:05Z a k version_mismatch 9    http 1": {
-			Resource: "a", Key: "k", Code: api.CodeVersionMismatch, Token: number(9), GrantedToken: 9, Source: "http", Count: 1, LastAt: at,
+			Resource: "a", Key: "k", Code: api.CodeVersionMismatch, Token: number(9), GrantedToken: 9, Source: "http",
+			Count: 1, LastAt: at,
 		},
 	} {
 		if got := strings.Join(rejectionRow(rejection), " "); got != want {

@@ -25,7 +25,7 @@ func (s shell) overview() (overview api.Overview) {
 	return overview
 }
 
-// Gateways tell of themselves while they serve, under the names that they were given, and each shows all of them.
+// Gateways are listed while they serve, under their configured names, and each gateway shows all of them.
 func TestServeTellsHowItIs(t *testing.T) {
 	url := pgtest.Migrated(t)
 	named, unnamed := newShellOn(t, url, "--gateway-name", "left", "--history-retention", "1m"), newShellOn(t, url)
@@ -43,7 +43,8 @@ func TestServeTellsHowItIs(t *testing.T) {
 			}
 			clear(names)
 			for _, g := range overview.Gateways {
-				names[g.Name] = g.State == api.GatewayServing && g.Self == (s == named && g.Name == "left" || s == unnamed && g.Name == addressed)
+				names[g.Name] = g.State == api.GatewayServing &&
+					g.Self == (s == named && g.Name == "left" || s == unnamed && g.Name == addressed)
 			}
 			if len(names) == 2 && told > 0 && overview.Inventory != nil && overview.Inventory.Held == 1 {
 				break
@@ -63,7 +64,8 @@ func TestGatewayName(t *testing.T) {
 		t.Errorf("at an address it is called %s", name)
 	}
 	for _, ip := range []net.IP{net.IPv4zero, net.IPv6unspecified, nil} {
-		if name := gatewayName(&net.TCPAddr{IP: ip, Port: 8080}); !strings.HasSuffix(name, ":8080") || len(name) < len("h:8080") || strings.ContainsAny(name, "[]") {
+		if name := gatewayName(&net.TCPAddr{IP: ip, Port: 8080}); !strings.HasSuffix(name, ":8080") ||
+			len(name) < len("h:8080") || strings.ContainsAny(name, "[]") {
 			t.Errorf("at every address it is called %s", name)
 		}
 	}

@@ -3,8 +3,10 @@ package main
 // pageMax is the most that the gateway gives at once.
 const pageMax = 1000
 
-// follow collects pages up to a limit. It asks for one more than that, to tell whether there are more.
-func follow[T any](limit int, next func(cursor string, limit int) ([]T, string, error)) (items []T, more bool, err error) {
+// follow collects pages up to a limit. It requests one row more than that, to know whether there are more.
+func follow[T any](
+	limit int, next func(cursor string, limit int) ([]T, string, error),
+) (items []T, more bool, err error) {
 	if limit < 1 {
 		return nil, false, usagef("--limit is %d, it must be positive", limit)
 	}

@@ -48,7 +48,8 @@ func TestFollowEndsAtTheLimit(t *testing.T) {
 
 func TestFollowFails(t *testing.T) {
 	broken := errors.New("broken")
-	if _, _, err := follow(5, func(string, int) ([]int, string, error) { return nil, "", broken }); !errors.Is(err, broken) {
+	if _, _, err := follow(5, func(string, int) ([]int, string, error) { return nil, "", broken }); !errors.Is(err,
+		broken) {
 		t.Errorf("got %v", err)
 	}
 	if _, _, err := follow(0, numbers(t, 1, new(int))); !isUsage(err) {

@@ -99,8 +99,8 @@ func (p *process) signal(number syscall.Signal) {
 	}
 }
 
-// lives tells whether a process runs; one that is dead and was not waited for does not.
-func lives(t *testing.T, pid int) bool {
+// runs reports whether a process runs. A zombie process does not.
+func runs(t *testing.T, pid int) bool {
 	t.Helper()
 	out, err := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
 	var exit *exec.ExitError

@@ -31,7 +31,7 @@ type putCmd struct {
 // Help is shown by "fencegate put --help".
 func (putCmd) Help() string {
 	return "Inside of \"fencegate run\" token, lease and gateway are in the environment: \"fencegate put . KEY VALUE\". " +
-		"A token admits one write; whoever writes more numbers the writes, with --sequence 1, 2, …"
+		"A token admits one write; to make more under it, number them with --sequence 1, 2, …"
 }
 
 // Run stores a record.

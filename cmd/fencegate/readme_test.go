@@ -12,8 +12,8 @@ import (
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
-// The README's curl session, run as it stands in one shell, prints what the README says. Run again on the same database, it prints the same
-// but for the numbers.
+// The README's curl session prints what the README says when it is run in one shell. A second run on the same database
+// prints the same but for the numbers.
 func TestReadmeSession(t *testing.T) {
 	pgtest.Require(t, "curl")
 	gateway := newShell(t)
@@ -22,7 +22,8 @@ func TestReadmeSession(t *testing.T) {
 	if len(steps) < 6 {
 		t.Fatalf("the README's session has %d commands, there should be more", len(steps))
 	}
-	for _, mask := range []func(string) string{masked, func(output string) string { return maskedNumber.ReplaceAllString(masked(output), "N") }} {
+	for _, mask := range []func(string) string{masked,
+		func(output string) string { return maskedNumber.ReplaceAllString(masked(output), "N") }} {
 		await.True(t, "no lock is held", func() bool { return !strings.Contains(gateway.must("lock", "ls"), " held ") })
 		for i, output := range gateway.session(steps) {
 			if got, want := mask(output), mask(steps[i].output); got != want {
@@ -83,6 +84,7 @@ var (
 
 // masked hides what is another at every run.
 func masked(output string) string {
-	output = maskedTime.ReplaceAllString(maskedID.ReplaceAllString(output, "UUID"), `"`+time.Time{}.Format(time.DateOnly)+`"`)
+	output = maskedTime.ReplaceAllString(maskedID.ReplaceAllString(output, "UUID"), `"`+
+		time.Time{}.Format(time.DateOnly)+`"`)
 	return strings.TrimSpace(output)
 }

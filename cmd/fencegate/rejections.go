@@ -15,7 +15,7 @@ type rejectionsCmd struct {
 	Code     string        `help:"Only with this code: token_required, token_unknown, token_stale, lease_mismatch, lease_expired or version_mismatch." enum:",token_required,token_unknown,token_stale,lease_mismatch,lease_expired,version_mismatch" default:"" placeholder:"CODE"`
 	Prefix   string        `help:"Only writes to resources whose names begin with this text." placeholder:"TEXT"`
 	Reason   string        `help:"Only of token_stale, for this reason: superseded, released, reused, shared or max_hold." enum:",superseded,released,reused,shared,max_hold" default:"" placeholder:"REASON"`
-	Source   string        `help:"Only those that came in by this source, such as http." placeholder:"DOOR"`
+	Source   string        `help:"Only those that came in by this source, such as http." placeholder:"SOURCE"`
 	OwnerID  string        `help:"Only under leases of this owner. FENCEGATE_OWNER_ID, which \"fencegate run\" sets, does not select." placeholder:"ID" env:"-"`
 	Since    time.Duration `help:"Only those seen in the last while, such as 1h; 0: all." default:"0"`
 	Until    time.Duration `help:"Only those first seen longer ago than this; 0: all." default:"0"`
@@ -25,14 +25,16 @@ type rejectionsCmd struct {
 
 // Help is shown by "fencegate rejections --help".
 func (rejectionsCmd) Help() string {
-	return "A line is a write that was shut out, or several alike, with a COUNT. TOKEN is what was presented, NEWER what shut it " +
+	return "A line is a rejected write, or several alike, with a COUNT. TOKEN is the one presented, NEWER the one that " +
+		"superseded it " +
 		"out, LATE how long after the end of its lease the latest came, OWNER whose lease the token was."
 }
 
 // Run shows rejections.
 func (c *rejectionsCmd) Run(ctx context.Context, con *console) error {
 	which := lockclient.RejectionsQuery{
-		Resource: c.Resource, Prefix: c.Prefix, Code: api.Code(c.Code), Reason: c.Reason, Source: c.Source, OwnerID: c.OwnerID, LastSeen: c.LastSeen,
+		Resource: c.Resource, Prefix: c.Prefix, Code: api.Code(c.Code), Reason: c.Reason, Source: c.Source,
+		OwnerID: c.OwnerID, LastSeen: c.LastSeen,
 	}
 	var err error
 	if which.Since, err = ago("--since", c.Since); err != nil {
@@ -53,7 +55,7 @@ func (c *rejectionsCmd) Run(ctx context.Context, con *console) error {
 		if more {
 			con.note("there are more than %d; --limit lists more", c.Limit)
 		}
-		heading := []string{"WHEN", "RESOURCE", "KEY", "CODE", "TOKEN", "NEWER", "LATE", "OWNER", "DOOR", "COUNT"}
+		heading := []string{"WHEN", "RESOURCE", "KEY", "CODE", "TOKEN", "NEWER", "LATE", "OWNER", "SOURCE", "COUNT"}
 		return list(con, heading, rejections, rejectionRow)
 	})
 }
@@ -79,7 +81,8 @@ func rejectionRow(r api.Rejection) []string {
 		presented = api.FencingToken{Token: *r.Token, Sequence: r.Sequence}.String()
 	}
 	return []string{
-		r.LastAt.UTC().Format(time.RFC3339), r.Resource, r.Key, code, presented, newer(r), late(r.LateMS), r.OwnerID, r.Source,
+		r.LastAt.UTC().Format(time.RFC3339), r.Resource, r.Key, code, presented, newer(r), late(r.LateMS), r.OwnerID,
+		r.Source,
 		strconv.FormatInt(r.Count, 10),
 	}
 }

@@ -17,7 +17,7 @@ import (
 // runError is a failure with an exit code of its own.
 type runError struct {
 	code int
-	err  error // nil where there is nothing to tell: the command has told it
+	err  error // nil if the command itself has reported it
 }
 
 func (e *runError) Error() string {
@@ -29,7 +29,7 @@ func (e *runError) Error() string {
 
 func (e *runError) Unwrap() error { return e.err }
 
-// conclude releases the lease, and tells how it all ended.
+// conclude releases the lease, and reports how the command ended.
 func (t *tenure) conclude(con *console, status syscall.WaitStatus, lost error) error {
 	code := status.ExitStatus()
 	if status.Signaled() {
@@ -40,7 +40,7 @@ func (t *tenure) conclude(con *console, status syscall.WaitStatus, lost error) e
 	}
 	switch {
 	case lost != nil:
-		// What the reason is, is told; a problem in the error would add a hint on what to do next that is not meant for this.
+		// The reason is in the text. A problem in the error would add a hint that does not fit here.
 		return &runError{exitRunLeaseLost, fmt.Errorf("the command ended with %d; %s", code, lostText(t.lease, lost))}
 	case code != 0:
 		return &runError{code: code}
@@ -70,7 +70,7 @@ func withoutDashes(command []string) []string {
 	return command
 }
 
-// cantExecute tells as shells do whether the command is not there, or can't be executed.
+// cantExecute returns the exit code that shells use for a command that is missing, or that can't be executed.
 func cantExecute(err error) error {
 	code := exitRunNoExecute
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
@@ -79,7 +79,7 @@ func cantExecute(err error) error {
 	return &runError{code, err}
 }
 
-// lostReason is the gateway's word on why a lease was lost; "" where no gateway has told.
+// lostReason is the gateway's reason for a lost lease; "" if no gateway gave one.
 func lostReason(err error) string {
 	if problem := lockclient.ProblemOf(err); problem != nil && problem.Code == api.CodeLeaseLost {
 		return problem.Reason

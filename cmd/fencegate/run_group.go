@@ -28,7 +28,8 @@ func startGroup(program string, arguments, environment []string, streams streams
 		return nil, errStreams
 	}
 	command := &exec.Cmd{
-		Path: program, Args: arguments, Env: environment, Stdin: stdin, Stdout: stdout, Stderr: stderr, SysProcAttr: groupAttributes(),
+		Path: program, Args: arguments, Env: environment, Stdin: stdin, Stdout: stdout, Stderr: stderr,
+		SysProcAttr: groupAttributes(),
 	}
 	if err := command.Start(); err != nil {
 		return nil, err
@@ -43,7 +44,7 @@ func startGroup(program string, arguments, environment []string, streams streams
 	return g, nil
 }
 
-// reap waits for the leader. Unlike os.Process it hears of stops, too.
+// reap waits for the leader. Unlike os.Process it also notices stops.
 func (g *group) reap() {
 	for {
 		var status syscall.WaitStatus
@@ -58,13 +59,14 @@ func (g *group) reap() {
 	}
 }
 
-// send sends a signal to all in the group. Who is not there any more needs none.
+// send sends a signal to all processes of the group. It ignores those that have ended.
 func (g *group) send(number syscall.Signal) { _ = syscall.Kill(-g.pid, number) }
 
-// empty tells whether nobody is left. Those whom nobody has waited for yet count.
+// empty reports whether the group has no process left. Zombies that no parent has waited for still count.
 func (g *group) empty() bool { return errors.Is(syscall.Kill(-g.pid, 0), syscall.ESRCH) }
 
-// stopped is called when the leader was stopped. At a terminal this process stops, too, with all of its job: so the shell gets the terminal.
+// stopped is called when the leader was stopped. At a terminal this process stops, too, with all of its job: so the
+// shell gets the terminal.
 func (g *group) stopped(by syscall.Signal) {
 	switch {
 	case g.terminal == nil:
@@ -82,7 +84,7 @@ func (g *group) stopSelf() {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 }
 
-// resume lets the group go on, in the foreground if this process is there.
+// resume continues the group, in the foreground if this process is there.
 func (g *group) resume() {
 	if g.terminal != nil {
 		g.terminal.give(g.pid)

@@ -12,7 +12,7 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// pollGroup is how often a process group that is being stopped is looked at: nothing tells of the end of grandchildren.
+// pollGroup is how often a process group that is being stopped is polled: the kernel reports no end of grandchildren.
 const pollGroup = 20 * time.Millisecond
 
 // errNotRenewed is the end of a lease that has not come yet, and will.
@@ -23,7 +23,8 @@ func lostText(lease *lockclient.Lease, why error) string {
 	reason := lostReason(why)
 	switch {
 	case errors.Is(why, errNotRenewed):
-		return fmt.Sprintf("the lease on %s (token %d) could not be renewed, and is about to expire", lease.Name(), lease.FencingToken())
+		return fmt.Sprintf("the lease on %s (token %d) could not be renewed, and is about to expire", lease.Name(),
+			lease.FencingToken())
 	case reason == "":
 		reason = "expired, and not renewed in time"
 	}
@@ -36,10 +37,10 @@ func lostText(lease *lockclient.Lease, why error) string {
 //	   │
 //	   │ the lease is lost, or will be when the grace is over
 //	   ▼
-//	stopping ─── TERM; at the deadline, KILL ──── nobody is left ──► over
+//	stopping ─── TERM; at the deadline, KILL ──── group empty ────► over
 //
-// The lease's end is looked for in what gateways answer and on the clock, also after this process was frozen itself: whatever
-// wakes it, the clock is read before anything else is done.
+// The lease's end is looked for in what gateways answer and on the clock, also after this process was frozen itself:
+// whatever wakes it, the clock is read before anything else is done.
 type keeper struct {
 	lease   *lockclient.Lease
 	group   *group
@@ -87,7 +88,8 @@ func (k *keeper) look() {
 		return
 	case lost == nil:
 		k.lost, k.deadline = errNotRenewed, time.Now().Add(left)
-	case lostReason(lost) == "", lostReason(lost) == "expired", lostReason(lost) == "superseded", lostReason(lost) == "max_hold":
+	case lostReason(lost) == "", lostReason(lost) == "expired", lostReason(lost) == "superseded",
+		lostReason(lost) == "max_hold":
 		// Its time is over: another may hold the lock by now.
 		k.lost, k.deadline = lost, time.Now()
 	default:
@@ -103,7 +105,7 @@ func (k *keeper) look() {
 	k.note("%s: sending KILL to the command", what)
 }
 
-// over tells whether nobody is left to wait for; it kills whoever is at the deadline.
+// over reports whether the group is empty. At the deadline it kills what is left.
 func (k *keeper) over() bool {
 	if k.lost == nil {
 		return k.leaderEnded
@@ -137,7 +139,7 @@ func (k *keeper) changed(status syscall.WaitStatus) {
 	k.leaderEnded, k.status = true, status
 }
 
-// pass gives a signal to the group. A group that goes on after it was stopped must still have its lease.
+// pass sends a signal to the group. A group that continues after a stop must still have its lease.
 func (k *keeper) pass(sent os.Signal) {
 	number, ok := sent.(syscall.Signal)
 	switch {
@@ -157,12 +159,13 @@ func (k *keeper) pass(sent os.Signal) {
 	}
 }
 
-// passedOn are the signals that the command gets in place of this process.
+// passedOn are the signals that this process passes on to the command.
 var passedOn = []os.Signal{
-	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP, syscall.SIGCONT,
+	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP,
+	syscall.SIGCONT,
 }
 
-// ends says whether a signal ends who does not handle it. Nobody waits for a lock by SIGUSR1.
+// ends reports whether a signal ends a process that does not handle it and that waits for a lock.
 func ends(sent os.Signal) bool {
 	return sent != syscall.SIGTSTP && sent != syscall.SIGCONT
 }

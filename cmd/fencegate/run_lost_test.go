@@ -20,11 +20,13 @@ import (
 
 func TestRunStopsACommandThatHasLostItsLease(t *testing.T) {
 	s := newShell(t)
-	p := s.start("run", "--lock", "a", "--ttl", "1s", "--", "sh", "-c", "trap 'echo cleaning up; exit 3' TERM; echo ready; while :; do sleep 0.02; done")
+	p := s.start("run", "--lock", "a", "--ttl", "1s", "--", "sh", "-c",
+		"trap 'echo cleaning up; exit 3' TERM; echo ready; while :; do sleep 0.02; done")
 	p.says("ready")
 	s.must("lock", "break", "a", "--reason", "test")
 	got := p.wants(121, "is lost: broken: sending TERM to the command, and KILL in 33")
-	if got.out != "ready\ncleaning up\n" || !strings.Contains(got.errOut, "the command ended with 3; the lease on a (token ") {
+	if got.out != "ready\ncleaning up\n" || !strings.Contains(got.errOut,
+		"the command ended with 3; the lease on a (token ") {
 		t.Errorf("it printed %q and %q", got.out, got.errOut)
 	}
 }
@@ -36,10 +38,11 @@ func TestRunKillsAllWhoIgnoreTERM(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "pid")
 			p := s.start("run", "--lock", "a", "--ttl", "1s", "--kill-after", "200ms", "--", "sh", "-c",
-				`trap "" TERM; sh -c 'echo $$ >`+file+`; exec sleep 60' >/dev/null 2>&1 & `+leader+`echo ready; while :; do sleep 0.02; done`)
+				`trap "" TERM; sh -c 'echo $$ >`+file+`; exec sleep 60' >/dev/null 2>&1 & `+leader+
+					`echo ready; while :; do sleep 0.02; done`)
 			p.says("ready")
 			grandchild := pidIn(t, file)
-			if !lives(t, grandchild) {
+			if !runs(t, grandchild) {
 				t.Fatal("the grandchild does not live")
 			}
 			s.must("lock", "break", "a", "--reason", "test")
@@ -48,7 +51,7 @@ func TestRunKillsAllWhoIgnoreTERM(t *testing.T) {
 				want = "the command ended with 3;"
 			}
 			p.wants(121, want)
-			await.True(t, "the grandchild ends", func() bool { return !lives(t, grandchild) })
+			await.True(t, "the grandchild ends", func() bool { return !runs(t, grandchild) })
 		})
 	}
 }
@@ -57,25 +60,26 @@ func TestRunKillsAllWhoIgnoreTERM(t *testing.T) {
 func TestFrozenRunEndsItsCommandWhenItWakes(t *testing.T) {
 	s := newShell(t)
 	file := filepath.Join(t.TempDir(), "pid")
-	p := s.start("run", "--lock", "a", "--ttl", "500ms", "--", "sh", "-c", `trap "" TERM; echo $$ >`+file+`; echo ready; while :; do sleep 0.02; done`)
+	p := s.start("run", "--lock", "a", "--ttl", "500ms", "--", "sh", "-c", `trap "" TERM; echo $$ >`+file+
+		`; echo ready; while :; do sleep 0.02; done`)
 	p.says("ready")
 	command := pidIn(t, file)
 	p.signal(syscall.SIGSTOP)
 	s.must("lock", "acquire", "a", "--owner-id", "w2", "--ttl", "1h", "--wait", "1m")
-	if !lives(t, command) {
-		t.Error("the command ended while nobody could end it")
+	if !runs(t, command) {
+		t.Error("the command ended while its run was frozen")
 	}
 	p.signal(syscall.SIGCONT)
 	p.wants(121, "sending KILL to the command\nfencegate: the command ended with 137; the lease on a (token ")
-	if lives(t, command) {
-		t.Error("the command lives on")
+	if runs(t, command) {
+		t.Error("the command still runs")
 	}
 	if owner := fields(s.must("lock", "get", "a"))["owner_id"]; owner != "w2" {
 		t.Errorf("the lock is %s's now", owner)
 	}
 }
 
-// A command that was stopped does not go on under a lease that has expired meanwhile, however its run was stopped.
+// A stopped command does not continue if its lease has expired meanwhile, however its run was stopped.
 func TestStoppedRunDoesNotGoOnWithoutItsLease(t *testing.T) {
 	s := newShell(t)
 	for _, stop := range []syscall.Signal{syscall.SIGTSTP, syscall.SIGSTOP, syscall.SIGSTOP} {
@@ -128,12 +132,12 @@ func TestRunEndsBeforeItsLeaseWhereRenewalsFail(t *testing.T) {
 // A run that is killed can't renew any more: its command ends with it.
 func TestCommandEndsWithItsRun(t *testing.T) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
-		t.Skip("only Linux tells a process of its parent's death")
+		t.Skip("only Linux signals a process when its parent dies")
 	}
 	s := newShell(t)
 	file := filepath.Join(t.TempDir(), "pid")
 	p := s.start("run", "--lock", "a", "--", "sh", "-c", `echo $$ >`+file+`; echo ready; exec sleep 60`)
 	p.says("ready")
 	p.signal(syscall.SIGKILL)
-	await.True(t, "the process in "+file+" ends", func() bool { return !lives(t, pidIn(t, file)) })
+	await.True(t, "the process in "+file+" ends", func() bool { return !runs(t, pidIn(t, file)) })
 }

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is the controlling terminal of this process. Who of its process groups may read from it and gets what the keys send (INT, QUIT,
-// TSTP) is said there.
+// terminal is the controlling terminal of this process. Who of its process groups may read from it and gets what the
+// keys send (INT, QUIT, TSTP) is said there.
 type terminal struct {
 	file *os.File
 	own  int // this process's group
@@ -42,7 +42,8 @@ func (t *terminal) give(group int) {
 	}
 }
 
-// take puts this process's group into the foreground again. Who does that from the background is stopped, unless it ignores SIGTTOU.
+// take puts this process's group into the foreground again. From the background that stops a process, unless it
+// ignores SIGTTOU.
 func (t *terminal) take() {
 	signal.Ignore(syscall.SIGTTOU)
 	_ = unix.IoctlSetPointerInt(int(t.file.Fd()), unix.TIOCSPGRP, t.own)

@@ -28,7 +28,8 @@ func TestRunGivesTheCommandItsLease(t *testing.T) {
 		"$FENCEGATE" delete . other --sequence 4 || exit 95
 		"$FENCEGATE" get . state`).wants(0, "The next number is free: --sequence 1, or --token ")
 	for _, words := range []string{
-		"lock jobs/7 owner w1 url " + s.url + " sequence none\n", `"version":1,`, "second: 4\n", "version        2\n", "version        4\n",
+		"lock jobs/7 owner w1 url " + s.url + " sequence none\n", `"version":1,`, "second: 4\n", "version        2\n",
+		"version        4\n",
 	} {
 		if !strings.Contains(got.out, words) {
 			t.Errorf("it printed %s\nwant %q in it", got.out, words)
@@ -42,7 +43,7 @@ func TestRunGivesTheCommandItsLease(t *testing.T) {
 	}
 }
 
-// What run tells the command about one lock must not get in the way of its work on another.
+// The environment that run sets for one lock does not affect the command's work on another lock.
 func TestAnotherLockWithinRun(t *testing.T) {
 	s := newShell(t)
 	lease := fields(s.must("lock", "acquire", "other", "--owner-id", "w2", "--ttl", "1h"))
@@ -110,7 +111,8 @@ func TestRunExitCodes(t *testing.T) {
 		{120, "held by w1", []string{"--lock", "held", "--wait", "100ms", "--", "true"}},
 		{122, "no answer from " + nobody, []string{"--lock", "a", "--url", nobody, "--", "true"}},
 		{122, "no answer from " + nobody, []string{"--lock", "a", "--url", nobody, "--try", "--", "true"}},
-		{122, "no gateway serves a, trying again: ", []string{"--lock", "a", "--url", nobody, "--wait", "500ms", "--", "true"}},
+		{122, "no gateway serves a, trying again: ", []string{"--lock", "a", "--url", nobody, "--wait", "500ms", "--",
+			"true"}},
 		{0, "", []string{"--lock", "a", "--url", nobody, "--url", s.url, "--", "true"}},
 		{125, "invalid_name", []string{"--lock", "a//b", "--", "true"}},
 		{125, "invalid_request", []string{"--lock", "a", "--ttl", "25h", "--", "true"}},
@@ -127,7 +129,8 @@ func TestRunExitCodes(t *testing.T) {
 
 func TestRunPassesTheStreams(t *testing.T) {
 	s := newShell(t)
-	got := s.startWith(strings.NewReader("some\ninput\n"), "run", "--lock", "a", "--", "sh", "-c", "cat; echo aside >&2").wait()
+	got := s.startWith(strings.NewReader("some\ninput\n"), "run", "--lock", "a", "--", "sh", "-c",
+		"cat; echo aside >&2").wait()
 	if got != (result{0, "some\ninput\n", "aside\n"}) {
 		t.Errorf("got %+v", got)
 	}
@@ -136,9 +139,11 @@ func TestRunPassesTheStreams(t *testing.T) {
 func TestRunPassesSignals(t *testing.T) {
 	s := newShell(t)
 	for name, number := range map[string]syscall.Signal{
-		"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT, "USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2,
+		"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT,
+		"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2,
 	} {
-		p := s.start("run", "--lock", "a", "--", "sh", "-c", "trap 'echo got "+name+"; exit 7' "+name+"; echo ready; while :; do sleep 0.02; done")
+		p := s.start("run", "--lock", "a", "--", "sh", "-c", "trap 'echo got "+name+"; exit 7' "+name+
+			"; echo ready; while :; do sleep 0.02; done")
 		p.says("ready")
 		p.signal(number)
 		if got := p.wants(7, ""); got.out != "ready\ngot "+name+"\n" {
@@ -163,7 +168,7 @@ func TestRunIsInterruptedWhileItWaits(t *testing.T) {
 	}
 	p := s.start("run", "--lock", "a", "--", "true")
 	await.True(t, "the command says that it waits", func() bool {
-		return strings.Contains(p.errOut.String(), "waiting for a, held by w1; 1 in line")
+		return strings.Contains(p.errOut.String(), "waiting for a, held by w1; 1 in the queue")
 	})
 	s.must("lock", "break", "a", "--reason", "test")
 	p.wants(0, "")
@@ -178,7 +183,8 @@ func TestRunsOfOneLockExcludeEachOther(t *testing.T) {
 	}
 	var runs []*process
 	for range 6 {
-		runs = append(runs, s.start("run", "--lock", "a", "--", "sh", "-c", "read n <"+file+"; sleep 0.05; echo $((n+1)) >"+file))
+		runs = append(runs, s.start("run", "--lock", "a", "--", "sh", "-c", "read n <"+file+"; sleep 0.05; echo $((n+1)) >"+
+			file))
 	}
 	for _, run := range runs {
 		run.wants(0, "")
@@ -195,7 +201,10 @@ func TestSharedRunsAreTogether(t *testing.T) {
 	meet := func(own, other string) *process {
 		return s.start("run", "--lock", "a", "--shared", "--", "sh", "-c", fmt.Sprintf(
 			`>%[1]s/%[2]s; until test -e %[1]s/%[3]s; do sleep 0.02; done; "$FENCEGATE" put . k v; echo "put: $?"; until test -e %[1]s/end; do sleep 0.02; done`,
-			dir, own, other))
+			dir,
+			own,
+			other,
+		))
 	}
 	one, two := meet("one", "two"), meet("two", "one")
 	one.says("put: 4")

@@ -19,7 +19,8 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// Exit codes of "fencegate run" beside those of the command that it runs: as in timeout(1), numbers that few commands use themselves.
+// Exit codes of "fencegate run" beside those of the command that it runs: as in timeout(1), numbers that few commands
+// use themselves.
 const (
 	exitRunLockHeld    = 120
 	exitRunLeaseLost   = 121
@@ -48,7 +49,7 @@ const (
 type underFlags struct {
 	gatewayFlags
 
-	OwnerID   string         `help:"Who asks, as others see it. Default: user@host:pid." default:"${run_owner}"`
+	OwnerID   string         `help:"The owner, as others see it. Default: user@host:pid." default:"${run_owner}"`
 	TTL       time.Duration  `help:"How long the lease lasts when renewals fail, 300ms to 24h. It is renewed at a third of it." default:"30s"`
 	Wait      *time.Duration `help:"How long to wait for the lock, at most. Default: for ever." placeholder:"DURATION"`
 	Try       bool           `help:"Don't wait: if the lock is held, exit with 120." short:"n"`
@@ -85,7 +86,8 @@ func (c *underFlags) under(ctx context.Context, con *console, lock string, comma
 	})
 }
 
-// hold acquires the lock, lets work do what is to be done, and releases it if work has not. From its begin on, signals are work's.
+// hold acquires the lock, lets work do what is to be done, and releases it if work has not. From its begin on, signals
+// are work's.
 func (c *underFlags) hold(
 	ctx context.Context, con *console, lock string, take taking, work func(held *tenure, signals <-chan os.Signal) error,
 ) error {
@@ -124,7 +126,8 @@ func (c *underFlags) check(lock string) (grace time.Duration, err error) {
 		return min(killAfterDefault, longest), nil
 	}
 	if *c.KillAfter < 0 || *c.KillAfter > longest {
-		return 0, usagef("--kill-after is %s, it must be at most a third of --ttl, %s: it must fit into what is left of a lease when renewals fail",
+		return 0, usagef("--kill-after is %s, it must be at most a third of --ttl, %s: it must fit into what is left of a "+
+			"lease when renewals fail",
 			*c.KillAfter, longest)
 	}
 	return *c.KillAfter, nil
@@ -199,7 +202,7 @@ func noteWaiting(ctx context.Context, con *console, client *lockclient.Client, l
 	if err != nil || len(state.Holders) == 0 {
 		return
 	}
-	con.note("waiting for %s, held by %s; %d in line", lock, printable(state.Holders[0].OwnerID), len(state.Queue))
+	con.note("waiting for %s, held by %s; %d in the queue", lock, printable(state.Holders[0].OwnerID), len(state.Queue))
 }
 
 // notAcquired says why the command does not run.
@@ -220,8 +223,8 @@ func notAcquired(err error, lock string, interrupted <-chan os.Signal) error {
 	return &runError{code, err}
 }
 
-// environment is what the command runs in: this one, and what it needs to write under the lease. The number of a write under
-// another lease means nothing here.
+// environment is what the command runs in: this one, and what it needs to write under the lease. The number of a write
+// under another lease means nothing here.
 func (c *underFlags) environment(lease *lockclient.Lease) []string {
 	own := []string{
 		variableLock + "=" + lease.Name(),

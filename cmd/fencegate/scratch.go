@@ -10,7 +10,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// scratchFlags are those of commands that need a database for a while: the one that is named, or a private one that leaves nothing behind.
+// scratchFlags are those of commands that need a database for a while: the one that is named, or a private one that
+// leaves nothing behind.
 type scratchFlags struct {
 	DatabaseURL string `help:"PostgreSQL to use. Without one, a private PostgreSQL is run in a temporary directory." env:"FENCEGATE_DATABASE_URL" placeholder:"URL"`
 }
@@ -22,18 +23,19 @@ type scratch struct {
 	name string
 	// suffix keeps the names of this run apart from those of other runs on the database.
 	suffix string
-	dir  string
+	dir    string
 }
 
 func (f scratchFlags) open(ctx context.Context) (*scratch, error) {
 	if f.DatabaseURL != "" {
-		return &scratch{database: &database{url: f.DatabaseURL}, name: "PostgreSQL at --database-url", suffix: "-" + uuid.NewString()[:8]}, nil
+		return &scratch{database: &database{url: f.DatabaseURL}, name: "PostgreSQL at --database-url", suffix: "-" +
+			uuid.NewString()[:8]}, nil
 	}
 	dir, err := os.MkdirTemp("", "fencegate-scratch-")
 	if err != nil {
 		return nil, err
 	}
-	// As root PostgreSQL runs as another user, who must get through here to its own directory.
+	// If root starts it, PostgreSQL runs as another user, which must get through here to its own directory.
 	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // nothing is in it but that directory
 		return nil, err
 	}

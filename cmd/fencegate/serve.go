@@ -35,7 +35,7 @@ type serveCmd struct {
 	StatementTimeout       time.Duration `help:"Time for one statement in the database, waits for locks included." env:"FENCEGATE_STATEMENT_TIMEOUT" default:"10s"`
 	LockTimeout            time.Duration `help:"Time that a statement waits for a lock which another session of the database holds; queued writes wait up to --statement-timeout." env:"FENCEGATE_LOCK_TIMEOUT" default:"1s"`
 
-	RefusalsRememberedMax int `help:"Resources of which this gateway remembers whom the rule has shut out, to refuse them without the database, at most; 0: none." env:"FENCEGATE_REFUSALS_REMEMBERED_MAX" default:"100000"`
+	RefusalsRememberedMax int `help:"Resources of which this gateway remembers rejected tokens, to refuse them without the database, at most; 0: none." env:"FENCEGATE_REFUSALS_REMEMBERED_MAX" default:"100000"`
 
 	RefusalDelayMax time.Duration `help:"Time by which the answer to a write may be delayed whose token is refused again and again, at most; 0: none is." env:"FENCEGATE_REFUSAL_DELAY_MAX" default:"1s"`
 
@@ -47,7 +47,7 @@ type serveCmd struct {
 	BodiesBytesMax  int64         `help:"Bytes of the bodies of all requests that arrive or are worked on, beyond 8 KiB of each, at most; 0 is 128 MiB, or four bodies where that is more. Where they are used up, bodies that have stalled are cut off, and others are refused as unavailable." env:"FENCEGATE_BODIES_BYTES_MAX" default:"0"`
 	BodyTimeout     time.Duration `help:"Time for a request's body to arrive." env:"FENCEGATE_BODY_TIMEOUT" default:"30s"`
 	RequestTimeout  time.Duration `help:"Time for the work on a request." env:"FENCEGATE_REQUEST_TIMEOUT" default:"15s"`
-	ShutdownTimeout time.Duration `help:"Time for requests under way when the gateway is told to end." env:"FENCEGATE_SHUTDOWN_TIMEOUT" default:"20s"`
+	ShutdownTimeout time.Duration `help:"Time that requests under way have to finish after SIGTERM or SIGINT." env:"FENCEGATE_SHUTDOWN_TIMEOUT" default:"20s"`
 
 	TrustedProxies []proxyFlag `help:"Addresses and networks (10.0.0.0/8) of proxies that are believed what they say of clients in X-Forwarded-For, for the record of rejections and the log." env:"FENCEGATE_TRUSTED_PROXIES" placeholder:"NETWORK,…"`
 
@@ -66,8 +66,10 @@ type serveCmd struct {
 
 // Help is shown by --help.
 func (serveCmd) Help() string {
-	return "Serves the HTTP API until SIGTERM or SIGINT. Then it takes no new requests, sends away who waits, finishes what is under way (--shutdown-timeout) and exits 0; " +
-		"a second signal ends it at once. Without --database-url it runs a private, durable PostgreSQL from the binaries on this machine."
+	return "Serves the HTTP API until SIGTERM or SIGINT. Then it takes no new requests, ends all waits, finishes what " +
+		"is under way (--shutdown-timeout) and exits 0; " +
+		"a second signal ends it at once. Without --database-url it runs a private, durable PostgreSQL from the binaries " +
+		"on this machine."
 }
 
 // Run serves until ctx ends.
@@ -86,14 +88,18 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
-	return c.serveOn(ctx, db, c.of(traces), gateway.NewMetrics(version()).WatchTracing(traces.Dropped), logger, streams.out)
+	return c.serveOn(ctx, db, c.of(traces), gateway.NewMetrics(version()).WatchTracing(traces.Dropped), logger,
+		streams.out)
 }
 
 // serveOn puts a gateway before the database and serves until ctx ends.
-func (c *serveCmd) serveOn(ctx context.Context, db *database, tracing store.Tracing, metrics *gateway.Metrics, logger *slog.Logger, out io.Writer) error {
+func (c *serveCmd) serveOn(
+	ctx context.Context, db *database, tracing store.Tracing, metrics *gateway.Metrics, logger *slog.Logger, out io.Writer,
+) error {
 	st, err := store.Open(ctx, store.Config{
-		DatabaseURL: db.url, ConnectionsMax: c.DatabaseConnectionsMax, StatementTimeout: c.StatementTimeout, LockTimeout: c.LockTimeout,
-		Tracing: tracing,
+		DatabaseURL: db.url, ConnectionsMax: c.DatabaseConnectionsMax, StatementTimeout: c.StatementTimeout,
+		LockTimeout: c.LockTimeout,
+		Tracing:     tracing,
 	})
 	if err != nil {
 		return err
@@ -105,7 +111,8 @@ func (c *serveCmd) serveOn(ctx context.Context, db *database, tracing store.Trac
 
 	service, err := engine.New(st, engine.Config{
 		RefusalsRememberedMax: cmp.Or(c.RefusalsRememberedMax, -1),
-		Group:                 groupcommit.Config{BatchesMax: c.WriteBatchesMax, QueueMax: c.WriteQueueMax, QueueBytesMax: c.WriteQueueBytesMax},
+		Group: groupcommit.Config{BatchesMax: c.WriteBatchesMax, QueueMax: c.WriteQueueMax,
+			QueueBytesMax: c.WriteQueueBytesMax},
 	})
 	if err != nil {
 		return err
@@ -120,15 +127,18 @@ func (c *serveCmd) serveOn(ctx context.Context, db *database, tracing store.Trac
 	defer func() { _ = listener.Close() }() // of which Serve has seen to
 	gw, err := gateway.New(gateway.Config{
 		Name:         cmp.Or(c.GatewayName, gatewayName(listener.Addr())),
-		BodyBytesMax: c.BodyBytesMax, BodiesBytesMax: c.BodiesBytesMax, BodyTimeout: c.BodyTimeout, RequestTimeout: c.RequestTimeout,
+		BodyBytesMax: c.BodyBytesMax, BodiesBytesMax: c.BodiesBytesMax, BodyTimeout: c.BodyTimeout,
+		RequestTimeout:  c.RequestTimeout,
 		ShutdownTimeout: c.ShutdownTimeout, KeepAlive: c.EventKeepAlive, WatchesMax: c.WatchesMax, Logger: logger,
-		TrustedProxies: prefixes(c.TrustedProxies), AccessLogSample: c.AccessLogSample, RefusalDelayMax: c.RefusalDelayMax, Tracing: tracing,
+		TrustedProxies: prefixes(c.TrustedProxies), AccessLogSample: c.AccessLogSample, RefusalDelayMax: c.RefusalDelayMax,
+		Tracing: tracing,
 	}, service, recorder, metrics)
 	if err != nil {
 		return err
 	}
 	sweeper, err := store.NewSweeper(st, store.SweeperConfig{
-		Interval: c.SweepInterval, LeaseRetention: c.LeaseRetention, RejectionAge: c.RejectionAge, RejectionsMax: c.RejectionsMax,
+		Interval: c.SweepInterval, LeaseRetention: c.LeaseRetention, RejectionAge: c.RejectionAge,
+		RejectionsMax:    c.RejectionsMax,
 		HistoryRetention: c.HistoryRetention,
 	})
 	if err != nil {
@@ -139,7 +149,7 @@ func (c *serveCmd) serveOn(ctx context.Context, db *database, tracing store.Trac
 
 	stopBackground := background(ctx,
 		func(ctx context.Context) {
-			service.Run(ctx, func(err error) { logger.Warn("who waits may be told late", "error", err) })
+			service.Run(ctx, func(err error) { logger.Warn("notifications lost; waiters are polled", "error", err) })
 		},
 		func(ctx context.Context) {
 			recorder.Run(ctx, func(err error) { logger.Warn("rejections not recorded yet", "error", err) })
@@ -154,7 +164,7 @@ func (c *serveCmd) serveOn(ctx context.Context, db *database, tracing store.Trac
 	return c.serve(ctx, gw, listener, db, logger, out)
 }
 
-// listen takes the address. Who connects before the gateway serves waits until it does.
+// listen takes the address. A client that connects before the gateway serves waits until it does.
 func (c *serveCmd) listen(ctx context.Context) (net.Listener, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
 	if err != nil {
@@ -176,7 +186,7 @@ func gatewayName(addr net.Addr) string {
 	return net.JoinHostPort(host, strconv.Itoa(tcp.Port))
 }
 
-// prepare waits for the database and migrates it, unless told not to.
+// prepare waits for the database, and migrates it unless --no-migrate is set.
 func (c *serveCmd) prepare(ctx context.Context, st *store.Store) error {
 	if err := awaitDatabase(ctx, st); err != nil || !c.Migrate {
 		return err
@@ -185,7 +195,9 @@ func (c *serveCmd) prepare(ctx context.Context, st *store.Store) error {
 }
 
 // serve answers requests until ctx ends, or the private PostgreSQL does.
-func (c *serveCmd) serve(ctx context.Context, gw *gateway.Gateway, listener net.Listener, db *database, logger *slog.Logger, out io.Writer) error {
+func (c *serveCmd) serve(
+	ctx context.Context, gw *gateway.Gateway, listener net.Listener, db *database, logger *slog.Logger, out io.Writer,
+) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {
@@ -213,10 +225,11 @@ func (c *serveCmd) serve(ctx context.Context, gw *gateway.Gateway, listener net.
 	return err
 }
 
-// warnIfOpen tells who can reach a gateway that asks nobody for credentials.
+// warnIfOpen logs a warning if other machines can reach the gateway, which has no authentication.
 func warnIfOpen(addr net.Addr, logger *slog.Logger) {
 	if tcp, ok := addr.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
-		logger.Warn("everybody who reaches this address can acquire, write and break: there is no authentication", "listen", addr.String())
+		logger.Warn("no authentication: every client that reaches this address can acquire, write and break", "listen",
+			addr.String())
 	}
 }
 
@@ -236,8 +249,8 @@ func (c *serveCmd) writeReadyFile(baseURL string) (remove func(), err error) {
 	return func() { _ = os.Remove(c.ReadyFile) }, nil
 }
 
-// background runs tasks until the returned function is called, which waits for their end. They outlive ctx: what was noted while the last
-// requests ended is still to be written.
+// background runs tasks until the returned function is called, which waits for their end. They outlive ctx: what was
+// noted while the last requests ended is still to be written.
 func background(ctx context.Context, tasks ...func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup

@@ -14,7 +14,7 @@ import (
 type sessionCmds struct {
 	Create    sessionCreateCmd    `cmd:"" help:"Make a session: one TTL and one heartbeat for any number of leases."`
 	Keepalive sessionKeepaliveCmd `cmd:"" help:"Make a session, and all leases in it, last for its TTL from now."`
-	Get       sessionGetCmd       `cmd:"" help:"Show how a session stands."`
+	Get       sessionGetCmd       `cmd:"" help:"Show a session."`
 	End       sessionEndCmd       `cmd:"" help:"End a session, and release all leases in it."`
 }
 
@@ -25,7 +25,7 @@ type sessionFlag struct {
 
 type sessionCreateCmd struct {
 	clientFlags
-	OwnerID  string         `help:"Who has it." default:"${owner}"`
+	OwnerID  string         `help:"The owner." default:"${owner}"`
 	TTL      *time.Duration `help:"How long it lasts unless it is kept alive, 100ms to 24h. Default: 30s." placeholder:"DURATION"`
 	Metadata jsonFlag       `help:"A JSON object that is kept with it." placeholder:"JSON"`
 }
@@ -37,7 +37,8 @@ func (c *sessionCreateCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		session, err := client.API().CreateSession(ctx, api.SessionRequest{OwnerID: c.OwnerID, TTLMS: ttl, Metadata: json.RawMessage(c.Metadata)})
+		session, err := client.API().CreateSession(ctx, api.SessionRequest{OwnerID: c.OwnerID, TTLMS: ttl,
+			Metadata: json.RawMessage(c.Metadata)})
 		if err != nil {
 			return err
 		}
@@ -89,7 +90,8 @@ func (c *sessionEndCmd) Run(ctx context.Context, con *console) error {
 		if err != nil {
 			return err
 		}
-		return con.show(ended, []field{{"ended", strconv.FormatBool(ended.Ended)}, {"released", strconv.FormatInt(ended.Released, 10)}})
+		return con.show(ended, []field{{"ended", strconv.FormatBool(ended.Ended)},
+			{"released", strconv.FormatInt(ended.Released, 10)}})
 	})
 }
 

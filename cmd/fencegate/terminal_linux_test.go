@@ -11,8 +11,8 @@ import (
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
-// terminal runs a command line at a terminal, with fencegate as "$FENCEGATE", and returns what types at it. What is said there is on
-// the process's standard output.
+// terminal runs a command line at a terminal, with fencegate as "$FENCEGATE", and returns what types at it. What is
+// said there is on the process's standard output.
 func (s shell) terminal(line string) (*process, func(keys string)) {
 	s.t.Helper()
 	pgtest.Require(s.t, "script")
@@ -51,7 +51,7 @@ func TestRunGivesTheCommandTheTerminal(t *testing.T) {
 	}
 }
 
-// The shell gets the terminal when the command is stopped, and the command when the shell lets it go on.
+// The shell gets the terminal when the command is stopped. The command gets it back when the shell continues it.
 func TestRunIsAJobOfItsShell(t *testing.T) {
 	s := newShell(t)
 	pgtest.Require(t, "bash")
@@ -83,7 +83,7 @@ func TestTopAtATerminal(t *testing.T) {
 	s := newShell(t)
 	s.must("lock", "acquire", "warm-up")
 	p, types := s.terminal(`stty rows 30 cols 140; "$FENCEGATE" top --interval 200ms; echo "ended with $?"`)
-	p.says("No write was ever shut out here")
+	p.says("No write was rejected so far")
 	s.zombie("jobs/42")
 	p.says("jobs/42")
 	types("2")

@@ -14,7 +14,8 @@ import (
 	"github.com/fencegate/fencegate/internal/program"
 )
 
-// pty is a pseudoterminal that neither echoes nor translates, so that what arrives at its user is what a program has written.
+// pty is a pseudoterminal that neither echoes nor translates, so that what arrives at its user is what a program has
+// written.
 type pty struct {
 	user, program *os.File
 	written       chan string // what was written, once the program's side is closed
@@ -96,8 +97,8 @@ func control(t *testing.T, file *os.File, call func(fd int) error) {
 	}
 }
 
-// No command writes anything to the terminal but its output, changes its settings, or reads what was typed ahead: whatever TERM says, and
-// whether or not the terminal answers queries.
+// No command writes anything to the terminal but its output, changes its settings, or reads what was typed ahead:
+// whatever TERM says, and whether or not the terminal answers queries.
 func TestCommandsLeaveTheTerminalAlone(t *testing.T) {
 	s := newShell(t)
 	t.Setenv("NO_COLOR", "1")
@@ -141,7 +142,10 @@ func TestCommandsLeaveTheTerminalAlone(t *testing.T) {
 func TestTopRestoresTheTerminal(t *testing.T) {
 	s := newShell(t)
 	p := newPTY(t, false)
-	control(t, p.program, func(fd int) error { return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 30, Col: 140}) })
+	control(t, p.program, func(fd int) error {
+		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ,
+			&unix.Winsize{Row: 30, Col: 140})
+	})
 	if _, err := io.WriteString(p.user, "q"); err != nil {
 		t.Fatal(err)
 	}
@@ -150,10 +154,12 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 	after, _ := p.mode(t)
 	_ = p.program.Close()
 	written := <-p.written
-	if ran != nil || !strings.HasPrefix(written, "\x1b[?1049h") || !strings.HasSuffix(written, "\x1b[?1049l") || !strings.Contains(written, "fencegate top") {
+	if ran != nil || !strings.HasPrefix(written, "\x1b[?1049h") || !strings.HasSuffix(written, "\x1b[?1049l") ||
+		!strings.Contains(written, "fencegate top") {
 		t.Errorf("%v: it wrote %q", ran, written)
 	}
-	if strings.Contains(written, "\x1b]11") || strings.Contains(written, "\x1b[6n") || strings.Contains(written, "\x1b[c") {
+	if strings.Contains(written, "\x1b]11") || strings.Contains(written, "\x1b[6n") ||
+		strings.Contains(written, "\x1b[c") {
 		t.Errorf("it queried the terminal: %q", written)
 	}
 	if before != after {

@@ -26,7 +26,8 @@ type topCmd struct {
 
 // Help is shown by "fencegate top --help".
 func (topCmd) Help() string {
-	return "What is written and shut out, who holds and waits, and how the database and the gateways are: the dashboard in a terminal. NO_COLOR turns colours off."
+	return "The dashboard in a terminal: writes and rejections, holders and waiters, the database and the gateways. " +
+		"NO_COLOR turns colours off."
 }
 
 // Run shows until the user has seen enough.
@@ -74,7 +75,8 @@ func (c *topCmd) once(ctx context.Context, con *console, client *lockclient.Clie
 		return err
 	}
 	now := time.Now()
-	view := top.View{Snapshot: snapshot, URL: c.shownURL(), Span: c.Range, At: now, Now: now, Width: widthOf(con.out), Colour: colour}
+	view := top.View{Snapshot: snapshot, URL: c.shownURL(), Span: c.Range, At: now, Now: now, Width: widthOf(con.out),
+		Colour: colour}
 	_, err = fmt.Fprintln(con.out, strings.Join(top.Report(view, c.Rows), "\n"))
 	return err
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/fencegate/fencegate/internal/await"
 )
 
-// zombie has a write shut out on the resource.
+// zombie makes a write that is rejected on the resource.
 func (s shell) zombie(resource string) {
 	s.t.Helper()
 	s.must("lock", "acquire", resource, "--owner-id", "heir", "--ttl", "1h")
@@ -25,7 +25,8 @@ func TestTopPrints(t *testing.T) {
 	s.must("lock", "acquire", "warm-up") // its token is the 1 of the zombie
 	s.zombie("jobs/42")
 	out := s.must("top")
-	for _, want := range []string{"fencegate top", "● live", "database  ok", "rejections", "jobs/42", "token_", "locks", "heir", "gateways"} {
+	for _, want := range []string{"fencegate top", "● live", "database  ok", "rejections", "jobs/42", "token_", "locks",
+		"heir", "gateways"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in:\n%s", want, out)
 		}

@@ -13,7 +13,8 @@ import (
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
-// A collector that takes spans and never answers keeps nothing from being served, nor the gateway from ending. Every line of the log is JSON.
+// A collector that takes spans and never answers keeps nothing from being served, nor the gateway from ending. Every
+// line of the log is JSON.
 func TestServeEndsWithoutItsCollector(t *testing.T) {
 	asked, end := make(chan struct{}, 100), make(chan struct{})
 	collector := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -22,7 +23,8 @@ func TestServeEndsWithoutItsCollector(t *testing.T) {
 	}))
 	t.Cleanup(collector.Close)
 	t.Cleanup(func() { close(end) })
-	serve := shell{t: t}.start("serve", "--database-url", pgtest.Migrated(t), "--listen", "127.0.0.1:0", "--log-format", "json",
+	serve := shell{t: t}.start("serve", "--database-url", pgtest.Migrated(t), "--listen", "127.0.0.1:0", "--log-format",
+		"json",
 		"--access-log-sample", "1", "--trace-endpoint", collector.URL)
 	serve.says(" serves on ")
 	_, url, _ := strings.Cut(strings.TrimSpace(serve.out.String()), " serves on ")
@@ -35,7 +37,8 @@ func TestServeEndsWithoutItsCollector(t *testing.T) {
 	requests := 0
 	for line := range strings.Lines(got.errOut) {
 		var keys map[string]any
-		if err := json.Unmarshal([]byte(line), &keys); err != nil || keys["time"] == nil || keys["level"] == nil || keys["msg"] == nil {
+		if err := json.Unmarshal([]byte(line), &keys); err != nil || keys["time"] == nil || keys["level"] == nil ||
+			keys["msg"] == nil {
 			t.Errorf("%q: %v", line, err)
 		}
 		if keys["msg"] == "request" && keys["trace_id"] != nil {
@@ -48,7 +51,8 @@ func TestServeEndsWithoutItsCollector(t *testing.T) {
 }
 
 func TestServeRefusesWrongTracing(t *testing.T) {
-	for flag, value := range map[string]string{"--trace-endpoint": "collector:4317", "--trace-sample-ratio": "2", "--access-log-sample": "-1"} {
+	for flag, value := range map[string]string{"--trace-endpoint": "collector:4317", "--trace-sample-ratio": "2",
+		"--access-log-sample": "-1"} {
 		args := []string{"serve", "--database-url", pgtest.Migrated(t), "--listen", "127.0.0.1:0", flag + "=" + value}
 		if got := (shell{t: t}).start(args...).wait(); got.code == exitOK || !strings.Contains(got.errOut, flag) {
 			t.Errorf("%s=%s: exit code %d: %s", flag, value, got.code, got.errOut)

@@ -14,14 +14,16 @@ import (
 type watchCmd struct {
 	gatewayFlags
 	Lock   string `arg:"" help:"Name of the lock."`
-	After  *int64 `help:"Go on after the event with this id, the first column of the text." placeholder:"ID"`
+	After  *int64 `help:"Resume after the event with this id, the first column of the text." placeholder:"ID"`
 	Output string `help:"text, or json: a document on a line for each event." enum:"text,json" default:"text"`
 }
 
 // Help is shown by "fencegate watch --help".
 func (watchCmd) Help() string {
-	return "Shows how the lock stands, and then what happens to it: granted, renewed, released, expired, broken, queued, rejected (a write that was shut out). " +
-		"It connects again where it is cut off, and goes on where it was. An interrupt ends it, with exit code 0. With --output json an event is " +
+	return "Shows the state of the lock, and then its events: granted, renewed, released, expired, broken, queued, " +
+		"rejected (a write). " +
+		"It reconnects after a lost connection, and resumes where it was. An interrupt ends it, with exit code 0. With " +
+		"--output json an event is " +
 		"{\"id\":…,\"event\":…,\"data\":…}, with the data as the API sends it."
 }
 
@@ -98,10 +100,11 @@ func (c *console) event(event lockclient.Event) error {
 func stateParts(state *api.WatchState) []string {
 	parts := []string{state.State}
 	for _, holder := range state.Holders {
-		parts = append(parts, fmt.Sprintf("held by %s with token %d until %s", holder.OwnerID, holder.FencingToken, clock(holder.ExpiresAt)))
+		parts = append(parts, fmt.Sprintf("held by %s with token %d until %s", holder.OwnerID, holder.FencingToken,
+			clock(holder.ExpiresAt)))
 	}
 	if len(state.Queue) > 0 {
-		parts = append(parts, fmt.Sprintf("%d in line", len(state.Queue)))
+		parts = append(parts, fmt.Sprintf("%d waiting", len(state.Queue)))
 	}
 	if state.Missed {
 		parts = append(parts, "events before this are lost")

@@ -29,8 +29,8 @@ func TestWatch(t *testing.T) {
 	for line := range strings.Lines(got.out) {
 		kinds = append(kinds, strings.Fields(line)[1])
 	}
-	if told := strings.Join(kinds, " "); told != "state granted renewed rejected broken granted" || got.errOut != "" {
-		t.Errorf("it told %s, and said %q:\n%s", told, got.errOut, got.out)
+	if events := strings.Join(kinds, " "); events != "state granted renewed rejected broken granted" || got.errOut != "" {
+		t.Errorf("it printed the events %s, and %q:\n%s", events, got.errOut, got.out)
 	}
 
 	lines := strings.Split(got.out, "\n")
@@ -44,8 +44,9 @@ func TestWatch(t *testing.T) {
 		}
 		events = append(events, event)
 	}
-	if events[0].Event != "broken" || events[1].Event != "granted" || !strings.Contains(string(events[1].Data), `"owner_id":"w2"`) {
-		t.Errorf("after %q it told %+v", lines[3], events)
+	if events[0].Event != "broken" || events[1].Event != "granted" ||
+		!strings.Contains(string(events[1].Data), `"owner_id":"w2"`) {
+		t.Errorf("after %q it printed %+v", lines[3], events)
 	}
 
 	state := s.start("watch", "a/b")

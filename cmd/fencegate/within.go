@@ -8,14 +8,16 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// What "fencegate run" tells the command that it runs. The flags --token, --lease-id, --owner-id and --url have the other variables.
+// The environment that "fencegate run" gives its command. The flags --token, --lease-id, --owner-id and --url have the
+// other variables.
 const (
 	variableLock    = "FENCEGATE_LOCK"
 	variableToken   = "FENCEGATE_TOKEN"
 	variableLeaseID = "FENCEGATE_LEASE_ID"
 )
 
-// resource reads the name of a resource. "." is that of the lock that this runs under, "./x" is x below it: no name has a segment ".".
+// resource reads the name of a resource. "." is that of the lock that this runs under, "./x" is x below it: no name has
+// a segment ".".
 func resource(given string) (string, error) {
 	below, isBelow := strings.CutPrefix(given, "./")
 	if given != "." && !isBelow {
@@ -24,7 +26,8 @@ func resource(given string) (string, error) {
 	lock := os.Getenv(variableLock)
 	switch {
 	case lock == "":
-		return "", usagef("the resource %s is that of the lock in %s, which \"fencegate run\" sets: it is not set", given, variableLock)
+		return "", usagef("the resource %s is that of the lock in %s, which \"fencegate run\" sets: it is not set", given,
+			variableLock)
 	case isBelow:
 		return lock + "/" + below, nil
 	}
@@ -53,7 +56,8 @@ func (f writeFlags) number() (api.FencingToken, error) {
 	return token, nil
 }
 
-// leaseID is the one that was given. The lease_id of the lock that this runs under says nothing of a token that is another's.
+// leaseID is the one that was given. The lease_id of the lock that this runs under says nothing of a token that is
+// another's.
 func (f writeFlags) leaseID() string {
 	within, err := api.ParseFencingToken(os.Getenv(variableToken))
 	if f.LeaseID == os.Getenv(variableLeaseID) && err == nil && within.Token != f.Token.Token {
@@ -62,11 +66,12 @@ func (f writeFlags) leaseID() string {
 	return f.LeaseID
 }
 
-// nextNumber tells how the next write under a token is numbered.
+// nextNumber returns a hint with the number of the next write under a token.
 func nextNumber(problem *api.Problem) string {
 	if problem.Token == nil || problem.LastSequence == nil {
 		return ""
 	}
 	next := strconv.FormatInt(*problem.LastSequence+1, 10)
-	return "The next number is free: --sequence " + next + ", or --token " + strconv.FormatInt(*problem.Token, 10) + "." + next + "."
+	return "The next number is free: --sequence " + next + ", or --token " + strconv.FormatInt(*problem.Token, 10) +
+		"." + next + "."
 }

@@ -23,7 +23,8 @@ func CPUOf(pids ...int) (CPU, error) {
 	return cpu, nil
 }
 
-// Since is the CPU time used since an earlier reading by the processes that run now; one that began in between counts from 0.
+// Since is the CPU time used since an earlier reading by the processes that run now; one that began in between counts
+// from 0.
 func (c CPU) Since(before CPU) float64 {
 	var seconds float64
 	for pid, cpu := range c {
@@ -32,8 +33,8 @@ func (c CPU) Since(before CPU) float64 {
 	return seconds
 }
 
-// PostgresCPU reads the CPU time of all processes of the server's: it knows them from the server, and takes them for this machine's if they
-// are called as PostgreSQL's are. It is nil where they are not.
+// PostgresCPU reads the CPU time of all processes of the server's: it knows them from the server, and takes them for
+// this machine's if they are called as PostgreSQL's are. It is nil where they are not.
 func PostgresCPU(ctx context.Context, db interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }) (CPU, error) {
@@ -65,8 +66,8 @@ func PostgresCPU(ctx context.Context, db interface {
 	return cpu, nil
 }
 
-// ownCPU is the CPU time of a process of one thread, as PostgreSQL's are: in nanoseconds where the kernel tells them. Its hundredths of a second
-// are too coarse for a hundred processes that each do little.
+// ownCPU is the CPU time of a process of one thread, as PostgreSQL's are: in nanoseconds where the kernel has them. Its
+// hundredths of a second are too coarse for a hundred processes that each do little.
 func ownCPU(pid int, stat procfs.ProcStat) float64 {
 	process, err := procfs.NewProc(pid)
 	if err != nil {
@@ -79,7 +80,7 @@ func ownCPU(pid int, stat procfs.ProcStat) float64 {
 	return float64(scheduled.RunningNanoseconds) / 1e9
 }
 
-// ProcessStat reads what /proc tells of a process.
+// ProcessStat reads what /proc has about a process.
 func ProcessStat(pid int) (procfs.ProcStat, error) {
 	process, err := procfs.NewProc(pid)
 	if err != nil {

@@ -4,6 +4,6 @@
 //	locks    the lock service beside other lock services
 //	peers    those others, run as processes of their own
 //
-// Targets are measured in turn, round by round, so that what drifts on the machine drifts for all of them. The figures to quote are
-// the ratios of a round.
+// Targets are measured in turn, round by round, so that what drifts on the machine drifts for all of them. The figures
+// to quote are the ratios of a round.
 package bench

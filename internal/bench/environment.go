@@ -20,15 +20,16 @@ type Environment struct {
 	// CPU and Kernel are what /proc calls them; empty where there is none.
 	CPU    string `json:"cpu,omitempty"`
 	Kernel string `json:"kernel,omitempty"`
-	// FlushMicroseconds is the median time in which a page that was written over is on disk, in the temporary directory, where private
-	// servers have their data.
+	// FlushMicroseconds is the median time in which a page that was written over is on disk, in the temporary directory,
+	// where private servers have their data.
 	FlushMicroseconds float64 `json:"flush_us,omitempty"`
 	// PostgreSQL are settings of the server's, by name.
 	PostgreSQL map[string]string `json:"environment"`
 }
 
 var settings = []string{
-	"server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_sync_method", "wal_level", "commit_delay", "shared_buffers",
+	"server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_sync_method", "wal_level", "commit_delay",
+	"shared_buffers",
 	"max_wal_size", "checkpoint_timeout", "autovacuum", "max_connections",
 }
 
@@ -37,7 +38,8 @@ func ReadEnvironment(ctx context.Context, db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }) (Environment, error) {
 	environment := Environment{
-		At: time.Now().UTC(), CPUs: runtime.NumCPU(), Go: runtime.Version(), CPU: cpuModel(), Kernel: kernel(), PostgreSQL: map[string]string{},
+		At: time.Now().UTC(), CPUs: runtime.NumCPU(), Go: runtime.Version(), CPU: cpuModel(), Kernel: kernel(),
+		PostgreSQL: map[string]string{},
 	}
 	for _, setting := range settings {
 		var value string
@@ -63,7 +65,8 @@ const (
 	flushBytes = 8 << 10 // a page of PostgreSQL's
 )
 
-// FlushTime writes pages of a file in dir over, as a log does that is used again, each followed by fsync, and returns the median time of that.
+// FlushTime writes pages of a file in dir over, as a log does that is used again, each followed by fsync, and returns
+// the median time of that.
 func FlushTime(dir string) (_ time.Duration, err error) {
 	file, err := os.CreateTemp(dir, "fencegate-flush-")
 	if err != nil {

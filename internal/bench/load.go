@@ -23,8 +23,8 @@ func (l Load) PerSecond() float64 { return float64(len(l.Latencies)) / l.Took.Se
 // Do is what a client does once; i counts, from 0, what that client did before.
 type Do func(ctx context.Context, client, i int) error
 
-// Repeat lets clients do something over and over, as fast as they can, for a duration: what was begun in time is finished, and counts. The
-// first that fails ends it for all, with its error.
+// Repeat lets clients do something over and over, as fast as they can, for a duration: what was begun in time is
+// finished, and counts. The first that fails ends it for all, with its error.
 func Repeat(ctx context.Context, clients int, duration time.Duration, do Do) (Load, error) {
 	return run(ctx, clients, func(begun time.Time) (time.Time, bool) {
 		before := time.Now()
@@ -32,10 +32,11 @@ func Repeat(ctx context.Context, clients int, duration time.Duration, do Do) (Lo
 	}, do)
 }
 
-// RepeatAtRate lets clients do something so many times a second, evenly spaced, whether or not earlier ones are finished; each client takes the
-// next that is due when it is free. A latency runs from the moment at which it was due, so that what had to wait for a free client counts with
-// its wait: no slow moment hides the requests that it held up (coordinated omission, as G. Tene named it). Where a client was free
-// in time, the latency runs from its waking up: how late the load's own timer is says nothing of the target.
+// RepeatAtRate lets clients do something so many times a second, evenly spaced, whether or not earlier ones are
+// finished; each client takes the next that is due when it is free. A latency runs from the moment at which it was due,
+// so that what had to wait for a free client counts with its wait: no slow moment hides the requests that it held up
+// (coordinated omission, as G. Tene named it). Where a client was free in time, the latency runs from its waking up:
+// how late the load's own timer is says nothing of the target.
 func RepeatAtRate(ctx context.Context, clients int, perSecond float64, duration time.Duration, do Do) (Load, error) {
 	if perSecond <= 0 {
 		return Load{}, fmt.Errorf("%w: a rate of %g a second", ErrInvalid, perSecond)

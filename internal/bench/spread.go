@@ -25,7 +25,8 @@ func SpreadOf(values []float64) Spread {
 	return Spread{Median: median, Low: sorted[0], High: sorted[len(sorted)-1]}
 }
 
-// Ratios divides each round's value by the base's of the same round; a round that either lacks, or in which the base is 0, has none.
+// Ratios divides each round's value by the base's of the same round; a round that either lacks, or in which the base is
+// 0, has none.
 func Ratios(values, base []float64) []float64 {
 	var ratios []float64
 	for i, value := range values {
@@ -36,8 +37,8 @@ func Ratios(values, base []float64) []float64 {
 	return ratios
 }
 
-// Percentile is the smallest of the sorted latencies that at least the share p of them (0 to 1) does not exceed, in milliseconds;
-// 0 where there are none.
+// Percentile is the smallest of the sorted latencies that at least the share p of them (0 to 1) does not exceed, in
+// milliseconds; 0 where there are none.
 func Percentile(sorted []time.Duration, p float64) float64 {
 	if len(sorted) == 0 {
 		return 0

@@ -67,7 +67,8 @@ func TestPercentile(t *testing.T) {
 func TestGroupsKeepTheOrderOfTheRounds(t *testing.T) {
 	groups := GroupBy([]string{"b1", "a1", "b2", "a2", "b3"}, func(s string) byte { return s[0] })
 	number := func(s string) float64 { return float64(s[1] - '0') }
-	if got := fmt.Sprintf("%c %v %v %v", groups.Keys, groups.Values('a', number), groups.Values('b', number), groups.Values('c', number)); got !=
+	if got := fmt.Sprintf("%c %v %v %v", groups.Keys, groups.Values('a', number), groups.Values('b', number),
+		groups.Values('c', number)); got !=
 		"[b a] [1 2] [1 2 3] []" {
 		t.Errorf("got %s", got)
 	}
@@ -87,7 +88,8 @@ func TestRepeatCountsWhatWasBegunInTime(t *testing.T) {
 	if err != nil || len(load.Latencies) != total || min(counts[0], counts[1], counts[2]) < 1 {
 		t.Errorf("%d of %v counted: %v", len(load.Latencies), counts, err)
 	}
-	if load.Took < 30*time.Millisecond || !slices.IsSorted(load.Latencies) || load.PerSecond() != float64(total)/load.Took.Seconds() {
+	if load.Took < 30*time.Millisecond || !slices.IsSorted(load.Latencies) ||
+		load.PerSecond() != float64(total)/load.Took.Seconds() {
 		t.Errorf("took %s for %d, %v/s", load.Took, total, load.PerSecond())
 	}
 }
@@ -106,7 +108,8 @@ func TestRepeatEndsWithTheFirstFailure(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Repeat(ended, 1, time.Hour, func(context.Context, int, int) error { return nil }); !errors.Is(err, context.Canceled) {
+	if _, err := Repeat(ended, 1, time.Hour, func(context.Context, int, int) error { return nil }); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -21,7 +21,7 @@ const versionTimeout = 10 * time.Second
 // Binaries is an installation of PostgreSQL's programs.
 type Binaries struct {
 	// Dir holds initdb and postgres, and usually their companions. Absolute, without symbolic links: the programs
-	// find each other, and their libraries, from where they really stand.
+	// find each other, and their libraries, from their real location.
 	Dir string
 	// Major is the major version, MinMajor or more.
 	Major int
@@ -29,7 +29,7 @@ type Binaries struct {
 	Version string
 }
 
-// Path returns where the program called name stands. It need not exist: installations differ in the companions
+// Path returns the path of the program called name. It need not exist: installations differ in the companions
 // (pg_basebackup, psql) that they hold.
 func (b Binaries) Path(name string) string { return filepath.Join(b.Dir, name) }
 

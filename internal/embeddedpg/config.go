@@ -19,10 +19,10 @@ type Config struct {
 	// that exists the first of the version that made it.
 	BinDir string
 	// Settings are put over the settings of PostgreSQL that this package chooses, by name. Those that decide where the
-	// cluster lives and who can reach it can't be changed. An empty value of one that this package chooses leaves it to PostgreSQL's
-	// configuration, which can be reloaded. Default: none.
+	// cluster lives and which users can reach it can't be changed. An empty value of one that this package chooses leaves
+	// it to PostgreSQL's configuration, which can be reloaded. Default: none.
 	Settings map[string]string
-	// Logger is told of starts, recoveries and ends. Default: nothing is logged.
+	// Logger gets starts, recoveries and ends. Default: nothing is logged.
 	Logger *slog.Logger
 }
 
@@ -41,7 +41,7 @@ var defaults = map[string]string{
 	// unused slot costs some kilobytes.
 	"max_connections": "200",
 
-	// The server's own events and broken connections, but not each error of a client, which the client is told: rejected
+	// The server's own events and broken connections, but not each error of a client, which the client gets: rejected
 	// writes are ordinary, and must not fill the disk.
 	"log_min_messages": "log",
 	"log_checkpoints":  "off",

@@ -73,13 +73,15 @@ func TestSettingsThatAreNotForTheCaller(t *testing.T) {
 		}
 		mentions(t, err, name)
 	}
-	if _, err := (Config{DataDir: "/x", Settings: map[string]string{"fsync": "off", "auto_explain.log_timing": "1"}}).check(); err != nil {
+	if _, err := (Config{DataDir: "/x", Settings: map[string]string{"fsync": "off",
+		"auto_explain.log_timing": "1"}}).check(); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestChildEnvHasNothingOfLibpq(t *testing.T) {
-	got := childEnv([]string{"PATH=/bin", "PGDATA=/elsewhere", "PGOPTIONS=-c fsync=off", "LANG=de_DE", "LC_MESSAGES=de_DE", "PGPORT=1"})
+	got := childEnv([]string{"PATH=/bin", "PGDATA=/elsewhere", "PGOPTIONS=-c fsync=off", "LANG=de_DE",
+		"LC_MESSAGES=de_DE", "PGPORT=1"})
 	if want := []string{"PATH=/bin", "LC_ALL=C"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -95,7 +97,8 @@ func TestServerLogIsPutAsideWhenLarge(t *testing.T) {
 	}
 	_, err = file.WriteString(strings.Repeat("line\n", 100) + "last")
 	check(t, err)
-	if tail := logTail(path, start); strings.Contains(tail, "earlier") || strings.Count(tail, "line\n") != tailLinesMax-1 || !strings.HasSuffix(tail, "last") {
+	if tail := logTail(path, start); strings.Contains(tail, "earlier") ||
+		strings.Count(tail, "line\n") != tailLinesMax-1 || !strings.HasSuffix(tail, "last") {
 		t.Errorf("the tail is %q", tail)
 	}
 	check(t, file.Truncate(logSizeMax+1))

@@ -39,7 +39,7 @@ func defaultDataDir(euid int, goos, stateHome string, home func() (string, error
 	return filepath.Join(dir, ".local", "state", "fencegate"), nil
 }
 
-// layout names what stands in a data directory.
+// layout names what is in a data directory.
 type layout struct{ root string }
 
 const stagingPrefix = "cluster.new-"

@@ -60,7 +60,8 @@ func TestClusterOfAnotherVersion(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	mentions(t, err, "99", cluster.Binaries().Version, "pg_upgrade")
-	if _, err := Start(await.Context(t), Config{DataDir: dir, BinDir: cluster.Binaries().Dir}); !errors.Is(err, ErrVersionMismatch) {
+	if _, err := Start(await.Context(t), Config{DataDir: dir, BinDir: cluster.Binaries().Dir}); !errors.Is(err,
+		ErrVersionMismatch) {
 		t.Errorf("with binaries chosen: %v", err)
 	}
 

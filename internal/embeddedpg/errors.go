@@ -16,13 +16,13 @@ var (
 	ErrDataDirInUse = errors.New("the data directory is in use")
 	// ErrDataDirUnusable says that the data directory can't hold a cluster as it is; the text says why and what to do.
 	ErrDataDirUnusable = errors.New("the data directory can't be used")
-	// ErrEnded says that PostgreSQL ended though nobody had asked for it.
+	// ErrEnded says that PostgreSQL ended without a request to end.
 	ErrEnded = errors.New("PostgreSQL ended unexpectedly")
 )
 
 // NoBinariesError is the typed form of ErrNoBinaries. Its text names the ways out.
 type NoBinariesError struct {
-	// Searched are the places that were looked at, as patterns.
+	// Searched are the directories that were searched, as patterns.
 	Searched []string
 	// Skipped are the reasons why directories that do hold a postgres were passed over.
 	Skipped []string

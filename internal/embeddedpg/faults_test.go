@@ -16,8 +16,8 @@ import (
 	"github.com/fencegate/fencegate/internal/await"
 )
 
-// commitUntil inserts rows one by one, calling break_ after some, until the connection is lost. It returns how many commits
-// were acknowledged.
+// commitUntil inserts rows one by one, calling break_ after some, until the connection is lost. It returns how many
+// commits were acknowledged.
 func commitUntil(t *testing.T, url string, break_ func()) (acknowledged int) {
 	t.Helper()
 	ctx := await.Context(t)

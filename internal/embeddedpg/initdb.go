@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// initdb makes a cluster. It works beside the place where the cluster will stand and renames it there when it
+// initdb makes a cluster. It works beside the cluster's final path and renames it there when it
 // is complete and on disk: a cluster that was cut short is never mistaken for one.
 //
 // The lock file is inherited, so that the next owner waits for an initdb whose gateway was killed.

@@ -20,8 +20,8 @@ type process struct {
 	lock    *os.File // inherited by it and all its children
 }
 
-// launch starts a process such that at no instant it can outlive this one unwatched: it does not become what it is to be
-// before the watchdog knows its pid.
+// launch starts a process such that at no instant it can outlive this one unwatched: it does not become what it is to
+// be before the watchdog knows its pid.
 func launch(p process) (*exec.Cmd, *watchdog, error) {
 	dog, err := startWatchdog(p.account)
 	if err != nil {

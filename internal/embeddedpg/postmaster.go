@@ -36,8 +36,8 @@ func (l layout) postmasterFile() (pid int, status string) {
 // stalePidEnv lets PostgreSQL start although the pid that a killed postmaster left in postmaster.pid is in use again,
 // which in a container, where few pids are in use, is likely to happen: PostgreSQL takes any process of that
 // number and of its user for the old postmaster. Called with postgres.lock held, when there can be none of ours.
-// The variable is how pg_ctl exempts its own parent; PostgreSQL still looks whether the shared memory of the old one is in
-// use, and then refuses.
+// The variable is how pg_ctl exempts its own parent; PostgreSQL still looks whether the shared memory of the old one is
+// in use, and then refuses.
 func stalePidEnv(l layout) []string {
 	pid, _ := l.postmasterFile()
 	if pid == 0 {
@@ -57,7 +57,7 @@ func quitLeftover(l layout) {
 	if err != nil {
 		return
 	}
-	_ = quit(process) // it may have ended meanwhile; whether it did is what the lock tells
+	_ = quit(process) // it may have ended meanwhile; the lock shows whether it did
 	_ = process.Release()
 }
 

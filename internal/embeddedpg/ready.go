@@ -66,7 +66,7 @@ func (c *Cluster) ensureDatabase(ctx context.Context) error {
 	return err
 }
 
-// soon tells whether a connection failed in a way that a server which starts, or has just lost a process, shows.
+// soon reports whether a connection failed as it does while a server starts, or just after it lost a process.
 func soon(err error) bool {
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) {

@@ -29,8 +29,8 @@ func socketPathMax(goos string) int {
 	return 103
 }
 
-// fitsSocket tells whether a directory can hold a socket that clients can name: not too long, and without the comma that
-// separates hosts in a connection URL.
+// fitsSocket reports whether a directory can hold a socket that clients can name: not too long, and without the comma
+// that separates hosts in a connection URL.
 func fitsSocket(dir string) bool {
 	return len(filepath.Join(dir, socketName)) <= socketPathMax(runtime.GOOS) && !strings.Contains(dir, ",")
 }
@@ -55,10 +55,11 @@ func openSocketDir(l layout, account *account) (string, error) {
 		}
 		failures = append(failures, err)
 	}
-	return "", fmt.Errorf("no directory for the socket, %s being too long or holding a comma: %w", l.run(), errors.Join(failures...))
+	return "", fmt.Errorf("no directory for the socket, %s being too long or holding a comma: %w", l.run(),
+		errors.Join(failures...))
 }
 
-// privateSocketDir makes a directory of a name that nobody can have taken before.
+// privateSocketDir makes a directory of a new name.
 func privateSocketDir(parent string, account *account) (string, error) {
 	dir, err := os.MkdirTemp(parent, "fencegate-")
 	if err != nil {

@@ -9,9 +9,10 @@ import (
 // immediateLimit bounds an immediate shutdown. PostgreSQL kills its own children after 5 s of it.
 const immediateLimit = 10 * time.Second
 
-// Stop shuts PostgreSQL down: clients are disconnected, their transactions rolled back, a checkpoint is made. It returns
-// when PostgreSQL has ended; nil also if it had ended before, and ErrEnded if it failed on the way. If ctx ends first, PostgreSQL is shut down at once
-// instead, and Stop returns an error that wraps ctx's cause: nothing acknowledged is lost, the next start recovers.
+// Stop shuts PostgreSQL down: clients are disconnected, their transactions rolled back, a checkpoint is made. It
+// returns when PostgreSQL has ended; nil also if it had ended before, and ErrEnded if it failed on the way. If ctx ends
+// first, PostgreSQL is shut down at once instead, and Stop returns an error that wraps ctx's cause: nothing
+// acknowledged is lost, the next start recovers.
 func (c *Cluster) Stop(ctx context.Context) error {
 	select {
 	case <-c.done:
@@ -31,8 +32,8 @@ func (c *Cluster) Stop(ctx context.Context) error {
 	return fmt.Errorf("PostgreSQL had to be stopped at once and will recover at its next start: %w", context.Cause(ctx))
 }
 
-// end shuts PostgreSQL down without a checkpoint, by force if need be, and returns when it has ended. It tells whether
-// PostgreSQL had ended before.
+// end shuts PostgreSQL down without a checkpoint, by force if need be, and returns when it has ended. It reports
+// whether PostgreSQL had ended before.
 func (c *Cluster) end() (ended bool) {
 	select {
 	case <-c.done:
@@ -59,8 +60,8 @@ func (c *Cluster) Kill() {
 		return
 	default:
 	}
-	// Frozen, the postmaster starts no more processes and does not reap its children, whose pids so stay theirs. The signal
-	// takes effect when it likes: repeat until no new child shows up.
+	// Frozen, the postmaster starts no more processes and does not reap its children, whose pids so stay theirs. The
+	// signal takes effect when it likes: repeat until no new child shows up.
 	_ = freeze(c.cmd.Process)
 	killed := map[int]bool{}
 	for news := true; news; {

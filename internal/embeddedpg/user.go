@@ -52,7 +52,7 @@ func parseID(text string) (uint32, error) {
 const reachScript = `for dir do cd "$dir" 2>/dev/null || { printf %s "$dir"; exit 1; }; done`
 
 // checkReach returns an error that names the first directory on the way to dir that the account can't enter, and the
-// fix. It tries as that user, since mode bits alone don't tell (access control lists, read-only mounts).
+// fix. It tries as that user, since mode bits alone don't show it (access control lists, read-only mounts).
 func (a *account) checkReach(dir, otherwise string) error {
 	if a == nil {
 		return nil
@@ -70,7 +70,7 @@ func (a *account) checkReach(dir, otherwise string) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &exit) && len(blocked) > 0:
-		return fmt.Errorf("PostgreSQL refuses root and runs as the user %s, who can't enter %s; run `chmod o+x %s`, or %s",
+		return fmt.Errorf("PostgreSQL refuses root and runs as the user %s, which can't enter %s; run `chmod o+x %s`, or %s",
 			a.name, blocked, blocked, otherwise)
 	default:
 		return fmt.Errorf("run a program as the user %s: %w", a.name, err)

@@ -16,8 +16,8 @@ read -r line && exit 0
 kill -QUIT "$pid"
 kill -CONT "$pid"`
 
-// watchdog is a process that outlives this one for as long as it takes to shut PostgreSQL down. It is portable, unlike a
-// parent-death signal, which Linux alone has and ties to a thread instead of the process.
+// watchdog is a process that outlives this one for as long as it takes to shut PostgreSQL down. It is portable, unlike
+// a parent-death signal, which Linux alone has and ties to a thread instead of the process.
 type watchdog struct {
 	cmd  *exec.Cmd
 	pipe *os.File // the only write end: closed on exec, so no other child keeps it open
@@ -40,8 +40,8 @@ func startWatchdog(account *account) (*watchdog, error) {
 	return &watchdog{cmd: cmd, pipe: pipe}, nil
 }
 
-// watch tells the watchdog what to watch. The line is in the pipe when this returns, and is read even if this process
-// dies now.
+// watch writes to the watchdog what to watch. The line is in the pipe when this returns, and is read even if this
+// process dies now.
 func (w *watchdog) watch(pid int) error {
 	_, err := w.pipe.WriteString(strconv.Itoa(pid) + "\n")
 	return err
@@ -49,7 +49,7 @@ func (w *watchdog) watch(pid int) error {
 
 // dismiss ends the watchdog and waits for its end. Called when PostgreSQL has ended.
 func (w *watchdog) dismiss() {
-	// Two lines, in case it was never told a pid. If the write fails it is gone already, and Wait says no more than that.
+	// Two lines, in case it never got a pid. If the write fails it is gone already, and Wait says no more than that.
 	_, _ = w.pipe.WriteString("done\ndone\n")
 	_ = w.pipe.Close()
 	_ = w.cmd.Wait()

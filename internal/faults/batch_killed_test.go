@@ -26,8 +26,8 @@ func TestGatewaysKilledUnderACrowd(t *testing.T) {
 	verify(t, l.end(t), connect(t, url))
 }
 
-// A gateway died in mid-batch: writes of many clients wait for their fences in its commits. Whatever the database made of the batch, each
-// write that is sent again by another gateway is applied once.
+// A gateway died in mid-batch: writes of many clients wait for their fences in its commits. Whatever the database made
+// of the batch, each write that is sent again by another gateway is applied once.
 func TestGatewayKilledInMidBatch(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
@@ -46,7 +46,7 @@ func TestGatewayKilledInMidBatch(t *testing.T) {
 	for i, lease := range leases {
 		answers[i] = goPut(t, f.at(0), numbered(lease, 1))
 	}
-	for i := 1; i < len(answers); i += 2 { // nobody holds these up
+	for i := 1; i < len(answers); i += 2 { // these fences are free
 		got := <-answers[i]
 		check(t, got.err)
 	}
@@ -56,7 +56,7 @@ func TestGatewayKilledInMidBatch(t *testing.T) {
 	f.at(0).Kill()
 	for i := 0; i < len(answers); i += 2 {
 		if got := <-answers[i]; !errors.Is(got.err, lockclient.ErrUnavailable) {
-			t.Errorf("%s: the write was told %+v", leases[i].Lock, got)
+			t.Errorf("%s: the write got %+v", leases[i].Lock, got)
 		}
 	}
 	release()

@@ -28,7 +28,7 @@ func mustAcquire(t *testing.T, g *gateway, lock, owner string, ttlMS int64) api.
 	return lease
 }
 
-// tryAcquire asks for a lock until it is told whether it has it.
+// tryAcquire sends an acquire until it is answered.
 func tryAcquire(ctx context.Context, g *gateway, lock string, request api.AcquireRequest) (api.Lease, error) {
 	request.RequestID = new(rand.Text())
 	return insist(ctx, func() (api.Lease, error) { return g.Acquire(ctx, lock, request) })
@@ -37,8 +37,8 @@ func tryAcquire(ctx context.Context, g *gateway, lock string, request api.Acquir
 // retryPause leaves the processor to others while a gateway can't serve.
 const retryPause = 25 * time.Millisecond
 
-// insist sends the same again while the gateway is unavailable: after the death of a database it finds out for one connection after the
-// other.
+// insist sends the same again while the gateway is unavailable: after the death of a database it finds out for one
+// connection after the other.
 func insist[T any](ctx context.Context, send func() (T, error)) (T, error) {
 	for {
 		result, err := send()
@@ -83,7 +83,7 @@ func goPut(t *testing.T, g *gateway, w write) <-chan answer {
 	return answers
 }
 
-// tryPut sends a write until it is told what became of it.
+// tryPut sends a write until its outcome is known.
 func tryPut(t *testing.T, g *gateway, w write) (api.WriteResult, error) {
 	t.Helper()
 	ctx := patient(t)
@@ -124,7 +124,7 @@ func wantOutcome(t *testing.T, err error, want api.Outcome) {
 	}
 }
 
-// wantStale expects a write to be shut out because a newer token was granted.
+// wantStale expects a write to be rejected because a newer token was granted.
 func wantStale(t *testing.T, g *gateway, w write) {
 	t.Helper()
 	_, err := tryPut(t, g, w)
@@ -143,10 +143,10 @@ func wantWrites(t *testing.T, db *pgxpool.Pool, resource string, want int) {
 	}
 }
 
-// wantUnknown expects a write to be shut out because its token, as far as the database knows, was never granted.
+// wantUnknown expects a write to be rejected because the database has no grant of its token.
 func wantUnknown(t *testing.T, g *gateway, w write) {
 	t.Helper()
 	if _, err := tryPut(t, g, w); !errors.Is(err, lockclient.ErrTokenUnknown) {
-		t.Errorf("%s: before the next grant, the lost token %d is told %v", w.resource, w.token, err)
+		t.Errorf("%s: before the next grant, the lost token %d got %v", w.resource, w.token, err)
 	}
 }

@@ -18,10 +18,12 @@ func goodHistory() (history, state) {
 			{lock: "a", owner: "y", leaseID: "l7", token: 7, sent: 20, answered: 21},
 		},
 		writes: []write{
-			{resource: "a", key: "w/4.1", token: 4, sequence: 1, value: byPut + "one", outcome: acknowledged, sent: 12, version: 1},
+			{resource: "a", key: "w/4.1", token: 4, sequence: 1, value: byPut + "one", outcome: acknowledged, sent: 12,
+				version: 1},
 			{resource: "a", key: "w/4.2", token: 4, sequence: 2, value: byPut + "two", outcome: notApplied, sent: 14},
 			{resource: "a", key: "w/4.3", token: 4, sequence: 3, value: byTransaction + "three", outcome: doubtful, sent: 16},
-			{resource: "a", key: "w/7.1", token: 7, sequence: 1, value: byPut + "four", outcome: acknowledged, sent: 22, version: 3, replayed: true},
+			{resource: "a", key: "w/7.1", token: 7, sequence: 1, value: byPut + "four", outcome: acknowledged, sent: 22,
+				version: 3, replayed: true},
 		},
 	}
 	s := state{
@@ -34,7 +36,8 @@ func goodHistory() (history, state) {
 			{resource: "a", key: lastKey, version: 2, token: 4, sequence: 3, value: byTransaction + "three", updatedAt: at(116)},
 			{resource: "a", key: "w/4.1", version: 1, token: 4, sequence: 1, value: byPut + "one", updatedAt: at(112)},
 			{resource: "a", key: "w/4.3", version: 2, token: 4, sequence: 3, value: byTransaction + "three", updatedAt: at(116)},
-			{resource: "a", key: "other/4.3", version: 2, token: 4, sequence: 3, value: byTransaction + "three", updatedAt: at(116)},
+			{resource: "a", key: "other/4.3", version: 2, token: 4, sequence: 3, value: byTransaction + "three",
+				updatedAt: at(116)},
 		},
 		fences: map[string]storedFence{"a": {grantedToken: 7, lastToken: 7, lastSequence: 1, lastVersion: 3}},
 	}
@@ -92,13 +95,13 @@ var badHistories = []struct {
 	}, "the write w/4.3 was refused, and is there"},
 	{"a record came from nowhere", func(h *history, _ *state) {
 		h.writes = slices.Delete(h.writes, 2, 3)
-	}, "nobody sent the record w/4.3"},
+	}, "no client sent the record w/4.3"},
 	{"a record has another value", func(_ *history, s *state) {
 		s.records[2].value = byPut
-	}, "nobody sent the record w/4.1"},
+	}, "no client sent the record w/4.1"},
 	{"a token that was never granted admitted a write", func(h *history, s *state) {
 		h.grants, s.leases = h.grants[1:], s.leases[1:]
-	}, "admitted by token 4, which nobody was granted"},
+	}, "admitted by token 4, which was never granted"},
 	{"a doubtful write was applied twice", func(_ *history, s *state) {
 		s.records[0].version, s.records[3].version = 4, 3
 	}, "has version 3, but is number 2"},
@@ -150,7 +153,8 @@ func TestCheckerKnowsWhatIsAllowed(t *testing.T) {
 	h, s := goodHistory()
 	h.writes[0].sent, h.writes[0].replayed = 22, true
 	h.writes[2].outcome, h.writes[2].version = acknowledged, 2
-	h.writes = append(h.writes, write{resource: "a", key: "w/7.2", token: 7, sequence: 2, value: byPut + "five", outcome: doubtful, sent: 23})
+	h.writes = append(h.writes, write{resource: "a", key: "w/7.2", token: 7, sequence: 2, value: byPut + "five",
+		outcome: doubtful, sent: 23})
 	if found := checkHistory(h, s); len(found) > 0 {
 		t.Errorf("it finds fault: %q", found)
 	}

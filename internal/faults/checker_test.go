@@ -34,8 +34,8 @@ type storedRecord struct {
 
 type storedFence struct{ grantedToken, lastToken, lastSequence, lastVersion int64 }
 
-// A transaction puts three records of one value: one of its own as any write does, one more of its own, and the one that all
-// transactions put.
+// A transaction puts three records of one value: one of its own as any write does, one more of its own, and the one
+// that all transactions put.
 const (
 	ownPrefix   = "w/"
 	otherPrefix = "other/"
@@ -51,8 +51,9 @@ const (
 	byTransaction = `"transaction `
 )
 
-// checkHistory holds what clients saw against what the database has, and returns what contradicts the contract. Nothing in either
-// may be missing: of each name, h has every write that was sent, and s every lease and record that there ever was.
+// checkHistory holds what clients saw against what the database has, and returns what contradicts the contract. Nothing
+// in either may be missing: of each name, h has every write that was sent, and s every lease and record that there ever
+// was.
 func checkHistory(h history, s state) []string {
 	var found findings
 	for _, l := range split(h, s) {
@@ -60,7 +61,7 @@ func checkHistory(h history, s state) []string {
 		l.grantsAreKept(&found)
 		l.leasesAreApart(&found)
 		l.writesAreKept(&found)
-		l.recordsAreTold(&found)
+		l.recordsWereSent(&found)
 		l.writesCountOnce(&found)
 		l.versionsFollowTokens(&found)
 		l.olderTokensAreShutOut(&found)
@@ -119,7 +120,8 @@ func split(h history, s state) []*lockHistory {
 	return slices.SortedFunc(maps.Values(histories), func(a, b *lockHistory) int { return cmp.Compare(a.name, b.name) })
 }
 
-// tokensRise is P2: whoever asked after another had been answered got the greater token, and none was granted twice.
+// tokensRise is P2: an acquire that was sent after another was answered has the greater token, and no token is granted
+// twice.
 func (l *lockHistory) tokensRise(found *findings) {
 	owners := map[int64]string{}
 	newest := l.newestKnown()
@@ -134,9 +136,10 @@ func (l *lockHistory) tokensRise(found *findings) {
 	}
 }
 
-// newestKnown returns a function that tells the greatest token which some client knew at a time.
+// newestKnown returns a function that returns the greatest token that some client knew at a time.
 func (l *lockHistory) newestKnown() func(time.Duration) int64 {
-	grants := slices.SortedFunc(slices.Values(l.grants), func(a, b grant) int { return cmp.Compare(a.answered, b.answered) })
+	grants := slices.SortedFunc(slices.Values(l.grants),
+		func(a, b grant) int { return cmp.Compare(a.answered, b.answered) })
 	newest := make([]int64, len(grants)+1)
 	for i, g := range grants {
 		newest[i+1] = max(newest[i], g.token)
@@ -193,8 +196,8 @@ func (l *lockHistory) writesAreKept(found *findings) {
 	}
 }
 
-// recordsAreTold is P5: what is stored was sent, under a token that was granted.
-func (l *lockHistory) recordsAreTold(found *findings) {
+// recordsWereSent is P5: what is stored was sent, under a token that was granted.
+func (l *lockHistory) recordsWereSent(found *findings) {
 	sent := map[string]write{}
 	for _, w := range l.writes {
 		sent[w.key] = w
@@ -204,17 +207,18 @@ func (l *lockHistory) recordsAreTold(found *findings) {
 		granted[lease.token] = true
 	}
 	for _, record := range l.records {
-		w, told := sent[record.key]
-		if !told || w.value != record.value || w.token != record.token || w.sequence != record.sequence {
-			found.add("%s: nobody sent the record %s as it stands", l.name, record.key)
+		w, known := sent[record.key]
+		if !known || w.value != record.value || w.token != record.token || w.sequence != record.sequence {
+			found.add("%s: no client sent the record %s as it is", l.name, record.key)
 		}
 		if !granted[record.token] {
-			found.add("%s: the record %s was admitted by token %d, which nobody was granted", l.name, record.key, record.token)
+			found.add("%s: the record %s was admitted by token %d, which was never granted", l.name, record.key, record.token)
 		}
 	}
 }
 
-// writesCountOnce is P10: each write takes one version and has one key, so that one which is lost or applied again leaves a hole.
+// writesCountOnce is P10: each write takes one version and has one key, so that one which is lost or applied again
+// leaves a hole.
 func (l *lockHistory) writesCountOnce(found *findings) {
 	for i, record := range l.records {
 		if record.version != int64(i)+1 {
@@ -232,12 +236,14 @@ func (l *lockHistory) versionsFollowTokens(found *findings) {
 	last := storedRecord{}
 	for _, record := range l.records {
 		if record.token < last.token || record.token == last.token && record.sequence <= last.sequence {
-			found.add("%s: the write %d.%d was admitted after %d.%d", l.name, record.token, record.sequence, last.token, last.sequence)
+			found.add("%s: the write %d.%d was admitted after %d.%d", l.name, record.token, record.sequence, last.token,
+				last.sequence)
 		}
 		last = record
 	}
 	if l.fence.lastToken != last.token || l.fence.lastSequence != last.sequence {
-		found.add("%s: the last write is %d.%d, the fence says %d.%d", l.name, last.token, last.sequence, l.fence.lastToken, l.fence.lastSequence)
+		found.add("%s: the last write is %d.%d, the fence says %d.%d", l.name, last.token, last.sequence, l.fence.lastToken,
+			l.fence.lastSequence)
 	}
 }
 
@@ -257,7 +263,8 @@ func (l *lockHistory) olderTokensAreShutOut(found *findings) {
 	}
 }
 
-// transactionsAreWhole is P4 for a change of several records: each has all of its own, and the last of them the common one.
+// transactionsAreWhole is P4 for a change of several records: each has all of its own, and the last of them the common
+// one.
 func (l *lockHistory) transactionsAreWhole(found *findings) {
 	last := storedRecord{}
 	count := 0
@@ -268,7 +275,8 @@ func (l *lockHistory) transactionsAreWhole(found *findings) {
 		last = record
 		count++
 		if other := l.others[otherKey(record.key)]; other.version != record.version || other.value != record.value {
-			found.add("%s: the transaction %s of version %d is not whole, its other record has version %d", l.name, record.key, record.version, other.version)
+			found.add("%s: the transaction %s of version %d is not whole, its other record has version %d", l.name, record.key,
+				record.version, other.version)
 		}
 	}
 	if count != len(l.others) {

@@ -9,7 +9,7 @@ import (
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
-// All processes of PostgreSQL stand still, with statements in their hands that gateways have given up by the time they go on.
+// PostgreSQL is frozen while it executes statements. Gateways have given those up by the time it continues.
 func TestDatabaseFrozenUnderLoad(t *testing.T) {
 	t.Parallel()
 	cluster := pgtest.NewCluster(t)

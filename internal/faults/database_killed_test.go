@@ -35,7 +35,8 @@ func TestDatabaseKilledUnderLoad(t *testing.T) {
 		writes = append(writes, w)
 	})
 	h := l.end(t)
-	h.grants = append(h.grants, grant{lock: witness.Lock, owner: witness.OwnerID, leaseID: witness.LeaseID, token: witness.FencingToken})
+	h.grants = append(h.grants, grant{lock: witness.Lock, owner: witness.OwnerID, leaseID: witness.LeaseID,
+		token: witness.FencingToken})
 	h.writes = append(h.writes, writes...)
 	if f.at(0).PID() != pids[0] || f.at(1).PID() != pids[1] {
 		t.Error("a gateway did not stay up")
@@ -46,7 +47,7 @@ func TestDatabaseKilledUnderLoad(t *testing.T) {
 	wantJumps(t, db, 0)
 }
 
-// The database died with a write in its hands. Nobody can know what became of it, until the same write is sent again.
+// The database dies while it executes a write. The outcome is unknown until the same write is sent again.
 func TestDatabaseKilledWhileItWrites(t *testing.T) {
 	t.Parallel()
 	cluster := pgtest.NewCluster(t)
@@ -93,7 +94,7 @@ func wantDown(t *testing.T, g *gateway, w write) {
 	}
 }
 
-// answeredUnavailable tells a gateway that says so from one that says nothing.
+// answeredUnavailable reports whether a gateway answered that it is unavailable. No answer at all does not count.
 func answeredUnavailable(err error) bool {
 	var failed *lockclient.Error
 	return errors.Is(err, lockclient.ErrUnavailable) && errors.As(err, &failed) && failed.Cause == nil

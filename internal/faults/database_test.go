@@ -47,21 +47,29 @@ func readState(t *testing.T, db *pgxpool.Pool) state {
 }
 
 func readTables(ctx context.Context, tx pgx.Tx, s *state) error {
-	err := each(ctx, tx, `select lock, owner_id, lease_id::text, fencing_token, granted_at, coalesce(ended_at, expires_at) from fence.leases`,
+	err := each(
+		ctx,
+		tx,
+		`select lock, owner_id, lease_id::text, fencing_token, granted_at, coalesce(ended_at, expires_at) from fence.leases`,
 		func(rows pgx.Rows) error {
 			var l storedLease
 			defer func() { s.leases = append(s.leases, l) }()
 			return rows.Scan(&l.lock, &l.owner, &l.leaseID, &l.token, &l.grantedAt, &l.endsAt)
-		})
+		},
+	)
 	if err != nil {
 		return err
 	}
-	err = each(ctx, tx, `select resource, key, version, fencing_token, coalesce(sequence, 0), convert_from(value, 'UTF8'), updated_at from fence.records`,
+	err = each(
+		ctx,
+		tx,
+		`select resource, key, version, fencing_token, coalesce(sequence, 0), convert_from(value, 'UTF8'), updated_at from fence.records`,
 		func(rows pgx.Rows) error {
 			var r storedRecord
 			defer func() { s.records = append(s.records, r) }()
 			return rows.Scan(&r.resource, &r.key, &r.version, &r.token, &r.sequence, &r.value, &r.updatedAt)
-		})
+		},
+	)
 	if err != nil {
 		return err
 	}
@@ -109,12 +117,13 @@ func holdFence(t *testing.T, db *pgxpool.Pool, resources ...string) (release fun
 const waitingStatements = `from pg_stat_activity
 	where datname = current_database() and application_name = 'fencegate' and wait_event_type = 'Lock'`
 
-// awaitPatient returns when a statement has waited for longer than a gateway lets a batch of many writes wait (100 ms): that would be given up,
-// and sent again by the gateway, if there still is one.
+// awaitPatient returns when a statement has waited for longer than a gateway lets a batch of many writes wait (100 ms):
+// that would be given up, and sent again by the gateway, if there still is one.
 func awaitPatient(t *testing.T, db *pgxpool.Pool) {
 	t.Helper()
 	await.True(t, "a statement waits for the fence as long as it takes", func() bool {
-		return ask[bool](t, db, "select exists (select "+waitingStatements+" and clock_timestamp() - query_start > interval '500 ms')")
+		return ask[bool](t, db, "select exists (select "+waitingStatements+
+			" and clock_timestamp() - query_start > interval '500 ms')")
 	})
 }
 
@@ -130,6 +139,11 @@ func awaitWaiting(t *testing.T, db *pgxpool.Pool, count int) {
 func awaitExpiry(t *testing.T, db *pgxpool.Pool, lock string) {
 	t.Helper()
 	await.True(t, "the lease expires", func() bool {
-		return ask[bool](t, db, `select expires_at <= clock_timestamp() from fence.leases where lock = $1 order by fencing_token desc limit 1`, lock)
+		return ask[bool](
+			t,
+			db,
+			`select expires_at <= clock_timestamp() from fence.leases where lock = $1 order by fencing_token desc limit 1`,
+			lock,
+		)
 	})
 }

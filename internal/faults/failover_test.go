@@ -17,8 +17,8 @@ import (
 
 var failoverNames = []string{"job/0", "job/1", "job/2", "job/3", "job/4"}
 
-// The primary dies with grants and writes that its standby never saw. Gateways that stay up find the standby once it is promoted, and
-// nobody who holds a lost token gets in.
+// The primary dies with grants and writes that its standby never received. Gateways that stay up find the standby once
+// it is promoted, and reject every lost token.
 func TestFailoverWithLostCommits(t *testing.T) {
 	t.Parallel()
 	primary := pgtest.NewCluster(t)
@@ -59,8 +59,8 @@ func TestFailoverWithLostCommits(t *testing.T) {
 	}
 }
 
-// Two standbys of one primary are promoted, the second after the first was lost, and it knows nothing of that one: both call
-// themselves the same timeline.
+// Two standbys of one primary are promoted, the second after the first was lost, and it knows nothing of that one: both
+// call themselves the same timeline.
 func TestSiblingsPromotedApart(t *testing.T) {
 	t.Parallel()
 	primary := pgtest.NewCluster(t)
@@ -80,13 +80,14 @@ func TestSiblingsPromotedApart(t *testing.T) {
 		wantRising(t, g, newest)
 		newest = newestToken(grantAll(t, g, "of a sibling"))
 		wantJumps(t, db, 1)
-		identities = append(identities, ask[string](t, db, "select (system_identifier, timeline)::text from fence.database_identity"))
+		identities = append(identities, ask[string](t, db,
+			"select (system_identifier, timeline)::text from fence.database_identity"))
 		db.Close()
 		check(t, g.Stop())
 		sibling.Kill()
 	}
 	if identities[0] != identities[1] {
-		t.Errorf("this is no test: the siblings are told apart by %s", identities)
+		t.Errorf("this is no test: the siblings differ in %s", identities)
 	}
 }
 

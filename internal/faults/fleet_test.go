@@ -57,7 +57,7 @@ func checkLog(t *testing.T, log string) {
 	}
 }
 
-// freeze stops the gateway where it is, and returns when it stands still.
+// freeze stops the gateway, and returns once it is stopped.
 func (g *gateway) freeze(t *testing.T) {
 	t.Helper()
 	check(t, g.Signal(syscall.SIGSTOP))

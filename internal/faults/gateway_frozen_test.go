@@ -38,8 +38,8 @@ func TestGatewaysFrozenUnderLoad(t *testing.T) {
 	verify(t, l.end(t), db)
 }
 
-// The zombie is a gateway: it has taken a write in, and stands still while the lease runs out and another gateway grants the lock anew. From
-// then on the write is shut out, whether the new holder has written or not.
+// The zombie is a gateway: it has received a write, and is frozen until the lease has expired and another gateway has
+// granted the lock again. From then on the write is rejected, whether or not the new holder has written.
 func TestFrozenGatewayComesTooLate(t *testing.T) {
 	t.Parallel()
 	for _, heirWrites := range []bool{false, true} {
@@ -71,7 +71,8 @@ func TestFrozenGatewayComesTooLate(t *testing.T) {
 	}
 }
 
-// A gateway froze when its write was with the database already: it was applied before the next grant, and its late acknowledgement tells no lie.
+// A gateway freezes after it has sent a write to the database. The write is applied before the next grant, and its late
+// acknowledgement is right.
 func TestFrozenGatewayWasInTime(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
@@ -100,7 +101,8 @@ func TestFrozenGatewayWasInTime(t *testing.T) {
 	wantStale(t, f.at(0), numbered(lease, 2))
 }
 
-// beginPut sends all of a write but its last byte, which finish sends; status waits for the answer. The gateway works on the request when it returns.
+// beginPut sends all of a write but its last byte, which finish sends; status waits for the answer. The gateway works
+// on the request when it returns.
 func beginPut(t *testing.T, g *gateway, w write) (finish func(), status func() (int, api.Problem)) {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(patient(t), "tcp", strings.TrimPrefix(g.URL, "http://"))
@@ -108,8 +110,10 @@ func beginPut(t *testing.T, g *gateway, w write) (finish func(), status func() (
 	t.Cleanup(func() { conn.Close() })
 	check(t, conn.SetDeadline(time.Now().Add(await.Limit)))
 	body := w.value
-	_, err = fmt.Fprintf(conn, "PUT /v1/resources/%s/records/%s HTTP/1.1\r\nHost: fencegate\r\nContent-Type: application/json\r\n"+
-		"Fencing-Token: %d.%d\r\nContent-Length: %d\r\n\r\n%s", w.resource, w.key, w.token, w.sequence, len(body), body[:len(body)-1])
+	_, err = fmt.Fprintf(conn, "PUT /v1/resources/%s/records/%s HTTP/1.1\r\nHost: fencegate\r\nContent-Type: "+
+		"application/json\r\n"+
+		"Fencing-Token: %d.%d\r\nContent-Length: %d\r\n\r\n%s", w.resource, w.key, w.token, w.sequence, len(body),
+		body[:len(body)-1])
 	check(t, err)
 	await.True(t, "the gateway works on the write", func() bool { return inFlight(t, g) == 2 })
 

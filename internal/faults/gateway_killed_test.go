@@ -22,8 +22,8 @@ func TestGatewaysKilledUnderLoad(t *testing.T) {
 	verify(t, l.end(t), connect(t, url))
 }
 
-// A write reached the database, and the one that was to tell of it died. The database finishes it all the same: the retry by another gateway
-// is a replay, and the write counts once.
+// A gateway dies after its write has reached the database. The database finishes the write: the retry by another
+// gateway is a replay, and the write counts once.
 func TestGatewayKilledWhileItWrites(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
@@ -46,7 +46,8 @@ func TestGatewayKilledWhileItWrites(t *testing.T) {
 	wantWrites(t, db, "job", 1)
 }
 
-// The session that carried a write was ended before it got at the fence: nothing was changed, though nobody can know it. The retry is applied.
+// The database session of a write ends before the write gets the fence. Nothing was changed, but the outcome is
+// unknown. The retry is applied.
 func TestSessionEndedWhileItWrites(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
@@ -66,7 +67,8 @@ func TestSessionEndedWhileItWrites(t *testing.T) {
 	wantWrites(t, db, "job", 1)
 }
 
-// A gateway died with the answer to an acquire: the same request by another gateway returns the same lease, and not lock_held.
+// A gateway died with the answer to an acquire: the same request by another gateway returns the same lease, and not
+// lock_held.
 func TestGatewayKilledWhileItGrants(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
@@ -94,8 +96,9 @@ func TestGatewayKilledWhileItGrants(t *testing.T) {
 	if granted := ask[int64](t, db, "select fencing_token from fence.leases"); lease.FencingToken != granted {
 		t.Errorf("the retry got token %d, %d was granted", lease.FencingToken, granted)
 	}
-	if _, err := f.at(1).Acquire(ctx, "job", api.AcquireRequest{OwnerID: "other"}); !errors.Is(err, lockclient.ErrLockHeld) {
-		t.Errorf("another was told %v", err)
+	if _, err := f.at(1).Acquire(ctx, "job", api.AcquireRequest{OwnerID: "other"}); !errors.Is(err,
+		lockclient.ErrLockHeld) {
+		t.Errorf("another owner got %v", err)
 	}
 }
 

@@ -94,8 +94,8 @@ func (j *journal) surprise(what string) {
 	j.unexpected = append(j.unexpected, what)
 }
 
-// standing tells how many writes were acknowledged so far, and whether something unexpected has happened.
-func (j *journal) standing() (acks int, sound bool) {
+// progress returns how many writes were acknowledged so far, and whether all answers were expected ones.
+func (j *journal) progress() (acks int, sound bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.acks, len(j.unexpected) == 0

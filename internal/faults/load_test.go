@@ -54,19 +54,19 @@ func startClients(t *testing.T, f *fleet, clients, lockCount int) *underLoad {
 	return l
 }
 
-// progress returns when so many more writes were acknowledged since the last call. Faults are paced by it, and not by time: between two of
-// them, work gets done however slow the machine is.
+// progress returns when so many more writes were acknowledged since the last call. Faults are paced by it, and not by
+// time: between two of them, work gets done however slow the machine is.
 func (l *underLoad) progress(t *testing.T, acks int) {
 	t.Helper()
 	await.True(t, "clients get on", func() bool {
-		now, sound := l.journal.standing()
+		now, sound := l.journal.progress()
 		if !sound {
 			l.end(t)
 			t.FailNow()
 		}
 		return now >= l.acks+acks
 	})
-	l.acks, _ = l.journal.standing()
+	l.acks, _ = l.journal.progress()
 }
 
 // turnedAway returns when a client has turned away from a gateway since the call.
@@ -76,7 +76,7 @@ func (l *underLoad) turnedAway(t *testing.T) {
 	await.True(t, "a client turns to another gateway", func() bool { return l.journal.timesUnavailable() > before })
 }
 
-// lasted tells whether the load has gone on for long enough.
+// lasted reports whether the load has lasted for long enough.
 func (l *underLoad) lasted() bool { return l.journal.now() >= *duration }
 
 // end lets the clients bring to an end what they have begun, and returns what they saw.

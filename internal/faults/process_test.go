@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// processState is what ps tells of a process, such as "Ss" or "T"; "" if there is none.
+// processState is the state of a process as ps shows it, such as "Ss" or "T"; "" if there is none.
 func processState(pid int) string {
 	state, err := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
 	if err != nil {
@@ -19,7 +19,7 @@ func processState(pid int) string {
 	return strings.TrimSpace(string(state))
 }
 
-// runs tells whether a process exists that is not a mere entry which its parent has yet to remove.
+// runs reports whether a process runs. A zombie process does not.
 func runs(pid int) bool {
 	state := processState(pid)
 	return state != "" && !strings.HasPrefix(state, "Z")

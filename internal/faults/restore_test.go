@@ -10,8 +10,8 @@ import (
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
-// A dump is restored, and grants that were given after it are forgotten: tokens jump past them. Into another cluster, and into the one that it
-// was taken from.
+// A dump is restored, and grants that were given after it are forgotten: tokens jump past them. Into another cluster,
+// and into the one that it was taken from.
 func TestRestoredDump(t *testing.T) {
 	t.Parallel()
 	t.Run("into another cluster", func(t *testing.T) {
@@ -40,7 +40,8 @@ func testRestore(t *testing.T, source, target *pgtest.Cluster, database string) 
 	runProgram(t, "pg_dump", "--dbname", source.URL(), "--format", "custom", "--file", dump)
 	lost := grantAll(t, before, "lost")
 	check(t, before.Stop())
-	runProgram(t, "pg_restore", "--clean", "--if-exists", "--exit-on-error", "--dbname", target.DatabaseURL(database), dump)
+	runProgram(t, "pg_restore", "--clean", "--if-exists", "--exit-on-error", "--dbname", target.DatabaseURL(database),
+		dump)
 
 	after := startGateway(t, target.DatabaseURL(database))
 	for _, lease := range lost {

@@ -16,7 +16,7 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// A gateway is told to end in the middle of a load, and the other goes on. Everything that it acknowledged is there.
+// A gateway shuts down in the middle of a load, and the other continues. Everything that it acknowledged is stored.
 func TestShutdownUnderLoad(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Empty(t)
@@ -33,7 +33,7 @@ func TestShutdownUnderLoad(t *testing.T) {
 	verify(t, l.end(t), connect(t, url))
 }
 
-// What a gateway has begun when it is told to end, it finishes: all get their answers, though new clients are not let in any more.
+// During shutdown a gateway finishes what it has begun and answers it. It takes no new clients.
 func TestShutdownAnswersWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
@@ -54,9 +54,10 @@ func TestShutdownAnswersWhatIsUnderWay(t *testing.T) {
 		return ask[bool](t, db, "select exists (select "+waitingStatements+")")
 	})
 	check(t, g.Signal(syscall.SIGTERM))
-	await.True(t, "nobody is let in", func() bool { return refuses(g) })
-	if _, err := g.Acquire(patient(t), "other", api.AcquireRequest{OwnerID: "late"}); !errors.Is(err, lockclient.ErrUnavailable) {
-		t.Errorf("a new client was told %v", err)
+	await.True(t, "the gateway takes no new connections", func() bool { return refuses(g) })
+	if _, err := g.Acquire(patient(t), "other", api.AcquireRequest{OwnerID: "late"}); !errors.Is(err,
+		lockclient.ErrUnavailable) {
+		t.Errorf("a new client got %v", err)
 	}
 	release()
 
@@ -72,7 +73,8 @@ func TestShutdownAnswersWhatIsUnderWay(t *testing.T) {
 	}
 }
 
-// What takes longer than it may is cut off, and the exit code says so. The client makes no guess; its retry counts once.
+// What takes longer than it may is cut off, and the exit code says so. The client makes no guess; its retry counts
+// once.
 func TestShutdownTakesNoLongerThanItMay(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
@@ -126,7 +128,7 @@ func TestSecondSignalKills(t *testing.T) {
 	answer := goPut(t, g, numbered(lease, 1))
 	awaitWaiting(t, db, 1)
 	check(t, g.Signal(syscall.SIGTERM))
-	await.True(t, "nobody is let in", func() bool { return refuses(g) })
+	await.True(t, "the gateway takes no new connections", func() bool { return refuses(g) })
 	await.True(t, "the next signal ends it", func() bool {
 		_ = g.Signal(syscall.SIGTERM) // its error is that it has ended
 		return g.hasEnded()
@@ -138,7 +140,7 @@ func TestSecondSignalKills(t *testing.T) {
 	wantUnanswered(t, <-answer)
 }
 
-// refuses tells whether the gateway takes no new connections.
+// refuses reports whether the gateway takes no new connections.
 func refuses(g *gateway) bool {
 	conn, err := net.DialTimeout("tcp", strings.TrimPrefix(g.URL, "http://"), await.Limit)
 	if err == nil {

@@ -79,10 +79,11 @@ func TestServeOnUnmigratedDatabase(t *testing.T) {
 	wantNotReady(t, g, "run `fencegate migrate`")
 	_, err := g.Acquire(patient(t), "job", api.AcquireRequest{OwnerID: "worker"})
 	if !answeredUnavailable(err) || problemOf(t, err).Outcome != api.OutcomeNotApplied {
-		t.Errorf("an acquire was told %v", err)
+		t.Errorf("an acquire got %v", err)
 	}
 
-	output, err := exec.CommandContext(patient(t), program.PathChecked(t), "migrate", "--database-url", url).CombinedOutput()
+	output, err := exec.CommandContext(patient(t), program.PathChecked(t), "migrate", "--database-url",
+		url).CombinedOutput()
 	if err != nil {
 		t.Fatalf("fencegate migrate: %v\n%s", err, output)
 	}
@@ -94,7 +95,8 @@ func TestServeOnUnmigratedDatabase(t *testing.T) {
 func wantRefusal(t *testing.T, databaseURL string, words ...string) {
 	t.Helper()
 	var said bytes.Buffer
-	serve := exec.CommandContext(patient(t), program.PathChecked(t), "serve", "--listen", "127.0.0.1:0", "--database-url", databaseURL)
+	serve := exec.CommandContext(patient(t), program.PathChecked(t), "serve", "--listen", "127.0.0.1:0",
+		"--database-url", databaseURL)
 	serve.Stdout, serve.Stderr = &said, &said
 	err := serve.Run()
 	var exit *exec.ExitError

@@ -28,15 +28,17 @@ type waitingClients struct {
 	failed map[string]error
 }
 
-// wait has so many clients wait at a gateway, one behind the other, and returns when they stand in the line.
+// wait has so many clients wait at a gateway, one behind the other, and returns once they are in the queue.
 func (w *waitingClients) wait(ctx context.Context, t *testing.T, g *gateway, name string, count int) {
 	t.Helper()
 	for i := range count {
 		owner := fmt.Sprintf("%s %d", name, i)
 		w.asking.Go(func() {
-			lease, err := g.Acquire(ctx, w.lock, api.AcquireRequest{OwnerID: owner, WaitMS: store.WaitMax.Milliseconds(), RequestID: new(rand.Text())})
+			lease, err := g.Acquire(ctx, w.lock, api.AcquireRequest{OwnerID: owner, WaitMS: store.WaitMax.Milliseconds(),
+				RequestID: new(rand.Text())})
 			if err == nil {
-				err = g.Release(ctx, w.lock, api.ReleaseRequest{OwnerID: owner, LeaseID: lease.LeaseID, FencingToken: lease.FencingToken})
+				err = g.Release(ctx, w.lock, api.ReleaseRequest{OwnerID: owner, LeaseID: lease.LeaseID,
+					FencingToken: lease.FencingToken})
 			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -81,7 +83,7 @@ func (w *waitingClients) wantApart(t *testing.T) {
 			and b.granted_at < coalesce(a.ended_at, a.expires_at)`); n != 0 {
 		t.Errorf("%d leases ran beside each other", n)
 	}
-	await.True(t, "what was granted to those who are gone is given back", func() bool {
+	await.True(t, "grants to clients that are gone are released", func() bool {
 		return ask[int](t, w.db, "select count(*) from fence.leases where ended_at is null") == 0
 	})
 }
@@ -90,7 +92,7 @@ func newWaitingClients(db *pgxpool.Pool) *waitingClients {
 	return &waitingClients{db: db, lock: "job", served: map[string]int64{}, failed: map[string]error{}}
 }
 
-// A gateway is killed with clients in the line: those behind them are served all the same.
+// A gateway is killed while clients wait at it. The waiters behind them are served.
 func TestGatewayIsKilledWithWaiters(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
@@ -112,8 +114,8 @@ func TestGatewayIsKilledWithWaiters(t *testing.T) {
 	w.wantApart(t)
 }
 
-// A gateway freezes with clients in the line, for longer than it is waited for. Those behind them are served; when it wakes, its clients
-// are served in turn, but those who have gone meanwhile hold nobody up.
+// A gateway is frozen while clients wait at it, until it is considered dead. The waiters behind them are served. When
+// it continues, its clients are served in turn, except those that have gone meanwhile.
 func TestGatewayIsFrozenWithWaiters(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
@@ -140,14 +142,15 @@ func TestGatewayIsFrozenWithWaiters(t *testing.T) {
 	w.wantServed(t, "patient", 4)
 	w.wantServed(t, "late", 4)
 	if n := w.countServed(); n != 12 {
-		t.Errorf("%d were served, of 12 who stayed", n)
+		t.Errorf("%d were served, want the 12 that stayed", n)
 	}
 	w.wantApart(t)
-	await.True(t, "nobody is in the line any more", func() bool { return ask[int](t, db, "select count(*) from fence.waiters") == 0 })
+	await.True(t, "the queue is empty", func() bool { return ask[int](t, db, "select count(*) from fence.waiters") == 0 })
 }
 
-// A client gives up on a frozen gateway, and sends the same request to another one. It keeps its place there, and what it is granted is its own: the
-// first gateway, when it wakes, finds that its client is gone, and does not give the lease back.
+// A client gives up on a frozen gateway, and sends the same request to another one. It keeps its place there, and what
+// it is granted is its own: the first gateway, when it wakes, finds that its client is gone, and does not give the
+// lease back.
 func TestRequestMovesFromAFrozenGateway(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
@@ -186,7 +189,8 @@ func TestRequestMovesFromAFrozenGateway(t *testing.T) {
 	lease := <-answers
 	f.at(0).thaw(t)
 	await.True(t, "the first gateway is done with it", func() bool { return inFlight(t, f.at(0)) == 1 })
-	renewed, err := f.at(1).Renew(patient(t), "job", api.RenewRequest{OwnerID: "client", LeaseID: lease.LeaseID, FencingToken: lease.FencingToken})
+	renewed, err := f.at(1).Renew(patient(t), "job", api.RenewRequest{OwnerID: "client", LeaseID: lease.LeaseID,
+		FencingToken: lease.FencingToken})
 	if err != nil || renewed.FencingToken != lease.FencingToken {
 		t.Errorf("the client's lease is gone: %v", err)
 	}

@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package gatewayprocess runs "fencegate serve" as an operating-system process of its own: for the demo, for benchmarks whose load
-// must not share the gateway's process, and for tests that freeze and kill it.
+// Package gatewayprocess runs "fencegate serve" as an operating-system process of its own: for the demo, for benchmarks
+// whose load must not share the gateway's process, and for tests that freeze and kill it.
 package gatewayprocess
 
 import (
@@ -31,8 +31,8 @@ type Process struct {
 	err   error
 }
 
-// Start runs program with "serve", a free port of the loopback interface and args, and waits until it serves. What it logs is kept, and is in
-// the error if it does not.
+// Start runs program with "serve", a free port of the loopback interface and args, and waits until it serves. What it
+// logs is kept, and is in the error if it does not.
 func Start(ctx context.Context, program string, args ...string) (*Process, error) {
 	dir, err := os.MkdirTemp("", "fencegate-gateway-")
 	if err != nil {
@@ -70,7 +70,7 @@ func Start(ctx context.Context, program string, args ...string) (*Process, error
 	}
 }
 
-// Stop tells the gateway to end, waits for it, and returns how it ended: nil is exit code 0.
+// Stop sends SIGTERM, waits for the end, and returns how the gateway ended: nil is exit code 0.
 func (p *Process) Stop() error {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	return p.wait()

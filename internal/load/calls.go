@@ -14,9 +14,10 @@ import (
 // retryPause is before what was not served is sent again.
 const retryPause = 50 * time.Millisecond
 
-// acquire asks for a lock until it is told whether it has it; nil if it has not.
+// acquire sends an acquire until it is answered. It returns nil if the lock was not granted.
 func (c *client) acquire(l *lockHistory, shared bool) *held {
-	// Each time it is another owner: one who left a lease to expire and waits for the same lock is no deadlock.
+	// Each acquire has another owner: an owner that left a lease to expire, and waits for the same lock, would be a
+	// deadlock.
 	c.asked++
 	owner := fmt.Sprintf("%s.%d", c.name, c.asked)
 	ttlMS := c.run.habits.ttlLeastMS + c.random.Int64N(c.run.habits.ttlSpreadMS)
@@ -31,9 +32,10 @@ func (c *client) acquire(l *lockHistory, shared bool) *held {
 	asking := l.asked(owner)
 	for first := true; c.sending.Err() == nil; first = false {
 		lose := first && c.chance(c.run.habits.lost)
-		lease, err := send(c, op, lose, time.Duration(request.WaitMS)*time.Millisecond, func(ctx context.Context) (api.Lease, error) {
-			return c.gateway().Acquire(ctx, l.name, request)
-		})
+		lease, err := send(c, op, lose, time.Duration(request.WaitMS)*time.Millisecond,
+			func(ctx context.Context) (api.Lease, error) {
+				return c.gateway().Acquire(ctx, l.name, request)
+			})
 		switch {
 		case err == nil:
 			c.run.tally.count(func(n *Counts) {
@@ -57,7 +59,7 @@ func (c *client) acquire(l *lockHistory, shared bool) *held {
 	return nil
 }
 
-// renew tells whether the lease was renewed.
+// renew reports whether the lease was renewed.
 func (c *client) renew(h *held) bool {
 	lease, err := send(c, opRenew, false, 0, func(ctx context.Context) (api.Lease, error) {
 		return c.gateway().Renew(ctx, h.history.name, api.RenewRequest{
@@ -80,7 +82,7 @@ func (c *client) renew(h *held) bool {
 	return false
 }
 
-// release tries until it is told that the lease has ended, however.
+// release sends a release until an answer shows that the lease has ended.
 func (c *client) release(h *held) {
 	for first := true; c.sending.Err() == nil; first = false {
 		replacedBy := h.releaseSent()
@@ -98,7 +100,7 @@ func (c *client) release(h *held) {
 	}
 }
 
-// write sends one numbered write until it is told what became of it, and tells whether it was admitted.
+// write sends one numbered write until its outcome is known, and reports whether it was admitted.
 func (c *client) write(h *held) bool {
 	h.sequence++
 	n := number{h.lease.FencingToken, h.sequence}
@@ -133,7 +135,7 @@ func (c *client) write(h *held) bool {
 	return false
 }
 
-// sendTwice makes two attempts at once, and tells whether one was admitted.
+// sendTwice makes two attempts at the same time, and reports whether one was admitted.
 func (c *client) sendTwice(w *write) bool {
 	var both sync.WaitGroup
 	var verdicts [2]verdict
@@ -196,7 +198,7 @@ func (c *client) sendWriteTo(gateway *lockclient.API, w *write, lose bool) verdi
 	}
 	never := neverApplied(problem, w.number)
 	if problem.Reason == "reused" && !w.shared {
-		// Its client sends the next write when it has heard of this one, so nothing newer can have been applied under this token.
+		// The client sends the next write after the outcome of this one, so nothing newer can be applied under this token.
 		c.run.unexpected(err.Error())
 	}
 	a.refused(string(problem.Code)+"/"+problem.Reason, never)
@@ -206,7 +208,8 @@ func (c *client) sendWriteTo(gateway *lockclient.API, w *write, lose bool) verdi
 	return refused
 }
 
-// neverApplied says that a refusal as stale shows a fence that has not seen this write: nor will it, since what is stale stays so.
+// neverApplied says that a refusal as stale shows a fence that has not seen this write: nor will it, since what is
+// stale stays so.
 func neverApplied(problem *api.Problem, n number) bool {
 	if problem.LastToken == nil || problem.LastSequence == nil {
 		return false
@@ -214,8 +217,11 @@ func neverApplied(problem *api.Problem, n number) bool {
 	return number{*problem.LastToken, *problem.LastSequence}.less(n)
 }
 
-// send makes one call, and counts it. With lose it is given up at once, at a moment when it may be anywhere: as if the answer were lost.
-func send[T any](c *client, op string, lose bool, wait time.Duration, call func(context.Context) (T, error)) (T, error) {
+// send makes one call, and counts it. With lose it is given up at once, at a moment when it may be anywhere: as if the
+// answer were lost.
+func send[T any](
+	c *client, op string, lose bool, wait time.Duration, call func(context.Context) (T, error),
+) (T, error) {
 	limit := c.run.habits.patience + wait
 	if lose {
 		limit = time.Duration(c.random.IntN(4000)) * time.Microsecond
@@ -233,7 +239,8 @@ func send[T any](c *client, op string, lose bool, wait time.Duration, call func(
 	return result, err
 }
 
-// unserved tells whether a call failed as it may where a gateway or its database is down; then the client pauses. Anything else is
+// unserved reports whether a call failed as it may while a gateway or its database is down; then the client pauses.
+// Anything else is
 // noted: whatever is broken, a gateway answers with the truth or not at all.
 func (c *client) unserved(err error) bool {
 	if errors.Is(err, lockclient.ErrUnavailable) || errors.Is(err, lockclient.ErrRateLimited) {
@@ -245,7 +252,7 @@ func (c *client) unserved(err error) bool {
 	return false
 }
 
-// rest keeps a client that can't go on from taking the processor from those that can.
+// rest pauses a client that is not served, to leave the processor to the others.
 func (c *client) rest() { sleep(c.sending, retryPause) }
 
 func isNotFound(err error) bool { return errors.Is(err, lockclient.ErrNotFound) }

@@ -17,7 +17,7 @@ const (
 	exactlyOnce  = "P10"
 )
 
-// violationsKept bounds how many are told in full; the others are counted.
+// violationsKept bounds how many are reported in full; the others are counted.
 const violationsKept = 100
 
 // Violation is something that the contract rules out.
@@ -26,11 +26,12 @@ type Violation struct {
 	Property string `json:"property"`
 	Lock     string `json:"lock"`
 	What     string `json:"what"`
-	// Evidence is the operations that prove it, each with the times, since the run began, at which it was sent and answered.
+	// Evidence is the operations that prove it, each with the times, since the run began, at which it was sent and
+	// answered.
 	Evidence []string `json:"evidence"`
 }
 
-// checker holds what clients are told against the contract. It is safe for concurrent use.
+// checker checks the answers of clients against the contract. It is safe for concurrent use.
 type checker struct {
 	now       func() time.Duration
 	histories map[string]*lockHistory

@@ -7,7 +7,8 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// grantsKept is how many grants of a name are compared with a new one: far more than can be live on it without that being found.
+// grantsKept is how many grants of a name are compared with a new one: far more than can be live on it without that
+// being found.
 const grantsKept = 64
 
 // asking is an acquire, however often its request_id is sent.
@@ -44,7 +45,8 @@ type grant struct {
 
 func (g *grant) evidence() string {
 	text := fmt.Sprintf("%s acquire by %s (%s): token %d, live from %s to %s by the database's clock",
-		span(g.sent, g.answered), g.lease.OwnerID, g.lease.Mode, g.lease.FencingToken, clockMS(g.grantedMS), clockMS(g.expiresMS))
+		span(g.sent, g.answered), g.lease.OwnerID, g.lease.Mode, g.lease.FencingToken, clockMS(g.grantedMS),
+		clockMS(g.expiresMS))
 	if g.releasing {
 		text += ", then a release was sent"
 	}
@@ -63,7 +65,7 @@ func (a *asking) granted(lease api.Lease) *grant {
 		grantedMS: lease.GrantedAt.UnixMilli(), expiresMS: lease.ExpiresAt.UnixMilli(),
 	}
 	if a.known != nil && lease.FencingToken <= a.known.lease.FencingToken {
-		l.accuse(tokensRise, fmt.Sprintf("token %d was granted to who asked after token %d had been granted",
+		l.accuse(tokensRise, fmt.Sprintf("token %d was granted to an acquire that was sent after token %d had been granted",
 			lease.FencingToken, a.known.lease.FencingToken), a.known, g)
 	}
 	for _, other := range l.grants {
@@ -90,13 +92,15 @@ func (l *lockHistory) compareTokens(a, b *grant) {
 		fallthrough
 	default:
 		if a.grantedMS > b.grantedMS {
-			l.accuse(tokensRise, fmt.Sprintf("token %d was granted before token %d", b.lease.FencingToken, a.lease.FencingToken), a, b)
+			l.accuse(tokensRise, fmt.Sprintf("token %d was granted before token %d", b.lease.FencingToken,
+				a.lease.FencingToken), a, b)
 		}
 	}
 }
 
-// compareLeases is P1. Both have been answered by now. The one that was granted first was live when the other was granted, if that was
-// before its expiry and its release has not even been sent by now. Where both were granted within a millisecond, either may have been first.
+// compareLeases is P1. Both have been answered by now. The one that was granted first was live when the other was
+// granted, if that was before its expiry and its release has not even been sent by now. Where both were granted within
+// a millisecond, either may have been first.
 func (l *lockHistory) compareLeases(a, b *grant) {
 	if a.shared() && b.shared() {
 		return
@@ -119,7 +123,7 @@ func (l *lockHistory) compareLeases(a, b *grant) {
 		b.lease.FencingToken, b.lease.Mode, a.lease.FencingToken, a.lease.Mode), a, b)
 }
 
-// renewed is called with the answer to a renewal that nobody else sent beside it.
+// renewed is called with the answer to a renewal. The lease has no other renewal under way.
 func (g *grant) renewed(lease api.Lease) {
 	l := g.history
 	l.mu.Lock()
@@ -127,7 +131,8 @@ func (g *grant) renewed(lease api.Lease) {
 	expires := lease.ExpiresAt.UnixMilli()
 	at := expires - lease.TTLMS
 	if at > g.expiresMS && !g.extended {
-		l.accuse(holdersAlone, fmt.Sprintf("the lease of token %d was renewed at %s by the database's clock, after it had expired",
+		l.accuse(holdersAlone, fmt.Sprintf("the lease of token %d was renewed at %s by the database's clock, after it had "+
+			"expired",
 			g.lease.FencingToken, clockMS(at)), g)
 	}
 	g.expiresMS = max(g.expiresMS, expires)
@@ -145,7 +150,8 @@ func (g *grant) renewalLost() {
 	g.extended = true
 }
 
-// releaseSent is called before a release is sent. It returns the grant that had replaced this one by then, if it is the first release.
+// releaseSent is called before a release is sent. It returns the grant that had replaced this one by then, if it is the
+// first release.
 func (g *grant) releaseSent() (replacedBy *grant) {
 	l := g.history
 	l.mu.Lock()

@@ -37,13 +37,15 @@ func (r *reading) listed(records []api.RecordInfo) {
 	last := int64(0)
 	found := map[string]int64{}
 	for _, record := range records {
-		r.found += fmt.Sprintf("%s has version %d of %s; ", record.Key, record.Version, numberOf(record.FencingToken, record.Sequence))
+		r.found += fmt.Sprintf("%s has version %d of %s; ", record.Key, record.Version,
+			numberOf(record.FencingToken, record.Sequence))
 		found[record.Key] = record.Version
 		last = max(last, record.Version)
 	}
 	for key, w := range r.due {
 		if found[key] < w.version {
-			l.accuse(nothingLost, fmt.Sprintf("the acknowledged write %s of %s, version %d, is lost", w.number, key, w.version), w, r)
+			l.accuse(nothingLost, fmt.Sprintf("the acknowledged write %s of %s, version %d, is lost", w.number, key,
+				w.version), w, r)
 		}
 	}
 	for _, record := range records {
@@ -68,7 +70,8 @@ func (r *reading) got(key string, record lockclient.Record) {
 	n := numberOf(record.Token.Token, record.Token.Sequence)
 	r.found = fmt.Sprintf("%s has version %d of %s, %q", key, record.Version, n, record.Value)
 	if w := r.due[key]; w != nil && record.Version < w.version {
-		l.accuse(nothingLost, fmt.Sprintf("the acknowledged write %s of %s, version %d, is lost", w.number, key, w.version), w, r)
+		l.accuse(nothingLost, fmt.Sprintf("the acknowledged write %s of %s, version %d, is lost", w.number, key, w.version),
+			w, r)
 	}
 	r.judge(key, record.Version, n, record.Value)
 	l.ledger.versionMax = max(l.ledger.versionMax, record.Version)
@@ -82,7 +85,8 @@ func (r *reading) missed(key string) {
 	defer l.mu.Unlock()
 	r.answered, r.found = l.checker.now(), key+" is not there"
 	if w := r.due[key]; w != nil {
-		l.accuse(nothingLost, fmt.Sprintf("the acknowledged write %s of %s, version %d, is lost", w.number, key, w.version), w, r)
+		l.accuse(nothingLost, fmt.Sprintf("the acknowledged write %s of %s, version %d, is lost", w.number, key, w.version),
+			w, r)
 	}
 }
 
@@ -94,7 +98,7 @@ func (r *reading) judge(key string, version int64, n number, value []byte) {
 	switch {
 	case w == nil:
 		if version > b.forgottenVersion && n.token > b.forgottenToken {
-			l.accuse(nothingElse, fmt.Sprintf("%s has version %d of the write %s, which nobody sent", key, version, n), r)
+			l.accuse(nothingElse, fmt.Sprintf("%s has version %d of the write %s, which no client sent", key, version, n), r)
 		}
 	case w.key != key || (value != nil && string(value) != w.value):
 		l.accuse(exactlyOnce, fmt.Sprintf("the write %s of %s was sent with the value %q", n, w.key, w.value), w, r)
@@ -103,7 +107,8 @@ func (r *reading) judge(key string, version int64, n number, value []byte) {
 	case w.version == 0:
 		l.learn(w, version, r)
 	case w.version != version:
-		l.accuse(exactlyOnce, fmt.Sprintf("the write %s was acknowledged with version %d, and has version %d", n, w.version, version), w, r)
+		l.accuse(exactlyOnce, fmt.Sprintf("the write %s was acknowledged with version %d, and has version %d", n, w.version,
+			version), w, r)
 	}
 }
 
@@ -112,7 +117,8 @@ func (l *lockHistory) settled(r *reading) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if b := &l.ledger; b.applied > b.versionMax {
-		l.accuse(exactlyOnce, fmt.Sprintf("%d writes were acknowledged, and only %d versions are out", b.applied, b.versionMax), r)
+		l.accuse(exactlyOnce, fmt.Sprintf("%d writes were acknowledged, and only %d versions are out", b.applied,
+			b.versionMax), r)
 	}
 }
 

@@ -37,7 +37,8 @@ type ledger struct {
 	excess int64
 }
 
-// barrier is a reading that began after token had been granted: every write with a lower token has a version of at most this.
+// barrier is a reading that began after token had been granted: every write with a lower token has a version of at most
+// this.
 type barrier struct {
 	known   *grant
 	reading *reading
@@ -72,7 +73,7 @@ func (b *ledger) end(w *write) {
 	}
 }
 
-// learn is told which version a write was applied with, by an acknowledgement or by a reading.
+// learn notes the version of an applied write, from an acknowledgement or from a reading.
 func (l *lockHistory) learn(w *write, version int64, by proof) {
 	b := &l.ledger
 	switch {
@@ -89,20 +90,23 @@ func (l *lockHistory) learn(w *write, version int64, by proof) {
 	}
 	for _, barrier := range b.barriers {
 		if w.token < barrier.known.lease.FencingToken && version > barrier.version {
-			l.accuse(oldShutOut, fmt.Sprintf("the write %s got version %d, when token %d had been granted and the newest version was %d",
+			l.accuse(oldShutOut, fmt.Sprintf("the write %s got version %d, when token %d had been granted and the newest "+
+				"version was %d",
 				w.number, version, barrier.known.lease.FencingToken, barrier.version), barrier.known, barrier.reading, by)
 			break
 		}
 	}
-	l.place(w)
+	l.insert(w)
 }
 
-// place puts an applied write into the order of versions, in which numbers rise.
-func (l *lockHistory) place(w *write) {
+// insert puts an applied write into the order of versions, in which numbers rise.
+func (l *lockHistory) insert(w *write) {
 	b := &l.ledger
-	at, same := slices.BinarySearchFunc(b.order, w.version, func(other *write, version int64) int { return int(other.version - version) })
+	at, same := slices.BinarySearchFunc(b.order, w.version,
+		func(other *write, version int64) int { return int(other.version - version) })
 	if same {
-		l.accuse(exactlyOnce, fmt.Sprintf("the writes %s and %s have one version, %d", b.order[at].number, w.number, w.version), b.order[at], w)
+		l.accuse(exactlyOnce, fmt.Sprintf("the writes %s and %s have one version, %d", b.order[at].number, w.number,
+			w.version), b.order[at], w)
 		return
 	}
 	if at == 0 && len(b.order) == orderKept {
@@ -129,7 +133,8 @@ func (l *lockHistory) compareOrder(a, b *write) {
 	if a.token > b.token {
 		property = oldShutOut
 	}
-	l.accuse(property, fmt.Sprintf("the write %s (version %d) was applied after %s (version %d)", b.number, b.version, a.number, a.version), a, b)
+	l.accuse(property, fmt.Sprintf("the write %s (version %d) was applied after %s (version %d)", b.number, b.version,
+		a.number, a.version), a, b)
 }
 
 // countVersions is P10 by numbers: a version for each write, and none besides.
@@ -141,6 +146,7 @@ func (l *lockHistory) countVersions(last proof) {
 	}
 	b.excess = excess
 	l.accuse(exactlyOnce, fmt.Sprintf(
-		"version %d is out, but only %d writes were acknowledged, %d are under way and %d in doubt: a write was applied twice, or one that nobody sent",
+		"version %d is out, but only %d writes were acknowledged, %d are under way and %d in doubt: a write was applied "+
+			"twice, or one that no client sent",
 		b.versionMax, b.applied, b.underWay, b.doubtful), last)
 }

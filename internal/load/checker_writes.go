@@ -71,7 +71,8 @@ func (w *write) evidence() string {
 }
 
 func (a *attempt) evidence() string {
-	text := fmt.Sprintf("%s write %s of %s by %s: %s", span(a.sent, a.answered), a.write.number, a.write.key, a.write.owner, a.verdict)
+	text := fmt.Sprintf("%s write %s of %s by %s: %s", span(a.sent, a.answered), a.write.number, a.write.key,
+		a.write.owner, a.verdict)
 	switch {
 	case a.verdict == admitted && a.replayed:
 		text += fmt.Sprintf(" as a replay, version %d", a.version)
@@ -89,7 +90,8 @@ func (g *grant) begins(sequence int64, key, value string) *write {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := &write{
-		history: l, number: number{g.lease.FencingToken, sequence}, key: key, value: value, owner: g.lease.OwnerID, shared: g.shared(),
+		history: l, number: number{g.lease.FencingToken, sequence}, key: key, value: value, owner: g.lease.OwnerID,
+		shared: g.shared(),
 	}
 	l.ledger.begin(w)
 	return w
@@ -115,7 +117,8 @@ func (a *attempt) admitted(result api.WriteResult) {
 	case w.shared:
 		l.accuse(oldShutOut, fmt.Sprintf("the write %s was admitted under a shared lease", w.number), a)
 	case !a.replayed && a.known != nil && a.known.lease.FencingToken > w.token:
-		l.accuse(oldShutOut, fmt.Sprintf("the write %s was admitted, sent after token %d had been granted", w.number, a.known.lease.FencingToken),
+		l.accuse(oldShutOut, fmt.Sprintf("the write %s was admitted, sent after token %d had been granted", w.number,
+			a.known.lease.FencingToken),
 			a.known, a)
 	}
 	for _, other := range w.attempts {
@@ -127,13 +130,14 @@ func (a *attempt) admitted(result api.WriteResult) {
 	case w.version == 0:
 		l.learn(w, a.version, a)
 	case w.version != a.version:
-		l.accuse(exactlyOnce, fmt.Sprintf("the write %s was answered with version %d and with version %d", w.number, w.version, a.version), w)
+		l.accuse(exactlyOnce, fmt.Sprintf("the write %s was answered with version %d and with version %d", w.number,
+			w.version, a.version), w)
 	}
 	l.countVersions(w)
 }
 
-// refused is called where an attempt was not applied: by a refusal, or because nothing was sent. never says that by the refusal
-// no other attempt was applied either, nor will be.
+// refused is called where an attempt was not applied: by a refusal, or because nothing was sent. never says that by the
+// refusal no other attempt was applied either, nor will be.
 func (a *attempt) refused(code string, never bool) {
 	l := a.write.history
 	l.mu.Lock()
@@ -159,7 +163,7 @@ type fate struct {
 	write             Write
 }
 
-// end is called when nothing more will be heard of the write.
+// end is called when no attempt is under way, and no other follows.
 func (w *write) end() fate {
 	l := w.history
 	l.mu.Lock()
@@ -219,8 +223,8 @@ func (w *write) ruledOut() bool {
 	return !doubt
 }
 
-// judgeReplay is P3 where all that is known of a write is a replay: it was applied by one of the attempts that may have been, or by what
-// something on the way made of one.
+// judgeReplay is P3 where all that is known of a write is a replay: it was applied by one of the attempts that may have
+// been, or by what something on the way made of one.
 func (l *lockHistory) judgeReplay(w *write) {
 	var late *attempt
 	replay := false
@@ -234,7 +238,8 @@ func (l *lockHistory) judgeReplay(w *write) {
 		late, replay = a, replay || a.replayed
 	}
 	if replay {
-		l.accuse(oldShutOut, fmt.Sprintf("the write %s was applied, sent after token %d had been granted", w.number, late.known.lease.FencingToken),
+		l.accuse(oldShutOut, fmt.Sprintf("the write %s was applied, sent after token %d had been granted", w.number,
+			late.known.lease.FencingToken),
 			late.known, w)
 	}
 }

@@ -21,7 +21,7 @@ type client struct {
 // held is a lease that the client believes to hold.
 type held struct {
 	*grant
-	gone     bool // it was told that the lease is lost
+	gone     bool // an answer said that the lease is lost
 	sequence int64
 	// beat is when it was granted or renewed, by this process's clock, when the answer came.
 	beat time.Time
@@ -101,7 +101,7 @@ func (c *client) stay(h *held) {
 	}
 }
 
-// freeze pauses past the lease's TTL while the client still believes, and goes on as if nothing had happened: the zombie.
+// freeze pauses past the lease's TTL, then writes as if nothing had happened: a zombie.
 func (c *client) freeze(h *held) {
 	left := h.ttl - time.Since(h.beat)
 	c.pause(left + time.Duration(c.random.IntN(300))*time.Millisecond)
@@ -123,7 +123,7 @@ func (c *client) freeze(h *held) {
 	}
 }
 
-// list reads what records there are. It tells whether it was answered.
+// list reads what records there are, and reports whether it was answered.
 func (c *client) list(l *lockHistory) (*reading, bool) {
 	for c.sending.Err() == nil {
 		reading := l.reads()
@@ -141,7 +141,7 @@ func (c *client) list(l *lockHistory) (*reading, bool) {
 	return nil, false
 }
 
-// get reads one record. It tells whether it was answered.
+// get reads one record, and reports whether it was answered.
 func (c *client) get(l *lockHistory, key string) bool {
 	for c.sending.Err() == nil {
 		reading := l.reads()

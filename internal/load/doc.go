@@ -1,5 +1,5 @@
-// Package load is the engine of "fencegate load": clients that acquire, write, pause past their leases and come back, against running
-// gateways, and a checker that holds every answer against the contract while they work.
+// Package load is the engine of "fencegate load": clients that acquire, write, pause past their leases and come back,
+// against running gateways, and a checker that holds every answer against the contract while they work.
 //
 // # What is checked
 //
@@ -13,14 +13,16 @@
 //
 // # Why there are no false alarms
 //
-// Two orders are certain. One is this process's clock: what was answered before something else was sent, happened before that. The checker
-// takes its stamps, and looks at what is known, under one mutex for each name: before a request is sent and after its answer was read.
-// The other is the database's clock, as its answers tell it, to the millisecond. Only what contradicts one of these is reported.
-// What nobody can know for sure (when a lost request arrived) is not held against anybody.
+// Two orders are certain. One is this process's clock: what was answered before something else was sent, happened
+// before that. The checker takes its stamps, and looks at what is known, under one mutex for each name: before a
+// request is sent and after its answer was read. The other is the database's clock, as its answers tell it, to the
+// millisecond. Only what contradicts one of these is reported. What nobody can know for sure (when a lost request
+// arrived) is not held against anybody.
 //
-// Writes are counted by versions: every write that is applied raises the version of its resource by one. So a version that none of the writes
-// under way or in doubt can have made was made by a write that was applied twice, or by one that nobody sent.
+// Writes are counted by versions: every write that is applied raises the version of its resource by one. So a version
+// that none of the writes under way or in doubt can have made was made by a write that was applied twice, or by one
+// that nobody sent.
 //
-// Names are new in every run, and nobody else may use them. What is kept of each is a window of the last grants and writes: memory does not
-// grow with time.
+// Names are new in every run, and nobody else may use them. What is kept of each is a window of the last grants and
+// writes: memory does not grow with time.
 package load

@@ -27,7 +27,8 @@ type Exercise struct {
 	FinishWithin time.Duration
 }
 
-// Observer is shown what clients do. Its methods are called by all of them at once. Times are since the begin of the run.
+// Observer is shown what clients do. Its methods are called by all of them at once. Times are since the begin of the
+// run.
 type Observer interface {
 	// Granted is called with each lease, which was asked for first at the time sent.
 	Granted(lease api.Lease, sent, answered time.Duration)
@@ -52,8 +53,8 @@ type Write struct {
 	Replayed bool
 }
 
-// Run lets clients work until ctx ends, and bring to an end what they have begun. It returns what the load's own checker
-// found, which needs no database.
+// Run lets clients work until ctx ends, and bring to an end what they have begun. It returns what the load's own
+// checker found, which needs no database.
 func (e Exercise) Run(ctx context.Context, seed uint64) []Violation {
 	r := newRun(e.Locks, seed)
 	r.gateway, r.put, r.observer = e.Gateway, e.Put, e.Observer
@@ -69,10 +70,10 @@ func (e Exercise) Run(ctx context.Context, seed uint64) []Violation {
 	return found
 }
 
-// nobody is the Observer of a load without one.
-type nobody struct{}
+// noObserver is the Observer of a load without one.
+type noObserver struct{}
 
-func (nobody) Granted(api.Lease, time.Duration, time.Duration) {}
-func (nobody) Wrote(Write)                                     {}
-func (nobody) Unavailable(error)                               {}
-func (nobody) Unexpected(string)                               {}
+func (noObserver) Granted(api.Lease, time.Duration, time.Duration) {}
+func (noObserver) Wrote(Write)                                     {}
+func (noObserver) Unavailable(error)                               {}
+func (noObserver) Unexpected(string)                               {}

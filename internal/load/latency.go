@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// stepBits gives every power of two this many bits of steps: a latency is told within 1/32, 3%.
+// stepBits gives every power of two this many bits of steps: a latency is accurate within 1/32, 3%.
 const stepBits = 5
 
 // latencies counts durations in steps of microseconds. Its size does not depend on how many there are.
@@ -33,7 +33,8 @@ func (l *latencies) percentile(p float64) float64 {
 	return 0
 }
 
-// stepOf numbers the steps: below 2^stepBits each microsecond is one, from then on a step doubles with every power of two.
+// stepOf numbers the steps: below 2^stepBits each microsecond is one, from then on a step doubles with every power of
+// two.
 func stepOf(d time.Duration) int {
 	us := uint64(max(0, d.Microseconds()))
 	shift := max(0, bits.Len64(us)-stepBits-1)

@@ -48,7 +48,7 @@ type Config struct {
 	Progress func(Progress)
 }
 
-// Progress is how a run stands.
+// Progress is the state of a run.
 type Progress struct {
 	Elapsed    time.Duration
 	Clients    int
@@ -107,12 +107,13 @@ type run struct {
 }
 
 func newRun(names []string, seed uint64) *run {
-	r := &run{habits: standard, observer: nobody{}, seed: seed, names: names, begun: time.Now(), tally: newTally()}
+	r := &run{habits: standard, observer: noObserver{}, seed: seed, names: names, begun: time.Now(), tally: newTally()}
 	r.compose = func(random *mathrand.Rand, n number, owner string) (key, value string) {
 		key = keyName(random.IntN(keys))
 		return key, valueOf(key, n, owner)
 	}
-	r.put = func(ctx context.Context, to *lockclient.API, resource, key string, w lockclient.Write) (api.WriteResult, error) {
+	r.put = func(ctx context.Context, to *lockclient.API, resource, key string, w lockclient.Write) (api.WriteResult,
+		error) {
 		return to.Put(ctx, resource, key, w)
 	}
 	r.checker = newChecker(names, func() time.Duration { return time.Since(r.begun) })
@@ -132,8 +133,9 @@ func (r *run) unexpected(what string) {
 	r.observer.Unexpected(what)
 }
 
-// Run runs the load until its duration or ctx is over, then reads everything back. It returns ErrConfig; or what the gateway answered, if
-// none is ready, or if no lease was granted because none could be reached. Violations are no error: they are in the report.
+// Run runs the load until its duration or ctx is over, then reads everything back. It returns ErrConfig; or what the
+// gateway answered, if none is ready, or if no lease was granted because none could be reached. Violations are no
+// error: they are in the report.
 func Run(ctx context.Context, config Config) (*Report, error) {
 	if err := config.complete(); err != nil {
 		return nil, err
@@ -238,7 +240,8 @@ func (r *run) reportProgress(config Config, done <-chan struct{}) {
 
 // readBack reads every resource, and returns how many could not be read.
 func (r *run) readBack(ctx context.Context) (unread int) {
-	c := &client{run: r, name: "load", sending: ctx, working: ctx, random: mathrand.New(mathrand.NewPCG(r.seed, 0))} //nolint:gosec // see work
+	c := &client{run: r, name: "load", sending: ctx, working: ctx,
+		random: mathrand.New(mathrand.NewPCG(r.seed, 0))} //nolint:gosec // see work
 	for _, name := range r.names {
 		l := r.checker.histories[name]
 		reading, ok := c.list(l)

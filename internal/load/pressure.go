@@ -12,16 +12,16 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// Pressure is a kind of load on one name, beside the checked clients, which never use that name. Comparing the latencies of a run
-// with and without it shows what a hot, stuck or abused name costs all others (P13).
+// Pressure is a kind of load on one name, beside the checked clients, which never use that name. Comparing the
+// latencies of a run with and without it shows what a hot, stuck or abused name costs all others (P13).
 type Pressure string
 
 // The kinds of pressure.
 const (
 	// PressureQueue has Config.Waiters clients wait for one lock. Its holder changes once a second.
 	PressureQueue Pressure = "queue"
-	// PressureFence keeps one fence locked by a transaction of another database session, a minute at a time, while clients acquire the
-	// lock and write to the resource. It needs Config.DatabaseURL.
+	// PressureFence keeps one fence locked by a transaction of another database session, a minute at a time, while clients
+	// acquire the lock and write to the resource. It needs Config.DatabaseURL.
 	PressureFence Pressure = "fence"
 	// PressureZombies has clients whose token is superseded write without a pause.
 	PressureZombies Pressure = "zombies"
@@ -49,7 +49,8 @@ const (
 // PressureReport counts what one kind of pressure did.
 type PressureReport struct {
 	Kind Pressure `json:"kind"`
-	// Calls were answered, Refused of them with lock_held, token_stale or lease_lost, Unavailable with unavailable or rate_limited.
+	// Calls were answered, Refused of them with lock_held, token_stale or lease_lost, Unavailable with unavailable or
+	// rate_limited.
 	Calls       int64 `json:"calls"`
 	Refused     int64 `json:"refused"`
 	Unavailable int64 `json:"unavailable"`
@@ -65,7 +66,8 @@ type pressure struct {
 	asked, calls, refused, unavailable atomic.Int64
 }
 
-// startPressure starts all kinds that the configuration asks for. They end with ctx; the function returned waits for that.
+// startPressure starts all kinds that the configuration asks for. They end with ctx; the function returned waits for
+// that.
 func (r *run) startPressure(ctx context.Context, config Config, prefix string) (wait func() []PressureReport) {
 	var running sync.WaitGroup
 	var all []*pressure
@@ -110,7 +112,9 @@ func (p *pressure) many(ctx context.Context, n int, work func(ctx context.Contex
 }
 
 // call makes one call to one of the gateways, counts its answer, and pauses after one that no gateway served.
-func (p *pressure) call(ctx context.Context, client int, wait time.Duration, send func(context.Context, *lockclient.API) error) error {
+func (p *pressure) call(
+	ctx context.Context, client int, wait time.Duration, send func(context.Context, *lockclient.API) error,
+) error {
 	calling, cancel := context.WithTimeout(ctx, wait+pressureTimeout)
 	defer cancel()
 	gateways := p.config.Gateways
@@ -121,7 +125,8 @@ func (p *pressure) call(ctx context.Context, client int, wait time.Duration, sen
 	p.calls.Add(1)
 	switch {
 	case err == nil:
-	case errors.Is(err, lockclient.ErrLockHeld), errors.Is(err, lockclient.ErrTokenStale), errors.Is(err, lockclient.ErrLeaseLost):
+	case errors.Is(err, lockclient.ErrLockHeld), errors.Is(err, lockclient.ErrTokenStale),
+		errors.Is(err, lockclient.ErrLeaseLost):
 		p.refused.Add(1)
 	case errors.Is(err, lockclient.ErrUnavailable), errors.Is(err, lockclient.ErrRateLimited):
 		p.unavailable.Add(1)
@@ -133,7 +138,9 @@ func (p *pressure) call(ctx context.Context, client int, wait time.Duration, sen
 	return err
 }
 
-func (p *pressure) acquire(ctx context.Context, client int, name string, request api.AcquireRequest) (lease api.Lease, err error) {
+func (p *pressure) acquire(
+	ctx context.Context, client int, name string, request api.AcquireRequest,
+) (lease api.Lease, err error) {
 	if request.OwnerID == "" {
 		// Each time another owner: one whose earlier request may still wait, unanswered, would wait behind itself.
 		request.OwnerID = fmt.Sprintf("%s-%d.%d", p.kind, client, p.asked.Add(1))
@@ -142,10 +149,11 @@ func (p *pressure) acquire(ctx context.Context, client int, name string, request
 		ttl := int64(pressureTTLMS)
 		request.TTLMS = &ttl
 	}
-	err = p.call(ctx, client, time.Duration(request.WaitMS)*time.Millisecond, func(ctx context.Context, gateway *lockclient.API) error {
-		lease, err = gateway.Acquire(ctx, name, request)
-		return err
-	})
+	err = p.call(ctx, client, time.Duration(request.WaitMS)*time.Millisecond,
+		func(ctx context.Context, gateway *lockclient.API) error {
+			lease, err = gateway.Acquire(ctx, name, request)
+			return err
+		})
 	return lease, err
 }
 
@@ -170,12 +178,14 @@ func (p *pressure) wait(ctx context.Context, client int) {
 // put writes one record under the token, and reports whether it was admitted.
 func (p *pressure) put(ctx context.Context, client int, token api.FencingToken) bool {
 	return p.call(ctx, client, 0, func(ctx context.Context, gateway *lockclient.API) error {
-		_, err := gateway.Put(ctx, p.name, "k", lockclient.Write{Token: token, ContentType: "text/plain", Value: []byte("pressure")})
+		_, err := gateway.Put(ctx, p.name, "k", lockclient.Write{Token: token, ContentType: "text/plain",
+			Value: []byte("pressure")})
 		return err
 	}) == nil
 }
 
-// writeAsZombies has a lease superseded, and then many clients write under its token. None of those writes may be admitted.
+// writeAsZombies has a lease superseded, and then many clients write under its token. None of those writes may be
+// admitted.
 func (p *pressure) writeAsZombies(ctx context.Context) {
 	var old api.Lease
 	for ctx.Err() == nil {
@@ -192,7 +202,8 @@ func (p *pressure) writeAsZombies(ctx context.Context) {
 	p.many(ctx, zombieClients, func(ctx context.Context, client int) {
 		if p.put(ctx, client, api.FencingToken{Token: old.FencingToken}) {
 			p.run.checker.found(Violation{
-				Property: oldShutOut, Lock: p.name, What: fmt.Sprintf("a write with the superseded token %d was admitted", old.FencingToken),
+				Property: oldShutOut, Lock: p.name, What: fmt.Sprintf("a write with the superseded token %d was admitted",
+					old.FencingToken),
 			})
 		}
 	})
@@ -214,7 +225,8 @@ func (p *pressure) useSession(ctx context.Context, client int) {
 	for range sessionClients {
 		acquiring.Go(func() {
 			for i := next.Add(1); i <= sessionLeases && ctx.Err() == nil; i = next.Add(1) {
-				_, _ = p.acquire(ctx, int(i), fmt.Sprintf("%s/a%d/b%d/c%d/d/e/f/g", p.name, i, i, i), api.AcquireRequest{SessionID: &session.SessionID})
+				_, _ = p.acquire(ctx, int(i), fmt.Sprintf("%s/a%d/b%d/c%d/d/e/f/g", p.name, i, i, i),
+					api.AcquireRequest{SessionID: &session.SessionID})
 			}
 		})
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// lockFence locks the fence of one resource from another database session, again and again, while clients keep acquiring its lock and
-// writing to it.
+// lockFence locks the fence of one resource from another database session, again and again, while clients keep
+// acquiring its lock and writing to it.
 func (p *pressure) lockFence(ctx context.Context) {
 	var lease api.Lease
 	for err := error(pgx.ErrNoRows); err != nil && ctx.Err() == nil; {

@@ -35,7 +35,8 @@ type Report struct {
 	Violations []Violation `json:"violations"`
 }
 
-// Operation is how one kind of call did. Latencies are told within 3%; those of waiting acquires have the wait in them.
+// Operation is how one kind of call did. Latencies are accurate within 3%. Those of waiting acquires
+// include the wait.
 type Operation struct {
 	Name      string  `json:"operation"`
 	Count     int64   `json:"count"`
@@ -61,8 +62,8 @@ type Counts struct {
 	// Repeats are attempts of writes that were sent more than once; Replays, those answered as replays.
 	Repeats int64 `json:"repeats"`
 	Replays int64 `json:"replays"`
-	// Freezes are holders that paused past their TTL; ZombiesShutOut, those whose write was rejected after it, and LateAdmitted those
-	// whose write was admitted, because nobody had replaced them.
+	// Freezes are holders that paused past their TTL; ZombiesShutOut, those whose write was rejected after it, and
+	// LateAdmitted those whose write was admitted, because no other lease was granted.
 	Freezes        int64 `json:"freezes"`
 	ZombiesShutOut int64 `json:"zombies_shut_out"`
 	LateAdmitted   int64 `json:"late_admitted"`
@@ -76,7 +77,8 @@ type Counts struct {
 
 // WriteText writes the report for people.
 func (r *Report) WriteText(out io.Writer) error {
-	_, err := fmt.Fprintf(out, "%d clients on %d locks (%s/…) for %.1fs, seed %d%s\n\n", r.Clients, r.Locks, r.Prefix, r.Took.Seconds(), r.Seed,
+	_, err := fmt.Fprintf(out, "%d clients on %d locks (%s/…) for %.1fs, seed %d%s\n\n", r.Clients, r.Locks, r.Prefix,
+		r.Took.Seconds(), r.Seed,
 		map[bool]string{true: ", interrupted"}[r.Interrupted])
 	if err != nil {
 		return err
@@ -94,15 +96,15 @@ func (r *Report) WriteText(out io.Writer) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	return r.writeStory(out)
+	return r.writeCounts(out)
 }
 
-// writeStory tells what came of it.
-func (r *Report) writeStory(out io.Writer) error {
+// writeCounts writes what was done, and what was found.
+func (r *Report) writeCounts(out io.Writer) error {
 	c := r.Counts
 	_, err := fmt.Fprintf(out, "\n%d leases, %d of them shared; %d left to expire, %d holders frozen past their TTL\n"+
 		"%d writes: %d admitted, %d in doubt; sent again %d times, answered as a replay %d times\n"+
-		"%d zombies' writes shut out; %d late ones admitted, since nobody had replaced them\n"+
+		"%d zombies' writes rejected; %d late ones admitted, since no newer lease was granted\n"+
 		"%d answers lost on purpose; unavailable %d times\n",
 		c.Grants, c.SharedGrants, c.Abandoned, c.Freezes, c.Writes, c.Admitted, c.Doubtful, c.Repeats, c.Replays,
 		c.ZombiesShutOut, c.LateAdmitted, c.LostAnswers, c.Unavailable)
@@ -110,7 +112,8 @@ func (r *Report) writeStory(out io.Writer) error {
 		return err
 	}
 	for _, p := range r.Pressure {
-		_, _ = fmt.Fprintf(out, "pressure %s: %d calls answered, %d of them refused, %d unavailable\n", p.Kind, p.Calls, p.Refused, p.Unavailable)
+		_, _ = fmt.Fprintf(out, "pressure %s: %d calls answered, %d of them refused, %d unavailable\n", p.Kind, p.Calls,
+			p.Refused, p.Unavailable)
 	}
 	if r.Unread > 0 {
 		_, _ = fmt.Fprintf(out, "%d resources could not be read at the end, and are not checked whole\n", r.Unread)

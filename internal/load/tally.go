@@ -23,7 +23,7 @@ const (
 // operations is their order in the report.
 var operations = []string{opAcquire, opWait, opRenew, opWrite, opRelease, opRead}
 
-// surprisesKept bounds how many unexpected answers are told.
+// surprisesKept bounds how many unexpected answers are reported.
 const surprisesKept = 20
 
 // tally counts what clients do. It is safe for concurrent use.
@@ -99,7 +99,8 @@ func (t *tally) report(r *Report) {
 	for _, op := range operations {
 		l := t.latencies[op]
 		r.Operations = append(r.Operations, Operation{
-			Name: op, Count: l.count, PerSecond: float64(l.count) / r.Took.Seconds(), P50MS: l.percentile(0.50), P99MS: l.percentile(0.99),
+			Name: op, Count: l.count, PerSecond: float64(l.count) / r.Took.Seconds(), P50MS: l.percentile(0.50),
+			P99MS: l.percentile(0.99),
 		})
 	}
 	for _, code := range slices.Sorted(maps.Keys(t.rejections)) {

@@ -8,17 +8,17 @@ import (
 )
 
 const (
-	// warningsMax and errorsMax are how many lines of a second say the same: while the database is away, thousands of requests fail for
-	// the same reason. An error is a defect, and several of the same words may be several.
+	// warningsMax and errorsMax are how many lines of a second say the same: while the database is away, thousands of
+	// requests fail for the same reason. An error is a defect, and several of the same words may be several.
 	warningsMax = 1
 	errorsMax   = 10
 	second      = time.Second
-	// messagesMax bounds the messages that are told apart. They are written in the code, and few.
+	// messagesMax bounds the messages that are counted. They are constants of the code, and few.
 	messagesMax = 1000
 )
 
-// Bounded lets few warnings and errors of the same message through in a second. Of those left out the last is logged at the second's end,
-// with left_out, the number of the others.
+// Bounded lets few warnings and errors of the same message through in a second. Of those left out the last is logged at
+// the second's end, with left_out, the number of the others.
 func Bounded(handler slog.Handler) slog.Handler {
 	return bounded{handler, &storms{storms: map[stormKey]*storm{}}}
 }
@@ -102,7 +102,7 @@ func (s *storms) admit(record slog.Record, later func(leftOut int64)) bool {
 	return false
 }
 
-// over ends the second of a storm. If it goes on, its next line is logged now, and another second begins.
+// over ends the second of a storm. If more lines were kept, the last of them is logged now, and another second begins.
 func (s *storms) over(key stormKey) {
 	s.mu.Lock()
 	now := s.storms[key]

@@ -1,5 +1,5 @@
-// Package logging says how log lines look: they carry the trace that they belong to, and the same line does not come more often than it tells
-// something.
+// Package logging says how log lines look: they carry the trace that they belong to, and the same line does not come
+// more often than it tells something.
 package logging
 
 import (

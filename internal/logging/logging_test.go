@@ -45,12 +45,16 @@ func (w *written) lines(t *testing.T) (lines []map[string]any) {
 func TestLinesCarryTheirTrace(t *testing.T) {
 	var out written
 	logger := logging.New(&out, slog.LevelInfo, true).With("a", 1)
-	ctx := trace.ContextWithSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}}))
+	ctx := trace.ContextWithSpanContext(
+		t.Context(),
+		trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}}),
+	)
 	logger.InfoContext(ctx, "traced")
 	logger.InfoContext(t.Context(), "not traced")
 	logger.DebugContext(ctx, "left out")
 	lines := out.lines(t)
-	if len(lines) != 2 || lines[0]["trace_id"] != "01000000000000000000000000000000" || lines[0]["span_id"] != "0200000000000000" || lines[0]["a"] != 1.0 {
+	if len(lines) != 2 || lines[0]["trace_id"] != "01000000000000000000000000000000" ||
+		lines[0]["span_id"] != "0200000000000000" || lines[0]["a"] != 1.0 {
 		t.Fatalf("got %v", lines)
 	}
 	if _, there := lines[1]["trace_id"]; there {
@@ -77,7 +81,7 @@ func TestStormOfWarnings(t *testing.T) {
 			if i%1000 == 500 {
 				logger.Warn("another", "number", i)
 			}
-			logger.Info("told always")
+			logger.Info("always logged")
 		}
 		time.Sleep(time.Minute)
 		logger.Warn("database unavailable", "number", 9999)
@@ -97,12 +101,12 @@ func TestStormOfWarnings(t *testing.T) {
 			}
 		}
 		if storm < 4 || storm > 6 || total != 3001 || others != 3 {
-			t.Errorf("%d lines tell of %.0f warnings, and %d of others", storm, total, others)
+			t.Errorf("%d lines have %.0f warnings, and %d are others", storm, total, others)
 		}
 	})
 }
 
-// Errors are defects: a few of the same words are told, each with what is special about it.
+// Errors are defects: a few with the same message are logged, each with its own keys.
 func TestStormOfErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out written

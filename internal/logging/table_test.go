@@ -15,12 +15,14 @@ import (
 
 // logMethods are those of a logger, with the place of the message among their arguments.
 var logMethods = map[string]int{
-	"Debug": 0, "Info": 0, "Warn": 0, "Error": 0, "DebugContext": 1, "InfoContext": 1, "WarnContext": 1, "ErrorContext": 1, "Log": 2, "LogAttrs": 2,
+	"Debug": 0, "Info": 0, "Warn": 0, "Error": 0, "DebugContext": 1, "InfoContext": 1, "WarnContext": 1,
+	"ErrorContext": 1, "Log": 2, "LogAttrs": 2,
 }
 
 var documentedLine = regexp.MustCompile("^\\| `(.*?)` \\| [a-z, ]+ \\| (.*?) ?\\| ")
 
-// Every line that the gateway logs, and each of its keys, is in the table of docs/operations.md; and there is nothing else in that.
+// Every line that the gateway logs, and each of its keys, is in the table of docs/operations.md; and there is nothing
+// else in that.
 func TestLinesAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
@@ -69,7 +71,7 @@ func TestLinesAreDocumented(t *testing.T) {
 	}
 }
 
-// linesOf adds the messages that a file logs, with their keys. A message that is chosen before stands in a variable what.
+// linesOf adds the messages that a file logs, with their keys. A message that is chosen before is in a variable what.
 func linesOf(t *testing.T, path string, logged map[string][]string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)

@@ -1,4 +1,5 @@
-// Package otlptest is a collector of OpenTelemetry for tests: it takes spans by OTLP over HTTP, as real ones do, and shows them.
+// Package otlptest is a collector of OpenTelemetry for tests: it takes spans by OTLP over HTTP, as real ones do, and
+// shows them.
 package otlptest
 
 import (
@@ -58,7 +59,8 @@ func NewReceiver(t testing.TB) *Receiver {
 	return r
 }
 
-// Start returns a collector, and a provider whose spans it receives within milliseconds; ratio is the part of the traces that is kept.
+// Start returns a collector, and a provider whose spans it receives within milliseconds; ratio is the part of the
+// traces that is kept.
 func Start(t testing.TB, ratio float64) (*Receiver, trace.TracerProvider) {
 	t.Helper()
 	r := NewReceiver(t)
@@ -107,8 +109,9 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 
 func spanOf(span *wire.Span, resource map[string]string) Span {
 	got := Span{
-		Name: span.Name, TraceID: hex.EncodeToString(span.TraceId), SpanID: hex.EncodeToString(span.SpanId), ParentID: hex.EncodeToString(span.ParentSpanId),
-		Server: span.Kind == wire.Span_SPAN_KIND_SERVER, Attributes: texts(span.Attributes),
+		Name: span.Name, TraceID: hex.EncodeToString(span.TraceId), SpanID: hex.EncodeToString(span.SpanId),
+		ParentID: hex.EncodeToString(span.ParentSpanId),
+		Server:   span.Kind == wire.Span_SPAN_KIND_SERVER, Attributes: texts(span.Attributes),
 		Failed: span.Status.GetCode() == wire.Status_STATUS_CODE_ERROR, Status: span.Status.GetMessage(), Resource: resource,
 	}
 	for _, link := range span.Links {
@@ -140,7 +143,7 @@ func (r *Receiver) Spans() []Span {
 	return slices.Clone(r.spans)
 }
 
-// Raw returns the bytes of all that was received: names and attributes stand in them as they are.
+// Raw returns the bytes of all that was received: names and attributes are in them as they are.
 func (r *Receiver) Raw() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()

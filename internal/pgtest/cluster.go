@@ -14,8 +14,8 @@ import (
 	"github.com/fencegate/fencegate/internal/embeddedpg"
 )
 
-// Cluster is a PostgreSQL of one test's own, with its own system identifier, durable like the one that `fencegate serve`
-// runs. It starts up and running, with an empty database, and is removed when the test ends.
+// Cluster is a PostgreSQL of one test's own, with its own system identifier, durable like the one that `fencegate
+// serve` runs. It starts up and running, with an empty database, and is removed when the test ends.
 //
 // Its methods end the test if they fail, and so are for the test's goroutine; URL, DatabaseURL, PID and Kill can't fail
 // and are for any, though not for two that change the cluster at the same time.
@@ -28,8 +28,8 @@ type Cluster struct {
 	running  *embeddedpg.Cluster
 }
 
-// deadlockTimeout is how long a statement waits for a lock before PostgreSQL looks for a deadlock. At the default of 1 s, most deadlocks
-// end before that for other reasons, and look like a pause.
+// deadlockTimeout is how long a statement waits for a lock before PostgreSQL looks for a deadlock. At the default of 1
+// s, most deadlocks end before that for other reasons, and look like a pause.
 const deadlockTimeout = "20ms"
 
 // Option changes how a cluster is run.
@@ -93,8 +93,8 @@ func (c *Cluster) DatabaseURL(name string) string {
 // PID returns the process id of the postmaster that runs or ran last.
 func (c *Cluster) PID() int { return c.running.PID() }
 
-// Kill kills all processes of the cluster at once and returns when they are dead: to clients, what a power failure is. It
-// does nothing if the cluster is down.
+// Kill kills all processes of the cluster at once and returns when they are dead: to clients, what a power failure is.
+// It does nothing if the cluster is down.
 func (c *Cluster) Kill() { c.running.Kill() }
 
 // Stop shuts the cluster down cleanly. It does nothing if the cluster is down.

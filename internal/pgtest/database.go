@@ -13,15 +13,15 @@ import (
 	"github.com/fencegate/fencegate/migrations"
 )
 
-// Empty returns the URL of a new, empty database, encoded in UTF8 and sorted by bytes. It is dropped when the test ends,
-// whoever is still connected.
+// Empty returns the URL of a new, empty database, encoded in UTF8 and sorted by bytes. It is dropped when the test
+// ends, even if clients are still connected.
 func Empty(t testing.TB) string {
 	t.Helper()
 	return sharedServer(t).fresh(t, "")
 }
 
-// Migrated returns the URL of a new database in which the migrations have been applied. It is a copy of one that they were
-// applied in once. It is dropped when the test ends, whoever is still connected.
+// Migrated returns the URL of a new database in which the migrations have been applied. It is a copy of one that they
+// were applied in once. It is dropped when the test ends, even if clients are still connected.
 func Migrated(t testing.TB) string {
 	t.Helper()
 	server := sharedServer(t)

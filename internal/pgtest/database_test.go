@@ -24,7 +24,7 @@ func TestEmptyIsOnesOwnAndIsDropped(t *testing.T) {
 		want(t, "encoding", ask[string](t, url, "select current_setting('server_encoding')"), "UTF8")
 		want(t, "databases of the name", ask[int](t, server.url, fmt.Sprintf(isThere, name)), 1)
 
-		held := connect(outer, url) // nobody who is still connected keeps it from being dropped
+		held := connect(outer, url) // open connections don't keep it from being dropped
 		if _, err := held.Exec(t.Context(), "begin; insert into mine values (1)"); err != nil {
 			t.Fatal(err)
 		}

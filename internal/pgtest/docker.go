@@ -17,7 +17,8 @@ const (
 	dockerPort  = "5432/tcp"
 )
 
-// startDocker starts the shared server in a container. It returns errNone if no engine answers. A second container removes it if this process is killed.
+// startDocker starts the shared server in a container. It returns errNone if no engine answers. A second container
+// removes it if this process is killed.
 func startDocker(ctx context.Context) (*server, error) {
 	if err := dockerAnswers(ctx); err != nil {
 		return nil, err
@@ -49,7 +50,7 @@ func startDocker(ctx context.Context) (*server, error) {
 	return &server{url: u.String(), stop: stop}, nil
 }
 
-// dockerAnswers returns errNone if no engine can be used, which the library partly tells by a panic.
+// dockerAnswers returns errNone if no engine can be used, which the library partly reports by a panic.
 func dockerAnswers(ctx context.Context) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {

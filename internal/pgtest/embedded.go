@@ -17,8 +17,8 @@ import (
 // cacheFormat is raised when what is kept in the cache changes.
 const cacheFormat = 1
 
-// volatile are the settings of the shared server, which nobody crashes: they save time and change nothing that a client
-// can see.
+// volatile are the settings of the shared server, which no test crashes: they save time and change nothing that a
+// client can see.
 var volatile = map[string]string{
 	"fsync":            "off",
 	"full_page_writes": "off",
@@ -59,7 +59,7 @@ func startEmbedded(ctx context.Context) (*server, error) {
 	return &server{url: cluster.URL(), stop: stop}, nil
 }
 
-// stopAtOnce stops a cluster whose data nobody wants any more.
+// stopAtOnce stops a cluster whose data is no longer needed.
 func stopAtOnce(cluster *embeddedpg.Cluster) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -68,8 +68,8 @@ func stopAtOnce(cluster *embeddedpg.Cluster) {
 
 var notInFileNames = regexp.MustCompile(`[^A-Za-z0-9.]+`)
 
-// cachedCluster returns the directory of a cluster that was made once and shut down cleanly. It is made if it is missing;
-// a lock keeps other processes from making it too, and a rename from seeing half of it.
+// cachedCluster returns the directory of a cluster that was made once and shut down cleanly. It is made if it is
+// missing; a lock keeps other processes from making it too, and a rename from seeing half of it.
 func cachedCluster(ctx context.Context, binaries embeddedpg.Binaries) (string, error) {
 	dir, err := cacheDir()
 	if err != nil {
@@ -124,7 +124,8 @@ func makeCached(ctx context.Context, binaries embeddedpg.Binaries, path string) 
 	return errors.Join(os.Rename(staging, path), os.RemoveAll(dataDir))
 }
 
-// copyTree copies a directory of directories and files, modes included. With sync, the files are on disk when it returns.
+// copyTree copies a directory of directories and files, modes included. With sync, the files are on disk when it
+// returns.
 func copyTree(from, to string, sync bool) error {
 	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {

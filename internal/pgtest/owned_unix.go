@@ -8,5 +8,5 @@ import (
 	"syscall"
 )
 
-// owned tells whether a file belongs to the user that runs the tests.
+// owned reports whether a file belongs to the user that runs the tests.
 func owned(info fs.FileInfo) bool { return info.Sys().(*syscall.Stat_t).Uid == uint32(os.Geteuid()) }

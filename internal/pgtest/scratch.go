@@ -19,7 +19,7 @@ import (
 
 // scratchDir is this process's directory for clusters:
 //
-//	…/fgtest-1000/              of one user; passed through by PostgreSQL's user, hence not the test's own temporary directory
+//	…/fgtest-1000/              of one user; PostgreSQL's user passes through, hence not in t.TempDir
 //	    lock                    held for moments
 //	    K5XRUT2QPA/             of one process
 //	        alive               locked by it for its life
@@ -161,7 +161,7 @@ func anyHeld(paths []string) bool {
 	return false
 }
 
-// sharedMemoryLine is the line of postmaster.pid, from 0, that tells the key and the id of the shared memory.
+// sharedMemoryLine is the line of postmaster.pid, from 0, that has the key and the id of the shared memory.
 const sharedMemoryLine = 6
 
 // removeCluster removes a data directory. A PostgreSQL that was killed leaves a piece of System V shared memory, of

@@ -13,8 +13,8 @@ import (
 	"github.com/fencegate/fencegate/internal/embeddedpg"
 )
 
-// Some behaviour is that of a whole test process. The test binary then runs itself, for TestProcess alone, with what that
-// is to do in this variable.
+// Some behaviour is that of a whole test process. The test binary then runs itself, for TestProcess alone, with what
+// that is to do in this variable.
 const processEnv = "FENCEGATE_PGTEST_PROCESS"
 
 // TestProcess is not a test of its own, but what the other processes of the tests below do.

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// Standby makes a standby of the cluster, by pg_basebackup, that streams from it: a cluster of the same system identifier,
-// open to reading. Replication is asynchronous unless the options say otherwise. To lose commits on purpose:
+// Standby makes a standby of the cluster, by pg_basebackup, that streams from it: a cluster of the same system
+// identifier, open to reading. Replication is asynchronous unless the options say otherwise. To lose commits on
+// purpose:
 //
 //	standby := primary.Standby()
 //	standby.CatchUp()
@@ -71,8 +72,8 @@ func (c *Cluster) Promote() {
 	}
 }
 
-// FailoverURL returns one connection URL for several clusters, of the same database: a client connects to the first that
-// accepts writes.
+// FailoverURL returns one connection URL for several clusters, of the same database: a client connects to the first
+// that accepts writes.
 func FailoverURL(clusters ...*Cluster) string {
 	var hosts, ports []string
 	for _, c := range clusters {

@@ -82,7 +82,7 @@ func gatewaysText(p painter, v View) string {
 	return text
 }
 
-// seriesLines are what was written and shut out, now and over time. The newest whole point counts as now.
+// seriesLines are the writes and rejections, now and over time. The newest whole point counts as now.
 func seriesLines(p painter, v View) []string {
 	points := v.Overview.Points
 	series := func(read func(*api.OverviewRates) float64) []float64 {
@@ -95,7 +95,8 @@ func seriesLines(p painter, v View) []string {
 		}
 		return values
 	}
-	line := func(name string, s style, text func(float64) string, read func(*api.OverviewRates) float64, more string) string {
+	line := func(name string, s style, text func(float64) string, read func(*api.OverviewRates) float64,
+		more string) string {
 		values := series(read)
 		figure := "-"
 		if now := newest(values); !math.IsNaN(now) {
@@ -109,7 +110,8 @@ func seriesLines(p painter, v View) []string {
 			room -= ansi.StringWidth(more) + 2
 			more = "  " + more
 		}
-		return label(p, name) + p.paint(s, fit(figure, figureCells, true)) + "  " + sparkline(values, min(room, sparkCells)) + more
+		return label(p, name) + p.paint(s, fit(figure, figureCells, true)) + "  " +
+			sparkline(values, min(room, sparkCells)) + more
 	}
 	return []string{
 		line("accepted", bold, rate, func(r *api.OverviewRates) float64 { return r.AcceptedPerS }, ""),
@@ -130,7 +132,7 @@ func rejected(r *api.OverviewRates) float64 {
 	return sum
 }
 
-// byCode tells of the newest point what was rejected, and as what.
+// byCode returns the rejections of the newest point, by code.
 func byCode(points []api.OverviewPoint) string {
 	for _, point := range slices.Backward(points[max(0, len(points)-2):]) {
 		if point.OverviewRates == nil {
@@ -147,7 +149,7 @@ func byCode(points []api.OverviewPoint) string {
 	return ""
 }
 
-// newest is the last value, or the one before that, since the last step may not have been told of yet; NaN where both are gaps.
+// newest is the last value, or the one before if the last step is still a gap. It is NaN if both are gaps.
 func newest(values []float64) float64 {
 	for _, value := range slices.Backward(values[max(0, len(values)-2):]) {
 		if !math.IsNaN(value) {

@@ -18,7 +18,8 @@ const (
 
 // aliases are keys that do the same as another.
 var aliases = map[key]key{
-	"q": keyEscape, keyCtrlC: keyEscape, " ": "p", "k": keyUp, "j": keyDown, "g": keyHome, "\x1b[1~": keyHome, "\x1b[7~": keyHome, "=": "+",
+	"q": keyEscape, keyCtrlC: keyEscape, " ": "p", "k": keyUp, "j": keyDown, "g": keyHome, "\x1b[1~": keyHome,
+	"\x1b[7~": keyHome, "=": "+",
 }
 
 // keysOf splits what was read into keys. An escape that begins no control sequence is a key of its own.

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Keys are told apart however many arrive in one read; sequences of unknown keys are not taken for an escape.
+// Keys are distinguished however many arrive in one read; sequences of unknown keys are not taken for an escape.
 func TestKeys(t *testing.T) {
 	for read, want := range map[string][]key{
 		"":                    nil,

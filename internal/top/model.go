@@ -43,7 +43,8 @@ func Run(ctx context.Context, source Source, options Options) (err error) {
 	return m.run(screen)
 }
 
-// model is the state of the screen. One reading counts at a time: turn tells the newest from those that are out of date.
+// model is the state of the screen. One reading counts at a time: turn numbers the newest; older ones
+// are dropped.
 type model struct {
 	ctx      context.Context
 	source   Source

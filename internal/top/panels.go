@@ -15,17 +15,17 @@ func panelLines(p painter, v View, panel Panel) []string {
 	var empty string
 	switch panel {
 	case PanelRejections:
-		columns, empty = rejectionColumns, "No write was ever shut out here. `fencegate demo zombie` shows one."
+		columns, empty = rejectionColumns, "No write was rejected so far. `fencegate demo zombie` shows one."
 		for _, r := range v.Rejections {
 			rows = append(rows, rejectionRow(v.Overview.At.Time, r))
 		}
 	case PanelLocks:
-		columns, empty = lockColumns, "Nobody holds or waits for anything."
+		columns, empty = lockColumns, "No lock is held or waited for."
 		for _, l := range v.Locks {
 			rows = append(rows, lockRow(v.Overview.At.Time, l))
 		}
 	case PanelGateways:
-		columns, empty = gatewayColumns, "No gateway has told of itself yet."
+		columns, empty = gatewayColumns, "No gateway is known yet."
 		for _, g := range v.Overview.Gateways {
 			rows = append(rows, gatewayRow(v.Overview.At.Time, g))
 		}
@@ -40,9 +40,12 @@ func panelLines(p painter, v View, panel Panel) []string {
 }
 
 var rejectionColumns = []column{
-	{heading: "SEEN", right: true, most: 12}, {heading: "RESOURCE", most: 40, shrink: true}, {heading: "KEY", most: 24, shrink: true, optional: true},
-	{heading: "CODE", most: 28, shrink: true}, {heading: "TOKEN", right: true, most: 20}, {heading: "NEWER", right: true, most: 16, optional: true},
-	{heading: "LATE", right: true, most: 12}, {heading: "OWNER", most: 28, shrink: true}, {heading: "DOOR", most: 11, optional: true}, {heading: "COUNT", right: true, most: 13},
+	{heading: "SEEN", right: true, most: 12}, {heading: "RESOURCE", most: 40, shrink: true},
+	{heading: "KEY", most: 24, shrink: true, optional: true},
+	{heading: "CODE", most: 28, shrink: true}, {heading: "TOKEN", right: true, most: 20},
+	{heading: "NEWER", right: true, most: 16, optional: true},
+	{heading: "LATE", right: true, most: 12}, {heading: "OWNER", most: 28, shrink: true},
+	{heading: "SOURCE", most: 11, optional: true}, {heading: "COUNT", right: true, most: 13},
 }
 
 func rejectionRow(now time.Time, r api.Rejection) []string {
@@ -59,12 +62,15 @@ func rejectionRow(now time.Time, r api.Rejection) []string {
 	if r.LateMS != nil {
 		late = span(milliseconds(*r.LateMS))
 	}
-	return row(ago(now, r.LastAt.Time), r.Resource, r.Key, code, presented, newer, late, r.OwnerID, r.Source, count(r.Count))
+	return row(ago(now, r.LastAt.Time), r.Resource, r.Key, code, presented, newer, late, r.OwnerID, r.Source,
+		count(r.Count))
 }
 
 var lockColumns = []column{
-	{heading: "LOCK", most: 48, shrink: true}, {heading: "STATE", most: 8}, {heading: "TOKEN", right: true, most: 16}, {heading: "HOLDER", most: 32, shrink: true},
-	{heading: "LEFT", right: true, most: 12}, {heading: "WAITING", right: true, most: 9}, {heading: "NEXT", most: 28, shrink: true, optional: true},
+	{heading: "LOCK", most: 48, shrink: true}, {heading: "STATE", most: 8}, {heading: "TOKEN", right: true, most: 16},
+	{heading: "HOLDER", most: 32, shrink: true},
+	{heading: "LEFT", right: true, most: 12}, {heading: "WAITING", right: true, most: 9},
+	{heading: "NEXT", most: 28, shrink: true, optional: true},
 }
 
 func lockRow(now time.Time, l api.Lock) []string {
@@ -78,13 +84,17 @@ func lockRow(now time.Time, l api.Lock) []string {
 	if len(l.Queue) > 0 {
 		next = l.Queue[0].OwnerID
 	}
-	return row(l.Lock, l.State, strconv.FormatInt(l.FencingToken, 10), holder, left, strconv.FormatInt(l.QueueLength, 10), next)
+	return row(l.Lock, l.State, strconv.FormatInt(l.FencingToken, 10), holder, left,
+		strconv.FormatInt(l.QueueLength, 10), next)
 }
 
 var gatewayColumns = []column{
-	{heading: "GATEWAY", most: 40, shrink: true}, {heading: "STATE", most: 8}, {heading: "SEEN", right: true, most: 12}, {heading: "UP", right: true, most: 12, optional: true},
-	{heading: "VERSION", most: 24, shrink: true, optional: true}, {heading: "WAITING", right: true, most: 9}, {heading: "STREAMS", right: true, most: 9, optional: true},
-	{heading: "QUEUE", right: true, most: 9, optional: true}, {heading: "CONNECTIONS", right: true, most: 11}, {heading: "LISTENING", most: 9, optional: true},
+	{heading: "GATEWAY", most: 40, shrink: true}, {heading: "STATE", most: 8}, {heading: "SEEN", right: true, most: 12},
+	{heading: "UP", right: true, most: 12, optional: true},
+	{heading: "VERSION", most: 24, shrink: true, optional: true}, {heading: "WAITING", right: true, most: 9},
+	{heading: "STREAMS", right: true, most: 9, optional: true},
+	{heading: "QUEUE", right: true, most: 9, optional: true}, {heading: "CONNECTIONS", right: true, most: 11},
+	{heading: "LISTENING", most: 9, optional: true},
 }
 
 func gatewayRow(now time.Time, g api.OverviewGateway) []string {
@@ -92,11 +102,13 @@ func gatewayRow(now time.Time, g api.OverviewGateway) []string {
 	if g.Listening {
 		listening = "yes"
 	}
-	return row(g.Name, g.State, ago(now, g.SeenAt.Time), span(now.Sub(g.StartedAt.Time).Round(time.Second)), g.Version, count(g.Waiting), count(g.Streams),
+	return row(g.Name, g.State, ago(now, g.SeenAt.Time), span(now.Sub(g.StartedAt.Time).Round(time.Second)), g.Version,
+		count(g.Waiting), count(g.Streams),
 		count(g.Queue), fmt.Sprintf("%d/%d", g.ConnectionsBusy, g.ConnectionsMax), listening)
 }
 
-// ago is how long before now it was, in whole seconds: clocks differ by less than that, or by more than anything here can mend.
+// ago is how long before now it was, in whole seconds. Smaller differences of clocks don't matter, and greater ones
+// can't be corrected here.
 func ago(now, then time.Time) string {
 	since := now.Sub(then).Round(time.Second)
 	if since <= 0 {

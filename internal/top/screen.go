@@ -71,13 +71,15 @@ func heading(p painter, v View) string {
 	case v.Lost != nil && v.At.IsZero():
 		state = p.paint(alarm, "✕ no answer: "+printable(v.Lost.Error()))
 	case v.Lost != nil:
-		state = p.paint(alarm, fmt.Sprintf("✕ no answer for %s: %s", span(v.Now.Sub(v.At).Round(time.Second)), printable(v.Lost.Error())))
+		state = p.paint(alarm, fmt.Sprintf("✕ no answer for %s: %s", span(v.Now.Sub(v.At).Round(time.Second)),
+			printable(v.Lost.Error())))
 	case v.Paused:
 		state = p.paint(mark, "‖ paused, "+span(v.Now.Sub(v.At).Round(time.Second))+" ago")
 	case v.At.IsZero():
 		state = "… asking"
 	}
-	return p.paint(bold, "fencegate top") + "  " + printable(v.URL) + "  " + v.Now.UTC().Format("15:04:05 UTC") + "  " + state
+	return p.paint(bold, "fencegate top") + "  " + printable(v.URL) + "  " + v.Now.UTC().Format("15:04:05 UTC") + "  " +
+		state
 }
 
 func tabs(p painter, v View) string {
@@ -101,7 +103,8 @@ func keys(p painter, v View) string {
 	return p.paint(dim, fmt.Sprintf("q quit  p pause  1 2 3 tables  ↑ ↓ scroll  + - time (%s)", span(v.Span)))
 }
 
-// scrolled leaves out the rows that were scrolled past, and those that the terminal has no lines for. The heading of the table stays.
+// scrolled leaves out the rows that were scrolled past, and those that the terminal has no lines for. The heading of
+// the table stays.
 func scrolled(screen []string, v View) []string {
 	fixed := len(screen) - len(panelLines(painter(false), v, v.Panel)) + 1
 	rows := screen[min(fixed, len(screen)):]

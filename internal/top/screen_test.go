@@ -28,28 +28,37 @@ func point(accepted, stale, p99 float64) api.OverviewPoint {
 func busyView() View {
 	token, superseded, late, sequence := int64(33), int64(34), int64(83_000), int64(2)
 	return View{
-		URL: "http://127.0.0.1:8080", Span: 5 * time.Minute, Panel: PanelRejections, At: noon, Now: noon, Width: 120, Height: 30,
+		URL: "http://127.0.0.1:8080", Span: 5 * time.Minute, Panel: PanelRejections, At: noon, Now: noon, Width: 120,
+		Height: 30,
 		Snapshot: Snapshot{
 			Overview: api.Overview{
 				At: at(0),
 				OverviewState: api.OverviewState{
-					Inventory: &api.Inventory{At: at(0), Locks: 1203, Held: 40, Expiring: 2, Expired: 1, Waiting: 7, OldestWaitMS: 12_345, Sessions: 3},
+					Inventory: &api.Inventory{At: at(0), Locks: 1203, Held: 40, Expiring: 2, Expired: 1, Waiting: 7,
+						OldestWaitMS: 12_345, Sessions: 3},
 					Database: api.OverviewDatabase{State: api.DatabaseOK, DatabaseFacts: &api.DatabaseFacts{
 						Version: "15.18", SizeBytes: 312_400_000, Connections: 23, ConnectionsMax: 100, NewestToken: 84_321,
 					}},
 					Gateways: []api.OverviewGateway{
-						{Name: "a:8080", Version: "v1", State: api.GatewayServing, StartedAt: at(-2 * time.Hour), SeenAt: at(0), Waiting: 7, Streams: 2, ConnectionsBusy: 3, ConnectionsMax: 16, Listening: true, Self: true},
-						{Name: "b:8080", Version: "v1", State: api.GatewaySilent, StartedAt: at(-time.Hour), SeenAt: at(-time.Minute), ConnectionsMax: 16},
+						{Name: "a:8080", Version: "v1", State: api.GatewayServing, StartedAt: at(-2 * time.Hour), SeenAt: at(0),
+							Waiting: 7, Streams: 2, ConnectionsBusy: 3, ConnectionsMax: 16, Listening: true, Self: true},
+						{Name: "b:8080", Version: "v1", State: api.GatewaySilent, StartedAt: at(-time.Hour), SeenAt: at(-time.Minute),
+							ConnectionsMax: 16},
 					},
 				},
 				Points: []api.OverviewPoint{point(0, 0, 4), point(600, 0, 8), {At: at(0)}, point(1234.4, 12, 16)},
 			},
 			Rejections: []api.Rejection{
-				{Resource: "jobs/42", Key: "state", Code: api.CodeTokenStale, Reason: "superseded", Token: &token, Sequence: &sequence, SupersededBy: &superseded, LateMS: &late, OwnerID: "worker-1", Source: "http", Count: 1200, FirstAt: at(-time.Minute), LastAt: at(-3 * time.Second)},
-				{Resource: "jobs/\x1b[2Jevil\n", Key: "", Code: api.CodeTokenRequired, Source: "http", Count: 1, FirstAt: at(0), LastAt: at(0)},
+				{Resource: "jobs/42", Key: "state", Code: api.CodeTokenStale, Reason: "superseded", Token: &token,
+					Sequence: &sequence, SupersededBy: &superseded, LateMS: &late, OwnerID: "worker-1", Source: "http", Count: 1200,
+					FirstAt: at(-time.Minute), LastAt: at(-3 * time.Second)},
+				{Resource: "jobs/\x1b[2Jevil\n", Key: "", Code: api.CodeTokenRequired, Source: "http", Count: 1, FirstAt: at(0),
+					LastAt: at(0)},
 			},
 			Locks: []api.Lock{
-				{Lock: "jobs/42", State: "held", FencingToken: 34, Holders: []api.LockHolder{{OwnerID: "worker-2", ExpiresAt: at(21 * time.Second)}}, Queue: []api.Waiter{{OwnerID: "worker-3"}}, QueueLength: 7},
+				{Lock: "jobs/42", State: "held", FencingToken: 34,
+					Holders: []api.LockHolder{{OwnerID: "worker-2", ExpiresAt: at(21 * time.Second)}},
+					Queue:   []api.Waiter{{OwnerID: "worker-3"}}, QueueLength: 7},
 				{Lock: "idle", State: "free", FencingToken: 3},
 			},
 		},
@@ -60,14 +69,16 @@ func busyView() View {
 func TestScreens(t *testing.T) {
 	lost := busyView()
 	lost.Lost, lost.Now = errors.New("dial tcp 127.0.0.1:8080: connection refused"), noon.Add(12*time.Second)
-	paused, locks, gateways, narrow, away, fresh := busyView(), busyView(), busyView(), busyView(), busyView(), View{URL: "http://127.0.0.1:8080", Now: noon, Width: 80, Height: 24}
+	paused, locks, gateways, narrow, away, fresh := busyView(), busyView(), busyView(), busyView(), busyView(),
+		View{URL: "http://127.0.0.1:8080", Now: noon, Width: 80, Height: 24}
 	paused.Paused, paused.Now = true, noon.Add(90*time.Second)
 	locks.Panel, gateways.Panel = PanelLocks, PanelGateways
 	narrow.Width, narrow.Height = 60, 20
 	away.Overview.Database = api.OverviewDatabase{State: api.DatabaseUnavailable, Detail: "connection refused"}
 	away.Overview.Inventory, away.Rejections = nil, nil
 	for name, view := range map[string]View{
-		"rejections": busyView(), "lost": lost, "paused": paused, "locks": locks, "gateways": gateways, "narrow": narrow, "away": away, "fresh": fresh,
+		"rejections": busyView(), "lost": lost, "paused": paused, "locks": locks, "gateways": gateways, "narrow": narrow,
+		"away": away, "fresh": fresh,
 	} {
 		t.Run(name, func(t *testing.T) { golden(t, name, Screen(view), view) })
 	}
@@ -103,13 +114,14 @@ func golden(t *testing.T, name string, screen []string, view View) {
 	}
 }
 
-// Nothing that others chose steers the terminal, in colour neither.
+// No text that others chose steers the terminal, with colours or without.
 func TestNothingSteersTheTerminal(t *testing.T) {
 	for _, colour := range []bool{false, true} {
 		view := busyView()
 		view.Colour, view.Width = colour, 200
 		text := join(Screen(view))
-		if strings.Contains(text, "\x1b[2J") || strings.Contains(ansi.Strip(text), "\x1b") || !strings.Contains(text, "evil") {
+		if strings.Contains(text, "\x1b[2J") || strings.Contains(ansi.Strip(text), "\x1b") ||
+			!strings.Contains(text, "evil") {
 			t.Errorf("drawn: %q", text)
 		}
 		if colour != strings.Contains(text, "\x1b[") {
@@ -159,8 +171,10 @@ func TestTexts(t *testing.T) {
 		count(0): "0", count(999): "999", count(1234567): "1,234,567", count(-1234): "-1,234", count(-123): "-123",
 		rate(0): "0/s", rate(0.25): "0.2/s", rate(99.94): "99.9/s", rate(1234.5): "1,235/s",
 		bytesText(1023): "1,023 B", bytesText(1024): "1.0 KiB", bytesText(312_400_000): "297.9 MiB",
-		span(90 * time.Millisecond): "90 ms", span(1200 * time.Millisecond): "1.2 s", span(59 * time.Second): "59 s", span(250 * time.Second): "4 m 10 s",
-		span(time.Hour): "1 h", span(185 * time.Minute): "3 h 5 m", span(52 * time.Hour): "2 d 4 h", span(-time.Second): "-1 s",
+		span(90 * time.Millisecond): "90 ms", span(1200 * time.Millisecond): "1.2 s", span(59 * time.Second): "59 s",
+		span(250 * time.Second): "4 m 10 s",
+		span(time.Hour):         "1 h", span(185 * time.Minute): "3 h 5 m", span(52 * time.Hour): "2 d 4 h",
+		span(-time.Second):  "-1 s",
 		fit("ab", 4, false): "ab  ", fit("ab", 4, true): "  ab", fit("abcdef", 4, true): "abc…", fit("日本語", 4, false): "日… ",
 	} {
 		if got != want {

@@ -7,8 +7,8 @@ import (
 
 var bars = []rune("▁▂▃▄▅▆▇█")
 
-// sparkline draws values as bars from 0 to their greatest, the newest at the right, in at most width cells: several values that share
-// a cell show their greatest. NaN is a gap.
+// sparkline draws values as bars from 0 to their greatest, the newest at the right, in at most width cells: several
+// values that share a cell show their greatest. NaN is a gap.
 func sparkline(values []float64, width int) string {
 	if width < 1 || len(values) == 0 {
 		return ""

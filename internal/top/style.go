@@ -1,6 +1,6 @@
 package top
 
-// style is a terminal's rendition (ECMA-48 SGR); the zero value is plain. Nothing is told by colour alone.
+// style is a terminal's rendition (ECMA-48 SGR); the zero value is plain. Nothing is shown by colour alone.
 type style string
 
 const (

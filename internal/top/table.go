@@ -8,7 +8,8 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// column is one of a table. Its width is that of its widest cell, but at most Max, and less where the terminal is narrow.
+// column is one of a table. Its width is that of its widest cell, but at most Max, and less where the terminal is
+// narrow.
 type column struct {
 	heading string
 	right   bool

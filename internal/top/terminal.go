@@ -68,8 +68,8 @@ func (t *terminal) draw(lines []string) error {
 	return err
 }
 
-// keys sends the keys that are pressed, and closes the channel when the input ends or done is closed. A read of a terminal can't be
-// interrupted: the goroutine may stay in one until the process ends.
+// keys sends the keys that are pressed, and closes the channel when the input ends or done is closed. A read of a
+// terminal can't be interrupted: the goroutine may stay in one until the process ends.
 func (t *terminal) keys(done <-chan struct{}) <-chan key {
 	pressed := make(chan key)
 	go func() {

@@ -1,5 +1,5 @@
-// Package tracing wires OpenTelemetry's SDK: which spans are sampled, where they are sent, what becomes of those that can't be delivered.
-// The packages that make spans know OpenTelemetry's API only.
+// Package tracing wires OpenTelemetry's SDK: which spans are sampled, where they are sent, what becomes of those that
+// can't be delivered. The packages that make spans know OpenTelemetry's API only.
 package tracing
 
 import (
@@ -39,18 +39,20 @@ var ErrInvalid = errors.New("invalid configuration")
 
 // Config says where spans go. The zero value of a field is its default.
 type Config struct {
-	// Endpoint is the base URL of a collector that takes OTLP over HTTP, such as http://127.0.0.1:4318; /v1/traces is added where it has no
-	// path. Empty: that of the environment, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT, and without those nothing is
-	// traced.
+	// Endpoint is the base URL of a collector that takes OTLP over HTTP, such as http://127.0.0.1:4318; /v1/traces is
+	// added where it has no path. Empty: that of the environment, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or
+	// OTEL_EXPORTER_OTLP_ENDPOINT, and without those nothing is traced.
 	Endpoint string
-	// SampleRatio is the part of the traces that begin here that is kept, 0 to 1. Where a client has begun the trace, its decision counts.
+	// SampleRatio is the part of the traces that begin here that is kept, 0 to 1. Where a client has begun the trace, its
+	// decision counts.
 	SampleRatio float64
 	// Version is this program's.
 	Version string
-	// OnError is told of spans that could not be delivered, and what is wrong.
+	// OnError is called for spans that could not be delivered, with the reason.
 	OnError func(err error)
 
-	// QueueMax bounds the spans that wait to be sent; what comes beyond that is dropped, and counted. Default 8192; at least 1.
+	// QueueMax bounds the spans that wait to be sent; what comes beyond that is dropped, and counted. Default 8192; at
+	// least 1.
 	QueueMax int
 	// Delay is how long spans wait for others to be sent with. Default 1 s.
 	Delay time.Duration
@@ -67,8 +69,8 @@ type Tracing struct {
 	onError  func(error)
 }
 
-// New returns a Tracing, or nil where none is asked for: there is no endpoint, or the environment has OTEL_SDK_DISABLED=true or
-// OTEL_TRACES_EXPORTER=none. Nothing is sent yet. It returns ErrInvalid.
+// New returns a Tracing, or nil where none is asked for: there is no endpoint, or the environment has
+// OTEL_SDK_DISABLED=true or OTEL_TRACES_EXPORTER=none. Nothing is sent yet. It returns ErrInvalid.
 func New(ctx context.Context, config Config) (*Tracing, error) {
 	endpoint, err := traceURL(config.Endpoint)
 	switch {
@@ -122,7 +124,8 @@ func asked(endpoint string) bool {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return false
 	}
-	return cmp.Or(endpoint, os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT")) != ""
+	return cmp.Or(endpoint, os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
+		os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT")) != ""
 }
 
 // traceURL is the whole URL of an endpoint, and "" of none.
@@ -131,8 +134,10 @@ func traceURL(endpoint string) (string, error) {
 		return "", nil
 	}
 	at, err := url.Parse(endpoint)
-	if err != nil || (at.Scheme != "http" && at.Scheme != "https") || at.Host == "" || at.RawQuery != "" || at.User != nil {
-		return "", fmt.Errorf("%w: --trace-endpoint must be like http://127.0.0.1:4318 (credentials go into OTEL_EXPORTER_OTLP_HEADERS)", ErrInvalid)
+	if err != nil || (at.Scheme != "http" && at.Scheme != "https") || at.Host == "" || at.RawQuery != "" ||
+		at.User != nil {
+		return "", fmt.Errorf("%w: --trace-endpoint must be like http://127.0.0.1:4318 (credentials go into "+
+			"OTEL_EXPORTER_OTLP_HEADERS)", ErrInvalid)
 	}
 	if at.Path == "" || at.Path == "/" {
 		at.Path = tracesPath
@@ -140,7 +145,7 @@ func traceURL(endpoint string) (string, error) {
 	return at.String(), nil
 }
 
-// describe says who makes the spans: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES have the last word.
+// describe names the service of the spans. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override it.
 func describe(ctx context.Context, version string) (*resource.Resource, error) {
 	about, err := resource.New(ctx,
 		resource.WithTelemetrySDK(),
@@ -185,7 +190,8 @@ func (t *Tracing) failed(err error) {
 	}
 }
 
-// bounded lets no more spans wait than it may, and counts the others. The SDK's queue drops, too, but does not tell how many.
+// bounded lets no more spans wait than it may, and counts the others. The SDK's queue drops, too, but does not count
+// them.
 type bounded struct {
 	tracing *Tracing
 	sdktrace.SpanProcessor
@@ -210,7 +216,7 @@ type counting struct {
 	sdktrace.SpanExporter
 }
 
-// ExportSpans sends spans. It returns nil always: whom to tell is known here.
+// ExportSpans sends spans. It always returns nil: it reports errors itself.
 func (c *counting) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	err := c.SpanExporter.ExportSpans(ctx, spans)
 	c.tracing.waiting.Add(-int64(len(spans)))

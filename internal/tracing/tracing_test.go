@@ -19,7 +19,8 @@ import (
 // withoutEnvironment is for tests of what is asked for in other ways.
 func withoutEnvironment(t *testing.T) {
 	for _, name := range []string{
-		"OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_SERVICE_NAME",
+		"OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+		"OTEL_SERVICE_NAME",
 		"OTEL_RESOURCE_ATTRIBUTES",
 	} {
 		t.Setenv(name, "")
@@ -58,7 +59,8 @@ func TestOffUnlessAskedFor(t *testing.T) {
 func TestRefusesWhatIsNoSetting(t *testing.T) {
 	withoutEnvironment(t)
 	for _, config := range []tracing.Config{
-		{Endpoint: "collector:4318"}, {Endpoint: "grpc://collector"}, {Endpoint: "http://"}, {Endpoint: "http://u:secret@collector"},
+		{Endpoint: "collector:4318"}, {Endpoint: "grpc://collector"}, {Endpoint: "http://"},
+		{Endpoint: "http://u:secret@collector"},
 		{Endpoint: "http://collector?x=1"},
 		{Endpoint: "http://127.0.0.1:1", SampleRatio: -0.1}, {SampleRatio: 1.1}, {SampleRatio: math.NaN()},
 		{Endpoint: "http://127.0.0.1:1", QueueMax: -1},
@@ -69,7 +71,7 @@ func TestRefusesWhatIsNoSetting(t *testing.T) {
 	}
 }
 
-// Spans arrive with who made them, wherever the endpoint was named.
+// Spans arrive with the name of their service, wherever the endpoint was configured.
 func TestDelivers(t *testing.T) {
 	withoutEnvironment(t)
 	for _, env := range []string{"", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"} {
@@ -92,7 +94,8 @@ func TestDelivers(t *testing.T) {
 				t.Fatalf("%d are left: %v", left, err)
 			}
 			got := r.Spans()
-			if len(got) != 1 || got[0].Name != "work" || got[0].Resource["service.version"] != "7" || got[0].Resource["service.instance.id"] == "" {
+			if len(got) != 1 || got[0].Name != "work" || got[0].Resource["service.version"] != "7" ||
+				got[0].Resource["service.instance.id"] == "" {
 				t.Fatalf("got %+v", got)
 			}
 			want := map[bool]string{true: "shop-locks", false: "fencegate"}[env == "OTEL_EXPORTER_OTLP_ENDPOINT"]
@@ -103,7 +106,7 @@ func TestDelivers(t *testing.T) {
 	}
 }
 
-// The ratio is for traces that begin here; who has begun one before has decided.
+// The ratio is for traces that begin here. A caller's trace keeps the caller's decision.
 func TestSampling(t *testing.T) {
 	withoutEnvironment(t)
 	parent := func(flags trace.TraceFlags) context.Context {
@@ -139,12 +142,14 @@ func hanging(t *testing.T) (url string, asked <-chan struct{}) {
 	return server.URL, requests
 }
 
-// A collector that hangs costs spans, and nothing else: who ends a span does not wait, and neither does who ends.
+// A collector that hangs costs spans, and nothing else: neither the end of a span nor the end of the program waits for
+// it.
 func TestHangingCollector(t *testing.T) {
 	withoutEnvironment(t)
 	url, asked := hanging(t)
 	const queue, spans = 8, 50
-	traces := start(t, tracing.Config{Endpoint: url, SampleRatio: 1, QueueMax: queue, Delay: time.Millisecond, ExportTimeout: time.Hour})
+	traces := start(t, tracing.Config{Endpoint: url, SampleRatio: 1, QueueMax: queue, Delay: time.Millisecond,
+		ExportTimeout: time.Hour})
 	tracer := traces.Provider().Tracer("test")
 	for range spans {
 		_, span := tracer.Start(t.Context(), "work")
@@ -161,15 +166,16 @@ func TestHangingCollector(t *testing.T) {
 	}
 }
 
-// What a collector does not take is counted, and told.
+// Spans that a collector rejects are counted and reported.
 func TestRefusingCollector(t *testing.T) {
 	withoutEnvironment(t)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "no spans here", http.StatusForbidden)
 	}))
 	defer server.Close()
-	var told atomic.Value
-	traces := start(t, tracing.Config{Endpoint: server.URL, SampleRatio: 1, OnError: func(err error) { told.Store(err) }})
+	var reported atomic.Value
+	traces := start(t, tracing.Config{Endpoint: server.URL, SampleRatio: 1,
+		OnError: func(err error) { reported.Store(err) }})
 	for range 3 {
 		_, span := traces.Provider().Tracer("test").Start(t.Context(), "work")
 		span.End()
@@ -177,7 +183,7 @@ func TestRefusingCollector(t *testing.T) {
 	if left, err := traces.Shutdown(t.Context()); left != 0 || err != nil {
 		t.Errorf("%d are left: %v", left, err)
 	}
-	if err, _ := told.Load().(error); traces.Dropped() != 3 || err == nil {
-		t.Errorf("%d are dropped, and told is: %v", traces.Dropped(), err)
+	if err, _ := reported.Load().(error); traces.Dropped() != 3 || err == nil {
+		t.Errorf("%d are dropped, and the reported error is %v", traces.Dropped(), err)
 	}
 }

@@ -33,7 +33,8 @@ func (d dashboard) model() object {
 		"templating":  object{"list": variables()},
 		"annotations": object{"list": []object{alerts()}},
 		"links": []object{{
-			"type": "dashboards", "title": "fencegate", "tags": []string{"fencegate"}, "asDropdown": false, "includeVars": true, "keepTime": true,
+			"type": "dashboards", "title": "fencegate", "tags": []string{"fencegate"}, "asDropdown": false,
+			"includeVars": true, "keepTime": true,
 		}},
 		"panels": d.panels(),
 	}
@@ -69,7 +70,8 @@ func variables() []object {
 	labels := func(name, label, query string, many bool) object {
 		variable := object{
 			"type": "query", "name": name, "label": label, "datasource": source, "definition": query,
-			"query": object{"query": query, "refId": name, "qryType": 1}, "refresh": 2, "sort": 1, "multi": many, "includeAll": many, "options": []object{},
+			"query": object{"query": query, "refId": name, "qryType": 1}, "refresh": 2, "sort": 1, "multi": many,
+			"includeAll": many, "options": []object{},
 		}
 		if many {
 			variable["allValue"] = ".*"
@@ -78,7 +80,8 @@ func variables() []object {
 		return variable
 	}
 	return []object{
-		{"type": "datasource", "name": "datasource", "label": "Prometheus", "query": "prometheus", "options": []object{}, "refresh": 1},
+		{"type": "datasource", "name": "datasource", "label": "Prometheus", "query": "prometheus", "options": []object{},
+			"refresh": 1},
 		labels("job", "Job", "label_values(fencegate_build_info, job)", false),
 		labels("instance", "Gateways", `label_values(fencegate_build_info{job="$job"}, instance)`, true),
 	}

@@ -1,5 +1,6 @@
-// Command generate writes the Grafana dashboards beside it, in deploy/grafana/dashboards: go run ./deploy/grafana/generate, from the
-// root of the project. What is on them is in overview.go and locks.go, how they are laid out in dashboard.go and panel.go.
+// Command generate writes the Grafana dashboards beside it, in deploy/grafana/dashboards: go run
+// ./deploy/grafana/generate, from the root of the project. What is on them is in overview.go and locks.go, how they are
+// laid out in dashboard.go and panel.go.
 package main
 
 import (
@@ -17,7 +18,8 @@ func main() {
 	for _, dashboard := range []dashboard{overview(), locks()} {
 		text, err := dashboard.render()
 		if err == nil {
-			err = os.WriteFile(filepath.Join(*to, dashboard.file), text, 0o644) //nolint:gosec // Grafana reads them as another user
+			//nolint:gosec // Grafana reads them as another user
+			err = os.WriteFile(filepath.Join(*to, dashboard.file), text, 0o644)
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "generate:", err)

@@ -27,9 +27,10 @@ type step struct {
 	from   float64
 }
 
-// q is a query. In it, @ stands for the gateways that are chosen, and # for the window of rates.
+// q is a query. In it, @ is replaced by the chosen gateways, and # by the window of rates.
 func q(expr, legend string) query {
-	return query{strings.NewReplacer("@", `job="$job",instance=~"$instance"`, "#", "$__rate_interval").Replace(expr), legend}
+	return query{strings.NewReplacer("@", `job="$job",instance=~"$instance"`, "#", "$__rate_interval").Replace(expr),
+		legend}
 }
 
 // database is a query for what describes the whole database, which each gateway shows alike.
@@ -60,7 +61,8 @@ func stack(title, unit, description string, queries ...query) panel {
 }
 
 func number(title, unit, description string, of query, steps ...step) panel {
-	return panel{title: title, unit: unit, description: description, queries: []query{of}, width: 3, height: 4, number: true, steps: steps}
+	return panel{title: title, unit: unit, description: description, queries: []query{of}, width: 3, height: 4,
+		number: true, steps: steps}
 }
 
 // is gives a number's values a name.
@@ -96,7 +98,8 @@ func (p panel) model() object {
 		}
 		kind, options = "stat", object{
 			"reduceOptions": object{"calcs": []string{"lastNotNull"}, "fields": "", "values": false},
-			"colorMode":     "value", "graphMode": "none", "justifyMode": "auto", "textMode": text, "orientation": "auto", "wideLayout": true,
+			"colorMode":     "value", "graphMode": "none", "justifyMode": "auto", "textMode": text, "orientation": "auto",
+			"wideLayout": true,
 		}
 	}
 	return object{

@@ -31,7 +31,8 @@ func TestBenchAloneMeasuresWrites(t *testing.T) {
 
 func TestBenchShowsAnEarlierRunAgain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "report.json")
-	report := writes.Report{Samples: []writes.Sample{{Case: writes.Case{Measure: writes.Throughput, Clients: 8}, Target: "direct", Round: 1, PerSecond: 7}}}
+	report := writes.Report{Samples: []writes.Sample{{Case: writes.Case{Measure: writes.Throughput, Clients: 8},
+		Target: "direct", Round: 1, PerSecond: 7}}}
 	text, err := json.Marshal(report)
 	if err != nil {
 		t.Fatal(err)

@@ -45,8 +45,10 @@ type writesCmd struct {
 
 // Help is shown by --help.
 func (writesCmd) Help() string {
-	return "Writes per second and latencies of fenced writes, through the store and through a gateway process, beside direct, unfenced upserts, a fence " +
-		"made by hand, etcd, ZooKeeper and Redis, in the same run. This process is the load; all else runs in processes of its own. What is not on the " +
+	return "Writes per second and latencies of fenced writes, through the store and through a gateway process, beside " +
+		"direct, unfenced upserts, a fence " +
+		"made by hand, etcd, ZooKeeper and Redis, in the same run. This process is the load; all else runs in processes of " +
+		"its own. What is not on the " +
 		"machine is skipped. The ratios are of the same round: quote them, not single figures."
 }
 
@@ -91,11 +93,13 @@ func (c *writesCmd) measure(ctx context.Context, progress func(string)) (report 
 		return report, err
 	}
 	config := writes.Config{
-		Program: program, FloorProgram: self, GatewayURL: c.URL, Targets: c.Targets, Clients: c.Clients, Rounds: c.Rounds, Duration: c.Duration, WarmUp: c.WarmUp,
+		Program: program, FloorProgram: self, GatewayURL: c.URL, Targets: c.Targets, Clients: c.Clients, Rounds: c.Rounds,
+		Duration: c.Duration, WarmUp: c.WarmUp,
 		Resources: c.Resources, Hot: c.Hot, ValueBytes: c.ValueBytes, Connections: c.Connections,
 		Sizes: c.Sizes, Fences: c.Fences, ZombieRates: c.ZombieRates, Dashboards: c.Dashboards, Progress: progress,
 	}
-	config.Measure = slices.DeleteFunc(slices.Clone(c.Measure), func(measure string) bool { return measure == writes.Flush })
+	config.Measure = slices.DeleteFunc(slices.Clone(c.Measure),
+		func(measure string) bool { return measure == writes.Flush })
 	if len(config.Measure) > 0 {
 		if report, err = c.run(ctx, config, 0); err != nil {
 			return report, err
@@ -122,20 +126,24 @@ func (c *writesCmd) measure(ctx context.Context, progress func(string)) (report 
 // runSlowed measures what writes to PostgreSQL, with flushes slowed down, on many resources.
 func (c *writesCmd) runSlowed(ctx context.Context, config writes.Config) (writes.Report, error) {
 	if c.DatabaseURL != "" {
-		return writes.Report{}, fmt.Errorf("a way to slow the flushes of the database at --database-url down: %w", peers.ErrAbsent)
+		return writes.Report{}, fmt.Errorf("a way to slow the flushes of the database at --database-url down: %w",
+			peers.ErrAbsent)
 	}
 	config.Measure, config.FlushDelay, config.GatewayURL, config.Hot = []string{writes.Flush}, c.FlushDelay, "", 0
 	config.Targets = slices.DeleteFunc([]string{"direct", "handmade", "store", "http"}, func(name string) bool {
 		return len(c.Targets) > 0 && !slices.Contains(c.Targets, name)
 	})
 	if len(config.Targets) == 0 {
-		return writes.Report{}, fmt.Errorf("a target of --targets that writes to PostgreSQL, to slow its flushes down: %w", peers.ErrAbsent)
+		return writes.Report{}, fmt.Errorf("a target of --targets that writes to PostgreSQL, to slow its flushes down: %w",
+			peers.ErrAbsent)
 	}
 	return c.run(ctx, config, c.FlushDelay)
 }
 
 // run makes measurements with a database that it opens and closes.
-func (c *writesCmd) run(ctx context.Context, config writes.Config, flushDelay time.Duration) (report writes.Report, err error) {
+func (c *writesCmd) run(
+	ctx context.Context, config writes.Config, flushDelay time.Duration,
+) (report writes.Report, err error) {
 	db, err := c.open(ctx, manyConnections, flushDelay)
 	if err != nil {
 		return report, err

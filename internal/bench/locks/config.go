@@ -25,13 +25,14 @@ type Config struct {
 	Clients          []int
 	Duration, WarmUp time.Duration
 
-	// Waiters of the crowd stand in line, over Protocol (HTTP1 or HTTP2), while the load is observed for an Idle time; before that,
-	// nothing happens for a time of Settle, since PostgreSQL's backends may be that late in reporting what they did.
+	// Waiters of the crowd wait for one lock, over Protocol (HTTP1 or HTTP2), while the load is observed for an Idle time;
+	// before that, nothing happens for a time of Settle, since PostgreSQL's backends may be that late in reporting what
+	// they did.
 	Waiters      int
 	Protocol     string
 	Idle, Settle time.Duration
 
-	// Progress is told what was measured, line by line.
+	// Progress is called with each line that reports a measurement.
 	Progress func(line string)
 }
 
@@ -48,7 +49,7 @@ const (
 // DefaultSettle is as late as PostgreSQL's backends may report: 10 s when they are idle.
 const DefaultSettle = 11 * time.Second
 
-// waitMax bounds every wait in line: longer than any should take, and as long as the API allows.
+// waitMax bounds every wait for a lock: longer than any should take, and as long as the API allows.
 const waitMax = 10 * time.Minute
 
 // ttl of leases, sessions and keys: longer than a cycle takes.
@@ -80,5 +81,5 @@ func (c Config) check() error {
 
 func invalid(what string) error { return fmt.Errorf("%w: %s", bench.ErrInvalid, what) }
 
-// progress tells of a sample.
+// progress reports a sample.
 func (c Config) progress(format string, args ...any) { c.Progress(fmt.Sprintf(format, args...)) }

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// CrowdSample is one round of many who wait for one lock, half of them at each of two gateways.
+// CrowdSample is one round of many waiters for one lock, half of them at each of two gateways.
 type CrowdSample struct {
 	Round    int    `json:"round"`
 	Waiters  int    `json:"waiters"`
@@ -19,22 +19,25 @@ type CrowdSample struct {
 	// Connections carry the waiters' requests. Each process may have OpenFilesMax files open.
 	Connections  int    `json:"connections"`
 	OpenFilesMax uint64 `json:"open_files_max"`
-	// LineUpSeconds is how long it took until all stood in line; they come group by group.
+	// LineUpSeconds is how long it took until all were in the queue. They come group by group.
 	LineUpSeconds float64 `json:"line_up_seconds"`
-	// Of each gateway: its memory before anybody waited and after all have for a while, and the difference to each of its waiters.
+	// Of each gateway: its memory before anybody waited and after all have for a while, and the difference to each of its
+	// waiters.
 	ResidentBeforeKiB []float64 `json:"resident_before_kib"`
 	ResidentKiB       []float64 `json:"resident_kib"`
 	KiBPerWaiter      []float64 `json:"kib_per_waiter"`
-	// Empty is the load while the lock was held and nobody waited, Idle while all did.
+	// Empty is the load while the lock was held without waiters, Idle while all of them waited.
 	Empty IdleLoad `json:"empty"`
 	Idle  IdleLoad `json:"idle"`
-	// DrainSeconds is from just before the holder released until the last waiter had been granted the lock and released it.
+	// DrainSeconds is from just before the holder released until the last waiter had been granted the lock and released
+	// it.
 	DrainSeconds    float64 `json:"drain_seconds"`
 	GrantsPerSecond float64 `json:"grants_per_second"`
 }
 
 const (
-	// groupMax is how many waiters share a client; over HTTP/2, one connection: a gateway takes 250 requests at once on one.
+	// groupMax is how many waiters share a client; over HTTP/2, one connection: a gateway takes 250 requests at once on
+	// one.
 	groupMax = 200
 	// crowdTTL outlasts a round: the holder does not renew.
 	crowdTTL = time.Hour
@@ -65,7 +68,8 @@ func (c Config) crowd(ctx context.Context, lock string, round int) (sample Crowd
 		return sample, err
 	}
 	if needed := uint64(c.Waiters + filesSpare); c.Protocol == HTTP1 && sample.OpenFilesMax < needed {
-		return sample, invalid(fmt.Sprintf("--crowd-protocol %s with %d --waiters needs %d open files, and %d are allowed here",
+		return sample, invalid(fmt.Sprintf("--crowd-protocol %s with %d --waiters needs %d open files, and %d are allowed "+
+			"here",
 			HTTP1, c.Waiters, needed, sample.OpenFilesMax))
 	}
 	running, err := c.startGateways(ctx)
@@ -88,7 +92,7 @@ func (c Config) crowd(ctx context.Context, lock string, round int) (sample Crowd
 		return sample, err
 	}
 
-	// Whatever fails from here on ends the waiters before the gateways are told to end: they would wait for them.
+	// A failure from here on ends the waiters before the gateways: a gateway that ends waits for its waiters.
 	ctx, cancel := context.WithCancelCause(ctx)
 	line := &line{lock: lock, holder: holder, cancel: cancel}
 	defer func() {
@@ -119,11 +123,11 @@ func (c Config) observeCrowd(ctx context.Context, o observer, line *line, sample
 		return err
 	}
 	begun := time.Now()
-	if sample.Connections, err = c.lineUp(ctx, line); err != nil {
+	if sample.Connections, err = c.enqueue(ctx, line); err != nil {
 		return err
 	}
 	sample.LineUpSeconds = time.Since(begun).Seconds()
-	c.progress("crowd: %d stand in line after %.1f s; nothing happens for %s", c.Waiters, sample.LineUpSeconds, c.Settle+c.Idle)
+	c.progress("crowd: %d wait after %.1f s; nothing happens for %s", c.Waiters, sample.LineUpSeconds, c.Settle+c.Idle)
 	if err := sleep(ctx, c.Settle); err != nil {
 		return err
 	}
@@ -134,7 +138,8 @@ func (c Config) observeCrowd(ctx context.Context, o observer, line *line, sample
 		return err
 	}
 	for i, waiters := range line.perGateway() {
-		sample.KiBPerWaiter = append(sample.KiBPerWaiter, (sample.ResidentKiB[i]-sample.ResidentBeforeKiB[i])/float64(waiters))
+		sample.KiBPerWaiter = append(sample.KiBPerWaiter,
+			(sample.ResidentKiB[i]-sample.ResidentBeforeKiB[i])/float64(waiters))
 	}
 	return nil
 }
@@ -157,7 +162,8 @@ func (c Config) drain(ctx context.Context, line *line, release func(context.Cont
 		case at := <-drained:
 			return at.Sub(begun), context.Cause(ctx)
 		case <-tick.C:
-			c.progress("crowd: %d of %d have had the lock after %.0f s", line.served.Load(), c.Waiters, time.Since(begun).Seconds())
+			c.progress("crowd: %d of %d have had the lock after %.0f s", line.served.Load(), c.Waiters,
+				time.Since(begun).Seconds())
 		}
 	}
 }

@@ -17,7 +17,7 @@ type CycleSample struct {
 	Round     int     `json:"round"`
 	Cycles    int     `json:"cycles"`
 	PerSecond float64 `json:"per_second"`
-	// Of one cycle, the wait in line included.
+	// Of one cycle, with the wait for the lock.
 	P50MS float64 `json:"p50_ms"`
 	P99MS float64 `json:"p99_ms"`
 }
@@ -44,7 +44,9 @@ func (c Config) cycles(ctx context.Context, services []service, run string, repo
 }
 
 // cyclesOf measures all rounds of one number of clients. The clients of a service stay connected until its last round.
-func (c Config) cyclesOf(ctx context.Context, services []service, run, which string, clients int, report *Report) (err error) {
+func (c Config) cyclesOf(
+	ctx context.Context, services []service, run, which string, clients int, report *Report,
+) (err error) {
 	var fitting []service
 	var closers []func() error
 	defer func() {
@@ -79,8 +81,9 @@ func (c Config) cyclesOf(ctx context.Context, services []service, run, which str
 				continue
 			}
 			sample := CycleSample{
-				Service: s.name, Locks: which, Clients: clients, Round: round, Cycles: len(load.Latencies), PerSecond: load.PerSecond(),
-				P50MS: bench.Percentile(load.Latencies, 0.50), P99MS: bench.Percentile(load.Latencies, 0.99),
+				Service: s.name, Locks: which, Clients: clients, Round: round, Cycles: len(load.Latencies),
+				PerSecond: load.PerSecond(),
+				P50MS:     bench.Percentile(load.Latencies, 0.50), P99MS: bench.Percentile(load.Latencies, 0.99),
 			}
 			report.Cycles = append(report.Cycles, sample)
 			c.progress("round %d: %3d clients, %s locks, %-12s %8.0f cycles/s", round, clients, which, s.name, sample.PerSecond)
@@ -96,7 +99,9 @@ func lockName(run, which string, client int) string {
 	return fmt.Sprintf("%s/own/%d", run, client)
 }
 
-func cycle(ctx context.Context, lockers []locker, lock func(client int) string, duration time.Duration) (bench.Load, error) {
+func cycle(
+	ctx context.Context, lockers []locker, lock func(client int) string, duration time.Duration,
+) (bench.Load, error) {
 	return bench.Repeat(ctx, len(lockers), duration, func(ctx context.Context, client, _ int) error {
 		release, err := lockers[client].acquire(ctx, lock(client))
 		if err != nil {

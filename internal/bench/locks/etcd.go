@@ -25,7 +25,7 @@ func startEtcd(ctx context.Context) (startedPeer, error) {
 }
 
 func etcdService(etcd *peers.Etcd) service {
-	return service{name: nameEtcd, gateways: 1, inLine: true, connect: func(context.Context, int) (locker, error) {
+	return service{name: nameEtcd, gateways: 1, queues: true, connect: func(context.Context, int) (locker, error) {
 		client, err := etcd.Connect()
 		if err != nil {
 			return nil, err

@@ -62,9 +62,10 @@ func (g gateways) service(count int) service {
 	if count == len(g) {
 		name = nameFencegateTwo
 	}
-	return service{name: name, gateways: count, inLine: true, connect: func(_ context.Context, client int) (locker, error) {
-		return newGatewayLocker(g[client%count].URL, fmt.Sprintf("bench-%d", client), HTTP1)
-	}}
+	return service{name: name, gateways: count, queues: true,
+		connect: func(_ context.Context, client int) (locker, error) {
+			return newGatewayLocker(g[client%count].URL, fmt.Sprintf("bench-%d", client), HTTP1)
+		}}
 }
 
 // gatewayLocker is a client of one gateway, as one owner.
@@ -104,9 +105,10 @@ func (l *gatewayLocker) acquireAs(ctx context.Context, lock, owner string) (func
 	}, nil
 }
 
-// waiting asks by a try, which is refused with the length of the line.
+// waiting sends a try, which is rejected with the length of the queue.
 func (l *gatewayLocker) waiting(ctx context.Context, lock string) (int, error) {
-	_, err := l.api.Acquire(ctx, lock, api.AcquireRequest{OwnerID: "bench-onlooker", TTLMS: new((100 * time.Millisecond).Milliseconds())})
+	_, err := l.api.Acquire(ctx, lock, api.AcquireRequest{OwnerID: "bench-onlooker",
+		TTLMS: new((100 * time.Millisecond).Milliseconds())})
 	var problem *api.Problem
 	switch {
 	case err == nil:

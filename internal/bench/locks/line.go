@@ -21,7 +21,7 @@ type line struct {
 	served  atomic.Int64
 }
 
-// group is waiters who share a client of one gateway.
+// group is waiters that share a client of one gateway.
 type group struct {
 	*gatewayLocker
 
@@ -52,13 +52,13 @@ func groupsOf(waiters, gateways int) int {
 	return (waiters + perRound - 1) / perRound * gateways
 }
 
-// lineUp lets one group after the other come. It returns when all stand in line, with the number of their connections.
-func (c Config) lineUp(ctx context.Context, line *line) (connections int, err error) {
-	standing := 0
+// enqueue starts one group after the other. It returns once all are in the queue, with the number of their connections.
+func (c Config) enqueue(ctx context.Context, line *line) (connections int, err error) {
+	queued := 0
 	for i, g := range line.groups {
 		line.join(ctx, g)
-		standing += g.waiters
-		if err := awaitLine(ctx, line.holder, line.lock, standing, lineUpLookInterval); err != nil {
+		queued += g.waiters
+		if err := awaitQueue(ctx, line.holder, line.lock, queued, lineUpLookInterval); err != nil {
 			return 0, err
 		}
 		if c.Protocol == HTTP2 {
@@ -67,7 +67,7 @@ func (c Config) lineUp(ctx context.Context, line *line) (connections int, err er
 			connections += g.waiters
 		}
 		if (i+1)%10 == 0 {
-			c.progress("crowd: %d of %d stand in line", standing, c.Waiters)
+			c.progress("crowd: %d of %d wait", queued, c.Waiters)
 		}
 	}
 	return connections, nil

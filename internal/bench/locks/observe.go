@@ -13,9 +13,10 @@ import (
 // IdleLoad is what happened in a time in which clients did nothing.
 type IdleLoad struct {
 	Seconds float64 `json:"seconds"`
-	// TransactionsPerSecond are those that the database committed, whoever sent them.
+	// TransactionsPerSecond are those that the database committed, of all clients.
 	TransactionsPerSecond float64 `json:"transactions_per_second"`
-	// The shares of one CPU that the gateways used, and all processes of PostgreSQL's. The latter is null where those run on another machine.
+	// The shares of one CPU that the gateways used, and all processes of PostgreSQL's. The latter is null where those run
+	// on another machine.
 	GatewaysCPU float64  `json:"gateways_cpu"`
 	PostgresCPU *float64 `json:"postgres_cpu"`
 }
@@ -69,7 +70,8 @@ func (o observer) read(ctx context.Context) (reading, error) {
 		return reading{}, err
 	}
 	r := reading{gateways: gateways}
-	err = o.db.QueryRow(ctx, "select xact_commit from pg_stat_database where datname = current_database()").Scan(&r.transactions)
+	err = o.db.QueryRow(ctx, "select xact_commit from pg_stat_database where datname = current_database()").
+		Scan(&r.transactions)
 	if err != nil {
 		return r, fmt.Errorf("read the database's statistics: %w", err)
 	}

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// raiseOpenFiles lets this process, and those that it starts, have as many files open as are wanted: above the hard limit only where this
-// process may. It returns how many it got.
+// raiseOpenFiles lets this process, and those that it starts, have as many files open as are wanted: above the hard
+// limit only where this process may. It returns how many it got.
 func raiseOpenFiles(want uint64) (uint64, error) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

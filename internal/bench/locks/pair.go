@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// pair is two clients who hand one lock to and fro: one holds it, the other stands in line.
+// pair is two clients that hand one lock to each other: one holds it, the other waits.
 type pair struct {
 	lock           string
 	holder, waiter locker
@@ -17,7 +17,7 @@ type pair struct {
 
 	release func(context.Context) error // the holder's
 	granted chan grant                  // to the waiter
-	ready   time.Time                   // when the waiter has stood in line for long enough
+	ready   time.Time                   // when the waiter has waited for long enough
 }
 
 // grant is what a waiter got, and when.
@@ -27,16 +27,16 @@ type grant struct {
 	err     error
 }
 
-// begin lets one acquire the lock, and the other stand in line.
+// begin lets one acquire the lock, and the other wait for it.
 func (p *pair) begin(ctx context.Context) (err error) {
 	if p.release, err = p.holder.acquire(ctx, p.lock); err != nil {
 		return err
 	}
-	return p.lineUp(ctx)
+	return p.enqueue(ctx)
 }
 
-// lineUp lets the waiter wait for the lock, and returns when it is seen in line.
-func (p *pair) lineUp(ctx context.Context) error {
+// enqueue lets the waiter wait for the lock, and returns once it is in the queue.
+func (p *pair) enqueue(ctx context.Context) error {
 	p.granted = make(chan grant, 1)
 	p.waiting.Go(func() {
 		release, err := p.waiter.acquire(ctx, p.lock)
@@ -45,7 +45,7 @@ func (p *pair) lineUp(ctx context.Context) error {
 			p.fail(fmt.Errorf("a waiter: %w", err))
 		}
 	})
-	err := awaitLine(ctx, p.onlooker, p.lock, 1, lookInterval)
+	err := awaitQueue(ctx, p.onlooker, p.lock, 1, lookInterval)
 	p.ready = time.Now().Add(calm)
 	return err
 }
@@ -65,7 +65,7 @@ func (p *pair) handOff(ctx context.Context) (time.Duration, error) {
 	}
 	p.release = got.release
 	p.holder, p.waiter = p.waiter, p.holder
-	return got.at.Sub(before), p.lineUp(ctx)
+	return got.at.Sub(before), p.enqueue(ctx)
 }
 
 // end lets the holder release the lock, and then the waiter.

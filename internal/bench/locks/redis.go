@@ -18,7 +18,7 @@ const (
 	nameRedisFsync = "redis fsync"
 )
 
-// Who finds the lock taken tries again after a random pause between these.
+// A client that finds the lock taken tries again after a random pause between these.
 const (
 	pauseMin = time.Millisecond
 	pauseMax = 5 * time.Millisecond
@@ -27,7 +27,9 @@ const (
 var errLockLost = errors.New("the key was not the client's any more")
 
 // compareAndDelete deletes the key if it is the client's own.
-var compareAndDelete = redis.NewScript(`if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end return 0`)
+var compareAndDelete = redis.NewScript(
+	`if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end return 0`,
+)
 
 func startRedis(name string, settings ...string) func(context.Context) (startedPeer, error) {
 	return func(ctx context.Context) (startedPeer, error) {

@@ -81,8 +81,8 @@ type CrowdLine struct {
 	bench.Spread
 }
 
-// CrowdLines summarizes the crowds. What is of each gateway is taken as one: the spread is over rounds and gateways. Without a figure in
-// any round there is no line.
+// CrowdLines summarizes the crowds. What is of each gateway is taken as one: the spread is over rounds and gateways.
+// Without a figure in any round there is no line.
 func (r Report) CrowdLines() []CrowdLine {
 	figures := []struct {
 		name string

@@ -44,7 +44,8 @@ func twoRounds() Report {
 func TestRatiosStayWhereTheMachineDrifts(t *testing.T) {
 	report := twoRounds()
 	wakeUps := report.WakeUpLines()
-	want := WakeUpLine{nameFencegate, 1000, bench.Spread{Median: 4.5, Low: 3, High: 6}, bench.Spread{Median: 10, Low: 9, High: 11},
+	want := WakeUpLine{nameFencegate, 1000, bench.Spread{Median: 4.5, Low: 3, High: 6},
+		bench.Spread{Median: 10, Low: 9, High: 11},
 		bench.Spread{Median: 1.5, Low: 1.5, High: 1.5}}
 	if len(wakeUps) != 2 || wakeUps[0] != want {
 		t.Errorf("got %+v, want %+v first", wakeUps, want)
@@ -125,7 +126,8 @@ func TestFiguresThatNoRoundHasAreLeftOut(t *testing.T) {
 	for _, line := range report.CrowdLines() {
 		names = append(names, line.Figure)
 	}
-	if len(names) != 10 || slices.ContainsFunc(names, func(name string) bool { return strings.Contains(name, "PostgreSQL") }) {
+	if len(names) != 10 || slices.ContainsFunc(names,
+		func(name string) bool { return strings.Contains(name, "PostgreSQL") }) {
 		t.Errorf("got %q", names)
 	}
 	if lines := (Report{}).CrowdLines(); lines != nil {
@@ -135,8 +137,9 @@ func TestFiguresThatNoRoundHasAreLeftOut(t *testing.T) {
 
 func TestConfigIsChecked(t *testing.T) {
 	good := Config{
-		Measure: []string{Crowd}, Rounds: 1, HandOffs: 1, Clients: []int{1}, Duration: time.Second, Waiters: 2, Protocol: HTTP1,
-		Idle: time.Second, Connections: 2,
+		Measure: []string{Crowd}, Rounds: 1, HandOffs: 1, Clients: []int{1}, Duration: time.Second, Waiters: 2,
+		Protocol: HTTP1,
+		Idle:     time.Second, Connections: 2,
 	}
 	if err := good.check(); err != nil {
 		t.Error(err)

@@ -15,12 +15,14 @@ import (
 	"github.com/fencegate/fencegate/internal/bench"
 )
 
-// Run makes the measurements, and returns what it has when one fails. It returns bench.ErrInvalid for a configuration that makes no sense.
+// Run makes the measurements, and returns what it has when one fails. It returns bench.ErrInvalid for a configuration
+// that makes no sense.
 func Run(ctx context.Context, config Config) (report Report, err error) {
 	if err := config.check(); err != nil {
 		return report, err
 	}
-	report = Report{Peers: map[string]string{}, Skipped: map[string]string{}, WakeUps: []WakeUpSample{}, Cycles: []CycleSample{}, Crowds: []CrowdSample{}}
+	report = Report{Peers: map[string]string{}, Skipped: map[string]string{}, WakeUps: []WakeUpSample{},
+		Cycles: []CycleSample{}, Crowds: []CrowdSample{}}
 	if report.Environment, err = environment(ctx, config.DatabaseURL); err != nil {
 		return report, err
 	}
@@ -50,7 +52,8 @@ func environment(ctx context.Context, databaseURL string) (bench.Environment, er
 	return read, errors.Join(err, db.Close(context.WithoutCancel(ctx)))
 }
 
-// besidePeers makes the measurements that others take part in. All services run all the time, and only one of them is busy.
+// besidePeers makes the measurements that others take part in. All services run all the time, and only one of them is
+// busy.
 func (c Config) besidePeers(ctx context.Context, run string, report *Report) (err error) {
 	running, err := c.startGateways(ctx)
 	if err != nil {

@@ -13,8 +13,8 @@ type service struct {
 	name string
 	// gateways is how many of them clients take turns between; 1 for others' services.
 	gateways int
-	// inLine says that those who wait stand in line: its lockers are queues.
-	inLine bool
+	// queues says that waiters are in a queue: its lockers are of type queue.
+	queues bool
 	// connect makes the client of that number, from 0, with a connection of its own.
 	connect func(ctx context.Context, client int) (locker, error)
 }
@@ -26,10 +26,10 @@ type locker interface {
 	close() error
 }
 
-// queue is a locker of a service where those who wait stand in line.
+// queue is a locker of a service with a queue of waiters.
 type queue interface {
 	locker
-	// waiting is how many stand in line for a lock that is held.
+	// waiting is how many wait for a lock that is held.
 	waiting(ctx context.Context, lock string) (int, error)
 }
 

@@ -64,18 +64,19 @@ func reallyLocks(t *testing.T, s service) {
 		t.Fatal(err)
 	}
 	var inside atomic.Int32
-	load, err := bench.Repeat(t.Context(), len(lockers), 200*time.Millisecond, func(ctx context.Context, client, _ int) error {
-		release, err := lockers[client].acquire(ctx, "one")
-		if err != nil {
-			return err
-		}
-		if inside.Add(1) != 1 {
-			t.Error("two clients hold the lock")
-		}
-		time.Sleep(time.Millisecond)
-		inside.Add(-1)
-		return release(ctx)
-	})
+	load, err := bench.Repeat(t.Context(), len(lockers),
+		200*time.Millisecond, func(ctx context.Context, client, _ int) error {
+			release, err := lockers[client].acquire(ctx, "one")
+			if err != nil {
+				return err
+			}
+			if inside.Add(1) != 1 {
+				t.Error("two clients hold the lock")
+			}
+			time.Sleep(time.Millisecond)
+			inside.Add(-1)
+			return release(ctx)
+		})
 	if err != nil || len(load.Latencies) < len(lockers) {
 		t.Errorf("%d cycles, %v", len(load.Latencies), err)
 	}
@@ -136,7 +137,7 @@ func TestAnEndedWaitIsGivenUp(t *testing.T) {
 	})
 }
 
-// A hand-off is measured, and a crowd complete, when those who wait are counted.
+// A hand-off is measured, and a crowd complete, once the waiters are counted.
 func TestWaitersAreCounted(t *testing.T) {
 	eachService(t, func(t *testing.T, s service) {
 		lockers, closeAll, err := s.connectAll(t.Context(), 3)
@@ -145,8 +146,8 @@ func TestWaitersAreCounted(t *testing.T) {
 		}
 		defer func() { _ = closeAll() }()
 		onlooker, hasLine := lockers[2].(queue)
-		if hasLine != s.inLine {
-			t.Errorf("has a line: %t, takes part in hand-offs: %t", hasLine, s.inLine)
+		if hasLine != s.queues {
+			t.Errorf("has a line: %t, takes part in hand-offs: %t", hasLine, s.queues)
 		}
 		if !hasLine {
 			return
@@ -168,7 +169,7 @@ func TestWaitersAreCounted(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		if err := awaitLine(t.Context(), onlooker, "lock", 1, lookInterval); err != nil {
+		if err := awaitQueue(t.Context(), onlooker, "lock", 1, lookInterval); err != nil {
 			t.Error(err)
 		}
 		if waiting, err := onlooker.waiting(t.Context(), "lock"); waiting != 1 || err != nil {

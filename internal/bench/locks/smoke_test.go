@@ -22,7 +22,8 @@ func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 func config(t *testing.T) Config {
 	t.Helper()
 	return Config{
-		Program: program.Path(t), DatabaseURL: pgtest.Empty(t), Connections: 4, Measure: []string{WakeUp, Cycles, Crowd}, Rounds: 2,
+		Program: program.Path(t), DatabaseURL: pgtest.Empty(t), Connections: 4, Measure: []string{WakeUp, Cycles, Crowd},
+		Rounds:   2,
 		HandOffs: 3, Clients: []int{1, 4}, Duration: 50 * time.Millisecond, WarmUp: 10 * time.Millisecond,
 		Waiters: 60, Protocol: HTTP2, Idle: 100 * time.Millisecond,
 		Progress: func(line string) { t.Log(line) },
@@ -87,14 +88,15 @@ func checkCrowds(t *testing.T, crowds []CrowdSample) {
 		t.Errorf("%d crowds were measured", len(crowds))
 	}
 	for _, s := range crowds {
-		if s.Waiters != 60 || s.Connections != 2 || len(s.KiBPerWaiter) != 2 || s.ResidentKiB[0] <= 0 || s.ResidentKiB[1] <= 0 ||
+		if s.Waiters != 60 || s.Connections != 2 || len(s.KiBPerWaiter) != 2 || s.ResidentKiB[0] <= 0 ||
+			s.ResidentKiB[1] <= 0 ||
 			s.DrainSeconds <= 0 || s.Idle.Seconds <= 0 || s.Idle.TransactionsPerSecond < 0 || s.OpenFilesMax < 60 {
 			t.Errorf("%+v", s)
 		}
 	}
 }
 
-// Everybody in the crowds, and who held the lock before them, was granted it and gave it back.
+// Every waiter of the crowds, and the holder before them, was granted the lock and released it.
 func checkGrants(t *testing.T, databaseURL string) {
 	t.Helper()
 	db, err := pgx.Connect(t.Context(), databaseURL)

@@ -57,7 +57,8 @@ func (r Report) writeCrowds(out io.Writer) error {
 	title := "Crowd"
 	if len(r.Crowds) > 0 {
 		s := r.Crowds[0]
-		title = fmt.Sprintf("Crowd: %d wait for one lock at two gateways, over %d connections (%s; %d open files allowed); %.0f s idle",
+		title = fmt.Sprintf("Crowd: %d wait for one lock at two gateways, over %d connections (%s; %d open files allowed); "+
+			"%.0f s idle",
 			s.Waiters, s.Connections, s.Protocol, s.OpenFilesMax, s.Idle.Seconds)
 	}
 	return writeTable(out, title, "figure\tmedian\t(min\tmax)\t", rows)

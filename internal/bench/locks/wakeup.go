@@ -11,8 +11,8 @@ import (
 	"github.com/fencegate/fencegate/internal/bench"
 )
 
-// WakeUpSample is one round of hand-offs of one service: from just before the release was sent until the acquire of the one who waited
-// had returned.
+// WakeUpSample is one round of hand-offs of one service: from just before the release was sent until the acquire of the
+// waiter had returned.
 type WakeUpSample struct {
 	Service  string  `json:"service"`
 	Round    int     `json:"round"`
@@ -22,10 +22,12 @@ type WakeUpSample struct {
 }
 
 const (
-	// calm is how long a waiter is in line, at least, before the lock is released to it. What the service still does for a wait that has just
-	// begun is not the wake-up: etcd tells a new watcher of nothing until a loop of its own, every 100 ms, has come to it.
+	// calm is how long a waiter waits, at least, before the lock is released to it. What the service still does for a wait
+	// that has just begun is not the wake-up: etcd sends a new watcher nothing until a loop of its own, every 100 ms, has
+	// come to it.
 	calm = 150 * time.Millisecond
-	// pairsMax hand locks to and fro at the same time, one hand-off after the other, so that not every hand-off costs the calm.
+	// pairsMax hand locks to and fro at the same time, one hand-off after the other, so that not every hand-off costs the
+	// calm.
 	pairsMax = 32
 	// pause is before every release: what the pair before has left to do is over.
 	pause = 2 * time.Millisecond
@@ -33,11 +35,11 @@ const (
 	lookInterval = time.Millisecond
 )
 
-// wakeUps measures in turn the services where those who wait stand in line. Round 0 warms up.
+// wakeUps measures in turn the services with a queue. Round 0 warms up.
 func (c Config) wakeUps(ctx context.Context, services []service, run string, report *Report) error {
 	for round := range c.Rounds + 1 {
 		for _, s := range services {
-			if !s.inLine {
+			if !s.queues {
 				continue
 			}
 			count := c.HandOffs
@@ -73,7 +75,7 @@ func (s service) handOffs(ctx context.Context, lock string, count int) (latencie
 	defer func() { err = errors.Join(err, closeAll()) }()
 	onlooker, hasLine := lockers[2*len(pairs)].(queue)
 	if !hasLine {
-		return nil, errors.New("those who wait stand in no line")
+		return nil, errors.New("the service has no queue")
 	}
 	// Whatever fails ends the waits, before the clients are closed; and a wait that fails ends all.
 	ctx, fail := context.WithCancelCause(ctx)
@@ -106,14 +108,14 @@ func (s service) handOffs(ctx context.Context, lock string, count int) (latencie
 	return latencies, nil
 }
 
-// awaitLine looks again and again until so many stand in line.
-func awaitLine(ctx context.Context, onlooker queue, lock string, length int, interval time.Duration) error {
+// awaitQueue polls until so many wait.
+func awaitQueue(ctx context.Context, onlooker queue, lock string, length int, interval time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, waitMax)
 	defer cancel()
 	for {
 		waiting, err := onlooker.waiting(ctx, lock)
 		if err != nil {
-			return fmt.Errorf("look at the line: %w", err)
+			return fmt.Errorf("look at the queue: %w", err)
 		}
 		if waiting >= length {
 			return nil
@@ -121,7 +123,7 @@ func awaitLine(ctx context.Context, onlooker queue, lock string, length int, int
 		select {
 		case <-time.After(interval):
 		case <-ctx.Done():
-			return fmt.Errorf("%d stand in line, not %d: %w", waiting, length, ctx.Err())
+			return fmt.Errorf("%d wait, not %d: %w", waiting, length, ctx.Err())
 		}
 	}
 }

@@ -19,7 +19,8 @@ var ErrAbsent = errors.New("not on this machine")
 
 const (
 	startTimeout = 30 * time.Second
-	// startsMax is how often a start is tried: between finding a free port and listening on it another program may take it.
+	// startsMax is how often a start is tried: between finding a free port and listening on it another program may take
+	// it.
 	startsMax = 3
 )
 
@@ -129,7 +130,8 @@ func withoutSettings(environment []string, program string) []string {
 	return kept
 }
 
-// freePorts finds ports of the loopback interface that nobody listens on. Each is kept until all are found: the next would be the same.
+// freePorts finds ports of the loopback interface without a listener. Each is kept until all are found: the next would
+// be the same.
 func freePorts(ctx context.Context, count int) ([]int, error) {
 	if count == 0 {
 		return nil, nil

@@ -14,7 +14,10 @@ type Program struct {
 
 // StartProgram runs a program that listens on the address that its args, made from it, name.
 func StartProgram(ctx context.Context, path string, args func(address string) []string) (*Program, error) {
-	command := command{program: path, ports: 1, args: func(_ string, ports []int) []string { return args(address(ports[0])) },
+	command := command{program: path, ports: 1, args: func(_ string,
+		ports []int) []string {
+		return args(address(ports[0]))
+	},
 		ready: func(ctx context.Context, ports []int) error {
 			connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", address(ports[0]))
 			if err != nil {

@@ -19,12 +19,13 @@ type Redis struct {
 	process *process
 }
 
-// StartRedis runs Redis with its own defaults (now and then a snapshot), and settings such as "--appendonly", "yes" over them. It
-// returns ErrAbsent where there is none.
+// StartRedis runs Redis with its own defaults (now and then a snapshot), and settings such as "--appendonly", "yes"
+// over them. It returns ErrAbsent where there is none.
 func StartRedis(ctx context.Context, settings ...string) (*Redis, error) {
 	server := &Redis{}
 	command := command{program: "redis-server", ports: 1, args: func(dir string, ports []int) []string {
-		return append([]string{"--port", strconv.Itoa(ports[0]), "--bind", "127.0.0.1", "--dir", dir, "--loglevel", "warning"}, settings...)
+		return append([]string{"--port", strconv.Itoa(ports[0]), "--bind", "127.0.0.1", "--dir", dir, "--loglevel",
+			"warning"}, settings...)
 	}, ready: func(ctx context.Context, ports []int) (err error) {
 		server.Version, err = redisVersion(ctx, address(ports[0]))
 		return err
@@ -53,7 +54,7 @@ func connectRedis(address string) *redis.Client {
 func redisVersion(ctx context.Context, address string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	// The client writes to standard error when nobody listens.
+	// The client writes to standard error while the server does not listen yet.
 	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return "", err
@@ -68,7 +69,7 @@ func redisVersion(ctx context.Context, address string) (string, error) {
 	_, rest, _ := strings.Cut(info, "redis_version:")
 	version, _, found := strings.Cut(rest, "\r\n")
 	if !found {
-		return "", errors.New("redis tells no version")
+		return "", errors.New("redis has no version")
 	}
 	return version, nil
 }

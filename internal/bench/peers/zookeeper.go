@@ -50,8 +50,12 @@ func StartZooKeeper(ctx context.Context) (*ZooKeeper, error) {
 }
 
 func writeZooKeeperConfig(dir string, ports []int) error {
-	config := fmt.Sprintf("dataDir=%s/data\nclientPort=%d\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\nmaxSessionTimeout=%d\n",
-		dir, ports[0], sessionTimeout.Milliseconds())
+	config := fmt.Sprintf(
+		"dataDir=%s/data\nclientPort=%d\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\nmaxSessionTimeout=%d\n",
+		dir,
+		ports[0],
+		sessionTimeout.Milliseconds(),
+	)
 	logging := "log4j.rootLogger=WARN, console\nlog4j.appender.console=org.apache.log4j.ConsoleAppender\n" +
 		"log4j.appender.console.layout=org.apache.log4j.SimpleLayout\n"
 	if err := os.WriteFile(filepath.Join(dir, "log4j.properties"), []byte(logging), 0o600); err != nil {

@@ -1,6 +1,7 @@
 //go:build unix
 
-// Package slowflush makes PostgreSQL's flushes as slow as those of another disk: of one across a network, or of one behind a synchronous standby.
+// Package slowflush makes PostgreSQL's flushes as slow as those of another disk: of one across a network, or of one
+// behind a synchronous standby.
 package slowflush
 
 import (
@@ -25,8 +26,9 @@ var source []byte
 // DelayMax bounds the delay.
 const DelayMax = time.Second
 
-// Programs puts PostgreSQL's programs into dir, which must exist and which PostgreSQL's user must be able to enter: initdb as it is in binDir,
-// and a postgres whose every flush takes longer by the delay. It needs Linux and a C compiler, $CC or cc, and returns peers.ErrAbsent where they are not.
+// Programs puts PostgreSQL's programs into dir, which must exist and which PostgreSQL's user must be able to enter:
+// initdb as it is in binDir, and a postgres whose every flush takes longer by the delay. It needs Linux and a C
+// compiler, $CC or cc, and returns peers.ErrAbsent where they are not.
 func Programs(ctx context.Context, dir, binDir string, delay time.Duration) error {
 	if delay <= 0 || delay > DelayMax {
 		return fmt.Errorf("the delay of a flush is %s, it must be 1µs to %s", delay, DelayMax)
@@ -41,7 +43,8 @@ func Programs(ctx context.Context, dir, binDir string, delay time.Duration) erro
 	postgres := fmt.Sprintf("#!/bin/sh\nexport LD_PRELOAD='%s' FENCEGATE_FLUSH_DELAY_US=%d\nexec '%s/postgres' \"$@\"\n",
 		library, delay.Microseconds(), binDir)
 	initdb := fmt.Sprintf("#!/bin/sh\nexec '%s/initdb' \"$@\"\n", binDir)
-	return errors.Join(writeProgram(filepath.Join(dir, "postgres"), postgres), writeProgram(filepath.Join(dir, "initdb"), initdb))
+	return errors.Join(writeProgram(filepath.Join(dir, "postgres"), postgres),
+		writeProgram(filepath.Join(dir, "initdb"), initdb))
 }
 
 func compile(ctx context.Context, library string) error {
@@ -52,7 +55,8 @@ func compile(ctx context.Context, library string) error {
 	if err != nil {
 		return fmt.Errorf("a C compiler (cc), to slow flushes down: %w", peers.ErrAbsent)
 	}
-	cmd := exec.CommandContext(ctx, compiler, "-shared", "-fPIC", "-O2", "-Wall", "-o", library, "-x", "c", "-", "-ldl") //nolint:gosec // $CC is whoever's who runs this
+	args := []string{"-shared", "-fPIC", "-O2", "-Wall", "-o", library, "-x", "c", "-", "-ldl"}
+	cmd := exec.CommandContext(ctx, compiler, args...) //nolint:gosec // $CC is chosen by the user of this program
 	cmd.Stdin = strings.NewReader(string(source))
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("compile what slows flushes down: %w\n%s", err, output)

@@ -20,7 +20,8 @@ type Config struct {
 	Measure []string
 	Targets []string
 	Clients []int
-	// Rounds is how often every target is measured with every number of clients; Duration how long each time, after a WarmUp.
+	// Rounds is how often every target is measured with every number of clients; Duration how long each time, after a
+	// WarmUp.
 	Rounds           int
 	Duration, WarmUp time.Duration
 	// Resources are written to, and then Hot of them; 0: no such measurement.
@@ -36,7 +37,7 @@ type Config struct {
 	ZombieRates []float64
 	// Dashboards are how many are open, of the measurement of this name.
 	Dashboards int
-	// Progress is told what was measured, line by line.
+	// Progress is called with each line that reports a measurement.
 	Progress func(line string)
 }
 

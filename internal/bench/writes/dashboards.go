@@ -14,11 +14,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// dashboardZombies is how many writes a second zombies make while dashboards are measured: those who look at a quiet one cost little.
+// dashboardZombies is how many writes a second zombies make while dashboards are measured: those who look at a quiet
+// one cost little.
 const dashboardZombies = 100
 
-// dashboards measures what writers are left with while people look at dashboards of the gateway. Zombies write meanwhile, with dashboards and
-// without.
+// dashboards measures what writers are left with while people look at dashboards of the gateway. Zombies write
+// meanwhile, with dashboards and without.
 func (r *rig) dashboards(ctx context.Context, report *Report) error {
 	if err := r.prime(ctx, r.layouts[0]); err != nil {
 		return err
@@ -32,12 +33,13 @@ func (r *rig) dashboards(ctx context.Context, report *Report) error {
 	if err != nil {
 		return err
 	}
-	refused := trial{
-		target: undelayed, setting: setting{layout: zombies, clients: 1, valueBytes: r.config.ValueBytes}, rate: dashboardZombies,
+	refused := measurement{
+		target: undelayed, setting: setting{layout: zombies, clients: 1, valueBytes: r.config.ValueBytes},
+		rate: dashboardZombies,
 	}
 	for round := range r.config.Rounds {
 		for _, honest := range r.only(nameHTTP) {
-			writing := trial{target: honest, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration}
+			writing := measurement{target: honest, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration}
 			for _, open := range []int{0, r.config.Dashboards} {
 				if err := r.watched(ctx, open, writing, refused, round+1, report); err != nil {
 					return err
@@ -49,15 +51,15 @@ func (r *rig) dashboards(ctx context.Context, report *Report) error {
 }
 
 // watched measures writers while so many dashboards are open.
-func (r *rig) watched(ctx context.Context, open int, writing, zombies trial, round int, report *Report) error {
+func (r *rig) watched(ctx context.Context, open int, writing, zombies measurement, round int, report *Report) error {
 	crowd, err := openDashboards(ctx, r.gatewayURL, open)
 	if err != nil {
 		return err
 	}
 	err = r.beside(ctx, writing, zombies, Case{Measure: Dashboards, Load: besideDashboards(open)}, round, report)
-	told, crowdErr := crowd.close()
+	received, crowdErr := crowd.close()
 	if err == nil && crowdErr == nil && open > 0 {
-		r.config.progress("%d dashboards were told %d events meanwhile", open, told)
+		r.config.progress("%d dashboards received %d events meanwhile", open, received)
 	}
 	if err == nil {
 		err = crowdErr
@@ -74,9 +76,9 @@ func besideDashboards(open int) string {
 
 // viewers are open dashboards: half of them show the overview, half the rejections.
 type viewers struct {
-	end     context.CancelFunc
-	looking *errgroup.Group
-	told    atomic.Int64
+	end      context.CancelFunc
+	looking  *errgroup.Group
+	received atomic.Int64
 }
 
 // openDashboards returns when each has loaded what its page loads, and has its stream.
@@ -95,7 +97,7 @@ func openDashboards(ctx context.Context, baseURL string, count int) (*viewers, e
 			defer opened()
 			err := v.look(ctx, browser, baseURL, i%2 == 0, opened)
 			if ctx.Err() != nil {
-				return nil //nolint:nilerr // whoever looks was told to stop
+				return nil //nolint:nilerr // the dashboard was stopped
 			}
 			return fmt.Errorf("a dashboard's stream has ended: %w", err)
 		})
@@ -142,7 +144,7 @@ func (v *viewers) read(ctx context.Context, browser *http.Client, url string, be
 	lines.Buffer(nil, lineBytesMax)
 	for lines.Scan() {
 		if bytes.HasPrefix(lines.Bytes(), []byte("event: ")) {
-			v.told.Add(1)
+			v.received.Add(1)
 		}
 	}
 	return lines.Err()
@@ -151,8 +153,8 @@ func (v *viewers) read(ctx context.Context, browser *http.Client, url string, be
 // lineBytesMax is more than the longest answer on one line.
 const lineBytesMax = 64 << 20
 
-// close ends the dashboards, and returns how many events they were told.
-func (v *viewers) close() (told int64, err error) {
+// close ends the dashboards, and returns how many events they received.
+func (v *viewers) close() (received int64, err error) {
 	v.end()
-	return v.told.Load(), v.looking.Wait()
+	return v.received.Load(), v.looking.Wait()
 }

@@ -17,7 +17,8 @@
 //	redis, redis-everysec
 //	                a script: compare the token, set; with appendfsync always, and as it comes with an append-only file
 //
-// Every client writes to resources of its own, numbered, round and round; where there are fewer resources than clients, several clients
-// share one: through the store, their writes are numbered and handed over in order, as a holder that does not wait for each write does;
-// through HTTP they carry no number, under the policy same_token, as requests over several connections have no order.
+// Every client writes to resources of its own, numbered, round and round; where there are fewer resources than clients,
+// several clients share one: through the store, their writes are numbered and handed over in order, as a holder that
+// does not wait for each write does; through HTTP they carry no number, under the policy same_token, as requests over
+// several connections have no order.
 package writes

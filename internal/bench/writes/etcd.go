@@ -12,7 +12,7 @@ import (
 	"github.com/fencegate/fencegate/internal/bench/peers"
 )
 
-// errFenced says that a peer refused a write as a stale one: nobody but the writer has the lock, so something is wrong.
+// errFenced says that a peer rejected a write as stale: only the writer has the lock, so something is wrong.
 var errFenced = errors.New("the write was refused")
 
 func startEtcd(ctx context.Context) (target, string, error) {

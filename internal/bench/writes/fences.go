@@ -15,23 +15,25 @@ func (r *rig) fences(ctx context.Context, report *Report) error {
 		if err != nil {
 			return err
 		}
-		var trials []trial
+		var measurements []measurement
 		for _, t := range r.only(nameDirect, nameStore, nameHTTP) {
-			s, err := r.tuned(ctx, t, setting{layout: l, clients: min(r.someClients(), count), valueBytes: r.config.ValueBytes}, report)
+			s, err := r.tuned(ctx, t, setting{layout: l, clients: min(r.someClients(), count),
+				valueBytes: r.config.ValueBytes}, report)
 			if err != nil {
 				return err
 			}
-			trials = append(trials, trial{target: t, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration})
+			measurements = append(measurements, measurement{target: t, setting: s, warmUp: r.config.WarmUp,
+				duration: r.config.Duration})
 		}
-		if err := r.rounds(ctx, Case{Measure: Fences}, trials, report); err != nil {
+		if err := r.rounds(ctx, Case{Measure: Fences}, measurements, report); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// fill makes so many resources with a fence and a record each, as if each had been acquired and written to, and a row of direct's for each. A
-// million leases through the lock service would take minutes; the fences are the same.
+// fill makes so many resources with a fence and a record each, as if each had been acquired and written to, and a row
+// of direct's for each. A million leases through the lock service would take minutes; the fences are the same.
 func (r *rig) fill(ctx context.Context, count int) (layout, error) {
 	r.config.progress("making %d fences with their records", count)
 	prefix := fmt.Sprintf("%s/fences-%d", r.run, count)

@@ -89,7 +89,8 @@ func checkLatest(t *testing.T, target target, w *writer, value []byte) {
 func (r *rig) reader(target target) func(ctx context.Context, of *resource) ([]byte, error) {
 	fromTable := func(table string) func(context.Context, *resource) ([]byte, error) {
 		return func(ctx context.Context, of *resource) (value []byte, err error) {
-			err = r.control.QueryRow(ctx, "select value from "+table+" where resource = $1 and key = $2", string(of.name), benchKey).Scan(&value)
+			err = r.control.QueryRow(ctx, "select value from "+table+" where resource = $1 and key = $2", string(of.name),
+				benchKey).Scan(&value)
 			return value, err
 		}
 	}
@@ -118,7 +119,8 @@ func (r *rig) readUnfenced(ctx context.Context, of *resource) (value []byte, err
 	if err != nil {
 		return nil, err
 	}
-	err = db.QueryRow(ctx, "select value from fence.records where resource = $1 and key = $2", string(of.name), benchKey).Scan(&value)
+	err = db.QueryRow(ctx, "select value from fence.records where resource = $1 and key = $2", string(of.name),
+		benchKey).Scan(&value)
 	return value, errors.Join(err, db.Close(ctx))
 }
 

@@ -29,7 +29,8 @@ func (g Goal) Met() bool {
 	return g.Figure.Median >= g.Limit
 }
 
-// Goals compares what was measured with them. Each figure is a ratio within one round; the median over the rounds counts.
+// Goals compares what was measured with them. Each figure is a ratio within one round; the median over the rounds
+// counts.
 func (r Report) Goals() []Goal {
 	g := goals{groups: r.groups()}
 	many := func(target string, clients int) lineKey {
@@ -44,16 +45,19 @@ func (r Report) Goals() []Goal {
 		clients int
 		limit   float64
 	}{{1, 0.85}, {8, 1}, {64, 2.5}} {
-		g.atLeast(fmt.Sprintf("store / direct, %d clients", c.clients), c.limit, many(nameStore, c.clients), many(nameDirect, c.clients))
+		g.atLeast(fmt.Sprintf("store / direct, %d clients", c.clients), c.limit, many(nameStore, c.clients),
+			many(nameDirect, c.clients))
 	}
 	g.atLeast("store / Redis with fsync always, 256 clients", 1, many(nameStore, 256), many(nameRedis, 256))
 	g.atLeast("store / ZooKeeper, 256 clients", 1, many(nameStore, 256), many(nameZooKeeper, 256))
 	g.atLeast("http / direct, 256 clients", 1.5, many(nameHTTP, 256), many(nameDirect, 256))
 	g.atLeast("http / direct, 64 clients", 1.2, many(nameHTTP, 64), many(nameDirect, 64))
 	g.bulk("ndjson / direct, the most of each", 4, r)
-	g.atMost("store without the check / store, 256 clients", 1.25, perSecond, many(nameStoreUnfenced, 256), many(nameStore, 256))
+	g.atMost("store without the check / store, 256 clients", 1.25, perSecond, many(nameStoreUnfenced, 256),
+		many(nameStore, 256))
 	for _, clients := range []int{64, 256} {
-		g.atLeast(fmt.Sprintf("store / handmade, %d clients", clients), 7, many(nameStore, clients), many(nameHandmade, clients))
+		g.atLeast(fmt.Sprintf("store / handmade, %d clients", clients), 7, many(nameStore, clients),
+			many(nameHandmade, clients))
 		g.atLeast(fmt.Sprintf("store / etcd, %d clients", clients), 6, many(nameStore, clients), many(nameEtcd, clients))
 		g.atLeast(fmt.Sprintf("http / etcd, %d clients", clients), 1.5, many(nameHTTP, clients), many(nameEtcd, clients))
 	}
@@ -63,7 +67,8 @@ func (r Report) Goals() []Goal {
 		clients int
 		limit   float64
 	}{{1, 0.95}, {8, 0.95}, {64, 1}, {256, 1}} {
-		slow := Case{Measure: Flush, Clients: c.clients, Resources: r.Resources, ValueBytes: r.ValueBytes, FlushDelayMS: r.FlushDelayMS}
+		slow := Case{Measure: Flush, Clients: c.clients, Resources: r.Resources, ValueBytes: r.ValueBytes,
+			FlushDelayMS: r.FlushDelayMS}
 		g.atLeast(fmt.Sprintf("store / direct, flushes slowed, %d clients", c.clients), c.limit,
 			lineKey{slow, nameStore}, lineKey{slow, nameDirect})
 	}
@@ -100,7 +105,8 @@ func (g *goals) bulk(name string, limit float64, r Report) {
 		}
 		best[s.Target][s.Round-1] = max(best[s.Target][s.Round-1], s.PerSecond)
 	}
-	g.all = append(g.all, Goal{Name: name, Limit: limit, Figure: bench.SpreadOf(bench.Ratios(best[nameNDJSON], best[nameDirect]))})
+	g.all = append(g.all, Goal{Name: name, Limit: limit,
+		Figure: bench.SpreadOf(bench.Ratios(best[nameNDJSON], best[nameDirect]))})
 }
 
 // refusals are those of zombies and, for each rate at which zombies hammered, of the honest.

@@ -8,34 +8,38 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// handmadeTarget is the fence as one writes it by hand in Go: lock the row, look, raise it, write, commit. One statement after the other.
+// handmadeTarget is the fence as one writes it by hand in Go: lock the row, look, raise it, write, commit. One
+// statement after the other.
 func handmadeTarget(databaseURL string) target {
-	return target{name: nameHandmade, tuned: []int{8, 16, 32, 64, 128}, open: func(ctx context.Context, s setting) (session, error) {
-		pool, err := openPool(ctx, databaseURL, s.connections)
-		if err != nil {
-			return session{}, err
-		}
-		if err := fillFences(ctx, pool, s.layout.resources); err != nil {
-			pool.Close()
-			return session{}, err
-		}
-		return session{write: func(ctx context.Context, _ int, w *writer) error {
-			r, value := w.next()
-			return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return handmade(ctx, tx, r, value) })
-		}, close: closing(pool)}, nil
-	}}
+	return target{name: nameHandmade, tuned: []int{8, 16, 32, 64, 128},
+		open: func(ctx context.Context, s setting) (session, error) {
+			pool, err := openPool(ctx, databaseURL, s.connections)
+			if err != nil {
+				return session{}, err
+			}
+			if err := fillFences(ctx, pool, s.layout.resources); err != nil {
+				pool.Close()
+				return session{}, err
+			}
+			return session{write: func(ctx context.Context, _ int, w *writer) error {
+				r, value := w.next()
+				return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return handmade(ctx, tx, r, value) })
+			}, close: closing(pool)}, nil
+		}}
 }
 
 func handmade(ctx context.Context, tx pgx.Tx, r *resource, value []byte) error {
 	var last int64
-	err := tx.QueryRow(ctx, "select token from fencegate_bench.fences where resource = $1 for update", string(r.name)).Scan(&last)
+	err := tx.QueryRow(ctx, "select token from fencegate_bench.fences where resource = $1 for update",
+		string(r.name)).Scan(&last)
 	if err != nil {
 		return err
 	}
 	if r.token < last {
 		return fmt.Errorf("the token %d is stale: %d was seen", r.token, last)
 	}
-	if _, err := tx.Exec(ctx, "update fencegate_bench.fences set token = $2 where resource = $1", string(r.name), r.token); err != nil {
+	if _, err := tx.Exec(ctx, "update fencegate_bench.fences set token = $2 where resource = $1", string(r.name),
+		r.token); err != nil {
 		return err
 	}
 	_, err = tx.Exec(ctx, `

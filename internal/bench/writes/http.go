@@ -11,7 +11,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// policies are for clients who share resources over several connections.
+// policies are for clients that share resources over several connections.
 type policies interface {
 	PutPolicy(ctx context.Context, policy store.Policy) error
 	DeletePolicy(ctx context.Context, prefix string) error
@@ -19,32 +19,36 @@ type policies interface {
 
 // httpTarget makes single writes through the gateway at baseURL.
 func httpTarget(baseURL string, pids []int, st policies) target {
-	return target{name: nameHTTP, role: roleGateway, pids: pids, open: func(ctx context.Context, s setting) (session, error) {
-		restore, err := allowUnnumbered(ctx, st, s)
-		if err != nil {
-			return session{}, err
-		}
-		opened, err := putting(ctx, baseURL, s)
-		if err != nil {
-			return session{}, errors.Join(err, restore())
-		}
-		return session{write: opened.write, close: func() error { return errors.Join(opened.close(), restore()) }}, nil
-	}}
+	return target{name: nameHTTP, role: roleGateway, pids: pids,
+		open: func(ctx context.Context, s setting) (session, error) {
+			restore, err := allowUnnumbered(ctx, st, s)
+			if err != nil {
+				return session{}, err
+			}
+			opened, err := putting(ctx, baseURL, s)
+			if err != nil {
+				return session{}, errors.Join(err, restore())
+			}
+			return session{write: opened.write, close: func() error { return errors.Join(opened.close(), restore()) }}, nil
+		}}
 }
 
 // floorTarget sends the same requests to a handler that does nothing.
 func floorTarget(baseURL string, pids []int) target {
-	return target{name: nameFloor, role: nameFloor, pids: pids, open: func(ctx context.Context, s setting) (session, error) {
-		return putting(ctx, baseURL, s)
-	}}
+	return target{name: nameFloor, role: nameFloor, pids: pids,
+		open: func(ctx context.Context, s setting) (session, error) {
+			return putting(ctx, baseURL, s)
+		}}
 }
 
-// allowUnnumbered lets clients who share resources write without numbers: their requests take several connections, and have no order.
+// allowUnnumbered lets clients that share resources write without numbers: their requests take several connections, and
+// have no order.
 func allowUnnumbered(ctx context.Context, st policies, s setting) (restore func() error, err error) {
 	if !s.shared() {
 		return func() error { return nil }, nil
 	}
-	err = st.PutPolicy(ctx, store.Policy{Prefix: string(s.layout.prefix), Rule: store.RuleSameToken, Authority: store.AuthorityBuiltin})
+	err = st.PutPolicy(ctx, store.Policy{Prefix: string(s.layout.prefix), Rule: store.RuleSameToken,
+		Authority: store.AuthorityBuiltin})
 	return func() error { return st.DeletePolicy(context.WithoutCancel(ctx), string(s.layout.prefix)) }, err
 }
 

@@ -12,8 +12,9 @@ const (
 	loadHalfDirect = "at half of direct's rate"
 )
 
-// latency measures what a write takes when the load is a given one and not what the clients can: half of what the target can, which is found
-// first, and half of what direct can, for all alike. See bench.RepeatAtRate for what is counted.
+// latency measures what a write takes when the load is a given one and not what the clients can: half of what the
+// target can, which is found first, and half of what direct can, for all alike. See bench.RepeatAtRate for what is
+// counted.
 func (r *rig) latency(ctx context.Context, report *Report) error {
 	targets := r.only(nameDirect, nameHandmade, nameStore, nameHTTP)
 	l := r.layouts[0]
@@ -27,7 +28,7 @@ func (r *rig) latency(ctx context.Context, report *Report) error {
 			if err != nil {
 				return err
 			}
-			full := trial{target: t, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration}
+			full := measurement{target: t, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration}
 			sample, err := full.run(ctx, r.control)
 			if err != nil {
 				return err

@@ -11,12 +11,14 @@ import (
 	"strconv"
 )
 
-// linesPerRequest is how many writes one request of the ndjson target carries, and how many the stream hands over at once.
+// linesPerRequest is how many writes one request of the ndjson target carries, and how many the stream hands over at
+// once.
 const linesPerRequest = 100
 
 // ndjsonTarget sends requests of 100 writes, each when the one before is answered.
 func ndjsonTarget(baseURL string, pids []int, st policies) target {
-	t := bulkTarget(nameNDJSON, baseURL, pids, st, func(wires *wires, lines []lines) func(context.Context, int, *writer) error {
+	t := bulkTarget(nameNDJSON, baseURL, pids, st, func(wires *wires, lines []lines) func(context.Context, int,
+		*writer) error {
 		return func(_ context.Context, client int, w *writer) error {
 			wire := wires.all[client]
 			wire.beginBulk()
@@ -40,25 +42,26 @@ func ndjsonTarget(baseURL string, pids []int, st policies) target {
 func bulkTarget(
 	name, baseURL string, pids []int, st policies, write func(*wires, []lines) func(context.Context, int, *writer) error,
 ) target {
-	return target{name: name, role: roleGateway, pids: pids, perRequest: linesPerRequest, open: func(ctx context.Context, s setting) (session, error) {
-		base, err := url.Parse(baseURL)
-		if err != nil {
-			return session{}, fmt.Errorf("the gateway's URL: %w", err)
-		}
-		restore, err := allowUnnumbered(ctx, st, s)
-		if err != nil {
-			return session{}, err
-		}
-		wires, err := dialWires(ctx, base.Host, s.clients)
-		if err != nil {
-			return session{}, errors.Join(err, restore())
-		}
-		all := make([]lines, s.clients)
-		for client := range all {
-			all[client].numbered = !s.shared()
-		}
-		return session{write: write(wires, all), close: func() error { return errors.Join(wires.close(), restore()) }}, nil
-	}}
+	return target{name: name, role: roleGateway, pids: pids, perRequest: linesPerRequest,
+		open: func(ctx context.Context, s setting) (session, error) {
+			base, err := url.Parse(baseURL)
+			if err != nil {
+				return session{}, fmt.Errorf("the gateway's URL: %w", err)
+			}
+			restore, err := allowUnnumbered(ctx, st, s)
+			if err != nil {
+				return session{}, err
+			}
+			wires, err := dialWires(ctx, base.Host, s.clients)
+			if err != nil {
+				return session{}, errors.Join(err, restore())
+			}
+			all := make([]lines, s.clients)
+			for client := range all {
+				all[client].numbered = !s.shared()
+			}
+			return session{write: write(wires, all), close: func() error { return errors.Join(wires.close(), restore()) }}, nil
+		}}
 }
 
 func (w *wire) beginBulk() {

@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// The plot: a panel for each table of the throughput, writes per second over clients, both in powers, a line a target. It is written as SVG by
-// hand: a library for plots would bring fonts and rasterizers into a program whose work is another, and weigh megabytes there.
+// The plot: a panel for each table of the throughput, writes per second over clients, both in powers, a line a target.
+// It is written as SVG by hand: a library for plots would bring fonts and rasterizers into a program whose work is
+// another, and weigh megabytes there.
 const (
 	panelWidth  = 560
 	panelHeight = 400
@@ -21,9 +22,10 @@ const (
 	marginUnder = 45
 )
 
-// colours are told apart by people who see few of them, too (P. Tol, "Colour Schemes", "bright" and "muted").
+// colours differ also for people with a colour vision deficiency (P. Tol, "Colour Schemes", "bright" and "muted").
 var colours = []string{
-	"#4477aa", "#ee6677", "#228833", "#aa3377", "#66ccee", "#ccbb44", "#bbbbbb", "#332288", "#882255", "#117733", "#999933", "#cc6677", "#000000",
+	"#4477aa", "#ee6677", "#228833", "#aa3377", "#66ccee", "#ccbb44", "#bbbbbb", "#332288", "#882255", "#117733",
+	"#999933", "#cc6677", "#000000",
 }
 
 // panel is one diagram.
@@ -46,8 +48,12 @@ func (r Report) WritePlot(out io.Writer) error {
 	panels := r.panels()
 	var svg strings.Builder
 	width, height := panelWidth+marginLeft+marginRight, panelHeight+marginTop+marginUnder
-	_, _ = fmt.Fprintf(&svg, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n",
-		width, max(1, len(panels))*height)
+	_, _ = fmt.Fprintf(
+		&svg,
+		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n",
+		width,
+		max(1, len(panels))*height,
+	)
 	_, _ = fmt.Fprintf(&svg, `<rect width="100%%" height="100%%" fill="white"/>`+"\n")
 	for i, p := range panels {
 		_, _ = fmt.Fprintf(&svg, `<g transform="translate(%d,%d)">`+"\n", marginLeft, i*height+marginTop)
@@ -121,11 +127,13 @@ func (p *panel) y(value float64) float64 {
 }
 
 func (p *panel) write(svg *strings.Builder) {
-	_, _ = fmt.Fprintf(svg, `<text x="%d" y="-15" text-anchor="middle" font-size="14">%s: writes per second</text>`+"\n", panelWidth/2, html.EscapeString(p.title))
+	_, _ = fmt.Fprintf(svg, `<text x="%d" y="-15" text-anchor="middle" font-size="14">%s: writes per second</text>`+"\n",
+		panelWidth/2, html.EscapeString(p.title))
 	for power := p.low; power <= p.top*1.001; power *= 10 {
 		for _, step := range []float64{1, 2, 5} {
 			if value := power * step; value <= p.top*1.001 {
-				_, _ = fmt.Fprintf(svg, `<path d="M0 %.1fH%d" stroke="#ddd"/><text x="-6" y="%.1f" text-anchor="end">%.0f</text>`+"\n",
+				_, _ = fmt.Fprintf(svg, `<path d="M0 %.1fH%d" stroke="#ddd"/><text x="-6" y="%.1f" text-anchor="end">%.0f</text>`+
+					"\n",
 					p.y(value), panelWidth, p.y(value)+4, value)
 			}
 		}
@@ -149,7 +157,8 @@ func (p *panel) writeSeries(svg *strings.Builder, s series) {
 		points = append(points, fmt.Sprintf("%.1f,%.1f", p.x(i), p.y(value)))
 		_, _ = fmt.Fprintf(svg, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s"/>`+"\n", p.x(i), p.y(value), s.colour)
 	}
-	_, _ = fmt.Fprintf(svg, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n", strings.Join(points, " "), s.colour)
+	_, _ = fmt.Fprintf(svg, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n",
+		strings.Join(points, " "), s.colour)
 }
 
 // nameHeight keeps the names at the lines' ends apart.
@@ -162,7 +171,8 @@ func (p *panel) writeNames(svg *strings.Builder) {
 	y := math.Inf(-1)
 	for _, s := range named {
 		y = max(p.y(s.end()), y+nameHeight)
-		_, _ = fmt.Fprintf(svg, `<text x="%d" y="%.1f" fill="%s">%s</text>`+"\n", panelWidth+8, y+4, s.colour, html.EscapeString(s.name))
+		_, _ = fmt.Fprintf(svg, `<text x="%d" y="%.1f" fill="%s">%s</text>`+"\n", panelWidth+8, y+4, s.colour,
+			html.EscapeString(s.name))
 	}
 }
 

@@ -9,7 +9,8 @@ import (
 	"github.com/fencegate/fencegate/internal/bench/peers"
 )
 
-// checkAndSet is the fence by hand in Redis: a token that is not older than the last one seen, and the value, in one hash.
+// checkAndSet is the fence by hand in Redis: a token that is not older than the last one seen, and the value, in one
+// hash.
 var checkAndSet = redis.NewScript(`
 local last = redis.call("hget", KEYS[1], "token")
 if last and tonumber(ARGV[1]) < tonumber(last) then return 0 end
@@ -33,7 +34,8 @@ func startRedis(name, fsync string) func(ctx context.Context) (target, string, e
 }
 
 func openRedis(ctx context.Context, server *peers.Redis, s setting) (session, error) {
-	client := redis.NewClient(&redis.Options{Addr: server.Address, PoolSize: s.connections, MaxRetries: -1, DisableIdentity: true})
+	client := redis.NewClient(&redis.Options{Addr: server.Address, PoolSize: s.connections, MaxRetries: -1,
+		DisableIdentity: true})
 	if err := checkAndSet.Load(ctx, client).Err(); err != nil {
 		return session{}, err
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// zombieResourcesMax are as many as zombies write to, if there are as many: their leases have been released, and granted to others.
+// zombieResourcesMax are as many as zombies write to, if there are as many: their leases have been released, and
+// granted to others.
 const zombieResourcesMax = 1000
 
 // loadAlone is that of honest writers without zombies.
@@ -21,29 +22,30 @@ const loadAlone = "honest writers alone"
 
 // refusedTarget makes writes with stale tokens through the gateway: a refusal is what is expected.
 func refusedTarget(baseURL string, pids []int) target {
-	return target{name: nameRefused, role: roleGateway, pids: pids, open: func(ctx context.Context, s setting) (session, error) {
-		base, err := url.Parse(baseURL)
-		if err != nil {
-			return session{}, fmt.Errorf("the gateway's URL: %w", err)
-		}
-		wires, err := dialWires(ctx, base.Host, s.clients)
-		if err != nil {
-			return session{}, err
-		}
-		return session{close: wires.close, write: func(_ context.Context, client int, w *writer) error {
-			r, value := w.next()
-			wire := wires.all[client]
-			wire.beginPut(r, true)
-			if err := wire.send(value); err != nil {
-				return err
+	return target{name: nameRefused, role: roleGateway, pids: pids,
+		open: func(ctx context.Context, s setting) (session, error) {
+			base, err := url.Parse(baseURL)
+			if err != nil {
+				return session{}, fmt.Errorf("the gateway's URL: %w", err)
 			}
-			return wire.expect(http.StatusPreconditionFailed, http.StatusPreconditionFailed)
-		}}, nil
-	}}
+			wires, err := dialWires(ctx, base.Host, s.clients)
+			if err != nil {
+				return session{}, err
+			}
+			return session{close: wires.close, write: func(_ context.Context, client int, w *writer) error {
+				r, value := w.next()
+				wire := wires.all[client]
+				wire.beginPut(r, true)
+				if err := wire.send(value); err != nil {
+					return err
+				}
+				return wire.expect(http.StatusPreconditionFailed, http.StatusPreconditionFailed)
+			}}, nil
+		}}
 }
 
-// refusals measures how many zombies' writes are refused a second, beside the empty handler's rate, and what honest writers are left with
-// while zombies hammer.
+// refusals measures how many zombies' writes are refused a second, beside the empty handler's rate, and what honest
+// writers are left with while zombies hammer.
 func (r *rig) refusals(ctx context.Context, report *Report) error {
 	clients := slices.Max(r.config.Clients)
 	if err := r.prime(ctx, r.layouts[0]); err != nil {
@@ -58,27 +60,29 @@ func (r *rig) refusals(ctx context.Context, report *Report) error {
 		return err
 	}
 	refused := refusedTarget(r.gatewayURL, r.gatewayPIDs)
-	var trials []trial
+	var measurements []measurement
 	for _, t := range append(r.only(nameFloor), undelayed) {
 		s := setting{layout: zombies, clients: clients, valueBytes: r.config.ValueBytes}
-		trials = append(trials, trial{target: t, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration})
+		measurements = append(measurements, measurement{target: t, setting: s, warmUp: r.config.WarmUp,
+			duration: r.config.Duration})
 	}
-	if err := r.rounds(ctx, Case{Measure: Refusals}, trials, report); err != nil {
+	if err := r.rounds(ctx, Case{Measure: Refusals}, measurements, report); err != nil {
 		return err
 	}
 	for round := range r.config.Rounds {
 		for _, honest := range r.only(nameHTTP) {
 			s := setting{layout: r.layouts[0], clients: clients, valueBytes: r.config.ValueBytes}
-			honestTrial := trial{target: honest, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration}
-			sample, err := honestTrial.run(ctx, r.control)
+			honestRun := measurement{target: honest, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration}
+			sample, err := honestRun.run(ctx, r.control)
 			if err != nil {
 				return err
 			}
 			r.note(Case{Measure: Refusals, Load: loadAlone}, round+1, sample, report)
 			for _, rate := range r.config.ZombieRates {
-				beside := trial{target: refused, setting: setting{layout: zombies, clients: clients, valueBytes: r.config.ValueBytes}, rate: rate}
+				beside := measurement{target: refused, setting: setting{layout: zombies, clients: clients,
+					valueBytes: r.config.ValueBytes}, rate: rate}
 				c := Case{Measure: Refusals, Load: besideZombies(rate)}
-				if err := r.beside(ctx, honestTrial, beside, c, round+1, report); err != nil {
+				if err := r.beside(ctx, honestRun, beside, c, round+1, report); err != nil {
 					return err
 				}
 			}
@@ -88,7 +92,7 @@ func (r *rig) refusals(ctx context.Context, report *Report) error {
 }
 
 // beside measures the honest while zombies hammer.
-func (r *rig) beside(ctx context.Context, honest, zombies trial, c Case, round int, report *Report) error {
+func (r *rig) beside(ctx context.Context, honest, zombies measurement, c Case, round int, report *Report) error {
 	opened, err := zombies.target.open(ctx, zombies.setting)
 	if err != nil {
 		return err
@@ -127,7 +131,8 @@ func besideZombies(rate float64) string {
 	return fmt.Sprintf("beside zombies, %.0f writes/s", rate)
 }
 
-// acquireZombies takes leases, gives them back, and lets others have them: the first holders' tokens are stale. It does so once.
+// acquireZombies takes leases, gives them back, and lets others have them: the first holders' tokens are stale. It does
+// so once.
 func (r *rig) acquireZombies(ctx context.Context) (layout, error) {
 	if len(r.zombies.resources) > 0 {
 		return r.zombies, nil
@@ -151,5 +156,5 @@ func (r *rig) acquireZombies(ctx context.Context) (layout, error) {
 	return r.zombies, err
 }
 
-// hammerLonger is how much longer than the measurement zombies would go on, were they not stopped.
+// hammerLonger is how much longer than the measurement zombies write, unless they are stopped.
 const hammerLonger = time.Hour

@@ -13,22 +13,23 @@ type Report struct {
 	ValueBytes int `json:"value_bytes"`
 	// FlushDelayMS is by how much flushes were slowed where that was measured.
 	FlushDelayMS float64 `json:"flush_delay_ms"`
-	// Connections to the database, of the store and of the gateway; ConnectionsMax is what direct and handmade could have had.
+	// Connections to the database, of the store and of the gateway; ConnectionsMax is what direct and handmade could have
+	// had.
 	Connections    int `json:"connections"`
 	ConnectionsMax int `json:"connections_max"`
 
 	// Peers are those that took part, with their versions; Skipped what did not, and why.
 	Peers   map[string]string `json:"peers"`
 	Skipped map[string]string `json:"skipped"`
-	// Failed tells of measurements that a write failed in. They are missing from the samples.
+	// Failed are the measurements in which a write failed. They are missing from the samples.
 	Failed []string `json:"failed"`
 
 	Tunings []Tuning `json:"tunings"`
 	Samples []Sample `json:"samples"`
 }
 
-// Line is a target in one case, over the rounds; Ratio is its rate to that of direct within each round, except among the refusals: there a
-// zombie's is to the empty handler's, and that of honest writers to what they had alone.
+// Line is a target in one case, over the rounds; Ratio is its rate to that of direct within each round, except among
+// the refusals: there a zombie's is to the empty handler's, and that of honest writers to what they had alone.
 type Line struct {
 	Case
 
@@ -79,7 +80,8 @@ func (r Report) Lines() []Line {
 			CPUMicroseconds:  map[string]bench.Spread{},
 		}
 		for _, role := range []string{roleLoad, rolePostgres, roleGateway, rolePeer, nameFloor} {
-			lines[i].CPUMicroseconds[role] = bench.SpreadOf(groups.Values(k, func(s Sample) float64 { return s.CPUMicroseconds[role] }))
+			lines[i].CPUMicroseconds[role] = bench.SpreadOf(groups.Values(k,
+				func(s Sample) float64 { return s.CPUMicroseconds[role] }))
 		}
 	}
 	return lines

@@ -89,7 +89,8 @@ func TestAReportCanBeReadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	var first, second bytes.Buffer
-	if err := errors.Join(report().WriteTables(&first), again.WriteTables(&second)); err != nil || first.String() != second.String() {
+	if err := errors.Join(report().WriteTables(&first), again.WriteTables(&second)); err != nil ||
+		first.String() != second.String() {
 		t.Errorf("%v\n%s\nwas\n%s", err, &second, &first)
 	}
 }

@@ -18,7 +18,8 @@ type resource struct {
 	token int64
 	// place is its number among the resources of its layout: peers keep their own tokens by it.
 	place int
-	// mu keeps the order in which numbers are taken the order in which writes are handed over, where clients share the resource.
+	// mu keeps the order in which numbers are taken the order in which writes are handed over, where clients share the
+	// resource.
 	mu       sync.Mutex
 	sequence int64
 }
@@ -34,7 +35,9 @@ type layout struct {
 }
 
 // acquireLayout takes a lease on each of so many resources, for longer than the measurement lasts.
-func acquireLayout(ctx context.Context, acquire func(context.Context, store.Name) (int64, error), prefix store.Name, count, workers int) (layout, error) {
+func acquireLayout(
+	ctx context.Context, acquire func(context.Context, store.Name) (int64, error), prefix store.Name, count, workers int,
+) (layout, error) {
 	l := layout{prefix: prefix, resources: make([]*resource, count)}
 	var running errgroup.Group
 	for worker := range workers {
@@ -78,7 +81,7 @@ func (l layout) writers(clients, valueBytes int) []*writer {
 	return all
 }
 
-// next is the resource whose turn it is, and a value that it has not had: a new number stands in its first bytes.
+// next is the resource whose turn it is, and a value that it has not had: a new number is in its first bytes.
 func (w *writer) next() (*resource, []byte) {
 	r := w.resources[w.turn%len(w.resources)]
 	w.turn++

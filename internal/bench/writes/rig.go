@@ -19,7 +19,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// connectionsReserved are for all else than the target that is measured: the store and the gateway, which keep theirs, and this process.
+// connectionsReserved are for all else than the target that is measured: the store and the gateway, which keep theirs,
+// and this process.
 const connectionsReserved = 16
 
 // open starts everything that the targets need. Whatever fails, close ends what was started.
@@ -89,7 +90,8 @@ func (r *rig) startGateway(ctx context.Context) error {
 // start runs a gateway until the rig is closed.
 func (r *rig) start(ctx context.Context, flags ...string) (*gatewayprocess.Process, error) {
 	gateway, err := gatewayprocess.Start(ctx, r.config.Program, append([]string{
-		"--database-url", r.config.DatabaseURL, "--database-connections-max", strconv.Itoa(r.config.Connections), "--log-level", "error",
+		"--database-url", r.config.DatabaseURL, "--database-connections-max", strconv.Itoa(r.config.Connections),
+		"--log-level", "error",
 	}, flags...)...)
 	if err == nil {
 		r.onClose(gateway.Stop)
@@ -97,7 +99,8 @@ func (r *rig) start(ctx context.Context, flags ...string) (*gatewayprocess.Proce
 	return gateway, err
 }
 
-// undelayed is the target of zombies whose answers are not delayed: a gateway beside the one that is measured, unless that was named.
+// undelayed is the target of zombies whose answers are not delayed: a gateway beside the one that is measured, unless
+// that was named.
 func (r *rig) undelayed(ctx context.Context) (target, error) {
 	if r.config.GatewayURL != "" {
 		return refusedTarget(r.gatewayURL, nil), nil
@@ -129,7 +132,8 @@ func (r *rig) acquire(ctx context.Context) error {
 	return nil
 }
 
-// openTargets makes the targets that take part, in the order of TargetNames. What is not on this machine is noted in the report.
+// openTargets makes the targets that take part, in the order of TargetNames. What is not on this machine is noted in
+// the report.
 func (r *rig) openTargets(ctx context.Context, report *Report) error {
 	for _, name := range TargetNames() {
 		if !r.config.wants(name) {

@@ -10,14 +10,17 @@ import (
 	"github.com/fencegate/fencegate/internal/bench"
 )
 
-// Run makes the measurements, and returns what it has when one fails. It returns bench.ErrInvalid for a configuration that makes no sense.
+// Run makes the measurements, and returns what it has when one fails. It returns bench.ErrInvalid for a configuration
+// that makes no sense.
 func Run(ctx context.Context, config Config) (report Report, err error) {
 	if err := config.check(); err != nil {
 		return Report{}, err
 	}
 	report = Report{
-		Resources: config.Resources, Hot: config.Hot, ValueBytes: config.ValueBytes, FlushDelayMS: config.flushDelayMS(), Connections: config.Connections,
-		Peers: map[string]string{}, Skipped: map[string]string{}, Failed: []string{}, Tunings: []Tuning{}, Samples: []Sample{},
+		Resources: config.Resources, Hot: config.Hot, ValueBytes: config.ValueBytes, FlushDelayMS: config.flushDelayMS(),
+		Connections: config.Connections,
+		Peers:       map[string]string{}, Skipped: map[string]string{}, Failed: []string{}, Tunings: []Tuning{},
+		Samples: []Sample{},
 	}
 	r, err := open(ctx, config, &report)
 	defer func() { err = errors.Join(err, r.close()) }()

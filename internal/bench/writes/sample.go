@@ -41,9 +41,10 @@ type Sample struct {
 	P50MS float64 `json:"p50_ms"`
 	P99MS float64 `json:"p99_ms"`
 	MaxMS float64 `json:"max_ms"`
-	// WALBytesPerWrite are what the database logged, whoever made it.
+	// WALBytesPerWrite are what the database logged, of all clients.
 	WALBytesPerWrite float64 `json:"wal_bytes_per_write"`
-	// CPU time of the processes on this machine, in microseconds per write: "load" is this process, which the store and the pools are in, too.
+	// CPU time of the processes on this machine, in microseconds per write: "load" is this process, which the store and
+	// the pools are in, too.
 	CPUMicroseconds map[string]float64 `json:"cpu_us_per_write"`
 }
 
@@ -55,8 +56,8 @@ const (
 	rolePeer     = "peer"
 )
 
-// trial is one measurement to make.
-type trial struct {
+// measurement is one measurement to make.
+type measurement struct {
 	target           target
 	setting          setting
 	warmUp, duration time.Duration
@@ -65,7 +66,7 @@ type trial struct {
 }
 
 // run opens the target, warms it up, measures, and closes it. A write that fails ends it.
-func (t trial) run(ctx context.Context, control *pgxpool.Pool) (sample Sample, err error) {
+func (t measurement) run(ctx context.Context, control *pgxpool.Pool) (sample Sample, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("%s: %w", t.target.name, err)
@@ -99,22 +100,24 @@ func (t trial) run(ctx context.Context, control *pgxpool.Pool) (sample Sample, e
 	return t.sample(load, before, after), nil
 }
 
-func (t trial) load(ctx context.Context, do bench.Do) (bench.Load, error) {
+func (t measurement) load(ctx context.Context, do bench.Do) (bench.Load, error) {
 	if t.rate > 0 {
 		return bench.RepeatAtRate(ctx, t.setting.clients, t.rate/float64(t.perRequest()), t.duration, do)
 	}
 	return bench.Repeat(ctx, t.setting.clients, t.duration, do)
 }
 
-func (t trial) perRequest() int { return max(1, t.target.perRequest) }
+func (t measurement) perRequest() int { return max(1, t.target.perRequest) }
 
-func (t trial) sample(load bench.Load, before, after reading) Sample {
+func (t measurement) sample(load bench.Load, before, after reading) Sample {
 	writes := len(load.Latencies) * t.perRequest()
 	sample := Sample{
 		Target: t.target.name, Connections: t.setting.connections, Writes: writes, Seconds: load.Took.Seconds(),
-		Case:      Case{Clients: t.setting.clients, Resources: len(t.setting.layout.resources), ValueBytes: t.setting.valueBytes},
+		Case: Case{Clients: t.setting.clients, Resources: len(t.setting.layout.resources),
+			ValueBytes: t.setting.valueBytes},
 		PerSecond: load.PerSecond() * float64(t.perRequest()), OfferedPerSecond: t.rate,
-		P50MS: bench.Percentile(load.Latencies, 0.50), P99MS: bench.Percentile(load.Latencies, 0.99), MaxMS: bench.Percentile(load.Latencies, 1),
+		P50MS: bench.Percentile(load.Latencies, 0.50), P99MS: bench.Percentile(load.Latencies, 0.99),
+		MaxMS:           bench.Percentile(load.Latencies, 1),
 		CPUMicroseconds: map[string]float64{},
 	}
 	if writes == 0 {
@@ -134,7 +137,7 @@ type reading struct {
 }
 
 // read leaves out the processes that are not on this machine, and all where there is no /proc.
-func (t trial) read(ctx context.Context, control *pgxpool.Pool) (reading, error) {
+func (t measurement) read(ctx context.Context, control *pgxpool.Pool) (reading, error) {
 	r := reading{cpu: map[string]bench.CPU{}}
 	postgres, err := bench.PostgresCPU(ctx, control)
 	if err != nil {

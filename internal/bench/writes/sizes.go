@@ -13,15 +13,16 @@ func (r *rig) sizes(ctx context.Context, report *Report) error {
 	for _, size := range r.config.Sizes {
 		l := r.layouts[0]
 		l.resources = l.resources[:min(len(l.resources), max(someClientsMax, sizesBytesMax/size))]
-		var trials []trial
+		var measurements []measurement
 		for _, t := range r.only(nameDirect, nameStore, nameHTTP) {
 			s, err := r.tuned(ctx, t, setting{layout: l, clients: r.someClients(), valueBytes: size}, report)
 			if err != nil {
 				return err
 			}
-			trials = append(trials, trial{target: t, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration})
+			measurements = append(measurements, measurement{target: t, setting: s, warmUp: r.config.WarmUp,
+				duration: r.config.Duration})
 		}
-		if err := r.rounds(ctx, Case{Measure: Sizes}, trials, report); err != nil {
+		if err := r.rounds(ctx, Case{Measure: Sizes}, measurements, report); err != nil {
 			return err
 		}
 	}

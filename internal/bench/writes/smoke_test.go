@@ -35,7 +35,8 @@ func config(t *testing.T) Config {
 		t.Fatal(err)
 	}
 	return Config{
-		Program: program.Path(t), FloorProgram: self, DatabaseURL: pgtest.Empty(t), Measure: []string{Throughput, Latency, Sizes, Fences, Refusals, Dashboards},
+		Program: program.Path(t), FloorProgram: self, DatabaseURL: pgtest.Empty(t),
+		Measure: []string{Throughput, Latency, Sizes, Fences, Refusals, Dashboards},
 		Clients: []int{1, 6}, Rounds: 1, Duration: 40 * time.Millisecond, WarmUp: 5 * time.Millisecond,
 		Resources: 20, Hot: 3, ValueBytes: 100, Connections: 4,
 		Sizes: []int{8, 70_000}, Fences: []int{50}, ZombieRates: []float64{500, 0}, Dashboards: 4,
@@ -43,7 +44,8 @@ func config(t *testing.T) Config {
 	}
 }
 
-// checkSkipped lets ZooKeeper be absent: scripts/test-deps does not install it, as it brings Java. The others must be there on CI.
+// checkSkipped lets ZooKeeper be absent: scripts/test-deps does not install it, as it brings Java. The others must be
+// there on CI.
 func checkSkipped(t *testing.T, report Report) {
 	t.Helper()
 	for what, why := range report.Skipped {
@@ -68,7 +70,8 @@ func TestEverythingIsMeasured(t *testing.T) {
 		if s.Writes < 1 || s.PerSecond <= 0 || s.P50MS <= 0 || s.P99MS < s.P50MS || s.MaxMS < s.P99MS || s.Seconds <= 0 {
 			t.Errorf("%+v", s)
 		}
-		got[fmt.Sprintf("%s, %s, %d clients, %d resources, %d bytes%s", s.Measure, s.Target, s.Clients, s.Resources, s.ValueBytes, prefixed(", ", s.Load))]++
+		got[fmt.Sprintf("%s, %s, %d clients, %d resources, %d bytes%s", s.Measure, s.Target, s.Clients, s.Resources,
+			s.ValueBytes, prefixed(", ", s.Load))]++
 	}
 	for _, want := range expected(config, report) {
 		if got[want] != 1 {
@@ -146,7 +149,8 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 		"--zombie-rates": func(c *Config) { c.ZombieRates = []float64{-1} },
 		"--targets":      func(c *Config) { c.Targets = []string{"mysql"} },
 	} {
-		c := Config{Measure: []string{Throughput}, Clients: []int{1}, Rounds: 1, Duration: time.Second, Resources: 1, ValueBytes: 8, Connections: 2}
+		c := Config{Measure: []string{Throughput}, Clients: []int{1}, Rounds: 1, Duration: time.Second, Resources: 1,
+			ValueBytes: 8, Connections: 2}
 		if err := c.check(); err != nil {
 			t.Fatal(err)
 		}

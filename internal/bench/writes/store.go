@@ -50,7 +50,8 @@ func committing(group committer, s setting) func(ctx context.Context, client int
 	}
 }
 
-// submitting is for clients who share resources: the next write is numbered and handed over while the verdict on the last is out.
+// submitting is for clients that share resources: the next write is numbered and handed over before the answer to the
+// last.
 func submitting(group committer, clients int) func(ctx context.Context, client int, w *writer) error {
 	verdicts := make([]chan error, clients)
 	for client := range verdicts {

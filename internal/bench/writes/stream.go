@@ -10,30 +10,32 @@ import (
 	"strconv"
 )
 
-// streamInFlight is how many times 100 writes of a stream are under way: enough that the gateway never waits for the client.
+// streamInFlight is how many times 100 writes of a stream are under way: enough that the gateway never waits for the
+// client.
 const streamInFlight = 2
 
-// streamTarget writes through one request a client, which lasts. One write of the session is: hand over 100 lines, and take the 100 verdicts that
-// come next, which are on lines handed over before.
+// streamTarget writes through one request a client, which lasts. One write of the session is: hand over 100 lines, and
+// take the 100 verdicts that come next, which are on lines handed over before.
 func streamTarget(baseURL string, pids []int, st policies) target {
-	return bulkTarget(nameNDJSONStream, baseURL, pids, st, func(wires *wires, all []lines) func(context.Context, int, *writer) error {
-		streams := make([]*stream, len(wires.all))
-		for client := range streams {
-			streams[client] = &stream{wire: wires.all[client], lines: &all[client]}
-		}
-		return func(_ context.Context, client int, w *writer) error {
-			s := streams[client]
-			if !s.begun {
-				if err := s.begin(w); err != nil {
+	return bulkTarget(nameNDJSONStream, baseURL, pids,
+		st, func(wires *wires, all []lines) func(context.Context, int, *writer) error {
+			streams := make([]*stream, len(wires.all))
+			for client := range streams {
+				streams[client] = &stream{wire: wires.all[client], lines: &all[client]}
+			}
+			return func(_ context.Context, client int, w *writer) error {
+				s := streams[client]
+				if !s.begun {
+					if err := s.begin(w); err != nil {
+						return err
+					}
+				}
+				if err := s.send(w); err != nil {
 					return err
 				}
+				return s.take()
 			}
-			if err := s.send(w); err != nil {
-				return err
-			}
-			return s.take()
-		}
-	})
+		})
 }
 
 // stream is one client's request and its answer, both under way. It ends with its connection.

@@ -43,10 +43,12 @@ func title(c Case) string {
 func writeTable(out io.Writer, title string, lines []Line) error {
 	_, _ = fmt.Fprintf(out, "\n%s\n\n", title)
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(table, "clients\ttarget\twrites/s\t(min\tmax)\tp50 ms\tp99 ms\t%s\t(min\tmax)\tWAL B\tCPU µs: load\tpostgres\tserver\t\n", baseOf(lines[0].Case))
+	_, _ = fmt.Fprintf(table, "clients\ttarget\twrites/s\t(min\tmax)\tp50 ms\tp99 ms\t%s\t(min\tmax)\tWAL B\tCPU µs: "+
+		"load\tpostgres\tserver\t\n", baseOf(lines[0].Case))
 	for _, l := range lines {
 		_, _ = fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n",
-			l.Clients, l.Target, spread(l.PerSecond, 0), number(l.P50MS.Median, 2), number(l.P99MS.Median, 2), spread(l.Ratio, 2),
+			l.Clients, l.Target, spread(l.PerSecond, 0), number(l.P50MS.Median, 2), number(l.P99MS.Median, 2),
+			spread(l.Ratio, 2),
 			number(l.WALBytesPerWrite.Median, 0), number(l.CPUMicroseconds[roleLoad].Median, 1),
 			number(l.CPUMicroseconds[rolePostgres].Median, 1), number(server(l.CPUMicroseconds), 1))
 	}
@@ -64,7 +66,8 @@ func baseOf(c Case) string {
 	return "to alone"
 }
 
-// server is the CPU time of the process that the target is: the gateway's, the peer's, the empty handler's. Each line has one at most.
+// server is the CPU time of the process that the target is: the gateway's, the peer's, the empty handler's. Each line
+// has one at most.
 func server(cpu map[string]bench.Spread) float64 {
 	return cpu[roleGateway].Median + cpu[rolePeer].Median + cpu[nameFloor].Median // those that a line lacks are 0
 }

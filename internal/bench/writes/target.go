@@ -5,11 +5,13 @@ import "context"
 // target is what is measured.
 type target struct {
 	name string
-	// tuned are numbers of connections, of which the measurement finds the best for each number of clients; nil: the target has no such choice.
+	// tuned are numbers of connections, of which the measurement finds the best for each number of clients; nil: the
+	// target has no such choice.
 	tuned []int
 	// perRequest is how many writes a client makes at once; 0 is 1.
 	perRequest int
-	// pids are the processes that do the work, beside PostgreSQL's, and what they are called in the report; nil: there are none here.
+	// pids are the processes that do the work, beside PostgreSQL's, and what they are called in the report; nil: there are
+	// none here.
 	role string
 	pids []int
 	// open makes ready for so many clients.
@@ -27,8 +29,8 @@ type setting struct {
 
 func (s setting) shared() bool { return s.layout.shared(s.clients) }
 
-// session is a target in use. Its write is called by all clients at the same time, by each for one write (perRequest of them) after the
-// other, with the client's own writer.
+// session is a target in use. Its write is called by all clients at the same time, by each for one write (perRequest of
+// them) after the other, with the client's own writer.
 type session struct {
 	write func(ctx context.Context, client int, w *writer) error
 	close func() error

@@ -16,15 +16,16 @@ func (r *rig) throughput(ctx context.Context, c Case, report *Report) error {
 			return err
 		}
 		for _, clients := range r.config.Clients {
-			var trials []trial
+			var measurements []measurement
 			for _, t := range r.targets {
 				s, err := r.tuned(ctx, t, setting{layout: l, clients: clients, valueBytes: r.config.ValueBytes}, report)
 				if err != nil {
 					return err
 				}
-				trials = append(trials, trial{target: t, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration})
+				measurements = append(measurements, measurement{target: t, setting: s, warmUp: r.config.WarmUp,
+					duration: r.config.Duration})
 			}
-			if err := r.rounds(ctx, c, trials, report); err != nil {
+			if err := r.rounds(ctx, c, measurements, report); err != nil {
 				return err
 			}
 		}
@@ -43,7 +44,8 @@ func (r *rig) prime(ctx context.Context, l layout) error {
 	r.primed = append(r.primed, l.prefix)
 	for _, t := range r.targets {
 		clients := min(primeClients, len(l.resources))
-		opened, err := t.open(ctx, setting{layout: l, clients: clients, connections: clients, valueBytes: r.config.ValueBytes})
+		opened, err := t.open(ctx, setting{layout: l, clients: clients, connections: clients,
+			valueBytes: r.config.ValueBytes})
 		if err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
@@ -66,12 +68,12 @@ func (r *rig) prime(ctx context.Context, l layout) error {
 	return nil
 }
 
-// rounds makes the trials in turn, so that what drifts on the machine drifts for all of them. One that fails is noted, and not made again; the
-// others go on.
-func (r *rig) rounds(ctx context.Context, c Case, trials []trial, report *Report) error {
+// rounds makes the measurements in turn, so that what drifts on the machine drifts for all of them. One that fails is
+// noted, and not made again; the others go on.
+func (r *rig) rounds(ctx context.Context, c Case, measurements []measurement, report *Report) error {
 	failed := map[int]bool{}
 	for round := range r.config.Rounds {
-		for i, t := range trials {
+		for i, t := range measurements {
 			if failed[i] {
 				continue
 			}
@@ -81,7 +83,8 @@ func (r *rig) rounds(ctx context.Context, c Case, trials []trial, report *Report
 				return err
 			case err != nil:
 				failed[i] = true
-				report.Failed = append(report.Failed, fmt.Sprintf("%s, %d clients, %d resources: %v", c.Measure, t.setting.clients, len(t.setting.layout.resources), err))
+				report.Failed = append(report.Failed, fmt.Sprintf("%s, %d clients, %d resources: %v", c.Measure,
+					t.setting.clients, len(t.setting.layout.resources), err))
 				r.config.progress("failed: %s", report.Failed[len(report.Failed)-1])
 			default:
 				r.note(c, round+1, sample, report)
@@ -97,7 +100,8 @@ func (r *rig) note(c Case, round int, sample Sample, report *Report) {
 	sample.FlushDelayMS = r.config.flushDelayMS()
 	report.Samples = append(report.Samples, sample)
 	r.config.progress("%s, round %d: %d clients, %d resources, %d bytes%s: %-14s %8.0f writes/s, p50 %.2f ms, p99 %.2f ms",
-		sample.Measure, round, sample.Clients, sample.Resources, sample.ValueBytes, prefixed(", ", sample.Load), sample.Target,
+		sample.Measure, round, sample.Clients, sample.Resources, sample.ValueBytes, prefixed(", ", sample.Load),
+		sample.Target,
 		sample.PerSecond, sample.P50MS, sample.P99MS)
 }
 

@@ -18,8 +18,8 @@ type Tuning struct {
 	Chosen    int             `json:"chosen"`
 }
 
-// candidates are the numbers of connections to try: those that the target names below the number of clients, and one a client, if the
-// database lets it.
+// candidates are the numbers of connections to try: those that the target names below the number of clients, and one a
+// client, if the database lets it.
 func (t target) candidates(clients, limit int) []int {
 	var all []int
 	for _, connections := range t.tuned {
@@ -30,8 +30,8 @@ func (t target) candidates(clients, limit int) []int {
 	return append(all, min(clients, limit))
 }
 
-// tuneShare of the duration of a measurement is what each number of connections gets, twice: once upwards, once downwards, so that what
-// drifts on the machine favours none.
+// tuneShare of the duration of a measurement is what each number of connections gets, twice: once upwards, once
+// downwards, so that what drifts on the machine favours none.
 const tuneShare = 4
 
 // tuned is the setting with the number of connections with which the target writes most, where it has a choice.
@@ -40,10 +40,12 @@ func (r *rig) tuned(ctx context.Context, t target, s setting, report *Report) (s
 		return s, nil
 	}
 	tuning := Tuning{
-		Target: t.name, Clients: s.clients, Resources: len(s.layout.resources), ValueBytes: s.valueBytes, PerSecond: map[int]float64{},
+		Target: t.name, Clients: s.clients, Resources: len(s.layout.resources), ValueBytes: s.valueBytes,
+		PerSecond: map[int]float64{},
 	}
 	for _, known := range report.Tunings {
-		if known.Target == tuning.Target && known.Clients == tuning.Clients && known.Resources == tuning.Resources && known.ValueBytes == tuning.ValueBytes {
+		if known.Target == tuning.Target && known.Clients == tuning.Clients && known.Resources == tuning.Resources &&
+			known.ValueBytes == tuning.ValueBytes {
 			s.connections = known.Chosen
 			return s, nil
 		}
@@ -57,7 +59,7 @@ func (r *rig) tuned(ctx context.Context, t target, s setting, report *Report) (s
 				return s, nil
 			}
 			share := r.config.Duration / tuneShare
-			sample, err := trial{target: t, setting: s, warmUp: share / 2, duration: share}.run(ctx, r.control)
+			sample, err := measurement{target: t, setting: s, warmUp: share / 2, duration: share}.run(ctx, r.control)
 			if err != nil {
 				return s, err
 			}

@@ -15,8 +15,8 @@ import (
 // unfencedDatabase is beside the one that is measured.
 const unfencedDatabase = "fencegate_bench_unfenced"
 
-// openUnfenced is the store on a database in which the function that decides writes has been replaced by one that looks at no fence: the same
-// batches over the same protocol, and one set-based upsert.
+// openUnfenced is the store on a database in which the function that decides writes has been replaced by one that looks
+// at no fence: the same batches over the same protocol, and one set-based upsert.
 func openUnfenced(ctx context.Context, config store.Config) (target, error) {
 	databaseURL := config.DatabaseURL
 	unfenced, err := makeUnfenced(ctx, databaseURL)
@@ -41,7 +41,8 @@ func makeUnfenced(ctx context.Context, databaseURL string) (_ string, err error)
 		return "", err
 	}
 	defer func() { err = errors.Join(err, admin.Close(ctx)) }()
-	for _, sql := range []string{"drop database if exists " + unfencedDatabase + " with (force)", "create database " + unfencedDatabase} {
+	for _, sql := range []string{"drop database if exists " + unfencedDatabase + " with (force)", "create database " +
+		unfencedDatabase} {
 		if _, err := admin.Exec(ctx, sql); err != nil {
 			return "", fmt.Errorf("make the database without fences: %w", err)
 		}

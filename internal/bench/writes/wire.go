@@ -12,8 +12,9 @@ import (
 	"strconv"
 )
 
-// wire is one HTTP/1.1 connection, written and read by hand: net/http's client costs as much CPU as its server does, and the load has to leave
-// the machine to what it measures. It understands what Go's server sends: a status line, headers, a body that is chunked or of a stated length.
+// wire is one HTTP/1.1 connection, written and read by hand: net/http's client costs as much CPU as its server does,
+// and the load has to leave the machine to what it measures. It understands what Go's server sends: a status line,
+// headers, a body that is chunked or of a stated length.
 type wire struct {
 	conn    net.Conn
 	in      *bufio.Reader
@@ -98,7 +99,7 @@ func (w *wire) answer() (status int, body []byte, err error) {
 	return status, w.body, err
 }
 
-// chunked is the length of a body that tells it as it goes.
+// chunked is the length of a body in chunks.
 const chunked = -1
 
 var (

@@ -23,8 +23,8 @@ func startZooKeeper(ctx context.Context) (target, string, error) {
 	}, server.Version, nil
 }
 
-// openZooKeeper makes the clients, each a connection that many may use at once, and the nodes: of every resource the lock, whose version is
-// the token, and the data.
+// openZooKeeper makes the clients, each a connection that many may use at once, and the nodes: of every resource the
+// lock, whose version is the token, and the data.
 func openZooKeeper(ctx context.Context, server *peers.ZooKeeper, s setting) (session, error) {
 	var clients []*zk.Conn
 	closeAll := func() error {
@@ -47,7 +47,8 @@ func openZooKeeper(ctx context.Context, server *peers.ZooKeeper, s setting) (ses
 	return session{close: closeAll, write: func(_ context.Context, client int, w *writer) error {
 		r, value := w.next()
 		answers, err := clients[client%len(clients)].Multi(
-			&zk.CheckVersionRequest{Path: locks[r.place], Version: 0}, &zk.SetDataRequest{Path: data[r.place], Data: value, Version: -1})
+			&zk.CheckVersionRequest{Path: locks[r.place], Version: 0},
+			&zk.SetDataRequest{Path: data[r.place], Data: value, Version: -1})
 		for _, answer := range answers {
 			err = errors.Join(err, answer.Error)
 		}
@@ -92,7 +93,8 @@ func zooKeeperNodes(ctx context.Context, client *zk.Conn, l layout) error {
 				return err
 			}
 			path := "/" + string(r.name)
-			return errors.Join(createNode(client, path), createNode(client, path+"/"+lockNode), createNode(client, path+"/"+dataNode))
+			return errors.Join(createNode(client, path), createNode(client, path+"/"+lockNode),
+				createNode(client, path+"/"+dataNode))
 		})
 	}
 	return creating.Wait()

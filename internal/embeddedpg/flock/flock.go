@@ -2,7 +2,8 @@
 //
 // A lock belongs to an open file, not to a process: it is held until every copy of the open file is closed, those of
 // child processes that inherited it included, and the kernel closes a dead process's files. So a free lock proves that
-// every holder is gone, however it went. Two openings of one file are strangers to each other, within a process as well.
+// every holder is gone, however it went. Two openings of one file are strangers to each other, within a process as
+// well.
 package flock
 
 import (
@@ -22,11 +23,13 @@ const (
 // errors.ErrUnsupported where there is no flock.
 func Try(file *os.File) (locked bool, err error) { return try(file) }
 
-// Release gives up the lock and closes the file. Copies of the open file lose the lock too: unlike a mere Close, this leaves
-// no moment in which a child that has been forked, but has not yet closed what it does not inherit, still holds it.
+// Release gives up the lock and closes the file. Copies of the open file lose the lock too: unlike a mere Close, this
+// leaves no moment in which a child that has been forked, but has not yet closed what it does not inherit, still holds
+// it.
 func Release(file *os.File) error { return errors.Join(unlock(file), file.Close()) }
 
-// Wait takes the exclusive lock of an open file when it gets free. It returns the cause of ctx's end, or an error of Try.
+// Wait takes the exclusive lock of an open file when it gets free. It returns the cause of ctx's end, or an error of
+// Try.
 func Wait(ctx context.Context, file *os.File) error {
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
 		locked, err := try(file)

@@ -54,7 +54,7 @@ func TestOneHolder(t *testing.T) {
 	try(t, open(t, path), false)
 }
 
-// inherit starts a child that has a file open until it is told to end.
+// inherit starts a child that has a file open until its input ends.
 func inherit(t *testing.T, file *os.File) (end func()) {
 	t.Helper()
 	child := exec.Command("cat")

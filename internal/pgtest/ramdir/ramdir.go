@@ -1,11 +1,11 @@
-// Package ramdir tells where tests put data that needs to outlive processes but not the machine.
+// Package ramdir finds a directory for test data that needs to outlive processes but not the machine.
 package ramdir
 
 import "os"
 
 // Parent returns a directory for temporary ones, in memory where the system offers that with room to spare. Making and
-// dropping a database creates and removes hundreds of files, which takes some file systems longer than all the rest of a
-// test. TMPDIR, where it is set, is obeyed instead.
+// dropping a database creates and removes hundreds of files, which takes some file systems longer than all the rest of
+// a test. TMPDIR, where it is set, is obeyed instead.
 func Parent() string {
 	if os.Getenv("TMPDIR") == "" && inMemory(sharedMemory) {
 		return sharedMemory
