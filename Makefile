@@ -1,8 +1,12 @@
 # Everything is done from here; `make` alone lists it. What a target does is in scripts/, where it can be called too.
 .DEFAULT_GOAL := help
-.PHONY: help build run demo test test-deps lint bench bench-locks fuzz screenshots golden golden-check docs verify
+.PHONY: help build build-bench run demo test test-deps lint bench bench-locks fuzz screenshots golden golden-check docs verify
 
-# Overridable: make test PACKAGES=./store TEST_FLAGS='-run TestScenarios -v'
+# The benchmarks are a module of their own.
+BENCH := internal/bench
+
+# Overridable: make test PACKAGES=./store TEST_FLAGS='-run TestScenarios -v'; make test MODULE=internal/bench
+MODULE     ?= .
 PACKAGES   ?= ./...
 TEST_FLAGS ?=
 # auto: with the race detector where it can be built; 1: always; 0: never.
@@ -23,6 +27,10 @@ help: ## Show this list
 build: ## Build bin/fencegate
 	go build -trimpath -ldflags "-s -w" -o bin/fencegate ./cmd/fencegate
 
+# Beside bin/fencegate, which it measures.
+build-bench: build
+	go build -C $(BENCH) -trimpath -o '$(CURDIR)/bin/fencegate-bench' ./fencegate-bench
+
 run: build ## Run a gateway, with a PostgreSQL of its own unless FENCEGATE_DATABASE_URL is set (RUN_FLAGS)
 	scripts/with-postgres bin/fencegate serve $(RUN_FLAGS)
 
@@ -30,19 +38,23 @@ demo: build ## Watch a zombie writer being shut out; installs PostgreSQL's progr
 	scripts/with-postgres bin/fencegate demo zombie
 
 test: ## Run all tests, with the race detector if there is a C compiler (PACKAGES, TEST_FLAGS, RACE)
-	@RACE='$(RACE)' scripts/test $(TEST_FLAGS) $(PACKAGES)
+	@RACE='$(RACE)' scripts/test $(MODULE) $(TEST_FLAGS) $(PACKAGES)
+ifeq ($(MODULE) $(PACKAGES),. ./...)
+	@RACE='$(RACE)' scripts/test $(BENCH) $(TEST_FLAGS) ./...
+endif
 
 test-deps: ## Install what the tests need beside Go: PostgreSQL's programs, etcd, Redis, Chromium, curl, a C compiler
 	@scripts/test-deps
 
 lint: ## Run the linters, the import rules among them
 	scripts/golangci-lint run ./...
+	cd $(BENCH) && ../../scripts/golangci-lint run ./...
 
-bench: build ## Measure fenced writes beside unfenced ones, etcd, ZooKeeper and Redis, where those are installed (BENCH_FLAGS)
-	scripts/with-postgres bin/fencegate bench writes --goals $(BENCH_FLAGS)
+bench: build-bench ## Measure fenced writes beside unfenced ones, etcd, ZooKeeper and Redis, where those are installed (BENCH_FLAGS)
+	scripts/with-postgres bin/fencegate-bench writes --goals $(BENCH_FLAGS)
 
-bench-locks: build ## Measure locks beside etcd's and Redis's, where those are installed (BENCH_FLAGS)
-	scripts/with-postgres bin/fencegate bench locks $(BENCH_FLAGS)
+bench-locks: build-bench ## Measure locks beside etcd's and Redis's, where those are installed (BENCH_FLAGS)
+	scripts/with-postgres bin/fencegate-bench locks $(BENCH_FLAGS)
 
 fuzz: ## Run every fuzz target for a short while (FUZZ_TIME, PACKAGES)
 	@FUZZ_TIME='$(FUZZ_TIME)' scripts/with-postgres scripts/fuzz $(PACKAGES)

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Event is something that happened, as it is told. With --output json it is one line.
+// Event is something that happened. With --output json it is one line.
 type Event struct {
 	// Event is round, database, gateway, granted, held, working, checked, frozen, thawed, written, rejected, stored, failed or result.
 	Event string `json:"event"`
 	// Variant is fenced or unfenced.
 	Variant string `json:"variant,omitempty"`
-	// Actor is who did it: A, B, or empty for the stage. Where stories are told again and again: worker-1 to worker-5.
+	// Actor is the worker that did it: A or B; worker-1 to worker-5 in a Loop; empty for the demo itself.
 	Actor        string     `json:"actor,omitempty"`
 	At           time.Time  `json:"at"`
 	Token        int64      `json:"token,omitempty"`
@@ -22,7 +22,7 @@ type Event struct {
 	Code         string     `json:"code,omitempty"`
 	GrantedToken int64      `json:"granted_token,omitempty"`
 	Value        string     `json:"value,omitempty"`
-	// Fenced and Unfenced are what was stored at the end of each story; OK says that the one was kept and the other lost.
+	// Fenced and Unfenced are what each variant stored in the end. OK is true if only the fenced one kept the newer value.
 	Fenced   string `json:"fenced,omitempty"`
 	Unfenced string `json:"unfenced,omitempty"`
 	OK       *bool  `json:"ok,omitempty"`
@@ -30,19 +30,19 @@ type Event struct {
 	Text string `json:"text"`
 }
 
-// narrator tells events as they happen.
-type narrator struct {
+// printer prints events as they happen.
+type printer struct {
 	mu    sync.Mutex
 	out   io.Writer
 	json  bool
 	begun time.Time
 }
 
-func newNarrator(out io.Writer, asJSON bool) *narrator {
-	return &narrator{out: out, json: asJSON, begun: time.Now()}
+func newPrinter(out io.Writer, asJSON bool) *printer {
+	return &printer{out: out, json: asJSON, begun: time.Now()}
 }
 
-func (n *narrator) tell(event Event) {
+func (n *printer) print(event Event) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if event.At.IsZero() {

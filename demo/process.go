@@ -49,7 +49,7 @@ func startProcess(ctx context.Context, argv []string) (*process, error) {
 	return p, nil
 }
 
-// freeze stops the process where it stands, and returns when the kernel says that it has stopped.
+// freeze stops the process, and returns once the kernel reports that it has stopped.
 func (p *process) freeze(ctx context.Context) error {
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return fmt.Errorf("freeze: %w", err)
@@ -70,18 +70,18 @@ func (p *process) freeze(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// thaw lets the process go on.
+// thaw resumes the process.
 func (p *process) thaw() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
 
-// kill ends the process, also a frozen one, and waits for its end.
+// kill ends the process, even a frozen one, and waits for its end.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
-	for range p.events { // so that the reader comes to its end
+	for range p.events { // so that the reader ends
 	}
 	_ = p.wait()
 }
 
-// wait returns how the process ended, after its events were read.
+// wait returns how the process ended. Its events must be read before.
 func (p *process) wait() error {
 	<-p.ended
 	return p.err

@@ -14,15 +14,15 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// Worker is one of the two processes of the story: it takes the lock, works, and writes its result.
+// Worker is one of the two processes of a round: it acquires the lock, works, and writes its result.
 type Worker struct {
 	Name       string
 	GatewayURL string
 	Lock       string
 	TTL        time.Duration
-	// Work is how long it computes between taking the lock and writing.
+	// Work is how long it computes between the acquire and the write.
 	Work time.Duration
-	// DatabaseURL, if set, is where it writes to a plain table, without a fence.
+	// DatabaseURL, if set, makes it write to a plain table there, without a fence.
 	DatabaseURL string
 }
 
@@ -33,10 +33,10 @@ const (
 
 func (w Worker) value() string { return "the result of " + w.Name }
 
-// Run does the work, and writes an Event a line to out for all that it sees. A rejected write is no error: it is what the worker is told.
+// Run does the work, and prints Events to out, one a line. A rejected write is an Event, not an error.
 func (w Worker) Run(ctx context.Context, out io.Writer) error {
 	events := json.NewEncoder(out)
-	tell := func(event Event) {
+	emit := func(event Event) {
 		event.Actor, event.At = w.Name, time.Now()
 		_ = events.Encode(event)
 	}
@@ -56,32 +56,32 @@ func (w Worker) Run(ctx context.Context, out io.Writer) error {
 		}
 	}
 
-	lease, err := w.acquire(ctx, client, tell)
+	lease, err := w.acquire(ctx, client, emit)
 	if err != nil {
 		return err
 	}
 	if w.DatabaseURL != "" {
-		tell(Event{Event: "checked", Token: lease.FencingToken, Text: "looks whether its lease is still good: it is"})
+		emit(Event{Event: "checked", Token: lease.FencingToken, Text: "looks whether its lease is still good: it is"})
 	}
-	tell(Event{Event: "working", Text: "works on it"})
-	time.Sleep(w.Work) // the computation; a frozen process does not notice how long it was away
+	emit(Event{Event: "working", Text: "works on it"})
+	time.Sleep(w.Work) // the computation; a frozen process does not notice how long it was frozen
 
 	event, err := write(ctx, client, lease)
 	if err != nil {
 		return err
 	}
-	tell(event)
+	emit(event)
 	return nil
 }
 
-// acquire tries until it is granted the lock.
-func (w Worker) acquire(ctx context.Context, client *lockclient.Client, tell func(Event)) (api.Lease, error) {
+// acquire tries until the lock is granted.
+func (w Worker) acquire(ctx context.Context, client *lockclient.Client, emit func(Event)) (api.Lease, error) {
 	ttlMS := w.TTL.Milliseconds()
-	told := false
+	shown := false
 	for {
 		lease, err := client.API().Acquire(ctx, w.Lock, api.AcquireRequest{OwnerID: w.Name, TTLMS: &ttlMS})
 		if err == nil {
-			tell(Event{
+			emit(Event{
 				Event: "granted", Token: lease.FencingToken, ExpiresAt: &lease.ExpiresAt.Time,
 				Text: fmt.Sprintf("is granted %s with token %d, until %s", w.Lock, lease.FencingToken, clock(lease.ExpiresAt.Time)),
 			})
@@ -90,9 +90,9 @@ func (w Worker) acquire(ctx context.Context, client *lockclient.Client, tell fun
 		if !errors.Is(err, lockclient.ErrLockHeld) {
 			return api.Lease{}, err
 		}
-		if !told {
-			tell(heldEvent(w.Lock, err))
-			told = true
+		if !shown {
+			emit(heldEvent(w.Lock, err))
+			shown = true
 		}
 		select {
 		case <-time.After(retryInterval):
@@ -112,7 +112,7 @@ func heldEvent(lock string, err error) Event {
 	return event
 }
 
-// writeFenced sends the write with its token, and tells the verdict.
+// writeFenced sends the write with its token, and returns the answer as an Event.
 func (w Worker) writeFenced(ctx context.Context, client *lockclient.Client, lease api.Lease) (Event, error) {
 	sequence := int64(1)
 	token := api.FencingToken{Token: lease.FencingToken, Sequence: &sequence}
@@ -134,7 +134,7 @@ func (w Worker) writeFenced(ctx context.Context, client *lockclient.Client, leas
 	return Event{}, err
 }
 
-// writeUnfenced is what is written every day: the lock was taken, the lease was looked at, and the data lives elsewhere.
+// writeUnfenced writes to a plain table, as most programs do: after it acquired the lock and looked at the lease.
 func (w Worker) writeUnfenced(ctx context.Context, conn *pgx.Conn, lease api.Lease) (Event, error) {
 	_, err := conn.Exec(ctx, `
 		insert into `+unfencedTable+` (resource, value) values ($1, $2)
@@ -148,5 +148,5 @@ func (w Worker) writeUnfenced(ctx context.Context, conn *pgx.Conn, lease api.Lea
 	}, nil
 }
 
-// clock is a time as the story tells it.
+// clock formats a time for people.
 func clock(t time.Time) string { return t.UTC().Format("15:04:05.000") }

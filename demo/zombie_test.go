@@ -8,8 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,14 +16,15 @@ import (
 
 	"github.com/fencegate/fencegate/demo"
 	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/program"
 	"github.com/fencegate/fencegate/migrations"
 )
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
-func TestZombieIsShutOut(t *testing.T) {
+func TestZombieIsRejected(t *testing.T) {
 	t.Parallel()
-	events, err := tell(t, pgtest.Empty(t))
+	events, err := runZombie(t, pgtest.Empty(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,28 +44,28 @@ func TestZombieIsShutOut(t *testing.T) {
 func checkOrder(t *testing.T, events []demo.Event) {
 	t.Helper()
 	for _, variant := range []string{"fenced", "unfenced"} {
-		var told []string
+		var got []string
 		for _, event := range events {
 			if event.Variant == variant && event.Actor != "" && event.Event != "held" && event.Event != "working" && event.Event != "checked" {
-				told = append(told, event.Actor+" "+event.Event)
+				got = append(got, event.Actor+" "+event.Event)
 			}
 		}
 		want := []string{"A granted", "A frozen", "B granted", "B written", "A thawed", "A written"}
 		if variant == "fenced" {
 			want[5] = "A rejected"
 		}
-		if !slices.Equal(told, want) {
-			t.Errorf("%s: told %v, want %v", variant, told, want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", variant, got, want)
 		}
 	}
 }
 
-// TestBrokenFenceIsTold breaks the fence: the demo must not call that a success.
-func TestBrokenFenceIsTold(t *testing.T) {
+// TestBrokenFence checks that the demo reports a fence that admits every token.
+func TestBrokenFence(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
 	breakFence(t, url)
-	_, err := tell(t, url)
+	_, err := runZombie(t, url)
 	if !errors.Is(err, demo.ErrUnexpected) {
 		t.Errorf("with a fence that admits every token the demo returned %v, want ErrUnexpected", err)
 	}
@@ -93,10 +92,10 @@ func breakFence(t *testing.T, url string) {
 	}
 }
 
-func tell(t *testing.T, url string) ([]demo.Event, error) {
+func runZombie(t *testing.T, url string) ([]demo.Event, error) {
 	t.Helper()
 	var out bytes.Buffer
-	err := demo.Zombie{Program: program(t), DatabaseURL: url, DatabaseName: "a test's", JSON: true, Out: &out}.Tell(t.Context())
+	err := demo.Zombie{Program: program.Path(t), DatabaseURL: url, DatabaseName: "a test's", JSON: true, Out: &out}.Run(t.Context())
 	var events []demo.Event
 	decoder := json.NewDecoder(&out)
 	for decoder.More() {
@@ -109,23 +108,13 @@ func tell(t *testing.T, url string) ([]demo.Event, error) {
 	return events, err
 }
 
-func program(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "fencegate")
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", path, "../cmd/fencegate")
-	if output, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, output)
-	}
-	return path
-}
-
 func find(t *testing.T, events []demo.Event, variant, actor, event string) demo.Event {
 	t.Helper()
-	for _, told := range events {
-		if told.Variant == variant && told.Actor == actor && told.Event == event {
-			return told
+	for _, e := range events {
+		if e.Variant == variant && e.Actor == actor && e.Event == event {
+			return e
 		}
 	}
-	t.Fatalf("%s: %s %s was not told", variant, actor, event)
+	t.Fatalf("%s: there is no event %s %s", variant, actor, event)
 	return demo.Event{}
 }

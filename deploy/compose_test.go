@@ -12,6 +12,8 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/cli"
 	"github.com/compose-spec/compose-go/v2/types"
+
+	"github.com/fencegate/fencegate/internal/program"
 )
 
 // composed is docker-compose.yml as `docker compose` reads it: anchors, defaults and profiles included, and refused if the schema refuses it.
@@ -90,7 +92,7 @@ func checkMounts(t *testing.T, project *types.Project, service types.ServiceConf
 // What the gateways are set to is what this program can be set to: a variable that is misspelt would pass unseen.
 func TestComposeSettings(t *testing.T) {
 	t.Parallel()
-	help, err := exec.CommandContext(t.Context(), fencegate(t), "serve", "--help").Output()
+	help, err := exec.CommandContext(t.Context(), program.Path(t), "serve", "--help").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

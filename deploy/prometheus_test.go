@@ -15,6 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
@@ -44,7 +45,7 @@ func startPrometheus(t *testing.T, gateways []*gatewayprocess.Process) prometheu
 	p := prometheus{t, "http://" + freeAddress(t)}
 	start(t, program, "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+strings.TrimPrefix(p.url, "http://"), "--log.level=warn")
-	eventually(t, "Prometheus is ready", func() bool {
+	await.True(t, "Prometheus is ready", func() bool {
 		response, err := http.Get(p.url + "/-/ready")
 		if err != nil {
 			return false
@@ -157,7 +158,7 @@ func (p prometheus) alerts(state string) (names []string) {
 // awaitScrapes returns when both gateways were scraped often enough for a rate.
 func (p prometheus) awaitScrapes(targets int) {
 	p.t.Helper()
-	eventually(p.t, "all gateways are scraped", func() bool {
+	await.True(p.t, "all gateways are scraped", func() bool {
 		samples, err := p.query(`count_over_time(up{job="fencegate"}[` + window + `]) >= 3`)
 		return err == nil && len(samples) == targets
 	})
@@ -176,7 +177,7 @@ func TestPrometheus(t *testing.T) {
 
 	// While all is well no alert fires; for longer than any of the quickened rules waits.
 	quiet := time.Now().Add(8 * time.Second)
-	eventually(t, "all was well for a while", func() bool {
+	await.True(t, "all was well for a while", func() bool {
 		if firing := p.alerts("firing"); len(firing) > 0 {
 			t.Fatalf("while all is well %q fire", firing)
 		}
@@ -184,13 +185,13 @@ func TestPrometheus(t *testing.T) {
 	})
 
 	calm := storm(t, clients)
-	eventually(t, "FencegateZombieRate fires", func() bool { return contains(p.alerts("firing"), "FencegateZombieRate") })
+	await.True(t, "FencegateZombieRate fires", func() bool { return contains(p.alerts("firing"), "FencegateZombieRate") })
 	if !p.finds(`max_over_time(ALERTS{alertname="FencegateZombieRate",alertstate="pending"}[5m])`) {
 		t.Error("FencegateZombieRate was not pending before it fired")
 	}
 	p.checkQueries()
 	calm()
-	eventually(t, "FencegateZombieRate is resolved", func() bool {
+	await.True(t, "FencegateZombieRate is resolved", func() bool {
 		return !contains(p.alerts("firing"), "FencegateZombieRate") && !contains(p.alerts("pending"), "FencegateZombieRate")
 	})
 	p.checkTokenLine()

@@ -16,8 +16,10 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/program"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -43,7 +45,7 @@ func proxied(t *testing.T, gateways []*gatewayprocess.Process) string {
 	start(t, haproxy, "-db", "-f", path)
 	url := "http://" + address
 	client := clientOf(t, url)
-	eventually(t, "the proxy has a gateway that is ready", func() bool { return client.API().Ready(t.Context()) == nil })
+	await.True(t, "the proxy has a gateway that is ready", func() bool { return client.API().Ready(t.Context()) == nil })
 	return url
 }
 
@@ -95,7 +97,7 @@ func TestProxy(t *testing.T) {
 	t.Run("zombies as in the demo", func(t *testing.T) { demoRuns(t, client, url) })
 	t.Run("a gateway is killed", func(t *testing.T) {
 		all[0].Kill()
-		eventually(t, "twenty in a row are answered", func() bool {
+		await.True(t, "twenty in a row are answered", func() bool {
 			for range 20 {
 				if client.API().Ready(t.Context()) != nil {
 					return false
@@ -107,7 +109,7 @@ func TestProxy(t *testing.T) {
 }
 
 func eventsPass(t *testing.T, client *lockclient.Client) {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Limit)
 	defer cancel()
 	watch, err := client.Watch(ctx, "proxy/watched")
 	check(t, err)
@@ -125,7 +127,7 @@ func eventsPass(t *testing.T, client *lockclient.Client) {
 }
 
 func pipelinePasses(t *testing.T, client *lockclient.Client) {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Limit)
 	defer cancel()
 	lease, err := client.Acquire(ctx, "proxy/pipeline")
 	check(t, err)
@@ -157,12 +159,12 @@ func goneLeaves(t *testing.T, client *lockclient.Client) {
 			return err == nil && len(lock.Queue) == n
 		}
 	}
-	eventually(t, "the waiter stands in line", queued(1))
+	await.True(t, "the waiter stands in line", queued(1))
 	leave()
 	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Errorf("the waiter was told %v", err)
 	}
-	eventually(t, "the waiter has left the line", queued(0))
+	await.True(t, "the waiter has left the line", queued(0))
 }
 
 // demoRuns runs what the profile demo runs, once.
@@ -171,11 +173,11 @@ func demoRuns(t *testing.T, client *lockclient.Client, url string) {
 	for i := range args {
 		args[i] = regexp.MustCompile(`^http://proxy:8080$`).ReplaceAllString(args[i], url)
 	}
-	command := exec.CommandContext(t.Context(), fencegate(t), append(args, "--rounds", "1")...)
+	command := exec.CommandContext(t.Context(), program.Path(t), append(args, "--rounds", "1")...)
 	if output, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("fencegate %s: %v\n%s", strings.Join(args, " "), err, output)
 	}
-	eventually(t, "the rejection is shown", func() bool {
+	await.True(t, "the rejection is shown", func() bool {
 		rejections, err := client.API().Rejections(t.Context(), lockclient.RejectionsQuery{Code: api.CodeTokenStale})
 		return err == nil && len(rejections.Rejections) > 0
 	})

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/lockclient"
 )
@@ -149,7 +150,7 @@ func (p prometheus) checkQueries() {
 			missing[selector] = alert.Alert
 		}
 	}
-	for deadline := time.Now().Add(patience); len(missing) > 0 && time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(await.Limit); len(missing) > 0 && time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
 		for query := range missing {
 			if p.finds(query) {
 				delete(missing, query)
@@ -164,7 +165,7 @@ func (p prometheus) checkQueries() {
 // checkRules checks that Prometheus evaluates all rules without an error.
 func (p prometheus) checkRules() {
 	p.t.Helper()
-	eventually(p.t, "all rules are evaluated", func() bool {
+	await.True(p.t, "all rules are evaluated", func() bool {
 		var data struct {
 			Groups []struct {
 				Rules []struct{ Name, Health, LastError string }

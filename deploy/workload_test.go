@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -24,14 +25,20 @@ func storm(t *testing.T, clients []*lockclient.Client) (stop func()) {
 	return repeat(t, clients, zombie)
 }
 
-// repeat does work at each client again and again. Errors fail the test, unless they come of its end.
-func repeat(t *testing.T, clients []*lockclient.Client, work func(ctx context.Context, client *lockclient.Client, name string) error) (stop func()) {
+// workPause is between two turns of a client: Prometheus and other tests need the processor, too.
+const workPause = 50 * time.Millisecond
+
+// repeat does work at each client again and again. An error fails the test, unless it was caused by the end.
+func repeat(
+	t *testing.T, clients []*lockclient.Client, work func(ctx context.Context, client *lockclient.Client, name string) error,
+) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var working sync.WaitGroup
 	for i, client := range clients {
 		working.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
+				time.Sleep(workPause)
 				if err := work(ctx, client, fmt.Sprintf("work-%d/job-%d", i, n%10)); err != nil && ctx.Err() == nil {
 					t.Errorf("the workload: %v", err)
 				}
@@ -85,7 +92,7 @@ func waiter(ctx context.Context, client *lockclient.Client, name string) error {
 	}
 	released := time.AfterFunc(50*time.Millisecond, func() { first.ReleaseOnce() })
 	defer released.Stop()
-	second, err := client.Acquire(ctx, name+"/line", lockclient.WithLeaseOwner("second"), lockclient.WithWait(patience))
+	second, err := client.Acquire(ctx, name+"/line", lockclient.WithLeaseOwner("second"), lockclient.WithWait(await.Limit))
 	if err == nil {
 		second.ReleaseOnce()
 	}
@@ -112,7 +119,7 @@ func zombie(ctx context.Context, client *lockclient.Client, name string) error {
 	if err != nil {
 		return err
 	}
-	heir, err := calls.Acquire(ctx, name+"/haunted", api.AcquireRequest{OwnerID: "heir", WaitMS: patience.Milliseconds()})
+	heir, err := calls.Acquire(ctx, name+"/haunted", api.AcquireRequest{OwnerID: "heir", WaitMS: await.Limit.Milliseconds()})
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
+	"github.com/fencegate/fencegate/store/groupcommit"
 )
 
 // newCramped is a gateway whose store lets few writes wait.
@@ -31,7 +33,7 @@ func newCramped(t *testing.T, waitingMax int) *harness {
 		t.Fatal(err)
 	}
 	t.Cleanup(opened.Close)
-	if h.store, err = store.NewService(opened, store.ServiceConfig{Group: store.GroupConfig{QueueMax: waitingMax}}); err != nil {
+	if h.store, err = engine.New(opened, engine.Config{Group: groupcommit.Config{QueueMax: waitingMax}}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/watch"
 )
 
 // valueBytesMax bounds a leader's value. It is kept in the metadata of its lease, which has room for a little more.
@@ -125,7 +126,7 @@ type leaderTeller struct {
 	last api.Election // that was told
 }
 
-func (t *leaderTeller) begin(stream *eventStream, watch *store.Watch) error {
+func (t *leaderTeller) begin(stream *eventStream, watch *watch.Subscription) error {
 	t.last = electionAnswer(watch.Lock)
 	return stream.send(&watch.ID, api.EventLeader, t.last)
 }

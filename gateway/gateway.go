@@ -20,6 +20,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/groupcommit"
+	"github.com/fencegate/fencegate/store/watch"
 )
 
 // Leases is what the gateway needs to grant leases. An Acquire that waits leaves the line when its context ends: it gives back what it
@@ -40,7 +42,7 @@ type Leases interface {
 
 // Watches is what the gateway needs to tell what happens to a lock.
 type Watches interface {
-	Watch(ctx context.Context, lock store.Name, after *int64) (*store.Watch, error)
+	Watch(ctx context.Context, lock store.Name, after *int64) (*watch.Subscription, error)
 }
 
 // Sessions is what the gateway needs to keep sessions.
@@ -96,7 +98,7 @@ type Vitals interface {
 	Waiting() int
 	Listening() bool
 	PoolStats() store.PoolStats
-	GroupStats() store.GroupStats
+	GroupStats() groupcommit.Stats
 }
 
 // Prober says whether the gateway can serve.
@@ -104,7 +106,7 @@ type Prober interface {
 	Ready(context.Context) error
 }
 
-// Backend is everything behind the gateway; *store.Service is one.
+// Backend is everything behind the gateway; *engine.Engine is one.
 type Backend interface {
 	Leases
 	Watches

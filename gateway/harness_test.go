@@ -13,6 +13,7 @@ import (
 
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
 )
 
 // harness is a gateway before a database of its own, and a client of it.
@@ -20,7 +21,7 @@ type harness struct {
 	client
 
 	gateway     *Gateway
-	store       *store.Service
+	store       *engine.Engine
 	recorder    *store.Recorder
 	databaseURL string
 	db          *pgxpool.Pool // the test's own way into the database
@@ -60,7 +61,7 @@ func newGateway(t testing.TB, config Config, database store.Config) *harness {
 }
 
 // newMetrics show a store and a recorder.
-func newMetrics(service *store.Service, recorder *store.Recorder) *Metrics {
+func newMetrics(service *engine.Engine, recorder *store.Recorder) *Metrics {
 	metrics := NewMetrics("test")
 	metrics.Watch(service)
 	metrics.WatchRecorder(recorder)
@@ -69,14 +70,14 @@ func newMetrics(service *store.Service, recorder *store.Recorder) *Metrics {
 }
 
 // newService is a store that listens until the test ends.
-func newService(t testing.TB, database store.Config) (*store.Service, *store.Recorder) {
+func newService(t testing.TB, database store.Config) (*engine.Engine, *store.Recorder) {
 	t.Helper()
 	opened, err := store.Open(t.Context(), database)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(opened.Close)
-	service, err := store.NewService(opened, store.ServiceConfig{})
+	service, err := engine.New(opened, engine.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/groupcommit"
 )
 
 // Metrics are what /metrics shows, as docs/metrics.md tells it.
@@ -55,14 +56,14 @@ func NewMetrics(version string) *Metrics {
 	return m
 }
 
-// Watched is what tells of itself when it is asked; *store.Service is one.
+// Watched is what tells of itself when it is asked; *engine.Engine is one.
 type Watched interface {
 	PoolStats() store.PoolStats
 	Listening() bool
 	Reconnects() uint64
 	Failures() map[store.Reason]uint64
 	Retries() map[store.Reason]uint64
-	GroupStats() store.GroupStats
+	GroupStats() groupcommit.Stats
 	RefusedEarly() uint64
 	RefusalsRemembered() int
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/groupcommit"
 )
 
 var laneLabel = label{name: "lane", values: []string{"quick", "large", "patient"}}
@@ -45,7 +46,7 @@ var (
 )
 
 // groupReadings shows the group commit.
-func groupReadings(stats func() store.GroupStats) (func(*readings), []*family) {
+func groupReadings(stats func() groupcommit.Stats) (func(*readings), []*family) {
 	read := func(to *readings) {
 		s := stats()
 		to.value(queueFamily, float64(s.Queued))
@@ -67,8 +68,8 @@ func groupReadings(stats func() store.GroupStats) (func(*readings), []*family) {
 }
 
 func batchSizes() []float64 {
-	sizes := make([]float64, len(store.BatchSizeBounds))
-	for i, bound := range store.BatchSizeBounds {
+	sizes := make([]float64, len(groupcommit.SizeBounds))
+	for i, bound := range groupcommit.SizeBounds {
 		sizes[i] = float64(bound)
 	}
 	return sizes

@@ -167,7 +167,7 @@ func TestDatabaseNotMigrated(t *testing.T) {
 
 func TestDatabaseMigratedByNewer(t *testing.T) {
 	h, _ := newBusyHarness(t, Config{})
-	for name, table := range map[string]string{"functions": "fence.guard_revision set revision = revision", "schema": "fence.schema_version set version = version"} {
+	for name, table := range map[string]string{"functions": "fence.guard_revision set revision = revision", "schema": "fence.migration_version set version = version"} {
 		t.Run(name, func(t *testing.T) {
 			h.exec(t, "update "+table+" + 1")
 			h.notReady(t, "a newer fencegate")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/watch"
 )
 
 // Why the gateway ends a stream of events.
@@ -19,7 +20,7 @@ const (
 
 // teller makes events for a client of what happens to a lock.
 type teller interface {
-	begin(*eventStream, *store.Watch) error
+	begin(*eventStream, *watch.Subscription) error
 	tell(context.Context, *eventStream, store.Event) error
 }
 
@@ -80,14 +81,14 @@ func (g *Gateway) openStream() (release func(), err error) {
 	}, nil
 }
 
-func (g *Gateway) beginWatch(r *http.Request, lock store.Name, after *int64) (*store.Watch, error) {
+func (g *Gateway) beginWatch(r *http.Request, lock store.Name, after *int64) (*watch.Subscription, error) {
 	ctx, cancel := g.work(r)
 	defer cancel()
 	return g.backend.Watch(ctx, lock, after)
 }
 
 // nextEvent waits for an event, and shows meanwhile that the stream lives: so the gateway hears, too, of a client that is gone.
-func (g *Gateway) nextEvent(ctx context.Context, watch *store.Watch, stream *eventStream) (store.Event, error) {
+func (g *Gateway) nextEvent(ctx context.Context, watch *watch.Subscription, stream *eventStream) (store.Event, error) {
 	for {
 		silent, cancel := context.WithTimeout(ctx, g.config.KeepAlive)
 		event, err := watch.Next(silent)
@@ -123,7 +124,7 @@ func (g *Gateway) endReason(ctx context.Context, err error) string {
 // lockTeller tells every event.
 type lockTeller struct{}
 
-func (lockTeller) begin(stream *eventStream, watch *store.Watch) error {
+func (lockTeller) begin(stream *eventStream, watch *watch.Subscription) error {
 	if watch.Resumed {
 		return nil
 	}

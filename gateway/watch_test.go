@@ -214,7 +214,7 @@ func TestWatchesMax(t *testing.T) {
 // fill makes events of 20 KB each, more than connections hold.
 func (h *harness) fill(t *testing.T, events int) {
 	t.Helper()
-	h.exec(t, `select fence.tell_event(row(null, 'job', 'broken', null, 'w', i, null, null, null, repeat('x', 20000), null, null)::fence.events)
+	h.exec(t, `select fence.publish_event(row(null, 'job', 'broken', null, 'w', i, null, null, null, repeat('x', 20000), null, null)::fence.events)
 		from generate_series(1, $1) i`, events)
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
 )
 
 func TestMain(m *testing.M) {
@@ -70,7 +71,7 @@ func newGatewayOn(t *testing.T, databaseURL string) *lockclient.Client {
 		t.Fatal(err)
 	}
 	t.Cleanup(st.Close)
-	service, err := store.NewService(st, store.ServiceConfig{})
+	service, err := engine.New(st, engine.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

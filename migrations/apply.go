@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -19,12 +20,17 @@ var (
 	ErrNotMigrated = errors.New("the database is not migrated")
 	// ErrNewer says that a newer program has migrated the schema; this one must not touch it.
 	ErrNewer = errors.New("the database was migrated by a newer fencegate")
-	// ErrUnsuitable says that fencegate can't live in this database, whatever is migrated.
+	// ErrPrerelease says that a program from before the first release made the schema. It cannot be migrated.
+	ErrPrerelease = errors.New("the database was made by a fencegate from before its first release")
+	// ErrUnsuitable says that fencegate cannot use this database, whatever schema it has.
 	ErrUnsuitable = errors.New("the database does not suit fencegate")
 )
 
 const (
-	versionTable = "fence.schema_version"
+	versionTable = "fence.migration_version"
+
+	// prereleaseTable is the version table of programs from before the first release.
+	prereleaseTable = "fence.schema_version"
 
 	// advisoryLock serializes gateways that start at once. The number is "fence" in ASCII.
 	advisoryLock = 0x66656e6365
@@ -34,7 +40,7 @@ const (
 
 // Apply brings the schema of the database that conn is connected to up to this program's: first the numbered
 // migrations, then the functions. Safe to call from any number of processes at once, and quick when there is nothing to
-// do. It returns ErrNewer or ErrUnsuitable, in which case nothing was changed, or the database's error.
+// do. It returns ErrNewer, ErrPrerelease or ErrUnsuitable, in which case nothing was changed, or the database's error.
 //
 // conn should be used for nothing else: Apply holds a session lock on it while it works.
 func Apply(ctx context.Context, conn *pgx.Conn) (err error) {
@@ -62,9 +68,12 @@ func Apply(ctx context.Context, conn *pgx.Conn) (err error) {
 }
 
 // Check returns nil if the schema is this program's, ErrNotMigrated if it is missing or older, ErrNewer if it is
-// newer, or the database's error.
+// newer, ErrPrerelease if it is of before the first release, or the database's error.
 func Check(ctx context.Context, conn Querier) error {
-	version, err := readNumber(ctx, conn, "select version from fence.schema_version")
+	if err := checkReleased(ctx, conn); err != nil {
+		return err
+	}
+	version, err := readNumber(ctx, conn, "select version from "+versionTable)
 	if err != nil {
 		return err
 	}
@@ -87,6 +96,21 @@ func Check(ctx context.Context, conn Querier) error {
 // Querier is what Check needs of a connection or a pool.
 type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// checkReleased returns ErrPrerelease if the schema has only the version table of such a program.
+func checkReleased(ctx context.Context, conn Querier) error {
+	var prerelease bool
+	err := conn.QueryRow(ctx, "select to_regclass($1) is not null and to_regclass($2) is null",
+		prereleaseTable, versionTable).Scan(&prerelease)
+	switch {
+	case err != nil:
+		return fmt.Errorf("look for the schema: %w", err)
+	case prerelease:
+		return fmt.Errorf("%w: its tables cannot be migrated; use a new database, "+
+			"or delete its data with `drop schema fence cascade` and run `fencegate migrate`", ErrPrerelease)
+	}
+	return nil
 }
 
 // readNumber reads a number that is 0 where its table, or the row in it, is not there yet.
@@ -186,7 +210,7 @@ func guardDigest() string {
 
 func numberedFiles() []string { return must(fs.Glob(numbered, "*.sql")) }
 
-func guardFiles() []string { return must(fs.Glob(guard, "guard/*.sql")) }
+func guardFiles() []string { return must(fs.Glob(guard, "guard/*/*.sql")) }
 
 // must is for embedded files, which are there or the program was not built.
 func must[T any](value T, err error) T {
@@ -196,8 +220,13 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// GuardSource returns the text of guard/name.sql; ok is false if there is no such function. Tests break a function on purpose with it.
+// GuardSource returns the text of the file in guard/ that makes fence.<name>; ok is false if there is none. Tests use it
+// to break a function on purpose.
 func GuardSource(name string) (source string, ok bool) {
-	text, err := guard.ReadFile("guard/" + name + ".sql")
-	return strings.TrimSpace(string(text)), err == nil
+	for _, file := range guardFiles() {
+		if path.Base(file) == name+".sql" {
+			return strings.TrimSpace(string(must(guard.ReadFile(file)))), true
+		}
+	}
+	return "", false
 }

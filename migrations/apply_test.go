@@ -33,7 +33,7 @@ func fingerprint(t *testing.T, conn *pgx.Conn) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, table := range []string{"schema_version", "guard_revision", "database_identity", "fences", "leases"} {
+	for _, table := range []string{"migration_version", "guard_revision", "database_identity", "fences", "leases"} {
 		var rows string
 		err := conn.QueryRow(t.Context(), "select coalesce(string_agg(t.xmin || to_json(t)::text, ' '), '') from fence."+table+" t").Scan(&rows)
 		if err != nil && !strings.Contains(err.Error(), "42P01") {
@@ -56,7 +56,7 @@ func expectMigrated(t *testing.T, conn *pgx.Conn) {
 	}
 	var revisions, digest string
 	err := conn.QueryRow(t.Context(), `
-		select string_agg(v.version || ' ' || g.revision, ', '), min(g.digest) from fence.schema_version v, fence.guard_revision g`).
+		select string_agg(v.version || ' ' || g.revision, ', '), min(g.digest) from fence.migration_version v, fence.guard_revision g`).
 		Scan(&revisions, &digest)
 	wantRevisions := fmt.Sprint(len(migrations.NumberedFiles()), " ", migrations.GuardRevision)
 	if err != nil || revisions != wantRevisions || digest != migrations.GuardDigest() {
@@ -89,7 +89,7 @@ func TestApplyAtOnce(t *testing.T) {
 func TestApplyTwice(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, pgtest.Migrated(t))
-	exec(t, conn, "select fence.acquire(fence.ask('lock', 'owner', 'exclusive', 'node', 60000, null, null, null), 0, null)")
+	exec(t, conn, "select fence.acquire(fence.lease_request('lock', 'owner', 'exclusive', 'node', 60000, null, null, null), 0, null)")
 	before := fingerprint(t, conn)
 	for range 2 {
 		if err := migrations.Apply(t.Context(), conn); err != nil {
@@ -106,11 +106,11 @@ func TestApplyTwice(t *testing.T) {
 func TestNewerIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	for name, sql := range map[string]string{
-		"tables":    "update fence.schema_version set version = version + 1",
+		"tables":    "update fence.migration_version set version = version + 1",
 		"functions": "update fence.guard_revision set revision = revision + 1",
-		"newer tables, older functions": `update fence.schema_version set version = version + 1;
+		"newer tables, older functions": `update fence.migration_version set version = version + 1;
 			update fence.guard_revision set revision = revision - 1`,
-		"older tables, newer functions": `update fence.schema_version set version = version - 1;
+		"older tables, newer functions": `update fence.migration_version set version = version - 1;
 			update fence.guard_revision set revision = revision + 1`,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -130,6 +130,36 @@ func TestNewerIsLeftAlone(t *testing.T) {
 	}
 }
 
+// TestPrereleaseIsRefused checks that a database of a program from before the first release is refused, and not changed.
+func TestPrereleaseIsRefused(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, pgtest.Empty(t))
+	exec(t, conn, `
+		create schema fence;
+		create domain fence.name as text collate "C";
+		create table fence.schema_version (version int4 not null);
+		insert into fence.schema_version values (11);
+		create table fence.guard_revision (only_row boolean primary key, revision integer not null, digest text not null);
+		insert into fence.guard_revision values (true, 2, 'digest');
+		create table fence.fences (resource fence.name primary key, last_token bigint not null);
+		insert into fence.fences values ('lock', 7)`)
+	before := fingerprint(t, conn)
+	for _, err := range []error{migrations.Apply(t.Context(), conn), migrations.Check(t.Context(), conn)} {
+		if !errors.Is(err, migrations.ErrPrerelease) || !strings.Contains(err.Error(), "drop schema fence cascade") {
+			t.Errorf("the error is %v, want ErrPrerelease and what to do", err)
+		}
+	}
+	if after := fingerprint(t, conn); after != before {
+		t.Errorf("the database was\n%s\nand is\n%s", before, after)
+	}
+
+	exec(t, conn, "drop schema fence cascade")
+	if err := migrations.Apply(t.Context(), conn); err != nil {
+		t.Fatal(err)
+	}
+	expectMigrated(t, conn)
+}
+
 // Whatever an older program, or one that died on the way, has left is brought up to date, and data stays.
 func TestOlderIsBroughtUpToDate(t *testing.T) {
 	t.Parallel()
@@ -147,7 +177,7 @@ func TestOlderIsBroughtUpToDate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			conn := connect(t, pgtest.Migrated(t))
-			exec(t, conn, "select fence.acquire(fence.ask('lock', 'owner', 'exclusive', 'node', 60000, null, null, null), 0, null)")
+			exec(t, conn, "select fence.acquire(fence.lease_request('lock', 'owner', 'exclusive', 'node', 60000, null, null, null), 0, null)")
 			exec(t, conn, sql)
 			if err := migrations.Check(t.Context(), conn); !errors.Is(err, migrations.ErrNotMigrated) {
 				t.Errorf("before, it is %v, want ErrNotMigrated", err)
@@ -156,7 +186,7 @@ func TestOlderIsBroughtUpToDate(t *testing.T) {
 				t.Fatal(err)
 			}
 			expectMigrated(t, conn)
-			exec(t, conn, "select fence.acquire(fence.ask('another', 'owner', 'exclusive', 'node', 60000, null, null, null), 0, null)")
+			exec(t, conn, "select fence.acquire(fence.lease_request('another', 'owner', 'exclusive', 'node', 60000, null, null, null), 0, null)")
 			var locks string
 			err := conn.QueryRow(t.Context(), "select string_agg(lock || fencing_token, ' ' order by fencing_token) from fence.leases").Scan(&locks)
 			if err != nil || locks != "lock1 another2" {
@@ -171,8 +201,8 @@ func TestEmptyIsBroughtUpToDate(t *testing.T) {
 	for name, sql := range map[string]string{
 		"nothing is there":    "select",
 		"the schema is there": "create schema fence",
-		"its version is there": `create schema fence; create table fence.schema_version (version int4 not null);
-			insert into fence.schema_version values (0)`,
+		"its version is there": `create schema fence; create table fence.migration_version (version int4 not null);
+			insert into fence.migration_version values (0)`,
 		"what is made is open to everyone": `alter default privileges grant all on functions to public;
 			alter default privileges grant all on tables to public; alter default privileges grant all on sequences to public`,
 	} {
@@ -206,8 +236,8 @@ func TestFailureReplacesNothing(t *testing.T) {
 			p_kinds text[], p_keys text[], p_values bytea[], p_content_types text[], p_expected bigint[], p_turn_ends integer[], p_wait_ms integer)
 		returns text language sql as $$ select 'a result of another type' $$`)
 	before := fingerprint(t, conn)
-	if err := migrations.Apply(t.Context(), conn); err == nil || !strings.Contains(err.Error(), "guard/write.sql") {
-		t.Errorf("the answer is %v, want an error that names guard/write.sql", err)
+	if err := migrations.Apply(t.Context(), conn); err == nil || !strings.Contains(err.Error(), "guard/write/write.sql") {
+		t.Errorf("the answer is %v, want an error that names guard/write/write.sql", err)
 	}
 	if after := fingerprint(t, conn); after != before {
 		t.Errorf("it was\n%s\nand is\n%s", before, after)

@@ -100,7 +100,7 @@ func TestFunctionsWorkForOthers(t *testing.T) {
 	exec(t, owner, fmt.Sprintf(`
 		create schema astray authorization %[1]s;
 		grant usage on schema fence to %[1]s;
-		grant execute on function fence.ask, fence.acquire, fence.write, fence.write_one, fence.release to %[1]s`, role))
+		grant execute on function fence.lease_request, fence.acquire, fence.write, fence.write_one, fence.release to %[1]s`, role))
 	exec(t, conn, `
 		create table astray.fences (resource text, granted_token bigint);
 		create function astray.clock_timestamp() returns timestamptz language sql as $$ select 'infinity'::timestamptz $$;
@@ -111,7 +111,7 @@ func TestFunctionsWorkForOthers(t *testing.T) {
 		token int64
 	}
 	err := conn.QueryRow(t.Context(), `
-		select a.outcome, (a.lease).lease_id, (a.lease).fencing_token from fence.acquire(fence.ask('lock', 'owner', 'exclusive', 'node', 60000, null, null, null), 0, null) a`).
+		select a.outcome, (a.lease).lease_id, (a.lease).fencing_token from fence.acquire(fence.lease_request('lock', 'owner', 'exclusive', 'node', 60000, null, null, null), 0, null) a`).
 		Scan(&outcome, &lease.id, &lease.token)
 	if err != nil || outcome != "granted" {
 		t.Fatalf("the acquire is %s (%v)", outcome, err)

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -28,9 +27,6 @@ const (
 // lockSlotsMax is how many statements of one use may be in flight for one lock. More would only wait for its fence, each with a
 // connection.
 const lockSlotsMax = 2
-
-// errNoTurn says that a statement was not sent, since it waited too long for others of its kind.
-var errNoTurn = errors.New("no connection became free for it")
 
 // job is what a statement is for, and the locks whose fences it waits for.
 type job struct {
@@ -163,7 +159,7 @@ func (b *bulkheads) forget(of lockUse, slots *lockSlots) {
 // take puts a token into slots, which are a semaphore: those that wait get in, first come, first served.
 func (b *bulkheads) take(ctx context.Context, slots chan struct{}) error {
 	if err := ctx.Err(); err != nil {
-		return notApplied(context.Cause(ctx))
+		return NotApplied(context.Cause(ctx))
 	}
 	select {
 	case slots <- struct{}{}:
@@ -177,8 +173,8 @@ func (b *bulkheads) take(ctx context.Context, slots chan struct{}) error {
 	case slots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return notApplied(context.Cause(ctx))
+		return NotApplied(context.Cause(ctx))
 	case <-timer.C:
-		return notApplied(errNoTurn)
+		return NotApplied(ErrNoConnection)
 	}
 }

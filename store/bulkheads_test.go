@@ -9,37 +9,21 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
 )
-
-// lockedBy begins a session beside the Store that keeps what sql locks, until the test ends or unlock is called, and returns its pid.
-func (b *testbed) lockedBy(t *testing.T, sql string, args ...any) (pid int, unlock func()) {
-	t.Helper()
-	tx, err := b.sql.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	unlock = func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }
-	t.Cleanup(unlock)
-	if err := tx.QueryRow(t.Context(), "select pg_backend_pid()").Scan(&pid); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatal(err)
-	}
-	return pid, unlock
-}
 
 const lockFencesSQL = "select from fence.fences where resource = any ($1) order by resource for update"
 
 // others are a lock, its lease, a session and a policy that have nothing to do with what is stuck.
 type others struct {
-	on           *store.Service
+	on           *engine.Engine
 	held, ending store.Lease
 	session      store.Session
 }
 
-func newOthers(t *testing.T, on *store.Service) *others {
+func newOthers(t *testing.T, on *engine.Engine) *others {
 	t.Helper()
 	o := &others{on: on}
 	var err error
@@ -138,7 +122,7 @@ func TestLockedFenceDelaysNobodyElse(t *testing.T) {
 			b := newTestbed(t)
 			// The timeout of a statement is long: what ends the wait is not that.
 			on := openStore(t, store.Config{DatabaseURL: b.url, StatementTimeout: time.Minute})
-			o := newOthers(t, runService(t, on, store.ServiceConfig{}).Service)
+			o := newOthers(t, runService(t, on, engine.Config{}).Engine)
 			hot, err := o.on.Acquire(t.Context(), store.AcquireRequest{Lock: "hot", OwnerID: "o", TTL: time.Hour})
 			if err != nil {
 				t.Fatal(err)
@@ -227,7 +211,7 @@ func TestStuckQueuesDelayNoOther(t *testing.T) {
 	const queues = 12
 	b := newTestbed(t)
 	on := openStore(t, store.Config{DatabaseURL: b.url, StatementTimeout: time.Minute})
-	service := runService(t, on, store.ServiceConfig{})
+	service := runService(t, on, engine.Config{})
 	type answer struct {
 		lock store.Name
 		err  error
@@ -254,7 +238,7 @@ func TestStuckQueuesDelayNoOther(t *testing.T) {
 	})
 	_, unlock := b.lockedBy(t, lockFencesSQL, locks[:queues])
 	for _, lock := range locks[:queues] { // as if its lease had ended
-		b.exec(t, "select pg_notify(fence.channel($1), '0 ' || $2)", service.GatewayID(), lock)
+		b.exec(t, "select pg_notify(fence.gateway_channel($1), '0 ' || $2)", service.GatewayID(), lock)
 	}
 	if err := b.awaitBlocked(t.Context(), nil); err != nil {
 		t.Fatal(err)
@@ -281,5 +265,32 @@ func TestStuckQueuesDelayNoOther(t *testing.T) {
 		if got := <-answers; got.err != nil {
 			t.Errorf("%s: %v", got.lock, got.err)
 		}
+	}
+}
+
+// One who waits for a lock goes on until its time is over, also where it gets no turn to ask, since others ask for a fence that is stuck.
+func TestWaitersWithoutATurn(t *testing.T) {
+	st := openStore(t, store.Config{DatabaseURL: pgtest.Migrated(t), StatementTimeout: 100 * time.Millisecond})
+	service, err := engine.New(st, engine.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave, err := st.TakeLockSlots(t.Context(), "job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	granted := make(chan error, 1)
+	go func() {
+		_, err := service.Acquire(t.Context(), store.AcquireRequest{Lock: "job", OwnerID: "patient", Wait: time.Minute})
+		granted <- err
+	}()
+	select {
+	case err := <-granted:
+		t.Fatalf("it ended with %v", err)
+	case <-time.After(500 * time.Millisecond):
+	}
+	leave()
+	if err := <-granted; err != nil {
+		t.Error(err)
 	}
 }

@@ -75,8 +75,8 @@ func (s *Store) failed(err error) error {
 	return err
 }
 
-// again counts that something is tried again after the failure.
-func (s *Store) again(err error) {
+// CountRetry counts that something is tried again after the failure.
+func (s *Store) CountRetry(err error) {
 	switch reason := reasonOf(err); reason {
 	case ReasonBusy: // counted by the writes that it was for
 	case ReasonDeadlock, ReasonSerialization:
@@ -85,6 +85,9 @@ func (s *Store) again(err error) {
 		s.counts.retries.add(ReasonConnection, 1)
 	}
 }
+
+// CountBusy counts writes that went back to their queue, since another session has locked their fence.
+func (s *Store) CountBusy(writes int) { s.counts.retries.add(ReasonBusy, writes) }
 
 // DurationBounds are the bounds of Durations.UpTo.
 var DurationBounds = [...]time.Duration{
@@ -101,25 +104,27 @@ type Durations struct {
 	UpTo [len(DurationBounds)]uint64
 }
 
-// durations are Durations that are being counted.
-type durations struct {
+// Histogram counts Durations. It is safe for concurrent use.
+type Histogram struct {
 	sum   atomic.Int64
 	exact [len(DurationBounds) + 1]atomic.Uint64 // each without the shorter ones; the last is what is longer than all bounds
 }
 
-func (d *durations) add(took time.Duration) {
+// Add counts one.
+func (h *Histogram) Add(took time.Duration) {
 	i := 0
 	for i < len(DurationBounds) && took > DurationBounds[i] {
 		i++
 	}
-	d.exact[i].Add(1)
-	d.sum.Add(int64(took))
+	h.exact[i].Add(1)
+	h.sum.Add(int64(took))
 }
 
-func (d *durations) read() Durations {
-	got := Durations{Sum: time.Duration(d.sum.Load())}
-	for i := range d.exact {
-		got.Count += d.exact[i].Load()
+// Read returns the state now.
+func (h *Histogram) Read() Durations {
+	got := Durations{Sum: time.Duration(h.sum.Load())}
+	for i := range h.exact {
+		got.Count += h.exact[i].Load()
 		if i < len(got.UpTo) {
 			got.UpTo[i] = got.Count
 		}

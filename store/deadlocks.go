@@ -4,179 +4,46 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
-	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
 
-const (
-	// deadlockChecksMax is how many waits one statement looks for cycles through.
-	deadlockChecksMax = 1000
-	// deadlockRetryPause is the pause after a statement that failed.
-	deadlockRetryPause = 200 * time.Millisecond
-	// deadlockCheckAgain is the pause before what another search is at work on is looked at again.
-	deadlockCheckAgain = 20 * time.Millisecond
-	// deadlockInsistAfter is how long a wait in a cycle leaves it to a later one to be refused. The later one closed the cycle, and its gateway
-	// finds it at once; but not if it could not see the earlier one when it looked.
-	deadlockInsistAfter = 500 * time.Millisecond
-)
-
-// deadlocks are the waits of this process that are to be looked at for cycles. A wait is looked at once it is committed, and again when
-// it counts anew: of the waits of a cycle the one that came last sees all others (fence.find_deadlocks). line.mu guards it.
-type deadlocks struct {
-	pending  map[int64]deadlockCheck
-	checking bool
-}
-
-// deadlockCheck is about one ticket.
-type deadlockCheck struct {
-	lock   Name
-	insist bool // it is refused, though there is a later wait in the cycle
-}
-
-// checkDeadlock looks for a cycle through a wait in the background. The caller has locked the line.
-func (l *line) checkDeadlock(ticket int64, check deadlockCheck) {
-	if l.deadlocks.pending == nil {
-		l.deadlocks.pending = map[int64]deadlockCheck{}
-	}
-	l.deadlocks.pending[ticket] = check
-	if !l.deadlocks.checking {
-		l.deadlocks.checking = true
-		go l.checkDeadlocks()
-	}
-}
-
-// checkAllForDeadlocks follows a time in which the database took this process for dead: its waits count again.
-func (l *line) checkAllForDeadlocks() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for lock, q := range l.queues {
-		for ticket := range q.byTicket {
-			l.checkDeadlock(ticket, deadlockCheck{lock: lock})
-		}
-	}
-}
-
-// checkDeadlocks works until nothing is pending. What comes meanwhile is looked at together.
-func (l *line) checkDeadlocks() {
-	for {
-		batch := l.nextDeadlockChecks()
-		if len(batch) == 0 {
-			return
-		}
-		if err := l.checkBatch(batch); err != nil {
-			l.store.again(err)
-			time.Sleep(deadlockRetryPause)
-			l.putBack(batch)
-		}
-	}
-}
-
-// nextDeadlockChecks takes some of what is pending, if the waiters are still there.
-func (l *line) nextDeadlockChecks() map[int64]deadlockCheck {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	batch := map[int64]deadlockCheck{}
-	for ticket, check := range l.deadlocks.pending {
-		if len(batch) == deadlockChecksMax {
-			break
-		}
-		delete(l.deadlocks.pending, ticket)
-		if l.waits(check.lock, ticket) {
-			batch[ticket] = check
-		}
-	}
-	l.deadlocks.checking = len(batch) > 0
-	return batch
-}
-
-// waits reports whether a caller here has the ticket. The caller has locked the line.
-func (l *line) waits(lock Name, ticket int64) bool {
-	q := l.queues[lock]
-	return q != nil && len(q.byTicket[ticket]) > 0
-}
-
-func (l *line) putBack(batch map[int64]deadlockCheck) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for ticket, check := range batch {
-		if _, newer := l.deadlocks.pending[ticket]; !newer {
-			l.checkDeadlock(ticket, check)
-		}
-	}
-}
-
-// checkBatch removes from the batch what it is done with.
-func (l *line) checkBatch(batch map[int64]deadlockCheck) error {
-	ctx, cancel := context.WithTimeout(context.Background(), claimTimeout)
-	defer cancel()
-	tickets := make([]int64, 0, len(batch))
-	for ticket := range batch {
-		tickets = append(tickets, ticket)
-	}
-	slices.Sort(tickets)
+// FindDeadlocks returns those of the tickets whose waits are in a cycle. It returns ErrUnavailable.
+func (s *Store) FindDeadlocks(ctx context.Context, tickets []int64) ([]int64, error) {
 	var found []int64
-	err := l.store.query(ctx, "select fence.find_deadlocks($1)", []any{tickets}, func(rows pgx.Rows) error {
+	err := s.query(ctx, "select fence.find_deadlocks($1)", []any{tickets}, func(rows pgx.Rows) error {
 		var ticket int64
 		err := rows.Scan(&ticket)
 		found = append(found, ticket)
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	for _, ticket := range tickets {
-		if !slices.Contains(found, ticket) {
-			delete(batch, ticket)
-		}
-	}
-	for _, ticket := range slices.Backward(found) { // the last first: it is to be refused
-		// Each has a time of its own: many whose fences somebody else has locked must not use up that of the others.
-		breaking, cancel := context.WithTimeout(context.Background(), claimTimeout)
-		err := l.breakDeadlock(breaking, ticket, batch[ticket])
-		cancel()
-		if err != nil {
-			return err
-		}
-		delete(batch, ticket)
-	}
-	return nil
+	return found, err
 }
 
-// breakDeadlock refuses the wait with the ticket if it is in a cycle.
-func (l *line) breakDeadlock(ctx context.Context, ticket int64, check deadlockCheck) error {
+// DeadlockOutcome is what BreakDeadlock found.
+type DeadlockOutcome string
+
+// The outcomes of BreakDeadlock. Any other says that there is no cycle.
+const (
+	DeadlockBroken  DeadlockOutcome = "deadlock" // the waiter was removed
+	DeadlockAgain   DeadlockOutcome = "again"    // another search is at work on it
+	DeadlockYounger DeadlockOutcome = "younger"  // a later wait in the cycle is to be refused instead
+)
+
+// BreakDeadlock removes the waiter with the ticket if it is in a cycle in which no wait is later, or insist is true. With DeadlockBroken it
+// returns the cycle. It returns ErrUnavailable.
+func (s *Store) BreakDeadlock(
+	ctx context.Context, gateway uuid.UUID, ticket int64, insist bool,
+) (outcome DeadlockOutcome, cycle *DeadlockError, err error) {
+	var text []byte
 	const sql = "select outcome, cycle from fence.break_deadlock($1, $2, $3)"
-	var outcome string
-	var cycle []byte
-	if err := l.store.queryRow(ctx, sql, []any{l.gateway, ticket, check.insist}, &outcome, &cycle); err != nil {
-		return err
+	if err := s.queryRow(ctx, sql, []any{gateway, ticket, insist}, &outcome, &text); err != nil || outcome != DeadlockBroken {
+		return outcome, nil, err
 	}
-	switch outcome {
-	case "deadlock":
-		refusal := deadlock(cycle)
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if q := l.queues[check.lock]; q != nil {
-			q.tell(claimed{ticket: ticket, told: &told{err: refusal}})
-		}
-	case "again":
-		l.checkLater(ticket, check, deadlockCheckAgain)
-	case "younger":
-		check.insist = true
-		l.checkLater(ticket, check, deadlockInsistAfter)
+	cycle = &DeadlockError{}
+	if err := json.Unmarshal(text, &cycle.Cycle); err != nil {
+		return "", nil, fmt.Errorf("fence.break_deadlock found the cycle %q: %w", text, err)
 	}
-	return nil
-}
-
-func (l *line) checkLater(ticket int64, check deadlockCheck, in time.Duration) {
-	time.AfterFunc(in, func() { l.putBack(map[int64]deadlockCheck{ticket: check}) })
-}
-
-func deadlock(cycle []byte) error {
-	var found DeadlockError
-	if err := json.Unmarshal(cycle, &found.Cycle); err != nil {
-		return fmt.Errorf("fence.break_deadlock found the cycle %q: %w", cycle, err)
-	}
-	return &found
+	return outcome, cycle, nil
 }

@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// digestBytes is how much of a SHA-256 is kept with a fence: enough that another content is never taken for a retry.
-const digestBytes = 16
+// Digest identifies the content of a write. It is the part of a SHA-256 that the database keeps with a fence, long enough that
+// no other content is taken for a retry.
+type Digest [16]byte
 
 // digest is the content of a write: what was asked, not under which token. All gateways compute it alike, whichever version they
 // are: a retry may come by another one. Every part is preceded by its length, so that no two contents read the same.
@@ -18,21 +19,21 @@ func digest(claims []WriteToken, operations []placedOperation) []byte {
 		sum.Write(appendContent(nil, claims[op.claim].Resource, &op.Operation))
 		sum.Write(op.Value)
 	}
-	return sum.Sum(nil)[:digestBytes]
+	return sum.Sum(nil)[:len(Digest{})]
 }
 
-// digestWrite is the digest of a single write.
-func digestWrite(to *[digestBytes]byte, write *Write) {
+// Digest writes the digest of the write to the argument.
+func (w *Write) Digest(to *Digest) {
 	content := contents.Get().(*[]byte)
-	*content = appendContent((*content)[:0], write.Resource, &write.Operation)
-	if len(write.Value) <= contentBytesMax {
-		*content = append(*content, write.Value...)
+	*content = appendContent((*content)[:0], w.Resource, &w.Operation)
+	if len(w.Value) <= contentBytesMax {
+		*content = append(*content, w.Value...)
 		sum := sha256.Sum256(*content)
 		copy(to[:], sum[:])
 	} else {
 		sum := sha256.New()
 		sum.Write(*content)
-		sum.Write(write.Value)
+		sum.Write(w.Value)
 		copy(to[:], sum.Sum(nil))
 	}
 	contents.Put(content)

@@ -25,7 +25,7 @@
 //
 // # Waiting
 //
-// A [Service] is a Store whose acquires may wait. The line is in the database (see fence.acquire and fence.claim): which
+// A [Service] is a Store whose acquires may wait. The line is in the database (see fence.acquire and fence.grant_next): which
 // place is next is decided there, and a Service only keeps its own callers' places and claims them when it is told to.
 //
 //	            ask                     notification, timer, poll

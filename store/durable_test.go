@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
 )
 
 // What is acknowledged waits for the disk (P9), also when synchronous_commit is changed by reload under a running Store; and for standbys
@@ -28,7 +29,7 @@ func TestReloadedSynchronousCommit(t *testing.T) {
 		b.exec(t, `create constraint trigger note after insert or update or delete on fence.`+table+`
 			deferrable initially deferred for each row execute function public.note()`)
 	}
-	service := runService(t, b.Store, store.ServiceConfig{}).Service
+	service := runService(t, b.Store, engine.Config{}).Engine
 	for i, c := range []struct{ setting, want string }{{"on", "on"}, {"off", "on"}, {"remote_apply", "remote_apply"}, {"local", "local"}} {
 		b.exec(t, "alter system set synchronous_commit = "+c.setting)
 		b.exec(t, "select pg_reload_conf()")
@@ -56,7 +57,7 @@ type acknowledgedStep struct {
 }
 
 // acknowledged are calls of each kind whose effect must be on disk when they return.
-func acknowledged(ctx context.Context, t *testing.T, b *testbed, service *store.Service, lock store.Name) []acknowledgedStep {
+func acknowledged(ctx context.Context, t *testing.T, b *testbed, service *engine.Engine, lock store.Name) []acknowledgedStep {
 	t.Helper()
 	var lease, other store.Lease
 	var session store.Session

@@ -45,6 +45,11 @@ var (
 	// ErrLocked says that another session of the database kept locked what a statement needs. It is always an ErrUnavailable, too, and
 	// nothing was applied.
 	ErrLocked = errors.New("another session of the database holds a lock that this needs")
+	// ErrOverloaded says that too many writes wait already. It is always an ErrUnavailable, too, and nothing was applied.
+	ErrOverloaded = errors.New("too many writes wait")
+	// ErrNoConnection says that a statement was not sent, since no connection became free for it in time. It is always an ErrUnavailable,
+	// too, and nothing was applied.
+	ErrNoConnection = errors.New("no connection became free for it")
 	// ErrNotMigrated says that the schema is not this program's. It is always an ErrUnavailable, too.
 	ErrNotMigrated = migrations.ErrNotMigrated
 )
@@ -66,8 +71,11 @@ const (
 // verdictNotFound is no step of the rule: the write was a delete, and there is nothing to delete.
 const verdictNotFound Verdict = "not_found"
 
-// verdictBusy is told to nobody: somebody else has the fence locked, and nothing was decided. Only who does not wait gets it.
+// verdictBusy says that another session has locked the fence, and that nothing was decided. No client sees it; see WriteBatch.Busy.
 const verdictBusy Verdict = "busy"
+
+// Superseded is the Reason of a RejectedError where a newer token was granted.
+const Superseded = "superseded"
 
 var verdictErrors = map[Verdict]error{
 	VerdictTokenRequired:   ErrTokenRequired,
@@ -196,3 +204,15 @@ func (e *UnavailableError) Is(target error) bool { return target == ErrUnavailab
 
 // Unwrap returns what the driver said.
 func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// NotApplied returns the UnavailableError of a call that changed nothing.
+func NotApplied(err error) error { return &UnavailableError{OutcomeNotApplied, err} }
+
+// OutcomeOf returns the outcome of an UnavailableError; empty: err is none.
+func OutcomeOf(err error) Outcome {
+	var unavailable *UnavailableError
+	if errors.As(err, &unavailable) {
+		return unavailable.Outcome
+	}
+	return ""
+}

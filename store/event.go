@@ -1,6 +1,17 @@
 package store
 
-import "time"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// EventsChannel is where fence.publish_event notifies of events; the payload is the lock.
+const EventsChannel = "fence_events"
 
 // EventKind is what happened to a lock.
 type EventKind string
@@ -31,4 +42,76 @@ type Event struct {
 	Reason    string  // of a break, or of a rejection
 	Verdict   Verdict // of a rejection
 	Key       Name    // of a rejection
+}
+
+// KeepEvents has the events of these locks kept for the time, from now on. It returns ErrUnavailable.
+func (s *Store) KeepEvents(ctx context.Context, locks []Name, lasting time.Duration) error {
+	return s.exec(ctx, "select fence.begin_watch($1, $2)", locks, lasting.Milliseconds())
+}
+
+// EventsKept calls kept for each of the locks whose events are kept: those after the ID since. It returns ErrUnavailable.
+func (s *Store) EventsKept(ctx context.Context, locks []Name, kept func(lock Name, since int64)) error {
+	const sql = "select w.lock, w.since from fence.watched w where w.lock = any ($1)"
+	return s.query(ctx, sql, []any{locks}, func(rows pgx.Rows) error {
+		var lock Name
+		var since int64
+		if err := rows.Scan(&lock, &since); err != nil {
+			return err
+		}
+		kept(lock, since)
+		return nil
+	})
+}
+
+// WatchState is a lock and its position among its events.
+type WatchState struct {
+	Since  int64 // the events after this ID are kept
+	Newest int64 // the ID of the newest event
+	Lock   Lock  // after that event; one that was never granted is free, with token 0
+}
+
+// WatchState reads the lock and its position among the events as they are at one moment: no grant, release or break is between them.
+func (s *Store) WatchState(ctx context.Context, name Name) (state WatchState, err error) {
+	err = s.readLocked(ctx, onLock(useReads, name), func(tx pgx.Tx) error {
+		var sinceOrNull, newestOrNull pgtype.Int8
+		if err := tx.QueryRow(ctx, "select since, newest from fence.watch_state($1)", name).Scan(&sinceOrNull, &newestOrNull); err != nil {
+			return err
+		}
+		if !sinceOrNull.Valid {
+			return errors.New("the watch lapsed before it began")
+		}
+		state.Since, state.Newest = sinceOrNull.Int64, newestOrNull.Int64
+		locks, err := readLocks(ctx, queryIn(tx), oneLockSQL, oneLock(name))
+		if err == nil && len(locks) > 0 {
+			state.Lock = locks[0]
+		}
+		return err
+	})
+	if err != nil {
+		return WatchState{}, fmt.Errorf("watch %s: %w", name, err)
+	}
+	if state.Lock.Lock == "" {
+		state.Lock = Lock{Lock: name, State: LockFree}
+	}
+	return state, nil
+}
+
+// Events reads the events of locks after the last one of each, in the order of their IDs.
+func (s *Store) Events(ctx context.Context, locks []Name, lasts []int64, limit int) ([]Event, error) {
+	const sql = `select e.id, e.kind, e.lock, e.at, coalesce(e.owner_id, ''), coalesce(e.fencing_token, 0), coalesce(e.mode, ''), coalesce(e.scope, ''),
+			e.expires_at, coalesce(e.reason, ''), coalesce(e.code, ''), coalesce(e.key, '')
+		from unnest($1::text[], $2::bigint[]) as u (lock, last)
+		cross join lateral (select * from fence.events e where e.lock = u.lock and e.id > u.last order by e.id limit $3) e
+		order by e.id limit $3`
+	var events []Event
+	err := s.query(ctx, sql, []any{locks, lasts, limit}, func(rows pgx.Rows) error {
+		var event Event
+		var expiresAt pgtype.Timestamptz
+		err := rows.Scan(&event.ID, &event.Kind, &event.Lock, &event.At, &event.OwnerID, &event.Token, &event.Mode, &event.Scope,
+			&expiresAt, &event.Reason, &event.Verdict, &event.Key)
+		event.ExpiresAt = expiresAt.Time
+		events = append(events, event)
+		return err
+	})
+	return events, err
 }

@@ -29,7 +29,7 @@ func TestGivingBackWhatWasAskedForAgain(t *testing.T) {
 	claimed := func(t *testing.T, lock store.Name) (giveBack func() string) {
 		holder := acquire(t, store.AcquireRequest{Lock: lock, OwnerID: "holder"})
 		var outcome string
-		ask := "select outcome from fence.acquire(fence.ask($1, 'waiter', 'exclusive', 'node', 60000, null, 'request', null), 60000, $2)"
+		ask := "select outcome from fence.acquire(fence.lease_request($1, 'waiter', 'exclusive', 'node', 60000, null, 'request', null), 60000, $2)"
 		if err := b.sql.QueryRow(t.Context(), ask, lock, gateway).Scan(&outcome); err != nil || outcome != "queued" {
 			t.Fatal(outcome, err)
 		}
@@ -38,7 +38,7 @@ func TestGivingBackWhatWasAskedForAgain(t *testing.T) {
 		}
 		var id uuid.UUID
 		var token int64
-		claim := "select c.outcome, (c.lease).lease_id, (c.lease).fencing_token from fence.claim($1, $2, 'node') c"
+		claim := "select c.outcome, (c.lease).lease_id, (c.lease).fencing_token from fence.grant_next($1, $2, 'node') c"
 		if err := b.sql.QueryRow(t.Context(), claim, gateway, lock).Scan(&outcome, &id, &token); err != nil || outcome != "granted" {
 			t.Fatal(outcome, err)
 		}

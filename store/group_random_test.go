@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/groupcommit"
 	"github.com/fencegate/fencegate/store/storetest"
 )
 
@@ -22,7 +23,11 @@ func TestRandomGroup(t *testing.T) {
 	}
 	defer conn.Close(t.Context())
 	gateway := openStore(t, store.Config{DatabaseURL: url})
-	group := newGroup(t, gateway, store.GroupConfig{})
+	group, err := groupcommit.New(gateway, groupcommit.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer group.Close()
 	runs, counts := 0, map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		runs++
@@ -42,8 +47,13 @@ func TestRandomGroup(t *testing.T) {
 	t.Logf("told %v, in %d batches of %.1f", counts, stats.Batches, float64(stats.Writes)/float64(stats.Batches))
 }
 
+type reply struct {
+	result store.Result
+	err    error
+}
+
 // submit draws up to forty writes, some of them in a row, some of them sent before, and sends them without waiting.
-func (r *randomRun) submit(t *rapid.T, group *store.Group) {
+func (r *randomRun) submit(t *rapid.T, group *groupcommit.Group) {
 	writes := make([]store.Write, rapid.IntRange(1, 40).Draw(t, "writes"))
 	for i := range writes {
 		if len(r.writes) > 0 && rapid.IntRange(0, 9).Draw(t, "again") == 0 {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/storetest"
 )
 
@@ -45,7 +46,7 @@ type historyAnswer struct {
 }
 
 // perform asks the store.
-func (c historyCall) perform(ctx context.Context, s *store.Service) historyAnswer {
+func (c historyCall) perform(ctx context.Context, s *engine.Engine) historyAnswer {
 	switch {
 	case c.acquire != nil:
 		lease, err := s.Acquire(ctx, *c.acquire)

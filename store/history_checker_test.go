@@ -219,12 +219,12 @@ func TestHistoryCatchesBrokenRule(t *testing.T) {
 		function, text, instead string
 	}{
 		{"the rule without step 3", historyOfWrites, "rule", "when not external and (token < granted_token or not open)", "when false"},
-		{"fences that are not locked", historyOfWrites, "lock_claims", "order by f.resource for update);", "order by f.resource);"},
+		{"fences that are not locked", historyOfWrites, "lock_write_tokens", "order by f.resource for update);", "order by f.resource);"},
 		{"grants that do not raise the fence", historyOfWrites, "grant_lease", "set granted_token = v_lease.fencing_token, limited =", "set limited ="},
 		{"a release that leaves the fence open", historyOfWrites, "close_fence", "fences f set open = false", "fences f set open = true"},
-		{"writes that do not raise the fence", historyOfWrites, "change", "else coalesce(p_sequences[c.place], 0) end", "else 0 end"},
+		{"writes that do not raise the fence", historyOfWrites, "apply_operations", "else coalesce(p_sequences[c.index], 0) end", "else 0 end"},
 		{"writes that look at their name alone", historyOfTrees, "admit", "s.granted_token > coalesce(stored.granted_token, 0)", "false"},
-		{"grants without a gate", historyOfTrees, "acquire", "perform fence.gate(p_asked.lock, p_asked.scope);", ""},
+		{"grants without a gate", historyOfTrees, "acquire", "perform fence.lock_gate(p_request.lock, p_request.scope);", ""},
 		{"shared leases that may write", historyOfTrees, "grant_lease", "open = v_lease.mode = 'exclusive'\n", "open = true\n"},
 		{"sessions that leave fences open", historyOfTrees, "settle_leases", "perform fence.close_fence(v_lease.lock, v_lease.fencing_token);", ""},
 	} {

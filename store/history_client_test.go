@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/storetest"
 )
 
@@ -20,7 +21,7 @@ import (
 // that it made up. What it asked and was told is in operations.
 type historyClient struct {
 	id       int
-	gateway  *store.Service
+	gateway  *engine.Engine
 	chance   *rand.Rand
 	clock    func() int64 // nanoseconds since the history began; it only rises
 	names    []store.Name

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/storetest"
 )
 
@@ -98,7 +99,7 @@ func testHistories(t *testing.T, plan historyPlan) {
 type historyField struct {
 	plan     historyPlan
 	sql      *pgx.Conn // past the gateways
-	gateways []*store.Service
+	gateways []*engine.Engine
 	rounds   int
 }
 
@@ -112,9 +113,9 @@ func newHistoryField(t *testing.T, plan historyPlan) *historyField {
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	f := &historyField{plan: plan, sql: conn}
 	for range plan.gateways {
-		service, err := store.NewService(openStore(t, store.Config{DatabaseURL: url, ConnectionsMax: 8}),
+		service, err := engine.New(openStore(t, store.Config{DatabaseURL: url, ConnectionsMax: 8}),
 			// An early refusal shows the fence as it was once. That it is right is another test's.
-			store.ServiceConfig{RefusalsRememberedMax: -1})
+			engine.Config{RefusalsRememberedMax: -1})
 		if err != nil {
 			t.Fatal(err)
 		}

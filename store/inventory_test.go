@@ -64,8 +64,8 @@ const plainCounts = `
 	select (select count(*) from fence.leases l where l.ended_at is null and fence.runs_until(l) > now()),
 		(select count(*) from fence.leases l where l.ended_at is null and fence.runs_until(l) > now()
 			and fence.runs_until(l) - now() < interval '100 seconds'),
-		(select count(*) from fence.waiters w where fence.waits(w)),
-		(select extract(epoch from now() - min(w.queued_at)) * 1000 from fence.waiters w where fence.waits(w))::bigint,
+		(select count(*) from fence.waiters w where fence.is_waiting(w)),
+		(select extract(epoch from now() - min(w.queued_at)) * 1000 from fence.waiters w where fence.is_waiting(w))::bigint,
 		(select count(*) from fence.sessions s where fence.session_lost(s) is null),
 		(select greatest(max(f.granted_token), (select last_value from fence.tokens)) from fence.fences f)`
 
@@ -81,7 +81,7 @@ func TestInventoryCountsWhatThereIs(t *testing.T) {
 			select from fence.leases l where l.lock = f.resource and l.fencing_token < f.granted_token
 				and l.ended_at is null and fence.runs_until(l) > now())`)
 		// Locks that are waited for but were never granted are locks only where their waiters count: the list shows them a moment longer.
-		b.exec(t, `delete from fence.waiters w using fence.fences f where f.resource = w.lock and f.granted_token = 0 and not fence.waits(w)`)
+		b.exec(t, `delete from fence.waiters w using fence.fences f where f.resource = w.lock and f.granted_token = 0 and not fence.is_waiting(w)`)
 		got := b.recount(t)
 		want := store.Inventory{At: got.At}
 		var oldestMS int64

@@ -105,8 +105,8 @@ type AcquireRequest struct {
 	Metadata json.RawMessage
 }
 
-// check returns the request with its defaults, or ErrInvalid naming the field and its limit.
-func (r AcquireRequest) check() (AcquireRequest, error) {
+// Check returns the request with its defaults, or ErrInvalid naming the field and its limit.
+func (r AcquireRequest) Check() (AcquireRequest, error) {
 	r.Mode = cmp.Or(r.Mode, Exclusive)
 	r.Scope = cmp.Or(r.Scope, Node)
 	switch {

@@ -48,33 +48,33 @@ func milliseconds(ms pgtype.Int8) time.Duration { return time.Duration(ms.Int64)
 // It returns ErrLeaseHeld (a HeldError) where another lease is in the way, also the caller's own: leases are not re-entrant; or where
 // others wait for it; ErrLeaseLost (a LostError) if the lease that this RequestID was granted has ended, or the session that it
 // would be in; ErrNotFound if there is no such session; ErrInvalid, also for a RequestID that was used with other parameters, and for a
-// Wait, for which there is [Service.Acquire];
+// Wait, for which there is package waitqueue;
 // ErrExternalAuthority; ErrUnavailable.
 func (s *Store) Acquire(ctx context.Context, request AcquireRequest) (Lease, error) {
 	if request.Wait != 0 {
 		return Lease{}, fmt.Errorf("%w: a Store does not wait", ErrInvalid)
 	}
-	request, err := request.check()
+	request, err := request.Check()
 	if err != nil {
 		return Lease{}, err
 	}
-	answer, err := s.ask(ctx, request, uuid.Nil, useAcquires)
-	return answer.lease, err
+	acquired, err := s.sendAcquire(ctx, request, uuid.Nil, useAcquires)
+	return acquired.Lease, err
 }
 
-// asked is the answer to a request: a lease, or a place in the line.
-type asked struct {
-	lease  Lease
-	ticket int64 // 0: none was given
-	// left is how long the lease runs that alone is in the way; 0: unknown, or others are.
-	left time.Duration
+// Acquired is the answer to an acquire: a lease, or a ticket in the queue.
+type Acquired struct {
+	Lease  Lease
+	Ticket int64 // 0: the request is not in the queue
+	// Left is how long the lease runs that alone is in the way; 0: unknown, or other waiters are.
+	Left time.Duration
 }
 
 const acquireSQL = `select a.outcome, (a.lease).end_reason, a.left_ms, a.queue_length, a.ticket, ` + leaseColumns + `
-	from fence.acquire(fence.ask($1, $2, $3, $4, $5, $6, $7, $8), $9, $10) a, lateral (select (a.lease).*) l`
+	from fence.acquire(fence.lease_request($1, $2, $3, $4, $5, $6, $7, $8), $9, $10) a, lateral (select (a.lease).*) l`
 
-// ask sends a checked request, as a try or for the line of the gateway.
-func (s *Store) ask(ctx context.Context, request AcquireRequest, gateway uuid.UUID, use use) (asked, error) {
+// sendAcquire sends a checked request: a try, or, with the ID of a gateway, one that joins the queue.
+func (s *Store) sendAcquire(ctx context.Context, request AcquireRequest, gateway uuid.UUID, use use) (Acquired, error) {
 	var outcome string
 	var endReason pgtype.Text
 	var leftMS, queueLength, ticket pgtype.Int8
@@ -86,29 +86,29 @@ func (s *Store) ask(ctx context.Context, request AcquireRequest, gateway uuid.UU
 		},
 		append([]any{&outcome, &endReason, &leftMS, &queueLength, &ticket}, row.dest()...)...)
 	if err != nil {
-		return asked{}, err
+		return Acquired{}, err
 	}
 	switch outcome {
 	case "granted":
-		return asked{lease: row.lease()}, nil
+		return Acquired{Lease: row.lease()}, nil
 	case "queued":
-		return asked{ticket: ticket.Int64, left: milliseconds(leftMS)}, nil
+		return Acquired{Ticket: ticket.Int64, Left: milliseconds(leftMS)}, nil
 	case "held":
-		return asked{}, &HeldError{
+		return Acquired{}, &HeldError{
 			Lock: request.Lock, OwnerID: row.owner.String, ExpiresAt: row.expiresAt.Time,
 			Remaining: max(0, milliseconds(leftMS)), QueueLength: int(queueLength.Int64),
 		}
 	case "lost":
-		return asked{}, &LostError{Lock: request.Lock, Reason: endReason.String}
+		return Acquired{}, &LostError{Lock: request.Lock, Reason: endReason.String}
 	case "session_lost":
-		return asked{}, sessionLost(endReason.String)
+		return Acquired{}, sessionLost(endReason.String)
 	case "request_id_reused":
-		return asked{}, fmt.Errorf("%w: request_id was used on this lock by another owner", ErrInvalid)
+		return Acquired{}, fmt.Errorf("%w: request_id was used on this lock by another owner", ErrInvalid)
 	case "request_id_changed":
-		return asked{}, fmt.Errorf("%w: request_id was used on this lock with another mode, scope, ttl_ms, session_id, or metadata or value: "+
+		return Acquired{}, fmt.Errorf("%w: request_id was used on this lock with another mode, scope, ttl_ms, session_id, or metadata or value: "+
 			"send the same request again, or take another request_id", ErrInvalid)
 	}
-	return asked{}, fmt.Errorf("fence.acquire answered %q", outcome)
+	return Acquired{}, fmt.Errorf("fence.acquire answered %q", outcome)
 }
 
 // Renew makes a live lease last ttl from now, but not longer than its HoldUntil, by the policy in force; 0: the TTL that it has. It does not wait for the disk: a crash of the database may make the
@@ -127,7 +127,7 @@ func (s *Store) Renew(ctx context.Context, ref LeaseRef, ttl time.Duration) (Lea
 		ms := ttl.Milliseconds()
 		ttlMS = &ms
 	}
-	const sql = `select set_config('synchronous_commit', 'off', true), r.standing, r.late_ms, ` + leaseColumns + `
+	const sql = `select set_config('synchronous_commit', 'off', true), r.status, r.late_ms, ` + leaseColumns + `
 		from fence.renew($1, $2, $3, $4, $5) r, lateral (select (r.lease).*) l`
 	var standing string
 	var lateMS pgtype.Int8
@@ -158,7 +158,7 @@ func (s *Store) ReleaseLease(ctx context.Context, ref LeaseRef) (Released, error
 	if err := ref.check(); err != nil {
 		return Released{}, err
 	}
-	const sql = "select standing, mode, age_ms from fence.release_lease($1, $2, $3, $4)"
+	const sql = "select status, mode, age_ms from fence.release_lease($1, $2, $3, $4)"
 	var standing string
 	var mode pgtype.Text
 	var ageMS pgtype.Float8
@@ -169,12 +169,6 @@ func (s *Store) ReleaseLease(ctx context.Context, ref LeaseRef) (Released, error
 		return Released{}, lost(ref.Lock, standing, 0)
 	}
 	return Released{Mode(mode.String), time.Duration(ageMS.Float64 * float64(time.Millisecond))}, nil
-}
-
-// giveBack releases a lease that its owner never heard of; the same request sent again asks anew. If it was sent again before, through
-// another gateway, its owner has the lease, and keeps it.
-func (s *Store) giveBack(ctx context.Context, lease Lease) error {
-	return s.execAs(ctx, onLock(useReleases, lease.Lock), "select fence.give_back($1, $2, $3, $4)", lease.Ref().args()...)
 }
 
 // Break ends whoever's lease is on the lock, live or expired, and closes the fence; the reason is kept with the lease. It returns

@@ -188,7 +188,7 @@ func inFlight(ctx context.Context, s *stage) error {
 		return err
 	}
 	defer tx.Rollback(ctx) //nolint:errcheck // it is committed below, or the trial failed
-	if _, err := tx.Exec(ctx, "select fence.acquire(fence.ask($1, 'the new one', 'exclusive', 'node', 60000, null, null, null), 0, null)", s.lock); err != nil {
+	if _, err := tx.Exec(ctx, "select fence.acquire(fence.lease_request($1, 'the new one', 'exclusive', 'node', 60000, null, null, null), 0, null)", s.lock); err != nil {
 		return err
 	}
 	written := make(chan error, 1)

@@ -137,7 +137,7 @@ func shownLock(lock store.Lock) string {
 	return m.String()
 }
 
-// model reads all locks, with the functions that decide on grants: fence.runs_until and fence.waits.
+// model reads all locks, with the functions that decide on grants: fence.runs_until and fence.is_waiting.
 func (b *testbed) model(t *testing.T) (models []lockModel) {
 	t.Helper()
 	rows, err := b.sql.Query(t.Context(), `
@@ -201,7 +201,7 @@ func (b *testbed) modelOne(t *testing.T, m *lockModel, open bool) {
 		m.state, m.holders, m.owners, m.until, m.granted = store.LockExpired, []string{late}, []string{lateOwner}, lateUntil, lateGranted
 	}
 	err = b.sql.QueryRow(t.Context(), `
-		select array_agg(w.owner_id || ' ' || w.mode order by w.ticket) from fence.waiters w where w.lock = $1 and fence.waits(w)`, m.name).Scan(&m.queue)
+		select array_agg(w.owner_id || ' ' || w.mode order by w.ticket) from fence.waiters w where w.lock = $1 and fence.is_waiting(w)`, m.name).Scan(&m.queue)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,7 @@ type Waiter struct {
 const untilSQL = "case when l.session_id is null then l.expires_at when s.session_id is null then '-infinity' " +
 	"else least(s.ended_at, s.expires_at, l.hold_until) end"
 
-// runningSQL are the leases l that run, each with its session s; waitingSQL are the waiters w who count, as fence.waits says.
+// runningSQL are the leases l that run, each with its session s; waitingSQL are the waiters w who count, as fence.is_waiting says.
 const (
 	runningSQL = `fence.leases l left join fence.sessions s on s.session_id = l.session_id
 		where l.ended_at is null and ` + untilSQL + ` > (select at from now)`

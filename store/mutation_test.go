@@ -77,7 +77,7 @@ func (m mutation) apply(t *testing.T, b *testbed) {
 		t.Fatalf("guard/%s.sql: %v", m.function, err)
 	}
 	b.exec(t, broken)
-	if slices.Contains([]string{"admit", "lock_claims", "change", "write_ruled"}, m.function) {
+	if slices.Contains([]string{"admit", "lock_write_tokens", "apply_operations", "write_ruled"}, m.function) {
 		b.exec(t, theLongWay(t))
 	}
 }
@@ -149,7 +149,7 @@ func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " "
 func TestEveryStepIsMarked(t *testing.T) {
 	t.Parallel()
 	marks := 0
-	for _, function := range []string{"rule", "admit", "change"} {
+	for _, function := range []string{"rule", "admit", "apply_operations"} {
 		source, _ := migrations.GuardSource(function)
 		marks += strings.Count(source, "-- step ")
 	}

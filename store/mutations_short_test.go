@@ -7,7 +7,7 @@ var shortWayMutations = []mutation{
 		[]string{"step 3: a replaced holder", "step 4: a plain token twice", "replay: the last write again"}},
 	{"the fast path overlooks policies", "write", removing("\n                    and not exists (select from fence.policies)"),
 		[]string{"step 5: no lease_id where one is demanded"}},
-	{"the fast path overlooks a policy that comes while it waits", "write", replacing("if v_short and exists (select from fence.policies) then", "if false then"),
+	{"the fast path overlooks a policy that comes while it waits", "write", replacing("if v_fast and exists (select from fence.policies) then", "if false then"),
 		[]string{"waiting: a policy is set"}},
 	{"the fast path is taken with a lease_id", "write", removing(" and u.lease_id is null"),
 		[]string{"step 5: a lease_id of nobody"}},
@@ -20,7 +20,7 @@ var shortWayMutations = []mutation{
 	{"the fast path leaves versions as they are", "write",
 		replacing("last_version = f.last_version + 1", "last_version = f.last_version"), []string{"set: puts of one resource, in the order given"}},
 	{"the fast path forgets the first answer", "insert_records",
-		replacing("p_content_types[u.place], p_values[u.place], true", "p_content_types[u.place], p_values[u.place], false"), []string{"set: a write and its retry"}},
+		replacing("p_content_types[u.index], p_values[u.index], true", "p_content_types[u.index], p_values[u.index], false"), []string{"set: a write and its retry"}},
 
 	{"a write alone does not ask the rule", "write_one",
 		removing("\n            and fence.rule(p_token, p_sequence, false, false, f.granted_token, f.open, f.last_token, f.last_sequence) = 'admitted'"),

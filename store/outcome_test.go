@@ -13,19 +13,11 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/migrations"
 	"github.com/fencegate/fencegate/store"
 )
-
-// expectUnavailable checks that an error is ErrUnavailable, with the outcome that is known of the call.
-func expectUnavailable(err error, outcome store.Outcome) error {
-	var unavailable *store.UnavailableError
-	if !errors.As(err, &unavailable) || !errors.Is(err, store.ErrUnavailable) || unavailable.Outcome != outcome {
-		return fmt.Errorf("the answer is %w, want ErrUnavailable with outcome %s", err, outcome)
-	}
-	return nil
-}
 
 // whileFenceIsLocked sends a plain write that waits for its fence, and meanwhile does something that ends the wait.
 func whileFenceIsLocked(t *testing.T, s *stage, through *store.Store, meanwhile func() error) error {
@@ -250,7 +242,7 @@ func TestUnreachableDatabase(t *testing.T) {
 		"no such socket":     "host=" + filepath.Join(dir, "none") + " user=postgres dbname=x sslmode=disable",
 		"no such database":   strings.Replace(missing.url, config.Database, config.Database+"_gone", 1),
 	} {
-		s := &stage{testbed: &testbed{Store: openStore(t, store.Config{DatabaseURL: url})}, lock: "lock"}
+		s := &stage{testbed: (&testbed{DB: &enginetest.DB{}}).through(openStore(t, store.Config{DatabaseURL: url})), lock: "lock"}
 		_, writeErr := bySet(t.Context(), s.Store, with(token(1))(s))
 		for call, err := range map[string]error{
 			"write": writeErr, "ready": s.Ready(t.Context()), "migrate": s.Migrate(t.Context()), "await": s.Await(t.Context(), time.Millisecond),

@@ -34,6 +34,9 @@ const (
 	MaxHoldMax  = 365 * 24 * time.Hour
 )
 
+// PoliciesChannel is where PutPolicy and DeletePolicy notify of a change.
+const PoliciesChannel = "fence_policies"
+
 // Policy is what holds for the name Prefix and every name below it, unless a longer prefix has a policy of its own. Prefix "" is every name.
 type Policy struct {
 	Prefix           string
@@ -87,7 +90,7 @@ func (s *Store) PutPolicy(ctx context.Context, policy Policy) error {
 		select fence.commit_durably(), pg_notify($8, '')::text from put`,
 		[]any{
 			policy.Prefix, policy.Rule, policy.Authority, policy.RequireLeaseID, policy.RequireLiveLease, policy.MaxHold.Milliseconds(),
-			PoliciesMax, policiesChannel,
+			PoliciesMax, PoliciesChannel,
 		},
 		func(pgx.Rows) error {
 			stored = true
@@ -121,7 +124,7 @@ func (s *Store) DeletePolicy(ctx context.Context, prefix string) error {
 	const sql = `
 		with deleted as (delete from fence.policies p where p.prefix = $1 returning p.prefix)
 		select fence.commit_durably(), pg_notify($2, '')::text from deleted`
-	err := s.queryRow(ctx, sql, []any{prefix, policiesChannel}, nil, nil)
+	err := s.queryRow(ctx, sql, []any{prefix, PoliciesChannel}, nil, nil)
 	return notFound(err, "there is no policy on %q itself", prefix)
 }
 

@@ -1,179 +1,108 @@
 package store
 
 import (
-	"container/heap"
-	"slices"
+	"context"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// queue is the part of one line.
-type queue struct {
-	waiters   map[*waiter]struct{}
-	byTicket  map[int64][]*waiter  // those with a ticket; several have the same if they sent the same request
-	byRequest map[string][]*waiter // all
-	tickets   ticketHeap           // of byTicket, and some that are there no more
-	nodes     ticketHeap           // those that are not for a subtree
-	subtrees  int                  // waiters for a subtree
-
-	asking   int  // how many of them have asked for a place and not yet got an answer
-	missed   bool // a notification came while somebody was asking
-	claiming bool
-	pause    time.Duration // after the last claim, where that failed
-	taken    []uuid.UUID   // leases that callers have found by asking, during the claim under way: it may have granted them
-	again    bool          // another claim is due after the one under way
-	timer    *time.Timer
-	due      time.Time // of the timer
+// Enqueue sends a checked acquire that joins the queue, unless the lock is granted at once. A request that is in the queue already keeps
+// its ticket. It returns the errors of Acquire.
+func (s *Store) Enqueue(ctx context.Context, request AcquireRequest, gateway uuid.UUID) (Acquired, error) {
+	return s.sendAcquire(ctx, request, gateway, useAcquires)
 }
 
-func newQueue() *queue {
-	return &queue{waiters: map[*waiter]struct{}{}, byTicket: map[int64][]*waiter{}, byRequest: map[string][]*waiter{}}
+// Requeue is Enqueue for a request that may be in the queue already, or granted. After a reconnect thousands may be sent at once: they have
+// few connections, so that other acquires get through.
+func (s *Store) Requeue(ctx context.Context, request AcquireRequest, gateway uuid.UUID) (Acquired, error) {
+	return s.sendAcquire(ctx, request, gateway, useReasks)
 }
 
-func (q *queue) add(w *waiter) {
-	q.waiters[w] = struct{}{}
-	q.byRequest[w.request] = append(q.byRequest[w.request], w)
-	if w.subtree {
-		q.subtrees++
-	}
+// QueueResult is what became of a waiter, or what is in its way.
+type QueueResult struct {
+	Ticket    int64
+	RequestID string // of the lease that was granted, or of the session that has ended
+	// Done says that the wait has ended: with Lease, or with Err.
+	Done  bool
+	Lease Lease
+	Err   error
+	// Left is how long the lease in the way runs.
+	Left time.Duration
+	// More is not about a waiter: more can be granted at once.
+	More bool
 }
 
-func (q *queue) remove(w *waiter) {
-	q.setTicket(w, 0)
-	delete(q.waiters, w)
-	removeFrom(q.byRequest, w.request, w)
-	if w.subtree {
-		q.subtrees--
-	}
-}
-
-// setTicket gives a waiter its place; 0: it has none that is known.
-func (q *queue) setTicket(w *waiter, ticket int64) {
-	if w.ticket > 0 {
-		removeFrom(q.byTicket, w.ticket, w)
-	}
-	w.ticket = ticket
-	if ticket == 0 {
-		return
-	}
-	q.byTicket[ticket] = append(q.byTicket[ticket], w)
-	q.tickets.add(ticket, q.inUse, len(q.byTicket))
-	if !w.subtree {
-		q.nodes.add(ticket, q.inUse, len(q.byTicket))
-	}
-}
-
-// inUse reports whether a caller has the ticket.
-func (q *queue) inUse(ticket int64) bool { return len(q.byTicket[ticket]) > 0 }
-
-func removeFrom[K comparable](index map[K][]*waiter, key K, w *waiter) {
-	rest := slices.DeleteFunc(index[key], func(other *waiter) bool { return other == w })
-	if len(rest) == 0 {
-		delete(index, key)
-	} else {
-		index[key] = rest
-	}
-}
-
-// first is the ticket of the first place that is known, or of the first one that is not for a subtree; 0: none.
-func (q *queue) first(butSubtrees bool) int64 {
-	tickets := &q.tickets
-	if butSubtrees {
-		tickets = &q.nodes
-	}
-	return tickets.first(q.inUse)
-}
-
-// others reports whether another caller here wants the same place, since it sent the same request.
-func (q *queue) others(w *waiter) bool {
-	return slices.ContainsFunc(q.byRequest[w.request], func(other *waiter) bool { return other != w && !other.leaving })
-}
-
-// tell hands all callers whose place it was what became of it, and reports whether a lease has found its owner. A caller who asks for
-// his place at this moment does not know its ticket yet: it is by the request that it is his.
-func (q *queue) tell(claimed claimed) bool {
-	takers := 0
-	claimed.told.takers = &takers
-	for _, w := range q.byTicket[claimed.ticket] {
-		if !w.gone {
-			takers++
-			w.tell(*claimed.told)
+// GrantNext grants the lock to the waiters of the gateway whose turn it is; scope Subtree if one of them waits for the subtree. It returns
+// ErrLocked after lockWait, and has changed nothing then; or ErrUnavailable.
+func (s *Store) GrantNext(
+	ctx context.Context, gateway uuid.UUID, lock Name, scope Scope, lockWait time.Duration,
+) ([]QueueResult, error) {
+	// The timeout is an argument of the call, so that it is set before.
+	const sql = `select c.outcome, c.ticket, coalesce((c.lease).request_id, ''), c.reason, c.left_ms, ` + leaseColumns + `
+		from set_config('lock_timeout', $4, true) s (lock_timeout),
+			lateral fence.grant_next($1, $2, case when s.lock_timeout <> '' then $3 end) c, lateral (select (c.lease).*) l`
+	var results []QueueResult
+	args := []any{gateway, lock, scope, strconv.FormatInt(lockWait.Milliseconds(), 10)}
+	err := s.queryAs(ctx, job{use: useClaims}, sql, args, func(rows pgx.Rows) error {
+		var outcome string
+		var reason pgtype.Text
+		var leftMS pgtype.Int8
+		var row leaseRow
+		var result QueueResult
+		if err := rows.Scan(append([]any{&outcome, &result.Ticket, &result.RequestID, &reason, &leftMS}, row.dest()...)...); err != nil {
+			return err
 		}
-	}
-	for _, w := range q.byRequest[claimed.request] {
-		if !w.gone && w.ticket != claimed.ticket {
-			takers++
-			w.tell(*claimed.told)
+		switch outcome {
+		case "granted":
+			result.Done, result.Lease = true, row.lease()
+		case "external":
+			result.Done, result.Err = true, ErrExternalAuthority
+		case "session_lost":
+			result.Done, result.Err = true, sessionLost(reason.String)
+		case "more":
+			result.More = true
+		case "held":
+			result.Left = max(milliseconds(leftMS), time.Millisecond)
 		}
-	}
-	return takers > 0 || claimed.told.err != nil || slices.Contains(q.taken, claimed.told.lease.ID)
+		results = append(results, result)
+		return nil
+	})
+	return results, err
 }
 
-func (q *queue) askAgain() {
-	for ticket := range q.byTicket {
-		q.askAgainFor(ticket)
-	}
-}
-
-func (q *queue) askAgainFor(ticket int64) {
-	for _, w := range q.byTicket[ticket] {
-		w.tell(told{again: true})
-	}
-}
-
-// ticketHeap keeps tickets in order, each once. What has become of them is not known here: those that are over are dropped when they come first,
-// or when they are most.
-type ticketHeap struct {
-	order  int64Heap
-	queued map[int64]struct{}
-}
-
-// add takes in a ticket that is in use, of so many.
-func (h *ticketHeap) add(ticket int64, inUse func(int64) bool, used int) {
-	if _, there := h.queued[ticket]; there {
-		return
-	}
-	if len(h.order) > ticketsOverMin+2*used { // who stands first for long must not keep all that came and went behind it
-		h.order = slices.DeleteFunc(h.order, func(ticket int64) bool { return !inUse(ticket) })
-		heap.Init(&h.order)
-		h.queued = map[int64]struct{}{}
-		for _, ticket := range h.order {
-			h.queued[ticket] = struct{}{}
+// NextDue calls due for each of the locks where it may be the turn of the ticket, or where the ticket is gone from the queue (here is
+// false). It returns ErrUnavailable.
+func (s *Store) NextDue(ctx context.Context, gateway uuid.UUID, locks []Name, tickets []int64, due func(lock Name, here bool)) error {
+	return s.query(ctx, "select lock, here from fence.next_due($1, $2, $3)", []any{gateway, locks, tickets}, func(rows pgx.Rows) error {
+		var lock Name
+		var here bool
+		if err := rows.Scan(&lock, &here); err != nil {
+			return err
 		}
-	}
-	if h.queued == nil {
-		h.queued = map[int64]struct{}{}
-	}
-	h.queued[ticket] = struct{}{}
-	heap.Push(&h.order, ticket)
+		due(lock, here)
+		return nil
+	})
 }
 
-// ticketsOverMin is how many tickets that are over are kept in any case.
-const ticketsOverMin = 64
-
-// first returns the lowest ticket that is still in use, or 0.
-func (h *ticketHeap) first(inUse func(int64) bool) int64 {
-	for len(h.order) > 0 && !inUse(h.order[0]) {
-		delete(h.queued, h.order[0])
-		heap.Pop(&h.order)
-	}
-	if len(h.order) == 0 {
-		return 0
-	}
-	return h.order[0]
+// Heartbeat says that the gateway lives. Its waiters count until the time missing is over. lapsed: they did not count any more. It returns
+// ErrUnavailable.
+func (s *Store) Heartbeat(ctx context.Context, gateway uuid.UUID, missing time.Duration) (lapsed bool, err error) {
+	err = s.queryRowAs(ctx, job{use: useRenewals}, "select fence.heartbeat($1, $2)", []any{gateway, missing.Milliseconds()}, &lapsed)
+	return lapsed, err
 }
 
-// int64Heap is a heap.Interface.
-type int64Heap []int64
+// LeaveQueue removes the request from the queue, if it is there and no other gateway has taken it over. It returns ErrUnavailable.
+func (s *Store) LeaveQueue(ctx context.Context, gateway uuid.UUID, lock Name, requestID string) error {
+	const sql = "select fence.leave($1, array(select w.ticket from fence.waiters w where w.lock = $2 and w.request_id = $3))"
+	return s.execAs(ctx, onLock(useReleases, lock), sql, gateway, lock, requestID)
+}
 
-func (h int64Heap) Len() int           { return len(h) }
-func (h int64Heap) Less(i, j int) bool { return h[i] < h[j] }
-func (h int64Heap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *int64Heap) Push(x any)        { *h = append(*h, x.(int64)) }
-func (h *int64Heap) Pop() any {
-	last := len(*h) - 1
-	x := (*h)[last]
-	*h = (*h)[:last]
-	return x
+// GiveBack releases a lease that its owner never received; the same request sent again is a new one. If it was sent again before, through
+// another gateway, its owner has the lease, and keeps it. It returns ErrUnavailable.
+func (s *Store) GiveBack(ctx context.Context, lease Lease) error {
+	return s.execAs(ctx, onLock(useReleases, lease.Lock), "select fence.give_back($1, $2, $3, $4)", lease.Ref().args()...)
 }

@@ -125,7 +125,7 @@ func writeIn(ctx context.Context, tx pgx.Tx, write store.Write) error {
 }
 
 func acquireSQL(lock store.Name, scope string) string {
-	return fmt.Sprintf("select fence.acquire(fence.ask('%s', 'the new one', 'exclusive', '%s', 3600000, null, null, null), 0, null)", lock, scope)
+	return fmt.Sprintf("select fence.acquire(fence.lease_request('%s', 'the new one', 'exclusive', '%s', 3600000, null, null, null), 0, null)", lock, scope)
 }
 
 // whileGranting sends what waits for a grant that is under way.
@@ -210,7 +210,7 @@ func grantedWhileEnding(ctx context.Context, s *stage) error {
 	if err := s.do(ctx, openSession); err != nil {
 		return err
 	}
-	grant := fmt.Sprintf("select fence.acquire(fence.ask('%s', 'owner-1', 'exclusive', 'node', null, '%s', null, null), 0, null)",
+	grant := fmt.Sprintf("select fence.acquire(fence.lease_request('%s', 'owner-1', 'exclusive', 'node', null, '%s', null, null), 0, null)",
 		s.lock, uuid.UUID(s.session.ID))
 	if err := s.whileGranting(ctx, grant, endSession); err != nil {
 		return err

@@ -126,14 +126,14 @@ func (r *Recorder) flush(ctx context.Context, groups map[group]*Rejection) error
 	ctx, cancel := context.WithTimeout(ctx, recorderTimeout)
 	defer cancel()
 	var recorded []Recorded
-	err := r.store.tracing.do(ctx, "record rejections", func(ctx context.Context) (err error) {
+	err := r.store.traced(ctx, "record rejections", func(ctx context.Context) (err error) {
 		recorded, err = r.store.recordRejections(ctx, rejections)
 		return err
 	}, func() []attribute.KeyValue {
 		return []attribute.KeyValue{attribute.Int("fencegate.groups", len(rejections))}
 	})
 	if err != nil {
-		r.store.again(err)
+		r.store.CountRetry(err)
 		r.keep(groups)
 		return err
 	}

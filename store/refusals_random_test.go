@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
 )
 
 // TestRandomRefusals writes at random through two Services that remember refusals. Every answer must be the model's, and each early one
@@ -25,7 +26,7 @@ func TestRandomRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(t.Context())
-	gateways := []refusing{newRefusing(t, b, store.ServiceConfig{}), newRefusing(t, b, store.ServiceConfig{})}
+	gateways := []refusing{newRefusing(t, b, engine.Config{}), newRefusing(t, b, engine.Config{})}
 	runs, told := 0, map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		runs++
@@ -108,7 +109,7 @@ func (r *randomRefusals) through(t *rapid.T, write store.Write) {
 func (r *randomRefusals) changePolicy(t *rapid.T) {
 	var before []uint64
 	for _, gateway := range r.gateways {
-		before = append(before, gateway.Forgotten())
+		before = append(before, gateway.Refusals().Forgotten())
 	}
 	policies := r.policies(t)
 	if rapid.IntRange(0, 2).Draw(t, "delete") == 0 {
@@ -120,7 +121,7 @@ func (r *randomRefusals) changePolicy(t *rapid.T) {
 		return // there was none to delete
 	}
 	for i, gateway := range r.gateways {
-		for deadline := time.Now().Add(soon); gateway.Forgotten() == before[i] || gateway.RefusalsRemembered() > 0; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(soon); gateway.Refusals().Forgotten() == before[i] || gateway.RefusalsRemembered() > 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("a Service has never heard of the change of policies")
 			}
@@ -141,7 +142,7 @@ func (r *randomRefusals) policies(t *rapid.T) (rows string) {
 // judge otherwise, and none is admitted that is not its own (the fence sees to that).
 func TestConcurrentRefusals(t *testing.T) {
 	b := newTestbed(t)
-	gateways := []refusing{newRefusing(t, b, store.ServiceConfig{}), newRefusing(t, b, store.ServiceConfig{RefusalsRememberedMax: 2})}
+	gateways := []refusing{newRefusing(t, b, engine.Config{}), newRefusing(t, b, engine.Config{RefusalsRememberedMax: 2})}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*soon)
 	defer cancel()
 	var early atomic.Int64
@@ -205,7 +206,7 @@ func (w *refusalWriter) turn(ctx context.Context) error {
 
 // commit holds an early refusal against the database's verdict on the same write, which may be asked later: it holds for ever.
 func (w *refusalWriter) commit(ctx context.Context, gateway refusing, write store.Write) error {
-	if !gateway.WouldRefuse(write) {
+	if !gateway.Refusals().Refuses(write) {
 		_, err := gateway.Commit(ctx, write)
 		return err
 	}

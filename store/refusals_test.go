@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/storetest"
 )
 
@@ -18,7 +19,7 @@ type refusing struct {
 	direct *store.Store // to ask the database
 }
 
-func newRefusing(t *testing.T, b *testbed, config store.ServiceConfig) refusing {
+func newRefusing(t *testing.T, b *testbed, config engine.Config) refusing {
 	t.Helper()
 	return refusing{runService(t, openStore(t, store.Config{DatabaseURL: b.url, ConnectionsMax: 8}), config), b.Store}
 }
@@ -97,7 +98,7 @@ var refusalStories = []struct {
 
 func TestEarlyRefusals(t *testing.T) {
 	b := newTestbed(t)
-	r := newRefusing(t, b, store.ServiceConfig{})
+	r := newRefusing(t, b, engine.Config{})
 	for i, group := range refusalStories {
 		t.Run(group.name, func(t *testing.T) {
 			teller := &refusalTeller{refusing: r, lock: store.Name(fmt.Sprintf("tree-%d/lock", i))}
@@ -149,7 +150,7 @@ func (r *refusalTeller) play(ctx context.Context, line string) error {
 
 // change changes a policy through the Service, which forgets at once, and again when it is notified: that would disturb what comes next.
 func (r refusing) change(ctx context.Context, change func() error) error {
-	before := r.Forgotten()
+	before := r.Refusals().Forgotten()
 	if err := change(); err != nil {
 		return err
 	}
@@ -157,7 +158,7 @@ func (r refusing) change(ctx context.Context, change func() error) error {
 }
 
 func (r refusing) heard(ctx context.Context, times uint64) error {
-	for r.Forgotten() < times {
+	for r.Refusals().Forgotten() < times {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -181,7 +182,7 @@ func (r *refusalTeller) acquire(ctx context.Context, how string) error {
 	if _, err := r.Break(ctx, request.Lock, "the next one's turn"); err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
-	lease, err := r.Service.Acquire(ctx, request)
+	lease, err := r.Engine.Acquire(ctx, request)
 	r.leases = append(r.leases, lease)
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
 )
 
 // superseded is a lock that was granted twice, of which the memory of r knows that the first token is shut out.
@@ -29,7 +30,7 @@ func (r *refusalTeller) expect(t *testing.T, lines ...string) {
 // admissible by the new policy is admitted.
 func TestPoliciesOfOthers(t *testing.T) {
 	b := newTestbed(t)
-	r, other := newRefusing(t, b, store.ServiceConfig{}), newRefusing(t, b, store.ServiceConfig{})
+	r, other := newRefusing(t, b, engine.Config{}), newRefusing(t, b, engine.Config{})
 	external := store.Policy{Rule: store.RuleStrict, Authority: store.AuthorityExternal}
 	changes := map[string]func(ctx context.Context, lock store.Name) error{
 		"put": func(ctx context.Context, lock store.Name) error {
@@ -49,7 +50,7 @@ func TestPoliciesOfOthers(t *testing.T) {
 			lock := store.Name(name)
 			if name == "delete" {
 				lock = "tree/lock"
-				before := r.Forgotten()
+				before := r.Refusals().Forgotten()
 				for prefix, authority := range map[string]store.Authority{"tree": store.AuthorityExternal, string(lock): store.AuthorityBuiltin} {
 					if err := b.PutPolicy(patient(t), store.Policy{Prefix: prefix, Rule: store.RuleStrict, Authority: authority}); err != nil {
 						t.Fatal(err)
@@ -60,11 +61,11 @@ func TestPoliciesOfOthers(t *testing.T) {
 				}
 			}
 			teller := superseded(t, r, lock)
-			before := r.Forgotten()
+			before := r.Refusals().Forgotten()
 			if err := change(patient(t), lock); err != nil {
 				t.Fatal(err)
 			}
-			await(t, "the change is heard of", func() bool { return r.Forgotten() > before && r.RefusalsRemembered() == 0 })
+			await(t, "the change is heard of", func() bool { return r.Refusals().Forgotten() > before && r.RefusalsRemembered() == 0 })
 			teller.expect(t, "1.1=v: admitted")
 		})
 	}
@@ -73,7 +74,7 @@ func TestPoliciesOfOthers(t *testing.T) {
 // TestPolicyOfOurOwn needs no notification to be in force when the change is answered.
 func TestPolicyOfOurOwn(t *testing.T) {
 	b := newTestbed(t)
-	r := newRefusing(t, b, store.ServiceConfig{})
+	r := newRefusing(t, b, engine.Config{})
 	set := func(prefix string, authority store.Authority) func() error {
 		return func() error {
 			return r.PutPolicy(patient(t), store.Policy{Prefix: prefix, Rule: store.RuleStrict, Authority: authority})
@@ -110,10 +111,10 @@ func TestPolicyOfOurOwn(t *testing.T) {
 func TestUnheard(t *testing.T) {
 	b := newTestbed(t)
 	c := newCutter(t, b)
-	r := refusing{runService(t, c.through(t), store.ServiceConfig{}), b.Store}
+	r := refusing{runService(t, c.Through(t), engine.Config{}), b.Store}
 	teller := superseded(t, r, "lock")
 
-	c.cut(beforeServer, `listen "fence_policies"`)
+	c.Cut(beforeServer, `listen "fence_policies"`)
 	b.exec(t, "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'fencegate listener'")
 	await(t, "the connection is lost", func() bool { return !r.Listening() && r.RefusalsRemembered() == 0 })
 	teller.expect(t, "1=v: token_stale superseded", "1=v: token_stale superseded")
@@ -121,31 +122,31 @@ func TestUnheard(t *testing.T) {
 		t.Errorf("%d refusals were learned while no change of policies could be heard", n)
 	}
 
-	before := r.Forgotten()
-	c.cut(never, "")
-	await(t, "there is another connection", func() bool { return r.Listening() && r.Forgotten() > before })
+	before := r.Refusals().Forgotten()
+	c.Cut(never, "")
+	await(t, "there is another connection", func() bool { return r.Listening() && r.Refusals().Forgotten() > before })
 	teller.expect(t, "1=v: token_stale superseded", "1=v: early token_stale superseded")
 }
 
 // TestNotRunning does not remember: nobody would tell of a change.
 func TestNotRunning(t *testing.T) {
 	b := newTestbed(t)
-	service, err := store.NewService(b.Store, store.ServiceConfig{})
+	service, err := engine.New(b.Store, engine.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	teller := &refusalTeller{refusing: refusing{&runningService{Service: service}, b.Store}, lock: "lock"}
+	teller := &refusalTeller{refusing: refusing{&runningService{Engine: service}, b.Store}, lock: "lock"}
 	teller.expect(t, "acquire", "acquire", "1=v: token_stale superseded", "1=v: token_stale superseded")
 
-	running := runService(t, b.Store, store.ServiceConfig{})
+	running := runService(t, b.Store, engine.Config{})
 	teller.refusing = refusing{running, b.Store}
 	teller.expect(t, "1=v: token_stale superseded", "1=v: early token_stale superseded")
 	write, err := teller.write("1=v")
-	if err != nil || !running.WouldRefuse(write) {
+	if err != nil || !running.Refusals().Refuses(write) {
 		t.Fatal("it would not be refused", err)
 	}
-	running.stop()
-	if running.WouldRefuse(write) {
+	running.Stop()
+	if running.Refusals().Refuses(write) {
 		t.Error("a Service that has ended refuses from memory")
 	}
 }
@@ -153,14 +154,14 @@ func TestNotRunning(t *testing.T) {
 // TestRefusalsOff asks the database each time.
 func TestRefusalsOff(t *testing.T) {
 	b := newTestbed(t)
-	teller := &refusalTeller{refusing: newRefusing(t, b, store.ServiceConfig{RefusalsRememberedMax: -1}), lock: "lock"}
+	teller := &refusalTeller{refusing: newRefusing(t, b, engine.Config{RefusalsRememberedMax: -1}), lock: "lock"}
 	teller.expect(t, "acquire", "acquire", "1=v: token_stale superseded", "1=v: token_stale superseded", "external", "1=v: admitted")
 }
 
 // TestSubmittedEarly refuses a queued write by the same memory, and from another goroutine.
 func TestSubmittedEarly(t *testing.T) {
 	b := newTestbed(t)
-	r := newRefusing(t, b, store.ServiceConfig{})
+	r := newRefusing(t, b, engine.Config{})
 	teller := &refusalTeller{refusing: r, lock: "lock"}
 	teller.expect(t, "acquire", "acquire")
 	write, err := teller.write("1=v")
@@ -182,7 +183,7 @@ func TestSubmittedEarly(t *testing.T) {
 // TestMalformedAndStale tells first what is malformed, as the database's source does.
 func TestMalformedAndStale(t *testing.T) {
 	b := newTestbed(t)
-	r := newRefusing(t, b, store.ServiceConfig{})
+	r := newRefusing(t, b, engine.Config{})
 	teller := superseded(t, r, "lock")
 	write, err := teller.write("1=v")
 	if err != nil {
@@ -200,60 +201,22 @@ func TestMalformedAndStale(t *testing.T) {
 	}
 }
 
-// TestLearnNothingOld forgets between a question and its verdict, which may be by the former policy.
-func TestLearnNothingOld(t *testing.T) {
-	memory := store.NewRefusalMemory(10)
-	verdict := store.RejectedError{GrantedToken: 9, LastToken: 5, LastSequence: 1}
-	_, learn := memory.Ask("lock", 5)
-	memory.Forget()
-	learn(verdict)
-	if memory.Len() != 0 {
-		t.Error("a verdict was learned that is older than what was forgotten")
-	}
-	_, learn = memory.Ask("lock", 5)
-	learn(verdict)
-	if refused, _ := memory.Ask("lock", 8); !refused {
-		t.Error("nothing was learned")
-	}
-}
-
-// TestRefusalsBounded remembers no more than it may, and rather those who keep coming.
-func TestRefusalsBounded(t *testing.T) {
-	for _, most := range []int{1, 10, 100, 1000} {
-		memory := store.NewRefusalMemory(most)
-		for n := range 10 * most {
-			_, learn := memory.Ask(store.Name(fmt.Sprintf("lock-%d", n)), 5)
-			learn(store.RejectedError{GrantedToken: 9, LastToken: 9})
-			if most > 64 {
-				if refused, learn := memory.Ask("hammered", 5); !refused && n > 0 {
-					t.Fatalf("of %d, who keeps coming was forgotten", most)
-				} else if !refused {
-					learn(store.RejectedError{GrantedToken: 9, LastToken: 9})
-				}
-			}
-		}
-		if n := memory.Len(); n > most || n < most/2 {
-			t.Errorf("%d are remembered, and %d may be", n, most)
-		}
-	}
-}
-
 // TestRestoredInPlace restores a dump beneath a running Service, whose connections survive that: what it remembers is of a database that is no
 // more, and it forgets that. A writer that is valid by the restored one is admitted.
 func TestRestoredInPlace(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	r := newRefusing(t, b, store.ServiceConfig{})
-	newOthers(t, r.Service).expectServed(t)
+	r := newRefusing(t, b, engine.Config{})
+	newOthers(t, r.Engine).expectServed(t)
 	teller := superseded(t, r, "lock")
-	before := r.Forgotten()
+	before := r.Refusals().Forgotten()
 	// The state before the second grant comes back, in a schema of the same name.
 	b.exec(t, "drop schema fence cascade")
 	if err := b.Migrate(patient(t)); err != nil {
 		t.Fatal(err)
 	}
 	b.exec(t, "insert into fence.fences (resource, granted_token, open) values ('lock', $1, true)", teller.leases[0].Token)
-	await(t, "the Service notices", func() bool { return r.Forgotten() > before })
+	await(t, "the Service notices", func() bool { return r.Refusals().Forgotten() > before })
 	teller.expect(t, "1.1=v: admitted")
-	newOthers(t, r.Service).expectServed(t) // whatever the connections had prepared
+	newOthers(t, r.Engine).expectServed(t) // whatever the connections had prepared
 }

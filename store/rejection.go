@@ -34,7 +34,7 @@ type Rejection struct {
 
 // SupersededBy is the newer token by which it was shut out; 0 where it was rejected for something else.
 func (r *Rejection) SupersededBy() int64 {
-	if r.Reason != reasonSuperseded {
+	if r.Reason != Superseded {
 		return 0
 	}
 	return max(r.GrantedToken, r.LastToken)

@@ -100,7 +100,7 @@ func (s *scene) acquireAct(a *actor, c leaseCommand) act {
 		var owner, endReason *string
 		err := conn.QueryRow(ctx, `
 			select outcome, (lease).fencing_token, (lease).lease_id, (lease).owner_id, (lease).end_reason
-			from fence.acquire(fence.ask($1, $2, $3, $4, coalesce($5, 30000), $6, $7, null), 0, null)`,
+			from fence.acquire(fence.lease_request($1, $2, $3, $4, coalesce($5, 30000), $6, $7, null), 0, null)`,
 			c.Lock, c.OwnerID, c.mode, c.scope, c.ttlMS, c.in, c.request).
 			Scan(&outcome, &token, &id, &owner, &endReason)
 		if err != nil {
@@ -125,7 +125,7 @@ func (s *scene) acquireAct(a *actor, c leaseCommand) act {
 }
 
 func (s *scene) renewAct(c leaseCommand) act {
-	return standingAct("renewed", "select standing from fence.renew($1, $2, $3, $4, $5)", c.Lock, c.OwnerID, c.ID, c.Token, c.ttlMS)
+	return standingAct("renewed", "select status from fence.renew($1, $2, $3, $4, $5)", c.Lock, c.OwnerID, c.ID, c.Token, c.ttlMS)
 }
 
 func (s *scene) releaseAct(c leaseCommand) act {

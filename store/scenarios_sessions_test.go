@@ -26,7 +26,7 @@ func (s *scene) sessionAct(a *actor, verb string) (act, error) {
 	}
 	switch verb {
 	case "keep-alive":
-		return standingAct("kept alive", "select standing from fence.keep_alive($1)", a.session), nil
+		return standingAct("kept alive", "select status from fence.keep_alive($1)", a.session), nil
 	case "end-session":
 		return standingAct("released", "select fence.end_session($1)", a.session), nil
 	}

@@ -137,7 +137,7 @@ func (s *scene) setAct(a *actor, lines []string) (act, error) {
 				from unnest(w.admitted, w.versions) as a (place, version)
 				union all
 				select r.place, r.verdict, r.reason, r.version, false, false, r.granted_token, r.last_token, r.last_sequence
-				from unnest(w.refused, w.verdicts, w.reasons, w.standing, w.granted_tokens, w.last_tokens, w.last_sequences)
+				from unnest(w.refused, w.verdicts, w.reasons, w.current_versions, w.granted_tokens, w.last_tokens, w.last_sequences)
 					as r (place, verdict, reason, version, granted_token, last_token, last_sequence)
 			) verdict
 			order by verdict.place`,
@@ -224,7 +224,7 @@ func (s *scene) transactAct(_ *actor, lines []string) (act, error) {
 		var v sceneVerdict
 		var versions []int64
 		err := conn.QueryRow(ctx, `
-			select coalesce(place, 0), verdict, coalesce(reason, ''), coalesce(current, 0), false, coalesce(replayed, false),
+			select coalesce(index, 0), verdict, coalesce(reason, ''), coalesce(current, 0), false, coalesce(replayed, false),
 				coalesce(granted_token, 0), coalesce(last_token, 0), coalesce(last_sequence, 0), versions
 			from fence.transact($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
 			claims.resources, claims.tokens, claims.sequences, claims.leaseIDs, digest[:16],

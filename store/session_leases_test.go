@@ -14,15 +14,6 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-func (s *services) session(t *testing.T, place int, owner string, ttl time.Duration) store.Session {
-	t.Helper()
-	session, err := s.at(place).CreateSession(patient(t), store.SessionRequest{OwnerID: owner, TTL: ttl})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return session
-}
-
 // keepAlive keeps a session up until stop is called.
 func (s *services) keepAlive(t *testing.T, session store.Session) (stop func()) {
 	t.Helper()
@@ -100,14 +91,14 @@ func TestSessionOfAThousandLeases(t *testing.T) {
 	for i, answers := range waiting {
 		served.Go(func() {
 			got := <-answers
-			if got.err != nil {
-				t.Error(got.err)
+			if got.Err != nil {
+				t.Error(got.Err)
 				return
 			}
-			if got.lease.GrantedAt.Before(kept.ExpiresAt) {
-				t.Errorf("a lock was granted %s before the session was over", kept.ExpiresAt.Sub(got.lease.GrantedAt))
+			if got.Lease.GrantedAt.Before(kept.ExpiresAt) {
+				t.Errorf("a lock was granted %s before the session was over", kept.ExpiresAt.Sub(got.Lease.GrantedAt))
 			}
-			s.giveBack(t, i, got.lease)
+			s.giveBack(t, i, got.Lease)
 		})
 	}
 	served.Wait()
@@ -243,12 +234,12 @@ func (s *services) raceExpiry(t *testing.T, racer, round int) {
 	}
 	got := <-next
 	switch {
-	case got.err != nil:
-		t.Error(got.err)
-	case got.lease.GrantedAt.Before(until):
-		t.Errorf("the lock was granted %s before the end of the session that its owner was told", until.Sub(got.lease.GrantedAt))
+	case got.Err != nil:
+		t.Error(got.Err)
+	case got.Lease.GrantedAt.Before(until):
+		t.Errorf("the lock was granted %s before the end of the session that its owner was told", until.Sub(got.Lease.GrantedAt))
 	default:
-		s.giveBack(t, racer, got.lease)
+		s.giveBack(t, racer, got.Lease)
 	}
 }
 
@@ -271,7 +262,7 @@ func TestWaitersOfAnExpiredSession(t *testing.T) {
 	}
 	for _, answers := range inside {
 		var lost *store.LostError
-		if got := answered(t, answers); !errors.As(got.err, &lost) || lost.Reason != "expired" || lost.Lock != "" {
+		if got := answered(t, answers); !errors.As(got.Err, &lost) || lost.Reason != "expired" || lost.Lock != "" {
 			t.Errorf("who waited in the session was told %+v", got)
 		}
 	}

@@ -53,7 +53,7 @@ func (s *Store) CreateSession(ctx context.Context, request SessionRequest) (Sess
 // KeepAlive makes a live session last its TTL from now, and all its leases with it. Like Renew, it does not wait for the disk. It
 // returns ErrLeaseLost (a LostError) if the session has ended, ErrNotFound if there is no such session, or ErrUnavailable.
 func (s *Store) KeepAlive(ctx context.Context, id uuid.UUID) (Session, error) {
-	const sql = `select set_config('synchronous_commit', 'off', true), k.standing, k.late_ms, ` + sessionColumns + `
+	const sql = `select set_config('synchronous_commit', 'off', true), k.status, k.late_ms, ` + sessionColumns + `
 		from fence.keep_alive($1) k, lateral (select (k.session).*) s`
 	var standing string
 	var lateMS pgtype.Int8

@@ -168,7 +168,7 @@ func TestSettleWakesInPortions(t *testing.T) {
 		t.Error(err)
 	}
 	for i := range locks {
-		if got := answered(t, inside[i]); !errors.Is(got.err, store.ErrLeaseLost) {
+		if got := answered(t, inside[i]); !errors.Is(got.Err, store.ErrLeaseLost) {
 			t.Errorf("a waiter of the session got %+v", got)
 		}
 		granted(t, behind[i])

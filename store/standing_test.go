@@ -178,7 +178,7 @@ func nullsMatchNothing(ctx context.Context, s *stage) error {
 		"fencing_token": {ref.Lock, ref.OwnerID, ref.ID, nil},
 	} {
 		var standing string
-		err := s.sql.QueryRow(ctx, "select fence.lease_standing($1, $2, $3, $4)", args...).Scan(&standing)
+		err := s.sql.QueryRow(ctx, "select fence.lease_status($1, $2, $3, $4)", args...).Scan(&standing)
 		if err != nil || standing != "mismatch" {
 			return fmt.Errorf("without %s the standing is %q (%w), want mismatch", name, standing, err)
 		}

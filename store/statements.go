@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencegate/fencegate/store/internal/timing"
 )
 
 const (
@@ -76,6 +78,36 @@ func (s *Store) inTx(ctx context.Context, j job, options pgx.TxOptions, work fun
 	})
 }
 
+// readLocked runs read in a transaction that is always rolled back: it only locks. The fence of a name that was never used is made so that
+// it can be locked, and is gone again.
+func (s *Store) readLocked(ctx context.Context, j job, read func(pgx.Tx) error) error {
+	return s.send(ctx, j, func(conn *pgxpool.Conn) (bool, error) {
+		tx, err := conn.Begin(ctx)
+		if err != nil {
+			return true, err
+		}
+		err = read(tx)
+		return true, errors.Join(err, tx.Rollback(context.WithoutCancel(ctx)))
+	})
+}
+
+// queryIn is Store.query in a transaction.
+func queryIn(tx pgx.Tx) queryFunc {
+	return func(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error {
+		rows, err := tx.Query(ctx, sql, args...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			if err := scan(rows); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	}
+}
+
 // scanError is an error that is not the driver's, and not to be classified.
 type scanError struct{ error }
 
@@ -98,8 +130,8 @@ func (s *Store) send(ctx context.Context, j job, work func(*pgxpool.Conn) (again
 			return nil
 		case !again || ctx.Err() != nil:
 		case undone(err) && try < triesMax:
-			s.again(err)
-			sleep(ctx, pause/2+rand.N(pause)) //nolint:gosec // jitter, not a secret
+			s.CountRetry(err)
+			timing.Sleep(ctx, pause/2+rand.N(pause)) //nolint:gosec // jitter, not a secret
 			pause *= 2
 			continue
 		case isStale(err) && !stale:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
 )
 
 // A change of the schema beneath prepared statements, such as a restore or an upgrade by another gateway, fails no call.
@@ -104,7 +105,7 @@ type undoableCall struct {
 // undoable are calls of each kind that change something.
 func undoable(ctx context.Context, t *testing.T, b *testbed) []undoableCall {
 	t.Helper()
-	service := runService(t, b.Store, store.ServiceConfig{}).Service
+	service := runService(t, b.Store, engine.Config{}).Engine
 	var lease store.Lease
 	var session store.Session
 	write := func(number int64) store.Write {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/fencegate/fencegate/migrations"
 )
@@ -61,7 +62,7 @@ type Store struct {
 	bulkheads *bulkheads // of the pool
 	config    Config
 	counts    counts
-	tracing   *tracing // nil: nothing is traced
+	tracer    trace.Tracer // nil: nothing is traced
 }
 
 // Open prepares a pool of connections; it does not wait for the database, which may come and go. It returns ErrInvalid if the
@@ -91,9 +92,12 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 		return nil, fmt.Errorf("open the pool: %w", err)
 	}
 	return &Store{
-		pool: pool, bulkheads: newBulkheads(config.ConnectionsMax, config.StatementTimeout), config: config, tracing: newTracing(config.Tracing),
+		pool: pool, bulkheads: newBulkheads(config.ConnectionsMax, config.StatementTimeout), config: config, tracer: config.Tracing.Tracer(),
 	}, nil
 }
+
+// Config returns the configuration, with its defaults.
+func (s *Store) Config() Config { return s.config }
 
 // Close ends all connections, after the statements under way.
 func (s *Store) Close() { s.pool.Close() }

@@ -60,7 +60,7 @@ func (s *Sweeper) sweepTimed(ctx context.Context, pause time.Duration) (Swept, e
 	begun := time.Now()
 	swept, err := s.sweep(ctx, pause)
 	if err == nil {
-		s.took.add(time.Since(begun))
+		s.took.Add(time.Since(begun))
 		s.last.Store(time.Now().UnixMicro())
 	}
 	return swept, err

@@ -118,7 +118,7 @@ func TestSweepKeepsTheNewestUntilTheNextGrant(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(t.Context()) //nolint:errcheck // it was committed
-	const grant = "select (fence.acquire(fence.ask($1, 'next', 'exclusive', 'node', 60000, null, null, null), 0, null)).outcome"
+	const grant = "select (fence.acquire(fence.lease_request($1, 'next', 'exclusive', 'node', 60000, null, null, null), 0, null)).outcome"
 	var outcome string
 	if err := tx.QueryRow(t.Context(), grant, stages[true].lock).Scan(&outcome); err != nil || outcome != "granted" {
 		t.Fatalf("the lock was %s (%v)", outcome, err)

@@ -62,7 +62,7 @@ type Swept struct {
 type Sweeper struct {
 	store  *Store
 	config SweeperConfig
-	took   durations
+	took   Histogram
 	last   atomic.Int64 // in microseconds since 1970; 0: none yet
 }
 
@@ -84,7 +84,7 @@ type SweepStats struct {
 
 // Stats returns the state now.
 func (s *Sweeper) Stats() SweepStats {
-	stats := SweepStats{Took: s.took.read()}
+	stats := SweepStats{Took: s.took.Read()}
 	if last := s.last.Load(); last != 0 {
 		stats.Last = time.UnixMicro(last)
 	}
@@ -113,7 +113,7 @@ func (s *Sweeper) Run(ctx context.Context, onSwept func(Swept), onError func(err
 
 // sweepTraced is a sweep with a trace of its own.
 func (s *Sweeper) sweepTraced(ctx context.Context) (swept Swept, err error) {
-	err = s.store.tracing.do(ctx, "sweep", func(ctx context.Context) error {
+	err = s.store.traced(ctx, "sweep", func(ctx context.Context) error {
 		swept, err = s.sweepTimed(ctx, s.config.Interval*9/10) // a timer may come early
 		return err
 	}, func() []attribute.KeyValue {

@@ -2,122 +2,142 @@ package store_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
 )
 
-// testbed is a migrated database of a test's own, a Store on it, and a way past the Store: to look under the lid, and to
-// break things.
+// testbed is an enginetest.DB by the short names of this package's tests.
 type testbed struct {
-	*store.Store
+	*enginetest.DB
 	url string
 	sql *pgxpool.Pool
 }
 
 func newTestbed(t testing.TB) *testbed {
 	t.Helper()
-	url := pgtest.Migrated(t)
-	sql, err := pgxpool.New(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(sql.Close)
-	b := &testbed{openStore(t, store.Config{DatabaseURL: url}), url, sql}
-	b.exec(t, "select setval('fence.tokens', 1000)") // so that there are tokens below the first that is granted
-	return b
+	return shortly(enginetest.New(t))
 }
 
-func openStore(t testing.TB, config store.Config) *store.Store {
+func newCrashbed(t *testing.T, options ...pgtest.Option) (*testbed, *pgtest.Cluster) {
 	t.Helper()
-	opened, err := store.Open(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(opened.Close)
-	return opened
+	b, cluster := enginetest.NewCrashing(t, options...)
+	return shortly(b), cluster
 }
 
-// exec runs SQL beside the Store and expects it to work.
+func shortly(b *enginetest.DB) *testbed { return &testbed{b, b.URL, b.SQL} }
+
+// through returns the testbed with another Store on its database.
+func (b *testbed) through(on *store.Store) *testbed {
+	db := *b.DB
+	db.Store = on
+	return shortly(&db)
+}
+
 func (b *testbed) exec(t testing.TB, sql string, args ...any) {
 	t.Helper()
-	if _, err := b.sql.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatal(err)
-	}
+	b.Exec(t, sql, args...)
 }
 
-// dump is everything that fencegate keeps, a line per row: what was not changed reads the same. A fence under which nothing was granted
-// or written is nothing but a row that can be locked.
-func (b *testbed) dump(ctx context.Context) (string, error) {
-	var lines []string
-	err := b.sql.QueryRow(ctx, `
-		select array_agg(line order by line) from (
-			select 'fence ' || to_json(t) from fence.fences t where greatest(t.granted_token, t.last_token) > 0 union all
-			select 'subtree ' || to_json(t) from fence.subtrees t where t.granted_token > 0 union all
-			select 'session ' || to_json(t) from fence.sessions t union all
-			select 'waiter ' || to_json(t) from fence.waiters t union all
-			select 'lease ' || to_json(t) from fence.leases t union all
-			select 'record ' || to_json(t) from fence.records t union all
-			select 'policy ' || to_json(t) from fence.policies t union all
-			select 'rejection ' || to_json(t) from fence.rejections t union all
-			select 'identity ' || to_json(t) from fence.database_identity t union all
-			select 'tokens ' || last_value from fence.tokens
-		) as kept (line)`).Scan(&lines)
-	return strings.Join(lines, "\n"), err
-}
+func (b *testbed) dump(ctx context.Context) (string, error) { return b.Dump(ctx) }
 
-// unchanged runs what should change nothing and tells what it changed all the same.
 func (b *testbed) unchanged(ctx context.Context, what func() error) error {
-	before, err := b.dump(ctx)
-	if err != nil {
-		return err
-	}
-	if err := what(); err != nil {
-		return err
-	}
-	after, err := b.dump(ctx)
-	if err != nil {
-		return err
-	}
-	return trace(before, after)
+	return b.Unchanged(ctx, what)
 }
 
-// trace is an error that names the rows in which two dumps differ, if they do.
-func trace(before, after string) error {
-	if before == after {
-		return nil
-	}
-	was, is := strings.Split(before, "\n"), strings.Split(after, "\n")
-	return fmt.Errorf("it left a trace:\nbefore %q\nafter  %q", without(was, is), without(is, was))
-}
-
-func without(lines, others []string) []string {
-	return slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return slices.Contains(others, line) })
-}
-
-// awaitBlocked returns when a statement waits for a lock in the database, or the error of work if that ended without waiting.
 func (b *testbed) awaitBlocked(ctx context.Context, work <-chan error) error {
-	for {
-		var blocked bool
-		err := b.sql.QueryRow(ctx, `
-			select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`).Scan(&blocked)
-		if err != nil || blocked {
-			return err
-		}
-		select {
-		case err := <-work:
-			return errors.Join(errors.New("it did not wait for the lock"), err)
-		case <-time.After(2 * time.Millisecond):
-		}
-	}
+	return b.AwaitBlocked(ctx, work)
+}
+
+func (b *testbed) count(t *testing.T, sql string, args ...any) int {
+	t.Helper()
+	return b.Count(t, sql, args...)
+}
+
+func (b *testbed) awaitQueued(t *testing.T, count int) {
+	t.Helper()
+	b.AwaitQueued(t, count)
+}
+
+func (b *testbed) lockedBy(t *testing.T, sql string, args ...any) (pid int, unlock func()) {
+	t.Helper()
+	return b.LockedBy(t, sql, args...)
+}
+
+// services is an enginetest.Engines by the short names of this package's tests.
+type services struct {
+	*testbed
+	engines *enginetest.Engines
+}
+
+type (
+	runningService = enginetest.Running
+	outcome        = enginetest.Outcome
+	moment         = enginetest.Moment
+)
+
+const (
+	soon         = enginetest.Soon
+	never        = enginetest.Never
+	beforeServer = enginetest.BeforeServer
+	beforeClient = enginetest.BeforeClient
+)
+
+var (
+	noPoll            = enginetest.NoPoll
+	openStore         = enginetest.OpenStore
+	runService        = enginetest.Run
+	await             = enginetest.Await
+	patient           = enginetest.Patient
+	numbered          = enginetest.Numbered
+	goAcquire         = enginetest.GoAcquire
+	granted           = enginetest.Granted
+	answered          = enginetest.Answered
+	insist            = enginetest.Insist
+	expectUnavailable = enginetest.Unavailable
+)
+
+func newCutter(t *testing.T, b *testbed) *enginetest.Cutter {
+	t.Helper()
+	return enginetest.NewCutter(t, b.DB)
 }
 
 func ptr[T any](value T) *T { return &value }
+
+func newServices(t *testing.T, b *testbed, count int, config engine.Config) *services {
+	t.Helper()
+	return &services{b, enginetest.NewEngines(t, b.DB, count, config)}
+}
+
+func (s *services) at(index int) *runningService { return s.engines.At(index) }
+
+func (s *services) queue(t *testing.T, at int, request store.AcquireRequest) <-chan outcome {
+	t.Helper()
+	return s.engines.Queue(t, at, request)
+}
+
+func (s *services) acquire(t *testing.T, at int, request store.AcquireRequest) store.Lease {
+	t.Helper()
+	return s.engines.Acquire(t, at, request)
+}
+
+func (s *services) release(t *testing.T, at int, lease store.Lease) {
+	t.Helper()
+	s.engines.Release(t, at, lease)
+}
+
+func (s *services) session(t *testing.T, at int, owner string, ttl time.Duration) store.Session {
+	t.Helper()
+	return s.engines.OpenSession(t, at, owner, ttl)
+}
+
+func (s *services) expectQuiet(t *testing.T) {
+	t.Helper()
+	s.engines.ExpectQuiet(t)
+}

@@ -48,7 +48,7 @@ func (s *Store) Transact(ctx context.Context, transaction Transaction) (Transact
 	if err != nil {
 		return TransactionResult{}, err
 	}
-	var claims claimColumns
+	var claims tokenColumns
 	claimed := job{use: useTransactions}
 	for i := range transaction.Claims {
 		claims.add(&transaction.Claims[i])
@@ -61,7 +61,7 @@ func (s *Store) Transact(ctx context.Context, transaction Transaction) (Transact
 		places = append(places, int32(operations[i].claim)+1)
 	}
 
-	const sql = `select verdict, coalesce(reason, ''), coalesce(place, 0), of_claim, versions, coalesce(current, 0), coalesce(replayed, false),
+	const sql = `select verdict, coalesce(reason, ''), coalesce(index, 0), of_token, versions, coalesce(current, 0), coalesce(replayed, false),
 			coalesce(granted_token, 0), coalesce(last_token, 0), coalesce(last_sequence, 0)
 		from fence.transact($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 	var row verdictRow

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -48,7 +49,7 @@ func (s *stage) expectVerdict(ctx context.Context, source source, write store.Wr
 	if err != nil {
 		return err
 	}
-	if err := trace(before, after); err != nil {
+	if err := enginetest.Trace(before, after); err != nil {
 		return fmt.Errorf("%s: %w", verdict, err)
 	}
 	if verdict == replayed {

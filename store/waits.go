@@ -67,16 +67,16 @@ var (
 	behindSQL = `
 		select distinct on (w.ticket) ` + waitColumns + `
 		from (
-			select s.lock, s.mode, s.scope, min(s.ticket) as ticket from fence.stakes(@owners) s group by s.lock, s.mode, s.scope
+			select s.lock, s.mode, s.scope, min(s.ticket) as ticket from fence.leases_and_waits(@owners) s group by s.lock, s.mode, s.scope
 		) h
-		cross join lateral fence.waits_behind(h.lock, h.mode, h.scope, h.ticket, @limit) w
+		cross join lateral fence.blocked_waiters(h.lock, h.mode, h.scope, h.ticket, @limit) w
 		order by w.ticket limit @limit`
 
 	// Who is in the way of these waits: of each kind one more than is shown, the nearest first.
 	aheadSQL = `
 		select h.ticket, x.relation, x.owner_id, x.lock
 		from fence.waiters h
-		cross join lateral fence.waits_for(h.lock, h.mode, h.scope, h.ticket, @limit) x
+		cross join lateral fence.blockers(h.lock, h.mode, h.scope, h.ticket, @limit) x
 		where h.ticket = any (@tickets)
 		order by h.ticket, x.relation desc, x.place`
 )

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -33,7 +34,7 @@ func (b *testbed) waitModel(t *testing.T) waitModel {
 			select 'holds' as relation, l.owner_id, l.lock, l.mode, l.scope, 0 as ticket from fence.leases l
 			where l.ended_at is null and fence.runs_until(l) > clock_timestamp()
 			union all
-			select 'before', w.owner_id, w.lock, w.mode, w.scope, w.ticket from fence.waiters w where fence.waits(w)
+			select 'before', w.owner_id, w.lock, w.mode, w.scope, w.ticket from fence.waiters w where fence.is_waiting(w)
 		)
 		select w.owner_id, w.lock, w.mode, w.scope, x.relation, x.owner_id, x.lock
 		from stakes w
@@ -158,19 +159,19 @@ func (b *testbed) checkWaits(t *testing.T, m waitModel, lock string) store.WaitG
 func TestWaitsOfRings(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, newTestbed(t), 3, noPoll)
-	for _, h := range holds {
+	for _, h := range enginetest.Holds {
 		for _, size := range []int{2, 5} {
-			t.Run(fmt.Sprintf("%s, %d", h.name, size), func(t *testing.T) {
-				r := buildRing(t, s, h, size)
+			t.Run(fmt.Sprintf("%s, %d", h.Name, size), func(t *testing.T) {
+				r := enginetest.BuildRing(t, s.engines, h, size)
 				m := s.waitModel(t)
 				s.checkWaits(t, m, "")
 				for place := range size - 1 {
-					graph := s.checkWaits(t, m, string(r.wanted(place).Lock))
+					graph := s.checkWaits(t, m, string(r.Wanted(place).Lock))
 					for from := range size - 1 {
-						r.expectEdge(t, graph, from)
+						expectEdge(t, r, graph, from)
 					}
 				}
-				r.unwind(t)
+				r.Unwind(t)
 			})
 		}
 	}
@@ -180,20 +181,20 @@ func TestWaitsOfRings(t *testing.T) {
 }
 
 // expectEdge expects that the owner at a place is shown to wait for the next.
-func (r *ring) expectEdge(t *testing.T, graph store.WaitGraph, place int) {
+func expectEdge(t *testing.T, r *enginetest.Ring, graph store.WaitGraph, place int) {
 	t.Helper()
-	wanted, relation := r.wanted(place), store.Holds
-	if r.byPlaceOnly {
+	wanted, relation := r.Wanted(place), store.Holds
+	if r.ByTicketOnly {
 		relation = store.Before
 	}
 	for _, wait := range graph.Waits {
 		if wait.OwnerID == wanted.OwnerID && wait.Lock == wanted.Lock && slices.ContainsFunc(wait.For, func(other store.InTheWay) bool {
-			return other.OwnerID == r.owner(place+1) && other.Relation == relation
+			return other.OwnerID == r.Owner(place+1) && other.Relation == relation
 		}) {
 			return
 		}
 	}
-	t.Errorf("%s does not wait for %s in %+v", wanted.OwnerID, r.owner(place+1), graph)
+	t.Errorf("%s does not wait for %s in %+v", wanted.OwnerID, r.Owner(place+1), graph)
 }
 
 // Whoever waits for what, in whatever state of leases, sessions and gateways: the graph is the one by which deadlocks are found.

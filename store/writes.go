@@ -14,37 +14,38 @@ import (
 // It returns ErrInvalid, with nothing applied, if any write is outside its limits; ErrUnavailable (an UnavailableError) for the
 // whole set otherwise.
 func (s *Store) Write(ctx context.Context, writes []Write) ([]Result, error) {
-	columns := columnsPool.Get().(*writeColumns)
+	batch := writeBatches.Get().(*WriteBatch)
 	defer func() {
-		columns.reset()
-		columnsPool.Put(columns)
+		batch.Reset()
+		writeBatches.Put(batch)
 	}()
 	if len(writes) == 0 {
 		return nil, nil
 	}
-	digests := make([][digestBytes]byte, len(writes))
+	digests := make([]Digest, len(writes))
 	for i := range writes {
-		err := writes[i].check()
+		err := writes[i].Check()
 		if err != nil && len(writes) > 1 {
 			err = fmt.Errorf("write %d: %w", i, err)
 		}
 		if err != nil {
 			return nil, err
 		}
-		digestWrite(&digests[i], &writes[i])
-		columns.add(&writes[i], digests[i][:])
+		writes[i].Digest(&digests[i])
+		batch.Add(&writes[i], &digests[i])
 	}
 	results := make([]Result, len(writes))
-	if err := s.decide(ctx, columns, true); err != nil {
+	if err := s.ExecWrites(ctx, batch, true); err != nil {
 		return results, err
 	}
 	for i := range writes {
-		results[i] = columns.verdicts[i].result(&writes[i])
+		results[i] = batch.Result(i)
 	}
 	return results, nil
 }
 
-func (w *Write) check() error {
+// Check returns ErrInvalid, naming the field, if the write is outside its limits.
+func (w *Write) Check() error {
 	if err := w.WriteToken.check(); err != nil {
 		return err
 	}
@@ -74,15 +75,15 @@ func (r *verdictRow) result(write *Write) Result {
 	}}
 }
 
-// claimColumns and operationColumns are claims and operations as the arrays that the functions take.
-type claimColumns struct {
+// tokenColumns and operationColumns are claims and operations as the arrays that the functions take.
+type tokenColumns struct {
 	resources []string
 	tokens    []*int64
 	sequences []*int64
 	leaseIDs  []*uuid.UUID
 }
 
-func (c *claimColumns) add(claim *WriteToken) {
+func (c *tokenColumns) add(claim *WriteToken) {
 	var token *int64
 	if claim.Token != 0 {
 		token = &claim.Token

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -73,7 +74,9 @@ func TestListingFollowsPages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, func() bool { return len(rejections(t, s, "--limit", "5000")) == groups })
+	await.True(t, "all rejection groups are listed", func() bool {
+		return len(rejections(t, s, "--limit", "5000")) == groups
+	})
 	if got := rejections(t, s, "--limit", fmt.Sprint(pageMax+1)); len(got) != pageMax+1 || got[0].ID <= got[pageMax].ID {
 		t.Errorf("got %d rejections, from %d to %d", len(got), got[0].ID, got[len(got)-1].ID)
 	}
@@ -91,7 +94,7 @@ func TestRejectionsByTheCommandLine(t *testing.T) {
 		s.do("put", "job/42", "state", "v", "--token", zombie+".7")
 	}
 	s.do("put", "other", "state", "v", "--token", "1")
-	eventually(t, func() bool {
+	await.True(t, "four rejections in two groups are listed", func() bool {
 		all := rejections(t, s)
 		return len(all) == 2 && all[0].Count+all[1].Count == 4
 	})

@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -185,7 +185,7 @@ func TestExitLeaseExpired(t *testing.T) {
 		t.Fatal(err)
 	}
 	lease := fields(s.must("lock", "acquire", "a", "--ttl", "100ms"))
-	eventually(t, func() bool { return fields(s.must("lock", "get", "a"))["state"] == "expired" })
+	await.True(t, "the lease expires", func() bool { return fields(s.must("lock", "get", "a"))["state"] == "expired" })
 	s.fails(4, "lease_expired", "put", "a", "k", "v", "--token", lease["fencing_token"])
 }
 
@@ -230,15 +230,4 @@ func TestExitBadInput(t *testing.T) {
 	s.fails(8, "invalid_request", "put", "a", "k", "{", "--content-type", "application/json", "--token", token)
 	s.fails(8, "invalid_token", "lock", "renew", "a", "--token", "0", "--lease-id", "00000000-0000-4000-8000-000000000000")
 	s.fails(8, "too_large", "put", "a", "k", strings.Repeat("v", 2001), "--token", token)
-}
-
-// eventually waits for what is bound to happen.
-func eventually(t *testing.T, happened func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !happened(); {
-		if time.Now().After(deadline) {
-			t.Fatal("it did not happen")
-		}
-		time.Sleep(10 * time.Millisecond) // only spares the machine; what counts is the condition
-	}
 }

@@ -44,8 +44,8 @@ func (d *database) ended() <-chan struct{} {
 // databaseTimeout is how long a database that is only just starting is waited for.
 const databaseTimeout = 15 * time.Second
 
-// await waits until the database answers.
-func await(ctx context.Context, st *store.Store) error {
+// awaitDatabase waits until the database answers.
+func awaitDatabase(ctx context.Context, st *store.Store) error {
 	if err := st.Await(ctx, databaseTimeout); err != nil {
 		return fmt.Errorf("%w\nIs PostgreSQL running, and is --database-url right?", err)
 	}

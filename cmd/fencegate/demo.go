@@ -35,17 +35,17 @@ func (demoZombieCmd) Help() string {
 // Run tells the round.
 func (c *demoZombieCmd) Run(ctx context.Context, streams streams) error {
 	if len(c.Gateway) > 0 {
-		return c.haunt(ctx, streams)
+		return c.loop(ctx, streams)
 	}
 	return c.use(ctx, func(program string, db *scratch) error {
 		return demo.Zombie{
-			Program: program, DatabaseURL: db.url, DatabaseName: db.name, Run: db.run, JSON: c.Output == "json", Out: streams.out,
-		}.Tell(ctx)
+			Program: program, DatabaseURL: db.url, DatabaseName: db.name, Suffix: db.suffix, JSON: c.Output == "json", Out: streams.out,
+		}.Run(ctx)
 	})
 }
 
-// haunt tells the round to gateways that run.
-func (c *demoZombieCmd) haunt(ctx context.Context, streams streams) error {
+// loop runs the fenced variant again and again, before gateways that run.
+func (c *demoZombieCmd) loop(ctx context.Context, streams streams) error {
 	for _, url := range c.Gateway {
 		client, err := lockclient.New(url, withoutLog)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 )
 
 func TestElect(t *testing.T) {
@@ -21,7 +22,7 @@ func TestElect(t *testing.T) {
 	observer.says("term " + term + "  w1 leads  since ")
 	second := s.start("elect", "main", "--owner-id", "w2", "--value", `{"at": [1]}`, "--", "sh", "-c",
 		`echo "token $FENCEGATE_TOKEN after `+term+` of $FENCEGATE_LOCK"; "$FENCEGATE" put . state v >/dev/null || exit 90; read line; exit 5`)
-	eventually(t, func() bool { return strings.Contains(s.must("lock", "get", "main"), "waiting") })
+	await.True(t, "the second candidate waits", func() bool { return strings.Contains(s.must("lock", "get", "main"), "waiting") })
 	s.start("elect", "main", "--try", "--", "true").wants(120, "held by w1")
 	first.signal(syscall.SIGINT)
 	if got := first.wants(0, ""); got.errOut != "" {

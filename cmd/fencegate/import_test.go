@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/fencegate/fencegate/internal/await"
 )
 
 // rows are lines first to last in the short form, all of one record.
@@ -197,7 +199,7 @@ func TestImportIsKilled(t *testing.T) {
 	args := []string{"import", path, "--resource", "a", "--token", token, "--resume", state}
 	for round := 1; round <= 3; round++ {
 		p := s.start(args...)
-		eventually(t, func() bool {
+		await.True(t, fmt.Sprintf("more than %d lines are written", round*2000), func() bool {
 			got := s.do("get", "a", "k")
 			var n int
 			_, _ = fmt.Sscan(got.out, &n)

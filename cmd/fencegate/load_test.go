@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/load"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/migrations"
@@ -104,7 +105,7 @@ func TestLoadUnderPressure(t *testing.T) {
 func TestLoadIsInterrupted(t *testing.T) {
 	s := newShell(t)
 	p := s.start("load", "--clients", "8", "--duration", "1h")
-	eventually(t, func() bool { return strings.Contains(p.errOut.String(), "8 clients") })
+	await.True(t, "the load starts", func() bool { return strings.Contains(p.errOut.String(), "8 clients") })
 	p.signal(syscall.SIGINT)
 	got := p.wants(0, "")
 	if !strings.Contains(got.out, "interrupted\n") || !strings.Contains(got.out, "\nno violations\n") {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 )
 
 func TestModesByTheCommandLine(t *testing.T) {
@@ -42,7 +43,7 @@ func TestWaitingByTheCommandLine(t *testing.T) {
 	s := newShell(t)
 	s.must("lock", "acquire", "a", "--owner-id", "w1", "--ttl", "1h")
 	waiting := s.start("lock", "acquire", "a", "--owner-id", "w2", "--wait", "10m", "--output", "json")
-	eventually(t, func() bool {
+	await.True(t, "w2 waits", func() bool {
 		return strings.Contains(s.must("lock", "get", "a"), "waiting        w2 (exclusive) since ")
 	})
 	s.must("lock", "break", "a", "--reason", "test")

@@ -19,7 +19,6 @@ type commands struct {
 	Health  healthCmd  `cmd:"" help:"Say whether a gateway runs, or can serve."`
 	Migrate migrateCmd `cmd:"" help:"Bring the database's schema up to this program's."`
 	Demo    demoCmds   `cmd:"" help:"See a zombie's write rejected."`
-	Bench   benchCmds  `cmd:"" help:"Measure fenced writes beside unfenced ones, and locks beside other lock services."`
 	Load    loadCmd    `cmd:"" help:"Load running gateways, and check every answer against the contract."`
 
 	Run        runCmd        `cmd:"" help:"Run a command while holding a lock."`

@@ -12,13 +12,7 @@ import (
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
-// asProgram is set for processes that are to be fencegate, and not its tests.
-const asProgram = "TEST_BINARY_IS_FENCEGATE"
-
 func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
-		main()
-	}
 	// What the developer has set must not decide how commands behave here.
 	for _, variable := range os.Environ() {
 		name, _, _ := strings.Cut(variable, "=")

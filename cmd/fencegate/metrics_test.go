@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
@@ -58,7 +59,7 @@ func TestServeShowsWhatIsDocumented(t *testing.T) {
 	s := newShell(t)
 	s.scrape() // which shows no request before itself
 	var families map[string]*dto.MetricFamily
-	eventually(t, func() bool {
+	await.True(t, "the gauges of the database are shown", func() bool {
 		families, _ = s.scrape()
 		return families["fencegate_locks"] != nil && families["fencegate_database_up"].GetMetric()[0].GetGauge().GetValue() == 1
 	})

@@ -34,7 +34,7 @@ func (c *migrateCmd) Run(ctx context.Context, streams streams) (err error) {
 		return err
 	}
 	defer st.Close()
-	if err := await(ctx, st); err != nil {
+	if err := awaitDatabase(ctx, st); err != nil {
 		return err
 	}
 	if err := st.Migrate(ctx); err != nil {

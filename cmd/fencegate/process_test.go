@@ -3,24 +3,27 @@
 package main
 
 import (
-	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/lockedbuffer"
+	"github.com/fencegate/fencegate/internal/program"
 )
 
 // process is fencegate as a process of its own. In scripts that it runs, "$FENCEGATE" is the program.
 type process struct {
 	t           *testing.T
 	cmd         *exec.Cmd
-	out, errOut lockedBuffer
+	out, errOut lockedbuffer.Buffer
 	ended       chan struct{}
 }
 
@@ -30,21 +33,13 @@ func (s shell) start(args ...string) *process { return s.startWith(strings.NewRe
 // startWith runs it with a standard input.
 func (s shell) startWith(stdin io.Reader, args ...string) *process {
 	s.t.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return s.startCommand(stdin, exec.Command(program, args...))
+	return s.startCommand(stdin, exec.Command(program.Path(s.t), args...))
 }
 
 func (s shell) startCommand(stdin io.Reader, cmd *exec.Cmd) *process {
 	s.t.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		s.t.Fatal(err)
-	}
 	p := &process{t: s.t, cmd: cmd, ended: make(chan struct{})}
-	cmd.Env = append(os.Environ(), asProgram+"=1", "FENCEGATE="+program, "FENCEGATE_URL="+s.url)
+	cmd.Env = append(os.Environ(), "FENCEGATE="+program.Path(s.t), "FENCEGATE_URL="+s.url)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &p.out, &p.errOut
 	cmd.WaitDelay = 20 * time.Second // a grandchild that is left behind has the pipes, too
 	if err := cmd.Start(); err != nil {
@@ -85,7 +80,7 @@ func (p *process) wants(code int, words string) result {
 // says waits for words on its standard output.
 func (p *process) says(words string) {
 	p.t.Helper()
-	eventually(p.t, func() bool {
+	await.True(p.t, fmt.Sprintf("%q writes %q", p.cmd.Args[1:], words), func() bool {
 		select {
 		case <-p.ended:
 			if !strings.Contains(p.out.String(), words) {
@@ -120,7 +115,7 @@ func lives(t *testing.T, pid int) bool {
 func pidIn(t *testing.T, path string) int {
 	t.Helper()
 	pid := 0
-	eventually(t, func() bool {
+	await.True(t, "a process number in "+path, func() bool {
 		text, err := os.ReadFile(path)
 		if err == nil {
 			pid, err = strconv.Atoi(strings.TrimSpace(string(text)))
@@ -128,22 +123,4 @@ func pidIn(t *testing.T, path string) int {
 		return err == nil
 	})
 	return pid
-}
-
-// lockedBuffer may be read while a process writes to it.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(text []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(text)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }

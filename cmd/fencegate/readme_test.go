@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
@@ -22,7 +23,7 @@ func TestReadmeSession(t *testing.T) {
 		t.Fatalf("the README's session has %d commands, there should be more", len(steps))
 	}
 	for _, mask := range []func(string) string{masked, func(output string) string { return maskedNumber.ReplaceAllString(masked(output), "N") }} {
-		eventually(t, func() bool { return !strings.Contains(gateway.must("lock", "ls"), " held ") })
+		await.True(t, "no lock is held", func() bool { return !strings.Contains(gateway.must("lock", "ls"), " held ") })
 		for i, output := range gateway.session(steps) {
 			if got, want := mask(output), mask(steps[i].output); got != want {
 				t.Errorf("$ %s\nanswered:\n%s\nthe README says:\n%s", steps[i].command, got, want)

@@ -12,8 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/program"
 )
 
 func TestRunStopsACommandThatHasLostItsLease(t *testing.T) {
@@ -46,7 +48,7 @@ func TestRunKillsAllWhoIgnoreTERM(t *testing.T) {
 				want = "the command ended with 3;"
 			}
 			p.wants(121, want)
-			eventually(t, func() bool { return !lives(t, grandchild) })
+			await.True(t, "the grandchild ends", func() bool { return !lives(t, grandchild) })
 		})
 	}
 }
@@ -92,12 +94,7 @@ func TestStoppedRunDoesNotGoOnWithoutItsLease(t *testing.T) {
 // With the gateway gone the command, which ignores TERM, is over before its lease expires by the database's clock.
 func TestRunEndsBeforeItsLeaseWhereRenewalsFail(t *testing.T) {
 	databaseURL := pgtest.Migrated(t)
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv(asProgram, "1")
-	gateway, err := gatewayprocess.Start(t.Context(), program, "--database-url", databaseURL)
+	gateway, err := gatewayprocess.Start(t.Context(), program.Path(t), "--database-url", databaseURL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,5 +135,5 @@ func TestCommandEndsWithItsRun(t *testing.T) {
 	p := s.start("run", "--lock", "a", "--", "sh", "-c", `echo $$ >`+file+`; echo ready; exec sleep 60`)
 	p.says("ready")
 	p.signal(syscall.SIGKILL)
-	eventually(t, func() bool { return !lives(t, pidIn(t, file)) })
+	await.True(t, "the process in "+file+" ends", func() bool { return !lives(t, pidIn(t, file)) })
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/fencegate/fencegate/internal/await"
 )
 
 func TestRunGivesTheCommandItsLease(t *testing.T) {
@@ -154,13 +156,15 @@ func TestRunIsInterruptedWhileItWaits(t *testing.T) {
 	s.must("lock", "acquire", "a", "--owner-id", "w1", "--ttl", "1h")
 	for _, number := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
 		p := s.start("run", "--lock", "a", "--owner-id", "w2", "--", "true")
-		eventually(t, func() bool { return strings.Contains(s.must("lock", "get", "a"), "waiting        w2") })
+		await.True(t, "w2 waits", func() bool { return strings.Contains(s.must("lock", "get", "a"), "waiting        w2") })
 		p.signal(number)
 		p.wants(128+int(number), "while waiting for a")
-		eventually(t, func() bool { return !strings.Contains(s.must("lock", "get", "a"), "waiting") })
+		await.True(t, "w2 leaves the queue", func() bool { return !strings.Contains(s.must("lock", "get", "a"), "waiting") })
 	}
 	p := s.start("run", "--lock", "a", "--", "true")
-	eventually(t, func() bool { return strings.Contains(p.errOut.String(), "waiting for a, held by w1; 1 in line") })
+	await.True(t, "the command says that it waits", func() bool {
+		return strings.Contains(p.errOut.String(), "waiting for a, held by w1; 1 in line")
+	})
 	s.must("lock", "break", "a", "--reason", "test")
 	p.wants(0, "")
 }

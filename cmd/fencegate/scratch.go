@@ -20,13 +20,14 @@ type scratch struct {
 	*database
 
 	name string
-	run  string // sets the names of this run apart, in a database that has seen others
+	// suffix keeps the names of this run apart from those of other runs on the database.
+	suffix string
 	dir  string
 }
 
 func (f scratchFlags) open(ctx context.Context) (*scratch, error) {
 	if f.DatabaseURL != "" {
-		return &scratch{database: &database{url: f.DatabaseURL}, name: "PostgreSQL at --database-url", run: "-" + uuid.NewString()[:8]}, nil
+		return &scratch{database: &database{url: f.DatabaseURL}, name: "PostgreSQL at --database-url", suffix: "-" + uuid.NewString()[:8]}, nil
 	}
 	dir, err := os.MkdirTemp("", "fencegate-scratch-")
 	if err != nil {

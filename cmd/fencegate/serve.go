@@ -16,6 +16,8 @@ import (
 
 	"github.com/fencegate/fencegate/gateway"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
+	"github.com/fencegate/fencegate/store/groupcommit"
 )
 
 type serveCmd struct {
@@ -101,9 +103,9 @@ func (c *serveCmd) serveOn(ctx context.Context, db *database, tracing store.Trac
 		return err
 	}
 
-	service, err := store.NewService(st, store.ServiceConfig{
+	service, err := engine.New(st, engine.Config{
 		RefusalsRememberedMax: cmp.Or(c.RefusalsRememberedMax, -1),
-		Group:                 store.GroupConfig{BatchesMax: c.WriteBatchesMax, QueueMax: c.WriteQueueMax, QueueBytesMax: c.WriteQueueBytesMax},
+		Group:                 groupcommit.Config{BatchesMax: c.WriteBatchesMax, QueueMax: c.WriteQueueMax, QueueBytesMax: c.WriteQueueBytesMax},
 	})
 	if err != nil {
 		return err
@@ -176,7 +178,7 @@ func gatewayName(addr net.Addr) string {
 
 // prepare waits for the database and migrates it, unless told not to.
 func (c *serveCmd) prepare(ctx context.Context, st *store.Store) error {
-	if err := await(ctx, st); err != nil || !c.Migrate {
+	if err := awaitDatabase(ctx, st); err != nil || !c.Migrate {
 		return err
 	}
 	return st.Migrate(ctx)

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fencegate/fencegate/internal/program"
 )
 
 // pty is a pseudoterminal that neither echoes nor translates, so that what arrives at its user is what a program has written.
@@ -162,14 +164,10 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 // run runs fencegate at the terminal, with TERM set by an environment variable or, if that is empty, not at all.
 func (p *pty) run(t *testing.T, s shell, term string, args ...string) error {
 	t.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(program, args...)
+	cmd := exec.Command(program.Path(t), args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.program, p.program, p.program
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	cmd.Env = append(withoutTERM(), asProgram+"=1", "FENCEGATE_URL="+s.url)
+	cmd.Env = append(withoutTERM(), "FENCEGATE_URL="+s.url)
 	if term != "" {
 		cmd.Env = append(cmd.Env, term)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 )
 
 // zombie has a write shut out on the resource.
@@ -15,7 +16,7 @@ func (s shell) zombie(resource string) {
 	if stale.code == exitOK {
 		s.t.Fatalf("token 1 was admitted: %+v", stale)
 	}
-	eventually(s.t, func() bool { return len(rejections(s.t, s)) > 0 })
+	await.True(s.t, "a rejection is listed", func() bool { return len(rejections(s.t, s)) > 0 })
 }
 
 // Where there is no terminal, top prints what there is, and ends.

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/fencegate/fencegate/internal/await"
 )
 
 func TestSecondStartKeepsData(t *testing.T) {
@@ -26,7 +28,7 @@ func TestSecondStartKeepsData(t *testing.T) {
 	if running(first.PID()) || running(first.dog.cmd.Process.Pid) {
 		t.Error("something outlived Stop")
 	}
-	check(t, first.Stop(patient(t))) // a second Stop finds nothing to do
+	check(t, first.Stop(await.Context(t))) // a second Stop finds nothing to do
 
 	second := mustStart(t, Config{DataDir: dir})
 	if got := ask(t, second.URL(), "select name from kept"); got != "ü/ö" {
@@ -68,7 +70,7 @@ func TestSettings(t *testing.T) {
 func TestErrorsOfClientsDoNotFillTheLog(t *testing.T) {
 	t.Parallel()
 	cluster := mustStart(t, Config{DataDir: clusterDir(t)})
-	if err := exec1(patient(t), cluster.URL(), "select 'marker'::integer"); err == nil {
+	if err := exec1(await.Context(t), cluster.URL(), "select 'marker'::integer"); err == nil {
 		t.Fatal("no error")
 	}
 	mustStop(t, cluster)
@@ -118,7 +120,7 @@ func TestSecondOwnerIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := clusterDir(t)
 	owner := startOwner(t, dir)
-	_, err := Start(patient(t), Config{DataDir: dir})
+	_, err := Start(await.Context(t), Config{DataDir: dir})
 	if !errors.Is(err, ErrDataDirInUse) {
 		t.Fatalf("got %v", err)
 	}
@@ -162,7 +164,7 @@ func TestStopEndsAFrozenPostgres(t *testing.T) {
 func TestPostgresRefusesToStart(t *testing.T) {
 	t.Parallel()
 	dir := clusterDir(t)
-	_, err := Start(patient(t), Config{DataDir: dir, Settings: map[string]string{"no_such_setting": "1"}})
+	_, err := Start(await.Context(t), Config{DataDir: dir, Settings: map[string]string{"no_such_setting": "1"}})
 	if !errors.Is(err, ErrEnded) {
 		t.Fatalf("got %v", err)
 	}

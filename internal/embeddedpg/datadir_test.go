@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+
+	"github.com/fencegate/fencegate/internal/await"
 )
 
 func TestUnfinishedInitdbIsNoCluster(t *testing.T) {
@@ -21,7 +23,7 @@ echo `+strconv.Itoa(real.Major)+` >"$2/PG_VERSION"
 echo the disk is full
 exit 1`)
 
-	_, err = Start(patient(t), Config{DataDir: dir, BinDir: fake})
+	_, err = Start(await.Context(t), Config{DataDir: dir, BinDir: fake})
 	if err == nil {
 		t.Fatal("started")
 	}
@@ -52,24 +54,24 @@ func TestClusterOfAnotherVersion(t *testing.T) {
 	check(t, err)
 
 	check(t, os.WriteFile(version, []byte("99\n"), 0o600))
-	_, err = Start(patient(t), Config{DataDir: dir})
+	_, err = Start(await.Context(t), Config{DataDir: dir})
 	var mismatch *VersionMismatchError
 	if !errors.Is(err, ErrVersionMismatch) || !errors.As(err, &mismatch) || mismatch.Major != 99 {
 		t.Fatalf("got %v", err)
 	}
 	mentions(t, err, "99", cluster.Binaries().Version, "pg_upgrade")
-	if _, err := Start(patient(t), Config{DataDir: dir, BinDir: cluster.Binaries().Dir}); !errors.Is(err, ErrVersionMismatch) {
+	if _, err := Start(await.Context(t), Config{DataDir: dir, BinDir: cluster.Binaries().Dir}); !errors.Is(err, ErrVersionMismatch) {
 		t.Errorf("with binaries chosen: %v", err)
 	}
 
 	for _, text := range []string{"9.6\n", "13\n", "\x00"} {
 		check(t, os.WriteFile(version, []byte(text), 0o600))
-		if _, err := Start(patient(t), Config{DataDir: dir}); !errors.Is(err, ErrDataDirUnusable) {
+		if _, err := Start(await.Context(t), Config{DataDir: dir}); !errors.Is(err, ErrDataDirUnusable) {
 			t.Errorf("version %q: %v", text, err)
 		}
 	}
 	check(t, os.Remove(version))
-	if _, err := Start(patient(t), Config{DataDir: dir}); !errors.Is(err, ErrDataDirUnusable) {
+	if _, err := Start(await.Context(t), Config{DataDir: dir}); !errors.Is(err, ErrDataDirUnusable) {
 		t.Errorf("without a version: %v", err)
 	}
 
@@ -81,7 +83,7 @@ func TestForeignClusterIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	dir := mustMkdir(t, newDataDir(t))
 	check(t, os.WriteFile(filepath.Join(dir, "PG_VERSION"), []byte("15\n"), 0o600))
-	_, err := Start(patient(t), Config{DataDir: dir})
+	_, err := Start(await.Context(t), Config{DataDir: dir})
 	if !errors.Is(err, ErrDataDirUnusable) {
 		t.Fatalf("got %v", err)
 	}
@@ -115,7 +117,7 @@ func TestDirectoryThatTheOtherUserCanNotReach(t *testing.T) {
 	}
 	barred := mustMkdir(t, filepath.Join(filepath.Dir(newDataDir(t)), "barred"))
 	check(t, os.Chmod(barred, 0o700))
-	_, err := Start(patient(t), Config{DataDir: filepath.Join(barred, "a", "b")})
+	_, err := Start(await.Context(t), Config{DataDir: filepath.Join(barred, "a", "b")})
 	if !errors.Is(err, ErrDataDirUnusable) {
 		t.Fatalf("got %v", err)
 	}

@@ -12,13 +12,15 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/internal/await"
 )
 
 // commitUntil inserts rows one by one, calling break_ after some, until the connection is lost. It returns how many commits
 // were acknowledged.
 func commitUntil(t *testing.T, url string, break_ func()) (acknowledged int) {
 	t.Helper()
-	ctx := patient(t)
+	ctx := await.Context(t)
 	conn, err := pgx.Connect(ctx, url)
 	check(t, err)
 	defer conn.Close(ctx)
@@ -52,7 +54,7 @@ func TestPostgresDiesWithItsOwner(t *testing.T) {
 	}
 	acknowledged := commitUntil(t, owner.url, func() { owner.kill(t) })
 	for _, pid := range processes {
-		eventually(t, fmt.Sprintf("the process %d ends", pid), func() bool { return !running(pid) })
+		await.True(t, fmt.Sprintf("the process %d ends", pid), func() bool { return !running(pid) })
 	}
 	again := mustStart(t, Config{DataDir: dir})
 	wantKept(t, again.URL(), acknowledged)
@@ -76,8 +78,8 @@ func TestFrozenPostgresDiesWithItsOwner(t *testing.T) {
 	owner := startOwner(t, clusterDir(t))
 	check(t, syscall.Kill(owner.postmaster, syscall.SIGSTOP))
 	owner.kill(t)
-	eventually(t, "the frozen postmaster ends", func() bool { return !running(owner.postmaster) })
-	eventually(t, "the watchdog ends", func() bool { return !running(owner.watchdog) })
+	await.True(t, "the frozen postmaster ends", func() bool { return !running(owner.postmaster) })
+	await.True(t, "the watchdog ends", func() bool { return !running(owner.watchdog) })
 }
 
 func TestPostgresThatOutlivedOwnerAndWatchdog(t *testing.T) {
@@ -85,7 +87,7 @@ func TestPostgresThatOutlivedOwnerAndWatchdog(t *testing.T) {
 	dir := clusterDir(t)
 	owner := startOwner(t, dir)
 	check(t, kill(owner.watchdog))
-	eventually(t, "the watchdog ends", func() bool { return !running(owner.watchdog) })
+	await.True(t, "the watchdog ends", func() bool { return !running(owner.watchdog) })
 	owner.kill(t)
 	run(t, owner.url, "create table kept (id bigint)") // it does outlive both
 
@@ -148,7 +150,7 @@ func TestDoneWhenPostmasterIsKilled(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	mentions(t, cluster.Err(), "signal: killed", "ready to accept connections")
-	check(t, cluster.Stop(patient(t)))
+	check(t, cluster.Stop(await.Context(t)))
 	mustStart(t, Config{DataDir: dir})
 }
 
@@ -156,14 +158,14 @@ func TestKillAndRecover(t *testing.T) {
 	t.Parallel()
 	dir := clusterDir(t)
 	cluster := mustStart(t, Config{DataDir: dir})
-	idle, err := pgx.Connect(patient(t), cluster.URL())
+	idle, err := pgx.Connect(await.Context(t), cluster.URL())
 	check(t, err)
-	defer idle.Close(patient(t))
+	defer idle.Close(await.Context(t))
 	check(t, syscall.Kill(int(idle.PgConn().PID()), syscall.SIGSTOP)) // it can't see that its parent is dead
 	processes := append(children(cluster.PID()), cluster.PID())
 	acknowledged := commitUntil(t, cluster.URL(), cluster.Kill)
 	for _, pid := range processes {
-		eventually(t, fmt.Sprintf("the process %d ends", pid), func() bool { return !running(pid) })
+		await.True(t, fmt.Sprintf("the process %d ends", pid), func() bool { return !running(pid) })
 	}
 	if err := cluster.Err(); !errors.Is(err, ErrEnded) {
 		t.Errorf("got %v", err)

@@ -12,10 +12,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/pgtest/ramdir"
 )
 
@@ -26,9 +26,6 @@ const (
 	helperOwn   = "own"   // owns a cluster until it is killed
 	helperTwice = "twice" // starts a cluster, stops it, starts it again
 )
-
-// patience bounds every wait of these tests; none needs nearly as long.
-const patience = time.Minute
 
 func TestMain(m *testing.M) {
 	switch os.Getenv(helperEnv) {
@@ -52,7 +49,7 @@ func exitWith(err error) {
 
 // ownUntilKilled prints the pids of the postmaster and of the watchdog, and then the URL.
 func ownUntilKilled(dir string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
 	defer cancel()
 	cluster, err := Start(ctx, Config{DataDir: dir})
 	if err != nil {
@@ -65,7 +62,7 @@ func ownUntilKilled(dir string) error {
 }
 
 func startTwice(dir string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
 	defer cancel()
 	for _, sql := range []string{"create table kept (id bigint)", "insert into kept values (1)"} {
 		cluster, err := Start(ctx, Config{DataDir: dir})
@@ -154,7 +151,7 @@ func mustStart(t *testing.T, config Config) *Cluster {
 	if testing.Verbose() && config.Logger == nil {
 		config.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	}
-	ctx := patient(t)
+	ctx := await.Context(t)
 	cluster, err := Start(ctx, config)
 	check(t, err)
 	t.Cleanup(func() { cluster.end() })
@@ -163,25 +160,19 @@ func mustStart(t *testing.T, config Config) *Cluster {
 
 func mustStop(t *testing.T, cluster *Cluster) {
 	t.Helper()
-	check(t, cluster.Stop(patient(t)))
+	check(t, cluster.Stop(await.Context(t)))
 	check(t, cluster.Err())
-}
-
-func patient(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
-	return ctx
 }
 
 func run(t *testing.T, url, sql string) {
 	t.Helper()
-	check(t, exec1(patient(t), url, sql))
+	check(t, exec1(await.Context(t), url, sql))
 }
 
 // ask returns the one text that a query yields.
 func ask(t *testing.T, url, sql string) (answer string) {
 	t.Helper()
-	ctx := patient(t)
+	ctx := await.Context(t)
 	conn, err := pgx.Connect(ctx, url)
 	check(t, err)
 	defer conn.Close(ctx)
@@ -193,16 +184,6 @@ func check(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// eventually polls, for what other processes do and nothing tells.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(firstPause) {
-		if time.Now().After(end) {
-			t.Fatalf("never happened: %s", what)
-		}
 	}
 }
 

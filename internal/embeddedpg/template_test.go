@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/pgtest/ramdir"
 )
 
@@ -37,7 +38,7 @@ func makeTemplate() (err error) {
 	if template.parent, err = os.MkdirTemp(ramdir.Parent(), "fg-"); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
 	defer cancel()
 	if err := os.Chmod(template.parent, 0o711); err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/lockclient"
 )
@@ -49,7 +50,7 @@ func TestGatewayKilledInMidBatch(t *testing.T) {
 		got := <-answers[i]
 		check(t, got.err)
 	}
-	eventually(t, "a statement waits for a fence", func() bool {
+	await.True(t, "a statement waits for a fence", func() bool {
 		return ask[bool](t, db, "select exists (select "+waitingStatements+")")
 	})
 	f.at(0).Kill()

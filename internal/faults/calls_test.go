@@ -30,9 +30,12 @@ func mustAcquire(t *testing.T, g *gateway, lock, owner string, ttlMS int64) api.
 
 // tryAcquire asks for a lock until it is told whether it has it.
 func tryAcquire(ctx context.Context, g *gateway, lock string, request api.AcquireRequest) (api.Lease, error) {
-	request.RequestID = ptr(rand.Text())
+	request.RequestID = new(rand.Text())
 	return insist(ctx, func() (api.Lease, error) { return g.Acquire(ctx, lock, request) })
 }
+
+// retryPause leaves the processor to others while a gateway can't serve.
+const retryPause = 25 * time.Millisecond
 
 // insist sends the same again while the gateway is unavailable: after the death of a database it finds out for one connection after the
 // other.

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// goodLife is a history without faults: two grants of a lock, three writes, one of them a transaction.
-func goodLife() (history, state) {
+// goodHistory returns a history without faults: two grants of a lock, three writes, one of them a transaction.
+func goodHistory() (history, state) {
 	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
 	h := history{
 		grants: []grant{
@@ -18,10 +18,10 @@ func goodLife() (history, state) {
 			{lock: "a", owner: "y", leaseID: "l7", token: 7, sent: 20, answered: 21},
 		},
 		writes: []write{
-			{resource: "a", key: "w/4.1", token: 4, sequence: 1, value: byPut + "one", fate: acknowledged, sent: 12, version: 1},
-			{resource: "a", key: "w/4.2", token: 4, sequence: 2, value: byPut + "two", fate: notApplied, sent: 14},
-			{resource: "a", key: "w/4.3", token: 4, sequence: 3, value: byTransaction + "three", fate: doubtful, sent: 16},
-			{resource: "a", key: "w/7.1", token: 7, sequence: 1, value: byPut + "four", fate: acknowledged, sent: 22, version: 3, replayed: true},
+			{resource: "a", key: "w/4.1", token: 4, sequence: 1, value: byPut + "one", outcome: acknowledged, sent: 12, version: 1},
+			{resource: "a", key: "w/4.2", token: 4, sequence: 2, value: byPut + "two", outcome: notApplied, sent: 14},
+			{resource: "a", key: "w/4.3", token: 4, sequence: 3, value: byTransaction + "three", outcome: doubtful, sent: 16},
+			{resource: "a", key: "w/7.1", token: 7, sequence: 1, value: byPut + "four", outcome: acknowledged, sent: 22, version: 3, replayed: true},
 		},
 	}
 	s := state{
@@ -42,7 +42,7 @@ func goodLife() (history, state) {
 }
 
 func TestCheckerPassesGoodHistories(t *testing.T) {
-	h, s := goodLife()
+	h, s := goodHistory()
 	if found := checkHistory(h, s); len(found) > 0 {
 		t.Errorf("it finds fault: %q", found)
 	}
@@ -88,7 +88,7 @@ var badHistories = []struct {
 		s.records[0].version = 4
 	}, "acknowledged with version 3 and has 4"},
 	{"a refused write was applied", func(h *history, _ *state) {
-		h.writes[2].fate = notApplied
+		h.writes[2].outcome = notApplied
 	}, "the write w/4.3 was refused, and is there"},
 	{"a record came from nowhere", func(h *history, _ *state) {
 		h.writes = slices.Delete(h.writes, 2, 3)
@@ -135,7 +135,7 @@ var badHistories = []struct {
 func TestCheckerFindsBadHistories(t *testing.T) {
 	for _, bad := range badHistories {
 		t.Run(bad.name, func(t *testing.T) {
-			h, s := goodLife()
+			h, s := goodHistory()
 			bad.spoil(&h, &s)
 			found := checkHistory(h, s)
 			if !slices.ContainsFunc(found, func(what string) bool { return strings.Contains(what, bad.want) }) {
@@ -147,10 +147,10 @@ func TestCheckerFindsBadHistories(t *testing.T) {
 
 // A late acknowledgement, and a replay after a newer grant, are as they should be.
 func TestCheckerKnowsWhatIsAllowed(t *testing.T) {
-	h, s := goodLife()
+	h, s := goodHistory()
 	h.writes[0].sent, h.writes[0].replayed = 22, true
-	h.writes[2].fate, h.writes[2].version = acknowledged, 2
-	h.writes = append(h.writes, write{resource: "a", key: "w/7.2", token: 7, sequence: 2, value: byPut + "five", fate: doubtful, sent: 23})
+	h.writes[2].outcome, h.writes[2].version = acknowledged, 2
+	h.writes = append(h.writes, write{resource: "a", key: "w/7.2", token: 7, sequence: 2, value: byPut + "five", outcome: doubtful, sent: 23})
 	if found := checkHistory(h, s); len(found) > 0 {
 		t.Errorf("it finds fault: %q", found)
 	}

@@ -73,8 +73,8 @@ type findings []string
 
 func (f *findings) add(format string, args ...any) { *f = append(*f, fmt.Sprintf(format, args...)) }
 
-// life is all that happened to one name.
-type life struct {
+// lockHistory is all that happened to one lock and its resource.
+type lockHistory struct {
 	name    string
 	grants  []grant
 	writes  []write
@@ -85,13 +85,13 @@ type life struct {
 	fence   storedFence
 }
 
-func split(h history, s state) []*life {
-	lives := map[string]*life{}
-	of := func(name string) *life {
-		if lives[name] == nil {
-			lives[name] = &life{name: name, fence: s.fences[name], others: map[string]storedRecord{}}
+func split(h history, s state) []*lockHistory {
+	histories := map[string]*lockHistory{}
+	of := func(name string) *lockHistory {
+		if histories[name] == nil {
+			histories[name] = &lockHistory{name: name, fence: s.fences[name], others: map[string]storedRecord{}}
 		}
-		return lives[name]
+		return histories[name]
 	}
 	for _, g := range h.grants {
 		of(g.lock).grants = append(of(g.lock).grants, g)
@@ -112,15 +112,15 @@ func split(h history, s state) []*life {
 			l.records = append(l.records, record)
 		}
 	}
-	for _, l := range lives {
+	for _, l := range histories {
 		slices.SortFunc(l.leases, func(a, b storedLease) int { return cmp.Compare(a.token, b.token) })
 		slices.SortFunc(l.records, func(a, b storedRecord) int { return cmp.Compare(a.version, b.version) })
 	}
-	return slices.SortedFunc(maps.Values(lives), func(a, b *life) int { return cmp.Compare(a.name, b.name) })
+	return slices.SortedFunc(maps.Values(histories), func(a, b *lockHistory) int { return cmp.Compare(a.name, b.name) })
 }
 
 // tokensRise is P2: whoever asked after another had been answered got the greater token, and none was granted twice.
-func (l *life) tokensRise(found *findings) {
+func (l *lockHistory) tokensRise(found *findings) {
 	owners := map[int64]string{}
 	newest := l.newestKnown()
 	for _, g := range l.grants {
@@ -135,7 +135,7 @@ func (l *life) tokensRise(found *findings) {
 }
 
 // newestKnown returns a function that tells the greatest token which some client knew at a time.
-func (l *life) newestKnown() func(time.Duration) int64 {
+func (l *lockHistory) newestKnown() func(time.Duration) int64 {
 	grants := slices.SortedFunc(slices.Values(l.grants), func(a, b grant) int { return cmp.Compare(a.answered, b.answered) })
 	newest := make([]int64, len(grants)+1)
 	for i, g := range grants {
@@ -147,7 +147,7 @@ func (l *life) newestKnown() func(time.Duration) int64 {
 }
 
 // grantsAreKept is P9 for grants.
-func (l *life) grantsAreKept(found *findings) {
+func (l *lockHistory) grantsAreKept(found *findings) {
 	stored := map[int64]storedLease{}
 	for _, lease := range l.leases {
 		stored[lease.token] = lease
@@ -163,7 +163,7 @@ func (l *life) grantsAreKept(found *findings) {
 }
 
 // leasesAreApart is P1, and P2 in the order of the database's clock.
-func (l *life) leasesAreApart(found *findings) {
+func (l *lockHistory) leasesAreApart(found *findings) {
 	for i := 1; i < len(l.leases); i++ {
 		a, b := l.leases[i-1], l.leases[i]
 		if !b.grantedAt.After(a.grantedAt) {
@@ -175,7 +175,7 @@ func (l *life) leasesAreApart(found *findings) {
 }
 
 // writesAreKept is P4 and P9 for writes, and P12.
-func (l *life) writesAreKept(found *findings) {
+func (l *lockHistory) writesAreKept(found *findings) {
 	stored := map[string]storedRecord{}
 	for _, record := range l.records {
 		stored[record.key] = record
@@ -183,18 +183,18 @@ func (l *life) writesAreKept(found *findings) {
 	for _, w := range l.writes {
 		record, kept := stored[w.key]
 		switch {
-		case w.fate == acknowledged && !kept:
+		case w.outcome == acknowledged && !kept:
 			found.add("%s: the acknowledged write %s is lost", l.name, w.key)
-		case w.fate == acknowledged && record.version != w.version:
+		case w.outcome == acknowledged && record.version != w.version:
 			found.add("%s: the write %s was acknowledged with version %d and has %d", l.name, w.key, w.version, record.version)
-		case w.fate == notApplied && kept:
+		case w.outcome == notApplied && kept:
 			found.add("%s: the write %s was refused, and is there", l.name, w.key)
 		}
 	}
 }
 
 // recordsAreTold is P5: what is stored was sent, under a token that was granted.
-func (l *life) recordsAreTold(found *findings) {
+func (l *lockHistory) recordsAreTold(found *findings) {
 	sent := map[string]write{}
 	for _, w := range l.writes {
 		sent[w.key] = w
@@ -215,7 +215,7 @@ func (l *life) recordsAreTold(found *findings) {
 }
 
 // writesCountOnce is P10: each write takes one version and has one key, so that one which is lost or applied again leaves a hole.
-func (l *life) writesCountOnce(found *findings) {
+func (l *lockHistory) writesCountOnce(found *findings) {
 	for i, record := range l.records {
 		if record.version != int64(i)+1 {
 			found.add("%s: the record %s has version %d, but is number %d", l.name, record.key, record.version, i+1)
@@ -228,7 +228,7 @@ func (l *life) writesCountOnce(found *findings) {
 }
 
 // versionsFollowTokens is the rule's step 4: writes were admitted in the order of their tokens and sequences.
-func (l *life) versionsFollowTokens(found *findings) {
+func (l *lockHistory) versionsFollowTokens(found *findings) {
 	last := storedRecord{}
 	for _, record := range l.records {
 		if record.token < last.token || record.token == last.token && record.sequence <= last.sequence {
@@ -242,10 +242,10 @@ func (l *life) versionsFollowTokens(found *findings) {
 }
 
 // olderTokensAreShutOut is P3, by the clients' clock and by the database's.
-func (l *life) olderTokensAreShutOut(found *findings) {
+func (l *lockHistory) olderTokensAreShutOut(found *findings) {
 	newest := l.newestKnown()
 	for _, w := range l.writes {
-		if known := newest(w.sent); w.fate == acknowledged && !w.replayed && w.token < known {
+		if known := newest(w.sent); w.outcome == acknowledged && !w.replayed && w.token < known {
 			found.add("%s: the write %s was admitted, sent after token %d had been granted", l.name, w.key, known)
 		}
 	}
@@ -258,7 +258,7 @@ func (l *life) olderTokensAreShutOut(found *findings) {
 }
 
 // transactionsAreWhole is P4 for a change of several records: each has all of its own, and the last of them the common one.
-func (l *life) transactionsAreWhole(found *findings) {
+func (l *lockHistory) transactionsAreWhole(found *findings) {
 	last := storedRecord{}
 	count := 0
 	for _, record := range l.records {

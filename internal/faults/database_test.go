@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencegate/fencegate/internal/await"
 )
 
 // connect gives the test its own way into a database.
@@ -111,7 +113,7 @@ const waitingStatements = `from pg_stat_activity
 // and sent again by the gateway, if there still is one.
 func awaitPatient(t *testing.T, db *pgxpool.Pool) {
 	t.Helper()
-	eventually(t, "a statement waits for the fence as long as it takes", func() bool {
+	await.True(t, "a statement waits for the fence as long as it takes", func() bool {
 		return ask[bool](t, db, "select exists (select "+waitingStatements+" and clock_timestamp() - query_start > interval '500 ms')")
 	})
 }
@@ -119,7 +121,7 @@ func awaitPatient(t *testing.T, db *pgxpool.Pool) {
 // awaitWaiting returns when so many statements of gateways wait for a lock in the database.
 func awaitWaiting(t *testing.T, db *pgxpool.Pool, count int) {
 	t.Helper()
-	eventually(t, "statements wait for the fence", func() bool {
+	await.True(t, "statements wait for the fence", func() bool {
 		return ask[int](t, db, "select count(*) "+waitingStatements) == count
 	})
 }
@@ -127,7 +129,7 @@ func awaitWaiting(t *testing.T, db *pgxpool.Pool, count int) {
 // awaitExpiry returns when the newest lease of a lock has expired by the database's clock.
 func awaitExpiry(t *testing.T, db *pgxpool.Pool, lock string) {
 	t.Helper()
-	eventually(t, "the lease expires", func() bool {
+	await.True(t, "the lease expires", func() bool {
 		return ask[bool](t, db, `select expires_at <= clock_timestamp() from fence.leases where lock = $1 order by fencing_token desc limit 1`, lock)
 	})
 }

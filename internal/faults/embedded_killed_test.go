@@ -13,9 +13,11 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/embeddedpg"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/program"
 )
 
 // fencegate with a PostgreSQL of its own is killed in the middle of everything, and started again on the same data.
@@ -51,7 +53,7 @@ func TestServeEndsWithItsOwnDatabase(t *testing.T) {
 	t.Parallel()
 	pgtest.Require(t, "initdb")
 	dataDir := newDataDir(t)
-	process, err := gatewayprocess.Start(patient(t), fencegate(t), "--database-url", "", "--data-dir", dataDir)
+	process, err := gatewayprocess.Start(patient(t), program.PathChecked(t), "--database-url", "", "--data-dir", dataDir)
 	check(t, err)
 	t.Cleanup(process.Kill)
 	processes := family(t, postmasterPID(t, dataDir))
@@ -71,7 +73,7 @@ func TestServeEndsWithItsOwnDatabase(t *testing.T) {
 func awaitEnds(t *testing.T, processes []int) {
 	t.Helper()
 	for _, pid := range processes {
-		eventually(t, "process "+strconv.Itoa(pid)+" of PostgreSQL ends", func() bool { return !runs(pid) })
+		await.True(t, "process "+strconv.Itoa(pid)+" of PostgreSQL ends", func() bool { return !runs(pid) })
 	}
 }
 

@@ -9,7 +9,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
+	"github.com/fencegate/fencegate/internal/program"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -30,7 +32,7 @@ func startGateway(t *testing.T, databaseURL string, args ...string) *gateway {
 func serve(t *testing.T, args ...string) *gateway {
 	t.Helper()
 	args = append([]string{"--lease-retention", "24h"}, args...)
-	process, err := gatewayprocess.Start(patient(t), fencegate(t), args...)
+	process, err := gatewayprocess.Start(patient(t), program.PathChecked(t), args...)
 	check(t, err)
 	t.Cleanup(func() {
 		process.Kill()
@@ -59,7 +61,7 @@ func checkLog(t *testing.T, log string) {
 func (g *gateway) freeze(t *testing.T) {
 	t.Helper()
 	check(t, g.Signal(syscall.SIGSTOP))
-	eventually(t, "the gateway is frozen", func() bool { return strings.HasPrefix(processState(g.PID()), "T") })
+	await.True(t, "the gateway is frozen", func() bool { return strings.HasPrefix(processState(g.PID()), "T") })
 }
 
 func (g *gateway) thaw(t *testing.T) {
@@ -80,7 +82,7 @@ func (g *gateway) hasEnded() bool {
 func (g *gateway) awaitReady(t *testing.T) {
 	t.Helper()
 	ctx := patient(t)
-	eventually(t, "the gateway is ready", func() bool { return g.Ready(ctx) == nil })
+	await.True(t, "the gateway is ready", func() bool { return g.Ready(ctx) == nil })
 }
 
 type atomicGateway = atomic.Pointer[gateway]

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
@@ -29,7 +30,7 @@ func TestGatewaysFrozenUnderLoad(t *testing.T) {
 		until := ask[time.Time](t, db, "select clock_timestamp() + $1::bigint * interval '1 millisecond'", leaseTTLMS)
 		l.turnedAway(t)
 		l.progress(t, 10)
-		eventually(t, "the leases that were held expire", func() bool {
+		await.True(t, "the leases that were held expire", func() bool {
 			return ask[bool](t, db, "select clock_timestamp() > $1", until)
 		})
 		frozen.thaw(t)
@@ -105,12 +106,12 @@ func beginPut(t *testing.T, g *gateway, w write) (finish func(), status func() (
 	conn, err := (&net.Dialer{}).DialContext(patient(t), "tcp", strings.TrimPrefix(g.URL, "http://"))
 	check(t, err)
 	t.Cleanup(func() { conn.Close() })
-	check(t, conn.SetDeadline(time.Now().Add(patience)))
+	check(t, conn.SetDeadline(time.Now().Add(await.Limit)))
 	body := w.value
 	_, err = fmt.Fprintf(conn, "PUT /v1/resources/%s/records/%s HTTP/1.1\r\nHost: fencegate\r\nContent-Type: application/json\r\n"+
 		"Fencing-Token: %d.%d\r\nContent-Length: %d\r\n\r\n%s", w.resource, w.key, w.token, w.sequence, len(body), body[:len(body)-1])
 	check(t, err)
-	eventually(t, "the gateway works on the write", func() bool { return inFlight(t, g) == 2 })
+	await.True(t, "the gateway works on the write", func() bool { return inFlight(t, g) == 2 })
 
 	finish = func() {
 		t.Helper()

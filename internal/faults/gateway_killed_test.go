@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/lockclient"
 )
@@ -35,7 +36,7 @@ func TestGatewayKilledWhileItWrites(t *testing.T) {
 	f.at(0).Kill()
 	wantUnanswered(t, <-answer)
 	release()
-	eventually(t, "the write is committed", func() bool {
+	await.True(t, "the write is committed", func() bool {
 		return ask[bool](t, db, "select exists (select from fence.records)")
 	})
 
@@ -73,7 +74,7 @@ func TestGatewayKilledWhileItGrants(t *testing.T) {
 	f := startFleet(t, url, 2)
 	execute(t, db, "insert into fence.fences (resource) values ('job')")
 	release := holdFence(t, db, "job")
-	request := api.AcquireRequest{OwnerID: "worker", RequestID: ptr("once")}
+	request := api.AcquireRequest{OwnerID: "worker", RequestID: new("once")}
 	ended := make(chan error, 1)
 	ctx := patient(t)
 	go func() {
@@ -84,7 +85,7 @@ func TestGatewayKilledWhileItGrants(t *testing.T) {
 	f.at(0).Kill()
 	wantUnanswered(t, answer{err: <-ended})
 	release()
-	eventually(t, "the grant is committed", func() bool {
+	await.True(t, "the grant is committed", func() bool {
 		return ask[bool](t, db, "select exists (select from fence.leases)")
 	})
 

@@ -26,7 +26,7 @@ type write struct {
 	resource, key   string
 	token, sequence int64
 	value           string
-	fate            fate
+	outcome         outcome
 	attempts        int
 
 	// Of the attempt that was answered for good: when it was sent, and what an acknowledgement said.
@@ -35,11 +35,11 @@ type write struct {
 	replayed bool
 }
 
-// fate is what a client knows in the end of a write.
-type fate int
+// outcome is what a client knows in the end of a write.
+type outcome int
 
 const (
-	acknowledged fate = iota
+	acknowledged outcome = iota
 	// notApplied was refused, or failed with the outcome not_applied, each time it was sent: it must have left no trace.
 	notApplied
 	// doubtful was refused or given up after an attempt of unknown outcome: it may have been applied, once.
@@ -71,7 +71,7 @@ func (j *journal) wrote(w write) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.history.writes = append(j.history.writes, w)
-	if w.fate == acknowledged {
+	if w.outcome == acknowledged {
 		j.acks++
 	}
 }
@@ -106,16 +106,16 @@ func (j *journal) report(t *testing.T) {
 	t.Helper()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	fates := map[fate]int{}
+	outcomes := map[outcome]int{}
 	replayed := 0
 	for _, w := range j.history.writes {
-		fates[w.fate]++
+		outcomes[w.outcome]++
 		if w.replayed {
 			replayed++
 		}
 	}
 	t.Logf("%d grants; %d writes acknowledged, %d of them as replays, %d not applied, %d doubtful; unavailable %d times",
-		len(j.history.grants), fates[acknowledged], replayed, fates[notApplied], fates[doubtful], j.unavailables)
+		len(j.history.grants), outcomes[acknowledged], replayed, outcomes[notApplied], outcomes[doubtful], j.unavailables)
 	for _, what := range j.unexpected[:min(10, len(j.unexpected))] {
 		t.Error(what)
 	}

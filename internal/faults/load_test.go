@@ -5,12 +5,14 @@ package faults
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/load"
 )
 
 const (
@@ -21,47 +23,42 @@ const (
 	crowdLocks   = 160
 )
 
-// load is clients at work on a fleet.
-type load struct {
+// underLoad is clients at work on a fleet.
+type underLoad struct {
 	journal *journal
-	cancel  context.CancelFunc
-	stop    chan struct{}
+	stop    context.CancelFunc
 	clients sync.WaitGroup
+	found   []load.Violation
 	acks    int // when progress was looked at last
 }
 
-func startLoad(t *testing.T, f *fleet) *load {
+func startLoad(t *testing.T, f *fleet) *underLoad {
 	t.Helper()
 	return startClients(t, f, loadClients, loadLocks)
 }
 
-func startClients(t *testing.T, f *fleet, clients, lockCount int) *load {
+func startClients(t *testing.T, f *fleet, clients, lockCount int) *underLoad {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), *duration+patience)
-	l := &load{journal: newJournal(), cancel: cancel, stop: make(chan struct{})}
+	ctx, stop := context.WithCancel(context.Background())
+	l := &underLoad{journal: newJournal(), stop: stop}
 	t.Cleanup(func() { // where the test failed before the end
-		cancel()
+		stop()
 		l.clients.Wait()
 	})
 	locks := make([]string, lockCount)
 	for i := range locks {
 		locks[i] = fmt.Sprintf("faults/%d", i)
 	}
-	for i := range clients {
-		c := &client{
-			name: fmt.Sprintf("client-%d", i), locks: locks, fleet: f, journal: l.journal,
-			random: rand.New(rand.NewPCG(uint64(i), 0)),
-		}
-		l.clients.Go(func() { c.run(ctx, l.stop) })
-	}
+	work := exercise(f, l.journal, clients, locks, await.Limit)
+	l.clients.Go(func() { l.found = work.Run(ctx, 1) })
 	return l
 }
 
 // progress returns when so many more writes were acknowledged since the last call. Faults are paced by it, and not by time: between two of
 // them, work gets done however slow the machine is.
-func (l *load) progress(t *testing.T, acks int) {
+func (l *underLoad) progress(t *testing.T, acks int) {
 	t.Helper()
-	eventually(t, "clients get on", func() bool {
+	await.True(t, "clients get on", func() bool {
 		now, sound := l.journal.standing()
 		if !sound {
 			l.end(t)
@@ -73,21 +70,23 @@ func (l *load) progress(t *testing.T, acks int) {
 }
 
 // turnedAway returns when a client has turned away from a gateway since the call.
-func (l *load) turnedAway(t *testing.T) {
+func (l *underLoad) turnedAway(t *testing.T) {
 	t.Helper()
 	before := l.journal.timesUnavailable()
-	eventually(t, "a client turns to another gateway", func() bool { return l.journal.timesUnavailable() > before })
+	await.True(t, "a client turns to another gateway", func() bool { return l.journal.timesUnavailable() > before })
 }
 
 // lasted tells whether the load has gone on for long enough.
-func (l *load) lasted() bool { return l.journal.now() >= *duration }
+func (l *underLoad) lasted() bool { return l.journal.now() >= *duration }
 
 // end lets the clients bring to an end what they have begun, and returns what they saw.
-func (l *load) end(t *testing.T) history {
+func (l *underLoad) end(t *testing.T) history {
 	t.Helper()
-	close(l.stop)
+	l.stop()
 	l.clients.Wait()
-	l.cancel()
+	for _, violation := range l.found {
+		t.Errorf("the load found a violation: %+v", violation)
+	}
 	l.journal.report(t)
 	return l.journal.history
 }
@@ -105,7 +104,7 @@ func verify(t *testing.T, h history, db *pgxpool.Pool) {
 }
 
 // rounds calls fault between stretches of work, at least so many times and until the load has lasted long enough.
-func (l *load) rounds(t *testing.T, least int, fault func(round int)) {
+func (l *underLoad) rounds(t *testing.T, least int, fault func(round int)) {
 	t.Helper()
 	begun := time.Now()
 	round := 0

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/lockclient"
 )
@@ -48,12 +49,12 @@ func TestShutdownAnswersWhatIsUnderWay(t *testing.T) {
 	for _, lease := range leases {
 		answers = append(answers, goPut(t, g, numbered(lease, 1)))
 	}
-	eventually(t, "all writes are under way", func() bool { return inFlight(t, g) == 1+len(answers) })
-	eventually(t, "they wait for their fences", func() bool {
+	await.True(t, "all writes are under way", func() bool { return inFlight(t, g) == 1+len(answers) })
+	await.True(t, "they wait for their fences", func() bool {
 		return ask[bool](t, db, "select exists (select "+waitingStatements+")")
 	})
 	check(t, g.Signal(syscall.SIGTERM))
-	eventually(t, "nobody is let in", func() bool { return refuses(g) })
+	await.True(t, "nobody is let in", func() bool { return refuses(g) })
 	if _, err := g.Acquire(patient(t), "other", api.AcquireRequest{OwnerID: "late"}); !errors.Is(err, lockclient.ErrUnavailable) {
 		t.Errorf("a new client was told %v", err)
 	}
@@ -82,7 +83,7 @@ func TestShutdownTakesNoLongerThanItMay(t *testing.T) {
 	answer := goPut(t, f.at(0), numbered(lease, 1))
 	awaitWaiting(t, db, 1)
 	check(t, f.at(0).Signal(syscall.SIGTERM))
-	eventually(t, "it ends", func() bool { return f.at(0).hasEnded() })
+	await.True(t, "it ends", func() bool { return f.at(0).hasEnded() })
 	var exit *exec.ExitError
 	if err := f.at(0).Stop(); !errors.As(err, &exit) || exit.ExitCode() <= 0 {
 		t.Errorf("it ended with %v", err)
@@ -125,8 +126,8 @@ func TestSecondSignalKills(t *testing.T) {
 	answer := goPut(t, g, numbered(lease, 1))
 	awaitWaiting(t, db, 1)
 	check(t, g.Signal(syscall.SIGTERM))
-	eventually(t, "nobody is let in", func() bool { return refuses(g) })
-	eventually(t, "the next signal ends it", func() bool {
+	await.True(t, "nobody is let in", func() bool { return refuses(g) })
+	await.True(t, "the next signal ends it", func() bool {
 		_ = g.Signal(syscall.SIGTERM) // its error is that it has ended
 		return g.hasEnded()
 	})
@@ -139,7 +140,7 @@ func TestSecondSignalKills(t *testing.T) {
 
 // refuses tells whether the gateway takes no new connections.
 func refuses(g *gateway) bool {
-	conn, err := net.DialTimeout("tcp", strings.TrimPrefix(g.URL, "http://"), patience)
+	conn, err := net.DialTimeout("tcp", strings.TrimPrefix(g.URL, "http://"), await.Limit)
 	if err == nil {
 		conn.Close()
 	}

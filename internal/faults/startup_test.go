@@ -14,6 +14,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/program"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -21,7 +22,7 @@ import (
 func TestManyStartAtOnce(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Empty(t)
-	program, ctx := fencegate(t), patient(t)
+	program, ctx := program.PathChecked(t), patient(t)
 	processes := make([]*gatewayprocess.Process, 5)
 	failures := make([]error, len(processes))
 	var starting sync.WaitGroup
@@ -81,7 +82,7 @@ func TestServeOnUnmigratedDatabase(t *testing.T) {
 		t.Errorf("an acquire was told %v", err)
 	}
 
-	output, err := exec.CommandContext(patient(t), fencegate(t), "migrate", "--database-url", url).CombinedOutput()
+	output, err := exec.CommandContext(patient(t), program.PathChecked(t), "migrate", "--database-url", url).CombinedOutput()
 	if err != nil {
 		t.Fatalf("fencegate migrate: %v\n%s", err, output)
 	}
@@ -93,7 +94,7 @@ func TestServeOnUnmigratedDatabase(t *testing.T) {
 func wantRefusal(t *testing.T, databaseURL string, words ...string) {
 	t.Helper()
 	var said bytes.Buffer
-	serve := exec.CommandContext(patient(t), fencegate(t), "serve", "--listen", "127.0.0.1:0", "--database-url", databaseURL)
+	serve := exec.CommandContext(patient(t), program.PathChecked(t), "serve", "--listen", "127.0.0.1:0", "--database-url", databaseURL)
 	serve.Stdout, serve.Stderr = &said, &said
 	err := serve.Run()
 	var exit *exec.ExitError

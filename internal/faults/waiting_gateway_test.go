@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/store"
 )
@@ -33,7 +34,7 @@ func (w *waitingClients) wait(ctx context.Context, t *testing.T, g *gateway, nam
 	for i := range count {
 		owner := fmt.Sprintf("%s %d", name, i)
 		w.asking.Go(func() {
-			lease, err := g.Acquire(ctx, w.lock, api.AcquireRequest{OwnerID: owner, WaitMS: store.WaitMax.Milliseconds(), RequestID: ptr(rand.Text())})
+			lease, err := g.Acquire(ctx, w.lock, api.AcquireRequest{OwnerID: owner, WaitMS: store.WaitMax.Milliseconds(), RequestID: new(rand.Text())})
 			if err == nil {
 				err = g.Release(ctx, w.lock, api.ReleaseRequest{OwnerID: owner, LeaseID: lease.LeaseID, FencingToken: lease.FencingToken})
 			}
@@ -45,7 +46,7 @@ func (w *waitingClients) wait(ctx context.Context, t *testing.T, g *gateway, nam
 			}
 			w.served[owner] = lease.FencingToken
 		})
-		eventually(t, owner+" waits", func() bool {
+		await.True(t, owner+" waits", func() bool {
 			return ask[int](t, w.db, "select count(*) from fence.waiters where owner_id = $1", owner) == 1
 		})
 	}
@@ -80,7 +81,7 @@ func (w *waitingClients) wantApart(t *testing.T) {
 			and b.granted_at < coalesce(a.ended_at, a.expires_at)`); n != 0 {
 		t.Errorf("%d leases ran beside each other", n)
 	}
-	eventually(t, "what was granted to those who are gone is given back", func() bool {
+	await.True(t, "what was granted to those who are gone is given back", func() bool {
 		return ask[int](t, w.db, "select count(*) from fence.leases where ended_at is null") == 0
 	})
 }
@@ -128,7 +129,7 @@ func TestGatewayIsFrozenWithWaiters(t *testing.T) {
 	f.at(0).freeze(t)
 	leave()
 	mustRelease(t, f.at(2), holder)
-	eventually(t, "those behind are served", func() bool { return w.countServed() == 4 })
+	await.True(t, "those behind are served", func() bool { return w.countServed() == 4 })
 	w.wantServed(t, "behind", 4)
 
 	holder = mustAcquire(t, f.at(1), w.lock, "holder", 0)
@@ -142,7 +143,7 @@ func TestGatewayIsFrozenWithWaiters(t *testing.T) {
 		t.Errorf("%d were served, of 12 who stayed", n)
 	}
 	w.wantApart(t)
-	eventually(t, "nobody is in the line any more", func() bool { return ask[int](t, db, "select count(*) from fence.waiters") == 0 })
+	await.True(t, "nobody is in the line any more", func() bool { return ask[int](t, db, "select count(*) from fence.waiters") == 0 })
 }
 
 // A client gives up on a frozen gateway, and sends the same request to another one. It keeps its place there, and what it is granted is its own: the
@@ -153,7 +154,7 @@ func TestRequestMovesFromAFrozenGateway(t *testing.T) {
 	db := connect(t, url)
 	f := startFleet(t, url, 2)
 	holder := mustAcquire(t, f.at(1), "job", "holder", 0)
-	request := api.AcquireRequest{OwnerID: "client", WaitMS: store.WaitMax.Milliseconds(), RequestID: ptr(rand.Text())}
+	request := api.AcquireRequest{OwnerID: "client", WaitMS: store.WaitMax.Milliseconds(), RequestID: new(rand.Text())}
 	first, giveUp := context.WithCancel(patient(t))
 	defer giveUp()
 	gone := make(chan error, 1)
@@ -161,7 +162,7 @@ func TestRequestMovesFromAFrozenGateway(t *testing.T) {
 		_, err := f.at(0).Acquire(first, "job", request)
 		gone <- err
 	}()
-	eventually(t, "the client waits", func() bool { return ask[int](t, db, "select count(*) from fence.waiters") == 1 })
+	await.True(t, "the client waits", func() bool { return ask[int](t, db, "select count(*) from fence.waiters") == 1 })
 	ticket := ask[int64](t, db, "select ticket from fence.waiters")
 	f.at(0).freeze(t)
 	giveUp()
@@ -180,11 +181,11 @@ func TestRequestMovesFromAFrozenGateway(t *testing.T) {
 		}
 		answers <- lease
 	}()
-	eventually(t, "the other gateway has the place", func() bool { return gatewayOf() != was })
+	await.True(t, "the other gateway has the place", func() bool { return gatewayOf() != was })
 	mustRelease(t, f.at(1), holder)
 	lease := <-answers
 	f.at(0).thaw(t)
-	eventually(t, "the first gateway is done with it", func() bool { return inFlight(t, f.at(0)) == 1 })
+	await.True(t, "the first gateway is done with it", func() bool { return inFlight(t, f.at(0)) == 1 })
 	renewed, err := f.at(1).Renew(patient(t), "job", api.RenewRequest{OwnerID: "client", LeaseID: lease.LeaseID, FencingToken: lease.FencingToken})
 	if err != nil || renewed.FencingToken != lease.FencingToken {
 		t.Errorf("the client's lease is gone: %v", err)

@@ -5,7 +5,6 @@
 package gatewayprocess
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,9 +12,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"github.com/fencegate/fencegate/internal/lockedbuffer"
 )
 
 const startTimeout = 30 * time.Second
@@ -25,7 +25,7 @@ type Process struct {
 	URL string
 
 	cmd   *exec.Cmd
-	log   *logBuffer
+	log   *lockedbuffer.Buffer
 	dir   string
 	ended chan struct{}
 	err   error
@@ -39,7 +39,7 @@ func Start(ctx context.Context, program string, args ...string) (*Process, error
 		return nil, err
 	}
 	ready := filepath.Join(dir, "ready")
-	p := &Process{dir: dir, log: &logBuffer{}, ended: make(chan struct{})}
+	p := &Process{dir: dir, log: &lockedbuffer.Buffer{}, ended: make(chan struct{})}
 	p.cmd = exec.Command(program, append([]string{"serve", "--listen", "127.0.0.1:0", "--ready-file", ready}, args...)...)
 	p.cmd.Stderr = p.log
 	if err := p.cmd.Start(); err != nil {
@@ -97,22 +97,4 @@ func (p *Process) Log() string { return p.log.String() }
 func (p *Process) wait() error {
 	<-p.ended
 	return errors.Join(p.err, os.RemoveAll(p.dir))
-}
-
-// logBuffer may be read while the process writes to it.
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *logBuffer) Write(line []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(line)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }

@@ -11,30 +11,26 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-const (
-	// patience is how long a client waits for one answer before it turns to another gateway.
-	patience = 5 * time.Second
-	// retryPause is before what was not served is sent again.
-	retryPause = 50 * time.Millisecond
-)
+// retryPause is before what was not served is sent again.
+const retryPause = 50 * time.Millisecond
 
 // acquire asks for a lock until it is told whether it has it; nil if it has not.
-func (c *client) acquire(l *life, shared bool) *held {
+func (c *client) acquire(l *lockHistory, shared bool) *held {
 	// Each time it is another owner: one who left a lease to expire and waits for the same lock is no deadlock.
 	c.asked++
 	owner := fmt.Sprintf("%s.%d", c.name, c.asked)
-	ttlMS := ttlLeastMS + c.random.Int64N(ttlSpreadMS)
+	ttlMS := c.run.habits.ttlLeastMS + c.random.Int64N(c.run.habits.ttlSpreadMS)
 	request := api.AcquireRequest{OwnerID: owner, TTLMS: &ttlMS, RequestID: &owner}
 	op := opAcquire
 	if shared {
 		request.Mode = "shared"
 	}
-	if c.chance(percentWaiting) {
+	if c.chance(c.run.habits.waiting) {
 		op, request.WaitMS = opWait, 50+c.random.Int64N(waitMostMS)
 	}
 	asking := l.asked(owner)
 	for first := true; c.sending.Err() == nil; first = false {
-		lose := first && c.chance(percentLost)
+		lose := first && c.chance(c.run.habits.lost)
 		lease, err := send(c, op, lose, time.Duration(request.WaitMS)*time.Millisecond, func(ctx context.Context) (api.Lease, error) {
 			return c.gateway().Acquire(ctx, l.name, request)
 		})
@@ -46,7 +42,9 @@ func (c *client) acquire(l *life, shared bool) *held {
 					n.SharedGrants++
 				}
 			})
-			return &held{grant: asking.granted(lease), beat: time.Now(), ttl: time.Duration(ttlMS) * time.Millisecond}
+			grant := asking.granted(lease)
+			c.run.observer.Granted(lease, grant.sent, grant.answered)
+			return &held{grant: grant, beat: time.Now(), ttl: time.Duration(ttlMS) * time.Millisecond}
 		case errors.Is(err, lockclient.ErrLockHeld), errors.Is(err, lockclient.ErrLeaseLost):
 			return nil // lost: it had been granted, and ended before the answer came
 		case !lose && !c.unserved(err):
@@ -62,7 +60,7 @@ func (c *client) acquire(l *life, shared bool) *held {
 // renew tells whether the lease was renewed.
 func (c *client) renew(h *held) bool {
 	lease, err := send(c, opRenew, false, 0, func(ctx context.Context) (api.Lease, error) {
-		return c.gateway().Renew(ctx, h.life.name, api.RenewRequest{
+		return c.gateway().Renew(ctx, h.history.name, api.RenewRequest{
 			OwnerID: h.lease.OwnerID, LeaseID: h.lease.LeaseID, FencingToken: h.lease.FencingToken,
 		})
 	})
@@ -87,7 +85,7 @@ func (c *client) release(h *held) {
 	for first := true; c.sending.Err() == nil; first = false {
 		replacedBy := h.releaseSent()
 		_, err := send(c, opRelease, false, 0, func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, c.gateway().Release(ctx, h.life.name, api.ReleaseRequest{
+			return struct{}{}, c.gateway().Release(ctx, h.history.name, api.ReleaseRequest{
 				OwnerID: h.lease.OwnerID, LeaseID: h.lease.LeaseID, FencingToken: h.lease.FencingToken,
 			})
 		})
@@ -104,21 +102,21 @@ func (c *client) release(h *held) {
 func (c *client) write(h *held) bool {
 	h.sequence++
 	n := number{h.lease.FencingToken, h.sequence}
-	key := keyName(c.random.IntN(keys))
-	w := h.begins(h.sequence, key, valueOf(key, n, h.lease.OwnerID))
+	key, value := c.run.compose(c.random, n, h.lease.OwnerID)
+	w := h.begins(h.sequence, key, value)
 	c.run.tally.count(func(n *Counts) { n.Writes++ })
 	defer c.endWrite(w)
 
-	if c.chance(percentLost) {
+	if c.chance(c.run.habits.lost) {
 		c.sendWrite(w, true)
 	}
-	if c.chance(percentTwice) && c.sendTwice(w) {
+	if c.chance(c.run.habits.twice) && c.sendTwice(w) {
 		return true
 	}
 	for c.sending.Err() == nil {
 		switch c.sendWrite(w, false) {
 		case admitted:
-			if c.chance(percentRepeated) {
+			if c.chance(c.run.habits.repeated) {
 				c.sendWrite(w, false)
 			}
 			return true
@@ -127,6 +125,9 @@ func (c *client) write(h *held) bool {
 			return false
 		case unanswered:
 			c.rest()
+			if w.isRuledOut() && c.chance(c.run.habits.leaving) {
+				return true
+			}
 		}
 	}
 	return false
@@ -146,6 +147,7 @@ func (c *client) sendTwice(w *write) bool {
 
 func (c *client) endWrite(w *write) {
 	fate := w.end()
+	c.run.observer.Wrote(fate.write)
 	c.run.tally.count(func(n *Counts) {
 		n.Repeats += fate.repeats
 		n.Replays += fate.replays
@@ -164,7 +166,7 @@ func (c *client) sendWrite(w *write, lose bool) verdict { return c.sendWriteTo(c
 func (c *client) sendWriteTo(gateway *lockclient.API, w *write, lose bool) verdict {
 	a := w.send()
 	result, err := send(c, opWrite, lose, 0, func(ctx context.Context) (api.WriteResult, error) {
-		return gateway.Put(ctx, w.life.name, w.key, lockclient.Write{
+		return c.run.put(ctx, gateway, w.history.name, w.key, lockclient.Write{
 			Token: tokenOf(w.number), ContentType: "application/json", Value: []byte(w.value),
 		})
 	})
@@ -174,13 +176,12 @@ func (c *client) sendWriteTo(gateway *lockclient.API, w *write, lose bool) verdi
 		a.admitted(result)
 		return admitted
 	case problem == nil:
-		c.run.tally.surprise(err.Error())
+		c.run.unexpected(err.Error())
 		a.lost("foreign_answer")
 		return unanswered
 	case problem.Code == api.CodeUnavailable:
 		if !lose {
-			c.run.tally.unserved(err)
-			c.run.tally.count(func(n *Counts) { n.Unavailable++ })
+			c.run.unavailable(err)
 		}
 		if problem.Outcome == api.OutcomeNotApplied {
 			a.refused(string(problem.Code), false)
@@ -189,14 +190,14 @@ func (c *client) sendWriteTo(gateway *lockclient.API, w *write, lose bool) verdi
 		}
 		return unanswered
 	case problem.Code != api.CodeTokenStale:
-		c.run.tally.surprise(err.Error())
+		c.run.unexpected(err.Error())
 		a.refused(string(problem.Code), false)
 		return refused
 	}
 	never := neverApplied(problem, w.number)
 	if problem.Reason == "reused" && !w.shared {
 		// Its client sends the next write when it has heard of this one, so nothing newer can have been applied under this token.
-		c.run.tally.surprise(err.Error())
+		c.run.unexpected(err.Error())
 	}
 	a.refused(string(problem.Code)+"/"+problem.Reason, never)
 	if never {
@@ -215,7 +216,7 @@ func neverApplied(problem *api.Problem, n number) bool {
 
 // send makes one call, and counts it. With lose it is given up at once, at a moment when it may be anywhere: as if the answer were lost.
 func send[T any](c *client, op string, lose bool, wait time.Duration, call func(context.Context) (T, error)) (T, error) {
-	limit := patience + wait
+	limit := c.run.habits.patience + wait
 	if lose {
 		limit = time.Duration(c.random.IntN(4000)) * time.Microsecond
 	}
@@ -236,12 +237,11 @@ func send[T any](c *client, op string, lose bool, wait time.Duration, call func(
 // noted: whatever is broken, a gateway answers with the truth or not at all.
 func (c *client) unserved(err error) bool {
 	if errors.Is(err, lockclient.ErrUnavailable) || errors.Is(err, lockclient.ErrRateLimited) {
-		c.run.tally.unserved(err)
-		c.run.tally.count(func(n *Counts) { n.Unavailable++ })
+		c.run.unavailable(err)
 		c.rest()
 		return true
 	}
-	c.run.tally.surprise(fmt.Sprintf("%s: %v", c.name, err))
+	c.run.unexpected(fmt.Sprintf("%s: %v", c.name, err))
 	return false
 }
 

@@ -32,8 +32,8 @@ type Violation struct {
 
 // checker holds what clients are told against the contract. It is safe for concurrent use.
 type checker struct {
-	now   func() time.Duration
-	lives map[string]*life
+	now       func() time.Duration
+	histories map[string]*lockHistory
 
 	mu    sync.Mutex
 	kept  []Violation
@@ -42,9 +42,9 @@ type checker struct {
 
 // newChecker makes one for the names of a run. now never goes back.
 func newChecker(names []string, now func() time.Duration) *checker {
-	c := &checker{now: now, lives: map[string]*life{}}
+	c := &checker{now: now, histories: map[string]*lockHistory{}}
 	for _, name := range names {
-		c.lives[name] = newLife(name, c)
+		c.histories[name] = newLockHistory(name, c)
 	}
 	return c
 }
@@ -64,8 +64,8 @@ func (c *checker) found(v Violation) {
 	}
 }
 
-// life is what is known of one name: a lock and the resource that it protects.
-type life struct {
+// lockHistory is what is known of one lock and of the resource that it protects.
+type lockHistory struct {
 	name    string
 	checker *checker
 
@@ -79,15 +79,15 @@ type life struct {
 	ledger ledger
 }
 
-func newLife(name string, c *checker) *life {
-	return &life{name: name, checker: c, ledger: newLedger()}
+func newLockHistory(name string, c *checker) *lockHistory {
+	return &lockHistory{name: name, checker: c, ledger: newLedger()}
 }
 
 // proof is an operation that can be shown as evidence.
 type proof interface{ evidence() string }
 
 // accuse reports a violation. l.mu is held.
-func (l *life) accuse(property, what string, proofs ...proof) {
+func (l *lockHistory) accuse(property, what string, proofs ...proof) {
 	v := Violation{Property: property, Lock: l.name, What: what}
 	for _, p := range proofs {
 		v.Evidence = append(v.Evidence, p.evidence())

@@ -12,23 +12,23 @@ const grantsKept = 64
 
 // asking is an acquire, however often its request_id is sent.
 type asking struct {
-	life  *life
-	owner string
-	sent  time.Duration
+	history *lockHistory
+	owner   string
+	sent    time.Duration
 	// known is the newest grant that had been answered when it was sent for the first time.
 	known *grant
 }
 
 // asked is called before an acquire is sent for the first time.
-func (l *life) asked(owner string) *asking {
+func (l *lockHistory) asked(owner string) *asking {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return &asking{life: l, owner: owner, sent: l.checker.now(), known: l.newest}
+	return &asking{history: l, owner: owner, sent: l.checker.now(), known: l.newest}
 }
 
 // grant is a lease that an acquire has returned. Its times by the database are in milliseconds, cut off.
 type grant struct {
-	life           *life
+	history        *lockHistory
 	lease          api.Lease
 	sent, answered time.Duration
 
@@ -55,11 +55,11 @@ func (g *grant) shared() bool { return g.lease.Mode == "shared" }
 
 // granted is called with the answer to an acquire.
 func (a *asking) granted(lease api.Lease) *grant {
-	l := a.life
+	l := a.history
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g := &grant{
-		life: l, lease: lease, sent: a.sent, answered: l.checker.now(),
+		history: l, lease: lease, sent: a.sent, answered: l.checker.now(),
 		grantedMS: lease.GrantedAt.UnixMilli(), expiresMS: lease.ExpiresAt.UnixMilli(),
 	}
 	if a.known != nil && lease.FencingToken <= a.known.lease.FencingToken {
@@ -68,7 +68,7 @@ func (a *asking) granted(lease api.Lease) *grant {
 	}
 	for _, other := range l.grants {
 		l.compareTokens(other, g)
-		l.compareLives(other, g)
+		l.compareLeases(other, g)
 	}
 	l.grants = append(l.grants, g)
 	if len(l.grants) > grantsKept {
@@ -81,7 +81,7 @@ func (a *asking) granted(lease api.Lease) *grant {
 }
 
 // compareTokens is P2 by the database's clock.
-func (l *life) compareTokens(a, b *grant) {
+func (l *lockHistory) compareTokens(a, b *grant) {
 	switch {
 	case a.lease.FencingToken == b.lease.FencingToken:
 		l.accuse(tokensRise, fmt.Sprintf("token %d was granted twice", a.lease.FencingToken), a, b)
@@ -95,9 +95,9 @@ func (l *life) compareTokens(a, b *grant) {
 	}
 }
 
-// compareLives is P1. Both have been answered by now. The one that was granted first was live when the other was granted, if that was
+// compareLeases is P1. Both have been answered by now. The one that was granted first was live when the other was granted, if that was
 // before its expiry and its release has not even been sent by now. Where both were granted within a millisecond, either may have been first.
-func (l *life) compareLives(a, b *grant) {
+func (l *lockHistory) compareLeases(a, b *grant) {
 	if a.shared() && b.shared() {
 		return
 	}
@@ -121,7 +121,7 @@ func (l *life) compareLives(a, b *grant) {
 
 // renewed is called with the answer to a renewal that nobody else sent beside it.
 func (g *grant) renewed(lease api.Lease) {
-	l := g.life
+	l := g.history
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	expires := lease.ExpiresAt.UnixMilli()
@@ -133,21 +133,21 @@ func (g *grant) renewed(lease api.Lease) {
 	g.expiresMS = max(g.expiresMS, expires)
 	for _, other := range l.grants {
 		if other != g {
-			l.compareLives(g, other)
+			l.compareLeases(g, other)
 		}
 	}
 }
 
 // renewalLost is called where a renewal may have been applied and no answer came.
 func (g *grant) renewalLost() {
-	g.life.mu.Lock()
-	defer g.life.mu.Unlock()
+	g.history.mu.Lock()
+	defer g.history.mu.Unlock()
 	g.extended = true
 }
 
 // releaseSent is called before a release is sent. It returns the grant that had replaced this one by then, if it is the first release.
 func (g *grant) releaseSent() (replacedBy *grant) {
-	l := g.life
+	l := g.history
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !g.releasing && !g.shared() && l.newest.lease.FencingToken > g.lease.FencingToken {
@@ -162,9 +162,9 @@ func (g *grant) released(replacedBy *grant) {
 	if replacedBy == nil {
 		return
 	}
-	g.life.mu.Lock()
-	defer g.life.mu.Unlock()
-	g.life.accuse(holdersAlone, fmt.Sprintf("the lease of token %d was released, after token %d had replaced it",
+	g.history.mu.Lock()
+	defer g.history.mu.Unlock()
+	g.history.accuse(holdersAlone, fmt.Sprintf("the lease of token %d was released, after token %d had replaced it",
 		g.lease.FencingToken, replacedBy.lease.FencingToken), g, replacedBy)
 }
 

@@ -11,7 +11,7 @@ import (
 
 // reading is a look at the records of a resource.
 type reading struct {
-	life           *life
+	history        *lockHistory
 	sent, answered time.Duration
 	known          *grant
 	// due are the writes that must be there, by key, or newer ones.
@@ -22,15 +22,15 @@ type reading struct {
 func (r *reading) evidence() string { return span(r.sent, r.answered) + " read: " + r.found }
 
 // reads is called before records are asked for.
-func (l *life) reads() *reading {
+func (l *lockHistory) reads() *reading {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return &reading{life: l, sent: l.checker.now(), known: l.newest, due: maps.Clone(l.ledger.newest)}
+	return &reading{history: l, sent: l.checker.now(), known: l.newest, due: maps.Clone(l.ledger.newest)}
 }
 
 // listed is called with all records of the resource.
 func (r *reading) listed(records []api.RecordInfo) {
-	l := r.life
+	l := r.history
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.answered = l.checker.now()
@@ -61,7 +61,7 @@ func (r *reading) listed(records []api.RecordInfo) {
 
 // got is called with one record.
 func (r *reading) got(key string, record lockclient.Record) {
-	l := r.life
+	l := r.history
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.answered = l.checker.now()
@@ -77,7 +77,7 @@ func (r *reading) got(key string, record lockclient.Record) {
 
 // missed is called where a record was asked for and there is none.
 func (r *reading) missed(key string) {
-	l := r.life
+	l := r.history
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.answered, r.found = l.checker.now(), key+" is not there"
@@ -88,7 +88,7 @@ func (r *reading) missed(key string) {
 
 // judge holds a record against the write of its number. value is nil where it was not read.
 func (r *reading) judge(key string, version int64, n number, value []byte) {
-	l := r.life
+	l := r.history
 	b := &l.ledger
 	w := b.numbers[n]
 	switch {
@@ -108,7 +108,7 @@ func (r *reading) judge(key string, version int64, n number, value []byte) {
 }
 
 // settled is called at the end with the newest version that is there, when nothing is under way.
-func (l *life) settled(r *reading) {
+func (l *lockHistory) settled(r *reading) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if b := &l.ledger; b.applied > b.versionMax {

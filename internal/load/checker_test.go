@@ -13,13 +13,13 @@ import (
 type group struct {
 	t       *testing.T
 	checker *checker
-	*life
+	*lockHistory
 }
 
 func newStory(t *testing.T) *group {
 	clock := time.Duration(0)
 	c := newChecker([]string{"a"}, func() time.Duration { clock += time.Millisecond; return clock })
-	return &group{t: t, checker: c, life: c.lives["a"]}
+	return &group{t: t, checker: c, lockHistory: c.histories["a"]}
 }
 
 func leaseOf(owner, mode string, token, fromMS, ttlMS int64) api.Lease {

@@ -73,7 +73,7 @@ func (b *ledger) end(w *write) {
 }
 
 // learn is told which version a write was applied with, by an acknowledgement or by a reading.
-func (l *life) learn(w *write, version int64, by proof) {
+func (l *lockHistory) learn(w *write, version int64, by proof) {
 	b := &l.ledger
 	switch {
 	case !w.ended:
@@ -98,7 +98,7 @@ func (l *life) learn(w *write, version int64, by proof) {
 }
 
 // place puts an applied write into the order of versions, in which numbers rise.
-func (l *life) place(w *write) {
+func (l *lockHistory) place(w *write) {
 	b := &l.ledger
 	at, same := slices.BinarySearchFunc(b.order, w.version, func(other *write, version int64) int { return int(other.version - version) })
 	if same {
@@ -121,7 +121,7 @@ func (l *life) place(w *write) {
 }
 
 // compareOrder is given two applied writes in the order of their versions.
-func (l *life) compareOrder(a, b *write) {
+func (l *lockHistory) compareOrder(a, b *write) {
 	if a.less(b.number) {
 		return
 	}
@@ -133,7 +133,7 @@ func (l *life) compareOrder(a, b *write) {
 }
 
 // countVersions is P10 by numbers: a version for each write, and none besides.
-func (l *life) countVersions(last proof) {
+func (l *lockHistory) countVersions(last proof) {
 	b := &l.ledger
 	excess := b.versionMax - b.applied - b.underWay - b.doubtful
 	if excess <= b.excess {

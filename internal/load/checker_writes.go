@@ -36,7 +36,7 @@ func (v verdict) String() string {
 
 // write is one numbered write, however often it is sent. Its end is called when no attempt is under way any more.
 type write struct {
-	life *life
+	history *lockHistory
 	number
 	key, value, owner string
 	shared            bool
@@ -85,11 +85,11 @@ func (a *attempt) evidence() string {
 
 // begins is called before a write is sent for the first time.
 func (g *grant) begins(sequence int64, key, value string) *write {
-	l := g.life
+	l := g.history
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := &write{
-		life: l, number: number{g.lease.FencingToken, sequence}, key: key, value: value, owner: g.lease.OwnerID, shared: g.shared(),
+		history: l, number: number{g.lease.FencingToken, sequence}, key: key, value: value, owner: g.lease.OwnerID, shared: g.shared(),
 	}
 	l.ledger.begin(w)
 	return w
@@ -97,7 +97,7 @@ func (g *grant) begins(sequence int64, key, value string) *write {
 
 // send is called before each attempt.
 func (w *write) send() *attempt {
-	l := w.life
+	l := w.history
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := &attempt{write: w, sent: l.checker.now(), known: l.newest}
@@ -107,7 +107,7 @@ func (w *write) send() *attempt {
 
 // admitted is called with an acknowledgement.
 func (a *attempt) admitted(result api.WriteResult) {
-	w, l := a.write, a.write.life
+	w, l := a.write, a.write.history
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a.answered, a.verdict, a.version, a.replayed = l.checker.now(), admitted, result.Version, result.Replayed
@@ -135,7 +135,7 @@ func (a *attempt) admitted(result api.WriteResult) {
 // refused is called where an attempt was not applied: by a refusal, or because nothing was sent. never says that by the refusal
 // no other attempt was applied either, nor will be.
 func (a *attempt) refused(code string, never bool) {
-	l := a.write.life
+	l := a.write.history
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a.answered, a.verdict, a.code = l.checker.now(), refused, code
@@ -146,7 +146,7 @@ func (a *attempt) refused(code string, never bool) {
 
 // lost is called where an attempt has no answer, and will have none.
 func (a *attempt) lost(code string) {
-	l := a.write.life
+	l := a.write.history
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a.answered, a.code = l.checker.now(), code
@@ -156,11 +156,12 @@ func (a *attempt) lost(code string) {
 type fate struct {
 	applied, doubtful bool
 	repeats, replays  int64
+	write             Write
 }
 
 // end is called when nothing more will be heard of the write.
 func (w *write) end() fate {
-	l := w.life
+	l := w.history
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w.ended = true
@@ -173,7 +174,34 @@ func (w *write) end() fate {
 			f.replays++
 		}
 	}
+	f.write = w.outcome()
 	return f
+}
+
+// outcome returns what an Observer is shown. l.mu is held.
+func (w *write) outcome() Write {
+	result := Write{
+		Resource: w.history.name, Key: w.key, Value: w.value, Token: w.token, Sequence: w.sequence, Attempts: len(w.attempts),
+		Version: w.version, Applied: w.version != 0, Doubtful: w.doubtful(),
+	}
+	for _, a := range w.attempts {
+		if a.verdict == admitted && (!a.replayed || result.Sent == 0) {
+			result.Sent, result.Replayed = a.sent, a.replayed
+		}
+	}
+	return result
+}
+
+// isRuledOut reports whether no attempt so far was applied or can still be. No attempt is under way.
+func (w *write) isRuledOut() bool {
+	w.history.mu.Lock()
+	defer w.history.mu.Unlock()
+	for _, a := range w.attempts {
+		if a.verdict == unanswered || a.verdict == admitted {
+			return false
+		}
+	}
+	return true
 }
 
 // doubtful says of a write that has ended that it may have been applied, or may yet be, without that being known.
@@ -193,7 +221,7 @@ func (w *write) ruledOut() bool {
 
 // judgeReplay is P3 where all that is known of a write is a replay: it was applied by one of the attempts that may have been, or by what
 // something on the way made of one.
-func (l *life) judgeReplay(w *write) {
+func (l *lockHistory) judgeReplay(w *write) {
 	var late *attempt
 	replay := false
 	for _, a := range w.attempts {

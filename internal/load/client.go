@@ -8,26 +8,6 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// TTLs of leases, in milliseconds: short enough for many to run out while a load lasts.
-const (
-	ttlLeastMS  = 250
-	ttlSpreadMS = 750
-	waitMostMS  = 2000
-)
-
-// How often clients do what they do, of a hundred times.
-const (
-	percentShared    = 15
-	percentWaiting   = 60
-	percentFreezing  = 6
-	percentAbandoned = 5
-	percentLong      = 4
-	percentReading   = 25
-	percentTwice     = 10
-	percentRepeated  = 10
-	percentLost      = 5
-)
-
 // client acquires, writes, and lets go, or does not.
 type client struct {
 	run    *run
@@ -50,8 +30,8 @@ type held struct {
 
 func (c *client) work() {
 	for c.working.Err() == nil {
-		l := c.run.checker.lives[c.run.names[c.random.IntN(len(c.run.names))]]
-		h := c.acquire(l, c.chance(percentShared))
+		l := c.run.checker.histories[c.run.names[c.random.IntN(len(c.run.names))]]
+		h := c.acquire(l, c.chance(c.run.habits.shared))
 		if h == nil {
 			c.pause(time.Duration(2+c.random.IntN(20)) * time.Millisecond)
 			continue
@@ -66,45 +46,45 @@ func (c *client) work() {
 
 // hold works under an exclusive lease, and ends it in one of the ways in which leases end.
 func (c *client) hold(h *held) {
-	if c.chance(percentReading) {
-		c.list(h.life)
+	if c.chance(c.run.habits.reading) {
+		c.list(h.history)
 	}
-	for range 1 + c.random.IntN(6) {
+	for range 1 + c.random.IntN(c.run.habits.writesMax) {
 		if !c.write(h) {
 			break
 		}
-		if c.chance(percentReading) {
+		if c.chance(c.run.habits.renewing) {
 			c.renew(h)
 		}
 	}
 	switch {
 	case h.gone:
-	case c.chance(percentLong):
+	case c.chance(c.run.habits.long):
 		c.stay(h)
 		c.release(h)
-	case c.chance(percentFreezing):
+	case c.chance(c.run.habits.freezing):
 		c.freeze(h)
-	case c.chance(percentAbandoned):
+	case c.chance(c.run.habits.abandoned):
 		c.run.tally.count(func(n *Counts) { n.Abandoned++ })
 	default:
 		c.release(h)
 	}
-	if c.chance(percentReading) {
-		c.get(h.life, keyName(c.random.IntN(keys)))
+	if c.chance(c.run.habits.reading) {
+		c.get(h.history, keyName(c.random.IntN(keys)))
 	}
 }
 
 // share is what a reader does, and what it must not be able to do.
 func (c *client) share(h *held) {
-	c.list(h.life)
-	if c.chance(percentReading) {
+	c.list(h.history)
+	if c.chance(c.run.habits.reading) {
 		c.write(h)
 	}
 	c.pause(time.Duration(c.random.IntN(20)) * time.Millisecond)
-	if c.chance(percentReading) {
+	if c.chance(c.run.habits.reading) {
 		c.renew(h)
 	}
-	if c.chance(percentAbandoned) {
+	if c.chance(c.run.habits.abandoned) {
 		c.run.tally.count(func(n *Counts) { n.Abandoned++ })
 		return
 	}
@@ -144,7 +124,7 @@ func (c *client) freeze(h *held) {
 }
 
 // list reads what records there are. It tells whether it was answered.
-func (c *client) list(l *life) (*reading, bool) {
+func (c *client) list(l *lockHistory) (*reading, bool) {
 	for c.sending.Err() == nil {
 		reading := l.reads()
 		begun := time.Now()
@@ -162,7 +142,7 @@ func (c *client) list(l *life) (*reading, bool) {
 }
 
 // get reads one record. It tells whether it was answered.
-func (c *client) get(l *life, key string) bool {
+func (c *client) get(l *lockHistory, key string) bool {
 	for c.sending.Err() == nil {
 		reading := l.reads()
 		begun := time.Now()
@@ -186,7 +166,7 @@ func (c *client) get(l *life, key string) bool {
 }
 
 func (c *client) gateway() *lockclient.API {
-	return c.run.config.Gateways[c.random.IntN(len(c.run.config.Gateways))]
+	return c.run.gateway(c.random)
 }
 
 func (c *client) chance(percent int) bool { return c.random.IntN(100) < percent }

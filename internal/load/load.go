@@ -17,8 +17,6 @@ import (
 )
 
 const (
-	// finishWithin bounds what was begun before the end, and the readings after it.
-	finishWithin = 15 * time.Second
 	// readyWithin bounds how long a gateway that is only just starting is waited for.
 	readyWithin = 5 * time.Second
 
@@ -94,12 +92,44 @@ func (c *Config) complete() error {
 
 // run is a run under way.
 type run struct {
-	config  Config
-	prefix  string
+	habits
+	observer Observer
+	// gateway chooses one for a call, compose the key and the value of a write, and put sends it.
+	gateway func(*mathrand.Rand) *lockclient.API
+	compose func(random *mathrand.Rand, n number, owner string) (key, value string)
+	put     func(context.Context, *lockclient.API, string, string, lockclient.Write) (api.WriteResult, error)
+
+	seed    uint64
 	names   []string
 	begun   time.Time
 	checker *checker
 	tally   *tally
+}
+
+func newRun(names []string, seed uint64) *run {
+	r := &run{habits: standard, observer: nobody{}, seed: seed, names: names, begun: time.Now(), tally: newTally()}
+	r.compose = func(random *mathrand.Rand, n number, owner string) (key, value string) {
+		key = keyName(random.IntN(keys))
+		return key, valueOf(key, n, owner)
+	}
+	r.put = func(ctx context.Context, to *lockclient.API, resource, key string, w lockclient.Write) (api.WriteResult, error) {
+		return to.Put(ctx, resource, key, w)
+	}
+	r.checker = newChecker(names, func() time.Duration { return time.Since(r.begun) })
+	return r
+}
+
+// unavailable notes that a gateway could not be reached, or could not serve.
+func (r *run) unavailable(err error) {
+	r.tally.unserved(err)
+	r.tally.count(func(n *Counts) { n.Unavailable++ })
+	r.observer.Unavailable(err)
+}
+
+// unexpected notes an answer that no client can have deserved.
+func (r *run) unexpected(what string) {
+	r.tally.surprise(what)
+	r.observer.Unexpected(what)
 }
 
 // Run runs the load until its duration or ctx is over, then reads everything back. It returns ErrConfig; or what the gateway answered, if
@@ -111,24 +141,28 @@ func Run(ctx context.Context, config Config) (*Report, error) {
 	if err := anyReady(ctx, config.Gateways); err != nil {
 		return nil, err
 	}
-	r := &run{config: config, prefix: "load/" + strings.ToLower(rand.Text()[:10]), begun: time.Now(), tally: newTally()}
-	for i := range config.Locks {
-		r.names = append(r.names, fmt.Sprintf("%s/%d", r.prefix, i))
+	prefix := "load/" + strings.ToLower(rand.Text()[:10])
+	names := make([]string, config.Locks)
+	for i := range names {
+		names[i] = fmt.Sprintf("%s/%d", prefix, i)
 	}
-	r.checker = newChecker(r.names, func() time.Duration { return time.Since(r.begun) })
+	r := newRun(names, config.Seed)
+	r.gateway = func(random *mathrand.Rand) *lockclient.API { return config.Gateways[random.IntN(len(config.Gateways))] }
 
 	working, stop := context.WithTimeout(ctx, config.Duration)
 	defer stop()
-	pressureEnd := r.startPressure(working)
-	r.work(ctx, working)
+	pressureEnd := r.startPressure(working, config, prefix)
+	reporting := r.startProgress(config)
+	r.work(working, config.Clients)
+	reporting()
 	report := &Report{
-		Clients: config.Clients, Locks: config.Locks, Seed: config.Seed, Gateways: config.URLs, Prefix: r.prefix,
+		Clients: config.Clients, Locks: config.Locks, Seed: config.Seed, Gateways: config.URLs, Prefix: prefix,
 		Took: time.Since(r.begun), Interrupted: ctx.Err() != nil,
 	}
 	report.TookMS = report.Took.Milliseconds()
 	report.Pressure = pressureEnd()
 
-	finishing, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishWithin)
+	finishing, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.finishWithin)
 	defer cancel()
 	report.Unread = r.readBack(finishing)
 	r.tally.report(report)
@@ -152,28 +186,33 @@ func anyReady(ctx context.Context, gateways []*lockclient.API) (err error) {
 }
 
 // work lets the clients work until working ends, and bring to an end what they have begun.
-func (r *run) work(ctx, working context.Context) {
-	sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.config.Duration+finishWithin)
+func (r *run) work(working context.Context, count int) {
+	sending, cancel := context.WithCancel(context.WithoutCancel(working))
 	defer cancel()
-	defer context.AfterFunc(working, func() { time.AfterFunc(finishWithin, cancel) })()
+	defer context.AfterFunc(working, func() { time.AfterFunc(r.finishWithin, cancel) })()
 	var clients sync.WaitGroup
-	for i := range r.config.Clients {
+	for i := range count {
 		c := &client{
 			run: r, name: fmt.Sprintf("load-%d", i), working: working, sending: sending,
-			random: mathrand.New(mathrand.NewPCG(r.config.Seed, uint64(i))), //nolint:gosec // it is to be repeatable
+			random: mathrand.New(mathrand.NewPCG(r.seed, uint64(i))), //nolint:gosec // it is to be repeatable
 		}
 		clients.Go(c.work)
 	}
-	done := make(chan struct{})
-	var telling sync.WaitGroup
-	telling.Go(func() { r.tell(done) })
 	clients.Wait()
-	close(done)
-	telling.Wait()
 }
 
-// tell reports the progress every second.
-func (r *run) tell(done <-chan struct{}) {
+// startProgress calls config.Progress every second, until the function that it returns is called.
+func (r *run) startProgress(config Config) (stop func()) {
+	done := make(chan struct{})
+	var reporting sync.WaitGroup
+	reporting.Go(func() { r.reportProgress(config, done) })
+	return func() {
+		close(done)
+		reporting.Wait()
+	}
+}
+
+func (r *run) reportProgress(config Config, done <-chan struct{}) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	answered, last := int64(0), time.Now()
@@ -186,11 +225,12 @@ func (r *run) tell(done <-chan struct{}) {
 		now, at := r.tally.answered.Load(), time.Now()
 		_, violations := r.checker.violations()
 		p := Progress{
-			Elapsed: at.Sub(r.begun), Clients: r.config.Clients, PerSecond: float64(now-answered) / at.Sub(last).Seconds(), Violations: violations,
+			Elapsed: at.Sub(r.begun), Clients: config.Clients, Violations: violations,
+			PerSecond: float64(now-answered) / at.Sub(last).Seconds(),
 		}
 		r.tally.count(func(c *Counts) { p.Zombies = c.ZombiesShutOut })
-		if r.config.Progress != nil {
-			r.config.Progress(p)
+		if config.Progress != nil {
+			config.Progress(p)
 		}
 		answered, last = now, at
 	}
@@ -198,9 +238,9 @@ func (r *run) tell(done <-chan struct{}) {
 
 // readBack reads every resource, and returns how many could not be read.
 func (r *run) readBack(ctx context.Context) (unread int) {
-	c := &client{run: r, name: "load", sending: ctx, working: ctx, random: mathrand.New(mathrand.NewPCG(r.config.Seed, 0))} //nolint:gosec // see work
+	c := &client{run: r, name: "load", sending: ctx, working: ctx, random: mathrand.New(mathrand.NewPCG(r.seed, 0))} //nolint:gosec // see work
 	for _, name := range r.names {
-		l := r.checker.lives[name]
+		l := r.checker.histories[name]
 		reading, ok := c.list(l)
 		for key := range keys {
 			if ok {

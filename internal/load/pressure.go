@@ -57,19 +57,20 @@ type PressureReport struct {
 
 // pressure is one kind in one run.
 type pressure struct {
-	run  *run
-	kind Pressure
-	name string
+	run    *run
+	config Config
+	kind   Pressure
+	name   string
 
 	asked, calls, refused, unavailable atomic.Int64
 }
 
 // startPressure starts all kinds that the configuration asks for. They end with ctx; the function returned waits for that.
-func (r *run) startPressure(ctx context.Context) (wait func() []PressureReport) {
+func (r *run) startPressure(ctx context.Context, config Config, prefix string) (wait func() []PressureReport) {
 	var running sync.WaitGroup
 	var all []*pressure
-	for _, kind := range r.config.Pressure {
-		p := &pressure{run: r, kind: kind, name: fmt.Sprintf("%s/pressure-%s", r.prefix, kind)}
+	for _, kind := range config.Pressure {
+		p := &pressure{run: r, config: config, kind: kind, name: fmt.Sprintf("%s/pressure-%s", prefix, kind)}
 		all = append(all, p)
 		running.Go(func() { p.work(ctx) })
 	}
@@ -85,7 +86,7 @@ func (r *run) startPressure(ctx context.Context) (wait func() []PressureReport) 
 func (p *pressure) work(ctx context.Context) {
 	switch p.kind {
 	case PressureQueue:
-		p.many(ctx, p.run.config.Waiters, p.wait)
+		p.many(ctx, p.config.Waiters, p.wait)
 	case PressureFence:
 		p.lockFence(ctx)
 	case PressureZombies:
@@ -112,7 +113,7 @@ func (p *pressure) many(ctx context.Context, n int, work func(ctx context.Contex
 func (p *pressure) call(ctx context.Context, client int, wait time.Duration, send func(context.Context, *lockclient.API) error) error {
 	calling, cancel := context.WithTimeout(ctx, wait+pressureTimeout)
 	defer cancel()
-	gateways := p.run.config.Gateways
+	gateways := p.config.Gateways
 	err := send(calling, gateways[client%len(gateways)])
 	if ctx.Err() != nil {
 		return err

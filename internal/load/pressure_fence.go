@@ -38,7 +38,7 @@ func (p *pressure) lockFence(ctx context.Context) {
 
 // holdFence keeps the fence row locked for a minute.
 func (p *pressure) holdFence(ctx context.Context) error {
-	conn, err := pgx.Connect(ctx, p.run.config.DatabaseURL)
+	conn, err := pgx.Connect(ctx, p.config.DatabaseURL)
 	if err != nil {
 		return err
 	}

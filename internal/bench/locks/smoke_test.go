@@ -6,51 +6,23 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/program"
 )
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "fencegate-bench-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "locks:", err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	program = sync.OnceValues(func() (string, error) { return build(filepath.Join(dir, "fencegate")) })
-	return pgtest.Main(m)
-}
-
-// program is the path of fencegate as it stands in this tree, built by the first test that needs it.
-var program func() (string, error)
-
-func build(path string) (string, error) {
-	output, err := exec.Command("go", "build", "-buildvcs=false", "-o", path, "github.com/fencegate/fencegate/cmd/fencegate").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, output)
-	}
-	return path, nil
-}
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
 // config measures everything in a short time, on a database of its own.
 func config(t *testing.T) Config {
 	t.Helper()
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
 	return Config{
-		Program: path, DatabaseURL: pgtest.Empty(t), Connections: 4, Measure: []string{WakeUp, Cycles, Crowd}, Rounds: 2,
+		Program: program.Path(t), DatabaseURL: pgtest.Empty(t), Connections: 4, Measure: []string{WakeUp, Cycles, Crowd}, Rounds: 2,
 		HandOffs: 3, Clients: []int{1, 4}, Duration: 50 * time.Millisecond, WarmUp: 10 * time.Millisecond,
 		Waiters: 60, Protocol: HTTP2, Idle: 100 * time.Millisecond,
 		Progress: func(line string) { t.Log(line) },

@@ -1,7 +1,6 @@
 package peers
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,8 +9,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
+
+	"github.com/fencegate/fencegate/internal/lockedbuffer"
 )
 
 // ErrAbsent says that a peer's program is not on this machine; the message names it.
@@ -26,7 +26,7 @@ const (
 // process is a peer that runs.
 type process struct {
 	cmd    *exec.Cmd
-	output output
+	output lockedbuffer.Buffer
 	dir    string
 	ended  chan struct{}
 }
@@ -141,22 +141,4 @@ func freePorts(ctx context.Context, count int) ([]int, error) {
 	defer listener.Close()
 	others, err := freePorts(ctx, count-1)
 	return append(others, listener.Addr().(*net.TCPAddr).Port), err
-}
-
-// output may be read while the process writes to it.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(line []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(line)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
 }

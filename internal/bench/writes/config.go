@@ -10,9 +10,10 @@ import (
 
 // Config says what is measured.
 type Config struct {
-	// Program is fencegate, of which the gateway and the empty handler are run.
-	Program     string
-	DatabaseURL string
+	// Program is fencegate, which runs the gateways. FloorProgram serves the empty handler, see floor.Arguments.
+	Program      string
+	FloorProgram string
+	DatabaseURL  string
 	// GatewayURL is that of a gateway that runs already, before the same database. Empty: one is run.
 	GatewayURL string
 	// Measure are the measurements to make, Targets what takes part in them; where none are named, all.

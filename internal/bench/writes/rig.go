@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencegate/fencegate/internal/bench"
+	"github.com/fencegate/fencegate/internal/bench/floor"
 	"github.com/fencegate/fencegate/internal/bench/peers"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/store"
@@ -172,7 +173,7 @@ func (r *rig) openTarget(ctx context.Context, name string) (t target, version st
 	case nameNDJSONStream:
 		return streamTarget(r.gatewayURL, r.gatewayPIDs, r.st), "", nil
 	case nameFloor:
-		t, err = startFloor(ctx, r.config.Program)
+		t, err = startFloor(ctx, r.config.FloorProgram)
 		return t, "", err
 	case nameEtcd:
 		return startEtcd(ctx)
@@ -188,7 +189,7 @@ func (r *rig) openTarget(ctx context.Context, name string) (t target, version st
 
 // startFloor runs the empty handler.
 func startFloor(ctx context.Context, program string) (target, error) {
-	floor, err := peers.StartProgram(ctx, program, func(address string) []string { return []string{"bench", "floor", "--listen", address} })
+	floor, err := peers.StartProgram(ctx, program, floor.Arguments)
 	if err != nil {
 		return target{}, err
 	}

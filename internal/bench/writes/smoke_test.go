@@ -3,52 +3,39 @@
 package writes
 
 import (
+	"context"
+
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/bench/floor"
 	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/program"
 )
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "fencegate-bench-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "writes:", err)
-		return 1
+// TestMain runs the tests, or the empty handler for a test.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 4 && os.Args[1] == floor.Command {
+		if err := floor.Serve(context.Background(), os.Args[3]); err != nil {
+			panic(err)
+		}
 	}
-	defer os.RemoveAll(dir)
-	program = sync.OnceValues(func() (string, error) { return build(filepath.Join(dir, "fencegate")) })
-	return pgtest.Main(m)
-}
-
-// program is the path of fencegate as it stands in this tree, built by the first test that needs it.
-var program func() (string, error)
-
-func build(path string) (string, error) {
-	output, err := exec.Command("go", "build", "-buildvcs=false", "-o", path, "github.com/fencegate/fencegate/cmd/fencegate").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, output)
-	}
-	return path, nil
+	os.Exit(pgtest.Main(m))
 }
 
 // config measures everything in a short time, on a database of its own.
 func config(t *testing.T) Config {
 	t.Helper()
-	path, err := program()
+	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return Config{
-		Program: path, DatabaseURL: pgtest.Empty(t), Measure: []string{Throughput, Latency, Sizes, Fences, Refusals, Dashboards},
+		Program: program.Path(t), FloorProgram: self, DatabaseURL: pgtest.Empty(t), Measure: []string{Throughput, Latency, Sizes, Fences, Refusals, Dashboards},
 		Clients: []int{1, 6}, Rounds: 1, Duration: 40 * time.Millisecond, WarmUp: 5 * time.Millisecond,
 		Resources: 20, Hot: 3, ValueBytes: 100, Connections: 4,
 		Sizes: []int{8, 70_000}, Fences: []int{50}, ZombieRates: []float64{500, 0}, Dashboards: 4,

@@ -4,11 +4,12 @@ import (
 	"context"
 
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
 )
 
 const contentType = "application/octet-stream"
 
-// committer is what groups writes: a store.Service, or a store.Group.
+// committer is what groups writes: a engine.Engine, or a groupcommit.Group.
 type committer interface {
 	Commit(ctx context.Context, write store.Write) (store.Result, error)
 	Submit(ctx context.Context, write store.Write, done func(store.Result, error))
@@ -21,7 +22,7 @@ func storeTarget(config store.Config) target {
 		if err != nil {
 			return session{}, err
 		}
-		service, err := store.NewService(st, store.ServiceConfig{})
+		service, err := engine.New(st, engine.Config{})
 		if err != nil {
 			st.Close()
 			return session{}, err

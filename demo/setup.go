@@ -1,0 +1,101 @@
+//go:build unix
+
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/internal/gatewayprocess"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+const (
+	unfencedTable = "fencegate_demo.unfenced"
+	stopTimeout   = 10 * time.Second
+)
+
+// setup is what a demo runs on: a gateway process with a plain table beside its schema, or gateways that already run.
+type setup struct {
+	*printer
+
+	database *pgx.Conn
+	gateway  *gatewayprocess.Process
+	// urls are of the gateways. A uses the first, B the last.
+	urls []string
+}
+
+// start starts the gateway and makes the plain table.
+func (z Zombie) start(ctx context.Context, printer *printer) (_ *setup, err error) {
+	s := &setup{printer: printer}
+	defer func() {
+		if err != nil {
+			s.stop()
+		}
+	}()
+	printer.print(Event{Event: "database", Text: "the database: " + z.DatabaseName})
+	if s.database, err = pgx.Connect(ctx, z.DatabaseURL); err != nil {
+		return nil, fmt.Errorf("the demo's database: %w", err)
+	}
+	_, err = s.database.Exec(ctx, "create schema if not exists fencegate_demo; create table if not exists "+unfencedTable+" (resource text primary key, value text not null)")
+	if err != nil {
+		return nil, fmt.Errorf("the demo's plain table: %w", err)
+	}
+	if s.gateway, err = gatewayprocess.Start(ctx, z.Program, "--database-url", z.DatabaseURL); err != nil {
+		return nil, err
+	}
+	s.urls = []string{s.gateway.URL}
+	printer.print(Event{Event: "gateway", Text: "the gateway: " + s.gateway.URL})
+	return s, nil
+}
+
+// stop ends the gateway and drops the plain table.
+func (s *setup) stop() {
+	if s.gateway != nil {
+		_ = s.gateway.Stop()
+	}
+	if s.database != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+		defer cancel()
+		_, _ = s.database.Exec(ctx, "drop schema if exists fencegate_demo cascade")
+		_ = s.database.Close(ctx)
+	}
+}
+
+// follow prints the events of a process up to the event named until, or up to its end. It returns an error if the process
+// fails, or ends before that event.
+func (s *setup) follow(variant string, p *process, until string) error {
+	for event := range p.events {
+		event.Variant = variant
+		s.print(event)
+		if event.Event == until {
+			return nil
+		}
+	}
+	if err := p.wait(); err != nil {
+		return fmt.Errorf("a worker failed: %w", err)
+	}
+	if until != "" {
+		return errors.New("a worker ended too early")
+	}
+	return nil
+}
+
+func (s *setup) fencedValue(ctx context.Context, resource string) (string, error) {
+	client, err := lockclient.New(s.urls[len(s.urls)-1])
+	if err != nil {
+		return "", err
+	}
+	defer client.Close()
+	record, err := client.API().Get(ctx, resource, recordKey)
+	return string(record.Value), err
+}
+
+func (s *setup) unfencedValue(ctx context.Context, resource string) (value string, err error) {
+	err = s.database.QueryRow(ctx, "select value from "+unfencedTable+" where resource = $1", resource).Scan(&value)
+	return value, err
+}

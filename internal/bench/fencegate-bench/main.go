@@ -1,0 +1,104 @@
+//go:build unix
+
+// Command fencegate-bench measures fenced writes and locks beside unfenced writes and other lock services.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/fencegate/fencegate/internal/bench/floor"
+)
+
+const description = "Measures fencegate on this machine. docs/benchmarks.md describes the benchmarks.\n\n" +
+	"Every flag can be set by an environment variable, too: --database-url by\nFENCEGATE_DATABASE_URL."
+
+type commands struct {
+	Writes writesCmd `cmd:"" default:"withargs" help:"Measure fenced writes beside unfenced ones (the default)."`
+	Locks  locksCmd  `cmd:"" help:"Measure locks beside etcd's and Redis's."`
+	Floor  floorCmd  `cmd:"" hidden:"" help:"Serve an empty handler."`
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal kills
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// output is what a command writes to.
+type output struct{ out, err io.Writer }
+
+// progress writes a line for the human.
+func (o output) progress(line string) { _, _ = fmt.Fprintln(o.err, line) }
+
+// run is the whole program; it returns the exit code.
+func run(ctx context.Context, args []string, out, err io.Writer) int {
+	helped := false
+	parser, failure := newParser(output{out, err}, func(int) { helped = true })
+	if failure == nil {
+		var selected *kong.Context
+		selected, failure = parser.Parse(args)
+		if failure == nil && !helped {
+			selected.BindTo(ctx, (*context.Context)(nil))
+			failure = selected.Run()
+		}
+	}
+	if failure == nil || helped {
+		return 0
+	}
+	_, _ = fmt.Fprintf(err, "fencegate-bench: %v\n", failure)
+	return 1
+}
+
+func newParser(to output, exit func(int)) (*kong.Kong, error) {
+	return kong.New(&commands{},
+		kong.Name("fencegate-bench"),
+		kong.Description(description),
+		kong.DefaultEnvars("FENCEGATE"),
+		kong.ConfigureHelp(kong.HelpOptions{NoAppDescFormat: true, Compact: true, WrapUpperBound: 120}),
+		kong.Writers(to.out, to.err),
+		kong.Exit(exit),
+		kong.Bind(to),
+	)
+}
+
+type floorCmd struct {
+	Listen string `help:"Address to serve on." default:"127.0.0.1:8090"`
+}
+
+// Run serves until ctx ends.
+func (c *floorCmd) Run(ctx context.Context) error { return floor.Serve(ctx, c.Listen) }
+
+// programFlags name the program that is measured.
+type programFlags struct {
+	Program string `help:"fencegate. Default: the program of this name beside this one." placeholder:"FILE"`
+}
+
+// programs returns the paths of fencegate and of this program.
+func (f programFlags) programs() (fencegate, self string, err error) {
+	if self, err = os.Executable(); err != nil {
+		return "", "", err
+	}
+	fencegate = f.Program
+	if fencegate == "" {
+		fencegate = filepath.Join(filepath.Dir(self), "fencegate")
+	}
+	if _, err := os.Stat(fencegate); err != nil {
+		return "", "", fmt.Errorf("--program: %w", err)
+	}
+	return fencegate, self, nil
+}
+
+func writeJSON(w io.Writer, document any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(document)
+}

@@ -1,0 +1,246 @@
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
+)
+
+// Soon bounds every wait for what should happen at once; noise of the machine must never come near it.
+const Soon = 30 * time.Second
+
+// NoPoll is for tests of what wakes: the net below the notifications is out of reach.
+var NoPoll = engine.Config{Poll: time.Hour}
+
+// Engines are several on one database, each with connections of its own.
+type Engines struct {
+	*DB
+	All []*Running
+}
+
+type Running struct {
+	*engine.Engine
+	Stop func() // ends Run, and waits for that; the places stay in their lines
+}
+
+func NewEngines(t *testing.T, b *DB, count int, config engine.Config) *Engines {
+	t.Helper()
+	s := &Engines{DB: b}
+	for range count {
+		s.All = append(s.All, Run(t, OpenStore(t, store.Config{DatabaseURL: b.URL, ConnectionsMax: 8}), config))
+	}
+	return s
+}
+
+// Run returns when the Service listens.
+func Run(t *testing.T, on *store.Store, config engine.Config) *Running {
+	t.Helper()
+	r := Start(t, on, config)
+	Await(t, "the service listens", r.Listening)
+	return r
+}
+
+func Start(t *testing.T, on *store.Store, config engine.Config) *Running {
+	t.Helper()
+	service, err := engine.New(on, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		service.Run(ctx, func(err error) {
+			// What the faults of the tests cause is in these errors, too; what may not be is a defect of the statements.
+			if state := err.Error(); strings.Contains(state, "40P01") || strings.Contains(state, "42") && !errors.Is(err, store.ErrUnavailable) {
+				t.Errorf("the service says: %v", err)
+			}
+		})
+	})
+	stop := sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+	})
+	t.Cleanup(stop)
+	return &Running{service, stop}
+}
+
+func (s *Engines) At(place int) *Running { return s.All[place%len(s.All)] }
+
+// Await polls for what nothing tells.
+func Await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(Soon); !holds(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never happened: %s", what)
+		}
+	}
+}
+
+// Patient is a context that ends long after everything should have happened.
+func Patient(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Soon)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Count reads one number beside the Services.
+func (b *DB) Count(t *testing.T, sql string, args ...any) (n int) {
+	t.Helper()
+	if err := b.SQL.QueryRow(Patient(t), sql, args...).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// AwaitQueued returns when so many stand in the lines of all locks.
+func (b *DB) AwaitQueued(t *testing.T, count int) {
+	t.Helper()
+	Await(t, fmt.Sprintf("%d wait", count), func() bool { return b.Count(t, "select count(*) from fence.waiters") == count })
+}
+
+// ExpectQuiet is the end of all: nobody waits, no lease runs, and PostgreSQL has resolved no deadlock of its own.
+func (s *Engines) ExpectQuiet(t *testing.T) {
+	t.Helper()
+	for i, service := range s.All {
+		if n := service.Waiting(); n != 0 {
+			t.Errorf("%d still wait in service %d", n, i)
+		}
+	}
+	for what, sql := range map[string]string{
+		"places in lines":      "select count(*) from fence.waiters",
+		"leases that run":      "select count(*) from fence.leases l where l.ended_at is null and fence.runs_until(l) > clock_timestamp()",
+		"deadlocks within SQL": "select deadlocks from pg_stat_database where datname = current_database()",
+	} {
+		if n := s.Count(t, sql); n != 0 {
+			t.Errorf("there are %d %s", n, what)
+		}
+	}
+}
+
+// Outcome is what an acquire was told.
+type Outcome struct {
+	Lease store.Lease
+	Err   error
+}
+
+// GoAcquire asks in the background.
+func GoAcquire(ctx context.Context, on *Running, request store.AcquireRequest) <-chan Outcome {
+	answers := make(chan Outcome, 1)
+	go func() {
+		lease, err := on.Acquire(ctx, request)
+		answers <- Outcome{lease, err}
+	}()
+	return answers
+}
+
+// Queue asks in the background, and returns when the request stands in the line behind all before it.
+func (s *Engines) Queue(t *testing.T, place int, request store.AcquireRequest) <-chan Outcome {
+	t.Helper()
+	return s.QueueFor(Patient(t), t, place, request)
+}
+
+func (s *Engines) QueueFor(ctx context.Context, t *testing.T, place int, request store.AcquireRequest) <-chan Outcome {
+	t.Helper()
+	if request.Wait == 0 {
+		request.Wait = store.WaitMax
+	}
+	before := s.Count(t, "select count(*) from fence.waiters where owner_id = $1 and lock = $2", request.OwnerID, request.Lock)
+	answers := GoAcquire(ctx, s.At(place), request)
+	Await(t, request.OwnerID+" waits", func() bool {
+		return s.Count(t, "select count(*) from fence.waiters where owner_id = $1 and lock = $2", request.OwnerID, request.Lock) > before
+	})
+	return answers
+}
+
+func (s *Engines) Acquire(t *testing.T, place int, request store.AcquireRequest) store.Lease {
+	t.Helper()
+	lease, err := s.At(place).Acquire(Patient(t), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+func (s *Engines) Release(t *testing.T, place int, lease store.Lease) {
+	t.Helper()
+	if err := s.At(place).Release(Patient(t), lease.Ref()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Granted expects a lease.
+func Granted(t *testing.T, answers <-chan Outcome) store.Lease {
+	t.Helper()
+	got := Answered(t, answers)
+	if got.Err != nil {
+		t.Fatal(got.Err)
+	}
+	return got.Lease
+}
+
+func Answered(t *testing.T, answers <-chan Outcome) Outcome {
+	t.Helper()
+	select {
+	case got := <-answers:
+		return got
+	case <-time.After(Soon):
+		t.Fatal("it was never answered")
+		return Outcome{}
+	}
+}
+
+// Unanswered expects that it waits.
+func Unanswered(t *testing.T, answers <-chan Outcome) {
+	t.Helper()
+	select {
+	case got := <-answers:
+		t.Fatalf("it did not wait: %+v", got)
+	default:
+	}
+}
+
+// Describe is who has what and who waits for what, for the one who has to find out why.
+func (b *DB) Describe(t *testing.T) (text string) {
+	t.Helper()
+	const sql = `select string_agg(line, e'\n') from (
+		select format('%s has %s %s %s until %s', owner_id, lock, mode, scope, fence.runs_until(l)) from fence.leases l where ended_at is null
+		union all (
+			select format('%s waits for %s %s %s with ticket %s at %s, counts %s', owner_id, lock, mode, scope, ticket, gateway_id, fence.is_waiting(w))
+			from fence.waiters w order by ticket)) as lines (line)`
+	if err := b.SQL.QueryRow(Patient(t), sql).Scan(&text); err != nil {
+		t.Error(err)
+	}
+	return text
+}
+
+// Waiting is how many wait in all Services.
+func (s *Engines) Waiting() (n int) {
+	for _, service := range s.All {
+		n += service.Waiting()
+	}
+	return n
+}
+
+// BreakListeners ends the listening connections of all Services, and returns how many there were.
+func (s *Engines) BreakListeners(t *testing.T) int {
+	return s.Count(t, `select count(pg_terminate_backend(pid)) from pg_stat_activity
+		where datname = current_database() and application_name = 'fencegate listener'`)
+}
+
+// OpenSession opens a session through the engine at an index.
+func (s *Engines) OpenSession(t *testing.T, at int, owner string, ttl time.Duration) store.Session {
+	t.Helper()
+	session, err := s.At(at).CreateSession(Patient(t), store.SessionRequest{OwnerID: owner, TTL: ttl})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return session
+}

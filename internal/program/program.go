@@ -1,0 +1,83 @@
+// Package program builds fencegate for tests that run it as a process of its own.
+//
+// The programs are kept in bin/test of the clone. All packages share them, so a run of all tests links each once. A
+// later run links again only if the source has changed.
+package program
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/embeddedpg/flock"
+)
+
+// module is fencegate's own, wherever the test is.
+const module = "github.com/fencegate/fencegate"
+
+var (
+	plain   = sync.OnceValues(func() (string, error) { return build("fencegate") })
+	checked = sync.OnceValues(func() (string, error) { return build("fencegate-race", "-race") })
+)
+
+// Path returns the path of fencegate, built from this tree without the race detector.
+func Path(t testing.TB) string {
+	t.Helper()
+	return must(t, plain)
+}
+
+// PathChecked returns the path of fencegate, built with the race detector if the test was. The program writes what it
+// detects to standard error.
+func PathChecked(t testing.TB) string {
+	t.Helper()
+	if !RaceDetector {
+		return must(t, plain)
+	}
+	return must(t, checked)
+}
+
+func must(t testing.TB, build func() (string, error)) string {
+	t.Helper()
+	path, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// build links the program unless it is up to date, which the go command decides. A lock keeps other test processes from
+// doing the same work at the same time. Programs that run keep their file: the go command replaces it by a new one.
+func build(name string, flags ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*await.Limit) // the first build compiles all packages
+	defer cancel()
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		return "", fmt.Errorf("find the module %s: %w", module, err)
+	}
+	dir := filepath.Join(strings.TrimSpace(string(root)), "bin", "test")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, name)
+	lock, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = flock.Release(lock) }()
+	if err := flock.Wait(ctx, lock); err != nil {
+		return "", fmt.Errorf("wait for another build of %s: %w", path, err)
+	}
+	args := append([]string{"build", "-buildvcs=false", "-o", path}, flags...)
+	command := exec.CommandContext(ctx, "go", append(args, "./cmd/fencegate")...)
+	command.Dir = strings.TrimSpace(string(root))
+	if output, err := command.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, output)
+	}
+	return path, nil
+}

@@ -1,0 +1,139 @@
+-- fence.acquire(asked, wait_ms, gateway_id) → one row: the outcome and what belongs to it. asked is a row of leases with lock, owner_id,
+-- mode, scope, ttl_ms, session_id, request_id and metadata; wait_ms 0 is a try.
+--
+-- outcome  granted             lease is the caller's; the fence is raised to its token (P3)
+--          held                lease is the one in the way, without its lease_id, or null where the lock is free and others
+--                              are before the caller; left_ms is how long it runs, queue_length how many wait for the lock
+--          queued              the caller stands in the line with ticket, until wait_ms have passed (fence.grant_next); where the first of
+--                              the line, left_ms is how long the lease in the way runs. Then the gateway looks for
+--                              a cycle (fence.find_deadlocks)
+--          lost                the lease that this request_id was granted before has ended, see lease.end_reason
+--          request_id_reused   the request_id was used by another owner
+--          request_id_changed  the request_id was used with another mode, scope, ttl_ms, session_id or metadata
+--          session_lost        the session has ended, see lease.end_reason: released, expired, or null where there was none
+--
+-- Sent again with the same request_id, it returns the same lease as long as that runs, and takes over the place in the line.
+-- An expired lease is ended here and its lock granted at once: no sweep is waited for (P7).
+-- Whoever asks stands behind all who wait (P8): a try, too.
+--
+-- Only a grant needs to reach the disk before it is told: a place in the line that a crash takes is taken anew.
+--
+-- Raises LF003 where the policy says that another lock service issues the tokens; LF002 from mint.
+create or replace function fence.acquire(
+    p_request fence.leases, p_wait_ms integer, p_gateway_id uuid,
+    out outcome text, out lease fence.leases, out left_ms bigint, out queue_length bigint, out ticket bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+    v_fence   fence.fences;
+    v_waiter  fence.waiters;
+    v_session fence.sessions;
+    v_blocker fence.leases;
+    v_must_queue  boolean;
+begin
+    perform fence.commit_durably();
+    if p_request.session_id is not null and not exists (
+        select from fence.leases l where l.lock = p_request.lock and l.request_id = p_request.request_id)
+    then
+        -- A refusal leaves no trace, not even a fence; it is looked at again below, with the session locked.
+        select * into v_session from fence.sessions s where s.session_id = p_request.session_id;
+        if fence.session_lost(v_session) is not null then
+            outcome := 'session_lost';
+            lease.end_reason := nullif(fence.session_lost(v_session), 'not_found');
+            return;
+        end if;
+    end if;
+    perform fence.lock_gate(p_request.lock, p_request.scope);
+    if p_request.scope = 'subtree' then
+        perform fence.lock_subtrees(p_request.lock);
+    end if;
+    v_fence := fence.lock_fence(p_request.lock);
+    if exists (select from fence.policies) and exists (select from fence.policy_for(p_request.lock) p where p.authority = 'external') then
+        raise exception 'the tokens of % are issued by another lock service', p_request.lock using errcode = 'LF003';
+    end if;
+
+    if p_request.request_id is not null then
+        select * into lease from fence.leases l where l.lock = p_request.lock and l.request_id = p_request.request_id;
+        if found then
+            outcome := case
+                when lease.owner_id <> p_request.owner_id then 'request_id_reused'
+                when fence.request_differs(lease, p_request) then 'request_id_changed'
+                when lease.ended_at is null and fence.runs_until(lease) > clock_timestamp() then 'granted'
+                else 'lost'
+            end;
+            lease.expires_at := fence.runs_until(lease);
+            if outcome = 'granted' and lease.waited_ms > 0 and not lease.adopted then
+                update fence.leases l set adopted = true where l.lock = lease.lock and l.fencing_token = lease.fencing_token;
+            end if;
+            if outcome = 'lost' then
+                lease.end_reason := coalesce(lease.end_reason, fence.expiry_reason(lease));
+            end if;
+            return;
+        end if;
+        select * into v_waiter from fence.waiters w where w.lock = p_request.lock and w.request_id = p_request.request_id;
+        if v_waiter.owner_id <> p_request.owner_id then
+            outcome := 'request_id_reused';
+            return;
+        end if;
+        if found and fence.request_differs(fence.lease_request(v_waiter.lock, v_waiter.owner_id, v_waiter.mode, v_waiter.scope, v_waiter.ttl_ms,
+            v_waiter.session_id, v_waiter.request_id, v_waiter.metadata), p_request)
+        then
+            outcome := 'request_id_changed';
+            return;
+        end if;
+        ticket := v_waiter.ticket;
+    end if;
+
+    if p_request.session_id is not null then
+        select * into v_session from fence.sessions s where s.session_id = p_request.session_id for share;
+        if fence.session_lost(v_session) is not null then
+            outcome := 'session_lost';
+            lease.end_reason := nullif(fence.session_lost(v_session), 'not_found');
+            perform fence.note_unused(array[p_request.lock]);
+            return;
+        end if;
+        p_request.ttl_ms := v_session.ttl_ms;
+    end if;
+
+    v_must_queue := fence.must_queue(p_request.lock, p_request.mode, p_request.scope, coalesce(ticket, 9223372036854775807));
+    if not v_must_queue then
+        v_blocker := fence.expire_or_blocker(p_request.lock, p_request.mode, p_request.scope);
+    elsif p_wait_ms = 0 then
+        v_blocker := fence.longest_running(array(
+            select r from fence.conflicting_leases(p_request.lock, p_request.mode, p_request.scope) r));
+    end if;
+
+    if not v_must_queue and v_blocker.lock is null then
+        outcome := 'granted';
+        lease := fence.grant_lease(v_fence, p_request, coalesce(
+            extract(epoch from clock_timestamp() - v_waiter.queued_at) * 1000, 0)::bigint);
+        lease.expires_at := least(v_session.expires_at, lease.expires_at, lease.hold_until);
+        if ticket is not null then
+            delete from fence.waiters w where w.ticket = acquire.ticket;
+            perform fence.wake(p_request.lock, p_request.scope, fence.left_ms(lease));
+        end if;
+        return;
+    end if;
+
+    perform set_config('synchronous_commit', 'off', true);
+    if greatest(v_fence.granted_token, v_fence.last_token) = 0 or p_request.scope = 'subtree' then
+        perform fence.note_unused(array[p_request.lock]);
+    end if;
+    left_ms := ceil(extract(epoch from v_blocker.expires_at - clock_timestamp()) * 1000);
+    if p_wait_ms = 0 then
+        outcome := 'held';
+        lease := v_blocker;
+        lease.lease_id := null;
+        queue_length := (select count(*) from fence.live_waiters() w where w.lock = p_request.lock);
+    elsif ticket is null then
+        outcome := 'queued';
+        ticket := fence.enqueue(p_request, p_wait_ms, p_gateway_id);
+    else
+        outcome := 'queued';
+        update fence.waiters w
+        set gateway_id = p_gateway_id, deadline_at = clock_timestamp() + p_wait_ms * interval '1 millisecond'
+        where w.ticket = acquire.ticket;
+    end if;
+end
+$$;

@@ -1,0 +1,47 @@
+-- fence.break(lock, note) → one row: outcome broken and the lease that was ended, of several the newest (also one that had expired
+-- and may still write), or outcome free where there is none and nobody may write, or not_found. The fence is closed.
+create or replace function fence.break(
+    p_lock text, p_note text,
+    out outcome text, out lease fence.leases)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_fence fence.fences;
+    v_ended fence.leases;
+    v_scope text := case when exists (select from fence.subtrees s where s.name = p_lock) then 'subtree' else 'node' end;
+begin
+    perform fence.commit_durably();
+    perform fence.lock_gate(p_lock, v_scope);
+    perform from fence.subtrees s where s.name = p_lock for update;
+    select * into v_fence from fence.fences f where f.resource = p_lock for update;
+    if not found or v_fence.granted_token = 0 then
+        outcome := 'not_found';
+        return;
+    end if;
+
+    outcome := 'free';
+    for v_ended in select * from fence.leases l where l.lock = p_lock and l.ended_at is null order by l.fencing_token for update loop
+        perform from fence.sessions s where s.session_id = v_ended.session_id for share;
+    end loop;
+    for v_ended in
+        update fence.leases l
+        set ended_at = coalesce(l.ended_at, clock_timestamp()), end_reason = 'broken', end_note = p_note
+        where l.lock = p_lock and (l.ended_at is null and fence.runs_until(l) > clock_timestamp()
+            or l.fencing_token = v_fence.granted_token and v_fence.open and coalesce(l.hold_until > clock_timestamp(), true))
+        returning l.*
+    loop
+        outcome := 'broken';
+        if lease.fencing_token is null or v_ended.fencing_token > lease.fencing_token then
+            lease := v_ended;
+        end if;
+        perform fence.publish_lease_event(v_ended, 'broken', p_note);
+    end loop;
+    if outcome = 'free' then
+        return;
+    end if;
+    perform fence.close_fence(p_lock, v_fence.granted_token);
+    update fence.subtrees s set open = false where s.name = p_lock;
+    perform fence.wake(p_lock, v_scope, 0);
+    lease.expires_at := fence.runs_until(lease);
+end
+$$;

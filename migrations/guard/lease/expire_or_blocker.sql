@@ -1,0 +1,44 @@
+-- fence.expire_or_blocker(lock, mode, scope) → the lease that is in the way of one of this kind, of several the one that runs longest, with its
+-- expires_at as fence.runs_until has it; or null, and then those that had run out are ended: the lock is grantable at once (P7).
+--
+-- That a lease runs is seen without locking it: with the fence locked it can only be renewed meanwhile, and runs on. That it
+-- has run out is decided by a later statement, with it and its session locked, since a heartbeat may have had them in hand.
+-- Those on other names that end with a session, or at their hold_until, are left to fence.settle_leases and fence.sweep_holds,
+-- which close their fences.
+create or replace function fence.expire_or_blocker(p_lock text, p_mode text, p_scope text) returns fence.leases
+language plpgsql
+as $$
+declare
+    v_running fence.leases[] := array(select r from fence.conflicting_leases(p_lock, p_mode, p_scope) r);
+    v_blocker fence.leases;
+    v_lease   fence.leases;
+begin
+    if cardinality(v_running) = 0 then
+        return null;
+    end if;
+    v_blocker := fence.longest_running(v_running);
+    if v_blocker.lock is not null then
+        return v_blocker;
+    end if;
+
+    for v_lease in select * from unnest(v_running) r order by r.lock, r.fencing_token loop
+        perform from fence.leases l where l.lock = v_lease.lock and l.fencing_token = v_lease.fencing_token for update;
+        perform from fence.sessions s where s.session_id = v_lease.session_id for share;
+    end loop;
+    v_blocker := fence.longest_running(array(select r from fence.conflicting_leases(p_lock, p_mode, p_scope) r));
+    if v_blocker.lock is not null then
+        return v_blocker;
+    end if;
+
+    for v_lease in
+        update fence.leases l set ended_at = fence.runs_until(l), end_reason = fence.expiry_reason(l)
+        from unnest(v_running) r
+        where l.lock = r.lock and l.fencing_token = r.fencing_token and l.ended_at is null
+            and (l.lock = p_lock or l.session_id is null and fence.expiry_reason(l) = 'expired')
+        returning l.*
+    loop
+        perform fence.publish_lease_event(v_lease, 'expired', nullif(v_lease.end_reason, 'expired'));
+    end loop;
+    return null;
+end
+$$;

@@ -1,0 +1,70 @@
+-- fence.grant_lease(fence, asked, waited_ms) → the lease that was asked for, granted. asked is a row of leases with lock, owner_id,
+-- mode, scope, ttl_ms, session_id, request_id and metadata.
+--
+-- The caller has locked the fence (fence.lock_fence) behind the gate, and seen that nothing is in the way (fence.expire_or_blocker). The fence
+-- is raised to the token, and with a shared lease closed: readers shut a dead writer out, too (P3). A subtree lease
+-- raises the fence of all below, and closes those that are open, which are late holders'. Writers below that are under way hold
+-- such a fence: it waits for them. Those with the token of an earlier subtree lease hold the row of that, for which the caller
+-- has waited (fence.lock_subtrees).
+--
+-- The policy in force limits how long the lease may be held (hold_until).
+--
+-- Raises LF002 from mint.
+create or replace function fence.grant_lease(p_fence fence.fences, p_request fence.leases, p_waited_ms bigint) returns fence.leases
+language plpgsql
+as $$
+declare
+    v_newest   bigint := greatest(p_fence.granted_token, p_fence.last_token);
+    v_subtrees boolean;
+    v_now      timestamptz;
+    v_until    timestamptz;
+    v_hold     timestamptz;
+    v_lease    fence.leases;
+begin
+    if p_request.scope = 'subtree' then
+        with below as (
+            select f.resource from fence.fences f
+            where f.resource > p_request.lock || '/' and f.resource < p_request.lock || '0' and f.open
+            order by f.resource for update
+        )
+        update fence.fences f set open = false from below b where f.resource = b.resource;
+        v_newest := greatest(v_newest, (
+            select max(greatest(f.granted_token, f.last_token)) from fence.fences f
+            where f.resource > p_request.lock || '/' and f.resource < p_request.lock || '0'));
+    end if;
+    v_subtrees := exists (select from fence.subtrees);
+    if v_subtrees then
+        v_newest := greatest(v_newest, (
+            select max(s.granted_token) from fence.subtrees s where s.name = any (fence.ancestors(p_request.lock) || p_request.lock::text)));
+    end if;
+
+    v_now := clock_timestamp();
+    v_hold := fence.hold_until(p_request.lock, v_now);
+    v_until := case when p_request.session_id is null then least(v_now + p_request.ttl_ms * interval '1 millisecond', v_hold)
+        else 'infinity' end;
+    update fence.leases l set kept = false -- the sweep deletes what is not the newest of its lock
+    where l.lock = p_request.lock and l.fencing_token = p_fence.granted_token and l.kept;
+    insert into fence.leases as l (
+        lock, fencing_token, lease_id, owner_id, mode, scope, ttl_ms, granted_at, expires_at, check_at,
+        request_id, metadata, session_id, waited_ms, hold_until, requested_ttl_ms)
+    values (
+        p_request.lock, fence.mint(v_newest), gen_random_uuid(), p_request.owner_id, p_request.mode, p_request.scope, p_request.ttl_ms, v_now,
+        v_until, v_until,
+        p_request.request_id, p_request.metadata, p_request.session_id, p_waited_ms, v_hold, p_request.ttl_ms)
+    returning l.* into v_lease;
+
+    update fence.fences f set granted_token = v_lease.fencing_token, limited = v_lease.hold_until is not null,
+        open = v_lease.mode = 'exclusive'
+    where f.resource = v_lease.lock;
+    if v_subtrees then
+        -- A row that was made while this waited for the fence is not locked, and may be by one who waits for the fence now: it has no
+        -- lease that could be shut out.
+        update fence.subtrees s
+        set granted_token = case v_lease.scope when 'subtree' then v_lease.fencing_token else s.granted_token end,
+            open = (v_lease.mode, v_lease.scope) = ('exclusive', 'subtree')
+        where s.name = (select o.name from fence.subtrees o where o.name = v_lease.lock for update skip locked);
+    end if;
+    perform fence.publish_lease_event(v_lease, 'granted');
+    return v_lease;
+end
+$$;

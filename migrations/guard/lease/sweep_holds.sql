@@ -1,0 +1,56 @@
+-- fence.sweep_holds(pause, rows_max) → done: how many leases reached their hold_until and were closed: those that ran until then are ended,
+-- and the fences of all are closed, also of a lease that had expired before and that nobody has replaced; more. See fence.sweep_turn.
+--
+-- From hold_until on, such a lease does not run (fence.runs_until) and its writes are refused (fence.admit), with or without it.
+create or replace function fence.sweep_holds(p_pause interval, p_rows_max integer, out done bigint, out more boolean)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set lock_timeout = '500ms'
+as $$
+declare
+    v_due   fence.leases;
+    v_fence fence.fences;
+    v_lease fence.leases;
+    v_seen  integer := 0;
+begin
+    done := 0;
+    more := false;
+    if not fence.sweep_turn('holds', p_pause) then
+        return;
+    end if;
+    for v_due in
+        with due as (
+            select l.* from fence.leases l
+            where l.hold_until is not null and (l.ended_at is null or l.end_reason = 'expired') and l.hold_until <= clock_timestamp()
+            order by l.hold_until limit p_rows_max
+        )
+        select * from due order by lock, fencing_token
+    loop
+        v_seen := v_seen + 1;
+        perform from fence.subtrees s where s.name = v_due.lock for update skip locked;
+        continue when not found and exists (select from fence.subtrees s where s.name = v_due.lock);
+        select * into v_fence from fence.fences f where f.resource = v_due.lock for update skip locked;
+        continue when not found;
+        select * into v_lease from fence.leases l
+        where l.lock = v_due.lock and l.fencing_token = v_due.fencing_token for update skip locked;
+        continue when v_lease.hold_until is null or v_lease.hold_until > clock_timestamp() or v_lease.end_reason <> 'expired';
+
+        continue when v_lease.ended_at is null and fence.expiry_reason(v_lease) = 'expired'; -- its expiry, or its session's end, comes first
+        if v_lease.end_reason = 'expired' and not (v_fence.open and v_fence.granted_token = v_lease.fencing_token) then
+            -- It may not write any more: no hold is left to watch.
+            update fence.leases l set hold_until = null where l.lock = v_lease.lock and l.fencing_token = v_lease.fencing_token;
+            continue;
+        end if;
+        update fence.leases l
+        set ended_at = coalesce(l.ended_at, fence.runs_until(l)), end_reason = 'max_hold'
+        where l.lock = v_lease.lock and l.fencing_token = v_lease.fencing_token;
+        perform fence.close_fence(v_lease.lock, v_lease.fencing_token);
+        done := done + 1;
+        if v_lease.ended_at is null then
+            perform fence.publish_lease_event(v_lease, 'expired', 'max_hold');
+            perform fence.wake(v_lease.lock, v_lease.scope, 0);
+        end if;
+    end loop;
+    more := v_seen = p_rows_max and done > 0;
+end
+$$;

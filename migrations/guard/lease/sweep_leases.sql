@@ -1,0 +1,45 @@
+-- fence.sweep_leases(pause, rows_max) → done: how many leases had expired and were ended; more. See fence.sweep_turn.
+--
+-- An expired lease is grantable without it (P7): this counts it, wakes waiters and keeps the event. It looks at a lease when its
+-- check_at has passed, and again at the expires_at that it finds then: a renewal need not change an index.
+create or replace function fence.sweep_leases(p_pause interval, p_rows_max integer, out done bigint, out more boolean)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set lock_timeout = '500ms'
+as $$
+declare
+    v_now    timestamptz := clock_timestamp();
+    v_locks  text[];
+    v_tokens bigint[];
+    v_lease  fence.leases;
+begin
+    done := 0;
+    more := false;
+    if not fence.sweep_turn('leases', p_pause) then
+        return;
+    end if;
+    select array_agg(d.lock), array_agg(d.fencing_token) into v_locks, v_tokens
+    from (
+        select l.lock, l.fencing_token from fence.leases l
+        where l.ended_at is null and l.check_at < 'infinity' and l.check_at <= v_now
+        order by l.check_at limit p_rows_max for update skip locked) d;
+    more := coalesce(cardinality(v_locks) = p_rows_max, false);
+
+    update fence.leases l set check_at = l.expires_at
+    from unnest(v_locks, v_tokens) as d (lock, token)
+    where l.lock = d.lock and l.fencing_token = d.token and l.ended_at is null and l.expires_at > v_now;
+    for v_lease in
+        with ended as (
+            update fence.leases l set ended_at = l.expires_at, end_reason = 'expired'
+            from unnest(v_locks, v_tokens) as d (lock, token)
+            where l.lock = d.lock and l.fencing_token = d.token and l.ended_at is null and l.expires_at <= v_now
+            returning l.*
+        )
+        select * from ended order by lock, fencing_token
+    loop
+        done := done + 1;
+        perform fence.publish_lease_event(v_lease, 'expired');
+        perform fence.wake(v_lease.lock, v_lease.scope, 0);
+    end loop;
+end
+$$;

@@ -1,0 +1,117 @@
+-- fence.grant_next(gateway_id, lock, scope) → a row for each of the gateway's waiters for the lock of which something became, in the order
+-- of the line, and one for the first whose turn it is not, and for those whom it does not hold up.
+--
+-- A reader who waits for a subtree may be held up by what is below: other readers need not wait for it.
+--
+-- outcome  granted        lease is the waiter's
+--          session_lost   its session has ended and it has left the line, and those whom it held up are woken; reason: released
+--                         or expired; lease is what it asked for
+--          held           a lease is in the way, which runs for left_ms
+--          behind         somebody else is before it; whoever leaves the line will notify
+--          external       the policy says by now that another lock service issues the tokens: it has left the line
+--          more           no waiter: as many were answered as one call may, claim again
+--
+-- scope is subtree if any of those waiters asks for a subtree. Such a one whom the caller did not know of is left for the next call.
+-- A waiter whose time is over is passed by: its gateway takes it out.
+--
+-- At most 200 are granted in one call: the fence is not locked for long, and the statement ends in time, however many readers wait.
+create or replace function fence.grant_next(p_gateway_id uuid, p_lock text, p_scope text)
+returns table (outcome text, ticket bigint, lease fence.leases, reason text, left_ms bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+    v_waiter        fence.waiters;
+    v_session       fence.sessions;
+    v_blocker       fence.leases;
+    v_granted       fence.leases;
+    v_granted_count integer := 0;
+    v_left          boolean;
+    v_subtree_waits boolean := false; -- a reader of the subtree was passed by: so are the others
+begin
+    perform fence.commit_durably();
+    perform fence.lock_gate(p_lock, p_scope);
+    if p_scope = 'subtree' then
+        perform fence.lock_subtrees(p_lock);
+    end if;
+    perform fence.lock_fence(p_lock);
+    if exists (select from fence.policies) and exists (select from fence.policy_for(p_lock) p where p.authority = 'external') then
+        return query select r.* from fence.refuse_waiters(p_gateway_id, p_lock, p_scope) r;
+        return;
+    end if;
+
+    return query
+    with left_behind as (
+        delete from fence.waiters w using fence.sessions s
+        where w.lock = p_lock and w.session_id is not null and w.gateway_id = p_gateway_id and s.session_id = w.session_id
+            and (s.ended_at is not null or s.expires_at <= clock_timestamp())
+        returning w.ticket, coalesce(s.end_reason, 'expired') as end_reason,
+            fence.lease_request(w.lock, w.owner_id, w.mode, w.scope, w.ttl_ms, w.session_id, w.request_id, w.metadata) as asked
+    )
+    select 'session_lost', l.ticket, l.asked, l.end_reason, null::bigint from left_behind l;
+    v_left := found;
+
+    for v_waiter in
+        select * from fence.waiters w where w.lock = p_lock and w.gateway_id = p_gateway_id order by w.ticket
+    loop
+        exit when v_waiter.scope = 'subtree' and p_scope <> 'subtree';
+        continue when v_subtree_waits and (v_waiter.mode, v_waiter.scope) = ('shared', 'subtree');
+        if v_granted_count = 200 then
+            outcome := 'more';
+            ticket := 0;
+            lease := null;
+            left_ms := null;
+            return next;
+            exit;
+        end if;
+        perform from fence.waiters w where w.ticket = v_waiter.ticket and w.gateway_id = p_gateway_id for update;
+        continue when not found or v_waiter.deadline_at <= clock_timestamp();
+        ticket := v_waiter.ticket;
+        lease := null;
+        left_ms := null;
+
+        if fence.must_queue(p_lock, v_waiter.mode, v_waiter.scope, ticket) then
+            outcome := 'behind';
+            return next;
+            v_subtree_waits := true;
+            continue when (v_waiter.mode, v_waiter.scope) = ('shared', 'subtree');
+            exit;
+        end if;
+        v_session := null;
+        if v_waiter.session_id is not null then
+            select * into v_session from fence.sessions s where s.session_id = v_waiter.session_id for share;
+            continue when fence.session_lost(v_session) is not null;
+        end if;
+        v_blocker := fence.expire_or_blocker(p_lock, v_waiter.mode, v_waiter.scope);
+        if v_blocker.lock is not null then
+            outcome := 'held';
+            left_ms := ceil(extract(epoch from v_blocker.expires_at - clock_timestamp()) * 1000);
+            return next;
+            v_subtree_waits := true;
+            continue when (v_waiter.mode, v_waiter.scope) = ('shared', 'subtree');
+            exit;
+        end if;
+
+        outcome := 'granted';
+        v_granted_count := v_granted_count + 1;
+        v_granted := fence.grant_lease(fence.lock_fence(p_lock), fence.lease_request(
+                v_waiter.lock, v_waiter.owner_id, v_waiter.mode, v_waiter.scope, v_waiter.ttl_ms,
+                v_waiter.session_id, v_waiter.request_id, v_waiter.metadata),
+            greatest(1, extract(epoch from clock_timestamp() - v_waiter.queued_at) * 1000)::bigint); -- 0 is of one that never waited
+        delete from fence.waiters w where w.ticket = v_waiter.ticket;
+        lease := v_granted;
+        lease.expires_at := least(v_session.expires_at, lease.expires_at, lease.hold_until);
+        return next;
+        exit when v_waiter.mode = 'exclusive';
+    end loop;
+
+    if v_granted.lock is not null then
+        perform fence.wake(p_lock, p_scope, case when v_left then 0 else fence.left_ms(v_granted) end);
+        return;
+    end if;
+    perform set_config('synchronous_commit', 'off', true);
+    if v_left then
+        perform fence.wake(p_lock, p_scope, 0);
+    end if;
+end
+$$;

@@ -1,0 +1,129 @@
+-- fence.admit(resources, tokens, sequences, lease_ids, digests, covering, locked, wait) → a ruling per claim, in the order given.
+--
+-- The rule: what fence.rule says of the fence, and what there is beside it: policies, subtree leases, lease_ids, retries. A claim says:
+-- "I write to this resource with this token (and sequence; null counts as 0)". digest is the content of the write, by which the retry of
+-- the last accepted numbered write is known. covering and locked are the subtrees and fences that the caller has locked
+-- (fence.lock_write_tokens).
+--
+-- A subtree lease may write to any resource below its name: granted_token of a resource reads as the newest of the grants on it
+-- and the subtree grants on the names above (fence.subtrees). Where nobody uses subtree leases, nothing is looked up for them.
+--
+-- ruling  verdict        admitted, or the code of the first step that failed
+--                        (busy: the fence is not locked, and wait is false: nothing is decided)
+--         reason         of token_stale: superseded, released, reused, shared, max_hold (its lease reached its hold_until); else ''
+--         replayed       the claim repeats the last accepted write of its fence: do not apply it, answer as
+--                        then. Only where this is true of every claim of a write; else the verdict holds.
+--         granted_token, last_token, last_sequence, last_version   the fence as it stands
+--
+-- Locks nothing. The fences were locked by an earlier statement: a snapshot taken before the wait for a lock would be stale. A refusal
+-- holds without a lock, since it changes nothing: it is the answer at the moment of the snapshot. So does a replay.
+-- Does not raise the fence: step 7 is the data's (fence.apply_operations). A resource may be claimed once in a call.
+--
+-- Raises 40001 where wait is true and a claim is admitted whose fence is not locked: it was made, or granted anew, while the statement
+-- waited. Sent again, the statement locks it.
+create or replace function fence.admit(
+    p_resources text[], p_tokens bigint[], p_sequences bigint[], p_lease_ids uuid[], p_digests bytea[],
+    p_covering text[], p_locked text[], p_wait boolean)
+returns fence.ruling[]
+language plpgsql
+as $$
+declare
+    v_policies boolean;
+    v_subtrees boolean;
+    v_unlocked text[] := case when p_locked = p_resources then '{}'
+        else array(select r from unnest(p_resources) r except select l from unnest(p_locked) l) end;
+    v_rulings  fence.ruling[];
+begin
+    v_policies := exists (select from fence.policies);
+    v_subtrees := exists (select from fence.subtrees);
+    v_rulings := array(
+        select row(judged.verdict, judged.reason, judged.replayed,
+            f.granted_token, f.last_token, f.last_sequence, f.last_version)::fence.ruling
+        from unnest(p_resources, p_tokens, p_sequences, p_lease_ids, p_digests) with ordinality
+            as c (resource, token, sequence, lease_id, digest, n)
+        left join lateral (
+            select * from fence.fences f where f.resource = c.resource limit 1
+        ) stored on true
+        left join lateral (
+            select * from fence.policy_for(c.resource) where v_policies
+        ) policy on true
+        cross join lateral (
+            -- A policy that was set after the fences were locked may find no fence here, and nothing passes without one.
+            select coalesce(policy.rule = 'same_token', false) as same_token,
+                stored.resource is not null and coalesce(policy.authority = 'external', false) as external,
+                coalesce(policy.require_lease_id, false) as require_lease_id,
+                coalesce(policy.require_live_lease, false) as require_live_lease
+        ) p
+        left join lateral (
+            select s.name, s.granted_token, s.open from fence.subtrees s
+            where v_subtrees and s.name = any (fence.ancestors(c.resource)) and s.granted_token > coalesce(stored.granted_token, 0)
+            order by s.granted_token desc limit 1
+        ) above on true
+        cross join lateral (
+            -- One that was granted after this write began is not locked: its token is known to nobody who could present it.
+            select coalesce(above.granted_token, stored.granted_token, 0) as granted_token,
+                case when above.name is null then coalesce(stored.open, false)
+                    else above.open and above.name = any (p_covering) and stored.resource is not null end
+                    -- At its hold_until a lease closes the fence, before a sweep says so (fence.sweep_holds).
+                    and not ((v_policies or stored.limited or above.name is not null) and exists (
+                        select from fence.leases l
+                        where l.lock = coalesce(above.name::text, c.resource) and l.hold_until <= clock_timestamp()
+                            and l.fencing_token = coalesce(above.granted_token, stored.granted_token))) as open,
+                coalesce(above.name::text, c.resource) as granted_on,
+                coalesce(stored.last_token, 0) as last_token, coalesce(stored.last_sequence, 0) as last_sequence,
+                coalesce(stored.last_version, 0) as last_version
+        ) f
+        cross join lateral (
+            select fence.rule(c.token, c.sequence, p.same_token, p.external, f.granted_token, f.open, f.last_token, f.last_sequence) as verdict
+        ) stepped
+        cross join lateral (
+            select case
+                when not p_wait and c.resource = any (v_unlocked) and stored.resource is not null
+                    then 'busy'
+                when stepped.verdict <> 'admitted'
+                    then stepped.verdict
+                when not p.external and (c.lease_id is not null or p.require_lease_id)
+                        and c.lease_id is distinct from (
+                            select l.lease_id from fence.leases l
+                            where l.lock = f.granted_on and l.fencing_token = c.token)
+                    then 'lease_mismatch' -- step 5
+                when not p.external and p.require_live_lease
+                        and not exists (
+                            select from fence.leases l
+                            where l.lock = f.granted_on and l.fencing_token = c.token
+                                and l.ended_at is null and fence.runs_until(l) > clock_timestamp())
+                    then 'lease_expired' -- step 6
+                else 'admitted'
+            end as verdict
+        ) ruled
+        cross join lateral (
+            select ruled.verdict,
+                case
+                    when ruled.verdict <> 'token_stale' then ''
+                    when c.token < f.last_token or not p.external and c.token < f.granted_token then 'superseded'
+                    when (c.token, coalesce(c.sequence, 0)) <= (f.last_token, f.last_sequence) and (p.external or f.open)
+                        then 'reused'
+                    when exists (
+                        select from fence.leases l
+                        where l.lock = f.granted_on and l.fencing_token = c.token and l.mode = 'shared' and not p.external)
+                        then 'shared'
+                    when exists (
+                        select from fence.leases l
+                        where l.lock = f.granted_on and l.fencing_token = c.token and not p.external
+                            and l.hold_until <= clock_timestamp() and coalesce(l.end_reason, 'expired') in ('expired', 'max_hold'))
+                        then 'max_hold'
+                    else 'released'
+                end as reason,
+                coalesce((c.token, c.sequence) = (f.last_token, f.last_sequence) and c.digest = stored.last_digest, false)
+                    as replayed
+        ) judged
+        order by c.n);
+    if p_wait and cardinality(v_unlocked) > 0 and exists (
+        select from unnest(p_resources, v_rulings) as u (resource, verdict, reason, replayed)
+        where u.verdict = 'admitted' and not u.replayed and u.resource = any (v_unlocked))
+    then
+        raise exception 'a fence was granted while the write waited' using errcode = 'serialization_failure';
+    end if;
+    return v_rulings;
+end
+$$;

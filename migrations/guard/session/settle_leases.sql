@@ -1,0 +1,58 @@
+-- fence.settle_leases(session_id, after, locks_max, wait_ms) → ended: how many leases of a session that has ended were ended with it, on at
+-- most locks_max locks, the first ones after the name after; skipped: on how many of those locks nothing was ended, since something was
+-- locked for longer than wait_ms; last: the last of those locks, null where there is none left.
+--
+-- Their fences are closed: the session's end releases its leases, also where it comes by expiry. Any number may settle one session
+-- at once. One call takes at most 64 gates, or those of one lock.
+create or replace function fence.settle_leases(
+    p_session_id uuid, p_after text, p_locks_max integer, p_wait_ms integer, out ended bigint, out skipped integer, out last text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+    v_locks  text[];
+    v_scopes text[];
+    v_count  integer;
+    v_lease  fence.leases;
+begin
+    perform fence.commit_durably();
+    ended := 0;
+    skipped := 0;
+    select array_agg(u.lock order by u.lock collate "C"), array_agg(u.scope order by u.lock collate "C") into v_locks, v_scopes
+    from (
+        select l.lock::text, max(l.scope) as scope -- subtree, if any is
+        from fence.leases l, fence.sessions s
+        where l.session_id = p_session_id and l.lock > p_after and l.ended_at is null
+            and s.session_id = l.session_id and s.ended_at is not null
+        group by l.lock order by l.lock limit p_locks_max) u;
+    v_count := fence.count_within_gates(v_locks, v_scopes, 64);
+    v_locks := v_locks[1:v_count];
+    last := v_locks[v_count];
+
+    perform set_config('lock_timeout', p_wait_ms::text, true);
+    begin
+        perform fence.lock_gates(v_locks, v_scopes[1:v_count]);
+        perform from fence.subtrees s where s.name = any (v_locks) order by s.name for update;
+        perform from fence.fences f where f.resource = any (v_locks) order by f.resource for update;
+        for v_lease in
+            with over as (
+                update fence.leases l set ended_at = least(s.ended_at, l.hold_until),
+                    end_reason = case when l.hold_until <= s.ended_at then 'max_hold' else s.end_reason end
+                from fence.sessions s
+                where l.session_id = p_session_id and l.lock = any (v_locks) and l.ended_at is null and s.session_id = l.session_id
+                returning l.*
+            )
+            select * from over o order by o.lock, o.fencing_token
+        loop
+            ended := ended + (v_lease.end_reason <> 'max_hold')::integer;
+            perform fence.close_fence(v_lease.lock, v_lease.fencing_token);
+            perform fence.publish_lease_event(v_lease, case v_lease.end_reason when 'max_hold' then 'expired' else v_lease.end_reason end,
+                case v_lease.end_reason when 'max_hold' then 'max_hold' end);
+            perform fence.wake(v_lease.lock, v_lease.scope, 0);
+        end loop;
+    exception when lock_not_available or deadlock_detected or out_of_memory then -- out of room in the lock table, too
+        ended := 0;
+        skipped := v_count;
+    end;
+end
+$$;

@@ -1,0 +1,148 @@
+-- fence.write(resources, tokens, sequences, lease_ids, digests, kinds, keys, values, content_types, expected, turn_ends, wait_ms)
+--
+-- Decides and applies a set of independent writes in one round trip and one commit. A rejected write does not
+-- fail its neighbours.
+--
+-- turn_ends Turn after turn is decided, and no resource repeats in a turn: the first writes to all resources come first, then the
+--           second ones, and so on. These are the places of the last write of each turn; of writes to as many resources, {count}.
+-- wait_ms   how long to wait for a fence that somebody else has locked: null: as long as it takes; 0: not at all, its writes are
+--           busy; otherwise 55P03 is raised after so many ms, and nothing was applied. (With 0 as well, after 100 ms, where something
+--           else is locked: a subtree, or a fence that is being made.)
+--
+-- The answer is columns of places in the arrays (from 1) and, side by side with them, what there is to say:
+-- admitted, versions  the version that each admitted write gave
+-- created             which of them are puts that made a record that was not there
+-- replayed            which of them were applied before: this is their first answer again
+-- busy                those of which nothing was decided, since the fence was locked; see wait_ms
+-- refused, verdicts, reasons, standing, granted_tokens, last_tokens, last_sequences
+--     verdict  token_required, token_unknown, token_stale, lease_mismatch, lease_expired, version_mismatch, not_found (the delete of
+--              what is not there)
+--     standing of a version_mismatch the version that stands (0: none)
+--     the rest is the fence as it stands
+--
+-- Most writes go a fast path: a put that has nothing to it but a token, where there is no policy anywhere. Then fence.rule on the fence
+-- row, of a grant that has no hold_until, is all there is to judge, and one statement can judge and raise it: under READ COMMITTED an update looks again at a row that it had
+-- to wait for. Subtree leases need no look: the grant of one closes the open fences below it (fence.grant_lease). What is not admitted
+-- on this way is left as it was, and not refused yet: it goes the long way (fence.write_ruled), which knows all else and says why.
+--
+-- Order of locks (fence.lock_fence): fence.lock_write_tokens locks everything first, over all turns. It need not where all writes are plain,
+-- that is fit for the fast path, and either there is one turn or one resource. Then the fast path locks the fences of those that it
+-- admits, in the order of their names, and nothing is locked after that: the others are refused, or known as replays, which needs no
+-- lock (fence.admit).
+--
+-- Raises 40001, with nothing applied, if what was judged is not so any more: the first policy came while the fast path waited, or see
+-- fence.write_ruled. Sent again, the writes are judged by what there is then.
+--
+-- The planner's choices are pinned: by the keys, whatever the statistics say of a table that was empty a minute ago.
+create or replace function fence.write(
+    p_resources text[], p_tokens bigint[], p_sequences bigint[], p_lease_ids uuid[], p_digests bytea[],
+    p_kinds text[], p_keys text[], p_values bytea[], p_content_types text[], p_expected bigint[], p_turn_ends integer[], p_wait_ms integer,
+    out admitted integer[], out versions bigint[], out created integer[], out replayed integer[], out busy integer[],
+    out refused integer[], out verdicts text[], out reasons text[], out current_versions bigint[],
+    out granted_tokens bigint[], out last_tokens bigint[], out last_sequences bigint[])
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_hashjoin = off set enable_mergejoin = off
+as $$
+declare
+    v_ignored    text;
+    v_from     integer; -- the first and the last index of the turn
+    v_to       integer := 0;
+    v_fast    boolean := false; -- whether any went the fast path
+    v_locks    record;
+    v_plain    boolean; -- see the order of locks above
+    v_whole    boolean := true; -- nothing was to be locked that is not
+    v_covering text[] := '{}';
+    v_locked   text[] := '{}';
+    v_raised   integer[]; -- the places that did in this turn
+    v_versions bigint[];
+    v_replaced integer[];
+    v_indexes   integer[];
+    v_ruled     record;
+begin
+    v_ignored := fence.commit_durably();
+    if p_wait_ms is not null then
+        v_ignored := set_config('lock_timeout', case p_wait_ms when 0 then '100' else p_wait_ms::text end, true);
+    end if;
+    v_plain := p_wait_ms is distinct from 0
+        and (cardinality(p_turn_ends) = 1 or p_turn_ends[1] = 1)
+        and p_kinds <@ array['put'] and cardinality(array_remove(p_lease_ids, null)) = 0 and cardinality(array_remove(p_expected, null)) = 0
+        and not exists (select from fence.policies)
+        and not exists (select from fence.subtrees s where s.open and s.granted_token = any (p_tokens))
+        and not exists (select from fence.fences f where f.limited); -- there is none in a database that never limited a hold
+    if not v_plain then
+        v_locks := fence.lock_write_tokens(p_resources, p_tokens, p_wait_ms is distinct from 0);
+        v_covering := v_locks.covering;
+        v_locked := v_locks.locked;
+        v_whole := cardinality(v_locked) = p_turn_ends[1];
+    end if;
+    for v_turn in 1 .. cardinality(p_turn_ends) loop
+        v_from := v_to + 1;
+        v_to := p_turn_ends[v_turn];
+        v_raised := null;
+        if p_wait_ms is distinct from 0 then
+            with raised as (
+                update fence.fences f
+                set last_token = c.token, last_sequence = coalesce(c.sequence, 0), last_version = f.last_version + 1,
+                    last_digest = case when c.sequence is not null then c.digest end
+                from (
+                    select u.*
+                    from unnest(p_resources[v_from:v_to], p_tokens[v_from:v_to], p_sequences[v_from:v_to], p_lease_ids[v_from:v_to],
+                            p_digests[v_from:v_to], p_kinds[v_from:v_to], p_keys[v_from:v_to], p_values[v_from:v_to],
+                            p_content_types[v_from:v_to], p_expected[v_from:v_to]) with ordinality
+                        as u (resource, token, sequence, lease_id, digest, kind, key, value, content_type, expected, index)
+                    where u.kind = 'put' and u.lease_id is null and u.expected is null
+                    order by u.resource collate "C") c
+                where f.resource = c.resource and (v_whole or c.resource = any (v_locked))
+                    and fence.rule(c.token, c.sequence, false, false, f.granted_token, f.open, f.last_token, f.last_sequence) = 'admitted'
+                    and not f.limited
+                    and not exists (select from fence.policies)
+                returning v_from - 1 + c.index::integer as index, f.resource, c.key, f.last_version as version, c.token, c.sequence, c.content_type, c.value
+            ), replaced as (
+                update fence.records r
+                set version = p.version, fencing_token = p.token, sequence = p.sequence, updated_at = clock_timestamp(),
+                    content_type = p.content_type, value = p.value, created = false
+                from raised p
+                where r.resource = p.resource and r.key = p.key
+                returning p.index
+            )
+            select array_agg(p.index), array_agg(p.version), (select array_agg(r.index) from replaced r)
+            into v_raised, v_versions, v_replaced
+            from raised p;
+
+            if v_raised is not null then
+                if v_replaced is null or cardinality(v_replaced) < cardinality(v_raised) then
+                    v_indexes := array(select p from unnest(v_raised) p where p not in (select r from unnest(v_replaced) r));
+                    created := created || fence.insert_records(
+                        v_indexes, v_raised, v_versions, p_resources, p_tokens, p_sequences, p_keys, p_values, p_content_types);
+                end if;
+                v_fast := true;
+                admitted := admitted || v_raised;
+                versions := versions || v_versions;
+                continue when cardinality(v_raised) = v_to - v_from + 1;
+            end if;
+        end if;
+
+        v_indexes := array(select p from generate_series(v_from, v_to) p where p not in (select r from unnest(v_raised) r));
+        if cardinality(v_indexes) > 0 then
+            v_ruled := fence.write_ruled(v_indexes, p_resources, p_tokens, p_sequences, p_lease_ids, p_digests,
+                p_kinds, p_keys, p_values, p_content_types, p_expected, v_covering, v_locked, p_wait_ms is distinct from 0);
+            admitted := admitted || v_ruled.admitted;
+            versions := versions || v_ruled.versions;
+            created := created || v_ruled.created;
+            replayed := replayed || v_ruled.replayed;
+            busy := busy || v_ruled.busy;
+            refused := refused || v_ruled.refused;
+            verdicts := verdicts || v_ruled.verdicts;
+            reasons := reasons || v_ruled.reasons;
+            current_versions := current_versions || v_ruled.current_versions;
+            granted_tokens := granted_tokens || v_ruled.granted_tokens;
+            last_tokens := last_tokens || v_ruled.last_tokens;
+            last_sequences := last_sequences || v_ruled.last_sequences;
+        end if;
+    end loop;
+    if v_fast and exists (select from fence.policies) then
+        raise exception 'a policy came while the write waited' using errcode = 'serialization_failure';
+    end if;
+end
+$$;

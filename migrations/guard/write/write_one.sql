@@ -1,0 +1,69 @@
+-- fence.write_one(resource, token, sequence, lease_id, digest, kind, key, value, content_type, expected, wait_ms) → the answer to one write.
+--
+-- fence.write of a set of one, with less to set up: the fast path is two plain statements.
+--
+-- The answer's fields are those of fence.write: the verdict may also be admitted or busy, and version is that which the write gave or
+-- which stands.
+create or replace function fence.write_one(
+    p_resource text, p_token bigint, p_sequence bigint, p_lease_id uuid, p_digest bytea,
+    p_kind text, p_key text, p_value bytea, p_content_type text, p_expected bigint, p_wait_ms integer,
+    out verdict text, out reason text, out version bigint, out created boolean, out replayed boolean,
+    out granted_token bigint, out last_token bigint, out last_sequence bigint)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_hashjoin = off set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+    v_ignored text;
+    v_policies boolean;
+    v_set   record;
+begin
+    v_ignored := fence.commit_durably();
+    if p_kind = 'put' and p_lease_id is null and p_expected is null and p_wait_ms is distinct from 0 then
+        if p_wait_ms > 0 then
+            v_ignored := set_config('lock_timeout', p_wait_ms::text, true);
+        end if;
+        update fence.fences f
+        set last_token = p_token, last_sequence = coalesce(p_sequence, 0), last_version = f.last_version + 1,
+            last_digest = case when p_sequence is not null then p_digest end
+        where f.resource = p_resource
+            and fence.rule(p_token, p_sequence, false, false, f.granted_token, f.open, f.last_token, f.last_sequence) = 'admitted'
+            and not f.limited
+            and not exists (select from fence.policies)
+        returning f.last_version into write_one.version;
+        if found then
+            write_one.created := false;
+            update fence.records r
+            set version = write_one.version, fencing_token = p_token, sequence = p_sequence, updated_at = clock_timestamp(),
+                content_type = p_content_type, value = p_value, created = false
+            where r.resource = p_resource and r.key = p_key
+            returning exists (select from fence.policies) into v_policies;
+            if not found then
+                insert into fence.records (resource, key, version, fencing_token, sequence, updated_at, content_type, value, created)
+                values (p_resource, p_key, write_one.version, p_token, p_sequence, clock_timestamp(), p_content_type, p_value, true)
+                returning exists (select from fence.policies) into v_policies;
+                write_one.created := true;
+            end if;
+            if v_policies then
+                raise exception 'a policy came while the write waited' using errcode = 'serialization_failure';
+            end if;
+            verdict := 'admitted';
+            reason := '';
+            replayed := false;
+            return;
+        end if;
+    end if;
+
+    v_set := fence.write(array[p_resource], array[p_token], array[p_sequence], array[p_lease_id], array[p_digest],
+        array[p_kind], array[p_key], array[p_value], array[p_content_type], array[p_expected], array[1], p_wait_ms);
+    verdict := case when v_set.busy is not null then 'busy' else coalesce(v_set.verdicts[1], 'admitted') end;
+    reason := coalesce(v_set.reasons[1], '');
+    version := coalesce(v_set.versions[1], v_set.current_versions[1], 0);
+    created := v_set.created is not null;
+    replayed := v_set.replayed is not null;
+    granted_token := v_set.granted_tokens[1];
+    last_token := v_set.last_tokens[1];
+    last_sequence := v_set.last_sequences[1];
+end
+$$;

@@ -1,0 +1,31 @@
+package engine_test
+
+import (
+	"testing"
+
+	"github.com/fencegate/fencegate/internal/enginetest"
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
+)
+
+// When a Service ends, its Group does.
+func TestServiceClosesItsGroup(t *testing.T) {
+	t.Parallel()
+	b := enginetest.New(t)
+	service := enginetest.Run(t, enginetest.OpenStore(t, store.Config{DatabaseURL: b.URL}), engine.Config{})
+	lease, err := service.Acquire(t.Context(), store.AcquireRequest{Lock: "lock", OwnerID: "w"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result, err := service.Commit(t.Context(), enginetest.Put(lease, 1, "v")); err != nil || result.Err != nil {
+		t.Errorf("before: %v (%v)", result, err)
+	}
+	if stats := service.GroupStats(); stats.Writes != 1 {
+		t.Errorf("one write is %+v", stats)
+	}
+	service.Stop()
+	_, err = service.Commit(t.Context(), enginetest.Put(lease, 2, "v"))
+	if err := enginetest.Unavailable(err, store.OutcomeNotApplied); err != nil {
+		t.Error(err)
+	}
+}

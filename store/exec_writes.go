@@ -1,0 +1,110 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// How long the database waits for a fence that somebody else has locked, as fence.write takes it.
+var (
+	waitBriefly = ptr(int32(100)) // ms: longer than a commit takes, unless something is wrong with that
+	waitNot     = ptr(int32(0))   // not at all
+)
+
+// ExecWrites sends the writes of the batch in one statement and reads the verdicts into it. When it returns nil, the admitted
+// writes are committed. Where wait is false, a write whose fence another session keeps locked is Busy, and not applied.
+func (s *Store) ExecWrites(ctx context.Context, batch *WriteBatch, wait bool) error {
+	lockWait := waitBriefly
+	if wait {
+		lockWait = ptr(int32(s.config.StatementTimeout.Milliseconds()))
+	}
+	send := s.writeSet
+	if len(batch.writes) == 1 {
+		send = s.writeOne
+	}
+	batch.arrange()
+	err := send(ctx, batch, lockWait)
+	if !wait && isState(err, "55P03") {
+		err = send(ctx, batch, waitNot) // nothing was applied, because of one fence: the others do not wait for it again
+	}
+	return err
+}
+
+// writeOne sends a batch of one write.
+func (s *Store) writeOne(ctx context.Context, b *WriteBatch, wait *int32) error {
+	const sql = `select verdict, reason, version, created, replayed, coalesce(granted_token, 0), coalesce(last_token, 0), coalesce(last_sequence, 0)
+		from fence.write_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
+	row := &b.verdicts[0]
+	return s.queryRowAs(ctx, job{use: useBatches}, sql,
+		[]any{
+			b.resources[0], b.tokens[0], b.sequences[0], b.leaseIDs[0], b.digests[0],
+			b.kinds[0], b.keys[0], b.values[0], b.contentTypes[0], b.expected[0], wait,
+		},
+		&row.verdict, &row.reason, &row.version, &row.created, &row.replayed, &row.grantedToken, &row.lastToken, &row.lastSequence)
+}
+
+// writeSet sends a batch of several writes.
+func (s *Store) writeSet(ctx context.Context, b *WriteBatch, wait *int32) error {
+	const sql = `select admitted, versions, created, replayed, busy,
+			refused, verdicts, reasons, current_versions, granted_tokens, last_tokens, last_sequences
+		from fence.write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
+	var answer setAnswer
+	err := s.queryAs(ctx, job{use: useBatches}, sql,
+		[]any{b.resources, b.tokens, b.sequences, b.leaseIDs, b.digests, b.kinds, b.keys, b.values, b.contentTypes, b.expected, b.turnEnds, wait},
+		func(rows pgx.Rows) error {
+			return rows.Scan(&answer.admitted, &answer.versions, &answer.created, &answer.replayed, &answer.busy,
+				&answer.refused, &answer.verdicts, &answer.reasons, &answer.standing,
+				&answer.grantedTokens, &answer.lastTokens, &answer.lastSequences)
+		})
+	if err != nil {
+		return err
+	}
+	if answered := len(answer.admitted) + len(answer.busy) + len(answer.refused); answered != len(b.verdicts) {
+		return fmt.Errorf("fence.write answered %d of %d writes", answered, len(b.verdicts))
+	}
+	answer.spread(b)
+	return nil
+}
+
+// setAnswer is the row of fence.write.
+type setAnswer struct {
+	admitted                                           []int32
+	versions                                           []int64
+	created, replayed, busy                            []int32
+	refused                                            []int32
+	verdicts, reasons                                  []string
+	standing, grantedTokens, lastTokens, lastSequences []int64
+}
+
+// spread copies what the row says of each write to its verdict.
+func (a *setAnswer) spread(b *WriteBatch) {
+	for i, n := range a.admitted {
+		*b.verdictOf(n) = verdictRow{verdict: Admitted, version: a.versions[i]}
+	}
+	for _, n := range a.created {
+		b.verdictOf(n).created = true
+	}
+	for _, n := range a.replayed {
+		b.verdictOf(n).replayed = true
+	}
+	for _, n := range a.busy {
+		*b.verdictOf(n) = verdictRow{verdict: verdictBusy}
+	}
+	for i, n := range a.refused {
+		*b.verdictOf(n) = verdictRow{
+			verdict: Verdict(a.verdicts[i]), reason: a.reasons[i], version: a.standing[i],
+			grantedToken: a.grantedTokens[i], lastToken: a.lastTokens[i], lastSequence: a.lastSequences[i],
+		}
+	}
+}
+
+func isState(err error, code string) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.Code == code
+}
+
+func ptr[T any](value T) *T { return &value }

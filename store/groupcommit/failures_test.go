@@ -1,0 +1,184 @@
+package groupcommit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/fencegate/fencegate/internal/enginetest"
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/groupcommit"
+)
+
+// In a batch of two hundred, each write gets what it would have got alone: the neighbours of what fails in the database, and of what the rule
+// rejects, are applied; and behind it on the same resource, too.
+func TestGroupNeighbours(t *testing.T) {
+	t.Parallel()
+	g := newGroupbed(t, narrow)
+	var writes []store.Write
+	for i := range 196 {
+		writes = append(writes, g.put(t, enginetest.Numbered("r", i), 1, "fine"))
+	}
+	bad := g.put(t, "r/7", 2, poison)
+	behind := g.put(t, "r/7", 3, "behind")
+	stale := g.put(t, "r/8", 1, "stale")
+	missing := g.put(t, "r/9", 2, "")
+	missing.Operation = store.Operation{Kind: store.Delete, Key: "none"}
+	writes = append(writes, bad, behind, stale, missing)
+	want := map[int]string{
+		196: "22000", 198: store.ErrStaleToken.Error(), 199: store.ErrNotFound.Error(),
+	}
+	invalid := g.put(t, "r/10", 2, "")
+	invalid.Kind = "zap"
+
+	plugged := g.submitPlug(t, "plug")
+	var answers []<-chan reply
+	for _, write := range writes {
+		answers = append(answers, g.submit(t.Context(), t, write))
+	}
+	if got := verdict(t, g.submit(t.Context(), t, invalid)); !errors.Is(got.err, store.ErrInvalid) {
+		t.Errorf("what is invalid is told %+v", got)
+	}
+	g.pull(t, 1)
+	admitted(t, "the plug", plugged)
+	for i, answer := range answers {
+		if want[i] == "" {
+			admitted(t, fmt.Sprint("write ", i), answer)
+			continue
+		}
+		got := verdict(t, answer)
+		if text := fmt.Sprint(got.err, got.result.Err); !strings.Contains(text, want[i]) || (got.err == nil) == (got.result.Err == nil) {
+			t.Errorf("write %d is told %s, want %s", i, text, want[i])
+		}
+	}
+	g.expectStored(t, map[store.Name]string{"r/6": "fine", "r/7": "behind", "r/8": "fine", "r/195": "fine"})
+	if stats := g.Stats(); stats.Batches != 2 {
+		t.Errorf("it took %+v", stats)
+	}
+}
+
+// What the server rolls back for a deadlock is sent again.
+func TestGroupTriesAgain(t *testing.T) {
+	t.Parallel()
+	g := newGroupbed(t, narrow)
+	plugged := g.submitPlug(t, "plug")
+	var answers []<-chan reply
+	for i, text := range []string{"before", undone, "after"} {
+		answers = append(answers, g.submit(t.Context(), t, g.put(t, enginetest.Numbered("r", i), 1, text)))
+	}
+	g.pull(t, 1)
+	admitted(t, "the plug", plugged)
+	for i, answer := range answers {
+		admitted(t, fmt.Sprint("write ", i), answer)
+	}
+	if tries := g.Count(t, "select last_value from public.tries"); tries != 4 {
+		t.Errorf("it was tried %d times, want 4", tries)
+	}
+}
+
+// A batch and somebody else's transaction wait for each other: PostgreSQL undoes the batch, and it is sent again.
+func TestGroupDeadlock(t *testing.T) {
+	t.Parallel()
+	g := newGroupbed(t, narrow)
+	ctx := enginetest.Patient(t)
+	write := g.put(t, "clog", 1, clog)
+	g.hold(t, 2)
+	clogged := g.submit(ctx, t, write) // it waits for the other session, with the fence locked
+	enginetest.Await(t, "it waits by itself", func() bool { return g.Stats().InFlight.Patient == 1 })
+	if err := g.AwaitBlocked(ctx, nil); err != nil {
+		t.Fatal(err)
+	}
+	// Now the other waits for the fence. It never looks for a deadlock; the batch does when it has waited for a second.
+	for _, sql := range []string{
+		"set deadlock_timeout = '1h'", "update fence.fences set last_version = last_version where resource = 'clog'", "reset deadlock_timeout",
+	} {
+		if _, err := g.plugs[2].Exec(ctx, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	noVerdict(t, "what was undone", clogged)
+	g.pull(t, 2)
+	admitted(t, "what was undone", clogged)
+	g.expectStored(t, map[store.Name]string{"clog": clog})
+}
+
+// The connection of a batch is ended: nothing is said of what was in it, and what waited behind that is not applied. Sent again in its order,
+// each is applied exactly once.
+func TestGroupConnectionIsEnded(t *testing.T) {
+	t.Parallel()
+	g := newGroupbed(t, narrow)
+	ctx := context.Background()
+	writes := []store.Write{
+		g.put(t, "p", 1, plug2), g.put(t, "q", 1, "x"), g.put(t, "r", 1, "first"), g.put(t, "r", 2, "second"), g.put(t, "r", 3, "third"),
+	}
+	plugged := g.submitPlug(t, "plug")
+	g.hold(t, 2)
+	var answers []<-chan reply
+	for _, write := range writes[:4] {
+		answers = append(answers, g.submit(ctx, t, write))
+	}
+	g.pull(t, 1)
+	admitted(t, "the plug", plugged)
+	g.awaitPlugged(t)
+	answers = append(answers, g.submit(ctx, t, writes[4]))
+	g.Exec(t, "select pg_terminate_backend(pid) "+pluggedSQL)
+	for i, outcome := range []store.Outcome{
+		store.OutcomeUnknown, store.OutcomeUnknown, store.OutcomeUnknown, store.OutcomeUnknown, store.OutcomeNotApplied,
+	} {
+		unavailable(t, fmt.Sprint("write ", i), answers[i], outcome)
+	}
+	g.expectStored(t, map[store.Name]string{"plug": plug, "p": "nothing", "q": "nothing", "r": "nothing"})
+	g.pull(t, 2)
+	for i, write := range writes {
+		if result := admitted(t, fmt.Sprintf("write %d again", i), g.submit(ctx, t, write)); result.Replayed {
+			t.Errorf("write %d was applied before", i)
+		}
+	}
+	g.expectStored(t, map[store.Name]string{"p": plug2, "q": "x", "r": "third"})
+}
+
+// The answer to a batch is lost: nothing is said, all the same. Sent again, the last write of each resource is known as applied.
+func TestGroupAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	g := newGroupbed(t, narrow)
+	cutter := enginetest.NewCutter(t, g.DB)
+	through := newGroup(t, cutter.Through(t), narrow)
+	write := g.put(t, "r", 1, "this write is cut")
+	cutter.Cut(enginetest.BeforeClient, string(write.Value))
+	_, err := through.Commit(t.Context(), write)
+	if err := enginetest.Unavailable(err, store.OutcomeUnknown); err != nil {
+		t.Error(err)
+	}
+	cutter.Cut(enginetest.Never, "")
+	result, err := through.Commit(t.Context(), write)
+	if want := (store.Result{Version: 1, Created: true, Replayed: true}); err != nil || result != want {
+		t.Errorf("sent again: %+v (%v), want %+v", result, err, want)
+	}
+}
+
+// While the database is away, every write is told so at once; when it is back, all goes on.
+func TestGroupWithoutDatabase(t *testing.T) {
+	b, cluster := enginetest.NewCrashing(t)
+	group := newGroup(t, b.Store, groupcommit.Config{})
+	lease, err := b.Acquire(t.Context(), store.AcquireRequest{Lock: "lock", OwnerID: "w"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := enginetest.Put(lease, 1, "v")
+	cluster.Kill()
+	for range 20 {
+		if _, err := group.Commit(t.Context(), write); !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("without a database it is told %v", err)
+		}
+	}
+	if stats := group.Stats(); stats.Batches > 20 {
+		t.Errorf("20 writes were tried in %d batches", stats.Batches)
+	}
+	cluster.Restart()
+	err = enginetest.Insist(func() error { _, err := group.Commit(t.Context(), write); return err })
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,211 @@
+package groupcommit_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencegate/fencegate/internal/enginetest"
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/groupcommit"
+)
+
+// narrow is a Group with one batch in flight in each lane: what is in the database holds up what comes behind it in the lane.
+var narrow = groupcommit.Config{BatchesMax: 3}
+
+// groupbed is a testbed with a Group, and traps in the database for what is written.
+type groupbed struct {
+	*enginetest.DB
+	*groupcommit.Group
+	tokens map[store.Name]int64
+	plugs  [3]*pgxpool.Conn // what holds up the writes of a plug
+}
+
+// The values that the traps are for.
+const (
+	plug   = "plug 1" // stays in the database until it is pulled, though it waits for no lock
+	plug2  = "plug 2"
+	clog   = "clog 2" // waits for a lock there
+	poison = "poison" // fails there
+	undone = "undone" // is rolled back there three times, as in a deadlock
+)
+
+func newGroupbed(t *testing.T, config groupcommit.Config) *groupbed {
+	t.Helper()
+	b := enginetest.New(t)
+	b.Exec(t, "create sequence public.tries")
+	b.Exec(t, `create function public.trap() returns trigger language plpgsql as $$
+		declare
+			v_what constant text := convert_from(substr(new.value, 1, 6), 'LATIN1');
+		begin
+			if v_what like 'plug%' then
+				while not pg_try_advisory_xact_lock(substr(v_what, 6)::integer) loop
+					perform pg_sleep(0.002);
+				end loop;
+			elsif v_what like 'clog%' then
+				perform set_config('deadlock_timeout', '1s', true); -- so that TestGroupDeadlock can close the cycle before it is looked for
+				perform pg_advisory_xact_lock(substr(v_what, 6)::integer);
+			elsif v_what = 'poison' then
+				raise 'this can not be stored' using errcode = '22000';
+			elsif v_what = 'undone' and nextval('public.tries') <= 3 then
+				raise 'as if there were a deadlock' using errcode = '40P01';
+			end if;
+			return new;
+		end $$`)
+	b.Exec(t, "create trigger trap before insert or update on fence.records for each row execute function public.trap()")
+	b.Store = enginetest.OpenStore(t, store.Config{DatabaseURL: b.URL, StatementTimeout: time.Minute}) // which a plug is not to run into
+	return &groupbed{DB: b, Group: newGroup(t, b.Store, config), tokens: map[store.Name]int64{}}
+}
+
+func newGroup(t *testing.T, on *store.Store, config groupcommit.Config) *groupcommit.Group {
+	t.Helper()
+	group, err := groupcommit.New(on, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(group.Close)
+	return group
+}
+
+// hold keeps plugs of this number in the database, until pull is called.
+func (g *groupbed) hold(t *testing.T, number int) {
+	t.Helper()
+	conn, err := g.SQL.Acquire(t.Context())
+	if err == nil {
+		_, err = conn.Exec(t.Context(), "select pg_advisory_lock($1)", number)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.plugs[number] = conn
+	t.Cleanup(func() { g.pull(t, number) })
+}
+
+func (g *groupbed) pull(t *testing.T, number int) {
+	t.Helper()
+	conn := g.plugs[number]
+	if conn == nil {
+		return
+	}
+	if _, err := conn.Exec(context.WithoutCancel(t.Context()), "select pg_advisory_unlock_all()"); err != nil {
+		t.Error(err)
+	}
+	conn.Release()
+	g.plugs[number] = nil
+}
+
+// put is a write under the lease that the test has of the resource, which is acquired if it has none.
+func (g *groupbed) put(t *testing.T, resource store.Name, sequence int64, text string) store.Write {
+	t.Helper()
+	token := g.tokens[resource]
+	if token == 0 {
+		lease, err := g.Acquire(enginetest.Patient(t), store.AcquireRequest{Lock: resource, OwnerID: "w", TTL: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		token = lease.Token
+		g.tokens[resource] = token
+	}
+	return store.Write{
+		WriteToken: store.WriteToken{Resource: resource, Token: token, Sequence: &sequence},
+		Operation:  store.Operation{Kind: store.Put, Key: "key", Value: []byte(text), ContentType: "text/plain"},
+	}
+}
+
+// reply is what the caller of a write was told.
+type reply struct {
+	result store.Result
+	err    error
+}
+
+// submit returns where the verdict comes. A second one fails the test.
+func (g *groupbed) submit(ctx context.Context, t *testing.T, write store.Write) <-chan reply {
+	t.Helper()
+	answers := make(chan reply, 1)
+	var calls atomic.Int32
+	g.Submit(ctx, write, func(result store.Result, err error) {
+		if calls.Add(1) > 1 {
+			t.Errorf("%s %d got a second verdict: %v (%v)", write.Resource, *write.Sequence, result, err)
+			return
+		}
+		answers <- reply{result, err}
+	})
+	return answers
+}
+
+// submitPlug returns when a plug waits in the database.
+func (g *groupbed) submitPlug(t *testing.T, resource store.Name) <-chan reply {
+	t.Helper()
+	g.hold(t, 1)
+	answers := g.submit(context.Background(), t, g.put(t, resource, 1, plug))
+	g.awaitPlugged(t)
+	return answers
+}
+
+const pluggedSQL = "from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'"
+
+// awaitPlugged returns when a plug stays in the database.
+func (g *groupbed) awaitPlugged(t *testing.T) {
+	t.Helper()
+	enginetest.Await(t, "it is plugged", func() bool { return g.Count(t, "select count(*) "+pluggedSQL) > 0 })
+}
+
+// verdict waits for one.
+func verdict(t *testing.T, answers <-chan reply) reply {
+	t.Helper()
+	select {
+	case got := <-answers:
+		return got
+	case <-time.After(enginetest.Soon):
+		t.Fatal("there was no verdict")
+		return reply{}
+	}
+}
+
+// noVerdict expects that there is no verdict yet.
+func noVerdict(t *testing.T, what string, answers <-chan reply) {
+	t.Helper()
+	select {
+	case got := <-answers:
+		t.Errorf("%s has a verdict already: %+v", what, got)
+	default:
+	}
+}
+
+// admitted expects the verdict of a write that was applied.
+func admitted(t *testing.T, what string, answers <-chan reply) store.Result {
+	t.Helper()
+	got := verdict(t, answers)
+	if got.err != nil || got.result.Err != nil {
+		t.Errorf("%s is told %v (%v)", what, got.result.Err, got.err)
+	}
+	return got.result
+}
+
+// unavailable expects a write that could not be decided.
+func unavailable(t *testing.T, what string, answers <-chan reply, outcome store.Outcome) reply {
+	t.Helper()
+	got := verdict(t, answers)
+	if err := enginetest.Unavailable(got.err, outcome); err != nil {
+		t.Errorf("%s: %v (%v)", what, err, got.result)
+	}
+	return got
+}
+
+// expectStored compares what is kept of resources.
+func (g *groupbed) expectStored(t *testing.T, want map[store.Name]string) {
+	t.Helper()
+	for resource, text := range want {
+		record, err := g.Record(enginetest.Patient(t), resource, "key")
+		if errors.Is(err, store.ErrNotFound) {
+			err, record.Value = nil, []byte("nothing")
+		}
+		if err != nil || string(record.Value) != text {
+			t.Errorf("%s keeps %.20q (%v), want %.20q", resource, record.Value, err, text)
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package groupcommit_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/fencegate/fencegate/internal/enginetest"
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/groupcommit"
+)
+
+// A holder that sends on without waiting for the answers: all its numbered writes are admitted, in their order, many to a commit.
+func TestGroupKeepsOrder(t *testing.T) {
+	t.Parallel()
+	const holders, writes = 4, 1000
+	g := newGroupbed(t, groupcommit.Config{})
+	var pipelines sync.WaitGroup
+	for h := range holders {
+		resource := enginetest.Numbered("resource", h)
+		first := g.put(t, resource, 1, "")
+		pipelines.Go(func() {
+			var mu sync.Mutex
+			var versions []int64
+			var answered sync.WaitGroup
+			for i := range writes {
+				write := first
+				write.Sequence, write.Value = enginetest.Ptr(int64(i+1)), []byte(fmt.Sprint(i))
+				answered.Add(1)
+				g.Submit(t.Context(), write, func(result store.Result, err error) {
+					defer answered.Done()
+					mu.Lock()
+					defer mu.Unlock()
+					if err != nil || result.Err != nil {
+						t.Errorf("write %d to %s: %v (%v)", i, resource, result.Err, err)
+					}
+					versions = append(versions, result.Version)
+				})
+			}
+			answered.Wait()
+			if len(versions) != writes || !slices.IsSorted(versions) || versions[writes-1] != writes {
+				t.Errorf("%s: the versions are %v", resource, versions)
+			}
+		})
+	}
+	pipelines.Wait()
+	want := map[store.Name]string{}
+	for h := range holders {
+		want[enginetest.Numbered("resource", h)] = fmt.Sprint(writes - 1)
+	}
+	g.expectStored(t, want)
+	if stats := g.Stats(); stats.Writes != holders*writes || stats.Batches > stats.Writes/4 || stats.Queued != 0 || stats.QueuedBytes != 0 {
+		t.Errorf("it took %+v", stats)
+	}
+}
+
+// A resource with ten thousand writes waiting does not hold up another: the other's write goes into one of the next batches.
+func TestGroupIsFair(t *testing.T) {
+	t.Parallel()
+	const hot = 10_000
+	g := newGroupbed(t, groupcommit.Config{BatchesMax: narrow.BatchesMax, QueueMax: 20 * hot})
+	g.submitPlug(t, "plug")
+	first := g.put(t, "hot", 1, "")
+	var answered sync.WaitGroup
+	answered.Add(hot)
+	for i := range hot {
+		write := first
+		write.Sequence = enginetest.Ptr(int64(i + 1))
+		g.Submit(context.Background(), write, func(result store.Result, err error) {
+			defer answered.Done()
+			if err != nil || result.Err != nil {
+				t.Errorf("write %d: %v (%v)", i, result.Err, err)
+			}
+		})
+	}
+	before := make(chan uint64, 1)
+	g.Submit(context.Background(), g.put(t, "other", 1, "x"), func(store.Result, error) { before <- g.Stats().Writes })
+	g.pull(t, 1)
+	const most = 1 + 2*32 // the plug, and what a batch takes of one resource
+	if writes := <-before; writes > most {
+		t.Errorf("the other was decided after %d writes, want at most %d", writes, most)
+	}
+	answered.Wait()
+	if last, err := g.Fence(enginetest.Patient(t), "hot"); err != nil || last.LastSequence != hot {
+		t.Errorf("the fence is %+v (%v)", last, err)
+	}
+}
+
+// A write goes at once where nothing is in its way, and batches are within their bounds.
+func TestGroupBatches(t *testing.T) {
+	t.Parallel()
+	const writes = 1000
+	g := newGroupbed(t, narrow)
+	if _, err := g.Commit(t.Context(), g.put(t, "single", 1, "x")); err != nil {
+		t.Fatal(err)
+	}
+	if stats := g.Stats(); stats.Batches != 1 || stats.BatchSizes[0] != 1 {
+		t.Errorf("one write is %+v", stats)
+	}
+	var writesOfAll []store.Write
+	for i := range writes { // five to each of two hundred: the last resource of a batch does not fit with all of its five
+		writesOfAll = append(writesOfAll, g.put(t, enginetest.Numbered("r", i/5), int64(i%5+1), "x"))
+	}
+	plugged := g.submitPlug(t, "plug")
+	var answers []<-chan reply
+	for _, write := range writesOfAll {
+		answers = append(answers, g.submit(t.Context(), t, write))
+	}
+	if stats := g.Stats(); stats.Queued != writes || stats.InFlight.Quick != 1 {
+		t.Errorf("behind a plug it is %+v", stats)
+	}
+	g.pull(t, 1)
+	admitted(t, "the plug", plugged)
+	for i, answer := range answers {
+		admitted(t, fmt.Sprint("write ", i), answer)
+	}
+	// 1000 = 256 + 256 + 256 + 232, after the single one and the plug.
+	if stats := g.Stats(); stats.Batches != 6 || stats.BatchSizes != [9]uint64{2, 2, 2, 2, 2, 2, 2, 2, 6} {
+		t.Errorf("afterwards it is %+v", stats)
+	}
+}

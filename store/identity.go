@@ -1,0 +1,29 @@
+package store
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// ConnConfig returns a copy of the configuration of a connection to the database, for one outside the pool.
+func (s *Store) ConnConfig() *pgx.ConnConfig { return s.pool.Config().ConnConfig }
+
+// Identity is which database it is, as fence.running_database says.
+type Identity struct {
+	System   int64
+	Timeline int32
+	Tokens   uint32
+}
+
+// Identify reads which database a connection is to. Without the schema it is none, which becomes another one by a migration or restore. It
+// returns ErrUnavailable.
+func (s *Store) Identify(ctx context.Context, conn *pgx.Conn) (i Identity, err error) {
+	err = conn.QueryRow(ctx, "select r.system_identifier, r.timeline, r.tokens_oid from fence.running_database() r", pgx.QueryExecModeExec).
+		Scan(&i.System, &i.Timeline, &i.Tokens)
+	if err = classify(err); errors.Is(err, ErrNotMigrated) {
+		return Identity{}, nil
+	}
+	return i, err
+}

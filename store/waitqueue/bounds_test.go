@@ -1,0 +1,75 @@
+package waitqueue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/fencegate/fencegate/internal/enginetest"
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
+)
+
+// Two thousand wait for one lock in one Service, and cost next to nothing while they do: a beat and a poll now and then, be they ever so many. When they
+// have gone, nothing is left.
+func TestManyWaitersCostLittle(t *testing.T) {
+	const waiters = 2000
+	b := enginetest.New(t)
+	before := goleak.IgnoreCurrent()
+	goroutines := runtime.NumGoroutine()
+	on := enginetest.OpenStore(t, store.Config{DatabaseURL: b.URL})
+	config := engine.Config{Beat: 200 * time.Millisecond, Missing: time.Minute, Poll: 200 * time.Millisecond}
+	service := enginetest.Run(t, on, config)
+	holder, err := on.Acquire(enginetest.Patient(t), store.AcquireRequest{Lock: "lock", OwnerID: "holder", TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, giveUp := context.WithCancel(context.Background())
+	var waiting sync.WaitGroup
+	for i := range waiters {
+		waiting.Go(func() {
+			_, err := service.Acquire(ctx, store.AcquireRequest{Lock: "lock", OwnerID: fmt.Sprint("waiter ", i), Wait: store.WaitMax})
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("a waiter was told %v", err)
+			}
+		})
+	}
+	b.AwaitQueued(t, waiters)
+	if n := runtime.NumGoroutine() - goroutines; n > waiters+100 {
+		t.Errorf("%d waiters are %d goroutines", waiters, n)
+	}
+
+	// A backend says what it did with a delay of a second at most; the looking is a transaction, too.
+	const statements = "select pg_stat_clear_snapshot(), xact_commit from pg_stat_database where datname = current_database()"
+	committed := func() (n int) {
+		if err := b.SQL.QueryRow(enginetest.Patient(t), statements).Scan(nil, &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	time.Sleep(1100 * time.Millisecond)
+	first, begun := committed(), time.Now()
+	time.Sleep(1500 * time.Millisecond)
+	done, most := committed()-first, 2*int(time.Since(begun)/config.Beat)+40
+	if done > most {
+		t.Errorf("%d transactions in %s, while nothing happens; want at most %d", done, time.Since(begun), most)
+	}
+
+	giveUp()
+	waiting.Wait()
+	if err := on.Release(enginetest.Patient(t), holder.Ref()); err != nil {
+		t.Error(err)
+	}
+	(&enginetest.Engines{DB: b, All: []*enginetest.Running{service}}).ExpectQuiet(t)
+	service.Stop()
+	on.Close()
+	if err := goleak.Find(before); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,161 @@
+package waitqueue_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/internal/enginetest"
+	"github.com/fencegate/fencegate/store"
+)
+
+// lineEvent is what the database says happened to a lock. Events of one lock are in the order in which it was decided.
+type lineEvent struct {
+	kind  store.EventKind
+	owner string // of one request alone
+	token int64
+	mode  store.Mode
+}
+
+func (b *services) lineEvents(t *testing.T, lock store.Name) []lineEvent {
+	t.Helper()
+	rows, err := b.SQL.Query(enginetest.Patient(t),
+		"select kind, owner_id, coalesce(fencing_token, 0), mode from fence.events where lock = $1 and kind <> 'rejected' order by id", lock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (event lineEvent, err error) {
+		return event, row.Scan(&event.kind, &event.owner, &event.token, &event.mode)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return events
+}
+
+// impatient begins the name of an owner who waits for a limited time. Once that is over others may be granted the lock before it, even
+// where its gateway asks once more at that moment and it is granted the lock after all.
+const impatient = "impatient "
+
+// lineChecker holds the events of a lock against the contract: P1, P2 and P8.
+type lineChecker struct {
+	stayed map[string]bool // those who were granted the lock in the end: others left the line, nobody knows when
+
+	waiting []lineEvent
+	running map[int64]lineEvent
+	newest  int64
+	found   []string
+	grants  int
+	queued  int
+}
+
+// checkLine returns what contradicts the contract.
+func checkLine(events []lineEvent) *lineChecker {
+	c := &lineChecker{stayed: map[string]bool{}, running: map[int64]lineEvent{}}
+	for _, event := range events {
+		if event.kind == store.EventGranted {
+			c.stayed[event.owner] = true
+		}
+	}
+	for _, event := range events {
+		switch event.kind {
+		case store.EventQueued:
+			c.queued++
+			if c.stayed[event.owner] {
+				c.waiting = append(c.waiting, event)
+			}
+		case store.EventGranted:
+			c.granted(event)
+		case store.EventReleased, store.EventExpired, store.EventBroken:
+			delete(c.running, event.token)
+		}
+	}
+	for _, left := range c.waiting {
+		c.found = append(c.found, left.owner+" was granted the lock, but not as one who waits")
+	}
+	return c
+}
+
+func conflict(a, b lineEvent) bool { return a.mode == store.Exclusive || b.mode == store.Exclusive }
+
+func (c *lineChecker) granted(event lineEvent) {
+	c.grants++
+	if event.token <= c.newest {
+		c.found = append(c.found, fmt.Sprintf("token %d was granted after %d", event.token, c.newest))
+	}
+	c.newest = event.token
+	for _, other := range c.running {
+		if conflict(event, other) {
+			c.found = append(c.found, fmt.Sprintf("%s was granted %d (%s) beside %d (%s) of %s", event.owner, event.token, event.mode,
+				other.token, other.mode, other.owner))
+		}
+	}
+	c.running[event.token] = event
+	own := slices.IndexFunc(c.waiting, func(waits lineEvent) bool { return waits.owner == event.owner })
+	ahead := c.waiting
+	if own >= 0 {
+		ahead = c.waiting[:own]
+		c.waiting = slices.Delete(slices.Clone(c.waiting), own, own+1)
+	}
+	for _, before := range ahead {
+		if conflict(event, before) && !strings.HasPrefix(before.owner, impatient) {
+			c.found = append(c.found, fmt.Sprintf("%s (%s) was granted the lock before %s (%s), who waited", event.owner, event.mode, before.owner, before.mode))
+			return
+		}
+	}
+}
+
+// expectLine fails the test for what contradicts the contract, and returns how many were granted the lock.
+func (b *services) expectLine(t *testing.T, lock store.Name) *lineChecker {
+	t.Helper()
+	c := checkLine(b.lineEvents(t, lock))
+	for i, found := range c.found {
+		if i == 10 {
+			t.Errorf("… and %d more", len(c.found)-i)
+			break
+		}
+		t.Error(found)
+	}
+	return c
+}
+
+func TestLineCheckerFindsWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	event := func(kind store.EventKind, owner string, token int64, mode store.Mode) lineEvent {
+		return lineEvent{kind, owner, token, mode}
+	}
+	good := []lineEvent{
+		event(store.EventGranted, "a", 1, store.Exclusive),
+		event(store.EventQueued, "b", 0, store.Shared), event(store.EventQueued, "c", 0, store.Shared),
+		event(store.EventQueued, "gone", 0, store.Exclusive), event(store.EventQueued, "d", 0, store.Exclusive),
+		event(store.EventReleased, "a", 1, store.Exclusive),
+		event(store.EventGranted, "c", 2, store.Shared), event(store.EventGranted, "b", 3, store.Shared),
+		event(store.EventReleased, "c", 2, store.Shared), event(store.EventReleased, "b", 3, store.Shared),
+		event(store.EventGranted, "d", 4, store.Exclusive),
+	}
+	good = append(good, event(store.EventReleased, "d", 4, store.Exclusive),
+		event(store.EventQueued, impatient+"1", 0, store.Exclusive), event(store.EventQueued, "e", 0, store.Exclusive),
+		event(store.EventGranted, "e", 5, store.Exclusive), event(store.EventReleased, "e", 5, store.Exclusive),
+		event(store.EventGranted, impatient+"1", 6, store.Exclusive))
+	if c := checkLine(good); len(c.found) > 0 || c.grants != 6 || c.queued != 6 {
+		t.Errorf("it finds fault with a good line: %+v", c)
+	}
+	for what, bad := range map[string][]lineEvent{
+		"two writers":     {good[0], event(store.EventGranted, "b", 2, store.Exclusive)},
+		"a reader beside": {good[0], event(store.EventGranted, "b", 2, store.Shared)},
+		"a token again":   {good[0], good[5], event(store.EventGranted, "b", 1, store.Exclusive)},
+		"out of turn":     {good[0], good[1], good[4], good[5], good[10], event(store.EventReleased, "d", 4, store.Exclusive), event(store.EventGranted, "b", 5, store.Shared)},
+		"impatience before a waiter": {event(store.EventQueued, "e", 0, store.Exclusive), event(store.EventQueued, impatient+"1", 0, store.Exclusive),
+			event(store.EventGranted, impatient+"1", 1, store.Exclusive), event(store.EventReleased, impatient+"1", 1, store.Exclusive),
+			event(store.EventGranted, "e", 2, store.Exclusive)},
+		"a try before a waiter":  {good[0], good[4], good[5], event(store.EventGranted, "try", 3, store.Shared), event(store.EventReleased, "try", 3, store.Shared), good[10]},
+		"granted before waiting": {good[0], good[5], event(store.EventGranted, "b", 2, store.Shared), good[1]},
+	} {
+		if c := checkLine(bad); len(c.found) != 1 {
+			t.Errorf("of %s it says %q", what, c.found)
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package waitqueue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/fencegate/fencegate/internal/enginetest"
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
+)
+
+// The database crashes while hundreds wait: all of them are served in the end. Nothing is left over, neither of leases nor of goroutines.
+func TestDatabaseCrashesWithWaiters(t *testing.T) {
+	b, cluster := enginetest.NewCrashing(t)
+	before := goleak.IgnoreCurrent()
+	s := &services{&enginetest.Engines{DB: b}}
+	var stores []*store.Store
+	for range 3 {
+		on := enginetest.OpenStore(t, store.Config{DatabaseURL: b.URL, ConnectionsMax: 8})
+		stores = append(stores, on)
+		s.All = append(s.All, enginetest.Run(t, on, engine.Config{Beat: 50 * time.Millisecond, Missing: time.Second, Poll: 50 * time.Millisecond}))
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	holder := s.Acquire(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "holder", TTL: time.Hour})
+	var waiting sync.WaitGroup
+	for i := range 200 {
+		random := rand.New(rand.NewPCG(seed, uint64(i)))
+		request := store.AcquireRequest{
+			Lock: "lock", OwnerID: fmt.Sprint("waiter ", i), Wait: store.WaitMax, TTL: time.Hour,
+			Mode: []store.Mode{store.Exclusive, store.Shared}[random.IntN(2)],
+		}
+		waiting.Go(func() {
+			lease, err := s.At(i).Acquire(context.Background(), request)
+			if err != nil {
+				t.Errorf("%s was told %v", request.OwnerID, err)
+				return
+			}
+			time.Sleep(time.Duration(random.IntN(2000)) * time.Microsecond)
+			renew := func() error {
+				_, err := s.At(i+1).Renew(context.Background(), lease.Ref(), 0)
+				return err
+			}
+			release := func() error { return s.At(i+1).Release(context.Background(), lease.Ref()) }
+			if err := errors.Join(enginetest.Insist(renew), enginetest.Insist(release)); err != nil {
+				t.Errorf("%s was granted token %d, and then: %v", request.OwnerID, lease.Token, err)
+			}
+		})
+	}
+	s.AwaitQueued(t, 200)
+	cluster.Kill()
+	cluster.Restart()
+	if err := enginetest.Insist(func() error { return s.At(0).Release(enginetest.Patient(t), holder.Ref()) }); err != nil {
+		t.Error(err)
+	}
+	enginetest.Await(t, "the first are served", func() bool { return s.Waiting() < 190 })
+	cluster.Kill()
+	cluster.Restart()
+	waiting.Wait()
+	if n := b.Count(t, besideSQL); n != 0 {
+		t.Errorf("%d leases ran beside each other", n)
+	}
+	s.ExpectQuiet(t)
+	for i := range s.All {
+		s.All[i].Stop()
+		stores[i].Close()
+	}
+	b.SQL.Reset()
+	cluster.Kill() // which is waited for by a goroutine
+	if err := goleak.Find(before); err != nil {
+		t.Error(err)
+	}
+}
+
+// durable is something that was answered, and what is to be seen of it.
+type durable struct {
+	name string
+	do   func(t *testing.T, s *services, lock store.Name)
+	seen string // a query of the lock that yields 1
+}
+
+var durables = []durable{
+	{"a grant", func(t *testing.T, s *services, lock store.Name) {
+		s.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "owner"})
+	}, "select count(*) from fence.leases where lock = $1 and ended_at is null"},
+	{"a grant after waiting", func(t *testing.T, s *services, lock store.Name) {
+		s.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "first", TTL: 100 * time.Millisecond})
+		enginetest.Granted(t, s.Queue(t, 1, store.AcquireRequest{Lock: lock, OwnerID: "owner"}))
+	}, "select count(*) from fence.leases where lock = $1 and owner_id = 'owner' and ended_at is null"},
+	{"a release", func(t *testing.T, s *services, lock store.Name) {
+		s.Release(t, 1, s.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "owner"}))
+	}, "select count(*) from fence.leases where lock = $1 and end_reason = 'released'"},
+	{"a break", func(t *testing.T, s *services, lock store.Name) {
+		s.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "owner"})
+		if _, err := s.At(1).Break(enginetest.Patient(t), lock, "for the test"); err != nil {
+			t.Error(err)
+		}
+	}, "select count(*) from fence.leases where lock = $1 and end_reason = 'broken'"},
+	{"the end of a session", func(t *testing.T, s *services, lock store.Name) {
+		session := s.OpenSession(t, 0, "owner", 0)
+		s.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "owner", SessionID: session.ID})
+		if _, err := s.At(1).EndSession(enginetest.Patient(t), session.ID); err != nil {
+			t.Error(err)
+		}
+	}, "select count(*) from fence.leases where lock = $1 and end_reason = 'released'"},
+}
+
+// What was answered survives a crash right after the answer, though nothing else than its own commit brings it to the disk. A renewal, a heartbeat and
+// a place in a line may be lost: they do not wait for the disk.
+func TestWhatWasAnsweredSurvivesACrash(t *testing.T) {
+	t.Parallel()
+	b, cluster := enginetest.NewCrashing(t, pgtest.Setting("wal_writer_delay", "10s"), pgtest.Setting("autovacuum", "off"))
+	s := newServices(t, b, 2, engine.Config{Poll: 50 * time.Millisecond, Beat: time.Minute, Missing: 10 * time.Minute})
+	s.expectOnDisk(t)
+	for i, d := range durables {
+		lock := store.Name(fmt.Sprint("lock ", i))
+		d.do(t, s, lock)
+		cluster.Kill()
+		cluster.Restart()
+		b.SQL.Reset()
+		if n := b.Count(t, d.seen, lock); n != 1 {
+			t.Errorf("%s was answered, and is lost", d.name)
+		}
+		if err := enginetest.Insist(func() error { return s.At(0).Ready(enginetest.Patient(t)) }); err != nil {
+			t.Fatal(err)
+		}
+		if err := enginetest.Insist(func() error { return s.At(1).Ready(enginetest.Patient(t)) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// expectOnDisk looks at how far the log is on the disk right after an answer.
+func (s *services) expectOnDisk(t *testing.T) {
+	t.Helper()
+	lease := s.Acquire(t, 0, store.AcquireRequest{Lock: "disk", OwnerID: "owner"})
+	session := s.OpenSession(t, 0, "owner", 0)
+	for what, do := range map[string]func() error{
+		"a renewal":   func() error { _, err := s.At(0).Renew(enginetest.Patient(t), lease.Ref(), 0); return err },
+		"a heartbeat": func() error { _, err := s.At(0).KeepAlive(enginetest.Patient(t), session.ID); return err },
+		"a place": func() error {
+			ctx, giveUp := context.WithCancel(enginetest.Patient(t))
+			answers := s.QueueFor(ctx, t, 1, store.AcquireRequest{Lock: "disk", OwnerID: "next"})
+			giveUp()
+			<-answers
+			return nil
+		},
+	} {
+		behind := 0
+		for range 5 {
+			if err := do(); err != nil {
+				t.Fatal(err)
+			}
+			behind += s.Count(t, "select (pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn())::integer")
+		}
+		if behind == 0 {
+			t.Errorf("%s waits for the disk", what)
+		}
+	}
+	s.Release(t, 0, lease)
+}

@@ -1,0 +1,335 @@
+package waitqueue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/internal/enginetest"
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
+)
+
+// manualBeats is for tests in which a gateway misses its heartbeats.
+var manualBeats = engine.Config{Poll: time.Hour, Beat: time.Minute, Missing: time.Hour}
+
+func (s *services) awaitDeadlocksChecked(t *testing.T) {
+	t.Helper()
+	enginetest.Await(t, "all waits have been looked at for cycles", func() bool {
+		return !slices.ContainsFunc(s.All, func(on *enginetest.Running) bool { return !on.Waiters().DeadlocksChecked() })
+	})
+}
+
+// An owner that has a lease joins a queue while another such owner has just done so and not committed: neither waits for the other.
+func TestEnqueueTakesNoGlobalLock(t *testing.T) {
+	t.Parallel()
+	s := newServices(t, enginetest.New(t), 1, enginetest.NoPoll)
+	for _, owner := range []string{"a", "b"} {
+		s.Acquire(t, 0, store.AcquireRequest{Lock: store.Name(owner + " has"), OwnerID: owner})
+		s.Acquire(t, 0, store.AcquireRequest{Lock: store.Name(owner + " wants"), OwnerID: "holder"})
+	}
+	for _, owner := range []string{"a", "b"} {
+		tx, err := s.SQL.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+		var outcome string
+		if _, err := tx.Exec(t.Context(), "set local lock_timeout = '1s'"); err != nil {
+			t.Fatal(err)
+		}
+		const sql = `select outcome from fence.acquire(fence.lease_request($1, $2, 'exclusive', 'node', 1000, null, null, null), 60000, $3)`
+		if err := tx.QueryRow(t.Context(), sql, owner+" wants", owner, s.At(0).GatewayID()).Scan(&outcome); err != nil || outcome != "queued" {
+			t.Fatalf("owner %s: %s (%v), want queued while the other has not committed", owner, outcome, err)
+		}
+	}
+}
+
+// A gateway misses its heartbeats while the other wait of a cycle begins, so that the cycle is not there yet. When it is heard of again, exactly
+// one of the two waits is refused.
+func TestThawClosesACycle(t *testing.T) {
+	t.Parallel()
+	s := newServices(t, enginetest.New(t), 2, manualBeats)
+	leases := [2]store.Lease{
+		s.Acquire(t, 0, store.AcquireRequest{Lock: "left", OwnerID: "owner 0"}), s.Acquire(t, 1, store.AcquireRequest{Lock: "right", OwnerID: "owner 1"}),
+	}
+	var waits [2]<-chan enginetest.Outcome
+	waits[0] = s.Queue(t, 0, store.AcquireRequest{Lock: "right", OwnerID: "owner 0"})
+	s.awaitDeadlocksChecked(t)
+	s.Exec(t, "update fence.gateways set alive_until = clock_timestamp() where gateway_id = $1", s.At(0).GatewayID())
+	waits[1] = s.Queue(t, 1, store.AcquireRequest{Lock: "left", OwnerID: "owner 1"})
+	s.awaitDeadlocksChecked(t)
+	enginetest.Unanswered(t, waits[1])
+
+	if err := s.At(0).Waiters().SendHeartbeat(enginetest.Patient(t)); err != nil {
+		t.Fatal(err)
+	}
+	s.expectOneRefused(t, waits, leases)
+}
+
+// A waiter of a gateway that is gone sends its request again elsewhere, after the other wait of a cycle began.
+func TestTakeoverClosesACycle(t *testing.T) {
+	t.Parallel()
+	s := newServices(t, enginetest.New(t), 3, manualBeats)
+	leases := [2]store.Lease{
+		s.Acquire(t, 0, store.AcquireRequest{Lock: "left", OwnerID: "owner 0"}), s.Acquire(t, 1, store.AcquireRequest{Lock: "right", OwnerID: "owner 1"}),
+	}
+	request := store.AcquireRequest{Lock: "right", OwnerID: "owner 0", RequestID: "again", Wait: store.WaitMax}
+	ctx, leave := context.WithCancel(enginetest.Patient(t))
+	lost := s.QueueFor(ctx, t, 2, request)
+	s.awaitDeadlocksChecked(t)
+	s.Exec(t, "update fence.gateways set alive_until = clock_timestamp() where gateway_id = $1", s.At(2).GatewayID())
+	var waits [2]<-chan enginetest.Outcome
+	waits[1] = s.Queue(t, 1, store.AcquireRequest{Lock: "left", OwnerID: "owner 1"})
+	s.awaitDeadlocksChecked(t)
+	waits[0] = enginetest.GoAcquire(enginetest.Patient(t), s.At(0), request)
+	s.expectOneRefused(t, waits, leases)
+	leave()
+	enginetest.Answered(t, lost)
+}
+
+// expectOneRefused expects that of two waits, each for the other's lease, one is refused, and the other served once that lease is released.
+func (s *services) expectOneRefused(t *testing.T, waits [2]<-chan enginetest.Outcome, leases [2]store.Lease) {
+	t.Helper()
+	refused := 0
+	var first enginetest.Outcome
+	select {
+	case first = <-waits[0]:
+	case first = <-waits[1]:
+		refused = 1
+	case <-time.After(enginetest.Soon):
+		t.Fatalf("neither wait was refused:\n%s", s.Describe(t))
+	}
+	var deadlock *store.DeadlockError
+	if !errors.As(first.Err, &deadlock) || len(deadlock.Cycle) != 2 || deadlock.Cycle[0].OwnerID != leases[refused].OwnerID {
+		t.Fatalf("the first answer is %+v, want ErrDeadlock with the cycle of two", first)
+	}
+	s.awaitDeadlocksChecked(t)
+	enginetest.Unanswered(t, waits[1-refused])
+	s.Release(t, 0, leases[refused])
+	s.Release(t, 0, enginetest.Granted(t, waits[1-refused]))
+	s.Release(t, 0, leases[1-refused])
+}
+
+// The search reads little where one of its ends has little to read, however long the queue at the other end is.
+func TestDeadlockSearchReadsLittle(t *testing.T) {
+	t.Parallel()
+	const waiters = 2000
+	for name, locks := range map[string][2]string{
+		"the owner of a long queue waits for another lock": {"hot", "cold"},
+		"the owner of another lock joins a long queue":     {"cold", "hot"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := enginetest.New(t)
+			crowd(t, b.URL, waiters, locks[0])
+			tx, err := b.SQL.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+			var tickets []int64
+			var read int
+			err = errors.Join(
+				tx.QueryRow(t.Context(), `select array(select a.ticket
+					from fence.acquire(fence.lease_request($1, 'X', 'exclusive', 'node', 1000, null, null, null), 60000, $2) a)`,
+					locks[1], crowdGateway).Scan(&tickets),
+				tx.QueryRow(t.Context(), "select count(*) from fence.find_deadlocks($1)", tickets).Scan(&read))
+			if err != nil || len(tickets) != 1 || read != 0 {
+				t.Fatalf("tickets %v, %d deadlocks (%v)", tickets, read, err)
+			}
+			const sql = `select idx_tup_fetch + seq_tup_read from pg_stat_xact_user_tables where relid = 'fence.waiters'::regclass`
+			if err := tx.QueryRow(t.Context(), sql).Scan(&read); err != nil || read > waiters/2 {
+				t.Errorf("%d rows were read (%v), of %d waiters", read, err, waiters)
+			}
+		})
+	}
+}
+
+const crowdGateway = "00000000-0000-0000-0000-000000000001"
+
+// crowd has X hold one of the locks hot and cold, and Y the other; many wait for hot, and one for cold.
+func crowd(t testing.TB, url string, waiters int, has string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	for _, sql := range []string{
+		"insert into fence.gateways values ('" + crowdGateway + "', clock_timestamp() + interval '1 day')",
+		"insert into fence.fences (resource, granted_token) values ('hot', 1), ('cold', 2)",
+		`insert into fence.leases (lock, fencing_token, lease_id, owner_id, mode, ttl_ms, granted_at, expires_at)
+			select lock, row_number() over (order by lock desc), gen_random_uuid(), case lock when '` + has + `' then 'X' else 'Y' end,
+				'exclusive', 1000, clock_timestamp(), clock_timestamp() + interval '1 day' from unnest(array['hot', 'cold']) lock`,
+		fmt.Sprintf(`insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
+			select case n when 0 then 'cold' else 'hot' end, '%s', 'waiter ' || n, 'exclusive', 'node', 1000, clock_timestamp(), clock_timestamp() + interval '1 day'
+			from generate_series(0, %d) n`, crowdGateway, waiters),
+	} {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkDeadlockSearch measures the search for a cycle where there is none, among many waiters:
+//
+//	go test ./store -run '^$' -bench BenchmarkDeadlockSearch -benchtime 20x
+func BenchmarkDeadlockSearch(b *testing.B) {
+	for _, waiters := range []int{100, 1000, 10_000} {
+		for _, locks := range [][2]string{{"hot", "cold"}, {"cold", "hot"}} {
+			b.Run(fmt.Sprintf("has %s, waits for %s/%d", locks[0], locks[1], waiters), func(b *testing.B) {
+				url := pgtest.Migrated(b)
+				crowd(b, url, waiters, locks[0])
+				conn, err := pgx.Connect(b.Context(), url)
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer conn.Close(context.WithoutCancel(b.Context()))
+				var ticket int64
+				err = conn.QueryRow(b.Context(), `insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
+					select $1, gateway_id, 'X', mode, scope, ttl_ms, queued_at, deadline_at from fence.waiters limit 1 returning ticket`, locks[1]).Scan(&ticket)
+				if err != nil {
+					b.Fatal(err)
+				}
+				for b.Loop() {
+					if _, err := conn.Exec(b.Context(), "select fence.find_deadlocks($1)", []int64{ticket}); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// edges are those of the graph of waits, by their tickets.
+type edges struct {
+	owner map[int64]string
+	lock  map[int64]string
+	after map[int64][]string // the owners that the wait is for
+}
+
+func edgesIn(t *testing.T, b *enginetest.DB) edges {
+	t.Helper()
+	e := edges{map[int64]string{}, map[int64]string{}, map[int64][]string{}}
+	rows, err := b.SQL.Query(t.Context(), `
+		with stakes as (
+			select l.owner_id, l.lock, l.mode, l.scope, 0 as ticket from fence.leases l where l.ended_at is null and fence.runs_until(l) > clock_timestamp()
+			union all
+			select w.owner_id, w.lock, w.mode, w.scope, w.ticket from fence.waiters w where fence.is_waiting(w)
+		)
+		select w.ticket, w.owner_id, w.lock, coalesce(array_agg(x.owner_id) filter (where x.owner_id is not null), '{}')
+		from stakes w
+		left join stakes x on x.ticket < w.ticket and 'exclusive' in (x.mode, w.mode)
+			and (x.lock = w.lock or x.scope = 'subtree' and w.lock ^@ (x.lock || '/') or w.scope = 'subtree' and x.lock ^@ (w.lock || '/'))
+		where w.ticket > 0 group by 1, 2, 3`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ticket int64
+	var owner, lock string
+	var after []string
+	_, err = pgx.ForEachRow(rows, []any{&ticket, &owner, &lock, &after}, func() error {
+		e.owner[ticket], e.lock[ticket], e.after[ticket] = owner, lock, slices.Clone(after)
+		return nil
+	})
+	if err := errors.Join(err, rows.Err()); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// closes reports whether a wait is in a cycle.
+func (e edges) closes(ticket int64) bool {
+	met := map[string]bool{}
+	next := slices.DeleteFunc(slices.Clone(e.after[ticket]), func(owner string) bool { return owner == e.owner[ticket] })
+	for len(next) > 0 {
+		owner := next[0]
+		next = next[1:]
+		if owner == e.owner[ticket] {
+			return true
+		}
+		if met[owner] {
+			continue
+		}
+		met[owner] = true
+		for other, of := range e.owner {
+			if of == owner {
+				next = append(next, e.after[other]...)
+			}
+		}
+	}
+	return false
+}
+
+// In random states of leases, waiters, modes and scopes, a wait is found in a cycle if and only if it is in one, and the cycle is one.
+func TestDeadlockSearchIsExact(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	b := enginetest.New(t)
+	b.Exec(t, "insert into fence.gateways values ($1, clock_timestamp() + interval '1 day'), (gen_random_uuid(), clock_timestamp())", crowdGateway)
+	b.Exec(t, "insert into fence.subtrees (name) values ('tree')")
+	names := []string{"tree", "tree/a", "tree/a/b", "tree/c", "tree0", "one", "two", "three"}
+	closed, open := 0, 0
+	for range 40 {
+		b.Exec(t, "delete from fence.waiters")
+		b.Exec(t, "delete from fence.leases")
+		owners := make([]string, 3+random.IntN(12))
+		for i := range owners {
+			owners[i] = fmt.Sprint("owner ", i)
+		}
+		modes, scopes := []string{"exclusive", "exclusive", "shared"}, []string{"node", "node", "subtree"}
+		for i, name := range names {
+			b.Exec(t, `insert into fence.leases (lock, fencing_token, lease_id, owner_id, mode, scope, ttl_ms, granted_at, expires_at)
+				values ($1, $2, gen_random_uuid(), $3, $4, $5, 1000, clock_timestamp(), clock_timestamp() + $6 * interval '1 hour')`,
+				name, i+1, pick(random, owners), pick(random, modes), pick(random, scopes), pick(random, []int{1, 1, -1}))
+		}
+		for range 2 + random.IntN(14) {
+			b.Exec(t, `insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
+				select $1, (select gateway_id from fence.gateways order by (gateway_id = $2) = $3 desc limit 1), $4, $5, $6, 1000, clock_timestamp(), clock_timestamp() + interval '1 hour'`,
+				pick(random, names), crowdGateway, random.IntN(8) > 0, pick(random, owners), pick(random, modes), pick(random, scopes))
+		}
+		e := edgesIn(t, b)
+		for ticket := range e.owner {
+			found := expectCycle(t, b, e, ticket)
+			if found {
+				closed++
+			} else {
+				open++
+			}
+		}
+	}
+	if closed == 0 || open == 0 {
+		t.Errorf("of the waits %d were in a cycle and %d in none: the test shows nothing", closed, open)
+	}
+}
+
+// expectCycle holds what the search finds against the edges.
+func expectCycle(t *testing.T, b *enginetest.DB, e edges, ticket int64) bool {
+	t.Helper()
+	var tickets []int64
+	if err := b.SQL.QueryRow(t.Context(), "select tickets from fence.wait_cycle($1)", ticket).Scan(&tickets); err != nil {
+		t.Fatal(err)
+	}
+	if want := e.closes(ticket); want != (tickets != nil) {
+		t.Errorf("ticket %d: the cycle is %v, want one: %v\n%s", ticket, tickets, want, b.Describe(t))
+	}
+	for i, at := range tickets {
+		next := e.owner[tickets[(i+1)%len(tickets)]]
+		if i == 0 && at != ticket || !slices.Contains(e.after[at], next) {
+			t.Errorf("ticket %d: in the cycle %v ticket %d does not wait for %s\n%s", ticket, tickets, at, next, b.Describe(t))
+		}
+	}
+	return tickets != nil
+}
+
+func pick[T any](random *rand.Rand, from []T) T { return from[random.IntN(len(from))] }

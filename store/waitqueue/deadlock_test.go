@@ -1,0 +1,249 @@
+package waitqueue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/internal/enginetest"
+	"github.com/fencegate/fencegate/store"
+)
+
+// A wait that would close a cycle is refused with it, whichever way the owners are in each other's way; and nobody else is.
+func TestDeadlockIsRefused(t *testing.T) {
+	t.Parallel()
+	s := newServices(t, enginetest.New(t), 3, enginetest.NoPoll)
+	for _, h := range enginetest.Holds {
+		for _, size := range []int{2, 3, 10} {
+			t.Run(fmt.Sprintf("%s, %d", h.Name, size), func(t *testing.T) {
+				r := enginetest.BuildRing(t, s.Engines, h, size)
+				last := r.Wanted(size - 1)
+				last.Wait = store.WaitMax
+				_, err := s.At(size).Acquire(enginetest.Patient(t), last)
+				var deadlock *store.DeadlockError
+				if !errors.As(err, &deadlock) || !errors.Is(err, store.ErrDeadlock) {
+					t.Fatalf("the last was told %v", err)
+				}
+				var want []store.Wait
+				for place := range size {
+					waits := r.Wanted((size - 1 + place) % size)
+					want = append(want, store.Wait{OwnerID: waits.OwnerID, Lock: waits.Lock})
+				}
+				if !slices.Equal(deadlock.Cycle, want) {
+					t.Errorf("the cycle is %v, not %v", deadlock.Cycle, want)
+				}
+				last.Wait = 0
+				if _, err := s.At(size).Acquire(enginetest.Patient(t), last); !errors.Is(err, store.ErrLeaseHeld) {
+					t.Errorf("a try, which does not wait, was told %v", err)
+				}
+				r.Unwind(t)
+			})
+		}
+	}
+	s.ExpectQuiet(t)
+}
+
+// Of two that close a cycle at the same instant exactly one is refused, and the other served when the refused one's owner gives back what he has.
+func TestDeadlockAtTheSameInstant(t *testing.T) {
+	t.Parallel()
+	s := newServices(t, enginetest.New(t), 2, enginetest.NoPoll)
+	for round := range 60 {
+		locks := [2]store.Name{store.Name(fmt.Sprint("left ", round)), store.Name(fmt.Sprint("right ", round))}
+		var leases [2]store.Lease
+		var waits [2]<-chan enginetest.Outcome
+		for i := range 2 {
+			leases[i] = s.Acquire(t, i, store.AcquireRequest{Lock: locks[i], OwnerID: fmt.Sprint("owner ", i)})
+		}
+		for i := range 2 {
+			waits[i] = enginetest.GoAcquire(enginetest.Patient(t), s.At(i+round), store.AcquireRequest{Lock: locks[1-i], OwnerID: fmt.Sprint("owner ", i), Wait: store.WaitMax})
+		}
+		refused := 0
+		var first enginetest.Outcome
+		select {
+		case first = <-waits[0]:
+		case first = <-waits[1]:
+			refused = 1
+		case <-time.After(enginetest.Soon):
+			t.Fatal("nobody was refused")
+		}
+		if !errors.Is(first.Err, store.ErrDeadlock) {
+			t.Fatalf("the first answer is %+v", first)
+		}
+		enginetest.Unanswered(t, waits[1-refused])
+		s.Release(t, 0, leases[refused])
+		s.Release(t, 1, enginetest.Granted(t, waits[1-refused]))
+		s.Release(t, 1, leases[1-refused])
+	}
+	s.ExpectQuiet(t)
+}
+
+// Two owners who have nothing wait for the same two locks, each with two requests at the same instant: either both stand in the same order in
+// both lines, or one of the requests is refused.
+func TestDeadlockOfPlacesAtTheSameInstant(t *testing.T) {
+	t.Parallel()
+	s := newServices(t, enginetest.New(t), 3, enginetest.NoPoll)
+	for round := range 40 {
+		locks := [2]store.Name{store.Name(fmt.Sprint("left ", round)), store.Name(fmt.Sprint("right ", round))}
+		held := []store.Lease{
+			s.Acquire(t, 0, store.AcquireRequest{Lock: locks[0], OwnerID: "outsider"}), s.Acquire(t, 0, store.AcquireRequest{Lock: locks[1], OwnerID: "outsider"}),
+		}
+		var asked sync.WaitGroup
+		var refused, served sync.Map
+		release := make(chan struct{})
+		for i := range 4 {
+			ctx, cancel := context.WithCancel(enginetest.Patient(t))
+			asked.Go(func() {
+				defer cancel()
+				lease, err := s.At(i/2+i%2).Acquire(ctx, store.AcquireRequest{Lock: locks[i%2], OwnerID: fmt.Sprint("owner ", i/2), Wait: store.WaitMax})
+				switch {
+				case errors.Is(err, store.ErrDeadlock):
+					refused.Store(i, true)
+				case err != nil:
+					t.Errorf("a request was told %v", err)
+				default:
+					served.Store(i, true)
+					<-release
+					_ = s.At(i).Release(context.WithoutCancel(ctx), lease.Ref())
+				}
+			})
+		}
+		enginetest.Await(t, "all wait or are refused", func() bool {
+			n := 0
+			refused.Range(func(any, any) bool { n++; return true })
+			return s.Count(t, "select count(*) from fence.waiters")+n == 4
+		})
+		enginetest.Await(t, "the owners stand in the same order in both queues", func() bool {
+			return s.Count(t, `select count(*) from fence.waiters a, fence.waiters b, fence.waiters c, fence.waiters d
+				where a.lock = b.lock and a.ticket < b.ticket and c.lock = d.lock and c.ticket < d.ticket and a.lock < c.lock
+					and a.owner_id = d.owner_id and b.owner_id = c.owner_id and a.owner_id <> b.owner_id`) == 0
+		})
+		close(release)
+		for _, lease := range held {
+			s.Release(t, 0, lease)
+		}
+		asked.Wait()
+	}
+	s.ExpectQuiet(t)
+}
+
+// What looks like a cycle and is none, is not refused.
+func TestNoDeadlockWhereThereIsNone(t *testing.T) {
+	t.Parallel()
+	s := newServices(t, enginetest.New(t), 3, enginetest.NoPoll)
+	for name, end := range map[string]func(t *testing.T, r *enginetest.Ring){
+		"an expired lease breaks it": func(t *testing.T, r *enginetest.Ring) {
+			s.Exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1", r.Leases[1].Lock)
+		},
+		"a released lease breaks it": func(t *testing.T, r *enginetest.Ring) { s.Release(t, 0, r.Leases[1]) },
+		"an ended session breaks it": func(t *testing.T, r *enginetest.Ring) {
+			s.Exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1", r.Leases[1].SessionID)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := enginetest.BuildRing(t, s.Engines, enginetest.Hold{InSession: name == "an ended session breaks it"}, 3)
+			end(t, r)
+			last := s.Queue(t, 2, r.Wanted(2))
+			if _, err := enginetest.NewSweeper(t, s.Store, store.SweeperConfig{}).Sweep(enginetest.Patient(t)); err != nil {
+				t.Error(err)
+			}
+			s.Release(t, 0, enginetest.Granted(t, r.Waits[0]))
+			s.Release(t, 0, r.Leases[0])
+			s.Release(t, 2, enginetest.Granted(t, last))
+			s.Release(t, 2, r.Leases[2])
+			s.Release(t, 1, enginetest.Granted(t, r.Waits[1]))
+		})
+	}
+	t.Run("an owner waits for a lease of his own", func(t *testing.T) {
+		lease := s.Acquire(t, 0, store.AcquireRequest{Lock: "own", OwnerID: "owner"})
+		first := s.Queue(t, 1, store.AcquireRequest{Lock: "own", OwnerID: "owner"})
+		second := s.Queue(t, 2, store.AcquireRequest{Lock: "own", OwnerID: "owner"})
+		s.Release(t, 0, lease)
+		s.Release(t, 0, enginetest.Granted(t, first))
+		s.Release(t, 0, enginetest.Granted(t, second))
+	})
+	t.Run("readers beside each other", func(t *testing.T) {
+		var leases [2]store.Lease
+		for i := range 2 {
+			leases[i] = s.Acquire(t, i, store.AcquireRequest{Lock: store.Name(fmt.Sprint("readers ", i)), OwnerID: fmt.Sprint("reader ", i), Mode: store.Shared})
+		}
+		for i := range 2 {
+			s.Release(t, i, s.Acquire(t, i, store.AcquireRequest{Lock: leases[1-i].Lock, OwnerID: leases[i].OwnerID, Mode: store.Shared, Wait: time.Minute}))
+		}
+		s.Release(t, 0, leases[0])
+		s.Release(t, 1, leases[1])
+	})
+	s.ExpectQuiet(t)
+}
+
+// Many owners take locks in any order, exclusive and shared, alone and with all below, and wait for them. Nobody is left waiting: whoever
+// is refused gives everything back and begins again.
+func TestNobodyIsLeftInADeadlock(t *testing.T) {
+	t.Parallel()
+	s := newServices(t, enginetest.New(t), 3, enginetest.NoPoll)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	ctx, cancel := context.WithTimeout(context.Background(), enginetest.Soon)
+	defer cancel()
+	var owners sync.WaitGroup
+	var mu sync.Mutex
+	told := map[string]int{}
+	for i := range 12 {
+		random := rand.New(rand.NewPCG(seed, uint64(i)))
+		owners.Go(func() {
+			for range 12 {
+				err := s.takeSome(ctx, i, random)
+				mu.Lock()
+				switch {
+				case err == nil:
+					told["served"]++
+				case errors.Is(err, store.ErrDeadlock):
+					told["refused"]++
+				case ctx.Err() == nil:
+					t.Error(err)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	stuck := time.AfterFunc(enginetest.Soon-2*time.Second, func() { t.Errorf("somebody is left:\n%s", s.Describe(t)) })
+	owners.Wait()
+	stuck.Stop()
+	if told["served"] == 0 || told["refused"] == 0 {
+		t.Errorf("there was no contention: %v", told)
+	}
+	t.Log(told)
+	s.ExpectQuiet(t)
+}
+
+// takeSome takes two or three locks of different trees.
+func (s *services) takeSome(ctx context.Context, owner int, random *rand.Rand) (err error) {
+	var leases []store.Lease
+	defer func() {
+		for _, lease := range leases {
+			err = errors.Join(err, s.At(random.IntN(3)).Release(context.WithoutCancel(ctx), lease.Ref()))
+		}
+	}()
+	for _, tree := range random.Perm(3)[:2+random.IntN(2)] {
+		request := store.AcquireRequest{Lock: store.Name(fmt.Sprint("tree ", tree)), OwnerID: fmt.Sprint("owner ", owner), Wait: store.WaitMax, TTL: time.Hour}
+		switch random.IntN(4) {
+		case 0:
+			request.Scope = store.Subtree
+		case 1, 2:
+			request.Lock += store.Name([]string{"/x", "/y"}[random.IntN(2)])
+		}
+		if random.IntN(2) == 0 {
+			request.Mode = store.Shared
+		}
+		lease, err := s.At(random.IntN(3)).Acquire(ctx, request)
+		if err != nil {
+			return err
+		}
+		leases = append(leases, lease)
+	}
+	return nil
+}

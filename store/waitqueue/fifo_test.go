@@ -1,0 +1,189 @@
+package waitqueue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/internal/enginetest"
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
+)
+
+// churn is many who wait for one lock over all Services, readers and writers, of whom some give up, while others try.
+type churn struct {
+	*services
+	lock    store.Name
+	granted atomic.Int64
+}
+
+// one waits, holds what it is granted for a enginetest.Moment, and gives it back. It must have it all that time.
+func (c *churn) one(t *testing.T, place int, random *rand.Rand) {
+	request := store.AcquireRequest{Lock: c.lock, OwnerID: fmt.Sprint("waiter ", place), Wait: store.WaitMax, Mode: store.Exclusive}
+	if random.IntN(3) == 0 {
+		request.Mode = store.Shared
+	}
+	ctx, giveUp := context.WithTimeout(context.Background(), 2*enginetest.Soon)
+	defer giveUp()
+	stays := false
+	switch random.IntN(10) {
+	case 0, 1:
+		time.AfterFunc(time.Duration(random.IntN(300))*time.Millisecond, giveUp)
+	case 2:
+		request.OwnerID = fmt.Sprint(impatient, place)
+		request.Wait = time.Duration(1+random.IntN(300)) * time.Millisecond
+	default:
+		stays = true
+	}
+	hold := time.Duration(random.IntN(1000)) * time.Microsecond
+	lease, err := c.At(place).Acquire(ctx, request)
+	switch {
+	case err == nil:
+		c.granted.Add(1)
+		time.Sleep(hold)
+		c.giveBack(t, place+1, lease)
+	case stays || !errors.Is(err, store.ErrLeaseHeld) && !errors.Is(err, context.Canceled):
+		t.Errorf("%s was told %v", request.OwnerID, err)
+	}
+}
+
+// giveBack releases a lease, by another Service, that must still be the holder's.
+func (c *churn) giveBack(t *testing.T, place int, lease store.Lease) {
+	_, err := c.At(place).Renew(context.Background(), lease.Ref(), 0)
+	if err == nil {
+		err = c.At(place).Release(context.Background(), lease.Ref())
+	}
+	if err != nil {
+		t.Errorf("%s was granted token %d, and then: %v", lease.OwnerID, lease.Token, err)
+	}
+}
+
+// tries asks without waiting again and again, until ctx ends.
+func (c *churn) tries(ctx context.Context, t *testing.T, place int) {
+	for i := 0; ctx.Err() == nil; i++ {
+		request := store.AcquireRequest{Lock: c.lock, OwnerID: fmt.Sprintf("try %d of %d", i, place), Mode: []store.Mode{store.Exclusive, store.Shared}[i%2]}
+		lease, err := c.At(place).Acquire(context.Background(), request)
+		switch {
+		case err == nil:
+			c.giveBack(t, place+1, lease)
+		case !errors.Is(err, store.ErrLeaseHeld):
+			t.Errorf("a try was told %v", err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// run returns when all have been served.
+func (c *churn) run(t *testing.T, waiters int) {
+	t.Helper()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	trying, stop := context.WithCancel(context.Background())
+	defer stop()
+	var waiting, tries sync.WaitGroup
+	for place := range c.All {
+		tries.Go(func() { c.tries(trying, t, place) })
+	}
+	for place := range waiters {
+		random := rand.New(rand.NewPCG(seed, uint64(place)))
+		waiting.Go(func() { c.one(t, place, random) })
+		if place%8 == 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	waiting.Wait()
+	stop()
+	tries.Wait()
+}
+
+// First come, first served, over all Services, whoever gives up and whoever tries in between: by the notifications alone.
+func TestFirstComeFirstServed(t *testing.T) {
+	t.Parallel()
+	c := &churn{services: newServices(t, enginetest.New(t), 3, enginetest.NoPoll), lock: "lock"}
+	c.WatchEvents(t, c.lock)
+	c.run(t, 300)
+	line := c.expectLine(t, c.lock)
+	if line.queued < 100 || line.grants < 100 {
+		t.Errorf("of the line, only %d waited, and %d were granted the lock", line.queued, line.grants)
+	}
+	c.ExpectQuiet(t)
+}
+
+// outage is how notifications are lost.
+type outage struct {
+	name   string
+	config engine.Config
+	pause  time.Duration // between two cuts of the connections
+	cuts   int           // at most
+}
+
+// The same while the connections for notifications are cut: nobody loses his place, and nobody a lease that he was granted. Either it is
+// polled, and there are as good as no notifications; or the reconnecting alone makes up for what was missed.
+func TestFirstComeFirstServedWithoutNotifications(t *testing.T) {
+	t.Parallel()
+	for _, o := range []outage{
+		{"polling", engine.Config{Poll: 20 * time.Millisecond}, 5 * time.Millisecond, 1 << 20},
+		{"reconnecting", enginetest.NoPoll, 200 * time.Millisecond, 4},
+	} {
+		t.Run(o.name, func(t *testing.T) {
+			t.Parallel()
+			c := &churn{services: newServices(t, enginetest.New(t), 3, o.config), lock: "lock"}
+			c.WatchEvents(t, c.lock)
+			ctx, stop := context.WithCancel(context.Background())
+			broken := make(chan int)
+			go func() {
+				n := 0
+				for i := 0; i < o.cuts && ctx.Err() == nil; i++ {
+					n += c.BreakListeners(t)
+					time.Sleep(o.pause)
+				}
+				broken <- n
+			}()
+			c.run(t, 150)
+			stop()
+			if n := <-broken; n < 3 {
+				t.Errorf("the connections were cut %d times", n)
+			}
+			c.expectLine(t, c.lock)
+			c.ExpectQuiet(t)
+		})
+	}
+}
+
+// Whoever reconnects has all of his own ask for their places again. A place that turns into a lease meanwhile is not taken for one that
+// nobody wants any more.
+func TestReadersAreGrantedWhileTheyAskAgain(t *testing.T) {
+	t.Parallel()
+	b := enginetest.New(t)
+	quiet := newServices(t, b, 1, enginetest.NoPoll) // whose connection is never cut
+	s := newServices(t, b, 2, enginetest.NoPoll)
+	for round := range 3 {
+		lock := store.Name(fmt.Sprint("lock ", round))
+		writer := quiet.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "writer"})
+		var readers []<-chan enginetest.Outcome
+		for i := range 60 {
+			readers = append(readers, enginetest.GoAcquire(enginetest.Patient(t), s.At(i),
+				store.AcquireRequest{Lock: lock, OwnerID: fmt.Sprint("reader ", i), Mode: store.Shared, Wait: store.WaitMax}))
+		}
+		b.AwaitQueued(t, len(readers))
+		s.BreakListeners(t)
+		for _, service := range s.All {
+			enginetest.Await(t, "the connection is cut", func() bool { return !service.Listening() })
+		}
+		enginetest.Await(t, "one listens again, and asks again", func() bool { return s.At(round).Listening() })
+		quiet.Release(t, 0, writer)
+		for i, answers := range readers {
+			lease := enginetest.Granted(t, answers)
+			if _, err := s.At(i).Renew(enginetest.Patient(t), lease.Ref(), 0); err != nil {
+				t.Errorf("%s was granted a lease, and then: %v", lease.OwnerID, err)
+			}
+			s.Release(t, i, lease)
+		}
+	}
+	s.ExpectQuiet(t)
+}

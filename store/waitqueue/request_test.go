@@ -1,0 +1,170 @@
+package waitqueue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/internal/enginetest"
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
+)
+
+// The same request is sent twice at once, to one Service and to two: there is one place, and one lease, and both are told of it.
+func TestSameRequestTwice(t *testing.T) {
+	t.Parallel()
+	s := newServices(t, enginetest.New(t), 3, engine.Config{Poll: 20 * time.Millisecond})
+	for round := range 30 {
+		lock := store.Name(fmt.Sprint("lock ", round))
+		request := store.AcquireRequest{Lock: lock, OwnerID: "twice", RequestID: "r", Wait: store.WaitMax}
+		held := round%3 > 0
+		var holder store.Lease
+		if held {
+			holder = s.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "holder"})
+		}
+		first := enginetest.GoAcquire(enginetest.Patient(t), s.At(1), request)
+		second := enginetest.GoAcquire(enginetest.Patient(t), s.At(1+round%2), request)
+		if held {
+			s.AwaitQueued(t, 1)
+			s.Release(t, 0, holder)
+		}
+		one, other := enginetest.Granted(t, first), enginetest.Granted(t, second)
+		if one.ID != other.ID || one.Token != other.Token {
+			t.Errorf("one request was granted %+v and %+v", one, other)
+		}
+		if n := s.Count(t, "select count(*) from fence.leases where lock = $1 and request_id = 'r'", lock); n != 1 {
+			t.Errorf("one request has %d leases", n)
+		}
+		s.Release(t, 0, one)
+	}
+	s.ExpectQuiet(t)
+}
+
+// Of two callers with one request one goes away, on the same Service and on another one: the other keeps the place, and what it turns into is
+// his.
+func TestOneOfTwoGoesAway(t *testing.T) {
+	t.Parallel()
+	s := newServices(t, enginetest.New(t), 3, engine.Config{Poll: 20 * time.Millisecond})
+	for round := range 20 {
+		lock := store.Name(fmt.Sprint("lock ", round))
+		request := store.AcquireRequest{Lock: lock, OwnerID: "twice", RequestID: "r", Wait: store.WaitMax}
+		holder := s.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "holder"})
+		ctx, goAway := context.WithCancel(enginetest.Patient(t))
+		first := s.QueueFor(ctx, t, 1, request)
+		// It is seen by its gateway, or by its longer time, that the place has been taken over.
+		const since = "select (extract(epoch from deadline_at) * 1000000)::bigint from fence.waiters where lock = $1"
+		was := s.Count(t, since, lock)
+		second := enginetest.GoAcquire(enginetest.Patient(t), s.At(1+round%2), request)
+		enginetest.Await(t, "the other has the place, too", func() bool { return s.Count(t, since, lock) > was })
+		next := s.Queue(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "next"})
+		if round%4 < 2 {
+			s.Release(t, 0, holder)
+			goAway()
+		} else {
+			goAway()
+			s.Release(t, 0, holder)
+		}
+		got := enginetest.Granted(t, second)
+		if left := enginetest.Answered(t, first); left.Err == nil && left.Lease.ID != got.ID {
+			t.Errorf("one request was granted %+v and %+v", left.Lease, got)
+		}
+		if _, err := s.At(2).Renew(enginetest.Patient(t), got.Ref(), 0); err != nil {
+			t.Errorf("the lease of the one who stayed: %v", err)
+		}
+		s.Release(t, 0, got)
+		s.Release(t, 0, enginetest.Granted(t, next))
+	}
+	s.ExpectQuiet(t)
+}
+
+// All callers of one place go away at the same enginetest.Moment: nothing of it stays in the line.
+func TestAllOfOnePlaceGoAway(t *testing.T) {
+	t.Parallel()
+	s := newServices(t, enginetest.New(t), 2, enginetest.NoPoll)
+	for round := range 20 {
+		lock := store.Name(fmt.Sprint("lock ", round))
+		holder := s.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "holder"})
+		ctx, goAway := context.WithCancel(enginetest.Patient(t))
+		var callers []<-chan enginetest.Outcome
+		for range 4 {
+			callers = append(callers, enginetest.GoAcquire(ctx, s.At(0), store.AcquireRequest{Lock: lock, OwnerID: "many", RequestID: "r", Wait: store.WaitMax}))
+		}
+		enginetest.Await(t, "all wait", func() bool { return s.At(0).Waiting() == 4 })
+		s.AwaitQueued(t, 1)
+		next := s.Queue(t, 1, store.AcquireRequest{Lock: lock, OwnerID: "next"})
+		goAway()
+		for _, answers := range callers {
+			if got := enginetest.Answered(t, answers); !errors.Is(got.Err, context.Canceled) {
+				t.Errorf("who went away was told %+v", got)
+			}
+		}
+		s.Release(t, 0, holder)
+		s.Release(t, 1, enginetest.Granted(t, next))
+	}
+	s.ExpectQuiet(t)
+}
+
+// The connection is cut at the worst moments of those who wait: when a place is taken, when it is claimed and granted, and when it is left.
+// Whatever was answered or not, there is one lease and no place that nobody wants.
+func TestConnectionOfWaitersIsCut(t *testing.T) {
+	t.Parallel()
+	b := enginetest.New(t)
+	s := newServices(t, b, 1, engine.Config{Poll: 20 * time.Millisecond})
+	cutter := enginetest.NewCutter(t, b)
+	cut := enginetest.Run(t, cutter.Through(t), engine.Config{Poll: 20 * time.Millisecond, Beat: 20 * time.Millisecond, Missing: time.Minute})
+	for name, c := range map[string]struct {
+		at   string
+		when enginetest.Moment
+	}{
+		"the place is taken":        {"requester", enginetest.BeforeClient},
+		"the place is not taken":    {"requester", enginetest.BeforeServer},
+		"it is granted":             {"fence.grant_next", enginetest.BeforeClient},
+		"it is not granted":         {"fence.grant_next", enginetest.BeforeServer},
+		"nothing is heard of dues":  {"fence.next_due", enginetest.BeforeServer},
+		"nothing is heard of beats": {"fence.heartbeat", enginetest.BeforeServer},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lock := store.Name(name)
+			holder := s.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "holder"})
+			request := store.AcquireRequest{Lock: lock, OwnerID: "requester", Wait: store.WaitMax}
+			cutter.Cut(c.when, c.at)
+			answers := enginetest.GoAcquire(enginetest.Patient(t), cut, request)
+			time.AfterFunc(300*time.Millisecond, func() { cutter.Cut(enginetest.Never, "") })
+			s.Release(t, 0, holder)
+			got := enginetest.Answered(t, answers)
+			for ctx := enginetest.Patient(t); errors.Is(got.Err, store.ErrUnavailable) && ctx.Err() == nil; { // nothing has happened: until the cuts are over
+				got = enginetest.Outcome{}
+				got.Lease, got.Err = cut.Acquire(ctx, request)
+			}
+			if got.Err != nil {
+				t.Fatal(got.Err)
+			}
+			if _, err := s.At(0).Renew(enginetest.Patient(t), got.Lease.Ref(), 0); err != nil {
+				t.Errorf("the lease: %v", err)
+			}
+			if n := s.Count(t, "select count(*) from fence.leases where lock = $1 and owner_id = 'requester'", lock); n != 1 {
+				t.Errorf("it has %d leases", n)
+			}
+			s.Release(t, 0, got.Lease)
+		})
+	}
+	t.Run("the place can't be left", func(t *testing.T) {
+		holder := s.Acquire(t, 0, store.AcquireRequest{Lock: "left", OwnerID: "holder"})
+		for _, when := range []enginetest.Moment{enginetest.BeforeServer, enginetest.BeforeClient} {
+			ctx, goAway := context.WithCancel(enginetest.Patient(t))
+			answers := enginetest.GoAcquire(ctx, cut, store.AcquireRequest{Lock: "left", OwnerID: "gone", Wait: store.WaitMax})
+			s.AwaitQueued(t, 1)
+			cutter.Cut(when, "fence.leave")
+			goAway()
+			if got := enginetest.Answered(t, answers); !errors.Is(got.Err, context.Canceled) {
+				t.Errorf("who went away was told %+v", got)
+			}
+			cutter.Cut(enginetest.Never, "")
+			s.AwaitQueued(t, 0)
+		}
+		s.Release(t, 0, holder)
+	})
+	s.ExpectQuiet(t)
+}

@@ -1,0 +1,140 @@
+package waitqueue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/internal/enginetest"
+	"github.com/fencegate/fencegate/store"
+)
+
+// grove is a small tree of names that many take, alone and with all below, and write to.
+type grove struct {
+	*services
+	acknowledged, refused, granted atomic.Int64
+}
+
+var groveNames = []store.Name{"t", "t/a", "t/a/x", "t/a/y", "t/b"}
+
+// below returns the names that a lease may write to.
+func (*grove) below(lease store.Lease) (names []store.Name) {
+	for _, name := range groveNames {
+		if name == lease.Lock || lease.Scope == store.Subtree && len(name) > len(lease.Lock) && name[:len(lease.Lock)+1] == lease.Lock+"/" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// visit takes a lock if it can, writes under it for a enginetest.Moment, sometimes for longer than it has it, and gives it back, or not.
+func (g *grove) visit(ctx context.Context, t *testing.T, visitor string, random *rand.Rand) {
+	request := store.AcquireRequest{
+		Lock: groveNames[random.IntN(len(groveNames))], OwnerID: visitor, TTL: 100 * time.Millisecond,
+		Mode: []store.Mode{store.Exclusive, store.Exclusive, store.Shared}[random.IntN(3)],
+	}
+	if random.IntN(2) == 0 {
+		request.Scope = store.Subtree
+	}
+	if random.IntN(3) > 0 {
+		request.Wait = time.Minute
+	}
+	lease, err := g.At(random.IntN(3)).Acquire(ctx, request)
+	if err != nil {
+		if !errors.Is(err, store.ErrLeaseHeld) && !errors.Is(err, store.ErrDeadlock) {
+			t.Errorf("acquire %s %s: %v", request.Scope, request.Lock, err)
+		}
+		return
+	}
+	g.granted.Add(1)
+	names := g.below(lease)
+	stays := random.IntN(4) == 0
+	for sequence := int64(1); sequence <= 4; sequence++ {
+		g.write(ctx, t, lease, names[random.IntN(len(names))], sequence, random)
+		if stays {
+			time.Sleep(time.Duration(random.IntN(60)) * time.Millisecond)
+		}
+	}
+	if random.IntN(4) > 0 {
+		err := g.At(random.IntN(3)).Release(ctx, lease.Ref())
+		if err != nil && !errors.Is(err, store.ErrLeaseLost) {
+			t.Errorf("release %s %s: %v", lease.Scope, lease.Lock, err)
+		}
+	}
+}
+
+func (g *grove) write(ctx context.Context, t *testing.T, lease store.Lease, name store.Name, sequence int64, random *rand.Rand) {
+	key := store.Name(fmt.Sprintf("%d.%d", lease.Token, sequence))
+	results, err := g.At(random.IntN(3)).Write(ctx, []store.Write{{
+		WriteToken: store.WriteToken{Resource: name, Token: lease.Token, Sequence: &sequence},
+		Operation:  store.Operation{Kind: store.Put, Key: key, Value: []byte("{}"), ContentType: "application/json"},
+	}})
+	switch {
+	case err != nil:
+		t.Errorf("write %s: %v", name, err)
+	case results[0].Err == nil:
+		g.acknowledged.Add(1)
+	case errors.Is(results[0].Err, store.ErrStaleToken):
+		g.refused.Add(1)
+	default:
+		t.Errorf("write %s: %v", name, results[0].Err)
+	}
+}
+
+const (
+	// besideSQL counts leases that ran at the same time and may not (P1).
+	besideSQL = `
+		with ran as (
+			select lock, scope, mode, fencing_token, granted_at, least(ended_at, expires_at) as over from fence.leases
+		)
+		select count(*) from ran a, ran b
+		where a.fencing_token < b.fencing_token and 'exclusive' in (a.mode, b.mode) and b.granted_at < a.over and (a.lock = b.lock
+			or a.scope = 'subtree' and starts_with(b.lock, a.lock || '/') or b.scope = 'subtree' and starts_with(a.lock, b.lock || '/'))`
+
+	// zombiesSQL counts records that were stored after a newer token was granted on their resource, or on a subtree that it is in (P3).
+	zombiesSQL = `
+		select count(*) from fence.records r, fence.leases l
+		where l.fencing_token > r.fencing_token and r.updated_at > l.granted_at
+			and (l.lock = r.resource or l.scope = 'subtree' and starts_with(r.resource, l.lock || '/'))`
+)
+
+// Names and the subtrees that they are in are taken and written to at random, over three Services: no two leases run beside each other that
+// may not, no write passes under a token that is not the newest, and nobody is left waiting.
+func TestSubtreesAndNames(t *testing.T) {
+	t.Parallel()
+	g := &grove{services: newServices(t, enginetest.New(t), 3, enginetest.NoPoll)}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	ctx, cancel := context.WithTimeout(context.Background(), enginetest.Soon)
+	defer cancel()
+	var visiting sync.WaitGroup
+	for visitor := range 12 {
+		random := rand.New(rand.NewPCG(seed, uint64(visitor)))
+		visiting.Go(func() {
+			for range 30 {
+				g.visit(ctx, t, fmt.Sprint("visitor ", visitor), random)
+			}
+		})
+	}
+	visiting.Wait()
+	for what, sql := range map[string]string{"leases ran beside each other": besideSQL, "writes came too late, and passed": zombiesSQL} {
+		if n := g.Count(t, sql); n != 0 {
+			t.Errorf("%d %s", n, what)
+		}
+	}
+	if n := g.Count(t, "select count(*) from fence.records"); int64(n) != g.acknowledged.Load() {
+		t.Errorf("there are %d records, and %d writes were acknowledged", n, g.acknowledged.Load())
+	}
+	if g.acknowledged.Load() < 100 || g.refused.Load() < 10 {
+		t.Errorf("%d were granted, %d writes passed and %d did not: that is no test", g.granted.Load(), g.acknowledged.Load(), g.refused.Load())
+	}
+	enginetest.Await(t, "the last leases expire", func() bool {
+		return g.Count(t, "select count(*) from fence.leases l where l.ended_at is null and fence.runs_until(l) > clock_timestamp()") == 0
+	})
+	g.ExpectQuiet(t)
+}

@@ -1,0 +1,238 @@
+package waitqueue_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/fencegate/fencegate/internal/enginetest"
+	"github.com/fencegate/fencegate/store"
+)
+
+// wakeCase is something that clears the way for one who waits on another Service. Nobody polls: only what it does can wake him.
+type wakeCase struct {
+	name  string
+	held  store.AcquireRequest // by "holder", on the first Service
+	waits store.AcquireRequest // by "next", on the second
+	clear func(t *testing.T, s *services, held store.Lease)
+}
+
+var wakeCases = []wakeCase{
+	{"release", store.AcquireRequest{}, store.AcquireRequest{}, releaseFirst},
+	{"break", store.AcquireRequest{}, store.AcquireRequest{}, func(t *testing.T, s *services, held store.Lease) {
+		if _, err := s.At(2).Break(enginetest.Patient(t), held.Lock, "for the test"); err != nil {
+			t.Error(err)
+		}
+	}},
+	{"expiry", store.AcquireRequest{TTL: 200 * time.Millisecond}, store.AcquireRequest{}, nothing},
+	{"expiry after a renewal", store.AcquireRequest{TTL: 300 * time.Millisecond}, store.AcquireRequest{}, func(t *testing.T, s *services, held store.Lease) {
+		if _, err := s.At(2).Renew(enginetest.Patient(t), held.Ref(), 0); err != nil {
+			t.Error(err)
+		}
+	}},
+	{"expiry after a shorter renewal", store.AcquireRequest{TTL: time.Hour}, store.AcquireRequest{}, func(t *testing.T, s *services, held store.Lease) {
+		if _, err := s.At(2).Renew(enginetest.Patient(t), held.Ref(), 100*time.Millisecond); err != nil {
+			t.Error(err)
+		}
+	}},
+	{"a late release", store.AcquireRequest{}, store.AcquireRequest{}, func(t *testing.T, s *services, held store.Lease) {
+		s.Exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1", held.Lock)
+		releaseFirst(t, s, held)
+	}},
+	{"a sweep", store.AcquireRequest{}, store.AcquireRequest{}, func(t *testing.T, s *services, held store.Lease) {
+		s.Exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1", held.Lock)
+		if _, err := enginetest.NewSweeper(t, s.At(2).Store, store.SweeperConfig{}).Sweep(enginetest.Patient(t)); err != nil {
+			t.Error(err)
+		}
+	}},
+	{"release, for a reader", store.AcquireRequest{}, store.AcquireRequest{Mode: store.Shared}, releaseFirst},
+	{"release by a reader", store.AcquireRequest{Mode: store.Shared}, store.AcquireRequest{}, releaseFirst},
+	{"release of the subtree above", store.AcquireRequest{Lock: "a", Scope: store.Subtree}, store.AcquireRequest{Lock: "a/b/c"}, releaseFirst},
+	{"expiry of the subtree above", store.AcquireRequest{Lock: "a", Scope: store.Subtree, TTL: 200 * time.Millisecond}, store.AcquireRequest{Lock: "a/b/c"}, nothing},
+	{"break of the subtree above", store.AcquireRequest{Lock: "a", Scope: store.Subtree}, store.AcquireRequest{Lock: "a/b/c"},
+		func(t *testing.T, s *services, held store.Lease) {
+			if _, err := s.At(2).Break(enginetest.Patient(t), held.Lock, "for the test"); err != nil {
+				t.Error(err)
+			}
+		}},
+	{"release below the subtree", store.AcquireRequest{Lock: "a/b/c"}, store.AcquireRequest{Lock: "a", Scope: store.Subtree}, releaseFirst},
+	{"expiry below the subtree", store.AcquireRequest{Lock: "a/b", TTL: 200 * time.Millisecond}, store.AcquireRequest{Lock: "a", Scope: store.Subtree}, nothing},
+}
+
+func nothing(*testing.T, *services, store.Lease) {}
+
+func releaseFirst(t *testing.T, s *services, held store.Lease) { s.Release(t, 0, held) }
+
+// Whatever ends a lease wakes the one who waits for it, on whichever Service, and not by polling.
+func TestWhatEndsALeaseWakesTheNext(t *testing.T) {
+	t.Parallel()
+	b := enginetest.New(t)
+	s := newServices(t, b, 3, enginetest.NoPoll)
+	for _, c := range wakeCases {
+		t.Run(c.name, func(t *testing.T) {
+			prefix := store.Name(uuid.NewString() + "/")
+			held, waits := c.held, c.waits
+			held.Lock, waits.Lock = prefix+orLock(held.Lock), prefix+orLock(waits.Lock)
+			held.OwnerID, waits.OwnerID = "holder", "next"
+			lease := s.Acquire(t, 0, held)
+			answers := s.Queue(t, 1, waits)
+			enginetest.Unanswered(t, answers)
+			c.clear(t, s, lease)
+			s.Release(t, 1, enginetest.Granted(t, answers))
+		})
+	}
+	s.ExpectQuiet(t)
+}
+
+func orLock(name store.Name) store.Name {
+	if name == "" {
+		return "lock"
+	}
+	return name
+}
+
+// Those who wait come in turn, each on another Service, though only the first of them is near the lease.
+func TestTheWholeLineIsWoken(t *testing.T) {
+	t.Parallel()
+	s := newServices(t, enginetest.New(t), 3, enginetest.NoPoll)
+	lease := s.Acquire(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "first"})
+	var line []<-chan enginetest.Outcome
+	for i := range 9 {
+		line = append(line, s.Queue(t, i, store.AcquireRequest{Lock: "lock", OwnerID: "next", TTL: 100 * time.Millisecond}))
+	}
+	s.Release(t, 0, lease)
+	for i, answers := range line {
+		next := enginetest.Granted(t, answers)
+		if next.Token <= lease.Token {
+			t.Errorf("token %d was granted after %d", next.Token, lease.Token)
+		}
+		lease = next
+		switch i % 3 { // otherwise it is left to expire
+		case 0:
+			s.Release(t, i, lease)
+		case 1:
+			if _, err := s.At(i).Break(enginetest.Patient(t), "lock", "for the test"); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	enginetest.Await(t, "the last lease ends", func() bool {
+		return s.Count(t, "select count(*) from fence.leases where ended_at is null and expires_at > clock_timestamp()") == 0
+	})
+	s.ExpectQuiet(t)
+}
+
+// leaving is how those before one leave the line.
+type leaving struct {
+	name  string
+	first store.AcquireRequest // who leaves
+	last  store.AcquireRequest // who was behind him alone
+	held  store.AcquireRequest // what is in the way of the first alone
+}
+
+var leavings = []leaving{
+	{"a writer before readers", store.AcquireRequest{Lock: "lock"}, store.AcquireRequest{Lock: "lock", Mode: store.Shared},
+		store.AcquireRequest{Lock: "lock", Mode: store.Shared}},
+	{"a subtree before a name below", store.AcquireRequest{Lock: "a", Scope: store.Subtree}, store.AcquireRequest{Lock: "a/b"},
+		store.AcquireRequest{Lock: "a/c"}},
+	{"a name below before the subtree", store.AcquireRequest{Lock: "a/b"}, store.AcquireRequest{Lock: "a", Scope: store.Subtree, Mode: store.Shared},
+		store.AcquireRequest{Lock: "a/b", Mode: store.Shared}},
+}
+
+// Who leaves a line wakes those whom he alone held up: one who gives up, one whose time is over, one whose session ends; and of several
+// who leave at the same enginetest.Moment, the last.
+func TestWhoLeavesWakesTheNext(t *testing.T) {
+	t.Parallel()
+	s := newServices(t, enginetest.New(t), 3, enginetest.NoPoll)
+	for _, c := range leavings {
+		t.Run(c.name+", gives up", func(t *testing.T) { s.testLeaving(t, c, 1, givesUp) })
+		t.Run(c.name+", time is over", func(t *testing.T) { s.testLeaving(t, c, 1, timeIsOver) })
+		t.Run(c.name+", session ends", func(t *testing.T) { s.testLeaving(t, c, 1, sessionEnds) })
+		t.Run(c.name+", many at once", func(t *testing.T) {
+			for range 6 {
+				s.testLeaving(t, c, 6, givesUp)
+			}
+		})
+	}
+	s.ExpectQuiet(t)
+}
+
+type leavingHow int
+
+const (
+	givesUp leavingHow = iota
+	timeIsOver
+	sessionEnds
+)
+
+func (s *services) testLeaving(t *testing.T, c leaving, count int, how leavingHow) {
+	t.Helper()
+	prefix := store.Name(uuid.NewString() + "/")
+	held, first, last := c.held, c.first, c.last
+	held.Lock, first.Lock, last.Lock = prefix+held.Lock, prefix+first.Lock, prefix+last.Lock
+	held.OwnerID, first.OwnerID, last.OwnerID = "holder", "first", "last"
+	lease := s.Acquire(t, 0, held)
+	ctx, giveUp := context.WithCancel(enginetest.Patient(t))
+	defer giveUp()
+	var session store.Session
+	switch how {
+	case timeIsOver:
+		first.Wait = 500 * time.Millisecond
+	case sessionEnds:
+		var err error
+		if session, err = s.At(0).CreateSession(ctx, store.SessionRequest{OwnerID: "first"}); err != nil {
+			t.Fatal(err)
+		}
+		first.SessionID = session.ID
+	}
+	var leaving []<-chan enginetest.Outcome
+	for i := range count {
+		leaving = append(leaving, s.QueueFor(ctx, t, i%2, first))
+	}
+	answers := s.Queue(t, 2, last)
+	want := store.ErrLeaseHeld
+	switch how {
+	case givesUp:
+		together := s.holdPlaces(t, first.Lock)
+		giveUp()
+		together(count)
+		want = context.Canceled
+	case sessionEnds:
+		if _, err := s.At(2).EndSession(enginetest.Patient(t), session.ID); err != nil {
+			t.Error(err)
+		}
+		want = store.ErrLeaseLost
+	}
+	s.Release(t, 2, enginetest.Granted(t, answers))
+	for _, left := range leaving {
+		if got := enginetest.Answered(t, left); !errors.Is(got.Err, want) {
+			t.Errorf("who left was told %+v, not %v", got, want)
+		}
+	}
+	s.Release(t, 0, lease)
+}
+
+// holdPlaces keeps the places of a line from being left, until so many statements wait to do it: then they do it at the same enginetest.Moment.
+func (s *services) holdPlaces(t *testing.T, lock store.Name) (together func(statements int)) {
+	t.Helper()
+	tx, err := s.SQL.Begin(enginetest.Patient(t))
+	if err == nil {
+		_, err = tx.Exec(enginetest.Patient(t), "select from fence.waiters where lock = $1 for update", lock)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(statements int) {
+		t.Helper()
+		statements = min(statements, 4) // two at a time of each of the two services that they wait in
+		enginetest.Await(t, "as many as can leave at the same time do", func() bool {
+			return s.Count(t, "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") == statements
+		})
+		if err := tx.Rollback(enginetest.Patient(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
