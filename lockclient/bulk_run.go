@@ -23,6 +23,9 @@ func (b *BulkWriter) run() {
 		if err == nil {
 			continue
 		}
+		if b.ctx.Err() != nil {
+			break
+		}
 		if failed++; failed == 1 {
 			failing = time.Now()
 		}

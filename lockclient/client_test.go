@@ -2,55 +2,32 @@ package lockclient_test
 
 import (
 	"context"
-	"encoding/json"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-func newClient(t *testing.T, baseURL string, opts ...lockclient.Option) *lockclient.Client {
-	t.Helper()
-	quiet := lockclient.WithLogger(slog.New(slog.DiscardHandler))
-	client, err := lockclient.New(baseURL, append([]lockclient.Option{quiet}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	return client
-}
-
-func newAPI(t *testing.T, baseURL string, opts ...lockclient.Option) *lockclient.API {
-	t.Helper()
-	return newClient(t, baseURL, opts...).API()
-}
-
-func writeProblem(w http.ResponseWriter, problem api.Problem) {
-	w.Header().Set("Content-Type", api.ProblemContentType)
-	w.WriteHeader(problem.Status)
-	_ = json.NewEncoder(w).Encode(problem)
-}
-
-func TestNewRefusesWhatIsNoBase(t *testing.T) {
+func TestNewRefusesInvalidURLs(t *testing.T) {
+	t.Parallel()
 	for _, baseURL := range []string{
 		"", "127.0.0.1:8080", "localhost:8080", "ftp://host", "http://", "http://host?x=1", "http://host?", "http://host#x",
 		"http://host:port", "http://user:secret@host?x", "http://user:secret@%zz",
 	} {
 		client, err := lockclient.New(baseURL)
 		if err == nil || client != nil {
-			t.Errorf("%q was taken", baseURL)
+			t.Errorf("New accepted %q", baseURL)
 		} else if strings.Contains(err.Error(), "secret") {
-			t.Errorf("%q: the password stands in %q", baseURL, err)
+			t.Errorf("New of %q returned %q, which has the password in it", baseURL, err)
 		}
 	}
 }
 
-func TestErrorsKeepThePasswordOfTheURL(t *testing.T) {
+func TestErrorsHideThePassword(t *testing.T) {
+	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())
 	base := strings.Replace(server.URL, "http://", "http://user:secret@", 1)
 	client := newAPI(t, base)
@@ -60,12 +37,13 @@ func TestErrorsKeepThePasswordOfTheURL(t *testing.T) {
 	unanswered := client.Ready(context.Background())
 	for _, err := range []error{foreign, unanswered} {
 		if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "user:xxxxx@") {
-			t.Errorf("got %v, want an error with the URL and without the password", err)
+			t.Errorf("got %v, expected an error with the URL and without the password", err)
 		}
 	}
 }
 
 func TestUserAgentIsSent(t *testing.T) {
+	t.Parallel()
 	var got string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got = r.UserAgent()
@@ -74,15 +52,16 @@ func TestUserAgentIsSent(t *testing.T) {
 	defer server.Close()
 
 	if err := newAPI(t, server.URL).Ready(context.Background()); err != nil || got != "fencegate-lockclient" {
-		t.Errorf("got %q, %v", got, err)
+		t.Errorf("the default User-Agent is %q, %v", got, err)
 	}
 	client := newAPI(t, server.URL, lockclient.WithUserAgent("shop/7"), lockclient.WithHTTPClient(server.Client()))
 	if err := client.Ready(context.Background()); err != nil || got != "shop/7" {
-		t.Errorf("got %q, %v", got, err)
+		t.Errorf("the User-Agent is %q, %v, expected shop/7", got, err)
 	}
 }
 
-func TestCloseClosesTheClientsOwnConnections(t *testing.T) {
+func TestCloseClosesConnections(t *testing.T) {
+	t.Parallel()
 	closed := make(chan struct{}, 2)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"status":"ready"}`))
@@ -95,7 +74,7 @@ func TestCloseClosesTheClientsOwnConnections(t *testing.T) {
 	server.Start()
 	defer server.Close()
 	client := newClient(t, server.URL)
-	for range 2 { // a closed client connects anew
+	for range 2 { // a closed client connects again
 		if err := client.API().Ready(context.Background()); err != nil {
 			t.Fatal(err)
 		}

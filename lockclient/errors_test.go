@@ -36,10 +36,11 @@ var sentinels = map[api.Code]error{
 	api.CodeInternal:            lockclient.ErrInternal,
 }
 
-func TestProblemsAreDecidedOnTheCodeAlone(t *testing.T) {
+func TestErrorsMatchByCode(t *testing.T) {
+	t.Parallel()
 	token := int64(7)
 	for code, want := range sentinels {
-		// The status is a wrong one on purpose.
+		// The status is wrong on purpose: only the code counts.
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			writeProblem(w, api.Problem{Status: http.StatusTeapot, Code: code, Detail: "do this", Token: &token})
 		}))
@@ -48,7 +49,7 @@ func TestProblemsAreDecidedOnTheCodeAlone(t *testing.T) {
 
 		for other, sentinel := range sentinels {
 			if errors.Is(err, sentinel) != (other == code) {
-				t.Errorf("the error of %s: errors.Is(%s) is %t", code, other, other != code)
+				t.Errorf("the error %s matches %s: %t", code, other, other != code)
 			}
 		}
 		var problem *api.Problem
@@ -56,12 +57,13 @@ func TestProblemsAreDecidedOnTheCodeAlone(t *testing.T) {
 			t.Errorf("%s: got %v, problem %+v", code, err, problem)
 		}
 		if text := "put a/b k: " + string(code) + ": do this"; err.Error() != text {
-			t.Errorf("got %q, want %q", err, text)
+			t.Errorf("the text is %q, expected %q", err, text)
 		}
 	}
 }
 
-func TestAnswersThatAreNotFencegates(t *testing.T) {
+func TestForeignAnswers(t *testing.T) {
+	t.Parallel()
 	reply := func(status int, contentType, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", contentType)
@@ -95,15 +97,16 @@ func TestAnswersThatAreNotFencegates(t *testing.T) {
 		for _, err := range []error{acquireErr, renewErr, putErr, deleteErr, getErr, transactionErr} {
 			var answer *lockclient.AnswerError
 			if !errors.Is(err, lockclient.ErrForeignAnswer) || !errors.As(err, &answer) || answer.Status == 0 {
-				t.Errorf("%s: got %v, want ErrForeignAnswer with a status", what, err)
+				t.Errorf("%s: got %v, expected ErrForeignAnswer with a status", what, err)
 			} else if strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), server.URL) {
-				t.Errorf("%s: %q is not one line with the URL in it", what, err)
+				t.Errorf("%s: expected one line with the URL, saw %q", what, err)
 			}
 		}
 	}
 }
 
 func TestAnswersAreBounded(t *testing.T) {
+	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("ETag", `"1"`)
 		w.Header().Set(api.HeaderFencingToken, "1")
@@ -113,15 +116,16 @@ func TestAnswersAreBounded(t *testing.T) {
 
 	_, err := newAPI(t, server.URL, lockclient.WithAnswerBytesMax(999)).Get(context.Background(), "a", "k")
 	if !errors.Is(err, lockclient.ErrForeignAnswer) || !strings.Contains(err.Error(), "limit of 999 bytes") {
-		t.Errorf("got %v, want ErrForeignAnswer naming the limit", err)
+		t.Errorf("got %v, expected ErrForeignAnswer with the limit", err)
 	}
 	record, err := newAPI(t, server.URL, lockclient.WithAnswerBytesMax(1000)).Get(context.Background(), "a", "k")
 	if err != nil || len(record.Value) != 1000 {
-		t.Errorf("got %d bytes, %v, want the 1000 that the limit allows", len(record.Value), err)
+		t.Errorf("got %d bytes, %v, expected 1000", len(record.Value), err)
 	}
 }
 
-func TestProxiesMayWeakenETags(t *testing.T) {
+func TestWeakETag(t *testing.T) {
+	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("ETag", `W/"7"`)
 		w.Header().Set(api.HeaderFencingToken, "34.2")
@@ -134,6 +138,7 @@ func TestProxiesMayWeakenETags(t *testing.T) {
 }
 
 func TestMalformedRequestsAreNotSent(t *testing.T) {
+	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("%s %s was sent", r.Method, r.URL)
 	}))
@@ -145,7 +150,7 @@ func TestMalformedRequestsAreNotSent(t *testing.T) {
 	_, typeErr := client.Put(ctx, "a", "k", lockclient.Write{ContentType: "text/plain\n"})
 	for _, err := range []error{metadataErr, leaseErr, typeErr} {
 		if !errors.Is(err, lockclient.ErrInvalidRequest) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("got %v, want invalid_request", err)
+			t.Errorf("got %v, expected invalid_request in one line", err)
 		}
 	}
 }

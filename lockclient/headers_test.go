@@ -8,15 +8,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
 type callKey struct{}
 
-// callHeader is what the tests add: the value that the caller's ctx has.
+// callHeader is the header that the test adds, with the value of the caller's ctx.
 const callHeader = "Test-Call"
 
-// seen is which values of callHeader came with each kind of request.
+// seen counts the values of callHeader for each kind of request.
 type seen struct {
 	mu    sync.Mutex
 	calls map[string]map[string]int
@@ -44,13 +45,13 @@ func (s *seen) count(kind, value string) int {
 	return s.calls[kind][value]
 }
 
-// RoundTrip notes what is sent.
+// RoundTrip notes a request and sends it.
 func (s *seen) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.note(r)
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// noting is a client of the shared gateway whose requests are noted.
+// noting returns a client of the shared gateway whose requests are noted.
 func noting(t *testing.T) (*lockclient.Client, string, *seen) {
 	t.Helper()
 	all := &seen{calls: map[string]map[string]int{}}
@@ -58,18 +59,18 @@ func noting(t *testing.T) (*lockclient.Client, string, *seen) {
 		value, _ := ctx.Value(callKey{}).(string)
 		header.Set(callHeader, value)
 		for _, own := range []string{"Fencing-Token", "Lease-Id", "Content-Type", "If-Match", "If-None-Match", "Last-Event-ID", "User-Agent"} {
-			header.Set(own, "not the caller's") // would have the request refused
+			header.Set(own, "invalid") // the gateway would refuse the request
 		}
 	}))
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	return client, name, all
 }
 
-// Every request has the headers, with the values of the call's ctx; heartbeats belong to no call. What the client
-// says itself stays.
+// Every request has the header, with the value of the call's ctx; heartbeats have none. The client's own headers stay.
 func TestWithHeaders(t *testing.T) {
+	t.Parallel()
 	client, name, all := noting(t)
-	ctx := context.WithValue(patient(t), callKey{}, "call")
+	ctx := context.WithValue(await.Context(t), callKey{}, "call")
 	session, err := client.NewSession(ctx, lockclient.WithTTL(time.Second))
 	check(t, err)
 	lease, err := client.Acquire(ctx, name+"/a", lockclient.WithTTL(time.Second), lockclient.WithHeartbeat())
@@ -97,11 +98,8 @@ func TestWithHeaders(t *testing.T) {
 		}
 		waiter <- err
 	}()
-	eventually(t, func() bool {
-		lock, err := client.API().Lock(ctx, name+"/a")
-		return err == nil && len(lock.Queue) == 1
-	})
-	eventually(t, func() bool {
+	awaitQueue(t, client, name+"/a", 1)
+	await.True(t, "heartbeats of the lease and the session", func() bool {
 		return all.count("POST /v1/locks/…/renew", "") > 0 && all.count("POST /v1/…/keepalive", "") > 0
 	})
 	check(t, lease.Release(ctx))
@@ -115,7 +113,7 @@ func TestWithHeaders(t *testing.T) {
 		"GET /v1/elections/…/observe", "POST /v1/writes", "POST /v1/locks/…/release", "DELETE /v1/…",
 	} {
 		if all.count(kind, "call") == 0 {
-			t.Errorf("%s did not come with the value of its call", kind)
+			t.Errorf("%s came without the value of its call", kind)
 		}
 	}
 	all.mu.Lock()

@@ -11,205 +11,148 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// often is a policy of many quick tries.
-var often = lockclient.RetryPolicy{Attempts: 10_000, Base: 10 * time.Millisecond, Max: 10 * time.Millisecond}
-
-// done waits for a context's end, and returns its cause.
-func done(t *testing.T, ctx context.Context) error { //nolint:revive // the test comes first, as everywhere
-	t.Helper()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(patience):
-		t.Fatal("the context does not end")
-		return nil
-	}
-}
-
-func TestALeaseTellsWhatItIs(t *testing.T) {
+func TestLease(t *testing.T) {
+	t.Parallel()
 	client, lock := shared(t, lockclient.WithOwner("worker-1"))
-	ctx := patient(t)
-	lease, err := client.Acquire(ctx, lock, lockclient.WithTTL(time.Minute), lockclient.WithMetadata(map[string]string{"pod": "a"}))
-	check(t, err)
-	defer lease.ReleaseOnce()
-	if lease.Name() != lock || lease.Owner() != "worker-1" || lease.FencingToken() < 1 || lease.ID() == "" || lease.Info().TTLMS != 60_000 {
-		t.Errorf("got %+v", lease.Info())
+	ctx := await.Context(t)
+	metadata := lockclient.WithMetadata(map[string]string{"pod": "a"})
+	lease := mustAcquire(t, client, lock, lockclient.WithTTL(time.Minute), metadata)
+	if lease.Name() != lock || lease.Owner() != "worker-1" || lease.FencingToken() < 1 || lease.ID() == "" ||
+		lease.Info().TTLMS != 60_000 {
+		t.Errorf("the lease is %+v", lease.Info())
 	}
 	if text := fmt.Sprintf("%v %+v", lease, lease); strings.Contains(text, lease.ID()) || !strings.Contains(text, lock) {
-		t.Errorf("it shows as %s", text)
+		t.Errorf("it prints as %s, expected the lock and no secret", text)
 	}
 	if left := lease.ExpiresIn(); left <= 0 || left > 60*time.Second*99/100 {
-		t.Errorf("it is trusted for %v", left)
+		t.Errorf("it is valid for %v, expected at most 99%% of its TTL", left)
 	}
 	if lease.Err() != nil || !lease.Valid() || lease.Context().Err() != nil || lease.HeartbeatErr() != nil {
-		t.Errorf("it is not valid: %v", lease.Err())
+		t.Errorf("a new lease has the error %v", lease.Err())
 	}
 	state, err := client.API().Lock(ctx, lock)
 	if err != nil || len(state.Holders) != 1 || string(state.Holders[0].Metadata) != `{"pod":"a"}` {
 		t.Errorf("the lock is %+v, %v", state, err)
 	}
-	if before := lease.ExpiresIn(); lease.RenewWithTTL(ctx, 2*time.Minute) != nil || lease.ExpiresIn() < before+30*time.Second {
-		t.Errorf("it is trusted for %v after the renewal, %v", lease.ExpiresIn(), lease.Err())
+	before := lease.ExpiresIn()
+	if err := lease.RenewWithTTL(ctx, 2*time.Minute); err != nil || lease.ExpiresIn() < before+30*time.Second {
+		t.Errorf("after a renewal to a longer TTL it is valid for %v, %v", lease.ExpiresIn(), err)
 	}
 	if err := lease.RenewWithTTL(ctx, 10*time.Second); err != nil || lease.ExpiresIn() > 10*time.Second {
-		t.Errorf("it is trusted for %v after the renewal to less, %v", lease.ExpiresIn(), err)
+		t.Errorf("after a renewal to a shorter TTL it is valid for %v, %v", lease.ExpiresIn(), err)
+	}
+	other, _ := shared(t)
+	third, _ := shared(t)
+	if other.Owner() == third.Owner() || strings.Count(other.Owner(), ":") != 2 {
+		t.Errorf("the default owners are %q and %q, expected unique ones", other.Owner(), third.Owner())
 	}
 }
 
-func TestOwnersAreUnique(t *testing.T) {
-	first, _ := shared(t)
-	second, _ := shared(t)
-	if first.Owner() == second.Owner() || strings.Count(first.Owner(), ":") != 2 {
-		t.Errorf("got %q and %q", first.Owner(), second.Owner())
-	}
-}
-
-func TestALockThatIsHeld(t *testing.T) {
+func TestRelease(t *testing.T) {
+	t.Parallel()
 	client, lock := shared(t)
-	ctx := patient(t)
-	lease, err := client.Acquire(ctx, lock)
-	check(t, err)
-	_, err = client.Acquire(ctx, lock, lockclient.WithLeaseOwner("other"))
-	if holder := lockclient.Holder(err); !errors.Is(err, lockclient.ErrLockHeld) || holder == nil || holder.OwnerID != client.Owner() {
-		t.Errorf("got %v, held by %+v", err, holder)
-	}
-	_, err = client.AcquireWithRetry(ctx, lock, lockclient.RetryPolicy{Attempts: 3, Base: 1, Max: 1})
-	if !errors.Is(err, lockclient.ErrLockHeld) {
-		t.Errorf("got %v", err)
-	}
-	var waiting sync.WaitGroup
-	defer waiting.Wait()
-	waiting.Go(func() {
-		next, err := client.AcquireWithRetry(ctx, lock, often)
-		if err != nil || next.FencingToken() <= lease.FencingToken() {
-			t.Errorf("got %v", err)
-		}
-		next.ReleaseOnce()
-	})
-	check(t, lease.Release(ctx))
-}
-
-func TestReleases(t *testing.T) {
-	client, lock := shared(t)
-	ctx := patient(t)
-	lease, err := client.Acquire(ctx, lock, lockclient.WithHeartbeat())
-	check(t, err)
+	ctx := await.Context(t)
+	lease := mustAcquire(t, client, lock, lockclient.WithHeartbeat())
 	derived, cancel := context.WithCancel(lease.Context())
 	defer cancel()
 	for range 3 {
 		check(t, lease.Release(ctx))
 	}
 	lease.ReleaseOnce()
-	for _, ended := range []context.Context{lease.Context(), derived} {
-		if cause := done(t, ended); !errors.Is(cause, lockclient.ErrLeaseReleased) || !errors.Is(ended.Err(), context.Canceled) {
-			t.Errorf("the context ended by %v, with %v", cause, ended.Err())
-		}
+	for what, ended := range map[string]context.Context{"the context": lease.Context(), "a derived context": derived} {
+		wantErr(t, what, causeOf(t, what, ended), lockclient.ErrLeaseReleased)
+		wantErr(t, "Err of "+what, ended.Err(), context.Canceled)
 	}
-	if lease.Valid() || !errors.Is(lease.Err(), lockclient.ErrLeaseReleased) || lease.ExpiresIn() != 0 {
-		t.Errorf("it is still valid: %v", lease.Err())
+	if lease.Valid() || lease.ExpiresIn() != 0 {
+		t.Error("a released lease is valid")
 	}
-	if err := lease.Renew(ctx); !errors.Is(err, lockclient.ErrLeaseReleased) {
-		t.Errorf("renew: %v", err)
-	}
-	if _, err := lease.Put(ctx, "k", nil); !errors.Is(err, lockclient.ErrTokenStale) {
-		t.Errorf("put: %v, want the fence's verdict", err)
-	}
-	again, err := client.Acquire(ctx, lock)
-	check(t, err)
+	wantErr(t, "Err", lease.Err(), lockclient.ErrLeaseReleased)
+	wantErr(t, "Renew", lease.Renew(ctx), lockclient.ErrLeaseReleased)
+	wantErr(t, "Put", second(lease.Put(ctx, "k", nil)), lockclient.ErrTokenStale)
+	again := mustAcquire(t, client, lock)
 	again.ReleaseOnce()
 	again.ReleaseOnce()
-	if state, err := client.API().Lock(ctx, lock); err != nil || state.State != "free" {
-		t.Errorf("the lock is %+v, %v", state, err)
-	}
+	wantFree(t, client, lock)
 	(*lockclient.Lease)(nil).ReleaseOnce()
 	(*lockclient.Leadership)(nil).ResignOnce()
 }
 
-// Without renewals the context ends before another can have the lock: who gets it finds it ended.
-func TestTheContextEndsBeforeAnotherIsGranted(t *testing.T) {
+// Without renewals the context ends before another lease is granted.
+func TestContextEndsBeforeTheNextGrant(t *testing.T) {
+	t.Parallel()
 	client, lock := shared(t)
-	ctx := patient(t)
+	ctx := await.Context(t)
 	for range 5 {
-		lease, err := client.Acquire(ctx, lock, lockclient.WithTTL(400*time.Millisecond))
-		check(t, err)
+		lease := mustAcquire(t, client, lock, lockclient.WithTTL(400*time.Millisecond))
 		held, derived := lease.Context(), context.WithValue(lease.Context(), t, t)
 		next, err := client.AcquireWithRetry(ctx, lock, often)
 		check(t, err)
-		if !errors.Is(held.Err(), lockclient.ErrLeaseLost) || !errors.Is(held.Err(), context.Canceled) || derived.Err() == nil || lease.Valid() {
-			t.Errorf("another holds the lock, and the context says %v, %v", held.Err(), lease.Err())
+		if derived.Err() == nil || lease.Valid() {
+			t.Errorf("another lease is granted, and the first is valid: %v, %v", derived.Err(), lease.Err())
 		}
-		if cause := done(t, held); !errors.Is(cause, lockclient.ErrLeaseLost) {
-			t.Errorf("the cause is %v", cause)
-		}
-		if err := lease.Release(ctx); !errors.Is(err, lockclient.ErrLeaseLost) {
-			t.Errorf("release: %v", err)
-		}
+		wantErr(t, "Err of the context", held.Err(), lockclient.ErrLeaseLost)
+		wantErr(t, "Err of the context", held.Err(), context.Canceled)
+		wantErr(t, "the cause", causeOf(t, "the context", held), lockclient.ErrLeaseLost)
+		wantErr(t, "Release", lease.Release(ctx), lockclient.ErrLeaseLost)
 		check(t, next.Release(ctx))
 	}
 }
 
-func TestABrokenLeaseIsNoticedByItsHeartbeat(t *testing.T) {
+func TestHeartbeatOfABrokenLease(t *testing.T) {
+	t.Parallel()
 	client, lock := shared(t)
-	ctx := patient(t)
-	told := make(chan error, 10)
-	lease, err := client.Acquire(ctx, lock, lockclient.WithTTL(time.Hour))
-	check(t, err)
-	lease.StartHeartbeat(lockclient.HeartbeatEvery(20*time.Millisecond), lockclient.OnHeartbeatError(func(err error) { told <- err }))
+	failures := make(chan error, 10)
+	lease := mustAcquire(t, client, lock, lockclient.WithTTL(time.Hour))
+	lease.StartHeartbeat(lockclient.HeartbeatEvery(20*time.Millisecond),
+		lockclient.OnHeartbeatError(func(err error) { failures <- err }))
 	lease.StartHeartbeat() // does nothing
-	_, err = client.API().Break(ctx, lock, api.BreakRequest{Reason: "test"})
-	check(t, err)
-	cause := done(t, lease.Context())
-	if problem := lockclient.ProblemOf(cause); !errors.Is(cause, lockclient.ErrLeaseLost) || problem == nil || problem.Reason != "broken" {
-		t.Errorf("the cause is %v", cause)
+	mustBreak(t, client, lock)
+	cause := causeOf(t, "the context", lease.Context())
+	if problem := lockclient.ProblemOf(cause); problem == nil || problem.Reason != "broken" {
+		t.Errorf("the cause is %v, expected the reason broken", cause)
 	}
-	if err := <-told; !errors.Is(err, lockclient.ErrLeaseLost) || !errors.Is(lease.HeartbeatErr(), lockclient.ErrLeaseLost) {
-		t.Errorf("told %v, HeartbeatErr %v", err, lease.HeartbeatErr())
-	}
-	if err := lease.Renew(ctx); !errors.Is(err, lockclient.ErrLeaseLost) {
-		t.Errorf("renew: %v", err)
-	}
+	wantErr(t, "the cause", cause, lockclient.ErrLeaseLost)
+	wantErr(t, "OnHeartbeatError", await.Receive(t, "a failed heartbeat", failures), lockclient.ErrLeaseLost)
+	wantErr(t, "HeartbeatErr", lease.HeartbeatErr(), lockclient.ErrLeaseLost)
+	wantErr(t, "Renew", lease.Renew(await.Context(t)), lockclient.ErrLeaseLost)
 }
 
-func TestABrokenLeaseIsNoticedByItsWritesAndRenewals(t *testing.T) {
+// The answer to a renewal or a write ends a lease that was broken.
+func TestAnswersEndABrokenLease(t *testing.T) {
+	t.Parallel()
 	client, lock := shared(t)
-	ctx := patient(t)
+	ctx := await.Context(t)
 	for what, use := range map[string]func(*lockclient.Lease) error{
 		"renewal": func(l *lockclient.Lease) error { return l.Renew(ctx) },
-		"write":   func(l *lockclient.Lease) error { _, err := l.Put(ctx, "k", nil); return err },
+		"write":   func(l *lockclient.Lease) error { return second(l.Put(ctx, "k", nil)) },
 		"transaction": func(l *lockclient.Lease) error {
-			_, err := l.Transaction(ctx, lockclient.PutOp("k", nil, ""))
-			return err
+			return second(l.Transaction(ctx, lockclient.PutOp("k", nil, "")))
 		},
 	} {
-		lease, err := client.Acquire(ctx, lock, lockclient.WithTTL(time.Hour))
-		check(t, err)
-		_, err = client.API().Break(ctx, lock, api.BreakRequest{Reason: "test"})
-		check(t, err)
+		lease := mustAcquire(t, client, lock, lockclient.WithTTL(time.Hour))
+		mustBreak(t, client, lock)
 		if err := use(lease); err == nil || errors.Is(err, lockclient.ErrOutcomeUnknown) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("the %s returned %v, expected a rejection", what, err)
 		}
-		if cause := done(t, lease.Context()); !errors.Is(cause, lockclient.ErrLeaseLost) {
-			t.Errorf("%s: the cause is %v", what, cause)
-		}
+		wantErr(t, what, causeOf(t, "the context after a "+what, lease.Context()), lockclient.ErrLeaseLost)
 	}
 }
 
-// TestHeartbeatOnBusyProcessors checks that a lease is renewed while goroutines keep every processor busy. A
-// heartbeat that came as much as 10 s late would still be in time.
+// A lease is renewed while goroutines keep every processor busy. A heartbeat that is 10 s late would still be in time.
 func TestHeartbeatOnBusyProcessors(t *testing.T) {
 	client, lock := shared(t)
-	ctx := patient(t)
-	watch, err := client.Watch(ctx, lock)
+	watch, err := client.Watch(await.Context(t), lock)
 	check(t, err)
 	defer watch.Close()
 	stop := make(chan struct{})
 	var busy sync.WaitGroup
 	for range 8 * runtime.GOMAXPROCS(0) {
 		busy.Go(func() {
-			for n := 0; ; n++ {
+			for {
 				select {
 				case <-stop:
 					return
@@ -220,65 +163,33 @@ func TestHeartbeatOnBusyProcessors(t *testing.T) {
 	}
 	defer busy.Wait()
 	defer close(stop)
-	lease, err := client.Acquire(ctx, lock, lockclient.WithTTL(15*time.Second), lockclient.WithHeartbeat())
-	check(t, err)
-	nextOf(t, watch, api.EventState)
-	nextOf(t, watch, api.EventGranted)
-	nextOf(t, watch, api.EventRenewed)
+	lease := mustAcquire(t, client, lock, lockclient.WithTTL(15*time.Second), lockclient.WithHeartbeat())
+	for _, kind := range []string{api.EventState, api.EventGranted, api.EventRenewed} {
+		nextOf(t, watch, kind)
+	}
 	if lease.Err() != nil || lease.HeartbeatErr() != nil {
 		t.Errorf("it was lost: %v, %v", lease.Err(), lease.HeartbeatErr())
 	}
-	check(t, lease.Release(ctx))
+	check(t, lease.Release(await.Context(t)))
 }
 
-func TestCloseEndsWhatWasGranted(t *testing.T) {
+func TestCloseEndsLeases(t *testing.T) {
+	t.Parallel()
 	client, lock := shared(t)
-	ctx := patient(t)
-	lease, err := client.Acquire(ctx, lock, lockclient.WithHeartbeat())
-	check(t, err)
+	ctx := await.Context(t)
+	lease := mustAcquire(t, client, lock, lockclient.WithHeartbeat())
 	client.Close()
 	client.Close()
-	if err := context.Cause(lease.Context()); !errors.Is(err, lockclient.ErrClosed) || !errors.Is(lease.Err(), lockclient.ErrClosed) {
-		t.Errorf("the cause is %v", err)
-	}
-	if _, err := client.Acquire(ctx, lock); !errors.Is(err, lockclient.ErrClosed) {
-		t.Errorf("acquire: %v", err)
-	}
-	if _, err := client.NewSession(ctx); !errors.Is(err, lockclient.ErrClosed) {
-		t.Errorf("session: %v", err)
-	}
-	if _, err := client.Watch(ctx, lock); !errors.Is(err, lockclient.ErrClosed) {
-		t.Errorf("watch: %v", err)
-	}
-	if _, err := lease.Put(ctx, "k", []byte("v")); err != nil {
-		t.Errorf("put: %v", err)
-	}
-	check(t, lease.Release(ctx))
-}
-
-func TestOptionsThatMakeNoSense(t *testing.T) {
-	client, lock := shared(t)
-	ctx := patient(t)
-	try := func(opts ...lockclient.LeaseOption) error {
-		_, err := client.Acquire(ctx, lock, opts...)
-		return err
-	}
-	_, sessionErr := client.NewSession(ctx, lockclient.Shared())
-	_, campaignErr := client.Campaign(ctx, lock, nil, lockclient.Subtree())
-	_, valueErr := client.Campaign(ctx, lock, func() {})
-	_, transactErr := client.Transact(ctx, nil)
 	for what, err := range map[string]error{
-		"fraction of a millisecond": try(lockclient.WithTTL(1500 * time.Microsecond)),
-		"too short a TTL":           try(lockclient.WithTTL(time.Millisecond)),
-		"no object":                 try(lockclient.WithMetadata("text")),
-		"no JSON":                   try(lockclient.WithMetadata(func() {})),
-		"a shared session":          sessionErr,
-		"a candidate of a subtree":  campaignErr,
-		"a value that is no JSON":   valueErr,
-		"no lease":                  transactErr,
+		"the cause":  context.Cause(lease.Context()),
+		"Err":        lease.Err(),
+		"Acquire":    second(client.Acquire(ctx, lock)),
+		"NewSession": second(client.NewSession(ctx)),
+		"Watch":      second(client.Watch(ctx, lock)),
+		"BulkWriter": second(client.BulkWriter(ctx)),
 	} {
-		if !errors.Is(err, lockclient.ErrInvalidRequest) {
-			t.Errorf("%s: %v", what, err)
-		}
+		wantErr(t, what, err, lockclient.ErrClosed)
 	}
+	check(t, second(lease.Put(ctx, "k", []byte("v"))))
+	check(t, lease.Release(ctx))
 }

@@ -7,106 +7,98 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// limitHold sets a policy for the lock.
+// limitHold sets the max_hold_ms of the lock's policy.
 func limitHold(t *testing.T, client *lockclient.Client, lock string, limit time.Duration) {
 	t.Helper()
 	ms := limit.Milliseconds()
-	_, err := client.API().PutPolicy(patient(t), lock, api.PolicyRequest{MaxHoldMS: &ms})
-	check(t, err)
+	check(t, second(client.API().PutPolicy(await.Context(t), lock, api.PolicyRequest{MaxHoldMS: &ms})))
 	t.Cleanup(func() { _ = client.API().DeletePolicy(context.Background(), lock) })
 }
 
-func wantHeldOut(t *testing.T, err error) {
+// wantMaxHold expects ErrLeaseLost with the reason max_hold.
+func wantMaxHold(t *testing.T, what string, err error) {
 	t.Helper()
-	if problem := lockclient.ProblemOf(err); !errors.Is(err, lockclient.ErrLeaseLost) || problem == nil || problem.Reason != "max_hold" {
-		t.Errorf("the error is %v, want ErrLeaseLost with the reason max_hold", err)
+	problem := lockclient.ProblemOf(err)
+	if !errors.Is(err, lockclient.ErrLeaseLost) || problem == nil || problem.Reason != "max_hold" {
+		t.Errorf("%s is %v, expected ErrLeaseLost with the reason max_hold", what, err)
 	}
 }
 
-// A lease that is renewed all the time ends at its policy's max_hold_ms: Do says so, and its late write is refused.
+// A lease that is renewed all the time ends at its policy's max_hold_ms, and Do returns that.
 func TestDoEndsAtMaxHold(t *testing.T) {
+	t.Parallel()
 	client, lock := shared(t)
-	ctx := patient(t)
+	ctx := await.Context(t)
 	limitHold(t, client, lock, 400*time.Millisecond)
 	failures := make(chan error, 1000)
+	heartbeat := lockclient.WithHeartbeat(lockclient.HeartbeatEvery(50*time.Millisecond),
+		lockclient.OnHeartbeatError(func(err error) { failures <- err }))
 	err := client.Do(ctx, lock, func(ctx context.Context, lease *lockclient.Lease) error {
-		if _, err := lease.Put(ctx, "k", nil); err != nil {
-			t.Error(err)
-		}
-		cause := done(t, ctx)
-		wantHeldOut(t, cause)
-		wantHeldOut(t, lease.Err())
+		check(t, second(lease.Put(ctx, "k", nil)))
+		cause := causeOf(t, "the context", ctx)
+		wantMaxHold(t, "the cause", cause)
+		wantMaxHold(t, "Err", lease.Err())
 		if lease.ExpiresIn() != 0 {
-			t.Errorf("it is trusted for %v", lease.ExpiresIn())
+			t.Errorf("it is valid for %v after its end", lease.ExpiresIn())
 		}
-		// It was let go a little before its end; the next is granted the lock at that.
+		// The context ended a little before the lease. The next lease is granted at its end.
 		next, err := client.Acquire(context.WithoutCancel(ctx), lock, lockclient.WithWait(time.Minute))
 		check(t, err)
 		next.ReleaseOnce()
 		return cause
-	}, lockclient.WithTTL(time.Minute), lockclient.WithHeartbeat(lockclient.HeartbeatEvery(50*time.Millisecond),
-		lockclient.OnHeartbeatError(func(err error) { failures <- err })))
-	wantHeldOut(t, err)
-	for { // the last one is the end of the heartbeat
-		select {
-		case err := <-failures:
-			if errors.Is(err, lockclient.ErrLeaseLost) {
-				wantHeldOut(t, err)
-				return
-			}
-		case <-ctx.Done():
-			t.Fatal("the heartbeat goes on")
-		}
+	}, lockclient.WithTTL(time.Minute), heartbeat)
+	wantMaxHold(t, "the error of Do", err)
+	for !errors.Is(err, lockclient.ErrLeaseLost) || len(failures) > 0 {
+		err = <-failures
 	}
+	wantMaxHold(t, "the last heartbeat's error", err)
 }
 
-// The holder need not hear it from a gateway: a TTL that is longer than the limit does not count.
-func TestALeaseIsNotTrustedBeyondMaxHold(t *testing.T) {
+// A TTL that is longer than max_hold_ms does not count, even without an answer of a gateway.
+func TestValidityIsLimitedByMaxHold(t *testing.T) {
+	t.Parallel()
 	client, lock := shared(t)
-	ctx := patient(t)
-	limitHold(t, client, lock, 500*time.Millisecond)
-	lease, err := client.Acquire(ctx, lock, lockclient.WithTTL(time.Hour))
-	check(t, err)
-	if left := lease.ExpiresIn(); left > 500*time.Millisecond {
-		t.Errorf("it is trusted for %v", left)
+	ctx := await.Context(t)
+	const limit = 500 * time.Millisecond
+	limitHold(t, client, lock, limit)
+	lease := mustAcquire(t, client, lock, lockclient.WithTTL(time.Hour))
+	if left := lease.ExpiresIn(); left > limit {
+		t.Errorf("it is valid for %v, expected at most %v", left, limit)
 	}
-	if err := lease.RenewWithTTL(ctx, 2*time.Hour); err != nil && !errors.Is(err, lockclient.ErrLeaseLost) || lease.ExpiresIn() > 500*time.Millisecond {
-		t.Errorf("it is trusted for %v after the renewal, %v", lease.ExpiresIn(), err)
+	err := lease.RenewWithTTL(ctx, 2*time.Hour)
+	if err != nil && !errors.Is(err, lockclient.ErrLeaseLost) || lease.ExpiresIn() > limit {
+		t.Errorf("after a renewal it is valid for %v, %v, expected at most %v", lease.ExpiresIn(), err, limit)
 	}
-	wantHeldOut(t, done(t, lease.Context()))
-
-	next, err := client.Acquire(ctx, lock, lockclient.WithWait(time.Minute), lockclient.WithTTL(time.Hour))
-	check(t, err)
-	if next.Err() != nil || next.ExpiresIn() > 500*time.Millisecond {
-		t.Errorf("the next one is trusted for %v, %v", next.ExpiresIn(), next.Err())
+	wantMaxHold(t, "the cause", causeOf(t, "the context", lease.Context()))
+	next := mustAcquire(t, client, lock, lockclient.WithWait(time.Minute), lockclient.WithTTL(time.Hour))
+	if next.Err() != nil || next.ExpiresIn() > limit {
+		t.Errorf("the next lease is valid for %v, %v, expected at most %v", next.ExpiresIn(), next.Err(), limit)
 	}
-	if _, err := lease.Put(ctx, "k", nil); !errors.Is(err, lockclient.ErrTokenStale) {
-		t.Errorf("the late write: %v", err)
-	}
-	wantHeldOut(t, done(t, next.Context()))
+	wantErr(t, "the late Put", second(lease.Put(ctx, "k", nil)), lockclient.ErrTokenStale)
+	wantMaxHold(t, "the next cause", causeOf(t, "the next context", next.Context()))
 }
 
-// In a session the lease ends, and the session goes on. How long it waited before does not count.
+// A lease in a session ends at max_hold_ms, counted from its grant, and the session continues.
 func TestMaxHoldInASession(t *testing.T) {
+	t.Parallel()
 	client, lock := shared(t)
-	ctx := patient(t)
+	ctx := await.Context(t)
 	limitHold(t, client, lock, time.Second)
 	session, err := client.NewSession(ctx)
 	check(t, err)
 	defer session.Close(ctx)
 	first, err := session.Acquire(ctx, lock)
 	check(t, err)
-	second, err := session.Acquire(ctx, lock, lockclient.WithWait(time.Minute))
+	next, err := session.Acquire(ctx, lock, lockclient.WithWait(time.Minute))
 	check(t, err)
-	if second.Err() != nil || second.ExpiresIn() > time.Second {
-		t.Errorf("the second lease is trusted for %v, %v", second.ExpiresIn(), second.Err())
+	if next.Err() != nil || next.ExpiresIn() > time.Second {
+		t.Errorf("the second lease is valid for %v, %v, expected at most 1s", next.ExpiresIn(), next.Err())
 	}
-	wantHeldOut(t, done(t, first.Context()))
-	wantHeldOut(t, done(t, second.Context()))
-	if session.Err() != nil {
-		t.Errorf("the session has ended: %v", session.Err())
-	}
+	wantMaxHold(t, "the first cause", causeOf(t, "the first context", first.Context()))
+	wantMaxHold(t, "the second cause", causeOf(t, "the second context", next.Context()))
+	check(t, session.Err())
 }

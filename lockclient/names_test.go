@@ -12,6 +12,7 @@ import (
 )
 
 func TestNamesArriveAsTheyWereGiven(t *testing.T) {
+	t.Parallel()
 	var raw, decoded string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		raw, decoded = r.URL.EscapedPath(), r.URL.Path
@@ -44,6 +45,7 @@ func TestNamesArriveAsTheyWereGiven(t *testing.T) {
 }
 
 func TestNamesThatWouldArriveAsOthersAreNotSent(t *testing.T) {
+	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("%s %s was sent", r.Method, r.URL.EscapedPath())
 	}))

@@ -1,31 +1,23 @@
 package lockclient_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/lockedbuffer"
 	"github.com/fencegate/fencegate/lockclient"
 )
-
-// nobody is the URL of a port on which nothing listens.
-func nobody(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
-	defer func() { _ = listener.Close() }()
-	return "http://" + listener.Addr().String()
-}
 
 // Each call that retries while no gateway serves reports every failed attempt to the hook, and to the log once in a
 // while.
 func TestRetriesAreReported(t *testing.T) {
+	t.Parallel()
 	for what, call := range map[string]func(context.Context, *lockclient.Client) error{
 		"Do": func(ctx context.Context, client *lockclient.Client) error {
 			return client.Do(ctx, "a", func(context.Context, *lockclient.Lease) error { return nil })
@@ -38,11 +30,11 @@ func TestRetriesAreReported(t *testing.T) {
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			var log lockedBuffer
-			ctx, cancel := context.WithCancel(context.WithValue(patient(t), t, "value"))
+			var log lockedbuffer.Buffer
+			ctx, cancel := context.WithCancel(context.WithValue(await.Context(t), t, "value"))
 			defer cancel()
 			var attempts []lockclient.Retry
-			client := newClient(t, nobody(t), lockclient.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
+			client := newClient(t, "http://"+closedAddress(t), lockclient.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
 				lockclient.WithRetryHook(func(hookCtx context.Context, failed lockclient.Retry) {
 					if hookCtx.Value(t) != "value" || !errors.Is(failed.Err, lockclient.ErrUnavailable) || failed.Pause <= 0 {
 						t.Errorf("the hook is called with %+v", failed)
@@ -51,53 +43,28 @@ func TestRetriesAreReported(t *testing.T) {
 						cancel()
 					}
 				}))
-			if err := call(ctx, client); !errors.Is(err, lockclient.ErrUnavailable) {
-				t.Errorf("got %v", err)
-			}
+			wantCanceled(t, what, call(ctx, client), api.OutcomeNotApplied)
 			if len(attempts) != 3 || attempts[2].Attempt != 3 {
-				t.Errorf("the attempts are %+v, want 3", attempts)
+				t.Errorf("the attempts are %+v, expected 3", attempts)
 			}
 			if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "level=WARN") || !strings.Contains(text, "refused") {
-				t.Errorf("the log is %q, want one warning with the error", text)
+				t.Errorf("the log is %q, expected one warning with the error", text)
 			}
 		})
 	}
 }
 
-// Failing heartbeats are reported, too.
 func TestFailingHeartbeatsAreReported(t *testing.T) {
+	t.Parallel()
 	relay := newRelay(t)
 	_, lock := shared(t)
 	reported := make(chan lockclient.Retry, 100)
 	client := newClient(t, relay.url, lockclient.WithLogger(slog.New(slog.DiscardHandler)),
 		lockclient.WithRetryHook(func(_ context.Context, failed lockclient.Retry) { reported <- failed }))
-	lease, err := client.Acquire(patient(t), lock, lockclient.WithHeartbeat(lockclient.HeartbeatEvery(20*time.Millisecond)))
-	check(t, err)
+	lease := mustAcquire(t, client, lock, lockclient.WithHeartbeat(lockclient.HeartbeatEvery(20*time.Millisecond)))
 	relay.close()
-	select {
-	case failed := <-reported:
-		if !strings.Contains(failed.Err.Error(), "renew "+lease.Name()) {
-			t.Errorf("reported: %v", failed.Err)
-		}
-	case <-patient(t).Done():
-		t.Error("nothing was reported")
+	failed := await.Receive(t, "a failed heartbeat", reported)
+	if !strings.Contains(failed.Err.Error(), "renew "+lease.Name()) {
+		t.Errorf("the report is %v, expected it to name the renewal", failed.Err)
 	}
-}
-
-// lockedBuffer may be written by many goroutines.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(text []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(text)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }

@@ -2,107 +2,100 @@ package lockclient_test
 
 import (
 	"errors"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-func TestASessionHoldsManyLeases(t *testing.T) {
+func TestSession(t *testing.T) {
+	t.Parallel()
 	client, lock := shared(t)
-	ctx := patient(t)
-	session, err := client.NewSession(ctx, lockclient.WithTTL(3*time.Second), lockclient.WithLeaseOwner("worker"), lockclient.WithMetadata(map[string]int{"pod": 1}))
+	ctx := await.Context(t)
+	session, err := client.NewSession(ctx, lockclient.WithTTL(3*time.Second), lockclient.WithLeaseOwner("worker"),
+		lockclient.WithMetadata(map[string]int{"pod": 1}))
 	check(t, err)
-	if session.Owner() != "worker" || session.ID() == "" || session.Info().TTLMS != 3000 || session.ExpiresIn() <= 0 || !session.Valid() {
-		t.Errorf("got %+v", session.Info())
+	info := session.Info()
+	if session.Owner() != "worker" || session.ID() == "" || info.TTLMS != 3000 || session.ExpiresIn() <= 0 || !session.Valid() {
+		t.Errorf("the session is %+v", info)
 	}
 	one, err := session.Acquire(ctx, lock+"/1")
 	check(t, err)
 	two, err := client.Acquire(ctx, lock+"/2", lockclient.InSession(session), lockclient.WithLeaseOwner("ignored"))
 	check(t, err)
-	if one.Owner() != "worker" || two.Owner() != "worker" || one.ExpiresIn() > session.Info().ExpiresAt.Sub(session.Info().CreatedAt.Time) {
-		t.Errorf("got %+v and %+v", one.Info(), two.Info())
+	if one.Owner() != "worker" || two.Owner() != "worker" || one.ExpiresIn() > 3*time.Second {
+		t.Errorf("its leases are %+v and %+v", one.Info(), two.Info())
 	}
-	if err := one.Renew(ctx); !errors.Is(err, lockclient.ErrInvalidRequest) {
-		t.Errorf("renew: %v", err)
-	}
+	wantErr(t, "Renew", one.Renew(ctx), lockclient.ErrInvalidRequest)
 	two.StartHeartbeat() // does nothing
-	// The one heartbeat carries both over the TTL.
-	granted := session.Info().ExpiresAt
-	eventually(t, func() bool {
+	await.True(t, "heartbeats that carry both leases over the TTL", func() bool {
 		state, err := client.API().Session(ctx, session.ID())
-		return err == nil && state.ExpiresAt.After(granted.Add(4*time.Second)) && *state.Leases == 2
+		return err == nil && state.ExpiresAt.After(info.ExpiresAt.Add(4*time.Second)) && *state.Leases == 2
 	})
-	if session.Err() != nil || one.Err() != nil || two.Err() != nil || session.HeartbeatErr() != nil || one.HeartbeatErr() != nil {
-		t.Errorf("lost: %v, %v, %v, %v", session.Err(), one.Err(), two.Err(), session.HeartbeatErr())
-	}
-	check(t, one.Release(ctx))
-	if _, err := two.Put(ctx, "k", nil); err != nil {
-		t.Error(err)
-	}
-	check(t, session.Close(ctx))
-	check(t, session.Close(ctx))
-	for what, cause := range map[string]error{"session": done(t, session.Context()), "lease": done(t, two.Context()), "err": two.Err()} {
-		if !errors.Is(cause, lockclient.ErrLeaseReleased) {
-			t.Errorf("the %s ended by %v", what, cause)
+	for what, err := range map[string]error{
+		"the session": session.Err(), "lease 1": one.Err(), "lease 2": two.Err(),
+		"the heartbeat": session.HeartbeatErr(), "lease 1's heartbeat": one.HeartbeatErr(),
+	} {
+		if err != nil {
+			t.Errorf("%s has the error %v", what, err)
 		}
 	}
+	check(t, one.Release(ctx))
+	check(t, second(two.Put(ctx, "k", nil)))
+	check(t, session.Close(ctx))
+	check(t, session.Close(ctx))
+	wantErr(t, "the session", causeOf(t, "the session", session.Context()), lockclient.ErrLeaseReleased)
+	wantErr(t, "the lease", causeOf(t, "the lease", two.Context()), lockclient.ErrLeaseReleased)
+	wantErr(t, "Err of the lease", two.Err(), lockclient.ErrLeaseReleased)
 	wantFree(t, client, lock+"/2")
-	if _, err := session.Acquire(ctx, lock+"/3"); !errors.Is(err, lockclient.ErrLeaseLost) && !errors.Is(err, lockclient.ErrLeaseReleased) {
-		t.Errorf("acquire: %v", err)
+	_, err = session.Acquire(ctx, lock+"/3")
+	if !errors.Is(err, lockclient.ErrLeaseLost) && !errors.Is(err, lockclient.ErrLeaseReleased) {
+		t.Errorf("Acquire in a closed session returned %v", err)
 	}
 }
 
-// A session that is lost takes all that hangs on it along.
-func TestALostSession(t *testing.T) {
+// The leases of a session are lost with it.
+func TestLostSession(t *testing.T) {
+	t.Parallel()
 	client, lock := shared(t)
-	ctx := patient(t)
-	var mu sync.Mutex
-	var told error
+	ctx := await.Context(t)
+	failures := make(chan error, 10)
 	session, err := client.NewSession(ctx, lockclient.WithTTL(time.Hour), lockclient.WithHeartbeat(
 		lockclient.HeartbeatEvery(20*time.Millisecond),
-		lockclient.OnHeartbeatError(func(err error) { mu.Lock(); told = err; mu.Unlock() })))
+		lockclient.OnHeartbeatError(func(err error) { failures <- err })))
 	check(t, err)
 	lease, err := session.Acquire(ctx, lock)
 	check(t, err)
-	_, err = client.API().EndSession(ctx, session.ID())
-	check(t, err)
-	if cause := done(t, lease.Context()); !errors.Is(cause, lockclient.ErrLeaseLost) || !errors.Is(lease.Context().Err(), lockclient.ErrLeaseLost) {
-		t.Errorf("the cause is %v", cause)
-	}
-	eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return errors.Is(told, lockclient.ErrLeaseLost) })
-	if _, err := session.Acquire(ctx, lock); !errors.Is(err, lockclient.ErrLeaseLost) {
-		t.Errorf("acquire: %v", err)
-	}
-	if _, err := lease.Put(ctx, "k", nil); !errors.Is(err, lockclient.ErrTokenStale) {
-		t.Errorf("put: %v", err)
-	}
+	check(t, second(client.API().EndSession(ctx, session.ID())))
+	wantErr(t, "the cause", causeOf(t, "the lease", lease.Context()), lockclient.ErrLeaseLost)
+	wantErr(t, "Err of the context", lease.Context().Err(), lockclient.ErrLeaseLost)
+	wantErr(t, "OnHeartbeatError", await.Receive(t, "a failed heartbeat", failures), lockclient.ErrLeaseLost)
+	wantErr(t, "Acquire", second(session.Acquire(ctx, lock)), lockclient.ErrLeaseLost)
+	wantErr(t, "Put", second(lease.Put(ctx, "k", nil)), lockclient.ErrTokenStale)
 }
 
-// The window of a session ends without an answer, and with it that of its leases, for whoever looks at them.
-func TestASessionOutlivesItsGateway(t *testing.T) {
-	first, second, client := pair(t)
-	ctx := patient(t)
-	session, err := client.NewSession(ctx, lockclient.WithTTL(5*time.Second), lockclient.WithHeartbeat(lockclient.HeartbeatEvery(50*time.Millisecond)))
+// A session survives the death of one gateway. Its window, and that of its leases, ends when no gateway answers.
+func TestSessionFailover(t *testing.T) {
+	t.Parallel()
+	firstGateway, secondGateway, client := pair(t)
+	ctx := await.Context(t)
+	session, err := client.NewSession(ctx, lockclient.WithTTL(5*time.Second),
+		lockclient.WithHeartbeat(lockclient.HeartbeatEvery(50*time.Millisecond)))
 	check(t, err)
 	lease, err := session.Acquire(ctx, "job")
 	check(t, err)
-	first.Kill()
-	if _, err := lease.Put(ctx, "k", nil); err != nil {
-		t.Error(err)
-	}
-	granted := session.Info().ExpiresAt
-	eventually(t, func() bool {
+	firstGateway.Kill()
+	check(t, second(lease.Put(ctx, "k", nil)))
+	await.True(t, "a heartbeat at the second gateway", func() bool {
 		state, err := client.API().Session(ctx, session.ID())
-		return err == nil && state.ExpiresAt.After(granted.Add(time.Second))
+		return err == nil && state.ExpiresAt.After(session.Info().ExpiresAt.Add(time.Second))
 	})
 	check(t, lease.Err())
-	check(t, second.Signal(syscall.SIGSTOP))
-	cause := done(t, lease.Context())
-	check(t, second.Signal(syscall.SIGCONT))
-	if !errors.Is(cause, lockclient.ErrLeaseLost) || !errors.Is(session.Err(), lockclient.ErrLeaseLost) {
-		t.Errorf("the causes are %v, %v", cause, session.Err())
-	}
+	check(t, secondGateway.Signal(syscall.SIGSTOP))
+	cause := causeOf(t, "the lease", lease.Context())
+	check(t, secondGateway.Signal(syscall.SIGCONT))
+	wantErr(t, "the cause", cause, lockclient.ErrLeaseLost)
+	wantErr(t, "Err of the session", session.Err(), lockclient.ErrLeaseLost)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,11 +15,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// toxics are what a network does to connections: it cuts them, also in the middle of a request or an answer, resets
-// them, closes one half of them late, delays and crumbles what they carry.
+// toxics are faults of connections: cuts, also in the middle of a request or an answer, resets, late closes of one
+// half, delays, and tiny packets.
 var toxics = []string{
 	`"type":"limit_data","attributes":{"bytes":700}`,
 	`"type":"limit_data","attributes":{"bytes":90}`,
@@ -29,8 +31,8 @@ var toxics = []string{
 	`"type":"slicer","attributes":{"average_size":20,"size_variation":10,"delay":200}`,
 }
 
-// toxicNetwork leads to the gateway of all tests, through one trouble after the other, until the test ends or calm is
-// called.
+// toxicNetwork returns the URL of a proxy of the shared gateway that has one fault after the other, until the test
+// ends or calm is called.
 func toxicNetwork(t *testing.T) (url string, calm func()) {
 	t.Helper()
 	shared(t)
@@ -40,7 +42,7 @@ func toxicNetwork(t *testing.T) (url string, calm func()) {
 		t.Fatal(err)
 	}
 	t.Cleanup(proxy.Stop)
-	over := make(chan struct{})
+	ended := make(chan struct{})
 	var troubling sync.WaitGroup
 	troubling.Go(func() {
 		for i := 0; ; i++ {
@@ -49,120 +51,114 @@ func toxicNetwork(t *testing.T) (url string, calm func()) {
 			if _, err := proxy.Toxics.AddToxicJson(io.NopCloser(strings.NewReader(toxic))); err != nil {
 				t.Error(err)
 			}
-			ended := wait(over, 20*time.Millisecond+rand.N(60*time.Millisecond))
-			if err := proxy.Toxics.RemoveToxic(t.Context(), "toxic"); err != nil && !ended {
+			done := over(ended, 20*time.Millisecond+rand.N(60*time.Millisecond))
+			if err := proxy.Toxics.RemoveToxic(t.Context(), "toxic"); err != nil && !done {
 				t.Error(err)
 			}
-			if ended || wait(over, rand.N(40*time.Millisecond)) {
+			if done || over(ended, rand.N(40*time.Millisecond)) {
 				return
 			}
 		}
 	})
 	calm = sync.OnceFunc(func() {
-		close(over)
+		close(ended)
 		troubling.Wait()
 	})
 	t.Cleanup(calm)
 	return "http://" + proxy.Listen, calm
 }
 
-// wait reports whether it is over already.
-func wait(over <-chan struct{}, pause time.Duration) bool {
+// over waits for ended, at most for the pause, and says whether it is closed.
+func over(ended <-chan struct{}, pause time.Duration) bool {
 	select {
-	case <-over:
+	case <-ended:
 		return true
 	case <-time.After(pause):
 		return false
 	}
 }
 
-// ledger is what the workers of TestToxicNetwork know together.
-type ledger struct {
+// history is the observations of all workers of TestToxicNetwork.
+type history struct {
 	mu       sync.Mutex
 	holder   *lockclient.Lease
-	versions []int64 // of writes that were answered, in the order of the answers
-	doubtful int64   // writes of which nobody can tell
+	versions []int64 // of writes that succeeded, in the order of the answers
+	unknown  int64   // writes with an unknown outcome
 }
 
-// enter notes the holder. Two that both rely on their leases must never meet.
-func (c *ledger) enter(t *testing.T, lease *lockclient.Lease) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.holder != nil && c.holder.Valid() && lease.Valid() {
-		t.Errorf("%v and %v are both relied on", c.holder, lease)
+// acquired notes a holder. Two leases must never be valid at once.
+func (h *history) acquired(t *testing.T, lease *lockclient.Lease) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.holder != nil && h.holder.Valid() && lease.Valid() {
+		t.Errorf("%v and %v are both valid", h.holder, lease)
 	}
-	c.holder = lease
+	h.holder = lease
 }
 
-func (c *ledger) endTurn(lease *lockclient.Lease) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.holder == lease {
-		c.holder = nil
+func (h *history) released(lease *lockclient.Lease) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.holder == lease {
+		h.holder = nil
 	}
 }
 
-// wrote notes what became of a write.
-func (c *ledger) wrote(t *testing.T, version int64, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (h *history) wrote(t *testing.T, version int64, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	switch {
 	case err == nil:
-		c.versions = append(c.versions, version)
+		h.versions = append(h.versions, version)
 	case errors.Is(err, lockclient.ErrOutcomeUnknown):
-		c.doubtful++
+		h.unknown++
 	case errors.Is(err, lockclient.ErrTokenStale), errors.Is(err, lockclient.ErrUnavailable):
 	default:
-		t.Errorf("a write: %v", err)
+		t.Errorf("a write returned %v", err)
 	}
 }
 
-// Through a network that cuts, delays and half-closes, every write is applied exactly once: the record's version
-// counts them. Nobody relies on the lock beside another, and it is free in the end.
+// Through a network that cuts, delays and half-closes, every write is applied exactly once: the record's version counts
+// them. Two leases are never valid at once, and the lock is free in the end.
 func TestToxicNetwork(t *testing.T) {
+	t.Parallel()
 	url, calm := toxicNetwork(t)
 	const workers, rounds, writes = 4, 4, 5
-	lock := fmt.Sprint("toxic/", rand.Int64())
-	var known ledger
+	direct, lock := shared(t)
+	var seen history
 	var working sync.WaitGroup
 	for range workers {
 		client := newClient(t, url, lockclient.WithAnswerTimeout(2*time.Second))
 		working.Go(func() {
 			for range rounds {
-				lease, err := client.Acquire(t.Context(), lock, lockclient.WithWait(time.Minute), lockclient.WithTTL(20*time.Second), lockclient.WithHeartbeat())
+				lease, err := client.Acquire(t.Context(), lock, lockclient.WithWait(time.Minute),
+					lockclient.WithTTL(20*time.Second), lockclient.WithHeartbeat())
 				if err != nil {
-					t.Errorf("acquire: %v", err)
+					t.Errorf("Acquire returned %v", err)
 					return
 				}
-				known.enter(t, lease)
+				seen.acquired(t, lease)
 				for i := range writes {
 					result, err := lease.Put(t.Context(), "state", fmt.Append(nil, lease.FencingToken(), " ", i))
-					known.wrote(t, result.Version, err)
+					seen.wrote(t, result.Version, err)
 				}
-				known.endTurn(lease)
+				seen.released(lease)
 				lease.ReleaseOnce()
 			}
 		})
 	}
 	working.Wait()
 	calm()
-
-	direct := newClient(t, gatewayURL)
+	if !slices.IsSorted(seen.versions) {
+		t.Errorf("the versions %v are not in the order of the answers", seen.versions)
+	}
 	record, err := direct.API().Get(t.Context(), lock, "state")
-	if err != nil {
-		t.Fatal(err)
+	check(t, err)
+	answered := int64(len(seen.versions))
+	if record.Version < answered || record.Version > answered+seen.unknown {
+		t.Errorf("%d writes were applied, expected %d, and up to %d unknown ones", record.Version, answered, seen.unknown)
 	}
-	for i := 1; i < len(known.versions); i++ {
-		if known.versions[i] <= known.versions[i-1] {
-			t.Errorf("version %d was answered after %d", known.versions[i], known.versions[i-1])
-		}
-	}
-	answered := int64(len(known.versions))
-	if record.Version < answered || record.Version > answered+known.doubtful {
-		t.Errorf("%d writes were answered and %d are doubtful, but %d were applied", answered, known.doubtful, record.Version)
-	}
-	t.Logf("%d writes were answered, %d are doubtful, %d were applied", answered, known.doubtful, record.Version)
-	eventually(t, func() bool {
+	await.True(t, "a free lock without a queue", func() bool {
 		state, err := direct.API().Lock(t.Context(), lock)
 		return err == nil && state.State == "free" && len(state.Queue) == 0
 	})

@@ -7,33 +7,35 @@ import (
 
 	"go.opentelemetry.io/otel/propagation"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/otlptest"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// One trace leads from the caller through the SDK and a gateway process to the statement in the database, for every
-// kind of request. The gateway itself would have begun none.
+// One trace leads from the caller through the SDK and the gateway to the database's statement, for every kind of
+// request. The gateway itself starts no trace.
 func TestOneTrace(t *testing.T) {
+	t.Parallel()
 	received, provider := otlptest.Start(t, 1)
-	gateway := startProcess(t, pgtest.Migrated(t), "--trace-endpoint", received.URL, "--trace-sample-ratio", "0")
+	gateway := startGateway(t, pgtest.Migrated(t), "--trace-endpoint", received.URL, "--trace-sample-ratio", "0")
 	propagator := propagation.TraceContext{}
 	client := newClient(t, gateway.URL, lockclient.WithHeaders(func(ctx context.Context, header http.Header) {
 		propagator.Inject(ctx, propagation.HeaderCarrier(header))
 	}))
-	lease, err := client.Acquire(patient(t), "job") // outside of any trace
+	lease, err := client.Acquire(await.Context(t), "job") // outside of any trace
 	check(t, err)
 
 	trip := func(what string, call func(ctx context.Context), chain ...string) {
 		t.Helper()
-		ctx, span := provider.Tracer("test").Start(patient(t), what)
+		ctx, span := provider.Tracer("test").Start(await.Context(t), what)
 		call(ctx)
 		span.End()
 		parent := received.Await(t, what, func(s otlptest.Span) bool { return s.Name == what })
 		for _, name := range chain {
 			parent = received.Await(t, name, func(s otlptest.Span) bool { return s.Name == name && s.ParentID == parent.SpanID })
 			if parent.TraceID != span.SpanContext().TraceID().String() || parent.Failed {
-				t.Errorf("%s of %s is in another trace, or has failed: %+v", name, what, parent)
+				t.Errorf("%s of %s is in another trace, or failed: %+v", name, what, parent)
 			}
 		}
 	}
@@ -53,7 +55,7 @@ func TestOneTrace(t *testing.T) {
 
 	for _, span := range received.Spans() {
 		if span.Name == "sweep" || span.ParentID == "" && span.Server {
-			t.Errorf("the gateway has begun a trace: %+v", span)
+			t.Errorf("the gateway started a trace: %+v", span)
 		}
 	}
 }

@@ -5,30 +5,32 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// nextOf reads until an event of one of the kinds comes, and returns it.
+// nextOf reads up to the next event of a kind.
 func nextOf(t *testing.T, watch *lockclient.Watch, kind string) lockclient.Event {
 	t.Helper()
-	ctx := patient(t)
-	for {
-		event, err := watch.Next(ctx)
-		check(t, err)
+	for event, err := range watch.All(await.Context(t)) {
+		if err != nil {
+			t.Fatalf("while waiting for an event %s: %v", kind, err)
+		}
 		if event.Kind == kind {
 			return event
 		}
 	}
+	panic("unreachable")
 }
 
-func TestWatches(t *testing.T) {
+func TestWatch(t *testing.T) {
+	t.Parallel()
 	client, lock := shared(t)
-	ctx := patient(t)
+	ctx := await.Context(t)
 	watch, err := client.Watch(ctx, lock)
 	check(t, err)
 	defer watch.Close()
@@ -36,124 +38,117 @@ func TestWatches(t *testing.T) {
 	if state.State == nil || state.State.State != "free" || state.State.Missed || state.Change != nil {
 		t.Errorf("the state is %+v", state)
 	}
-	lease, err := client.Acquire(ctx, lock)
-	check(t, err)
+	lease := mustAcquire(t, client, lock)
 	granted := nextOf(t, watch, api.EventGranted)
-	if granted.ID <= state.ID || granted.Change.FencingToken != lease.FencingToken() || granted.Change.OwnerID != client.Owner() || granted.State != nil {
-		t.Errorf("granted: %+v, %+v", granted, granted.Change)
+	change := granted.Change
+	if granted.ID <= state.ID || change.FencingToken != lease.FencingToken() || change.OwnerID != client.Owner() ||
+		granted.State != nil {
+		t.Errorf("the grant is %+v, %+v", granted, change)
 	}
 	check(t, lease.Renew(ctx))
 	nextOf(t, watch, api.EventRenewed)
 	check(t, lease.Release(ctx))
 	nextOf(t, watch, api.EventReleased)
-	_, err = lease.Put(ctx, "k", nil)
-	if !errors.Is(err, lockclient.ErrTokenStale) {
-		t.Error(err)
+	wantErr(t, "Put after the release", second(lease.Put(ctx, "k", nil)), lockclient.ErrTokenStale)
+	if got := nextOf(t, watch, api.EventRejected); got.Change.Code != api.CodeTokenStale || got.Change.Key != "k" {
+		t.Errorf("the rejection is %+v", got.Change)
 	}
-	if rejected := nextOf(t, watch, api.EventRejected); rejected.Change.Code != api.CodeTokenStale || rejected.Change.Key != "k" {
-		t.Errorf("rejected: %+v", rejected.Change)
-	}
-
 	resumed, err := client.Watch(ctx, lock, lockclient.AfterEvent(granted.ID))
 	check(t, err)
 	defer resumed.Close()
 	first, err := resumed.Next(ctx)
 	if err != nil || (first.Kind != api.EventRenewed && first.Kind != api.EventState) {
-		t.Errorf("after %d: %+v, %v", granted.ID, first, err)
+		t.Errorf("the first event after %d is %+v, %v", granted.ID, first, err)
 	}
 }
 
-// A watch that was cut off goes on after the last event that it has seen, at the other gateway.
-func TestAWatchOutlivesItsGateway(t *testing.T) {
-	first, second, client := pair(t)
-	ctx := patient(t)
-	direct := newClient(t, second.URL)
+// A watch continues after its last event at the other gateway, or says that events were missed.
+func TestWatchFailover(t *testing.T) {
+	t.Parallel()
+	firstGateway, secondGateway, client := pair(t)
+	ctx := await.Context(t)
+	direct := newClient(t, secondGateway.URL)
 	watch, err := client.Watch(ctx, "job")
 	check(t, err)
 	defer watch.Close()
 	nextOf(t, watch, api.EventState)
-	var last int64
 	for round := range 10 {
-		lease, err := direct.Acquire(ctx, "job")
-		check(t, err)
+		lease := mustAcquire(t, direct, "job")
 		if round == 5 {
-			first.Kill()
+			firstGateway.Kill()
 		}
 		check(t, lease.Release(ctx))
 	}
+	var last int64
 	for tokens := int64(0); tokens < 10; {
 		event, err := watch.Next(ctx)
 		check(t, err)
 		if event.ID < last {
-			t.Errorf("event %d after %d", event.ID, last)
+			t.Errorf("event %d came after %d", event.ID, last)
 		}
 		last = event.ID
 		switch event.Kind {
 		case api.EventGranted:
 			tokens++
 			if event.Change.FencingToken < tokens {
-				t.Errorf("token %d, the grant number %d", event.Change.FencingToken, tokens)
+				t.Errorf("grant %d has the token %d", tokens, event.Change.FencingToken)
 			}
 		case api.EventState:
 			if !event.State.Missed {
-				t.Errorf("a state in the middle, and nothing missed: %+v", event.State)
+				t.Errorf("expected a state with missed events, saw %+v", event.State)
 			}
-			return // a gap is told, which is all that is promised
+			return
 		}
 	}
 }
 
-// TestWatchesEnd checks that a reader may give up one wait and read on, and that a watch ends with its ctx, its
-// Close, and its client.
-func TestWatchesEnd(t *testing.T) {
+// A reader may cancel one Next and read on. A watch ends with its ctx, its Close, and its client.
+func TestWatchEnds(t *testing.T) {
+	t.Parallel()
 	client, lock := shared(t)
-	ctx := patient(t)
-	life, end := context.WithCancel(ctx)
-	watch, err := client.Watch(life, lock)
+	ctx, end := context.WithCancel(await.Context(t))
+	watch, err := client.Watch(ctx, lock)
 	check(t, err)
 	nextOf(t, watch, api.EventState)
 	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
-	if _, err := watch.Next(short); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v", err)
-	}
-	lease, err := client.Acquire(ctx, lock)
-	check(t, err)
+	wantErr(t, "Next", second(watch.Next(short)), context.DeadlineExceeded)
+	lease := mustAcquire(t, client, lock)
 	nextOf(t, watch, api.EventGranted)
 	check(t, lease.Release(ctx))
 	nextOf(t, watch, api.EventReleased)
-	endOf(t, watch, func(*lockclient.Watch) { end() }, context.Canceled)
-	watch, err = client.Watch(ctx, lock)
+	wantEnd(t, watch, end, context.Canceled)
+	watch, err = client.Watch(await.Context(t), lock)
 	check(t, err)
-	endOf(t, watch, func(w *lockclient.Watch) { w.Close() }, lockclient.ErrClosed)
-	watch, err = client.Watch(ctx, lock)
+	wantEnd(t, watch, watch.Close, lockclient.ErrClosed)
+	watch, err = client.Watch(await.Context(t), lock)
 	check(t, err)
-	endOf(t, watch, func(*lockclient.Watch) { client.Close() }, lockclient.ErrClosed)
+	wantEnd(t, watch, client.Close, lockclient.ErrClosed)
 }
 
-func endOf(t *testing.T, watch *lockclient.Watch, end func(*lockclient.Watch), want error) {
+// wantEnd ends a watch while a reader waits, and expects the reader's error.
+func wantEnd(t *testing.T, watch *lockclient.Watch, end func(), want error) {
 	t.Helper()
-	var reading sync.WaitGroup
-	reading.Go(func() {
+	ended := make(chan error, 1)
+	go func() {
 		for {
 			if _, err := watch.Next(context.Background()); err != nil {
-				if !errors.Is(err, want) {
-					t.Errorf("got %v, want %v", err, want)
-				}
+				ended <- err
 				return
 			}
 		}
-	})
-	end(watch)
-	reading.Wait()
+	}()
+	end()
+	wantErr(t, "the reader", await.Receive(t, "the end of the reader", ended), want)
 	watch.Close()
 	watch.Close()
 }
 
-// A stream is opened again after its end, a cut, an answer that is none, with the id of the last event.
-func TestStreamsAreOpenedAgain(t *testing.T) {
+// A stream is opened again after its end, a cut, or an error, with the ID of its last event.
+func TestStreamsReconnect(t *testing.T) {
+	t.Parallel()
 	turn, after := 0, []string{}
-	url, _ := counted(t, func(w http.ResponseWriter, r *http.Request) {
+	url, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		after = append(after, r.Header.Get("Last-Event-ID"))
 		turn++
 		switch turn {
@@ -177,50 +172,46 @@ func TestStreamsAreOpenedAgain(t *testing.T) {
 		w.(http.Flusher).Flush()
 		panic(http.ErrAbortHandler)
 	})
-	client := newClient(t, url)
-	watch, err := client.Watch(t.Context(), "a")
+	watch, err := newClient(t, url).Watch(t.Context(), "a")
 	check(t, err)
 	defer watch.Close()
 	var got []int64
-	for event, err := range watch.All(patient(t)) {
+	for event, err := range watch.All(await.Context(t)) {
 		if err != nil {
-			if !errors.Is(err, lockclient.ErrForbidden) {
-				t.Errorf("got %v", err)
-			}
+			wantErr(t, "the last Next", err, lockclient.ErrForbidden)
 			break
 		}
 		got = append(got, event.Change.FencingToken)
 	}
 	if fmt.Sprint(got) != "[1 2 5]" || fmt.Sprintf("%q", after) != `["" "1" "2" "2" "2" "5"]` {
-		t.Errorf("the events are %v, after %q", got, after)
+		t.Errorf("saw the events %v after %q, expected 1, 2 and 5", got, after)
 	}
 }
 
-func TestRejectionsPageByPage(t *testing.T) {
+func TestRejectionsOfAllPages(t *testing.T) {
+	t.Parallel()
 	client, lock := shared(t)
-	ctx := patient(t)
+	ctx := await.Context(t)
 	for i := range 5 {
 		_, err := client.API().Put(ctx, lock, fmt.Sprint("k", i), lockclient.Write{Token: numbered(1<<50+int64(i), 1)})
-		if !errors.Is(err, lockclient.ErrTokenUnknown) {
-			t.Fatal(err)
-		}
+		wantErr(t, "Put", err, lockclient.ErrTokenUnknown)
 	}
-	which := lockclient.RejectionsQuery{Resource: lock, Limit: 2}
-	eventually(t, func() bool {
+	query := lockclient.RejectionsQuery{Resource: lock, Limit: 2}
+	await.True(t, "five rejections", func() bool {
 		seen := map[string]bool{}
-		for rejection, err := range client.Rejections(ctx, which) {
+		for rejection, err := range client.Rejections(ctx, query) {
 			check(t, err)
 			seen[rejection.Key] = true
 		}
 		return len(seen) == 5
 	})
-	for _, err := range client.Rejections(ctx, which) {
+	for _, err := range client.Rejections(ctx, query) {
 		check(t, err)
-		break // leaves nothing behind
+		break
 	}
 	for _, err := range client.Rejections(ctx, lockclient.RejectionsQuery{Limit: -1}) {
 		if !errors.Is(err, lockclient.ErrInvalidRequest) {
-			t.Errorf("got %v", err)
+			t.Errorf("a limit of -1 returned %v", err)
 		}
 	}
 }

@@ -1,20 +1,20 @@
 package lockclient_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// What runs for hours ends with what it belongs to, and all of it with the client.
+// Each background goroutine ends with its lease, session or watch, and all of them with the client.
 func TestNoGoroutineIsLeft(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	client, lock := shared(t)
-	ctx := patient(t)
+	ctx := await.Context(t)
 	released, err := client.Acquire(ctx, lock+"/released", lockclient.WithTTL(time.Hour), lockclient.WithHeartbeat())
 	check(t, err)
 	session, err := client.NewSession(ctx, lockclient.WithTTL(time.Hour))
@@ -24,9 +24,8 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 	check(t, released.Release(ctx))
 	check(t, session.Close(ctx))
 	watch.Close()
-	// Connections that are kept for the next call are the transport's.
-	if err := goleak.Find(before, goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop")); err != nil {
-		t.Errorf("each was ended: %v", err)
+	if err := goleak.Find(append(idleConnections, before)...); err != nil {
+		t.Errorf("after the end of each: %v", err)
 	}
 
 	_, err = client.Acquire(ctx, lock+"/held", lockclient.WithTTL(time.Hour), lockclient.WithHeartbeat())
@@ -40,13 +39,9 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 	observed, err := client.Observe(ctx, lock+"/election")
 	check(t, err)
 	client.Close()
-	if _, err := watch.Next(ctx); !errors.Is(err, lockclient.ErrClosed) {
-		t.Errorf("watch: %v", err)
-	}
-	if _, err := observed.Next(ctx); !errors.Is(err, lockclient.ErrClosed) {
-		t.Errorf("observe: %v", err)
-	}
+	wantErr(t, "Next of the watch", second(watch.Next(ctx)), lockclient.ErrClosed)
+	wantErr(t, "Next of the election's watch", second(observed.Next(ctx)), lockclient.ErrClosed)
 	if err := goleak.Find(before); err != nil {
-		t.Errorf("the client was closed: %v", err)
+		t.Errorf("after the client's Close: %v", err)
 	}
 }

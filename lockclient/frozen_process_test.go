@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -22,8 +23,8 @@ const (
 	childTTL        = 2 * time.Second
 )
 
-// holdUntilAsked acquires the lock, renews it in the background, and says so. For each byte that it then reads, it
-// tells what its context says, before it does anything else: E asks its Err, D its Done.
+// holdUntilAsked acquires the lock, renews it in the background, and prints that. For each byte that it reads, it
+// prints the state of its context, before it does anything else: E is for Err, D for Done.
 func holdUntilAsked(lock string) int {
 	client, err := lockclient.New(os.Getenv(childGatewayEnv))
 	if err != nil {
@@ -37,7 +38,7 @@ func holdUntilAsked(lock string) int {
 	}
 	held := lease.Context()
 	fmt.Println("holds")
-	// The read is a plain system call, in which the process is when it is frozen.
+	// The process is frozen in this system call.
 	line := make([]byte, 1)
 	for {
 		if n, err := syscall.Read(0, line); err != nil || n != 1 {
@@ -57,7 +58,7 @@ func holdUntilAsked(lock string) int {
 	}
 }
 
-// child is such a holder, as a process of its own.
+// child is the process of such a holder.
 type child struct {
 	cmd   *exec.Cmd
 	input *os.File
@@ -83,7 +84,7 @@ func startChild(t *testing.T, lock string) *child {
 	})
 	c.lines = bufio.NewScanner(output)
 	if got := c.line(t); got != "holds" {
-		t.Fatalf("the child says %q", got)
+		t.Fatalf("the child printed %q, expected that it holds the lock", got)
 	}
 	return c
 }
@@ -96,14 +97,14 @@ func (c *child) line(t *testing.T) string {
 	return c.lines.Text()
 }
 
-// ask asks for what the context says.
+// ask asks for the state of the context.
 func (c *child) ask(t *testing.T, what string) {
 	t.Helper()
 	_, err := c.input.WriteString(what)
 	check(t, err)
 }
 
-// freeze stops the process where it is, and returns when it stands still.
+// freeze stops the process, and returns when it has stopped.
 func (c *child) freeze(t *testing.T) {
 	t.Helper()
 	c.signal(t, syscall.SIGSTOP)
@@ -118,25 +119,30 @@ func (c *child) signal(t *testing.T, signal os.Signal) {
 	check(t, c.cmd.Process.Signal(signal))
 }
 
-// A process that was frozen past the end of its lease finds its context cancelled when it wakes, at its first look at
-// it.
-func TestAFrozenHolderKnowsWhenItWakes(t *testing.T) {
-	client, lock := shared(t)
-	for _, what := range []string{"E", "D", "E", "D"} { // what runs first after the wake is chance
-		holder := startChild(t, lock)
-		holder.ask(t, what)
-		if got := holder.line(t); got != "ended: false | err: <nil> | cause: <nil>" {
-			t.Fatalf("before: %s", got)
-		}
-		holder.freeze(t)
-		holder.ask(t, what) // is there when it wakes
-		lease, err := client.AcquireWithRetry(patient(t), lock, often)
-		check(t, err) // so the frozen one's has expired
-		holder.signal(t, syscall.SIGCONT)
-		got := holder.line(t)
-		if !strings.HasPrefix(got, "ended: true | err: the lease on "+lock) || !strings.Contains(got, "is lost") || strings.Contains(got, "cause: <nil>") {
-			t.Errorf("%s after: %s", what, got)
-		}
-		check(t, lease.Release(patient(t)))
+// A process that was frozen past the end of its lease finds its context canceled at its first look at it.
+func TestFrozenHolderSeesItsEnd(t *testing.T) {
+	t.Parallel()
+	client, prefix := shared(t)
+	for i, what := range []string{"E", "D", "E", "D"} { // which goroutine runs first after the wake is random
+		t.Run(fmt.Sprint(what, i), func(t *testing.T) {
+			t.Parallel()
+			lock := fmt.Sprint(prefix, "/", i)
+			holder := startChild(t, lock)
+			holder.ask(t, what)
+			if got := holder.line(t); got != "ended: false | err: <nil> | cause: <nil>" {
+				t.Fatalf("before it is frozen: %s", got)
+			}
+			holder.freeze(t)
+			holder.ask(t, what) // it reads this when it wakes
+			lease, err := client.AcquireWithRetry(await.Context(t), lock, often)
+			check(t, err) // so the lease of the frozen process has expired
+			holder.signal(t, syscall.SIGCONT)
+			got := holder.line(t)
+			if !strings.HasPrefix(got, "ended: true | err: the lease on "+lock) || !strings.Contains(got, "is lost") ||
+				strings.Contains(got, "cause: <nil>") {
+				t.Errorf("after %s it printed %q, expected the loss of its lease", what, got)
+			}
+			check(t, lease.Release(await.Context(t)))
+		})
 	}
 }

@@ -1,0 +1,226 @@
+package lockclient_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/gatewayprocess"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+func TestAcquireHeldLock(t *testing.T) {
+	t.Parallel()
+	client, lock := shared(t)
+	ctx := await.Context(t)
+	lease := mustAcquire(t, client, lock)
+	_, err := client.Acquire(ctx, lock, lockclient.WithLeaseOwner("other"))
+	holder := lockclient.Holder(err)
+	if !errors.Is(err, lockclient.ErrLockHeld) || holder == nil || holder.OwnerID != client.Owner() {
+		t.Errorf("got %v with the holder %+v, expected ErrLockHeld with %s", err, holder, client.Owner())
+	}
+	_, err = client.AcquireWithRetry(ctx, lock, lockclient.RetryPolicy{Attempts: 3, Base: 1, Max: 1})
+	wantErr(t, "AcquireWithRetry", err, lockclient.ErrLockHeld)
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	waiting.Go(func() {
+		next, err := client.AcquireWithRetry(ctx, lock, often)
+		if err != nil || next.FencingToken() <= lease.FencingToken() {
+			t.Errorf("AcquireWithRetry after the release returned %v, %v", next, err)
+		}
+		next.ReleaseOnce()
+	})
+	check(t, lease.Release(ctx))
+}
+
+func TestWaitersAreGrantedInOrder(t *testing.T) {
+	t.Parallel()
+	client, lock := shared(t)
+	ctx := await.Context(t)
+	first := mustAcquire(t, client, lock)
+	var mu sync.Mutex
+	var order []string
+	var waiting sync.WaitGroup
+	for i := range 4 {
+		owner := lockclient.WithLeaseOwner(fmt.Sprint("owner-", i))
+		waiting.Go(func() {
+			lease, err := client.Acquire(ctx, lock, owner, lockclient.WithWait(time.Hour))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			order = append(order, lease.Owner())
+			mu.Unlock()
+			lease.ReleaseOnce()
+		})
+		awaitQueue(t, client, lock, i+1)
+	}
+	check(t, first.Release(ctx))
+	waiting.Wait()
+	if !slices.IsSorted(order) || len(order) != 4 {
+		t.Errorf("granted in the order %v, expected that of the queue", order)
+	}
+}
+
+func TestWaitEnds(t *testing.T) {
+	t.Parallel()
+	client, lock := shared(t)
+	mustAcquire(t, client, lock)
+	_, err := client.Acquire(await.Context(t), lock, lockclient.WithWait(100*time.Millisecond))
+	if !errors.Is(err, lockclient.ErrLockHeld) || lockclient.Holder(err) == nil {
+		t.Errorf("after the wait: got %v, expected ErrLockHeld with a holder", err)
+	}
+	ctx, cancel := context.WithCancel(await.Context(t))
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		_, err := client.Acquire(ctx, lock, lockclient.WithWait(time.Hour))
+		wantErr(t, "a canceled Acquire", err, context.Canceled)
+	})
+	awaitQueue(t, client, lock, 1)
+	cancel()
+	waiting.Wait()
+	awaitQueue(t, client, lock, 0)
+}
+
+// A lease that was waited for longer than its TTL is valid from its grant on, not from its request.
+func TestWaitLongerThanTTL(t *testing.T) {
+	t.Parallel()
+	client, lock := shared(t)
+	ctx := await.Context(t)
+	const ttl = 2 * time.Second
+	first := mustAcquire(t, client, lock, lockclient.WithTTL(time.Hour))
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		lease, err := client.Acquire(ctx, lock, lockclient.WithTTL(ttl), lockclient.WithWait(time.Hour))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer lease.ReleaseOnce()
+		if left := lease.ExpiresIn(); !lease.Valid() || left > ttl*99/100 {
+			t.Errorf("it is valid for %v, %v, expected at most 99%% of its TTL", left, lease.Err())
+		}
+		next, err := client.AcquireWithRetry(ctx, lock, often)
+		if err != nil || lease.Valid() {
+			t.Errorf("another lease is granted (%v), and the first is valid: %t", err, lease.Valid())
+		}
+		next.ReleaseOnce()
+	})
+	awaitQueue(t, client, lock, 1)
+	time.Sleep(ttl + ttl/2) // the wait itself, longer than the TTL
+	check(t, first.Release(ctx))
+	waiting.Wait()
+}
+
+func TestDeadlock(t *testing.T) {
+	t.Parallel()
+	client, lock := shared(t)
+	take := func(owner, name string, wait time.Duration) (*lockclient.Lease, error) {
+		return client.Acquire(await.Context(t), lock+name, lockclient.WithLeaseOwner(owner), lockclient.WithWait(wait))
+	}
+	one, err := take("one", "/a", 0)
+	check(t, err)
+	two, err := take("two", "/b", 0)
+	check(t, err)
+	defer two.ReleaseOnce()
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		lease, err := take("two", "/a", time.Hour)
+		if err != nil {
+			t.Error(err)
+		}
+		lease.ReleaseOnce()
+	})
+	awaitQueue(t, client, lock+"/a", 1)
+	_, err = take("one", "/b", time.Hour)
+	if cycle := lockclient.Cycle(err); !errors.Is(err, lockclient.ErrDeadlock) || len(cycle) != 2 || cycle[0].OwnerID != "one" {
+		t.Errorf("got %v with the cycle %v, expected ErrDeadlock of one and two", err, cycle)
+	}
+	one.ReleaseOnce()
+	waiting.Wait()
+}
+
+func TestSharedAndSubtreeLeases(t *testing.T) {
+	t.Parallel()
+	client, lock := shared(t)
+	ctx := await.Context(t)
+	readers := []*lockclient.Lease{
+		mustAcquire(t, client, lock, lockclient.Shared()), mustAcquire(t, client, lock, lockclient.Shared()),
+	}
+	wantErr(t, "Acquire beside readers", second(client.Acquire(ctx, lock)), lockclient.ErrLockHeld)
+	wantErr(t, "Put of a reader", second(readers[0].Put(ctx, "k", nil)), lockclient.ErrTokenStale)
+	for _, reader := range readers {
+		check(t, reader.Err())
+		check(t, reader.Release(ctx))
+	}
+	tree := mustAcquire(t, client, lock, lockclient.Subtree())
+	wantErr(t, "Acquire below a subtree", second(client.Acquire(ctx, lock+"/a/b")), lockclient.ErrLockHeld)
+	check(t, second(tree.Put(ctx, "k", nil)))
+	check(t, second(tree.Put(ctx, "k", nil, lockclient.OnResource(lock+"/a/b"))))
+	op := lockclient.PutOp("k", []byte("v"), "")
+	op.Resource = lock + "/c"
+	check(t, second(tree.Transaction(ctx, op, lockclient.DeleteOp("k"))))
+	if _, err := tree.Put(ctx, "k", nil, lockclient.OnResource("elsewhere")); err == nil || tree.Err() != nil {
+		t.Errorf("Put elsewhere returned %v, and the lease has %v", err, tree.Err())
+	}
+}
+
+// A waiter continues at another gateway when its own is killed or stopped, and gets the lock.
+func TestWaitFailover(t *testing.T) {
+	t.Parallel()
+	for how, end := range map[string]func(*gatewayprocess.Process){
+		"killed":  func(p *gatewayprocess.Process) { p.Kill() },
+		"stopped": func(p *gatewayprocess.Process) { _ = p.Stop() },
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			firstGateway, secondGateway, client := pair(t)
+			ctx := await.Context(t)
+			direct := newClient(t, secondGateway.URL)
+			held := mustAcquire(t, direct, "job", lockclient.WithTTL(time.Hour))
+			var waiting sync.WaitGroup
+			waiting.Go(func() {
+				lease, err := client.Acquire(ctx, "job", lockclient.WithWait(time.Hour))
+				if err != nil || lease.FencingToken() <= held.FencingToken() {
+					t.Errorf("the waiter got %v, %v", lease, err)
+				}
+				lease.ReleaseOnce()
+			})
+			awaitQueue(t, direct, "job", 1)
+			end(firstGateway)
+			await.True(t, "the waiter in the queue of the second gateway", func() bool {
+				lock, err := direct.API().Lock(ctx, "job")
+				return err == nil && len(lock.Queue) == 1 && lock.Queue[0].OwnerID == client.Owner()
+			})
+			check(t, held.Release(ctx))
+			waiting.Wait()
+			wantFree(t, direct, "job")
+		})
+	}
+}
+
+// Options that exclude each other are refused before anything is sent.
+func TestInvalidOptions(t *testing.T) {
+	t.Parallel()
+	client, lock := shared(t)
+	ctx := await.Context(t)
+	try := func(opts ...lockclient.LeaseOption) error { return second(client.Acquire(ctx, lock, opts...)) }
+	for what, err := range map[string]error{
+		"a fraction of a millisecond": try(lockclient.WithTTL(1500 * time.Microsecond)),
+		"too short a TTL":             try(lockclient.WithTTL(time.Millisecond)),
+		"metadata that is no object":  try(lockclient.WithMetadata("text")),
+		"metadata that is no JSON":    try(lockclient.WithMetadata(func() {})),
+		"a shared session":            second(client.NewSession(ctx, lockclient.Shared())),
+		"a candidate of a subtree":    second(client.Campaign(ctx, lock, nil, lockclient.Subtree())),
+		"a value that is no JSON":     second(client.Campaign(ctx, lock, func() {})),
+		"no lease":                    second(client.Transact(ctx, nil)),
+	} {
+		wantErr(t, what, err, lockclient.ErrInvalidRequest)
+	}
+}
