@@ -28,7 +28,7 @@ export function inWords(policy) {
     authorities[policy.authority] ?? policy.authority,
     policy.require_lease_id && 'A write must carry the lease_id of its lease.',
     policy.max_hold_ms &&
-      `A lease ends ${duration(policy.max_hold_ms)} after its grant, however often it is renewed, and its fence closes.`,
+      `A lease ends ${duration(policy.max_hold_ms)} after its grant, however often it is renewed. Its fence closes.`,
     policy.require_live_lease && 'A write whose lease has expired is rejected, even if its holder was not replaced.',
   ].filter(Boolean);
 }

@@ -6,9 +6,7 @@ import {h} from '../../dom.js';
 import {age, compact, count, duration, plural, rate} from '../../format.js';
 import {tile} from '../../parts.js';
 import {serverNow} from '../../clock.js';
-
-// longWait is a wait worth a look.
-const longWait = 60_000;
+import {longWait} from './problems.js';
 
 export function createFigures(app) {
   const tiles = {

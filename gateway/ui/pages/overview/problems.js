@@ -8,7 +8,8 @@ import {fill, h} from '../../dom.js';
 import {plural} from '../../format.js';
 import {badge} from '../../parts.js';
 
-const longWait = 60_000;
+// longWait is a wait worth a look.
+export const longWait = 60_000;
 
 export function problems({database, gateways = [], inventory}) {
   const found = [];
