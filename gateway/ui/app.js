@@ -2,9 +2,9 @@
 //
 // A page is a module pages/<name>.js that exports
 //   title                            a text, or a function of params that returns one
-//   mount(container, params, app)    fills the container. It returns a function that is called when the page is left, or
-//                                    {unmount(), update(params)}; update is called when only the query has changed.
-//                                    Without update, the page is mounted again.
+//   mount(container, params, app)    fills the container. It returns a function that is called when the page is left,
+//                                    or {unmount(), update(params)}; update is called when only the query has
+//                                    changed. Without update, the page is mounted again.
 // params is {name, query}: for '#/locks/jobs%2F42?tab=x' the name is 'jobs/42' (null if there is none) and the query
 // {tab: 'x'}.
 // app belongs to the page, and everything that it started ends with the page:
@@ -128,7 +128,8 @@ async function navigate() {
 function markNavigation(target) {
   const nav = element('nav');
   if (nav.childElementCount === 0) {
-    nav.append(...pages.filter((each) => each.label).map((each) => h('a', {href: link(each.page), data: {page: each.page}}, each.label)));
+    nav.append(...pages.filter((each) => each.label)
+      .map((each) => h('a', {href: link(each.page), data: {page: each.page}}, each.label)));
   }
   for (const anchor of nav.children) {
     const here = target !== null && anchor.dataset.page === target.page;
@@ -139,7 +140,9 @@ function markNavigation(target) {
   }
 }
 
-const liveTexts = {idle: '', connecting: 'Connecting…', live: 'Live', asleep: 'Paused', lost: 'Not connected', refused: 'Not live'};
+const liveTexts = {
+  idle: '', connecting: 'Connecting…', live: 'Live', asleep: 'Paused', lost: 'Not connected', refused: 'Not live',
+};
 let connection = {state: 'idle'}, connectionStream = null, bannerTimer = 0;
 
 function showConnection(status, stream = null) {
@@ -181,7 +184,8 @@ function showBanner() {
       state === 'lost' && h('button', {type: 'button', on: {click: () => connectionStream?.retryNow()}}, 'Try now'));
   }
   const left = Math.ceil((retryAt - Date.now()) / 1000);
-  setText(banner.querySelector('.countdown'), state !== 'lost' ? '' : left > 0 ? `Trying again in ${left} s` : 'Trying again…');
+  const countdown = left > 0 ? `Trying again in ${left} s` : 'Trying again…';
+  setText(banner.querySelector('.countdown'), state === 'lost' ? countdown : '');
 }
 
 // tick updates every <time data-age="…"> that parts.js made.

@@ -1,10 +1,13 @@
 // The codes of rejected writes: the shape, the name of the colour (base.css: --code-…) and the meaning of each. Pure.
 //
-//   codes[code] → {shape, meaning}      glyph(code, x, y, r) → the path of its shape, about the size of a circle of radius r
+//   codes[code] → {shape, meaning}
+//   glyph(code, x, y, r) → the path of its shape, about the size of a circle of radius r
 
 export const codes = {
-  token_stale: {shape: 'circle', meaning: 'The token is not the newest, its lease has ended, or its sequence was used before.'},
-  lease_expired: {shape: 'triangle', meaning: 'The token is the newest, but its lease has expired, and the policy requires a live one.'},
+  token_stale: {shape: 'circle',
+    meaning: 'The token is not the newest, its lease has ended, or its sequence was used before.'},
+  lease_expired: {shape: 'triangle',
+    meaning: 'The token is the newest, but its lease has expired, and the policy requires a live one.'},
   lease_mismatch: {shape: 'square', meaning: 'The lease_id is not that of the token’s lease.'},
   token_unknown: {shape: 'diamond', meaning: 'This token was never granted.'},
   token_required: {shape: 'cross', meaning: 'The write has no token.'},
@@ -19,11 +22,13 @@ const shapes = {
   circle: (x, y, r) => `M${n(x - r)} ${n(y)}a${n(r)} ${n(r)} 0 1 0 ${n(2 * r)} 0a${n(r)} ${n(r)} 0 1 0 ${n(-2 * r)} 0z`,
   triangle: (x, y, r) => polygon(x, y, [[0, -1.25 * r], [1.15 * r, 0.85 * r], [-1.15 * r, 0.85 * r]]),
   wedge: (x, y, r) => polygon(x, y, [[0, 1.25 * r], [1.15 * r, -0.85 * r], [-1.15 * r, -0.85 * r]]),
-  square: (x, y, r) => polygon(x, y, [[-0.9 * r, -0.9 * r], [0.9 * r, -0.9 * r], [0.9 * r, 0.9 * r], [-0.9 * r, 0.9 * r]]),
+  square: (x, y, r) => polygon(x, y, [[-0.9 * r, -0.9 * r], [0.9 * r, -0.9 * r], [0.9 * r, 0.9 * r],
+    [-0.9 * r, 0.9 * r]]),
   diamond: (x, y, r) => polygon(x, y, [[0, -1.3 * r], [1.1 * r, 0], [0, 1.3 * r], [-1.1 * r, 0]]),
   cross: (x, y, r) => {
     const [a, b] = [0.38 * r, 1.1 * r];
-    return polygon(x, y, [[-a, -b], [a, -b], [a, -a], [b, -a], [b, a], [a, a], [a, b], [-a, b], [-a, a], [-b, a], [-b, -a], [-a, -a]]);
+    return polygon(x, y, [[-a, -b], [a, -b], [a, -a], [b, -a], [b, a], [a, a], [a, b], [-a, b], [-a, a], [-b, a],
+      [-b, -a], [-a, -a]]);
   },
 };
 

@@ -7,9 +7,10 @@
 //
 // Children are nodes, texts, numbers, or arrays of them; null, undefined and false are left out.
 // Props are attributes, except: class (a text, or an array whose falsy members are left out), on ({event: listener}),
-// style ({property: value}, by the CSSOM: the Content-Security-Policy forbids style attributes), data (the dataset), and
-// value, checked, selected and disabled (properties). true sets an attribute without a value; false, null and undefined
-// set none. A link may lead only to this gateway: h throws for any other href, so no text of a client can become one.
+// style ({property: value}, by the CSSOM: the Content-Security-Policy forbids style attributes), data (the dataset),
+// and value, checked, selected and disabled (properties). true sets an attribute without a value; false, null and
+// undefined set none. A link may lead only to this gateway: h throws for any other href, so no text of a client can
+// become one.
 
 const svgNamespace = 'http://www.w3.org/2000/svg';
 const properties = new Set(['value', 'checked', 'selected', 'disabled', 'indeterminate']);

@@ -7,7 +7,8 @@
 //     query,                  // the current values, by name
 //     onChange(query) {…},    // changed by the user (texts: a third of a second after the last key, or at Enter)
 //   });
-//   filters.element · filters.get() → {name: value} without empty ones · filters.set(query) · filters.suggest(name, texts)
+//   filters.element · filters.get() → {name: value} without empty ones
+//   filters.set(query) · filters.suggest(name, texts)
 
 import {fill, h} from './dom.js';
 
@@ -22,15 +23,18 @@ export function createFilters({label, fields, query, onChange}) {
   const element = h('form', {class: 'filters', role: 'search', 'aria-label': label, on: {submit(event) {
     event.preventDefault();
     changed();
-  }}}, fields.map((field) => h('label', {class: 'field'}, h('span', null, field.label), inputs.get(field.name), field.suggestions)), clear);
+  }}}, fields.map((field) => h('label', {class: 'field'}, h('span', null, field.label), inputs.get(field.name),
+    field.suggestions)), clear);
 
   function inputOf(field) {
     if (field.options) {
-      return h('select', {name: field.name, on: {change: changed}}, field.options.map(([value, text]) => h('option', {value}, text)));
+      return h('select', {name: field.name, on: {change: changed}},
+        field.options.map(([value, text]) => h('option', {value}, text)));
     }
     const list = `list-${field.name}`;
     field.suggestions = h('datalist', {id: list}, (field.list ?? []).map((value) => h('option', {value})));
-    return h('input', {type: 'search', name: field.name, placeholder: field.placeholder ?? 'any', autocomplete: 'off', spellcheck: 'false', maxlength: 512,
+    return h('input', {type: 'search', name: field.name, placeholder: field.placeholder ?? 'any', autocomplete: 'off',
+      spellcheck: 'false', maxlength: 512,
       list, on: {input() {
         clearTimeout(timer);
         timer = setTimeout(changed, 350);

@@ -36,14 +36,16 @@ export function timeSince(instant) {
 
 function timeNode(kind, instant, bounds) {
   const at = new Date(instant);
-  const node = h('time', {datetime: at.toISOString(), title: when(at, Date.now(), {milliseconds: true}), data: {[kind]: at.getTime(), ...bounds}});
+  const node = h('time', {datetime: at.toISOString(), title: when(at, Date.now(), {milliseconds: true}),
+    data: {[kind]: at.getTime(), ...bounds}});
   show(node);
   return node;
 }
 
 function show(node) {
   const {until, since, most} = node.dataset;
-  const text = until === undefined ? elapsed(serverNow() - Number(since)) : remaining(Math.min(Number(until) - serverNow(), Number(most)));
+  const text = until === undefined ? elapsed(serverNow() - Number(since))
+    : remaining(Math.min(Number(until) - serverNow(), Number(most)));
   setText(node, text);
 }
 

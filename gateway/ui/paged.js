@@ -32,11 +32,13 @@ export function pagedList(app, params, options) {
     move({...at, filters: chosen, cursor: '', from: 0});
   }});
   const table = createTable({
-    caption: options.caption, columns: options.columns, key: options.key, rowClass: options.rowClass, pageSize, sort: at.sort,
+    caption: options.caption, columns: options.columns, key: options.key, rowClass: options.rowClass, pageSize,
+      sort: at.sort,
     empty: () => options.empty(Object.keys(at.filters).length > 0),
     onSort: (sort) => move({...at, sort, cursor: '', from: 0}),
   });
-  const element = h('div', {class: 'page'}, filters?.element, h('section', {class: 'panel', 'aria-label': options.caption}, table.element));
+  const element = h('div', {class: 'page'}, filters?.element,
+    h('section', {class: 'panel', 'aria-label': options.caption}, table.element));
 
   // position reads filters, order and page from the address.
   function position(query) {
@@ -76,7 +78,8 @@ export function pagedList(app, params, options) {
     const began = performance.now();
     const counting = options.counts && began - countedAt > betweenCounts;
     app.run(async () => {
-      const query = {...options.query, ...at.filters, sort: at.sort?.id, order: at.sort?.order, cursor: at.cursor, limit: pageSize, count: counting};
+      const query = {...options.query, ...at.filters, sort: at.sort?.id, order: at.sort?.order, cursor: at.cursor,
+        limit: pageSize, count: counting};
       const answer = await app.get(options.path, query);
       if (mine !== number) return;
       done(began);

@@ -28,7 +28,8 @@ export function heading(title, {intro, actions} = {}) {
 export function panel(title, {actions, note, class: more} = {}, ...children) {
   const id = 'panel-' + ++ids;
   return h('section', {class: ['panel', more], 'aria-labelledby': id},
-    h('div', {class: 'panel-head'}, h('h2', {id}, title), note && h('span', {class: 'note'}, note), actions && h('div', {class: 'actions'}, actions)),
+    h('div', {class: 'panel-head'}, h('h2', {id}, title), note && h('span', {class: 'note'}, note),
+      actions && h('div', {class: 'actions'}, actions)),
     ...children);
 }
 
@@ -36,7 +37,8 @@ export function tile(label, {unit = '', hint = '', href = null} = {}) {
   const value = h('span', {class: 'tile-value'}, '–');
   const detail = h('span', {class: 'tile-detail'});
   const element = h(href === null ? 'div' : 'a', {class: 'tile', href, title: hint},
-    h('span', {class: 'tile-label'}, label), h('span', {class: 'tile-figure'}, value, unit && h('span', {class: 'tile-unit'}, unit)), detail);
+    h('span', {class: 'tile-label'}, label), h('span', {class: 'tile-figure'}, value,
+      unit && h('span', {class: 'tile-unit'}, unit)), detail);
   return {
     element,
     set(text, {detail: more = '', tone = ''} = {}) {
@@ -50,7 +52,8 @@ export function tile(label, {unit = '', hint = '', href = null} = {}) {
 const toneMarks = {good: '✓', warn: '▲', bad: '✕', info: 'i'};
 
 export function badge(text, tone = '') {
-  return h('span', {class: 'badge', data: {tone}}, toneMarks[tone] && h('span', {class: 'badge-mark', 'aria-hidden': 'true'}, toneMarks[tone]), text);
+  return h('span', {class: 'badge', data: {tone}},
+    toneMarks[tone] && h('span', {class: 'badge-mark', 'aria-hidden': 'true'}, toneMarks[tone]), text);
 }
 
 export function codeBadge(code, reason) {
@@ -60,13 +63,15 @@ export function codeBadge(code, reason) {
 }
 
 export function codeMark(code) {
-  return s('svg', {class: ['code-mark', 'code-' + (codes[code] ? code : 'other')], viewBox: '-6 -6 12 12', 'aria-hidden': 'true'},
+  return s('svg', {class: ['code-mark', 'code-' + (codes[code] ? code : 'other')], viewBox: '-6 -6 12 12',
+    'aria-hidden': 'true'},
     s('path', {d: glyph(code, 0, 0, 4.6)}));
 }
 
 export function timeAgo(instant) {
   const at = new Date(instant);
-  return h('time', {datetime: at.toISOString(), title: when(at, Date.now(), {milliseconds: true}) + ' = ' + at.toISOString(),
+  return h('time', {datetime: at.toISOString(), title: when(at, Date.now(), {milliseconds: true}) + ' = ' +
+    at.toISOString(),
     data: {age: at.getTime()}}, age(serverNow() - at.getTime()));
 }
 

@@ -51,7 +51,8 @@ export function openStream(spec) {
     }
     if (closed || abort !== controller || asleep) return;
     abort = null;
-    if (failure instanceof ApiError && failure.status >= 400 && failure.status < 500 && !failure.retryable) setStatus('refused', {error: failure});
+    if (failure instanceof ApiError && failure.status >= 400 && failure.status < 500 &&
+      !failure.retryable) setStatus('refused', {error: failure});
     else retryLater(isAborted(failure) ? new ApiError('The stream is silent.') : failure);
   }
 

@@ -5,7 +5,7 @@
 //     caption: 'Rejections',           // for screen readers
 //     columns: [{id: 'owner', label: 'Owner', hint, number: true, class: 'grow', sort: 'desc', cell: (row) => node}],
 //         // cell returns a node or a text
-//         // class: 'tight' does not wrap; 'grow' takes the rest, and the whole width of a card; 'whole' only the latter
+//         // class: 'tight' does not wrap; 'grow' takes the rest, and the whole width of a card; 'whole' the latter
 //         // width: of the column, in CSS; if any column has one, widths do not depend on the rows
 //     key: (row) => row.id,
 //     changed: (before, now) => boolean,    // default: another object; byContent compares the content
@@ -39,16 +39,20 @@ export function createTable(options) {
   const built = new Map(); // key → {row, node}, of the page that is shown
 
   const headings = columns.map((column) => {
-    const cell = h('th', {scope: 'col', role: 'columnheader', class: [column.class, column.number && 'number'], title: column.hint}, column.sort
-      ? h('button', {type: 'button', class: 'sort', on: {click: () => pressed(column)}}, column.label, h('span', {class: 'sort-mark', 'aria-hidden': 'true'}))
+    const cell = h('th', {scope: 'col', role: 'columnheader', class: [column.class, column.number && 'number'],
+      title: column.hint}, column.sort
+      ? h('button', {type: 'button', class: 'sort', on: {click: () => pressed(column)}}, column.label,
+        h('span', {class: 'sort-mark', 'aria-hidden': 'true'}))
       : column.label);
     return {column, cell};
   });
   const body = h('tbody', {role: 'rowgroup'});
   const head = h('thead', {role: 'rowgroup'}, h('tr', {role: 'row'}, headings.map((heading) => heading.cell)));
   const fixed = columns.some((column) => column.width);
-  const widths = fixed && h('colgroup', null, columns.map((column) => h('col', {style: {width: column.width ?? 'auto'}})));
-  const grid = h('table', {role: 'table', class: ['data', fixed && 'fixed']}, h('caption', {class: 'hidden'}, options.caption), widths, head, body);
+  const widths = fixed && h('colgroup', null, columns.map((column) =>
+    h('col', {style: {width: column.width ?? 'auto'}})));
+  const grid = h('table', {role: 'table', class: ['data', fixed && 'fixed']},
+    h('caption', {class: 'hidden'}, options.caption), widths, head, body);
   const instead = h('div', {class: 'instead'}, loading());
   const shownRange = h('span', {class: 'place'});
   const before = button('‹ Previous', () => turn(-1));
@@ -91,7 +95,8 @@ export function createTable(options) {
   }
 
   function buildCells(node, row) {
-    return fill(node, columns.map((column) => h('td', {role: 'cell', class: [column.class, column.number && 'number'], data: {label: column.label}},
+    return fill(node, columns.map((column) => h('td', {role: 'cell', class: [column.class, column.number && 'number'],
+      data: {label: column.label}},
       h('div', {class: 'cell'}, column.cell(row)))));
   }
 
@@ -131,7 +136,8 @@ export function createTable(options) {
 
   function renderPager(last) {
     const from = page * pageSize;
-    const text = rows.length <= pageSize ? '' : `${count(from + 1)}–${count(Math.min(rows.length, from + pageSize))} of ${count(rows.length)}`;
+    const to = Math.min(rows.length, from + pageSize);
+    const text = rows.length <= pageSize ? '' : `${count(from + 1)}–${count(to)} of ${count(rows.length)}`;
     setText(shownRange, [text, note].filter(Boolean).join(' · '));
     before.hidden = after.hidden = pages ? !pages.before && !pages.next : last === 0;
     before.disabled = pages ? !pages.before : page === 0;

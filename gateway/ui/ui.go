@@ -1,7 +1,8 @@
-// Package ui holds the dashboard: one page, its modules and styles, as they are sent to browsers. Nothing builds them, and they load nothing from
-// elsewhere. It shows what the HTTP API tells, and can do nothing that the API can't.
+// Package ui holds the dashboard: one page, its modules and styles, as they are sent to browsers. There is no build step,
+// and the page loads nothing from other hosts. It shows what the HTTP API returns, and can do nothing that the API can't.
 //
-// index.html is the shell; app.js shows in it the page that the address names, a module of pages/. What each module offers stands at its top.
+// index.html is the shell. app.js shows the page that the address names, a module of pages/. A comment at the top of each
+// module describes its exports.
 package ui
 
 import (
@@ -13,7 +14,7 @@ import (
 	"sync"
 )
 
-// Index is the name of the page itself; all else is loaded by it.
+// Index is the name of the page itself, which loads all other files.
 const Index = "index.html"
 
 //go:embed index.html *.js *.css *.svg charts pages
@@ -22,12 +23,12 @@ var embedded embed.FS
 // File is one file of the dashboard.
 type File struct {
 	ContentType string
-	// ETag is strong and quoted: it changes when, and only when, the content does.
+	// ETag is strong and quoted: it changes if and only if the content changes.
 	ETag    string
 	Content []byte
 }
 
-// contentTypes are given here and not by the machine's tables, which may say otherwise or nothing.
+// contentTypes are fixed here, since the machine's tables may be different or incomplete.
 var contentTypes = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".js":   "text/javascript; charset=utf-8",
@@ -35,7 +36,7 @@ var contentTypes = map[string]string{
 	".svg":  "image/svg+xml",
 }
 
-// Files returns all files by their names, which are paths with slashes.
+// Files returns all files by name, a path with slashes.
 var Files = sync.OnceValues(load)
 
 func load() (map[string]File, error) {

@@ -20,21 +20,22 @@ func allFiles(t *testing.T) map[string]File {
 	return files
 }
 
-func TestEveryFileHasItsTypeAndTag(t *testing.T) {
+// TestFilesHaveTypeAndETag checks that every file has a content type, content, and an ETag of its own.
+func TestFilesHaveTypeAndETag(t *testing.T) {
 	tags := map[string]string{}
 	for name, file := range allFiles(t) {
 		if file.ContentType == "" || len(file.Content) == 0 {
 			t.Errorf("%s: type %q, %d bytes", name, file.ContentType, len(file.Content))
 		}
 		if other, ok := tags[file.ETag]; ok {
-			t.Errorf("%s and %s have the same tag", name, other)
+			t.Errorf("%s and %s have the same ETag", name, other)
 		}
 		tags[file.ETag] = name
 	}
 }
 
-// TestSmallModules keeps each file readable, and the whole page small: it is loaded over slow links, too.
-func TestSmallModules(t *testing.T) {
+// TestModulesAreSmall keeps each file readable, and the whole page small enough for slow links.
+func TestModulesAreSmall(t *testing.T) {
 	total := 0
 	for name, file := range allFiles(t) {
 		total += len(file.Content)
@@ -47,44 +48,45 @@ func TestSmallModules(t *testing.T) {
 	}
 }
 
-// parsesHTML are the ways in which a browser makes elements, code or styles of a text.
-var parsesHTML = regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|createContextualFragment|setHTML|srcdoc|\beval\(|new Function|javascript:`)
+// parsesHTML matches the ways in which a browser makes elements, code or styles from a text.
+var parsesHTML = regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|` +
+	`createContextualFragment|setHTML|srcdoc|\beval\(|new Function|javascript:`)
 
-var elsewhere = regexp.MustCompile(`(https?:)?//[a-z0-9-]+\.[a-z]`)
+var otherHost = regexp.MustCompile(`(https?:)?//[a-z0-9-]+\.[a-z]`)
 
-// TestNothingIsParsedAndNothingIsElsewhere shows that texts become text nodes, and that no address of another host is named. (The content security
-// policy says the same to the browser.)
-func TestNothingIsParsedAndNothingIsElsewhere(t *testing.T) {
+// TestFilesParseNoHTMLAndNameNoOtherHost checks that texts become text nodes, and that no file has an address of another
+// host. The content security policy requires the same of the browser.
+func TestFilesParseNoHTMLAndNameNoOtherHost(t *testing.T) {
 	for name, file := range allFiles(t) {
 		text := strings.ReplaceAll(string(file.Content), "http://www.w3.org/2000/svg", "") // a name, not an address
 		if found := parsesHTML.FindString(text); found != "" {
 			t.Errorf("%s uses %s", name, found)
 		}
-		if found := elsewhere.FindString(text); found != "" {
+		if found := otherHost.FindString(text); found != "" {
 			t.Errorf("%s names %s", name, found)
 		}
 		if path.Ext(name) == ".html" && regexp.MustCompile(`<style|\sstyle=|\son\w+=|<script>`).MatchString(text) {
-			t.Errorf("%s has inline styles or scripts, which the policy forbids", name)
+			t.Errorf("%s has inline styles or scripts, which the content security policy forbids", name)
 		}
 	}
 }
 
 var imported = regexp.MustCompile(`(?m)^(?:import|export) .*?from '([^']+)';$`)
 
-// TestImportsAreThere follows the static imports of every module.
-func TestImportsAreThere(t *testing.T) {
+// TestImportsExist checks that the static imports of every module exist.
+func TestImportsExist(t *testing.T) {
 	files := allFiles(t)
 	for name, file := range files {
 		for _, match := range imported.FindAllSubmatch(file.Content, -1) {
 			if target := path.Join(path.Dir(name), string(match[1])); files[target].Content == nil {
-				t.Errorf("%s imports %s, which is not there", name, match[1])
+				t.Errorf("%s imports %s, which does not exist", name, match[1])
 			}
 		}
 	}
 }
 
-// TestDarkTokensAreTheSame compares the two places where the dark theme stands: chosen, and taken from the system.
-func TestDarkTokensAreTheSame(t *testing.T) {
+// TestDarkThemesAreEqual compares the two definitions of the dark theme: chosen, and taken from the system.
+func TestDarkThemesAreEqual(t *testing.T) {
 	text := string(allFiles(t)["base.css"].Content)
 	block := func(from string) []string {
 		_, rest, _ := strings.Cut(text, from)
@@ -95,11 +97,11 @@ func TestDarkTokensAreTheSame(t *testing.T) {
 	}
 	chosen, system := block(":root[data-theme=\"dark\"] {\n"), block(":root[data-theme=\"auto\"] {\n")
 	if len(chosen) < 20 || !slices.Equal(chosen, system) {
-		t.Errorf("the dark theme is\n%q when chosen, and\n%q by the system", chosen, system)
+		t.Errorf("the dark theme is\n%q when chosen, but\n%q when taken from the system", chosen, system)
 	}
 }
 
-// node finds Node.js, which checks the modules: a browser runs them.
+// node finds Node.js, which runs the tests of the modules.
 func node(t *testing.T) string {
 	t.Helper()
 	program, err := exec.LookPath("node")
@@ -112,7 +114,7 @@ func node(t *testing.T) string {
 	return program
 }
 
-// TestModules runs testdata/*.test.js: they link every module, and test the pure ones.
+// TestModules runs testdata/*.test.js, which link every module and test the pure ones.
 func TestModules(t *testing.T) {
 	program := node(t)
 	tests, err := os.ReadDir("testdata")

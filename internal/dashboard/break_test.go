@@ -4,7 +4,7 @@ package dashboard
 
 import "testing"
 
-// openBreak opens the dialog by which a lock is broken.
+// openBreak opens the dialog that breaks a lock.
 func (p *tab) openBreak(lock, holder string) {
 	p.t.Helper()
 	p.open(lockHash(lock))
@@ -13,7 +13,14 @@ func (p *tab) openBreak(lock, holder string) {
 	p.wait("the dialog is open", `document.querySelector("dialog").open`)
 }
 
-func TestBreakWithAReason(t *testing.T) {
+// waitHolder waits until the page of a lock shows its holder.
+func (p *tab) waitHolder(owner string) {
+	p.t.Helper()
+	p.wait(owner+" is shown as the holder", `document.querySelector("main .facts").innerText.includes(%s)`, owner)
+}
+
+// TestBreakRequiresReason checks that a lock is broken only with a reason, which its history then shows.
+func TestBreakRequiresReason(t *testing.T) {
 	g := startGateway(t)
 	lease := g.hold(t, "jobs/42", "stuck-owner")
 	g.queue(t, "jobs/42", "next-owner")
@@ -24,11 +31,12 @@ func TestBreakWithAReason(t *testing.T) {
 	}
 
 	p.click("dialog button[type=submit]")
-	p.wait("nothing happens without a reason", `document.querySelector("dialog").open && document.querySelector("dialog textarea").matches(":invalid")`)
+	p.wait("the dialog stays open and asks for a reason",
+		`document.querySelector("dialog").open && document.querySelector("dialog textarea").matches(":invalid")`)
 	state, err := g.Lock(t.Context(), "jobs/42")
 	check(t, err)
 	if state.FencingToken != lease.FencingToken {
-		t.Fatal("it was broken without a reason")
+		t.Fatal("the lock was broken without a reason")
 	}
 
 	p.write("dialog textarea", "host a7 is <b>dead</b>")
@@ -37,22 +45,22 @@ func TestBreakWithAReason(t *testing.T) {
 	p.waitText("dialog", "stuck-owner")
 	p.click("dialog .actions button")
 	p.wait("the dialog is closed", `!document.querySelector("dialog").open`)
-	p.wait("the next owner holds it", `document.querySelector("main .facts").innerText.includes("next-owner")`)
+	p.waitHolder("next-owner")
 	p.waitText("main", "host a7 is <b>dead</b>") // in the history
-	g.shutOut(t, lease, "row")
+	g.putStale(t, lease, "row")
 	p.waitText("main", "token_stale")
 }
 
-// TestBreakOfAnotherLease shows that a break never ends a lease of which the dialog did not tell.
-func TestBreakOfAnotherLease(t *testing.T) {
+// TestBreakAsksAgainAfterNewGrant checks that a break never ends a lease that the dialog did not name.
+func TestBreakAsksAgainAfterNewGrant(t *testing.T) {
 	g := startGateway(t)
 	first := g.hold(t, "jobs/42", "first-owner")
 	p := openTab(t, g, desktop)
 	p.openBreak("jobs/42", "first-owner")
 	p.write("dialog textarea", "stuck")
-	check(t, g.Release(t.Context(), "jobs/42", releaseOf(first)))
+	g.release(t, first)
 	second := g.hold(t, "jobs/42", "second-owner")
-	p.wait("the page knows", `document.querySelector("main .facts").innerText.includes("second-owner")`)
+	p.waitHolder("second-owner")
 
 	p.click("dialog button[type=submit]")
 	p.waitText("dialog", "changed hands")
@@ -60,14 +68,15 @@ func TestBreakOfAnotherLease(t *testing.T) {
 	state, err := g.Lock(t.Context(), "jobs/42")
 	check(t, err)
 	if state.State != "held" || state.FencingToken != second.FencingToken {
-		t.Fatalf("the lock is %s with token %d", state.State, state.FencingToken)
+		t.Fatalf("the lock is %s with token %d, want held with token %d",
+			state.State, state.FencingToken, second.FencingToken)
 	}
 	p.click("dialog button[type=submit]")
 	p.waitText("dialog", "Broken")
 }
 
-// TestBreakFails shows that an error is told where it was asked for.
-func TestBreakFails(t *testing.T) {
+// TestBreakShowsError checks that the dialog shows a failed request, and that the break can be repeated.
+func TestBreakShowsError(t *testing.T) {
 	g := startGateway(t)
 	g.hold(t, "jobs/42", "stuck-owner")
 	p := openTab(t, g, desktop)

@@ -15,11 +15,11 @@ import (
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
-// chromium is the browser of this process, started by the first test that needs one.
+// chromium is the browser of this process, started by the first test that needs it.
 var chromium browser
 
 type browser struct {
-	dir string // of its profile, and of all else that it writes
+	dir string // of its profile and all its other files
 
 	once   sync.Once
 	ctx    context.Context // chromedp keeps the browser in it
@@ -27,7 +27,7 @@ type browser struct {
 	err    error
 }
 
-// open starts the browser, unless it runs.
+// open starts the browser, unless it is running.
 func (b *browser) open(t *testing.T) context.Context {
 	t.Helper()
 	path := pgtest.Require(t, "chromium")
@@ -44,13 +44,13 @@ func (b *browser) start(path string) error {
 		chromedp.ExecPath(path),
 		chromedp.UserDataDir(b.dir),
 		chromedp.Env("HOME="+b.dir, "XDG_CONFIG_HOME="+b.dir, "XDG_CACHE_HOME="+b.dir),
-		chromedp.NoSandbox, // it can't have one as root, and looks at nothing but the gateway
+		chromedp.NoSandbox, // root can't have one, and the browser only loads pages of the gateway
 		chromedp.DisableGPU,
 		chromedp.Flag("disable-quic", true),
 		chromedp.Flag("disable-component-update", true),
 		chromedp.Flag("disable-domain-reliability", true),
 		chromedp.Flag("no-pings", true),
-		// Whatever the browser itself would like to reach, it does not find.
+		// The browser's own services can't be reached.
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"),
 		chromedp.Flag("no-proxy-server", true),
 		chromedp.Flag("font-render-hinting", "none"),
@@ -60,7 +60,7 @@ func (b *browser) start(path string) error {
 	ctx, cancel := chromedp.NewContext(allocator)
 	b.ctx = ctx
 	b.cancel = func() {
-		_ = chromedp.Cancel(ctx) // asks it to end, and waits; below it is made to
+		_ = chromedp.Cancel(ctx) // asks it to end, and waits; the calls below force it
 		cancel()
 		cancelAllocator()
 	}
@@ -70,7 +70,7 @@ func (b *browser) start(path string) error {
 	return nil
 }
 
-// stop ends the browser, if it was started.
+// stop ends the browser if it was started.
 func (b *browser) stop() {
 	if b.cancel != nil {
 		b.cancel()

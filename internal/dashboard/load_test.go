@@ -18,8 +18,9 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// load has workers acquire, write and release at two gateways until the test ends, and zombies write what is rejected, for each of the reasons that there are.
-func load(t *testing.T, gateways ...*gateway) {
+// load runs workers at two gateways until the test ends: honest ones, and others whose writes are rejected with each
+// code.
+func load(t *testing.T, first, second *gateway) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -27,15 +28,15 @@ func load(t *testing.T, gateways ...*gateway) {
 		cancel()
 		running.Wait()
 	})
-	for i := range 6 {
-		at := gateways[i%len(gateways)]
-		running.Go(func() { work(ctx, at, fmt.Sprintf("worker-%d", i)) })
+	for i := range 3 {
+		running.Go(func() { work(ctx, first, fmt.Sprintf("worker-%d", 2*i)) })
+		running.Go(func() { work(ctx, second, fmt.Sprintf("worker-%d", 2*i+1)) })
 	}
-	running.Go(func() { haunt(ctx, gateways[0]) })
-	running.Go(func() { blunder(ctx, gateways[len(gateways)-1]) })
+	running.Go(func() { writeStale(ctx, first) })
+	running.Go(func() { writeWrong(ctx, second) })
 }
 
-// pause is how the workers keep from taking the whole machine; nothing waits for it to pass.
+// pause keeps the workers from using the whole machine. No test waits for it.
 func pause(ctx context.Context, atMost time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -43,17 +44,13 @@ func pause(ctx context.Context, atMost time.Duration) {
 	}
 }
 
-// try is a write of which nobody waits for the outcome.
+// try writes, and ignores the result.
 func (g *gateway) try(ctx context.Context, lease api.Lease, key string, write lockclient.Write) {
 	write.Value, write.ContentType = []byte("value"), "text/plain"
 	_, _ = g.Put(ctx, lease.Lock, key, write)
 }
 
-func tokenOf(lease api.Lease, sequence int64) api.FencingToken {
-	return api.FencingToken{Token: lease.FencingToken, Sequence: &sequence}
-}
-
-// work is what an honest worker does: it takes one of a few locks, waiting for it if need be, writes, and gives it back.
+// work acquires one of a few locks, writes, and releases it, again and again.
 func work(ctx context.Context, g *gateway, owner string) {
 	for ctx.Err() == nil {
 		lock := fmt.Sprintf("imports/orders/%02d", rand.IntN(8))
@@ -65,12 +62,12 @@ func work(ctx context.Context, g *gateway, owner string) {
 			g.try(ctx, lease, fmt.Sprintf("row/%d", rand.IntN(50)), lockclient.Write{Token: tokenOf(lease, sequence+1)})
 			pause(ctx, 20*time.Millisecond)
 		}
-		_ = g.Release(ctx, lock, api.ReleaseRequest{OwnerID: owner, LeaseID: lease.LeaseID, FencingToken: lease.FencingToken})
+		_ = g.Release(ctx, lock, releaseOf(lease))
 	}
 }
 
-// haunt leaves leases behind that were broken, and writes under them, soon and late.
-func haunt(ctx context.Context, g *gateway) {
+// writeStale writes under broken leases, new and old.
+func writeStale(ctx context.Context, g *gateway) {
 	var stale []api.Lease
 	for n := 0; ctx.Err() == nil; n++ {
 		lock := fmt.Sprintf("imports/customers/%02d", n%12)
@@ -82,15 +79,16 @@ func haunt(ctx context.Context, g *gateway) {
 		for range 3 {
 			if len(stale) > 0 {
 				zombie := stale[rand.IntN(len(stale))]
-				g.try(ctx, zombie, fmt.Sprintf("row/%d", rand.IntN(9)), lockclient.Write{Token: api.FencingToken{Token: zombie.FencingToken}})
+				token := api.FencingToken{Token: zombie.FencingToken}
+				g.try(ctx, zombie, fmt.Sprintf("row/%d", rand.IntN(9)), lockclient.Write{Token: token})
 			}
 			pause(ctx, 150*time.Millisecond)
 		}
 	}
 }
 
-// blunder makes the other mistakes that writers make.
-func blunder(ctx context.Context, g *gateway) {
+// writeWrong makes the other rejected writes: a wrong lease_id, version or token, no token, an expired lease.
+func writeWrong(ctx context.Context, g *gateway) {
 	for n := 0; ctx.Err() == nil; n++ {
 		lock := fmt.Sprintf("reports/%02d", n%4)
 		lease, err := g.Acquire(ctx, lock, api.AcquireRequest{OwnerID: "reporter-eu", TTLMS: ptr(int64(100))})
@@ -101,13 +99,13 @@ func blunder(ctx context.Context, g *gateway) {
 		g.try(ctx, lease, "total", lockclient.Write{Token: tokenOf(lease, 1), LeaseID: uuid.NewString()})
 		g.try(ctx, lease, "total", lockclient.Write{Token: tokenOf(lease, 2), IfMatch: ptr(int64(999_999))})
 		g.try(ctx, lease, "total", lockclient.Write{Token: api.FencingToken{Token: lease.FencingToken + 1_000_000}})
-		request, err := http.NewRequestWithContext(ctx, http.MethodPut, g.url+"/v1/resources/"+lock+"/records/total", strings.NewReader("x"))
-		if err == nil {
+		url := g.url + "/v1/resources/" + lock + "/records/total"
+		if request, err := http.NewRequestWithContext(ctx, http.MethodPut, url, strings.NewReader("x")); err == nil {
 			if answer, err := http.DefaultClient.Do(request); err == nil {
 				_ = answer.Body.Close()
 			}
 		}
 		pause(ctx, 600*time.Millisecond)
-		g.try(ctx, lease, "total", lockclient.Write{Token: tokenOf(lease, 3)}) // its lease has run out by then, mostly
+		g.try(ctx, lease, "total", lockclient.Write{Token: tokenOf(lease, 3)}) // mostly after its lease has expired
 	}
 }

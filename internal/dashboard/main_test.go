@@ -14,7 +14,7 @@ import (
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
-// patience bounds every wait; none should need a tenth of it.
+// patience is the limit of every wait; none should need a tenth of it.
 const patience = time.Minute
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -32,10 +32,10 @@ func run(m *testing.M) int {
 	return pgtest.Main(m)
 }
 
-// program is the path of fencegate as it stands in this tree, built by the first test that needs it.
+// program returns the path of this tree's fencegate. The first test that needs it builds it.
 var program func() (string, error)
 
-// build makes a program that looks for races if the tests do: what it finds is in its log, see checkLog.
+// build builds fencegate, with the race detector if the tests have it. gateway.start checks the log for races.
 func build(path string) (string, error) {
 	args := []string{"build", "-buildvcs=false", "-o", path}
 	if raceDetector {
@@ -55,12 +55,12 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// eventually polls, for what other processes do and nothing tells.
+// eventually polls for an event in another process. what names it.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("never happened: %s", what)
+			t.Fatalf("waited %s until %s", patience, what)
 		}
 	}
 }

@@ -6,84 +6,77 @@ import (
 	"encoding/json"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// TestScreenshots keeps pictures of every page, as three visitors see them, while workers write at two gateways and zombies are shut out.
+// TestScreenshots stores pictures of every page on every device, under load at two gateways.
 func TestScreenshots(t *testing.T) {
 	if os.Getenv(artifactsEnv) == "" {
 		t.Skip(artifactsEnv + " names no directory for the pictures")
 	}
-	w := newWorld(t)
-	other := startGatewayOn(t, w.database)
-	w.stage(t)
-	load(t, w.gateway, other)
-	eventually(t, "the overview has what it draws", func() bool { return w.points(t) >= 12 })
+	f := newFixture(t)
+	other := startGatewayOn(t, f.database)
+	f.addWaiters(t)
+	load(t, f.gateway, other)
+	eventually(t, "the overview has 12 points with writes", func() bool { return f.points(t) >= 12 })
 	pages := append([]shownPage{
 		{"rejections-of-one", "#/rejections?owner_id=importer-1&range=15m", "Rejections", []string{"importer-1"}},
 		{"lock-free", lockHash("archive/2025"), "archive/2025", []string{"free"}},
 	}, shownPages...)
-	for _, as := range []look{desktop, desktopDark, phone} {
-		p := openTab(t, w.gateway, as)
+	for _, as := range []device{desktop, desktopDark, phone} {
+		p := openTab(t, f.gateway, as)
 		for _, page := range pages {
 			if page.name == "overview" || page.name == "rejections" {
 				page.hash += "?range=" + map[string]string{"overview": "1m", "rejections": "15m"}[page.name]
-				page.shows = []string{"token_stale"} // they show the newest, which are many by now
+				page.shows = []string{"token_stale"} // the load's rejections are newer than the fixture's
 			}
-			p.see(page)
+			p.show(page)
 			p.waitText("#live", "Live")
-			if page.name == "overview" {
+			p.wait("everything is loaded",
+				`![...document.querySelectorAll("main .loading")].some((node) => node.checkVisibility())`)
+			switch {
+			case page.name == "overview":
 				p.wait("the charts are drawn", `document.querySelectorAll("main svg path").length > 3`)
-			}
-			p.wait("all is loaded", `![...document.querySelectorAll("main .loading")].some((node) => node.checkVisibility())`)
-			if strings.HasPrefix(page.name, "rejections") {
+			case strings.HasPrefix(page.name, "rejections"):
 				p.wait("the marks are drawn", `document.querySelector("main svg .mark")?.checkVisibility()`)
+			case page.name == "lock":
+				p.wait("the wait-for graph is drawn", `document.querySelector(".graph .node")?.checkVisibility()`)
 			}
-			if page.name == "lock" {
-				p.wait("the graph is drawn", `document.querySelector(".graph .node")?.checkVisibility()`)
-			}
-			p.picture(page.name + "-" + as.name)
+			p.picture(page.name+"-"+as.name, pictureHeightMax)
 		}
-		p.openBreak(worldLock, "importer-91bc")
+		p.openBreak(fixtureLock, "importer-91bc")
 		p.write("dialog textarea", "host a7 was replaced, see the incident of today")
-		p.screen("break-" + as.name)
+		p.picture("break-"+as.name, 0)
 	}
 }
 
-// stage adds to the world what pictures should have in them.
-func (w *world) stage(t *testing.T) {
+// addWaiters adds waiters and a free lock to the fixture.
+func (f *fixture) addWaiters(t *testing.T) {
 	t.Helper()
-	for _, owner := range []string{"importer-e001", "importer-e002"} {
-		w.queue(t, worldLock, owner)
-	}
-	w.queue(t, "index/a", "importer-91bc") // who holds worldLock waits itself
-	w.queue(t, "index/a", "compactor-1")
-	for _, candidate := range []string{"scheduler-b", "scheduler-c"} {
-		w.wait(t, worldElection, candidate)
-	}
-	lease := w.hold(t, "archive/2025", "archiver")
-	w.put(t, lease, "index", "{}", 1)
-	check(t, w.Release(t.Context(), "archive/2025", releaseOf(lease)))
+	f.queue(t, fixtureLock, "importer-e001")
+	f.queue(t, fixtureLock, "importer-e002")
+	f.queue(t, "index/a", "importer-91bc") // the holder of fixtureLock waits itself
+	f.queue(t, "index/a", "compactor-1")
+	f.wait(t, fixtureElection, "scheduler-b")
+	f.wait(t, fixtureElection, "scheduler-c")
+	lease := f.hold(t, "archive/2025", "archiver")
+	f.put(t, lease, "index", "{}", 1)
+	f.release(t, lease)
 }
 
-// points is how many points of the overview's charts have something in them.
+// points returns the number of points of the overview's charts with accepted writes.
 func (g *gateway) points(t *testing.T) int {
 	t.Helper()
 	answer, err := http.Get(g.url + "/v1/overview?range_ms=60000")
 	check(t, err)
 	defer answer.Body.Close()
-	var overview struct {
-		Points []struct {
-			Accepted float64 `json:"accepted_per_s"`
-		} `json:"points"`
-	}
+	var overview api.Overview
 	check(t, json.NewDecoder(answer.Body).Decode(&overview))
-	n := 0
-	for _, point := range overview.Points {
-		if point.Accepted > 0 {
-			n++
-		}
-	}
-	return n
+	return len(slices.DeleteFunc(overview.Points, func(point api.OverviewPoint) bool {
+		return point.OverviewRates == nil || point.AcceptedPerS == 0
+	}))
 }

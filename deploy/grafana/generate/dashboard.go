@@ -1,6 +1,6 @@
 package main
 
-// object is a part of the JSON that Grafana reads.
+// object is a part of a dashboard's JSON.
 type object map[string]any
 
 // dashboard is a page of rows, from top to bottom.
@@ -9,19 +9,19 @@ type dashboard struct {
 	rows                          []row
 }
 
-// row is a heading and panels, from left to right, as many in a line as fit.
+// row is a heading and panels from left to right, as many on a line as fit.
 type row struct {
 	title  string
 	panels []panel
 }
 
-// schemaVersion is that of Grafana 12.
+// schemaVersion is Grafana 12's.
 const schemaVersion = 41
 
-// columns is how many units a line has.
+// columns is the width of a line, in units.
 const columns = 24
 
-// source is the data source that is chosen on top of the page.
+// source is the data source chosen at the top of the page.
 var source = object{"type": "prometheus", "uid": "${datasource}"}
 
 func (d dashboard) model() object {
@@ -33,14 +33,14 @@ func (d dashboard) model() object {
 		"templating":  object{"list": variables()},
 		"annotations": object{"list": []object{alerts()}},
 		"links": []object{{
-			"type": "dashboards", "title": "fencegate", "tags": []string{"fencegate"}, "asDropdown": false,
-			"includeVars": true, "keepTime": true,
+			"type": "dashboards", "title": "fencegate", "tags": []string{"fencegate"},
+			"asDropdown": false, "includeVars": true, "keepTime": true,
 		}},
 		"panels": d.panels(),
 	}
 }
 
-// panels places all panels: a heading is one unit high.
+// panels positions all panels. A heading is one unit high.
 func (d dashboard) panels() []object {
 	var placed []object
 	id, y := 0, 0
@@ -65,13 +65,13 @@ func (d dashboard) panels() []object {
 	return placed
 }
 
-// variables are what can be chosen on top of the page.
+// variables are the choices at the top of the page.
 func variables() []object {
 	labels := func(name, label, query string, many bool) object {
 		variable := object{
 			"type": "query", "name": name, "label": label, "datasource": source, "definition": query,
-			"query": object{"query": query, "refId": name, "qryType": 1}, "refresh": 2, "sort": 1, "multi": many,
-			"includeAll": many, "options": []object{},
+			"query":   object{"query": query, "refId": name, "qryType": 1},
+			"refresh": 2, "sort": 1, "multi": many, "includeAll": many, "options": []object{},
 		}
 		if many {
 			variable["allValue"] = ".*"
@@ -80,8 +80,10 @@ func variables() []object {
 		return variable
 	}
 	return []object{
-		{"type": "datasource", "name": "datasource", "label": "Prometheus", "query": "prometheus", "options": []object{},
-			"refresh": 1},
+		{
+			"type": "datasource", "name": "datasource", "label": "Prometheus", "query": "prometheus",
+			"options": []object{}, "refresh": 1,
+		},
 		labels("job", "Job", "label_values(fencegate_build_info, job)", false),
 		labels("instance", "Gateways", `label_values(fencegate_build_info{job="$job"}, instance)`, true),
 	}

@@ -1,6 +1,5 @@
-// Command generate writes the Grafana dashboards beside it, in deploy/grafana/dashboards: go run
-// ./deploy/grafana/generate, from the root of the project. What is on them is in overview.go and locks.go, how they are
-// laid out in dashboard.go and panel.go.
+// Command generate writes the Grafana dashboards in deploy/grafana/dashboards. Run it from the root of the repository:
+// go run ./deploy/grafana/generate. overview.go and locks.go have the content, dashboard.go and panel.go the layout.
 package main
 
 import (
@@ -18,8 +17,8 @@ func main() {
 	for _, dashboard := range []dashboard{overview(), locks()} {
 		text, err := dashboard.render()
 		if err == nil {
-			//nolint:gosec // Grafana reads them as another user
-			err = os.WriteFile(filepath.Join(*to, dashboard.file), text, 0o644)
+			path := filepath.Join(*to, dashboard.file)
+			err = os.WriteFile(path, text, 0o644) //nolint:gosec // Grafana reads them as another user
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "generate:", err)
@@ -28,7 +27,7 @@ func main() {
 	}
 }
 
-// render is the dashboard as Grafana reads it.
+// render returns the dashboard's JSON.
 func (d dashboard) render() ([]byte, error) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// The dashboards are what the generator makes. To write them anew: go run ./deploy/grafana/generate
-func TestDashboardsAreAsGenerated(t *testing.T) {
+// TestDashboardsAreCurrent compares the dashboards with the generator's. To rewrite them: go run
+// ./deploy/grafana/generate
+func TestDashboardsAreCurrent(t *testing.T) {
 	for _, dashboard := range []dashboard{overview(), locks()} {
 		want, err := dashboard.render()
 		if err != nil {
@@ -19,7 +20,7 @@ func TestDashboardsAreAsGenerated(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got, want) {
-			t.Errorf("%s is not what is generated: run `make docs`", dashboard.file)
+			t.Errorf("%s is stale: run `make docs`", dashboard.file)
 		}
 	}
 }

@@ -1,12 +1,11 @@
 package main
 
-// overview shows whether fencegate works, and if not, where to look: for the writes their rate, errors and duration;
-// for what they go through (the group commit, the database, the processes) how busy it is, how much waits for it, and
-// what fails.
+// overview is the dashboard of the whole system: rate, errors and duration of writes; and utilisation, queues and
+// failures of the group commit, the database and the processes.
 func overview() dashboard {
 	return dashboard{
 		file: "overview.json", uid: "fencegate-overview", title: "fencegate: overview",
-		description: "Health, throughput, rejected writes, and where time is spent.",
+		description: "Health, throughput, rejected writes, and bottlenecks.",
 		rows: []row{
 			{"At a glance", glance()},
 			{"Writes", writes()},
@@ -20,21 +19,21 @@ func overview() dashboard {
 
 func glance() []panel {
 	return []panel{
-		number("Alerts that fire", "none", "See Prometheus for which; each has a section in docs/operations.md.",
-			q(`count(ALERTS{alertname=~"Fencegate.+",alertstate="firing"}) or vector(0)`, ""), step{"green", 0}, step{"red", 1}),
-		number("Gateways", "none", "Those that Prometheus reaches.", q(`sum(up{@})`, ""), step{"red", 0}, step{"green", 1}),
-		number("Database", "none", "Whether any gateway can use it.", database("fencegate_database_up{@}", ""),
-			step{"red", 0}, step{"green", 1}).
-			is("0", "away").is("1", "ok"),
-		number("Accepted", "wps", "Writes a second, by all sources.",
+		number("Firing alerts", "none", "Prometheus lists them; each has a section in docs/operations.md.",
+			q(`count(ALERTS{alertname=~"Fencegate.+",alertstate="firing"}) or vector(0)`, ""),
+			step{"green", 0}, step{"red", 1}),
+		number("Gateways", "none", "Those that Prometheus reaches.",
+			q(`sum(up{@})`, ""), step{"red", 0}, step{"green", 1}),
+		number("Database", "none", "Whether any gateway can use it.",
+			database("fencegate_database_up{@}", ""), step{"red", 0}, step{"green", 1}).
+			is("0", "unavailable").is("1", "ok"),
+		number("Accepted", "wps", "Writes a second, of all sources.",
 			q(`sum(rate(fencegate_writes_total{@,result="accepted"}[#]))`, "")),
-		number("Rejected", "wps", "Writes a second with a token that was superseded or expired.",
+		number("Stale", "wps", "Rejected writes a second with a token that was no longer valid.",
 			q(`sum(rate(fencegate_writes_total{@,result=~"token_stale|lease_expired"}[#]))`, ""), step{"orange", 0.1}),
-		number("Leases held", "none", "Leases that run now.", database(`fencegate_leases{@,state="held"}`, "")),
-		number("Waiting", "none", "Waiters in all queues.", database("fencegate_waiters{@}", "")),
-		number("Longest wait", "s", "The wait of the waiter that has waited longest. Candidates of an election wait as "+
-			"long as another one leads.",
-			database("fencegate_oldest_wait_seconds{@}", "")),
+		number("Leases held", "none", "Live leases.", database(`fencegate_leases{@,state="held"}`, "")),
+		number("Waiters", "none", "Acquires that wait in a queue.", database("fencegate_waiters{@}", "")),
+		number("Longest wait", "s", longestWaitHelp, database("fencegate_oldest_wait_seconds{@}", "")),
 	}
 }
 
@@ -42,13 +41,13 @@ func writes() []panel {
 	return []panel{
 		stack("Accepted, by source", "wps", "A transaction is one write.",
 			q(`sum by (source) (rate(fencegate_writes_total{@,result="accepted"}[#]))`, "{{source}}")),
-		stack("Not accepted, by result", "wps", "token_stale are zombies; version_mismatch is ordinary optimism; "+
+		stack("Not accepted, by result", "wps", "token_stale are zombies; version_mismatch is ordinary optimistic locking; "+
 			"unavailable is the database, or a full queue.",
 			q(`sum by (result) (rate(fencegate_writes_total{@,result!="accepted"}[#]))`, "{{result}}")),
 		chart("Duration", "s", "From a write's arrival to its verdict.",
 			quantiles("fencegate_write_duration_seconds", "", "source")...),
-		stack("HTTP requests, by status", "reqps", "412 are rejected writes, 409 locks that are held, 5xx failures of the "+
-			"gateway or the database.",
+		stack("HTTP requests, by status", "reqps",
+			"412 are rejected writes, 409 held locks, 5xx failures of the gateway or the database.",
 			q(`sum by (status) (rate(fencegate_http_request_duration_seconds_count{@}[#]))`, "{{status}}")),
 		chart("HTTP requests, by route", "reqps", "The ten busiest.",
 			q(`topk(10, sum by (route) (rate(fencegate_http_request_duration_seconds_count{@}[#])))`, "{{route}}")),
@@ -60,91 +59,83 @@ func writes() []panel {
 
 func zombies() []panel {
 	return []panel{
-		stack(
-			"Rejected, by code",
-			"wps",
-			"Late writes that the fence rejected. A few show that it works. Many show that "+
-				"holders lose their leases while they work.",
-			q(
-				`sum by (result) (rate(fencegate_writes_total{@,result=~"token_stale|token_unknown|lease_expired|lease_mismatch"}[#]))`,
-				"{{result}}",
-			),
-		),
-		chart("How late they were", "s", "Time from the end of the lease to the write. Compare it with the TTL: it is how "+
-			"long a holder was away.",
+		stack("Rejected, by code", "wps", "Late writes that the fence rejected. Single ones show that it works; "+
+			"many, that holders lose their leases while they work.",
+			q(`sum by (result) (rate(fencegate_writes_total{@,`+
+				`result=~"token_stale|token_unknown|lease_expired|lease_mismatch"}[#]))`, "{{result}}")),
+		chart("Lateness", "s", "Time from the end of the lease to the write. Compare it with the TTL: "+
+			"it is how long a holder was away.",
 			quantiles("fencegate_rejected_write_lateness_seconds", `code="token_stale"`, "")...),
-		chart("How old their tokens were", "s", "Time from the grant of the token to the write.",
+		chart("Age of their tokens", "s", "Time from the grant of the token to the write.",
 			quantiles("fencegate_rejected_token_age_seconds", `code="token_stale"`, "")...),
-		chart("Refused early", "wps", "From memory, without the database: zombies that hammer.",
+		chart("Early refusals", "wps", "From memory, without the database: persistent zombies.",
 			q(`sum by (instance) (rate(fencegate_early_refusals_total{@}[#]))`, "{{instance}}")).wide(12),
-		chart("Rejections that were not recorded", "wps",
-			"They were refused all the same; only their record is missing, since too many came at once.",
+		chart("Unrecorded rejections", "wps",
+			"These writes were rejected; only their record is missing, since too many came at once.",
 			q(`sum by (instance) (rate(fencegate_rejections_dropped_total{@}[#]))`, "{{instance}}")).wide(12),
 	}
 }
 
 func groupCommit() []panel {
 	return []panel{
-		chart("Commits", "s", "Time that a batch took in the database. In the lane patient are writes to fences that "+
-			"somebody else had locked.",
-			quantiles("fencegate_write_commit_duration_seconds", "", "lane")...),
-		chart("Writes in a batch", "none", "Grows with the load: what it costs to commit is shared by so many.",
+		chart("Commits", "s", "Time that a batch took in the database. Writes to fences that another transaction has locked "+
+			"have a lane of their own.", quantiles("fencegate_write_commit_duration_seconds", "", "lane")...),
+		chart("Writes in a batch", "none", "Grows with the load: the writes of a batch share the price of its commit.",
 			q(`sum(rate(fencegate_write_batch_size_sum{@}[#])) / sum(rate(fencegate_write_batch_size_count{@}[#]))`, "mean")),
-		chart("Batches in flight", "none", "Those that are being committed; all lanes together have at most "+
-			"--write-batches-max.",
+		chart("Batches in flight", "none", "All lanes together have at most --write-batches-max.",
 			q(`sum by (instance, lane) (fencegate_write_batches_in_flight{@})`, "{{instance}} {{lane}}")),
-		chart("Queue", "none", "Writes that wait for a batch. It is near 0, and grows if the database does not keep up.",
+		chart("Write queue", "none", "Writes that wait for a batch: normally near 0. If it grows, the database is too slow.",
 			q(`fencegate_write_queue_writes{@}`, "{{instance}}")),
-		chart("Refused by a full queue", "wps", "More load than the database takes.",
+		chart("Refused by a full queue", "wps", "More load than the database can take.",
 			q(`rate(fencegate_write_queue_refused_total{@}[#])`, "{{instance}}")),
-		chart("Tried again", "ops", "What the gateways repeated by themselves, by reason; busy are fences that somebody "+
-			"else had locked.",
+		chart("Retries", "ops", "By the gateways, by reason; busy are fences that another transaction had locked.",
 			q(`sum by (reason) (rate(fencegate_retries_total{@}[#]))`, "{{reason}}")),
 	}
 }
 
 func databasePanels() []panel {
 	connections := chart("Connections in use", "percentunit",
-		"Of those that a gateway may have (--database-connections-max). At 100 % statements wait.",
+		"Of a gateway's limit (--database-connections-max). At 100 % statements wait.",
 		q(`fencegate_database_connections{@,state="busy"} / ignoring(state) fencegate_database_connections{@,state="max"}`,
 			"{{instance}}"))
 	connections.max = 1
 	return []panel{
 		connections,
-		chart("Statements that waited for a connection", "ops", "Many: more connections, or a faster database.",
+		chart("Statements that waited for a connection", "ops", "If many: more connections, or a faster database.",
 			q(`rate(fencegate_database_connection_waits_total{@}[#])`, "{{instance}}")),
-		chart("Failed statements, by reason", "ops", "connection: the database is away; timeout: it is slow; read_only: a "+
-			"standby; busy: a fence that somebody else kept locked.",
+		chart("Failed statements, by reason", "ops", "connection: the database is unreachable; timeout: it is slow; "+
+			"read_only: a standby; busy: a fence that another transaction kept locked.",
 			q(`sum by (reason) (rate(fencegate_database_errors_total{@}[#]))`, "{{reason}}")),
-		number("Receive notifications", "none", "Gateways with a live connection for notifications. Without one, waiters "+
-			"are served by polling, up to two seconds late.",
+		number("Listening gateways", "none", "Gateways with a connection for notifications. "+
+			"Without it waiters are served by polling, up to two seconds late.",
 			q(`sum(fencegate_database_listening{@})`, "")).wide(4),
 		number("Synchronous standbys", "none", "Standbys that confirm each commit.",
 			database("fencegate_database_synchronous_standbys{@}", "")).wide(4),
-		number("Synchronous standbys expected", "none", "Whether the database is set to wait for one.",
+		number("Synchronous standbys expected", "none", "Whether commits are configured to wait for one.",
 			database("fencegate_database_synchronous_expected{@}", "")).
 			is("0", "no").is("1", "yes").wide(4),
-		number("Newest token", "none", "The greatest that was granted. After a failover it jumps by 2^20 for each second "+
-			"since 2025.",
+		number("Newest token", "none", "The greatest that was granted. "+
+			"After a failover it jumps by 2^20 for each second since 2025.",
 			database("fencegate_newest_token{@}", "")).wide(4),
-		number("Jumps", "none", "How often the database was found to be another one than before: failovers and restores.",
+		number("Token jumps", "none", "Failovers and restores: the database was found to be another one than before.",
 			database("fencegate_token_jumps{@}", "")).wide(4),
-		number("Reconnects", "none", "How often gateways have lost their connection for notifications, since they started.",
+		number("Reconnects", "none", "Lost connections for notifications, since the gateways started.",
 			q(`sum(fencegate_listener_reconnects_total{@})`, "")).wide(4),
 	}
 }
 
 func processes() []panel {
-	versions := number("Versions", "none", "Which versions run.",
+	versions := number("Versions", "none", "The versions of running gateways.",
 		q(`count by (version) (fencegate_build_info{@})`, "{{version}}")).wide(8)
 	versions.height, versions.names = 8, true
 	return []panel{
 		chart("CPU", "none", "Cores in use.", q(`rate(process_cpu_seconds_total{@}[#])`, "{{instance}}")),
 		chart("Memory", "bytes", "Resident memory.", q(`process_resident_memory_bytes{@}`, "{{instance}}")),
-		chart("Uptime", "s", "Time since the process started.", q(`time() - process_start_time_seconds{@}`, "{{instance}}")),
-		chart("Goroutines", "none", "Grows with waiters and streams, and goes back with them.",
+		chart("Uptime", "s", "Time since the process started.",
+			q(`time() - process_start_time_seconds{@}`, "{{instance}}")),
+		chart("Goroutines", "none", "Grows and shrinks with waiters and streams.",
 			q(`go_goroutines{@}`, "{{instance}}")),
-		chart("Open files", "percentunit", "Of those that the process may open: connections, mostly.",
+		chart("Open files", "percentunit", "Of the process's limit: mostly connections.",
 			q(`process_open_fds{@} / process_max_fds{@}`, "{{instance}}")),
 		versions,
 	}

@@ -13,27 +13,27 @@ type panel struct {
 	width, height      int
 	number             bool // a stat, otherwise a chart over time
 	stacked            bool
-	names              bool    // a number that shows what it is called instead
-	steps              []step  // colours from a value on
-	max                float64 // of the axis, 0: as it comes
+	names              bool    // a number that shows its name instead
+	steps              []step  // colours from a value up
+	max                float64 // of the axis; 0: automatic
 	mappings           map[string]string
 }
 
 type query struct{ expr, legend string }
 
-// step is a colour from a value on.
+// step is a colour from a value up.
 type step struct {
 	colour string
 	from   float64
 }
 
-// q is a query. In it, @ is replaced by the chosen gateways, and # by the window of rates.
+// q is a query. @ means the chosen gateways, # the window of rates.
 func q(expr, legend string) query {
-	return query{strings.NewReplacer("@", `job="$job",instance=~"$instance"`, "#", "$__rate_interval").Replace(expr),
-		legend}
+	replacer := strings.NewReplacer("@", `job="$job",instance=~"$instance"`, "#", "$__rate_interval")
+	return query{replacer.Replace(expr), legend}
 }
 
-// database is a query for what describes the whole database, which each gateway shows alike.
+// database is a query for a metric of the whole database, which all gateways export alike.
 func database(metric, legend string) query { return q(fmt.Sprintf("max(%s)", metric), legend) }
 
 // quantiles are the median and the 99th percentile of a histogram, by labels if there are any.
@@ -61,11 +61,13 @@ func stack(title, unit, description string, queries ...query) panel {
 }
 
 func number(title, unit, description string, of query, steps ...step) panel {
-	return panel{title: title, unit: unit, description: description, queries: []query{of}, width: 3, height: 4,
-		number: true, steps: steps}
+	return panel{
+		title: title, unit: unit, description: description, queries: []query{of},
+		width: 3, height: 4, number: true, steps: steps,
+	}
 }
 
-// is gives a number's values a name.
+// is gives a value of a number a name.
 func (p panel) is(value, name string) panel {
 	if p.mappings == nil {
 		p.mappings = map[string]string{}
@@ -98,8 +100,8 @@ func (p panel) model() object {
 		}
 		kind, options = "stat", object{
 			"reduceOptions": object{"calcs": []string{"lastNotNull"}, "fields": "", "values": false},
-			"colorMode":     "value", "graphMode": "none", "justifyMode": "auto", "textMode": text, "orientation": "auto",
-			"wideLayout": true,
+			"colorMode":     "value", "graphMode": "none", "justifyMode": "auto", "textMode": text,
+			"orientation": "auto", "wideLayout": true,
 		}
 	}
 	return object{
@@ -108,7 +110,7 @@ func (p panel) model() object {
 	}
 }
 
-// defaults are how values are shown.
+// defaults returns the formatting of values.
 func (p panel) defaults() object {
 	defaults := object{"unit": p.unit, "min": 0, "color": object{"mode": "palette-classic"}}
 	if p.max > 0 {

@@ -1,6 +1,7 @@
 // The common parts of charts: a size that follows the page, axes, the readout at the pointer and by the keyboard.
 //
-//   const plot = createPlot({height, label, left, right, top, bottom, draw(area), move(position), step(direction), leave()});
+//   const plot = createPlot({height, label, left, right, top, bottom, layers,
+//                            draw(area), move(position), step(direction), leave(), choose()});
 //   plot.element, plot.layers (an SVG group for each name in `layers`), plot.redraw(), plot.describe(text),
 //   plot.showReadout(x, y, nodes), plot.hideReadout()
 //   area is {width, height, left, right, top, bottom} in pixels: the edges of the values.
@@ -71,7 +72,8 @@ export function createPlot(options) {
       readout.style.setProperty('left', Math.max(0, Math.min(beside, width - box.width)) + padding + 'px');
       readout.style.setProperty('top', Math.max(0, Math.min(y - box.height / 2, height - box.height)) + 'px');
       // One text per line: a screen reader would join them.
-      if (speak) spoken.textContent = [...readout.children].map((line) => [...line.childNodes].map((node) => node.textContent).join(' ')).join(', ');
+      if (speak) spoken.textContent = [...readout.children].map((line) =>
+        [...line.childNodes].map((node) => node.textContent).join(' ')).join(', ');
     },
     hideReadout() {
       readout.hidden = true;
@@ -80,13 +82,18 @@ export function createPlot(options) {
 }
 
 export function yAxis(group, ticks, y, format, area) {
-  group.append(...ticks.map((tick) => s('line', {x1: area.left, x2: area.right, y1: Math.round(y(tick)), y2: Math.round(y(tick)), class: tick === 0 ? 'axis' : null})),
-    ...ticks.map((tick) => s('text', {x: area.left - 6, y: Math.round(y(tick)) + 4, 'text-anchor': 'end'}, format(tick))));
+  for (const tick of ticks) {
+    const at = Math.round(y(tick));
+    group.append(s('line', {x1: area.left, x2: area.right, y1: at, y2: at, class: tick === 0 ? 'axis' : null}),
+      s('text', {x: area.left - 6, y: at + 4, 'text-anchor': 'end'}, format(tick)));
+  }
 }
 
 export function xAxis(group, {ticks, step}, x, area) {
   const format = (at) => (step >= 86_400_000 ? day(at).slice(5) : clockTime(at).slice(0, step >= 60_000 ? 5 : 8));
-  const shown = ticks.filter((tick) => x(tick) > area.left + 14 && x(tick) < area.right - 14);
-  group.append(...shown.map((tick) => s('line', {x1: Math.round(x(tick)), x2: Math.round(x(tick)), y1: area.bottom, y2: area.bottom + 4, class: 'axis'})),
-    ...shown.map((tick) => s('text', {x: Math.round(x(tick)), y: area.bottom + 17, 'text-anchor': 'middle'}, format(tick))));
+  for (const tick of ticks.filter((tick) => x(tick) > area.left + 14 && x(tick) < area.right - 14)) {
+    const at = Math.round(x(tick));
+    group.append(s('line', {x1: at, x2: at, y1: area.bottom, y2: area.bottom + 4, class: 'axis'}),
+      s('text', {x: at, y: area.bottom + 17, 'text-anchor': 'middle'}, format(tick)));
+  }
 }

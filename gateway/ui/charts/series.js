@@ -1,6 +1,6 @@
 // Points in time, and their drawing. Pure.
 //
-// A point is {at: milliseconds, values: {id: number}}. A missing value is a gap: it was not measured, which is not zero.
+// A point is {at: milliseconds, values: {id: number}}. A missing value is a gap: it was not measured, and is not zero.
 //
 //   linePath(points, id, x, y) → the path of one series; a value between two gaps is a short, visible stroke
 //   areaPath(points, id, x, y, base) → the area below it
@@ -76,9 +76,9 @@ export function summary(points, id, format) {
   return `now ${format(values.at(-1))}, ${format(Math.min(...values))} to ${format(Math.max(...values))}`;
 }
 
-// mergePoint puts a measurement into its step: the mean of the measurements in that step so far, all of the same length.
-// That is the best estimate until the gateway returns the whole step. Points older than the range are dropped. It
-// returns a new array.
+// mergePoint puts a measurement into its step: the mean of the measurements in that step so far, which are equally
+// long. That is the best estimate until the gateway returns the whole step. Points older than the range are dropped.
+// It returns a new array.
 export function mergePoint(points, point, {step, range}) {
   const known = points.at(-1);
   const start = known === undefined ? point.at : known.at + Math.floor((point.at - known.at) / step) * step;

@@ -29,7 +29,8 @@ export function niceTicks(max, wanted = 4) {
 
 const second = 1000, minute = 60 * second, hour = 60 * minute, dayLong = 24 * hour;
 const timeSteps = [1, 2, 5, 10, 15, 30].map((n) => n * second)
-  .concat([1, 2, 5, 10, 15, 30].map((n) => n * minute), [1, 2, 3, 6, 12].map((n) => n * hour), [1, 2, 7, 14].map((n) => n * dayLong));
+  .concat([1, 2, 5, 10, 15, 30].map((n) => n * minute), [1, 2, 3, 6, 12].map((n) => n * hour),
+    [1, 2, 7, 14].map((n) => n * dayLong));
 
 export function timeTicks(from, to, wanted = 6) {
   const step = timeSteps.find((each) => (to - from) / each <= wanted) ?? timeSteps.at(-1);
@@ -40,7 +41,8 @@ export function timeTicks(from, to, wanted = 6) {
   return {ticks, step};
 }
 
-const spans = [1, 10, 100, second, 10 * second, minute, 10 * minute, hour, 6 * hour, dayLong, 7 * dayLong, 30 * dayLong];
+const spans = [1, 10, 100, second, 10 * second, minute, 10 * minute, hour, 6 * hour, dayLong, 7 * dayLong,
+  30 * dayLong];
 
 export function lateTicks(from, to) {
   return spans.filter((span) => span >= from * 0.999 && span <= to * 1.001);

@@ -22,7 +22,8 @@ const lane = 44; // pixels, for groups of unknown lateness
 export function createTimeline({height = 280, details, onChoose, onZoom}) {
   let data = {rows: [], from: 0, to: 1};
   let marks = [], nearest = () => null, x = null, current = null, chosen = null, drag = null;
-  const plot = createPlot({height, label: 'Rejected writes', left: 76, layers: ['grid', 'tails', 'marks', 'over'], draw, move, step, leave, choose: () => current && onChoose?.(current.row)});
+  const plot = createPlot({height, label: 'Rejected writes', left: 76, layers: ['grid', 'tails', 'marks', 'over'], draw,
+    move, step, leave, choose: () => current && onChoose?.(current.row)});
   plot.svg.classList.add('timeline');
 
   function draw(area) {
@@ -35,15 +36,19 @@ export function createTimeline({height = 280, details, onChoose, onZoom}) {
     fill(grid);
     for (const tick of lateTicks(least, most)) {
       const at = Math.round(y(tick));
-      grid.append(s('line', {x1: area.left, x2: area.right, y1: at, y2: at}), s('text', {x: area.left - 7, y: at + 4, 'text-anchor': 'end'}, duration(tick)));
+      grid.append(s('line', {x1: area.left, x2: area.right, y1: at, y2: at}),
+        s('text', {x: area.left - 7, y: at + 4, 'text-anchor': 'end'}, duration(tick)));
     }
     if (unknown) {
-      grid.append(s('rect', {class: 'lane', x: area.left, y: floor + 3, width: area.right - area.left, height: lane - 3}),
-        s('text', {x: area.left - 7, y: floor + lane / 2 + 5, 'text-anchor': 'end'}, 'no lateness', s('title', null, 'There was no lease, it had not ended, or it is no longer remembered.')));
+      grid.append(s('rect', {class: 'lane', x: area.left, y: floor + 3, width: area.right - area.left,
+        height: lane - 3}),
+        s('text', {x: area.left - 7, y: floor + lane / 2 + 5, 'text-anchor': 'end'}, 'no lateness',
+          s('title', null, 'There was no lease, it had not ended, or it is no longer remembered.')));
     }
     grid.append(s('line', {class: 'axis', x1: area.left, x2: area.right, y1: area.bottom, y2: area.bottom}));
     xAxis(grid, timeTicks(data.from, data.to, area.width / 100), x, area);
-    marks = layout(data.rows, x, y, floor + lane / 2 + 2).filter((mark) => mark.x >= area.left - 1 && mark.x <= area.right + 1);
+    marks = layout(data.rows, x, y, floor + lane / 2 + 2)
+      .filter((mark) => mark.x >= area.left - 1 && mark.x <= area.right + 1);
     nearest = index(marks);
     const dense = marks.length > 1500; // then lines and outlines only add noise
     plot.svg.classList.toggle('dense', dense);
@@ -59,8 +64,10 @@ export function createTimeline({height = 280, details, onChoose, onZoom}) {
   function over() {
     const area = plot.area();
     fill(plot.layers.over,
-      drag && s('rect', {class: 'drag', x: Math.min(drag.from, drag.to), y: area.top, width: Math.abs(drag.to - drag.from), height: area.bottom - area.top}),
-      [chosen, current].filter(Boolean).map((mark) => s('circle', {class: 'ring', cx: mark.x, cy: mark.y, r: mark.r + 3.5})));
+      drag && s('rect', {class: 'drag', x: Math.min(drag.from, drag.to), y: area.top,
+        width: Math.abs(drag.to - drag.from), height: area.bottom - area.top}),
+      [chosen, current].filter(Boolean).map((mark) => s('circle',
+        {class: 'ring', cx: mark.x, cy: mark.y, r: mark.r + 3.5})));
   }
 
   function show(mark, speak) {
@@ -85,7 +92,8 @@ export function createTimeline({height = 280, details, onChoose, onZoom}) {
   function step(direction) {
     const inOrder = [...marks].sort((a, b) => a.x - b.x || a.row.id - b.row.id);
     if (inOrder.length === 0) return;
-    const at = current ? inOrder.findIndex((mark) => mark.row.id === current.row.id) : direction > 0 ? -1 : inOrder.length;
+    const start = direction > 0 ? -1 : inOrder.length;
+    const at = current ? inOrder.findIndex((mark) => mark.row.id === current.row.id) : start;
     show(inOrder[Math.max(0, Math.min(inOrder.length - 1, at + direction))], true);
   }
 
@@ -122,8 +130,10 @@ export function createTimeline({height = 280, details, onChoose, onZoom}) {
     update(now) {
       data = now;
       const late = now.rows.filter((row) => row.late_ms !== undefined).map((row) => row.late_ms);
-      plot.describe(`Timeline of rejected writes, ${when(now.from)} to ${when(now.to)}: ${plural(now.rows.length, 'group', 'groups')}` +
-        (late.length > 0 ? `, late by ${duration(late.reduce((a, b) => Math.min(a, b)))} to ${duration(late.reduce((a, b) => Math.max(a, b)))}` : '') +
+      const range = (values) => `${duration(values.reduce((a, b) => Math.min(a, b)))} to ` +
+        duration(values.reduce((a, b) => Math.max(a, b)));
+      plot.describe(`Timeline of rejected writes, ${when(now.from)} to ${when(now.to)}: ` +
+        plural(now.rows.length, 'group') + (late.length > 0 ? `, late by ${range(late)}` : '') +
         '. Arrow keys read them one by one; the table below has them all.');
       plot.redraw();
     },

@@ -1,7 +1,8 @@
 // A chart of series over time.
 //
 //   const chart = createTimeChart({
-//     title: 'Writes per second', height: 190, cursor,    // cursor (createCursor) is shared: all charts show one instant
+//     title: 'Writes per second', height: 190,
+//     cursor,                                              // createCursor(); charts that share it show one instant
 //     series: [{id: 'accepted', label: 'Accepted', className: 'series-1', area: true, dash: '4 3'}],
 //     format: (number) => text, tickFormat, minimum: 1,    // the least top of the axis
 //   });
@@ -62,7 +63,8 @@ export function createTimeChart({title, height = 190, series, cursor, format, ti
   const plot = createPlot({height, label: title, draw, ...hand});
   const values = series.map((each) => h('span', {class: 'legend-value'}));
   const legend = h('ul', {class: 'legend'}, series.map((each, at) => h('li', null,
-    s('svg', {class: 'legend-mark', viewBox: '0 0 18 10', 'aria-hidden': 'true'}, s('path', {class: 'line ' + each.className, d: 'M0 5h18', 'stroke-dasharray': each.dash})),
+    s('svg', {class: 'legend-mark', viewBox: '0 0 18 10', 'aria-hidden': 'true'},
+      s('path', {class: 'line ' + each.className, d: 'M0 5h18', 'stroke-dasharray': each.dash})),
     each.label, values[at])));
 
   function draw(area) {
@@ -74,8 +76,10 @@ export function createTimeChart({title, height = 190, series, cursor, format, ti
     yAxis(grid, ticks, state.y, tickFormat, area);
     xAxis(grid, timeTicks(state.from, state.to, area.width / 90), state.x, area);
     fill(marks, series.map((each) => [
-      each.area && s('path', {class: 'area ' + each.className, d: areaPath(state.points, each.id, state.x, state.y, area.bottom)}),
-      s('path', {class: 'line ' + each.className, d: linePath(state.points, each.id, state.x, state.y), 'stroke-dasharray': each.dash}),
+      each.area && s('path', {class: 'area ' + each.className,
+        d: areaPath(state.points, each.id, state.x, state.y, area.bottom)}),
+      s('path', {class: 'line ' + each.className, d: linePath(state.points, each.id, state.x, state.y),
+        'stroke-dasharray': each.dash}),
     ]));
     hand.again();
   }
@@ -96,7 +100,8 @@ export function createTimeChart({title, height = 190, series, cursor, format, ti
       h('div', {class: 'readout-title'}, when(point.at)),
       series.every((each) => point.values[each.id] === undefined)
         ? h('div', null, 'not measured')
-        : series.map((each) => h('div', {class: 'readout-line'}, h('span', null, each.label), h('span', null, format(point.values[each.id])))),
+        : series.map((each) => h('div', {class: 'readout-line'}, h('span', null, each.label),
+          h('span', null, format(point.values[each.id])))),
     ], {speak: mine && speak});
   }
 
@@ -107,7 +112,8 @@ export function createTimeChart({title, height = 190, series, cursor, format, ti
       Object.assign(state, now);
       series.forEach((each, at) => fill(values[at], format(last(state.points, each.id))));
       plot.describe(`${title}, ${clockTime(state.from)} to ${clockTime(state.to)}. ` +
-        series.map((each) => `${each.label}: ${summary(state.points, each.id, format)}.`).join(' ') + ' Arrow keys read the values.');
+        series.map((each) => `${each.label}: ${summary(state.points, each.id, format)}.`)
+          .join(' ') + ' Arrow keys read the values.');
       plot.redraw();
     },
   };
@@ -123,14 +129,17 @@ export function createStrips({title, cursor, format, mark, label}) {
   function newStrip(id, lowest) {
     const bottom = lowest ? 22 : 1;
     const hand = follow(cursor, state, show);
-    const plot = createPlot({height: stripHeight + bottom, label: title, draw, left: 0, right: 10, top: 4, bottom, ...hand});
+    const plot = createPlot({height: stripHeight + bottom, label: title, draw, left: 0, right: 10, top: 4, bottom,
+      ...hand});
     const value = h('span', {class: 'strip-value'});
-    const row = h('div', {class: 'strip'}, h('div', {class: 'strip-label'}, mark(id), h('span', {class: 'strip-name'}, label(id)), value), plot.element);
+    const row = h('div', {class: 'strip'}, h('div', {class: 'strip-label'}, mark(id),
+      h('span', {class: 'strip-name'}, label(id)), value), plot.element);
 
     function draw(area) {
       state.x = timeScale(state, area);
       const y = linear(0, state.max, area.bottom, area.top);
-      fill(plot.layers.grid, s('line', {class: 'axis', x1: area.left, x2: area.right, y1: area.bottom, y2: area.bottom}));
+      fill(plot.layers.grid, s('line', {class: 'axis', x1: area.left, x2: area.right, y1: area.bottom,
+        y2: area.bottom}));
       if (lowest) xAxis(plot.layers.grid, timeTicks(state.from, state.to, area.width / 90), state.x, area);
       const width = Math.max(1, (area.right - area.left) * state.step / (state.to - state.from) - 0.7);
       fill(plot.layers.marks, s('path', {class: 'code-' + id, d: barPath(state.points, id, state.x, y, width)}));
@@ -146,8 +155,10 @@ export function createStrips({title, cursor, format, mark, label}) {
         plot.hideReadout();
         return;
       }
-      fill(plot.layers.over, s('line', {class: 'cursor', x1: state.x(point.at), x2: state.x(point.at), y1: 0, y2: area.bottom}));
-      if (mine) plot.showReadout(state.x(point.at), area.top, [h('div', null, `${when(point.at)}: ${label(id)} ${format(point.values[id])}/s`)], {speak});
+      fill(plot.layers.over, s('line', {class: 'cursor', x1: state.x(point.at), x2: state.x(point.at), y1: 0,
+        y2: area.bottom}));
+      if (mine) plot.showReadout(state.x(point.at), area.top,
+        [h('div', null, `${when(point.at)}: ${label(id)} ${format(point.values[id])}/s`)], {speak});
       else plot.hideReadout();
     }
 
@@ -168,7 +179,8 @@ export function createStrips({title, cursor, format, mark, label}) {
         if (strips.get(id)?.lowest !== lowest) strips.set(id, newStrip(id, lowest));
       });
       const rows = state.ids.map((id) => strips.get(id).row);
-      if (rows.length !== element.childElementCount || rows.some((row, at) => row !== element.children[at])) fill(element, rows);
+      if (rows.length !== element.childElementCount ||
+        rows.some((row, at) => row !== element.children[at])) fill(element, rows);
       for (const id of state.ids) strips.get(id).update();
     },
   };

@@ -27,10 +27,12 @@ export function edgesOf(waits) {
   const all = [...edges.values()];
   const next = new Map();
   for (const edge of all) next.set(edge.from, [...(next.get(edge.from) ?? []), edge.to]);
-  return all.filter((edge) => !next.get(edge.from).some((middle) => middle !== edge.to && middle !== edge.from && next.get(middle)?.includes(edge.to)));
+  return all.filter((edge) => !next.get(edge.from)
+    .some((middle) => middle !== edge.to && middle !== edge.from && next.get(middle)?.includes(edge.to)));
 }
 
-// ranksOf returns the distance of each owner from an owner that does not wait. Cycles, which the gateway refuses, are cut.
+// ranksOf returns the distance of each owner from an owner that does not wait. It cuts cycles, which the gateway
+// refuses.
 export function ranksOf(edges) {
   const next = new Map();
   const owners = new Set(edges.flatMap((edge) => [edge.from, edge.to]));
@@ -54,7 +56,8 @@ export function waitGraph(lock) {
   const drawing = h('div', {class: 'graph scroll', tabindex: '0', role: 'group', 'aria-label': 'Wait-for graph'});
   const list = h('ul', {class: 'graph-list'});
   const note = h('p', {class: 'note'});
-  const element = h('div', {class: 'panel-body'}, drawing, note, h('details', null, h('summary', null, 'As text'), list));
+  const element = h('div', {class: 'panel-body'}, drawing, note,
+    h('details', null, h('summary', null, 'As text'), list));
   let last = '';
   return {
     element,
@@ -68,7 +71,8 @@ export function waitGraph(lock) {
       drawing.hidden = !drawn;
       fill(drawing, drawn && draw(edges, ranks, lock));
       drawing.scrollLeft = drawing.scrollWidth; // holders are at the right
-      fill(note, !drawn && ranks.size > 0 && `${count(ranks.size)} owners are too many to be drawn. `, truncated && 'Only the nearest waits are shown.');
+      fill(note, !drawn && ranks.size > 0 && `${count(ranks.size)} owners are too many to be drawn. `,
+        truncated && 'Only the nearest waits are shown.');
       fill(list, waits.map((wait) => inWords(wait, lock)));
     },
   };
@@ -78,8 +82,10 @@ function inWords(wait, lock) {
   const holders = wait.for.filter((each) => each.relation === 'holds').map((each) => each.owner_id);
   const before = wait.for.filter((each) => each.relation !== 'holds').map((each) => each.owner_id);
   return h('li', null, name(wait.owner_id), ' has waited ', timeSince(wait.queued_at), ' for ',
-    wait.lock === lock ? 'this lock' : name(wait.lock, {href: link('locks', wait.lock)}), wait.mode === 'shared' && ' (shared)',
-    holders.length > 0 && [', held by ', listed(holders)], before.length > 0 && ['; earlier in the queue: ', listed(before)], '.');
+    wait.lock === lock ? 'this lock' : name(wait.lock, {href: link('locks', wait.lock)}),
+      wait.mode === 'shared' && ' (shared)',
+    holders.length > 0 && [', held by ', listed(holders)],
+      before.length > 0 && ['; earlier in the queue: ', listed(before)], '.');
 }
 
 function listed(owners) {
@@ -95,9 +101,11 @@ function draw(edges, ranks, lock) {
   const positions = new Map();
   columns.forEach((column, rank) => column.forEach((owner, at) => {
     const used = column.length * (box.height + box.down) - box.down;
-    positions.set(owner, {x: width - 1 - box.width - rank * (box.width + box.across), y: 1 + (height - 2 - used) / 2 + at * (box.height + box.down)});
+    positions.set(owner, {x: width - 1 - box.width - rank * (box.width + box.across),
+      y: 1 + (height - 2 - used) / 2 + at * (box.height + box.down)});
   }));
-  return s('svg', {viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': `${count(ranks.size)} owners; as text below`},
+  return s('svg', {viewBox: `0 0 ${width} ${height}`, width, height, role: 'img',
+    'aria-label': `${count(ranks.size)} owners; as text below`},
     edges.map((edge) => drawEdge(edge, positions.get(edge.from), positions.get(edge.to), lock)),
     [...positions].map(([owner, at]) => drawNode(owner, at, ranks.get(owner) === 0)));
 }
@@ -106,8 +114,9 @@ function drawEdge(edge, from, to, lock) {
   const [x1, y1, x2, y2] = [from.x + box.width, from.y + box.height / 2, to.x - 6, to.y + box.height / 2];
   const bend = Math.max(20, (x2 - x1) / 2);
   const kind = edge.relation === 'holds' ? 'holds' : 'before';
+  const relation = kind === 'holds' ? 'the holder of' : 'an earlier waiter for';
   return s('g', {class: ['edge', kind]},
-    s('title', null, `${edge.from} waits for ${edge.to}, ${kind === 'holds' ? 'the holder of' : 'an earlier waiter for'} ${edge.lock}`),
+    s('title', null, `${edge.from} waits for ${edge.to}, ${relation} ${edge.lock}`),
     s('path', {d: `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`}),
     s('path', {class: 'head', d: `M${x2 + 5} ${y2}l-7 -4v8z`}),
     edge.lock !== lock && s('text', {x: (x1 + x2) / 2, y: (y1 + y2) / 2 + 4}, short(edge.lock, 14)));

@@ -14,7 +14,8 @@ export function breakDialog(app, lock) {
   let state = null;   // the lock's current state
   let agreed = null;  // the tokens of the leases that the dialog names
   let busy = false;
-  const reason = h('textarea', {id: 'break-reason', name: 'reason', rows: 3, required: true, maxlength: reasonBytesMax, autocomplete: 'off'});
+  const reason = h('textarea', {id: 'break-reason', name: 'reason', rows: 3, required: true, maxlength: reasonBytesMax,
+    autocomplete: 'off'});
   const what = h('div', {class: 'stack', id: 'break-what'});
   const result = h('div', {'aria-live': 'polite'});
   const submit = h('button', {type: 'submit', class: 'danger'}, 'Break the lock');
@@ -22,9 +23,13 @@ export function breakDialog(app, lock) {
   const form = h('form', {on: {submit(event) {
     event.preventDefault();
     confirm();
-  }}}, what, h('label', {class: 'field', for: 'break-reason'}, h('span', null, 'Reason, kept with the lease'), reason), result,
+  }}},
+  what,
+  h('label', {class: 'field', for: 'break-reason'}, h('span', null, 'Reason, kept with the lease'), reason),
+  result,
   h('div', {class: 'actions end'}, cancel, submit));
-  const element = h('dialog', {'aria-labelledby': 'break-title'}, h('h2', {id: 'break-title'}, 'Break ', name(lock), '?'), form);
+  const element = h('dialog', {'aria-labelledby': 'break-title'},
+    h('h2', {id: 'break-title'}, 'Break ', name(lock), '?'), form);
 
   function open() {
     if (state === null || state.state === 'free') return;
@@ -50,7 +55,8 @@ export function breakDialog(app, lock) {
     const text = reason.value.trim();
     if (busy) return;
     if (text === '' || new TextEncoder().encode(text).length > reasonBytesMax) {
-      fill(result, errorMessage({message: text === '' ? 'A reason is required.' : `The reason is longer than ${reasonBytesMax} bytes.`}));
+      const message = text === '' ? 'A reason is required.' : `The reason is longer than ${reasonBytesMax} bytes.`;
+      fill(result, errorMessage({message}));
       reason.focus();
       return;
     }
@@ -66,7 +72,9 @@ export function breakDialog(app, lock) {
     app.run(async () => {
       const answer = await app.send('POST', `/v1/locks/${nameInPath(lock)}/break`, {reason: text});
       showForm(false);
-      fill(result, h('p', {class: 'message-title'}, 'Broken.'), h('p', null, 'The lease of ', name(answer.owner_id), ` with token ${answer.fencing_token} has ended. Writes with this token are rejected.`));
+      fill(result, h('p', {class: 'message-title'}, 'Broken.'),
+        h('p', null, 'The lease of ', name(answer.owner_id),
+        ` with token ${answer.fencing_token} has ended. Writes with this token are rejected.`));
       app.announce('The lock is broken.');
       cancel.focus();
       ready();
@@ -93,13 +101,16 @@ function tokensOf(state) {
 }
 
 function consequences(state) {
-  const owners = state.holders.map((holder, at) => [at > 0 && ', ', h('strong', null, name(holder.owner_id)), ` (token ${holder.fencing_token})`]);
+  const owners = state.holders.map((holder, at) =>
+    [at > 0 && ', ', h('strong', null, name(holder.owner_id)), ` (token ${holder.fencing_token})`]);
   const next = state.queue[0];
   const several = state.holders.length > 1;
   return [
     h('p', null, several ? 'The leases of ' : 'The lease of ', owners, several ? ' end now.' : ' ends now.'),
-    h('p', null, `All later writes with ${several ? 'these tokens' : 'this token'} are rejected. ${several ? 'The holders learn' : 'The holder learns'} of it at the next renewal or write.`),
-    h('p', null, next ? ['The next waiter, ', h('strong', null, name(next.owner_id)), ', is granted the lock at once.'] : 'There are no waiters: the lock will be free.'),
+    h('p', null, `All later writes with ${several ? 'these tokens' : 'this token'} are rejected. `,
+      several ? 'The holders learn' : 'The holder learns', ' of it at the next renewal or write.'),
+    h('p', null, next ? ['The next waiter, ', h('strong', null, name(next.owner_id)), ', is granted the lock at once.']
+      : 'There are no waiters: the lock will be free.'),
     h('p', {class: 'note'}, 'This can’t be undone.'),
   ];
 }

@@ -49,20 +49,30 @@ export function nowPart(lock, onState) {
 function stateText(state) {
   switch (state.state) {
     case 'held': return state.holders[0]?.mode === 'shared' ? 'shared by ' + count(state.holders.length) : '';
-    case 'expired': return 'its holder is late and was not replaced: it may still write, unless a policy requires a live lease';
+    case 'expired':
+      return 'its holder is late and was not replaced: it may still write, unless a policy requires a live lease';
     default: return 'no token may write';
   }
 }
 
 function holderFacts(holder) {
   return [
-    fact('Holder', name(holder.owner_id, {href: link('locks', null, {owner_id: holder.owner_id})}), ' ', termBadges(holder)),
+    fact('Holder', name(holder.owner_id, {href: link('locks', null, {owner_id: holder.owner_id})}), ' ',
+      termBadges(holder)),
     fact('Token', String(holder.fencing_token)),
     fact('Granted', timeAt(holder.granted_at), ' · ', timeAgo(holder.granted_at)),
-    fact('Time left', timeLeft(holder.expires_at, holder.ttl_ms), h('span', {class: 'note'}, ' of ' + duration(holder.ttl_ms))),
-    holder.hold_until && fact('Hold limit', timeLeft(holder.hold_until), h('span', {class: 'note'}, ' left, however often it is renewed')),
+    fact('Time left', timeLeft(holder.expires_at, holder.ttl_ms),
+      h('span', {class: 'note'}, ' of ' + duration(holder.ttl_ms))),
+    holder.hold_until && fact('Hold limit', timeLeft(holder.hold_until),
+      h('span', {class: 'note'}, ' left, however often it is renewed')),
     holder.metadata && fact('Metadata', json(holder.metadata)),
   ];
+}
+
+function fenceState(fence, external) {
+  if (external) return fact('State', badge('external tokens', 'info'));
+  const note = fence.open ? `only token ${fence.granted_token} may write` : 'no token may write until the next grant';
+  return fact('State', fence.open ? badge('open', 'good') : badge('closed', ''), ' ', h('span', {class: 'note'}, note));
 }
 
 export function fencePart() {
@@ -75,11 +85,12 @@ export function fencePart() {
     const external = fence.policy.authority === 'external';
     fill(body, h('dl', {class: 'facts'},
       fact('Granted token', external ? '–' : String(fence.granted_token)),
-      fact('State', external ? badge('external tokens', 'info') : fence.open ? badge('open', 'good') : badge('closed', ''),
-        h('span', {class: 'note'}, external ? '' : fence.open ? ` only token ${fence.granted_token} may write` : ' no token may write until the next grant')),
+      fenceState(fence, external),
       fact('Last write', fence.last_token > 0 ? token(fence.last_token, fence.last_sequence || undefined) : 'none yet'),
       fact('Policy', h('span', {class: 'badges'}, policyBadges(fence.policy)),
-        h('span', {class: 'note'}, fence.policy.prefix === '' ? ' for every name' : [' of ', name(fence.policy.prefix)])),
-      fact('Meaning', h('span', {class: 'stack'}, inWords(fence.policy).map((text) => h('span', {class: 'note'}, text))))));
+        h('span', {class: 'note'}, fence.policy.prefix === '' ? ' for every name'
+          : [' of ', name(fence.policy.prefix)])),
+      fact('Meaning', h('span', {class: 'stack'}, inWords(fence.policy)
+        .map((text) => h('span', {class: 'note'}, text))))));
   });
 }

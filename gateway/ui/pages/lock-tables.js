@@ -11,11 +11,13 @@ import {termBadges} from './locks.js';
 
 export function queuePart() {
   const table = createTable({
-    caption: 'Waiters, the next one first', key: (waiter) => waiter.position + ' ' + waiter.owner_id + ' ' + waiter.queued_at, pageSize: 50,
+    caption: 'Waiters, the next one first', key: (waiter) => waiter.position + ' ' + waiter.owner_id + ' ' +
+      waiter.queued_at, pageSize: 50,
     changed: () => false,
     columns: [
       {id: 'position', label: 'Position', class: 'narrow', cell: (waiter) => String(waiter.position)},
-      {id: 'owner', label: 'Owner', class: 'grow', cell: (waiter) => h('span', null, name(waiter.owner_id), ' ', termBadges(waiter))},
+      {id: 'owner', label: 'Owner', class: 'grow',
+        cell: (waiter) => h('span', null, name(waiter.owner_id), ' ', termBadges(waiter))},
       {id: 'waits', label: 'Waiting', number: true, cell: (waiter) => timeSince(waiter.queued_at)},
       {id: 'since', label: 'Since', class: 'tight', cell: (waiter) => timeAt(waiter.queued_at)},
     ],
@@ -24,29 +26,36 @@ export function queuePart() {
   return part('now', 'Queue', {note: 'first come, first served', table}, table.element, (state, note) => {
     const queue = state?.queue ?? [];
     const length = state?.queue_length ?? queue.length;
-    table.update(queue.map((waiter, at) => ({...waiter, position: at + 1})), {note: length > queue.length ? `the first ${count(queue.length)} of ${count(length)}` : ''});
+    table.update(queue.map((waiter, at) => ({...waiter, position: at + 1})),
+      {note: length > queue.length ? `the first ${count(queue.length)} of ${count(length)}` : ''});
     note(length === 0 ? 'first come, first served' : count(length) + ' waiting');
   });
 }
 
 export function rejectionsPart(lock) {
   const table = createTable({
-    caption: 'Rejected writes on this lock, the latest first', key: (rejection) => rejection.id, changed: (before, now) => before.count !== now.count,
+    caption: 'Rejected writes on this lock, the latest first', key: (rejection) => rejection.id,
+      changed: (before, now) => before.count !== now.count,
     columns: [
       {id: 'last', label: 'Last seen', class: 'tight', cell: (rejection) => timeAgo(rejection.last_at)},
-      {id: 'code', label: 'Code', class: 'tight whole', cell: (rejection) => codeBadge(rejection.code, rejection.reason)},
+      {id: 'code', label: 'Code', class: 'tight whole',
+        cell: (rejection) => codeBadge(rejection.code, rejection.reason)},
       {id: 'owner', label: 'Owner', class: 'grow', cell: (rejection) => (rejection.owner_id
         ? name(rejection.owner_id, {href: link('rejections', null, {owner_id: rejection.owner_id})}) : '–')},
-      {id: 'token', label: 'Token', number: true, hint: 'Of the write', cell: (rejection) => token(rejection.token, rejection.sequence)},
-      {id: 'newer', label: 'Superseded by', number: true, hint: 'The newer token', cell: (rejection) => token(rejection.superseded_by)},
-      {id: 'late', label: 'Late', number: true, hint: 'How long after the end of its lease', cell: (rejection) => duration(rejection.late_ms)},
+      {id: 'token', label: 'Token', number: true, hint: 'Of the write',
+        cell: (rejection) => token(rejection.token, rejection.sequence)},
+      {id: 'newer', label: 'Superseded by', number: true, hint: 'The newer token',
+        cell: (rejection) => token(rejection.superseded_by)},
+      {id: 'late', label: 'Late', number: true, hint: 'How long after the end of its lease',
+        cell: (rejection) => duration(rejection.late_ms)},
       {id: 'key', label: 'Key', class: 'grow', cell: (rejection) => rejection.key && name(rejection.key)},
       {id: 'count', label: 'Writes', number: true, cell: (rejection) => count(rejection.count)},
     ],
     empty: () => emptyMessage('No write was rejected.', h('p', null, 'Rejections are kept for some days.')),
   });
   const more = h('a', {href: link('rejections', null, {resource: lock})}, 'All rejections');
-  return part('rejections', 'Rejected writes', {actions: more, table}, table.element, (answer) => table.update(answer?.rejections ?? []));
+  return part('rejections', 'Rejected writes', {actions: more, table}, table.element,
+    (answer) => table.update(answer?.rejections ?? []));
 }
 
 export function recordsPart() {
@@ -61,7 +70,8 @@ export function recordsPart() {
     ],
     empty: () => emptyMessage('No records.'),
   });
-  return part('records', 'Last writes', {note: 'the newest records', table}, table.element, (answer) => table.update(answer?.records ?? []));
+  return part('records', 'Last writes', {note: 'the newest records', table}, table.element,
+    (answer) => table.update(answer?.records ?? []));
 }
 
 const ends = {released: '', expired: 'warn', broken: 'bad', max_hold: 'warn'};
@@ -72,18 +82,21 @@ export function leasesPart() {
     changed: byContent,
     columns: [
       {id: 'token', label: 'Token', class: 'narrow', cell: (lease) => String(lease.fencing_token)},
-      {id: 'owner', label: 'Owner', class: 'grow', cell: (lease) => h('span', null, name(lease.owner_id), ' ', termBadges(lease))},
+      {id: 'owner', label: 'Owner', class: 'grow',
+        cell: (lease) => h('span', null, name(lease.owner_id), ' ', termBadges(lease))},
       {id: 'granted', label: 'Granted', class: 'tight', cell: (lease) => timeAgo(lease.granted_at)},
       {id: 'waited', label: 'Waited', number: true, cell: (lease) => lease.waited_ms > 0 && duration(lease.waited_ms)},
       {id: 'ended', label: 'Ended', class: 'grow', cell: endedCell},
     ],
     empty: () => emptyMessage('No leases.'),
   });
-  return part('leases', 'History', {note: 'leases, the newest first', table}, table.element, (answer) => table.update(answer?.leases ?? []));
+  return part('leases', 'History', {note: 'leases, the newest first', table}, table.element,
+    (answer) => table.update(answer?.leases ?? []));
 }
 
 function endedCell(lease) {
   if (!lease.ended_at) return badge('live', 'good');
-  return h('span', {class: 'stack'}, h('span', null, badge(lease.end_reason, ends[lease.end_reason]), ' ', timeAgo(lease.ended_at)),
+  return h('span', {class: 'stack'}, h('span', null, badge(lease.end_reason, ends[lease.end_reason]), ' ',
+    timeAgo(lease.ended_at)),
     lease.end_note && h('span', {class: 'note'}, h('bdi', null, lease.end_note)));
 }

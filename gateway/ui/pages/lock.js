@@ -1,4 +1,5 @@
-// One lock: its state, fence, queue, wait-for graph, rejected writes, records and leases. The lock's watch keeps it live.
+// One lock: its state, fence, queue, wait-for graph, rejected writes, records and leases. The lock's watch keeps it
+// live.
 
 import {fill, h} from '../dom.js';
 import {button, name} from '../parts.js';
@@ -29,8 +30,9 @@ export function mount(container, {name: lock}, app) {
   // Screen readers get a sentence for each change. The page itself is no live region, since its times tick.
   let announced = null;
   function announceChange(state) {
+    const owners = (state?.holders ?? []).map((holder) => holder.owner_id).join(', ');
     const text = !state || state.state === 'free' ? 'The lock is free.'
-      : `${state.holders.map((holder) => holder.owner_id).join(', ')} ${state.state === 'held' ? 'holds the lock.' : 'held the lock, and the lease has expired.'}`;
+      : owners + (state.state === 'held' ? ' holds the lock.' : ' held the lock, and the lease has expired.');
     if (announced !== null && announced !== text) app.announce(text);
     announced = text;
   }
@@ -38,7 +40,8 @@ export function mount(container, {name: lock}, app) {
   const urls = {
     // The lock's answer has the fence of the same moment. It is fetched separately only if there is no lock.
     now: ['/v1/locks/' + path], fence: [`/v1/resources/${path}/fence`], waits: ['/v1/waits', {lock, limit: 200}],
-    leases: ['/v1/leases', {lock, limit: 50}], records: [`/v1/resources/${path}/records`, {sort: 'updated_at', limit: 10}],
+    leases: ['/v1/leases', {lock, limit: 50}],
+    records: [`/v1/resources/${path}/records`, {sort: 'updated_at', limit: 10}],
     rejections: ['/v1/rejections', {resource: lock, sort: 'last_seen', limit: 10}],
   };
   const byName = new Map();
@@ -46,8 +49,8 @@ export function mount(container, {name: lock}, app) {
 
   const loading = new Map(); // what is being fetched → whether to fetch it again
 
-  // load fetches one thing. A request for the same thing meanwhile fetches it once more afterwards, so that no change is
-  // missed.
+  // load fetches one thing. A request for the same thing meanwhile fetches it once more afterwards, so that no change
+  // is missed.
   function load(from) {
     if (loading.has(from)) {
       loading.set(from, true);
@@ -68,7 +71,9 @@ export function mount(container, {name: lock}, app) {
       if (from === 'now') showFence(answer);
       ended();
     }, (error) => {
-      for (const each of from === 'now' ? [from, 'fence'] : [from]) for (const part of byName.get(each)) part.fail(error, () => load(from));
+      for (const each of from === 'now' ? [from, 'fence'] : [from]) {
+        for (const part of byName.get(each)) part.fail(error, () => load(from));
+      }
       ended();
     });
   }
@@ -92,8 +97,10 @@ export function mount(container, {name: lock}, app) {
 
   app.stream({
     path: `/v1/locks/${path}/watch`, query: {}, connected: all,
-    on: {state: all, granted: moved, released: moved, expired: moved, broken: moved, queued: () => want('now', 'waits'), renewed: () => want('now'),
-      rejected: () => want('rejections')},
+    on: {
+      state: all, granted: moved, released: moved, expired: moved, broken: moved,
+      queued: () => want('now', 'waits'), renewed: () => want('now'), rejected: () => want('rejections'),
+    },
   });
   all();
   app.every(pollMs, all);
@@ -101,10 +108,13 @@ export function mount(container, {name: lock}, app) {
   app.onEnd(breaker.close);
 
   const [now, fence, queue, waits, rejections, records, leases] = parts.map((part) => part.element);
+  const up = h('p', {class: 'note'}, h('a', {href: link('locks')}, 'Locks'), ' ›');
+  const rejected = h('a', {class: 'button', href: link('rejections', null, {resource: lock})}, 'Rejections');
   fill(container,
-    h('div', {class: 'heading'}, h('div', null, h('p', {class: 'note'}, h('a', {href: link('locks')}, 'Locks'), ' ›'), h('h1', null, name(lock))),
-      h('div', {class: 'actions'}, h('a', {class: 'button', href: link('rejections', null, {resource: lock})}, 'Rejections'), breakButton)),
-    h('div', {class: 'columns'}, now, fence), queue, waits, rejections, h('div', {class: 'columns'}, records, leases), breaker.element);
+    h('div', {class: 'heading'}, h('div', null, up, h('h1', null, name(lock))),
+      h('div', {class: 'actions'}, rejected, breakButton)),
+    h('div', {class: 'columns'}, now, fence), queue, waits, rejections,
+    h('div', {class: 'columns'}, records, leases), breaker.element);
 }
 
 function waitsPart(lock) {

@@ -32,7 +32,8 @@ function holderCell(lock) {
   if (lock.holders.length === 0) return null;
   const more = lock.holders.length - shownHolders;
   return h('span', {class: 'stack'}, lock.holders.slice(0, shownHolders).map((holder) =>
-    h('span', null, name(holder.owner_id), ' ', termBadges(holder))), more > 0 && h('span', {class: 'note'}, `and ${count(more)} more`));
+    h('span', null, name(holder.owner_id), ' ', termBadges(holder))),
+      more > 0 && h('span', {class: 'note'}, `and ${count(more)} more`));
 }
 
 function lastToExpire(lock) {
@@ -40,13 +41,19 @@ function lastToExpire(lock) {
 }
 
 const columns = [
-  {id: 'name', label: 'Lock', sort: 'asc', class: 'grow', cell: (lock) => name(lock.lock, {href: link('locks', lock.lock)})},
+  {id: 'name', label: 'Lock', sort: 'asc', class: 'grow',
+    cell: (lock) => name(lock.lock, {href: link('locks', lock.lock)})},
   {id: 'state', label: 'State', class: 'tight', cell: (lock) => stateBadge(lock.state)},
   {id: 'holder', label: 'Holder', class: 'grow', cell: holderCell},
-  {id: 'fencing_token', label: 'Token', number: true, sort: 'desc', hint: 'The newest fencing token granted on the name', cell: (lock) => String(lock.fencing_token)},
-  {id: 'granted_at', label: 'Granted', class: 'tight', sort: 'desc', cell: (lock) => lock.holders.length > 0 && timeAgo(lock.holders.at(-1).granted_at)},
-  {id: 'expires_at', label: 'Time left', number: true, sort: 'asc', hint: 'Until the lease expires, by the database’s clock', cell: (lock) => lock.holders.length > 0 && timeLeft(lastToExpire(lock))},
-  {id: 'queue', label: 'Waiters', number: true, sort: 'desc', hint: 'The length of its queue', cell: (lock) => count(lock.queue_length)},
+  {id: 'fencing_token', label: 'Token', number: true, sort: 'desc',
+    hint: 'The newest fencing token granted on the name', cell: (lock) => String(lock.fencing_token)},
+  {id: 'granted_at', label: 'Granted', class: 'tight', sort: 'desc',
+    cell: (lock) => lock.holders.length > 0 && timeAgo(lock.holders.at(-1).granted_at)},
+  {id: 'expires_at', label: 'Time left', number: true, sort: 'asc',
+    hint: 'Until the lease expires, by the database’s clock',
+    cell: (lock) => lock.holders.length > 0 && timeLeft(lastToExpire(lock))},
+  {id: 'queue', label: 'Waiters', number: true, sort: 'desc', hint: 'The length of its queue',
+    cell: (lock) => count(lock.queue_length)},
 ];
 
 export function mount(container, params, app) {
@@ -57,12 +64,15 @@ export function mount(container, params, app) {
       {name: 'contains', label: 'Name or holder contains', placeholder: 'any text'},
       {name: 'prefix', label: 'Name begins with', placeholder: 'any'},
       {name: 'owner_id', label: 'Holder is', placeholder: 'any'},
-      {name: 'state', label: 'State', options: [['', 'any'], ['held', 'held'], ['free', 'free'], ['expired', 'expired, not replaced']]},
+      {name: 'state', label: 'State', options: [['', 'any'], ['held', 'held'], ['free', 'free'],
+        ['expired', 'expired, not replaced']]},
     ]},
     empty: (filtered) => filtered
       ? emptyMessage('No lock matches.', h('p', null, 'Case matters. A lock is listed from its first grant on.'))
-      : emptyMessage('No lock was ever acquired.', h('p', null, 'Acquire one, and it appears here:'), h('pre', null, 'fencegate run --lock job-42 -- ./work.sh')),
+      : emptyMessage('No lock was ever acquired.', h('p', null, 'Acquire one, and it appears here:'),
+        h('pre', null, 'fencegate run --lock job-42 -- ./work.sh')),
   });
-  fill(container, heading('Locks', {intro: 'All locks that were ever acquired: holders, time left, and waiters.'}), list.element);
+  fill(container, heading('Locks', {intro: 'All locks that were ever acquired: holders, time left, and waiters.'}),
+    list.element);
   return {update: list.update};
 }

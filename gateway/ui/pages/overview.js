@@ -1,8 +1,8 @@
 // The overview: current and past activity of all gateways, and the state of the gateways and of the database.
 //
-// The stream sends the state every two seconds, and of the charts only the newest point. The page fetches all points when
-// the page, the range or the connection is new, and now and then: the gateway's steps are more exact than what the page
-// makes of single points.
+// The stream sends the state every two seconds, and of the charts only the newest point. The page fetches all points
+// when the page, the range or the connection is new, and now and then: the gateway's steps are more exact than what the
+// page makes of single points.
 
 import {noteServerTime, serverNow} from '../clock.js';
 import {codeNames} from '../codes.js';
@@ -18,7 +18,8 @@ import {createProblems} from './overview/problems.js';
 
 export const title = 'Overview';
 
-const ranges = [['1m', 60_000], ['5m', 300_000], ['15m', 900_000], ['1h', 3_600_000], ['6h', 21_600_000], ['24h', 86_400_000]];
+const ranges = [['1m', 60_000], ['5m', 300_000], ['15m', 900_000], ['1h', 3_600_000], ['6h', 21_600_000],
+  ['24h', 86_400_000]];
 const exactEvery = 30_000;
 const recorded = 5_000; // a rejection is counted at once, and recorded a little later
 
@@ -37,21 +38,25 @@ export function mount(container, params, app) {
     {id: 'p99', label: 'p99', className: 'series-3', dash: '5 3'},
     {id: 'p50', label: 'p50', className: 'series-1'},
   ]});
-  const strips = createStrips({title: 'Writes rejected per second', cursor, format: rate, mark: codeMark, label: (code) => code});
+  const strips = createStrips({title: 'Writes rejected per second', cursor, format: rate, mark: codeMark,
+    label: (code) => code});
   const database = createDatabase();
   const gateways = createGateways();
   const newest = createNewest(app);
 
-  const choices = ranges.map(([label, length]) => button(label, () => choose(label, length), {'aria-pressed': String(length === range)}));
+  const choices = ranges.map(([label, length]) => button(label, () => choose(label, length),
+    {'aria-pressed': String(length === range)}));
   const pause = button('Pause', togglePause, {'aria-pressed': 'false'});
   const body = h('div', {class: 'page'},
     problems.element,
     figures.element,
-    h('div', {class: 'columns'}, panel('Writes per second', {actions: writes.legend}, writes.element), panel('Duration of writes', {actions: times.legend}, times.element)),
+    h('div', {class: 'columns'}, panel('Writes per second', {actions: writes.legend}, writes.element),
+      panel('Duration of writes', {actions: times.legend}, times.element)),
     h('div', {class: 'columns'}, panel('Rejected per second, by code', {}, strips.element), newest.element),
     h('div', {class: 'columns'}, gateways.element, database.element));
   const state = h('div', {class: 'page'}, loading());
-  container.append(heading('Overview', {actions: [h('div', {class: 'segments', role: 'group', 'aria-label': 'Time shown'}, choices), pause]}), state);
+  container.append(heading('Overview', {actions: [h('div', {class: 'segments', role: 'group',
+    'aria-label': 'Time shown'}, choices), pause]}), state);
 
   function choose(label, length) {
     range = length;
@@ -74,7 +79,8 @@ export function mount(container, params, app) {
     app.run(async () => {
       const answer = await app.get('/v1/overview', {range_ms: range});
       if (number !== requests) return;
-      const away = answer.database.state === 'unavailable' && history?.range === range; // only this page has the earlier points
+      // only this page has the earlier points
+      const away = answer.database.state === 'unavailable' && history?.range === range;
       history = away ? {...history, points: mergePoint(history.points, {at: serverNow(), values: {}}, history)}
         : {step: answer.step_ms, range, points: answer.points.map(toPoint)};
       if (state.firstChild !== body) fill(state, body);

@@ -9,13 +9,16 @@ import {byContent, createTable} from '../table.js';
 export const title = 'Policies';
 
 const rules = {
-  strict: 'A write must be newer than the last one. A token without a sequence admits one write, a numbered token each number once.',
-  same_token: 'The holder may write any number of times with its token. Its own repeated or delayed writes are not detected.',
+  strict: 'A write must be newer than the last one. A token without a sequence admits one write, a numbered token ' +
+    'each number once.',
+  same_token: 'The holder may write any number of times with its token. Its own repeated or delayed writes are ' +
+    'not detected.',
 };
 
 const authorities = {
   builtin: 'fencegate grants the tokens. A token that was never granted, or is no longer the newest, is rejected.',
-  external: 'Another lock service issues the tokens. fencegate only checks that they never decrease; locks of these names can’t be acquired here.',
+  external: 'Another lock service issues the tokens. fencegate only checks that they never decrease; locks of these ' +
+    'names can’t be acquired here.',
 };
 
 // inWords describes a policy.
@@ -24,7 +27,8 @@ export function inWords(policy) {
     rules[policy.rule] ?? policy.rule,
     authorities[policy.authority] ?? policy.authority,
     policy.require_lease_id && 'A write must carry the lease_id of its lease.',
-    policy.max_hold_ms && `A lease ends ${duration(policy.max_hold_ms)} after its grant, however often it is renewed, and its fence closes.`,
+    policy.max_hold_ms &&
+      `A lease ends ${duration(policy.max_hold_ms)} after its grant, however often it is renewed. Its fence closes.`,
     policy.require_live_lease && 'A write whose lease has expired is rejected, even if its holder was not replaced.',
   ].filter(Boolean);
 }
@@ -42,9 +46,11 @@ export function policyBadges(policy) {
 
 const columns = [
   {id: 'prefix', label: 'Applies to', class: 'grow', cell: (policy) => (policy.prefix === ''
-    ? h('strong', null, 'every name') : h('span', null, name(policy.prefix), h('span', {class: 'note'}, ' and everything below it')))},
+    ? h('strong', null, 'every name') : h('span', null, name(policy.prefix),
+      h('span', {class: 'note'}, ' and everything below it')))},
   {id: 'policy', label: 'Policy', cell: (policy) => h('span', {class: 'badges'}, policyBadges(policy))},
-  {id: 'meaning', label: 'Meaning', class: 'grow', cell: (policy) => h('span', {class: 'stack'}, inWords(policy).map((text) => h('span', null, text)))},
+  {id: 'meaning', label: 'Meaning', class: 'grow',
+    cell: (policy) => h('span', {class: 'stack'}, inWords(policy).map((text) => h('span', null, text)))},
 ];
 
 export function mount(container, params, app) {
@@ -52,11 +58,14 @@ export function mount(container, params, app) {
     caption: 'Policies', columns, key: (policy) => policy.prefix,
     changed: byContent,
     empty: () => emptyMessage('There is no policy: the default applies to every name.',
-      h('p', null, 'An administrator sets a policy on a name. It applies to everything below it; the longest matching name wins:'),
-      h('pre', null, 'curl -X PUT -H "Content-Type: application/json" -d \'{"rule":"same_token"}\' ' + location.origin + '/v1/policies/imports')),
+      h('p', null,
+        'An administrator sets a policy on a name. It applies to everything below it; the longest matching name wins:'),
+      h('pre', null, 'curl -X PUT -H "Content-Type: application/json" -d \'{"rule":"same_token"}\' ' +
+        location.origin + '/v1/policies/imports')),
   });
   function load() {
-    app.run(async () => table.update((await app.get('/v1/policies')).policies, {note: 'If several apply to a name, the longest wins'}),
+    app.run(async () => table.update((await app.get('/v1/policies')).policies,
+      {note: 'If several apply to a name, the longest wins'}),
       (error) => table.setError(error, load));
   }
   const byDefault = {rule: 'strict', authority: 'builtin'};

@@ -1,7 +1,7 @@
 // The rejections: a timeline of rejected writes, the owners and resources with the most, and a table of all of them.
 //
-// The page connects the stream first and reads the list then, so nothing falls between them. Both are merged by the id of
-// a group, see rejections/groups.js. Painting is batched by frames, and rarer the more groups there are.
+// The page connects the stream first and reads the list then, so nothing falls between them. Both are merged by the id
+// of a group, see rejections/groups.js. Painting is batched by frames, and rarer the more groups there are.
 
 import {codeNames} from '../codes.js';
 import {fill, h, setText} from '../dom.js';
@@ -35,8 +35,10 @@ export function mount(container, params, app) {
     {name: 'prefix', label: 'Resource begins with'},
     {name: 'owner_id', label: 'Owner'},
     {name: 'code', label: 'Code', options: [['', 'any'], ...codeNames.map((code) => [code, code])]},
-    {name: 'reason', label: 'Reason', options: ['', 'superseded', 'released', 'reused', 'shared', 'max_hold'].map((reason) => [reason, reason || 'any'])},
-    {name: 'source', label: 'Source', options: ['', 'http', 'bulk', 'transaction'].map((source) => [source, source || 'any'])},
+    {name: 'reason', label: 'Reason', options: ['', 'superseded', 'released', 'reused', 'shared',
+      'max_hold'].map((reason) => [reason, reason || 'any'])},
+    {name: 'source', label: 'Source', options: ['', 'http', 'bulk',
+      'transaction'].map((source) => [source, source || 'any'])},
   ]});
   const timeline = createTimeline({details, onZoom: (from, to) => range.zoom(from, to), onChoose(row) {
     table.reveal(row.id);
@@ -59,16 +61,19 @@ export function mount(container, params, app) {
       paint();
     },
   });
-  const loader = createLoader({app, query, onChange: seen, onSummary: showSummary, onError: (error) => table.setError(error, () => loader.load())});
+  const loader = createLoader({app, query, onChange: seen, onSummary: showSummary,
+    onError: (error) => table.setError(error, () => loader.load())});
 
   const legend = h('ul', {class: 'legend codes-legend'});
   const facts = h('span', {class: 'note', role: 'status'});
   const csv = h('a', {class: 'button', download: 'rejections.csv'}, 'CSV');
   const pause = button('Pause', togglePause, {'aria-pressed': 'false'});
-  const timelinePanel = panel('Time and lateness', {actions: legend, note: matchMedia('(pointer: fine)').matches && 'drag over a time to zoom in'}, timeline.element);
+  const timelinePanel = panel('Time and lateness',
+    {actions: legend, note: matchMedia('(pointer: fine)').matches && 'drag over a time to zoom in'}, timeline.element);
   container.append(
     heading('Rejections', {intro: facts, actions: [range.element, csv, pause]}),
-    form.element, timelinePanel, top.element, panel('All rejections', {note: 'one row per group: writes of a token that were rejected alike'}, table.element));
+    form.element, timelinePanel, top.element, panel('All rejections',
+      {note: 'one row per group: writes of a token that were rejected alike'}, table.element));
 
   function query() {
     return {...filters, ...range.times(serverNow())};
@@ -84,7 +89,8 @@ export function mount(container, params, app) {
     table.firstPage();
     timeline.highlight(null);
     csv.setAttribute('href', csvAddress());
-    loader.restart({resource: filters.resource, prefix: filters.prefix, code: filters.code, owner_id: filters.owner_id});
+    loader.restart({resource: filters.resource, prefix: filters.prefix, code: filters.code,
+      owner_id: filters.owner_id});
   }
 
   function csvAddress() {
@@ -132,7 +138,8 @@ export function mount(container, params, app) {
     form.suggest('owner_id', summary.owners.map((each) => each.owner_id));
     form.suggest('resource', summary.resources.map((each) => each.resource));
     fill(legend, codeNames.filter((code) => summary.by_code[code]).map((code) => h('li', null,
-      h('a', {class: 'legend-code', href: filterLink({code: filters.code === code ? '' : code}), 'aria-current': filters.code === code ? 'true' : null},
+      h('a', {class: 'legend-code', href: filterLink({code: filters.code === code ? '' : code}),
+        'aria-current': filters.code === code ? 'true' : null},
         codeMark(code), code, h('span', {class: 'legend-count'}, count(summary.by_code[code]))))));
     paint();
   }

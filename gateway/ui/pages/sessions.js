@@ -12,14 +12,18 @@ export const title = 'Sessions';
 const tones = {live: 'good', ended: '', expired: 'warn'};
 
 const columns = [
-  {id: 'handle', label: 'Session', class: 'tight', hint: 'The first digits of its ID, which is a secret of its owner', cell: (session) => h('code', null, session.handle + '…')},
+  {id: 'handle', label: 'Session', class: 'tight', hint: 'The first digits of its ID, which is a secret of its owner',
+    cell: (session) => h('code', null, session.handle + '…')},
   {id: 'owner', label: 'Owner', class: 'grow', cell: (session) => name(session.owner_id)},
   {id: 'state', label: 'State', class: 'tight', cell: (session) => badge(session.state, tones[session.state])},
   {id: 'leases', label: 'Leases', number: true, hint: 'Its live leases', cell: (session) => session.leases > 0
-    ? h('a', {href: link('locks', null, {owner_id: session.owner_id})}, count(session.leases)) : count(session.leases ?? 0)},
-  {id: 'ttl', label: 'TTL', number: true, hint: 'How long it lasts without a heartbeat', cell: (session) => duration(session.ttl_ms)},
+    ? h('a', {href: link('locks', null, {owner_id: session.owner_id})}, count(session.leases))
+      : count(session.leases ?? 0)},
+  {id: 'ttl', label: 'TTL', number: true, hint: 'How long it lasts without a heartbeat',
+    cell: (session) => duration(session.ttl_ms)},
   {id: 'created', label: 'Created', class: 'tight', cell: (session) => timeAgo(session.created_at)},
-  {id: 'expires', label: 'Time left', number: true, hint: 'Until it expires without a heartbeat', cell: (session) => session.state === 'live' && timeLeft(session.expires_at)},
+  {id: 'expires', label: 'Time left', number: true, hint: 'Until it expires without a heartbeat',
+    cell: (session) => session.state === 'live' && timeLeft(session.expires_at)},
   {id: 'metadata', label: 'Metadata', class: 'grow', cell: (session) => session.metadata && json(session.metadata)},
 ];
 
@@ -29,11 +33,17 @@ export function mount(container, params, app) {
     columns, key: (session) => session.handle + ' ' + session.owner_id + ' ' + session.created_at,
     filters: {label: 'Filter sessions', fields: [
       {name: 'owner_id', label: 'Owner', placeholder: 'any'},
-      {name: 'state', label: 'State', options: [['', 'any'], ['live', 'live'], ['ended', 'ended'], ['expired', 'expired']]},
+      {name: 'state', label: 'State', options: [['', 'any'], ['live', 'live'], ['ended', 'ended'],
+        ['expired', 'expired']]},
     ]},
     empty: (filtered) => emptyMessage(filtered ? 'No session matches.' : 'There are no sessions.',
-      h('p', null, 'A session keeps any number of leases alive by one heartbeat, and releases them all when it ends. POST /v1/sessions creates one.')),
+      h('p', null,
+        'A session keeps any number of leases alive by one heartbeat, and releases them all when it ends. ' +
+          'POST /v1/sessions creates one.')),
   });
-  fill(container, heading('Sessions', {intro: 'One heartbeat for any number of leases: when a session ends or expires, all of them are released.'}), list.element);
+  fill(container,
+    heading('Sessions',
+    {intro: 'One heartbeat for any number of leases: when a session ends or expires, all of them are released.'}),
+    list.element);
   return {update: list.update};
 }

@@ -10,7 +10,8 @@ const css = readFileSync(new URL('../base.css', import.meta.url), 'utf8');
 
 function tokens(after) {
   const block = css.slice(css.indexOf(after)).split('}')[0];
-  return Object.fromEntries([...block.matchAll(/--([\w-]+):\s*(#[0-9a-f]{6})\b/g)].map(([, name, colour]) => [name, colour]));
+  return Object.fromEntries([...block.matchAll(/--([\w-]+):\s*(#[0-9a-f]{6})\b/g)].map(([, name, colour]) =>
+    [name, colour]));
 }
 
 const themes = {light: tokens(':root {'), dark: tokens(':root[data-theme="dark"] {\n')};
@@ -28,21 +29,24 @@ function contrast(a, b) {
 
 for (const [theme, colours] of Object.entries(themes)) {
   const check = (front, back, least) => {
-    assert.ok(colours[front] && colours[back], `${front} or ${back} is not there`);
+    assert.ok(colours[front] && colours[back], `${front} or ${back} is missing`);
     const is = contrast(colours[front], colours[back]);
     assert.ok(is >= least, `${theme}: --${front} on --${back} has ${is.toFixed(2)}, not ${least}`);
   };
-  test(`texts can be read, ${theme}`, () => {
-    for (const back of ['bg', 'surface', 'raised']) for (const front of ['text', 'muted', 'link']) check(front, back, 4.5);
+  test(`texts have a contrast of 4.5, ${theme}`, () => {
+    for (const back of ['bg', 'surface', 'raised']) for (const front of ['text', 'muted', 'link']) check(front, back,
+      4.5);
     for (const tone of ['good', 'warn', 'bad', 'info']) {
       check(tone, tone + '-bg', 4.5);
       check(tone, 'surface', 4.5);
     }
-    for (const back of ['warn-bg', 'info-bg']) for (const front of ['text', 'muted', 'link']) check(front, back, 4.5); // rows that are marked
+    // highlighted rows
+    for (const back of ['warn-bg', 'info-bg']) for (const front of ['text', 'muted', 'link']) check(front, back, 4.5);
   });
-  test(`marks can be seen, ${theme}`, () => {
+  test(`marks have a contrast of 3, ${theme}`, () => {
     for (const code of [...codeNames, 'other']) check('code-' + code, 'surface', 3);
-    for (const series of ['series-1', 'series-2', 'series-3', 'series-bad', 'border-strong', 'focus']) check(series, 'surface', 3);
+    for (const series of ['series-1', 'series-2', 'series-3', 'series-bad', 'border-strong', 'focus']) check(series,
+      'surface', 3);
     check('focus', 'bg', 3);
   });
 }

@@ -4,9 +4,10 @@ import {test} from 'node:test';
 import {createGroups, matcher} from '../pages/rejections/groups.js';
 
 const at = (second) => new Date(Date.UTC(2026, 0, 2, 9, 0, second)).toISOString();
-const group = (id, count, more) => ({id, count, resource: 'job-42', code: 'token_stale', first_at: at(id % 60), last_at: at(id % 60), ...more});
+const group = (id, count, more) => ({id, count, resource: 'job-42', code: 'token_stale', first_at: at(id % 60),
+  last_at: at(id % 60), ...more});
 
-test('the greater count is the newer one, in whatever order they come', () => {
+test('the row with the greater count wins, in any order', () => {
   const groups = createGroups(100);
   assert.equal(groups.merge([group(1, 2), group(2, 1)]), 2);
   assert.equal(groups.merge([group(1, 1), group(2, 1)]), 0);
@@ -14,7 +15,7 @@ test('the greater count is the newer one, in whatever order they come', () => {
   assert.deepEqual(groups.all().map((row) => [row.id, row.count]), [[2, 1], [1, 5]]);
 });
 
-test('a change keeps the others the same objects', () => {
+test('a change of one row keeps the other objects', () => {
   const groups = createGroups(100);
   groups.merge([group(1, 1), group(2, 1)]);
   const [second] = groups.all();
@@ -22,7 +23,7 @@ test('a change keeps the others the same objects', () => {
   assert.equal(groups.all()[0], second);
 });
 
-test('sorting', () => {
+test('rows are sorted by each key', () => {
   const groups = createGroups(100);
   groups.merge([group(1, 9, {late_ms: 5}), group(2, 1), group(3, 4, {late_ms: 50, token: 7})]);
   const ids = (id, order) => {
@@ -35,7 +36,7 @@ test('sorting', () => {
   assert.deepEqual(ids('first', 'asc'), [1, 2, 3]);
 });
 
-test('beyond the limit the oldest are dropped, and that is known', () => {
+test('beyond the limit the oldest rows are dropped, and dropped is set', () => {
   const groups = createGroups(100);
   groups.merge(Array.from({length: 105}, (_, id) => group(id, 1)));
   assert.equal(groups.dropped, false);
@@ -47,14 +48,16 @@ test('beyond the limit the oldest are dropped, and that is known', () => {
   assert.deepEqual([groups.size, groups.dropped, groups.all()], [0, false, []]);
 });
 
-test('filters', () => {
+test('the matcher applies every filter', () => {
   const groups = createGroups(1);
   groups.merge([group(1, 1, {reason: 'superseded', source: 'http', owner_id: 'w', first_at: at(20), last_at: at(30)})]);
   const [row] = groups.all();
-  for (const query of [{}, {resource: 'job-42'}, {prefix: 'job'}, {code: 'token_stale'}, {reason: 'superseded', source: 'http', owner_id: 'w'}, {since: at(30)}, {until: at(21)}]) {
+  for (const query of [{}, {resource: 'job-42'}, {prefix: 'job'}, {code: 'token_stale'},
+    {reason: 'superseded', source: 'http', owner_id: 'w'}, {since: at(30)}, {until: at(21)}]) {
     assert.ok(matcher(query)(row), JSON.stringify(query));
   }
-  for (const query of [{resource: 'job'}, {prefix: 'ob'}, {code: 'token_unknown'}, {reason: 'reused'}, {source: 'sql'}, {owner_id: 'W'}, {since: at(31)}, {until: at(20)}]) {
+  for (const query of [{resource: 'job'}, {prefix: 'ob'}, {code: 'token_unknown'}, {reason: 'reused'}, {source: 'sql'},
+    {owner_id: 'W'}, {since: at(31)}, {until: at(20)}]) {
     assert.ok(!matcher(query)(row), JSON.stringify(query));
   }
 });

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
 
-import {index, lateRange, paths, place, radius, tails} from '../charts/marks.js';
+import {index, lateRange, layout, paths, radius, tails} from '../charts/marks.js';
 import {codeNames, codes, glyph} from '../codes.js';
 
-test('the axis of lateness holds everything, and is never a sliver', () => {
+test('the axis of lateness includes every row and spans at least three ticks', () => {
   assert.deepEqual(lateRange([]), [100, 60_000]);
   assert.deepEqual(lateRange([{}]), [100, 60_000]);
   assert.deepEqual(lateRange([{late_ms: 17_500}]), [1000, 600_000]);
@@ -12,7 +12,7 @@ test('the axis of lateness holds everything, and is never a sliver', () => {
   assert.deepEqual(lateRange([{late_ms: 1e12}]).at(-1), 2_592_000_000);
 });
 
-test('size grows with the count, within bounds', () => {
+test('the radius grows with the count, within bounds', () => {
   assert.equal(radius(1), 3);
   assert.ok(radius(10) > radius(2) && radius(1e9) === 11 && radius(0) === 3);
 });
@@ -20,38 +20,40 @@ test('size grows with the count, within bounds', () => {
 const row = (id, more) => ({id, code: 'token_stale', count: 1, firstMS: 100, lastMS: 100, ...more});
 const same = (value) => value;
 
-test('marks stand where their time and lateness are', () => {
-  const marks = place([row(1, {late_ms: 40}), row(2)], same, same, 77);
+test('marks are at their time and lateness', () => {
+  const marks = layout([row(1, {late_ms: 40}), row(2)], same, same, 77);
   assert.deepEqual(marks.map(({x, y, r}) => [x, y, r]), [[100, 40, 3], [100, 67, 3]]);
 });
 
-test('one path for each code', () => {
-  const made = paths(place([row(1), row(2), row(3, {code: 'token_unknown'}), row(4, {code: 'not_known_yet'})], same, same, 0), glyph);
+test('marks of one code are one path', () => {
+  const made = paths(layout([row(1), row(2), row(3, {code: 'token_unknown'}), row(4, {code: 'not_known_yet'})], same,
+    same, 0), glyph);
   assert.deepEqual(Object.keys(made), ['token_stale', 'token_unknown', 'not_known_yet']);
   assert.equal(made.token_stale.split('M').length - 1, 2);
 });
 
-test('every code has a shape of its own', () => {
+test('every code has its own shape', () => {
   assert.equal(new Set(codeNames.map((code) => glyph(code, 0, 0, 5))).size, codeNames.length);
   assert.ok(codeNames.every((code) => codes[code].meaning));
 });
 
-test('a group that went on has a tail from its first write to its last', () => {
-  const marks = place([row(1, {late_ms: 60, count: 3, firstMS: 50})], same, same, 0);
+test('a growing group has a tail from its first write to its last', () => {
+  const marks = layout([row(1, {late_ms: 60, count: 3, firstMS: 50})], same, same, 0);
   const tail = tails(marks, same, same);
   assert.ok(tail.startsWith('M50 10L') && tail.endsWith('L100 60'), tail);
-  assert.equal(tails(place([row(1, {late_ms: 60, count: 3}), row(2, {count: 9})], same, same, 0), same, same), '');
+  assert.equal(tails(layout([row(1, {late_ms: 60, count: 3}), row(2, {count: 9})], same, same, 0), same, same), '');
 });
 
-test('the nearest mark is found as by looking at all', () => {
-  const marks = Array.from({length: 500}, (_, id) => ({row: {id}, x: (id * 7919) % 1000, y: (id * 104729) % 300, r: 3 + (id % 7)}));
+test('the index finds the nearest of all marks', () => {
+  const marks = Array.from({length: 500}, (_, id) => ({row: {id}, x: (id * 7919) % 1000, y: (id * 104729) % 300,
+    r: 3 + (id % 7)}));
   const nearest = index(marks);
   for (let at = 0; at < 200; at++) {
     const [x, y] = [(at * 31) % 1000, (at * 17) % 300];
     const found = nearest(x, y, 16);
     const away = (mark) => Math.max(0, Math.hypot(mark.x - x, mark.y - y) - mark.r + 0.01);
     const best = Math.min(...marks.map(away));
-    // A mark's middle is looked for as far as `within`: its edge may be nearer.
+    // The index searches centres within `within`: an edge may be nearer.
     if (found) assert.ok(away(found) <= best + 11, `${x},${y}`);
     else assert.ok(marks.every((mark) => Math.hypot(mark.x - x, mark.y - y) > 16 - 1), `${x},${y}`);
   }

@@ -7,27 +7,29 @@ const good = {state: 'ok', connections: 10, connections_max: 100, synchronous_ex
 const serving = {state: 'serving', listening: true};
 const found = (document) => problems({database: good, gateways: [serving], ...document});
 
-test('nothing is wrong', () => {
+test('a healthy system has no problems', () => {
   assert.deepEqual(found({}), []);
   assert.deepEqual(problems({database: {state: 'ok'}}), []);
   assert.deepEqual(found({inventory: {oldest_wait_ms: 59_999}}), []);
 });
 
-test('the database', () => {
-  assert.match(found({database: {state: 'unavailable', detail: 'connection refused'}})[0].text, /unavailable.*connection refused$/);
+test('problems of the database', () => {
+  assert.match(found({database: {state: 'unavailable', detail: 'connection refused'}})[0].text,
+    /unavailable.*connection refused$/);
   assert.match(found({database: {state: 'read_only'}})[0].text, /read only/);
-  assert.match(found({database: {...good, synchronous_expected: true, synchronous_standbys: 0}})[0].text, /synchronous standby/);
-  assert.deepEqual(found({database: {...good, synchronous_expected: true}}), []); // it may not be seen
+  assert.match(found({database: {...good, synchronous_expected: true, synchronous_standbys: 0}})[0].text,
+    /synchronous standby/);
+  assert.deepEqual(found({database: {...good, synchronous_expected: true}}), []); // the role may not see standbys
   assert.equal(found({database: {...good, connections: 90}})[0].tone, 'warn');
 });
 
-test('the gateways', () => {
+test('problems of gateways', () => {
   assert.match(found({gateways: [serving, {state: 'silent', listening: false}]})[0].text, /^1 gateway is silent, of 2/);
   assert.match(found({gateways: [{state: 'serving', listening: false}]})[0].text, /notifications/);
-  // While the database is away no gateway can tell how it is.
+  // While the database is unreachable, gateways can't report their state.
   assert.equal(found({database: {state: 'unavailable'}, gateways: [{state: 'silent'}]}).length, 1);
 });
 
-test('waiting', () => {
-  assert.match(found({inventory: {oldest_wait_ms: 61_000}})[0].text, /more than 1 minute\./);
+test('a long wait', () => {
+  assert.match(found({inventory: {oldest_wait_ms: 61_000}})[0].text, /exceeds 1 minute\./);
 });

@@ -3,18 +3,20 @@ import {test} from 'node:test';
 
 import {link, pages, parse} from '../router.js';
 
-test('the overview', () => {
-  for (const text of ['', '#', '#/', '/']) assert.deepEqual(parse(text), {page: '', name: null, query: {}, module: 'overview'});
+test('the overview has the empty address', () => {
+  for (const text of ['', '#', '#/', '/']) assert.deepEqual(parse(text),
+    {page: '', name: null, query: {}, module: 'overview'});
   assert.equal(link(''), '#/');
 });
 
-test('a page with filters', () => {
+test('a link with filters is parsed to the same filters', () => {
   const query = {code: 'token_stale', owner_id: 'a&b=c? d/ü#'};
-  assert.deepEqual(parse(link('rejections', null, query)), {page: 'rejections', name: null, query, module: 'rejections'});
+  assert.deepEqual(parse(link('rejections', null, query)),
+    {page: 'rejections', name: null, query, module: 'rejections'});
   assert.equal(link('rejections', null, {code: '', owner_id: null}), '#/rejections');
 });
 
-test('a page of one thing, whatever its name', () => {
+test('a link to a lock is parsed to its name, for any name', () => {
   for (const name of ['job-42', 'jobs/42/a', '<img src=x onerror=alert(1)>', '50%', 'a?b=c', '#', '..', 'שלום', ' ']) {
     const {module, ...rest} = parse(link('locks', name, {tab: 'x'}));
     assert.deepEqual(rest, {page: 'locks', name, query: {tab: 'x'}});
@@ -23,8 +25,9 @@ test('a page of one thing, whatever its name', () => {
   assert.equal(parse('#/locks/jobs/42').name, 'jobs/42');
 });
 
-test('what is no page', () => {
-  for (const text of ['#/nothing', '#/rejections/7', '#/locks/%', '#/__proto__', '#//x']) assert.equal(parse(text), null, text);
+test('an unknown page is null', () => {
+  for (const text of ['#/nothing', '#/rejections/7', '#/locks/%', '#/__proto__', '#//x']) assert.equal(parse(text),
+    null, text);
 });
 
 test('every page has its module', async () => {

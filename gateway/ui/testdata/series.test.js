@@ -6,18 +6,19 @@ import {areaPath, barPath, greatest, last, linePath, mergePoint, nearest, summar
 const point = (at, a) => ({at, values: a === undefined ? {} : {a}});
 const same = (value) => value;
 
-test('a gap is not bridged, and not zero', () => {
+test('a gap is neither bridged nor drawn as zero', () => {
   const points = [point(0, 1), point(1, 2), point(2), point(3, 4), point(4), point(5, 6), point(6, 7)];
   assert.equal(linePath(points, 'a', same, same), 'M0 1L1 2M3 4h1.5M5 6L6 7');
   assert.equal(areaPath(points.slice(0, 3), 'a', same, same, 9), 'M0 9L0 1L1 2L1 9z');
 });
 
-test('a bar can be seen, however small', () => {
+test('a small bar is visible', () => {
   const y = (value) => 10 - value;
-  assert.equal(barPath([point(0, 0), point(4, 0.001), point(8, 5), point(9)], 'a', same, y, 2), 'M3 10v-1h2v1zM7 10v-5h2v5z');
+  assert.equal(barPath([point(0, 0), point(4, 0.001), point(8, 5), point(9)], 'a', same, y, 2),
+    'M3 10v-1h2v1zM7 10v-5h2v5z');
 });
 
-test('the greatest, the last, the nearest', () => {
+test('greatest, last and nearest value', () => {
   const points = [point(0, 1), point(10, 7), point(20)];
   assert.equal(greatest(points, ['a', 'b']), 7);
   assert.equal(last(points, 'a'), 7);
@@ -27,14 +28,14 @@ test('the greatest, the last, the nearest', () => {
   assert.equal(nearest([], 1), -1);
 });
 
-test('a summary', () => {
+test('a summary has the last value and the range', () => {
   assert.equal(summary([point(0, 3), point(1, 1), point(2, 2)], 'a', String), 'now 2, 1 to 3');
   assert.equal(summary([point(0)], 'a', String), 'no values');
 });
 
 const ats = (points) => points.map((each) => [each.at, each.values.a]);
 
-test('measurements are put into their step', () => {
+test('measurements are merged into their step', () => {
   const options = {step: 6, range: 30};
   let points = [point(0, 1), point(6, 2)];
   points = mergePoint(points, point(12, 4), options);
@@ -47,18 +48,18 @@ test('measurements are put into their step', () => {
   assert.deepEqual(ats(points).at(-1), [18, 5]);
 });
 
-test('a step that the gateway told is not told again', () => {
+test('a complete step is not changed by measurements', () => {
   const points = [point(0, 1), point(6, 2)];
   assert.deepEqual(ats(mergePoint(points, point(8, 100), {step: 6, range: 30})), ats(points));
   assert.equal(mergePoint(points, point(4, 100), {step: 6, range: 30}), points);
 });
 
-test('what nobody measured is a gap', () => {
+test('steps without measurements are gaps', () => {
   const points = mergePoint([point(0, 1)], point(19, 2), {step: 6, range: 100});
   assert.deepEqual(ats(points), [[0, 1], [6, undefined], [12, undefined], [18, 2]]);
 });
 
-test('old points fall out, and a long sleep costs nothing', () => {
+test('old points are dropped, even after a long pause', () => {
   const points = mergePoint([point(0, 1), point(6, 2)], point(1e12, 3), {step: 6, range: 12});
   assert.deepEqual(points.map((each) => each.values.a), [undefined, 3]);
   assert.deepEqual(ats(mergePoint([], point(7, 1), {step: 6, range: 12})), [[7, 1]]);

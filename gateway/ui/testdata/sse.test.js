@@ -3,12 +3,14 @@ import {test} from 'node:test';
 
 import {backoff, eventReader} from '../sse.js';
 
-const stream = 'id: 7\nevent: rejection\ndata: {"a":1}\n\n:\n\ndata: x\ndata: y\n\nevent: nothing\n\nid: 9\r\nevent: end\r\ndata: {}\r\n\r\n';
+const stream = 'id: 7\nevent: rejection\ndata: {"a":1}\n\n:\n\ndata: x\ndata: y\n\nevent: nothing\n\n' +
+  'id: 9\r\nevent: end\r\ndata: {}\r\n\r\n';
 const events = [
-  {event: 'rejection', data: '{"a":1}', id: '7'}, {event: 'message', data: 'x\ny', id: null}, {event: 'end', data: '{}', id: '9'},
+  {event: 'rejection', data: '{"a":1}', id: '7'}, {event: 'message', data: 'x\ny', id: null},
+    {event: 'end', data: '{}', id: '9'},
 ];
 
-test('events are read however they are cut', () => {
+test('events are read from chunks of any size', () => {
   for (let size = 1; size <= stream.length; size++) {
     const feed = eventReader();
     const read = [];
@@ -17,22 +19,22 @@ test('events are read however they are cut', () => {
   }
 });
 
-test('an event that is not whole is not told', () => {
+test('an incomplete event is not returned', () => {
   const feed = eventReader();
   assert.deepEqual(feed('event: a\ndata: 1\n'), []);
   assert.deepEqual(feed('\n'), [{event: 'a', data: '1', id: null}]);
 });
 
-test('an id alone is told', () => {
+test('an id without an event is returned', () => {
   assert.deepEqual(eventReader()('id: 12\n\nevent: x\n\n'), [{event: '', data: null, id: '12'}]);
 });
 
-test('only one space after the colon is taken off', () => {
+test('only one space after the colon is removed', () => {
   assert.equal(eventReader()('data:  x\n\n')[0].data, ' x');
   assert.equal(eventReader()('data:x\n\n')[0].data, 'x');
 });
 
-test('backoff grows, is bounded and spread', () => {
+test('backoff grows, is bounded and random', () => {
   assert.equal(backoff(0, 0), 125);
   assert.equal(backoff(0, 1), 250);
   assert.equal(backoff(3, 1), 2000);

@@ -3,18 +3,19 @@ import {test} from 'node:test';
 
 import {lateTicks, linear, logarithmic, niceTicks, timeTicks} from '../charts/ticks.js';
 
-test('a linear scale', () => {
+test('a linear scale interpolates and extrapolates', () => {
   const x = linear(0, 10, 100, 200);
   assert.deepEqual([0, 5, 10, 20].map(x), [100, 150, 200, 300]);
   assert.equal(linear(3, 3, 1, 2)(3), 1);
 });
 
-test('a logarithmic scale keeps what is beyond it at its ends', () => {
+test('a logarithmic scale clamps values', () => {
   const y = logarithmic(1, 1000, 300, 0);
-  for (const [value, position] of [[1, 300], [10, 200], [1000, 0], [0, 300], [1e9, 0]]) assert.ok(Math.abs(y(value) - position) < 1e-9, String(value));
+  for (const [value, position] of [[1, 300], [10, 200], [1000, 0], [0, 300],
+    [1e9, 0]]) assert.ok(Math.abs(y(value) - position) < 1e-9, String(value));
 });
 
-test('ticks are nice, begin at 0 and reach the greatest value', () => {
+test('ticks are round, start at 0 and reach the greatest value', () => {
   assert.deepEqual(niceTicks(10, 4), [0, 5, 10]);
   assert.deepEqual(niceTicks(0.7, 4), [0, 0.2, 0.4, 0.6, 0.8]);
   assert.deepEqual(niceTicks(0, 4), [0, 0.5, 1]);
@@ -25,7 +26,7 @@ test('ticks are nice, begin at 0 and reach the greatest value', () => {
   }
 });
 
-test('times are at whole units and not too many', () => {
+test('time ticks are at whole units, and few', () => {
   const from = Date.UTC(2026, 0, 2, 3, 4, 5, 678);
   for (const range of [60_000, 300_000, 3_600_000, 86_400_000, 7 * 86_400_000, 90 * 86_400_000]) {
     const {ticks, step} = timeTicks(from, from + range, 8);
@@ -35,7 +36,7 @@ test('times are at whole units and not too many', () => {
   }
 });
 
-test('lateness has ticks that are spans one says', () => {
+test('lateness ticks are familiar durations', () => {
   assert.deepEqual(lateTicks(1, 60_000), [1, 10, 100, 1000, 10_000, 60_000]);
   assert.deepEqual(lateTicks(100, 3_600_000), [100, 1000, 10_000, 60_000, 600_000, 3_600_000]);
 });

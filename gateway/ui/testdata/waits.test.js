@@ -4,38 +4,40 @@ import {test} from 'node:test';
 import {edgesOf, ranksOf} from '../charts/waits.js';
 import {elapsed, remaining} from '../left.js';
 
-const wait = (owner, lock, holders, before) => ({owner_id: owner, lock, mode: 'exclusive', queued_at: '2026-01-02T09:00:00.000Z',
-  for: [...holders.map((each) => ({owner_id: each, relation: 'holds'})), ...before.map((each) => ({owner_id: each, relation: 'before'}))]});
+const wait = (owner, lock, holders, before) => ({owner_id: owner, lock, mode: 'exclusive',
+  queued_at: '2026-01-02T09:00:00.000Z',
+  for: [...holders.map((each) => ({owner_id: each, relation: 'holds'})),
+    ...before.map((each) => ({owner_id: each, relation: 'before'}))]});
 
-const told = (edges) => edges.map((edge) => `${edge.from} ${edge.relation} ${edge.to} ${edge.lock}`).sort();
+const texts = (edges) => edges.map((edge) => `${edge.from} ${edge.relation} ${edge.to} ${edge.lock}`).sort();
 
-test('of a line, only the steps are drawn', () => {
+test('edges that follow from others are not drawn', () => {
   const waits = [wait('b', 'l', ['a'], []), wait('c', 'l', ['a'], ['b']), wait('d', 'l', ['a'], ['b', 'c'])];
-  assert.deepEqual(told(edgesOf(waits)), ['b holds a l', 'c before b l', 'd before c l']);
+  assert.deepEqual(texts(edgesOf(waits)), ['b holds a l', 'c before b l', 'd before c l']);
 });
 
-test('readers who hold are each drawn', () => {
-  assert.deepEqual(told(edgesOf([wait('w', 'l', ['r1', 'r2'], [])])), ['w holds r1 l', 'w holds r2 l']);
+test('each of several holders has an edge', () => {
+  assert.deepEqual(texts(edgesOf([wait('w', 'l', ['r1', 'r2'], [])])), ['w holds r1 l', 'w holds r2 l']);
 });
 
-test('who waits for a holder that waits elsewhere stands further left', () => {
+test('a waiter is ranked beyond every owner that it waits for', () => {
   const edges = edgesOf([wait('b', 'l', ['a'], []), wait('a', 'm', ['z'], []), wait('c', 'l', ['a'], ['b'])]);
   assert.deepEqual(Object.fromEntries(ranksOf(edges)), {z: 0, a: 1, b: 2, c: 3});
 });
 
-test('a circle ends', () => {
+test('ranking ends for a cycle', () => {
   const edges = edgesOf([wait('a', 'l', ['b'], []), wait('b', 'm', ['a'], [])]);
   assert.equal(ranksOf(edges).size, 2);
 });
 
-test('owners with odd names are kept apart', () => {
+test('owners with odd names stay distinct', () => {
   const waits = [wait('a","b', 'l', ['c'], []), wait('a', 'l', ['b","c'], [])];
   assert.equal(edgesOf(waits).length, 2);
-  assert.deepEqual(told(edgesOf([wait('__proto__', 'l', ['constructor'], [])])), ['__proto__ holds constructor l']);
+  assert.deepEqual(texts(edgesOf([wait('__proto__', 'l', ['constructor'], [])])), ['__proto__ holds constructor l']);
 });
 
-test('times left and times waited are steady', () => {
+test('remaining and elapsed change once a second', () => {
   assert.deepEqual([-5, 0, 1, 365, 1000, 1500, 59_999, 60_000, 61_000, 3_599_000].map(remaining),
-    ['run out', 'run out', '<1 s', '<1 s', '1 s', '1 s', '59 s', '1 min 00 s', '1 min 01 s', '59 min 59 s']);
+    ['expired', 'expired', '<1 s', '<1 s', '1 s', '1 s', '59 s', '1 min 00 s', '1 min 01 s', '59 min 59 s']);
   assert.deepEqual([-5, 0, 999, 1000, 60_000].map(elapsed), ['0 s', '0 s', '0 s', '1 s', '1 min 00 s']);
 });

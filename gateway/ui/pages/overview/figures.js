@@ -6,18 +6,19 @@ import {h} from '../../dom.js';
 import {age, compact, count, duration, plural, rate} from '../../format.js';
 import {tile} from '../../parts.js';
 import {serverNow} from '../../clock.js';
-
-// longWait is a wait worth a look.
-const longWait = 60_000;
+import {longWait} from './problems.js';
 
 export function createFigures(app) {
   const tiles = {
     accepted: tile('Writes accepted', {unit: '/s', hint: 'All gateways, in the last two seconds'}),
-    rejected: tile('Writes rejected', {unit: '/s', hint: 'All gateways, in the last two seconds', href: app.link('rejections')}),
+    rejected: tile('Writes rejected', {unit: '/s', hint: 'All gateways, in the last two seconds',
+      href: app.link('rejections')}),
     median: tile('Write time p50', {hint: 'Of accepted writes, from the request to the answer'}),
     tail: tile('Write time p99', {hint: 'Of accepted writes, from the request to the answer'}),
     held: tile('Leases held', {href: app.link('locks', null, {state: 'held'})}),
-    expiring: tile('Expiring', {hint: 'Held leases with less than a quarter of their TTL left, whose holders renew late; below, expired leases that were not replaced'}),
+    expiring: tile('Expiring',
+      {hint: 'Held leases with less than a quarter of their TTL left, whose holders renew late; ' +
+        'below, expired leases that were not replaced'}),
     waiting: tile('Waiters', {hint: 'Acquires that wait in a queue'}),
     sessions: tile('Sessions', {href: app.link('sessions')}),
   };
@@ -28,7 +29,8 @@ export function createFigures(app) {
     const failed = point?.failed_per_s;
     tiles.accepted.set(rate(point?.accepted_per_s), {tone: failed > 0 ? 'bad' : '',
       detail: known ? (failed > 0 ? `✕ ${rate(failed)}/s failed` : 'none failed') : 'not measured'});
-    tiles.rejected.set(known ? rate(rejections) : '–', {detail: rejections > 0 ? Object.keys(point.rejected_per_s).join(', ') : '',
+    tiles.rejected.set(known ? rate(rejections) : '–',
+      {detail: rejections > 0 ? Object.keys(point.rejected_per_s).join(', ') : '',
       tone: rejections > 0 ? 'warn' : ''});
     tiles.median.set(duration(point?.p50_ms), {detail: 'half are faster'});
     tiles.tail.set(duration(point?.p99_ms), {detail: '1 in 100 is slower'});
@@ -36,8 +38,10 @@ export function createFigures(app) {
     const stale = serverNow() - new Date(inventory.at).getTime();
     const counted = stale > 15_000 ? `counted ${age(stale)}` : '';
     tiles.held.set(compact(inventory.held), {detail: counted || `of ${plural(inventory.locks, 'lock')}`});
-    tiles.expiring.set(compact(inventory.expiring), {detail: inventory.expired > 0 ? `${count(inventory.expired)} expired` : 'none expired'});
-    tiles.waiting.set(compact(inventory.waiting), {detail: inventory.waiting > 0 ? `longest ${duration(inventory.oldest_wait_ms)}` : '',
+    tiles.expiring.set(compact(inventory.expiring),
+      {detail: inventory.expired > 0 ? `${count(inventory.expired)} expired` : 'none expired'});
+    tiles.waiting.set(compact(inventory.waiting), {detail: inventory.waiting > 0
+      ? `longest ${duration(inventory.oldest_wait_ms)}` : '',
       tone: inventory.oldest_wait_ms >= longWait ? 'warn' : ''});
     tiles.sessions.set(compact(inventory.sessions));
   }

@@ -39,21 +39,28 @@ function facts(database) {
   return [
     fact('Version', 'PostgreSQL ' + database.version),
     fact('Size', bytes(database.size_bytes)),
-    fact('Connections', `${count(database.connections)} of ${count(database.connections_max)} `, full && badge('nearly all', 'warn')),
-    fact('Oldest transaction', database.oldest_transaction_ms > 0 ? duration(database.oldest_transaction_ms) + ' ' : 'none', old && badge('delays vacuum', 'warn')),
+    fact('Connections', `${count(database.connections)} of ${count(database.connections_max)} `,
+      full && badge('nearly all', 'warn')),
+    fact('Oldest transaction', database.oldest_transaction_ms > 0 ? duration(database.oldest_transaction_ms) + ' '
+      : 'none', old && badge('delays vacuum', 'warn')),
     fact('Replication', replication(database)),
-    (database.standbys ?? []).map((standby) => fact('Standby', name(standby.name), ` ${standby.state}, ${standby.sync_state}`,
+    (database.standbys ?? []).map((standby) => fact('Standby', name(standby.name),
+      ` ${standby.state}, ${standby.sync_state}`,
       standby.lag_bytes !== undefined && `, ${bytes(standby.lag_bytes)} behind`)),
     fact('Newest token', count(database.newest_token)),
-    fact('Token jumps', database.jumps > 0 ? [count(database.jumps), ', the last ', database.jumped_at && timeAgo(database.jumped_at)]
+    fact('Token jumps', database.jumps > 0 ? [count(database.jumps), ', the last ',
+      database.jumped_at && timeAgo(database.jumped_at)]
       : ['none', h('span', {class: 'note'}, ' – no failover or restore')]),
   ];
 }
 
 function replication(database) {
-  if (!database.synchronous_expected) return [badge('not synchronous', ''), h('span', {class: 'note'}, ' a failover can lose commits; tokens jump then')];
-  if (database.synchronous_standbys === undefined) return [badge('synchronous', 'info'), h('span', {class: 'note'}, ' the gateway’s role can’t see the standbys')];
-  if (database.synchronous_standbys === 0) return [badge('no synchronous standby', 'bad'), h('span', {class: 'note'}, ' commits wait for one')];
+  if (!database.synchronous_expected) return [badge('not synchronous', ''),
+    h('span', {class: 'note'}, ' a failover can lose commits; tokens jump then')];
+  if (database.synchronous_standbys === undefined) return [badge('synchronous', 'info'),
+    h('span', {class: 'note'}, ' the gateway’s role can’t see the standbys')];
+  if (database.synchronous_standbys === 0) return [badge('no synchronous standby', 'bad'),
+    h('span', {class: 'note'}, ' commits wait for one')];
   return badge('synchronous, ' + database.synchronous_standbys, 'good');
 }
 
@@ -63,16 +70,22 @@ export function createGateways() {
   const table = createTable({
     caption: 'Gateways',
     columns: [
-      {id: 'name', label: 'Gateway', class: 'grow', cell: (row) => [name(row.name), h('div', {class: 'note'}, row.version, row.self && ' · serves this page')]},
+      {id: 'name', label: 'Gateway', class: 'grow',
+        cell: (row) => [name(row.name), h('div', {class: 'note'}, row.version, row.self && ' · serves this page')]},
       {id: 'state', label: 'State', cell: gatewayState},
       {id: 'started', label: 'Started', class: 'tight', cell: (row) => timeAgo(row.started_at)},
-      {id: 'queue', label: 'Write queue', hint: 'Writes that wait for a batch', number: true, cell: (row) => count(row.queue)},
-      {id: 'waiting', label: 'Waiters', hint: 'Acquires that wait at this gateway', number: true, cell: (row) => count(row.waiting)},
-      {id: 'streams', label: 'Streams', hint: 'Open event streams, including those of dashboards', number: true, cell: (row) => count(row.streams)},
-      {id: 'connections', label: 'Connections', hint: 'To the database: busy, and the limit', number: true, cell: (row) => `${count(row.connections_busy)} of ${count(row.connections_max)}`},
+      {id: 'queue', label: 'Write queue', hint: 'Writes that wait for a batch', number: true,
+        cell: (row) => count(row.queue)},
+      {id: 'waiting', label: 'Waiters', hint: 'Acquires that wait at this gateway', number: true,
+        cell: (row) => count(row.waiting)},
+      {id: 'streams', label: 'Streams', hint: 'Open event streams, including those of dashboards', number: true,
+        cell: (row) => count(row.streams)},
+      {id: 'connections', label: 'Connections', hint: 'To the database: busy, and the limit', number: true,
+        cell: (row) => `${count(row.connections_busy)} of ${count(row.connections_max)}`},
     ],
     key: (row) => row.gateway_id,
-    changed: (before, now) => JSON.stringify({...before, seen_at: ''}) !== JSON.stringify({...now, seen_at: ''}) || now.state === 'silent',
+    changed: (before, now) => JSON.stringify({...before, seen_at: ''}) !== JSON.stringify({...now, seen_at: ''}) ||
+      now.state === 'silent',
     empty: () => emptyMessage('No gateway has reported its state yet.'),
   });
   return {element: panel('Gateways', {}, table.element), update: (gateways) => table.update(gateways)};

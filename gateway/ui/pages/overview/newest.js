@@ -15,9 +15,13 @@ export function createNewest(app) {
     columns: [
       {id: 'last', width: '92px', label: 'Last', class: 'tight', cell: (row) => timeAgo(row.last_at)},
       {id: 'code', width: '166px', label: 'Code', class: 'whole', cell: (row) => codeBadge(row.code)},
-      {id: 'resource', label: 'Resource', class: 'grow', cell: (row) => name(row.resource, {href: app.link('rejections', null, {resource: row.resource})})},
-      {id: 'owner', label: 'Owner', class: 'grow', cell: (row) => row.owner_id && name(row.owner_id, {href: app.link('rejections', null, {owner_id: row.owner_id})})},
-      {id: 'late', width: '94px', label: 'Late', hint: 'How long after the end of its lease', number: true, cell: (row) => duration(row.late_ms, {fixed: true})},
+      {id: 'resource', label: 'Resource', class: 'grow',
+        cell: (row) => name(row.resource, {href: app.link('rejections', null, {resource: row.resource})})},
+      {id: 'owner', label: 'Owner', class: 'grow',
+        cell: (row) => row.owner_id && name(row.owner_id, {href: app.link('rejections', null,
+        {owner_id: row.owner_id})})},
+      {id: 'late', width: '94px', label: 'Late', hint: 'How long after the end of its lease', number: true,
+        cell: (row) => duration(row.late_ms, {fixed: true})},
       {id: 'count', width: '66px', label: 'Writes', number: true, cell: (row) => count(row.count)},
     ],
     key: (row) => row.id,
@@ -27,8 +31,10 @@ export function createNewest(app) {
   });
 
   function load() {
-    app.run(async () => table.update((await app.get('/v1/rejections', {sort: 'last_seen', limit: shown})).rejections), (error) => table.setError(error, load));
+    app.run(async () => table.update((await app.get('/v1/rejections', {sort: 'last_seen', limit: shown})).rejections),
+      (error) => table.setError(error, load));
   }
 
-  return {element: panel('Newest rejections', {class: 'short', actions: h('a', {href: app.link('rejections')}, 'All rejections')}, table.element), load};
+  return {element: panel('Newest rejections', {class: 'short',
+    actions: h('a', {href: app.link('rejections')}, 'All rejections')}, table.element), load};
 }

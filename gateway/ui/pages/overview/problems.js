@@ -8,24 +8,31 @@ import {fill, h} from '../../dom.js';
 import {plural} from '../../format.js';
 import {badge} from '../../parts.js';
 
-const longWait = 60_000;
+// longWait is a wait worth a look.
+export const longWait = 60_000;
 
 export function problems({database, gateways = [], inventory}) {
   const found = [];
   const add = (tone, text) => found.push({tone, text});
-  if (database.state === 'unavailable') add('bad', `The database is unavailable: no lock is granted and no write accepted. ${database.detail ?? ''}`.trim());
-  if (database.state === 'read_only') add('bad', `The database is read only: no lock is granted and no write accepted. ${database.detail ?? ''}`.trim());
+  if (database.state === 'unavailable') add('bad',
+    `The database is unavailable: no lock is granted and no write accepted. ${database.detail ?? ''}`.trim());
+  if (database.state === 'read_only') add('bad',
+    `The database is read only: no lock is granted and no write accepted. ${database.detail ?? ''}`.trim());
   if (database.state === 'ok' && database.synchronous_expected && database.synchronous_standbys === 0) {
     add('bad', 'Commits wait for a synchronous standby, and there is none.');
   }
   const silent = gateways.filter((gateway) => gateway.state === 'silent').length;
-  if (silent > 0 && database.state !== 'unavailable') add('bad', `${plural(silent, 'gateway is', 'gateways are')} silent, of ${gateways.length}.`);
+  if (silent > 0 && database.state !== 'unavailable') add('bad',
+    `${plural(silent, 'gateway is', 'gateways are')} silent, of ${gateways.length}.`);
   const notNotified = gateways.filter((gateway) => gateway.state === 'serving' && !gateway.listening).length;
-  if (notNotified > 0 && database.state !== 'unavailable') add('warn', `${plural(notNotified, 'gateway does', 'gateways do')} not receive the database’s notifications: waiters there are served late.`);
+  if (notNotified > 0 && database.state !== 'unavailable') add('warn',
+    plural(notNotified, 'gateway does', 'gateways do') +
+      ' not receive the database’s notifications: waiters there are served late.');
   if (database.connections_max > 0 && database.connections >= database.connections_max * 0.9) {
     add('warn', `The database has ${database.connections} of ${database.connections_max} connections in use.`);
   }
-  if (inventory && inventory.oldest_wait_ms >= longWait) add('warn', `The longest wait for a lock exceeds ${plural(Math.floor(inventory.oldest_wait_ms / 60_000), 'minute')}.`);
+  if (inventory && inventory.oldest_wait_ms >= longWait) add('warn',
+    `The longest wait for a lock exceeds ${plural(Math.floor(inventory.oldest_wait_ms / 60_000), 'minute')}.`);
   return found;
 }
 
@@ -38,9 +45,11 @@ export function createProblems(announce) {
       const found = problems(document);
       const text = JSON.stringify(found);
       if (text === shown) return;
-      if (shown !== '') announce(found.length === 0 ? 'All problems are solved.' : found.map((problem) => problem.text).join(' '));
+      if (shown !== '') announce(found.length === 0 ? 'All problems are solved.'
+        : found.map((problem) => problem.text).join(' '));
       shown = text;
-      fill(element, found.map((problem) => h('li', {data: {tone: problem.tone}}, badge(problem.tone === 'bad' ? 'error' : 'warning', problem.tone), h('span', null, problem.text))));
+      fill(element, found.map((problem) => h('li', {data: {tone: problem.tone}},
+        badge(problem.tone === 'bad' ? 'error' : 'warning', problem.tone), h('span', null, problem.text))));
     },
   };
 }

@@ -1,8 +1,8 @@
 // The rejection groups that the page has. Pure.
 //
 // A group is a row of the API: writes of one token that were rejected alike, with a count. The same group arrives in
-// lists and in the stream, in any order; the greater count is the newer one. The rows here also have firstMS and lastMS:
-// the group's times in milliseconds since 1970.
+// lists and in the stream, in any order; the greater count is the newer one. The rows here also have firstMS and
+// lastMS: the group's times in milliseconds since 1970.
 //
 //   const groups = createGroups(max)
 //   groups.merge(rows) → how many were new or newer      groups.all() → rows, sorted      groups.sort({id, order})
@@ -51,7 +51,8 @@ export function createGroups(max) {
       if (sorted === null) {
         const key = keys[order.id];
         const sign = order.order === 'asc' ? 1 : -1;
-        sorted = [...known.values()].map((row) => [key(row), row]).sort(([a, x], [b, y]) => sign * (a - b || x.id - y.id)).map(([, row]) => row);
+        sorted = [...known.values()].map((row) => [key(row), row])
+          .sort(([a, x], [b, y]) => sign * (a - b || x.id - y.id)).map(([, row]) => row);
       }
       return sorted;
     },

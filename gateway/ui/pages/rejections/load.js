@@ -5,10 +5,12 @@
 //   loader.restart(streamFilters)   drops all groups, connects the stream and reads the list
 //   loader.load()                   reads the list again and merges it: after a gap, no shown group disappears
 //   loader.ready()                  something was read or received
-//   loader.groups (groups.js) · loader.isFresh(row): arrived by the stream a moment ago · loader.note(): what is missing
+//   loader.groups                   see groups.js
+//   loader.isFresh(row)             arrived by the stream a moment ago
+//   loader.note()                   what is missing
 //
-// If the stream has missed something, the changes since are read, the latest first, every few seconds at most: a storm of
-// rejections is no reason to read all of them again and again.
+// If the stream has missed something, the changes since are read, the latest first, every few seconds at most: a storm
+// of rejections is no reason to read all of them again and again.
 
 import {count} from '../../format.js';
 import {createGroups} from './groups.js';
@@ -143,7 +145,8 @@ export function createLoader({app, query, onChange, onSummary, onError}) {
     note() {
       if (failure) return `not all could be read, trying again: ${failure.message}`;
       if (loading && groups.size > 0) return `reading… ${count(groups.size)} so far`;
-      return cut || groups.dropped ? `only the newest ${count(groupsMax)} are shown: filter, or choose a shorter time` : '';
+      return cut || groups.dropped ? `only the newest ${count(groupsMax)} are shown: filter, or choose a shorter time`
+        : '';
     },
   };
 }

@@ -18,7 +18,8 @@ export function createWindow({query, onChange}) {
   let chosen = usual, since = null, until = null, drawnAt = 0;
   const choices = new Map([...lengths.keys()].map((label) => [label, button(label, () => choose(label))]));
   const reset = button('', () => choose(usual), {class: 'quiet'});
-  const element = h('div', {class: 'actions'}, reset, h('div', {class: 'segments', role: 'group', 'aria-label': 'Time shown'}, [...choices.values()]));
+  const element = h('div', {class: 'actions'}, reset,
+    h('div', {class: 'segments', role: 'group', 'aria-label': 'Time shown'}, [...choices.values()]));
 
   function set(now) {
     const [from, to] = [Date.parse(now.since ?? ''), Date.parse(now.until ?? '')];
@@ -31,7 +32,8 @@ export function createWindow({query, onChange}) {
   function show() {
     for (const [label, choice] of choices) choice.setAttribute('aria-pressed', String(label === chosen));
     reset.hidden = chosen !== null;
-    if (chosen === null) fill(reset, `✕ ${since === null ? '' : when(since)} – ${until === null ? 'now' : when(until)}`);
+    const [from, to] = [since === null ? '' : when(since), until === null ? 'now' : when(until)];
+    if (chosen === null) fill(reset, `✕ ${from} – ${to}`);
     reset.setAttribute('aria-label', 'Back to the last hour');
   }
 
@@ -53,7 +55,8 @@ export function createWindow({query, onChange}) {
     },
     query() {
       if (chosen !== null) return chosen === usual ? {} : {range: chosen};
-      return {since: since === null ? '' : new Date(since).toISOString(), until: until === null ? '' : new Date(until).toISOString()};
+      return {since: since === null ? '' : new Date(since).toISOString(),
+        until: until === null ? '' : new Date(until).toISOString()};
     },
     times(now) {
       if (chosen === null) return this.query();

@@ -1,0 +1,78 @@
+//go:build unix
+
+package dashboard
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/fencegate/fencegate/gateway/api"
+)
+
+// fixture is a database that contains everything that the dashboard shows at least once.
+type fixture struct {
+	*gateway
+
+	stale, current api.Lease // of fixtureLock
+}
+
+const (
+	fixtureLock     = "imports/customers/2026"
+	fixtureElection = "schedulers/eu"
+)
+
+// newFixture makes, by the API, two importers, one of which lost its lock and did not notice; waiters; a session; an
+// election; a policy.
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	f := &fixture{gateway: startGateway(t)}
+	_, err := f.PutPolicy(t.Context(), "reports", api.PolicyRequest{Rule: "same_token", RequireLiveLease: true})
+	check(t, err)
+
+	f.stale, f.current = f.zombie(t, fixtureLock, "row/1", "importer-7f3a", "importer-91bc")
+	f.put(t, f.current, "row/1", "Ada", 1)
+	f.put(t, f.current, "row/2", "Grace", 2)
+	f.queue(t, fixtureLock, "importer-c0de")
+	f.queue(t, fixtureLock, "importer-d00d")
+
+	session, err := f.CreateSession(t.Context(),
+		api.SessionRequest{OwnerID: "indexer-1", TTLMS: ptr(longTTL), Metadata: []byte(`{"host":"a7"}`)})
+	check(t, err)
+	for _, lock := range []string{"index/a", "index/b"} {
+		_, err = f.Acquire(t.Context(), lock, api.AcquireRequest{OwnerID: "indexer-1", SessionID: &session.SessionID})
+		check(t, err)
+	}
+	for _, reader := range []string{"reader-1", "reader-2", "reader-3"} {
+		_, err = f.Acquire(t.Context(), "reports/daily",
+			api.AcquireRequest{OwnerID: reader, Mode: "shared", TTLMS: ptr(longTTL)})
+		check(t, err)
+	}
+	_, err = f.Campaign(t.Context(), fixtureElection, api.CampaignRequest{
+		Candidate: "scheduler-a", TTLMS: ptr(longTTL), Value: []byte(`{"address":"10.0.0.7:80"}`),
+	})
+	check(t, err)
+	return f
+}
+
+// manyLocks makes n held locks many/00001…, the last with the longest lease.
+func (g *gateway) manyLocks(t *testing.T, n int) {
+	t.Helper()
+	g.sql(t, fmt.Sprintf(`insert into fence.fences (resource, granted_token, open)
+			select 'many/' || lpad(i::text, 5, '0'), i, true from generate_series(1, %d) i`, n),
+		fmt.Sprintf(`insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at)
+			select 'many/' || lpad(i::text, 5, '0'), i, gen_random_uuid(), 'owner-' || i %% 97, 3600000,
+				clock_timestamp() - i * interval '1 ms', clock_timestamp() + interval '1 h' + i * interval '1 s'
+			from generate_series(1, %d) i`, n),
+		fmt.Sprintf(`select setval('fence.tokens', %d)`, n), `analyze fence.fences`, `analyze fence.leases`)
+}
+
+// manyRejections makes n rejection groups, the last of which is the newest.
+func (g *gateway) manyRejections(t *testing.T, n int) {
+	t.Helper()
+	g.sql(t, fmt.Sprintf(`insert into fence.rejections (resource, key, code, reason, source, address, fencing_token,
+				granted_token, last_token, last_sequence, owner_id, late_ms, count, first_at, last_at, changed_at)
+			select 'many/' || lpad(i::text, 5, '0'), 'key', 'token_stale', 'superseded', 'http', '10.0.0.' || i %% 250,
+				i, i + 1, 0, 0, 'owner-' || i %% 97, exp((i %% 97) / 6.0)::bigint, 1 + i %% 9, at, at, at
+			from generate_series(1, %d) i, lateral (select clock_timestamp() - (%d - i) * interval '1 s' as at) t`, n, n),
+		`analyze fence.rejections`)
+}
