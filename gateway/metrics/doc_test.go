@@ -1,4 +1,4 @@
-package gateway
+package metrics
 
 import (
 	"flag"
@@ -10,29 +10,36 @@ import (
 	"testing"
 )
 
-// update has `make docs` rewrite what is generated.
+// update makes TestMetricsDoc rewrite the file; `make docs` sets it.
 var update = flag.Bool("update", false, "rewrite docs/metrics.md")
 
-const metricsDoc = "../docs/metrics.md"
+const metricsDoc = "../../docs/metrics.md"
 
 const metricsDocHead = `# Metrics
 
-<!-- Generated from gateway/metrics*.go by ` + "`make docs`" + `: edit those. -->
+<!-- Generated from gateway/metrics by ` + "`make docs`" + `: edit that. -->
 
-A gateway shows these at ` + "`/metrics`" + `, for Prometheus. Names begin with ` + "`fencegate_`" + `, times are seconds, and no label has more values than are listed here: names of
-locks and owners are never among them. Each gateway counts what went through itself, from its start; add the gateways up. What is
-counted in the database is shown by each alike: take the ` + "`max`" + `. Beside these there are ` + "`go_*` and `process_*`" + `, as every Go program with Prometheus' client has them.
+A gateway shows these at ` + "`/metrics`" + `, for Prometheus. Names begin with ` + "`fencegate_`" + ` and times are
+seconds. No label has more values than are listed here: names of locks and owners are never among them. Each gateway
+counts its own requests, from its start; add the gateways up. Every gateway shows the same counts of the database: take
+the ` + "`max`" + `. There are also the ` + "`go_*` and `process_*`" + ` metrics of every Go program with Prometheus'
+client.
 `
 
-// genericMetrics are what the metrics of a lock server are called elsewhere, and where they are found here.
+// genericMetrics maps metrics that other lock servers have to those of fencegate.
 var genericMetrics = []struct{ there, here string }{
 	{"acquires by result", "`fencegate_lease_operations_total{operation=\"acquire\"}`"},
-	{"renewals by result", "`fencegate_lease_operations_total{operation=\"renew\"}`; of sessions `fencegate_session_operations_total{operation=\"keepalive\"}`"},
-	{"releases by result", "`fencegate_lease_operations_total{operation=\"release\"}`; of sessions `fencegate_session_operations_total{operation=\"end\"}`"},
-	{"operation latency", "`fencegate_lease_operation_duration_seconds`; of acquires that stand in line `fencegate_acquire_wait_duration_seconds`"},
-	{"busy: lock attempts that met a holder", "`fencegate_lease_operations_total{operation=\"acquire\",result=\"lock_held\"}`"},
+	{"renewals by result", "`fencegate_lease_operations_total{operation=\"renew\"}`; " +
+		"of sessions `fencegate_session_operations_total{operation=\"keepalive\"}`"},
+	{"releases by result", "`fencegate_lease_operations_total{operation=\"release\"}`; " +
+		"of sessions `fencegate_session_operations_total{operation=\"end\"}`"},
+	{"operation latency", "`fencegate_lease_operation_duration_seconds`; " +
+		"of acquires that wait `fencegate_acquire_wait_duration_seconds`"},
+	{"busy: lock attempts that met a holder",
+		"`fencegate_lease_operations_total{operation=\"acquire\",result=\"lock_held\"}`"},
 	{"locks held now", "`fencegate_leases{state=\"held\"}`"},
-	{"leases expired", "`fencegate_swept_total{kind=\"lease_expired\"}`; those not tidied yet `fencegate_leases{state=\"expired\"}`"},
+	{"leases expired", "`fencegate_swept_total{kind=\"lease_expired\"}`; " +
+		"those not swept yet `fencegate_leases{state=\"expired\"}`"},
 }
 
 func generateMetricsDoc() string {
@@ -45,15 +52,14 @@ func generateMetricsDoc() string {
 		}
 		doc.WriteString("\n| metric | type | labels | what it is | what to look at |\n|---|---|---|---|---|\n")
 		for _, f := range s.families {
-			fmt.Fprintf(&doc, "| `%s` | %s | %s | %s | %s |\n", f.name, f.kind, docLabels(f.labels), f.help, f.look)
+			fmt.Fprintf(&doc, "| `%s` | %s | %s | %s | %s |\n",
+				f.Name, f.Kind, docLabels(f.Labels), f.Help, f.Look)
 		}
 	}
 	doc.WriteString("\n## Buckets\n\nUpper bounds of the histograms.\n\n| metric | buckets |\n|---|---|\n")
-	for _, s := range subjects {
-		for _, f := range s.families {
-			if f.kind == kindHistogram {
-				fmt.Fprintf(&doc, "| `%s` | %s |\n", f.name, docBuckets(f.buckets))
-			}
+	for _, f := range Families() {
+		if f.Kind == Histogram {
+			fmt.Fprintf(&doc, "| `%s` | %s |\n", f.Name, docBuckets(f.Buckets))
 		}
 	}
 	doc.WriteString("\n## If you come from another lock server\n\n| there | here |\n|---|---|\n")
@@ -63,14 +69,14 @@ func generateMetricsDoc() string {
 	return doc.String()
 }
 
-func docLabels(labels []label) string {
+func docLabels(labels []Label) string {
 	texts := make([]string, len(labels))
 	for i, label := range labels {
-		values := label.open
+		values := label.Open
 		if values == "" {
-			values = "`" + strings.Join(label.values, "`, `") + "`"
+			values = "`" + strings.Join(label.Values, "`, `") + "`"
 		}
-		texts[i] = "`" + label.name + "`: " + values
+		texts[i] = "`" + label.Name + "`: " + values
 	}
 	return strings.Join(texts, "; ")
 }
@@ -83,28 +89,27 @@ func docBuckets(bounds []float64) string {
 	return strings.Join(texts, ", ")
 }
 
-// What the docs name is there.
-func TestDocsNameMetricsThatThereAre(t *testing.T) {
+// Every metric that the docs name is declared.
+func TestDocsNameDeclaredMetrics(t *testing.T) {
 	declared := map[string]bool{}
-	for _, s := range subjects {
-		for _, f := range s.families {
-			declared[f.name] = true
-		}
+	for _, f := range Families() {
+		declared[f.Name] = true
 	}
-	for _, path := range []string{metricsDoc, "../docs/operations.md"} {
+	for _, path := range []string{metricsDoc, "../../docs/operations.md"} {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range regexp.MustCompile(`\bfencegate_[a-z_]+`).FindAllString(string(text), -1) {
-			if !declared[regexp.MustCompile("_(bucket|count|sum)$").ReplaceAllString(name, "")] && !declared[name] {
-				t.Errorf("%s names %s, which there is not", path, name)
+			family := regexp.MustCompile("_(bucket|count|sum)$").ReplaceAllString(name, "")
+			if !declared[family] && !declared[name] {
+				t.Errorf("%s names %s, which is not declared", path, name)
 			}
 		}
 	}
 }
 
-// docs/metrics.md is what the code says.
+// TestMetricsDoc checks that docs/metrics.md is what `make docs` generates.
 func TestMetricsDoc(t *testing.T) {
 	want := generateMetricsDoc()
 	if *update {

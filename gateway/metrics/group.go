@@ -1,69 +1,66 @@
-package gateway
+package metrics
 
-import (
-	"github.com/fencegate/fencegate/store"
+import "github.com/fencegate/fencegate/store"
+
+const (
+	laneQuick    = "quick"
+	laneLarge    = "large"
+	laneLockWait = "lock_wait"
 )
 
-var laneLabel = label{name: "lane", values: []string{"quick", "large", "patient"}}
+var laneLabel = Label{Name: "lane", Values: []string{laneQuick, laneLarge, laneLockWait}}
 
 var groupSubject = &subject{title: "The group commit"}
 
 var (
-	commitTimeFamily = groupSubject.declare(family{
-		kind: kindHistogram, name: "fencegate_write_commit_duration_seconds",
-		help:   "Time that a batch of writes took in the database until it was committed, by lane: quick; large, of large values; patient, of resources whose fence somebody else had locked.",
-		look:   "The disk (or the standby that is waited for), and locks in the `patient` lane. A batch that failed is not in it.",
-		labels: []label{laneLabel}, buckets: secondsOf(store.DurationBounds[:]),
+	commitTimeFamily = groupSubject.declare(Family{
+		Kind: Histogram, Name: "fencegate_write_commit_duration_seconds",
+		Help: "Time that a batch of writes took in the database until its commit, by lane: quick; large, of large " +
+			"values; lock_wait, of resources whose fence another session had locked.",
+		Look:   "The disk, or the standby that commits wait for; in `lock_wait`, locks. Failed batches are not counted.",
+		Labels: []Label{laneLabel}, Buckets: durationBuckets,
 	})
-	batchSizeFamily = groupSubject.declare(family{
-		kind: kindHistogram, name: "fencegate_write_batch_size",
-		help:    "Writes in a batch.",
-		look:    "Grows with the load: what it costs to commit is shared by so many.",
-		buckets: batchSizes(),
+	batchSizeFamily = groupSubject.declare(Family{
+		Kind: Histogram, Name: "fencegate_write_batch_size",
+		Help:    "Writes in a batch.",
+		Look:    "Grows with the load: that many writes share the cost of a commit.",
+		Buckets: batchSizes(),
 	})
-	batchesFamily = groupSubject.declare(family{
-		kind: kindGauge, name: "fencegate_write_batches_in_flight",
-		help:   "Batches that are being committed, by lane.",
-		look:   "All lanes together have at most `--write-batches-max`.",
-		labels: []label{laneLabel},
+	batchesFamily = groupSubject.declare(Family{
+		Kind: Gauge, Name: "fencegate_write_batches_in_flight",
+		Help:   "Batches being committed, by lane.",
+		Look:   "All lanes together have at most `--write-batches-max`.",
+		Labels: []Label{laneLabel},
 	})
-	queueFamily = groupSubject.declare(family{
-		kind: kindGauge, name: "fencegate_write_queue_writes",
-		help: "Writes that wait for a batch.",
-		look: "Stands near 0. Where it grows, the database does not keep up, or a fence is locked for long.",
+	queueFamily = groupSubject.declare(Family{
+		Kind: Gauge, Name: "fencegate_write_queue_writes",
+		Help: "Writes that wait for a batch.",
+		Look: "Usually near 0. If it grows, the database does not keep up, or a fence is locked for long.",
 	})
-	queueBytesFamily = groupSubject.declare(family{
-		kind: kindGauge, name: "fencegate_write_queue_bytes",
-		help: "Bytes of the writes that wait for a batch.",
-		look: "As above, for `--write-queue-bytes-max`.",
+	queueBytesFamily = groupSubject.declare(Family{
+		Kind: Gauge, Name: "fencegate_write_queue_bytes",
+		Help: "Bytes of the writes that wait for a batch.",
+		Look: "As above, for `--write-queue-bytes-max`.",
 	})
-	queueRefusedFamily = groupSubject.declare(family{
-		kind: kindCounter, name: "fencegate_write_queue_refused_total",
-		help: "Writes that were refused because too many waited.",
-		look: "More load than the database takes (`--write-queue-max`, `--write-queue-bytes-max`); clients are told `unavailable`.",
+	queueRefusedFamily = groupSubject.declare(Family{
+		Kind: Counter, Name: "fencegate_write_queue_refused_total",
+		Help: "Writes that were refused because too many waited.",
+		Look: "More load than the database takes (`--write-queue-max`, `--write-queue-bytes-max`). Clients get " +
+			"`unavailable`.",
 	})
 )
 
-// groupReadings shows the group commit.
-func groupReadings(stats func() store.GroupStats) (func(*readings), []*family) {
-	read := func(to *readings) {
-		s := stats()
-		to.value(queueFamily, float64(s.Queued))
-		to.value(queueBytesFamily, float64(s.QueuedBytes))
-		to.value(queueRefusedFamily, float64(s.Refused))
-		to.value(batchesFamily, float64(s.InFlight.Quick), "quick")
-		to.value(batchesFamily, float64(s.InFlight.Large), "large")
-		to.value(batchesFamily, float64(s.InFlight.Patient), "patient")
-		to.durations(commitTimeFamily, s.Commits.Quick, "quick")
-		to.durations(commitTimeFamily, s.Commits.Large, "large")
-		to.durations(commitTimeFamily, s.Commits.Patient, "patient")
-		sizes := map[float64]uint64{}
-		for i, bound := range batchSizeFamily.buckets {
-			sizes[bound] = s.BatchSizes[i]
-		}
-		to.histogram(batchSizeFamily, s.Batches, float64(s.Writes), sizes)
-	}
-	return read, groupSubject.families
+func (r *readings) group(s store.GroupStats) {
+	r.value(queueFamily, float64(s.Queued))
+	r.value(queueBytesFamily, float64(s.QueuedBytes))
+	r.value(queueRefusedFamily, float64(s.Refused))
+	r.value(batchesFamily, float64(s.InFlight.Quick), laneQuick)
+	r.value(batchesFamily, float64(s.InFlight.Large), laneLarge)
+	r.value(batchesFamily, float64(s.InFlight.Patient), laneLockWait)
+	r.durations(commitTimeFamily, s.Commits.Quick, laneQuick)
+	r.durations(commitTimeFamily, s.Commits.Large, laneLarge)
+	r.durations(commitTimeFamily, s.Commits.Patient, laneLockWait)
+	r.histogram(batchSizeFamily, s.Batches, float64(s.Writes), s.BatchSizes[:])
 }
 
 func batchSizes() []float64 {

@@ -1,7 +1,6 @@
-package gateway
+package metrics
 
 import (
-	"net/http"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -9,87 +8,73 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+// OtherMethod stands for a method that the gateway does not have.
+const OtherMethod = "other"
+
+// NoStatus is the status of a request that was not answered.
+const NoStatus = -1
+
 var httpSubject = &subject{title: "HTTP"}
 
 var (
-	requestsFamily = httpSubject.declare(family{
-		kind: kindHistogram, name: "fencegate_http_request_duration_seconds",
-		help: "Time to answer HTTP requests.",
-		look: "By `status`: 5xx are the gateway's or the database's failures, 412 rejected writes, 409 locks that are held. An acquire that waits takes as long as it waits, a stream of events as long as it is open.",
-		labels: []label{
-			{name: "route", open: "the path's template, like `/v1/locks/{lock}/acquire`; `none` for a path that there is not"},
-			{name: "method", values: append(knownMethods, "other")},
-			{name: "status", open: "the answer's; `none` where nobody was there to hear it"},
+	requestsFamily = httpSubject.declare(Family{
+		Kind: Histogram, Name: "fencegate_http_request_duration_seconds",
+		Help: "Time to answer HTTP requests.",
+		Look: "By `status`: 5xx are failures of the gateway or the database, 412 rejected writes, 409 held locks. An " +
+			"acquire that waits takes as long as it waits, an event stream as long as it is open.",
+		Labels: []Label{
+			{Name: "route", Open: "the path's template, like `/v1/locks/{lock}/acquire`; `none` for an unknown path"},
+			{Name: "method", Values: []string{"GET", "HEAD", "PUT", "POST", "DELETE", OtherMethod}},
+			{Name: "status", Open: "the answer's; `none` where the client had left"},
 		},
-		buckets: quickBuckets,
+		Buckets: quickBuckets,
 	})
-	inFlightFamily = httpSubject.declare(family{
-		kind: kindGauge, name: "fencegate_http_requests_in_flight",
-		help: "HTTP requests being answered, those that wait in line and streams among them.",
-		look: "Without `fencegate_waiting_acquires` and `fencegate_open_watches`: what the gateway works on.",
+	inFlightFamily = httpSubject.declare(Family{
+		Kind: Gauge, Name: "fencegate_http_requests_in_flight",
+		Help: "HTTP requests being answered, including acquires that wait and event streams.",
+		Look: "Minus `fencegate_waiting_acquires` and `fencegate_open_watches`: what the gateway works on.",
 	})
 )
 
-// httpMetrics are of requests, whatever they are for.
-type httpMetrics struct {
+// Route counts the requests to one route. It caches the histogram of each method and status, of which there are few:
+// finding one by its labels costs more than counting.
+type Route struct {
 	requests *prometheus.HistogramVec
-	inFlight prometheus.Gauge
+	route    string
+	known    atomic.Pointer[[]routeTimes]
 }
 
-func newHTTPMetrics(r metricRegistry) httpMetrics {
-	return httpMetrics{requests: r.histograms(requestsFamily), inFlight: r.gauge(inFlightFamily)}
-}
-
-// routeTimes are the times of the requests to one route. It keeps the histogram of each status that was answered, of which there are few:
-// to look one up by its labels costs more than to count.
 type routeTimes struct {
-	metrics *Metrics
-	route   string
-	method  string // "": that of the request
-	known   atomic.Pointer[[]statusTimes]
-}
-
-type statusTimes struct {
+	method string
 	status int
 	times  prometheus.Observer
 }
 
-// statusNone is the status of a request that was not answered.
-const statusNone = -1
+// Route returns the counter of a route, given by its template.
+func (m *Metrics) Route(template string) *Route { return &Route{requests: m.requests, route: template} }
 
-func (t *routeTimes) observe(r *http.Request, answer *answerWriter, took time.Duration) {
-	status := answer.status
-	if answer.abandoned {
-		status = statusNone
-	}
-	t.of(r, status).Observe(took.Seconds())
+// Observe counts a request. The method is one that the gateway has, or OtherMethod; the status may be NoStatus.
+func (r *Route) Observe(method string, status int, took time.Duration) {
+	r.times(method, status).Observe(took.Seconds())
 }
 
-func (t *routeTimes) of(r *http.Request, status int) prometheus.Observer {
-	if t.method == "" {
-		return t.lookUp(methodOf(r), status)
-	}
-	known := t.known.Load()
+func (r *Route) times(method string, status int) prometheus.Observer {
+	known := r.known.Load()
+	var more []routeTimes
 	if known != nil {
 		for _, seen := range *known {
-			if seen.status == status {
+			if seen.status == status && seen.method == method {
 				return seen.times
 			}
 		}
-	}
-	times := t.lookUp(t.method, status)
-	more := []statusTimes{{status, times}}
-	if known != nil {
 		more = append(more, *known...)
 	}
-	t.known.CompareAndSwap(known, &more) // where another was faster, the next one adds it
-	return times
-}
-
-func (t *routeTimes) lookUp(method string, status int) prometheus.Observer {
 	text := "none"
-	if status != statusNone {
+	if status != NoStatus {
 		text = strconv.Itoa(status)
 	}
-	return t.metrics.requests.WithLabelValues(t.route, method, text)
+	times := r.requests.WithLabelValues(r.route, method, text)
+	more = append(more, routeTimes{method, status, times})
+	r.known.CompareAndSwap(known, &more) // if another goroutine was faster, the next call adds it
+	return times
 }

@@ -1,4 +1,4 @@
-package gateway
+package metrics
 
 import (
 	"time"
@@ -6,89 +6,101 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// upFor is how long an answer of the database shows that it is there: the sampler asks more often.
-const upFor = 15 * time.Second
-
 var inventorySubject = &subject{
 	title: "The database as a whole",
-	about: "Counted in the database by one gateway at a time (the inventory), and shown by each alike: take the `max`. What was never known yet is absent.",
+	about: "One gateway at a time counts these in the database (the inventory), and every gateway shows them: take " +
+		"the `max`. A value that is not known yet is absent.",
 }
 
 var (
-	locksFamily = inventorySubject.declare(family{
-		kind: kindGauge, name: "fencegate_locks",
-		help: "Locks that were ever granted or are waited for, as of the inventory; above 10,000 an estimate.",
-		look: "It only grows: a lock's fence is never forgotten. Names that are made up anew for each task make it grow for ever.",
+	locksFamily = inventorySubject.declare(Family{
+		Kind: Gauge, Name: "fencegate_locks",
+		Help: "Locks that were ever granted or have waiters, as of the inventory; above 10,000 an estimate.",
+		Look: "It only grows, since fences are never deleted. A new name for each task makes it grow for ever.",
 	})
-	leasesFamily = inventorySubject.declare(family{
-		kind: kindGauge, name: "fencegate_leases",
-		help:   "Leases by state, as of the inventory: held, those that run; expiring, those of them with less than a quarter of their TTL left; expired, those that have run out, and whose lock nobody was granted since.",
-		look:   "Many `expiring` are holders that don't renew in time; `expired` ones are holders that died, or are late.",
-		labels: []label{{name: "state", values: []string{"held", "expiring", "expired"}}},
+	leasesFamily = inventorySubject.declare(Family{
+		Kind: Gauge, Name: "fencegate_leases",
+		Help: "Leases by state, as of the inventory: held, the live ones; expiring, those of them with less than a " +
+			"quarter of their TTL left; expired, those that ran out and whose lock was not granted since.",
+		Look:   "Many `expiring` are holders that don't renew in time; `expired` are holders that died, or are late.",
+		Labels: []Label{{Name: "state", Values: []string{"held", "expiring", "expired"}}},
 	})
-	waitersFamily = inventorySubject.declare(family{
-		kind: kindGauge, name: "fencegate_waiters",
-		help: "Acquires that wait in all lines, as of the inventory.",
-		look: "A line that grows: a lock that is held for longer than its waiters come.",
+	waitersFamily = inventorySubject.declare(Family{
+		Kind: Gauge, Name: "fencegate_waiters",
+		Help: "Acquires that wait in all queues, as of the inventory.",
+		Look: "If it grows, locks are held for longer than it takes new waiters to arrive.",
 	})
-	oldestWaitFamily = inventorySubject.declare(family{
-		kind: kindGauge, name: "fencegate_oldest_wait_seconds",
-		help: "How long the first of them has waited, as of the inventory; 0: nobody waits.",
-		look: "A line that does not move: who holds the lock, and does it still work?",
+	oldestWaitFamily = inventorySubject.declare(Family{
+		Kind: Gauge, Name: "fencegate_oldest_wait_seconds",
+		Help: "How long the oldest of them has waited, as of the inventory; 0 without waiters.",
+		Look: "If it grows, a queue does not move: which owner holds the lock, and does it still work?",
 	})
-	inventorySessionsFamily = inventorySubject.declare(family{
-		kind: kindGauge, name: "fencegate_sessions",
-		help: "Sessions that live, as of the inventory.",
-		look: "About as many as there are processes that use them.",
+	inventorySessionsFamily = inventorySubject.declare(Family{
+		Kind: Gauge, Name: "fencegate_sessions",
+		Help: "Live sessions, as of the inventory.",
+		Look: "About as many as there are processes that use them.",
 	})
-	newestTokenFamily = inventorySubject.declare(family{
-		kind: kindGauge, name: "fencegate_newest_token",
-		help: "The greatest fencing token that was minted or granted, as of the inventory.",
-		look: "It grows with the grants, and jumps when the database was found to be another one. There are 2^53.",
+	newestTokenFamily = inventorySubject.declare(Family{
+		Kind: Gauge, Name: "fencegate_newest_token",
+		Help: "The greatest fencing token that was minted or granted, as of the inventory.",
+		Look: "It grows with the grants, and jumps after a failover or a restore. There are 2^53.",
 	})
-	jumpsFamily = inventorySubject.declare(family{
-		kind: kindGauge, name: "fencegate_token_jumps",
-		help: "How often tokens jumped past those of a database that was lost: a standby that was promoted, a backup that was restored.",
-		look: "Each is a failover or a restore; one that nobody knows of is worth a look.",
+	jumpsFamily = inventorySubject.declare(Family{
+		Kind: Gauge, Name: "fencegate_token_jumps",
+		Help: "Times that tokens jumped past those of a lost database: a standby was promoted, or a backup restored.",
+		Look: "Each is a failover or a restore. Investigate one that nobody knows of.",
 	})
-	inventoryAgeFamily = inventorySubject.declare(family{
-		kind: kindGauge, name: "fencegate_inventory_age_seconds",
-		help: "How old the inventory is, of which the numbers above are.",
-		look: "Some two seconds; more where there is so much to count that it is done more rarely, or where the database is away.",
+	inventoryAgeFamily = inventorySubject.declare(Family{
+		Kind: Gauge, Name: "fencegate_inventory_age_seconds",
+		Help: "Age of the inventory that the numbers above come from.",
+		Look: "Some two seconds; more where counting takes long and is done less often, or while the database is " +
+			"unreachable.",
 	})
-	databaseUpFamily = inventorySubject.declare(family{
-		kind: kindGauge, name: "fencegate_database_up",
-		help: "1 while the database answers and takes writes.",
-		look: "0: nothing is granted or written; `/v1/overview` and `/readyz` say why.",
+	databaseUpFamily = inventorySubject.declare(Family{
+		Kind: Gauge, Name: "fencegate_database_up",
+		Help: "1 while the database answers and takes writes.",
+		Look: "0: nothing is granted or written; `/v1/overview` and `/readyz` show why.",
 	})
-	synchronousExpectedFamily = inventorySubject.declare(family{
-		kind: kindGauge, name: "fencegate_database_synchronous_expected",
-		help: "1 if commits wait for standbys (synchronous_standby_names, and synchronous_commit).",
-		look: "0: a grant or a write may be lost with the database's machine.",
+	synchronousExpectedFamily = inventorySubject.declare(Family{
+		Kind: Gauge, Name: "fencegate_database_synchronous_expected",
+		Help: "1 if commits wait for standbys (synchronous_standby_names, and synchronous_commit).",
+		Look: "0: a grant or a write may be lost with the database's machine.",
 	})
-	synchronousStandbysFamily = inventorySubject.declare(family{
-		kind: kindGauge, name: "fencegate_database_synchronous_standbys",
-		help: "Standbys that commits can wait for; absent where the gateway's role may not see them (pg_read_all_stats).",
-		look: "0 while they are expected: commits hang.",
+	synchronousStandbysFamily = inventorySubject.declare(Family{
+		Kind: Gauge, Name: "fencegate_database_synchronous_standbys",
+		Help: "Standbys that commits can wait for; absent where the gateway's role may not see them " +
+			"(pg_read_all_stats).",
+		Look: "0 while they are expected: commits hang.",
 	})
 )
 
-// watchOverview shows what was last known of the database. What was never known is absent.
-func (m *Metrics) watchOverview(last func() knownOverview) {
+// Database is the last known state of the database.
+type Database struct {
+	// Up says that it answered lately and takes writes.
+	Up bool
+	// Overview is nil until the database answers for the first time.
+	Overview *store.Overview
+	// Now is the time by the database's clock.
+	Now time.Time
+}
+
+// WatchDatabase shows the last known state of the database at each scrape.
+func (m *Metrics) WatchDatabase(last func() Database) {
 	m.registry.onScrape(func(to *readings) {
 		known := last()
-		to.flag(databaseUpFamily, !known.failed && !known.Database.ReadOnly && known.age() < upFor)
-		if known.heard.IsZero() {
+		to.flag(databaseUpFamily, known.Up)
+		if known.Overview == nil {
 			return
 		}
-		to.value(jumpsFamily, float64(known.Database.Jumps))
-		to.flag(synchronousExpectedFamily, known.Database.SynchronousExpected)
-		if standbys := known.Database.SynchronousStandbys; standbys != nil {
+		database, inventory := known.Overview.Database, known.Overview.Inventory
+		to.value(jumpsFamily, float64(database.Jumps))
+		to.flag(synchronousExpectedFamily, database.SynchronousExpected)
+		if standbys := database.SynchronousStandbys; standbys != nil {
 			to.value(synchronousStandbysFamily, float64(*standbys))
 		}
-		if !known.Inventory.At.IsZero() {
-			to.inventory(known.Inventory)
-			to.value(inventoryAgeFamily, max(known.at().Sub(known.Inventory.At).Seconds(), 0))
+		if !inventory.At.IsZero() {
+			to.inventory(inventory)
+			to.value(inventoryAgeFamily, max(known.Now.Sub(inventory.At).Seconds(), 0))
 		}
 	}, inventorySubject.families...)
 }

@@ -1,61 +1,84 @@
-package gateway
+// Package metrics holds what a gateway shows at /metrics.
+//
+// Every metric belongs to a Family, declared once beside the code that counts it. The declaration is all that the
+// registry and docs/metrics.md know of it. Some values are counted as things happen; the others are read at each scrape
+// from whatever Watch, WatchRecorder, WatchSweeper, WatchTracing and WatchDatabase were given.
+package metrics
 
 import (
-	"errors"
 	"net/http"
-	"runtime"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/store"
 )
 
-// Metrics are what /metrics shows, as docs/metrics.md tells it.
-type Metrics struct {
-	leaseMetrics
-	writeMetrics
-	httpMetrics
+// ClientGone is the code of a request whose client left before the answer.
+const ClientGone api.Code = "client_gone"
 
-	version    string
-	registry   metricRegistry
-	handler    http.Handler
-	writeTimes writeTimes
-	swept      *prometheus.CounterVec
+// Metrics counts what one gateway does, in a registry of its own. It is safe for concurrent use.
+type Metrics struct {
+	// InFlight counts the HTTP requests being answered, Waiting the acquires that wait, Streams the open event streams.
+	InFlight, Waiting, Streams prometheus.Gauge
+	// RefusalDelays counts the delayed answers to refused writes.
+	RefusalDelays Delays
+
+	version  string
+	codeOf   func(error) api.Code
+	registry registry
+	handler  http.Handler
+
+	leases   leaseMetrics
+	sessions *prometheus.CounterVec
+	writes   writeMetrics
+	requests *prometheus.HistogramVec
+	swept    *prometheus.CounterVec
 }
 
-var processSubject = &subject{title: "The process"}
-
-var buildFamily = processSubject.declare(family{
-	kind: kindGauge, name: "fencegate_build_info",
-	help: "1, with the version as a label.",
-	look: "Which versions run.",
-	labels: []label{
-		{name: "version", open: "the program's, as `fencegate version` says it"},
-		{name: "go_version", open: "of the Go that it was built with"},
-	},
-})
-
-// NewMetrics returns metrics in a registry of their own.
-func NewMetrics(version string) *Metrics {
-	registry := metricRegistry{prometheus.NewRegistry()}
+// New returns Metrics for a program of this version. codeOf returns the code of the answer to an error, "" for nil and
+// ClientGone where there was nobody to answer. It must return one of few codes, whatever clients send.
+func New(version string, codeOf func(error) api.Code) *Metrics {
+	r := registry{prometheus.NewRegistry()}
 	m := &Metrics{
-		leaseMetrics: newLeaseMetrics(registry),
-		writeMetrics: newWriteMetrics(registry),
-		httpMetrics:  newHTTPMetrics(registry),
-		version:      version,
-		registry:     registry,
-		writeTimes:   newWriteTimes(registry),
-		handler:      promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
-		swept:        newSwept(registry),
+		InFlight:      r.gauge(inFlightFamily),
+		Waiting:       r.gauge(waitingFamily),
+		Streams:       r.gauge(streamsFamily),
+		RefusalDelays: newDelays(r),
+		version:       version,
+		codeOf:        codeOf,
+		registry:      r,
+		handler:       promhttp.HandlerFor(r, promhttp.HandlerOpts{}),
+		leases:        newLeaseMetrics(r),
+		sessions:      newSessionMetrics(r),
+		writes:        newWriteMetrics(r),
+		requests:      r.histograms(requestsFamily),
+		swept:         newSwept(r),
 	}
-	registry.gauges(buildFamily).WithLabelValues(version, runtime.Version()).Set(1)
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registerProcess()
+	r.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
 	return m
 }
 
-// Watched is what tells of itself when it is asked; *store.Service is one.
+// Version returns the version of the program.
+func (m *Metrics) Version() string { return m.version }
+
+// ServeHTTP answers a scrape.
+func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.handler.ServeHTTP(w, r) }
+
+// result is the value of a label result: the error's code, or ok for nil.
+func (m *Metrics) result(err error, ok string) string {
+	if err == nil {
+		return ok
+	}
+	return string(m.codeOf(err))
+}
+
+// Watched is the part of the backend that counts for itself.
 type Watched interface {
 	PoolStats() store.PoolStats
 	Listening() bool
@@ -67,33 +90,12 @@ type Watched interface {
 	RefusalsRemembered() int
 }
 
-// Watch shows how the database is used, how writes are committed together, and what is refused without the database.
+// Watch shows how the database is used, how writes are committed together, and which are refused without the database.
 func (m *Metrics) Watch(of Watched) {
-	read, families := databaseReadings(of)
-	m.registry.onScrape(read, families...)
-	read, families = groupReadings(of.GroupStats)
-	m.registry.onScrape(read, families...)
+	m.registry.onScrape(func(to *readings) { to.database(of) }, databaseSubject.families...)
+	m.registry.onScrape(func(to *readings) { to.group(of.GroupStats()) }, groupSubject.families...)
 	m.registry.onScrape(func(to *readings) {
 		to.value(earlyFamily, float64(of.RefusedEarly()))
 		to.value(rememberedFamily, float64(of.RefusalsRemembered()))
 	}, earlyFamily, rememberedFamily)
-}
-
-// resultOf is the value of a label result: ok, client_gone, or the code of the error's answer, of which there are few.
-func resultOf(err error, ok string) string {
-	switch {
-	case err == nil:
-		return ok
-	case errors.Is(err, errClientGone):
-		return resultClientGone
-	}
-	if rejected, ok := err.(*store.RejectedError); ok { //nolint:errorlint // as it comes from the store; problemOf knows the wrapped ones, at its price
-		return string(rejectionKinds[rejected.Verdict].code)
-	}
-	return string(problemOf(err).Code)
-}
-
-func (m *Metrics) serve(w http.ResponseWriter, r *http.Request) error {
-	m.handler.ServeHTTP(w, r)
-	return nil
 }

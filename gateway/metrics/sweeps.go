@@ -1,4 +1,4 @@
-package gateway
+package metrics
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
@@ -6,7 +6,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// What a sweep tidies, as metrics name it.
+// The rows that a sweep ends or deletes, as metrics name them.
 const (
 	sweptLeases      = "lease_expired"
 	sweptSessions    = "session_expired"
@@ -18,34 +18,40 @@ const (
 var sweepSubject = &subject{title: "Sweeps"}
 
 var (
-	sweptFamily = sweepSubject.declare(family{
-		kind: kindCounter, name: "fencegate_swept_total",
-		help:   "What this gateway's sweeps tidied: leases and sessions that had expired, leases, rejections and samples of gateways that were forgotten.",
-		look:   "`lease_expired` and `session_expired` are holders that did not give back: they crashed, or were cut off. Each expired lease is counted by one gateway; one that was granted anew before a sweep saw it is not in it.",
-		labels: []label{{name: "kind", values: []string{sweptLeases, sweptSessions, forgotLeases, forgotRejections, forgotSamples}}},
+	sweptFamily = sweepSubject.declare(Family{
+		Kind: Counter, Name: "fencegate_swept_total",
+		Help: "Rows that this gateway's sweeps tidied: expired leases and sessions that they ended; old leases, " +
+			"rejections and samples of gateways that they deleted.",
+		Look: "`lease_expired` and `session_expired` are holders that did not release: they crashed, or were cut off. " +
+			"One gateway counts each expired lease. A lock that was granted again before a sweep is not counted.",
+		Labels: []Label{{Name: "kind", Values: []string{
+			sweptLeases, sweptSessions, forgotLeases, forgotRejections, forgotSamples,
+		}}},
 	})
-	sweepTimeFamily = sweepSubject.declare(family{
-		kind: kindHistogram, name: "fencegate_sweep_duration_seconds",
-		help:    "Time that sweeps took, those that failed left out.",
-		look:    "Nothing waits for a sweep, but tables grow without: seconds are a lot.",
-		buckets: secondsOf(store.DurationBounds[:]),
+	sweepTimeFamily = sweepSubject.declare(Family{
+		Kind: Histogram, Name: "fencegate_sweep_duration_seconds",
+		Help:    "Time that successful sweeps took.",
+		Look:    "Nothing waits for a sweep, but tables grow without it. Seconds are a lot.",
+		Buckets: durationBuckets,
 	})
-	lastSweepFamily = sweepSubject.declare(family{
-		kind: kindGauge, name: "fencegate_last_sweep_timestamp_seconds",
-		help: "When this gateway's last sweep ended that did not fail, in seconds since 1970 by its own clock; 0: there was none yet.",
-		look: "More than a minute ago: the database is away, or too slow for sweeps. Expired leases are grantable all the same.",
+	lastSweepFamily = sweepSubject.declare(Family{
+		Kind: Gauge, Name: "fencegate_last_sweep_timestamp_seconds",
+		Help: "When this gateway's last successful sweep ended, in seconds since 1970 by its own clock; 0 before the " +
+			"first.",
+		Look: "More than a minute ago: the database is unreachable, or too slow for sweeps. Expired leases are " +
+			"grantable all the same.",
 	})
 )
 
-func newSwept(r metricRegistry) *prometheus.CounterVec {
+func newSwept(r registry) *prometheus.CounterVec {
 	swept := r.counters(sweptFamily)
-	for _, kind := range sweptFamily.labels[0].values {
+	for _, kind := range sweptFamily.Labels[0].Values {
 		swept.WithLabelValues(kind)
 	}
 	return swept
 }
 
-// Swept counts what a sweep did.
+// Swept counts the work of one sweep.
 func (m *Metrics) Swept(swept store.Swept) {
 	m.swept.WithLabelValues(sweptLeases).Add(float64(swept.Expired))
 	m.swept.WithLabelValues(sweptSessions).Add(float64(swept.SessionsExpired))
@@ -54,15 +60,11 @@ func (m *Metrics) Swept(swept store.Swept) {
 	m.swept.WithLabelValues(forgotSamples).Add(float64(swept.SamplesForgotten))
 }
 
-// WatchSweeper shows how sweeps go.
+// WatchSweeper shows how long sweeps take, and when the last one ended.
 func (m *Metrics) WatchSweeper(stats func() store.SweepStats) {
 	m.registry.onScrape(func(to *readings) {
 		s := stats()
 		to.durations(sweepTimeFamily, s.Took)
-		last := 0.0
-		if !s.Last.IsZero() {
-			last = float64(s.Last.UnixMilli()) / 1000
-		}
-		to.value(lastSweepFamily, last)
+		to.value(lastSweepFamily, secondsSince1970(s.Last))
 	}, sweepTimeFamily, lastSweepFamily)
 }
