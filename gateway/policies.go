@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/gorilla/mux"
 
@@ -12,47 +11,28 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-func (g *Gateway) getFence(ctx context.Context, resource store.Name) (any, error) {
-	fence, err := g.backend.Fence(ctx, resource)
-	return fenceAnswer(fence), err
+func (g *Gateway) policyRoutes(router *mux.Router) {
+	g.route(router, "/v1/policies/{prefix"+anyText, methods{
+		"GET": g.answering(g.getPolicy), "PUT": g.putPolicy, "DELETE": g.deletePolicy,
+	})
+	g.route(router, "/v1/policies", methods{"GET": g.answering(g.listPolicies)})
 }
 
-func fenceAnswer(fence store.Fence) api.Fence {
-	return api.Fence{
-		Resource: string(fence.Resource), GrantedToken: fence.GrantedToken, Open: fence.Open,
-		LastToken: fence.LastToken, LastSequence: fence.LastSequence, Policy: policyAnswer(fence.Policy),
-	}
-}
-
-func (g *Gateway) listPolicies(w http.ResponseWriter, r *http.Request) error {
+func (g *Gateway) listPolicies(ctx context.Context, r *http.Request) (any, error) {
 	if _, err := query(r); err != nil {
-		return err
+		return nil, err
 	}
-	ctx, cancel := g.work(r)
-	defer cancel()
 	policies, err := g.backend.Policies(ctx)
-	if err != nil {
-		return err
-	}
-	answer := api.Policies{Policies: make([]api.Policy, len(policies))}
-	for i, policy := range policies {
-		answer.Policies[i] = policyAnswer(policy)
-	}
-	return answerJSON(w, http.StatusOK, answer)
+	return api.Policies{Policies: convert(policies, policyAnswer)}, err
 }
 
-func (g *Gateway) getPolicy(w http.ResponseWriter, r *http.Request) error {
+func (g *Gateway) getPolicy(ctx context.Context, r *http.Request) (any, error) {
 	prefix, err := policyPrefix(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ctx, cancel := g.work(r)
-	defer cancel()
 	policy, err := g.backend.Policy(ctx, prefix)
-	if err != nil {
-		return err
-	}
-	return answerJSON(w, http.StatusOK, policyAnswer(policy))
+	return policyAnswer(policy), err
 }
 
 func (g *Gateway) putPolicy(w http.ResponseWriter, r *http.Request) error {
@@ -64,7 +44,7 @@ func (g *Gateway) putPolicy(w http.ResponseWriter, r *http.Request) error {
 	if err := g.readJSON(w, r, &body); err != nil {
 		return err
 	}
-	maxHold, err := maxHold(body.MaxHoldMS)
+	maxHold, err := milliseconds("max_hold_ms", body.MaxHoldMS, store.MaxHoldMin, store.MaxHoldMax)
 	if err != nil {
 		return err
 	}
@@ -79,22 +59,11 @@ func (g *Gateway) putPolicy(w http.ResponseWriter, r *http.Request) error {
 	if err := g.backend.PutPolicy(ctx, policy); err != nil {
 		return err
 	}
-	g.config.Logger.InfoContext(r.Context(), "policy set", "prefix", prefix, "rule", policy.Rule, "authority", policy.Authority,
-		"require_lease_id", policy.RequireLeaseID, "require_live_lease", policy.RequireLiveLease,
-		"max_hold_ms", policy.MaxHold.Milliseconds(), "address", g.address(r))
+	g.config.Logger.InfoContext(r.Context(), "policy set", "prefix", prefix, "rule", policy.Rule,
+		"authority", policy.Authority, "require_lease_id", policy.RequireLeaseID,
+		"require_live_lease", policy.RequireLiveLease, "max_hold_ms", policy.MaxHold.Milliseconds(),
+		"address", g.address(r))
 	return answerJSON(w, http.StatusOK, policyAnswer(policy))
-}
-
-// maxHold reads a max_hold_ms; absent it is 0.
-func maxHold(ms *int64) (time.Duration, error) {
-	if ms == nil {
-		return 0, nil
-	}
-	if *ms < store.MaxHoldMin.Milliseconds() || *ms > store.MaxHoldMax.Milliseconds() {
-		return 0, invalid("max_hold_ms is %d, it must be %d to %d, or absent for no limit.",
-			*ms, store.MaxHoldMin.Milliseconds(), store.MaxHoldMax.Milliseconds())
-	}
-	return time.Duration(*ms) * time.Millisecond, nil
 }
 
 func (g *Gateway) deletePolicy(w http.ResponseWriter, r *http.Request) error {
@@ -112,7 +81,7 @@ func (g *Gateway) deletePolicy(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// policyPrefix reads the prefix of a policy: a name, or nothing, which is every name.
+// policyPrefix reads the prefix of a policy: a name, or "" for every name.
 func policyPrefix(r *http.Request) (string, error) {
 	if _, err := query(r); err != nil {
 		return "", err
@@ -127,6 +96,7 @@ func policyPrefix(r *http.Request) (string, error) {
 func policyAnswer(policy store.Policy) api.Policy {
 	return api.Policy{
 		Prefix: policy.Prefix, Rule: string(policy.Rule), Authority: string(policy.Authority),
-		RequireLeaseID: policy.RequireLeaseID, RequireLiveLease: policy.RequireLiveLease, MaxHoldMS: policy.MaxHold.Milliseconds(),
+		RequireLeaseID: policy.RequireLeaseID, RequireLiveLease: policy.RequireLiveLease,
+		MaxHoldMS: policy.MaxHold.Milliseconds(),
 	}
 }

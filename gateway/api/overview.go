@@ -79,7 +79,7 @@ type DatabaseFacts struct {
 	NewestToken int64 `json:"newest_token"`
 	// Jumps is how often tokens jumped past those of a database that was lost.
 	Jumps    int64 `json:"jumps"`
-	LeapedAt *Time `json:"jumped_at,omitempty"`
+	JumpedAt *Time `json:"jumped_at,omitempty"`
 }
 
 // Standby is a database that follows.
