@@ -163,8 +163,8 @@ func (s *bulkStream) pause() {
 	s.window.sleep(pause)
 }
 
-// submit submits a line to the store. While too many writes wait, it retries, and takes no other line: the writes of one
-// resource are decided in the order of their lines.
+// submit submits a line to the store. While too many writes wait, it retries, and takes no other line: the writes of
+// one resource are decided in the order of their lines.
 func (s *bulkStream) submit(line *bulkLine) {
 	began, pause := time.Now(), bulkPauseMin
 	line.taken = began

@@ -35,8 +35,8 @@ func expectedVersion(header http.Header) (*int64, error) {
 	return &version, nil
 }
 
-// matchesNone reports whether a read's If-None-Match names the tag: the client has that version already. Weak tags count
-// (RFC 9110, section 13.1.2).
+// matchesNone reports whether a read's If-None-Match names the tag: the client has that version already. Weak tags
+// count (RFC 9110, section 13.1.2).
 func matchesNone(header http.Header, wanted string) bool {
 	return anyTag(header.Values("If-None-Match"), func(tag string) bool {
 		return strings.TrimPrefix(tag, "W/") == wanted
@@ -86,7 +86,8 @@ func parseETag(text string) (int64, bool) {
 func refuseUnsupported(w http.ResponseWriter, r *http.Request, record bool) error {
 	reads := isRead(r)
 	if len(r.Header["Content-Range"]) > 0 && !reads { // section 14.5
-		return invalid("There are no partial writes: the body replaces the whole value. Send all of it, without Content-Range.")
+		return invalid("There are no partial writes: the body replaces the whole value. " +
+			"Send all of it, without Content-Range.")
 	}
 	for _, line := range r.Header["Content-Encoding"] { // section 15.5.16
 		if r.Method != http.MethodPut && r.Method != http.MethodPost {

@@ -31,8 +31,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// Leases is what the gateway needs to grant and list leases. When the context of an Acquire that waits ends, the Acquire
-// leaves the queue. It cuts off no statement, and releases what it was granted after that.
+// Leases is what the gateway needs to grant and list leases. When the context of an Acquire that waits ends, the
+// Acquire leaves the queue. It cuts off no statement, and releases what it was granted after that.
 type Leases interface {
 	Acquire(context.Context, store.AcquireRequest) (store.Lease, error)
 	Renew(context.Context, store.LeaseRef, time.Duration) (store.Lease, error)

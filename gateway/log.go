@@ -45,8 +45,8 @@ func redactPath(path string) string {
 // identifier matches a lease_id or a session_id.
 var identifier = regexp.MustCompile(`[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}`)
 
-// loggedPath returns a path as logs and spans may show it. A path without a route may be misspelt, with a secret anywhere
-// in it.
+// loggedPath returns a path as logs and spans may show it. A path without a route may be misspelt, with a secret
+// anywhere in it.
 func loggedPath(route, path string) string {
 	if route == routeNone {
 		return identifier.ReplaceAllString(path, "…")

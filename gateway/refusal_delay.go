@@ -130,8 +130,8 @@ func refusedForGood(err error) (*store.RejectedError, bool) {
 	return nil, false
 }
 
-// streamRefusals counts the lines of a bulk stream that were refused for good since one was admitted. The stream's reader
-// pauses for them; the verdicts are not delayed.
+// streamRefusals counts the lines of a bulk stream that were refused for good since one was admitted. The stream's
+// reader pauses for them; the verdicts are not delayed.
 type streamRefusals struct {
 	refused atomic.Uint64
 	paused  uint64 // how many were refused at the last pause; used by the reader

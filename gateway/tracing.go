@@ -73,8 +73,8 @@ func (g *Gateway) withSpan(ctx context.Context, r *http.Request) context.Context
 	return ctx
 }
 
-// answer calls handle within a span, and returns the request with the span. The span also ends if the handler aborts the
-// connection by a panic.
+// answer calls handle within a span, and returns the request with the span. The span also ends if the handler aborts
+// the connection by a panic.
 func (t *routeTracer) answer(
 	answer *answerWriter, r *http.Request, handle func(http.ResponseWriter, *http.Request),
 ) *http.Request {
