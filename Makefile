@@ -69,7 +69,7 @@ golden-check: ## Compare the schema that the migrations make with the golden one
 	@scripts/with-postgres scripts/golden-check
 
 docs: ## Rewrite docs/metrics.md and the Grafana dashboards from the code
-	scripts/with-postgres go test ./gateway -run 'TestMetricsDoc$$' -update
+	scripts/with-postgres go test ./gateway/metrics -run 'TestMetricsDoc$$' -update
 	go run ./deploy/grafana/generate
 
 verify: RACE = 1

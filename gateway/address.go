@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// address is the client's, without its port. It is the connection's: headers prove nothing, unless the connection is of a proxy that the
-// operator trusts. Then it is the last one in X-Forwarded-For that is no such proxy's: what stands before that, anybody may have written.
+// address returns the client's address without its port: that of the connection, since anybody can send a header. If
+// the connection comes from a proxy that the operator trusts, it is the last address in X-Forwarded-For that is not
+// such a proxy's. A client may have written the ones before it.
 func (g *Gateway) address(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -37,5 +38,7 @@ func (g *Gateway) address(r *http.Request) string {
 func (g *Gateway) trusted(host string) bool {
 	address, err := netip.ParseAddr(host)
 	address = address.Unmap()
-	return err == nil && slices.ContainsFunc(g.config.TrustedProxies, func(proxies netip.Prefix) bool { return proxies.Contains(address) })
+	return err == nil && slices.ContainsFunc(g.config.TrustedProxies, func(proxies netip.Prefix) bool {
+		return proxies.Contains(address)
+	})
 }

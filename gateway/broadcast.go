@@ -2,93 +2,178 @@ package gateway
 
 import (
 	"context"
+	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/fencegate/fencegate/store"
 )
 
-// broadcastAhead is how many events a reader may be behind before its stream is ended.
-const broadcastAhead = 16
-
-// broadcast tells any number of streams the same events, each of which is made and encoded once. What makes them runs only while somebody
-// reads.
-type broadcast struct {
-	// produce tells events until ctx ends.
-	produce func(ctx context.Context, tell func(event []byte))
-	// until is when nothing is told any more.
+// broadcast passes events to any number of subscribers. Its producer runs only while there are subscribers: it starts
+// with the first and is stopped after the last. A subscriber that does not keep up is ended, so it delays no other.
+type broadcast[E any] struct {
+	// produce publishes events until ctx ends, and returns an error if it can't go on.
+	produce func(ctx context.Context, to *production[E]) error
+	// until ends when the gateway cuts off its work.
 	until context.Context
+	// behindMax is how many events a subscriber may be behind.
+	behindMax int
+	// replay sends the last event to a new subscriber.
+	replay bool
 
 	mu      sync.Mutex
-	readers map[*broadcastReader]struct{}
-	stop    context.CancelFunc // of what produces; nil while nobody reads
+	current *production[E] // nil: no subscribers
 	running sync.WaitGroup
-	last    []byte // nil: nothing yet
 }
 
-// broadcastReader is a stream that reads.
-type broadcastReader struct {
-	events chan []byte // closed when the reader was too slow
+// production is one run of the producer. Every publish reaches exactly the subscribers of its run.
+type production[E any] struct {
+	of   *broadcast[E]
+	stop context.CancelFunc
+
+	subscribers map[*subscriber[E]]struct{} // guarded by of.mu, like last
+	last        *E
+
+	begun    chan struct{} // closed by the first advance
+	ended    chan struct{} // closed when the producer has ended
+	position atomic.Int64
 }
 
-func newBroadcast(until context.Context, produce func(ctx context.Context, tell func(event []byte))) *broadcast {
-	return &broadcast{produce: produce, until: until, readers: map[*broadcastReader]struct{}{}}
+// subscriber receives the events of one run of the producer.
+type subscriber[E any] struct {
+	from   *production[E]
+	events chan E // closed at the end, see reason
+	reason error
 }
 
-// read begins to read: with the last event, if there was one since somebody reads.
-func (b *broadcast) read() *broadcastReader {
+// errCutOff ends the subscribers that are left when the gateway ends.
+var errCutOff = &store.UnavailableError{Outcome: store.OutcomeNotApplied, Err: errDraining}
+
+// subscribe starts the producer if it does not run.
+func (b *broadcast[E]) subscribe() *subscriber[E] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	reader := &broadcastReader{make(chan []byte, broadcastAhead)}
-	if b.last != nil {
-		reader.events <- b.last
-	}
-	b.readers[reader] = struct{}{}
-	if b.stop == nil {
+	p := b.current
+	if p == nil {
 		ctx, cancel := context.WithCancel(b.until)
-		b.stop = cancel
-		b.running.Go(func() { b.produce(ctx, func(event []byte) { b.tell(ctx, event) }) })
+		p = &production[E]{
+			of: b, stop: cancel, subscribers: map[*subscriber[E]]struct{}{}, begun: make(chan struct{}),
+			ended: make(chan struct{}),
+		}
+		b.current = p
+		b.running.Go(func() {
+			err := b.produce(ctx, p)
+			if ctx.Err() != nil {
+				err = errCutOff
+			}
+			p.end(err)
+		})
 	}
-	return reader
+	s := &subscriber[E]{from: p, events: make(chan E, b.behindMax)}
+	if b.replay && p.last != nil {
+		s.events <- *p.last
+	}
+	p.subscribers[s] = struct{}{}
+	return s
 }
 
-// leave ends the reading, and with that of the last reader what produces.
-func (b *broadcast) leave(reader *broadcastReader) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.readers, reader)
-	if len(b.readers) == 0 && b.stop != nil {
-		b.stop()
-		b.stop, b.last = nil, nil
-	}
-}
-
-// tell gives all readers an event, unless ctx has ended: then what produces it has been replaced, or is not needed.
-func (b *broadcast) tell(ctx context.Context, event []byte) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if ctx.Err() != nil {
-		return
-	}
-	b.last = event
-	for reader := range b.readers {
+// publish passes an event to every subscriber.
+func (p *production[E]) publish(event E) {
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
+	p.last = &event
+	for s := range p.subscribers {
 		select {
-		case reader.events <- event:
+		case s.events <- event:
 		default:
-			close(reader.events)
-			delete(b.readers, reader)
+			s.endLocked(store.ErrSlowReader)
 		}
 	}
 }
 
-// next waits for an event. It returns ErrSlowReader if the reader was too slow, or why ctx has ended.
-func (r *broadcastReader) next(ctx context.Context) ([]byte, error) {
+// advance notes that everything up to the position was published. The first call lets awaitBegin return.
+func (p *production[E]) advance(position int64) {
+	p.position.Store(position)
 	select {
-	case event, ok := <-r.events:
+	case <-p.begun:
+	default:
+		close(p.begun)
+	}
+}
+
+// end ends the run and its subscribers; the next subscriber starts another run.
+func (p *production[E]) end(reason error) {
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
+	for s := range p.subscribers {
+		s.endLocked(reason)
+	}
+	p.stopLocked()
+	close(p.ended)
+}
+
+func (p *production[E]) stopLocked() {
+	p.stop()
+	if p.of.current == p {
+		p.of.current = nil
+	}
+}
+
+func (s *subscriber[E]) endLocked(reason error) {
+	delete(s.from.subscribers, s)
+	s.reason = reason
+	close(s.events)
+}
+
+// leave ends the subscription, and the run if it was the last one.
+func (s *subscriber[E]) leave() {
+	s.from.of.mu.Lock()
+	defer s.from.of.mu.Unlock()
+	delete(s.from.subscribers, s)
+	if len(s.from.subscribers) == 0 {
+		s.from.stopLocked()
+	}
+}
+
+// awaitBegin waits until the producer has advanced for the first time. It returns store.ErrUnavailable if ctx ends
+// before that, or the error of the producer.
+func (s *subscriber[E]) awaitBegin(ctx context.Context) error {
+	select {
+	case <-s.from.begun:
+		return nil
+	case <-s.from.ended:
+		return s.reason
+	case <-ctx.Done():
+		return &store.UnavailableError{
+			Outcome: store.OutcomeNotApplied, Err: fmt.Errorf("wait for the first events: %w", ctx.Err()),
+		}
+	}
+}
+
+// next waits for an event. It returns why the subscriber was ended, or why ctx has ended.
+func (s *subscriber[E]) next(ctx context.Context) (E, error) {
+	select {
+	case event, ok := <-s.events:
 		if !ok {
-			return nil, store.ErrSlowReader
+			return event, s.reason
 		}
 		return event, nil
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		var none E
+		return none, context.Cause(ctx)
 	}
+}
+
+// pending returns an event that waits, or else the position up to which the subscriber has received everything. The
+// order matters: an event is published before the position advances past it.
+func (s *subscriber[E]) pending() (event E, waits bool, position int64, err error) {
+	position = s.from.position.Load()
+	select {
+	case event, waits = <-s.events:
+		if !waits {
+			err = s.reason
+		}
+	default:
+	}
+	return event, waits, position, err
 }

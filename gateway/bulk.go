@@ -6,37 +6,37 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"mime"
 	"net/http"
-	"runtime/debug"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/store"
 )
 
 const (
-	// bulkStreamsMax bounds the streams of writes that are open at the same time; with bulkLinesMax and bulkBytesMax it bounds their memory.
+	// bulkStreamsMax bounds the open bulk streams; with bulkLinesMax and bulkBytesMax it bounds their memory.
 	bulkStreamsMax = 512
-	// bulkLinesMax and bulkBytesMax bound what of one stream is read and not decided; a single line may be larger.
+	// bulkLinesMax and bulkBytesMax bound the lines of one stream that were read and not decided. A single line may be
+	// larger.
 	bulkLinesMax = 1024
 	bulkBytesMax = 8 << 20
-	// bulkLinger is how long a client may take to end a body that is not read any more. Were the connection closed before that, its end could
-	// overtake the last verdicts.
+	// bulkLinger is how long a client may take to end a body that is not read any more. If the connection were closed
+	// at once, its end could overtake the last verdicts.
 	bulkLinger = 2 * time.Second
-	// bulkPauseMin and bulkPauseMax are between two tries of a line for which the store has no room.
+	// bulkPauseMin and bulkPauseMax bound the pause between two tries of a line for which the store has no room.
 	bulkPauseMin = time.Millisecond
 	bulkPauseMax = 50 * time.Millisecond
 )
 
-// endGone is the end of a stream whose client does not take its verdicts: nobody is told.
+// endGone is the end of a stream whose client does not take its verdicts. It is never sent.
 const endGone = "gone"
 
-// bulkStream is one POST /v1/writes: a reader, which submits lines as they come, and the handler itself, which answers with the verdicts in
-// the order of the lines. Between the two stands a window of bounded size; when it is full, nothing is read.
+// bulkStream is one POST /v1/writes. A reader submits lines as they arrive, and the handler itself answers the verdicts
+// in the order of the lines. A window of bounded size is between the two; while it is full, nothing is read.
 type bulkStream struct {
 	gateway    *Gateway
 	request    *http.Request
@@ -44,61 +44,60 @@ type bulkStream struct {
 	controller *http.ResponseController
 	window     *bulkWindow
 
-	// ctx ends never: what was begun is finished, whether the client is there or not. The store gives every write its verdict in time.
+	// ctx never ends: lines that were taken are finished even if the client leaves. The store bounds the time of each.
 	ctx context.Context
 
-	spans    lineSpans // of the reader
-	deadline deadlines
-	failed   atomic.Bool // a defect was logged; one in a stream is enough
+	spans    lineSpans // used by the reader
+	deadline bulkDeadline
+	logged   atomic.Bool // one failure in a stream is logged
 	refusals streamRefusals
 }
 
-// bulk takes any number of independent writes, a line each, and answers with a verdict a line.
+// bulk takes any number of independent writes, one a line, and answers a verdict for each line.
 func (g *Gateway) bulk(w http.ResponseWriter, r *http.Request) error {
 	if _, err := query(r); err != nil {
 		return err
 	}
-	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil || mediaType != api.BulkContentType {
-		return problem(http.StatusUnsupportedMediaType, api.CodeInvalidRequest,
-			"The body must be a JSON document a line, with Content-Type: "+api.BulkContentType+".")
+	if err := checkContentType(r, api.BulkContentType, "a JSON document a line"); err != nil {
+		return err
 	}
 	if g.draining.Err() != nil {
-		return busy("The gateway is ending, and nothing was taken. Send the writes to another gateway.")
+		return busy("The gateway is shutting down, and took no line. Send the writes to another gateway.")
 	}
 	defer g.bulkStreams.Add(-1)
 	if g.bulkStreams.Add(1) > bulkStreamsMax {
-		return busy("This gateway has as many streams of writes open as it may, " + strconv.Itoa(bulkStreamsMax) + ". Try again, or another gateway.")
+		return busy("This gateway has as many bulk streams open as it may, " + strconv.Itoa(bulkStreamsMax) +
+			". Try again, or another gateway.")
 	}
 	s := &bulkStream{
-		gateway: g, request: r, writer: w, controller: http.NewResponseController(w), window: newBulkWindow(),
-		ctx: context.WithoutCancel(r.Context()),
+		gateway: g, request: r, writer: w, controller: http.NewResponseController(w),
+		window: newBulkWindow(), ctx: context.WithoutCancel(r.Context()),
 	}
 	s.deadline.controller = s.controller
 	defer context.AfterFunc(g.draining, func() { s.window.stop(api.BulkShutdown) })()
 	return s.serve()
 }
 
-// serve answers until the input is at its end and every line that was taken is decided.
+// serve answers until the input has ended and every line that was taken has its verdict.
 func (s *bulkStream) serve() error {
-	// Without this a server reads an HTTP/1.1 body to its end before it answers. HTTP/2 does so by itself.
+	// Otherwise the server reads an HTTP/1.1 body to its end before it answers. HTTP/2 is full duplex by itself.
 	_ = s.controller.EnableFullDuplex()
 	noteBodyRead(s.writer)
 	header := s.writer.Header()
 	header.Set("Content-Type", api.BulkContentType)
 	header.Set("Cache-Control", "no-store")
-	header.Set("X-Accel-Buffering", "no") // nginx would keep the verdicts until it has enough of them
+	header.Set("X-Accel-Buffering", "no") // nginx would buffer the verdicts
 	s.writer.WriteHeader(http.StatusOK)
 
 	var reading sync.WaitGroup
-	// Nothing of the request may be touched when the handler has returned, or has panicked.
+	// The request must not be used after the handler has returned or panicked.
 	defer reading.Wait()
 	defer s.deadline.end(0)
 	reading.Go(s.read)
 	end := s.answer()
 	switch {
 	case end == endGone:
-		return fmt.Errorf("%w: it does not take its verdicts", errClientGone)
+		return fmt.Errorf("%w: it does not read its verdicts", errClientGone)
 	case end != api.BulkComplete && s.request.ProtoMajor == 1:
 		s.deadline.end(bulkLinger)
 		reading.Wait()
@@ -110,7 +109,7 @@ func (s *bulkStream) serve() error {
 func (s *bulkStream) read() {
 	defer func() {
 		if cause := recover(); cause != nil {
-			s.gateway.config.Logger.ErrorContext(s.request.Context(), "panic", "error", fmt.Sprint(cause), "stack", string(debug.Stack()))
+			s.gateway.logPanic(s.request, cause)
 			s.window.stop(api.BulkFailed)
 		}
 	}()
@@ -122,7 +121,7 @@ func (s *bulkStream) read() {
 	_, _ = io.Copy(io.Discard, s.request.Body)
 }
 
-// take submits the lines, and returns why there are no more.
+// take submits the lines, and returns why it stopped.
 func (s *bulkStream) take(input *bulkInput) string {
 	for {
 		s.pause()
@@ -137,7 +136,7 @@ func (s *bulkStream) take(input *bulkInput) string {
 		}
 		line := s.window.take(input.number, len(text), &s.deadline)
 		if line == nil {
-			return api.BulkComplete // the stream was stopped, for a reason that is noted
+			return api.BulkComplete // the stream was stopped before, for a reason that counts
 		}
 		if err == nil {
 			err = line.parse(text, s.gateway.config.BodyBytesMax)
@@ -152,30 +151,33 @@ func (s *bulkStream) take(input *bulkInput) string {
 	}
 }
 
-// pause stops reading for a while where line after line is refused for good.
+// pause stops reading for a while if line after line is refused for good.
 func (s *bulkStream) pause() {
-	pause := s.refusals.pause(s.gateway.refusals)
+	pause := s.refusals.pause(s.gateway.refusalDelays)
 	if pause == 0 {
 		return
 	}
-	s.deadline.disarm() // it is not the client who is late
-	s.gateway.refusals.metrics.begin()
-	defer s.gateway.refusals.metrics.end()
+	s.deadline.disarm() // the client is not late
+	s.gateway.metrics.RefusalDelays.Begin()
+	defer s.gateway.metrics.RefusalDelays.End()
 	s.window.sleep(pause)
 }
 
-// submit has a line decided. Where too many writes wait already, it waits with it, and takes no other meanwhile: writes to one resource
-// are decided in the order of their lines.
+// submit submits a line to the store. While too many writes wait, it retries, and takes no other line: the writes of
+// one resource are decided in the order of their lines.
 func (s *bulkStream) submit(line *bulkLine) {
 	began, pause := time.Now(), bulkPauseMin
 	line.taken = began
 	for {
-		err := s.window.submit(line, func() { s.gateway.backend.Submit(s.spans.context(s.ctx), line.write, line.decided) })
+		err := s.window.submit(line, func() {
+			s.gateway.backend.Submit(s.spans.context(s.ctx), line.write, line.decided)
+		})
 		if err == nil {
 			return
 		}
-		s.deadline.disarm() // it is not the client who is late
-		if !errors.Is(err, store.ErrOverloaded) || time.Since(began) > s.gateway.config.RequestTimeout || !s.window.sleep(jittered(pause)) {
+		s.deadline.disarm() // the client is not late
+		if !errors.Is(err, store.ErrOverloaded) || time.Since(began) > s.gateway.config.RequestTimeout ||
+			!s.window.sleep(jittered(pause)) {
 			s.window.settle(line, store.Result{}, err)
 			return
 		}
@@ -183,28 +185,27 @@ func (s *bulkStream) submit(line *bulkLine) {
 	}
 }
 
-// judge counts a verdict of the store, which is given now, and logs what a client can't help.
-func (s *bulkStream) judge(line *bulkLine, now time.Time) {
+// count counts a verdict of the store, and logs failures that are not the client's.
+func (s *bulkStream) count(line *bulkLine, now time.Time) {
 	if line.malformed {
 		return
 	}
-	s.gateway.judged(s.request, sourceBulk, line.err)
-	s.refusals.judge(line.err)
-	level, what := slog.LevelError, "request failed"
+	s.gateway.countWrite(s.request, metrics.SourceBulk, now.Sub(line.taken), line.err)
+	s.refusals.count(line.err)
+	level, message := slog.LevelError, "request failed"
 	switch {
 	case line.err == nil:
-		s.gateway.metrics.writeTimes.bulk.Observe(now.Sub(line.taken).Seconds())
 		return
-	case errors.Is(line.err, store.ErrOverloaded): // each of which is counted
+	case errors.Is(line.err, store.ErrOverloaded): // metrics count each of these
 		return
 	case errors.Is(line.err, store.ErrUnavailable):
-		level, what = slog.LevelWarn, "database unavailable"
+		level, message = slog.LevelWarn, "database unavailable"
 	case problemOf(line.err).Code != api.CodeInternal:
 		return
 	}
-	if s.failed.Swap(true) {
+	if s.logged.Swap(true) {
 		return
 	}
-	s.gateway.config.Logger.Log(s.request.Context(), level, what,
+	s.gateway.config.Logger.Log(s.request.Context(), level, message,
 		"method", s.request.Method, "path", s.request.URL.Path, "line", line.number, "error", line.err)
 }

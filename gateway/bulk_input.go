@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
@@ -15,7 +14,7 @@ import (
 
 const (
 	bulkBufferBytes = 64 << 10
-	// bulkFrameBytes is what a line may have beside its value: names, numbers and JSON.
+	// bulkFrameBytes is what a line may have around its value: names, numbers and JSON.
 	bulkFrameBytes = 16 << 10
 )
 
@@ -24,37 +23,39 @@ var (
 	errBodyTimeout = errors.New("the line did not arrive in time, or there was no room for it")
 )
 
-// bulkInput reads lines.
+// bulkInput reads the lines of a bulk stream.
 type bulkInput struct {
 	body     io.Reader
-	deadline *deadlines
-	share    *bodyShare    // of what the buffer has grown by
+	deadline *bulkDeadline
+	share    *bodyShare    // of the growth of the buffer
 	timeout  time.Duration // for a line to arrive
 	valueMax int64
 	lineMax  int
-	number   int64 // of the line that next has returned, from 1
+	number   int64 // of the line that next returned, from 1
 
 	buffer     []byte
-	start, end int // what was read and not returned yet
+	start, end int // the bytes that were read and not returned yet
 }
 
-func newBulkInput(body io.Reader, config Config, deadline *deadlines) *bulkInput {
-	// Every value that fits may be sent as base64, which has 4 bytes for 3.
+func newBulkInput(body io.Reader, config Config, deadline *bulkDeadline) *bulkInput {
+	// A value of the greatest size may be sent as base64, which has 4 bytes for 3.
 	lineMax := (int(config.BodyBytesMax)+2)/3*4 + bulkFrameBytes
 	return &bulkInput{
-		body: body, deadline: deadline, timeout: config.BodyTimeout, valueMax: config.BodyBytesMax, lineMax: lineMax,
-		buffer: make([]byte, min(bulkBufferBytes, lineMax+1)),
+		body: body, deadline: deadline, timeout: config.BodyTimeout, valueMax: config.BodyBytesMax,
+		lineMax: lineMax, buffer: make([]byte, min(bulkBufferBytes, lineMax+1)),
 	}
 }
 
 func (in *bulkInput) tooLong() *api.Problem {
-	return problem(http.StatusRequestEntityTooLarge, api.CodeTooLarge, "The line is over the limit of "+strconv.Itoa(in.lineMax)+
-		" bytes, for values of "+strconv.FormatInt(in.valueMax, 10)+" bytes (--body-bytes-max).")
+	return problem(http.StatusRequestEntityTooLarge, api.CodeTooLarge,
+		"The line is over the limit of "+strconv.Itoa(in.lineMax)+" bytes, for values of "+
+			strconv.FormatInt(in.valueMax, 10)+" bytes (--body-bytes-max).")
 }
 
-// next returns the next line that is not blank, without its end, valid until the next call. The last line of the body needs no line
-// feed. It returns io.EOF at the body's end, errLineTooLong for a line that it has skipped, errBodyTimeout if a line does
-// not arrive in time, or what broke the body off: a line that was cut is no line.
+// next returns the next line that is not blank, without its line feed, which the last line of the body does not need.
+// The line is valid until the next call. It returns io.EOF at the body's end, errLineTooLong for a line that it has
+// skipped, errBodyTimeout if a line does not arrive in time, or the error that broke the body off. A line that was cut
+// is never returned.
 func (in *bulkInput) next() ([]byte, error) {
 	for {
 		line, err := in.line()
@@ -104,7 +105,7 @@ func (in *bulkInput) limited(line []byte) ([]byte, error) {
 	return line, nil
 }
 
-// skip drops a line that is too long, without keeping it.
+// skip drops a line that is too long.
 func (in *bulkInput) skip() error {
 	for {
 		in.start, in.end = 0, 0
@@ -125,7 +126,7 @@ func (in *bulkInput) skip() error {
 	return errLineTooLong
 }
 
-// fill reads more, into a buffer that grows with the line, up to the limit.
+// fill reads more into the buffer, which grows with the line up to the limit.
 func (in *bulkInput) fill() error {
 	if in.start > 0 && in.end == len(in.buffer) {
 		in.end = copy(in.buffer, in.buffer[in.start:in.end])
@@ -145,14 +146,14 @@ func (in *bulkInput) fill() error {
 	in.end += n
 	switch {
 	case n > 0:
-		return nil // an error comes again
+		return nil // the next read returns the error again
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return errBodyTimeout
 	}
 	return err
 }
 
-// shrink gives a large buffer back when its line is done with.
+// shrink frees a large buffer after its line.
 func (in *bulkInput) shrink() {
 	if len(in.buffer) <= bulkBufferBytes || in.end-in.start > bulkBufferBytes/2 {
 		return
@@ -161,50 +162,4 @@ func (in *bulkInput) shrink() {
 	small := make([]byte, bulkBufferBytes)
 	in.end = copy(small, in.buffer[in.start:in.end])
 	in.start, in.buffer = 0, small
-}
-
-// deadlines sets until when the body may be read. The deadline of a connection can't be read back, and whoever ends the stream sets it
-// from another goroutine: so it is set here alone.
-type deadlines struct {
-	controller *http.ResponseController
-
-	mu    sync.Mutex
-	until time.Time // for the line that is read now
-	set   time.Time // as the connection has it; zero: none
-	ended bool
-}
-
-// begin gives a new line its time.
-func (d *deadlines) begin(timeout time.Duration) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.until = time.Now().Add(timeout)
-}
-
-// arm has the next read obey the deadline.
-func (d *deadlines) arm() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.ended && !d.set.Equal(d.until) {
-		d.set = d.until
-		_ = d.controller.SetReadDeadline(d.set) // fails where the read does
-	}
-}
-
-// disarm lets a deadline pass while nothing is read: over HTTP/2 that would end the body.
-func (d *deadlines) disarm() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.ended && !d.set.IsZero() {
-		d.set = time.Time{}
-		_ = d.controller.SetReadDeadline(time.Time{})
-	}
-}
-
-// end leaves the reader this long, whatever it does.
-func (d *deadlines) end(linger time.Duration) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.ended = true
-	_ = d.controller.SetReadDeadline(time.Now().Add(linger))
 }

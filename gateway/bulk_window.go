@@ -10,46 +10,11 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// bulkLine is a line that was taken. It is used again when its verdict is written.
-type bulkLine struct {
-	window *bulkWindow
-	number int64
-	bytes  int
-	taken  time.Time
-	write  store.Write
-	// decided takes the verdict of the store, once, from any goroutine.
-	decided func(store.Result, error)
-
-	// submitting: Submit has not returned; undecided is then why the line could not be decided. Both are guarded by the window.
-	submitting bool
-	undecided  error
-
-	malformed bool // it was refused before the store was asked
-	settled   bool // result or err is there
-	result    store.Result
-	err       error
-}
-
-// decide takes the verdict of the store. What comes before Submit has returned, and is no verdict, is left to the reader: he may submit
-// the line again.
-func (l *bulkLine) decide(result store.Result, err error) {
-	if errors.Is(err, store.ErrUnavailable) && l.window.undecided(l, err) {
-		return
-	}
-	l.window.settle(l, result, err)
-}
-
-// refuse settles a line that the store was not asked about.
-func (l *bulkLine) refuse(err error) {
-	l.malformed = true
-	l.window.settle(l, store.Result{}, err)
-}
-
 // bulkWindow holds the lines of a stream that were taken and not answered yet, in their order.
 type bulkWindow struct {
-	// entering is held while a line is submitted, and by who notes that one could not be decided. The store refuses what waits behind such a
-	// line on its resource, after it has told of it: so either a line stands behind it by then, or it is not submitted at all, and no later
-	// write of a resource is admitted where an earlier one was not decided.
+	// entering is held while a line is submitted, and while one is noted as undecided. The store reports such a line
+	// before it refuses the writes that wait behind it on its resource. So a later line either waits behind it by then
+	// or is not submitted: no later write of a resource is admitted after an earlier one that was not decided.
 	entering sync.Mutex
 	failure  error // why a line could not be decided; guarded by entering
 
@@ -62,7 +27,7 @@ type bulkWindow struct {
 	bytes       int // of the lines that are not settled
 	free        []*bulkLine
 
-	nextLine int64         // after the last that was taken
+	nextLine int64         // the number after the last line that was taken
 	stopped  string        // why no more lines are taken; "": they are
 	ending   chan struct{} // closed when stopped is set
 }
@@ -73,12 +38,12 @@ func newBulkWindow() *bulkWindow {
 	return w
 }
 
-// take makes the next line one that was taken, when there is room for it; nil if the stream was stopped. From here on it has a verdict.
-func (w *bulkWindow) take(number int64, bytes int, deadline *deadlines) *bulkLine {
+// take waits for room and takes the next line, which then gets a verdict. It returns nil if the stream was stopped.
+func (w *bulkWindow) take(number int64, bytes int, deadline *bulkDeadline) *bulkLine {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.stopped == "" && (w.held == bulkLinesMax || w.bytes > 0 && w.bytes+bytes > bulkBytesMax) {
-		deadline.disarm() // it is not the client who is late
+		deadline.disarm() // the client is not late
 		w.room.Wait()
 	}
 	if w.stopped != "" {
@@ -99,7 +64,7 @@ func (w *bulkWindow) take(number int64, bytes int, deadline *deadlines) *bulkLin
 	return line
 }
 
-// submit has enter submit a line. It returns an error if the line was not taken in, or could not be decided at once.
+// submit calls enter to submit a line. It returns an error if the line was not submitted, or not decided at once.
 func (w *bulkWindow) submit(line *bulkLine, enter func()) error {
 	w.entering.Lock()
 	defer w.entering.Unlock()
@@ -119,9 +84,9 @@ func (w *bulkWindow) submit(line *bulkLine, enter func()) error {
 	return line.undecided
 }
 
-// undecided reports whether a line that could not be decided is the reader's, since Submit has not returned. Otherwise nothing is
-// submitted from now on.
-func (w *bulkWindow) undecided(line *bulkLine, err error) bool {
+// leaveUndecided reports whether a line that could not be decided is left to the reader, since Submit has not returned.
+// Otherwise no more lines are submitted.
+func (w *bulkWindow) leaveUndecided(line *bulkLine, err error) bool {
 	w.mu.Lock()
 	if line.submitting {
 		line.undecided = err
@@ -135,12 +100,14 @@ func (w *bulkWindow) undecided(line *bulkLine, err error) bool {
 	return false
 }
 
-// notApplied is what lines are told that were not submitted.
+// notApplied is the error of lines that were not submitted.
 func notApplied(err error) error {
-	return &store.UnavailableError{Outcome: store.OutcomeNotApplied, Err: fmt.Errorf("a line before it could not be decided: %w", err)}
+	return &store.UnavailableError{
+		Outcome: store.OutcomeNotApplied, Err: fmt.Errorf("a line before it could not be decided: %w", err),
+	}
 }
 
-// settle notes a verdict. What the line held is let go at once, whether the client takes the verdict or not.
+// settle notes a verdict. It frees what the line held at once, whether the client takes the verdict or not.
 func (w *bulkWindow) settle(line *bulkLine, result store.Result, err error) {
 	if err == nil {
 		err = result.Err
@@ -159,24 +126,24 @@ func (w *bulkWindow) settle(line *bulkLine, result store.Result, err error) {
 	}
 }
 
-// stop says that no more lines are taken. The first reason counts.
-func (w *bulkWindow) stop(why string) {
+// stop takes no more lines. The first reason counts.
+func (w *bulkWindow) stop(reason string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.stopLocked(why)
+	w.stopLocked(reason)
 }
 
-func (w *bulkWindow) stopLocked(why string) {
+func (w *bulkWindow) stopLocked(reason string) {
 	if w.stopped == "" {
-		w.stopped = why
+		w.stopped = reason
 		close(w.ending)
 		w.room.Signal()
 		w.head.Signal()
 	}
 }
 
-// next gives the settled lines at the head, as many as into has room for, and takes back those that it gave before. It gives none if
-// there are none, unless it may wait; then it gives none if the stream was stopped and every line that was taken has been given.
+// next returns the settled lines at the head, up to the capacity of into, and takes back the lines that it returned
+// before. If it may wait, it returns none only after the stream was stopped and every line was returned.
 func (w *bulkWindow) next(into, back []*bulkLine, wait bool) []*bulkLine {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -209,8 +176,8 @@ func (w *bulkWindow) sleep(pause time.Duration) bool {
 	}
 }
 
-// end is why the stream was stopped, and the first line that was not taken.
-func (w *bulkWindow) end() (why string, nextLine int64) {
+// end returns why the stream was stopped, and the number of the first line that was not taken.
+func (w *bulkWindow) end() (reason string, nextLine int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.stopped, w.nextLine

@@ -10,18 +10,24 @@ import (
 	"github.com/fencegate/fencegate/gateway/ui"
 )
 
-// dashboardPolicy lets the dashboard load its own modules and styles and call this gateway, and nothing else. Trusted types are none: a name that was
-// parsed as HTML, if ever code did that, is an error and not an element.
-const dashboardPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
-	"frame-ancestors 'none'; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+// dashboardPolicy lets the dashboard load its own modules and styles and call this gateway, and nothing else. It allows
+// no trusted types: parsing a name as HTML, if code ever did that, is an error and makes no element.
+const dashboardPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
+	"connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; " +
+	"require-trusted-types-for 'script'; trusted-types 'none'"
+
+func (g *Gateway) dashboardRoutes(router *mux.Router) {
+	g.route(router, "/ui/{file"+anyText, methods{"GET": dashboardFile, "HEAD": dashboardFile})
+	g.route(router, "/", methods{"GET": dashboard, "HEAD": dashboard})
+}
 
 // dashboard answers the page.
-func (g *Gateway) dashboard(w http.ResponseWriter, r *http.Request) error {
+func dashboard(w http.ResponseWriter, r *http.Request) error {
 	return answerFile(w, r, ui.Index)
 }
 
-// dashboardFile answers what the page loads.
-func (g *Gateway) dashboardFile(w http.ResponseWriter, r *http.Request) error {
+// dashboardFile answers the files that the page loads.
+func dashboardFile(w http.ResponseWriter, r *http.Request) error {
 	name := mux.Vars(r)["file"]
 	if name == ui.Index {
 		name = "" // its links are relative to /
@@ -40,7 +46,7 @@ func answerFile(w http.ResponseWriter, r *http.Request, name string) error {
 	}
 	header := w.Header()
 	header.Set("ETag", file.ETag)
-	// Asked for again each time, mostly to hear 304: modules of two versions must not meet in one page after an upgrade.
+	// Browsers ask again each time, and mostly get 304: after an upgrade, a page must not mix modules of two versions.
 	header.Set("Cache-Control", "no-cache")
 	header.Set("Content-Security-Policy", dashboardPolicy)
 	header.Set("X-Content-Type-Options", "nosniff")

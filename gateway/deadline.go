@@ -6,37 +6,37 @@ import (
 	"time"
 )
 
-// sharedDeadline makes contexts that end after a time, one for all requests that begin within a sixteenth of it: such a request has up to
-// so much longer. A context of each request's own would cost as much as its answer.
+// sharedDeadline makes contexts that end after a timeout. Requests that begin within a sixteenth of the timeout share
+// one, and have up to that much longer. A context for each request would cost as much as its answer.
 type sharedDeadline struct {
-	parent context.Context
-	time   time.Duration
-	newest atomic.Pointer[deadlineContext]
+	parent  context.Context
+	timeout time.Duration
+	newest  atomic.Pointer[deadlineContext]
 }
 
 type deadlineContext struct {
 	context.Context
 
-	cancel context.CancelFunc // only by the parent and by time
-	until  time.Time          // who begins after that needs another
+	cancel context.CancelFunc // called only if the context is not used
+	until  time.Time          // requests that begin later need another context
 }
 
-// within sets what the contexts descend from, and the time.
-func (d *sharedDeadline) within(parent context.Context, time time.Duration) {
-	d.parent, d.time = parent, time
+// within sets the parent of the contexts and the timeout.
+func (d *sharedDeadline) within(parent context.Context, timeout time.Duration) {
+	d.parent, d.timeout = parent, timeout
 }
 
-// context returns one for a request that begins now.
+// context returns the context of a request that begins now.
 func (d *sharedDeadline) context() context.Context {
 	now := time.Now()
 	newest := d.newest.Load()
 	if newest != nil && now.Before(newest.until) {
 		return newest.Context
 	}
-	slice := d.time / 16
-	ctx, cancel := context.WithTimeout(d.parent, d.time+slice)
+	slice := d.timeout / 16
+	ctx, cancel := context.WithTimeout(d.parent, d.timeout+slice)
 	made := &deadlineContext{ctx, cancel, now.Add(slice)}
-	if !d.newest.CompareAndSwap(newest, made) { // another is as good
+	if !d.newest.CompareAndSwap(newest, made) { // the other goroutine's is as good
 		cancel()
 		return d.newest.Load().Context
 	}

@@ -9,22 +9,28 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/gorilla/mux"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/store"
-	"github.com/fencegate/fencegate/store/watch"
 )
 
-// valueBytesMax bounds a leader's value. It is kept in the metadata of its lease, which has room for a little more.
+// valueBytesMax bounds a leader's value. The metadata of its lease keeps it, and has room for a little more.
 const valueBytesMax = 4000
 
-// leaderMetadata is the metadata of a leader's lease.
-type leaderMetadata struct {
-	Value jsontext.Value `json:"value"`
+func (g *Gateway) electionRoutes(router *mux.Router) {
+	const election = "/v1/elections/{election" + anyText
+	g.route(router, election+"/campaign", methods{"POST": acting(g, electionName, g.campaign)})
+	g.route(router, election+"/resign", methods{"POST": acting(g, electionName, g.resign)})
+	g.route(router, election+"/observe", methods{"GET": g.observe})
+	g.route(router, election, methods{"GET": g.answeringNamed(electionName, g.getElection)})
+	g.route(router, "/v1/elections", methods{"GET": g.listElections()})
 }
 
 // campaign acquires the lock of the election's name.
-func (g *Gateway) campaign(w http.ResponseWriter, r *http.Request, election store.Name, body api.CampaignRequest) (any, error) {
+func (g *Gateway) campaign(
+	w http.ResponseWriter, r *http.Request, election store.Name, body api.CampaignRequest,
+) (any, error) {
 	request, err := campaignRequest(election, body)
 	if err != nil {
 		return nil, err
@@ -34,27 +40,29 @@ func (g *Gateway) campaign(w http.ResponseWriter, r *http.Request, election stor
 }
 
 func campaignRequest(election store.Name, body api.CampaignRequest) (store.AcquireRequest, error) {
-	request := store.AcquireRequest{Lock: election, OwnerID: body.Candidate, Mode: store.Exclusive, Scope: store.Node}
+	request := store.AcquireRequest{
+		Lock: election, OwnerID: body.Candidate, Mode: store.Exclusive, Scope: store.Node,
+	}
 	if err := checkCandidate(body.Candidate); err != nil {
 		return request, err
 	}
 	if len(body.Value) > valueBytesMax {
 		return request, invalid("value has %d bytes, the limit is %d.", len(body.Value), valueBytesMax)
 	}
-	value := unlessNull(body.Value)
+	value := optionalJSON(body.Value)
 	if value == nil {
 		value = []byte("null")
 	}
-	if err := store.CheckJSON("value", value); err != nil { // under the name that it has here
+	if err := store.CheckJSON("value", value); err != nil { // the store would name the field metadata
 		return request, err
 	}
-	// As store.Elections knows it, also where there is no value.
+	// store.Elections recognises an election by this metadata, so it is there without a value, too.
 	request.Metadata = bytes.Join([][]byte{[]byte(`{"value":`), value, []byte("}")}, nil)
 	err := readTerms(&request, terms{body.TTLMS, body.WaitMS, body.SessionID, body.RequestID})
 	return request, err
 }
 
-// checkCandidate holds a candidate against the limits of an owner, which it is to the store, under the name that it has here.
+// checkCandidate applies the store's limits of an owner under the name that the field has here.
 func checkCandidate(candidate string) error {
 	switch {
 	case candidate == "":
@@ -68,7 +76,9 @@ func checkCandidate(candidate string) error {
 }
 
 // resign releases the lock of the election's name.
-func (g *Gateway) resign(_ http.ResponseWriter, r *http.Request, election store.Name, body api.ResignRequest) (any, error) {
+func (g *Gateway) resign(
+	_ http.ResponseWriter, r *http.Request, election store.Name, body api.ResignRequest,
+) (any, error) {
 	if err := checkCandidate(body.Candidate); err != nil {
 		return nil, err
 	}
@@ -79,7 +89,8 @@ func (g *Gateway) resign(_ http.ResponseWriter, r *http.Request, election store.
 	if err := checkToken("term", body.Term); err != nil {
 		return nil, err
 	}
-	return api.Resigned{Resigned: true}, g.giveBack(r, store.LeaseRef{Lock: election, OwnerID: body.Candidate, ID: id, Token: body.Term})
+	ref := store.LeaseRef{Lock: election, OwnerID: body.Candidate, ID: id, Token: body.Term}
+	return api.Resigned{Resigned: true}, g.releaseLease(r, ref)
 }
 
 func (g *Gateway) getElection(ctx context.Context, election store.Name) (any, error) {
@@ -87,90 +98,38 @@ func (g *Gateway) getElection(ctx context.Context, election store.Name) (any, er
 	return electionAnswer(lock), err
 }
 
-func (g *Gateway) listElections(w http.ResponseWriter, r *http.Request) error {
-	page, err := readPage(r, "prefix")
-	if err != nil {
-		return err
-	}
-	ctx, cancel := g.work(r)
-	defer cancel()
-	locks, err := g.backend.Elections(ctx, store.ElectionQuery{Prefix: page.prefix, After: page.after, Limit: page.limit})
-	if err != nil {
-		return err
-	}
-	answer := api.Elections{Elections: make([]api.Election, len(locks))}
-	for i, lock := range locks {
-		answer.Elections[i] = electionAnswer(lock)
-	}
-	answer.NextCursor = nextCursor(len(locks), page.limit, func() string { return string(locks[len(locks)-1].Lock) })
-	return answerJSON(w, http.StatusOK, answer)
-}
-
-// observe streams who leads.
-func (g *Gateway) observe(w http.ResponseWriter, r *http.Request) error {
-	election, err := electionName(r)
-	if err != nil {
-		return err
-	}
-	// Whoever comes back is told who leads now, whatever it has missed.
-	if _, err := lastEventID(r); err != nil {
-		return err
-	}
-	return g.follow(w, r, election, nil, &leaderTeller{g: g})
-}
-
-// leaderTeller tells who leads: at first, and whenever it has changed. It reads the lock again for that, for an event says nothing of the
-// leader's value. So what it tells is never older than the event, and a leader who was gone before that is not told.
-type leaderTeller struct {
-	g    *Gateway
-	last api.Election // that was told
-}
-
-func (t *leaderTeller) begin(stream *eventStream, watch *watch.Subscription) error {
-	t.last = electionAnswer(watch.Lock)
-	return stream.send(&watch.ID, api.EventLeader, t.last)
-}
-
-func (t *leaderTeller) tell(ctx context.Context, stream *eventStream, event store.Event) error {
-	switch event.Kind {
-	case store.EventGranted, store.EventReleased, store.EventExpired, store.EventBroken:
-	case store.EventRenewed, store.EventQueued, store.EventRejected:
-		return nil
-	}
-	lock, err := t.g.readLock(ctx, event.Lock)
-	if err != nil {
-		return err
-	}
-	now := electionAnswer(lock)
-	if now.Leader == t.last.Leader && now.Term == t.last.Term && bytes.Equal(now.Value, t.last.Value) {
-		return nil
-	}
-	t.last = now
-	return stream.send(&event.ID, api.EventLeader, now)
-}
-
-// readLock reads a lock for a client that may leave meanwhile.
-func (g *Gateway) readLock(ctx context.Context, name store.Name) (store.Lock, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.config.RequestTimeout)
-	defer cancel()
-	return g.backend.Lock(ctx, name)
+func (g *Gateway) listElections() handler {
+	return listing(g, collection[store.ElectionQuery, store.Lock, api.Election]{
+		parameters: []string{"prefix"},
+		query: func(_ *http.Request, page page) (store.ElectionQuery, error) {
+			return store.ElectionQuery{Prefix: page.prefix, After: page.after, Limit: page.limit}, nil
+		},
+		rows:   Backend.Elections,
+		item:   electionAnswer,
+		cursor: func(_ store.ElectionQuery, last store.Lock) string { return string(last.Lock) },
+		answer: func(_ context.Context, _ store.ElectionQuery, elections []api.Election, next string) (any, error) {
+			return api.Elections{Elections: elections, NextCursor: next}, nil
+		},
+	})
 }
 
 func termAnswer(lease store.Lease) api.Term {
 	return api.Term{
-		Election: string(lease.Lock), Candidate: lease.OwnerID, Term: lease.Token, LeaseID: lease.ID.String(), TTLMS: lease.TTL.Milliseconds(),
-		GrantedAt: api.Time{Time: lease.GrantedAt}, ExpiresAt: api.Time{Time: lease.ExpiresAt}, WaitedMS: lease.Waited.Milliseconds(),
-		HoldUntil: timeAnswer(lease.HoldUntil), HoldLeftMS: holdLeft(lease), SessionID: idText(lease.SessionID), Value: valueIn(lease.Metadata),
+		Election: string(lease.Lock), Candidate: lease.OwnerID, Term: lease.Token, LeaseID: lease.ID.String(),
+		TTLMS: lease.TTL.Milliseconds(), GrantedAt: api.Time{Time: lease.GrantedAt},
+		ExpiresAt: api.Time{Time: lease.ExpiresAt}, WaitedMS: lease.Waited.Milliseconds(),
+		HoldUntil: optionalTime(lease.HoldUntil), HoldLeftMS: holdLeft(lease),
+		SessionID: optionalID(lease.SessionID), Value: leaderValue(lease.Metadata),
 	}
 }
 
-// electionAnswer takes the holder of the lock for the leader, as long as its lease is live and no other can have one beside it.
+// electionAnswer names the holder of the lock as the leader, while its lease is live and exclusive.
 func electionAnswer(lock store.Lock) api.Election {
 	answer := api.Election{Election: string(lock.Lock), Term: lock.Token, Candidates: []string{}}
 	if holder := lock.Holder(); holder != nil && lock.State == store.LockHeld && holder.Mode == store.Exclusive {
 		answer.Leader, answer.Term = holder.OwnerID, holder.Token
-		answer.Since, answer.ExpiresAt = timeAnswer(holder.GrantedAt), timeAnswer(holder.ExpiresAt)
-		answer.Value = valueIn(holder.Metadata)
+		answer.Since, answer.ExpiresAt = optionalTime(holder.GrantedAt), optionalTime(holder.ExpiresAt)
+		answer.Value = leaderValue(holder.Metadata)
 	}
 	for _, waiter := range lock.Queue {
 		if waiter.Mode == store.Exclusive {
@@ -180,11 +139,13 @@ func electionAnswer(lock store.Lock) api.Election {
 	return answer
 }
 
-// valueIn is a leader's value; nil where there is none in the metadata.
-func valueIn(metadata []byte) []byte {
-	var leader leaderMetadata
+// leaderValue returns the leader's value from the metadata of its lease; nil if there is none.
+func leaderValue(metadata []byte) []byte {
+	var leader struct {
+		Value jsontext.Value `json:"value"`
+	}
 	if metadata == nil || json.Unmarshal(metadata, &leader) != nil {
 		return nil
 	}
-	return unlessNull([]byte(leader.Value))
+	return optionalJSON([]byte(leader.Value))
 }

@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"encoding/json"
+	"io"
 	"net/http"
 	"strconv"
 	"sync"
@@ -11,16 +13,31 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// Answers to writes are encoded by hand: encoding/json takes as long for one as all else that the gateway does for it. TestEncodings holds
-// them against it.
+// answerJSON answers with a document.
+func answerJSON(w http.ResponseWriter, status int, document any) error {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	encodeJSON(w, document)
+	return nil
+}
 
-// contentTypes are shared by all answers: nobody changes a header's values in place.
+// encodeJSON writes a document. It ignores errors: the client has left.
+func encodeJSON(w io.Writer, document any) {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(document)
+}
+
+// Answers to writes are encoded by hand: encoding/json takes as long for one as the gateway does for everything else.
+// TestEncodings compares the two.
+
+// The content types are shared by all answers: nothing changes the values of a header in place.
 var (
 	jsonContentType    = []string{"application/json"}
 	problemContentType = []string{api.ProblemContentType}
 )
 
-// encodeRoom is what an answer takes at most, as a rule; a longer one is not kept for use again.
+// encodeRoom is the usual greatest size of an answer; the buffer of a longer one is not reused.
 const encodeRoom = 4 << 10
 
 var encodings = sync.Pool{New: func() any {
@@ -34,7 +51,7 @@ func answerEncoded(w http.ResponseWriter, contentType []string, status int, enco
 	w.WriteHeader(status)
 	room := encodings.Get().(*[]byte)
 	text := encode((*room)[:0])
-	_, _ = w.Write(text) // a client that is gone gets nothing, and there is nobody to tell
+	_, _ = w.Write(text) // fails only if the client has left
 	if cap(text) <= encodeRoom {
 		*room = text[:0]
 		encodings.Put(room)
@@ -57,46 +74,79 @@ func answerWrite(w http.ResponseWriter, write *store.Write, result store.Result)
 }
 
 func appendWriteResult(out []byte, result *api.WriteResult) []byte {
-	out = append(out, `{"resource":`...)
-	out, _ = jsontext.AppendQuote(out, result.Resource)
-	out = append(out, `,"key":`...)
-	out, _ = jsontext.AppendQuote(out, result.Key)
-	out = append(out, `,"version":`...)
-	out = strconv.AppendInt(out, result.Version, 10)
-	out = append(out, `,"fencing_token":`...)
-	out = strconv.AppendInt(out, result.FencingToken, 10)
-	out = appendNumber(out, "sequence", result.Sequence)
-	out = append(out, `,"replayed":`...)
-	out = strconv.AppendBool(out, result.Replayed)
+	out = appendText(append(out, '{'), "resource", result.Resource)
+	out = appendText(out, "key", result.Key)
+	out = appendInt(out, "version", result.Version)
+	out = appendInt(out, "fencing_token", result.FencingToken)
+	out = appendOptionalInt(out, "sequence", result.Sequence)
+	out = appendBool(out, "replayed", result.Replayed)
 	return append(out, '}', '\n')
 }
 
-// appendProblem encodes a problem of a write, whose fields are all of text, numbers and truth; it returns false for others.
+// appendProblem encodes the problem of a write. It returns false for problems with other fields.
 func appendProblem(out []byte, p *api.Problem) ([]byte, bool) {
 	if p.Holder != nil || p.Cycle != nil || p.Op != nil || p.QueueLength != nil || p.RecommendedRetryMS != nil {
 		return out, false
 	}
-	out = append(out, `{"type":`...)
-	out, _ = jsontext.AppendQuote(out, p.Type)
-	out = append(out, `,"title":`...)
-	out, _ = jsontext.AppendQuote(out, p.Title)
-	out = append(out, `,"status":`...)
-	out = strconv.AppendInt(out, int64(p.Status), 10)
-	out = append(out, `,"detail":`...)
-	out, _ = jsontext.AppendQuote(out, p.Detail)
-	out = appendText(out, "instance", p.Instance)
-	out = append(out, `,"code":`...)
-	out, _ = jsontext.AppendQuote(out, string(p.Code))
-	out = append(out, `,"retryable":`...)
-	out = strconv.AppendBool(out, p.Retryable)
-	out = appendText(out, "reason", p.Reason)
-	out = appendText(out, "resource", p.Resource)
-	out = appendNumber(out, "token", p.Token)
-	out = appendNumber(out, "sequence", p.Sequence)
-	out = appendNumber(out, "last_token", p.LastToken)
-	out = appendNumber(out, "last_sequence", p.LastSequence)
-	out = appendNumber(out, "granted_token", p.GrantedToken)
-	out = appendNumber(out, "version", p.Version)
-	out = appendText(out, "outcome", string(p.Outcome))
+	out = appendText(append(out, '{'), "type", p.Type)
+	out = appendText(out, "title", p.Title)
+	out = appendInt(out, "status", int64(p.Status))
+	out = appendText(out, "detail", p.Detail)
+	out = appendOptionalText(out, "instance", p.Instance)
+	out = appendText(out, "code", string(p.Code))
+	out = appendBool(out, "retryable", p.Retryable)
+	out = appendRejection(out, p)
 	return append(out, '}', '\n'), true
+}
+
+// appendRejection encodes the fields of a problem that describe a rejected write.
+func appendRejection(out []byte, p *api.Problem) []byte {
+	out = appendOptionalText(out, "reason", p.Reason)
+	out = appendOptionalText(out, "resource", p.Resource)
+	out = appendOptionalInt(out, "token", p.Token)
+	out = appendOptionalInt(out, "sequence", p.Sequence)
+	out = appendOptionalInt(out, "last_token", p.LastToken)
+	out = appendOptionalInt(out, "last_sequence", p.LastSequence)
+	out = appendOptionalInt(out, "granted_token", p.GrantedToken)
+	out = appendOptionalInt(out, "version", p.Version)
+	return appendOptionalText(out, "outcome", string(p.Outcome))
+}
+
+// appendField begins a field of an object whose opening brace is in out.
+func appendField(out []byte, field string) []byte {
+	if out[len(out)-1] != '{' {
+		out = append(out, ',')
+	}
+	out = append(out, '"')
+	out = append(out, field...)
+	return append(out, '"', ':')
+}
+
+func appendText(out []byte, field, text string) []byte {
+	out, _ = jsontext.AppendQuote(appendField(out, field), text) // it replaces what is not UTF-8
+	return out
+}
+
+func appendInt(out []byte, field string, number int64) []byte {
+	return strconv.AppendInt(appendField(out, field), number, 10)
+}
+
+func appendBool(out []byte, field string, value bool) []byte {
+	return strconv.AppendBool(appendField(out, field), value)
+}
+
+// appendOptionalText leaves out an empty text.
+func appendOptionalText(out []byte, field, text string) []byte {
+	if text == "" {
+		return out
+	}
+	return appendText(out, field, text)
+}
+
+// appendOptionalInt leaves out nil.
+func appendOptionalInt(out []byte, field string, number *int64) []byte {
+	if number == nil {
+		return out
+	}
+	return appendInt(out, field, *number)
 }

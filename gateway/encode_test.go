@@ -94,7 +94,7 @@ func TestRejectionProblems(t *testing.T) {
 			if direct.Status < 400 || direct.Code != api.Code(verdict) || direct.Detail == "" || strings.Contains(direct.Detail, "%!") {
 				t.Errorf("%s %s is told as %+v", verdict, reason, direct)
 			}
-			if result := resultOf(rejected, "accepted"); result != string(verdict) {
+			if result := codeOf(rejected); result != api.Code(verdict) {
 				t.Errorf("%s counts as %s", verdict, result)
 			}
 		}

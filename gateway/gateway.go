@@ -1,6 +1,13 @@
-// Package gateway is the HTTP source of fencegate: routes, handlers, the table from errors to statuses, metrics, and
-// the server that ends without dropping what it took. It decides nothing: every verdict comes from the store, and
-// any number of gateways may stand before one database.
+// Package gateway is the HTTP API of fencegate: routes and handlers, the table from errors to statuses, and the server
+// that shuts down without dropping requests that it took. It decides nothing: every verdict comes from the store, and
+// any number of gateways may serve one database.
+//
+// The routes and handlers of each entity are in files of its name: locks, leases, sessions, elections, records,
+// transactions, bulk (POST /v1/writes), policies, rejections, overview. All of them stand on:
+//
+//   - routes.go: the kinds of handlers; list.go: a paged list; event_stream.go: server-sent events;
+//   - middleware.go: around every request; problem.go: from errors to answers;
+//   - broadcast.go: one producer of events, many streams; waiting.go: clients that wait.
 package gateway
 
 import (
@@ -11,6 +18,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -19,13 +27,14 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/groupcommit"
 	"github.com/fencegate/fencegate/store/watch"
 )
 
-// Leases is what the gateway needs to grant leases. An Acquire that waits leaves the line when its context ends: it gives back what it
-// was granted after that, and cuts no statement off.
+// Leases is what the gateway needs to grant and list leases. When the context of an Acquire that waits ends, the
+// Acquire leaves the queue. It cuts off no statement, and releases what it was granted after that.
 type Leases interface {
 	Acquire(context.Context, store.AcquireRequest) (store.Lease, error)
 	Renew(context.Context, store.LeaseRef, time.Duration) (store.Lease, error)
@@ -40,7 +49,7 @@ type Leases interface {
 	Waits(ctx context.Context, lock store.Name, limit int) (store.WaitGraph, error)
 }
 
-// Watches is what the gateway needs to tell what happens to a lock.
+// Watches is what the gateway needs to stream the events of a lock.
 type Watches interface {
 	Watch(ctx context.Context, lock store.Name, after *int64) (*watch.Subscription, error)
 }
@@ -72,17 +81,17 @@ type Fences interface {
 	DeletePolicy(ctx context.Context, prefix string) error
 }
 
-// Rejections is what the gateway needs to show who was shut out.
+// Rejections is what the gateway needs to show and stream rejected writes.
 type Rejections interface {
 	Rejections(context.Context, store.RejectionQuery) ([]store.Rejection, error)
 	RejectionSummary(context.Context, store.RejectionFilter) (store.RejectionSummary, error)
 	RejectionIDs(context.Context, store.RejectionFilter, store.RejectionOrder) ([]int64, error)
 	RejectionsOf(ctx context.Context, ids []int64) ([]store.Rejection, error)
 	FollowRejections() *store.RejectionFollower
-	RejectionsSince(ctx context.Context, filter store.RejectionFilter, stopped time.Time) (store.RejectionChanges, error)
+	RejectionsSince(ctx context.Context, filter store.RejectionFilter, after time.Time) (store.RejectionChanges, error)
 }
 
-// Overviews is what the gateway needs to tell and to show how all gateways and the database are.
+// Overviews is what the gateway needs to store its own state, and to show all gateways and the database.
 type Overviews interface {
 	KeepSample(context.Context, store.GatewayState, time.Duration, store.Totals) (at time.Time, err error)
 	ForgetGateway(ctx context.Context, id uuid.UUID) error
@@ -92,8 +101,8 @@ type Overviews interface {
 	LastPoint(context.Context) (store.Point, error)
 }
 
-// Vitals is what the gateway tells of itself.
-type Vitals interface {
+// Status is what the gateway shows of the machines in its own process.
+type Status interface {
 	GatewayID() uuid.UUID
 	Waiting() int
 	Listening() bool
@@ -101,7 +110,7 @@ type Vitals interface {
 	GroupStats() groupcommit.Stats
 }
 
-// Prober says whether the gateway can serve.
+// Prober reports whether the gateway can serve.
 type Prober interface {
 	Ready(context.Context) error
 }
@@ -115,49 +124,51 @@ type Backend interface {
 	Fences
 	Rejections
 	Overviews
-	Vitals
+	Status
 	Prober
 }
 
-// Recorder notes rejected writes, without I/O.
+// Recorder records rejected writes. Record does no I/O.
 type Recorder interface {
 	Record(rejected *store.RejectedError, source, address string)
 }
 
-// Config is how a gateway behaves. The zero value of a field is its default.
+// Config configures a gateway. The zero value of a field is its default.
 type Config struct {
-	// Name is what the gateway is called beside others. Default "fencegate"; 1 to 100 printable characters.
+	// Name distinguishes the gateway from others. Default "fencegate"; 1 to 100 printable characters.
 	Name string
 	// BodyBytesMax bounds the body of a request, and so a value. Default 1 MiB; 1 KiB to 256 MiB.
 	BodyBytesMax int64
-	// BodiesBytesMax bounds the bodies of all requests that arrive or are worked on, beyond 8 KiB of each. Default 128 MiB, or four bodies of
-	// BodyBytesMax where that is more; at least two.
+	// BodiesBytesMax bounds the bodies of all requests that arrive or are worked on, beyond 8 KiB of each. Default
+	// 128 MiB, or four bodies of BodyBytesMax where that is more; at least two.
 	BodiesBytesMax int64
 	// BodyTimeout is how long the body of a request may take to arrive. Default 30 s; at least 100 ms.
 	BodyTimeout time.Duration
 	// RequestTimeout bounds the work on a request after its body has arrived. Default 15 s; at least 100 ms.
 	RequestTimeout time.Duration
-	// ShutdownTimeout is how long requests under way may take when the server ends. Default 20 s.
+	// ShutdownTimeout is how long requests under way may take when the server shuts down. Default 20 s.
 	ShutdownTimeout time.Duration
-	// KeepAlive is how long a stream of events stays silent before a comment shows that it lives. Default 15 s; at least 100 ms.
+	// KeepAlive is how long an event stream stays silent before a comment shows that it is alive. Default 15 s; at least
+	// 100 ms.
 	KeepAlive time.Duration
-	// WatchesMax bounds the streams of events that are open at the same time. Default 10,000; at least 1.
+	// WatchesMax bounds the open event streams. Default 10,000; at least 1.
 	WatchesMax int
-	// Logger is told of failures and, at level debug, of every request. Default: nothing is logged.
+	// Logger gets failures and, at level debug, every request. Default: nothing is logged.
 	Logger *slog.Logger
-	// TrustedProxies are believed what they say of a client's address in X-Forwarded-For, for the record of rejections and the log. Default: none.
+	// TrustedProxies are proxies whose X-Forwarded-For is taken for a client's address, in the record of rejections and
+	// in the log. Default: none.
 	TrustedProxies []netip.Prefix
-	// RefusalDelayMax is how long the answer to a write may be delayed whose token was refused again and again. Default 0: none is; at most
-	// 1 min.
+	// RefusalDelayMax bounds the delay of the answer to a write whose token was refused again and again. Default 0: no
+	// delay; at most 1 min.
 	RefusalDelayMax time.Duration
-	// AccessLogSample has one in so many requests logged at level info, and every one that is answered with 500 or more. Default 0: none;
-	// 1: every one.
+	// AccessLogSample logs one in so many requests at level info, and every one that is answered with 500 or more.
+	// Default 0: none; 1: every one.
 	AccessLogSample int
-	// Tracing says whether requests have spans. Default: none have.
+	// Tracing gives requests spans. Default: none.
 	Tracing store.Tracing
 }
 
-// ErrInvalidConfig says that a setting is outside its limits; the message names its flag.
+// ErrInvalidConfig reports a setting outside its limits; the message names its flag.
 var ErrInvalidConfig = errors.New("invalid configuration")
 
 func (c Config) withDefaults() (Config, error) {
@@ -172,29 +183,36 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	switch {
-	case utf8.RuneCountInString(c.Name) > 100 || strings.ContainsFunc(c.Name, func(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }):
-		return c, fmt.Errorf("%w: --gateway-name is %q, it must be 1 to 100 printable characters", ErrInvalidConfig, c.Name)
-	case c.BodyBytesMax < 1<<10 || c.BodyBytesMax > 256<<20:
-		return c, fmt.Errorf("%w: --body-bytes-max is %d, it must be 1024 to 268435456", ErrInvalidConfig, c.BodyBytesMax)
-	case c.BodiesBytesMax < 2*c.BodyBytesMax:
-		return c, fmt.Errorf("%w: --bodies-bytes-max is %d, it must be at least twice --body-bytes-max, %d", ErrInvalidConfig, c.BodiesBytesMax, 2*c.BodyBytesMax)
-	case c.BodyTimeout < 100*time.Millisecond:
-		return c, fmt.Errorf("%w: --body-timeout is %s, it must be at least 100ms", ErrInvalidConfig, c.BodyTimeout)
-	case c.RequestTimeout < 100*time.Millisecond:
-		return c, fmt.Errorf("%w: --request-timeout is %s, it must be at least 100ms", ErrInvalidConfig, c.RequestTimeout)
-	case c.ShutdownTimeout < 0:
-		return c, fmt.Errorf("%w: --shutdown-timeout is %s, it can't be negative", ErrInvalidConfig, c.ShutdownTimeout)
-	case c.KeepAlive < 100*time.Millisecond:
-		return c, fmt.Errorf("%w: --event-keep-alive is %s, it must be at least 100ms", ErrInvalidConfig, c.KeepAlive)
-	case c.AccessLogSample < 0:
-		return c, fmt.Errorf("%w: --access-log-sample is %d, it must be 0 (none), 1 (every request) or more (one in so many)", ErrInvalidConfig, c.AccessLogSample)
-	case c.RefusalDelayMax < 0 || c.RefusalDelayMax > time.Minute:
-		return c, fmt.Errorf("%w: --refusal-delay-max is %s, it must be 0 to 1m", ErrInvalidConfig, c.RefusalDelayMax)
-	case c.WatchesMax < 1:
-		return c, fmt.Errorf("%w: --watches-max is %d, it must be at least 1", ErrInvalidConfig, c.WatchesMax)
+	for _, check := range []struct {
+		ok   bool
+		flag string
+		got  any
+		must string
+	}{
+		{isPrintable(c.Name, 100), "gateway-name", strconv.Quote(c.Name), "1 to 100 printable characters"},
+		{c.BodyBytesMax >= 1<<10 && c.BodyBytesMax <= 256<<20, "body-bytes-max", c.BodyBytesMax, "1024 to 268435456"},
+		{c.BodiesBytesMax >= 2*c.BodyBytesMax, "bodies-bytes-max", c.BodiesBytesMax,
+			fmt.Sprintf("at least twice --body-bytes-max, %d", 2*c.BodyBytesMax)},
+		{c.BodyTimeout >= 100*time.Millisecond, "body-timeout", c.BodyTimeout, "at least 100ms"},
+		{c.RequestTimeout >= 100*time.Millisecond, "request-timeout", c.RequestTimeout, "at least 100ms"},
+		{c.ShutdownTimeout >= 0, "shutdown-timeout", c.ShutdownTimeout, "0 or more"},
+		{c.KeepAlive >= 100*time.Millisecond, "event-keep-alive", c.KeepAlive, "at least 100ms"},
+		{c.AccessLogSample >= 0, "access-log-sample", c.AccessLogSample,
+			"0 (none), 1 (every request) or more (one in so many)"},
+		{c.RefusalDelayMax >= 0 && c.RefusalDelayMax <= time.Minute, "refusal-delay-max", c.RefusalDelayMax, "0 to 1m"},
+		{c.WatchesMax >= 1, "watches-max", c.WatchesMax, "at least 1"},
+	} {
+		if !check.ok {
+			return c, fmt.Errorf("%w: --%s is %v, it must be %s", ErrInvalidConfig, check.flag, check.got, check.must)
+		}
 	}
 	return c, nil
+}
+
+func isPrintable(name string, most int) bool {
+	return utf8.RuneCountInString(name) <= most && !strings.ContainsFunc(name, func(r rune) bool {
+		return r == utf8.RuneError || !unicode.IsPrint(r)
+	})
 }
 
 // Gateway answers the HTTP API.
@@ -202,60 +220,65 @@ type Gateway struct {
 	config   Config
 	backend  Backend
 	recorder Recorder
-	metrics  *Metrics
+	metrics  *metrics.Metrics
 	handler  http.Handler
 
-	answerTimeout  time.Duration // for an answer to be taken by its client
-	eventTimeout   time.Duration // for one event to be taken by its client
-	hangUpInterval time.Duration // between two looks at the connection of a client that waits
-	bodies         bodyBudget
-	watching       atomic.Int64  // how many streams of events are open
-	bulkStreams    atomic.Int64  // how many streams of writes are open
-	requests       atomic.Uint64 // that were answered, where one in so many is logged
+	answerTimeout  time.Duration // for a client to take an answer
+	eventTimeout   time.Duration // for a client to take one event
+	hangUpInterval time.Duration // between checks of the connection of a client that waits
 
-	started time.Time
-	known   atomic.Pointer[knownOverview] // nil: nothing yet
+	bodies        bodyBudget
+	streams       atomic.Int64  // open event streams
+	bulkStreams   atomic.Int64  // open bulk streams
+	requests      atomic.Uint64 // answered, if some of them are logged
+	refusalDelays *refusalDelays
+	deadline      sharedDeadline // of the writes under way
 
-	overviews *broadcast
+	started   time.Time
+	known     atomic.Pointer[knownOverview] // nil: nothing yet
 	history   *history
+	overviews *broadcast[[]byte]
+	rejected  *rejectionFeed
 
-	rejected *rejectionHub // tells those who follow the rejections
-
-	refusals *refusalDelays
-
-	deadline sharedDeadline // of the writes that are under way
-
-	draining context.Context // ends when the gateway is told to end: nobody waits any more
+	draining context.Context // ends when the gateway shuts down: nobody waits any more
 	drain    context.CancelFunc
 
-	cut    context.Context // ends when the work that is still under way is cut off
+	cut    context.Context // ends when the work still under way is cut off
 	cutOff context.CancelFunc
 }
 
-// New returns a Gateway before backend. It returns ErrInvalidConfig.
-func New(config Config, backend Backend, recorder Recorder, metrics *Metrics) (*Gateway, error) {
+// NewMetrics returns the metrics of a gateway, for a program of this version.
+func NewMetrics(version string) *metrics.Metrics { return metrics.New(version, codeOf) }
+
+// New returns a Gateway that serves backend. It returns ErrInvalidConfig.
+func New(config Config, backend Backend, recorder Recorder, metrics *metrics.Metrics) (*Gateway, error) {
 	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	g := &Gateway{config: config, backend: backend, recorder: recorder, metrics: metrics, answerTimeout: writeTimeout, eventTimeout: eventTimeout, hangUpInterval: hangUpInterval, started: time.Now()}
+	g := &Gateway{
+		config: config, backend: backend, recorder: recorder, metrics: metrics, answerTimeout: writeTimeout,
+		eventTimeout: eventTimeout, hangUpInterval: hangUpInterval, started: time.Now(),
+	}
 	g.bodies.max, g.bodies.stalled = config.BodiesBytesMax, bodyStalled
 	g.draining, g.drain = context.WithCancel(context.Background())
 	g.cut, g.cutOff = context.WithCancel(context.Background())
-	g.rejected = &rejectionHub{backend: backend, interval: feedInterval, patience: feedPatience, behind: feedBehindMax, cut: g.cut}
-	g.refusals = newRefusalDelays(g.draining, config.RefusalDelayMax, &metrics.refusalDelays)
+	g.rejected = newRejectionFeed(g.cut, backend)
+	g.refusalDelays = newRefusalDelays(g.draining, config.RefusalDelayMax, &metrics.RefusalDelays)
 	g.deadline.within(g.cut, config.RequestTimeout)
-	g.overviews = newBroadcast(g.draining, g.tellOverviews)
+	g.overviews = &broadcast[[]byte]{
+		produce: g.publishOverviews, until: g.cut, behindMax: overviewsBehindMax, replay: true,
+	}
 	g.history = newHistory(func(ctx context.Context, length time.Duration) ([]store.Point, error) {
 		return g.backend.Points(ctx, length)
 	})
-	metrics.watchOverview(g.lastOverview)
+	metrics.WatchDatabase(g.lastDatabase)
 	g.handler = g.routes()
 	return g, nil
 }
 
 // ServeHTTP answers one request.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	g.hurry(w, r)
+	g.setBodyDeadline(w, r)
 	g.handler.ServeHTTP(w, r)
 }

@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isHungUp reports whether the peer has closed its half of the connection, or reset it, whatever it has sent before. It does not wait.
+// isHungUp reports whether the peer has closed its half of the connection, or reset it, whatever it has sent before. It
+// does not wait.
 func isHungUp(socket syscall.RawConn) bool {
 	var events int16
 	err := socket.Control(func(fd uintptr) {

@@ -4,6 +4,6 @@ package gateway
 
 import "syscall"
 
-// isHungUp never reports a hang-up: only Linux tells of one behind bytes that nobody has read. A waiter whose client hangs up after another byte
-// stays in the queue until its wait is over.
+// isHungUp never reports a hang-up: only Linux reports one behind unread bytes. Elsewhere, a waiter whose client hangs
+// up after another byte stays in the queue until its wait is over.
 func isHungUp(syscall.RawConn) bool { return false }

@@ -84,10 +84,10 @@ func TestWaiterThatPipelines(t *testing.T) {
 func TestGhostWatches(t *testing.T) {
 	h, _ := newWatchful(t)
 	connection := h.wire(t, "GET /v1/locks/job/watch HTTP/1.1\nHost: gateway\n\n")
-	eventually(t, "the stream is open", func() bool { return h.gateway.watching.Load() == 1 })
+	eventually(t, "the stream is open", func() bool { return h.gateway.streams.Load() == 1 })
 	if _, err := io.WriteString(connection, "x"); err != nil {
 		t.Fatal(err)
 	}
 	_ = connection.(*net.TCPConn).CloseWrite()
-	eventually(t, "the stream has ended", func() bool { return h.gateway.watching.Load() == 0 })
+	eventually(t, "the stream has ended", func() bool { return h.gateway.streams.Load() == 0 })
 }

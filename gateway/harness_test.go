@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
@@ -61,7 +62,7 @@ func newGateway(t testing.TB, config Config, database store.Config) *harness {
 }
 
 // newMetrics show a store and a recorder.
-func newMetrics(service *engine.Engine, recorder *store.Recorder) *Metrics {
+func newMetrics(service *engine.Engine, recorder *store.Recorder) *metrics.Metrics {
 	metrics := NewMetrics("test")
 	metrics.Watch(service)
 	metrics.WatchRecorder(recorder)

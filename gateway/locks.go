@@ -1,18 +1,32 @@
 package gateway
 
 import (
-	"encoding/json"
+	"context"
 	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/gorilla/mux"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/store"
 )
 
-func (g *Gateway) acquire(w http.ResponseWriter, r *http.Request, lock store.Name, body api.AcquireRequest) (any, error) {
+func (g *Gateway) lockRoutes(router *mux.Router) {
+	const lock = "/v1/locks/{lock" + anyText
+	g.route(router, lock+"/acquire", methods{"POST": acting(g, lockName, g.acquire)})
+	g.route(router, lock+"/renew", methods{"POST": acting(g, lockName, g.renew)})
+	g.route(router, lock+"/release", methods{"POST": acting(g, lockName, g.release)})
+	g.route(router, lock+"/break", methods{"POST": acting(g, lockName, g.breakLease)})
+	g.route(router, lock+"/watch", methods{"GET": g.watchLock})
+	g.route(router, lock, methods{"GET": g.answeringNamed(lockName, g.getLock)})
+	g.route(router, "/v1/locks", methods{"GET": g.listLocks()})
+}
+
+func (g *Gateway) acquire(
+	w http.ResponseWriter, r *http.Request, lock store.Name, body api.AcquireRequest,
+) (any, error) {
 	request, err := acquireRequest(lock, body)
 	if err != nil {
 		return nil, err
@@ -21,16 +35,18 @@ func (g *Gateway) acquire(w http.ResponseWriter, r *http.Request, lock store.Nam
 	return leaseAnswer(lease), err
 }
 
-// acquireRequest checks what only the API has; the rest is for the store to check.
+// acquireRequest checks what only the API knows; the store checks the rest.
 func acquireRequest(lock store.Name, body api.AcquireRequest) (store.AcquireRequest, error) {
-	request := store.AcquireRequest{Lock: lock, OwnerID: body.OwnerID, Mode: store.Mode(body.Mode), Scope: store.Scope(body.Scope)}
+	request := store.AcquireRequest{
+		Lock: lock, OwnerID: body.OwnerID, Mode: store.Mode(body.Mode), Scope: store.Scope(body.Scope),
+		Metadata: optionalJSON(body.Metadata),
+	}
 	switch {
 	case body.Mode != "" && request.Mode != store.Exclusive && request.Mode != store.Shared:
 		return request, invalid("mode is %q, it must be exclusive or shared.", clip(body.Mode))
 	case body.Scope != "" && request.Scope != store.Node && request.Scope != store.Subtree:
 		return request, invalid("scope is %q, it must be node or subtree.", clip(body.Scope))
 	}
-	request.Metadata = unlessNull(body.Metadata)
 	err := readTerms(&request, terms{body.TTLMS, body.WaitMS, body.SessionID, body.RequestID})
 	return request, err
 }
@@ -57,30 +73,16 @@ func readTerms(request *store.AcquireRequest, given terms) (err error) {
 			return err
 		}
 		if given.ttlMS != nil {
-			return invalid("ttl_ms is set beside session_id; a lease in a session lasts as long as that.")
+			return invalid("ttl_ms is set beside session_id; a lease in a session lasts as long as the session.")
 		}
 	}
 	request.TTL, err = ttl(given.ttlMS)
 	return err
 }
 
-// unlessNull is what was given; null is the same as nothing.
-func unlessNull(given json.RawMessage) json.RawMessage {
-	if string(given) == "null" {
-		return nil
-	}
-	return given
-}
-
 // ttl reads a ttl_ms; absent it is 0.
 func ttl(ms *int64) (time.Duration, error) {
-	if ms == nil {
-		return 0, nil
-	}
-	if *ms < store.TTLMin.Milliseconds() || *ms > store.TTLMax.Milliseconds() {
-		return 0, invalid("ttl_ms is %d, it must be %d to %d.", *ms, store.TTLMin.Milliseconds(), store.TTLMax.Milliseconds())
-	}
-	return time.Duration(*ms) * time.Millisecond, nil
+	return milliseconds("ttl_ms", ms, store.TTLMin, store.TTLMax)
 }
 
 func (g *Gateway) renew(_ http.ResponseWriter, r *http.Request, lock store.Name, body api.RenewRequest) (any, error) {
@@ -96,25 +98,26 @@ func (g *Gateway) renew(_ http.ResponseWriter, r *http.Request, lock store.Name,
 	defer cancel()
 	begun := time.Now()
 	lease, err := g.backend.Renew(ctx, ref, duration)
-	g.metrics.renewed(lease, time.Since(begun), err)
+	g.metrics.Renewed(lease, time.Since(begun), err)
 	return leaseAnswer(lease), err
 }
 
-func (g *Gateway) release(_ http.ResponseWriter, r *http.Request, lock store.Name, body api.ReleaseRequest) (any, error) {
+func (g *Gateway) release(
+	_ http.ResponseWriter, r *http.Request, lock store.Name, body api.ReleaseRequest,
+) (any, error) {
 	ref, err := leaseRef(lock, body.OwnerID, body.LeaseID, body.FencingToken)
 	if err != nil {
 		return nil, err
 	}
-	return api.Released{Released: true}, g.giveBack(r, ref)
+	return api.Released{Released: true}, g.releaseLease(r, ref)
 }
 
-// giveBack releases a lease.
-func (g *Gateway) giveBack(r *http.Request, ref store.LeaseRef) error {
+func (g *Gateway) releaseLease(r *http.Request, ref store.LeaseRef) error {
 	ctx, cancel := g.work(r)
 	defer cancel()
 	begun := time.Now()
 	lease, err := g.backend.ReleaseLease(ctx, ref)
-	g.metrics.released(lease, time.Since(begun), err)
+	g.metrics.Released(lease, time.Since(begun), err)
 	return err
 }
 
@@ -132,9 +135,9 @@ func leaseRef(lock store.Name, ownerID, leaseID string, token int64) (store.Leas
 func checkToken(field string, token int64) error {
 	switch {
 	case token == 0:
-		return problem(http.StatusBadRequest, api.CodeInvalidToken, field+" is missing or 0, it must be 1 to 2^53-1.")
+		return invalidToken(field + " is missing or 0, it must be 1 to 2^53-1.")
 	case token < 1 || token > api.MaxToken:
-		return problem(http.StatusBadRequest, api.CodeInvalidToken, fmt.Sprintf("%s is %d, it must be 1 to 2^53-1.", field, token))
+		return invalidToken(fmt.Sprintf("%s is %d, it must be 1 to 2^53-1.", field, token))
 	}
 	return nil
 }
@@ -150,16 +153,19 @@ func parseLeaseID(field, text string) (uuid.UUID, error) {
 	return id, nil
 }
 
-func (g *Gateway) breakLease(_ http.ResponseWriter, r *http.Request, lock store.Name, body api.BreakRequest) (any, error) {
+func (g *Gateway) breakLease(
+	_ http.ResponseWriter, r *http.Request, lock store.Name, body api.BreakRequest,
+) (any, error) {
 	ctx, cancel := g.work(r)
 	defer cancel()
 	begun := time.Now()
 	lease, err := g.backend.Break(ctx, lock, body.Reason)
-	g.metrics.leaseOperation(operationBreak, lease.Mode, time.Since(begun), err)
+	g.metrics.Broken(lease, time.Since(begun), err)
 	if err != nil {
 		return nil, err
 	}
-	g.config.Logger.InfoContext(r.Context(), "lease broken", "lock", lock, "owner_id", lease.OwnerID, "fencing_token", lease.Token, "reason", body.Reason, "address", g.address(r))
+	g.config.Logger.InfoContext(r.Context(), "lease broken", "lock", lock, "owner_id", lease.OwnerID,
+		"fencing_token", lease.Token, "reason", body.Reason, "address", g.address(r))
 	return api.Broken{Broken: true, Lock: string(lock), OwnerID: lease.OwnerID, FencingToken: lease.Token}, nil
 }
 
@@ -168,24 +174,48 @@ func leaseAnswer(lease store.Lease) api.Lease {
 		Lock: string(lease.Lock), OwnerID: lease.OwnerID, LeaseID: lease.ID.String(), FencingToken: lease.Token,
 		Mode: string(lease.Mode), Scope: string(lease.Scope), TTLMS: lease.TTL.Milliseconds(),
 		GrantedAt: api.Time{Time: lease.GrantedAt}, ExpiresAt: api.Time{Time: lease.ExpiresAt},
-		HoldUntil: timeAnswer(lease.HoldUntil), HoldLeftMS: holdLeft(lease),
-		WaitedMS: lease.Waited.Milliseconds(), SessionID: idText(lease.SessionID), Metadata: lease.Metadata,
+		HoldUntil: optionalTime(lease.HoldUntil), HoldLeftMS: holdLeft(lease),
+		WaitedMS: lease.Waited.Milliseconds(), SessionID: optionalID(lease.SessionID), Metadata: lease.Metadata,
 	}
 }
 
-// holdLeft is nil for a lease that may be held without a limit.
+// holdLeft is nil for a lease without a limit.
 func holdLeft(lease store.Lease) *int64 {
 	if lease.HoldUntil.IsZero() {
 		return nil
 	}
-	ms := lease.HoldLeft.Milliseconds()
-	return &ms
+	return optionalMS(&lease.HoldLeft)
 }
 
-// idText is empty for an ID that is not there.
-func idText(id uuid.UUID) string {
-	if id == uuid.Nil {
-		return ""
+func (g *Gateway) getLock(ctx context.Context, name store.Name) (any, error) {
+	lock, fence, err := g.backend.LockAndFence(ctx, name)
+	answer := lockAnswer(lock)
+	if fence != nil {
+		shown := fenceAnswer(*fence)
+		answer.Fence = &shown
 	}
-	return id.String()
+	return answer, err
+}
+
+func lockAnswer(lock store.Lock) api.Lock {
+	return api.Lock{
+		Lock: string(lock.Lock), State: string(lock.State), FencingToken: lock.Token,
+		Holders: convert(lock.Holders, holderAnswer), Queue: convert(lock.Queue, waiterAnswer),
+		QueueLength: lock.QueueLength,
+	}
+}
+
+func holderAnswer(lease store.Lease) api.LockHolder {
+	return api.LockHolder{
+		OwnerID: lease.OwnerID, FencingToken: lease.Token, Mode: string(lease.Mode), Scope: string(lease.Scope),
+		TTLMS: lease.TTL.Milliseconds(), GrantedAt: api.Time{Time: lease.GrantedAt},
+		ExpiresAt: api.Time{Time: lease.ExpiresAt}, HoldUntil: optionalTime(lease.HoldUntil), Metadata: lease.Metadata,
+	}
+}
+
+func waiterAnswer(waiter store.Waiter) api.Waiter {
+	return api.Waiter{
+		OwnerID: waiter.OwnerID, Mode: string(waiter.Mode), Scope: string(waiter.Scope),
+		QueuedAt: api.Time{Time: waiter.QueuedAt},
+	}
 }

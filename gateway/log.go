@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// logRequest is the access log: one in AccessLogSample requests and every failure at level info, and all others at level debug. The keys are
-// documented in docs/operations.md.
+// logRequest is the access log: one in AccessLogSample requests and every failure at level info, all others at level
+// debug. docs/operations.md documents the keys.
 func (g *Gateway) logRequest(r *http.Request, route string, answer *answerWriter, took time.Duration) {
 	level, weight := slog.LevelDebug, 1
 	if n := g.config.AccessLogSample; n > 0 {
@@ -26,38 +26,40 @@ func (g *Gateway) logRequest(r *http.Request, route string, answer *answerWriter
 		return
 	}
 	g.config.Logger.LogAttrs(r.Context(), level, "request",
-		slog.String("method", r.Method), slog.String("route", route), slog.String("path", loggedPath(route, r.URL.Path)),
-		slog.Int("status", answer.status), slog.String("code", string(answer.code)), slog.String("reason", answer.reason),
-		slog.Float64("took_ms", float64(took.Microseconds())/1000), slog.String("address", g.address(r)), slog.Int("weight", weight))
+		slog.String("method", r.Method), slog.String("route", route),
+		slog.String("path", loggedPath(route, r.URL.Path)), slog.Int("status", answer.status),
+		slog.String("code", string(answer.code)), slog.String("reason", answer.reason),
+		slog.Float64("took_ms", float64(took.Microseconds())/1000), slog.String("address", g.address(r)),
+		slog.Int("weight", weight))
 }
 
-// discreet is a path without the secret that may stand in it: who knows a session's ID can end it.
-func discreet(path string) string {
-	const sessions = "/v1/sessions/"
-	before, _, secret := strings.Cut(path, sessions)
+// redactPath removes a session's ID from a path. It is a secret: it is enough to end the session.
+func redactPath(path string) string {
+	before, _, secret := strings.Cut(path, sessionsPath+"/")
 	if !secret {
 		return path
 	}
-	return before + sessions + "…"
+	return before + sessionsPath + "/…"
 }
 
-// identifier is what a lease_id or a session_id looks like.
+// identifier matches a lease_id or a session_id.
 var identifier = regexp.MustCompile(`[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}`)
 
-// loggedPath is a path as logs and spans may show it. Where there is no route, the path may be a misspelt one with a secret anywhere in it.
+// loggedPath returns a path as logs and spans may show it. A path without a route may be misspelt, with a secret
+// anywhere in it.
 func loggedPath(route, path string) string {
 	if route == routeNone {
 		return identifier.ReplaceAllString(path, "…")
 	}
-	return discreet(path)
+	return redactPath(path)
 }
 
-// serverLog takes what net/http has to say of connections.
+// serverLog logs the messages of net/http about connections.
 func serverLog(logger *slog.Logger) *log.Logger { return log.New(serverLines{logger}, "", 0) }
 
 type serverLines struct{ logger *slog.Logger }
 
-// Write logs one line, always with the same message: what varies is in a key.
+// Write logs one line under a constant message; the text is in a key.
 func (l serverLines) Write(line []byte) (int, error) {
 	l.logger.Warn("HTTP server", "error", string(bytes.TrimSpace(line)))
 	return len(line), nil

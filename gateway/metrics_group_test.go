@@ -27,7 +27,7 @@ func TestMetricsOfTheGroup(t *testing.T) {
 		{0, "fencegate_write_queue_bytes", nil},
 		{0, "fencegate_write_batches_in_flight", []string{"lane", "quick"}},
 		{0, "fencegate_write_batches_in_flight", []string{"lane", "large"}},
-		{0, "fencegate_write_batches_in_flight", []string{"lane", "patient"}},
+		{0, "fencegate_write_batches_in_flight", []string{"lane", "lock_wait"}},
 		{2, "fencegate_write_batch_size", nil},
 		{2, "fencegate_write_commit_duration_seconds", []string{"lane", "quick"}},
 		{0, "fencegate_retries_total", []string{"reason", "busy"}},

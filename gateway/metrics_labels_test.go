@@ -13,6 +13,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -58,11 +59,9 @@ func TestMetricLabelsAreBounded(t *testing.T) {
 	if bytes.Contains(bytes.ToLower(text), []byte("zanzibar")) {
 		t.Error("something that a client sent has become a label")
 	}
-	declared := map[string]*family{}
-	for _, s := range subjects {
-		for _, f := range s.families {
-			declared[f.name] = f
-		}
+	declared := map[string]*metrics.Family{}
+	for _, f := range metrics.Families() {
+		declared[f.Name] = f
 	}
 	for name, shown := range after {
 		if strings.HasPrefix(name, "fencegate_") {
@@ -72,23 +71,23 @@ func TestMetricLabelsAreBounded(t *testing.T) {
 }
 
 // expectDeclared holds a family that is shown against its declaration.
-func expectDeclared(t *testing.T, declared *family, shown *dto.MetricFamily) {
+func expectDeclared(t *testing.T, declared *metrics.Family, shown *dto.MetricFamily) {
 	t.Helper()
 	if declared == nil {
 		t.Errorf("%s is not declared", shown.GetName())
 		return
 	}
-	if kind := strings.ToLower(shown.GetType().String()); kind != string(declared.kind) || shown.GetHelp() != declared.help {
-		t.Errorf("%s is a %s, %q", declared.name, kind, shown.GetHelp())
+	if kind := strings.ToLower(shown.GetType().String()); kind != string(declared.Kind) || shown.GetHelp() != declared.Help {
+		t.Errorf("%s is a %s, %q", declared.Name, kind, shown.GetHelp())
 	}
 	for _, metric := range shown.GetMetric() {
-		if len(metric.GetLabel()) != len(declared.labels) {
-			t.Errorf("%s has the labels %v", declared.name, metric.GetLabel())
+		if len(metric.GetLabel()) != len(declared.Labels) {
+			t.Errorf("%s has the labels %v", declared.Name, metric.GetLabel())
 		}
-		for _, label := range declared.labels {
+		for _, label := range declared.Labels {
 			for _, pair := range metric.GetLabel() {
-				if pair.GetName() == label.name && label.open == "" && !slices.Contains(label.values, pair.GetValue()) {
-					t.Errorf("%s{%s=%q} is not declared", declared.name, label.name, pair.GetValue())
+				if pair.GetName() == label.Name && label.Open == "" && !slices.Contains(label.Values, pair.GetValue()) {
+					t.Errorf("%s{%s=%q} is not declared", declared.Name, label.Name, pair.GetValue())
 				}
 			}
 		}
@@ -128,7 +127,7 @@ func (h *harness) beHostile(t *testing.T, word string) {
 	h.put(t, lease, 1, word)
 	h.send(t, http.MethodPut, recordPath("r", "k"), word, "Fencing-Token: 1", "Content-Type: "+strings.Map(printable, word))
 	h.bulk(t, encode(api.BulkWrite{Op: word, Resource: word, Key: word})+"\n")
-	h.recorder.Record(&store.RejectedError{Verdict: store.VerdictTokenStale, Resource: store.Name(word), Token: 1}, sourceHTTP, "test")
+	h.recorder.Record(&store.RejectedError{Verdict: store.VerdictTokenStale, Resource: store.Name(word), Token: 1}, metrics.SourceHTTP, "test")
 }
 
 // printable drops what a header can't have.

@@ -11,22 +11,23 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// reservedSegments are what paths of the API say after a name; a name with one could not be told from an action.
+// reservedSegments follow names in paths of the API. A name that contains one would be ambiguous.
 var reservedSegments = []string{"acquire", "renew", "release", "break", "watch", "records", "fence"}
 
-// electionSegments are what paths of elections say after a name, beside the reserved ones. Such a lock is no election.
+// electionSegments also follow the names of elections. A lock with such a name is no election.
 var electionSegments = []string{"campaign", "resign", "observe"}
 
-// parseName checks a name that a client sent; more segments than the reserved ones may be taken. It returns store.ErrInvalidName,
-// naming the field.
-func parseName(field, text string, taken ...string) (store.Name, error) {
+// parseName checks a name that a client sent. more are segments that are reserved, too. It returns
+// store.ErrInvalidName, naming the field.
+func parseName(field, text string, more ...string) (store.Name, error) {
 	name, err := store.ParseName(text)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", field, err)
 	}
 	for segment := range strings.SplitSeq(text, "/") {
-		if slices.Contains(reservedSegments, segment) || slices.Contains(taken, segment) {
-			return "", fmt.Errorf("%s: %w: %q is reserved and can't be a segment", field, store.ErrInvalidName, segment)
+		if slices.Contains(reservedSegments, segment) || slices.Contains(more, segment) {
+			return "", fmt.Errorf("%s: %w: %q is reserved and can't be a segment",
+				field, store.ErrInvalidName, segment)
 		}
 	}
 	return name, nil
@@ -38,7 +39,7 @@ func lockName(r *http.Request) (store.Name, error) { return pathName(r, "lock") 
 // resourceName reads the name of a resource from the path.
 func resourceName(r *http.Request) (store.Name, error) { return pathName(r, "resource") }
 
-// electionName reads the name of an election, which is that of its lock, from the path.
+// electionName reads the name of an election, which is also that of its lock, from the path.
 func electionName(r *http.Request) (store.Name, error) {
 	const variable = "election"
 	return parseName(variable, mux.Vars(r)[variable], electionSegments...)

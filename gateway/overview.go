@@ -1,9 +1,12 @@
 package gateway
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/gorilla/mux"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/store"
@@ -11,18 +14,23 @@ import (
 
 const (
 	rangeDefault = 5 * time.Minute
-	// overviewTimeout bounds the reading of an overview: whoever looks on wants to know soon that the database does not answer.
+	// overviewTimeout bounds the reading of an overview: a dashboard must show soon that the database does not answer.
 	overviewTimeout = 3 * time.Second
 )
 
-func (g *Gateway) getOverview(w http.ResponseWriter, r *http.Request) error {
+func (g *Gateway) overviewRoutes(router *mux.Router) {
+	g.route(router, "/v1/overview/stream", methods{"GET": g.streamOverview})
+	g.route(router, "/v1/overview", methods{"GET": g.answering(g.getOverview)})
+}
+
+// getOverview answers the state of all gateways and of the database, and their recent history. While the database is
+// unreachable, it answers the last known state.
+func (g *Gateway) getOverview(ctx context.Context, r *http.Request) (any, error) {
 	length, err := readRange(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ctx, cancel := g.work(r)
-	defer cancel()
-	known, failed := g.lookOver(ctx)
+	known, failed := g.readOverview(ctx)
 	points := unknownPoints(known.at(), length)
 	if failed == nil {
 		var read []store.Point
@@ -31,17 +39,13 @@ func (g *Gateway) getOverview(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	if failed != nil && !isUnavailable(failed) {
-		return failed
+		return nil, failed
 	}
 	step := store.HistoryStep(length).Milliseconds()
-	answer := api.Overview{
+	return api.Overview{
 		At: api.Time{Time: known.at()}, RangeMS: int64(len(points)) * step, StepMS: step,
-		OverviewState: g.overviewState(known, failed), Points: make([]api.OverviewPoint, len(points)),
-	}
-	for i := range points {
-		answer.Points[i] = pointAnswer(&points[i])
-	}
-	return answerJSON(w, http.StatusOK, answer)
+		OverviewState: g.overviewState(known, failed), Points: convert(points, pointAnswer),
+	}, nil
 }
 
 func readRange(r *http.Request) (time.Duration, error) {
@@ -53,14 +57,15 @@ func readRange(r *http.Request) (time.Duration, error) {
 	if text == "" {
 		return rangeDefault, nil
 	}
+	least, most := store.HistoryMin.Milliseconds(), store.HistoryMax.Milliseconds()
 	ms, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || ms < store.HistoryMin.Milliseconds() || ms > store.HistoryMax.Milliseconds() {
-		return 0, invalid("range_ms must be an integer from %d to %d.", store.HistoryMin.Milliseconds(), store.HistoryMax.Milliseconds())
+	if err != nil || ms < least || ms > most {
+		return 0, invalid("range_ms must be an integer from %d to %d.", least, most)
 	}
 	return time.Duration(ms) * time.Millisecond, nil
 }
 
-// unknownPoints are as many as there would be, of which nothing is known.
+// unknownPoints returns the points of a range without data.
 func unknownPoints(now time.Time, length time.Duration) []store.Point {
 	step := store.HistoryStep(length)
 	points := make([]store.Point, (length+step-1)/step)
@@ -71,21 +76,23 @@ func unknownPoints(now time.Time, length time.Duration) []store.Point {
 	return points
 }
 
-func pointAnswer(point *store.Point) api.OverviewPoint {
+func pointAnswer(point store.Point) api.OverviewPoint {
 	answer := api.OverviewPoint{At: api.Time{Time: point.At}}
 	if !point.Sampled {
 		return answer
 	}
 	answer.OverviewRates = &api.OverviewRates{
-		AcceptedPerS: point.Accepted, FailedPerS: point.Failed, RejectedPerS: make(map[api.Code]float64, len(point.Rejected)),
-		P50MS: quantileMS(&point.Took, 0.5), P99MS: quantileMS(&point.Took, 0.99),
+		AcceptedPerS: point.Accepted, FailedPerS: point.Failed,
+		RejectedPerS: make(map[api.Code]float64, len(point.Rejected)),
+		P50MS:        quantileMS(&point.Took, 0.5), P99MS: quantileMS(&point.Took, 0.99),
 	}
-	for verdict, perS := range point.Rejected {
-		answer.RejectedPerS[api.Code(verdict)] = perS
+	for verdict, perSecond := range point.Rejected {
+		answer.RejectedPerS[api.Code(verdict)] = perSecond
 	}
 	return answer
 }
 
+// quantileMS is nil where there were no writes.
 func quantileMS(took *store.WriteTimes, q float64) *float64 {
 	value, some := took.Quantile(q)
 	if !some {

@@ -7,14 +7,14 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// historyFor is how long points are good enough for the next who asks for as many.
+// historyFor is how long points answer further requests for the same range.
 const historyFor = time.Second
 
-// history reads points, one reader at a time, and keeps them for a moment: however many look at a day of all gateways, which is much to read,
-// the database reads it once a second at most.
+// history reads points and keeps them for a moment, so that the database reads a range at most once a second, however
+// many dashboards show it: the points of a day of all gateways are many rows.
 type history struct {
 	read func(context.Context, time.Duration) ([]store.Point, error)
-	turn chan struct{} // holds one while somebody reads; it guards what is kept
+	turn chan struct{} // a mutex that can be waited for with a context; it guards kept
 	kept map[time.Duration]keptPoints
 }
 
@@ -27,7 +27,7 @@ func newHistory(read func(context.Context, time.Duration) ([]store.Point, error)
 	return &history{read: read, turn: make(chan struct{}, 1), kept: map[time.Duration]keptPoints{}}
 }
 
-// points returns those that are kept, or reads them. It returns ErrUnavailable, also if ctx ends before its turn.
+// points returns kept points, or reads them. It returns ErrUnavailable, also if ctx ends before its turn.
 func (h *history) points(ctx context.Context, length time.Duration) ([]store.Point, error) {
 	select {
 	case h.turn <- struct{}{}:
@@ -35,23 +35,18 @@ func (h *history) points(ctx context.Context, length time.Duration) ([]store.Poi
 	case <-ctx.Done():
 		return nil, &store.UnavailableError{Outcome: store.OutcomeNotApplied, Err: ctx.Err()}
 	}
-	if points := h.recent(length); points != nil {
-		return points, nil
+	now := time.Now()
+	for other, kept := range h.kept { // few, since reading takes its time
+		if kept.until.Before(now) {
+			delete(h.kept, other)
+		}
+	}
+	if kept := h.kept[length].points; kept != nil {
+		return kept, nil
 	}
 	points, err := h.read(ctx, length)
 	if err == nil {
 		h.kept[length] = keptPoints{points, time.Now().Add(historyFor)}
 	}
 	return points, err
-}
-
-// recent are those that are kept; nil: none.
-func (h *history) recent(length time.Duration) []store.Point {
-	now := time.Now()
-	for other, kept := range h.kept { // few: reading takes its time
-		if kept.until.Before(now) {
-			delete(h.kept, other)
-		}
-	}
-	return h.kept[length].points
 }

@@ -3,50 +3,57 @@ package gateway
 import (
 	"context"
 	"errors"
-	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/store"
 )
 
-// knownOverview is the last that the database told.
+// knownOverview is the last overview that the database returned.
 type knownOverview struct {
 	store.Overview
 
-	heard  time.Time // by this process's clock; zero: never
-	failed bool      // it was asked after that, and did not answer
+	read   time.Time // by this process's clock; zero: never
+	failed bool      // the database did not answer since
 }
 
-// age is how long ago it was told.
-func (k knownOverview) age() time.Duration {
-	if k.heard.IsZero() {
-		return math.MaxInt64
-	}
-	return time.Since(k.heard)
-}
-
-// at is the time by the database's clock: what it told, and what has passed since.
+// at is the time by the database's clock.
 func (k knownOverview) at() time.Time {
-	if k.heard.IsZero() {
+	if k.read.IsZero() {
 		return time.Now()
 	}
-	return k.At.Add(time.Since(k.heard))
+	return k.At.Add(time.Since(k.read))
 }
 
-// isUnavailable reports whether err says that the database is away, or can't be asked now.
+// upFor is how long an answer of the database shows that it is up. The sampler asks more often.
+const upFor = 15 * time.Second
+
+// lastDatabase is the last overview as metrics show it.
+func (g *Gateway) lastDatabase() metrics.Database {
+	known := g.lastOverview()
+	if known.read.IsZero() {
+		return metrics.Database{}
+	}
+	return metrics.Database{
+		Up:       !known.failed && !known.Database.ReadOnly && time.Since(known.read) < upFor,
+		Overview: &known.Overview, Now: known.at(),
+	}
+}
+
+// isUnavailable reports whether err says that the database is unreachable or does not answer in time.
 func isUnavailable(err error) bool {
 	return errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// lookOver asks the database how all is. Where that fails, it returns what was known last, and why.
-func (g *Gateway) lookOver(ctx context.Context) (knownOverview, error) {
+// readOverview reads the overview from the database. If that fails, it returns the last known one and the error.
+func (g *Gateway) readOverview(ctx context.Context) (knownOverview, error) {
 	ctx, cancel := context.WithTimeout(ctx, overviewTimeout)
 	defer cancel()
 	overview, err := g.backend.Overview(ctx)
-	known := knownOverview{Overview: overview, heard: time.Now()}
+	known := knownOverview{Overview: overview, read: time.Now()}
 	if err != nil {
 		known = g.lastOverview()
 		known.failed = true
@@ -62,7 +69,7 @@ func (g *Gateway) lastOverview() knownOverview {
 	return knownOverview{}
 }
 
-// overviewState says what is known; failed is why that is not how it is now.
+// overviewState returns the last known state; failed is the error that kept it from being read now.
 func (g *Gateway) overviewState(known knownOverview, failed error) api.OverviewState {
 	state := api.OverviewState{Gateways: g.gatewaysAnswer(known)}
 	if !known.Inventory.At.IsZero() {
@@ -74,8 +81,9 @@ func (g *Gateway) overviewState(known knownOverview, failed error) api.OverviewS
 
 func inventoryAnswer(inventory store.Inventory) *api.Inventory {
 	return &api.Inventory{
-		At: api.Time{Time: inventory.At}, Locks: inventory.Locks, Held: inventory.Held, Expiring: inventory.Expiring, Expired: inventory.Expired,
-		Waiting: inventory.Waiting, OldestWaitMS: inventory.OldestWait.Milliseconds(), Sessions: inventory.Sessions,
+		At: api.Time{Time: inventory.At}, Locks: inventory.Locks, Held: inventory.Held, Expiring: inventory.Expiring,
+		Expired: inventory.Expired, Waiting: inventory.Waiting, OldestWaitMS: inventory.OldestWait.Milliseconds(),
+		Sessions: inventory.Sessions,
 	}
 }
 
@@ -85,27 +93,27 @@ func databaseAnswer(known knownOverview, failed error) api.OverviewDatabase {
 	case failed != nil:
 		answer.State, answer.Detail = api.DatabaseUnavailable, failureDetail(failed)
 	case known.Database.ReadOnly:
-		answer.State, answer.Detail = api.DatabaseReadOnly, "It is a standby, or default_transaction_read_only is set: nothing can be written."
+		answer.State = api.DatabaseReadOnly
+		answer.Detail = "It is a standby, or default_transaction_read_only is set: nothing can be written."
 	case known.Database.SynchronousStandbys == nil:
-		answer.Detail = "The gateway's role does not see other roles' transactions and replication: grant it pg_read_all_stats."
+		answer.Detail = "The gateway's role may not see other roles' transactions and replication: " +
+			"grant it pg_read_all_stats."
 	}
-	if known.heard.IsZero() {
+	if known.read.IsZero() {
 		return answer
 	}
 	d := known.Database
 	answer.DatabaseFacts = &api.DatabaseFacts{
 		Version: d.Version, SizeBytes: d.SizeBytes, Connections: d.Connections, ConnectionsMax: d.ConnectionsMax,
 		OldestTransactionMS: d.OldestTransaction.Milliseconds(), SynchronousExpected: d.SynchronousExpected,
-		SynchronousStandbys: d.SynchronousStandbys, Standbys: make([]api.Standby, len(d.Standbys)),
-		NewestToken: known.Inventory.NewestToken, Jumps: d.Jumps, LeapedAt: timeAnswer(d.LeapedAt),
-	}
-	for i, standby := range d.Standbys {
-		answer.Standbys[i] = api.Standby{Name: standby.Name, State: standby.State, SyncState: standby.SyncState, LagBytes: standby.LagBytes}
+		SynchronousStandbys: d.SynchronousStandbys,
+		Standbys:            convert(d.Standbys, func(standby store.Standby) api.Standby { return api.Standby(standby) }),
+		NewestToken:         known.Inventory.NewestToken, Jumps: d.Jumps, JumpedAt: optionalTime(d.LeapedAt),
 	}
 	return answer
 }
 
-// failureDetail is what the database's driver said, as /readyz has it.
+// failureDetail is the error of the database's driver, as /readyz shows it.
 func failureDetail(err error) string {
 	var unavailable *store.UnavailableError
 	if errors.As(err, &unavailable) {
@@ -114,8 +122,8 @@ func failureDetail(err error) string {
 	return err.Error()
 }
 
-// gatewaysAnswer are the gateways that the database knows. This one is among them in any case, as it is now. Of others, who could not tell
-// of themselves while the database was away, nothing is known after a while.
+// gatewaysAnswer returns the gateways that the database knows, and this one in any case, as it is now. Others become
+// silent after a while without the database, since they can't report to it.
 func (g *Gateway) gatewaysAnswer(known knownOverview) []api.OverviewGateway {
 	self := g.selfState()
 	answer := make([]api.OverviewGateway, 0, len(known.Gateways)+1)
@@ -141,12 +149,12 @@ func (g *Gateway) gatewaysAnswer(known knownOverview) []api.OverviewGateway {
 	return answer
 }
 
-// selfState is how this gateway is now.
+// selfState is the current state of this gateway.
 func (g *Gateway) selfState() store.GatewayState {
 	pool := g.backend.PoolStats()
 	return store.GatewayState{
-		ID: g.backend.GatewayID(), Name: g.config.Name, Version: g.metrics.version,
-		Waiting: int64(g.backend.Waiting()), Streams: g.watching.Load(), Queue: g.backend.GroupStats().Queued,
+		ID: g.backend.GatewayID(), Name: g.config.Name, Version: g.metrics.Version(),
+		Waiting: int64(g.backend.Waiting()), Streams: g.streams.Load(), Queue: g.backend.GroupStats().Queued,
 		ConnectionsBusy: pool.Busy, ConnectionsMax: pool.Max, Listening: g.backend.Listening(),
 	}
 }
@@ -156,7 +164,8 @@ func gatewayAnswer(gateway store.GatewayState, self bool) api.OverviewGateway {
 		GatewayID: gateway.ID.String(), Name: gateway.Name, Version: gateway.Version,
 		StartedAt: api.Time{Time: gateway.StartedAt}, SeenAt: api.Time{Time: gateway.SeenAt}, State: api.GatewayServing,
 		Waiting: gateway.Waiting, Streams: gateway.Streams, Queue: gateway.Queue,
-		ConnectionsBusy: gateway.ConnectionsBusy, ConnectionsMax: gateway.ConnectionsMax, Listening: gateway.Listening, Self: self,
+		ConnectionsBusy: gateway.ConnectionsBusy, ConnectionsMax: gateway.ConnectionsMax,
+		Listening: gateway.Listening, Self: self,
 	}
 	if gateway.Silent {
 		answer.State = api.GatewaySilent

@@ -59,8 +59,8 @@ func TestOverviewStreamIsShared(t *testing.T) {
 	}
 	h.awaitStreams(t, 0)
 	h.gateway.overviews.running.Wait()
-	if h.gateway.overviews.last != nil {
-		t.Error("an old event is kept")
+	if h.gateway.overviews.current != nil {
+		t.Error("the producer has no subscribers and still runs")
 	}
 }
 
@@ -115,41 +115,46 @@ func TestOverviewStreamEnds(t *testing.T) {
 	h.gateway.overviews.running.Wait()
 }
 
-// Who does not take what it is told is told so, and the others go on.
-func TestBroadcastEndsSlowReaders(t *testing.T) {
+// A subscriber that does not keep up is ended, and the others go on.
+func TestBroadcastEndsSlowSubscribers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	tells := make(chan func([]byte), 1)
-	b := newBroadcast(ctx, func(ctx context.Context, tell func([]byte)) {
-		tells <- tell
-		<-ctx.Done()
-	})
-	slow, quick := b.read(), b.read()
-	tell := <-tells
-	for i := range broadcastAhead + 1 {
-		tell([]byte{byte(i)})
-		if event, err := quick.next(ctx); err != nil || event[0] != byte(i) {
+	productions := make(chan *production[int], 1)
+	const behindMax = 16
+	b := &broadcast[int]{until: ctx, behindMax: behindMax, replay: true,
+		produce: func(ctx context.Context, to *production[int]) error {
+			productions <- to
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+	slow, quick := b.subscribe(), b.subscribe()
+	to := <-productions
+	for i := range behindMax + 1 {
+		to.publish(i)
+		if event, err := quick.next(ctx); err != nil || event != i {
 			t.Fatalf("event %d is %v, %v", i, event, err)
 		}
 	}
-	for i := range broadcastAhead {
-		if event, err := slow.next(ctx); err != nil || event[0] != byte(i) {
-			t.Fatalf("event %d of the slow reader is %v, %v", i, event, err)
+	for i := range behindMax {
+		if event, err := slow.next(ctx); err != nil || event != i {
+			t.Fatalf("event %d of the slow subscriber is %v, %v", i, event, err)
 		}
 	}
 	if _, err := slow.next(ctx); err != store.ErrSlowReader { //nolint:errorlint // it is just this one
-		t.Errorf("the slow reader is told %v", err)
+		t.Errorf("the slow subscriber ended with %v, want %v", err, store.ErrSlowReader)
 	}
-	late := b.read()
-	if event, err := late.next(ctx); err != nil || event[0] != broadcastAhead {
-		t.Errorf("who comes late is told %v, %v", event, err)
+	late := b.subscribe()
+	if event, err := late.next(ctx); err != nil || event != behindMax {
+		t.Errorf("a late subscriber gets %v, %v, want the last event, %d", event, err, behindMax)
 	}
-	for _, reader := range []*broadcastReader{slow, quick, late} {
-		b.leave(reader)
+	for _, s := range []*subscriber[int]{slow, quick, late} {
+		s.leave()
 	}
 	b.running.Wait()
-	tell([]byte("late"))
-	if b.last != nil {
-		t.Error("what was replaced still tells")
+	to.publish(99)
+	again := b.subscribe()
+	defer again.leave()
+	if _, waits, _, err := again.pending(); waits || err != nil {
+		t.Errorf("a subscriber of the next run gets an event of the run before; error %v", err)
 	}
 }

@@ -1,27 +1,37 @@
 package gateway
 
 import (
-	"mime"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/gorilla/mux"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/store"
 )
 
-const contentTypeDefault = "application/octet-stream"
+const (
+	resourceRoute = "/v1/resources/{resource" + anyText
+	recordRoute   = resourceRoute + "/records/{key" + anyText
+)
+
+func (g *Gateway) recordRoutes(router *mux.Router) {
+	g.route(router, recordRoute, methods{
+		"PUT": g.putRecord, "DELETE": g.deleteRecord, "GET": g.getRecord, "HEAD": g.getRecord,
+	})
+	g.route(router, resourceRoute+"/records", methods{"GET": g.listRecords()})
+	g.route(router, resourceRoute+"/fence", methods{"GET": g.answeringNamed(resourceName, g.getFence)})
+}
 
 func (g *Gateway) putRecord(w http.ResponseWriter, r *http.Request) error {
 	write, err := writeOf(r, store.Put)
 	if err != nil {
 		return err
 	}
-	if write.Token == 0 { // which the rule refuses before anything else
+	if write.Token == 0 { // the rule refuses it whatever the body is
 		write.ContentType = contentTypeDefault
 		return g.write(w, r, write)
 	}
@@ -49,24 +59,30 @@ func (g *Gateway) deleteRecord(w http.ResponseWriter, r *http.Request) error {
 func writeOf(r *http.Request, kind store.Kind) (store.Write, error) {
 	write := store.Write{Operation: store.Operation{Kind: kind}}
 	var err error
-	if write.Resource, err = pathName(r, "resource"); err != nil {
+	if write.Resource, write.Key, err = pathRecord(r); err != nil {
 		return write, err
 	}
-	if write.Key, err = pathName(r, "key"); err != nil {
-		return write, err
-	}
-	if _, err = query(r); err != nil {
-		return write, err
-	}
-	if err := readClaim(r.Header, &write.WriteToken); err != nil {
+	if err := readWriteToken(r.Header, &write.WriteToken); err != nil {
 		return write, err
 	}
 	write.Expect, err = expectedVersion(r.Header)
 	return write, err
 }
 
-// readClaim reads the token and the lease_id; a write without a token is for the rule to reject.
-func readClaim(header http.Header, claim *store.WriteToken) error {
+// pathRecord reads the names in the path of a record, and checks that the URL has no parameters.
+func pathRecord(r *http.Request) (resource, key store.Name, err error) {
+	if resource, err = resourceName(r); err != nil {
+		return "", "", err
+	}
+	if key, err = pathName(r, "key"); err != nil {
+		return "", "", err
+	}
+	_, err = query(r)
+	return resource, key, err
+}
+
+// readWriteToken reads the token and the lease_id. A write without a token is for the rule to reject.
+func readWriteToken(header http.Header, token *store.WriteToken) error {
 	given := header[api.HeaderFencingToken]
 	if other := header[api.HeaderFencingTokenX]; len(other) > 0 {
 		given = slices.Concat(given, other)
@@ -74,13 +90,13 @@ func readClaim(header http.Header, claim *store.WriteToken) error {
 	switch len(given) {
 	case 0:
 	case 1:
-		token, err := api.ParseFencingToken(given[0])
+		parsed, err := api.ParseFencingToken(given[0])
 		if err != nil {
-			return problem(http.StatusBadRequest, api.CodeInvalidToken, api.HeaderFencingToken+": "+err.Error()+".")
+			return invalidToken(api.HeaderFencingToken + ": " + err.Error() + ".")
 		}
-		claim.Token, claim.Sequence = token.Token, token.Sequence
+		token.Token, token.Sequence = parsed.Token, parsed.Sequence
 	default:
-		return problem(http.StatusBadRequest, api.CodeInvalidToken, "There are several headers "+api.HeaderFencingToken+"; a write carries one token.")
+		return invalidToken("There are several headers " + api.HeaderFencingToken + "; a write carries one token.")
 	}
 	switch given := header[api.HeaderLeaseID]; len(given) {
 	case 0:
@@ -89,9 +105,9 @@ func readClaim(header http.Header, claim *store.WriteToken) error {
 		if err != nil {
 			return err
 		}
-		claim.LeaseID = &id
+		token.LeaseID = &id
 	default:
-		return invalid("There are %d headers %s; a write is made under one lease.", len(given), api.HeaderLeaseID)
+		return invalid("There are %d headers %s; a write belongs to one lease.", len(given), api.HeaderLeaseID)
 	}
 	return nil
 }
@@ -102,25 +118,17 @@ func (g *Gateway) write(w http.ResponseWriter, r *http.Request, write store.Writ
 	if err == nil {
 		err = result.Err
 	}
-	g.judged(r, sourceHTTP, err)
+	g.countWrite(r, metrics.SourceHTTP, time.Since(begun), err)
 	if err != nil {
 		return err
 	}
-	g.metrics.writeTimes.http.Observe(time.Since(begun).Seconds())
 	answerWrite(w, &write, result)
 	return nil
 }
 
 func (g *Gateway) getRecord(w http.ResponseWriter, r *http.Request) error {
-	resource, err := pathName(r, "resource")
+	resource, key, err := pathRecord(r)
 	if err != nil {
-		return err
-	}
-	key, err := pathName(r, "key")
-	if err != nil {
-		return err
-	}
-	if _, err := query(r); err != nil {
 		return err
 	}
 	ctx, cancel := g.work(r)
@@ -129,19 +137,20 @@ func (g *Gateway) getRecord(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if !matches(r.Header, etag(record.Version)) {
+	tag := etag(record.Version)
+	if !matches(r.Header, tag) {
 		return versionMismatch(record.Version)
 	}
 	header := w.Header()
-	header.Set("ETag", etag(record.Version))
+	header.Set("ETag", tag)
 	header.Set(api.HeaderFencingToken, api.FencingToken{Token: record.Token, Sequence: record.Sequence}.String())
 	header.Set("Cache-Control", "no-cache")
-	if matchesNone(r.Header, etag(record.Version)) {
+	if matchesNone(r.Header, tag) {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
 	header.Set("Content-Type", record.ContentType)
-	// The value is somebody's: a browser must not run it on the gateway's origin.
+	// Clients choose the value: a browser must not run it on the gateway's origin.
 	header.Set("Content-Security-Policy", "sandbox; default-src 'none'")
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Content-Length", strconv.Itoa(len(record.Value)))
@@ -149,9 +158,9 @@ func (g *Gateway) getRecord(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// contentTypeOf reads the type of a value; whether it is one is for the store to say.
+// contentTypeOf reads the type of a value; the store checks it.
 func contentTypeOf(header http.Header) (string, error) {
-	switch given := header.Values("Content-Type"); len(given) {
+	switch given := header["Content-Type"]; len(given) {
 	case 0:
 		return contentTypeDefault, nil
 	case 1:
@@ -159,21 +168,4 @@ func contentTypeOf(header http.Header) (string, error) {
 	default:
 		return "", invalid("There are %d headers Content-Type; a value has one type.", len(given))
 	}
-}
-
-func isJSON(contentType string) bool {
-	switch contentType { // as nearly all have it
-	case "application/json":
-		return true
-	case "application/octet-stream", "text/plain":
-		return false
-	}
-	mediaType, _, err := mime.ParseMediaType(contentType)
-	return err == nil && (mediaType == "application/json" || strings.HasSuffix(mediaType, "+json"))
-}
-
-// validJSON holds a value against RFC 8259: it is UTF-8, too. Names may repeat, as they do in JSON that is older than the
-// advice against it.
-func validJSON(value []byte) bool {
-	return jsontext.Value(value).IsValid(jsontext.AllowDuplicateNames(true))
 }

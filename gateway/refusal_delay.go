@@ -8,41 +8,44 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/store"
 )
 
 const (
-	// refusalsFree is how many refusals of one token on one resource are answered at once. A holder that stops when it learns that it has
-	// lost its lease does not reach it.
+	// refusalsFree is how many refusals of one token on one resource are answered without a delay. A holder that stops
+	// after its first refusal does not exceed it.
 	refusalsFree = 3
-	// refusalDelayMin is the first delay; each is twice the one before.
+	// refusalDelayMin is the first delay; each further one is twice as long.
 	refusalDelayMin = 50 * time.Millisecond
-	// refusalDelaysMax bounds the answers that are delayed at the same time. One more is not delayed.
+	// refusalDelaysMax bounds the answers that are delayed at the same time. Further ones are not delayed.
 	refusalDelaysMax = 8192
 	// refusalSlots is how many tokens are remembered.
 	refusalSlots = 1 << 16
-	// bulkRefusalsMax is how many lines of a stream may be refused, none admitted between them, before each pause of its input.
+	// bulkRefusalsMax is how many lines of a bulk stream may be refused in a row before each pause of its input.
 	bulkRefusalsMax = 64
 )
 
-// refusalDelays delays the answers to clients that go on writing with a token that is refused for good, so that they do not take the time of
-// others. The verdict stands already: a delay holds no connection to the database, no lock, no place in a queue and no body. It ends early
-// when the client is gone or the gateway drains.
+// refusalDelays delays the answers to clients that keep writing with a token that is refused for good, so that they do
+// not slow down others. The verdict is certain by then: a delay holds no connection to the database, no lock, no queue
+// slot and no body. It ends early when the client leaves or the gateway drains.
 //
-// The count of refusals of a token on a resource is kept in a table of fixed size, one slot for each hash: what comes later replaces what was
-// there, whose count then begins anew.
+// A table of fixed size counts the refusals of each token on a resource, in one slot for each hash. A later token
+// replaces the one in its slot, whose count then starts again.
 type refusalDelays struct {
-	longest  time.Duration // 0: none
+	longest  time.Duration // 0: no delays
 	draining context.Context
-	metrics  *refusalDelayMetrics
+	metrics  *metrics.Delays
 
 	seed    maphash.Seed
 	slots   []atomic.Uint64 // 48 bits of the hash, and the count
 	delayed atomic.Int64
 }
 
-func newRefusalDelays(draining context.Context, longest time.Duration, metrics *refusalDelayMetrics) *refusalDelays {
-	d := &refusalDelays{longest: longest, draining: draining, metrics: metrics, seed: maphash.MakeSeed()}
+func newRefusalDelays(
+	draining context.Context, longest time.Duration, delays *metrics.Delays,
+) *refusalDelays {
+	d := &refusalDelays{longest: longest, draining: draining, metrics: delays, seed: maphash.MakeSeed()}
 	if longest > 0 {
 		d.slots = make([]atomic.Uint64, refusalSlots)
 	}
@@ -60,8 +63,8 @@ func (d *refusalDelays) hold(w http.ResponseWriter, r *http.Request, err error) 
 		return
 	}
 	freeBody(w)
-	d.metrics.begin()
-	defer d.metrics.end()
+	d.metrics.Begin()
+	defer d.metrics.End()
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	select {
@@ -83,7 +86,7 @@ func (d *refusalDelays) next(err error) time.Duration {
 	return d.after(d.count(rejected))
 }
 
-// after is the delay of the answer to the refusal of this number.
+// after returns the delay of the answer to the refusal with this number.
 func (d *refusalDelays) after(refusals uint64) time.Duration {
 	if refusals <= refusalsFree {
 		return 0
@@ -92,7 +95,7 @@ func (d *refusalDelays) after(refusals uint64) time.Duration {
 	return min(refusalDelayMin<<min(refusals-refusalsFree-1, doublingsMax), d.longest)
 }
 
-// count returns how many refusals there were, with this one. Two at the same time may count as one.
+// count returns the number of refusals, including this one. Two at the same time may count as one.
 func (d *refusalDelays) count(rejected *store.RejectedError) uint64 {
 	const countBits = 16
 	var hash maphash.Hash
@@ -111,10 +114,10 @@ func (d *refusalDelays) count(rejected *store.RejectedError) uint64 {
 	return count
 }
 
-// refusedForGood returns the rejection of a write whose token can't be admitted any more, or was never granted. A precondition that failed, a
-// number that was used and a lease that is not live are no such rejections.
+// refusedForGood returns the rejection of a write whose token can't be admitted any more, or was never granted. Failed
+// preconditions, repeated numbers and leases that are not live are not such rejections.
 func refusedForGood(err error) (*store.RejectedError, bool) {
-	rejected, ok := err.(*store.RejectedError) //nolint:errorlint // as it comes from the store; errors.As allocates
+	rejected, ok := err.(*store.RejectedError) //nolint:errorlint // the store does not wrap it; errors.As allocates
 	if !ok {
 		return nil, false
 	}
@@ -127,14 +130,14 @@ func refusedForGood(err error) (*store.RejectedError, bool) {
 	return nil, false
 }
 
-// streamRefusals counts the lines of a bulk stream that were refused for good since one was admitted. Its reader pauses for them: the
-// verdicts are not delayed.
+// streamRefusals counts the lines of a bulk stream that were refused for good since one was admitted. The stream's
+// reader pauses for them; the verdicts are not delayed.
 type streamRefusals struct {
 	refused atomic.Uint64
-	paused  uint64 // of the reader: as many were refused when it paused last
+	paused  uint64 // how many were refused at the last pause; used by the reader
 }
 
-func (s *streamRefusals) judge(err error) {
+func (s *streamRefusals) count(err error) {
 	if err == nil {
 		s.refused.Store(0)
 	} else if _, ok := refusedForGood(err); ok {
@@ -142,7 +145,7 @@ func (s *streamRefusals) judge(err error) {
 	}
 }
 
-// pause returns how long the reader is to pause now.
+// pause returns how long the reader must pause now.
 func (s *streamRefusals) pause(d *refusalDelays) time.Duration {
 	refused := s.refused.Load()
 	if refused < s.paused {

@@ -21,7 +21,7 @@ func hammered(t *testing.T) (h *harness, zombie, current api.Lease, at answer) {
 		refused(t, at, api.CodeTokenStale)
 	}
 	for range 20 {
-		h.gateway.refusals.count(&store.RejectedError{Resource: "job", Token: zombie.FencingToken})
+		h.gateway.refusalDelays.count(&store.RejectedError{Resource: "job", Token: zombie.FencingToken})
 	}
 	return h, zombie, current, at
 }
@@ -77,9 +77,9 @@ func TestDelayedClientGoes(t *testing.T) {
 // Above the bound no answer is delayed.
 func TestDelaysAreBounded(t *testing.T) {
 	h, zombie, _, _ := hammered(t)
-	h.gateway.refusals.delayed.Add(refusalDelaysMax)
+	h.gateway.refusalDelays.delayed.Add(refusalDelaysMax)
 	refused(t, h.put(t, zombie, 1, "late"), api.CodeTokenStale)
-	if now := h.gateway.refusals.delayed.Load(); now != refusalDelaysMax {
+	if now := h.gateway.refusalDelays.delayed.Load(); now != refusalDelaysMax {
 		t.Errorf("%d are delayed", now)
 	}
 }

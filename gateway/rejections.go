@@ -1,120 +1,125 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"time"
+
+	"github.com/gorilla/mux"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/store"
 )
 
-// judged counts the verdict on a write, and notes a rejection for the record.
-func (g *Gateway) judged(r *http.Request, source string, err error) {
-	g.metrics.write(source, err)
+func (g *Gateway) rejectionRoutes(router *mux.Router) {
+	g.route(router, "/v1/rejections/summary", methods{"GET": g.answering(g.summarizeRejections)})
+	g.route(router, "/v1/rejections/stream", methods{"GET": g.streamRejections})
+	g.route(router, "/v1/rejections", methods{"GET": g.listRejections})
+}
+
+// countWrite counts a write and its verdict, and records a rejection.
+func (g *Gateway) countWrite(r *http.Request, source string, took time.Duration, err error) {
+	g.metrics.Write(source, took, err)
+	if err == nil {
+		return
+	}
 	var rejected *store.RejectedError
 	if errors.As(err, &rejected) {
 		g.recorder.Record(rejected, source, g.address(r))
 	}
 }
 
+// rejectionQuery selects rejections for a list or an export.
+type rejectionQuery struct {
+	store.RejectionFilter
+
+	order store.RejectionOrder
+}
+
+// listRejections answers a page as JSON, or all that match as CSV.
 func (g *Gateway) listRejections(w http.ResponseWriter, r *http.Request) error {
 	page, err := readPage(r, append([]string{"sort", "format"}, rejectionFilters...)...)
 	if err != nil {
 		return err
 	}
-	filter, err := rejectionFilter(page.values)
-	if err != nil {
+	query := rejectionQuery{order: store.RejectionOrder(page.Get("sort"))}
+	if query.RejectionFilter, err = rejectionFilter(page.Values); err != nil {
 		return err
 	}
-	order := store.RejectionOrder(page.values.Get("sort"))
-	csv, err := wantsCSV(r, page.values)
+	csv, err := wantsCSV(r, page.Values)
 	if err != nil {
 		return err
 	}
 	w.Header().Set("Vary", "Accept")
 	if csv {
-		return g.exportRejections(w, r, page, filter, order)
+		return g.exportRejections(w, r, page, query)
 	}
-	query := store.RejectionQuery{RejectionFilter: filter, Order: order, Limit: page.limit}
-	if query.After, err = rejectionMark(order, page.after); err != nil {
-		return err
-	}
-	ctx, cancel := g.work(r)
-	defer cancel()
-	rejections, err := g.backend.Rejections(ctx, query)
-	if err != nil {
-		return err
-	}
-	answer := api.Rejections{Rejections: make([]api.Rejection, len(rejections))}
-	for i := range rejections {
-		answer.Rejections[i] = rejectionAnswer(&rejections[i])
-	}
-	answer.NextCursor = nextCursor(len(rejections), page.limit, func() string {
-		return rejectionCursor(order, rejections[len(rejections)-1])
-	})
-	return answerJSON(w, http.StatusOK, answer)
+	return g.answering(func(ctx context.Context, r *http.Request) (any, error) {
+		return listPage(ctx, g, r, page, rejectionList(query))
+	})(w, r)
 }
 
-func rejectionAnswer(rejection *store.Rejection) api.Rejection {
-	answer := api.Rejection{
+func rejectionList(selected rejectionQuery) collection[store.RejectionQuery, store.Rejection, api.Rejection] {
+	return collection[store.RejectionQuery, store.Rejection, api.Rejection]{
+		query: func(_ *http.Request, page page) (store.RejectionQuery, error) {
+			after, err := rejectionMark(selected.order, page.after)
+			return store.RejectionQuery{
+				RejectionFilter: selected.RejectionFilter, Order: selected.order, Limit: page.limit, After: after,
+			}, err
+		},
+		rows:   Backend.Rejections,
+		item:   rejectionAnswer,
+		cursor: rejectionCursor,
+		answer: func(_ context.Context, _ store.RejectionQuery, rejections []api.Rejection, next string) (any, error) {
+			return api.Rejections{Rejections: rejections, NextCursor: next}, nil
+		},
+	}
+}
+
+func rejectionAnswer(rejection store.Rejection) api.Rejection {
+	return api.Rejection{
 		ID: rejection.ID, Resource: string(rejection.Resource), Key: string(rejection.Key),
-		Code: api.Code(rejection.Verdict), Reason: rejection.Reason, Token: unlessZero(rejection.Token), Sequence: rejection.Sequence,
-		GrantedToken: rejection.GrantedToken, LastToken: rejection.LastToken, LastSequence: rejection.LastSequence,
-		SupersededBy: unlessZero(rejection.SupersededBy()),
-		OwnerID:      rejection.OwnerID, LateMS: lateAnswer(rejection.Late), Source: rejection.Source, Address: rejection.Address, Count: rejection.Count,
+		Code: api.Code(rejection.Verdict), Reason: rejection.Reason, Token: optional(rejection.Token),
+		Sequence: rejection.Sequence, GrantedToken: rejection.GrantedToken, LastToken: rejection.LastToken,
+		LastSequence: rejection.LastSequence, SupersededBy: optional(rejection.SupersededBy()),
+		OwnerID: rejection.OwnerID, LateMS: optionalMS(rejection.Late), Source: rejection.Source,
+		Address: rejection.Address, Count: rejection.Count,
 		FirstAt: api.Time{Time: rejection.FirstAt}, LastAt: api.Time{Time: rejection.LastAt},
 	}
-	return answer
-}
-
-func unlessZero(number int64) *int64 {
-	if number == 0 {
-		return nil
-	}
-	return &number
-}
-
-func lateAnswer(late *time.Duration) *int64 {
-	if late == nil {
-		return nil
-	}
-	ms := late.Milliseconds()
-	return &ms
 }
 
 // summarizeRejections counts the rejections that match, and names the owners and resources with the most of them.
-func (g *Gateway) summarizeRejections(w http.ResponseWriter, r *http.Request) error {
+func (g *Gateway) summarizeRejections(ctx context.Context, r *http.Request) (any, error) {
 	values, err := query(r, rejectionFilters...)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	filter, err := rejectionFilter(values)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ctx, cancel := g.work(r)
-	defer cancel()
 	summary, err := g.backend.RejectionSummary(ctx, filter)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	answer := api.RejectionSummary{
-		Writes: summary.Writes, Groups: summary.Groups, ByCode: map[api.Code]int64{},
-		Owners: make([]api.RejectedOwner, len(summary.Owners)), Resources: make([]api.RejectedResource, len(summary.Resources)),
-	}
+	byCode := make(map[api.Code]int64, len(summary.ByVerdict))
 	for verdict, writes := range summary.ByVerdict {
-		answer.ByCode[api.Code(verdict)] = writes
+		byCode[api.Code(verdict)] = writes
 	}
-	for i, top := range summary.Owners {
-		answer.Owners[i] = api.RejectedOwner{OwnerID: top.Name, RejectionCount: countAnswer(top)}
-	}
-	for i, top := range summary.Resources {
-		answer.Resources[i] = api.RejectedResource{Resource: top.Name, RejectionCount: countAnswer(top)}
-	}
-	return answerJSON(w, http.StatusOK, answer)
+	return api.RejectionSummary{
+		Writes: summary.Writes, Groups: summary.Groups, ByCode: byCode,
+		Owners: convert(summary.Owners, func(top store.RejectionTop) api.RejectedOwner {
+			return api.RejectedOwner{OwnerID: top.Name, RejectionCount: countAnswer(top)}
+		}),
+		Resources: convert(summary.Resources, func(top store.RejectionTop) api.RejectedResource {
+			return api.RejectedResource{Resource: top.Name, RejectionCount: countAnswer(top)}
+		}),
+	}, nil
 }
 
 func countAnswer(top store.RejectionTop) api.RejectionCount {
-	return api.RejectionCount{Writes: top.Writes, Groups: top.Groups, LateMSMax: lateAnswer(top.LateMax), LastAt: api.Time{Time: top.LastAt}}
+	return api.RejectionCount{
+		Writes: top.Writes, Groups: top.Groups, LateMSMax: optionalMS(top.LateMax), LastAt: api.Time{Time: top.LastAt},
+	}
 }

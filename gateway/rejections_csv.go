@@ -17,11 +17,11 @@ import (
 
 const (
 	csvType = "text/csv"
-	// csvRowsAtOnce is how many rows are read from the database, and written, at a time.
+	// csvRowsAtOnce is how many rows are read from the database and written at a time.
 	csvRowsAtOnce = 500
 )
 
-// wantsCSV reports whether a list is asked for as CSV: by format, and without that by Accept, unless JSON would do, too.
+// wantsCSV reports whether a request asks for CSV: by format, or else by an Accept that does not allow JSON.
 func wantsCSV(r *http.Request, values url.Values) (bool, error) {
 	switch values.Get("format") {
 	case "csv":
@@ -47,19 +47,20 @@ func wantsCSV(r *http.Request, values url.Values) (bool, error) {
 	return csv, nil
 }
 
-// rejectionColumns are those of the CSV, and the order of the fields in rejectionRow.
+// rejectionColumns are the columns of the CSV, in the order of rejectionRow.
 var rejectionColumns = []string{
-	"id", "first_at", "last_at", "count", "resource", "key", "code", "reason", "token", "sequence", "superseded_by", "granted_token", "last_token",
-	"last_sequence", "owner_id", "late_ms", "source", "address",
+	"id", "first_at", "last_at", "count", "resource", "key", "code", "reason", "token", "sequence", "superseded_by",
+	"granted_token", "last_token", "last_sequence", "owner_id", "late_ms", "source", "address",
 }
 
-// exportRejections answers with all that match, a few at a time: neither the gateway nor the database keeps more of them than their IDs while a
-// client reads slowly. What can't be read to its end breaks off, so that nobody takes it for all.
-func (g *Gateway) exportRejections(w http.ResponseWriter, r *http.Request, page page, filter store.RejectionFilter, order store.RejectionOrder) error {
-	if page.values.Has("limit") || page.values.Has("cursor") {
+// exportRejections answers all rejections that match, a few at a time. While a client reads slowly, the gateway keeps
+// only their IDs and the database keeps nothing. An export that fails breaks off, so that no client takes it for
+// complete.
+func (g *Gateway) exportRejections(w http.ResponseWriter, r *http.Request, page page, query rejectionQuery) error {
+	if page.Has("limit") || page.Has("cursor") {
 		return invalid("CSV has all that match: leave out limit and cursor.")
 	}
-	ids, err := g.rejectionIDs(r, filter, order)
+	ids, err := g.rejectionIDs(r, query)
 	if err != nil {
 		return err
 	}
@@ -70,23 +71,23 @@ func (g *Gateway) exportRejections(w http.ResponseWriter, r *http.Request, page 
 	w.WriteHeader(http.StatusOK)
 	if err := g.writeRejections(w, r, ids); err != nil {
 		if !errors.Is(err, errClientGone) {
-			g.config.Logger.WarnContext(r.Context(), "an export of rejections broke off", "error", err)
+			g.config.Logger.WarnContext(r.Context(), "export of rejections broke off", "error", err)
 		}
 		abandon(w)
 	}
 	return nil
 }
 
-func (g *Gateway) rejectionIDs(r *http.Request, filter store.RejectionFilter, order store.RejectionOrder) ([]int64, error) {
+func (g *Gateway) rejectionIDs(r *http.Request, query rejectionQuery) ([]int64, error) {
 	ctx, cancel := g.work(r)
 	defer cancel()
-	return g.backend.RejectionIDs(ctx, filter, order)
+	return g.backend.RejectionIDs(ctx, query.RejectionFilter, query.order)
 }
 
 func (g *Gateway) writeRejections(w http.ResponseWriter, r *http.Request, ids []int64) error {
 	controller := http.NewResponseController(w)
 	writer := csv.NewWriter(w)
-	_ = writer.Write(rejectionColumns) // errors stay with the writer
+	_ = writer.Write(rejectionColumns) // the writer keeps an error
 	for {
 		_ = controller.SetWriteDeadline(time.Now().Add(g.answerTimeout)) // fails where the write does
 		writer.Flush()
@@ -103,7 +104,7 @@ func (g *Gateway) writeRejections(w http.ResponseWriter, r *http.Request, ids []
 			return err
 		}
 		for i := range rejections {
-			_ = writer.Write(rejectionRow(&rejections[i]))
+			_ = writer.Write(rejectionRow(rejectionAnswer(rejections[i])))
 		}
 	}
 }
@@ -114,20 +115,21 @@ func (g *Gateway) rejectionsOf(r *http.Request, ids []int64) ([]store.Rejection,
 	return g.backend.RejectionsOf(ctx, ids)
 }
 
-func rejectionRow(rejection *store.Rejection) []string {
-	answer := rejectionAnswer(rejection)
+func rejectionRow(rejection api.Rejection) []string {
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }
-	numberOrNone := func(n *int64) string {
+	optionalNumber := func(n *int64) string {
 		if n == nil {
 			return ""
 		}
 		return number(*n)
 	}
 	return []string{
-		number(answer.ID), csvTime(answer.FirstAt), csvTime(answer.LastAt), number(answer.Count), harmless(answer.Resource), harmless(answer.Key),
-		string(answer.Code), harmless(answer.Reason), numberOrNone(answer.Token), numberOrNone(answer.Sequence), numberOrNone(answer.SupersededBy),
-		number(answer.GrantedToken), number(answer.LastToken), number(answer.LastSequence), harmless(answer.OwnerID),
-		numberOrNone(answer.LateMS), harmless(answer.Source), harmless(answer.Address),
+		number(rejection.ID), csvTime(rejection.FirstAt), csvTime(rejection.LastAt), number(rejection.Count),
+		harmless(rejection.Resource), harmless(rejection.Key), string(rejection.Code), harmless(rejection.Reason),
+		optionalNumber(rejection.Token), optionalNumber(rejection.Sequence), optionalNumber(rejection.SupersededBy),
+		number(rejection.GrantedToken), number(rejection.LastToken), number(rejection.LastSequence),
+		harmless(rejection.OwnerID), optionalNumber(rejection.LateMS), harmless(rejection.Source),
+		harmless(rejection.Address),
 	}
 }
 
@@ -136,8 +138,8 @@ func csvTime(at api.Time) string {
 	return string(text)
 }
 
-// harmless is a text that no spreadsheet takes for a formula: one that could be has an apostrophe before it. The signs are those of OWASP's
-// "CSV Injection", the wide forms among them.
+// harmless returns a text that no spreadsheet takes for a formula: it puts an apostrophe before one that could be. The
+// signs are those of OWASP's "CSV Injection", including the wide forms.
 func harmless(text string) string {
 	const signs = "=+-@\t\r\n＝＋－＠"
 	first, size := utf8.DecodeRuneInString(text)

@@ -12,21 +12,18 @@ const (
 	// feedInterval is the time between readings.
 	feedInterval = 500 * time.Millisecond
 	feedTimeout  = 5 * time.Second
-	// feedBehindMax is half a minute.
+	// feedBehindMax is half a minute of readings.
 	feedBehindMax = 64
-	// feedPatience is how long readings may fail before the followers are told so.
+	// feedPatience is how long readings may fail before the streams are ended.
 	feedPatience = 5 * time.Second
-	// missedInterval is the least time between two events "missed": in a storm of zombies each makes all followers fetch a list.
+	// missedInterval is the least time between two events "missed": each makes every client fetch a list.
 	missedInterval = 2 * time.Second
 )
 
-// errCutOff is what readers hear that are left when the gateway has ended.
-var errCutOff = &store.UnavailableError{Outcome: store.OutcomeNotApplied, Err: errDraining}
-
-// rejectionBatch is what one reading has found, encoded once, but for the ids.
+// rejectionBatch holds the changes that one reading found. It is encoded once, but for the ids.
 type rejectionBatch struct {
-	told   time.Time // what was visible then was told before
-	missed []byte    // the event "missed", before all others; nil: nothing is missed
+	after  time.Time // everything visible at that time was in the batches before
+	missed []byte    // the event "missed", before all others; nil: nothing was missed
 	events []rejectionEvent
 }
 
@@ -35,102 +32,93 @@ type rejectionEvent struct {
 	text      []byte // without an id
 }
 
-// rejectionFeed reads changes for the readers of a hub, until it is stopped.
+// rejectionFeed reads the changes of rejections once for all streams of this gateway.
 type rejectionFeed struct {
-	hub      *rejectionHub
-	follower *store.RejectionFollower
-	readers  map[*rejectionReader]struct{} // under the lock of the hub, like at
-	at       time.Time                     // of the last reading
+	broadcast[*rejectionBatch]
 
-	begun   chan struct{}   // closed when what changes from then on is told
-	stopped context.Context // when nobody follows any more
-	stop    context.CancelFunc
-	done    chan struct{} // closed when it has ended
-
-	told time.Time // all that was visible then is told, or as missed
-
-	failing     time.Time // since when readings fail; zero: they don't
-	missed      bool      // something is missed that was not told so
-	missedSince time.Time
-	missedTold  time.Time
+	backend  Rejections
+	interval time.Duration // between readings
+	patience time.Duration // how long they may fail
 }
 
-func newRejectionFeed(hub *rejectionHub) *rejectionFeed {
-	feed := &rejectionFeed{
-		hub: hub, follower: hub.backend.FollowRejections(), readers: map[*rejectionReader]struct{}{},
-		begun: make(chan struct{}), done: make(chan struct{}),
-	}
-	feed.stopped, feed.stop = context.WithCancel(hub.cut)
-	return feed
+func newRejectionFeed(until context.Context, backend Rejections) *rejectionFeed {
+	f := &rejectionFeed{backend: backend, interval: feedInterval, patience: feedPatience}
+	f.broadcast = broadcast[*rejectionBatch]{until: until, behindMax: feedBehindMax, produce: f.run}
+	return f
 }
 
-func (f *rejectionFeed) run() {
-	defer close(f.done)
-	ticker := time.NewTicker(f.hub.interval)
+// run reads until ctx ends, or until readings fail for long.
+func (f *rejectionFeed) run(ctx context.Context, to *production[*rejectionBatch]) error {
+	reader := feedReader{feed: f, follower: f.backend.FollowRejections(), to: to}
+	ticker := time.NewTicker(f.interval)
 	defer ticker.Stop()
-	for f.read() {
+	for {
+		if err := reader.read(); err != nil {
+			return err
+		}
 		select {
 		case <-ticker.C:
-		case <-f.stopped.Done():
-			f.hub.fail(f, errCutOff) // whoever is left
-			return
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 }
 
-// read reads once, and tells the readers. It returns false when the feed has failed.
-func (f *rejectionFeed) read() bool {
-	// Not cut off when the last reader leaves: a statement that is cut off costs its connection.
-	ctx, cancel := context.WithTimeout(f.hub.cut, feedTimeout)
+// feedReader is one run of a feed.
+type feedReader struct {
+	feed     *rejectionFeed
+	follower *store.RejectionFollower
+	to       *production[*rejectionBatch]
+
+	begun bool
+	after time.Time // everything visible at that time was published, or reported as missed
+
+	failing     time.Time // since when readings fail; zero: they don't
+	missed      bool      // something was missed and not reported yet
+	missedSince time.Time
+	reportedAt  time.Time // the last event "missed"
+}
+
+// read reads once and publishes the changes. It returns an error when the feed can't go on.
+func (r *feedReader) read() error {
+	// The last subscriber may leave meanwhile. Cutting the statement off would cost its connection.
+	ctx, cancel := context.WithTimeout(r.feed.until, feedTimeout)
 	defer cancel()
-	changes, err := f.follower.Next(ctx)
+	changes, err := r.follower.Next(ctx)
 	if err != nil {
-		return f.failed(err)
+		return r.failed(err)
 	}
-	f.failing = time.Time{}
-	if changes.Missed && !f.missed {
-		f.missed, f.missedSince = true, changes.Since
+	r.failing = time.Time{}
+	if changes.Missed && !r.missed {
+		r.missed, r.missedSince = true, changes.Since
 	}
-	batch := f.batch(changes)
-	if !f.missed { // otherwise nobody goes on from here before it is told
-		f.told = changes.At
+	if batch := r.batch(changes); batch.missed != nil || len(batch.events) > 0 {
+		r.to.publish(batch)
 	}
-	f.hub.tell(f, batch, f.told)
-	select {
-	case <-f.begun:
-	default:
-		close(f.begun)
+	if !r.missed { // otherwise nobody may resume from here before it is reported
+		r.after = changes.At
 	}
-	return true
+	r.begun = true
+	r.to.advance(r.after.UnixMicro())
+	return nil
 }
 
-// failed ends the feed when readings fail for long, or from the beginning.
-func (f *rejectionFeed) failed(err error) bool {
-	if f.failing.IsZero() {
-		f.failing = time.Now()
+// failed returns the error if readings have failed for long, or from the beginning.
+func (r *feedReader) failed(err error) error {
+	if r.failing.IsZero() {
+		r.failing = time.Now()
 	}
-	select {
-	case <-f.begun:
-		if time.Since(f.failing) < f.hub.patience {
-			return true
-		}
-	default:
-	}
-	f.hub.fail(f, err)
-	return false
-}
-
-// batch encodes what is to be told; nil: nothing.
-func (f *rejectionFeed) batch(changes store.RejectionChanges) *rejectionBatch {
-	batch := &rejectionBatch{}
-	if f.missed && (!changes.Missed || time.Since(f.missedTold) >= missedInterval) {
-		batch.missed = missedEvent(f.missedSince)
-		f.missed, f.missedTold = false, time.Now()
-	}
-	batch.events = rejectionEvents(changes.Changed)
-	batch.told = f.told
-	if batch.missed == nil && len(batch.events) == 0 {
+	if r.begun && time.Since(r.failing) < r.feed.patience {
 		return nil
+	}
+	return err
+}
+
+func (r *feedReader) batch(changes store.RejectionChanges) *rejectionBatch {
+	batch := &rejectionBatch{after: r.after, events: rejectionEvents(changes.Changed)}
+	if r.missed && (!changes.Missed || time.Since(r.reportedAt) >= missedInterval) {
+		batch.missed = missedEvent(r.missedSince)
+		r.missed, r.reportedAt = false, time.Now()
 	}
 	return batch
 }
@@ -138,7 +126,8 @@ func (f *rejectionFeed) batch(changes store.RejectionChanges) *rejectionBatch {
 func rejectionEvents(changed []store.Rejection) []rejectionEvent {
 	events := make([]rejectionEvent, len(changed))
 	for i := range changed {
-		events[i] = rejectionEvent{&changed[i], encodeEvent(nil, api.EventRejection, rejectionAnswer(&changed[i]))}
+		text := encodeEvent(nil, api.EventRejection, rejectionAnswer(changed[i]))
+		events[i] = rejectionEvent{&changed[i], text}
 	}
 	return events
 }

@@ -12,17 +12,15 @@ import (
 // rejectionFilters are the parameters that select rejections.
 var rejectionFilters = []string{"resource", "prefix", "code", "reason", "source", "owner_id", "since", "until"}
 
-// rejectionFilter reads rejectionFilters; the store says what else is wrong with them.
+// rejectionFilter reads rejectionFilters; the store checks the values.
 func rejectionFilter(values url.Values) (store.RejectionFilter, error) {
 	filter := store.RejectionFilter{
 		Prefix: values.Get("prefix"), Verdict: store.Verdict(values.Get("code")), Reason: values.Get("reason"),
 		Source: values.Get("source"), OwnerID: values.Get("owner_id"),
 	}
 	var err error
-	if text := values.Get("resource"); text != "" {
-		if filter.Resource, err = parseName("resource", text); err != nil {
-			return filter, err
-		}
+	if filter.Resource, err = (page{Values: values}).name("resource"); err != nil {
+		return filter, err
 	}
 	if filter.Since, err = parseTime("since", values.Get("since")); err != nil {
 		return filter, err
@@ -31,24 +29,13 @@ func rejectionFilter(values url.Values) (store.RejectionFilter, error) {
 	return filter, err
 }
 
-// parseTime reads a time; the zero time where there is none.
-func parseTime(field, text string) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	instant, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return time.Time{}, invalid("%s must be a time like 2026-01-02T15:04:05Z.", field)
-	}
-	return instant, nil
-}
-
-// rejectionMark reads what rejectionCursor has written: the ID, and where the list is by the latest change, its microsecond before that.
+// rejectionMark reads a cursor of rejectionCursor. It is the ID; in the order of the latest change, the microsecond of
+// the change precedes it.
 func rejectionMark(order store.RejectionOrder, cursor string) (*store.RejectionMark, error) {
 	if cursor == "" {
 		return nil, nil //nolint:nilnil // the list begins at its front, and that is no error
 	}
-	malformed := invalid("cursor must be a next_cursor that the gateway gave, for a list in the same order.")
+	malformed := invalid("cursor must be a next_cursor that the gateway returned for a list in the same order.")
 	micros, id, ordered := strings.Cut(cursor, ".")
 	if !ordered {
 		micros, id = "0", cursor
@@ -68,12 +55,12 @@ func rejectionMark(order store.RejectionOrder, cursor string) (*store.RejectionM
 	return &mark, nil
 }
 
-// eventMicrosMax is in the year 9999, which the database still knows.
+// eventMicrosMax is the end of the year 9999, which the database can still represent.
 const eventMicrosMax = 253402300799999999
 
-func rejectionCursor(order store.RejectionOrder, last store.Rejection) string {
+func rejectionCursor(query store.RejectionQuery, last store.Rejection) string {
 	id := strconv.FormatInt(last.ID, 10)
-	if order == store.RejectionsByLastSeen {
+	if query.Order == store.RejectionsByLastSeen {
 		return strconv.FormatInt(last.ChangedAt.UnixMicro(), 10) + "." + id
 	}
 	return id

@@ -4,18 +4,18 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/store"
 )
 
-// streamFilters are the parameters that select what a stream of rejections tells.
+// streamFilters are the parameters that select the rejections of a stream.
 var streamFilters = []string{"resource", "prefix", "code", "owner_id"}
 
-// streamRejections tells rejections as they come and change, at all gateways.
+// streamRejections streams new and changed rejections of all gateways.
 func (g *Gateway) streamRejections(w http.ResponseWriter, r *http.Request) error {
-	stopped, err := lastEventID(r, streamFilters...)
+	after, err := lastEventID(r, streamFilters...)
 	if err != nil {
 		return err
 	}
@@ -26,135 +26,130 @@ func (g *Gateway) streamRejections(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	release, err := g.openStream()
-	if err != nil {
-		return err
-	}
-	defer release()
-	reader, behind, err := g.followRejections(r, filter, stopped)
-	if err != nil {
-		return err
-	}
-	defer reader.leave()
-	ctx, cancel := g.attended(r)
-	defer cancel()
-
-	stream, err := g.beginEvents(w)
-	teller := rejectionTeller{stream: stream, filter: filter, text: make([]byte, 0, tellerBytes)}
-	if err == nil {
-		err = teller.begin(reader, behind)
-	}
-	for err == nil {
-		err = teller.next(ctx, reader, g.config.KeepAlive)
-	}
-	if reason := g.endReason(ctx, err); reason != "" {
-		_ = stream.send(nil, api.EventEnd, api.WatchEnd{Reason: reason}) // who does not hear it sees that the stream has ended
-	}
-	return nil
+	return g.streamEvents(w, r, func() (eventSource, error) { return g.followRejections(r, filter, after) })
 }
 
-// followRejections joins those who follow, and then reads what a reader that comes back has missed: between the two nothing is lost.
-func (g *Gateway) followRejections(r *http.Request, filter store.RejectionFilter, stopped *int64) (*rejectionReader, *rejectionBatch, error) {
+// followRejections subscribes, and then reads what a client that resumes has missed: nothing is lost between the two.
+func (g *Gateway) followRejections(
+	r *http.Request, filter store.RejectionFilter, after *int64,
+) (*selectedRejections, error) {
 	ctx, cancel := g.work(r)
 	defer cancel()
-	reader, err := g.rejected.join(ctx)
-	if err != nil || stopped == nil {
-		return reader, nil, err
+	s := &selectedRejections{filter: filter, from: g.rejected.subscribe(), text: make([]byte, 0, streamWriteBytes)}
+	err := s.from.awaitBegin(ctx)
+	if err == nil && after != nil {
+		s.batch, err = g.missedRejections(ctx, filter, time.UnixMicro(min(*after, eventMicrosMax)))
 	}
-	told := time.UnixMicro(min(*stopped, eventMicrosMax))
-	changes, err := g.backend.RejectionsSince(ctx, filter, told)
 	if err != nil {
-		reader.leave()
-		return nil, nil, err
+		s.close()
+		return nil, err
 	}
-	behind := &rejectionBatch{told: told, events: rejectionEvents(changes.Changed)}
-	if changes.Missed {
-		behind.told, behind.missed = changes.At, missedEvent(changes.Since)
-	}
-	return reader, behind, nil
+	return s, nil
 }
 
-// tellerBytes is how much is written at a time, as a rule.
-const tellerBytes = 32 << 10
+// missedRejections returns the changes after the last event that a client has seen.
+func (g *Gateway) missedRejections(
+	ctx context.Context, filter store.RejectionFilter, after time.Time,
+) (*rejectionBatch, error) {
+	changes, err := g.backend.RejectionsSince(ctx, filter, after)
+	batch := &rejectionBatch{after: after, events: rejectionEvents(changes.Changed)}
+	if changes.Missed {
+		batch.after, batch.missed = changes.At, missedEvent(changes.Since)
+	}
+	return batch, err
+}
 
-// rejectionTeller writes what a filter selects to one client.
-type rejectionTeller struct {
-	stream *eventStream
+// streamWriteBytes is about how much is written at a time.
+const streamWriteBytes = 32 << 10
+
+// selectedRejections writes the rejections that a filter selects to one client.
+type selectedRejections struct {
 	filter store.RejectionFilter
+	from   *subscriber[*rejectionBatch]
+	batch  *rejectionBatch // to be sent; nil: none
 	text   []byte
-	// id is the last that was told, the greatest changed_at in microseconds since 1970, or until when all was told before. It never falls:
-	// what became visible late does not send back whoever breaks off after it. What is not told then is not visible yet.
+
+	// id is the greatest changed_at that was sent, in microseconds since 1970, or the time before which everything was.
+	// It never falls: a row that becomes visible late does not send a client back that resumes after it.
 	id int64
 }
 
-// begin tells a reader what it has missed, or where it begins, so that it can go on from there even if nothing comes.
-func (t *rejectionTeller) begin(reader *rejectionReader, behind *rejectionBatch) error {
-	if behind != nil {
-		if written, err := t.tell(behind); written || err != nil {
-			return err
-		}
+// begin sends what the client has missed. Without that it sends the position, so that the client can resume from there
+// even if no event comes.
+func (s *selectedRejections) begin(stream *eventStream) error {
+	if s.batch != nil && s.selects(s.batch) {
+		return s.write(stream)
 	}
-	return t.position(reader.position.Load())
+	if s.batch != nil {
+		s.id = s.batch.after.UnixMicro()
+	}
+	return s.idle(stream)
 }
 
-// next waits for something to tell. A reader to whom there is nothing to tell hears until when that is so.
-func (t *rejectionTeller) next(ctx context.Context, reader *rejectionReader, keepAlive time.Duration) error {
-	timer := time.NewTimer(keepAlive)
-	defer timer.Stop()
-	for {
-		select {
-		case batch, ok := <-reader.coming:
-			if !ok {
-				return reader.reason
-			}
-			if written, err := t.tell(batch); written || err != nil {
-				return err
-			}
-		case <-timer.C:
-			// In this order: what the position says has been put into coming before it was said.
-			if position := reader.position.Load(); len(reader.coming) == 0 {
-				return t.position(position)
-			}
+// wait returns when there is a batch of which something is selected.
+func (s *selectedRejections) wait(ctx context.Context) (err error) {
+	for err == nil {
+		if s.batch, err = s.from.next(ctx); err == nil && s.selects(s.batch) {
 			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
 		}
 	}
+	return err
 }
 
-// tell writes what is selected of a batch; written says whether that is anything.
-func (t *rejectionTeller) tell(batch *rejectionBatch) (written bool, err error) {
-	t.text = t.text[:0]
-	t.id = max(t.id, batch.told.UnixMicro())
-	if batch.missed != nil {
-		t.add(batch.missed)
+// idle sends the position, unless there is an event to send.
+func (s *selectedRejections) idle(stream *eventStream) error {
+	batch, waits, position, err := s.from.pending()
+	switch {
+	case err != nil:
+		return err
+	case !waits:
+		s.id = max(s.id, position)
+	case s.selects(batch):
+		s.batch = batch
+		return s.write(stream)
+	default:
+		s.id = max(s.id, batch.after.UnixMicro())
 	}
-	for _, event := range batch.events {
-		if !t.filter.Matches(event.rejection) {
+	return stream.position(s.id)
+}
+
+func (s *selectedRejections) selects(batch *rejectionBatch) bool {
+	return batch.missed != nil || slices.ContainsFunc(batch.events, func(event rejectionEvent) bool {
+		return s.filter.Matches(event.rejection)
+	})
+}
+
+func (s *selectedRejections) send(_ context.Context, stream *eventStream) error {
+	return s.write(stream)
+}
+
+// write writes what is selected of the batch.
+func (s *selectedRejections) write(stream *eventStream) error {
+	s.text = s.text[:0]
+	s.id = max(s.id, s.batch.after.UnixMicro())
+	if s.batch.missed != nil {
+		s.add(s.batch.missed)
+	}
+	for _, event := range s.batch.events {
+		if !s.filter.Matches(event.rejection) {
 			continue
 		}
-		if len(t.text) > 0 && len(t.text)+len(event.text) > tellerBytes {
-			if err := t.stream.write(t.text); err != nil {
-				return true, err
+		if len(s.text) > 0 && len(s.text)+len(event.text) > streamWriteBytes {
+			if err := stream.write(s.text); err != nil {
+				return err
 			}
-			t.text, written = t.text[:0], true
+			s.text = s.text[:0]
 		}
-		t.id = max(t.id, event.rejection.ChangedAt.UnixMicro())
-		t.add(event.text)
+		s.id = max(s.id, event.rejection.ChangedAt.UnixMicro())
+		s.add(event.text)
 	}
-	if len(t.text) == 0 {
-		return written, nil
-	}
-	return true, t.stream.write(t.text)
+	s.batch = nil
+	return stream.write(s.text)
 }
 
-func (t *rejectionTeller) add(event []byte) {
-	t.text = fmt.Appendf(t.text, "id: %d\n", t.id)
-	t.text = append(t.text, event...)
+func (s *selectedRejections) add(event []byte) {
+	s.text = fmt.Appendf(s.text, "id: %d\n", s.id)
+	s.text = append(s.text, event...)
 }
 
-// position tells until when all is told.
-func (t *rejectionTeller) position(id int64) error {
-	t.id = max(t.id, id)
-	return t.stream.position(t.id)
-}
+func (s *selectedRejections) close() { s.from.leave() }

@@ -195,7 +195,7 @@ func TestRejectionStreamSlowReader(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		// Not held against the description: there is too much of it.
 		h := newGateway(t, Config{}, store.Config{DatabaseURL: pgtest.Migrated(t)})
-		h.gateway.eventTimeout, h.gateway.rejected.interval, h.gateway.rejected.behind = time.Hour, 10*time.Millisecond, 4
+		h.gateway.eventTimeout, h.gateway.rejected.interval, h.gateway.rejected.behindMax = time.Hour, 10*time.Millisecond, 4
 		h.client = serve(t, h.gateway)
 		fast := h.open(t, streamPath)
 		slowly := client{base: h.base, http: newHTTPClient(t, http2)}
@@ -213,7 +213,7 @@ func TestRejectionStreamSlowReader(t *testing.T) {
 			}
 			h.gateway.rejected.mu.Lock()
 			defer h.gateway.rejected.mu.Unlock()
-			return len(h.gateway.rejected.feed.readers) == 1
+			return len(h.gateway.rejected.current.subscribers) == 1
 		})
 		slow.read(t)
 		heard := 0

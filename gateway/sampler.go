@@ -8,20 +8,20 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// sampleTimeout bounds a sample: one that comes late is no worse than the next.
+// sampleTimeout bounds a sample. A late one is worth no more than the next.
 const sampleTimeout = 5 * time.Second
 
-// Sampler tells the database, every SampleInterval, how its gateway is and what it did, and has it counted what there is. So any gateway
-// can show how all of them are. It is one goroutine; writes pay nothing for it but being counted.
+// Sampler stores the state and the counts of its gateway in the database every SampleInterval, and lets the database
+// update the inventory. So any gateway can show all of them. It is one goroutine; it costs writes only their counting.
 type Sampler struct {
 	gateway *Gateway
 }
 
-// NewSampler returns a Sampler of gateway that waits to be Run.
+// NewSampler returns a Sampler of gateway, which Run starts.
 func NewSampler(gateway *Gateway) *Sampler { return &Sampler{gateway} }
 
-// Run samples until ctx ends, and then once more; it leaves the list of gateways with that. It tells onError of what failed: what was not
-// told then, the next sample tells.
+// Run samples until ctx ends, then once more, and removes the gateway from the list of gateways. It passes failures to
+// onError; the next sample contains the counts of a failed one.
 func (s *Sampler) Run(ctx context.Context, onError func(error)) {
 	wait := time.Duration(0)
 	for {
@@ -44,8 +44,8 @@ func (s *Sampler) Run(ctx context.Context, onError func(error)) {
 	}
 }
 
-// untilNextSample is the time to the middle of the next interval, by the clock that says at: all gateways sample once in each interval, so that
-// none is counted twice in one, and not in the next.
+// untilNextSample returns the time to the middle of the next interval, by the clock of at. Each gateway samples once in
+// each interval, so that none counts twice in one interval and not in the next.
 func untilNextSample(at time.Time) time.Duration {
 	const interval = store.SampleInterval
 	wait := interval/2 - time.Duration(at.UnixNano())%interval
@@ -55,7 +55,7 @@ func untilNextSample(at time.Time) time.Duration {
 	return wait
 }
 
-// Sample tells once. It returns when that was, by the database's clock, or ErrUnavailable.
+// Sample samples once. It returns the time by the database's clock, or ErrUnavailable.
 func (s *Sampler) Sample(ctx context.Context) (at time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 	defer cancel()
@@ -63,7 +63,7 @@ func (s *Sampler) Sample(ctx context.Context) (at time.Time, err error) {
 	if err == nil {
 		_, err = s.gateway.backend.Recount(ctx)
 	}
-	if _, failed := s.gateway.lookOver(ctx); err == nil {
+	if _, failed := s.gateway.readOverview(ctx); err == nil {
 		err = failed
 	}
 	return at, err
@@ -71,14 +71,14 @@ func (s *Sampler) Sample(ctx context.Context) (at time.Time, err error) {
 
 func (s *Sampler) keep(ctx context.Context) (time.Time, error) {
 	g := s.gateway
-	totals, err := g.metrics.totals()
+	totals, err := g.metrics.Totals()
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read the metrics: %w", err)
 	}
 	return g.backend.KeepSample(ctx, g.selfState(), time.Since(g.started), totals)
 }
 
-// leave tells what is left to tell, and that this gateway is no more.
+// leave stores the last counts, and removes this gateway.
 func (s *Sampler) leave(ctx context.Context, onError func(error)) {
 	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 	defer cancel()

@@ -13,16 +13,17 @@ const (
 	headerTimeout = 10 * time.Second
 	headerBytes   = 64 << 10
 	idleTimeout   = 2 * time.Minute
-	writeTimeout  = 2 * time.Minute // whoever waits longer extends it
+	writeTimeout  = 2 * time.Minute // an acquire that waits longer extends it
 	shutdownAgain = 500 * time.Millisecond
-	eventTimeout  = 10 * time.Second // a stream of events lasts as long as each of them is taken within this
+	eventTimeout  = 10 * time.Second // for a client to take one event; a stream may last for ever
 )
 
-// Serve answers HTTP/1.1 and HTTP/2 (without TLS: h2c) on the listener until ctx ends. Then nobody waits any more: acquires that stand in
-// line are told to go elsewhere, and streams of events end. It takes no new requests, finishes those under way, and returns nil; if they take longer than the ShutdownTimeout it cuts them off and returns an error.
+// Serve answers HTTP/1.1 and HTTP/2 (without TLS: h2c) on the listener until ctx ends. Then it refuses acquires that
+// wait, ends event streams, takes no new requests, finishes those under way, and returns nil. If they take longer than
+// the ShutdownTimeout, it cuts them off and returns an error.
 func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
-		Handler:           g.handler, // ReadTimeout does what hurry does
+		Handler:           g.handler, // without setBodyDeadline: ReadTimeout does the same
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       g.config.BodyTimeout,
 		MaxHeaderBytes:    headerBytes,
@@ -48,21 +49,23 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 	defer cancel()
 	err := shutDown(deadline, server)
 	if err != nil {
-		// Connections first: work that is cut off must not race with their end to give an answer.
+		// Connections first: work that is cut off must not answer before they end.
 		closeErr := server.Close()
 		g.cutOff()
-		err = fmt.Errorf("requests were still under way after %s: %w", g.config.ShutdownTimeout, errors.Join(err, closeErr))
+		err = fmt.Errorf("requests were still under way after %s: %w",
+			g.config.ShutdownTimeout, errors.Join(err, closeErr))
 	}
 	g.overviews.running.Wait()
+	g.rejected.running.Wait()
 	if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
 		err = errors.Join(err, served)
 	}
 	return err
 }
 
-// shutDown ends the server when all that is under way has been answered. Server.Shutdown tells the connections over HTTP/2 to end only once,
-// at its beginning: one that was accepted before, but whose first bytes come after that, would never hear of it, and hold up the end. So it is called
-// again and again.
+// shutDown ends the server after everything under way has been answered. Server.Shutdown asks HTTP/2 connections to end
+// only once, at its beginning. A connection that was accepted before, but whose first bytes arrive after that, would
+// never be asked, and delay the end. So shutDown calls it again and again.
 func shutDown(ctx context.Context, server *http.Server) error {
 	for {
 		again, cancel := context.WithTimeout(ctx, shutdownAgain)

@@ -12,23 +12,28 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/fencegate/fencegate/gateway/metrics"
 )
 
 // tracerName is the instrumentation scope of the spans of this package.
 const tracerName = "github.com/fencegate/fencegate/gateway"
 
-// userAgentBytesMax bounds what of a client's header is kept in a span.
+// userAgentBytesMax bounds a client's header in a span.
 const userAgentBytesMax = 200
 
 // namedVars are the variables of routes that spans may show, with their attributes. A session's ID is a secret.
 var namedVars = map[string]string{
-	"lock": "fencegate.lock", "election": "fencegate.election", "resource": "fencegate.resource", "key": "fencegate.key", "prefix": "fencegate.prefix",
+	"lock": "fencegate.lock", "election": "fencegate.election", "resource": "fencegate.resource",
+	"key": "fencegate.key", "prefix": "fencegate.prefix",
 }
 
-// untracedRoutes are asked by machines every few seconds, or answer with files, and do nothing worth a trace.
-var untracedRoutes = map[string]bool{"/healthz": true, "/readyz": true, "/metrics": true, "/openapi.yaml": true, "/": true, "/ui/{file}": true}
+// untracedRoutes have no spans: machines request them every few seconds, or they answer files.
+var untracedRoutes = map[string]bool{
+	"/healthz": true, "/readyz": true, "/metrics": true, "/openapi.yaml": true, "/": true, "/ui/{file}": true,
+}
 
-// w3c is how the trace of a client comes in: the headers traceparent and tracestate.
+// w3c reads the trace of a client from the headers traceparent and tracestate.
 var w3c propagation.TraceContext
 
 // routeTracer makes the spans of the requests to one route. A nil *routeTracer makes none.
@@ -36,9 +41,9 @@ type routeTracer struct {
 	tracer trace.Tracer
 	names  bool
 	route  string
-	// address is that of the client.
+	// address returns the client's.
 	address func(*http.Request) string
-	// attributes are those that all requests to the route have.
+	// attributes are those of all requests to the route.
 	attributes []attribute.KeyValue
 }
 
@@ -46,7 +51,10 @@ func (g *Gateway) routeTracer(route string) *routeTracer {
 	if g.config.Tracing.Provider == nil || untracedRoutes[route] {
 		return nil
 	}
-	t := &routeTracer{tracer: g.config.Tracing.Provider.Tracer(tracerName), names: !g.config.Tracing.LeaveOutNames, route: route, address: g.address}
+	t := &routeTracer{
+		tracer: g.config.Tracing.Provider.Tracer(tracerName), names: !g.config.Tracing.LeaveOutNames,
+		route: route, address: g.address,
+	}
 	t.attributes = []attribute.KeyValue{attribute.String("url.scheme", "http")}
 	if route != routeNone {
 		t.attributes = append(t.attributes, attribute.String("http.route", route))
@@ -54,7 +62,7 @@ func (g *Gateway) routeTracer(route string) *routeTracer {
 	return t
 }
 
-// withSpan is a context that does not descend from the request's, with the span of that, if there is one.
+// withSpan adds the request's span, if it has one, to a context that does not descend from the request's.
 func (g *Gateway) withSpan(ctx context.Context, r *http.Request) context.Context {
 	if g.config.Tracing.Provider == nil {
 		return ctx
@@ -65,9 +73,11 @@ func (g *Gateway) withSpan(ctx context.Context, r *http.Request) context.Context
 	return ctx
 }
 
-// answer has a request answered within a span, and returns the request with it. The span ends as well where the handler gives the
-// connection up by a panic.
-func (t *routeTracer) answer(answer *answerWriter, r *http.Request, handle func(http.ResponseWriter, *http.Request)) *http.Request {
+// answer calls handle within a span, and returns the request with the span. The span also ends if the handler aborts
+// the connection by a panic.
+func (t *routeTracer) answer(
+	answer *answerWriter, r *http.Request, handle func(http.ResponseWriter, *http.Request),
+) *http.Request {
 	ctx, span := t.tracer.Start(w3c.Extract(r.Context(), propagation.HeaderCarrier(r.Header)), t.spanName(r),
 		trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(t.attributes...))
 	defer span.End()
@@ -82,10 +92,10 @@ func (t *routeTracer) answer(answer *answerWriter, r *http.Request, handle func(
 	return r
 }
 
-// spanName is the method and the template of the route: never a name of a lock.
+// spanName is the method and the template of the route, never the name of a lock.
 func (t *routeTracer) spanName(r *http.Request) string {
 	method := methodOf(r)
-	if method == "other" {
+	if method == metrics.OtherMethod {
 		method = "HTTP"
 	}
 	if t.route == routeNone {
@@ -96,7 +106,7 @@ func (t *routeTracer) spanName(r *http.Request) string {
 
 func (t *routeTracer) ofRequest(r *http.Request) []attribute.KeyValue {
 	method := methodOf(r)
-	if method == "other" {
+	if method == metrics.OtherMethod {
 		method = "_OTHER"
 	}
 	attributes := []attribute.KeyValue{
@@ -108,7 +118,8 @@ func (t *routeTracer) ofRequest(r *http.Request) []attribute.KeyValue {
 	if !t.names {
 		return attributes
 	}
-	attributes = append(attributes, attribute.String("url.path", spanText(loggedPath(t.route, r.URL.Path), headerBytes)))
+	path := spanText(loggedPath(t.route, r.URL.Path), headerBytes)
+	attributes = append(attributes, attribute.String("url.path", path))
 	for name, value := range mux.Vars(r) {
 		if key, ok := namedVars[name]; ok {
 			attributes = append(attributes, attribute.String(key, spanText(value, headerBytes)))
@@ -117,7 +128,7 @@ func (t *routeTracer) ofRequest(r *http.Request) []attribute.KeyValue {
 	return attributes
 }
 
-// noteAnswer notes how a request was answered. Only what is the server's fault is an error: a zombie that was shut out is not.
+// noteAnswer notes how a request was answered. Only failures of the server are errors: a rejected zombie is not.
 func noteAnswer(span trace.Span, answer *answerWriter) {
 	if answer.code != "" {
 		span.SetAttributes(attribute.String("fencegate.code", string(answer.code)))
@@ -130,7 +141,7 @@ func noteAnswer(span trace.Span, answer *answerWriter) {
 	}
 	status := answer.status
 	if status == 0 {
-		status = http.StatusOK // what net/http answers for a handler that has written nothing
+		status = http.StatusOK // net/http answers it if a handler has written nothing
 	}
 	span.SetAttributes(attribute.Int("http.response.status_code", status))
 	if status >= http.StatusInternalServerError {
@@ -139,16 +150,16 @@ func noteAnswer(span trace.Span, answer *answerWriter) {
 	}
 }
 
-// lineSpansMax is how many lines of a stream of writes have spans in a second: a stream may have millions of lines.
+// lineSpansMax is how many lines of a bulk stream get spans in a second: a stream may have millions of lines.
 const lineSpansMax = 100
 
-// lineSpans says which lines of a stream have spans.
+// lineSpans chooses the lines of a bulk stream that get spans.
 type lineSpans struct {
-	second time.Time // when the present one began
+	second time.Time // the beginning of the current one
 	count  int
 }
 
-// context is that of the next line: ctx, or one without the span that is in it.
+// context returns the context of the next line: ctx, or one without its span.
 func (l *lineSpans) context(ctx context.Context) context.Context {
 	if !trace.SpanFromContext(ctx).IsRecording() {
 		return ctx
@@ -162,7 +173,7 @@ func (l *lineSpans) context(ctx context.Context) context.Context {
 	return ctx
 }
 
-// spanText is what a client sent as a span can carry it: an invalid byte in one would cost all that are sent with it.
+// spanText makes a client's text fit for a span. An invalid byte would cost all spans that are exported with it.
 func spanText(text string, bytesMax int) string {
 	if len(text) > bytesMax {
 		text = text[:bytesMax]

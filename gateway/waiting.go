@@ -11,14 +11,14 @@ import (
 )
 
 var (
-	// errClientGone says that there is nobody to answer any more.
-	errClientGone = errors.New("the client is gone")
-	// errDraining says that the gateway was told to end while somebody waited.
-	errDraining = errors.New("the gateway is ending")
+	// errClientGone says that the client has left, so that there is nobody to answer.
+	errClientGone = errors.New("the client has left")
+	// errDraining says that the gateway began to shut down while a request waited.
+	errDraining = errors.New("the gateway is shutting down")
 )
 
-// attended is a context that ends when the client has gone, and for errDraining when the gateway is told to end. It is for waiting alone,
-// never for a statement: that would be cut off.
+// attended returns a context that ends when the client leaves, and for errDraining when the gateway shuts down. It is
+// for waiting only: a statement with it would be cut off.
 func (g *Gateway) attended(r *http.Request) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithCancelCause(r.Context())
 	stop := context.AfterFunc(g.draining, func() { end(errDraining) })
@@ -29,37 +29,43 @@ func (g *Gateway) attended(r *http.Request) (context.Context, context.CancelFunc
 	}
 }
 
-// grant acquires a lock. A try is work like any other. Whoever waits stands in line as long as it is there to hear of the grant.
-func (g *Gateway) grant(w http.ResponseWriter, r *http.Request, request store.AcquireRequest) (store.Lease, error) {
+// grant acquires a lock and counts the acquire.
+func (g *Gateway) grant(
+	w http.ResponseWriter, r *http.Request, request store.AcquireRequest,
+) (lease store.Lease, err error) {
 	begun := time.Now()
-	lease, err := g.tryOrWait(w, r, request)
-	g.metrics.acquired(request, lease, time.Since(begun), err)
-	return lease, err
-}
-
-func (g *Gateway) tryOrWait(w http.ResponseWriter, r *http.Request, request store.AcquireRequest) (store.Lease, error) {
 	if request.Wait == 0 {
 		ctx, cancel := g.work(r)
 		defer cancel()
-		return g.backend.Acquire(ctx, request)
+		lease, err = g.backend.Acquire(ctx, request)
+	} else {
+		lease, err = g.acquireWaiting(w, r, request)
 	}
-	freeBody(w) // whoever sends much beside the request must not keep it from others for as long as it waits
-	g.metrics.waiting.Inc()
-	defer g.metrics.waiting.Dec()
+	g.metrics.Acquired(request, lease, time.Since(begun), err)
+	return lease, err
+}
+
+// acquireWaiting acquires a lock and waits in its queue, as long as the client is connected.
+func (g *Gateway) acquireWaiting(
+	w http.ResponseWriter, r *http.Request, request store.AcquireRequest,
+) (store.Lease, error) {
+	freeBody(w) // a wait must not keep a large body's share of the budget from others
+	g.metrics.Waiting.Inc()
+	defer g.metrics.Waiting.Dec()
 	bound := request.Wait + g.config.RequestTimeout
-	// Fails where the connection is gone, which the context tells, and in tests without one.
+	// Fails where the connection is gone, which ends the context, and in tests without a connection.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(bound + g.answerTimeout))
 	ctx, cancel := g.attended(r)
 	defer cancel()
 	ctx, cancelBound := context.WithTimeout(ctx, bound)
 	defer cancelBound()
 	lease, err := g.backend.Acquire(ctx, request)
-	return lease, leftTheLine(ctx, err)
+	return lease, leftQueue(ctx, err)
 }
 
-// leftTheLine says why an acquire has left the line, if it has because ctx ended. Nothing was granted then, or it was given back, unless
-// the database went away meanwhile.
-func leftTheLine(ctx context.Context, err error) error {
+// leftQueue returns why an acquire left the queue, if it left because ctx ended. Nothing was granted then, or it was
+// released again, unless the database became unreachable meanwhile.
+func leftQueue(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	switch {
 	case err == nil, cause == nil, !errors.Is(err, cause):
@@ -69,7 +75,7 @@ func leftTheLine(ctx context.Context, err error) error {
 	case errors.Is(err, store.ErrUnavailable):
 		return &store.UnavailableError{Outcome: store.OutcomeUnknown, Err: err}
 	case errors.Is(cause, errDraining):
-		return busy("The gateway is ending, and nothing was granted. Send the acquire again, to any gateway.")
+		return busy("The gateway is shutting down, and nothing was granted. Send the acquire again, to any gateway.")
 	}
 	return &store.UnavailableError{Outcome: store.OutcomeNotApplied, Err: err}
 }

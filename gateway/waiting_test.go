@@ -228,7 +228,7 @@ func TestServeSendsAwayWhoWaits(t *testing.T) {
 		s.ask()
 		for _, answers := range []<-chan answer{waiter, candidate} {
 			got := <-answers
-			if problem := unavailable(t, got, api.OutcomeNotApplied); !strings.Contains(problem.Detail, "The gateway is ending") {
+			if problem := unavailable(t, got, api.OutcomeNotApplied); !strings.Contains(problem.Detail, "The gateway is shutting down") {
 				t.Errorf("who waited is told %s", got.body)
 			}
 		}

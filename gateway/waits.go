@@ -1,50 +1,41 @@
 package gateway
 
 import (
+	"context"
 	"net/http"
-	"strconv"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/store"
 )
 
-func (g *Gateway) showWaits(w http.ResponseWriter, r *http.Request) error {
+// getWaits answers the wait-for graph.
+func (g *Gateway) getWaits(ctx context.Context, r *http.Request) (any, error) {
 	values, err := query(r, "lock", "limit")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var lock store.Name
-	if text := values.Get("lock"); text != "" {
-		if lock, err = parseName("lock", text); err != nil {
-			return err
-		}
-	}
-	limit := store.WaitsMax
-	if text := values.Get("limit"); text != "" {
-		if limit, err = strconv.Atoi(text); err != nil {
-			return invalid("limit must be an integer from 1 to %d.", store.WaitsMax)
-		}
-	}
-	ctx, cancel := g.work(r)
-	defer cancel()
-	graph, err := g.backend.Waits(ctx, lock, limit)
+	parameters := page{Values: values}
+	lock, err := parameters.name("lock")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	answer := api.Waits{Waits: make([]api.WaitOf, len(graph.Waits)), Truncated: graph.Truncated}
-	for i, wait := range graph.Waits {
-		answer.Waits[i] = waitAnswer(wait)
+	limit, err := parameters.integer("limit", 1, store.WaitsMax, store.WaitsMax)
+	if err != nil {
+		return nil, err
 	}
-	return answerJSON(w, http.StatusOK, answer)
+	graph, err := g.backend.Waits(ctx, lock, limit)
+	return api.Waits{Waits: convert(graph.Waits, waitAnswer), Truncated: graph.Truncated}, err
 }
 
 func waitAnswer(wait store.WaitOf) api.WaitOf {
-	answer := api.WaitOf{
+	return api.WaitOf{
 		OwnerID: wait.OwnerID, Lock: string(wait.Lock), Mode: string(wait.Mode), Scope: string(wait.Scope),
-		QueuedAt: api.Time{Time: wait.QueuedAt}, For: make([]api.InTheWay, len(wait.For)),
+		QueuedAt: api.Time{Time: wait.QueuedAt}, For: convert(wait.For, blockerAnswer),
 	}
-	for i, other := range wait.For {
-		answer.For[i] = api.InTheWay{OwnerID: other.OwnerID, Relation: string(other.Relation), Lock: string(other.Lock)}
+}
+
+func blockerAnswer(blocker store.InTheWay) api.InTheWay {
+	return api.InTheWay{
+		OwnerID: blocker.OwnerID, Relation: string(blocker.Relation), Lock: string(blocker.Lock),
 	}
-	return answer
 }

@@ -2,10 +2,11 @@ package api
 
 import "encoding/json"
 
-// BulkContentType is the media type of POST /v1/writes, both ways: a JSON document a line, each ended by a line feed.
+// BulkContentType is the media type of the body and the answer of POST /v1/writes: a JSON document a line, each ended
+// by a line feed.
 const BulkContentType = "application/x-ndjson"
 
-// BulkWrite is a line of the body of POST /v1/writes: one write, independent of those in the other lines.
+// BulkWrite is a line of the body of POST /v1/writes: one write, independent of the other lines.
 type BulkWrite struct {
 	// Op is "put" or "delete".
 	Op           string  `json:"op"`
@@ -21,20 +22,20 @@ type BulkWrite struct {
 	IfVersion   *int64          `json:"if_version,omitempty"`
 }
 
-// BulkVerdict is the answer to a line of POST /v1/writes. The verdicts stand in the order of the lines.
+// BulkVerdict is the answer to a line of POST /v1/writes. The verdicts have the order of the lines.
 type BulkVerdict struct {
-	// Line is the number of the line in the body, from 1; empty lines count, and have no verdict.
+	// Line is the number of the line in the body, from 1. Empty lines count, but have no verdict.
 	Line int64 `json:"line"`
-	// Status is what a single write would have been answered with.
+	// Status is the one that a single write would have got.
 	Status int `json:"status"`
 
-	// Version is the one that an admitted write gave; of version_mismatch the record's current one, 0 where there is no record.
+	// Version is the record's new one; of version_mismatch the current one, 0 where there is no record.
 	Version *int64 `json:"version,omitempty"`
 	// FencingToken is that of an admitted write.
 	FencingToken *int64 `json:"fencing_token,omitempty"`
 	// Sequence is the write's, if it was numbered.
 	Sequence *int64 `json:"sequence,omitempty"`
-	// Replayed is there for an admitted write: it had been applied before and this is its first answer again.
+	// Replayed is there for an admitted write. True: it was applied before, and this is its first answer again.
 	Replayed *bool `json:"replayed,omitempty"`
 
 	// Code is empty for an admitted write. It and the fields below are those of a Problem.
@@ -50,7 +51,7 @@ type BulkVerdict struct {
 	Outcome      Outcome `json:"outcome,omitempty"`
 }
 
-// Problem is the refusal as a single write would have been answered; nil for an admitted write.
+// Problem returns the refusal as a single write would have got it; nil for an admitted write.
 func (v BulkVerdict) Problem() *Problem {
 	if v.Code == "" {
 		return nil
@@ -58,19 +59,20 @@ func (v BulkVerdict) Problem() *Problem {
 	return &Problem{
 		Type: "urn:fencegate:problem:" + string(v.Code), Title: string(v.Code), Status: v.Status, Detail: v.Detail,
 		Code: v.Code, Retryable: v.Retryable, Reason: v.Reason, Resource: v.Resource, Token: v.Token, Sequence: v.Sequence,
-		LastToken: v.LastToken, LastSequence: v.LastSequence, GrantedToken: v.GrantedToken, Version: v.Version, Outcome: v.Outcome,
+		LastToken: v.LastToken, LastSequence: v.LastSequence, GrantedToken: v.GrantedToken, Version: v.Version,
+		Outcome: v.Outcome,
 	}
 }
 
-// Why the gateway ended the answer to POST /v1/writes.
+// The reasons for which the gateway ends the answer to POST /v1/writes.
 const (
 	// BulkComplete: every line of the body has its verdict.
 	BulkComplete = "complete"
-	// BulkShutdown: the gateway is ending. Go on at another one.
+	// BulkShutdown: the gateway is shutting down. Continue at another one.
 	BulkShutdown = "shutdown"
 	// BulkIdle: a line did not arrive within the body timeout.
 	BulkIdle = "idle"
-	// BulkUnavailable: a line could not be decided, for the database is unreachable or overloaded.
+	// BulkUnavailable: a line could not be decided, because the database is unreachable or overloaded.
 	BulkUnavailable = "unavailable"
 	// BulkBroken: the body broke off. A line that was cut is not taken.
 	BulkBroken = "broken"
@@ -80,9 +82,9 @@ const (
 
 // BulkEnd is the last line of the answer to POST /v1/writes. An answer without it was cut off.
 type BulkEnd struct {
-	// End says why, e.g. BulkComplete.
+	// End is the reason, e.g. BulkComplete.
 	End string `json:"end"`
-	// NextLine is the number of the first line that was not taken: all before it have their verdicts, and of it and those after it nothing was
-	// done.
+	// NextLine is the number of the first line that was not taken. All lines before it have verdicts; it and those after
+	// it changed nothing.
 	NextLine int64 `json:"next_line"`
 }

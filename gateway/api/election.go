@@ -5,14 +5,14 @@ import "encoding/json"
 // CampaignRequest is the body of POST /v1/elections/{name}/campaign.
 type CampaignRequest struct {
 	Candidate string `json:"candidate"`
-	// TTLMS is 100 to 86400000; absent: 30000. A term in a session has none of its own.
+	// TTLMS is 100 to 86400000; absent: 30000. A term in a session has no TTL of its own.
 	TTLMS *int64 `json:"ttl_ms,omitempty"`
-	// WaitMS is how long to stand in line, 0 (a try) to 600000.
+	// WaitMS is how long to wait in the queue, 0 (a try) to 600000.
 	WaitMS    int64   `json:"wait_ms,omitempty"`
 	SessionID *string `json:"session_id,omitempty"`
-	// RequestID makes a repeated campaign return the same term: 1 to 256 bytes. All else but WaitMS must be the same.
+	// RequestID makes a repeated campaign return the same term: 1 to 256 bytes. Everything but WaitMS must be the same.
 	RequestID *string `json:"request_id,omitempty"`
-	// Value is what observers read of the leader: any JSON, at most 4000 bytes.
+	// Value is any JSON that the leader shows to observers, at most 4000 bytes.
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
@@ -45,10 +45,10 @@ type Resigned struct {
 	Resigned bool `json:"resigned"`
 }
 
-// Election is who leads, and who would. It is also the data of the events of observe.
+// Election is the leader and the candidates that wait. It is also the data of the events of observe.
 type Election struct {
 	Election string `json:"election"`
-	// Leader is absent where nobody leads; Term is then the newest there was.
+	// Leader is absent if there is none; Term is then the last one.
 	Leader     string          `json:"leader,omitempty"`
 	Term       int64           `json:"term"`
 	Since      *Time           `json:"since,omitempty"`

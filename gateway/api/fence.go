@@ -10,7 +10,7 @@ type Fence struct {
 	Policy       Policy `json:"policy"`
 }
 
-// Policy is what holds for a name and all below it. Absent fields of a PUT are the defaults.
+// Policy applies to a name and all names below it. Absent fields of a PUT are the defaults.
 type Policy struct {
 	// Prefix is the name; "" is every name.
 	Prefix string `json:"prefix"`
@@ -20,7 +20,8 @@ type Policy struct {
 	Authority        string `json:"authority"`
 	RequireLeaseID   bool   `json:"require_lease_id"`
 	RequireLiveLease bool   `json:"require_live_lease"`
-	// MaxHoldMS is the longest time from the grant of a lease to its end, however often it is renewed; 0 (absent): no limit.
+	// MaxHoldMS is the longest time from the grant of a lease to its end, however often it is renewed; 0 (absent): no
+	// limit.
 	MaxHoldMS int64 `json:"max_hold_ms,omitempty"`
 }
 

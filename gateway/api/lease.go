@@ -5,23 +5,23 @@ import "encoding/json"
 // AcquireRequest is the body of POST /v1/locks/{lock}/acquire.
 type AcquireRequest struct {
 	OwnerID string `json:"owner_id"`
-	// TTLMS is 100 to 86400000; absent: 30000. A lease in a session has none of its own.
+	// TTLMS is 100 to 86400000; absent: 30000. A lease in a session has no TTL of its own.
 	TTLMS *int64 `json:"ttl_ms,omitempty"`
 	// Mode is "exclusive" (the default), or "shared": many may hold it, and none of them may write.
 	Mode string `json:"mode,omitempty"`
 	// Scope is "node" (the default), or "subtree": the name and everything below it.
 	Scope string `json:"scope,omitempty"`
-	// WaitMS is how long to stand in line, 0 (a try) to 600000.
+	// WaitMS is how long to wait in the queue, 0 (a try) to 600000.
 	WaitMS int64 `json:"wait_ms,omitempty"`
-	// SessionID puts the lease into a session: it lasts as long as that.
+	// SessionID puts the lease into a session, and it lasts as long as the session.
 	SessionID *string `json:"session_id,omitempty"`
-	// RequestID makes a repeated acquire return the same lease: 1 to 256 bytes. All else but WaitMS must be the same.
+	// RequestID makes a repeated acquire return the same lease: 1 to 256 bytes. Everything but WaitMS must be the same.
 	RequestID *string `json:"request_id,omitempty"`
-	// Metadata is a JSON object of the owner's, at most 4096 bytes.
+	// Metadata is a JSON object that the owner chooses, at most 4096 bytes.
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 }
 
-// Lease is what acquire and renew answer. LeaseID is a secret of the holder's.
+// Lease is the answer to acquire and renew. LeaseID is the holder's secret.
 type Lease struct {
 	Lock         string `json:"lock"`
 	OwnerID      string `json:"owner_id"`
@@ -32,11 +32,11 @@ type Lease struct {
 	TTLMS        int64  `json:"ttl_ms"`
 	GrantedAt    Time   `json:"granted_at"`
 	ExpiresAt    Time   `json:"expires_at"`
-	// HoldUntil is when the lease ends for good, however often it is renewed, by the max_hold_ms of its policy; absent: no limit.
+	// HoldUntil is when the lease ends, however often it is renewed, by the max_hold_ms of its policy; absent: no limit.
 	HoldUntil *Time `json:"hold_until,omitempty"`
-	// HoldLeftMS is the time to HoldUntil by the database's clock; absent like that.
+	// HoldLeftMS is the time to HoldUntil by the database's clock; absent: no limit.
 	HoldLeftMS *int64 `json:"hold_left_ms,omitempty"`
-	// WaitedMS is how long the owner stood in line; 0 in the answer to a renewal.
+	// WaitedMS is how long the owner waited in the queue; 0 in the answer to a renewal.
 	WaitedMS  int64           `json:"waited_ms"`
 	SessionID string          `json:"session_id,omitempty"`
 	Metadata  json.RawMessage `json:"metadata,omitempty"`
@@ -47,7 +47,7 @@ type RenewRequest struct {
 	OwnerID      string `json:"owner_id"`
 	LeaseID      string `json:"lease_id"`
 	FencingToken int64  `json:"fencing_token"`
-	// TTLMS replaces the lease's TTL; absent: as it was.
+	// TTLMS replaces the lease's TTL; absent: the TTL stays.
 	TTLMS *int64 `json:"ttl_ms,omitempty"`
 }
 
@@ -69,7 +69,7 @@ type BreakRequest struct {
 	Reason string `json:"reason"`
 }
 
-// Broken is the answer to a break: whose lease was ended.
+// Broken is the answer to a break: the lease that it ended.
 type Broken struct {
 	Broken       bool   `json:"broken"`
 	Lock         string `json:"lock"`
@@ -80,14 +80,14 @@ type Broken struct {
 // Lock is the state of a lock.
 type Lock struct {
 	Lock string `json:"lock"`
-	// State is free (nobody may write), held, or expired (the holder is late, and nobody has replaced it).
+	// State is free (no lease may write), held, or expired (the holder is late, and was not replaced).
 	State        string       `json:"state"`
 	FencingToken int64        `json:"fencing_token"`
 	Holders      []LockHolder `json:"holders"`
 	Queue        []Waiter     `json:"queue"`
-	// QueueLength is how many wait, also where Queue shows fewer.
+	// QueueLength is the number of waiters; Queue may show fewer.
 	QueueLength int64 `json:"queue_length"`
-	// Fence is that of the lock's name at the same moment; only where a lock is asked for by its name, and nil where there is none yet.
+	// Fence is the fence of the lock's name at the same moment. Lists don't have it, nor does a name without a fence.
 	Fence *Fence `json:"fence,omitempty"`
 }
 
@@ -100,7 +100,7 @@ type LockHolder struct {
 	TTLMS        int64  `json:"ttl_ms"`
 	GrantedAt    Time   `json:"granted_at"`
 	ExpiresAt    Time   `json:"expires_at"`
-	// HoldUntil is when it ends for good, however often it is renewed; absent: no limit.
+	// HoldUntil is when it ends, however often it is renewed; absent: no limit.
 	HoldUntil *Time           `json:"hold_until,omitempty"`
 	Metadata  json.RawMessage `json:"metadata,omitempty"`
 }
@@ -117,7 +117,7 @@ type LeaseInfo struct {
 	// EndedAt and EndReason (released, broken, expired or max_hold) are absent while it runs.
 	EndedAt   *Time  `json:"ended_at,omitempty"`
 	EndReason string `json:"end_reason,omitempty"`
-	// EndNote is the reason that was given for breaking it.
+	// EndNote is the reason given with its break.
 	EndNote string `json:"end_note,omitempty"`
 }
 
@@ -127,7 +127,7 @@ type LeaseInfos struct {
 	NextCursor string      `json:"next_cursor,omitempty"`
 }
 
-// Waiter is one who waits for a lock, in the order of the line.
+// Waiter is a waiter in the queue of a lock.
 type Waiter struct {
 	OwnerID  string `json:"owner_id"`
 	Mode     string `json:"mode"`
@@ -138,7 +138,7 @@ type Waiter struct {
 // Locks is a page of GET /v1/locks, ordered by name unless another sort was asked for.
 type Locks struct {
 	Locks []Lock `json:"locks"`
-	// Total is how many there are on all pages, if that was asked for.
+	// Total is the number on all pages, if the request asked for it.
 	Total *int64 `json:"total,omitempty"`
 	// NextCursor is absent on the last page.
 	NextCursor string `json:"next_cursor,omitempty"`

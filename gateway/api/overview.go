@@ -3,10 +3,10 @@ package api
 // EventOverview is the name of the events of GET /v1/overview/stream.
 const EventOverview = "overview"
 
-// Overview is the answer to GET /v1/overview: how all of it is.
+// Overview is the answer to GET /v1/overview: the state of the database and of all gateways.
 type Overview struct {
 	At Time `json:"at"`
-	// RangeMS is the time that the points cover, at least what was asked for; StepMS the time from one to the next.
+	// RangeMS is the time that the points cover, at least the requested one. StepMS is the time between two points.
 	RangeMS int64 `json:"range_ms"`
 	StepMS  int64 `json:"step_ms"`
 	OverviewState
@@ -17,27 +17,27 @@ type Overview struct {
 type OverviewEvent struct {
 	At Time `json:"at"`
 	OverviewState
-	// Point is what all gateways did in the last whole two seconds; absent while the database is away.
+	// Point is the work of all gateways in the last whole two seconds; absent while the database is unreachable.
 	Point *OverviewPoint `json:"point,omitempty"`
 }
 
-// OverviewState is what both tell. While the database is away, it is the last that is known.
+// OverviewState is common to both. While the database is unreachable, it is the last known state.
 type OverviewState struct {
-	// Inventory is absent until it was counted for the first time.
+	// Inventory is absent until the first count.
 	Inventory *Inventory        `json:"inventory,omitempty"`
 	Database  OverviewDatabase  `json:"database"`
 	Gateways  []OverviewGateway `json:"gateways"`
 }
 
-// Inventory is what there was in the database when one of the gateways counted last.
+// Inventory is the contents of the database at the last count of one of the gateways.
 type Inventory struct {
 	At Time `json:"at"`
-	// Locks were granted or are waited for.
+	// Locks are those that were ever granted or have waiters.
 	Locks int64 `json:"locks"`
-	// Held are leases that run; Expiring those of them with less than a quarter of their TTL left.
+	// Held are live leases, Expiring those of them with less than a quarter of their TTL left.
 	Held     int64 `json:"held"`
 	Expiring int64 `json:"expiring"`
-	// Expired are locks whose holder is late, and whom nobody has replaced.
+	// Expired are locks whose holder is late, and was not replaced.
 	Expired      int64 `json:"expired"`
 	Waiting      int64 `json:"waiting"`
 	OldestWaitMS int64 `json:"oldest_wait_ms"`
@@ -51,7 +51,7 @@ const (
 	DatabaseUnavailable = "unavailable"
 )
 
-// OverviewDatabase is how the database is. What is not known is absent.
+// OverviewDatabase is the state of the database. Unknown fields are absent.
 type OverviewDatabase struct {
 	// State is ok, read_only or unavailable.
 	State string `json:"state"`
@@ -61,33 +61,33 @@ type OverviewDatabase struct {
 	*DatabaseFacts
 }
 
-// DatabaseFacts are what is known of the database.
+// DatabaseFacts are the last known facts of the database.
 type DatabaseFacts struct {
 	Version   string `json:"version"`
 	SizeBytes int64  `json:"size_bytes"`
-	// Connections and ConnectionsMax are all of the server's.
+	// Connections and ConnectionsMax are those of the whole server.
 	Connections    int64 `json:"connections"`
 	ConnectionsMax int64 `json:"connections_max"`
-	// OldestTransactionMS is how long the oldest transaction lasts that the gateway's role may see.
+	// OldestTransactionMS is the age of the oldest transaction that the gateway's role may see.
 	OldestTransactionMS int64 `json:"oldest_transaction_ms"`
-	// SynchronousExpected: a commit waits for standbys.
+	// SynchronousExpected says that commits wait for standbys.
 	SynchronousExpected bool `json:"synchronous_expected"`
-	// SynchronousStandbys is how many there are to wait for; absent where the gateway's role may not see it.
+	// SynchronousStandbys is how many standbys commits can wait for; absent where the gateway's role may not see it.
 	SynchronousStandbys *int64    `json:"synchronous_standbys,omitempty"`
 	Standbys            []Standby `json:"standbys"`
-	// NewestToken is the greatest that was minted, as of the inventory.
+	// NewestToken is the greatest token that was minted, as of the inventory.
 	NewestToken int64 `json:"newest_token"`
-	// Jumps is how often tokens jumped past those of a database that was lost.
+	// Jumps is how often tokens jumped past those of a lost database.
 	Jumps    int64 `json:"jumps"`
-	LeapedAt *Time `json:"jumped_at,omitempty"`
+	JumpedAt *Time `json:"jumped_at,omitempty"`
 }
 
-// Standby is a database that follows.
+// Standby is a standby of the database.
 type Standby struct {
 	Name      string `json:"name"`
 	State     string `json:"state"`
 	SyncState string `json:"sync_state"`
-	// LagBytes are not replayed yet; absent where that is not known.
+	// LagBytes are the bytes not replayed yet; absent where that is not known.
 	LagBytes *int64 `json:"lag_bytes,omitempty"`
 }
 
@@ -97,14 +97,14 @@ const (
 	GatewaySilent  = "silent"
 )
 
-// OverviewGateway is how a gateway is.
+// OverviewGateway is the state of a gateway.
 type OverviewGateway struct {
 	GatewayID string `json:"gateway_id"`
 	Name      string `json:"name"`
 	Version   string `json:"version"`
 	StartedAt Time   `json:"started_at"`
 	SeenAt    Time   `json:"seen_at"`
-	// State is serving, or silent: it was not heard of for a few seconds.
+	// State is serving, or silent: it has not reported for a few seconds.
 	State   string `json:"state"`
 	Waiting int64  `json:"waiting"`
 	Streams int64  `json:"streams"`
@@ -113,11 +113,12 @@ type OverviewGateway struct {
 	ConnectionsBusy int64 `json:"connections_busy"`
 	ConnectionsMax  int64 `json:"connections_max"`
 	Listening       bool  `json:"listening"`
-	// Self is the gateway that answers.
+	// Self marks the gateway that answers.
 	Self bool `json:"self"`
 }
 
-// OverviewPoint is what all gateways did in one step of time, which begins at At. Where no gateway told, there is nothing else.
+// OverviewPoint is the work of all gateways in one step of time, which begins at At. Without reports of gateways, it
+// has no other field.
 type OverviewPoint struct {
 	At Time `json:"at"`
 
@@ -127,10 +128,10 @@ type OverviewPoint struct {
 // OverviewRates are writes per second.
 type OverviewRates struct {
 	AcceptedPerS float64 `json:"accepted_per_s"`
-	// RejectedPerS has the codes that there were.
+	// RejectedPerS has the codes that occurred.
 	RejectedPerS map[Code]float64 `json:"rejected_per_s"`
 	FailedPerS   float64          `json:"failed_per_s"`
-	// P50MS and P99MS are how long accepted writes took; null where there were none.
+	// P50MS and P99MS are quantiles of the duration of accepted writes; null where there were none.
 	P50MS *float64 `json:"p50_ms"`
 	P99MS *float64 `json:"p99_ms"`
 }

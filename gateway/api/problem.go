@@ -2,10 +2,10 @@ package api
 
 import "net/http"
 
-// Code says what went wrong. A client decides on the code, never on the text or the HTTP status.
+// Code identifies an error. A client decides on the code, never on the text or the HTTP status.
 type Code string
 
-// The codes. Their statuses and meanings stand in docs/api.md.
+// The codes. openapi.yaml describes their statuses and meanings.
 const (
 	CodeInvalidRequest      Code = "invalid_request"
 	CodeInvalidName         Code = "invalid_name"
@@ -29,13 +29,14 @@ const (
 	CodeInternal            Code = "internal"
 )
 
-// Outcome says of a write that failed as unavailable whether it may have been applied.
+// Outcome says whether a write that failed as unavailable may have been applied.
 type Outcome string
 
 const (
 	// OutcomeNotApplied means that nothing was changed.
 	OutcomeNotApplied Outcome = "not_applied"
-	// OutcomeUnknown means that the commit was sent and no answer came: send the same again, with the same token and sequence.
+	// OutcomeUnknown means that the commit was sent and no answer came: send the same again, with the same token and
+	// sequence.
 	OutcomeUnknown Outcome = "unknown"
 )
 
@@ -53,11 +54,11 @@ type Problem struct {
 	Code      Code `json:"code"`
 	Retryable bool `json:"retryable"`
 
-	// Reason refines token_stale (superseded, released, reused, shared, max_hold) and lease_lost (expired, released, broken, max_hold, superseded,
-	// mismatch).
+	// Reason refines token_stale (superseded, released, reused, shared, max_hold) and lease_lost (expired, released,
+	// broken, max_hold, superseded, mismatch).
 	Reason string `json:"reason,omitempty"`
 
-	// Of the write that was rejected, and of its fence.
+	// These describe a rejected write and its fence.
 	Resource     string `json:"resource,omitempty"`
 	Token        *int64 `json:"token,omitempty"`
 	Sequence     *int64 `json:"sequence,omitempty"`
@@ -67,16 +68,16 @@ type Problem struct {
 
 	// Version is the record's current one (version_mismatch); 0 where there is no record.
 	Version *int64 `json:"version,omitempty"`
-	// Op is the place, from 0, of the operation of a transaction that was refused.
+	// Op is the index, from 0, of the rejected operation of a transaction.
 	Op *int `json:"op,omitempty"`
 
-	// Of a lock that is held. Holder is absent where the lock is free, but others are before the caller.
+	// These describe a held lock. Holder is absent if the lock is free and the caller is behind other waiters.
 	Holder             *Holder `json:"holder,omitempty"`
 	QueueLength        *int    `json:"queue_length,omitempty"`
 	RecommendedRetryMS *int64  `json:"recommended_retry_ms,omitempty"`
 
-	// Cycle is of a deadlock: each waits for the lock, and the next has it or is before it in the line. The first is the caller, for whom
-	// the last waits.
+	// Cycle describes a deadlock. Each owner waits for the lock, and the next one holds it or is ahead in its queue. The
+	// first is the caller, and the last waits for it.
 	Cycle []Wait `json:"cycle,omitempty"`
 
 	// Outcome is set where Code is unavailable.
@@ -91,13 +92,13 @@ func (p *Problem) Error() string {
 	return string(p.Code) + ": " + p.Detail
 }
 
-// Holder tells who holds a lock. It never carries a lease_id.
+// Holder is the holder of a lock. It never has a lease_id.
 type Holder struct {
 	OwnerID   string `json:"owner_id"`
 	ExpiresAt Time   `json:"expires_at"`
 }
 
-// Wait is who waits for what.
+// Wait is an owner and the lock that it waits for.
 type Wait struct {
 	OwnerID string `json:"owner_id"`
 	Lock    string `json:"lock"`

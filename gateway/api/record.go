@@ -9,7 +9,7 @@ type WriteResult struct {
 	Version      int64  `json:"version"`
 	FencingToken int64  `json:"fencing_token"`
 	Sequence     *int64 `json:"sequence,omitempty"`
-	// Replayed says that the write had been applied before and this is its first answer again.
+	// Replayed says that the write was applied before, and that this is its first answer again.
 	Replayed bool `json:"replayed"`
 }
 
@@ -39,7 +39,7 @@ type TransactionRequest struct {
 	Ops []Op `json:"ops"`
 }
 
-// WriteToken says under which token a resource is written.
+// WriteToken is the token under which a resource is written.
 type WriteToken struct {
 	Resource     string  `json:"resource"`
 	FencingToken *int64  `json:"fencing_token"`
@@ -53,9 +53,9 @@ type Op struct {
 	Op       string `json:"op"`
 	Resource string `json:"resource"`
 	Key      string `json:"key"`
-	// Value is stored as it is written here, as application/json. A put has this or ValueBase64.
+	// Value is stored exactly as it is written here, as application/json. A put has Value or ValueBase64.
 	Value json.RawMessage `json:"value,omitempty"`
-	// ValueBase64 is any bytes, of the type ContentType (absent: application/octet-stream).
+	// ValueBase64 is any bytes of the type ContentType (absent: application/octet-stream).
 	ValueBase64 *string `json:"value_base64,omitempty"`
 	ContentType string  `json:"content_type,omitempty"`
 	// IfVersion is the version that the record must have; 0: there must be none.

@@ -1,23 +1,23 @@
 package api
 
-// Rejection is a write that was shut out, or several alike: a zombie that hammers is one with a count.
+// Rejection is a rejected write, or a group of similar ones: the repeated writes of a zombie are one, with a count.
 type Rejection struct {
 	ID       int64  `json:"id"`
 	Resource string `json:"resource"`
 	Key      string `json:"key,omitempty"`
 	Code     Code   `json:"code"`
 	Reason   string `json:"reason,omitempty"`
-	// Token is what was presented; absent where nothing was.
+	// Token is the write's token; absent if it had none.
 	Token        *int64 `json:"token,omitempty"`
 	Sequence     *int64 `json:"sequence,omitempty"`
 	GrantedToken int64  `json:"granted_token"`
 	LastToken    int64  `json:"last_token"`
 	LastSequence int64  `json:"last_sequence"`
-	// SupersededBy is the newer token that shut it out; absent where the reason is not "superseded".
+	// SupersededBy is the newer token; absent unless the reason is "superseded".
 	SupersededBy *int64 `json:"superseded_by,omitempty"`
-	// OwnerID is whose lease the token belonged to, while that is remembered.
+	// OwnerID is the owner of the token's lease, while the database has it.
 	OwnerID string `json:"owner_id,omitempty"`
-	// LateMS is how long after its lease had ended the latest came.
+	// LateMS is the time from the end of the lease to the latest of the writes.
 	LateMS  *int64 `json:"late_ms,omitempty"`
 	Source  string `json:"source"`
 	Address string `json:"address,omitempty"`
@@ -34,12 +34,12 @@ type Rejections struct {
 
 // RejectionSummary is the answer to GET /v1/rejections/summary.
 type RejectionSummary struct {
-	// Writes counts every rejected write, Groups those alike once.
+	// Writes counts every rejected write, Groups each group of similar ones.
 	Writes int64 `json:"writes"`
 	Groups int64 `json:"groups"`
-	// ByCode has how many writes were rejected with each code that there is.
+	// ByCode counts the rejected writes by code.
 	ByCode map[Code]int64 `json:"by_code"`
-	// Owners and Resources are the 20 with the most writes, those first. Writes whose owner is not known are of no owner.
+	// Owners and Resources are the 20 with the most writes, in that order. Writes of unknown owners count for none.
 	Owners    []RejectedOwner    `json:"owners"`
 	Resources []RejectedResource `json:"resources"`
 }
@@ -48,18 +48,18 @@ type RejectionSummary struct {
 type RejectionCount struct {
 	Writes int64 `json:"writes"`
 	Groups int64 `json:"groups"`
-	// LateMSMax is the greatest late_ms among them; absent where there is none.
+	// LateMSMax is the greatest late_ms; absent if none has one.
 	LateMSMax *int64 `json:"late_ms_max,omitempty"`
 	LastAt    Time   `json:"last_at"`
 }
 
-// RejectedOwner is an owner whose writes were shut out.
+// RejectedOwner is an owner with rejected writes.
 type RejectedOwner struct {
 	OwnerID string `json:"owner_id"`
 	RejectionCount
 }
 
-// RejectedResource is a resource that writes were shut out of.
+// RejectedResource is a resource with rejected writes.
 type RejectedResource struct {
 	Resource string `json:"resource"`
 	RejectionCount

@@ -7,12 +7,12 @@ type SessionRequest struct {
 	OwnerID string `json:"owner_id"`
 	// TTLMS is 100 to 86400000; absent: 30000.
 	TTLMS *int64 `json:"ttl_ms,omitempty"`
-	// Metadata is a JSON object of the owner's, at most 4096 bytes.
+	// Metadata is a JSON object that the owner chooses, at most 4096 bytes.
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 }
 
-// Session is one TTL and one heartbeat for any number of leases. SessionID is a secret of its owner's. The answers to
-// POST /v1/sessions, to its keepalive and to GET are one.
+// Session is one TTL and one heartbeat for any number of leases. SessionID is its owner's secret. POST /v1/sessions,
+// the keepalive and GET answer a Session.
 type Session struct {
 	SessionID string `json:"session_id"`
 	OwnerID   string `json:"owner_id"`
@@ -21,15 +21,16 @@ type Session struct {
 	ExpiresAt Time   `json:"expires_at"`
 	// State is live, ended or expired.
 	State string `json:"state"`
-	// Leases is how many run in it; only GET counts them.
+	// Leases is the number of its live leases; only GET counts them.
 	Leases   *int64          `json:"leases,omitempty"`
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 }
 
-// SessionEnded is the answer to DELETE /v1/sessions/{id}, also to one that is sent again. Of a session that has expired it is lease_lost.
+// SessionEnded is the answer to DELETE /v1/sessions/{id}, also if it is sent again. The answer for an expired session
+// is lease_lost.
 type SessionEnded struct {
 	Ended bool `json:"ended"`
-	// Released is how many leases were released by it.
+	// Released is the number of leases that it released.
 	Released int64 `json:"released"`
 }
 
@@ -42,7 +43,7 @@ type SessionInfo struct {
 	ExpiresAt Time   `json:"expires_at"`
 	// State is live, ended or expired.
 	State string `json:"state"`
-	// Leases is how many run in it.
+	// Leases is the number of its live leases.
 	Leases   int64           `json:"leases"`
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 }

@@ -15,11 +15,11 @@ const (
 	HeaderFencingToken = "Fencing-Token"
 	// HeaderFencingTokenX is accepted in its place.
 	HeaderFencingTokenX = "X-Fencing-Token"
-	// HeaderLeaseID carries the lease_id, where a policy or the writer wants it checked.
+	// HeaderLeaseID carries the lease_id, if a policy or the writer wants it checked.
 	HeaderLeaseID = "Lease-Id"
 )
 
-// ErrInvalidToken says that a text is not a fencing token.
+// ErrInvalidToken reports a text that is not a fencing token.
 var ErrInvalidToken = errors.New("not a fencing token")
 
 // FencingToken is a token and, for a numbered write, its sequence.
@@ -34,14 +34,16 @@ func ParseFencingToken(text string) (FencingToken, error) {
 	head, tail, numbered := strings.Cut(text, ".")
 	token, err := parseDecimal(head)
 	if err != nil || token == 0 {
-		return FencingToken{}, fmt.Errorf("%w: %q: the token is a decimal integer from 1 to 2^53-1", ErrInvalidToken, clip(text))
+		return FencingToken{}, fmt.Errorf("%w: %q: the token is a decimal integer from 1 to 2^53-1",
+			ErrInvalidToken, clip(text))
 	}
 	if !numbered {
 		return FencingToken{Token: token}, nil
 	}
 	sequence, err := parseDecimal(tail)
 	if err != nil {
-		return FencingToken{}, fmt.Errorf("%w: %q: after the dot stands the sequence, a decimal integer from 0 to 2^53-1", ErrInvalidToken, clip(text))
+		return FencingToken{}, fmt.Errorf("%w: %q: the sequence after the dot is a decimal integer from 0 to 2^53-1",
+			ErrInvalidToken, clip(text))
 	}
 	return FencingToken{Token: token, Sequence: &sequence}, nil
 }
@@ -71,7 +73,7 @@ func parseDecimal(text string) (int64, error) {
 	return number, nil
 }
 
-// clip keeps a message short whatever was sent.
+// clip keeps a message short, whatever was sent.
 func clip(text string) string {
 	const shown = 40
 	if len(text) > shown {

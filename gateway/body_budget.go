@@ -7,48 +7,43 @@ import (
 	"net/http"
 	"sync"
 	"time"
-
-	"github.com/fencegate/fencegate/gateway/api"
 )
 
 const (
-	// bodyFreeBytes of each body are not counted: a connection itself costs as much. Every call on a lease fits in, so it passes whatever others
-	// send.
+	// bodyFreeBytes of each body do not count: a connection itself costs as much. Every call on a lease fits in, so large
+	// bodies of others do not block it.
 	bodyFreeBytes = 8 << 10
-	// bodyStalled is how long a body that arrives may go without growing before it gives way to another.
+	// bodyStalled is how long an arriving body may go without growing before it is dropped for another.
 	bodyStalled = time.Second
 )
 
-var errBodiesFull = errors.New("too many bytes of bodies are held")
+var errBodiesFull = errors.New("the bodies of requests hold too many bytes")
 
-func bodiesFull() *api.Problem {
-	return busy("This gateway holds as many bytes of request bodies as it may (--bodies-bytes-max). Nothing was changed: try again a little later, or another gateway.")
-}
-
-// bodyBudget bounds the memory for bodies, of all requests together, from their first bytes to their answers, or to a wait before these. Where it is used up, the bodies that
-// have stalled give way: their clients would hold it for as long as --body-timeout, and honest ones would be refused meanwhile.
+// bodyBudget bounds the memory for the bodies of all requests, from their first bytes to their answers, or to a wait
+// before the answer. When it is used up, it drops bodies that have stalled. Otherwise their clients could hold it for
+// --body-timeout, and honest ones would be refused meanwhile.
 type bodyBudget struct {
 	max     int64
 	stalled time.Duration
 
 	mu       sync.Mutex
 	used     int64
-	arriving list.List // of *bodyShare, the one that has grown last at the back
+	arriving list.List // of *bodyShare; the one that grew last is at the back
 }
 
-// bodyShare is what one body has of the budget. All its methods may be called on nil, which is a body that is not counted.
+// bodyShare is the share of one body in the budget. Its methods may be called on nil, for a body that does not count.
 type bodyShare struct {
 	budget *bodyBudget
-	cut    func() // ends the read of the body that is under way
+	cut    func() // ends the current read of the body
 
 	// Guarded by budget.mu.
 	bytes   int64
 	grownAt time.Time
-	place   *list.Element // in arriving; nil: the body does not arrive
-	gone    bool          // it has given way, or was freed
+	element *list.Element // of arriving; nil: the body is not arriving
+	gone    bool          // it was dropped or freed
 }
 
-// grow takes more for a body that arrives, and reports whether there is room for it.
+// grow takes more bytes for an arriving body, and reports whether there is room.
 func (s *bodyShare) grow(bytes int) bool {
 	if s == nil {
 		return true
@@ -72,25 +67,25 @@ func (s *bodyShare) grow(bytes int) bool {
 	b.used += int64(bytes)
 	s.bytes += int64(bytes)
 	s.grownAt = now
-	if s.place == nil {
-		s.place = b.arriving.PushBack(s)
+	if s.element == nil {
+		s.element = b.arriving.PushBack(s)
 	} else {
-		b.arriving.MoveToBack(s.place)
+		b.arriving.MoveToBack(s.element)
 	}
 	return true
 }
 
-// arrived says that the gateway works on what it has read: the share stays, and does not give way.
+// arrived notes that the gateway works on what it has read: the share stays, and is not dropped.
 func (s *bodyShare) arrived() {
 	if s == nil {
 		return
 	}
 	s.budget.mu.Lock()
 	defer s.budget.mu.Unlock()
-	s.leaveLocked()
+	s.stopArrivingLocked()
 }
 
-// shrink gives a part back.
+// shrink frees a part.
 func (s *bodyShare) shrink(bytes int) {
 	if s == nil {
 		return
@@ -103,7 +98,7 @@ func (s *bodyShare) shrink(bytes int) {
 	}
 }
 
-// free gives all back. After it, cut is not called.
+// free frees everything. It does not call cut, and nothing does after it.
 func (s *bodyShare) free() {
 	if s == nil {
 		return
@@ -114,27 +109,27 @@ func (s *bodyShare) free() {
 }
 
 func (s *bodyShare) freeLocked() {
-	s.leaveLocked()
+	s.stopArrivingLocked()
 	s.budget.used -= s.bytes
 	s.bytes, s.gone = 0, true
 }
 
-func (s *bodyShare) leaveLocked() {
-	if s.place != nil {
-		s.budget.arriving.Remove(s.place)
-		s.place = nil
+func (s *bodyShare) stopArrivingLocked() {
+	if s.element != nil {
+		s.budget.arriving.Remove(s.element)
+		s.element = nil
 	}
 }
 
-// readCounted reads a body that may be long into room that grows as it comes: a client may announce that much is to come, and send nothing.
-// It returns errBodiesFull where there is no room, or the body has given way to another.
+// readCounted reads a body that may be long. Its buffer grows as the body arrives, since a client may announce a long
+// body and send nothing. It returns errBodiesFull if there is no room, or if the body was dropped for another.
 func (g *Gateway) readCounted(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	controller := http.NewResponseController(w)
 	share := &bodyShare{budget: &g.bodies, cut: func() { _ = controller.SetReadDeadline(time.Now()) }}
 	shareUntilAnswered(w, share)
 	most := g.config.BodyBytesMax + 1
 	if r.ContentLength >= 0 {
-		most = min(most, r.ContentLength+1) // of which the last byte is never filled, and shows the end
+		most = min(most, r.ContentLength+1) // the last byte stays free and shows the end
 	}
 	input := http.MaxBytesReader(w, r.Body, g.config.BodyBytesMax)
 	body := make([]byte, 0, min(bodyFreeBytes, most))
@@ -152,7 +147,7 @@ func (g *Gateway) readCounted(w http.ResponseWriter, r *http.Request) ([]byte, e
 			share.arrived()
 			return body, nil
 		}
-		if err != nil && share.gaveWay() {
+		if err != nil && share.dropped() {
 			err = errBodiesFull
 		}
 		if err != nil {
@@ -161,7 +156,8 @@ func (g *Gateway) readCounted(w http.ResponseWriter, r *http.Request) ([]byte, e
 	}
 }
 
-func (s *bodyShare) gaveWay() bool {
+// dropped reports whether the body was dropped for another.
+func (s *bodyShare) dropped() bool {
 	s.budget.mu.Lock()
 	defer s.budget.mu.Unlock()
 	return s.gone

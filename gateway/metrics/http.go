@@ -1,0 +1,80 @@
+package metrics
+
+import (
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// OtherMethod stands for a method that the gateway does not have.
+const OtherMethod = "other"
+
+// NoStatus is the status of a request that was not answered.
+const NoStatus = -1
+
+var httpSubject = &subject{title: "HTTP"}
+
+var (
+	requestsFamily = httpSubject.declare(Family{
+		Kind: Histogram, Name: "fencegate_http_request_duration_seconds",
+		Help: "Time to answer HTTP requests.",
+		Look: "By `status`: 5xx are failures of the gateway or the database, 412 rejected writes, 409 held locks. An " +
+			"acquire that waits takes as long as it waits, an event stream as long as it is open.",
+		Labels: []Label{
+			{Name: "route", Open: "the path's template, like `/v1/locks/{lock}/acquire`; `none` for an unknown path"},
+			{Name: "method", Values: []string{"GET", "HEAD", "PUT", "POST", "DELETE", OtherMethod}},
+			{Name: "status", Open: "the answer's; `none` where the client had left"},
+		},
+		Buckets: quickBuckets,
+	})
+	inFlightFamily = httpSubject.declare(Family{
+		Kind: Gauge, Name: "fencegate_http_requests_in_flight",
+		Help: "HTTP requests being answered, including acquires that wait and event streams.",
+		Look: "Minus `fencegate_waiting_acquires` and `fencegate_open_watches`: what the gateway works on.",
+	})
+)
+
+// Route counts the requests to one route. It caches the histogram of each method and status, of which there are few:
+// finding one by its labels costs more than counting.
+type Route struct {
+	requests *prometheus.HistogramVec
+	route    string
+	known    atomic.Pointer[[]routeTimes]
+}
+
+type routeTimes struct {
+	method string
+	status int
+	times  prometheus.Observer
+}
+
+// Route returns the counter of a route, given by its template.
+func (m *Metrics) Route(template string) *Route { return &Route{requests: m.requests, route: template} }
+
+// Observe counts a request. The method is one that the gateway has, or OtherMethod; the status may be NoStatus.
+func (r *Route) Observe(method string, status int, took time.Duration) {
+	r.times(method, status).Observe(took.Seconds())
+}
+
+func (r *Route) times(method string, status int) prometheus.Observer {
+	known := r.known.Load()
+	var more []routeTimes
+	if known != nil {
+		for _, seen := range *known {
+			if seen.status == status && seen.method == method {
+				return seen.times
+			}
+		}
+		more = append(more, *known...)
+	}
+	text := "none"
+	if status != NoStatus {
+		text = strconv.Itoa(status)
+	}
+	times := r.requests.WithLabelValues(r.route, method, text)
+	more = append(more, routeTimes{method, status, times})
+	r.known.CompareAndSwap(known, &more) // if another goroutine was faster, the next call adds it
+	return times
+}

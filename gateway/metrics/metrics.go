@@ -1,0 +1,102 @@
+// Package metrics holds what a gateway shows at /metrics.
+//
+// Every metric belongs to a Family, declared once beside the code that counts it. The declaration is all that the
+// registry and docs/metrics.md know of it. Some values are counted as things happen; the others are read at each scrape
+// from whatever Watch, WatchRecorder, WatchSweeper, WatchTracing and WatchDatabase were given.
+package metrics
+
+import (
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/groupcommit"
+)
+
+// ClientGone is the code of a request whose client left before the answer.
+const ClientGone api.Code = "client_gone"
+
+// Metrics counts what one gateway does, in a registry of its own. It is safe for concurrent use.
+type Metrics struct {
+	// InFlight counts the HTTP requests being answered, Waiting the acquires that wait, Streams the open event streams.
+	InFlight, Waiting, Streams prometheus.Gauge
+	// RefusalDelays counts the delayed answers to refused writes.
+	RefusalDelays Delays
+
+	version  string
+	codeOf   func(error) api.Code
+	registry registry
+	handler  http.Handler
+
+	leases   leaseMetrics
+	sessions *prometheus.CounterVec
+	writes   writeMetrics
+	requests *prometheus.HistogramVec
+	swept    *prometheus.CounterVec
+}
+
+// New returns Metrics for a program of this version. codeOf returns the code of the answer to an error, "" for nil and
+// ClientGone where there was nobody to answer. It must return one of few codes, whatever clients send.
+func New(version string, codeOf func(error) api.Code) *Metrics {
+	r := registry{prometheus.NewRegistry()}
+	m := &Metrics{
+		InFlight:      r.gauge(inFlightFamily),
+		Waiting:       r.gauge(waitingFamily),
+		Streams:       r.gauge(streamsFamily),
+		RefusalDelays: newDelays(r),
+		version:       version,
+		codeOf:        codeOf,
+		registry:      r,
+		handler:       promhttp.HandlerFor(r, promhttp.HandlerOpts{}),
+		leases:        newLeaseMetrics(r),
+		sessions:      newSessionMetrics(r),
+		writes:        newWriteMetrics(r),
+		requests:      r.histograms(requestsFamily),
+		swept:         newSwept(r),
+	}
+	m.registerProcess()
+	r.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return m
+}
+
+// Version returns the version of the program.
+func (m *Metrics) Version() string { return m.version }
+
+// ServeHTTP answers a scrape.
+func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.handler.ServeHTTP(w, r) }
+
+// result is the value of a label result: the error's code, or ok for nil.
+func (m *Metrics) result(err error, ok string) string {
+	if err == nil {
+		return ok
+	}
+	return string(m.codeOf(err))
+}
+
+// Watched is the part of the backend that counts for itself.
+type Watched interface {
+	PoolStats() store.PoolStats
+	Listening() bool
+	Reconnects() uint64
+	Failures() map[store.Reason]uint64
+	Retries() map[store.Reason]uint64
+	GroupStats() groupcommit.Stats
+	RefusedEarly() uint64
+	RefusalsRemembered() int
+}
+
+// Watch shows how the database is used, how writes are committed together, and which are refused without the database.
+func (m *Metrics) Watch(of Watched) {
+	m.registry.onScrape(func(to *readings) { to.database(of) }, databaseSubject.families...)
+	m.registry.onScrape(func(to *readings) { to.group(of.GroupStats()) }, groupSubject.families...)
+	m.registry.onScrape(func(to *readings) {
+		to.value(earlyFamily, float64(of.RefusedEarly()))
+		to.value(rememberedFamily, float64(of.RefusalsRemembered()))
+	}, earlyFamily, rememberedFamily)
+}

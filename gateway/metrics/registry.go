@@ -1,0 +1,131 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// registry makes and shows the metrics of families.
+type registry struct{ *prometheus.Registry }
+
+// registered registers a collector that was just made, and returns it.
+func registered[C prometheus.Collector](r registry, made C) C {
+	r.MustRegister(made)
+	return made
+}
+
+func (r registry) counters(f *Family) *prometheus.CounterVec {
+	options := prometheus.CounterOpts{Name: f.Name, Help: f.Help}
+	return registered(r, prometheus.NewCounterVec(options, f.labelNames()))
+}
+
+func (r registry) gauges(f *Family) *prometheus.GaugeVec {
+	options := prometheus.GaugeOpts{Name: f.Name, Help: f.Help}
+	return registered(r, prometheus.NewGaugeVec(options, f.labelNames()))
+}
+
+func (r registry) histograms(f *Family) *prometheus.HistogramVec {
+	options := prometheus.HistogramOpts{Name: f.Name, Help: f.Help, Buckets: f.Buckets}
+	return registered(r, prometheus.NewHistogramVec(options, f.labelNames()))
+}
+
+// gauge makes the gauge of a family without labels.
+func (r registry) gauge(f *Family) prometheus.Gauge { return r.gauges(f).WithLabelValues() }
+
+// onScrape reads the values of families at each scrape, all at once, so that they are consistent.
+func (r registry) onScrape(read func(*readings), families ...*Family) {
+	collector := scrapeCollector{read, map[*Family]*prometheus.Desc{}}
+	for _, f := range families {
+		collector.descs[f] = prometheus.NewDesc(f.Name, f.Help, f.labelNames(), nil)
+	}
+	r.MustRegister(collector)
+}
+
+// scrapeCollector reads values when they are scraped.
+type scrapeCollector struct {
+	read  func(*readings)
+	descs map[*Family]*prometheus.Desc
+}
+
+// Describe is part of prometheus.Collector.
+func (c scrapeCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, desc := range c.descs {
+		to <- desc
+	}
+}
+
+// Collect is part of prometheus.Collector.
+func (c scrapeCollector) Collect(to chan<- prometheus.Metric) { c.read(&readings{to, c.descs}) }
+
+// readings receives the values of one scrape.
+type readings struct {
+	to    chan<- prometheus.Metric
+	descs map[*Family]*prometheus.Desc
+}
+
+// value adds a counter or a gauge.
+func (r *readings) value(f *Family, value float64, labels ...string) {
+	kind := prometheus.GaugeValue
+	if f.Kind == Counter {
+		kind = prometheus.CounterValue
+	}
+	r.to <- prometheus.MustNewConstMetric(r.descs[f], kind, value, labels...)
+}
+
+// flag adds a gauge that is 1 for true.
+func (r *readings) flag(f *Family, is bool) {
+	value := 0.0
+	if is {
+		value = 1
+	}
+	r.value(f, value)
+}
+
+// histogram adds a histogram; upTo counts up to each of the family's buckets, the lower buckets included.
+func (r *readings) histogram(f *Family, count uint64, sum float64, upTo []uint64, labels ...string) {
+	buckets := make(map[float64]uint64, len(upTo))
+	for i, bound := range f.Buckets {
+		buckets[bound] = upTo[i]
+	}
+	r.to <- prometheus.MustNewConstHistogram(r.descs[f], count, sum, buckets, labels...)
+}
+
+// durations adds a histogram whose buckets are store.DurationBounds.
+func (r *readings) durations(f *Family, took store.Durations, labels ...string) {
+	r.histogram(f, took.Count, took.Sum.Seconds(), took.UpTo[:], labels...)
+}
+
+func (r *readings) reasons(f *Family, counts map[store.Reason]uint64) {
+	for reason, count := range counts {
+		r.value(f, float64(count), string(reason))
+	}
+}
+
+// durationBuckets are store.DurationBounds in seconds.
+var durationBuckets = func() []float64 {
+	seconds := make([]float64, len(store.DurationBounds))
+	for i, bound := range store.DurationBounds {
+		seconds[i] = bound.Seconds()
+	}
+	return seconds
+}()
+
+// texts returns label values as strings.
+func texts[T ~string](values ...T) []string {
+	list := make([]string, len(values))
+	for i, value := range values {
+		list[i] = string(value)
+	}
+	return list
+}
+
+// secondsSince1970 is a time as Prometheus wants it; 0 for the zero time.
+func secondsSince1970(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMilli()) / 1000
+}

@@ -1,0 +1,70 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// The rows that a sweep ends or deletes, as metrics name them.
+const (
+	sweptLeases      = "lease_expired"
+	sweptSessions    = "session_expired"
+	forgotLeases     = "lease_forgotten"
+	forgotRejections = "rejection_forgotten"
+	forgotSamples    = "sample_forgotten"
+)
+
+var sweepSubject = &subject{title: "Sweeps"}
+
+var (
+	sweptFamily = sweepSubject.declare(Family{
+		Kind: Counter, Name: "fencegate_swept_total",
+		Help: "Rows that this gateway's sweeps tidied: expired leases and sessions that they ended; old leases, " +
+			"rejections and samples of gateways that they deleted.",
+		Look: "`lease_expired` and `session_expired` are holders that did not release: they crashed, or were cut off. " +
+			"One gateway counts each expired lease. A lock that was granted again before a sweep is not counted.",
+		Labels: []Label{{Name: "kind", Values: []string{
+			sweptLeases, sweptSessions, forgotLeases, forgotRejections, forgotSamples,
+		}}},
+	})
+	sweepTimeFamily = sweepSubject.declare(Family{
+		Kind: Histogram, Name: "fencegate_sweep_duration_seconds",
+		Help:    "Time that successful sweeps took.",
+		Look:    "Nothing waits for a sweep, but tables grow without it. Seconds are a lot.",
+		Buckets: durationBuckets,
+	})
+	lastSweepFamily = sweepSubject.declare(Family{
+		Kind: Gauge, Name: "fencegate_last_sweep_timestamp_seconds",
+		Help: "When this gateway's last successful sweep ended, in seconds since 1970 by its own clock; 0 before the " +
+			"first.",
+		Look: "More than a minute ago: the database is unreachable, or too slow for sweeps. Expired leases are " +
+			"grantable all the same.",
+	})
+)
+
+func newSwept(r registry) *prometheus.CounterVec {
+	swept := r.counters(sweptFamily)
+	for _, kind := range sweptFamily.Labels[0].Values {
+		swept.WithLabelValues(kind)
+	}
+	return swept
+}
+
+// Swept counts the work of one sweep.
+func (m *Metrics) Swept(swept store.Swept) {
+	m.swept.WithLabelValues(sweptLeases).Add(float64(swept.Expired))
+	m.swept.WithLabelValues(sweptSessions).Add(float64(swept.SessionsExpired))
+	m.swept.WithLabelValues(forgotLeases).Add(float64(swept.LeasesForgotten))
+	m.swept.WithLabelValues(forgotRejections).Add(float64(swept.RejectionsForgotten))
+	m.swept.WithLabelValues(forgotSamples).Add(float64(swept.SamplesForgotten))
+}
+
+// WatchSweeper shows how long sweeps take, and when the last one ended.
+func (m *Metrics) WatchSweeper(stats func() store.SweepStats) {
+	m.registry.onScrape(func(to *readings) {
+		s := stats()
+		to.durations(sweepTimeFamily, s.Took)
+		to.value(lastSweepFamily, secondsSince1970(s.Last))
+	}, sweepTimeFamily, lastSweepFamily)
+}

@@ -1,0 +1,123 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/store"
+)
+
+// The sources of writes.
+const (
+	SourceHTTP        = "http"        // one write in a request
+	SourceBulk        = "bulk"        // a line of a bulk stream
+	SourceTransaction = "transaction" // several writes under several tokens, which count as one
+)
+
+const resultAccepted = "accepted"
+
+var sourceLabel = Label{Name: "source", Values: []string{SourceHTTP, SourceBulk, SourceTransaction}}
+
+// rejectionCodes are those of the rule, in the order of its steps.
+var rejectionCodes = texts(
+	api.CodeTokenRequired, api.CodeTokenUnknown, api.CodeTokenStale, api.CodeLeaseMismatch, api.CodeLeaseExpired,
+	api.CodeVersionMismatch,
+)
+
+var writeSubject = &subject{title: "Writes"}
+
+var (
+	writesFamily = writeSubject.declare(Family{
+		Kind: Counter, Name: "fencegate_writes_total",
+		Help: "Writes by source and result: accepted, or the error's code. A transaction is one write.",
+		Look: "`token_stale` are zombies: writers with an old token. A few now and then show that the fence works; " +
+			"many at once, that holders lose their leases while they work. `token_unknown` are writers that invent " +
+			"tokens, or took them from another database. `version_mismatch` is ordinary optimistic concurrency.",
+		Labels: []Label{sourceLabel, {Name: "result", Values: append(
+			append([]string{resultAccepted}, rejectionCodes...), texts(
+				api.CodeNotFound, api.CodeInvalidRequest, api.CodeInvalidName, api.CodeUnavailable, api.CodeInternal,
+			)...,
+		)}},
+	})
+	delaysFamily = writeSubject.declare(Family{
+		Kind: Counter, Name: "fencegate_write_refusals_delayed_total",
+		Help: "Delayed refusals of single writes and transactions, and pauses of bulk streams, because the same token " +
+			"was refused again and again.",
+		Look: "Zombies that do not stop when they are refused (`--refusal-delay-max`). The delay counts in " +
+			"`fencegate_http_request_duration_seconds`, too.",
+	})
+	delayedFamily = writeSubject.declare(Family{
+		Kind: Gauge, Name: "fencegate_write_refusals_delayed",
+		Help: "Answers and bulk streams that are delayed now.",
+		Look: "One for each zombie. At 8,192 no more are delayed: then limit clients in front of the gateway.",
+	})
+	writeTimeFamily = writeSubject.declare(Family{
+		Kind: Histogram, Name: "fencegate_write_duration_seconds",
+		Help: "Time from a write's arrival to its verdict, of accepted writes only. Refusals from memory take no time " +
+			"and failures take a whole timeout: both would blur it.",
+		Look: "How fast writes are, as the gateway sees them. Much more than " +
+			"`fencegate_write_commit_duration_seconds`: they wait for a batch, or for a fence.",
+		Labels:  []Label{sourceLabel},
+		Buckets: store.WriteTimeBounds[:],
+	})
+)
+
+// Delays counts delayed answers.
+type Delays struct {
+	total prometheus.Counter
+	now   prometheus.Gauge
+}
+
+func newDelays(r registry) Delays {
+	return Delays{r.counters(delaysFamily).WithLabelValues(), r.gauge(delayedFamily)}
+}
+
+// Begin counts a delay that begins.
+func (d *Delays) Begin() {
+	d.total.Inc()
+	d.now.Inc()
+}
+
+// End counts a delay that ends.
+func (d *Delays) End() { d.now.Dec() }
+
+// writeMetrics counts writes.
+type writeMetrics struct {
+	results  *prometheus.CounterVec
+	times    *prometheus.HistogramVec
+	accepted map[string]acceptedWrites // by source: finding them by their labels costs more than counting
+}
+
+type acceptedWrites struct {
+	count prometheus.Counter
+	took  prometheus.Observer
+}
+
+func newWriteMetrics(r registry) writeMetrics {
+	m := writeMetrics{
+		results: r.counters(writesFamily), times: r.histograms(writeTimeFamily), accepted: map[string]acceptedWrites{},
+	}
+	for _, source := range sourceLabel.Values {
+		m.accepted[source] = acceptedWrites{
+			m.results.WithLabelValues(source, resultAccepted), m.times.WithLabelValues(source),
+		}
+		for _, code := range rejectionCodes {
+			m.results.WithLabelValues(source, code)
+		}
+		m.results.WithLabelValues(source, string(api.CodeUnavailable))
+	}
+	return m
+}
+
+// Write counts a write, its verdict, and how long an accepted one took.
+func (m *Metrics) Write(source string, took time.Duration, err error) {
+	if err != nil {
+		m.writes.results.WithLabelValues(source, string(m.codeOf(err))).Inc()
+		return
+	}
+	accepted := m.writes.accepted[source]
+	accepted.count.Inc()
+	accepted.took.Observe(took.Seconds())
+}

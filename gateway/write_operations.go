@@ -1,0 +1,101 @@
+package gateway
+
+import (
+	"cmp"
+	"encoding/base64"
+	"mime"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/store"
+)
+
+// The tokens and operations that bulk streams and transactions carry in JSON.
+
+const contentTypeDefault = "application/octet-stream"
+
+func writeTokenOf(given api.WriteToken) (store.WriteToken, error) {
+	resource, err := parseName("resource", given.Resource)
+	if err != nil {
+		return store.WriteToken{}, err
+	}
+	token := store.WriteToken{Resource: resource, Sequence: given.Sequence}
+	if given.FencingToken != nil {
+		if *given.FencingToken < 1 || *given.FencingToken > api.MaxToken {
+			return token, invalidToken("fencing_token must be 1 to 2^53-1.")
+		}
+		token.Token = *given.FencingToken
+	}
+	if given.Sequence != nil && (*given.Sequence < 0 || *given.Sequence > api.MaxToken) {
+		return token, invalidToken("sequence must be 0 to 2^53-1.")
+	}
+	if given.LeaseID != nil {
+		id, err := parseLeaseID("lease_id", *given.LeaseID)
+		if err != nil {
+			return token, err
+		}
+		token.LeaseID = &id
+	}
+	return token, nil
+}
+
+// operationOf reads everything of an operation but its resource.
+func operationOf(op *api.Op) (store.Operation, error) {
+	operation := store.Operation{Kind: store.Kind(op.Op), Expect: op.IfVersion}
+	var err error
+	if operation.Key, err = parseName("key", op.Key); err != nil {
+		return operation, err
+	}
+	if op.IfVersion != nil && *op.IfVersion < 0 {
+		return operation, invalid("if_version is %d; it is a version, or 0: there must be no record.", *op.IfVersion)
+	}
+	switch operation.Kind {
+	case store.Put:
+		operation.Value, operation.ContentType, err = valueOf(op)
+		return operation, err
+	case store.Delete:
+		if op.Value != nil || op.ValueBase64 != nil || op.ContentType != "" {
+			return operation, invalid("a delete has no value.")
+		}
+		return operation, nil
+	}
+	return operation, invalid("op is %q; it must be put or delete.", clip(op.Op))
+}
+
+func valueOf(op *api.Op) (value []byte, contentType string, err error) {
+	switch {
+	case (op.Value != nil) == (op.ValueBase64 != nil):
+		return nil, "", invalid("a put has either value (JSON) or value_base64 (any bytes).")
+	case op.Value != nil && op.ContentType != "":
+		return nil, "", invalid("content_type goes with value_base64; a value is application/json.")
+	case op.Value != nil:
+		return op.Value, "application/json", nil
+	}
+	value, err = base64.StdEncoding.DecodeString(*op.ValueBase64)
+	if err != nil {
+		return nil, "", invalid("value_base64 is not base64.")
+	}
+	contentType = cmp.Or(op.ContentType, contentTypeDefault)
+	if isJSON(contentType) && !validJSON(value) {
+		return nil, "", invalid("value_base64 is not JSON, though its content_type is %s.", clip(contentType))
+	}
+	return value, contentType, nil
+}
+
+func isJSON(contentType string) bool {
+	switch contentType { // the usual spellings
+	case "application/json":
+		return true
+	case contentTypeDefault, "text/plain":
+		return false
+	}
+	mediaType, _, err := mime.ParseMediaType(contentType)
+	return err == nil && (mediaType == "application/json" || strings.HasSuffix(mediaType, "+json"))
+}
+
+// validJSON checks a value against RFC 8259, UTF-8 included. Names may repeat: the RFC only advises against it.
+func validJSON(value []byte) bool {
+	return jsontext.Value(value).IsValid(jsontext.AllowDuplicateNames(true))
+}
