@@ -14,8 +14,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// BenchmarkBulk sends lines for 1,000 resources over one stream, and tells the CPU time that a line takes in this process: the gateway, and
-// the client, which sends what is ready and drops what it hears.
+// BenchmarkBulk sends lines for 1,000 resources over one stream. It reports the CPU time of this process per line: the
+// gateway's and that of a client that discards the verdicts.
 func BenchmarkBulk(b *testing.B) {
 	h := newGateway(b, Config{}, store.Config{DatabaseURL: pgtest.Migrated(b)})
 	h.client = serve(b, h.gateway)
@@ -44,17 +44,17 @@ func BenchmarkBulk(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		heard, err := io.Copy(io.Discard, response.Body)
+		received, err := io.Copy(io.Discard, response.Body)
 		_ = response.Body.Close()
 		if err != nil || response.StatusCode != http.StatusOK {
-			b.Fatal(heard, err, response.Status)
+			b.Fatal(received, err, response.Status)
 		}
 		b.ReportMetric(float64(sent)/time.Since(begun).Seconds(), "lines/s")
 		b.ReportMetric(float64((cpuTime(b)-cpu).Microseconds())/float64(sent), "cpu-µs/line")
 	}
 }
 
-// cpuTime is what this process has used.
+// cpuTime is the CPU time of this process so far.
 func cpuTime(t testing.TB) time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {

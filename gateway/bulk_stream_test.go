@@ -1,11 +1,9 @@
 package gateway
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -16,54 +14,33 @@ import (
 
 const bulkHead = "POST /v1/writes HTTP/1.1\nHost: gateway\nContent-Type: application/x-ndjson\n"
 
-// wireBulk sends a body, as it is, over a connection of its own.
-func (h *harness) wireBulk(t *testing.T, header, body string) net.Conn {
-	t.Helper()
-	connection := h.wire(t, bulkHead+header+"\n")
-	if _, err := io.WriteString(connection, body); err != nil {
-		t.Fatal(err)
-	}
-	return connection
-}
-
-// heardBulk reads an answer to its end.
-func heardBulk(t *testing.T, connection net.Conn) (verdicts []bulkAnswer, end bulkAnswer) {
-	t.Helper()
-	response, err := http.ReadResponse(bufio.NewReader(connection), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	lines := bufio.NewScanner(response.Body)
-	for lines.Scan() {
-		verdicts = append(verdicts, bulkAnswerOf(t, lines.Text()))
-	}
-	if lines.Err() != nil || len(verdicts) == 0 {
-		t.Fatalf("after %d lines: %v", len(verdicts), lines.Err())
-	}
-	return verdicts[:len(verdicts)-1], verdicts[len(verdicts)-1]
-}
-
 func chunk(text string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(text), text) }
 
-// A client that has sent all may close its half of the connection, and still hears all verdicts.
+// bulkAnswer reads an answer to a stream of writes.
+func (r raw) bulkAnswer(t testing.TB) (verdicts []bulkAnswer, end bulkAnswer) {
+	t.Helper()
+	got, _ := r.answer(t)
+	return splitBulk(t, got)
+}
+
+// A client that has sent all its lines may close its half of the connection. It still receives all verdicts.
 func TestBulkHalfClosed(t *testing.T) {
 	h := newHarness(t, Config{})
 	lease := h.acquire(t, "job", "worker")
-	letGo := h.holdFence(t, "job")
+	unlock := h.holdFence(t, "job")
 	body := putLine(lease, 1, "k", "1") + putLine(lease, 2, "k", "2")
-	connection := h.wireBulk(t, fmt.Sprintf("Content-Length: %d\n", len(body)), body)
-	if err := connection.(*net.TCPConn).CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	connection := h.wire(t, bulkHead+fmt.Sprintf("Content-Length: %d\n\n", len(body)))
+	connection.write(t, body)
+	connection.closeWrite(t)
 	h.awaitWaiting(t, 1)
-	letGo()
-	if verdicts, end := heardBulk(t, connection); len(verdicts) != 2 || verdicts[1].Code != "" || end.End != api.BulkComplete || end.NextLine != 3 {
-		t.Errorf("heard %v %s", verdicts, end.text)
+	unlock()
+	verdicts, end := connection.bulkAnswer(t)
+	if len(verdicts) != 2 || verdicts[1].Code != "" || end.End != api.BulkComplete || end.NextLine != 3 {
+		t.Errorf("the answer is %v %s, want two verdicts and complete", verdicts, end.text)
 	}
 }
 
-// Of a body that breaks off, the whole lines count; one that is cut is not taken, even if it looks whole.
+// Of a body that breaks off, the whole lines are applied. The cut line is not, even if it looks whole.
 func TestBulkBrokenBody(t *testing.T) {
 	h := newHarness(t, Config{})
 	lease := h.acquire(t, "job", "worker")
@@ -73,164 +50,150 @@ func TestBulkBrokenBody(t *testing.T) {
 		"Transfer-Encoding: chunked\n":                        chunk(whole) + chunk(cut),
 		"Transfer-Encoding: chunked\nX: y\n":                  chunk(whole) + chunk(cut) + "no chunk\r\n",
 	} {
-		connection := h.wireBulk(t, header, body)
-		if err := connection.(*net.TCPConn).CloseWrite(); err != nil {
-			t.Fatal(err)
-		}
-		if verdicts, end := heardBulk(t, connection); len(verdicts) != 1 || verdicts[0].Code != "" || end.End != api.BulkBroken || end.NextLine != 2 {
-			t.Errorf("%q: heard %v %s", header, verdicts, end.text)
+		connection := h.wire(t, bulkHead+header+"\n")
+		connection.write(t, body)
+		connection.closeWrite(t)
+		verdicts, end := connection.bulkAnswer(t)
+		if len(verdicts) != 1 || verdicts[0].Code != "" || end.End != api.BulkBroken || end.NextLine != 2 {
+			t.Errorf("%q: the answer is %v %s, want one verdict and broken", header, verdicts, end.text)
 		}
 	}
-	if got := h.get(t, recordPath("job", "k")); string(got.body) != "1" {
-		t.Errorf("the record is %s", got.body)
-	}
+	h.expectRecord(t, recordPath("job", "k"), "1", "application/json")
 }
 
-// A client that stops sending without a word is given up after the time that a line has, and told where. One that sends a line now and
-// then is not, however long the body takes as a whole.
+// The gateway ends a stream on which no line arrives within BodyTimeout. Lines now and then keep the stream open.
 func TestBulkIdle(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
-		const patience = 400 * time.Millisecond
-		h := newHarness(t, Config{BodyTimeout: patience, RequestTimeout: patience})
+	overBoth(t, func(t *testing.T, http2 bool) {
+		const timeout = 2 * time.Second
+		h := newHarness(t, Config{BodyTimeout: timeout})
 		h.http = newHTTPClient(t, http2)
 		lease := h.acquire(t, "job", "worker")
 		stream := h.openBulk(t)
-		begun := time.Now()
 		sent := int64(0)
-		for time.Since(begun) < 3*patience {
+		for begun := time.Now(); time.Since(begun) < timeout*3/2; time.Sleep(timeout / 20) {
 			sent++
 			stream.write(t, putLine(lease, sent, "k", "1"))
-			if got := stream.next(t); got.End == api.BulkIdle && got.NextLine == sent {
-				t.Skip("this machine is too slow: the test itself was idle")
-			} else if got.Code != "" || got.Line != sent {
-				t.Fatal(got.text)
+			if got := stream.next(t); got.Code != "" || got.Line != sent {
+				t.Fatalf("received %s, want line %d admitted", got.text, sent)
 			}
-			time.Sleep(patience / 20)
 		}
 		stream.write(t, putLine(lease, sent+1, "k", "1")[:20])
 		stream.ended(t, api.BulkIdle, sent+1)
-	}
+	})
 }
 
-// A client that sends and never reads holds up itself only: the gateway stops reading, and cuts it off in the end. What was taken is decided.
+// The gateway stops reading from a client that reads no verdicts, and cuts it off. Other writes are not delayed.
 func TestBulkSlowReader(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
+	overBoth(t, func(t *testing.T, http2 bool) {
 		h := newTimed(t, Config{}, 500*time.Millisecond, time.Minute)
 		h.http = newHTTPClient(t, http2)
 		lease := h.acquire(t, "job", "worker")
 		stream := h.openBulk(t)
-		sent, cut := int64(0), false
-		long := strings.Repeat("x", 100)
-		for ; sent < 10_000_000; sent++ {
-			// Refused lines are long in their answer and short to decide.
-			if _, err := io.WriteString(stream.send, `{"op":"`+long+`","resource":"job","key":"k"}`+"\n"); err != nil {
-				cut = true
+		// The verdicts on refused lines are long, and they are quick to make.
+		lines := strings.Repeat(`{"op":"`+strings.Repeat("x", 100)+`","resource":"job","key":"k"}`+"\n", 100)
+		const most = 100_000
+		sent := 0
+		for sent < most {
+			if _, err := io.WriteString(stream.send, lines); err != nil {
 				break
 			}
+			sent++
 		}
-		if !cut {
-			t.Fatal("it took ten million lines of a client that does not read")
+		if sent == most {
+			t.Fatal("the gateway read ten million lines of a client that reads nothing")
 		}
-		t.Logf("cut off after %d lines", sent)
-		eventually(t, "the stream is over", func() bool { return h.gateway.bulkStreams.Load() == 0 })
+		eventually(t, "the stream has ended", func() bool { return h.gateway.bulkStreams.Load() == 0 })
 		as[api.WriteResult](t, h.put(t, lease, 1, "x"), http.StatusCreated)
-	}
+	})
 }
 
-// A client that is gone changes nothing about what was taken.
+// The lines taken from a client that hangs up are applied.
 func TestBulkClientGone(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
+	overBoth(t, func(t *testing.T, http2 bool) {
 		h := newHarness(t, Config{})
 		h.http = newHTTPClient(t, http2)
 		lease := h.acquire(t, "job", "worker")
-		letGo := h.holdFence(t, "job")
+		unlock := h.holdFence(t, "job")
 		stream := h.openBulk(t)
 		stream.write(t, putLine(lease, 1, "k", "1")+putLine(lease, 2, "k", "2"))
 		h.awaitWaiting(t, 1)
-		before := h.sessions(t)
+		expectKept := h.expectSessionsKept(t)
 		stream.hangUp()
-		letGo()
-		eventually(t, "the writes are finished, and the stream is over", func() bool {
+		unlock()
+		eventually(t, "the writes are applied and the stream has ended", func() bool {
 			return string(h.get(t, recordPath("job", "k")).body) == "2" && h.gateway.bulkStreams.Load() == 0
 		})
 		if verdicts, _ := h.bulk(t, putLine(lease, 2, "k", "2")); !*verdicts[0].Replayed {
-			t.Errorf("sent again: %s", verdicts[0].text)
+			t.Errorf("the line sent again got %s, want a replay", verdicts[0].text)
 		}
-		if after := h.sessions(t); !containsAll(after, before) {
-			t.Errorf("of the sessions %q are left %q", before, after)
-		}
-	}
+		expectKept()
+	})
 }
 
-// A gateway that ends decides what it took, and says which line was the first that it did not take.
+// A shutdown answers the lines taken and reports the first line that was not.
 func TestBulkAtShutdown(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
-		h, s, lease := newServed(t, Config{})
+	overBoth(t, func(t *testing.T, http2 bool) {
+		h, s, lease := newServed(t, Config{ShutdownTimeout: time.Minute})
 		h.http = newHTTPClient(t, http2)
-		letGo := h.holdFence(t, "job")
+		unlock := h.holdFence(t, "job")
 		stream := h.openBulk(t)
 		stream.write(t, putLine(lease, 2, "k", "1")+putLine(lease, 3, "k", "2"))
 		h.awaitWaiting(t, 1)
-		s.ask()
+		s.stop()
 		s.awaitRefusal(t)
-		// It may be taken yet, or not.
-		_, _ = io.WriteString(stream.send, putLine(lease, 4, "k", "3"))
-		letGo()
+		_, _ = io.WriteString(stream.send, putLine(lease, 4, "k", "3")) // the connection may accept it or not
+		unlock()
 		stream.verdict(t, 1, http.StatusOK)
 		stream.verdict(t, 2, http.StatusOK)
-		end := stream.next(t)
-		if end.End != api.BulkShutdown || end.NextLine != 3 {
-			t.Errorf("the end is %s", end.text)
+		if end := stream.next(t); end.End != api.BulkShutdown || end.NextLine != 3 {
+			t.Errorf("received %s, want the end shutdown with next_line 3", end.text)
 		}
 		_ = stream.send.Close()
-		if err := <-s.ended; err != nil {
-			t.Errorf("it ended with %v", err)
-		}
-		if left := h.count(t, "select last_sequence from fence.fences where resource = 'job'"); left != 3 {
-			t.Errorf("the last write is number %d", left)
-		}
+		s.expectEnd(t)
+		h.expectLastSequence(t, 3)
+	})
+}
+
+func (h *harness) expectLastSequence(t testing.TB, want int64) {
+	t.Helper()
+	if last := h.count(t, "select last_sequence from fence.fences where resource = 'job'"); last != want {
+		t.Errorf("the last applied sequence is %d, want %d", last, want)
 	}
 }
 
-// Of a client that sends on and on when the gateway ends, every line is either answered or not taken, and it is told which.
+// During a shutdown, every line of a client that goes on sending is either answered or not taken.
 func TestBulkAtShutdownUnderLoad(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
-		h, s, lease := newServed(t, Config{})
+	overBoth(t, func(t *testing.T, http2 bool) {
+		h, s, lease := newServed(t, Config{ShutdownTimeout: time.Minute})
 		h.http = newHTTPClient(t, http2)
 		stream := h.openBulk(t)
-		sending := make(chan int64, 1)
+		sending := make(chan struct{})
 		go func() {
-			sequence := int64(1)
-			for ; ; sequence++ {
-				if _, err := io.WriteString(stream.send, putLine(lease, sequence+1, "k", fmt.Sprint(sequence))); err != nil {
-					break
+			defer close(sending)
+			for sequence := int64(2); ; sequence++ {
+				if _, err := io.WriteString(stream.send, putLine(lease, sequence, "k", "1")); err != nil {
+					return
 				}
 			}
-			sending <- sequence
 		}()
-		for line := int64(1); ; line++ {
-			got := stream.next(t)
-			if got.End != "" {
-				if got.End != api.BulkShutdown || got.NextLine != line {
-					t.Errorf("the end is %s, after %d verdicts", got.text, line-1)
-				}
-				if last := h.count(t, "select last_sequence from fence.fences where resource = 'job'"); last != line {
-					t.Errorf("the last write is number %d, want %d", last, line)
-				}
-				break
-			}
+		line := int64(1)
+		got := stream.next(t)
+		for ; got.End == ""; got = stream.next(t) {
 			if got.Line != line || got.Code != "" {
-				t.Fatal(got.text)
+				t.Fatalf("received %s, want line %d admitted", got.text, line)
 			}
-			if line == 500 {
-				s.ask()
+			if line == 200 {
+				s.stop()
 			}
+			line++
 		}
+		if got.End != api.BulkShutdown || got.NextLine != line {
+			t.Errorf("received %s after %d verdicts, want the end shutdown", got.text, line-1)
+		}
+		h.expectLastSequence(t, line)
 		_ = stream.response.Body.Close()
 		_ = stream.send.CloseWithError(context.Canceled)
-		t.Logf("of %d lines that were sent", <-sending)
-		if err := <-s.ended; err != nil {
-			t.Errorf("it ended with %v", err)
-		}
-	}
+		<-sending
+		s.expectEnd(t)
+	})
 }

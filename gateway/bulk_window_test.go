@@ -1,57 +1,19 @@
 package gateway
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/store"
-	"github.com/fencegate/fencegate/store/engine"
-	"github.com/fencegate/fencegate/store/groupcommit"
 )
 
-// newCramped is a gateway whose store lets few writes wait.
-func newCramped(t *testing.T, waitingMax int) *harness {
-	t.Helper()
-	h := &harness{databaseURL: pgtest.Migrated(t)}
-	var err error
-	if h.db, err = pgxpool.New(t.Context(), h.databaseURL); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(h.db.Close)
-	opened, err := store.Open(t.Context(), store.Config{DatabaseURL: h.databaseURL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(opened.Close)
-	if h.store, err = engine.New(opened, engine.Config{Group: groupcommit.Config{QueueMax: waitingMax}}); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	var running sync.WaitGroup
-	running.Go(func() { h.store.Run(ctx, func(error) {}) })
-	t.Cleanup(func() {
-		cancel()
-		running.Wait()
-	})
-	h.recorder = store.NewRecorder(opened)
-	if h.gateway, err = New(Config{Logger: slog.New(defects{slog.DiscardHandler, t}), RequestTimeout: time.Minute}, h.store, h.recorder, newMetrics(h.store, h.recorder)); err != nil {
-		t.Fatal(err)
-	}
-	h.client = serve(t, conforming(t, h.gateway))
-	return h
-}
-
-// Where the store has no room, a stream waits. No line is refused for it, and none overtakes another of its resource.
+// A stream waits where the queue of writes is full. No line is refused, and the lines of a resource keep their order.
 func TestBulkWaitsForRoom(t *testing.T) {
 	h := newCramped(t, 4)
 	const streams, each = 6, 500
@@ -65,11 +27,11 @@ func TestBulkWaitsForRoom(t *testing.T) {
 			}
 			verdicts, end := h.bulk(t, body.String())
 			if len(verdicts) != each || end.End != api.BulkComplete {
-				t.Errorf("%d verdicts, and the end %s", len(verdicts), end.text)
+				t.Errorf("received %d verdicts and the end %s, want %d and complete", len(verdicts), end.text, each)
 			}
 			for n, got := range verdicts {
 				if got.Code != "" || *got.Version != int64(n)+1 {
-					t.Errorf("line %d: %s", n+1, got.text)
+					t.Errorf("the verdict on line %d is %s, want version %d", n+1, got.text, n+1)
 					return
 				}
 			}
@@ -77,27 +39,28 @@ func TestBulkWaitsForRoom(t *testing.T) {
 	}
 	sending.Wait()
 	if h.store.GroupStats().Refused == 0 {
-		t.Error("there was room all the time")
+		t.Error("the queue was never full")
 	}
 }
 
-// After a line that could not be decided no later one of its resource is admitted, wherever it was on its way: so a holder may conclude from
-// an admitted write that those before it were applied, or refused for their data.
+// After a line with an unknown outcome, no later line of its resource is admitted. A holder may conclude from an
+// admitted write that the earlier ones were applied, or refused for their data.
 func TestBulkAfterAnUndecidedLine(t *testing.T) {
 	h := newHarnessOn(t, Config{}, store.Config{DatabaseURL: pgtest.Migrated(t), StatementTimeout: 150 * time.Millisecond})
 	lease := h.acquire(t, "job", "worker")
 	sequence := int64(0)
-	// In the first round the fence is held until a line is given up; in the others it is let go at about that time.
+	// The first round holds the fence until a line fails. The others unlock it about that time.
 	patience, undecided := time.Minute, 0
-	for round := range 12 {
-		letGo := h.holdFence(t, "job")
+	const rounds = 12
+	for round := range rounds {
+		unlock := sync.OnceFunc(h.holdFence(t, "job"))
 		stream := h.openBulk(t)
 		begun := time.Now()
-		free := time.AfterFunc(patience-10*time.Millisecond+time.Duration(round)*time.Millisecond, letGo)
+		free := time.AfterFunc(patience-10*time.Millisecond+time.Duration(round)*time.Millisecond, unlock)
 		sending := make(chan struct{})
 		go func() {
 			defer close(sending)
-			for range 3000 {
+			for range 600 {
 				sequence++
 				if _, err := io.WriteString(stream.send, putLine(lease, sequence, "k", "1")); err != nil {
 					return
@@ -109,20 +72,21 @@ func TestBulkAfterAnUndecidedLine(t *testing.T) {
 			if round == 0 {
 				patience = time.Since(begun)
 			}
-			if free.Stop() {
-				letGo()
-			}
+			unlock()
 		})
 		if failed {
 			undecided++
 		}
+		free.Stop()
+		unlock()
 		stream.hangUp()
 		<-sending
 	}
-	t.Logf("in %d of 12 rounds a line was not decided", undecided)
+	t.Logf("in %d of %d rounds the outcome of a line was unknown", undecided, rounds)
 }
 
-// failedInOrder reads all verdicts, of lines for one resource, and reports whether one was not decided; no later one may be admitted then.
+// failedInOrder reads all verdicts on lines of one resource, and returns whether one was unavailable. After it none may
+// be admitted.
 func (b *bulkClient) failedInOrder(t *testing.T, first func()) (failed bool) {
 	t.Helper()
 	for {
@@ -133,9 +97,9 @@ func (b *bulkClient) failedInOrder(t *testing.T, first func()) (failed bool) {
 			failed = true
 			first()
 		case got.Code != "" && got.Code != api.CodeUnavailable, got.End != "":
-			t.Fatalf("heard %s", got.text)
+			t.Fatalf("received %s, want a verdict that admits or is unavailable", got.text)
 		case failed && got.Code == "":
-			t.Fatalf("after an undecided line was admitted %s", got.text)
+			t.Fatalf("the line %s was admitted after an unavailable one", got.text)
 		}
 	}
 }

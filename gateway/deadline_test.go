@@ -7,6 +7,8 @@ import (
 	"time"
 )
 
+// Contexts of a shared deadline leave at least the time asked for, and at most a sixteenth more. They end with their
+// parent.
 func TestSharedDeadline(t *testing.T) {
 	t.Parallel()
 	const least = 320 * time.Millisecond
@@ -18,25 +20,24 @@ func TestSharedDeadline(t *testing.T) {
 	first, again := shared.context(), shared.context()
 	deadline, _ := first.Deadline()
 	if deadline.Before(begun.Add(least)) || deadline.After(time.Now().Add(least+least/16)) {
-		t.Errorf("of %s there are %s left", least, deadline.Sub(begun))
+		t.Errorf("the first context has %s, want %s or a little more", deadline.Sub(begun), least)
 	}
 	if next, _ := again.Deadline(); first != again && !next.After(deadline) {
-		t.Error("two that begin together have contexts of their own")
+		t.Error("two contexts taken together are different")
 	}
-	// Whoever begins at any time has at least as much as was asked for, until the parent ends.
 	for time.Since(begun) < 2*least {
 		now := time.Now()
 		deadline, _ := shared.context().Deadline()
 		if deadline.Before(now.Add(least)) {
-			t.Fatalf("one that begins %s later has only %s", now.Sub(begun), deadline.Sub(now))
+			t.Fatalf("a context taken %s later has %s, want at least %s", now.Sub(begun), deadline.Sub(now), least)
 		}
 	}
 	if <-first.Done(); !errors.Is(context.Cause(first), context.DeadlineExceeded) {
-		t.Errorf("it ended with %v", context.Cause(first))
+		t.Errorf("the context ended with %v, want DeadlineExceeded", context.Cause(first))
 	}
 	last := shared.context()
 	end()
 	if <-last.Done(); !errors.Is(last.Err(), context.Canceled) {
-		t.Errorf("with its parent it ended with %v", last.Err())
+		t.Errorf("the context ended with %v after its parent, want Canceled", last.Err())
 	}
 }

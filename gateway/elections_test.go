@@ -10,151 +10,121 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/store"
 )
 
-func electionPath(election, action string) string { return "/v1/elections/" + election + action }
-
-func (c client) campaign(t testing.TB, election string, request api.CampaignRequest) answer {
+func (s *stream) nextLeader(t testing.TB) api.Election {
 	t.Helper()
-	return c.post(t, electionPath(election, "/campaign"), encode(request))
+	return dataOf[api.Election](t, s.next(t, api.EventLeader))
 }
 
-func (c client) resign(t testing.TB, term api.Term) {
+// awaitLeader returns the next leader. Before it, the stream may report that there is none.
+func (s *stream) awaitLeader(t testing.TB) api.Election {
 	t.Helper()
-	body := encode(api.ResignRequest{Candidate: term.Candidate, LeaseID: term.LeaseID, Term: term.Term})
-	if !as[api.Resigned](t, c.post(t, electionPath(term.Election, "/resign"), body), http.StatusOK).Resigned {
-		t.Error("it did not resign")
-	}
+	return await(t, s, api.EventLeader, func(e api.Election) bool { return e.Leader != "" })
 }
 
-// leaseOf is a term as the lease that it is.
-func leaseOf(term api.Term) api.Lease {
-	return api.Lease{Lock: term.Election, OwnerID: term.Candidate, LeaseID: term.LeaseID, FencingToken: term.Term}
-}
-
-// leads is who leads next; before that may be told that nobody does, or that may be over by the time that it is looked at.
-func leads(t *testing.T, observer *stream) api.Election {
-	t.Helper()
-	for {
-		if led := dataOf[api.Election](t, observer.next(t, api.EventLeader)); led.Leader != "" {
-			return led
-		}
-	}
-}
-
-// Who holds the lock leads, its token is the term, and observers hear of every change, and of nothing else.
+// The holder of a lock leads its election, and its token is the term. Observers receive every change of the leader, and
+// no other events.
 func TestElection(t *testing.T) {
 	h := newHarness(t, Config{})
 	second := h.another(t, Config{})
 	observer := second.open(t, electionPath("a/b", "/observe"))
-	next := func() api.Election { return dataOf[api.Election](t, observer.next(t, api.EventLeader)) }
-	if nobody := next(); nobody.Leader != "" || nobody.Term != 0 || nobody.Election != "a/b" || nobody.Since != nil || nobody.Value != nil {
-		t.Errorf("at first leads %+v", nobody)
+	first := observer.nextLeader(t)
+	if first.Leader != "" || first.Term != 0 || first.Election != "a/b" || first.Since != nil || first.Value != nil {
+		t.Errorf("the first event is %+v, want no leader", first)
 	}
-	term := as[api.Term](t, h.campaign(t, "a/b", api.CampaignRequest{Candidate: "w1", Value: []byte(`{"url": [1, null]}`)}), http.StatusOK)
-	if term.Election != "a/b" || term.Candidate != "w1" || term.Term < 1 || term.TTLMS != 30000 || term.WaitedMS != 0 || string(term.Value) != `{"url":[1,null]}` {
+	term := h.win(t, "a/b", api.CampaignRequest{Candidate: "w1", Value: []byte(`{"url": [1, null]}`)})
+	if term.Election != "a/b" || term.Candidate != "w1" || term.Term < 1 || term.TTLMS != 30000 || term.WaitedMS != 0 ||
+		string(term.Value) != `{"url":[1,null]}` {
 		t.Errorf("the term is %+v", term)
 	}
-	led := next()
-	if led.Leader != "w1" || led.Term != term.Term || string(led.Value) != `{"url":[1,null]}` || !led.Since.Equal(term.GrantedAt.Time) || !led.ExpiresAt.Equal(term.ExpiresAt.Time) {
-		t.Errorf("under %+v leads %+v", term, led)
+	led := observer.nextLeader(t)
+	if led.Leader != "w1" || led.Term != term.Term || string(led.Value) != `{"url":[1,null]}` ||
+		!led.Since.Equal(term.GrantedAt.Time) || !led.ExpiresAt.Equal(term.ExpiresAt.Time) {
+		t.Errorf("the event is %+v, want the term %+v", led, term)
 	}
 	as[api.WriteResult](t, h.put(t, leaseOf(term), 1, "x"), http.StatusCreated)
-	held := refused(t, h.campaign(t, "a/b", api.CampaignRequest{Candidate: "w2"}), api.CodeLockHeld)
+	held := expectProblem(t, h.campaign(t, "a/b", api.CampaignRequest{Candidate: "w2"}), api.CodeLockHeld)
 	if held.Holder.OwnerID != "w1" {
-		t.Errorf("a try is told %+v", held)
+		t.Errorf("the second candidate was refused with %+v, want the holder w1", held)
 	}
 	waiter := inBackground(func() answer {
 		return second.campaign(t, "a/b", api.CampaignRequest{Candidate: "w2", WaitMS: 600_000})
 	})
 	h.awaitQueue(t, "a/b", "w2")
-	as[api.Lease](t, h.post(t, lockPath("a/b", "/renew"), refOf(leaseOf(term))), http.StatusOK) // and nothing is told of it
-	if shown := as[api.Election](t, h.get(t, electionPath("a/b", "")), http.StatusOK); shown.Leader != "w1" || !slices.Equal(shown.Candidates, []string{"w2"}) {
-		t.Errorf("it is shown as %+v", shown)
+	h.renew(t, leaseOf(term)) // is no event
+	if shown := h.election(t, "a/b"); shown.Leader != "w1" || !slices.Equal(shown.Candidates, []string{"w2"}) {
+		t.Errorf("the election is shown as %+v, want the leader w1 and the candidate w2", shown)
 	}
 	h.resign(t, term)
 	h.resign(t, term)
 	successor := as[api.Term](t, <-waiter, http.StatusOK)
-	refused(t, h.put(t, leaseOf(term), 2, "late"), api.CodeTokenStale)
-	led = leads(t, observer)
+	expectProblem(t, h.put(t, leaseOf(term), 2, "late"), api.CodeTokenStale)
+	led = observer.awaitLeader(t)
 	if led.Leader != "w2" || led.Term != successor.Term || led.Value != nil || successor.Term <= term.Term {
-		t.Errorf("under %+v leads %+v", successor, led)
+		t.Errorf("the event is %+v, want the term %+v", led, successor)
 	}
 	h.resign(t, successor)
-	if nobody := next(); nobody.Leader != "" || nobody.Term != successor.Term || nobody.ExpiresAt != nil {
-		t.Errorf("at last leads %+v", nobody)
+	if last := observer.nextLeader(t); last.Leader != "" || last.Term != successor.Term || last.ExpiresAt != nil {
+		t.Errorf("the event is %+v, want no leader", last)
 	}
 	h.acquireAs(t, "a/b", api.AcquireRequest{OwnerID: "reader", Mode: "shared"})
-	if shown := as[api.Election](t, h.get(t, electionPath("a/b", "")), http.StatusOK); shown.Leader != "" || shown.Term <= successor.Term {
-		t.Errorf("with readers of the lock it is shown as %+v", shown)
+	if shown := h.election(t, "a/b"); shown.Leader != "" || shown.Term <= successor.Term {
+		t.Errorf("with a shared lease the election is shown as %+v, want no leader", shown)
 	}
-	as[api.Broken](t, h.post(t, lockPath("a/b", "/break"), `{"reason":"r"}`), http.StatusOK)
+	h.breakLock(t, "a/b", "r")
 	h.acquireAs(t, "a/b", api.AcquireRequest{OwnerID: "plain", Metadata: []byte(`{"value":7,"x":1}`)})
-	led = leads(t, observer)
-	if led.Leader != "plain" || string(led.Value) != "7" {
-		t.Errorf("of who holds the lock without a campaign is told %+v", led)
+	if led = observer.awaitLeader(t); led.Leader != "plain" || string(led.Value) != "7" {
+		t.Errorf("the event is %+v, want the holder that did not campaign", led)
 	}
 }
 
-// A leader that is late leads no more; a sweep tells the observers.
+// A leader whose lease expired does not lead. A sweep or the next grant reports it to the observers.
 func TestElectionExpires(t *testing.T) {
 	h := newHarness(t, Config{})
-	term := as[api.Term](t, h.campaign(t, "e", api.CampaignRequest{Candidate: "w", Value: []byte("0")}), http.StatusOK)
+	term := h.win(t, "e", api.CampaignRequest{Candidate: "w", Value: []byte("0")})
 	observer := h.open(t, electionPath("e", "/observe"), "Last-Event-ID: 1")
-	if led := dataOf[api.Election](t, observer.next(t, api.EventLeader)); led.Leader != "w" || string(led.Value) != "0" {
-		t.Errorf("at first leads %+v", led)
+	if led := observer.nextLeader(t); led.Leader != "w" || string(led.Value) != "0" {
+		t.Errorf("the first event is %+v, want the leader w", led)
 	}
 	h.expire(t, leaseOf(term))
-	if shown := as[api.Election](t, h.get(t, electionPath("e", "")), http.StatusOK); shown.Leader != "" || shown.Term != term.Term || shown.Value != nil {
-		t.Errorf("it is shown as %+v", shown)
+	if shown := h.election(t, "e"); shown.Leader != "" || shown.Term != term.Term || shown.Value != nil {
+		t.Errorf("the election is shown as %+v, want no leader", shown)
 	}
 	h.sweep(t)
-	if nobody := dataOf[api.Election](t, observer.next(t, api.EventLeader)); nobody.Leader != "" || nobody.Term != term.Term {
-		t.Errorf("then leads %+v", nobody)
+	if swept := observer.nextLeader(t); swept.Leader != "" || swept.Term != term.Term {
+		t.Errorf("after the sweep the event is %+v, want no leader", swept)
 	}
 
-	term = as[api.Term](t, h.campaign(t, "e", api.CampaignRequest{Candidate: "w"}), http.StatusOK)
-	observer.next(t, api.EventLeader)
+	term = h.win(t, "e", api.CampaignRequest{Candidate: "w"})
+	observer.nextLeader(t)
 	h.expire(t, leaseOf(term))
-	again := as[api.Term](t, h.campaign(t, "e", api.CampaignRequest{Candidate: "w"}), http.StatusOK)
-	if led := dataOf[api.Election](t, observer.next(t, api.EventLeader)); led.Leader != "w" || led.Term != again.Term {
-		t.Errorf("in another term of the same leads %+v", led)
+	again := h.win(t, "e", api.CampaignRequest{Candidate: "w"})
+	if led := observer.nextLeader(t); led.Leader != "w" || led.Term != again.Term {
+		t.Errorf("the event is %+v, want the new term %+v of the same leader", led, again)
 	}
 }
 
-// sweep tidies once.
-func (h *harness) sweep(t *testing.T) {
-	t.Helper()
-	sweeper, err := store.NewSweeper(h.store.Store, store.SweeperConfig{Interval: 10 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := sweeper.Sweep(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// A leader's value is any JSON.
+// The value of a leader is any JSON. Terms, elections and events show it.
 func TestElectionValues(t *testing.T) {
 	h := newHarness(t, Config{})
 	for _, value := range []string{
-		`"http://10.0.0.7:9000"`, `0`, `-1e99`, `true`, `""`, `[]`, `{}`, `{"value":{"value":null}}`, `"\u0001 \ud83e\udd80 <&>"`, `[null]`,
+		`"http://10.0.0.7:9000"`, `0`, `-1e99`, `true`, `""`, `[]`, `{}`, `{"value":{"value":null}}`,
+		`"\u0001 \ud83e\udd80 <&>"`, `[null]`,
 		`"` + strings.Repeat("x", valueBytesMax-2) + `"`, `"` + strings.Repeat("é", valueBytesMax/2-1) + `"`,
 	} {
-		term := as[api.Term](t, h.campaign(t, "e", api.CampaignRequest{Candidate: "w", Value: []byte(value)}), http.StatusOK)
-		shown := as[api.Election](t, h.get(t, electionPath("e", "")), http.StatusOK)
-		observed := dataOf[api.Election](t, h.open(t, electionPath("e", "/observe")).next(t, api.EventLeader))
-		for _, got := range []json.RawMessage{term.Value, shown.Value, observed.Value} {
+		term := h.win(t, "e", api.CampaignRequest{Candidate: "w", Value: []byte(value)})
+		observed := h.open(t, electionPath("e", "/observe")).nextLeader(t)
+		for _, got := range []json.RawMessage{term.Value, h.election(t, "e").Value, observed.Value} {
 			if !sameJSON(t, got, value) {
-				t.Errorf("%.100s became %.100s", value, got)
+				t.Errorf("the value %.100s is shown as %.100s", value, got)
 			}
 		}
 		h.resign(t, term)
 	}
-	term := as[api.Term](t, h.post(t, electionPath("e", "/campaign"), `{"candidate":"w","value":null,"ttl_ms":null,"session_id":null,"request_id":null}`), http.StatusOK)
-	if term.Value != nil {
-		t.Errorf("nothing became %s", term.Value)
+	const nulls = `{"candidate":"w","value":null,"ttl_ms":null,"session_id":null,"request_id":null}`
+	if term := as[api.Term](t, h.post(t, electionPath("e", "/campaign"), nulls), http.StatusOK); term.Value != nil {
+		t.Errorf("a campaign without a value has the value %s", term.Value)
 	}
 }
 
@@ -171,21 +141,27 @@ func sameJSON(t *testing.T, got json.RawMessage, want string) bool {
 	return reflect.DeepEqual(read(string(got)), read(want))
 }
 
-// A campaign that got no answer is sent again, and a term lasts as long as its session.
+// A campaign that is sent again returns the same term, unless a parameter differs. A term ends with its session.
 func TestElectionTerms(t *testing.T) {
 	h := newHarness(t, Config{})
-	session, request := h.createSession(t, "w", time.Hour), "r"
-	campaign := api.CampaignRequest{Candidate: "w", SessionID: &session.SessionID, RequestID: &request, Value: []byte(`"v"`)}
-	term := as[api.Term](t, h.campaign(t, "e", campaign), http.StatusOK)
-	if again := as[api.Term](t, h.campaign(t, "e", campaign), http.StatusOK); again.LeaseID != term.LeaseID || string(again.Value) != `"v"` || again.SessionID != session.SessionID {
-		t.Errorf("%+v is now %+v", term, again)
+	session := h.createSession(t, "w", time.Hour)
+	campaign := api.CampaignRequest{
+		Candidate: "w", SessionID: &session.SessionID, RequestID: ptr("r"), Value: []byte(`"v"`),
 	}
+	term := h.win(t, "e", campaign)
+	again := h.win(t, "e", campaign)
+	if again.LeaseID != term.LeaseID || string(again.Value) != `"v"` || again.SessionID != session.SessionID {
+		t.Errorf("the campaign sent again returned %+v, want %+v", again, term)
+	}
+	other := campaign
+	other.Value = []byte(`"other"`)
+	expectProblem(t, h.campaign(t, "e", other), api.CodeInvalidRequest)
 	observer := h.open(t, electionPath("e", "/observe"))
-	observer.next(t, api.EventLeader)
-	as[api.SessionEnded](t, h.send(t, http.MethodDelete, sessionPath(session), ""), http.StatusOK)
-	if nobody := dataOf[api.Election](t, observer.next(t, api.EventLeader)); nobody.Leader != "" {
-		t.Errorf("after the session leads %+v", nobody)
+	observer.nextLeader(t)
+	h.endSession(t, session)
+	if ended := observer.nextLeader(t); ended.Leader != "" {
+		t.Errorf("after the end of the session the event is %+v, want no leader", ended)
 	}
 	campaign.Candidate = "other"
-	refused(t, h.campaign(t, "e", campaign), api.CodeInvalidRequest)
+	expectProblem(t, h.campaign(t, "e", campaign), api.CodeInvalidRequest)
 }

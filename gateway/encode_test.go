@@ -14,7 +14,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// TestEncodings holds what is encoded by hand against encoding/json, whatever the fields are. A field that was added and forgotten is found.
+// The encoders written by hand give the same documents as encoding/json, for any fields.
 func TestEncodings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var result api.WriteResult
@@ -28,18 +28,18 @@ func TestEncodings(t *testing.T) {
 		if !encoded {
 			problem.Holder, problem.Cycle, problem.Op, problem.QueueLength, problem.RecommendedRetryMS = nil, nil, nil, nil, nil
 			if !bytes.Equal(text, before) {
-				t.Fatalf("what is not encoded by hand was begun: %q", text)
+				t.Fatalf("a problem that is not encoded by hand was begun: %q", text)
 			}
 			text, encoded = appendProblem(before, &problem)
 		}
 		if !encoded || !bytes.HasPrefix(text, before) {
-			t.Fatalf("it was not encoded: %q", text)
+			t.Fatalf("the problem was not encoded: %q", text)
 		}
 		sameDocument(t, text[len(before):], problem)
 	})
 }
 
-// draw sets every field, some to nothing.
+// draw sets every field, some to their zero value.
 func draw(t *rapid.T, fields reflect.Value) {
 	for i := range fields.NumField() {
 		field, name := fields.Field(i), fields.Type().Field(i).Name
@@ -48,7 +48,8 @@ func draw(t *rapid.T, fields reflect.Value) {
 		}
 		switch field.Kind() {
 		case reflect.String:
-			field.SetString(rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"a/ü\u2028<&>", "\"\\\x00\x1f\x7f", "\xff"})).Draw(t, name))
+			special := rapid.SampledFrom([]string{"a/ü\u2028<&>", "\"\\\x00\x1f\x7f", "\xff"})
+			field.SetString(rapid.OneOf(rapid.String(), special).Draw(t, name))
 		case reflect.Int, reflect.Int64:
 			field.SetInt(rapid.Int64().Draw(t, name))
 		case reflect.Bool:
@@ -61,12 +62,12 @@ func draw(t *rapid.T, fields reflect.Value) {
 		case reflect.Slice:
 			field.Set(reflect.MakeSlice(field.Type(), 1, 1))
 		default:
-			t.Fatalf("field %s has a type that the test does not know", name)
+			t.Fatalf("field %s has a type that draw does not know", name)
 		}
 	}
 }
 
-// sameDocument compares the documents, and the order of their fields.
+// sameDocument compares a text with the document that encoding/json makes.
 func sameDocument(t *rapid.T, text []byte, document any) {
 	var want bytes.Buffer
 	encodeJSON(&want, document)
@@ -75,33 +76,33 @@ func sameDocument(t *rapid.T, text []byte, document any) {
 		t.Fatalf("%v: %s", err, text)
 	}
 	if !reflect.DeepEqual(got, wanted) || !bytes.HasSuffix(text, []byte("}\n")) || bytes.Count(text, []byte("\n")) != 1 {
-		t.Fatalf("it is encoded as\n%s\nand by encoding/json as\n%s", text, &want)
+		t.Fatalf("the document is encoded as\n%s\nand by encoding/json as\n%s", text, &want)
 	}
 }
 
-// TestRejectionProblems are what the table says, as of any other error.
+// A rejection has the problem of the table of errors, wrapped or not.
 func TestRejectionProblems(t *testing.T) {
 	t.Parallel()
 	for verdict := range rejectionKinds {
 		for _, reason := range []string{"superseded", "released", "reused", "shared"} {
 			rejected := &store.RejectedError{
-				Verdict: verdict, Reason: reason, Resource: "job", Key: "k", Token: 5, Sequence: pointer(int64(3)), GrantedToken: 7, LastToken: 6, LastSequence: 9, Version: 4,
+				Verdict: verdict, Reason: reason, Resource: "job", Key: "k", Token: 5, Sequence: ptr(int64(3)), GrantedToken: 7,
+				LastToken: 6, LastSequence: 9, Version: 4,
 			}
 			direct, wrapped := problemOf(rejected), problemOf(errors.Join(rejected))
 			if !reflect.DeepEqual(direct, wrapped) {
-				t.Errorf("%s %s: it is\n%+v\nand wrapped\n%+v", verdict, reason, direct, wrapped)
+				t.Errorf("%s %s: the problem is\n%+v\nand wrapped\n%+v", verdict, reason, direct, wrapped)
 			}
-			if direct.Status < 400 || direct.Code != api.Code(verdict) || direct.Detail == "" || strings.Contains(direct.Detail, "%!") {
-				t.Errorf("%s %s is told as %+v", verdict, reason, direct)
+			if direct.Status < 400 || direct.Code != api.Code(verdict) || direct.Detail == "" ||
+				strings.Contains(direct.Detail, "%!") {
+				t.Errorf("%s %s: the problem is %+v", verdict, reason, direct)
 			}
 			if result := codeOf(rejected); result != api.Code(verdict) {
-				t.Errorf("%s counts as %s", verdict, result)
+				t.Errorf("%s is counted as %s", verdict, result)
 			}
 		}
 	}
 	if len(rejectionKinds) != 6 {
-		t.Errorf("there are %d kinds of rejections", len(rejectionKinds))
+		t.Errorf("there are %d kinds of rejections, want 6", len(rejectionKinds))
 	}
 }
-
-func pointer[T any](value T) *T { return &value }

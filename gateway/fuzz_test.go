@@ -16,18 +16,18 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// newFuzzed is a gateway whose client calls it without a network.
+// newFuzzed is a gateway that call reaches without a network.
 func newFuzzed(f *testing.F) *harness {
 	return newGateway(f, Config{}, store.Config{DatabaseURL: pgtest.Migrated(f)})
 }
 
-// call sends a JSON body and holds the answer against what all answers have in common.
+// call sends a JSON body and checks what all answers have in common.
 func (h *harness) call(t *testing.T, method, target, body string) answer {
 	t.Helper()
 	request := httptest.NewRequestWithContext(t.Context(), method, "/", strings.NewReader(body))
 	path, err := url.ParseRequestURI(target)
 	if err != nil {
-		t.Skip("no server would take it for a URL")
+		t.Skip("not a URL")
 	}
 	request.URL, request.RequestURI = path, target
 	request.Header.Set("Content-Type", "application/json")
@@ -40,8 +40,7 @@ func (h *harness) call(t *testing.T, method, target, body string) answer {
 	return got
 }
 
-// Whatever stands in a path, it is taken for a name or refused, and what is taken is a name to the store, the
-// database and the next reader.
+// Any text in a path is a name or is refused. The store and the database agree on what is a name.
 func FuzzName(f *testing.F) {
 	for raw := range goodNames {
 		f.Add(raw)
@@ -60,7 +59,7 @@ func FuzzName(f *testing.F) {
 		name, err := parseName("resource", text)
 		if err != nil {
 			if got.status != http.StatusBadRequest && got.status != http.StatusNotFound {
-				t.Errorf("%q is no name (%v), and was answered %d %s", text, err, got.status, got.body)
+				t.Errorf("%q is no name (%v), but was answered %d %s", text, err, got.status, got.body)
 			}
 			return
 		}
@@ -68,18 +67,21 @@ func FuzzName(f *testing.F) {
 			t.Errorf("the name %q was answered %d %s", text, got.status, got.body)
 		}
 		if parsed, err := store.ParseName(text); err != nil || parsed != name || string(name) != text {
-			t.Errorf("%q was taken for %q, the store takes it for %q: %v", text, name, parsed, err)
+			t.Errorf("%q is the name %q to the gateway and %q to the store: %v", text, name, parsed, err)
 		}
 		var isName bool
 		if err := h.db.QueryRow(t.Context(), "select $1::text::fence.name is not null", text).Scan(&isName); err != nil {
-			t.Errorf("to the database, %q is no name: %v", text, err)
+			t.Errorf("%q is no name to the database: %v", text, err)
 		}
 	})
 }
 
-// An ETag is what etag gives, and nothing else.
+// parseETag accepts the texts that etag returns, and no others.
 func FuzzETag(f *testing.F) {
-	for _, text := range []string{`"1"`, `"7"`, `"9223372036854775807"`, `"9223372036854775808"`, `"0"`, `"01"`, `"-1"`, `"+1"`, `W/"1"`, `""`, `"`, ``, ` "1" `, "*", `"1", "2"`, `"1e3"`, "\"1\"\u0085", `"१"`} {
+	for _, text := range []string{
+		`"1"`, `"7"`, `"9223372036854775807"`, `"9223372036854775808"`, `"0"`, `"01"`, `"-1"`, `"+1"`, `W/"1"`, `""`, `"`, ``,
+		` "1" `, "*", `"1", "2"`, `"1e3"`, "\"1\"\u0085", `"१"`,
+	} {
 		f.Add(text)
 	}
 	reference := regexp.MustCompile(`^"([1-9][0-9]*)"$`)
@@ -95,20 +97,24 @@ func FuzzETag(f *testing.F) {
 			t.Fatalf("%q is an ETag: %v, want %v", text, ok, want)
 		}
 		if ok && etag(version) != strings.TrimSpace(text) {
-			t.Errorf("%q was taken for version %d", text, version)
+			t.Errorf("%q is the version %d, whose ETag is %s", text, version, etag(version))
 		}
 		if ok && !matchesNone(http.Header{"If-None-Match": {text}}, etag(version)) {
-			t.Errorf("a reader with %q does not have version %d", text, version)
+			t.Errorf("If-None-Match: %s does not match version %d", text, version)
 		}
 	})
 }
 
+// A body that is refused takes no lock, and one that is granted a lease gets what it asked for.
 func FuzzAcquireBody(f *testing.F) {
 	for _, body := range []string{
-		`{"owner_id":"w"}`, `{"owner_id":"w","ttl_ms":100,"mode":"exclusive","scope":"node","wait_ms":0,"session_id":null,"request_id":"r","metadata":{"a":[1e999,"\u0000"]}}`,
-		`{"owner_id":"w","mode":"shared","scope":"subtree","wait_ms":600000}`, `{"owner_id":"w","wait_ms":-1,"session_id":"` + noSession + `"}`,
-		`{"owner_id":"\u0000"}`, `{"owner_id":7}`, `{"owner_id":"w","ttl_ms":1e3}`, `{"owner_id":"w","metadata":{"a":1,"a":2}}`, `{"owner_id":"w","metadata":{"\ud83e\udd80":"\uffff"}}`,
-		`{"owner_id":"w","owner_id":"w"}`, `null`, `[]`, ``, `{`, "{\"owner_id\":\"\xff\"}", `{"owner_id":"w","ttl_ms":9223372036854775807}`, `{"OWNER_ID":"w"}`,
+		`{"owner_id":"w"}`, `{"owner_id":"w","ttl_ms":100,"mode":"exclusive","scope":"node","wait_ms":0,"session_id":null,` +
+			`"request_id":"r","metadata":{"a":[1e999,"\u0000"]}}`,
+		`{"owner_id":"w","mode":"shared","scope":"subtree","wait_ms":600000}`,
+		`{"owner_id":"w","wait_ms":-1,"session_id":"` + noSession + `"}`, `{"owner_id":"\u0000"}`, `{"owner_id":7}`,
+		`{"owner_id":"w","ttl_ms":1e3}`, `{"owner_id":"w","metadata":{"a":1,"a":2}}`,
+		`{"owner_id":"w","metadata":{"\ud83e\udd80":"\uffff"}}`, `{"owner_id":"w","owner_id":"w"}`, `null`, `[]`, ``, `{`,
+		"{\"owner_id\":\"\xff\"}", `{"owner_id":"w","ttl_ms":9223372036854775807}`, `{"OWNER_ID":"w"}`,
 		`{"owner_id":"w","metadata":` + strings.Repeat(`{"a":`, 600) + `1` + strings.Repeat(`}`, 600) + `}`,
 	} {
 		f.Add(body)
@@ -117,43 +123,53 @@ func FuzzAcquireBody(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body string) {
 		got := h.call(t, http.MethodPost, "/v1/locks/job/acquire", body)
 		if got.status != http.StatusOK {
-			if lock := h.call(t, http.MethodGet, "/v1/locks/job", ""); lock.status == http.StatusOK && as[api.Lock](t, lock, http.StatusOK).State == "held" {
-				t.Errorf("%q was answered %d, and took the lock", body, got.status)
+			lock := h.call(t, http.MethodGet, "/v1/locks/job", "")
+			if lock.status == http.StatusOK && as[api.Lock](t, lock, http.StatusOK).State == "held" {
+				t.Errorf("%q was answered %d, but took the lock", body, got.status)
 			}
 			return
 		}
 		lease := as[api.Lease](t, got, http.StatusOK)
 		var asked api.AcquireRequest
 		if err := json.Unmarshal([]byte(body), &asked); err != nil {
-			t.Fatalf("granted to what is no request: %v", err)
+			t.Fatalf("a lease was granted to a body that is no request: %v", err)
 		}
 		if lease.OwnerID != asked.OwnerID || asked.TTLMS != nil && *asked.TTLMS != lease.TTLMS || lease.FencingToken < 1 {
 			t.Errorf("%q was granted %+v", body, lease)
 		}
 		h.call(t, http.MethodPost, "/v1/locks/job/release", refOf(lease))
-		h.exec(t, "update fence.leases set request_id = null") // or the next with the same is told that its lease has ended
+		h.exec(t, "update fence.leases set request_id = null") // so that the next request with it gets a new lease
 	})
 }
 
-// beginAnew leaves leases with the tokens 1 on "a" and 2 on "b", and one record of "a".
+// beginAnew makes leases with the tokens 1 on "a" and 2 on "b" and a record of "a". It returns the dump.
 func (h *harness) beginAnew(t testing.TB) (dump string) {
 	t.Helper()
-	h.exec(t, `delete from fence.leases; delete from fence.fences; delete from fence.records; select setval('fence.tokens', 1, false);
-		select fence.acquire(fence.lease_request('a', 'w', 'exclusive', 'node', 86400000, null, null, null), 0, null); select fence.acquire(fence.lease_request('b', 'w', 'exclusive', 'node', 86400000, null, null, null), 0, null);
+	h.exec(t, `delete from fence.leases; delete from fence.fences; delete from fence.records;
+		select setval('fence.tokens', 1, false);
+		select fence.acquire(fence.ask('a', 'w', 'exclusive', 'node', 86400000, null, null, null), 0, null);
+		select fence.acquire(fence.ask('b', 'w', 'exclusive', 'node', 86400000, null, null, null), 0, null);
 		select fence.write_one('a', 1, 1, null, null, 'put', 'there', 'x', 'text/plain', null, null)`)
 	return h.dump(t)
 }
 
-// A transaction that is not admitted changes nothing, and one that is has a result for each of its operations.
+// A refused transaction changes nothing. An admitted one returns a result for each of its operations.
 func FuzzTransactionBody(f *testing.F) {
 	const good = `{"fences":[{"resource":"a","fencing_token":1,"sequence":2},{"resource":"b","fencing_token":2}],"ops":[`
 	for _, body := range []string{
-		good + `{"op":"put","resource":"a","key":"k","value":{"x":[null,1e999]}},{"op":"put","resource":"b","key":"l/m","value_base64":"AP8=","content_type":"text/x"}]}`,
-		good + `{"op":"delete","resource":"a","key":"there","if_version":1}]}`, good + `{"op":"put","resource":"a","key":"there","value":0,"if_version":9223372036854775807}]}`,
-		good + `{"op":"put","resource":"c","key":"k","value":1}]}`, good + `{"op":"put","resource":"a","key":"k","value_base64":"","content_type":"x/y; z=\"\u0000\""}]}`, good + `null]}`, good + `]}`,
+		good + `{"op":"put","resource":"a","key":"k","value":{"x":[null,1e999]}},` +
+			`{"op":"put","resource":"b","key":"l/m","value_base64":"AP8=","content_type":"text/x"}]}`,
+		good + `{"op":"delete","resource":"a","key":"there","if_version":1}]}`,
+		good + `{"op":"put","resource":"a","key":"there","value":0,"if_version":9223372036854775807}]}`,
+		good + `{"op":"put","resource":"c","key":"k","value":1}]}`,
+		good + `{"op":"put","resource":"a","key":"k","value_base64":"","content_type":"x/y; z=\"\u0000\""}]}`,
+		good + `null]}`, good + `]}`,
 		good + `{"op":"put","resource":"a","key":"k","value":1},{"op":"put","resource":"a","key":"k","value":1}]}`,
-		`{"fences":[{"resource":"a","fencing_token":1,"sequence":9007199254740991,"lease_id":"00000000-0000-0000-0000-000000000000"}],"ops":[{"op":"delete","resource":"a","key":"\u0085"}]}`,
-		`{"fences":[{"resource":"a","fencing_token":9007199254740991}],"ops":[{"op":"put","resource":"a","key":"k","value":"\ud800"}]}`, `{"fences":[{}],"ops":[{}]}`, `null`, `{}`, ``,
+		`{"fences":[{"resource":"a","fencing_token":1,"sequence":9007199254740991,"lease_id":"` + noSession + `"}],` +
+			`"ops":[{"op":"delete","resource":"a","key":"\u0085"}]}`,
+		`{"fences":[{"resource":"a","fencing_token":9007199254740991}],` +
+			`"ops":[{"op":"put","resource":"a","key":"k","value":"\ud800"}]}`,
+		`{"fences":[{}],"ops":[{}]}`, `null`, `{}`, ``,
 	} {
 		f.Add(body)
 	}
@@ -163,7 +179,7 @@ func FuzzTransactionBody(f *testing.F) {
 		got := h.call(t, http.MethodPost, "/v1/transactions", body)
 		if got.status != http.StatusOK {
 			if after := h.dump(t); after != before {
-				t.Errorf("%q was answered %d, and changed\n%s\nto\n%s", body, got.status, before, after)
+				t.Errorf("%q was answered %d, but changed\n%s\nto\n%s", body, got.status, before, after)
 			}
 			return
 		}
@@ -171,12 +187,13 @@ func FuzzTransactionBody(f *testing.F) {
 		result := as[api.TransactionResult](t, got, http.StatusOK)
 		var asked api.TransactionRequest
 		if err := json.Unmarshal([]byte(body), &asked); err != nil {
-			t.Fatalf("admitted what is no request: %v", err)
+			t.Fatalf("a body that is no request was admitted: %v", err)
 		}
 		kinds := func(op api.Op) string { return op.Op + " " + op.Resource + " " + op.Key }
 		results := func(op api.OpResult) string { return op.Op + " " + op.Resource + " " + op.Key }
-		if !slices.EqualFunc(asked.Ops, result.Results, func(op api.Op, r api.OpResult) bool { return kinds(op) == results(r) && r.Version > 0 }) {
-			t.Errorf("%q was answered %s", body, got.body)
+		same := func(op api.Op, r api.OpResult) bool { return kinds(op) == results(r) && r.Version > 0 }
+		if !slices.EqualFunc(asked.Ops, result.Results, same) {
+			t.Errorf("%q was answered %s, want a result for each operation", body, got.body)
 		}
 	})
 }

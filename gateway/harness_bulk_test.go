@@ -13,7 +13,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// bulkClient is a client of POST /v1/writes that sends and reads as the test says.
+// bulkClient is a client of POST /v1/writes that a test controls line by line.
 type bulkClient struct {
 	send     *io.PipeWriter
 	response *http.Response
@@ -21,7 +21,7 @@ type bulkClient struct {
 	hangUp   func()
 }
 
-// openBulk begins a stream.
+// openBulk opens a stream of writes.
 func (c client) openBulk(t testing.TB) *bulkClient {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -37,22 +37,22 @@ func (c client) openBulk(t testing.TB) *bulkClient {
 	}
 	hangUp := func() {
 		cancel()
-		// Over HTTP/2 the transport hears of the end of ctx only when it is done with the body.
+		// Over HTTP/2 the transport notices the end of ctx only after it has closed the body.
 		_ = send.CloseWithError(context.Canceled)
 		_ = response.Body.Close()
 	}
 	t.Cleanup(hangUp)
 	if kind := response.Header.Get("Content-Type"); response.StatusCode != http.StatusOK || kind != api.BulkContentType {
-		t.Fatalf("answered %d, %s", response.StatusCode, kind)
+		t.Fatalf("answered %d %s, want 200 %s", response.StatusCode, kind, api.BulkContentType)
 	}
 	return &bulkClient{send: send, response: response, lines: bufio.NewScanner(response.Body), hangUp: hangUp}
 }
 
-// write sends text as it is.
+// write sends text.
 func (b *bulkClient) write(t testing.TB, text string) {
 	t.Helper()
 	if _, err := io.WriteString(b.send, text); err != nil {
-		t.Fatalf("the gateway does not read: %v", err)
+		t.Fatalf("the gateway stopped reading: %v", err)
 	}
 }
 
@@ -60,7 +60,7 @@ func (b *bulkClient) write(t testing.TB, text string) {
 func (b *bulkClient) next(t testing.TB) bulkAnswer {
 	t.Helper()
 	if !b.lines.Scan() {
-		t.Fatalf("the answer broke off: %v", b.lines.Err())
+		t.Fatalf("the answer ended, want another line: %v", b.lines.Err())
 	}
 	return bulkAnswerOf(t, b.lines.Text())
 }
@@ -75,18 +75,18 @@ func (b *bulkClient) verdict(t testing.TB, line int64, status int) bulkAnswer {
 	return got
 }
 
-// ended waits for the end.
+// ended waits for the line of the end, and for the end of the answer.
 func (b *bulkClient) ended(t testing.TB, why string, nextLine int64) {
 	t.Helper()
 	if got := b.next(t); got.End != why || got.NextLine != nextLine {
-		t.Fatalf("the end is %s, want %s before line %d", got.text, why, nextLine)
+		t.Fatalf("received %s, want the end %s with next_line %d", got.text, why, nextLine)
 	}
 	if b.lines.Scan() || b.lines.Err() != nil {
-		t.Fatalf("after the end came %q, %v", b.lines.Text(), b.lines.Err())
+		t.Fatalf("received %q (%v), want the end of the answer", b.lines.Text(), b.lines.Err())
 	}
 }
 
-// bulkAnswer is a line of an answer, of either kind.
+// bulkAnswer is a line of an answer: a verdict or the end.
 type bulkAnswer struct {
 	api.BulkVerdict
 	api.BulkEnd
@@ -105,12 +105,18 @@ func bulkAnswerOf(t testing.TB, text string) bulkAnswer {
 	return got
 }
 
-// bulk sends a whole body, and returns the verdicts and the end.
+// bulk sends a whole body and returns the verdicts and the end.
 func (c client) bulk(t testing.TB, body string) (verdicts []bulkAnswer, end bulkAnswer) {
 	t.Helper()
 	got := c.send(t, http.MethodPost, "/v1/writes", body, "Content-Type: "+api.BulkContentType)
+	return splitBulk(t, got)
+}
+
+// splitBulk decodes the verdicts and the end of an answer.
+func splitBulk(t testing.TB, got answer) (verdicts []bulkAnswer, end bulkAnswer) {
+	t.Helper()
 	if got.status != http.StatusOK {
-		t.Fatalf("answered %d %s", got.status, got.body)
+		t.Fatalf("answered %d, want 200: %s", got.status, got.body)
 	}
 	for line := range strings.Lines(string(got.body)) {
 		verdicts = append(verdicts, bulkAnswerOf(t, line))
@@ -121,7 +127,7 @@ func (c client) bulk(t testing.TB, body string) (verdicts []bulkAnswer, end bulk
 	return verdicts[:len(verdicts)-1], verdicts[len(verdicts)-1]
 }
 
-// putLine is a line that puts a value, which is JSON.
+// putLine is a line that puts a JSON value.
 func putLine(lease api.Lease, sequence int64, key, value string) string {
 	return fmt.Sprintf(`{"op":"put","resource":%q,"key":%q,"fencing_token":%d,"sequence":%d,"value":%s}`+"\n",
 		lease.Lock, key, lease.FencingToken, sequence, value)

@@ -1,19 +1,22 @@
 package gateway
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// client sends requests as they are written, and holds every answer against what all answers have in common.
+// client sends requests and checks what all answers have in common.
 type client struct {
 	base string
 	http *http.Client
@@ -30,7 +33,7 @@ type answer struct {
 
 const jsonType = "Content-Type: application/json"
 
-// send sends a request; headers are written "Name: value".
+// send sends a request. Headers are written "Name: value".
 func (c client) send(t testing.TB, method, path, body string, headers ...string) answer {
 	t.Helper()
 	got, err := c.try(t, method, path, body, headers...)
@@ -40,30 +43,42 @@ func (c client) send(t testing.TB, method, path, body string, headers ...string)
 	return got
 }
 
-// try is send for requests that may find nobody.
+// try is send for requests that may get no answer.
 func (c client) try(t testing.TB, method, path, body string, headers ...string) (answer, error) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, c.base+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, header := range headers {
-		name, value, _ := strings.Cut(header, ": ")
-		request.Header.Add(name, value)
-	}
-	return c.do(t, request)
+	return c.do(t, request, headers...)
 }
 
-func (c client) do(t testing.TB, request *http.Request) (answer, error) {
+func (c client) do(t testing.TB, request *http.Request, headers ...string) (answer, error) {
 	t.Helper()
+	addHeaders(request.Header, headers...)
 	response, err := c.http.Do(request)
 	if err != nil {
 		return answer{}, err
 	}
+	return readResponse(t, request, response)
+}
+
+// addHeaders adds headers that are written "Name: value".
+func addHeaders(to http.Header, headers ...string) {
+	for _, header := range headers {
+		name, value, _ := strings.Cut(header, ": ")
+		to.Add(name, value)
+	}
+}
+
+func readResponse(t testing.TB, request *http.Request, response *http.Response) (answer, error) {
+	t.Helper()
 	defer response.Body.Close()
 	got := answer{
-		request: request.Method + " " + request.URL.RequestURI(), status: response.StatusCode, proto: response.ProtoMajor, header: response.Header,
+		request: request.Method + " " + request.URL.RequestURI(),
+		status:  response.StatusCode, proto: response.ProtoMajor, header: response.Header,
 	}
+	var err error
 	if got.body, err = io.ReadAll(response.Body); err != nil {
 		return answer{}, err
 	}
@@ -73,7 +88,7 @@ func (c client) do(t testing.TB, request *http.Request) (answer, error) {
 	return got, nil
 }
 
-// inBackground gives its answer when it comes; an empty one if the test failed over it.
+// inBackground delivers an answer when it arrives, and an empty one if the test failed over it.
 func inBackground(request func() answer) <-chan answer {
 	answers := make(chan answer, 1)
 	go func() {
@@ -93,7 +108,63 @@ func (c client) post(t testing.TB, path, body string, headers ...string) answer 
 	return c.send(t, http.MethodPost, path, body, append(headers, jsonType)...)
 }
 
-// codeStatuses are the statuses that each code may come with; "internal" may not come at all.
+func (c client) delete(t testing.TB, path string, headers ...string) answer {
+	t.Helper()
+	return c.send(t, http.MethodDelete, path, "", headers...)
+}
+
+// raw is a connection on which a test writes its requests itself.
+type raw struct {
+	*net.TCPConn
+
+	reader *bufio.Reader
+}
+
+// wire sends the text of a request over a connection of its own.
+func (c client) wire(t testing.TB, request string) raw {
+	t.Helper()
+	connection, err := net.Dial("tcp", strings.TrimPrefix(c.base, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = connection.Close() })
+	if err := connection.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	r := raw{connection.(*net.TCPConn), bufio.NewReader(connection)}
+	r.write(t, strings.ReplaceAll(request, "\n", "\r\n"))
+	return r
+}
+
+func (r raw) write(t testing.TB, text string) {
+	t.Helper()
+	if _, err := io.WriteString(r, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r raw) closeWrite(t testing.TB) {
+	t.Helper()
+	if err := r.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answer reads one answer. It also returns whether the answer announces the end of the connection.
+func (r raw) answer(t testing.TB) (got answer, closed bool) {
+	t.Helper()
+	response, err := http.ReadResponse(r.reader, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, _ := http.NewRequest(http.MethodGet, "/on-the-wire", nil)
+	if got, err = readResponse(t, request, response); err != nil {
+		t.Fatal(err)
+	}
+	return got, response.Close
+}
+
+// codeStatuses has the statuses that may accompany each code. "internal" has none: it is always a defect.
 var codeStatuses = map[api.Code][]int{
 	api.CodeInvalidRequest:  {400, 405, 408, 415},
 	api.CodeInvalidName:     {400},
@@ -112,25 +183,24 @@ var codeStatuses = map[api.Code][]int{
 	api.CodeUnavailable:     {503},
 }
 
-// checkProblem holds an error against what every error has.
+// checkProblem checks what every error answer has.
 func checkProblem(t testing.TB, got answer) {
 	t.Helper()
 	var problem api.Problem
 	if kind := got.header.Get("Content-Type"); kind != api.ProblemContentType {
-		t.Fatalf("%s: %d is of type %q: %s", got.request, got.status, kind, got.body)
+		t.Fatalf("%s: the error %d has the content type %q: %s", got.request, got.status, kind, got.body)
 	}
 	decodeStrictly(t, got, &problem)
 	switch {
 	case !slices.Contains(codeStatuses[problem.Code], got.status):
 		t.Errorf("%s: code %q came with status %d: %s", got.request, problem.Code, got.status, got.body)
 	case problem.Status != got.status, problem.Type == "", problem.Title == "", problem.Instance == "":
-		t.Errorf("%s: status, type, title or instance is wrong: %s", got.request, got.body)
+		t.Errorf("%s: status, type, title or instance is missing or wrong: %s", got.request, got.body)
 	case len(problem.Detail) < 10 || len(problem.Detail) > 2000:
-		t.Errorf("%s: the detail says nothing, or too much: %s", got.request, got.body)
+		t.Errorf("%s: the detail has %d bytes, want 10 to 2000: %s", got.request, len(problem.Detail), got.body)
 	}
-	switch retryAfter, err := strconv.Atoi(got.header.Get("Retry-After")); {
-	case !problem.Retryable:
-	case err != nil || retryAfter < 1:
+	retryAfter, err := strconv.Atoi(got.header.Get("Retry-After"))
+	if problem.Retryable && (err != nil || retryAfter < 1) {
 		t.Errorf("%s: Retry-After is %q: %s", got.request, got.header.Get("Retry-After"), got.body)
 	}
 }
@@ -144,7 +214,7 @@ func decodeStrictly(t testing.TB, got answer, into any) {
 	}
 }
 
-// as reads an answer of the given status.
+// as decodes an answer that has the given status.
 func as[T any](t testing.TB, got answer, status int) T {
 	t.Helper()
 	var document T
@@ -155,15 +225,35 @@ func as[T any](t testing.TB, got answer, status int) T {
 	return document
 }
 
-// refused reads an error that has the given code.
-func refused(t testing.TB, got answer, code api.Code) api.Problem {
+// expectProblem decodes an error that has the given code.
+func expectProblem(t testing.TB, got answer, code api.Code) api.Problem {
 	t.Helper()
 	if got.status < http.StatusBadRequest {
-		t.Fatalf("%s: answered %d, want %s: %s", got.request, got.status, code, got.body)
+		t.Fatalf("%s: answered %d, want the error %s: %s", got.request, got.status, code, got.body)
 	}
 	problem := as[api.Problem](t, got, got.status)
 	if problem.Code != code {
-		t.Fatalf("%s: answered %s, want %s: %s", got.request, problem.Code, code, got.body)
+		t.Fatalf("%s: answered the error %s, want %s: %s", got.request, problem.Code, code, got.body)
+	}
+	return problem
+}
+
+// expectReason is expectProblem for errors that have the given reason.
+func expectReason(t testing.TB, got answer, code api.Code, reason string) api.Problem {
+	t.Helper()
+	problem := expectProblem(t, got, code)
+	if problem.Reason != reason {
+		t.Errorf("%s: the reason is %q, want %q: %s", got.request, problem.Reason, reason, got.body)
+	}
+	return problem
+}
+
+// expectUnavailable decodes the error unavailable and checks its outcome.
+func expectUnavailable(t testing.TB, got answer, outcome api.Outcome) api.Problem {
+	t.Helper()
+	problem := expectProblem(t, got, api.CodeUnavailable)
+	if problem.Outcome != outcome || !problem.Retryable || got.header.Get("Retry-After") == "" {
+		t.Errorf("%s: want a retryable problem with Retry-After and the outcome %s, got %s", got.request, outcome, got.body)
 	}
 	return problem
 }

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -11,21 +10,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/store"
 )
 
-// Steps that many groups have in common.
-
 func lockPath(lock, action string) string { return "/v1/locks/" + url.PathEscape(lock) + action }
+
+func electionPath(election, action string) string { return "/v1/elections/" + election + action }
+
+func sessionPath(session api.Session) string { return "/v1/sessions/" + session.SessionID }
 
 func recordPath(resource, key string) string {
 	return "/v1/resources/" + url.PathEscape(resource) + "/records/" + url.PathEscape(key)
 }
 
-// token is the header of a write under a lease; sequence 0 is a write without a number.
+// token is the header of a write under a lease. Sequence 0 stands for a write without a sequence.
 func token(lease api.Lease, sequence int64) string {
 	fencingToken := api.FencingToken{Token: lease.FencingToken}
 	if sequence != 0 {
@@ -42,14 +41,54 @@ func encode(document any) string {
 	return string(text)
 }
 
+func ptr[T any](value T) *T { return &value }
+
+// value is what a pointer points to, or nil.
+func value[T any](pointer *T) any {
+	if pointer == nil {
+		return nil
+	}
+	return *pointer
+}
+
 func (c client) acquire(t testing.TB, lock, owner string) api.Lease {
 	t.Helper()
-	return as[api.Lease](t, c.post(t, lockPath(lock, "/acquire"), encode(api.AcquireRequest{OwnerID: owner})), http.StatusOK)
+	return c.acquireAs(t, lock, api.AcquireRequest{OwnerID: owner})
+}
+
+func (c client) acquireAs(t testing.TB, lock string, request api.AcquireRequest) api.Lease {
+	t.Helper()
+	lease := as[api.Lease](t, c.post(t, lockPath(lock, "/acquire"), encode(request)), http.StatusOK)
+	if request.Mode != "" && lease.Mode != request.Mode || request.Scope != "" && lease.Scope != request.Scope {
+		t.Errorf("the request %+v was granted the lease %+v", request, lease)
+	}
+	return lease
 }
 
 func (c client) release(t testing.TB, lease api.Lease) {
 	t.Helper()
 	as[api.Released](t, c.post(t, lockPath(lease.Lock, "/release"), refOf(lease)), http.StatusOK)
+}
+
+func (c client) renew(t testing.TB, lease api.Lease) api.Lease {
+	t.Helper()
+	return as[api.Lease](t, c.post(t, lockPath(lease.Lock, "/renew"), refOf(lease)), http.StatusOK)
+}
+
+func (c client) breakLock(t testing.TB, lock, reason string) api.Broken {
+	t.Helper()
+	body := encode(api.BreakRequest{Reason: reason})
+	return as[api.Broken](t, c.post(t, lockPath(lock, "/break"), body), http.StatusOK)
+}
+
+func (c client) lock(t testing.TB, lock string) api.Lock {
+	t.Helper()
+	return as[api.Lock](t, c.get(t, lockPath(lock, "")), http.StatusOK)
+}
+
+func (c client) fence(t testing.TB, resource string) api.Fence {
+	t.Helper()
+	return as[api.Fence](t, c.get(t, "/v1/resources/"+resource+"/fence"), http.StatusOK)
 }
 
 // refOf is the body of a release or a renewal.
@@ -62,28 +101,60 @@ func resignOf(lease api.Lease) string {
 	return encode(api.ResignRequest{Candidate: lease.OwnerID, LeaseID: lease.LeaseID, Term: lease.FencingToken})
 }
 
-// noSession is the ID of a session that there is not.
+// noSession is the ID of a session that does not exist.
 const noSession = "9d1c6d4e-7a43-4a0e-9b53-6f2f0c8d1e77"
 
 func (c client) createSession(t testing.TB, owner string, ttl time.Duration) api.Session {
 	t.Helper()
-	ms := ttl.Milliseconds()
-	return as[api.Session](t, c.post(t, "/v1/sessions", encode(api.SessionRequest{OwnerID: owner, TTLMS: &ms})), http.StatusCreated)
+	body := encode(api.SessionRequest{OwnerID: owner, TTLMS: ptr(ttl.Milliseconds())})
+	return as[api.Session](t, c.post(t, "/v1/sessions", body), http.StatusCreated)
 }
 
-// wait stands in line, for as long as the gateway has it, and gives the answer when it comes.
+func (c client) session(t testing.TB, session api.Session) api.Session {
+	t.Helper()
+	return as[api.Session](t, c.get(t, sessionPath(session)), http.StatusOK)
+}
+
+func (c client) keepAlive(t testing.TB, session api.Session) answer {
+	t.Helper()
+	return c.send(t, http.MethodPost, sessionPath(session)+"/keepalive", "")
+}
+
+func (c client) endSession(t testing.TB, session api.Session) api.SessionEnded {
+	t.Helper()
+	return as[api.SessionEnded](t, c.delete(t, sessionPath(session)), http.StatusOK)
+}
+
+// wait acquires a lock, waits in its queue as long as the gateway allows, and delivers the answer.
 func (c client) wait(t testing.TB, lock string, request api.AcquireRequest) <-chan answer {
 	t.Helper()
 	request.WaitMS = cmp.Or(request.WaitMS, store.WaitMax.Milliseconds())
 	return inBackground(func() answer { return c.post(t, lockPath(lock, "/acquire"), encode(request)) })
 }
 
-// awaitQueue returns when the line before a lock is as given.
+// waitInQueue is wait; it returns when the queue of the lock ends with the owner.
+func (c client) waitInQueue(t testing.TB, lock string, request api.AcquireRequest) <-chan answer {
+	t.Helper()
+	answers := c.wait(t, lock, request)
+	eventually(t, fmt.Sprintf("%s waits in the queue of %s", request.OwnerID, lock), func() bool {
+		queue := c.lock(t, lock).Queue
+		return len(queue) > 0 && queue[len(queue)-1].OwnerID == request.OwnerID
+	})
+	return answers
+}
+
+// granted decodes the lease that a waiter got.
+func granted(t testing.TB, answers <-chan answer) api.Lease {
+	t.Helper()
+	return as[api.Lease](t, <-answers, http.StatusOK)
+}
+
+// awaitQueue returns when the queue of a lock has these owners, in order.
 func (c client) awaitQueue(t testing.TB, lock string, owners ...string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%q stand in line before %s", owners, lock), func() bool {
+	eventually(t, fmt.Sprintf("the queue of %s is %q", lock, owners), func() bool {
 		var queued []string
-		for _, waiter := range as[api.Lock](t, c.get(t, lockPath(lock, "")), http.StatusOK).Queue {
+		for _, waiter := range c.lock(t, lock).Queue {
 			queued = append(queued, waiter.OwnerID)
 		}
 		return slices.Equal(queued, owners)
@@ -93,81 +164,75 @@ func (c client) awaitQueue(t testing.TB, lock string, owners ...string) {
 // put writes the record "k" of the lease's resource.
 func (c client) put(t testing.TB, lease api.Lease, sequence int64, value string) answer {
 	t.Helper()
-	return c.send(t, http.MethodPut, recordPath(lease.Lock, "k"), value, token(lease, sequence))
+	return c.putKey(t, lease, sequence, "k", value)
 }
 
-// expire makes a lease end an hour ago, by the database's clock.
-func (h *harness) expire(t testing.TB, lease api.Lease) {
+// putKey writes a record of the lease's resource.
+func (c client) putKey(t testing.TB, lease api.Lease, sequence int64, key, value string, headers ...string) answer {
 	t.Helper()
-	h.exec(t, `update fence.leases set granted_at = granted_at - interval '2 hours', expires_at = clock_timestamp() - interval '1 hour', check_at = '-infinity'
-		where lock = $1 and fencing_token = $2`, lease.Lock, lease.FencingToken)
+	return c.send(t, http.MethodPut, recordPath(lease.Lock, key), value, append(headers, token(lease, sequence))...)
 }
 
-func (h *harness) exec(t testing.TB, sql string, args ...any) {
+// putWith writes the record "k" of a resource with these headers.
+func (c client) putWith(t testing.TB, resource string, headers ...string) answer {
 	t.Helper()
-	if _, err := h.db.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatal(err)
+	return c.send(t, http.MethodPut, recordPath(resource, "k"), "x", headers...)
+}
+
+func (c client) setPolicy(t testing.TB, prefix, body string) api.Policy {
+	t.Helper()
+	return as[api.Policy](t, c.send(t, http.MethodPut, "/v1/policies/"+prefix, body, jsonType), http.StatusOK)
+}
+
+func (c client) campaign(t testing.TB, election string, request api.CampaignRequest) answer {
+	t.Helper()
+	return c.post(t, electionPath(election, "/campaign"), encode(request))
+}
+
+// win campaigns and expects to lead at once.
+func (c client) win(t testing.TB, election string, request api.CampaignRequest) api.Term {
+	t.Helper()
+	return as[api.Term](t, c.campaign(t, election, request), http.StatusOK)
+}
+
+func (c client) resign(t testing.TB, term api.Term) {
+	t.Helper()
+	got := c.post(t, electionPath(term.Election, "/resign"), resignOf(leaseOf(term)))
+	if !as[api.Resigned](t, got, http.StatusOK).Resigned {
+		t.Errorf("%s: want resigned, got %s", got.request, got.body)
 	}
 }
 
-// count is the number that a query gives.
-func (h *harness) count(t testing.TB, sql string, args ...any) (number int64) {
-	t.Helper()
-	if err := h.db.QueryRow(t.Context(), sql, args...).Scan(&number); err != nil {
-		t.Fatal(err)
-	}
-	return number
+// leaseOf is the lease of a term.
+func leaseOf(term api.Term) api.Lease {
+	return api.Lease{Lock: term.Election, OwnerID: term.Candidate, LeaseID: term.LeaseID, FencingToken: term.Term}
 }
 
-// holdFence locks the row of a fence, so that whoever decides about it waits, until it is let go.
-func (h *harness) holdFence(t testing.TB, resource string) (letGo func()) {
+func (c client) election(t testing.TB, election string) api.Election {
 	t.Helper()
-	tx, err := h.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(t.Context(), "select from fence.fences where resource = $1 for update", resource); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
-	return func() {
-		if err := tx.Commit(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
+	return as[api.Election](t, c.get(t, electionPath(election, "")), http.StatusOK)
 }
 
-// awaitWaiting returns when n of the gateway's sessions wait for a row.
-func (h *harness) awaitWaiting(t testing.TB, n int64) {
-	t.Helper()
-	eventually(t, fmt.Sprintf("%d sessions wait for a row", n), func() bool {
-		return h.count(t, `select count(*) from pg_stat_activity
-			where datname = current_database() and application_name = 'fencegate' and wait_event_type = 'Lock'`) == n
+// transaction is the body of one that puts a record under a lease.
+func transaction(lease api.Lease, sequence int64) string {
+	return encode(api.TransactionRequest{
+		Fences: []api.WriteToken{{Resource: lease.Lock, FencingToken: &lease.FencingToken, Sequence: &sequence}},
+		Ops:    []api.Op{{Op: string(store.Put), Resource: lease.Lock, Key: "t", Value: []byte("1")}},
 	})
 }
 
-// sessions are the gateway's, each with the time at which it began.
-func (h *harness) sessions(t testing.TB) []string {
+func (c client) transact(t testing.TB, request api.TransactionRequest) answer {
 	t.Helper()
-	rows, err := h.db.Query(t.Context(), `select pid || ' since ' || backend_start from pg_stat_activity
-		where datname = current_database() and application_name = 'fencegate' order by 1`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sessions, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return sessions
+	return c.post(t, "/v1/transactions", encode(request))
 }
 
-// eventually waits for what must come; a minute is for a machine that is busy with other things.
+// eventually waits until a condition holds. Its limit of a minute allows for a busy machine.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
 	for !holds() {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
+			t.Fatalf("waited a minute in vain until %s", what)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

@@ -17,13 +17,13 @@ import (
 type stream struct {
 	response *http.Response
 	events   <-chan streamEvent // closed when the stream has ended
-	comments <-chan struct{}    // one or more have come
+	comments <-chan struct{}    // has an element after one or more comments
 	close    context.CancelFunc
 
-	lastID atomic.Value // a string: the last id that came, with an event or alone
+	lastID atomic.Value // a string: the last id received, with an event or alone
 }
 
-// open begins a stream, whose events are read as they come; headers are written "Name: value".
+// open opens a stream and reads its events as they come.
 func (c client) open(t testing.TB, path string, headers ...string) *stream {
 	t.Helper()
 	s := c.openUnread(t, path, headers...)
@@ -31,7 +31,7 @@ func (c client) open(t testing.TB, path string, headers ...string) *stream {
 	return s
 }
 
-// openUnread begins a stream that nobody reads yet.
+// openUnread opens a stream that is not read yet.
 func (c client) openUnread(t testing.TB, path string, headers ...string) *stream {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -39,10 +39,7 @@ func (c client) openUnread(t testing.TB, path string, headers ...string) *stream
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, header := range headers {
-		name, value, _ := strings.Cut(header, ": ")
-		request.Header.Add(name, value)
-	}
+	addHeaders(request.Header, headers...)
 	response, err := c.http.Do(request)
 	if err != nil {
 		t.Fatal(err)
@@ -52,12 +49,12 @@ func (c client) openUnread(t testing.TB, path string, headers ...string) *stream
 		_ = response.Body.Close()
 	})
 	if kind := response.Header.Get("Content-Type"); response.StatusCode != http.StatusOK || kind != eventStreamType {
-		t.Fatalf("GET %s: answered %d, %s", path, response.StatusCode, kind)
+		t.Fatalf("GET %s: answered %d %s, want a stream of events", path, response.StatusCode, kind)
 	}
 	return &stream{response: response, close: cancel}
 }
 
-// read begins to read what comes.
+// read starts to read events into s.events.
 func (s *stream) read(t testing.TB) {
 	t.Helper()
 	events, comments := make(chan streamEvent, 10_000), make(chan struct{}, 1)
@@ -69,7 +66,7 @@ func (s *stream) read(t testing.TB) {
 		for {
 			line, err := reader.ReadString('\n')
 			if err != nil {
-				return // the gateway has ended the stream, or the test has
+				return // the gateway or the test has ended the stream
 			}
 			block.WriteString(line)
 			if id, found := strings.CutPrefix(line, "id: "); found {
@@ -80,7 +77,7 @@ func (s *stream) read(t testing.TB) {
 			}
 			parsed, rest, err := parseEvents(block.String())
 			if err != nil || rest != "" {
-				t.Errorf("%q is no event: %v", block.String(), err)
+				t.Errorf("received %q, want an event: %v", block.String(), err)
 			}
 			for _, event := range parsed {
 				events <- event
@@ -96,31 +93,31 @@ func (s *stream) read(t testing.TB) {
 	}()
 }
 
-// next waits for an event, which must be of the given kind.
+// next waits for an event of the given kind.
 func (s *stream) next(t testing.TB, kind string) streamEvent {
 	t.Helper()
 	select {
 	case event, ok := <-s.events:
 		if !ok || event.kind != kind {
-			t.Fatalf("the event is %+v, want %s; the stream goes on: %v", event, kind, ok)
+			t.Fatalf("received the event %+v, want %s; the stream is open: %v", event, kind, ok)
 		}
 		return event
 	case <-time.After(time.Minute):
-		t.Fatalf("waited in vain for the event %s", kind)
+		t.Fatalf("waited a minute in vain for the event %s", kind)
 	}
 	return streamEvent{}
 }
 
-// over waits for the end of the stream, before which no event may come.
+// over waits for the end of the stream and expects no event before it.
 func (s *stream) over(t testing.TB) {
 	t.Helper()
 	select {
 	case event, ok := <-s.events:
 		if ok {
-			t.Errorf("after the end came %+v", event)
+			t.Errorf("received %+v, want the end of the stream", event)
 		}
 	case <-time.After(time.Minute):
-		t.Error("the stream did not end")
+		t.Error("waited a minute in vain for the end of the stream")
 	}
 }
 
@@ -134,7 +131,7 @@ func (e streamEvent) number(t testing.TB) int64 {
 	return id
 }
 
-// dataOf reads the data of an event.
+// dataOf decodes the data of an event.
 func dataOf[T any](t testing.TB, event streamEvent) T {
 	t.Helper()
 	var document T
@@ -147,20 +144,56 @@ func (s *stream) nextEvent(t testing.TB, kind string) api.Event {
 	return dataOf[api.Event](t, s.next(t, kind))
 }
 
-// endedFor waits for the last event, and the end after it.
+// endedFor waits for the event end with this reason, and for the end of the stream.
 func (s *stream) endedFor(t testing.TB, reason string) {
 	t.Helper()
 	if end := dataOf[api.WatchEnd](t, s.next(t, api.EventEnd)); end.Reason != reason {
-		t.Errorf("the stream ended for %s, want %s", end.Reason, reason)
+		t.Errorf("the stream ended with the reason %s, want %s", end.Reason, reason)
 	}
 	s.over(t)
 }
 
-// awaitStreams returns when the gateway has n streams open.
-func (h *harness) awaitStreams(t *testing.T, n float64) {
+// await waits for the next event that a function accepts, and returns its data.
+func await[T any](t testing.TB, s *stream, kind string, accept func(T) bool) T {
 	t.Helper()
-	eventually(t, strconv.FormatFloat(n, 'f', 0, 64)+" streams are open", func() bool {
-		metrics, _ := h.scrape(t)
-		return metrics.value("fencegate_open_watches") == n
-	})
+	for {
+		if data := dataOf[T](t, s.next(t, kind)); accept(data) {
+			return data
+		}
+	}
+}
+
+// slowReaderEnd reads a stream whose reader was slow: number events, then the end with the reason slow_reader.
+func (s *stream) slowReaderEnd(t testing.TB, check func(number int, event streamEvent)) (number int) {
+	t.Helper()
+	for event := range s.events {
+		if event.kind == api.EventEnd {
+			if end := dataOf[api.WatchEnd](t, event); end.Reason != "slow_reader" {
+				t.Errorf("the stream ended with the reason %s, want slow_reader", end.Reason)
+			}
+			break
+		}
+		check(number, event)
+		number++
+	}
+	s.over(t)
+	return number
+}
+
+// awaitKeptAlive returns when comments have arrived for that long.
+func (s *stream) awaitKeptAlive(t testing.TB, interval time.Duration) {
+	t.Helper()
+	for until := time.Now().Add(interval); time.Now().Before(until); {
+		select {
+		case <-s.comments:
+		case <-time.After(time.Minute):
+			t.Fatal("waited a minute in vain for a comment on an idle stream")
+		}
+	}
+}
+
+// awaitStreams returns when n streams of events are open.
+func (h *harness) awaitStreams(t testing.TB, n int64) {
+	t.Helper()
+	eventually(t, strconv.FormatInt(n, 10)+" streams are open", func() bool { return h.gateway.streams.Load() == n })
 }

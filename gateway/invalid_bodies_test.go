@@ -2,187 +2,298 @@ package gateway
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// badInput is a request that must be refused, and what its refusal must say.
-type badInput struct {
-	name   string
-	method string // "": POST
-	path   string
-	body   string
-	header []string
-	code   api.Code // "": invalid_request
-	status int      // 0: 400
-	detail string   // must be in the detail
+// invalidInput is a request that must be refused, and its refusal.
+type invalidInput struct {
+	method  string // "": POST
+	path    string
+	body    string
+	headers []string
+	code    api.Code // "": invalid_request
+	status  int      // 0: 400
+	detail  string   // a part of the detail
 }
 
-// refusedAll holds bad input against its refusals, and the database against what it was: nothing is half done.
-func (h *harness) refusedAll(t *testing.T, inputs []badInput) {
+// expectRefusals sends invalid input and checks the refusals. No refused request may change the database.
+func (h *harness) expectRefusals(t *testing.T, inputs []invalidInput) {
 	t.Helper()
+	before := h.dump(t)
 	for _, input := range inputs {
-		t.Run(input.name, func(t *testing.T) {
-			method, status := cmp.Or(input.method, http.MethodPost), cmp.Or(input.status, http.StatusBadRequest)
-			h.unchanged(t, func() {
-				problem := refused(t, h.send(t, method, input.path, input.body, input.header...), cmp.Or(input.code, api.CodeInvalidRequest))
-				if problem.Status != status || problem.Retryable || !strings.Contains(problem.Detail, input.detail) {
-					t.Errorf("status %d, retryable %v, want %d: the detail %q should say %q", problem.Status, problem.Retryable, status, problem.Detail, input.detail)
-				}
-				t.Log(problem.Detail) // for whoever reads how it feels
-			})
+		method, status := cmp.Or(input.method, http.MethodPost), cmp.Or(input.status, http.StatusBadRequest)
+		name := fmt.Sprintf("%s %s %q %q", method, clip(input.path), clip(input.body), clip(strings.Join(input.headers, " ")))
+		t.Run(clip(name), func(t *testing.T) {
+			got := h.send(t, method, input.path, input.body, input.headers...)
+			problem := expectProblem(t, got, cmp.Or(input.code, api.CodeInvalidRequest))
+			if problem.Status != status || problem.Retryable || !strings.Contains(problem.Detail, input.detail) {
+				t.Errorf("%s: want status %d, not retryable, and %q in the detail, got %+v", name, status, input.detail, problem)
+			}
+			before = h.expectDump(t, before)
 		})
 	}
 }
 
-// newBusyHarness is a harness with a lease on "job" that has written the record "k".
-func newBusyHarness(t *testing.T, config Config) (*harness, api.Lease) {
-	t.Helper()
-	h := newHarness(t, config)
-	lease := h.acquire(t, "job", "worker")
-	as[api.WriteResult](t, h.put(t, lease, 1, "value"), http.StatusCreated)
-	return h, lease
-}
-
-func TestBadJSON(t *testing.T) {
-	h, _ := newBusyHarness(t, Config{})
-	inputs := []badInput{
-		{name: "malformed", body: `{"owner_id":`, detail: "not JSON"},
-		{name: "no JSON at all", body: `owner_id=w`, detail: "not JSON"},
-		{name: "empty", body: ``, detail: "empty"},
-		{name: "blank", body: " \n\t", detail: "empty"},
-		{name: "trailing data", body: `{"owner_id":"w"}{"owner_id":"w"}`, detail: "not JSON"},
-		{name: "trailing comma", body: `{"owner_id":"w",}`, detail: "not JSON"},
-		{name: "comment", body: `{"owner_id":"w"} // yes`, detail: "not JSON"},
-		{name: "single quotes", body: `{'owner_id':'w'}`, detail: "not JSON"},
-		{name: "byte order mark", body: "\ufeff" + `{"owner_id":"w"}`, detail: "not JSON"},
-		{name: "UTF-16", body: "{\x00}\x00", detail: "not JSON"},
-		{name: "invalid UTF-8", body: "{\"owner_id\":\"w\xff\"}", detail: "owner_id"},
-		{name: "lone surrogate", body: `{"owner_id":"\ud800"}`, detail: "owner_id"},
-		{name: "field twice", body: `{"owner_id":"w","owner_id":"w"}`, detail: "The field owner_id is there twice"},
-		{name: "field twice, escaped", body: `{"owner_id":"w","owner\u005fid":"w"}`, detail: "The field owner_id is there twice"},
-		{name: "null", body: `null`, detail: "must be a JSON object"},
-		{name: "array", body: `[{"owner_id":"w"}]`, detail: "must be a JSON object"},
-		{name: "string", body: `"owner_id"`, detail: "must be a JSON object"},
-		{name: "number", body: `1`, detail: "must be a JSON object"},
-		{name: "unknown field", body: `{"owner_id":"w","ttl":30}`, detail: "There is no field ttl"},
-		{name: "unknown field first", body: `{"x y":1,"owner_id":"w"}`, detail: "There is no field x y"},
-		{name: "upper case", body: `{"owner_ID":"w"}`, detail: "There is no field owner_ID"},
-		{name: "camel case", body: `{"ownerId":"w"}`, detail: "There is no field ownerId"},
-		{name: "deep", body: strings.Repeat(`{"metadata":`, 20_000), detail: "not JSON"},
-		{name: "deep metadata", body: `{"owner_id":"w","metadata":` + strings.Repeat("[", 20_000), detail: "metadata"},
-	}
+// changeEach changes every input and returns them.
+func changeEach(inputs []invalidInput, change func(*invalidInput)) []invalidInput {
 	for i := range inputs {
-		inputs[i].path, inputs[i].header = "/v1/locks/new/acquire", []string{jsonType}
+		change(&inputs[i])
 	}
-	h.refusedAll(t, inputs)
+	return inputs
 }
 
-// A body that is null must not pass for one whose fields are all absent.
-func TestNullBodies(t *testing.T) {
+// jsonInputs are bodies for one path. Each line is a body and a part of the detail, with an arrow between them.
+func jsonInputs(path string, lines ...string) (inputs []invalidInput) {
+	for _, line := range lines {
+		body, detail, _ := strings.Cut(line, " → ")
+		inputs = append(inputs, invalidInput{path: path, body: body, headers: []string{jsonType}, detail: detail})
+	}
+	return inputs
+}
+
+func TestInvalidJSON(t *testing.T) {
 	h, _ := newBusyHarness(t, Config{})
-	var inputs []badInput
+	inputs := jsonInputs("/v1/locks/new/acquire",
+		`{"owner_id": → not JSON`,
+		`owner_id=w → not JSON`,
+		`{"owner_id":"w"}{"owner_id":"w"} → not JSON`,
+		`{"owner_id":"w",} → not JSON`,
+		`{"owner_id":"w"} // yes → not JSON`,
+		`{'owner_id':'w'} → not JSON`,
+		"\ufeff"+`{"owner_id":"w"} → not JSON`,
+		"{\x00}\x00 → not JSON", // UTF-16
+		"{\"owner_id\":\"w\xff\"} → owner_id",
+		`{"owner_id":"\ud800"} → owner_id`,
+		`{"owner_id":"w","owner_id":"w"} → The field owner_id is there twice`,
+		`{"owner_id":"w","owner\u005fid":"w"} → The field owner_id is there twice`,
+		`{"owner_id":"w","metadata":{"a":1,"a":2}} → The field metadata.a is there twice`,
+		`[{"owner_id":"w"}] → must be a JSON object`,
+		`"owner_id" → must be a JSON object`,
+		`1 → must be a JSON object`,
+		`{"x y":1,"owner_id":"w"} → There is no field x y`,
+		`{"owner_ID":"w"} → There is no field owner_ID`,
+		`{"ownerId":"w"} → There is no field ownerId`,
+		strings.Repeat(`{"metadata":`, 20_000)+" → not JSON",
+		`{"owner_id":"w","metadata":`+strings.Repeat("[", 20_000)+" → metadata")
+	inputs = append(inputs, changeEach(jsonInputs("", "", " \n\t"), func(i *invalidInput) {
+		i.path, i.detail = "/v1/locks/new/acquire", "empty"
+	})...)
+	// A null body is not one whose fields are all absent.
 	for _, path := range []string{
-		"/v1/locks/job/acquire", "/v1/locks/job/renew", "/v1/locks/job/release", "/v1/locks/job/break", "/v1/sessions", "/v1/sessions/" + noSession + "/keepalive",
-		"/v1/elections/job/campaign", "/v1/elections/job/resign",
+		"/v1/locks/job/acquire", "/v1/locks/job/renew", "/v1/locks/job/release", "/v1/locks/job/break", "/v1/sessions",
+		"/v1/sessions/" + noSession + "/keepalive", "/v1/elections/job/campaign", "/v1/elections/job/resign", "/v1/transactions",
 	} {
-		inputs = append(inputs, badInput{name: path, path: path})
+		inputs = append(inputs, jsonInputs(path, "null → must be a JSON object")...)
 	}
-	inputs = append(inputs, badInput{name: "transaction", path: "/v1/transactions"},
-		badInput{name: "policy", method: http.MethodPut, path: "/v1/policies/job"})
-	for i := range inputs {
-		inputs[i].body, inputs[i].header, inputs[i].detail = "null", []string{jsonType}, "must be a JSON object"
-	}
-	h.refusedAll(t, inputs)
+	policy := jsonInputs("/v1/policies/job", "null → must be a JSON object", "{} extra → not JSON")
+	h.expectRefusals(t, append(inputs, changeEach(policy, func(i *invalidInput) { i.method = http.MethodPut })...))
 }
 
-func TestBadAcquires(t *testing.T) {
-	h, _ := newBusyHarness(t, Config{})
-	long := strings.Repeat("x", 257)
-	inputs := []badInput{
-		{name: "no owner", body: `{}`, detail: "owner_id is required"},
-		{name: "owner null", body: `{"owner_id":null}`, detail: "owner_id is required"},
-		{name: "owner empty", body: `{"owner_id":""}`, detail: "owner_id is required"},
-		{name: "owner a number", body: `{"owner_id":7}`, detail: "owner_id has the wrong type"},
-		{name: "owner long", body: `{"owner_id":"` + long + `"}`, detail: "owner_id has 257 bytes, the limit is 256"},
-		{name: "owner with newline", body: `{"owner_id":"a\nb"}`, detail: "owner_id has a control character"},
-		{name: "owner with NUL", body: `{"owner_id":"\u0000"}`, detail: "owner_id has a control character"},
-		{name: "ttl a string", body: `{"owner_id":"w","ttl_ms":"30s"}`, detail: "ttl_ms has the wrong type"},
-		{name: "ttl a fraction", body: `{"owner_id":"w","ttl_ms":1000.5}`, detail: "ttl_ms"},
-		{name: "ttl with exponent", body: `{"owner_id":"w","ttl_ms":1e4}`, detail: "ttl_ms"},
-		{name: "ttl huge", body: `{"owner_id":"w","ttl_ms":1` + strings.Repeat("0", 400) + `}`, detail: "ttl_ms"},
-		{name: "ttl beyond int64", body: `{"owner_id":"w","ttl_ms":9223372036854775808}`, detail: "ttl_ms"},
-		{name: "ttl overflows nanoseconds", body: `{"owner_id":"w","ttl_ms":9223372036854775807}`, detail: "ttl_ms is 9223372036854775807, it must be 100 to 86400000"},
-		{name: "ttl 0", body: `{"owner_id":"w","ttl_ms":0}`, detail: "it must be 100 to 86400000"},
-		{name: "ttl negative", body: `{"owner_id":"w","ttl_ms":-1}`, detail: "it must be 100 to 86400000"},
-		{name: "ttl short", body: `{"owner_id":"w","ttl_ms":99}`, detail: "it must be 100 to 86400000"},
-		{name: "ttl long", body: `{"owner_id":"w","ttl_ms":86400001}`, detail: "it must be 100 to 86400000"},
-		{name: "mode in capitals", body: `{"owner_id":"w","mode":"Exclusive"}`, detail: `mode is "Exclusive", it must be exclusive or shared`},
-		{name: "mode long", body: `{"owner_id":"w","mode":"` + strings.Repeat("é", 10_000) + `"}`, detail: "…"},
-		{name: "scope long", body: `{"owner_id":"w","scope":"` + strings.Repeat("x", 10_000) + `"}`, detail: "…"},
-		{name: "scope in capitals", body: `{"owner_id":"w","scope":"Subtree"}`, detail: `scope is "Subtree", it must be node or subtree`},
-		{name: "wait negative", body: `{"owner_id":"w","wait_ms":-1}`, detail: "wait_ms is -1, it must be 0 (a try) to 600000"},
-		{name: "wait long", body: `{"owner_id":"w","wait_ms":600001}`, detail: "wait_ms is 600001, it must be 0 (a try) to 600000"},
-		{name: "wait overflows nanoseconds", body: `{"owner_id":"w","wait_ms":9223372036854775807}`, detail: "it must be 0 (a try) to 600000"},
-		{name: "wait a fraction", body: `{"owner_id":"w","wait_ms":0.5}`, detail: "wait_ms has the wrong type"},
-		{name: "wait a bool", body: `{"owner_id":"w","wait_ms":true}`, detail: "wait_ms has the wrong type"},
-		{name: "session no UUID", body: `{"owner_id":"w","session_id":"s"}`, detail: "session_id is not one"},
-		{name: "session empty", body: `{"owner_id":"w","session_id":""}`, detail: "session_id is not one"},
-		{name: "session of zeros", body: `{"owner_id":"w","session_id":"00000000-0000-0000-0000-000000000000"}`, detail: "session_id is not one"},
-		{name: "session in braces", body: `{"owner_id":"w","session_id":"{` + noSession + `}"}`, detail: "session_id is not one"},
-		{name: "session a number", body: `{"owner_id":"w","session_id":7}`, detail: "session_id has the wrong type"},
-		{name: "session and ttl", body: `{"owner_id":"w","ttl_ms":1000,"session_id":"` + noSession + `"}`, detail: "ttl_ms is set beside session_id"},
-		{name: "session unknown", path: "/v1/locks/job/acquire", body: `{"owner_id":"w","session_id":"` + noSession + `"}`, code: api.CodeNotFound, status: http.StatusNotFound, detail: "session"},
-		{name: "request empty", body: `{"owner_id":"w","request_id":""}`, detail: "request_id is empty"},
-		{name: "request long", body: `{"owner_id":"w","request_id":"` + long + `"}`, detail: "request_id has 257 bytes, the limit is 256"},
-		{name: "request with control", body: `{"owner_id":"w","request_id":"\u009f"}`, detail: "request_id has a control character"},
-		{name: "metadata an array", body: `{"owner_id":"w","metadata":[]}`, detail: "metadata must be a JSON object"},
-		{name: "metadata a string", body: `{"owner_id":"w","metadata":"{}"}`, detail: "metadata must be a JSON object"},
-		{name: "metadata large", body: `{"owner_id":"w","metadata":{"a":"` + strings.Repeat("x", 4096-7) + `"}}`, detail: "metadata has 4097 bytes, the limit is 4096"},
-		{name: "metadata field twice", body: `{"owner_id":"w","metadata":{"a":1,"a":2}}`, detail: "The field metadata.a is there twice"},
+// invalidText has the values that a required text of at most limit bytes must not have.
+func invalidText(field string, limit int) []string {
+	return []string{
+		" → " + field + " is required", "null → " + field + " is required", `"" → ` + field + " is required",
+		"7 → " + field + " has the wrong type",
+		fmt.Sprintf(`"%s" → %s has %d bytes, the limit is %d`, strings.Repeat("x", limit+1), field, limit+1, limit),
+		`"a\nb" → ` + field + " has a control character",
+		`"\u0000" → ` + field + " has a control character",
+		`"\u0085" → ` + field + " has a control character",
 	}
-	for i := range inputs {
-		inputs[i].path, inputs[i].header = cmp.Or(inputs[i].path, "/v1/locks/new/acquire"), []string{jsonType}
-	}
-	h.refusedAll(t, inputs)
 }
 
-func TestBadLeaseRefs(t *testing.T) {
+// invalidToken has the values that a fencing token or term must not have.
+func invalidTokenValues(field string) []string {
+	return []string{
+		" → " + field + " is missing or 0, it must be 1 to 2^53-1", "null → " + field, "0 → " + field + " is missing or 0",
+		"-1 → " + field + " is -1, it must be 1 to 2^53-1", "9007199254740992 → 1 to 2^53-1",
+		"18446744073709551616 → 1 to 2^53-1", `"1" → a JSON integer`, "1e0 → a JSON integer",
+	}
+}
+
+// invalidValues has the values that each field must not have, as JSON, and a part of the detail. No value before the
+// arrow means that the field is absent.
+var invalidValues = map[string][]string{
+	"owner_id":  invalidText("owner_id", 256),
+	"candidate": invalidText("candidate", 256),
+	"reason":    invalidText("reason", 1024),
+	"ttl_ms": {
+		`"30s" → ttl_ms has the wrong type`, "1000.5 → ttl_ms", "1e4 → ttl_ms", "1" + strings.Repeat("0", 400) + " → ttl_ms",
+		"9223372036854775808 → ttl_ms",
+		"9223372036854775807 → ttl_ms is 9223372036854775807, it must be 100 to 86400000", "0 → ttl_ms is 0",
+		"-1 → it must be 100 to 86400000", "99 → ttl_ms is 99", "86400001 → it must be 100 to 86400000",
+	},
+	"mode": {
+		`"Exclusive" → mode is "Exclusive", it must be exclusive or shared`, `"` + strings.Repeat("é", 10_000) + `" → …`,
+	},
+	"scope": {
+		`"Subtree" → scope is "Subtree", it must be node or subtree`, `"` + strings.Repeat("x", 10_000) + `" → …`,
+	},
+	"wait_ms": {
+		"-1 → wait_ms is -1, it must be 0 (a try) to 600000", "600001 → wait_ms is 600001, it must be 0 (a try) to 600000",
+		"9223372036854775807 → it must be 0 (a try) to 600000", "0.5 → wait_ms has the wrong type",
+		"true → wait_ms has the wrong type",
+	},
+	"session_id": {
+		`"s" → session_id is not one`, `"" → session_id is not one`, "7 → session_id has the wrong type",
+		`"00000000-0000-0000-0000-000000000000" → session_id is not one`, `"{` + noSession + `}" → session_id is not one`,
+		`"` + noSession + `","ttl_ms":1000 → ttl_ms is set beside session_id`,
+	},
+	"request_id": {
+		`"" → request_id is empty`, `"\u009f" → request_id has a control character`,
+		`"` + strings.Repeat("x", 257) + `" → request_id has 257 bytes, the limit is 256`,
+	},
+	"metadata": append(unreadableJSON("metadata"),
+		"[] → metadata must be a JSON object", `"{}" → metadata must be a JSON object`,
+		`{"a":"`+strings.Repeat("x", 4096-7)+`"} → metadata has 4097 bytes, the limit is 4096`),
+	"value": append(unreadableJSON("value"),
+		`{"a":1,"a":2} → The field value.a is there twice`, "x → value",
+		`"`+strings.Repeat("x", 3999)+`" → value has 4001 bytes, the limit is 4000`,
+		"["+strings.Repeat(" ", 3999)+"] → value has 4001 bytes, the limit is 4000"),
+	"lease_id":      {" → lease_id is missing", `"1234" → lease_id`, `"{` + noSession + `}" → lease_id`},
+	"fencing_token": invalidTokenValues("fencing_token"),
+	"term":          invalidTokenValues("term"),
+	"rule": {
+		`"lax" → rule must be strict or same_token`, `"Strict" → rule must be strict or same_token`,
+		`"` + strings.Repeat("x", 10_000) + `" → rule must be`, "1 → rule has the wrong type",
+	},
+	"authority": {
+		`"etcd" → authority must be builtin or external`, `"external","require_lease_id":true → external`,
+		`"external","require_live_lease":true → external`, `"external","max_hold_ms":1000 → external`,
+	},
+	"require_lease_id":   {`"true" → it must be true or false`},
+	"require_live_lease": {"1 → it must be true or false"},
+	"max_hold_ms":        {"99 → max_hold_ms", "0 → max_hold_ms", "31536000001 → max_hold_ms"},
+}
+
+// unreadableJSON has JSON that PostgreSQL stores and then fails to read: an escaped NUL, or half a surrogate pair.
+func unreadableJSON(field string) (values []string) {
+	for _, text := range []string{`a\u0000b`, `a\ud800b`, `\udc00`} {
+		for _, value := range []string{`{"a":"` + text + `"}`, `{"a":[1,{"b":"` + text + `"}]}`, `{"` + text + `":1}`} {
+			values = append(values, value+" → "+field)
+		}
+	}
+	return values
+}
+
+// Every field of every JSON body refuses the same values, wherever the field occurs. Unknown fields are refused.
+func TestInvalidFields(t *testing.T) {
 	h, lease := newBusyHarness(t, Config{})
-	id := `"lease_id":"` + lease.LeaseID + `"`
-	var inputs []badInput
-	for _, action := range []string{"renew", "release"} {
-		of := []badInput{
-			{name: "no owner", body: `{` + id + `,"fencing_token":1}`, detail: "owner_id is required"},
-			{name: "owner with NUL", body: `{"owner_id":"\u0000",` + id + `,"fencing_token":1}`, detail: "owner_id has a control character"},
-			{name: "owner long", body: `{"owner_id":"` + strings.Repeat("x", 257) + `",` + id + `,"fencing_token":1}`, detail: "owner_id has 257 bytes, the limit is 256"},
-			{name: "no lease_id", body: `{"owner_id":"w","fencing_token":1}`, detail: "lease_id is missing or empty"},
-			{name: "lease_id short", body: `{"owner_id":"w","lease_id":"1234","fencing_token":1}`, detail: "lease_id"},
-			{name: "lease_id in braces", body: `{"owner_id":"w","lease_id":"{` + lease.LeaseID + `}","fencing_token":1}`, detail: "lease_id"},
-			{name: "no token", body: `{"owner_id":"w",` + id + `}`, code: api.CodeInvalidToken, detail: "fencing_token"},
-			{name: "token null", body: `{"owner_id":"w",` + id + `,"fencing_token":null}`, code: api.CodeInvalidToken, detail: "fencing_token"},
-			{name: "token 0", body: `{"owner_id":"w",` + id + `,"fencing_token":0}`, code: api.CodeInvalidToken, detail: "fencing_token is missing or 0, it must be 1 to 2^53-1"},
-			{name: "token negative", body: `{"owner_id":"w",` + id + `,"fencing_token":-1}`, code: api.CodeInvalidToken, detail: "1 to 2^53-1"},
-			{name: "token 2^53", body: `{"owner_id":"w",` + id + `,"fencing_token":9007199254740992}`, code: api.CodeInvalidToken, detail: "1 to 2^53-1"},
-			{name: "token 2^64", body: `{"owner_id":"w",` + id + `,"fencing_token":18446744073709551616}`, code: api.CodeInvalidToken, detail: "1 to 2^53-1"},
-			{name: "token a string", body: `{"owner_id":"w",` + id + `,"fencing_token":"1"}`, code: api.CodeInvalidToken, detail: "a JSON integer"},
-			{name: "token with exponent", body: `{"owner_id":"w",` + id + `,"fencing_token":1e0}`, code: api.CodeInvalidToken, detail: "a JSON integer"},
-			{name: "unknown field", body: `{"owner_id":"w",` + id + `,"token":1}`, detail: "There is no field token"},
+	ref := map[string]string{"owner_id": `"w"`, "lease_id": `"` + lease.LeaseID + `"`, "fencing_token": "1"}
+	term := map[string]string{"candidate": `"w"`, "lease_id": `"` + lease.LeaseID + `"`, "term": "1"}
+	var inputs []invalidInput
+	for path, c := range map[string]struct {
+		fields  map[string]string // of a valid request
+		more    string            // further fields
+		unknown string
+	}{
+		"/v1/locks/new/acquire": {
+			map[string]string{"owner_id": `"w"`}, "ttl_ms mode scope wait_ms session_id request_id metadata", "ttl",
+		},
+		"/v1/locks/job/renew":        {ref, "ttl_ms", "token"},
+		"/v1/locks/job/release":      {ref, "", "ttl_ms"},
+		"/v1/locks/job/break":        {map[string]string{"reason": `"r"`}, "", "force"},
+		"/v1/sessions":               {map[string]string{"owner_id": `"w"`}, "ttl_ms metadata", "session_id"},
+		"/v1/elections/new/campaign": {map[string]string{"candidate": `"w"`}, "ttl_ms wait_ms session_id request_id value", "mode"},
+		"/v1/elections/job/resign":   {term, "", "fencing_token"},
+		"/v1/policies/job": {
+			map[string]string{}, "rule authority require_lease_id require_live_lease max_hold_ms", "prefix",
+		},
+	} {
+		body := func(field, value string) string {
+			fields := maps.Clone(c.fields)
+			fields[field] = value
+			var texts []string
+			for _, name := range slices.Sorted(maps.Keys(fields)) {
+				if fields[name] != "" {
+					texts = append(texts, fmt.Sprintf("%q:%s", name, fields[name]))
+				}
+			}
+			return "{" + strings.Join(texts, ",") + "}"
 		}
-		for i := range of {
-			of[i].name, of[i].path, of[i].header = action+", "+of[i].name, "/v1/locks/job/"+action, []string{jsonType}
+		var of []invalidInput
+		for _, field := range append(slices.Sorted(maps.Keys(c.fields)), strings.Fields(c.more)...) {
+			for _, line := range invalidValues[field] {
+				value, detail, _ := strings.Cut(line, " → ")
+				input := invalidInput{body: body(field, strings.TrimSpace(value)), detail: strings.TrimPrefix(detail, "→ ")}
+				if field == "fencing_token" || field == "term" {
+					input.code = api.CodeInvalidToken
+				}
+				of = append(of, input)
+			}
 		}
-		inputs = append(inputs, of...)
+		of = append(of, invalidInput{body: body(c.unknown, "1"), detail: "There is no field " + c.unknown})
+		inputs = append(inputs, changeEach(of, func(i *invalidInput) {
+			i.path, i.headers = path, []string{jsonType}
+			if strings.HasPrefix(path, "/v1/policies/") {
+				i.method = http.MethodPut
+			}
+		})...)
 	}
-	ref := strings.TrimSuffix(refOf(lease), "}")
-	inputs = append(inputs,
-		badInput{name: "ttl of a renewal", path: "/v1/locks/job/renew", body: ref + `,"ttl_ms":99}`, header: []string{jsonType}, detail: "ttl_ms is 99"},
-		badInput{name: "ttl of a release", path: "/v1/locks/job/release", body: ref + `,"ttl_ms":100}`, header: []string{jsonType}, detail: "no field ttl_ms"},
-		badInput{name: "no reason", path: "/v1/locks/job/break", body: `{}`, header: []string{jsonType}, detail: "reason is required"},
-		badInput{name: "reason long", path: "/v1/locks/job/break", body: `{"reason":"` + strings.Repeat("x", 1025) + `"}`, header: []string{jsonType}, detail: "reason has 1025 bytes, the limit is 1024"},
-	)
-	h.refusedAll(t, inputs)
+	h.expectRefusals(t, inputs)
+	value := `"\\u0000 \ud83e\udd80"` // an escaped backslash, and a whole surrogate pair
+	h.win(t, "e", api.CampaignRequest{Candidate: "w", Value: []byte(value)})
+}
+
+// A row with JSON that PostgreSQL can't read, stored by an older version, does not break the lists.
+func TestListsShowJSONThatPostgresCannotRead(t *testing.T) {
+	h := newHarness(t, Config{})
+	for election, text := range map[string]string{
+		"a": `{"value":"x"}`, "b": `{"value":"a\u0000b"}`, "c": `{"value":"\\\ud800"}`, "d": `{"value":"\u0000","more":1}`,
+	} {
+		h.win(t, election, api.CampaignRequest{Candidate: "w", Value: []byte(`"x"`)})
+		h.exec(t, "update fence.leases set metadata = $2 where lock = $1", election, text)
+	}
+	list := as[api.Elections](t, h.get(t, "/v1/elections"), http.StatusOK)
+	if len(list.Elections) != 3 || list.Elections[1].Election != "b" || list.Elections[2].Election != "c" {
+		t.Errorf("the elections are %+v, want a, b and c", list.Elections)
+	}
+	for _, path := range []string{electionPath("b", ""), "/v1/locks", lockPath("b", ""), "/v1/leases", "/v1/overview"} {
+		if got := h.get(t, path); got.status != http.StatusOK {
+			t.Errorf("%s: answered %d, want 200: %s", path, got.status, got.body)
+		}
+	}
+}
+
+// Requests with a session or an election are refused if there is none, or if it is not the caller's.
+func TestInvalidSessionsAndElections(t *testing.T) {
+	h, lease := newBusyHarness(t, Config{})
+	session := "/v1/sessions/" + h.createSession(t, "worker", time.Hour).SessionID
+	inputs := jsonInputs(session+"/keepalive",
+		`{"ttl_ms":1000} → There is no field ttl_ms`, `[] → must be a JSON object`, `  → empty`)
+	missing := invalidInput{code: api.CodeNotFound, status: http.StatusNotFound}
+	for id, refusal := range map[string]invalidInput{
+		noSession: missing, "x": {}, "%00": {}, "a/b": {}, "%7B" + noSession + "%7D": {}, noSession + "0": {},
+		strings.ReplaceAll(noSession, "-", ""): {}, "00000000-0000-0000-0000-000000000000": {}, "urn:uuid:" + noSession: {},
+	} {
+		refusal.detail = "session"
+		for method, action := range map[string]string{http.MethodPost: "/keepalive", http.MethodGet: "", http.MethodDelete: ""} {
+			refusal.method, refusal.path = method, "/v1/sessions/"+id+action
+			inputs = append(inputs, refusal)
+		}
+	}
+	ofMissing := append(jsonInputs("/v1/locks/job/acquire", `{"owner_id":"w","session_id":"`+noSession+`"} → session`),
+		jsonInputs("/v1/elections/job/campaign", `{"candidate":"w","session_id":"`+noSession+`"} → session`)...)
+	inputs = append(inputs, changeEach(ofMissing, func(i *invalidInput) { i.code, i.status = missing.code, missing.status })...)
+	stolen := api.Lease{OwnerID: "other", LeaseID: lease.LeaseID, FencingToken: lease.FencingToken}
+	inputs = append(inputs, invalidInput{
+		path: "/v1/elections/job/resign", body: resignOf(stolen), headers: []string{jsonType},
+		code: api.CodeLeaseLost, status: http.StatusConflict, detail: "mismatch",
+	}, invalidInput{
+		method: http.MethodGet, path: "/v1/elections/none", code: missing.code, status: missing.status, detail: "none",
+	})
+	for _, segment := range electionSegments {
+		for _, name := range []string{segment, "a/" + segment, segment + "/a"} {
+			reserved := jsonInputs("/v1/elections/"+name+"/campaign", `{"candidate":"w"} → "`+segment+`" is reserved`)
+			inputs = append(inputs, changeEach(reserved, func(i *invalidInput) { i.code = api.CodeInvalidName })...)
+		}
+	}
+	h.expectRefusals(t, inputs)
 }

@@ -1,147 +1,289 @@
 package gateway
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// pages reads a list page by page until there is none, and gives back what was on each.
-func pages(t *testing.T, read func(cursor string) (names []string, next string)) (all [][]string) {
+// pages reads a list to its end and returns the rows of each page.
+func pages(t testing.TB, read func(cursor string) (rows []string, next string)) (all [][]string) {
 	t.Helper()
 	cursor := ""
 	for range 1000 {
-		names, next := read(cursor)
-		all = append(all, names)
+		rows, next := read(cursor)
+		all = append(all, rows)
 		if next == "" {
 			return all
 		}
 		cursor = "&cursor=" + url.QueryEscape(next)
 	}
-	t.Fatal("the pages don't end")
+	t.Fatal("the list has more than 1000 pages")
 	return nil
 }
 
-func (c client) lockNames(t *testing.T, query string) (names []string, next string) {
+// expectList reads a list with several limits, and expects these rows, joined by commas.
+func expectList[Page any](t testing.TB, c client, path, want string, rows func(Page) (texts []string, next string)) {
 	t.Helper()
-	page := as[api.Locks](t, c.get(t, "/v1/locks?"+query), http.StatusOK)
+	mark := map[bool]string{true: "&", false: "?"}[strings.Contains(path, "?")]
+	for _, limit := range []int{1, 2, 1000} {
+		got := strings.Join(slices.Concat(pages(t, func(cursor string) ([]string, string) {
+			return rows(as[Page](t, c.get(t, fmt.Sprintf("%s%slimit=%d%s", path, mark, limit, cursor)), http.StatusOK))
+		})...), ",")
+		if got != want {
+			t.Errorf("%s by %d: the rows are %s, want %s", path, limit, got, want)
+		}
+	}
+}
+
+func lockRows(page api.Locks) (names []string, next string) {
 	for _, lock := range page.Locks {
 		names = append(names, lock.Lock)
 	}
 	return names, page.NextCursor
 }
 
-func (c client) recordKeys(t *testing.T, query string) (names []string, next string) {
-	t.Helper()
-	page := as[api.Records](t, c.get(t, "/v1/resources/big/records?"+query), http.StatusOK)
+func recordRows(page api.Records) (keys []string, next string) {
 	for _, record := range page.Records {
-		names = append(names, record.Key)
+		keys = append(keys, record.Key)
 	}
-	return names, page.NextCursor
+	return keys, page.NextCursor
 }
 
-// manyNames are 250 in byte order, with some that sort unlike words do and some with the greatest character.
+func (c client) lockNames(t testing.TB, query string) (names []string, next string) {
+	t.Helper()
+	return lockRows(as[api.Locks](t, c.get(t, "/v1/locks?"+query), http.StatusOK))
+}
+
+// manyNames returns 250 names in byte order. Some sort unlike words, and some have the greatest character.
 func manyNames() (names []string) {
 	for i := range 240 {
 		names = append(names, fmt.Sprintf("many/%03d", i))
 	}
-	names = append(names, "Many", "many", "many ", "many!", "many/\U0010ffff", "many/\U0010ffff/\U0010ffff", "many\u00e9", "manyé/x", "mano", "manz")
+	names = append(names, "Many", "many", "many ", "many!", "many/\U0010ffff", "many/\U0010ffff/\U0010ffff", "many\u00e9", "manyé/x",
+		"mano", "manz")
 	slices.Sort(names)
 	return names
 }
 
-func TestLists(t *testing.T) {
+// Lists have every row once, in byte order, on pages of any size, and select by prefix.
+func TestListPages(t *testing.T) {
 	h := newHarness(t, Config{})
 	names := manyNames()
-	for _, name := range names {
-		h.acquire(t, name, "worker")
-	}
 	big := h.acquire(t, "big", "worker")
+	var lines strings.Builder
 	for i, name := range names {
-		as[api.WriteResult](t, h.send(t, http.MethodPut, recordPath("big", name), strings.Repeat("x", i), token(big, int64(i)+1)), http.StatusCreated)
+		h.acquire(t, name, "worker")
+		lines.WriteString(putLine(big, int64(i)+1, name, "1"))
 	}
+	h.bulk(t, lines.String())
 	h.release(t, big)
-	byPrefix := func(prefix string) (matching []string) {
-		for _, name := range names {
-			if strings.HasPrefix(name, prefix) {
-				matching = append(matching, name)
-			}
-		}
-		return matching
-	}
-	lists := map[string]func(*testing.T, string) ([]string, string){
-		"records": h.recordKeys,
-		"locks":   func(t *testing.T, query string) ([]string, string) { return h.lockNames(t, query+"&state=held") },
-	}
-	for list, read := range lists {
+	for list, read := range map[string]func(string) ([]string, string){
+		"records": func(query string) ([]string, string) {
+			return recordRows(as[api.Records](t, h.get(t, "/v1/resources/big/records?"+query), http.StatusOK))
+		},
+		"locks": func(query string) ([]string, string) { return h.lockNames(t, query+"&state=held") },
+	} {
 		for _, limit := range []int{1, 7, 125, 249, 250, 251, 1000} {
-			got := pages(t, func(cursor string) ([]string, string) { return read(t, fmt.Sprintf("limit=%d%s", limit, cursor)) })
+			got := pages(t, func(cursor string) ([]string, string) { return read(fmt.Sprintf("limit=%d%s", limit, cursor)) })
 			if !slices.Equal(slices.Concat(got...), names) {
-				t.Errorf("%s by %d: %q", list, limit, slices.Concat(got...))
+				t.Errorf("%s by %d: the rows are %q, want %q", list, limit, slices.Concat(got...), names)
 			}
 			for i, page := range got {
 				if len(page) > limit || len(page) < limit && i < len(got)-1 {
-					t.Errorf("%s by %d: page %d has %d", list, limit, i, len(page))
+					t.Errorf("%s by %d: page %d has %d rows", list, limit, i, len(page))
 				}
 			}
 		}
-		if page, next := read(t, ""); len(page) != 100 || next == "" {
-			t.Errorf("%s: by default a page has %d, next %q", list, len(page), next)
+		if page, next := read(""); len(page) != 100 || next == "" {
+			t.Errorf("%s: a page has %d rows by default, next %q, want 100 and another page", list, len(page), next)
 		}
-		for _, prefix := range []string{"many/", "many/00", "many", "m", "many/\U0010ffff", "many ", "x", "big", strings.Repeat("y", 512), ""} {
+		for _, prefix := range []string{
+			"many/", "many/00", "many", "m", "many/\U0010ffff", "many ", "x", "big", strings.Repeat("y", 512), "",
+		} {
 			got := slices.Concat(pages(t, func(cursor string) ([]string, string) {
-				return read(t, "limit=60&prefix="+url.QueryEscape(prefix)+cursor)
+				return read("limit=60&prefix=" + url.QueryEscape(prefix) + cursor)
 			})...)
-			if !slices.Equal(got, byPrefix(prefix)) {
-				t.Errorf("%s with prefix %q: %q, want %q", list, prefix, got, byPrefix(prefix))
+			want := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.HasPrefix(name, prefix) })
+			if !slices.Equal(got, want) {
+				t.Errorf("%s with the prefix %q: the rows are %q, want %q", list, prefix, got, want)
 			}
 		}
 	}
 }
 
-func TestListOfStates(t *testing.T) {
-	h := newHarness(t, Config{})
-	h.acquire(t, "held", "worker")
-	h.expire(t, h.acquire(t, "late", "worker"))
-	h.release(t, h.acquire(t, "freed", "worker"))
-	h.expire(t, h.acquire(t, "swept", "worker"))
-	h.exec(t, "select fence.sweep_leases('0', 10)")
-	for query, want := range map[string]string{"state=held": "held", "state=expired": "late swept", "state=free": "freed", "": "freed held late swept"} {
-		if names, _ := h.lockNames(t, query); strings.Join(names, " ") != want {
-			t.Errorf("%q are %q, want %q", query, names, want)
-		}
-	}
-	if names, _ := h.lockNames(t, "state=held&prefix=l"); len(names) != 0 {
-		t.Errorf("held with l are %q", names)
-	}
-}
-
+// A record is listed with its version, token, type and size. Records are sorted by key or by their last write.
 func TestListOfRecords(t *testing.T) {
 	h := newHarness(t, Config{})
 	h.acquire(t, "empty", "worker")
 	for _, resource := range []string{"empty", "nowhere"} {
-		if none := as[api.Records](t, h.get(t, "/v1/resources/"+resource+"/records"), http.StatusOK); none.Records == nil || len(none.Records) != 0 || none.NextCursor != "" {
-			t.Errorf("the records of %s are %+v", resource, none)
+		none := as[api.Records](t, h.get(t, "/v1/resources/"+resource+"/records"), http.StatusOK)
+		if none.Records == nil || len(none.Records) != 0 || none.NextCursor != "" {
+			t.Errorf("the records of %s are %+v, want an empty list", resource, none)
 		}
 	}
 	lease := h.acquire(t, "job", "worker")
-	as[api.WriteResult](t, h.send(t, http.MethodPut, recordPath("job", "a"), "12345", token(lease, 3), "Content-Type: text/plain"), http.StatusCreated)
-	as[api.WriteResult](t, h.send(t, http.MethodPut, recordPath("job", "b"), "", token(lease, 4)), http.StatusCreated)
+	h.putKey(t, lease, 3, "a", "12345", "Content-Type: text/plain")
+	h.putKey(t, lease, 4, "b", "")
 	records := as[api.Records](t, h.get(t, "/v1/resources/job/records"), http.StatusOK)
 	if records.Resource != "job" || len(records.Records) != 2 {
-		t.Fatalf("the records are %+v", records)
+		t.Fatalf("the list is %+v, want two records of job", records)
 	}
 	first, second := records.Records[0], records.Records[1]
-	if first.Key != "a" || first.Version != 1 || first.FencingToken != lease.FencingToken || *first.Sequence != 3 || first.ContentType != "text/plain" ||
-		first.Size != 5 || first.UpdatedAt.Before(lease.GrantedAt.Time) {
-		t.Errorf("the first is %+v", first)
+	if first.Key != "a" || first.Version != 1 || first.FencingToken != lease.FencingToken || *first.Sequence != 3 ||
+		first.ContentType != "text/plain" || first.Size != 5 || first.UpdatedAt.Before(lease.GrantedAt.Time) {
+		t.Errorf("the first record is %+v", first)
 	}
 	if second.Key != "b" || second.Version != 2 || second.Size != 0 || second.ContentType != "application/octet-stream" {
-		t.Errorf("the second is %+v", second)
+		t.Errorf("the second record is %+v", second)
 	}
+
+	big := h.acquire(t, "big", "worker")
+	for i, key := range []string{"b", "a", "c/<i>", "b"} {
+		h.putKey(t, big, int64(i)+1, key, "x")
+	}
+	for query, want := range map[string]string{
+		"": "a,b,c/<i>", "?sort=key": "a,b,c/<i>", "?sort=updated_at": "b,c/<i>,a", "?sort=updated_at&prefix=c": "c/<i>",
+	} {
+		expectList(t, h.client, "/v1/resources/big/records"+query, want, recordRows)
+	}
+}
+
+const hostile = `"><img src=x onerror=alert(1)>'; drop table x; --`
+
+func TestListOfLeases(t *testing.T) {
+	h := newHarness(t, Config{})
+	h.acquire(t, "a", "w1")
+	h.release(t, h.acquire(t, "b/c", "w2"))
+	h.acquire(t, "b/c", hostile)
+	h.expire(t, h.acquire(t, "d", "w1"))
+	h.acquire(t, "e", "w1")
+	h.breakLock(t, "e", "<b>")
+	rows := func(page api.LeaseInfos) (texts []string, next string) {
+		for _, l := range page.Leases {
+			texts = append(texts, strings.TrimSpace(fmt.Sprintf("%s of %s %s %s", l.Lock, l.OwnerID, l.State, l.EndReason)))
+		}
+		return texts, page.NextCursor
+	}
+	a, ofHostile, b2 := "a of w1 running", "b/c of "+hostile+" running", "b/c of w2 ended released"
+	ended := "e of w1 ended broken,d of w1 ended expired,"
+	for query, want := range map[string]string{
+		"": ended + ofHostile + "," + b2 + "," + a, "?state=running": ofHostile + "," + a, "?state=ended": ended + b2,
+		"?lock=b%2Fc": ofHostile + "," + b2, "?lock=b/c&state=ended": b2, "?owner_id=w1": ended + a, "?lock=b": "",
+		"?owner_id=" + url.QueryEscape(hostile): ofHostile,
+	} {
+		expectList(t, h.client, "/v1/leases"+query, want, rows)
+	}
+	broken := as[api.LeaseInfos](t, h.get(t, "/v1/leases?lock=e"), http.StatusOK).Leases[0]
+	if broken.EndNote != "<b>" || broken.EndedAt == nil || broken.InSession || broken.FencingToken < 1 || broken.TTLMS < 1 ||
+		broken.EndedAt.Before(broken.GrantedAt.Time) {
+		t.Errorf("the broken lease is listed as %+v", broken)
+	}
+	running := as[api.LeaseInfos](t, h.get(t, "/v1/leases?lock=a"), http.StatusOK).Leases[0]
+	if running.EndedAt != nil || running.EndReason != "" {
+		t.Errorf("the running lease is listed as %+v, want no end", running)
+	}
+}
+
+func TestListOfSessions(t *testing.T) {
+	h := newHarness(t, Config{})
+	var all []string // the newest first
+	for i, owner := range []string{"w1", hostile, "w1"} {
+		session := h.createSession(t, owner, time.Hour)
+		h.acquireAs(t, fmt.Sprint("job-", i), api.AcquireRequest{OwnerID: owner, SessionID: &session.SessionID})
+		state := "live 1"
+		if i == 2 {
+			h.endSession(t, session)
+			state = "ended 0"
+		}
+		all = append([]string{fmt.Sprintf("%s %s %s", session.SessionID[:8], owner, state)}, all...)
+	}
+	rows := func(page api.SessionInfos) (texts []string, next string) {
+		for _, s := range page.Sessions {
+			texts = append(texts, fmt.Sprintf("%s %s %s %d", s.Handle, s.OwnerID, s.State, s.Leases))
+		}
+		return texts, page.NextCursor
+	}
+	for query, want := range map[string]string{
+		"": strings.Join(all, ","), "?state=live": strings.Join(all[1:], ","), "?state=ended": all[0], "?state=expired": "",
+		"?owner_id=w1": all[0] + "," + all[2], "?owner_id=w": "", "?owner_id=w1&state=live": all[2],
+	} {
+		expectList(t, h.client, "/v1/sessions"+query, want, rows)
+	}
+}
+
+// Elections are listed as they are shown one by one. Locks without a campaign are not among them.
+func TestListOfElections(t *testing.T) {
+	h := newHarness(t, Config{})
+	h.acquireAs(t, "plain", api.AcquireRequest{OwnerID: "w", Metadata: []byte(`{"host":"a"}`)})
+	h.win(t, "a/b", api.CampaignRequest{Candidate: "w1"})
+	h.win(t, "a/null", api.CampaignRequest{Candidate: "w1", Value: []byte("null")})
+	h.win(t, "c", api.CampaignRequest{Candidate: hostile, Value: []byte(`{"x":["y",null]}`)})
+	h.resign(t, h.win(t, "over", api.CampaignRequest{Candidate: "w1", Value: []byte(`1`)}))
+	rows := func(page api.Elections) (texts []string, next string) {
+		for _, e := range page.Elections {
+			if alone := h.election(t, e.Election); encode(alone) != encode(e) {
+				t.Errorf("the election is listed as %+v and shown as %+v", e, alone)
+			}
+			texts = append(texts, fmt.Sprintf("%s %s %s", e.Election, e.Leader, e.Value))
+		}
+		return texts, page.NextCursor
+	}
+	for query, want := range map[string]string{
+		"": "a/b w1 ,a/null w1 ,c " + hostile + ` {"x":["y",null]},over  `, "?prefix=a/": "a/b w1 ,a/null w1 ", "?prefix=p": "",
+	} {
+		expectList(t, h.client, "/v1/elections"+query, want, rows)
+	}
+}
+
+// No list has a lease_id or session_id, in its rows or in its cursor.
+func TestListsHideSecrets(t *testing.T) {
+	h := newHarness(t, Config{})
+	session := h.createSession(t, "w", time.Hour)
+	secrets := []string{session.SessionID, strings.ReplaceAll(session.SessionID, "-", ""), `"lease_id"`, `"session_id"`}
+	for _, lock := range []string{"a", "b"} {
+		secrets = append(secrets, h.acquireAs(t, lock, api.AcquireRequest{OwnerID: "w", SessionID: &session.SessionID}).LeaseID)
+	}
+	secrets = append(secrets, h.win(t, "c", api.CampaignRequest{Candidate: "w", SessionID: &session.SessionID}).LeaseID)
+	for _, path := range []string{
+		"/v1/locks?", "/v1/locks?sort=expires_at&", "/v1/locks?sort=queue&", "/v1/leases?", "/v1/leases?state=running&",
+		"/v1/sessions?", "/v1/elections?", "/v1/waits?", "/v1/locks/a", "/v1/elections/c",
+	} {
+		for _, query := range []string{"limit=1000", "limit=1"} {
+			if path[len(path)-1] == '?' || path[len(path)-1] == '&' {
+				query = path + query
+			} else {
+				query = path
+			}
+			got := h.get(t, query)
+			text := string(got.body) + decodedCursor(t, got.body)
+			if got.status != http.StatusOK || containsAny(text, secrets...) {
+				t.Errorf("%s: answered %d, want 200 and no secrets: %s", query, got.status, text)
+			}
+		}
+	}
+}
+
+// decodedCursor returns the text of an answer's cursor, or "".
+func decodedCursor(t testing.TB, body []byte) string {
+	t.Helper()
+	var page struct {
+		NextCursor string `json:"next_cursor"`
+	}
+	if err := json.Unmarshal(body, &page); err != nil {
+		t.Fatal(err)
+	}
+	cursor, err := base64.RawURLEncoding.DecodeString(page.NextCursor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(cursor) + fmt.Sprintf(" %x", cursor)
 }

@@ -16,39 +16,40 @@ import (
 // timeFormat is RFC 3339 in UTC with milliseconds.
 var timeFormat = regexp.MustCompile(`"(granted_at|expires_at)":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"`)
 
-func TestLeaseLife(t *testing.T) {
+// A lease is granted with all its fields, renewed for its TTL or another, and released any number of times.
+func TestLeaseFromGrantToRelease(t *testing.T) {
 	h := newHarness(t, Config{})
-	granted := h.post(t, lockPath("jobs/42", "/acquire"), `{"owner_id":"worker-1","ttl_ms":60000,"metadata":{"pid":7}}`)
-	lease := as[api.Lease](t, granted, http.StatusOK)
+	got := h.post(t, lockPath("jobs/42", "/acquire"), `{"owner_id":"worker-1","ttl_ms":60000,"metadata":{"pid":7}}`)
+	lease := as[api.Lease](t, got, http.StatusOK)
 	if lease.Lock != "jobs/42" || lease.OwnerID != "worker-1" || lease.Mode != "exclusive" || lease.Scope != "node" ||
 		lease.TTLMS != 60000 || lease.FencingToken < 1 || lease.WaitedMS != 0 || string(lease.Metadata) != `{"pid":7}` {
-		t.Errorf("the lease is %s", granted.body)
+		t.Errorf("a field of the lease is wrong: %s", got.body)
 	}
 	if _, err := uuid.Parse(lease.LeaseID); err != nil {
-		t.Errorf("the lease_id is %q", lease.LeaseID)
+		t.Errorf("the lease_id is %q, want a UUID", lease.LeaseID)
 	}
 	if lasts := lease.ExpiresAt.Sub(lease.GrantedAt.Time); lasts != time.Minute {
-		t.Errorf("it expires %s after its grant, want a minute", lasts)
+		t.Errorf("the lease expires %s after its grant, want a minute", lasts)
 	}
-	if len(timeFormat.FindAllString(string(granted.body), -1)) != 2 {
-		t.Errorf("the times of %s are not RFC 3339 UTC with milliseconds", granted.body)
+	if len(timeFormat.FindAllString(string(got.body), -1)) != 2 {
+		t.Errorf("the times of %s are not RFC 3339 UTC with milliseconds", got.body)
 	}
 
-	renewal := api.RenewRequest{OwnerID: lease.OwnerID, LeaseID: lease.LeaseID, FencingToken: lease.FencingToken}
-	renewed := as[api.Lease](t, h.post(t, lockPath("jobs/42", "/renew"), encode(renewal)), http.StatusOK)
+	renewed := h.renew(t, lease)
 	if renewed.TTLMS != 60000 || renewed.FencingToken != lease.FencingToken || renewed.LeaseID != lease.LeaseID ||
 		!renewed.GrantedAt.Equal(lease.GrantedAt.Time) || renewed.ExpiresAt.Before(lease.ExpiresAt.Time) {
-		t.Errorf("renewed %+v became %+v", lease, renewed)
+		t.Errorf("the lease %+v was renewed as %+v", lease, renewed)
 	}
-	ttl := int64(3_600_000)
-	renewal.TTLMS = &ttl
-	renewed = as[api.Lease](t, h.post(t, lockPath("jobs/42", "/renew"), encode(renewal)), http.StatusOK)
-	if renewed.TTLMS != ttl || renewed.ExpiresAt.Sub(lease.ExpiresAt.Time) < 58*time.Minute {
-		t.Errorf("renewed for an hour it is %+v", renewed)
+	longer := encode(api.RenewRequest{
+		OwnerID: lease.OwnerID, LeaseID: lease.LeaseID, FencingToken: lease.FencingToken, TTLMS: ptr(int64(3_600_000)),
+	})
+	renewed = as[api.Lease](t, h.post(t, lockPath("jobs/42", "/renew"), longer), http.StatusOK)
+	if renewed.TTLMS != 3_600_000 || renewed.ExpiresAt.Sub(lease.ExpiresAt.Time) < 58*time.Minute {
+		t.Errorf("the lease was renewed as %+v, want an hour", renewed)
 	}
 
 	h.release(t, lease)
-	h.release(t, lease) // sent twice, it succeeds twice
+	h.release(t, lease)
 	if again := h.acquire(t, "jobs/42", "worker-2"); again.FencingToken <= lease.FencingToken {
 		t.Errorf("token %d was granted after %d", again.FencingToken, lease.FencingToken)
 	}
@@ -58,52 +59,57 @@ func TestAcquireDefaults(t *testing.T) {
 	h := newHarness(t, Config{})
 	for name, body := range map[string]string{
 		"absent": `{"owner_id":"w"}`,
-		"null":   `{"owner_id":"w","ttl_ms":null,"mode":null,"scope":null,"wait_ms":null,"session_id":null,"request_id":null,"metadata":null}`,
+		"null": `{"owner_id":"w","ttl_ms":null,"mode":null,"scope":null,"wait_ms":null,"session_id":null,` +
+			`"request_id":null,"metadata":null}`,
 		"given":  `{"owner_id":"w","ttl_ms":30000,"mode":"exclusive","scope":"node","wait_ms":0,"metadata":{}}`,
-		"typed":  "\n\t{ \"owner_id\" : \"w\" }\n",
+		"spaced": "\n\t{ \"owner_id\" : \"w\" }\n",
 	} {
 		got := as[api.Lease](t, h.post(t, lockPath(name, "/acquire"), body), http.StatusOK)
 		if got.TTLMS != 30000 || got.Mode != "exclusive" || got.Scope != "node" || got.OwnerID != "w" {
-			t.Errorf("%s: the lease is %+v", name, got)
+			t.Errorf("%s: the lease is %+v, want the defaults", name, got)
 		}
 	}
 }
 
+// The greatest and least values are accepted. Locks show the metadata, but not the lease_id.
 func TestAcquireLimits(t *testing.T) {
 	h := newHarness(t, Config{})
 	longest := strings.Repeat("é", 128)
 	metadata := `{"a":"` + strings.Repeat("x", 4096-8) + `"}`
-	for name, body := range map[string]string{
-		"ttl least":    `{"owner_id":"w","ttl_ms":100}`,
-		"ttl most":     `{"owner_id":"w","ttl_ms":86400000}`,
-		"owner":        `{"owner_id":"` + longest + `"}`,
-		"request":      `{"owner_id":"w","request_id":"` + longest + `"}`,
-		"metadata":     `{"owner_id":"w","metadata":` + metadata + `}`,
-		"content type": `{"owner_id":"w"}`,
+	for name, field := range map[string]string{
+		"ttl least": `"ttl_ms":100`, "ttl most": `"ttl_ms":86400000`, "request": `"request_id":"` + longest + `"`,
+		"metadata": `"metadata":` + metadata, "content type": `"wait_ms":0`,
 	} {
-		as[api.Lease](t, h.send(t, http.MethodPost, lockPath(name, "/acquire"), body, `Content-Type: Application/JSON; charset="utf-8"`), http.StatusOK)
+		got := h.send(t, http.MethodPost, lockPath(name, "/acquire"), `{"owner_id":"`+longest+`",`+field+`}`,
+			`Content-Type: Application/JSON; charset="utf-8"`)
+		as[api.Lease](t, got, http.StatusOK)
 	}
-	// Its metadata is shown to all, the lease_id is not.
 	shown := h.get(t, lockPath("metadata", ""))
 	lock := as[api.Lock](t, shown, http.StatusOK)
-	if len(lock.Holders) != 1 || string(lock.Holders[0].Metadata) != metadata || strings.Contains(string(shown.body), `"lease_id"`) {
-		t.Errorf("the lock is %s", shown.body)
+	if len(lock.Holders) != 1 || string(lock.Holders[0].Metadata) != metadata ||
+		strings.Contains(string(shown.body), `"lease_id"`) {
+		t.Errorf("the lock is shown as %s, want one holder with its metadata and no lease_id", shown.body)
 	}
 }
 
+// An acquire that is sent again returns the same lease, or says how that lease ended. Other acquires are refused.
 func TestAcquireAgain(t *testing.T) {
 	h := newHarness(t, Config{})
 	const body = `{"owner_id":"w","request_id":"r-1"}`
-	first := as[api.Lease](t, h.post(t, lockPath("job", "/acquire"), body), http.StatusOK)
-	if second := as[api.Lease](t, h.post(t, lockPath("job", "/acquire"), body), http.StatusOK); second.LeaseID != first.LeaseID {
-		t.Errorf("the same request got %+v and %+v", first, second)
+	acquire := func(body string) answer { return h.post(t, lockPath("job", "/acquire"), body) }
+	first := as[api.Lease](t, acquire(body), http.StatusOK)
+	for _, same := range []string{body, `{"owner_id":"w","request_id":"r-1","ttl_ms":30000,"wait_ms":1000}`} {
+		if second := as[api.Lease](t, acquire(same), http.StatusOK); second.LeaseID != first.LeaseID {
+			t.Errorf("%s was granted %+v, want the lease %+v again", same, second, first)
+		}
 	}
-	refused(t, h.post(t, lockPath("job", "/acquire"), `{"owner_id":"other","request_id":"r-1"}`), api.CodeInvalidRequest)
-	refused(t, h.post(t, lockPath("job", "/acquire"), `{"owner_id":"w"}`), api.CodeLockHeld) // it is not re-entrant
+	expectProblem(t, acquire(`{"owner_id":"other","request_id":"r-1"}`), api.CodeInvalidRequest)
+	for _, more := range []string{`"mode":"shared"`, `"scope":"subtree"`, `"ttl_ms":1000`, `"metadata":{"a":1}`} {
+		expectProblem(t, acquire(`{"owner_id":"w","request_id":"r-1",`+more+`}`), api.CodeInvalidRequest)
+	}
+	expectProblem(t, acquire(`{"owner_id":"w"}`), api.CodeLockHeld) // locks are not re-entrant
 	h.release(t, first)
-	if lost := refused(t, h.post(t, lockPath("job", "/acquire"), body), api.CodeLeaseLost); lost.Reason != "released" {
-		t.Errorf("the reason is %q", lost.Reason)
-	}
+	expectReason(t, acquire(body), api.CodeLeaseLost, "released")
 }
 
 func TestLockHeld(t *testing.T) {
@@ -111,7 +117,7 @@ func TestLockHeld(t *testing.T) {
 	lease := h.acquire(t, "job", "worker-1")
 	var got answer
 	h.unchanged(t, func() { got = h.post(t, lockPath("job", "/acquire"), `{"owner_id":"worker-2"}`) })
-	held := refused(t, got, api.CodeLockHeld)
+	held := expectProblem(t, got, api.CodeLockHeld)
 	if held.Holder == nil || held.Holder.OwnerID != "worker-1" || !held.Holder.ExpiresAt.Equal(lease.ExpiresAt.Time) {
 		t.Errorf("the holder is missing or wrong: %s", got.body)
 	}
@@ -123,32 +129,175 @@ func TestLockHeld(t *testing.T) {
 	}
 	seconds, _ := strconv.ParseInt(got.header.Get("Retry-After"), 10, 64)
 	if wait := seconds * 1000; wait < *held.RecommendedRetryMS || wait >= *held.RecommendedRetryMS+1000 {
-		t.Errorf("Retry-After is %d s where %d ms are recommended", seconds, *held.RecommendedRetryMS)
+		t.Errorf("Retry-After is %d s, want %d ms rounded up", seconds, *held.RecommendedRetryMS)
 	}
 	if strings.Contains(string(got.body), lease.LeaseID) {
-		t.Errorf("the lease_id is told to another: %s", got.body)
+		t.Errorf("the answer to another owner has the lease_id: %s", got.body)
 	}
 }
 
+// A lock is held, expired or free, and keeps its last token.
 func TestLockStates(t *testing.T) {
 	h := newHarness(t, Config{})
-	refused(t, h.get(t, lockPath("job", "")), api.CodeNotFound)
+	expectProblem(t, h.get(t, lockPath("job", "")), api.CodeNotFound)
 	lease := h.acquire(t, "job", "worker-1")
-	state := func() api.Lock { return as[api.Lock](t, h.get(t, lockPath("job", "")), http.StatusOK) }
-	held := state()
+	held := h.lock(t, "job")
 	if held.State != "held" || held.FencingToken != lease.FencingToken || len(held.Holders) != 1 || held.Queue == nil {
-		t.Fatalf("held: %+v", held)
+		t.Fatalf("the lock with a holder is %+v", held)
 	}
-	if holder := held.Holders[0]; holder.OwnerID != "worker-1" || holder.FencingToken != lease.FencingToken || holder.TTLMS != 30000 ||
-		!holder.GrantedAt.Equal(lease.GrantedAt.Time) || !holder.ExpiresAt.Equal(lease.ExpiresAt.Time) || holder.Mode != "exclusive" || holder.Scope != "node" {
-		t.Errorf("the holder of %+v is %+v", lease, holder)
+	holder := held.Holders[0]
+	if holder.OwnerID != "worker-1" || holder.FencingToken != lease.FencingToken || holder.TTLMS != 30000 ||
+		!holder.GrantedAt.Equal(lease.GrantedAt.Time) || !holder.ExpiresAt.Equal(lease.ExpiresAt.Time) ||
+		holder.Mode != "exclusive" || holder.Scope != "node" {
+		t.Errorf("the holder is %+v, want that of the lease %+v", holder, lease)
 	}
 	h.expire(t, lease)
-	if late := state(); late.State != "expired" || len(late.Holders) != 1 {
-		t.Errorf("expired: %+v", late)
+	if late := h.lock(t, "job"); late.State != "expired" || len(late.Holders) != 1 {
+		t.Errorf("the lock with an expired lease is %+v", late)
 	}
 	h.release(t, lease)
-	if free := state(); free.State != "free" || free.Holders == nil || len(free.Holders) != 0 || free.FencingToken != lease.FencingToken {
-		t.Errorf("free: %+v", free)
+	free := h.lock(t, "job")
+	if free.State != "free" || free.Holders == nil || len(free.Holders) != 0 || free.FencingToken != lease.FencingToken {
+		t.Errorf("the released lock is %+v", free)
 	}
+}
+
+// A lease that ended can't be renewed, and the answer says how it ended (P6). A release fails only if another ended it.
+func TestLeaseLost(t *testing.T) {
+	h := newHarness(t, Config{})
+	for reason, c := range map[string]struct {
+		end        func(lease api.Lease)
+		releasable bool
+	}{
+		"expired":  {func(lease api.Lease) { h.expire(t, lease) }, true},
+		"released": {func(lease api.Lease) { h.release(t, lease) }, true},
+		"broken":   {func(lease api.Lease) { h.breakLock(t, lease.Lock, "stuck") }, false},
+		"superseded": {func(lease api.Lease) {
+			h.expire(t, lease)
+			h.acquire(t, lease.Lock, "next")
+		}, false},
+	} {
+		lease := h.acquire(t, "lost/"+reason, "worker")
+		c.end(lease)
+		h.unchanged(t, func() {
+			lost := expectReason(t, h.post(t, lockPath(lease.Lock, "/renew"), refOf(lease)), api.CodeLeaseLost, reason)
+			if lost.Retryable {
+				t.Errorf("the answer to the renewal of a lease that was %s is retryable", reason)
+			}
+		})
+		if c.releasable {
+			h.release(t, lease)
+			continue
+		}
+		expectReason(t, h.post(t, lockPath(lease.Lock, "/release"), refOf(lease)), api.CodeLeaseLost, reason)
+	}
+}
+
+// A lease can't be renewed or released with the owner, ID or token of another.
+func TestLeaseMismatch(t *testing.T) {
+	h := newHarness(t, Config{})
+	lease := h.acquire(t, "job", "worker")
+	other := h.acquire(t, "other", "worker")
+	h.unchanged(t, func() {
+		for _, change := range []func(*api.Lease){
+			func(l *api.Lease) { l.OwnerID = "someone" },
+			func(l *api.Lease) { l.OwnerID = "worker " },
+			func(l *api.Lease) { l.LeaseID = uuid.NewString() },
+			func(l *api.Lease) { l.LeaseID = other.LeaseID },
+			func(l *api.Lease) { l.FencingToken = 1<<53 - 1 },
+			func(l *api.Lease) { l.FencingToken = other.FencingToken },
+		} {
+			stolen := lease
+			change(&stolen)
+			for _, action := range []string{"/renew", "/release"} {
+				expectReason(t, h.post(t, lockPath("job", action), refOf(stolen)), api.CodeLeaseLost, "mismatch")
+			}
+		}
+		for action, body := range map[string]string{
+			"/renew": refOf(lease), "/release": refOf(lease), "/break": `{"reason":"stuck"}`,
+		} {
+			expectProblem(t, h.post(t, lockPath("nowhere", action), body), api.CodeNotFound)
+		}
+		expectProblem(t, h.get(t, lockPath("nowhere", "")), api.CodeNotFound)
+	})
+	h.release(t, lease)
+}
+
+// A break ends a lease, expired or not, and rejects its writes.
+func TestBreak(t *testing.T) {
+	h := newHarness(t, Config{})
+	lease := h.acquire(t, "job", "worker")
+	want := api.Broken{Broken: true, Lock: "job", OwnerID: "worker", FencingToken: lease.FencingToken}
+	if broken := h.breakLock(t, "job", "it hangs"); broken != want {
+		t.Errorf("the break returned %+v, want %+v", broken, want)
+	}
+	expectReason(t, h.put(t, lease, 1, "late"), api.CodeTokenStale, "released")
+	expectProblem(t, h.post(t, lockPath("job", "/break"), `{"reason":"again"}`), api.CodeNotFound)
+
+	late := h.acquire(t, "job", "worker")
+	h.expire(t, late)
+	h.breakLock(t, "job", "late")
+	expectProblem(t, h.put(t, late, 1, "late"), api.CodeTokenStale)
+}
+
+// An acquire for which no token is left fails for good and changes nothing.
+func TestNoTokensLeft(t *testing.T) {
+	h := newHarness(t, Config{})
+	h.exec(t, "insert into fence.fences (resource, granted_token, open) values ('full', 9007199254740991, false)")
+	noTokens := func(lock string) {
+		t.Helper()
+		problem := expectProblem(t, h.post(t, lockPath(lock, "/acquire"), `{"owner_id":"w"}`), api.CodeUnavailable)
+		if problem.Retryable || problem.Outcome != api.OutcomeNotApplied || !strings.Contains(problem.Detail, "administrator") {
+			t.Errorf("%s: want a problem for the administrator that is not retryable, got %+v", lock, problem)
+		}
+		if leases := h.count(t, "select count(*) from fence.leases"); leases != 0 {
+			t.Errorf("%s: the acquire left %d leases, want none", lock, leases)
+		}
+		if fences := h.count(t, "select count(*) from fence.fences where resource = 'new'"); fences != 0 {
+			t.Errorf("%s: the acquire left %d fences, want none", lock, fences)
+		}
+	}
+	noTokens("full") // LF002
+	h.exec(t, "select setval('fence.tokens', 9007199254740991)")
+	noTokens("new") // 2200H
+}
+
+// Shared leases are held together and can't write. A waiting writer is not overtaken by later readers.
+func TestSharedLeases(t *testing.T) {
+	h := newHarness(t, Config{})
+	var readers []api.Lease
+	for _, owner := range []string{"r1", "r2"} {
+		readers = append(readers, h.acquireAs(t, "job", api.AcquireRequest{OwnerID: owner, Mode: "shared"}))
+	}
+	if lock := h.lock(t, "job"); len(lock.Holders) != 2 || lock.Holders[0].Mode != "shared" || lock.State != "held" {
+		t.Errorf("the lock is %+v, want two shared holders", lock)
+	}
+	expectReason(t, h.put(t, readers[1], 1, "x"), api.CodeTokenStale, "shared")
+	writer := h.waitInQueue(t, "job", api.AcquireRequest{OwnerID: "writer"})
+	expectProblem(t, h.post(t, lockPath("job", "/acquire"), `{"owner_id":"r3","mode":"shared"}`), api.CodeLockHeld)
+	late := h.waitInQueue(t, "job", api.AcquireRequest{OwnerID: "r3", Mode: "shared"})
+	h.awaitQueue(t, "job", "writer", "r3")
+	for _, reader := range readers {
+		h.release(t, reader)
+	}
+	lease := granted(t, writer)
+	as[api.WriteResult](t, h.put(t, lease, 1, "x"), http.StatusCreated)
+	h.release(t, lease)
+	granted(t, late)
+	metrics, _ := h.scrape(t)
+	metrics.want(t, []wanted{{3, "fencegate_lease_operations_total", "operation acquire mode shared result ok"}})
+}
+
+// A lease on a subtree covers all names below: it waits for their leases, blocks new ones and may write there.
+func TestSubtreeLeases(t *testing.T) {
+	h := newHarness(t, Config{})
+	below := h.acquire(t, "a/b/c", "below")
+	expectProblem(t, h.post(t, lockPath("a", "/acquire"), `{"owner_id":"w","scope":"subtree"}`), api.CodeLockHeld)
+	waiter := h.wait(t, "a", api.AcquireRequest{OwnerID: "w", Scope: "subtree"})
+	eventually(t, "an acquire waits for the subtree", func() bool { return h.store.Waiting() == 1 })
+	h.release(t, below)
+	lease := granted(t, waiter)
+	expectProblem(t, h.post(t, lockPath("a/b/c", "/acquire"), `{"owner_id":"below"}`), api.CodeLockHeld)
+	expectProblem(t, h.put(t, below, 2, "late"), api.CodeTokenStale)
+	as[api.WriteResult](t, h.putWith(t, "a/b/c", token(lease, 1)), http.StatusCreated)
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// logged is a log, and its lines.
+// logged is the text of a log.
 type logged struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -41,8 +41,8 @@ func (l *logged) String() string {
 	return l.text.String()
 }
 
-// lines returns those with a message.
-func (l *logged) lines(t *testing.T, message string) (lines []map[string]any) {
+// lines returns the JSON lines with a message.
+func (l *logged) lines(t testing.TB, message string) (lines []map[string]any) {
 	t.Helper()
 	for text := range strings.Lines(l.String()) {
 		var line map[string]any
@@ -56,52 +56,50 @@ func (l *logged) lines(t *testing.T, message string) (lines []map[string]any) {
 	return lines
 }
 
-// accessKeys are those of every line of the access log.
-var accessKeys = []string{"time", "level", "msg", "method", "route", "path", "status", "code", "reason", "took_ms", "address", "weight"}
-
-func newLogged(t *testing.T, sample int, level slog.Level) (*Gateway, *logged) {
-	t.Helper()
-	log := &logged{}
-	gateway, err := New(Config{AccessLogSample: sample, Logger: slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: level}))},
-		failing{answered: accepts}, store.NewRecorder(nil), NewMetrics("test"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return gateway, log
+// accessKeys are the keys of every line of the access log.
+var accessKeys = []string{
+	"time", "level", "msg", "method", "route", "path", "status", "code", "reason", "took_ms", "address", "weight",
 }
 
 // failing is a backend whose writes succeed and whose reads fail.
 type failing struct{ answered }
 
 func (failing) LockAndFence(context.Context, store.Name) (store.Lock, *store.Fence, error) {
-	return store.Lock{}, nil, &store.UnavailableError{Outcome: store.OutcomeNotApplied, Err: errors.New("it is away")}
+	return store.Lock{}, nil, &store.UnavailableError{Outcome: store.OutcomeNotApplied, Err: errors.New("no connection")}
 }
 
-// One in so many requests is logged, and every failure: with the same keys always.
+// The access log has a sample of the requests, each with its weight, and every failure. All lines have the same keys.
 func TestAccessLog(t *testing.T) {
+	t.Parallel()
 	const requests, failures = 100, 7
 	for _, c := range []struct {
 		sample, want int
 		level        slog.Level
 	}{
-		{0, 0, slog.LevelInfo}, {1, requests + failures, slog.LevelInfo}, {10, requests/10 + failures, slog.LevelInfo}, {1000, failures, slog.LevelInfo},
-		{0, requests + failures, slog.LevelDebug}, {10, requests + failures, slog.LevelDebug},
+		{0, 0, slog.LevelInfo}, {1, requests + failures, slog.LevelInfo}, {10, requests/10 + failures, slog.LevelInfo},
+		{1000, failures, slog.LevelInfo}, {0, requests + failures, slog.LevelDebug}, {10, requests + failures, slog.LevelDebug},
 	} {
-		gateway, log := newLogged(t, c.sample, c.level)
+		log := &logged{}
+		config := Config{
+			AccessLogSample: c.sample, Logger: slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: c.level})),
+		}
+		gateway, err := New(config, failing{answered: accepts}, store.NewRecorder(nil), NewMetrics("test"))
+		if err != nil {
+			t.Fatal(err)
+		}
 		client := serve(t, gateway)
 		for i := range requests {
-			client.send(t, http.MethodPut, "/v1/resources/job/records/k", "v", fmt.Sprintf("Fencing-Token: 1.%d", i+1))
+			client.putWith(t, "job", fmt.Sprintf("Fencing-Token: 1.%d", i+1))
 		}
 		for range failures {
 			client.get(t, "/v1/locks/job")
 		}
-		var lines []map[string]any
-		eventually(t, "all is logged", func() bool { lines = log.lines(t, "request"); return len(lines) >= c.want })
+		eventually(t, fmt.Sprintf("%d requests are logged", c.want), func() bool { return len(log.lines(t, "request")) >= c.want })
+		lines := log.lines(t, "request")
 		if len(lines) != c.want {
 			t.Errorf("sample %d, %s: %d lines, want %d", c.sample, c.level, len(lines), c.want)
 		}
-		failed := 0
-		var stands float64
+		failed, weight := 0, 0.0
 		for _, line := range lines {
 			for _, key := range accessKeys {
 				if _, there := line[key]; !there || len(line) != len(accessKeys) {
@@ -110,94 +108,124 @@ func TestAccessLog(t *testing.T) {
 			}
 			if line["status"] == 503.0 {
 				failed++
-				if line["code"] != "unavailable" || line["route"] != "/v1/locks/{lock}" || line["path"] != "/v1/locks/job" || line["weight"] != 1.0 {
-					t.Errorf("got %v", line)
+				if line["code"] != "unavailable" || line["route"] != "/v1/locks/{lock}" || line["path"] != "/v1/locks/job" ||
+					line["weight"] != 1.0 {
+					t.Errorf("the line of a failure is %v", line)
 				}
 			} else if line["level"] == "INFO" {
-				stands += line["weight"].(float64)
+				weight += line["weight"].(float64)
 			}
 		}
-		if c.want > 0 && failed != failures || c.sample > 0 && c.sample < requests && stands != requests {
-			t.Errorf("sample %d: %d failures are logged, and lines that stand for %.0f requests", c.sample, failed, stands)
+		if c.want > 0 && failed != failures || c.sample > 0 && c.sample < requests && weight != requests {
+			t.Errorf("sample %d: %d failures of %d are logged, and the weights add up to %.0f of %d",
+				c.sample, failed, failures, weight, requests)
 		}
-	}
-	if _, err := New(Config{AccessLogSample: -1}, nil, nil, NewMetrics("test")); !errors.Is(err, ErrInvalidConfig) || !strings.Contains(err.Error(), "--access-log-sample") {
-		t.Errorf("-1 is taken: %v", err)
 	}
 }
 
-// Lines of what is traced say in which trace, and those of failures, too.
+// The log has changes of policies and broken leases at every level, and requests at debug. It never has values or
+// lease_ids.
+func TestLog(t *testing.T) {
+	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo} {
+		log := &logged{}
+		h := newHarness(t, Config{Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: level}))})
+		lease := h.acquire(t, "job", "worker")
+		as[api.WriteResult](t, h.put(t, lease, 1, "precious"), http.StatusCreated)
+		expectProblem(t, h.put(t, lease, 1, "precious too"), api.CodeTokenStale)
+		h.setPolicy(t, "job", "{}")
+		h.delete(t, "/v1/policies/job")
+		h.breakLock(t, "job", "stuck")
+		for _, line := range []string{"policy set", "policy deleted", "lease broken", "reason=stuck"} {
+			eventually(t, fmt.Sprintf("%q is logged", line), func() bool { return strings.Contains(log.String(), line) })
+		}
+		text := log.String()
+		if debug := strings.Contains(text, "status=412 code=token_stale"); debug != (level == slog.LevelDebug) {
+			t.Errorf("at level %s, requests are logged: %v", level, debug)
+		}
+		if strings.Contains(text, "precious") || strings.Contains(text, lease.LeaseID) {
+			t.Errorf("a value or a lease_id is in the log: %s", text)
+		}
+	}
+}
+
+// Log lines of a traced request have the IDs of its trace and span.
 func TestLogTrace(t *testing.T) {
 	log := &logged{}
-	h, received := newTraced(t, 0, Config{Logger: logging.New(log, slog.LevelInfo, true), AccessLogSample: 1}, store.Tracing{})
+	config := Config{Logger: logging.New(log, slog.LevelInfo, true), AccessLogSample: 1}
+	h, received := newTraced(t, 0, config, store.Tracing{})
 	h.acquire(t, "job", "w")
 	header, id := traceparent(7, true)
 	as[api.Broken](t, h.post(t, "/v1/locks/job/break", `{"reason":"r"}`, header), http.StatusOK)
 	span := named(t, received, id, "POST /v1/locks/{lock}/break")
 	for _, message := range []string{"lease broken", "request"} {
-		var lines []map[string]any
-		eventually(t, message, func() bool {
-			lines = log.lines(t, message)
-			return slices.ContainsFunc(lines, func(line map[string]any) bool { return line["trace_id"] == id && line["span_id"] == span.SpanID })
+		eventually(t, fmt.Sprintf("%q is logged with the trace", message), func() bool {
+			return slices.ContainsFunc(log.lines(t, message), func(line map[string]any) bool {
+				return line["trace_id"] == id && line["span_id"] == span.SpanID
+			})
 		})
 	}
 }
 
-// secrets are what no log line and no span may ever have.
+// secrets are what no log line and no span may have.
 type secrets struct {
 	lease, inSession api.Lease
 	session          api.Session
 }
 
+const otherSession = "00000000-aaaa-bbbb-cccc-000000000000"
+
 func (s secrets) all() []string {
-	return []string{s.lease.LeaseID, s.inSession.LeaseID, s.session.SessionID, "s3cret-value", "s3cret-metadata", "00000000-aaaa-bbbb-cccc-000000000000"}
+	return []string{
+		s.lease.LeaseID, s.inSession.LeaseID, s.session.SessionID, "s3cret-value", "s3cret-metadata", otherSession,
+	}
 }
 
 var routeVariable = regexp.MustCompile(`\{(\w+)[^}]*\}`)
 
-// Neither the log at its most talkative nor any span has a secret in it: not the ID of a lease or a session, and nothing of what is stored.
-// Every route is asked, with secrets wherever a client may put them, also where they are out of place.
+// Neither the log at level debug nor any span has a lease_id, a session_id or a stored value. The test sends secrets to
+// every route, wherever a client may put them and where they do not belong.
 func TestSecretsStayHidden(t *testing.T) {
 	log := &logged{}
-	h, received := newTraced(t, 1, Config{Logger: logging.New(log, slog.LevelDebug, true), AccessLogSample: 1}, store.Tracing{})
-	h.client = serve(t, h.gateway) // what is sent here, openapi.yaml does not know
+	config := Config{Logger: logging.New(log, slog.LevelDebug, true), AccessLogSample: 1}
+	h, received := newTraced(t, 1, config, store.Tracing{})
+	h.client = serve(t, h.gateway) // the requests are not those of openapi.yaml
 	s := secrets{lease: h.acquire(t, "job", "w")}
-	s.session = as[api.Session](t, h.post(t, "/v1/sessions", `{"owner_id":"w","metadata":{"x":"s3cret-metadata"}}`), http.StatusCreated)
-	s.inSession = as[api.Lease](t, h.post(t, "/v1/locks/other/acquire", `{"owner_id":"w","session_id":"`+s.session.SessionID+`"}`), http.StatusOK)
-	ask := func() {
-		h.askEverything(t, s)
-		h.askStrangely(t, s)
-	}
-	ask()
+	created := h.post(t, "/v1/sessions", `{"owner_id":"w","metadata":{"x":"s3cret-metadata"}}`)
+	s.session = as[api.Session](t, created, http.StatusCreated)
+	s.inSession = h.acquireAs(t, "other", api.AcquireRequest{OwnerID: "w", SessionID: &s.session.SessionID})
+	h.sendToRoutes(t, s)
+	h.sendToOtherPaths(t, s)
 	for _, r := range requestsOf(s.lease) {
-		h.hurried(t, r.method, strings.ReplaceAll(r.path, noSession, s.session.SessionID), strings.ReplaceAll(r.body, "600000", "1"), r.header...)
+		path := strings.ReplaceAll(r.path, noSession, s.session.SessionID)
+		h.sendAny(t, r.method, path, strings.ReplaceAll(r.body, "600000", "1"), r.headers...)
 	}
-	if _, err := h.db.Exec(t.Context(), "drop schema fence cascade"); err != nil {
-		t.Fatal(err)
-	}
-	ask() // and all fails
+	h.exec(t, "drop schema fence cascade") // from here, requests fail
+	h.sendToRoutes(t, s)
+	h.sendToOtherPaths(t, s)
 	header, id := traceparent(1, true)
 	h.get(t, "/v1/locks/last", header)
 	named(t, received, id, "GET /v1/locks/{lock}")
-	eventually(t, "the last is logged", func() bool { return strings.Contains(log.String(), "/v1/locks/last") })
-	spans := string(received.Raw())
-	for _, secret := range s.all() {
-		for what, text := range map[string]string{"the log": log.String(), "spans": spans} {
+	eventually(t, "the last request is logged", func() bool { return strings.Contains(log.String(), "/v1/locks/last") })
+	for what, text := range map[string]string{"the log": log.String(), "a span": string(received.Raw())} {
+		for _, secret := range s.all() {
 			if at := strings.Index(text, secret); at >= 0 {
-				t.Errorf("%s show %s: …%q", what, secret, text[max(0, at-300):min(len(text), at+60)])
+				t.Errorf("%s shows %s: …%q", what, secret, text[max(0, at-300):min(len(text), at+60)])
 			}
 		}
 	}
 	if requests := len(log.lines(t, "request")); requests < 100 || len(log.lines(t, "database unavailable")) == 0 {
-		t.Errorf("only %d requests are logged, or no failure", requests)
+		t.Errorf("%d requests are logged, want at least 100 and a failure of the database", requests)
 	}
 }
 
-// askEverything sends to every route of every method what it takes and what it doesn't.
-func (h *harness) askEverything(t *testing.T, s secrets) {
+// sendToRoutes sends valid and invalid requests to every route.
+func (h *harness) sendToRoutes(t *testing.T, s secrets) {
+	t.Helper()
 	bodies := []string{
-		"", "s3cret-value", `{"owner_id":"w","s3cret-value":1}`, `{"value":"s3cret-value"`, `{"owner_id":"w","session_id":"` + s.session.SessionID + `"}`,
-		`{"owner_id":"w","lease_id":"` + s.lease.LeaseID + `","fencing_token":99}`, `{"candidate":"w","metadata":"s3cret-metadata"}`,
+		"", "s3cret-value", `{"owner_id":"w","s3cret-value":1}`, `{"value":"s3cret-value"`,
+		`{"owner_id":"w","session_id":"` + s.session.SessionID + `"}`,
+		`{"owner_id":"w","lease_id":"` + s.lease.LeaseID + `","fencing_token":99}`,
+		`{"candidate":"w","metadata":"s3cret-metadata"}`,
 		`{"owner_id":"w","lease_id":"` + s.inSession.LeaseID + `","fencing_token":1,"ttl_ms":"` + s.lease.LeaseID + `"}`,
 		transaction(s.lease, 3), putLine(s.lease, 4, "k", `"s3cret-value"`),
 	}
@@ -205,18 +233,21 @@ func (h *harness) askEverything(t *testing.T, s secrets) {
 		template, err := route.GetPathTemplate()
 		methods, errMethods := route.GetMethods()
 		if err != nil || errMethods != nil {
-			return nil //nolint:nilerr // the fast path, and what answers to other methods
+			return nil //nolint:nilerr // the fast path, and the routes that refuse other methods
 		}
 		path := routeVariable.ReplaceAllStringFunc(template, func(variable string) string {
-			if strings.HasPrefix(variable, "{session") {
+			switch {
+			case strings.HasPrefix(variable, "{session"):
 				return s.session.SessionID
+			case strings.HasPrefix(variable, "{key"):
+				return "k"
 			}
-			return map[bool]string{true: "job", false: "k"}[!strings.HasPrefix(variable, "{key")]
+			return "job"
 		})
 		for _, body := range bodies {
-			h.hurried(t, methods[0], path+"?cursor="+s.lease.LeaseID, body, jsonType)
-			h.hurried(t, methods[0], path, body, jsonType, token(s.lease, 0), api.HeaderLeaseID+": "+s.session.SessionID)
-			h.hurried(t, methods[0], path, body, "Content-Type: "+api.BulkContentType, "Last-Event-ID: "+s.lease.LeaseID)
+			h.sendAny(t, methods[0], path+"?cursor="+s.lease.LeaseID, body, jsonType)
+			h.sendAny(t, methods[0], path, body, jsonType, token(s.lease, 0), api.HeaderLeaseID+": "+s.session.SessionID)
+			h.sendAny(t, methods[0], path, body, "Content-Type: "+api.BulkContentType, "Last-Event-ID: "+s.lease.LeaseID)
 		}
 		return nil
 	})
@@ -225,27 +256,33 @@ func (h *harness) askEverything(t *testing.T, s secrets) {
 	}
 }
 
-// askStrangely has secrets in paths where there is nothing, and where they do not belong.
-func (h *harness) askStrangely(t *testing.T, s secrets) {
+// sendToOtherPaths sends secrets to paths without a route, and in headers where they do not belong.
+func (h *harness) sendToOtherPaths(t *testing.T, s secrets) {
+	t.Helper()
+	session := s.session.SessionID
 	for _, path := range []string{
-		"/v1/session/" + s.session.SessionID, "/v1/sessions/" + s.session.SessionID + "/keep-alive", "/v1/Sessions/" + s.session.SessionID,
-		"/v1/%73essions/" + s.session.SessionID, "/v1//sessions/" + s.session.SessionID, "//v1/sessions/" + s.session.SessionID + "/..",
-		"/proxied/v1/sessions/" + s.session.SessionID, "/v1/sessions/00000000-aaaa-bbbb-cccc-000000000000", "/" + s.lease.LeaseID,
-		"/v1/sessions/" + s.session.SessionID + "%ff", "/v1/sessions?session_id=" + s.session.SessionID, "/v1/rejections?lease_id=" + s.lease.LeaseID,
+		"/v1/session/" + session, "/v1/sessions/" + session + "/keep-alive", "/v1/Sessions/" + session, "/v1/%73essions/" + session,
+		"/v1//sessions/" + session, "//v1/sessions/" + session + "/..", "/proxied/v1/sessions/" + session,
+		"/v1/sessions/" + otherSession, "/" + s.lease.LeaseID, "/v1/sessions/" + session + "%ff",
+		"/v1/sessions?session_id=" + session, "/v1/rejections?lease_id=" + s.lease.LeaseID,
 	} {
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPatch} {
-			h.hurried(t, method, path, `"s3cret-value"`, jsonType)
+			h.sendAny(t, method, path, `"s3cret-value"`, jsonType)
 		}
 	}
 	stale := s.lease
 	stale.FencingToken += 1000
-	h.hurried(t, http.MethodPut, recordPath("job", "k"), "s3cret-value", token(stale, 1), api.HeaderLeaseID+": "+s.lease.LeaseID)
-	h.hurried(t, http.MethodPut, recordPath("job", "k"), "s3cret-value", token(s.lease, 9), api.HeaderLeaseID+": "+s.inSession.LeaseID)
-	h.hurried(t, http.MethodPut, recordPath("job", "k"), "s3cret-value", "Fencing-Token: "+s.lease.LeaseID)
+	for _, headers := range [][]string{
+		{token(stale, 1), api.HeaderLeaseID + ": " + s.lease.LeaseID},
+		{token(s.lease, 9), api.HeaderLeaseID + ": " + s.inSession.LeaseID},
+		{"Fencing-Token: " + s.lease.LeaseID},
+	} {
+		h.sendAny(t, http.MethodPut, recordPath("job", "k"), "s3cret-value", headers...)
+	}
 }
 
-// hurried sends a request, whose answer may be a stream that does not end.
-func (h *harness) hurried(t *testing.T, method, path, body string, headers ...string) {
+// sendAny sends a request whose answer may be a stream without end: of that it reads only the headers.
+func (h *harness) sendAny(t *testing.T, method, path, body string, headers ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -253,10 +290,7 @@ func (h *harness) hurried(t *testing.T, method, path, body string, headers ...st
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, header := range headers {
-		name, value, _ := strings.Cut(header, ": ")
-		request.Header.Add(name, value)
-	}
+	addHeaders(request.Header, headers...)
 	response, err := h.http.Do(request)
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, path, err)

@@ -106,19 +106,17 @@ func (o *onlooker) writesMove(t *testing.T) {
 	t.Helper()
 	zombie, current := o.zombie(t, "stale")
 	as[api.WriteResult](t, o.put(t, current, 1, "x"), http.StatusCreated)
-	refused(t, o.put(t, zombie, 1, "x"), api.CodeTokenStale)
-	refused(t, o.put(t, zombie, 2, "x"), api.CodeTokenStale) // from memory
+	expectProblem(t, o.put(t, zombie, 1, "x"), api.CodeTokenStale)
+	expectProblem(t, o.put(t, zombie, 2, "x"), api.CodeTokenStale) // from memory
 	var delayed []<-chan answer
 	for i := range int64(refusalsFree + 4) {
 		delayed = append(delayed, inBackground(func() answer { return o.put(t, zombie, 3+i, "x") }))
 	}
 	eventually(t, "an answer is delayed", func() bool { o.look(t); return o.changed["fencegate_write_refusals_delayed"] })
 	for _, answer := range delayed {
-		refused(t, <-answer, api.CodeTokenStale)
+		expectProblem(t, <-answer, api.CodeTokenStale)
 	}
-	if err := o.recordNow(t); err != nil {
-		t.Fatal(err)
-	}
+	o.record(t)
 	o.look(t)
 	for i := range int64(10_001) { // more than a Recorder keeps in mind
 		o.recorder.Record(&store.RejectedError{Verdict: store.VerdictTokenStale, Resource: "stale", Token: i + 1}, metrics.SourceHTTP, "test")
@@ -141,7 +139,7 @@ func (o *onlooker) queueMoves(t *testing.T) {
 		}
 	}
 	o.look(t)
-	refused(t, o.put(t, lease, 9, "x"), api.CodeUnavailable)
+	expectProblem(t, o.put(t, lease, 9, "x"), api.CodeUnavailable)
 	letGo()
 	for _, answer := range held {
 		as[api.WriteResult](t, <-answer, http.StatusOK)
@@ -177,7 +175,7 @@ func TestMetricsOfReleases(t *testing.T) {
 	}
 	broken := h.acquireAs(t, "b", api.AcquireRequest{OwnerID: "w", Mode: "shared"})
 	as[api.Broken](t, h.post(t, lockPath("b", "/break"), `{"reason":"r"}`), http.StatusOK)
-	refused(t, h.post(t, lockPath("b", "/release"), refOf(broken)), api.CodeLeaseLost)
+	expectProblem(t, h.post(t, lockPath("b", "/release"), refOf(broken)), api.CodeLeaseLost)
 	metrics, _ := h.scrape(t)
 	metrics.want(t, []wanted{
 		{1, "fencegate_lease_operations_total", "operation release mode exclusive result ok"},

@@ -143,10 +143,10 @@ func TestMetricsOfSources(t *testing.T) {
 	h := newHarness(t, Config{})
 	zombie, current := h.zombie(t, "job")
 	as[api.WriteResult](t, h.put(t, current, 1, "x"), http.StatusCreated)
-	refused(t, h.put(t, zombie, 1, "x"), api.CodeTokenStale)
+	expectProblem(t, h.put(t, zombie, 1, "x"), api.CodeTokenStale)
 	h.bulk(t, putLine(current, 2, "k", "1")+putLine(zombie, 2, "k", "1")+putLine(current, 3, "k", "1")+"no JSON\n")
 	as[api.TransactionResult](t, h.post(t, "/v1/transactions", transaction(current, 4)), http.StatusOK)
-	refused(t, h.post(t, "/v1/transactions", transaction(zombie, 3)), api.CodeTokenStale)
+	expectProblem(t, h.post(t, "/v1/transactions", transaction(zombie, 3)), api.CodeTokenStale)
 	metrics, _ := h.scrape(t)
 	metrics.want(t, []wanted{
 		{1, "fencegate_writes_total", "source http result accepted"},

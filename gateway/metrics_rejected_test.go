@@ -25,15 +25,13 @@ func TestMetricsOfRejectedWrites(t *testing.T) {
 
 	zombie, current := h.zombie(t, "job")
 	for sequence := range int64(5) {
-		refused(t, h.put(t, zombie, sequence+1, "late"), api.CodeTokenStale)
+		expectProblem(t, h.put(t, zombie, sequence+1, "late"), api.CodeTokenStale)
 	}
 	path := recordPath("job", "k")
-	refused(t, h.send(t, http.MethodPut, path, "x", token(current, 2), `If-Match: "7"`), api.CodeVersionMismatch)
-	refused(t, h.send(t, http.MethodPut, path, "x", "Fencing-Token: 9007199254740991"), api.CodeTokenUnknown)
+	expectProblem(t, h.send(t, http.MethodPut, path, "x", token(current, 2), `If-Match: "7"`), api.CodeVersionMismatch)
+	expectProblem(t, h.send(t, http.MethodPut, path, "x", "Fencing-Token: 9007199254740991"), api.CodeTokenUnknown)
 	expect("before the record", none)
-	if err := h.recordNow(t); err != nil {
-		t.Fatal(err)
-	}
+	h.record(t)
 	expect("after it", map[string][2]float64{"token_stale": {5, 5}, "lease_mismatch": {}, "version_mismatch": {0, 1}, "token_unknown": {-1, -1}})
 
 	metrics, _ := h.scrape(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// A name as it stands in a URL, and the name that it is.
+// goodNames has names as they are written in a URL, and the decoded names.
 var goodNames = map[string]string{
 	"job-42":                            "job-42",
 	"a/b/c":                             "a/b/c",
@@ -41,7 +41,7 @@ var goodNames = map[string]string{
 	strings.Repeat("%F4%8F%BF%BF", 128): strings.Repeat("\U0010ffff", 128),
 }
 
-// Names as they stand in a URL, and what the refusal of each says.
+// badNames has names as they are written in a URL, and a part of the detail of the refusal.
 var badNames = map[string]string{
 	"":                                  "empty",
 	"/a":                                "empty",
@@ -83,6 +83,7 @@ var badNames = map[string]string{
 	"%61cquire":                         `"acquire" is reserved`,
 }
 
+// A name is decoded once and not changed, wherever it is: in paths, bodies, records, fences, policies and lists.
 func TestGoodNames(t *testing.T) {
 	h := newHarness(t, Config{})
 	var names []string
@@ -90,24 +91,20 @@ func TestGoodNames(t *testing.T) {
 	for raw, name := range goodNames {
 		sequence++
 		lease := as[api.Lease](t, h.post(t, "/v1/locks/"+raw+"/acquire", `{"owner_id":"w","request_id":"r"}`), http.StatusOK)
-		if lease.Lock != name {
-			t.Errorf("%q was taken for %q", raw, lease.Lock)
-		}
-		if lock := as[api.Lock](t, h.get(t, "/v1/locks/"+raw), http.StatusOK); lock.Lock != name {
-			t.Errorf("%q was taken for %q", raw, lock.Lock)
-		}
+		lock := as[api.Lock](t, h.get(t, "/v1/locks/"+raw), http.StatusOK)
 		put := h.send(t, http.MethodPut, "/v1/resources/"+raw+"/records/"+raw, name, token(lease, sequence))
 		result := as[api.WriteResult](t, put, put.status)
-		if result.Resource != name || result.Key != name {
-			t.Errorf("%q was taken for %q and %q", raw, result.Resource, result.Key)
+		sequence++
+		change := as[api.TransactionResult](t, h.transact(t, api.TransactionRequest{
+			Fences: []api.WriteToken{writeToken(lease, sequence)}, Ops: []api.Op{putOp(lease, name, "1")},
+		}), http.StatusOK).Results[0]
+		got := []string{
+			lease.Lock, lock.Lock, result.Resource, result.Key, string(h.get(t, recordPath(name, name)).body),
+			h.fence(t, raw).Resource, change.Resource, change.Key, h.setPolicy(t, raw, "{}").Prefix,
 		}
-		if got := h.get(t, recordPath(name, name)); string(got.body) != name {
-			t.Errorf("the record of %q holds %q", raw, got.body)
+		if slices.ContainsFunc(got, func(shown string) bool { return shown != name }) {
+			t.Errorf("%q is shown as %q, want %q", raw, got, name)
 		}
-		if fence := as[api.Fence](t, h.get(t, "/v1/resources/"+raw+"/fence"), http.StatusOK); fence.Resource != name {
-			t.Errorf("%q was taken for %q", raw, fence.Resource)
-		}
-		as[api.Policy](t, h.send(t, http.MethodPut, "/v1/policies/"+raw, "{}", jsonType), http.StatusOK)
 		names = append(names, name)
 	}
 	slices.Sort(names)
@@ -120,10 +117,11 @@ func TestGoodNames(t *testing.T) {
 		prefixes = append(prefixes, policy.Prefix)
 	}
 	if !slices.Equal(listed, names) || !slices.Equal(prefixes, names) {
-		t.Errorf("the lists are\n%q and\n%q, want\n%q", listed, prefixes, names)
+		t.Errorf("the locks and policies are\n%q and\n%q, want\n%q", listed, prefixes, names)
 	}
 }
 
+// An invalid name is refused wherever it is. The detail names the field and the reason.
 func TestBadNames(t *testing.T) {
 	h := newHarness(t, Config{})
 	lease := h.acquire(t, "job", "worker")
@@ -146,11 +144,11 @@ func TestBadNames(t *testing.T) {
 				{"prefix", http.MethodPut, "/v1/policies/" + raw, "{}"},
 			} {
 				if raw == "" && at.field == "prefix" {
-					continue // every name
+					continue // the policy of every name
 				}
 				got := h.send(t, at.method, at.path, at.body, jsonType, token(lease, 1))
-				problem := refused(t, got, api.CodeInvalidName)
-				if strings.Contains(raw, "records") && at.field != "lock" { // it parts the names of a path, and another may be found bad first
+				problem := expectProblem(t, got, api.CodeInvalidName)
+				if strings.Contains(raw, "records") && at.field != "lock" { // separates the names of a path: another may be refused first
 					why, at.field = "is reserved", ""
 				}
 				if !strings.HasPrefix(problem.Detail, at.field) || !strings.Contains(problem.Detail, why) {
@@ -161,7 +159,7 @@ func TestBadNames(t *testing.T) {
 	})
 }
 
-// What the path of a name may be taken for.
+// Paths are not cleaned, and reserved segments separate names from actions.
 func TestNamesAndPaths(t *testing.T) {
 	h := newHarness(t, Config{})
 	h.acquire(t, "a", "worker")
@@ -172,11 +170,11 @@ func TestNamesAndPaths(t *testing.T) {
 		"/v1/locks/a/":                    400,
 		"/v1/locks/":                      400,
 		"/v1/locks//a":                    400,
-		"/v1/locks/b/../a":                400, // paths are not cleaned: no name may be taken for another
+		"/v1/locks/b/../a":                400, // not cleaned: no name is taken for another
 		"/v1/locks/a/watch/b":             400,
-		"/v1/locks/a/watch?last_event_id": 400, // or it would be a stream
+		"/v1/locks/a/watch?last_event_id": 400, // refused, so that this is no stream
 		"/v1/locks/a%2Fwatch?x":           400,
-		"/v1/locks/a/campaign":            404, // a lock that there is not, and no election
+		"/v1/locks/a/campaign":            404, // a lock that does not exist
 		"/v1/elections/a":                 200,
 		"/v1/elections/":                  400,
 		"/v1/elections":                   200,
@@ -190,7 +188,7 @@ func TestNamesAndPaths(t *testing.T) {
 		"/v1/sessions//keepalive":         405,
 		"/v1/locks/a/acquire":             405,
 		"/v1/locks/a%2Facquire":           405,
-		"/v1/locks/a%252Facquire":         404, // a lock that there is not
+		"/v1/locks/a%252Facquire":         404, // a lock that does not exist
 		"/v1//locks/a":                    404,
 		"//v1/locks/a":                    404,
 		"/v1/locks/../locks/a":            400,

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -18,7 +19,8 @@ func init() {
 	openapi3filter.RegisterBodyDecoder(api.BulkContentType, openapi3filter.PlainBodyDecoder)
 }
 
-// checkLines validates the lines of a stream of writes, whose schemas stand under x-lines; of the request those that were admitted.
+// checkLines validates the lines of a stream of writes against the schemas of x-lines, and the admitted lines of the
+// request.
 func (d *description) checkLines(e exchange, response *openapi3.ResponseRef) error {
 	content := response.Value.Content[api.BulkContentType]
 	if content == nil || e.status != http.StatusOK {
@@ -74,7 +76,7 @@ func (d *description) checkLine(content *openapi3.MediaType, line []byte) error 
 	for _, name := range names {
 		schema := d.document.Components.Schemas[fmt.Sprint(name)]
 		if schema == nil {
-			return fmt.Errorf("there is no schema %v", name)
+			return fmt.Errorf("the schema %v is missing", name)
 		}
 		err := schema.Value.VisitJSON(document, openapi3.MultiErrors())
 		if err == nil {
@@ -89,15 +91,16 @@ func (d *description) checkLine(content *openapi3.MediaType, line []byte) error 
 func (d *description) checkAdmitted(line []byte) error {
 	var document any
 	if err := json.Unmarshal(line, &document); err != nil {
-		return fmt.Errorf("admitted was %q: %w", line, err)
+		return fmt.Errorf("the admitted line %q: %w", line, err)
 	}
 	if err := d.document.Components.Schemas["BulkWrite"].Value.VisitJSON(document, openapi3.MultiErrors()); err != nil {
-		return fmt.Errorf("admitted was a line that is not as described: %.300s: %w", line, err)
+		return fmt.Errorf("an admitted line differs from the description: %.300s: %w", line, err)
 	}
 	return nil
 }
 
 func TestOpenAPICheckOfLines(t *testing.T) {
+	t.Parallel()
 	const writes = "POST /v1/writes"
 	const header = "Content-Type: application/x-ndjson\nCache-Control: no-store\nX-Accel-Buffering: no"
 	const line = `{"op":"put","resource":"a","key":"b","fencing_token":1,"sequence":1,"value":1}` + "\n"
@@ -105,7 +108,7 @@ func TestOpenAPICheckOfLines(t *testing.T) {
 	const refusedLine = `{"line":2,"status":404,"code":"not_found","retryable":false,"detail":"There is none."}` + "\n"
 	const end = `{"end":"complete","next_line":3}` + "\n"
 	replace := func(text, old, with string) string {
-		return string(bytes.ReplaceAll([]byte(text), []byte(old), []byte(with)))
+		return strings.ReplaceAll(text, old, with)
 	}
 	for _, e := range []fakeExchange{
 		{name: "as described", requestBody: line + line, body: admitted + refusedLine + end},
@@ -119,16 +122,17 @@ func TestOpenAPICheckOfLines(t *testing.T) {
 		{name: "status of another code", requestBody: line, body: replace(refusedLine, "404", "412"), failure: "is not described"},
 		{name: "half admitted", requestBody: line, body: replace(refusedLine, `"retryable"`, `"fencing_token":1,"retryable"`), failure: "is not described"},
 		{name: "end not described", requestBody: line, body: replace(end, "complete", "over"), failure: "is not described"},
-		{name: "bad line admitted", requestBody: replace(line, `"put"`, `"pat"`), body: admitted, failure: "admitted was a line"},
+		{name: "bad line admitted", requestBody: replace(line, `"put"`, `"pat"`), body: admitted, failure: "an admitted line"},
 	} {
-		e.requestBody = " " + e.requestBody // or it would be taken for a JSON body
+		e.requestBody = " " + e.requestBody // otherwise fakeExchange regards it as a JSON body
 		e.request, e.status, e.header, e.requestHeader = writes, http.StatusOK, header, "Content-Type: application/x-ndjson"
 		t.Run(e.name, e.run)
 	}
 }
 
-// The examples of lines are lines as they are described.
+// The examples of lines match their description.
 func TestOpenAPIExamplesOfLines(t *testing.T) {
+	t.Parallel()
 	described, err := described()
 	if err != nil {
 		t.Fatal(err)
@@ -138,9 +142,10 @@ func TestOpenAPIExamplesOfLines(t *testing.T) {
 	sent, _ := operation.RequestBody.Value.Content[api.BulkContentType].Example.(string)
 	answer, _ := response.Value.Content[api.BulkContentType].Example.(string)
 	if sent == "" || answer == "" {
-		t.Fatal("there is no example")
+		t.Fatal("openapi.yaml has no example of a stream of writes")
 	}
-	if err := described.checkLines(exchange{status: http.StatusOK, requestBody: []byte(sent), body: []byte(answer)}, response); err != nil {
+	example := exchange{status: http.StatusOK, requestBody: []byte(sent), body: []byte(answer)}
+	if err := described.checkLines(example, response); err != nil {
 		t.Error(err)
 	}
 }

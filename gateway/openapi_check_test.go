@@ -18,7 +18,7 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 )
 
-// description is openapi.yaml, with operations found by paths whose names have slashes: the routers of kin-openapi can't.
+// description is openapi.yaml. It finds operations by paths whose names have slashes. The routers of kin-openapi can't.
 type description struct {
 	document *openapi3.T
 	paths    []describedPath // the more specific before the less specific
@@ -50,13 +50,13 @@ func describe(text []byte) (*description, error) {
 
 var quotedVariable = regexp.MustCompile(`\\\{(\w+)\\\}`)
 
-// pathPattern matches the paths of a template. A variable may hold slashes, line breaks, or nothing at all: whether that
-// is a name is for its schema to say.
+// pathPattern matches the paths of a template. A variable matches any text, also none: its schema decides whether that is
+// a name.
 func pathPattern(template string) *regexp.Regexp {
 	return regexp.MustCompile("^" + quotedVariable.ReplaceAllString(regexp.QuoteMeta(template), "(?P<$1>(?s:.*))") + "$")
 }
 
-// find returns the most specific path, and its variables; nil where none is described.
+// find returns the most specific path and its variables, or nil.
 func (d *description) find(path string) (*describedPath, map[string]string) {
 	for i, candidate := range d.paths {
 		match := candidate.pattern.FindStringSubmatch(path)
@@ -74,7 +74,7 @@ func (d *description) find(path string) (*describedPath, map[string]string) {
 	return nil, nil
 }
 
-// check returns what is not as described.
+// check returns how an exchange differs from the description.
 func (d *description) check(e exchange) error {
 	path, variables := d.find(e.request.URL.Path)
 	if path == nil {
@@ -111,12 +111,12 @@ func checkAllow(e exchange, path *describedPath) error {
 	return nil
 }
 
-// plumbing are headers of the transport, and Content-Type, which the content describes.
-var plumbing = []string{"Connection", "Content-Encoding", "Content-Length", "Content-Type", "Date", "Transfer-Encoding", "Vary"}
+// transportHeaders need no description. Content-Type is described by the content.
+var transportHeaders = []string{"Connection", "Content-Encoding", "Content-Length", "Content-Type", "Date", "Transfer-Encoding", "Vary"}
 
 // checkAnswer validates the headers and the body.
 func (d *description) checkAnswer(e exchange, response *openapi3.ResponseRef) error {
-	known := slices.Clone(plumbing)
+	known := slices.Clone(transportHeaders)
 	for name := range response.Value.Headers {
 		known = append(known, http.CanonicalHeaderKey(name))
 	}
@@ -129,7 +129,7 @@ func (d *description) checkAnswer(e exchange, response *openapi3.ResponseRef) er
 	if len(response.Value.Content) == 0 && len(e.body) > 0 && !bodiless {
 		return errors.New("the answer has a body, and none is described")
 	}
-	// openapi3filter passes every answer to a HEAD, and every 304: so it is shown a GET that has this one answer, with 200.
+	// openapi3filter does not validate answers to HEAD, or 304. It gets a GET with this answer as its 200.
 	request := e.request.Clone(context.Background())
 	request.Method = http.MethodGet
 	route := &routers.Route{Spec: d.document, Operation: &openapi3.Operation{
@@ -148,11 +148,13 @@ func (d *description) checkAnswer(e exchange, response *openapi3.ResponseRef) er
 }
 
 // checkRequest validates the parameters and the body of a request.
-func (d *description) checkRequest(e exchange, path *describedPath, operation *openapi3.Operation, variables map[string]string) error {
+func (d *description) checkRequest(
+	e exchange, path *describedPath, operation *openapi3.Operation, variables map[string]string,
+) error {
 	item := *path.item
 	item.Parameters = nil
 	for _, parameter := range path.item.Parameters {
-		// openapi3filter takes an empty variable for a missing one.
+		// openapi3filter regards an empty variable as missing.
 		if variables[parameter.Value.Name] == "" && parameter.Value.Schema.Value.VisitJSON("") == nil {
 			continue
 		}
@@ -172,7 +174,7 @@ func (d *description) checkRequest(e exchange, path *describedPath, operation *o
 		Options: filterOptions(),
 	})
 	if err != nil {
-		return fmt.Errorf("accepted was a request that is not as described: %w", err)
+		return fmt.Errorf("the accepted request differs from the description: %w", err)
 	}
 	return nil
 }

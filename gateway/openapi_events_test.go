@@ -19,13 +19,13 @@ func init() { openapi3filter.RegisterBodyDecoder(eventStreamType, openapi3filter
 
 // streamEvent is one event of a stream.
 type streamEvent struct {
-	id   string // "": it has none
+	id   string // "": none
 	kind string
 	data string
 }
 
-// parseEvents reads a stream strictly: fields in the order in which the gateway writes them, each once, and comments between
-// the events. An id alone is no event. The rest is an event that has not come to its end.
+// parseEvents decodes events strictly: each field once, in the gateway's order. It skips comments, and IDs without an
+// event. The rest is an event that is not complete.
 func parseEvents(text string) (events []streamEvent, rest string, err error) {
 	for {
 		block, after, whole := strings.Cut(text, "\n\n")
@@ -52,7 +52,7 @@ func parseEvents(text string) (events []streamEvent, rest string, err error) {
 	}
 }
 
-// checkEvents validates the events of a stream, whose schemas stand under x-events.
+// checkEvents validates the events of a stream against the schemas of x-events.
 func (d *description) checkEvents(e exchange, response *openapi3.ResponseRef) error {
 	content := response.Value.Content[eventStreamType]
 	if content == nil || e.status != http.StatusOK {
@@ -74,7 +74,7 @@ func (d *description) checkEvents(e exchange, response *openapi3.ResponseRef) er
 			return fmt.Errorf("event %d: %w", i, err)
 		}
 		if err := schema.Value.VisitJSON(data, openapi3.MultiErrors()); err != nil {
-			return fmt.Errorf("event %d is not as %s is described: %w", i, name, err)
+			return fmt.Errorf("event %d differs from the schema %s: %w", i, name, err)
 		}
 		if last := event.kind == "end"; last != (event.id == "") || last && i < len(events)-1 {
 			return fmt.Errorf("event %d: the id is %q, which belongs to every event but the end", i, event.id)
@@ -84,32 +84,37 @@ func (d *description) checkEvents(e exchange, response *openapi3.ResponseRef) er
 }
 
 func TestOpenAPICheckOfEvents(t *testing.T) {
+	t.Parallel()
 	const watch = "GET /v1/locks/job-42/watch"
 	const header = "Content-Type: text/event-stream\nCache-Control: no-store\nX-Accel-Buffering: no"
-	const granted = "id: 3\nevent: granted\ndata: {\"lock\":\"job-42\",\"at\":\"2026-01-02T09:00:00.000Z\",\"owner_id\":\"w\",\"fencing_token\":3}\n\n"
+	const granted = "id: 3\nevent: granted\ndata: " +
+		`{"lock":"job-42","at":"2026-01-02T09:00:00.000Z","owner_id":"w","fencing_token":3}` + "\n\n"
+	replace := func(old, with string) string { return strings.Replace(granted, old, with, 1) }
 	const end = "event: end\ndata: {\"reason\":\"shutdown\"}\n\n"
 	for _, e := range []fakeExchange{
 		{name: "as described", body: ":\n\n" + granted + ":\n\n" + end},
 		{name: "nothing yet", body: ""},
 		{name: "cut off", body: granted + "id: 4\nev"},
-		{name: "event not described", body: strings.Replace(granted, "event: granted", "event: grunted", 1), failure: `"grunted" is not described`},
-		{name: "event of another stream", body: strings.Replace(granted, "event: granted", "event: leader", 1), failure: `"leader" is not described`},
-		{name: "field not described", body: strings.Replace(granted, "owner_id", "owner", 1), failure: "owner"},
-		{name: "field missing", body: strings.Replace(granted, `"lock":"job-42",`, "", 1), failure: "lock"},
-		{name: "no id", body: strings.Replace(granted, "id: 3\n", "", 1), failure: "belongs to every event"},
+		{name: "event not described", body: replace("event: granted", "event: grunted"), failure: `"grunted" is not described`},
+		{name: "event of another stream", body: replace("event: granted", "event: leader"), failure: `"leader" is not described`},
+		{name: "field not described", body: replace("owner_id", "owner"), failure: "owner"},
+		{name: "field missing", body: replace(`"lock":"job-42",`, ""), failure: "lock"},
+		{name: "no id", body: replace("id: 3\n", ""), failure: "belongs to every event"},
 		{name: "an id of the end", body: "id: 4\n" + end, failure: "belongs to every event"},
 		{name: "more after the end", body: end + granted, failure: "belongs to every event"},
-		{name: "data of two lines", body: strings.Replace(granted, ",", ",\ndata: ", 1), failure: "this is no event"},
-		{name: "no JSON", body: strings.Replace(granted, "{", "", 1), failure: "event 0"},
+		{name: "data of two lines", body: replace(",", ",\ndata: "), failure: "this is no event"},
+		{name: "no JSON", body: replace("{", ""), failure: "event 0"},
 	} {
 		e.request, e.status, e.header = watch, http.StatusOK, header
 		t.Run(e.name, e.run)
 	}
-	fakeExchange{request: watch, status: http.StatusOK, header: strings.Replace(header, "X-Accel", "X-Excel", 1), failure: "X-Excel-Buffering"}.run(t)
+	other := strings.Replace(header, "X-Accel", "X-Excel", 1)
+	fakeExchange{request: watch, header: other, failure: "X-Excel-Buffering"}.run(t)
 }
 
-// The examples of streams are streams as they are described.
+// The examples of streams match their description.
 func TestOpenAPIExamplesOfEvents(t *testing.T) {
+	t.Parallel()
 	described, err := described()
 	if err != nil {
 		t.Fatal(err)
@@ -126,12 +131,12 @@ func TestOpenAPIExamplesOfEvents(t *testing.T) {
 				t.Errorf("%s: %v", path.template, err)
 			}
 			if !bytes.HasSuffix([]byte(example), []byte("\n\n")) {
-				t.Errorf("%s: the example %q has no end", path.template, example)
+				t.Errorf("%s: the last event of the example %q is not complete", path.template, example)
 			}
 			examples++
 		}
 	}
 	if examples != 4 {
-		t.Errorf("there are %d examples of streams", examples)
+		t.Errorf("openapi.yaml has %d examples of streams, want 4", examples)
 	}
 }

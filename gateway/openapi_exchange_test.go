@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// conforming passes requests on to next and fails t where an answer is not as openapi.yaml says: its path, method, status,
-// headers or body. A request that succeeds must be as described, too. Bodies stream through and connections can be
-// reached, so limits of size and time hold as without it. A server in front of it must have ended before t does.
+// conforming passes requests to next and fails t if the path, method, status, headers or body of an exchange differs from
+// openapi.yaml. Of the requests it checks those that succeed. Bodies are not buffered and connections can be reached, so
+// limits of size and time are the same as without it. A server in front of it must end before t does.
 func conforming(t testing.TB, next http.Handler) http.Handler {
 	t.Helper()
 	described, err := described()
@@ -18,9 +18,8 @@ func conforming(t testing.TB, next http.Handler) http.Handler {
 		t.Fatal(err)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// What came is judged, whatever the handler makes of its request. The server's own request keeps its body: by that it
-		// decides what to do with what was not read.
-		came := r.Clone(context.WithoutCancel(r.Context()))
+		// The check uses the request as it arrived. The server's own request keeps its body: the server drains it.
+		arrived := r.Clone(context.WithoutCancel(r.Context()))
 		copied := r.WithContext(r.Context())
 		body := &copyingBody{ReadCloser: r.Body}
 		copied.Body = body
@@ -28,9 +27,10 @@ func conforming(t testing.TB, next http.Handler) http.Handler {
 		next.ServeHTTP(answer, copied)
 		answer.begin(http.StatusOK)
 
-		e := exchange{came, body.read.Bytes(), answer.status, answer.sent, answer.body.Bytes()}
+		e := exchange{arrived, body.read.Bytes(), answer.status, answer.sent, answer.body.Bytes()}
 		if err := described.check(e); err != nil {
-			t.Errorf("%s %s was answered %d, not as openapi.yaml says: %v\nthe answer: %.2000s", came.Method, came.URL, e.status, err, e.body)
+			t.Errorf("%s %s was answered %d, which differs from openapi.yaml: %v\nthe answer: %.2000s",
+				arrived.Method, arrived.URL, e.status, err, e.body)
 		}
 	})
 }
@@ -44,7 +44,7 @@ type exchange struct {
 	body        []byte
 }
 
-// copyingBody keeps what is read.
+// copyingBody keeps the bytes read.
 type copyingBody struct {
 	io.ReadCloser
 
@@ -57,7 +57,7 @@ func (b *copyingBody) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// copyingWriter keeps what is answered.
+// copyingWriter keeps the answer.
 type copyingWriter struct {
 	http.ResponseWriter
 
@@ -66,7 +66,7 @@ type copyingWriter struct {
 	body   bytes.Buffer
 }
 
-// begin notes the status and the headers, once; a 1xx is no answer yet.
+// begin notes the status and the headers of the first status that is not 1xx.
 func (w *copyingWriter) begin(status int) {
 	if w.status == 0 && status >= http.StatusOK {
 		w.status, w.sent = status, w.Header().Clone()

@@ -30,7 +30,9 @@ func validated(t *testing.T, text []byte) (*description, error) {
 		openapi3.EnableExamplesValidation(), openapi3.EnableSchemaDefaultsValidation(), openapi3.EnableSchemaPatternValidation())
 }
 
+// openapi.yaml is valid, and each operation has an operationId of its own.
 func TestOpenAPIIsValid(t *testing.T) {
+	t.Parallel()
 	description, err := validated(t, openAPI)
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +48,9 @@ func TestOpenAPIIsValid(t *testing.T) {
 	}
 }
 
+// The validation includes the examples.
 func TestOpenAPIExamplesAreValidated(t *testing.T) {
+	t.Parallel()
 	for _, change := range [][2]string{
 		{"fencing_token: 34, sequence: 2, replayed: false", "fencing_token: 34, sequence: 2, repeated: false"}, // a WriteResult
 		{"code: token_stale, retryable: false", "code: token_stale, retryable: true"},
@@ -54,7 +58,7 @@ func TestOpenAPIExamplesAreValidated(t *testing.T) {
 	} {
 		text := bytes.Replace(openAPI, []byte(change[0]), []byte(change[1]), 1)
 		if bytes.Equal(text, openAPI) {
-			t.Fatalf("there is no %q in openapi.yaml", change[0])
+			t.Fatalf("openapi.yaml does not have %q", change[0])
 		}
 		if _, err := validated(t, text); err == nil {
 			t.Errorf("the document is valid with %q", change[1])
@@ -62,18 +66,19 @@ func TestOpenAPIExamplesAreValidated(t *testing.T) {
 	}
 }
 
-// TestOpenAPISchemasAreTheWireTypes compares fields that no exchange of a test may have had, too.
+// Every schema has the fields of its Go type, and requires the same ones.
 func TestOpenAPISchemasAreTheWireTypes(t *testing.T) {
+	t.Parallel()
 	described, err := described()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, wire := range []any{
-		api.AcquireRequest{}, api.Lease{}, api.RenewRequest{}, api.ReleaseRequest{}, api.Released{}, api.BreakRequest{}, api.Broken{},
-		api.Lock{}, api.LockHolder{}, api.Waiter{}, api.Locks{}, api.Event{}, api.WatchEnd{},
-		api.Waits{}, api.WaitOf{}, api.InTheWay{}, api.LeaseInfo{}, api.LeaseInfos{}, api.SessionInfo{}, api.SessionInfos{}, api.Elections{},
-		api.SessionRequest{}, api.Session{}, api.SessionEnded{},
-		api.CampaignRequest{}, api.Term{}, api.ResignRequest{}, api.Resigned{}, api.Election{}, api.WriteResult{}, api.RecordInfo{}, api.Records{},
+		api.AcquireRequest{}, api.Lease{}, api.RenewRequest{}, api.ReleaseRequest{}, api.Released{}, api.BreakRequest{},
+		api.Broken{}, api.Lock{}, api.LockHolder{}, api.Waiter{}, api.Locks{}, api.Event{}, api.WatchEnd{}, api.Waits{},
+		api.WaitOf{}, api.InTheWay{}, api.LeaseInfo{}, api.LeaseInfos{}, api.SessionInfo{}, api.SessionInfos{},
+		api.Elections{}, api.SessionRequest{}, api.Session{}, api.SessionEnded{}, api.CampaignRequest{}, api.Term{},
+		api.ResignRequest{}, api.Resigned{}, api.Election{}, api.WriteResult{}, api.RecordInfo{}, api.Records{},
 		api.TransactionRequest{}, api.WriteToken{}, api.Op{}, api.TransactionResult{}, api.OpResult{},
 		api.BulkWrite{}, api.BulkVerdict{}, api.BulkEnd{},
 		api.Fence{}, api.Policy{}, api.PolicyRequest{}, api.Policies{}, api.Rejection{}, api.Rejections{}, api.Health{},
@@ -82,11 +87,11 @@ func TestOpenAPISchemasAreTheWireTypes(t *testing.T) {
 		kind := reflect.TypeOf(wire)
 		schema := described.document.Components.Schemas[kind.Name()]
 		if schema == nil {
-			t.Errorf("there is no schema %s", kind.Name())
+			t.Errorf("openapi.yaml does not have the schema %s", kind.Name())
 			continue
 		}
 		if open := schema.Value.AdditionalProperties.Has; open == nil || *open {
-			t.Errorf("the schema %s lets any field pass", kind.Name())
+			t.Errorf("the schema %s accepts unknown fields", kind.Name())
 		}
 		fields := wireFields(kind)
 		properties := map[string]bool{}
@@ -94,12 +99,12 @@ func TestOpenAPISchemasAreTheWireTypes(t *testing.T) {
 			properties[name] = slices.Contains(schema.Value.Required, name)
 		}
 		if !maps.Equal(fields, properties) {
-			t.Errorf("%s: the wire type has (required: true) %v, the schema %v", kind.Name(), fields, properties)
+			t.Errorf("%s: the Go type has the fields %v (true: required), the schema %v", kind.Name(), fields, properties)
 		}
 	}
 }
 
-// wireFields are the fields of a type as they are in JSON: name → required.
+// wireFields returns the JSON fields of a type, and whether they are required.
 func wireFields(kind reflect.Type) map[string]bool {
 	fields := map[string]bool{}
 	for i := range kind.NumField() {
@@ -116,8 +121,9 @@ func wireFields(kind reflect.Type) map[string]bool {
 
 var codeRow = regexp.MustCompile("(?m)^\\| (\\d{3}) \\| `(\\w+)` \\|")
 
-// TestOpenAPICodesAreThoseOfTheDocumentation compares the table of docs/api.md with what the operations answer.
+// The table of codes in docs/api.md has the statuses and codes of openapi.yaml.
 func TestOpenAPICodesAreThoseOfTheDocumentation(t *testing.T) {
+	t.Parallel()
 	described, err := described()
 	if err != nil {
 		t.Fatal(err)
@@ -170,8 +176,8 @@ func lines(set map[string]bool) string { return strings.Join(slices.Sorted(maps.
 
 var muxVariable = regexp.MustCompile(`\{(\w+)(?::(?:[^{}]|\{[^{}]*\})*)?\}`)
 
-// checkRoutes compares the paths and methods of a router with those of openapi.yaml, both ways. A route without methods takes
-// what the others of its path leave: that must be answered 405, with Allow.
+// checkRoutes compares the paths and methods of a router with those of openapi.yaml. A route without methods matches the
+// methods that the others of its path leave. These must be refused with 405 and Allow.
 func checkRoutes(t testing.TB, router *mux.Router) {
 	t.Helper()
 	described, err := described()
@@ -186,7 +192,7 @@ func checkRoutes(t testing.TB, router *mux.Router) {
 	}
 	routed, rest := map[string]bool{}, map[string]bool{}
 	err = router.Walk(func(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
-		if name := route.GetName(); name != "" { // a fast path to another route
+		if name := route.GetName(); name != "" { // the fast path to another route
 			routed[name] = true
 			return nil
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// sampling samples a gateway until the test ends, or it is stopped.
-func (h *harness) sampling(t *testing.T) (stop func()) {
+// sampling samples a gateway until the test ends or stops it.
+func (h *harness) sampling(t testing.TB) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
@@ -30,15 +30,15 @@ func (h *harness) sampling(t *testing.T) (stop func()) {
 	return stop
 }
 
-// load writes under one lease by each source, with some writes that are rejected among them, and returns how many there were.
+// load sends accepted and rejected writes from each source, and returns how many.
 func load(t *testing.T, h *harness, lock string) (accepted int, rejected map[api.Code]int) {
 	t.Helper()
 	old := h.acquire(t, lock, "old")
 	h.release(t, old)
 	lease := h.acquire(t, lock, "new")
 	rejected = map[api.Code]int{}
-	refuse := func(got answer, code api.Code) {
-		refused(t, got, code)
+	reject := func(got answer, code api.Code) {
+		expectProblem(t, got, code)
 		rejected[code]++
 	}
 	var sequence int64
@@ -50,12 +50,12 @@ func load(t *testing.T, h *harness, lock string) (accepted int, rejected map[api
 		h.put(t, lease, next(), "x")
 		h.put(t, lease, next(), "x")
 		accepted += 2
-		refuse(h.put(t, old, 1, "late"), api.CodeTokenStale)
+		reject(h.put(t, old, 1, "late"), api.CodeTokenStale)
 		as[api.TransactionResult](t, h.post(t, "/v1/transactions", transaction(lease, next())), http.StatusOK)
 		accepted++
-		refuse(h.send(t, http.MethodPut, recordPath(lock, "k"), "x", token(lease, next()), `If-Match: "999999"`), api.CodeVersionMismatch)
-		refuse(h.send(t, http.MethodPut, recordPath(lock, "k"), "x"), api.CodeTokenRequired)
-		refused(t, h.send(t, http.MethodPut, recordPath(lock, "k"), "{", token(lease, next()), jsonType), api.CodeInvalidRequest) // is no rejection
+		reject(h.putWith(t, lock, token(lease, next()), `If-Match: "999999"`), api.CodeVersionMismatch)
+		reject(h.putWith(t, lock), api.CodeTokenRequired)
+		expectProblem(t, h.putWith(t, lock, token(lease, next()), jsonType), api.CodeInvalidRequest) // no rejection by the rule
 	}
 	var lines strings.Builder
 	for i := range 300 {
@@ -66,12 +66,12 @@ func load(t *testing.T, h *harness, lock string) (accepted int, rejected map[api
 		}
 	}
 	if verdicts, end := h.bulk(t, lines.String()); len(verdicts) != 330 || end.End != api.BulkComplete {
-		t.Errorf("%d verdicts, and %s", len(verdicts), end.text)
+		t.Errorf("received %d verdicts and the end %s, want 330 and complete", len(verdicts), end.text)
 	}
 	return accepted + 300, rejected
 }
 
-// All that all gateways did is in the points, by whatever source, to the write, and at each of them.
+// The points of an overview add up to all writes of all gateways and sources, at each gateway.
 func TestOverviewAddsUpToTheWrite(t *testing.T) {
 	h := newHarness(t, Config{Name: "left"})
 	gateways := []*harness{h, h.another(t, Config{Name: "right"})}
@@ -100,17 +100,16 @@ func TestOverviewAddsUpToTheWrite(t *testing.T) {
 		return got.accepted == want.accepted && got.failed == 0 && maps.Equal(got.rejected, want.rejected)
 	}
 	for _, gateway := range gateways {
-		var last counted
-		deadline := time.Now().Add(time.Minute)
-		for last = sumOf(gateway.overview(t, day)); !same(last); last = sumOf(gateway.overview(t, day)) {
-			if last.accepted > want.accepted || time.Now().After(deadline) {
+		eventually(t, fmt.Sprintf("the points add up to %+v", want), func() bool {
+			last := sumOf(gateway.overview(t, day))
+			if last.accepted > want.accepted {
 				t.Fatalf("the points add up to %+v, want %+v", last, want)
 			}
-			time.Sleep(50 * time.Millisecond)
-		}
+			return same(last)
+		})
 	}
 	if timed := h.count(t, "select sum(writes) from fence.samples, unnest(durations) writes"); timed != int64(want.accepted) {
-		t.Errorf("%d writes took a time, of %v", timed, want.accepted)
+		t.Errorf("the durations of %d writes are stored, want %v", timed, want.accepted)
 	}
 	overview := h.overview(t, day)
 	for _, point := range overview.Points {
@@ -118,26 +117,26 @@ func TestOverviewAddsUpToTheWrite(t *testing.T) {
 			continue
 		}
 		if (point.P50MS == nil) != (point.AcceptedPerS == 0) || (point.P99MS != nil && *point.P99MS < *point.P50MS) {
-			t.Errorf("the point %+v %+v", point.At, *point.OverviewRates)
+			t.Errorf("the percentiles of the point %+v are missing or wrong: %+v", point.At, *point.OverviewRates)
 		}
 	}
-	if len(overview.Gateways) != 2 || !overview.Gateways[0].Self || overview.Gateways[1].Self || overview.Gateways[1].State != api.GatewayServing {
-		t.Errorf("the gateways are %+v", overview.Gateways)
+	if g := overview.Gateways; len(g) != 2 || !g[0].Self || g[1].Self || g[1].State != api.GatewayServing {
+		t.Errorf("the gateways are %+v, want two that serve", g)
 	}
 }
 
-// A gateway that ends tells what is left to tell, and is gone; one that dies is silent after a while.
+// A gateway that shuts down stores its last sample and leaves the list. One that dies is shown as silent.
 func TestOverviewOfGatewaysThatEnd(t *testing.T) {
 	h := newHarness(t, Config{Name: "left"})
 	leaver, dead := h.another(t, Config{Name: "leaver"}), h.another(t, Config{Name: "dead"})
 	stop := leaver.sampling(t)
 	dead.sample(t)
-	eventually(t, "the leaver is there", func() bool { return len(h.overview(t, "").Gateways) == 3 })
+	eventually(t, "all three gateways are listed", func() bool { return len(h.overview(t, "").Gateways) == 3 })
 	lease := h.acquire(t, "job", "w")
 	as[api.WriteResult](t, leaver.put(t, lease, 1, "x"), http.StatusCreated)
 	stop()
-	if told := h.count(t, "select sum(accepted) from fence.samples"); told != 1 {
-		t.Errorf("%d writes were told", told)
+	if stored := h.count(t, "select sum(accepted) from fence.samples"); stored != 1 {
+		t.Errorf("the samples have %d writes, want 1", stored)
 	}
 	h.exec(t, "update fence.gateway_states set seen_at = seen_at - interval '7 seconds' where name = 'dead'")
 	overview := h.overview(t, "")
@@ -145,51 +144,51 @@ func TestOverviewOfGatewaysThatEnd(t *testing.T) {
 		t.Fatalf("the gateways are %+v", overview.Gateways)
 	}
 	if g := overview.Gateways[0]; g.Name != "dead" || g.State != api.GatewaySilent || g.Self {
-		t.Errorf("who died is %+v", g)
+		t.Errorf("the dead gateway is shown as %+v, want silent", g)
 	}
 	if g := overview.Gateways[1]; g.Name != "left" || g.State != api.GatewayServing || !g.Self {
-		t.Errorf("who never told is %+v", g)
+		t.Errorf("the gateway that answers is shown as %+v, want serving", g)
 	}
 	if g := dead.overview(t, "").Gateways[0]; g.State != api.GatewayServing || !g.Self {
-		t.Errorf("who answers is %+v", g)
+		t.Errorf("the silent gateway shows itself as %+v, want serving", g)
 	}
 }
 
-// However many ask at the same time, the database is asked once; who can't wait is told so.
+// Simultaneous requests share one query. A request whose context ends does not wait for it.
 func TestHistoryIsReadOnce(t *testing.T) {
 	reads := make(chan struct{}, 100)
-	letGo := make(chan struct{})
+	proceed := make(chan struct{})
 	h := newHistory(func(_ context.Context, length time.Duration) ([]store.Point, error) {
 		reads <- struct{}{}
-		<-letGo
+		<-proceed
 		return make([]store.Point, length/time.Hour), nil
 	})
 	var running sync.WaitGroup
-	ask := func(length time.Duration) {
+	read := func(length time.Duration) {
 		running.Go(func() {
 			if points, err := h.points(t.Context(), length); err != nil || len(points) != int(length/time.Hour) {
-				t.Errorf("%d points (%v)", len(points), err)
+				t.Errorf("%d points of %s (%v)", len(points), length, err)
 			}
 		})
 	}
-	ask(time.Hour)
+	read(time.Hour)
 	<-reads
 	for range 20 {
-		ask(time.Hour)
+		read(time.Hour)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := h.points(ended, time.Hour); !isUnavailable(err) {
-		t.Errorf("who can't wait is told %v", err)
+		t.Errorf("a request whose context ended got %v, want unavailable", err)
 	}
-	close(letGo)
+	close(proceed)
 	running.Wait()
 	if more := len(reads); more != 0 {
-		t.Errorf("it was read %d times more", more)
+		t.Errorf("the history was read %d times more, want once", more)
 	}
-	ask(2 * time.Hour)
+	read(2 * time.Hour)
 	running.Wait()
 	if more := len(reads); more != 1 {
-		t.Errorf("another length was read %d times", more)
+		t.Errorf("another length was read %d times, want once", more)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// defective is a backend with a defect.
+// defective is a backend whose reads of locks fail.
 type defective struct {
 	Backend
 
@@ -28,8 +28,9 @@ func (d defective) LockAndFence(context.Context, store.Name) (store.Lock, *store
 	return store.Lock{}, nil, d.fail()
 }
 
-// A defect is answered as one, without a word about what it was: that stands in the log.
+// An unknown error is answered with 500 and no cause. The log has the cause.
 func TestDefects(t *testing.T) {
+	t.Parallel()
 	for name, fail := range map[string]func() error{
 		"error":         func() error { return errors.New("relation secret does not exist") },
 		"panic":         func() error { panic("secret") },
@@ -37,7 +38,8 @@ func TestDefects(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log strings.Builder
-			gateway, err := New(Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, defective{fail: fail}, nil, NewMetrics("test"))
+			config := Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}
+			gateway, err := New(config, defective{fail: fail}, nil, NewMetrics("test"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -49,50 +51,19 @@ func TestDefects(t *testing.T) {
 			}
 			if recorder.Code != http.StatusInternalServerError || problem.Code != api.CodeInternal || problem.Retryable ||
 				recorder.Header().Get("Content-Type") != api.ProblemContentType {
-				t.Errorf("answered %d %s", recorder.Code, recorder.Body)
+				t.Errorf("answered %d %s, want the problem internal, not retryable", recorder.Code, recorder.Body)
 			}
 			if strings.Contains(recorder.Body.String(), "secret") || !strings.Contains(log.String(), "path=/v1/locks/job") {
-				t.Errorf("answered %s, logged %s", recorder.Body, log.String())
+				t.Errorf("the cause must be only in the log: answered %s, logged %s", recorder.Body, log.String())
 			}
 			if name == "panic" && (!strings.Contains(log.String(), "secret") || !strings.Contains(log.String(), "problem_test.go")) {
-				t.Errorf("where it panicked is not in the log: %s", log.String())
+				t.Errorf("the log lacks the place of the panic: %s", log.String())
 			}
 		})
 	}
 }
 
-// What must not be logged is not: requests are only at level debug, and values and lease_ids never.
-func TestLog(t *testing.T) {
-	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo} {
-		var log strings.Builder
-		h := newHarness(t, Config{})
-		h.gateway.config.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: level}))
-		h.client = serve(t, conforming(t, h.gateway))
-		lease := h.acquire(t, "job", "worker")
-		as[api.WriteResult](t, h.put(t, lease, 1, "precious"), http.StatusCreated)
-		refused(t, h.put(t, lease, 1, "precious too"), api.CodeTokenStale)
-		h.setPolicy(t, "job", "{}")
-		if h.send(t, http.MethodDelete, "/v1/policies/job", "").status != http.StatusNoContent {
-			t.Error("the policy was not deleted")
-		}
-		as[api.Broken](t, h.post(t, lockPath("job", "/break"), `{"reason":"stuck"}`), http.StatusOK)
-		// Served one after the other, and answered, the requests are in the log but for the end of the last.
-		h.get(t, "/healthz")
-		text := log.String()
-		for _, line := range []string{"policy set", "policy deleted", "lease broken", "reason=stuck"} {
-			if !strings.Contains(text, line) {
-				t.Errorf("%q is not in the log", line)
-			}
-		}
-		if debug := strings.Contains(text, "status=412 code=token_stale"); debug != (level == slog.LevelDebug) {
-			t.Errorf("at level %s, requests are logged: %v", level, debug)
-		}
-		if strings.Contains(text, "precious") || strings.Contains(text, lease.LeaseID) {
-			t.Errorf("a value or a lease_id is in the log: %s", text)
-		}
-	}
-}
-
+// A limit out of range is refused with the name and value of its flag.
 func TestConfigLimits(t *testing.T) {
 	for flag, config := range map[string]Config{
 		"--body-bytes-max is 1023":             {BodyBytesMax: 1023},
@@ -104,19 +75,24 @@ func TestConfigLimits(t *testing.T) {
 		"--shutdown-timeout is -1ns, it can't": {ShutdownTimeout: -1},
 		"--event-keep-alive is 99ms":           {KeepAlive: 99 * time.Millisecond},
 		"--watches-max is -1":                  {WatchesMax: -1},
+		"--access-log-sample":                  {AccessLogSample: -1},
 	} {
-		if _, err := New(config, nil, nil, NewMetrics("test")); !errors.Is(err, ErrInvalidConfig) || !strings.Contains(err.Error(), flag) {
+		_, err := New(config, nil, nil, NewMetrics("test"))
+		if !errors.Is(err, ErrInvalidConfig) || !strings.Contains(err.Error(), flag) {
 			t.Errorf("%+v: %v, want ErrInvalidConfig with %q", config, err, flag)
 		}
 	}
-	for _, config := range []Config{{}, {BodyBytesMax: 1024}, {BodyBytesMax: 256 << 20}, {BodyTimeout: 100 * time.Millisecond, RequestTimeout: 100 * time.Millisecond, ShutdownTimeout: 1}} {
+	for _, config := range []Config{
+		{}, {BodyBytesMax: 1024}, {BodyBytesMax: 256 << 20},
+		{BodyTimeout: 100 * time.Millisecond, RequestTimeout: 100 * time.Millisecond, ShutdownTimeout: 1},
+	} {
 		if _, err := New(config, nil, nil, NewMetrics("test")); err != nil {
 			t.Errorf("%+v: %v", config, err)
 		}
 	}
 }
 
-// What is recommended is a turn of each who is before the caller, never at once and never far off.
+// recommended_retry_ms is one average hold per waiter ahead, between a minimum and a maximum.
 func TestRetryAfter(t *testing.T) {
 	for _, want := range []struct {
 		remaining   time.Duration
@@ -138,29 +114,29 @@ func TestRetryAfter(t *testing.T) {
 		{time.Hour, math.MaxInt, 30 * time.Second},
 	} {
 		if got := retryAfter(want.remaining, want.queueLength); got != want.retry {
-			t.Errorf("with %s to go and %d in line, it is %s, want %s", want.remaining, want.queueLength, got, want.retry)
+			t.Errorf("with %s left and %d waiters: %s, want %s", want.remaining, want.queueLength, got, want.retry)
 		}
 	}
 }
 
-// All who are told to come again are not told the same.
+// jittered adds up to a quarter to a wait, so that clients do not retry at the same time.
 func TestJittered(t *testing.T) {
 	for _, wait := range []time.Duration{0, 1, 50 * time.Millisecond, 30 * time.Second} {
 		seen := map[time.Duration]bool{}
 		for range 100 {
 			got := jittered(wait)
 			if seen[got] = true; got < wait || got > wait+wait/4 {
-				t.Fatalf("%s became %s", wait, got)
+				t.Fatalf("%s became %s, want it or up to a quarter more", wait, got)
 			}
 		}
 		if len(seen) < 2 && wait > time.Millisecond {
-			t.Errorf("%s is the same for all", wait)
+			t.Errorf("%s was never changed", wait)
 		}
 	}
 }
 
-// A problem says what to do, and has the data to do it with.
-func TestProblemsOfTheLine(t *testing.T) {
+// The detail of a problem says what the client can do, and the problem has the data for it.
+func TestProblemsOfQueuesAndSessions(t *testing.T) {
 	for name, want := range map[string]struct {
 		err       error
 		code      api.Code
@@ -168,21 +144,30 @@ func TestProblemsOfTheLine(t *testing.T) {
 		detail    string
 		data      string
 	}{
-		"held": {&store.HeldError{Lock: "job", OwnerID: "w", Remaining: time.Hour, QueueLength: 40}, api.CodeLockHeld, true,
-			"Try again after recommended_retry_ms", `"holder":{"owner_id":"w","expires_at":"0001-01-01T00:00:00.000Z"},"queue_length":40,"recommended_retry_ms":3`},
+		"held": {
+			&store.HeldError{Lock: "job", OwnerID: "w", Remaining: time.Hour, QueueLength: 40}, api.CodeLockHeld, true,
+			"Try again after recommended_retry_ms",
+			`"holder":{"owner_id":"w","expires_at":"0001-01-01T00:00:00.000Z"},"queue_length":40,"recommended_retry_ms":3`,
+		},
 		"others before": {fmt.Errorf("acquire: %w", &store.HeldError{Lock: "job", QueueLength: 2}), api.CodeLockHeld, true,
 			"is free, and 2 are before you in the line. Try again", `"retryable":true,"queue_length":2,"recommended_retry_ms":1`},
-		"deadlock": {&store.DeadlockError{Cycle: []store.Wait{{OwnerID: "a", Lock: "x"}, {OwnerID: "b", Lock: "y"}}}, api.CodeDeadlock, false,
-			"2 owners who wait for each other", `"cycle":[{"owner_id":"a","lock":"x"},{"owner_id":"b","lock":"y"}]`},
-		"session": {&store.LostError{Reason: "expired"}, api.CodeLeaseLost, false, "The session has ended: expired. Stop", `"reason":"expired"`},
-		"shared": {&store.RejectedError{Verdict: store.VerdictTokenStale, Reason: "shared", Resource: "job", Token: 3}, api.CodeTokenStale, false,
-			"which is that of a shared lease, and those can't write", `"reason":"shared"`},
+		"deadlock": {
+			&store.DeadlockError{Cycle: []store.Wait{{OwnerID: "a", Lock: "x"}, {OwnerID: "b", Lock: "y"}}}, api.CodeDeadlock, false,
+			"2 owners who wait for each other", `"cycle":[{"owner_id":"a","lock":"x"},{"owner_id":"b","lock":"y"}]`,
+		},
+		"session": {
+			&store.LostError{Reason: "expired"}, api.CodeLeaseLost, false, "The session has ended: expired. Stop", `"reason":"expired"`,
+		},
+		"shared": {
+			&store.RejectedError{Verdict: store.VerdictTokenStale, Reason: "shared", Resource: "job", Token: 3}, api.CodeTokenStale,
+			false, "which is that of a shared lease, and those can't write", `"reason":"shared"`,
+		},
 		"draining": {busy("The gateway is ending."), api.CodeUnavailable, true, "ending", `"outcome":"not_applied"`},
 	} {
 		answer := problemOf(want.err)
 		if text := encode(answer); answer.Code != want.code || answer.Retryable != want.retryable ||
 			!strings.Contains(answer.Detail, want.detail) || !strings.Contains(text, want.data) {
-			t.Errorf("%s: answered %s", name, text)
+			t.Errorf("%s: the problem is %s, want %s with %q and %s", name, text, want.code, want.detail, want.data)
 		}
 	}
 }

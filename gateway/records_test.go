@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"crypto/rand"
 	"net/http"
 	"strconv"
@@ -10,7 +9,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// Values are any bytes, and come back as they were stored, with their type.
+// Values are any bytes. They are returned as they were stored, with their content type.
 func TestValues(t *testing.T) {
 	h := newHarness(t, Config{})
 	lease := h.acquire(t, "job", "worker")
@@ -31,65 +30,50 @@ func TestValues(t *testing.T) {
 		"JSON null":          {"Application/JSON", "null"},
 		"type with quotes":   {`multipart/form-data; boundary="a b"`, "x"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			sequence++
-			headers := []string{token(lease, sequence)}
-			want := "application/octet-stream"
-			if stored.kind != "" {
-				headers, want = append(headers, "Content-Type: "+stored.kind), stored.kind
+		sequence++
+		var headers []string
+		want := "application/octet-stream"
+		if stored.kind != "" {
+			headers, want = []string{"Content-Type: " + stored.kind}, stored.kind
+		}
+		got := h.putKey(t, lease, sequence, name, stored.value, headers...)
+		version := as[api.WriteResult](t, got, http.StatusCreated).Version
+		read, head := h.get(t, recordPath("job", name)), h.send(t, http.MethodHead, recordPath("job", name), "")
+		if string(read.body) != stored.value || len(head.body) != 0 {
+			t.Errorf("%s: GET returned %d bytes and HEAD %d, want %d and 0",
+				name, len(read.body), len(head.body), len(stored.value))
+		}
+		for _, got := range []answer{read, head} {
+			for header, want := range map[string]string{
+				"Content-Type":   want,
+				"Content-Length": strconv.Itoa(len(stored.value)),
+				"ETag":           `"` + strconv.FormatInt(version, 10) + `"`,
+				"Fencing-Token":  api.FencingToken{Token: lease.FencingToken, Sequence: &sequence}.String(),
+				"Cache-Control":  "no-cache",
+				// These keep a browser from running a stored value on the gateway's origin.
+				"Content-Security-Policy": "sandbox; default-src 'none'",
+				"X-Content-Type-Options":  "nosniff",
+			} {
+				if value := got.header.Get(header); got.status != http.StatusOK || value != want {
+					t.Errorf("%s: %s returned %d with %s %q, want %q", name, got.request, got.status, header, value, want)
+				}
 			}
-			got := h.send(t, http.MethodPut, recordPath("job", name), stored.value, headers...)
-			result := as[api.WriteResult](t, got, http.StatusCreated)
-
-			read := h.get(t, recordPath("job", name))
-			if read.status != http.StatusOK || !bytes.Equal(read.body, []byte(stored.value)) || read.header.Get("Content-Type") != want {
-				t.Errorf("%d, %s, %d bytes of %d", read.status, read.header.Get("Content-Type"), len(read.body), len(stored.value))
-			}
-			checkValueHeaders(t, read, lease, sequence, result.Version)
-
-			head := h.send(t, http.MethodHead, recordPath("job", name), "")
-			if head.status != http.StatusOK || len(head.body) != 0 || head.header.Get("Content-Length") != strconv.Itoa(len(stored.value)) ||
-				head.header.Get("Content-Type") != want {
-				t.Errorf("HEAD: %d %v", head.status, head.header)
-			}
-			checkValueHeaders(t, head, lease, sequence, result.Version)
-		})
-	}
-}
-
-// checkValueHeaders also holds what keeps a browser from running somebody's value on the gateway's origin.
-func checkValueHeaders(t *testing.T, got answer, lease api.Lease, sequence, version int64) {
-	t.Helper()
-	for name, want := range map[string]string{
-		"ETag":                    `"` + strconv.FormatInt(version, 10) + `"`,
-		"Fencing-Token":           api.FencingToken{Token: lease.FencingToken, Sequence: &sequence}.String(),
-		"Cache-Control":           "no-cache",
-		"Content-Security-Policy": "sandbox; default-src 'none'",
-		"X-Content-Type-Options":  "nosniff",
-	} {
-		if value := got.header.Get(name); value != want {
-			t.Errorf("%s: %s is %q, want %q", got.request, name, value, want)
 		}
 	}
-}
-
-func TestReadNothing(t *testing.T) {
-	h := newHarness(t, Config{})
-	h.acquire(t, "job", "worker")
-	refused(t, h.get(t, recordPath("job", "k")), api.CodeNotFound)
-	refused(t, h.get(t, recordPath("nowhere", "k")), api.CodeNotFound)
-	head := h.send(t, http.MethodHead, recordPath("job", "k"), "")
-	if head.status != http.StatusNotFound || head.header.Get("Content-Type") != api.ProblemContentType || len(head.body) != 0 {
-		t.Errorf("HEAD: %d %v", head.status, head.header)
+	as[api.WriteResult](t, h.put(t, h.acquire(t, "other", "worker"), 0, "x"), http.StatusCreated)
+	unnumbered := h.get(t, recordPath("other", "k")).header.Get("Fencing-Token")
+	if want := strconv.FormatInt(h.fence(t, "other").LastToken, 10); unnumbered != want {
+		t.Errorf("a record written without a sequence has the Fencing-Token %q, want %q", unnumbered, want)
 	}
 }
 
-// The token of a write without a number is shown without one.
-func TestFencingTokenOfRecord(t *testing.T) {
+func TestReadOfNoRecord(t *testing.T) {
 	h := newHarness(t, Config{})
-	lease := h.acquire(t, "job", "worker")
-	as[api.WriteResult](t, h.put(t, lease, 0, "x"), http.StatusCreated)
-	if shown := h.get(t, recordPath("job", "k")).header.Get("Fencing-Token"); shown != strconv.FormatInt(lease.FencingToken, 10) {
-		t.Errorf("Fencing-Token is %q, want %d", shown, lease.FencingToken)
+	h.acquire(t, "job", "worker")
+	expectProblem(t, h.get(t, recordPath("job", "k")), api.CodeNotFound)
+	expectProblem(t, h.get(t, recordPath("nowhere", "k"), "If-Match: *"), api.CodeNotFound)
+	head := h.send(t, http.MethodHead, recordPath("job", "k"), "")
+	if head.status != http.StatusNotFound || head.header.Get("Content-Type") != api.ProblemContentType || len(head.body) != 0 {
+		t.Errorf("HEAD returned %d %v with %d bytes, want the headers of a problem", head.status, head.header, len(head.body))
 	}
 }

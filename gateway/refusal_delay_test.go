@@ -12,80 +12,78 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// hammered is a gateway that was sent so many writes with a stale token that the next answer takes as long as it may: a minute.
-func hammered(t *testing.T) (h *harness, zombie, current api.Lease, at answer) {
+// newHammered is a gateway that refused so many writes of one zombie that it delays the next answer by a minute. It also
+// returns the last answer.
+func newHammered(t *testing.T) (h *harness, zombie, current api.Lease, last answer) {
+	t.Helper()
 	h = newHarness(t, Config{RefusalDelayMax: time.Minute})
 	zombie, current = h.zombie(t, "job")
-	for range refusalsFree { // none of these waits
-		at = h.put(t, zombie, 1, "late")
-		refused(t, at, api.CodeTokenStale)
+	for range refusalsFree { // without a delay
+		last = h.put(t, zombie, 1, "late")
+		expectProblem(t, last, api.CodeTokenStale)
 	}
 	for range 20 {
 		h.gateway.refusalDelays.count(&store.RejectedError{Resource: "job", Token: zombie.FencingToken})
 	}
-	return h, zombie, current, at
+	return h, zombie, current, last
 }
 
-// The answer to a client that goes on after it was refused is delayed, and nobody else's is. When the gateway drains, the client gets the
-// same answer as before.
-func TestRefusedAgainIsDelayed(t *testing.T) {
-	h, zombie, current, first := hammered(t)
+// The answer to a zombie that goes on writing is delayed. It holds no body and no connection. Other clients are not
+// delayed. When the gateway drains, the zombie gets the same answer as before.
+func TestRepeatedRefusalIsDelayed(t *testing.T) {
+	h, zombie, current, first := newHammered(t)
 	held := inBackground(func() answer { return h.put(t, zombie, 1, strings.Repeat("late", bodyFreeBytes)) })
 	h.awaitMetric(t, 1, "fencegate_write_refusals_delayed")
 	if used := h.bodyBytes(); used != 0 {
-		t.Errorf("%d bytes of its body are held", used)
+		t.Errorf("the delayed request holds %d bytes of its body, want none", used)
 	}
 	as[api.WriteResult](t, h.put(t, current, 1, "x"), http.StatusCreated)
 	other, _ := h.zombie(t, "other")
-	refused(t, h.put(t, other, 1, "late"), api.CodeTokenStale)
-	for range refusalsFree + 2 { // which are ordinary, and no sign of a zombie
-		got := h.send(t, http.MethodPut, recordPath("job", "key"), "x", token(current, 2), `If-Match: "7"`)
-		refused(t, got, api.CodeVersionMismatch)
+	expectProblem(t, h.put(t, other, 1, "late"), api.CodeTokenStale)
+	for range refusalsFree + 2 { // version mismatches are no sign of a zombie
+		expectProblem(t, h.putWith(t, "job", token(current, 2), `If-Match: "7"`), api.CodeVersionMismatch)
 	}
 	select {
 	case got := <-held:
-		t.Fatalf("it was answered at once: %s", got.body)
+		t.Fatalf("the zombie was answered %s, want a delay", got.body)
 	default:
 	}
 	if busy := h.store.PoolStats().Busy; busy != 0 {
-		t.Errorf("%d connections are busy", busy)
+		t.Errorf("%d database connections are busy during the delay, want none", busy)
 	}
 	h.gateway.drain()
 	last := <-held
-	if refused(t, last, api.CodeTokenStale); !bytes.Equal(last.body, first.body) {
-		t.Errorf("the answer is %s, and was %s", last.body, first.body)
+	if expectProblem(t, last, api.CodeTokenStale); !bytes.Equal(last.body, first.body) {
+		t.Errorf("the delayed answer is %s, want %s", last.body, first.body)
 	}
 }
 
-// A delay ends when the client is gone.
-func TestDelayedClientGoes(t *testing.T) {
-	h, zombie, _, _ := hammered(t)
+// A delay ends when its client hangs up.
+func TestDelayedClientHangsUp(t *testing.T) {
+	h, zombie, _, _ := newHammered(t)
 	ctx, leave := context.WithCancel(t.Context())
 	gone := make(chan error, 1)
-	go func() {
-		_, err := h.putFor(ctx, t, zombie, 1, "late")
-		gone <- err
-	}()
+	go func() { gone <- h.putFor(ctx, t, zombie, 1, "late") }()
 	h.awaitMetric(t, 1, "fencegate_write_refusals_delayed")
 	leave()
 	if err := <-gone; err == nil {
-		t.Error("it was answered")
+		t.Error("the request that was cancelled returned an answer")
 	}
 	h.awaitMetric(t, 0, "fencegate_write_refusals_delayed")
 }
 
-// Above the bound no answer is delayed.
+// At most refusalDelaysMax answers are delayed at the same time.
 func TestDelaysAreBounded(t *testing.T) {
-	h, zombie, _, _ := hammered(t)
+	h, zombie, _, _ := newHammered(t)
 	h.gateway.refusalDelays.delayed.Add(refusalDelaysMax)
-	refused(t, h.put(t, zombie, 1, "late"), api.CodeTokenStale)
+	expectProblem(t, h.put(t, zombie, 1, "late"), api.CodeTokenStale)
 	if now := h.gateway.refusalDelays.delayed.Load(); now != refusalDelaysMax {
-		t.Errorf("%d are delayed", now)
+		t.Errorf("%d answers are delayed, want %d", now, refusalDelaysMax)
 	}
 }
 
-// A stream of which line after line is refused is read with pauses; each line has its verdict.
-func TestBulkRefusedAgainIsRead(t *testing.T) {
+// The gateway pauses reading from a stream whose lines are all refused. Each line gets its verdict.
+func TestBulkRefusalsPauseReading(t *testing.T) {
 	h := newHarness(t, Config{RefusalDelayMax: time.Minute})
 	zombie, _ := h.zombie(t, "job")
 	stream := h.openBulk(t)
@@ -94,7 +92,7 @@ func TestBulkRefusedAgainIsRead(t *testing.T) {
 		stream.write(t, strings.Repeat(line, bulkRefusalsMax))
 		for range bulkRefusalsMax {
 			if verdict := stream.next(t); verdict.Code != api.CodeTokenStale {
-				t.Fatalf("the verdict is %s", verdict.text)
+				t.Fatalf("the verdict is %s, want token_stale", verdict.text)
 			}
 		}
 	}
@@ -103,14 +101,16 @@ func TestBulkRefusedAgainIsRead(t *testing.T) {
 	h.awaitMetric(t, 0, "fencegate_write_refusals_delayed")
 	metrics, _ := h.scrape(t)
 	if pauses := metrics.value("fencegate_write_refusals_delayed_total"); pauses < 2 {
-		t.Errorf("it was read with %g pauses", pauses)
+		t.Errorf("the stream was read with %g pauses, want at least 2", pauses)
 	}
 }
 
+// The delay doubles with each refusal after the free ones, up to its maximum.
 func TestRefusalDelays(t *testing.T) {
 	d := newRefusalDelays(t.Context(), time.Second, nil)
 	for refusals, want := range map[uint64]time.Duration{
-		1: 0, refusalsFree: 0, refusalsFree + 1: refusalDelayMin, refusalsFree + 2: 2 * refusalDelayMin, refusalsFree + 6: time.Second, 1 << 16: time.Second,
+		1: 0, refusalsFree: 0, refusalsFree + 1: refusalDelayMin, refusalsFree + 2: 2 * refusalDelayMin,
+		refusalsFree + 6: time.Second, 1 << 16: time.Second,
 	} {
 		if got := d.after(refusals); got != want {
 			t.Errorf("refusal %d is delayed by %s, want %s", refusals, got, want)

@@ -1,17 +1,12 @@
 package gateway
 
 import (
-	"fmt"
-	"net/http"
 	"net/url"
-	"runtime"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -22,89 +17,93 @@ func (s *stream) nextRejection(t testing.TB) api.Rejection {
 	return dataOf[api.Rejection](t, s.next(t, api.EventRejection))
 }
 
-// position is the last id that came, which is there at once.
+// position returns the last ID received. The gateway sends one at once.
 func (s *stream) position(t testing.TB) string {
 	t.Helper()
-	eventually(t, "the stream says where it is", func() bool { return s.lastID.Load() != nil })
+	eventually(t, "the stream has sent its position", func() bool { return s.lastID.Load() != nil })
 	return s.lastID.Load().(string)
 }
 
-// reject has a write with an unknown token refused and recorded.
-func (h *harness) reject(t *testing.T, resource string, token int64) {
+// reject records a rejected write with an unknown token.
+func (h *harness) reject(t testing.TB, resource string) {
 	t.Helper()
-	refused(t, h.send(t, http.MethodPut, recordPath(resource, "k"), "x", fmt.Sprintf("Fencing-Token: %d", token)), api.CodeTokenUnknown)
-	if err := h.recordNow(t); err != nil {
-		t.Fatal(err)
-	}
+	expectProblem(t, h.putWith(t, resource, "Fencing-Token: 7"), api.CodeTokenUnknown)
+	h.record(t)
 }
 
-// Rejections of all gateways are told at all of them, when they are new and when they change.
+// feedEnd returns a channel that is closed when the feed that reads rejections now has ended.
+func (h *harness) feedEnd(t testing.TB) <-chan struct{} {
+	t.Helper()
+	h.gateway.rejected.mu.Lock()
+	defer h.gateway.rejected.mu.Unlock()
+	if h.gateway.rejected.current == nil {
+		t.Fatal("no feed reads rejections")
+	}
+	return h.gateway.rejected.current.ended
+}
+
+// Streams at all gateways receive new and changed groups of all gateways.
 func TestRejectionStream(t *testing.T) {
 	h := newHarness(t, Config{})
 	second := h.another(t, Config{})
-	h.reject(t, "before", 7)
+	h.reject(t, "before")
 	zombie, current := h.zombie(t, "job")
 	streams := []*stream{h.open(t, streamPath), second.open(t, streamPath), second.open(t, streamPath)}
-	refused(t, h.put(t, zombie, 5, "late"), api.CodeTokenStale)
-	if err := h.recordNow(t); err != nil {
-		t.Fatal(err)
-	}
+	expectProblem(t, h.put(t, zombie, 5, "late"), api.CodeTokenStale)
+	h.record(t)
 	listed := h.rejections(t, "?resource=job").Rejections[0]
 	for _, s := range streams {
 		event := s.next(t, api.EventRejection)
 		r := dataOf[api.Rejection](t, event)
 		if encode(r) != encode(listed) || value(r.SupersededBy) != current.FencingToken {
-			t.Errorf("told is %+v, listed %+v", r, listed)
+			t.Errorf("the event is %+v, want %+v as in the list", r, listed)
 		}
-		if at := time.UnixMicro(event.number(t)); time.Since(at).Abs() > time.Minute {
-			t.Errorf("its id is of %s", at)
+		if at := time.UnixMicro(event.number(t)); time.Since(at).Abs() > time.Hour {
+			t.Errorf("the ID of the event stands for %s, want about now", at)
 		}
 	}
-	refused(t, second.put(t, zombie, 6, "late"), api.CodeTokenStale)
-	if err := second.recordNow(t); err != nil {
-		t.Fatal(err)
-	}
+	expectProblem(t, second.put(t, zombie, 6, "late"), api.CodeTokenStale)
+	second.record(t)
 	for _, s := range streams {
 		if r := s.nextRejection(t); r.ID != listed.ID || r.Count != 2 || value(r.Sequence) != int64(6) {
-			t.Errorf("then is told %+v", r)
+			t.Errorf("the second event is %+v, want the same group with the count 2", r)
 		}
 	}
 }
 
-// A stream tells what its filters select, and nothing else.
+// A stream has only the groups that its filters select.
 func TestRejectionStreamFilters(t *testing.T) {
 	h := newHarness(t, Config{})
 	zombie, _ := h.zombie(t, "job/ä&1")
 	streams := map[string]*stream{}
 	for _, filter := range []string{
-		"resource=" + url.QueryEscape("job/ä&1"), "prefix=job/", "prefix=j&code=token_stale", "owner_id=zombie", "code=token_stale&owner_id=zombie",
+		"resource=" + url.QueryEscape("job/ä&1"), "prefix=job/", "prefix=j&code=token_stale", "owner_id=zombie",
+		"code=token_stale&owner_id=zombie",
 	} {
 		streams[filter] = h.open(t, streamPath+"?"+filter)
 	}
-	h.reject(t, "other/job", 7)
-	h.reject(t, "job", 7)
-	refused(t, h.put(t, zombie, 5, "late"), api.CodeTokenStale)
-	if err := h.recordNow(t); err != nil {
-		t.Fatal(err)
-	}
+	h.reject(t, "other/job")
+	h.reject(t, "job")
+	expectProblem(t, h.put(t, zombie, 5, "late"), api.CodeTokenStale)
+	h.record(t)
 	for filter, s := range streams {
 		if r := s.nextRejection(t); r.Resource != "job/ä&1" {
-			t.Errorf("%s: first is told %+v", filter, r)
+			t.Errorf("%s: the first event is %+v, want one of job/ä&1", filter, r)
 		}
 	}
 }
 
-// Whoever comes back goes on where it was, at any gateway, whether an event or only a position was the last that it heard.
+// A stream that is opened again resumes after the last event or position, at any gateway.
 func TestRejectionStreamResumes(t *testing.T) {
 	h := newHarness(t, Config{})
 	second := h.another(t, Config{})
 	s := h.open(t, streamPath)
 	position := s.position(t)
-	h.reject(t, "a", 7)
+	h.reject(t, "a")
 	seen := s.next(t, api.EventRejection).id
 	s.close()
 	h.awaitStreams(t, 0)
-	h.reject(t, "b", 7)
+	h.reject(t, "b")
 	for name, again := range map[string]*stream{
 		"header":               h.open(t, streamPath+"?resource=b", "Last-Event-ID: "+seen),
 		"parameter":            second.open(t, streamPath+"?resource=b&last_event_id="+seen),
@@ -112,54 +111,52 @@ func TestRejectionStreamResumes(t *testing.T) {
 		"position":             second.open(t, streamPath+"?resource=b", "Last-Event-ID: "+position),
 	} {
 		if r := again.nextRejection(t); r.Resource != "b" || r.Count != 1 {
-			t.Errorf("%s: told is %+v", name, r)
+			t.Errorf("%s: the event is %+v, want the group of b", name, r)
 		}
 	}
 	whole := second.open(t, streamPath, "Last-Event-ID: "+position)
 	if first, then := whole.nextRejection(t), whole.nextRejection(t); first.Resource != "a" || then.Resource != "b" {
-		t.Errorf("from the beginning come %+v and %+v", first, then)
+		t.Errorf("after the first position the events are %+v and %+v, want a and b", first, then)
 	}
-	for _, id := range []string{"0", strconv.FormatInt(time.Now().Add(-2*store.RejectionsResumable).UnixMicro(), 10), "9223372036854775807"} {
+	tooOld := strconv.FormatInt(time.Now().Add(-2*store.RejectionsResumable).UnixMicro(), 10)
+	for _, id := range []string{"0", tooOld, "9223372036854775807"} {
 		missed := h.open(t, streamPath, "Last-Event-ID: "+id).next(t, api.EventMissed)
-		if at := time.UnixMicro(missed.number(t)); time.Since(at).Abs() > time.Minute || dataOf[api.RejectionsMissed](t, missed).Since.IsZero() {
-			t.Errorf("after %s comes %+v", id, missed)
+		at := time.UnixMicro(missed.number(t))
+		if time.Since(at).Abs() > time.Hour || dataOf[api.RejectionsMissed](t, missed).Since.IsZero() {
+			t.Errorf("after %s the event is %+v, want an ID of about now and since", id, missed)
 		}
 	}
 }
 
-// A stream on which nothing comes says until when nothing was: it shows that it lives, and whoever heard that goes on there.
+// An idle stream sends comments and its position, so that a client that reconnects resumes from there.
 func TestRejectionStreamIsKeptAlive(t *testing.T) {
 	const timeout = time.Second
 	h := newTimed(t, Config{KeepAlive: 100 * time.Millisecond}, timeout, time.Minute)
 	s := h.open(t, streamPath+"?resource=none")
 	first := s.position(t)
-	h.reject(t, "other", 7)
-	eventually(t, "the position moves past what is not told", func() bool { return s.position(t) > first && len(s.comments) > 0 })
-	for until := time.Now().Add(2 * timeout); time.Now().Before(until); {
-		select {
-		case <-s.comments:
-		case <-time.After(time.Minute):
-			t.Fatal("nothing shows that the stream lives")
-		}
-	}
+	h.reject(t, "other")
+	eventually(t, "the position passes a group that is not selected", func() bool {
+		return s.position(t) > first && len(s.comments) > 0
+	})
+	s.awaitKeptAlive(t, 2*timeout)
 }
 
-// A storm of more groups than can be told is told as missed, at once and after it.
+// More groups than a stream can send are reported as missed, at once and after a reconnect.
 func TestRejectionStreamMissed(t *testing.T) {
 	h := newHarness(t, Config{})
 	s, filtered := h.open(t, streamPath), h.open(t, streamPath+"?resource=none")
 	position := s.position(t)
-	h.rejectStories(t, store.RejectionsMissedMax+1)
+	h.rejectGroups(t, store.RejectionsMissedMax+1)
 	for _, s := range []*stream{s, filtered} {
 		missed := dataOf[api.RejectionsMissed](t, s.next(t, api.EventMissed))
 		if at, err := strconv.ParseInt(position, 10, 64); err != nil || missed.Since.After(time.UnixMicro(at)) {
-			t.Errorf("missed is what came after %s, begun at %s (%v)", missed.Since, position, err)
+			t.Errorf("missed since %s, want %s or earlier (%v)", missed.Since, position, err)
 		}
 	}
 	h.open(t, streamPath, "Last-Event-ID: "+position).next(t, api.EventMissed)
-	// What is told as missed is not told again when there is time for it, but what changes is.
+	// Missed groups are not sent later, but new changes are.
 	h.exec(t, "update fence.rejections set changed_at = changed_at - interval '1 minute'")
-	h.reject(t, "after", 7)
+	h.reject(t, "after")
 	for r := (api.Rejection{}); r.Resource != "after"; {
 		if event := <-s.events; event.kind != api.EventMissed {
 			r = dataOf[api.Rejection](t, event)
@@ -167,48 +164,35 @@ func TestRejectionStreamMissed(t *testing.T) {
 	}
 }
 
-// Streams of rejections count among all streams of events.
-func TestRejectionStreamsMax(t *testing.T) {
-	h := newHarness(t, Config{WatchesMax: 1})
-	s := h.open(t, streamPath)
-	h.awaitStreams(t, 1)
-	if problem := unavailable(t, h.get(t, streamPath), api.OutcomeNotApplied); !strings.Contains(problem.Detail, "--watches-max") {
-		t.Errorf("beyond the bound: %s", problem.Detail)
-	}
-	s.close()
-	h.awaitStreams(t, 0)
-	h.open(t, streamPath).close()
-}
-
-// fillRejections changes that many groups, with long names.
-func (h *harness) fillRejections(t *testing.T, groups int) {
+// fillRejections changes this many groups with long names.
+func (h *harness) fillRejections(t testing.TB, groups int) {
 	t.Helper()
-	h.exec(t, `insert into fence.rejections as r (resource, key, code, reason, source, address, fencing_token, granted_token, last_token, last_sequence,
-			count, first_at, last_at)
-		select repeat('r', 500) || n, repeat('k', 500), 'token_unknown', '', 'http', '', 7, 0, 0, 0, 1, clock_timestamp(), clock_timestamp()
+	h.exec(t, `insert into fence.rejections as r (resource, key, code, reason, source, address, fencing_token, granted_token,
+			last_token, last_sequence, count, first_at, last_at)
+		select repeat('r', 500) || n, repeat('k', 500), 'token_unknown', '', 'http', '', 7, 0, 0, 0, 1,
+			clock_timestamp(), clock_timestamp()
 		from generate_series(1, $1) n
-		on conflict (resource, fencing_token, code, reason, source, address) do update set count = r.count + 1, changed_at = clock_timestamp()`, groups)
+		on conflict (resource, fencing_token, code, reason, source, address)
+			do update set count = r.count + 1, changed_at = clock_timestamp()`, groups)
 }
 
-// Who reads too slowly is cut off and told so, and holds up nobody else.
+// The gateway disconnects a slow reader with a final event. Other readers are not delayed.
 func TestRejectionStreamSlowReader(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
-		// Not held against the description: there is too much of it.
-		h := newGateway(t, Config{}, store.Config{DatabaseURL: pgtest.Migrated(t)})
+	overBoth(t, func(t *testing.T, http2 bool) {
+		h := newGateway(t, Config{}, patientDatabase(t))
 		h.gateway.eventTimeout, h.gateway.rejected.interval, h.gateway.rejected.behindMax = time.Hour, 10*time.Millisecond, 4
-		h.client = serve(t, h.gateway)
+		h.client = serve(t, h.gateway) // too much text for conforming
 		fast := h.open(t, streamPath)
-		slowly := client{base: h.base, http: newHTTPClient(t, http2)}
-		slow := slowly.openUnread(t, streamPath)
+		slow := client{base: h.base, http: newHTTPClient(t, http2)}.openUnread(t, streamPath)
 		h.awaitStreams(t, 2)
 		const groups = 900
 		rounds := 0
-		eventually(t, "the slow reader is given up", func() bool {
+		eventually(t, "the slow reader is disconnected", func() bool {
 			rounds++
 			h.fillRejections(t, groups)
-			for told := 0; told < groups; {
+			for received := 0; received < groups; {
 				if r := fast.nextRejection(t); r.Count == int64(rounds) {
-					told++
+					received++
 				}
 			}
 			h.gateway.rejected.mu.Lock()
@@ -216,97 +200,63 @@ func TestRejectionStreamSlowReader(t *testing.T) {
 			return len(h.gateway.rejected.current.subscribers) == 1
 		})
 		slow.read(t)
-		heard := 0
-		for event := range slow.events {
-			if event.kind == api.EventEnd {
-				if end := dataOf[api.WatchEnd](t, event); end.Reason != "slow_reader" {
-					t.Errorf("it ended for %s", end.Reason)
-				}
-				break
-			}
-			heard++
-		}
-		if slow.over(t); heard == 0 || heard >= rounds*groups {
-			t.Errorf("of %d events it heard %d", rounds*groups, heard)
+		received := slow.slowReaderEnd(t, func(int, streamEvent) {})
+		if received == 0 || received >= rounds*groups {
+			t.Errorf("the slow reader received %d events of %d, want some and not all", received, rounds*groups)
 		}
 		h.awaitStreams(t, 1)
-	}
-}
-
-// Who does not read at all is not waited for.
-func TestRejectionStreamUnread(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
-		h := newTimed(t, Config{}, time.Minute, 300*time.Millisecond)
-		h.gateway.rejected.interval = 10 * time.Millisecond
-		unread := client{base: h.base, http: newHTTPClient(t, http2)}
-		unread.openUnread(t, streamPath)
-		h.awaitStreams(t, 1)
-		eventually(t, "the stream is given up", func() bool {
-			h.fillRejections(t, 900)
-			metrics, _ := h.scrape(t)
-			return metrics.value("fencegate_open_watches") == 0
-		})
-		h.awaitNoFeed(t)
-	}
-}
-
-// awaitNoFeed waits until nothing reads changes for anybody.
-func (h *harness) awaitNoFeed(t *testing.T) {
-	t.Helper()
-	eventually(t, "nothing follows the rejections", func() bool {
-		stacks := make([]byte, 8<<20)
-		return !strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "rejectionFeed).run")
 	})
 }
 
-// A gateway that ends says so on its streams, and leaves nothing behind.
-func TestServeEndsRejectionStreams(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
-		h, s, _ := newServed(t, Config{})
-		h.http = newHTTPClient(t, http2)
-		streams := []*stream{h.open(t, streamPath), h.open(t, streamPath+"?resource=job")}
-		streams[0].position(t)
-		if err := s.end(); err != nil {
-			t.Errorf("it ended with %v", err)
-		}
-		for _, stream := range streams {
-			stream.endedFor(t, "shutdown")
-		}
-		h.awaitNoFeed(t)
-	}
+// The gateway cuts off a stream that is not read at all. The feed ends with its last stream.
+func TestRejectionStreamUnread(t *testing.T) {
+	overBoth(t, func(t *testing.T, http2 bool) {
+		h := newGateway(t, Config{}, patientDatabase(t))
+		h.gateway.answerTimeout, h.gateway.eventTimeout = time.Minute, 300*time.Millisecond
+		h.gateway.rejected.interval = 10 * time.Millisecond
+		h.serveItself(t)
+		client{base: h.base, http: newHTTPClient(t, http2)}.openUnread(t, streamPath)
+		h.awaitStreams(t, 1)
+		feedEnded := h.feedEnd(t)
+		eventually(t, "the stream is cut off", func() bool {
+			h.fillRejections(t, 900)
+			return h.gateway.streams.Load() == 0
+		})
+		<-feedEnded
+	})
 }
 
-// Streams live through a short absence of the database. When it is away for longer they end, and whoever comes back has lost nothing.
+// Streams survive a short outage of the database. A longer one ends them. A client that reconnects has lost nothing.
 func TestRejectionStreamWithoutDatabase(t *testing.T) {
-	cluster := pgtest.NewCluster(t)
-	h := newHarnessOn(t, Config{}, store.Config{DatabaseURL: cluster.URL()})
-	if err := h.store.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	h, cluster := newClusterHarness(t, Config{})
 	impatient := h.another(t, Config{})
 	h.gateway.rejected.patience, impatient.gateway.rejected.patience = time.Hour, time.Nanosecond
 	s, ended := h.open(t, streamPath), impatient.open(t, streamPath)
-	h.reject(t, "a", 7)
+	h.reject(t, "a")
 	s.next(t, api.EventRejection)
 	seen := ended.next(t, api.EventRejection).id
 
 	cluster.Stop()
 	h.awaitNoDeadConnection(t)
 	ended.endedFor(t, "unavailable")
-	unavailable(t, impatient.get(t, streamPath), api.OutcomeNotApplied)
-	unavailable(t, impatient.get(t, streamPath, "Last-Event-ID: "+seen), api.OutcomeNotApplied)
+	for _, headers := range [][]string{nil, {"Last-Event-ID: " + seen}} {
+		expectUnavailable(t, impatient.get(t, streamPath, headers...), api.OutcomeNotApplied)
+	}
 	cluster.Restart()
 	h.awaitReady(t)
-	h.reject(t, "b", 7)
+	h.reject(t, "b")
 	if r := s.nextRejection(t); r.Resource != "b" {
-		t.Errorf("to whom was patient is told %+v", r)
+		t.Errorf("the open stream received %+v, want the group of b", r)
 	}
 	impatient.awaitReady(t)
 	again := impatient.open(t, streamPath, "Last-Event-ID: "+seen)
-	for r := (api.Rejection{}); r.Resource != "b"; {
-		r = again.nextRejection(t)
+	await(t, again, api.EventRejection, func(r api.Rejection) bool { return r.Resource == "b" })
+	for _, c := range []struct {
+		h *harness
+		s *stream
+	}{{h, s}, {impatient, again}} {
+		feedEnded := c.h.feedEnd(t)
+		c.s.close()
+		<-feedEnded
 	}
-	s.close()
-	again.close()
-	h.awaitNoFeed(t)
 }

@@ -14,21 +14,23 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// server is a gateway that serves by itself, as the program does.
+// server is a gateway that serves by itself, as in the program.
 type server struct {
 	base  string
-	ask   context.CancelFunc // to end
+	stop  context.CancelFunc // begins the shutdown
 	ended chan error         // what Serve returned
 }
 
-func newServer(t *testing.T, h *harness) *server {
+// serveItself has the gateway serve by itself, and the client use it.
+func (h *harness) serveItself(t testing.TB) *server {
 	t.Helper()
+	h.gateway.handler = conforming(t, h.gateway.handler)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &server{base: "http://" + listener.Addr().String(), ask: cancel, ended: make(chan error, 1)}
+	s := &server{base: "http://" + listener.Addr().String(), stop: cancel, ended: make(chan error, 1)}
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -38,19 +40,28 @@ func newServer(t *testing.T, h *harness) *server {
 		cancel()
 		<-over
 	})
+	h.client = client{base: s.base, http: newHTTPClient(t, false)}
 	return s
 }
 
-// end asks the server to end and waits until it has.
+// end stops the server and returns what Serve returned.
 func (s *server) end() error {
-	s.ask()
+	s.stop()
 	return <-s.ended
 }
 
-// awaitRefusal returns when nobody listens any more.
-func (s *server) awaitRefusal(t *testing.T) {
+// expectEnd waits for the end of a shutdown, which must succeed.
+func (s *server) expectEnd(t testing.TB) {
 	t.Helper()
-	eventually(t, "new connections are refused", func() bool {
+	if err := <-s.ended; err != nil {
+		t.Errorf("Serve returned the error %v, want none", err)
+	}
+}
+
+// awaitRefusal returns when nothing listens any more.
+func (s *server) awaitRefusal(t testing.TB) {
+	t.Helper()
+	eventually(t, "the server refuses new connections", func() bool {
 		connection, err := net.Dial("tcp", strings.TrimPrefix(s.base, "http://"))
 		if err == nil {
 			_ = connection.Close()
@@ -59,66 +70,59 @@ func (s *server) awaitRefusal(t *testing.T) {
 	})
 }
 
-// newTimed is a gateway that serves by itself, with other timeouts for answers and events.
-func newTimed(t *testing.T, config Config, answerTimeout, eventTimeout time.Duration) *harness {
+// newTimed is a gateway that serves by itself with these timeouts for answers and events.
+func newTimed(t testing.TB, config Config, answerTimeout, eventTimeout time.Duration) *harness {
 	t.Helper()
-	h := newGateway(t, config, store.Config{DatabaseURL: pgtest.Migrated(t)})
+	h := newGateway(t, config, patientDatabase(t))
 	h.gateway.answerTimeout, h.gateway.eventTimeout = answerTimeout, eventTimeout
-	h.gateway.handler = conforming(t, h.gateway.handler)
-	h.client = client{base: newServer(t, h).base, http: newHTTPClient(t, false)}
+	h.serveItself(t)
 	return h
 }
 
-// newServed is a busy gateway that serves by itself.
-func newServed(t *testing.T, config Config) (*harness, *server, api.Lease) {
+// newServed is newBusyHarness with a gateway that serves by itself.
+func newServed(t testing.TB, config Config) (*harness, *server, api.Lease) {
 	t.Helper()
-	h := newGateway(t, config, store.Config{DatabaseURL: pgtest.Migrated(t), StatementTimeout: time.Hour})
-	h.gateway.handler = conforming(t, h.gateway.handler)
-	s := newServer(t, h)
-	h.client = client{base: s.base, http: newHTTPClient(t, false)}
+	h := newGateway(t, config, patientDatabase(t))
+	s := h.serveItself(t)
 	lease := h.acquire(t, "job", "worker")
 	as[api.WriteResult](t, h.put(t, lease, 1, "value"), http.StatusCreated)
 	return h, s, lease
 }
 
-func TestServeEnds(t *testing.T) {
+func TestServeEndsWithoutRequests(t *testing.T) {
 	_, s, _ := newServed(t, Config{})
-	if err := s.end(); err != nil {
-		t.Errorf("without requests under way it ended with %v", err)
-	}
+	s.stop()
+	s.expectEnd(t)
 }
 
-// What was taken is finished and answered; nothing new is taken.
-func TestServeFinishesWhatItTook(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
-		h, s, lease := newServed(t, Config{})
+// A shutdown finishes and answers the requests in progress, and accepts no connections.
+func TestServeFinishesRequests(t *testing.T) {
+	overBoth(t, func(t *testing.T, http2 bool) {
+		h, s, lease := newServed(t, Config{ShutdownTimeout: time.Minute})
 		h.http = newHTTPClient(t, http2)
-		letGo := h.holdFence(t, "job")
-		answers := inBackground(func() answer { return h.put(t, lease, 2, "under way") })
+		unlock := h.holdFence(t, "job")
+		answers := inBackground(func() answer { return h.put(t, lease, 2, "in progress") })
 		h.awaitWaiting(t, 1)
-		s.ask()
+		s.stop()
 		s.awaitRefusal(t)
 		select {
 		case err := <-s.ended:
-			t.Fatalf("it ended with a request under way: %v", err)
+			t.Fatalf("Serve returned %v with a request in progress", err)
 		default:
 		}
-		letGo()
-		if got := <-answers; got.status != http.StatusOK {
-			t.Errorf("the request under way was answered %d %s", got.status, got.body)
+		unlock()
+		as[api.WriteResult](t, <-answers, http.StatusOK)
+		s.expectEnd(t)
+		if written := h.count(t, "select count(*) from fence.records where value = 'in progress'"); written != 1 {
+			t.Errorf("the answered write stored %d records, want 1", written)
 		}
-		if err := <-s.ended; err != nil {
-			t.Errorf("it ended with %v", err)
-		}
-		if value := h.count(t, "select count(*) from fence.records where value = 'under way'"); value != 1 {
-			t.Error("what was answered was not written")
-		}
-	}
+	})
 }
 
-func TestServeGivesUp(t *testing.T) {
+// A shutdown that takes longer than ShutdownTimeout cuts off the requests. None of them is half applied.
+func TestServeCutsOffRequests(t *testing.T) {
 	h, s, lease := newServed(t, Config{ShutdownTimeout: 50 * time.Millisecond, RequestTimeout: time.Hour})
-	letGo := h.holdFence(t, "job")
+	unlock := h.holdFence(t, "job")
 	cut := make(chan error, 1)
 	go func() {
 		_, err := h.try(t, http.MethodPut, recordPath("job", "k"), "late", token(lease, 2))
@@ -127,40 +131,38 @@ func TestServeGivesUp(t *testing.T) {
 	h.awaitWaiting(t, 1)
 	err := s.end()
 	if err == nil || !strings.Contains(err.Error(), "still under way after 50ms") || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("Serve returned %v, want DeadlineExceeded after 50ms", err)
 	}
 	if err := <-cut; err == nil {
-		t.Error("the request was answered")
+		t.Error("the request was answered, want its connection cut off")
 	}
-	eventually(t, "the work is cut off", func() bool { return h.store.PoolStats().Busy == 0 })
-	letGo()
-	if h.count(t, "select count(*) from fence.fences join fence.records using (resource) where last_sequence = sequence") != 1 {
-		t.Error("the write was half applied")
+	eventually(t, "no database connection is busy", func() bool { return h.store.PoolStats().Busy == 0 })
+	unlock()
+	const whole = "select count(*) from fence.fences join fence.records using (resource) where last_sequence = sequence"
+	if h.count(t, whole) != 1 {
+		t.Error("the write changed only one of the fence and the record")
 	}
 }
 
-// A connection over HTTP/2 whose first bytes come when the server ends already is told so, too.
+// A connection whose first bytes of HTTP/2 arrive during the shutdown does not delay it.
 func TestServeEndsLateConnection(t *testing.T) {
 	h, s, _ := newServed(t, Config{ShutdownTimeout: time.Minute})
-	late, err := net.Dial("tcp", strings.TrimPrefix(s.base, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = late.Close() }()
-	another := newHarnessClient(t, h)
-	another.get(t, "/healthz") // what is accepted later is served, so that one is accepted
-	s.ask()
+	late := h.wire(t, "")
+	newHarnessClient(t, h).get(t, "/healthz") // was accepted later, so that late was accepted, too
+	s.stop()
 	s.awaitRefusal(t)
 	const preface, emptySettings = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
-	if _, err := late.Write([]byte(preface + emptySettings)); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-s.ended; err != nil {
-		t.Errorf("it ended with %v", err)
-	}
+	late.write(t, preface+emptySettings)
+	s.expectEnd(t)
 }
 
-func TestServeWithoutListener(t *testing.T) {
+// newHarnessClient is another client of the same gateway, with connections of its own.
+func newHarnessClient(t testing.TB, h *harness) client {
+	t.Helper()
+	return client{base: h.base, http: newHTTPClient(t, false)}
+}
+
+func TestServeOnClosedListener(t *testing.T) {
 	h := newGateway(t, Config{}, store.Config{DatabaseURL: pgtest.Migrated(t)})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -168,6 +170,6 @@ func TestServeWithoutListener(t *testing.T) {
 	}
 	_ = listener.Close()
 	if err := h.gateway.Serve(t.Context(), listener); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("it served nobody, and said %v", err)
+		t.Errorf("Serve returned %v, want net.ErrClosed", err)
 	}
 }

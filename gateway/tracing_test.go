@@ -11,55 +11,58 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/otlptest"
-	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/store"
 )
 
-// newTraced is a harness whose spans are received.
-func newTraced(t *testing.T, ratio float64, config Config, tracing store.Tracing) (*harness, *otlptest.Receiver) {
+// newTraced is newHarness with a receiver of its spans.
+func newTraced(t testing.TB, ratio float64, config Config, tracing store.Tracing) (*harness, *otlptest.Receiver) {
 	t.Helper()
 	received, provider := otlptest.Start(t, ratio)
 	tracing.Provider = provider
 	config.Tracing = tracing
-	return newHarnessOn(t, config, store.Config{DatabaseURL: pgtest.Migrated(t), Tracing: tracing}), received
+	database := patientDatabase(t)
+	database.Tracing = tracing
+	return newHarnessOn(t, config, database), received
 }
 
-// traceparent is the header of a client that is in a trace, which is told apart by a number.
+// traceparent returns the header of a request in the trace with this number, and the ID of the trace.
 func traceparent(number int, sampled bool) (header, traceID string) {
 	traceID = fmt.Sprintf("%032x", number)
 	flags := map[bool]string{true: "01", false: "00"}[sampled]
 	return "traceparent: 00-" + traceID + "-00000000000000aa-" + flags, traceID
 }
 
-// named waits for the span of a name in a trace.
-func named(t *testing.T, from *otlptest.Receiver, traceID, name string) otlptest.Span {
+// named waits for the span with this name in a trace.
+func named(t testing.TB, from *otlptest.Receiver, traceID, name string) otlptest.Span {
 	t.Helper()
 	return from.Await(t, name, func(s otlptest.Span) bool { return s.TraceID == traceID && s.Name == name })
 }
 
-// One trace leads from the client's request to the statement.
+// The spans of a write lead from the client's request to the SQL statement.
 func TestTraceOfAWrite(t *testing.T) {
 	h, received := newTraced(t, 0, Config{}, store.Tracing{})
 	lease := h.acquire(t, "job", "w")
 	header, id := traceparent(1, true)
-	got := as[api.WriteResult](t, h.send(t, http.MethodPut, recordPath("job", "k"), "v", token(lease, 1), header), http.StatusCreated)
+	got := as[api.WriteResult](t, h.putWith(t, "job", token(lease, 1), header), http.StatusCreated)
 	request := named(t, received, id, "PUT /v1/resources/{resource}/records/{key}")
 	write := named(t, received, id, "write")
 	batch := named(t, received, id, "write batch")
 	statement := named(t, received, id, "query fence.write_one")
-	if request.ParentID != "00000000000000aa" || write.ParentID != request.SpanID || batch.ParentID != write.SpanID || statement.ParentID != batch.SpanID {
-		t.Errorf("the chain is broken: %+v", []otlptest.Span{request, write, batch, statement})
+	if request.ParentID != "00000000000000aa" || write.ParentID != request.SpanID || batch.ParentID != write.SpanID ||
+		statement.ParentID != batch.SpanID {
+		t.Errorf("each span must be the parent of the next: %+v", []otlptest.Span{request, write, batch, statement})
 	}
 	if !request.Server || !slices.Equal(batch.Links, []string{write.SpanID}) {
-		t.Errorf("the request is %+v, the batch %+v", request, batch)
+		t.Errorf("the request %+v must be a server span, and the batch %+v must link the write", request, batch)
 	}
 	expectAttributes(t, request, map[string]string{
-		"http.request.method": "PUT", "http.route": "/v1/resources/{resource}/records/{key}", "http.response.status_code": "201",
-		"url.path": "/v1/resources/job/records/k", "fencegate.resource": "job", "fencegate.key": "k", "client.address": "127.0.0.1",
+		"http.request.method": "PUT", "http.route": "/v1/resources/{resource}/records/{key}",
+		"http.response.status_code": "201", "url.path": "/v1/resources/job/records/k", "fencegate.resource": "job",
+		"fencegate.key": "k", "client.address": "127.0.0.1",
 	})
 	expectAttributes(t, write, map[string]string{
-		"fencegate.code": "accepted", "fencegate.fencing_token": fmt.Sprint(lease.FencingToken), "fencegate.sequence": "1", "fencegate.resource": "job",
-		"fencegate.version": fmt.Sprint(got.Version), "fencegate.replayed": "false",
+		"fencegate.code": "accepted", "fencegate.fencing_token": fmt.Sprint(lease.FencingToken), "fencegate.sequence": "1",
+		"fencegate.resource": "job", "fencegate.version": fmt.Sprint(got.Version), "fencegate.replayed": "false",
 	})
 	expectAttributes(t, batch, map[string]string{"fencegate.batch.writes": "1", "fencegate.batch.lane": "quick"})
 }
@@ -72,73 +75,75 @@ func expectAttributes(t *testing.T, span otlptest.Span, want map[string]string) 
 		}
 	}
 	if span.Failed {
-		t.Errorf("%s is marked as failed: %s", span.Name, span.Status)
+		t.Errorf("the span %s failed, want success: %s", span.Name, span.Status)
 	}
 }
 
-// A zombie that is shut out is what the gateway is for; that the database is away is a failure.
-func TestTraceOfRefusals(t *testing.T) {
+// The span of a rejected write did not fail. That of a write without a database did.
+func TestTraceOfRejections(t *testing.T) {
 	h, received := newTraced(t, 0, Config{}, store.Tracing{})
 	lease := h.acquire(t, "job", "w")
 	h.release(t, lease)
 	h.acquire(t, "job", "w")
+	stale := map[string]string{"fencegate.code": "token_stale", "fencegate.reason": "superseded"}
 	header, id := traceparent(1, true)
-	refused(t, h.send(t, http.MethodPut, recordPath("job", "k"), "v", token(lease, 1), header), api.CodeTokenStale)
+	expectProblem(t, h.putWith(t, "job", token(lease, 1), header), api.CodeTokenStale)
 	for _, name := range []string{"PUT /v1/resources/{resource}/records/{key}", "write"} {
-		expectAttributes(t, named(t, received, id, name), map[string]string{"fencegate.code": "token_stale", "fencegate.reason": "superseded"})
+		expectAttributes(t, named(t, received, id, name), stale)
 	}
-	eventually(t, "it is remembered who is shut out", func() bool {
-		refused(t, h.put(t, lease, 2, "v"), api.CodeTokenStale)
+	eventually(t, "the zombie is refused early", func() bool {
+		expectProblem(t, h.put(t, lease, 2, "v"), api.CodeTokenStale)
 		return h.store.RefusedEarly() > 0
 	})
 	header, early := traceparent(2, true)
-	refused(t, h.send(t, http.MethodPut, recordPath("job", "k"), "v", token(lease, 1), header), api.CodeTokenStale)
+	expectProblem(t, h.putWith(t, "job", token(lease, 1), header), api.CodeTokenStale)
 	write := named(t, received, early, "write")
-	expectAttributes(t, write, map[string]string{"fencegate.code": "token_stale", "fencegate.reason": "superseded"})
+	expectAttributes(t, write, stale)
 	for _, span := range received.Spans() {
 		if span.ParentID == write.SpanID {
-			t.Errorf("a refusal from memory has a batch: %+v", span)
+			t.Errorf("an early refusal has the batch %+v, want none", span)
 		}
 	}
 
-	if _, err := h.db.Exec(t.Context(), "alter function fence.write_one rename to write_none"); err != nil {
-		t.Fatal(err)
-	}
+	h.exec(t, "alter function fence.write_one rename to write_none")
 	newest := h.acquire(t, "other", "w")
 	header, id = traceparent(3, true)
-	unavailable(t, h.send(t, http.MethodPut, recordPath("other", "k"), "v", token(newest, 1), header), api.OutcomeNotApplied)
+	expectUnavailable(t, h.putWith(t, "other", token(newest, 1), header), api.OutcomeNotApplied)
 	for _, name := range []string{"PUT /v1/resources/{resource}/records/{key}", "write", "write batch"} {
 		if span := named(t, received, id, name); !span.Failed {
-			t.Errorf("%s is not marked as failed: %+v", name, span)
+			t.Errorf("the span %s did not fail: %+v", name, span)
 		}
 	}
 }
 
-// The client decides where it has begun the trace, and probes have none.
-func TestWhatIsNotTraced(t *testing.T) {
+// A client that began the trace decides whether it is sampled. Probes and files are not traced.
+func TestSampling(t *testing.T) {
 	h, received := newTraced(t, 0, Config{}, store.Tracing{})
-	lease := h.acquire(t, "job", "w") // begins here: the ratio is 0
+	lease := h.acquire(t, "job", "w") // the gateway begins this trace, with a ratio of 0
 	unsampled, _ := traceparent(1, false)
-	as[api.WriteResult](t, h.send(t, http.MethodPut, recordPath("job", "k"), "v", token(lease, 1), unsampled), http.StatusCreated)
+	as[api.WriteResult](t, h.putWith(t, "job", token(lease, 1), unsampled), http.StatusCreated)
 	sampled, id := traceparent(2, true)
 	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.yaml", "/", "/ui/base.css"} {
 		if got := h.get(t, path, sampled); got.status != http.StatusOK {
 			t.Errorf("%s: %d", path, got.status)
 		}
 	}
-	for _, broken := range []string{"traceparent: 00-zz", "traceparent: ", "traceparent: 00-" + strings.Repeat("0", 32) + "-00000000000000aa-01"} {
+	for _, broken := range []string{
+		"traceparent: 00-zz", "traceparent: ", "traceparent: 00-" + strings.Repeat("0", 32) + "-00000000000000aa-01",
+	} {
 		as[api.Lock](t, h.get(t, "/v1/locks/job", broken), http.StatusOK)
 	}
 	as[api.Lock](t, h.get(t, "/v1/locks/job", sampled), http.StatusOK)
 	request := named(t, received, id, "GET /v1/locks/{lock}")
 	for _, span := range received.Spans() {
 		if span.TraceID != id || span.Server && span.SpanID != request.SpanID {
-			t.Errorf("this is traced, too: %+v", span)
+			t.Errorf("the span %+v was sent, want only those of the sampled request", span)
 		}
 	}
 }
 
-// Names of locks are in no span's name, and with LeaveOutNames nowhere at all. What a client sends costs nobody else's spans.
+// No span has the name of a lock in its own name, and with LeaveOutNames none has it at all. A request with invalid UTF-8
+// loses no spans.
 func TestTraceNames(t *testing.T) {
 	for _, leaveOut := range []bool{false, true} {
 		h, received := newTraced(t, 1, Config{}, store.Tracing{LeaveOutNames: leaveOut})
@@ -146,25 +151,27 @@ func TestTraceNames(t *testing.T) {
 		as[api.WriteResult](t, h.put(t, lease, 1, "v"), http.StatusCreated)
 		verdicts, _ := h.bulk(t, putLine(lease, 2, "hidden-key", "1"))
 		as[api.Locks](t, h.get(t, "/v1/locks?prefix=hidden"), http.StatusOK)
-		refused(t, h.get(t, "/v1/locks/hidden%ff"), api.CodeInvalidName)
-		refused(t, h.get(t, "/hidden%ff", "User-Agent: \xff\xfe"), api.CodeNotFound)
+		expectProblem(t, h.get(t, "/v1/locks/hidden%ff"), api.CodeInvalidName)
+		expectProblem(t, h.get(t, "/hidden%ff", "User-Agent: \xff\xfe"), api.CodeNotFound)
 		header, id := traceparent(9, true)
 		as[api.Lock](t, h.get(t, "/v1/locks/hidden", header), http.StatusOK)
 		named(t, received, id, "GET /v1/locks/{lock}")
-		received.Await(t, "what is not there", func(s otlptest.Span) bool { return s.Name == "GET" && s.Attributes["fencegate.code"] == "not_found" })
+		received.Await(t, "the request without a route", func(s otlptest.Span) bool {
+			return s.Name == "GET" && s.Attributes["fencegate.code"] == "not_found"
+		})
 		for _, span := range received.Spans() {
 			if strings.Contains(span.Name, "hidden") {
-				t.Errorf("the name of %+v", span)
+				t.Errorf("the name of the span %+v has the name of a lock", span)
 			}
 		}
 		if shown := bytes.Contains(received.Raw(), []byte("hidden")); shown == leaveOut || len(verdicts) != 1 {
-			t.Errorf("names are shown: %v, and they are to be left out: %v", shown, leaveOut)
+			t.Errorf("LeaveOutNames is %v, and spans have names: %v (%d verdicts)", leaveOut, shown, len(verdicts))
 		}
 	}
 }
 
-// A stream of writes has spans for some of its lines: bounded in each second, and never at the cost of the lines.
-func TestTraceOfAStream(t *testing.T) {
+// A stream of writes has spans for a bounded number of lines per second.
+func TestTraceOfABulkStream(t *testing.T) {
 	h, received := newTraced(t, 1, Config{}, store.Tracing{})
 	lease := h.acquire(t, "job", "w")
 	var lines strings.Builder
@@ -175,7 +182,7 @@ func TestTraceOfAStream(t *testing.T) {
 	begun := time.Now()
 	verdicts, _ := h.bulk(t, lines.String())
 	seconds := int(time.Since(begun)/time.Second) + 1
-	stream := received.Await(t, "the stream", func(s otlptest.Span) bool { return s.Name == "POST /v1/writes" })
+	stream := received.Await(t, "the stream of writes", func(s otlptest.Span) bool { return s.Name == "POST /v1/writes" })
 	writes, batches := 0, 0
 	for _, span := range received.Spans() {
 		switch {
@@ -184,11 +191,12 @@ func TestTraceOfAStream(t *testing.T) {
 		case span.Name == "write batch":
 			batches++
 			if len(span.Links) == 0 || len(span.Links) > 64 {
-				t.Errorf("a batch has %d links", len(span.Links))
+				t.Errorf("a batch has %d links, want 1 to 64", len(span.Links))
 			}
 		}
 	}
 	if len(verdicts) != count || writes < lineSpansMax || writes > lineSpansMax*seconds || batches == 0 {
-		t.Errorf("%d lines in %d s have %d spans, and %d batches", len(verdicts), seconds, writes, batches)
+		t.Errorf("%d lines in %d s have %d spans and %d batches, want %d spans per second",
+			len(verdicts), seconds, writes, batches, lineSpansMax)
 	}
 }

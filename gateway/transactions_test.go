@@ -3,7 +3,6 @@ package gateway
 import (
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -15,8 +14,10 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-func claim(lease api.Lease, sequence int64) api.WriteToken {
-	return api.WriteToken{Resource: lease.Lock, FencingToken: &lease.FencingToken, Sequence: &sequence, LeaseID: &lease.LeaseID}
+func writeToken(lease api.Lease, sequence int64) api.WriteToken {
+	return api.WriteToken{
+		Resource: lease.Lock, FencingToken: &lease.FencingToken, Sequence: &sequence, LeaseID: &lease.LeaseID,
+	}
 }
 
 func putOp(lease api.Lease, key, value string) api.Op {
@@ -33,11 +34,7 @@ func ifVersion(op api.Op, version int64) api.Op {
 	return op
 }
 
-func (c client) transact(t testing.TB, request api.TransactionRequest) answer {
-	t.Helper()
-	return c.post(t, "/v1/transactions", encode(request))
-}
-
+// A transaction applies its operations together and returns their versions. Sent again, it is a replay.
 func TestTransaction(t *testing.T) {
 	h := newHarness(t, Config{})
 	from, to := h.acquire(t, "accounts/1", "clerk"), h.acquire(t, "accounts/2", "clerk")
@@ -45,7 +42,7 @@ func TestTransaction(t *testing.T) {
 
 	bytes := base64.StdEncoding.EncodeToString([]byte("\x00\xff"))
 	request := api.TransactionRequest{
-		Fences: []api.WriteToken{claim(from, 2), claim(to, 1)},
+		Fences: []api.WriteToken{writeToken(from, 2), writeToken(to, 1)},
 		Ops: []api.Op{
 			putOp(to, "balance", ` {"b": 1.0, "a":null} `),
 			ifVersion(deleteOp(from, "k"), 1),
@@ -59,125 +56,105 @@ func TestTransaction(t *testing.T) {
 		{Op: "put", Resource: "accounts/1", Key: "balance", Version: 2}, {Op: "put", Resource: "accounts/2", Key: "photo", Version: 1},
 	}
 	if !slices.Equal(result.Results, want) || result.Replayed {
-		t.Errorf("the results are %+v, want %+v", result, want)
+		t.Errorf("the transaction returned %+v, want %+v", result, want)
 	}
-	refused(t, h.get(t, recordPath("accounts/1", "k")), api.CodeNotFound)
-	if got := h.get(t, recordPath("accounts/2", "photo")); string(got.body) != "\x00\xff" || got.header.Get("Content-Type") != "image/png" {
-		t.Errorf("the photo is %q of type %s", got.body, got.header.Get("Content-Type"))
-	}
-	if got := h.get(t, recordPath("accounts/2", "balance")); string(got.body) != `{"b":1.0,"a":null}` || got.header.Get("Content-Type") != "application/json" {
-		t.Errorf("the balance is %q of type %s", got.body, got.header.Get("Content-Type"))
-	}
+	expectProblem(t, h.get(t, recordPath("accounts/1", "k")), api.CodeNotFound)
+	h.expectRecord(t, recordPath("accounts/2", "photo"), "\x00\xff", "image/png")
+	h.expectRecord(t, recordPath("accounts/2", "balance"), `{"b":1.0,"a":null}`, "application/json")
 
 	h.unchanged(t, func() {
 		again := as[api.TransactionResult](t, h.transact(t, request), http.StatusOK)
 		if !again.Replayed || !slices.Equal(again.Results, want) {
-			t.Errorf("sent again: %+v", again)
+			t.Errorf("the transaction sent again returned %+v, want a replay of %+v", again, want)
 		}
 		request.Ops[0].Value = json.RawMessage("2")
-		refused(t, h.transact(t, request), api.CodeTokenStale)
+		expectProblem(t, h.transact(t, request), api.CodeTokenStale)
 	})
 }
 
-// A transaction that is refused for one of its claims or operations changes nothing, and says which it was.
-func TestRefusedTransaction(t *testing.T) {
+// expectRecord checks the value and the content type of a record.
+func (c client) expectRecord(t testing.TB, path, value, contentType string) {
+	t.Helper()
+	if got := c.get(t, path); string(got.body) != value || got.header.Get("Content-Type") != contentType {
+		t.Errorf("%s is %q of type %s, want %q of type %s", path, got.body, got.header.Get("Content-Type"), value, contentType)
+	}
+}
+
+// A transaction with a rejected token or operation changes nothing. The answer says which it was.
+func TestRejectedTransaction(t *testing.T) {
 	h := newHarness(t, Config{})
 	mine, late := h.acquire(t, "mine", "worker"), h.acquire(t, "late", "worker")
 	as[api.WriteResult](t, h.put(t, mine, 5, "mine"), http.StatusCreated)
 	h.release(t, late)
 	current := h.acquire(t, "late", "other")
-	unnamed := claim(mine, 6)
-	wrong := uuid.NewString()
-	unnamed.LeaseID = &wrong
-	tokenless := claim(mine, 6)
-	tokenless.FencingToken = nil
-	forged := claim(mine, 6)
-	greatest := int64(1<<53 - 1)
-	forged.FencingToken = &greatest
-	fine := putOp(mine, "fine", "1")
+	good, stale := writeToken(mine, 6), writeToken(late, 1)
+	wrongLease, tokenless, forged := good, good, good
+	wrongLease.LeaseID, tokenless.FencingToken, forged.FencingToken = ptr(uuid.NewString()), nil, ptr(int64(1<<53-1))
+	fine, ofLate, more := putOp(mine, "fine", "1"), putOp(late, "k", "1"), putOp(mine, "k", "1")
 
-	place := func(i int) *int { return &i }
-	for _, group := range []struct {
-		name     string
-		fences   []api.WriteToken
-		ops      []api.Op
+	type (
+		tokens = []api.WriteToken
+		ops    = []api.Op
+	)
+	for name, c := range map[string]struct {
+		fences   tokens
+		ops      ops
 		code     api.Code
 		op       *int
 		resource string
 	}{
-		{"stale", []api.WriteToken{claim(mine, 6), claim(late, 1)}, []api.Op{fine, putOp(late, "k", "1")}, api.CodeTokenStale, nil, "late"},
-		{"stale, first", []api.WriteToken{claim(late, 1), claim(mine, 6)}, []api.Op{fine, putOp(late, "k", "1")}, api.CodeTokenStale, nil, "late"},
-		{"stale, and unused", []api.WriteToken{claim(mine, 6), claim(late, 1)}, []api.Op{fine}, api.CodeTokenStale, nil, "late"},
-		{"reused", []api.WriteToken{claim(mine, 5)}, []api.Op{fine}, api.CodeTokenStale, nil, "mine"},
-		{"replay on one fence only", []api.WriteToken{claim(mine, 5), claim(current, 1)}, []api.Op{fine}, api.CodeTokenStale, nil, "mine"},
-		{"forged", []api.WriteToken{forged}, []api.Op{fine}, api.CodeTokenUnknown, nil, "mine"},
-		{"without a token", []api.WriteToken{tokenless}, []api.Op{fine}, api.CodeTokenRequired, nil, "mine"},
-		{"other lease_id", []api.WriteToken{unnamed}, []api.Op{fine}, api.CodeLeaseMismatch, nil, "mine"},
-		{"not claimed", []api.WriteToken{claim(mine, 6)}, []api.Op{fine, putOp(current, "k", "1")}, api.CodeTokenRequired, place(1), "late"},
-		{"version", []api.WriteToken{claim(mine, 6)}, []api.Op{fine, fineAt(fine, "2"), ifVersion(putOp(mine, "k", "1"), 7)}, api.CodeVersionMismatch, place(2), "mine"},
-		{"there already", []api.WriteToken{claim(mine, 6)}, []api.Op{ifVersion(putOp(mine, "k", "1"), 0), fine}, api.CodeVersionMismatch, place(0), "mine"},
-		{"nothing to delete", []api.WriteToken{claim(mine, 6)}, []api.Op{fine, deleteOp(mine, "nothing")}, api.CodeNotFound, nil, ""},
+		"stale":                    {tokens{good, stale}, ops{fine, ofLate}, api.CodeTokenStale, nil, "late"},
+		"stale, first":             {tokens{stale, good}, ops{fine, ofLate}, api.CodeTokenStale, nil, "late"},
+		"stale and unused":         {tokens{good, stale}, ops{fine}, api.CodeTokenStale, nil, "late"},
+		"reused":                   {tokens{writeToken(mine, 5)}, ops{fine}, api.CodeTokenStale, nil, "mine"},
+		"replay of one fence only": {tokens{writeToken(mine, 5), writeToken(current, 1)}, ops{fine}, api.CodeTokenStale, nil, "mine"},
+		"forged":                   {tokens{forged}, ops{fine}, api.CodeTokenUnknown, nil, "mine"},
+		"without a token":          {tokens{tokenless}, ops{fine}, api.CodeTokenRequired, nil, "mine"},
+		"other lease_id":           {tokens{wrongLease}, ops{fine}, api.CodeLeaseMismatch, nil, "mine"},
+		"no write token":           {tokens{good}, ops{fine, putOp(current, "k", "1")}, api.CodeTokenRequired, ptr(1), "late"},
+		"other version": {
+			tokens{good}, ops{fine, putOp(mine, "2", "1"), ifVersion(more, 7)}, api.CodeVersionMismatch, ptr(2), "mine",
+		},
+		"record exists":     {tokens{good}, ops{ifVersion(more, 0), fine}, api.CodeVersionMismatch, ptr(0), "mine"},
+		"nothing to delete": {tokens{good}, ops{fine, deleteOp(mine, "nothing")}, api.CodeNotFound, nil, ""},
 	} {
-		t.Run(group.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			h.unchanged(t, func() {
-				got := h.transact(t, api.TransactionRequest{Fences: group.fences, Ops: group.ops})
-				problem := refused(t, got, group.code)
-				if fmt.Sprint(value(problem.Op)) != fmt.Sprint(value(group.op)) || problem.Resource != group.resource {
-					t.Errorf("op %v, resource %q, want %v, %q: %s", value(problem.Op), problem.Resource, value(group.op), group.resource, got.body)
+				got := h.transact(t, api.TransactionRequest{Fences: c.fences, Ops: c.ops})
+				problem := expectProblem(t, got, c.code)
+				if value(problem.Op) != value(c.op) || problem.Resource != c.resource {
+					t.Errorf("want op %v and resource %q, got %s", value(c.op), c.resource, got.body)
 				}
-				t.Log(problem.Detail)
 			})
 		})
 	}
-	as[api.TransactionResult](t, h.transact(t, api.TransactionRequest{Fences: []api.WriteToken{claim(mine, 6), claim(current, 1)}, Ops: []api.Op{fine}}), http.StatusOK)
-	refused(t, h.put(t, current, 1, "x"), api.CodeTokenStale) // a fence that was claimed is raised, written to or not
+	both := api.TransactionRequest{Fences: tokens{good, writeToken(current, 1)}, Ops: ops{fine}}
+	as[api.TransactionResult](t, h.transact(t, both), http.StatusOK)
+	expectProblem(t, h.put(t, current, 1, "x"), api.CodeTokenStale) // the transaction raised all fences of its tokens
 }
 
-// fineAt is an operation on another key.
-func fineAt(op api.Op, key string) api.Op {
-	op.Key = key
-	return op
-}
-
-func value[T any](pointer *T) any {
-	if pointer == nil {
-		return nil
-	}
-	return *pointer
-}
-
+// A transaction may have WriteTokensMax tokens and OperationsMax operations, and no more.
 func TestTransactionLimits(t *testing.T) {
 	h := newHarness(t, Config{})
 	var request api.TransactionRequest
 	for i := range store.WriteTokensMax {
-		request.Fences = append(request.Fences, claim(h.acquire(t, "locks/"+strconv.Itoa(i), "worker"), 1))
+		request.Fences = append(request.Fences, writeToken(h.acquire(t, "locks/"+strconv.Itoa(i), "worker"), 1))
 	}
 	for i := range store.OperationsMax {
-		request.Ops = append(request.Ops, putOp(api.Lease{Lock: "locks/" + strconv.Itoa(i%store.WriteTokensMax)}, strconv.Itoa(i), "1"))
+		lease := api.Lease{Lock: "locks/" + strconv.Itoa(i%store.WriteTokensMax)}
+		request.Ops = append(request.Ops, putOp(lease, strconv.Itoa(i), "1"))
 	}
-	over := request
-	over.Ops = append(slices.Clone(request.Ops), putOp(api.Lease{Lock: "locks/0"}, "more", "1"))
-	h.unchanged(t, func() { refused(t, h.transact(t, over), api.CodeInvalidRequest) })
-	over = request
-	over.Fences = append(slices.Clone(request.Fences), claim(h.acquire(t, "one more", "worker"), 1))
-	h.unchanged(t, func() { refused(t, h.transact(t, over), api.CodeInvalidRequest) })
-
+	ops, tokens := request, request
+	ops.Ops = append(slices.Clone(request.Ops), putOp(api.Lease{Lock: "locks/0"}, "more", "1"))
+	tokens.Fences = append(slices.Clone(request.Fences), writeToken(h.acquire(t, "one more", "worker"), 1))
+	h.unchanged(t, func() {
+		expectProblem(t, h.transact(t, ops), api.CodeInvalidRequest)
+		expectProblem(t, h.transact(t, tokens), api.CodeInvalidRequest)
+	})
 	if result := as[api.TransactionResult](t, h.transact(t, request), http.StatusOK); len(result.Results) != store.OperationsMax {
-		t.Errorf("there are %d results", len(result.Results))
+		t.Errorf("the transaction returned %d results, want %d", len(result.Results), store.OperationsMax)
 	}
 	if stored := h.count(t, "select count(*) from fence.records"); stored != store.OperationsMax {
-		t.Errorf("%d records were stored", stored)
-	}
-}
-
-// The names of a transaction are held to the same limits as those of paths.
-func TestNamesInTransactions(t *testing.T) {
-	h := newHarness(t, Config{})
-	for _, name := range goodNames {
-		lease := as[api.Lease](t, h.post(t, lockPath(name, "/acquire"), `{"owner_id":"w","request_id":"r"}`), http.StatusOK)
-		result := as[api.TransactionResult](t, h.transact(t, api.TransactionRequest{Fences: []api.WriteToken{claim(lease, 1)}, Ops: []api.Op{putOp(lease, name, "1")}}), http.StatusOK)
-		if result.Results[0].Resource != name || result.Results[0].Key != name {
-			t.Errorf("%q was taken for %+v", name, result.Results[0])
-		}
+		t.Errorf("the transaction stored %d records, want %d", stored, store.OperationsMax)
 	}
 }

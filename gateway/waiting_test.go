@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -14,117 +13,103 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// granted reads the lease that somebody waited for.
-func granted(t *testing.T, answers <-chan answer) api.Lease {
-	t.Helper()
-	return as[api.Lease](t, <-answers, http.StatusOK)
-}
-
-// Whoever comes first is served first, whichever gateway it waits at, and with a greater token each time (P2, P8).
+// Waiters are granted the lock in the order in which they came, at any gateway, each with a greater token (P2, P8).
 func TestWaitAcrossGateways(t *testing.T) {
 	first := newHarness(t, Config{})
 	second := first.another(t, Config{})
 	lease := first.acquire(t, "job", "w0")
 	var waiters []<-chan answer
-	var line []string
+	var queue []string
 	for i, h := range []*harness{second, first, second, first} {
 		owner := "w" + strconv.Itoa(i+1)
 		waiters = append(waiters, h.wait(t, "job", api.AcquireRequest{OwnerID: owner}))
-		line = append(line, owner)
-		first.awaitQueue(t, "job", line...)
+		queue = append(queue, owner)
+		first.awaitQueue(t, "job", queue...)
 	}
-	lock := as[api.Lock](t, second.get(t, lockPath("job", "")), http.StatusOK)
-	if w := lock.Queue[0]; w.Mode != "exclusive" || w.Scope != "node" || w.QueuedAt.Before(lease.GrantedAt.Time) {
-		t.Errorf("the first in line is %+v", w)
+	if w := second.lock(t, "job").Queue[0]; w.Mode != "exclusive" || w.Scope != "node" || w.QueuedAt.Before(lease.GrantedAt.Time) {
+		t.Errorf("the first waiter is shown as %+v", w)
 	}
-	held := refused(t, second.post(t, lockPath("job", "/acquire"), `{"owner_id":"hasty"}`), api.CodeLockHeld)
+	held := expectProblem(t, second.post(t, lockPath("job", "/acquire"), `{"owner_id":"hasty"}`), api.CodeLockHeld)
 	if *held.QueueLength != 4 || held.Holder.OwnerID != "w0" || *held.RecommendedRetryMS < 5000 {
-		t.Errorf("a try is told %+v", held)
+		t.Errorf("an acquire behind 4 waiters was refused with %+v", held)
 	}
 	for i, waiter := range waiters {
 		first.release(t, lease)
 		next := granted(t, waiter)
-		if next.OwnerID != line[i] || next.FencingToken <= lease.FencingToken || next.WaitedMS > time.Hour.Milliseconds() {
-			t.Errorf("after %+v came %+v", lease, next)
+		if next.OwnerID != queue[i] || next.FencingToken <= lease.FencingToken || next.WaitedMS > time.Hour.Milliseconds() {
+			t.Errorf("the lease %+v was followed by %+v, want %s and a greater token", lease, next, queue[i])
 		}
-		as[api.WriteResult](t, second.put(t, next, 1, next.OwnerID), []int{http.StatusCreated, http.StatusOK}[min(i, 1)])
-		refused(t, first.put(t, lease, 9, "late"), api.CodeTokenStale)
+		status := []int{http.StatusCreated, http.StatusOK}[min(i, 1)]
+		as[api.WriteResult](t, second.put(t, next, 1, next.OwnerID), status)
+		expectProblem(t, first.put(t, lease, 9, "late"), api.CodeTokenStale)
 		lease = next
 	}
 }
 
-// The expiry of a lease serves the next in line as a release does.
+// A lease that expires is followed by the next waiter, as after a release.
 func TestWaitForExpiry(t *testing.T) {
 	h := newHarness(t, Config{})
-	ttl := int64(300)
-	lease := as[api.Lease](t, h.post(t, lockPath("job", "/acquire"), encode(api.AcquireRequest{OwnerID: "dead", TTLMS: &ttl})), http.StatusOK)
-	next := granted(t, h.wait(t, "job", api.AcquireRequest{OwnerID: "heir"}))
-	if next.FencingToken <= lease.FencingToken || next.GrantedAt.Before(lease.ExpiresAt.Time) || next.WaitedMS < 1 {
-		t.Errorf("after %+v came %+v", lease, next)
+	lease := h.acquireAs(t, "job", api.AcquireRequest{OwnerID: "dead", TTLMS: ptr(int64(300))})
+	next := granted(t, h.wait(t, "job", api.AcquireRequest{OwnerID: "next"}))
+	if next.FencingToken <= lease.FencingToken || next.GrantedAt.Before(lease.ExpiresAt.Time) {
+		t.Errorf("the lease %+v was followed by %+v, want a greater token after its end", lease, next)
 	}
 }
 
-func TestWaitIsOver(t *testing.T) {
+func TestWaitTimesOut(t *testing.T) {
 	h := newHarness(t, Config{})
 	lease := h.acquire(t, "job", "holder")
 	got := <-h.wait(t, "job", api.AcquireRequest{OwnerID: "w", WaitMS: 1})
-	if held := refused(t, got, api.CodeLockHeld); held.Holder == nil || held.Holder.OwnerID != "holder" || *held.QueueLength != 0 {
-		t.Errorf("whose time is over is told %s", got.body)
+	held := expectProblem(t, got, api.CodeLockHeld)
+	if held.Holder == nil || held.Holder.OwnerID != "holder" || *held.QueueLength != 0 {
+		t.Errorf("the waiter whose wait timed out got %s, want the holder and an empty queue", got.body)
 	}
 	h.awaitQueue(t, "job")
 	h.release(t, lease)
 	h.acquire(t, "job", "another")
 }
 
-// Waiting takes longer than a body and an answer may take, and the connection stays good.
+// A wait may last longer than the timeouts of bodies, answers and events. Its connection stays usable.
 func TestWaitOutlivesTimeouts(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
+	overBoth(t, func(t *testing.T, http2 bool) {
 		const timeout = time.Second
 		h := newTimed(t, Config{BodyTimeout: timeout}, timeout, timeout)
 		h.http = newHTTPClient(t, http2)
 		lease := h.acquire(t, "job", "holder")
-		waiter := h.wait(t, "job", api.AcquireRequest{OwnerID: "w"})
-		h.awaitQueue(t, "job", "w")
-		passed(t, 2*timeout)
+		waiter := h.waitInQueue(t, "job", api.AcquireRequest{OwnerID: "w"})
+		time.Sleep(2 * timeout) // a timeout that must not happen
 		h.awaitQueue(t, "job", "w")
 		h.release(t, lease)
 		next := granted(t, waiter)
-		for sequence := range int64(4) { // on the connection that waited, among others
-			as[api.WriteResult](t, h.put(t, next, sequence+1, "x"), []int{http.StatusCreated, http.StatusOK}[min(sequence, 1)])
+		for sequence := range int64(4) { // on the connection of the wait, among others
+			status := []int{http.StatusCreated, http.StatusOK}[min(sequence, 1)]
+			as[api.WriteResult](t, h.put(t, next, sequence+1, "x"), status)
 		}
-		again := h.wait(t, "job", api.AcquireRequest{OwnerID: "w2"})
-		h.awaitQueue(t, "job", "w2")
+		again := h.waitInQueue(t, "job", api.AcquireRequest{OwnerID: "w2"})
 		h.release(t, next)
 		granted(t, again)
-	}
+	})
 }
 
-// passed returns when time has gone by: there is nothing else to be seen of a timeout that must not happen.
-func passed(t *testing.T, interval time.Duration) {
-	t.Helper()
-	until := time.Now().Add(interval)
-	eventually(t, interval.String()+" are over", func() bool { return time.Now().After(until) })
-}
-
-// waitOn is wait for a client that may hang up; nobody is told anything then.
-func (h *harness) waitOn(ctx context.Context, t *testing.T, request api.AcquireRequest) <-chan error {
+// waitOn is wait with a context that may end. It delivers only the error.
+func (h *harness) waitOn(ctx context.Context, t testing.TB, request api.AcquireRequest) <-chan error {
 	t.Helper()
 	gone := make(chan error, 1)
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, h.base+lockPath("job", "/acquire"), strings.NewReader(encode(request)))
+	body := strings.NewReader(encode(request))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, h.base+lockPath("job", "/acquire"), body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("Content-Type", "application/json")
 	go func() {
-		_, err := h.do(t, r)
+		_, err := h.do(t, r, jsonType)
 		gone <- err
 	}()
 	return gone
 }
 
-// A waiter whose connection is closed leaves the line, wherever it stood in it, and holds nobody up (P8).
+// A waiter whose connection is closed leaves the queue at any place, and delays no other waiter (P8).
 func TestClientGoneWhileItWaits(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
+	overBoth(t, func(t *testing.T, http2 bool) {
 		h := newHarness(t, Config{})
 		h.http = newHTTPClient(t, http2)
 		lease := h.acquire(t, "job", "holder")
@@ -133,68 +118,54 @@ func TestClientGoneWhileItWaits(t *testing.T) {
 		for _, owner := range []string{"gone1", "gone2"} {
 			gone = append(gone, h.waitOn(ctx, t, api.AcquireRequest{OwnerID: owner, WaitMS: 600_000}))
 		}
-		eventually(t, "two wait", func() bool { return h.store.Waiting() == 2 })
+		eventually(t, "two acquires wait", func() bool { return h.store.Waiting() == 2 })
 		patient := newHarnessClient(t, h).wait(t, "job", api.AcquireRequest{OwnerID: "patient"})
-		eventually(t, "three wait", func() bool { return h.store.Waiting() == 3 })
-		before := h.sessions(t)
+		eventually(t, "three acquires wait", func() bool { return h.store.Waiting() == 3 })
+		expectKept := h.expectSessionsKept(t)
 		hangUp()
 		for _, answered := range gone {
 			if err := <-answered; err == nil {
-				t.Error("who hung up got an answer")
+				t.Error("the request that was cancelled returned an answer")
 			}
 		}
 		h.awaitQueue(t, "job", "patient")
 		h.release(t, lease)
 		if next := granted(t, patient); next.FencingToken != lease.FencingToken+1 {
-			t.Errorf("token %d came after %d: somebody else was granted the lock", next.FencingToken, lease.FencingToken)
+			t.Errorf("token %d followed %d, want the next one: another waiter was granted the lock",
+				next.FencingToken, lease.FencingToken)
 		}
-		if after := h.sessions(t); !containsAll(after, before) {
-			t.Errorf("of the sessions %q are left %q: statements were cut off", before, after)
-		}
-		eventually(t, "both requests without an answer are counted", func() bool { // each when its handler has returned
-			metrics, _ := h.scrape(t)
-			return metrics.value("fencegate_lease_operations_total", "operation", "acquire", "mode", "exclusive", "result", "client_gone") == 2 &&
-				metrics.value("fencegate_http_request_duration_seconds", "route", "/v1/locks/{lock}/acquire", "status", "none") == 2
-		})
-	}
+		expectKept()
+		const operations, requests = "fencegate_lease_operations_total", "fencegate_http_request_duration_seconds"
+		h.awaitMetric(t, 2, operations, "operation", "acquire", "mode", "exclusive", "result", "client_gone")
+		h.awaitMetric(t, 2, requests, "route", "/v1/locks/{lock}/acquire", "status", "none")
+	})
 }
 
-// Who closes only its half of the connection is gone, too, and is not answered with something that no handler said.
+// A waiter that closes its half of the connection leaves the queue and gets no answer.
 func TestClientHalfGoneWhileItWaits(t *testing.T) {
 	h := newHarness(t, Config{})
 	h.acquire(t, "job", "holder")
-	const body = `{"owner_id":"w","wait_ms":600000}`
-	connection := h.wire(t, "POST /v1/locks/job/acquire HTTP/1.1\nHost: gateway\n"+jsonType+"\nContent-Length: "+strconv.Itoa(len(body))+"\n\n"+body)
+	connection := h.wire(t, waitRequest("job", "w"))
 	h.awaitQueue(t, "job", "w")
-	if err := connection.(*net.TCPConn).CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
-	if said, err := io.ReadAll(connection); err != nil || len(said) > 0 {
-		t.Errorf("it was told %q, %v", said, err)
+	connection.closeWrite(t)
+	if got, err := io.ReadAll(connection); err != nil || len(got) > 0 {
+		t.Errorf("the waiter received %q, %v, want the end of the connection", got, err)
 	}
 	h.awaitQueue(t, "job")
 }
 
-// newHarnessClient is another client of the same gateway, with connections of its own.
-func newHarnessClient(t *testing.T, h *harness) client {
-	t.Helper()
-	return client{base: h.base, http: newHTTPClient(t, false)}
-}
-
-// Whenever a waiter hangs up, it is granted the lock or not, and never is the lock left to nobody: with its request_id it gets what it was
-// granted, or hears what became of that.
+// A waiter that hangs up at its grant leaves no lock behind. With its request_id it gets its lease, or the end of that.
 func TestClientGoneAtItsGrant(t *testing.T) {
 	h := newHarness(t, Config{})
 	outcomes := map[string]int{}
 	for round := range 30 {
 		lease := h.acquire(t, "job", "holder")
-		request := api.AcquireRequest{OwnerID: "w", WaitMS: 600_000, RequestID: new(string)}
-		*request.RequestID = "r" + strconv.Itoa(round)
+		request := api.AcquireRequest{OwnerID: "w", WaitMS: 600_000, RequestID: ptr("r" + strconv.Itoa(round))}
 		ctx, hangUp := context.WithCancel(t.Context())
 		gone := h.waitOn(ctx, t, request)
 		h.awaitQueue(t, "job", "w")
 		released := inBackground(func() answer { return h.post(t, lockPath("job", "/release"), refOf(lease)) })
-		passed(t, time.Duration(round%10)*500*time.Microsecond)
+		time.Sleep(time.Duration(round%10) * 500 * time.Microsecond) // varies the moment of the hang-up
 		hangUp()
 		if err := <-gone; err == nil {
 			outcomes["answered"]++
@@ -206,55 +177,52 @@ func TestClientGoneAtItsGrant(t *testing.T) {
 			h.release(t, as[api.Lease](t, got, http.StatusOK))
 		default:
 			outcomes["given back"]++
-			if lost := refused(t, got, api.CodeLeaseLost); lost.Reason != "released" {
-				t.Errorf("the lost lease was %s", got.body)
-			}
+			expectReason(t, got, api.CodeLeaseLost, "released")
 		}
 	}
 	t.Log(outcomes)
 }
 
-// A gateway that ends sends away who waits, at once and with nothing granted, so that it waits elsewhere.
-func TestServeSendsAwayWhoWaits(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
-		h, s, lease := newServed(t, Config{})
+// A gateway that shuts down refuses its waiters at once, with nothing granted, so that they can wait elsewhere.
+func TestServeRefusesWaiters(t *testing.T) {
+	overBoth(t, func(t *testing.T, http2 bool) {
+		h, s, lease := newServed(t, Config{ShutdownTimeout: time.Minute})
 		h.http = newHTTPClient(t, http2)
 		elsewhere := h.another(t, Config{})
 		waiter := h.wait(t, "job", api.AcquireRequest{OwnerID: "w"})
 		candidate := inBackground(func() answer {
-			return h.post(t, "/v1/elections/job/campaign", `{"candidate":"c","wait_ms":600000}`)
+			return h.campaign(t, "job", api.CampaignRequest{Candidate: "c", WaitMS: 600_000})
 		})
-		eventually(t, "both wait", func() bool { return h.store.Waiting() == 2 })
-		s.ask()
+		eventually(t, "both acquires wait", func() bool { return h.store.Waiting() == 2 })
+		s.stop()
 		for _, answers := range []<-chan answer{waiter, candidate} {
 			got := <-answers
-			if problem := unavailable(t, got, api.OutcomeNotApplied); !strings.Contains(problem.Detail, "The gateway is shutting down") {
-				t.Errorf("who waited is told %s", got.body)
+			problem := expectUnavailable(t, got, api.OutcomeNotApplied)
+			if !strings.Contains(problem.Detail, "The gateway is ending") {
+				t.Errorf("a waiter got %s, want the end of the gateway in the detail", got.body)
 			}
 		}
-		if err := <-s.ended; err != nil {
-			t.Errorf("it ended with %v", err)
-		}
+		s.expectEnd(t)
 		elsewhere.awaitQueue(t, "job")
 		elsewhere.release(t, lease)
 		elsewhere.acquire(t, "job", "w")
-	}
+	})
 }
 
-// Two owners who wait for each other are told so, and no third.
+// Of two owners that wait for each other, one gets an error with the cycle. A third owner does not.
 func TestDeadlock(t *testing.T) {
 	first := newHarness(t, Config{})
 	second := first.another(t, Config{})
 	first.acquire(t, "x", "a")
 	y := second.acquire(t, "y", "b")
-	waiter := first.wait(t, "y", api.AcquireRequest{OwnerID: "a"})
-	second.awaitQueue(t, "y", "a")
+	waiter := first.waitInQueue(t, "y", api.AcquireRequest{OwnerID: "a"})
 	got := <-second.wait(t, "x", api.AcquireRequest{OwnerID: "b"})
-	problem := refused(t, got, api.CodeDeadlock)
-	if want := []api.Wait{{OwnerID: "b", Lock: "x"}, {OwnerID: "a", Lock: "y"}}; !slices.Equal(problem.Cycle, want) || problem.Retryable {
-		t.Errorf("answered %s, want the cycle %v", got.body, want)
+	problem := expectProblem(t, got, api.CodeDeadlock)
+	want := []api.Wait{{OwnerID: "b", Lock: "x"}, {OwnerID: "a", Lock: "y"}}
+	if !slices.Equal(problem.Cycle, want) || problem.Retryable {
+		t.Errorf("want the cycle %v, not retryable, got %s", want, got.body)
 	}
-	refused(t, <-second.wait(t, "x", api.AcquireRequest{OwnerID: "c", WaitMS: 1}), api.CodeLockHeld)
+	expectProblem(t, <-second.wait(t, "x", api.AcquireRequest{OwnerID: "c", WaitMS: 1}), api.CodeLockHeld)
 	second.release(t, y)
 	granted(t, waiter)
 }

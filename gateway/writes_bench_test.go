@@ -16,7 +16,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// answered is a backend that decides nothing: what is measured before it is the gateway alone.
+// answered is a backend with fixed results, for measuring the gateway alone.
 type answered struct {
 	Backend
 
@@ -28,8 +28,8 @@ func (a answered) Commit(_ context.Context, write store.Write) (store.Result, er
 		return a.result, nil
 	}
 	return store.Result{Err: &store.RejectedError{
-		Verdict: store.VerdictTokenStale, Reason: "superseded", Resource: write.Resource, Key: write.Key, Token: write.Token, Sequence: write.Sequence,
-		GrantedToken: 35, LastToken: 35, LastSequence: 7,
+		Verdict: store.VerdictTokenStale, Reason: "superseded", Resource: write.Resource, Key: write.Key, Token: write.Token,
+		Sequence: write.Sequence, GrantedToken: 35, LastToken: 35, LastSequence: 7,
 	}}, nil
 }
 
@@ -47,11 +47,12 @@ func newBenchGateway(b *testing.B, backend Backend) *Gateway {
 	return gateway
 }
 
-// BenchmarkPutTraced is BenchmarkPut where spans are made: of no request but those that a client has begun a trace for, and of each.
+// BenchmarkPutTraced is BenchmarkPut with tracing, with a ratio of no requests and of all.
 func BenchmarkPutTraced(b *testing.B) {
 	for name, ratio := range map[string]float64{"none": 0, "each": 1} {
 		_, provider := otlptest.Start(b, ratio)
-		gateway, err := New(Config{Tracing: store.Tracing{Provider: provider}}, accepts, store.NewRecorder(nil), NewMetrics("bench"))
+		config := Config{Tracing: store.Tracing{Provider: provider}}
+		gateway, err := New(config, accepts, store.NewRecorder(nil), NewMetrics("bench"))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -61,8 +62,8 @@ func BenchmarkPutTraced(b *testing.B) {
 
 var emptyHandler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 
-// BenchmarkPut is a put of 256 bytes, BenchmarkRefused the answer to a zombie's, and BenchmarkEmptyHandler what the same request costs where
-// nothing is done: over 64 loopback connections, with the load in this process, and ("handler") without any connection.
+// BenchmarkPut measures a put of 256 bytes, BenchmarkRefused one that is rejected, and BenchmarkEmptyHandler the same
+// request without a gateway: over 64 loopback connections from this process, and ("handler") without a connection.
 func BenchmarkPut(b *testing.B) { benchWrites(b, newBenchGateway(b, accepts)) }
 
 func BenchmarkRefused(b *testing.B) { benchWrites(b, newBenchGateway(b, rejects)) }
@@ -87,23 +88,28 @@ type rewound struct{ bytes.Reader }
 
 func (*rewound) Close() error { return nil }
 
-func benchHandler(b *testing.B, handler http.Handler) {
-	value := bytes.Repeat([]byte{'v'}, 256)
-	body := &rewound{}
-	request, err := http.NewRequestWithContext(b.Context(), http.MethodPut, "http://gateway"+benchPath, body)
+// benchPut returns a function that sends one put to a handler, without a connection.
+func benchPut(t testing.TB, handler http.Handler) func() {
+	t.Helper()
+	value, body, writer := bytes.Repeat([]byte{'v'}, 256), &rewound{}, discarded{http.Header{}}
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodPut, "http://gateway"+benchPath, body)
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
-	request.ContentLength = int64(len(value))
-	request.RemoteAddr = "192.0.2.1:4711"
-	request.Header.Set("Content-Type", "application/octet-stream")
-	request.Header.Set("Fencing-Token", "34.2")
-	writer := discarded{http.Header{}}
-	b.ReportAllocs()
-	for b.Loop() {
+	request.ContentLength, request.RemoteAddr = int64(len(value)), "192.0.2.1:4711"
+	addHeaders(request.Header, "Content-Type: application/octet-stream", "Fencing-Token: 34.2")
+	return func() {
 		body.Reset(value)
 		clear(writer.header)
 		handler.ServeHTTP(writer, request)
+	}
+}
+
+func benchHandler(b *testing.B, handler http.Handler) {
+	put := benchPut(b, handler)
+	b.ReportAllocs()
+	for b.Loop() {
+		put()
 	}
 }
 
@@ -119,15 +125,17 @@ func benchLoopback(b *testing.B, handler http.Handler) {
 			_ = gateway.Serve(ctx, listener)
 			return
 		}
-		server := &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, WriteTimeout: writeTimeout}
+		server := &http.Server{
+			Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, WriteTimeout: writeTimeout,
+		}
 		context.AfterFunc(ctx, func() { _ = server.Close() })
 		_ = server.Serve(listener)
 	})
 	defer serving.Wait()
 	defer cancel()
 
-	request := fmt.Appendf(nil, "PUT %s HTTP/1.1\r\nHost: gateway\r\nFencing-Token: 34.2\r\nContent-Type: application/octet-stream\r\n"+
-		"Content-Length: 256\r\n\r\n%s", benchPath, bytes.Repeat([]byte{'v'}, 256))
+	request := fmt.Appendf(nil, "PUT %s HTTP/1.1\r\nHost: gateway\r\nFencing-Token: 34.2\r\n"+
+		"Content-Type: application/octet-stream\r\nContent-Length: 256\r\n\r\n%s", benchPath, bytes.Repeat([]byte{'v'}, 256))
 	const connections = 64
 	b.ReportAllocs()
 	b.SetParallelism(connections)
@@ -152,7 +160,7 @@ func benchLoopback(b *testing.B, handler http.Handler) {
 	})
 }
 
-// skipAnswer reads one answer, which has a Content-Length, and throws it away.
+// skipAnswer reads and discards one answer with a Content-Length.
 func skipAnswer(answers *bufio.Reader) error {
 	length := 0
 	for {

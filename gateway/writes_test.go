@@ -10,57 +10,59 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-func TestWriteLife(t *testing.T) {
+// A record is created, replaced, deleted and created again. Its version never returns to an earlier one.
+func TestWriteVersions(t *testing.T) {
 	h := newHarness(t, Config{})
 	lease := h.acquire(t, "accounts/42", "worker")
 	path := recordPath("accounts/42", "notes/today")
 
 	created := h.send(t, http.MethodPut, path, "one", token(lease, 1), "Content-Type: text/plain")
 	first := as[api.WriteResult](t, created, http.StatusCreated)
-	if first.Resource != "accounts/42" || first.Key != "notes/today" || first.Version != 1 || first.FencingToken != lease.FencingToken ||
-		first.Sequence == nil || *first.Sequence != 1 || first.Replayed || created.header.Get("ETag") != `"1"` {
-		t.Errorf("created: %s, ETag %s", created.body, created.header.Get("ETag"))
+	if first.Resource != "accounts/42" || first.Key != "notes/today" || first.Version != 1 || first.Replayed ||
+		first.FencingToken != lease.FencingToken || value(first.Sequence) != int64(1) {
+		t.Errorf("the first put returned %s", created.body)
 	}
 	replaced := h.send(t, http.MethodPut, path, "two", token(lease, 2), "Lease-Id: "+lease.LeaseID)
-	if second := as[api.WriteResult](t, replaced, http.StatusOK); second.Version != 2 || replaced.header.Get("ETag") != `"2"` {
-		t.Errorf("replaced: %s", replaced.body)
+	second := as[api.WriteResult](t, replaced, http.StatusOK)
+	if second.Version != 2 || created.header.Get("ETag") != `"1"` || replaced.header.Get("ETag") != `"2"` {
+		t.Errorf("want the ETags \"1\" and \"2\", got %v and %v: %s", created.header, replaced.header, replaced.body)
 	}
-	deleted := h.send(t, http.MethodDelete, path, "", "X-"+token(lease, 3))
+	deleted := h.delete(t, path, "X-"+token(lease, 3))
 	if third := as[api.WriteResult](t, deleted, http.StatusOK); third.Version != 3 || *third.Sequence != 3 {
-		t.Errorf("deleted: %s", deleted.body)
+		t.Errorf("the delete returned %s, want version 3 and sequence 3", deleted.body)
 	}
-	refused(t, h.get(t, path), api.CodeNotFound)
-	h.unchanged(t, func() {
-		refused(t, h.send(t, http.MethodDelete, path, "", token(lease, 4)), api.CodeNotFound)
-	})
+	expectProblem(t, h.get(t, path), api.CodeNotFound)
+	h.unchanged(t, func() { expectProblem(t, h.delete(t, path, token(lease, 4)), api.CodeNotFound) })
 	again := h.send(t, http.MethodPut, path, "again", token(lease, 4))
 	if fourth := as[api.WriteResult](t, again, http.StatusCreated); fourth.Version != 4 {
-		t.Errorf("a record made again has version %d, want 4", fourth.Version)
+		t.Errorf("a record created again has version %d, want 4", fourth.Version)
 	}
 
 	want := api.Fence{
 		Resource: "accounts/42", GrantedToken: lease.FencingToken, Open: true, LastToken: lease.FencingToken, LastSequence: 4,
 		Policy: api.Policy{Rule: "strict", Authority: "builtin"},
 	}
-	if fence := as[api.Fence](t, h.get(t, "/v1/resources/accounts/42/fence"), http.StatusOK); fence != want {
+	if fence := h.fence(t, "accounts/42"); fence != want {
 		t.Errorf("the fence is %+v, want %+v", fence, want)
 	}
-	refused(t, h.get(t, "/v1/resources/accounts/43/fence"), api.CodeNotFound)
+	expectProblem(t, h.get(t, "/v1/resources/accounts/43/fence"), api.CodeNotFound)
 }
 
-// A plain token admits exactly one write.
+// A token without a sequence admits exactly one write.
 func TestUnnumberedWrite(t *testing.T) {
 	h := newHarness(t, Config{})
 	lease := h.acquire(t, "job", "worker")
 	got := h.put(t, lease, 0, "one")
-	if result := as[api.WriteResult](t, got, http.StatusCreated); result.Sequence != nil || strings.Contains(string(got.body), "sequence") {
-		t.Errorf("a write without a number got one: %s", got.body)
+	as[api.WriteResult](t, got, http.StatusCreated)
+	if strings.Contains(string(got.body), "sequence") {
+		t.Errorf("a write without a sequence returned one: %s", got.body)
 	}
-	if stale := refused(t, h.put(t, lease, 0, "one"), api.CodeTokenStale); stale.Reason != "reused" || stale.Sequence != nil {
-		t.Errorf("stale: %+v", stale)
+	if stale := expectReason(t, h.put(t, lease, 0, "one"), api.CodeTokenStale, "reused"); stale.Sequence != nil {
+		t.Errorf("a rejected write without a sequence returned %+v", stale)
 	}
 }
 
+// A write that is sent again returns its first result, until another write follows it.
 func TestReplay(t *testing.T) {
 	h := newHarness(t, Config{})
 	lease := h.acquire(t, "job", "worker")
@@ -69,69 +71,76 @@ func TestReplay(t *testing.T) {
 		t.Helper()
 		again := as[api.WriteResult](t, h.put(t, lease, 7, "one"), http.StatusCreated)
 		if !again.Replayed || again.Version != first.Version {
-			t.Errorf("the retry of %+v got %+v", first, again)
+			t.Errorf("the retry of %+v returned %+v", first, again)
 		}
 	}
 	h.unchanged(t, retried)
-	h.unchanged(t, func() { refused(t, h.put(t, lease, 7, "other content"), api.CodeTokenStale) })
+	h.unchanged(t, func() { expectProblem(t, h.put(t, lease, 7, "other content"), api.CodeTokenStale) })
 	h.release(t, lease)
 	next := h.acquire(t, "job", "next")
-	h.unchanged(t, retried) // it was applied; that a newer lease has been granted since changes nothing about it
+	h.unchanged(t, retried) // the write was applied: a newer lease does not change that
 	as[api.WriteResult](t, h.put(t, next, 1, "two"), http.StatusOK)
-	refused(t, h.put(t, lease, 7, "one"), api.CodeTokenStale) // no longer the last one
+	expectProblem(t, h.put(t, lease, 7, "one"), api.CodeTokenStale)
 }
 
+// A stale token is rejected with the reason and the state of the fence, even before the new holder writes (P3).
 func TestTokenStale(t *testing.T) {
 	h := newHarness(t, Config{})
 	old := h.acquire(t, "job", "old")
 	as[api.WriteResult](t, h.put(t, old, 3, "old"), http.StatusCreated)
-	stale := func(lease api.Lease, sequence int64, reason string) {
+	stale := func(sequence int64, reason string) {
 		t.Helper()
 		h.unchanged(t, func() {
-			got := h.put(t, lease, sequence, "late")
-			problem := refused(t, got, api.CodeTokenStale)
-			switch {
-			case problem.Reason != reason || problem.Retryable || problem.Resource != "job":
-				t.Errorf("reason %q, retryable %v, resource %q, want reason %q: %s", problem.Reason, problem.Retryable, problem.Resource, reason, got.body)
-			case problem.Token == nil || *problem.Token != lease.FencingToken, problem.Sequence == nil || *problem.Sequence != sequence:
-				t.Errorf("token or sequence is not what was presented: %s", got.body)
-			case problem.LastToken == nil || *problem.LastToken != old.FencingToken, problem.LastSequence == nil || *problem.LastSequence != 3:
-				t.Errorf("last_token or last_sequence is wrong: %s", got.body)
-			case problem.GrantedToken == nil || *problem.GrantedToken < old.FencingToken:
-				t.Errorf("granted_token is wrong: %s", got.body)
+			got := h.put(t, old, sequence, "late")
+			problem := expectReason(t, got, api.CodeTokenStale, reason)
+			if problem.Retryable || problem.Resource != "job" ||
+				value(problem.Token) != old.FencingToken || value(problem.Sequence) != sequence {
+				t.Errorf("want not retryable, resource job, token %d and sequence %d: %s", old.FencingToken, sequence, got.body)
+			}
+			if value(problem.LastToken) != old.FencingToken || value(problem.LastSequence) != int64(3) ||
+				problem.GrantedToken == nil || *problem.GrantedToken < old.FencingToken {
+				t.Errorf("last_token, last_sequence or granted_token is missing or wrong: %s", got.body)
 			}
 		})
 	}
-	stale(old, 2, "reused")
-	stale(old, 3, "reused")
+	stale(2, "reused")
+	stale(3, "reused")
 	h.release(t, old)
-	stale(old, 4, "released")
+	stale(4, "released")
 	newer := h.acquire(t, "job", "newer")
-	stale(old, 4, "superseded") // before the new holder has written anything (P3)
+	stale(4, "superseded")
 	as[api.WriteResult](t, h.put(t, newer, 1, "new"), http.StatusOK)
 	if got := h.get(t, recordPath("job", "k")); string(got.body) != "new" {
-		t.Errorf("the record is %q", got.body)
+		t.Errorf("the record is %q, want new", got.body)
 	}
 }
 
+// A token that was not granted on the name is rejected. It does not raise the fence (P5).
 func TestTokenUnknown(t *testing.T) {
 	h := newHarness(t, Config{})
 	lease := h.acquire(t, "job", "worker")
 	other := h.acquire(t, "other", "worker")
 	h.unchanged(t, func() {
-		for _, lease := range []api.Lease{
+		for _, forged := range []api.Lease{
 			{Lock: "job", FencingToken: 1<<53 - 1},
-			{Lock: "job", FencingToken: other.FencingToken}, // granted, but on another name
+			{Lock: "job", FencingToken: other.FencingToken},
 			{Lock: "nothing was granted here", FencingToken: lease.FencingToken},
 		} {
-			got := h.put(t, lease, 1<<53-1, "forged")
-			unknown := refused(t, got, api.CodeTokenUnknown)
-			if unknown.Token == nil || *unknown.Token != lease.FencingToken || unknown.GrantedToken == nil || *unknown.GrantedToken >= lease.FencingToken {
-				t.Errorf("token or granted_token is wrong: %s", got.body)
+			got := h.put(t, forged, 1<<53-1, "forged")
+			unknown := expectProblem(t, got, api.CodeTokenUnknown)
+			if value(unknown.Token) != forged.FencingToken || unknown.GrantedToken == nil ||
+				*unknown.GrantedToken >= forged.FencingToken {
+				t.Errorf("token or granted_token is missing or wrong: %s", got.body)
 			}
 		}
+		for _, text := range []string{"9007199254740991", "9007199254740991.0"} {
+			expectProblem(t, h.putWith(t, "job", "Fencing-Token: "+text), api.CodeTokenUnknown)
+		}
 	})
-	as[api.WriteResult](t, h.put(t, lease, 1, "honest"), http.StatusCreated) // and nobody was shut out by it (P5)
+	as[api.WriteResult](t, h.put(t, lease, 1, "honest"), http.StatusCreated)
+	as[api.WriteResult](t, h.put(t, lease, 1<<53-1, "greatest sequence"), http.StatusOK)
+	spaced := "Fencing-Token:   " + strings.TrimPrefix(token(other, 1), "Fencing-Token: ") + "  "
+	as[api.WriteResult](t, h.putWith(t, "other", spaced), http.StatusCreated)
 }
 
 func TestTokenRequired(t *testing.T) {
@@ -139,19 +148,47 @@ func TestTokenRequired(t *testing.T) {
 	h.acquire(t, "job", "worker")
 	h.unchanged(t, func() {
 		for _, method := range []string{http.MethodPut, http.MethodDelete} {
-			missing := refused(t, h.send(t, method, recordPath("job", "k"), "x"), api.CodeTokenRequired)
+			missing := expectProblem(t, h.send(t, method, recordPath("job", "k"), "x"), api.CodeTokenRequired)
 			if missing.Status != http.StatusPreconditionRequired || missing.Token != nil {
-				t.Errorf("missing: %+v", missing)
+				t.Errorf("%s without a token: want status 428 and no token, got %+v", method, missing)
 			}
 		}
 	})
 }
 
+// The Lease-Id of a write is compared as a UUID.
 func TestLeaseIDOfWrite(t *testing.T) {
 	h := newHarness(t, Config{})
 	lease := h.acquire(t, "job", "worker")
 	h.unchanged(t, func() {
-		refused(t, h.send(t, http.MethodPut, recordPath("job", "k"), "x", token(lease, 1), "Lease-Id: "+uuid.NewString()), api.CodeLeaseMismatch)
+		expectProblem(t, h.putWith(t, "job", token(lease, 1), "Lease-Id: "+uuid.NewString()), api.CodeLeaseMismatch)
 	})
-	as[api.WriteResult](t, h.send(t, http.MethodPut, recordPath("job", "k"), "x", token(lease, 1), "Lease-Id: "+strings.ToUpper(lease.LeaseID)), http.StatusCreated)
+	got := h.putWith(t, "job", token(lease, 1), "Lease-Id: "+strings.ToUpper(lease.LeaseID))
+	as[api.WriteResult](t, got, http.StatusCreated)
+}
+
+// An early refusal names the token of the fence as it was last seen, and says that a newer one may be in force.
+func TestEarlyRefusalNamesTheTokenLastSeen(t *testing.T) {
+	h := newHarness(t, Config{})
+	first := h.acquire(t, "job", "w1")
+	h.release(t, first)
+	second := h.acquire(t, "job", "w2")
+	byDatabase := expectProblem(t, h.put(t, first, 1, "late"), api.CodeTokenStale)
+	h.put(t, second, 1, "x")
+	expectProblem(t, h.put(t, first, 1, "late"), api.CodeTokenStale)
+	early := expectProblem(t, h.put(t, first, 2, "late"), api.CodeTokenStale)
+	if h.store.RefusedEarly() == 0 {
+		t.Fatal("no write was refused early")
+	}
+	for _, problem := range []api.Problem{byDatabase, early} {
+		if *problem.GrantedToken != second.FencingToken {
+			t.Errorf("granted_token is %d, want %d", *problem.GrantedToken, second.FencingToken)
+		}
+	}
+	if strings.Contains(byDatabase.Detail, "or a newer one") || !strings.Contains(byDatabase.Detail, "is in force by now") {
+		t.Errorf("the database's refusal says %q", byDatabase.Detail)
+	}
+	if !strings.Contains(early.Detail, "or a newer one is in force by now") {
+		t.Errorf("the early refusal says %q", early.Detail)
+	}
 }
