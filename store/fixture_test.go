@@ -60,7 +60,14 @@ type fixture struct {
 // newFixture is a lock in a database of its own, after the steps.
 func newFixture(t testing.TB, steps ...step) *fixture {
 	t.Helper()
-	s := &fixture{testbed: newTestbed(t), lock: "lock"}
+	s := newFixture(t, steps...)
+	return s
+}
+
+// given runs steps on a lock and returns its fixture.
+func (b *testbed) given(t testing.TB, lock store.Name, steps ...step) *fixture {
+	t.Helper()
+	s := &fixture{testbed: b, lock: lock}
 	if err := s.do(t.Context(), steps...); err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -147,28 +146,14 @@ func TestInventoryIsCountedByOne(t *testing.T) {
 	}
 }
 
-// lockFences locks all fences until the test ends, or lets go.
-func (b *testbed) lockFences(t *testing.T) (letGo func()) {
-	t.Helper()
-	ctx := context.WithoutCancel(t.Context())
-	tx, err := b.sql.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	letGo = func() { _ = tx.Rollback(ctx) } // it only held a lock
-	t.Cleanup(letGo)
-	if _, err := tx.Exec(ctx, "lock table fence.fences in access exclusive mode"); err != nil {
-		t.Fatal(err)
-	}
-	return letGo
-}
+const lockFencesTableSQL = "lock table fence.fences in access exclusive mode"
 
 // Who counts holds nobody up, and who fails to count lets nobody try for twenty times as long as that took.
 func TestInventoryThatTakesTooLong(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	impatient := openStore(t, store.Config{DatabaseURL: b.url, StatementTimeout: 200 * time.Millisecond})
-	letGo := b.lockFences(t)
+	letGo := b.hold(t, lockFencesTableSQL)
 	failing := make(chan error, 1)
 	b.exec(t, makeDue)
 	go func() {
@@ -195,7 +180,7 @@ func TestInventoryThatTakesTooLong(t *testing.T) {
 	}
 
 	b.exec(t, makeDue)
-	b.lockFences(t)
+	b.hold(t, lockFencesTableSQL)
 	if counted, err := impatient.Recount(t.Context()); err == nil || counted {
 		t.Errorf("it was counted (%v), though it can't be (%v)", counted, err)
 	}

@@ -36,10 +36,7 @@ func TestLimitsOfWrites(t *testing.T) {
 		"an unknown kind":             {with(newest, func(_ *fixture, w *store.Write) { w.Kind = "patch" }), false},
 	} {
 		for _, source := range []source{bySet, byOne, byTransaction} {
-			s := &fixture{testbed: b, lock: "limits"}
-			if err := s.do(t.Context(), acquire); err != nil {
-				t.Fatal(err)
-			}
+			s := b.given(t, "limits", acquire)
 			before, err := b.dump(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -64,11 +61,8 @@ func TestLimitsOfWrites(t *testing.T) {
 // One write outside its limits fails the set before any is applied.
 func TestInvalidWriteFailsItsSet(t *testing.T) {
 	t.Parallel()
-	b := newTestbed(t)
-	s := &fixture{testbed: b, lock: "set"}
-	if err := s.do(t.Context(), acquire); err != nil {
-		t.Fatal(err)
-	}
+	s := newFixture(t, acquire)
+	b := s.testbed
 	err := b.unchanged(t.Context(), func() error {
 		_, err := b.Write(t.Context(), []store.Write{with(newest)(s), with(token(-1))(s)})
 		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "write 1") {
@@ -84,11 +78,8 @@ func TestInvalidWriteFailsItsSet(t *testing.T) {
 // A name that was never parsed is caught by the database, with all that came along with it.
 func TestUnparsedNames(t *testing.T) {
 	t.Parallel()
-	b := newTestbed(t)
-	s := &fixture{testbed: b, lock: "names"}
-	if err := s.do(t.Context(), acquire); err != nil {
-		t.Fatal(err)
-	}
+	s := newFixture(t, acquire)
+	b := s.testbed
 	err := b.unchanged(t.Context(), func() error {
 		_, setErr := b.Write(t.Context(), []store.Write{with(newest)(s), with(newest, sequence(1), key("a//b"))(s)})
 		_, acquireErr := b.Acquire(t.Context(), store.AcquireRequest{Lock: "a/", OwnerID: "w"})
@@ -138,78 +129,6 @@ func TestLimitsOfTransactions(t *testing.T) {
 		if _, err := b.Transact(t.Context(), c.transaction); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
-	}
-}
-
-func TestLimitsOfLeases(t *testing.T) {
-	t.Parallel()
-	b := newTestbed(t)
-	long := func(bytes int) string { return strings.Repeat("x", bytes) }
-	type request = store.AcquireRequest
-	for name, c := range map[string]struct {
-		request request
-		valid   bool
-	}{
-		"the shortest TTL":       {request{TTL: store.TTLMin}, true},
-		"a shorter TTL":          {request{TTL: store.TTLMin - time.Millisecond}, false},
-		"the longest TTL":        {request{TTL: store.TTLMax}, true},
-		"a longer TTL":           {request{TTL: store.TTLMax + time.Millisecond}, false},
-		"a negative TTL":         {request{TTL: -time.Second}, false},
-		"a part of ms":           {request{TTL: time.Second + time.Microsecond}, false},
-		"the longest owner":      {request{OwnerID: long(store.OwnerBytesMax)}, true},
-		"a longer owner":         {request{OwnerID: long(store.OwnerBytesMax + 1)}, false},
-		"a control character":    {request{OwnerID: "a\x00b"}, false},
-		"an owner not in UTF-8":  {request{OwnerID: "a\xff"}, false},
-		"the longest request_id": {request{RequestID: long(store.RequestBytesMax)}, true},
-		"a longer request_id":    {request{RequestID: long(store.RequestBytesMax + 1)}, false},
-		"an empty object":        {request{Metadata: []byte("{}")}, true},
-		"the longest metadata":   {request{Metadata: []byte(`{"a":"` + long(store.MetadataBytesMax-8) + `"}`)}, true},
-		"longer metadata":        {request{Metadata: []byte(`{"a":"` + long(store.MetadataBytesMax-7) + `"}`)}, false},
-		"metadata null":          {request{Metadata: []byte("null")}, false},
-		"metadata a list":        {request{Metadata: []byte("[]")}, false},
-		"metadata of nonsense":   {request{Metadata: []byte("{")}, false},
-		"metadata of no bytes":   {request{Metadata: []byte{}}, false},
-	} {
-		c.request.Lock = store.Name(name)
-		if c.request.OwnerID == "" {
-			c.request.OwnerID = "w"
-		}
-		lease, err := b.Acquire(t.Context(), c.request)
-		if c.valid != (err == nil) || !c.valid && !errors.Is(err, store.ErrInvalid) {
-			t.Errorf("%s: %v, valid is %v", name, err, c.valid)
-		}
-		if c.valid && string(lease.Metadata) != string(c.request.Metadata) {
-			t.Errorf("%s: the metadata is %q", name, lease.Metadata)
-		}
-	}
-	if _, err := b.Acquire(t.Context(), request{Lock: "no owner"}); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("no owner: %v, want ErrInvalid", err)
-	}
-}
-
-func TestLimitsOfRenewals(t *testing.T) {
-	t.Parallel()
-	b := newTestbed(t)
-	s := &fixture{testbed: b, lock: "lock"}
-	if err := s.do(t.Context(), acquire); err != nil {
-		t.Fatal(err)
-	}
-	for _, ttl := range []time.Duration{store.TTLMin - 1, -time.Second, store.TTLMax + time.Millisecond} {
-		if _, err := b.Renew(t.Context(), s.newest().Ref(), ttl); !errors.Is(err, store.ErrInvalid) {
-			t.Errorf("a renewal for %s: %v, want ErrInvalid", ttl, err)
-		}
-	}
-	for _, reason := range []string{"", strings.Repeat("x", store.ReasonBytesMax+1), "a\nb", "\xff"} {
-		if _, err := b.Break(t.Context(), s.lock, reason); !errors.Is(err, store.ErrInvalid) {
-			t.Errorf("a break for the reason %.10q: %v, want ErrInvalid", reason, err)
-		}
-	}
-	broken, err := b.Break(t.Context(), s.lock, strings.Repeat("x", store.ReasonBytesMax))
-	if err != nil || broken.Token != s.newest().Token || broken.ID != [16]byte{} {
-		t.Errorf("the broken lease is %+v (%v); its ID is secret", broken, err)
-	}
-	if _, err := b.Break(t.Context(), s.lock, "again"); !errors.Is(err, store.ErrNotFound) {
-		t.Errorf("a break of what is broken: %v, want ErrNotFound", err)
 	}
 }
 

@@ -181,31 +181,3 @@ func (s *lockSetup) churn(ctx context.Context, t *testing.T, place int) {
 		t.Errorf("only %d locks changed", changed)
 	}
 }
-
-func TestLimitsOfLockLists(t *testing.T) {
-	t.Parallel()
-	b := newTestbed(t)
-	for field, query := range map[string]store.LockQuery{
-		"sort must be":      {Sort: "owner"},
-		"state must be":     {State: "gone"},
-		"queue_max is -1":   {QueueMax: -1},
-		"queue_max is 1001": {QueueMax: 1001},
-		"contains has 513":  {Contains: strings.Repeat("x", 513)},
-		"contains is not":   {Contains: "\xff"},
-		"contains has a":    {Contains: "\x00"},
-		"owner_id has 257":  {OwnerID: strings.Repeat("x", 257)},
-		"owner_id is not":   {OwnerID: "\xff"},
-		"limit is 0":        {},
-	} {
-		if !strings.HasPrefix(field, "limit") {
-			query.Limit = 1
-		}
-		_, listErr := b.Locks(t.Context(), query)
-		_, countErr := b.CountLocks(t.Context(), query)
-		for _, err := range []error{listErr, countErr} {
-			if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), field) {
-				t.Errorf("%+v: %v, want ErrInvalid with %q", query, err, field)
-			}
-		}
-	}
-}

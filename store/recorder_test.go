@@ -145,10 +145,7 @@ func TestRecorderLooksUpTheLease(t *testing.T) {
 		"never granted":        {given{acquire}, nil, with(beyond), false, false, ""},
 		"no token":             {given{acquire}, nil, with(none), false, false, ""},
 	} {
-		s := &fixture{testbed: b, lock: store.Name(name)}
-		if err := s.do(t.Context(), c.given...); err != nil {
-			t.Fatal(err)
-		}
+		s := b.given(t, store.Name(name), c.given...)
 		if c.ago {
 			b.exec(t, ago, s.lock, s.leases[0].Token)
 		}
@@ -247,14 +244,7 @@ func TestRecorderDropsWhatItCannotKeep(t *testing.T) {
 	b := newTestbed(t)
 	recorder := store.NewRecorder(b.Store)
 	noteStories(recorder, 0, groupsMax)
-	tx, err := b.sql.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(t.Context()) //nolint:errcheck // it changes nothing
-	if _, err := tx.Exec(t.Context(), "lock table fence.rejections"); err != nil {
-		t.Fatal(err)
-	}
+	unlock := b.hold(t, "lock table fence.rejections")
 	flushed := make(chan error, 1)
 	go func() { flushed <- flush(recorder) }()
 	if err := b.awaitBlocked(t.Context(), flushed); err != nil {
@@ -268,12 +258,13 @@ func TestRecorderDropsWhatItCannotKeep(t *testing.T) {
 	if got := recorder.Dropped(); got != 99 {
 		t.Errorf("%d were dropped, want 99", got)
 	}
-	if err := errors.Join(tx.Rollback(t.Context()), flush(recorder)); err != nil {
+	unlock()
+	if err := flush(recorder); err != nil {
 		t.Fatal(err)
 	}
 	var groups, newer, counted int64
 	var lasted bool
-	err = b.sql.QueryRow(t.Context(), `
+	err := b.sql.QueryRow(t.Context(), `
 		select count(*), count(*) filter (where fencing_token > $1), sum(count) filter (where fencing_token = $1)::bigint,
 			bool_and(first_at < last_at) filter (where fencing_token = $1)
 		from fence.rejections`, groupsMax).Scan(&groups, &newer, &counted, &lasted)

@@ -281,9 +281,7 @@ func TestBadRejectionFilters(t *testing.T) {
 			}
 		}
 	}
-	_, err := b.Rejections(t.Context(), store.RejectionQuery{Order: "count", Limit: 1})
-	_, idsErr := b.RejectionIDs(t.Context(), store.RejectionFilter{}, "count")
-	if !errors.Is(err, store.ErrInvalid) || !errors.Is(idsErr, store.ErrInvalid) {
-		t.Errorf("an unknown order: %v, %v, want ErrInvalid", err, idsErr)
+	if _, err := b.RejectionIDs(t.Context(), store.RejectionFilter{}, "count"); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("an unknown order: %v, want ErrInvalid", err)
 	}
 }

@@ -181,9 +181,7 @@ func TestSweepPartsAreIndependent(t *testing.T) {
 	b := newTestbed(t)
 	sweeper := newSweeper(t, b.Store, store.SweeperConfig{})
 	seedEnded(t, b, 1, 2)
-	if err := (&fixture{testbed: b, lock: "late"}).do(t.Context(), acquire, expire); err != nil {
-		t.Fatal(err)
-	}
+	b.given(t, "late", acquire, expire)
 	letGo := b.hold(t, "lock table fence.rejections, fence.gateway_states")
 	swept, err := sweeper.Sweep(t.Context())
 	if want := (store.Swept{Expired: 1, LeasesForgotten: 1}); err == nil || swept != want {
@@ -198,9 +196,7 @@ func TestSweepPartsAreIndependent(t *testing.T) {
 func TestSweepIsOneGateways(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	if err := (&fixture{testbed: b, lock: "late"}).do(t.Context(), acquire, expire); err != nil {
-		t.Fatal(err)
-	}
+	b.given(t, "late", acquire, expire)
 	conn, err := pgx.Connect(t.Context(), b.url)
 	if err != nil {
 		t.Fatal(err)

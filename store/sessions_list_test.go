@@ -2,7 +2,6 @@ package store_test
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -83,19 +82,6 @@ func TestSessionsAreListed(t *testing.T) {
 			if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
 				t.Errorf("%s of %q:\n%s\nwant\n%s", state, owner, strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
-		}
-	}
-}
-
-func TestLimitsOfSessionLists(t *testing.T) {
-	t.Parallel()
-	b := newTestbed(t)
-	for field, query := range map[string]store.SessionQuery{
-		"state must be": {State: "held", Limit: 1}, "limit is 0": {}, "limit is 1001": {Limit: 1001}, "hexadecimal": {AfterMicros: 1, AfterPlace: "x", Limit: 1},
-		"owner_id has 257": {OwnerID: strings.Repeat("x", 257), Limit: 1},
-	} {
-		if _, err := b.Sessions(t.Context(), query); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), field) {
-			t.Errorf("%+v: %v, want %q", query, err, field)
 		}
 	}
 }

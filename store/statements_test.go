@@ -12,10 +12,7 @@ import (
 // A change of the schema beneath prepared statements, such as a restore or an upgrade by another gateway, fails no call.
 func TestSchemaChangesBeneathStatements(t *testing.T) {
 	t.Parallel()
-	s := &fixture{testbed: newTestbed(t), lock: "lock"}
-	if err := s.do(t.Context(), acquire, wrote(with(newest, sequence(1)))); err != nil {
-		t.Fatal(err)
-	}
+	s := newFixture(t, acquire, wrote(with(newest, sequence(1))))
 	read := func() error { _, err := s.Record(t.Context(), s.lock, with(newest)(s).Key); return err }
 	// Several connections prepare the statement.
 	_, unlock := s.lockedBy(t, "lock table fence.records")
@@ -156,10 +153,7 @@ func undoable(ctx context.Context, t *testing.T, b *testbed) []undoableCall {
 // The outcome is not_applied only of errors that PostgreSQL reports before the commit, and that nothing between it and the Store reports after.
 func TestOutcomeOfErrors(t *testing.T) {
 	t.Parallel()
-	s := &fixture{testbed: newTestbed(t), lock: "lock"}
-	if err := s.do(t.Context(), acquire); err != nil {
-		t.Fatal(err)
-	}
+	s := newFixture(t, acquire)
 	s.exec(t, "create function public.fail() returns trigger language plpgsql as $$ begin raise 'as if' using errcode = convert_from(new.value, 'LATIN1'); end $$")
 	s.exec(t, "create trigger fail before insert or update on fence.records for each row execute function public.fail()")
 	for outcome, states := range map[store.Outcome][]string{

@@ -36,9 +36,7 @@ func TestSweepEndsExpiredLeases(t *testing.T) {
 	for i, steps := range []given{
 		{acquire}, {acquire, release}, {acquire, breakLock}, {acquire, expire}, {acquire, expire},
 	} {
-		if err := (&fixture{testbed: b, lock: store.Name(fmt.Sprint("lock", i))}).do(t.Context(), steps...); err != nil {
-			t.Fatal(err)
-		}
+		b.given(t, store.Name(fmt.Sprint("lock", i)), steps...)
 	}
 	expectSwept(t, sweeper, store.Swept{Expired: 2})
 	expectSwept(t, sweeper, store.Swept{})
@@ -153,22 +151,11 @@ func TestSweepSkipsWhatIsLocked(t *testing.T) {
 	b := newTestbed(t)
 	sweeper := newSweeper(t, b.Store, store.SweeperConfig{})
 	for _, lock := range []store.Name{"free", "locked"} {
-		if err := (&fixture{testbed: b, lock: lock}).do(t.Context(), acquire, expire); err != nil {
-			t.Fatal(err)
-		}
+		b.given(t, lock, acquire, expire)
 	}
-	tx, err := b.sql.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(t.Context()) //nolint:errcheck // it changed nothing
-	if _, err := tx.Exec(t.Context(), "select from fence.leases where lock = 'locked' for update"); err != nil {
-		t.Fatal(err)
-	}
+	unlock := b.hold(t, "select from fence.leases where lock = 'locked' for update")
 	expectSwept(t, sweeper, store.Swept{Expired: 1})
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	unlock()
 	expectSwept(t, sweeper, store.Swept{Expired: 1})
 }
 
@@ -177,9 +164,7 @@ func TestSweeperRuns(t *testing.T) {
 	b := newTestbed(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if err := (&fixture{testbed: b, lock: "lock"}).do(ctx, acquire, expire); err != nil {
-		t.Fatal(err)
-	}
+	b.given(t, "lock", acquire, expire)
 	swept, failed, ended := make(chan store.Swept), make(chan error), make(chan struct{})
 	sweeper := newSweeper(t, b.Store, store.SweeperConfig{Interval: 10 * time.Millisecond})
 	go func() {

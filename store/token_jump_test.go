@@ -81,11 +81,8 @@ func TestNoTokensAreLeft(t *testing.T) {
 // Nor is there one for a lock whose fence stands at the end, whatever the sequence has left.
 func TestNoTokenIsLeftForALock(t *testing.T) {
 	t.Parallel()
-	b := newTestbed(t)
-	s := &fixture{testbed: b, lock: "a"}
-	if err := s.do(t.Context(), external, wrote(with(token(store.TokenMax))), under(store.Policy{})); err != nil {
-		t.Fatal(err)
-	}
+	s := newFixture(t, external, wrote(with(token(store.TokenMax))), under(store.Policy{}))
+	b := s.testbed
 	if err := acquire(t.Context(), s); err == nil {
 		t.Errorf("token %d was granted after the last", s.newest().Token)
 	}

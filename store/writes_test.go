@@ -142,11 +142,7 @@ func manyResources(ctx context.Context, s *fixture) error {
 // TestValues checks that a record's key and value are read as they were sent.
 func TestValues(t *testing.T) {
 	t.Parallel()
-	b := newTestbed(t)
-	s := &fixture{testbed: b, lock: "values"}
-	if err := s.do(t.Context(), acquire); err != nil {
-		t.Fatal(err)
-	}
+	s := newFixture(t, acquire)
 	every := make([]byte, 256)
 	for i := range every {
 		every[i] = byte(i)
@@ -173,11 +169,8 @@ func TestValues(t *testing.T) {
 // can be seen, though its row exists.
 func TestEmptyFence(t *testing.T) {
 	t.Parallel()
-	b := newTestbed(t)
-	s := &fixture{testbed: b, lock: "external"}
-	if err := s.do(t.Context(), external); err != nil {
-		t.Fatal(err)
-	}
+	s := newFixture(t, external)
+	b := s.testbed
 	result, err := bySet(t.Context(), b.Store, with(token(7), expect(1))(s))
 	if got := brief(result); err != nil || got != "version_mismatch at 0" {
 		t.Errorf("the answer is %s (%v)", got, err)

@@ -27,6 +27,10 @@ func (s *suite) renewal() {
 	if holder := s.look().Holder(); holder == nil || !holder.ExpiresAt.Equal(other.ExpiresAt) {
 		s.Errorf("renewed is %+v, and the lock is held by %+v", other, holder)
 	}
+	shorter, err := s.Renew(s.Context(), lease.Ref(), long/2)
+	if err != nil || shorter.TTL != long/2 || !shorter.ExpiresAt.Before(same.ExpiresAt) {
+		s.Errorf("%+v was renewed for less, and is %+v (%v)", other, shorter, err)
+	}
 }
 
 // wrongRefs are references to a lease that are wrong in one thing each.
