@@ -60,8 +60,7 @@ type fixture struct {
 // newFixture is a lock in a database of its own, after the steps.
 func newFixture(t testing.TB, steps ...step) *fixture {
 	t.Helper()
-	s := newFixture(t, steps...)
-	return s
+	return newTestbed(t).given(t, "lock", steps...)
 }
 
 // given runs steps on a lock and returns its fixture.

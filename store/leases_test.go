@@ -36,6 +36,12 @@ var leaseCases = []storeCase{
 	{"a late release closes the fence", all(acquire, expire, sweep, release, expectOpen(false))},
 	{"a release sent again leaves the next grant's fence open", all(acquire, release, acquire,
 		changingNothing(func(ctx context.Context, s *fixture) error { return s.Release(ctx, s.leases[0].Ref()) }), expectOpen(true))},
+	{"a lock under an external authority is not granted", all(external, changingNothing(func(ctx context.Context, s *fixture) error {
+		if err := acquire(ctx, s); !errors.Is(err, store.ErrExternalAuthority) {
+			return fmt.Errorf("the acquire returned %w, want ErrExternalAuthority", err)
+		}
+		return nil
+	}))},
 	{"a break closes the fence of a late holder", all(acquire, expire, breakLock, expectOpen(false))},
 }
 

@@ -22,6 +22,7 @@ func putPolicies(t *testing.T, b *testbed, prefixes ...string) {
 	}
 }
 
+// TestLongestPrefixWins checks that the policy of a name is that of its longest prefix of whole segments.
 func TestLongestPrefixWins(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -60,32 +61,7 @@ func TestLongestPrefixWins(t *testing.T) {
 	}
 }
 
-// The rule is judged by the policy of the longest prefix: two of them, one within the other, contradict each other.
-func TestRuleUnderNestedPolicies(t *testing.T) {
-	t.Parallel()
-	b := newTestbed(t)
-	above, below := &fixture{testbed: b, lock: "jobs"}, &fixture{testbed: b, lock: "jobs/night"}
-	if err := errors.Join(above.do(t.Context(), requireLeaseID, acquire), below.do(t.Context(), sameToken, acquire)); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		s       *fixture
-		verdict store.Verdict
-	}{
-		{above, store.VerdictLeaseMismatch}, {below, store.Admitted}, {below, store.Admitted},
-	} {
-		if err := c.s.expectVerdict(t.Context(), bySet, with(newest)(c.s), c.verdict, ""); err != nil {
-			t.Error(err)
-		}
-	}
-	if err := b.DeletePolicy(t.Context(), "jobs/night"); err != nil {
-		t.Fatal(err)
-	}
-	if err := below.expectVerdict(t.Context(), bySet, with(newest, sequence(1))(below), store.VerdictLeaseMismatch, ""); err != nil {
-		t.Error(err)
-	}
-}
-
+// TestPoliciesAreKept checks that policies are stored, listed in byte order, changed and deleted.
 func TestPoliciesAreKept(t *testing.T) {
 	t.Parallel()
 	b, ctx := newTestbed(t), t.Context()
@@ -116,11 +92,12 @@ func TestPoliciesAreKept(t *testing.T) {
 	_, readErr := b.Policy(ctx, "")
 	for _, err := range []error{readErr, b.DeletePolicy(ctx, ""), b.DeletePolicy(ctx, "a/b/c")} {
 		if !errors.Is(err, store.ErrNotFound) {
-			t.Errorf("of no policy: %v, want ErrNotFound", err)
+			t.Errorf("a policy that does not exist: %v, want ErrNotFound", err)
 		}
 	}
 }
 
+// TestLimitsOfPolicies checks that policies outside their limits are refused.
 func TestLimitsOfPolicies(t *testing.T) {
 	t.Parallel()
 	b, ctx := newTestbed(t), t.Context()
@@ -135,7 +112,7 @@ func TestLimitsOfPolicies(t *testing.T) {
 		"no name":            {func(p *store.Policy) { p.Prefix = "a/" }, store.ErrInvalidName},
 		"a name too long":    {func(p *store.Policy) { p.Prefix = strings.Repeat("x", store.NameBytesMax+1) }, store.ErrInvalidName},
 		"a lease from afar":  {func(p *store.Policy) { p.Authority, p.RequireLeaseID = store.AuthorityExternal, true }, store.ErrInvalid},
-		"a life from afar":   {func(p *store.Policy) { p.Authority, p.RequireLiveLease = store.AuthorityExternal, true }, store.ErrInvalid},
+		"a live lease from afar":   {func(p *store.Policy) { p.Authority, p.RequireLiveLease = store.AuthorityExternal, true }, store.ErrInvalid},
 		"the longest prefix": {func(p *store.Policy) { p.Prefix = strings.Repeat("x", store.NameBytesMax) }, nil},
 	} {
 		policy := valid
@@ -152,25 +129,6 @@ func TestLimitsOfPolicies(t *testing.T) {
 	valid.Prefix, valid.RequireLeaseID = "n2", true
 	if err := b.PutPolicy(ctx, valid); err != nil {
 		t.Errorf("a change of one of many: %v", err)
-	}
-}
-
-// An authority elsewhere issues the tokens: there is nothing to acquire, nor anything left behind by trying.
-func TestAcquireUnderExternalAuthority(t *testing.T) {
-	t.Parallel()
-	b := newTestbed(t)
-	s := &fixture{testbed: b, lock: "jobs/1"}
-	if err := b.PutPolicy(t.Context(), store.Policy{Prefix: "jobs", Rule: store.RuleStrict, Authority: store.AuthorityExternal}); err != nil {
-		t.Fatal(err)
-	}
-	err := b.unchanged(t.Context(), func() error {
-		if err := acquire(t.Context(), s); !errors.Is(err, store.ErrExternalAuthority) {
-			return fmt.Errorf("the answer is %w, want ErrExternalAuthority", err)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Error(err)
 	}
 }
 
