@@ -23,7 +23,8 @@ func expectCounts(t *testing.T, what string, got, want map[store.Reason]uint64) 
 	}
 }
 
-// What the database rolls back is tried again by a Group, up to a bound, and each time is counted by its reason.
+// TestRetriesAreCounted checks that the group commit retries writes that the database rolls back, up to a bound, and
+// that failures and retries are counted by reason.
 func TestRetriesAreCounted(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -72,7 +73,7 @@ func (g *groupbed) rollBack(t *testing.T, state string, times int) {
 	g.exec(t, "create trigger roll_back before insert or update on fence.records for each row execute function public.roll_back()")
 }
 
-// A transaction that the database rolls back is sent again, like every statement, and that is counted.
+// TestRetriesOfTransactionsAreCounted checks that a transaction that the database rolls back is sent again and counted.
 func TestRetriesOfTransactionsAreCounted(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, narrow)
@@ -89,7 +90,7 @@ func TestRetriesOfTransactionsAreCounted(t *testing.T) {
 	expectCounts(t, "retries", g.Retries(), map[store.Reason]uint64{store.ReasonDeadlock: 1})
 }
 
-// A write whose fence somebody else has locked goes back to its queue, and that is counted by writes.
+// TestBusyWritesAreCounted checks that a write whose fence is locked returns to its queue and is counted.
 func TestBusyWritesAreCounted(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, narrow)
@@ -117,7 +118,8 @@ func TestBusyWritesAreCounted(t *testing.T) {
 	}
 }
 
-// The record of rejections is kept for the next time where there is no database, and that is a retry.
+// TestLostConnectionsAreCounted checks that rejections that can't be recorded without a database are kept, and counted
+// as a retry.
 func TestLostConnectionsAreCounted(t *testing.T) {
 	t.Parallel()
 	nowhere := openStore(t, store.Config{DatabaseURL: "postgres://127.0.0.1:1/none?connect_timeout=2"})
@@ -134,7 +136,7 @@ func TestLostConnectionsAreCounted(t *testing.T) {
 	expectCounts(t, "retries", nowhere.Retries(), map[store.Reason]uint64{store.ReasonConnection: 1})
 }
 
-// A caller who gives up has no time any more; that is no lost connection.
+// TestTimeoutsAreCounted checks that a write whose caller gives up is counted as a timeout, not as a lost connection.
 func TestTimeoutsAreCounted(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, narrow)
@@ -155,7 +157,7 @@ func TestTimeoutsAreCounted(t *testing.T) {
 	expectCounts(t, "failures", g.Failures(), map[store.Reason]uint64{store.ReasonTimeout: 1})
 }
 
-// Sweeps are timed; one that fails is not taken for the last.
+// TestSweepsAreTimed checks that sweeps are timed, and that a sweep that fails does not count as the last one.
 func TestSweepsAreTimed(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)

@@ -9,9 +9,9 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// A gateway is granted a lease for a client that is gone. Whether it gives the lease back before the client has sent its request again through
-// another gateway, or after that: who was told of a lease has it.
-func TestGivingBackWhatWasAskedForAgain(t *testing.T) {
+// TestGiveBackAfterTheRequestWasSentAgain checks that a gateway that gives back a lease whose client is gone does not
+// take it from the client, if the client has sent its request again through another gateway.
+func TestGiveBackAfterTheRequestWasSentAgain(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	gateway := uuid.New()

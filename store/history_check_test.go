@@ -14,8 +14,8 @@ import (
 	"github.com/fencegate/fencegate/store/storetest"
 )
 
-// historyPatience bounds the checker's search. It needs milliseconds where an order exists.
-const historyPatience = 20 * time.Second
+// historyPatience bounds the checker's search. It needs milliseconds where an order exists, on a quiet machine.
+const historyPatience = 2 * time.Minute
 
 // historyLease is a lease as the database keeps it.
 type historyLease struct {

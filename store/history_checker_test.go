@@ -98,7 +98,7 @@ func byHand(steps ...historyStep) *history {
 	return h
 }
 
-// TestHistoryCheckerPasses feeds the checker histories that the contract allows.
+// TestHistoryCheckerPasses checks that the checker accepts histories that the contract allows.
 func TestHistoryCheckerPasses(t *testing.T) {
 	one := ptr(int64(1))
 	for name, h := range map[string]*history{
@@ -133,7 +133,7 @@ func recordByOne() storetest.Answer {
 	}}
 }
 
-// TestHistoryCheckerCatches feeds the checker histories that break the contract. The text is of what must be noticed at least.
+// TestHistoryCheckerCatches checks that the checker rejects histories that break the contract.
 func TestHistoryCheckerCatches(t *testing.T) {
 	const order, lost = "no order", "P9"
 	one := ptr(int64(1))
@@ -207,8 +207,9 @@ func withoutLeases(h *history) *history {
 	return h
 }
 
-// TestHistoryCatchesBrokenRule breaks the rule in a database and lets clients at it, until the checker notices.
+// TestHistoryCatchesBrokenRule breaks the rule in a database and runs histories until the checker rejects one.
 func TestHistoryCatchesBrokenRule(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name                    string
 		plan                    historyPlan

@@ -62,14 +62,15 @@ var historyOfTransactions = historyPlan{
 	},
 }
 
-// TestHistory lets many clients at a few resources through several gateways and checks that there is an order in which the
-// contract gives the answers that they got.
+// TestHistory checks that the calls of many concurrent clients, on a few resources through several gateways, can be put
+// in an order in which the contract has the same answers.
 func TestHistory(t *testing.T) { testHistories(t, historyOfWrites) }
 
-// TestHistoryOfTransactions does the same where resources are written together.
+// TestHistoryOfTransactions checks the same where resources are written together.
 func TestHistoryOfTransactions(t *testing.T) { testHistories(t, historyOfTransactions) }
 
 func testHistories(t *testing.T, plan historyPlan) {
+	t.Parallel()
 	f := newHistoryField(t, plan)
 	seed := *historySeed
 	if seed == 0 {

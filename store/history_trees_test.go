@@ -23,8 +23,8 @@ var historyOfTrees = historyPlan{
 	},
 }
 
-// TestHistoryOfTrees lets clients take subtrees and what is in them, to write or to share, some of it in sessions that they end, while
-// they write below.
+// TestHistoryOfTrees checks the same where clients take subtrees and names in them, exclusive or shared, some of them
+// in sessions that they end.
 func TestHistoryOfTrees(t *testing.T) { testHistories(t, historyOfTrees) }
 
 // historySessions is how many sessions each client has. It also uses those that it has ended.

@@ -74,7 +74,9 @@ func (b *testbed) leaseModels(t *testing.T) (models []leaseModel) {
 	return models
 }
 
-func TestLeaseListsAreTheModels(t *testing.T) {
+// TestLeaseLists checks that lists of leases, with every filter and page size, are equal to the rows filtered here;
+// before and after sweeps.
+func TestLeaseLists(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -132,7 +134,8 @@ func (s *lockSetup) checkLeaseLists(t *testing.T) {
 	}
 }
 
-func TestBrokenLeasesAreShown(t *testing.T) {
+// TestBrokenLeaseIsListed checks that a broken lease is listed with its reason and metadata.
+func TestBrokenLeaseIsListed(t *testing.T) {
 	t.Parallel()
 	s := newLockSetup(t, 1)
 	s.granted(t, store.AcquireRequest{Lock: "job", OwnerID: "worker", Metadata: []byte(`{"a":1}`)})
@@ -148,7 +151,8 @@ func TestBrokenLeasesAreShown(t *testing.T) {
 	}
 }
 
-// Elections are the locks whose newest lease is a campaign's, however it ended; whatever else has metadata is none.
+// TestElectionsAreListed checks that the elections are the locks whose newest lease is a campaign's, however it ended,
+// and that other metadata makes none.
 func TestElectionsAreListed(t *testing.T) {
 	t.Parallel()
 	s := newLockSetup(t, 1)

@@ -45,6 +45,7 @@ var leaseCases = []storeCase{
 	{"a break closes the fence of a late holder", all(acquire, expire, breakLock, expectOpen(false))},
 }
 
+// TestLeases checks the promises of leases.
 func TestLeases(t *testing.T) {
 	t.Parallel()
 	runCases(t, leaseCases)

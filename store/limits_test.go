@@ -10,7 +10,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// TestLimitsOfWrites tries each limit of a write at its edge and one beyond, by both sources.
+// TestLimitsOfWrites checks each limit of a write, at its edge and one beyond, by every source.
 func TestLimitsOfWrites(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -58,7 +58,7 @@ func TestLimitsOfWrites(t *testing.T) {
 	}
 }
 
-// One write outside its limits fails the set before any is applied.
+// TestInvalidWriteFailsItsSet checks that one write outside its limits fails its set before any is applied.
 func TestInvalidWriteFailsItsSet(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t, acquire)
@@ -75,7 +75,8 @@ func TestInvalidWriteFailsItsSet(t *testing.T) {
 	}
 }
 
-// A name that was never parsed is caught by the database, with all that came along with it.
+// TestUnparsedNames checks that the database refuses a name that was never parsed, and everything in the same
+// statement.
 func TestUnparsedNames(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t, acquire)
@@ -95,6 +96,7 @@ func TestUnparsedNames(t *testing.T) {
 	}
 }
 
+// TestLimitsOfTransactions checks that transactions outside their limits are refused.
 func TestLimitsOfTransactions(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -132,6 +134,7 @@ func TestLimitsOfTransactions(t *testing.T) {
 	}
 }
 
+// TestLimitsOfConfigurations checks that configurations outside their limits are refused.
 func TestLimitsOfConfigurations(t *testing.T) {
 	t.Parallel()
 	const url = "postgres://localhost/x"

@@ -65,7 +65,7 @@ func TestListLimits(t *testing.T) {
 		}},
 		{"rejections", func(q any) error { _, err := b.Rejections(ctx, q.(store.RejectionQuery)); return err }, map[string]any{
 			"limit is -1": store.RejectionQuery{Limit: -1}, "limit is 0": store.RejectionQuery{},
-			"limit is 1001": store.RejectionQuery{Limit: 1001}, "order": store.RejectionQuery{Order: "count", Limit: 1},
+			"limit is 1001": store.RejectionQuery{Limit: 1001}, "sort must be": store.RejectionQuery{Order: "count", Limit: 1},
 		}},
 	} {
 		for field, query := range list.fields {

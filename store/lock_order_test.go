@@ -46,8 +46,9 @@ func newLockOrderField(t *testing.T) *lockOrderField {
 	return f
 }
 
-// TestLocksAreTakenInOneOrder mixes sets of writes (puts alone, and beside deletions, preconditions and stale tokens) with transactions,
-// grants of names and of the subtree above them, releases, breaks and ends of sessions. None of them deadlocks with another.
+// TestLocksAreTakenInOneOrder checks that sets of writes (puts alone, and beside deletions, preconditions and stale
+// tokens), transactions, grants of names and of the subtree above them, releases, breaks and ends of sessions never
+// deadlock with each other.
 func TestLocksAreTakenInOneOrder(t *testing.T) {
 	t.Parallel()
 	f := newLockOrderField(t)

@@ -36,8 +36,8 @@ func lockPages(t *testing.T, b *testbed, query store.LockQuery) (all []store.Loc
 	}
 }
 
-// Whatever the state, the filters, the sort and the pages: the list is what the model says.
-func TestLockListsAreTheModels(t *testing.T) {
+// TestLockLists checks that lists of locks, with every filter, order and page size, are equal to those of the model.
+func TestLockLists(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -98,7 +98,9 @@ func placeOf[T any](list []T, place int) any {
 	return "nothing"
 }
 
-func TestQueuesAreCutShort(t *testing.T) {
+// TestListedQueuesAreBounded checks that a list shows no more waiters of a lock than it was asked for, and their
+// number.
+func TestListedQueuesAreBounded(t *testing.T) {
 	t.Parallel()
 	s := newLockSetup(t, 1)
 	s.granted(t, store.AcquireRequest{Lock: "job", OwnerID: "holder"})
@@ -122,7 +124,8 @@ func TestQueuesAreCutShort(t *testing.T) {
 	}
 }
 
-// While some locks are granted, released, waited for and expire, each of the others is in exactly one page, in its place.
+// TestPagesOfLocksThatChange checks that locks that stay as they are stand in exactly one page, in order, while others
+// are granted, released, waited for and expire.
 func TestPagesOfLocksThatChange(t *testing.T) {
 	t.Parallel()
 	s := newLockSetup(t, rand.Uint64())

@@ -161,12 +161,14 @@ func expectHold(want bool) step {
 	}
 }
 
+// TestMaxHold checks that a lease ends at its hold_until.
 func TestMaxHold(t *testing.T) {
 	t.Parallel()
 	runCases(t, holdCases)
 }
 
-// Without any policy left, writes go the fast path, on which nothing but the fence is looked at.
+// TestMaxHoldWithoutPolicies checks that hold_until closes the fence also on the fast path, which is taken when no
+// policy is left.
 func TestMaxHoldWithoutPolicies(t *testing.T) {
 	t.Parallel()
 	for name, source := range map[string]source{"a set of writes": bySet, "a write alone": byOne} {
@@ -187,7 +189,8 @@ func noPolicies(ctx context.Context, s *fixture) error {
 	return err
 }
 
-// A holder that renews for ever is stopped by the clock: the renewal says so, and the next in the queue is granted the lock at that time.
+// TestMaxHoldEndsAnEndlessHolder checks that a holder that renews for ever loses the lock at its hold_until, and that
+// the next waiter is granted it at that time.
 func TestMaxHoldEndsAnEndlessHolder(t *testing.T) {
 	t.Parallel()
 	const hold = 300 * time.Millisecond
@@ -219,7 +222,7 @@ func TestMaxHoldEndsAnEndlessHolder(t *testing.T) {
 	}
 }
 
-// A limit that was lifted leaves its mark on the fence: writes are admitted, with no limit left anywhere and no policy.
+// TestMaxHoldLifted checks that writes are admitted after a limit was lifted, with no policy left.
 func TestMaxHoldLifted(t *testing.T) {
 	t.Parallel()
 	for name, lift := range map[string][]step{

@@ -22,8 +22,8 @@ type mutation struct {
 // edit returns the broken source, or an error where there is nothing left to break.
 type edit func(source string) (string, error)
 
-// TestEveryStepIsTested breaks the functions, one place at a time, and demands that the cases notice. A step of the rule that
-// could be taken out without a test failing would be a step that nobody keeps.
+// TestEveryStepIsTested breaks the functions, one place at a time, and checks that the cases fail. A step of the rule
+// that could be removed without a failing test would be a step that nobody keeps.
 func TestEveryStepIsTested(t *testing.T) {
 	t.Parallel()
 	cases := map[string]storeCase{}
@@ -145,7 +145,7 @@ func withoutStep(step, branch int) edit {
 
 func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
 
-// TestEveryStepIsMarked counts the marks by which TestEveryStepIsTested finds the steps: a branch without a mutation shows here.
+// TestEveryStepIsMarked checks that each branch that is marked as a step has a mutation.
 func TestEveryStepIsMarked(t *testing.T) {
 	t.Parallel()
 	marks := 0

@@ -15,6 +15,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
+// TestParseName checks texts that are names and texts that are not.
 func TestParseName(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", store.NameBytesMax)
@@ -103,6 +104,8 @@ func nameLike() *rapid.Generator[string] {
 	})
 }
 
+// TestCharactersAgreeWithDatabase checks that ParseName and the database agree on every character that could be
+// special.
 func TestCharactersAgreeWithDatabase(t *testing.T) {
 	t.Parallel()
 	var every []string // one of each character that could be special
@@ -112,6 +115,7 @@ func TestCharactersAgreeWithDatabase(t *testing.T) {
 	newNameJudge(t).expectAgreement(t, every)
 }
 
+// TestNamesAgreeWithDatabase checks that ParseName and the database agree on random texts.
 func TestNamesAgreeWithDatabase(t *testing.T) {
 	t.Parallel()
 	judge := newNameJudge(t)

@@ -106,14 +106,14 @@ func TestLimitsOfPolicies(t *testing.T) {
 		change func(p *store.Policy)
 		want   error
 	}{
-		"no rule":            {func(p *store.Policy) { p.Rule = "" }, store.ErrInvalid},
-		"an unknown rule":    {func(p *store.Policy) { p.Rule = "lax" }, store.ErrInvalid},
-		"no authority":       {func(p *store.Policy) { p.Authority = "" }, store.ErrInvalid},
-		"no name":            {func(p *store.Policy) { p.Prefix = "a/" }, store.ErrInvalidName},
-		"a name too long":    {func(p *store.Policy) { p.Prefix = strings.Repeat("x", store.NameBytesMax+1) }, store.ErrInvalidName},
-		"a lease from afar":  {func(p *store.Policy) { p.Authority, p.RequireLeaseID = store.AuthorityExternal, true }, store.ErrInvalid},
-		"a live lease from afar":   {func(p *store.Policy) { p.Authority, p.RequireLiveLease = store.AuthorityExternal, true }, store.ErrInvalid},
-		"the longest prefix": {func(p *store.Policy) { p.Prefix = strings.Repeat("x", store.NameBytesMax) }, nil},
+		"no rule":                {func(p *store.Policy) { p.Rule = "" }, store.ErrInvalid},
+		"an unknown rule":        {func(p *store.Policy) { p.Rule = "lax" }, store.ErrInvalid},
+		"no authority":           {func(p *store.Policy) { p.Authority = "" }, store.ErrInvalid},
+		"no name":                {func(p *store.Policy) { p.Prefix = "a/" }, store.ErrInvalidName},
+		"a name too long":        {func(p *store.Policy) { p.Prefix = strings.Repeat("x", store.NameBytesMax+1) }, store.ErrInvalidName},
+		"a lease from afar":      {func(p *store.Policy) { p.Authority, p.RequireLeaseID = store.AuthorityExternal, true }, store.ErrInvalid},
+		"a live lease from afar": {func(p *store.Policy) { p.Authority, p.RequireLiveLease = store.AuthorityExternal, true }, store.ErrInvalid},
+		"the longest prefix":     {func(p *store.Policy) { p.Prefix = strings.Repeat("x", store.NameBytesMax) }, nil},
 	} {
 		policy := valid
 		c.change(&policy)

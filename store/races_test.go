@@ -48,6 +48,7 @@ var raceCases = []storeCase{
 	{"a lease that is granted in a session while that is ended", grantedWhileEnding},
 }
 
+// TestRaces checks P1, P3 and P5 for calls that wait for each other.
 func TestRaces(t *testing.T) {
 	t.Parallel()
 	runCases(t, raceCases)
@@ -185,6 +186,7 @@ func behindWaiter(suffix store.Name, mode, scope string, ask step) step {
 	return all(waiter(suffix, mode, scope, time.Hour), changingNothing(heldBy(ask, "")))
 }
 
+// TestTriesAreBehindWaiters checks that an acquire that does not wait does not pass those that do.
 func TestTriesAreBehindWaiters(t *testing.T) {
 	t.Parallel()
 	runCases(t, queueCases)

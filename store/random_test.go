@@ -19,6 +19,7 @@ import (
 // TestRandomSequences makes random calls, one after the other, to a Store and to the model of the contract: every answer must
 // be the same. A set of writes must be answered as the model answers its writes one by one.
 func TestRandomSequences(t *testing.T) {
+	t.Parallel()
 	url := pgtest.Migrated(t)
 	conn, err := pgx.Connect(t.Context(), url)
 	if err != nil {

@@ -42,8 +42,8 @@ func rejectedBy(t *testing.T, s *fixture, spec writeSpec) *store.RejectedError {
 	return rejected
 }
 
-// A zombie that hammers is one group, within a flush and across flushes.
-func TestRecorderFolds(t *testing.T) {
+// TestRecorderGroupsRejections checks that a zombie's rejections are one group, within a flush and across flushes.
+func TestRecorderGroupsRejections(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	recorder := store.NewRecorder(b.Store)
@@ -83,8 +83,9 @@ func TestRecorderFolds(t *testing.T) {
 	}
 }
 
-// Whatever differs that makes a group another one is a row of its own.
-func TestRecorderTellsStoriesApart(t *testing.T) {
+// TestRecorderSeparatesGroups checks that rejections that differ in any field of the group's key are groups of their
+// own.
+func TestRecorderSeparatesGroups(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	recorder := store.NewRecorder(b.Store)
@@ -120,7 +121,7 @@ func TestRecorderTellsStoriesApart(t *testing.T) {
 	}
 }
 
-// Who it was, and how late, is looked up while the lease is remembered.
+// TestRecorderLooksUpTheLease checks that the owner, and how late the write was, are recorded while the lease is known.
 func TestRecorderLooksUpTheLease(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -180,7 +181,8 @@ func expireLater(ctx context.Context, s *fixture) error {
 	return err
 }
 
-// What can't be written is kept, and told; nothing is counted twice or lost.
+// TestRecorderKeepsWhatItCannotWrite checks that rejections that can't be written are kept and reported; none is
+// counted twice or lost.
 func TestRecorderKeepsWhatItCannotWrite(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -216,7 +218,8 @@ func noteStories(recorder *store.Recorder, from, to int64) {
 	}
 }
 
-// Memory is bounded: what is new beyond 10,000 groups is dropped and counted; what belongs to one of them is not.
+// TestRecorderDropsBeyondItsBound checks that groups beyond the bound are dropped and counted, and that rejections of
+// known groups are not.
 func TestRecorderDropsBeyondItsBound(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -238,7 +241,8 @@ func TestRecorderDropsBeyondItsBound(t *testing.T) {
 	}
 }
 
-// Groups that came while a flush failed take precedence over those that could not be written.
+// TestRecorderDropsWhatItCannotKeep checks that groups that came while a flush failed take precedence over those that
+// could not be written.
 func TestRecorderDropsWhatItCannotKeep(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)

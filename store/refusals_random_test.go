@@ -16,9 +16,10 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// TestRandomRefusals writes at random through two Services that remember refusals. Every answer must be the model's, and each early one
-// the database's own, too.
+// TestRandomRefusals checks random writes through two Services that remember refusals: every answer must be the
+// model's, and every early one the database's, too.
 func TestRandomRefusals(t *testing.T) {
+	t.Parallel()
 	b := newTestbed(t)
 	conn, err := pgx.Connect(t.Context(), b.url)
 	if err != nil {
@@ -137,9 +138,10 @@ func (r *randomRefusals) policies(t *rapid.T) (rows string) {
 	return rows
 }
 
-// TestConcurrentRefusals has holders and zombies on few names, through two Services: no write of theirs is refused early that the database would
-// judge otherwise, and none is admitted that is not its own (the fence sees to that).
+// TestConcurrentRefusals checks that no write of concurrent holders and zombies is refused early that the database
+// would admit.
 func TestConcurrentRefusals(t *testing.T) {
+	t.Parallel()
 	b := newTestbed(t)
 	gateways := []refusing{newRefusing(t, b, store.ServiceConfig{}), newRefusing(t, b, store.ServiceConfig{RefusalsRememberedMax: 2})}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*soon)

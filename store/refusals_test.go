@@ -95,7 +95,9 @@ var refusalStories = []struct {
 		"1=v: early token_stale superseded", "2=v: admitted", "2=v: admitted"}},
 }
 
+// TestEarlyRefusals checks which writes are refused without the database.
 func TestEarlyRefusals(t *testing.T) {
+	t.Parallel()
 	b := newTestbed(t)
 	r := newRefusing(t, b, store.ServiceConfig{})
 	for i, group := range refusalStories {

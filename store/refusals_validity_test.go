@@ -25,9 +25,10 @@ func (r *refusalTeller) expect(t *testing.T, lines ...string) {
 	}
 }
 
-// TestPoliciesOfOthers sets and deletes policies through one Service: the other forgets at once, and so what was refused and is
-// admissible by the new policy is admitted.
-func TestPoliciesOfOthers(t *testing.T) {
+// TestRefusalsForgetAtAnothersPolicy checks that a Service forgets its refusals when another one sets or deletes a
+// policy, so that writes that the new policy admits are admitted.
+func TestRefusalsForgetAtAnothersPolicy(t *testing.T) {
+	t.Parallel()
 	b := newTestbed(t)
 	r, other := newRefusing(t, b, store.ServiceConfig{}), newRefusing(t, b, store.ServiceConfig{})
 	external := store.Policy{Rule: store.RuleStrict, Authority: store.AuthorityExternal}
@@ -70,8 +71,10 @@ func TestPoliciesOfOthers(t *testing.T) {
 	}
 }
 
-// TestPolicyOfOurOwn needs no notification to be in force when the change is answered.
-func TestPolicyOfOurOwn(t *testing.T) {
+// TestRefusalsForgetAtTheirOwnPolicy checks that a change of policies through the Service itself is in force when it is
+// answered, without a notification.
+func TestRefusalsForgetAtTheirOwnPolicy(t *testing.T) {
+	t.Parallel()
 	b := newTestbed(t)
 	r := newRefusing(t, b, store.ServiceConfig{})
 	set := func(prefix string, authority store.Authority) func() error {
@@ -106,8 +109,10 @@ func TestPolicyOfOurOwn(t *testing.T) {
 	}
 }
 
-// TestUnheard cuts the listening connection: the memory is not used, and forgotten before it is used again.
-func TestUnheard(t *testing.T) {
+// TestRefusalsWithoutNotifications checks that the refusals are not used while the listening connection is lost, and
+// are forgotten before they are used again.
+func TestRefusalsWithoutNotifications(t *testing.T) {
+	t.Parallel()
 	b := newTestbed(t)
 	c := newCutter(t, b)
 	r := refusing{runService(t, c.through(t), store.ServiceConfig{}), b.Store}
@@ -127,8 +132,9 @@ func TestUnheard(t *testing.T) {
 	teller.expect(t, "1=v: token_stale superseded", "1=v: early token_stale superseded")
 }
 
-// TestNotRunning does not remember: nobody would tell of a change.
-func TestNotRunning(t *testing.T) {
+// TestRefusalsOfAStoppedService checks that a Service that does not run neither learns refusals nor uses them.
+func TestRefusalsOfAStoppedService(t *testing.T) {
+	t.Parallel()
 	b := newTestbed(t)
 	service, err := store.NewService(b.Store, store.ServiceConfig{})
 	if err != nil {
@@ -150,15 +156,17 @@ func TestNotRunning(t *testing.T) {
 	}
 }
 
-// TestRefusalsOff asks the database each time.
+// TestRefusalsOff checks that a negative bound turns the refusals off.
 func TestRefusalsOff(t *testing.T) {
+	t.Parallel()
 	b := newTestbed(t)
 	teller := &refusalTeller{refusing: newRefusing(t, b, store.ServiceConfig{RefusalsRememberedMax: -1}), lock: "lock"}
 	teller.expect(t, "acquire", "acquire", "1=v: token_stale superseded", "1=v: token_stale superseded", "external", "1=v: admitted")
 }
 
-// TestSubmittedEarly refuses a queued write by the same memory, and from another goroutine.
-func TestSubmittedEarly(t *testing.T) {
+// TestSubmitRefusesEarly checks that submitted writes are refused early, too, and from another goroutine.
+func TestSubmitRefusesEarly(t *testing.T) {
+	t.Parallel()
 	b := newTestbed(t)
 	r := newRefusing(t, b, store.ServiceConfig{})
 	teller := &refusalTeller{refusing: r, lock: "lock"}
@@ -179,8 +187,10 @@ func TestSubmittedEarly(t *testing.T) {
 	}
 }
 
-// TestMalformedAndStale tells first what is malformed, as the database's source does.
-func TestMalformedAndStale(t *testing.T) {
+// TestMalformedStaleWrite checks that a write that is malformed and would be refused early has the same error as
+// without the memory.
+func TestMalformedStaleWrite(t *testing.T) {
+	t.Parallel()
 	b := newTestbed(t)
 	r := newRefusing(t, b, store.ServiceConfig{})
 	teller := superseded(t, r, "lock")
@@ -200,8 +210,10 @@ func TestMalformedAndStale(t *testing.T) {
 	}
 }
 
-// TestLearnNothingOld forgets between a question and its verdict, which may be by the former policy.
-func TestLearnNothingOld(t *testing.T) {
+// TestRefusalsDoNotLearnOldVerdicts checks that a verdict is not learned if the memory was cleared between the write
+// and its verdict.
+func TestRefusalsDoNotLearnOldVerdicts(t *testing.T) {
+	t.Parallel()
 	memory := store.NewRefusalMemory(10)
 	verdict := store.RejectedError{GrantedToken: 9, LastToken: 5, LastSequence: 1}
 	_, learn := memory.Ask("lock", 5)
@@ -217,8 +229,10 @@ func TestLearnNothingOld(t *testing.T) {
 	}
 }
 
-// TestRefusalsBounded remembers no more than it may, and rather those who keep coming.
-func TestRefusalsBounded(t *testing.T) {
+// TestRefusalsAreBounded checks that the memory keeps no more than its bound, and keeps the resources that are asked
+// for again and again.
+func TestRefusalsAreBounded(t *testing.T) {
+	t.Parallel()
 	for _, most := range []int{1, 10, 100, 1000} {
 		memory := store.NewRefusalMemory(most)
 		for n := range 10 * most {
@@ -238,9 +252,9 @@ func TestRefusalsBounded(t *testing.T) {
 	}
 }
 
-// TestRestoredInPlace restores a dump beneath a running Service, whose connections survive that: what it remembers is of a database that is no
-// more, and it forgets that. A writer that is valid by the restored one is admitted.
-func TestRestoredInPlace(t *testing.T) {
+// TestRefusalsAfterARestore checks that a Service forgets its refusals when a dump is restored beneath it, and that its
+// connections work after that.
+func TestRefusalsAfterARestore(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	r := newRefusing(t, b, store.ServiceConfig{})

@@ -34,7 +34,8 @@ func expectChanges(t *testing.T, changes store.RejectionChanges, changed int, mi
 	}
 }
 
-// A follower begins with its first reading, and is told each change once, also one that becomes visible late.
+// TestRejectionFollower checks that a follower begins with its first reading and returns each change once, also one
+// that becomes visible late.
 func TestRejectionFollower(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -68,7 +69,8 @@ func TestRejectionFollower(t *testing.T) {
 	expectChanges(t, nextChanges(t, follower), 0, false)
 }
 
-// As many as may be are told at once; of more it is told that they are missed, with as little work, until it is over.
+// TestRejectionFollowerInAStorm checks that a follower returns changes up to a bound, and beyond it only that changes
+// were missed, until there are fewer.
 func TestRejectionFollowerInAStorm(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -94,6 +96,7 @@ func TestRejectionFollowerInAStorm(t *testing.T) {
 	expectChanges(t, nextChanges(t, follower), 1, false)
 }
 
+// TestRejectionsSince checks which rejections changed since a time, and when the answer is that changes were missed.
 func TestRejectionsSince(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -130,7 +133,8 @@ func TestRejectionsSince(t *testing.T) {
 	}
 }
 
-// What becomes visible has changed lately: whoever records takes no longer than that, and does not wait for standbys.
+// TestRecordingIsVisibleSoon checks that a transaction that records rejections ends within 5 s, and does not wait for
+// standbys: a change becomes visible soon after its changed_at.
 func TestRecordingIsVisibleSoon(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)

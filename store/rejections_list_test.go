@@ -73,7 +73,8 @@ func byLastSeen(a, b store.Rejection) int {
 	return cmp.Or(b.ChangedAt.Compare(a.ChangedAt), cmp.Compare(b.ID, a.ID))
 }
 
-// Every filter, alone and with others, selects what it says, in both orders, for lists, exports and summaries.
+// TestRejectionFilters checks that every filter, alone and with others, selects its rejections, in both orders, for
+// lists, exports and summaries.
 func TestRejectionFilters(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -151,7 +152,7 @@ func topOf(tops map[string]*store.RejectionTop) []store.RejectionTop {
 	return sorted[:min(len(sorted), store.RejectionTopMax)]
 }
 
-// The summary names the greatest, and no more of them than it says.
+// TestRejectionSummaryOfMany checks that the summary names the greatest owners and resources, up to its bound.
 func TestRejectionSummaryOfMany(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -194,8 +195,8 @@ func changeStories(t *testing.T, b *testbed, of []store.Rejection, begun chan<- 
 	}
 }
 
-// While groups change and come, whoever reads page by page gets none twice; by the first time seen all that there were, by the last time
-// all that have not changed.
+// TestRejectionPagesWhileTheyChange checks that pages list no group twice while groups change and are added: by
+// first_seen every group, by last_seen every group that has not changed.
 func TestRejectionPagesWhileTheyChange(t *testing.T) {
 	t.Parallel()
 	for _, order := range []store.RejectionOrder{store.RejectionsByFirstSeen, store.RejectionsByLastSeen} {
@@ -242,7 +243,8 @@ func expectPages(t *testing.T, order store.RejectionOrder, all, read []store.Rej
 	}
 }
 
-// An export reads what there was, in its order, whatever comes, changes or is forgotten meanwhile.
+// TestRejectionsOfIDs checks that an export reads the groups of its list, in its order, though groups change and are
+// deleted meanwhile.
 func TestRejectionsOfIDs(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -262,6 +264,7 @@ func TestRejectionsOfIDs(t *testing.T) {
 	}
 }
 
+// TestBadRejectionFilters checks that filters outside their limits are refused with an error that names the field.
 func TestBadRejectionFilters(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)

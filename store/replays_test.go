@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A replay is known as one while somebody else has the fence locked: it is answered once, and not put off as well.
+// TestReplayOfALockedFence checks that a replay is answered once while its fence is locked, and is not put off as well.
 func TestReplayOfALockedFence(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t, acquire)
@@ -23,7 +23,8 @@ func TestReplayOfALockedFence(t *testing.T) {
 	}
 }
 
-// The answer to a replay waits for the disk and the standbys as that to the write would: its transaction has something to commit.
+// TestReplayWaitsForStandbys checks that the transaction of a replay has something to commit, so that its answer waits
+// for the disk and the standbys.
 func TestReplayWaitsForStandbys(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t, acquire)

@@ -134,6 +134,7 @@ func requestAfter(reason string, ended ...step) step {
 	}))
 }
 
+// TestRequestIDs checks acquires that are sent again with their request_id.
 func TestRequestIDs(t *testing.T) {
 	t.Parallel()
 	runCases(t, requestCases)

@@ -120,6 +120,7 @@ var subtreeWriteCases = []storeCase{
 		setCase{with(newest, at("-z")), "token_unknown"}))},
 }
 
+// TestWritesInSubtrees checks writes to several resources under one token of a subtree.
 func TestWritesInSubtrees(t *testing.T) {
 	t.Parallel()
 	runCases(t, subtreeWriteCases)

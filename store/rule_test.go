@@ -244,7 +244,7 @@ func ruleCases() []ruleCase {
 	return slices.Concat(cases, scopeRuleCases, sessionRuleCases)
 }
 
-// TestRule holds every source to the same rule.
+// TestRule checks that every source has the same rule.
 func TestRule(t *testing.T) {
 	t.Parallel()
 	sources := map[string]source{"a set of writes": bySet, "a write alone": byOne, "a transaction": byTransaction}

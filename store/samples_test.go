@@ -50,7 +50,8 @@ func sumOf(points []store.Point, step time.Duration) store.Point {
 	return sum
 }
 
-// What a gateway tells adds up to its totals, whatever was told twice, and whatever its samples missed.
+// TestSamplesAddUpToTheTotals checks that the points of a gateway add up to its totals, also if totals were sent twice
+// or samples are missing.
 func TestSamplesAddUpToTheTotals(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -75,7 +76,8 @@ func TestSamplesAddUpToTheTotals(t *testing.T) {
 	}
 }
 
-// A step without a sample is not one without writes; a sample that was late is no peak, and no step is counted twice.
+// TestPoints checks that a step without a sample is not shown as one without writes, that a late sample makes no peak,
+// and that no step is counted twice.
 func TestPoints(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -126,6 +128,7 @@ func TestPoints(t *testing.T) {
 	}
 }
 
+// TestHistoryStep checks the step between the points of a history, by its length.
 func TestHistoryStep(t *testing.T) {
 	for length, want := range map[time.Duration]time.Duration{
 		time.Minute: 2 * time.Second, 5 * time.Minute: 2 * time.Second, 5*time.Minute + 1: 4 * time.Second, time.Hour: 24 * time.Second,
@@ -137,6 +140,7 @@ func TestHistoryStep(t *testing.T) {
 	}
 }
 
+// TestQuantile checks quantiles of write times.
 func TestQuantile(t *testing.T) {
 	if bounds := store.WriteTimeBounds; bounds[0] != 1e-4 || bounds[2] != 2e-4 || bounds[33] < 9 || bounds[33] > 10 {
 		t.Errorf("the bounds are %v", bounds)
@@ -172,7 +176,8 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// A gateway that was not heard of for a while is silent; one that has ended is gone.
+// TestGatewaysOfTheOverview checks that a gateway that has not sampled for a while is silent, and that one that has
+// ended is gone.
 func TestGatewaysOfTheOverview(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -201,7 +206,8 @@ func TestGatewaysOfTheOverview(t *testing.T) {
 	}
 }
 
-// Samples are forgotten when they are old, however many there are, and gateways that are silent for as long.
+// TestSweepForgetsSamples checks that the sweep deletes old samples, however many, and gateways that have been silent
+// for as long.
 func TestSweepForgetsSamples(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -226,7 +232,7 @@ func TestSweepForgetsSamples(t *testing.T) {
 	}
 }
 
-// A database that only reads is told as such.
+// TestOverviewOfAReadOnlyDatabase checks that the overview of a read-only database says so.
 func TestOverviewOfAReadOnlyDatabase(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -244,7 +250,8 @@ func TestOverviewOfAReadOnlyDatabase(t *testing.T) {
 	}
 }
 
-// A role that may not see others' transactions and replication is told nothing wrong of them.
+// TestOverviewOfARoleThatSeesLittle checks that a role that may not see other transactions and replication gets no
+// wrong numbers.
 func TestOverviewOfARoleThatSeesLittle(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)

@@ -49,8 +49,8 @@ func (b *testbed) hold(t *testing.T, sql string, args ...any) (letGo func()) {
 
 const lockFenceSQL = "select from fence.fences where resource = $1 for update"
 
-// TestEndSessionOfDeepNames checks that sessions with hundreds of leases on deep names, none of which has an ancestor in common with another, end on a
-// server whose lock table has room for fewer names above, several sessions at once.
+// TestEndSessionOfDeepNames checks that sessions with hundreds of leases on deep names, none of which has an ancestor
+// in common with another, end on a server whose lock table has room for fewer names, several sessions at once.
 func TestEndSessionOfDeepNames(t *testing.T) {
 	t.Parallel()
 	url := pgtest.NewCluster(t, pgtest.Setting("max_connections", "12")).URL()
@@ -79,9 +79,9 @@ func TestEndSessionOfDeepNames(t *testing.T) {
 	}
 }
 
-// TestEndSessionGoesPastALockedFence checks that the end of a session closes all fences but one that somebody else keeps locked, says that the outcome is
-// unknown, and succeeds when it is sent again.
-func TestEndSessionGoesPastALockedFence(t *testing.T) {
+// TestEndSessionSkipsALockedFence checks that the end of a session closes all fences but one that is locked, returns an
+// unknown outcome, and succeeds when it is sent again.
+func TestEndSessionSkipsALockedFence(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	session, err := b.CreateSession(t.Context(), store.SessionRequest{OwnerID: "owner", TTL: time.Hour})
@@ -116,8 +116,9 @@ func (b *testbed) openFences(t *testing.T) (names string) {
 	return names
 }
 
-// TestSweepGoesPastASession checks that a session that can't be settled keeps no other one from being settled, and is settled later.
-func TestSweepGoesPastASession(t *testing.T) {
+// TestSweepSkipsALockedSession checks that a session that can't be settled does not keep others from being settled, and
+// is settled later.
+func TestSweepSkipsALockedSession(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	sweeper := newSweeper(t, b.Store, store.SweeperConfig{})
@@ -146,7 +147,8 @@ func TestSweepGoesPastASession(t *testing.T) {
 	}
 }
 
-// TestSettleWakesInPortions checks that the waiters of an ended session leave their queues, however many those are, and wake those behind them.
+// TestSettleWakesInPortions checks that the waiters of an ended session leave their queues, however many those are, and
+// wake those behind them.
 func TestSettleWakesInPortions(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, newTestbed(t), 2, noPoll)
@@ -175,7 +177,7 @@ func TestSettleWakesInPortions(t *testing.T) {
 	}
 }
 
-// TestSweepPartsAreIndependent checks that a part of the sweep that can't be done keeps no other one from being done.
+// TestSweepPartsAreIndependent checks that a part of the sweep that fails does not keep the others from being done.
 func TestSweepPartsAreIndependent(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -191,9 +193,9 @@ func TestSweepPartsAreIndependent(t *testing.T) {
 	expectSwept(t, sweeper, store.Swept{})
 }
 
-// TestSweepIsOneGateways checks that a part of the sweep that one gateway does is left out by the others, not waited for, and is the next one's
-// as soon as the connection of that gateway has ended.
-func TestSweepIsOneGateways(t *testing.T) {
+// TestSweepIsDoneByOneGateway checks that a part of the sweep that one gateway does is skipped by the others, and is
+// done by the next one as soon as the connection of that gateway has ended.
+func TestSweepIsDoneByOneGateway(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	b.given(t, "late", acquire, expire)

@@ -70,8 +70,9 @@ const (
 	openSQL    = "select count(*) from fence.fences where open"
 )
 
-// One heartbeat keeps a thousand leases; when it stops, all of them are over at once, before any sweep; and who waits for them is served at that
-// moment, without polling. A sweep then closes all of their fences.
+// TestSessionOfAThousandLeases checks that one heartbeat keeps a thousand leases alive; that all of them end when it
+// stops, before any sweep; that waiters are granted at that moment, without polling; and that a sweep then closes all
+// fences.
 func TestSessionOfAThousandLeases(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, newTestbed(t), 3, noPoll)
@@ -123,9 +124,9 @@ func TestSessionOfAThousandLeases(t *testing.T) {
 	s.expectQuiet(t)
 }
 
-// A session ends while leases in it are asked for, and while others ask for its locks: whoever comes too late is told, nothing of it runs on,
-// and all its locks go to others.
-func TestSessionEndsInTheMiddle(t *testing.T) {
+// TestSessionEndsDuringAcquires checks that a session that ends while leases in it and its locks are asked for leaves
+// no lease running, refuses later acquires, and frees all its locks.
+func TestSessionEndsDuringAcquires(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, newTestbed(t), 3, noPoll)
 	for round := range 8 {
@@ -192,8 +193,8 @@ func (s *services) giveBack(t *testing.T, place int, lease store.Lease) {
 	}
 }
 
-// A heartbeat that comes at the last moment and the expiry are never both believed: as long as the owner was told that he has the session, nobody
-// else is granted its lock.
+// TestKeepAliveRacesExpiry checks that no other owner is granted a lock before the end of the session that the last
+// answered keepalive gave.
 func TestKeepAliveRacesExpiry(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, newTestbed(t), 3, noPoll)
@@ -252,7 +253,8 @@ func (s *services) raceExpiry(t *testing.T, racer, round int) {
 	}
 }
 
-// Who waits in a session that nobody keeps alive is told when that is found, and holds nobody up before.
+// TestWaitersOfAnExpiredSession checks that waiters in an expired session hold up nobody, and are answered with the
+// next sweep.
 func TestWaitersOfAnExpiredSession(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, newTestbed(t), 3, noPoll)

@@ -85,6 +85,7 @@ var sessionCases = []storeCase{
 	}, changingNothing(sessionLost("expired")))},
 }
 
+// TestLeasesInSessions checks the promises of leases in a session.
 func TestLeasesInSessions(t *testing.T) {
 	t.Parallel()
 	runCases(t, sessionCases)

@@ -13,7 +13,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-func TestSessionsAreListed(t *testing.T) {
+// TestSessionLists checks that sessions are listed by creation, with every filter, in pages, and without their ids.
+func TestSessionLists(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	type made struct {

@@ -9,7 +9,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// A change of the schema beneath prepared statements, such as a restore or an upgrade by another gateway, fails no call.
+// TestSchemaChangesBeneathStatements checks that a change of the schema beneath prepared statements, as by a restore or
+// an upgrade, fails no call.
 func TestSchemaChangesBeneathStatements(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t, acquire, wrote(with(newest, sequence(1))))
@@ -45,8 +46,9 @@ func TestSchemaChangesBeneathStatements(t *testing.T) {
 	}
 }
 
-// What the server rolls back because of concurrent transactions is sent again, whatever it is, and at one level: not more than six times.
-func TestUndoneIsSentAgain(t *testing.T) {
+// TestRolledBackCallsAreRetried checks that every kind of call that the server rolls back because of concurrent
+// transactions is sent again, at one level: not more than six times.
+func TestRolledBackCallsAreRetried(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	b.exec(t, "create sequence public.tries")
@@ -150,7 +152,8 @@ func undoable(ctx context.Context, t *testing.T, b *testbed) []undoableCall {
 	}
 }
 
-// The outcome is not_applied only of errors that PostgreSQL reports before the commit, and that nothing between it and the Store reports after.
+// TestOutcomeOfErrors checks that the outcome is not_applied only for errors that PostgreSQL reports before the commit,
+// and no pooler after it.
 func TestOutcomeOfErrors(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t, acquire)

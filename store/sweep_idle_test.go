@@ -70,8 +70,8 @@ func rowsRead(t *testing.T, b *testbed, sql string) (rows int64) {
 	return rows
 }
 
-// TestIdleCostIsFlat checks that what gateways do each second reads as many rows beside 20,000 idle locks, ended sessions, rejections and
-// events as beside 1,000. Only the count of locks reads up to 10,000 of them.
+// TestIdleCostIsFlat checks that the statements that gateways run each second read as many rows beside 20,000 idle
+// locks, ended sessions, rejections and events as beside 1,000. Only the count of locks reads up to 10,000 of them.
 func TestIdleCostIsFlat(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -99,8 +99,8 @@ func TestIdleCostIsFlat(t *testing.T) {
 	}
 }
 
-// TestSweepKeepsTheNewestUntilTheNextGrant checks that a lease that is kept as the newest of its lock is deleted after the next grant, also where the
-// grant was under way when the sweep came.
+// TestSweepKeepsTheNewestUntilTheNextGrant checks that a lease that is kept as the newest of its lock is deleted after
+// the next grant, also if the grant was under way during the sweep.
 func TestSweepKeepsTheNewestUntilTheNextGrant(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -138,7 +138,8 @@ func TestSweepKeepsTheNewestUntilTheNextGrant(t *testing.T) {
 	}
 }
 
-// TestSweepFollowsRenewals checks that a lease that was renewed is ended at the time to which it was renewed, be that earlier or later.
+// TestSweepFollowsRenewals checks that a renewed lease is ended at the time to which it was renewed, be that earlier or
+// later.
 func TestSweepFollowsRenewals(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)

@@ -28,6 +28,8 @@ func expectSwept(t *testing.T, sweeper *store.Sweeper, want store.Swept) {
 	}
 }
 
+// TestSweepEndsExpiredLeases checks that a sweep ends the leases that have expired, at the time of their expiry, and no
+// others.
 func TestSweepEndsExpiredLeases(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -63,7 +65,8 @@ func seedEnded(t *testing.T, b *testbed, locks, leasesEach int) {
 			lateral (select clock_timestamp() - ($2 - token + 1) * interval '1 day' as ended) e`, locks, leasesEach)
 }
 
-// Old leases are forgotten, but never the newest of a lock, however old: a late holder is told why it lost.
+// TestSweepForgetsOldLeases checks that the sweep deletes old leases except the newest of each lock, so that a late
+// renewal still returns the reason for the loss.
 func TestSweepForgetsOldLeases(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -77,7 +80,8 @@ func TestSweepForgetsOldLeases(t *testing.T) {
 	}
 }
 
-// One sweep does all there is to do, in as many statements as it takes.
+// TestSweepTakesMoreThanOneStatement checks that one sweep does everything that is due, in as many statements as it
+// takes.
 func TestSweepTakesMoreThanOneStatement(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -85,6 +89,7 @@ func TestSweepTakesMoreThanOneStatement(t *testing.T) {
 	expectSwept(t, newSweeper(t, b.Store, store.SweeperConfig{}), store.Swept{LeasesForgotten: 2500})
 }
 
+// TestSweepForgetsRejections checks that the sweep deletes rejections by age and by number, by the database's clock.
 func TestSweepForgetsRejections(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -114,7 +119,7 @@ func TestSweepForgetsRejections(t *testing.T) {
 	}
 }
 
-// Any number may sweep at once: each lease is ended and forgotten once, and nobody waits or fails.
+// TestManySweepAtOnce checks that several sweeps at once end and delete each lease once, and that none waits or fails.
 func TestManySweepAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -145,7 +150,7 @@ func TestManySweepAtOnce(t *testing.T) {
 	}
 }
 
-// What another session has in hand is skipped, and not waited for.
+// TestSweepSkipsWhatIsLocked checks that a sweep skips a lease that another session has locked.
 func TestSweepSkipsWhatIsLocked(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -159,6 +164,7 @@ func TestSweepSkipsWhatIsLocked(t *testing.T) {
 	expectSwept(t, sweeper, store.Swept{Expired: 1})
 }
 
+// TestSweeperRuns checks that a running sweeper reports what it did and its failures, and goes on after a failure.
 func TestSweeperRuns(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// What is acknowledged waits for the disk (P9), also when synchronous_commit is changed by reload under a running Store; and for standbys
-// where the setting says so (P14).
+// TestReloadedSynchronousCommit checks that acknowledged calls wait for the disk (P9) also if synchronous_commit is
+// changed by reload under a running Store, and for standbys if the setting says so (P14).
 func TestReloadedSynchronousCommit(t *testing.T) {
 	t.Parallel()
 	b, _ := newCrashbed(t, pgtest.Setting("synchronous_commit", "")) // or the command line would win over what is reloaded

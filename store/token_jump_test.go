@@ -16,7 +16,9 @@ func mintOne(t *testing.T, b *testbed, lock store.Name) int64 {
 	return lease.Token
 }
 
-func TestTokensLeapInAnotherDatabase(t *testing.T) {
+// TestTokensJumpInAnotherDatabase checks that tokens jump once, by more than 2^32, when the database is another one
+// than before.
+func TestTokensJumpInAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{
 		"a restored backup":  "update fence.database_identity set system_identifier = system_identifier + 1",
@@ -44,8 +46,9 @@ func TestTokensLeapInAnotherDatabase(t *testing.T) {
 	}
 }
 
-// A database that was restored from long ago jumps past what it can't know of, too: by the time that has passed.
-func TestTokensLeapByTime(t *testing.T) {
+// TestTokensJumpByTime checks that the tokens of a database that was restored from long ago jump by the time that has
+// passed.
+func TestTokensJumpByTime(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	var elapsed int64
@@ -60,6 +63,7 @@ func TestTokensLeapByTime(t *testing.T) {
 	}
 }
 
+// TestNoTokensAreLeft checks that no lock is granted after the greatest token.
 func TestNoTokensAreLeft(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -78,7 +82,8 @@ func TestNoTokensAreLeft(t *testing.T) {
 	}
 }
 
-// Nor is there one for a lock whose fence stands at the end, whatever the sequence has left.
+// TestNoTokenIsLeftForALock checks that a lock whose fence is at the greatest token is not granted, whatever the
+// sequence has left.
 func TestNoTokenIsLeftForALock(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t, external, wrote(with(token(store.TokenMax))), under(store.Policy{}))

@@ -82,6 +82,7 @@ var transactionCases = []storeCase{
 		transacted("token_stale reused of a", both1, inA(newest, value("2")), inB(newest, value("1"))))},
 }
 
+// TestTransactions checks the promises of transactions over several fences.
 func TestTransactions(t *testing.T) {
 	t.Parallel()
 	runCases(t, transactionCases)

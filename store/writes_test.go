@@ -59,6 +59,7 @@ var setCases = []storeCase{
 	{"set: no write at all", setOf()},
 }
 
+// TestSetsOfWrites checks the promises of a set of independent writes.
 func TestSetsOfWrites(t *testing.T) {
 	t.Parallel()
 	runCases(t, setCases)
