@@ -14,7 +14,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// cutter stands between a Store and its database, and cuts a connection at the worst moment.
+// cutter is a proxy between a Store and its database that cuts a connection at a chosen message.
 type cutter struct {
 	listener net.Listener
 	backend  pgconn.Config
@@ -25,7 +25,7 @@ type cutter struct {
 	what []byte // a part of the message that is the last on its connection
 }
 
-// moment is when the connection is cut.
+// moment is when the connection is cut: before the server has the message, or before the client has the answer.
 type moment int
 
 const (
@@ -104,7 +104,7 @@ func (c *cutter) serve(t *testing.T) {
 	}
 }
 
-// pass hands on what comes from one side to the other, until either is gone or a message is not let through.
+// pass forwards messages from one side to the other, until either is gone or a message is not let through.
 func pass(to, from net.Conn, lets func(message []byte) bool) {
 	defer to.Close()
 	defer from.Close()

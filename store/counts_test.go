@@ -33,7 +33,7 @@ func TestRetriesAreCounted(t *testing.T) {
 		reason   store.Reason
 		failures uint64
 		retries  uint64
-		told     bool // that it failed
+		fails    bool
 	}{
 		{"40P01", 3, store.ReasonDeadlock, 3, 3, false},
 		{"40001", 4, store.ReasonSerialization, 4, 4, false},
@@ -51,8 +51,8 @@ func TestRetriesAreCounted(t *testing.T) {
 			write := g.put(t, "r", 1, "x")
 			g.rollBack(t, c.state, c.times)
 			_, err := g.Commit(patient(t), write)
-			if (err != nil) != c.told {
-				t.Errorf("it is told %v", err)
+			if (err != nil) != c.fails {
+				t.Errorf("the write returned %v, want an error: %v", err, c.fails)
 			}
 			expectCounts(t, "failures", g.Failures(), map[store.Reason]uint64{c.reason: c.failures})
 			expectCounts(t, "retries", g.Retries(), map[store.Reason]uint64{c.reason: c.retries})
@@ -103,15 +103,15 @@ func TestBusyWritesAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	answer := g.submit(t.Context(), t, write)
-	await(t, "it waits for the fence", func() bool { return g.Stats().InFlight.Patient == 1 })
+	await(t, "the write waits for its fence", func() bool { return g.Stats().InFlight.Patient == 1 })
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	admitted(t, "it", answer)
 	if stats := g.Stats(); g.Retries()[store.ReasonBusy] != stats.Busy || stats.Busy != 1 {
-		t.Errorf("it went back %d times, and %v are counted", stats.Busy, g.Retries())
+		t.Errorf("the write went back %d times, counted are %v, want one", stats.Busy, g.Retries())
 	}
-	await(t, "the batch has ended", func() bool { return g.Stats().InFlight == store.GroupLanes{} })
+	await(t, "the batch of the write has ended", func() bool { return g.Stats().InFlight == store.GroupLanes{} })
 	stats := g.Stats()
 	if stats.Commits.Patient.Count != 1 || stats.Commits.Patient.Sum <= 0 || stats.Commits.Large.Count != 0 {
 		t.Errorf("the commits are %+v", stats.Commits)
@@ -130,7 +130,7 @@ func TestLostConnectionsAreCounted(t *testing.T) {
 	failed := error(nil)
 	recorder.Run(ended, func(err error) { failed = err })
 	if failed == nil {
-		t.Fatal("it was recorded, without a database")
+		t.Fatal("the recorder reported no error without a database")
 	}
 	expectCounts(t, "failures", nowhere.Failures(), map[store.Reason]uint64{store.ReasonConnection: 1})
 	expectCounts(t, "retries", nowhere.Retries(), map[store.Reason]uint64{store.ReasonConnection: 1})
@@ -151,7 +151,7 @@ func TestTimeoutsAreCounted(t *testing.T) {
 	g.awaitPlugged(t)
 	giveUp()
 	if err := <-done; !errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("it is told %v", err)
+		t.Errorf("the write returned %v, want ErrUnavailable", err)
 	}
 	g.pull(t, 1)
 	expectCounts(t, "failures", g.Failures(), map[store.Reason]uint64{store.ReasonTimeout: 1})

@@ -42,11 +42,11 @@ func TestGiveBackAfterTheRequestWasSentAgain(t *testing.T) {
 		if err := b.sql.QueryRow(t.Context(), claim, gateway, lock).Scan(&outcome, &id, &token); err != nil || outcome != "granted" {
 			t.Fatal(outcome, err)
 		}
-		return func() (standing string) {
-			if err := b.sql.QueryRow(t.Context(), "select fence.give_back($1, 'waiter', $2, $3)", lock, id, token).Scan(&standing); err != nil {
+		return func() (status string) {
+			if err := b.sql.QueryRow(t.Context(), "select fence.give_back($1, 'waiter', $2, $3)", lock, id, token).Scan(&status); err != nil {
 				t.Fatal(err)
 			}
-			return standing
+			return status
 		}
 	}
 	again := func(lock store.Name) store.AcquireRequest {
@@ -56,21 +56,21 @@ func TestGiveBackAfterTheRequestWasSentAgain(t *testing.T) {
 	t.Run("after it", func(t *testing.T) {
 		giveBack := claimed(t, "after")
 		lease := acquire(t, again("after"))
-		if standing := giveBack(); standing != "adopted" {
-			t.Errorf("it was given back: %s", standing)
+		if status := giveBack(); status != "adopted" {
+			t.Errorf("the lease was given back: %s, want adopted", status)
 		}
 		if _, err := b.Renew(t.Context(), lease.Ref(), 0); err != nil {
-			t.Errorf("who was told of the lease has it no more: %v", err)
+			t.Errorf("the client that was answered with the lease can't renew it: %v", err)
 		}
 	})
 	t.Run("before it", func(t *testing.T) {
 		giveBack := claimed(t, "before")
-		if standing := giveBack(); standing != "released" {
-			t.Errorf("it was not given back: %s", standing)
+		if status := giveBack(); status != "released" {
+			t.Errorf("giving back returned %s, want released", status)
 		}
 		lease := acquire(t, again("before"))
 		if _, err := b.Renew(t.Context(), lease.Ref(), 0); err != nil {
-			t.Errorf("the lease that was asked for anew: %v", err)
+			t.Errorf("the lease that was granted after that can't be renewed: %v", err)
 		}
 	})
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/fencegate/fencegate/store/storetest"
 )
 
-// line is one operation of a history that was made by hand. Operations come one after the other.
+// historyStep is one operation of a history that is made by hand. Operations come one after the other.
 type historyStep func() (historyCall, historyResult)
 
 const (
@@ -105,7 +105,7 @@ func TestHistoryCheckerPasses(t *testing.T) {
 		"a late write shut out": byHand(
 			historyGrant("A", 1, 0, 10), historyHeld("A", 10), historyGrant("B", 2, 10, 20),
 			historyPut(1, one, "late", storetest.Answer{Code: "token_stale", Reason: "superseded", GrantedToken: 2})),
-		"a late write that nobody minds": byHand(
+		"a late write before the next grant": byHand(
 			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerNew), historyGrant("B", 2, 11, 20)),
 		"an unknown write that happened":      byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerUnknown), historyRead(recordByOne())),
 		"an unknown write that did not":       byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerUnknown), historyRead(answerNotFound)),
@@ -118,7 +118,7 @@ func TestHistoryCheckerPasses(t *testing.T) {
 		"a late write in a subtree that was granted only elsewhere": byHand(
 			historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("A", 1, 0, 10)),
 			historyGrantOf(historyTree+"/other", store.Exclusive, store.Node, historyGrant("B", 2, 10, 20)), historyPut(1, one, "v", answerNew)),
-		"a grant that nobody was told of": withUnknownAnswer(1, byHand(
+		"a grant whose answer was lost": withUnknownAnswer(1, byHand(
 			historyGrant("A", 1, 0, 10), historyGrant("B", 2, 10, 20), historyHeld("A", 10), historyHeld("B", 20))),
 	} {
 		if err := h.check(); err != nil {
@@ -162,7 +162,7 @@ func TestHistoryCheckerCatches(t *testing.T) {
 		{"tokens that go back", order, byHand(historyGrant("A", 2, 0, 10), historyGrant("B", 1, 10, 20))},
 		{"a grant that was lost", lost, withoutLeases(byHand(historyGrant("A", 1, 0, 10)))},
 		{"a grant without which nothing else can be", order, withUnknownAnswer(0, byHand(historyGrant("A", 1, 0, 10), historyHeld("B", 20)))},
-		{"held by who released it", order, byHand(historyGrant("A", 1, 0, 10), historyRelease("A", 1, answerReleased), historyHeld("A", 10))},
+		{"held by the owner that released it", order, byHand(historyGrant("A", 1, 0, 10), historyRelease("A", 1, answerReleased), historyHeld("A", 10))},
 		{"held by somebody else", order, byHand(historyGrant("A", 1, 0, 10), historyHeld("B", 10))},
 		{"held until another time", order, byHand(historyGrant("A", 1, 0, 10), historyHeld("A", 11))},
 		{"a token that was never granted", order, byHand(historyGrant("A", 1, 0, 10), historyPut(2, one, "v", answerNew))},
@@ -179,12 +179,12 @@ func TestHistoryCheckerCatches(t *testing.T) {
 			historyGrant("A", 1, 0, 10), historyPut(2, one, "v", storetest.Answer{Code: "token_unknown", GrantedToken: 1}), historyRead(recordByOne()))},
 	} {
 		if err := c.history.check(); err == nil || !strings.Contains(err.Error(), c.notices) {
-			t.Errorf("%s: the checker says %v, it must notice: %s", c.name, err, c.notices)
+			t.Errorf("%s: the checker returned %v, want %q", c.name, err, c.notices)
 		}
 	}
 }
 
-// overlapping lets all operations but the last be under way at once.
+// overlapping makes all operations but the last run at the same time.
 func overlapping(h *history) *history {
 	last := len(h.operations) - 1
 	for i := range h.operations[:last] {
@@ -193,7 +193,7 @@ func overlapping(h *history) *history {
 	return h
 }
 
-// withUnknownAnswer is the history in which the answer to an operation was lost.
+// withUnknownAnswer loses the answer to an operation.
 func withUnknownAnswer(place int, h *history) *history {
 	operation := &h.operations[place]
 	operation.Output = historyResult{answer: answerUnknown, made: operation.Output.(historyResult).made}
@@ -201,7 +201,7 @@ func withUnknownAnswer(place int, h *history) *history {
 	return h
 }
 
-// withoutLeases is a history after which the database knows no leases.
+// withoutLeases removes the leases that the database has.
 func withoutLeases(h *history) *history {
 	h.leases = nil
 	return h
@@ -230,16 +230,16 @@ func TestHistoryCatchesBrokenRule(t *testing.T) {
 			f.breakRule(t, c.function, c.text, c.instead)
 			for seed := uint64(1); seed <= 200; seed++ {
 				if err := f.run(t, seed).check(); err != nil && !errors.Is(err, errNoVerdict) {
-					t.Logf("noticed in round %d: %v", seed, err)
+					t.Logf("rejected in round %d: %v", seed, err)
 					return
 				}
 			}
-			t.Error("nothing was noticed in 200 rounds")
+			t.Error("the checker accepted 200 histories")
 		})
 	}
 }
 
-// breakRule puts a function in place in which text is another.
+// breakRule replaces a function by one with another text.
 func (f *historyFixture) breakRule(t *testing.T, function, text, instead string) {
 	t.Helper()
 	source, ok := migrations.GuardSource(function)

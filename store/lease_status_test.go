@@ -21,7 +21,7 @@ var strangers = map[string]func(ref *store.LeaseRef){
 	"nothing but the token is right": func(ref *store.LeaseRef) { ref.OwnerID, ref.ID = "somebody else", uuid.New() },
 }
 
-// leaseStatus is what the holder of a lease is told by a renewal and then a release; "" where the call succeeds.
+// leaseStatus has the reasons that the holder of a lease gets from a renewal and then a release; "" if the call succeeds.
 type leaseStatus struct {
 	name             string
 	given            given

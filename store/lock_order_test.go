@@ -13,8 +13,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// lockOrderField is a few locks, in one subtree and beside it, that two gateways write to and acquire in every way at once.
-type lockOrderField struct {
+// lockOrderFixture is a few locks, in one subtree and beside it, that two gateways write to and acquire in every way at once.
+type lockOrderFixture struct {
 	*testbed
 	gateways [2]*store.Store
 	names    []store.Name
@@ -29,8 +29,8 @@ const lockOrderSubtree = "tree"
 
 var orderPut = store.Operation{Kind: store.Put, Key: "key", Value: []byte("v"), ContentType: "text/plain"}
 
-func newLockOrderField(t *testing.T) *lockOrderField {
-	f := &lockOrderField{testbed: newTestbed(t)}
+func newLockOrderFixture(t *testing.T) *lockOrderFixture {
+	f := &lockOrderFixture{testbed: newTestbed(t)}
 	for i := range f.gateways {
 		f.gateways[i] = openStore(t, store.Config{DatabaseURL: f.url, ConnectionsMax: 8})
 	}
@@ -51,7 +51,7 @@ func newLockOrderField(t *testing.T) *lockOrderField {
 // deadlock with each other.
 func TestLocksAreTakenInOneOrder(t *testing.T) {
 	t.Parallel()
-	f := newLockOrderField(t)
+	f := newLockOrderFixture(t)
 	ctx := patient(t)
 	end := time.Now().Add(1500 * time.Millisecond)
 	kinds := []func(context.Context, *store.Store) error{
@@ -82,7 +82,7 @@ func TestLocksAreTakenInOneOrder(t *testing.T) {
 }
 
 // acquire takes a name from the one who has it.
-func (f *lockOrderField) acquire(ctx context.Context, gateway *store.Store, i int) error {
+func (f *lockOrderFixture) acquire(ctx context.Context, gateway *store.Store, i int) error {
 	lease, err := gateway.Acquire(ctx, store.AcquireRequest{Lock: f.names[i], OwnerID: "w", TTL: time.Hour})
 	switch {
 	case err == nil:
@@ -93,12 +93,12 @@ func (f *lockOrderField) acquire(ctx context.Context, gateway *store.Store, i in
 	return expected(err)
 }
 
-func (f *lockOrderField) takeName(ctx context.Context, gateway *store.Store) error {
+func (f *lockOrderFixture) takeName(ctx context.Context, gateway *store.Store) error {
 	return f.acquire(ctx, gateway, rand.N(len(f.names)))
 }
 
 // takeSubtree tries for the subtree, whose fences below it locks where it is granted.
-func (f *lockOrderField) takeSubtree(ctx context.Context, gateway *store.Store) error {
+func (f *lockOrderFixture) takeSubtree(ctx context.Context, gateway *store.Store) error {
 	lease, err := gateway.Acquire(ctx, store.AcquireRequest{
 		Lock: lockOrderSubtree, OwnerID: "w", TTL: time.Hour, Scope: store.Subtree,
 	})
@@ -114,7 +114,7 @@ func (f *lockOrderField) takeSubtree(ctx context.Context, gateway *store.Store) 
 }
 
 // exclude ends what is below the subtree.
-func (f *lockOrderField) exclude(ctx context.Context, gateway *store.Store) error {
+func (f *lockOrderFixture) exclude(ctx context.Context, gateway *store.Store) error {
 	for _, name := range f.names {
 		if name[0] == lockOrderSubtree[0] {
 			if _, err := gateway.Break(ctx, name, "test"); err != nil {
@@ -134,7 +134,7 @@ func expected(err error) error {
 	return err
 }
 
-func (f *lockOrderField) release(ctx context.Context, gateway *store.Store) error {
+func (f *lockOrderFixture) release(ctx context.Context, gateway *store.Store) error {
 	lease, err := gateway.Acquire(ctx, store.AcquireRequest{Lock: f.names[rand.N(len(f.names))], OwnerID: "w", TTL: time.Minute})
 	if err == nil {
 		err = gateway.Release(ctx, lease.Ref())
@@ -143,7 +143,7 @@ func (f *lockOrderField) release(ctx context.Context, gateway *store.Store) erro
 }
 
 // settle ends a session with leases of several names.
-func (f *lockOrderField) settle(ctx context.Context, gateway *store.Store) error {
+func (f *lockOrderFixture) settle(ctx context.Context, gateway *store.Store) error {
 	session, err := gateway.CreateSession(ctx, store.SessionRequest{OwnerID: "w", TTL: time.Hour})
 	if err != nil {
 		return err
@@ -161,7 +161,7 @@ func (f *lockOrderField) settle(ctx context.Context, gateway *store.Store) error
 }
 
 // claim is of the newest token of a name, or of the subtree.
-func (f *lockOrderField) claim(i int) store.WriteToken {
+func (f *lockOrderFixture) claim(i int) store.WriteToken {
 	token := f.newest[i].Load()
 	if subtree := f.subtree.Load(); f.names[i][0] == lockOrderSubtree[0] && rand.N(2) == 0 && subtree > 0 {
 		token = subtree
@@ -169,7 +169,7 @@ func (f *lockOrderField) claim(i int) store.WriteToken {
 	return store.WriteToken{Resource: f.names[i], Token: max(token, 1), Sequence: ptr(f.sequence.Add(1))}
 }
 
-func (f *lockOrderField) puts(ctx context.Context, gateway *store.Store) error {
+func (f *lockOrderFixture) puts(ctx context.Context, gateway *store.Store) error {
 	var writes []store.Write
 	for _, i := range rand.Perm(len(f.names))[:6] {
 		writes = append(writes, store.Write{WriteToken: f.claim(i), Operation: orderPut})
@@ -177,7 +177,7 @@ func (f *lockOrderField) puts(ctx context.Context, gateway *store.Store) error {
 	return f.write(ctx, gateway, writes)
 }
 
-func (f *lockOrderField) mixed(ctx context.Context, gateway *store.Store) error {
+func (f *lockOrderFixture) mixed(ctx context.Context, gateway *store.Store) error {
 	var writes []store.Write
 	for n, i := range rand.Perm(len(f.names))[:6] {
 		write := store.Write{WriteToken: f.claim(i), Operation: orderPut}
@@ -194,7 +194,7 @@ func (f *lockOrderField) mixed(ctx context.Context, gateway *store.Store) error 
 	return f.write(ctx, gateway, append(writes, writes[:3]...))
 }
 
-func (f *lockOrderField) write(ctx context.Context, gateway *store.Store, writes []store.Write) error {
+func (f *lockOrderFixture) write(ctx context.Context, gateway *store.Store, writes []store.Write) error {
 	results, err := gateway.Write(ctx, writes)
 	for _, result := range results {
 		f.count(result.Err)
@@ -202,7 +202,7 @@ func (f *lockOrderField) write(ctx context.Context, gateway *store.Store, writes
 	return err
 }
 
-func (f *lockOrderField) transact(ctx context.Context, gateway *store.Store) error {
+func (f *lockOrderFixture) transact(ctx context.Context, gateway *store.Store) error {
 	var transaction store.Transaction
 	for _, i := range rand.Perm(len(f.names))[:3] {
 		claim := f.claim(i)
@@ -214,7 +214,7 @@ func (f *lockOrderField) transact(ctx context.Context, gateway *store.Store) err
 	return expected(err)
 }
 
-func (f *lockOrderField) count(err error) {
+func (f *lockOrderFixture) count(err error) {
 	if err == nil {
 		f.admitted.Add(1)
 	} else {

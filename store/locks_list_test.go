@@ -115,7 +115,7 @@ func TestListedQueuesAreBounded(t *testing.T) {
 		}
 		for i, waiter := range locks[0].Queue {
 			if waiter.OwnerID != fmt.Sprint("waiter ", i+1) {
-				t.Fatalf("at place %d stands %s", i, waiter.OwnerID)
+				t.Fatalf("waiter %d of the queue is %s", i, waiter.OwnerID)
 			}
 		}
 	}

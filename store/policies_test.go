@@ -14,7 +14,7 @@ import (
 func putPolicies(t *testing.T, b *testbed, prefixes ...string) {
 	t.Helper()
 	for _, prefix := range prefixes {
-		// The rule and a flag tell which policy it was that was found.
+		// The rule and a flag identify the policy that was found.
 		policy := store.Policy{Prefix: prefix, Rule: store.RuleSameToken, Authority: store.AuthorityBuiltin, RequireLeaseID: true}
 		if err := b.PutPolicy(t.Context(), policy); err != nil {
 			t.Fatal(err)

@@ -10,13 +10,13 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// flush writes what a Recorder has noted and returns what it told of that.
+// flush writes what a Recorder has recorded and returns the errors that it reported.
 func flush(recorder *store.Recorder) error {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	var told error
-	recorder.Run(ended, func(err error) { told = errors.Join(told, err) })
-	return told
+	var reported error
+	recorder.Run(ended, func(err error) { reported = errors.Join(reported, err) })
+	return reported
 }
 
 func rejections(t *testing.T, b *testbed, query store.RejectionQuery) []store.Rejection {
@@ -31,7 +31,7 @@ func rejections(t *testing.T, b *testbed, query store.RejectionQuery) []store.Re
 	return found
 }
 
-// rejectedBy returns what the rule says of a write, which must be a rejection.
+// rejectedBy returns the rejection of a write.
 func rejectedBy(t *testing.T, s *fixture, spec writeSpec) *store.RejectedError {
 	t.Helper()
 	result, err := bySet(t.Context(), s.Store, spec(s))
@@ -131,7 +131,7 @@ func TestRecorderLooksUpTheLease(t *testing.T) {
 	for name, c := range map[string]struct {
 		given, after given // after: between the rejection and its record
 		write        writeSpec
-		ago, late    bool // whether the first lease ended an hour ago; whether it is told how late the write was
+		ago, late    bool // the first lease ended an hour ago; the record has how late the write was
 		owner        string
 	}{
 		"released an hour ago": {given{acquire, release}, nil, with(first), true, true, "owner-1"},
@@ -192,7 +192,7 @@ func TestRecorderKeepsWhatItCannotWrite(t *testing.T) {
 	b.exec(t, "alter table fence.rejections rename to hidden")
 	for range 2 {
 		if err := flush(recorder); !errors.Is(err, store.ErrUnavailable) {
-			t.Fatalf("the recorder told of %v, want ErrUnavailable", err)
+			t.Fatalf("the recorder reported %v, want ErrUnavailable", err)
 		}
 	}
 	recorder.Record(&rejected, "http", "192.0.2.1")
@@ -211,8 +211,8 @@ func TestRecorderKeepsWhatItCannotWrite(t *testing.T) {
 // groupsMax is how many groups a Recorder remembers.
 const groupsMax = 10_000
 
-// noteStories records one rejection of each group from one number to another.
-func noteStories(recorder *store.Recorder, from, to int64) {
+// recordGroups records one rejection of each group from one number to another.
+func recordGroups(recorder *store.Recorder, from, to int64) {
 	for i := from; i < to; i++ {
 		recorder.Record(&store.RejectedError{Verdict: store.VerdictTokenUnknown, Resource: "r", Token: i + 1}, "http", "192.0.2.1")
 	}
@@ -225,7 +225,7 @@ func TestRecorderDropsBeyondItsBound(t *testing.T) {
 	b := newTestbed(t)
 	recorder := store.NewRecorder(b.Store)
 	for range 2 {
-		noteStories(recorder, 0, groupsMax+3)
+		recordGroups(recorder, 0, groupsMax+3)
 	}
 	if got := recorder.Dropped(); got != 6 {
 		t.Errorf("%d were dropped, want 6", got)
@@ -247,17 +247,17 @@ func TestRecorderDropsWhatItCannotKeep(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	recorder := store.NewRecorder(b.Store)
-	noteStories(recorder, 0, groupsMax)
+	recordGroups(recorder, 0, groupsMax)
 	unlock := b.hold(t, "lock table fence.rejections")
 	flushed := make(chan error, 1)
 	go func() { flushed <- flush(recorder) }()
 	if err := b.awaitBlocked(t.Context(), flushed); err != nil {
 		t.Fatal(err)
 	}
-	noteStories(recorder, groupsMax-1, groupsMax+99) // one group that is being written, and 99 others
+	recordGroups(recorder, groupsMax-1, groupsMax+99) // one group that is being written, and 99 others
 	b.exec(t, "select pg_cancel_backend(pid) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
 	if err := <-flushed; !errors.Is(err, store.ErrUnavailable) {
-		t.Fatalf("the recorder told of %v, want ErrUnavailable", err)
+		t.Fatalf("the recorder reported %v, want ErrUnavailable", err)
 	}
 	if got := recorder.Dropped(); got != 99 {
 		t.Errorf("%d were dropped, want 99", got)

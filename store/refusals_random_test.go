@@ -63,7 +63,7 @@ func (r *randomRefusals) writeThroughAgain(t *rapid.T) {
 	r.through(t, r.sentBefore(t))
 }
 
-// hold has one take the lock from whoever has it, and do all right.
+// hold takes the lock from its holder and writes correctly.
 func (r *randomRefusals) hold(t *rapid.T) {
 	r.breakLock(t)
 	name := r.name(t)
@@ -90,22 +90,22 @@ func (r *randomRefusals) hammer(t *rapid.T) {
 // through sends a write through one of the Services.
 func (r *randomRefusals) through(t *rapid.T, write store.Write) {
 	gateway := rapid.SampledFrom(r.gateways).Draw(t, "gateway")
-	told, err := gateway.commit(t.Context(), write)
+	answer, err := gateway.commit(t.Context(), write)
 	if err != nil {
 		t.Fatal(err)
 	}
 	next, want := r.model.Write(write)
 	wanted := strings.TrimSpace(want.Code + " " + want.Reason + map[bool]string{true: "replayed"}[want.Replayed])
-	t.Logf("%s → %s", historyCall{write: &write}, told)
-	if strings.TrimPrefix(told, "early ") != wanted {
-		t.Fatalf("%s\nis told %s\nand must be told %s\nin %s", historyCall{write: &write}, told, wanted, r.model.Summary())
+	t.Logf("%s → %s", historyCall{write: &write}, answer)
+	if strings.TrimPrefix(answer, "early ") != wanted {
+		t.Fatalf("%s\nreturned %s\nwant     %s\nin %s", historyCall{write: &write}, answer, wanted, r.model.Summary())
 	}
-	r.counts[told]++
+	r.counts[answer]++
 	r.model = next
 	r.writes = append(r.writes, write)
 }
 
-// changePolicy goes on when both Services have heard of it.
+// changePolicy changes a policy and waits until both Services have forgotten their refusals.
 func (r *randomRefusals) changePolicy(t *rapid.T) {
 	var before []uint64
 	for _, gateway := range r.gateways {
@@ -123,13 +123,13 @@ func (r *randomRefusals) changePolicy(t *rapid.T) {
 	for i, gateway := range r.gateways {
 		for deadline := time.Now().Add(soon); gateway.Forgotten() == before[i] || gateway.RefusalsRemembered() > 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
-				t.Fatal("a Service has never heard of the change of policies")
+				t.Fatal("a Service has not forgotten its refusals after a change of policies")
 			}
 		}
 	}
 }
 
-// policies tells of a change: also one that changes nothing makes another row.
+// policies identifies the rows: also a change to equal values makes another one.
 func (r *randomRefusals) policies(t *rapid.T) (rows string) {
 	err := r.sql.QueryRow(t.Context(), "select coalesce(string_agg(p.ctid::text || p.xmin::text, ' '), '') from fence.policies p").Scan(&rows)
 	if err != nil {
@@ -205,7 +205,7 @@ func (w *refusalWriter) turn(ctx context.Context) error {
 	return w.commit(ctx, gateway, write)
 }
 
-// commit holds an early refusal against the database's verdict on the same write, which may be asked later: it holds for ever.
+// commit compares an early refusal with the database's verdict on the same write, which may come later: it does not change.
 func (w *refusalWriter) commit(ctx context.Context, gateway refusing, write store.Write) error {
 	if !gateway.WouldRefuse(write) {
 		_, err := gateway.Commit(ctx, write)

@@ -12,7 +12,7 @@ import (
 	"github.com/fencegate/fencegate/store/storetest"
 )
 
-// refusing is a running Service and a way to see which of its answers came from its memory.
+// refusing is a running Service that shows which of its answers came from its memory.
 type refusing struct {
 	*runningService
 	direct *store.Store // to ask the database
@@ -23,40 +23,41 @@ func newRefusing(t *testing.T, b *testbed, config store.ServiceConfig) refusing 
 	return refusing{runService(t, openStore(t, store.Config{DatabaseURL: b.url, ConnectionsMax: 8}), config), b.Store}
 }
 
-// commit tells the verdict, "early" before it where the database was not asked. Such a one must be the database's own.
+// commit returns the verdict on a write, after "early" if it did not come from the database. An early verdict must be the
+// database's own.
 func (r refusing) commit(ctx context.Context, write store.Write) (string, error) {
 	before := r.RefusedEarly()
 	result, err := r.Commit(ctx, write)
 	if err != nil {
 		return "", err
 	}
-	told := briefly(result)
+	answer := briefly(result)
 	if r.RefusedEarly() == before {
-		return told, nil
+		return answer, nil
 	}
 	judged, err := r.direct.Write(ctx, []store.Write{write})
 	if err != nil {
 		return "", err
 	}
-	if want := briefly(judged[0]); told != want {
-		return "", fmt.Errorf("%v was refused early as %q, and the database says %q", write.WriteToken, told, want)
+	if want := briefly(judged[0]); answer != want {
+		return "", fmt.Errorf("%v was refused early as %q, and the database says %q", write.WriteToken, answer, want)
 	}
 	var rejected *store.RejectedError
 	if !errors.As(result.Err, &rejected) || rejected.Resource != write.Resource || rejected.Key != write.Key ||
 		rejected.Token != write.Token || rejected.Sequence != write.Sequence || rejected.GrantedToken+rejected.LastToken == 0 {
 		return "", fmt.Errorf("the early refusal of %v is wrong: %w", write.WriteToken, result.Err)
 	}
-	return "early " + told, nil
+	return "early " + answer, nil
 }
 
 func briefly(result store.Result) string {
-	told := storetest.WriteAnswer(result)
-	return strings.TrimSpace(told.Code + " " + told.Reason + map[bool]string{true: "replayed"}[told.Replayed])
+	answer := storetest.WriteAnswer(result)
+	return strings.TrimSpace(answer.Code + " " + answer.Reason + map[bool]string{true: "replayed"}[answer.Replayed])
 }
 
-// refusalStories are told a line each: what is done to the lock, or a write and its verdict. A write is the number of the grant whose
+// refusalScripts have a call to the lock in each line, or a write and its verdict. A write is the number of the grant whose
 // token it has (+1: one that was never granted), its sequence, and its value: "1.2=v".
-var refusalStories = []struct {
+var refusalScripts = []struct {
 	name  string
 	lines []string
 }{
@@ -66,7 +67,7 @@ var refusalStories = []struct {
 		"1=v: early token_stale superseded", "3=v: early token_stale superseded", "3.1=v: early token_stale superseded", "4.2=v: admitted"}},
 	{"a newer grant that has not written yet", []string{"acquire", "1.1=v: admitted", "acquire", "acquire", "1.2=v: token_stale superseded",
 		"1.3=v: early token_stale superseded", "2.1=v: early token_stale superseded", "3=v: admitted"}},
-	{"where nothing was accepted, a number is believed at the second verdict", []string{"acquire", "acquire", "1.1=v: token_stale superseded",
+	{"where nothing was accepted, a number is learned with the second verdict", []string{"acquire", "acquire", "1.1=v: token_stale superseded",
 		"1=v: early token_stale superseded", "1.1=v: token_stale superseded", "1.1=v: early token_stale superseded",
 		"1.2=v: early token_stale superseded"}},
 	{"the retry of the last accepted write", []string{"acquire", "1.5=v: admitted", "acquire", "1.6=v: token_stale superseded",
@@ -100,11 +101,11 @@ func TestEarlyRefusals(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	r := newRefusing(t, b, store.ServiceConfig{})
-	for i, group := range refusalStories {
-		t.Run(group.name, func(t *testing.T) {
-			teller := &refusalTeller{refusing: r, lock: store.Name(fmt.Sprintf("tree-%d/lock", i))}
-			for n, line := range group.lines {
-				if err := teller.play(patient(t), line); err != nil {
+	for i, c := range refusalScripts {
+		t.Run(c.name, func(t *testing.T) {
+			script := &refusalScript{refusing: r, lock: store.Name(fmt.Sprintf("tree-%d/lock", i))}
+			for n, line := range c.lines {
+				if err := script.run(patient(t), line); err != nil {
 					t.Fatalf("line %d, %q: %v", n+1, line, err)
 				}
 			}
@@ -112,15 +113,15 @@ func TestEarlyRefusals(t *testing.T) {
 	}
 }
 
-// refusalTeller plays the lines of a group.
-type refusalTeller struct {
+// refusalScript runs lines on one lock.
+type refusalScript struct {
 	refusing
 
 	lock   store.Name
 	leases []store.Lease
 }
 
-func (r *refusalTeller) play(ctx context.Context, line string) error {
+func (r *refusalScript) run(ctx context.Context, line string) error {
 	action, rest, _ := strings.Cut(line, " ")
 	switch action {
 	case "acquire":
@@ -144,7 +145,7 @@ func (r *refusalTeller) play(ctx context.Context, line string) error {
 	}
 	got, err := r.commit(ctx, write)
 	if err == nil && got != want {
-		err = fmt.Errorf("it was told %q", got)
+		err = fmt.Errorf("the verdict is %q", got)
 	}
 	return err
 }
@@ -169,8 +170,8 @@ func (r refusing) heard(ctx context.Context, times uint64) error {
 	return nil
 }
 
-// acquire takes the lock from whoever has it.
-func (r *refusalTeller) acquire(ctx context.Context, how string) error {
+// acquire breaks the lock and acquires it.
+func (r *refusalScript) acquire(ctx context.Context, how string) error {
 	request := store.AcquireRequest{Lock: r.lock, OwnerID: "A"}
 	switch how {
 	case "shared":
@@ -189,7 +190,7 @@ func (r *refusalTeller) acquire(ctx context.Context, how string) error {
 }
 
 // write reads "1.2=v": the first token that was granted, sequence 2, value v; where none was granted, 1000 and the number.
-func (r *refusalTeller) write(text string) (store.Write, error) {
+func (r *refusalScript) write(text string) (store.Write, error) {
 	claim, value, _ := strings.Cut(text, "=")
 	var grant, beyond, sequence int64
 	write := putOf(r.lock, value)

@@ -8,18 +8,18 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// superseded is a lock that was granted twice, of which the memory of r knows that the first token is shut out.
-func superseded(t *testing.T, r refusing, lock store.Name) *refusalTeller {
+// superseded is a lock that was granted twice, and whose first token the memory of r refuses.
+func superseded(t *testing.T, r refusing, lock store.Name) *refusalScript {
 	t.Helper()
-	teller := &refusalTeller{refusing: r, lock: lock}
-	teller.expect(t, "acquire", "1=v: admitted", "acquire", "1=v: token_stale superseded", "1=v: early token_stale superseded")
-	return teller
+	script := &refusalScript{refusing: r, lock: lock}
+	script.expect(t, "acquire", "1=v: admitted", "acquire", "1=v: token_stale superseded", "1=v: early token_stale superseded")
+	return script
 }
 
-func (r *refusalTeller) expect(t *testing.T, lines ...string) {
+func (r *refusalScript) expect(t *testing.T, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
-		if err := r.play(patient(t), line); err != nil {
+		if err := r.run(patient(t), line); err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}
 	}
@@ -60,13 +60,13 @@ func TestRefusalsForgetAtAnothersPolicy(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			teller := superseded(t, r, lock)
+			script := superseded(t, r, lock)
 			before := r.Forgotten()
 			if err := change(patient(t), lock); err != nil {
 				t.Fatal(err)
 			}
-			await(t, "the change is heard of", func() bool { return r.Forgotten() > before && r.RefusalsRemembered() == 0 })
-			teller.expect(t, "1.1=v: admitted")
+			await(t, "the Service forgets its refusals after the change of policies", func() bool { return r.Forgotten() > before && r.RefusalsRemembered() == 0 })
+			script.expect(t, "1.1=v: admitted")
 		})
 	}
 }
@@ -84,10 +84,10 @@ func TestRefusalsForgetAtTheirOwnPolicy(t *testing.T) {
 	}
 	admits := func(lock store.Name, change func() error) {
 		t.Helper()
-		teller := superseded(t, r, lock)
+		script := superseded(t, r, lock)
 		err := r.change(patient(t), func() error {
 			err := change()
-			teller.expect(t, "1.1=v: admitted")
+			script.expect(t, "1.1=v: admitted")
 			return err
 		})
 		if err != nil {
@@ -116,20 +116,20 @@ func TestRefusalsWithoutNotifications(t *testing.T) {
 	b := newTestbed(t)
 	c := newCutter(t, b)
 	r := refusing{runService(t, c.through(t), store.ServiceConfig{}), b.Store}
-	teller := superseded(t, r, "lock")
+	script := superseded(t, r, "lock")
 
 	c.cut(beforeServer, `listen "fence_policies"`)
 	b.exec(t, "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'fencegate listener'")
-	await(t, "the connection is lost", func() bool { return !r.Listening() && r.RefusalsRemembered() == 0 })
-	teller.expect(t, "1=v: token_stale superseded", "1=v: token_stale superseded")
+	await(t, "the listening connection is lost", func() bool { return !r.Listening() && r.RefusalsRemembered() == 0 })
+	script.expect(t, "1=v: token_stale superseded", "1=v: token_stale superseded")
 	if n := r.RefusalsRemembered(); n != 0 {
 		t.Errorf("%d refusals were learned while no change of policies could be heard", n)
 	}
 
 	before := r.Forgotten()
 	c.cut(never, "")
-	await(t, "there is another connection", func() bool { return r.Listening() && r.Forgotten() > before })
-	teller.expect(t, "1=v: token_stale superseded", "1=v: early token_stale superseded")
+	await(t, "there is another listening connection", func() bool { return r.Listening() && r.Forgotten() > before })
+	script.expect(t, "1=v: token_stale superseded", "1=v: early token_stale superseded")
 }
 
 // TestRefusalsOfAStoppedService checks that a Service that does not run neither learns refusals nor uses them.
@@ -140,15 +140,15 @@ func TestRefusalsOfAStoppedService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	teller := &refusalTeller{refusing: refusing{&runningService{Service: service}, b.Store}, lock: "lock"}
-	teller.expect(t, "acquire", "acquire", "1=v: token_stale superseded", "1=v: token_stale superseded")
+	script := &refusalScript{refusing: refusing{&runningService{Service: service}, b.Store}, lock: "lock"}
+	script.expect(t, "acquire", "acquire", "1=v: token_stale superseded", "1=v: token_stale superseded")
 
 	running := runService(t, b.Store, store.ServiceConfig{})
-	teller.refusing = refusing{running, b.Store}
-	teller.expect(t, "1=v: token_stale superseded", "1=v: early token_stale superseded")
-	write, err := teller.write("1=v")
+	script.refusing = refusing{running, b.Store}
+	script.expect(t, "1=v: token_stale superseded", "1=v: early token_stale superseded")
+	write, err := script.write("1=v")
 	if err != nil || !running.WouldRefuse(write) {
-		t.Fatal("it would not be refused", err)
+		t.Fatal("a write that was refused would not be refused early", err)
 	}
 	running.stop()
 	if running.WouldRefuse(write) {
@@ -160,8 +160,8 @@ func TestRefusalsOfAStoppedService(t *testing.T) {
 func TestRefusalsOff(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	teller := &refusalTeller{refusing: newRefusing(t, b, store.ServiceConfig{RefusalsRememberedMax: -1}), lock: "lock"}
-	teller.expect(t, "acquire", "acquire", "1=v: token_stale superseded", "1=v: token_stale superseded", "external", "1=v: admitted")
+	script := &refusalScript{refusing: newRefusing(t, b, store.ServiceConfig{RefusalsRememberedMax: -1}), lock: "lock"}
+	script.expect(t, "acquire", "acquire", "1=v: token_stale superseded", "1=v: token_stale superseded", "external", "1=v: admitted")
 }
 
 // TestSubmitRefusesEarly checks that submitted writes are refused early, too, and from another goroutine.
@@ -169,17 +169,17 @@ func TestSubmitRefusesEarly(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	r := newRefusing(t, b, store.ServiceConfig{})
-	teller := &refusalTeller{refusing: r, lock: "lock"}
-	teller.expect(t, "acquire", "acquire")
-	write, err := teller.write("1=v")
+	script := &refusalScript{refusing: r, lock: "lock"}
+	script.expect(t, "acquire", "acquire")
+	write, err := script.write("1=v")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for n := range uint64(3) {
-		told := make(chan string) // without room: done in this goroutine would never end
-		r.Submit(patient(t), write, func(result store.Result, err error) { told <- fmt.Sprint(briefly(result), " ", err) })
-		if got := <-told; got != "token_stale superseded <nil>" {
-			t.Errorf("it was told %s", got)
+		answers := make(chan string) // without room: done in this goroutine would never end
+		r.Submit(patient(t), write, func(result store.Result, err error) { answers <- fmt.Sprint(briefly(result), " ", err) })
+		if got := <-answers; got != "token_stale superseded <nil>" {
+			t.Errorf("the answer is %s, want token_stale superseded", got)
 		}
 		if early := r.RefusedEarly(); early != n {
 			t.Errorf("%d of %d writes were refused early", early, n+1)
@@ -193,8 +193,8 @@ func TestMalformedStaleWrite(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	r := newRefusing(t, b, store.ServiceConfig{})
-	teller := superseded(t, r, "lock")
-	write, err := teller.write("1=v")
+	script := superseded(t, r, "lock")
+	write, err := script.write("1=v")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,10 +203,10 @@ func TestMalformedStaleWrite(t *testing.T) {
 	_, err = r.Commit(patient(t), write)
 	_, direct := b.Write(patient(t), []store.Write{write})
 	if err == nil || direct == nil || err.Error() != direct.Error() {
-		t.Errorf("it is told %v, and by the database's source %v", err, direct)
+		t.Errorf("the error is %v, and without the memory %v", err, direct)
 	}
 	if r.RefusedEarly() != early {
-		t.Error("what is malformed counts as an early refusal")
+		t.Error("a malformed write counts as an early refusal")
 	}
 }
 
@@ -240,14 +240,14 @@ func TestRefusalsAreBounded(t *testing.T) {
 			learn(store.RejectedError{GrantedToken: 9, LastToken: 9})
 			if most > 64 {
 				if refused, learn := memory.Ask("hammered", 5); !refused && n > 0 {
-					t.Fatalf("of %d, who keeps coming was forgotten", most)
+					t.Fatalf("with a bound of %d, a resource that is asked for again and again was forgotten", most)
 				} else if !refused {
 					learn(store.RejectedError{GrantedToken: 9, LastToken: 9})
 				}
 			}
 		}
 		if n := memory.Len(); n > most || n < most/2 {
-			t.Errorf("%d are remembered, and %d may be", n, most)
+			t.Errorf("%d resources are remembered, want %d at most and at least half", n, most)
 		}
 	}
 }
@@ -259,15 +259,15 @@ func TestRefusalsAfterARestore(t *testing.T) {
 	b := newTestbed(t)
 	r := newRefusing(t, b, store.ServiceConfig{})
 	newOthers(t, r.Service).expectServed(t)
-	teller := superseded(t, r, "lock")
+	script := superseded(t, r, "lock")
 	before := r.Forgotten()
 	// The state before the second grant comes back, in a schema of the same name.
 	b.exec(t, "drop schema fence cascade")
 	if err := b.Migrate(patient(t)); err != nil {
 		t.Fatal(err)
 	}
-	b.exec(t, "insert into fence.fences (resource, granted_token, open) values ('lock', $1, true)", teller.leases[0].Token)
-	await(t, "the Service notices", func() bool { return r.Forgotten() > before })
-	teller.expect(t, "1.1=v: admitted")
+	b.exec(t, "insert into fence.fences (resource, granted_token, open) values ('lock', $1, true)", script.leases[0].Token)
+	await(t, "the Service forgets its refusals after the restore", func() bool { return r.Forgotten() > before })
+	script.expect(t, "1.1=v: admitted")
 	newOthers(t, r.Service).expectServed(t) // whatever the connections had prepared
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// recordStories records one rejection of each of that many groups.
-const recordStories = `select count(*) from fence.record_rejections(
+// recordGroupsSQL records one rejection of each of $1 groups.
+const recordGroupsSQL = `select count(*) from fence.record_rejections(
 	(select array_agg('jobs/' || n) from generate_series(1, $1) n), array_fill('k'::text, array[$1]), array_fill('token_unknown'::text, array[$1]),
 	array_fill(''::text, array[$1]), array_fill('http'::text, array[$1]), array_fill(''::text, array[$1]),
 	array_fill(7::bigint, array[$1]), array_fill(null::bigint, array[$1]), array_fill(0::bigint, array[$1]), array_fill(0::bigint, array[$1]),
@@ -39,13 +39,13 @@ func expectChanges(t *testing.T, changes store.RejectionChanges, changed int, mi
 func TestRejectionFollower(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	b.exec(t, recordStories, 5)
+	b.exec(t, recordGroupsSQL, 5)
 	late, err := b.sql.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer late.Rollback(t.Context()) //nolint:errcheck // it was committed
-	if _, err := late.Exec(t.Context(), recordStories, 2); err != nil {
+	if _, err := late.Exec(t.Context(), recordGroupsSQL, 2); err != nil {
 		t.Fatal(err)
 	}
 	follower := b.FollowRejections()
@@ -55,7 +55,7 @@ func TestRejectionFollower(t *testing.T) {
 	changes := nextChanges(t, follower)
 	expectChanges(t, changes, 2, false)
 	if first, second := changes.Changed[0], changes.Changed[1]; first.Count != 2 || second.ChangedAt.Before(first.ChangedAt) {
-		t.Errorf("told are %+v", changes.Changed)
+		t.Errorf("the changes are %+v, want two groups in the order of their changes", changes.Changed)
 	}
 	expectChanges(t, nextChanges(t, follower), 0, false)
 	if err := late.Commit(t.Context()); err != nil {
@@ -64,7 +64,7 @@ func TestRejectionFollower(t *testing.T) {
 	changes = nextChanges(t, follower)
 	expectChanges(t, changes, 2, false)
 	if got := changes.Changed; got[0].Resource != "jobs/1" || got[1].Resource != "jobs/2" || got[0].Count != 2 {
-		t.Errorf("late are told %+v", got)
+		t.Errorf("the late changes are %+v, want jobs/1 and jobs/2", got)
 	}
 	expectChanges(t, nextChanges(t, follower), 0, false)
 }
@@ -76,10 +76,10 @@ func TestRejectionFollowerInAStorm(t *testing.T) {
 	b := newTestbed(t)
 	follower := b.FollowRejections()
 	begun := nextChanges(t, follower)
-	b.exec(t, recordStories, store.RejectionsMissedMax)
+	b.exec(t, recordGroupsSQL, store.RejectionsMissedMax)
 	expectChanges(t, nextChanges(t, follower), store.RejectionsMissedMax, false)
 	for range 3 {
-		b.exec(t, recordStories, 5*store.RejectionsMissedMax)
+		b.exec(t, recordGroupsSQL, 5*store.RejectionsMissedMax)
 		changes := nextChanges(t, follower)
 		expectChanges(t, changes, 0, true)
 		if changes.Since.After(begun.At) || follower.Told() > store.RejectionsMissedMax {
@@ -87,12 +87,12 @@ func TestRejectionFollowerInAStorm(t *testing.T) {
 		}
 	}
 	b.exec(t, "update fence.rejections set changed_at = changed_at - interval '1 minute'") // that minute passes
-	b.exec(t, recordStories, 3)
+	b.exec(t, recordGroupsSQL, 3)
 	expectChanges(t, nextChanges(t, follower), 3, false)
 	follower.Ahead(time.Hour) // and that hour, but only for the follower
-	b.exec(t, recordStories, 2)
+	b.exec(t, recordGroupsSQL, 2)
 	expectChanges(t, nextChanges(t, follower), 0, true)
-	b.exec(t, recordStories, 1)
+	b.exec(t, recordGroupsSQL, 1)
 	expectChanges(t, nextChanges(t, follower), 1, false)
 }
 
@@ -100,7 +100,7 @@ func TestRejectionFollowerInAStorm(t *testing.T) {
 func TestRejectionsSince(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	b.exec(t, recordStories, 10)
+	b.exec(t, recordGroupsSQL, 10)
 	b.exec(t, "update fence.rejections set changed_at = clock_timestamp() - interval '30 minutes' where resource = 'jobs/1'")
 	now := time.Now()
 	for _, c := range []struct {
@@ -123,7 +123,7 @@ func TestRejectionsSince(t *testing.T) {
 		}
 		expectChanges(t, changes, c.changed, c.missed)
 	}
-	b.exec(t, recordStories, store.RejectionsMissedMax+1)
+	b.exec(t, recordGroupsSQL, store.RejectionsMissedMax+1)
 	changes, err := b.RejectionsSince(t.Context(), store.RejectionFilter{}, now)
 	if err != nil || len(changes.Changed) != 0 || !changes.Missed {
 		t.Errorf("of too many are told %d (%v), missed %v", len(changes.Changed), err, changes.Missed)
@@ -138,14 +138,14 @@ func TestRejectionsSince(t *testing.T) {
 func TestRecordingIsVisibleSoon(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	b.exec(t, recordStories, 2)
+	b.exec(t, recordGroupsSQL, 2)
 	first, err := b.sql.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer first.Rollback(t.Context()) //nolint:errcheck // it was committed
 	var commit string
-	_, err = first.Exec(t.Context(), recordStories, 2)
+	_, err = first.Exec(t.Context(), recordGroupsSQL, 2)
 	if err == nil {
 		err = first.QueryRow(t.Context(), "show synchronous_commit").Scan(&commit)
 	}
@@ -155,7 +155,7 @@ func TestRecordingIsVisibleSoon(t *testing.T) {
 	second := make(chan error, 1)
 	go func() {
 		second <- pgx.BeginFunc(t.Context(), b.sql, func(tx pgx.Tx) error {
-			_, err := tx.Exec(t.Context(), recordStories, 2)
+			_, err := tx.Exec(t.Context(), recordGroupsSQL, 2)
 			return err
 		})
 	}()
@@ -168,7 +168,7 @@ func TestRecordingIsVisibleSoon(t *testing.T) {
 	}
 	var refused *pgconn.PgError
 	if err := <-second; !errors.As(err, &refused) || refused.Code != "57014" {
-		t.Errorf("who took longer than 5 s is answered %v, want query_canceled", err)
+		t.Errorf("recording that took longer than 5 s returned %v, want query_canceled", err)
 	}
 	for _, r := range rejections(t, b, store.RejectionQuery{}) {
 		if r.Count != 2 {

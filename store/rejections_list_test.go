@@ -17,8 +17,8 @@ import (
 // midnight is when the seeded groups began.
 var midnight = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// seedStories makes that many groups of all kinds, and returns them, the newest first.
-func seedStories(t *testing.T, b *testbed, groups int) []store.Rejection {
+// seedGroups makes that many groups of all kinds, and returns them, the newest first.
+func seedGroups(t *testing.T, b *testbed, groups int) []store.Rejection {
 	t.Helper()
 	b.exec(t, `
 		insert into fence.rejections (resource, key, code, reason, source, address, fencing_token, granted_token, last_token, last_sequence,
@@ -78,7 +78,7 @@ func byLastSeen(a, b store.Rejection) int {
 func TestRejectionFilters(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	all := seedStories(t, b, 600)
+	all := seedGroups(t, b, 600)
 	empty := 0
 	for _, filter := range everyFilter() {
 		want := slices.DeleteFunc(slices.Clone(all), func(r store.Rejection) bool { return !filter.Matches(&r) })
@@ -156,7 +156,7 @@ func topOf(tops map[string]*store.RejectionTop) []store.RejectionTop {
 func TestRejectionSummaryOfMany(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	seedStories(t, b, 300)
+	seedGroups(t, b, 300)
 	b.exec(t, "update fence.rejections set resource = 'r' || id % 70, owner_id = 'w' || id % 90, count = 1 + id * 31 % 97")
 	summary, err := b.RejectionSummary(t.Context(), store.RejectionFilter{})
 	if want := summaryOf(rejections(t, b, store.RejectionQuery{})); err != nil || !reflect.DeepEqual(summary, want) {
@@ -167,8 +167,8 @@ func TestRejectionSummaryOfMany(t *testing.T) {
 	}
 }
 
-// changeStories changes groups, and adds some, until it is told to end; it returns which IDs it has touched.
-func changeStories(t *testing.T, b *testbed, of []store.Rejection, begun chan<- struct{}, end <-chan struct{}) map[int64]bool {
+// changeGroups changes groups, and adds some, until it is told to end; it returns which IDs it has touched.
+func changeGroups(t *testing.T, b *testbed, of []store.Rejection, begun chan<- struct{}, end <-chan struct{}) map[int64]bool {
 	touched := map[int64]bool{}
 	for n := 0; ; n++ {
 		select {
@@ -201,11 +201,11 @@ func TestRejectionPagesWhileTheyChange(t *testing.T) {
 	t.Parallel()
 	for _, order := range []store.RejectionOrder{store.RejectionsByFirstSeen, store.RejectionsByLastSeen} {
 		b := newTestbed(t)
-		all := seedStories(t, b, 900)
+		all := seedGroups(t, b, 900)
 		begun, end := make(chan struct{}), make(chan struct{})
 		var touched map[int64]bool
 		var changing sync.WaitGroup
-		changing.Go(func() { touched = changeStories(t, b, all, begun, end) })
+		changing.Go(func() { touched = changeGroups(t, b, all, begun, end) })
 		<-begun
 		query := store.RejectionQuery{Order: order, Limit: 7}
 		var read []store.Rejection
@@ -248,7 +248,7 @@ func expectPages(t *testing.T, order store.RejectionOrder, all, read []store.Rej
 func TestRejectionsOfIDs(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	all := seedStories(t, b, 20)
+	all := seedGroups(t, b, 20)
 	ids, err := b.RejectionIDs(t.Context(), store.RejectionFilter{}, store.RejectionsByLastSeen)
 	if err != nil {
 		t.Fatal(err)

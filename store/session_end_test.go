@@ -213,18 +213,15 @@ func TestSweepIsDoneByOneGateway(t *testing.T) {
 	if err := conn.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for ended := false; !ended; {
-		err := b.sql.QueryRow(t.Context(), "select not exists (select from pg_stat_activity where pid = $1)", pid).Scan(&ended)
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	await(t, "the first gateway's connection has ended", func() bool {
+		return b.count(t, "select count(*) from pg_stat_activity where pid = $1", pid) == 0
+	})
 	expectSwept(t, sweeper, store.Swept{Expired: 1})
 
 	// A sweep that comes too early does nothing.
 	var done bool
 	err = b.sql.QueryRow(t.Context(), "select fence.sweep_turn('leases', interval '1 hour')").Scan(&done)
 	if err != nil || done {
-		t.Errorf("it is done again at once: %v (%v)", done, err)
+		t.Errorf("the sweep is due again at once: %v (%v)", done, err)
 	}
 }

@@ -22,7 +22,7 @@ func TestSchemaChangesBeneathStatements(t *testing.T) {
 	for range readers {
 		go func() { reads <- read() }()
 	}
-	await(t, "they wait", func() bool {
+	await(t, "the readers wait for the locked table", func() bool {
 		var n int
 		err := s.sql.QueryRow(t.Context(), "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'").Scan(&n)
 		return err == nil && n == readers

@@ -87,7 +87,7 @@ func acknowledged(ctx context.Context, t *testing.T, b *testbed, service *store.
 				other, err = service.Acquire(ctx, store.AcquireRequest{Lock: lock, OwnerID: "waiter", TTL: time.Hour, Wait: store.WaitMax})
 				granted <- err
 			}()
-			await(t, "it waits", func() bool { return service.Waiting() == 1 })
+			await(t, "the second acquire waits", func() bool { return service.Waiting() == 1 })
 			if err := service.Release(ctx, lease.Ref()); err != nil {
 				return err
 			}
