@@ -57,7 +57,8 @@ func (c *cutter) through(t *testing.T) *store.Store {
 		t.Fatal(err)
 	}
 	quote := func(text string) string { return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(text) + "'" }
-	return openStore(t, store.Config{DatabaseURL: "host=" + host + " port=" + port + " sslmode=disable user=" + quote(c.backend.User) +
+	return openStore(t, store.Config{DatabaseURL: "host=" + host + " port=" + port + " sslmode=disable user=" +
+		quote(c.backend.User) +
 		" password=" + quote(c.backend.Password) + " dbname=" + quote(c.backend.Database)})
 }
 

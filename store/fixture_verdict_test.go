@@ -22,7 +22,8 @@ var sentinels = map[store.Verdict]error{
 
 // expectVerdict sends a write through a source and compares the answer, the data and the fence: an admitted write is in
 // both, any other changed nothing at all (P5, P12).
-func (s *fixture) expectVerdict(ctx context.Context, source source, write store.Write, verdict store.Verdict, reason string) error {
+func (s *fixture) expectVerdict(ctx context.Context, source source, write store.Write, verdict store.Verdict,
+	reason string) error {
 	before, err := s.dump(ctx)
 	if err != nil {
 		return err

@@ -25,7 +25,8 @@ func TestGiveBackAfterTheRequestWasSentAgain(t *testing.T) {
 		}
 		return lease
 	}
-	// claimed has the lock granted to the request of one who waits at the gateway, and returns how the gateway gives it back.
+	// claimed has the lock granted to the request of one who waits at the gateway, and returns how the gateway gives it
+	// back.
 	claimed := func(t *testing.T, lock store.Name) (giveBack func() string) {
 		holder := acquire(t, store.AcquireRequest{Lock: lock, OwnerID: "holder"})
 		var outcome string
@@ -39,11 +40,13 @@ func TestGiveBackAfterTheRequestWasSentAgain(t *testing.T) {
 		var id uuid.UUID
 		var token int64
 		claim := "select c.outcome, (c.lease).lease_id, (c.lease).fencing_token from fence.claim($1, $2, 'node') c"
-		if err := b.sql.QueryRow(t.Context(), claim, gateway, lock).Scan(&outcome, &id, &token); err != nil || outcome != "granted" {
+		if err := b.sql.QueryRow(t.Context(), claim, gateway, lock).Scan(&outcome, &id, &token); err != nil ||
+			outcome != "granted" {
 			t.Fatal(outcome, err)
 		}
 		return func() (status string) {
-			if err := b.sql.QueryRow(t.Context(), "select fence.give_back($1, 'waiter', $2, $3)", lock, id, token).Scan(&status); err != nil {
+			if err := b.sql.QueryRow(t.Context(), "select fence.give_back($1, 'waiter', $2, $3)", lock, id,
+				token).Scan(&status); err != nil {
 				t.Fatal(err)
 			}
 			return status

@@ -93,7 +93,8 @@ func (h *history) checkGrantsKept() error {
 	}
 	for _, operation := range h.operations {
 		call, answer := operation.Input.(historyCall), operation.Output.(historyResult).answer
-		if call.acquire != nil && answer.Code == storetest.CodeGranted && !kept[fmt.Sprint(call.acquire.Lock, answer.Token, answer.ID)] {
+		if call.acquire != nil && answer.Code == storetest.CodeGranted &&
+			!kept[fmt.Sprint(call.acquire.Lock, answer.Token, answer.ID)] {
 			return fmt.Errorf("P9: %s was granted token %d, and the database has no such lease", answer.Owner, answer.Token)
 		}
 	}

@@ -25,9 +25,12 @@ const (
 
 // historyGrant is a grant to the owner from one second of a clock to another.
 func historyGrant(owner string, token, from, until int64) historyStep {
-	request := store.AcquireRequest{Lock: historyLock, OwnerID: owner, TTL: time.Duration(until-from) * time.Second, RequestID: owner}
-	made := storetest.Grant{Token: token, ID: historyID(token), OwnerID: owner, GrantedAt: from * 1e6, ExpiresAt: until * 1e6}
-	answer := storetest.Answer{Code: storetest.CodeGranted, Token: token, ID: made.ID, Owner: owner, ExpiresAt: made.ExpiresAt}
+	request := store.AcquireRequest{Lock: historyLock, OwnerID: owner, TTL: time.Duration(until-from) * time.Second,
+		RequestID: owner}
+	made := storetest.Grant{Token: token, ID: historyID(token), OwnerID: owner, GrantedAt: from * 1e6,
+		ExpiresAt: until * 1e6}
+	answer := storetest.Answer{Code: storetest.CodeGranted, Token: token, ID: made.ID, Owner: owner,
+		ExpiresAt: made.ExpiresAt}
 	return inHistory(historyCall{acquire: &request}, historyResult{answer, made})
 }
 
@@ -90,7 +93,8 @@ func byHand(steps ...historyStep) *history {
 		h.operations = append(h.operations, operation)
 		if call.acquire != nil && result.answer.Code == storetest.CodeGranted {
 			h.leases = append(h.leases, historyLease{
-				Lock: call.acquire.Lock, Mode: result.made.Mode, Scope: result.made.Scope, Token: result.made.Token, ID: result.made.ID,
+				Lock: call.acquire.Lock, Mode: result.made.Mode, Scope: result.made.Scope, Token: result.made.Token,
+				ID:        result.made.ID,
 				GrantedAt: time.UnixMicro(result.made.GrantedAt),
 			})
 		}
@@ -107,17 +111,22 @@ func TestHistoryCheckerPasses(t *testing.T) {
 			historyPut(1, one, "late", storetest.Answer{Code: "token_stale", Reason: "superseded", GrantedToken: 2})),
 		"a late write before the next grant": byHand(
 			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerNew), historyGrant("B", 2, 11, 20)),
-		"an unknown write that happened":      byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerUnknown), historyRead(recordByOne())),
-		"an unknown write that did not":       byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerUnknown), historyRead(answerNotFound)),
-		"an unknown write that happened late": byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerUnknown), historyRead(answerNotFound), historyRead(recordByOne())),
+		"an unknown write that happened": byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerUnknown),
+			historyRead(recordByOne())),
+		"an unknown write that did not": byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerUnknown),
+			historyRead(answerNotFound)),
+		"an unknown write that happened late": byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerUnknown),
+			historyRead(answerNotFound), historyRead(recordByOne())),
 		"readers beside each other": byHand(
 			historyGrantOf(historyLock, store.Shared, store.Node, historyGrant("A", 1, 0, 10)),
 			historyGrantOf(historyLock, store.Shared, store.Subtree, historyGrant("B", 2, 5, 20)), historyHeld("B", 20)),
 		"a write in a subtree": byHand(
-			historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("A", 1, 0, 10)), historyPut(1, one, "v", answerNew)),
+			historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("A", 1, 0, 10)),
+			historyPut(1, one, "v", answerNew)),
 		"a late write in a subtree that was granted only elsewhere": byHand(
 			historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("A", 1, 0, 10)),
-			historyGrantOf(historyTree+"/other", store.Exclusive, store.Node, historyGrant("B", 2, 10, 20)), historyPut(1, one, "v", answerNew)),
+			historyGrantOf(historyTree+"/other", store.Exclusive, store.Node, historyGrant("B", 2, 10, 20)),
+			historyPut(1, one, "v", answerNew)),
 		"a grant whose answer was lost": withUnknownAnswer(1, byHand(
 			historyGrant("A", 1, 0, 10), historyGrant("B", 2, 10, 20), historyHeld("A", 10), historyHeld("B", 20))),
 	} {
@@ -141,32 +150,43 @@ func TestHistoryCheckerCatches(t *testing.T) {
 		name, notices string
 		history       *history
 	}{
-		{"a zombie's write", order, byHand(historyGrant("A", 1, 0, 10), historyGrant("B", 2, 10, 20), historyPut(1, one, "late", answerNew))},
+		{"a zombie's write", order, byHand(historyGrant("A", 1, 0, 10), historyGrant("B", 2, 10, 20),
+			historyPut(1, one, "late", answerNew))},
 		{"a zombie's write that waited for the grant", order, overlapping(
-			byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "late", answerNew), historyGrant("B", 2, 10, 20), historyRead(answerNotFound)))},
+			byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "late", answerNew), historyGrant("B", 2, 10, 20),
+				historyRead(answerNotFound)))},
 		{"a zombie's write below a subtree", order, byHand(
-			historyGrant("A", 1, 0, 10), historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("B", 2, 10, 20)), historyPut(1, one, "late", answerNew))},
+			historyGrant("A", 1, 0, 10), historyGrantOf(historyTree, store.Exclusive, store.Subtree,
+				historyGrant("B", 2, 10, 20)), historyPut(1, one, "late", answerNew))},
 		{"a zombie's write beside a reader", order, byHand(
-			historyGrant("A", 1, 0, 10), historyGrantOf(historyLock, store.Shared, store.Node, historyGrant("B", 2, 10, 20)), historyPut(1, one, "late", answerNew))},
+			historyGrant("A", 1, 0, 10), historyGrantOf(historyLock, store.Shared, store.Node, historyGrant("B", 2, 10, 20)),
+			historyPut(1, one, "late", answerNew))},
 		{"a reader's write", order, byHand(
-			historyGrantOf(historyLock, store.Shared, store.Node, historyGrant("A", 1, 0, 10)), historyPut(1, one, "v", answerNew))},
+			historyGrantOf(historyLock, store.Shared, store.Node, historyGrant("A", 1, 0, 10)),
+			historyPut(1, one, "v", answerNew))},
 		{"a reader beside a writer", order, byHand(
 			historyGrant("A", 1, 0, 10), historyGrantOf(historyLock, store.Shared, store.Node, historyGrant("B", 2, 9, 20)))},
 		{"a subtree above a lease", order, byHand(
-			historyGrant("A", 1, 0, 10), historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("B", 2, 9, 20)))},
+			historyGrant("A", 1, 0, 10), historyGrantOf(historyTree, store.Exclusive, store.Subtree,
+				historyGrant("B", 2, 9, 20)))},
 		{"a lease below a subtree", order, byHand(
-			historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("A", 1, 0, 10)), historyGrant("B", 2, 9, 20))},
+			historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("A", 1, 0, 10)),
+			historyGrant("B", 2, 9, 20))},
 		{"tokens that go back below", order, byHand(
-			historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("A", 2, 0, 10)), historyGrant("B", 1, 10, 20))},
+			historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("A", 2, 0, 10)),
+			historyGrant("B", 1, 10, 20))},
 		{"two leases at once", order, byHand(historyGrant("A", 1, 0, 10), historyGrant("B", 2, 9, 20))},
 		{"tokens that go back", order, byHand(historyGrant("A", 2, 0, 10), historyGrant("B", 1, 10, 20))},
 		{"a grant that was lost", lost, withoutLeases(byHand(historyGrant("A", 1, 0, 10)))},
-		{"a grant without which nothing else can be", order, withUnknownAnswer(0, byHand(historyGrant("A", 1, 0, 10), historyHeld("B", 20)))},
-		{"held by the owner that released it", order, byHand(historyGrant("A", 1, 0, 10), historyRelease("A", 1, answerReleased), historyHeld("A", 10))},
+		{"a grant without which nothing else can be", order,
+			withUnknownAnswer(0, byHand(historyGrant("A", 1, 0, 10), historyHeld("B", 20)))},
+		{"held by the owner that released it", order, byHand(historyGrant("A", 1, 0, 10),
+			historyRelease("A", 1, answerReleased), historyHeld("A", 10))},
 		{"held by somebody else", order, byHand(historyGrant("A", 1, 0, 10), historyHeld("B", 10))},
 		{"held until another time", order, byHand(historyGrant("A", 1, 0, 10), historyHeld("A", 11))},
 		{"a token that was never granted", order, byHand(historyGrant("A", 1, 0, 10), historyPut(2, one, "v", answerNew))},
-		{"a write after the release", order, byHand(historyGrant("A", 1, 0, 10), historyRelease("A", 1, answerReleased), historyPut(1, one, "v", answerNew))},
+		{"a write after the release", order, byHand(historyGrant("A", 1, 0, 10), historyRelease("A", 1, answerReleased),
+			historyPut(1, one, "v", answerNew))},
 		{"a numbered write applied twice", order, byHand(
 			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerNew), historyPut(1, one, "v", answerSecond))},
 		{"a number used twice", order, byHand(
@@ -176,7 +196,8 @@ func TestHistoryCheckerCatches(t *testing.T) {
 		{"an acknowledged write that is lost", order, byHand(
 			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerNew), historyRead(answerNotFound))},
 		{"a rejected write that left a trace", order, byHand(
-			historyGrant("A", 1, 0, 10), historyPut(2, one, "v", storetest.Answer{Code: "token_unknown", GrantedToken: 1}), historyRead(recordByOne()))},
+			historyGrant("A", 1, 0, 10), historyPut(2, one, "v", storetest.Answer{Code: "token_unknown", GrantedToken: 1}),
+			historyRead(recordByOne()))},
 	} {
 		if err := c.history.check(); err == nil || !strings.Contains(err.Error(), c.notices) {
 			t.Errorf("%s: the checker returned %v, want %q", c.name, err, c.notices)
@@ -215,15 +236,23 @@ func TestHistoryCatchesBrokenRule(t *testing.T) {
 		plan                    historyPlan
 		function, text, instead string
 	}{
-		{"the rule without step 3", historyOfWrites, "rule", "when not external and (token < granted_token or not open)", "when false"},
-		{"fences that are not locked", historyOfWrites, "lock_claims", "order by f.resource for update);", "order by f.resource);"},
-		{"grants that do not raise the fence", historyOfWrites, "grant_lease", "set granted_token = v_lease.fencing_token, limited =", "set limited ="},
-		{"a release that leaves the fence open", historyOfWrites, "close_fence", "fences f set open = false", "fences f set open = true"},
-		{"writes that do not raise the fence", historyOfWrites, "change", "else coalesce(p_sequences[c.place], 0) end", "else 0 end"},
-		{"writes that look at their name alone", historyOfTrees, "admit", "s.granted_token > coalesce(stored.granted_token, 0)", "false"},
+		{"the rule without step 3", historyOfWrites, "rule", "when not external and (token < granted_token or not open)",
+			"when false"},
+		{"fences that are not locked", historyOfWrites, "lock_claims", "order by f.resource for update);",
+			"order by f.resource);"},
+		{"grants that do not raise the fence", historyOfWrites, "grant_lease",
+			"set granted_token = v_lease.fencing_token, limited =", "set limited ="},
+		{"a release that leaves the fence open", historyOfWrites, "close_fence", "fences f set open = false",
+			"fences f set open = true"},
+		{"writes that do not raise the fence", historyOfWrites, "change", "else coalesce(p_sequences[c.place], 0) end",
+			"else 0 end"},
+		{"writes that look at their name alone", historyOfTrees, "admit",
+			"s.granted_token > coalesce(stored.granted_token, 0)", "false"},
 		{"grants without a gate", historyOfTrees, "acquire", "perform fence.gate(p_asked.lock, p_asked.scope);", ""},
-		{"shared leases that may write", historyOfTrees, "grant_lease", "open = v_lease.mode = 'exclusive'\n", "open = true\n"},
-		{"sessions that leave fences open", historyOfTrees, "settle_leases", "perform fence.close_fence(v_lease.lock, v_lease.fencing_token);", ""},
+		{"shared leases that may write", historyOfTrees, "grant_lease", "open = v_lease.mode = 'exclusive'\n",
+			"open = true\n"},
+		{"sessions that leave fences open", historyOfTrees, "settle_leases",
+			"perform fence.close_fence(v_lease.lock, v_lease.fencing_token);", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newHistoryField(t, c.plan)

@@ -16,8 +16,8 @@ import (
 	"github.com/fencegate/fencegate/store/storetest"
 )
 
-// historyClient works on a few locks as clients do, and as they should not: it writes late, twice, out of order, and with
-// tokens that it made up. Its calls and their answers are in operations.
+// historyClient works on a few locks as clients do, and as they should not: it writes late, twice, out of order, and
+// with tokens that it made up. Its calls and their answers are in operations.
 type historyClient struct {
 	id       int
 	gateway  *store.Service
@@ -63,7 +63,8 @@ func (c *historyClient) work(ctx context.Context, over <-chan struct{}) {
 func (c *historyClient) tryAcquire(ctx context.Context, name store.Name) *heldLease {
 	c.requests++
 	request := store.AcquireRequest{
-		Lock: name, OwnerID: fmt.Sprintf("client-%d", c.id), TTL: store.TTLMin + time.Duration(c.chance.IntN(50))*time.Millisecond,
+		Lock: name, OwnerID: fmt.Sprintf("client-%d", c.id),
+		TTL:       store.TTLMin + time.Duration(c.chance.IntN(50))*time.Millisecond,
 		RequestID: fmt.Sprintf("%d-%d", c.id, c.requests),
 	}
 	if c.trees {
@@ -79,7 +80,8 @@ func (c *historyClient) tryAcquire(ctx context.Context, name store.Name) *heldLe
 		return nil
 	}
 	held := &heldLease{lease: store.Lease{
-		Lock: name, OwnerID: request.OwnerID, ID: result.answer.ID, Token: result.answer.Token, TTL: cmp.Or(request.TTL, store.TTLMin),
+		Lock: name, OwnerID: request.OwnerID, ID: result.answer.ID, Token: result.answer.Token,
+		TTL:  cmp.Or(request.TTL, store.TTLMin),
 		Mode: request.Mode, Scope: request.Scope, SessionID: request.SessionID,
 	}}
 	c.held = append(c.held, held)
@@ -151,7 +153,8 @@ func (c *historyClient) misbehave(ctx context.Context) {
 }
 
 func (c *historyClient) renew(ctx context.Context, held *heldLease) {
-	renewal := historyRenewal{LeaseRef: held.lease.Ref(), ttl: store.TTLMin + time.Duration(c.chance.IntN(100))*time.Millisecond}
+	renewal := historyRenewal{LeaseRef: held.lease.Ref(),
+		ttl: store.TTLMin + time.Duration(c.chance.IntN(100))*time.Millisecond}
 	if c.oneIn(10) {
 		renewal.ID = uuid.New()
 	}
@@ -198,7 +201,8 @@ func (c *historyClient) writeNext(ctx context.Context, held *heldLease) {
 	c.sendUntilKnown(ctx, call)
 }
 
-// writeAgain sends an earlier write once more, as a network does that delivers twice or late; sometimes with other content.
+// writeAgain sends an earlier write once more, as a network does that delivers twice or late; sometimes with other
+// content.
 func (c *historyClient) writeAgain(ctx context.Context, held *heldLease) {
 	if len(held.writes) == 0 {
 		return
@@ -251,7 +255,8 @@ func (c *historyClient) transact(ctx context.Context, held *heldLease) {
 	var names []store.Name
 	for _, write := range writes {
 		transaction.Claims = append(transaction.Claims, write.WriteToken)
-		transaction.Operations = append(transaction.Operations, store.ResourceOperation{Resource: write.Resource, Operation: write.Operation})
+		transaction.Operations = append(transaction.Operations, store.ResourceOperation{Resource: write.Resource,
+			Operation: write.Operation})
 		names = append(names, write.Resource)
 	}
 	call := historyCall{resources: names, transaction: &transaction}
@@ -261,9 +266,9 @@ func (c *historyClient) transact(ctx context.Context, held *heldLease) {
 	}
 }
 
-// sendUntilKnown sends the call until its outcome is known. Earlier attempts have then happened, or can have no effect any
-// more: their end is known, and the checker need not try them at every later moment. The exception is a write that was
-// refused for its records, or an acquire for its holder: an earlier attempt may still find them otherwise.
+// sendUntilKnown sends the call until its outcome is known. Earlier attempts have then happened, or can have no effect
+// any more: their end is known, and the checker need not try them at every later moment. The exception is a write that
+// was refused for its records, or an acquire for its holder: an earlier attempt may still find them otherwise.
 func (c *historyClient) sendUntilKnown(ctx context.Context, call historyCall) historyResult {
 	first := len(c.operations)
 	result := c.send(ctx, call)
@@ -304,8 +309,9 @@ func (c *historyClient) send(ctx context.Context, call historyCall) historyResul
 	}
 	if call.end != nil {
 		c.operations = append(c.operations, porcupine.Operation{
-			ClientId: c.id, Input: historyCall{over: call.end}, Output: historyResult{answer: storetest.Answer{Code: storetest.CodeDone}},
-			Call: called, Return: returned,
+			ClientId: c.id, Input: historyCall{over: call.end},
+			Output: historyResult{answer: storetest.Answer{Code: storetest.CodeDone}},
+			Call:   called, Return: returned,
 		})
 	}
 	if result.answer.Code != storetest.CodeNotApplied {

@@ -21,19 +21,22 @@ import (
 )
 
 var (
-	historyDuration = flag.Duration("history.duration", 3*time.Second, "how long the history tests produce histories, each")
-	historySeed     = flag.Uint64("history.seed", 0, "what the clients of the history tests do; 0: another thing each time")
+	historyDuration = flag.Duration("history.duration", 3*time.Second,
+		"how long the history tests produce histories, each")
+	historySeed = flag.Uint64("history.seed", 0,
+		"what the clients of the history tests do; 0: another thing each time")
 )
 
-// historyRound is how long one history is. The checker's work grows faster than a history does: with each write that was sent and whose answer
-// nobody waited for, which may take effect at any time after. Where the resources can't be looked at one by one, histories are shorter.
+// historyRound is how long one history is. The checker's work grows faster than a history does: with each write that
+// was sent and whose answer nobody waited for, which may take effect at any time after. Where the resources can't be
+// looked at one by one, histories are shorter.
 const (
 	historyRound         = 400 * time.Millisecond
 	historyRoundTogether = 160 * time.Millisecond
 )
 
-// historySlots is how many calls may concern a resource at a time. The checker's work doubles with each, and more bring no other
-// order than these do.
+// historySlots is how many calls may concern a resource at a time. The checker's work doubles with each, and more bring
+// no other order than these do.
 const historySlots = 6
 
 // historyPlan is the number of clients of a history and what they do.
@@ -216,7 +219,8 @@ func (f *historyFixture) prepare(t *testing.T, prefix string) (storetest.Model, 
 func (f *historyFixture) readEverything(t *testing.T, like *historyClient) []porcupine.Operation {
 	t.Helper()
 	reader := &historyClient{
-		id: f.plan.clients, gateway: f.gateways[0], chance: like.chance, clock: like.clock, names: like.names, slots: like.slots,
+		id: f.plan.clients, gateway: f.gateways[0], chance: like.chance, clock: like.clock, names: like.names,
+		slots: like.slots,
 	}
 	for _, name := range reader.names {
 		resources := []store.Name{name}
@@ -229,7 +233,8 @@ func (f *historyFixture) readEverything(t *testing.T, like *historyClient) []por
 	return reader.operations
 }
 
-// draw leaves a picture of the history where `go test -artifacts` keeps it, and tells where the longest order ends that the contract allows.
+// draw leaves a picture of the history where `go test -artifacts` keeps it, and tells where the longest order ends that
+// the contract allows.
 func (h *history) saveVisualization(t *testing.T) {
 	t.Helper()
 	_, info := porcupine.CheckOperationsVerbose(h.model, h.operations, historyPatience)

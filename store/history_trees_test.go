@@ -35,7 +35,8 @@ func (f *historyFixture) openSessions(t *testing.T, state storetest.Model, clien
 	t.Helper()
 	for _, client := range clients {
 		for range historySessions {
-			session, err := client.gateway.CreateSession(t.Context(), store.SessionRequest{OwnerID: fmt.Sprintf("client-%d", client.id), TTL: time.Hour})
+			session, err := client.gateway.CreateSession(t.Context(),
+				store.SessionRequest{OwnerID: fmt.Sprintf("client-%d", client.id), TTL: time.Hour})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -25,34 +25,40 @@ func (b *testbed) recount(t *testing.T) store.Inventory {
 	return overview.Inventory
 }
 
-// seedAnything fills the tables with whatever can stand in them; the newest lease of a lock is there. All times, those at which a quarter of the TTL
-// of 400 s is left, too, are half a minute away, so that a test may be slow.
+// seedAnything fills the tables with whatever can stand in them; the newest lease of a lock is there. All times, those
+// at which a quarter of the TTL of 400 s is left, too, are half a minute away, so that a test may be slow.
 const seedAnything = `
 	with places as (
 		select n, 'lock/' || n as name, random() as dice, (random() * 3)::integer as leases from generate_series(1, 300) n
 	), fences as (
 		insert into fence.fences (resource, granted_token, open)
-		select name, case when dice < .9 then leases * 1000 + n else 0 end, random() < .5 and dice < .9 and leases > 0 from places where dice < .95
+		select name, case when dice < .9 then leases * 1000 + n else 0 end, random() < .5 and dice < .9 and leases > 0 from
+			places where dice < .95
 	), sessions as (
 		insert into fence.sessions (session_id, owner_id, ttl_ms, created_at, expires_at, ended_at, end_reason)
 		select ('00000000-0000-4000-8000-' || lpad(n::text, 12, '0'))::uuid, 'w', 400000, now(),
-			now() + (case when n % 3 = 0 then -1 else 1 end) * (case when random() < .3 then 30 + random() * 40 else 130 + random() * 270 end) * interval '1 second',
+			now() + (case when n % 3 = 0 then -1 else 1 end) * (case when random() < .3 then 30 + random() * 40 else 130 +
+				random() * 270 end) * interval '1 second',
 			case when n % 4 = 0 then now() - interval '1 minute' end, case when n % 4 = 0 then 'released' end
 		from generate_series(1, 40) n
 	), gateways as (
 		insert into fence.gateways (gateway_id, alive_until)
-		select ('00000000-0000-4000-9000-' || lpad(n::text, 12, '0'))::uuid, now() + (case when n = 1 then -1 else 1 end) * interval '1 hour'
+		select ('00000000-0000-4000-9000-' || lpad(n::text, 12, '0'))::uuid, now() + (case when n = 1 then -1 else 1 end) *
+			interval '1 hour'
 		from generate_series(1, 3) n
 	), waiters as (
 		insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, session_id, queued_at, deadline_at)
 		select name, ('00000000-0000-4000-9000-' || lpad((1 + n % 4)::text, 12, '0'))::uuid, 'w' || i, 'shared', 'node', 1000,
-			case when random() < .3 then ('00000000-0000-4000-8000-' || lpad((1 + (random() * 49)::integer)::text, 12, '0'))::uuid end,
+			case when random() < .3 then ('00000000-0000-4000-8000-' || lpad((1 + (random() * 49)::integer)::text, 12,
+				'0'))::uuid end,
 			now() - random() * interval '1 hour', now() + (case when random() < .2 then -1 else 1 end) * interval '1 hour'
 		from places, generate_series(1, 3) i where random() < .4
 	)
-	insert into fence.leases (lock, fencing_token, lease_id, owner_id, mode, ttl_ms, granted_at, expires_at, session_id, ended_at, end_reason)
+	insert into fence.leases (lock, fencing_token, lease_id, owner_id, mode, ttl_ms, granted_at, expires_at, session_id,
+		ended_at, end_reason)
 	select name, i * 1000 + n, gen_random_uuid(), 'w', 'shared', 400000, now(),
-		case when session then 'infinity' else now() + (case when random() < .3 then -1 else 1 end) * (case when random() < .3 then 30 + random() * 40 else 130 + random() * 270 end) * interval '1 second' end,
+		case when session then 'infinity' else now() + (case when random() < .3 then -1 else 1 end) * (case when random() < .3
+			then 30 + random() * 40 else 130 + random() * 270 end) * interval '1 second' end,
 		case when session then ('00000000-0000-4000-8000-' || lpad((1 + (random() * 49)::integer)::text, 12, '0'))::uuid end,
 		case when ended then now() - interval '1 minute' end, case when ended then 'expired' end
 	from (select *, random() < .4 as session, random() < .3 as ended from places, generate_series(1, leases) i) p`
@@ -78,7 +84,8 @@ func TestInventoryCountsEverything(t *testing.T) {
 		b.exec(t, `update fence.fences f set open = false where exists (
 			select from fence.leases l where l.lock = f.resource and l.fencing_token < f.granted_token
 				and l.ended_at is null and fence.runs_until(l) > now())`)
-		// Locks that are waited for but were never granted are locks only where their waiters count: the list shows them a moment longer.
+		// Locks that are waited for but were never granted are locks only where their waiters count: the list shows them a
+		// moment longer.
 		b.exec(t, `delete from fence.waiters w using fence.fences f where f.resource = w.lock and f.granted_token = 0 and not fence.waits(w)`)
 		got := b.recount(t)
 		want := store.Inventory{At: got.At}
@@ -110,7 +117,8 @@ func TestInventoryCountsEverything(t *testing.T) {
 	}
 }
 
-// TestInventoryIsCountedByOne checks that of many gateways that would count at once, one does; and not again before it is due.
+// TestInventoryIsCountedByOne checks that of many gateways that would count at once, one does; and not again before it
+// is due.
 func TestInventoryIsCountedByOne(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -140,15 +148,16 @@ func TestInventoryIsCountedByOne(t *testing.T) {
 		}
 	}
 	var wait time.Duration
-	if err := b.sql.QueryRow(t.Context(), "select due_at - at from fence.inventory").Scan(&wait); err != nil || wait < 1900*time.Millisecond {
+	if err := b.sql.QueryRow(t.Context(), "select due_at - at from fence.inventory").Scan(&wait); err != nil ||
+		wait < 1900*time.Millisecond {
 		t.Errorf("it is due again %s after it was begun (%v)", wait, err)
 	}
 }
 
 const lockFencesTableSQL = "lock table fence.fences in access exclusive mode"
 
-// TestInventoryThatTakesTooLong checks that a count under way makes no other gateway wait, and that the next count comes no
-// sooner than after twenty times its duration, also if it failed.
+// TestInventoryThatTakesTooLong checks that a count under way makes no other gateway wait, and that the next count
+// comes no sooner than after twenty times its duration, also if it failed.
 func TestInventoryThatTakesTooLong(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -174,7 +183,8 @@ func TestInventoryThatTakesTooLong(t *testing.T) {
 		t.Fatal(err)
 	}
 	var share float64
-	err := b.sql.QueryRow(t.Context(), "select extract(epoch from due_at - at) * 1000 / greatest(took_ms, 1) from fence.inventory").Scan(&share)
+	err := b.sql.QueryRow(t.Context(),
+		"select extract(epoch from due_at - at) * 1000 / greatest(took_ms, 1) from fence.inventory").Scan(&share)
 	if err != nil || share < 19 { // the clock is read twice
 		t.Errorf("it is due %v times later than it took (%v)", share, err)
 	}
@@ -185,20 +195,23 @@ func TestInventoryThatTakesTooLong(t *testing.T) {
 		t.Errorf("it was counted (%v), though it can't be (%v)", counted, err)
 	}
 	var postponed bool
-	if err := b.sql.QueryRow(t.Context(), "select due_at > clock_timestamp() + interval '2 seconds' from fence.inventory").Scan(&postponed); err != nil || !postponed {
+	if err := b.sql.QueryRow(t.Context(),
+		"select due_at > clock_timestamp() + interval '2 seconds' from fence.inventory").Scan(&postponed); err != nil ||
+		!postponed {
 		t.Errorf("it is tried again at once (%v)", err)
 	}
 }
 
-// TestInventoryOfManyLocks checks that the inventory estimates the number of many locks, counts what runs exactly, and that a
-// day of samples makes no more than 150 points.
+// TestInventoryOfManyLocks checks that the inventory estimates the number of many locks, counts what runs exactly, and
+// that a day of samples makes no more than 150 points.
 func TestInventoryOfManyLocks(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	const locks = 30_000
 	b.exec(t, "insert into fence.fences (resource, granted_token, open) select 'lock/' || n, n, true from generate_series(1, $1) n", locks)
 	b.exec(t, `
-		insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at, ended_at, end_reason)
+		insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at, ended_at,
+			end_reason)
 		select 'lock/' || n, n, gen_random_uuid(), 'w' || n, 86400000, now(), now() + n % 2 * interval '1 day',
 			case n % 2 when 0 then now() end, case n % 2 when 0 then 'expired' end
 		from generate_series(1, $1) n`, locks)

@@ -32,13 +32,15 @@ func (m leaseModel) String() string {
 	} else {
 		ended = m.ended.UTC().String()
 	}
-	return fmt.Sprintf("%s %s %d %s %s %v until %v ended %s", m.lock, m.owner, m.token, state, m.reason, m.inSession, m.until.UTC(), ended)
+	return fmt.Sprintf("%s %s %d %s %s %v until %v ended %s", m.lock, m.owner, m.token, state, m.reason, m.inSession,
+		m.until.UTC(), ended)
 }
 
 func shownLease(lease store.ShownLease) string {
 	return leaseModel{
-		lock: string(lease.Lock), owner: lease.OwnerID, token: lease.Token, runs: lease.State == store.LeaseRunning, reason: lease.EndReason,
-		until: &lease.ExpiresAt, ended: &lease.EndedAt, inSession: lease.InSession,
+		lock: string(lease.Lock), owner: lease.OwnerID, token: lease.Token, runs: lease.State == store.LeaseRunning,
+		reason: lease.EndReason,
+		until:  &lease.ExpiresAt, ended: &lease.EndedAt, inSession: lease.InSession,
 	}.String()
 }
 
@@ -70,7 +72,10 @@ func (b *testbed) leaseModels(t *testing.T) (models []leaseModel) {
 	if err := rows.Err(); err != nil {
 		t.Fatal(err)
 	}
-	slices.SortFunc(models, func(a, b leaseModel) int { return cmp.Or(cmp.Compare(b.token, a.token), cmp.Compare(a.lock, b.lock)) })
+	slices.SortFunc(models, func(a, b leaseModel) int {
+		return cmp.Or(cmp.Compare(b.token, a.token),
+			cmp.Compare(a.lock, b.lock))
+	})
 	return models
 }
 
@@ -103,7 +108,8 @@ func (s *lockSetup) checkLeaseLists(t *testing.T) {
 	models := s.leaseModels(t)
 	for range 40 {
 		query := store.LeaseQuery{
-			Lock: pick(s.random, []store.Name{"", "", store.Name(pick(s.random, listNames)), "nothing"}), Limit: 1 + s.random.IntN(30),
+			Lock:    pick(s.random, []store.Name{"", "", store.Name(pick(s.random, listNames)), "nothing"}),
+			Limit:   1 + s.random.IntN(30),
 			OwnerID: pick(s.random, append([]string{"", "", "", "before"}, lockOwners...)),
 			State:   pick(s.random, []store.LeaseState{"", store.LeaseRunning, store.LeaseEnded}),
 		}
@@ -146,7 +152,8 @@ func TestBrokenLeaseIsListed(t *testing.T) {
 	if err != nil || len(leases) != 1 {
 		t.Fatal(leases, err)
 	}
-	if lease := leases[0]; lease.EndReason != "broken" || lease.EndNote != "it <b>hangs</b>" || string(lease.Metadata) != `{"a":1}` || lease.Mode != store.Exclusive {
+	if lease := leases[0]; lease.EndReason != "broken" || lease.EndNote != "it <b>hangs</b>" ||
+		string(lease.Metadata) != `{"a":1}` || lease.Mode != store.Exclusive {
 		t.Errorf("the lease is %+v", lease)
 	}
 }
@@ -157,7 +164,8 @@ func TestElectionsAreListed(t *testing.T) {
 	t.Parallel()
 	s := newLockSetup(t, 1)
 	for lock, metadata := range map[store.Name]string{
-		"b/null": `{"value":null}`, "a": `{"value":"<img src=x>"}`, "b/object": `{"value":{"value":1}}`, "ended": `{"value":[]}`, "late": `{"value":1}`,
+		"b/null": `{"value":null}`, "a": `{"value":"<img src=x>"}`, "b/object": `{"value":{"value":1}}`,
+		"ended": `{"value":[]}`, "late": `{"value":1}`,
 		"plain": "", "other": `{"host":"a"}`, "two fields": `{"value":1,"host":"a"}`, "spaced": `{ "value":1}`,
 	} {
 		request := store.AcquireRequest{Lock: lock, OwnerID: "candidate"}
@@ -171,13 +179,16 @@ func TestElectionsAreListed(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.granted(t, store.AcquireRequest{Lock: "was one", OwnerID: "worker"})
-	s.granted(t, store.AcquireRequest{Lock: "read", OwnerID: "worker", Mode: store.Shared, Metadata: []byte(`{"value":1}`)})
-	s.granted(t, store.AcquireRequest{Lock: "tree", OwnerID: "worker", Scope: store.Subtree, Metadata: []byte(`{"value":1}`)})
+	s.granted(t, store.AcquireRequest{Lock: "read", OwnerID: "worker", Mode: store.Shared,
+		Metadata: []byte(`{"value":1}`)})
+	s.granted(t, store.AcquireRequest{Lock: "tree", OwnerID: "worker", Scope: store.Subtree,
+		Metadata: []byte(`{"value":1}`)})
 	s.exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = 'late'")
 	if _, err := s.Break(t.Context(), "ended", "over"); err != nil {
 		t.Fatal(err)
 	}
-	for prefix, want := range map[string]string{"": "a held,b/null held,b/object held,ended free,late expired", "b/": "b/null held,b/object held", "c": ""} {
+	for prefix, want := range map[string]string{"": "a held,b/null held,b/object held,ended free,late expired",
+		"b/": "b/null held,b/object held", "c": ""} {
 		got := pages(t, func(after string) (names []string, err error) {
 			_, name, _ := strings.Cut(after, "\t")
 			locks, err := s.Elections(t.Context(), store.ElectionQuery{Prefix: prefix, After: name, Limit: 2})

@@ -118,15 +118,18 @@ func TestLimitsOfTransactions(t *testing.T) {
 		transaction store.Transaction
 		want        error
 	}{
-		"as much as it may have":  {store.Transaction{claims(store.WriteTokensMax), operations(store.OperationsMax)}, store.ErrUnknownToken},
-		"no fence":                {store.Transaction{nil, operations(1)}, store.ErrInvalid},
-		"too many fences":         {store.Transaction{claims(store.WriteTokensMax + 1), operations(1)}, store.ErrInvalid},
-		"no operation":            {store.Transaction{claims(1), nil}, store.ErrInvalid},
-		"too many operations":     {store.Transaction{claims(1), operations(store.OperationsMax + 1)}, store.ErrInvalid},
-		"a resource twice":        {store.Transaction{append(claims(1), claims(1)...), operations(1)}, store.ErrInvalid},
-		"a record twice":          {store.Transaction{claims(1), append(operations(1), operations(1)...)}, store.ErrInvalid},
-		"an invalid claim":        {store.Transaction{[]store.WriteToken{{Resource: "r0", Token: -1}}, operations(1)}, store.ErrInvalid},
-		"an operation of no kind": {store.Transaction{claims(1), []store.ResourceOperation{{Resource: "r0"}}}, store.ErrInvalid},
+		"as much as it may have": {store.Transaction{claims(store.WriteTokensMax), operations(store.OperationsMax)},
+			store.ErrUnknownToken},
+		"no fence":            {store.Transaction{nil, operations(1)}, store.ErrInvalid},
+		"too many fences":     {store.Transaction{claims(store.WriteTokensMax + 1), operations(1)}, store.ErrInvalid},
+		"no operation":        {store.Transaction{claims(1), nil}, store.ErrInvalid},
+		"too many operations": {store.Transaction{claims(1), operations(store.OperationsMax + 1)}, store.ErrInvalid},
+		"a resource twice":    {store.Transaction{append(claims(1), claims(1)...), operations(1)}, store.ErrInvalid},
+		"a record twice":      {store.Transaction{claims(1), append(operations(1), operations(1)...)}, store.ErrInvalid},
+		"an invalid claim": {store.Transaction{[]store.WriteToken{{Resource: "r0", Token: -1}}, operations(1)},
+			store.ErrInvalid},
+		"an operation of no kind": {store.Transaction{claims(1), []store.ResourceOperation{{Resource: "r0"}}},
+			store.ErrInvalid},
 	} {
 		if _, err := b.Transact(t.Context(), c.transaction); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)

@@ -44,8 +44,10 @@ func TestListLimits(t *testing.T) {
 		call   func(query any) error
 		fields map[string]any // text that the error must have: the query
 	}{
-		{"locks", func(q any) error { _, err := b.Locks(ctx, q.(store.LockQuery)); return err }, lockQueriesOutsideLimits(long)},
-		{"count of locks", func(q any) error { _, err := b.CountLocks(ctx, q.(store.LockQuery)); return err }, lockQueriesOutsideLimits(long)},
+		{"locks", func(q any) error { _, err := b.Locks(ctx, q.(store.LockQuery)); return err },
+			lockQueriesOutsideLimits(long)},
+		{"count of locks", func(q any) error { _, err := b.CountLocks(ctx, q.(store.LockQuery)); return err },
+			lockQueriesOutsideLimits(long)},
 		{"leases", func(q any) error { _, err := b.Leases(ctx, q.(store.LeaseQuery)); return err }, map[string]any{
 			"state must be": store.LeaseQuery{State: "free", Limit: 1}, "limit is 0": store.LeaseQuery{},
 			"limit is 1001": store.LeaseQuery{Limit: 1001}, "after the token -1": store.LeaseQuery{AfterToken: -1, Limit: 1},
@@ -63,10 +65,11 @@ func TestListLimits(t *testing.T) {
 			"limit is -1": store.RecordQuery{Resource: "r", Limit: -1}, "limit is 0": store.RecordQuery{Resource: "r"},
 			"limit is 1001": store.RecordQuery{Resource: "r", Limit: 1001},
 		}},
-		{"rejections", func(q any) error { _, err := b.Rejections(ctx, q.(store.RejectionQuery)); return err }, map[string]any{
-			"limit is -1": store.RejectionQuery{Limit: -1}, "limit is 0": store.RejectionQuery{},
-			"limit is 1001": store.RejectionQuery{Limit: 1001}, "sort must be": store.RejectionQuery{Order: "count", Limit: 1},
-		}},
+		{"rejections", func(q any) error { _, err := b.Rejections(ctx, q.(store.RejectionQuery)); return err },
+			map[string]any{
+				"limit is -1": store.RejectionQuery{Limit: -1}, "limit is 0": store.RejectionQuery{},
+				"limit is 1001": store.RejectionQuery{Limit: 1001}, "sort must be": store.RejectionQuery{Order: "count", Limit: 1},
+			}},
 	} {
 		for field, query := range list.fields {
 			if err := list.call(query); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), field) {

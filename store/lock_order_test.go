@@ -13,7 +13,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// lockOrderFixture is a few locks, in one subtree and beside it, that two gateways write to and acquire in every way at once.
+// lockOrderFixture is a few locks, in one subtree and beside it, that two gateways write to and acquire in every way at
+// once.
 type lockOrderFixture struct {
 	*testbed
 	gateways [2]*store.Store
@@ -128,14 +129,16 @@ func (f *lockOrderFixture) exclude(ctx context.Context, gateway *store.Store) er
 // expected drops the errors of a lock that others acquire, too.
 func expected(err error) error {
 	var rejected *store.RejectedError
-	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrLeaseHeld) || errors.Is(err, store.ErrLeaseLost) || errors.As(err, &rejected) {
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrLeaseHeld) || errors.Is(err, store.ErrLeaseLost) ||
+		errors.As(err, &rejected) {
 		return nil
 	}
 	return err
 }
 
 func (f *lockOrderFixture) release(ctx context.Context, gateway *store.Store) error {
-	lease, err := gateway.Acquire(ctx, store.AcquireRequest{Lock: f.names[rand.N(len(f.names))], OwnerID: "w", TTL: time.Minute})
+	lease, err := gateway.Acquire(ctx, store.AcquireRequest{Lock: f.names[rand.N(len(f.names))], OwnerID: "w",
+		TTL: time.Minute})
 	if err == nil {
 		err = gateway.Release(ctx, lease.Ref())
 	}
@@ -207,7 +210,8 @@ func (f *lockOrderFixture) transact(ctx context.Context, gateway *store.Store) e
 	for _, i := range rand.Perm(len(f.names))[:3] {
 		claim := f.claim(i)
 		transaction.Claims = append(transaction.Claims, claim)
-		transaction.Operations = append(transaction.Operations, store.ResourceOperation{Resource: claim.Resource, Operation: orderPut})
+		transaction.Operations = append(transaction.Operations, store.ResourceOperation{Resource: claim.Resource,
+			Operation: orderPut})
 	}
 	_, err := gateway.Transact(ctx, transaction)
 	f.count(err)

@@ -14,7 +14,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-var lockSorts = []store.LockSort{"", store.LocksByName, store.LocksByExpiry, store.LocksByGrant, store.LocksByToken, store.LocksByWaiters}
+var lockSorts = []store.LockSort{"", store.LocksByName, store.LocksByExpiry, store.LocksByGrant, store.LocksByToken,
+	store.LocksByWaiters}
 
 // lockPages reads a list to its end.
 func lockPages(t *testing.T, b *testbed, query store.LockQuery) (all []store.Lock) {
@@ -64,17 +65,20 @@ func checkLockLists(t *testing.T, s *lockSetup, models []lockModel) {
 	t.Helper()
 	for _, sort := range lockSorts {
 		for round := range 12 {
-			query := store.LockQuery{Sort: sort, Descending: round%2 == 1, Limit: 1 + s.random.IntN(30), QueueMax: store.QueueMax}
+			query := store.LockQuery{Sort: sort, Descending: round%2 == 1, Limit: 1 + s.random.IntN(30),
+				QueueMax: store.QueueMax}
 			if round > 1 {
 				query.Prefix = pick(s.random, listPrefixes)
 				query.State = pick(s.random, []store.LockState{"", "", store.LockHeld, store.LockFree, store.LockExpired})
 				query.OwnerID = pick(s.random, append([]string{"", "", "nobody"}, lockOwners...))
-				query.Contains = pick(s.random, []string{"", "", "a", "/", "%", `\`, "'", "worker", "WORKER", "img src", "@owner", "\u202e", "no such text"})
+				query.Contains = pick(s.random, []string{"", "", "a", "/", "%", `\`, "'", "worker", "WORKER", "img src", "@owner",
+					"\u202e", "no such text"})
 			}
 			want := selected(models, query)
 			got := lockPages(t, s.testbed, query)
 			for i := range max(len(want), len(got)) {
-				if i >= len(want) || i >= len(got) || shownLock(got[i]) != want[i].String() || got[i].QueueLength != int64(len(want[i].queue)) {
+				if i >= len(want) || i >= len(got) || shownLock(got[i]) != want[i].String() ||
+					got[i].QueueLength != int64(len(want[i].queue)) {
 					t.Fatalf("%+v: place %d of %d is %+v, want %v", query, i, len(want), placeOf(got, i), placeOf(want, i))
 				}
 			}
@@ -119,7 +123,8 @@ func TestListedQueuesAreBounded(t *testing.T) {
 			}
 		}
 	}
-	if lock, err := s.Lock(t.Context(), "job"); err != nil || len(lock.Queue) != store.QueueMax || lock.QueueLength != 1100 {
+	if lock, err := s.Lock(t.Context(), "job"); err != nil || len(lock.Queue) != store.QueueMax ||
+		lock.QueueLength != 1100 {
 		t.Errorf("by itself it shows %d of %d (%v)", len(lock.Queue), lock.QueueLength, err)
 	}
 }
@@ -166,7 +171,8 @@ func (s *lockSetup) churn(ctx context.Context, t *testing.T, place int) {
 		if err == nil && random.IntN(2) == 0 {
 			err = s.Release(ctx, lease.Ref())
 		} else if err == nil {
-			_, err = s.sql.Exec(ctx, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1 and ended_at is null", lock)
+			_, err = s.sql.Exec(ctx,
+				"update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1 and ended_at is null", lock)
 		}
 		if err == nil {
 			_, err = s.sql.Exec(ctx, `

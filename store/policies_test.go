@@ -15,7 +15,8 @@ func putPolicies(t *testing.T, b *testbed, prefixes ...string) {
 	t.Helper()
 	for _, prefix := range prefixes {
 		// The rule and a flag identify the policy that was found.
-		policy := store.Policy{Prefix: prefix, Rule: store.RuleSameToken, Authority: store.AuthorityBuiltin, RequireLeaseID: true}
+		policy := store.Policy{Prefix: prefix, Rule: store.RuleSameToken, Authority: store.AuthorityBuiltin,
+			RequireLeaseID: true}
 		if err := b.PutPolicy(t.Context(), policy); err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +46,8 @@ func TestLongestPrefixWins(t *testing.T) {
 				want = everything
 			}
 			policy, err := b.PolicyFor(t.Context(), name)
-			if err != nil || policy.Prefix != want || policy.RequireLeaseID != slices.Contains([]string{"jobs", "jobs/night", "jobs/night/1", "ключ"}, want) {
+			if err != nil || policy.Prefix != want || policy.RequireLeaseID != slices.Contains([]string{"jobs", "jobs/night",
+				"jobs/night/1", "ключ"}, want) {
 				t.Errorf("the policy for %s is %+v (%v), want the one of %q", name, policy, err, want)
 			}
 		}
@@ -106,14 +108,17 @@ func TestLimitsOfPolicies(t *testing.T) {
 		change func(p *store.Policy)
 		want   error
 	}{
-		"no rule":                {func(p *store.Policy) { p.Rule = "" }, store.ErrInvalid},
-		"an unknown rule":        {func(p *store.Policy) { p.Rule = "lax" }, store.ErrInvalid},
-		"no authority":           {func(p *store.Policy) { p.Authority = "" }, store.ErrInvalid},
-		"no name":                {func(p *store.Policy) { p.Prefix = "a/" }, store.ErrInvalidName},
-		"a name too long":        {func(p *store.Policy) { p.Prefix = strings.Repeat("x", store.NameBytesMax+1) }, store.ErrInvalidName},
-		"a lease from afar":      {func(p *store.Policy) { p.Authority, p.RequireLeaseID = store.AuthorityExternal, true }, store.ErrInvalid},
-		"a live lease from afar": {func(p *store.Policy) { p.Authority, p.RequireLiveLease = store.AuthorityExternal, true }, store.ErrInvalid},
-		"the longest prefix":     {func(p *store.Policy) { p.Prefix = strings.Repeat("x", store.NameBytesMax) }, nil},
+		"no rule":         {func(p *store.Policy) { p.Rule = "" }, store.ErrInvalid},
+		"an unknown rule": {func(p *store.Policy) { p.Rule = "lax" }, store.ErrInvalid},
+		"no authority":    {func(p *store.Policy) { p.Authority = "" }, store.ErrInvalid},
+		"no name":         {func(p *store.Policy) { p.Prefix = "a/" }, store.ErrInvalidName},
+		"a name too long": {func(p *store.Policy) { p.Prefix = strings.Repeat("x", store.NameBytesMax+1) },
+			store.ErrInvalidName},
+		"a lease from afar": {func(p *store.Policy) { p.Authority, p.RequireLeaseID = store.AuthorityExternal, true },
+			store.ErrInvalid},
+		"a live lease from afar": {func(p *store.Policy) { p.Authority, p.RequireLiveLease = store.AuthorityExternal, true },
+			store.ErrInvalid},
+		"the longest prefix": {func(p *store.Policy) { p.Prefix = strings.Repeat("x", store.NameBytesMax) }, nil},
 	} {
 		policy := valid
 		c.change(&policy)
@@ -132,8 +137,8 @@ func TestLimitsOfPolicies(t *testing.T) {
 	}
 }
 
-// waitingCases: a policy holds for every decision made after it was set, also for writes that were sent before, and waited
-// for the fence. Each case has a database of its own: the first is about the first policy of all.
+// waitingCases: a policy holds for every decision made after it was set, also for writes that were sent before, and
+// waited for the fence. Each case has a database of its own: the first is about the first policy of all.
 var waitingCases = []storeCase{
 	{"waiting: a policy is set", all(acquire, policyWhileWaiting(bySet))},
 	{"alone, waiting: a policy is set", all(acquire, policyWhileWaiting(byOne))},

@@ -74,8 +74,9 @@ func TestRecorderGroupsRejections(t *testing.T) {
 		t.Errorf("the group lasted from %s to %s; it began between %s and %s", got.FirstAt, got.LastAt, before, between)
 	}
 	want := store.Rejection{
-		ID: got.ID, Resource: "jobs/1", Key: "c", Verdict: store.VerdictTokenStale, Reason: "superseded", Source: "http", Address: "192.0.2.1",
-		Token: 33, GrantedToken: 35, LastToken: 35, LastSequence: 7, Count: 3, FirstAt: got.FirstAt, LastAt: got.LastAt,
+		ID: got.ID, Resource: "jobs/1", Key: "c", Verdict: store.VerdictTokenStale, Reason: "superseded", Source: "http",
+		Address: "192.0.2.1",
+		Token:   33, GrantedToken: 35, LastToken: 35, LastSequence: 7, Count: 3, FirstAt: got.FirstAt, LastAt: got.LastAt,
 		ChangedAt: got.ChangedAt,
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -138,13 +139,14 @@ func TestRecorderLooksUpTheLease(t *testing.T) {
 		"broken an hour ago":   {given{acquire, breakLock}, nil, with(first), true, true, "owner-1"},
 		"expired an hour ago":  {given{acquire, expire}, nil, with(first, otherLeaseID), true, true, "owner-1"},
 		"replaced an hour ago": {given{acquire, replace}, nil, with(first), true, true, "owner-1"},
-		"released late since":  {given{acquire, expire}, given{release, endLater}, with(first, otherLeaseID), true, true, "owner-1"},
-		"live":                 {given{acquire}, nil, with(first, expect(7)), false, false, "owner-1"},
-		"released since":       {given{acquire}, given{release, endLater}, with(first, expect(7)), false, false, "owner-1"},
-		"expired since":        {given{acquire}, given{expireLater}, with(first, expect(7)), false, false, "owner-1"},
-		"forgotten":            {given{acquire, replace, forget}, nil, with(first), false, false, ""},
-		"never granted":        {given{acquire}, nil, with(beyond), false, false, ""},
-		"no token":             {given{acquire}, nil, with(none), false, false, ""},
+		"released late since": {given{acquire, expire}, given{release, endLater}, with(first, otherLeaseID), true, true,
+			"owner-1"},
+		"live":           {given{acquire}, nil, with(first, expect(7)), false, false, "owner-1"},
+		"released since": {given{acquire}, given{release, endLater}, with(first, expect(7)), false, false, "owner-1"},
+		"expired since":  {given{acquire}, given{expireLater}, with(first, expect(7)), false, false, "owner-1"},
+		"forgotten":      {given{acquire, replace, forget}, nil, with(first), false, false, ""},
+		"never granted":  {given{acquire}, nil, with(beyond), false, false, ""},
+		"no token":       {given{acquire}, nil, with(none), false, false, ""},
 	} {
 		s := b.given(t, store.Name(name), c.given...)
 		if c.ago {
@@ -168,7 +170,8 @@ func TestRecorderLooksUpTheLease(t *testing.T) {
 
 // endLater puts the end of the newest lease, which has ended, into the future: after the rejection by any clock.
 func endLater(ctx context.Context, s *fixture) error {
-	_, err := s.sql.Exec(ctx, "update fence.leases set ended_at = clock_timestamp() + interval '1 minute' where lock = $1", s.lock)
+	_, err := s.sql.Exec(ctx, "update fence.leases set ended_at = clock_timestamp() + interval '1 minute' where lock = $1",
+		s.lock)
 	return err
 }
 
@@ -214,7 +217,8 @@ const groupsMax = 10_000
 // recordGroups records one rejection of each group from one number to another.
 func recordGroups(recorder *store.Recorder, from, to int64) {
 	for i := from; i < to; i++ {
-		recorder.Record(&store.RejectedError{Verdict: store.VerdictTokenUnknown, Resource: "r", Token: i + 1}, "http", "192.0.2.1")
+		recorder.Record(&store.RejectedError{Verdict: store.VerdictTokenUnknown, Resource: "r", Token: i + 1}, "http",
+			"192.0.2.1")
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// TestRecordLists checks that the records of a resource are listed by key, or the last written first, in pages of any size,
-// with any prefix.
+// TestRecordLists checks that the records of a resource are listed by key, or the last written first, in pages of any
+// size, with any prefix.
 func TestRecordLists(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t, acquire, onBelow("/other", acquire, wrote(with(newest))))
@@ -45,7 +45,10 @@ func TestRecordLists(t *testing.T) {
 		for _, prefix := range append(listPrefixes, "b<", "c") {
 			for _, limit := range []int{1, 3, 7, 20, len(rows), 1000} {
 				query := store.RecordQuery{Resource: s.lock, Prefix: prefix, ByTime: byTime, Limit: limit}
-				want := slices.DeleteFunc(slices.Clone(rows), func(r store.Record) bool { return !strings.HasPrefix(string(r.Key), prefix) })
+				want := slices.DeleteFunc(slices.Clone(rows), func(r store.Record) bool {
+					return !strings.HasPrefix(string(r.Key),
+						prefix)
+				})
 				got := recordPages(t, s.testbed, query)
 				if text(got) != text(want) {
 					t.Errorf("%+v:\n%s\nwant\n%s", query, text(got), text(want))

@@ -74,7 +74,8 @@ func (r *randomRefusals) hold(t *rapid.T) {
 func (r *randomRefusals) hammer(t *rapid.T) {
 	lease := r.someLease(t)
 	for range rapid.IntRange(2, 4).Draw(t, "times") {
-		write := store.Write{WriteToken: store.WriteToken{Resource: lease.Lock, Token: lease.Token}, Operation: r.operation(t, lease.Lock)}
+		write := store.Write{WriteToken: store.WriteToken{Resource: lease.Lock, Token: lease.Token},
+			Operation: r.operation(t, lease.Lock)}
 		last := r.model.Resource(lease.Lock)
 		switch rapid.IntRange(0, 3).Draw(t, "number") {
 		case 0:
@@ -121,7 +122,8 @@ func (r *randomRefusals) changePolicy(t *rapid.T) {
 		return // there was none to delete
 	}
 	for i, gateway := range r.gateways {
-		for deadline := time.Now().Add(soon); gateway.Forgotten() == before[i] || gateway.RefusalsRemembered() > 0; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(soon); gateway.Forgotten() == before[i] ||
+			gateway.RefusalsRemembered() > 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("a Service has not forgotten its refusals after a change of policies")
 			}
@@ -131,7 +133,8 @@ func (r *randomRefusals) changePolicy(t *rapid.T) {
 
 // policies identifies the rows: also a change to equal values makes another one.
 func (r *randomRefusals) policies(t *rapid.T) (rows string) {
-	err := r.sql.QueryRow(t.Context(), "select coalesce(string_agg(p.ctid::text || p.xmin::text, ' '), '') from fence.policies p").Scan(&rows)
+	err := r.sql.QueryRow(t.Context(),
+		"select coalesce(string_agg(p.ctid::text || p.xmin::text, ' '), '') from fence.policies p").Scan(&rows)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +146,8 @@ func (r *randomRefusals) policies(t *rapid.T) (rows string) {
 func TestConcurrentRefusals(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	gateways := []refusing{newRefusing(t, b, store.ServiceConfig{}), newRefusing(t, b, store.ServiceConfig{RefusalsRememberedMax: 2})}
+	gateways := []refusing{newRefusing(t, b, store.ServiceConfig{}),
+		newRefusing(t, b, store.ServiceConfig{RefusalsRememberedMax: 2})}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*soon)
 	defer cancel()
 	var early atomic.Int64
@@ -183,7 +187,8 @@ func (w *refusalWriter) turn(ctx context.Context) error {
 	name := names[w.random.IntN(len(names))]
 	switch n := w.random.IntN(10); {
 	case n == 0 || len(w.leases) == 0:
-		request := store.AcquireRequest{Lock: name, OwnerID: "A", Scope: []store.Scope{store.Node, store.Subtree}[w.random.IntN(2)]}
+		request := store.AcquireRequest{Lock: name, OwnerID: "A",
+			Scope: []store.Scope{store.Node, store.Subtree}[w.random.IntN(2)]}
 		_, _ = gateway.Break(ctx, name, "the next one's turn")
 		if lease, err := gateway.Acquire(ctx, request); err == nil {
 			w.leases = append(w.leases, lease)
@@ -205,7 +210,8 @@ func (w *refusalWriter) turn(ctx context.Context) error {
 	return w.commit(ctx, gateway, write)
 }
 
-// commit compares an early refusal with the database's verdict on the same write, which may come later: it does not change.
+// commit compares an early refusal with the database's verdict on the same write, which may come later: it does not
+// change.
 func (w *refusalWriter) commit(ctx context.Context, gateway refusing, write store.Write) error {
 	if !gateway.WouldRefuse(write) {
 		_, err := gateway.Commit(ctx, write)
@@ -217,7 +223,8 @@ func (w *refusalWriter) commit(ctx context.Context, gateway refusing, write stor
 		return err
 	}
 	if verdict := briefly(judged[0]); verdict != "token_stale superseded" {
-		return fmt.Errorf("token %d of %s, sequence %v, would be refused, and the database says %s", write.Token, write.Resource, write.Sequence, verdict)
+		return fmt.Errorf("token %d of %s, sequence %v, would be refused, and the database says %s", write.Token,
+			write.Resource, write.Sequence, verdict)
 	}
 	return nil
 }

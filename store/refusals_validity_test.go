@@ -12,7 +12,8 @@ import (
 func superseded(t *testing.T, r refusing, lock store.Name) *refusalScript {
 	t.Helper()
 	script := &refusalScript{refusing: r, lock: lock}
-	script.expect(t, "acquire", "1=v: admitted", "acquire", "1=v: token_stale superseded", "1=v: early token_stale superseded")
+	script.expect(t, "acquire", "1=v: admitted", "acquire", "1=v: token_stale superseded",
+		"1=v: early token_stale superseded")
 	return script
 }
 
@@ -51,8 +52,10 @@ func TestRefusalsForgetAtAnothersPolicy(t *testing.T) {
 			if name == "delete" {
 				lock = "tree/lock"
 				before := r.Forgotten()
-				for prefix, authority := range map[string]store.Authority{"tree": store.AuthorityExternal, string(lock): store.AuthorityBuiltin} {
-					if err := b.PutPolicy(patient(t), store.Policy{Prefix: prefix, Rule: store.RuleStrict, Authority: authority}); err != nil {
+				for prefix, authority := range map[string]store.Authority{"tree": store.AuthorityExternal,
+					string(lock): store.AuthorityBuiltin} {
+					if err := b.PutPolicy(patient(t), store.Policy{Prefix: prefix, Rule: store.RuleStrict,
+						Authority: authority}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -65,7 +68,8 @@ func TestRefusalsForgetAtAnothersPolicy(t *testing.T) {
 			if err := change(patient(t), lock); err != nil {
 				t.Fatal(err)
 			}
-			await(t, "the Service forgets its refusals after the change of policies", func() bool { return r.Forgotten() > before && r.RefusalsRemembered() == 0 })
+			await(t, "the Service forgets its refusals after the change of policies",
+				func() bool { return r.Forgotten() > before && r.RefusalsRemembered() == 0 })
 			script.expect(t, "1.1=v: admitted")
 		})
 	}
@@ -100,7 +104,8 @@ func TestRefusalsForgetAtTheirOwnPolicy(t *testing.T) {
 		admits(lock, set(string(lock), store.AuthorityExternal))
 
 		lock = store.Name(above + "/other")
-		for prefix, authority := range map[string]store.Authority{above: store.AuthorityExternal, string(lock): store.AuthorityBuiltin} {
+		for prefix, authority := range map[string]store.Authority{above: store.AuthorityExternal,
+			string(lock): store.AuthorityBuiltin} {
 			if err := r.change(patient(t), set(prefix, authority)); err != nil {
 				t.Fatal(err)
 			}
@@ -161,7 +166,8 @@ func TestRefusalsOff(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	script := &refusalScript{refusing: newRefusing(t, b, store.ServiceConfig{RefusalsRememberedMax: -1}), lock: "lock"}
-	script.expect(t, "acquire", "acquire", "1=v: token_stale superseded", "1=v: token_stale superseded", "external", "1=v: admitted")
+	script.expect(t, "acquire", "acquire", "1=v: token_stale superseded", "1=v: token_stale superseded", "external",
+		"1=v: admitted")
 }
 
 // TestSubmitRefusesEarly checks that submitted writes are refused early, too, and from another goroutine.

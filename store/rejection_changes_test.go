@@ -13,9 +13,11 @@ import (
 
 // recordGroupsSQL records one rejection of each of $1 groups.
 const recordGroupsSQL = `select count(*) from fence.record_rejections(
-	(select array_agg('jobs/' || n) from generate_series(1, $1) n), array_fill('k'::text, array[$1]), array_fill('token_unknown'::text, array[$1]),
+	(select array_agg('jobs/' || n) from generate_series(1, $1) n), array_fill('k'::text, array[$1]),
+		array_fill('token_unknown'::text, array[$1]),
 	array_fill(''::text, array[$1]), array_fill('http'::text, array[$1]), array_fill(''::text, array[$1]),
-	array_fill(7::bigint, array[$1]), array_fill(null::bigint, array[$1]), array_fill(0::bigint, array[$1]), array_fill(0::bigint, array[$1]),
+	array_fill(7::bigint, array[$1]), array_fill(null::bigint, array[$1]), array_fill(0::bigint, array[$1]),
+		array_fill(0::bigint, array[$1]),
 	array_fill(0::bigint, array[$1]), array_fill(1::bigint, array[$1]), array_fill(clock_timestamp(), array[$1]), array_fill(clock_timestamp(), array[$1]))`
 
 func nextChanges(t *testing.T, follower *store.RejectionFollower) store.RejectionChanges {
@@ -30,7 +32,8 @@ func nextChanges(t *testing.T, follower *store.RejectionFollower) store.Rejectio
 func expectChanges(t *testing.T, changes store.RejectionChanges, changed int, missed bool) {
 	t.Helper()
 	if len(changes.Changed) != changed || changes.Missed != missed || time.Since(changes.At).Abs() > time.Minute {
-		t.Errorf("at %s %d have changed, missed %v; want %d, %v", changes.At, len(changes.Changed), changes.Missed, changed, missed)
+		t.Errorf("at %s %d have changed, missed %v; want %d, %v", changes.At, len(changes.Changed), changes.Missed, changed,
+			missed)
 	}
 }
 
@@ -54,7 +57,8 @@ func TestRejectionFollower(t *testing.T) {
 	b.exec(t, "update fence.rejections set changed_at = clock_timestamp(), count = count + 1 where resource in ('jobs/3', 'jobs/4')")
 	changes := nextChanges(t, follower)
 	expectChanges(t, changes, 2, false)
-	if first, second := changes.Changed[0], changes.Changed[1]; first.Count != 2 || second.ChangedAt.Before(first.ChangedAt) {
+	if first, second := changes.Changed[0], changes.Changed[1]; first.Count != 2 ||
+		second.ChangedAt.Before(first.ChangedAt) {
 		t.Errorf("the changes are %+v, want two groups in the order of their changes", changes.Changed)
 	}
 	expectChanges(t, nextChanges(t, follower), 0, false)
@@ -128,7 +132,8 @@ func TestRejectionsSince(t *testing.T) {
 	if err != nil || len(changes.Changed) != 0 || !changes.Missed {
 		t.Errorf("of too many are told %d (%v), missed %v", len(changes.Changed), err, changes.Missed)
 	}
-	if _, err := b.RejectionsSince(t.Context(), store.RejectionFilter{Verdict: "admitted"}, now); !errors.Is(err, store.ErrInvalid) {
+	if _, err := b.RejectionsSince(t.Context(), store.RejectionFilter{Verdict: "admitted"}, now); !errors.Is(err,
+		store.ErrInvalid) {
 		t.Errorf("a bad filter: %v, want ErrInvalid", err)
 	}
 }

@@ -21,13 +21,17 @@ var midnight = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 func seedGroups(t *testing.T, b *testbed, groups int) []store.Rejection {
 	t.Helper()
 	b.exec(t, `
-		insert into fence.rejections (resource, key, code, reason, source, address, fencing_token, granted_token, last_token, last_sequence,
+		insert into fence.rejections (resource, key, code, reason, source, address, fencing_token, granted_token, last_token,
+			last_sequence,
 			owner_id, late_ms, count, first_at, last_at, changed_at)
 		select (array['a', 'a/b', 'ab', 'b', 'ä/%'])[1 + n / 7 % 5], 'k',
-			(array['token_stale', 'token_unknown', 'lease_expired'])[1 + n % 3], (array['superseded', 'released', ''])[1 + n / 3 % 3],
-			(array['http', 'bulk'])[1 + n / 2 % 2], '192.0.2.' || n % 7, n, n + 5, n % 11, 0, (array['w1', 'w2', null])[1 + n / 5 % 3],
+			(array['token_stale', 'token_unknown', 'lease_expired'])[1 + n % 3], (array['superseded', 'released', ''])[1 + n / 3
+				% 3],
+			(array['http', 'bulk'])[1 + n / 2 % 2], '192.0.2.' || n % 7, n, n + 5, n % 11, 0, (array['w1', 'w2', null])[1 + n / 5
+				% 3],
 			case when n % 4 > 0 then n * 37 % 1000 end, 1 + n * 13 % 29, $2::timestamptz + n * interval '1 minute',
-			$2::timestamptz + n * interval '1 minute' + n % 5 * interval '1 hour', clock_timestamp() - n * 7919 % 1000 * interval '1 second'
+			$2::timestamptz + n * interval '1 minute' + n % 5 * interval '1 hour', clock_timestamp() - n * 7919 % 1000 * interval
+				'1 second'
 		from generate_series(1, $1) n`, groups, midnight)
 	all := rejections(t, b, store.RejectionQuery{})
 	if len(all) != groups {
@@ -168,7 +172,8 @@ func TestRejectionSummaryOfMany(t *testing.T) {
 }
 
 // changeGroups changes groups, and adds some, until it is told to end; it returns which IDs it has touched.
-func changeGroups(t *testing.T, b *testbed, of []store.Rejection, begun chan<- struct{}, end <-chan struct{}) map[int64]bool {
+func changeGroups(t *testing.T, b *testbed, of []store.Rejection, begun chan<- struct{},
+	end <-chan struct{}) map[int64]bool {
 	touched := map[int64]bool{}
 	for n := 0; ; n++ {
 		select {
@@ -178,10 +183,12 @@ func changeGroups(t *testing.T, b *testbed, of []store.Rejection, begun chan<- s
 		}
 		id := of[rand.IntN(len(of)/2)*2].ID // every second is left alone
 		touched[id] = true
-		_, err := b.sql.Exec(t.Context(), "update fence.rejections set count = count + 1, changed_at = clock_timestamp() where id = $1", id)
+		_, err := b.sql.Exec(t.Context(),
+			"update fence.rejections set count = count + 1, changed_at = clock_timestamp() where id = $1", id)
 		if err == nil {
 			_, err = b.sql.Exec(t.Context(), `
-				insert into fence.rejections (resource, key, code, reason, source, address, fencing_token, granted_token, last_token, last_sequence,
+				insert into fence.rejections (resource, key, code, reason, source, address, fencing_token, granted_token,
+					last_token, last_sequence,
 					count, first_at, last_at)
 				values ('new', 'k', 'token_stale', '', 'http', '', $1, 0, 0, 0, 1, clock_timestamp(), clock_timestamp())`, n+1)
 		}
@@ -232,7 +239,8 @@ func expectPages(t *testing.T, order store.RejectionOrder, all, read []store.Rej
 		if i == 0 {
 			continue
 		}
-		if before := read[i-1]; order == store.RejectionsByFirstSeen && before.ID <= r.ID || order == store.RejectionsByLastSeen && byLastSeen(before, r) >= 0 {
+		if before := read[i-1]; order == store.RejectionsByFirstSeen && before.ID <= r.ID ||
+			order == store.RejectionsByLastSeen && byLastSeen(before, r) >= 0 {
 			t.Errorf("by %s: %d of %s stands after %d of %s", order, r.ID, r.ChangedAt, before.ID, before.ChangedAt)
 		}
 	}
@@ -256,7 +264,8 @@ func TestRejectionsOfIDs(t *testing.T) {
 	b.exec(t, "delete from fence.rejections where id = $1", ids[3])
 	b.exec(t, "update fence.rejections set count = 1000, changed_at = clock_timestamp() where id = $1", ids[5])
 	got, err := b.RejectionsOf(t.Context(), ids)
-	if want := slices.Delete(slices.Clone(ids), 3, 4); err != nil || !slices.Equal(idsOf(got), want) || got[4].Count != 1000 || len(ids) != len(all) {
+	if want := slices.Delete(slices.Clone(ids), 3, 4); err != nil || !slices.Equal(idsOf(got), want) ||
+		got[4].Count != 1000 || len(ids) != len(all) {
 		t.Errorf("of %v are left %v (%v)", ids, idsOf(got), err)
 	}
 	if _, err := b.RejectionsOf(t.Context(), make([]int64, store.PageMax+1)); !errors.Is(err, store.ErrInvalid) {

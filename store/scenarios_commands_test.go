@@ -27,7 +27,8 @@ func (s *scenario) administer(t *testing.T, command string, words []string) stri
 	case "hold-out":
 		return s.holdOut(t, words[0])
 	case "expire-session":
-		s.exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1", s.sessionCalled(t, words[0]).session)
+		s.exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1",
+			s.sessionCalled(t, words[0]).session)
 		return "ok"
 	case "run-out":
 		return s.runOut(t, words[0])
@@ -127,7 +128,8 @@ func (s *scenario) showFence(t *testing.T, resource store.Name) string {
 		return err.Error()
 	}
 	state := map[bool]string{true: "open", false: "closed"}[fence.Open]
-	return fmt.Sprintf("granted %s, %s, last %s.%d", s.token(fence.GrantedToken), state, s.token(fence.LastToken), fence.LastSequence)
+	return fmt.Sprintf("granted %s, %s, last %s.%d", s.token(fence.GrantedToken), state, s.token(fence.LastToken),
+		fence.LastSequence)
 }
 
 // scenarioLease is a lease; early says that it was granted while the one before it was live, which P1 forbids.
@@ -176,7 +178,8 @@ func (s *scenario) showRecords(t *testing.T, resource store.Name) string {
 		if record.Sequence != nil {
 			number = fmt.Sprintf(".%d", *record.Sequence)
 		}
-		lines[i] = fmt.Sprintf("%s=%s version %d by %s%s", record.Key, record.Value, record.Version, s.token(record.Token), number)
+		lines[i] = fmt.Sprintf("%s=%s version %d by %s%s", record.Key, record.Value, record.Version, s.token(record.Token),
+			number)
 	}
 	return cmp.Or(strings.Join(lines, "\n"), "none")
 }
@@ -193,7 +196,8 @@ func (s *scenario) showRejections(t *testing.T) string {
 	lines := make([]string, len(rejections))
 	for i, r := range rejections {
 		lines[i] = fmt.Sprintf("%s: %s, token %s of %s, from %s, seen %d×",
-			r.Resource, verdictText(r.Verdict, r.Reason), s.token(r.Token), cmp.Or(r.OwnerID, "nobody known"), r.Address, r.Count)
+			r.Resource, verdictText(r.Verdict, r.Reason), s.token(r.Token), cmp.Or(r.OwnerID, "nobody known"), r.Address,
+			r.Count)
 	}
 	slices.Reverse(lines)
 	return cmp.Or(strings.Join(lines, "\n"), "none")

@@ -13,8 +13,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// leaseCommand is what a command about a lease says: NAME [token=T] [lease=SESSION] [owner=NAME] [request=ID] [ttl_ms=N] [shared]
-// [subtree] [in=SESSION].
+// leaseCommand is what a command about a lease says: NAME [token=T] [lease=SESSION] [owner=NAME] [request=ID]
+// [ttl_ms=N] [shared] [subtree] [in=SESSION].
 type leaseCommand struct {
 	store.LeaseRef
 	request     *string
@@ -125,14 +125,16 @@ func (s *scenario) acquireAction(a *scenarioSession, c leaseCommand) action {
 }
 
 func (s *scenario) renewAction(c leaseCommand) action {
-	return statusAction("renewed", "select standing from fence.renew($1, $2, $3, $4, $5)", c.Lock, c.OwnerID, c.ID, c.Token, c.ttlMS)
+	return statusAction("renewed", "select standing from fence.renew($1, $2, $3, $4, $5)", c.Lock, c.OwnerID, c.ID,
+		c.Token, c.ttlMS)
 }
 
 func (s *scenario) releaseAction(c leaseCommand) action {
 	return statusAction("released", "select fence.release($1, $2, $3, $4)", c.Lock, c.OwnerID, c.ID, c.Token)
 }
 
-// statusAction asks for something that only the holder may do. The statement answers with the standing of the lease or the session.
+// statusAction asks for something that only the holder may do. The statement answers with the standing of the lease or
+// the session.
 func statusAction(success, sql string, args ...any) action {
 	return func(ctx context.Context, conn *pgx.Conn) (scenarioResult, error) {
 		var standing string
@@ -150,7 +152,8 @@ func (s *scenario) breakAction(c leaseCommand) action {
 	return func(ctx context.Context, conn *pgx.Conn) (scenarioResult, error) {
 		var outcome string
 		var token *int64
-		err := conn.QueryRow(ctx, "select outcome, (lease).fencing_token from fence.break($1, 'told to')", c.Lock).Scan(&outcome, &token)
+		err := conn.QueryRow(ctx, "select outcome, (lease).fencing_token from fence.break($1, 'told to')",
+			c.Lock).Scan(&outcome, &token)
 		return func() string {
 			if outcome != "broken" {
 				return outcome

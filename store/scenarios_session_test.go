@@ -30,7 +30,8 @@ type scenarioSession struct {
 	unsent []scenarioCommand
 }
 
-// scenarioResult returns the result of a command, as text. It is called when every session has ended its command or waits.
+// scenarioResult returns the result of a command, as text. It is called when every session has ended its command or
+// waits.
 type scenarioResult func() string
 
 // action is a command that a session runs.

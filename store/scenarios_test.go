@@ -15,10 +15,11 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// TestScenarios runs the scenarios of testdata/scenarios, each in a database of its own: a command must have the result that
-// is written below it. `go test ./store -run TestScenarios -rewrite` writes the results down.
+// TestScenarios runs the scenarios of testdata/scenarios, each in a database of its own: a command must have the result
+// that is written below it. `go test ./store -run TestScenarios -rewrite` writes the results down.
 //
-// A, B, … are sessions of the database, each of which does one thing at a time and nothing more while it waits for another:
+// A, B, … are sessions of the database, each of which does one thing at a time and nothing more while it waits for
+// another:
 //
 //	A: acquire LOCK [shared] [subtree] [in=SESSION] [owner=NAME] [request=ID] [ttl_ms=N]
 //	A: renew LOCK [token=T] [lease=SESSION] [owner=NAME] [ttl_ms=N]
@@ -28,9 +29,9 @@ import (
 //	A: write RESOURCE token=T [seq=N] [lease=SESSION] [if=VERSION|none|any] put KEY=VALUE | delete KEY
 //	A: set, A: transact, with lines below: RESOURCE token=T … as above
 //
-// T is a number, none, or a session: the newest token that it was granted on the name (A@OTHER: on another name). A command
-// that ends with & waits for another session; its result is written below the command that ends the wait. Commands without
-// a session:
+// T is a number, none, or a session: the newest token that it was granted on the name (A@OTHER: on another name). A
+// command that ends with & waits for another session; its result is written below the command that ends the wait.
+// Commands without a session:
 //
 //	freeze A    from now on what A does is not sent      thaw A    now it is, all of it
 //	expire LOCK    its leases run out now                run-out LOCK    wait until they have by themselves

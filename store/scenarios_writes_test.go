@@ -124,7 +124,8 @@ func (s *scenario) writesAction(a *scenarioSession, lines []string) (action, err
 			select verdict.*
 			from fence.write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, null) w
 			cross join lateral (
-				select a.place, 'admitted', '', a.version, a.place = any (coalesce(w.created, '{}')), a.place = any (coalesce(w.replayed, '{}')), 0, 0, 0
+				select a.place, 'admitted', '', a.version, a.place = any (coalesce(w.created, '{}')), a.place = any
+					(coalesce(w.replayed, '{}')), 0, 0, 0
 				from unnest(w.admitted, w.versions) as a (place, version)
 				union all
 				select r.place, r.verdict, r.reason, r.version, false, false, r.granted_token, r.last_token, r.last_sequence
@@ -132,11 +133,15 @@ func (s *scenario) writesAction(a *scenarioSession, lines []string) (action, err
 					as r (place, verdict, reason, version, granted_token, last_token, last_sequence)
 			) verdict
 			order by verdict.place`,
-			column(w, func(w scenarioWrite) string { return w.resource }), column(w, func(w scenarioWrite) *int64 { return w.token }),
-			column(w, func(w scenarioWrite) *int64 { return w.sequence }), column(w, func(w scenarioWrite) *uuid.UUID { return w.leaseID }),
-			column(w, func(w scenarioWrite) []byte { return w.digest }), column(w, func(w scenarioWrite) string { return w.kind }),
+			column(w, func(w scenarioWrite) string { return w.resource }),
+			column(w, func(w scenarioWrite) *int64 { return w.token }),
+			column(w, func(w scenarioWrite) *int64 { return w.sequence }),
+			column(w, func(w scenarioWrite) *uuid.UUID { return w.leaseID }),
+			column(w, func(w scenarioWrite) []byte { return w.digest }),
+			column(w, func(w scenarioWrite) string { return w.kind }),
 			column(w, func(w scenarioWrite) string { return w.key }), column(w, func(w scenarioWrite) []byte { return w.value }),
-			column(w, func(scenarioWrite) string { return "text/plain" }), column(w, func(w scenarioWrite) *int64 { return w.expected }), turnEnds)
+			column(w, func(scenarioWrite) string { return "text/plain" }),
+			column(w, func(w scenarioWrite) *int64 { return w.expected }), turnEnds)
 		if err != nil {
 			return nil, err
 		}
@@ -226,12 +231,17 @@ func (s *scenario) transactAction(lines []string) (action, error) {
 			select coalesce(place, 0), verdict, coalesce(reason, ''), coalesce(current, 0), false, coalesce(replayed, false),
 				coalesce(granted_token, 0), coalesce(last_token, 0), coalesce(last_sequence, 0), versions
 			from fence.transact($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
-			column(claims, func(w scenarioWrite) string { return w.resource }), column(claims, func(w scenarioWrite) *int64 { return w.token }),
-			column(claims, func(w scenarioWrite) *int64 { return w.sequence }), column(claims, func(w scenarioWrite) *uuid.UUID { return w.leaseID }),
-			digest[:16], column(w, func(w scenarioWrite) string { return w.kind }), places, column(w, func(w scenarioWrite) string { return w.key }),
-			column(w, func(w scenarioWrite) []byte { return w.value }), column(w, func(scenarioWrite) string { return "text/plain" }),
+			column(claims, func(w scenarioWrite) string { return w.resource }),
+			column(claims, func(w scenarioWrite) *int64 { return w.token }),
+			column(claims, func(w scenarioWrite) *int64 { return w.sequence }),
+			column(claims, func(w scenarioWrite) *uuid.UUID { return w.leaseID }),
+			digest[:16], column(w, func(w scenarioWrite) string { return w.kind }), places,
+			column(w, func(w scenarioWrite) string { return w.key }),
+			column(w, func(w scenarioWrite) []byte { return w.value }),
+			column(w, func(scenarioWrite) string { return "text/plain" }),
 			column(w, func(w scenarioWrite) *int64 { return w.expected })).
-			Scan(&v.Place, &v.Verdict, &v.Reason, &v.Version, &v.Created, &v.Replayed, &v.Granted, &v.LastToken, &v.LastSequence, &versions)
+			Scan(&v.Place, &v.Verdict, &v.Reason, &v.Version, &v.Created, &v.Replayed, &v.Granted, &v.LastToken, &v.LastSequence,
+				&versions)
 		return func() string {
 			if v.Verdict != "admitted" {
 				return fmt.Sprintf("refused for place %d: %s", v.Place, s.verdictLine(v))

@@ -22,7 +22,8 @@ func acquireIn(t *testing.T, on *store.Store, session store.Session, locks []sto
 	for part := range 4 {
 		acquiring.Go(func() {
 			for i := part; i < len(locks); i += 4 {
-				if _, err := on.Acquire(context.Background(), store.AcquireRequest{Lock: locks[i], OwnerID: "owner", SessionID: session.ID}); err != nil {
+				if _, err := on.Acquire(context.Background(), store.AcquireRequest{Lock: locks[i], OwnerID: "owner",
+					SessionID: session.ID}); err != nil {
 					t.Errorf("acquire %s: %v", locks[i], err)
 				}
 			}
@@ -128,7 +129,8 @@ func TestSweepSkipsALockedSession(t *testing.T) {
 			t.Fatal(err)
 		}
 		acquireIn(t, b.Store, session, []store.Name{lock})
-		b.exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1", session.ID)
+		b.exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1",
+			session.ID)
 	}
 	letGo := b.hold(t, lockFenceSQL, "stuck")
 	swept, err := sweeper.Sweep(t.Context())
@@ -158,12 +160,14 @@ func TestSettleWakesInPortions(t *testing.T) {
 	for i := range locks {
 		lock := store.Name(fmt.Sprintf("%d/lock", i))
 		s.acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "reader", Mode: store.Shared})
-		inside = append(inside, goAcquire(patient(t), s.at(0), store.AcquireRequest{Lock: lock, OwnerID: "owner", SessionID: session.ID, Wait: store.WaitMax}))
+		inside = append(inside, goAcquire(patient(t), s.at(0), store.AcquireRequest{Lock: lock, OwnerID: "owner",
+			SessionID: session.ID, Wait: store.WaitMax}))
 	}
 	s.awaitQueued(t, locks)
 	for i := range locks {
 		behind = append(behind, goAcquire(patient(t), s.at(1),
-			store.AcquireRequest{Lock: store.Name(fmt.Sprintf("%d/lock", i)), OwnerID: fmt.Sprint("behind ", i), Mode: store.Shared, Wait: store.WaitMax}))
+			store.AcquireRequest{Lock: store.Name(fmt.Sprintf("%d/lock", i)), OwnerID: fmt.Sprint("behind ", i),
+				Mode: store.Shared, Wait: store.WaitMax}))
 	}
 	s.awaitQueued(t, 2*locks)
 	if _, err := s.at(1).EndSession(patient(t), session.ID); err != nil {

@@ -51,7 +51,8 @@ func (s *services) fill(t *testing.T, session store.Session, locks int) {
 	for place := range 12 {
 		filling.Go(func() {
 			for n := next.Add(1); n <= int64(locks) && !t.Failed(); n = next.Add(1) {
-				request := store.AcquireRequest{Lock: store.Name(fmt.Sprint("lock/", n)), OwnerID: session.OwnerID, SessionID: session.ID}
+				request := store.AcquireRequest{Lock: store.Name(fmt.Sprint("lock/", n)), OwnerID: session.OwnerID,
+					SessionID: session.ID}
 				if n%10 == 0 {
 					request.Lock = "alone/" + request.Lock // in nobody's subtree
 				}
@@ -83,7 +84,8 @@ func TestSessionOfAThousandLeases(t *testing.T) {
 	var waiting []<-chan outcome
 	for i := range 30 {
 		waiting = append(waiting, goAcquire(patient(t), s.at(i),
-			store.AcquireRequest{Lock: store.Name(fmt.Sprint("lock/", 30*i+1)), OwnerID: fmt.Sprint("next ", i), Wait: store.WaitMax}))
+			store.AcquireRequest{Lock: store.Name(fmt.Sprint("lock/", 30*i+1)), OwnerID: fmt.Sprint("next ", i),
+				Wait: store.WaitMax}))
 	}
 	waiting = append(waiting, goAcquire(patient(t), s.at(1),
 		store.AcquireRequest{Lock: "lock", OwnerID: "all", Scope: store.Subtree, Wait: store.WaitMax}))
@@ -140,7 +142,8 @@ func TestSessionEndsDuringAcquires(t *testing.T) {
 				ctx := patient(t)
 				for n := 0; ; n++ {
 					// Of many owners: one who waits behind others for what he has would be in a deadlock.
-					request := store.AcquireRequest{Lock: lock, OwnerID: fmt.Sprintf("owner %d of %d", n, i), SessionID: session.ID, Wait: time.Minute}
+					request := store.AcquireRequest{Lock: lock, OwnerID: fmt.Sprintf("owner %d of %d", n, i), SessionID: session.ID,
+						Wait: time.Minute}
 					if i%2 == 0 {
 						request.Mode = store.Shared
 					}
@@ -158,7 +161,8 @@ func TestSessionEndsDuringAcquires(t *testing.T) {
 				}
 			})
 			asking.Go(func() {
-				lease, err := s.at(i+1).Acquire(patient(t), store.AcquireRequest{Lock: lock, OwnerID: fmt.Sprint("other ", i), Wait: store.WaitMax})
+				lease, err := s.at(i+1).Acquire(patient(t), store.AcquireRequest{Lock: lock, OwnerID: fmt.Sprint("other ", i),
+					Wait: store.WaitMax})
 				if err != nil {
 					t.Errorf("beside the session: %v", err)
 					return
@@ -172,7 +176,8 @@ func TestSessionEndsDuringAcquires(t *testing.T) {
 		if _, err := s.at(round+1).EndSession(patient(t), session.ID); err != nil {
 			t.Error(err)
 		}
-		if n := s.count(t, "select count(*) from fence.leases where ended_at is null and session_id = $1", session.ID); n != 0 {
+		if n := s.count(t, "select count(*) from fence.leases where ended_at is null and session_id = $1",
+			session.ID); n != 0 {
 			t.Errorf("%d leases run in a session that has ended", n)
 		}
 		asking.Wait()
@@ -226,7 +231,8 @@ func (s *services) raceExpiry(t *testing.T, racer, round int) {
 		t.Error(err)
 		return
 	}
-	next := goAcquire(ctx, s.at(racer+1), store.AcquireRequest{Lock: lock, OwnerID: fmt.Sprint("next ", racer), Wait: store.WaitMax})
+	next := goAcquire(ctx, s.at(racer+1), store.AcquireRequest{Lock: lock, OwnerID: fmt.Sprint("next ", racer),
+		Wait: store.WaitMax})
 	until := session.ExpiresAt
 	pause := ttl - 8*time.Millisecond
 	for {
@@ -247,7 +253,8 @@ func (s *services) raceExpiry(t *testing.T, racer, round int) {
 	case got.err != nil:
 		t.Error(got.err)
 	case got.lease.GrantedAt.Before(until):
-		t.Errorf("the lock was granted %s before the end of the session that its owner was told", until.Sub(got.lease.GrantedAt))
+		t.Errorf("the lock was granted %s before the end of the session that its owner was told",
+			until.Sub(got.lease.GrantedAt))
 	default:
 		s.giveBack(t, racer, got.lease)
 	}

@@ -26,14 +26,16 @@ func TestSessionLists(t *testing.T) {
 	var all []made
 	for i := range 30 {
 		m := made{owner: lockOwners[i%3], state: store.SessionLive}
-		session, err := b.CreateSession(t.Context(), store.SessionRequest{OwnerID: m.owner, TTL: time.Hour, Metadata: []byte(`{"n":1}`)})
+		session, err := b.CreateSession(t.Context(), store.SessionRequest{OwnerID: m.owner, TTL: time.Hour,
+			Metadata: []byte(`{"n":1}`)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range i % 4 {
 			m.leases++
 			lock := store.Name(fmt.Sprint("job ", i, " ", m.leases))
-			if _, err := b.Acquire(t.Context(), store.AcquireRequest{Lock: lock, OwnerID: m.owner, SessionID: session.ID}); err != nil {
+			if _, err := b.Acquire(t.Context(), store.AcquireRequest{Lock: lock, OwnerID: m.owner,
+				SessionID: session.ID}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -45,7 +47,8 @@ func TestSessionLists(t *testing.T) {
 		}
 		if i%5 == 2 {
 			m.state, m.leases = store.SessionExpired, 0
-			b.exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1", session.ID)
+			b.exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1",
+				session.ID)
 		}
 		m.handle = session.ID.String()[:8]
 		m.created = session.CreatedAt.Add(-time.Duration(i%7) * time.Minute).Truncate(time.Minute) // several at the same time

@@ -24,7 +24,8 @@ func TestSchemaChangesBeneathStatements(t *testing.T) {
 	}
 	await(t, "the readers wait for the locked table", func() bool {
 		var n int
-		err := s.sql.QueryRow(t.Context(), "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'").Scan(&n)
+		err := s.sql.QueryRow(t.Context(),
+			"select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'").Scan(&n)
 		return err == nil && n == readers
 	})
 	unlock()
@@ -34,7 +35,8 @@ func TestSchemaChangesBeneathStatements(t *testing.T) {
 		}
 	}
 	for _, change := range []string{
-		"alter table fence.records alter column content_type type varchar(100)", // 0A000: cached plan must not change result type
+		// 0A000: cached plan must not change result type
+		"alter table fence.records alter column content_type type varchar(100)",
 		"alter table fence.records alter column content_type type text",
 	} {
 		s.exec(t, change)
@@ -130,7 +132,8 @@ func undoable(ctx context.Context, t *testing.T, b *testbed) []undoableCall {
 		{"transaction", func(number int64) error {
 			w := write(number + 20)
 			_, err := b.Transact(ctx, store.Transaction{
-				Claims: []store.WriteToken{w.WriteToken}, Operations: []store.ResourceOperation{{Resource: "lock", Operation: w.Operation}},
+				Claims: []store.WriteToken{w.WriteToken}, Operations: []store.ResourceOperation{{Resource: "lock",
+					Operation: w.Operation}},
 			})
 			return err
 		}},

@@ -23,8 +23,8 @@ var idleStatements = []string{
 	"select fence.sweep_unused('0', 1000)", "select fence.recount()",
 }
 
-// seedIdle makes locks that were used two hours ago and released, the sessions of as many holders, settled five minutes ago, and as many
-// rejections and events of today.
+// seedIdle makes locks that were used two hours ago and released, the sessions of as many holders, settled five minutes
+// ago, and as many rejections and events of today.
 func seedIdle(t testing.TB, b *testbed, from, to int) {
 	for _, sql := range []string{
 		"insert into fence.fences (resource, granted_token) select 'idle/' || n, n from generate_series($1::integer, $2::integer) n",
@@ -133,7 +133,8 @@ func TestSweepKeepsTheNewestUntilTheNextGrant(t *testing.T) {
 	}
 	expectSwept(t, sweeper, store.Swept{LeasesForgotten: 1})
 	var left int
-	if err := b.sql.QueryRow(t.Context(), "select count(*) from fence.leases where ended_at is null and not kept").Scan(&left); err != nil || left != 2 {
+	if err := b.sql.QueryRow(t.Context(),
+		"select count(*) from fence.leases where ended_at is null and not kept").Scan(&left); err != nil || left != 2 {
 		t.Errorf("%d leases are left (%v), want 2", left, err)
 	}
 }
@@ -145,7 +146,8 @@ func TestSweepFollowsRenewals(t *testing.T) {
 	b := newTestbed(t)
 	sweeper := newSweeper(t, b.Store, store.SweeperConfig{})
 	for _, ttl := range []time.Duration{time.Hour, 100 * time.Millisecond} {
-		lease, err := b.Acquire(t.Context(), store.AcquireRequest{Lock: store.Name("to " + ttl.String()), OwnerID: "w", TTL: 10 * time.Minute})
+		lease, err := b.Acquire(t.Context(), store.AcquireRequest{Lock: store.Name("to " + ttl.String()), OwnerID: "w",
+			TTL: 10 * time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,8 +165,8 @@ func TestSweepFollowsRenewals(t *testing.T) {
 	}
 }
 
-// BenchmarkIdleSweep measures a sweep and a count beside idle locks: FENCEGATE_IDLE_LOCKS=1000,1000000,10000000 go test ./store
-// -run '^$' -bench IdleSweep -benchtime 20x.
+// BenchmarkIdleSweep measures a sweep and a count beside idle locks: FENCEGATE_IDLE_LOCKS=1000,1000000,10000000 go test
+// ./store -run '^$' -bench IdleSweep -benchtime 20x.
 func BenchmarkIdleSweep(b *testing.B) {
 	for _, size := range strings.Split(os.Getenv("FENCEGATE_IDLE_LOCKS"), ",") {
 		locks, err := strconv.Atoi(size)

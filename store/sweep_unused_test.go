@@ -44,10 +44,12 @@ func TestNamesNeverUsedLeaveNothing(t *testing.T) {
 			t.Errorf("acquire %s: %v, want it to be refused", refused.Lock, err)
 		}
 	}
-	for resource, token := range map[store.Name]int64{"external/r": 7, "a/b/written": holder.Token, "a/b/not": holder.Token} {
+	for resource, token := range map[store.Name]int64{"external/r": 7, "a/b/written": holder.Token,
+		"a/b/not": holder.Token} {
 		results, err := s.at(0).Store.Write(patient(t), []store.Write{{
 			WriteToken: store.WriteToken{Resource: resource, Token: token},
-			Operation:  store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain", Expect: ptr(int64(1))},
+			Operation: store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain",
+				Expect: ptr(int64(1))},
 		}})
 		if err != nil || !errors.Is(results[0].Err, store.ErrVersionMismatch) {
 			t.Errorf("write to %s: %+v (%v), want it to be rejected", resource, results, err)
@@ -116,7 +118,8 @@ func TestUnusedNamesAreMadeAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		var swept int
-		if err := tx.QueryRow(t.Context(), "select done from fence.sweep_unused('0', 10)").Scan(&swept); err != nil || swept != 1 {
+		if err := tx.QueryRow(t.Context(), "select done from fence.sweep_unused('0', 10)").Scan(&swept); err != nil ||
+			swept != 1 {
 			t.Fatalf("%d fences of %s were deleted (%v), want 1", swept, name, err)
 		}
 		answered := make(chan error, 1)

@@ -44,14 +44,16 @@ func TestSweepEndsExpiredLeases(t *testing.T) {
 	expectSwept(t, sweeper, store.Swept{})
 	var reasons string
 	err := b.sql.QueryRow(t.Context(), `
-		select string_agg(coalesce(end_reason, 'running') || case when ended_at = expires_at then ' in time' else '' end, ', ' order by lock)
+		select string_agg(coalesce(end_reason, 'running') || case when ended_at = expires_at then ' in time' else '' end, ', '
+			order by lock)
 		from fence.leases`).Scan(&reasons)
 	if want := "running, released, broken, expired in time, expired in time"; err != nil || reasons != want {
 		t.Errorf("the leases are %s (%v), want %s", reasons, err, want)
 	}
 }
 
-// seedLeases gives a lock a history of leases that ended days ago, one a day, of which the newest holds the fence; none runs.
+// seedLeases gives a lock a history of leases that ended days ago, one a day, of which the newest holds the fence; none
+// runs.
 const seedLeases = `
 	insert into fence.fences (resource, granted_token, open) select 'lock' || n, $2, true from generate_series(1, $1) n;`
 
@@ -59,7 +61,8 @@ func seedEnded(t *testing.T, b *testbed, locks, leasesEach int) {
 	t.Helper()
 	b.exec(t, seedLeases, locks, leasesEach)
 	b.exec(t, `
-		insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at, ended_at, end_reason)
+		insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at, ended_at,
+			end_reason)
 		select 'lock' || n, token, gen_random_uuid(), 'w', 1000, ended - interval '1 second', ended, ended, 'expired'
 		from generate_series(1, $1) n, generate_series(1, $2) token,
 			lateral (select clock_timestamp() - ($2 - token + 1) * interval '1 day' as ended) e`, locks, leasesEach)
@@ -71,10 +74,13 @@ func TestSweepForgetsOldLeases(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	seedEnded(t, b, 2, 5)
-	expectSwept(t, newSweeper(t, b.Store, store.SweeperConfig{LeaseRetention: 3*24*time.Hour + time.Hour}), store.Swept{LeasesForgotten: 4})
-	expectSwept(t, newSweeper(t, b.Store, store.SweeperConfig{LeaseRetention: time.Second}), store.Swept{LeasesForgotten: 4})
+	expectSwept(t, newSweeper(t, b.Store, store.SweeperConfig{LeaseRetention: 3*24*time.Hour + time.Hour}),
+		store.Swept{LeasesForgotten: 4})
+	expectSwept(t, newSweeper(t, b.Store, store.SweeperConfig{LeaseRetention: time.Second}),
+		store.Swept{LeasesForgotten: 4})
 	var left string
-	err := b.sql.QueryRow(t.Context(), "select string_agg(lock || ' ' || fencing_token, ', ' order by lock) from fence.leases").Scan(&left)
+	err := b.sql.QueryRow(t.Context(),
+		"select string_agg(lock || ' ' || fencing_token, ', ' order by lock) from fence.leases").Scan(&left)
 	if want := "lock1 5, lock2 5"; err != nil || left != want {
 		t.Errorf("the leases left are %s (%v), want %s", left, err, want)
 	}
@@ -93,17 +99,20 @@ func TestSweepTakesMoreThanOneStatement(t *testing.T) {
 func TestSweepForgetsRejections(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	// The groups 1 to 20 are of the last 20 days, the oldest first; the oldest was seen again now. The clock of the gateway that saw
-	// them decides nothing: it is two weeks ahead.
+	// The groups 1 to 20 are of the last 20 days, the oldest first; the oldest was seen again now. The clock of the
+	// gateway that saw them decides nothing: it is two weeks ahead.
 	b.exec(t, `
-		insert into fence.rejections (resource, key, code, reason, source, address, fencing_token, granted_token, last_token, last_sequence,
+		insert into fence.rejections (resource, key, code, reason, source, address, fencing_token, granted_token, last_token,
+			last_sequence,
 			count, first_at, last_at, changed_at)
-		select 'r', 'k', 'token_stale', 'superseded', 'http', '', n, 0, 0, 0, 1, seen + interval '14 days', seen + interval '14 days',
+		select 'r', 'k', 'token_stale', 'superseded', 'http', '', n, 0, 0, 0, 1, seen + interval '14 days', seen + interval
+			'14 days',
 			case n when 1 then clock_timestamp() else seen end
 		from generate_series(1, 20) n, lateral (select clock_timestamp() - (20 - n) * interval '1 day' as seen) s`)
 	left := func() (tokens string) {
 		t.Helper()
-		err := b.sql.QueryRow(t.Context(), "select string_agg(fencing_token::text, ' ' order by id) from fence.rejections").Scan(&tokens)
+		err := b.sql.QueryRow(t.Context(),
+			"select string_agg(fencing_token::text, ' ' order by id) from fence.rejections").Scan(&tokens)
 		if err != nil {
 			t.Fatal(err)
 		}

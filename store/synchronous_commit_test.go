@@ -29,7 +29,8 @@ func TestReloadedSynchronousCommit(t *testing.T) {
 			deferrable initially deferred for each row execute function public.note()`)
 	}
 	service := runService(t, b.Store, store.ServiceConfig{}).Service
-	for i, c := range []struct{ setting, want string }{{"on", "on"}, {"off", "on"}, {"remote_apply", "remote_apply"}, {"local", "local"}} {
+	for i, c := range []struct{ setting, want string }{{"on", "on"}, {"off", "on"}, {"remote_apply", "remote_apply"},
+		{"local", "local"}} {
 		b.exec(t, "alter system set synchronous_commit = "+c.setting)
 		b.exec(t, "select pg_reload_conf()")
 		await(t, "the configuration is reloaded", func() bool {
@@ -56,7 +57,8 @@ type acknowledgedStep struct {
 }
 
 // acknowledged are calls of each kind whose effect must be on disk when they return.
-func acknowledged(ctx context.Context, t *testing.T, b *testbed, service *store.Service, lock store.Name) []acknowledgedStep {
+func acknowledged(ctx context.Context, t *testing.T, b *testbed, service *store.Service,
+	lock store.Name) []acknowledgedStep {
 	t.Helper()
 	var lease, other store.Lease
 	var session store.Session
@@ -76,7 +78,8 @@ func acknowledged(ctx context.Context, t *testing.T, b *testbed, service *store.
 		{"writes", func() error { _, err := b.Write(ctx, []store.Write{write(2), write(3)}); return err }},
 		{"transaction", func() error {
 			_, err := b.Transact(ctx, store.Transaction{
-				Claims: []store.WriteToken{write(4).WriteToken}, Operations: []store.ResourceOperation{{Resource: lock, Operation: write(4).Operation}},
+				Claims:     []store.WriteToken{write(4).WriteToken},
+				Operations: []store.ResourceOperation{{Resource: lock, Operation: write(4).Operation}},
 			})
 			return err
 		}},
@@ -84,7 +87,8 @@ func acknowledged(ctx context.Context, t *testing.T, b *testbed, service *store.
 			granted := make(chan error, 1)
 			go func() {
 				var err error
-				other, err = service.Acquire(ctx, store.AcquireRequest{Lock: lock, OwnerID: "waiter", TTL: time.Hour, Wait: store.WaitMax})
+				other, err = service.Acquire(ctx, store.AcquireRequest{Lock: lock, OwnerID: "waiter", TTL: time.Hour,
+					Wait: store.WaitMax})
 				granted <- err
 			}()
 			await(t, "the second acquire waits", func() bool { return service.Waiting() == 1 })

@@ -113,8 +113,8 @@ func brief(results ...store.Result) string {
 	return strings.Join(texts, ", ")
 }
 
-// manyResources writes twice to each of many resources, every third with a token that was never granted, in an order that
-// is not that of their names. The second writes are then read.
+// manyResources writes twice to each of many resources, every third with a token that was never granted, in an order
+// that is not that of their names. The second writes are then read.
 func manyResources(ctx context.Context, s *fixture) error {
 	const resources = 100
 	var cases []setCase
@@ -149,7 +149,8 @@ func TestValues(t *testing.T) {
 		every[i] = byte(i)
 	}
 	values := map[store.Name]string{
-		"empty": "", "every byte": string(every), "ключ/键/🔑": "text", store.Name(strings.Repeat("k", store.NameBytesMax)): strings.Repeat("v", 1<<20),
+		"empty": "", "every byte": string(every), "ключ/键/🔑": "text",
+		store.Name(strings.Repeat("k", store.NameBytesMax)): strings.Repeat("v", 1<<20),
 	}
 	number := int64(0)
 	for name, text := range values {
@@ -166,8 +167,8 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestEmptyFence checks that a first write under an external authority that is refused for its data leaves no fence that
-// can be seen, though its row exists.
+// TestEmptyFence checks that a first write under an external authority that is refused for its data leaves no fence
+// that can be seen, though its row exists.
 func TestEmptyFence(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t, external)

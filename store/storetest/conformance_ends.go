@@ -14,7 +14,8 @@ func (s *suite) renewal() {
 	if err != nil {
 		s.Fatal(err)
 	}
-	if same.Ref() != lease.Ref() || same.TTL != long || !same.GrantedAt.Equal(lease.GrantedAt) || same.ExpiresAt.Before(lease.ExpiresAt) {
+	if same.Ref() != lease.Ref() || same.TTL != long || !same.GrantedAt.Equal(lease.GrantedAt) ||
+		same.ExpiresAt.Before(lease.ExpiresAt) {
 		s.Errorf("%+v was renewed, and is %+v", lease, same)
 	}
 	other, err := s.Renew(s.Context(), lease.Ref(), 2*long)
@@ -40,7 +41,8 @@ func (s *suite) wrongRefs(lease store.Lease) map[string]store.LeaseRef {
 	id.ID = uuid.New()
 	newer.Token++
 	older.Token--
-	return map[string]store.LeaseRef{"another owner": owner, "another lease_id": id, "a greater token": newer, "a lower token": older}
+	return map[string]store.LeaseRef{"another owner": owner, "another lease_id": id, "a greater token": newer,
+		"a lower token": older}
 }
 
 func (s *suite) wrongRenewal() {
@@ -86,7 +88,8 @@ func (s *suite) replaced() {
 	s.heldBy(lease)
 }
 
-// expiredGrantable finds the moment at which the lock is granted anew: not before the lease has expired, and as soon as it has (P1, P7).
+// expiredGrantable finds the moment at which the lock is granted anew: not before the lease has expired, and as soon as
+// it has (P1, P7).
 func (s *suite) expiredGrantable() {
 	late := s.acquire("A", store.TTLMin)
 	var next store.Lease
@@ -232,7 +235,8 @@ func (s *suite) seen() {
 		switch {
 		case lock.Lock != s.lock, lock.Token != lease.Token:
 			s.Fatalf("%+v is seen as %+v", lease, lock)
-		case lock.Holder() == nil, lock.Holder().OwnerID != "A", !lock.Holder().ExpiresAt.Equal(lease.ExpiresAt), lock.Holder().ID != uuid.Nil:
+		case lock.Holder() == nil, lock.Holder().OwnerID != "A", !lock.Holder().ExpiresAt.Equal(lease.ExpiresAt),
+			lock.Holder().ID != uuid.Nil:
 			s.Fatalf("%+v is seen as held by %+v", lease, lock.Holder())
 		}
 		return lock.State == store.LockExpired

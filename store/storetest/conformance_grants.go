@@ -19,7 +19,8 @@ func (s *suite) leaseAsAsked() {
 	request.Metadata = json.RawMessage(`{"host": "a", "pid":1, "pid":2}`) // to come back as it is, byte for byte
 	lease := s.granted(request)
 	switch {
-	case lease.Lock != s.lock, lease.OwnerID != request.OwnerID, lease.TTL != request.TTL, !bytes.Equal(lease.Metadata, request.Metadata):
+	case lease.Lock != s.lock, lease.OwnerID != request.OwnerID, lease.TTL != request.TTL,
+		!bytes.Equal(lease.Metadata, request.Metadata):
 		s.Errorf("%+v was asked for, and granted is %+v", request, lease)
 	case lease.ID == uuid.Nil, lease.Token < 1, lease.Token > store.TokenMax:
 		s.Errorf("the lease has no good lease_id or token: %+v", lease)
@@ -45,7 +46,8 @@ func (s *suite) oneHolder() {
 	if !errors.As(err, &held) {
 		s.Fatalf("%v tells not who holds the lock", err)
 	}
-	if held.Lock != s.lock || held.OwnerID != "A" || !held.ExpiresAt.Equal(lease.ExpiresAt) || held.Remaining <= 0 || held.Remaining > long {
+	if held.Lock != s.lock || held.OwnerID != "A" || !held.ExpiresAt.Equal(lease.ExpiresAt) || held.Remaining <= 0 ||
+		held.Remaining > long {
 		s.Errorf("held is %+v, of %+v", held, lease)
 	}
 	s.heldBy(lease)
@@ -139,8 +141,8 @@ func (s *suite) tokensRise() {
 	}
 }
 
-// tokensInOrder lets many acquire and release the lock. Whoever holds it appends its token: mutual exclusion makes the order that of
-// the grants.
+// tokensInOrder lets many acquire and release the lock. Whoever holds it appends its token: mutual exclusion makes the
+// order that of the grants.
 func (s *suite) tokensInOrder() {
 	var tokens []int64
 	var mu sync.Mutex // for the race detector, which does not see locks that are kept elsewhere
@@ -148,7 +150,8 @@ func (s *suite) tokensInOrder() {
 	for i := range 4 {
 		working.Go(func() {
 			for granted := 0; granted < 8 && s.Context().Err() == nil; {
-				lease, err := s.Acquire(s.Context(), store.AcquireRequest{Lock: s.lock, OwnerID: fmt.Sprint("client ", i), TTL: long})
+				lease, err := s.Acquire(s.Context(), store.AcquireRequest{Lock: s.lock, OwnerID: fmt.Sprint("client ", i),
+					TTL: long})
 				if errors.Is(err, store.ErrLeaseHeld) {
 					continue
 				}
