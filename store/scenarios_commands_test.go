@@ -102,8 +102,6 @@ func (s *scenario) policy(t *testing.T, words []string) string {
 	policy := store.Policy{Prefix: words[0], Rule: store.RuleStrict, Authority: store.AuthorityBuiltin}
 	for _, word := range words[1:] {
 		switch word {
-		case "same_token":
-			policy.Rule = store.RuleSameToken
 		case "external":
 			policy.Authority = store.AuthorityExternal
 		case "require_lease_id":

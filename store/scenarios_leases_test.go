@@ -63,11 +63,8 @@ func intArgument(word string) (*int, error) {
 	return &number, err
 }
 
-// tokenOf is the token that a word means: a number, none (0), or SESSION[@NAME], its newest on the name.
+// tokenOf is the token that a word means: a number, or SESSION[@NAME], its newest on the name.
 func (s *scenario) tokenOf(name, word string) (int64, error) {
-	if word == "none" {
-		return 0, nil
-	}
 	if number, err := strconv.ParseInt(word, 10, 64); err == nil {
 		return number, nil
 	}

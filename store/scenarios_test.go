@@ -26,16 +26,16 @@ import (
 //	A: release LOCK [token=T] [lease=SESSION] [owner=NAME]    A: begin, A: commit, A: rollback
 //	A: break LOCK                                             A: sweep; A: sql, with a statement below
 //	A: open-session, A: keep-alive, A: end-session, A: settle
-//	A: write RESOURCE token=T [seq=N] [lease=SESSION] [if=VERSION|none|any] put KEY=VALUE | delete KEY
+//	A: write RESOURCE token=T [seq=N] [if=VERSION|any] put KEY=VALUE
 //	A: set, A: transact, with lines below: RESOURCE token=T … as above
 //
-// T is a number, none, or a session: the newest token that it was granted on the name (A@OTHER: on another name). A
+// T is a number or a session: the newest token that it was granted on the name (A@OTHER: on another name). A
 // command that ends with & waits for another session; its result is written below the command that ends the wait.
 // Commands without a session:
 //
 //	freeze A    from now on what A does is not sent      thaw A    now it is, all of it
 //	expire LOCK    its leases run out now                run-out LOCK    wait until they have by themselves
-//	expire-session A    so does what A opened            policy PREFIX [same_token] [external] [require_lease_id] [require_live_lease]
+//	expire-session A    so does what A opened            policy PREFIX [external] [require_lease_id] [require_live_lease]
 //	fence, leases, records RESOURCE; rejections          another-database    this is not the database that minted last
 //
 // Tokens beyond 2^32 are not known beforehand. They are shown as L1, L2, … in the order of their values.

@@ -21,7 +21,6 @@ type scenarioWrite struct {
 	index           int // in the command
 	resource        string
 	token, sequence *int64
-	leaseID         *uuid.UUID
 	digest          []byte
 	kind, key       string
 	value           []byte
@@ -54,7 +53,7 @@ func inTurns(writes []scenarioWrite) (ordered []scenarioWrite, turnEnds []int) {
 	return ordered, turnEnds
 }
 
-// parseWrites reads lines of RESOURCE token=T [seq=N] [lease=SESSION] [if=VERSION|none|any] put KEY=VALUE | delete KEY.
+// parseWrites reads lines of RESOURCE token=T [seq=N] [if=VERSION|any] put KEY=VALUE.
 func (s *scenario) parseWrites(lines []string) (writes []scenarioWrite, err error) {
 	for i, line := range lines {
 		words := strings.Fields(line)
@@ -68,15 +67,13 @@ func (s *scenario) parseWrites(lines []string) (writes []scenarioWrite, err erro
 			option, value, _ := strings.Cut(word, "=")
 			switch option {
 			case "token":
-				w.token, err = s.tokenArgument(w.resource, value)
+				var token int64
+				token, err = s.tokenOf(w.resource, value)
+				w.token = &token
 			case "seq":
 				w.sequence, err = numberArgument(value)
-			case "lease":
-				var id uuid.UUID
-				id, err = s.leaseIDOf(w.resource, value)
-				w.leaseID = &id
 			case "if":
-				w.expected, err = numberArgument(strings.NewReplacer("none", "0", "any", "-1").Replace(value))
+				w.expected, err = numberArgument(strings.Replace(value, "any", "-1", 1))
 			default:
 				err = fmt.Errorf("unknown option %q", word)
 			}
@@ -89,14 +86,6 @@ func (s *scenario) parseWrites(lines []string) (writes []scenarioWrite, err erro
 		writes = append(writes, w)
 	}
 	return writes, nil
-}
-
-func (s *scenario) tokenArgument(name, word string) (*int64, error) {
-	token, err := s.tokenOf(name, word)
-	if err != nil || token == 0 {
-		return nil, err
-	}
-	return &token, nil
 }
 
 func numberArgument(word string) (*int64, error) {
@@ -136,7 +125,7 @@ func (s *scenario) writesAction(a *scenarioSession, lines []string) (action, err
 			column(w, func(w scenarioWrite) string { return w.resource }),
 			column(w, func(w scenarioWrite) *int64 { return w.token }),
 			column(w, func(w scenarioWrite) *int64 { return w.sequence }),
-			column(w, func(w scenarioWrite) *uuid.UUID { return w.leaseID }),
+			make([]*uuid.UUID, len(w)),
 			column(w, func(w scenarioWrite) []byte { return w.digest }),
 			column(w, func(w scenarioWrite) string { return w.kind }),
 			column(w, func(w scenarioWrite) string { return w.key }), column(w, func(w scenarioWrite) []byte { return w.value }),
@@ -234,7 +223,7 @@ func (s *scenario) transactAction(lines []string) (action, error) {
 			column(claims, func(w scenarioWrite) string { return w.resource }),
 			column(claims, func(w scenarioWrite) *int64 { return w.token }),
 			column(claims, func(w scenarioWrite) *int64 { return w.sequence }),
-			column(claims, func(w scenarioWrite) *uuid.UUID { return w.leaseID }),
+			make([]*uuid.UUID, len(claims)),
 			digest[:16], column(w, func(w scenarioWrite) string { return w.kind }), places,
 			column(w, func(w scenarioWrite) string { return w.key }),
 			column(w, func(w scenarioWrite) []byte { return w.value }),
