@@ -6,9 +6,9 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// When the connection breaks while the answer is awaited, nobody knows, and the Store says so. The same write, sent again, is
-// applied exactly once (P10).
-func TestConnectionIsCut(t *testing.T) {
+// TestWriteWhoseConnectionIsCut checks that a write whose connection breaks before its answer has an unknown outcome,
+// and that the same write, sent again, is applied exactly once (P10).
+func TestWriteWhoseConnectionIsCut(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		when  moment
@@ -42,8 +42,9 @@ func TestConnectionIsCut(t *testing.T) {
 	}
 }
 
-// An acquire whose answer was lost is not lost: sent again with its request_id it returns the lease that was granted.
-func TestAcquireIsCut(t *testing.T) {
+// TestAcquireWhoseConnectionIsCut checks that an acquire whose answer was lost returns the lease that was granted when
+// it is sent again with its request_id.
+func TestAcquireWhoseConnectionIsCut(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	cutter := newCutter(t, b)

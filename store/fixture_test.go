@@ -14,8 +14,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// storeCase is a sentence of the contract and the code that checks it. The tests run cases against the functions as they
-// are; TestEveryStepIsTested runs them against functions that it has broken, where they must fail.
+// storeCase is a sentence of the contract and the code that checks it. The tests run cases against the functions as
+// they are; TestEveryStepIsTested runs them against functions that it has broken, where they must fail.
 type storeCase struct {
 	name string
 	run  step
@@ -60,7 +60,13 @@ type fixture struct {
 // newFixture is a lock in a database of its own, after the steps.
 func newFixture(t testing.TB, steps ...step) *fixture {
 	t.Helper()
-	s := &fixture{testbed: newTestbed(t), lock: "lock"}
+	return newTestbed(t).given(t, "lock", steps...)
+}
+
+// given runs steps on a lock and returns its fixture.
+func (b *testbed) given(t testing.TB, lock store.Name, steps ...step) *fixture {
+	t.Helper()
+	s := &fixture{testbed: b, lock: lock}
 	if err := s.do(t.Context(), steps...); err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +195,8 @@ func (s *fixture) grant(ctx context.Context, request store.AcquireRequest) error
 // expire lets the time of the newest lease run out.
 var expire = execute(`
 	update fence.leases
-	set granted_at = granted_at - interval '1 day', expires_at = clock_timestamp() - interval '1 millisecond', check_at = '-infinity'
+	set granted_at = granted_at - interval '1 day', expires_at = clock_timestamp() - interval '1 millisecond', check_at =
+		'-infinity'
 	where lock = $1 and fencing_token = $2`)
 
 // replace lets the newest lease expire and grants the lock to another owner.
@@ -251,8 +258,8 @@ func expectGreater(_ context.Context, s *fixture) error {
 	return nil
 }
 
-// whileLocked sends a call that must wait for a transaction that has begun with a statement, and returns its error after
-// the transaction has gone on, if meanwhile is not nil, and is committed.
+// whileLocked sends a call that must wait for a transaction that has begun with a statement, and returns its error
+// after the transaction has gone on, if meanwhile is not nil, and is committed.
 func (b *testbed) whileLocked(
 	ctx context.Context, begin func(pgx.Tx) error, send func() error, meanwhile func(pgx.Tx) error,
 ) error {
@@ -292,7 +299,8 @@ func (b *testbed) whileFenceIsLocked(ctx context.Context, resource store.Name, s
 // whileGranted runs steps that must wait while the lock with the suffix is being granted to "the new one".
 func whileGranted(suffix store.Name, scope store.Scope, steps ...step) step {
 	return func(ctx context.Context, s *fixture) error {
-		const acquire = "select fence.acquire(fence.lease_request($1, 'the new one', 'exclusive', $2, 3600000, null, null, null), 0, null)"
-		return s.whileLocked(ctx, executing(ctx, acquire, s.lock+suffix, scope), func() error { return s.do(ctx, steps...) }, nil)
+		const acquire = "select fence.acquire(fence.ask($1, 'the new one', 'exclusive', $2, 3600000, null, null, null), 0, null)"
+		return s.whileLocked(ctx, executing(ctx, acquire, s.lock+suffix, scope), func() error { return s.do(ctx, steps...) },
+			nil)
 	}
 }

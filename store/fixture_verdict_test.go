@@ -10,7 +10,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// sentinels are what the verdicts are matched by.
+// sentinels are the errors that match the verdicts.
 var sentinels = map[store.Verdict]error{
 	store.VerdictTokenRequired:   store.ErrTokenRequired,
 	store.VerdictTokenUnknown:    store.ErrUnknownToken,
@@ -21,9 +21,10 @@ var sentinels = map[store.Verdict]error{
 	notFound:                     store.ErrNotFound,
 }
 
-// expectVerdict sends a write through a source and compares the answer with the one that is due, and the data and the fence with
-// what that answer means: an admitted write stands in both, any other changed nothing at all (P5, P12).
-func (s *fixture) expectVerdict(ctx context.Context, source source, write store.Write, verdict store.Verdict, reason string) error {
+// expectVerdict sends a write through a source and compares the answer, the data and the fence: an admitted write is in
+// both, any other changed nothing at all (P5, P12).
+func (s *fixture) expectVerdict(ctx context.Context, source source, write store.Write, verdict store.Verdict,
+	reason string) error {
 	before, err := s.dump(ctx)
 	if err != nil {
 		return err
@@ -58,7 +59,7 @@ func (s *fixture) expectVerdict(ctx context.Context, source source, write store.
 	return expectRejection(write, verdict, result.Err, fence)
 }
 
-// expectApplied compares record and fence with a write that was admitted when the fence stood as before.
+// expectApplied compares record and fence with a write that was admitted on a fence.
 func (s *fixture) expectApplied(ctx context.Context, write store.Write, result store.Result, before store.Fence) error {
 	after, err := s.Fence(ctx, write.Resource)
 	if err != nil {
@@ -80,7 +81,7 @@ func (s *fixture) expectApplied(ctx context.Context, write store.Write, result s
 	return s.expectRecord(ctx, write, result.Version)
 }
 
-// expectRecord compares the record with the write that is said to have given it its version.
+// expectRecord compares the record with the write that gave it its version.
 func (s *fixture) expectRecord(ctx context.Context, write store.Write, version int64) error {
 	record, err := s.Record(ctx, write.Resource, write.Key)
 	switch {
@@ -91,12 +92,12 @@ func (s *fixture) expectRecord(ctx context.Context, write store.Write, version i
 	case write.Kind == store.Delete || version != record.Version || write.Token != record.Token ||
 		!equal(write.Sequence, record.Sequence) || !bytes.Equal(write.Value, record.Value) ||
 		int64(len(write.Value)) != record.Size || write.ContentType != record.ContentType:
-		return fmt.Errorf("the record is %+v after %+v, whose version is said to be %d", record, write, version)
+		return fmt.Errorf("the record is %+v after %+v, want version %d", record, write, version)
 	}
 	return nil
 }
 
-// expectRejection compares what an error tells with the write and with the fence as it stands.
+// expectRejection compares the fields of an error with the write and the fence.
 func expectRejection(write store.Write, verdict store.Verdict, err error, fence store.Fence) error {
 	for other, sentinel := range sentinels {
 		if errors.Is(err, sentinel) != (other == verdict) {
@@ -108,11 +109,11 @@ func expectRejection(write store.Write, verdict store.Verdict, err error, fence 
 		return nil // not found
 	}
 	if rejected.Resource != write.Resource || rejected.Token != write.Token || !equal(rejected.Sequence, write.Sequence) {
-		return fmt.Errorf("%+v was said of %+v", *rejected, write)
+		return fmt.Errorf("the error is %+v for the write %+v", *rejected, write)
 	}
 	if verdict != store.VerdictVersionMismatch && (rejected.GrantedToken != fence.GrantedToken ||
 		rejected.LastToken != fence.LastToken || rejected.LastSequence != fence.LastSequence) {
-		return fmt.Errorf("%+v was said of the fence %+v", *rejected, fence)
+		return fmt.Errorf("the error is %+v for the fence %+v", *rejected, fence)
 	}
 	return nil
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// A gateway is granted a lease for a client that is gone. Whether it gives the lease back before the client has sent its request again through
-// another gateway, or after that: who was told of a lease has it.
-func TestGivingBackWhatWasAskedForAgain(t *testing.T) {
+// TestGiveBackAfterTheRequestWasSentAgain checks that a gateway that gives back a lease whose client is gone does not
+// take it from the client, if the client has sent its request again through another gateway.
+func TestGiveBackAfterTheRequestWasSentAgain(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	gateway := uuid.New()
@@ -25,7 +25,8 @@ func TestGivingBackWhatWasAskedForAgain(t *testing.T) {
 		}
 		return lease
 	}
-	// claimed has the lock granted to the request of one who waits at the gateway, and returns how the gateway gives it back.
+	// claimed has the lock granted to the request of one who waits at the gateway, and returns how the gateway gives it
+	// back.
 	claimed := func(t *testing.T, lock store.Name) (giveBack func() string) {
 		holder := acquire(t, store.AcquireRequest{Lock: lock, OwnerID: "holder"})
 		var outcome string
@@ -39,14 +40,16 @@ func TestGivingBackWhatWasAskedForAgain(t *testing.T) {
 		var id uuid.UUID
 		var token int64
 		claim := "select c.outcome, (c.lease).lease_id, (c.lease).fencing_token from fence.grant_next($1, $2, 'node') c"
-		if err := b.sql.QueryRow(t.Context(), claim, gateway, lock).Scan(&outcome, &id, &token); err != nil || outcome != "granted" {
+		if err := b.sql.QueryRow(t.Context(), claim, gateway, lock).Scan(&outcome, &id, &token); err != nil ||
+			outcome != "granted" {
 			t.Fatal(outcome, err)
 		}
-		return func() (standing string) {
-			if err := b.sql.QueryRow(t.Context(), "select fence.give_back($1, 'waiter', $2, $3)", lock, id, token).Scan(&standing); err != nil {
+		return func() (status string) {
+			if err := b.sql.QueryRow(t.Context(), "select fence.give_back($1, 'waiter', $2, $3)", lock, id,
+				token).Scan(&status); err != nil {
 				t.Fatal(err)
 			}
-			return standing
+			return status
 		}
 	}
 	again := func(lock store.Name) store.AcquireRequest {
@@ -56,21 +59,21 @@ func TestGivingBackWhatWasAskedForAgain(t *testing.T) {
 	t.Run("after it", func(t *testing.T) {
 		giveBack := claimed(t, "after")
 		lease := acquire(t, again("after"))
-		if standing := giveBack(); standing != "adopted" {
-			t.Errorf("it was given back: %s", standing)
+		if status := giveBack(); status != "adopted" {
+			t.Errorf("the lease was given back: %s, want adopted", status)
 		}
 		if _, err := b.Renew(t.Context(), lease.Ref(), 0); err != nil {
-			t.Errorf("who was told of the lease has it no more: %v", err)
+			t.Errorf("the client that was answered with the lease can't renew it: %v", err)
 		}
 	})
 	t.Run("before it", func(t *testing.T) {
 		giveBack := claimed(t, "before")
-		if standing := giveBack(); standing != "released" {
-			t.Errorf("it was not given back: %s", standing)
+		if status := giveBack(); status != "released" {
+			t.Errorf("giving back returned %s, want released", status)
 		}
 		lease := acquire(t, again("before"))
 		if _, err := b.Renew(t.Context(), lease.Ref(), 0); err != nil {
-			t.Errorf("the lease that was asked for anew: %v", err)
+			t.Errorf("the lease that was granted after that can't be renewed: %v", err)
 		}
 	})
 }

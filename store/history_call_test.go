@@ -14,8 +14,8 @@ import (
 	"github.com/fencegate/fencegate/store/storetest"
 )
 
-// historyCall is one operation of a client. Exactly one of its fields is set, besides the resources it concerns. The end of
-// a session is two of them: it is over, and then its fences are closed.
+// historyCall is one operation of a client. Exactly one of its fields is set, besides the resources it concerns. The
+// end of a session is two of them: it is over, and then its fences are closed.
 type historyCall struct {
 	resources []store.Name
 
@@ -58,7 +58,8 @@ func (c historyCall) perform(ctx context.Context, s historyStore) historyResult 
 	switch {
 	case c.acquire != nil:
 		lease, err := s.Acquire(ctx, *c.acquire)
-		return historyResult{storetest.LeaseAnswer(storetest.CodeGranted, lease, err), storetest.GrantOf(lease, c.acquire.RequestID)}
+		return historyResult{storetest.LeaseAnswer(storetest.CodeGranted, lease, err),
+			storetest.GrantOf(lease, c.acquire.RequestID)}
 	case c.renew != nil:
 		lease, err := s.Renew(ctx, c.renew.LeaseRef, c.renew.ttl)
 		return historyResult{answer: storetest.LeaseAnswer(storetest.CodeRenewed, lease, err)}
@@ -148,10 +149,10 @@ func (c historyCall) predict(state storetest.Model, result historyResult) (store
 	return state, state.Resource(name).Record(c.record)
 }
 
-// historySteps returns the possible states after the call; none if the model could not have given the answer. Leases run out
-// at any moment: the answer is allowed if it is right with any of the leases run out just before. As few as possible are
-// taken to have run out, since the others still may. The effects of a break and of a call with an unknown outcome depend on
-// which.
+// historySteps returns the possible states after the call; none if the model could not have given the answer. Leases
+// run out at any moment: the answer is allowed if it is right with any of the leases run out just before. As few as
+// possible are taken to have run out, since the others still may. The effects of a break and of a call with an unknown
+// outcome depend on which.
 func historySteps(state storetest.Model, call historyCall, result historyResult) []any {
 	var steps []any
 	for _, moment := range historyMoments(state, call.concerns(state)) {
@@ -171,9 +172,9 @@ func historySteps(state storetest.Model, call historyCall, result historyResult)
 	return steps
 }
 
-// allows reports whether the answer agrees with the model's. A call whose outcome is unknown may have happened at any time
-// after it was made; if it never did, that is as if it had happened after all others. An acquire with an unknown outcome
-// was granted: resolve has removed the others.
+// allows reports whether the answer agrees with the model's. A call whose outcome is unknown may have happened at any
+// time after it was made; if it never did, that is as if it had happened after all others. An acquire with an unknown
+// outcome was granted: resolve has removed the others.
 func (r historyResult) allows(call historyCall, predicted storetest.Answer) bool {
 	switch {
 	case r.answer.Code != storetest.CodeUnknown:
@@ -192,7 +193,8 @@ func (c historyCall) concerns(state storetest.Model) []store.Name {
 	case c.renew != nil, c.release != nil, c.broken, c.lock:
 		return c.resources
 	}
-	return slices.DeleteFunc(slices.Clone(c.resources), func(name store.Name) bool { return !state.Policy(name).RequireLiveLease })
+	return slices.DeleteFunc(slices.Clone(c.resources),
+		func(name store.Name) bool { return !state.Policy(name).RequireLiveLease })
 }
 
 // historyMoments are the states that time alone may have made: each set of the running leases may have run out.
@@ -243,7 +245,8 @@ func historyByResource(operations []porcupine.Operation) [][]porcupine.Operation
 func (c historyCall) String() string {
 	switch {
 	case c.acquire != nil:
-		return fmt.Sprintf("%s acquires %s %s %s in session %s (request %s)", c.acquire.OwnerID, c.acquire.Mode, c.acquire.Scope,
+		return fmt.Sprintf("%s acquires %s %s %s in session %s (request %s)", c.acquire.OwnerID, c.acquire.Mode,
+			c.acquire.Scope,
 			c.acquire.Lock, c.acquire.SessionID, c.acquire.RequestID)
 	case c.renew != nil:
 		return fmt.Sprintf("%s renews %s token %d", c.renew.OwnerID, c.renew.Lock, c.renew.Token)
@@ -258,7 +261,8 @@ func (c historyCall) String() string {
 	case c.keepAlive != nil:
 		return fmt.Sprintf("keep session %s alive", c.keepAlive)
 	case c.write != nil:
-		return fmt.Sprintf("%s %s %s=%q under %s", c.write.Kind, c.write.Resource, c.write.Key, c.write.Value, claimText(c.write.WriteToken))
+		return fmt.Sprintf("%s %s %s=%q under %s", c.write.Kind, c.write.Resource, c.write.Key, c.write.Value,
+			claimText(c.write.WriteToken))
 	case c.transaction != nil:
 		text := "transact"
 		for _, claim := range c.transaction.Claims {

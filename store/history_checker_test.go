@@ -15,7 +15,7 @@ import (
 	"github.com/fencegate/fencegate/store/storetest"
 )
 
-// line is one operation of a history that was made by hand. Operations come one after the other.
+// historyStep is one operation of a history that is made by hand. Operations come one after the other.
 type historyStep func() (historyCall, historyResult)
 
 const (
@@ -25,9 +25,12 @@ const (
 
 // historyGrant is a grant to the owner from one second of a clock to another.
 func historyGrant(owner string, token, from, until int64) historyStep {
-	request := store.AcquireRequest{Lock: historyLock, OwnerID: owner, TTL: time.Duration(until-from) * time.Second, RequestID: owner}
-	made := storetest.Grant{Token: token, ID: historyID(token), OwnerID: owner, GrantedAt: from * 1e6, ExpiresAt: until * 1e6}
-	answer := storetest.Answer{Code: storetest.CodeGranted, Token: token, ID: made.ID, Owner: owner, ExpiresAt: made.ExpiresAt}
+	request := store.AcquireRequest{Lock: historyLock, OwnerID: owner, TTL: time.Duration(until-from) * time.Second,
+		RequestID: owner}
+	made := storetest.Grant{Token: token, ID: historyID(token), OwnerID: owner, GrantedAt: from * 1e6,
+		ExpiresAt: until * 1e6}
+	answer := storetest.Answer{Code: storetest.CodeGranted, Token: token, ID: made.ID, Owner: owner,
+		ExpiresAt: made.ExpiresAt}
 	return inHistory(historyCall{acquire: &request}, historyResult{answer, made})
 }
 
@@ -90,35 +93,41 @@ func byHand(steps ...historyStep) *history {
 		h.operations = append(h.operations, operation)
 		if call.acquire != nil && result.answer.Code == storetest.CodeGranted {
 			h.leases = append(h.leases, historyLease{
-				Lock: call.acquire.Lock, Mode: result.made.Mode, Scope: result.made.Scope, Token: result.made.Token, ID: result.made.ID,
-				GrantedAt: time.UnixMicro(result.made.GrantedAt), ExpiresAt: time.UnixMicro(result.made.ExpiresAt),
+				Lock: call.acquire.Lock, Mode: result.made.Mode, Scope: result.made.Scope, Token: result.made.Token,
+				ID:        result.made.ID,
+				GrantedAt: time.UnixMicro(result.made.GrantedAt),
 			})
 		}
 	}
 	return h
 }
 
-// TestHistoryCheckerPasses feeds the checker histories that the contract allows.
+// TestHistoryCheckerPasses checks that the checker accepts histories that the contract allows.
 func TestHistoryCheckerPasses(t *testing.T) {
 	one := ptr(int64(1))
 	for name, h := range map[string]*history{
 		"a late write shut out": byHand(
 			historyGrant("A", 1, 0, 10), historyHeld("A", 10), historyGrant("B", 2, 10, 20),
 			historyPut(1, one, "late", storetest.Answer{Code: "token_stale", Reason: "superseded", GrantedToken: 2})),
-		"a late write that nobody minds": byHand(
+		"a late write before the next grant": byHand(
 			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerNew), historyGrant("B", 2, 11, 20)),
-		"an unknown write that happened":      byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerUnknown), historyRead(recordByOne())),
-		"an unknown write that did not":       byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerUnknown), historyRead(answerNotFound)),
-		"an unknown write that happened late": byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerUnknown), historyRead(answerNotFound), historyRead(recordByOne())),
+		"an unknown write that happened": byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerUnknown),
+			historyRead(recordByOne())),
+		"an unknown write that did not": byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerUnknown),
+			historyRead(answerNotFound)),
+		"an unknown write that happened late": byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerUnknown),
+			historyRead(answerNotFound), historyRead(recordByOne())),
 		"readers beside each other": byHand(
 			historyGrantOf(historyLock, store.Shared, store.Node, historyGrant("A", 1, 0, 10)),
 			historyGrantOf(historyLock, store.Shared, store.Subtree, historyGrant("B", 2, 5, 20)), historyHeld("B", 20)),
 		"a write in a subtree": byHand(
-			historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("A", 1, 0, 10)), historyPut(1, one, "v", answerNew)),
+			historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("A", 1, 0, 10)),
+			historyPut(1, one, "v", answerNew)),
 		"a late write in a subtree that was granted only elsewhere": byHand(
 			historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("A", 1, 0, 10)),
-			historyGrantOf(historyTree+"/other", store.Exclusive, store.Node, historyGrant("B", 2, 10, 20)), historyPut(1, one, "v", answerNew)),
-		"a grant that nobody was told of": withUnknownAnswer(1, byHand(
+			historyGrantOf(historyTree+"/other", store.Exclusive, store.Node, historyGrant("B", 2, 10, 20)),
+			historyPut(1, one, "v", answerNew)),
+		"a grant whose answer was lost": withUnknownAnswer(1, byHand(
 			historyGrant("A", 1, 0, 10), historyGrant("B", 2, 10, 20), historyHeld("A", 10), historyHeld("B", 20))),
 	} {
 		if err := h.check(); err != nil {
@@ -133,60 +142,70 @@ func recordByOne() storetest.Answer {
 	}}
 }
 
-// TestHistoryCheckerCatches feeds the checker histories that break the contract. The text is of what must be noticed at least.
+// TestHistoryCheckerCatches checks that the checker rejects histories that break the contract.
 func TestHistoryCheckerCatches(t *testing.T) {
-	const order = "no order"
+	const order, lost = "no order", "P9"
 	one := ptr(int64(1))
 	for _, c := range []struct {
 		name, notices string
 		history       *history
 	}{
-		{"a zombie's write", "P3", byHand(historyGrant("A", 1, 0, 10), historyGrant("B", 2, 10, 20), historyPut(1, one, "late", answerNew))},
+		{"a zombie's write", order, byHand(historyGrant("A", 1, 0, 10), historyGrant("B", 2, 10, 20),
+			historyPut(1, one, "late", answerNew))},
 		{"a zombie's write that waited for the grant", order, overlapping(
-			byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "late", answerNew), historyGrant("B", 2, 10, 20), historyRead(answerNotFound)))},
-		{"a zombie's write below a subtree", "P3", byHand(
-			historyGrant("A", 1, 0, 10), historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("B", 2, 10, 20)), historyPut(1, one, "late", answerNew))},
-		{"a zombie's write beside a reader", "P3", byHand(
-			historyGrant("A", 1, 0, 10), historyGrantOf(historyLock, store.Shared, store.Node, historyGrant("B", 2, 10, 20)), historyPut(1, one, "late", answerNew))},
+			byHand(historyGrant("A", 1, 0, 10), historyPut(1, one, "late", answerNew), historyGrant("B", 2, 10, 20),
+				historyRead(answerNotFound)))},
+		{"a zombie's write below a subtree", order, byHand(
+			historyGrant("A", 1, 0, 10), historyGrantOf(historyTree, store.Exclusive, store.Subtree,
+				historyGrant("B", 2, 10, 20)), historyPut(1, one, "late", answerNew))},
+		{"a zombie's write beside a reader", order, byHand(
+			historyGrant("A", 1, 0, 10), historyGrantOf(historyLock, store.Shared, store.Node, historyGrant("B", 2, 10, 20)),
+			historyPut(1, one, "late", answerNew))},
 		{"a reader's write", order, byHand(
-			historyGrantOf(historyLock, store.Shared, store.Node, historyGrant("A", 1, 0, 10)), historyPut(1, one, "v", answerNew))},
-		{"a reader beside a writer", "P1", byHand(
+			historyGrantOf(historyLock, store.Shared, store.Node, historyGrant("A", 1, 0, 10)),
+			historyPut(1, one, "v", answerNew))},
+		{"a reader beside a writer", order, byHand(
 			historyGrant("A", 1, 0, 10), historyGrantOf(historyLock, store.Shared, store.Node, historyGrant("B", 2, 9, 20)))},
-		{"a subtree above a lease", "P1", byHand(
-			historyGrant("A", 1, 0, 10), historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("B", 2, 9, 20)))},
+		{"a subtree above a lease", order, byHand(
+			historyGrant("A", 1, 0, 10), historyGrantOf(historyTree, store.Exclusive, store.Subtree,
+				historyGrant("B", 2, 9, 20)))},
 		{"a lease below a subtree", order, byHand(
-			historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("A", 1, 0, 10)), historyGrant("B", 2, 9, 20))},
-		{"tokens that go back below", "P2", byHand(
-			historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("A", 2, 0, 10)), historyGrant("B", 1, 10, 20))},
-		{"two leases at once", "P1", byHand(historyGrant("A", 1, 0, 10), historyGrant("B", 2, 9, 20))},
+			historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("A", 1, 0, 10)),
+			historyGrant("B", 2, 9, 20))},
+		{"tokens that go back below", order, byHand(
+			historyGrantOf(historyTree, store.Exclusive, store.Subtree, historyGrant("A", 2, 0, 10)),
+			historyGrant("B", 1, 10, 20))},
 		{"two leases at once", order, byHand(historyGrant("A", 1, 0, 10), historyGrant("B", 2, 9, 20))},
-		{"tokens that go back", "P2", byHand(historyGrant("A", 2, 0, 10), historyGrant("B", 1, 10, 20))},
 		{"tokens that go back", order, byHand(historyGrant("A", 2, 0, 10), historyGrant("B", 1, 10, 20))},
-		{"a grant that was lost", "P9", withoutLeases(byHand(historyGrant("A", 1, 0, 10)))},
-		{"a grant without which nothing else can be", order, withUnknownAnswer(0, byHand(historyGrant("A", 1, 0, 10), historyHeld("B", 20)))},
-		{"held by who released it", order, byHand(historyGrant("A", 1, 0, 10), historyRelease("A", 1, answerReleased), historyHeld("A", 10))},
+		{"a grant that was lost", lost, withoutLeases(byHand(historyGrant("A", 1, 0, 10)))},
+		{"a grant without which nothing else can be", order,
+			withUnknownAnswer(0, byHand(historyGrant("A", 1, 0, 10), historyHeld("B", 20)))},
+		{"held by the owner that released it", order, byHand(historyGrant("A", 1, 0, 10),
+			historyRelease("A", 1, answerReleased), historyHeld("A", 10))},
 		{"held by somebody else", order, byHand(historyGrant("A", 1, 0, 10), historyHeld("B", 10))},
 		{"held until another time", order, byHand(historyGrant("A", 1, 0, 10), historyHeld("A", 11))},
 		{"a token that was never granted", order, byHand(historyGrant("A", 1, 0, 10), historyPut(2, one, "v", answerNew))},
-		{"a write after the release", order, byHand(historyGrant("A", 1, 0, 10), historyRelease("A", 1, answerReleased), historyPut(1, one, "v", answerNew))},
-		{"a numbered write applied twice", "P10", byHand(
+		{"a write after the release", order, byHand(historyGrant("A", 1, 0, 10), historyRelease("A", 1, answerReleased),
+			historyPut(1, one, "v", answerNew))},
+		{"a numbered write applied twice", order, byHand(
 			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerNew), historyPut(1, one, "v", answerSecond))},
 		{"a number used twice", order, byHand(
 			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerNew), historyPut(1, one, "w", answerSecond))},
-		{"two writes of one version", "P10", byHand(
+		{"two writes of one version", order, byHand(
 			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerNew), historyPut(1, ptr(int64(2)), "w", answerNew))},
 		{"an acknowledged write that is lost", order, byHand(
 			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerNew), historyRead(answerNotFound))},
 		{"a rejected write that left a trace", order, byHand(
-			historyGrant("A", 1, 0, 10), historyPut(2, one, "v", storetest.Answer{Code: "token_unknown", GrantedToken: 1}), historyRead(recordByOne()))},
+			historyGrant("A", 1, 0, 10), historyPut(2, one, "v", storetest.Answer{Code: "token_unknown", GrantedToken: 1}),
+			historyRead(recordByOne()))},
 	} {
 		if err := c.history.check(); err == nil || !strings.Contains(err.Error(), c.notices) {
-			t.Errorf("%s: the checker says %v, it must notice: %s", c.name, err, c.notices)
+			t.Errorf("%s: the checker returned %v, want %q", c.name, err, c.notices)
 		}
 	}
 }
 
-// overlapping lets all operations but the last be under way at once.
+// overlapping makes all operations but the last run at the same time.
 func overlapping(h *history) *history {
 	last := len(h.operations) - 1
 	for i := range h.operations[:last] {
@@ -195,7 +214,7 @@ func overlapping(h *history) *history {
 	return h
 }
 
-// withUnknownAnswer is the history in which the answer to an operation was lost.
+// withUnknownAnswer loses the answer to an operation.
 func withUnknownAnswer(place int, h *history) *history {
 	operation := &h.operations[place]
 	operation.Output = historyResult{answer: answerUnknown, made: operation.Output.(historyResult).made}
@@ -203,44 +222,53 @@ func withUnknownAnswer(place int, h *history) *history {
 	return h
 }
 
-// withoutLeases is a history after which the database knows no leases.
+// withoutLeases removes the leases that the database has.
 func withoutLeases(h *history) *history {
 	h.leases = nil
 	return h
 }
 
-// TestHistoryCatchesBrokenRule breaks the rule in a database and lets clients at it, until the checker notices.
+// TestHistoryCatchesBrokenRule breaks the rule in a database and runs histories until the checker rejects one.
 func TestHistoryCatchesBrokenRule(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name                    string
 		plan                    historyPlan
 		function, text, instead string
 	}{
-		{"the rule without step 3", historyOfWrites, "rule", "when not external and (token < granted_token or not open)", "when false"},
-		{"fences that are not locked", historyOfWrites, "lock_write_tokens", "order by f.resource for update);", "order by f.resource);"},
-		{"grants that do not raise the fence", historyOfWrites, "grant_lease", "set granted_token = v_lease.fencing_token, limited =", "set limited ="},
-		{"a release that leaves the fence open", historyOfWrites, "close_fence", "fences f set open = false", "fences f set open = true"},
-		{"writes that do not raise the fence", historyOfWrites, "apply_operations", "else coalesce(p_sequences[c.index], 0) end", "else 0 end"},
-		{"writes that look at their name alone", historyOfTrees, "admit", "s.granted_token > coalesce(stored.granted_token, 0)", "false"},
-		{"grants without a gate", historyOfTrees, "acquire", "perform fence.lock_gate(p_request.lock, p_request.scope);", ""},
-		{"shared leases that may write", historyOfTrees, "grant_lease", "open = v_lease.mode = 'exclusive'\n", "open = true\n"},
-		{"sessions that leave fences open", historyOfTrees, "settle_leases", "perform fence.close_fence(v_lease.lock, v_lease.fencing_token);", ""},
+		{"the rule without step 3", historyOfWrites, "rule", "when not external and (token < granted_token or not open)",
+			"when false"},
+		{"fences that are not locked", historyOfWrites, "lock_claims", "order by f.resource for update);",
+			"order by f.resource);"},
+		{"grants that do not raise the fence", historyOfWrites, "grant_lease",
+			"set granted_token = v_lease.fencing_token, limited =", "set limited ="},
+		{"a release that leaves the fence open", historyOfWrites, "close_fence", "fences f set open = false",
+			"fences f set open = true"},
+		{"writes that do not raise the fence", historyOfWrites, "change", "else coalesce(p_sequences[c.place], 0) end",
+			"else 0 end"},
+		{"writes that look at their name alone", historyOfTrees, "admit",
+			"s.granted_token > coalesce(stored.granted_token, 0)", "false"},
+		{"grants without a gate", historyOfTrees, "acquire", "perform fence.lock_gate(p_asked.lock, p_asked.scope);", ""},
+		{"shared leases that may write", historyOfTrees, "grant_lease", "open = v_lease.mode = 'exclusive'\n",
+			"open = true\n"},
+		{"sessions that leave fences open", historyOfTrees, "settle_leases",
+			"perform fence.close_fence(v_lease.lock, v_lease.fencing_token);", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newHistoryField(t, c.plan)
 			f.breakRule(t, c.function, c.text, c.instead)
 			for seed := uint64(1); seed <= 200; seed++ {
 				if err := f.run(t, seed).check(); err != nil && !errors.Is(err, errNoVerdict) {
-					t.Logf("noticed in round %d: %v", seed, err)
+					t.Logf("rejected in round %d: %v", seed, err)
 					return
 				}
 			}
-			t.Error("nothing was noticed in 200 rounds")
+			t.Error("the checker accepted 200 histories")
 		})
 	}
 }
 
-// breakRule puts a function in place in which text is another.
+// breakRule replaces a function by one with another text.
 func (f *historyFixture) breakRule(t *testing.T, function, text, instead string) {
 	t.Helper()
 	source, ok := migrations.GuardSource(function)

@@ -17,8 +17,8 @@ import (
 	"github.com/fencegate/fencegate/store/storetest"
 )
 
-// historyClient works on a few locks as clients do, and as they should not: it writes late, twice, out of order, and with tokens
-// that it made up. What it asked and was told is in operations.
+// historyClient works on a few locks as clients do, and as they should not: it writes late, twice, out of order, and
+// with tokens that it made up. Its calls and their answers are in operations.
 type historyClient struct {
 	id       int
 	gateway  *engine.Engine
@@ -35,7 +35,7 @@ type historyClient struct {
 	operations []porcupine.Operation
 }
 
-// heldLease is what a client knows of a lease that it was granted. It may be over.
+// heldLease is a lease as its client knows it. It may have ended.
 type heldLease struct {
 	lease    store.Lease
 	sequence int64
@@ -53,34 +53,36 @@ func (c *historyClient) work(ctx context.Context, over <-chan struct{}) {
 			return
 		default:
 		}
-		if held := c.visit(ctx, c.names[c.chance.IntN(len(c.names))]); held != nil {
+		if held := c.tryAcquire(ctx, c.names[c.chance.IntN(len(c.names))]); held != nil {
 			c.hold(ctx, held)
 		}
 		c.misbehave(ctx)
 	}
 }
 
-// visit tries to acquire the lock. It asks again where it was not told the outcome.
-func (c *historyClient) visit(ctx context.Context, name store.Name) *heldLease {
+// tryAcquire acquires the lock once, and sends the request again while its outcome is unknown.
+func (c *historyClient) tryAcquire(ctx context.Context, name store.Name) *heldLease {
 	c.requests++
 	request := store.AcquireRequest{
-		Lock: name, OwnerID: fmt.Sprintf("client-%d", c.id), TTL: store.TTLMin + time.Duration(c.chance.IntN(50))*time.Millisecond,
+		Lock: name, OwnerID: fmt.Sprintf("client-%d", c.id),
+		TTL:       store.TTLMin + time.Duration(c.chance.IntN(50))*time.Millisecond,
 		RequestID: fmt.Sprintf("%d-%d", c.id, c.requests),
 	}
 	if c.trees {
-		c.amongOthers(ctx, &request)
+		c.vary(ctx, &request)
 	}
 	call := historyCall{resources: []store.Name{name}, acquire: &request}
-	result := c.insist(ctx, call)
+	result := c.sendUntilKnown(ctx, call)
 	if c.oneIn(20) {
-		result = c.ask(ctx, call)
+		result = c.send(ctx, call)
 	}
 	if result.answer.Code != storetest.CodeGranted {
-		time.Sleep(time.Duration(c.chance.Int64N(int64(10 * time.Millisecond)))) // and leaves the machine to those who hold something
+		time.Sleep(time.Duration(c.chance.Int64N(int64(10 * time.Millisecond)))) // leaves the machine to the holders
 		return nil
 	}
 	held := &heldLease{lease: store.Lease{
-		Lock: name, OwnerID: request.OwnerID, ID: result.answer.ID, Token: result.answer.Token, TTL: cmp.Or(request.TTL, store.TTLMin),
+		Lock: name, OwnerID: request.OwnerID, ID: result.answer.ID, Token: result.answer.Token,
+		TTL:  cmp.Or(request.TTL, store.TTLMin),
 		Mode: request.Mode, Scope: request.Scope, SessionID: request.SessionID,
 	}}
 	c.held = append(c.held, held)
@@ -90,9 +92,9 @@ func (c *historyClient) visit(ctx context.Context, name store.Name) *heldLease {
 	return held
 }
 
-// hold does what a holder does, and then releases the lock, or forgets to.
+// hold works under a lease, and then releases it, or forgets to.
 func (c *historyClient) hold(ctx context.Context, held *heldLease) {
-	for range c.chance.IntN(c.diligence(held)) {
+	for range c.chance.IntN(c.actionsMax(held)) {
 		switch c.chance.IntN(10) {
 		case 0:
 			c.renew(ctx, held)
@@ -117,14 +119,14 @@ func (c *historyClient) hold(ctx context.Context, held *heldLease) {
 	}
 }
 
-// pause is a process that stands still, often for longer than its lease lasts.
+// pause is a process that is frozen, often for longer than its lease lasts.
 func (c *historyClient) pause(held *heldLease) {
 	if c.oneIn(3) {
 		time.Sleep(time.Duration(c.chance.Int64N(int64(held.lease.TTL + held.lease.TTL/2))))
 	}
 }
 
-// misbehave does something that nobody should do, with any of the leases that the client was ever granted.
+// misbehave makes a call that no client should make, under any of the leases that the client was ever granted.
 func (c *historyClient) misbehave(ctx context.Context) {
 	c.read(ctx, c.names[c.chance.IntN(len(c.names))])
 	if len(c.held) == 0 {
@@ -138,12 +140,12 @@ func (c *historyClient) misbehave(ctx context.Context) {
 		c.release(ctx, held)
 	case 2:
 		if c.oneIn(4) {
-			c.ask(ctx, historyCall{resources: []store.Name{held.lease.Lock}, broken: true})
+			c.send(ctx, historyCall{resources: []store.Name{held.lease.Lock}, broken: true})
 		}
 	case 3:
-		made := c.draftWrite(held, nil)
+		made := c.newWrite(held, nil)
 		made.Token += 1 << 40
-		c.ask(ctx, historyCall{resources: []store.Name{made.Resource}, write: &made})
+		c.send(ctx, historyCall{resources: []store.Name{made.Resource}, write: &made})
 	case 4, 5:
 		c.writeAgain(ctx, held)
 	default:
@@ -152,11 +154,12 @@ func (c *historyClient) misbehave(ctx context.Context) {
 }
 
 func (c *historyClient) renew(ctx context.Context, held *heldLease) {
-	renewal := historyRenewal{LeaseRef: held.lease.Ref(), ttl: store.TTLMin + time.Duration(c.chance.IntN(100))*time.Millisecond}
+	renewal := historyRenewal{LeaseRef: held.lease.Ref(),
+		ttl: store.TTLMin + time.Duration(c.chance.IntN(100))*time.Millisecond}
 	if c.oneIn(10) {
 		renewal.ID = uuid.New()
 	}
-	c.ask(ctx, historyCall{resources: []store.Name{held.lease.Lock}, renew: &renewal})
+	c.send(ctx, historyCall{resources: []store.Name{held.lease.Lock}, renew: &renewal})
 }
 
 func (c *historyClient) release(ctx context.Context, held *heldLease) {
@@ -164,7 +167,7 @@ func (c *historyClient) release(ctx context.Context, held *heldLease) {
 	if c.oneIn(10) {
 		ref.OwnerID = "somebody"
 	}
-	c.insist(ctx, historyCall{resources: []store.Name{ref.Lock}, release: &ref})
+	c.sendUntilKnown(ctx, historyCall{resources: []store.Name{ref.Lock}, release: &ref})
 }
 
 // read looks at the lock, its fence or a record.
@@ -178,10 +181,10 @@ func (c *historyClient) read(ctx context.Context, name store.Name) {
 	default:
 		call.record = historyKeys[c.chance.IntN(len(historyKeys))]
 	}
-	c.ask(ctx, call)
+	c.send(ctx, call)
 }
 
-// writeNext writes under the next number, or without one. It sends a numbered write again until it is told the outcome.
+// writeNext writes under the next number, or without one. It sends a numbered write again until its outcome is known.
 func (c *historyClient) writeNext(ctx context.Context, held *heldLease) {
 	var number *int64
 	if !c.oneIn(6) {
@@ -189,17 +192,18 @@ func (c *historyClient) writeNext(ctx context.Context, held *heldLease) {
 		number = new(int64)
 		*number = held.sequence
 	}
-	write := c.draftWrite(held, number)
+	write := c.newWrite(held, number)
 	held.writes = append(held.writes, write)
 	call := historyCall{resources: []store.Name{write.Resource}, write: &write}
 	if number == nil {
-		c.ask(ctx, call)
+		c.send(ctx, call)
 		return
 	}
-	c.insist(ctx, call)
+	c.sendUntilKnown(ctx, call)
 }
 
-// writeAgain sends an earlier write once more, as a network does that delivers twice or late; sometimes with other content.
+// writeAgain sends an earlier write once more, as a network does that delivers twice or late; sometimes with other
+// content.
 func (c *historyClient) writeAgain(ctx context.Context, held *heldLease) {
 	if len(held.writes) == 0 {
 		return
@@ -208,12 +212,12 @@ func (c *historyClient) writeAgain(ctx context.Context, held *heldLease) {
 	if c.oneIn(4) {
 		write.Value = []byte("another value")
 	}
-	c.ask(ctx, historyCall{resources: []store.Name{write.Resource}, write: &write})
+	c.send(ctx, historyCall{resources: []store.Name{write.Resource}, write: &write})
 }
 
 var historyKeys = []store.Name{"a", "b"}
 
-func (c *historyClient) draftWrite(held *heldLease, number *int64) store.Write {
+func (c *historyClient) newWrite(held *heldLease, number *int64) store.Write {
 	c.requests++
 	write := store.Write{
 		WriteToken: store.WriteToken{Resource: c.within(held), Token: held.lease.Token, Sequence: number},
@@ -242,7 +246,7 @@ func (c *historyClient) transact(ctx context.Context, held *heldLease) {
 	for _, t := range []*heldLease{held, other} {
 		t.sequence++
 		number := t.sequence
-		writes = append(writes, c.draftWrite(t, &number))
+		writes = append(writes, c.newWrite(t, &number))
 	}
 	if writes[0].Resource == writes[1].Resource {
 		return
@@ -252,24 +256,25 @@ func (c *historyClient) transact(ctx context.Context, held *heldLease) {
 	var names []store.Name
 	for _, write := range writes {
 		transaction.Claims = append(transaction.Claims, write.WriteToken)
-		transaction.Operations = append(transaction.Operations, store.ResourceOperation{Resource: write.Resource, Operation: write.Operation})
+		transaction.Operations = append(transaction.Operations, store.ResourceOperation{Resource: write.Resource,
+			Operation: write.Operation})
 		names = append(names, write.Resource)
 	}
 	call := historyCall{resources: names, transaction: &transaction}
-	c.insist(ctx, call)
+	c.sendUntilKnown(ctx, call)
 	if c.oneIn(10) {
-		c.ask(ctx, call)
+		c.send(ctx, call)
 	}
 }
 
-// insist asks until it is told the outcome. What was sent before has then happened, or can have no effect any more: its end is
-// known, which spares the checker from trying it at every later moment. The exception is a write that was refused for
-// the records as they were, or an acquire for the holder of that moment: an earlier attempt may still find them otherwise.
-func (c *historyClient) insist(ctx context.Context, call historyCall) historyResult {
+// sendUntilKnown sends the call until its outcome is known. Earlier attempts have then happened, or can have no effect
+// any more: their end is known, and the checker need not try them at every later moment. The exception is a write that
+// was refused for its records, or an acquire for its holder: an earlier attempt may still find them otherwise.
+func (c *historyClient) sendUntilKnown(ctx context.Context, call historyCall) historyResult {
 	first := len(c.operations)
-	result := c.ask(ctx, call)
+	result := c.send(ctx, call)
 	for result.answer.Code == storetest.CodeUnknown {
-		result = c.ask(ctx, call)
+		result = c.send(ctx, call)
 	}
 	switch result.answer.Code {
 	case storetest.CodeHeld, storetest.CodeNotFound, string(store.VerdictVersionMismatch), storetest.CodeNotApplied:
@@ -282,7 +287,7 @@ func (c *historyClient) insist(ctx context.Context, call historyCall) historyRes
 }
 
 // ask performs the call and notes what it was told. Now and then the client loses patience before it is answered.
-func (c *historyClient) ask(ctx context.Context, call historyCall) historyResult {
+func (c *historyClient) send(ctx context.Context, call historyCall) historyResult {
 	if !call.reads() && c.oneIn(60) {
 		hasty, cancel := context.WithTimeout(ctx, time.Duration(c.chance.Int64N(int64(3*time.Millisecond))))
 		defer cancel()
@@ -301,12 +306,13 @@ func (c *historyClient) ask(ctx context.Context, call historyCall) historyResult
 		result.answer.Code = storetest.CodeUnknown // it is more than one statement
 	}
 	if result.answer.Code == storetest.CodeUnknown {
-		returned = math.MaxInt64 // what was sent may still arrive
+		returned = math.MaxInt64 // it may still arrive
 	}
 	if call.end != nil {
 		c.operations = append(c.operations, porcupine.Operation{
-			ClientId: c.id, Input: historyCall{over: call.end}, Output: historyResult{answer: storetest.Answer{Code: storetest.CodeDone}},
-			Call: called, Return: returned,
+			ClientId: c.id, Input: historyCall{over: call.end},
+			Output: historyResult{answer: storetest.Answer{Code: storetest.CodeDone}},
+			Call:   called, Return: returned,
 		})
 	}
 	if result.answer.Code != storetest.CodeNotApplied {

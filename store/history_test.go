@@ -22,22 +22,25 @@ import (
 )
 
 var (
-	historyDuration = flag.Duration("history.duration", 3*time.Second, "how long the history tests produce histories, each")
-	historySeed     = flag.Uint64("history.seed", 0, "what the clients of the history tests do; 0: another thing each time")
+	historyDuration = flag.Duration("history.duration", 3*time.Second,
+		"how long the history tests produce histories, each")
+	historySeed = flag.Uint64("history.seed", 0,
+		"what the clients of the history tests do; 0: another thing each time")
 )
 
-// historyRound is how long one history is. The checker's work grows faster than a history does: with each write that was sent and whose answer
-// nobody waited for, which may take effect at any time after. Where the resources can't be looked at one by one, histories are shorter.
+// historyRound is how long one history is. The checker's work grows faster than a history does: with each write that
+// was sent and whose answer nobody waited for, which may take effect at any time after. Where the resources can't be
+// looked at one by one, histories are shorter.
 const (
 	historyRound         = 400 * time.Millisecond
 	historyRoundTogether = 160 * time.Millisecond
 )
 
-// historySlots is how many calls may concern a resource at a time. The checker's work doubles with each, and more bring no other
-// order than these do.
+// historySlots is how many calls may concern a resource at a time. The checker's work doubles with each, and more bring
+// no other order than these do.
 const historySlots = 6
 
-// historyPlan says who does what in a history.
+// historyPlan is the number of clients of a history and what they do.
 type historyPlan struct {
 	clients  int
 	gateways int
@@ -63,14 +66,15 @@ var historyOfTransactions = historyPlan{
 	},
 }
 
-// TestHistory lets many clients at a few resources through several gateways and checks that there is an order in which the
-// contract gives the answers that they got.
+// TestHistory checks that the calls of many concurrent clients, on a few resources through several gateways, can be put
+// in an order in which the contract has the same answers.
 func TestHistory(t *testing.T) { testHistories(t, historyOfWrites) }
 
-// TestHistoryOfTransactions does the same where resources are written together.
+// TestHistoryOfTransactions checks the same where resources are written together.
 func TestHistoryOfTransactions(t *testing.T) { testHistories(t, historyOfTransactions) }
 
 func testHistories(t *testing.T, plan historyPlan) {
+	t.Parallel()
 	f := newHistoryField(t, plan)
 	seed := *historySeed
 	if seed == 0 {
@@ -81,7 +85,7 @@ func testHistories(t *testing.T, plan historyPlan) {
 		history := f.run(t, seed)
 		if err := history.check(); err != nil {
 			t.Errorf("-history.seed=%d: %v", seed, err)
-			history.draw(t)
+			history.saveVisualization(t)
 		}
 		for _, operation := range history.operations {
 			answers[operation.Output.(historyResult).answer.Code]++
@@ -95,7 +99,7 @@ func testHistories(t *testing.T, plan historyPlan) {
 	t.Logf("%d rounds, answers %v", f.rounds, answers)
 }
 
-// historyFixture is where histories are made: a database, and gateways to it, one of which sweeps.
+// historyFixture is a database with gateways, one of which sweeps.
 type historyFixture struct {
 	plan     historyPlan
 	sql      *pgx.Conn // past the gateways
@@ -134,7 +138,7 @@ func newHistoryField(t *testing.T, plan historyPlan) *historyFixture {
 	return f
 }
 
-// historySweep ends expired leases all the time, so that it meets whoever else is at them.
+// historySweep ends expired leases all the time, at the same time as other calls.
 func historySweep(ctx context.Context, t *testing.T, gateway *store.Store) {
 	sweeper, err := store.NewSweeper(gateway, store.SweeperConfig{Interval: 10 * time.Millisecond})
 	if err != nil {
@@ -144,14 +148,14 @@ func historySweep(ctx context.Context, t *testing.T, gateway *store.Store) {
 	sweeper.Run(ctx, func(store.Swept) {}, func(err error) { t.Error(err) })
 }
 
-// history is what the clients of one round asked and were told, and what the database says of it afterwards.
+// history has the calls of the clients of one round with their answers, and the leases of the database after it.
 type history struct {
 	operations []porcupine.Operation
 	leases     []historyLease
 	model      porcupine.Model
 }
 
-// play lets clients at names that nobody has used before.
+// run makes a history of clients on names that were never used.
 func (f *historyFixture) run(t *testing.T, seed uint64) *history {
 	t.Helper()
 	f.rounds++
@@ -189,8 +193,8 @@ func (f *historyFixture) run(t *testing.T, seed uint64) *history {
 	for _, client := range clients {
 		h.operations = append(h.operations, client.operations...)
 	}
-	h.operations = append(h.operations, f.lookAtLast(t, clients[0])...)
-	// Read at the very end: whatever a client who was told nothing has caused so far, and others have seen, is there.
+	h.operations = append(h.operations, f.readEverything(t, clients[0])...)
+	// Read at the very end, so that the effects of calls with an unknown outcome that others have seen are there.
 	h.leases = readHistoryLeases(t, f.sql, prefix)
 	h.resolve()
 	return h
@@ -212,25 +216,27 @@ func (f *historyFixture) prepare(t *testing.T, prefix string) (storetest.Model, 
 	return state, names
 }
 
-// lookAtLast reads everything when all clients are done: nothing that was acknowledged may be missing.
-func (f *historyFixture) lookAtLast(t *testing.T, like *historyClient) []porcupine.Operation {
+// readEverything reads everything after the clients: no acknowledged change may be missing.
+func (f *historyFixture) readEverything(t *testing.T, like *historyClient) []porcupine.Operation {
 	t.Helper()
 	reader := &historyClient{
-		id: f.plan.clients, gateway: f.gateways[0], chance: like.chance, clock: like.clock, names: like.names, slots: like.slots,
+		id: f.plan.clients, gateway: f.gateways[0], chance: like.chance, clock: like.clock, names: like.names,
+		slots: like.slots,
 	}
 	for _, name := range reader.names {
 		resources := []store.Name{name}
-		reader.ask(t.Context(), historyCall{resources: resources, lock: true})
-		reader.ask(t.Context(), historyCall{resources: resources, fence: true})
+		reader.send(t.Context(), historyCall{resources: resources, lock: true})
+		reader.send(t.Context(), historyCall{resources: resources, fence: true})
 		for _, key := range historyKeys {
-			reader.ask(t.Context(), historyCall{resources: resources, record: key})
+			reader.send(t.Context(), historyCall{resources: resources, record: key})
 		}
 	}
 	return reader.operations
 }
 
-// draw leaves a picture of the history where `go test -artifacts` keeps it, and tells where the longest order ends that the contract allows.
-func (h *history) draw(t *testing.T) {
+// draw leaves a picture of the history where `go test -artifacts` keeps it, and tells where the longest order ends that
+// the contract allows.
+func (h *history) saveVisualization(t *testing.T) {
 	t.Helper()
 	_, info := porcupine.CheckOperationsVerbose(h.model, h.operations, historyPatience)
 	for i, orders := range info.PartialLinearizations() {
@@ -238,7 +244,7 @@ func (h *history) draw(t *testing.T) {
 		if h.model.Partition != nil {
 			part = h.model.Partition(h.operations)[i]
 		}
-		h.tell(t, part, slices.MaxFunc(orders, func(a, b []int) int { return cmp.Compare(len(a), len(b)) }))
+		h.logLongestOrder(t, part, slices.MaxFunc(orders, func(a, b []int) int { return cmp.Compare(len(a), len(b)) }))
 	}
 	path := filepath.Join(t.ArtifactDir(), "history.html")
 	if err := porcupine.VisualizePath(h.model, info, path); err != nil {
@@ -249,7 +255,7 @@ func (h *history) draw(t *testing.T) {
 }
 
 // tell shows the end of the longest order of a part of the history, and what should have come next.
-func (h *history) tell(t *testing.T, part []porcupine.Operation, order []int) {
+func (h *history) logLongestOrder(t *testing.T, part []porcupine.Operation, order []int) {
 	t.Helper()
 	if len(order) == len(part) {
 		return
@@ -258,22 +264,22 @@ func (h *history) tell(t *testing.T, part []porcupine.Operation, order []int) {
 		return fmt.Sprintf("%12d–%12d client %d: %s", operation.Call, operation.Return, operation.ClientId,
 			h.model.DescribeOperation(operation.Input, operation.Output))
 	}
-	t.Logf("the contract allows an order of %d of %d operations, which ends with", len(order), len(part))
+	t.Logf("the contract allows an order of %d of %d operations; the last of them:", len(order), len(part))
 	state := h.model.Init()
-	for i, place := range order {
-		_, state = h.model.Step(state, part[place].Input, part[place].Output)
+	for i, index := range order {
+		_, state = h.model.Step(state, part[index].Input, part[index].Output)
 		if i >= len(order)-10 {
-			t.Log(line(part[place]))
+			t.Log(line(part[index]))
 		}
 	}
 	var left []porcupine.Operation
-	for place, operation := range part {
-		if !slices.Contains(order, place) {
+	for index, operation := range part {
+		if !slices.Contains(order, index) {
 			left = append(left, operation)
 		}
 	}
 	slices.SortFunc(left, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
-	t.Logf("and leaves %s; none of these fits there:", h.model.DescribeState(state))
+	t.Logf("in the state %s, none of these can follow:", h.model.DescribeState(state))
 	for _, operation := range left[:min(len(left), 30)] {
 		t.Log(line(operation))
 	}

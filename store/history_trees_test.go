@@ -23,8 +23,8 @@ var historyOfTrees = historyPlan{
 	},
 }
 
-// TestHistoryOfTrees lets clients take subtrees and what is in them, to write or to share, some of it in sessions that they end, while
-// they write below.
+// TestHistoryOfTrees checks the same where clients take subtrees and names in them, exclusive or shared, some of them
+// in sessions that they end.
 func TestHistoryOfTrees(t *testing.T) { testHistories(t, historyOfTrees) }
 
 // historySessions is how many sessions each client has. It also uses those that it has ended.
@@ -35,7 +35,8 @@ func (f *historyFixture) openSessions(t *testing.T, state storetest.Model, clien
 	t.Helper()
 	for _, client := range clients {
 		for range historySessions {
-			session, err := client.gateway.CreateSession(t.Context(), store.SessionRequest{OwnerID: fmt.Sprintf("client-%d", client.id), TTL: time.Hour})
+			session, err := client.gateway.CreateSession(t.Context(),
+				store.SessionRequest{OwnerID: fmt.Sprintf("client-%d", client.id), TTL: time.Hour})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -46,8 +47,8 @@ func (f *historyFixture) openSessions(t *testing.T, state storetest.Model, clien
 	return state
 }
 
-// amongOthers changes a request for a lock into one to share it, for the subtree, or for a lease in a session.
-func (c *historyClient) amongOthers(ctx context.Context, request *store.AcquireRequest) {
+// vary makes a request one for a shared lease, for the subtree, or in a session.
+func (c *historyClient) vary(ctx context.Context, request *store.AcquireRequest) {
 	request.Mode, request.Scope = store.Exclusive, store.Node
 	if c.oneIn(4) {
 		request.Mode = store.Shared
@@ -59,13 +60,13 @@ func (c *historyClient) amongOthers(ctx context.Context, request *store.AcquireR
 		session := c.sessions[c.chance.IntN(len(c.sessions))]
 		request.SessionID, request.TTL = session.ID, 0
 		if c.oneIn(4) {
-			c.ask(ctx, historyCall{keepAlive: &session.ID})
+			c.send(ctx, historyCall{keepAlive: &session.ID})
 		}
 	}
 }
 
-// diligence bounds how much a holder does. Who has what many others want does less.
-func (c *historyClient) diligence(held *heldLease) int {
+// actionsMax bounds the actions of a holder. One with a shared lease does less.
+func (c *historyClient) actionsMax(held *heldLease) int {
 	if held.lease.Mode == store.Shared {
 		return 3
 	}
@@ -84,7 +85,7 @@ func (c *historyClient) within(held *heldLease) store.Name {
 	return held.lease.Lock
 }
 
-// endSession ends a session of the client's, which is then known to be over to the client alone.
+// endSession ends a session of the client.
 func (c *historyClient) endSession(ctx context.Context, id uuid.UUID) {
-	c.insist(ctx, historyCall{end: &id})
+	c.sendUntilKnown(ctx, historyCall{end: &id})
 }

@@ -21,7 +21,8 @@ var strangers = map[string]func(ref *store.LeaseRef){
 	"nothing but the token is right": func(ref *store.LeaseRef) { ref.OwnerID, ref.ID = "somebody else", uuid.New() },
 }
 
-// leaseStatus is what the holder of a lease is told by a renewal and then a release; "" where the call succeeds.
+// leaseStatus has the reasons that the holder of a lease gets from a renewal and then a release; "" if the call
+// succeeds.
 type leaseStatus struct {
 	name             string
 	given            given
@@ -49,7 +50,8 @@ var replacedStatuses = []leaseStatus{
 	{"broken and replaced", given{acquire, breakLock, acquire}, "broken", "broken"},
 	{"held out and replaced", given{holdAnHour, acquire, holdOut, acquire}, "max_hold", "max_hold"},
 	{"expired, held out and replaced", given{holdAnHour, acquire, expireAndHoldOut, acquire}, "superseded", "superseded"},
-	{"expired, replaced and held out", given{holdAnHour, acquire, expire, acquire, firstHoldOut, sweep}, "superseded", "superseded"},
+	{"expired, replaced and held out", given{holdAnHour, acquire, expire, acquire, firstHoldOut, sweep}, "superseded",
+		"superseded"},
 	{"forgotten", given{acquire, expire, acquire, forget}, "superseded", "superseded"},
 	{"released and forgotten", given{acquire, release, acquire, forget}, "superseded", "superseded"},
 }
@@ -61,33 +63,38 @@ var forget = execute("delete from fence.leases where lock = $1 and fencing_token
 func leaseStatusCases() []storeCase {
 	var cases []storeCase
 	for _, c := range leaseStatuses {
-		cases = append(cases, storeCase{"P6: the holder, " + c.name, all(all(c.given...), func(ctx context.Context, s *fixture) error {
-			return s.expectLeaseStatus(ctx, s.newest().Ref(), c.renewal, c.release)
-		})})
+		cases = append(cases, storeCase{"P6: the holder, " + c.name,
+			all(all(c.given...), func(ctx context.Context, s *fixture) error {
+				return s.expectLeaseStatus(ctx, s.newest().Ref(), c.renewal, c.release)
+			})})
 		for stranger, change := range strangers {
-			cases = append(cases, storeCase{"P6: " + stranger + ", " + c.name, all(all(c.given...), mismatch(func(s *fixture) store.LeaseRef {
-				ref := s.newest().Ref()
-				change(&ref)
-				return ref
-			}))})
+			cases = append(cases, storeCase{"P6: " + stranger + ", " + c.name,
+				all(all(c.given...), mismatch(func(s *fixture) store.LeaseRef {
+					ref := s.newest().Ref()
+					change(&ref)
+					return ref
+				}))})
 		}
 	}
 	for _, c := range replacedStatuses {
-		cases = append(cases, storeCase{"P6: the holder before, " + c.name, all(all(c.given...), func(ctx context.Context, s *fixture) error {
-			return s.expectLeaseStatus(ctx, s.leases[0].Ref(), c.renewal, c.release)
-		}, expectOpen(true))})
+		cases = append(cases, storeCase{"P6: the holder before, " + c.name,
+			all(all(c.given...), func(ctx context.Context, s *fixture) error {
+				return s.expectLeaseStatus(ctx, s.leases[0].Ref(), c.renewal, c.release)
+			}, expectOpen(true))})
 	}
 	return append(cases,
-		storeCase{"P6: the holder before, who names the new token", all(acquire, replace, mismatch(func(s *fixture) store.LeaseRef {
-			ref := s.leases[0].Ref()
-			ref.Token = s.newest().Token
-			return ref
-		}))},
-		storeCase{"P6: the holder of another lock", all(acquire, onBelow("-other", acquire), mismatch(func(s *fixture) store.LeaseRef {
-			ref := s.below("-other").newest().Ref()
-			ref.Lock = s.lock
-			return ref
-		}))},
+		storeCase{"P6: the holder before, who names the new token",
+			all(acquire, replace, mismatch(func(s *fixture) store.LeaseRef {
+				ref := s.leases[0].Ref()
+				ref.Token = s.newest().Token
+				return ref
+			}))},
+		storeCase{"P6: the holder of another lock", all(acquire, onBelow("-other", acquire),
+			mismatch(func(s *fixture) store.LeaseRef {
+				ref := s.below("-other").newest().Ref()
+				ref.Lock = s.lock
+				return ref
+			}))},
 		storeCase{"P6: nulls match nothing", nullsMatchNothing})
 }
 
@@ -136,7 +143,8 @@ func expectLost(err error, lock store.Name, reason string) error {
 	switch {
 	case reason == "" && err == nil:
 		return nil
-	case reason != "" && errors.As(err, &lost) && errors.Is(err, store.ErrLeaseLost) && lost.Lock == lock && lost.Reason == reason:
+	case reason != "" && errors.As(err, &lost) && errors.Is(err, store.ErrLeaseLost) && lost.Lock == lock &&
+		lost.Reason == reason:
 		return nil
 	case err == nil:
 		return fmt.Errorf("the call succeeded, want it to fail with the reason %q", reason)

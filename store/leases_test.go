@@ -35,10 +35,19 @@ var leaseCases = []storeCase{
 	{"a renewal in time that is not committed yet", all(acquire, expire, renewedInTime)},
 	{"a late release closes the fence", all(acquire, expire, sweep, release, expectOpen(false))},
 	{"a release sent again leaves the next grant's fence open", all(acquire, release, acquire,
-		changingNothing(func(ctx context.Context, s *fixture) error { return s.Release(ctx, s.leases[0].Ref()) }), expectOpen(true))},
+		changingNothing(func(ctx context.Context, s *fixture) error { return s.Release(ctx, s.leases[0].Ref()) }),
+		expectOpen(true))},
+	{"a lock under an external authority is not granted",
+		all(external, changingNothing(func(ctx context.Context, s *fixture) error {
+			if err := acquire(ctx, s); !errors.Is(err, store.ErrExternalAuthority) {
+				return fmt.Errorf("the acquire returned %w, want ErrExternalAuthority", err)
+			}
+			return nil
+		}))},
 	{"a break closes the fence of a late holder", all(acquire, expire, breakLock, expectOpen(false))},
 }
 
+// TestLeases checks the promises of leases.
 func TestLeases(t *testing.T) {
 	t.Parallel()
 	runCases(t, leaseCases)
@@ -72,8 +81,10 @@ func rejectedMeanwhile(spec writeSpec, reason string) step {
 	}
 }
 
-// acquireWhileLeaseIsLocked acquires the lock, whose lease has expired and is locked, and changed, by another transaction.
-func (s *fixture) acquireWhileLeaseIsLocked(ctx context.Context, meanwhile func(pgx.Tx) error) (lease store.Lease, err error) {
+// acquireWhileLeaseIsLocked acquires the lock, whose lease has expired and is locked, and changed, by another
+// transaction.
+func (s *fixture) acquireWhileLeaseIsLocked(ctx context.Context, meanwhile func(pgx.Tx) error) (lease store.Lease,
+	err error) {
 	lock := executing(ctx, "select from fence.leases where lock = $1 for update", s.lock)
 	err = s.whileLocked(ctx, lock, func() (err error) {
 		lease, err = s.Acquire(ctx, store.AcquireRequest{Lock: s.lock, OwnerID: "the next"})

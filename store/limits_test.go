@@ -10,7 +10,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// TestLimitsOfWrites tries each limit of a write at its edge and one beyond, by both sources.
+// TestLimitsOfWrites checks each limit of a write, at its edge and one beyond, by every source.
 func TestLimitsOfWrites(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -36,10 +36,7 @@ func TestLimitsOfWrites(t *testing.T) {
 		"an unknown kind":             {with(newest, func(_ *fixture, w *store.Write) { w.Kind = "patch" }), false},
 	} {
 		for _, source := range []source{bySet, byOne, byTransaction} {
-			s := &fixture{testbed: b, lock: "limits"}
-			if err := s.do(t.Context(), acquire); err != nil {
-				t.Fatal(err)
-			}
+			s := b.given(t, "limits", acquire)
 			before, err := b.dump(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -61,14 +58,11 @@ func TestLimitsOfWrites(t *testing.T) {
 	}
 }
 
-// One write outside its limits fails the set before any is applied.
+// TestInvalidWriteFailsItsSet checks that one write outside its limits fails its set before any is applied.
 func TestInvalidWriteFailsItsSet(t *testing.T) {
 	t.Parallel()
-	b := newTestbed(t)
-	s := &fixture{testbed: b, lock: "set"}
-	if err := s.do(t.Context(), acquire); err != nil {
-		t.Fatal(err)
-	}
+	s := newFixture(t, acquire)
+	b := s.testbed
 	err := b.unchanged(t.Context(), func() error {
 		_, err := b.Write(t.Context(), []store.Write{with(newest)(s), with(token(-1))(s)})
 		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "write 1") {
@@ -81,14 +75,12 @@ func TestInvalidWriteFailsItsSet(t *testing.T) {
 	}
 }
 
-// A name that was never parsed is caught by the database, with all that came along with it.
+// TestUnparsedNames checks that the database refuses a name that was never parsed, and everything in the same
+// statement.
 func TestUnparsedNames(t *testing.T) {
 	t.Parallel()
-	b := newTestbed(t)
-	s := &fixture{testbed: b, lock: "names"}
-	if err := s.do(t.Context(), acquire); err != nil {
-		t.Fatal(err)
-	}
+	s := newFixture(t, acquire)
+	b := s.testbed
 	err := b.unchanged(t.Context(), func() error {
 		_, setErr := b.Write(t.Context(), []store.Write{with(newest)(s), with(newest, sequence(1), key("a//b"))(s)})
 		_, acquireErr := b.Acquire(t.Context(), store.AcquireRequest{Lock: "a/", OwnerID: "w"})
@@ -104,6 +96,7 @@ func TestUnparsedNames(t *testing.T) {
 	}
 }
 
+// TestLimitsOfTransactions checks that transactions outside their limits are refused.
 func TestLimitsOfTransactions(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -125,15 +118,18 @@ func TestLimitsOfTransactions(t *testing.T) {
 		transaction store.Transaction
 		want        error
 	}{
-		"as much as it may have":  {store.Transaction{claims(store.WriteTokensMax), operations(store.OperationsMax)}, store.ErrUnknownToken},
-		"no fence":                {store.Transaction{nil, operations(1)}, store.ErrInvalid},
-		"too many fences":         {store.Transaction{claims(store.WriteTokensMax + 1), operations(1)}, store.ErrInvalid},
-		"no operation":            {store.Transaction{claims(1), nil}, store.ErrInvalid},
-		"too many operations":     {store.Transaction{claims(1), operations(store.OperationsMax + 1)}, store.ErrInvalid},
-		"a resource twice":        {store.Transaction{append(claims(1), claims(1)...), operations(1)}, store.ErrInvalid},
-		"a record twice":          {store.Transaction{claims(1), append(operations(1), operations(1)...)}, store.ErrInvalid},
-		"an invalid claim":        {store.Transaction{[]store.WriteToken{{Resource: "r0", Token: -1}}, operations(1)}, store.ErrInvalid},
-		"an operation of no kind": {store.Transaction{claims(1), []store.ResourceOperation{{Resource: "r0"}}}, store.ErrInvalid},
+		"as much as it may have": {store.Transaction{claims(store.WriteTokensMax), operations(store.OperationsMax)},
+			store.ErrUnknownToken},
+		"no fence":            {store.Transaction{nil, operations(1)}, store.ErrInvalid},
+		"too many fences":     {store.Transaction{claims(store.WriteTokensMax + 1), operations(1)}, store.ErrInvalid},
+		"no operation":        {store.Transaction{claims(1), nil}, store.ErrInvalid},
+		"too many operations": {store.Transaction{claims(1), operations(store.OperationsMax + 1)}, store.ErrInvalid},
+		"a resource twice":    {store.Transaction{append(claims(1), claims(1)...), operations(1)}, store.ErrInvalid},
+		"a record twice":      {store.Transaction{claims(1), append(operations(1), operations(1)...)}, store.ErrInvalid},
+		"an invalid claim": {store.Transaction{[]store.WriteToken{{Resource: "r0", Token: -1}}, operations(1)},
+			store.ErrInvalid},
+		"an operation of no kind": {store.Transaction{claims(1), []store.ResourceOperation{{Resource: "r0"}}},
+			store.ErrInvalid},
 	} {
 		if _, err := b.Transact(t.Context(), c.transaction); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
@@ -141,78 +137,7 @@ func TestLimitsOfTransactions(t *testing.T) {
 	}
 }
 
-func TestLimitsOfLeases(t *testing.T) {
-	t.Parallel()
-	b := newTestbed(t)
-	long := func(bytes int) string { return strings.Repeat("x", bytes) }
-	type request = store.AcquireRequest
-	for name, c := range map[string]struct {
-		request request
-		valid   bool
-	}{
-		"the shortest TTL":       {request{TTL: store.TTLMin}, true},
-		"a shorter TTL":          {request{TTL: store.TTLMin - time.Millisecond}, false},
-		"the longest TTL":        {request{TTL: store.TTLMax}, true},
-		"a longer TTL":           {request{TTL: store.TTLMax + time.Millisecond}, false},
-		"a negative TTL":         {request{TTL: -time.Second}, false},
-		"a part of ms":           {request{TTL: time.Second + time.Microsecond}, false},
-		"the longest owner":      {request{OwnerID: long(store.OwnerBytesMax)}, true},
-		"a longer owner":         {request{OwnerID: long(store.OwnerBytesMax + 1)}, false},
-		"a control character":    {request{OwnerID: "a\x00b"}, false},
-		"an owner not in UTF-8":  {request{OwnerID: "a\xff"}, false},
-		"the longest request_id": {request{RequestID: long(store.RequestBytesMax)}, true},
-		"a longer request_id":    {request{RequestID: long(store.RequestBytesMax + 1)}, false},
-		"an empty object":        {request{Metadata: []byte("{}")}, true},
-		"the longest metadata":   {request{Metadata: []byte(`{"a":"` + long(store.MetadataBytesMax-8) + `"}`)}, true},
-		"longer metadata":        {request{Metadata: []byte(`{"a":"` + long(store.MetadataBytesMax-7) + `"}`)}, false},
-		"metadata null":          {request{Metadata: []byte("null")}, false},
-		"metadata a list":        {request{Metadata: []byte("[]")}, false},
-		"metadata of nonsense":   {request{Metadata: []byte("{")}, false},
-		"metadata of no bytes":   {request{Metadata: []byte{}}, false},
-	} {
-		c.request.Lock = store.Name(name)
-		if c.request.OwnerID == "" {
-			c.request.OwnerID = "w"
-		}
-		lease, err := b.Acquire(t.Context(), c.request)
-		if c.valid != (err == nil) || !c.valid && !errors.Is(err, store.ErrInvalid) {
-			t.Errorf("%s: %v, valid is %v", name, err, c.valid)
-		}
-		if c.valid && string(lease.Metadata) != string(c.request.Metadata) {
-			t.Errorf("%s: the metadata is %q", name, lease.Metadata)
-		}
-	}
-	if _, err := b.Acquire(t.Context(), request{Lock: "no owner"}); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("no owner: %v, want ErrInvalid", err)
-	}
-}
-
-func TestLimitsOfRenewals(t *testing.T) {
-	t.Parallel()
-	b := newTestbed(t)
-	s := &fixture{testbed: b, lock: "lock"}
-	if err := s.do(t.Context(), acquire); err != nil {
-		t.Fatal(err)
-	}
-	for _, ttl := range []time.Duration{store.TTLMin - 1, -time.Second, store.TTLMax + time.Millisecond} {
-		if _, err := b.Renew(t.Context(), s.newest().Ref(), ttl); !errors.Is(err, store.ErrInvalid) {
-			t.Errorf("a renewal for %s: %v, want ErrInvalid", ttl, err)
-		}
-	}
-	for _, reason := range []string{"", strings.Repeat("x", store.ReasonBytesMax+1), "a\nb", "\xff"} {
-		if _, err := b.Break(t.Context(), s.lock, reason); !errors.Is(err, store.ErrInvalid) {
-			t.Errorf("a break for the reason %.10q: %v, want ErrInvalid", reason, err)
-		}
-	}
-	broken, err := b.Break(t.Context(), s.lock, strings.Repeat("x", store.ReasonBytesMax))
-	if err != nil || broken.Token != s.newest().Token || broken.ID != [16]byte{} {
-		t.Errorf("the broken lease is %+v (%v); its ID is secret", broken, err)
-	}
-	if _, err := b.Break(t.Context(), s.lock, "again"); !errors.Is(err, store.ErrNotFound) {
-		t.Errorf("a break of what is broken: %v, want ErrNotFound", err)
-	}
-}
-
+// TestLimitsOfConfigurations checks that configurations outside their limits are refused.
 func TestLimitsOfConfigurations(t *testing.T) {
 	t.Parallel()
 	const url = "postgres://localhost/x"

@@ -9,7 +9,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// A lock and its fence are of one moment: while the lock is granted and released, what is held has an open fence with the token of the lock.
+// TestLockAndFenceAreOfOneMoment checks that a lock and its fence are read at one moment: while the lock is granted and
+// released, a held lock has an open fence with its token.
 func TestLockAndFenceAreOfOneMoment(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -52,7 +53,7 @@ func TestLockAndFenceAreOfOneMoment(t *testing.T) {
 	changes.Wait()
 }
 
-// Where somebody waits for a first grant there is a lock, and no fence.
+// TestLockWithoutFence checks that a lock with waiters that was never granted has no fence.
 func TestLockWithoutFence(t *testing.T) {
 	t.Parallel()
 	s := newLockSetup(t, 1)

@@ -15,7 +15,8 @@ import (
 )
 
 // lockOwners are hostile as far as an owner can be.
-var lockOwners = []string{"worker-1", "worker-2", "WORKER-1", `<img src=x onerror="x">`, `o'; drop table fence.leases; --`, "%", `\`, "\u202eowner", "@owner"}
+var lockOwners = []string{"worker-1", "worker-2", "WORKER-1", `<img src=x onerror="x">`,
+	`o'; drop table fence.leases; --`, "%", `\`, "\u202eowner", "@owner"}
 
 // lockSetup makes locks of all kinds, with leases and lines of all kinds. Nothing of it changes by itself for hours.
 type lockSetup struct {
@@ -30,7 +31,8 @@ func newLockSetup(t *testing.T, seed uint64) *lockSetup {
 	s := &lockSetup{testbed: newTestbed(t), random: rand.New(rand.NewPCG(seed, 0))}
 	for place := range 3 {
 		gateway := uuid.New()
-		s.exec(t, "insert into fence.gateways values ($1, clock_timestamp() + $2 * interval '1 hour')", gateway, []int{9, 9, -9}[place])
+		s.exec(t, "insert into fence.gateways values ($1, clock_timestamp() + $2 * interval '1 hour')", gateway,
+			[]int{9, 9, -9}[place])
 		s.gateways = append(s.gateways, gateway)
 	}
 	for place := range 6 {
@@ -46,7 +48,8 @@ func newLockSetup(t *testing.T, seed uint64) *lockSetup {
 // endSessions ends the last sessions but two, with their leases still there: one by its owner, one by expiry.
 func (s *lockSetup) endSessions(t *testing.T) {
 	t.Helper()
-	s.exec(t, `update fence.sessions set ended_at = clock_timestamp(), end_reason = 'released' where session_id = $1`, s.sessions[0])
+	s.exec(t, `update fence.sessions set ended_at = clock_timestamp(), end_reason = 'released' where session_id = $1`,
+		s.sessions[0])
 	s.exec(t, `update fence.sessions set expires_at = clock_timestamp() - interval '5 minutes', check_at = '-infinity' where session_id = $1`, s.sessions[1])
 }
 
@@ -55,7 +58,8 @@ func pick[T any](random *rand.Rand, from []T) T { return from[random.IntN(len(fr
 // one makes a lock what it is to be.
 func (s *lockSetup) one(t *testing.T, lock store.Name) {
 	t.Helper()
-	request := store.AcquireRequest{Lock: lock, OwnerID: pick(s.random, lockOwners), TTL: time.Hour + time.Duration(s.random.IntN(5))*time.Hour}
+	request := store.AcquireRequest{Lock: lock, OwnerID: pick(s.random, lockOwners),
+		TTL: time.Hour + time.Duration(s.random.IntN(5))*time.Hour}
 	holders := 1
 	if s.random.IntN(4) == 0 {
 		request.Mode, holders = store.Shared, 1+s.random.IntN(3)
@@ -108,7 +112,8 @@ func (s *lockSetup) line(t *testing.T, lock store.Name) {
 		s.exec(t, `
 			insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, session_id, queued_at, deadline_at)
 			values ($1, $2, $3, $4, 'node', 1000, $5, clock_timestamp(), clock_timestamp() + $6 * interval '1 hour')`,
-			lock, pick(s.random, s.gateways), pick(s.random, lockOwners), pick(s.random, []string{"shared", "exclusive"}), session, pick(s.random, []int{2, 2, 2, -2}))
+			lock, pick(s.random, s.gateways), pick(s.random, lockOwners), pick(s.random, []string{"shared", "exclusive"}),
+			session, pick(s.random, []int{2, 2, 2, -2}))
 	}
 }
 
@@ -198,7 +203,8 @@ func (b *testbed) modelOne(t *testing.T, m *lockModel, open bool) {
 		t.Fatal(err)
 	}
 	if m.state == store.LockFree && open {
-		m.state, m.holders, m.owners, m.until, m.granted = store.LockExpired, []string{late}, []string{lateOwner}, lateUntil, lateGranted
+		m.state, m.holders, m.owners, m.until, m.granted = store.LockExpired, []string{late}, []string{lateOwner}, lateUntil,
+			lateGranted
 	}
 	err = b.sql.QueryRow(t.Context(), `
 		select array_agg(w.owner_id || ' ' || w.mode order by w.ticket) from fence.waiters w where w.lock = $1 and fence.is_waiting(w)`, m.name).Scan(&m.queue)
@@ -219,7 +225,8 @@ func selected(models []lockModel, query store.LockQuery) (found []lockModel) {
 	for _, m := range models {
 		inOwner := slices.ContainsFunc(m.owners, func(owner string) bool { return strings.Contains(owner, query.Contains) })
 		if strings.HasPrefix(m.name, query.Prefix) && (query.State == "" || m.state == query.State) &&
-			(query.OwnerID == "" || slices.Contains(m.owners, query.OwnerID)) && (strings.Contains(m.name, query.Contains) || inOwner) {
+			(query.OwnerID == "" || slices.Contains(m.owners, query.OwnerID)) && (strings.Contains(m.name, query.Contains) ||
+			inOwner) {
 			found = append(found, m)
 		}
 	}

@@ -30,7 +30,8 @@ func expectHeldOut(ctx context.Context, s *fixture) error {
 	if err != nil {
 		return err
 	}
-	if ended := leases[0]; ended.State != store.LeaseEnded || ended.EndReason != "max_hold" || !ended.EndedAt.Equal(ended.HoldUntil) {
+	if ended := leases[0]; ended.State != store.LeaseEnded || ended.EndReason != "max_hold" ||
+		!ended.EndedAt.Equal(ended.HoldUntil) {
 		return fmt.Errorf("the lease is listed as %+v, want one that has ended at its hold_until", ended)
 	}
 	return acquire(ctx, s)
@@ -43,11 +44,13 @@ var holdAMinute = under(store.Policy{MaxHold: time.Minute})
 var holdCases = []storeCase{
 	{"max_hold: the grant says until when", all(holdAMinute, acquire, func(ctx context.Context, s *fixture) error {
 		lease := s.newest()
-		if want := lease.GrantedAt.Add(time.Minute); !lease.HoldUntil.Equal(want) || !lease.ExpiresAt.Equal(want) || lease.TTL != time.Hour {
+		if want := lease.GrantedAt.Add(time.Minute); !lease.HoldUntil.Equal(want) || !lease.ExpiresAt.Equal(want) ||
+			lease.TTL != time.Hour {
 			return fmt.Errorf("the lease is %+v, want one that ends for good at %s", lease, want)
 		}
 		lock, err := s.Lock(ctx, s.lock)
-		if err == nil && (!lock.Holder().ExpiresAt.Equal(lease.ExpiresAt) || !lock.Holder().HoldUntil.Equal(lease.HoldUntil)) {
+		if err == nil && (!lock.Holder().ExpiresAt.Equal(lease.ExpiresAt) ||
+			!lock.Holder().HoldUntil.Equal(lease.HoldUntil)) {
 			err = fmt.Errorf("the lease is %+v, and is shown as %+v", lease, lock.Holder())
 		}
 		return err
@@ -59,7 +62,8 @@ var holdCases = []storeCase{
 		if err := errors.Join(shortErr, longErr); err != nil {
 			return err
 		}
-		if !short.ExpiresAt.Before(want) || !short.HoldUntil.Equal(want) || !long.ExpiresAt.Equal(want) || !long.HoldUntil.Equal(want) {
+		if !short.ExpiresAt.Before(want) || !short.HoldUntil.Equal(want) || !long.ExpiresAt.Equal(want) ||
+			!long.HoldUntil.Equal(want) {
 			return fmt.Errorf("renewals made it %+v and %+v, want an end at %s", short, long, want)
 		}
 		return nil
@@ -67,7 +71,8 @@ var holdCases = []storeCase{
 	{"max_hold: without it there is no end", all(requireLeaseID, acquire, renewNewest, expectHold(false))},
 	{"max_hold: when it is over, the lock is free", all(holdAnHour, acquire, holdOut, expectHeldOut)},
 	{"max_hold: when it is over and was swept, the lock is free", all(holdAnHour, acquire, holdOut, sweep, expectHeldOut)},
-	{"max_hold: when it is over in a session, the lock is free", all(holdAnHour, openSession, inSession(acquire), holdOut, keepAlive,
+	{"max_hold: when it is over in a session, the lock is free", all(holdAnHour, openSession, inSession(acquire), holdOut,
+		keepAlive,
 		func(ctx context.Context, s *fixture) error {
 			_, leases, err := s.Session(ctx, s.session.ID)
 			if err == nil && leases != 0 {
@@ -80,35 +85,46 @@ var holdCases = []storeCase{
 			want := s.newest().GrantedAt.Add(time.Minute)
 			_, err := s.Acquire(ctx, s.request(store.Exclusive))
 			var held *store.HeldError
-			if !errors.As(err, &held) || !held.ExpiresAt.Equal(want) || !s.newest().ExpiresAt.Equal(want) || !s.newest().HoldUntil.Equal(want) {
+			if !errors.As(err, &held) || !held.ExpiresAt.Equal(want) || !s.newest().ExpiresAt.Equal(want) ||
+				!s.newest().HoldUntil.Equal(want) {
 				return fmt.Errorf("the lease is %+v, another owner's acquire returned %w, want an end at %s", s.newest(), err, want)
 			}
 			return nil
 		})},
-	{"max_hold: a policy that goes lifts it with the next renewal", all(holdAnHour, acquire, dropPolicy, renewNewest, expectHold(false), expire)},
-	{"max_hold: a policy that goes lifts it with the next keepalive", all(holdAnHour, openSession, inSession(acquire), dropPolicy, keepAlive,
+	{"max_hold: a policy that goes lifts it with the next renewal", all(holdAnHour, acquire, dropPolicy, renewNewest,
+		expectHold(false), expire)},
+	{"max_hold: a policy that goes lifts it with the next keepalive", all(holdAnHour, openSession, inSession(acquire),
+		dropPolicy, keepAlive,
 		expectHold(false))},
-	{"max_hold: a policy is no way back", all(holdAnHour, acquire, holdOut, under(store.Policy{MaxHold: store.MaxHoldMax}), renewLost,
+	{"max_hold: a policy is no way back", all(holdAnHour, acquire, holdOut, under(store.Policy{MaxHold: store.MaxHoldMax}),
+		renewLost,
 		dropPolicy, renewLost, expectHeldOut)},
-	{"max_hold: a keepalive looks at the leases once for each change of policies", all(holdAnHour, openSession, inSession(acquire), keepAlive,
-		loseHold, keepAlive, expectHold(false), holdAnHour, keepAlive, expectHold(true))},
+	{"max_hold: a keepalive looks at the leases once for each change of policies",
+		all(holdAnHour, openSession, inSession(acquire), keepAlive,
+			loseHold, keepAlive, expectHold(false), holdAnHour, keepAlive, expectHold(true))},
 	{"max_hold: a keepalive comes back to a lease that was locked", all(openSession, inSession(acquire), holdAnHour,
-		whileHeld("select from fence.leases where lock = $1 for update", keepAlive, expectHold(false)), keepAlive, expectHold(true))},
+		whileHeld("select from fence.leases where lock = $1 for update", keepAlive, expectHold(false)), keepAlive,
+		expectHold(true))},
 	{"max_hold: a policy is no way back in a session", all(holdAnHour, openSession, inSession(acquire), holdOut,
 		under(store.Policy{MaxHold: store.MaxHoldMax}), keepAlive, expectHeldOut)},
-	{"max_hold: a name of which the subtree above was granted since", all(holdAnHour, onBelow("/x", acquire, holdOut), acquireSubtree,
+	{"max_hold: a name of which the subtree above was granted since", all(holdAnHour, onBelow("/x", acquire, holdOut),
+		acquireSubtree,
 		onBelow("/x", renewLost, sweep, renewLost))},
 	{"max_hold: the request_id of a lease that has reached it", all(holdAnHour, requestAfter("max_hold", holdOut))},
-	{"max_hold: a renewal does not wait for the fence", all(acquire, holdAnHour, whileHeld(lockFenceSQL, renewNewest), holdOut,
+	{"max_hold: a renewal does not wait for the fence", all(acquire, holdAnHour, whileHeld(lockFenceSQL, renewNewest),
+		holdOut,
 		func(ctx context.Context, s *fixture) error {
 			return s.expectVerdict(ctx, byOne, with(newest)(s), store.VerdictTokenStale, "max_hold")
 		})},
 	{"max_hold: a sweep closes the fence", all(holdAnHour, acquire, holdOut, sweep, counted(0,
 		"select count(*) from fence.fences where resource = $1 and open"))},
-	{"max_hold: a grant below leaves the end of the subtree to a sweep", all(inSubtree, holdAnHour, acquire, holdOut, acquireBelow,
+	{"max_hold: a grant below leaves the end of the subtree to a sweep", all(inSubtree, holdAnHour, acquire, holdOut,
+		acquireBelow,
 		counted(1, "select count(*) from fence.leases where lock = $1 and ended_at is null"), sweep)},
-	// The grant of a name below ends nothing of what the holder of the subtree could write elsewhere: that is closed already.
-	{"max_hold: a subtree is closed for those below", all(inSubtree, holdAnHour, acquire, wrote(with(newest, sequence(1))), holdOut, acquireBelow,
+	// The grant of a name below ends nothing of what the holder of the subtree could write elsewhere: that is closed
+	// already.
+	{"max_hold: a subtree is closed for those below", all(inSubtree, holdAnHour, acquire, wrote(with(newest, sequence(1))),
+		holdOut, acquireBelow,
 		rejected(with(newest, sequence(2), at("/elsewhere")), store.VerdictTokenStale, "max_hold"), sweep,
 		rejected(with(newest, sequence(2), at("/elsewhere")), store.VerdictTokenStale, "max_hold"))},
 }
@@ -161,12 +177,14 @@ func expectHold(want bool) step {
 	}
 }
 
+// TestMaxHold checks that a lease ends at its hold_until.
 func TestMaxHold(t *testing.T) {
 	t.Parallel()
 	runCases(t, holdCases)
 }
 
-// Without any policy left, writes go the fast path, on which nothing but the fence is looked at.
+// TestMaxHoldWithoutPolicies checks that hold_until closes the fence also on the fast path, which is taken when no
+// policy is left.
 func TestMaxHoldWithoutPolicies(t *testing.T) {
 	t.Parallel()
 	for name, source := range map[string]source{"a set of writes": bySet, "a write alone": byOne} {
@@ -187,13 +205,15 @@ func noPolicies(ctx context.Context, s *fixture) error {
 	return err
 }
 
-// A holder that renews for ever is stopped by the clock: the renewal says so, and the next in the queue is granted the lock at that time.
+// TestMaxHoldEndsAnEndlessHolder checks that a holder that renews for ever loses the lock at its hold_until, and that
+// the next waiter is granted it at that time.
 func TestMaxHoldEndsAnEndlessHolder(t *testing.T) {
 	t.Parallel()
 	const hold = 300 * time.Millisecond
 	b := newTestbed(t)
 	s := newServices(t, b, 2, noPoll)
-	if err := b.PutPolicy(patient(t), store.Policy{Prefix: "lock", Rule: store.RuleStrict, Authority: store.AuthorityBuiltin, MaxHold: hold}); err != nil {
+	if err := b.PutPolicy(patient(t), store.Policy{Prefix: "lock", Rule: store.RuleStrict,
+		Authority: store.AuthorityBuiltin, MaxHold: hold}); err != nil {
 		t.Fatal(err)
 	}
 	holder := s.acquire(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "endless", TTL: time.Hour})
@@ -212,14 +232,15 @@ func TestMaxHoldEndsAnEndlessHolder(t *testing.T) {
 	// None of them releases it, and nobody polls.
 	for _, answers := range []<-chan outcome{second, third, fourth, fifth} {
 		next := granted(t, answers)
-		if want := next.GrantedAt.Add(hold); next.GrantedAt.Before(holder.HoldUntil) || !next.HoldUntil.Equal(want) || !next.ExpiresAt.Equal(want) {
+		if want := next.GrantedAt.Add(hold); next.GrantedAt.Before(holder.HoldUntil) || !next.HoldUntil.Equal(want) ||
+			!next.ExpiresAt.Equal(want) {
 			t.Errorf("%+v was granted after %+v", next, holder)
 		}
 		holder = next
 	}
 }
 
-// A limit that was lifted leaves its mark on the fence: writes are admitted, with no limit left anywhere and no policy.
+// TestMaxHoldLifted checks that writes are admitted after a limit was lifted, with no policy left.
 func TestMaxHoldLifted(t *testing.T) {
 	t.Parallel()
 	for name, lift := range map[string][]step{

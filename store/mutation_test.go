@@ -22,8 +22,8 @@ type mutation struct {
 // edit returns the broken source, or an error where there is nothing left to break.
 type edit func(source string) (string, error)
 
-// TestEveryStepIsTested breaks the functions, one place at a time, and demands that the cases notice. A step of the rule that
-// could be taken out without a test failing would be a step that nobody keeps.
+// TestEveryStepIsTested breaks the functions, one place at a time, and checks that the cases fail. A step of the rule
+// that could be removed without a failing test would be a step that nobody keeps.
 func TestEveryStepIsTested(t *testing.T) {
 	t.Parallel()
 	cases := map[string]storeCase{}
@@ -33,7 +33,8 @@ func TestEveryStepIsTested(t *testing.T) {
 		}
 		cases[c.name] = c
 	}
-	for _, m := range slices.Concat(stepMutations, ruleMutations, shortWayMutations, changeMutations, leaseMutations, scopeMutations, sessionMutations, holdMutations) {
+	for _, m := range slices.Concat(stepMutations, ruleMutations, shortWayMutations, changeMutations, leaseMutations,
+		scopeMutations, sessionMutations, holdMutations) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -41,7 +42,8 @@ func TestEveryStepIsTested(t *testing.T) {
 			b := newTestbed(t)
 			m.apply(t, b)
 			// It is broken in one place: a holder can still write by one of the sources.
-			if err := cases["step 1: a token"].check(ctx, b); err != nil && cases["transaction: all is applied"].check(ctx, b) != nil {
+			if err := cases["step 1: a token"].check(ctx, b); err != nil && cases["transaction: all is applied"].check(ctx,
+				b) != nil {
 				t.Fatalf("the function is broken altogether: %v", err)
 			}
 			for _, name := range m.fails {
@@ -87,7 +89,8 @@ func theLongWay(t *testing.T) string {
 	t.Helper()
 	source, _ := migrations.GuardSource("write")
 	long, err := both(
-		replacing("v_plain := p_wait_ms", "v_plain := false and p_wait_ms"), replacing("if p_wait_ms is distinct from 0 then", "if false then"),
+		replacing("v_plain := p_wait_ms", "v_plain := false and p_wait_ms"), replacing("if p_wait_ms is distinct from 0 then",
+			"if false then"),
 	)(source)
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +121,8 @@ func both(one, two edit) edit {
 	}
 }
 
-// withoutStep takes a branch of a step of the rule out: the lines from "when" to the "then" that is marked with the step.
+// withoutStep takes a branch of a step of the rule out: the lines from "when" to the "then" that is marked with the
+// step.
 func withoutStep(step, branch int) edit {
 	return func(source string) (string, error) {
 		lines := strings.Split(source, "\n")
@@ -145,7 +149,7 @@ func withoutStep(step, branch int) edit {
 
 func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
 
-// TestEveryStepIsMarked counts the marks by which TestEveryStepIsTested finds the steps: a branch without a mutation shows here.
+// TestEveryStepIsMarked checks that each branch that is marked as a step has a mutation.
 func TestEveryStepIsMarked(t *testing.T) {
 	t.Parallel()
 	marks := 0

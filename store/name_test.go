@@ -15,12 +15,15 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
+// TestParseName checks texts that are names and texts that are not.
 func TestParseName(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", store.NameBytesMax)
 	for _, text := range []string{
-		"a", "job-42", "accounts/42", "a/b/c", "a b", " ", "...", "a.", ".a", "..a", "a/...", "a/.b/..c", "%2F", "a\\b", "*", "ключ/键/🔑",
-		"\u00a0", "\u200b", "\ufeff", "\U0010FFFF", "\uFFFD", "~", "\u00a1", long, long[1:] + "y", strings.Repeat("é", store.NameBytesMax/2),
+		"a", "job-42", "accounts/42", "a/b/c", "a b", " ", "...", "a.", ".a", "..a", "a/...", "a/.b/..c", "%2F", "a\\b", "*",
+		"ключ/键/🔑",
+		"\u00a0", "\u200b", "\ufeff", "\U0010FFFF", "\uFFFD", "~", "\u00a1", long, long[1:] + "y",
+		strings.Repeat("é", store.NameBytesMax/2),
 	} {
 		if name, err := store.ParseName(text); err != nil || string(name) != text {
 			t.Errorf("%.20q: %q, %v; want it to be a name", text, name, err)
@@ -29,7 +32,8 @@ func TestParseName(t *testing.T) {
 	for text, why := range map[string]string{
 		"": "empty", "/": "empty", "/a": "empty", "a/": "empty", "a//b": "empty", "//": "empty",
 		".": `"."`, "..": `".."`, "./a": `"."`, "a/./b": `"."`, "a/..": `".."`, "../a": `".."`,
-		"a\x00": "byte 1", "\x01": "byte 0", "a\nb": "byte 1", "a\tb": "byte 1", "ab\x1f": "byte 2", "\x7f": "byte 0", "é\u0080": "byte 2", "\u009f": "byte 0",
+		"a\x00": "byte 1", "\x01": "byte 0", "a\nb": "byte 1", "a\tb": "byte 1", "ab\x1f": "byte 2", "\x7f": "byte 0",
+		"é\u0080": "byte 2", "\u009f": "byte 0",
 		"\xff": "UTF-8", "a\xc3": "UTF-8", "\xed\xa0\x80": "UTF-8", "\xc0\xaf": "UTF-8",
 		long + "x": "513 bytes", strings.Repeat("é", store.NameBytesMax/2) + "x": "513 bytes",
 	} {
@@ -65,7 +69,8 @@ func newNameJudge(t testing.TB) nameJudge {
 	return nameJudge{sql}
 }
 
-// expectAgreement compares ParseName with the domain fence.name. What the database can't even hold as text must be no name.
+// expectAgreement compares ParseName with the domain fence.name. What the database can't even hold as text must be no
+// name.
 func (j nameJudge) expectAgreement(t rapid.TB, texts []string) {
 	var sendable []string
 	for _, text := range texts {
@@ -94,7 +99,8 @@ func (j nameJudge) expectAgreement(t rapid.TB, texts []string) {
 // nameLike makes texts that are names or nearly so.
 func nameLike() *rapid.Generator[string] {
 	segment := rapid.OneOf(
-		rapid.SampledFrom([]string{"", ".", "..", "...", "a", "job-42", "x\x7f", "\u0085", strings.Repeat("s", 500), strings.Repeat("é", 250)}),
+		rapid.SampledFrom([]string{"", ".", "..", "...", "a", "job-42", "x\x7f", "\u0085", strings.Repeat("s", 500),
+			strings.Repeat("é", 250)}),
 		rapid.StringOfN(rapid.RuneFrom(nil, unicode.Cc, unicode.L, unicode.P, unicode.Z), 1, 20, -1),
 		rapid.StringN(1, 200, -1),
 	)
@@ -103,6 +109,8 @@ func nameLike() *rapid.Generator[string] {
 	})
 }
 
+// TestCharactersAgreeWithDatabase checks that ParseName and the database agree on every character that could be
+// special.
 func TestCharactersAgreeWithDatabase(t *testing.T) {
 	t.Parallel()
 	var every []string // one of each character that could be special
@@ -112,6 +120,7 @@ func TestCharactersAgreeWithDatabase(t *testing.T) {
 	newNameJudge(t).expectAgreement(t, every)
 }
 
+// TestNamesAgreeWithDatabase checks that ParseName and the database agree on random texts.
 func TestNamesAgreeWithDatabase(t *testing.T) {
 	t.Parallel()
 	judge := newNameJudge(t)
@@ -121,7 +130,8 @@ func TestNamesAgreeWithDatabase(t *testing.T) {
 }
 
 func FuzzParseName(f *testing.F) {
-	for _, seed := range []string{"a", "a/b", "", "/", "a//b", ".", "..", "a\x00", "\xff", "é\u0080", strings.Repeat("x", 513)} {
+	for _, seed := range []string{"a", "a/b", "", "/", "a//b", ".", "..", "a\x00", "\xff", "é\u0080",
+		strings.Repeat("x", 513)} {
 		f.Add(seed)
 	}
 	judge := newNameJudge(f)

@@ -14,14 +14,16 @@ import (
 func putPolicies(t *testing.T, b *testbed, prefixes ...string) {
 	t.Helper()
 	for _, prefix := range prefixes {
-		// The rule and a flag tell which policy it was that was found.
-		policy := store.Policy{Prefix: prefix, Rule: store.RuleSameToken, Authority: store.AuthorityBuiltin, RequireLeaseID: true}
+		// The rule and a flag identify the policy that was found.
+		policy := store.Policy{Prefix: prefix, Rule: store.RuleSameToken, Authority: store.AuthorityBuiltin,
+			RequireLeaseID: true}
 		if err := b.PutPolicy(t.Context(), policy); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
+// TestLongestPrefixWins checks that the policy of a name is that of its longest prefix of whole segments.
 func TestLongestPrefixWins(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -44,7 +46,8 @@ func TestLongestPrefixWins(t *testing.T) {
 				want = everything
 			}
 			policy, err := b.PolicyFor(t.Context(), name)
-			if err != nil || policy.Prefix != want || policy.RequireLeaseID != slices.Contains([]string{"jobs", "jobs/night", "jobs/night/1", "ключ"}, want) {
+			if err != nil || policy.Prefix != want || policy.RequireLeaseID != slices.Contains([]string{"jobs", "jobs/night",
+				"jobs/night/1", "ключ"}, want) {
 				t.Errorf("the policy for %s is %+v (%v), want the one of %q", name, policy, err, want)
 			}
 		}
@@ -60,32 +63,7 @@ func TestLongestPrefixWins(t *testing.T) {
 	}
 }
 
-// The rule is judged by the policy of the longest prefix: two of them, one within the other, contradict each other.
-func TestRuleUnderNestedPolicies(t *testing.T) {
-	t.Parallel()
-	b := newTestbed(t)
-	above, below := &fixture{testbed: b, lock: "jobs"}, &fixture{testbed: b, lock: "jobs/night"}
-	if err := errors.Join(above.do(t.Context(), requireLeaseID, acquire), below.do(t.Context(), sameToken, acquire)); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		s       *fixture
-		verdict store.Verdict
-	}{
-		{above, store.VerdictLeaseMismatch}, {below, store.Admitted}, {below, store.Admitted},
-	} {
-		if err := c.s.expectVerdict(t.Context(), bySet, with(newest)(c.s), c.verdict, ""); err != nil {
-			t.Error(err)
-		}
-	}
-	if err := b.DeletePolicy(t.Context(), "jobs/night"); err != nil {
-		t.Fatal(err)
-	}
-	if err := below.expectVerdict(t.Context(), bySet, with(newest, sequence(1))(below), store.VerdictLeaseMismatch, ""); err != nil {
-		t.Error(err)
-	}
-}
-
+// TestPoliciesAreKept checks that policies are stored, listed in byte order, changed and deleted.
 func TestPoliciesAreKept(t *testing.T) {
 	t.Parallel()
 	b, ctx := newTestbed(t), t.Context()
@@ -116,11 +94,12 @@ func TestPoliciesAreKept(t *testing.T) {
 	_, readErr := b.Policy(ctx, "")
 	for _, err := range []error{readErr, b.DeletePolicy(ctx, ""), b.DeletePolicy(ctx, "a/b/c")} {
 		if !errors.Is(err, store.ErrNotFound) {
-			t.Errorf("of no policy: %v, want ErrNotFound", err)
+			t.Errorf("a policy that does not exist: %v, want ErrNotFound", err)
 		}
 	}
 }
 
+// TestLimitsOfPolicies checks that policies outside their limits are refused.
 func TestLimitsOfPolicies(t *testing.T) {
 	t.Parallel()
 	b, ctx := newTestbed(t), t.Context()
@@ -129,13 +108,16 @@ func TestLimitsOfPolicies(t *testing.T) {
 		change func(p *store.Policy)
 		want   error
 	}{
-		"no rule":            {func(p *store.Policy) { p.Rule = "" }, store.ErrInvalid},
-		"an unknown rule":    {func(p *store.Policy) { p.Rule = "lax" }, store.ErrInvalid},
-		"no authority":       {func(p *store.Policy) { p.Authority = "" }, store.ErrInvalid},
-		"no name":            {func(p *store.Policy) { p.Prefix = "a/" }, store.ErrInvalidName},
-		"a name too long":    {func(p *store.Policy) { p.Prefix = strings.Repeat("x", store.NameBytesMax+1) }, store.ErrInvalidName},
-		"a lease from afar":  {func(p *store.Policy) { p.Authority, p.RequireLeaseID = store.AuthorityExternal, true }, store.ErrInvalid},
-		"a life from afar":   {func(p *store.Policy) { p.Authority, p.RequireLiveLease = store.AuthorityExternal, true }, store.ErrInvalid},
+		"no rule":         {func(p *store.Policy) { p.Rule = "" }, store.ErrInvalid},
+		"an unknown rule": {func(p *store.Policy) { p.Rule = "lax" }, store.ErrInvalid},
+		"no authority":    {func(p *store.Policy) { p.Authority = "" }, store.ErrInvalid},
+		"no name":         {func(p *store.Policy) { p.Prefix = "a/" }, store.ErrInvalidName},
+		"a name too long": {func(p *store.Policy) { p.Prefix = strings.Repeat("x", store.NameBytesMax+1) },
+			store.ErrInvalidName},
+		"a lease from afar": {func(p *store.Policy) { p.Authority, p.RequireLeaseID = store.AuthorityExternal, true },
+			store.ErrInvalid},
+		"a live lease from afar": {func(p *store.Policy) { p.Authority, p.RequireLiveLease = store.AuthorityExternal, true },
+			store.ErrInvalid},
 		"the longest prefix": {func(p *store.Policy) { p.Prefix = strings.Repeat("x", store.NameBytesMax) }, nil},
 	} {
 		policy := valid
@@ -155,27 +137,8 @@ func TestLimitsOfPolicies(t *testing.T) {
 	}
 }
 
-// An authority elsewhere issues the tokens: there is nothing to acquire, nor anything left behind by trying.
-func TestAcquireUnderExternalAuthority(t *testing.T) {
-	t.Parallel()
-	b := newTestbed(t)
-	s := &fixture{testbed: b, lock: "jobs/1"}
-	if err := b.PutPolicy(t.Context(), store.Policy{Prefix: "jobs", Rule: store.RuleStrict, Authority: store.AuthorityExternal}); err != nil {
-		t.Fatal(err)
-	}
-	err := b.unchanged(t.Context(), func() error {
-		if err := acquire(t.Context(), s); !errors.Is(err, store.ErrExternalAuthority) {
-			return fmt.Errorf("the answer is %w, want ErrExternalAuthority", err)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-// waitingCases: a policy holds for every decision made after it was set, also for writes that were sent before, and waited
-// for the fence. Each case has a database of its own: the first is about the first policy of all.
+// waitingCases: a policy holds for every decision made after it was set, also for writes that were sent before, and
+// waited for the fence. Each case has a database of its own: the first is about the first policy of all.
 var waitingCases = []storeCase{
 	{"waiting: a policy is set", all(acquire, policyWhileWaiting(bySet))},
 	{"alone, waiting: a policy is set", all(acquire, policyWhileWaiting(byOne))},

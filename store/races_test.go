@@ -21,8 +21,9 @@ var raceCases = []storeCase{
 		grantedDuring(with(newest, at("/x")), acquireSubtree))},
 	{"P3: a reader of a subtree comes during a write of a late holder below", all(onBelow("/x", acquire, expire),
 		grantedDuring(ofBelow("/x"), shareSubtree))},
-	{"P3: a subtree is granted during a write with the token of a subtree below", all(onBelow("/x", acquireSubtree, expire),
-		grantedDuring(ofBelow("/x", at("/x/y")), acquireSubtree))},
+	{"P3: a subtree is granted during a write with the token of a subtree below",
+		all(onBelow("/x", acquireSubtree, expire),
+			grantedDuring(ofBelow("/x", at("/x/y")), acquireSubtree))},
 	{"P3: a subtree is granted during a write with the token of a subtree above", all(acquireSubtree, expire,
 		grantedDuring(with(newest, at("/x/y")), onBelow("/x", acquireSubtree)))},
 	{"P3: a name is granted during a write with the token of a subtree above", all(acquireSubtree, expire,
@@ -43,18 +44,20 @@ var raceCases = []storeCase{
 		whileGranted("", store.Subtree, heldBy(onBelow("/x/y", acquire), "the new one"))},
 	{"P1: a subtree is asked for while a name in it is granted",
 		whileGranted("/x/y", store.Node, heldBy(acquireSubtree, "the new one"))},
-	{"P1: a heartbeat in time that is not committed yet", all(openSession, inSession(acquire), expireSession, keptAliveInTime)},
+	{"P1: a heartbeat in time that is not committed yet", all(openSession, inSession(acquire), expireSession,
+		keptAliveInTime)},
 	{"P5: a token that is granted after the write was sent", guessedToken},
 	{"a lease that is granted in a session while that is ended", grantedWhileEnding},
 }
 
+// TestRaces checks P1, P3 and P5 for calls that wait for each other.
 func TestRaces(t *testing.T) {
 	t.Parallel()
 	runCases(t, raceCases)
 }
 
-// grantedDuring is a grant that must wait for a write that can't be refused any more. The write is committed only once the
-// grant waits. Then the record is there, and the write's token admits nothing more.
+// grantedDuring is a grant that must wait for a write that can't be refused any more. The write is committed only once
+// the grant waits. Then the record is there, and the write's token admits nothing more.
 func grantedDuring(spec writeSpec, grant step) step {
 	return func(ctx context.Context, s *fixture) error {
 		write := spec(s)
@@ -138,7 +141,8 @@ func grantedWhileEnding(ctx context.Context, s *fixture) error {
 	if err := openSession(ctx, s); err != nil {
 		return err
 	}
-	grant := executing(ctx, "select fence.acquire(fence.lease_request($1, 'owner-1', 'exclusive', 'node', null, $2, null, null), 0, null)",
+	grant := executing(ctx,
+		"select fence.acquire(fence.ask($1, 'owner-1', 'exclusive', 'node', null, $2, null, null), 0, null)",
 		s.lock, s.session.ID)
 	if err := s.whileLocked(ctx, grant, func() error { return endSession(ctx, s) }, nil); err != nil {
 		return err
@@ -155,8 +159,10 @@ var queueCases = []storeCase{
 	{"P8: a try does not jump the queue", behindWaiter("", "exclusive", "node", acquire)},
 	{"P8: a reader does not jump the queue of a writer", behindWaiter("", "exclusive", "node", share)},
 	{"P8: a writer does not jump the queue of a reader", behindWaiter("", "shared", "node", acquire)},
-	{"P8: a try for a name stands behind who waits for the subtree", behindWaiter("", "exclusive", "subtree", onBelow("/x", acquire))},
-	{"P8: a try for a subtree stands behind who waits for a name", behindWaiter("/x", "exclusive", "node", acquireSubtree)},
+	{"P8: a try for a name stands behind who waits for the subtree", behindWaiter("", "exclusive", "subtree",
+		onBelow("/x", acquire))},
+	{"P8: a try for a subtree stands behind who waits for a name",
+		behindWaiter("/x", "exclusive", "node", acquireSubtree)},
 	{"P8: readers do not stand behind readers", all(waiter("", "shared", "node", time.Minute), share)},
 	{"P8: nobody stands behind who is gone", all(waiter("", "exclusive", "node", 0), acquire)},
 }
@@ -185,6 +191,7 @@ func behindWaiter(suffix store.Name, mode, scope string, ask step) step {
 	return all(waiter(suffix, mode, scope, time.Hour), changingNothing(heldBy(ask, "")))
 }
 
+// TestTriesAreBehindWaiters checks that an acquire that does not wait does not pass those that do.
 func TestTriesAreBehindWaiters(t *testing.T) {
 	t.Parallel()
 	runCases(t, queueCases)

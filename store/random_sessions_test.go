@@ -49,7 +49,8 @@ func (r *randomRun) expireSession(t *rapid.T) {
 	id := r.session(t)
 	var at time.Time
 	err := r.sql.QueryRow(t.Context(), `
-		update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1 and ended_at is null and expires_at > clock_timestamp()
+		update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1 and ended_at is
+			null and expires_at > clock_timestamp()
 		returning expires_at`, id).Scan(&at)
 	if err != nil {
 		t.Skip("the session is over")

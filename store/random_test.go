@@ -16,9 +16,10 @@ import (
 	"github.com/fencegate/fencegate/store/storetest"
 )
 
-// TestRandomSequences makes random calls, one after the other, to a Store and to the model of the contract: every answer must
-// be the same. A set of writes must be answered as the model answers its writes one by one.
+// TestRandomSequences makes random calls, one after the other, to a Store and to the model of the contract: every
+// answer must be the same. A set of writes must be answered as the model answers its writes one by one.
 func TestRandomSequences(t *testing.T) {
+	t.Parallel()
 	url := pgtest.Migrated(t)
 	conn, err := pgx.Connect(t.Context(), url)
 	if err != nil {
@@ -35,13 +36,16 @@ func TestRandomSequences(t *testing.T) {
 			r.acquireOn(t, name)
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"acquire": r.acquire, "renew": r.renew, "release": r.release, "break": r.breakLock, "expire": r.expire, "sweep": r.sweep,
+			"acquire": r.acquire, "renew": r.renew, "release": r.release, "break": r.breakLock, "expire": r.expire,
+			"sweep":       r.sweep,
 			"holdOut":     r.holdOut,
 			"acquireMore": r.acquire, "openSession": r.openSession, "keepAlive": r.keepAlive, "endSession": r.endSession,
 			"expireSession": r.expireSession, "readSession": r.readSession,
-			"write": r.write, "writeMore": r.write, "writeAgain": r.writeAgain, "writeSet": r.writeSet, "writeMoreSets": r.writeSet,
-			"transact": r.transact, "transactMore": r.transact, "transactAgain": r.transactAgain, "transactAndWrite": r.transactAndWrite,
-			"putPolicy": r.putPolicy, "deletePolicy": r.deletePolicy,
+			"write": r.write, "writeMore": r.write, "writeAgain": r.writeAgain, "writeSet": r.writeSet,
+			"writeMoreSets": r.writeSet,
+			"transact":      r.transact, "transactMore": r.transact, "transactAgain": r.transactAgain,
+			"transactAndWrite": r.transactAndWrite,
+			"putPolicy":        r.putPolicy, "deletePolicy": r.deletePolicy,
 			"readLock": r.readLock, "readFence": r.readFence,
 		})
 		r.readAll(t)
@@ -100,8 +104,9 @@ func (r *randomRun) acquireOn(t *rapid.T, name store.Name) {
 	request := store.AcquireRequest{
 		Lock:    name,
 		OwnerID: rapid.SampledFrom([]string{"A", "B"}).Draw(t, "owner"),
-		Mode:    rapid.SampledFrom([]store.Mode{store.Exclusive, store.Exclusive, store.Exclusive, store.Shared}).Draw(t, "mode"),
-		Scope:   rapid.SampledFrom([]store.Scope{store.Node, store.Node, store.Node, store.Subtree}).Draw(t, "scope"),
+		Mode: rapid.SampledFrom([]store.Mode{store.Exclusive, store.Exclusive, store.Exclusive, store.Shared}).Draw(t,
+			"mode"),
+		Scope: rapid.SampledFrom([]store.Scope{store.Node, store.Node, store.Node, store.Subtree}).Draw(t, "scope"),
 		// Longer than any test runs: only expire lets a lease expire.
 		TTL:       time.Hour + time.Duration(rapid.IntRange(0, 1000).Draw(t, "ttl"))*time.Millisecond,
 		RequestID: rapid.SampledFrom([]string{"", "", "", "r1", "r2"}).Draw(t, "request"),
@@ -115,7 +120,8 @@ func (r *randomRun) acquireOn(t *rapid.T, name store.Name) {
 	}
 	made := result.made
 	r.leases = append(r.leases, store.Lease{Lock: name, OwnerID: made.OwnerID, ID: made.ID, Token: made.Token})
-	if (made.Mode != request.Mode || made.Scope != request.Scope || made.SessionID != request.SessionID) && request.RequestID == "" {
+	if (made.Mode != request.Mode || made.Scope != request.Scope || made.SessionID != request.SessionID) &&
+		request.RequestID == "" {
 		t.Fatalf("granted is %+v, want %+v", made, request)
 	}
 }
@@ -167,7 +173,8 @@ func (r *randomRun) breakLock(t *rapid.T) {
 // expire moves the end of a lease to now.
 func (r *randomRun) expire(t *rapid.T) {
 	name := r.name(t)
-	running := slices.DeleteFunc(r.model.Resource(name).Running(), func(grant storetest.Grant) bool { return grant.SessionID != uuid.Nil })
+	running := slices.DeleteFunc(r.model.Resource(name).Running(),
+		func(grant storetest.Grant) bool { return grant.SessionID != uuid.Nil })
 	if len(running) == 0 {
 		t.Skip("no lease runs")
 	}
@@ -196,9 +203,11 @@ func (r *randomRun) holdOut(t *rapid.T) {
 	var at time.Time
 	err := r.sql.QueryRow(t.Context(), `
 		update fence.leases l
-		set hold_until = now.at, expires_at = case when l.session_id is null then least(l.expires_at, now.at) else l.expires_at end
+		set hold_until = now.at, expires_at = case when l.session_id is null then least(l.expires_at, now.at) else
+			l.expires_at end
 		from (select clock_timestamp() as at) now
-		where l.lock = $1 and l.fencing_token = $2 and l.hold_until > now.at and (l.ended_at is null or l.end_reason = 'expired')
+		where l.lock = $1 and l.fencing_token = $2 and l.hold_until > now.at and (l.ended_at is null or l.end_reason =
+			'expired')
 		returning now.at`, name, token).Scan(&at)
 	if err != nil {
 		t.Skip("the lease has no limit")
@@ -206,8 +215,8 @@ func (r *randomRun) holdOut(t *rapid.T) {
 	r.model = r.model.HoldOut(name, token, at.UnixMicro())
 }
 
-// sweep may change no answer, but that it closes the fences of sessions that are over and of leases whose hold is over. The
-// first sweep ends leases that have expired; the second finds those of them whose hold is over.
+// sweep may change no answer, but that it closes the fences of sessions that are over and of leases whose hold is over.
+// The first sweep ends leases that have expired; the second finds those of them whose hold is over.
 func (r *randomRun) sweep(t *rapid.T) {
 	for range 2 {
 		sweeper, err := store.NewSweeper(r.gateway, store.SweeperConfig{})
@@ -227,9 +236,10 @@ func (r *randomRun) policyPrefix(t *rapid.T) string {
 
 func (r *randomRun) putPolicy(t *rapid.T) {
 	policy := store.Policy{
-		Prefix:    r.policyPrefix(t),
-		Rule:      rapid.SampledFrom([]store.Rule{store.RuleStrict, store.RuleSameToken}).Draw(t, "rule"),
-		Authority: rapid.SampledFrom([]store.Authority{store.AuthorityBuiltin, store.AuthorityBuiltin, store.AuthorityExternal}).Draw(t, "authority"),
+		Prefix: r.policyPrefix(t),
+		Rule:   rapid.SampledFrom([]store.Rule{store.RuleStrict, store.RuleSameToken}).Draw(t, "rule"),
+		Authority: rapid.SampledFrom([]store.Authority{store.AuthorityBuiltin, store.AuthorityBuiltin,
+			store.AuthorityExternal}).Draw(t, "authority"),
 	}
 	if policy.Authority == store.AuthorityBuiltin {
 		policy.RequireLeaseID = rapid.Bool().Draw(t, "require_lease_id")
@@ -244,7 +254,8 @@ func (r *randomRun) putPolicy(t *rapid.T) {
 
 func (r *randomRun) deletePolicy(t *rapid.T) {
 	prefix := r.policyPrefix(t)
-	if err := r.gateway.DeletePolicy(t.Context(), prefix); err != nil && storetest.ErrorAnswer(err).Code != storetest.CodeNotFound {
+	if err := r.gateway.DeletePolicy(t.Context(), prefix); err != nil &&
+		storetest.ErrorAnswer(err).Code != storetest.CodeNotFound {
 		t.Fatal(err)
 	}
 	r.model = r.model.WithoutPolicy(prefix)

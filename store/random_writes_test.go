@@ -16,7 +16,8 @@ func (r *randomRun) claim(t *rapid.T, name store.Name) store.WriteToken {
 	resource := r.model.Resource(name)
 	granted, leaseID := r.model.Granted(name)
 	claim := store.WriteToken{Resource: name}
-	switch rapid.SampledFrom([]string{"newest", "newest", "newest", "newest", "last", "other", "none", "near", "far"}).Draw(t, "token") {
+	switch rapid.SampledFrom([]string{"newest", "newest", "newest", "newest", "last", "other", "none", "near",
+		"far"}).Draw(t, "token") {
 	case "newest":
 		claim.Token = granted
 	case "last":
@@ -122,7 +123,8 @@ func (r *randomRun) send(t *rapid.T, writes []store.Write) {
 	}
 	for i, write := range writes {
 		next, want := r.model.Write(write)
-		r.same(t, fmt.Sprintf("%d of %d: %s", i+1, len(writes), historyCall{write: &write}), storetest.WriteAnswer(results[i]), want)
+		r.same(t, fmt.Sprintf("%d of %d: %s", i+1, len(writes), historyCall{write: &write}),
+			storetest.WriteAnswer(results[i]), want)
 		r.model = next
 	}
 	r.writes = append(r.writes, writes...)

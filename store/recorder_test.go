@@ -10,13 +10,13 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// flush writes what a Recorder has noted and returns what it told of that.
+// flush writes what a Recorder has recorded and returns the errors that it reported.
 func flush(recorder *store.Recorder) error {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	var told error
-	recorder.Run(ended, func(err error) { told = errors.Join(told, err) })
-	return told
+	var reported error
+	recorder.Run(ended, func(err error) { reported = errors.Join(reported, err) })
+	return reported
 }
 
 func rejections(t *testing.T, b *testbed, query store.RejectionQuery) []store.Rejection {
@@ -31,7 +31,7 @@ func rejections(t *testing.T, b *testbed, query store.RejectionQuery) []store.Re
 	return found
 }
 
-// rejectedBy returns what the rule says of a write, which must be a rejection.
+// rejectedBy returns the rejection of a write.
 func rejectedBy(t *testing.T, s *fixture, spec writeSpec) *store.RejectedError {
 	t.Helper()
 	result, err := bySet(t.Context(), s.Store, spec(s))
@@ -42,8 +42,8 @@ func rejectedBy(t *testing.T, s *fixture, spec writeSpec) *store.RejectedError {
 	return rejected
 }
 
-// A zombie that hammers is one group, within a flush and across flushes.
-func TestRecorderFolds(t *testing.T) {
+// TestRecorderGroupsRejections checks that a zombie's rejections are one group, within a flush and across flushes.
+func TestRecorderGroupsRejections(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	recorder := store.NewRecorder(b.Store)
@@ -74,8 +74,9 @@ func TestRecorderFolds(t *testing.T) {
 		t.Errorf("the group lasted from %s to %s; it began between %s and %s", got.FirstAt, got.LastAt, before, between)
 	}
 	want := store.Rejection{
-		ID: got.ID, Resource: "jobs/1", Key: "c", Verdict: store.VerdictTokenStale, Reason: "superseded", Source: "http", Address: "192.0.2.1",
-		Token: 33, GrantedToken: 35, LastToken: 35, LastSequence: 7, Count: 3, FirstAt: got.FirstAt, LastAt: got.LastAt,
+		ID: got.ID, Resource: "jobs/1", Key: "c", Verdict: store.VerdictTokenStale, Reason: "superseded", Source: "http",
+		Address: "192.0.2.1",
+		Token:   33, GrantedToken: 35, LastToken: 35, LastSequence: 7, Count: 3, FirstAt: got.FirstAt, LastAt: got.LastAt,
 		ChangedAt: got.ChangedAt,
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -83,8 +84,9 @@ func TestRecorderFolds(t *testing.T) {
 	}
 }
 
-// Whatever differs that makes a group another one is a row of its own.
-func TestRecorderTellsStoriesApart(t *testing.T) {
+// TestRecorderSeparatesGroups checks that rejections that differ in any field of the group's key are groups of their
+// own.
+func TestRecorderSeparatesGroups(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	recorder := store.NewRecorder(b.Store)
@@ -120,7 +122,7 @@ func TestRecorderTellsStoriesApart(t *testing.T) {
 	}
 }
 
-// Who it was, and how late, is looked up while the lease is remembered.
+// TestRecorderLooksUpTheLease checks that the owner, and how late the write was, are recorded while the lease is known.
 func TestRecorderLooksUpTheLease(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -130,25 +132,23 @@ func TestRecorderLooksUpTheLease(t *testing.T) {
 	for name, c := range map[string]struct {
 		given, after given // after: between the rejection and its record
 		write        writeSpec
-		ago, late    bool // whether the first lease ended an hour ago; whether it is told how late the write was
+		ago, late    bool // the first lease ended an hour ago; the record has how late the write was
 		owner        string
 	}{
 		"released an hour ago": {given{acquire, release}, nil, with(first), true, true, "owner-1"},
 		"broken an hour ago":   {given{acquire, breakLock}, nil, with(first), true, true, "owner-1"},
 		"expired an hour ago":  {given{acquire, expire}, nil, with(first, otherLeaseID), true, true, "owner-1"},
 		"replaced an hour ago": {given{acquire, replace}, nil, with(first), true, true, "owner-1"},
-		"released late since":  {given{acquire, expire}, given{release, endLater}, with(first, otherLeaseID), true, true, "owner-1"},
-		"live":                 {given{acquire}, nil, with(first, expect(7)), false, false, "owner-1"},
-		"released since":       {given{acquire}, given{release, endLater}, with(first, expect(7)), false, false, "owner-1"},
-		"expired since":        {given{acquire}, given{expireLater}, with(first, expect(7)), false, false, "owner-1"},
-		"forgotten":            {given{acquire, replace, forget}, nil, with(first), false, false, ""},
-		"never granted":        {given{acquire}, nil, with(beyond), false, false, ""},
-		"no token":             {given{acquire}, nil, with(none), false, false, ""},
+		"released late since": {given{acquire, expire}, given{release, endLater}, with(first, otherLeaseID), true, true,
+			"owner-1"},
+		"live":           {given{acquire}, nil, with(first, expect(7)), false, false, "owner-1"},
+		"released since": {given{acquire}, given{release, endLater}, with(first, expect(7)), false, false, "owner-1"},
+		"expired since":  {given{acquire}, given{expireLater}, with(first, expect(7)), false, false, "owner-1"},
+		"forgotten":      {given{acquire, replace, forget}, nil, with(first), false, false, ""},
+		"never granted":  {given{acquire}, nil, with(beyond), false, false, ""},
+		"no token":       {given{acquire}, nil, with(none), false, false, ""},
 	} {
-		s := &fixture{testbed: b, lock: store.Name(name)}
-		if err := s.do(t.Context(), c.given...); err != nil {
-			t.Fatal(err)
-		}
+		s := b.given(t, store.Name(name), c.given...)
 		if c.ago {
 			b.exec(t, ago, s.lock, s.leases[0].Token)
 		}
@@ -170,7 +170,8 @@ func TestRecorderLooksUpTheLease(t *testing.T) {
 
 // endLater puts the end of the newest lease, which has ended, into the future: after the rejection by any clock.
 func endLater(ctx context.Context, s *fixture) error {
-	_, err := s.sql.Exec(ctx, "update fence.leases set ended_at = clock_timestamp() + interval '1 minute' where lock = $1", s.lock)
+	_, err := s.sql.Exec(ctx, "update fence.leases set ended_at = clock_timestamp() + interval '1 minute' where lock = $1",
+		s.lock)
 	return err
 }
 
@@ -183,7 +184,8 @@ func expireLater(ctx context.Context, s *fixture) error {
 	return err
 }
 
-// What can't be written is kept, and told; nothing is counted twice or lost.
+// TestRecorderKeepsWhatItCannotWrite checks that rejections that can't be written are kept and reported; none is
+// counted twice or lost.
 func TestRecorderKeepsWhatItCannotWrite(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -193,7 +195,7 @@ func TestRecorderKeepsWhatItCannotWrite(t *testing.T) {
 	b.exec(t, "alter table fence.rejections rename to hidden")
 	for range 2 {
 		if err := flush(recorder); !errors.Is(err, store.ErrUnavailable) {
-			t.Fatalf("the recorder told of %v, want ErrUnavailable", err)
+			t.Fatalf("the recorder reported %v, want ErrUnavailable", err)
 		}
 	}
 	recorder.Record(&rejected, "http", "192.0.2.1")
@@ -212,20 +214,22 @@ func TestRecorderKeepsWhatItCannotWrite(t *testing.T) {
 // groupsMax is how many groups a Recorder remembers.
 const groupsMax = 10_000
 
-// noteStories records one rejection of each group from one number to another.
-func noteStories(recorder *store.Recorder, from, to int64) {
+// recordGroups records one rejection of each group from one number to another.
+func recordGroups(recorder *store.Recorder, from, to int64) {
 	for i := from; i < to; i++ {
-		recorder.Record(&store.RejectedError{Verdict: store.VerdictTokenUnknown, Resource: "r", Token: i + 1}, "http", "192.0.2.1")
+		recorder.Record(&store.RejectedError{Verdict: store.VerdictTokenUnknown, Resource: "r", Token: i + 1}, "http",
+			"192.0.2.1")
 	}
 }
 
-// Memory is bounded: what is new beyond 10,000 groups is dropped and counted; what belongs to one of them is not.
+// TestRecorderDropsBeyondItsBound checks that groups beyond the bound are dropped and counted, and that rejections of
+// known groups are not.
 func TestRecorderDropsBeyondItsBound(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	recorder := store.NewRecorder(b.Store)
 	for range 2 {
-		noteStories(recorder, 0, groupsMax+3)
+		recordGroups(recorder, 0, groupsMax+3)
 	}
 	if got := recorder.Dropped(); got != 6 {
 		t.Errorf("%d were dropped, want 6", got)
@@ -241,39 +245,34 @@ func TestRecorderDropsBeyondItsBound(t *testing.T) {
 	}
 }
 
-// Groups that came while a flush failed take precedence over those that could not be written.
+// TestRecorderDropsWhatItCannotKeep checks that groups that came while a flush failed take precedence over those that
+// could not be written.
 func TestRecorderDropsWhatItCannotKeep(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	recorder := store.NewRecorder(b.Store)
-	noteStories(recorder, 0, groupsMax)
-	tx, err := b.sql.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(t.Context()) //nolint:errcheck // it changes nothing
-	if _, err := tx.Exec(t.Context(), "lock table fence.rejections"); err != nil {
-		t.Fatal(err)
-	}
+	recordGroups(recorder, 0, groupsMax)
+	unlock := b.hold(t, "lock table fence.rejections")
 	flushed := make(chan error, 1)
 	go func() { flushed <- flush(recorder) }()
 	if err := b.awaitBlocked(t.Context(), flushed); err != nil {
 		t.Fatal(err)
 	}
-	noteStories(recorder, groupsMax-1, groupsMax+99) // one group that is being written, and 99 others
+	recordGroups(recorder, groupsMax-1, groupsMax+99) // one group that is being written, and 99 others
 	b.exec(t, "select pg_cancel_backend(pid) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
 	if err := <-flushed; !errors.Is(err, store.ErrUnavailable) {
-		t.Fatalf("the recorder told of %v, want ErrUnavailable", err)
+		t.Fatalf("the recorder reported %v, want ErrUnavailable", err)
 	}
 	if got := recorder.Dropped(); got != 99 {
 		t.Errorf("%d were dropped, want 99", got)
 	}
-	if err := errors.Join(tx.Rollback(t.Context()), flush(recorder)); err != nil {
+	unlock()
+	if err := flush(recorder); err != nil {
 		t.Fatal(err)
 	}
 	var groups, newer, counted int64
 	var lasted bool
-	err = b.sql.QueryRow(t.Context(), `
+	err := b.sql.QueryRow(t.Context(), `
 		select count(*), count(*) filter (where fencing_token > $1), sum(count) filter (where fencing_token = $1)::bigint,
 			bool_and(first_at < last_at) filter (where fencing_token = $1)
 		from fence.rejections`, groupsMax).Scan(&groups, &newer, &counted, &lasted)

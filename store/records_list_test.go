@@ -5,56 +5,82 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/fencegate/fencegate/store"
 )
 
-// What was written last comes first, also where many were written at once.
-func TestRecordsByTime(t *testing.T) {
+// TestRecordLists checks that the records of a resource are listed by key, or the last written first, in pages of any
+// size, with any prefix.
+func TestRecordLists(t *testing.T) {
 	t.Parallel()
-	b := newTestbed(t)
-	s := &fixture{testbed: b, lock: "records"}
-	if err := s.do(t.Context(), acquire); err != nil {
-		t.Fatal(err)
+	s := newFixture(t, acquire, onBelow("/other", acquire, wrote(with(newest))))
+	names := slices.Clone(listNames)
+	for i := range 40 {
+		names = append(names, fmt.Sprintf("%s/%02d", []string{"a", "b<i>"}[i%2], i))
 	}
-	type row struct {
-		key string
-		at  time.Time
-	}
-	var rows []row
+	var rows []store.Record
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 123_456_000, time.UTC)
-	for i := range 60 {
-		r := row{fmt.Sprintf("%s/%02d", []string{"a", "b<i>"}[i%2], i), begin.Add(time.Duration(rand.IntN(20)) * time.Microsecond)}
-		if err := s.do(t.Context(), wrote(with(newest, sequence(int64(i)), key(store.Name(r.key)), value("v")))); err != nil {
+	for i, name := range names {
+		write := with(newest, sequence(int64(i)), key(store.Name(name)), value(name))
+		if err := s.do(t.Context(), wrote(write)); err != nil {
 			t.Fatal(err)
 		}
-		b.exec(t, "update fence.records set updated_at = $2 where key = $1", r.key, r.at)
-		rows = append(rows, r)
+		at := begin.Add(time.Duration(rand.IntN(20)) * time.Microsecond) // many at once
+		s.exec(t, "update fence.records set updated_at = $2 where resource = 'lock' and key = $1", name, at)
+		rows = append(rows, store.Record{
+			Resource: s.lock, Key: store.Name(name), Version: int64(i) + 1, Token: s.newest().Token, Sequence: ptr(int64(i)),
+			Size: int64(len(name)), ContentType: "text/plain", UpdatedAt: at,
+		})
 	}
-	slices.SortFunc(rows, func(a, b row) int { return cmp.Or(b.at.Compare(a.at), cmp.Compare(a.key, b.key)) })
-	for _, prefix := range []string{"", "a", "b<", "c"} {
-		for _, limit := range []int{1, 7, 20, 60, 1000} {
-			var got, want []string
-			for _, r := range rows {
-				want = append(want, r.key)
+	for _, byTime := range []bool{false, true} {
+		slices.SortFunc(rows, func(a, b store.Record) int {
+			if byTime {
+				return cmp.Or(b.UpdatedAt.Compare(a.UpdatedAt), cmp.Compare(a.Key, b.Key))
 			}
-			query := store.RecordQuery{Resource: s.lock, Prefix: prefix, ByTime: true, Limit: limit}
-			for last := limit; last == limit; {
-				records, err := b.Records(t.Context(), query)
-				if err != nil {
-					t.Fatal(err)
+			return cmp.Compare(a.Key, b.Key)
+		})
+		for _, prefix := range append(listPrefixes, "b<", "c") {
+			for _, limit := range []int{1, 3, 7, 20, len(rows), 1000} {
+				query := store.RecordQuery{Resource: s.lock, Prefix: prefix, ByTime: byTime, Limit: limit}
+				want := slices.DeleteFunc(slices.Clone(rows), func(r store.Record) bool {
+					return !strings.HasPrefix(string(r.Key),
+						prefix)
+				})
+				got := recordPages(t, s.testbed, query)
+				if text(got) != text(want) {
+					t.Errorf("%+v:\n%s\nwant\n%s", query, text(got), text(want))
 				}
-				for _, record := range records {
-					got = append(got, string(record.Key))
-					query.After, query.AfterMicros = string(record.Key), record.UpdatedAt.UnixMicro()
-				}
-				last = len(records)
-			}
-			if want := withPrefix(want, prefix); !slices.Equal(got, want) {
-				t.Errorf("prefix %q by %d: %q, want %q", prefix, limit, got, want)
 			}
 		}
 	}
+}
+
+// recordPages reads a list to its end.
+func recordPages(t *testing.T, b *testbed, query store.RecordQuery) (all []store.Record) {
+	t.Helper()
+	for last := query.Limit; last == query.Limit; {
+		records, err := b.Records(t.Context(), query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, record := range records {
+			query.After, query.AfterMicros = string(record.Key), record.UpdatedAt.UnixMicro()
+		}
+		all, last = append(all, records...), len(records)
+	}
+	return all
+}
+
+// text shows records in lines, with what is pointed to.
+func text(records []store.Record) string {
+	lines := make([]string, len(records))
+	for i, r := range records {
+		number := *r.Sequence
+		r.Sequence, r.UpdatedAt = nil, r.UpdatedAt.UTC()
+		lines[i] = fmt.Sprintf("%+v %d", r, number)
+	}
+	return strings.Join(lines, "\n")
 }

@@ -17,9 +17,10 @@ import (
 	"github.com/fencegate/fencegate/store/engine"
 )
 
-// TestRandomRefusals writes at random through two Services that remember refusals. Every answer must be the model's, and each early one
-// the database's own, too.
+// TestRandomRefusals checks random writes through two Services that remember refusals: every answer must be the
+// model's, and every early one the database's, too.
 func TestRandomRefusals(t *testing.T) {
+	t.Parallel()
 	b := newTestbed(t)
 	conn, err := pgx.Connect(t.Context(), b.url)
 	if err != nil {
@@ -63,7 +64,7 @@ func (r *randomRefusals) writeThroughAgain(t *rapid.T) {
 	r.through(t, r.sentBefore(t))
 }
 
-// hold has one take the lock from whoever has it, and do all right.
+// hold takes the lock from its holder and writes correctly.
 func (r *randomRefusals) hold(t *rapid.T) {
 	r.breakLock(t)
 	name := r.name(t)
@@ -74,7 +75,8 @@ func (r *randomRefusals) hold(t *rapid.T) {
 func (r *randomRefusals) hammer(t *rapid.T) {
 	lease := r.someLease(t)
 	for range rapid.IntRange(2, 4).Draw(t, "times") {
-		write := store.Write{WriteToken: store.WriteToken{Resource: lease.Lock, Token: lease.Token}, Operation: r.operation(t, lease.Lock)}
+		write := store.Write{WriteToken: store.WriteToken{Resource: lease.Lock, Token: lease.Token},
+			Operation: r.operation(t, lease.Lock)}
 		last := r.model.Resource(lease.Lock)
 		switch rapid.IntRange(0, 3).Draw(t, "number") {
 		case 0:
@@ -90,22 +92,22 @@ func (r *randomRefusals) hammer(t *rapid.T) {
 // through sends a write through one of the Services.
 func (r *randomRefusals) through(t *rapid.T, write store.Write) {
 	gateway := rapid.SampledFrom(r.gateways).Draw(t, "gateway")
-	told, err := gateway.commit(t.Context(), write)
+	answer, err := gateway.commit(t.Context(), write)
 	if err != nil {
 		t.Fatal(err)
 	}
 	next, want := r.model.Write(write)
 	wanted := strings.TrimSpace(want.Code + " " + want.Reason + map[bool]string{true: "replayed"}[want.Replayed])
-	t.Logf("%s → %s", historyCall{write: &write}, told)
-	if strings.TrimPrefix(told, "early ") != wanted {
-		t.Fatalf("%s\nis told %s\nand must be told %s\nin %s", historyCall{write: &write}, told, wanted, r.model.Summary())
+	t.Logf("%s → %s", historyCall{write: &write}, answer)
+	if strings.TrimPrefix(answer, "early ") != wanted {
+		t.Fatalf("%s\nreturned %s\nwant     %s\nin %s", historyCall{write: &write}, answer, wanted, r.model.Summary())
 	}
-	r.counts[told]++
+	r.counts[answer]++
 	r.model = next
 	r.writes = append(r.writes, write)
 }
 
-// changePolicy goes on when both Services have heard of it.
+// changePolicy changes a policy and waits until both Services have forgotten their refusals.
 func (r *randomRefusals) changePolicy(t *rapid.T) {
 	var before []uint64
 	for _, gateway := range r.gateways {
@@ -121,28 +123,32 @@ func (r *randomRefusals) changePolicy(t *rapid.T) {
 		return // there was none to delete
 	}
 	for i, gateway := range r.gateways {
-		for deadline := time.Now().Add(soon); gateway.Refusals().Forgotten() == before[i] || gateway.RefusalsRemembered() > 0; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(soon); gateway.Refusals().Forgotten() == before[i] ||
+			gateway.RefusalsRemembered() > 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
-				t.Fatal("a Service has never heard of the change of policies")
+				t.Fatal("a Service has not forgotten its refusals after a change of policies")
 			}
 		}
 	}
 }
 
-// policies tells of a change: also one that changes nothing makes another row.
+// policies identifies the rows: also a change to equal values makes another one.
 func (r *randomRefusals) policies(t *rapid.T) (rows string) {
-	err := r.sql.QueryRow(t.Context(), "select coalesce(string_agg(p.ctid::text || p.xmin::text, ' '), '') from fence.policies p").Scan(&rows)
+	err := r.sql.QueryRow(t.Context(),
+		"select coalesce(string_agg(p.ctid::text || p.xmin::text, ' '), '') from fence.policies p").Scan(&rows)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return rows
 }
 
-// TestConcurrentRefusals has holders and zombies on few names, through two Services: no write of theirs is refused early that the database would
-// judge otherwise, and none is admitted that is not its own (the fence sees to that).
+// TestConcurrentRefusals checks that no write of concurrent holders and zombies is refused early that the database
+// would admit.
 func TestConcurrentRefusals(t *testing.T) {
+	t.Parallel()
 	b := newTestbed(t)
-	gateways := []refusing{newRefusing(t, b, engine.Config{}), newRefusing(t, b, engine.Config{RefusalsRememberedMax: 2})}
+	gateways := []refusing{newRefusing(t, b, engine.Config{}),
+		newRefusing(t, b, engine.Config{RefusalsRememberedMax: 2})}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*soon)
 	defer cancel()
 	var early atomic.Int64
@@ -182,7 +188,8 @@ func (w *refusalWriter) turn(ctx context.Context) error {
 	name := names[w.random.IntN(len(names))]
 	switch n := w.random.IntN(10); {
 	case n == 0 || len(w.leases) == 0:
-		request := store.AcquireRequest{Lock: name, OwnerID: "A", Scope: []store.Scope{store.Node, store.Subtree}[w.random.IntN(2)]}
+		request := store.AcquireRequest{Lock: name, OwnerID: "A",
+			Scope: []store.Scope{store.Node, store.Subtree}[w.random.IntN(2)]}
 		_, _ = gateway.Break(ctx, name, "the next one's turn")
 		if lease, err := gateway.Acquire(ctx, request); err == nil {
 			w.leases = append(w.leases, lease)
@@ -204,7 +211,8 @@ func (w *refusalWriter) turn(ctx context.Context) error {
 	return w.commit(ctx, gateway, write)
 }
 
-// commit holds an early refusal against the database's verdict on the same write, which may be asked later: it holds for ever.
+// commit compares an early refusal with the database's verdict on the same write, which may come later: it does not
+// change.
 func (w *refusalWriter) commit(ctx context.Context, gateway refusing, write store.Write) error {
 	if !gateway.Refusals().Refuses(write) {
 		_, err := gateway.Commit(ctx, write)
@@ -216,7 +224,8 @@ func (w *refusalWriter) commit(ctx context.Context, gateway refusing, write stor
 		return err
 	}
 	if verdict := briefly(judged[0]); verdict != "token_stale superseded" {
-		return fmt.Errorf("token %d of %s, sequence %v, would be refused, and the database says %s", write.Token, write.Resource, write.Sequence, verdict)
+		return fmt.Errorf("token %d of %s, sequence %v, would be refused, and the database says %s", write.Token,
+			write.Resource, write.Sequence, verdict)
 	}
 	return nil
 }

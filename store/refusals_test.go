@@ -13,7 +13,7 @@ import (
 	"github.com/fencegate/fencegate/store/storetest"
 )
 
-// refusing is a running Service and a way to see which of its answers came from its memory.
+// refusing is a running Service that shows which of its answers came from its memory.
 type refusing struct {
 	*runningService
 	direct *store.Store // to ask the database
@@ -24,86 +24,106 @@ func newRefusing(t *testing.T, b *testbed, config engine.Config) refusing {
 	return refusing{runService(t, openStore(t, store.Config{DatabaseURL: b.url, ConnectionsMax: 8}), config), b.Store}
 }
 
-// commit tells the verdict, "early" before it where the database was not asked. Such a one must be the database's own.
+// commit returns the verdict on a write, after "early" if it did not come from the database. An early verdict must be
+// the database's own.
 func (r refusing) commit(ctx context.Context, write store.Write) (string, error) {
 	before := r.RefusedEarly()
 	result, err := r.Commit(ctx, write)
 	if err != nil {
 		return "", err
 	}
-	told := briefly(result)
+	answer := briefly(result)
 	if r.RefusedEarly() == before {
-		return told, nil
+		return answer, nil
 	}
 	judged, err := r.direct.Write(ctx, []store.Write{write})
 	if err != nil {
 		return "", err
 	}
-	if want := briefly(judged[0]); told != want {
-		return "", fmt.Errorf("%v was refused early as %q, and the database says %q", write.WriteToken, told, want)
+	if want := briefly(judged[0]); answer != want {
+		return "", fmt.Errorf("%v was refused early as %q, and the database says %q", write.WriteToken, answer, want)
 	}
 	var rejected *store.RejectedError
 	if !errors.As(result.Err, &rejected) || rejected.Resource != write.Resource || rejected.Key != write.Key ||
-		rejected.Token != write.Token || rejected.Sequence != write.Sequence || rejected.GrantedToken+rejected.LastToken == 0 {
+		rejected.Token != write.Token || rejected.Sequence != write.Sequence ||
+		rejected.GrantedToken+rejected.LastToken == 0 {
 		return "", fmt.Errorf("the early refusal of %v is wrong: %w", write.WriteToken, result.Err)
 	}
-	return "early " + told, nil
+	return "early " + answer, nil
 }
 
 func briefly(result store.Result) string {
-	told := storetest.WriteAnswer(result)
-	return strings.TrimSpace(told.Code + " " + told.Reason + map[bool]string{true: "replayed"}[told.Replayed])
+	answer := storetest.WriteAnswer(result)
+	return strings.TrimSpace(answer.Code + " " + answer.Reason + map[bool]string{true: "replayed"}[answer.Replayed])
 }
 
-// refusalStories are told a line each: what is done to the lock, or a write and its verdict. A write is the number of the grant whose
-// token it has (+1: one that was never granted), its sequence, and its value: "1.2=v".
-var refusalStories = []struct {
+// refusalScripts have a call to the lock in each line, or a write and its verdict. A write is the number of the grant
+// whose token it has (+1: one that was never granted), its sequence, and its value: "1.2=v".
+var refusalScripts = []struct {
 	name  string
 	lines []string
 }{
 	{"a zombie, once it was refused", []string{"acquire", "acquire", "2.1=v: admitted", "1=v: token_stale superseded",
 		"1=v: early token_stale superseded", "1.7=v: early token_stale superseded", "2.2=v: admitted"}},
-	{"every older token", []string{"acquire", "acquire", "acquire", "acquire", "4.1=v: admitted", "2=v: token_stale superseded",
-		"1=v: early token_stale superseded", "3=v: early token_stale superseded", "3.1=v: early token_stale superseded", "4.2=v: admitted"}},
-	{"a newer grant that has not written yet", []string{"acquire", "1.1=v: admitted", "acquire", "acquire", "1.2=v: token_stale superseded",
+	{"every older token", []string{"acquire", "acquire", "acquire", "acquire", "4.1=v: admitted",
+		"2=v: token_stale superseded",
+		"1=v: early token_stale superseded", "3=v: early token_stale superseded", "3.1=v: early token_stale superseded",
+		"4.2=v: admitted"}},
+	{"a newer grant that has not written yet", []string{"acquire", "1.1=v: admitted", "acquire", "acquire",
+		"1.2=v: token_stale superseded",
 		"1.3=v: early token_stale superseded", "2.1=v: early token_stale superseded", "3=v: admitted"}},
-	{"where nothing was accepted, a number is believed at the second verdict", []string{"acquire", "acquire", "1.1=v: token_stale superseded",
-		"1=v: early token_stale superseded", "1.1=v: token_stale superseded", "1.1=v: early token_stale superseded",
-		"1.2=v: early token_stale superseded"}},
-	{"the retry of the last accepted write", []string{"acquire", "1.5=v: admitted", "acquire", "1.6=v: token_stale superseded",
-		"1.5=v: admitted replayed", "1.4=v: early token_stale superseded", "1.5=other: token_stale superseded", "1.5=v: admitted replayed",
+	{"where nothing was accepted, a number is learned with the second verdict",
+		[]string{"acquire", "acquire", "1.1=v: token_stale superseded",
+			"1=v: early token_stale superseded", "1.1=v: token_stale superseded", "1.1=v: early token_stale superseded",
+			"1.2=v: early token_stale superseded"}},
+	{"the retry of the last accepted write", []string{"acquire", "1.5=v: admitted", "acquire",
+		"1.6=v: token_stale superseded",
+		"1.5=v: admitted replayed", "1.4=v: early token_stale superseded", "1.5=other: token_stale superseded",
+		"1.5=v: admitted replayed",
 		"2.1=v: admitted", "1.5=v: token_stale superseded", "1.5=v: early token_stale superseded"}},
-	{"what is not superseded is asked for", []string{"acquire", "acquire", "2.1=v: admitted", "1=v: token_stale superseded",
+	{"what is not superseded is asked for", []string{"acquire", "acquire", "2.1=v: admitted",
+		"1=v: token_stale superseded",
 		"0=v: token_required", "0=v: token_required", "2+1=v: token_unknown", "2+1=v: token_unknown",
 		"2.1=other: token_stale reused", "2.1=other: token_stale reused", "2.1=v: admitted replayed"}},
-	{"what is released may yet be superseded", []string{"acquire", "1.1=v: admitted", "release", "1.2=v: token_stale released",
+	{"what is released may yet be superseded", []string{"acquire", "1.1=v: admitted", "release",
+		"1.2=v: token_stale released",
 		"1.2=v: token_stale released", "acquire", "1.2=v: token_stale superseded", "1.2=v: early token_stale superseded"}},
-	{"a shared lease", []string{"acquire shared", "1=v: token_stale shared", "1=v: token_stale shared", "release", "acquire",
+	{"a shared lease", []string{"acquire shared", "1=v: token_stale shared", "1=v: token_stale shared", "release",
+		"acquire",
 		"1=v: token_stale superseded", "1=v: early token_stale superseded"}},
-	{"readers shut a writer out", []string{"acquire", "1.1=v: admitted", "release", "acquire shared", "1.2=v: token_stale superseded",
+	{"readers shut a writer out", []string{"acquire", "1.1=v: admitted", "release", "acquire shared",
+		"1.2=v: token_stale superseded",
 		"1.2=v: early token_stale superseded"}},
-	{"a subtree lease above", []string{"acquire", "1.1=v: admitted", "release", "acquire above", "1.2=v: token_stale superseded",
+	{"a subtree lease above", []string{"acquire", "1.1=v: admitted", "release", "acquire above",
+		"1.2=v: token_stale superseded",
 		"1.2=v: early token_stale superseded", "2.1=v: admitted", "release above", "acquire", "2.2=v: token_stale superseded",
 		"2.2=v: early token_stale superseded", "2.1=v: admitted replayed", "3.1=v: admitted"}},
-	{"a token beneath the last one, which was never granted", []string{"external", "9+1=v: admitted", "builtin", "acquire", "external", "1=v: admitted",
+	{"a token beneath the last one, which was never granted", []string{"external", "9+1=v: admitted", "builtin", "acquire",
+		"external", "1=v: admitted",
 		"9+1=v: token_stale superseded", "9+1=v: early token_stale superseded", "builtin", "1+1=v: token_unknown"}},
-	{"tokens of another lock service above our own", []string{"acquire", "acquire", "external", "900=v: admitted", "builtin", "1=v: token_stale superseded",
-		"1=v: early token_stale superseded", "2=v: early token_stale superseded", "2+1=v: token_unknown", "900=v: token_unknown"}},
-	{"tokens of another lock service", []string{"acquire", "acquire", "acquire", "1=v: token_stale superseded", "2=v: early token_stale superseded",
+	{"tokens of another lock service above our own", []string{"acquire", "acquire", "external", "900=v: admitted",
+		"builtin", "1=v: token_stale superseded",
+		"1=v: early token_stale superseded", "2=v: early token_stale superseded", "2+1=v: token_unknown",
+		"900=v: token_unknown"}},
+	{"tokens of another lock service", []string{"acquire", "acquire", "acquire", "1=v: token_stale superseded",
+		"2=v: early token_stale superseded",
 		"external", "1=v: admitted", "2=v: admitted", "1=v: token_stale superseded", "1=v: early token_stale superseded",
 		"2.1=v: admitted", "builtin", "2=v: token_stale superseded", "3=v: admitted"}},
-	{"the rule same_token", []string{"same_token", "acquire", "1=v: admitted", "1=v: admitted", "acquire", "1=v: token_stale superseded",
+	{"the rule same_token", []string{"same_token", "acquire", "1=v: admitted", "1=v: admitted", "acquire",
+		"1=v: token_stale superseded",
 		"1=v: early token_stale superseded", "2=v: admitted", "2=v: admitted"}},
 }
 
+// TestEarlyRefusals checks which writes are refused without the database.
 func TestEarlyRefusals(t *testing.T) {
+	t.Parallel()
 	b := newTestbed(t)
 	r := newRefusing(t, b, engine.Config{})
-	for i, group := range refusalStories {
-		t.Run(group.name, func(t *testing.T) {
-			teller := &refusalTeller{refusing: r, lock: store.Name(fmt.Sprintf("tree-%d/lock", i))}
-			for n, line := range group.lines {
-				if err := teller.play(patient(t), line); err != nil {
+	for i, c := range refusalScripts {
+		t.Run(c.name, func(t *testing.T) {
+			script := &refusalScript{refusing: r, lock: store.Name(fmt.Sprintf("tree-%d/lock", i))}
+			for n, line := range c.lines {
+				if err := script.run(patient(t), line); err != nil {
 					t.Fatalf("line %d, %q: %v", n+1, line, err)
 				}
 			}
@@ -111,15 +131,15 @@ func TestEarlyRefusals(t *testing.T) {
 	}
 }
 
-// refusalTeller plays the lines of a group.
-type refusalTeller struct {
+// refusalScript runs lines on one lock.
+type refusalScript struct {
 	refusing
 
 	lock   store.Name
 	leases []store.Lease
 }
 
-func (r *refusalTeller) play(ctx context.Context, line string) error {
+func (r *refusalScript) run(ctx context.Context, line string) error {
 	action, rest, _ := strings.Cut(line, " ")
 	switch action {
 	case "acquire":
@@ -143,12 +163,13 @@ func (r *refusalTeller) play(ctx context.Context, line string) error {
 	}
 	got, err := r.commit(ctx, write)
 	if err == nil && got != want {
-		err = fmt.Errorf("it was told %q", got)
+		err = fmt.Errorf("the verdict is %q", got)
 	}
 	return err
 }
 
-// change changes a policy through the Service, which forgets at once, and again when it is notified: that would disturb what comes next.
+// change changes a policy through the Service, which forgets at once, and again when it is notified: that would disturb
+// what comes next.
 func (r refusing) change(ctx context.Context, change func() error) error {
 	before := r.Refusals().Forgotten()
 	if err := change(); err != nil {
@@ -168,8 +189,8 @@ func (r refusing) heard(ctx context.Context, times uint64) error {
 	return nil
 }
 
-// acquire takes the lock from whoever has it.
-func (r *refusalTeller) acquire(ctx context.Context, how string) error {
+// acquire breaks the lock and acquires it.
+func (r *refusalScript) acquire(ctx context.Context, how string) error {
 	request := store.AcquireRequest{Lock: r.lock, OwnerID: "A"}
 	switch how {
 	case "shared":
@@ -187,8 +208,9 @@ func (r *refusalTeller) acquire(ctx context.Context, how string) error {
 	return err
 }
 
-// write reads "1.2=v": the first token that was granted, sequence 2, value v; where none was granted, 1000 and the number.
-func (r *refusalTeller) write(text string) (store.Write, error) {
+// write reads "1.2=v": the first token that was granted, sequence 2, value v; where none was granted, 1000 and the
+// number.
+func (r *refusalScript) write(text string) (store.Write, error) {
 	claim, value, _ := strings.Cut(text, "=")
 	var grant, beyond, sequence int64
 	write := putOf(r.lock, value)

@@ -11,11 +11,13 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// recordStories records one rejection of each of that many groups.
-const recordStories = `select count(*) from fence.record_rejections(
-	(select array_agg('jobs/' || n) from generate_series(1, $1) n), array_fill('k'::text, array[$1]), array_fill('token_unknown'::text, array[$1]),
+// recordGroupsSQL records one rejection of each of $1 groups.
+const recordGroupsSQL = `select count(*) from fence.record_rejections(
+	(select array_agg('jobs/' || n) from generate_series(1, $1) n), array_fill('k'::text, array[$1]),
+		array_fill('token_unknown'::text, array[$1]),
 	array_fill(''::text, array[$1]), array_fill('http'::text, array[$1]), array_fill(''::text, array[$1]),
-	array_fill(7::bigint, array[$1]), array_fill(null::bigint, array[$1]), array_fill(0::bigint, array[$1]), array_fill(0::bigint, array[$1]),
+	array_fill(7::bigint, array[$1]), array_fill(null::bigint, array[$1]), array_fill(0::bigint, array[$1]),
+		array_fill(0::bigint, array[$1]),
 	array_fill(0::bigint, array[$1]), array_fill(1::bigint, array[$1]), array_fill(clock_timestamp(), array[$1]), array_fill(clock_timestamp(), array[$1]))`
 
 func nextChanges(t *testing.T, follower *store.RejectionFollower) store.RejectionChanges {
@@ -30,21 +32,23 @@ func nextChanges(t *testing.T, follower *store.RejectionFollower) store.Rejectio
 func expectChanges(t *testing.T, changes store.RejectionChanges, changed int, missed bool) {
 	t.Helper()
 	if len(changes.Changed) != changed || changes.Missed != missed || time.Since(changes.At).Abs() > time.Minute {
-		t.Errorf("at %s %d have changed, missed %v; want %d, %v", changes.At, len(changes.Changed), changes.Missed, changed, missed)
+		t.Errorf("at %s %d have changed, missed %v; want %d, %v", changes.At, len(changes.Changed), changes.Missed, changed,
+			missed)
 	}
 }
 
-// A follower begins with its first reading, and is told each change once, also one that becomes visible late.
+// TestRejectionFollower checks that a follower begins with its first reading and returns each change once, also one
+// that becomes visible late.
 func TestRejectionFollower(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	b.exec(t, recordStories, 5)
+	b.exec(t, recordGroupsSQL, 5)
 	late, err := b.sql.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer late.Rollback(t.Context()) //nolint:errcheck // it was committed
-	if _, err := late.Exec(t.Context(), recordStories, 2); err != nil {
+	if _, err := late.Exec(t.Context(), recordGroupsSQL, 2); err != nil {
 		t.Fatal(err)
 	}
 	follower := b.FollowRejections()
@@ -53,8 +57,9 @@ func TestRejectionFollower(t *testing.T) {
 	b.exec(t, "update fence.rejections set changed_at = clock_timestamp(), count = count + 1 where resource in ('jobs/3', 'jobs/4')")
 	changes := nextChanges(t, follower)
 	expectChanges(t, changes, 2, false)
-	if first, second := changes.Changed[0], changes.Changed[1]; first.Count != 2 || second.ChangedAt.Before(first.ChangedAt) {
-		t.Errorf("told are %+v", changes.Changed)
+	if first, second := changes.Changed[0], changes.Changed[1]; first.Count != 2 ||
+		second.ChangedAt.Before(first.ChangedAt) {
+		t.Errorf("the changes are %+v, want two groups in the order of their changes", changes.Changed)
 	}
 	expectChanges(t, nextChanges(t, follower), 0, false)
 	if err := late.Commit(t.Context()); err != nil {
@@ -63,21 +68,22 @@ func TestRejectionFollower(t *testing.T) {
 	changes = nextChanges(t, follower)
 	expectChanges(t, changes, 2, false)
 	if got := changes.Changed; got[0].Resource != "jobs/1" || got[1].Resource != "jobs/2" || got[0].Count != 2 {
-		t.Errorf("late are told %+v", got)
+		t.Errorf("the late changes are %+v, want jobs/1 and jobs/2", got)
 	}
 	expectChanges(t, nextChanges(t, follower), 0, false)
 }
 
-// As many as may be are told at once; of more it is told that they are missed, with as little work, until it is over.
+// TestRejectionFollowerInAStorm checks that a follower returns changes up to a bound, and beyond it only that changes
+// were missed, until there are fewer.
 func TestRejectionFollowerInAStorm(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	follower := b.FollowRejections()
 	begun := nextChanges(t, follower)
-	b.exec(t, recordStories, store.RejectionsMissedMax)
+	b.exec(t, recordGroupsSQL, store.RejectionsMissedMax)
 	expectChanges(t, nextChanges(t, follower), store.RejectionsMissedMax, false)
 	for range 3 {
-		b.exec(t, recordStories, 5*store.RejectionsMissedMax)
+		b.exec(t, recordGroupsSQL, 5*store.RejectionsMissedMax)
 		changes := nextChanges(t, follower)
 		expectChanges(t, changes, 0, true)
 		if changes.Since.After(begun.At) || follower.Told() > store.RejectionsMissedMax {
@@ -85,19 +91,20 @@ func TestRejectionFollowerInAStorm(t *testing.T) {
 		}
 	}
 	b.exec(t, "update fence.rejections set changed_at = changed_at - interval '1 minute'") // that minute passes
-	b.exec(t, recordStories, 3)
+	b.exec(t, recordGroupsSQL, 3)
 	expectChanges(t, nextChanges(t, follower), 3, false)
 	follower.Ahead(time.Hour) // and that hour, but only for the follower
-	b.exec(t, recordStories, 2)
+	b.exec(t, recordGroupsSQL, 2)
 	expectChanges(t, nextChanges(t, follower), 0, true)
-	b.exec(t, recordStories, 1)
+	b.exec(t, recordGroupsSQL, 1)
 	expectChanges(t, nextChanges(t, follower), 1, false)
 }
 
+// TestRejectionsSince checks which rejections changed since a time, and when the answer is that changes were missed.
 func TestRejectionsSince(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	b.exec(t, recordStories, 10)
+	b.exec(t, recordGroupsSQL, 10)
 	b.exec(t, "update fence.rejections set changed_at = clock_timestamp() - interval '30 minutes' where resource = 'jobs/1'")
 	now := time.Now()
 	for _, c := range []struct {
@@ -120,28 +127,30 @@ func TestRejectionsSince(t *testing.T) {
 		}
 		expectChanges(t, changes, c.changed, c.missed)
 	}
-	b.exec(t, recordStories, store.RejectionsMissedMax+1)
+	b.exec(t, recordGroupsSQL, store.RejectionsMissedMax+1)
 	changes, err := b.RejectionsSince(t.Context(), store.RejectionFilter{}, now)
 	if err != nil || len(changes.Changed) != 0 || !changes.Missed {
 		t.Errorf("of too many are told %d (%v), missed %v", len(changes.Changed), err, changes.Missed)
 	}
-	if _, err := b.RejectionsSince(t.Context(), store.RejectionFilter{Verdict: "admitted"}, now); !errors.Is(err, store.ErrInvalid) {
+	if _, err := b.RejectionsSince(t.Context(), store.RejectionFilter{Verdict: "admitted"}, now); !errors.Is(err,
+		store.ErrInvalid) {
 		t.Errorf("a bad filter: %v, want ErrInvalid", err)
 	}
 }
 
-// What becomes visible has changed lately: whoever records takes no longer than that, and does not wait for standbys.
+// TestRecordingIsVisibleSoon checks that a transaction that records rejections ends within 5 s, and does not wait for
+// standbys: a change becomes visible soon after its changed_at.
 func TestRecordingIsVisibleSoon(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	b.exec(t, recordStories, 2)
+	b.exec(t, recordGroupsSQL, 2)
 	first, err := b.sql.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer first.Rollback(t.Context()) //nolint:errcheck // it was committed
 	var commit string
-	_, err = first.Exec(t.Context(), recordStories, 2)
+	_, err = first.Exec(t.Context(), recordGroupsSQL, 2)
 	if err == nil {
 		err = first.QueryRow(t.Context(), "show synchronous_commit").Scan(&commit)
 	}
@@ -151,7 +160,7 @@ func TestRecordingIsVisibleSoon(t *testing.T) {
 	second := make(chan error, 1)
 	go func() {
 		second <- pgx.BeginFunc(t.Context(), b.sql, func(tx pgx.Tx) error {
-			_, err := tx.Exec(t.Context(), recordStories, 2)
+			_, err := tx.Exec(t.Context(), recordGroupsSQL, 2)
 			return err
 		})
 	}()
@@ -164,7 +173,7 @@ func TestRecordingIsVisibleSoon(t *testing.T) {
 	}
 	var refused *pgconn.PgError
 	if err := <-second; !errors.As(err, &refused) || refused.Code != "57014" {
-		t.Errorf("who took longer than 5 s is answered %v, want query_canceled", err)
+		t.Errorf("recording that took longer than 5 s returned %v, want query_canceled", err)
 	}
 	for _, r := range rejections(t, b, store.RejectionQuery{}) {
 		if r.Count != 2 {

@@ -5,25 +5,15 @@ import (
 	"testing"
 )
 
-// A replay is known as one while somebody else has the fence locked: it is answered once, and not put off as well.
+// TestReplayOfALockedFence checks that a replay is answered once while its fence is locked, and is not put off as well.
 func TestReplayOfALockedFence(t *testing.T) {
 	t.Parallel()
-	s := &fixture{testbed: newTestbed(t), lock: "lock"}
-	if err := s.do(t.Context(), acquire); err != nil {
-		t.Fatal(err)
-	}
+	s := newFixture(t, acquire)
 	const write = `select admitted, replayed, busy
 		from fence.write(array['lock'], array[$1::bigint], array[$2::bigint], array[null::uuid], array['\x01'::bytea],
 			array['put'], array['k'], array['v'::bytea], array['text/plain'], array[null::bigint], array[1], $3)`
 	s.exec(t, write, s.newest().Token, 1, nil)
-	tx, err := s.sql.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(t.Context()) //nolint:errcheck // it changes nothing
-	if _, err := tx.Exec(t.Context(), "select from fence.fences for update"); err != nil {
-		t.Fatal(err)
-	}
+	s.hold(t, "select from fence.fences for update")
 	for sequence, want := range map[int][3][]int32{1: {{1}, {1}, nil}, 2: {nil, nil, {1}}} {
 		var got [3][]int32
 		err := s.sql.QueryRow(t.Context(), write, s.newest().Token, sequence, 0).Scan(&got[0], &got[1], &got[2])
@@ -33,13 +23,11 @@ func TestReplayOfALockedFence(t *testing.T) {
 	}
 }
 
-// The answer to a replay waits for the disk and the standbys as that to the write would: its transaction has something to commit.
+// TestReplayWaitsForStandbys checks that the transaction of a replay has something to commit, so that its answer waits
+// for the disk and the standbys.
 func TestReplayWaitsForStandbys(t *testing.T) {
 	t.Parallel()
-	s := &fixture{testbed: newTestbed(t), lock: "lock"}
-	if err := s.do(t.Context(), acquire); err != nil {
-		t.Fatal(err)
-	}
+	s := newFixture(t, acquire)
 	const write = `select verdict from fence.write_one(
 		'lock', $1, 1, null, '\x01', 'put', 'k', 'v', 'text/plain', null, null)`
 	s.exec(t, write, s.newest().Token)

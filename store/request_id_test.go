@@ -16,12 +16,13 @@ import (
 
 // requestCases: an acquire sent again with its request_id is the same acquire.
 var requestCases = []storeCase{
-	{"request_id: the same lease again", all(request("r"), changingNothing(request("r"), func(_ context.Context, s *fixture) error {
-		if !reflect.DeepEqual(s.leases[0], s.leases[1]) {
-			return fmt.Errorf("the first answer is %+v, the second %+v", s.leases[0], s.leases[1])
-		}
-		return nil
-	}))},
+	{"request_id: the same lease again", all(request("r"),
+		changingNothing(request("r"), func(_ context.Context, s *fixture) error {
+			if !reflect.DeepEqual(s.leases[0], s.leases[1]) {
+				return fmt.Errorf("the first answer is %+v, the second %+v", s.leases[0], s.leases[1])
+			}
+			return nil
+		}))},
 	{"request_id: a renewed lease", all(request("r"), func(ctx context.Context, s *fixture) error {
 		renewed, err := s.Renew(ctx, s.newest().Ref(), 2*time.Hour)
 		if err = errors.Join(err, s.do(ctx, request("r"))); err == nil && !s.newest().ExpiresAt.Equal(renewed.ExpiresAt) {
@@ -37,10 +38,11 @@ var requestCases = []storeCase{
 		return nil
 	}))},
 	{"request_id: with other parameters", requestOtherwise()},
-	{"request_id: with other parameters, of a lease that was renewed", requestOtherwise(func(ctx context.Context, s *fixture) error {
-		_, err := s.Renew(ctx, s.newest().Ref(), time.Minute)
-		return err
-	})},
+	{"request_id: with other parameters, of a lease that was renewed",
+		requestOtherwise(func(ctx context.Context, s *fixture) error {
+			_, err := s.Renew(ctx, s.newest().Ref(), time.Minute)
+			return err
+		})},
 	{"request_id: with other parameters, of a lease that was released", requestOtherwise(release)},
 	{"request_id: a place with other parameters", queuedOtherwise},
 	{"request_id: of a lease that was released", requestAfter("released", release)},
@@ -121,8 +123,9 @@ func (s *fixture) enqueue(ctx context.Context, r store.AcquireRequest) (outcome 
 	if r.Metadata != nil {
 		metadata = ptr(string(r.Metadata))
 	}
-	err = s.sql.QueryRow(ctx, "select outcome from fence.acquire(fence.lease_request($1, $2, $3, $4, $5, $6, $7, $8), $9, $10)",
-		r.Lock, r.OwnerID, cmp.Or(r.Mode, store.Exclusive), cmp.Or(r.Scope, store.Node), r.TTL.Milliseconds(), session, r.RequestID, metadata,
+	err = s.sql.QueryRow(ctx, "select outcome from fence.acquire(fence.ask($1, $2, $3, $4, $5, $6, $7, $8), $9, $10)",
+		r.Lock, r.OwnerID, cmp.Or(r.Mode, store.Exclusive), cmp.Or(r.Scope, store.Node), r.TTL.Milliseconds(), session,
+		r.RequestID, metadata,
 		r.Wait.Milliseconds(), uuid.New()).Scan(&outcome)
 	return outcome, err
 }
@@ -134,6 +137,7 @@ func requestAfter(reason string, ended ...step) step {
 	}))
 }
 
+// TestRequestIDs checks acquires that are sent again with their request_id.
 func TestRequestIDs(t *testing.T) {
 	t.Parallel()
 	runCases(t, requestCases)

@@ -216,7 +216,8 @@ var (
 		{"step 7: a deletion of none that is expected", given{acquire},
 			with(newest, deletion, expect(store.ExpectAny)), store.VerdictVersionMismatch, ""},
 		{"step 7: a deletion of what is not there", given{acquire}, with(newest, deletion), notFound, ""},
-		{"step 7: what was refused did not use up its token", given{acquire, rejected(with(newest, expect(7)), store.VerdictVersionMismatch, "")},
+		{"step 7: what was refused did not use up its token",
+			given{acquire, rejected(with(newest, expect(7)), store.VerdictVersionMismatch, "")},
 			with(newest), store.Admitted, ""},
 		{"step 7: nor did a deletion of what is not there", given{acquire, rejected(with(newest, deletion), notFound, "")},
 			with(newest), store.Admitted, ""},
@@ -234,7 +235,8 @@ func ofAnotherLock(s *fixture) int64 {
 	return other.newest().Token
 }
 
-// ruleCases are played on a name that was granted itself, and on one below a subtree that was granted: the rule is the same.
+// ruleCases are played on a name that was granted itself, and on one below a subtree that was granted: the rule is the
+// same.
 func ruleCases() []ruleCase {
 	cases := slices.Concat(step1Cases, step2Cases, step3Cases, step4Cases, sameTokenCases, externalCases,
 		step5Cases, step6Cases, step7Cases, orderCases, replayCases, sharedRuleCases, holdRuleCases)
@@ -244,7 +246,7 @@ func ruleCases() []ruleCase {
 	return slices.Concat(cases, scopeRuleCases, sessionRuleCases)
 }
 
-// TestRule holds every source to the same rule.
+// TestRule checks that every source has the same rule.
 func TestRule(t *testing.T) {
 	t.Parallel()
 	sources := map[string]source{"a set of writes": bySet, "a write alone": byOne, "a transaction": byTransaction}

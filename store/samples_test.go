@@ -50,38 +50,47 @@ func sumOf(points []store.Point, step time.Duration) store.Point {
 	return sum
 }
 
-// What a gateway tells adds up to its totals, whatever was told twice, and whatever its samples missed.
+// TestSamplesAddUpToTheTotals checks that the points of a gateway add up to its totals, also if totals were sent twice
+// or samples are missing.
 func TestSamplesAddUpToTheTotals(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	left, right := store.GatewayState{ID: uuid.New(), Name: "left"}, store.GatewayState{ID: uuid.New(), Name: "right"}
-	first := store.Totals{Accepted: 10, Failed: 1, Rejected: map[store.Verdict]int64{store.VerdictTokenStale: 3, store.VerdictTokenUnknown: 0}}
+	first := store.Totals{Accepted: 10, Failed: 1, Rejected: map[store.Verdict]int64{store.VerdictTokenStale: 3,
+		store.VerdictTokenUnknown: 0}}
 	first.Took[4], first.Took[34] = 9, 1
-	second := store.Totals{Accepted: 17, Failed: 1, Rejected: map[store.Verdict]int64{store.VerdictTokenStale: 3, store.VerdictTokenRequired: 2}}
+	second := store.Totals{Accepted: 17, Failed: 1, Rejected: map[store.Verdict]int64{store.VerdictTokenStale: 3,
+		store.VerdictTokenRequired: 2}}
 	second.Took[4], second.Took[34] = 15, 2
-	for i, totals := range []store.Totals{{}, first, first, second, second} { // the answer to the first was lost: it is told again
+	// the answer to the first was lost: it is told again
+	for i, totals := range []store.Totals{{}, first, first, second, second} {
 		b.keep(t, left, time.Duration(40-2*i)*time.Second, totals)
 	}
 	b.keep(t, right, 20*time.Second, first)
 	sum := sumOf(b.points(t, time.Minute), 2*time.Second)
-	want := store.Point{Accepted: 27, Failed: 2, Rejected: map[store.Verdict]float64{store.VerdictTokenStale: 6, store.VerdictTokenRequired: 2}}
+	want := store.Point{Accepted: 27, Failed: 2, Rejected: map[store.Verdict]float64{store.VerdictTokenStale: 6,
+		store.VerdictTokenRequired: 2}}
 	want.Took[4], want.Took[34] = 24, 3
-	if sum.Accepted != want.Accepted || sum.Failed != want.Failed || !maps.Equal(sum.Rejected, want.Rejected) || sum.Took != want.Took {
+	if sum.Accepted != want.Accepted || sum.Failed != want.Failed || !maps.Equal(sum.Rejected, want.Rejected) ||
+		sum.Took != want.Took {
 		t.Errorf("the points add up to\n%+v, want\n%+v", sum, want)
 	}
 	var empty int64
-	if err := b.sql.QueryRow(t.Context(), "select count(*) from fence.samples where accepted = 0 and rejected = '{}' and failed = 0").Scan(&empty); err != nil || empty != 3 {
+	if err := b.sql.QueryRow(t.Context(),
+		"select count(*) from fence.samples where accepted = 0 and rejected = '{}' and failed = 0").Scan(&empty); err != nil || empty != 3 {
 		t.Errorf("%d samples are empty (%v)", empty, err)
 	}
 }
 
-// A step without a sample is not one without writes; a sample that was late is no peak, and no step is counted twice.
+// TestPoints checks that a step without a sample is not shown as one without writes, that a late sample makes no peak,
+// and that no step is counted twice.
 func TestPoints(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	b.exec(t, `
 		insert into fence.samples (gateway_id, at, span_ms, accepted, rejected, failed, durations)
-		select gen_random_uuid(), date_bin('2 seconds', clock_timestamp(), 'epoch') - ago * interval '1 second', span_ms, accepted, rejected::jsonb, 0, durations
+		select gen_random_uuid(), date_bin('2 seconds', clock_timestamp(), 'epoch') - ago * interval '1 second', span_ms,
+			accepted, rejected::jsonb, 0, durations
 		from (values
 			(2, 2000, 6, '{"token_stale": 4}', array_fill(0::bigint, array[35])),
 			(2, 2000, 2, '{"token_stale": 1, "lease_expired": 1}', array_fill(0::bigint, array[35])),
@@ -103,7 +112,8 @@ func TestPoints(t *testing.T) {
 		}
 	}
 	last, late := points[149], points[147]
-	if last.Accepted != 3 || !maps.Equal(last.Rejected, map[store.Verdict]float64{store.VerdictTokenStale: 1.25, store.VerdictLeaseExpired: .25}) {
+	if last.Accepted != 3 || !maps.Equal(last.Rejected, map[store.Verdict]float64{store.VerdictTokenStale: 1.25,
+		store.VerdictLeaseExpired: .25}) {
 		t.Errorf("the last point is %+v", last)
 	}
 	if took, some := last.Took.Quantile(.5); !some || took < time.Millisecond || took > 100*time.Millisecond {
@@ -126,9 +136,11 @@ func TestPoints(t *testing.T) {
 	}
 }
 
+// TestHistoryStep checks the step between the points of a history, by its length.
 func TestHistoryStep(t *testing.T) {
 	for length, want := range map[time.Duration]time.Duration{
-		time.Minute: 2 * time.Second, 5 * time.Minute: 2 * time.Second, 5*time.Minute + 1: 4 * time.Second, time.Hour: 24 * time.Second,
+		time.Minute: 2 * time.Second, 5 * time.Minute: 2 * time.Second, 5*time.Minute + 1: 4 * time.Second,
+		time.Hour:      24 * time.Second,
 		24 * time.Hour: 576 * time.Second,
 	} {
 		if got := store.HistoryStep(length); got != want {
@@ -137,6 +149,7 @@ func TestHistoryStep(t *testing.T) {
 	}
 }
 
+// TestQuantile checks quantiles of write times.
 func TestQuantile(t *testing.T) {
 	if bounds := store.WriteTimeBounds; bounds[0] != 1e-4 || bounds[2] != 2e-4 || bounds[33] < 9 || bounds[33] > 10 {
 		t.Errorf("the bounds are %v", bounds)
@@ -172,14 +185,16 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// A gateway that was not heard of for a while is silent; one that has ended is gone.
+// TestGatewaysOfTheOverview checks that a gateway that has not sampled for a while is silent, and that one that has
+// ended is gone.
 func TestGatewaysOfTheOverview(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	states := map[string]store.GatewayState{}
 	for i, name := range []string{"c", "a", "b"} {
 		states[name] = store.GatewayState{
-			ID: uuid.New(), Name: name, Version: "v", Waiting: int64(i), Streams: 2, Queue: 3, ConnectionsBusy: 4, ConnectionsMax: 5, Listening: i > 0,
+			ID: uuid.New(), Name: name, Version: "v", Waiting: int64(i), Streams: 2, Queue: 3, ConnectionsBusy: 4,
+			ConnectionsMax: 5, Listening: i > 0,
 		}
 		b.keep(t, states[name], 0, store.Totals{})
 	}
@@ -201,7 +216,8 @@ func TestGatewaysOfTheOverview(t *testing.T) {
 	}
 }
 
-// Samples are forgotten when they are old, however many there are, and gateways that are silent for as long.
+// TestSweepForgetsSamples checks that the sweep deletes old samples, however many, and gateways that have been silent
+// for as long.
 func TestSweepForgetsSamples(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -216,27 +232,31 @@ func TestSweepForgetsSamples(t *testing.T) {
 	expectSwept(t, sweeper, store.Swept{})
 	overview, err := b.Overview(t.Context())
 	var samples int64
-	if err = errors.Join(err, b.sql.QueryRow(t.Context(), "select count(*) from fence.samples").Scan(&samples)); err != nil || len(overview.Gateways) != 0 || samples != 1 {
+	if err = errors.Join(err, b.sql.QueryRow(t.Context(),
+		"select count(*) from fence.samples").Scan(&samples)); err != nil || len(overview.Gateways) != 0 || samples != 1 {
 		t.Errorf("%d samples and the gateways %+v are left (%v)", samples, overview.Gateways, err)
 	}
 	for _, retention := range []time.Duration{time.Second, -1, 721 * time.Hour} {
-		if _, err := store.NewSweeper(b.Store, store.SweeperConfig{HistoryRetention: retention}); !errors.Is(err, store.ErrInvalid) {
+		if _, err := store.NewSweeper(b.Store, store.SweeperConfig{HistoryRetention: retention}); !errors.Is(err,
+			store.ErrInvalid) {
 			t.Errorf("a retention of %s: %v", retention, err)
 		}
 	}
 }
 
-// A database that only reads is told as such.
+// TestOverviewOfAReadOnlyDatabase checks that the overview of a read-only database says so.
 func TestOverviewOfAReadOnlyDatabase(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	b.exec(t, "do $$ begin execute format('alter database %I set default_transaction_read_only = on', current_database()); end $$")
 	reader := openStore(t, store.Config{DatabaseURL: b.url})
 	overview, err := reader.Overview(t.Context())
-	if err != nil || !overview.Database.ReadOnly || overview.Database.Version == "" || overview.Database.ConnectionsMax < 1 {
+	if err != nil || !overview.Database.ReadOnly || overview.Database.Version == "" ||
+		overview.Database.ConnectionsMax < 1 {
 		t.Errorf("the overview is %+v (%v)", overview, err)
 	}
-	if _, err := reader.KeepSample(t.Context(), store.GatewayState{ID: uuid.New()}, 0, store.Totals{}); !errors.Is(err, store.ErrUnavailable) {
+	if _, err := reader.KeepSample(t.Context(), store.GatewayState{ID: uuid.New()}, 0, store.Totals{}); !errors.Is(err,
+		store.ErrUnavailable) {
 		t.Errorf("a sample was kept: %v", err)
 	}
 	if _, err := reader.Recount(context.WithoutCancel(t.Context())); !errors.Is(err, store.ErrUnavailable) {
@@ -244,7 +264,8 @@ func TestOverviewOfAReadOnlyDatabase(t *testing.T) {
 	}
 }
 
-// A role that may not see others' transactions and replication is told nothing wrong of them.
+// TestOverviewOfARoleThatSeesLittle checks that a role that may not see other transactions and replication gets no
+// wrong numbers.
 func TestOverviewOfARoleThatSeesLittle(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -260,13 +281,16 @@ func TestOverviewOfARoleThatSeesLittle(t *testing.T) {
 			}
 		}
 	})
-	b.exec(t, fmt.Sprintf("grant usage on schema fence to %[1]s; grant select on all tables in schema fence to %[1]s", role))
+	b.exec(t, fmt.Sprintf("grant usage on schema fence to %[1]s; grant select on all tables in schema fence to %[1]s",
+		role))
 	separator := "?"
 	if strings.Contains(b.url, "?") {
 		separator = "&"
 	}
-	overview, err := openStore(t, store.Config{DatabaseURL: b.url + separator + "options=-crole%3D" + role}).Overview(t.Context())
-	if err != nil || overview.Database.SynchronousStandbys != nil || overview.Database.SizeBytes < 1<<20 || overview.Database.Connections < 1 {
+	overview, err := openStore(t, store.Config{DatabaseURL: b.url + separator + "options=-crole%3D" +
+		role}).Overview(t.Context())
+	if err != nil || overview.Database.SynchronousStandbys != nil || overview.Database.SizeBytes < 1<<20 ||
+		overview.Database.Connections < 1 {
 		t.Errorf("a role that sees little is told %+v (%v)", overview.Database, err)
 	}
 	if overview, err = b.Overview(t.Context()); err != nil || overview.Database.SynchronousStandbys == nil {

@@ -15,19 +15,20 @@ import (
 )
 
 // direct does what no session does.
-func (s *scene) direct(t *testing.T, command string, words []string) string {
+func (s *scenario) administer(t *testing.T, command string, words []string) string {
 	switch command {
 	case "freeze":
-		s.actor(t, words[0]).frozen = true
+		s.sessionCalled(t, words[0]).frozen = true
 		return "ok"
 	case "thaw":
-		return s.thaw(t, s.actor(t, words[0]))
+		return s.thaw(t, s.sessionCalled(t, words[0]))
 	case "expire":
 		return s.expire(t, words[0])
 	case "hold-out":
 		return s.holdOut(t, words[0])
 	case "expire-session":
-		s.exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1", s.actor(t, words[0]).session)
+		s.exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1",
+			s.sessionCalled(t, words[0]).session)
 		return "ok"
 	case "run-out":
 		return s.runOut(t, words[0])
@@ -49,15 +50,15 @@ func (s *scene) direct(t *testing.T, command string, words []string) string {
 	return ""
 }
 
-func (s *scene) exec(t *testing.T, sql string, args ...any) {
+func (s *scenario) exec(t *testing.T, sql string, args ...any) {
 	t.Helper()
-	if _, err := s.director.Exec(t.Context(), sql, args...); err != nil {
+	if _, err := s.admin.Exec(t.Context(), sql, args...); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // thaw sends all that the session had to say.
-func (s *scene) thaw(t *testing.T, a *actor) string {
+func (s *scenario) thaw(t *testing.T, a *scenarioSession) string {
 	a.frozen = false
 	var lines []string
 	for _, script := range a.unsent {
@@ -68,13 +69,13 @@ func (s *scene) thaw(t *testing.T, a *actor) string {
 }
 
 // expire lets the lease run out. Nothing sweeps here unless a session does.
-func (s *scene) expire(t *testing.T, lock string) string {
+func (s *scenario) expire(t *testing.T, lock string) string {
 	s.exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1 and ended_at is null", lock)
 	return "ok"
 }
 
 // holdOut lets the lease reach its hold_until, until which it was renewed.
-func (s *scene) holdOut(t *testing.T, lock string) string {
+func (s *scenario) holdOut(t *testing.T, lock string) string {
 	s.exec(t, `
 		update fence.leases l set hold_until = now.at, expires_at = now.at from (select clock_timestamp() as at) now
 		where l.lock = $1 and l.ended_at is null and l.hold_until is not null`, lock)
@@ -82,10 +83,10 @@ func (s *scene) holdOut(t *testing.T, lock string) string {
 }
 
 // runOut waits until a lease has run out by itself, as others see it.
-func (s *scene) runOut(t *testing.T, lock string) string {
-	for end := time.Now().Add(scenePatience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+func (s *scenario) runOut(t *testing.T, lock string) string {
+	for end := time.Now().Add(scenarioPatience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		var over bool
-		err := s.director.QueryRow(t.Context(), `
+		err := s.admin.QueryRow(t.Context(), `
 			select max(fence.runs_until(l)) <= clock_timestamp() from fence.leases l where l.lock = $1`, lock).Scan(&over)
 		if err != nil {
 			t.Fatal(err)
@@ -97,12 +98,10 @@ func (s *scene) runOut(t *testing.T, lock string) string {
 	return "it does not run out"
 }
 
-func (s *scene) policy(t *testing.T, words []string) string {
+func (s *scenario) policy(t *testing.T, words []string) string {
 	policy := store.Policy{Prefix: words[0], Rule: store.RuleStrict, Authority: store.AuthorityBuiltin}
 	for _, word := range words[1:] {
 		switch word {
-		case "same_token":
-			policy.Rule = store.RuleSameToken
 		case "external":
 			policy.Authority = store.AuthorityExternal
 		case "require_lease_id":
@@ -121,25 +120,26 @@ func (s *scene) policy(t *testing.T, words []string) string {
 	return "ok"
 }
 
-func (s *scene) showFence(t *testing.T, resource store.Name) string {
+func (s *scenario) showFence(t *testing.T, resource store.Name) string {
 	fence, err := s.store.Fence(t.Context(), resource)
 	if err != nil {
 		return err.Error()
 	}
 	state := map[bool]string{true: "open", false: "closed"}[fence.Open]
-	return fmt.Sprintf("granted %s, %s, last %s.%d", s.token(fence.GrantedToken), state, s.token(fence.LastToken), fence.LastSequence)
+	return fmt.Sprintf("granted %s, %s, last %s.%d", s.token(fence.GrantedToken), state, s.token(fence.LastToken),
+		fence.LastSequence)
 }
 
-// sceneLease is a lease; early says that it was granted while the one before it was live, which P1 forbids.
-type sceneLease struct {
+// scenarioLease is a lease; early says that it was granted while the one before it was live, which P1 forbids.
+type scenarioLease struct {
 	Token        int64
 	Owner, State string
 	Note         *string
 	Early        bool
 }
 
-func (s *scene) showLeases(t *testing.T, lock string) string {
-	rows, err := s.director.Query(t.Context(), `
+func (s *scenario) showLeases(t *testing.T, lock string) string {
+	rows, err := s.admin.Query(t.Context(), `
 		select l.fencing_token, l.owner_id,
 			coalesce(l.end_reason, case when fence.runs_until(l) > clock_timestamp() then 'live' else 'expired, not swept' end), l.end_note,
 			l.mode = 'exclusive' and coalesce(l.granted_at < lag(least(l.ended_at, fence.runs_until(l))) over (order by l.fencing_token), false)
@@ -147,7 +147,7 @@ func (s *scene) showLeases(t *testing.T, lock string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	leases, err := pgx.CollectRows(rows, pgx.RowToStructByPos[sceneLease])
+	leases, err := pgx.CollectRows(rows, pgx.RowToStructByPos[scenarioLease])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func (s *scene) showLeases(t *testing.T, lock string) string {
 	return cmp.Or(strings.Join(lines, "\n"), "none")
 }
 
-func (s *scene) showRecords(t *testing.T, resource store.Name) string {
+func (s *scenario) showRecords(t *testing.T, resource store.Name) string {
 	records, err := s.store.Records(t.Context(), store.RecordQuery{Resource: resource, Limit: store.PageMax})
 	if err != nil {
 		t.Fatal(err)
@@ -176,13 +176,14 @@ func (s *scene) showRecords(t *testing.T, resource store.Name) string {
 		if record.Sequence != nil {
 			number = fmt.Sprintf(".%d", *record.Sequence)
 		}
-		lines[i] = fmt.Sprintf("%s=%s version %d by %s%s", record.Key, record.Value, record.Version, s.token(record.Token), number)
+		lines[i] = fmt.Sprintf("%s=%s version %d by %s%s", record.Key, record.Value, record.Version, s.token(record.Token),
+			number)
 	}
 	return cmp.Or(strings.Join(lines, "\n"), "none")
 }
 
-// showRejections shows what a gateway would have recorded of the verdicts that sessions were told.
-func (s *scene) showRejections(t *testing.T) string {
+// showRejections shows what a gateway would have recorded of the sessions' rejections.
+func (s *scenario) showRejections(t *testing.T) string {
 	once, cancel := context.WithCancel(t.Context())
 	cancel()
 	s.recorder.Run(once, func(err error) { t.Fatal(err) })
@@ -193,7 +194,8 @@ func (s *scene) showRejections(t *testing.T) string {
 	lines := make([]string, len(rejections))
 	for i, r := range rejections {
 		lines[i] = fmt.Sprintf("%s: %s, token %s of %s, from %s, seen %d×",
-			r.Resource, verdictText(r.Verdict, r.Reason), s.token(r.Token), cmp.Or(r.OwnerID, "nobody known"), r.Address, r.Count)
+			r.Resource, verdictText(r.Verdict, r.Reason), s.token(r.Token), cmp.Or(r.OwnerID, "nobody known"), r.Address,
+			r.Count)
 	}
 	slices.Reverse(lines)
 	return cmp.Or(strings.Join(lines, "\n"), "none")

@@ -13,8 +13,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// leaseCommand is what a command about a lease says: NAME [token=T] [lease=SESSION] [owner=NAME] [request=ID] [ttl_ms=N] [shared]
-// [subtree] [in=SESSION].
+// leaseCommand is what a command about a lease says: NAME [token=T] [lease=SESSION] [owner=NAME] [request=ID]
+// [ttl_ms=N] [shared] [subtree] [in=SESSION].
 type leaseCommand struct {
 	store.LeaseRef
 	request     *string
@@ -24,7 +24,7 @@ type leaseCommand struct {
 }
 
 // leaseCommand takes what is not said from the session's own newest grant on the name.
-func (s *scene) leaseCommand(a *actor, words []string) (leaseCommand, error) {
+func (s *scenario) leaseCommand(a *scenarioSession, words []string) (leaseCommand, error) {
 	c := leaseCommand{LeaseRef: a.granted[words[0]], mode: "exclusive", scope: "node"}
 	c.Lock = store.Name(words[0])
 	c.OwnerID = cmp.Or(c.OwnerID, a.name)
@@ -63,11 +63,8 @@ func intArgument(word string) (*int, error) {
 	return &number, err
 }
 
-// tokenOf is the token that a word means: a number, none (0), or SESSION[@NAME], its newest on the name.
-func (s *scene) tokenOf(name, word string) (int64, error) {
-	if word == "none" {
-		return 0, nil
-	}
+// tokenOf is the token that a word means: a number, or SESSION[@NAME], its newest on the name.
+func (s *scenario) tokenOf(name, word string) (int64, error) {
 	if number, err := strconv.ParseInt(word, 10, 64); err == nil {
 		return number, nil
 	}
@@ -75,25 +72,25 @@ func (s *scene) tokenOf(name, word string) (int64, error) {
 	return lease.Token, err
 }
 
-func (s *scene) leaseIDOf(name, word string) (uuid.UUID, error) {
+func (s *scenario) leaseIDOf(name, word string) (uuid.UUID, error) {
 	lease, err := s.newestOf(name, word)
 	return lease.ID, err
 }
 
-func (s *scene) newestOf(name, word string) (store.LeaseRef, error) {
+func (s *scenario) newestOf(name, word string) (store.LeaseRef, error) {
 	session, of, elsewhere := strings.Cut(word, "@")
 	if elsewhere {
 		name = of
 	}
-	a, ok := s.actors[session]
+	a, ok := s.sessions[session]
 	if !ok || a.granted[name].Token == 0 {
 		return store.LeaseRef{}, fmt.Errorf("%s was granted nothing on %s", session, name)
 	}
 	return a.granted[name], nil
 }
 
-func (s *scene) acquireAct(a *actor, c leaseCommand) act {
-	return func(ctx context.Context, conn *pgx.Conn) (told, error) {
+func (s *scenario) acquireAction(a *scenarioSession, c leaseCommand) action {
+	return func(ctx context.Context, conn *pgx.Conn) (scenarioResult, error) {
 		var outcome string
 		var token *int64
 		var id *uuid.UUID
@@ -124,17 +121,19 @@ func (s *scene) acquireAct(a *actor, c leaseCommand) act {
 	}
 }
 
-func (s *scene) renewAct(c leaseCommand) act {
-	return standingAct("renewed", "select status from fence.renew($1, $2, $3, $4, $5)", c.Lock, c.OwnerID, c.ID, c.Token, c.ttlMS)
+func (s *scenario) renewAction(c leaseCommand) action {
+	return statusAction("renewed", "select standing from fence.renew($1, $2, $3, $4, $5)", c.Lock, c.OwnerID, c.ID,
+		c.Token, c.ttlMS)
 }
 
-func (s *scene) releaseAct(c leaseCommand) act {
-	return standingAct("released", "select fence.release($1, $2, $3, $4)", c.Lock, c.OwnerID, c.ID, c.Token)
+func (s *scenario) releaseAction(c leaseCommand) action {
+	return statusAction("released", "select fence.release($1, $2, $3, $4)", c.Lock, c.OwnerID, c.ID, c.Token)
 }
 
-// standingAct asks for something that only the holder may do. The statement answers with the standing of the lease or the session.
-func standingAct(success, sql string, args ...any) act {
-	return func(ctx context.Context, conn *pgx.Conn) (told, error) {
+// statusAction asks for something that only the holder may do. The statement answers with the standing of the lease or
+// the session.
+func statusAction(success, sql string, args ...any) action {
+	return func(ctx context.Context, conn *pgx.Conn) (scenarioResult, error) {
 		var standing string
 		err := conn.QueryRow(ctx, sql, args...).Scan(&standing)
 		return func() string {
@@ -146,11 +145,12 @@ func standingAct(success, sql string, args ...any) act {
 	}
 }
 
-func (s *scene) breakAct(c leaseCommand) act {
-	return func(ctx context.Context, conn *pgx.Conn) (told, error) {
+func (s *scenario) breakAction(c leaseCommand) action {
+	return func(ctx context.Context, conn *pgx.Conn) (scenarioResult, error) {
 		var outcome string
 		var token *int64
-		err := conn.QueryRow(ctx, "select outcome, (lease).fencing_token from fence.break($1, 'told to')", c.Lock).Scan(&outcome, &token)
+		err := conn.QueryRow(ctx, "select outcome, (lease).fencing_token from fence.break($1, 'told to')",
+			c.Lock).Scan(&outcome, &token)
 		return func() string {
 			if outcome != "broken" {
 				return outcome
@@ -160,7 +160,7 @@ func (s *scene) breakAct(c leaseCommand) act {
 	}
 }
 
-func sweepAct(ctx context.Context, conn *pgx.Conn) (told, error) {
+func sweepAction(ctx context.Context, conn *pgx.Conn) (scenarioResult, error) {
 	var held, expired int64
 	if err := conn.QueryRow(ctx, "select done from fence.sweep_holds(interval '0', 1000)").Scan(&held); err != nil {
 		return nil, err

@@ -14,62 +14,63 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// actor is a session of a group. What it does, it does in the background.
-type actor struct {
+// scenarioSession is a session of the database. Its commands run in the background.
+type scenarioSession struct {
 	name     string
 	conn     *pgx.Conn
 	pid      uint32
 	granted  map[string]store.LeaseRef // the newest on each name
-	doing    chan told                 // nil: nothing
+	doing    chan scenarioResult       // nil: nothing
 	waitsFor string                    // the sessions that it was seen to wait for
 	cut      context.CancelFunc        // of what it does
 
 	session *uuid.UUID // the newest that it opened
 
 	frozen bool
-	unsent []actorScript
+	unsent []scenarioCommand
 }
 
-// told says what came out; it is called when all is quiet.
-type told func() string
+// scenarioResult returns the result of a command, as text. It is called when every session has ended its command or
+// waits.
+type scenarioResult func() string
 
-// act is something that a session does.
-type act func(ctx context.Context, conn *pgx.Conn) (told, error)
+// action is a command that a session runs.
+type action func(ctx context.Context, conn *pgx.Conn) (scenarioResult, error)
 
-// actorScript is a command to a session.
-type actorScript struct {
+// scenarioCommand is a command to a session.
+type scenarioCommand struct {
 	words   []string
 	lines   []string
 	mayWait bool
 }
 
-func (s *scene) actor(t *testing.T, name string) *actor {
+func (s *scenario) sessionCalled(t *testing.T, name string) *scenarioSession {
 	t.Helper()
-	if a, ok := s.actors[name]; ok {
+	if a, ok := s.sessions[name]; ok {
 		return a
 	}
 	conn := s.connect(t)
-	a := &actor{name: name, conn: conn, pid: conn.PgConn().PID(), granted: map[string]store.LeaseRef{}}
-	s.actors[name] = a
+	a := &scenarioSession{name: name, conn: conn, pid: conn.PgConn().PID(), granted: map[string]store.LeaseRef{}}
+	s.sessions[name] = a
 	return a
 }
 
 // start lets the session do something. Only leave cuts it off.
-func (a *actor) start(ctx context.Context, act act) {
+func (a *scenarioSession) start(ctx context.Context, do action) {
 	ctx, a.cut = context.WithCancel(context.WithoutCancel(ctx))
-	doing := make(chan told, 1)
+	doing := make(chan scenarioResult, 1)
 	a.doing = doing
 	go func() {
-		told, err := act(ctx, a.conn)
+		result, err := do(ctx, a.conn)
 		if err != nil {
-			told = func() string { return actorError(err) }
+			result = func() string { return errorText(err) }
 		}
-		doing <- told
+		doing <- result
 	}()
 }
 
 // leave ends the session, whatever it does.
-func (a *actor) leave(ctx context.Context) {
+func (a *scenarioSession) leave(ctx context.Context) {
 	if a.cut != nil {
 		a.cut()
 	}
@@ -79,7 +80,7 @@ func (a *actor) leave(ctx context.Context) {
 	_ = a.conn.Close(ctx)
 }
 
-func actorError(err error) string {
+func errorText(err error) string {
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) {
 		return fmt.Sprintf("error %s: %s", pgErr.Code, pgErr.Message)
@@ -89,7 +90,7 @@ func actorError(err error) string {
 
 // understand turns a command into something to do. Sessions of which the command speaks are asked now for what they
 // were granted, not when it is done.
-func (s *scene) understand(a *actor, script actorScript) (act, error) {
+func (s *scenario) parse(a *scenarioSession, script scenarioCommand) (action, error) {
 	verb, words := script.words[0], script.words[1:]
 	switch verb {
 	case "begin":
@@ -101,15 +102,15 @@ func (s *scene) understand(a *actor, script actorScript) (act, error) {
 	case "sql":
 		return plainly("done", strings.Join(script.lines, "\n")), nil
 	case "sweep":
-		return sweepAct, nil
+		return sweepAction, nil
 	case "set":
-		return s.setAct(a, script.lines)
+		return s.writesAction(a, script.lines)
 	case "transact":
-		return s.transactAct(a, script.lines)
+		return s.transactAction(script.lines)
 	case "write":
-		return s.setAct(a, []string{strings.Join(words, " ")})
+		return s.writesAction(a, []string{strings.Join(words, " ")})
 	case "open-session", "keep-alive", "end-session", "settle":
-		return s.sessionAct(a, verb)
+		return s.sessionAction(a, verb)
 	}
 	lease, err := s.leaseCommand(a, words)
 	if err != nil {
@@ -117,19 +118,19 @@ func (s *scene) understand(a *actor, script actorScript) (act, error) {
 	}
 	switch verb {
 	case "acquire":
-		return s.acquireAct(a, lease), nil
+		return s.acquireAction(a, lease), nil
 	case "renew":
-		return s.renewAct(lease), nil
+		return s.renewAction(lease), nil
 	case "release":
-		return s.releaseAct(lease), nil
+		return s.releaseAction(lease), nil
 	case "break":
-		return s.breakAct(lease), nil
+		return s.breakAction(lease), nil
 	}
 	return nil, fmt.Errorf("a session can't %q", verb)
 }
 
-func plainly(answer, sql string) act {
-	return func(ctx context.Context, conn *pgx.Conn) (told, error) {
+func plainly(answer, sql string) action {
+	return func(ctx context.Context, conn *pgx.Conn) (scenarioResult, error) {
 		_, err := conn.Exec(ctx, sql)
 		return func() string { return answer }, err
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,95 +16,76 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// writeArrays are writes as the functions take them.
-type writeArrays struct {
-	resources []string
-	tokens    []*int64
-	sequences []*int64
-	leaseIDs  []*uuid.UUID
-	digests   [][]byte
-	kinds     []string
-	keys      []string
-	values    [][]byte
-	types     []string
-	expected  []*int64
+// scenarioWrite is a write as the functions take it.
+type scenarioWrite struct {
+	index           int // in the command
+	resource        string
+	token, sequence *int64
+	digest          []byte
+	kind, key       string
+	value           []byte
+	expected        *int64
 }
 
-// arrange puts the first writes to all resources first, then the second ones, and so on, as fence.write takes them. It returns the last place of
-// each turn, and where each write was before.
-func (w *writeArrays) arrange() (turnEnds, before []int) {
-	latest := map[string]int{}
-	turns := make([][]int, len(w.resources))
-	for i, resource := range w.resources {
-		turns[latest[resource]] = append(turns[latest[resource]], i)
-		latest[resource]++
-	}
-	for _, turn := range turns {
-		before = append(before, turn...)
-		if len(turn) > 0 {
-			turnEnds = append(turnEnds, len(before))
-		}
-	}
-	w.resources, w.tokens, w.sequences = permuted(w.resources, before), permuted(w.tokens, before), permuted(w.sequences, before)
-	w.leaseIDs, w.digests, w.kinds = permuted(w.leaseIDs, before), permuted(w.digests, before), permuted(w.kinds, before)
-	w.keys, w.values, w.types = permuted(w.keys, before), permuted(w.values, before), permuted(w.types, before)
-	w.expected = permuted(w.expected, before)
-	return turnEnds, before
-}
-
-func permuted[T any](items []T, from []int) []T {
-	out := make([]T, len(items))
-	for place, i := range from {
-		out[place] = items[i]
+// column is one argument of the functions: an array with an element for each write.
+func column[T any](writes []scenarioWrite, of func(w scenarioWrite) T) []T {
+	out := make([]T, len(writes))
+	for i, write := range writes {
+		out[i] = of(write)
 	}
 	return out
 }
 
-// add understands RESOURCE token=T [seq=N] [lease=SESSION] [if=VERSION|none|any] put KEY=VALUE | delete KEY.
-func (w *writeArrays) add(s *scene, line string) error {
-	words := strings.Fields(line)
-	if len(words) < 4 {
-		return fmt.Errorf("%q is no write", line)
+// inTurns puts the first writes to all resources first, then the second ones, and so on, as fence.write takes them. It
+// returns the last index of each turn, too.
+func inTurns(writes []scenarioWrite) (ordered []scenarioWrite, turnEnds []int) {
+	turn := map[string]int{}
+	turns := make([][]scenarioWrite, len(writes))
+	for _, write := range writes {
+		turns[turn[write.resource]] = append(turns[turn[write.resource]], write)
+		turn[write.resource]++
 	}
-	name, options, kind, what := words[0], words[1:len(words)-2], words[len(words)-2], words[len(words)-1]
-	var token, sequence, expected *int64
-	var leaseID *uuid.UUID
-	for _, word := range options {
-		option, value, _ := strings.Cut(word, "=")
-		var err error
-		switch option {
-		case "token":
-			token, err = s.tokenArgument(name, value)
-		case "seq":
-			sequence, err = numberArgument(value)
-		case "lease":
-			var id uuid.UUID
-			id, err = s.leaseIDOf(name, value)
-			leaseID = &id
-		case "if":
-			expected, err = numberArgument(strings.NewReplacer("none", "0", "any", "-1").Replace(value))
-		default:
-			err = fmt.Errorf("what is %q?", word)
-		}
-		if err != nil {
-			return err
+	for _, writes := range turns {
+		if ordered = append(ordered, writes...); len(writes) > 0 {
+			turnEnds = append(turnEnds, len(ordered))
 		}
 	}
-	key, value, _ := strings.Cut(what, "=")
-	digest := sha256.Sum256([]byte(fmt.Sprint(name, kind, what, expected != nil)))
-	w.resources, w.tokens, w.sequences = append(w.resources, name), append(w.tokens, token), append(w.sequences, sequence)
-	w.leaseIDs, w.digests, w.kinds = append(w.leaseIDs, leaseID), append(w.digests, digest[:16]), append(w.kinds, kind)
-	w.keys, w.values, w.types = append(w.keys, key), append(w.values, []byte(value)), append(w.types, "text/plain")
-	w.expected = append(w.expected, expected)
-	return nil
+	return ordered, turnEnds
 }
 
-func (s *scene) tokenArgument(name, word string) (*int64, error) {
-	token, err := s.tokenOf(name, word)
-	if err != nil || token == 0 {
-		return nil, err
+// parseWrites reads lines of RESOURCE token=T [seq=N] [if=VERSION|any] put KEY=VALUE.
+func (s *scenario) parseWrites(lines []string) (writes []scenarioWrite, err error) {
+	for i, line := range lines {
+		words := strings.Fields(line)
+		if len(words) < 4 {
+			return nil, fmt.Errorf("%q is no write", line)
+		}
+		w := scenarioWrite{index: i, resource: words[0], kind: words[len(words)-2]}
+		key, value, _ := strings.Cut(words[len(words)-1], "=")
+		w.key, w.value = key, []byte(value)
+		for _, word := range words[1 : len(words)-2] {
+			option, value, _ := strings.Cut(word, "=")
+			switch option {
+			case "token":
+				var token int64
+				token, err = s.tokenOf(w.resource, value)
+				w.token = &token
+			case "seq":
+				w.sequence, err = numberArgument(value)
+			case "if":
+				w.expected, err = numberArgument(strings.Replace(value, "any", "-1", 1))
+			default:
+				err = fmt.Errorf("unknown option %q", word)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		digest := sha256.Sum256([]byte(fmt.Sprint(w.resource, w.kind, words[len(words)-1], w.expected != nil)))
+		w.digest = digest[:16]
+		writes = append(writes, w)
 	}
-	return &token, nil
+	return writes, nil
 }
 
 func numberArgument(word string) (*int64, error) {
@@ -111,8 +93,8 @@ func numberArgument(word string) (*int64, error) {
 	return &number, err
 }
 
-// sceneVerdict is what the functions answer, for a set and a transaction alike.
-type sceneVerdict struct {
+// scenarioVerdict is what the functions answer, for a set and a transaction alike.
+type scenarioVerdict struct {
 	Place                            int
 	Verdict, Reason                  string
 	Version                          int64
@@ -120,20 +102,19 @@ type sceneVerdict struct {
 	Granted, LastToken, LastSequence int64
 }
 
-func (s *scene) setAct(a *actor, lines []string) (act, error) {
-	var w writeArrays
-	for _, line := range lines {
-		if err := w.add(s, line); err != nil {
-			return nil, err
-		}
+func (s *scenario) writesAction(a *scenarioSession, lines []string) (action, error) {
+	parsed, err := s.parseWrites(lines)
+	if err != nil {
+		return nil, err
 	}
-	turnEnds, before := w.arrange()
-	return again(func(ctx context.Context, conn *pgx.Conn) (told, error) {
+	w, turnEnds := inTurns(parsed)
+	return again(func(ctx context.Context, conn *pgx.Conn) (scenarioResult, error) {
 		rows, err := conn.Query(ctx, `
 			select verdict.*
 			from fence.write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, null) w
 			cross join lateral (
-				select a.place, 'admitted', '', a.version, a.place = any (coalesce(w.created, '{}')), a.place = any (coalesce(w.replayed, '{}')), 0, 0, 0
+				select a.place, 'admitted', '', a.version, a.place = any (coalesce(w.created, '{}')), a.place = any
+					(coalesce(w.replayed, '{}')), 0, 0, 0
 				from unnest(w.admitted, w.versions) as a (place, version)
 				union all
 				select r.place, r.verdict, r.reason, r.version, false, false, r.granted_token, r.last_token, r.last_sequence
@@ -141,16 +122,24 @@ func (s *scene) setAct(a *actor, lines []string) (act, error) {
 					as r (place, verdict, reason, version, granted_token, last_token, last_sequence)
 			) verdict
 			order by verdict.place`,
-			w.resources, w.tokens, w.sequences, w.leaseIDs, w.digests, w.kinds, w.keys, w.values, w.types, w.expected, turnEnds)
+			column(w, func(w scenarioWrite) string { return w.resource }),
+			column(w, func(w scenarioWrite) *int64 { return w.token }),
+			column(w, func(w scenarioWrite) *int64 { return w.sequence }),
+			make([]*uuid.UUID, len(w)),
+			column(w, func(w scenarioWrite) []byte { return w.digest }),
+			column(w, func(w scenarioWrite) string { return w.kind }),
+			column(w, func(w scenarioWrite) string { return w.key }), column(w, func(w scenarioWrite) []byte { return w.value }),
+			column(w, func(scenarioWrite) string { return "text/plain" }),
+			column(w, func(w scenarioWrite) *int64 { return w.expected }), turnEnds)
 		if err != nil {
 			return nil, err
 		}
-		verdicts, err := pgx.CollectRows(rows, pgx.RowToStructByPos[sceneVerdict])
+		verdicts, err := pgx.CollectRows(rows, pgx.RowToStructByPos[scenarioVerdict])
 		return func() string {
 			lines := make([]string, len(verdicts))
 			for i, v := range verdicts {
-				lines[before[i]] = s.tell(v)
-				s.record(a, v, &w, i)
+				lines[w[i].index] = s.verdictLine(v)
+				s.record(a, v, w[i])
 			}
 			return strings.Join(lines, "\n")
 		}, err
@@ -158,20 +147,20 @@ func (s *scene) setAct(a *actor, lines []string) (act, error) {
 }
 
 // again does what the server has undone (see fence.write), as every client of these functions must.
-func again(do act) act {
-	return func(ctx context.Context, conn *pgx.Conn) (told, error) {
+func again(do action) action {
+	return func(ctx context.Context, conn *pgx.Conn) (scenarioResult, error) {
 		for {
-			told, err := do(ctx, conn)
+			result, err := do(ctx, conn)
 			var pgErr *pgconn.PgError
 			if !errors.As(err, &pgErr) || pgErr.Code != "40001" {
-				return told, err
+				return result, err
 			}
 		}
 	}
 }
 
 // tell shows a verdict and, of one by the tokens, the fence that it was made by.
-func (s *scene) tell(v sceneVerdict) string {
+func (s *scenario) verdictLine(v scenarioVerdict) string {
 	switch {
 	case v.Replayed:
 		return fmt.Sprintf("admitted, version %d (replayed)", v.Version)
@@ -196,59 +185,58 @@ func verdictText(verdict store.Verdict, reason string) string {
 }
 
 // record hands a rejection to the recorder, as a gateway does.
-func (s *scene) record(a *actor, v sceneVerdict, w *writeArrays, i int) {
+func (s *scenario) record(a *scenarioSession, v scenarioVerdict, w scenarioWrite) {
 	if v.Replayed || v.Verdict == "admitted" || v.Verdict == "not_found" {
 		return
 	}
 	rejected := &store.RejectedError{
-		Verdict: store.Verdict(v.Verdict), Reason: v.Reason, Resource: store.Name(w.resources[i]), Key: store.Name(w.keys[i]),
-		Sequence: w.sequences[i], GrantedToken: v.Granted, LastToken: v.LastToken, LastSequence: v.LastSequence,
+		Verdict: store.Verdict(v.Verdict), Reason: v.Reason, Resource: store.Name(w.resource), Key: store.Name(w.key),
+		Sequence: w.sequence, GrantedToken: v.Granted, LastToken: v.LastToken, LastSequence: v.LastSequence,
 	}
-	if w.tokens[i] != nil {
-		rejected.Token = *w.tokens[i]
+	if w.token != nil {
+		rejected.Token = *w.token
 	}
 	s.recorder.Record(rejected, "scenario", a.name)
 }
 
-func (s *scene) transactAct(_ *actor, lines []string) (act, error) {
-	var w, claims writeArrays
-	var places []int32
-	for _, line := range lines {
-		if err := w.add(s, line); err != nil {
-			return nil, err
-		}
-		places = append(places, claims.claim(&w))
+func (s *scenario) transactAction(lines []string) (action, error) {
+	w, err := s.parseWrites(lines)
+	if err != nil {
+		return nil, err
 	}
+	var claims []scenarioWrite // the first write to each resource
+	places := column(w, func(w scenarioWrite) int32 {
+		i := slices.IndexFunc(claims, func(claim scenarioWrite) bool { return claim.resource == w.resource })
+		if i < 0 {
+			i, claims = len(claims), append(claims, w)
+		}
+		return int32(i) + 1
+	})
 	digest := sha256.Sum256([]byte(strings.Join(lines, "\n")))
-	return func(ctx context.Context, conn *pgx.Conn) (told, error) {
-		var v sceneVerdict
+	return func(ctx context.Context, conn *pgx.Conn) (scenarioResult, error) {
+		var v scenarioVerdict
 		var versions []int64
 		err := conn.QueryRow(ctx, `
 			select coalesce(index, 0), verdict, coalesce(reason, ''), coalesce(current, 0), false, coalesce(replayed, false),
 				coalesce(granted_token, 0), coalesce(last_token, 0), coalesce(last_sequence, 0), versions
 			from fence.transact($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
-			claims.resources, claims.tokens, claims.sequences, claims.leaseIDs, digest[:16],
-			w.kinds, places, w.keys, w.values, w.types, w.expected).
-			Scan(&v.Place, &v.Verdict, &v.Reason, &v.Version, &v.Created, &v.Replayed, &v.Granted, &v.LastToken, &v.LastSequence, &versions)
+			column(claims, func(w scenarioWrite) string { return w.resource }),
+			column(claims, func(w scenarioWrite) *int64 { return w.token }),
+			column(claims, func(w scenarioWrite) *int64 { return w.sequence }),
+			make([]*uuid.UUID, len(claims)),
+			digest[:16], column(w, func(w scenarioWrite) string { return w.kind }), places,
+			column(w, func(w scenarioWrite) string { return w.key }),
+			column(w, func(w scenarioWrite) []byte { return w.value }),
+			column(w, func(scenarioWrite) string { return "text/plain" }),
+			column(w, func(w scenarioWrite) *int64 { return w.expected })).
+			Scan(&v.Place, &v.Verdict, &v.Reason, &v.Version, &v.Created, &v.Replayed, &v.Granted, &v.LastToken, &v.LastSequence,
+				&versions)
 		return func() string {
 			if v.Verdict != "admitted" {
-				return fmt.Sprintf("refused for place %d: %s", v.Place, s.tell(v))
+				return fmt.Sprintf("refused for place %d: %s", v.Place, s.verdictLine(v))
 			}
 			replayed := map[bool]string{true: " (replayed)"}[v.Replayed]
 			return fmt.Sprintf("admitted, versions %s%s", strings.Trim(fmt.Sprint(versions), "[]"), replayed)
 		}, err
 	}, nil
-}
-
-// claim takes the claim of the last write of another, unless the resource is claimed already, and returns its place from 1.
-func (w *writeArrays) claim(of *writeArrays) int32 {
-	last := len(of.resources) - 1
-	for i, resource := range w.resources {
-		if resource == of.resources[last] {
-			return int32(i) + 1
-		}
-	}
-	w.resources, w.tokens = append(w.resources, of.resources[last]), append(w.tokens, of.tokens[last])
-	w.sequences, w.leaseIDs = append(w.sequences, of.sequences[last]), append(w.leaseIDs, of.leaseIDs[last])
-	return int32(len(w.resources))
 }

@@ -22,7 +22,8 @@ func acquireIn(t *testing.T, on *store.Store, session store.Session, locks []sto
 	for part := range 4 {
 		acquiring.Go(func() {
 			for i := part; i < len(locks); i += 4 {
-				if _, err := on.Acquire(context.Background(), store.AcquireRequest{Lock: locks[i], OwnerID: "owner", SessionID: session.ID}); err != nil {
+				if _, err := on.Acquire(context.Background(), store.AcquireRequest{Lock: locks[i], OwnerID: "owner",
+					SessionID: session.ID}); err != nil {
 					t.Errorf("acquire %s: %v", locks[i], err)
 				}
 			}
@@ -49,8 +50,8 @@ func (b *testbed) hold(t *testing.T, sql string, args ...any) (letGo func()) {
 
 const lockFenceSQL = "select from fence.fences where resource = $1 for update"
 
-// TestEndSessionOfDeepNames checks that sessions with hundreds of leases on deep names, none of which has an ancestor in common with another, end on a
-// server whose lock table has room for fewer names above, several sessions at once.
+// TestEndSessionOfDeepNames checks that sessions with hundreds of leases on deep names, none of which has an ancestor
+// in common with another, end on a server whose lock table has room for fewer names, several sessions at once.
 func TestEndSessionOfDeepNames(t *testing.T) {
 	t.Parallel()
 	url := pgtest.NewCluster(t, pgtest.Setting("max_connections", "12")).URL()
@@ -79,9 +80,9 @@ func TestEndSessionOfDeepNames(t *testing.T) {
 	}
 }
 
-// TestEndSessionGoesPastALockedFence checks that the end of a session closes all fences but one that somebody else keeps locked, says that the outcome is
-// unknown, and succeeds when it is sent again.
-func TestEndSessionGoesPastALockedFence(t *testing.T) {
+// TestEndSessionSkipsALockedFence checks that the end of a session closes all fences but one that is locked, returns an
+// unknown outcome, and succeeds when it is sent again.
+func TestEndSessionSkipsALockedFence(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	session, err := b.CreateSession(t.Context(), store.SessionRequest{OwnerID: "owner", TTL: time.Hour})
@@ -116,8 +117,9 @@ func (b *testbed) openFences(t *testing.T) (names string) {
 	return names
 }
 
-// TestSweepGoesPastASession checks that a session that can't be settled keeps no other one from being settled, and is settled later.
-func TestSweepGoesPastASession(t *testing.T) {
+// TestSweepSkipsALockedSession checks that a session that can't be settled does not keep others from being settled, and
+// is settled later.
+func TestSweepSkipsALockedSession(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	sweeper := newSweeper(t, b.Store, store.SweeperConfig{})
@@ -127,7 +129,8 @@ func TestSweepGoesPastASession(t *testing.T) {
 			t.Fatal(err)
 		}
 		acquireIn(t, b.Store, session, []store.Name{lock})
-		b.exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1", session.ID)
+		b.exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1",
+			session.ID)
 	}
 	letGo := b.hold(t, lockFenceSQL, "stuck")
 	swept, err := sweeper.Sweep(t.Context())
@@ -146,7 +149,8 @@ func TestSweepGoesPastASession(t *testing.T) {
 	}
 }
 
-// TestSettleWakesInPortions checks that the waiters of an ended session leave their queues, however many those are, and wake those behind them.
+// TestSettleWakesInPortions checks that the waiters of an ended session leave their queues, however many those are, and
+// wake those behind them.
 func TestSettleWakesInPortions(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, newTestbed(t), 2, noPoll)
@@ -156,12 +160,14 @@ func TestSettleWakesInPortions(t *testing.T) {
 	for i := range locks {
 		lock := store.Name(fmt.Sprintf("%d/lock", i))
 		s.acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "reader", Mode: store.Shared})
-		inside = append(inside, goAcquire(patient(t), s.at(0), store.AcquireRequest{Lock: lock, OwnerID: "owner", SessionID: session.ID, Wait: store.WaitMax}))
+		inside = append(inside, goAcquire(patient(t), s.at(0), store.AcquireRequest{Lock: lock, OwnerID: "owner",
+			SessionID: session.ID, Wait: store.WaitMax}))
 	}
 	s.awaitQueued(t, locks)
 	for i := range locks {
 		behind = append(behind, goAcquire(patient(t), s.at(1),
-			store.AcquireRequest{Lock: store.Name(fmt.Sprintf("%d/lock", i)), OwnerID: fmt.Sprint("behind ", i), Mode: store.Shared, Wait: store.WaitMax}))
+			store.AcquireRequest{Lock: store.Name(fmt.Sprintf("%d/lock", i)), OwnerID: fmt.Sprint("behind ", i),
+				Mode: store.Shared, Wait: store.WaitMax}))
 	}
 	s.awaitQueued(t, 2*locks)
 	if _, err := s.at(1).EndSession(patient(t), session.ID); err != nil {
@@ -175,15 +181,13 @@ func TestSettleWakesInPortions(t *testing.T) {
 	}
 }
 
-// TestSweepPartsAreIndependent checks that a part of the sweep that can't be done keeps no other one from being done.
+// TestSweepPartsAreIndependent checks that a part of the sweep that fails does not keep the others from being done.
 func TestSweepPartsAreIndependent(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	sweeper := newSweeper(t, b.Store, store.SweeperConfig{})
 	seedEnded(t, b, 1, 2)
-	if err := (&fixture{testbed: b, lock: "late"}).do(t.Context(), acquire, expire); err != nil {
-		t.Fatal(err)
-	}
+	b.given(t, "late", acquire, expire)
 	letGo := b.hold(t, "lock table fence.rejections, fence.gateway_states")
 	swept, err := sweeper.Sweep(t.Context())
 	if want := (store.Swept{Expired: 1, LeasesForgotten: 1}); err == nil || swept != want {
@@ -193,14 +197,12 @@ func TestSweepPartsAreIndependent(t *testing.T) {
 	expectSwept(t, sweeper, store.Swept{})
 }
 
-// TestSweepIsOneGateways checks that a part of the sweep that one gateway does is left out by the others, not waited for, and is the next one's
-// as soon as the connection of that gateway has ended.
-func TestSweepIsOneGateways(t *testing.T) {
+// TestSweepIsDoneByOneGateway checks that a part of the sweep that one gateway does is skipped by the others, and is
+// done by the next one as soon as the connection of that gateway has ended.
+func TestSweepIsDoneByOneGateway(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	if err := (&fixture{testbed: b, lock: "late"}).do(t.Context(), acquire, expire); err != nil {
-		t.Fatal(err)
-	}
+	b.given(t, "late", acquire, expire)
 	conn, err := pgx.Connect(t.Context(), b.url)
 	if err != nil {
 		t.Fatal(err)
@@ -215,18 +217,15 @@ func TestSweepIsOneGateways(t *testing.T) {
 	if err := conn.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for ended := false; !ended; {
-		err := b.sql.QueryRow(t.Context(), "select not exists (select from pg_stat_activity where pid = $1)", pid).Scan(&ended)
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	await(t, "the first gateway's connection has ended", func() bool {
+		return b.count(t, "select count(*) from pg_stat_activity where pid = $1", pid) == 0
+	})
 	expectSwept(t, sweeper, store.Swept{Expired: 1})
 
 	// A sweep that comes too early does nothing.
 	var done bool
 	err = b.sql.QueryRow(t.Context(), "select fence.sweep_turn('leases', interval '1 hour')").Scan(&done)
 	if err != nil || done {
-		t.Errorf("it is done again at once: %v (%v)", done, err)
+		t.Errorf("the sweep is due again at once: %v (%v)", done, err)
 	}
 }

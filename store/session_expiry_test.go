@@ -42,7 +42,8 @@ func (s *services) fill(t *testing.T, session store.Session, locks int) {
 	for place := range 12 {
 		filling.Go(func() {
 			for n := next.Add(1); n <= int64(locks) && !t.Failed(); n = next.Add(1) {
-				request := store.AcquireRequest{Lock: store.Name(fmt.Sprint("lock/", n)), OwnerID: session.OwnerID, SessionID: session.ID}
+				request := store.AcquireRequest{Lock: store.Name(fmt.Sprint("lock/", n)), OwnerID: session.OwnerID,
+					SessionID: session.ID}
 				if n%10 == 0 {
 					request.Lock = "alone/" + request.Lock // in nobody's subtree
 				}
@@ -61,8 +62,9 @@ const (
 	openSQL    = "select count(*) from fence.fences where open"
 )
 
-// One heartbeat keeps a thousand leases; when it stops, all of them are over at once, before any sweep; and who waits for them is served at that
-// moment, without polling. A sweep then closes all of their fences.
+// TestSessionOfAThousandLeases checks that one heartbeat keeps a thousand leases alive; that all of them end when it
+// stops, before any sweep; that waiters are granted at that moment, without polling; and that a sweep then closes all
+// fences.
 func TestSessionOfAThousandLeases(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, newTestbed(t), 3, noPoll)
@@ -73,7 +75,8 @@ func TestSessionOfAThousandLeases(t *testing.T) {
 	var waiting []<-chan outcome
 	for i := range 30 {
 		waiting = append(waiting, goAcquire(patient(t), s.at(i),
-			store.AcquireRequest{Lock: store.Name(fmt.Sprint("lock/", 30*i+1)), OwnerID: fmt.Sprint("next ", i), Wait: store.WaitMax}))
+			store.AcquireRequest{Lock: store.Name(fmt.Sprint("lock/", 30*i+1)), OwnerID: fmt.Sprint("next ", i),
+				Wait: store.WaitMax}))
 	}
 	waiting = append(waiting, goAcquire(patient(t), s.at(1),
 		store.AcquireRequest{Lock: "lock", OwnerID: "all", Scope: store.Subtree, Wait: store.WaitMax}))
@@ -114,9 +117,9 @@ func TestSessionOfAThousandLeases(t *testing.T) {
 	s.expectQuiet(t)
 }
 
-// A session ends while leases in it are asked for, and while others ask for its locks: whoever comes too late is told, nothing of it runs on,
-// and all its locks go to others.
-func TestSessionEndsInTheMiddle(t *testing.T) {
+// TestSessionEndsDuringAcquires checks that a session that ends while leases in it and its locks are asked for leaves
+// no lease running, refuses later acquires, and frees all its locks.
+func TestSessionEndsDuringAcquires(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, newTestbed(t), 3, noPoll)
 	for round := range 8 {
@@ -130,7 +133,8 @@ func TestSessionEndsInTheMiddle(t *testing.T) {
 				ctx := patient(t)
 				for n := 0; ; n++ {
 					// Of many owners: one who waits behind others for what he has would be in a deadlock.
-					request := store.AcquireRequest{Lock: lock, OwnerID: fmt.Sprintf("owner %d of %d", n, i), SessionID: session.ID, Wait: time.Minute}
+					request := store.AcquireRequest{Lock: lock, OwnerID: fmt.Sprintf("owner %d of %d", n, i), SessionID: session.ID,
+						Wait: time.Minute}
 					if i%2 == 0 {
 						request.Mode = store.Shared
 					}
@@ -148,7 +152,8 @@ func TestSessionEndsInTheMiddle(t *testing.T) {
 				}
 			})
 			asking.Go(func() {
-				lease, err := s.at(i+1).Acquire(patient(t), store.AcquireRequest{Lock: lock, OwnerID: fmt.Sprint("other ", i), Wait: store.WaitMax})
+				lease, err := s.at(i+1).Acquire(patient(t), store.AcquireRequest{Lock: lock, OwnerID: fmt.Sprint("other ", i),
+					Wait: store.WaitMax})
 				if err != nil {
 					t.Errorf("beside the session: %v", err)
 					return
@@ -162,7 +167,8 @@ func TestSessionEndsInTheMiddle(t *testing.T) {
 		if _, err := s.at(round+1).EndSession(patient(t), session.ID); err != nil {
 			t.Error(err)
 		}
-		if n := s.count(t, "select count(*) from fence.leases where ended_at is null and session_id = $1", session.ID); n != 0 {
+		if n := s.count(t, "select count(*) from fence.leases where ended_at is null and session_id = $1",
+			session.ID); n != 0 {
 			t.Errorf("%d leases run in a session that has ended", n)
 		}
 		asking.Wait()
@@ -183,8 +189,8 @@ func (s *services) giveBack(t *testing.T, place int, lease store.Lease) {
 	}
 }
 
-// A heartbeat that comes at the last moment and the expiry are never both believed: as long as the owner was told that he has the session, nobody
-// else is granted its lock.
+// TestKeepAliveRacesExpiry checks that no other owner is granted a lock before the end of the session that the last
+// answered keepalive gave.
 func TestKeepAliveRacesExpiry(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, newTestbed(t), 3, noPoll)
@@ -216,7 +222,8 @@ func (s *services) raceExpiry(t *testing.T, racer, round int) {
 		t.Error(err)
 		return
 	}
-	next := goAcquire(ctx, s.at(racer+1), store.AcquireRequest{Lock: lock, OwnerID: fmt.Sprint("next ", racer), Wait: store.WaitMax})
+	next := goAcquire(ctx, s.at(racer+1), store.AcquireRequest{Lock: lock, OwnerID: fmt.Sprint("next ", racer),
+		Wait: store.WaitMax})
 	until := session.ExpiresAt
 	pause := ttl - 8*time.Millisecond
 	for {
@@ -237,13 +244,15 @@ func (s *services) raceExpiry(t *testing.T, racer, round int) {
 	case got.Err != nil:
 		t.Error(got.Err)
 	case got.Lease.GrantedAt.Before(until):
-		t.Errorf("the lock was granted %s before the end of the session that its owner was told", until.Sub(got.Lease.GrantedAt))
+		t.Errorf("the lock was granted %s before the end of the session that its owner was told",
+			until.Sub(got.Lease.GrantedAt))
 	default:
 		s.giveBack(t, racer, got.Lease)
 	}
 }
 
-// Who waits in a session that nobody keeps alive is told when that is found, and holds nobody up before.
+// TestWaitersOfAnExpiredSession checks that waiters in an expired session hold up nobody, and are answered with the
+// next sweep.
 func TestWaitersOfAnExpiredSession(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, newTestbed(t), 3, noPoll)

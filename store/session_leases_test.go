@@ -32,7 +32,8 @@ func endSession(ctx context.Context, s *fixture) error {
 	return err
 }
 
-// beginToEndSession is the first half of endSession: the leases don't run any more, and their fences are not closed yet.
+// beginToEndSession is the first half of endSession: the leases don't run any more, and their fences are not closed
+// yet.
 func beginToEndSession(ctx context.Context, s *fixture) error {
 	_, err := s.sql.Exec(ctx, "select fence.end_session($1)", s.session.ID)
 	return err
@@ -49,16 +50,20 @@ func expireSession(ctx context.Context, s *fixture) error {
 // sessionRuleCases: a lease in a session writes as others do, until the session ends.
 var sessionRuleCases = []ruleCase{
 	{"session: a lease in it", given{openSession, inSession(acquire)}, with(newest), store.Admitted, ""},
-	{"session: a lease in it where a live one is demanded", given{requireLiveLease, openSession, inSession(acquire)}, with(newest), store.Admitted, ""},
-	{"session: after its end", given{openSession, inSession(acquire), endSession}, with(newest), store.VerdictTokenStale, "released"},
+	{"session: a lease in it where a live one is demanded", given{requireLiveLease, openSession, inSession(acquire)},
+		with(newest), store.Admitted, ""},
+	{"session: after its end", given{openSession, inSession(acquire), endSession}, with(newest), store.VerdictTokenStale,
+		"released"},
 	{"session: below, after its end", given{openSession, inSession(acquireSubtree), endSession},
 		with(newest, at("/x")), store.VerdictTokenStale, "released"},
-	{"session: when it has expired", given{openSession, inSession(acquire), expireSession}, with(newest), store.Admitted, ""},
+	{"session: when it has expired", given{openSession, inSession(acquire), expireSession}, with(newest), store.Admitted,
+		""},
 	{"session: when it has expired where a live lease is demanded",
 		given{requireLiveLease, openSession, inSession(acquire), expireSession}, with(newest), store.VerdictLeaseExpired, ""},
 	{"session: when it has expired and was swept", given{openSession, inSession(acquire), expireSession, sweep},
 		with(newest), store.VerdictTokenStale, "released"},
-	{"session: below, when it has expired and was swept", given{openSession, inSession(acquireSubtree), expireSession, sweep},
+	{"session: below, when it has expired and was swept", given{openSession, inSession(acquireSubtree), expireSession,
+		sweep},
 		with(newest, at("/x")), store.VerdictTokenStale, "released"},
 	{"session: below, after its end, while a name below was granted",
 		given{openSession, inSession(acquireSubtree), beginToEndSession, onBelow("/x", acquire), endSession},
@@ -66,25 +71,30 @@ var sessionRuleCases = []ruleCase{
 	{"session: below, swept after a name below was granted",
 		given{openSession, inSession(acquireSubtree), expireSession, onBelow("/x", acquire), sweep},
 		with(newest, at("/y")), store.VerdictTokenStale, "released"},
-	{"session: who was granted the lock while it ended", given{openSession, inSession(acquire), beginToEndSession, acquire, endSession},
+	{"session: who was granted the lock while it ended", given{openSession, inSession(acquire), beginToEndSession, acquire,
+		endSession},
 		with(newest), store.Admitted, ""},
 }
 
 // sessionCases are promises of leases in a session that need more than the calls of the conformance suite.
 var sessionCases = []storeCase{
-	{"session: a lease in it is not renewed", all(openSession, inSession(acquire), changingNothing(func(ctx context.Context, s *fixture) error {
-		if _, err := s.Renew(ctx, s.newest().Ref(), 2*time.Hour); !errors.Is(err, store.ErrInvalid) {
-			return fmt.Errorf("the renewal returned %w, want ErrInvalid", err)
-		}
-		return nil
-	}))},
-	{"session: a lease in it is released", all(openSession, inSession(acquire), release, acquire, endSession, wrote(with(newest)))},
+	{"session: a lease in it is not renewed", all(openSession, inSession(acquire),
+		changingNothing(func(ctx context.Context, s *fixture) error {
+			if _, err := s.Renew(ctx, s.newest().Ref(), 2*time.Hour); !errors.Is(err, store.ErrInvalid) {
+				return fmt.Errorf("the renewal returned %w, want ErrInvalid", err)
+			}
+			return nil
+		}))},
+	{"session: a lease in it is released", all(openSession, inSession(acquire), release, acquire, endSession,
+		wrote(with(newest)))},
 	{"session: over", all(openSession, endSession, changingNothing(sessionLost("released"), endSession))},
-	{"session: expired", all(openSession, expireSession, changingNothing(sessionLost("expired")), func(ctx context.Context, s *fixture) error {
-		return expectLost(endSession(ctx, s), "", "expired")
-	}, changingNothing(sessionLost("expired")))},
+	{"session: expired", all(openSession, expireSession, changingNothing(sessionLost("expired")),
+		func(ctx context.Context, s *fixture) error {
+			return expectLost(endSession(ctx, s), "", "expired")
+		}, changingNothing(sessionLost("expired")))},
 }
 
+// TestLeasesInSessions checks the promises of leases in a session.
 func TestLeasesInSessions(t *testing.T) {
 	t.Parallel()
 	runCases(t, sessionCases)

@@ -10,13 +10,11 @@ import (
 	"github.com/fencegate/fencegate/store/engine"
 )
 
-// A change of the schema beneath prepared statements, such as a restore or an upgrade by another gateway, fails no call.
+// TestSchemaChangesBeneathStatements checks that a change of the schema beneath prepared statements, as by a restore or
+// an upgrade, fails no call.
 func TestSchemaChangesBeneathStatements(t *testing.T) {
 	t.Parallel()
-	s := &fixture{testbed: newTestbed(t), lock: "lock"}
-	if err := s.do(t.Context(), acquire, wrote(with(newest, sequence(1)))); err != nil {
-		t.Fatal(err)
-	}
+	s := newFixture(t, acquire, wrote(with(newest, sequence(1))))
 	read := func() error { _, err := s.Record(t.Context(), s.lock, with(newest)(s).Key); return err }
 	// Several connections prepare the statement.
 	_, unlock := s.lockedBy(t, "lock table fence.records")
@@ -25,9 +23,10 @@ func TestSchemaChangesBeneathStatements(t *testing.T) {
 	for range readers {
 		go func() { reads <- read() }()
 	}
-	await(t, "they wait", func() bool {
+	await(t, "the readers wait for the locked table", func() bool {
 		var n int
-		err := s.sql.QueryRow(t.Context(), "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'").Scan(&n)
+		err := s.sql.QueryRow(t.Context(),
+			"select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'").Scan(&n)
 		return err == nil && n == readers
 	})
 	unlock()
@@ -37,7 +36,8 @@ func TestSchemaChangesBeneathStatements(t *testing.T) {
 		}
 	}
 	for _, change := range []string{
-		"alter table fence.records alter column content_type type varchar(100)", // 0A000: cached plan must not change result type
+		// 0A000: cached plan must not change result type
+		"alter table fence.records alter column content_type type varchar(100)",
 		"alter table fence.records alter column content_type type text",
 	} {
 		s.exec(t, change)
@@ -49,8 +49,9 @@ func TestSchemaChangesBeneathStatements(t *testing.T) {
 	}
 }
 
-// What the server rolls back because of concurrent transactions is sent again, whatever it is, and at one level: not more than six times.
-func TestUndoneIsSentAgain(t *testing.T) {
+// TestRolledBackCallsAreRetried checks that every kind of call that the server rolls back because of concurrent
+// transactions is sent again, at one level: not more than six times.
+func TestRolledBackCallsAreRetried(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	b.exec(t, "create sequence public.tries")
@@ -132,7 +133,8 @@ func undoable(ctx context.Context, t *testing.T, b *testbed) []undoableCall {
 		{"transaction", func(number int64) error {
 			w := write(number + 20)
 			_, err := b.Transact(ctx, store.Transaction{
-				Claims: []store.WriteToken{w.WriteToken}, Operations: []store.ResourceOperation{{Resource: "lock", Operation: w.Operation}},
+				Claims: []store.WriteToken{w.WriteToken}, Operations: []store.ResourceOperation{{Resource: "lock",
+					Operation: w.Operation}},
 			})
 			return err
 		}},
@@ -154,13 +156,11 @@ func undoable(ctx context.Context, t *testing.T, b *testbed) []undoableCall {
 	}
 }
 
-// The outcome is not_applied only of errors that PostgreSQL reports before the commit, and that nothing between it and the Store reports after.
+// TestOutcomeOfErrors checks that the outcome is not_applied only for errors that PostgreSQL reports before the commit,
+// and no pooler after it.
 func TestOutcomeOfErrors(t *testing.T) {
 	t.Parallel()
-	s := &fixture{testbed: newTestbed(t), lock: "lock"}
-	if err := s.do(t.Context(), acquire); err != nil {
-		t.Fatal(err)
-	}
+	s := newFixture(t, acquire)
 	s.exec(t, "create function public.fail() returns trigger language plpgsql as $$ begin raise 'as if' using errcode = convert_from(new.value, 'LATIN1'); end $$")
 	s.exec(t, "create trigger fail before insert or update on fence.records for each row execute function public.fail()")
 	for outcome, states := range map[store.Outcome][]string{

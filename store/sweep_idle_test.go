@@ -23,8 +23,8 @@ var idleStatements = []string{
 	"select fence.sweep_unused('0', 1000)", "select fence.recount()",
 }
 
-// seedIdle makes locks that were used two hours ago and released, the sessions of as many holders, settled five minutes ago, and as many
-// rejections and events of today.
+// seedIdle makes locks that were used two hours ago and released, the sessions of as many holders, settled five minutes
+// ago, and as many rejections and events of today.
 func seedIdle(t testing.TB, b *testbed, from, to int) {
 	for _, sql := range []string{
 		"insert into fence.fences (resource, granted_token) select 'idle/' || n, n from generate_series($1::integer, $2::integer) n",
@@ -70,8 +70,8 @@ func rowsRead(t *testing.T, b *testbed, sql string) (rows int64) {
 	return rows
 }
 
-// TestIdleCostIsFlat checks that what gateways do each second reads as many rows beside 20,000 idle locks, ended sessions, rejections and
-// events as beside 1,000. Only the count of locks reads up to 10,000 of them.
+// TestIdleCostIsFlat checks that the statements that gateways run each second read as many rows beside 20,000 idle
+// locks, ended sessions, rejections and events as beside 1,000. Only the count of locks reads up to 10,000 of them.
 func TestIdleCostIsFlat(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -99,8 +99,8 @@ func TestIdleCostIsFlat(t *testing.T) {
 	}
 }
 
-// TestSweepKeepsTheNewestUntilTheNextGrant checks that a lease that is kept as the newest of its lock is deleted after the next grant, also where the
-// grant was under way when the sweep came.
+// TestSweepKeepsTheNewestUntilTheNextGrant checks that a lease that is kept as the newest of its lock is deleted after
+// the next grant, also if the grant was under way during the sweep.
 func TestSweepKeepsTheNewestUntilTheNextGrant(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -133,18 +133,21 @@ func TestSweepKeepsTheNewestUntilTheNextGrant(t *testing.T) {
 	}
 	expectSwept(t, sweeper, store.Swept{LeasesForgotten: 1})
 	var left int
-	if err := b.sql.QueryRow(t.Context(), "select count(*) from fence.leases where ended_at is null and not kept").Scan(&left); err != nil || left != 2 {
+	if err := b.sql.QueryRow(t.Context(),
+		"select count(*) from fence.leases where ended_at is null and not kept").Scan(&left); err != nil || left != 2 {
 		t.Errorf("%d leases are left (%v), want 2", left, err)
 	}
 }
 
-// TestSweepFollowsRenewals checks that a lease that was renewed is ended at the time to which it was renewed, be that earlier or later.
+// TestSweepFollowsRenewals checks that a renewed lease is ended at the time to which it was renewed, be that earlier or
+// later.
 func TestSweepFollowsRenewals(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	sweeper := newSweeper(t, b.Store, store.SweeperConfig{})
 	for _, ttl := range []time.Duration{time.Hour, 100 * time.Millisecond} {
-		lease, err := b.Acquire(t.Context(), store.AcquireRequest{Lock: store.Name("to " + ttl.String()), OwnerID: "w", TTL: 10 * time.Minute})
+		lease, err := b.Acquire(t.Context(), store.AcquireRequest{Lock: store.Name("to " + ttl.String()), OwnerID: "w",
+			TTL: 10 * time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,8 +165,8 @@ func TestSweepFollowsRenewals(t *testing.T) {
 	}
 }
 
-// BenchmarkIdleSweep measures a sweep and a count beside idle locks: FENCEGATE_IDLE_LOCKS=1000,1000000,10000000 go test ./store
-// -run '^$' -bench IdleSweep -benchtime 20x.
+// BenchmarkIdleSweep measures a sweep and a count beside idle locks: FENCEGATE_IDLE_LOCKS=1000,1000000,10000000 go test
+// ./store -run '^$' -bench IdleSweep -benchtime 20x.
 func BenchmarkIdleSweep(b *testing.B) {
 	for _, size := range strings.Split(os.Getenv("FENCEGATE_IDLE_LOCKS"), ",") {
 		locks, err := strconv.Atoi(size)

@@ -27,8 +27,8 @@ func (b *testbed) expectLeft(t *testing.T, want string) {
 	}
 }
 
-// TestNamesNeverUsedLeaveNothing checks that requests that were refused, waits that were given up, rejected writes and watches leave no rows of
-// names that were never granted nor written.
+// TestNamesNeverUsedLeaveNothing checks that refused requests, abandoned waits, rejected writes and watches leave no
+// rows of names that were never granted nor written.
 func TestNamesNeverUsedLeaveNothing(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, newTestbed(t), 1, noPoll)
@@ -44,10 +44,12 @@ func TestNamesNeverUsedLeaveNothing(t *testing.T) {
 			t.Errorf("acquire %s: %v, want it to be refused", refused.Lock, err)
 		}
 	}
-	for resource, token := range map[store.Name]int64{"external/r": 7, "a/b/written": holder.Token, "a/b/not": holder.Token} {
+	for resource, token := range map[store.Name]int64{"external/r": 7, "a/b/written": holder.Token,
+		"a/b/not": holder.Token} {
 		results, err := s.at(0).Store.Write(patient(t), []store.Write{{
 			WriteToken: store.WriteToken{Resource: resource, Token: token},
-			Operation:  store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain", Expect: ptr(int64(1))},
+			Operation: store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain",
+				Expect: ptr(int64(1))},
 		}})
 		if err != nil || !errors.Is(results[0].Err, store.ErrVersionMismatch) {
 			t.Errorf("write to %s: %+v (%v), want it to be rejected", resource, results, err)
@@ -66,7 +68,8 @@ func TestNamesNeverUsedLeaveNothing(t *testing.T) {
 	s.expectLeft(t, "fence a/b, subtree a/b")
 }
 
-// TestUnusedNamesThatAreNeeded checks that the rows of a name stay while somebody waits for it, and when it was granted or written since.
+// TestUnusedNamesThatAreNeeded checks that the rows of a name stay while it has a waiter, and when it was granted or
+// written since.
 func TestUnusedNamesThatAreNeeded(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, newTestbed(t), 1, noPoll)
@@ -83,8 +86,8 @@ func TestUnusedNamesThatAreNeeded(t *testing.T) {
 	s.expectLeft(t, "fence a, fence a/b, subtree a")
 }
 
-// TestUnusedNamesAreMadeAgain checks that an acquire, a subtree acquire and a write that wait for a row while the sweep deletes it are granted and
-// admitted all the same.
+// TestUnusedNamesAreMadeAgain checks that an acquire, a subtree acquire and a write that wait for a row while the sweep
+// deletes it are granted and admitted all the same.
 func TestUnusedNamesAreMadeAgain(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -115,7 +118,8 @@ func TestUnusedNamesAreMadeAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		var swept int
-		if err := tx.QueryRow(t.Context(), "select done from fence.sweep_unused('0', 10)").Scan(&swept); err != nil || swept != 1 {
+		if err := tx.QueryRow(t.Context(), "select done from fence.sweep_unused('0', 10)").Scan(&swept); err != nil ||
+			swept != 1 {
 			t.Fatalf("%d fences of %s were deleted (%v), want 1", swept, name, err)
 		}
 		answered := make(chan error, 1)
@@ -136,8 +140,8 @@ func TestUnusedNamesAreMadeAgain(t *testing.T) {
 	}
 }
 
-// TestRefusedSubtreeOfAUsedName checks that a subtree that was asked for and not granted leaves no row, also where the name itself is in use: as
-// long as there is one, every grant and write looks for subtrees above.
+// TestRefusedSubtreeOfAUsedName checks that a subtree that was not granted leaves no row, also if the name itself is in
+// use: as long as there is one, every grant and write looks for subtrees above.
 func TestRefusedSubtreeOfAUsedName(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, newTestbed(t), 1, noPoll)

@@ -28,6 +28,8 @@ func expectSwept(t *testing.T, sweeper *store.Sweeper, want store.Swept) {
 	}
 }
 
+// TestSweepEndsExpiredLeases checks that a sweep ends the leases that have expired, at the time of their expiry, and no
+// others.
 func TestSweepEndsExpiredLeases(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -36,22 +38,22 @@ func TestSweepEndsExpiredLeases(t *testing.T) {
 	for i, steps := range []given{
 		{acquire}, {acquire, release}, {acquire, breakLock}, {acquire, expire}, {acquire, expire},
 	} {
-		if err := (&fixture{testbed: b, lock: store.Name(fmt.Sprint("lock", i))}).do(t.Context(), steps...); err != nil {
-			t.Fatal(err)
-		}
+		b.given(t, store.Name(fmt.Sprint("lock", i)), steps...)
 	}
 	expectSwept(t, sweeper, store.Swept{Expired: 2})
 	expectSwept(t, sweeper, store.Swept{})
 	var reasons string
 	err := b.sql.QueryRow(t.Context(), `
-		select string_agg(coalesce(end_reason, 'running') || case when ended_at = expires_at then ' in time' else '' end, ', ' order by lock)
+		select string_agg(coalesce(end_reason, 'running') || case when ended_at = expires_at then ' in time' else '' end, ', '
+			order by lock)
 		from fence.leases`).Scan(&reasons)
 	if want := "running, released, broken, expired in time, expired in time"; err != nil || reasons != want {
 		t.Errorf("the leases are %s (%v), want %s", reasons, err, want)
 	}
 }
 
-// seedLeases gives a lock a history of leases that ended days ago, one a day, of which the newest holds the fence; none runs.
+// seedLeases gives a lock a history of leases that ended days ago, one a day, of which the newest holds the fence; none
+// runs.
 const seedLeases = `
 	insert into fence.fences (resource, granted_token, open) select 'lock' || n, $2, true from generate_series(1, $1) n;`
 
@@ -59,27 +61,33 @@ func seedEnded(t *testing.T, b *testbed, locks, leasesEach int) {
 	t.Helper()
 	b.exec(t, seedLeases, locks, leasesEach)
 	b.exec(t, `
-		insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at, ended_at, end_reason)
+		insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at, ended_at,
+			end_reason)
 		select 'lock' || n, token, gen_random_uuid(), 'w', 1000, ended - interval '1 second', ended, ended, 'expired'
 		from generate_series(1, $1) n, generate_series(1, $2) token,
 			lateral (select clock_timestamp() - ($2 - token + 1) * interval '1 day' as ended) e`, locks, leasesEach)
 }
 
-// Old leases are forgotten, but never the newest of a lock, however old: a late holder is told why it lost.
+// TestSweepForgetsOldLeases checks that the sweep deletes old leases except the newest of each lock, so that a late
+// renewal still returns the reason for the loss.
 func TestSweepForgetsOldLeases(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	seedEnded(t, b, 2, 5)
-	expectSwept(t, newSweeper(t, b.Store, store.SweeperConfig{LeaseRetention: 3*24*time.Hour + time.Hour}), store.Swept{LeasesForgotten: 4})
-	expectSwept(t, newSweeper(t, b.Store, store.SweeperConfig{LeaseRetention: time.Second}), store.Swept{LeasesForgotten: 4})
+	expectSwept(t, newSweeper(t, b.Store, store.SweeperConfig{LeaseRetention: 3*24*time.Hour + time.Hour}),
+		store.Swept{LeasesForgotten: 4})
+	expectSwept(t, newSweeper(t, b.Store, store.SweeperConfig{LeaseRetention: time.Second}),
+		store.Swept{LeasesForgotten: 4})
 	var left string
-	err := b.sql.QueryRow(t.Context(), "select string_agg(lock || ' ' || fencing_token, ', ' order by lock) from fence.leases").Scan(&left)
+	err := b.sql.QueryRow(t.Context(),
+		"select string_agg(lock || ' ' || fencing_token, ', ' order by lock) from fence.leases").Scan(&left)
 	if want := "lock1 5, lock2 5"; err != nil || left != want {
 		t.Errorf("the leases left are %s (%v), want %s", left, err, want)
 	}
 }
 
-// One sweep does all there is to do, in as many statements as it takes.
+// TestSweepTakesMoreThanOneStatement checks that one sweep does everything that is due, in as many statements as it
+// takes.
 func TestSweepTakesMoreThanOneStatement(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -87,20 +95,24 @@ func TestSweepTakesMoreThanOneStatement(t *testing.T) {
 	expectSwept(t, newSweeper(t, b.Store, store.SweeperConfig{}), store.Swept{LeasesForgotten: 2500})
 }
 
+// TestSweepForgetsRejections checks that the sweep deletes rejections by age and by number, by the database's clock.
 func TestSweepForgetsRejections(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	// The groups 1 to 20 are of the last 20 days, the oldest first; the oldest was seen again now. The clock of the gateway that saw
-	// them decides nothing: it is two weeks ahead.
+	// The groups 1 to 20 are of the last 20 days, the oldest first; the oldest was seen again now. The clock of the
+	// gateway that saw them decides nothing: it is two weeks ahead.
 	b.exec(t, `
-		insert into fence.rejections (resource, key, code, reason, source, address, fencing_token, granted_token, last_token, last_sequence,
+		insert into fence.rejections (resource, key, code, reason, source, address, fencing_token, granted_token, last_token,
+			last_sequence,
 			count, first_at, last_at, changed_at)
-		select 'r', 'k', 'token_stale', 'superseded', 'http', '', n, 0, 0, 0, 1, seen + interval '14 days', seen + interval '14 days',
+		select 'r', 'k', 'token_stale', 'superseded', 'http', '', n, 0, 0, 0, 1, seen + interval '14 days', seen + interval
+			'14 days',
 			case n when 1 then clock_timestamp() else seen end
 		from generate_series(1, 20) n, lateral (select clock_timestamp() - (20 - n) * interval '1 day' as seen) s`)
 	left := func() (tokens string) {
 		t.Helper()
-		err := b.sql.QueryRow(t.Context(), "select string_agg(fencing_token::text, ' ' order by id) from fence.rejections").Scan(&tokens)
+		err := b.sql.QueryRow(t.Context(),
+			"select string_agg(fencing_token::text, ' ' order by id) from fence.rejections").Scan(&tokens)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +128,7 @@ func TestSweepForgetsRejections(t *testing.T) {
 	}
 }
 
-// Any number may sweep at once: each lease is ended and forgotten once, and nobody waits or fails.
+// TestManySweepAtOnce checks that several sweeps at once end and delete each lease once, and that none waits or fails.
 func TestManySweepAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -147,39 +159,27 @@ func TestManySweepAtOnce(t *testing.T) {
 	}
 }
 
-// What another session has in hand is skipped, and not waited for.
+// TestSweepSkipsWhatIsLocked checks that a sweep skips a lease that another session has locked.
 func TestSweepSkipsWhatIsLocked(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	sweeper := newSweeper(t, b.Store, store.SweeperConfig{})
 	for _, lock := range []store.Name{"free", "locked"} {
-		if err := (&fixture{testbed: b, lock: lock}).do(t.Context(), acquire, expire); err != nil {
-			t.Fatal(err)
-		}
+		b.given(t, lock, acquire, expire)
 	}
-	tx, err := b.sql.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(t.Context()) //nolint:errcheck // it changed nothing
-	if _, err := tx.Exec(t.Context(), "select from fence.leases where lock = 'locked' for update"); err != nil {
-		t.Fatal(err)
-	}
+	unlock := b.hold(t, "select from fence.leases where lock = 'locked' for update")
 	expectSwept(t, sweeper, store.Swept{Expired: 1})
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	unlock()
 	expectSwept(t, sweeper, store.Swept{Expired: 1})
 }
 
+// TestSweeperRuns checks that a running sweeper reports what it did and its failures, and goes on after a failure.
 func TestSweeperRuns(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if err := (&fixture{testbed: b, lock: "lock"}).do(ctx, acquire, expire); err != nil {
-		t.Fatal(err)
-	}
+	b.given(t, "lock", acquire, expire)
 	swept, failed, ended := make(chan store.Swept), make(chan error), make(chan struct{})
 	sweeper := newSweeper(t, b.Store, store.SweeperConfig{Interval: 10 * time.Millisecond})
 	go func() {

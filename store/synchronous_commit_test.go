@@ -12,8 +12,8 @@ import (
 	"github.com/fencegate/fencegate/store/engine"
 )
 
-// What is acknowledged waits for the disk (P9), also when synchronous_commit is changed by reload under a running Store; and for standbys
-// where the setting says so (P14).
+// TestReloadedSynchronousCommit checks that acknowledged calls wait for the disk (P9) also if synchronous_commit is
+// changed by reload under a running Store, and for standbys if the setting says so (P14).
 func TestReloadedSynchronousCommit(t *testing.T) {
 	t.Parallel()
 	b, _ := newCrashbed(t, pgtest.Setting("synchronous_commit", "")) // or the command line would win over what is reloaded
@@ -30,7 +30,8 @@ func TestReloadedSynchronousCommit(t *testing.T) {
 			deferrable initially deferred for each row execute function public.note()`)
 	}
 	service := runService(t, b.Store, engine.Config{}).Engine
-	for i, c := range []struct{ setting, want string }{{"on", "on"}, {"off", "on"}, {"remote_apply", "remote_apply"}, {"local", "local"}} {
+	for i, c := range []struct{ setting, want string }{{"on", "on"}, {"off", "on"}, {"remote_apply", "remote_apply"},
+		{"local", "local"}} {
 		b.exec(t, "alter system set synchronous_commit = "+c.setting)
 		b.exec(t, "select pg_reload_conf()")
 		await(t, "the configuration is reloaded", func() bool {
@@ -57,7 +58,8 @@ type acknowledgedStep struct {
 }
 
 // acknowledged are calls of each kind whose effect must be on disk when they return.
-func acknowledged(ctx context.Context, t *testing.T, b *testbed, service *engine.Engine, lock store.Name) []acknowledgedStep {
+func acknowledged(ctx context.Context, t *testing.T, b *testbed, service *engine.Engine,
+	lock store.Name) []acknowledgedStep {
 	t.Helper()
 	var lease, other store.Lease
 	var session store.Session
@@ -77,7 +79,8 @@ func acknowledged(ctx context.Context, t *testing.T, b *testbed, service *engine
 		{"writes", func() error { _, err := b.Write(ctx, []store.Write{write(2), write(3)}); return err }},
 		{"transaction", func() error {
 			_, err := b.Transact(ctx, store.Transaction{
-				Claims: []store.WriteToken{write(4).WriteToken}, Operations: []store.ResourceOperation{{Resource: lock, Operation: write(4).Operation}},
+				Claims:     []store.WriteToken{write(4).WriteToken},
+				Operations: []store.ResourceOperation{{Resource: lock, Operation: write(4).Operation}},
 			})
 			return err
 		}},
@@ -85,10 +88,11 @@ func acknowledged(ctx context.Context, t *testing.T, b *testbed, service *engine
 			granted := make(chan error, 1)
 			go func() {
 				var err error
-				other, err = service.Acquire(ctx, store.AcquireRequest{Lock: lock, OwnerID: "waiter", TTL: time.Hour, Wait: store.WaitMax})
+				other, err = service.Acquire(ctx, store.AcquireRequest{Lock: lock, OwnerID: "waiter", TTL: time.Hour,
+					Wait: store.WaitMax})
 				granted <- err
 			}()
-			await(t, "it waits", func() bool { return service.Waiting() == 1 })
+			await(t, "the second acquire waits", func() bool { return service.Waiting() == 1 })
 			if err := service.Release(ctx, lease.Ref()); err != nil {
 				return err
 			}

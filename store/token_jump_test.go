@@ -16,7 +16,9 @@ func mintOne(t *testing.T, b *testbed, lock store.Name) int64 {
 	return lease.Token
 }
 
-func TestTokensLeapInAnotherDatabase(t *testing.T) {
+// TestTokensJumpInAnotherDatabase checks that tokens jump once, by more than 2^32, when the database is another one
+// than before.
+func TestTokensJumpInAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{
 		"a restored backup":  "update fence.database_identity set system_identifier = system_identifier + 1",
@@ -37,15 +39,17 @@ func TestTokensLeapInAnotherDatabase(t *testing.T) {
 				t.Errorf("token %d was followed by %d: one jump is enough", jumped, after)
 			}
 			var jumps int64
-			if err := b.sql.QueryRow(t.Context(), "select jumps from fence.database_identity").Scan(&jumps); err != nil || jumps != 1 {
+			if err := b.sql.QueryRow(t.Context(), "select jumps from fence.database_identity").Scan(&jumps); err != nil ||
+				jumps != 1 {
 				t.Errorf("%d jumps are counted (%v), want 1", jumps, err)
 			}
 		})
 	}
 }
 
-// A database that was restored from long ago jumps past what it can't know of, too: by the time that has passed.
-func TestTokensLeapByTime(t *testing.T) {
+// TestTokensJumpByTime checks that the tokens of a database that was restored from long ago jump by the time that has
+// passed.
+func TestTokensJumpByTime(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	var elapsed int64
@@ -60,6 +64,7 @@ func TestTokensLeapByTime(t *testing.T) {
 	}
 }
 
+// TestNoTokensAreLeft checks that no lock is granted after the greatest token.
 func TestNoTokensAreLeft(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -78,14 +83,12 @@ func TestNoTokensAreLeft(t *testing.T) {
 	}
 }
 
-// Nor is there one for a lock whose fence stands at the end, whatever the sequence has left.
+// TestNoTokenIsLeftForALock checks that a lock whose fence is at the greatest token is not granted, whatever the
+// sequence has left.
 func TestNoTokenIsLeftForALock(t *testing.T) {
 	t.Parallel()
-	b := newTestbed(t)
-	s := &fixture{testbed: b, lock: "a"}
-	if err := s.do(t.Context(), external, wrote(with(token(store.TokenMax))), under(store.Policy{})); err != nil {
-		t.Fatal(err)
-	}
+	s := newFixture(t, external, wrote(with(token(store.TokenMax))), under(store.Policy{}))
+	b := s.testbed
 	if err := acquire(t.Context(), s); err == nil {
 		t.Errorf("token %d was granted after the last", s.newest().Token)
 	}

@@ -30,7 +30,8 @@ var (
 	deletedInB = inB(newest, deletion)
 )
 
-// transactionCases are promises of a transaction over several fences: those of the resources a and b, each granted once.
+// transactionCases are promises of a transaction over several fences: those of the resources a and b, each granted
+// once.
 var transactionCases = []storeCase{
 	{"transaction: all is applied", onTwo(
 		transacted("versions [1 1 1]", bothPlain, plainA, inA(newest, key("second")), plainB))},
@@ -82,6 +83,7 @@ var transactionCases = []storeCase{
 		transacted("token_stale reused of a", both1, inA(newest, value("2")), inB(newest, value("1"))))},
 }
 
+// TestTransactions checks the promises of transactions over several fences.
 func TestTransactions(t *testing.T) {
 	t.Parallel()
 	runCases(t, transactionCases)
@@ -92,9 +94,9 @@ func onTwo(steps ...step) step {
 	return all(onBelow("/a", acquire), onBelow("/b", acquire), all(steps...))
 }
 
-// transacted sends a transaction with the tokens of some writes and the operations of others, and compares the answer, as
-// briefTransaction says it. One that is not applied must change nothing. One that is applied must be in all its records,
-// and raise all its fences.
+// transacted sends a transaction with the tokens of some writes and the operations of others, and compares the answer,
+// as briefTransaction says it. One that is not applied must change nothing. One that is applied must be in all its
+// records, and raise all its fences.
 func transacted(want string, tokens specs, operations ...writeSpec) step {
 	return func(ctx context.Context, s *fixture) error {
 		var transaction store.Transaction
@@ -103,7 +105,8 @@ func transacted(want string, tokens specs, operations ...writeSpec) step {
 		}
 		for _, spec := range operations {
 			write := spec(s)
-			transaction.Operations = append(transaction.Operations, store.ResourceOperation{Resource: write.Resource, Operation: write.Operation})
+			transaction.Operations = append(transaction.Operations, store.ResourceOperation{Resource: write.Resource,
+				Operation: write.Operation})
 		}
 		var result store.TransactionResult
 		send := func() (err error) {
@@ -123,7 +126,8 @@ func transacted(want string, tokens specs, operations ...writeSpec) step {
 	}
 }
 
-func (s *fixture) expectTransacted(ctx context.Context, transaction store.Transaction, result store.TransactionResult) error {
+func (s *fixture) expectTransacted(ctx context.Context, transaction store.Transaction,
+	result store.TransactionResult) error {
 	tokens := map[store.Name]store.WriteToken{}
 	for _, token := range transaction.Claims {
 		tokens[token.Resource] = token

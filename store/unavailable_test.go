@@ -26,13 +26,15 @@ func TestTimeoutsAreNotApplied(t *testing.T) {
 		config store.Config
 		call   func(context.Context, *fixture, *store.Store) error
 	}{
-		"statement timeout": {store.Config{StatementTimeout: 100 * time.Millisecond}, func(ctx context.Context, s *fixture, through *store.Store) error {
-			_, err := bySet(ctx, through, with(newest)(s))
-			return err
-		}},
-		"lock timeout": {store.Config{LockTimeout: 100 * time.Millisecond}, func(ctx context.Context, s *fixture, through *store.Store) error {
-			return through.Release(ctx, s.newest().Ref())
-		}},
+		"statement timeout": {store.Config{StatementTimeout: 100 * time.Millisecond},
+			func(ctx context.Context, s *fixture, through *store.Store) error {
+				_, err := bySet(ctx, through, with(newest)(s))
+				return err
+			}},
+		"lock timeout": {store.Config{LockTimeout: 100 * time.Millisecond},
+			func(ctx context.Context, s *fixture, through *store.Store) error {
+				return through.Release(ctx, s.newest().Ref())
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -51,8 +53,9 @@ func TestTimeoutsAreNotApplied(t *testing.T) {
 	}
 }
 
-// TestOutcomeOfAWaitingWrite checks the outcome of a write that ends while it waits for its fence. A cancelled statement was
-// not applied. A session that was terminated, or whose answer was not awaited, may have been about to commit.
+// TestOutcomeOfAWaitingWrite checks the outcome of a write that ends while it waits for its fence. A cancelled
+// statement was not applied. A session that was terminated, or whose answer was not awaited, may have been about to
+// commit.
 func TestOutcomeOfAWaitingWrite(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -98,7 +101,8 @@ func TestOutcomeOfAWaitingWrite(t *testing.T) {
 // alterDatabase makes a setting hold for all sessions that begin from now on.
 func alterDatabase(t *testing.T, b *testbed, setting string) {
 	t.Helper()
-	b.exec(t, `do $$ begin execute format('alter database %I set `+strings.ReplaceAll(setting, "'", "''")+`', current_database()); end $$`)
+	b.exec(t, `do $$ begin execute format('alter database %I set `+strings.ReplaceAll(setting, "'",
+		"''")+`', current_database()); end $$`)
 }
 
 // TestReadOnlyDatabase checks that a read-only database answers reads, and refuses changes as not applied.
@@ -205,7 +209,8 @@ func TestUnreachableDatabase(t *testing.T) {
 		s := &fixture{testbed: (&testbed{DB: &enginetest.DB{}}).through(openStore(t, store.Config{DatabaseURL: url})), lock: "lock"}
 		_, writeErr := bySet(t.Context(), s.Store, with(token(1))(s))
 		for call, err := range map[string]error{
-			"write": writeErr, "ready": s.Ready(t.Context()), "migrate": s.Migrate(t.Context()), "await": s.Await(t.Context(), time.Millisecond),
+			"write": writeErr, "ready": s.Ready(t.Context()), "migrate": s.Migrate(t.Context()),
+			"await": s.Await(t.Context(), time.Millisecond),
 		} {
 			if err := expectUnavailable(err, store.OutcomeNotApplied); err != nil {
 				t.Errorf("%s, %s: %v", name, call, err)

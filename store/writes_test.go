@@ -59,6 +59,7 @@ var setCases = []storeCase{
 	{"set: no write at all", setOf()},
 }
 
+// TestSetsOfWrites checks the promises of a set of independent writes.
 func TestSetsOfWrites(t *testing.T) {
 	t.Parallel()
 	runCases(t, setCases)
@@ -112,8 +113,8 @@ func brief(results ...store.Result) string {
 	return strings.Join(texts, ", ")
 }
 
-// manyResources writes twice to each of many resources, every third with a token that was never granted, in an order that
-// is not that of their names. The second writes are then read.
+// manyResources writes twice to each of many resources, every third with a token that was never granted, in an order
+// that is not that of their names. The second writes are then read.
 func manyResources(ctx context.Context, s *fixture) error {
 	const resources = 100
 	var cases []setCase
@@ -142,17 +143,14 @@ func manyResources(ctx context.Context, s *fixture) error {
 // TestValues checks that a record's key and value are read as they were sent.
 func TestValues(t *testing.T) {
 	t.Parallel()
-	b := newTestbed(t)
-	s := &fixture{testbed: b, lock: "values"}
-	if err := s.do(t.Context(), acquire); err != nil {
-		t.Fatal(err)
-	}
+	s := newFixture(t, acquire)
 	every := make([]byte, 256)
 	for i := range every {
 		every[i] = byte(i)
 	}
 	values := map[store.Name]string{
-		"empty": "", "every byte": string(every), "ключ/键/🔑": "text", store.Name(strings.Repeat("k", store.NameBytesMax)): strings.Repeat("v", 1<<20),
+		"empty": "", "every byte": string(every), "ключ/键/🔑": "text",
+		store.Name(strings.Repeat("k", store.NameBytesMax)): strings.Repeat("v", 1<<20),
 	}
 	number := int64(0)
 	for name, text := range values {
@@ -169,15 +167,12 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestEmptyFence checks that a first write under an external authority that is refused for its data leaves no fence that
-// can be seen, though its row exists.
+// TestEmptyFence checks that a first write under an external authority that is refused for its data leaves no fence
+// that can be seen, though its row exists.
 func TestEmptyFence(t *testing.T) {
 	t.Parallel()
-	b := newTestbed(t)
-	s := &fixture{testbed: b, lock: "external"}
-	if err := s.do(t.Context(), external); err != nil {
-		t.Fatal(err)
-	}
+	s := newFixture(t, external)
+	b := s.testbed
 	result, err := bySet(t.Context(), b.Store, with(token(7), expect(1))(s))
 	if got := brief(result); err != nil || got != "version_mismatch at 0" {
 		t.Errorf("the answer is %s (%v)", got, err)

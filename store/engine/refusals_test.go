@@ -25,8 +25,8 @@ func (m memory) ask(resource store.Name, token int64) (refused bool, learn func(
 	}
 }
 
-// TestLearnNothingOld forgets between a question and its verdict, which may be by the former policy.
-func TestLearnNothingOld(t *testing.T) {
+// TestRefusalsDoNotLearnOldVerdicts forgets between a question and its verdict, which may be by the former policy.
+func TestRefusalsDoNotLearnOldVerdicts(t *testing.T) {
 	m := newMemory(10)
 	verdict := store.RejectedError{GrantedToken: 9, LastToken: 5, LastSequence: 1}
 	_, learn := m.ask("lock", 5)
@@ -42,8 +42,8 @@ func TestLearnNothingOld(t *testing.T) {
 	}
 }
 
-// TestRefusalsBounded remembers no more than it may, and rather those who keep coming.
-func TestRefusalsBounded(t *testing.T) {
+// TestRefusalsAreBounded remembers no more than it may, and rather those who keep coming.
+func TestRefusalsAreBounded(t *testing.T) {
 	for _, most := range []int{1, 10, 100, 1000} {
 		m := newMemory(most)
 		for n := range 10 * most {

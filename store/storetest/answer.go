@@ -80,12 +80,14 @@ func (t Answer) Same(other Answer) bool {
 	return t == other
 }
 
-// LeaseAnswer is the answer to Acquire (CodeGranted), Renew (CodeRenewed) and Break (CodeBroken), which tells no lease_id.
+// LeaseAnswer is the answer to Acquire (CodeGranted), Renew (CodeRenewed) and Break (CodeBroken), which tells no
+// lease_id.
 func LeaseAnswer(code string, lease store.Lease, err error) Answer {
 	if err != nil {
 		return ErrorAnswer(err)
 	}
-	return Answer{Code: code, Token: lease.Token, ID: lease.ID, Owner: lease.OwnerID, ExpiresAt: lease.ExpiresAt.UnixMicro()}
+	return Answer{Code: code, Token: lease.Token, ID: lease.ID, Owner: lease.OwnerID,
+		ExpiresAt: lease.ExpiresAt.UnixMicro()}
 }
 
 // DoneAnswer is the answer to what answers nothing but success, under the code.
@@ -227,7 +229,8 @@ func rejectionAnswer(rejected *store.RejectedError) Answer {
 		answer.Version = rejected.Version
 		return answer
 	}
-	answer.GrantedToken, answer.LastToken, answer.LastSequence = rejected.GrantedToken, rejected.LastToken, rejected.LastSequence
+	answer.GrantedToken, answer.LastToken, answer.LastSequence = rejected.GrantedToken, rejected.LastToken,
+		rejected.LastSequence
 	return answer
 }
 

@@ -27,8 +27,8 @@ type Provider interface {
 	Session(ctx context.Context, id uuid.UUID) (session store.Session, leases int64, err error)
 }
 
-// Run checks that a provider keeps leases as the contract says. open is called once and returns one that has given no lease yet; it is
-// for open to have it closed when the test ends.
+// Run checks that a provider keeps leases as the contract says. open is called once and returns one that has given no
+// lease yet; it is for open to have it closed when the test ends.
 func Run(t *testing.T, open func(t *testing.T) Provider) {
 	provider := open(t)
 	for _, c := range []struct {

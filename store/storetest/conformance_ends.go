@@ -14,7 +14,8 @@ func (s *suite) renewal() {
 	if err != nil {
 		s.Fatal(err)
 	}
-	if same.Ref() != lease.Ref() || same.TTL != long || !same.GrantedAt.Equal(lease.GrantedAt) || same.ExpiresAt.Before(lease.ExpiresAt) {
+	if same.Ref() != lease.Ref() || same.TTL != long || !same.GrantedAt.Equal(lease.GrantedAt) ||
+		same.ExpiresAt.Before(lease.ExpiresAt) {
 		s.Errorf("%+v was renewed, and is %+v", lease, same)
 	}
 	other, err := s.Renew(s.Context(), lease.Ref(), 2*long)
@@ -27,6 +28,10 @@ func (s *suite) renewal() {
 	if holder := s.look().Holder(); holder == nil || !holder.ExpiresAt.Equal(other.ExpiresAt) {
 		s.Errorf("renewed is %+v, and the lock is held by %+v", other, holder)
 	}
+	shorter, err := s.Renew(s.Context(), lease.Ref(), long/2)
+	if err != nil || shorter.TTL != long/2 || !shorter.ExpiresAt.Before(same.ExpiresAt) {
+		s.Errorf("%+v was renewed for less, and is %+v (%v)", other, shorter, err)
+	}
 }
 
 // wrongRefs are references to a lease that are wrong in one thing each.
@@ -36,7 +41,8 @@ func (s *suite) wrongRefs(lease store.Lease) map[string]store.LeaseRef {
 	id.ID = uuid.New()
 	newer.Token++
 	older.Token--
-	return map[string]store.LeaseRef{"another owner": owner, "another lease_id": id, "a greater token": newer, "a lower token": older}
+	return map[string]store.LeaseRef{"another owner": owner, "another lease_id": id, "a greater token": newer,
+		"a lower token": older}
 }
 
 func (s *suite) wrongRenewal() {
@@ -82,7 +88,8 @@ func (s *suite) replaced() {
 	s.heldBy(lease)
 }
 
-// expiredGrantable finds the moment at which the lock is granted anew: not before the lease has expired, and as soon as it has (P1, P7).
+// expiredGrantable finds the moment at which the lock is granted anew: not before the lease has expired, and as soon as
+// it has (P1, P7).
 func (s *suite) expiredGrantable() {
 	late := s.acquire("A", store.TTLMin)
 	var next store.Lease
@@ -228,7 +235,8 @@ func (s *suite) seen() {
 		switch {
 		case lock.Lock != s.lock, lock.Token != lease.Token:
 			s.Fatalf("%+v is seen as %+v", lease, lock)
-		case lock.Holder() == nil, lock.Holder().OwnerID != "A", !lock.Holder().ExpiresAt.Equal(lease.ExpiresAt), lock.Holder().ID != uuid.Nil:
+		case lock.Holder() == nil, lock.Holder().OwnerID != "A", !lock.Holder().ExpiresAt.Equal(lease.ExpiresAt),
+			lock.Holder().ID != uuid.Nil:
 			s.Fatalf("%+v is seen as held by %+v", lease, lock.Holder())
 		}
 		return lock.State == store.LockExpired

@@ -15,10 +15,12 @@ import (
 )
 
 func (s *suite) leaseAsAsked() {
-	request := store.AcquireRequest{Lock: s.lock, OwnerID: "A", TTL: 1234 * time.Millisecond, Metadata: json.RawMessage(`{"pid": 7}`)}
+	request := store.AcquireRequest{Lock: s.lock, OwnerID: "wörker", TTL: 1234 * time.Millisecond}
+	request.Metadata = json.RawMessage(`{"host": "a", "pid":1, "pid":2}`) // to come back as it is, byte for byte
 	lease := s.granted(request)
 	switch {
-	case lease.Lock != s.lock, lease.OwnerID != "A", lease.TTL != request.TTL, !bytes.Equal(lease.Metadata, request.Metadata):
+	case lease.Lock != s.lock, lease.OwnerID != request.OwnerID, lease.TTL != request.TTL,
+		!bytes.Equal(lease.Metadata, request.Metadata):
 		s.Errorf("%+v was asked for, and granted is %+v", request, lease)
 	case lease.ID == uuid.Nil, lease.Token < 1, lease.Token > store.TokenMax:
 		s.Errorf("the lease has no good lease_id or token: %+v", lease)
@@ -44,7 +46,8 @@ func (s *suite) oneHolder() {
 	if !errors.As(err, &held) {
 		s.Fatalf("%v tells not who holds the lock", err)
 	}
-	if held.Lock != s.lock || held.OwnerID != "A" || !held.ExpiresAt.Equal(lease.ExpiresAt) || held.Remaining <= 0 || held.Remaining > long {
+	if held.Lock != s.lock || held.OwnerID != "A" || !held.ExpiresAt.Equal(lease.ExpiresAt) || held.Remaining <= 0 ||
+		held.Remaining > long {
 		s.Errorf("held is %+v, of %+v", held, lease)
 	}
 	s.heldBy(lease)
@@ -138,8 +141,8 @@ func (s *suite) tokensRise() {
 	}
 }
 
-// tokensInOrder lets many acquire and release the lock. Whoever holds it appends its token: mutual exclusion makes the order that of
-// the grants.
+// tokensInOrder lets many acquire and release the lock. Whoever holds it appends its token: mutual exclusion makes the
+// order that of the grants.
 func (s *suite) tokensInOrder() {
 	var tokens []int64
 	var mu sync.Mutex // for the race detector, which does not see locks that are kept elsewhere
@@ -147,7 +150,8 @@ func (s *suite) tokensInOrder() {
 	for i := range 4 {
 		working.Go(func() {
 			for granted := 0; granted < 8 && s.Context().Err() == nil; {
-				lease, err := s.Acquire(s.Context(), store.AcquireRequest{Lock: s.lock, OwnerID: fmt.Sprint("client ", i), TTL: long})
+				lease, err := s.Acquire(s.Context(), store.AcquireRequest{Lock: s.lock, OwnerID: fmt.Sprint("client ", i),
+					TTL: long})
 				if errors.Is(err, store.ErrLeaseHeld) {
 					continue
 				}
@@ -180,6 +184,7 @@ func (s *suite) withinLimits() {
 		{OwnerID: "A", TTL: store.TTLMax},
 		{OwnerID: strings.Repeat("ä", store.OwnerBytesMax/2)},
 		{OwnerID: "A", RequestID: strings.Repeat("r", store.RequestBytesMax)},
+		{OwnerID: "A", Metadata: json.RawMessage(`{}`)},
 		{OwnerID: "A", Metadata: json.RawMessage(`{"k":"` + strings.Repeat("v", store.MetadataBytesMax-8) + `"}`)},
 	} {
 		request.Lock = store.Name(fmt.Sprintf("%s/%d", s.lock, i))
@@ -196,6 +201,8 @@ func (s *suite) outsideLimits() {
 		{OwnerID: strings.Repeat("x", store.OwnerBytesMax+1)},
 		{OwnerID: "a\nb"},
 		{OwnerID: "a\xff"},
+		{OwnerID: "a\x00b"},
+		{OwnerID: "A", Metadata: json.RawMessage{}},
 		{OwnerID: "A", TTL: store.TTLMin - time.Millisecond},
 		{OwnerID: "A", TTL: store.TTLMax + time.Millisecond},
 		{OwnerID: "A", TTL: time.Second + time.Microsecond},
@@ -220,15 +227,21 @@ func (s *suite) outsideLimits() {
 		s.Errorf("something was granted: %v", err)
 	}
 	lease := s.acquire("A", long)
-	_, err := s.Renew(s.Context(), lease.Ref(), store.TTLMin-time.Millisecond)
-	s.is(err, store.ErrInvalid)
+	for _, ttl := range []time.Duration{store.TTLMin - 1, -time.Second, store.TTLMax + time.Millisecond} {
+		_, err := s.Renew(s.Context(), lease.Ref(), ttl)
+		s.is(err, store.ErrInvalid)
+	}
 }
 
 func (s *suite) reasonLimits() {
 	lease := s.acquire("A", long)
-	for _, reason := range []string{"", "a\nb", strings.Repeat("x", store.ReasonBytesMax+1)} {
+	for _, reason := range []string{"", "a\nb", "\xff", strings.Repeat("x", store.ReasonBytesMax+1)} {
 		_, err := s.Break(s.Context(), s.lock, reason)
 		s.is(err, store.ErrInvalid)
 	}
 	s.heldBy(lease)
+	broken, err := s.Break(s.Context(), s.lock, strings.Repeat("x", store.ReasonBytesMax))
+	if err != nil || broken.Token != lease.Token {
+		s.Errorf("a break with the longest reason returned %+v (%v)", broken, err)
+	}
 }

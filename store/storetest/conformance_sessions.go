@@ -62,10 +62,12 @@ func (s *suite) sessionKept() {
 	}
 	s.stands(session, store.SessionLive, 1)
 	kept, err := s.KeepAlive(s.Context(), session.ID)
-	if err != nil || !kept.ExpiresAt.After(session.ExpiresAt) || kept.TTL != session.TTL || !kept.CreatedAt.Equal(session.CreatedAt) {
+	if err != nil || !kept.ExpiresAt.After(session.ExpiresAt) || kept.TTL != session.TTL ||
+		!kept.CreatedAt.Equal(session.CreatedAt) {
 		s.Errorf("%+v was kept alive, and is %+v (%v)", session, kept, err)
 	}
-	if holder := s.look().Holder(); holder == nil || !holder.ExpiresAt.Equal(kept.ExpiresAt) || holder.SessionID != uuid.Nil {
+	if holder := s.look().Holder(); holder == nil || !holder.ExpiresAt.Equal(kept.ExpiresAt) ||
+		holder.SessionID != uuid.Nil {
 		s.Errorf("%+v was kept alive, and the lock is held by %+v", kept, holder)
 	}
 	s.refused(store.AcquireRequest{Lock: s.lock, OwnerID: "B"}, "A")

@@ -48,7 +48,8 @@ func (s *suite) holders(leases ...store.Lease) {
 
 func (s *suite) readers() {
 	first, second := s.share("A"), s.share("B")
-	if second.Token <= first.Token || first.Mode != store.Shared || second.Mode != store.Shared || first.Scope != store.Node {
+	if second.Token <= first.Token || first.Mode != store.Shared || second.Mode != store.Shared ||
+		first.Scope != store.Node {
 		s.Errorf("granted are %+v and %+v", first, second)
 	}
 	s.holders(first, second)
@@ -103,7 +104,8 @@ func (s *suite) readersBroken() {
 func (s *suite) writerOrReaders() {
 	for round := range 5 {
 		leases := s.atOnce(func(i int) store.AcquireRequest {
-			return store.AcquireRequest{Lock: s.lock, OwnerID: fmt.Sprint("client ", i), Mode: []store.Mode{store.Shared, store.Exclusive}[i%2]}
+			return store.AcquireRequest{Lock: s.lock, OwnerID: fmt.Sprint("client ", i),
+				Mode: []store.Mode{store.Shared, store.Exclusive}[i%2]}
 		})
 		writers := 0
 		for _, lease := range leases {
@@ -192,7 +194,8 @@ func (s *suite) tokensRiseInTree() {
 	last := int64(0)
 	for round := range 3 {
 		for _, request := range []store.AcquireRequest{
-			{Lock: s.lock, Scope: store.Subtree}, {Lock: s.lock + "/a"}, {Lock: s.lock + "/a/b", Mode: store.Shared}, {Lock: s.lock + "/a", Scope: store.Subtree},
+			{Lock: s.lock, Scope: store.Subtree}, {Lock: s.lock + "/a"}, {Lock: s.lock + "/a/b", Mode: store.Shared},
+			{Lock: s.lock + "/a", Scope: store.Subtree},
 		} {
 			request.OwnerID = fmt.Sprint("round ", round)
 			lease := s.granted(request)

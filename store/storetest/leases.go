@@ -11,9 +11,9 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// Acquire tries to take a lock. made is the lease that the provider gave out, if it gave one: its token must be greater than every token
-// on the fence and on those above, and for a subtree on those below (P2); and it must not begin before the leases that it
-// replaces have run out (P1).
+// Acquire tries to take a lock. made is the lease that the provider gave out, if it gave one: its token must be greater
+// than every token on the fence and on those above, and for a subtree on those below (P2); and it must not begin before
+// the leases that it replaces have run out (P1).
 func (m Model) Acquire(request store.AcquireRequest, made Grant) (Model, Answer) {
 	earlier, again := m.Resource(request.Lock).requested(request.RequestID)
 	if request.SessionID != uuid.Nil && !again {
@@ -39,7 +39,8 @@ func (m Model) Acquire(request store.AcquireRequest, made Grant) (Model, Answer)
 	if held, ok := m.longest(against); ok {
 		return m, held
 	}
-	asked.Token, asked.ID, asked.TTL, asked.GrantedAt, asked.ExpiresAt = made.Token, made.ID, made.TTL, made.GrantedAt, made.ExpiresAt
+	asked.Token, asked.ID, asked.TTL, asked.GrantedAt, asked.ExpiresAt = made.Token, made.ID, made.TTL, made.GrantedAt,
+		made.ExpiresAt
 	asked.AskedTTL = request.TTL
 	asked = m.limited(request.Lock, asked)
 	if made.Token <= m.newestToken(request.Lock, asked.Scope) {
@@ -53,8 +54,8 @@ func (m Model) Acquire(request store.AcquireRequest, made Grant) (Model, Answer)
 	return m.granted(request.Lock, asked), m.grantAnswer(CodeGranted, asked)
 }
 
-// against are the leases that one could not run beside, whether they run or not: on the name itself, subtree leases above, and for a
-// subtree all below.
+// against are the leases that one could not run beside, whether they run or not: on the name itself, subtree leases
+// above, and for a subtree all below.
 func (m Model) against(lock store.Name, asked Grant) []Grant {
 	var against []Grant
 	for _, of := range m.resources {
@@ -69,8 +70,8 @@ func (m Model) against(lock store.Name, asked Grant) []Grant {
 	return against
 }
 
-// longest is what an acquire is told of the lease in the way that runs longest. Where it is not known which that is, the owner is
-// Anybody.
+// longest is what an acquire is told of the lease in the way that runs longest. Where it is not known which that is,
+// the owner is Anybody.
 func (m Model) longest(against []Grant) (held Answer, ok bool) {
 	for _, grant := range against {
 		until := m.until(grant)
@@ -101,8 +102,8 @@ func (m Model) newestToken(lock store.Name, scope store.Scope) int64 {
 	return newest
 }
 
-// granted raises the fence. Only an exclusive lease may write. A subtree grant shuts out those who could still write below; and any grant
-// on the name, those who could write below under the subtree grant before it.
+// granted raises the fence. Only an exclusive lease may write. A subtree grant shuts out those who could still write
+// below; and any grant on the name, those who could write below under the subtree grant before it.
 func (m Model) granted(lock store.Name, grant Grant) Model {
 	r := m.Resource(lock)
 	for _, late := range r.grants {
@@ -175,7 +176,8 @@ func (m Model) leaseStatus(ref store.LeaseRef) (Grant, string) {
 	return grant, "expired"
 }
 
-// Renew makes a live lease last until expiresAt, in microseconds: the time that the provider gave it, 0 if that is not known.
+// Renew makes a live lease last until expiresAt, in microseconds: the time that the provider gave it, 0 if that is not
+// known.
 func (m Model) Renew(ref store.LeaseRef, ttl time.Duration, expiresAt int64) (Model, Answer) {
 	grant, status := m.leaseStatus(ref)
 	switch {
@@ -203,8 +205,8 @@ func (m Model) limited(lock store.Name, grant Grant) Grant {
 }
 
 // HoldOut lets a lease that has a HoldUntil reach it, at a time in microseconds, and closes its fence. A lease that had
-// expired and was replaced stays as it is. One that had expired and was not replaced ends by HeldOut with the next sweep
-// ([Model.Settle]); if it is replaced before that, it was superseded.
+// expired and was replaced stays as it is. One that had expired and was not replaced ends by HeldOut with the next
+// sweep ([Model.Settle]); if it is replaced before that, it was superseded.
 func (m Model) HoldOut(lock store.Name, token, at int64) Model {
 	r := m.Resource(lock)
 	grant, ok := r.grant(token)
@@ -233,7 +235,8 @@ func (m Model) Release(ref store.LeaseRef) (Model, Answer) {
 	return m, lost(status)
 }
 
-// Break ends all leases that run on the lock, or that of a late holder who may still write, and closes the fence. Answer is the newest.
+// Break ends all leases that run on the lock, or that of a late holder who may still write, and closes the fence.
+// Answer is the newest.
 func (m Model) Break(lock store.Name) (Model, Answer) {
 	r := m.Resource(lock)
 	answer := Answer{Code: CodeNotFound}

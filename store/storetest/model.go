@@ -26,7 +26,8 @@ type named struct {
 
 // Equal reports whether two worlds can't be told apart by any operation.
 func (m Model) Equal(other Model) bool {
-	if len(m.resources) != len(other.resources) || !maps.Equal(m.policies, other.policies) || !maps.Equal(m.sessions, other.sessions) {
+	if len(m.resources) != len(other.resources) || !maps.Equal(m.policies, other.policies) ||
+		!maps.Equal(m.sessions, other.sessions) {
 		return false
 	}
 	for _, of := range m.resources {
@@ -142,7 +143,8 @@ func (m Model) Fence(name store.Name) Answer {
 	if max(newest.token, r.LastToken) == 0 {
 		return Answer{Code: CodeNotFound}
 	}
-	return Answer{Code: CodeFence, GrantedToken: newest.token, Open: newest.open, LastToken: r.LastToken, LastSequence: r.LastSequence}
+	return Answer{Code: CodeFence, GrantedToken: newest.token, Open: newest.open, LastToken: r.LastToken,
+		LastSequence: r.LastSequence}
 }
 
 // Write decides one write and applies it if it is admitted.
@@ -151,7 +153,8 @@ func (m Model) Write(write store.Write) (Model, Answer) {
 	return m.With(write.Resource, next), answer
 }
 
-// Transact applies all operations of a transaction, or none. The first claim that is refused decides, or else the first operation.
+// Transact applies all operations of a transaction, or none. The first claim that is refused decides, or else the first
+// operation.
 func (m Model) Transact(transaction store.Transaction) (Model, Answer) {
 	content := contentOf(transaction.Operations)
 	replayed := true
@@ -162,7 +165,8 @@ func (m Model) Transact(transaction store.Transaction) (Model, Answer) {
 		return m, m.committed(transaction, true)
 	}
 	for _, claim := range transaction.Claims {
-		if refused := m.Resource(claim.Resource).judge(claim, m.inForce(claim.Resource), m.Policy(claim.Resource)); refused != (Answer{}) {
+		if refused := m.Resource(claim.Resource).judge(claim, m.inForce(claim.Resource),
+			m.Policy(claim.Resource)); refused != (Answer{}) {
 			return m, refused
 		}
 	}
@@ -202,9 +206,10 @@ func (m Model) Summary() string {
 	for _, of := range m.resources {
 		r := of.resource
 		newest, _ := r.Newest()
-		lines = append(lines, fmt.Sprintf("%s: granted %d (%s, open %t, expires %d, running %d), below %d (open %t), last %d.%d, version %d",
-			of.name, r.GrantedToken, cmp.Or(newest.End, "running"), r.Open, newest.ExpiresAt, len(r.Running()),
-			r.covering.token, r.covering.open, r.LastToken, r.LastSequence, r.newestVersion))
+		lines = append(lines,
+			fmt.Sprintf("%s: granted %d (%s, open %t, expires %d, running %d), below %d (open %t), last %d.%d, version %d",
+				of.name, r.GrantedToken, cmp.Or(newest.End, "running"), r.Open, newest.ExpiresAt, len(r.Running()),
+				r.covering.token, r.covering.open, r.LastToken, r.LastSequence, r.newestVersion))
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "; ")

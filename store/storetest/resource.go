@@ -1,11 +1,11 @@
 // Package storetest says what every keeper of leases and fences has to do: a reference model that is small
 // enough to be read against the contract, and a conformance suite for lease providers.
 //
-// The model is written from the contract and knows no SQL. It is pure: an operation takes a state and returns the
-// next one and what the caller must be told. Two things are not the model's to decide. Which token, lease_id and
-// times a grant gets is the provider's choice: the caller hands them in, and the model says whether that
-// choice was allowed. And time: a lease or a session runs out when [Model.Expire] or [Model.SessionOver] says so, which may be at
-// any moment.
+// The model is written from the contract and knows no SQL. It is pure: an operation takes a state and returns the next
+// one and what the caller must be told. Two things are not the model's to decide. Which token, lease_id and times a
+// grant gets is the provider's choice: the caller hands them in, and the model says whether that choice was allowed.
+// And time: a lease or a session runs out when [Model.Expire] or [Model.SessionOver] says so, which may be at any
+// moment.
 package storetest
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// Resource is one name: its lock, its fence and its records. The zero value is a name that nobody has used. It is a value: no
-// method changes what its receiver shows.
+// Resource is one name: its lock, its fence and its records. The zero value is a name that nobody has used. It is a
+// value: no method changes what its receiver shows.
 type Resource struct {
 	GrantedToken int64
 	Open         bool // whether the newest grant may still write

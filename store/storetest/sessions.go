@@ -40,7 +40,8 @@ func (m Model) LiveSessions() []uuid.UUID {
 	return live
 }
 
-// until is when a lease runs out, in microseconds: at its own time, or with its session, if that is before its HoldUntil.
+// until is when a lease runs out, in microseconds: at its own time, or with its session, if that is before its
+// HoldUntil.
 func (m Model) until(grant Grant) int64 {
 	if session, ok := m.sessions[grant.SessionID]; ok {
 		if grant.HoldUntil > 0 {
@@ -74,8 +75,9 @@ func (m Model) ExpireAt(lock store.Name, token, at int64) Model {
 	return m.With(lock, r.with(grant))
 }
 
-// SessionOver lets a session run out (Expired), or be over because somebody is about to end it (Released), at a time in microseconds;
-// and all its leases run out with it. Their fences are closed only by EndSession, or when it is noticed ([Model.Settle]).
+// SessionOver lets a session run out (Expired), or be over because somebody is about to end it (Released), at a time in
+// microseconds; and all its leases run out with it. Their fences are closed only by EndSession, or when it is noticed
+// ([Model.Settle]).
 func (m Model) SessionOver(id uuid.UUID, end End, at int64) Model {
 	session := m.sessions[id]
 	if session.End != Running {
@@ -96,8 +98,8 @@ func (m Model) SessionOver(id uuid.UUID, end End, at int64) Model {
 	return m
 }
 
-// Settle does what a sweep does: it closes the fences of all leases of sessions that are over, and ends leases that reached
-// their HoldUntil after they had expired.
+// Settle does what a sweep does: it closes the fences of all leases of sessions that are over, and ends leases that
+// reached their HoldUntil after they had expired.
 func (m Model) Settle() Model {
 	for id, session := range m.sessions {
 		if session.End != Running {

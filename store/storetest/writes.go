@@ -24,7 +24,8 @@ func (r Resource) write(write store.Write, newest force, policy store.Policy) (R
 	return next, Answer{Code: CodeAdmitted, Version: next.newestVersion, Created: created}
 }
 
-// replays reports whether a write repeats the last accepted one: the same explicit sequence, the same token, the same content.
+// replays reports whether a write repeats the last accepted one: the same explicit sequence, the same token, the same
+// content.
 func (r Resource) replays(claim store.WriteToken, content string) bool {
 	return claim.Token != 0 && claim.Sequence != nil &&
 		claim.Token == r.LastToken && *claim.Sequence == r.LastSequence && content == r.lastContent
@@ -67,8 +68,8 @@ func (r Resource) follows(claim store.WriteToken, policy store.Policy) bool {
 	return claim.Token > r.LastToken || claim.Token == r.LastToken && sequenceOf(claim) > r.LastSequence
 }
 
-// staleReason tells the holder of a stale token what happened: somebody newer came, it may only read, its lease was ended, or it sent a
-// number twice. Where tokens come from elsewhere, what was granted here is nobody newer.
+// staleReason tells the holder of a stale token what happened: somebody newer came, it may only read, its lease was
+// ended, or it sent a number twice. Where tokens come from elsewhere, what was granted here is nobody newer.
 func (r Resource) staleReason(claim store.WriteToken, newest force, builtin bool) string {
 	switch {
 	case claim.Token < r.LastToken || builtin && claim.Token < newest.token:

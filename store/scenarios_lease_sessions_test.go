@@ -8,10 +8,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// sessionAct does something with the session that the actor opened.
-func (s *scene) sessionAct(a *actor, verb string) (act, error) {
+// sessionAction is a command about the lease session that a database session opened.
+func (s *scenario) sessionAction(a *scenarioSession, verb string) (action, error) {
 	if verb == "open-session" {
-		return func(ctx context.Context, conn *pgx.Conn) (told, error) {
+		return func(ctx context.Context, conn *pgx.Conn) (scenarioResult, error) {
 			var id uuid.UUID
 			err := conn.QueryRow(ctx, `
 				insert into fence.sessions (session_id, owner_id, ttl_ms, created_at, expires_at)
@@ -26,19 +26,19 @@ func (s *scene) sessionAct(a *actor, verb string) (act, error) {
 	}
 	switch verb {
 	case "keep-alive":
-		return standingAct("kept alive", "select status from fence.keep_alive($1)", a.session), nil
+		return statusAction("kept alive", "select standing from fence.keep_alive($1)", a.session), nil
 	case "end-session":
-		return standingAct("released", "select fence.end_session($1)", a.session), nil
+		return statusAction("released", "select fence.end_session($1)", a.session), nil
 	}
-	return func(ctx context.Context, conn *pgx.Conn) (told, error) {
+	return func(ctx context.Context, conn *pgx.Conn) (scenarioResult, error) {
 		var ended int64
 		err := conn.QueryRow(ctx, "select ended from fence.settle_leases($1, '', 10, 60000)", a.session).Scan(&ended)
 		return func() string { return fmt.Sprintf("%d leases ended", ended) }, err
 	}, nil
 }
 
-func (s *scene) sessionOf(name string) (*uuid.UUID, error) {
-	a, ok := s.actors[name]
+func (s *scenario) sessionOf(name string) (*uuid.UUID, error) {
+	a, ok := s.sessions[name]
 	if !ok || a.session == nil {
 		return nil, fmt.Errorf("%s has opened no session", name)
 	}
