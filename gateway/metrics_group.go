@@ -54,10 +54,10 @@ func groupReadings(stats func() groupcommit.Stats) (func(*readings), []*family) 
 		to.value(queueRefusedFamily, float64(s.Refused))
 		to.value(batchesFamily, float64(s.InFlight.Quick), "quick")
 		to.value(batchesFamily, float64(s.InFlight.Large), "large")
-		to.value(batchesFamily, float64(s.InFlight.Patient), "patient")
+		to.value(batchesFamily, float64(s.InFlight.LockWait), "patient")
 		to.durations(commitTimeFamily, s.Commits.Quick, "quick")
 		to.durations(commitTimeFamily, s.Commits.Large, "large")
-		to.durations(commitTimeFamily, s.Commits.Patient, "patient")
+		to.durations(commitTimeFamily, s.Commits.LockWait, "patient")
 		sizes := map[float64]uint64{}
 		for i, bound := range batchSizeFamily.buckets {
 			sizes[bound] = s.BatchSizes[i]

@@ -32,9 +32,12 @@ const lockSlotsMax = 2
 type job struct {
 	use   use
 	locks []Name
+	// lockWait, if not nil, is the argument of the statement that says how long it waits for fences, in milliseconds. After a
+	// lock timeout it is set to 0, and the statement is sent once more.
+	lockWait *int32
 }
 
-func onLock(use use, lock Name) job { return job{use, []Name{lock}} }
+func onLock(use use, lock Name) job { return job{use: use, locks: []Name{lock}} }
 
 // bulkheads share out the connections, so that no lock and no kind of statement takes those that others need (P13). A
 // statement needs, in this order: a slot of each of its locks, one of its use, and, unless it is a renewal, one of the

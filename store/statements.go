@@ -113,8 +113,10 @@ type scanError struct{ error }
 
 func (e scanError) Unwrap() error { return e.error }
 
-// send is where statements are sent again, and the only place: after a deadlock or a failed serialization (40P01, 40001), and once after
-// the schema was changed beneath a prepared statement. All of these were rolled back, so nothing is applied twice.
+// send is the one level at which statements are sent again: after a deadlock or a failed serialization (40P01, 40001), at
+// most triesMax times; once after a lock timeout, if the job has a lockWait; and once after the schema was changed beneath
+// a prepared statement. All of these were rolled back, so nothing is applied twice. The callers of the Store add no tries
+// for 40P01 and 40001. What they do after other errors is in the docs of their packages.
 func (s *Store) send(ctx context.Context, j job, work func(*pgxpool.Conn) (again bool, err error)) error {
 	pass, err := s.bulkheads.enter(ctx, j)
 	if err != nil {
@@ -133,6 +135,9 @@ func (s *Store) send(ctx context.Context, j job, work func(*pgxpool.Conn) (again
 			s.CountRetry(err)
 			timing.Sleep(ctx, pause/2+rand.N(pause)) //nolint:gosec // jitter, not a secret
 			pause *= 2
+			continue
+		case isState(err, "55P03") && j.lockWait != nil && *j.lockWait > 0:
+			*j.lockWait = 0 // nothing was applied, because of one fence: the others do not wait for it again
 			continue
 		case isStale(err) && !stale:
 			stale = true

@@ -18,6 +18,8 @@ type WriteBatch struct {
 	digests  [][]byte
 	turnEnds []int32
 
+	lockWait int32 // how long the statement waits for fences, in milliseconds
+
 	order  []int32        // which of the writes each argument is of
 	turns  []int32        // of the writes, from 0
 	latest map[Name]int32 // turn of each resource
