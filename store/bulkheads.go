@@ -24,16 +24,16 @@ const (
 	useCount
 )
 
-// lockSlotsMax is how many statements of one use may be in flight for one lock. More would only wait for its fence, each with a
-// connection.
+// lockSlotsMax is how many statements of one use may be in flight for one lock. More would only wait for its fence,
+// each with a connection.
 const lockSlotsMax = 2
 
 // job is what a statement is for, and the locks whose fences it waits for.
 type job struct {
 	use   use
 	locks []Name
-	// lockWait, if not nil, is the argument of the statement that says how long it waits for fences, in milliseconds. After a
-	// lock timeout it is set to 0, and the statement is sent once more.
+	// lockWait, if not nil, is the argument of the statement that says how long it waits for fences, in milliseconds.
+	// After a lock timeout it is set to 0, and the statement is sent once more.
 	lockWait *int32
 }
 
@@ -83,8 +83,8 @@ type pass struct {
 	held int // of the slots of its locks
 }
 
-// enter waits until a statement may take a connection. It returns an UnavailableError when ctx ends or the wait is too long. The
-// caller calls leave after the statement.
+// enter waits until a statement may take a connection. It returns an UnavailableError when ctx ends or the wait is too
+// long. The caller calls leave after the statement.
 func (b *bulkheads) enter(ctx context.Context, j job) (pass, error) {
 	p := pass{from: b, job: j}
 	if len(j.locks) > 1 {

@@ -6,12 +6,13 @@ import (
 	"sync"
 )
 
-// Digest identifies the content of a write. It is the part of a SHA-256 that the database keeps with a fence, long enough that
-// no other content is taken for a retry.
+// Digest identifies the content of a write. It is the part of a SHA-256 that the database keeps with a fence, long
+// enough that no other content is taken for a retry.
 type Digest [16]byte
 
-// digest is the content of a write: what was asked, not under which token. All gateways compute it alike, whichever version they
-// are: a retry may come by another one. Every part is preceded by its length, so that no two contents read the same.
+// digest is the content of a write: what was asked, not under which token. All gateways compute it alike, whichever
+// version they are: a retry may come by another one. Every part is preceded by its length, so that no two contents read
+// the same.
 func digest(claims []WriteToken, operations []placedOperation) []byte {
 	sum := sha256.New()
 	for i := range operations {

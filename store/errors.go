@@ -29,7 +29,8 @@ var (
 	// ErrExternalAuthority says that a policy leaves the tokens of this name to another lock service.
 	ErrExternalAuthority = errors.New("the policy says that another lock service issues the tokens of this name")
 
-	// ErrTokensExhausted says that no token below 2^53 is left, on the name or in the database. Nothing was changed, and no retry can succeed.
+	// ErrTokensExhausted says that no token below 2^53 is left, on the name or in the database. Nothing was changed, and
+	// no retry can succeed.
 	ErrTokensExhausted = errors.New("no fencing tokens are left")
 
 	// Rejections by the rule, in its order; see RejectedError.
@@ -42,13 +43,13 @@ var (
 
 	// ErrUnavailable says that the database could not be asked, or did not answer; see UnavailableError.
 	ErrUnavailable = errors.New("the database is unavailable")
-	// ErrLocked says that another session of the database kept locked what a statement needs. It is always an ErrUnavailable, too, and
-	// nothing was applied.
+	// ErrLocked says that another session of the database kept locked what a statement needs. It is always an
+	// ErrUnavailable, too, and nothing was applied.
 	ErrLocked = errors.New("another session of the database holds a lock that this needs")
 	// ErrOverloaded says that too many writes wait already. It is always an ErrUnavailable, too, and nothing was applied.
 	ErrOverloaded = errors.New("too many writes wait")
-	// ErrNoConnection says that a statement was not sent, since no connection became free for it in time. It is always an ErrUnavailable,
-	// too, and nothing was applied.
+	// ErrNoConnection says that a statement was not sent, since no connection became free for it in time. It is always an
+	// ErrUnavailable, too, and nothing was applied.
 	ErrNoConnection = errors.New("no connection became free for it")
 	// ErrNotMigrated says that the schema is not this program's. It is always an ErrUnavailable, too.
 	ErrNotMigrated = migrations.ErrNotMigrated
@@ -71,7 +72,8 @@ const (
 // verdictNotFound is no step of the rule: the write was a delete, and there is nothing to delete.
 const verdictNotFound Verdict = "not_found"
 
-// verdictBusy says that another session has locked the fence, and that nothing was decided. No client sees it; see WriteBatch.Busy.
+// verdictBusy says that another session has locked the fence, and that nothing was decided. No client sees it; see
+// WriteBatch.Busy.
 const verdictBusy Verdict = "busy"
 
 // Superseded is the Reason of a RejectedError where a newer token was granted.
@@ -98,7 +100,8 @@ type RejectedError struct {
 
 	// The fence as it stood; zero for the version_mismatch of a transaction.
 	GrantedToken, LastToken, LastSequence int64
-	// Remembered says that the database was not asked: the fence is as this process saw it last. By now it may be newer, never older.
+	// Remembered says that the database was not asked: the fence is as this process saw it last. By now it may be newer,
+	// never older.
 	Remembered bool
 
 	Version int64 // of version_mismatch: the record's; 0: there is none
@@ -115,8 +118,8 @@ func (e *RejectedError) Is(target error) bool { return target == verdictErrors[e
 // HeldError tells who is in the way. It is ErrLeaseHeld.
 type HeldError struct {
 	Lock Name
-	// OwnerID is the holder, of several the one whose lease lasts longest; empty where the lock is free and others are before the
-	// caller in the line.
+	// OwnerID is the holder, of several the one whose lease lasts longest; empty where the lock is free and others are
+	// before the caller in the line.
 	OwnerID   string
 	ExpiresAt time.Time
 	// Remaining is the time to expiry by the database's clock, so that a caller's clock need not agree with it.
@@ -141,8 +144,8 @@ type Wait struct {
 	Lock    Name   `json:"lock"`
 }
 
-// DeadlockError tells which cycle a wait would close: each waits for the lock, and the next has it or is before it in the line. The
-// first is the caller, for whom the last waits. It is ErrDeadlock.
+// DeadlockError tells which cycle a wait would close: each waits for the lock, and the next has it or is before it in
+// the line. The first is the caller, for whom the last waits. It is ErrDeadlock.
 type DeadlockError struct {
 	Cycle []Wait
 }
@@ -162,7 +165,8 @@ func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 type LostError struct {
 	Lock   Name   // empty where it is a session that ended
 	Reason string // expired, released, broken, max_hold, superseded or mismatch
-	// Late is how much later than a third of the TTL a renewal or keepalive came that found its lease or session expired; 0: unknown.
+	// Late is how much later than a third of the TTL a renewal or keepalive came that found its lease or session expired;
+	// 0: unknown.
 	Late time.Duration
 }
 

@@ -52,15 +52,16 @@ type Lease struct {
 	TTL       time.Duration
 	GrantedAt time.Time // by the database's clock, like ExpiresAt
 	ExpiresAt time.Time // of a lease in a session: the session's
-	// HoldUntil is when it ends for good, however often it is renewed, by the MaxHold of its policy; zero: no limit. ExpiresAt is never later.
+	// HoldUntil is when it ends for good, however often it is renewed, by the MaxHold of its policy; zero: no limit.
+	// ExpiresAt is never later.
 	HoldUntil time.Time
 	// HoldLeft is the time to HoldUntil by the database's clock, so that a caller's clock need not agree with it.
 	HoldLeft  time.Duration
 	SessionID uuid.UUID // zero: in none
 	Waited    time.Duration
 	Metadata  json.RawMessage // the owner's, a JSON object or nil
-	// Late is how much later a renewal came than a third of the TTL after the grant or the renewal before it; 0: it came in time, or this
-	// is no answer to a renewal.
+	// Late is how much later a renewal came than a third of the TTL after the grant or the renewal before it; 0: it came
+	// in time, or this is no answer to a renewal.
 	Late time.Duration
 }
 
@@ -98,8 +99,8 @@ type AcquireRequest struct {
 	Wait time.Duration
 	// SessionID, if not zero, is the session that the lease is to last as long as.
 	SessionID uuid.UUID
-	// RequestID, if not empty, makes a repeated request return the same lease while that is live. At most 256 bytes. All else but Wait must
-	// be the same.
+	// RequestID, if not empty, makes a repeated request return the same lease while that is live. At most 256 bytes. All
+	// else but Wait must be the same.
 	RequestID string
 	// Metadata is a JSON object of at most 4096 bytes, or nil.
 	Metadata json.RawMessage

@@ -42,14 +42,14 @@ func (r *leaseRow) lease() Lease {
 
 func milliseconds(ms pgtype.Int8) time.Duration { return time.Duration(ms.Int64) * time.Millisecond }
 
-// Acquire tries to take a lock. When it has returned a lease, no write with an older token can commit on that name any more (P3), and
-// for a lease of scope Subtree on no name below.
+// Acquire tries to take a lock. When it has returned a lease, no write with an older token can commit on that name any
+// more (P3), and for a lease of scope Subtree on no name below.
 //
-// It returns ErrLeaseHeld (a HeldError) where another lease is in the way, also the caller's own: leases are not re-entrant; or where
-// others wait for it; ErrLeaseLost (a LostError) if the lease that this RequestID was granted has ended, or the session that it
-// would be in; ErrNotFound if there is no such session; ErrInvalid, also for a RequestID that was used with other parameters, and for a
-// Wait, for which there is package waitqueue;
-// ErrExternalAuthority; ErrUnavailable.
+// It returns ErrLeaseHeld (a HeldError) where another lease is in the way, also the caller's own: leases are not
+// re-entrant; or where others wait for it; ErrLeaseLost (a LostError) if the lease that this RequestID was granted has
+// ended, or the session that it would be in; ErrNotFound if there is no such session; ErrInvalid, also for a RequestID
+// that was used with other parameters, and for a Wait, for which there is package waitqueue; ErrExternalAuthority;
+// ErrUnavailable.
 func (s *Store) Acquire(ctx context.Context, request AcquireRequest) (Lease, error) {
 	if request.Wait != 0 {
 		return Lease{}, fmt.Errorf("%w: a Store does not wait", ErrInvalid)
@@ -111,10 +111,10 @@ func (s *Store) sendAcquire(ctx context.Context, request AcquireRequest, gateway
 	return Acquired{}, fmt.Errorf("fence.acquire answered %q", outcome)
 }
 
-// Renew makes a live lease last ttl from now, but not longer than its HoldUntil, by the policy in force; 0: the TTL that it has. It does not wait for the disk: a crash of the database may make the
-// lease shorter than was told, never longer. It returns ErrLeaseLost (a LostError), also when the lease
-// has expired and nobody has replaced it; ErrNotFound if there is no such lock; ErrInvalid, also for a lease in a session;
-// ErrUnavailable.
+// Renew makes a live lease last ttl from now, but not longer than its HoldUntil, by the policy in force; 0: the TTL
+// that it has. It does not wait for the disk: a crash of the database may make the lease shorter than was told, never
+// longer. It returns ErrLeaseLost (a LostError), also when the lease has expired and nobody has replaced it;
+// ErrNotFound if there is no such lock; ErrInvalid, also for a lease in a session; ErrUnavailable.
 func (s *Store) Renew(ctx context.Context, ref LeaseRef, ttl time.Duration) (Lease, error) {
 	if err := ref.check(); err != nil {
 		return Lease{}, err
@@ -146,8 +146,9 @@ func (s *Store) Renew(ctx context.Context, ref LeaseRef, ttl time.Duration) (Lea
 	return lease, nil
 }
 
-// Release ends a lease and closes the fence behind it. Sent twice, it succeeds twice. It returns ErrLeaseLost (a LostError) if
-// the lease was broken, or expired and was replaced; ErrNotFound if there is no such lock; ErrInvalid; ErrUnavailable.
+// Release ends a lease and closes the fence behind it. Sent twice, it succeeds twice. It returns ErrLeaseLost (a
+// LostError) if the lease was broken, or expired and was replaced; ErrNotFound if there is no such lock; ErrInvalid;
+// ErrUnavailable.
 func (s *Store) Release(ctx context.Context, ref LeaseRef) error {
 	_, err := s.ReleaseLease(ctx, ref)
 	return err
@@ -171,8 +172,9 @@ func (s *Store) ReleaseLease(ctx context.Context, ref LeaseRef) (Released, error
 	return Released{Mode(mode.String), time.Duration(ageMS.Float64 * float64(time.Millisecond))}, nil
 }
 
-// Break ends whoever's lease is on the lock, live or expired, and closes the fence; the reason is kept with the lease. It returns
-// the lease that was ended (without its ID), ErrNotFound where nobody may write, ErrInvalid, or ErrUnavailable.
+// Break ends whoever's lease is on the lock, live or expired, and closes the fence; the reason is kept with the lease.
+// It returns the lease that was ended (without its ID), ErrNotFound where nobody may write, ErrInvalid, or
+// ErrUnavailable.
 func (s *Store) Break(ctx context.Context, lock Name, reason string) (Lease, error) {
 	if err := checkText("reason", reason, 1, ReasonBytesMax); err != nil {
 		return Lease{}, err

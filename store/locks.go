@@ -55,12 +55,13 @@ type Waiter struct {
 	QueuedAt time.Time
 }
 
-// untilSQL is when the lease l runs out, s being its session or a row of nulls. It says what fence.runs_until says, and can be joined: a
-// call for each of 100,000 leases takes longer than all else.
+// untilSQL is when the lease l runs out, s being its session or a row of nulls. It says what fence.runs_until says, and
+// can be joined: a call for each of 100,000 leases takes longer than all else.
 const untilSQL = "case when l.session_id is null then l.expires_at when s.session_id is null then '-infinity' " +
 	"else least(s.ended_at, s.expires_at, l.hold_until) end"
 
-// runningSQL are the leases l that run, each with its session s; waitingSQL are the waiters w who count, as fence.waits says.
+// runningSQL are the leases l that run, each with its session s; waitingSQL are the waiters w who count, as fence.waits
+// says.
 const (
 	runningSQL = `fence.leases l left join fence.sessions s on s.session_id = l.session_id
 		where l.ended_at is null and ` + untilSQL + ` > (select at from now)`
@@ -70,16 +71,16 @@ const (
 		where w.deadline_at > (select at from now) and (w.session_id is null or s.ended_at is null and s.expires_at > (select at from now))`
 )
 
-// openSQL is whether the newest grant may still write to the fence f. A lease that has reached its hold_until may not, also before a sweep
-// has closed the fence.
+// openSQL is whether the newest grant may still write to the fence f. A lease that has reached its hold_until may not,
+// also before a sweep has closed the fence.
 const openSQL = "(f.open and not (f.limited and " + heldOutSQL + "))"
 
 const heldOutSQL = `exists (select from fence.leases h
 	where h.lock = f.resource and h.fencing_token = f.granted_token and h.hold_until <= clock_timestamp())`
 
-// showSQL shows locks as they stand at one moment. What is chosen are rows of fences, with the place of each in the list. Each comes with
-// the leases that run on it, or with the one that has run out and that nobody has replaced: an exclusive lease whose
-// fence is open is the newest of its lock, which is never forgotten.
+// showSQL shows locks as they stand at one moment. What is chosen are rows of fences, with the place of each in the
+// list. Each comes with the leases that run on it, or with the one that has run out and that nobody has replaced: an
+// exclusive lease whose fence is open is the newest of its lock, which is never forgotten.
 const showSQL = `
 	with now as materialized (
 		select clock_timestamp() as at

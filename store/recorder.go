@@ -17,9 +17,9 @@ const (
 	recorderTimeout    = 5 * time.Second
 )
 
-// Recorder writes rejections to the record in the background: it never delays a verdict and never changes one. Those alike
-// (resource, token, verdict, reason, source and address the same) are one group with a count, in memory and in the database.
-// When more than 10,000 groups wait, new ones are dropped and counted.
+// Recorder writes rejections to the record in the background: it never delays a verdict and never changes one. Those
+// alike (resource, token, verdict, reason, source and address the same) are one group with a count, in memory and in
+// the database. When more than 10,000 groups wait, new ones are dropped and counted.
 type Recorder struct {
 	store      *Store
 	onRecorded func([]Recorded)
@@ -77,8 +77,9 @@ func (r *Recorder) Dropped() uint64 {
 	return r.dropped
 }
 
-// Run writes what was noted every 100 ms until ctx ends, and then once more; a group that goes on once a second, since zombies that hammer
-// would keep the database busy with their counts. What can't be written is kept for the next time; onError is told.
+// Run writes what was noted every 100 ms until ctx ends, and then once more; a group that goes on once a second, since
+// zombies that hammer would keep the database busy with their counts. What can't be written is kept for the next time;
+// onError is told.
 func (r *Recorder) Run(ctx context.Context, onError func(error)) {
 	ticker := time.NewTicker(recorderInterval)
 	defer ticker.Stop()

@@ -16,8 +16,8 @@ const (
 	SilentAfter = 3*SampleInterval + time.Second
 )
 
-// WriteTimeBounds are the classes in which the durations of writes are counted, each with its upper bound in seconds: 100 µs, and each √2
-// times the one before, to 9.3 s. Those above are one class more.
+// WriteTimeBounds are the classes in which the durations of writes are counted, each with its upper bound in seconds:
+// 100 µs, and each √2 times the one before, to 9.3 s. Those above are one class more.
 var WriteTimeBounds = func() (bounds [34]float64) {
 	for i := range bounds {
 		exact := 1e-4 * math.Pow(math.Sqrt2, float64(i))
@@ -57,9 +57,9 @@ type GatewayState struct {
 	Listening                       bool
 }
 
-// KeepSample keeps how a gateway is, which was started the time uptime ago, and what it did since the sample before: the totals are what it
-// did since its start, so nothing is lost where no sample could be kept for a while, and nothing counts twice whose answer was lost. It
-// returns when that was, by the database's clock, or ErrUnavailable.
+// KeepSample keeps how a gateway is, which was started the time uptime ago, and what it did since the sample before:
+// the totals are what it did since its start, so nothing is lost where no sample could be kept for a while, and nothing
+// counts twice whose answer was lost. It returns when that was, by the database's clock, or ErrUnavailable.
 func (s *Store) KeepSample(ctx context.Context, state GatewayState, uptime time.Duration, totals Totals) (at time.Time, err error) {
 	rejected := totals.Rejected
 	if rejected == nil {

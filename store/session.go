@@ -27,8 +27,8 @@ type Session struct {
 	ExpiresAt time.Time
 	State     SessionState
 	Metadata  json.RawMessage // the owner's, a JSON object or nil
-	// Late is how much later a keepalive came than a third of the TTL after the one before it; 0: it came in time, or this is no answer to
-	// a keepalive.
+	// Late is how much later a keepalive came than a third of the TTL after the one before it; 0: it came in time, or this
+	// is no answer to a keepalive.
 	Late time.Duration
 }
 

@@ -21,7 +21,8 @@ type Transaction struct {
 	Operations []ResourceOperation
 }
 
-// ResourceOperation is an operation on a record of one of the claimed resources. A transaction has 1 to 1000, each record once.
+// ResourceOperation is an operation on a record of one of the claimed resources. A transaction has 1 to 1000, each
+// record once.
 type ResourceOperation struct {
 	Resource Name
 	Operation
@@ -41,8 +42,9 @@ type placedOperation struct {
 
 // Transact applies all of a transaction or nothing, in one commit.
 //
-// It returns a RejectedError for the first claim, or else the first operation, that was refused (an operation on a resource that is not
-// claimed is ErrTokenRequired); ErrNotFound where an operation deletes what is not there; ErrInvalid; or ErrUnavailable.
+// It returns a RejectedError for the first claim, or else the first operation, that was refused (an operation on a
+// resource that is not claimed is ErrTokenRequired); ErrNotFound where an operation deletes what is not there;
+// ErrInvalid; or ErrUnavailable.
 func (s *Store) Transact(ctx context.Context, transaction Transaction) (TransactionResult, error) {
 	operations, err := transaction.place()
 	if err != nil {

@@ -27,7 +27,8 @@ const (
 	Before Relation = "before" // stands before it in the line
 )
 
-// InTheWay is for whom somebody waits. The lock is another one than is waited for where one of the two is asked for with its subtree.
+// InTheWay is for whom somebody waits. The lock is another one than is waited for where one of the two is asked for
+// with its subtree.
 type InTheWay struct {
 	OwnerID  string
 	Lock     Name
@@ -81,9 +82,9 @@ var (
 		order by h.ticket, x.relation desc, x.place`
 )
 
-// Waits returns who waits for whom around a lock: those who wait for it, and then, both ways, those for whom they wait and those who wait
-// for them, at most limit. Without a lock it returns all, those who came first. All are of one moment. It returns ErrInvalid or
-// ErrUnavailable.
+// Waits returns who waits for whom around a lock: those who wait for it, and then, both ways, those for whom they wait
+// and those who wait for them, at most limit. Without a lock it returns all, those who came first. All are of one
+// moment. It returns ErrInvalid or ErrUnavailable.
 func (s *Store) Waits(ctx context.Context, lock Name, limit int) (WaitGraph, error) {
 	if limit < 1 || limit > WaitsMax {
 		return WaitGraph{}, fmt.Errorf("%w: limit is %d, it must be 1 to %d", ErrInvalid, limit, WaitsMax)
@@ -177,7 +178,8 @@ func (s *waitSearch) read(ctx context.Context, sql string, args pgx.NamedArgs) e
 	})
 }
 
-// graph is what was found, with no more in the way of each than is to be shown: of the holders the first, of those before the nearest.
+// graph is what was found, with no more in the way of each than is to be shown: of the holders the first, of those
+// before the nearest.
 func (s *waitSearch) graph() WaitGraph {
 	graph := WaitGraph{Waits: []WaitOf{}, Truncated: s.truncated}
 	for _, wait := range s.waits {

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// WriteBatch is a list of writes for Store.ExecWrites, and the verdicts on them. Its zero value is empty. It is reused: what a
-// batch of writes costs must not grow.
+// WriteBatch is a list of writes for Store.ExecWrites, and the verdicts on them. Its zero value is empty. It is reused:
+// what a batch of writes costs must not grow.
 type WriteBatch struct {
 	writes   []*Write
 	sums     [][]byte     // the digests of the writes

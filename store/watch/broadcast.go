@@ -110,8 +110,8 @@ func (b *Broadcast) add(s *Subscription) {
 	lock.subscriptions[s] = struct{}{}
 }
 
-// follow begins to deliver events after the position, and returns that. It returns a later one if another subscription to
-// the lock began at the same time.
+// follow begins to deliver events after the position, and returns that. It returns a later one if another subscription
+// to the lock began at the same time.
 func (b *Broadcast) follow(name store.Name, position int64) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -149,8 +149,8 @@ func (b *Broadcast) endLocked(s *Subscription, reason error) {
 	}
 }
 
-// renew makes the database go on keeping the events of all watched locks. Where it had stopped, events are lost, and those
-// subscriptions end.
+// renew makes the database go on keeping the events of all watched locks. Where it had stopped, events are lost, and
+// those subscriptions end.
 func (b *Broadcast) renew(ctx context.Context) error {
 	b.mu.Lock()
 	lasts := make(map[store.Name]int64, len(b.locks))
@@ -218,7 +218,8 @@ func (b *Broadcast) takeDue() (names []store.Name, lasts []int64) {
 	return names, lasts
 }
 
-// publish delivers events to the subscriptions of their locks. It never blocks: it ends a subscription that is too slow.
+// publish delivers events to the subscriptions of their locks. It never blocks: it ends a subscription that is too
+// slow.
 func (b *Broadcast) publish(events []store.Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -30,8 +30,8 @@ type Subscription struct {
 	reason    error
 }
 
-// Subscribe begins a subscription to the events of a lock. after is the ID of the last event that the subscriber saw; nil:
-// none. It returns ErrUnavailable.
+// Subscribe begins a subscription to the events of a lock. after is the ID of the last event that the subscriber saw;
+// nil: none. It returns ErrUnavailable.
 func (b *Broadcast) Subscribe(ctx context.Context, lock store.Name, after *int64) (*Subscription, error) {
 	s := &Subscription{broadcast: b, name: lock, events: make(chan store.Event, bufferMax)}
 	if err := b.store.KeepEvents(ctx, []store.Name{lock}, keptFor); err != nil {
@@ -68,8 +68,8 @@ func (s *Subscription) catchUp(ctx context.Context, after *int64) error {
 }
 
 // Next waits for the next event. It returns ErrSlowReader when more than 256 events were not read in time, and
-// ErrUnavailable when events were lost while the database was unreachable. In both cases the subscription has ended, and
-// another one can begin after the last ID. It returns the cause of ctx when that ends.
+// ErrUnavailable when events were lost while the database was unreachable. In both cases the subscription has ended,
+// and another one can begin after the last ID. It returns the cause of ctx when that ends.
 func (s *Subscription) Next(ctx context.Context) (store.Event, error) {
 	if len(s.backlog) > 0 {
 		event := s.backlog[0]
