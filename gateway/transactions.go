@@ -47,7 +47,7 @@ func transactionOf(body api.TransactionRequest) (store.Transaction, error) {
 		if err != nil {
 			return transaction, at("fences", i, err)
 		}
-		transaction.Claims = append(transaction.Claims, claim)
+		transaction.Tokens = append(transaction.Tokens, claim)
 	}
 	for i, op := range body.Ops {
 		operation, err := operationOf(op)

@@ -15,8 +15,8 @@ type use int
 const (
 	useReads        use = iota // lists, metrics, sweeps and all that is not named here
 	useAcquires                // acquires, also those that join a queue
-	useReasks                  // those of waiters who ask for their places again
-	useClaims                  // grants to waiters
+	useRequeues                // acquires that are sent again for a ticket
+	useGrants                  // grants to waiters
 	useReleases                // releases, breaks, waiters that leave
 	useTransactions            // writes that are not in a batch
 	useBatches                 // batches of writes; Group bounds them, too
@@ -68,7 +68,7 @@ func newBulkheads(connections int, waitMax time.Duration) *bulkheads {
 	reserved := max(1, connections/8)
 	b := &bulkheads{waitMax: waitMax, shared: make(chan struct{}, connections-reserved), slots: map[lockUse]*lockSlots{}}
 	for use, share := range [useCount]int{
-		useReads: connections / 4, useAcquires: connections / 2, useReasks: connections / 8, useClaims: connections / 4, useReleases: connections / 4,
+		useReads: connections / 4, useAcquires: connections / 2, useRequeues: connections / 8, useGrants: connections / 4, useReleases: connections / 4,
 		useTransactions: connections / 4, useBatches: connections, useRenewals: connections / 2,
 	} {
 		b.uses[use] = make(chan struct{}, max(1, share))

@@ -62,7 +62,7 @@ func (o *others) expectServed(t *testing.T) {
 		{"transaction", func() error {
 			write := o.write(o.ending)
 			_, err := o.on.Transact(ctx, store.Transaction{
-				Claims: []store.WriteToken{write.WriteToken}, Operations: []store.ResourceOperation{{Resource: write.Resource, Operation: write.Operation}},
+				Tokens: []store.WriteToken{write.WriteToken}, Operations: []store.ResourceOperation{{Resource: write.Resource, Operation: write.Operation}},
 			})
 			return err
 		}},
@@ -111,7 +111,7 @@ func TestLockedFenceDelaysNobodyElse(t *testing.T) {
 		"transactions": func(ctx context.Context, o *others, hot store.Lease) error {
 			write := o.write(hot)
 			_, err := o.on.Transact(ctx, store.Transaction{
-				Claims: []store.WriteToken{write.WriteToken}, Operations: []store.ResourceOperation{{Resource: write.Resource, Operation: write.Operation}},
+				Tokens: []store.WriteToken{write.WriteToken}, Operations: []store.ResourceOperation{{Resource: write.Resource, Operation: write.Operation}},
 			})
 			return err
 		},

@@ -22,7 +22,7 @@ var (
 	ErrLeaseHeld = errors.New("the lock is held")
 	// ErrLeaseLost says that the caller's lease is not the current one; see LostError.
 	ErrLeaseLost = errors.New("the lease is lost")
-	// ErrDeadlock says that the wait would close a cycle of owners who wait for each other; see DeadlockError.
+	// ErrDeadlock says that the wait would close a cycle of owners that wait for each other; see DeadlockError.
 	ErrDeadlock = errors.New("the wait would be a deadlock")
 	// ErrSlowReader says that a watch was ended, since its events were not read.
 	ErrSlowReader = errors.New("the events were not read in time")
@@ -115,11 +115,10 @@ func (e *RejectedError) Error() string {
 // Is reports whether target is the sentinel of the verdict.
 func (e *RejectedError) Is(target error) bool { return target == verdictErrors[e.Verdict] }
 
-// HeldError tells who is in the way. It is ErrLeaseHeld.
+// HeldError says which lease is in the way. It is ErrLeaseHeld.
 type HeldError struct {
 	Lock Name
-	// OwnerID is the holder, of several the one whose lease lasts longest; empty where the lock is free and others are
-	// before the caller in the line.
+	// OwnerID is the holder, of several the one whose lease lasts longest; empty where the lock is free and others are before the caller in the queue.
 	OwnerID   string
 	ExpiresAt time.Time
 	// Remaining is the time to expiry by the database's clock, so that a caller's clock need not agree with it.
@@ -130,7 +129,7 @@ type HeldError struct {
 
 func (e *HeldError) Error() string {
 	if e.OwnerID == "" {
-		return fmt.Sprintf("lock %s is free, and %d are before you in the line", e.Lock, e.QueueLength)
+		return fmt.Sprintf("lock %s is free, and %d are before you in the queue", e.Lock, e.QueueLength)
 	}
 	return fmt.Sprintf("lock %s is held by %s until %s", e.Lock, e.OwnerID, e.ExpiresAt.UTC().Format(time.RFC3339Nano))
 }
@@ -138,14 +137,14 @@ func (e *HeldError) Error() string {
 // Is reports whether target is ErrLeaseHeld.
 func (e *HeldError) Is(target error) bool { return target == ErrLeaseHeld }
 
-// Wait is who waits for which lock.
+// Wait says that an owner waits for a lock.
 type Wait struct {
 	OwnerID string `json:"owner_id"`
 	Lock    Name   `json:"lock"`
 }
 
-// DeadlockError tells which cycle a wait would close: each waits for the lock, and the next has it or is before it in
-// the line. The first is the caller, for whom the last waits. It is ErrDeadlock.
+// DeadlockError is the cycle that a wait would close: each owner waits for the lock, and the next one has it or is before
+// it in the queue. The first is the caller, and the last waits for it. It is ErrDeadlock.
 type DeadlockError struct {
 	Cycle []Wait
 }
@@ -161,7 +160,7 @@ func (e *DeadlockError) Error() string {
 // Is reports whether target is ErrDeadlock.
 func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
-// LostError tells why a lease, or the session that it would be in, is not the caller's any more. It is ErrLeaseLost.
+// LostError says why a lease, or the session that it would be in, is no longer the caller's. It is ErrLeaseLost.
 type LostError struct {
 	Lock   Name   // empty where it is a session that ended
 	Reason string // expired, released, broken, max_hold, superseded or mismatch
@@ -190,7 +189,7 @@ const (
 	OutcomeUnknown Outcome = "unknown"
 )
 
-// UnavailableError is a failure to reach the database or to hear its answer. It is ErrUnavailable.
+// UnavailableError is a failure to reach the database or to receive its answer. It is ErrUnavailable.
 type UnavailableError struct {
 	Outcome Outcome
 	Err     error
@@ -206,7 +205,7 @@ func (e *UnavailableError) Error() string {
 // Is reports whether target is ErrUnavailable.
 func (e *UnavailableError) Is(target error) bool { return target == ErrUnavailable }
 
-// Unwrap returns what the driver said.
+// Unwrap returns the error of the driver.
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
 // NotApplied returns the UnavailableError of a call that changed nothing.

@@ -41,7 +41,7 @@ func (s *Store) Fence(ctx context.Context, resource Name) (Fence, error) {
 	return readFence(ctx, s.query, resource)
 }
 
-// LockAndFence returns how a lock stands and the fence of its name, as they are at one moment; nil where there is no
+// LockAndFence returns a lock and the fence of its name, as they are at one moment; nil where there is no
 // fence. It returns what [Store.Lock] does.
 func (s *Store) LockAndFence(ctx context.Context, name Name) (lock Lock, fence *Fence, err error) {
 	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
@@ -57,7 +57,7 @@ func (s *Store) LockAndFence(ctx context.Context, name Name) (lock Lock, fence *
 			return err
 		}
 		read, err := readFence(ctx, queryIn(tx), name)
-		if errors.Is(err, ErrNotFound) { // somebody waits for the first grant
+		if errors.Is(err, ErrNotFound) { // an acquire waits for the first grant
 			return nil
 		}
 		fence = &read

@@ -237,7 +237,7 @@ func (c historyCall) String() string {
 		return fmt.Sprintf("%s %s %s=%q under %s", c.write.Kind, c.write.Resource, c.write.Key, c.write.Value, claimText(c.write.WriteToken))
 	case c.transaction != nil:
 		text := "transact"
-		for _, claim := range c.transaction.Claims {
+		for _, claim := range c.transaction.Tokens {
 			text += fmt.Sprintf(" %s under %s", claim.Resource, claimText(claim))
 		}
 		return text

@@ -176,7 +176,7 @@ func (h *history) accepted() []acceptedWrite {
 			if _, err := fmt.Sscan(told.Versions, &versions[0], &versions[1]); err != nil {
 				panic(err)
 			}
-			for i, claim := range call.transaction.Claims {
+			for i, claim := range call.transaction.Tokens {
 				accepted = append(accepted, acceptedWrite{claim, versions[i], told.Replayed, operation.Call})
 			}
 		}

@@ -15,7 +15,7 @@ type Inventory struct {
 	// Held are leases that run; Expiring those of them that have less than a quarter of their TTL left. Expired are locks
 	// whose holder is late, and whom nobody has replaced.
 	Held, Expiring, Expired int64
-	// Waiting are acquires in all lines; OldestWait is how long the first of them has waited.
+	// Waiting are acquires in all queues; OldestWait is how long the first of them has waited.
 	Waiting    int64
 	OldestWait time.Duration
 	// Sessions are those that live.
@@ -25,7 +25,7 @@ type Inventory struct {
 }
 
 // Recount counts what there is in the database, if that is due: some 2 s after it was counted last, by whomsoever, or
-// later where counting takes long. It returns ErrUnavailable; who fails to count does not let another try at once.
+// later where counting takes long. It returns ErrUnavailable; a count that fails keeps others from trying at once.
 func (s *Store) Recount(ctx context.Context) (counted bool, err error) {
 	begun := time.Now()
 	err = s.queryRow(ctx, "select fence.recount()", nil, &counted)

@@ -112,8 +112,7 @@ func (s *Store) sendAcquire(ctx context.Context, request AcquireRequest, gateway
 }
 
 // Renew makes a live lease last ttl from now, but not longer than its HoldUntil, by the policy in force; 0: the TTL
-// that it has. It does not wait for the disk: a crash of the database may make the lease shorter than was told, never
-// longer. It returns ErrLeaseLost (a LostError), also when the lease has expired and nobody has replaced it;
+// that it has. It does not wait for the disk: a crash of the database may make the lease shorter than it was said to be, never longer. It returns ErrLeaseLost (a LostError), also when the lease has expired and nobody has replaced it;
 // ErrNotFound if there is no such lock; ErrInvalid, also for a lease in a session; ErrUnavailable.
 func (s *Store) Renew(ctx context.Context, ref LeaseRef, ttl time.Duration) (Lease, error) {
 	if err := ref.check(); err != nil {
@@ -129,17 +128,17 @@ func (s *Store) Renew(ctx context.Context, ref LeaseRef, ttl time.Duration) (Lea
 	}
 	const sql = `select set_config('synchronous_commit', 'off', true), r.standing, r.late_ms, ` + leaseColumns + `
 		from fence.renew($1, $2, $3, $4, $5) r, lateral (select (r.lease).*) l`
-	var standing string
+	var status string
 	var lateMS pgtype.Int8
 	var row leaseRow
-	err := s.queryRowAs(ctx, onLock(useRenewals, ref.Lock), sql, append(ref.args(), ttlMS), append([]any{nil, &standing, &lateMS}, row.dest()...)...)
+	err := s.queryRowAs(ctx, onLock(useRenewals, ref.Lock), sql, append(ref.args(), ttlMS), append([]any{nil, &status, &lateMS}, row.dest()...)...)
 	switch {
 	case err != nil:
 		return Lease{}, err
-	case standing == "in_session":
+	case status == "in_session":
 		return Lease{}, fmt.Errorf("%w: the lease lasts as long as its session: keep that alive", ErrInvalid)
-	case standing != "live":
-		return Lease{}, lost(ref.Lock, standing, milliseconds(lateMS))
+	case status != "live":
+		return Lease{}, lost(ref.Lock, status, milliseconds(lateMS))
 	}
 	lease := row.lease()
 	lease.Late = max(0, milliseconds(lateMS))
@@ -154,25 +153,25 @@ func (s *Store) Release(ctx context.Context, ref LeaseRef) error {
 	return err
 }
 
-// ReleaseLease is Release, and tells which lease it has ended.
+// ReleaseLease is Release, and returns the lease that it has ended.
 func (s *Store) ReleaseLease(ctx context.Context, ref LeaseRef) (Released, error) {
 	if err := ref.check(); err != nil {
 		return Released{}, err
 	}
 	const sql = "select standing, mode, age_ms from fence.release_lease($1, $2, $3, $4)"
-	var standing string
+	var status string
 	var mode pgtype.Text
 	var ageMS pgtype.Float8
-	if err := s.queryRowAs(ctx, onLock(useReleases, ref.Lock), sql, ref.args(), &standing, &mode, &ageMS); err != nil {
+	if err := s.queryRowAs(ctx, onLock(useReleases, ref.Lock), sql, ref.args(), &status, &mode, &ageMS); err != nil {
 		return Released{}, err
 	}
-	if standing != "released" {
-		return Released{}, lost(ref.Lock, standing, 0)
+	if status != "released" {
+		return Released{}, lost(ref.Lock, status, 0)
 	}
 	return Released{Mode(mode.String), time.Duration(ageMS.Float64 * float64(time.Millisecond))}, nil
 }
 
-// Break ends whoever's lease is on the lock, live or expired, and closes the fence; the reason is kept with the lease.
+// Break ends the lease on the lock, live or expired, and closes the fence; the reason is kept with the lease.
 // It returns the lease that was ended (without its ID), ErrNotFound where nobody may write, ErrInvalid, or
 // ErrUnavailable.
 func (s *Store) Break(ctx context.Context, lock Name, reason string) (Lease, error) {
@@ -195,11 +194,11 @@ func (s *Store) Break(ctx context.Context, lock Name, reason string) (Lease, err
 
 func (r LeaseRef) args() []any { return []any{r.Lock, r.OwnerID, r.ID, r.Token} }
 
-func lost(lock Name, standing string, late time.Duration) error {
-	if standing == "not_found" {
+func lost(lock Name, status string, late time.Duration) error {
+	if status == "not_found" {
 		return fmt.Errorf("%w: there is no lock %s", ErrNotFound, lock)
 	}
-	return &LostError{Lock: lock, Reason: standing, Late: late}
+	return &LostError{Lock: lock, Reason: status, Late: late}
 }
 
 func nullableID(id uuid.UUID) *uuid.UUID {

@@ -205,7 +205,7 @@ func (f *lockOrderField) transact(ctx context.Context, gateway *store.Store) err
 	var transaction store.Transaction
 	for _, i := range rand.Perm(len(f.names))[:3] {
 		claim := f.claim(i)
-		transaction.Claims = append(transaction.Claims, claim)
+		transaction.Tokens = append(transaction.Tokens, claim)
 		transaction.Operations = append(transaction.Operations, store.ResourceOperation{Resource: claim.Resource, Operation: orderPut})
 	}
 	_, err := gateway.Transact(ctx, transaction)

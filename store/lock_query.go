@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// LockSort is what locks are sorted by. Locks with the same value stand in byte order of their names.
+// LockSort is what locks are sorted by. Locks with the same value are in byte order of their names.
 type LockSort string
 
 // The sorts of locks.
@@ -104,7 +104,7 @@ const (
 		left join (select w.lock, count(*) as length from ` + waitingSQL + ` group by w.lock) line on line.lock = f.resource`
 )
 
-// stateSQL is how a lock stands. It is written so that the planner does not make another join of the left join: led by
+// stateSQL is the state of a lock. It is written so that the planner does not make another join of the left join: led by
 // the leases, it would look each fence up by itself.
 var stateSQL = map[LockState]string{
 	LockHeld:    " and (r.lock is null)::integer = 0",

@@ -32,7 +32,7 @@ const lockedBySQL = `
 	)
 	select string_agg(format('%s is held by pid %s', what, pid), ', ') from (select * from found order by what, pid limit 5) f`
 
-// explainLocked adds to a lock timeout who holds what the statement waited for, as far as it still can be seen.
+// explainLocked adds to a lock timeout which sessions hold what the statement waited for, if that can still be seen.
 func (s *Store) explainLocked(ctx context.Context, timeout error, locks []Name) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lockedTimeout)
 	defer cancel()

@@ -38,7 +38,7 @@ func HistoryStep(length time.Duration) time.Duration {
 }
 
 // pointsSQL sums up the samples of each step. The last step ends with the last whole interval of samples, of which all
-// gateways have told. A sample counts in the step in which it was taken. One that covers much more than a step, since
+// gateways have sent. A sample counts in the step in which it was taken. One that covers much more than a step, since
 // its gateway could keep none for a while, counts with what it is on average: it is no peak. Steps are looked up one by
 // one, in the index on the time: that takes neither a sort nor memory.
 var pointsSQL = fmt.Sprintf(`

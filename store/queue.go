@@ -19,7 +19,7 @@ func (s *Store) Enqueue(ctx context.Context, request AcquireRequest, gateway uui
 // Requeue is Enqueue for a request that may be in the queue already, or granted. After a reconnect thousands may be
 // sent at once: they have few connections, so that other acquires get through.
 func (s *Store) Requeue(ctx context.Context, request AcquireRequest, gateway uuid.UUID) (Acquired, error) {
-	return s.sendAcquire(ctx, request, gateway, useReasks)
+	return s.sendAcquire(ctx, request, gateway, useRequeues)
 }
 
 // QueueResult is what became of a waiter, or what is in its way.
@@ -47,7 +47,7 @@ func (s *Store) GrantNext(
 			lateral fence.claim($1, $2, case when s.lock_timeout <> '' then $3 end) c, lateral (select (c.lease).*) l`
 	var results []QueueResult
 	args := []any{gateway, lock, scope, strconv.FormatInt(lockWait.Milliseconds(), 10)}
-	err := s.queryAs(ctx, job{use: useClaims}, sql, args, func(rows pgx.Rows) error {
+	err := s.queryAs(ctx, job{use: useGrants}, sql, args, func(rows pgx.Rows) error {
 		var outcome string
 		var reason pgtype.Text
 		var leftMS pgtype.Int8

@@ -43,8 +43,8 @@ func NewRecorder(store *Store) *Recorder {
 	return &Recorder{store: store, groups: map[group]*Rejection{}, written: map[group]time.Time{}}
 }
 
-// OnRecorded has told be called after each writing with what was written. It is set before Run.
-func (r *Recorder) OnRecorded(told func([]Recorded)) { r.onRecorded = told }
+// OnRecorded sets the function that is called after each writing with what was written. It is called before Run.
+func (r *Recorder) OnRecorded(recorded func([]Recorded)) { r.onRecorded = recorded }
 
 // Record notes a rejection. Its time is the gateway's clock: it decides nothing. Record does no I/O.
 func (r *Recorder) Record(rejected *RejectedError, source, address string) {

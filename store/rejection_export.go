@@ -45,7 +45,7 @@ const rejectionsOfSQL = "select " + rejectionColumns + `
 	from unnest($1::bigint[]) with ordinality as u (id, place) join fence.rejections r on r.id = u.id
 	order by u.place`
 
-// RejectionsOf returns rejections as they stand now, in the order of the IDs, without those that are forgotten
+// RejectionsOf returns rejections as they are now, in the order of the IDs, without those that are forgotten
 // meanwhile. It returns ErrInvalid for more than PageMax, or ErrUnavailable.
 func (s *Store) RejectionsOf(ctx context.Context, ids []int64) ([]Rejection, error) {
 	if len(ids) > PageMax {

@@ -12,7 +12,7 @@ import (
 const (
 	// SampleInterval is the time between two samples of a gateway.
 	SampleInterval = 2 * time.Second
-	// SilentAfter is how long a gateway that serves may not have told of itself.
+	// SilentAfter is the longest time between two samples of a gateway that serves.
 	SilentAfter = 3*SampleInterval + time.Second
 )
 
@@ -44,9 +44,9 @@ type GatewayState struct {
 	ID      uuid.UUID
 	Name    string
 	Version string
-	// StartedAt and SeenAt, when it was last heard of, are by the database's clock.
+	// StartedAt and SeenAt, when it sent the last sample, are by the database's clock.
 	StartedAt, SeenAt time.Time
-	// Silent gateways were not heard of for a while: they have ended, or don't reach the database.
+	// Silent gateways have sent no sample for a while: they have ended, or don't reach the database.
 	Silent bool
 
 	Waiting int64 // acquires that wait in it

@@ -15,7 +15,7 @@ type ShownSession struct {
 	Session
 	Handle string // the first 8 hexadecimal digits of the ID: enough to tell sessions apart, and not to use one
 	Leases int64  // how many run in it
-	// Place is where it stands among those that were created in the same microsecond.
+	// Place is its sort key among those that were created in the same microsecond.
 	Place string
 }
 

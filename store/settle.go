@@ -16,11 +16,11 @@ const (
 	// room for some thousands.
 	settleLocksMax   = 64
 	settleWaitersMax = 64
-	// settleBriefly is how long a transaction of many locks waits for what somebody else has locked; settleLonger, one of
+	// settleBriefly is how long a transaction of many locks waits for what another session has locked; settleLonger, one of
 	// a single lock.
 	settleBriefly = 50 * time.Millisecond
 	settleLonger  = 500 * time.Millisecond
-	// settlePatience is how long EndSession comes back to locks that somebody else keeps locked, before it leaves them to
+	// settlePatience is how long EndSession comes back to locks that another session keeps locked, before it leaves them to
 	// the sweep.
 	settlePatience = 5 * time.Second
 )
@@ -29,7 +29,7 @@ const (
 var errSettleLater = errors.New("leases of the session remain, on locks that are in use")
 
 // settle ends the leases of a session that has ended, closes their fences, and wakes those that its waiters held up.
-// Where something is locked by somebody else, it goes past it and comes back to it, one lock at a time, until the
+// Where another session has locked something, it skips that and comes back to it, one lock at a time, until the
 // deadline. It returns how many leases it has ended, also beside an error, which is ErrUnavailable: any number of
 // leases may then remain.
 func (s *Store) settle(ctx context.Context, id uuid.UUID, deadline time.Time) (ended int64, err error) {

@@ -31,7 +31,7 @@ func (s *Store) queryRow(ctx context.Context, sql string, args []any, dest ...an
 	return s.queryRowAs(ctx, job{}, sql, args, dest...)
 }
 
-// exec runs one statement whose rows nobody needs.
+// exec runs one statement and ignores its rows.
 func (s *Store) exec(ctx context.Context, sql string, args ...any) error {
 	return s.execAs(ctx, job{}, sql, args...)
 }

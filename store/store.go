@@ -102,7 +102,7 @@ func (s *Store) Config() Config { return s.config }
 // Close ends all connections, after the statements under way.
 func (s *Store) Close() { s.pool.Close() }
 
-// PoolStats tells how the connections to the database are used.
+// PoolStats says how the connections to the database are used.
 type PoolStats struct {
 	Max, Busy, Idle int64
 	// Waited counts the statements that had to wait for a connection.

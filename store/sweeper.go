@@ -76,7 +76,7 @@ func NewSweeper(store *Store, config SweeperConfig) (*Sweeper, error) {
 	return &Sweeper{store: store, config: config}, nil
 }
 
-// SweepStats tells of the sweeps that were whole.
+// SweepStats are those of the sweeps that were whole.
 type SweepStats struct {
 	Took Durations
 	// Last is when the last one ended, by this process's clock; zero if there was none yet.
@@ -92,8 +92,7 @@ func (s *Sweeper) Stats() SweepStats {
 	return stats
 }
 
-// Run sweeps until ctx ends. It tells onSwept of every sweep that found something, and onError of every one that
-// failed.
+// Run sweeps until ctx ends. It calls onSwept after every sweep that found something, and onError after every one that failed.
 func (s *Sweeper) Run(ctx context.Context, onSwept func(Swept), onError func(error)) {
 	ticker := time.NewTicker(s.config.Interval)
 	defer ticker.Stop()

@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Tracing says to whom spans are given, by OpenTelemetry's API. Its zero value gives none, and costs nothing.
+// Tracing says where spans go, by OpenTelemetry's API. Its zero value gives none, and costs nothing.
 type Tracing struct {
 	// Provider makes the tracers; nil: nothing is traced.
 	Provider trace.TracerProvider

@@ -137,7 +137,7 @@ func claims(writes ...store.Write) []store.WriteToken {
 // expectTransaction compares the answer, as briefTransaction says it. What is not applied must change nothing; what is must stand
 // in all its records, and raise all its fences.
 func (s *stage) expectTransaction(ctx context.Context, want string, claims []store.WriteToken, writes ...store.Write) error {
-	transaction := store.Transaction{Claims: claims}
+	transaction := store.Transaction{Tokens: claims}
 	for _, write := range writes {
 		transaction.Operations = append(transaction.Operations, store.ResourceOperation{Resource: write.Resource, Operation: write.Operation})
 	}

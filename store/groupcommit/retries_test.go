@@ -81,7 +81,7 @@ func TestRetriesOfTransactionsAreCounted(t *testing.T) {
 	write := g.put(t, "r", 1, "x")
 	g.rollBack(t, "40P01", 1)
 	transaction := store.Transaction{
-		Claims:     []store.WriteToken{write.WriteToken},
+		Tokens:     []store.WriteToken{write.WriteToken},
 		Operations: []store.ResourceOperation{{Resource: write.Resource, Operation: write.Operation}},
 	}
 	if _, err := g.Transact(enginetest.Patient(t), transaction); err != nil {

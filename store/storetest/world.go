@@ -155,13 +155,13 @@ func (w World) Write(write store.Write) (World, Told) {
 func (w World) Transact(transaction store.Transaction) (World, Told) {
 	content := contentOf(transaction.Operations)
 	replayed := true
-	for _, claim := range transaction.Claims {
+	for _, claim := range transaction.Tokens {
 		replayed = replayed && w.Resource(claim.Resource).replays(claim, content)
 	}
 	if replayed {
 		return w, w.committed(transaction, true)
 	}
-	for _, claim := range transaction.Claims {
+	for _, claim := range transaction.Tokens {
 		if refused := w.Resource(claim.Resource).judge(claim, w.inForce(claim.Resource), w.Policy(claim.Resource)); refused != (Told{}) {
 			return w, refused
 		}
@@ -176,7 +176,7 @@ func (w World) Transact(transaction store.Transaction) (World, Told) {
 	}
 
 	next := w
-	for _, claim := range transaction.Claims {
+	for _, claim := range transaction.Tokens {
 		raised := w.Resource(claim.Resource).raised(claim, content)
 		for _, op := range transaction.Operations {
 			if op.Resource == claim.Resource {
