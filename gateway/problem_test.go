@@ -150,7 +150,7 @@ func TestProblemsOfQueuesAndSessions(t *testing.T) {
 			`"holder":{"owner_id":"w","expires_at":"0001-01-01T00:00:00.000Z"},"queue_length":40,"recommended_retry_ms":3`,
 		},
 		"others before": {fmt.Errorf("acquire: %w", &store.HeldError{Lock: "job", QueueLength: 2}), api.CodeLockHeld, true,
-			"is free, and 2 are before you in the line. Try again", `"retryable":true,"queue_length":2,"recommended_retry_ms":1`},
+			"is free, and 2 are before you in the queue. Try again", `"retryable":true,"queue_length":2,"recommended_retry_ms":1`},
 		"deadlock": {
 			&store.DeadlockError{Cycle: []store.Wait{{OwnerID: "a", Lock: "x"}, {OwnerID: "b", Lock: "y"}}}, api.CodeDeadlock, false,
 			"2 owners who wait for each other", `"cycle":[{"owner_id":"a","lock":"x"},{"owner_id":"b","lock":"y"}]`,

@@ -48,7 +48,7 @@ func transactionOf(body api.TransactionRequest) (store.Transaction, error) {
 		if err != nil {
 			return transaction, atIndex("fences", i, err)
 		}
-		transaction.Claims = append(transaction.Claims, token)
+		transaction.Tokens = append(transaction.Tokens, token)
 	}
 	for i := range body.Ops {
 		resource, err := parseName("resource", body.Ops[i].Resource)

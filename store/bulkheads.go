@@ -15,8 +15,8 @@ type use int
 const (
 	useReads        use = iota // lists, metrics, sweeps and all that is not named here
 	useAcquires                // acquires, also those that join a queue
-	useReasks                  // those of waiters who ask for their places again
-	useClaims                  // grants to waiters
+	useRequeues                // acquires that are sent again for a ticket
+	useGrants                  // grants to waiters
 	useReleases                // releases, breaks, waiters that leave
 	useTransactions            // writes that are not in a batch
 	useBatches                 // batches of writes; Group bounds them, too
@@ -24,17 +24,20 @@ const (
 	useCount
 )
 
-// lockSlotsMax is how many statements of one use may be in flight for one lock. More would only wait for its fence, each with a
-// connection.
+// lockSlotsMax is how many statements of one use may be in flight for one lock. More would only wait for its fence,
+// each with a connection.
 const lockSlotsMax = 2
 
 // job is what a statement is for, and the locks whose fences it waits for.
 type job struct {
 	use   use
 	locks []Name
+	// lockWait, if not nil, is the argument of the statement that says how long it waits for fences, in milliseconds.
+	// After a lock timeout it is set to 0, and the statement is sent once more.
+	lockWait *int32
 }
 
-func onLock(use use, lock Name) job { return job{use, []Name{lock}} }
+func onLock(use use, lock Name) job { return job{use: use, locks: []Name{lock}} }
 
 // bulkheads share out the connections, so that no lock and no kind of statement takes those that others need (P13). A
 // statement needs, in this order: a slot of each of its locks, one of its use, and, unless it is a renewal, one of the
@@ -65,7 +68,7 @@ func newBulkheads(connections int, waitMax time.Duration) *bulkheads {
 	reserved := max(1, connections/8)
 	b := &bulkheads{waitMax: waitMax, shared: make(chan struct{}, connections-reserved), slots: map[lockUse]*lockSlots{}}
 	for use, share := range [useCount]int{
-		useReads: connections / 4, useAcquires: connections / 2, useReasks: connections / 8, useClaims: connections / 4, useReleases: connections / 4,
+		useReads: connections / 4, useAcquires: connections / 2, useRequeues: connections / 8, useGrants: connections / 4, useReleases: connections / 4,
 		useTransactions: connections / 4, useBatches: connections, useRenewals: connections / 2,
 	} {
 		b.uses[use] = make(chan struct{}, max(1, share))
@@ -80,8 +83,8 @@ type pass struct {
 	held int // of the slots of its locks
 }
 
-// enter waits until a statement may take a connection. It returns an UnavailableError when ctx ends or the wait is too long. The
-// caller calls leave after the statement.
+// enter waits until a statement may take a connection. It returns an UnavailableError when ctx ends or the wait is too
+// long. The caller calls leave after the statement.
 func (b *bulkheads) enter(ctx context.Context, j job) (pass, error) {
 	p := pass{from: b, job: j}
 	if len(j.locks) > 1 {

@@ -62,7 +62,7 @@ func (o *others) expectServed(t *testing.T) {
 		{"transaction", func() error {
 			write := o.write(o.ending)
 			_, err := o.on.Transact(ctx, store.Transaction{
-				Claims: []store.WriteToken{write.WriteToken}, Operations: []store.ResourceOperation{{Resource: write.Resource, Operation: write.Operation}},
+				Tokens: []store.WriteToken{write.WriteToken}, Operations: []store.ResourceOperation{{Resource: write.Resource, Operation: write.Operation}},
 			})
 			return err
 		}},
@@ -111,7 +111,7 @@ func TestLockedFenceDelaysNobodyElse(t *testing.T) {
 		"transactions": func(ctx context.Context, o *others, hot store.Lease) error {
 			write := o.write(hot)
 			_, err := o.on.Transact(ctx, store.Transaction{
-				Claims: []store.WriteToken{write.WriteToken}, Operations: []store.ResourceOperation{{Resource: write.Resource, Operation: write.Operation}},
+				Tokens: []store.WriteToken{write.WriteToken}, Operations: []store.ResourceOperation{{Resource: write.Resource, Operation: write.Operation}},
 			})
 			return err
 		},
@@ -152,7 +152,8 @@ func TestLockedFenceDelaysNobodyElse(t *testing.T) {
 	}
 }
 
-// A call that meets a fence which another session keeps locked is not applied, and its error names the fence and the session.
+// A call that meets a fence which another session keeps locked is not applied, and its error names the fence and the
+// session.
 func TestLockedFenceIsNamed(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -205,7 +206,8 @@ func TestLockedFenceIsNamed(t *testing.T) {
 	}
 }
 
-// A waiter is granted its lock while the fences of many other queues are locked, and those are granted when they are not any more.
+// A waiter is granted its lock while the fences of many other queues are locked, and those are granted when they are
+// not any more.
 func TestStuckQueuesDelayNoOther(t *testing.T) {
 	t.Parallel()
 	const queues = 12
@@ -268,7 +270,8 @@ func TestStuckQueuesDelayNoOther(t *testing.T) {
 	}
 }
 
-// One who waits for a lock goes on until its time is over, also where it gets no turn to ask, since others ask for a fence that is stuck.
+// One who waits for a lock goes on until its time is over, also where it gets no turn to ask, since others ask for a
+// fence that is stuck.
 func TestWaitersWithoutATurn(t *testing.T) {
 	st := openStore(t, store.Config{DatabaseURL: pgtest.Migrated(t), StatementTimeout: 100 * time.Millisecond})
 	service, err := engine.New(st, engine.Config{})

@@ -10,9 +10,10 @@ type Reason string
 
 // The reasons of failures; the first four are those of retries, too.
 const (
-	// ReasonBusy: somebody else kept something locked, mostly a fence. Such writes go back to their queue.
+	// ReasonBusy: another session kept something locked, mostly a fence. Such writes return to their queue.
 	ReasonBusy Reason = "busy"
-	// ReasonDeadlock and ReasonSerialization: the database has rolled the statement back for what others did at the same time.
+	// ReasonDeadlock and ReasonSerialization: the database has rolled the statement back for what others did at the same
+	// time.
 	ReasonDeadlock      Reason = "deadlock"
 	ReasonSerialization Reason = "serialization"
 	// ReasonConnection: there was none, or it was refused or lost.
@@ -60,9 +61,9 @@ type counts struct{ failures, retries reasonCounts }
 // Failures returns how many statements have failed, those that were tried again among them. Verdicts are no failures.
 func (s *Store) Failures() map[Reason]uint64 { return s.counts.failures.read(FailureReasons) }
 
-// Retries returns how often the Store and its Service tried something again by themselves: the writes that went back to their queue as busy; the
-// statements that the database had rolled back; and what was asked again since the database was away: places in a line, claims of the
-// line, and the record of rejections.
+// Retries returns how often the Store and its machines tried something again: the writes that went back to
+// their queue as busy; the statements that the database had rolled back; and what was asked again since the database
+// was away: acquires of waiters, grants to them, and the record of rejections.
 func (s *Store) Retries() map[Reason]uint64 { return s.counts.retries.read(RetryReasons) }
 
 // failed counts the failure of a statement.

@@ -13,7 +13,7 @@ type Overview struct {
 	At        time.Time
 	Inventory Inventory
 	Database  DatabaseState
-	// Gateways are in the order of their names, with those that were heard of within the time that samples are kept.
+	// Gateways are in the order of their names, including those that sent a sample within the time that samples are kept.
 	Gateways []GatewayState
 }
 
@@ -23,7 +23,7 @@ type DatabaseState struct {
 	ReadOnly  bool
 	Version   string
 	SizeBytes int64
-	// Connections and ConnectionsMax are all of the server's, whoever has them.
+	// Connections and ConnectionsMax are those of the whole server.
 	Connections, ConnectionsMax int64
 	// OldestTransaction is how long the oldest transaction lasts, as far as the role may see others'.
 	OldestTransaction time.Duration

@@ -31,8 +31,8 @@ const (
 	DeadlockYounger DeadlockOutcome = "younger"  // a later wait in the cycle is to be refused instead
 )
 
-// BreakDeadlock removes the waiter with the ticket if it is in a cycle in which no wait is later, or insist is true. With DeadlockBroken it
-// returns the cycle. It returns ErrUnavailable.
+// BreakDeadlock removes the waiter with the ticket if it is in a cycle in which no wait is later, or insist is true.
+// With DeadlockBroken it returns the cycle. It returns ErrUnavailable.
 func (s *Store) BreakDeadlock(
 	ctx context.Context, gateway uuid.UUID, ticket int64, insist bool,
 ) (outcome DeadlockOutcome, cycle *DeadlockError, err error) {

@@ -6,17 +6,18 @@ import (
 	"sync"
 )
 
-// Digest identifies the content of a write. It is the part of a SHA-256 that the database keeps with a fence, long enough that
-// no other content is taken for a retry.
+// Digest identifies the content of a write. It is the part of a SHA-256 that the database keeps with a fence, long
+// enough that no other content is taken for a retry.
 type Digest [16]byte
 
-// digest is the content of a write: what was asked, not under which token. All gateways compute it alike, whichever version they
-// are: a retry may come by another one. Every part is preceded by its length, so that no two contents read the same.
-func digest(claims []WriteToken, operations []placedOperation) []byte {
+// digest is the content of a write: what was asked, not under which token. All gateways compute it alike, whichever
+// version they are: a retry may come by another one. Every part is preceded by its length, so that no two contents read
+// the same.
+func digest(tokens []WriteToken, operations []operationOfToken) []byte {
 	sum := sha256.New()
 	for i := range operations {
 		op := &operations[i]
-		sum.Write(appendContent(nil, claims[op.claim].Resource, &op.Operation))
+		sum.Write(appendContent(nil, tokens[op.token].Resource, &op.Operation))
 		sum.Write(op.Value)
 	}
 	return sum.Sum(nil)[:len(Digest{})]

@@ -14,9 +14,10 @@ type ElectionQuery struct {
 	Limit  int    // 1 to PageMax
 }
 
-// electionsSQL chooses the locks whose newest lease was made by a campaign. That is known by its metadata, in which a campaign
-// keeps the leader's value: an object that has the one field "value", written without a space. The text is kept as it came. Escapes are
-// replaced before PostgreSQL reads it: a row with an escaped NUL, stored before CheckJSON refused it, would make every list fail.
+// electionsSQL chooses the locks whose newest lease was made by a campaign. That is known by its metadata, in which a
+// campaign keeps the leader's value: an object that has the one field "value", written without a space. The text is
+// kept as it came. Escapes are replaced before PostgreSQL reads it: a row with an escaped NUL, stored before CheckJSON
+// refused it, would make every list fail.
 const electionsSQL = `
 	select f.resource, f.granted_token, ` + openSQL + ` as open, f.resource as sorted
 	from fence.leases l

@@ -22,14 +22,15 @@ var (
 	ErrLeaseHeld = errors.New("the lock is held")
 	// ErrLeaseLost says that the caller's lease is not the current one; see LostError.
 	ErrLeaseLost = errors.New("the lease is lost")
-	// ErrDeadlock says that the wait would close a cycle of owners who wait for each other; see DeadlockError.
+	// ErrDeadlock says that the wait would close a cycle of owners that wait for each other; see DeadlockError.
 	ErrDeadlock = errors.New("the wait would be a deadlock")
 	// ErrSlowReader says that a watch was ended, since its events were not read.
 	ErrSlowReader = errors.New("the events were not read in time")
 	// ErrExternalAuthority says that a policy leaves the tokens of this name to another lock service.
 	ErrExternalAuthority = errors.New("the policy says that another lock service issues the tokens of this name")
 
-	// ErrTokensExhausted says that no token below 2^53 is left, on the name or in the database. Nothing was changed, and no retry can succeed.
+	// ErrTokensExhausted says that no token below 2^53 is left, on the name or in the database. Nothing was changed, and
+	// no retry can succeed.
 	ErrTokensExhausted = errors.New("no fencing tokens are left")
 
 	// Rejections by the rule, in its order; see RejectedError.
@@ -42,13 +43,13 @@ var (
 
 	// ErrUnavailable says that the database could not be asked, or did not answer; see UnavailableError.
 	ErrUnavailable = errors.New("the database is unavailable")
-	// ErrLocked says that another session of the database kept locked what a statement needs. It is always an ErrUnavailable, too, and
-	// nothing was applied.
+	// ErrLocked says that another session of the database kept locked what a statement needs. It is always an
+	// ErrUnavailable, too, and nothing was applied.
 	ErrLocked = errors.New("another session of the database holds a lock that this needs")
 	// ErrOverloaded says that too many writes wait already. It is always an ErrUnavailable, too, and nothing was applied.
 	ErrOverloaded = errors.New("too many writes wait")
-	// ErrNoConnection says that a statement was not sent, since no connection became free for it in time. It is always an ErrUnavailable,
-	// too, and nothing was applied.
+	// ErrNoConnection says that a statement was not sent, since no connection became free for it in time. It is always an
+	// ErrUnavailable, too, and nothing was applied.
 	ErrNoConnection = errors.New("no connection became free for it")
 	// ErrNotMigrated says that the schema is not this program's. It is always an ErrUnavailable, too.
 	ErrNotMigrated = migrations.ErrNotMigrated
@@ -71,7 +72,8 @@ const (
 // verdictNotFound is no step of the rule: the write was a delete, and there is nothing to delete.
 const verdictNotFound Verdict = "not_found"
 
-// verdictBusy says that another session has locked the fence, and that nothing was decided. No client sees it; see WriteBatch.Busy.
+// verdictBusy says that another session has locked the fence, and that nothing was decided. No client sees it; see
+// WriteBatch.Busy.
 const verdictBusy Verdict = "busy"
 
 // Superseded is the Reason of a RejectedError where a newer token was granted.
@@ -98,7 +100,8 @@ type RejectedError struct {
 
 	// The fence as it stood; zero for the version_mismatch of a transaction.
 	GrantedToken, LastToken, LastSequence int64
-	// Remembered says that the database was not asked: the fence is as this process saw it last. By now it may be newer, never older.
+	// Remembered says that the database was not asked: the fence is as this process saw it last. By now it may be newer,
+	// never older.
 	Remembered bool
 
 	Version int64 // of version_mismatch: the record's; 0: there is none
@@ -112,11 +115,10 @@ func (e *RejectedError) Error() string {
 // Is reports whether target is the sentinel of the verdict.
 func (e *RejectedError) Is(target error) bool { return target == verdictErrors[e.Verdict] }
 
-// HeldError tells who is in the way. It is ErrLeaseHeld.
+// HeldError says which lease is in the way. It is ErrLeaseHeld.
 type HeldError struct {
 	Lock Name
-	// OwnerID is the holder, of several the one whose lease lasts longest; empty where the lock is free and others are before the
-	// caller in the line.
+	// OwnerID is the holder, of several the one whose lease lasts longest; empty where the lock is free and others are before the caller in the queue.
 	OwnerID   string
 	ExpiresAt time.Time
 	// Remaining is the time to expiry by the database's clock, so that a caller's clock need not agree with it.
@@ -127,7 +129,7 @@ type HeldError struct {
 
 func (e *HeldError) Error() string {
 	if e.OwnerID == "" {
-		return fmt.Sprintf("lock %s is free, and %d are before you in the line", e.Lock, e.QueueLength)
+		return fmt.Sprintf("lock %s is free, and %d are before you in the queue", e.Lock, e.QueueLength)
 	}
 	return fmt.Sprintf("lock %s is held by %s until %s", e.Lock, e.OwnerID, e.ExpiresAt.UTC().Format(time.RFC3339Nano))
 }
@@ -135,14 +137,14 @@ func (e *HeldError) Error() string {
 // Is reports whether target is ErrLeaseHeld.
 func (e *HeldError) Is(target error) bool { return target == ErrLeaseHeld }
 
-// Wait is who waits for which lock.
+// Wait says that an owner waits for a lock.
 type Wait struct {
 	OwnerID string `json:"owner_id"`
 	Lock    Name   `json:"lock"`
 }
 
-// DeadlockError tells which cycle a wait would close: each waits for the lock, and the next has it or is before it in the line. The
-// first is the caller, for whom the last waits. It is ErrDeadlock.
+// DeadlockError is the cycle that a wait would close: each owner waits for the lock, and the next one has it or is before
+// it in the queue. The first is the caller, and the last waits for it. It is ErrDeadlock.
 type DeadlockError struct {
 	Cycle []Wait
 }
@@ -158,11 +160,12 @@ func (e *DeadlockError) Error() string {
 // Is reports whether target is ErrDeadlock.
 func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
-// LostError tells why a lease, or the session that it would be in, is not the caller's any more. It is ErrLeaseLost.
+// LostError says why a lease, or the session that it would be in, is no longer the caller's. It is ErrLeaseLost.
 type LostError struct {
 	Lock   Name   // empty where it is a session that ended
 	Reason string // expired, released, broken, max_hold, superseded or mismatch
-	// Late is how much later than a third of the TTL a renewal or keepalive came that found its lease or session expired; 0: unknown.
+	// Late is how much later than a third of the TTL a renewal or keepalive came that found its lease or session expired;
+	// 0: unknown.
 	Late time.Duration
 }
 
@@ -186,7 +189,7 @@ const (
 	OutcomeUnknown Outcome = "unknown"
 )
 
-// UnavailableError is a failure to reach the database or to hear its answer. It is ErrUnavailable.
+// UnavailableError is a failure to reach the database or to receive its answer. It is ErrUnavailable.
 type UnavailableError struct {
 	Outcome Outcome
 	Err     error
@@ -202,7 +205,7 @@ func (e *UnavailableError) Error() string {
 // Is reports whether target is ErrUnavailable.
 func (e *UnavailableError) Is(target error) bool { return target == ErrUnavailable }
 
-// Unwrap returns what the driver said.
+// Unwrap returns the error of the driver.
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
 // NotApplied returns the UnavailableError of a call that changed nothing.

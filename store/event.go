@@ -27,7 +27,8 @@ const (
 	EventRejected EventKind = "rejected" // a write
 )
 
-// Event is something that happened to a lock. Events of one lock are in the order of their IDs. What does not belong to its kind is zero.
+// Event is something that happened to a lock. Events of one lock are in the order of their IDs. What does not belong to
+// its kind is zero.
 type Event struct {
 	ID      int64
 	Kind    EventKind
@@ -49,7 +50,8 @@ func (s *Store) KeepEvents(ctx context.Context, locks []Name, lasting time.Durat
 	return s.exec(ctx, "select fence.begin_watch($1, $2)", locks, lasting.Milliseconds())
 }
 
-// EventsKept calls kept for each of the locks whose events are kept: those after the ID since. It returns ErrUnavailable.
+// EventsKept calls kept for each of the locks whose events are kept: those after the ID since. It returns
+// ErrUnavailable.
 func (s *Store) EventsKept(ctx context.Context, locks []Name, kept func(lock Name, since int64)) error {
 	const sql = "select w.lock, w.since from fence.watched w where w.lock = any ($1)"
 	return s.query(ctx, sql, []any{locks}, func(rows pgx.Rows) error {
@@ -70,7 +72,8 @@ type WatchState struct {
 	Lock   Lock  // after that event; one that was never granted is free, with token 0
 }
 
-// WatchState reads the lock and its position among the events as they are at one moment: no grant, release or break is between them.
+// WatchState reads the lock and its position among the events as they are at one moment: no grant, release or break is
+// between them.
 func (s *Store) WatchState(ctx context.Context, name Name) (state WatchState, err error) {
 	err = s.readLocked(ctx, onLock(useReads, name), func(tx pgx.Tx) error {
 		var sinceOrNull, newestOrNull pgtype.Int8

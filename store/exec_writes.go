@@ -9,52 +9,53 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// How long the database waits for a fence that somebody else has locked, as fence.write takes it.
-var (
-	waitBriefly = ptr(int32(100)) // ms: longer than a commit takes, unless something is wrong with that
-	waitNot     = ptr(int32(0))   // not at all
-)
+// fenceWaitMS is how long fence.write waits for a fence that another session has locked, before it is sent once more
+// without waiting. A commit takes less, unless something is wrong with it.
+const fenceWaitMS = 100
 
-// ExecWrites sends the writes of the batch in one statement and reads the verdicts into it. When it returns nil, the admitted
-// writes are committed. Where wait is false, a write whose fence another session keeps locked is Busy, and not applied.
+// ExecWrites sends the writes of the batch in one statement and reads the verdicts into it. When it returns nil, the
+// admitted writes are committed. Where wait is false, a write whose fence another session keeps locked is Busy, and not
+// applied. It returns ErrLocked, where wait is true, or ErrUnavailable for the whole batch.
 func (s *Store) ExecWrites(ctx context.Context, batch *WriteBatch, wait bool) error {
-	lockWait := waitBriefly
-	if wait {
-		lockWait = ptr(int32(s.config.StatementTimeout.Milliseconds()))
-	}
-	send := s.writeSet
-	if len(batch.writes) == 1 {
-		send = s.writeOne
-	}
 	batch.arrange()
-	err := send(ctx, batch, lockWait)
-	if !wait && isState(err, "55P03") {
-		err = send(ctx, batch, waitNot) // nothing was applied, because of one fence: the others do not wait for it again
+	j := job{use: useBatches}
+	if wait {
+		batch.lockWait = int32(s.config.StatementTimeout.Milliseconds())
+	} else {
+		batch.lockWait, j.lockWait = fenceWaitMS, &batch.lockWait
 	}
-	return err
+	if len(batch.writes) == 1 {
+		return s.writeOne(ctx, j, batch)
+	}
+	return s.writeSet(ctx, j, batch)
 }
 
 // writeOne sends a batch of one write.
-func (s *Store) writeOne(ctx context.Context, b *WriteBatch, wait *int32) error {
-	const sql = `select verdict, reason, version, created, replayed, coalesce(granted_token, 0), coalesce(last_token, 0), coalesce(last_sequence, 0)
+func (s *Store) writeOne(ctx context.Context, j job, b *WriteBatch) error {
+	const sql = `select verdict, reason, version, created, replayed,
+			coalesce(granted_token, 0), coalesce(last_token, 0), coalesce(last_sequence, 0)
 		from fence.write_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 	row := &b.verdicts[0]
-	return s.queryRowAs(ctx, job{use: useBatches}, sql,
+	return s.queryRowAs(ctx, j, sql,
 		[]any{
 			b.resources[0], b.tokens[0], b.sequences[0], b.leaseIDs[0], b.digests[0],
-			b.kinds[0], b.keys[0], b.values[0], b.contentTypes[0], b.expected[0], wait,
+			b.kinds[0], b.keys[0], b.values[0], b.contentTypes[0], b.expected[0], &b.lockWait,
 		},
-		&row.verdict, &row.reason, &row.version, &row.created, &row.replayed, &row.grantedToken, &row.lastToken, &row.lastSequence)
+		&row.verdict, &row.reason, &row.version, &row.created, &row.replayed,
+		&row.grantedToken, &row.lastToken, &row.lastSequence)
 }
 
 // writeSet sends a batch of several writes.
-func (s *Store) writeSet(ctx context.Context, b *WriteBatch, wait *int32) error {
+func (s *Store) writeSet(ctx context.Context, j job, b *WriteBatch) error {
 	const sql = `select admitted, versions, created, replayed, busy,
 			refused, verdicts, reasons, current_versions, granted_tokens, last_tokens, last_sequences
 		from fence.write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
 	var answer setAnswer
-	err := s.queryAs(ctx, job{use: useBatches}, sql,
-		[]any{b.resources, b.tokens, b.sequences, b.leaseIDs, b.digests, b.kinds, b.keys, b.values, b.contentTypes, b.expected, b.turnEnds, wait},
+	err := s.queryAs(ctx, j, sql,
+		[]any{
+			b.resources, b.tokens, b.sequences, b.leaseIDs, b.digests,
+			b.kinds, b.keys, b.values, b.contentTypes, b.expected, b.turnEnds, &b.lockWait,
+		},
 		func(rows pgx.Rows) error {
 			return rows.Scan(&answer.admitted, &answer.versions, &answer.created, &answer.replayed, &answer.busy,
 				&answer.refused, &answer.verdicts, &answer.reasons, &answer.standing,

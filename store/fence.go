@@ -41,8 +41,8 @@ func (s *Store) Fence(ctx context.Context, resource Name) (Fence, error) {
 	return readFence(ctx, s.query, resource)
 }
 
-// LockAndFence returns how a lock stands and the fence of its name, as they are at one moment; nil where there is no fence. It returns what
-// [Store.Lock] does.
+// LockAndFence returns a lock and the fence of its name, as they are at one moment; nil where there is no
+// fence. It returns what [Store.Lock] does.
 func (s *Store) LockAndFence(ctx context.Context, name Name) (lock Lock, fence *Fence, err error) {
 	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	var missing error // nothing is wrong with the transaction then
@@ -57,7 +57,7 @@ func (s *Store) LockAndFence(ctx context.Context, name Name) (lock Lock, fence *
 			return err
 		}
 		read, err := readFence(ctx, queryIn(tx), name)
-		if errors.Is(err, ErrNotFound) { // somebody waits for the first grant
+		if errors.Is(err, ErrNotFound) { // an acquire waits for the first grant
 			return nil
 		}
 		fence = &read
@@ -81,7 +81,8 @@ func readFence(ctx context.Context, query queryFunc, resource Name) (fence Fence
 	return fence, err
 }
 
-// PolicyFor returns what holds for a name: the policy of its longest prefix that has one, or the defaults. It returns ErrUnavailable.
+// PolicyFor returns what holds for a name: the policy of its longest prefix that has one, or the defaults. It returns
+// ErrUnavailable.
 func (s *Store) PolicyFor(ctx context.Context, name Name) (Policy, error) {
 	policies, err := s.readPolicies(ctx, "select "+policyColumns+" from fence.policy_for($1) p", name)
 	if err != nil {

@@ -124,7 +124,7 @@ func byOne(ctx context.Context, s *store.Store, w store.Write) (store.Result, er
 
 func byTransaction(ctx context.Context, s *store.Store, w store.Write) (store.Result, error) {
 	result, err := s.Transact(ctx, store.Transaction{
-		Claims:     []store.WriteToken{w.WriteToken},
+		Tokens:     []store.WriteToken{w.WriteToken},
 		Operations: []store.ResourceOperation{{Resource: w.Resource, Operation: w.Operation}},
 	})
 	var rejected *store.RejectedError

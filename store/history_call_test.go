@@ -265,7 +265,7 @@ func (c historyCall) String() string {
 			claimText(c.write.WriteToken))
 	case c.transaction != nil:
 		text := "transact"
-		for _, claim := range c.transaction.Claims {
+		for _, claim := range c.transaction.Tokens {
 			text += fmt.Sprintf(" %s under %s", claim.Resource, claimText(claim))
 		}
 		return text

@@ -255,7 +255,7 @@ func (c *historyClient) transact(ctx context.Context, held *heldLease) {
 	var transaction store.Transaction
 	var names []store.Name
 	for _, write := range writes {
-		transaction.Claims = append(transaction.Claims, write.WriteToken)
+		transaction.Tokens = append(transaction.Tokens, write.WriteToken)
 		transaction.Operations = append(transaction.Operations, store.ResourceOperation{Resource: write.Resource,
 			Operation: write.Operation})
 		names = append(names, write.Resource)

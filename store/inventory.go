@@ -12,10 +12,10 @@ type Inventory struct {
 	At time.Time
 	// Locks were granted or are waited for. Above 10,000, it and Expired are estimates.
 	Locks int64
-	// Held are leases that run; Expiring those of them that have less than a quarter of their TTL left. Expired are locks whose holder is
-	// late, and whom nobody has replaced.
+	// Held are leases that run; Expiring those of them that have less than a quarter of their TTL left. Expired are locks
+	// whose holder is late, and whom nobody has replaced.
 	Held, Expiring, Expired int64
-	// Waiting are acquires in all lines; OldestWait is how long the first of them has waited.
+	// Waiting are acquires in all queues; OldestWait is how long the first of them has waited.
 	Waiting    int64
 	OldestWait time.Duration
 	// Sessions are those that live.
@@ -24,8 +24,8 @@ type Inventory struct {
 	NewestToken int64
 }
 
-// Recount counts what there is in the database, if that is due: some 2 s after it was counted last, by whomsoever, or later where counting takes
-// long. It returns ErrUnavailable; who fails to count does not let another try at once.
+// Recount counts what there is in the database, if that is due: some 2 s after it was counted last, by whomsoever, or
+// later where counting takes long. It returns ErrUnavailable; a count that fails keeps others from trying at once.
 func (s *Store) Recount(ctx context.Context) (counted bool, err error) {
 	begun := time.Now()
 	err = s.queryRow(ctx, "select fence.recount()", nil, &counted)

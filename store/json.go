@@ -10,8 +10,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// CheckJSON returns ErrInvalid, naming the field, if text is not JSON that PostgreSQL can read. PostgreSQL stores an escaped NUL in a column of
-// type json, and half a surrogate pair, but every statement that looks into such a row fails. Strings without them also fit into jsonb.
+// CheckJSON returns ErrInvalid, naming the field, if text is not JSON that PostgreSQL can read. PostgreSQL stores an
+// escaped NUL in a column of type json, and half a surrogate pair, but every statement that looks into such a row
+// fails. Strings without them also fit into jsonb.
 func CheckJSON(field string, text []byte) error {
 	decoder := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true))
 	for {

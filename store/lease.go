@@ -23,13 +23,13 @@ const (
 	WaitMax          = 10 * time.Minute
 )
 
-// Mode says who may hold a lock at the same time.
+// Mode says whether several owners may hold a lock at the same time.
 type Mode string
 
 // The modes of a lease.
 const (
-	Exclusive Mode = "exclusive" // one holder, who may write
-	Shared    Mode = "shared"    // many holders, of whom none may write
+	Exclusive Mode = "exclusive" // one holder, which may write
+	Shared    Mode = "shared"    // many holders, none of which may write
 )
 
 // Scope says what a lock covers.
@@ -45,26 +45,27 @@ const (
 type Lease struct {
 	Lock      Name
 	OwnerID   string
-	ID        uuid.UUID // secret: who knows it, the owner and the token can renew and release
+	ID        uuid.UUID // secret: with the owner and the token, it is enough to renew and release
 	Token     int64     // the fencing token
 	Mode      Mode
 	Scope     Scope
 	TTL       time.Duration
 	GrantedAt time.Time // by the database's clock, like ExpiresAt
 	ExpiresAt time.Time // of a lease in a session: the session's
-	// HoldUntil is when it ends for good, however often it is renewed, by the MaxHold of its policy; zero: no limit. ExpiresAt is never later.
+	// HoldUntil is when it ends for good, however often it is renewed, by the MaxHold of its policy; zero: no limit.
+	// ExpiresAt is never later.
 	HoldUntil time.Time
 	// HoldLeft is the time to HoldUntil by the database's clock, so that a caller's clock need not agree with it.
 	HoldLeft  time.Duration
 	SessionID uuid.UUID // zero: in none
 	Waited    time.Duration
 	Metadata  json.RawMessage // the owner's, a JSON object or nil
-	// Late is how much later a renewal came than a third of the TTL after the grant or the renewal before it; 0: it came in time, or this
-	// is no answer to a renewal.
+	// Late is how much later a renewal came than a third of the TTL after the grant or the renewal before it; 0: it came
+	// in time, or this is no answer to a renewal.
 	Late time.Duration
 }
 
-// Released tells which lease a release has ended. It is zero where the lease was released before.
+// Released is the lease that a release has ended. It is zero where the lease was released before.
 type Released struct {
 	Mode Mode
 	Age  time.Duration // from the grant to the end, which of a lease that had expired was earlier
@@ -86,7 +87,7 @@ func (l Lease) Ref() LeaseRef { return LeaseRef{l.Lock, l.OwnerID, l.ID, l.Token
 // AcquireRequest asks for a lock.
 type AcquireRequest struct {
 	Lock Name
-	// OwnerID says who asks: 1 to 256 bytes of UTF-8 without control characters. It proves nothing.
+	// OwnerID names the owner: 1 to 256 bytes of UTF-8 without control characters. It proves nothing.
 	OwnerID string
 	// Mode is exclusive if it is empty.
 	Mode Mode
@@ -94,12 +95,12 @@ type AcquireRequest struct {
 	Scope Scope
 	// TTL is 100 ms to 24 h in whole milliseconds; 0: 30 s. It must be 0 of a lease in a session.
 	TTL time.Duration
-	// Wait is how long to stand in line at most, up to 10 min in whole milliseconds; 0: the request is a try.
+	// Wait is how long to wait in the queue at most, up to 10 min in whole milliseconds; 0: the request is a try.
 	Wait time.Duration
 	// SessionID, if not zero, is the session that the lease is to last as long as.
 	SessionID uuid.UUID
-	// RequestID, if not empty, makes a repeated request return the same lease while that is live. At most 256 bytes. All else but Wait must
-	// be the same.
+	// RequestID, if not empty, makes a repeated request return the same lease while that is live. At most 256 bytes. All
+	// else but Wait must be the same.
 	RequestID string
 	// Metadata is a JSON object of at most 4096 bytes, or nil.
 	Metadata json.RawMessage

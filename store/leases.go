@@ -42,14 +42,14 @@ func (r *leaseRow) lease() Lease {
 
 func milliseconds(ms pgtype.Int8) time.Duration { return time.Duration(ms.Int64) * time.Millisecond }
 
-// Acquire tries to take a lock. When it has returned a lease, no write with an older token can commit on that name any more (P3), and
-// for a lease of scope Subtree on no name below.
+// Acquire tries to take a lock. When it has returned a lease, no write with an older token can commit on that name any
+// more (P3), and for a lease of scope Subtree on no name below.
 //
-// It returns ErrLeaseHeld (a HeldError) where another lease is in the way, also the caller's own: leases are not re-entrant; or where
-// others wait for it; ErrLeaseLost (a LostError) if the lease that this RequestID was granted has ended, or the session that it
-// would be in; ErrNotFound if there is no such session; ErrInvalid, also for a RequestID that was used with other parameters, and for a
-// Wait, for which there is package waitqueue;
-// ErrExternalAuthority; ErrUnavailable.
+// It returns ErrLeaseHeld (a HeldError) where another lease is in the way, also the caller's own: leases are not
+// re-entrant; or where others wait for it; ErrLeaseLost (a LostError) if the lease that this RequestID was granted has
+// ended, or the session that it would be in; ErrNotFound if there is no such session; ErrInvalid, also for a RequestID
+// that was used with other parameters, and for a Wait, for which there is package waitqueue; ErrExternalAuthority;
+// ErrUnavailable.
 func (s *Store) Acquire(ctx context.Context, request AcquireRequest) (Lease, error) {
 	if request.Wait != 0 {
 		return Lease{}, fmt.Errorf("%w: a Store does not wait", ErrInvalid)
@@ -111,10 +111,9 @@ func (s *Store) sendAcquire(ctx context.Context, request AcquireRequest, gateway
 	return Acquired{}, fmt.Errorf("fence.acquire answered %q", outcome)
 }
 
-// Renew makes a live lease last ttl from now, but not longer than its HoldUntil, by the policy in force; 0: the TTL that it has. It does not wait for the disk: a crash of the database may make the
-// lease shorter than was told, never longer. It returns ErrLeaseLost (a LostError), also when the lease
-// has expired and nobody has replaced it; ErrNotFound if there is no such lock; ErrInvalid, also for a lease in a session;
-// ErrUnavailable.
+// Renew makes a live lease last ttl from now, but not longer than its HoldUntil, by the policy in force; 0: the TTL
+// that it has. It does not wait for the disk: a crash of the database may make the lease shorter than it was said to be, never longer. It returns ErrLeaseLost (a LostError), also when the lease has expired and nobody has replaced it;
+// ErrNotFound if there is no such lock; ErrInvalid, also for a lease in a session; ErrUnavailable.
 func (s *Store) Renew(ctx context.Context, ref LeaseRef, ttl time.Duration) (Lease, error) {
 	if err := ref.check(); err != nil {
 		return Lease{}, err
@@ -129,50 +128,52 @@ func (s *Store) Renew(ctx context.Context, ref LeaseRef, ttl time.Duration) (Lea
 	}
 	const sql = `select set_config('synchronous_commit', 'off', true), r.status, r.late_ms, ` + leaseColumns + `
 		from fence.renew($1, $2, $3, $4, $5) r, lateral (select (r.lease).*) l`
-	var standing string
+	var status string
 	var lateMS pgtype.Int8
 	var row leaseRow
-	err := s.queryRowAs(ctx, onLock(useRenewals, ref.Lock), sql, append(ref.args(), ttlMS), append([]any{nil, &standing, &lateMS}, row.dest()...)...)
+	err := s.queryRowAs(ctx, onLock(useRenewals, ref.Lock), sql, append(ref.args(), ttlMS), append([]any{nil, &status, &lateMS}, row.dest()...)...)
 	switch {
 	case err != nil:
 		return Lease{}, err
-	case standing == "in_session":
+	case status == "in_session":
 		return Lease{}, fmt.Errorf("%w: the lease lasts as long as its session: keep that alive", ErrInvalid)
-	case standing != "live":
-		return Lease{}, lost(ref.Lock, standing, milliseconds(lateMS))
+	case status != "live":
+		return Lease{}, lost(ref.Lock, status, milliseconds(lateMS))
 	}
 	lease := row.lease()
 	lease.Late = max(0, milliseconds(lateMS))
 	return lease, nil
 }
 
-// Release ends a lease and closes the fence behind it. Sent twice, it succeeds twice. It returns ErrLeaseLost (a LostError) if
-// the lease was broken, or expired and was replaced; ErrNotFound if there is no such lock; ErrInvalid; ErrUnavailable.
+// Release ends a lease and closes the fence behind it. Sent twice, it succeeds twice. It returns ErrLeaseLost (a
+// LostError) if the lease was broken, or expired and was replaced; ErrNotFound if there is no such lock; ErrInvalid;
+// ErrUnavailable.
 func (s *Store) Release(ctx context.Context, ref LeaseRef) error {
 	_, err := s.ReleaseLease(ctx, ref)
 	return err
 }
 
-// ReleaseLease is Release, and tells which lease it has ended.
+// ReleaseLease is Release, and returns the lease that it has ended.
 func (s *Store) ReleaseLease(ctx context.Context, ref LeaseRef) (Released, error) {
 	if err := ref.check(); err != nil {
 		return Released{}, err
 	}
 	const sql = "select status, mode, age_ms from fence.release_lease($1, $2, $3, $4)"
-	var standing string
+	var status string
 	var mode pgtype.Text
 	var ageMS pgtype.Float8
-	if err := s.queryRowAs(ctx, onLock(useReleases, ref.Lock), sql, ref.args(), &standing, &mode, &ageMS); err != nil {
+	if err := s.queryRowAs(ctx, onLock(useReleases, ref.Lock), sql, ref.args(), &status, &mode, &ageMS); err != nil {
 		return Released{}, err
 	}
-	if standing != "released" {
-		return Released{}, lost(ref.Lock, standing, 0)
+	if status != "released" {
+		return Released{}, lost(ref.Lock, status, 0)
 	}
 	return Released{Mode(mode.String), time.Duration(ageMS.Float64 * float64(time.Millisecond))}, nil
 }
 
-// Break ends whoever's lease is on the lock, live or expired, and closes the fence; the reason is kept with the lease. It returns
-// the lease that was ended (without its ID), ErrNotFound where nobody may write, ErrInvalid, or ErrUnavailable.
+// Break ends the lease on the lock, live or expired, and closes the fence; the reason is kept with the lease.
+// It returns the lease that was ended (without its ID), ErrNotFound where nobody may write, ErrInvalid, or
+// ErrUnavailable.
 func (s *Store) Break(ctx context.Context, lock Name, reason string) (Lease, error) {
 	if err := checkText("reason", reason, 1, ReasonBytesMax); err != nil {
 		return Lease{}, err
@@ -193,11 +194,11 @@ func (s *Store) Break(ctx context.Context, lock Name, reason string) (Lease, err
 
 func (r LeaseRef) args() []any { return []any{r.Lock, r.OwnerID, r.ID, r.Token} }
 
-func lost(lock Name, standing string, late time.Duration) error {
-	if standing == "not_found" {
+func lost(lock Name, status string, late time.Duration) error {
+	if status == "not_found" {
 		return fmt.Errorf("%w: there is no lock %s", ErrNotFound, lock)
 	}
-	return &LostError{Lock: lock, Reason: standing, Late: late}
+	return &LostError{Lock: lock, Reason: status, Late: late}
 }
 
 func nullableID(id uuid.UUID) *uuid.UUID {

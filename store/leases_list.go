@@ -54,8 +54,9 @@ func (q LeaseQuery) check() error {
 	return checkLimit(q.Limit)
 }
 
-// The end of a lease that nobody has ended yet is when it ran out, which may be with its session. Of one that was ended before its
-// session, when it would have run out is that session's to say; where the session is forgotten, it is when it ended.
+// The end of a lease that nobody has ended yet is when it ran out, which may be with its session. Of one that was ended
+// before its session, when it would have run out is that session's to say; where the session is forgotten, it is when
+// it ended.
 const (
 	shownUntilSQL = `case when l.session_id is null then l.expires_at when s.session_id is null then l.ended_at
 		else least(s.ended_at, s.expires_at, l.hold_until) end`
@@ -90,7 +91,8 @@ func (q LeaseQuery) sql() string {
 	return fmt.Sprintf(leasesListSQL, shownColumns, where)
 }
 
-// Leases returns leases that run, and those that have ended and are not forgotten yet. It returns ErrInvalid or ErrUnavailable.
+// Leases returns leases that run, and those that have ended and are not forgotten yet. It returns ErrInvalid or
+// ErrUnavailable.
 func (s *Store) Leases(ctx context.Context, query LeaseQuery) ([]ShownLease, error) {
 	if err := query.check(); err != nil {
 		return nil, err

@@ -203,7 +203,7 @@ func (f *lockOrderFixture) transact(ctx context.Context, gateway *store.Store) e
 	var transaction store.Transaction
 	for _, i := range rand.Perm(len(f.names))[:3] {
 		token := f.writeToken(i)
-		transaction.Claims = append(transaction.Claims, token)
+		transaction.Tokens = append(transaction.Tokens, token)
 		transaction.Operations = append(transaction.Operations, store.ResourceOperation{Resource: token.Resource,
 			Operation: orderPut})
 	}

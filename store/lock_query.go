@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// LockSort is what locks are sorted by. Locks with the same value stand in byte order of their names.
+// LockSort is what locks are sorted by. Locks with the same value are in byte order of their names.
 type LockSort string
 
 // The sorts of locks.
@@ -33,7 +33,8 @@ type LockQuery struct {
 	Sort       LockSort // "": by name
 	Descending bool
 
-	// After is the name of the last lock that was seen; "": none. Where the sort is not by name, AfterValue is that lock's Place.
+	// After is the name of the last lock that was seen; "": none. Where the sort is not by name, AfterValue is that lock's
+	// Place.
 	After      string
 	AfterValue int64
 
@@ -81,8 +82,8 @@ var lockOrders = map[LockSort]lockOrder{
 	LocksByGrant:   {value: "coalesce(r.granted_at, late.granted_at, timestamptz '%s')", place: timePlaceSQL, time: true},
 }
 
-// What fences are joined to, before any is chosen: only what is sorted or selected by. Each of these is read once, as a whole, and no
-// function is called for any row of it; what else is shown of a lock is read for those of the page.
+// What fences are joined to, before any is chosen: only what is sorted or selected by. Each of these is read once, as a
+// whole, and no function is called for any row of it; what else is shown of a lock is read for those of the page.
 const (
 	joinRunningSQL = `
 		left join (
@@ -103,8 +104,8 @@ const (
 		left join (select w.lock, count(*) as length from ` + waitingSQL + ` group by w.lock) line on line.lock = f.resource`
 )
 
-// stateSQL is how a lock stands. It is written so that the planner does not make another join of the left join: led by the leases, it would
-// look each fence up by itself.
+// stateSQL is the state of a lock. It is written so that the planner does not make another join of the left join: led by
+// the leases, it would look each fence up by itself.
 var stateSQL = map[LockState]string{
 	LockHeld:    " and (r.lock is null)::integer = 0",
 	LockExpired: " and (r.lock is null)::integer = 1 and " + openSQL,
@@ -126,8 +127,8 @@ func (q LockQuery) direction() (word, beyond string) {
 	return "asc", ">"
 }
 
-// fromSQL are the fences that are selected. The bounds are ranges on the key, in byte order: no name with the prefix is greater than
-// the prefix followed by 128 times the greatest character.
+// fromSQL are the fences that are selected. The bounds are ranges on the key, in byte order: no name with the prefix is
+// greater than the prefix followed by 128 times the greatest character.
 func (q LockQuery) fromSQL(sorted bool) string {
 	byHolder := q.OwnerID != "" || q.Contains != "" || sorted && lockOrders[q.Sort].time
 	text := "from fence.fences f"

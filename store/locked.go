@@ -12,9 +12,10 @@ import (
 // lockedTimeout bounds the look for the session that holds a lock.
 const lockedTimeout = 500 * time.Millisecond
 
-// lockedBySQL finds the sessions that have locked the fences of some names, or hold one of fencegate's advisory locks that belong to these
-// names: the gates of the names and of those above them (1718511205), and the locks of their events (1718511206). A row lock is
-// found by the transaction that it is written with, so one that several transactions share is not found.
+// lockedBySQL finds the sessions that have locked the fences of some names, or hold one of fencegate's advisory locks
+// that belong to these names: the gates of the names and of those above them (1718511205), and the locks of their
+// events (1718511206). A row lock is found by the transaction that it is written with, so one that several transactions
+// share is not found.
 const lockedBySQL = `
 	with names (name, own) as (
 		select n, true from unnest($1::text[]) n
@@ -31,7 +32,7 @@ const lockedBySQL = `
 	)
 	select string_agg(format('%s is held by pid %s', what, pid), ', ') from (select * from found order by what, pid limit 5) f`
 
-// explainLocked adds to a lock timeout who holds what the statement waited for, as far as it still can be seen.
+// explainLocked adds to a lock timeout which sessions hold what the statement waited for, if that can still be seen.
 func (s *Store) explainLocked(ctx context.Context, timeout error, locks []Name) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lockedTimeout)
 	defer cancel()

@@ -17,7 +17,7 @@ const PageMax = 1000
 // QueueMax is the most waiters that are shown of a lock.
 const QueueMax = 1000
 
-// LockState is how a lock stands.
+// LockState is the state of a lock.
 type LockState string
 
 // The states of a lock.
@@ -33,7 +33,7 @@ type Lock struct {
 	State       LockState
 	Token       int64    // the newest granted on it
 	Holders     []Lease  // without their IDs; none where it is free
-	Queue       []Waiter // in the order of the line, as many as were asked for
+	Queue       []Waiter // in their order, as many as were asked for
 	QueueLength int64    // how many wait
 	// Place is the value that the list was sorted by; see LockQuery.AfterValue.
 	Place int64
@@ -47,7 +47,7 @@ func (l Lock) Holder() *Lease {
 	return &l.Holders[0]
 }
 
-// Waiter is who stands in the line for a lock.
+// Waiter is an acquire in the queue for a lock.
 type Waiter struct {
 	OwnerID  string
 	Mode     Mode
@@ -65,16 +65,15 @@ const (
 	waitingSQL = "fence.live_waiters() w where true"
 )
 
-// openSQL is whether the newest grant may still write to the fence f. A lease that has reached its hold_until may not, also before a sweep
-// has closed the fence.
+// openSQL is whether the newest grant may still write to the fence f. A lease that has reached its hold_until may not,
+// also before a sweep has closed the fence.
 const openSQL = "(f.open and not (f.limited and " + heldOutSQL + "))"
 
 const heldOutSQL = `exists (select from fence.leases h
 	where h.lock = f.resource and h.fencing_token = f.granted_token and h.hold_until <= clock_timestamp())`
 
-// showSQL shows locks as they stand at one moment. What is chosen are rows of fences, with the place of each in the list. Each comes with
-// the leases that run on it, or with the one that has run out and that nobody has replaced: an exclusive lease whose
-// fence is open is the newest of its lock, which is never forgotten.
+// showSQL shows locks as they are at one moment. What is chosen are rows of fences, with the sort key of each. Each comes with the leases that run on it, or with the one that has run out and that no other has replaced: an
+// exclusive lease whose fence is open is the newest of its lock, which is never forgotten.
 const showSQL = `
 	with now as materialized (
 		select clock_timestamp() as at
@@ -107,10 +106,10 @@ var shownColumns = strings.Replace(leaseColumns, "l.expires_at", "l.until", 1)
 var oneLockSQL = fmt.Sprintf(showSQL,
 	"select f.resource, f.granted_token, "+openSQL+" as open, 0 as sorted from fence.fences f where "+isLockSQL+" and f.resource = @lock", "0::bigint", shownColumns, "", "")
 
-// isLockSQL tells a lock from what has only records: it was granted, or somebody stands in its line.
+// isLockSQL tells a lock from what has only records: it was granted, or an acquire waits for it.
 const isLockSQL = "(f.granted_token > 0 or exists (select from fence.waiters w where w.lock = f.resource))"
 
-// Lock returns how a lock stands, ErrNotFound if it was never granted, or ErrUnavailable.
+// Lock returns a lock, ErrNotFound if it was never granted, or ErrUnavailable.
 func (s *Store) Lock(ctx context.Context, name Name) (Lock, error) {
 	return readLock(ctx, s.query, name)
 }

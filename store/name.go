@@ -10,8 +10,8 @@ import (
 // NameBytesMax is the length that a name may have, in bytes.
 const NameBytesMax = 512
 
-// Name is the name of a lock, a resource or a key: a path of 1 to 512 bytes of UTF-8 whose segments, separated by "/", are
-// neither empty nor "." nor "..", without control characters. ParseName makes one; the database checks it again.
+// Name is the name of a lock, a resource or a key: a path of 1 to 512 bytes of UTF-8 whose segments, separated by "/",
+// are neither empty nor "." nor "..", without control characters. ParseName makes one; the database checks it again.
 type Name string
 
 // ParseName checks that text is a Name. It returns ErrInvalidName, saying what is wrong and where.

@@ -37,10 +37,10 @@ func HistoryStep(length time.Duration) time.Duration {
 	return max(1, (length+least-1)/least) * SampleInterval
 }
 
-// pointsSQL sums up the samples of each step. The last step ends with the last whole interval of samples, of which all gateways have told.
-// A sample counts in the step in which it was taken. One that covers much more than a step, since its gateway could keep none for a
-// while, counts with what it is on average: it is no peak.
-// Steps are looked up one by one, in the index on the time: that takes neither a sort nor memory.
+// pointsSQL sums up the samples of each step. The last step ends with the last whole interval of samples, of which all
+// gateways have sent. A sample counts in the step in which it was taken. One that covers much more than a step, since
+// its gateway could keep none for a while, counts with what it is on average: it is no peak. Steps are looked up one by
+// one, in the index on the time: that takes neither a sort nor memory.
 var pointsSQL = fmt.Sprintf(`
 	with bounds as materialized (
 		select u.until - $1::bigint * $2::bigint * interval '1 millisecond' as since, $2::bigint * interval '1 millisecond' as step,
@@ -80,8 +80,8 @@ func sumsOfTimes() string {
 	return strings.Join(sums, ", ")
 }
 
-// Points returns what all gateways did, in steps of HistoryStep that make up at least the length, oldest first. It returns ErrInvalid if the
-// length is outside HistoryMin and HistoryMax, or ErrUnavailable.
+// Points returns what all gateways did, in steps of HistoryStep that make up at least the length, oldest first. It
+// returns ErrInvalid if the length is outside HistoryMin and HistoryMax, or ErrUnavailable.
 func (s *Store) Points(ctx context.Context, length time.Duration) ([]Point, error) {
 	if length < HistoryMin || length > HistoryMax {
 		return nil, fmt.Errorf("%w: the time is %s, it must be %s to %s", ErrInvalid, length, HistoryMin, HistoryMax)
@@ -127,8 +127,9 @@ func (s *Store) points(ctx context.Context, steps int, step time.Duration) ([]Po
 	return points, err
 }
 
-// Quantile is how long the accepted writes took of which the share q were not slower: as Prometheus does it, interpolated between the bounds
-// of its class. false: there were none. Of those above all bounds no more is known than the greatest bound.
+// Quantile is how long the accepted writes took of which the share q were not slower: as Prometheus does it,
+// interpolated between the bounds of its class. false: there were none. Of those above all bounds no more is known than
+// the greatest bound.
 func (d *WriteTimes) Quantile(q float64) (time.Duration, bool) {
 	var total int64
 	for _, n := range d {

@@ -37,15 +37,17 @@ const (
 // PoliciesChannel is where PutPolicy and DeletePolicy notify of a change.
 const PoliciesChannel = "fence_policies"
 
-// Policy is what holds for the name Prefix and every name below it, unless a longer prefix has a policy of its own. Prefix "" is every name.
+// Policy is what holds for the name Prefix and every name below it, unless a longer prefix has a policy of its own.
+// Prefix "" is every name.
 type Policy struct {
 	Prefix           string
 	Rule             Rule
 	Authority        Authority
 	RequireLeaseID   bool
 	RequireLiveLease bool
-	// MaxHold is the longest time from the grant of a lease to its end, however often it is renewed, MaxHoldMin to MaxHoldMax in whole
-	// milliseconds; 0: no limit. Then its fence closes. Running leases get it by their next renewal or keepalive.
+	// MaxHold is the longest time from the grant of a lease to its end, however often it is renewed, MaxHoldMin to
+	// MaxHoldMax in whole milliseconds; 0: no limit. Then its fence closes. Running leases get it by their next renewal or
+	// keepalive.
 	MaxHold time.Duration
 }
 
@@ -71,7 +73,8 @@ func (p Policy) check() error {
 	return nil
 }
 
-// PutPolicy sets the policy of a prefix, for all decisions that are made after it returns. It returns ErrInvalid, ErrInvalidName or ErrUnavailable.
+// PutPolicy sets the policy of a prefix, for all decisions that are made after it returns. It returns ErrInvalid,
+// ErrInvalidName or ErrUnavailable.
 func (s *Store) PutPolicy(ctx context.Context, policy Policy) error {
 	if err := policy.check(); err != nil {
 		return err

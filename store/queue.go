@@ -10,16 +10,16 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Enqueue sends a checked acquire that joins the queue, unless the lock is granted at once. A request that is in the queue already keeps
-// its ticket. It returns the errors of Acquire.
+// Enqueue sends a checked acquire that joins the queue, unless the lock is granted at once. A request that is in the
+// queue already keeps its ticket. It returns the errors of Acquire.
 func (s *Store) Enqueue(ctx context.Context, request AcquireRequest, gateway uuid.UUID) (Acquired, error) {
 	return s.sendAcquire(ctx, request, gateway, useAcquires)
 }
 
-// Requeue is Enqueue for a request that may be in the queue already, or granted. After a reconnect thousands may be sent at once: they have
-// few connections, so that other acquires get through.
+// Requeue is Enqueue for a request that may be in the queue already, or granted. After a reconnect thousands may be
+// sent at once: they have few connections, so that other acquires get through.
 func (s *Store) Requeue(ctx context.Context, request AcquireRequest, gateway uuid.UUID) (Acquired, error) {
-	return s.sendAcquire(ctx, request, gateway, useReasks)
+	return s.sendAcquire(ctx, request, gateway, useRequeues)
 }
 
 // QueueResult is what became of a waiter, or what is in its way.
@@ -36,8 +36,8 @@ type QueueResult struct {
 	More bool
 }
 
-// GrantNext grants the lock to the waiters of the gateway whose turn it is; scope Subtree if one of them waits for the subtree. It returns
-// ErrLocked after lockWait, and has changed nothing then; or ErrUnavailable.
+// GrantNext grants the lock to the waiters of the gateway whose turn it is; scope Subtree if one of them waits for the
+// subtree. It returns ErrLocked after lockWait, and has changed nothing then; or ErrUnavailable.
 func (s *Store) GrantNext(
 	ctx context.Context, gateway uuid.UUID, lock Name, scope Scope, lockWait time.Duration,
 ) ([]QueueResult, error) {
@@ -47,7 +47,7 @@ func (s *Store) GrantNext(
 			lateral fence.grant_next($1, $2, case when s.lock_timeout <> '' then $3 end) c, lateral (select (c.lease).*) l`
 	var results []QueueResult
 	args := []any{gateway, lock, scope, strconv.FormatInt(lockWait.Milliseconds(), 10)}
-	err := s.queryAs(ctx, job{use: useClaims}, sql, args, func(rows pgx.Rows) error {
+	err := s.queryAs(ctx, job{use: useGrants}, sql, args, func(rows pgx.Rows) error {
 		var outcome string
 		var reason pgtype.Text
 		var leftMS pgtype.Int8
@@ -74,8 +74,8 @@ func (s *Store) GrantNext(
 	return results, err
 }
 
-// NextDue calls due for each of the locks where it may be the turn of the ticket, or where the ticket is gone from the queue (here is
-// false). It returns ErrUnavailable.
+// NextDue calls due for each of the locks where it may be the turn of the ticket, or where the ticket is gone from the
+// queue (here is false). It returns ErrUnavailable.
 func (s *Store) NextDue(ctx context.Context, gateway uuid.UUID, locks []Name, tickets []int64, due func(lock Name, here bool)) error {
 	return s.query(ctx, "select lock, here from fence.next_due($1, $2, $3)", []any{gateway, locks, tickets}, func(rows pgx.Rows) error {
 		var lock Name
@@ -88,21 +88,22 @@ func (s *Store) NextDue(ctx context.Context, gateway uuid.UUID, locks []Name, ti
 	})
 }
 
-// Heartbeat says that the gateway lives. Its waiters count until the time missing is over. lapsed: they did not count any more. It returns
-// ErrUnavailable.
+// Heartbeat says that the gateway lives. Its waiters count until the time missing is over. lapsed: they did not count
+// any more. It returns ErrUnavailable.
 func (s *Store) Heartbeat(ctx context.Context, gateway uuid.UUID, missing time.Duration) (lapsed bool, err error) {
 	err = s.queryRowAs(ctx, job{use: useRenewals}, "select fence.heartbeat($1, $2)", []any{gateway, missing.Milliseconds()}, &lapsed)
 	return lapsed, err
 }
 
-// LeaveQueue removes the request from the queue, if it is there and no other gateway has taken it over. It returns ErrUnavailable.
+// LeaveQueue removes the request from the queue, if it is there and no other gateway has taken it over. It returns
+// ErrUnavailable.
 func (s *Store) LeaveQueue(ctx context.Context, gateway uuid.UUID, lock Name, requestID string) error {
 	const sql = "select fence.leave($1, array(select w.ticket from fence.waiters w where w.lock = $2 and w.request_id = $3))"
 	return s.execAs(ctx, onLock(useReleases, lock), sql, gateway, lock, requestID)
 }
 
-// GiveBack releases a lease that its owner never received; the same request sent again is a new one. If it was sent again before, through
-// another gateway, its owner has the lease, and keeps it. It returns ErrUnavailable.
+// GiveBack releases a lease that its owner never received; the same request sent again is a new one. If it was sent
+// again before, through another gateway, its owner has the lease, and keeps it. It returns ErrUnavailable.
 func (s *Store) GiveBack(ctx context.Context, lease Lease) error {
 	return s.execAs(ctx, onLock(useReleases, lease.Lock), "select fence.give_back($1, $2, $3, $4)", lease.Ref().args()...)
 }

@@ -134,7 +134,7 @@ func (r *randomRun) transact(t *rapid.T) {
 	var transaction store.Transaction
 	names := rapid.SliceOfNDistinct(rapid.SampledFrom(r.names), 1, len(r.names), rapid.ID[store.Name]).Draw(t, "names")
 	for _, name := range names {
-		transaction.Claims = append(transaction.Claims, r.claim(t, name))
+		transaction.Tokens = append(transaction.Tokens, r.claim(t, name))
 	}
 	for range rapid.IntRange(1, 4).Draw(t, "operations") {
 		name := rapid.SampledFrom(names).Draw(t, "of")
@@ -163,7 +163,7 @@ func (r *randomRun) transactAgain(t *rapid.T) {
 func (r *randomRun) transactAndWrite(t *rapid.T) {
 	var transaction store.Transaction
 	for _, name := range r.names[:2] {
-		transaction.Claims = append(transaction.Claims, r.next(name))
+		transaction.Tokens = append(transaction.Tokens, r.next(name))
 		transaction.Operations = append(transaction.Operations, store.ResourceOperation{
 			Resource: name, Operation: store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain"},
 		})
@@ -186,7 +186,7 @@ func (r *randomRun) next(name store.Name) store.WriteToken {
 }
 
 func (r *randomRun) commit(t *rapid.T, transaction store.Transaction) {
-	r.do(t, historyCall{resources: []store.Name{transaction.Claims[0].Resource}, transaction: &transaction})
+	r.do(t, historyCall{resources: []store.Name{transaction.Tokens[0].Resource}, transaction: &transaction})
 }
 
 func (r *randomRun) readLock(t *rapid.T) {

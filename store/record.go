@@ -28,8 +28,9 @@ type RecordQuery struct {
 	After    string // keys greater than this, in byte order
 	Limit    int    // 1 to PageMax
 
-	// ByTime has first what was written last, those of the same microsecond in byte order of their keys. Then After is the key of the last
-	// record that was seen, and AfterMicros when that was written, in microseconds since 1970; zero: none was.
+	// ByTime has first what was written last, those of the same microsecond in byte order of their keys. Then After is the
+	// key of the last record that was seen, and AfterMicros when that was written, in microseconds since 1970; zero: none
+	// was.
 	ByTime      bool
 	AfterMicros int64
 }
@@ -62,8 +63,8 @@ func (s *Store) Record(ctx context.Context, resource, key Name) (Record, error) 
 	return record, notFound(err, "there is no record %s of %s", key, resource)
 }
 
-// Records returns the records of a resource without their values, in byte order of their keys, or by time. It returns ErrInvalid or
-// ErrUnavailable.
+// Records returns the records of a resource without their values, in byte order of their keys, or by time. It returns
+// ErrInvalid or ErrUnavailable.
 func (s *Store) Records(ctx context.Context, query RecordQuery) ([]Record, error) {
 	if err := checkLimit(query.Limit); err != nil {
 		return nil, err

@@ -17,9 +17,9 @@ const (
 	recorderTimeout    = 5 * time.Second
 )
 
-// Recorder writes rejections to the record in the background: it never delays a verdict and never changes one. Those alike
-// (resource, token, verdict, reason, source and address the same) are one group with a count, in memory and in the database.
-// When more than 10,000 groups wait, new ones are dropped and counted.
+// Recorder writes rejections to the record in the background: it never delays a verdict and never changes one. Those
+// alike (resource, token, verdict, reason, source and address the same) are one group with a count, in memory and in
+// the database. When more than 10,000 groups wait, new ones are dropped and counted.
 type Recorder struct {
 	store      *Store
 	onRecorded func([]Recorded)
@@ -43,8 +43,8 @@ func NewRecorder(store *Store) *Recorder {
 	return &Recorder{store: store, groups: map[group]*Rejection{}, written: map[group]time.Time{}}
 }
 
-// OnRecorded has told be called after each writing with what was written. It is set before Run.
-func (r *Recorder) OnRecorded(told func([]Recorded)) { r.onRecorded = told }
+// OnRecorded sets the function that is called after each writing with what was written. It is called before Run.
+func (r *Recorder) OnRecorded(recorded func([]Recorded)) { r.onRecorded = recorded }
 
 // Record notes a rejection. Its time is the gateway's clock: it decides nothing. Record does no I/O.
 func (r *Recorder) Record(rejected *RejectedError, source, address string) {
@@ -77,8 +77,9 @@ func (r *Recorder) Dropped() uint64 {
 	return r.dropped
 }
 
-// Run writes what was noted every 100 ms until ctx ends, and then once more; a group that goes on once a second, since zombies that hammer
-// would keep the database busy with their counts. What can't be written is kept for the next time; onError is told.
+// Run writes what was noted every 100 ms until ctx ends, and then once more; a group that goes on once a second, since
+// zombies that hammer would keep the database busy with their counts. What can't be written is kept for the next time;
+// onError is told.
 func (r *Recorder) Run(ctx context.Context, onError func(error)) {
 	ticker := time.NewTicker(recorderInterval)
 	defer ticker.Stop()

@@ -32,7 +32,7 @@ type Rejection struct {
 	ChangedAt time.Time
 }
 
-// SupersededBy is the newer token by which it was shut out; 0 where it was rejected for something else.
+// SupersededBy is the newer token for which it was rejected; 0 where it was rejected for another reason.
 func (r *Rejection) SupersededBy() int64 {
 	if r.Reason != Superseded {
 		return 0
@@ -97,7 +97,7 @@ type RejectionOrder string
 
 // The orders of rejections.
 const (
-	// RejectionsByFirstSeen has the newest group first. Groups stay in their places.
+	// RejectionsByFirstSeen has the newest group first. Groups keep their order.
 	RejectionsByFirstSeen RejectionOrder = "first_seen"
 	// RejectionsByLastSeen has first what changed last. A group that changes goes to the front.
 	RejectionsByLastSeen RejectionOrder = "last_seen"
@@ -111,7 +111,7 @@ func (o RejectionOrder) check() error {
 	return fmt.Errorf("%w: sort must be %s or %s", ErrInvalid, RejectionsByFirstSeen, RejectionsByLastSeen)
 }
 
-// RejectionMark is a place in a list of rejections.
+// RejectionMark is a position in a list of rejections.
 type RejectionMark struct {
 	ID        int64
 	ChangedAt time.Time // where they are listed by it
@@ -122,7 +122,7 @@ type RejectionQuery struct {
 	RejectionFilter
 
 	Order RejectionOrder // "": RejectionsByFirstSeen
-	After *RejectionMark // those that stand behind it; nil: all
+	After *RejectionMark // those behind it; nil: all
 	Limit int            // 1 to PageMax
 }
 
@@ -138,8 +138,8 @@ const (
 		order by r.changed_at desc, r.id desc limit $11`
 )
 
-// Rejections returns rejected writes. It returns ErrInvalid or ErrUnavailable. Whoever reads on behind the last of a page gets no group
-// twice; by RejectionsByLastSeen those that changed meanwhile are at the front, and not behind.
+// Rejections returns rejected writes. It returns ErrInvalid or ErrUnavailable. Whoever reads on behind the last of a
+// page gets no group twice; by RejectionsByLastSeen those that changed meanwhile are at the front, and not behind.
 func (s *Store) Rejections(ctx context.Context, query RejectionQuery) ([]Rejection, error) {
 	if err := checkLimit(query.Limit); err != nil {
 		return nil, err

@@ -8,21 +8,23 @@ import (
 )
 
 const (
-	// RejectionsMissedMax is how many changes are read at once; where there are more, none of them is told.
+	// RejectionsMissedMax is how many changes are read at once; where there are more, none of them is returned.
 	RejectionsMissedMax = 1000
 	// RejectionsResumable is how long ago a reader of changes may have stopped and still go on without a gap.
 	RejectionsResumable = time.Hour
 
-	// rejectionOverlap is how far before a reading the next one begins. A change has its changed_at before it becomes visible: at most the 5 s that
-	// fence.record_rejections may take, and its commit, which waits for no standby. See the test that takes the overlap away.
+	// rejectionOverlap is how far before a reading the next one begins. A change has its changed_at before it becomes
+	// visible: at most the 5 s that fence.record_rejections may take, and its commit, which waits for no standby. See the
+	// test that takes the overlap away.
 	rejectionOverlap = 10 * time.Second
 )
 
-// RejectionFollower reads the changes of rejections one after the other and loses none, at whichever gateway they happen. It is used by
-// one goroutine at a time.
+// RejectionFollower reads the changes of rejections one after the other and loses none, at whichever gateway they
+// happen. It is used by one goroutine at a time.
 //
-// Changes become visible later than their changed_at says, and not in its order. So each reading looks back rejectionOverlap from the
-// reading before, and leaves out what it has told: a group with that count. Of a group that changes often, the latest is told.
+// Changes become visible later than their changed_at says, and not in its order. So each reading looks back
+// rejectionOverlap from the reading before, and leaves out what it has returned: a group with that count. Of a group that
+// changes often, the latest is returned.
 type RejectionFollower struct {
 	store *Store
 	at    time.Time // of the last reading, by the database's clock; zero before the first
@@ -36,11 +38,12 @@ type toldRejection struct {
 
 // RejectionChanges are those of one reading, in the order of ChangedAt.
 type RejectionChanges struct {
-	// At is the database's clock at the reading, or a little before. Whoever has been told of all until here goes on after it.
+	// At is the database's clock at the reading, or a little before. Whoever has been told of all until here goes on after
+	// it.
 	At      time.Time
 	Changed []Rejection
-	// Missed says that there are more than RejectionsMissedMax, or that the database's clock has gone back: then Changed is empty, and
-	// something after Since is not told. What is listed from now on has it.
+	// Missed says that there are more than RejectionsMissedMax, or that the database's clock has gone back: then Changed
+	// is empty, and something after Since is not returned. What is listed from now on has it.
 	Missed bool
 	Since  time.Time
 }
@@ -50,7 +53,8 @@ func (s *Store) FollowRejections() *RejectionFollower {
 	return &RejectionFollower{store: s, told: map[int64]toldRejection{}}
 }
 
-// Next reads what has changed since the last reading that succeeded; the first returns nothing but its time. It returns ErrUnavailable.
+// Next reads what has changed since the last reading that succeeded; the first returns nothing but its time. It returns
+// ErrUnavailable.
 func (f *RejectionFollower) Next(ctx context.Context) (RejectionChanges, error) {
 	now, err := f.store.databaseTime(ctx)
 	if err != nil {
@@ -84,9 +88,8 @@ func (f *RejectionFollower) forget(since time.Time) {
 	maps.DeleteFunc(f.told, func(_ int64, told toldRejection) bool { return told.changedAt.Before(since) })
 }
 
-// RejectionsSince reads what matches and has changed since a reader stopped who had been told of all changes until then; some of what it was told is
-// read again. It returns ErrInvalid or ErrUnavailable. Where there are too many changes, or it stopped more than RejectionsResumable ago
-// or in the future, they are Missed.
+// RejectionsSince reads what matches and has changed since a reader stopped that had all changes until then; it reads some of them again. It returns ErrInvalid or ErrUnavailable. Where there are too many
+// changes, or it stopped more than RejectionsResumable ago or in the future, they are Missed.
 func (s *Store) RejectionsSince(ctx context.Context, filter RejectionFilter, stopped time.Time) (RejectionChanges, error) {
 	if err := filter.Check(); err != nil {
 		return RejectionChanges{}, err
@@ -111,8 +114,8 @@ func (s *Store) databaseTime(ctx context.Context) (time.Time, error) {
 	return now, err
 }
 
-// changedSinceSQL looks at no more rows than have been told, and RejectionsMissedMax besides, whatever a storm of zombies changes. It is one
-// statement: all that it shows is of one moment.
+// changedSinceSQL looks at no more rows than have been returned, and RejectionsMissedMax besides, whatever a storm of
+// zombies changes. It is one statement: all that it shows is of one moment.
 const changedSinceSQL = `
 	with recent as materialized (
 		select r.id, r.count from fence.rejections r where ` + rejectionFilterSQL + ` and r.changed_at >= $9
@@ -124,7 +127,8 @@ const changedSinceSQL = `
 	order by r.changed_at, r.id
 	limit $13`
 
-// changedSince reads changes that have not been told; more says that there are more than RejectionsMissedMax, and then none is returned.
+// changedSince reads changes that have not been returned; more says that there are more than RejectionsMissedMax, and then
+// none is returned.
 func (s *Store) changedSince(ctx context.Context, filter RejectionFilter, since time.Time, told map[int64]toldRejection) (
 	changed []Rejection, more bool, err error,
 ) {

@@ -14,9 +14,9 @@ const exportOrderSQL = `
 	select r.id from fence.rejections r where ` + rejectionFilterSQL + `
 	order by case when $9 then r.changed_at end desc, r.id desc limit $10`
 
-// RejectionIDs returns the IDs of all rejections that match, in their order: with them, [Store.RejectionsOf] reads the groups a few at a
-// time, none twice and none left out that stays, however long the reader takes. It returns ErrInvalid, also where more than
-// RejectionsExportMax match, or ErrUnavailable.
+// RejectionIDs returns the IDs of all rejections that match, in their order: with them, [Store.RejectionsOf] reads the
+// groups a few at a time, none twice and none left out that stays, however long the reader takes. It returns
+// ErrInvalid, also where more than RejectionsExportMax match, or ErrUnavailable.
 func (s *Store) RejectionIDs(ctx context.Context, filter RejectionFilter, order RejectionOrder) ([]int64, error) {
 	if err := filter.Check(); err != nil {
 		return nil, err
@@ -45,8 +45,8 @@ const rejectionsOfSQL = "select " + rejectionColumns + `
 	from unnest($1::bigint[]) with ordinality as u (id, place) join fence.rejections r on r.id = u.id
 	order by u.place`
 
-// RejectionsOf returns rejections as they stand now, in the order of the IDs, without those that are forgotten meanwhile. It returns
-// ErrInvalid for more than PageMax, or ErrUnavailable.
+// RejectionsOf returns rejections as they are now, in the order of the IDs, without those that are forgotten
+// meanwhile. It returns ErrInvalid for more than PageMax, or ErrUnavailable.
 func (s *Store) RejectionsOf(ctx context.Context, ids []int64) ([]Rejection, error) {
 	if len(ids) > PageMax {
 		return nil, fmt.Errorf("%w: there are %d ids, the limit is %d", ErrInvalid, len(ids), PageMax)

@@ -7,7 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Recorded is what the database knows of rejections that it has recorded: writes of one group, since that was recorded last.
+// Recorded is what the database knows of rejections that it has recorded: writes of one group, since that was recorded
+// last.
 type Recorded struct {
 	Verdict Verdict
 	Writes  int64

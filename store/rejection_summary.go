@@ -15,7 +15,8 @@ type RejectionSummary struct {
 	// Writes counts every one, Groups those alike once.
 	Writes, Groups int64
 	ByVerdict      map[Verdict]int64 // writes
-	// Owners and Resources have the most writes first, and at most RejectionTopMax. Rejections whose owner is not known are of none.
+	// Owners and Resources have the most writes first, and at most RejectionTopMax. Rejections whose owner is not known
+	// are of none.
 	Owners, Resources []RejectionTop
 }
 

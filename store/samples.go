@@ -12,12 +12,12 @@ import (
 const (
 	// SampleInterval is the time between two samples of a gateway.
 	SampleInterval = 2 * time.Second
-	// SilentAfter is how long a gateway that serves may not have told of itself.
+	// SilentAfter is the longest time between two samples of a gateway that serves.
 	SilentAfter = 3*SampleInterval + time.Second
 )
 
-// WriteTimeBounds are the classes in which the durations of writes are counted, each with its upper bound in seconds: 100 µs, and each √2
-// times the one before, to 9.3 s. Those above are one class more.
+// WriteTimeBounds are the classes in which the durations of writes are counted, each with its upper bound in seconds:
+// 100 µs, and each √2 times the one before, to 9.3 s. Those above are one class more.
 var WriteTimeBounds = func() (bounds [34]float64) {
 	for i := range bounds {
 		exact := 1e-4 * math.Pow(math.Sqrt2, float64(i))
@@ -44,9 +44,9 @@ type GatewayState struct {
 	ID      uuid.UUID
 	Name    string
 	Version string
-	// StartedAt and SeenAt, when it was last heard of, are by the database's clock.
+	// StartedAt and SeenAt, when it sent the last sample, are by the database's clock.
 	StartedAt, SeenAt time.Time
-	// Silent gateways were not heard of for a while: they have ended, or don't reach the database.
+	// Silent gateways have sent no sample for a while: they have ended, or don't reach the database.
 	Silent bool
 
 	Waiting int64 // acquires that wait in it
@@ -57,9 +57,9 @@ type GatewayState struct {
 	Listening                       bool
 }
 
-// KeepSample keeps how a gateway is, which was started the time uptime ago, and what it did since the sample before: the totals are what it
-// did since its start, so nothing is lost where no sample could be kept for a while, and nothing counts twice whose answer was lost. It
-// returns when that was, by the database's clock, or ErrUnavailable.
+// KeepSample keeps how a gateway is, which was started the time uptime ago, and what it did since the sample before:
+// the totals are what it did since its start, so nothing is lost where no sample could be kept for a while, and nothing
+// counts twice whose answer was lost. It returns when that was, by the database's clock, or ErrUnavailable.
 func (s *Store) KeepSample(ctx context.Context, state GatewayState, uptime time.Duration, totals Totals) (at time.Time, err error) {
 	rejected := totals.Rejected
 	if rejected == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// SessionState is how a session stands.
+// SessionState is the state of a session.
 type SessionState string
 
 // The states of a session.
@@ -20,21 +20,21 @@ const (
 
 // Session is one TTL and one heartbeat for any number of leases.
 type Session struct {
-	ID        uuid.UUID // secret: who knows it can keep the session alive and end it
+	ID        uuid.UUID // secret: it is enough to keep the session alive and to end it
 	OwnerID   string
 	TTL       time.Duration
 	CreatedAt time.Time // by the database's clock, like ExpiresAt
 	ExpiresAt time.Time
 	State     SessionState
 	Metadata  json.RawMessage // the owner's, a JSON object or nil
-	// Late is how much later a keepalive came than a third of the TTL after the one before it; 0: it came in time, or this is no answer to
-	// a keepalive.
+	// Late is how much later a keepalive came than a third of the TTL after the one before it; 0: it came in time, or this
+	// is no answer to a keepalive.
 	Late time.Duration
 }
 
 // SessionRequest asks for a session.
 type SessionRequest struct {
-	// OwnerID says who asks: 1 to 256 bytes of UTF-8 without control characters. It proves nothing.
+	// OwnerID names the owner: 1 to 256 bytes of UTF-8 without control characters. It proves nothing.
 	OwnerID string
 	// TTL is 100 ms to 24 h in whole milliseconds; 0: 30 s.
 	TTL time.Duration

@@ -34,8 +34,8 @@ func (r *sessionRow) session() Session {
 	}
 }
 
-// CreateSession makes a session. It returns ErrInvalid or ErrUnavailable; where that leaves the outcome unknown, a session may have been
-// made that nobody knows, and that expires.
+// CreateSession makes a session. It returns ErrInvalid or ErrUnavailable; where that leaves the outcome unknown, a
+// session may have been made that no client knows, and that expires.
 func (s *Store) CreateSession(ctx context.Context, request SessionRequest) (Session, error) {
 	request, err := request.check()
 	if err != nil {
@@ -50,30 +50,31 @@ func (s *Store) CreateSession(ctx context.Context, request SessionRequest) (Sess
 	return row.session(), err
 }
 
-// KeepAlive makes a live session last its TTL from now, and all its leases with it. Like Renew, it does not wait for the disk. It
-// returns ErrLeaseLost (a LostError) if the session has ended, ErrNotFound if there is no such session, or ErrUnavailable.
+// KeepAlive makes a live session last its TTL from now, and all its leases with it. Like Renew, it does not wait for
+// the disk. It returns ErrLeaseLost (a LostError) if the session has ended, ErrNotFound if there is no such session, or
+// ErrUnavailable.
 func (s *Store) KeepAlive(ctx context.Context, id uuid.UUID) (Session, error) {
 	const sql = `select set_config('synchronous_commit', 'off', true), k.status, k.late_ms, ` + sessionColumns + `
 		from fence.keep_alive($1) k, lateral (select (k.session).*) s`
-	var standing string
+	var status string
 	var lateMS pgtype.Int8
 	var row sessionRow
-	err := s.queryRowAs(ctx, job{use: useRenewals}, sql, []any{id}, append([]any{nil, &standing, &lateMS}, row.dest()...)...)
+	err := s.queryRowAs(ctx, job{use: useRenewals}, sql, []any{id}, append([]any{nil, &status, &lateMS}, row.dest()...)...)
 	switch {
 	case err != nil:
 		return Session{}, err
-	case standing == "not_found":
+	case status == "not_found":
 		return Session{}, sessionLost("")
-	case standing != "live":
-		return Session{}, &LostError{Reason: standing, Late: milliseconds(lateMS)}
+	case status != "live":
+		return Session{}, &LostError{Reason: status, Late: milliseconds(lateMS)}
 	}
 	session := row.session()
 	session.Late = max(0, milliseconds(lateMS))
 	return session, nil
 }
 
-// Session tells how a session stands, and how many leases run in it. It returns ErrNotFound if there is no such session, also if it
-// ended long ago, or ErrUnavailable.
+// Session returns a session, and how many leases run in it. It returns ErrNotFound if there is no such
+// session, also if it ended long ago, or ErrUnavailable.
 func (s *Store) Session(ctx context.Context, id uuid.UUID) (session Session, leases int64, err error) {
 	const sql = `select ` + sessionColumns + `, (
 			select count(*) from fence.leases l where l.session_id = s.session_id and fence.runs_until(l) > clock_timestamp() and l.ended_at is null)
@@ -86,25 +87,25 @@ func (s *Store) Session(ctx context.Context, id uuid.UUID) (session Session, lea
 	return row.session(), leases, nil
 }
 
-// EndSession ends a session, releases its leases and takes its waiters out of their queues. Sent twice, it succeeds twice. From its
-// first commit on, all of the leases can be granted to others; it returns when the fences of all are closed, with
-// their number. It returns ErrLeaseLost (a LostError) if the session had expired, ErrNotFound if there is no such session, or
-// ErrUnavailable. After the first commit the outcome of that is unknown: the session has ended, and some of its fences may be open until it
-// is sent again, or a sweep closes them.
+// EndSession ends a session, releases its leases and takes its waiters out of their queues. Sent twice, it succeeds
+// twice. From its first commit on, all of the leases can be granted to others; it returns when the fences of all are
+// closed, with their number. It returns ErrLeaseLost (a LostError) if the session had expired, ErrNotFound if there is
+// no such session, or ErrUnavailable. After the first commit the outcome of that is unknown: the session has ended, and
+// some of its fences may be open until it is sent again, or a sweep closes them.
 func (s *Store) EndSession(ctx context.Context, id uuid.UUID) (released int64, err error) {
-	var standing string
-	if err := s.queryRowAs(ctx, job{use: useReleases}, "select fence.end_session($1)", []any{id}, &standing); err != nil {
+	var status string
+	if err := s.queryRowAs(ctx, job{use: useReleases}, "select fence.end_session($1)", []any{id}, &status); err != nil {
 		return 0, err
 	}
-	if standing == "not_found" {
+	if status == "not_found" {
 		return 0, sessionLost("")
 	}
 	released, err = s.settle(ctx, id, time.Now().Add(settlePatience))
 	switch {
 	case errors.Is(err, ErrUnavailable):
 		err = &UnavailableError{OutcomeUnknown, fmt.Errorf("the session has ended, its fences are yet to be closed: %w", err)}
-	case err == nil && standing != "released":
-		err = sessionLost(standing)
+	case err == nil && status != "released":
+		err = sessionLost(status)
 	}
 	return released, err
 }

@@ -15,7 +15,7 @@ type ShownSession struct {
 	Session
 	Handle string // the first 8 hexadecimal digits of the ID: enough to tell sessions apart, and not to use one
 	Leases int64  // how many run in it
-	// Place is where it stands among those that were created in the same microsecond.
+	// Place is its sort key among those that were created in the same microsecond.
 	Place string
 }
 
@@ -24,8 +24,8 @@ type SessionQuery struct {
 	OwnerID string       // "": any
 	State   SessionState // "": any
 
-	// AfterMicros and AfterPlace are of the last session that was seen: when it was created, in microseconds since 1970, and its Place. Zero:
-	// none was.
+	// AfterMicros and AfterPlace are of the last session that was seen: when it was created, in microseconds since 1970,
+	// and its Place. Zero: none was.
 	AfterMicros int64
 	AfterPlace  string
 	Limit       int // 1 to PageMax
@@ -69,7 +69,8 @@ var sessionStateSQL = map[SessionState]string{
 	SessionExpired: "(s.end_reason = 'expired' or s.ended_at is null and s.expires_at <= clock_timestamp()) and ",
 }
 
-// Sessions returns sessions that live, and those that have ended and are not forgotten yet. It returns ErrInvalid or ErrUnavailable.
+// Sessions returns sessions that live, and those that have ended and are not forgotten yet. It returns ErrInvalid or
+// ErrUnavailable.
 func (s *Store) Sessions(ctx context.Context, query SessionQuery) ([]ShownSession, error) {
 	if err := query.check(); err != nil {
 		return nil, err

@@ -11,23 +11,27 @@ import (
 )
 
 const (
-	// settleLocksMax and settleWaitersMax are of how many locks the leases of an ended session are ended in one transaction, and how many
-	// of its waiters are passed: each may take a lock in the lock table of the server, which has room for some thousands.
+	// settleLocksMax and settleWaitersMax are of how many locks the leases of an ended session are ended in one
+	// transaction, and how many of its waiters are passed: each may take a lock in the lock table of the server, which has
+	// room for some thousands.
 	settleLocksMax   = 64
 	settleWaitersMax = 64
-	// settleBriefly is how long a transaction of many locks waits for what somebody else has locked; settleLonger, one of a single lock.
+	// settleBriefly is how long a transaction of many locks waits for what another session has locked; settleLonger, one of
+	// a single lock.
 	settleBriefly = 50 * time.Millisecond
 	settleLonger  = 500 * time.Millisecond
-	// settlePatience is how long EndSession comes back to locks that somebody else keeps locked, before it leaves them to the sweep.
+	// settlePatience is how long EndSession comes back to locks that another session keeps locked, before it leaves them to
+	// the sweep.
 	settlePatience = 5 * time.Second
 )
 
 // errSettleLater says that a session has leases left.
 var errSettleLater = errors.New("leases of the session remain, on locks that are in use")
 
-// settle ends the leases of a session that has ended, closes their fences, and wakes those that its waiters held up. Where something is
-// locked by somebody else, it goes past it and comes back to it, one lock at a time, until the deadline. It returns how many leases it has
-// ended, also beside an error, which is ErrUnavailable: any number of leases may then remain.
+// settle ends the leases of a session that has ended, closes their fences, and wakes those that its waiters held up.
+// Where another session has locked something, it skips that and comes back to it, one lock at a time, until the
+// deadline. It returns how many leases it has ended, also beside an error, which is ErrUnavailable: any number of
+// leases may then remain.
 func (s *Store) settle(ctx context.Context, id uuid.UUID, deadline time.Time) (ended int64, err error) {
 	ended, skipped, err := s.settleLeases(ctx, id, settleLocksMax, settleBriefly, deadline)
 	if err == nil && skipped > 0 {
@@ -49,8 +53,8 @@ func (s *Store) settle(ctx context.Context, id uuid.UUID, deadline time.Time) (e
 	return ended, nil
 }
 
-// settleLeases goes through the leases of an ended session once, by the names of their locks. It returns on how many locks it left some, at least
-// one if the deadline came first.
+// settleLeases goes through the leases of an ended session once, by the names of their locks. It returns on how many
+// locks it left some, at least one if the deadline came first.
 func (s *Store) settleLeases(
 	ctx context.Context, id uuid.UUID, locksMax int, wait time.Duration, deadline time.Time,
 ) (ended, skipped int64, err error) {
@@ -69,8 +73,8 @@ func (s *Store) settleLeases(
 	}
 }
 
-// settleAll settles sessions one after the other until the deadline. One that fails keeps no other waiting: it comes after the others, and not
-// before a pause. It returns whether some are left that can be settled at once.
+// settleAll settles sessions one after the other until the deadline. One that fails keeps no other waiting: it comes
+// after the others, and not before a pause. It returns whether some are left that can be settled at once.
 func (s *Store) settleAll(ctx context.Context, ids []uuid.UUID, deadline time.Time) (left bool, err error) {
 	const postpone = "update fence.sessions set check_at = clock_timestamp() + $2 where session_id = $1 and not settled"
 	for _, id := range ids {

@@ -20,7 +20,8 @@ type heldCase struct {
 	owner string // who is told to be in the way
 }
 
-// heldCases are P1: who may not hold locks at the same time. Owners are called after the place of their grant on a lock.
+// heldCases are P1: who may not hold locks at the same time. Owners are called after the place of their grant on a
+// lock.
 var heldCases = []heldCase{
 	{"P1: no writer beside a reader", given{share}, acquire, "owner-1"},
 	{"P1: no reader beside a writer", given{acquire}, share, "owner-1"},

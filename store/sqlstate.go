@@ -8,12 +8,13 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// classify turns an error of the driver into one of this package's; it is the one place that knows SQLSTATEs. Errors it
-// does not know come back as they are: they are defects, to be logged and not to be told to clients.
+// classify turns an error of the driver into one of this package's; it is the only code that knows SQLSTATEs. It returns unknown errors as they are: they are defects, to be
+// logged and not to be sent to clients.
 //
-// An error that PostgreSQL reports has rolled the transaction back: after the commit it can only end the session. But what
-// stands between it and the gateway, such as a pooler or a proxy, reports the loss of its own connection as an error, too, and that says
-// nothing about the commit. A failure of the connection says nothing about it either, unless nothing had been sent.
+// An error that PostgreSQL reports has rolled the transaction back: after the commit it can only end the session. But
+// what is between it and the gateway, such as a pooler or a proxy, reports the loss of its own connection as an
+// error, too, and that says nothing about the commit. A failure of the connection says nothing about it either, unless
+// nothing had been sent.
 func classify(err error) error {
 	var pgErr *pgconn.PgError
 	switch {

@@ -15,12 +15,13 @@ import (
 const (
 	// triesMax is how often a statement is sent that the server rolls back because of concurrent transactions.
 	triesMax = 6
-	// retryPause is the mean of the first pause before it is sent again; each is twice the one before, give or take a half.
+	// retryPause is the mean of the first pause before it is sent again; each is twice the one before, give or take a
+	// half.
 	retryPause = 2 * time.Millisecond
 )
 
-// query runs one statement, which is one transaction, and calls scan for every row. When it returns nil, the transaction is
-// committed: the driver has read to the end, where the server reports a commit that failed.
+// query runs one statement, which is one transaction, and calls scan for every row. When it returns nil, the
+// transaction is committed: the driver has read to the end, where the server reports a commit that failed.
 func (s *Store) query(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error {
 	return s.queryAs(ctx, job{}, sql, args, scan)
 }
@@ -30,7 +31,7 @@ func (s *Store) queryRow(ctx context.Context, sql string, args []any, dest ...an
 	return s.queryRowAs(ctx, job{}, sql, args, dest...)
 }
 
-// exec runs one statement whose rows nobody needs.
+// exec runs one statement and ignores its rows.
 func (s *Store) exec(ctx context.Context, sql string, args ...any) error {
 	return s.execAs(ctx, job{}, sql, args...)
 }
@@ -52,7 +53,8 @@ func (s *Store) queryRowAs(ctx context.Context, j job, sql string, args []any, d
 	return err
 }
 
-// queryAs is query with a connection of the job's share. A statement that was undone is sent again, unless scan has seen rows of it.
+// queryAs is query with a connection of the job's share. A statement that was undone is sent again, unless scan has
+// seen rows of it.
 func (s *Store) queryAs(ctx context.Context, j job, sql string, args []any, scan func(pgx.Rows) error) error {
 	return s.send(ctx, j, func(conn *pgxpool.Conn) (again bool, err error) {
 		rows, err := conn.Query(ctx, sql, args...)
@@ -78,8 +80,8 @@ func (s *Store) inTx(ctx context.Context, j job, options pgx.TxOptions, work fun
 	})
 }
 
-// readLocked runs read in a transaction that is always rolled back: it only locks. The fence of a name that was never used is made so that
-// it can be locked, and is gone again.
+// readLocked runs read in a transaction that is always rolled back: it only locks. The fence of a name that was never
+// used is made so that it can be locked, and is gone again.
 func (s *Store) readLocked(ctx context.Context, j job, read func(pgx.Tx) error) error {
 	return s.send(ctx, j, func(conn *pgxpool.Conn) (bool, error) {
 		tx, err := conn.Begin(ctx)
@@ -113,8 +115,10 @@ type scanError struct{ error }
 
 func (e scanError) Unwrap() error { return e.error }
 
-// send is where statements are sent again, and the only place: after a deadlock or a failed serialization (40P01, 40001), and once after
-// the schema was changed beneath a prepared statement. All of these were rolled back, so nothing is applied twice.
+// send is the one level at which statements are sent again: after a deadlock or a failed serialization (40P01, 40001),
+// at most triesMax times; once after a lock timeout, if the job has a lockWait; and once after the schema was changed
+// beneath a prepared statement. All of these were rolled back, so nothing is applied twice. The callers of the Store
+// add no tries for 40P01 and 40001. What they do after other errors is in the docs of their packages.
 func (s *Store) send(ctx context.Context, j job, work func(*pgxpool.Conn) (again bool, err error)) error {
 	pass, err := s.bulkheads.enter(ctx, j)
 	if err != nil {
@@ -133,6 +137,9 @@ func (s *Store) send(ctx context.Context, j job, work func(*pgxpool.Conn) (again
 			s.CountRetry(err)
 			timing.Sleep(ctx, pause/2+rand.N(pause)) //nolint:gosec // jitter, not a secret
 			pause *= 2
+			continue
+		case isState(err, "55P03") && j.lockWait != nil && *j.lockWait > 0:
+			*j.lockWait = 0 // nothing was applied, because of one fence: the others do not wait for it again
 			continue
 		case isStale(err) && !stale:
 			stale = true
@@ -171,6 +178,6 @@ func notConnected(err error) error {
 // undone reports whether the server has rolled a statement back because of concurrent transactions.
 func undone(err error) bool { return isState(err, "40001") || isState(err, "40P01") }
 
-// isStale reports whether a prepared statement does not fit the schema any more (0A000, "cached plan must not change result type"), or is
-// gone (26000). Nothing was executed.
+// isStale reports whether a prepared statement does not fit the schema any more (0A000, "cached plan must not change
+// result type"), or is gone (26000). Nothing was executed.
 func isStale(err error) bool { return isState(err, "0A000") || isState(err, "26000") }

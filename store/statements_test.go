@@ -133,7 +133,7 @@ func undoable(ctx context.Context, t *testing.T, b *testbed) []undoableCall {
 		{"transaction", func(number int64) error {
 			w := write(number + 20)
 			_, err := b.Transact(ctx, store.Transaction{
-				Claims: []store.WriteToken{w.WriteToken}, Operations: []store.ResourceOperation{{Resource: "lock",
+				Tokens: []store.WriteToken{w.WriteToken}, Operations: []store.ResourceOperation{{Resource: "lock",
 					Operation: w.Operation}},
 			})
 			return err

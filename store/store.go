@@ -21,8 +21,8 @@ type Config struct {
 	ConnectionsMax int
 	// StatementTimeout bounds one statement in the database, waits for locks included. Default 10 s; at least 100 ms.
 	StatementTimeout time.Duration
-	// LockTimeout bounds the wait of a statement for a lock in the database, which another session may hold for any time. Writes that wait for
-	// a fence may wait as long as StatementTimeout. Default 1 s; 10 ms to 1 h.
+	// LockTimeout bounds the wait of a statement for a lock in the database, which another session may hold for any time.
+	// Writes that wait for a fence may wait as long as StatementTimeout. Default 1 s; 10 ms to 1 h.
 	LockTimeout time.Duration
 	// Tracing says whether spans are made. Default: none.
 	Tracing Tracing
@@ -55,8 +55,8 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// Store keeps leases, fences and records in one PostgreSQL database. It is safe for concurrent use, and so are any number of
-// Stores on one database.
+// Store keeps leases, fences and records in one PostgreSQL database. It is safe for concurrent use, and so are any
+// number of Stores on one database.
 type Store struct {
 	pool      *pgxpool.Pool
 	bulkheads *bulkheads // of the pool
@@ -65,8 +65,8 @@ type Store struct {
 	tracer    trace.Tracer // nil: nothing is traced
 }
 
-// Open prepares a pool of connections; it does not wait for the database, which may come and go. It returns ErrInvalid if the
-// configuration is outside its limits.
+// Open prepares a pool of connections; it does not wait for the database, which may come and go. It returns ErrInvalid
+// if the configuration is outside its limits.
 func Open(ctx context.Context, config Config) (*Store, error) {
 	config, err := config.withDefaults()
 	if err != nil {
@@ -102,7 +102,7 @@ func (s *Store) Config() Config { return s.config }
 // Close ends all connections, after the statements under way.
 func (s *Store) Close() { s.pool.Close() }
 
-// PoolStats tells how the connections to the database are used.
+// PoolStats says how the connections to the database are used.
 type PoolStats struct {
 	Max, Busy, Idle int64
 	// Waited counts the statements that had to wait for a connection.
@@ -118,8 +118,8 @@ func (s *Store) PoolStats() PoolStats {
 	}
 }
 
-// Migrate brings the schema up to this program's; see migrations.Apply for the errors. It returns ErrUnavailable where there is no
-// connection.
+// Migrate brings the schema up to this program's; see migrations.Apply for the errors. It returns ErrUnavailable where
+// there is no connection.
 func (s *Store) Migrate(ctx context.Context) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
@@ -135,7 +135,8 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return err
 }
 
-// Await waits until the database answers, at most timeout: it may only just be starting. It returns ErrUnavailable with the reason.
+// Await waits until the database answers, at most timeout: it may only just be starting. It returns ErrUnavailable with
+// the reason.
 func (s *Store) Await(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -152,8 +153,9 @@ func (s *Store) Await(ctx context.Context, timeout time.Duration) error {
 	}
 }
 
-// Ready returns nil if the store can serve: the database answers, takes writes, and has this program's schema. Otherwise it
-// returns ErrUnavailable, whose text says what is wrong; migrations.ErrNewer is in it where that is the reason.
+// Ready returns nil if the store can serve: the database answers, takes writes, and has this program's schema.
+// Otherwise it returns ErrUnavailable, whose text says what is wrong; migrations.ErrNewer is in it where that is the
+// reason.
 func (s *Store) Ready(ctx context.Context) error {
 	var readOnly bool
 	err := s.queryRow(ctx, "select pg_is_in_recovery() or current_setting('transaction_read_only')::boolean", nil, &readOnly)

@@ -13,18 +13,20 @@ import (
 const (
 	// sweepRowsMax is how much one statement tidies of each kind, so that none takes long.
 	sweepRowsMax = 1000
-	// sweepLeasesMax is how many expired leases one statement ends: each that is watched takes a lock in the lock table of the server.
+	// sweepLeasesMax is how many expired leases one statement ends: each that is watched takes a lock in the lock table of
+	// the server.
 	sweepLeasesMax = 250
 	// sweepRoundsMax is how often the parts are done in one sweep, where there is more to do than one statement does.
 	sweepRoundsMax = 100
 	// sweepSettleMax is how long the sessions that have ended are settled in one round.
 	sweepSettleMax = 500 * time.Millisecond
-	// eventsAge and eventsMax are how long, and how many, events of watched locks are kept for those who resume a watch.
+	// eventsAge and eventsMax are how long, and how many, events of watched locks are kept for subscribers that resume a watch.
 	eventsAge = 10 * time.Minute
 	eventsMax = 100_000
 )
 
-// sweepPart is one part of a sweep: a statement that returns how much it has done, and whether there is more; or the sessions.
+// sweepPart is one part of a sweep: a statement that returns how much it has done, and whether there is more; or the
+// sessions.
 type sweepPart struct {
 	sql  string
 	args []any // after the pause
@@ -51,8 +53,8 @@ func (s *Sweeper) parts(swept *Swept) []sweepPart {
 	}
 }
 
-// Sweep tidies once, until nothing is left to tidy, or for a hundred rounds. It returns what it did, also beside an error, which is
-// ErrUnavailable. A part that fails does not keep the others from being done.
+// Sweep tidies once, until nothing is left to tidy, or for a hundred rounds. It returns what it did, also beside an
+// error, which is ErrUnavailable. A part that fails does not keep the others from being done.
 func (s *Sweeper) Sweep(ctx context.Context) (Swept, error) { return s.sweepTimed(ctx, 0) }
 
 // sweepTimed is Sweep, without the parts that another gateway does, or did less than the pause ago.
@@ -66,8 +68,8 @@ func (s *Sweeper) sweepTimed(ctx context.Context, pause time.Duration) (Swept, e
 	return swept, err
 }
 
-// sweep does all parts in turn, then again those that have more to do, and each time the first two: what one part has left over does not make
-// the events of expired leases late.
+// sweep does all parts in turn, then again those that have more to do, and each time the first two: what one part has
+// left over does not make the events of expired leases late.
 func (s *Sweeper) sweep(ctx context.Context, pause time.Duration) (swept Swept, err error) {
 	parts := s.parts(&swept)
 	more := make([]bool, len(parts))

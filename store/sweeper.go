@@ -14,14 +14,15 @@ import (
 type SweeperConfig struct {
 	// Interval is the time between sweeps. Default 1 s; at least 10 ms.
 	Interval time.Duration
-	// LeaseRetention is how long ended leases are remembered, for a late release or the retry of an acquire. The newest lease of
-	// a lock is remembered for ever. Default 10 min.
+	// LeaseRetention is how long ended leases are remembered, for a late release or the retry of an acquire. The newest
+	// lease of a lock is remembered for ever. Default 10 min.
 	LeaseRetention time.Duration
 	// RejectionAge is how long rejections are kept. Default 7 days.
 	RejectionAge time.Duration
 	// RejectionsMax is how many rejections are kept. Default 100,000.
 	RejectionsMax int64
-	// HistoryRetention is how long samples of gateways are kept, and gateways that are silent. Default 24 h; 1 min to 30 days.
+	// HistoryRetention is how long samples of gateways are kept, and gateways that are silent. Default 24 h; 1 min to 30
+	// days.
 	HistoryRetention time.Duration
 }
 
@@ -56,9 +57,9 @@ type Swept struct {
 	SamplesForgotten int64
 }
 
-// Sweeper ends expired leases, so that they are seen and counted, and forgets what is old. Nothing waits for it.
-// Any number may run on one database: each part of a sweep is done by one of them at a time. A sweep that finds nothing to do costs the
-// same however many locks, sessions, rejections and events there are.
+// Sweeper ends expired leases, so that they are seen and counted, and forgets what is old. Nothing waits for it. Any
+// number may run on one database: each part of a sweep is done by one of them at a time. A sweep that finds nothing to
+// do costs the same however many locks, sessions, rejections and events there are.
 type Sweeper struct {
 	store  *Store
 	config SweeperConfig
@@ -75,7 +76,7 @@ func NewSweeper(store *Store, config SweeperConfig) (*Sweeper, error) {
 	return &Sweeper{store: store, config: config}, nil
 }
 
-// SweepStats tells of the sweeps that were whole.
+// SweepStats are those of the sweeps that were whole.
 type SweepStats struct {
 	Took Durations
 	// Last is when the last one ended, by this process's clock; zero if there was none yet.
@@ -91,7 +92,7 @@ func (s *Sweeper) Stats() SweepStats {
 	return stats
 }
 
-// Run sweeps until ctx ends. It tells onSwept of every sweep that found something, and onError of every one that failed.
+// Run sweeps until ctx ends. It calls onSwept after every sweep that found something, and onError after every one that failed.
 func (s *Sweeper) Run(ctx context.Context, onSwept func(Swept), onError func(error)) {
 	ticker := time.NewTicker(s.config.Interval)
 	defer ticker.Stop()

@@ -79,7 +79,7 @@ func acknowledged(ctx context.Context, t *testing.T, b *testbed, service *engine
 		{"writes", func() error { _, err := b.Write(ctx, []store.Write{write(2), write(3)}); return err }},
 		{"transaction", func() error {
 			_, err := b.Transact(ctx, store.Transaction{
-				Claims:     []store.WriteToken{write(4).WriteToken},
+				Tokens:     []store.WriteToken{write(4).WriteToken},
 				Operations: []store.ResourceOperation{{Resource: lock, Operation: write(4).Operation}},
 			})
 			return err

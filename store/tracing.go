@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Tracing says to whom spans are given, by OpenTelemetry's API. Its zero value gives none, and costs nothing.
+// Tracing says where spans go, by OpenTelemetry's API. Its zero value gives none, and costs nothing.
 type Tracing struct {
 	// Provider makes the tracers; nil: nothing is traced.
 	Provider trace.TracerProvider
@@ -22,8 +22,8 @@ type Tracing struct {
 // tracerName is the instrumentation scope of the spans of this package.
 const tracerName = "github.com/fencegate/fencegate/store"
 
-// Tracer makes the spans of package store and those below it; nil: none are made. All that is done for spans is behind a test for nil,
-// since what a write costs without them must not grow.
+// Tracer makes the spans of package store and those below it; nil: none are made. All that is done for spans is behind
+// a test for nil, since what a write costs without them must not grow.
 func (t Tracing) Tracer() trace.Tracer {
 	if t.Provider == nil {
 		return nil
@@ -31,7 +31,8 @@ func (t Tracing) Tracer() trace.Tracer {
 	return t.Provider.Tracer(tracerName)
 }
 
-// statementTracer makes a span of each statement that belongs to another span. Arguments, among which are secrets, are not in it.
+// statementTracer makes a span of each statement that belongs to another span. Arguments, among which are secrets, are
+// not in it.
 func statementTracer(config Tracing, conn *pgx.ConnConfig) pgx.QueryTracer {
 	return otelpgx.NewTracer(
 		otelpgx.WithTracerProvider(config.Provider),

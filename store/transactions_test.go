@@ -101,7 +101,7 @@ func transacted(want string, tokens specs, operations ...writeSpec) step {
 	return func(ctx context.Context, s *fixture) error {
 		var transaction store.Transaction
 		for _, spec := range tokens {
-			transaction.Claims = append(transaction.Claims, spec(s).WriteToken)
+			transaction.Tokens = append(transaction.Tokens, spec(s).WriteToken)
 		}
 		for _, spec := range operations {
 			write := spec(s)
@@ -129,7 +129,7 @@ func transacted(want string, tokens specs, operations ...writeSpec) step {
 func (s *fixture) expectTransacted(ctx context.Context, transaction store.Transaction,
 	result store.TransactionResult) error {
 	tokens := map[store.Name]store.WriteToken{}
-	for _, token := range transaction.Claims {
+	for _, token := range transaction.Tokens {
 		tokens[token.Resource] = token
 		fence, err := s.Fence(ctx, token.Resource)
 		if err != nil || fence.LastToken != token.Token || token.Sequence != nil && fence.LastSequence != *token.Sequence {

@@ -14,27 +14,28 @@ import (
 // Limits of a graph of waits.
 const (
 	WaitsMax = 200 // waits that are shown
-	// WaitForMax is how many of each kind are shown to be in the way of one who waits.
+	// WaitForMax is how many of each kind are shown to be in the way of one waiter.
 	WaitForMax = 20
 )
 
-// Relation says why one who waits waits for another.
+// Relation says why a waiter waits for an owner.
 type Relation string
 
 // The relations.
 const (
 	Holds  Relation = "holds"  // has a lease that runs
-	Before Relation = "before" // stands before it in the line
+	Before Relation = "before" // is before it in the queue
 )
 
-// InTheWay is for whom somebody waits. The lock is another one than is waited for where one of the two is asked for with its subtree.
+// InTheWay is an owner that a waiter waits for. The lock is another one than is waited for where one of the two is asked for
+// with its subtree.
 type InTheWay struct {
 	OwnerID  string
 	Lock     Name
 	Relation Relation
 }
 
-// WaitOf is a place in a line, and who is in the way.
+// WaitOf is a waiter, and the owners in its way.
 type WaitOf struct {
 	OwnerID  string
 	Lock     Name
@@ -46,7 +47,7 @@ type WaitOf struct {
 	ticket int64
 }
 
-// WaitGraph is who waits for whom, those who came first first. Its edges are those in which a deadlock would be seen.
+// WaitGraph says which waiters wait for which owners, the first in the queue first. Its edges are those in which a deadlock would be seen.
 type WaitGraph struct {
 	Waits     []WaitOf
 	Truncated bool // there are more waits, or more in the way of one
@@ -63,7 +64,7 @@ var (
 	holdersSQL    = withNowSQL + "select distinct l.owner_id from " + runningSQL + " and l.lock = @lock limit @limit"
 	ownersLineSQL = withNowSQL + "select " + waitColumns + " from " + waitingSQL + " and w.owner_id = any (@owners) order by w.ticket limit @limit"
 
-	// Who waits for these owners: for a lease of theirs, or behind a place of theirs.
+	// The waiters for these owners: for a lease of theirs, or behind them in a queue.
 	behindSQL = `
 		select distinct on (w.ticket) ` + waitColumns + `
 		from (
@@ -87,9 +88,9 @@ var (
 		order by h.ticket, x.relation desc, x.sort_key`
 )
 
-// Waits returns who waits for whom around a lock: those who wait for it, and then, both ways, those for whom they wait and those who wait
-// for them, at most limit. Without a lock it returns all, those who came first. All are of one moment. It returns ErrInvalid or
-// ErrUnavailable.
+// Waits returns the wait graph around a lock: its waiters, and then, both ways, those that they wait for and those that
+// wait for them, at most limit. Without a lock it returns all, the first in the queue first. All are of one
+// moment. It returns ErrInvalid or ErrUnavailable.
 func (s *Store) Waits(ctx context.Context, lock Name, limit int) (WaitGraph, error) {
 	if limit < 1 || limit > WaitsMax {
 		return WaitGraph{}, fmt.Errorf("%w: limit is %d, it must be 1 to %d", ErrInvalid, limit, WaitsMax)
@@ -112,7 +113,7 @@ type waitSearch struct {
 	max       int
 	waits     map[int64]*WaitOf
 	owners    map[string]bool // that were met
-	frontier  []string        // of them those whose waits, and those who wait for them, are still to be read
+	frontier  []string        // those of them whose waits, and whose waiters, are still to be read
 	truncated bool
 }
 
@@ -146,7 +147,7 @@ func (s *waitSearch) meet(owner string) {
 	}
 }
 
-// read adds the waits that sql finds, and who is in their way.
+// read adds the waits that sql finds, and the owners in their way.
 func (s *waitSearch) read(ctx context.Context, sql string, args pgx.NamedArgs) error {
 	args["limit"] = s.max + 1 // so many, that there are more than can be shown, whatever is known of them
 	var found []int64
@@ -183,7 +184,8 @@ func (s *waitSearch) read(ctx context.Context, sql string, args pgx.NamedArgs) e
 	})
 }
 
-// graph is what was found, with no more in the way of each than is to be shown: of the holders the first, of those before the nearest.
+// graph is what was found, with no more in the way of each than is to be shown: of the holders the first, of those
+// before the nearest.
 func (s *waitSearch) graph() WaitGraph {
 	graph := WaitGraph{Waits: []WaitOf{}, Truncated: s.truncated}
 	for _, wait := range s.waits {

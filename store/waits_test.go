@@ -155,7 +155,8 @@ func (b *testbed) checkWaits(t *testing.T, m waitModel, lock string) store.WaitG
 	return graph
 }
 
-// In every situation in which a wait would close a cycle, the graph shows the chain that it would close, from wherever it is looked at.
+// In every situation in which a wait would close a cycle, the graph shows the chain that it would close, from wherever
+// it is looked at.
 func TestWaitsOfRings(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, newTestbed(t), 3, noPoll)
@@ -197,7 +198,8 @@ func expectEdge(t *testing.T, r *enginetest.Ring, graph store.WaitGraph, place i
 	t.Errorf("%s does not wait for %s in %+v", wanted.OwnerID, r.Owner(place+1), graph)
 }
 
-// Whoever waits for what, in whatever state of leases, sessions and gateways: the graph is the one by which deadlocks are found.
+// Whoever waits for what, in whatever state of leases, sessions and gateways: the graph is the one by which deadlocks
+// are found.
 func TestWaitGraphsAreTheModels(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()

@@ -47,7 +47,7 @@ type Operation struct {
 	Expect *int64
 }
 
-// Write is one operation under one claim.
+// Write is one operation under one token.
 type Write struct {
 	WriteToken
 	Operation

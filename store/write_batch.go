@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// WriteBatch is a list of writes for Store.ExecWrites, and the verdicts on them. Its zero value is empty. It is reused: what a
-// batch of writes costs must not grow.
+// WriteBatch is a list of writes for Store.ExecWrites, and the verdicts on them. Its zero value is empty. It is reused:
+// what a batch of writes costs must not grow.
 type WriteBatch struct {
 	writes   []*Write
 	sums     [][]byte     // the digests of the writes
@@ -17,6 +17,8 @@ type WriteBatch struct {
 	operationColumns
 	digests  [][]byte
 	turnEnds []int32
+
+	lockWait int32 // how long the statement waits for fences, in milliseconds
 
 	order  []int32        // which of the writes each argument is of
 	turns  []int32        // of the writes, from 0

@@ -7,12 +7,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// Write decides a set of independent writes and applies those that are admitted, in one round trip and one commit. A rejected write
-// does not fail its neighbours; two writes to one resource are judged in the order given. The results stand in the order
-// of the writes. When it returns nil, what was admitted is committed with its fences (P4).
+// Write decides a set of independent writes and applies those that are admitted, in one round trip and one commit. A
+// rejected write does not fail its neighbours; two writes to one resource are judged in the order given. The results are in the order of the writes. When it returns nil, what was admitted is committed with its fences (P4).
 //
-// It returns ErrInvalid, with nothing applied, if any write is outside its limits; ErrUnavailable (an UnavailableError) for the
-// whole set otherwise.
+// It returns ErrInvalid, with nothing applied, if any write is outside its limits; ErrUnavailable (an UnavailableError)
+// for the whole set otherwise.
 func (s *Store) Write(ctx context.Context, writes []Write) ([]Result, error) {
 	batch := writeBatches.Get().(*WriteBatch)
 	defer func() {
@@ -75,7 +74,7 @@ func (r *verdictRow) result(write *Write) Result {
 	}}
 }
 
-// tokenColumns and operationColumns are claims and operations as the arrays that the functions take.
+// tokenColumns and operationColumns are tokens and operations as the arrays that the functions take.
 type tokenColumns struct {
 	resources []string
 	tokens    []*int64
@@ -83,15 +82,15 @@ type tokenColumns struct {
 	leaseIDs  []*uuid.UUID
 }
 
-func (c *tokenColumns) add(claim *WriteToken) {
-	var token *int64
-	if claim.Token != 0 {
-		token = &claim.Token
+func (c *tokenColumns) add(token *WriteToken) {
+	var number *int64
+	if token.Token != 0 {
+		number = &token.Token
 	}
-	c.resources = append(c.resources, string(claim.Resource))
-	c.tokens = append(c.tokens, token)
-	c.sequences = append(c.sequences, claim.Sequence)
-	c.leaseIDs = append(c.leaseIDs, claim.LeaseID)
+	c.resources = append(c.resources, string(token.Resource))
+	c.tokens = append(c.tokens, number)
+	c.sequences = append(c.sequences, token.Sequence)
+	c.leaseIDs = append(c.leaseIDs, token.LeaseID)
 }
 
 type operationColumns struct {

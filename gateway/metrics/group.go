@@ -56,10 +56,10 @@ func (r *readings) group(s groupcommit.Stats) {
 	r.value(queueRefusedFamily, float64(s.Refused))
 	r.value(batchesFamily, float64(s.InFlight.Quick), laneQuick)
 	r.value(batchesFamily, float64(s.InFlight.Large), laneLarge)
-	r.value(batchesFamily, float64(s.InFlight.Patient), laneLockWait)
+	r.value(batchesFamily, float64(s.InFlight.LockWait), laneLockWait)
 	r.durations(commitTimeFamily, s.Commits.Quick, laneQuick)
 	r.durations(commitTimeFamily, s.Commits.Large, laneLarge)
-	r.durations(commitTimeFamily, s.Commits.Patient, laneLockWait)
+	r.durations(commitTimeFamily, s.Commits.LockWait, laneLockWait)
 	r.histogram(batchSizeFamily, s.Batches, float64(s.Writes), s.BatchSizes[:])
 }
 

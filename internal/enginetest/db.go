@@ -54,8 +54,8 @@ func (b *DB) Exec(t testing.TB, sql string, args ...any) {
 	}
 }
 
-// Dump is everything that fencegate keeps, a line per row: what was not changed reads the same. A fence under which nothing was granted
-// or written is nothing but a row that can be locked.
+// Dump is everything that fencegate keeps, a line per row: what was not changed reads the same. A fence under which
+// nothing was granted or written is nothing but a row that can be locked.
 func (b *DB) Dump(ctx context.Context) (string, error) {
 	var lines []string
 	err := b.SQL.QueryRow(ctx, `
@@ -103,7 +103,8 @@ func without(lines, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return slices.Contains(others, line) })
 }
 
-// AwaitBlocked returns when a statement waits for a lock in the database, or the error of work if that ended without waiting.
+// AwaitBlocked returns when a statement waits for a lock in the database, or the error of work if that ended without
+// waiting.
 func (b *DB) AwaitBlocked(ctx context.Context, work <-chan error) error {
 	for {
 		var blocked bool
@@ -129,7 +130,8 @@ func (b *DB) WatchEvents(t *testing.T, locks ...store.Name) {
 	b.Exec(t, "select fence.begin_watch($1, $2)", locks, time.Hour.Milliseconds())
 }
 
-// LockedBy begins a session beside the Store that keeps what sql locks, until the test ends or unlock is called, and returns its pid.
+// LockedBy begins a session beside the Store that keeps what sql locks, until the test ends or unlock is called, and
+// returns its pid.
 func (b *DB) LockedBy(t *testing.T, sql string, args ...any) (pid int, unlock func()) {
 	t.Helper()
 	tx, err := b.SQL.Begin(t.Context())

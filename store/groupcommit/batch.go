@@ -10,22 +10,22 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// batch is writes that are decided in one commit. It is a worker's, and used again.
+// batch has writes that are decided in one commit. Its worker reuses it.
 type batch struct {
 	ctx     context.Context // of the statements
 	span    trace.Span      // nil: none of the rows is traced
 	lane    *lane
-	streams []*stream
+	queues  []*resourceQueue
 	rows    []*pending // sorted by resource, those to one resource in their order
 	count   int        // of the rows
 	bytes   int64
 	busy    []*pending // rows that were put off
 	columns store.WriteBatch
 
-	took time.Duration // of the last statement that was answered; 0: none was
+	took time.Duration // the last statement that succeeded; 0: none
 }
 
-// fits says whether the write may be added: the bounds of a batch, and that a large value is none of the quick lane's.
+// fits reports whether the write may be added: a batch has bounds, and the quick lane takes no large value.
 func (b *batch) fits(p *pending) bool {
 	switch {
 	case b.lane.kind == laneQuick && p.size > largeBytes:
@@ -37,39 +37,40 @@ func (b *batch) fits(p *pending) bool {
 }
 
 func (b *batch) reset() {
-	clear(b.streams)
+	clear(b.queues)
 	clear(b.rows)
 	clear(b.busy)
 	b.columns.Reset()
-	*b = batch{streams: b.streams[:0], rows: b.rows[:0], busy: b.busy[:0], columns: b.columns}
+	*b = batch{queues: b.queues[:0], rows: b.rows[:0], busy: b.busy[:0], columns: b.columns}
 }
 
-// decide has rows decided in one commit, and tells each its verdict. What waited too long for a lock of somebody else is put off. Where the fault
-// may be in one row, the rows are taken apart by halves until it stands alone and gets the error for itself. All else, a statement timeout among it, is told to
-// every row: another try would know no more than the caller's, and make all wait twice.
-func (g *Group) decide(b *batch, rows []*pending) {
-	err := g.ask(b, rows)
+// execBatch decides rows in one commit and delivers their verdicts. Rows that waited too long for a lock of another
+// session are put off. Where one row may be at fault, execBatch splits the rows in halves until that row is alone and
+// gets the error for itself. Every row gets any other error, such as a statement timeout: another try would know no
+// more than the caller's, and make all wait twice.
+func (g *Group) execBatch(b *batch, rows []*pending) {
+	err := g.execWrites(b, rows)
 	switch {
 	case err == nil:
-	case errors.Is(err, store.ErrLocked) && b.lane.kind != lanePatient:
-		// Who of several is in the way is found out by having each go alone.
-		several := rows[0].stream != rows[len(rows)-1].stream
+	case errors.Is(err, store.ErrLocked) && b.lane.kind != laneLockWait:
+		// Of several resources, each goes alone to find the one that is locked.
+		several := rows[0].queue != rows[len(rows)-1].queue
 		b.putOff(rows, !several)
 	case errors.Is(err, store.ErrUnavailable):
 		b.fail(rows, err)
 	case len(rows) == 1:
-		rows[0].answer(store.Result{}, err)
+		rows[0].deliver(store.Result{}, err)
 	default:
 		half := len(rows) / 2
-		g.decide(b, rows[:half])
+		g.execBatch(b, rows[:half])
 		if rest := b.without(rows[half:]); len(rest) > 0 {
-			g.decide(b, rest)
+			g.execBatch(b, rest)
 		}
 	}
 }
 
-// ask sends rows in one statement. If that is committed, it tells them their verdicts and returns nil.
-func (g *Group) ask(b *batch, rows []*pending) error {
+// execWrites sends rows in one statement. If that is committed, it delivers their verdicts and returns nil.
+func (g *Group) execWrites(b *batch, rows []*pending) error {
 	b.columns.Reset()
 	for _, p := range rows {
 		b.columns.Add(&p.write, &p.digest)
@@ -77,7 +78,7 @@ func (g *Group) ask(b *batch, rows []*pending) error {
 	ctx, cancel := context.WithTimeout(b.ctx, g.timeout)
 	defer cancel()
 	begun := time.Now()
-	err := g.store.ExecWrites(ctx, &b.columns, b.lane.kind == lanePatient)
+	err := g.store.ExecWrites(ctx, &b.columns, b.lane.kind == laneLockWait)
 	if err != nil {
 		return err
 	}
@@ -87,39 +88,40 @@ func (g *Group) ask(b *batch, rows []*pending) error {
 		if b.columns.Busy(i) {
 			b.putOff(rows[i:i+1], true)
 		} else {
-			p.answer(b.columns.Result(i), nil)
+			p.deliver(b.columns.Result(i), nil)
 		}
 	}
 	return nil
 }
 
-// fail tells rows that they could not be decided. What waits behind them will be told that it was not applied, see Group.settle.
+// fail delivers the error to rows that could not be decided. The writes behind them are not applied, see Group.settle.
 func (b *batch) fail(rows []*pending, err error) {
 	if b.span != nil {
 		store.SpanFailed(b.span, err)
 	}
 	for _, p := range rows {
-		p.stream.failed = err
-		p.answer(store.Result{}, err)
+		p.queue.failed = err
+		p.deliver(store.Result{}, err)
 	}
 }
 
-// putOff gives rows back to their streams. Where it is known that somebody else has locked what they need, they will wait for that.
+// putOff returns rows to their queues. If another session certainly has locked what they need, they will wait for that.
 func (b *batch) putOff(rows []*pending, locked bool) {
 	for _, p := range rows {
-		p.stream.putOff, p.stream.locked = true, locked
+		p.queue.putOff, p.queue.locked = true, locked
 	}
 	b.busy = append(b.busy, rows...)
 }
 
-// without takes out the rows that stand behind one of the same stream which could not be decided, or was put off, and returns the others.
+// without takes out the first rows as long as an earlier row of their resource failed or was put off. It returns the
+// rest.
 func (b *batch) without(rows []*pending) []*pending {
 	for len(rows) > 0 {
-		switch s := rows[0].stream; {
-		case s.failed != nil:
-			rows[0].answer(store.Result{}, store.NotApplied(s.failed))
-		case s.putOff:
-			b.putOff(rows[:1], s.locked)
+		switch rq := rows[0].queue; {
+		case rq.failed != nil:
+			rows[0].deliver(store.Result{}, store.NotApplied(rq.failed))
+		case rq.putOff:
+			b.putOff(rows[:1], rq.locked)
 		default:
 			return rows
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/fencegate/fencegate/store/groupcommit"
 )
 
-// Who gives up while his write waits is told that it was not applied, and it is not; who gives up when it was sent is told nothing about it, and
-// it goes on. Neither is told twice, and the neighbours don't notice.
+// Who gives up while his write waits is told that it was not applied, and it is not; who gives up when it was sent is
+// told nothing about it, and it goes on. Neither is told twice, and the neighbours don't notice.
 func TestGroupCallerGivesUp(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, narrow)
@@ -70,7 +70,8 @@ func TestGroupCallerGivesUp(t *testing.T) {
 	}
 }
 
-// The end of its context does not withdraw a write that was submitted: what is behind it on its resource would be applied without it.
+// The end of its context does not withdraw a write that was submitted: what is behind it on its resource would be
+// applied without it.
 func TestGroupSubmitIsNotWithdrawn(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, narrow)

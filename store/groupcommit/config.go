@@ -7,25 +7,25 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// Bounds of one batch. The cost of a batch grows with its rows, and with the turns in which the writes to one resource are judged.
+// Bounds of one batch. Its cost grows with its rows, and with the turns in which the writes to one resource are judged.
 const (
 	batchRowsMax  = 256
 	batchTurnsMax = 32
 	batchBytesMax = 1 << 20 // of values; a single larger value is a batch of its own
-	// largeBytes is the size from which on a value goes by the lane for large ones.
+	// largeBytes is the size above which a value goes by the lane for large ones.
 	largeBytes = 64 << 10
 )
 
 // Config bounds a Group. The zero value of a field is its default.
 type Config struct {
-	// BatchesMax bounds the batches in flight, each of which takes a connection. Default half of the connections, at least 3:
-	// the rest is for all else. 3 to 1000.
+	// BatchesMax bounds the batches in flight, each of which takes a connection. Default half of the connections, at least
+	// 3; 3 to 1000.
 	BatchesMax int
-	// QueueMax bounds the writes that wait for a batch. A 16th of it may be for one resource, though always 256; a quarter for resources
-	// whose fences somebody else has locked. Default 16384; at least 1.
+	// QueueMax bounds the writes that wait for a batch. A 16th of it may be for one resource, but always 256; a quarter
+	// for resources whose fences another session has locked. Default 16384; at least 1.
 	QueueMax int
-	// QueueBytesMax bounds the bytes of the values and names that wait for a batch; a single larger write may wait alone. Default 64 MiB;
-	// at least 1 KiB. The same parts of it are for one resource, and for locked fences.
+	// QueueBytesMax bounds the bytes of the values and names that wait for a batch; a single larger write may wait alone.
+	// The same parts of it are for one resource, and for locked fences. Default 64 MiB; at least 1 KiB.
 	QueueBytesMax int64
 }
 
@@ -34,11 +34,11 @@ const (
 	resourceShare = 16
 	// resourceWritesMin is how many writes may wait for one resource in any case.
 	resourceWritesMin = 256
-	// lockedShare is the part of the queue that may be for fences which somebody else has locked.
+	// lockedShare is the part of the queue that may be for fences that another session has locked.
 	lockedShare = 4
 )
 
-// load is a number of writes and their bytes.
+// load is a number of writes and of their bytes.
 type load struct {
 	writes int
 	bytes  int64
@@ -46,12 +46,13 @@ type load struct {
 
 func (l *load) add(writes int, bytes int64) { l.writes, l.bytes = l.writes+writes, l.bytes+bytes }
 
-// full says what there is, if one write more would be above the bound; or "". A write that is larger than the bound may be alone.
-func (l load) full(p *pending, most load) string {
+// full returns a text on the load if one more write would exceed the bound; or "". A write above the bound may be
+// alone.
+func (l load) full(p *pending, limit load) string {
 	switch {
-	case l.writes >= most.writes:
+	case l.writes >= limit.writes:
 		return fmt.Sprintf("%d writes", l.writes)
-	case l.writes > 0 && l.bytes+p.size > most.bytes:
+	case l.writes > 0 && l.bytes+p.size > limit.bytes:
 		return fmt.Sprintf("%d bytes and %d more", l.bytes, p.size)
 	}
 	return ""

@@ -12,8 +12,8 @@ import (
 	"github.com/fencegate/fencegate/store/groupcommit"
 )
 
-// In a batch of two hundred, each write gets what it would have got alone: the neighbours of what fails in the database, and of what the rule
-// rejects, are applied; and behind it on the same resource, too.
+// In a batch of two hundred, each write gets what it would have got alone: the neighbours of what fails in the
+// database, and of what the rule rejects, are applied; and behind it on the same resource, too.
 func TestGroupNeighbours(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, narrow)
@@ -86,7 +86,7 @@ func TestGroupDeadlock(t *testing.T) {
 	write := g.put(t, "clog", 1, clog)
 	g.hold(t, 2)
 	clogged := g.submit(ctx, t, write) // it waits for the other session, with the fence locked
-	enginetest.Await(t, "it waits by itself", func() bool { return g.Stats().InFlight.Patient == 1 })
+	enginetest.Await(t, "it waits by itself", func() bool { return g.Stats().InFlight.LockWait == 1 })
 	if err := g.AwaitBlocked(ctx, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -104,8 +104,8 @@ func TestGroupDeadlock(t *testing.T) {
 	g.expectStored(t, map[store.Name]string{"clog": clog})
 }
 
-// The connection of a batch is ended: nothing is said of what was in it, and what waited behind that is not applied. Sent again in its order,
-// each is applied exactly once.
+// The connection of a batch is ended: nothing is said of what was in it, and what waited behind that is not applied.
+// Sent again in its order, each is applied exactly once.
 func TestGroupConnectionIsEnded(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, narrow)
@@ -139,7 +139,8 @@ func TestGroupConnectionIsEnded(t *testing.T) {
 	g.expectStored(t, map[store.Name]string{"p": plug2, "q": "x", "r": "third"})
 }
 
-// The answer to a batch is lost: nothing is said, all the same. Sent again, the last write of each resource is known as applied.
+// The answer to a batch is lost: nothing is said, all the same. Sent again, the last write of each resource is known as
+// applied.
 func TestGroupAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, narrow)

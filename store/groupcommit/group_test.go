@@ -14,7 +14,8 @@ import (
 	"github.com/fencegate/fencegate/store/groupcommit"
 )
 
-// narrow is a Group with one batch in flight in each lane: what is in the database holds up what comes behind it in the lane.
+// narrow is a Group with one batch in flight in each lane: what is in the database holds up what comes behind it in the
+// lane.
 var narrow = groupcommit.Config{BatchesMax: 3}
 
 // groupbed is a testbed with a Group, and traps in the database for what is written.

@@ -2,43 +2,43 @@ package groupcommit
 
 import "time"
 
-// The lanes. Each has a bound of its own on its batches in flight, so that what is slow in one does not stall another.
+// The lanes. Each has a bound of its own on its batches in flight, so that a slow one does not stall another.
 const (
-	laneQuick   = iota
-	laneLarge   // streams whose next value is large
-	lanePatient // streams whose fence somebody else had locked: their batches wait for it, each for one stream
+	laneQuick    = iota
+	laneLarge    // resources whose next value is large
+	laneLockWait // resources whose fence another session had locked: a batch has one of them and waits for it
 	laneCount
 )
 
 const (
-	// secondBatchRows is how many rows are worth a second batch, which costs about as much to begin with as ten rows do.
+	// secondBatchRows is how many rows are worth a second batch, whose fixed cost is that of about ten rows.
 	secondBatchRows = 24
-	// A batch is overdue when it takes so much, and so many times what is usual.
+	// A batch is overdue when it takes that time more, and so many times what is usual.
 	overdueLeast, overdueTimes = 2 * time.Millisecond, 4
 )
 
-// lane is the streams that are ready to go into a batch, first come first served. It is guarded by Group.mu.
+// lane has the resources that are ready for a batch, first come, first served. Group.mu guards it.
 type lane struct {
 	kind       int
-	head, tail *stream
-	rows       int // that wait in these streams
+	head, tail *resourceQueue
+	rows       int // that wait in these queues
 	max        int
 
 	inFlight     int // batches
 	rowsInFlight int
-	begun        time.Time     // when the newest was started
-	usual        time.Duration // that a batch takes, smoothed
+	begun        time.Time     // when the newest batch was started
+	usual        time.Duration // time of a batch, smoothed
 
 	overdue *time.Timer // starts another batch when those in flight are overdue
-	armed   bool        // overdue is to come
+	armed   bool        // overdue is set
 }
 
 func (g *Group) openLanes() {
-	patient := max(1, g.config.BatchesMax/4)
+	lockWait := max(1, g.config.BatchesMax/4)
 	large := max(1, g.config.BatchesMax/6)
-	g.lanes[laneQuick] = lane{kind: laneQuick, max: g.config.BatchesMax - patient - large}
+	g.lanes[laneQuick] = lane{kind: laneQuick, max: g.config.BatchesMax - lockWait - large}
 	g.lanes[laneLarge] = lane{kind: laneLarge, max: large}
-	g.lanes[lanePatient] = lane{kind: lanePatient, max: patient}
+	g.lanes[laneLockWait] = lane{kind: laneLockWait, max: lockWait}
 	for i := range g.lanes {
 		l := &g.lanes[i]
 		l.overdue = time.AfterFunc(time.Hour, func() { g.startOverdue(l) })
@@ -46,7 +46,7 @@ func (g *Group) openLanes() {
 	}
 }
 
-// startOverdue starts what waits behind a batch that is overdue, though nothing else happens.
+// startOverdue starts the batch that waits behind an overdue one.
 func (g *Group) startOverdue(l *lane) {
 	g.mu.Lock()
 	l.armed = false
@@ -55,7 +55,7 @@ func (g *Group) startOverdue(l *lane) {
 	w.begin(g, next)
 }
 
-// startable says whether a batch may be started now. Where that is a matter of time alone, it is looked at again then.
+// startable reports whether a batch may be started now. Where that is a matter of time alone, it sets the timer.
 func (g *Group) startable(l *lane) bool {
 	wait, waits := l.wait()
 	if waits && wait > 0 && !l.armed {
@@ -65,59 +65,62 @@ func (g *Group) startable(l *lane) bool {
 	return waits && wait <= 0
 }
 
-// laneOf is the lane that the next write of a stream needs.
-func (g *Group) laneOf(s *stream) *lane {
+// laneOf returns the lane that the next write to a resource needs.
+func (g *Group) laneOf(rq *resourceQueue) *lane {
 	switch {
-	case s.busy:
-		return &g.lanes[lanePatient]
-	case s.head != nil && s.head.size > largeBytes:
+	case rq.busy:
+		return &g.lanes[laneLockWait]
+	case rq.head != nil && rq.head.size > largeBytes:
 		return &g.lanes[laneLarge]
 	}
 	return &g.lanes[laneQuick]
 }
 
-func (l *lane) push(s *stream) {
-	s.ready = l
+func (l *lane) push(rq *resourceQueue) {
+	rq.ready = l
 	if l.tail == nil {
-		l.head = s
+		l.head = rq
 	} else {
-		l.tail.next = s
+		l.tail.next = rq
 	}
-	l.tail = s
-	l.rows += s.len
+	l.tail = rq
+	l.rows += rq.len
 }
 
 // pop returns nil if the lane is empty.
-func (l *lane) pop() *stream {
-	s := l.head
-	if s == nil {
+func (l *lane) pop() *resourceQueue {
+	rq := l.head
+	if rq == nil {
 		return nil
 	}
-	l.head = s.next
+	l.head = rq.next
 	if l.head == nil {
 		l.tail = nil
 	}
-	s.ready, s.next = nil, nil
-	l.rows -= s.len
-	return s
+	rq.ready, rq.next = nil, nil
+	l.rows -= rq.len
+	return rq
 }
 
-// pushFront puts a stream back that was the first.
-func (l *lane) pushFront(s *stream) {
-	s.ready = l
-	s.next = l.head
-	l.head = s
+// pushFront puts the first resource back.
+func (l *lane) pushFront(rq *resourceQueue) {
+	rq.ready = l
+	rq.next = l.head
+	l.head = rq
 	if l.tail == nil {
-		l.tail = s
+		l.tail = rq
 	}
-	l.rows += s.len
+	l.rows += rq.len
 }
 
-// wait says how long the next batch has to wait if nothing else happens: 0 where it may be started now, and false where it has to wait for
-// something else. In the quick lane one always may where none is in flight, and then another should be worth
-// its commit: a second one with as many rows as keep a second connection at work while the answers to the first are told, and half as many as
-// are in flight, so that those who came a moment late don't go on apart from the others for ever; a further one with half of the most. One may
-// be where those in flight take much longer than usual, too: then something holds them up that need not hold up the others.
+// wait returns how long the next batch has to wait if nothing else happens: 0 where it may be started now. It returns
+// false where the batch has to wait for another one to end.
+//
+// In the quick lane the first batch may always be started. A further one has to be worth its commit. The second one
+// needs secondBatchRows rows, which keep a second connection at work while the verdicts of the first are delivered, and
+// half as many as are in flight, so that callers a moment late do not stay apart from the others for ever. The third
+// needs half of batchRowsMax. A further one may also be started when those in flight are overdue: what blocks them need
+// not block others.
 func (l *lane) wait() (time.Duration, bool) {
 	switch {
 	case l.head == nil || l.inFlight >= l.max:
@@ -130,7 +133,7 @@ func (l *lane) wait() (time.Duration, bool) {
 	return overdueLeast + overdueTimes*l.usual - time.Since(l.begun), true
 }
 
-// note takes in how long a batch took. One that waited for a lock is not taken for usual.
+// note takes in the time of a batch. One that waited for a lock counts for little.
 func (l *lane) note(took time.Duration) {
 	if l.usual == 0 {
 		l.usual = took

@@ -38,7 +38,7 @@ func TestGroupAndLockedFence(t *testing.T) {
 	for i, write := range others {
 		admitted(t, fmt.Sprint("other ", i), g.submit(ctx, t, write))
 	}
-	enginetest.Await(t, "the writes to what is locked wait in a lane of their own", func() bool { return g.Stats().InFlight.Patient == 1 })
+	enginetest.Await(t, "the writes to what is locked wait in a lane of their own", func() bool { return g.Stats().InFlight.LockWait == 1 })
 	for _, write := range locked[2:] {
 		waiting = append(waiting, g.submit(ctx, t, write))
 	}
@@ -62,8 +62,8 @@ func TestGroupAndLockedFence(t *testing.T) {
 	}
 }
 
-// Large values, of which no more are stored at a time than their lane lets through, hold up no small ones; nor do they when a small one
-// stands behind them in the same resource, which waits for them.
+// Large values, of which no more are stored at a time than their lane lets through, hold up no small ones; nor do they
+// when a small one stands behind them in the same resource, which waits for them.
 func TestGroupAndLargeValues(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, narrow)
@@ -101,8 +101,8 @@ func TestGroupAndLargeValues(t *testing.T) {
 	g.expectStored(t, map[store.Name]string{"large/0": "small", "large/19": large, "mixed": large})
 }
 
-// A batch that waited too long for something else that somebody has locked is put off, each resource for itself; even then one holder's writes keep
-// their order, and the others are applied.
+// A batch that waited too long for something else that somebody has locked is put off, each resource for itself; even
+// then one holder's writes keep their order, and the others are applied.
 func TestGroupAndOtherLocks(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, narrow)
@@ -149,7 +149,7 @@ func TestGroupPutsOffWhatIsBehind(t *testing.T) {
 	if got := verdict(t, answers[0]); got.err == nil {
 		t.Errorf("what can't be stored is told %v", got.result)
 	}
-	enginetest.Await(t, "the others wait by themselves", func() bool { return g.Stats().InFlight.Patient == 1 })
+	enginetest.Await(t, "the others wait by themselves", func() bool { return g.Stats().InFlight.LockWait == 1 })
 	for i, answer := range answers[1:] {
 		noVerdict(t, fmt.Sprint("write ", i+1), answer)
 	}
@@ -180,8 +180,8 @@ func TestGroupPassesWhatIsOverdue(t *testing.T) {
 	admitted(t, "the plug", plugged)
 }
 
-// Of a resource no more than its part of the queue may wait, and of all whose fences somebody else has locked no more than theirs: one more
-// is refused for that resource alone, and the text names the resource.
+// Of a resource no more than its part of the queue may wait, and of all whose fences somebody else has locked no more
+// than theirs: one more is refused for that resource alone, and the text names the resource.
 func TestGroupBoundsWhatIsLocked(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -12,7 +12,8 @@ import (
 	"github.com/fencegate/fencegate/store/groupcommit"
 )
 
-// A holder that sends on without waiting for the answers: all its numbered writes are admitted, in their order, many to a commit.
+// A holder that sends on without waiting for the answers: all its numbered writes are admitted, in their order, many to
+// a commit.
 func TestGroupKeepsOrder(t *testing.T) {
 	t.Parallel()
 	const holders, writes = 4, 1000
@@ -56,7 +57,8 @@ func TestGroupKeepsOrder(t *testing.T) {
 	}
 }
 
-// A resource with ten thousand writes waiting does not hold up another: the other's write goes into one of the next batches.
+// A resource with ten thousand writes waiting does not hold up another: the other's write goes into one of the next
+// batches.
 func TestGroupIsFair(t *testing.T) {
 	t.Parallel()
 	const hot = 10_000

@@ -81,7 +81,7 @@ func TestRetriesOfTransactionsAreCounted(t *testing.T) {
 	write := g.put(t, "r", 1, "x")
 	g.rollBack(t, "40P01", 1)
 	transaction := store.Transaction{
-		Claims:     []store.WriteToken{write.WriteToken},
+		Tokens:     []store.WriteToken{write.WriteToken},
 		Operations: []store.ResourceOperation{{Resource: write.Resource, Operation: write.Operation}},
 	}
 	if _, err := g.Transact(enginetest.Patient(t), transaction); err != nil {
@@ -104,7 +104,7 @@ func TestBusyWritesAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	answer := g.submit(t.Context(), t, write)
-	enginetest.Await(t, "it waits for the fence", func() bool { return g.Stats().InFlight.Patient == 1 })
+	enginetest.Await(t, "it waits for the fence", func() bool { return g.Stats().InFlight.LockWait == 1 })
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestBusyWritesAreCounted(t *testing.T) {
 	}
 	enginetest.Await(t, "the batch has ended", func() bool { return g.Stats().InFlight == groupcommit.Lanes{} })
 	stats := g.Stats()
-	if stats.Commits.Patient.Count != 1 || stats.Commits.Patient.Sum <= 0 || stats.Commits.Large.Count != 0 {
+	if stats.Commits.LockWait.Count != 1 || stats.Commits.LockWait.Sum <= 0 || stats.Commits.Large.Count != 0 {
 		t.Errorf("the commits are %+v", stats.Commits)
 	}
 }

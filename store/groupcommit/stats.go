@@ -6,30 +6,31 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// Stats tells how writes are committed together.
+// Stats is the state of a Group.
 type Stats struct {
 	// Queued and QueuedBytes wait for a batch now.
 	Queued, QueuedBytes int64
-	// InFlight are batches that are being decided now, by lane: quick, large and patient.
+	// InFlight are batches that are being decided now, by lane.
 	InFlight Lanes
-	// Commits are how long the batches that were committed took in the database, by lane.
+	// Commits are the times that committed batches took in the database, by lane.
 	Commits LaneDurations
 	Counts
 }
 
-// Lanes is a number for each lane: for large values, for resources whose fences somebody else has locked, and for all else.
-type Lanes struct{ Quick, Large, Patient int64 }
+// Lanes has a number for each lane: for large values, for resources whose fences another session has locked, and for
+// all else.
+type Lanes struct{ Quick, Large, LockWait int64 }
 
 // LaneDurations are store.Histogram for each lane.
-type LaneDurations struct{ Quick, Large, Patient store.Durations }
+type LaneDurations struct{ Quick, Large, LockWait store.Durations }
 
-// Counts are counted from the beginning.
+// Counts are counted from the start of the Group.
 type Counts struct {
 	Refused uint64 // because too many waited
 	Batches uint64
 	Writes  uint64 // in batches
-	Busy    uint64 // of those, put back since somebody else had something locked that they needed
-	// BatchSizes counts the batches of up to 1, 2, 4, 8, … 256 writes, each those with fewer included.
+	Busy    uint64 // of those, returned to their queue: another session had locked something
+	// BatchSizes counts the batches of up to 1, 2, 4, 8, … 256 writes, those with fewer included.
 	BatchSizes [9]uint64
 }
 
@@ -43,10 +44,11 @@ func (g *Group) Stats() Stats {
 	return Stats{
 		Queued: int64(g.queued.writes), QueuedBytes: g.queued.bytes,
 		InFlight: Lanes{
-			Quick: int64(g.lanes[laneQuick].inFlight), Large: int64(g.lanes[laneLarge].inFlight), Patient: int64(g.lanes[lanePatient].inFlight),
+			Quick: int64(g.lanes[laneQuick].inFlight), Large: int64(g.lanes[laneLarge].inFlight),
+			LockWait: int64(g.lanes[laneLockWait].inFlight),
 		},
 		Commits: LaneDurations{
-			Quick: g.commits[laneQuick].Read(), Large: g.commits[laneLarge].Read(), Patient: g.commits[lanePatient].Read(),
+			Quick: g.commits[laneQuick].Read(), Large: g.commits[laneLarge].Read(), LockWait: g.commits[laneLockWait].Read(),
 		},
 		Counts: g.counted,
 	}

@@ -8,10 +8,10 @@ import (
 // batchLinksMax is how many of its writes the span of a batch links to.
 const batchLinksMax = 64
 
-var laneNames = [laneCount]string{laneQuick: "quick", laneLarge: "large", lanePatient: "patient"}
+var laneNames = [laneCount]string{laneQuick: "quick", laneLarge: "large", laneLockWait: "lock_wait"}
 
-// beginSpan begins the span of a batch in which there are writes that are traced. It belongs to the trace of the first of them, so that one
-// trace leads from the request to the statement; to the others it links, and they link to it.
+// beginSpan begins the span of a batch with traced writes. It belongs to the trace of the first of them, so that one
+// trace leads from the request to the statement. It links to the others, and they link to it.
 func (b *batch) beginSpan(tracer trace.Tracer) {
 	if tracer == nil {
 		return
@@ -30,9 +30,10 @@ func (b *batch) beginSpan(tracer trace.Tracer) {
 	if first == nil {
 		return
 	}
-	b.ctx, b.span = tracer.Start(trace.ContextWithSpan(b.ctx, first), "write batch", trace.WithLinks(links...), trace.WithAttributes(
-		attribute.Int("fencegate.batch.writes", len(b.rows)), attribute.Int64("fencegate.batch.bytes", b.bytes),
-		attribute.String("fencegate.batch.lane", laneNames[b.lane.kind])))
+	b.ctx, b.span = tracer.Start(trace.ContextWithSpan(b.ctx, first), "write batch",
+		trace.WithLinks(links...), trace.WithAttributes(
+			attribute.Int("fencegate.batch.writes", len(b.rows)), attribute.Int64("fencegate.batch.bytes", b.bytes),
+			attribute.String("fencegate.batch.lane", laneNames[b.lane.kind])))
 	link := trace.Link{SpanContext: b.span.SpanContext()}
 	for _, p := range b.rows {
 		if p.span != nil && p.span != first {
@@ -41,7 +42,7 @@ func (b *batch) beginSpan(tracer trace.Tracer) {
 	}
 }
 
-// endSpan ends it, after the verdicts were told.
+// endSpan ends the span, after the verdicts were delivered.
 func (b *batch) endSpan() {
 	if b.span == nil {
 		return

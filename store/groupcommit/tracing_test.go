@@ -24,7 +24,8 @@ func newTracedGroup(t *testing.T, config groupcommit.Config) (*groupbed, *otlpte
 	return g, received, provider.Tracer("test")
 }
 
-// A batch of several writes belongs to the trace of the first that is traced, and links to all that are; the others link to it.
+// A batch of several writes belongs to the trace of the first that is traced, and links to all that are; the others
+// link to it.
 func TestTraceOfABatch(t *testing.T) {
 	g, received, tracer := newTracedGroup(t, narrow)
 	before := g.submitPlug(t, "plugged")
@@ -69,7 +70,8 @@ func TestTraceOfABatch(t *testing.T) {
 	}
 }
 
-// Where nothing has begun a trace, writes have no spans, and neither have their batches; sweeps and the record begin their own.
+// Where nothing has begun a trace, writes have no spans, and neither have their batches; sweeps and the record begin
+// their own.
 func TestTracesBegin(t *testing.T) {
 	g, received, _ := newTracedGroup(t, narrow)
 	admitted(t, "a write", g.submit(t.Context(), t, g.put(t, "job", 1, "x")))

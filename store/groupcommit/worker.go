@@ -19,8 +19,8 @@ type worker struct {
 	batch batch
 }
 
-// start takes a place in a lane where a batch may be started, and a worker for it, whom the caller has to begin after he has unlocked.
-// It returns nil if there is no such lane. One more start follows from every batch that is filled.
+// start counts a batch in a lane where one may be started, and returns a worker for it, which the caller has to begin
+// after it has unlocked the Group. It returns nil if there is no such lane. Filling a batch starts the next one.
 func (g *Group) start() (*worker, *lane) {
 	for i := range g.lanes {
 		if l := &g.lanes[i]; !g.closed && g.startable(l) {
@@ -37,7 +37,7 @@ func (g *Group) start() (*worker, *lane) {
 	return nil, nil
 }
 
-// begin has the worker fill a batch from the lane.
+// begin makes the worker fill a batch from the lane.
 func (w *worker) begin(g *Group, l *lane) {
 	switch {
 	case w == nil:
@@ -55,9 +55,9 @@ func (w *worker) run(g *Group, l *lane) {
 		g.fill(&w.batch, l)
 		if len(w.batch.rows) > 0 {
 			w.batch.beginSpan(g.tracer)
-			g.decide(&w.batch, w.batch.rows)
+			g.execBatch(&w.batch, w.batch.rows)
 			w.batch.endSpan()
-			runtime.Gosched() // who has just been told, and has another write, comes into the next batch
+			runtime.Gosched() // a caller that has its verdict, and another write, comes into the next batch
 		}
 		l = g.settle(&w.batch, w)
 		if l == nil {
@@ -88,29 +88,30 @@ func (w *worker) await(g *Group) *lane {
 	if i >= 0 {
 		return nil
 	}
-	return <-w.wake // it was woken in this moment
+	return <-w.wake // it was woken at this moment
 }
 
-// fill takes what is ready in the lane, within the bounds of a batch, and sorts it by resource, as the database locks it.
+// fill takes the writes that are ready in the lane, up to the bounds of a batch. It sorts them by resource, as the
+// database locks them.
 func (g *Group) fill(b *batch, l *lane) {
 	b.lane, b.ctx = l, context.Background()
 	g.mu.Lock()
 	l.begun = time.Now()
-	for s := l.pop(); s != nil; s = l.pop() {
-		if s.len == 0 {
-			g.forget(s)
+	for rq := l.pop(); rq != nil; rq = l.pop() {
+		if rq.len == 0 {
+			g.forget(rq)
 			continue
 		}
-		if proper := g.laneOf(s); proper != l {
-			proper.push(s)
+		if proper := g.laneOf(rq); proper != l {
+			proper.push(rq)
 			continue
 		}
-		alone := s.alone || l.kind == lanePatient
-		if !b.fits(s.head) || alone && b.count > 0 {
-			l.pushFront(s)
+		alone := rq.alone || l.kind == laneLockWait
+		if !b.fits(rq.head) || alone && b.count > 0 {
+			l.pushFront(rq)
 			break
 		}
-		g.take(b, s)
+		g.take(b, rq)
 		if b.count >= batchRowsMax || alone {
 			break
 		}
@@ -120,15 +121,17 @@ func (g *Group) fill(b *batch, l *lane) {
 	w, next := g.start()
 	g.mu.Unlock()
 	w.begin(g, next)
-	slices.SortFunc(b.streams, func(x, y *stream) int { return strings.Compare(string(x.resource), string(y.resource)) })
-	for _, s := range b.streams {
-		for p := s.inBatch; p != nil; p = p.next {
+	slices.SortFunc(b.queues, func(x, y *resourceQueue) int {
+		return strings.Compare(string(x.resource), string(y.resource))
+	})
+	for _, rq := range b.queues {
+		for p := rq.inBatch; p != nil; p = p.next {
 			b.rows = append(b.rows, p)
 		}
 	}
 }
 
-// takeOwn fills a batch with the only write that is ready in the lane, for its caller to run.
+// takeOwn fills a batch with the only write that is ready in the lane, for its caller to decide.
 func (g *Group) takeOwn(l *lane) *batch {
 	b := ownBatches.Get().(*batch)
 	b.lane = l
@@ -141,14 +144,14 @@ func (g *Group) takeOwn(l *lane) *batch {
 	return b
 }
 
-// runOwn decides the only write of a caller's batch, without a worker: who is alone does not pay for the hand-over. When ctx ends, the statement
-// is given up.
+// runOwn decides the only write of a caller's batch without a worker: a single caller does not pay for the hand-over.
+// When ctx ends, the statement is canceled.
 func (g *Group) runOwn(ctx context.Context, b *batch) {
 	defer g.running.Done()
 	b.ctx = ctx
-	b.rows = append(b.rows, b.streams[0].inBatch)
+	b.rows = append(b.rows, b.queues[0].inBatch)
 	b.beginSpan(g.tracer)
-	g.decide(b, b.rows)
+	g.execBatch(b, b.rows)
 	b.endSpan()
 	g.settle(b, nil)
 	ownBatches.Put(b)
@@ -156,23 +159,23 @@ func (g *Group) runOwn(ctx context.Context, b *batch) {
 
 var ownBatches = sync.Pool{New: func() any { return &batch{} }}
 
-// take moves the oldest writes of a stream into the batch.
-func (g *Group) take(b *batch, s *stream) {
-	s.taken = true
-	b.streams = append(b.streams, s)
-	end := &s.inBatch
-	for turn := 0; turn < batchTurnsMax && s.head != nil && b.fits(s.head); turn++ {
-		p := s.head
+// take moves the oldest writes of a resource into the batch.
+func (g *Group) take(b *batch, rq *resourceQueue) {
+	rq.taken = true
+	b.queues = append(b.queues, rq)
+	end := &rq.inBatch
+	for turn := 0; turn < batchTurnsMax && rq.head != nil && b.fits(rq.head); turn++ {
+		p := rq.head
 		g.remove(p)
-		p.stands = standsInBatch
+		p.state = stateInBatch
 		b.count++
 		b.bytes += p.size
 		*end, end = p, &p.next
 	}
 }
 
-// settle gives the streams of a batch back to their lanes, and the worker his next lane, or nil if he is to wait. Without a worker, another
-// goes on.
+// settle returns the resources of a batch to their lanes. It returns the next lane of the worker, or nil if that is to
+// wait. Without a worker, it starts another.
 func (g *Group) settle(b *batch, w *worker) *lane {
 	var failed []*pending
 	why := errClosed
@@ -186,28 +189,28 @@ func (g *Group) settle(b *batch, w *worker) *lane {
 	if b.took > 0 {
 		b.lane.note(b.took)
 	}
-	for _, s := range b.streams {
-		g.setBusy(s, s.putOff && s.locked)
-		s.alone = s.putOff && !s.locked
-		s.taken, s.putOff, s.locked, s.inBatch = false, false, false, nil
+	for _, rq := range b.queues {
+		g.setBusy(rq, rq.putOff && rq.locked)
+		rq.alone = rq.putOff && !rq.locked
+		rq.taken, rq.putOff, rq.locked, rq.inBatch = false, false, false, nil
 	}
 	for _, p := range slices.Backward(b.busy) {
 		if g.closed {
 			failed = append(failed, p)
-		} else if !p.answered.Load() {
+		} else if !p.delivered.Load() {
 			g.putBack(p)
 		}
 	}
-	for _, s := range b.streams {
-		if s.failed != nil {
-			why = s.failed
-			failed = g.detach(s, failed)
-			s.failed = nil
+	for _, rq := range b.queues {
+		if rq.failed != nil {
+			why = rq.failed
+			failed = g.detach(rq, failed)
+			rq.failed = nil
 		}
-		if s.len == 0 {
-			g.forget(s)
+		if rq.len == 0 {
+			g.forget(rq)
 		} else {
-			g.laneOf(s).push(s)
+			g.laneOf(rq).push(rq)
 		}
 	}
 	var next *lane
@@ -224,8 +227,8 @@ func (g *Group) settle(b *batch, w *worker) *lane {
 	return next
 }
 
-// next returns the lane from which the worker takes his next batch: the one that he has been in, or else another; or nil, and then he
-// is among the idle.
+// next returns the lane from which the worker takes its next batch: the same one, or else another. It returns nil, and
+// adds the worker to the idle ones, if there is none.
 func (g *Group) next(w *worker, last *lane) *lane {
 	if g.closed {
 		close(w.wake)
@@ -245,8 +248,8 @@ func (g *Group) next(w *worker, last *lane) *lane {
 	return nil
 }
 
-// putBack lets a write wait again, before all others of its stream.
+// putBack makes a write wait again, before all others to its resource.
 func (g *Group) putBack(p *pending) {
-	p.stream.pushFront(p)
-	g.account(p.stream, 1, p.size)
+	p.queue.pushFront(p)
+	g.account(p.queue, 1, p.size)
 }

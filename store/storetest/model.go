@@ -158,13 +158,13 @@ func (m Model) Write(write store.Write) (Model, Answer) {
 func (m Model) Transact(transaction store.Transaction) (Model, Answer) {
 	content := contentOf(transaction.Operations)
 	replayed := true
-	for _, claim := range transaction.Claims {
+	for _, claim := range transaction.Tokens {
 		replayed = replayed && m.Resource(claim.Resource).replays(claim, content)
 	}
 	if replayed {
 		return m, m.committed(transaction, true)
 	}
-	for _, claim := range transaction.Claims {
+	for _, claim := range transaction.Tokens {
 		if refused := m.Resource(claim.Resource).judge(claim, m.inForce(claim.Resource),
 			m.Policy(claim.Resource)); refused != (Answer{}) {
 			return m, refused
@@ -180,7 +180,7 @@ func (m Model) Transact(transaction store.Transaction) (Model, Answer) {
 	}
 
 	next := m
-	for _, claim := range transaction.Claims {
+	for _, claim := range transaction.Tokens {
 		raised := m.Resource(claim.Resource).raised(claim, content)
 		for _, op := range transaction.Operations {
 			if op.Resource == claim.Resource {

@@ -11,9 +11,10 @@ import (
 )
 
 const (
-	// watchLasts is how long events are kept for a watch that nobody renews, and so how long one may be resumed without a gap.
-	watchLasts   = time.Minute
-	watchRenewal = 20 * time.Second
+	// keptFor is how long the database keeps events for a process that does not renew its watch, and so how long a
+	// subscription may be resumed without a gap.
+	keptFor      = time.Minute
+	renewal      = 20 * time.Second
 	fetchMax     = 5000
 	fetchTimeout = 10 * time.Second
 	// failurePause is the pause after events could not be read.
@@ -22,193 +23,192 @@ const (
 
 var errEventsLost = errors.New("events were lost while the database was away")
 
-// Broadcast is the watches of this process. One goroutine reads the events of all watched locks and hands them to whoever watches.
+// Broadcast has the subscriptions of this process. Run reads the events of all watched locks and delivers them.
 type Broadcast struct {
-	store *store.Store
-	poll  time.Duration
-	due   chan struct{} // of capacity 1
+	store        *store.Store
+	pollInterval time.Duration
+	due          chan struct{} // of capacity 1
 
 	mu    sync.Mutex
-	locks map[store.Name]*watched
+	locks map[store.Name]*watchedLock
 }
 
-// watched is a lock that somebody here watches.
-type watched struct {
-	last    int64 // the newest event that was handed out; -1: not known yet
-	due     bool
-	readers map[*Subscription]struct{}
+// watchedLock is a lock with subscriptions.
+type watchedLock struct {
+	last          int64 // the newest event that was delivered; -1: not known yet
+	due           bool
+	subscriptions map[*Subscription]struct{}
 }
 
-// New returns a Broadcast that waits to be Run. It looks for events without a notification at each poll.
-func New(on *store.Store, poll time.Duration) *Broadcast {
-	return &Broadcast{store: on, poll: poll, due: make(chan struct{}, 1), locks: map[store.Name]*watched{}}
-}
-
-// begin has the events of these locks kept.
-func (w *Broadcast) begin(ctx context.Context, locks []store.Name) error {
-	return w.store.KeepEvents(ctx, locks, watchLasts)
-}
-
-func (w *Broadcast) add(watch *Subscription) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	lock := w.locks[watch.name]
-	if lock == nil {
-		lock = &watched{last: -1, readers: map[*Subscription]struct{}{}}
-		w.locks[watch.name] = lock
-	}
-	lock.readers[watch] = struct{}{}
-}
-
-// follow has events after the position handed out, unless they are already: it returns after which. That may be a later one, where
-// another watch of the lock began at the same time.
-func (w *Broadcast) follow(name store.Name, position int64) int64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	lock := w.locks[name]
-	if lock == nil {
-		return position
-	}
-	if lock.last < 0 {
-		lock.last = position
-		w.fetchLocked(lock)
-	}
-	return lock.last
-}
-
-// remove ends a watch for the reason, unless it has ended.
-func (w *Broadcast) remove(watch *Subscription, reason error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.removeLocked(watch, reason)
-}
-
-func (w *Broadcast) removeLocked(watch *Subscription, reason error) {
-	lock := w.locks[watch.name]
-	if lock == nil {
-		return
-	}
-	if _, there := lock.readers[watch]; !there {
-		return
-	}
-	delete(lock.readers, watch)
-	watch.reason = reason
-	close(watch.coming)
-	if len(lock.readers) == 0 {
-		delete(w.locks, watch.name)
+// New returns a Broadcast. It waits to be Run. At each interval it looks for events whose notification was lost.
+func New(on *store.Store, pollInterval time.Duration) *Broadcast {
+	return &Broadcast{
+		store: on, pollInterval: pollInterval, due: make(chan struct{}, 1), locks: map[store.Name]*watchedLock{},
 	}
 }
 
-// Fetch has the events of a lock read soon.
-func (w *Broadcast) Fetch(name store.Name) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if lock := w.locks[name]; lock != nil {
-		w.fetchLocked(lock)
-	}
-}
-
-// FetchAll has the events of all watched locks read soon.
-func (w *Broadcast) FetchAll() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, lock := range w.locks {
-		w.fetchLocked(lock)
-	}
-}
-
-func (w *Broadcast) fetchLocked(lock *watched) {
-	lock.due = true
-	select {
-	case w.due <- struct{}{}:
-	default:
-	}
-}
-
-// Run reads events when there are some, looks for some now and then without a notification, and keeps the watches up, until ctx ends.
-func (w *Broadcast) Run(ctx context.Context, onError func(error)) {
-	poll, renewal := time.NewTicker(w.poll), time.NewTicker(watchRenewal)
+// Run reads events when there may be some, polls for others, and renews the watches in the database, until ctx ends. It
+// passes errors to onError and tries again.
+func (b *Broadcast) Run(ctx context.Context, onError func(error)) {
+	poll, renew := time.NewTicker(b.pollInterval), time.NewTicker(renewal)
 	defer poll.Stop()
-	defer renewal.Stop()
+	defer renew.Stop()
 	for {
 		var err error
 		select {
 		case <-ctx.Done():
 			return
-		case <-w.due:
+		case <-b.due:
 		case <-poll.C:
-			w.FetchAll()
-		case <-renewal.C:
-			err = w.renew(ctx)
+			b.FetchAll()
+		case <-renew.C:
+			err = b.renew(ctx)
 		}
-		err = errors.Join(err, w.handOut(ctx))
+		err = errors.Join(err, b.publishDue(ctx))
 		if err != nil && ctx.Err() == nil {
 			onError(err)
-			w.FetchAll()
+			b.FetchAll()
 			timing.Sleep(ctx, failurePause)
 		}
 	}
 }
 
-// renew keeps the events of all watched locks being kept. Where that had lapsed, events are lost, and those watches end.
-func (w *Broadcast) renew(ctx context.Context) error {
-	w.mu.Lock()
-	lasts := make(map[store.Name]int64, len(w.locks))
-	names := make([]store.Name, 0, len(w.locks))
-	for name, lock := range w.locks {
+// Fetch makes Run read the events of a lock.
+func (b *Broadcast) Fetch(name store.Name) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if lock := b.locks[name]; lock != nil {
+		b.fetch(lock)
+	}
+}
+
+// FetchAll makes Run read the events of all watched locks.
+func (b *Broadcast) FetchAll() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, lock := range b.locks {
+		b.fetch(lock)
+	}
+}
+
+func (b *Broadcast) fetch(lock *watchedLock) {
+	lock.due = true
+	select {
+	case b.due <- struct{}{}:
+	default:
+	}
+}
+
+func (b *Broadcast) add(s *Subscription) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	lock := b.locks[s.name]
+	if lock == nil {
+		lock = &watchedLock{last: -1, subscriptions: map[*Subscription]struct{}{}}
+		b.locks[s.name] = lock
+	}
+	lock.subscriptions[s] = struct{}{}
+}
+
+// follow begins to deliver events after the position, and returns that. It returns a later one if another subscription
+// to the lock began at the same time.
+func (b *Broadcast) follow(name store.Name, position int64) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	lock := b.locks[name]
+	if lock == nil {
+		return position
+	}
+	if lock.last < 0 {
+		lock.last = position
+		b.fetch(lock)
+	}
+	return lock.last
+}
+
+// end ends a subscription for the reason, unless it has ended.
+func (b *Broadcast) end(s *Subscription, reason error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.endLocked(s, reason)
+}
+
+func (b *Broadcast) endLocked(s *Subscription, reason error) {
+	lock := b.locks[s.name]
+	if lock == nil {
+		return
+	}
+	if _, there := lock.subscriptions[s]; !there {
+		return
+	}
+	delete(lock.subscriptions, s)
+	s.reason = reason
+	close(s.events)
+	if len(lock.subscriptions) == 0 {
+		delete(b.locks, s.name)
+	}
+}
+
+// renew makes the database go on keeping the events of all watched locks. Where it had stopped, events are lost, and
+// those subscriptions end.
+func (b *Broadcast) renew(ctx context.Context) error {
+	b.mu.Lock()
+	lasts := make(map[store.Name]int64, len(b.locks))
+	names := make([]store.Name, 0, len(b.locks))
+	for name, lock := range b.locks {
 		lasts[name] = lock.last
 		names = append(names, name)
 	}
-	w.mu.Unlock()
+	b.mu.Unlock()
 	if len(names) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	if err := w.begin(ctx, names); err != nil {
+	if err := b.store.KeepEvents(ctx, names, keptFor); err != nil {
 		return err
 	}
-	return w.store.EventsKept(ctx, names, func(name store.Name, since int64) {
+	return b.store.EventsKept(ctx, names, func(name store.Name, since int64) {
 		if last := lasts[name]; last >= 0 && since > last {
-			w.endAll(name, store.NotApplied(errEventsLost))
+			b.endAll(name, store.NotApplied(errEventsLost))
 		}
 	})
 }
 
-func (w *Broadcast) endAll(name store.Name, reason error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if lock := w.locks[name]; lock != nil {
-		for watch := range lock.readers {
-			w.removeLocked(watch, reason)
+func (b *Broadcast) endAll(name store.Name, reason error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if lock := b.locks[name]; lock != nil {
+		for s := range lock.subscriptions {
+			b.endLocked(s, reason)
 		}
 	}
 }
 
-// handOut reads the events of the locks that are due, and gives them to their readers.
-func (w *Broadcast) handOut(ctx context.Context) error {
+// publishDue reads the events of the locks that are due, and publishes them.
+func (b *Broadcast) publishDue(ctx context.Context) error {
 	for {
-		names, lasts := w.takeDue()
+		names, lasts := b.takeDue()
 		if len(names) == 0 {
 			return nil
 		}
 		fetching, cancel := context.WithTimeout(ctx, fetchTimeout)
-		events, err := w.store.Events(fetching, names, lasts, fetchMax)
+		events, err := b.store.Events(fetching, names, lasts, fetchMax)
 		cancel()
 		if err != nil {
 			return err
 		}
-		w.deliver(events)
+		b.publish(events)
 		if len(events) == fetchMax {
-			w.FetchAll()
+			b.FetchAll()
 		}
 	}
 }
 
-func (w *Broadcast) takeDue() (names []store.Name, lasts []int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for name, lock := range w.locks {
+func (b *Broadcast) takeDue() (names []store.Name, lasts []int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for name, lock := range b.locks {
 		if lock.due && lock.last >= 0 {
 			lock.due = false
 			names = append(names, name)
@@ -218,21 +218,22 @@ func (w *Broadcast) takeDue() (names []store.Name, lasts []int64) {
 	return names, lasts
 }
 
-// deliver never waits for a reader: one that does not keep up is dropped.
-func (w *Broadcast) deliver(events []store.Event) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+// publish delivers events to the subscriptions of their locks. It never blocks: it ends a subscription that is too
+// slow.
+func (b *Broadcast) publish(events []store.Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for _, event := range events {
-		lock := w.locks[event.Lock]
+		lock := b.locks[event.Lock]
 		if lock == nil || event.ID <= lock.last {
 			continue
 		}
 		lock.last = event.ID
-		for watch := range lock.readers {
+		for s := range lock.subscriptions {
 			select {
-			case watch.coming <- event:
+			case s.events <- event:
 			default:
-				w.removeLocked(watch, store.ErrSlowReader)
+				b.endLocked(s, store.ErrSlowReader)
 			}
 		}
 	}

@@ -148,8 +148,8 @@ func (s *services) stir(ctx context.Context, t *testing.T, lock store.Name) *syn
 	return &stirring
 }
 
-// Every event is seen exactly once and in order, on whichever Service, by watches that begin at the same time and in the middle of it, and while
-// the connections for notifications are cut.
+// Every event is seen exactly once and in order, on whichever Service, by watches that begin at the same time and in
+// the middle of it, and while the connections for notifications are cut.
 func TestWatchesSeeAllEvents(t *testing.T) {
 	t.Parallel()
 	for _, cuts := range []int{0, 3} {

@@ -37,8 +37,8 @@ func (s *services) next(t *testing.T, w *watch.Subscription, count int) (ids []i
 	return ids
 }
 
-// A watch is resumed on another Service after the last event that was seen, and misses nothing; after what is not kept, it says so, and begins with
-// the lock as it stands.
+// A watch is resumed on another Service after the last event that was seen, and misses nothing; after what is not kept,
+// it says so, and begins with the lock as it stands.
 func TestWatchIsResumed(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, enginetest.New(t), 2, enginetest.NoPoll)

@@ -7,78 +7,84 @@ import (
 )
 
 const (
-	// watchBuffer is how many events of a watch may be unread before it is ended.
-	watchBuffer = 256
-	// resumeMax is how many events a watch may lie behind and still be resumed.
+	// bufferMax is how many events of a subscription may be unread before it is ended.
+	bufferMax = 256
+	// resumeMax is how many events a subscription may be behind and still be resumed.
 	resumeMax = 1000
 )
 
-// Subscription is a stream of the events of one lock. It is used by one goroutine.
+// Subscription is a stream of the events of one lock. One goroutine uses it.
 type Subscription struct {
-	// Resumed says that the events follow those that were seen before. Otherwise the watch begins with the lock as it stands.
+	// Resumed says that the events follow the one that the subscriber saw last. Otherwise they follow the state in Lock.
 	Resumed bool
-	// Missed says that events after those that were seen before are lost.
+	// Missed says that events after the one that the subscriber saw last are lost.
 	Missed bool
-	// Lock is how the lock stands after the event with the ID; zero where Resumed. One that was never granted is free, with token 0.
+	// Lock is the lock after the event with the ID; zero where Resumed. One that was never granted is free, with token 0.
 	Lock store.Lock
 	ID   int64
 
-	watches *Broadcast
-	name    store.Name
-	behind  []store.Event    // to be read before those that come
-	coming  chan store.Event // closed when the watch was ended, see reason
-	reason  error
+	broadcast *Broadcast
+	name      store.Name
+	backlog   []store.Event    // to be read before events
+	events    chan store.Event // closed when the subscription has ended, see reason
+	reason    error
 }
 
-// Subscribe begins a watch of a lock; after is the ID of the last event that was seen of it, nil: none. It returns ErrUnavailable.
+// Subscribe begins a subscription to the events of a lock. after is the ID of the last event that the subscriber saw;
+// nil: none. It returns ErrUnavailable.
 func (b *Broadcast) Subscribe(ctx context.Context, lock store.Name, after *int64) (*Subscription, error) {
-	w := &Subscription{watches: b, name: lock, coming: make(chan store.Event, watchBuffer)}
-	if err := b.begin(ctx, []store.Name{lock}); err != nil {
+	s := &Subscription{broadcast: b, name: lock, events: make(chan store.Event, bufferMax)}
+	if err := b.store.KeepEvents(ctx, []store.Name{lock}, keptFor); err != nil {
 		return nil, err
 	}
-	b.add(w)
-	state, err := b.store.WatchState(ctx, lock)
+	b.add(s)
+	if err := s.catchUp(ctx, after); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// catchUp reads the backlog after the event that the subscriber saw last, or the state of the lock.
+func (s *Subscription) catchUp(ctx context.Context, after *int64) error {
+	b := s.broadcast
+	state, err := b.store.WatchState(ctx, s.name)
 	if err != nil {
-		w.Close()
-		return nil, err
+		return err
 	}
-	followed := b.follow(lock, state.Newest)
+	followed := b.follow(s.name, state.Newest)
 	if after != nil && *after >= state.Since && *after <= state.Newest {
-		w.ID = *after
-		w.behind, err = b.store.Events(ctx, []store.Name{lock}, []int64{w.ID}, resumeMax+1)
-		w.Resumed = len(w.behind) <= resumeMax
+		s.ID = *after
+		s.backlog, err = b.store.Events(ctx, []store.Name{s.name}, []int64{s.ID}, resumeMax+1)
+		s.Resumed = len(s.backlog) <= resumeMax
 	}
-	if !w.Resumed {
-		w.Missed, w.Lock, w.ID, w.behind = after != nil, state.Lock, state.Newest, nil
+	if !s.Resumed {
+		s.Missed, s.Lock, s.ID, s.backlog = after != nil, state.Lock, state.Newest, nil
 		if followed > state.Newest && err == nil {
-			w.behind, err = b.store.Events(ctx, []store.Name{lock}, []int64{state.Newest}, fetchMax)
+			s.backlog, err = b.store.Events(ctx, []store.Name{s.name}, []int64{state.Newest}, fetchMax)
 		}
 	}
-	if err != nil {
-		w.Close()
-		return nil, err
-	}
-	return w, nil
+	return err
 }
 
-// Next waits for the next event. It returns ErrSlowReader when more than 256 events were not read in time, and ErrUnavailable when events were
-// lost while the database was away: in both cases the watch has ended, and another one can be begun after the last ID. It returns
-// the cause of ctx when that ends.
-func (w *Subscription) Next(ctx context.Context) (store.Event, error) {
-	for len(w.behind) > 0 {
-		event := w.behind[0]
-		w.behind = w.behind[1:]
-		w.ID = event.ID
+// Next waits for the next event. It returns ErrSlowReader when more than 256 events were not read in time, and
+// ErrUnavailable when events were lost while the database was unreachable. In both cases the subscription has ended,
+// and another one can begin after the last ID. It returns the cause of ctx when that ends.
+func (s *Subscription) Next(ctx context.Context) (store.Event, error) {
+	if len(s.backlog) > 0 {
+		event := s.backlog[0]
+		s.backlog = s.backlog[1:]
+		s.ID = event.ID
 		return event, nil
 	}
 	for {
 		select {
-		case event, ok := <-w.coming:
+		case event, ok := <-s.events:
 			if !ok {
-				return store.Event{}, w.reason
+				return store.Event{}, s.reason
 			}
-			if event.ID > w.ID {
-				w.ID = event.ID
+			if event.ID > s.ID {
+				s.ID = event.ID
 				return event, nil
 			}
 		case <-ctx.Done():
@@ -87,5 +93,5 @@ func (w *Subscription) Next(ctx context.Context) (store.Event, error) {
 	}
 }
 
-// Close ends the watch.
-func (w *Subscription) Close() { w.watches.remove(w, store.ErrSlowReader) }
+// Close ends the subscription.
+func (s *Subscription) Close() { s.broadcast.end(s, store.ErrSlowReader) }
