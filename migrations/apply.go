@@ -16,13 +16,13 @@ import (
 )
 
 var (
-	// ErrNotMigrated says that the schema is missing or older than this program.
+	// ErrNotMigrated means that the schema is missing or older than this program.
 	ErrNotMigrated = errors.New("the database is not migrated")
-	// ErrNewer says that a newer program has migrated the schema; this one must not touch it.
+	// ErrNewer means that a newer program has migrated the schema; this one must not touch it.
 	ErrNewer = errors.New("the database was migrated by a newer fencegate")
-	// ErrPrerelease says that a program from before the first release made the schema. It cannot be migrated.
+	// ErrPrerelease means that a program from before the first release made the schema. It cannot be migrated.
 	ErrPrerelease = errors.New("the database was made by a fencegate from before its first release")
-	// ErrUnsuitable says that fencegate cannot use this database, whatever schema it has.
+	// ErrUnsuitable means that fencegate cannot use this database, whatever schema it has.
 	ErrUnsuitable = errors.New("the database does not suit fencegate")
 )
 
@@ -32,7 +32,7 @@ const (
 	// prereleaseTable is the version table of programs from before the first release.
 	prereleaseTable = "fence.schema_version"
 
-	// advisoryLock serializes gateways that start at once. The number is "fence" in ASCII.
+	// advisoryLock serializes gateways that start at the same time. The number is "fence" in ASCII.
 	advisoryLock = 0x66656e6365
 
 	undefinedTable = "42P01"
@@ -84,10 +84,12 @@ func Check(ctx context.Context, conn Querier) error {
 	newest := int32(len(numberedFiles()))
 	switch {
 	case version > newest || revision > GuardRevision:
-		return fmt.Errorf("%w: it has schema version %d and functions revision %d, this program knows %d and %d; run the newer one",
+		return fmt.Errorf("%w: it has schema version %d and functions revision %d, "+
+			"this program knows %d and %d; run the newer one",
 			ErrNewer, version, revision, newest, GuardRevision)
 	case version < newest || revision < GuardRevision:
-		return fmt.Errorf("%w: it has schema version %d and functions revision %d, this program needs %d and %d; run `fencegate migrate`",
+		return fmt.Errorf("%w: it has schema version %d and functions revision %d, "+
+			"this program needs %d and %d; run `fencegate migrate`",
 			ErrNotMigrated, version, revision, newest, GuardRevision)
 	}
 	return nil
@@ -113,7 +115,7 @@ func checkReleased(ctx context.Context, conn Querier) error {
 	return nil
 }
 
-// readNumber reads a number that is 0 where its table, or the row in it, is not there yet.
+// readNumber reads a number; it is 0 if its table, or the row in it, does not exist yet.
 func readNumber(ctx context.Context, conn Querier, sql string) (int32, error) {
 	var number int32
 	err := conn.QueryRow(ctx, sql).Scan(&number)
@@ -127,12 +129,12 @@ func readNumber(ctx context.Context, conn Querier, sql string) (int32, error) {
 	return number, nil
 }
 
-// suits refuses databases in which names could not be kept as they are, and servers too old for the functions.
+// suits rejects databases that cannot store every name unchanged, and servers that are too old for the functions.
 func suits(ctx context.Context, conn *pgx.Conn) error {
 	var encoding string
 	var version int
-	err := conn.QueryRow(ctx,
-		"select current_setting('server_encoding'), current_setting('server_version_num')::integer").Scan(&encoding, &version)
+	err := conn.QueryRow(ctx, "select current_setting('server_encoding'), current_setting('server_version_num')::integer").
+		Scan(&encoding, &version)
 	switch {
 	case err != nil:
 		return fmt.Errorf("read the server's version: %w", err)
@@ -161,16 +163,18 @@ func applyNumbered(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// setParsing sets for the session what the SQL of this package is parsed by: otherwise a backslash in a pattern is lost, for ever.
+// setParsing sets the session's settings that change how the SQL of this package is parsed. With other settings, a
+// pattern in the schema could lose its backslashes.
 func setParsing(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.Exec(ctx, "set standard_conforming_strings = on; set transform_null_equals = off")
 	return err
 }
 
-// applyGuard replaces the functions. Bodies are checked when they first run, so that files need no order among
-// themselves; nothing is left callable by everybody.
+// applyGuard replaces the functions. Bodies are checked when they first run, so the files need no order. It revokes all
+// rights of public.
 func applyGuard(ctx context.Context, tx pgx.Tx) error {
-	if _, err := tx.Exec(ctx, "set local check_function_bodies = off; set local standard_conforming_strings = on"); err != nil {
+	const settings = "set local check_function_bodies = off; set local standard_conforming_strings = on"
+	if _, err := tx.Exec(ctx, settings); err != nil {
 		return err
 	}
 	for _, file := range guardFiles() {
@@ -199,7 +203,7 @@ func applyGuard(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// guardDigest is the SHA-256 of all functions' text.
+// guardDigest returns the SHA-256 of the text of all functions.
 func guardDigest() string {
 	hash := sha256.New()
 	for _, file := range guardFiles() {
@@ -212,7 +216,7 @@ func numberedFiles() []string { return must(fs.Glob(numbered, "*.sql")) }
 
 func guardFiles() []string { return must(fs.Glob(guard, "guard/*/*.sql")) }
 
-// must is for embedded files, which are there or the program was not built.
+// must is for embedded files: they exist, or the program would not have been built.
 func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)

@@ -21,21 +21,32 @@ func exec(t *testing.T, conn *pgx.Conn, sql string, args ...any) {
 	}
 }
 
-// fingerprint changes with whatever is written into the database, be it the same again.
+// acquire grants the lock.
+func acquire(t *testing.T, conn *pgx.Conn, lock string) {
+	t.Helper()
+	exec(t, conn, `
+		select fence.acquire(fence.lease_request($1, 'owner', 'exclusive', 'node', 60000, null, null, null), 0, null)`, lock)
+}
+
+// fingerprint changes with every write to the database, even of the same values.
 func fingerprint(t *testing.T, conn *pgx.Conn) string {
 	t.Helper()
 	var text string
 	err := conn.QueryRow(t.Context(), `
-		select concat_ws(' ',
-			(select string_agg(oid || '.' || xmin, ' ' order by oid) from pg_proc where pronamespace = to_regnamespace('fence')),
-			(select string_agg(oid || '.' || xmin, ' ' order by oid) from pg_class where relnamespace = to_regnamespace('fence')),
-			(select string_agg(oid || '.' || xmin, ' ' order by oid) from pg_namespace))`).Scan(&text)
+		select string_agg(kind || oid || '.' || xmin, ' ' order by kind, oid)
+		from (
+			select 'f', oid, xmin from pg_proc where pronamespace = to_regnamespace('fence')
+			union all
+			select 'r', oid, xmin from pg_class where relnamespace = to_regnamespace('fence')
+			union all
+			select 'n', oid, xmin from pg_namespace) as o (kind, oid, xmin)`).Scan(&text)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, table := range []string{"migration_version", "guard_revision", "database_identity", "fences", "leases"} {
 		var rows string
-		err := conn.QueryRow(t.Context(), "select coalesce(string_agg(t.xmin || to_json(t)::text, ' '), '') from fence."+table+" t").Scan(&rows)
+		sql := "select coalesce(string_agg(t.xmin || to_json(t)::text, ' '), '') from fence." + table + " t"
+		err := conn.QueryRow(t.Context(), sql).Scan(&rows)
 		if err != nil && !strings.Contains(err.Error(), "42P01") {
 			t.Fatal(err)
 		}
@@ -44,7 +55,7 @@ func fingerprint(t *testing.T, conn *pgx.Conn) string {
 	return text
 }
 
-// expectMigrated checks that the schema is whole, as the golden one is, and that the newest functions stand in it.
+// expectMigrated checks that the schema is complete, as the golden one, and has the newest functions.
 func expectMigrated(t *testing.T, conn *pgx.Conn) {
 	t.Helper()
 	if err := migrations.Check(t.Context(), conn); err != nil {
@@ -56,22 +67,25 @@ func expectMigrated(t *testing.T, conn *pgx.Conn) {
 	}
 	var revisions, digest string
 	err := conn.QueryRow(t.Context(), `
-		select string_agg(v.version || ' ' || g.revision, ', '), min(g.digest) from fence.migration_version v, fence.guard_revision g`).
+		select string_agg(v.version || ' ' || g.revision, ', '), min(g.digest)
+		from fence.migration_version v, fence.guard_revision g`).
 		Scan(&revisions, &digest)
 	wantRevisions := fmt.Sprint(len(migrations.NumberedFiles()), " ", migrations.GuardRevision)
 	if err != nil || revisions != wantRevisions || digest != migrations.GuardDigest() {
-		t.Errorf("it is said to be %s, %s (%v), want %s, %s", revisions, digest, err, wantRevisions, migrations.GuardDigest())
+		t.Errorf("the recorded version and digest are %s, %s (%v), want %s, %s",
+			revisions, digest, err, wantRevisions, migrations.GuardDigest())
 	}
 	var locks int
 	err = conn.QueryRow(t.Context(), `
-		select count(*) from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())`).
+		select count(*) from pg_locks
+		where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())`).
 		Scan(&locks)
 	if err != nil || locks != 0 {
 		t.Errorf("%d advisory locks are left (%v)", locks, err)
 	}
 }
 
-// Gateways that start at once on an empty database make one schema, and all of them succeed.
+// TestApplyAtOnce checks that gateways that start at once on an empty database make one schema, and that all succeed.
 func TestApplyAtOnce(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Empty(t)
@@ -86,10 +100,11 @@ func TestApplyAtOnce(t *testing.T) {
 	expectMigrated(t, connect(t, url))
 }
 
+// TestApplyTwice checks that applying the same migrations again writes nothing.
 func TestApplyTwice(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, pgtest.Migrated(t))
-	exec(t, conn, "select fence.acquire(fence.lease_request('lock', 'owner', 'exclusive', 'node', 60000, null, null, null), 0, null)")
+	acquire(t, conn, "lock")
 	before := fingerprint(t, conn)
 	for range 2 {
 		if err := migrations.Apply(t.Context(), conn); err != nil {
@@ -97,12 +112,12 @@ func TestApplyTwice(t *testing.T) {
 		}
 	}
 	if after := fingerprint(t, conn); after != before {
-		t.Errorf("it was\n%s\nand is\n%s", before, after)
+		t.Errorf("the database was\n%s\nand is\n%s", before, after)
 	}
 	expectMigrated(t, conn)
 }
 
-// What a newer program has made is left as it is.
+// TestNewerIsLeftAlone checks that the schema of a newer program is refused, and not changed.
 func TestNewerIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	for name, sql := range map[string]string{
@@ -120,17 +135,17 @@ func TestNewerIsLeftAlone(t *testing.T) {
 			before := fingerprint(t, conn)
 			for _, err := range []error{migrations.Apply(t.Context(), conn), migrations.Check(t.Context(), conn)} {
 				if !errors.Is(err, migrations.ErrNewer) {
-					t.Errorf("the answer is %v, want ErrNewer", err)
+					t.Errorf("the error is %v, want ErrNewer", err)
 				}
 			}
 			if after := fingerprint(t, conn); after != before {
-				t.Errorf("it was\n%s\nand is\n%s", before, after)
+				t.Errorf("the database was\n%s\nand is\n%s", before, after)
 			}
 		})
 	}
 }
 
-// TestPrereleaseIsRefused checks that a database of a program from before the first release is refused, and not changed.
+// TestPrereleaseIsRefused checks that a database from before the first release is refused, and not changed.
 func TestPrereleaseIsRefused(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, pgtest.Empty(t))
@@ -160,35 +175,40 @@ func TestPrereleaseIsRefused(t *testing.T) {
 	expectMigrated(t, conn)
 }
 
-// Whatever an older program, or one that died on the way, has left is brought up to date, and data stays.
+// TestOlderIsBroughtUpToDate checks that the schema of an older program, or of one that died on the way, is brought up to
+// date, and that the data stays.
 func TestOlderIsBroughtUpToDate(t *testing.T) {
 	t.Parallel()
 	const older = "update fence.guard_revision set revision = revision - 1;"
 	for name, sql := range map[string]string{
 		"older functions": older + `
-			create or replace function fence.prefixes(p_name text) returns text[] language sql immutable parallel safe as $$ select array['old'] $$`,
-		"a function is missing":          older + "drop function fence.admit",
-		"a function is open to everyone": older + "grant execute on function fence.acquire to public; grant usage on schema fence to public",
-		"a table is open to everyone":    older + "grant all on fence.fences to public",
+			create or replace function fence.prefixes(p_name text) returns text[]
+			language sql immutable parallel safe as $$ select array['old'] $$`,
+		"a function is missing": older + "drop function fence.admit",
+		"a function is open to everyone": older + `
+			grant execute on function fence.acquire to public; grant usage on schema fence to public`,
+		"a table is open to everyone": older + "grant all on fence.fences to public",
 		"no functions": `do $$ declare f regprocedure; begin
-			for f in select oid from pg_proc where pronamespace = 'fence'::regnamespace loop execute 'drop function ' || f; end loop; end $$;
+			for f in select oid from pg_proc where pronamespace = 'fence'::regnamespace loop
+				execute 'drop function ' || f; end loop; end $$;
 			delete from fence.guard_revision`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			conn := connect(t, pgtest.Migrated(t))
-			exec(t, conn, "select fence.acquire(fence.lease_request('lock', 'owner', 'exclusive', 'node', 60000, null, null, null), 0, null)")
+			acquire(t, conn, "lock")
 			exec(t, conn, sql)
 			if err := migrations.Check(t.Context(), conn); !errors.Is(err, migrations.ErrNotMigrated) {
-				t.Errorf("before, it is %v, want ErrNotMigrated", err)
+				t.Errorf("before, Check returned %v, want ErrNotMigrated", err)
 			}
 			if err := migrations.Apply(t.Context(), conn); err != nil {
 				t.Fatal(err)
 			}
 			expectMigrated(t, conn)
-			exec(t, conn, "select fence.acquire(fence.lease_request('another', 'owner', 'exclusive', 'node', 60000, null, null, null), 0, null)")
+			acquire(t, conn, "another")
 			var locks string
-			err := conn.QueryRow(t.Context(), "select string_agg(lock || fencing_token, ' ' order by fencing_token) from fence.leases").Scan(&locks)
+			const sql = "select string_agg(lock || fencing_token, ' ' order by fencing_token) from fence.leases"
+			err := conn.QueryRow(t.Context(), sql).Scan(&locks)
 			if err != nil || locks != "lock1 another2" {
 				t.Errorf("the leases are %s (%v)", locks, err)
 			}
@@ -196,6 +216,7 @@ func TestOlderIsBroughtUpToDate(t *testing.T) {
 	}
 }
 
+// TestEmptyIsBroughtUpToDate checks that a database without tables gets the schema.
 func TestEmptyIsBroughtUpToDate(t *testing.T) {
 	t.Parallel()
 	for name, sql := range map[string]string{
@@ -211,7 +232,7 @@ func TestEmptyIsBroughtUpToDate(t *testing.T) {
 			conn := connect(t, pgtest.Empty(t))
 			exec(t, conn, sql)
 			if err := migrations.Check(t.Context(), conn); !errors.Is(err, migrations.ErrNotMigrated) {
-				t.Errorf("before, it is %v, want ErrNotMigrated", err)
+				t.Errorf("before, Check returned %v, want ErrNotMigrated", err)
 			}
 			if err := migrations.Apply(t.Context(), conn); err != nil {
 				t.Fatal(err)
@@ -221,7 +242,7 @@ func TestEmptyIsBroughtUpToDate(t *testing.T) {
 	}
 }
 
-// The functions are replaced all together or not at all.
+// TestFailureReplacesNothing checks that the functions are replaced all together or not at all.
 func TestFailureReplacesNothing(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, pgtest.Migrated(t))
@@ -233,14 +254,16 @@ func TestFailureReplacesNothing(t *testing.T) {
 		returns fence.ruling[] language sql as $$ select null::fence.ruling[] $$;
 		drop function fence.write; create function fence.write(
 			p_resources text[], p_tokens bigint[], p_sequences bigint[], p_lease_ids uuid[], p_digests bytea[],
-			p_kinds text[], p_keys text[], p_values bytea[], p_content_types text[], p_expected bigint[], p_turn_ends integer[], p_wait_ms integer)
+			p_kinds text[], p_keys text[], p_values bytea[], p_content_types text[], p_expected bigint[],
+			p_turn_ends integer[], p_wait_ms integer)
 		returns text language sql as $$ select 'a result of another type' $$`)
 	before := fingerprint(t, conn)
-	if err := migrations.Apply(t.Context(), conn); err == nil || !strings.Contains(err.Error(), "guard/write/write.sql") {
-		t.Errorf("the answer is %v, want an error that names guard/write/write.sql", err)
+	const file = "guard/write/write.sql"
+	if err := migrations.Apply(t.Context(), conn); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("the error is %v, want one that names %s", err, file)
 	}
 	if after := fingerprint(t, conn); after != before {
-		t.Errorf("it was\n%s\nand is\n%s", before, after)
+		t.Errorf("the database was\n%s\nand is\n%s", before, after)
 	}
 	exec(t, conn, "drop function fence.write")
 	if err := migrations.Apply(t.Context(), conn); err != nil {
@@ -249,6 +272,7 @@ func TestFailureReplacesNothing(t *testing.T) {
 	expectMigrated(t, conn)
 }
 
+// TestUnsuitableDatabase checks that a database with another encoding is refused, and not changed.
 func TestUnsuitableDatabase(t *testing.T) {
 	t.Parallel()
 	admin := connect(t, pgtest.Empty(t))
@@ -267,15 +291,16 @@ func TestUnsuitableDatabase(t *testing.T) {
 	}
 	defer conn.Close(t.Context())
 	before := fingerprint(t, conn)
-	if err := migrations.Apply(t.Context(), conn); !errors.Is(err, migrations.ErrUnsuitable) || !strings.Contains(err.Error(), "UTF8") {
-		t.Errorf("the answer is %v, want ErrUnsuitable that says UTF8", err)
+	err = migrations.Apply(t.Context(), conn)
+	if !errors.Is(err, migrations.ErrUnsuitable) || !strings.Contains(err.Error(), "UTF8") {
+		t.Errorf("the error is %v, want ErrUnsuitable that names UTF8", err)
 	}
 	if after := fingerprint(t, conn); after != before {
-		t.Errorf("it was\n%s\nand is\n%s", before, after)
+		t.Errorf("the database was\n%s\nand is\n%s", before, after)
 	}
 }
 
-// Who comes second waits for the first, or leaves when its caller does, and leaves nothing.
+// TestApplyWaits checks that a second Apply waits for the first. If its context ends, it returns and changes nothing.
 func TestApplyWaits(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Empty(t)
@@ -289,10 +314,10 @@ func TestApplyWaits(t *testing.T) {
 	awaitBlocked(t, watch, applied)
 	cancel()
 	if err := <-applied; !errors.Is(err, context.Canceled) {
-		t.Errorf("the answer is %v, want context.Canceled", err)
+		t.Errorf("the error is %v, want context.Canceled", err)
 	}
 	if err := migrations.Check(t.Context(), watch); !errors.Is(err, migrations.ErrNotMigrated) {
-		t.Errorf("it is %v, want ErrNotMigrated", err)
+		t.Errorf("Check returned %v, want ErrNotMigrated", err)
 	}
 
 	go apply(t.Context(), connect(t, url))
@@ -304,18 +329,19 @@ func TestApplyWaits(t *testing.T) {
 	expectMigrated(t, watch)
 }
 
-// awaitBlocked returns when a statement waits for a lock in the database. Work that ended without waiting fails the test.
+// awaitBlocked returns when a statement in the database waits for a lock. If the work ends before that, the test fails.
 func awaitBlocked(t *testing.T, conn *pgx.Conn, work <-chan error) {
 	t.Helper()
 	for blocked := false; !blocked; {
 		err := conn.QueryRow(t.Context(), `
-			select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`).Scan(&blocked)
+			select exists (
+				select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`).Scan(&blocked)
 		if err != nil {
 			t.Fatal(err)
 		}
 		select {
 		case err := <-work:
-			t.Fatalf("it did not wait: %v", err)
+			t.Fatalf("Apply returned %v before it waited for a lock", err)
 		default:
 		}
 	}

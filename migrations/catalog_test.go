@@ -1,6 +1,6 @@
 package migrations_test
 
-// catalogSections describe the schema fence, a line per thing. Who owns it is called "owner", whoever that is.
+// catalogSections describe the schema fence, a line per object. The owner is shown as "owner", whatever its name.
 var catalogSections = []struct{ title, sql string }{
 	{"owners other than the schema's", `
 		select pg_describe_object(d.classid, d.objid, 0)
@@ -14,7 +14,8 @@ var catalogSections = []struct{ title, sql string }{
 
 	{"domains", `
 		select format('%s as %s%s%s%s', t.oid::regtype, format_type(t.typbasetype, t.typtypmod),
-			' collate ' || nullif(t.typcollation, 0)::regcollation, case when t.typnotnull then ' not null' end, ' default ' || t.typdefault)
+			' collate ' || nullif(t.typcollation, 0)::regcollation, case when t.typnotnull then ' not null' end,
+			' default ' || t.typdefault)
 		from pg_type t
 		where t.typnamespace = 'fence'::regnamespace and t.typtype = 'd'
 		order by t.typname`},
@@ -26,7 +27,8 @@ var catalogSections = []struct{ title, sql string }{
 		order by c.contypid::regtype::text, c.conname`},
 
 	{"composite types", `
-		select format('%s (%s)', c.oid::regclass, string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod), ', ' order by a.attnum))
+		select format('%s (%s)', c.oid::regclass, 
+			string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod), ', ' order by a.attnum))
 		from pg_class c
 		join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
 		where c.relnamespace = 'fence'::regnamespace and c.relkind = 'c'
@@ -37,15 +39,19 @@ var catalogSections = []struct{ title, sql string }{
 		select format('%s as %s start %s increment %s from %s to %s cache %s%s%s', s.seqrelid::regclass, s.seqtypid::regtype,
 			s.seqstart, s.seqincrement, s.seqmin, s.seqmax, s.seqcache, case when s.seqcycle then ' cycle' end,
 			(select ' of ' || pg_describe_object(d.refclassid, d.refobjid, d.refobjsubid)
-			 from pg_depend d where d.objid = s.seqrelid and d.deptype in ('a', 'i') and d.refclassid = 'pg_class'::regclass and d.refobjsubid > 0))
+			 from pg_depend d where d.objid = s.seqrelid and d.deptype in ('a', 'i') 
+				and d.refclassid = 'pg_class'::regclass and d.refobjsubid > 0))
 		from pg_sequence s
 		join pg_class c on c.oid = s.seqrelid
 		where c.relnamespace = 'fence'::regnamespace
 		order by c.relname`},
 
 	{"tables and views", `
-		select format('%s %s%s%s%s', case c.relkind when 'r' then 'table' when 'p' then 'partitioned table' when 'v' then 'view' else 'relation ' || c.relkind::text end,
-			c.oid::regclass, case c.relpersistence when 'u' then ' unlogged' end, case when c.relrowsecurity then ' row security' end,
+		select format('%s %s%s%s%s', 
+			case c.relkind when 'r' then 'table' when 'p' then 'partitioned table' when 'v' then 'view'
+				else 'relation ' || c.relkind::text end,
+			c.oid::regclass, case c.relpersistence when 'u' then ' unlogged' end,
+			case when c.relrowsecurity then ' row security' end,
 			' with (' || array_to_string(c.reloptions, ', ') || ')')
 		from pg_class c
 		where c.relnamespace = 'fence'::regnamespace and c.relkind not in ('S', 'i', 'I', 'c', 't')
@@ -71,7 +77,8 @@ var catalogSections = []struct{ title, sql string }{
 		order by c.relname, a.attnum`},
 
 	{"constraints", `
-		select format('%s %s %s%s', c.conrelid::regclass, c.conname, pg_get_constraintdef(c.oid), case when not c.convalidated then ' not valid' end)
+		select format('%s %s %s%s', c.conrelid::regclass, c.conname, pg_get_constraintdef(c.oid),
+			case when not c.convalidated then ' not valid' end)
 		from pg_constraint c
 		where c.connamespace = 'fence'::regnamespace and c.conrelid <> 0 and c.contype <> 'n'
 		order by c.conrelid::regclass::text, c.conname`},
@@ -91,11 +98,13 @@ var catalogSections = []struct{ title, sql string }{
 		order by c.relname, g.tgname`},
 
 	{"functions", `
-		select format(E'%s.%s(%s)\n  returns %s language %s %s parallel %s%s%s%s\n  set %s\n  body %s', 'fence', p.proname, pg_get_function_arguments(p.oid),
+		select format(E'%s.%s(%s)\n  returns %s language %s %s parallel %s%s%s%s\n  set %s\n  body %s', 
+			'fence', p.proname, pg_get_function_arguments(p.oid),
 			pg_get_function_result(p.oid), l.lanname,
 			case p.provolatile when 'i' then 'immutable' when 's' then 'stable' else 'volatile' end,
 			case p.proparallel when 's' then 'safe' when 'r' then 'restricted' else 'unsafe' end,
-			case when p.proisstrict then ' strict' end, case when p.prosecdef then ' security definer' end, ' rows ' || nullif(p.prorows, 0),
+			case when p.proisstrict then ' strict' end, case when p.prosecdef then ' security definer' end,
+			' rows ' || nullif(p.prorows, 0),
 			coalesce(array_to_string(p.proconfig, ', '), 'nothing'), encode(sha256(convert_to(p.prosrc, 'UTF8')), 'hex'))
 		from pg_proc p
 		join pg_language l on l.oid = p.prolang
@@ -125,7 +134,8 @@ var catalogSections = []struct{ title, sql string }{
 			select 'function', p.oid::regprocedure::text, p.proowner, coalesce(p.proacl, acldefault('f', p.proowner))
 			from pg_proc p where p.pronamespace = 'fence'::regnamespace
 		)
-		select format('%s %s: %s to %s', k.kind, k.name, a.privilege_type, case a.grantee when 0 then 'public' else a.grantee::regrole::text end)
+		select format('%s %s: %s to %s', k.kind, k.name, a.privilege_type,
+			case a.grantee when 0 then 'public' else a.grantee::regrole::text end)
 		from kept k, aclexplode(k.acl) a
 		where a.grantee <> k.owner
 		order by 1`},

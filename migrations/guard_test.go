@@ -13,8 +13,8 @@ import (
 const guardGolden = "testdata/guard.golden"
 
 // guardHeader begins the golden file.
-const guardHeader = `# Which functions a revision is: the SHA-256 of all files under guard/, and "released" once somebody may run them.
-# The digest of what was released never changes: functions that have changed are a new revision.
+const guardHeader = `# The revisions of the functions: the SHA-256 of all files under guard/, and "released" after a release.
+# The digest of a released revision never changes: changed functions are a new revision.
 `
 
 // guardEntry is a line of the golden file.
@@ -32,8 +32,8 @@ func (e guardEntry) String() string {
 	return line
 }
 
-// TestGuardRevision keeps two revisions of the functions from having one number: a gateway puts its functions in place of those
-// with a lower number, and leaves alone those with its own.
+// TestGuardRevision checks that two versions of the functions never have one number: a gateway replaces functions with a
+// lower number, and leaves those with its own number alone.
 func TestGuardRevision(t *testing.T) {
 	entries := readGuardGolden(t)
 	at := slices.IndexFunc(entries, func(e guardEntry) bool { return e.revision == migrations.GuardRevision })
@@ -42,11 +42,12 @@ func TestGuardRevision(t *testing.T) {
 	case at >= 0 && entries[at].digest == digest:
 		return
 	case at >= 0 && entries[at].released:
-		t.Fatalf("the functions under guard/ have changed since revision %d of them was released: raise GuardRevision in embed.go to %d, "+
-			"then run `go test ./migrations -run TestGuardRevision -update`", migrations.GuardRevision, migrations.GuardRevision+1)
+		t.Fatalf("the functions under guard/ have changed since revision %d was released: "+
+			"raise GuardRevision in embed.go to %d, then run `go test ./migrations -run TestGuardRevision -update`",
+			migrations.GuardRevision, migrations.GuardRevision+1)
 	case !*update:
-		t.Fatalf("the functions under guard/ are not those that %s calls revision %d: run `go test ./migrations -run TestGuardRevision -update`",
-			guardGolden, migrations.GuardRevision)
+		t.Fatalf("the functions under guard/ are not revision %[2]d of %[1]s: "+
+			"run `go test ./migrations -run TestGuardRevision -update`", guardGolden, migrations.GuardRevision)
 	case at >= 0:
 		entries[at].digest = digest
 	default:
@@ -55,15 +56,15 @@ func TestGuardRevision(t *testing.T) {
 	writeGuardGolden(t, entries)
 }
 
-// TestGuardRevisionsRise catches a number that was taken back.
+// TestGuardRevisionsRise checks that GuardRevision is the last of the recorded revisions.
 func TestGuardRevisionsRise(t *testing.T) {
 	entries := readGuardGolden(t)
 	for i, entry := range entries {
 		if entry.revision != i+1 {
-			t.Errorf("line %d of %s is of revision %d", i+1, guardGolden, entry.revision)
+			t.Errorf("entry %d of %s is revision %d", i+1, guardGolden, entry.revision)
 		}
 		if !entry.released && i < len(entries)-1 {
-			t.Errorf("revision %d of the functions is older than the newest, and not said to be released", entry.revision)
+			t.Errorf("revision %d is older than the newest, and not marked as released", entry.revision)
 		}
 	}
 	if len(entries) != migrations.GuardRevision {
@@ -84,7 +85,8 @@ func readGuardGolden(t *testing.T) []guardEntry {
 		}
 		var entry guardEntry
 		var mark string
-		if _, err := fmt.Sscanf(line, "%d %s %s", &entry.revision, &entry.digest, &mark); entry.digest == "" || mark != "" && mark != "released" {
+		_, err := fmt.Sscanf(line, "%d %s %s", &entry.revision, &entry.digest, &mark)
+		if entry.digest == "" || mark != "" && mark != "released" {
 			t.Fatalf("%s: %q: %v", guardGolden, line, err)
 		}
 		entry.released = mark == "released"

@@ -14,7 +14,7 @@ import (
 
 const insufficientPrivilege = "42501"
 
-// stranger makes a role that nobody gave anything, and returns a connection that has become it.
+// stranger makes a role without rights, and returns a connection with that role.
 func stranger(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
 	owner := connect(t, url)
@@ -49,14 +49,17 @@ func list(t *testing.T, conn *pgx.Conn, sql string) []string {
 }
 
 const (
-	tablesSQL = `select oid::regclass::text from pg_class where relnamespace = 'fence'::regnamespace and relkind in ('r', 'v', 'm', 'p')`
-	// A call with nulls: whoever may call a function gets past the check of rights.
+	tablesSQL = `
+		select oid::regclass::text from pg_class
+		where relnamespace = 'fence'::regnamespace and relkind in ('r', 'v', 'm', 'p')`
+	// A call with nulls: a role with the right to call the function passes the check of rights.
 	callsSQL = `
-		select format('%s(%s)', p.oid::regproc, (select string_agg('null::' || a::regtype, ', ') from unnest(p.proargtypes) a))
+		select format('%s(%s)', p.oid::regproc, (
+			select string_agg('null::' || a::regtype, ', ') from unnest(p.proargtypes) a))
 		from pg_proc p where p.pronamespace = 'fence'::regnamespace`
 )
 
-// A role that nobody gave anything can neither read nor write a table, nor call a function.
+// TestPublicHasNoRights checks that a role without rights can neither read nor write a table, nor call a function.
 func TestPublicHasNoRights(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
@@ -71,7 +74,7 @@ func TestPublicHasNoRights(t *testing.T) {
 	statements = append(statements, "select nextval('fence.tokens')", "select last_value from fence.tokens",
 		"create table fence.mine ()", "select null::fence.name", "drop schema fence cascade")
 
-	// The schema is closed, and so is each thing in it, were the schema opened by mistake.
+	// The schema is closed, and so is each object in it, in case the schema is opened by mistake.
 	for _, opened := range []string{"", "grant usage on schema fence to public"} {
 		exec(t, owner, opened)
 		for _, sql := range statements {
@@ -87,8 +90,8 @@ func TestPublicHasNoRights(t *testing.T) {
 	}
 }
 
-// The functions that are for calling do their work for a role that may call them and can touch no table; the schema that such a
-// role looks in first does not lead them astray.
+// TestFunctionsWorkForOthers checks that the public functions work for a role that may call them but may touch no table.
+// The first schema in that role's search_path does not affect them.
 func TestFunctionsWorkForOthers(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
@@ -100,34 +103,39 @@ func TestFunctionsWorkForOthers(t *testing.T) {
 	exec(t, owner, fmt.Sprintf(`
 		create schema astray authorization %[1]s;
 		grant usage on schema fence to %[1]s;
-		grant execute on function fence.lease_request, fence.acquire, fence.write, fence.write_one, fence.release to %[1]s`, role))
+		grant execute on function
+			fence.lease_request, fence.acquire, fence.write, fence.write_one, fence.release to %[1]s`, role))
 	exec(t, conn, `
 		create table astray.fences (resource text, granted_token bigint);
 		create function astray.clock_timestamp() returns timestamptz language sql as $$ select 'infinity'::timestamptz $$;
 		set search_path = astray, fence, pg_catalog`)
-	var outcome, verdict, standing string
+	var outcome, verdict, status string
 	var lease struct {
 		id    [16]byte
 		token int64
 	}
 	err := conn.QueryRow(t.Context(), `
-		select a.outcome, (a.lease).lease_id, (a.lease).fencing_token from fence.acquire(fence.lease_request('lock', 'owner', 'exclusive', 'node', 60000, null, null, null), 0, null) a`).
+		select a.outcome, (a.lease).lease_id, (a.lease).fencing_token
+		from fence.acquire(fence.lease_request('lock', 'owner', 'exclusive', 'node', 60000, null, null, null), 0, null) a`).
 		Scan(&outcome, &lease.id, &lease.token)
 	if err != nil || outcome != "granted" {
 		t.Fatalf("the acquire is %s (%v)", outcome, err)
 	}
 	err = conn.QueryRow(t.Context(), `
-		select verdict from fence.write_one('lock', $1, null, null, '\x00', 'put', 'key', '\x01', 'text/plain', null, null)`, lease.token).Scan(&verdict)
+		select verdict
+		from fence.write_one('lock', $1, null, null, '\x00', 'put', 'key', '\x01', 'text/plain', null, null)`, lease.token).
+		Scan(&verdict)
 	if err != nil || verdict != "admitted" {
 		t.Errorf("the write is %s (%v)", verdict, err)
 	}
 	var finite bool
-	err = owner.QueryRow(t.Context(), "select isfinite(r.updated_at) and isfinite(l.granted_at) from fence.records r, fence.leases l").Scan(&finite)
+	err = owner.QueryRow(t.Context(), `
+		select isfinite(r.updated_at) and isfinite(l.granted_at) from fence.records r, fence.leases l`).Scan(&finite)
 	if err != nil || !finite {
 		t.Errorf("the functions of the schema astray were called (%v)", err)
 	}
-	err = conn.QueryRow(t.Context(), "select fence.release('lock', 'owner', $1, $2)", lease.id, lease.token).Scan(&standing)
-	if err != nil || standing != "released" {
-		t.Errorf("the release is %s (%v)", standing, err)
+	err = conn.QueryRow(t.Context(), "select fence.release('lock', 'owner', $1, $2)", lease.id, lease.token).Scan(&status)
+	if err != nil || status != "released" {
+		t.Errorf("the release is %s (%v)", status, err)
 	}
 }

@@ -14,8 +14,8 @@ import (
 
 const schemaGolden = "testdata/schema.golden"
 
-// TestGoldenSchema compares the schema that the migrations and the functions make with the one that was looked at when it was
-// written down. The text is made of the catalogs, so that it is the same under every version of PostgreSQL.
+// TestGoldenSchema compares the schema that the migrations and the functions make with the reviewed one in the golden
+// file. The text is made from the catalogs, so it is the same under every version of PostgreSQL.
 func TestGoldenSchema(t *testing.T) {
 	conn := connect(t, pgtest.Migrated(t))
 	got := describeSchema(t, conn)
@@ -36,7 +36,7 @@ func TestGoldenSchema(t *testing.T) {
 func describeSchema(t *testing.T, conn *pgx.Conn) string {
 	t.Helper()
 	var text strings.Builder
-	text.WriteString("The schema of fencegate, as the catalogs tell it. Rewritten by `make golden`.\n")
+	text.WriteString("The schema of fencegate, as the catalogs show it. Rewritten by `make golden`.\n")
 	for _, section := range catalogSections {
 		rows, err := conn.Query(t.Context(), section.sql)
 		if err != nil {
@@ -54,7 +54,7 @@ func describeSchema(t *testing.T, conn *pgx.Conn) string {
 	return text.String()
 }
 
-// difference is the lines that one text has and the other has not.
+// difference returns the lines that only one of the texts has.
 func difference(want, got string) string {
 	wanted, gotten := strings.Split(want, "\n"), strings.Split(got, "\n")
 	var text strings.Builder
@@ -81,7 +81,7 @@ func writeGolden(t *testing.T, path, text string) {
 	}
 }
 
-// connect opens a connection that is closed with the test.
+// connect opens a connection that is closed when the test ends.
 func connect(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)

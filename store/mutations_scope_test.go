@@ -100,7 +100,7 @@ var scopeMutations = []mutation{
 		[]string{"P1: a name is asked for while the subtree is granted", "P1: a subtree is asked for while a name in it is granted"}},
 
 	{"a try jumps the queue", "acquire",
-		replacing("v_must_queue := fence.must_queue(p_request.lock, p_request.mode, p_request.scope, coalesce(ticket, 9223372036854775807));", "v_must_queue := false;"),
+		replacing("v_must_queue := fence.must_queue(\n        p_request.lock, p_request.mode, p_request.scope, coalesce(ticket, 9223372036854775807));", "v_must_queue := false;"),
 		[]string{"P8: a try does not jump the queue", "P8: a try for a name stands behind who waits for the subtree"}},
 	{"readers jump the queue of a writer", "waiters_ahead",
 		replacing("w.ticket < p_ticket and w.mode = 'exclusive'", "false"),

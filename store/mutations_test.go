@@ -89,7 +89,7 @@ const (
 	pairBelow      = "(token, coalesce(sequence, 0)) < (last_token, last_sequence)"
 	sequencesAlone = "coalesce(sequence, 0) <= last_sequence and last_token > 0"
 	tokensAlone    = "token <= last_token"
-	retry          = "coalesce((c.token, c.sequence) = (f.last_token, f.last_sequence) and c.digest = stored.last_digest, false)"
+	retry          = "coalesce(\n                    (c.token, c.sequence) = (f.last_token, f.last_sequence) and c.digest = stored.last_digest,\n                    false)"
 )
 
 // changeMutations break what a write does once it was admitted.

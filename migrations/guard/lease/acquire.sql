@@ -1,24 +1,25 @@
--- fence.acquire(asked, wait_ms, gateway_id) → one row: the outcome and what belongs to it. asked is a row of leases with lock, owner_id,
--- mode, scope, ttl_ms, session_id, request_id and metadata; wait_ms 0 is a try.
+-- fence.acquire(request, wait_ms, gateway_id) → one row: the outcome and its data. request is a row of
+-- fence.lease_request; wait_ms 0 is a try.
 --
 -- outcome  granted             lease is the caller's; the fence is raised to its token (P3)
---          held                lease is the one in the way, without its lease_id, or null where the lock is free and others
---                              are before the caller; left_ms is how long it runs, queue_length how many wait for the lock
---          queued              the caller stands in the line with ticket, until wait_ms have passed (fence.grant_next); where the first of
---                              the line, left_ms is how long the lease in the way runs. Then the gateway looks for
---                              a cycle (fence.find_deadlocks)
+--          held                lease is the blocking one, without its lease_id, or null if the lock is free and others
+--                              are ahead; left_ms is how long it runs, queue_length the number of waiters for the lock
+--          queued              the caller waits with ticket, until wait_ms have passed (fence.grant_next); for the
+--                              first in the queue, left_ms is how long the blocking lease runs. Then the gateway looks
+--                              for a cycle (fence.find_deadlocks)
 --          lost                the lease that this request_id was granted before has ended, see lease.end_reason
---          request_id_reused   the request_id was used by another owner
+--          request_id_reused   another owner used the request_id
 --          request_id_changed  the request_id was used with another mode, scope, ttl_ms, session_id or metadata
---          session_lost        the session has ended, see lease.end_reason: released, expired, or null where there was none
+--          session_lost        the session has ended, see lease.end_reason: released, expired, or null if there was
+--                              none
 --
--- Sent again with the same request_id, it returns the same lease as long as that runs, and takes over the place in the line.
--- An expired lease is ended here and its lock granted at once: no sweep is waited for (P7).
--- Whoever asks stands behind all who wait (P8): a try, too.
+-- Sent again with the same request_id, it returns the same lease while that runs, and takes over the ticket in the
+-- queue. An expired lease is ended here and its lock granted at once: no sweep is waited for (P7). Every request queues
+-- behind all waiters (P8), a try, too.
 --
--- Only a grant needs to reach the disk before it is told: a place in the line that a crash takes is taken anew.
+-- Only a grant must reach the disk before it is answered: a waiter that a crash loses queues again.
 --
--- Raises LF003 where the policy says that another lock service issues the tokens; LF002 from mint.
+-- Raises LF003 if the policy says that another lock service issues the tokens; LF002 from mint.
 create or replace function fence.acquire(
     p_request fence.leases, p_wait_ms integer, p_gateway_id uuid,
     out outcome text, out lease fence.leases, out left_ms bigint, out queue_length bigint, out ticket bigint)
@@ -26,17 +27,17 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 declare
-    v_fence   fence.fences;
-    v_waiter  fence.waiters;
-    v_session fence.sessions;
-    v_blocker fence.leases;
-    v_must_queue  boolean;
+    v_fence      fence.fences;
+    v_waiter     fence.waiters;
+    v_session    fence.sessions;
+    v_blocker    fence.leases;
+    v_must_queue boolean;
 begin
     perform fence.commit_durably();
     if p_request.session_id is not null and not exists (
         select from fence.leases l where l.lock = p_request.lock and l.request_id = p_request.request_id)
     then
-        -- A refusal leaves no trace, not even a fence; it is looked at again below, with the session locked.
+        -- A refusal leaves no trace, not even a fence. The session is checked again below, while it is locked.
         select * into v_session from fence.sessions s where s.session_id = p_request.session_id;
         if fence.session_lost(v_session) is not null then
             outcome := 'session_lost';
@@ -49,7 +50,7 @@ begin
         perform fence.lock_subtrees(p_request.lock);
     end if;
     v_fence := fence.lock_fence(p_request.lock);
-    if exists (select from fence.policies) and exists (select from fence.policy_for(p_request.lock) p where p.authority = 'external') then
+    if fence.has_external_tokens(p_request.lock) then
         raise exception 'the tokens of % are issued by another lock service', p_request.lock using errcode = 'LF003';
     end if;
 
@@ -64,21 +65,21 @@ begin
             end;
             lease.expires_at := fence.runs_until(lease);
             if outcome = 'granted' and lease.waited_ms > 0 and not lease.adopted then
-                update fence.leases l set adopted = true where l.lock = lease.lock and l.fencing_token = lease.fencing_token;
+                update fence.leases l set adopted = true
+                where l.lock = lease.lock and l.fencing_token = lease.fencing_token;
             end if;
             if outcome = 'lost' then
                 lease.end_reason := coalesce(lease.end_reason, fence.expiry_reason(lease));
             end if;
             return;
         end if;
-        select * into v_waiter from fence.waiters w where w.lock = p_request.lock and w.request_id = p_request.request_id;
+        select * into v_waiter from fence.waiters w
+        where w.lock = p_request.lock and w.request_id = p_request.request_id;
         if v_waiter.owner_id <> p_request.owner_id then
             outcome := 'request_id_reused';
             return;
         end if;
-        if found and fence.request_differs(fence.lease_request(v_waiter.lock, v_waiter.owner_id, v_waiter.mode, v_waiter.scope, v_waiter.ttl_ms,
-            v_waiter.session_id, v_waiter.request_id, v_waiter.metadata), p_request)
-        then
+        if found and fence.request_differs(fence.waiter_request(v_waiter), p_request) then
             outcome := 'request_id_changed';
             return;
         end if;
@@ -96,7 +97,8 @@ begin
         p_request.ttl_ms := v_session.ttl_ms;
     end if;
 
-    v_must_queue := fence.must_queue(p_request.lock, p_request.mode, p_request.scope, coalesce(ticket, 9223372036854775807));
+    v_must_queue := fence.must_queue(
+        p_request.lock, p_request.mode, p_request.scope, coalesce(ticket, 9223372036854775807));
     if not v_must_queue then
         v_blocker := fence.expire_or_blocker(p_request.lock, p_request.mode, p_request.scope);
     elsif p_wait_ms = 0 then

@@ -1,5 +1,6 @@
--- fence.break(lock, note) → one row: outcome broken and the lease that was ended, of several the newest (also one that had expired
--- and may still write), or outcome free where there is none and nobody may write, or not_found. The fence is closed.
+-- fence.break(lock, note) → one row: outcome broken and the lease that was ended, of several the newest (also an
+-- expired one that may still write); or outcome free if there is none and nobody may write; or not_found. The fence is
+-- closed.
 create or replace function fence.break(
     p_lock text, p_note text,
     out outcome text, out lease fence.leases)
@@ -8,7 +9,8 @@ as $$
 declare
     v_fence fence.fences;
     v_ended fence.leases;
-    v_scope text := case when exists (select from fence.subtrees s where s.name = p_lock) then 'subtree' else 'node' end;
+    v_scope text := case
+        when exists (select from fence.subtrees s where s.name = p_lock) then 'subtree' else 'node' end;
 begin
     perform fence.commit_durably();
     perform fence.lock_gate(p_lock, v_scope);
@@ -20,14 +22,16 @@ begin
     end if;
 
     outcome := 'free';
-    for v_ended in select * from fence.leases l where l.lock = p_lock and l.ended_at is null order by l.fencing_token for update loop
+    for v_ended in select * from fence.leases l where l.lock = p_lock and l.ended_at is null
+        order by l.fencing_token for update loop
         perform from fence.sessions s where s.session_id = v_ended.session_id for share;
     end loop;
     for v_ended in
         update fence.leases l
         set ended_at = coalesce(l.ended_at, clock_timestamp()), end_reason = 'broken', end_note = p_note
         where l.lock = p_lock and (l.ended_at is null and fence.runs_until(l) > clock_timestamp()
-            or l.fencing_token = v_fence.granted_token and v_fence.open and coalesce(l.hold_until > clock_timestamp(), true))
+            or l.fencing_token = v_fence.granted_token and v_fence.open
+                and coalesce(l.hold_until > clock_timestamp(), true))
         returning l.*
     loop
         outcome := 'broken';

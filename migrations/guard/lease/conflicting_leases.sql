@@ -3,7 +3,7 @@
 --
 -- Two leases conflict if at least one is exclusive, and if they are for one name, or one is for a subtree that contains
 -- the other's name. The branches are: writers of the name; its readers; subtrees above; names below a subtree.
--- fence.conflicting_waiters has the same branches.
+-- fence.waiters_ahead and fence.waiters_behind have the same ones.
 --
 -- The first condition is that of the index leases_running, so a reader does not read past other readers. The planner
 -- inlines the function.

@@ -1,10 +1,11 @@
--- fence.expire_or_blocker(lock, mode, scope) → the lease that is in the way of one of this kind, of several the one that runs longest, with its
--- expires_at as fence.runs_until has it; or null, and then those that had run out are ended: the lock is grantable at once (P7).
+-- fence.expire_or_blocker(lock, mode, scope) → the lease that blocks one of this kind; of several the one that runs
+-- longest, with its expires_at as of fence.runs_until. Or null: then the conflicting ones had expired and are ended
+-- now, and the lock can be granted at once (P7).
 --
--- That a lease runs is seen without locking it: with the fence locked it can only be renewed meanwhile, and runs on. That it
--- has run out is decided by a later statement, with it and its session locked, since a heartbeat may have had them in hand.
--- Those on other names that end with a session, or at their hold_until, are left to fence.settle_leases and fence.sweep_holds,
--- which close their fences.
+-- That a lease runs is seen without locking it: while the fence is locked it can only be renewed, and still runs. That
+-- it has expired is decided by a later statement, with the lease and its session locked, because a heartbeat may have
+-- been renewing them. Leases on other names that end with a session, or at their hold_until, are left to
+-- fence.settle_leases and fence.sweep_holds, which close their fences.
 create or replace function fence.expire_or_blocker(p_lock text, p_mode text, p_scope text) returns fence.leases
 language plpgsql
 as $$

@@ -1,4 +1,5 @@
--- fence.expiry_reason(lease) → the end_reason of a lease that has run out: max_hold where it ran until its hold_until, otherwise expired.
+-- fence.expiry_reason(lease) → the end_reason of a lease that has expired: max_hold if it ran until its hold_until,
+-- otherwise expired.
 create or replace function fence.expiry_reason(p_lease fence.leases) returns text
 language plpgsql stable
 as $$

@@ -1,16 +1,17 @@
--- fence.grant_lease(fence, asked, waited_ms) → the lease that was asked for, granted. asked is a row of leases with lock, owner_id,
--- mode, scope, ttl_ms, session_id, request_id and metadata.
+-- fence.grant_lease(fence, request, waited_ms) → the lease, granted as requested (fence.lease_request).
 --
--- The caller has locked the fence (fence.lock_fence) behind the gate, and seen that nothing is in the way (fence.expire_or_blocker). The fence
--- is raised to the token, and with a shared lease closed: readers shut a dead writer out, too (P3). A subtree lease
--- raises the fence of all below, and closes those that are open, which are late holders'. Writers below that are under way hold
--- such a fence: it waits for them. Those with the token of an earlier subtree lease hold the row of that, for which the caller
--- has waited (fence.lock_subtrees).
+-- The caller holds the gate and the fence (fence.lock_fence), and has seen that nothing conflicts
+-- (fence.expire_or_blocker). The fence is raised to the token. A shared lease closes it: readers reject a dead writer,
+-- too (P3). A subtree lease raises the fence of all names below, and closes the open fences there, which are late
+-- holders'. A writer below that is under way holds such a fence, so this waits for it. A writer with the token of an
+-- earlier subtree lease holds the row of that, for which the caller has waited (fence.lock_subtrees).
 --
 -- The policy in force limits how long the lease may be held (hold_until).
 --
 -- Raises LF002 from mint.
-create or replace function fence.grant_lease(p_fence fence.fences, p_request fence.leases, p_waited_ms bigint) returns fence.leases
+create or replace function fence.grant_lease(
+    p_fence fence.fences, p_request fence.leases, p_waited_ms bigint)
+returns fence.leases
 language plpgsql
 as $$
 declare
@@ -35,21 +36,23 @@ begin
     v_subtrees := exists (select from fence.subtrees);
     if v_subtrees then
         v_newest := greatest(v_newest, (
-            select max(s.granted_token) from fence.subtrees s where s.name = any (fence.ancestors(p_request.lock) || p_request.lock::text)));
+            select max(s.granted_token) from fence.subtrees s
+            where s.name = any (fence.ancestors(p_request.lock) || p_request.lock::text)));
     end if;
 
     v_now := clock_timestamp();
     v_hold := fence.hold_until(p_request.lock, v_now);
-    v_until := case when p_request.session_id is null then least(v_now + p_request.ttl_ms * interval '1 millisecond', v_hold)
+    v_until := case when p_request.session_id is null
+        then least(v_now + p_request.ttl_ms * interval '1 millisecond', v_hold)
         else 'infinity' end;
-    update fence.leases l set kept = false -- the sweep deletes what is not the newest of its lock
+    update fence.leases l set kept = false -- the sweep deletes leases that are not the newest of their lock
     where l.lock = p_request.lock and l.fencing_token = p_fence.granted_token and l.kept;
     insert into fence.leases as l (
         lock, fencing_token, lease_id, owner_id, mode, scope, ttl_ms, granted_at, expires_at, check_at,
         request_id, metadata, session_id, waited_ms, hold_until, requested_ttl_ms)
     values (
-        p_request.lock, fence.mint(v_newest), gen_random_uuid(), p_request.owner_id, p_request.mode, p_request.scope, p_request.ttl_ms, v_now,
-        v_until, v_until,
+        p_request.lock, fence.mint(v_newest), gen_random_uuid(), p_request.owner_id, p_request.mode, p_request.scope,
+        p_request.ttl_ms, v_now, v_until, v_until,
         p_request.request_id, p_request.metadata, p_request.session_id, p_waited_ms, v_hold, p_request.ttl_ms)
     returning l.* into v_lease;
 
@@ -57,8 +60,8 @@ begin
         open = v_lease.mode = 'exclusive'
     where f.resource = v_lease.lock;
     if v_subtrees then
-        -- A row that was made while this waited for the fence is not locked, and may be by one who waits for the fence now: it has no
-        -- lease that could be shut out.
+        -- A row that was made while this waited for the fence is not locked, and a transaction that waits for the fence
+        -- now may hold it. It has no lease that could be rejected, so it is skipped.
         update fence.subtrees s
         set granted_token = case v_lease.scope when 'subtree' then v_lease.fencing_token else s.granted_token end,
             open = (v_lease.mode, v_lease.scope) = ('exclusive', 'subtree')

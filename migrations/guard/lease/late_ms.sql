@@ -1,5 +1,6 @@
--- fence.late_ms(ttl_ms, expires_at) → how much later than a third of the TTL after the last renewal it is now, in milliseconds; negative:
--- earlier. It decides nothing: holders are asked to renew so often, and that is watched.
+-- fence.late_ms(ttl_ms, expires_at) → how much later than a third of the TTL after the last renewal it is now, in
+-- milliseconds; negative: earlier. It decides nothing: holders are asked to renew that often, and a metric shows
+-- whether they do.
 create or replace function fence.late_ms(p_ttl_ms integer, p_expires_at timestamptz) returns bigint
 language sql volatile
 as $$

@@ -1,9 +1,10 @@
--- fence.lease_status(lock, owner_id, lease_id, fencing_token) → how the lease that the caller names
--- stands: live, expired, released, broken, max_hold (it ended at its hold_until, or that is over and nobody has replaced
--- it), superseded (expired, and the lock granted anew since), mismatch (no such lease, or not with this owner, lease_id and token together), or not_found (no such lock).
+-- fence.lease_status(lock, owner_id, lease_id, fencing_token) → the status of the lease that the caller names: live,
+-- expired, released, broken, max_hold (it ended at its hold_until, or that has passed and nobody has replaced it),
+-- superseded (expired, and the lock granted again since), mismatch (no such lease, or not with this owner, lease_id and
+-- token together), or not_found (no such lock).
 --
--- Locks the lease, and not the fence; the clock is read after that. Whoever grants the lock to another has the lease
--- locked, too. All three must match (P6): an owner_id may be shared by mistake, and a token is no secret.
+-- Locks the lease, and not the fence; the clock is read after that. A grant to another owner locks the lease, too. All
+-- three must match (P6): an owner_id may be shared by mistake, and a token is no secret.
 create or replace function fence.lease_status(
     p_lock text, p_owner_id text, p_lease_id uuid, p_fencing_token bigint) returns text
 language plpgsql
@@ -31,7 +32,8 @@ begin
         when v_lease.ended_at is null and fence.runs_until(v_lease) > clock_timestamp() then 'live'
         when v_lease.ended_at is null and fence.expiry_reason(v_lease) = 'max_hold' then 'max_hold'
         when v_lease.fencing_token < v_granted or exists (
-            select from fence.subtrees s where s.name = any (fence.ancestors(p_lock)) and s.granted_token > p_fencing_token)
+            select from fence.subtrees s where s.name = any (fence.ancestors(p_lock))
+                and s.granted_token > p_fencing_token)
             then 'superseded'
         when v_open and v_lease.hold_until <= clock_timestamp() then 'max_hold'
         else 'expired'

@@ -1,5 +1,5 @@
--- fence.longest_running(leases) → of those that have not run out by the clock, the one that runs longest, with its expires_at as fence.runs_until
--- has it; null where all have.
+-- fence.longest_running(leases) → the lease that runs longest among those that have not expired by the clock, with its
+-- expires_at as of fence.runs_until; null if all have expired.
 create or replace function fence.longest_running(p_leases fence.leases[]) returns fence.leases
 language plpgsql
 as $$

@@ -1,5 +1,4 @@
--- fence.release(lock, owner_id, lease_id, fencing_token) → the standing of the lease after the call: released, or why it was not the caller's to
--- release. Sent twice, it succeeds twice. See fence.release_lease.
+-- fence.release(lock, owner_id, lease_id, fencing_token) → the status of fence.release_lease.
 create or replace function fence.release(
     p_lock text, p_owner_id text, p_lease_id uuid, p_fencing_token bigint) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp

@@ -1,10 +1,12 @@
--- fence.renew(lock, owner_id, lease_id, fencing_token, ttl_ms) → one row: the standing of the lease and,
--- if that is live, the lease, which now expires ttl_ms from now (null: the TTL it had), but not after its hold_until, which the policy in
--- force sets anew; max_hold where that is over by now; or in_session, where it is its session that is to be kept alive. Who waits for one that ends earlier now is told when. late_ms is how much later it came than a third of the TTL
--- after the grant or the renewal before, negative where earlier: of a lease that was live or has run out, unless that is forgotten.
+-- fence.renew(lock, owner_id, lease_id, fencing_token, ttl_ms) → one row: the status of the lease and, if that is live,
+-- the lease. It now expires ttl_ms from now (null: the TTL it had), but not after its hold_until, which the policy in
+-- force sets again. status is max_hold if that has passed, or in_session if its session must be kept alive instead. If
+-- the lease ends earlier now, the next waiters are notified. late_ms is how much later it came than a third of the TTL
+-- after the grant or the renewal before, negative if earlier; for a live or expired lease that still exists.
 --
--- Locks nothing but the lease, and its fence where nobody else has that locked. A renewal need not reach the disk before it is told: one that a crash takes makes the lease
--- shorter, and never longer. It is for the caller to say so (synchronous_commit), who knows what else its transaction does.
+-- Locks nothing but the lease, and its fence if nobody else has that locked. A renewal need not reach the disk before
+-- it is answered: one that a crash loses makes the lease shorter, never longer. The caller sets synchronous_commit
+-- accordingly, because it knows what else its transaction does.
 create or replace function fence.renew(
     p_lock text, p_owner_id text, p_lease_id uuid, p_fencing_token bigint, p_ttl_ms integer,
     out status text, out lease fence.leases, out late_ms bigint)
@@ -15,7 +17,8 @@ declare
     v_now   timestamptz;
 begin
     perform from fence.leases l where l.lock = p_lock and l.fencing_token = p_fencing_token for update;
-    v_now := clock_timestamp(); -- before the lease is judged: a renewal counts from a moment at which the lease was live
+    -- Read before the lease is judged: a renewal counts from a moment at which the lease was live.
+    v_now := clock_timestamp();
     status := fence.lease_status(p_lock, p_owner_id, p_lease_id, p_fencing_token);
     if status in ('live', 'expired', 'superseded', 'max_hold') then
         select l.expires_at, fence.late_ms(l.ttl_ms, l.expires_at) into v_until, late_ms

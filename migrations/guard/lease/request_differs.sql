@@ -1,6 +1,6 @@
--- fence.request_differs(earlier, asked) → whether an acquire asks for something else than the one before it with the same request_id: another
--- mode, scope, TTL, session or metadata. earlier is what that asked for, or the lease that it was granted, whose ttl_ms a renewal may have
--- changed. A lease in a session has no TTL of its own. Of a lease granted before requested_ttl_ms was kept, the TTL is not compared.
+-- fence.request_differs(earlier, request) → whether an acquire requests something else than the one before it with the
+-- same request_id: another mode, scope, TTL, session or metadata. earlier is that request, or the lease that it was
+-- granted, whose ttl_ms a renewal may have changed. A lease in a session has no TTL of its own.
 create or replace function fence.request_differs(p_earlier fence.leases, p_request fence.leases) returns boolean
 language plpgsql immutable
 as $$

@@ -1,12 +1,14 @@
--- fence.sweep_ended(pause, retention, rows_max) → done: how many leases were deleted that ended before the retention; more. See
--- fence.sweep_turn.
+-- fence.sweep_ended(pause, retention, rows_max) → done: the number of leases deleted that ended before the retention;
+-- more. See fence.sweep_turn.
 --
--- The newest lease of a lock stays, so that a late holder can be given the reason for its loss. It is marked as kept, which takes it out of
--- the index, until the next grant (fence.grant_lease). Invariant: a lease that is kept is the newest. A grant has the fence locked
--- for update, so it either sees the mark, or the fence is skipped here.
-create or replace function fence.sweep_ended(p_pause interval, p_retention interval, p_rows_max integer, out done bigint, out more boolean)
+-- The newest lease of a lock stays, so that a late holder can be given the reason for its loss. It is marked as kept,
+-- which takes it out of the index, until the next grant (fence.grant_lease). Invariant: a kept lease is the newest. A
+-- grant locks the fence for update, so either it sees the mark, or the fence is skipped here.
+create or replace function fence.sweep_ended(
+    p_pause interval, p_retention interval, p_rows_max integer, out done bigint, out more boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off
 set lock_timeout = '500ms'
 as $$
 declare
@@ -37,7 +39,8 @@ begin
     get diagnostics done = row_count;
 
     v_fences := array(
-        select f.resource from fence.fences f where f.resource = any (v_locks) order by f.resource for key share skip locked);
+        select f.resource from fence.fences f where f.resource = any (v_locks)
+        order by f.resource for key share skip locked);
     update fence.leases l set kept = true
     from unnest(v_locks, v_tokens) as d (lock, token), fence.fences f
     where l.lock = d.lock and l.fencing_token = d.token and f.resource = d.lock and f.resource = any (v_fences)

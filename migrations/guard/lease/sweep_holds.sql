@@ -1,10 +1,13 @@
--- fence.sweep_holds(pause, rows_max) → done: how many leases reached their hold_until and were closed: those that ran until then are ended,
--- and the fences of all are closed, also of a lease that had expired before and that nobody has replaced; more. See fence.sweep_turn.
+-- fence.sweep_holds(pause, rows_max) → done: the number of leases that reached their hold_until and were closed; more.
+-- Those that ran until then are ended. The fences of all are closed, also of a lease that had expired before and that
+-- nobody has replaced. See fence.sweep_turn.
 --
--- From hold_until on, such a lease does not run (fence.runs_until) and its writes are refused (fence.admit), with or without it.
+-- From hold_until on, such a lease does not run (fence.lease_until) and its writes are rejected (fence.admit), even
+-- before the sweep.
 create or replace function fence.sweep_holds(p_pause interval, p_rows_max integer, out done bigint, out more boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off
 set lock_timeout = '500ms'
 as $$
 declare
@@ -21,7 +24,8 @@ begin
     for v_due in
         with due as (
             select l.* from fence.leases l
-            where l.hold_until is not null and (l.ended_at is null or l.end_reason = 'expired') and l.hold_until <= clock_timestamp()
+            where l.hold_until is not null and (l.ended_at is null or l.end_reason = 'expired')
+                and l.hold_until <= clock_timestamp()
             order by l.hold_until limit p_rows_max
         )
         select * from due order by lock, fencing_token
@@ -33,12 +37,15 @@ begin
         continue when not found;
         select * into v_lease from fence.leases l
         where l.lock = v_due.lock and l.fencing_token = v_due.fencing_token for update skip locked;
-        continue when v_lease.hold_until is null or v_lease.hold_until > clock_timestamp() or v_lease.end_reason <> 'expired';
+        continue when v_lease.hold_until is null or v_lease.hold_until > clock_timestamp()
+            or v_lease.end_reason <> 'expired';
 
-        continue when v_lease.ended_at is null and fence.expiry_reason(v_lease) = 'expired'; -- its expiry, or its session's end, comes first
+        -- Its expiry, or its session's end, comes first.
+        continue when v_lease.ended_at is null and fence.expiry_reason(v_lease) = 'expired';
         if v_lease.end_reason = 'expired' and not (v_fence.open and v_fence.granted_token = v_lease.fencing_token) then
             -- It may not write any more: no hold is left to watch.
-            update fence.leases l set hold_until = null where l.lock = v_lease.lock and l.fencing_token = v_lease.fencing_token;
+            update fence.leases l set hold_until = null
+            where l.lock = v_lease.lock and l.fencing_token = v_lease.fencing_token;
             continue;
         end if;
         update fence.leases l

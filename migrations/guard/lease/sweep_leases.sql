@@ -1,10 +1,12 @@
--- fence.sweep_leases(pause, rows_max) → done: how many leases had expired and were ended; more. See fence.sweep_turn.
+-- fence.sweep_leases(pause, rows_max) → done: the number of expired leases that were ended; more. See fence.sweep_turn.
 --
--- An expired lease is grantable without it (P7): this counts it, wakes waiters and keeps the event. It looks at a lease when its
--- check_at has passed, and again at the expires_at that it finds then: a renewal need not change an index.
+-- An expired lease can be replaced without this (P7): this counts it, wakes waiters and keeps the event. It looks at a
+-- lease when its check_at has passed, and again at the expires_at that it finds then: so a renewal need not change an
+-- index.
 create or replace function fence.sweep_leases(p_pause interval, p_rows_max integer, out done bigint, out more boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off
 set lock_timeout = '500ms'
 as $$
 declare

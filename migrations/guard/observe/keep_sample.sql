@@ -1,13 +1,15 @@
--- fence.keep_sample(gateway, totals) → when it was kept.
+-- fence.keep_sample(gateway, totals) → the time of the sample.
 --
--- Keeps how a gateway is, and as a sample what its totals are more than those that it told before; the first sample of a gateway
--- covers its time from the start. Called again with the same totals, for an answer that was lost, it adds nothing but an empty sample.
+-- Stores the state of a gateway and, as a sample, the difference between its totals and its report before; the first
+-- sample of a gateway covers its time from the start. Called again with the same totals, after a lost answer, it adds
+-- only an empty sample.
 --
--- Totals are counted from the start of a gateway and never fall. durations has as many elements as before; a sample ends with its last
--- that is not 0, since most have few or none, and there are many of them.
+-- Totals count from the start of a gateway and never fall. durations has as many elements as before. A sample ends with
+-- its last element that is not 0, because most have few or none, and there are many of them.
 create or replace function fence.keep_sample(
     p_gateway_id uuid, p_name text, p_version text, p_uptime_ms bigint,
-    p_waiting bigint, p_streams bigint, p_queue bigint, p_connections_busy bigint, p_connections_max bigint, p_listening boolean,
+    p_waiting bigint, p_streams bigint, p_queue bigint, p_connections_busy bigint, p_connections_max bigint,
+    p_listening boolean,
     p_accepted bigint, p_rejected jsonb, p_failed bigint, p_durations bigint[]) returns timestamptz
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$

@@ -1,6 +1,8 @@
--- fence.publish_lease_event(lease, kind, reason) → keeps an event and sends a notification, if the lock is watched; otherwise it costs one look.
--- See fence.publish_event.
-create or replace function fence.publish_lease_event(p_lease fence.leases, p_kind text, p_reason text default null) returns void
+-- fence.publish_lease_event(lease, kind, reason) publishes an event of a lease if the lock is watched
+-- (fence.publish_event); otherwise it costs one look-up.
+create or replace function fence.publish_lease_event(
+    p_lease fence.leases, p_kind text, p_reason text default null)
+returns void
 language plpgsql
 as $$
 begin

@@ -1,15 +1,18 @@
--- fence.record_rejections(arrays) → for each: its code, how late, how old its token was, how often.
+-- fence.record_rejections(arrays) → for each: its code, how late it was, how old its token was, how often.
 --
--- Records rejected writes, each with the number of times it was seen since the last call. The same group (resource, token, code,
--- reason, source, address) is one row with a count. Who it was, and how long after its lease had ended it came, is looked up here,
--- while the lease is still remembered. No group twice in a call. Who watches the resource is told. lateness_ms is null where the
--- lease had not ended, both it and token_age_ms (since the grant of the token) where it is not remembered.
+-- Records rejected writes, each with the number of times it was seen since the last call. The same group (resource,
+-- token, code, reason, source, address) is one row with a count. The owner, and how long after the end of its lease the
+-- write came, are looked up here, while the lease still exists. No group repeats in a call. Watchers of the resource
+-- get an event. lateness_ms is null if the lease had not ended; it and token_age_ms (since the grant of the token) are
+-- null if the lease does not exist any more.
 --
--- SQLSTATE 57014 if it takes more than 5 s. Invariant: what becomes visible has a changed_at of the last few seconds, so that whoever
--- follows the changes by it, looking back 10 s, misses none. For the same reason the commit does not wait for standbys.
+-- SQLSTATE 57014 if it takes more than 5 s. Invariant: what becomes visible has a changed_at of the last few seconds,
+-- so a reader that follows the changes by it, looking back 10 s, misses none. For the same reason the commit does not
+-- wait for standbys.
 create or replace function fence.record_rejections(
     p_resources text[], p_keys text[], p_codes text[], p_reasons text[], p_sources text[], p_addresses text[],
-    p_tokens bigint[], p_sequences bigint[], p_granted_tokens bigint[], p_last_tokens bigint[], p_last_sequences bigint[],
+    p_tokens bigint[], p_sequences bigint[],
+    p_granted_tokens bigint[], p_last_tokens bigint[], p_last_sequences bigint[],
     p_counts bigint[], p_first_at timestamptz[], p_last_at timestamptz[])
 returns table (rejected_code text, lateness_ms bigint, token_age_ms bigint, writes bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -28,7 +31,8 @@ begin
             greatest(0, (extract(epoch from u.last_at - l.granted_at) * 1000)::bigint) as age_ms
         from unnest(p_resources, p_keys, p_codes, p_reasons, p_sources, p_addresses, p_tokens, p_sequences,
                 p_granted_tokens, p_last_tokens, p_last_sequences, p_counts, p_first_at, p_last_at)
-            as u (resource, key, code, reason, source, address, fencing_token, sequence, granted_token, last_token, last_sequence,
+            as u (resource, key, code, reason, source, address, fencing_token, sequence, granted_token, last_token,
+                last_sequence,
                 count, first_at, last_at)
         left join lateral (
             select * from fence.leases l
@@ -37,15 +41,18 @@ begin
         left join lateral (select least(l.ended_at, fence.runs_until(l)) as at) ended on ended.at <= u.last_at
     ), recorded as (
         insert into fence.rejections as r (
-            resource, key, code, reason, source, address, fencing_token, sequence, granted_token, last_token, last_sequence,
+            resource, key, code, reason, source, address, fencing_token, sequence, granted_token, last_token,
+            last_sequence,
             count, first_at, last_at, owner_id, late_ms)
-        select f.resource, f.key, f.code, f.reason, f.source, f.address, f.fencing_token, f.sequence, f.granted_token, f.last_token,
+        select f.resource, f.key, f.code, f.reason, f.source, f.address, f.fencing_token, f.sequence, f.granted_token,
+            f.last_token,
             f.last_sequence, f.count, f.first_at, f.last_at, f.owner_id, f.late_ms
         from found f
         order by f.resource collate "C", f.fencing_token, f.code, f.reason, f.source, f.address
         on conflict (resource, fencing_token, code, reason, source, address) do update
-        set count = r.count + excluded.count, last_at = excluded.last_at, key = excluded.key, sequence = excluded.sequence,
-            granted_token = excluded.granted_token, last_token = excluded.last_token, last_sequence = excluded.last_sequence,
+        set count = r.count + excluded.count, last_at = excluded.last_at,
+            key = excluded.key, sequence = excluded.sequence, granted_token = excluded.granted_token,
+            last_token = excluded.last_token, last_sequence = excluded.last_sequence,
             owner_id = coalesce(excluded.owner_id, r.owner_id), late_ms = coalesce(excluded.late_ms, r.late_ms),
             changed_at = clock_timestamp()
     )
@@ -61,7 +68,8 @@ begin
         ) l on true
         order by u.resource collate "C"
     loop
-        perform fence.publish_event(row(null, v_event.resource, 'rejected', null, v_event.owner_id, nullif(v_event.token, 0), v_event.mode,
+        perform fence.publish_event(row(null, v_event.resource, 'rejected', null, v_event.owner_id,
+            nullif(v_event.token, 0), v_event.mode,
             v_event.scope, null, nullif(v_event.reason, ''), v_event.code, nullif(v_event.key, ''))::fence.events);
     end loop;
 

@@ -1,24 +1,26 @@
--- fence.recount() → whether it counted: what there is in the database, into fence.inventory, if that is due.
+-- fence.recount() → whether it counted. If a count is due, it counts what the database holds, into fence.inventory.
 --
--- Any number of gateways may call it; one counts, and the others go on at once. The next count is due in 2 s (less what a timer may come
--- early), or when twenty times as long as this one took has passed: counting takes at most a twentieth of the time.
+-- Any number of gateways may call it; one counts, and the others return at once. The next count is due in 2 s (less
+-- what a timer may come early), or after twenty times the duration of this one: counting takes at most a twentieth of
+-- the time.
 --
--- Idle locks cost it nothing: it reads what runs and waits, and at most 10,000 of the rest, above which it estimates (fence.table_rows).
+-- Idle locks cost it nothing: it reads running leases and waiters, and at most 10,000 of the rest, above which it
+-- estimates (fence.table_rows).
 --
--- locks     those that were granted or are waited for; above 10,000 an estimate
--- held      leases that run. One in a session runs as long as that, as fence.runs_until says; here without a call for each
--- expiring  of those the ones that have less than a quarter of their TTL left, or of their session's
--- expired   locks whose holder is late, and whom nobody has replaced: the fence is open, and its lease, the newest, has run out. Where there
---           are above 10,000 leases that a sweep ended, an estimate
--- waiting   those of whom fence.is_waiting is true; here without a call for each
+-- locks     those that were granted or have waiters; above 10,000 an estimate
+-- held      leases that run (fence.lease_until)
+-- expiring  those of them that have less than a quarter of their TTL left, or of their session's
+-- expired   locks whose holder is late and that nobody has replaced: the fence is open, and its lease, the newest, has
+--           expired. If a sweep ended more than 10,000 leases, an estimate
+-- waiting   waiters that count (fence.live_waiters)
 create or replace function fence.recount() returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = on
 as $$
 declare
-    v_begun  timestamptz;
-    v_locks  bigint;
-    v_ended  bigint; -- leases that a sweep ended, of which
-    v_late   bigint; -- those whose fence is open
+    v_begun   timestamptz;
+    v_locks   bigint;
+    v_ended   bigint; -- leases that a sweep ended, of which
+    v_late    bigint; -- those whose fence is open
     c_counted constant bigint := 10000;
 begin
     perform from fence.inventory c where c.due_at <= clock_timestamp() for update skip locked;
@@ -30,7 +32,8 @@ begin
     if v_locks = c_counted then
         v_locks := greatest(c_counted, fence.table_rows('fence.fences'));
     end if;
-    perform set_config('enable_seqscan', 'off', true); -- of the leases, only those in a partial index, whatever the statistics say
+    -- Of the leases, read only those in a partial index, whatever the statistics say.
+    perform set_config('enable_seqscan', 'off', true);
     select count(*), count(*) filter (where f.open) into v_ended, v_late
     from (select l.lock, l.fencing_token from fence.leases l where l.end_reason = 'expired' limit c_counted) l
     left join fence.fences f on f.resource = l.lock and f.granted_token = l.fencing_token;
@@ -55,15 +58,19 @@ begin
         join fence.fences f on f.resource = u.lock and f.granted_token = u.fencing_token and f.open
         where u.until <= v_begun
     ), queue as (
-        select count(*) as waiting, min(w.queued_at) as since, count(distinct w.lock) filter (where f.granted_token = 0) as ungranted
+        select count(*) as waiting, min(w.queued_at) as since,
+            count(distinct w.lock) filter (where f.granted_token = 0) as ungranted
         from fence.live_waiters() w
         left join fence.fences f on f.resource = w.lock
     )
     update fence.inventory c
-    set at = v_begun, locks = v_locks + queue.ungranted, held = leases.held, expiring = leases.expiring, expired = v_late + late.expired,
-        waiting = queue.waiting, oldest_wait_ms = coalesce(greatest(extract(epoch from v_begun - queue.since) * 1000, 0), 0),
-        sessions = (select count(*) from fence.sessions s where not s.settled and s.ended_at is null and s.expires_at > v_begun),
-        newest_token = greatest(c.newest_token, leases.newest, (select case when t.is_called then t.last_value else 0 end from fence.tokens t))
+    set at = v_begun, locks = v_locks + queue.ungranted, held = leases.held, expiring = leases.expiring,
+        expired = v_late + late.expired, waiting = queue.waiting,
+        oldest_wait_ms = coalesce(greatest(extract(epoch from v_begun - queue.since) * 1000, 0), 0),
+        sessions = (select count(*) from fence.sessions s
+            where not s.settled and s.ended_at is null and s.expires_at > v_begun),
+        newest_token = greatest(c.newest_token, leases.newest, (
+            select case when t.is_called then t.last_value else 0 end from fence.tokens t))
     from leases, late, queue;
     update fence.inventory c
     set took_ms = extract(epoch from clock_timestamp() - v_begun) * 1000,

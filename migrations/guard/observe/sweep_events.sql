@@ -1,11 +1,12 @@
--- fence.sweep_events(pause, age, count_max, rows_max) → done: how many events were deleted, by age and by number; more. No watch is
--- resumed from before them. See fence.sweep_turn.
+-- fence.sweep_events(pause, age, count_max, rows_max) → done: the number of events deleted, by age and by number; more.
+-- No watch resumes from before them. See fence.sweep_turn.
 --
 -- Reads from the oldest event on, and no further than the first that stays.
 create or replace function fence.sweep_events(
     p_pause interval, p_age interval, p_count_max bigint, p_rows_max integer, out done bigint, out more boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off
 set lock_timeout = '500ms'
 as $$
 declare
@@ -33,7 +34,8 @@ begin
     ), newest as (
         select d.lock, max(d.id) as id, count(*) as deleted from deleted d group by d.lock
     )
-    select array_agg(n.lock order by n.lock collate "C"), array_agg(n.id order by n.lock collate "C"), coalesce(sum(n.deleted), 0)
+    select array_agg(n.lock order by n.lock collate "C"), array_agg(n.id order by n.lock collate "C"),
+        coalesce(sum(n.deleted), 0)
     into v_locks, v_ids, done from newest n;
     more := done = p_rows_max;
     perform from fence.watched w where w.lock = any (v_locks) order by w.lock for update;

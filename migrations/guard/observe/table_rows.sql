@@ -1,5 +1,5 @@
--- fence.table_rows(name) → an estimate of how many rows a table or an index has, as the planner makes it: as dense as when it was last
--- vacuumed or analyzed, and as large as it is now. 0 where it never was.
+-- fence.table_rows(name) → an estimate of the number of rows of a table or an index, as the planner makes it: as dense
+-- as when it was last vacuumed or analyzed, and as large as it is now. 0 if it never was.
 create or replace function fence.table_rows(p_name regclass) returns bigint
 language sql
 as $$

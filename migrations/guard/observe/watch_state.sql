@@ -1,6 +1,7 @@
--- fence.watch_state(lock) → since, after which the events of the watched lock are complete, and newest, after which its next event
--- will be; both null where it is not watched. Read the lock after this, in the same transaction: with its fence locked no
--- grant, release or break is between the two. The caller rolls the transaction back: the fence of a name that was never used does not stay.
+-- fence.watch_state(lock) → since, after which the events of the watched lock are complete, and newest, after which its
+-- next event will come; both null if it is not watched. Read the lock after this, in the same transaction: while its
+-- fence is locked no grant, release or break comes between the two. The caller rolls the transaction back, so the fence
+-- of a name that was never used does not stay.
 create or replace function fence.watch_state(p_lock text, out since bigint, out newest bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$

@@ -1,6 +1,6 @@
--- fence.blockers(lock, mode, scope, ticket, limit) → what blocks a waiter: relation holds, the live leases that conflict
--- with it, or before, the conflicting waiters with a lower ticket, where limit is as of fence.waiters_ahead. sort_key orders
--- each of the two.
+-- fence.blockers(lock, mode, scope, ticket, limit) → what blocks a waiter: relation holds, the live leases that
+-- conflict with it, or before, the conflicting waiters with a lower ticket, where limit is as of fence.waiters_ahead.
+-- sort_key orders each of the two.
 --
 -- These are the edges of the graph in which deadlocks are found. The planner inlines the function.
 create or replace function fence.blockers(p_lock text, p_mode text, p_scope text, p_ticket bigint, p_limit integer)

@@ -1,16 +1,22 @@
--- fence.break_deadlock(gateway_id, ticket, insist) takes the gateway's waiter out of its queue if it is in a cycle, and wakes those that it held up.
+-- fence.break_deadlock(gateway_id, ticket, insist) takes the gateway's waiter out of its queue if it is in a cycle, and
+-- wakes the waiters that it blocked.
 --
--- outcome  deadlock  it is out; cycle is as fence.wait_cycle has it
---          none      it is in no cycle, or not there any more
---          again     another is at work on the same cycle, or the lock's fence is locked: ask again, a little later
---          younger   there is a later wait in the cycle. That is to be refused: its gateway looks for cycles, too. Only if it has
---                    not after a while (it had looked before the cycle could be seen), this one goes, where insist is true.
+-- outcome  deadlock  it is out; cycle is as of fence.wait_cycle
+--          none      it is in no cycle, or not in the queue any more
+--          again     another call is at work on the same cycle, or the lock's fence is locked: call again, a little
+--                    later
+--          younger   there is a later wait in the cycle. That one is to be refused: its gateway looks for cycles, too.
+--                    Only if that has not happened after a while (it had looked before the cycle could be seen), this
+--                    one goes, if insist is true.
 --
--- Invariant: one waiter is taken out of each cycle. All waits of the cycle are locked, in the order of their tickets and without waiting, and
--- the cycle is looked at again: who comes second finds that it is gone. The waits are locked behind the fence of this one, as everywhere.
-create or replace function fence.break_deadlock(p_gateway_id uuid, p_ticket bigint, p_insist boolean, out outcome text, out cycle json)
+-- Invariant: one waiter is taken out of each cycle. All waits of the cycle are locked, in the order of their tickets
+-- and without waiting, and the cycle is looked at again: the second call finds that it is gone. The waits are locked
+-- after the fence of this one, as everywhere.
+create or replace function fence.break_deadlock(
+    p_gateway_id uuid, p_ticket bigint, p_insist boolean, out outcome text, out cycle json)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off set lock_timeout = '100ms'
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set lock_timeout = '100ms'
 as $$
 declare
     v_waiter  fence.waiters;

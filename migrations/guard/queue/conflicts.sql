@@ -1,5 +1,5 @@
--- fence.conflicts(wait, of) → whether the lease or the earlier waiter `of` could not run beside what `wait` is for: they are for one name, or one of them for a
--- subtree that the other is in, and one is exclusive. The same edges as fence.blockers and fence.waiters_behind have, of two that are known.
+-- fence.conflicts(wait, of) → whether the lease or the earlier waiter `of` conflicts with the request that `wait`
+-- stands for. The rule of fence.conflicting_leases for two that are known.
 create or replace function fence.conflicts(p_wait fence.wait_vertex, p_of fence.wait_vertex) returns boolean
 language sql immutable
 as $$

@@ -1,8 +1,9 @@
--- fence.find_deadlocks(tickets) → those of these waits that are in a cycle, see fence.wait_cycle. A gateway asks for each of its waits, once the
--- wait is committed: of the waits of a cycle the last one sees all others. Nothing is locked, and nobody waits for this.
+-- fence.find_deadlocks(tickets) → those of these waits that are in a cycle, see fence.wait_cycle. A gateway calls this
+-- for each of its waits, once the wait is committed: of the waits of a cycle the last one sees all others. Nothing is
+-- locked, and nobody waits for this.
 --
--- In every cycle there is an owner that waits, and has a lease or another wait besides. Of many waits these are looked at first: there are few,
--- or none.
+-- In every cycle there is an owner that waits and has a lease or another wait besides. If there are many waits, those
+-- are looked at first: they are few, or none.
 create or replace function fence.find_deadlocks(p_tickets bigint[]) returns setof bigint
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off

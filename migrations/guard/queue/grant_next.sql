@@ -1,20 +1,22 @@
--- fence.grant_next(gateway_id, lock, scope) → a row for each of the gateway's waiters for the lock of which something became, in the order
--- of the line, and one for the first whose turn it is not, and for those whom it does not hold up.
+-- fence.grant_next(gateway_id, lock, scope) → a row for each of the gateway's waiters for the lock that got a result,
+-- in the order of the queue; one for the first whose turn it is not, and for the readers of a subtree that it does not
+-- block.
 --
--- A reader who waits for a subtree may be held up by what is below: other readers need not wait for it.
+-- A reader that waits for a subtree may be blocked by a name below: other readers need not wait for it.
 --
 -- outcome  granted        lease is the waiter's
---          session_lost   its session has ended and it has left the line, and those whom it held up are woken; reason: released
---                         or expired; lease is what it asked for
---          held           a lease is in the way, which runs for left_ms
---          behind         somebody else is before it; whoever leaves the line will notify
---          external       the policy says by now that another lock service issues the tokens: it has left the line
---          more           no waiter: as many were answered as one call may, claim again
+--          session_lost   its session has ended and it has left the queue, and the waiters that it blocked are woken;
+--                         reason: released or expired; lease is its request
+--          held           a lease blocks it, which runs for left_ms
+--          behind         another waiter is ahead, which notifies when it leaves the queue
+--          external       the policy says by now that another lock service issues the tokens: it has left the queue
+--          more           no waiter: the limit of one call is reached, call again
 --
--- scope is subtree if any of those waiters asks for a subtree. Such a one whom the caller did not know of is left for the next call.
--- A waiter whose time is over is passed by: its gateway takes it out.
+-- scope is subtree if any of those waiters requests a subtree. A waiter for a subtree that the caller did not know of
+-- is left for the next call. A waiter whose deadline has passed is skipped: its gateway takes it out.
 --
--- At most 200 are granted in one call: the fence is not locked for long, and the statement ends in time, however many readers wait.
+-- At most 200 are granted in one call: the fence is not locked for long, and the statement ends in time, however many
+-- readers wait.
 create or replace function fence.grant_next(p_gateway_id uuid, p_lock text, p_scope text)
 returns table (outcome text, ticket bigint, lease fence.leases, reason text, left_ms bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -27,7 +29,7 @@ declare
     v_granted       fence.leases;
     v_granted_count integer := 0;
     v_left          boolean;
-    v_subtree_waits boolean := false; -- a reader of the subtree was passed by: so are the others
+    v_subtree_waits boolean := false; -- a reader of the subtree was skipped: so are the others
 begin
     perform fence.commit_durably();
     perform fence.lock_gate(p_lock, p_scope);
@@ -35,7 +37,7 @@ begin
         perform fence.lock_subtrees(p_lock);
     end if;
     perform fence.lock_fence(p_lock);
-    if exists (select from fence.policies) and exists (select from fence.policy_for(p_lock) p where p.authority = 'external') then
+    if fence.has_external_tokens(p_lock) then
         return query select r.* from fence.refuse_waiters(p_gateway_id, p_lock, p_scope) r;
         return;
     end if;
@@ -43,12 +45,11 @@ begin
     return query
     with left_behind as (
         delete from fence.waiters w using fence.sessions s
-        where w.lock = p_lock and w.session_id is not null and w.gateway_id = p_gateway_id and s.session_id = w.session_id
-            and not fence.session_is_live(s)
-        returning w.ticket, coalesce(s.end_reason, 'expired') as end_reason,
-            fence.lease_request(w.lock, w.owner_id, w.mode, w.scope, w.ttl_ms, w.session_id, w.request_id, w.metadata) as asked
+        where w.lock = p_lock and w.session_id is not null and w.gateway_id = p_gateway_id
+            and s.session_id = w.session_id and not fence.session_is_live(s)
+        returning w.ticket, coalesce(s.end_reason, 'expired') as end_reason, fence.waiter_request(w) as request
     )
-    select 'session_lost', l.ticket, l.asked, l.end_reason, null::bigint from left_behind l;
+    select 'session_lost', l.ticket, l.request, l.end_reason, null::bigint from left_behind l;
     v_left := found;
 
     for v_waiter in
@@ -94,10 +95,9 @@ begin
 
         outcome := 'granted';
         v_granted_count := v_granted_count + 1;
-        v_granted := fence.grant_lease(fence.lock_fence(p_lock), fence.lease_request(
-                v_waiter.lock, v_waiter.owner_id, v_waiter.mode, v_waiter.scope, v_waiter.ttl_ms,
-                v_waiter.session_id, v_waiter.request_id, v_waiter.metadata),
-            greatest(1, extract(epoch from clock_timestamp() - v_waiter.queued_at) * 1000)::bigint); -- 0 is of one that never waited
+        v_granted := fence.grant_lease(fence.lock_fence(p_lock), fence.waiter_request(v_waiter),
+            -- 0 is for a lease that was granted without a wait
+            greatest(1, extract(epoch from clock_timestamp() - v_waiter.queued_at) * 1000)::bigint);
         delete from fence.waiters w where w.ticket = v_waiter.ticket;
         lease := v_granted;
         lease.expires_at := least(v_session.expires_at, lease.expires_at, lease.hold_until);

@@ -1,7 +1,8 @@
--- fence.heartbeat(gateway_id, lasts_ms) keeps the waiters of a gateway in their queues for so long. → whether the gateway had lapsed, or came close:
--- its waiters did not count meanwhile, and count again, so that they may close cycles that nobody saw (fence.find_deadlocks).
+-- fence.heartbeat(gateway_id, lasts_ms) keeps the waiters of a gateway in their queues for so long. → whether the
+-- gateway had lapsed, or came close: its waiters did not count meanwhile, and count again, so they may close cycles
+-- that nobody saw (fence.find_deadlocks).
 --
--- Close is a third of the time: a search that read the clock before this committed may have passed over them.
+-- Close is a third of the time: a search that read the clock before this committed may have skipped its waiters.
 create or replace function fence.heartbeat(p_gateway_id uuid, p_lasts_ms integer) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$

@@ -1,8 +1,8 @@
--- fence.leave(gateway_id, tickets) takes waiters of a gateway out of their lines, and wakes those whom they held up. → how many there were;
--- the others have been granted a lease, or another gateway has taken their place over.
+-- fence.leave(gateway_id, tickets) takes waiters of a gateway out of their queues, and wakes the waiters that they
+-- blocked. → how many there were; the others were granted a lease, or another gateway has taken over their ticket.
 --
--- The gates are taken and the fences locked before: of two that leave one line at the same time, the later must see that the earlier
--- is gone, or each would wake the other alone.
+-- The gates and the fences are locked first: of two waiters that leave one queue at the same time, the later must see
+-- that the earlier is gone. Otherwise each would wake the other only.
 create or replace function fence.leave(p_gateway_id uuid, p_tickets bigint[]) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off

@@ -1,9 +1,10 @@
--- fence.lock_gate(lock, scope) keeps requests for a lock and for a subtree that it is in from being decided at the same time: neither
--- would see the other's lease. And it keeps them apart from the end of a lease and from who leaves a line, which must see whoever has just
--- begun to wait for it, to wake him. Held until the end of the transaction, shared by those that only have a name above in common.
+-- fence.lock_gate(lock, scope) takes the gates of a lock: advisory locks that keep requests for a lock and for a
+-- subtree that contains it from being decided at the same time; neither would see the other's lease. They also keep
+-- both apart from the end of a lease and from a waiter that leaves, which must see a new waiter to wake it. Held until
+-- the end of the transaction; shared between requests that only have a name above in common.
 --
--- Called before anything else is locked. A name without a slash that is asked for alone has nothing above and covers nothing below: it
--- takes no gate. See fence.lock_gates about the order.
+-- Called before anything else is locked. A name without a slash that is requested alone has nothing above and covers
+-- nothing below: it takes no gate. See fence.lock_gates about the order.
 create or replace function fence.lock_gate(p_lock text, p_scope text) returns void
 language plpgsql
 as $$

@@ -1,7 +1,7 @@
 -- fence.lock_gates(locks, scopes) takes the gates of several locks, see fence.lock_gate.
 --
--- All keys are taken in the order of their hashes, so no two calls wait for each other in a circle; names whose hashes are the same
--- wait for each other without need, and that is all.
+-- All keys are taken in the order of their hashes, so no two calls wait for each other in a cycle. Names with equal
+-- hashes wait for each other without need; nothing else happens.
 create or replace function fence.lock_gates(p_locks text[], p_scopes text[]) returns void
 language plpgsql
 as $$

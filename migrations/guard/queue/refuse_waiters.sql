@@ -1,5 +1,6 @@
--- fence.refuse_waiters(gateway_id, lock, scope) takes the gateway's waiters out of the queue, since the lock has come under the authority of another
--- lock service, and wakes those that they held up. → the rows of fence.grant_next, with the outcome external; at most 500, and then one with more.
+-- fence.refuse_waiters(gateway_id, lock, scope) takes the gateway's waiters out of the queue, because the lock has come
+-- under the authority of another lock service, and wakes the waiters that they blocked. → the rows of fence.grant_next,
+-- with the outcome external; at most 500, and then one with more.
 --
 -- The caller has locked the fence.
 create or replace function fence.refuse_waiters(p_gateway_id uuid, p_lock text, p_scope text)
@@ -16,8 +17,7 @@ begin
     ), refused as (
         delete from fence.waiters w using chosen c where w.ticket = c.ticket returning w.*
     )
-    select 'external', r.ticket,
-        fence.lease_request(r.lock, r.owner_id, r.mode, r.scope, r.ttl_ms, r.session_id, r.request_id, r.metadata), null::text, null::bigint
+    select 'external', r.ticket, fence.waiter_request(row(r.*)::fence.waiters), null::text, null::bigint
     from refused r;
     return query
     select 'more', 0::bigint, null::fence.leases, null::text, null::bigint

@@ -1,13 +1,15 @@
--- fence.wait_cycle(ticket) → the cycle of owners that this wait closes: a list of {owner_id, lock}, of which each waits for the lock, and
--- the next has it or is before it in the queue; the first is the wait's owner, for whom the last waits; and the tickets of these waits.
--- Null where there is none. A wait for a lease of the same owner is no cycle: another of its threads may have it.
+-- fence.wait_cycle(ticket) → the cycle of owners that this wait closes: a list of {owner_id, lock}, of which each waits
+-- for the lock, and the next holds it or is ahead in its queue. The first is the wait's owner, for whom the last waits.
+-- Also the tickets of these waits. Null if there is none. A wait for a lease of the same owner is no cycle: another of
+-- its threads may hold it.
 --
--- It searches from both ends, breadth first: from the wait to those it waits for, and from its owner to those that wait for it.
--- The end goes on that has less to read. Where one has nothing more there is no cycle, however much the other would find.
--- Each kind of wait for a lock is visited once; but for those of the start, of which the owner itself was passed over.
+-- It searches from both ends, breadth first: from the wait to its blockers, and from its owner to the waiters that the
+-- owner blocks. The end that has less to read continues. If one end has nothing more, there is no cycle, however much
+-- the other would find. Each kind of wait for a lock is visited once, except those of the start, where the owner itself
+-- was skipped.
 --
--- Nothing is locked. The function is stable, so that all is read from one snapshot: a waiter that is granted the lock meanwhile is
--- seen either as the one or as the other.
+-- Nothing is locked. The function is stable, so all is read from one snapshot: a waiter that is granted the lock
+-- meanwhile is seen either as waiter or as holder.
 create or replace function fence.wait_cycle(p_ticket bigint, out cycle json, out tickets bigint[])
 language plpgsql stable
 as $$
@@ -16,7 +18,7 @@ declare
     v_wait        fence.wait_vertex;
     v_ahead       fence.wait_step[] := '{}'; -- found from the wait: lock and ticket are those of the parent's wait
     v_behind      fence.wait_step[] := '{}'; -- found from the owner: lock and ticket are those of its own wait
-    v_ahead_at    fence.wait_vertex[];        -- where each end goes on
+    v_ahead_at    fence.wait_vertex[];      -- where each end continues
     v_behind_at   fence.wait_vertex[];
     v_ahead_seen  fence.wait_vertex[] := '{}';
     v_behind_seen fence.wait_vertex[] := '{}';
@@ -24,7 +26,7 @@ declare
     v_limit       integer := 100; -- rows that an end may read in one round
     v_refused     integer := 0;   -- ends that had more
     v_found       record;
-    v_place       fence.wait_vertex;
+    v_vertex      fence.wait_vertex;
     v_meeting     text;
 begin
     select w.lock, w.mode, w.scope, w.ticket, 0 into v_wait from fence.live_waiters() w where w.ticket = p_ticket;
@@ -34,7 +36,8 @@ begin
     v_owner := (select w.owner_id from fence.waiters w where w.ticket = p_ticket);
     v_ahead_at := array[v_wait];
     v_behind_at := fence.wait_vertices(array[row(v_owner, null, null, null)::fence.wait_step], 1, '{}', false);
-    v_behind_at := array(select row(p.lock, p.mode, p.scope, p.ticket, 0)::fence.wait_vertex from unnest(v_behind_at) p);
+    v_behind_at := array(select row(p.lock, p.mode, p.scope, p.ticket, 0)::fence.wait_vertex
+        from unnest(v_behind_at) p);
 
     loop
         if v_go_ahead then
@@ -53,23 +56,27 @@ begin
         if v_go_ahead then
             v_ahead_seen := case when v_ahead <> '{}' then v_ahead_seen || v_ahead_at else '{}' end;
             v_ahead := v_ahead || v_found.steps;
-            v_ahead_at := fence.wait_vertices(v_ahead, cardinality(v_ahead) - cardinality(v_found.steps) + 1, v_ahead_seen, true);
+            v_ahead_at := fence.wait_vertices(v_ahead, cardinality(v_ahead) - cardinality(v_found.steps) + 1,
+                v_ahead_seen, true);
         else
             v_behind_seen := case when v_behind <> '{}' then v_behind_seen || v_behind_at else '{}' end;
             v_behind := v_behind || v_found.steps;
-            v_behind_at := fence.wait_vertices(v_behind, cardinality(v_behind) - cardinality(v_found.steps) + 1, v_behind_seen, false);
+            v_behind_at := fence.wait_vertices(v_behind, cardinality(v_behind) - cardinality(v_found.steps) + 1,
+                v_behind_seen, false);
         end if;
         v_meeting := (
             select f.owner_id from unnest(v_found.steps) f
-            where f.owner_id = v_owner or f.owner_id in (select s.owner_id from unnest(case when v_go_ahead then v_behind else v_ahead end) s)
+            where f.owner_id = v_owner or f.owner_id in (
+                select s.owner_id from unnest(case when v_go_ahead then v_behind else v_ahead end) s)
             order by f.owner_id <> v_owner limit 1);
-        select p.* into v_place from unnest(v_behind_at) p where not v_go_ahead and fence.conflicts(v_wait, p) limit 1;
-        if v_place.step > 0 then -- what the wait is for is known without a look at its queue
-            v_meeting := v_behind[v_place.step].owner_id;
+        select p.* into v_vertex from unnest(v_behind_at) p where not v_go_ahead and fence.conflicts(v_wait, p) limit 1;
+        if v_vertex.step > 0 then -- this blocks the wait; its queue need not be read
+            v_meeting := v_behind[v_vertex.step].owner_id;
             v_ahead := array[row(v_meeting, v_wait.lock, v_wait.ticket, 0)::fence.wait_step];
         end if;
         if v_meeting is not null then
-            select p.cycle, p.tickets into cycle, tickets from fence.wait_path(v_owner, p_ticket, v_ahead, v_behind, v_meeting) p;
+            select p.cycle, p.tickets into cycle, tickets
+            from fence.wait_path(v_owner, p_ticket, v_ahead, v_behind, v_meeting) p;
             return;
         end if;
         if v_ahead_at = '{}' or v_behind_at = '{}' then

@@ -1,7 +1,9 @@
--- fence.wait_vertices(steps, first, seen, ahead) → where the search goes on from the steps of this number and later: from the waits
--- of the owners (ahead), or from all that others can wait for. Of each kind (lock, mode, scope) one is returned, which stands for
--- the others: the last in the queue (ahead), or the first. Those that seen stands for are left out.
-create or replace function fence.wait_vertices(p_steps fence.wait_step[], p_first integer, p_seen fence.wait_vertex[], p_ahead boolean)
+-- fence.wait_vertices(steps, first, seen, ahead) → where the search continues from the steps with this index and later:
+-- from the waits of the owners (ahead), or from all that others can wait for. One of each kind (lock, mode, scope) is
+-- returned and stands for the others: the last in the queue (ahead), or the first. Those that seen stands for are left
+-- out.
+create or replace function fence.wait_vertices(
+    p_steps fence.wait_step[], p_first integer, p_seen fence.wait_vertex[], p_ahead boolean)
 returns fence.wait_vertex[]
 language plpgsql stable
 set enable_nestloop = off -- the planner takes an array for short
@@ -13,7 +15,8 @@ begin
     return array(
         select row(k.lock, k.mode, k.scope, k.ticket, k.step)::fence.wait_vertex
         from (
-            select distinct on (h.lock, h.mode, h.scope) h.lock, h.mode, h.scope, h.ticket, p_first - 1 + s.ordinality as step
+            select distinct on (h.lock, h.mode, h.scope) h.lock, h.mode, h.scope, h.ticket,
+                p_first - 1 + s.ordinality as step
             from fence.leases_and_waits(v_owners) h
             join unnest(v_owners) with ordinality s (owner_id, ordinality) on s.owner_id = h.owner_id
             where h.ticket > 0 or not p_ahead

@@ -1,5 +1,5 @@
--- fence.waiters_ahead(lock, mode, scope, ticket, limit) → the live waiters with a lower ticket whose request conflicts with
--- a lease of this kind (fence.conflicting_leases); the nearest ones of each branch, at most limit; null: all.
+-- fence.waiters_ahead(lock, mode, scope, ticket, limit) → the live waiters with a lower ticket whose request conflicts
+-- with a lease of this kind (fence.conflicting_leases); the nearest ones of each branch, at most limit; null: all.
 --
 -- Writers and readers of the name are separate branches: an index holds the writers of each queue, so a reader does not
 -- read past other readers. The planner inlines the function.

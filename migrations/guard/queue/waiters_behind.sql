@@ -1,6 +1,7 @@
--- fence.waiters_behind(lock, mode, scope, ticket, limit) → the live waiters with a higher ticket whose request conflicts
--- with a lease of this kind (ticket 0) or with a waiter of this kind; the first ones of each branch, at most limit; null:
--- all. These are the edges of fence.blockers, from the other end; the branches are those of fence.waiters_ahead.
+-- fence.waiters_behind(lock, mode, scope, ticket, limit) → the live waiters with a higher ticket whose request
+-- conflicts with a lease of this kind (ticket 0) or with a waiter of this kind; the first ones of each branch, at most
+-- limit; null: all. These are the edges of fence.blockers, from the other end; the branches are those of
+-- fence.waiters_ahead.
 --
 -- The planner inlines it.
 create or replace function fence.waiters_behind(

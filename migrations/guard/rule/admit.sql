@@ -1,26 +1,30 @@
--- fence.admit(resources, tokens, sequences, lease_ids, digests, covering, locked, wait) → a ruling per claim, in the order given.
+-- fence.admit(resources, tokens, sequences, lease_ids, digests, covering, locked, wait) → a ruling per write token, in
+-- order.
 --
--- The rule: what fence.rule says of the fence, and what there is beside it: policies, subtree leases, lease_ids, retries. A claim says:
--- "I write to this resource with this token (and sequence; null counts as 0)". digest is the content of the write, by which the retry of
--- the last accepted numbered write is known. covering and locked are the subtrees and fences that the caller has locked
--- (fence.lock_write_tokens).
+-- The rule: the verdict of fence.rule on the fence, and beside it policies, subtree leases, lease_ids and retries. A
+-- write token says: "I write to this resource with this token (and sequence; null counts as 0)". digest is the content
+-- of the write, which identifies a retry of the last accepted numbered write. covering and locked are the subtrees and
+-- fences that the caller has locked (fence.lock_write_tokens).
 --
--- A subtree lease may write to any resource below its name: granted_token of a resource reads as the newest of the grants on it
--- and the subtree grants on the names above (fence.subtrees). Where nobody uses subtree leases, nothing is looked up for them.
+-- A subtree lease may write to any resource below its name: granted_token of a resource is the newest of the grants on
+-- it and the subtree grants on the names above (fence.subtrees). While nobody uses subtree leases, nothing is looked up
+-- for them.
 --
--- ruling  verdict        admitted, or the code of the first step that failed
---                        (busy: the fence is not locked, and wait is false: nothing is decided)
---         reason         of token_stale: superseded, released, reused, shared, max_hold (its lease reached its hold_until); else ''
---         replayed       the claim repeats the last accepted write of its fence: do not apply it, answer as
---                        then. Only where this is true of every claim of a write; else the verdict holds.
---         granted_token, last_token, last_sequence, last_version   the fence as it stands
+-- ruling  verdict   admitted, or the code of the first step that failed; busy: the fence is not locked and wait is
+--                   false, so nothing is decided
+--         reason    of token_stale: superseded, released, reused, shared, max_hold (its lease reached its hold_until);
+--                   otherwise ''
+--         replayed  the write token repeats the last accepted write of its fence: do not apply it, return the first
+--                   answer again. Only if this is true of every token of a write; otherwise the verdict holds.
+--         granted_token, last_token, last_sequence, last_version  the fence
 --
--- Locks nothing. The fences were locked by an earlier statement: a snapshot taken before the wait for a lock would be stale. A refusal
--- holds without a lock, since it changes nothing: it is the answer at the moment of the snapshot. So does a replay.
--- Does not raise the fence: step 7 is the data's (fence.apply_operations). A resource may be claimed once in a call.
+-- Locks nothing. An earlier statement locked the fences: a snapshot taken before the wait for a lock would be stale. A
+-- rejection holds without a lock, because it changes nothing: it is the answer at the moment of the snapshot. So does a
+-- replay. Does not raise the fence, and step 7 is decided by the data (fence.apply_operations). A resource occurs once
+-- in a call.
 --
--- Raises 40001 where wait is true and a claim is admitted whose fence is not locked: it was made, or granted anew, while the statement
--- waited. Sent again, the statement locks it.
+-- Raises 40001 if wait is true and a write is admitted whose fence is not locked: the fence was made, or granted again,
+-- while the statement waited. Sent again, the statement locks it.
 create or replace function fence.admit(
     p_resources text[], p_tokens bigint[], p_sequences bigint[], p_lease_ids uuid[], p_digests bytea[],
     p_covering text[], p_locked text[], p_wait boolean)
@@ -48,7 +52,8 @@ begin
             select * from fence.policy_for(c.resource) where v_policies
         ) policy on true
         cross join lateral (
-            -- A policy that was set after the fences were locked may find no fence here, and nothing passes without one.
+            -- A policy that was set after the fences were locked may find no fence here, and without one nothing is
+            -- admitted.
             select coalesce(policy.rule = 'same_token', false) as same_token,
                 stored.resource is not null and coalesce(policy.authority = 'external', false) as external,
                 coalesce(policy.require_lease_id, false) as require_lease_id,
@@ -56,15 +61,17 @@ begin
         ) p
         left join lateral (
             select s.name, s.granted_token, s.open from fence.subtrees s
-            where v_subtrees and s.name = any (fence.ancestors(c.resource)) and s.granted_token > coalesce(stored.granted_token, 0)
+            where v_subtrees and s.name = any (fence.ancestors(c.resource))
+                and s.granted_token > coalesce(stored.granted_token, 0)
             order by s.granted_token desc limit 1
         ) above on true
         cross join lateral (
-            -- One that was granted after this write began is not locked: its token is known to nobody who could present it.
+            -- A subtree that was granted after this write began is not locked: no client that could present its token
+            -- knows it yet.
             select coalesce(above.granted_token, stored.granted_token, 0) as granted_token,
                 case when above.name is null then coalesce(stored.open, false)
                     else above.open and above.name = any (p_covering) and stored.resource is not null end
-                    -- At its hold_until a lease closes the fence, before a sweep says so (fence.sweep_holds).
+                    -- At its hold_until a lease closes the fence, even before the sweep (fence.sweep_holds).
                     and not ((v_policies or stored.limited or above.name is not null) and exists (
                         select from fence.leases l
                         where l.lock = coalesce(above.name::text, c.resource) and l.hold_until <= clock_timestamp()
@@ -119,8 +126,9 @@ begin
                         then stepped.reason
                     else ''
                 end as reason,
-                coalesce((c.token, c.sequence) = (f.last_token, f.last_sequence) and c.digest = stored.last_digest, false)
-                    as replayed
+                coalesce(
+                    (c.token, c.sequence) = (f.last_token, f.last_sequence) and c.digest = stored.last_digest,
+                    false) as replayed
         ) judged
         order by c.n);
     if p_wait and cardinality(v_unlocked) > 0 and exists (

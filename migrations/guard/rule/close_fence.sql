@@ -1,5 +1,5 @@
--- fence.close_fence(lock, token): the grant may not write any more, to the name and to what is below. Where a newer one was
--- granted, the fence stays as it is. The caller has locked the fence (fence.lock_fence).
+-- fence.close_fence(lock, token): the grant may not write any more, to the name and to names below. If a newer token
+-- was granted, the fence stays as it is. The caller has locked the fence (fence.lock_fence).
 create or replace function fence.close_fence(p_lock text, p_token bigint) returns void
 language plpgsql
 as $$

@@ -1,5 +1,5 @@
--- fence.hold_until(lock, granted_at) → when a lease on the lock that was granted then must end, by the policy in force: max_hold_ms after
--- the grant, but not before now; or null, where no policy limits it.
+-- fence.hold_until(lock, granted_at) → when a lease on the lock that was granted then must end, by the policy in force:
+-- max_hold_ms after the grant, but not before now. Null if no policy limits it.
 create or replace function fence.hold_until(p_lock text, p_granted_at timestamptz) returns timestamptz
 language plpgsql
 as $$

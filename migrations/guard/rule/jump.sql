@@ -1,18 +1,17 @@
--- fence.jump() makes the token sequence jump if this database is not the one that minted last.
+-- fence.jump() makes the token sequence jump if this database is not the one that issued the last token.
 --
--- A promoted standby or a restored backup may lack grants that the lost primary gave out. It shows
--- by another system identifier or another timeline, a dump that was restored in the same cluster by another
--- token sequence (fence.running_database).
+-- A promoted standby or a restored backup may lack grants that the lost primary gave out. It has another system
+-- identifier or another timeline. A dump that was restored in the same cluster has another token sequence
+-- (fence.running_database).
 --
--- The jump goes past 2^32 tokens more than this database knows of, and past 2^20 for every second
--- since 2025: as long as fewer than a million grants a second are given, whatever another
--- history minted before now is lower, also that of a sibling standby which was promoted earlier,
--- took the same timeline number and is unknown here. The random part, below 2^7, keeps two that jump in the same
--- instant apart, and is worth a tenth of a millisecond: a sibling that jumped before that is below.
--- 2^53 tokens last beyond the year 2290 this way.
+-- The jump goes past 2^32 tokens more than this database knows of, and past 2^20 for every second since 2025. So while
+-- fewer than a million grants a second are given, every token that another history issued until now is lower. That
+-- includes a sibling standby that was promoted earlier, took the same timeline number and is unknown here. The random
+-- part, below 2^7, separates two databases that jump at the same instant. It is worth a tenth of a millisecond: a
+-- sibling that jumped before that is below. 2^53 tokens last beyond the year 2290 this way.
 --
--- Invariant: called before nextval, with the fence locked; the identity is locked after fences, so no cycle.
--- P2 is what this is for. Raises nothing of its own.
+-- Invariant: called before nextval, with the fence locked. The identity is locked after fences, so there is no cycle.
+-- P2 depends on this. Raises nothing of its own.
 create or replace function fence.jump() returns void
 language plpgsql
 as $$

@@ -1,8 +1,9 @@
--- fence.limit_fences(locks) marks the fences of leases that got a hold_until after their grant: from then on fence.admit decides every
--- write to them, which looks at the lease. fence.grant_lease marks the fences of the others.
+-- fence.limit_fences(locks) marks the fences of leases that got a hold_until after their grant: from then on
+-- fence.admit decides every write to them, because it looks at the lease. fence.grant_lease marks the fences of other
+-- leases.
 --
--- The caller has leases locked, which come after fences in the order of locks. So this waits for no fence: the next renewal marks one
--- that is locked. Until then only the existence of a policy keeps writes off the fast path.
+-- The caller has locked leases, which come after fences in the order of locks. So this waits for no fence; the next
+-- renewal marks a fence that is locked now. Until then only the existence of a policy keeps writes off the fast path.
 create or replace function fence.limit_fences(p_locks text[]) returns void
 language plpgsql
 as $$

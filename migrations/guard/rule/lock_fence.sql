@@ -1,13 +1,13 @@
--- fence.lock_fence(name) → the fence of the name, locked until the end of the transaction, made if it
--- was not there; before it, the fence of all below, if the name has one. Every decision about a lease is made after this, by a
--- later statement: under READ COMMITTED a statement's snapshot is older than the lock that it waited for.
+-- fence.lock_fence(name) → the fence of the name, locked until the end of the transaction; it is made if missing. If
+-- the name has a fence of all names below (fence.subtrees), that is locked first. A later statement makes every
+-- decision about a lease: under READ COMMITTED a statement's snapshot is older than the lock that it waited for.
 --
--- A caller that does not use the fence notes that (fence.note_unused). The sweep may delete the row of an unused name while this waits
--- for it: then it is made again.
+-- A caller that does not use the fence notes that (fence.note_unused). While this waits for the row of an unused name,
+-- the sweep may delete it; then it is made again.
 --
 -- Order of locks, here and everywhere: gates, subtrees, fences, leases and sessions; of each kind by name.
 --
--- Raises 23514 (constraint name_is_path) for what is not a name.
+-- Raises 23514 (constraint name_is_path) if the argument is not a name.
 create or replace function fence.lock_fence(p_name text) returns fence.fences
 language plpgsql
 as $$

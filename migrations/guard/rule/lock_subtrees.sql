@@ -1,9 +1,10 @@
--- fence.lock_subtrees(name) locks, until the end of the transaction, the fences of all below that a subtree lease of this name has to do
--- with: its own, made if it was not there, and the open ones of the names above and below. Writers hold those whose token they
--- present (fence.admit), be there a fence of the resource yet or not: who is granted the subtree waits for them (P3).
+-- fence.lock_subtrees(name) locks, until the end of the transaction, the fences of subtrees that concern a subtree
+-- lease of this name: its own, which is made if missing, and the open ones of the names above and below. A writer holds
+-- the one whose token it presents (fence.lock_write_tokens), whether its resource has a fence yet or not: so a grant of
+-- the subtree waits for it (P3).
 --
--- Called behind the gate, by which none of them is opened or made meanwhile, and before fence.lock_fence. The sweep may delete the row of an
--- unused name before it is locked here: then it is made again.
+-- Called after the gate was locked, which keeps them from being opened or made meanwhile, and before fence.lock_fence.
+-- The sweep may delete the row of an unused name before it is locked here; then it is made again.
 create or replace function fence.lock_subtrees(p_name text) returns void
 language plpgsql
 as $$

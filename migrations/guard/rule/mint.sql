@@ -1,10 +1,11 @@
--- fence.mint(newest) → a token greater than newest and than every token of the sequence before it.
+-- fence.mint(newest) → a token greater than newest and than every token that the sequence gave before.
 --
--- newest  the greatest token on the fence, which the caller has locked: the order of tokens on a name
---         is then the order of its grants, and a sequence that lags behind the fence (it is not
---         transactional, and a failover may lose it) can't hand out a token twice.
+-- newest  the greatest token on the fence, which the caller has locked. So the order of tokens on a name is the order
+--         of its grants. A sequence that lags behind the fence (it is not transactional, and a failover may lose
+--         values) cannot give the same token twice.
 --
--- Raises LF002 when there are no tokens below 2^53 left, 2200H when it is the sequence that has none. Nobody sees the token before the commit.
+-- Raises LF002 if no tokens below 2^53 are left, 2200H if the sequence has none left. Nobody sees the token before the
+-- commit.
 create or replace function fence.mint(p_newest bigint) returns bigint
 language plpgsql
 as $$

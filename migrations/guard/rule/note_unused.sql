@@ -1,5 +1,5 @@
--- fence.note_unused(names): these names have rows, which were made for what may come to nothing. The sweep deletes the rows of
--- those that are never granted nor written (fence.sweep_unused).
+-- fence.note_unused(names) notes names whose rows may turn out to be unused. The sweep deletes the rows of names that
+-- are never granted nor written (fence.sweep_unused).
 create or replace function fence.note_unused(p_names text[]) returns void
 language sql
 as $$

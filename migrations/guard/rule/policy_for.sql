@@ -1,5 +1,5 @@
--- fence.policy_for(name) → the policy of the longest prefix of the name that has one, or no row,
--- which means the defaults: strict, builtin, nothing required.
+-- fence.policy_for(name) → the policy of the longest prefix of the name that has one. No row means the defaults:
+-- strict, builtin, nothing required.
 create or replace function fence.policy_for(p_name text) returns setof fence.policies
 language sql stable rows 1
 as $$

@@ -1,4 +1,4 @@
--- fence.prefixes(name) → every prefix whose policy could hold for the name, '' first, the name itself last.
+-- fence.prefixes(name) → every prefix whose policy could apply to the name: '' first, the name itself last.
 create or replace function fence.prefixes(p_name text) returns text[]
 language plpgsql immutable parallel safe
 as $$

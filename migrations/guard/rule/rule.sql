@@ -1,11 +1,12 @@
--- fence.rule(token, sequence, same_token, external, granted_token, open, last_token, last_sequence) → 'admitted', or the code of the
--- first of the steps 1 to 4 that fails.
+-- fence.rule(token, sequence, same_token, external, granted_token, open, last_token, last_sequence) → 'admitted', or
+-- the code of the first of the steps 1 to 4 that fails. After token_stale follows, as a second word, the reason:
+-- superseded, reused, or closed, which fence.admit explains by the lease.
 --
--- The only code that compares tokens to decide a write. A claim says: "I write with this token and sequence" (null counts as 0);
--- same_token and external are its policy's; the others are the fence as it stands. Steps 5 and 6, which concern leases, are fence.admit's;
--- the seventh is the data's.
+-- The only code that compares tokens to decide a write. A write token says: "I write with this token and sequence"
+-- (null counts as 0). same_token and external are its policy's; the others are the fence. fence.admit decides steps 5
+-- and 6, which concern leases; the data decides step 7.
 --
--- One expression without a query in it, so that the planner puts it in the place of the call.
+-- One expression without a query, so that the planner inlines it.
 create or replace function fence.rule(
     token bigint, sequence bigint, same_token boolean, external boolean,
     granted_token bigint, open boolean, last_token bigint, last_sequence bigint) returns text
@@ -17,7 +18,8 @@ as $$
         when not external and token > granted_token
             then 'token_unknown' -- step 2
         when not external and (token < granted_token or not open)
-            then case when token < greatest(granted_token, last_token) then 'token_stale superseded' else 'token_stale closed' end -- step 3
+            then case when token < greatest(granted_token, last_token) then 'token_stale superseded'
+            else 'token_stale closed' end -- step 3
         when same_token and sequence is null and token < last_token
             then 'token_stale superseded' -- step 4
         when not (same_token and sequence is null)

@@ -1,9 +1,10 @@
--- fence.running_database() → which database this is: the cluster's system identifier, its timeline, and the oid of
--- the token sequence, which is another after a dump was restored, be it in place.
+-- fence.running_database() → the identity of this database: the cluster's system identifier, its timeline, and the oid
+-- of the token sequence, which changes when a dump is restored, even in place.
 --
 -- The timeline is read from the name of the current WAL file: pg_control_checkpoint() still shows the old one right
--- after a promotion. Fails (55000) on a standby, which can't grant anything anyway.
-create or replace function fence.running_database(out system_identifier bigint, out timeline integer, out tokens_oid oid)
+-- after a promotion. Fails (55000) on a standby, which cannot grant anything anyway.
+create or replace function fence.running_database(
+    out system_identifier bigint, out timeline integer, out tokens_oid oid)
 language plpgsql
 as $$
 begin

@@ -1,11 +1,13 @@
--- fence.sweep_unused(pause, rows_max) → done: of how many names the rows were deleted (fence, subtree) that were never granted nor
--- written; more. A name for which somebody waits is looked at again after a minute. See fence.sweep_turn.
+-- fence.sweep_unused(pause, rows_max) → done: the number of names whose rows (fence, subtree) were deleted, because
+-- they were never granted nor written; more. A name that has a waiter is looked at again after a minute. See
+-- fence.sweep_turn.
 --
--- The rows are locked, and judged in a later statement. Whoever needs a fence and finds none makes it again (fence.lock_fence,
--- fence.lock_subtrees, fence.admit).
+-- The rows are locked first, and judged by a later statement. A caller that needs a fence and finds none makes it again
+-- (fence.lock_fence, fence.lock_subtrees, fence.admit).
 create or replace function fence.sweep_unused(p_pause interval, p_rows_max integer, out done bigint, out more boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off
 set lock_timeout = '500ms'
 as $$
 declare
@@ -21,12 +23,15 @@ begin
         return;
     end if;
     v_names := array(
-        select u.name from fence.unused u where u.check_at <= v_now order by u.check_at limit p_rows_max for update skip locked);
+        select u.name from fence.unused u where u.check_at <= v_now
+        order by u.check_at limit p_rows_max for update skip locked);
     if cardinality(v_names) = 0 then
         return;
     end if;
-    v_subtrees := array(select s.name from fence.subtrees s where s.name = any (v_names) order by s.name for update skip locked);
-    v_fences := array(select f.resource from fence.fences f where f.resource = any (v_names) order by f.resource for update skip locked);
+    v_subtrees := array(select s.name from fence.subtrees s where s.name = any (v_names)
+        order by s.name for update skip locked);
+    v_fences := array(select f.resource from fence.fences f where f.resource = any (v_names)
+        order by f.resource for update skip locked);
 
     v_waiting := array(
         select n from unnest(v_names) n

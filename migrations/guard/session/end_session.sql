@@ -1,8 +1,9 @@
--- fence.end_session(session_id) → its standing after the call: released, or expired where it had expired before, or not_found.
--- Sent twice, it succeeds twice. From its commit on the session's leases don't run any more; fence.settle_leases ends them one by one.
+-- fence.end_session(session_id) → its status after the call: released, or expired if it had expired before, or
+-- not_found. Sent twice, it succeeds twice. After its commit the session's leases no longer run; fence.settle_leases
+-- ends them one by one.
 --
--- Nothing but the session is locked: an acquire that has a fence locked looks at the sessions in its way, and must not wait for one who
--- waits for its fence.
+-- Nothing but the session is locked: an acquire that holds a fence looks at conflicting sessions, and must not wait for
+-- a transaction that waits for its fence.
 create or replace function fence.end_session(p_session_id uuid) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$

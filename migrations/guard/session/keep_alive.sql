@@ -1,9 +1,10 @@
--- fence.keep_alive(session_id) → one row: the standing of the session (live, released, expired, or not_found) and, if that is live,
--- the session, which now expires its TTL from now, and all its leases with it, but for those that reach their hold_until, which the policy
--- in force sets anew. late_ms as of fence.renew. See there about the disk.
+-- fence.keep_alive(session_id) → one row: the status of the session (live, released, expired, or not_found) and, if
+-- that is live, the session. It now expires its TTL from now, and all its leases with it, except those that reach their
+-- hold_until, which the policy in force sets again. late_ms as of fence.renew; see there about the disk.
 --
--- Waits for no lease: one that somebody else has locked gets its hold_until by the next keepalive.
-create or replace function fence.keep_alive(p_session_id uuid, out status text, out session fence.sessions, out late_ms bigint)
+-- Waits for no lease: one that another transaction has locked gets its hold_until by the next keepalive.
+create or replace function fence.keep_alive(
+    p_session_id uuid, out status text, out session fence.sessions, out late_ms bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare

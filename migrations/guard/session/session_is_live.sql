@@ -1,4 +1,5 @@
--- fence.session_is_live(session) → whether the session has neither ended nor expired by the clock. The planner inlines it.
+-- fence.session_is_live(session) → whether the session has neither ended nor expired by the clock. The planner inlines
+-- it.
 create or replace function fence.session_is_live(p_session fence.sessions) returns boolean
 language sql volatile
 as $$

@@ -1,11 +1,13 @@
--- fence.settle_leases(session_id, after, locks_max, wait_ms) → ended: how many leases of a session that has ended were ended with it, on at
--- most locks_max locks, the first ones after the name after; skipped: on how many of those locks nothing was ended, since something was
--- locked for longer than wait_ms; last: the last of those locks, null where there is none left.
+-- fence.settle_leases(session_id, after, locks_max, wait_ms) ends leases of a session that has ended, on at most
+-- locks_max locks, the first ones after the name after. → ended: the number of leases; skipped: the number of locks on
+-- which nothing was ended, because something was locked for longer than wait_ms; last: the last of those locks, null if
+-- there is none left.
 --
--- Their fences are closed: the session's end releases its leases, also where it comes by expiry. Any number may settle one session
--- at once. One call takes at most 64 gates, or those of one lock.
+-- Their fences are closed: the session's end releases its leases, also if it expired. Any number of callers may settle
+-- one session at once. One call takes at most 64 gates, or those of one lock.
 create or replace function fence.settle_leases(
-    p_session_id uuid, p_after text, p_locks_max integer, p_wait_ms integer, out ended bigint, out skipped integer, out last text)
+    p_session_id uuid, p_after text, p_locks_max integer, p_wait_ms integer, out ended bigint, out skipped integer,
+    out last text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
@@ -18,7 +20,8 @@ begin
     perform fence.commit_durably();
     ended := 0;
     skipped := 0;
-    select array_agg(u.lock order by u.lock collate "C"), array_agg(u.scope order by u.lock collate "C") into v_locks, v_scopes
+    select array_agg(u.lock order by u.lock collate "C"), array_agg(u.scope order by u.lock collate "C")
+    into v_locks, v_scopes
     from (
         select l.lock::text, max(l.scope) as scope -- subtree, if any is
         from fence.leases l, fence.sessions s
@@ -39,14 +42,16 @@ begin
                 update fence.leases l set ended_at = least(s.ended_at, l.hold_until),
                     end_reason = case when l.hold_until <= s.ended_at then 'max_hold' else s.end_reason end
                 from fence.sessions s
-                where l.session_id = p_session_id and l.lock = any (v_locks) and l.ended_at is null and s.session_id = l.session_id
+                where l.session_id = p_session_id and l.lock = any (v_locks) and l.ended_at is null
+                    and s.session_id = l.session_id
                 returning l.*
             )
             select * from over o order by o.lock, o.fencing_token
         loop
             ended := ended + (v_lease.end_reason <> 'max_hold')::integer;
             perform fence.close_fence(v_lease.lock, v_lease.fencing_token);
-            perform fence.publish_lease_event(v_lease, case v_lease.end_reason when 'max_hold' then 'expired' else v_lease.end_reason end,
+            perform fence.publish_lease_event(v_lease, case v_lease.end_reason when 'max_hold' then 'expired'
+                else v_lease.end_reason end,
                 case v_lease.end_reason when 'max_hold' then 'max_hold' end);
             perform fence.wake(v_lease.lock, v_lease.scope, 0);
         end loop;

@@ -1,9 +1,9 @@
--- fence.settle_waiters(session_id, after, waiters_max) → last: the ticket of the last of those waiters of an ended session that were looked
--- at, at most waiters_max, the first ones after the ticket after; null where there is none left, and then the session is marked as
--- settled if all of its leases have ended (fence.settle_leases).
---
--- The gateways of those waiters are notified, and take them out of the queue; and so are the gateways of the waiters behind them.
-create or replace function fence.settle_waiters(p_session_id uuid, p_after bigint, p_waiters_max integer, out last bigint)
+-- fence.settle_waiters(session_id, after, waiters_max) notifies the gateways of waiters of an ended session, at most
+-- waiters_max, the first ones after the ticket after. They take them out of the queue. The gateways of the waiters
+-- behind them are notified, too. → last: the ticket of the last of them; null if there is none left, and then the
+-- session is marked as settled if all of its leases have ended (fence.settle_leases).
+create or replace function fence.settle_waiters(
+    p_session_id uuid, p_after bigint, p_waiters_max integer, out last bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set lock_timeout = '500ms'
 as $$
@@ -15,7 +15,8 @@ declare
     v_waiter  record;
 begin
     perform fence.commit_durably();
-    select array_agg(u.ticket order by u.ticket), array_agg(u.lock order by u.ticket), array_agg(u.scope order by u.ticket)
+    select array_agg(u.ticket order by u.ticket), array_agg(u.lock order by u.ticket),
+        array_agg(u.scope order by u.ticket)
     into v_tickets, v_locks, v_scopes
     from (
         select w.ticket, w.lock::text, w.scope from fence.waiters w

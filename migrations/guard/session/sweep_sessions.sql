@@ -1,10 +1,11 @@
--- fence.sweep_sessions(pause, retention, rows_max) → done: how many sessions had expired and were ended; unsettled: those whose leases are
--- to be ended now (fence.settle_leases), those that are due longest first; more. Deletes sessions that were settled before the
--- retention. See fence.sweep_turn, and fence.sweep_leases about check_at.
+-- fence.sweep_sessions(pause, retention, rows_max) → done: the number of expired sessions that were ended; unsettled:
+-- those whose leases must be ended now (fence.settle_leases), the longest overdue first; more. Deletes sessions that
+-- were settled before the retention. See fence.sweep_turn, and fence.sweep_leases about check_at.
 create or replace function fence.sweep_sessions(
     p_pause interval, p_retention interval, p_rows_max integer, out done bigint, out unsettled uuid[], out more boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off
 set lock_timeout = '500ms'
 as $$
 declare
@@ -29,7 +30,8 @@ begin
     where s.session_id = any (v_due) and s.ended_at is null and s.expires_at <= v_now;
     get diagnostics done = row_count;
     unsettled := array(
-        select s.session_id from fence.sessions s where s.session_id = any (v_due) and s.ended_at is not null order by s.check_at);
+        select s.session_id from fence.sessions s where s.session_id = any (v_due) and s.ended_at is not null
+        order by s.check_at);
 
     with old as (
         select s.session_id from fence.sessions s

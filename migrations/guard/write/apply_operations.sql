@@ -1,27 +1,30 @@
--- fence.apply_operations(atomic, claims…, operations…) → a finding per operation, in the order given.
+-- fence.apply_operations(atomic, tokens…, operations…) → a finding per operation, in order.
 --
--- Changes records under claims that fence.admit has ruled on, and raises the fences of what was changed. An operation
--- passes if its claim was admitted and its precondition on the record holds (step 7 of the rule). atomic: all operations
--- are applied and all fences raised, or nothing; otherwise each operation stands for itself and has a claim of its own.
+-- Changes records under write tokens that fence.admit has ruled on, and raises the fences of the changed resources. An
+-- operation passes if its token was admitted and its precondition on the record holds (step 7 of the rule). atomic: all
+-- operations are applied and all fences raised, or nothing. Otherwise each operation is independent and has its own
+-- token.
 --
--- claims      resources, tokens, sequences, digests, and the rulings on them; no resource repeats
--- operations  claims (the place of the claim each is made under, from 1), kinds ('put' or 'delete'), keys, values,
---             content_types, and expected: the version that the record must have; 0 none, -1 any, null no matter.
---             No key of a resource repeats.
+-- tokens      resources, tokens, sequences, digests, and the rulings on them; no resource repeats
+-- operations  token_indexes (the token of each, from 1), kinds ('put' or 'delete'), keys, values, content_types, and
+--             expected: the version that the record must have; 0 none, -1 any, null does not matter. No key of a
+--             resource repeats.
 --
--- finding     verdict   admitted, version_mismatch, not_found (the delete of what is not there), or null where the
---                       claim was not admitted
---             version   the record's version: the one it got if the operation was applied, otherwise the one it has; 0 for none
---             created   a put that was applied made a record which was not there
+-- finding     verdict   admitted, version_mismatch, not_found (the delete of a record that does not exist), or null if
+--                       the token was not admitted
+--             version   the record's version: the new one if the operation was applied, otherwise the current one; 0
+--                       for none
+--             created   an applied put made a record
 --
 -- All changes of a write give one version, one more than the newest of the resource.
 --
--- Invariant: the fences were locked by an earlier statement, so what this one reads is the newest and nobody else
--- changes these records until the end of the transaction.
+-- Invariant: an earlier statement locked the fences, so this one reads the newest data, and nobody else changes these
+-- records until the end of the transaction.
 create or replace function fence.apply_operations(
     p_atomic boolean,
     p_resources text[], p_tokens bigint[], p_sequences bigint[], p_digests bytea[], p_rulings fence.ruling[],
-    p_token_indexes integer[], p_kinds text[], p_keys text[], p_values bytea[], p_content_types text[], p_expected bigint[])
+    p_token_indexes integer[], p_kinds text[], p_keys text[], p_values bytea[], p_content_types text[],
+    p_expected bigint[])
 returns fence.finding[]
 language plpgsql
 as $$
@@ -44,9 +47,11 @@ begin
                     then 'not_found'
                 else 'admitted'
             end as verdict
-        from unnest(p_token_indexes, p_kinds, p_keys, p_expected) with ordinality as o (token_index, kind, key, expected, index)
+        from unnest(p_token_indexes, p_kinds, p_keys, p_expected) with ordinality
+            as o (token_index, kind, key, expected, index)
         left join lateral (
-            select r.version from fence.records r where r.resource = p_resources[o.token_index] and r.key = o.key limit 1
+            select r.version from fence.records r where r.resource = p_resources[o.token_index] and r.key = o.key
+                limit 1
         ) r on true
     ), passed as materialized (
         select j.* from judged j
@@ -61,7 +66,8 @@ begin
         where p.kind = 'put'
         on conflict (resource, key) do update
         set version = excluded.version, fencing_token = excluded.fencing_token, sequence = excluded.sequence,
-            updated_at = excluded.updated_at, content_type = excluded.content_type, value = excluded.value, created = false
+            updated_at = excluded.updated_at, content_type = excluded.content_type, value = excluded.value,
+            created = false
     ), deleted as (
         delete from fence.records r using passed p
         where p.kind = 'delete' and r.resource = p.resource and r.key = p.key
@@ -70,7 +76,8 @@ begin
         update fence.fences f
         set last_token = p_tokens[c.index],
             last_sequence = case when f.last_token = p_tokens[c.index]
-                then greatest(f.last_sequence, coalesce(p_sequences[c.index], 0)) else coalesce(p_sequences[c.index], 0) end,
+                then greatest(f.last_sequence, coalesce(p_sequences[c.index], 0))
+                    else coalesce(p_sequences[c.index], 0) end,
             last_version = f.last_version + 1,
             last_digest = case when p_sequences[c.index] is not null then p_digests[c.index] end
         from unnest(p_resources) with ordinality as c (resource, index)

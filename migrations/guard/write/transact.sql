@@ -1,24 +1,28 @@
--- fence.transact(claims…, operations…) → one row: the verdict on an atomic change under one or more tokens, all or none.
+-- fence.transact(tokens…, operations…) → one row: the verdict on an atomic change under one or more write tokens, all
+-- or none.
 --
--- claims      resources, tokens, sequences, lease_ids, and one digest of the whole change; no resource twice
--- operations  kinds, the place of the claim each is made under (from 1), keys, values, content_types, expected,
---             as in fence.apply_operations
+-- tokens      resources, tokens, sequences, lease_ids, and one digest of the whole change; no resource repeats
+-- operations  kinds, token_indexes (the token of each, from 1), keys, values, content_types, expected, as in
+--             fence.apply_operations
 --
--- verdict     admitted, or the first that a claim or else an operation was refused with
--- place       the place of that claim or operation; of_claim tells which
+-- verdict     admitted, or the verdict on the first token or else operation that was rejected
+-- index       the index of that token (of_token) or operation
 -- versions    of an admitted change, the version that each operation gave
--- current     of a version_mismatch the version that stands (0: none)
+-- current     of a version_mismatch, the version that the record has (0: none)
 -- replayed    the change was applied before, on every one of its fences: this is its first answer again
 --
 -- Raises 40001 as fence.admit does.
 create or replace function fence.transact(
     p_resources text[], p_tokens bigint[], p_sequences bigint[], p_lease_ids uuid[], p_digest bytea,
-    p_kinds text[], p_token_indexes integer[], p_keys text[], p_values bytea[], p_content_types text[], p_expected bigint[],
-    out verdict text, out reason text, out index integer, out of_token boolean, out versions bigint[], out current bigint,
+    p_kinds text[], p_token_indexes integer[], p_keys text[], p_values bytea[], p_content_types text[],
+    p_expected bigint[],
+    out verdict text, out reason text, out index integer, out of_token boolean, out versions bigint[],
+        out current bigint,
     out replayed boolean, out granted_token bigint, out last_token bigint, out last_sequence bigint)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 declare
     v_digests  bytea[] := array_fill(p_digest, array[cardinality(p_resources)]);

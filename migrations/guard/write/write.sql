@@ -1,64 +1,69 @@
--- fence.write(resources, tokens, sequences, lease_ids, digests, kinds, keys, values, content_types, expected, turn_ends, wait_ms)
+-- fence.write(resources, tokens, sequences, lease_ids, digests, kinds, keys, values, content_types, expected,
+-- turn_ends, wait_ms)
 --
--- Decides and applies a set of independent writes in one round trip and one commit. A rejected write does not
--- fail its neighbours.
+-- Decides and applies a set of independent writes in one round trip and one commit. A rejected write does not fail the
+-- others.
 --
--- turn_ends Turn after turn is decided, and no resource repeats in a turn: the first writes to all resources come first, then the
---           second ones, and so on. These are the places of the last write of each turn; of writes to as many resources, {count}.
--- wait_ms   how long to wait for a fence that somebody else has locked: null: as long as it takes; 0: not at all, its writes are
---           busy; otherwise 55P03 is raised after so many ms, and nothing was applied. (With 0 as well, after 100 ms, where something
---           else is locked: a subtree, or a fence that is being made.)
+-- turn_ends Turns are decided one after another, and no resource repeats in a turn: the first turn has the first write
+--           to each resource, then comes the second, and so on. These are the indexes of the last write of each turn;
+--           {count} for writes that all have different resources.
+-- wait_ms   how long to wait for a fence that another transaction has locked. null: as long as it takes. 0: not at all,
+--           its writes are busy. Otherwise 55P03 is raised after that many ms, and nothing was applied. (With 0 as
+--           well, after 100 ms, if something else is locked: a subtree, or a fence that is being made.)
 --
--- The answer is columns of places in the arrays (from 1) and, side by side with them, what there is to say:
+-- The answer is columns of indexes into the arrays (from 1), with parallel columns of values:
 -- admitted, versions  the version that each admitted write gave
--- created             which of them are puts that made a record that was not there
--- replayed            which of them were applied before: this is their first answer again
--- busy                those of which nothing was decided, since the fence was locked; see wait_ms
--- refused, verdicts, reasons, standing, granted_tokens, last_tokens, last_sequences
---     verdict  token_required, token_unknown, token_stale, lease_mismatch, lease_expired, version_mismatch, not_found (the delete of
---              what is not there)
---     standing of a version_mismatch the version that stands (0: none)
---     the rest is the fence as it stands
+-- created             the puts among them that made a record
+-- replayed            those that were applied before: this is their first answer again
+-- busy                those that were not decided, because the fence was locked; see wait_ms
+-- refused, verdicts, reasons, current_versions, granted_tokens, last_tokens, last_sequences
+--     verdict          token_required, token_unknown, token_stale, lease_mismatch, lease_expired, version_mismatch,
+--                      not_found (the delete of a record that does not exist)
+--     current_version  of a version_mismatch, the version that the record has (0: none)
+--     the rest is the fence
 --
--- Most writes go a fast path: a put that has nothing to it but a token, where there is no policy anywhere. Then fence.rule on the fence
--- row, of a grant that has no hold_until, is all there is to judge, and one statement can judge and raise it: under READ COMMITTED an update looks again at a row that it had
--- to wait for. Subtree leases need no look: the grant of one closes the open fences below it (fence.grant_lease). What is not admitted
--- on this way is left as it was, and not refused yet: it goes the long way (fence.write_ruled), which knows all else and says why.
+-- Most writes take the fast path: a put with nothing but a token, while no policy exists. Then only fence.rule on the
+-- fence row decides, for a grant without a hold_until. One statement judges and raises the fence: under READ COMMITTED
+-- an update looks again at a row for which it had to wait. Subtree leases need no look: the grant of one closes the
+-- open fences below it (fence.grant_lease). The fast path leaves writes that it does not admit as they were, and does
+-- not reject them: fence.write_ruled decides them by the whole rule, and names the reason.
 --
--- Order of locks (fence.lock_fence): fence.lock_write_tokens locks everything first, over all turns. It need not where all writes are plain,
--- that is fit for the fast path, and either there is one turn or one resource. Then the fast path locks the fences of those that it
--- admits, in the order of their names, and nothing is locked after that: the others are refused, or known as replays, which needs no
--- lock (fence.admit).
+-- Order of locks (fence.lock_fence): fence.lock_write_tokens locks everything first, over all turns. That is not needed
+-- if all writes are plain, that is fit for the fast path, and there is either one turn or one resource. Then the fast
+-- path locks the fences of those that it admits, in the order of their names. Nothing is locked after that: the others
+-- are rejected, or known as replays, which needs no lock (fence.admit).
 --
--- Raises 40001, with nothing applied, if what was judged is not so any more: the first policy came while the fast path waited, or see
--- fence.write_ruled. Sent again, the writes are judged by what there is then.
+-- Raises 40001, with nothing applied, if the basis of a verdict has changed: the first policy was set while the fast
+-- path waited, or see fence.write_ruled. Sent again, the writes are judged by the new state.
 --
 -- The planner's choices are pinned: by the keys, whatever the statistics say of a table that was empty a minute ago.
 create or replace function fence.write(
     p_resources text[], p_tokens bigint[], p_sequences bigint[], p_lease_ids uuid[], p_digests bytea[],
-    p_kinds text[], p_keys text[], p_values bytea[], p_content_types text[], p_expected bigint[], p_turn_ends integer[], p_wait_ms integer,
+    p_kinds text[], p_keys text[], p_values bytea[], p_content_types text[], p_expected bigint[], p_turn_ends integer[],
+    p_wait_ms integer,
     out admitted integer[], out versions bigint[], out created integer[], out replayed integer[], out busy integer[],
     out refused integer[], out verdicts text[], out reasons text[], out current_versions bigint[],
     out granted_tokens bigint[], out last_tokens bigint[], out last_sequences bigint[])
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 declare
-    v_ignored    text;
+    v_ignored  text;
     v_from     integer; -- the first and the last index of the turn
     v_to       integer := 0;
-    v_fast    boolean := false; -- whether any went the fast path
+    v_fast     boolean := false; -- whether any went the fast path
     v_locks    record;
     v_plain    boolean; -- see the order of locks above
     v_whole    boolean := true; -- nothing was to be locked that is not
     v_covering text[] := '{}';
     v_locked   text[] := '{}';
-    v_raised   integer[]; -- the places that did in this turn
+    v_raised   integer[]; -- the writes that the fast path admitted in this turn
     v_versions bigint[];
     v_replaced integer[];
-    v_indexes   integer[];
-    v_ruled     record;
+    v_indexes  integer[];
+    v_ruled    record;
 begin
     v_ignored := fence.commit_durably();
     if p_wait_ms is not null then
@@ -66,10 +71,12 @@ begin
     end if;
     v_plain := p_wait_ms is distinct from 0
         and (cardinality(p_turn_ends) = 1 or p_turn_ends[1] = 1)
-        and p_kinds <@ array['put'] and cardinality(array_remove(p_lease_ids, null)) = 0 and cardinality(array_remove(p_expected, null)) = 0
+        and p_kinds <@ array['put'] and cardinality(array_remove(p_lease_ids, null)) = 0
+            and cardinality(array_remove(p_expected, null)) = 0
         and not exists (select from fence.policies)
         and not exists (select from fence.subtrees s where s.open and s.granted_token = any (p_tokens))
-        and not exists (select from fence.fences f where f.limited); -- there is none in a database that never limited a hold
+        -- There is none in a database that never limited a hold.
+        and not exists (select from fence.fences f where f.limited);
     if not v_plain then
         v_locks := fence.lock_write_tokens(p_resources, p_tokens, p_wait_ms is distinct from 0);
         v_covering := v_locks.covering;
@@ -87,16 +94,20 @@ begin
                     last_digest = case when c.sequence is not null then c.digest end
                 from (
                     select u.*
-                    from unnest(p_resources[v_from:v_to], p_tokens[v_from:v_to], p_sequences[v_from:v_to], p_lease_ids[v_from:v_to],
+                    from unnest(
+                            p_resources[v_from:v_to], p_tokens[v_from:v_to], p_sequences[v_from:v_to],
+                            p_lease_ids[v_from:v_to],
                             p_digests[v_from:v_to], p_kinds[v_from:v_to], p_keys[v_from:v_to], p_values[v_from:v_to],
                             p_content_types[v_from:v_to], p_expected[v_from:v_to]) with ordinality
-                        as u (resource, token, sequence, lease_id, digest, kind, key, value, content_type, expected, index)
+                        as u (resource, token, sequence, lease_id, digest, kind, key, value, content_type, expected,
+                            index)
                     where u.kind = 'put' and u.lease_id is null and u.expected is null
                     order by u.resource collate "C") c
                 where f.resource = c.resource and (v_whole or c.resource = any (v_locked))
                     and fence.fast_path_admits(f, c.token, c.sequence)
                     and not exists (select from fence.policies)
-                returning v_from - 1 + c.index::integer as index, f.resource, c.key, f.last_version as version, c.token, c.sequence, c.content_type, c.value
+                returning v_from - 1 + c.index::integer as index, f.resource, c.key, f.last_version as version, c.token,
+                    c.sequence, c.content_type, c.value
             ), replaced as (
                 update fence.records r
                 set version = p.version, fencing_token = p.token, sequence = p.sequence, updated_at = clock_timestamp(),
@@ -111,9 +122,11 @@ begin
 
             if v_raised is not null then
                 if v_replaced is null or cardinality(v_replaced) < cardinality(v_raised) then
-                    v_indexes := array(select p from unnest(v_raised) p where p not in (select r from unnest(v_replaced) r));
+                    v_indexes := array(select p from unnest(v_raised) p
+                        where p not in (select r from unnest(v_replaced) r));
                     created := created || fence.insert_records(
-                        v_indexes, v_raised, v_versions, p_resources, p_tokens, p_sequences, p_keys, p_values, p_content_types);
+                        v_indexes, v_raised, v_versions, p_resources, p_tokens, p_sequences, p_keys, p_values,
+                            p_content_types);
                 end if;
                 v_fast := true;
                 admitted := admitted || v_raised;
@@ -122,10 +135,12 @@ begin
             end if;
         end if;
 
-        v_indexes := array(select p from generate_series(v_from, v_to) p where p not in (select r from unnest(v_raised) r));
+        v_indexes := array(select p from generate_series(v_from, v_to) p
+            where p not in (select r from unnest(v_raised) r));
         if cardinality(v_indexes) > 0 then
             v_ruled := fence.write_ruled(v_indexes, p_resources, p_tokens, p_sequences, p_lease_ids, p_digests,
-                p_kinds, p_keys, p_values, p_content_types, p_expected, v_covering, v_locked, p_wait_ms is distinct from 0);
+                p_kinds, p_keys, p_values, p_content_types, p_expected, v_covering, v_locked,
+                    p_wait_ms is distinct from 0);
             admitted := admitted || v_ruled.admitted;
             versions := versions || v_ruled.versions;
             created := created || v_ruled.created;

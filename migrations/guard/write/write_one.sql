@@ -1,9 +1,10 @@
--- fence.write_one(resource, token, sequence, lease_id, digest, kind, key, value, content_type, expected, wait_ms) → the answer to one write.
+-- fence.write_one(resource, token, sequence, lease_id, digest, kind, key, value, content_type, expected, wait_ms) → the
+-- answer to one write.
 --
--- fence.write of a set of one, with less to set up: the fast path is two plain statements.
+-- fence.write for one write, with less set-up: the fast path is two plain statements.
 --
--- The answer's fields are those of fence.write: the verdict may also be admitted or busy, and version is that which the write gave or
--- which stands.
+-- The fields of the answer are those of fence.write. The verdict may also be admitted or busy, and version is the one
+-- that the write gave or that the record has.
 create or replace function fence.write_one(
     p_resource text, p_token bigint, p_sequence bigint, p_lease_id uuid, p_digest bytea,
     p_kind text, p_key text, p_value bytea, p_content_type text, p_expected bigint, p_wait_ms integer,
@@ -11,13 +12,14 @@ create or replace function fence.write_one(
     out granted_token bigint, out last_token bigint, out last_sequence bigint)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
-    v_ignored text;
+    v_ignored  text;
     v_policies boolean;
-    v_set   record;
+    v_set      record;
 begin
     v_ignored := fence.commit_durably();
     if p_kind = 'put' and p_lease_id is null and p_expected is null and p_wait_ms is distinct from 0 then
@@ -34,13 +36,16 @@ begin
         if found then
             write_one.created := false;
             update fence.records r
-            set version = write_one.version, fencing_token = p_token, sequence = p_sequence, updated_at = clock_timestamp(),
+            set version = write_one.version, fencing_token = p_token, sequence = p_sequence,
+                updated_at = clock_timestamp(),
                 content_type = p_content_type, value = p_value, created = false
             where r.resource = p_resource and r.key = p_key
             returning exists (select from fence.policies) into v_policies;
             if not found then
-                insert into fence.records (resource, key, version, fencing_token, sequence, updated_at, content_type, value, created)
-                values (p_resource, p_key, write_one.version, p_token, p_sequence, clock_timestamp(), p_content_type, p_value, true)
+                insert into fence.records (resource, key, version, fencing_token, sequence, updated_at, content_type,
+                    value, created)
+                values (p_resource, p_key, write_one.version, p_token, p_sequence, clock_timestamp(), p_content_type,
+                    p_value, true)
                 returning exists (select from fence.policies) into v_policies;
                 write_one.created := true;
             end if;

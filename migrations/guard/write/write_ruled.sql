@@ -1,10 +1,12 @@
--- fence.write_ruled(places, writes…, covering, locked, wait) decides and applies the writes at these places of the arrays by the whole of
--- the rule. No resource repeats among them (22023). covering and locked are what was locked for them (fence.lock_write_tokens), and may be
--- empty where all are puts. The answer is that of fence.write; a write is busy only where wait is false, and not where it is a replay.
+-- fence.write_ruled(indexes, writes…, covering, locked, wait) decides and applies the writes at these indexes of the
+-- arrays by the whole rule. No resource repeats among them (22023). covering and locked are what was locked for them
+-- (fence.lock_write_tokens), and may be empty if all are puts. The answer is that of fence.write; a write is busy only
+-- if wait is false, and not if it is a replay.
 --
--- The answer to a replay is as durable as that to the write (P14): where no fence was locked, the commit would wait for nothing.
+-- The answer to a replay is as durable as that to the write (P14). If no fence was locked, the commit would wait for
+-- nothing.
 --
--- Raises 40001 as fence.admit does, and where the record of a replayed put was replaced since that was judged.
+-- Raises 40001 as fence.admit does, and if the record of a replayed put was replaced after it was judged.
 create or replace function fence.write_ruled(
     p_indexes integer[],
     p_resources text[], p_tokens bigint[], p_sequences bigint[], p_lease_ids uuid[], p_digests bytea[],
@@ -25,12 +27,14 @@ declare
     v_rulings   fence.ruling[] := fence.admit(
         v_resources, v_tokens, v_sequences, array(select p_lease_ids[i] from unnest(p_indexes) i), v_digests,
         p_covering, p_locked, p_wait);
-    v_findings  fence.finding[] := fence.apply_operations(false, v_resources, v_tokens, v_sequences, v_digests, v_rulings,
+    v_findings  fence.finding[] := fence.apply_operations(false, v_resources, v_tokens, v_sequences, v_digests,
+        v_rulings,
         array(select generate_subscripts(p_indexes, 1)), array(select p_kinds[i] from unnest(p_indexes) i), v_keys,
         array(select p_values[i] from unnest(p_indexes) i), array(select p_content_types[i] from unnest(p_indexes) i),
         array(select p_expected[i] from unnest(p_indexes) i));
 begin
-    if cardinality(p_indexes) > 1 and cardinality(p_indexes) > (select count(distinct r collate "C") from unnest(v_resources) r) then
+    if cardinality(p_indexes) > 1 and cardinality(p_indexes) > (select count(distinct r collate "C")
+        from unnest(v_resources) r) then
         raise exception 'a resource has two writes in one turn' using errcode = 'invalid_parameter_value';
     end if;
     select array_agg(w.index) filter (where w.passed),
@@ -46,7 +50,8 @@ begin
         array_agg(w.last_token) filter (where w.failed),
         array_agg(w.last_sequence) filter (where w.failed),
         bool_or(w.replaced)
-    into admitted, versions, created, replayed, busy, refused, verdicts, reasons, current_versions, granted_tokens, last_tokens, last_sequences,
+    into admitted, versions, created, replayed, busy, refused, verdicts, reasons, current_versions, granted_tokens,
+    last_tokens, last_sequences,
         v_replaced
     from (
         select u.*, u.replayed or coalesce(u.found, u.ruled) = 'admitted' as passed,
@@ -58,13 +63,15 @@ begin
             index, resource, key, ruled, reason, replayed, granted_token, last_token, last_sequence, last_version,
             found, version, created)
         left join lateral (
-            select r.created, r.version from fence.records r where u.replayed and r.resource = u.resource and r.key = u.key limit 1
+            select r.created, r.version from fence.records r
+            where u.replayed and r.resource = u.resource and r.key = u.key limit 1
         ) stored on true) w;
     if v_replaced then
         raise exception 'a record was replaced while its write was judged' using errcode = 'serialization_failure';
     end if;
     if exists (select from unnest(replayed) r where p_resources[r] <> all (p_locked)) then
-        -- What was seen may have reached less than is configured. With something of its own to commit, this waits until all before it has.
+        -- What was seen may have reached less than is configured. With something of its own to commit, this waits
+        -- until all before it has.
         perform pg_logical_emit_message(true, 'fencegate', 'replayed');
     end if;
 end
