@@ -32,7 +32,7 @@ func TestRunStopsACommandThatHasLostItsLease(t *testing.T) {
 }
 
 // The leader obeys TERM, or does not; the grandchild never does.
-func TestRunKillsAllWhoIgnoreTERM(t *testing.T) {
+func TestRunKillsProcessesThatIgnoreTERM(t *testing.T) {
 	s := newShell(t)
 	for name, leader := range map[string]string{"the leader too": "", "the grandchild alone": "trap 'exit 3' TERM; "} {
 		t.Run(name, func(t *testing.T) {

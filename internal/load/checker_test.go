@@ -175,7 +175,7 @@ var allowedHistories = map[string]func(*model){
 	},
 }
 
-func TestWhatIsAllowed(t *testing.T) {
+func TestCheckerPassesAllowedHistories(t *testing.T) {
 	for name, build := range allowedHistories {
 		t.Run(name, func(t *testing.T) {
 			m := newModel(t)

@@ -84,7 +84,7 @@ func TestListingFollowsPages(t *testing.T) {
 	}
 }
 
-func TestRejectionsByTheCommandLine(t *testing.T) {
+func TestRejectionsCommand(t *testing.T) {
 	s := newShell(t)
 	if out := s.must("rejections"); out != "" {
 		t.Errorf("no rejections are listed as %q", out)

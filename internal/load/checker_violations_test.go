@@ -205,7 +205,7 @@ var lostStories = []struct {
 	}},
 }
 
-func TestWhatIsFound(t *testing.T) {
+func TestCheckerFindsBadHistories(t *testing.T) {
 	for _, bad := range append(badHistories[:len(badHistories):len(badHistories)], lostStories...) {
 		t.Run(bad.name, func(t *testing.T) {
 			m := newModel(t)
