@@ -19,7 +19,7 @@ type streams struct {
 	out, err io.Writer
 }
 
-// console writes answers and errors to streams, in the form that was asked for.
+// console writes answers and errors to streams, in the form that --output selects.
 type console struct {
 	streams
 	// json is set by --output json: one document on a line, errors too.

@@ -17,12 +17,12 @@ type healthCmd struct {
 
 // Help is shown by "fencegate health --help".
 func (healthCmd) Help() string {
-	return "Exits 0 if it does, 7 if it does not. It asks one gateway, once: for health checks of containers and the " +
+	return "Exits 0 if it does, 7 if it does not. It calls one gateway, once: for health checks of containers and the " +
 		"like. Without --ready it says nothing of the " +
 		"database, whose failure is no reason to restart a gateway."
 }
 
-// Run asks.
+// Run calls the gateway.
 func (c *healthCmd) Run(ctx context.Context, con *console) error {
 	con.json = c.Output == "json"
 	if c.Timeout <= 0 {

@@ -62,7 +62,7 @@ type tenure struct {
 	release func(context.Context) error
 }
 
-// taking asks for what a command is to run under.
+// taking acquires what a command runs under: a lock, or the lead of an election.
 type taking func(ctx context.Context, client *lockclient.Client, options []lockclient.LeaseOption) (*tenure, error)
 
 // under runs a command under a lock.

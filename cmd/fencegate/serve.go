@@ -35,7 +35,7 @@ type serveCmd struct {
 
 	RefusalsRememberedMax int `help:"Resources of which this gateway remembers rejected tokens, to refuse them without the database, at most; 0: none." env:"FENCEGATE_REFUSALS_REMEMBERED_MAX" default:"100000"`
 
-	RefusalDelayMax time.Duration `help:"Time by which the answer to a write may be delayed whose token is refused again and again, at most; 0: none is." env:"FENCEGATE_REFUSAL_DELAY_MAX" default:"1s"`
+	RefusalDelayMax time.Duration `help:"How long the answer to a write may be delayed if its token was rejected again and again; 0: no delay." env:"FENCEGATE_REFUSAL_DELAY_MAX" default:"1s"`
 
 	WriteBatchesMax    int   `help:"Batches of writes that are committed at the same time, each on a connection, at most; 0 is half of the connections." env:"FENCEGATE_WRITE_BATCHES_MAX" default:"0"`
 	WriteQueueMax      int   `help:"Writes that wait for a batch, at most; beyond that they are refused as unavailable. A 16th of it may be for one resource, and a quarter for fences that somebody else has locked." env:"FENCEGATE_WRITE_QUEUE_MAX" default:"16384"`
