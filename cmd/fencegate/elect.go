@@ -18,7 +18,7 @@ import (
 type electCmd struct {
 	underFlags
 
-	Election string   `arg:"" help:"Name of the election, which is that of its lock."`
+	Election string   `arg:"" help:"Name of the election, equal to that of its lock."`
 	Value    string   `help:"What observers read of the leader: JSON, or else a text." placeholder:"TEXT"`
 	Observe  bool     `help:"Only show the leader, now and whenever it changes."`
 	Output   string   `help:"text, or json: a document on a line, of the term or of each change." enum:"text,json" default:"text"`
