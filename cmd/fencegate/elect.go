@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/printable"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -147,7 +148,7 @@ func (c *console) election(election api.Election) error {
 		parts = append(parts, fmt.Sprintf("%d waiting", len(election.Candidates)))
 	}
 	for i, part := range parts {
-		parts[i] = printable(part)
+		parts[i] = printable.Text(part)
 	}
 	_, err := fmt.Fprintln(c.out, strings.Join(parts, "  "))
 	return err

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/printable"
 )
 
 type importCmd struct {
@@ -120,7 +121,7 @@ func (c *importCmd) refused(con *console, rejected io.Writer, line *importLine, 
 			return err
 		}
 	case before < refusalsShown:
-		con.note("line %d: %s: %s", line.number, verdict.Code, printable(verdict.Detail))
+		con.note("line %d: %s: %s", line.number, verdict.Code, printable.Text(verdict.Detail))
 	case before == refusalsShown:
 		con.note("more lines were refused, which are not told one by one")
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/ps"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -61,7 +62,7 @@ func checkLog(t *testing.T, log string) {
 func (g *gateway) freeze(t *testing.T) {
 	t.Helper()
 	check(t, g.Signal(syscall.SIGSTOP))
-	await.True(t, "the gateway is frozen", func() bool { return strings.HasPrefix(processState(g.PID()), "T") })
+	await.True(t, "the gateway is frozen", func() bool { return strings.HasPrefix(ps.State(g.PID()), "T") })
 }
 
 func (g *gateway) thaw(t *testing.T) {
