@@ -15,7 +15,7 @@ import (
 
 // gatewayFlags say where the gateways are.
 type gatewayFlags struct {
-	URL []string `help:"Where the gateway is. Given more than once, or with commas: several before one database; the next is asked where one does not serve." default:"http://127.0.0.1:8080"`
+	URL []string `help:"URL of the gateway. Several on one database are given by repeating the flag, or with commas; the next is called if one does not serve." default:"http://127.0.0.1:8080"`
 }
 
 // client makes one of all the gateways. It does not log: commands report failures in their own form.
@@ -57,7 +57,7 @@ func (f clientFlags) call(ctx context.Context, work func(context.Context, *lockc
 	return f.callWaiting(ctx, 0, work)
 }
 
-// callWaiting allows for the time that the gateway is asked to wait, too.
+// callWaiting adds the wait for the lock to the time that the call may take.
 func (f clientFlags) callWaiting(
 	ctx context.Context, wait time.Duration, work func(context.Context, *lockclient.Client) error,
 ) error {

@@ -7,9 +7,9 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
-	"unicode"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/printable"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -19,7 +19,7 @@ type streams struct {
 	out, err io.Writer
 }
 
-// console writes answers and errors to streams, in the form that was asked for.
+// console writes answers and errors to streams, in the form that --output selects.
 type console struct {
 	streams
 	// json is set by --output json: one document on a line, errors too.
@@ -111,7 +111,7 @@ func writeTable(w io.Writer, rows [][]string) error {
 	for _, row := range rows {
 		cells := make([]string, len(row))
 		for i, cell := range row {
-			cells[i] = printable(cell)
+			cells[i] = printable.Text(cell)
 			if cells[i] == "" {
 				cells[i] = "-"
 			}
@@ -126,20 +126,7 @@ func writeTable(w io.Writer, rows [][]string) error {
 func printableLines(err error) string {
 	lines := strings.Split(err.Error(), "\n")
 	for i, line := range lines {
-		lines[i] = printable(line)
+		lines[i] = printable.Text(line)
 	}
 	return strings.Join(lines, "\n")
-}
-
-// printable replaces control characters in text that others chose (names, owners): they could steer the terminal.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\t':
-			return ' '
-		case unicode.IsPrint(r):
-			return r
-		}
-		return unicode.ReplacementChar
-	}, text)
 }

@@ -9,7 +9,7 @@ import (
 type deleteCmd struct {
 	clientFlags
 	writeFlags
-	Resource string `arg:"" help:"Name of the resource, which is that of its lock. A dot: the lock of \"fencegate run\" that this runs under."`
+	Resource string `arg:"" help:"Name of the resource, equal to that of its lock. A dot: the lock of \"fencegate run\" that this runs under."`
 	Key      string `arg:"" help:"Key of the record."`
 	IfMatch  *int64 `help:"Only if the record has this version." placeholder:"VERSION"`
 }

@@ -13,7 +13,7 @@ import (
 )
 
 type demoCmds struct {
-	Zombie demoZombieCmd `cmd:"" help:"A frozen worker wakes after its lease has expired, and writes: with the fence and without."`
+	Zombie demoZombieCmd `cmd:"" help:"A frozen worker wakes after its lease has expired, and writes: with the fence and without it."`
 	Worker demoWorkerCmd `cmd:"" hidden:"" help:"One worker of the round."`
 }
 
@@ -30,7 +30,7 @@ type demoZombieCmd struct {
 func (demoZombieCmd) Help() string {
 	return "Runs a gateway and two worker processes; one is really frozen (SIGSTOP) past its lease and thawed " +
 		"(SIGCONT). Takes about ten seconds. " +
-		"Exits 0 only if the fence kept the newer value and the unfenced twin lost it. With --gateway, exits 1 as soon as " +
+		"Exits 0 only if the fence kept the newer value and the unfenced variant lost it. With --gateway, exits 1 as soon as " +
 		"a zombie's write was stored."
 }
 

@@ -12,13 +12,14 @@ import (
 	"strings"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/printable"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
 type electCmd struct {
 	underFlags
 
-	Election string   `arg:"" help:"Name of the election, which is that of its lock."`
+	Election string   `arg:"" help:"Name of the election, equal to that of its lock."`
 	Value    string   `help:"What observers read of the leader: JSON, or else a text." placeholder:"TEXT"`
 	Observe  bool     `help:"Only show the leader, now and whenever it changes."`
 	Output   string   `help:"text, or json: a document on a line, of the term or of each change." enum:"text,json" default:"text"`
@@ -147,7 +148,7 @@ func (c *console) election(election api.Election) error {
 		parts = append(parts, fmt.Sprintf("%d waiting", len(election.Candidates)))
 	}
 	for i, part := range parts {
-		parts[i] = printable(part)
+		parts[i] = printable.Text(part)
 	}
 	_, err := fmt.Fprintln(c.out, strings.Join(parts, "  "))
 	return err

@@ -55,7 +55,7 @@ func TestEveryCodeHasAnExitCode(t *testing.T) {
 	}
 }
 
-func TestHelpTellsEveryExitCode(t *testing.T) {
+func TestHelpListsEveryExitCode(t *testing.T) {
 	text := description()
 	for code := exitOK; code <= exitBadInput; code++ {
 		if !strings.Contains(text, fmt.Sprintf("\n  %d  ", code)) {

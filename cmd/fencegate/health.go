@@ -10,19 +10,19 @@ import (
 
 type healthCmd struct {
 	URL     string        `help:"Where the gateway is." default:"http://127.0.0.1:8080"`
-	Ready   bool          `help:"Whether it can serve, too: its database is reachable, takes writes, and has its schema."`
+	Ready   bool          `help:"Check also whether it can serve: its database is reachable, takes writes, and has its schema."`
 	Timeout time.Duration `help:"How long the gateway may take." default:"3s"`
 	Output  string        `help:"text, or json: the gateway's answer, and errors as problem documents." enum:"text,json" default:"text"`
 }
 
 // Help is shown by "fencegate health --help".
 func (healthCmd) Help() string {
-	return "Exits 0 if it does, 7 if it does not. It asks one gateway, once: for health checks of containers and the " +
-		"like. Without --ready it says nothing of the " +
+	return "Exits 0 if it does, 7 if it does not. It calls one gateway, once: for health checks of containers and the " +
+		"like. Without --ready it does not check the " +
 		"database, whose failure is no reason to restart a gateway."
 }
 
-// Run asks.
+// Run calls the gateway.
 func (c *healthCmd) Run(ctx context.Context, con *console) error {
 	con.json = c.Output == "json"
 	if c.Timeout <= 0 {

@@ -124,7 +124,7 @@ func (c *importCmd) rejected(
 			return err
 		}
 	case before < refusalsShown:
-		con.note("line %d: %s: %s", line.number, verdict.Code, printable(verdict.Detail))
+		con.note("line %d: %s: %s", line.number, verdict.Code, printable.Text(verdict.Detail))
 	case before == refusalsShown:
 		con.note("more lines were refused, which are not shown")
 	}

@@ -16,7 +16,7 @@ type loadCmd struct {
 	Clients  int           `help:"How many clients work at once." default:"80"`
 	Locks    int           `help:"How many locks they contend for; 0: a quarter of --clients." default:"0"`
 	Duration time.Duration `help:"How long." default:"20s"`
-	Seed     uint64        `help:"Lets the clients choose the same again, as far as the answers allow; 0: a random one." default:"0"`
+	Seed     uint64        `help:"Seed of the clients' random choices; 0: a random one." default:"0"`
 	Pressure []string      `help:"Load on other names beside it, to see what that costs the checked clients: queue (--waiters clients wait for one lock), fence (one kept locked in the database), zombies (superseded writers without a pause), sessions (of 1,000 deep leases, ended one after the other)." placeholder:"KIND"`
 	Waiters  int           `help:"How many clients --pressure queue has wait." default:"5000"`
 	Database string        `name:"database-url" help:"PostgreSQL of the gateways, for --pressure fence." env:"FENCEGATE_DATABASE_URL" placeholder:"URL"`

@@ -9,9 +9,9 @@ import (
 
 // lockCmds are the commands below "fencegate lock".
 type lockCmds struct {
-	Acquire acquireCmd `cmd:"" help:"Ask for a lease; it prints the fencing token for writes."`
-	Renew   renewCmd   `cmd:"" help:"Make a lease last for its TTL from now."`
-	Release releaseCmd `cmd:"" help:"End a lease and close the fence behind it."`
+	Acquire acquireCmd `cmd:"" help:"Acquire a lease, and print its fencing token."`
+	Renew   renewCmd   `cmd:"" help:"Extend a lease by its TTL from now."`
+	Release releaseCmd `cmd:"" help:"End a lease, and reject later writes under it."`
 	Break   breakCmd   `cmd:"" help:"End the live leases of a lock, and reject their writes."`
 	Get     lockGetCmd `cmd:"" help:"Show a lock: its holders, its queue and its fence."`
 	Ls      lockLsCmd  `cmd:"" aliases:"list" help:"List locks by name."`

@@ -14,7 +14,7 @@ type acquireCmd struct {
 	Lock      string         `arg:"" help:"Name of the lock."`
 	OwnerID   string         `help:"The owner." default:"${owner}"`
 	TTL       *time.Duration `help:"How long the lease lasts unless it is renewed, 100ms to 24h. Default: 30s." placeholder:"DURATION"`
-	RequestID *string        `help:"Asked again with the same, the same lease is returned." placeholder:"TEXT"`
+	RequestID *string        `help:"An acquire that is repeated with the same id returns the same lease." placeholder:"TEXT"`
 	Metadata  jsonFlag       `help:"A JSON object that others see beside the lease." placeholder:"JSON"`
 	Wait      *time.Duration `help:"Wait in the queue for up to this long, at most 10m. Default: don't wait." placeholder:"DURATION"`
 	Shared    bool           `help:"Acquire a shared lease: it excludes exclusive leases only, and can't write."`
@@ -28,7 +28,7 @@ func (acquireCmd) Help() string {
 		"the lease."
 }
 
-// Run asks for a lease.
+// Run acquires a lease.
 func (c *acquireCmd) Run(ctx context.Context, con *console) error {
 	ttl, err := milliseconds("--ttl", c.TTL)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 // ends at the first interrupt, the streams, and the *console that writes to them.
 type commands struct {
 	Serve   serveCmd   `cmd:"" help:"Run the gateway."`
-	Health  healthCmd  `cmd:"" help:"Say whether a gateway runs, or can serve."`
-	Migrate migrateCmd `cmd:"" help:"Bring the database's schema up to this program's."`
+	Health  healthCmd  `cmd:"" help:"Report whether a gateway is alive, or ready."`
+	Migrate migrateCmd `cmd:"" help:"Migrate the database's schema to this program's."`
 	Demo    demoCmds   `cmd:"" help:"See a zombie's write rejected."`
 	Load    loadCmd    `cmd:"" help:"Load running gateways, and check every answer against the contract."`
 
@@ -29,9 +29,9 @@ type commands struct {
 	Import     importCmd     `cmd:"" help:"Make many writes, from a file or the standard input."`
 	Session    sessionCmds   `cmd:"" help:"Make sessions, keep them alive, and end them."`
 	Elect      electCmd      `cmd:"" help:"Run a command while leading, or show the leader."`
-	Watch      watchCmd      `cmd:"" help:"Show what happens to a lock."`
+	Watch      watchCmd      `cmd:"" help:"Show the events of a lock."`
 	Rejections rejectionsCmd `cmd:"" help:"List the rejected writes, newest first."`
-	Top        topCmd        `cmd:"" help:"Show in the terminal what the dashboard shows."`
+	Top        topCmd        `cmd:"" help:"Show the dashboard in the terminal."`
 	Version    versionCmd    `cmd:"" help:"Show the version of this program."`
 }
 

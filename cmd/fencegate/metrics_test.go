@@ -55,7 +55,7 @@ func documented(t *testing.T) map[string]string {
 }
 
 // "serve" exposes exactly the metrics that docs/metrics.md lists: all of them once the database was read.
-func TestServeShowsWhatIsDocumented(t *testing.T) {
+func TestMetricsAreDocumented(t *testing.T) {
 	s := newShell(t)
 	s.scrape() // which shows no request before itself
 	var families map[string]*dto.MetricFamily
@@ -86,7 +86,7 @@ func TestServeShowsWhatIsDocumented(t *testing.T) {
 }
 
 // Prometheus' own check finds nothing to say about what is shown after some work.
-func TestServeShowsWhatPrometheusWants(t *testing.T) {
+func TestPrometheusCanReadMetrics(t *testing.T) {
 	promtool := pgtest.Require(t, "promtool")
 	s := newShell(t)
 	s.must("lock", "acquire", "job", "--owner-id", "w")

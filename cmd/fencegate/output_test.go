@@ -45,7 +45,7 @@ func TestOutputThatIsLostIsAFailure(t *testing.T) {
 	}
 }
 
-func TestErrorsSayWhatToDoNext(t *testing.T) {
+func TestErrorsHaveHints(t *testing.T) {
 	number := func(n int64) *int64 { return &n }
 	for want, problem := range map[string]api.Problem{
 		"Try again in 1.5s. \"fencegate lock get\"": {Code: api.CodeLockHeld, RecommendedRetryMS: number(1500)},
@@ -80,7 +80,7 @@ func TestErrorsInJSONAreProblems(t *testing.T) {
 	}
 }
 
-func TestRejectionsTellTheStory(t *testing.T) {
+func TestRejectionsAreExplained(t *testing.T) {
 	number := func(n int64) *int64 { return &n }
 	at := api.Time{Time: time.Date(2026, 1, 2, 4, 4, 5, 6e6, time.FixedZone("east", 3600))}
 	for want, rejection := range map[string]api.Rejection{

@@ -26,7 +26,7 @@ func (s shell) overview() (overview api.Overview) {
 }
 
 // Gateways are listed while they serve, under their configured names, and each gateway shows all of them.
-func TestServeTellsHowItIs(t *testing.T) {
+func TestServeReportsHealth(t *testing.T) {
 	url := pgtest.Migrated(t)
 	named, unnamed := newShellOn(t, url, "--gateway-name", "left", "--history-retention", "1m"), newShellOn(t, url)
 	addressed := strings.TrimPrefix(unnamed.url, "http://")

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -97,18 +96,6 @@ func (p *process) signal(number syscall.Signal) {
 	if err := p.cmd.Process.Signal(number); err != nil {
 		p.t.Fatalf("%q: %v: %s%s", p.cmd.Args[1:], err, p.out.String(), p.errOut.String())
 	}
-}
-
-// runs reports whether a process runs. A zombie process does not.
-func runs(t *testing.T, pid int) bool {
-	t.Helper()
-	out, err := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	state := strings.TrimSpace(string(out))
-	return state != "" && state[0] != 'Z'
 }
 
 // pidIn reads a number that a script has written.

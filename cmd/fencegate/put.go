@@ -19,7 +19,7 @@ const valueBytesMax = 256 << 20
 type putCmd struct {
 	clientFlags
 	writeFlags
-	Resource    string  `arg:"" help:"Name of the resource, which is that of its lock. A dot: the lock of \"fencegate run\" that this runs under."`
+	Resource    string  `arg:"" help:"Name of the resource, equal to that of its lock. A dot: the lock of \"fencegate run\" that this runs under."`
 	Key         string  `arg:"" help:"Key of the record."`
 	Value       *string `arg:"" optional:"" help:"What to store. Absent or -: the standard input."`
 	File        string  `help:"Store what is in this file." type:"path" placeholder:"PATH"`

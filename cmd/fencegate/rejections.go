@@ -15,7 +15,7 @@ type rejectionsCmd struct {
 	Code     string        `help:"Only with this code: token_required, token_unknown, token_stale, lease_mismatch, lease_expired or version_mismatch." enum:",token_required,token_unknown,token_stale,lease_mismatch,lease_expired,version_mismatch" default:"" placeholder:"CODE"`
 	Prefix   string        `help:"Only writes to resources whose names begin with this text." placeholder:"TEXT"`
 	Reason   string        `help:"Only of token_stale, for this reason: superseded, released, reused, shared or max_hold." enum:",superseded,released,reused,shared,max_hold" default:"" placeholder:"REASON"`
-	Source   string        `help:"Only those that came in by this source, such as http." placeholder:"SOURCE"`
+	Source   string        `help:"Only from this source, such as http." placeholder:"SOURCE"`
 	OwnerID  string        `help:"Only under leases of this owner. FENCEGATE_OWNER_ID, which \"fencegate run\" sets, does not select." placeholder:"ID" env:"-"`
 	Since    time.Duration `help:"Only those seen in the last while, such as 1h; 0: all." default:"0"`
 	Until    time.Duration `help:"Only those first seen longer ago than this; 0: all." default:"0"`
@@ -26,8 +26,7 @@ type rejectionsCmd struct {
 // Help is shown by "fencegate rejections --help".
 func (rejectionsCmd) Help() string {
 	return "A line is a rejected write, or several alike, with a COUNT. TOKEN is the one presented, NEWER the one that " +
-		"superseded it " +
-		"out, LATE how long after the end of its lease the latest came, OWNER whose lease the token was."
+		"superseded it, LATE how long after the end of its lease the latest write came, OWNER the owner of that lease."
 }
 
 // Run shows rejections.

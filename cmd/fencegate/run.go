@@ -23,7 +23,7 @@ func (runCmd) Help() string {
 		"lease is renewed all the while.\n\n" +
 		"The command runs in a process group of its own. If the lease is lost, the whole group is stopped: by TERM, and by " +
 		"KILL after --kill-after. " +
-		"Where renewals fail, TERM is sent early enough for KILL to come before the lease runs out, so that the group is " +
+		"If renewals fail, TERM is sent early enough for KILL to come before the lease expires, so that the group is " +
 		"over before another is granted the lock. " +
 		"Signals (INT, TERM, HUP, QUIT, USR1, USR2) are passed on to the group. What the command leaves running in the " +
 		"background when it ends, runs on without the lock.\n\n" +

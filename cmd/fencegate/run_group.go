@@ -71,7 +71,7 @@ func (g *group) stopped(by syscall.Signal) {
 	switch {
 	case g.terminal == nil:
 	case by == syscall.SIGTTIN || by == syscall.SIGTTOU:
-		g.resume() // it asked for the terminal before it was given it
+		g.resume() // it was stopped for reading from the terminal before it was in the foreground
 	default:
 		g.terminal.take()
 		_ = syscall.Kill(0, syscall.SIGSTOP)

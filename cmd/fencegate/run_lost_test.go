@@ -16,6 +16,7 @@ import (
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/ps"
 )
 
 func TestRunStopsACommandThatHasLostItsLease(t *testing.T) {
@@ -32,7 +33,7 @@ func TestRunStopsACommandThatHasLostItsLease(t *testing.T) {
 }
 
 // The leader obeys TERM, or does not; the grandchild never does.
-func TestRunKillsAllWhoIgnoreTERM(t *testing.T) {
+func TestRunKillsProcessesThatIgnoreTERM(t *testing.T) {
 	s := newShell(t)
 	for name, leader := range map[string]string{"the leader too": "", "the grandchild alone": "trap 'exit 3' TERM; "} {
 		t.Run(name, func(t *testing.T) {
@@ -42,7 +43,7 @@ func TestRunKillsAllWhoIgnoreTERM(t *testing.T) {
 					`echo ready; while :; do sleep 0.02; done`)
 			p.says("ready")
 			grandchild := pidIn(t, file)
-			if !runs(t, grandchild) {
+			if !ps.Running(grandchild) {
 				t.Fatal("the grandchild does not live")
 			}
 			s.must("lock", "break", "a", "--reason", "test")
@@ -51,7 +52,7 @@ func TestRunKillsAllWhoIgnoreTERM(t *testing.T) {
 				want = "the command ended with 3;"
 			}
 			p.wants(121, want)
-			await.True(t, "the grandchild ends", func() bool { return !runs(t, grandchild) })
+			await.True(t, "the grandchild ends", func() bool { return !ps.Running(grandchild) })
 		})
 	}
 }
@@ -66,12 +67,12 @@ func TestFrozenRunEndsItsCommandWhenItWakes(t *testing.T) {
 	command := pidIn(t, file)
 	p.signal(syscall.SIGSTOP)
 	s.must("lock", "acquire", "a", "--owner-id", "w2", "--ttl", "1h", "--wait", "1m")
-	if !runs(t, command) {
+	if !ps.Running(command) {
 		t.Error("the command ended while its run was frozen")
 	}
 	p.signal(syscall.SIGCONT)
 	p.wants(121, "sending KILL to the command\nfencegate: the command ended with 137; the lease on a (token ")
-	if runs(t, command) {
+	if ps.Running(command) {
 		t.Error("the command still runs")
 	}
 	if owner := fields(s.must("lock", "get", "a"))["owner_id"]; owner != "w2" {
@@ -139,5 +140,5 @@ func TestCommandEndsWithItsRun(t *testing.T) {
 	p := s.start("run", "--lock", "a", "--", "sh", "-c", `echo $$ >`+file+`; echo ready; exec sleep 60`)
 	p.says("ready")
 	p.signal(syscall.SIGKILL)
-	await.True(t, "the process in "+file+" ends", func() bool { return !runs(t, pidIn(t, file)) })
+	await.True(t, "the process in "+file+" ends", func() bool { return !ps.Running(pidIn(t, file)) })
 }

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/printable"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -62,7 +63,7 @@ type tenure struct {
 	release func(context.Context) error
 }
 
-// taking asks for what a command is to run under.
+// taking acquires what a command runs under: a lock, or the lead of an election.
 type taking func(ctx context.Context, client *lockclient.Client, options []lockclient.LeaseOption) (*tenure, error)
 
 // under runs a command under a lock.
@@ -202,7 +203,7 @@ func noteWaiting(ctx context.Context, con *console, client *lockclient.Client, l
 	if err != nil || len(state.Holders) == 0 {
 		return
 	}
-	con.note("waiting for %s, held by %s; %d in the queue", lock, printable(state.Holders[0].OwnerID), len(state.Queue))
+	con.note("waiting for %s, held by %s; %d in the queue", lock, printable.Text(state.Holders[0].OwnerID), len(state.Queue))
 }
 
 // notAcquired says why the command does not run.

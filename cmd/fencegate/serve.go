@@ -28,7 +28,7 @@ type serveCmd struct {
 
 	Listen    string `help:"Address to serve on; port 0 takes a free one." env:"FENCEGATE_LISTEN" default:"127.0.0.1:8080"`
 	ReadyFile string `help:"File that receives the base URL once the gateway serves, and is removed when it ends." env:"FENCEGATE_READY_FILE" type:"path" placeholder:"PATH"`
-	Migrate   bool   `help:"Bring the database's schema up to this program's first." env:"FENCEGATE_MIGRATE" default:"true" negatable:""`
+	Migrate   bool   `help:"Migrate the database's schema to this program's at the start." env:"FENCEGATE_MIGRATE" default:"true" negatable:""`
 
 	AccessLogSample int `help:"Log one in so many requests, and every one that fails for the gateway (status 500 and more). 1: every request; 0: none." env:"FENCEGATE_ACCESS_LOG_SAMPLE" default:"0"`
 
@@ -38,31 +38,31 @@ type serveCmd struct {
 
 	RefusalsRememberedMax int `help:"Resources of which this gateway remembers rejected tokens, to refuse them without the database, at most; 0: none." env:"FENCEGATE_REFUSALS_REMEMBERED_MAX" default:"100000"`
 
-	RefusalDelayMax time.Duration `help:"Time by which the answer to a write may be delayed whose token is refused again and again, at most; 0: none is." env:"FENCEGATE_REFUSAL_DELAY_MAX" default:"1s"`
+	RefusalDelayMax time.Duration `help:"How long the answer to a write may be delayed if its token was rejected again and again; 0: no delay." env:"FENCEGATE_REFUSAL_DELAY_MAX" default:"1s"`
 
 	WriteBatchesMax    int   `help:"Batches of writes that are committed at the same time, each on a connection, at most; 0 is half of the connections." env:"FENCEGATE_WRITE_BATCHES_MAX" default:"0"`
-	WriteQueueMax      int   `help:"Writes that wait for a batch, at most; beyond that they are refused as unavailable. A 16th of it may be for one resource, and a quarter for fences that somebody else has locked." env:"FENCEGATE_WRITE_QUEUE_MAX" default:"16384"`
+	WriteQueueMax      int   `help:"Writes that wait for a batch, at most; beyond that they are refused as unavailable. A 16th of it may be for one resource, and a quarter for fences that another database session has locked." env:"FENCEGATE_WRITE_QUEUE_MAX" default:"16384"`
 	WriteQueueBytesMax int64 `help:"Bytes of the writes that wait for a batch, at most." env:"FENCEGATE_WRITE_QUEUE_BYTES_MAX" default:"67108864"`
 
 	BodyBytesMax    int64         `help:"Size of a request's body, and so of a value, at most." env:"FENCEGATE_BODY_BYTES_MAX" default:"1048576"`
-	BodiesBytesMax  int64         `help:"Bytes of the bodies of all requests that arrive or are worked on, beyond 8 KiB of each, at most; 0 is 128 MiB, or four bodies where that is more. Where they are used up, bodies that have stalled are cut off, and others are refused as unavailable." env:"FENCEGATE_BODIES_BYTES_MAX" default:"0"`
+	BodiesBytesMax  int64         `help:"Bytes of the bodies of all requests that arrive or are worked on, beyond 8 KiB of each, at most; 0 is 128 MiB, or four bodies if that is more. Once they are used up, stalled bodies are cut off, and new ones are refused as unavailable." env:"FENCEGATE_BODIES_BYTES_MAX" default:"0"`
 	BodyTimeout     time.Duration `help:"Time for a request's body to arrive." env:"FENCEGATE_BODY_TIMEOUT" default:"30s"`
 	RequestTimeout  time.Duration `help:"Time for the work on a request." env:"FENCEGATE_REQUEST_TIMEOUT" default:"15s"`
 	ShutdownTimeout time.Duration `help:"Time that requests under way have to finish after SIGTERM or SIGINT." env:"FENCEGATE_SHUTDOWN_TIMEOUT" default:"20s"`
 
-	TrustedProxies []proxyFlag `help:"Addresses and networks (10.0.0.0/8) of proxies that are believed what they say of clients in X-Forwarded-For, for the record of rejections and the log." env:"FENCEGATE_TRUSTED_PROXIES" placeholder:"NETWORK,…"`
+	TrustedProxies []proxyFlag `help:"Addresses and networks (10.0.0.0/8) of proxies whose X-Forwarded-For is trusted to name the client, in rejections and in the log." env:"FENCEGATE_TRUSTED_PROXIES" placeholder:"NETWORK,…"`
 
-	GatewayName string `help:"What this gateway is called beside others; the default is the address that it serves on." env:"FENCEGATE_GATEWAY_NAME"`
+	GatewayName string `help:"Name of this gateway among others. Default: the address that it serves on." env:"FENCEGATE_GATEWAY_NAME"`
 
-	EventKeepAlive time.Duration `help:"Time after which a comment shows on a silent stream of events that it lives." env:"FENCEGATE_EVENT_KEEP_ALIVE" default:"15s"`
-	WatchesMax     int           `help:"Streams of events that are open at the same time, at most." env:"FENCEGATE_WATCHES_MAX" default:"10000"`
+	EventKeepAlive time.Duration `help:"Time after which an idle event stream sends a keep-alive comment." env:"FENCEGATE_EVENT_KEEP_ALIVE" default:"15s"`
+	WatchesMax     int           `help:"Event streams that are open at the same time, at most." env:"FENCEGATE_WATCHES_MAX" default:"10000"`
 
 	SweepInterval  time.Duration `help:"Time between sweeps of expired leases; nothing waits for a sweep." env:"FENCEGATE_SWEEP_INTERVAL" default:"1s"`
 	LeaseRetention time.Duration `help:"How long ended leases are remembered, for late releases and retried acquires." env:"FENCEGATE_LEASE_RETENTION" default:"10m"`
 	RejectionAge   time.Duration `help:"How long rejections are kept." env:"FENCEGATE_REJECTION_AGE" default:"168h"`
 	RejectionsMax  int64         `help:"How many rejections are kept." env:"FENCEGATE_REJECTIONS_MAX" default:"100000"`
 
-	HistoryRetention time.Duration `help:"How long it is kept what gateways did, for the dashboard." env:"FENCEGATE_HISTORY_RETENTION" default:"24h"`
+	HistoryRetention time.Duration `help:"How long the history of the gateways is kept, for the dashboard." env:"FENCEGATE_HISTORY_RETENTION" default:"24h"`
 }
 
 // Help is shown by --help.

@@ -12,8 +12,8 @@ import (
 
 // sessionCmds are the commands below "fencegate session".
 type sessionCmds struct {
-	Create    sessionCreateCmd    `cmd:"" help:"Make a session: one TTL and one heartbeat for any number of leases."`
-	Keepalive sessionKeepaliveCmd `cmd:"" help:"Make a session, and all leases in it, last for its TTL from now."`
+	Create    sessionCreateCmd    `cmd:"" help:"Create a session: one TTL and one heartbeat for any number of leases."`
+	Keepalive sessionKeepaliveCmd `cmd:"" help:"Extend a session, and all leases in it, by its TTL from now."`
 	Get       sessionGetCmd       `cmd:"" help:"Show a session."`
 	End       sessionEndCmd       `cmd:"" help:"End a session, and release all leases in it."`
 }
@@ -27,7 +27,7 @@ type sessionCreateCmd struct {
 	clientFlags
 	OwnerID  string         `help:"The owner." default:"${owner}"`
 	TTL      *time.Duration `help:"How long it lasts unless it is kept alive, 100ms to 24h. Default: 30s." placeholder:"DURATION"`
-	Metadata jsonFlag       `help:"A JSON object that is kept with it." placeholder:"JSON"`
+	Metadata jsonFlag       `help:"A JSON object that is stored with it." placeholder:"JSON"`
 }
 
 // Run makes a session.

@@ -99,7 +99,7 @@ func control(t *testing.T, file *os.File, call func(fd int) error) {
 
 // No command writes anything to the terminal but its output, changes its settings, or reads what was typed ahead:
 // whatever TERM says, and whether or not the terminal answers queries.
-func TestCommandsLeaveTheTerminalAlone(t *testing.T) {
+func TestCommandsDontTouchTheTerminal(t *testing.T) {
 	s := newShell(t)
 	t.Setenv("NO_COLOR", "1")
 	const typed = "typed ahead\n"

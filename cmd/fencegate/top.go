@@ -17,16 +17,16 @@ import (
 type topCmd struct {
 	gatewayFlags
 
-	Interval time.Duration `help:"Time between two looks." default:"2s"`
+	Interval time.Duration `help:"Time between two refreshes." default:"2s"`
 	Range    time.Duration `help:"Time that the small charts cover, 1m to 24h." default:"5m"`
-	Once     bool          `help:"Print what there is now, and end. So it is, too, where the output is no terminal."`
+	Once     bool          `help:"Print the current state, and end. This is the default if the output is no terminal."`
 	Rows     int           `help:"With --once: how many rejections and locks to print." default:"20"`
 	Output   string        `help:"text, or json: the gateway's overview, one document; with --once." enum:"text,json" default:"text"`
 }
 
 // Help is shown by "fencegate top --help".
 func (topCmd) Help() string {
-	return "The dashboard in a terminal: writes and rejections, holders and waiters, the database and the gateways. " +
+	return "Shows writes and rejections, holders and waiters, the database and the gateways. " +
 		"NO_COLOR turns colours off."
 }
 

@@ -14,8 +14,8 @@ const traceFlushTimeout = 3 * time.Second
 
 // traceFlags say what is traced, and where spans are sent.
 type traceFlags struct {
-	TraceEndpoint    string  `help:"Collector of OpenTelemetry to send spans to, by OTLP over HTTP: http://127.0.0.1:4318. Default: OTEL_EXPORTER_OTLP_ENDPOINT, and without that nothing is traced." env:"FENCEGATE_TRACE_ENDPOINT" placeholder:"URL"`
-	TraceSampleRatio float64 `help:"Part of the traces that begin at this gateway that is kept, 0 to 1. Where a client has begun one, it has decided." env:"FENCEGATE_TRACE_SAMPLE_RATIO" default:"1"`
+	TraceEndpoint    string  `help:"Collector of OpenTelemetry to send spans to, by OTLP over HTTP: http://127.0.0.1:4318. Default: OTEL_EXPORTER_OTLP_ENDPOINT, and without that no tracing." env:"FENCEGATE_TRACE_ENDPOINT" placeholder:"URL"`
+	TraceSampleRatio float64 `help:"Share of the traces begun by this gateway that is kept, 0 to 1. The client decides for traces that it has begun." env:"FENCEGATE_TRACE_SAMPLE_RATIO" default:"1"`
 	TraceNames       bool    `help:"Show the names of locks, resources and keys in spans, as attributes." env:"FENCEGATE_TRACE_NAMES" default:"true" negatable:""`
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/printable"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -91,7 +92,7 @@ func (c *console) event(event lockclient.Event) error {
 		parts = append(parts, changeParts(event.Change)...)
 	}
 	for i, part := range parts {
-		parts[i] = printable(part)
+		parts[i] = printable.Text(part)
 	}
 	_, err := fmt.Fprintln(c.out, strings.Join(parts, "  "))
 	return err

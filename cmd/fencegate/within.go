@@ -38,7 +38,7 @@ func resource(given string) (string, error) {
 type writeFlags struct {
 	Token    tokenFlag `help:"Fencing token of the lease: 34, or 34.2 for the second of many writes under it." required:"" placeholder:"TOKEN"`
 	Sequence *int64    `help:"Number of this write under the token, where that has none: 1 for the first, then greater ones. Without it, a token admits one write." placeholder:"N"`
-	LeaseID  string    `help:"Let it be checked that the token is of this lease." placeholder:"UUID"`
+	LeaseID  string    `help:"Check that the token belongs to this lease." placeholder:"UUID"`
 }
 
 // number is the token with its sequence.

@@ -33,7 +33,7 @@ var settings = []string{
 	"max_wal_size", "checkpoint_timeout", "autovacuum", "max_connections",
 }
 
-// ReadEnvironment asks the database for its settings.
+// ReadEnvironment reads the settings of the database.
 func ReadEnvironment(ctx context.Context, db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }) (Environment, error) {

@@ -74,7 +74,7 @@ func TestGroupsKeepTheOrderOfTheRounds(t *testing.T) {
 	}
 }
 
-func TestRepeatCountsWhatWasBegunInTime(t *testing.T) {
+func TestRepeatCountsCallsBegunInTime(t *testing.T) {
 	counts := make([]int, 3)
 	load, err := Repeat(t.Context(), 3, 30*time.Millisecond, func(_ context.Context, client, i int) error {
 		if i != counts[client] {

@@ -138,7 +138,7 @@ func majorInPath(dir string) int {
 
 var versionLine = regexp.MustCompile(`^postgres \(PostgreSQL\) ((\d+)\S*(?: .*)?)\s*$`)
 
-// inspect asks the binaries in dir for their version. It fails if initdb or postgres is missing or does not run.
+// inspect reads the version of the binaries in dir. It fails if initdb or postgres is missing or does not run.
 func inspect(dir string) (Binaries, error) {
 	for _, name := range []string{"initdb", "postgres"} {
 		if _, err := exec.LookPath(filepath.Join(dir, name)); err != nil {

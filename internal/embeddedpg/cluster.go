@@ -26,12 +26,12 @@ type Cluster struct {
 	cmd          *exec.Cmd
 	dog          *watchdog
 
-	asked atomic.Int32  // the end that somebody asked for
+	asked atomic.Int32  // the end that was requested
 	done  chan struct{} // closed by reap
 	err   error         // written before done is closed
 }
 
-// The ends that can be asked for.
+// The ends that can be requested.
 const (
 	nothing = iota
 	fastShutdown
@@ -176,7 +176,7 @@ func (c *Cluster) PID() int { return c.cmd.Process.Pid }
 // directory can be started again.
 func (c *Cluster) Done() <-chan struct{} { return c.done }
 
-// Err returns nil until Done is closed. After it, nil if PostgreSQL ended because it was asked to; else an
+// Err returns nil until Done is closed. After it, nil if PostgreSQL ended on request; else an
 // ErrEnded that says how it ended and quotes the end of its log.
 func (c *Cluster) Err() error {
 	select {

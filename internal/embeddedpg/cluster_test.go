@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/ps"
 )
 
 func TestSecondStartKeepsData(t *testing.T) {
@@ -25,7 +26,7 @@ func TestSecondStartKeepsData(t *testing.T) {
 	default:
 		t.Error("Stop returned before Done was closed")
 	}
-	if running(first.PID()) || running(first.dog.cmd.Process.Pid) {
+	if ps.Running(first.PID()) || ps.Running(first.dog.cmd.Process.Pid) {
 		t.Error("something outlived Stop")
 	}
 	check(t, first.Stop(await.Context(t))) // a second Stop finds nothing to do
@@ -156,7 +157,7 @@ func TestStopEndsAFrozenPostgres(t *testing.T) {
 	if err := cluster.Stop(ctx); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v", err)
 	}
-	if running(cluster.PID()) {
+	if ps.Running(cluster.PID()) {
 		t.Error("it still runs")
 	}
 }

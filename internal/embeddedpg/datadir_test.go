@@ -80,7 +80,7 @@ func TestClusterOfAnotherVersion(t *testing.T) {
 	mustStart(t, Config{DataDir: dir})
 }
 
-func TestForeignClusterIsLeftAlone(t *testing.T) {
+func TestForeignClusterIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := mustMkdir(t, newDataDir(t))
 	check(t, os.WriteFile(filepath.Join(dir, "PG_VERSION"), []byte("15\n"), 0o600))

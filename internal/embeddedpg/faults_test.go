@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/ps"
 )
 
 // commitUntil inserts rows one by one, calling break_ after some, until the connection is lost. It returns how many
@@ -54,7 +55,7 @@ func TestPostgresDiesWithItsOwner(t *testing.T) {
 	}
 	acknowledged := commitUntil(t, owner.url, func() { owner.kill(t) })
 	for _, pid := range processes {
-		await.True(t, fmt.Sprintf("the process %d ends", pid), func() bool { return !running(pid) })
+		await.True(t, fmt.Sprintf("the process %d ends", pid), func() bool { return !ps.Running(pid) })
 	}
 	again := mustStart(t, Config{DataDir: dir})
 	wantKept(t, again.URL(), acknowledged)
@@ -78,8 +79,8 @@ func TestFrozenPostgresDiesWithItsOwner(t *testing.T) {
 	owner := startOwner(t, clusterDir(t))
 	check(t, syscall.Kill(owner.postmaster, syscall.SIGSTOP))
 	owner.kill(t)
-	await.True(t, "the frozen postmaster ends", func() bool { return !running(owner.postmaster) })
-	await.True(t, "the watchdog ends", func() bool { return !running(owner.watchdog) })
+	await.True(t, "the frozen postmaster ends", func() bool { return !ps.Running(owner.postmaster) })
+	await.True(t, "the watchdog ends", func() bool { return !ps.Running(owner.watchdog) })
 }
 
 func TestPostgresThatOutlivedOwnerAndWatchdog(t *testing.T) {
@@ -87,13 +88,13 @@ func TestPostgresThatOutlivedOwnerAndWatchdog(t *testing.T) {
 	dir := clusterDir(t)
 	owner := startOwner(t, dir)
 	check(t, kill(owner.watchdog))
-	await.True(t, "the watchdog ends", func() bool { return !running(owner.watchdog) })
+	await.True(t, "the watchdog ends", func() bool { return !ps.Running(owner.watchdog) })
 	owner.kill(t)
 	run(t, owner.url, "create table kept (id bigint)") // it does outlive both
 
 	cluster := mustStart(t, Config{DataDir: dir})
 	run(t, cluster.URL(), "select from kept")
-	if running(owner.postmaster) {
+	if ps.Running(owner.postmaster) {
 		t.Error("the old PostgreSQL runs beside the new one")
 	}
 }
@@ -165,7 +166,7 @@ func TestKillAndRecover(t *testing.T) {
 	processes := append(children(cluster.PID()), cluster.PID())
 	acknowledged := commitUntil(t, cluster.URL(), cluster.Kill)
 	for _, pid := range processes {
-		await.True(t, fmt.Sprintf("the process %d ends", pid), func() bool { return !running(pid) })
+		await.True(t, fmt.Sprintf("the process %d ends", pid), func() bool { return !ps.Running(pid) })
 	}
 	if err := cluster.Err(); !errors.Is(err, ErrEnded) {
 		t.Errorf("got %v", err)
@@ -193,7 +194,7 @@ func TestStalePidThatIsInUseAgain(t *testing.T) {
 
 	again := mustStart(t, Config{DataDir: dir})
 	run(t, again.URL(), "select from kept")
-	if !running(other.Process.Pid) {
+	if !ps.Running(other.Process.Pid) {
 		t.Error("the process that has the number now was killed")
 	}
 }

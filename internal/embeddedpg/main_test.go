@@ -187,12 +187,6 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// running reports whether a process exists that is not a zombie, which only its parent can remove.
-func running(pid int) bool {
-	state, err := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(pid)).Output()
-	return err == nil && !strings.HasPrefix(strings.TrimSpace(string(state)), "Z")
-}
-
 // currentAccount is the user that PostgreSQL runs as in this test.
 func currentAccount(t *testing.T) *account {
 	t.Helper()

@@ -149,7 +149,7 @@ func TestCheckerFindsBadHistories(t *testing.T) {
 }
 
 // A late acknowledgement, and a replay after a newer grant, are as they should be.
-func TestCheckerKnowsWhatIsAllowed(t *testing.T) {
+func TestCheckerPassesUnusualHistories(t *testing.T) {
 	h, s := goodHistory()
 	h.writes[0].sent, h.writes[0].replayed = 22, true
 	h.writes[2].outcome, h.writes[2].version = acknowledged, 2

@@ -22,8 +22,8 @@ func TestDatabaseFrozenUnderLoad(t *testing.T) {
 			t.Errorf("with a frozen database, /readyz says %v", err)
 		}
 		thaw()
-		for place := range f.members {
-			f.at(place).awaitReady(t)
+		for index := range f.members {
+			f.at(index).awaitReady(t)
 		}
 	})
 	verify(t, l.end(t), connect(t, cluster.URL()))

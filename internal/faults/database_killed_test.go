@@ -24,12 +24,12 @@ func TestDatabaseKilledUnderLoad(t *testing.T) {
 	l.rounds(t, 3, func(round int) {
 		cluster.Kill()
 		w := numbered(witness, int64(round)+1)
-		for place := range pids {
-			wantDown(t, f.at(place), w)
+		for index := range pids {
+			wantDown(t, f.at(index), w)
 		}
 		cluster.Restart()
-		for place := range pids {
-			f.at(place).awaitReady(t)
+		for index := range pids {
+			f.at(index).awaitReady(t)
 		}
 		w.version = mustPut(t, f.at(0), w).Version
 		writes = append(writes, w)

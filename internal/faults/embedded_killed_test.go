@@ -18,6 +18,7 @@ import (
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/ps"
 )
 
 // fencegate with a PostgreSQL of its own is killed in the middle of everything, and started again on the same data.
@@ -73,7 +74,7 @@ func TestServeEndsWithItsOwnDatabase(t *testing.T) {
 func awaitEnds(t *testing.T, processes []int) {
 	t.Helper()
 	for _, pid := range processes {
-		await.True(t, "process "+strconv.Itoa(pid)+" of PostgreSQL ends", func() bool { return !runs(pid) })
+		await.True(t, "process "+strconv.Itoa(pid)+" of PostgreSQL ends", func() bool { return !ps.Running(pid) })
 	}
 }
 

@@ -31,8 +31,8 @@ func TestFailoverWithLostCommits(t *testing.T) {
 	primary.Kill()
 	standby.Restart()
 	standby.Promote()
-	for place := range f.members {
-		f.at(place).awaitReady(t)
+	for index := range f.members {
+		f.at(index).awaitReady(t)
 	}
 	db := connect(t, standby.URL())
 
@@ -121,10 +121,10 @@ func raceForAll(t *testing.T, f *fleet) (leases []api.Lease) {
 	var mu sync.Mutex
 	var racers sync.WaitGroup
 	granted := map[string]int{}
-	for place := range f.members {
+	for index := range f.members {
 		for _, name := range failoverNames {
 			racers.Go(func() {
-				lease, err := tryAcquire(ctx, f.at(place), name, api.AcquireRequest{OwnerID: fmt.Sprintf("racer-%d", place)})
+				lease, err := tryAcquire(ctx, f.at(index), name, api.AcquireRequest{OwnerID: fmt.Sprintf("racer-%d", index)})
 				mu.Lock()
 				defer mu.Unlock()
 				if err == nil {

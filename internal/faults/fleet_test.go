@@ -12,6 +12,7 @@ import (
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/ps"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -61,7 +62,7 @@ func checkLog(t *testing.T, log string) {
 func (g *gateway) freeze(t *testing.T) {
 	t.Helper()
 	check(t, g.Signal(syscall.SIGSTOP))
-	await.True(t, "the gateway is frozen", func() bool { return strings.HasPrefix(processState(g.PID()), "T") })
+	await.True(t, "the gateway is frozen", func() bool { return strings.HasPrefix(ps.State(g.PID()), "T") })
 }
 
 func (g *gateway) thaw(t *testing.T) {
@@ -97,19 +98,19 @@ type fleet struct {
 func startFleet(t *testing.T, databaseURL string, size int, args ...string) *fleet {
 	t.Helper()
 	f := &fleet{databaseURL: databaseURL, args: args, members: make([]atomicGateway, size)}
-	for place := range f.members {
-		f.members[place].Store(startGateway(t, databaseURL, args...))
+	for index := range f.members {
+		f.members[index].Store(startGateway(t, databaseURL, args...))
 	}
 	return f
 }
 
-func (f *fleet) at(place int) *gateway { return f.members[place%len(f.members)].Load() }
+func (f *fleet) at(index int) *gateway { return f.members[index%len(f.members)].Load() }
 
 // crash kills a gateway as kill -9 does, and starts another in its place.
-func (f *fleet) crash(t *testing.T, place int) {
+func (f *fleet) crash(t *testing.T, index int) {
 	t.Helper()
-	dead := f.at(place)
+	dead := f.at(index)
 	dead.Kill()
-	f.members[place%len(f.members)].Store(startGateway(t, f.databaseURL, f.args...))
+	f.members[index%len(f.members)].Store(startGateway(t, f.databaseURL, f.args...))
 	dead.transport.CloseIdleConnections()
 }

@@ -10,21 +10,6 @@ import (
 	"testing"
 )
 
-// processState is the state of a process as ps shows it, such as "Ss" or "T"; "" if there is none.
-func processState(pid int) string {
-	state, err := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(state))
-}
-
-// runs reports whether a process runs. A zombie process does not.
-func runs(pid int) bool {
-	state := processState(pid)
-	return state != "" && !strings.HasPrefix(state, "Z")
-}
-
 // family returns a process and its children.
 func family(t *testing.T, parent int) []int {
 	t.Helper()

@@ -34,7 +34,7 @@ func TestShutdownUnderLoad(t *testing.T) {
 }
 
 // During shutdown a gateway finishes what it has begun and answers it. It takes no new clients.
-func TestShutdownAnswersWhatIsUnderWay(t *testing.T) {
+func TestShutdownAnswersRequestsUnderWay(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
 	db := connect(t, url)
@@ -75,7 +75,7 @@ func TestShutdownAnswersWhatIsUnderWay(t *testing.T) {
 
 // What takes longer than it may is cut off, and the exit code says so. The client makes no guess; its retry counts
 // once.
-func TestShutdownTakesNoLongerThanItMay(t *testing.T) {
+func TestShutdownTimeout(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
 	db := connect(t, url)

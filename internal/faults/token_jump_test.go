@@ -12,7 +12,7 @@ import (
 // A database is put back to what it was before it jumped, again and again and as fast as it goes, as if each time
 // another sibling of it were promoted: one that knows nothing of the others, whose tokens its own must exceed all the
 // same.
-func TestJumpsOfHistoriesThatKnowNothingOfEachOther(t *testing.T) {
+func TestTokenJumpsOfUnrelatedHistories(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
 	db := connect(t, url)

@@ -148,7 +148,7 @@ func TestGatewayIsFrozenWithWaiters(t *testing.T) {
 	await.True(t, "the queue is empty", func() bool { return ask[int](t, db, "select count(*) from fence.waiters") == 0 })
 }
 
-// A client gives up on a frozen gateway, and sends the same request to another one. It keeps its place there, and what
+// A client gives up on a frozen gateway, and sends the same request to another one. It keeps its ticket there, and what
 // it is granted is its own: the first gateway, when it wakes, finds that its client is gone, and does not give the
 // lease back.
 func TestRequestMovesFromAFrozenGateway(t *testing.T) {
@@ -184,7 +184,7 @@ func TestRequestMovesFromAFrozenGateway(t *testing.T) {
 		}
 		answers <- lease
 	}()
-	await.True(t, "the other gateway has the place", func() bool { return gatewayOf() != was })
+	await.True(t, "the other gateway has the waiter", func() bool { return gatewayOf() != was })
 	mustRelease(t, f.at(1), holder)
 	lease := <-answers
 	f.at(0).thaw(t)

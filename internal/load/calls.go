@@ -29,7 +29,7 @@ func (c *client) acquire(l *lockHistory, shared bool) *held {
 	if c.chance(c.run.habits.waiting) {
 		op, request.WaitMS = opWait, 50+c.random.Int64N(waitMostMS)
 	}
-	asking := l.asked(owner)
+	asking := l.acquireSent(owner)
 	for first := true; c.sending.Err() == nil; first = false {
 		lose := first && c.chance(c.run.habits.lost)
 		lease, err := send(c, op, lose, time.Duration(request.WaitMS)*time.Millisecond,

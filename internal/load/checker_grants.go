@@ -11,8 +11,8 @@ import (
 // being found.
 const grantsKept = 64
 
-// asking is an acquire, however often its request_id is sent.
-type asking struct {
+// acquiring is an acquire, however often its request_id is sent.
+type acquiring struct {
 	history *lockHistory
 	owner   string
 	sent    time.Duration
@@ -20,11 +20,11 @@ type asking struct {
 	known *grant
 }
 
-// asked is called before an acquire is sent for the first time.
-func (l *lockHistory) asked(owner string) *asking {
+// acquireSent is called before an acquire is sent for the first time.
+func (l *lockHistory) acquireSent(owner string) *acquiring {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return &asking{history: l, owner: owner, sent: l.checker.now(), known: l.newest}
+	return &acquiring{history: l, owner: owner, sent: l.checker.now(), known: l.newest}
 }
 
 // grant is a lease that an acquire has returned. Its times by the database are in milliseconds, cut off.
@@ -56,7 +56,7 @@ func (g *grant) evidence() string {
 func (g *grant) shared() bool { return g.lease.Mode == "shared" }
 
 // granted is called with the answer to an acquire.
-func (a *asking) granted(lease api.Lease) *grant {
+func (a *acquiring) granted(lease api.Lease) *grant {
 	l := a.history
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -21,7 +21,7 @@ type reading struct {
 
 func (r *reading) evidence() string { return span(r.sent, r.answered) + " read: " + r.found }
 
-// reads is called before records are asked for.
+// reads is called before records are read.
 func (l *lockHistory) reads() *reading {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,7 +78,7 @@ func (r *reading) got(key string, record lockclient.Record) {
 	l.countVersions(r)
 }
 
-// missed is called where a record was asked for and there is none.
+// missed is called if there is no such record.
 func (r *reading) missed(key string) {
 	l := r.history
 	l.mu.Lock()

@@ -32,11 +32,11 @@ func leaseOf(owner, mode string, token, fromMS, ttlMS int64) api.Lease {
 
 // exclusive is a lease from a time of the database's clock on, for 100 ms.
 func (m *model) exclusive(token, fromMS int64) *grant {
-	return m.asked("x").granted(leaseOf("x", "exclusive", token, fromMS, 100))
+	return m.acquireSent("x").granted(leaseOf("x", "exclusive", token, fromMS, 100))
 }
 
 func (m *model) shared(token, fromMS int64) *grant {
-	return m.asked("r").granted(leaseOf("r", "shared", token, fromMS, 100))
+	return m.acquireSent("r").granted(leaseOf("r", "shared", token, fromMS, 100))
 }
 
 // applied is a write that was sent once, and acknowledged.
@@ -101,7 +101,7 @@ var allowedHistories = map[string]func(*model){
 		m.exclusive(2, 1001)
 	},
 	"grants that are answered in another order": func(m *model) {
-		first, second := m.asked("x"), m.asked("y")
+		first, second := m.acquireSent("x"), m.acquireSent("y")
 		second.granted(leaseOf("y", "exclusive", 2, 1100, 100))
 		first.granted(leaseOf("x", "exclusive", 1, 1000, 100))
 	},
@@ -175,7 +175,7 @@ var allowedHistories = map[string]func(*model){
 	},
 }
 
-func TestWhatIsAllowed(t *testing.T) {
+func TestCheckerPassesAllowedHistories(t *testing.T) {
 	for name, build := range allowedHistories {
 		t.Run(name, func(t *testing.T) {
 			m := newModel(t)

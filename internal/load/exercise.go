@@ -30,7 +30,7 @@ type Exercise struct {
 // Observer is shown what clients do. Its methods are called by all of them at once. Times are since the begin of the
 // run.
 type Observer interface {
-	// Granted is called with each lease, which was asked for first at the time sent.
+	// Granted is called with each lease. Its acquire was first sent at the time sent.
 	Granted(lease api.Lease, sent, answered time.Duration)
 	// Wrote is called with each write, when nothing more becomes known of it.
 	Wrote(Write)

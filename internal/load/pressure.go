@@ -66,7 +66,7 @@ type pressure struct {
 	asked, calls, refused, unavailable atomic.Int64
 }
 
-// startPressure starts all kinds that the configuration asks for. They end with ctx; the function returned waits for
+// startPressure starts all configured kinds. They end with ctx; the function returned waits for
 // that.
 func (r *run) startPressure(ctx context.Context, config Config, prefix string) (wait func() []PressureReport) {
 	var running sync.WaitGroup
@@ -142,7 +142,7 @@ func (p *pressure) acquire(
 	ctx context.Context, client int, name string, request api.AcquireRequest,
 ) (lease api.Lease, err error) {
 	if request.OwnerID == "" {
-		// Each time another owner: one whose earlier request may still wait, unanswered, would wait behind itself.
+		// Each acquire has another owner: the earlier, unanswered request of an owner may still wait, and block it.
 		request.OwnerID = fmt.Sprintf("%s-%d.%d", p.kind, client, p.asked.Add(1))
 	}
 	if request.SessionID == nil {

@@ -69,7 +69,7 @@ type Counts struct {
 	LateAdmitted   int64 `json:"late_admitted"`
 	// Abandoned are leases that were left to expire.
 	Abandoned int64 `json:"abandoned"`
-	// LostAnswers are requests whose answer was thrown away on purpose.
+	// LostAnswers are requests whose answer was discarded on purpose.
 	LostAnswers int64 `json:"lost_answers"`
 	Unavailable int64 `json:"unavailable"`
 	Unexpected  int64 `json:"unexpected"`

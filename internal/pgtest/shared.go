@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// patience bounds each thing that is done to a server, none of which should take a tenth of it.
+// patience bounds each operation on a server. None should take a tenth of it.
 const patience = time.Minute
 
 // urlEnv names a server that the user wants tests to use.

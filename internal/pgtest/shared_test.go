@@ -93,7 +93,7 @@ func TestServerFromTheCache(t *testing.T) {
 	want(t, "the second system identifier", systems[1], systems[0])
 }
 
-func TestWhatAKilledProcessLeaves(t *testing.T) {
+func TestKilledProcessLeavesNothing(t *testing.T) {
 	if _, err := embeddedpg.FindBinaries(); err != nil {
 		missing(t, err.Error())
 	}

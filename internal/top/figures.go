@@ -11,6 +11,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/printable"
 )
 
 // labelCells is the width of the labels at the left, figureCells that of the figures before a sparkline.
@@ -31,14 +32,14 @@ func databaseLine(p painter, v View) string {
 	d := v.Overview.Database
 	state := p.paint(good, "ok")
 	if d.State != api.DatabaseOK {
-		state = p.paint(alarm, printable(d.State))
+		state = p.paint(alarm, printable.Text(d.State))
 		if d.Detail != "" {
-			state += ": " + printable(d.Detail)
+			state += ": " + printable.Text(d.Detail)
 		}
 	}
 	parts := []string{state}
 	if f := d.DatabaseFacts; f != nil {
-		parts = append(parts, "PostgreSQL "+printable(f.Version), bytesText(f.SizeBytes),
+		parts = append(parts, "PostgreSQL "+printable.Text(f.Version), bytesText(f.SizeBytes),
 			fmt.Sprintf("%d/%d connections", f.Connections, f.ConnectionsMax), "newest token "+count(f.NewestToken))
 		if f.SynchronousExpected && f.SynchronousStandbys != nil && *f.SynchronousStandbys == 0 {
 			parts = append(parts, p.paint(alarm, "no synchronous standby"))
@@ -141,7 +142,7 @@ func byCode(points []api.OverviewPoint) string {
 		var parts []string
 		for _, code := range slices.Sorted(maps.Keys(point.RejectedPerS)) {
 			if perSecond := point.RejectedPerS[code]; perSecond > 0 {
-				parts = append(parts, printable(string(code))+" "+rate(perSecond))
+				parts = append(parts, printable.Text(string(code))+" "+rate(perSecond))
 			}
 		}
 		return strings.Join(parts, ", ")

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/printable"
 )
 
 // panelLines draws a table, its headings first; one line that says so where it is empty.
@@ -120,7 +121,7 @@ func ago(now, then time.Time) string {
 // row is made of texts that may be drawn; a dash is one that is empty.
 func row(texts ...string) []string {
 	for i, text := range texts {
-		if texts[i] = printable(text); text == "" {
+		if texts[i] = printable.Text(text); text == "" {
 			texts[i] = "-"
 		}
 	}

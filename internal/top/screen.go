@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/fencegate/fencegate/internal/printable"
 )
 
 // Panel is which table is shown below the figures.
@@ -69,16 +71,16 @@ func heading(p painter, v View) string {
 	state := p.paint(good, "● live")
 	switch {
 	case v.Lost != nil && v.At.IsZero():
-		state = p.paint(alarm, "✕ no answer: "+printable(v.Lost.Error()))
+		state = p.paint(alarm, "✕ no answer: "+printable.Text(v.Lost.Error()))
 	case v.Lost != nil:
 		state = p.paint(alarm, fmt.Sprintf("✕ no answer for %s: %s", span(v.Now.Sub(v.At).Round(time.Second)),
-			printable(v.Lost.Error())))
+			printable.Text(v.Lost.Error())))
 	case v.Paused:
 		state = p.paint(mark, "‖ paused, "+span(v.Now.Sub(v.At).Round(time.Second))+" ago")
 	case v.At.IsZero():
 		state = "… asking"
 	}
-	return p.paint(bold, "fencegate top") + "  " + printable(v.URL) + "  " + v.Now.UTC().Format("15:04:05 UTC") + "  " +
+	return p.paint(bold, "fencegate top") + "  " + printable.Text(v.URL) + "  " + v.Now.UTC().Format("15:04:05 UTC") + "  " +
 		state
 }
 

@@ -5,20 +5,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/charmbracelet/x/ansi"
 )
-
-// printable keeps what others chose from steering the terminal or breaking the line.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, text)
-}
 
 // count writes 1234567 as 1,234,567.
 func count(n int64) string {

@@ -69,7 +69,7 @@ type Tracing struct {
 	onError  func(error)
 }
 
-// New returns a Tracing, or nil where none is asked for: there is no endpoint, or the environment has
+// New returns a Tracing, or nil if tracing is off: there is no endpoint, or the environment has
 // OTEL_SDK_DISABLED=true or OTEL_TRACES_EXPORTER=none. Nothing is sent yet. It returns ErrInvalid.
 func New(ctx context.Context, config Config) (*Tracing, error) {
 	endpoint, err := traceURL(config.Endpoint)
@@ -119,7 +119,7 @@ func New(ctx context.Context, config Config) (*Tracing, error) {
 	return t, nil
 }
 
-// asked reports whether tracing is to be on.
+// asked reports whether the configuration turns tracing on.
 func asked(endpoint string) bool {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return false

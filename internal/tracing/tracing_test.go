@@ -56,7 +56,7 @@ func TestOffUnlessAskedFor(t *testing.T) {
 	off("disabled", "http://127.0.0.1:1")
 }
 
-func TestRefusesWhatIsNoSetting(t *testing.T) {
+func TestSettingsThatAreRefused(t *testing.T) {
 	withoutEnvironment(t)
 	for _, config := range []tracing.Config{
 		{Endpoint: "collector:4318"}, {Endpoint: "grpc://collector"}, {Endpoint: "http://"},

@@ -13,7 +13,7 @@ import (
 	"github.com/fencegate/fencegate/internal/bench/writes"
 )
 
-func TestBenchAloneMeasuresWrites(t *testing.T) {
+func TestWritesIsTheDefaultCommand(t *testing.T) {
 	for want, args := range map[string][]string{
 		"writes": {"--clients", "1,8", "--rounds", "2", "--targets", "direct,store", "--goals"},
 		"locks":  {"locks", "--measure", "crowd", "--waiters", "500"},

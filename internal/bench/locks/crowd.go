@@ -45,7 +45,7 @@ const (
 	filesSpare = 1000
 
 	drainProgressInterval = time.Second
-	lineUpLookInterval    = 20 * time.Millisecond
+	pollInterval          = 20 * time.Millisecond
 )
 
 // crowds measures a crowd in each round, with gateways that did nothing before.
@@ -94,24 +94,24 @@ func (c Config) crowd(ctx context.Context, lock string, round int) (sample Crowd
 
 	// A failure from here on ends the waiters before the gateways: a gateway that ends waits for its waiters.
 	ctx, cancel := context.WithCancelCause(ctx)
-	line := &line{lock: lock, holder: holder, cancel: cancel}
+	crowd := &crowdQueue{lock: lock, holder: holder, cancel: cancel}
 	defer func() {
 		cancel(nil)
-		line.running.Wait()
+		crowd.running.Wait()
 	}()
-	if line.groups, err = c.connectGroups(ctx, running); err != nil {
+	if crowd.groups, err = c.connectGroups(ctx, running); err != nil {
 		return sample, err
 	}
-	if err := c.observeCrowd(ctx, observer{db, running.pids()}, line, &sample); err != nil {
+	if err := c.observeCrowd(ctx, observer{db, running.pids()}, crowd, &sample); err != nil {
 		return sample, because(ctx, err)
 	}
-	took, err := c.drain(ctx, line, release)
+	took, err := c.drain(ctx, crowd, release)
 	sample.DrainSeconds, sample.GrantsPerSecond = took.Seconds(), float64(c.Waiters)/took.Seconds()
 	return sample, because(ctx, err)
 }
 
 // observeCrowd looks at the load and the memory before and after the crowd has come.
-func (c Config) observeCrowd(ctx context.Context, o observer, line *line, sample *CrowdSample) (err error) {
+func (c Config) observeCrowd(ctx context.Context, o observer, crowd *crowdQueue, sample *CrowdSample) (err error) {
 	c.progress("crowd: nothing happens for %s", c.Settle+c.Idle)
 	if err := sleep(ctx, c.Settle); err != nil {
 		return err
@@ -123,7 +123,7 @@ func (c Config) observeCrowd(ctx context.Context, o observer, line *line, sample
 		return err
 	}
 	begun := time.Now()
-	if sample.Connections, err = c.enqueue(ctx, line); err != nil {
+	if sample.Connections, err = c.enqueue(ctx, crowd); err != nil {
 		return err
 	}
 	sample.LineUpSeconds = time.Since(begun).Seconds()
@@ -137,7 +137,7 @@ func (c Config) observeCrowd(ctx context.Context, o observer, line *line, sample
 	if sample.ResidentKiB, err = residentKiB(o.gateways); err != nil {
 		return err
 	}
-	for i, waiters := range line.perGateway() {
+	for i, waiters := range crowd.perGateway() {
 		sample.KiBPerWaiter = append(sample.KiBPerWaiter,
 			(sample.ResidentKiB[i]-sample.ResidentBeforeKiB[i])/float64(waiters))
 	}
@@ -145,7 +145,9 @@ func (c Config) observeCrowd(ctx context.Context, o observer, line *line, sample
 }
 
 // drain lets the holder release, and waits until everybody had the lock.
-func (c Config) drain(ctx context.Context, line *line, release func(context.Context) error) (time.Duration, error) {
+func (c Config) drain(
+	ctx context.Context, crowd *crowdQueue, release func(context.Context) error,
+) (time.Duration, error) {
 	tick := time.NewTicker(drainProgressInterval)
 	defer tick.Stop()
 	begun := time.Now()
@@ -154,7 +156,7 @@ func (c Config) drain(ctx context.Context, line *line, release func(context.Cont
 	}
 	drained := make(chan time.Time, 1)
 	go func() {
-		line.running.Wait()
+		crowd.running.Wait()
 		drained <- time.Now()
 	}()
 	for {
@@ -162,7 +164,7 @@ func (c Config) drain(ctx context.Context, line *line, release func(context.Cont
 		case at := <-drained:
 			return at.Sub(begun), context.Cause(ctx)
 		case <-tick.C:
-			c.progress("crowd: %d of %d have had the lock after %.0f s", line.served.Load(), c.Waiters,
+			c.progress("crowd: %d of %d have had the lock after %.0f s", crowd.served.Load(), c.Waiters,
 				time.Since(begun).Seconds())
 		}
 	}

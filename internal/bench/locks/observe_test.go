@@ -13,7 +13,7 @@ import (
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
-func TestLoadIsWhatWasUsedInBetween(t *testing.T) {
+func TestLoadIsADifferenceOfReadings(t *testing.T) {
 	begun := time.Now()
 	before := reading{at: begun, transactions: 100, gateways: bench.CPU{1: 5, 2: 7}, postgres: bench.CPU{10: 1, 11: 1}}
 	after := reading{

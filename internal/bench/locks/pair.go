@@ -50,7 +50,7 @@ func (p *pair) enqueue(ctx context.Context) error {
 	return err
 }
 
-// handOff releases the lock to the waiter and returns how long that took. Then the two have changed places.
+// handOff releases the lock to the waiter and returns how long that took. Then the two have changed roles.
 func (p *pair) handOff(ctx context.Context) (time.Duration, error) {
 	if err := sleep(ctx, max(time.Until(p.ready), pause)); err != nil {
 		return 0, err

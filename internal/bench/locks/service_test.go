@@ -85,7 +85,7 @@ func reallyLocks(t *testing.T, s service) {
 	}
 }
 
-func TestAHandOffIsOnlyMeasuredWhereThereIsALine(t *testing.T) {
+func TestHandOffsNeedAQueue(t *testing.T) {
 	latencies, err := start(t, startEtcd).handOffs(t.Context(), "lock", 4)
 	if err != nil || len(latencies) != 4 {
 		t.Errorf("got %v, %v", latencies, err)

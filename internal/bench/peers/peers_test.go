@@ -102,7 +102,7 @@ func TestAnAbsentPeerIsNamed(t *testing.T) {
 	}
 }
 
-func TestWhatAPeerSaidIsInTheError(t *testing.T) {
+func TestErrorsHaveThePeersOutput(t *testing.T) {
 	_, err := exec.LookPath("redis-server")
 	if err != nil {
 		skipIfAbsent(t, errors.Join(err, ErrAbsent))

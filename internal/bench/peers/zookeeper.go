@@ -94,7 +94,7 @@ type silent struct{}
 
 func (silent) Printf(string, ...any) {}
 
-// zooKeeperVersion asks with ZooKeeper's command srvr, which is answered when the server serves.
+// zooKeeperVersion sends ZooKeeper's command srvr, which is answered once the server serves.
 func zooKeeperVersion(ctx context.Context, address string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()

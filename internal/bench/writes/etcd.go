@@ -50,7 +50,7 @@ func openEtcd(ctx context.Context, etcd *peers.Etcd, s setting) (session, error)
 	return session{close: closeAll, write: func(ctx context.Context, client int, w *writer) error {
 		r, value := w.next()
 		answer, err := clients[client%len(clients)].Txn(ctx).
-			If(clientv3.Compare(clientv3.ModRevision(lockOf(r)), "=", revisions[r.place])).
+			If(clientv3.Compare(clientv3.ModRevision(lockOf(r)), "=", revisions[r.index])).
 			Then(clientv3.OpPut(string(r.name)+"/"+benchKey, string(value))).
 			Commit()
 		if err == nil && !answer.Succeeded {

@@ -64,7 +64,7 @@ func (r *rig) fill(ctx context.Context, count int) (layout, error) {
 	}
 	l := layout{prefix: store.Name(prefix), resources: make([]*resource, count)}
 	for i := range l.resources {
-		l.resources[i] = &resource{name: store.Name(fmt.Sprintf("%s/%d", prefix, i)), token: token, place: i}
+		l.resources[i] = &resource{name: store.Name(fmt.Sprintf("%s/%d", prefix, i)), token: token, index: i}
 	}
 	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // an order, not a secret
 	random.Shuffle(count, func(i, j int) { l.resources[i], l.resources[j] = l.resources[j], l.resources[i] })

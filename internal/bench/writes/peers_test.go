@@ -28,7 +28,7 @@ func skipIfAbsent(t *testing.T, err error) {
 func peerSetting() setting {
 	l := layout{prefix: "bench/peers"}
 	for i := range 4 {
-		l.resources = append(l.resources, &resource{name: store.Name(fmt.Sprintf("%s/%d", l.prefix, i)), token: 7, place: i})
+		l.resources = append(l.resources, &resource{name: store.Name(fmt.Sprintf("%s/%d", l.prefix, i)), token: 7, index: i})
 	}
 	return setting{layout: l, clients: 2, connections: 2, valueBytes: 16}
 }

@@ -16,8 +16,8 @@ import (
 type resource struct {
 	name  store.Name
 	token int64
-	// place is its number among the resources of its layout: peers keep their own tokens by it.
-	place int
+	// index is its number among the resources of its layout: peers keep their own tokens by it.
+	index int
 	// mu keeps the order in which numbers are taken the order in which writes are handed over, where clients share the
 	// resource.
 	mu       sync.Mutex
@@ -48,7 +48,7 @@ func acquireLayout(
 				if err != nil {
 					return fmt.Errorf("acquire %s: %w", name, err)
 				}
-				l.resources[i] = &resource{name: name, token: token, place: i}
+				l.resources[i] = &resource{name: name, token: token, index: i}
 			}
 			return nil
 		})
@@ -81,7 +81,7 @@ func (l layout) writers(clients, valueBytes int) []*writer {
 	return all
 }
 
-// next is the resource whose turn it is, and a value that it has not had: a new number is in its first bytes.
+// next returns the next resource in turn, and a new value: a new number is in its first bytes.
 func (w *writer) next() (*resource, []byte) {
 	r := w.resources[w.turn%len(w.resources)]
 	w.turn++

@@ -219,7 +219,7 @@ type rig struct {
 	closers        []func() error
 }
 
-// controlConnections are for what is asked between measurements.
+// controlConnections are for queries between measurements.
 const controlConnections = 4
 
 func (r *rig) onClose(end func() error) { r.closers = append(r.closers, end) }

@@ -35,7 +35,7 @@ type Sample struct {
 	Writes      int     `json:"writes"`
 	Seconds     float64 `json:"seconds"`
 	PerSecond   float64 `json:"per_second"`
-	// OfferedPerSecond is the rate that was asked for, where the clients did not write as fast as they could.
+	// OfferedPerSecond is the configured rate, if the clients did not write as fast as they could.
 	OfferedPerSecond float64 `json:"offered_per_second,omitempty"`
 	// Of requests: of a target with 100 writes in each, of the 100.
 	P50MS float64 `json:"p50_ms"`
@@ -61,7 +61,7 @@ type measurement struct {
 	target           target
 	setting          setting
 	warmUp, duration time.Duration
-	// rate is how many writes a second are asked for; 0: as many as the clients can.
+	// rate is how many writes a second the clients make; 0: as many as they can.
 	rate float64
 }
 

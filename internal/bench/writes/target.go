@@ -53,7 +53,7 @@ const (
 	nameRedisEverysec = "redis-everysec"
 )
 
-// TargetNames are those that can be asked for.
+// TargetNames are the valid values of --targets.
 func TargetNames() []string {
 	return []string{
 		nameDirect, nameHandmade, nameStore, nameStoreUnfenced, nameHTTP, nameNDJSON, nameNDJSONStream, nameFloor,

@@ -12,7 +12,7 @@ import (
 )
 
 // The server is net/http's, as the gateway's is.
-func TestWireReadsWhatGoServes(t *testing.T) {
+func TestWireReadsAnswersOfNetHTTP(t *testing.T) {
 	const long = 100_000
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -86,7 +86,7 @@ func TestWireFailsWhenTheContextEnds(t *testing.T) {
 	}
 }
 
-func TestWireNamesWhatItCannotRead(t *testing.T) {
+func TestWireErrors(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {

@@ -47,8 +47,8 @@ func openZooKeeper(ctx context.Context, server *peers.ZooKeeper, s setting) (ses
 	return session{close: closeAll, write: func(_ context.Context, client int, w *writer) error {
 		r, value := w.next()
 		answers, err := clients[client%len(clients)].Multi(
-			&zk.CheckVersionRequest{Path: locks[r.place], Version: 0},
-			&zk.SetDataRequest{Path: data[r.place], Data: value, Version: -1})
+			&zk.CheckVersionRequest{Path: locks[r.index], Version: 0},
+			&zk.SetDataRequest{Path: data[r.index], Data: value, Version: -1})
 		for _, answer := range answers {
 			err = errors.Join(err, answer.Error)
 		}

@@ -68,7 +68,7 @@ func inherit(t *testing.T, file *os.File) (end func()) {
 	}
 }
 
-func TestChildrenHoldWhatTheyInherit(t *testing.T) {
+func TestChildrenInheritLocks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	file := open(t, path)
 	try(t, file, true)

@@ -7,7 +7,7 @@ import (
 
 const (
 	tmpfsMagic = 0x01021994
-	// roomMin is the free space in bytes that is asked for. A cluster takes some 60 MB; containers often have 64 MB in
+	// roomMin is the free space in bytes that is needed. A cluster takes some 60 MB; containers often have 64 MB in
 	// all.
 	roomMin = 2 << 30
 	// everyone are the permissions to make and enter directories.

@@ -25,7 +25,7 @@ func exercise(f *fleet, j *journal, clients int, locks []string, finishWithin ti
 		Clients: clients, Locks: locks, Observer: j, TTLMS: leaseTTLMS, FinishWithin: finishWithin,
 		Gateway: func(random *rand.Rand) *lockclient.API { return f.at(random.IntN(len(f.members))).API },
 		Compose: compose,
-		Put: send,
+		Put:     send,
 	}
 }
 

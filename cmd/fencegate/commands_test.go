@@ -16,7 +16,7 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-func TestALeaseByTheCommandLine(t *testing.T) {
+func TestLockCommands(t *testing.T) {
 	s := newShell(t)
 	lease := fields(s.must("lock", "acquire", "jobs/a b", "--ttl", "90s", "--metadata", `{"pod": "x<1>"}`))
 	if lease["lock"] != "jobs/a b" || lease["owner_id"] != defaultOwner() || lease["ttl"] != "1m30s" ||
@@ -55,7 +55,7 @@ func TestALeaseByTheCommandLine(t *testing.T) {
 	}
 }
 
-func TestRecordsByTheCommandLine(t *testing.T) {
+func TestRecordCommands(t *testing.T) {
 	s := newShell(t)
 	lease := fields(s.must("lock", "acquire", "a"))
 	token := lease["fencing_token"]

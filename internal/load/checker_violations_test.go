@@ -18,7 +18,7 @@ var badHistories = []struct {
 		}},
 	{"two holders, the later is answered first", oneHolder,
 		"token 2 (exclusive) was granted while the lease of token 1", func(m *model) {
-			first, second := m.asked("x"), m.asked("y")
+			first, second := m.acquireSent("x"), m.acquireSent("y")
 			second.granted(leaseOf("y", "exclusive", 2, 1050, 100))
 			first.granted(leaseOf("x", "exclusive", 1, 1000, 100))
 		}},
@@ -45,15 +45,15 @@ var badHistories = []struct {
 
 	{"tokens fall", tokensRise, "token 4 was granted to an acquire that was sent after token 5", func(m *model) {
 		m.exclusive(5, 1000).releaseSent()
-		m.asked("y").granted(leaseOf("y", "exclusive", 4, 1100, 100))
+		m.acquireSent("y").granted(leaseOf("y", "exclusive", 4, 1100, 100))
 	}},
 	{"tokens fall by the database's clock", tokensRise, "token 5 was granted before token 4", func(m *model) {
-		first, second := m.asked("x"), m.asked("y")
+		first, second := m.acquireSent("x"), m.acquireSent("y")
 		first.granted(leaseOf("x", "exclusive", 5, 1000, 100))
 		second.granted(leaseOf("y", "exclusive", 4, 1100, 100))
 	}},
 	{"a token is granted twice", tokensRise, "token 5 was granted twice", func(m *model) {
-		first, second := m.asked("x"), m.asked("y")
+		first, second := m.acquireSent("x"), m.acquireSent("y")
 		first.granted(leaseOf("x", "exclusive", 5, 1000, 100))
 		second.granted(leaseOf("y", "exclusive", 5, 1100, 100))
 	}},
@@ -205,7 +205,7 @@ var lostStories = []struct {
 	}},
 }
 
-func TestWhatIsFound(t *testing.T) {
+func TestCheckerFindsBadHistories(t *testing.T) {
 	for _, bad := range append(badHistories[:len(badHistories):len(badHistories)], lostStories...) {
 		t.Run(bad.name, func(t *testing.T) {
 			m := newModel(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/fencegate/fencegate/internal/await"
 )
 
-func TestModesByTheCommandLine(t *testing.T) {
+func TestSharedLockCommands(t *testing.T) {
 	s := newShell(t)
 	for _, owner := range []string{"r1", "r2"} {
 		lease := fields(s.must("lock", "acquire", "a", "--shared", "--owner-id", owner, "--ttl", "1h"))
@@ -39,7 +39,7 @@ func TestModesByTheCommandLine(t *testing.T) {
 	}
 }
 
-func TestWaitingByTheCommandLine(t *testing.T) {
+func TestLockAcquireWaits(t *testing.T) {
 	s := newShell(t)
 	s.must("lock", "acquire", "a", "--owner-id", "w1", "--ttl", "1h")
 	waiting := s.start("lock", "acquire", "a", "--owner-id", "w2", "--wait", "10m", "--output", "json")
@@ -53,7 +53,7 @@ func TestWaitingByTheCommandLine(t *testing.T) {
 	}
 }
 
-func TestSessionsByTheCommandLine(t *testing.T) {
+func TestSessionCommands(t *testing.T) {
 	s := newShell(t)
 	session := fields(s.must("session", "create", "--owner-id", "w1", "--ttl", "1h", "--metadata", `{"n": 1}`))
 	if session["owner_id"] != "w1" || session["state"] != "live" || session["ttl"] != "1h0m0s" ||
@@ -85,7 +85,7 @@ func TestSessionsByTheCommandLine(t *testing.T) {
 	s.must("lock", "acquire", "a", "--session-id", fields(s.must("session", "create"))["session_id"])
 }
 
-func TestNumberedWritesByTheCommandLine(t *testing.T) {
+func TestNumberedWrites(t *testing.T) {
 	s := newShell(t)
 	lease := fields(s.must("lock", "acquire", "a", "--ttl", "1h"))
 	t.Setenv("FENCEGATE_TOKEN", lease["fencing_token"])

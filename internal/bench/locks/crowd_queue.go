@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 )
 
-// line is the crowd before one lock.
-type line struct {
+// crowdQueue is the crowd before one lock.
+type crowdQueue struct {
 	lock   string
 	holder queue
 	groups []group
@@ -53,12 +53,12 @@ func groupsOf(waiters, gateways int) int {
 }
 
 // enqueue starts one group after the other. It returns once all are in the queue, with the number of their connections.
-func (c Config) enqueue(ctx context.Context, line *line) (connections int, err error) {
+func (c Config) enqueue(ctx context.Context, crowd *crowdQueue) (connections int, err error) {
 	queued := 0
-	for i, g := range line.groups {
-		line.join(ctx, g)
+	for i, g := range crowd.groups {
+		crowd.join(ctx, g)
 		queued += g.waiters
-		if err := awaitQueue(ctx, line.holder, line.lock, queued, lineUpLookInterval); err != nil {
+		if err := awaitQueue(ctx, crowd.holder, crowd.lock, queued, pollInterval); err != nil {
 			return 0, err
 		}
 		if c.Protocol == HTTP2 {
@@ -74,7 +74,7 @@ func (c Config) enqueue(ctx context.Context, line *line) (connections int, err e
 }
 
 // join lets a group's waiters wait for the lock, each of which releases it as soon as it has it.
-func (l *line) join(ctx context.Context, g group) {
+func (l *crowdQueue) join(ctx context.Context, g group) {
 	for i := range g.waiters {
 		l.running.Go(func() {
 			release, err := g.acquireAs(ctx, l.lock, fmt.Sprintf("%s-%d", g.owner, i))
@@ -90,7 +90,7 @@ func (l *line) join(ctx context.Context, g group) {
 }
 
 // perGateway is how many waiters each gateway has.
-func (l *line) perGateway() []int {
+func (l *crowdQueue) perGateway() []int {
 	waiters := make([]int, len(gateways{}))
 	for _, g := range l.groups {
 		waiters[g.gateway] += g.waiters

@@ -135,7 +135,7 @@ func checkOutput(t *testing.T, report Report) {
 	}
 }
 
-func TestWhatMakesNoSenseIsRefused(t *testing.T) {
+func TestInvalidConfigs(t *testing.T) {
 	for flag, change := range map[string]func(*Config){
 		"--clients":      func(c *Config) { c.Clients = []int{1, 0} },
 		"--rounds":       func(c *Config) { c.Rounds = 0 },

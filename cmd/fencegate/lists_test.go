@@ -84,7 +84,7 @@ func TestListingFollowsPages(t *testing.T) {
 	}
 }
 
-func TestRejectionsByTheCommandLine(t *testing.T) {
+func TestRejectionsCommand(t *testing.T) {
 	s := newShell(t)
 	if out := s.must("rejections"); out != "" {
 		t.Errorf("no rejections are listed as %q", out)
@@ -113,7 +113,7 @@ func TestRejectionsByTheCommandLine(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	if strings.Index(lines[0], "CODE") != strings.Index(lines[1], "token_stale") ||
-		strings.Index(lines[0], "SOURCE") != strings.Index(lines[1], "http") {
+		strings.Index(lines[0], " SOURCE") != strings.Index(lines[1], " http") {
 		t.Errorf("the columns are not aligned:\n%s\n%s", lines[0], lines[1])
 	}
 
