@@ -44,6 +44,10 @@ func TestMain(m *testing.M) {
 
 // run fails if a test or the SDK leaves a goroutine behind.
 func run(m *testing.M) int {
+	// Most tests wait most of the time.
+	if err := flag.Set("test.parallel", "12"); err != nil {
+		panic(err)
+	}
 	all := &suite{}
 	if gatewayURL = all.gateway(); gatewayURL == "" {
 		// Examples can't skip themselves.

@@ -12,7 +12,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-func TestPausesAreBounded(t *testing.T) {
+func TestPauseIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		policy := RetryPolicy{
 			Base: time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "base")),
@@ -23,34 +23,34 @@ func TestPausesAreBounded(t *testing.T) {
 		random := rapid.Float64Range(0, 0.999999).Draw(t, "random")
 
 		pause := policy.pause(try, hint, random)
-		asked := min(max(hint, 0), policy.Max)
-		if pause < asked || pause > asked+policy.Max {
+		hinted := min(max(hint, 0), policy.Max)
+		if pause < hinted || pause > hinted+policy.Max {
 			t.Errorf("%+v: pause %v after try %d, hint %v", policy, pause, try, hint)
 		}
 		if try < 20 {
-			if longest := asked + policy.Base<<(try-1); pause > longest {
+			if longest := hinted + policy.Base<<(try-1); pause > longest {
 				t.Errorf("%+v: pause %v after try %d is over %v", policy, pause, try, longest)
 			}
 		}
 		if more := policy.pause(try, hint, random+(1-random)/2); more < pause {
-			t.Errorf("more chance makes a shorter pause: %v, %v", pause, more)
+			t.Errorf("a greater random number makes a shorter pause: %v, %v", pause, more)
 		}
 	})
 }
 
-func TestPausesGrowToTheMaximum(t *testing.T) {
+func TestPauseGrows(t *testing.T) {
 	policy := RetryPolicy{Base: 100 * time.Millisecond, Max: time.Second}
 	for try, want := range map[int]time.Duration{1: 100, 2: 200, 3: 400, 4: 800, 5: 1000, 6: 1000, 63: 1000, 1 << 20: 1000} {
 		if got := policy.pause(try, 0, 1); got != want*time.Millisecond {
-			t.Errorf("try %d: at most %v, want %d ms", try, got, want)
+			t.Errorf("the pause after try %d is at most %v, expected %d ms", try, got, want)
 		}
 		if got := policy.pause(try, 0, 0); got != 0 {
-			t.Errorf("try %d: at least %v, want 0: full jitter", try, got)
+			t.Errorf("the pause after try %d is at least %v, expected 0: full jitter", try, got)
 		}
 	}
 }
 
-func TestHeartbeatsAreEarlyEnough(t *testing.T) {
+func TestHeartbeatInterval(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ttl := time.Duration(rapid.Int64Range(int64(100*time.Millisecond), int64(24*time.Hour)).Draw(t, "ttl"))
 		every := time.Duration(rapid.Int64Range(-1, int64(24*time.Hour)).Draw(t, "every"))
@@ -70,7 +70,7 @@ func TestHeartbeatsAreEarlyEnough(t *testing.T) {
 	})
 }
 
-func TestTheLaterClockCounts(t *testing.T) {
+func TestDualClock(t *testing.T) {
 	before := dualClock{monotonic: 10 * time.Second, wall: 1000 * time.Second}
 	for what, test := range map[string]struct {
 		later dualClock
@@ -82,43 +82,54 @@ func TestTheLaterClockCounts(t *testing.T) {
 		"the wall clock was set forward": {dualClock{11 * time.Second, 9000 * time.Second}, 8000 * time.Second},
 	} {
 		if got := test.later.since(before); got != test.want {
-			t.Errorf("%s: %v, want %v", what, got, test.want)
+			t.Errorf("%s: %v since then, expected %v", what, got, test.want)
 		}
 	}
 }
 
-func TestInsistEndsByItsBounds(t *testing.T) {
-	client := &Client{retries: retryReport{logger: slog.New(slog.DiscardHandler)}}
+func TestRetryEnds(t *testing.T) {
 	failed := &Error{Problem: &api.Problem{Code: api.CodeUnavailable, Outcome: api.OutcomeNotApplied}}
 	always := func(error) bool { return true }
-	quick := RetryPolicy{Attempts: 4, Base: 1, Max: 1}
-
-	tries := 0
-	err := client.retry(context.Background(), quick, always, func() error { tries++; return failed })
-	if tries != 4 || !errors.Is(err, ErrUnavailable) {
-		t.Errorf("%d tries, %v, want 4", tries, err)
-	}
-	tries = 0
-	err = client.retry(context.Background(), RetryPolicy{Attempts: 1000, Base: time.Hour, Max: time.Hour, Within: 1}, always, func() error { tries++; return failed })
-	if tries != 1 || err == nil {
-		t.Errorf("%d tries, %v, want 1: the next would begin too late", tries, err)
-	}
-	tries = 0
+	slow := RetryPolicy{Attempts: 1000, Base: time.Hour, Max: time.Hour}
+	late := slow
+	late.Within = 1
 	ctx, cancel := context.WithCancel(context.Background())
-	err = client.retry(ctx, RetryPolicy{Attempts: 1000, Base: time.Hour, Max: time.Hour}, always, func() error { tries++; cancel(); return failed })
-	if tries != 1 || !errors.Is(err, ErrUnavailable) {
-		t.Errorf("%d tries, %v, want 1: ctx has ended", tries, err)
-	}
-	tries = 0
-	err = client.retry(context.Background(), quick, retryable, func() error { tries++; return ErrLockHeld })
-	if tries != 1 || !errors.Is(err, ErrLockHeld) {
-		t.Errorf("%d tries, %v, want 1: it is an answer", tries, err)
+	defer cancel()
+	for what, test := range map[string]struct {
+		ctx    context.Context
+		policy RetryPolicy
+		again  func(error) bool
+		send   func() error
+		tries  int
+		want   error
+	}{
+		"the attempts": {t.Context(), RetryPolicy{Attempts: 4, Base: 1, Max: 1}, always, nil, 4, ErrUnavailable},
+		"the time":     {t.Context(), late, always, nil, 1, ErrUnavailable},
+		"ctx":          {ctx, slow, always, func() error { cancel(); return failed }, 1, context.Canceled},
+		"an answer":    {t.Context(), slow, retryable, func() error { return ErrLockHeld }, 1, ErrLockHeld},
+	} {
+		tries := 0
+		err := quietClient().retry(test.ctx, test.policy, test.again, func() error {
+			tries++
+			if test.send != nil {
+				return test.send()
+			}
+			return failed
+		})
+		if tries != test.tries || !errors.Is(err, test.want) {
+			t.Errorf("retry ended by %s: %d tries and %v, expected %d and %v", what, tries, err, test.tries, test.want)
+		}
 	}
 }
 
-// A refusal after a lost answer settles what became of the first attempt, or does not.
-func TestDoubtAfterALostAnswer(t *testing.T) {
-	client := &Client{retries: retryReport{logger: slog.New(slog.DiscardHandler)}}
+// quietClient returns a client that only retries.
+func quietClient() *Client {
+	return &Client{retries: retryReport{logger: slog.New(slog.DiscardHandler)}}
+}
+
+// A refusal after a lost answer proves that the first attempt was not applied, or leaves it unknown.
+func TestRefusalAfterALostAnswer(t *testing.T) {
+	client := quietClient()
 	number := func(n int64) *int64 { return &n }
 	stale := func(lastToken, lastSequence int64) api.Problem {
 		return api.Problem{
@@ -133,9 +144,9 @@ func TestDoubtAfterALostAnswer(t *testing.T) {
 		"the newest write is of an older lease":         {stale(33, 9), false},
 		"the newest write is a newer one of the lease":  {stale(34, 3), true},
 		"a newer lease has written":                     {stale(35, 1), true},
-		"nothing is told of the fence":                  {api.Problem{Code: api.CodeTokenStale}, true},
+		"the fence is not known":                        {api.Problem{Code: api.CodeTokenStale}, true},
 		"a precondition":                                {api.Problem{Code: api.CodeVersionMismatch}, false},
-		"the lock is held by another":                   {api.Problem{Code: api.CodeLockHeld}, false},
+		"the lock is held":                              {api.Problem{Code: api.CodeLockHeld}, false},
 		"not served":                                    {api.Problem{Code: api.CodeUnavailable, Outcome: api.OutcomeNotApplied}, true},
 		"not let in":                                    {api.Problem{Code: api.CodeForbidden}, true},
 	} {
@@ -147,10 +158,10 @@ func TestDoubtAfterALostAnswer(t *testing.T) {
 			return answers[tries-1]
 		})
 		if got := errors.Is(err, ErrOutcomeUnknown); got != test.doubt || !errors.Is(err, codeError(test.problem.Code)) || tries != 2 {
-			t.Errorf("%s: unknown is %t after %d tries: %v", what, got, tries, err)
+			t.Errorf("%s: ErrOutcomeUnknown is %t after %d tries, expected %t: %v", what, got, tries, test.doubt, err)
 		}
 		if alone := answers[1]; errors.Is(alone, ErrOutcomeUnknown) {
-			t.Errorf("%s: without a lost answer there is no doubt", what)
+			t.Errorf("%s: without a lost answer the outcome is unknown", what)
 		}
 	}
 }
