@@ -66,7 +66,7 @@ func zombies() []panel {
 
 func groupCommit() []panel {
 	return []panel{
-		chart("Commits", "s", "Time that a batch took in the database. In the lane patient are writes to fences that somebody else had locked.",
+		chart("Commits", "s", "Time that a batch took in the database. The lane lock_wait has writes to fences that another session had locked.",
 			quantiles("fencegate_write_commit_duration_seconds", "", "lane")...),
 		chart("Writes in a batch", "none", "Grows with the load: what it costs to commit is shared by so many.",
 			q(`sum(rate(fencegate_write_batch_size_sum{@}[#])) / sum(rate(fencegate_write_batch_size_count{@}[#]))`, "mean")),
