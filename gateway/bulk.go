@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
@@ -49,7 +47,7 @@ type bulkStream struct {
 
 	spans    lineSpans // used by the reader
 	deadline bulkDeadline
-	logged   atomic.Bool // one failure in a stream is logged
+	logged   bool // one failure in a stream is logged; used by the writer
 	refusals streamRefusals
 }
 
@@ -192,20 +190,12 @@ func (s *bulkStream) count(line *bulkLine, now time.Time) {
 	}
 	s.gateway.countWrite(s.request, metrics.SourceBulk, now.Sub(line.taken), line.err)
 	s.refusals.count(line.err)
-	level, message := slog.LevelError, "request failed"
-	switch {
-	case line.err == nil:
-		return
-	case errors.Is(line.err, store.ErrOverloaded): // metrics count each of these
-		return
-	case errors.Is(line.err, store.ErrUnavailable):
-		level, message = slog.LevelWarn, "database unavailable"
-	case problemOf(line.err).Code != api.CodeInternal:
+	if s.logged {
 		return
 	}
-	if s.logged.Swap(true) {
-		return
+	if level, message := failure(line.err, codeOf(line.err)); message != "" {
+		s.logged = true
+		s.gateway.config.Logger.Log(s.request.Context(), level, message,
+			"method", s.request.Method, "path", s.request.URL.Path, "line", line.number, "error", line.err)
 	}
-	s.gateway.config.Logger.Log(s.request.Context(), level, message,
-		"method", s.request.Method, "path", s.request.URL.Path, "line", line.number, "error", line.err)
 }

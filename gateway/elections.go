@@ -28,14 +28,12 @@ func (g *Gateway) electionRoutes(router *mux.Router) {
 }
 
 // campaign acquires the lock of the election's name.
-func (g *Gateway) campaign(
-	w http.ResponseWriter, r *http.Request, election store.Name, body api.CampaignRequest,
-) (any, error) {
-	request, err := campaignRequest(election, body)
+func (g *Gateway) campaign(ctx context.Context, a action[api.CampaignRequest]) (any, error) {
+	request, err := campaignRequest(a.name, a.body)
 	if err != nil {
 		return nil, err
 	}
-	lease, err := g.grant(w, r, request)
+	lease, err := g.grant(ctx, a.w, a.r, request)
 	return termAnswer(lease), err
 }
 
@@ -76,21 +74,19 @@ func checkCandidate(candidate string) error {
 }
 
 // resign releases the lock of the election's name.
-func (g *Gateway) resign(
-	_ http.ResponseWriter, r *http.Request, election store.Name, body api.ResignRequest,
-) (any, error) {
-	if err := checkCandidate(body.Candidate); err != nil {
+func (g *Gateway) resign(ctx context.Context, a action[api.ResignRequest]) (any, error) {
+	if err := checkCandidate(a.body.Candidate); err != nil {
 		return nil, err
 	}
-	id, err := parseLeaseID("lease_id", body.LeaseID)
+	id, err := parseLeaseID("lease_id", a.body.LeaseID)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkToken("term", body.Term); err != nil {
+	if err := checkToken("term", a.body.Term); err != nil {
 		return nil, err
 	}
-	ref := store.LeaseRef{Lock: election, OwnerID: body.Candidate, ID: id, Token: body.Term}
-	return api.Resigned{Resigned: true}, g.releaseLease(r, ref)
+	ref := store.LeaseRef{Lock: a.name, OwnerID: a.body.Candidate, ID: id, Token: a.body.Term}
+	return api.Resigned{Resigned: true}, g.releaseLease(ctx, ref)
 }
 
 func (g *Gateway) getElection(ctx context.Context, election store.Name) (any, error) {

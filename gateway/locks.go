@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/google/uuid"
@@ -24,14 +23,12 @@ func (g *Gateway) lockRoutes(router *mux.Router) {
 	g.route(router, "/v1/locks", methods{"GET": g.listLocks()})
 }
 
-func (g *Gateway) acquire(
-	w http.ResponseWriter, r *http.Request, lock store.Name, body api.AcquireRequest,
-) (any, error) {
-	request, err := acquireRequest(lock, body)
+func (g *Gateway) acquire(ctx context.Context, a action[api.AcquireRequest]) (any, error) {
+	request, err := acquireRequest(a.name, a.body)
 	if err != nil {
 		return nil, err
 	}
-	lease, err := g.grant(w, r, request)
+	lease, err := g.grant(ctx, a.w, a.r, request)
 	return leaseAnswer(lease), err
 }
 
@@ -85,36 +82,30 @@ func ttl(ms *int64) (time.Duration, error) {
 	return milliseconds("ttl_ms", ms, store.TTLMin, store.TTLMax)
 }
 
-func (g *Gateway) renew(_ http.ResponseWriter, r *http.Request, lock store.Name, body api.RenewRequest) (any, error) {
-	ref, err := leaseRef(lock, body.OwnerID, body.LeaseID, body.FencingToken)
+func (g *Gateway) renew(ctx context.Context, a action[api.RenewRequest]) (any, error) {
+	ref, err := leaseRef(a.name, a.body.OwnerID, a.body.LeaseID, a.body.FencingToken)
 	if err != nil {
 		return nil, err
 	}
-	duration, err := ttl(body.TTLMS)
+	duration, err := ttl(a.body.TTLMS)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := g.work(r)
-	defer cancel()
 	begun := time.Now()
 	lease, err := g.backend.Renew(ctx, ref, duration)
 	g.metrics.Renewed(lease, time.Since(begun), err)
 	return leaseAnswer(lease), err
 }
 
-func (g *Gateway) release(
-	_ http.ResponseWriter, r *http.Request, lock store.Name, body api.ReleaseRequest,
-) (any, error) {
-	ref, err := leaseRef(lock, body.OwnerID, body.LeaseID, body.FencingToken)
+func (g *Gateway) release(ctx context.Context, a action[api.ReleaseRequest]) (any, error) {
+	ref, err := leaseRef(a.name, a.body.OwnerID, a.body.LeaseID, a.body.FencingToken)
 	if err != nil {
 		return nil, err
 	}
-	return api.Released{Released: true}, g.releaseLease(r, ref)
+	return api.Released{Released: true}, g.releaseLease(ctx, ref)
 }
 
-func (g *Gateway) releaseLease(r *http.Request, ref store.LeaseRef) error {
-	ctx, cancel := g.work(r)
-	defer cancel()
+func (g *Gateway) releaseLease(ctx context.Context, ref store.LeaseRef) error {
 	begun := time.Now()
 	lease, err := g.backend.ReleaseLease(ctx, ref)
 	g.metrics.Released(lease, time.Since(begun), err)
@@ -153,20 +144,16 @@ func parseLeaseID(field, text string) (uuid.UUID, error) {
 	return id, nil
 }
 
-func (g *Gateway) breakLease(
-	_ http.ResponseWriter, r *http.Request, lock store.Name, body api.BreakRequest,
-) (any, error) {
-	ctx, cancel := g.work(r)
-	defer cancel()
+func (g *Gateway) breakLease(ctx context.Context, a action[api.BreakRequest]) (any, error) {
 	begun := time.Now()
-	lease, err := g.backend.Break(ctx, lock, body.Reason)
+	lease, err := g.backend.Break(ctx, a.name, a.body.Reason)
 	g.metrics.Broken(lease, time.Since(begun), err)
 	if err != nil {
 		return nil, err
 	}
-	g.config.Logger.InfoContext(r.Context(), "lease broken", "lock", lock, "owner_id", lease.OwnerID,
-		"fencing_token", lease.Token, "reason", body.Reason, "address", g.address(r))
-	return api.Broken{Broken: true, Lock: string(lock), OwnerID: lease.OwnerID, FencingToken: lease.Token}, nil
+	g.config.Logger.InfoContext(ctx, "lease broken", "lock", a.name, "owner_id", lease.OwnerID,
+		"fencing_token", lease.Token, "reason", a.body.Reason, "address", g.address(a.r))
+	return api.Broken{Broken: true, Lock: string(a.name), OwnerID: lease.OwnerID, FencingToken: lease.Token}, nil
 }
 
 func leaseAnswer(lease store.Lease) api.Lease {

@@ -2,12 +2,16 @@ package gateway
 
 import (
 	"bytes"
+	"errors"
 	"log"
 	"log/slog"
 	"net/http"
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/store"
 )
 
 // logRequest is the access log: one in AccessLogSample requests and every failure at level info, all others at level
@@ -31,6 +35,18 @@ func (g *Gateway) logRequest(r *http.Request, route string, answer *answerWriter
 		slog.String("code", string(answer.code)), slog.String("reason", answer.reason),
 		slog.Float64("took_ms", float64(took.Microseconds())/1000), slog.String("address", g.address(r)),
 		slog.Int("weight", weight))
+}
+
+// failure returns how to log an error that is not the client's fault; "" for other errors, and for overload, which
+// metrics count.
+func failure(err error, code api.Code) (level slog.Level, message string) {
+	switch {
+	case code == api.CodeInternal:
+		return slog.LevelError, "request failed"
+	case code == api.CodeUnavailable && errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrOverloaded):
+		return slog.LevelWarn, "database unavailable"
+	}
+	return 0, ""
 }
 
 // redactPath removes a session's ID from a path. It is a secret: it is enough to end the session.

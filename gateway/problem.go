@@ -225,11 +225,9 @@ func (g *Gateway) answerProblem(w http.ResponseWriter, r *http.Request, err erro
 	}
 	answer := *problemOf(err)
 	answer.Instance = redactPath(r.URL.EscapedPath())
-	attributes := []any{"method", r.Method, "path", redactPath(r.URL.Path), "error", err}
-	if answer.Code == api.CodeInternal {
-		g.config.Logger.ErrorContext(r.Context(), "request failed", attributes...)
-	} else if errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrOverloaded) { // metrics count these
-		g.config.Logger.WarnContext(r.Context(), "database unavailable", attributes...)
+	if level, message := failure(err, answer.Code); message != "" {
+		g.config.Logger.Log(r.Context(), level, message,
+			"method", r.Method, "path", redactPath(r.URL.Path), "error", err)
 	}
 	switch {
 	case answer.RecommendedRetryMS != nil:

@@ -66,16 +66,16 @@ func TestDefects(t *testing.T) {
 // A limit out of range is refused with the name and value of its flag.
 func TestConfigLimits(t *testing.T) {
 	for flag, config := range map[string]Config{
-		"--body-bytes-max is 1023":             {BodyBytesMax: 1023},
-		"--body-bytes-max is -1":               {BodyBytesMax: -1},
-		"--body-bytes-max is 268435457":        {BodyBytesMax: 256<<20 + 1},
-		"--body-timeout is 99ms":               {BodyTimeout: 99 * time.Millisecond},
-		"--request-timeout is 99ms":            {RequestTimeout: 99 * time.Millisecond},
-		"--request-timeout is -1s":             {RequestTimeout: -time.Second},
-		"--shutdown-timeout is -1ns, it can't": {ShutdownTimeout: -1},
-		"--event-keep-alive is 99ms":           {KeepAlive: 99 * time.Millisecond},
-		"--watches-max is -1":                  {WatchesMax: -1},
-		"--access-log-sample":                  {AccessLogSample: -1},
+		"--body-bytes-max is 1023":                         {BodyBytesMax: 1023},
+		"--body-bytes-max is -1":                           {BodyBytesMax: -1},
+		"--body-bytes-max is 268435457":                    {BodyBytesMax: 256<<20 + 1},
+		"--body-timeout is 99ms":                           {BodyTimeout: 99 * time.Millisecond},
+		"--request-timeout is 99ms":                        {RequestTimeout: 99 * time.Millisecond},
+		"--request-timeout is -1s":                         {RequestTimeout: -time.Second},
+		"--shutdown-timeout is -1ns, it must be 0 or more": {ShutdownTimeout: -1},
+		"--event-keep-alive is 99ms":                       {KeepAlive: 99 * time.Millisecond},
+		"--watches-max is -1":                              {WatchesMax: -1},
+		"--access-log-sample":                              {AccessLogSample: -1},
 	} {
 		_, err := New(config, nil, nil, NewMetrics("test"))
 		if !errors.Is(err, ErrInvalidConfig) || !strings.Contains(err.Error(), flag) {

@@ -136,21 +136,31 @@ func (g *Gateway) answeringNamed(readName readName, read func(context.Context, s
 	})
 }
 
-// acting returns the handler of an action on the entity whose name is in the path. It reads the name and the body, and
-// answers with what the action returns.
+// action is a request to act on the entity whose name is in the path.
+type action[Body any] struct {
+	w    http.ResponseWriter
+	r    *http.Request
+	name store.Name
+	body Body
+}
+
+// acting returns the handler of an action. It reads the name and the body, and answers with what act returns. The
+// context is that of g.work.
 func acting[Body any](
-	g *Gateway, readName readName, action func(http.ResponseWriter, *http.Request, store.Name, Body) (any, error),
+	g *Gateway, readName readName, act func(context.Context, action[Body]) (any, error),
 ) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		name, err := readName(r)
 		if err != nil {
 			return err
 		}
-		var body Body
-		if err := g.readJSON(w, r, &body); err != nil {
+		a := action[Body]{w: w, r: r, name: name}
+		if err := g.readJSON(w, r, &a.body); err != nil {
 			return err
 		}
-		answer, err := action(w, r, name, body)
+		ctx, cancel := g.work(r)
+		defer cancel()
+		answer, err := act(ctx, a)
 		if err != nil {
 			return err
 		}

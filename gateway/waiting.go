@@ -29,14 +29,12 @@ func (g *Gateway) attended(r *http.Request) (context.Context, context.CancelFunc
 	}
 }
 
-// grant acquires a lock and counts the acquire.
+// grant acquires a lock and counts the acquire. ctx is for a try; an acquire that waits has a context of its own.
 func (g *Gateway) grant(
-	w http.ResponseWriter, r *http.Request, request store.AcquireRequest,
+	ctx context.Context, w http.ResponseWriter, r *http.Request, request store.AcquireRequest,
 ) (lease store.Lease, err error) {
 	begun := time.Now()
 	if request.Wait == 0 {
-		ctx, cancel := g.work(r)
-		defer cancel()
 		lease, err = g.backend.Acquire(ctx, request)
 	} else {
 		lease, err = g.acquireWaiting(w, r, request)

@@ -60,21 +60,27 @@ func (r *Route) Observe(method string, status int, took time.Duration) {
 
 func (r *Route) times(method string, status int) prometheus.Observer {
 	known := r.known.Load()
-	var more []routeTimes
 	if known != nil {
 		for _, seen := range *known {
 			if seen.status == status && seen.method == method {
 				return seen.times
 			}
 		}
-		more = append(more, *known...)
 	}
+	return r.add(known, method, status)
+}
+
+// add adds a histogram to the known ones. If another goroutine is faster, the next call adds it.
+func (r *Route) add(known *[]routeTimes, method string, status int) prometheus.Observer {
 	text := "none"
 	if status != NoStatus {
 		text = strconv.Itoa(status)
 	}
 	times := r.requests.WithLabelValues(r.route, method, text)
-	more = append(more, routeTimes{method, status, times})
-	r.known.CompareAndSwap(known, &more) // if another goroutine was faster, the next call adds it
+	more := []routeTimes{{method, status, times}}
+	if known != nil {
+		more = append(more, *known...)
+	}
+	r.known.CompareAndSwap(known, &more)
 	return times
 }
