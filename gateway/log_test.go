@@ -218,7 +218,7 @@ func TestSecretsStayHidden(t *testing.T) {
 	}
 }
 
-// sendToRoutes sends valid and invalid requests to every route.
+// sendToRoutes sends valid and invalid requests to all routes at the same time.
 func (h *harness) sendToRoutes(t *testing.T, s secrets) {
 	t.Helper()
 	bodies := []string{
@@ -229,6 +229,7 @@ func (h *harness) sendToRoutes(t *testing.T, s secrets) {
 		`{"owner_id":"w","lease_id":"` + s.inSession.LeaseID + `","fencing_token":1,"ttl_ms":"` + s.lease.LeaseID + `"}`,
 		transaction(s.lease, 3), putLine(s.lease, 4, "k", `"s3cret-value"`),
 	}
+	var sending sync.WaitGroup
 	err := h.gateway.routes().Walk(func(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
 		template, err := route.GetPathTemplate()
 		methods, errMethods := route.GetMethods()
@@ -244,13 +245,16 @@ func (h *harness) sendToRoutes(t *testing.T, s secrets) {
 			}
 			return "job"
 		})
-		for _, body := range bodies {
-			h.sendAny(t, methods[0], path+"?cursor="+s.lease.LeaseID, body, jsonType)
-			h.sendAny(t, methods[0], path, body, jsonType, token(s.lease, 0), api.HeaderLeaseID+": "+s.session.SessionID)
-			h.sendAny(t, methods[0], path, body, "Content-Type: "+api.BulkContentType, "Last-Event-ID: "+s.lease.LeaseID)
-		}
+		sending.Go(func() {
+			for _, body := range bodies {
+				h.sendAny(t, methods[0], path+"?cursor="+s.lease.LeaseID, body, jsonType)
+				h.sendAny(t, methods[0], path, body, jsonType, token(s.lease, 0), api.HeaderLeaseID+": "+s.session.SessionID)
+				h.sendAny(t, methods[0], path, body, "Content-Type: "+api.BulkContentType, "Last-Event-ID: "+s.lease.LeaseID)
+			}
+		})
 		return nil
 	})
+	sending.Wait()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,12 +292,14 @@ func (h *harness) sendAny(t *testing.T, method, path, body string, headers ...st
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, h.base+path, strings.NewReader(body))
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return
 	}
 	addHeaders(request.Header, headers...)
 	response, err := h.http.Do(request)
 	if err != nil {
-		t.Fatalf("%s %s: %v", method, path, err)
+		t.Errorf("%s %s: %v", method, path, err)
+		return
 	}
 	defer response.Body.Close()
 	if !strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream") {
