@@ -77,7 +77,8 @@ func TestAccessLog(t *testing.T) {
 		level        slog.Level
 	}{
 		{0, 0, slog.LevelInfo}, {1, requests + failures, slog.LevelInfo}, {10, requests/10 + failures, slog.LevelInfo},
-		{1000, failures, slog.LevelInfo}, {0, requests + failures, slog.LevelDebug}, {10, requests + failures, slog.LevelDebug},
+		{1000, failures, slog.LevelInfo}, {0, requests + failures, slog.LevelDebug},
+		{10, requests + failures, slog.LevelDebug},
 	} {
 		log := &logged{}
 		config := Config{
@@ -94,7 +95,8 @@ func TestAccessLog(t *testing.T) {
 		for range failures {
 			client.get(t, "/v1/locks/job")
 		}
-		eventually(t, fmt.Sprintf("%d requests are logged", c.want), func() bool { return len(log.lines(t, "request")) >= c.want })
+		eventually(t, fmt.Sprintf("%d requests are logged", c.want),
+			func() bool { return len(log.lines(t, "request")) >= c.want })
 		lines := log.lines(t, "request")
 		if len(lines) != c.want {
 			t.Errorf("sample %d, %s: %d lines, want %d", c.sample, c.level, len(lines), c.want)
@@ -265,7 +267,8 @@ func (h *harness) sendToOtherPaths(t *testing.T, s secrets) {
 	t.Helper()
 	session := s.session.SessionID
 	for _, path := range []string{
-		"/v1/session/" + session, "/v1/sessions/" + session + "/keep-alive", "/v1/Sessions/" + session, "/v1/%73essions/" + session,
+		"/v1/session/" + session, "/v1/sessions/" + session + "/keep-alive", "/v1/Sessions/" + session,
+		"/v1/%73essions/" + session,
 		"/v1//sessions/" + session, "//v1/sessions/" + session + "/..", "/proxied/v1/sessions/" + session,
 		"/v1/sessions/" + otherSession, "/" + s.lease.LeaseID, "/v1/sessions/" + session + "%ff",
 		"/v1/sessions?session_id=" + session, "/v1/rejections?lease_id=" + s.lease.LeaseID,

@@ -149,7 +149,8 @@ func TestBadNames(t *testing.T) {
 				}
 				got := h.send(t, at.method, at.path, at.body, jsonType, token(lease, 1))
 				problem := expectProblem(t, got, api.CodeInvalidName)
-				if strings.Contains(raw, "records") && at.field != "lock" { // separates the names of a path: another may be refused first
+				if strings.Contains(raw, "records") &&
+					at.field != "lock" { // separates the names of a path: another may be refused first
 					why, at.field = "is reserved", ""
 				}
 				if !strings.HasPrefix(problem.Detail, at.field) || !strings.Contains(problem.Detail, why) {
