@@ -9,7 +9,8 @@ import (
 
 // The address of a client is taken from X-Forwarded-For only as far as trusted proxies wrote it.
 func TestAddress(t *testing.T) {
-	trusting := Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}}
+	trusting := Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"),
+		netip.MustParsePrefix("fd00::/8")}}
 	for _, c := range []struct {
 		name      string
 		config    Config

@@ -22,7 +22,8 @@ func TestBodyLimit(t *testing.T) {
 	fits, over := strings.Repeat("x", bodyLimit), strings.Repeat("x", bodyLimit+1)
 	as[api.WriteResult](t, h.put(t, lease, 2, fits), http.StatusOK)
 	pad := func(body string, size int) string { return body + strings.Repeat(" ", size-len(body)) }
-	put := invalidInput{method: http.MethodPut, path: recordPath("job", "k"), body: over, headers: []string{token(lease, 3)}}
+	put := invalidInput{method: http.MethodPut, path: recordPath("job", "k"), body: over,
+		headers: []string{token(lease, 3)}}
 	far := put
 	far.body = strings.Repeat(over, 1000)
 	inputs := []invalidInput{put, far}
@@ -52,7 +53,8 @@ func servedBoth(t *testing.T, config Config, test func(t *testing.T, h *harness,
 	})
 }
 
-// A body that does not arrive within BodyTimeout ends the request and the connection, whether or not a handler reads it.
+// A body that does not arrive within BodyTimeout ends the request and the connection, whether or not a handler reads
+// it.
 func TestSlowBodies(t *testing.T) {
 	servedBoth(t, Config{BodyTimeout: 200 * time.Millisecond}, func(t *testing.T, h *harness, lease api.Lease) {
 		fenced, json := token(lease, 2)+"\n", jsonType+"\n"

@@ -113,7 +113,8 @@ func TestBulkLongLines(t *testing.T) {
 			!strings.Contains(got.Detail, "2048 bytes (--body-bytes-max)") {
 			t.Errorf("body %d: the verdict is %s, want too_large", i, got.text)
 		}
-		if rest != "" && (len(verdicts) != 2 || verdicts[1].Code != "" || verdicts[1].Line != 2) || end.End != api.BulkComplete {
+		if rest != "" && (len(verdicts) != 2 || verdicts[1].Code != "" || verdicts[1].Line != 2) ||
+			end.End != api.BulkComplete {
 			t.Errorf("body %d: then came %v %s, want the next line admitted", i, verdicts[1:], end.text)
 		}
 	}

@@ -61,11 +61,12 @@ func TestBulkBrokenBody(t *testing.T) {
 	h.expectRecord(t, recordPath("job", "k"), "1", "application/json")
 }
 
-// The gateway ends a stream on which no line arrives within BodyTimeout. Lines now and then keep the stream open.
+// The gateway ends a stream on which no line arrives within BodyTimeout. Lines now and then keep the stream
+// open for longer than any timeout.
 func TestBulkIdle(t *testing.T) {
 	overBoth(t, func(t *testing.T, http2 bool) {
 		const timeout = 2 * time.Second
-		h := newHarness(t, Config{BodyTimeout: timeout})
+		h := newHarness(t, Config{BodyTimeout: timeout, RequestTimeout: timeout})
 		h.http = newHTTPClient(t, http2)
 		lease := h.acquire(t, "job", "worker")
 		stream := h.openBulk(t)

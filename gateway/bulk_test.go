@@ -70,7 +70,8 @@ func TestBulk(t *testing.T) {
 func TestBulkKeepsValues(t *testing.T) {
 	h := newHarness(t, Config{})
 	lease := h.acquire(t, "job", "worker")
-	for i, value := range []string{`{"b": 1.0,  "a":"\u00e9"}`, `null`, `"x"`, `[]`, `1e40`, strings.Repeat(" ", 100) + "1"} {
+	for i, value := range []string{`{"b": 1.0,  "a":"\u00e9"}`, `null`, `"x"`, `[]`, `1e40`,
+		strings.Repeat(" ", 100) + "1"} {
 		if verdicts, _ := h.bulk(t, putLine(lease, int64(i)+1, "k", value)); verdicts[0].Code != "" {
 			t.Fatalf("the verdict on %q is %s, want it admitted", value, verdicts[0].text)
 		}
@@ -140,7 +141,8 @@ func TestBulkOrder(t *testing.T) {
 func TestBulkRefusesStreams(t *testing.T) {
 	h := newHarness(t, Config{})
 	kind := "Content-Type: " + api.BulkContentType
-	if got := h.post(t, "/v1/writes", "{}"); expectProblem(t, got, api.CodeInvalidRequest).Status != http.StatusUnsupportedMediaType {
+	if got := h.post(t, "/v1/writes", "{}"); expectProblem(t, got,
+		api.CodeInvalidRequest).Status != http.StatusUnsupportedMediaType {
 		t.Errorf("a JSON body was answered %d, want 415", got.status)
 	}
 	expectProblem(t, h.send(t, http.MethodPost, "/v1/writes?atomic=1", "", kind), api.CodeInvalidRequest)

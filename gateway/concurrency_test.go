@@ -11,8 +11,8 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// Many clients increment records under locks, and write again after their release. No increment is lost and no late write
-// is admitted (P1, P3, P4).
+// Many clients increment records under locks, and write again after their release. No increment is lost and no late
+// write is admitted (P1, P3, P4).
 func TestManyClients(t *testing.T) {
 	overBoth(t, func(t *testing.T, http2 bool) {
 		h := newHarness(t, Config{})
@@ -48,7 +48,8 @@ func TestManyClients(t *testing.T) {
 	})
 }
 
-// increment acquires a lock, increments its record, releases the lock and writes late. It returns false if the lock is held.
+// increment acquires a lock, increments its record, releases the lock and writes late. It returns false if the lock is
+// held.
 func (h *harness) increment(t *testing.T, lock, owner string) bool {
 	got := h.post(t, lockPath(lock, "/acquire"), encode(api.AcquireRequest{OwnerID: owner}))
 	if got.status == http.StatusConflict {
@@ -62,7 +63,8 @@ func (h *harness) increment(t *testing.T, lock, owner string) bool {
 		stored, _ = strconv.ParseInt(string(read.body), 10, 64)
 		condition = "If-Match: " + read.header.Get("ETag")
 	}
-	written := h.send(t, http.MethodPut, recordPath(lock, "k"), strconv.FormatInt(stored+1, 10), token(lease, 1), condition)
+	written := h.send(t, http.MethodPut, recordPath(lock, "k"), strconv.FormatInt(stored+1, 10), token(lease, 1),
+		condition)
 	as[api.WriteResult](t, written, written.status)
 	h.release(t, lease)
 	late := expectProblem(t, h.put(t, lease, 2, "0"), api.CodeTokenStale)

@@ -55,8 +55,9 @@ func TestDashboardFiles(t *testing.T) {
 			t.Errorf("%s: answered %d with %d bytes, want 200 with %d", name, answer.status, len(answer.body), len(file.Content))
 		}
 		for header, want := range map[string]string{
-			"Content-Type": file.ContentType, "Etag": file.ETag, "Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff",
-			"Referrer-Policy": "no-referrer", "Content-Security-Policy": dashboardPolicy,
+			"Content-Type": file.ContentType, "Etag": file.ETag, "Cache-Control": "no-cache",
+			"X-Content-Type-Options": "nosniff",
+			"Referrer-Policy":        "no-referrer", "Content-Security-Policy": dashboardPolicy,
 		} {
 			if got := answer.header.Get(header); got != want {
 				t.Errorf("%s: %s is %q, want %q", name, header, got, want)
@@ -65,7 +66,8 @@ func TestDashboardFiles(t *testing.T) {
 		head := c.send(t, http.MethodHead, path, "")
 		length := head.header.Get("Content-Length")
 		if head.status != http.StatusOK || len(head.body) > 0 || length != strconv.Itoa(len(file.Content)) {
-			t.Errorf("HEAD %s: answered %d with Content-Length %s, want 200 with %d", name, head.status, length, len(file.Content))
+			t.Errorf("HEAD %s: answered %d with Content-Length %s, want 200 with %d", name, head.status, length,
+				len(file.Content))
 		}
 		same := c.get(t, path, `If-None-Match: "other", W/`+file.ETag)
 		if same.status != http.StatusNotModified || len(same.body) > 0 {
@@ -92,7 +94,8 @@ func TestDashboardHasNoOtherFiles(t *testing.T) {
 	t.Parallel()
 	c := dashboardServer(t)
 	for _, target := range []string{
-		"/ui/", "/ui/index.html", "/ui/missing.js", "/ui/ui.go", "/ui/package.json", "/ui/../routes.go", "/ui/%2e%2e/routes.go",
+		"/ui/", "/ui/index.html", "/ui/missing.js", "/ui/ui.go", "/ui/package.json", "/ui/../routes.go",
+		"/ui/%2e%2e/routes.go",
 		"/ui/pages", "/ui//app.js", "/index.html", "/ui",
 	} {
 		expectProblem(t, c.get(t, target), api.CodeNotFound)

@@ -33,7 +33,8 @@ func (h *harness) call(t *testing.T, method, target, body string) answer {
 	request.Header.Set("Content-Type", "application/json")
 	recorder := httptest.NewRecorder()
 	conforming(t, h.gateway).ServeHTTP(recorder, request)
-	got := answer{request: method + " " + clip(target), status: recorder.Code, header: recorder.Header(), body: recorder.Body.Bytes()}
+	got := answer{request: method + " " + clip(target), status: recorder.Code, header: recorder.Header(),
+		body: recorder.Body.Bytes()}
 	if got.status >= http.StatusBadRequest {
 		checkProblem(t, got)
 	}

@@ -129,6 +129,6 @@ func splitBulk(t testing.TB, got answer) (verdicts []bulkAnswer, end bulkAnswer)
 
 // putLine is a line that puts a JSON value.
 func putLine(lease api.Lease, sequence int64, key, value string) string {
-	return fmt.Sprintf(`{"op":"put","resource":%q,"key":%q,"fencing_token":%d,"sequence":%d,"value":%s}`+"\n",
-		lease.Lock, key, lease.FencingToken, sequence, value)
+	return fmt.Sprintf(`{"op":"put","resource":%s,"key":%s,"fencing_token":%d,"sequence":%d,"value":%s}`+"\n",
+		encode(lease.Lock), encode(key), lease.FencingToken, sequence, value)
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"net"
@@ -31,6 +32,9 @@ type answer struct {
 	body    []byte
 }
 
+// answerLimit ends a request whose answer does not end. No test waits as long for one.
+const answerLimit = 3 * time.Minute
+
 const jsonType = "Content-Type: application/json"
 
 // send sends a request. Headers are written "Name: value".
@@ -46,7 +50,9 @@ func (c client) send(t testing.TB, method, path, body string, headers ...string)
 // try is send for requests that may get no answer.
 func (c client) try(t testing.TB, method, path, body string, headers ...string) (answer, error) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, c.base+path, strings.NewReader(body))
+	ctx, cancel := context.WithTimeout(t.Context(), answerLimit)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, c.base+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -166,7 +166,9 @@ func (h *harness) recordNow(t testing.TB) (failed error) {
 // record is recordNow, which must succeed.
 func (h *harness) record(t testing.TB) {
 	t.Helper()
-	h.record(t)
+	if err := h.recordNow(t); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // sweep runs one sweep.

@@ -107,7 +107,7 @@ func newGatewayWith(t testing.TB, config Config, database store.Config, service 
 	return h
 }
 
-// started has every test that called parallel or alone.
+// started has every test that called parallel.
 var started sync.Map
 
 // parallel runs a test beside others. Calling it again has no effect.

@@ -89,7 +89,8 @@ func TestInvalidJSON(t *testing.T) {
 	// A null body is not one whose fields are all absent.
 	for _, path := range []string{
 		"/v1/locks/job/acquire", "/v1/locks/job/renew", "/v1/locks/job/release", "/v1/locks/job/break", "/v1/sessions",
-		"/v1/sessions/" + noSession + "/keepalive", "/v1/elections/job/campaign", "/v1/elections/job/resign", "/v1/transactions",
+		"/v1/sessions/" + noSession + "/keepalive", "/v1/elections/job/campaign", "/v1/elections/job/resign",
+		"/v1/transactions",
 	} {
 		inputs = append(inputs, jsonInputs(path, "null → must be a JSON object")...)
 	}
@@ -197,12 +198,13 @@ func TestInvalidFields(t *testing.T) {
 		"/v1/locks/new/acquire": {
 			map[string]string{"owner_id": `"w"`}, "ttl_ms mode scope wait_ms session_id request_id metadata", "ttl",
 		},
-		"/v1/locks/job/renew":        {ref, "ttl_ms", "token"},
-		"/v1/locks/job/release":      {ref, "", "ttl_ms"},
-		"/v1/locks/job/break":        {map[string]string{"reason": `"r"`}, "", "force"},
-		"/v1/sessions":               {map[string]string{"owner_id": `"w"`}, "ttl_ms metadata", "session_id"},
-		"/v1/elections/new/campaign": {map[string]string{"candidate": `"w"`}, "ttl_ms wait_ms session_id request_id value", "mode"},
-		"/v1/elections/job/resign":   {term, "", "fencing_token"},
+		"/v1/locks/job/renew":   {ref, "ttl_ms", "token"},
+		"/v1/locks/job/release": {ref, "", "ttl_ms"},
+		"/v1/locks/job/break":   {map[string]string{"reason": `"r"`}, "", "force"},
+		"/v1/sessions":          {map[string]string{"owner_id": `"w"`}, "ttl_ms metadata", "session_id"},
+		"/v1/elections/new/campaign": {map[string]string{"candidate": `"w"`}, "ttl_ms wait_ms session_id request_id value",
+			"mode"},
+		"/v1/elections/job/resign": {term, "", "fencing_token"},
 		"/v1/policies/job": {
 			map[string]string{}, "rule authority require_lease_id require_live_lease max_hold_ms", "prefix",
 		},
@@ -274,14 +276,16 @@ func TestInvalidSessionsAndElections(t *testing.T) {
 		strings.ReplaceAll(noSession, "-", ""): {}, "00000000-0000-0000-0000-000000000000": {}, "urn:uuid:" + noSession: {},
 	} {
 		refusal.detail = "session"
-		for method, action := range map[string]string{http.MethodPost: "/keepalive", http.MethodGet: "", http.MethodDelete: ""} {
+		for method, action := range map[string]string{http.MethodPost: "/keepalive", http.MethodGet: "",
+			http.MethodDelete: ""} {
 			refusal.method, refusal.path = method, "/v1/sessions/"+id+action
 			inputs = append(inputs, refusal)
 		}
 	}
 	ofMissing := append(jsonInputs("/v1/locks/job/acquire", `{"owner_id":"w","session_id":"`+noSession+`"} → session`),
 		jsonInputs("/v1/elections/job/campaign", `{"candidate":"w","session_id":"`+noSession+`"} → session`)...)
-	inputs = append(inputs, changeEach(ofMissing, func(i *invalidInput) { i.code, i.status = missing.code, missing.status })...)
+	inputs = append(inputs, changeEach(ofMissing,
+		func(i *invalidInput) { i.code, i.status = missing.code, missing.status })...)
 	stolen := api.Lease{OwnerID: "other", LeaseID: lease.LeaseID, FencingToken: lease.FencingToken}
 	inputs = append(inputs, invalidInput{
 		path: "/v1/elections/job/resign", body: resignOf(stolen), headers: []string{jsonType},

@@ -16,7 +16,8 @@ func TestInvalidTokenHeaders(t *testing.T) {
 	var inputs []invalidInput
 	for _, text := range []string{
 		"", "0", "-1", "+1", "1e3", "1.0?", "9007199254740992", "9223372036854775808", strings.Repeat("9", 5000), "34.",
-		"34.-1", "34.2.1", "034", "34.02", ".2", "34.9007199254740992", "34,2", "0x22", "३४", "34;", `"34"`, "null", "34 2", "34, 35",
+		"34.-1", "34.2.1", "034", "34.02", ".2", "34.9007199254740992", "34,2", "0x22", "३४", "34;", `"34"`, "null", "34 2",
+		"34, 35",
 	} {
 		inputs = append(inputs,
 			invalidInput{headers: []string{"Fencing-Token: " + text}, detail: "Fencing-Token: not a fencing token"},
@@ -58,7 +59,8 @@ func TestInvalidWriteHeaders(t *testing.T) {
 		{headers: []string{"Content-Type: text/plain", "Content-Type: text/html"}, detail: "2 headers Content-Type"},
 	}
 	for _, condition := range []string{
-		`W/"1"`, `"1", "2"`, `"1`, "1", `""`, `"0"`, `"-1"`, `"01"`, `"+1"`, `"1" x`, `"9223372036854775808"`, `"*"`, "*, *", "",
+		`W/"1"`, `"1", "2"`, `"1`, "1", `""`, `"0"`, `"-1"`, `"01"`, `"+1"`, `"1" x`, `"9223372036854775808"`, `"*"`, "*, *",
+		"",
 		"garbage", `'1'`,
 	} {
 		inputs = append(inputs, invalidInput{headers: []string{"If-Match: " + condition}, detail: "one strong ETag"})
@@ -120,13 +122,15 @@ func TestHeadersThatChangeTheMeaning(t *testing.T) {
 		{method: "GET", path: record, headers: []string{since}, detail: "If-Match"},
 		{path: "/v1/transactions", body: change, headers: []string{jsonType, since}, detail: "If-Match"},
 		{path: "/v1/transactions", body: change, headers: []string{jsonType, `If-Match: "1"`}, detail: "if_version"},
-		{method: "PUT", path: "/v1/policies/p", body: `{}`, headers: []string{jsonType, "If-None-Match: *"}, detail: "If-None-Match"},
+		{method: "PUT", path: "/v1/policies/p", body: `{}`, headers: []string{jsonType, "If-None-Match: *"},
+			detail: "If-None-Match"},
 	})
 	got := h.putWith(t, "job", fenced, gzip)
 	if expectProblem(t, got, api.CodeInvalidRequest); got.header.Get("Accept-Encoding") != "identity" {
 		t.Errorf("the accepted codings are %q, want identity", got.header.Get("Accept-Encoding"))
 	}
-	as[api.WriteResult](t, h.putWith(t, "job", fenced, "Content-Encoding: identity", `If-Match: "1"`, since), http.StatusOK)
+	as[api.WriteResult](t, h.putWith(t, "job", fenced, "Content-Encoding: identity", `If-Match: "1"`, since),
+		http.StatusOK)
 }
 
 // allowedMethods are the methods of every kind of path.
@@ -157,7 +161,8 @@ func TestMethods(t *testing.T) {
 		}
 	}
 	for _, path := range []string{
-		"/v1", "/v1/", "/v2/locks", "/v1/lock/job", "/v1/locks%00", "/index.html", "/healthz/", "/metrics/x", "/v1/transactions/",
+		"/v1", "/v1/", "/v2/locks", "/v1/lock/job", "/v1/locks%00", "/index.html", "/healthz/", "/metrics/x",
+		"/v1/transactions/",
 		"/v1/rejections/1", "/v1/resources/", "/%2e%2e/etc/passwd", "/v1/resources/job",
 	} {
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {

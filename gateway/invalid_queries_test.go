@@ -16,9 +16,11 @@ var invalidQueries = map[string][]string{
 		"prefix=%FF → prefix must be", "prefix=%00 → without NUL", strings.Repeat("x", 10_000) + " → …",
 		"prefix=" + strings.Repeat("x", 513) + " → at most 512 bytes", "state=open → free, held or expired",
 		"state=%00 → free, held or expired", "sort=owner → sort must be name, expires_at, granted_at, fencing_token or queue",
-		"sort=NAME → sort must be", "sort=%00 → sort must be", "order=up → order must be asc or desc", "order=DESC → order must be",
+		"sort=NAME → sort must be", "sort=%00 → sort must be", "order=up → order must be asc or desc",
+		"order=DESC → order must be",
 		"count=1 → count must be false or true", "queue_max=-1 → queue_max is -1, it must be 0 to 1000",
-		"queue_max=1001 → 0 to 1000", "queue_max=all → queue_max must be an integer from 0 to 1000", "queue_max=1.5 → 0 to 1000",
+		"queue_max=1001 → 0 to 1000", "queue_max=all → queue_max must be an integer from 0 to 1000",
+		"queue_max=1.5 → 0 to 1000",
 		"contains=%00 → contains has a control character", "contains=%FF → contains is not valid UTF-8",
 		"contains=" + strings.Repeat("x", store.NameBytesMax+1) + " → contains has 513 bytes, the limit is 512",
 		"owner_id=%0a → owner_id has a control character", "owner_id=%FF → owner_id is not valid UTF-8",
@@ -38,7 +40,8 @@ var invalidQueries = map[string][]string{
 		"source=%FF → source is not valid", "owner_id=" + strings.Repeat("x", 257) + " → the limit is 256",
 	},
 	"/rejections/summary": {
-		`limit=1 → no parameter "limit"`, "code=stale → code must be", "since=now → since must be", "prefix=%00 → prefix has a control",
+		`limit=1 → no parameter "limit"`, "code=stale → code must be", "since=now → since must be",
+		"prefix=%00 → prefix has a control",
 	},
 	"/rejections/stream": {
 		`limit=1 → no parameter "limit"`, `since=2026-01-02T09:00:00Z → no parameter "since"`, "code=stale → code must be",
@@ -89,11 +92,13 @@ func TestInvalidQueries(t *testing.T) {
 		"/v1/locks", "/v1/resources/job/records", "/v1/rejections", "/v1/leases", "/v1/sessions", "/v1/elections",
 	} {
 		add(path, `x=1 → no parameter "x"`, `Limit=1 → no parameter "Limit"`, "limit=1&limit=1 → limit is there 2 times",
-			"limit=0 → 1 to 1000", "limit=-1 → 1 to 1000", "limit=1001 → 1 to 1000", "limit=ten → 1 to 1000", "limit=1.5 → 1 to 1000",
+			"limit=0 → 1 to 1000", "limit=-1 → 1 to 1000", "limit=1001 → 1 to 1000", "limit=ten → 1 to 1000",
+			"limit=1.5 → 1 to 1000",
 			"limit=99999999999999999999 → 1 to 1000", "cursor=* → cursor must be", "cursor=AA → cursor must be",
 			"cursor=_w → cursor must be", "a;b → malformed", "limit=%zz → malformed")
 	}
-	names := map[string]string{"/v1/rejections?resource=a//b": "resource", "/v1/leases?lock=a//b": "lock", "/v1/waits?lock=%2F": "lock"}
+	names := map[string]string{"/v1/rejections?resource=a//b": "resource", "/v1/leases?lock=a//b": "lock",
+		"/v1/waits?lock=%2F": "lock"}
 	for path, detail := range names {
 		inputs = append(inputs, invalidInput{method: http.MethodGet, path: path, code: api.CodeInvalidName, detail: detail})
 	}
@@ -136,12 +141,15 @@ func TestInvalidEventIDs(t *testing.T) {
 			"", " ", "x", "-1", "+1", "01", "1.0", "1e3", "0x1", "9223372036854775808", "1,2", "１",
 		} {
 			query := path + "?last_event_id=" + url.QueryEscape(id)
-			inputs = append(inputs, invalidInput{path: path, headers: []string{"Last-Event-ID: " + id}, detail: "Last-Event-ID must be"},
+			inputs = append(inputs, invalidInput{path: path, headers: []string{"Last-Event-ID: " + id},
+				detail: "Last-Event-ID must be"},
 				invalidInput{path: query, detail: "last_event_id must be the id"})
 		}
 		inputs = append(inputs,
-			invalidInput{path: path, headers: []string{"Last-Event-ID: 1", "Last-Event-ID: 1"}, detail: "Last-Event-ID must be the id"},
-			invalidInput{path: path + "?last_event_id=x", headers: []string{"Last-Event-ID: 1"}, detail: "last_event_id must be the id"})
+			invalidInput{path: path, headers: []string{"Last-Event-ID: 1", "Last-Event-ID: 1"},
+				detail: "Last-Event-ID must be the id"},
+			invalidInput{path: path + "?last_event_id=x", headers: []string{"Last-Event-ID: 1"},
+				detail: "last_event_id must be the id"})
 	}
 	h.expectRefusals(t, changeEach(inputs, func(i *invalidInput) { i.method = http.MethodGet }))
 }

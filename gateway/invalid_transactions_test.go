@@ -22,7 +22,8 @@ var invalidOps = []string{
 	`"op":"put","resource":"job","key":"k","value_base64":"AA" → ops[1]: value_base64 is not base64`,
 	`"op":"put","resource":"job","key":"k","value_base64":"ew==","content_type":"application/json"` +
 		` → ops[1]: value_base64 is not JSON`,
-	`"op":"put","resource":"job","key":"k","value":1,"content_type":"text/plain" → ops[1]: content_type goes with value_base64`,
+	`"op":"put","resource":"job","key":"k","value":1,"content_type":"text/plain"` +
+		` → ops[1]: content_type goes with value_base64`,
 	`"op":"put","resource":"job","key":"k","value_base64":"","content_type":"garbage;;" → ops[1]: the content type`,
 	`"op":"put","resource":"job","key":"k","value_base64":"","content_type":"text/plain; x=\"\u0000\""` +
 		` → ops[1]: the content type`,
@@ -55,7 +56,8 @@ func TestInvalidTransactions(t *testing.T) {
 		`{"fences":["job"],` + ops + `} → fences[0] has the wrong type`,
 		`{` + fences + `,"ops":[1]} → ops[0] has the wrong type`,
 		`{"fences":[null],` + ops + `} → fences[0]: resource`,
-		`{"fences":` + many(2, `{"resource":"job","fencing_token":1}`) + `,` + ops + `} → fences[1]: resource job is there twice`,
+		`{"fences":` + many(2,
+			`{"resource":"job","fencing_token":1}`) + `,` + ops + `} → fences[1]: resource job is there twice`,
 	}
 	for _, line := range invalidOps {
 		op, detail, _ := strings.Cut(line, " → ")

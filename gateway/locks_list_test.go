@@ -83,7 +83,8 @@ func TestCursorsOfLocks(t *testing.T) {
 	for _, lock := range []string{"a b", "queue 5 a", "z"} {
 		h.acquire(t, lock, "worker")
 	}
-	orders := []string{"", "&order=desc", "&sort=queue", "&sort=queue&order=desc", "&sort=expires_at", "&sort=fencing_token"}
+	orders := []string{"", "&order=desc", "&sort=queue", "&sort=queue&order=desc", "&sort=expires_at",
+		"&sort=fencing_token"}
 	for _, order := range orders {
 		_, cursor := h.lockNames(t, "limit=1"+order)
 		for _, other := range orders {

@@ -124,7 +124,8 @@ func TestLockHeld(t *testing.T) {
 	if held.QueueLength == nil || *held.QueueLength != 0 {
 		t.Errorf("queue_length is missing or wrong: %s", got.body)
 	}
-	if held.RecommendedRetryMS == nil || *held.RecommendedRetryMS < 50 || *held.RecommendedRetryMS > 1250 || !held.Retryable {
+	if held.RecommendedRetryMS == nil || *held.RecommendedRetryMS < 50 || *held.RecommendedRetryMS > 1250 ||
+		!held.Retryable {
 		t.Fatalf("recommended_retry_ms or retryable is missing or wrong: %s", got.body)
 	}
 	seconds, _ := strconv.ParseInt(got.header.Get("Retry-After"), 10, 64)
@@ -247,7 +248,8 @@ func TestNoTokensLeft(t *testing.T) {
 	noTokens := func(lock string) {
 		t.Helper()
 		problem := expectProblem(t, h.post(t, lockPath(lock, "/acquire"), `{"owner_id":"w"}`), api.CodeUnavailable)
-		if problem.Retryable || problem.Outcome != api.OutcomeNotApplied || !strings.Contains(problem.Detail, "administrator") {
+		if problem.Retryable || problem.Outcome != api.OutcomeNotApplied ||
+			!strings.Contains(problem.Detail, "administrator") {
 			t.Errorf("%s: want a problem for the administrator that is not retryable, got %+v", lock, problem)
 		}
 		if leases := h.count(t, "select count(*) from fence.leases"); leases != 0 {

@@ -77,7 +77,8 @@ func TestAccessLog(t *testing.T) {
 		level        slog.Level
 	}{
 		{0, 0, slog.LevelInfo}, {1, requests + failures, slog.LevelInfo}, {10, requests/10 + failures, slog.LevelInfo},
-		{1000, failures, slog.LevelInfo}, {0, requests + failures, slog.LevelDebug}, {10, requests + failures, slog.LevelDebug},
+		{1000, failures, slog.LevelInfo}, {0, requests + failures, slog.LevelDebug},
+		{10, requests + failures, slog.LevelDebug},
 	} {
 		log := &logged{}
 		config := Config{
@@ -94,7 +95,8 @@ func TestAccessLog(t *testing.T) {
 		for range failures {
 			client.get(t, "/v1/locks/job")
 		}
-		eventually(t, fmt.Sprintf("%d requests are logged", c.want), func() bool { return len(log.lines(t, "request")) >= c.want })
+		eventually(t, fmt.Sprintf("%d requests are logged", c.want),
+			func() bool { return len(log.lines(t, "request")) >= c.want })
 		lines := log.lines(t, "request")
 		if len(lines) != c.want {
 			t.Errorf("sample %d, %s: %d lines, want %d", c.sample, c.level, len(lines), c.want)
@@ -218,7 +220,7 @@ func TestSecretsStayHidden(t *testing.T) {
 	}
 }
 
-// sendToRoutes sends valid and invalid requests to every route.
+// sendToRoutes sends valid and invalid requests to all routes at the same time.
 func (h *harness) sendToRoutes(t *testing.T, s secrets) {
 	t.Helper()
 	bodies := []string{
@@ -229,6 +231,7 @@ func (h *harness) sendToRoutes(t *testing.T, s secrets) {
 		`{"owner_id":"w","lease_id":"` + s.inSession.LeaseID + `","fencing_token":1,"ttl_ms":"` + s.lease.LeaseID + `"}`,
 		transaction(s.lease, 3), putLine(s.lease, 4, "k", `"s3cret-value"`),
 	}
+	var sending sync.WaitGroup
 	err := h.gateway.routes().Walk(func(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
 		template, err := route.GetPathTemplate()
 		methods, errMethods := route.GetMethods()
@@ -244,13 +247,16 @@ func (h *harness) sendToRoutes(t *testing.T, s secrets) {
 			}
 			return "job"
 		})
-		for _, body := range bodies {
-			h.sendAny(t, methods[0], path+"?cursor="+s.lease.LeaseID, body, jsonType)
-			h.sendAny(t, methods[0], path, body, jsonType, token(s.lease, 0), api.HeaderLeaseID+": "+s.session.SessionID)
-			h.sendAny(t, methods[0], path, body, "Content-Type: "+api.BulkContentType, "Last-Event-ID: "+s.lease.LeaseID)
-		}
+		sending.Go(func() {
+			for _, body := range bodies {
+				h.sendAny(t, methods[0], path+"?cursor="+s.lease.LeaseID, body, jsonType)
+				h.sendAny(t, methods[0], path, body, jsonType, token(s.lease, 0), api.HeaderLeaseID+": "+s.session.SessionID)
+				h.sendAny(t, methods[0], path, body, "Content-Type: "+api.BulkContentType, "Last-Event-ID: "+s.lease.LeaseID)
+			}
+		})
 		return nil
 	})
+	sending.Wait()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +267,8 @@ func (h *harness) sendToOtherPaths(t *testing.T, s secrets) {
 	t.Helper()
 	session := s.session.SessionID
 	for _, path := range []string{
-		"/v1/session/" + session, "/v1/sessions/" + session + "/keep-alive", "/v1/Sessions/" + session, "/v1/%73essions/" + session,
+		"/v1/session/" + session, "/v1/sessions/" + session + "/keep-alive", "/v1/Sessions/" + session,
+		"/v1/%73essions/" + session,
 		"/v1//sessions/" + session, "//v1/sessions/" + session + "/..", "/proxied/v1/sessions/" + session,
 		"/v1/sessions/" + otherSession, "/" + s.lease.LeaseID, "/v1/sessions/" + session + "%ff",
 		"/v1/sessions?session_id=" + session, "/v1/rejections?lease_id=" + s.lease.LeaseID,
@@ -288,12 +295,14 @@ func (h *harness) sendAny(t *testing.T, method, path, body string, headers ...st
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, h.base+path, strings.NewReader(body))
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return
 	}
 	addHeaders(request.Header, headers...)
 	response, err := h.http.Do(request)
 	if err != nil {
-		t.Fatalf("%s %s: %v", method, path, err)
+		t.Errorf("%s %s: %v", method, path, err)
+		return
 	}
 	defer response.Body.Close()
 	if !strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream") {

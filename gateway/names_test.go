@@ -94,12 +94,13 @@ func TestGoodNames(t *testing.T) {
 		lock := as[api.Lock](t, h.get(t, "/v1/locks/"+raw), http.StatusOK)
 		put := h.send(t, http.MethodPut, "/v1/resources/"+raw+"/records/"+raw, name, token(lease, sequence))
 		result := as[api.WriteResult](t, put, put.status)
+		written := string(h.get(t, recordPath(name, name)).body)
 		sequence++
 		change := as[api.TransactionResult](t, h.transact(t, api.TransactionRequest{
 			Fences: []api.WriteToken{writeToken(lease, sequence)}, Ops: []api.Op{putOp(lease, name, "1")},
 		}), http.StatusOK).Results[0]
 		got := []string{
-			lease.Lock, lock.Lock, result.Resource, result.Key, string(h.get(t, recordPath(name, name)).body),
+			lease.Lock, lock.Lock, result.Resource, result.Key, written,
 			h.fence(t, raw).Resource, change.Resource, change.Key, h.setPolicy(t, raw, "{}").Prefix,
 		}
 		if slices.ContainsFunc(got, func(shown string) bool { return shown != name }) {
@@ -148,7 +149,8 @@ func TestBadNames(t *testing.T) {
 				}
 				got := h.send(t, at.method, at.path, at.body, jsonType, token(lease, 1))
 				problem := expectProblem(t, got, api.CodeInvalidName)
-				if strings.Contains(raw, "records") && at.field != "lock" { // separates the names of a path: another may be refused first
+				if strings.Contains(raw, "records") &&
+					at.field != "lock" { // separates the names of a path: another may be refused first
 					why, at.field = "is reserved", ""
 				}
 				if !strings.HasPrefix(problem.Detail, at.field) || !strings.Contains(problem.Detail, why) {

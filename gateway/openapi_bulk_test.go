@@ -119,10 +119,13 @@ func TestOpenAPICheckOfLines(t *testing.T) {
 		{name: "after the end", requestBody: line + line, body: admitted + end + refusedLine, failure: "after the end"},
 		{name: "field not described", requestBody: line, body: replace(admitted, "version", "varsion"), failure: "varsion"},
 		{name: "field missing", requestBody: line, body: replace(admitted, `"version":1,`, ""), failure: "version"},
-		{name: "status of another code", requestBody: line, body: replace(refusedLine, "404", "412"), failure: "is not described"},
-		{name: "half admitted", requestBody: line, body: replace(refusedLine, `"retryable"`, `"fencing_token":1,"retryable"`), failure: "is not described"},
+		{name: "status of another code", requestBody: line, body: replace(refusedLine, "404", "412"),
+			failure: "is not described"},
+		{name: "half admitted", requestBody: line, body: replace(refusedLine, `"retryable"`, `"fencing_token":1,"retryable"`),
+			failure: "is not described"},
 		{name: "end not described", requestBody: line, body: replace(end, "complete", "over"), failure: "is not described"},
-		{name: "bad line admitted", requestBody: replace(line, `"put"`, `"pat"`), body: admitted, failure: "an admitted line"},
+		{name: "bad line admitted", requestBody: replace(line, `"put"`, `"pat"`), body: admitted,
+			failure: "an admitted line"},
 	} {
 		e.requestBody = " " + e.requestBody // otherwise fakeExchange regards it as a JSON body
 		e.request, e.status, e.header, e.requestHeader = writes, http.StatusOK, header, "Content-Type: application/x-ndjson"

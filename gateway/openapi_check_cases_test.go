@@ -37,13 +37,16 @@ func (f *failures) expect(t *testing.T, text string) {
 }
 
 const (
-	fakeLease = `{"lock":"job-42","owner_id":"worker-1","lease_id":"0b2f6a36-5c0e-4f2b-9d8e-5a0b6f5f3c11","fencing_token":34,` +
-		`"mode":"exclusive","scope":"node","ttl_ms":30000,"granted_at":"2026-01-02T09:00:00.000Z",` +
+	fakeLease = `{"lock":"job-42","owner_id":"worker-1","lease_id":"0b2f6a36-5c0e-4f2b-9d8e-5a0b6f5f3c11",` +
+		`"fencing_token":34,"mode":"exclusive","scope":"node","ttl_ms":30000,"granted_at":"2026-01-02T09:00:00.000Z",` +
 		`"expires_at":"2026-01-02T09:00:30.000Z","waited_ms":0}`
-	fakeWritten   = `{"resource":"job-42","key":"draft","version":1,"fencing_token":34,"sequence":1,"replayed":false}`
-	fakeFence     = `{"resource":"job/42","granted_token":34,"open":true,"last_token":0,"last_sequence":0,"policy":` + fakePolicy + `}`
-	fakePolicy    = `{"prefix":"","rule":"strict","authority":"builtin","require_lease_id":false,"require_live_lease":false}`
-	problemFormat = `{"type":"urn:fencegate:problem:%[2]s","title":"t","status":%[1]d,"detail":"d","code":"%[2]s","retryable":false%[3]s}`
+	fakeWritten = `{"resource":"job-42","key":"draft","version":1,"fencing_token":34,"sequence":1,"replayed":false}`
+	fakeFence   = `{"resource":"job/42","granted_token":34,"open":true,"last_token":0,"last_sequence":0,` +
+		`"policy":` + fakePolicy + `}`
+	fakePolicy = `{"prefix":"","rule":"strict","authority":"builtin",` +
+		`"require_lease_id":false,"require_live_lease":false}`
+	problemFormat = `{"type":"urn:fencegate:problem:%[2]s","title":"t","status":%[1]d,"detail":"d",` +
+		`"code":"%[2]s","retryable":false%[3]s}`
 )
 
 func problemText(status int, code, more string) string {
@@ -109,16 +112,19 @@ func TestOpenAPICheckOfAnswers(t *testing.T) {
 		{name: "status not described", status: 202, body: fakeLease, failure: "status is not described for acquire"},
 		{name: "no body", header: "Content-Type: application/json", failure: "failed to decode"},
 		{name: "another content type", header: plain, body: fakeLease, failure: "Content-Type"},
-		{name: "header not described", header: "Etag: \"1\"", body: fakeLease, failure: "header Etag of the answer is not described"},
+		{name: "header not described", header: "Etag: \"1\"", body: fakeLease,
+			failure: "header Etag of the answer is not described"},
 		{name: "problem", status: 409, header: retry, body: held},
 		{
-			name: "problem without its data", status: 409, header: retry, body: strings.Replace(held, `"queue_length":0,`, "", 1),
+			name: "problem without its data", status: 409, header: retry,
+			body:    strings.Replace(held, `"queue_length":0,`, "", 1),
 			failure: `property "queue_length" is missing`,
 		},
 		{name: "code of another status", status: 409, body: problemText(409, "token_stale", ""), failure: "discriminator"},
 		{name: "another status in it", status: 400, body: problemText(404, "invalid_request", ""), failure: "/status"},
 		{
-			name: "problem as JSON", status: 400, header: "Content-Type: application/json", body: invalid, failure: "Content-Type",
+			name: "problem as JSON", status: 400, header: "Content-Type: application/json", body: invalid,
+			failure: "Content-Type",
 		},
 		{
 			name: "header missing", request: "GET /v1/policies", status: 503,
@@ -144,12 +150,14 @@ func TestOpenAPICheckOfPaths(t *testing.T) {
 			name: "no path, refused as text", request: "GET /v1/seasons", status: 404, header: "Content-Type: text/plain",
 			body: "404", failure: "Content-Type",
 		},
-		{name: "no method", request: "PATCH /healthz", body: `{"status":"ok"}`, failure: "method is not described for /healthz"},
+		{name: "no method", request: "PATCH /healthz", body: `{"status":"ok"}`,
+			failure: "method is not described for /healthz"},
 		{
 			name: "method of a less specific path", request: "GET /v1/locks/job-42/acquire", body: fakeLease,
 			failure: "method is not described for /v1/locks/{lock}/acquire",
 		},
-		{name: "method refused", request: "POST /v1/policies/job-42", status: 405, header: "Allow: GET, PUT, DELETE", body: refused},
+		{name: "method refused", request: "POST /v1/policies/job-42", status: 405, header: "Allow: GET, PUT, DELETE",
+			body: refused},
 		{
 			name: "Allow is wrong", request: "POST /v1/policies/job-42", status: 405, header: "Allow: GET, PUT", body: refused,
 			failure: "allowed are",
@@ -167,10 +175,12 @@ func TestOpenAPICheckOfRecords(t *testing.T) {
 	const text = browsers + "\nContent-Type: text/plain"
 	noTag, noStatus, noBody := `"ETag" missing`, "status is not described", "none is described"
 	for _, e := range []fakeExchange{
-		{name: "any type", request: "GET " + record, header: tag + rest + browsers + "\nContent-Type: image/png", body: "\x89PNG\x00\xff"},
+		{name: "any type", request: "GET " + record, header: tag + rest + browsers + "\nContent-Type: image/png",
+			body: "\x89PNG\x00\xff"},
 		{name: "no ETag", request: "GET " + record, header: rest + text, body: "x", failure: noTag},
 		{
-			name: "malformed token", request: "GET " + record, header: tag + strings.Replace(rest, "34.1", "034", 1) + text, body: "x",
+			name: "malformed token", request: "GET " + record, header: tag + strings.Replace(rest, "34.1", "034", 1) + text,
+			body:    "x",
 			failure: "Fencing-Token",
 		},
 		{name: "head", request: "HEAD " + record, header: tag + rest + text, body: "x"},
@@ -184,13 +194,15 @@ func TestOpenAPICheckOfRecords(t *testing.T) {
 			name: "put of any type", request: "PUT " + record, requestHeader: "Fencing-Token: 34.1\nContent-Type: image/png",
 			requestBody: "\x89PNG", status: 201, header: tag, body: fakeWritten,
 		},
-		{name: "put of nothing", request: "PUT " + record, requestHeader: "Fencing-Token: 34.1", status: 201, header: tag, body: fakeWritten},
+		{name: "put of nothing", request: "PUT " + record, requestHeader: "Fencing-Token: 34.1", status: 201, header: tag,
+			body: fakeWritten},
 		{
 			name: "malformed token accepted", request: "PUT " + record, requestHeader: "Fencing-Token: 34.01", status: 201,
 			header: tag, body: fakeWritten, failure: `"Fencing-Token" in header`,
 		},
 		{
-			name: "weak tag accepted", request: "PUT " + record, requestHeader: "If-Match: W/\"1\"", header: tag, body: fakeWritten,
+			name: "weak tag accepted", request: "PUT " + record, requestHeader: "If-Match: W/\"1\"", header: tag,
+			body:    fakeWritten,
 			failure: `"If-Match" in header`,
 		},
 		{name: "body after 204", request: "DELETE /v1/policies/job-42", status: 204, body: "x", failure: noBody},
@@ -204,16 +216,21 @@ func TestOpenAPICheckOfRequests(t *testing.T) {
 	const acquire, misspelt = "POST /v1/locks/job-42/acquire", `{"owner_id":"w","tll_ms":1}`
 	noName := `"resource" in path`
 	for _, e := range []fakeExchange{
-		{name: "field", request: acquire, requestBody: misspelt, body: fakeLease, failure: `property "tll_ms" is unsupported`},
-		{name: "field, refused", request: acquire, requestBody: misspelt, status: 400, body: problemText(400, "invalid_request", "")},
-		{name: "limit", request: acquire, requestBody: `{"owner_id":"w","ttl_ms":86400001}`, body: fakeLease, failure: "/ttl_ms"},
+		{name: "field", request: acquire, requestBody: misspelt, body: fakeLease,
+			failure: `property "tll_ms" is unsupported`},
+		{name: "field, refused", request: acquire, requestBody: misspelt, status: 400,
+			body: problemText(400, "invalid_request", "")},
+		{name: "limit", request: acquire, requestBody: `{"owner_id":"w","ttl_ms":86400001}`, body: fakeLease,
+			failure: "/ttl_ms"},
 		{
-			name: "null in every optional field", request: acquire, body: fakeLease, requestBody: `{"owner_id":"w","ttl_ms":null,` +
+			name: "null in every optional field", request: acquire, body: fakeLease,
+			requestBody: `{"owner_id":"w","ttl_ms":null,` +
 				`"mode":null,"scope":null,"wait_ms":null,"session_id":null,"request_id":null,"metadata":null}`,
 		},
 		{name: "no body", request: acquire, body: fakeLease, failure: "value is required"},
 		{
-			name: "parameter", request: "GET /v1/policies?limit=1", body: `{"policies":[]}`, failure: "parameter limit is not described",
+			name: "parameter", request: "GET /v1/policies?limit=1", body: `{"policies":[]}`,
+			failure: "parameter limit is not described",
 		},
 		{name: "parameter's limit", request: "GET /v1/locks?limit=1001", body: `{"locks":[]}`, failure: `"limit" in query`},
 		{name: "no name", request: "GET /v1/resources//fence", body: fakeFence, failure: noName},
@@ -225,7 +242,8 @@ func TestOpenAPICheckOfRequests(t *testing.T) {
 		},
 		{name: "policy of every name", request: "GET /v1/policies/", body: fakePolicy},
 		{
-			name: "null as a value", request: "POST /v1/transactions", requestBody: `{"fences":[{"resource":"a","fencing_token":1,` +
+			name: "null as a value", request: "POST /v1/transactions",
+			requestBody: `{"fences":[{"resource":"a","fencing_token":1,` +
 				`"sequence":null}],"ops":[{"op":"put","resource":"a","key":"b","value":null}]}`,
 			body: `{"results":[{"op":"put","resource":"a","key":"b","version":1}],"replayed":false}`,
 		},

@@ -50,8 +50,8 @@ func describe(text []byte) (*description, error) {
 
 var quotedVariable = regexp.MustCompile(`\\\{(\w+)\\\}`)
 
-// pathPattern matches the paths of a template. A variable matches any text, also none: its schema decides whether that is
-// a name.
+// pathPattern matches the paths of a template. A variable matches any text, also none: its schema decides whether that
+// is a name.
 func pathPattern(template string) *regexp.Regexp {
 	return regexp.MustCompile("^" + quotedVariable.ReplaceAllString(regexp.QuoteMeta(template), "(?P<$1>(?s:.*))") + "$")
 }
@@ -112,7 +112,8 @@ func checkAllow(e exchange, path *describedPath) error {
 }
 
 // transportHeaders need no description. Content-Type is described by the content.
-var transportHeaders = []string{"Connection", "Content-Encoding", "Content-Length", "Content-Type", "Date", "Transfer-Encoding", "Vary"}
+var transportHeaders = []string{"Connection", "Content-Encoding", "Content-Length", "Content-Type", "Date",
+	"Transfer-Encoding", "Vary"}
 
 // checkAnswer validates the headers and the body.
 func (d *description) checkAnswer(e exchange, response *openapi3.ResponseRef) error {
@@ -170,7 +171,8 @@ func (d *description) checkRequest(
 	request.Body = io.NopCloser(bytes.NewReader(e.requestBody))
 	err := openapi3filter.ValidateRequest(context.Background(), &openapi3filter.RequestValidationInput{
 		Request: request, PathParams: variables, QueryParams: query,
-		Route:   &routers.Route{Spec: d.document, Path: path.template, PathItem: &item, Method: request.Method, Operation: operation},
+		Route: &routers.Route{Spec: d.document, Path: path.template, PathItem: &item, Method: request.Method,
+			Operation: operation},
 		Options: filterOptions(),
 	})
 	if err != nil {

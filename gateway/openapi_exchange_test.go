@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// conforming passes requests to next and fails t if the path, method, status, headers or body of an exchange differs from
-// openapi.yaml. Of the requests it checks those that succeed. Bodies are not buffered and connections can be reached, so
-// limits of size and time are the same as without it. A server in front of it must end before t does.
+// conforming passes requests to next and fails t if the path, method, status, headers or body of an exchange differs
+// from openapi.yaml. Of the requests it checks those that succeed. Bodies are not buffered and connections can be
+// reached, so limits of size and time are the same as without it. A server in front of it must end before t does.
 func conforming(t testing.TB, next http.Handler) http.Handler {
 	t.Helper()
 	described, err := described()

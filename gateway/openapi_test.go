@@ -27,7 +27,8 @@ func validated(t *testing.T, text []byte) (*description, error) {
 		t.Fatal(err)
 	}
 	return description, description.document.Validate(context.Background(),
-		openapi3.EnableExamplesValidation(), openapi3.EnableSchemaDefaultsValidation(), openapi3.EnableSchemaPatternValidation())
+		openapi3.EnableExamplesValidation(), openapi3.EnableSchemaDefaultsValidation(),
+		openapi3.EnableSchemaPatternValidation())
 }
 
 // openapi.yaml is valid, and each operation has an operationId of its own.
@@ -52,7 +53,8 @@ func TestOpenAPIIsValid(t *testing.T) {
 func TestOpenAPIExamplesAreValidated(t *testing.T) {
 	t.Parallel()
 	for _, change := range [][2]string{
-		{"fencing_token: 34, sequence: 2, replayed: false", "fencing_token: 34, sequence: 2, repeated: false"}, // a WriteResult
+		{"fencing_token: 34, sequence: 2, replayed: false", "fencing_token: 34, sequence: 2, repeated: false"},
+		// a WriteResult
 		{"code: token_stale, retryable: false", "code: token_stale, retryable: true"},
 		{"{owner_id: worker-1}", "{owner: worker-1}"},
 	} {
@@ -176,8 +178,8 @@ func lines(set map[string]bool) string { return strings.Join(slices.Sorted(maps.
 
 var muxVariable = regexp.MustCompile(`\{(\w+)(?::(?:[^{}]|\{[^{}]*\})*)?\}`)
 
-// checkRoutes compares the paths and methods of a router with those of openapi.yaml. A route without methods matches the
-// methods that the others of its path leave. These must be refused with 405 and Allow.
+// checkRoutes compares the paths and methods of a router with those of openapi.yaml. A route without methods matches
+// the methods that the others of its path leave. These must be refused with 405 and Allow.
 func checkRoutes(t testing.TB, router *mux.Router) {
 	t.Helper()
 	described, err := described()

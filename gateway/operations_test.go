@@ -18,7 +18,9 @@ func TestOperations(t *testing.T) {
 		t.Errorf("/readyz returned %q, want ready", health.Status)
 	}
 	got := h.get(t, "/openapi.yaml")
-	if got.status != http.StatusOK || got.header.Get("Content-Type") != "application/yaml" || !bytes.Equal(got.body, openAPI) {
-		t.Errorf("/openapi.yaml: answered %d %s with %d bytes, want the file", got.status, got.header.Get("Content-Type"), len(got.body))
+	if got.status != http.StatusOK || got.header.Get("Content-Type") != "application/yaml" ||
+		!bytes.Equal(got.body, openAPI) {
+		t.Errorf("/openapi.yaml: answered %d %s with %d bytes, want the file", got.status, got.header.Get("Content-Type"),
+			len(got.body))
 	}
 }

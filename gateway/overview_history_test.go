@@ -55,7 +55,8 @@ func load(t *testing.T, h *harness, lock string) (accepted int, rejected map[api
 		accepted++
 		reject(h.putWith(t, lock, token(lease, next()), `If-Match: "999999"`), api.CodeVersionMismatch)
 		reject(h.putWith(t, lock), api.CodeTokenRequired)
-		expectProblem(t, h.putWith(t, lock, token(lease, next()), jsonType), api.CodeInvalidRequest) // no rejection by the rule
+		expectProblem(t, h.putWith(t, lock, token(lease, next()), jsonType),
+			api.CodeInvalidRequest) // no rejection by the rule
 	}
 	var lines strings.Builder
 	for i := range 300 {
@@ -108,7 +109,8 @@ func TestOverviewAddsUpToTheWrite(t *testing.T) {
 			return same(last)
 		})
 	}
-	if timed := h.count(t, "select sum(writes) from fence.samples, unnest(durations) writes"); timed != int64(want.accepted) {
+	if timed := h.count(t,
+		"select sum(writes) from fence.samples, unnest(durations) writes"); timed != int64(want.accepted) {
 		t.Errorf("the durations of %d writes are stored, want %v", timed, want.accepted)
 	}
 	overview := h.overview(t, day)

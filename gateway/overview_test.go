@@ -78,7 +78,8 @@ func TestOverview(t *testing.T) {
 	if i := overview.Inventory; i == nil || i.Locks != 1 || i.Held != 1 || i.Waiting != 0 || i.Expired != 0 {
 		t.Errorf("the inventory is %+v, want one held lock", i)
 	}
-	if d := overview.Database; d.State != api.DatabaseOK || d.DatabaseFacts == nil || d.NewestToken != lease.FencingToken ||
+	if d := overview.Database; d.State != api.DatabaseOK || d.DatabaseFacts == nil ||
+		d.NewestToken != lease.FencingToken ||
 		d.SizeBytes < 1<<20 || d.Connections < 2 {
 		t.Errorf("the database is %+v %+v", d, d.DatabaseFacts)
 	}

@@ -15,7 +15,8 @@ func TestOverviewWhileTheDatabaseIsDown(t *testing.T) {
 	lease := h.acquire(t, "job", "worker")
 	as[api.WriteResult](t, h.put(t, lease, 1, "before"), http.StatusCreated)
 	h.sample(t)
-	eventually(t, "the sample is in a point of the overview", func() bool { return sumOf(h.overview(t, day)).accepted == 1 })
+	eventually(t, "the sample is in a point of the overview",
+		func() bool { return sumOf(h.overview(t, day)).accepted == 1 })
 	h.awaitMetric(t, 1, "fencegate_database_up")
 	s := h.open(t, overviewStream)
 	event := dataOf[api.OverviewEvent](t, s.next(t, api.EventOverview))
@@ -93,7 +94,8 @@ func TestOverviewOfADatabaseNeverReached(t *testing.T) {
 		overview.Database.State != api.DatabaseUnavailable {
 		t.Errorf("the overview is %+v, want no inventory, no facts and 150 points", overview)
 	}
-	if g := overview.Gateways; len(g) != 1 || !g[0].Self || g[0].Name != "fencegate" || g[0].StartedAt.After(g[0].SeenAt.Time) {
+	if g := overview.Gateways; len(g) != 1 || !g[0].Self || g[0].Name != "fencegate" ||
+		g[0].StartedAt.After(g[0].SeenAt.Time) {
 		t.Errorf("the gateways are %+v, want this one only", g)
 	}
 	metrics, _ := h.scrape(t)

@@ -17,14 +17,16 @@ func TestPolicies(t *testing.T) {
 	if empty := list(); empty == nil || len(empty) != 0 {
 		t.Errorf("the first list is %#v, want an empty one", empty)
 	}
-	every := api.Policy{Prefix: "", Rule: "strict", Authority: "builtin", RequireLiveLease: true, MaxHoldMS: 31_536_000_000}
+	every := api.Policy{Prefix: "", Rule: "strict", Authority: "builtin", RequireLiveLease: true,
+		MaxHoldMS: 31_536_000_000}
 	some := api.Policy{Prefix: "a/b", Rule: "same_token", Authority: "builtin", RequireLeaseID: true}
 	other := api.Policy{Prefix: "a%2Fb c", Rule: "strict", Authority: "external"}
 	paths := map[string]api.Policy{"": every, "a/b": some, "a%252Fb%20c": other}
 	for path, want := range paths {
 		expectProblem(t, h.get(t, "/v1/policies/"+path), api.CodeNotFound)
 		request := api.PolicyRequest{
-			Rule: want.Rule, Authority: want.Authority, RequireLeaseID: want.RequireLeaseID, RequireLiveLease: want.RequireLiveLease,
+			Rule: want.Rule, Authority: want.Authority, RequireLeaseID: want.RequireLeaseID,
+			RequireLiveLease: want.RequireLiveLease,
 		}
 		if want.MaxHoldMS > 0 {
 			request.MaxHoldMS = &want.MaxHoldMS
@@ -111,7 +113,8 @@ func TestPolicyExternal(t *testing.T) {
 	expectReason(t, h.put(t, revision(1000), 9, "late"), api.CodeTokenStale, "superseded")
 	expectReason(t, h.put(t, revision(1001), 6, "late"), api.CodeTokenStale, "reused")
 	expectProblem(t, h.putWith(t, "etcd/job"), api.CodeTokenRequired)
-	if fence := h.fence(t, "etcd/job"); fence.LastToken != 1001 || fence.LastSequence != 7 || fence.Policy.Authority != "external" {
+	if fence := h.fence(t, "etcd/job"); fence.LastToken != 1001 || fence.LastSequence != 7 ||
+		fence.Policy.Authority != "external" {
 		t.Errorf("the fence is %+v, want token 1001 and sequence 7 of an external authority", fence)
 	}
 }

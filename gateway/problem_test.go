@@ -56,7 +56,8 @@ func TestDefects(t *testing.T) {
 			if strings.Contains(recorder.Body.String(), "secret") || !strings.Contains(log.String(), "path=/v1/locks/job") {
 				t.Errorf("the cause must be only in the log: answered %s, logged %s", recorder.Body, log.String())
 			}
-			if name == "panic" && (!strings.Contains(log.String(), "secret") || !strings.Contains(log.String(), "problem_test.go")) {
+			if name == "panic" && (!strings.Contains(log.String(), "secret") ||
+				!strings.Contains(log.String(), "problem_test.go")) {
 				t.Errorf("the log lacks the place of the panic: %s", log.String())
 			}
 		})
@@ -152,14 +153,17 @@ func TestProblemsOfQueuesAndSessions(t *testing.T) {
 		"others before": {fmt.Errorf("acquire: %w", &store.HeldError{Lock: "job", QueueLength: 2}), api.CodeLockHeld, true,
 			"is free, and 2 are before you in the queue. Try again", `"retryable":true,"queue_length":2,"recommended_retry_ms":1`},
 		"deadlock": {
-			&store.DeadlockError{Cycle: []store.Wait{{OwnerID: "a", Lock: "x"}, {OwnerID: "b", Lock: "y"}}}, api.CodeDeadlock, false,
+			&store.DeadlockError{Cycle: []store.Wait{{OwnerID: "a", Lock: "x"}, {OwnerID: "b", Lock: "y"}}}, api.CodeDeadlock,
+			false,
 			"2 owners who wait for each other", `"cycle":[{"owner_id":"a","lock":"x"},{"owner_id":"b","lock":"y"}]`,
 		},
 		"session": {
-			&store.LostError{Reason: "expired"}, api.CodeLeaseLost, false, "The session has ended: expired. Stop", `"reason":"expired"`,
+			&store.LostError{Reason: "expired"}, api.CodeLeaseLost, false, "The session has ended: expired. Stop",
+			`"reason":"expired"`,
 		},
 		"shared": {
-			&store.RejectedError{Verdict: store.VerdictTokenStale, Reason: "shared", Resource: "job", Token: 3}, api.CodeTokenStale,
+			&store.RejectedError{Verdict: store.VerdictTokenStale, Reason: "shared", Resource: "job", Token: 3},
+			api.CodeTokenStale,
 			false, "which is that of a shared lease, and those can't write", `"reason":"shared"`,
 		},
 		"draining": {busy("The gateway is ending."), api.CodeUnavailable, true, "ending", `"outcome":"not_applied"`},

@@ -73,7 +73,8 @@ func TestReadOfNoRecord(t *testing.T) {
 	expectProblem(t, h.get(t, recordPath("job", "k")), api.CodeNotFound)
 	expectProblem(t, h.get(t, recordPath("nowhere", "k"), "If-Match: *"), api.CodeNotFound)
 	head := h.send(t, http.MethodHead, recordPath("job", "k"), "")
-	if head.status != http.StatusNotFound || head.header.Get("Content-Type") != api.ProblemContentType || len(head.body) != 0 {
+	if head.status != http.StatusNotFound || head.header.Get("Content-Type") != api.ProblemContentType ||
+		len(head.body) != 0 {
 		t.Errorf("HEAD returned %d %v with %d bytes, want the headers of a problem", head.status, head.header, len(head.body))
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// newHammered is a gateway that refused so many writes of one zombie that it delays the next answer by a minute. It also
-// returns the last answer.
+// newHammered is a gateway that refused so many writes of one zombie that it delays the next answer by a minute. It
+// also returns the last answer.
 func newHammered(t *testing.T) (h *harness, zombie, current api.Lease, last answer) {
 	t.Helper()
 	h = newHarness(t, Config{RefusalDelayMax: time.Minute})

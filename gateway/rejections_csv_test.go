@@ -63,7 +63,8 @@ func TestRejectionsAsCSV(t *testing.T) {
 			t.Errorf("%s: the row is %v, want %s and last_at %s", got.request, rows[0], want, at)
 		}
 	}
-	for _, headers := range [][]string{{"Accept: text/csv, application/json"}, {"Accept: */*"}, {"Accept: application/json"}, nil, {"Accept: ,;"}} {
+	for _, headers := range [][]string{{"Accept: text/csv, application/json"}, {"Accept: */*"},
+		{"Accept: application/json"}, nil, {"Accept: ,;"}} {
 		as[api.Rejections](t, h.get(t, "/v1/rejections", headers...), http.StatusOK)
 	}
 	as[api.Rejections](t, h.get(t, "/v1/rejections?format=json", "Accept: text/csv"), http.StatusOK)

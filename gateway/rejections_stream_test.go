@@ -167,7 +167,8 @@ func TestRejectionStreamMissed(t *testing.T) {
 // fillRejections changes this many groups with long names.
 func (h *harness) fillRejections(t testing.TB, groups int) {
 	t.Helper()
-	h.exec(t, `insert into fence.rejections as r (resource, key, code, reason, source, address, fencing_token, granted_token,
+	h.exec(t,
+		`insert into fence.rejections as r (resource, key, code, reason, source, address, fencing_token, granted_token,
 			last_token, last_sequence, count, first_at, last_at)
 		select repeat('r', 500) || n, repeat('k', 500), 'token_unknown', '', 'http', '', 7, 0, 0, 0, 1,
 			clock_timestamp(), clock_timestamp()

@@ -130,7 +130,8 @@ func TestServeCutsOffRequests(t *testing.T) {
 	}()
 	h.awaitWaiting(t, 1)
 	err := s.end()
-	if err == nil || !strings.Contains(err.Error(), "still under way after 50ms") || !errors.Is(err, context.DeadlineExceeded) {
+	if err == nil || !strings.Contains(err.Error(), "still under way after 50ms") ||
+		!errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Serve returned %v, want DeadlineExceeded after 50ms", err)
 	}
 	if err := <-cut; err == nil {

@@ -128,7 +128,8 @@ func TestSessionIDsStayHidden(t *testing.T) {
 	h.send(t, http.MethodPatch, path, "")
 	h.endSession(t, session)
 	expectProblem(t, h.keepAlive(t, session), api.CodeLeaseLost)
-	eventually(t, "the last request is logged", func() bool { return strings.Count(log.String(), "path=/v1/sessions/…") >= 8 })
+	eventually(t, "the last request is logged",
+		func() bool { return strings.Count(log.String(), "path=/v1/sessions/…") >= 8 })
 	if text := log.String(); containsAny(text, session.SessionID, noSession) {
 		t.Errorf("the log shows the ID of a session: %s", text)
 	}

@@ -142,8 +142,8 @@ func TestSampling(t *testing.T) {
 	}
 }
 
-// No span has the name of a lock in its own name, and with LeaveOutNames none has it at all. A request with invalid UTF-8
-// loses no spans.
+// No span has the name of a lock in its own name, and with LeaveOutNames none has it at all. A request with invalid
+// UTF-8 loses no spans.
 func TestTraceNames(t *testing.T) {
 	for _, leaveOut := range []bool{false, true} {
 		h, received := newTraced(t, 1, Config{}, store.Tracing{LeaveOutNames: leaveOut})

@@ -52,8 +52,10 @@ func TestTransaction(t *testing.T) {
 	}
 	result := as[api.TransactionResult](t, h.transact(t, request), http.StatusOK)
 	want := []api.OpResult{
-		{Op: "put", Resource: "accounts/2", Key: "balance", Version: 1}, {Op: "delete", Resource: "accounts/1", Key: "k", Version: 2},
-		{Op: "put", Resource: "accounts/1", Key: "balance", Version: 2}, {Op: "put", Resource: "accounts/2", Key: "photo", Version: 1},
+		{Op: "put", Resource: "accounts/2", Key: "balance", Version: 1},
+		{Op: "delete", Resource: "accounts/1", Key: "k", Version: 2},
+		{Op: "put", Resource: "accounts/1", Key: "balance", Version: 2},
+		{Op: "put", Resource: "accounts/2", Key: "photo", Version: 1},
 	}
 	if !slices.Equal(result.Results, want) || result.Replayed {
 		t.Errorf("the transaction returned %+v, want %+v", result, want)
@@ -76,7 +78,8 @@ func TestTransaction(t *testing.T) {
 func (c client) expectRecord(t testing.TB, path, value, contentType string) {
 	t.Helper()
 	if got := c.get(t, path); string(got.body) != value || got.header.Get("Content-Type") != contentType {
-		t.Errorf("%s is %q of type %s, want %q of type %s", path, got.body, got.header.Get("Content-Type"), value, contentType)
+		t.Errorf("%s is %q of type %s, want %q of type %s", path, got.body, got.header.Get("Content-Type"), value,
+			contentType)
 	}
 }
 
@@ -103,15 +106,17 @@ func TestRejectedTransaction(t *testing.T) {
 		op       *int
 		resource string
 	}{
-		"stale":                    {tokens{good, stale}, ops{fine, ofLate}, api.CodeTokenStale, nil, "late"},
-		"stale, first":             {tokens{stale, good}, ops{fine, ofLate}, api.CodeTokenStale, nil, "late"},
-		"stale and unused":         {tokens{good, stale}, ops{fine}, api.CodeTokenStale, nil, "late"},
-		"reused":                   {tokens{writeToken(mine, 5)}, ops{fine}, api.CodeTokenStale, nil, "mine"},
-		"replay of one fence only": {tokens{writeToken(mine, 5), writeToken(current, 1)}, ops{fine}, api.CodeTokenStale, nil, "mine"},
-		"forged":                   {tokens{forged}, ops{fine}, api.CodeTokenUnknown, nil, "mine"},
-		"without a token":          {tokens{tokenless}, ops{fine}, api.CodeTokenRequired, nil, "mine"},
-		"other lease_id":           {tokens{wrongLease}, ops{fine}, api.CodeLeaseMismatch, nil, "mine"},
-		"no write token":           {tokens{good}, ops{fine, putOp(current, "k", "1")}, api.CodeTokenRequired, ptr(1), "late"},
+		"stale":            {tokens{good, stale}, ops{fine, ofLate}, api.CodeTokenStale, nil, "late"},
+		"stale, first":     {tokens{stale, good}, ops{fine, ofLate}, api.CodeTokenStale, nil, "late"},
+		"stale and unused": {tokens{good, stale}, ops{fine}, api.CodeTokenStale, nil, "late"},
+		"reused":           {tokens{writeToken(mine, 5)}, ops{fine}, api.CodeTokenStale, nil, "mine"},
+		"replay of one fence only": {tokens{writeToken(mine, 5), writeToken(current, 1)}, ops{fine}, api.CodeTokenStale, nil,
+			"mine"},
+		"forged":          {tokens{forged}, ops{fine}, api.CodeTokenUnknown, nil, "mine"},
+		"without a token": {tokens{tokenless}, ops{fine}, api.CodeTokenRequired, nil, "mine"},
+		"other lease_id":  {tokens{wrongLease}, ops{fine}, api.CodeLeaseMismatch, nil, "mine"},
+		"no write token": {tokens{good}, ops{fine, putOp(current, "k", "1")}, api.CodeTokenRequired, ptr(1),
+			"late"},
 		"other version": {
 			tokens{good}, ops{fine, putOp(mine, "2", "1"), ifVersion(more, 7)}, api.CodeVersionMismatch, ptr(2), "mine",
 		},
@@ -151,7 +156,8 @@ func TestTransactionLimits(t *testing.T) {
 		expectProblem(t, h.transact(t, ops), api.CodeInvalidRequest)
 		expectProblem(t, h.transact(t, tokens), api.CodeInvalidRequest)
 	})
-	if result := as[api.TransactionResult](t, h.transact(t, request), http.StatusOK); len(result.Results) != store.OperationsMax {
+	if result := as[api.TransactionResult](t, h.transact(t, request),
+		http.StatusOK); len(result.Results) != store.OperationsMax {
 		t.Errorf("the transaction returned %d results, want %d", len(result.Results), store.OperationsMax)
 	}
 	if stored := h.count(t, "select count(*) from fence.records"); stored != store.OperationsMax {

@@ -56,7 +56,8 @@ func requestsOf(lease api.Lease) []invalidInput {
 		{method: "DELETE", path: "/v1/policies/job"},
 	}
 	for _, path := range []string{
-		session, "/v1/elections/job", observePath, watchPath, "/v1/locks/job", "/v1/locks", record, "/v1/resources/job/records",
+		session, "/v1/elections/job", observePath, watchPath, "/v1/locks/job", "/v1/locks", record,
+		"/v1/resources/job/records",
 		"/v1/resources/job/fence", "/v1/policies/job", "/v1/policies", "/v1/rejections",
 		"/v1/rejections?format=csv&sort=last_seen", "/v1/rejections/summary", streamPath, streamPath + "?last_event_id=1",
 	} {
@@ -136,7 +137,8 @@ func TestDatabaseNotMigrated(t *testing.T) {
 
 func TestDatabaseMigratedByAnotherVersion(t *testing.T) {
 	h, _ := newBusyHarness(t, Config{})
-	for _, column := range []string{"fence.guard_revision set revision = revision", "fence.schema_version set version = version"} {
+	for _, column := range []string{"fence.guard_revision set revision = revision",
+		"fence.schema_version set version = version"} {
 		h.exec(t, "update "+column+" + 1")
 		h.expectNotReady(t, "a newer fencegate")
 		h.exec(t, "update "+column+" - 2")

@@ -26,7 +26,8 @@ func TestWaitAcrossGateways(t *testing.T) {
 		queue = append(queue, owner)
 		first.awaitQueue(t, "job", queue...)
 	}
-	if w := second.lock(t, "job").Queue[0]; w.Mode != "exclusive" || w.Scope != "node" || w.QueuedAt.Before(lease.GrantedAt.Time) {
+	if w := second.lock(t, "job").Queue[0]; w.Mode != "exclusive" || w.Scope != "node" ||
+		w.QueuedAt.Before(lease.GrantedAt.Time) {
 		t.Errorf("the first waiter is shown as %+v", w)
 	}
 	held := expectProblem(t, second.post(t, lockPath("job", "/acquire"), `{"owner_id":"hasty"}`), api.CodeLockHeld)

@@ -28,7 +28,8 @@ func TestWatch(t *testing.T) {
 	renewed := h.renew(t, lease)
 	event := s.next(t, api.EventRenewed)
 	e := dataOf[api.Event](t, event)
-	if e.Lock != "job" || e.OwnerID != "a" || e.FencingToken != lease.FencingToken || e.Mode != "exclusive" || e.Scope != "node" ||
+	if e.Lock != "job" || e.OwnerID != "a" || e.FencingToken != lease.FencingToken || e.Mode != "exclusive" ||
+		e.Scope != "node" ||
 		e.ExpiresAt == nil || !e.ExpiresAt.Equal(renewed.ExpiresAt.Time) || event.number(t) <= first.number(t) {
 		t.Errorf("the event after %+v is %+v, want the renewal %+v", first, event, renewed)
 	}

@@ -185,7 +185,8 @@ func TestEarlyRefusalNamesTheTokenLastSeen(t *testing.T) {
 			t.Errorf("granted_token is %d, want %d", *problem.GrantedToken, second.FencingToken)
 		}
 	}
-	if strings.Contains(byDatabase.Detail, "or a newer one") || !strings.Contains(byDatabase.Detail, "is in force by now") {
+	if strings.Contains(byDatabase.Detail, "or a newer one") ||
+		!strings.Contains(byDatabase.Detail, "is in force by now") {
 		t.Errorf("the database's refusal says %q", byDatabase.Detail)
 	}
 	if !strings.Contains(early.Detail, "or a newer one is in force by now") {
