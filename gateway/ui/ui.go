@@ -1,8 +1,9 @@
-// Package ui holds the dashboard: one page, its modules and styles, as they are sent to browsers. There is no build step,
-// and the page loads nothing from other hosts. It shows what the HTTP API returns, and can do nothing that the API can't.
+// Package ui holds the dashboard: one page, its modules and styles, as they are sent to browsers. There is no build
+// step, and the page loads nothing from other hosts. It shows what the HTTP API returns, and can do nothing that the
+// API can't.
 //
-// index.html is the shell. app.js shows the page that the address names, a module of pages/. A comment at the top of each
-// module describes its exports.
+// index.html is the shell. app.js shows the page that the address names, a module of pages/. A comment at the top of
+// each module describes its exports.
 package ui
 
 import (

@@ -74,7 +74,7 @@ export function createGateways() {
         cell: (row) => [name(row.name), h('div', {class: 'note'}, row.version, row.self && ' · serves this page')]},
       {id: 'state', label: 'State', cell: gatewayState},
       {id: 'started', label: 'Started', class: 'tight', cell: (row) => timeAgo(row.started_at)},
-      {id: 'queue', label: 'Write queue', hint: 'Writes that wait for a batch', number: true,
+      {id: 'queue', label: 'Queued', hint: 'Writes that wait for a batch', number: true,
         cell: (row) => count(row.queue)},
       {id: 'waiting', label: 'Waiters', hint: 'Acquires that wait at this gateway', number: true,
         cell: (row) => count(row.waiting)},
