@@ -13,7 +13,7 @@ import (
 const guardGolden = "testdata/guard.golden"
 
 // guardHeader begins the golden file.
-const guardHeader = `# The revisions of the functions: the SHA-256 of all files under guard/, and "released" after a release.
+const guardHeader = `# Revisions of the functions: the SHA-256 of the files under guard/, and "released" after a release.
 # The digest of a released revision never changes: changed functions are a new revision.
 `
 
@@ -32,8 +32,8 @@ func (e guardEntry) String() string {
 	return line
 }
 
-// TestGuardRevision checks that two versions of the functions never have one number: a gateway replaces functions with a
-// lower number, and leaves those with its own number alone.
+// TestGuardRevision checks that two versions of the functions never have one number: a gateway replaces functions with
+// a lower number, and leaves those with its own number alone.
 func TestGuardRevision(t *testing.T) {
 	entries := readGuardGolden(t)
 	at := slices.IndexFunc(entries, func(e guardEntry) bool { return e.revision == migrations.GuardRevision })
