@@ -3,6 +3,7 @@ package migrations_test
 import (
 	"fmt"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -54,6 +55,18 @@ func TestGuardRevision(t *testing.T) {
 		entries = append(entries, guardEntry{revision: migrations.GuardRevision, digest: digest})
 	}
 	writeGuardGolden(t, entries)
+}
+
+// TestGuardFilesAreNamedAfterTheirFunctions checks that each file under guard/ makes one function, with the file's name.
+func TestGuardFilesAreNamedAfterTheirFunctions(t *testing.T) {
+	for _, file := range migrations.GuardFiles() {
+		name := strings.TrimSuffix(path.Base(file), ".sql")
+		source, _ := migrations.GuardSource(name)
+		head := "create or replace function fence." + name + "("
+		if strings.Count(source, "create or replace function") != 1 || !strings.Contains(source, "\n"+head) {
+			t.Errorf("%s does not make exactly the function fence.%s", file, name)
+		}
+	}
 }
 
 // TestGuardRevisionsRise checks that GuardRevision is the last of the recorded revisions.
