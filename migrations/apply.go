@@ -224,8 +224,8 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// GuardSource returns the text of the file in guard/ that makes fence.<name>; ok is false if there is none. Tests use it
-// to break a function on purpose.
+// GuardSource returns the text of the file in guard/ that makes fence.<name>; ok is false if there is none. Tests use
+// it to break a function on purpose.
 func GuardSource(name string) (source string, ok bool) {
 	for _, file := range guardFiles() {
 		if path.Base(file) == name+".sql" {

@@ -175,8 +175,8 @@ func TestPrereleaseIsRefused(t *testing.T) {
 	expectMigrated(t, conn)
 }
 
-// TestOlderIsBroughtUpToDate checks that the schema of an older program, or of one that died on the way, is brought up to
-// date, and that the data stays.
+// TestOlderIsBroughtUpToDate checks that the schema of an older program, or of one that died on the way, is brought up
+// to date, and that the data stays.
 func TestOlderIsBroughtUpToDate(t *testing.T) {
 	t.Parallel()
 	const older = "update fence.guard_revision set revision = revision - 1;"

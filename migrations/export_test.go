@@ -1,8 +1,9 @@
 package migrations
 
-// What the tests look at and no program needs to.
+// What only the tests need.
 var (
 	GuardDigest   = guardDigest
+	GuardFiles    = guardFiles
 	NumberedFiles = numberedFiles
 )
 

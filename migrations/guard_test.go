@@ -3,6 +3,7 @@ package migrations_test
 import (
 	"fmt"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +14,7 @@ import (
 const guardGolden = "testdata/guard.golden"
 
 // guardHeader begins the golden file.
-const guardHeader = `# The revisions of the functions: the SHA-256 of all files under guard/, and "released" after a release.
+const guardHeader = `# Revisions of the functions: the SHA-256 of the files under guard/, and "released" after a release.
 # The digest of a released revision never changes: changed functions are a new revision.
 `
 
@@ -32,8 +33,8 @@ func (e guardEntry) String() string {
 	return line
 }
 
-// TestGuardRevision checks that two versions of the functions never have one number: a gateway replaces functions with a
-// lower number, and leaves those with its own number alone.
+// TestGuardRevision checks that two versions of the functions never have one number: a gateway replaces functions with
+// a lower number, and leaves those with its own number alone.
 func TestGuardRevision(t *testing.T) {
 	entries := readGuardGolden(t)
 	at := slices.IndexFunc(entries, func(e guardEntry) bool { return e.revision == migrations.GuardRevision })
@@ -54,6 +55,18 @@ func TestGuardRevision(t *testing.T) {
 		entries = append(entries, guardEntry{revision: migrations.GuardRevision, digest: digest})
 	}
 	writeGuardGolden(t, entries)
+}
+
+// TestGuardFilesAreNamedAfterTheirFunctions checks that each file under guard/ makes one function, with the file's name.
+func TestGuardFilesAreNamedAfterTheirFunctions(t *testing.T) {
+	for _, file := range migrations.GuardFiles() {
+		name := strings.TrimSuffix(path.Base(file), ".sql")
+		source, _ := migrations.GuardSource(name)
+		head := "create or replace function fence." + name + "("
+		if strings.Count(source, "create or replace function") != 1 || !strings.Contains(source, "\n"+head) {
+			t.Errorf("%s does not make exactly the function fence.%s", file, name)
+		}
+	}
 }
 
 // TestGuardRevisionsRise checks that GuardRevision is the last of the recorded revisions.

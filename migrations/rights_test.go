@@ -90,8 +90,8 @@ func TestPublicHasNoRights(t *testing.T) {
 	}
 }
 
-// TestFunctionsWorkForOthers checks that the public functions work for a role that may call them but may touch no table.
-// The first schema in that role's search_path does not affect them.
+// TestFunctionsWorkForOthers checks that the public functions work for a role that may call them but may touch no
+// table. The first schema in that role's search_path does not affect them.
 func TestFunctionsWorkForOthers(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)

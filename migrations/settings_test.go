@@ -11,14 +11,17 @@ import (
 	"github.com/fencegate/fencegate/migrations"
 )
 
-// TestSettingsOfTheDatabase checks that settings of the database that change how SQL is parsed do not change the schema.
+// TestSettingsOfTheDatabase checks that settings of the database that change how SQL is parsed do not change the
+// schema.
 func TestSettingsOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Empty(t)
 	for _, setting := range []string{
-		"standard_conforming_strings = off", "transform_null_equals = on", "default_transaction_isolation = ''serializable''",
+		"standard_conforming_strings = off", "transform_null_equals = on",
+		"default_transaction_isolation = ''serializable''",
 	} {
-		exec(t, connect(t, url), "do $$ begin execute format('alter database %I set "+setting+"', current_database()); end $$")
+		exec(t, connect(t, url),
+			"do $$ begin execute format('alter database %I set "+setting+"', current_database()); end $$")
 	}
 	conn := connect(t, url)
 	if err := migrations.Apply(t.Context(), conn); err != nil {
@@ -37,8 +40,8 @@ func TestSettingsOfTheDatabase(t *testing.T) {
 	}
 }
 
-// TestFunctionsHaveNoBackslashes checks that the functions mean the same in every session: a session parses their bodies
-// by its own standard_conforming_strings.
+// TestFunctionsHaveNoBackslashes checks that the functions mean the same in every session: a session parses their
+// bodies by its own standard_conforming_strings.
 func TestFunctionsHaveNoBackslashes(t *testing.T) {
 	t.Parallel()
 	var names []string
