@@ -60,8 +60,8 @@ type Waiter struct {
 const untilSQL = "case when l.session_id is null then l.expires_at when s.session_id is null then '-infinity' " +
 	"else least(s.ended_at, s.expires_at, l.hold_until) end"
 
-// runningSQL are the leases l that run, each with its session s; waitingSQL are the waiters w that count, as fence.waits
-// says.
+// runningSQL are the leases l that run, each with its session s; waitingSQL are the waiters w that count, as
+// fence.waits says.
 const (
 	runningSQL = `fence.leases l left join fence.sessions s on s.session_id = l.session_id
 		where l.ended_at is null and ` + untilSQL + ` > (select at from now)`
@@ -78,8 +78,9 @@ const openSQL = "(f.open and not (f.limited and " + heldOutSQL + "))"
 const heldOutSQL = `exists (select from fence.leases h
 	where h.lock = f.resource and h.fencing_token = f.granted_token and h.hold_until <= clock_timestamp())`
 
-// showSQL shows locks as they are at one moment. What is chosen are rows of fences, with the sort key of each. Each comes with the leases that run on it, or with the one that has run out and that no other has replaced: an
-// exclusive lease whose fence is open is the newest of its lock, which is never forgotten.
+// showSQL shows locks as they are at one moment. What is chosen are rows of fences, with the sort key of each. Each
+// comes with the leases that run on it, or with the one that has run out and that no other has replaced: an exclusive
+// lease whose fence is open is the newest of its lock, which is never forgotten.
 const showSQL = `
 	with now as materialized (
 		select clock_timestamp() as at
