@@ -42,7 +42,8 @@ func TestLearnNothingOld(t *testing.T) {
 	}
 }
 
-// TestRefusalsBounded remembers no more than it may, and rather those who keep coming.
+// TestRefusalsBounded checks that no more is remembered than the limit, and that the least recently used is forgotten
+// first.
 func TestRefusalsBounded(t *testing.T) {
 	for _, most := range []int{1, 10, 100, 1000} {
 		m := newMemory(most)
