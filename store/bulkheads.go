@@ -68,8 +68,9 @@ func newBulkheads(connections int, waitMax time.Duration) *bulkheads {
 	reserved := max(1, connections/8)
 	b := &bulkheads{waitMax: waitMax, shared: make(chan struct{}, connections-reserved), slots: map[lockUse]*lockSlots{}}
 	for use, share := range [useCount]int{
-		useReads: connections / 4, useAcquires: connections / 2, useRequeues: connections / 8, useGrants: connections / 4, useReleases: connections / 4,
-		useTransactions: connections / 4, useBatches: connections, useRenewals: connections / 2,
+		useReads: connections / 4, useAcquires: connections / 2, useRequeues: connections / 8,
+		useGrants: connections / 4, useReleases: connections / 4, useTransactions: connections / 4,
+		useBatches: connections, useRenewals: connections / 2,
 	} {
 		b.uses[use] = make(chan struct{}, max(1, share))
 	}

@@ -31,7 +31,8 @@ const (
 // FailureReasons and RetryReasons are all that there are.
 var (
 	FailureReasons = []Reason{
-		ReasonBusy, ReasonDeadlock, ReasonSerialization, ReasonConnection, ReasonTimeout, ReasonReadOnly, ReasonNotMigrated, ReasonOther,
+		ReasonBusy, ReasonDeadlock, ReasonSerialization, ReasonConnection,
+		ReasonTimeout, ReasonReadOnly, ReasonNotMigrated, ReasonOther,
 	}
 	RetryReasons = FailureReasons[:4]
 )
@@ -92,8 +93,9 @@ func (s *Store) CountBusy(writes int) { s.counts.retries.add(ReasonBusy, writes)
 
 // DurationBounds are the bounds of Durations.UpTo.
 var DurationBounds = [...]time.Duration{
-	250 * time.Microsecond, 500 * time.Microsecond, time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond,
-	25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond,
+	250 * time.Microsecond, 500 * time.Microsecond, time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond,
+	10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond,
+	250 * time.Millisecond, 500 * time.Millisecond,
 	time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second,
 }
 
@@ -108,7 +110,7 @@ type Durations struct {
 // Histogram counts Durations. It is safe for concurrent use.
 type Histogram struct {
 	sum   atomic.Int64
-	exact [len(DurationBounds) + 1]atomic.Uint64 // each without the shorter ones; the last is what is longer than all bounds
+	exact [len(DurationBounds) + 1]atomic.Uint64 // each without the shorter ones; the last: above all bounds
 }
 
 // Add counts one.

@@ -38,7 +38,8 @@ func (s *Store) BreakDeadlock(
 ) (outcome DeadlockOutcome, cycle *DeadlockError, err error) {
 	var text []byte
 	const sql = "select outcome, cycle from fence.break_deadlock($1, $2, $3)"
-	if err := s.queryRow(ctx, sql, []any{gateway, ticket, insist}, &outcome, &text); err != nil || outcome != DeadlockBroken {
+	err = s.queryRow(ctx, sql, []any{gateway, ticket, insist}, &outcome, &text)
+	if err != nil || outcome != DeadlockBroken {
 		return outcome, nil, err
 	}
 	cycle = &DeadlockError{}

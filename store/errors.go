@@ -118,7 +118,8 @@ func (e *RejectedError) Is(target error) bool { return target == verdictErrors[e
 // HeldError says which lease is in the way. It is ErrLeaseHeld.
 type HeldError struct {
 	Lock Name
-	// OwnerID is the holder, of several the one whose lease lasts longest; empty where the lock is free and others are before the caller in the queue.
+	// OwnerID is the holder, of several the one whose lease lasts longest; empty where the lock is free and others are
+	// before the caller in the queue.
 	OwnerID   string
 	ExpiresAt time.Time
 	// Remaining is the time to expiry by the database's clock, so that a caller's clock need not agree with it.
@@ -143,8 +144,8 @@ type Wait struct {
 	Lock    Name   `json:"lock"`
 }
 
-// DeadlockError is the cycle that a wait would close: each owner waits for the lock, and the next one has it or is before
-// it in the queue. The first is the caller, and the last waits for it. It is ErrDeadlock.
+// DeadlockError is the cycle that a wait would close: each owner waits for the lock, and the next one has it or is
+// before it in the queue. The first is the caller, and the last waits for it. It is ErrDeadlock.
 type DeadlockError struct {
 	Cycle []Wait
 }

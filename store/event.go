@@ -77,7 +77,8 @@ type WatchState struct {
 func (s *Store) WatchState(ctx context.Context, name Name) (state WatchState, err error) {
 	err = s.readLocked(ctx, onLock(useReads, name), func(tx pgx.Tx) error {
 		var sinceOrNull, newestOrNull pgtype.Int8
-		if err := tx.QueryRow(ctx, "select since, newest from fence.watch_state($1)", name).Scan(&sinceOrNull, &newestOrNull); err != nil {
+		err := tx.QueryRow(ctx, "select since, newest from fence.watch_state($1)", name).Scan(&sinceOrNull, &newestOrNull)
+		if err != nil {
 			return err
 		}
 		if !sinceOrNull.Valid {
@@ -101,8 +102,8 @@ func (s *Store) WatchState(ctx context.Context, name Name) (state WatchState, er
 
 // Events reads the events of locks after the last one of each, in the order of their IDs.
 func (s *Store) Events(ctx context.Context, locks []Name, lasts []int64, limit int) ([]Event, error) {
-	const sql = `select e.id, e.kind, e.lock, e.at, coalesce(e.owner_id, ''), coalesce(e.fencing_token, 0), coalesce(e.mode, ''), coalesce(e.scope, ''),
-			e.expires_at, coalesce(e.reason, ''), coalesce(e.code, ''), coalesce(e.key, '')
+	const sql = `select e.id, e.kind, e.lock, e.at, coalesce(e.owner_id, ''), coalesce(e.fencing_token, 0),
+			coalesce(e.mode, ''), coalesce(e.scope, ''), e.expires_at, coalesce(e.reason, ''), coalesce(e.code, ''), coalesce(e.key, '')
 		from unnest($1::text[], $2::bigint[]) as u (lock, last)
 		cross join lateral (select * from fence.events e where e.lock = u.lock and e.id > u.last order by e.id limit $3) e
 		order by e.id limit $3`
@@ -110,8 +111,8 @@ func (s *Store) Events(ctx context.Context, locks []Name, lasts []int64, limit i
 	err := s.query(ctx, sql, []any{locks, lasts, limit}, func(rows pgx.Rows) error {
 		var event Event
 		var expiresAt pgtype.Timestamptz
-		err := rows.Scan(&event.ID, &event.Kind, &event.Lock, &event.At, &event.OwnerID, &event.Token, &event.Mode, &event.Scope,
-			&expiresAt, &event.Reason, &event.Verdict, &event.Key)
+		err := rows.Scan(&event.ID, &event.Kind, &event.Lock, &event.At, &event.OwnerID, &event.Token,
+			&event.Mode, &event.Scope, &expiresAt, &event.Reason, &event.Verdict, &event.Key)
 		event.ExpiresAt = expiresAt.Time
 		events = append(events, event)
 		return err

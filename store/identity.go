@@ -20,8 +20,8 @@ type Identity struct {
 // Identify reads which database a connection is to. Without the schema it is none, which becomes another one by a
 // migration or restore. It returns ErrUnavailable.
 func (s *Store) Identify(ctx context.Context, conn *pgx.Conn) (i Identity, err error) {
-	err = conn.QueryRow(ctx, "select r.system_identifier, r.timeline, r.tokens_oid from fence.running_database() r", pgx.QueryExecModeExec).
-		Scan(&i.System, &i.Timeline, &i.Tokens)
+	const sql = "select r.system_identifier, r.timeline, r.tokens_oid from fence.running_database() r"
+	err = conn.QueryRow(ctx, sql, pgx.QueryExecModeExec).Scan(&i.System, &i.Timeline, &i.Tokens)
 	if err = classify(err); errors.Is(err, ErrNotMigrated) {
 		return Identity{}, nil
 	}

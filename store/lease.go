@@ -116,7 +116,8 @@ func (r AcquireRequest) Check() (AcquireRequest, error) {
 	case r.Scope != Node && r.Scope != Subtree:
 		return r, fmt.Errorf("%w: scope must be node or subtree", ErrInvalid)
 	case r.Wait < 0 || r.Wait > WaitMax || r.Wait%time.Millisecond != 0:
-		return r, fmt.Errorf("%w: wait_ms is %d, it must be 0 to %d", ErrInvalid, r.Wait.Milliseconds(), WaitMax.Milliseconds())
+		return r, fmt.Errorf("%w: wait_ms is %d, it must be 0 to %d",
+			ErrInvalid, r.Wait.Milliseconds(), WaitMax.Milliseconds())
 	case r.SessionID != uuid.Nil && r.TTL != 0:
 		return r, fmt.Errorf("%w: a lease in a session lasts as long as that: leave ttl_ms out", ErrInvalid)
 	case r.SessionID == uuid.Nil:
@@ -136,7 +137,8 @@ func (r AcquireRequest) Check() (AcquireRequest, error) {
 
 func checkTTL(ttl time.Duration) error {
 	if ttl < TTLMin || ttl > TTLMax || ttl%time.Millisecond != 0 {
-		return fmt.Errorf("%w: ttl_ms is %d, it must be %d to %d", ErrInvalid, ttl.Milliseconds(), TTLMin.Milliseconds(), TTLMax.Milliseconds())
+		return fmt.Errorf("%w: ttl_ms is %d, it must be %d to %d",
+			ErrInvalid, ttl.Milliseconds(), TTLMin.Milliseconds(), TTLMax.Milliseconds())
 	}
 	return nil
 }

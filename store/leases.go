@@ -26,8 +26,8 @@ type leaseRow struct {
 
 func (r *leaseRow) dest() []any {
 	return []any{
-		&r.lock, &r.owner, &r.id, &r.token, &r.mode, &r.scope, &r.ttlMS, &r.grantedAt, &r.expiresAt, &r.holdUntil, &r.holdLeftMS,
-		&r.session, &r.waitedMS, &r.metadata,
+		&r.lock, &r.owner, &r.id, &r.token, &r.mode, &r.scope, &r.ttlMS, &r.grantedAt, &r.expiresAt,
+		&r.holdUntil, &r.holdLeftMS, &r.session, &r.waitedMS, &r.metadata,
 	}
 }
 
@@ -35,7 +35,8 @@ func (r *leaseRow) lease() Lease {
 	return Lease{
 		Lock: Name(r.lock.String), OwnerID: r.owner.String, ID: r.id.Bytes, Token: r.token.Int64,
 		Mode: Mode(r.mode.String), Scope: Scope(r.scope.String), TTL: milliseconds(r.ttlMS),
-		GrantedAt: r.grantedAt.Time, ExpiresAt: r.expiresAt.Time, HoldUntil: r.holdUntil.Time, HoldLeft: max(0, milliseconds(r.holdLeftMS)),
+		GrantedAt: r.grantedAt.Time, ExpiresAt: r.expiresAt.Time,
+		HoldUntil: r.holdUntil.Time, HoldLeft: max(0, milliseconds(r.holdLeftMS)),
 		SessionID: r.session.Bytes, Waited: milliseconds(r.waitedMS), Metadata: r.metadata,
 	}
 }
@@ -81,8 +82,8 @@ func (s *Store) sendAcquire(ctx context.Context, request AcquireRequest, gateway
 	var row leaseRow
 	err := s.queryRowAs(ctx, onLock(use, request.Lock), acquireSQL,
 		[]any{
-			request.Lock, request.OwnerID, request.Mode, request.Scope, request.TTL.Milliseconds(), nullableID(request.SessionID),
-			nullable(request.RequestID), nullableJSON(request.Metadata), request.Wait.Milliseconds(), nullableID(gateway),
+			request.Lock, request.OwnerID, request.Mode, request.Scope, request.TTL.Milliseconds(),
+			nullableID(request.SessionID), nullable(request.RequestID), nullableJSON(request.Metadata), request.Wait.Milliseconds(), nullableID(gateway),
 		},
 		append([]any{&outcome, &endReason, &leftMS, &queueLength, &ticket}, row.dest()...)...)
 	if err != nil {
@@ -105,14 +106,15 @@ func (s *Store) sendAcquire(ctx context.Context, request AcquireRequest, gateway
 	case "request_id_reused":
 		return Acquired{}, fmt.Errorf("%w: request_id was used on this lock by another owner", ErrInvalid)
 	case "request_id_changed":
-		return Acquired{}, fmt.Errorf("%w: request_id was used on this lock with another mode, scope, ttl_ms, session_id, or metadata or value: "+
-			"send the same request again, or take another request_id", ErrInvalid)
+		return Acquired{}, fmt.Errorf("%w: request_id was used on this lock with another mode, scope, ttl_ms, session_id, "+
+			"or metadata or value: send the same request again, or take another request_id", ErrInvalid)
 	}
 	return Acquired{}, fmt.Errorf("fence.acquire answered %q", outcome)
 }
 
 // Renew makes a live lease last ttl from now, but not longer than its HoldUntil, by the policy in force; 0: the TTL
-// that it has. It does not wait for the disk: a crash of the database may make the lease shorter than it was said to be, never longer. It returns ErrLeaseLost (a LostError), also when the lease has expired and nobody has replaced it;
+// that it has. It does not wait for the disk: a crash of the database may make the lease shorter than it was said to
+// be, never longer. It returns ErrLeaseLost (a LostError), also when the lease has expired and nobody has replaced it;
 // ErrNotFound if there is no such lock; ErrInvalid, also for a lease in a session; ErrUnavailable.
 func (s *Store) Renew(ctx context.Context, ref LeaseRef, ttl time.Duration) (Lease, error) {
 	if err := ref.check(); err != nil {
@@ -131,7 +133,8 @@ func (s *Store) Renew(ctx context.Context, ref LeaseRef, ttl time.Duration) (Lea
 	var status string
 	var lateMS pgtype.Int8
 	var row leaseRow
-	err := s.queryRowAs(ctx, onLock(useRenewals, ref.Lock), sql, append(ref.args(), ttlMS), append([]any{nil, &status, &lateMS}, row.dest()...)...)
+	err := s.queryRowAs(ctx, onLock(useRenewals, ref.Lock), sql, append(ref.args(), ttlMS),
+		append([]any{nil, &status, &lateMS}, row.dest()...)...)
 	switch {
 	case err != nil:
 		return Lease{}, err
@@ -181,7 +184,8 @@ func (s *Store) Break(ctx context.Context, lock Name, reason string) (Lease, err
 	const sql = `select b.outcome, ` + leaseColumns + ` from fence.break($1, $2) b, lateral (select (b.lease).*) l`
 	var outcome string
 	var row leaseRow
-	if err := s.queryRowAs(ctx, onLock(useReleases, lock), sql, []any{lock, reason}, append([]any{&outcome}, row.dest()...)...); err != nil {
+	err := s.queryRowAs(ctx, onLock(useReleases, lock), sql, []any{lock, reason}, append([]any{&outcome}, row.dest()...)...)
+	if err != nil {
 		return Lease{}, err
 	}
 	if outcome != "broken" {

@@ -104,8 +104,8 @@ const (
 		left join (select w.lock, count(*) as length from ` + waitingSQL + ` group by w.lock) line on line.lock = f.resource`
 )
 
-// stateSQL is the state of a lock. It is written so that the planner does not make another join of the left join: led by
-// the leases, it would look each fence up by itself.
+// stateSQL is the state of a lock. It is written so that the planner does not make another join of the left join: led
+// by the leases, it would look each fence up by itself.
 var stateSQL = map[LockState]string{
 	LockHeld:    " and (r.lock is null)::integer = 0",
 	LockExpired: " and (r.lock is null)::integer = 1 and " + openSQL,

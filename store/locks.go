@@ -72,8 +72,9 @@ const openSQL = "(f.open and not (f.limited and " + heldOutSQL + "))"
 const heldOutSQL = `exists (select from fence.leases h
 	where h.lock = f.resource and h.fencing_token = f.granted_token and h.hold_until <= clock_timestamp())`
 
-// showSQL shows locks as they are at one moment. What is chosen are rows of fences, with the sort key of each. Each comes with the leases that run on it, or with the one that has run out and that no other has replaced: an
-// exclusive lease whose fence is open is the newest of its lock, which is never forgotten.
+// showSQL shows locks as they are at one moment. What is chosen are rows of fences, with the sort key of each. Each
+// comes with the leases that run on it, or with the one that has run out and that no other has replaced: an exclusive
+// lease whose fence is open is the newest of its lock, which is never forgotten.
 const showSQL = `
 	with now as materialized (
 		select clock_timestamp() as at

@@ -53,7 +53,8 @@ func (s *Store) GrantNext(
 		var leftMS pgtype.Int8
 		var row leaseRow
 		var result QueueResult
-		if err := rows.Scan(append([]any{&outcome, &result.Ticket, &result.RequestID, &reason, &leftMS}, row.dest()...)...); err != nil {
+		dest := []any{&outcome, &result.Ticket, &result.RequestID, &reason, &leftMS}
+		if err := rows.Scan(append(dest, row.dest()...)...); err != nil {
 			return err
 		}
 		switch outcome {
@@ -76,8 +77,11 @@ func (s *Store) GrantNext(
 
 // NextDue calls due for each of the locks where it may be the turn of the ticket, or where the ticket is gone from the
 // queue (here is false). It returns ErrUnavailable.
-func (s *Store) NextDue(ctx context.Context, gateway uuid.UUID, locks []Name, tickets []int64, due func(lock Name, here bool)) error {
-	return s.query(ctx, "select lock, here from fence.next_due($1, $2, $3)", []any{gateway, locks, tickets}, func(rows pgx.Rows) error {
+func (s *Store) NextDue(
+	ctx context.Context, gateway uuid.UUID, locks []Name, tickets []int64, due func(lock Name, here bool),
+) error {
+	const sql = "select lock, here from fence.next_due($1, $2, $3)"
+	return s.query(ctx, sql, []any{gateway, locks, tickets}, func(rows pgx.Rows) error {
 		var lock Name
 		var here bool
 		if err := rows.Scan(&lock, &here); err != nil {
@@ -91,7 +95,8 @@ func (s *Store) NextDue(ctx context.Context, gateway uuid.UUID, locks []Name, ti
 // Heartbeat says that the gateway lives. Its waiters count until the time missing is over. lapsed: they did not count
 // any more. It returns ErrUnavailable.
 func (s *Store) Heartbeat(ctx context.Context, gateway uuid.UUID, missing time.Duration) (lapsed bool, err error) {
-	err = s.queryRowAs(ctx, job{use: useRenewals}, "select fence.heartbeat($1, $2)", []any{gateway, missing.Milliseconds()}, &lapsed)
+	const sql = "select fence.heartbeat($1, $2)"
+	err = s.queryRowAs(ctx, job{use: useRenewals}, sql, []any{gateway, missing.Milliseconds()}, &lapsed)
 	return lapsed, err
 }
 

@@ -23,8 +23,8 @@ const (
 // happen. It is used by one goroutine at a time.
 //
 // Changes become visible later than their changed_at says, and not in its order. So each reading looks back
-// rejectionOverlap from the reading before, and leaves out what it has returned: a group with that count. Of a group that
-// changes often, the latest is returned.
+// rejectionOverlap from the reading before, and leaves out what it has returned: a group with that count. Of a group
+// that changes often, the latest is returned.
 type RejectionFollower struct {
 	store *Store
 	at    time.Time // of the last reading, by the database's clock; zero before the first
@@ -88,8 +88,9 @@ func (f *RejectionFollower) forget(since time.Time) {
 	maps.DeleteFunc(f.told, func(_ int64, told toldRejection) bool { return told.changedAt.Before(since) })
 }
 
-// RejectionsSince reads what matches and has changed since a reader stopped that had all changes until then; it reads some of them again. It returns ErrInvalid or ErrUnavailable. Where there are too many
-// changes, or it stopped more than RejectionsResumable ago or in the future, they are Missed.
+// RejectionsSince reads what matches and has changed since a reader stopped that had all changes until then; it reads
+// some of them again. It returns ErrInvalid or ErrUnavailable. Where there are too many changes, or it stopped more
+// than RejectionsResumable ago or in the future, they are Missed.
 func (s *Store) RejectionsSince(ctx context.Context, filter RejectionFilter, stopped time.Time) (RejectionChanges, error) {
 	if err := filter.Check(); err != nil {
 		return RejectionChanges{}, err
@@ -127,8 +128,8 @@ const changedSinceSQL = `
 	order by r.changed_at, r.id
 	limit $13`
 
-// changedSince reads changes that have not been returned; more says that there are more than RejectionsMissedMax, and then
-// none is returned.
+// changedSince reads changes that have not been returned; more says that there are more than RejectionsMissedMax, and
+// then none is returned.
 func (s *Store) changedSince(ctx context.Context, filter RejectionFilter, since time.Time, told map[int64]toldRejection) (
 	changed []Rejection, more bool, err error,
 ) {

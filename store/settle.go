@@ -16,12 +16,12 @@ const (
 	// room for some thousands.
 	settleLocksMax   = 64
 	settleWaitersMax = 64
-	// settleBriefly is how long a transaction of many locks waits for what another session has locked; settleLonger, one of
-	// a single lock.
+	// settleBriefly is how long a transaction of many locks waits for what another session has locked; settleLonger, one
+	// of a single lock.
 	settleBriefly = 50 * time.Millisecond
 	settleLonger  = 500 * time.Millisecond
-	// settlePatience is how long EndSession comes back to locks that another session keeps locked, before it leaves them to
-	// the sweep.
+	// settlePatience is how long EndSession comes back to locks that another session keeps locked, before it leaves them
+	// to the sweep.
 	settlePatience = 5 * time.Second
 )
 

@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// classify turns an error of the driver into one of this package's; it is the only code that knows SQLSTATEs. It returns unknown errors as they are: they are defects, to be
-// logged and not to be sent to clients.
+// classify turns an error of the driver into one of this package's; it is the only code that knows SQLSTATEs. It
+// returns unknown errors as they are: they are defects, to be logged and not to be sent to clients.
 //
 // An error that PostgreSQL reports has rolled the transaction back: after the commit it can only end the session. But
 // what is between it and the gateway, such as a pooler or a proxy, reports the loss of its own connection as an
@@ -51,14 +51,14 @@ func classifyState(err *pgconn.PgError) error {
 		"57014",          // statement timeout
 		"57P03", "3D000", // starting up or shutting down, no such database: no session was begun
 		"25P03": // idle in a transaction, which has not been committed
-		return &UnavailableError{OutcomeNotApplied, err}
+		return NotApplied(err)
 	}
 	switch err.Code[:min(2, len(err.Code))] {
 	case "08", // connection: what a pooler reports that has lost the server
 		"58": // the system below, which PostgreSQL finds before the commit; poolers report all that fails as 58000
 		return &UnavailableError{OutcomeUnknown, err}
 	case "53", "28": // resources, of which a commit needs none but the log, or PostgreSQL ends; authorization, before any statement
-		return &UnavailableError{OutcomeNotApplied, err}
+		return NotApplied(err)
 	}
 	return err
 }

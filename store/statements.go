@@ -153,7 +153,9 @@ func (s *Store) send(ctx context.Context, j job, work func(*pgxpool.Conn) (again
 	}
 }
 
-func (s *Store) sendOnce(ctx context.Context, work func(*pgxpool.Conn) (again bool, err error)) (again bool, err error) {
+func (s *Store) sendOnce(
+	ctx context.Context, work func(*pgxpool.Conn) (again bool, err error),
+) (again bool, err error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return false, s.failed(notConnected(err))
@@ -172,7 +174,7 @@ func notConnected(err error) error {
 	if classified := classify(err); errors.Is(classified, ErrNotMigrated) {
 		return classified
 	}
-	return &UnavailableError{OutcomeNotApplied, err}
+	return NotApplied(err)
 }
 
 // undone reports whether the server has rolled a statement back because of concurrent transactions.

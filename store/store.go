@@ -92,7 +92,8 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 		return nil, fmt.Errorf("open the pool: %w", err)
 	}
 	return &Store{
-		pool: pool, bulkheads: newBulkheads(config.ConnectionsMax, config.StatementTimeout), config: config, tracer: config.Tracing.Tracer(),
+		pool: pool, bulkheads: newBulkheads(config.ConnectionsMax, config.StatementTimeout),
+		config: config, tracer: config.Tracing.Tracer(),
 	}, nil
 }
 
@@ -123,7 +124,7 @@ func (s *Store) PoolStats() PoolStats {
 func (s *Store) Migrate(ctx context.Context) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
-		return &UnavailableError{OutcomeNotApplied, err}
+		return NotApplied(err)
 	}
 	defer conn.Release()
 	// A migration takes as long as it takes, and may wait for another gateway's.
@@ -148,7 +149,7 @@ func (s *Store) Await(ctx context.Context, timeout time.Duration) error {
 		select {
 		case <-time.After(200 * time.Millisecond):
 		case <-ctx.Done():
-			return &UnavailableError{OutcomeNotApplied, err}
+			return NotApplied(err)
 		}
 	}
 }
@@ -158,15 +159,16 @@ func (s *Store) Await(ctx context.Context, timeout time.Duration) error {
 // reason.
 func (s *Store) Ready(ctx context.Context) error {
 	var readOnly bool
-	err := s.queryRow(ctx, "select pg_is_in_recovery() or current_setting('transaction_read_only')::boolean", nil, &readOnly)
+	const sql = "select pg_is_in_recovery() or current_setting('transaction_read_only')::boolean"
+	err := s.queryRow(ctx, sql, nil, &readOnly)
 	if err != nil {
 		return err
 	}
 	if readOnly {
-		return &UnavailableError{OutcomeNotApplied, errors.New("it is read-only: a standby, or default_transaction_read_only is set")}
+		return NotApplied(errors.New("it is read-only: a standby, or default_transaction_read_only is set"))
 	}
 	if err := migrations.Check(ctx, s.pool); err != nil {
-		return &UnavailableError{OutcomeNotApplied, err}
+		return NotApplied(err)
 	}
 	return nil
 }

@@ -20,7 +20,8 @@ const (
 	sweepRoundsMax = 100
 	// sweepSettleMax is how long the sessions that have ended are settled in one round.
 	sweepSettleMax = 500 * time.Millisecond
-	// eventsAge and eventsMax are how long, and how many, events of watched locks are kept for subscribers that resume a watch.
+	// eventsAge and eventsMax are how long, and how many, events of watched locks are kept for subscribers that resume a
+	// watch.
 	eventsAge = 10 * time.Minute
 	eventsMax = 100_000
 )

@@ -92,7 +92,8 @@ func (s *Sweeper) Stats() SweepStats {
 	return stats
 }
 
-// Run sweeps until ctx ends. It calls onSwept after every sweep that found something, and onError after every one that failed.
+// Run sweeps until ctx ends. It calls onSwept after every sweep that found something, and onError after every one that
+// failed.
 func (s *Sweeper) Run(ctx context.Context, onSwept func(Swept), onError func(error)) {
 	ticker := time.NewTicker(s.config.Interval)
 	defer ticker.Stop()
@@ -119,8 +120,10 @@ func (s *Sweeper) sweepTraced(ctx context.Context) (swept Swept, err error) {
 		return err
 	}, func() []attribute.KeyValue {
 		return []attribute.KeyValue{
-			attribute.Int64("fencegate.swept.leases_expired", swept.Expired), attribute.Int64("fencegate.swept.leases_forgotten", swept.LeasesForgotten),
-			attribute.Int64("fencegate.swept.rejections_forgotten", swept.RejectionsForgotten), attribute.Int64("fencegate.swept.sessions_expired", swept.SessionsExpired),
+			attribute.Int64("fencegate.swept.leases_expired", swept.Expired),
+			attribute.Int64("fencegate.swept.leases_forgotten", swept.LeasesForgotten),
+			attribute.Int64("fencegate.swept.rejections_forgotten", swept.RejectionsForgotten),
+			attribute.Int64("fencegate.swept.sessions_expired", swept.SessionsExpired),
 		}
 	})
 	return swept, err

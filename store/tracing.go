@@ -40,7 +40,8 @@ func statementTracer(config Tracing, conn *pgx.ConnConfig) pgx.QueryTracer {
 		otelpgx.WithQuerySpanNamePrefix(),                  // or to prepare it would be called the same
 		otelpgx.WithDisableConnectionDetailsInAttributes(), // it would copy the connection's configuration for each statement
 		otelpgx.WithTracerAttributes(
-			attribute.String("server.address", conn.Host), attribute.Int("server.port", int(conn.Port)), attribute.String("db.namespace", conn.Database)),
+			attribute.String("server.address", conn.Host), attribute.Int("server.port", int(conn.Port)),
+			attribute.String("db.namespace", conn.Database)),
 	)
 }
 
@@ -65,7 +66,9 @@ func SpanFailed(span trace.Span, err error) {
 }
 
 // traced runs work within a span of its own, which begins a trace where ctx has none.
-func (s *Store) traced(ctx context.Context, name string, work func(context.Context) error, attributes func() []attribute.KeyValue) error {
+func (s *Store) traced(
+	ctx context.Context, name string, work func(context.Context) error, attributes func() []attribute.KeyValue,
+) error {
 	if s.tracer == nil {
 		return work(ctx)
 	}

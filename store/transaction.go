@@ -21,8 +21,8 @@ type Transaction struct {
 	Operations []ResourceOperation
 }
 
-// ResourceOperation is an operation on a record of one of the resources of the tokens. A transaction has 1 to 1000, each
-// record once.
+// ResourceOperation is an operation on a record of one of the resources of the tokens. A transaction has 1 to 1000,
+// each record once.
 type ResourceOperation struct {
 	Resource Name
 	Operation
@@ -103,10 +103,12 @@ func (r *verdictRow) refusal(transaction Transaction, index int, ofToken bool) e
 // check returns ErrInvalid, or the operations with their tokens.
 func (t Transaction) check() ([]operationOfToken, error) {
 	if len(t.Tokens) < 1 || len(t.Tokens) > WriteTokensMax {
-		return nil, fmt.Errorf("%w: there are %d fences, a transaction has 1 to %d", ErrInvalid, len(t.Tokens), WriteTokensMax)
+		return nil, fmt.Errorf("%w: there are %d fences, a transaction has 1 to %d",
+			ErrInvalid, len(t.Tokens), WriteTokensMax)
 	}
 	if len(t.Operations) < 1 || len(t.Operations) > OperationsMax {
-		return nil, fmt.Errorf("%w: there are %d ops, a transaction has 1 to %d", ErrInvalid, len(t.Operations), OperationsMax)
+		return nil, fmt.Errorf("%w: there are %d ops, a transaction has 1 to %d",
+			ErrInvalid, len(t.Operations), OperationsMax)
 	}
 	tokenOf := map[Name]int{}
 	for i, token := range t.Tokens {

@@ -27,8 +27,8 @@ const (
 	Before Relation = "before" // is before it in the queue
 )
 
-// InTheWay is an owner that a waiter waits for. The lock is another one than is waited for where one of the two is asked for
-// with its subtree.
+// InTheWay is an owner that a waiter waits for. The lock is another one than is waited for where one of the two is
+// asked for with its subtree.
 type InTheWay struct {
 	OwnerID  string
 	Lock     Name
@@ -47,7 +47,8 @@ type WaitOf struct {
 	ticket int64
 }
 
-// WaitGraph says which waiters wait for which owners, the first in the queue first. Its edges are those in which a deadlock would be seen.
+// WaitGraph says which waiters wait for which owners, the first in the queue first. Its edges are those in which a
+// deadlock would be seen.
 type WaitGraph struct {
 	Waits     []WaitOf
 	Truncated bool // there are more waits, or more in the way of one

@@ -8,7 +8,8 @@ import (
 )
 
 // Write decides a set of independent writes and applies those that are admitted, in one round trip and one commit. A
-// rejected write does not fail its neighbours; two writes to one resource are judged in the order given. The results are in the order of the writes. When it returns nil, what was admitted is committed with its fences (P4).
+// rejected write does not fail its neighbours; two writes to one resource are judged in the order given. The results
+// are in the order of the writes. When it returns nil, what was admitted is committed with its fences (P4).
 //
 // It returns ErrInvalid, with nothing applied, if any write is outside its limits; ErrUnavailable (an UnavailableError)
 // for the whole set otherwise.

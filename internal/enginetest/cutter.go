@@ -14,7 +14,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// Cutter stands between a Store and its database, and cuts a connection at the worst moment.
+// Cutter is between a Store and its database, and cuts a connection at the worst moment.
 type Cutter struct {
 	listener net.Listener
 	backend  pgconn.Config

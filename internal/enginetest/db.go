@@ -15,8 +15,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// DB is a migrated database of a test's own, a Store on it, and a way past the Store: to look under the lid, and to
-// break things.
+// DB is a migrated database of a test, a Store on it, and SQL past the Store to look at rows and to break things.
 type DB struct {
 	*store.Store
 	URL string
@@ -54,7 +53,7 @@ func (b *DB) Exec(t testing.TB, sql string, args ...any) {
 	}
 }
 
-// Dump is everything that fencegate keeps, a line per row: what was not changed reads the same. A fence under which
+// Dump is everything that fencegate keeps, one line for each row: what was not changed reads the same. A fence under which
 // nothing was granted or written is nothing but a row that can be locked.
 func (b *DB) Dump(ctx context.Context) (string, error) {
 	var lines []string
@@ -74,7 +73,7 @@ func (b *DB) Dump(ctx context.Context) (string, error) {
 	return strings.Join(lines, "\n"), err
 }
 
-// Unchanged runs what should change nothing and tells what it changed all the same.
+// Unchanged runs what should change nothing and returns what it changed nevertheless.
 func (b *DB) Unchanged(ctx context.Context, what func() error) error {
 	before, err := b.Dump(ctx)
 	if err != nil {

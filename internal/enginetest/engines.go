@@ -13,13 +13,13 @@ import (
 	"github.com/fencegate/fencegate/store/engine"
 )
 
-// Soon bounds every wait for what should happen at once; noise of the machine must never come near it.
+// Soon bounds every wait for what should happen at once. A busy machine must never come near it.
 const Soon = 30 * time.Second
 
-// NoPoll is for tests of what wakes: the net below the notifications is out of reach.
+// NoPoll is for tests of notifications: polling never comes to help.
 var NoPoll = engine.Config{PollInterval: time.Hour}
 
-// Engines are several on one database, each with connections of its own.
+// Engines are several engines on one database, each with connections of its own.
 type Engines struct {
 	*DB
 	All []*Running
@@ -27,7 +27,7 @@ type Engines struct {
 
 type Running struct {
 	*engine.Engine
-	Stop func() // ends Run, and waits for that; the places stay in their lines
+	Stop func() // ends Run, and waits for that; the waiters stay in their queues
 }
 
 func NewEngines(t *testing.T, b *DB, count int, config engine.Config) *Engines {
@@ -39,11 +39,11 @@ func NewEngines(t *testing.T, b *DB, count int, config engine.Config) *Engines {
 	return s
 }
 
-// Run returns when the Service listens.
+// Run returns when the engine listens.
 func Run(t *testing.T, on *store.Store, config engine.Config) *Running {
 	t.Helper()
 	r := Start(t, on, config)
-	Await(t, "the service listens", r.Listening)
+	Await(t, "the engine listens", r.Listening)
 	return r
 }
 
@@ -59,7 +59,7 @@ func Start(t *testing.T, on *store.Store, config engine.Config) *Running {
 		service.Run(ctx, func(err error) {
 			// What the faults of the tests cause is in these errors, too; what may not be is a defect of the statements.
 			if state := err.Error(); strings.Contains(state, "40P01") || strings.Contains(state, "42") && !errors.Is(err, store.ErrUnavailable) {
-				t.Errorf("the service says: %v", err)
+				t.Errorf("the engine reports: %v", err)
 			}
 		})
 	})
@@ -73,17 +73,17 @@ func Start(t *testing.T, on *store.Store, config engine.Config) *Running {
 
 func (s *Engines) At(place int) *Running { return s.All[place%len(s.All)] }
 
-// Await polls for what nothing tells.
+// Await polls until the condition holds. It fails the test after Soon.
 func Await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(Soon); !holds(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("never happened: %s", what)
+			t.Fatalf("within %s it did not happen that %s", Soon, what)
 		}
 	}
 }
 
-// Patient is a context that ends long after everything should have happened.
+// Patient returns a context that ends long after everything should have happened.
 func Patient(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Soon)
@@ -91,7 +91,7 @@ func Patient(t *testing.T) context.Context {
 	return ctx
 }
 
-// Count reads one number beside the Services.
+// Count reads one number beside the engines.
 func (b *DB) Count(t *testing.T, sql string, args ...any) (n int) {
 	t.Helper()
 	if err := b.SQL.QueryRow(Patient(t), sql, args...).Scan(&n); err != nil {
@@ -100,22 +100,22 @@ func (b *DB) Count(t *testing.T, sql string, args ...any) (n int) {
 	return n
 }
 
-// AwaitQueued returns when so many stand in the lines of all locks.
+// AwaitQueued returns when so many acquires wait for all locks.
 func (b *DB) AwaitQueued(t *testing.T, count int) {
 	t.Helper()
 	Await(t, fmt.Sprintf("%d wait", count), func() bool { return b.Count(t, "select count(*) from fence.waiters") == count })
 }
 
-// ExpectQuiet is the end of all: nobody waits, no lease runs, and PostgreSQL has resolved no deadlock of its own.
+// ExpectQuiet fails the test unless no acquire waits, no lease runs, and PostgreSQL has resolved no deadlock.
 func (s *Engines) ExpectQuiet(t *testing.T) {
 	t.Helper()
 	for i, service := range s.All {
 		if n := service.Waiting(); n != 0 {
-			t.Errorf("%d still wait in service %d", n, i)
+			t.Errorf("%d acquires still wait in engine %d", n, i)
 		}
 	}
 	for what, sql := range map[string]string{
-		"places in lines":      "select count(*) from fence.waiters",
+		"waiters":              "select count(*) from fence.waiters",
 		"leases that run":      "select count(*) from fence.leases l where l.ended_at is null and fence.runs_until(l) > clock_timestamp()",
 		"deadlocks within SQL": "select deadlocks from pg_stat_database where datname = current_database()",
 	} {
@@ -125,13 +125,13 @@ func (s *Engines) ExpectQuiet(t *testing.T) {
 	}
 }
 
-// Outcome is what an acquire was told.
+// Outcome is what an acquire returned.
 type Outcome struct {
 	Lease store.Lease
 	Err   error
 }
 
-// GoAcquire asks in the background.
+// GoAcquire acquires in the background.
 func GoAcquire(ctx context.Context, on *Running, request store.AcquireRequest) <-chan Outcome {
 	answers := make(chan Outcome, 1)
 	go func() {
@@ -141,7 +141,7 @@ func GoAcquire(ctx context.Context, on *Running, request store.AcquireRequest) <
 	return answers
 }
 
-// Queue asks in the background, and returns when the request stands in the line behind all before it.
+// Queue acquires in the background. It returns when the request is in the queue.
 func (s *Engines) Queue(t *testing.T, place int, request store.AcquireRequest) <-chan Outcome {
 	t.Helper()
 	return s.QueueFor(Patient(t), t, place, request)
@@ -192,22 +192,22 @@ func Answered(t *testing.T, answers <-chan Outcome) Outcome {
 	case got := <-answers:
 		return got
 	case <-time.After(Soon):
-		t.Fatal("it was never answered")
+		t.Fatal("the acquire has not returned")
 		return Outcome{}
 	}
 }
 
-// Unanswered expects that it waits.
+// Unanswered expects that the acquire waits.
 func Unanswered(t *testing.T, answers <-chan Outcome) {
 	t.Helper()
 	select {
 	case got := <-answers:
-		t.Fatalf("it did not wait: %+v", got)
+		t.Fatalf("the acquire returned %+v, want it to wait", got)
 	default:
 	}
 }
 
-// Describe is who has what and who waits for what, for the one who has to find out why.
+// Describe returns which owners have which leases, and which waiters wait, for a failure message.
 func (b *DB) Describe(t *testing.T) (text string) {
 	t.Helper()
 	const sql = `select string_agg(line, e'\n') from (
@@ -221,7 +221,7 @@ func (b *DB) Describe(t *testing.T) (text string) {
 	return text
 }
 
-// Waiting is how many wait in all Services.
+// Waiting returns how many acquires wait in all engines.
 func (s *Engines) Waiting() (n int) {
 	for _, service := range s.All {
 		n += service.Waiting()
@@ -229,7 +229,7 @@ func (s *Engines) Waiting() (n int) {
 	return n
 }
 
-// BreakListeners ends the listening connections of all Services, and returns how many there were.
+// BreakListeners ends the listening connections of all engines, and returns how many there were.
 func (s *Engines) BreakListeners(t *testing.T) int {
 	return s.Count(t, `select count(pg_terminate_backend(pid)) from pg_stat_activity
 		where datname = current_database() and application_name = 'fencegate listener'`)

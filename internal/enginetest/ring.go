@@ -9,28 +9,28 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// Hold is how an owner has what the owner before him in a ring waits for.
+// Hold is how an owner has what the owner before it in a ring waits for.
 type Hold struct {
 	Name         string
-	Has, Wants   store.AcquireRequest // of the lock with the name of the place, which a Lock here follows
+	Has, Wants   store.AcquireRequest // of the lock named after the position, followed by this Lock
 	InSession    bool
-	ByTicketOnly bool // somebody else has the lock: the owner is before the other in the line
+	ByTicketOnly bool // an outsider has the lock: the owner is before the other in the queue
 }
 
-// Holds are all ways.
+// Holds are all ways to be in the way.
 var Holds = []Hold{
 	{Name: "leases"},
 	{Name: "a reader in a writer's way", Has: store.AcquireRequest{Mode: store.Shared}},
 	{Name: "a writer in a reader's way", Wants: store.AcquireRequest{Mode: store.Shared}},
-	{Name: "places in the line", ByTicketOnly: true},
-	{Name: "a place before a reader", ByTicketOnly: true, Wants: store.AcquireRequest{Mode: store.Shared}},
+	{Name: "tickets in the queue", ByTicketOnly: true},
+	{Name: "a ticket before a reader", ByTicketOnly: true, Wants: store.AcquireRequest{Mode: store.Shared}},
 	{Name: "a name below the subtree", Has: store.AcquireRequest{Lock: "/below/it"}, Wants: store.AcquireRequest{Scope: store.Subtree}},
 	{Name: "the subtree above", Has: store.AcquireRequest{Scope: store.Subtree}, Wants: store.AcquireRequest{Lock: "/below/it"}},
-	{Name: "a place below the subtree", ByTicketOnly: true, Has: store.AcquireRequest{Lock: "/below"}, Wants: store.AcquireRequest{Scope: store.Subtree}},
+	{Name: "a ticket below the subtree", ByTicketOnly: true, Has: store.AcquireRequest{Lock: "/below"}, Wants: store.AcquireRequest{Scope: store.Subtree}},
 	{Name: "sessions", InSession: true},
 }
 
-// Ring is owners of whom each has something, and all but the last wait for what the next has.
+// Ring has owners. Each has something, and all but the last wait for what the next has.
 type Ring struct {
 	*Engines
 	Hold
@@ -48,7 +48,7 @@ func (r *Ring) request(of store.AcquireRequest, owner, place int) store.AcquireR
 	return of
 }
 
-// Wanted is what an owner waits for: what the next has.
+// Wanted returns what an owner waits for: what the next has.
 func (r *Ring) Wanted(place int) store.AcquireRequest { return r.request(r.Wants, place, place+1) }
 
 // BuildRing has all but the last wait.
@@ -79,7 +79,7 @@ func BuildRing(t *testing.T, s *Engines, h Hold, size int) *Ring {
 	return r
 }
 
-// Unwind has the last owner give back what he Has, and the others in turn: all are served.
+// Unwind makes the last owner release its lease, and the others in turn. All are granted their locks.
 func (r *Ring) Unwind(t *testing.T) {
 	t.Helper()
 	if r.ByTicketOnly {

@@ -8,8 +8,8 @@ import (
 	"github.com/fencegate/fencegate/store/engine"
 )
 
-// When a Service ends, its Group does.
-func TestServiceClosesItsGroup(t *testing.T) {
+// After Run has returned, an engine takes no more writes.
+func TestEndedEngineTakesNoWrites(t *testing.T) {
 	t.Parallel()
 	b := enginetest.New(t)
 	service := enginetest.Run(t, enginetest.OpenStore(t, store.Config{DatabaseURL: b.URL}), engine.Config{})

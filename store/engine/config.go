@@ -38,7 +38,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("%w: a gateway is considered dead after %s, it must be at least three heartbeat intervals of %s",
 			store.ErrInvalid, c.DeadAfter, c.HeartbeatInterval)
 	case c.RefusalsRememberedMax > refusalsRememberedMax:
-		return c, fmt.Errorf("%w: refusals of %d resources are to be remembered (--refusals-remembered-max), it must be at most %d",
+		return c, fmt.Errorf("%w: --refusals-remembered-max is %d, it must be at most %d",
 			store.ErrInvalid, c.RefusalsRememberedMax, refusalsRememberedMax)
 	case c.PollInterval < 10*time.Millisecond:
 		return c, fmt.Errorf("%w: the poll interval is %s, it must be at least 10ms", store.ErrInvalid, c.PollInterval)

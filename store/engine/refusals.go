@@ -117,7 +117,8 @@ func (r *Refusals) learn(was consulted, verdict error) {
 		return
 	}
 	var rejected *store.RejectedError
-	if !errors.As(verdict, &rejected) || rejected.Verdict != store.VerdictTokenStale || rejected.Reason != store.Superseded {
+	if !errors.As(verdict, &rejected) ||
+		rejected.Verdict != store.VerdictTokenStale || rejected.Reason != store.Superseded {
 		return
 	}
 	out := refusedBy(rejected, was)

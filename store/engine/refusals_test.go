@@ -42,8 +42,9 @@ func TestRefusalsDoNotLearnOldVerdicts(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreBounded remembers no more than it may, and rather those who keep coming.
-func TestRefusalsAreBounded(t *testing.T) {
+// TestRefusalsBounded checks that no more is remembered than the limit, and that the least recently used is forgotten
+// first.
+func TestRefusalsBounded(t *testing.T) {
 	for _, most := range []int{1, 10, 100, 1000} {
 		m := newMemory(most)
 		for n := range 10 * most {

@@ -16,9 +16,9 @@ import (
 	"github.com/fencegate/fencegate/store/groupcommit"
 )
 
-// Who gives up while his write waits is told that it was not applied, and it is not; who gives up when it was sent is
-// told nothing about it, and it goes on. Neither is told twice, and the neighbours don't notice.
-func TestGroupCallerGivesUp(t *testing.T) {
+// A caller that leaves while its write waits gets not_applied, and the write is not applied. A caller that leaves after
+// its write was sent gets unknown, and the write goes on. Each gets one verdict, and the neighbours do not notice.
+func TestGroupCallerLeaves(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, narrow)
 	ctx, giveUp := context.WithCancel(t.Context())
@@ -92,8 +92,8 @@ func TestGroupSubmitIsNotWithdrawn(t *testing.T) {
 	}
 }
 
-// Who commits alone and gives up is told nothing about it, and holds up nobody.
-func TestGroupLonelyCallerGivesUp(t *testing.T) {
+// A caller that commits alone and leaves gets unknown, and delays no other.
+func TestGroupSingleCallerLeaves(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, narrow)
 	ctx, giveUp := context.WithCancel(t.Context())

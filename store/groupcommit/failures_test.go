@@ -78,7 +78,7 @@ func TestGroupTriesAgain(t *testing.T) {
 	}
 }
 
-// A batch and somebody else's transaction wait for each other: PostgreSQL undoes the batch, and it is sent again.
+// A batch and another session's transaction wait for each other: PostgreSQL rolls the batch back, and it is sent again.
 func TestGroupDeadlock(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, narrow)
@@ -159,7 +159,7 @@ func TestGroupAnswerIsLost(t *testing.T) {
 	}
 }
 
-// While the database is away, every write is told so at once; when it is back, all goes on.
+// While the database is unreachable, writes fail at once with ErrUnavailable. They succeed again once it is back.
 func TestGroupWithoutDatabase(t *testing.T) {
 	b, cluster := enginetest.NewCrashing(t)
 	group := newGroup(t, b.Store, groupcommit.Config{})

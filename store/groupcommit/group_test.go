@@ -117,7 +117,7 @@ func (g *groupbed) put(t *testing.T, resource store.Name, sequence int64, text s
 	}
 }
 
-// reply is what the caller of a write was told.
+// reply is what the caller of a write got.
 type reply struct {
 	result store.Result
 	err    error

@@ -13,7 +13,7 @@ import (
 	"github.com/fencegate/fencegate/store/groupcommit"
 )
 
-// A fence that somebody else has locked holds up nobody but those who write to it, and they keep their order.
+// A fence that another session has locked delays only the writes to it, and they keep their order.
 func TestGroupAndLockedFence(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, narrow)
@@ -132,7 +132,7 @@ func TestGroupAndOtherLocks(t *testing.T) {
 	g.expectStored(t, map[store.Name]string{"a": "x", "b": "3", "c": "x"})
 }
 
-// Where a batch is taken apart and a write is put off, what stands behind that on its resource is put off as well.
+// Where a batch is split and a write is put off, the writes behind it on its resource are put off, too.
 func TestGroupPutsOffWhatIsBehind(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, narrow)
@@ -180,8 +180,8 @@ func TestGroupPassesWhatIsOverdue(t *testing.T) {
 	admitted(t, "the plug", plugged)
 }
 
-// Of a resource no more than its part of the queue may wait, and of all whose fences somebody else has locked no more
-// than theirs: one more is refused for that resource alone, and the text names the resource.
+// No more of the queue may wait for one resource than its part, and no more for all fences that other sessions have
+// locked than theirs.
 func TestGroupBoundsWhatIsLocked(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

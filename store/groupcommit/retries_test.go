@@ -91,7 +91,7 @@ func TestRetriesOfTransactionsAreCounted(t *testing.T) {
 	expectCounts(t, "retries", g.Retries(), map[store.Reason]uint64{store.ReasonDeadlock: 1})
 }
 
-// A write whose fence somebody else has locked goes back to its queue, and that is counted by writes.
+// A write whose fence another session has locked returns to its queue, and each such write is counted.
 func TestBusyWritesAreCounted(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, narrow)
@@ -136,7 +136,7 @@ func TestLostConnectionsAreCounted(t *testing.T) {
 	expectCounts(t, "retries", nowhere.Retries(), map[store.Reason]uint64{store.ReasonConnection: 1})
 }
 
-// A caller who gives up has no time any more; that is no lost connection.
+// A caller that leaves is counted as a timeout, not as a lost connection.
 func TestTimeoutsAreCounted(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, narrow)

@@ -16,8 +16,8 @@ import (
 	"github.com/fencegate/fencegate/store/engine"
 )
 
-// Two thousand wait for one lock in one Service, and cost next to nothing while they do: a beat and a poll now and
-// then, be they ever so many. When they have gone, nothing is left.
+// Two thousand callers wait for one lock in one engine. They cost a heartbeat and a poll now and then, as few do. When
+// they have left, nothing remains.
 func TestManyWaitersCostLittle(t *testing.T) {
 	const waiters = 2000
 	b := enginetest.New(t)

@@ -12,22 +12,22 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// lineEvent is what the database says happened to a lock. Events of one lock are in the order in which it was decided.
-type lineEvent struct {
+// queueEvent is what the database says happened to a lock. Events of one lock are in the order in which it was decided.
+type queueEvent struct {
 	kind  store.EventKind
 	owner string // of one request alone
 	token int64
 	mode  store.Mode
 }
 
-func (b *services) lineEvents(t *testing.T, lock store.Name) []lineEvent {
+func (b *services) queueEvents(t *testing.T, lock store.Name) []queueEvent {
 	t.Helper()
 	rows, err := b.SQL.Query(enginetest.Patient(t),
 		"select kind, owner_id, coalesce(fencing_token, 0), mode from fence.events where lock = $1 and kind <> 'rejected' order by id", lock)
 	if err != nil {
 		t.Fatal(err)
 	}
-	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (event lineEvent, err error) {
+	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (event queueEvent, err error) {
 		return event, row.Scan(&event.kind, &event.owner, &event.token, &event.mode)
 	})
 	if err != nil {
@@ -36,25 +36,25 @@ func (b *services) lineEvents(t *testing.T, lock store.Name) []lineEvent {
 	return events
 }
 
-// impatient begins the name of an owner who waits for a limited time. Once that is over others may be granted the lock
-// before it, even where its gateway asks once more at that moment and it is granted the lock after all.
+// impatient begins the name of an owner that waits for a limited time. Once that is over, others may be granted the
+// lock before it, even where its gateway asks once more at that moment and it is granted the lock after all.
 const impatient = "impatient "
 
-// lineChecker holds the events of a lock against the contract: P1, P2 and P8.
-type lineChecker struct {
+// orderChecker holds the events of a lock against the contract: P1, P2 and P8.
+type orderChecker struct {
 	stayed map[string]bool // those who were granted the lock in the end: others left the line, nobody knows when
 
-	waiting []lineEvent
-	running map[int64]lineEvent
+	waiting []queueEvent
+	running map[int64]queueEvent
 	newest  int64
 	found   []string
 	grants  int
 	queued  int
 }
 
-// checkLine returns what contradicts the contract.
-func checkLine(events []lineEvent) *lineChecker {
-	c := &lineChecker{stayed: map[string]bool{}, running: map[int64]lineEvent{}}
+// checkOrder returns what contradicts the contract.
+func checkOrder(events []queueEvent) *orderChecker {
+	c := &orderChecker{stayed: map[string]bool{}, running: map[int64]queueEvent{}}
 	for _, event := range events {
 		if event.kind == store.EventGranted {
 			c.stayed[event.owner] = true
@@ -79,9 +79,9 @@ func checkLine(events []lineEvent) *lineChecker {
 	return c
 }
 
-func conflict(a, b lineEvent) bool { return a.mode == store.Exclusive || b.mode == store.Exclusive }
+func conflict(a, b queueEvent) bool { return a.mode == store.Exclusive || b.mode == store.Exclusive }
 
-func (c *lineChecker) granted(event lineEvent) {
+func (c *orderChecker) granted(event queueEvent) {
 	c.grants++
 	if event.token <= c.newest {
 		c.found = append(c.found, fmt.Sprintf("token %d was granted after %d", event.token, c.newest))
@@ -94,7 +94,7 @@ func (c *lineChecker) granted(event lineEvent) {
 		}
 	}
 	c.running[event.token] = event
-	own := slices.IndexFunc(c.waiting, func(waits lineEvent) bool { return waits.owner == event.owner })
+	own := slices.IndexFunc(c.waiting, func(waits queueEvent) bool { return waits.owner == event.owner })
 	ahead := c.waiting
 	if own >= 0 {
 		ahead = c.waiting[:own]
@@ -108,10 +108,10 @@ func (c *lineChecker) granted(event lineEvent) {
 	}
 }
 
-// expectLine fails the test for what contradicts the contract, and returns how many were granted the lock.
-func (b *services) expectLine(t *testing.T, lock store.Name) *lineChecker {
+// expectOrder fails the test for what contradicts the contract, and returns how many were granted the lock.
+func (b *services) expectOrder(t *testing.T, lock store.Name) *orderChecker {
 	t.Helper()
-	c := checkLine(b.lineEvents(t, lock))
+	c := checkOrder(b.queueEvents(t, lock))
 	for i, found := range c.found {
 		if i == 10 {
 			t.Errorf("… and %d more", len(c.found)-i)
@@ -122,12 +122,12 @@ func (b *services) expectLine(t *testing.T, lock store.Name) *lineChecker {
 	return c
 }
 
-func TestLineCheckerFindsWhatIsWrong(t *testing.T) {
+func TestOrderCheckerFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	event := func(kind store.EventKind, owner string, token int64, mode store.Mode) lineEvent {
-		return lineEvent{kind, owner, token, mode}
+	event := func(kind store.EventKind, owner string, token int64, mode store.Mode) queueEvent {
+		return queueEvent{kind, owner, token, mode}
 	}
-	good := []lineEvent{
+	good := []queueEvent{
 		event(store.EventGranted, "a", 1, store.Exclusive),
 		event(store.EventQueued, "b", 0, store.Shared), event(store.EventQueued, "c", 0, store.Shared),
 		event(store.EventQueued, "gone", 0, store.Exclusive), event(store.EventQueued, "d", 0, store.Exclusive),
@@ -140,10 +140,10 @@ func TestLineCheckerFindsWhatIsWrong(t *testing.T) {
 		event(store.EventQueued, impatient+"1", 0, store.Exclusive), event(store.EventQueued, "e", 0, store.Exclusive),
 		event(store.EventGranted, "e", 5, store.Exclusive), event(store.EventReleased, "e", 5, store.Exclusive),
 		event(store.EventGranted, impatient+"1", 6, store.Exclusive))
-	if c := checkLine(good); len(c.found) > 0 || c.grants != 6 || c.queued != 6 {
+	if c := checkOrder(good); len(c.found) > 0 || c.grants != 6 || c.queued != 6 {
 		t.Errorf("it finds fault with a good line: %+v", c)
 	}
-	for what, bad := range map[string][]lineEvent{
+	for what, bad := range map[string][]queueEvent{
 		"two writers":     {good[0], event(store.EventGranted, "b", 2, store.Exclusive)},
 		"a reader beside": {good[0], event(store.EventGranted, "b", 2, store.Shared)},
 		"a token again":   {good[0], good[5], event(store.EventGranted, "b", 1, store.Exclusive)},
@@ -154,7 +154,7 @@ func TestLineCheckerFindsWhatIsWrong(t *testing.T) {
 		"a try before a waiter":  {good[0], good[4], good[5], event(store.EventGranted, "try", 3, store.Shared), event(store.EventReleased, "try", 3, store.Shared), good[10]},
 		"granted before waiting": {good[0], good[5], event(store.EventGranted, "b", 2, store.Shared), good[1]},
 	} {
-		if c := checkLine(bad); len(c.found) != 1 {
+		if c := checkOrder(bad); len(c.found) != 1 {
 			t.Errorf("of %s it says %q", what, c.found)
 		}
 	}

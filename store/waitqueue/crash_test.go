@@ -114,9 +114,9 @@ var durables = []durable{
 	}, "select count(*) from fence.leases where lock = $1 and end_reason = 'released'"},
 }
 
-// What was answered survives a crash right after the answer, though nothing else than its own commit brings it to the
-// disk. A renewal, a heartbeat and a place in a line may be lost: they do not wait for the disk.
-func TestWhatWasAnsweredSurvivesACrash(t *testing.T) {
+// What was answered survives a crash right after the answer, though only its own commit brings it to the disk. A
+// renewal, a heartbeat and a ticket may be lost: they do not wait for the disk.
+func TestAnswersSurviveACrash(t *testing.T) {
 	t.Parallel()
 	b, cluster := enginetest.NewCrashing(t, pgtest.Setting("wal_writer_delay", "10s"), pgtest.Setting("autovacuum", "off"))
 	s := newServices(t, b, 2, engine.Config{PollInterval: 50 * time.Millisecond, HeartbeatInterval: time.Minute, DeadAfter: 10 * time.Minute})

@@ -53,8 +53,8 @@ func TestEnqueueTakesNoGlobalLock(t *testing.T) {
 	}
 }
 
-// A gateway misses its heartbeats while the other wait of a cycle begins, so that the cycle is not there yet. When it
-// is heard of again, exactly one of the two waits is refused.
+// A gateway misses its heartbeats while the other wait of a cycle begins, so the cycle is not there yet. When its
+// heartbeats arrive again, exactly one of the two waits is refused.
 func TestThawClosesACycle(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, enginetest.New(t), 2, manualBeats)

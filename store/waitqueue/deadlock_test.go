@@ -14,8 +14,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// A wait that would close a cycle is refused with it, whichever way the owners are in each other's way; and nobody else
-// is.
+// A wait that would close a cycle is refused with the cycle, in whichever way the owners are in each other's way. No
+// other wait is refused.
 func TestDeadlockIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, enginetest.New(t), 3, enginetest.NoPoll)
@@ -84,9 +84,9 @@ func TestDeadlockAtTheSameInstant(t *testing.T) {
 	s.ExpectQuiet(t)
 }
 
-// Two owners who have nothing wait for the same two locks, each with two requests at the same instant: either both
-// stand in the same order in both lines, or one of the requests is refused.
-func TestDeadlockOfPlacesAtTheSameInstant(t *testing.T) {
+// Two owners without a lease wait for the same two locks, each with two requests at the same instant. Either both have
+// the same order in both queues, or one of the requests is refused.
+func TestDeadlockOfTicketsAtTheSameInstant(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, enginetest.New(t), 3, enginetest.NoPoll)
 	for round := range 40 {
@@ -182,9 +182,9 @@ func TestNoDeadlockWhereThereIsNone(t *testing.T) {
 	s.ExpectQuiet(t)
 }
 
-// Many owners take locks in any order, exclusive and shared, alone and with all below, and wait for them. Nobody is
-// left waiting: whoever is refused gives everything back and begins again.
-func TestNobodyIsLeftInADeadlock(t *testing.T) {
+// Many owners take locks in any order, exclusive and shared, nodes and subtrees, and wait for them. None is left
+// waiting: an owner that is refused gives everything back and begins again.
+func TestNoOwnerIsLeftInADeadlock(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, enginetest.New(t), 3, enginetest.NoPoll)
 	seed := rand.Uint64()

@@ -15,7 +15,8 @@ import (
 	"github.com/fencegate/fencegate/store/engine"
 )
 
-// churn is many who wait for one lock over all Services, readers and writers, of whom some give up, while others try.
+// churn is many acquires of one lock through all engines: readers and writers, some of which leave, and tries in
+// between.
 type churn struct {
 	*services
 	lock    store.Name
@@ -52,7 +53,7 @@ func (c *churn) one(t *testing.T, place int, random *rand.Rand) {
 	}
 }
 
-// giveBack releases a lease, by another Service, that must still be the holder's.
+// giveBack releases a lease through another engine. It must still be the holder's.
 func (c *churn) giveBack(t *testing.T, place int, lease store.Lease) {
 	_, err := c.At(place).Renew(context.Background(), lease.Ref(), 0)
 	if err == nil {
@@ -101,14 +102,14 @@ func (c *churn) run(t *testing.T, waiters int) {
 	tries.Wait()
 }
 
-// First come, first served, over all Services, whoever gives up and whoever tries in between: by the notifications
-// alone.
+// Acquires are granted first come, first served over all engines, by notifications alone, whichever waiters leave and
+// whichever tries come in between.
 func TestFirstComeFirstServed(t *testing.T) {
 	t.Parallel()
 	c := &churn{services: newServices(t, enginetest.New(t), 3, enginetest.NoPoll), lock: "lock"}
 	c.WatchEvents(t, c.lock)
 	c.run(t, 300)
-	line := c.expectLine(t, c.lock)
+	line := c.expectOrder(t, c.lock)
 	if line.queued < 100 || line.grants < 100 {
 		t.Errorf("of the line, only %d waited, and %d were granted the lock", line.queued, line.grants)
 	}
@@ -123,9 +124,9 @@ type outage struct {
 	cuts   int           // at most
 }
 
-// The same while the connections for notifications are cut: nobody loses his place, and nobody a lease that he was
-// granted. Either it is polled, and there are as good as no notifications; or the reconnecting alone makes up for what
-// was missed.
+// The same holds while the connections for notifications are cut: no waiter loses its ticket, and no owner a lease that
+// it was granted. In one case there is polling and next to no notification; in the other, reconnecting alone makes up
+// for what was missed.
 func TestFirstComeFirstServedWithoutNotifications(t *testing.T) {
 	t.Parallel()
 	for _, o := range []outage{
@@ -151,15 +152,15 @@ func TestFirstComeFirstServedWithoutNotifications(t *testing.T) {
 			if n := <-broken; n < 3 {
 				t.Errorf("the connections were cut %d times", n)
 			}
-			c.expectLine(t, c.lock)
+			c.expectOrder(t, c.lock)
 			c.ExpectQuiet(t)
 		})
 	}
 }
 
-// Whoever reconnects has all of his own ask for their places again. A place that turns into a lease meanwhile is not
-// taken for one that nobody wants any more.
-func TestReadersAreGrantedWhileTheyAskAgain(t *testing.T) {
+// After a reconnect all waiters of an engine resend their acquires. A ticket that turns into a lease meanwhile is not
+// taken for an orphan.
+func TestReadersAreGrantedWhileTheyResend(t *testing.T) {
 	t.Parallel()
 	b := enginetest.New(t)
 	quiet := newServices(t, b, 1, enginetest.NoPoll) // whose connection is never cut

@@ -29,7 +29,7 @@ func TestReadersAreGrantedInBoundedCalls(t *testing.T) {
 	}
 }
 
-// Readers of one Service, more than one call grants to, are all granted after one release.
+// Readers of one engine, more than one call grants to, are all granted after one release.
 func TestAllReadersAreGranted(t *testing.T) {
 	t.Parallel()
 	const readers = 450

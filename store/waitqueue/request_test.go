@@ -12,8 +12,8 @@ import (
 	"github.com/fencegate/fencegate/store/engine"
 )
 
-// The same request is sent twice at once, to one Service and to two: there is one place, and one lease, and both are
-// told of it.
+// The same request is sent twice at once, to one engine and to two. It has one ticket and one lease, and both callers
+// get that.
 func TestSameRequestTwice(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, enginetest.New(t), 3, engine.Config{PollInterval: 20 * time.Millisecond})
@@ -43,9 +43,9 @@ func TestSameRequestTwice(t *testing.T) {
 	s.ExpectQuiet(t)
 }
 
-// Of two callers with one request one goes away, on the same Service and on another one: the other keeps the place, and
-// what it turns into is his.
-func TestOneOfTwoGoesAway(t *testing.T) {
+// Of two callers with one request one leaves, on the same engine or on another one. The other keeps the ticket, and
+// gets the lease.
+func TestOneOfTwoCallersLeaves(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, enginetest.New(t), 3, engine.Config{PollInterval: 20 * time.Millisecond})
 	for round := range 20 {
@@ -80,8 +80,8 @@ func TestOneOfTwoGoesAway(t *testing.T) {
 	s.ExpectQuiet(t)
 }
 
-// All callers of one place go away at the same enginetest.Moment: nothing of it stays in the line.
-func TestAllOfOnePlaceGoAway(t *testing.T) {
+// All callers of one ticket leave at the same moment: nothing of it stays in the queue.
+func TestAllCallersOfOneTicketLeave(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, enginetest.New(t), 2, enginetest.NoPoll)
 	for round := range 20 {
@@ -107,8 +107,8 @@ func TestAllOfOnePlaceGoAway(t *testing.T) {
 	s.ExpectQuiet(t)
 }
 
-// The connection is cut at the worst moments of those who wait: when a place is taken, when it is claimed and granted,
-// and when it is left. Whatever was answered or not, there is one lease and no place that nobody wants.
+// The connection is cut at the worst moments of waiters: when a ticket is taken, when it is granted, and when the
+// waiter leaves. Whether answered or not, there is one lease and no orphan.
 func TestConnectionOfWaitersIsCut(t *testing.T) {
 	t.Parallel()
 	b := enginetest.New(t)

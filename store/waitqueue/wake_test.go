@@ -12,8 +12,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// wakeCase is something that clears the way for one who waits on another Service. Nobody polls: only what it does can
-// wake him.
+// wakeCase is something that ends the wait of a waiter on another engine. There is no polling: only the notification
+// can wake it.
 type wakeCase struct {
 	name  string
 	held  store.AcquireRequest // by "holder", on the first Service
@@ -67,8 +67,8 @@ func nothing(*testing.T, *services, store.Lease) {}
 
 func releaseFirst(t *testing.T, s *services, held store.Lease) { s.Release(t, 0, held) }
 
-// Whatever ends a lease wakes the one who waits for it, on whichever Service, and not by polling.
-func TestWhatEndsALeaseWakesTheNext(t *testing.T) {
+// Each way in which a lease ends wakes the next waiter, on any engine, and not by polling.
+func TestEndOfALeaseWakesTheNextWaiter(t *testing.T) {
 	t.Parallel()
 	b := enginetest.New(t)
 	s := newServices(t, b, 3, enginetest.NoPoll)
@@ -95,8 +95,8 @@ func orLock(name store.Name) store.Name {
 	return name
 }
 
-// Those who wait come in turn, each on another Service, though only the first of them is near the lease.
-func TestTheWholeLineIsWoken(t *testing.T) {
+// Waiters are granted in turn, each on another engine, though only the first of them is next to the lease.
+func TestTheWholeQueueIsWoken(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, enginetest.New(t), 3, enginetest.NoPoll)
 	lease := s.Acquire(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "first"})
@@ -126,7 +126,7 @@ func TestTheWholeLineIsWoken(t *testing.T) {
 	s.ExpectQuiet(t)
 }
 
-// leaving is how those before one leave the line.
+// leaving is how the waiters before one leave the queue.
 type leaving struct {
 	name  string
 	first store.AcquireRequest // who leaves
@@ -143,9 +143,9 @@ var leavings = []leaving{
 		store.AcquireRequest{Lock: "a/b", Mode: store.Shared}},
 }
 
-// Who leaves a line wakes those whom he alone held up: one who gives up, one whose time is over, one whose session
-// ends; and of several who leave at the same enginetest.Moment, the last.
-func TestWhoLeavesWakesTheNext(t *testing.T) {
+// When a waiter leaves the queue, it wakes the waiters that only it was blocking: on cancel, on timeout, when its
+// session ends; and when several leave at the same moment, the last one does.
+func TestLeavingWakesTheNextWaiter(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, enginetest.New(t), 3, enginetest.NoPoll)
 	for _, c := range leavings {
@@ -216,8 +216,8 @@ func (s *services) testLeaving(t *testing.T, c leaving, count int, how leavingHo
 	s.Release(t, 0, lease)
 }
 
-// holdPlaces keeps the places of a line from being left, until so many statements wait to do it: then they do it at the
-// same enginetest.Moment.
+// holdPlaces keeps the tickets of a queue from being removed until so many statements wait to do it. Then they all do
+// it together.
 func (s *services) holdPlaces(t *testing.T, lock store.Name) (together func(statements int)) {
 	t.Helper()
 	tx, err := s.SQL.Begin(enginetest.Patient(t))

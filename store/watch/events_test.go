@@ -148,8 +148,8 @@ func (s *services) stir(ctx context.Context, t *testing.T, lock store.Name) *syn
 	return &stirring
 }
 
-// Every event is seen exactly once and in order, on whichever Service, by watches that begin at the same time and in
-// the middle of it, and while the connections for notifications are cut.
+// Each subscription returns every event exactly once and in order, on every engine, also if it begins in the middle of
+// events, or while the listening connections are cut.
 func TestWatchesSeeAllEvents(t *testing.T) {
 	t.Parallel()
 	for _, cuts := range []int{0, 3} {
@@ -202,7 +202,7 @@ func TestWatchesSeeAllEvents(t *testing.T) {
 	}
 }
 
-// Watches of one lock begin at the same instant, and none is told less than the others, over and over again.
+// Subscriptions to one lock that begin at the same instant all return the same events, over and over again.
 func TestWatchesBeginTogether(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, enginetest.New(t), 1, engine.Config{PollInterval: time.Hour})

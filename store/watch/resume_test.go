@@ -37,8 +37,8 @@ func (s *services) next(t *testing.T, w *watch.Subscription, count int) (ids []i
 	return ids
 }
 
-// A watch is resumed on another Service after the last event that was seen, and misses nothing; after what is not kept,
-// it says so, and begins with the lock as it stands.
+// A subscription resumes on another engine after the last event that was seen, and misses nothing. Where the events
+// since then are not kept, it says so, and begins with the lock as it is.
 func TestWatchIsResumed(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, enginetest.New(t), 2, enginetest.NoPoll)
@@ -85,7 +85,7 @@ func TestWatchIsResumed(t *testing.T) {
 	s.Release(t, 0, lease)
 }
 
-// A reader who does not read is dropped after 256 events, and holds nobody up: not the one beside him, and no lock.
+// A subscriber that does not read is ended after 256 events. It delays neither the one beside it nor a lock.
 func TestSlowReaderIsDropped(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, enginetest.New(t), 1, enginetest.NoPoll)
@@ -111,8 +111,8 @@ func TestSlowReaderIsDropped(t *testing.T) {
 	}
 }
 
-// Where nobody watches and nobody waits, nothing is written and nobody is notified.
-func TestNobodyIsNotifiedForNothing(t *testing.T) {
+// Where there is no subscription and no waiter, no event is written and no notification is sent.
+func TestNoNotificationWithoutSubscribers(t *testing.T) {
 	t.Parallel()
 	b := enginetest.New(t)
 	s := newServices(t, b, 2, enginetest.NoPoll)
@@ -177,7 +177,7 @@ func TestNobodyIsNotifiedForNothing(t *testing.T) {
 	s.Release(t, 0, lease)
 }
 
-// What happens while the connection for notifications is cut, is found when it stands again, without polling.
+// What happens while the connection for notifications is cut is found after the reconnect, without polling.
 func TestReconnectingFindsWhatWasMissed(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, enginetest.New(t), 2, enginetest.NoPoll)
