@@ -204,7 +204,7 @@ func (f *lockOrderFixture) transact(ctx context.Context, gateway *store.Store) e
 	for _, i := range rand.Perm(len(f.names))[:3] {
 		token := f.writeToken(i)
 		transaction.Claims = append(transaction.Claims, token)
-		transaction.Operations = append(transaction.Operations, store.ResourceOperation{Resource: claim.Resource,
+		transaction.Operations = append(transaction.Operations, store.ResourceOperation{Resource: token.Resource,
 			Operation: orderPut})
 	}
 	_, err := gateway.Transact(ctx, transaction)
