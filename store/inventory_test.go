@@ -76,7 +76,7 @@ const plainCounts = `
 // TestInventoryCountsEverything checks that the inventory is equal to counts made one by one, with rows of every kind.
 func TestInventoryCountsEverything(t *testing.T) {
 	t.Parallel()
-	for range 5 {
+	for range 3 {
 		b := newTestbed(t)
 		b.exec(t, seedAnything)
 		b.exec(t, "select setval('fence.tokens', 4000)")

@@ -24,7 +24,7 @@ type named struct {
 	resource *Resource
 }
 
-// Equal reports whether two worlds can't be told apart by any operation.
+// Equal reports whether no operation can distinguish two models.
 func (m Model) Equal(other Model) bool {
 	if len(m.resources) != len(other.resources) || !maps.Equal(m.policies, other.policies) ||
 		!maps.Equal(m.sessions, other.sessions) {
@@ -137,7 +137,7 @@ func (m Model) Granted(name store.Name) (token int64, leaseID uuid.UUID) {
 	return newest.token, newest.ID
 }
 
-// Fence tells how the fence of a name stands.
+// Fence is the answer to Fence.
 func (m Model) Fence(name store.Name) Answer {
 	r, newest := m.Resource(name), m.inForce(name)
 	if max(newest.token, r.LastToken) == 0 {

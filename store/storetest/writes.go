@@ -68,8 +68,8 @@ func (r Resource) follows(claim store.WriteToken, policy store.Policy) bool {
 	return claim.Token > r.LastToken || claim.Token == r.LastToken && sequenceOf(claim) > r.LastSequence
 }
 
-// staleReason tells the holder of a stale token what happened: somebody newer came, it may only read, its lease was
-// ended, or it sent a number twice. Where tokens come from elsewhere, what was granted here is nobody newer.
+// staleReason is the reason of token_stale: a newer grant or write, a shared lease, a lease that was ended, or a number
+// that was used before. Under an external authority, grants made here are not newer.
 func (r Resource) staleReason(claim store.WriteToken, newest force, builtin bool) string {
 	switch {
 	case claim.Token < r.LastToken || builtin && claim.Token < newest.token:
@@ -149,7 +149,7 @@ func (r Resource) change(claim store.WriteToken, op store.Operation) (created bo
 	return !exists
 }
 
-// Record tells what is stored under a key.
+// Record is the answer to Record.
 func (r Resource) Record(key store.Name) Answer {
 	record, exists := r.records[key]
 	if !exists {
@@ -174,7 +174,7 @@ func sequenceOf(claim store.WriteToken) int64 {
 	return *claim.Sequence
 }
 
-// contentOf is what a write asks for, without the token it is asked under.
+// contentOf is the content of a write, without its token.
 func contentOf(operations []store.ResourceOperation) string {
 	content := ""
 	for _, op := range operations {
