@@ -75,11 +75,7 @@ func TestSamplesAddUpToTheTotals(t *testing.T) {
 		sum.Took != want.Took {
 		t.Errorf("the points add up to\n%+v, want\n%+v", sum, want)
 	}
-	var empty int64
-	if err := b.sql.QueryRow(t.Context(),
-		"select count(*) from fence.samples where accepted = 0 and rejected = '{}' and failed = 0").Scan(&empty); err != nil || empty != 3 {
-		t.Errorf("%d samples are empty (%v)", empty, err)
-	}
+	expectSQL(t, b, 3, "select count(*) from fence.samples where accepted = 0 and rejected = '{}' and failed = 0")
 }
 
 // TestPoints checks that a step without a sample is not shown as one without writes, that a late sample makes no peak,
