@@ -179,7 +179,8 @@ func TestInventoryThatTakesTooLong(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The clock is read twice.
-	expectSQL(t, b, true, "select due_at - at >= 19 * greatest(took_ms, 1) * interval '1 millisecond' from fence.inventory")
+	expectSQL(t, b, true,
+		"select due_at - at >= 19 * greatest(took_ms, 1) * interval '1 millisecond' from fence.inventory")
 
 	b.exec(t, makeDue)
 	b.hold(t, lockFencesTableSQL)

@@ -269,5 +269,6 @@ func TestRecorderDropsWhatItCannotKeep(t *testing.T) {
 	}
 	expectSQL(t, b, groupsMax, "select count(*) from fence.rejections")
 	expectSQL(t, b, 99, "select count(*) from fence.rejections where fencing_token > $1", groupsMax)
-	expectSQL(t, b, true, "select count = 2 and first_at < last_at from fence.rejections where fencing_token = $1", groupsMax)
+	expectSQL(t, b, true, "select count = 2 and first_at < last_at from fence.rejections where fencing_token = $1",
+		groupsMax)
 }

@@ -2,7 +2,7 @@ package store
 
 import "fmt"
 
-// Forgotten returns how often the Service has forgotten whom it may refuse.
+// Forgotten returns how often the Service has forgotten its refusals.
 func (s *Service) Forgotten() uint64 { return s.refusals.generation.Load() }
 
 // RefusalMemory is the memory alone.

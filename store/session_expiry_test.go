@@ -254,7 +254,7 @@ func (s *services) raceExpiry(t *testing.T, racer, round int) {
 	case got.err != nil:
 		t.Error(got.err)
 	case got.lease.GrantedAt.Before(until):
-		t.Errorf("the lock was granted %s before the end of the session that its owner was told",
+		t.Errorf("the lock was granted %s before the end of the session that its owner was answered",
 			until.Sub(got.lease.GrantedAt))
 	default:
 		s.giveBack(t, racer, got.lease)
@@ -282,7 +282,7 @@ func TestWaitersOfAnExpiredSession(t *testing.T) {
 	for _, answers := range inside {
 		var lost *store.LostError
 		if got := answered(t, answers); !errors.As(got.err, &lost) || lost.Reason != "expired" || lost.Lock != "" {
-			t.Errorf("who waited in the session was told %+v", got)
+			t.Errorf("a waiter in the expired session got %+v, want that the session is lost", got)
 		}
 	}
 	s.expectQuiet(t)

@@ -43,7 +43,8 @@ func TestSweepEndsExpiredLeases(t *testing.T) {
 	expectSwept(t, sweeper, store.Swept{Expired: 2})
 	expectSwept(t, sweeper, store.Swept{})
 	expectSQL(t, b, "running, released, broken, expired in time, expired in time", `
-		select string_agg(coalesce(end_reason, 'running') || case when ended_at = expires_at then ' in time' else '' end, ', ' order by lock)
+		select string_agg(coalesce(end_reason, 'running') || case when ended_at = expires_at then ' in time' else '' end, ', '
+			order by lock)
 		from fence.leases`)
 }
 
@@ -73,7 +74,8 @@ func TestSweepForgetsOldLeases(t *testing.T) {
 		store.Swept{LeasesForgotten: 4})
 	expectSwept(t, newSweeper(t, b.Store, store.SweeperConfig{LeaseRetention: time.Second}),
 		store.Swept{LeasesForgotten: 4})
-	expectSQL(t, b, "lock1 5, lock2 5", "select string_agg(lock || ' ' || fencing_token, ', ' order by lock) from fence.leases")
+	expectSQL(t, b, "lock1 5, lock2 5",
+		"select string_agg(lock || ' ' || fencing_token, ', ' order by lock) from fence.leases")
 }
 
 // TestSweepTakesMoreThanOneStatement checks that one sweep does everything that is due, in as many statements as it
@@ -164,7 +166,7 @@ func TestSweeperRuns(t *testing.T) {
 		defer close(ended)
 		sweeper.Run(ctx, func(s store.Swept) { swept <- s }, func(err error) { failed <- err })
 	}()
-	// It says nothing of a sweep that finds nothing: the next thing to be heard is the failure.
+	// A sweep that finds nothing is not reported: the next report is the failure.
 	if got := <-swept; got != (store.Swept{Expired: 1}) {
 		t.Errorf("the sweep did %+v, want one expired", got)
 	}

@@ -80,7 +80,7 @@ func (t Answer) Same(other Answer) bool {
 	return t == other
 }
 
-// LeaseAnswer is the answer to Acquire (CodeGranted), Renew (CodeRenewed) and Break (CodeBroken), which tells no
+// LeaseAnswer is the answer to Acquire (CodeGranted), Renew (CodeRenewed) and Break (CodeBroken), which has no
 // lease_id.
 func LeaseAnswer(code string, lease store.Lease, err error) Answer {
 	if err != nil {

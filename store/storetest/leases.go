@@ -70,8 +70,8 @@ func (m Model) against(lock store.Name, asked Grant) []Grant {
 	return against
 }
 
-// longest is what an acquire is told of the lease in the way that runs longest. Where it is not known which that is,
-// the owner is Anybody.
+// longest is the answer to an acquire with the lease in its way that runs longest. If that is not known, the owner is
+// Anybody.
 func (m Model) longest(against []Grant) (held Answer, ok bool) {
 	for _, grant := range against {
 		until := m.until(grant)
