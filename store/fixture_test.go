@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -302,5 +303,31 @@ func whileGranted(suffix store.Name, scope store.Scope, steps ...step) step {
 		const acquire = "select fence.acquire(fence.ask($1, 'the new one', 'exclusive', $2, 3600000, null, null, null), 0, null)"
 		return s.whileLocked(ctx, executing(ctx, acquire, s.lock+suffix, scope), func() error { return s.do(ctx, steps...) },
 			nil)
+	}
+}
+
+// collect reads rows beside the Store. The fields of T are the columns, in their order.
+func collect[T any](t testing.TB, b *testbed, sql string, args ...any) []T {
+	t.Helper()
+	rows, err := b.sql.Query(t.Context(), sql, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := pgx.RowToStructByPos[T]
+	if kind := reflect.TypeFor[T]().Kind(); kind != reflect.Struct {
+		read = pgx.RowTo[T]
+	}
+	all, err := pgx.CollectRows(rows, read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// expectSQL compares the one value that a statement returns.
+func expectSQL[T comparable](t testing.TB, b *testbed, want T, sql string, args ...any) {
+	t.Helper()
+	if got := collect[T](t, b, sql, args...); len(got) != 1 || got[0] != want {
+		t.Errorf("%s: %v, want %v", sql, got, want)
 	}
 }

@@ -262,11 +262,11 @@ func (c historyCall) String() string {
 		return fmt.Sprintf("keep session %s alive", c.keepAlive)
 	case c.write != nil:
 		return fmt.Sprintf("%s %s %s=%q under %s", c.write.Kind, c.write.Resource, c.write.Key, c.write.Value,
-			claimText(c.write.WriteToken))
+			tokenText(c.write.WriteToken))
 	case c.transaction != nil:
 		text := "transact"
-		for _, claim := range c.transaction.Tokens {
-			text += fmt.Sprintf(" %s under %s", claim.Resource, claimText(claim))
+		for _, token := range c.transaction.Tokens {
+			text += fmt.Sprintf(" %s under %s", token.Resource, tokenText(token))
 		}
 		return text
 	case c.lock:
@@ -277,10 +277,10 @@ func (c historyCall) String() string {
 	return fmt.Sprintf("read %s %s", c.resources[0], c.record)
 }
 
-// claimText is 34 or 34.2.
-func claimText(claim store.WriteToken) string {
-	if claim.Sequence == nil {
-		return fmt.Sprint(claim.Token)
+// tokenText is 34 or 34.2.
+func tokenText(token store.WriteToken) string {
+	if token.Sequence == nil {
+		return fmt.Sprint(token.Token)
 	}
-	return fmt.Sprintf("%d.%d", claim.Token, *claim.Sequence)
+	return fmt.Sprintf("%d.%d", token.Token, *token.Sequence)
 }

@@ -286,7 +286,7 @@ func (c *historyClient) sendUntilKnown(ctx context.Context, call historyCall) hi
 	return result
 }
 
-// ask performs the call and notes what it was told. Now and then the client loses patience before it is answered.
+// send makes the call and records its answer. Now and then the client gives up before the answer.
 func (c *historyClient) send(ctx context.Context, call historyCall) historyResult {
 	if !call.reads() && c.oneIn(60) {
 		hasty, cancel := context.WithTimeout(ctx, time.Duration(c.chance.Int64N(int64(3*time.Millisecond))))

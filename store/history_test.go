@@ -234,8 +234,7 @@ func (f *historyFixture) readEverything(t *testing.T, like *historyClient) []por
 	return reader.operations
 }
 
-// draw leaves a picture of the history where `go test -artifacts` keeps it, and tells where the longest order ends that
-// the contract allows.
+// saveVisualization draws the history, for `go test -artifacts`, and logs the longest order that the contract allows.
 func (h *history) saveVisualization(t *testing.T) {
 	t.Helper()
 	_, info := porcupine.CheckOperationsVerbose(h.model, h.operations, historyPatience)
@@ -254,7 +253,7 @@ func (h *history) saveVisualization(t *testing.T) {
 	t.Logf("go test -artifacts keeps a picture of it: %s", path)
 }
 
-// tell shows the end of the longest order of a part of the history, and what should have come next.
+// logLongestOrder logs the end of the longest order of a part of the history, and the operations left over.
 func (h *history) logLongestOrder(t *testing.T, part []porcupine.Operation, order []int) {
 	t.Helper()
 	if len(order) == len(part) {

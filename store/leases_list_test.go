@@ -14,68 +14,49 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// leaseModel is how a lease must be shown: read as it is kept, with fence.runs_until, and put together here.
+// leaseModel is a lease as lists must show it.
 type leaseModel struct {
-	lock, owner string
-	token       int64
-	runs        bool
-	reason      string
-	until       *time.Time // nil: its session is forgotten
-	ended       *time.Time
-	inSession   bool
+	Lock, Owner string
+	Token       int64
+	Runs        bool
+	Reason      string
+	Until       *time.Time // nil: its session is forgotten
+	Ended       *time.Time
+	InSession   bool
 }
 
 func (m leaseModel) String() string {
-	state, ended := store.LeaseEnded, ""
-	if m.runs {
-		state = store.LeaseRunning
-	} else {
-		ended = m.ended.UTC().String()
+	text := fmt.Sprintf("%s %s %d runs %t %s in session %t until %v", m.Lock, m.Owner, m.Token, m.Runs, m.Reason,
+		m.InSession, m.Until.UTC())
+	if m.Runs {
+		return text
 	}
-	return fmt.Sprintf("%s %s %d %s %s %v until %v ended %s", m.lock, m.owner, m.token, state, m.reason, m.inSession,
-		m.until.UTC(), ended)
+	return fmt.Sprint(text, " ended ", m.Ended.UTC())
 }
 
-func shownLease(lease store.ShownLease) string {
-	return leaseModel{
-		lock: string(lease.Lock), owner: lease.OwnerID, token: lease.Token, runs: lease.State == store.LeaseRunning,
-		reason: lease.EndReason,
-		until:  &lease.ExpiresAt, ended: &lease.EndedAt, inSession: lease.InSession,
-	}.String()
+func shownLease(l store.ShownLease) string {
+	runs := l.State == store.LeaseRunning
+	return leaseModel{string(l.Lock), l.OwnerID, l.Token, runs, l.EndReason, &l.ExpiresAt, &l.EndedAt,
+		l.InSession}.String()
 }
 
 // leaseModels are all leases, the newest token first.
-func (b *testbed) leaseModels(t *testing.T) (models []leaseModel) {
+func (b *testbed) leaseModels(t *testing.T) []leaseModel {
 	t.Helper()
-	rows, err := b.sql.Query(t.Context(), `
+	models := collect[leaseModel](t, b, `
 		select l.lock, l.owner_id, l.fencing_token, l.ended_at is null and fence.runs_until(l) > clock_timestamp(), coalesce(l.end_reason, s.end_reason, ''),
 			nullif(fence.runs_until(l), '-infinity'), l.ended_at, l.session_id is not null
-		from fence.leases l left join fence.sessions s on s.session_id = l.session_id`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for rows.Next() {
-		var m leaseModel
-		if err := rows.Scan(&m.lock, &m.owner, &m.token, &m.runs, &m.reason, &m.until, &m.ended, &m.inSession); err != nil {
-			t.Fatal(err)
+		from fence.leases l left join fence.sessions s on s.session_id = l.session_id
+		order by l.fencing_token desc, l.lock collate "C"`)
+	for i := range models {
+		m := &models[i]
+		if m.Runs {
+			m.Reason = ""
+			continue
 		}
-		switch {
-		case m.runs:
-			m.reason = ""
-		default:
-			m.reason = cmp.Or(m.reason, "expired")
-			m.until = cmp.Or(m.until, m.ended)
-			m.ended = cmp.Or(m.ended, m.until)
-		}
-		models = append(models, m)
+		m.Reason, m.Until = cmp.Or(m.Reason, "expired"), cmp.Or(m.Until, m.Ended)
+		m.Ended = cmp.Or(m.Ended, m.Until)
 	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
-	slices.SortFunc(models, func(a, b leaseModel) int {
-		return cmp.Or(cmp.Compare(b.token, a.token),
-			cmp.Compare(a.lock, b.lock))
-	})
 	return models
 }
 
@@ -115,8 +96,8 @@ func (s *lockSetup) checkLeaseLists(t *testing.T) {
 		}
 		var want, got []string
 		for _, m := range models {
-			if (query.Lock == "" || m.lock == string(query.Lock)) && (query.OwnerID == "" || m.owner == query.OwnerID) &&
-				(query.State == "" || m.runs == (query.State == store.LeaseRunning)) {
+			if (query.Lock == "" || m.Lock == string(query.Lock)) && (query.OwnerID == "" || m.Owner == query.OwnerID) &&
+				(query.State == "" || m.Runs == (query.State == store.LeaseRunning)) {
 				want = append(want, m.String())
 			}
 		}

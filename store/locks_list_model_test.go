@@ -14,11 +14,11 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// lockOwners are hostile as far as an owner can be.
+// lockOwners are as hostile as an owner_id can be.
 var lockOwners = []string{"worker-1", "worker-2", "WORKER-1", `<img src=x onerror="x">`,
 	`o'; drop table fence.leases; --`, "%", `\`, "\u202eowner", "@owner"}
 
-// lockSetup makes locks of all kinds, with leases and lines of all kinds. Nothing of it changes by itself for hours.
+// lockSetup makes locks of all kinds, with leases and queues of all kinds. Nothing changes by itself for hours.
 type lockSetup struct {
 	*testbed
 	random   *rand.Rand
@@ -29,14 +29,14 @@ type lockSetup struct {
 func newLockSetup(t *testing.T, seed uint64) *lockSetup {
 	t.Helper()
 	s := &lockSetup{testbed: newTestbed(t), random: rand.New(rand.NewPCG(seed, 0))}
-	for place := range 3 {
+	for i := range 3 {
 		gateway := uuid.New()
 		s.exec(t, "insert into fence.gateways values ($1, clock_timestamp() + $2 * interval '1 hour')", gateway,
-			[]int{9, 9, -9}[place])
+			[]int{9, 9, -9}[i])
 		s.gateways = append(s.gateways, gateway)
 	}
-	for place := range 6 {
-		session, err := s.CreateSession(t.Context(), store.SessionRequest{OwnerID: lockOwners[place], TTL: store.TTLMax})
+	for i := range 6 {
+		session, err := s.CreateSession(t.Context(), store.SessionRequest{OwnerID: lockOwners[i], TTL: store.TTLMax})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func (s *lockSetup) endSessions(t *testing.T) {
 
 func pick[T any](random *rand.Rand, from []T) T { return from[random.IntN(len(from))] }
 
-// one makes a lock what it is to be.
+// one makes a lock in a random state.
 func (s *lockSetup) one(t *testing.T, lock store.Name) {
 	t.Helper()
 	request := store.AcquireRequest{Lock: lock, OwnerID: pick(s.random, lockOwners),
@@ -101,7 +101,7 @@ func (s *lockSetup) granted(t *testing.T, request store.AcquireRequest) store.Le
 	return lease
 }
 
-// line has some stand in line, and some who do not count.
+// line adds waiters to the queue, some of which do not count.
 func (s *lockSetup) line(t *testing.T, lock store.Name) {
 	t.Helper()
 	for range max(0, s.random.IntN(8)-3) {
@@ -117,7 +117,7 @@ func (s *lockSetup) line(t *testing.T, lock store.Name) {
 	}
 }
 
-// lockModel is how a lock must be shown, as far as lists show it: read row by row, and put together here.
+// lockModel is a lock as lists must show it.
 type lockModel struct {
 	name           string
 	state          store.LockState
@@ -142,75 +142,54 @@ func shownLock(lock store.Lock) string {
 	return m.String()
 }
 
-// model reads all locks, with the functions that decide on grants: fence.runs_until and fence.is_waiting.
+// lockModelLease is a lease as the functions that decide on grants see it.
+type lockModelLease struct {
+	Lock, Owner    string
+	Token          int64
+	Granted, Until time.Time
+	Runs           bool
+}
+
+// model reads all locks, with the functions that decide on grants: fence.runs_until and fence.waits.
 func (b *testbed) model(t *testing.T) (models []lockModel) {
 	t.Helper()
-	rows, err := b.sql.Query(t.Context(), `
-		select f.resource, f.granted_token, f.open from fence.fences f
-		where f.granted_token > 0 or f.resource in (select w.lock from fence.waiters w)`)
-	if err != nil {
-		t.Fatal(err)
+	leases := map[string][]lockModelLease{}
+	for _, lease := range collect[lockModelLease](t, b, `
+		select l.lock, l.owner_id, l.fencing_token, l.granted_at, fence.runs_until(l), l.ended_at is null and fence.runs_until(l) > clock_timestamp()
+		from fence.leases l order by l.fencing_token`) {
+		leases[lease.Lock] = append(leases[lease.Lock], lease)
 	}
-	open := map[string]bool{}
-	for rows.Next() {
-		var m lockModel
-		var isOpen bool
-		if err := rows.Scan(&m.name, &m.token, &isOpen); err != nil {
-			t.Fatal(err)
+	for _, row := range collect[struct {
+		Name  string
+		Token int64
+		Open  bool
+		Queue []string
+	}](t, b, `
+		select f.resource, f.granted_token, f.open, (
+			select array_agg(w.owner_id || ' ' || w.mode order by w.ticket) from fence.waiters w where w.lock = f.resource and fence.is_waiting(w))
+		from fence.fences f
+		where f.granted_token > 0 or f.resource in (select w.lock from fence.waiters w)`) {
+		m := lockModel{name: row.Name, token: row.Token, queue: row.Queue, state: store.LockFree}
+		for _, lease := range leases[row.Name] {
+			if lease.Runs {
+				m.hold(lease, store.LockHeld)
+			}
 		}
-		open[m.name] = isOpen
+		for _, lease := range leases[row.Name] {
+			if m.state == store.LockFree && row.Open && lease.Token == row.Token {
+				m.hold(lease, store.LockExpired)
+			}
+		}
 		models = append(models, m)
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
-	for i := range models {
-		b.modelOne(t, &models[i], open[models[i].name])
 	}
 	return models
 }
 
-func (b *testbed) modelOne(t *testing.T, m *lockModel, open bool) {
-	t.Helper()
-	late := ""
-	rows, err := b.sql.Query(t.Context(), `
-		select l.owner_id, l.fencing_token, l.granted_at, fence.runs_until(l), l.ended_at is null and fence.runs_until(l) > clock_timestamp()
-		from fence.leases l where l.lock = $1 order by l.fencing_token`, m.name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.state = store.LockFree
-	var lateOwner string
-	var lateUntil, lateGranted time.Time
-	for rows.Next() {
-		var owner string
-		var token int64
-		var granted, until time.Time
-		var runs bool
-		if err := rows.Scan(&owner, &token, &granted, &until, &runs); err != nil {
-			t.Fatal(err)
-		}
-		text := fmt.Sprint(owner, " ", token)
-		if runs {
-			m.state, m.holders, m.owners = store.LockHeld, append(m.holders, text), append(m.owners, owner)
-			m.until, m.granted = latest(m.until, until), latest(m.granted, granted)
-		}
-		if token == m.token {
-			late, lateOwner, lateUntil, lateGranted = text, owner, until, granted
-		}
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
-	if m.state == store.LockFree && open {
-		m.state, m.holders, m.owners, m.until, m.granted = store.LockExpired, []string{late}, []string{lateOwner}, lateUntil,
-			lateGranted
-	}
-	err = b.sql.QueryRow(t.Context(), `
-		select array_agg(w.owner_id || ' ' || w.mode order by w.ticket) from fence.waiters w where w.lock = $1 and fence.is_waiting(w)`, m.name).Scan(&m.queue)
-	if err != nil {
-		t.Fatal(err)
-	}
+// hold adds a holder.
+func (m *lockModel) hold(lease lockModelLease, state store.LockState) {
+	m.state, m.owners = state, append(m.owners, lease.Owner)
+	m.holders = append(m.holders, fmt.Sprint(lease.Owner, " ", lease.Token))
+	m.until, m.granted = latest(m.until, lease.Until), latest(m.granted, lease.Granted)
 }
 
 func latest(a, b time.Time) time.Time {
@@ -220,7 +199,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// selected is what the query selects of the models, in its order.
+// selected are the locks that a query selects, in its order.
 func selected(models []lockModel, query store.LockQuery) (found []lockModel) {
 	for _, m := range models {
 		inOwner := slices.ContainsFunc(m.owners, func(owner string) bool { return strings.Contains(owner, query.Contains) })
@@ -250,7 +229,7 @@ func selected(models []lockModel, query store.LockQuery) (found []lockModel) {
 	return found
 }
 
-// compareTimes puts what has none last.
+// compareTimes puts zero times last.
 func compareTimes(a, b time.Time, order int) int {
 	if a.IsZero() != b.IsZero() {
 		if a.IsZero() {

@@ -11,38 +11,38 @@ import (
 	"github.com/fencegate/fencegate/store/storetest"
 )
 
-// claim draws a claim on the name: mostly one that could be admitted.
-func (r *randomRun) claim(t *rapid.T, name store.Name) store.WriteToken {
+// writeToken draws a token for the name: mostly one that could be admitted.
+func (r *randomRun) writeToken(t *rapid.T, name store.Name) store.WriteToken {
 	resource := r.model.Resource(name)
 	granted, leaseID := r.model.Granted(name)
-	claim := store.WriteToken{Resource: name}
+	token := store.WriteToken{Resource: name}
 	switch rapid.SampledFrom([]string{"newest", "newest", "newest", "newest", "last", "other", "none", "near",
 		"far"}).Draw(t, "token") {
 	case "newest":
-		claim.Token = granted
+		token.Token = granted
 	case "last":
-		claim.Token = resource.LastToken
+		token.Token = resource.LastToken
 	case "other":
 		if len(r.leases) > 0 {
-			claim.Token = r.someLease(t).Token
+			token.Token = r.someLease(t).Token
 		}
 	case "near":
-		claim.Token = max(0, max(granted, resource.LastToken)+rapid.Int64Range(-1, 2).Draw(t, "off"))
+		token.Token = max(0, max(granted, resource.LastToken)+rapid.Int64Range(-1, 2).Draw(t, "off"))
 	case "far":
-		claim.Token = max(granted, resource.LastToken) + rapid.Int64Range(10, 10_000).Draw(t, "off")
+		token.Token = max(granted, resource.LastToken) + rapid.Int64Range(10, 10_000).Draw(t, "off")
 	}
 	if rapid.IntRange(0, 3).Draw(t, "numbered") > 0 {
 		number := max(0, resource.LastSequence+rapid.Int64Range(-1, 3).Draw(t, "sequence"))
-		claim.Sequence = &number
+		token.Sequence = &number
 	}
 	switch rapid.SampledFrom([]string{"none", "own", "own", "wrong"}).Draw(t, "lease_id") {
 	case "own":
-		claim.LeaseID = &leaseID
+		token.LeaseID = &leaseID
 	case "wrong":
 		id := uuid.NewSHA1(leaseID, nil)
-		claim.LeaseID = &id
+		token.LeaseID = &id
 	}
-	return claim
+	return token
 }
 
 // operation draws an operation on one of few records, with one of few contents, so that they often meet.
@@ -73,7 +73,7 @@ func (r *randomRun) write(t *rapid.T) { r.send(t, []store.Write{r.draw(t)}) }
 
 func (r *randomRun) draw(t *rapid.T) store.Write {
 	name := r.name(t)
-	return store.Write{WriteToken: r.claim(t, name), Operation: r.operation(t, name)}
+	return store.Write{WriteToken: r.writeToken(t, name), Operation: r.operation(t, name)}
 }
 
 // writeAgain sends a write that was sent before.
@@ -134,7 +134,7 @@ func (r *randomRun) transact(t *rapid.T) {
 	var transaction store.Transaction
 	names := rapid.SliceOfNDistinct(rapid.SampledFrom(r.names), 1, len(r.names), rapid.ID[store.Name]).Draw(t, "names")
 	for _, name := range names {
-		transaction.Tokens = append(transaction.Tokens, r.claim(t, name))
+		transaction.Tokens = append(transaction.Tokens, r.writeToken(t, name))
 	}
 	for range rapid.IntRange(1, 4).Draw(t, "operations") {
 		name := rapid.SampledFrom(names).Draw(t, "of")
@@ -174,15 +174,15 @@ func (r *randomRun) transactAndWrite(t *rapid.T) {
 	r.commit(t, transaction)
 }
 
-// next is the claim of a holder who does all right.
+// next is the token of a holder that does everything right.
 func (r *randomRun) next(name store.Name) store.WriteToken {
 	resource := r.model.Resource(name)
 	granted, leaseID := r.model.Granted(name)
-	claim := store.WriteToken{Resource: name, Token: granted, Sequence: ptr(int64(1)), LeaseID: &leaseID}
+	token := store.WriteToken{Resource: name, Token: granted, Sequence: ptr(int64(1)), LeaseID: &leaseID}
 	if resource.LastToken == granted {
-		*claim.Sequence = resource.LastSequence + 1
+		*token.Sequence = resource.LastSequence + 1
 	}
-	return claim
+	return token
 }
 
 func (r *randomRun) commit(t *rapid.T, transaction store.Transaction) {

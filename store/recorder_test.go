@@ -238,11 +238,8 @@ func TestRecorderDropsBeyondItsBound(t *testing.T) {
 	if err := flush(recorder); err != nil {
 		t.Fatal(err)
 	}
-	var groups, count int64
-	err := b.sql.QueryRow(t.Context(), "select count(*), sum(count)::bigint from fence.rejections").Scan(&groups, &count)
-	if err != nil || groups != groupsMax || count != 2*groupsMax {
-		t.Errorf("%d groups were seen %d times (%v), want %d and %d", groups, count, err, groupsMax, 2*groupsMax)
-	}
+	expectSQL(t, b, groupsMax, "select count(*) from fence.rejections")
+	expectSQL(t, b, 2*groupsMax, "select sum(count)::bigint from fence.rejections")
 }
 
 // TestRecorderDropsWhatItCannotKeep checks that groups that came while a flush failed take precedence over those that
@@ -270,14 +267,8 @@ func TestRecorderDropsWhatItCannotKeep(t *testing.T) {
 	if err := flush(recorder); err != nil {
 		t.Fatal(err)
 	}
-	var groups, newer, counted int64
-	var lasted bool
-	err := b.sql.QueryRow(t.Context(), `
-		select count(*), count(*) filter (where fencing_token > $1), sum(count) filter (where fencing_token = $1)::bigint,
-			bool_and(first_at < last_at) filter (where fencing_token = $1)
-		from fence.rejections`, groupsMax).Scan(&groups, &newer, &counted, &lasted)
-	if err != nil || groups != groupsMax || newer != 99 || counted != 2 || !lasted {
-		t.Errorf("%d groups were kept, %d of them newer, one seen %d times, at different times %v (%v), want %d, 99, 2, true",
-			groups, newer, counted, lasted, err, groupsMax)
-	}
+	expectSQL(t, b, groupsMax, "select count(*) from fence.rejections")
+	expectSQL(t, b, 99, "select count(*) from fence.rejections where fencing_token > $1", groupsMax)
+	expectSQL(t, b, true, "select count = 2 and first_at < last_at from fence.rejections where fencing_token = $1",
+		groupsMax)
 }

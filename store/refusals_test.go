@@ -175,14 +175,15 @@ func (r refusing) change(ctx context.Context, change func() error) error {
 	if err := change(); err != nil {
 		return err
 	}
-	return r.heard(ctx, before+2)
+	return r.awaitForgotten(ctx, before+2)
 }
 
-func (r refusing) heard(ctx context.Context, times uint64) error {
+// awaitForgotten waits until the Service has forgotten its refusals so many times.
+func (r refusing) awaitForgotten(ctx context.Context, times uint64) error {
 	for r.Refusals().Forgotten() < times {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return fmt.Errorf("the refusals were forgotten %d times, want %d: %w", r.Refusals().Forgotten(), times, ctx.Err())
 		case <-time.After(time.Millisecond):
 		}
 	}

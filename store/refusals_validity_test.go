@@ -60,7 +60,7 @@ func TestRefusalsForgetAtAnothersPolicy(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if err := r.heard(patient(t), before+2); err != nil {
+				if err := r.awaitForgotten(patient(t), before+2); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -129,7 +129,7 @@ func TestRefusalsWithoutNotifications(t *testing.T) {
 	await(t, "the listening connection is lost", func() bool { return !r.Listening() && r.RefusalsRemembered() == 0 })
 	script.expect(t, "1=v: token_stale superseded", "1=v: token_stale superseded")
 	if n := r.RefusalsRemembered(); n != 0 {
-		t.Errorf("%d refusals were learned while no change of policies could be heard", n)
+		t.Errorf("%d refusals were learned without notifications, want none", n)
 	}
 
 	before := r.Refusals().Forgotten()

@@ -130,7 +130,8 @@ func TestRejectionsSince(t *testing.T) {
 	b.exec(t, recordGroupsSQL, store.RejectionsMissedMax+1)
 	changes, err := b.RejectionsSince(t.Context(), store.RejectionFilter{}, now)
 	if err != nil || len(changes.Changed) != 0 || !changes.Missed {
-		t.Errorf("of too many are told %d (%v), missed %v", len(changes.Changed), err, changes.Missed)
+		t.Errorf("of too many changes the answer has %d (%v), missed %v, want none and missed", len(changes.Changed), err,
+			changes.Missed)
 	}
 	if _, err := b.RejectionsSince(t.Context(), store.RejectionFilter{Verdict: "admitted"}, now); !errors.Is(err,
 		store.ErrInvalid) {

@@ -171,7 +171,7 @@ func TestRejectionSummaryOfMany(t *testing.T) {
 	}
 }
 
-// changeGroups changes groups, and adds some, until it is told to end; it returns which IDs it has touched.
+// changeGroups changes groups, and adds some, until end is closed. It returns the IDs that it has changed.
 func changeGroups(t *testing.T, b *testbed, of []store.Rejection, begun chan<- struct{},
 	end <-chan struct{}) map[int64]bool {
 	touched := map[int64]bool{}

@@ -72,7 +72,7 @@ var (
 
 	step3Cases = []ruleCase{
 		{"step 3: the holder", given{acquire}, with(newest), store.Admitted, ""},
-		{"step 3: a late holder whom nobody replaced", given{acquire, expire}, with(newest), store.Admitted, ""},
+		{"step 3: a late holder that was not replaced", given{acquire, expire}, with(newest), store.Admitted, ""},
 		{"step 3: a late holder, also after a sweep", given{acquire, expire, sweep}, with(newest), store.Admitted, ""},
 		{"step 3: a holder after another's release", given{acquire, release, acquire}, with(newest), store.Admitted, ""},
 		{"step 3: one below the newest", given{acquire}, with(below), store.VerdictTokenStale, "superseded"},

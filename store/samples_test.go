@@ -62,7 +62,7 @@ func TestSamplesAddUpToTheTotals(t *testing.T) {
 	second := store.Totals{Accepted: 17, Failed: 1, Rejected: map[store.Verdict]int64{store.VerdictTokenStale: 3,
 		store.VerdictTokenRequired: 2}}
 	second.Took[4], second.Took[34] = 15, 2
-	// the answer to the first was lost: it is told again
+	// the answer to the first was lost: it is sent again
 	for i, totals := range []store.Totals{{}, first, first, second, second} {
 		b.keep(t, left, time.Duration(40-2*i)*time.Second, totals)
 	}
@@ -75,11 +75,7 @@ func TestSamplesAddUpToTheTotals(t *testing.T) {
 		sum.Took != want.Took {
 		t.Errorf("the points add up to\n%+v, want\n%+v", sum, want)
 	}
-	var empty int64
-	if err := b.sql.QueryRow(t.Context(),
-		"select count(*) from fence.samples where accepted = 0 and rejected = '{}' and failed = 0").Scan(&empty); err != nil || empty != 3 {
-		t.Errorf("%d samples are empty (%v)", empty, err)
-	}
+	expectSQL(t, b, 3, "select count(*) from fence.samples where accepted = 0 and rejected = '{}' and failed = 0")
 }
 
 // TestPoints checks that a step without a sample is not shown as one without writes, that a late sample makes no peak,
@@ -120,7 +116,7 @@ func TestPoints(t *testing.T) {
 		t.Errorf("half of them took %s (%v)", took, some)
 	}
 	if late.Accepted != 10 || late.Rejected[store.VerdictTokenStale] != 1 {
-		t.Errorf("what was told late is %+v", late)
+		t.Errorf("the late point is %+v", late)
 	}
 	if _, some := late.Took.Quantile(.5); some {
 		t.Error("something took a time where nothing was written")
@@ -291,9 +287,9 @@ func TestOverviewOfARoleThatSeesLittle(t *testing.T) {
 		role}).Overview(t.Context())
 	if err != nil || overview.Database.SynchronousStandbys != nil || overview.Database.SizeBytes < 1<<20 ||
 		overview.Database.Connections < 1 {
-		t.Errorf("a role that sees little is told %+v (%v)", overview.Database, err)
+		t.Errorf("a role that sees little gets %+v (%v)", overview.Database, err)
 	}
 	if overview, err = b.Overview(t.Context()); err != nil || overview.Database.SynchronousStandbys == nil {
-		t.Errorf("who sees all is told %+v (%v)", overview.Database, err)
+		t.Errorf("a role that sees everything gets %+v (%v)", overview.Database, err)
 	}
 }

@@ -130,17 +130,17 @@ func (s *scenario) releaseAction(c leaseCommand) action {
 	return statusAction("released", "select fence.release($1, $2, $3, $4)", c.Lock, c.OwnerID, c.ID, c.Token)
 }
 
-// statusAction asks for something that only the holder may do. The statement answers with the standing of the lease or
+// statusAction is a call that only the holder may make. The statement returns the status of the lease or
 // the session.
 func statusAction(success, sql string, args ...any) action {
 	return func(ctx context.Context, conn *pgx.Conn) (scenarioResult, error) {
-		var standing string
-		err := conn.QueryRow(ctx, sql, args...).Scan(&standing)
+		var status string
+		err := conn.QueryRow(ctx, sql, args...).Scan(&status)
 		return func() string {
-			if standing == "live" || standing == success {
+			if status == "live" || status == success {
 				return success
 			}
-			return "lost: " + standing
+			return "lost: " + status
 		}, err
 	}
 }

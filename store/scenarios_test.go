@@ -49,10 +49,10 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// scenarioPatience bounds the wait for sessions that neither come to an end nor wait for each other.
+// scenarioPatience bounds the wait for sessions that neither end their commands nor wait for each other.
 const scenarioPatience = time.Minute
 
-// scenario is one group being played.
+// scenario is one file that is being run.
 type scenario struct {
 	url      string
 	admin    *pgx.Conn // not one of the sessions
@@ -90,7 +90,7 @@ func (s *scenario) end() {
 	_ = s.admin.Close(ctx)
 }
 
-// play does one command and returns what came out of it, for whoever that is.
+// run runs one command and returns the results of all sessions that it led to.
 func (s *scenario) run(t *testing.T, command *datadriven.TestData) string {
 	var words []string
 	for _, arg := range command.CmdArgs {
@@ -128,7 +128,7 @@ func (s *scenario) perform(t *testing.T, a *scenarioSession, script scenarioComm
 	return strings.Join(lines, "\n")
 }
 
-// settle waits until every session has come to an end or waits for another one, and tells what is new.
+// settle waits until every session has ended its command or waits for another one, and returns the new results.
 func (s *scenario) settle(t *testing.T) []string {
 	var lines []string
 	before := map[string]string{}
@@ -142,7 +142,7 @@ func (s *scenario) settle(t *testing.T) []string {
 			break
 		}
 		if time.Now().After(end) {
-			t.Fatal("a session neither ends nor waits")
+			t.Fatalf("within %s a session neither ended its command nor waited for another", scenarioPatience)
 		}
 	}
 	for _, name := range s.names() {

@@ -159,7 +159,7 @@ func again(do action) action {
 	}
 }
 
-// tell shows a verdict and, of one by the tokens, the fence that it was made by.
+// verdictLine shows a verdict and, for one by the tokens, the fence.
 func (s *scenario) verdictLine(v scenarioVerdict) string {
 	switch {
 	case v.Replayed:

@@ -96,25 +96,17 @@ func TestEndSessionSkipsALockedFence(t *testing.T) {
 	if !errors.As(err, &unavailable) || unavailable.Outcome != store.OutcomeUnknown || ended != 2 {
 		t.Errorf("with a fence locked %d leases ended (%v), want 2 and an unknown outcome", ended, err)
 	}
-	if open := b.openFences(t); open != "b" {
-		t.Errorf("the fences %q are open, want b", open)
-	}
+	b.expectOpenFences(t, "b")
 	letGo()
 	if ended, err := b.EndSession(t.Context(), session.ID); err != nil || ended != 1 {
 		t.Errorf("sent again %d leases ended (%v), want 1", ended, err)
 	}
-	if open := b.openFences(t); open != "" {
-		t.Errorf("the fences %q are open", open)
-	}
+	b.expectOpenFences(t, "")
 }
 
-func (b *testbed) openFences(t *testing.T) (names string) {
+func (b *testbed) expectOpenFences(t *testing.T, want string) {
 	t.Helper()
-	const sql = "select coalesce(string_agg(resource, ' ' order by resource), '') from fence.fences where open"
-	if err := b.sql.QueryRow(t.Context(), sql).Scan(&names); err != nil {
-		t.Fatal(err)
-	}
-	return names
+	expectSQL(t, b, want, "select coalesce(string_agg(resource, ' ' order by resource), '') from fence.fences where open")
 }
 
 // TestSweepSkipsALockedSession checks that a session that can't be settled does not keep others from being settled, and
@@ -137,16 +129,12 @@ func TestSweepSkipsALockedSession(t *testing.T) {
 	if err == nil || swept.SessionsExpired != 2 {
 		t.Errorf("with a fence locked the sweep did %+v (%v), want two sessions and an error", swept, err)
 	}
-	if open := b.openFences(t); open != "stuck" {
-		t.Errorf("the fences %q are open, want that of the stuck session", open)
-	}
+	b.expectOpenFences(t, "stuck")
 	letGo()
 	expectSwept(t, sweeper, store.Swept{}) // it is left alone for a while
 	b.exec(t, "update fence.sessions set check_at = clock_timestamp() where not settled")
 	expectSwept(t, sweeper, store.Swept{})
-	if open := b.openFences(t); open != "" {
-		t.Errorf("the fences %q are open", open)
-	}
+	b.expectOpenFences(t, "")
 }
 
 // TestSettleWakesInPortions checks that the waiters of an ended session leave their queues, however many those are, and
@@ -223,9 +211,5 @@ func TestSweepIsDoneByOneGateway(t *testing.T) {
 	expectSwept(t, sweeper, store.Swept{Expired: 1})
 
 	// A sweep that comes too early does nothing.
-	var done bool
-	err = b.sql.QueryRow(t.Context(), "select fence.sweep_turn('leases', interval '1 hour')").Scan(&done)
-	if err != nil || done {
-		t.Errorf("the sweep is due again at once: %v (%v)", done, err)
-	}
+	expectSQL(t, b, false, "select fence.sweep_turn('leases', interval '1 hour')")
 }

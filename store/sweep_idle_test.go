@@ -132,11 +132,7 @@ func TestSweepKeepsTheNewestUntilTheNextGrant(t *testing.T) {
 		t.Fatal(err)
 	}
 	expectSwept(t, sweeper, store.Swept{LeasesForgotten: 1})
-	var left int
-	if err := b.sql.QueryRow(t.Context(),
-		"select count(*) from fence.leases where ended_at is null and not kept").Scan(&left); err != nil || left != 2 {
-		t.Errorf("%d leases are left (%v), want 2", left, err)
-	}
+	expectSQL(t, b, 2, "select count(*) from fence.leases where ended_at is null and not kept")
 }
 
 // TestSweepFollowsRenewals checks that a renewed lease is ended at the time to which it was renewed, be that earlier or
@@ -158,11 +154,7 @@ func TestSweepFollowsRenewals(t *testing.T) {
 	b.exec(t, "update fence.leases set check_at = clock_timestamp() where lock = 'to 1h0m0s'")
 	b.exec(t, "select pg_sleep(extract(epoch from expires_at - clock_timestamp())) from fence.leases where lock = 'to 100ms'")
 	expectSwept(t, sweeper, store.Swept{Expired: 1})
-	var same bool
-	err := b.sql.QueryRow(t.Context(), "select check_at = expires_at from fence.leases where ended_at is null").Scan(&same)
-	if err != nil || !same {
-		t.Errorf("the other is not looked at when it expires (%v)", err)
-	}
+	expectSQL(t, b, true, "select check_at = expires_at from fence.leases where ended_at is null")
 }
 
 // BenchmarkIdleSweep measures a sweep and a count beside idle locks: FENCEGATE_IDLE_LOCKS=1000,1000000,10000000 go test

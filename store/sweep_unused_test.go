@@ -21,10 +21,7 @@ const (
 
 func (b *testbed) expectLeft(t *testing.T, want string) {
 	t.Helper()
-	var left string
-	if err := b.sql.QueryRow(t.Context(), leftSQL).Scan(&left); err != nil || left != want {
-		t.Errorf("what is left is %q (%v), want %q", left, err, want)
-	}
+	expectSQL(t, b, want, leftSQL)
 }
 
 // TestNamesNeverUsedLeaveNothing checks that refused requests, abandoned waits, rejected writes and watches leave no

@@ -42,14 +42,10 @@ func TestSweepEndsExpiredLeases(t *testing.T) {
 	}
 	expectSwept(t, sweeper, store.Swept{Expired: 2})
 	expectSwept(t, sweeper, store.Swept{})
-	var reasons string
-	err := b.sql.QueryRow(t.Context(), `
+	expectSQL(t, b, "running, released, broken, expired in time, expired in time", `
 		select string_agg(coalesce(end_reason, 'running') || case when ended_at = expires_at then ' in time' else '' end, ', '
 			order by lock)
-		from fence.leases`).Scan(&reasons)
-	if want := "running, released, broken, expired in time, expired in time"; err != nil || reasons != want {
-		t.Errorf("the leases are %s (%v), want %s", reasons, err, want)
-	}
+		from fence.leases`)
 }
 
 // seedLeases gives a lock a history of leases that ended days ago, one a day, of which the newest holds the fence; none
@@ -78,12 +74,8 @@ func TestSweepForgetsOldLeases(t *testing.T) {
 		store.Swept{LeasesForgotten: 4})
 	expectSwept(t, newSweeper(t, b.Store, store.SweeperConfig{LeaseRetention: time.Second}),
 		store.Swept{LeasesForgotten: 4})
-	var left string
-	err := b.sql.QueryRow(t.Context(),
-		"select string_agg(lock || ' ' || fencing_token, ', ' order by lock) from fence.leases").Scan(&left)
-	if want := "lock1 5, lock2 5"; err != nil || left != want {
-		t.Errorf("the leases left are %s (%v), want %s", left, err, want)
-	}
+	expectSQL(t, b, "lock1 5, lock2 5",
+		"select string_agg(lock || ' ' || fencing_token, ', ' order by lock) from fence.leases")
 }
 
 // TestSweepTakesMoreThanOneStatement checks that one sweep does everything that is due, in as many statements as it
@@ -109,23 +101,11 @@ func TestSweepForgetsRejections(t *testing.T) {
 			'14 days',
 			case n when 1 then clock_timestamp() else seen end
 		from generate_series(1, 20) n, lateral (select clock_timestamp() - (20 - n) * interval '1 day' as seen) s`)
-	left := func() (tokens string) {
-		t.Helper()
-		err := b.sql.QueryRow(t.Context(),
-			"select string_agg(fencing_token::text, ' ' order by id) from fence.rejections").Scan(&tokens)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return tokens
-	}
+	const left = "select string_agg(fencing_token::text, ' ' order by id) from fence.rejections"
 	expectSwept(t, newSweeper(t, b.Store, store.SweeperConfig{RejectionsMax: 20}), store.Swept{RejectionsForgotten: 12})
-	if got, want := left(), "1 14 15 16 17 18 19 20"; got != want {
-		t.Errorf("by age, those left are %s, want %s", got, want)
-	}
+	expectSQL(t, b, "1 14 15 16 17 18 19 20", left)
 	expectSwept(t, newSweeper(t, b.Store, store.SweeperConfig{RejectionsMax: 3}), store.Swept{RejectionsForgotten: 5})
-	if got, want := left(), "18 19 20"; got != want {
-		t.Errorf("by number, those left are %s, want %s", got, want)
-	}
+	expectSQL(t, b, "18 19 20", left)
 }
 
 // TestManySweepAtOnce checks that several sweeps at once end and delete each lease once, and that none waits or fails.
@@ -186,7 +166,7 @@ func TestSweeperRuns(t *testing.T) {
 		defer close(ended)
 		sweeper.Run(ctx, func(s store.Swept) { swept <- s }, func(err error) { failed <- err })
 	}()
-	// It says nothing of a sweep that finds nothing: the next thing to be heard is the failure.
+	// A sweep that finds nothing is not reported: the next report is the failure.
 	if got := <-swept; got != (store.Swept{Expired: 1}) {
 		t.Errorf("the sweep did %+v, want one expired", got)
 	}

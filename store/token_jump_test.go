@@ -38,11 +38,7 @@ func TestTokensJumpInAnotherDatabase(t *testing.T) {
 			if after != jumped+1 {
 				t.Errorf("token %d was followed by %d: one jump is enough", jumped, after)
 			}
-			var jumps int64
-			if err := b.sql.QueryRow(t.Context(), "select jumps from fence.database_identity").Scan(&jumps); err != nil ||
-				jumps != 1 {
-				t.Errorf("%d jumps are counted (%v), want 1", jumps, err)
-			}
+			expectSQL(t, b, 1, "select jumps from fence.database_identity")
 		})
 	}
 }

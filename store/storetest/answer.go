@@ -28,11 +28,11 @@ const (
 	CodeDone     = "done"
 	CodeUnknown  = "unknown" // whether it happened
 
-	CodeNotApplied  = "not applied" // since the database could not be asked
+	CodeNotApplied  = "not applied" // the database could not be reached
 	CodeSessionLost = "session lost"
 )
 
-// Anybody is the owner where it is not known who must be told.
+// Anybody is the owner if any of several may be in the answer.
 const Anybody = "*"
 
 // Answer is an answer as a value that can be compared: the model's and the provider's must be the same.
@@ -44,7 +44,7 @@ type Answer struct {
 	ID        uuid.UUID
 	Owner     string
 	ExpiresAt int64  // microseconds; 0: unknown
-	Others    string // who holds the lock besides the owner
+	Others    string // the holders besides the owner
 	Leases    int64  // of a session
 
 	Version           int64
@@ -52,12 +52,12 @@ type Answer struct {
 	Created, Replayed bool
 	Op                int // of a transaction that an operation's precondition refused: its place, from 1
 
-	GrantedToken, LastToken, LastSequence int64 // the fence of a rejection, or that was asked for
+	GrantedToken, LastToken, LastSequence int64 // of a rejection's fence, or of CodeFence
 	Open                                  bool
 	Record                                Record
 }
 
-// String shows what the answer says and leaves out what it does not.
+// String shows the fields that are set.
 func (t Answer) String() string {
 	text := t.Code
 	fields := reflect.ValueOf(t)
@@ -69,7 +69,7 @@ func (t Answer) String() string {
 	return text
 }
 
-// Same compares answers, of which one may not know when a lease expires.
+// Same compares answers. One of them may not know when a lease expires.
 func (t Answer) Same(other Answer) bool {
 	if t.ExpiresAt == 0 || other.ExpiresAt == 0 {
 		t.ExpiresAt, other.ExpiresAt = 0, 0
@@ -80,7 +80,7 @@ func (t Answer) Same(other Answer) bool {
 	return t == other
 }
 
-// LeaseAnswer is the answer to Acquire (CodeGranted), Renew (CodeRenewed) and Break (CodeBroken), which tells no
+// LeaseAnswer is the answer to Acquire (CodeGranted), Renew (CodeRenewed) and Break (CodeBroken), which has no
 // lease_id.
 func LeaseAnswer(code string, lease store.Lease, err error) Answer {
 	if err != nil {
@@ -185,7 +185,7 @@ func RecordAnswer(record store.Record, err error) Answer {
 	return Answer{Code: CodeRecord, Version: record.Version, Record: stored}
 }
 
-// ErrorAnswer is what an error tells.
+// ErrorAnswer is the answer of an error.
 func ErrorAnswer(err error) Answer {
 	var held *store.HeldError
 	var lost *store.LostError

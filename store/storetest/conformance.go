@@ -35,10 +35,10 @@ func Run(t *testing.T, open func(t *testing.T) Provider) {
 		name string
 		test func(*suite)
 	}{
-		{"a lease is what was asked for", (*suite).leaseAsAsked},
+		{"a lease has the fields of its request", (*suite).leaseAsAsked},
 		{"a lease has defaults", (*suite).leaseByDefault},
 		{"one holder at a time", (*suite).oneHolder},
-		{"one holder of many who ask at once", (*suite).oneOfMany},
+		{"one holder of many acquires at once", (*suite).oneOfMany},
 		{"not re-entrant", (*suite).notReentrant},
 		{"locks are independent", (*suite).independent},
 		{"tokens rise", (*suite).tokensRise},
@@ -57,8 +57,8 @@ func Run(t *testing.T, open func(t *testing.T) Provider) {
 		{"a request sent again", (*suite).requestAgain},
 		{"a request sent again after the end", (*suite).requestAfterEnd},
 		{"a request of another owner", (*suite).requestOfAnother},
-		{"many who send the same request at once", (*suite).requestAtOnce},
-		{"a lock is seen as it stands", (*suite).seen},
+		{"many with the same request_id at once", (*suite).requestAtOnce},
+		{"a lock is shown in each state", (*suite).seen},
 		{"arguments within their limits", (*suite).withinLimits},
 		{"arguments outside their limits", (*suite).outsideLimits},
 		{"a reason for breaking within its limits", (*suite).reasonLimits},
@@ -67,20 +67,20 @@ func Run(t *testing.T, open func(t *testing.T) Provider) {
 		{"many readers at once", (*suite).readersAtOnce},
 		{"a reader leaves the others", (*suite).readerLeaves},
 		{"the readers' lock is broken", (*suite).readersBroken},
-		{"a writer or readers of many who ask at once", (*suite).writerOrReaders},
+		{"a writer or readers of many acquires at once", (*suite).writerOrReaders},
 		{"a subtree covers what is below", (*suite).subtreeCovers},
 		{"what is below holds a subtree up", (*suite).subtreeHeldUp},
-		{"a subtree or names in it of many who ask at once", (*suite).subtreeOrNames},
-		{"an expired subtree is replaced where it is asked for", (*suite).subtreeReplaced},
+		{"a subtree or names in it of many acquires at once", (*suite).subtreeOrNames},
+		{"an expired subtree is replaced below", (*suite).subtreeReplaced},
 		{"tokens rise above and below", (*suite).tokensRiseInTree},
 
-		{"a session is what was asked for", (*suite).sessionAsAsked},
+		{"a session has the fields of its request", (*suite).sessionAsAsked},
 		{"a session is kept alive with its leases", (*suite).sessionKept},
 		{"the end of a session releases its leases", (*suite).sessionEnds},
 		{"a session that was not kept alive", (*suite).sessionExpires},
-		{"a session that there never was", (*suite).sessionUnknown},
+		{"a session that never existed", (*suite).sessionUnknown},
 		{"a lease in a session is not renewed by itself", (*suite).sessionLeaseRenewed},
-		{"a session that is ended while leases are asked for", (*suite).sessionEndsAtOnce},
+		{"a session that ends during acquires", (*suite).sessionEndsAtOnce},
 		{"sessions outside their limits", (*suite).sessionLimits},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -89,7 +89,7 @@ func Run(t *testing.T, open func(t *testing.T) Provider) {
 	}
 }
 
-// suite is where one test is done: a provider, and a lock that nobody else uses.
+// suite is one case: a provider, and a lock of its own.
 type suite struct {
 	*testing.T
 	Provider
@@ -129,7 +129,7 @@ func (s *suite) heldBy(lease store.Lease) {
 	s.Helper()
 	lock := s.look()
 	if lock.State != store.LockHeld || lock.Token != lease.Token || lock.Holder().OwnerID != lease.OwnerID {
-		s.Errorf("the lock stands as %+v, it must be held by %s with token %d", lock, lease.OwnerID, lease.Token)
+		s.Errorf("the lock is %+v, want it held by %s with token %d", lock, lease.OwnerID, lease.Token)
 	}
 }
 
@@ -147,7 +147,7 @@ func (s *suite) lost(err error, reasons ...string) {
 	s.Helper()
 	var lost *store.LostError
 	if !errors.As(err, &lost) || !errors.Is(err, store.ErrLeaseLost) {
-		s.Errorf("the error is %v, it must be that the lease is lost: %s", err, strings.Join(reasons, " or "))
+		s.Errorf("the error is %v, want that the lease is lost: %s", err, strings.Join(reasons, " or "))
 		return
 	}
 	for _, reason := range reasons {
@@ -155,14 +155,14 @@ func (s *suite) lost(err error, reasons ...string) {
 			return
 		}
 	}
-	s.Errorf("the lease is lost because it is %s, it must be: %s", lost.Reason, strings.Join(reasons, " or "))
+	s.Errorf("the lease is lost: %s, want: %s", lost.Reason, strings.Join(reasons, " or "))
 }
 
 // is expects an error.
 func (s *suite) is(err, target error) {
 	s.Helper()
 	if !errors.Is(err, target) {
-		s.Errorf("the error is %v, it must be: %v", err, target)
+		s.Errorf("the error is %v, want %v", err, target)
 	}
 }
 
@@ -178,7 +178,7 @@ func (s *suite) await(what string, happened func() bool) {
 	}
 }
 
-// expired returns a lease that has expired and that nobody has replaced.
+// expired returns a lease that has expired and was not replaced.
 func (s *suite) expired(owner string) store.Lease {
 	s.Helper()
 	lease := s.acquire(owner, store.TTLMin)

@@ -130,7 +130,7 @@ func (s *suite) releaseFrees() {
 	_, err := s.Renew(s.Context(), lease.Ref(), long)
 	s.lost(err, "released")
 	if lock := s.look(); lock.State != store.LockFree || lock.Holder() != nil || lock.Token != lease.Token {
-		s.Errorf("the lock stands as %+v", lock)
+		s.Errorf("the lock is %+v, want it free", lock)
 	}
 	s.heldBy(s.acquire("B", long))
 }
@@ -154,7 +154,7 @@ func (s *suite) broken() {
 		s.Errorf("broken is %+v", ended)
 	}
 	if lock := s.look(); lock.State != store.LockFree || lock.Holder() != nil {
-		s.Errorf("the lock stands as %+v", lock)
+		s.Errorf("the lock is %+v, want it free", lock)
 	}
 	_, err = s.Renew(s.Context(), lease.Ref(), long)
 	s.lost(err, "broken")

@@ -21,7 +21,7 @@ func (s *suite) leaseAsAsked() {
 	switch {
 	case lease.Lock != s.lock, lease.OwnerID != request.OwnerID, lease.TTL != request.TTL,
 		!bytes.Equal(lease.Metadata, request.Metadata):
-		s.Errorf("%+v was asked for, and granted is %+v", request, lease)
+		s.Errorf("the request %+v was granted %+v", request, lease)
 	case lease.ID == uuid.Nil, lease.Token < 1, lease.Token > store.TokenMax:
 		s.Errorf("the lease has no good lease_id or token: %+v", lease)
 	case lease.ExpiresAt.Sub(lease.GrantedAt) != request.TTL:
@@ -44,7 +44,7 @@ func (s *suite) oneHolder() {
 	s.is(err, store.ErrLeaseHeld)
 	var held *store.HeldError
 	if !errors.As(err, &held) {
-		s.Fatalf("%v tells not who holds the lock", err)
+		s.Fatalf("the error is %v, want a HeldError", err)
 	}
 	if held.Lock != s.lock || held.OwnerID != "A" || !held.ExpiresAt.Equal(lease.ExpiresAt) || held.Remaining <= 0 ||
 		held.Remaining > long {
@@ -53,7 +53,7 @@ func (s *suite) oneHolder() {
 	s.heldBy(lease)
 }
 
-// oneOfMany lets many ask at once, again and again.
+// oneOfMany sends many acquires at once, several times.
 func (s *suite) oneOfMany() {
 	for round := range 5 {
 		leases := s.atOnce(func(i int) store.AcquireRequest {
@@ -66,7 +66,7 @@ func (s *suite) oneOfMany() {
 	}
 }
 
-// clientsAtOnce is how many ask at the same time.
+// clientsAtOnce is how many acquires are sent at the same time.
 const clientsAtOnce = 8
 
 // atOnce makes requests at the same time and returns the leases. Nothing but ErrLeaseHeld may come instead.
@@ -190,7 +190,7 @@ func (s *suite) withinLimits() {
 		request.Lock = store.Name(fmt.Sprintf("%s/%d", s.lock, i))
 		lease := s.granted(request)
 		if lease.OwnerID != request.OwnerID || !bytes.Equal(lease.Metadata, request.Metadata) {
-			s.Errorf("%+v was asked for, and granted is %+v", request, lease)
+			s.Errorf("the request %+v was granted %+v", request, lease)
 		}
 	}
 }

@@ -27,12 +27,12 @@ func (s *suite) in(session store.Session) store.AcquireRequest {
 	return store.AcquireRequest{Lock: s.lock, OwnerID: "A", SessionID: session.ID}
 }
 
-// stands expects a state of a session, and a number of leases that run in it.
-func (s *suite) stands(session store.Session, state store.SessionState, leases int64) {
+// expectSession compares the state of a session and the number of its running leases.
+func (s *suite) expectSession(session store.Session, state store.SessionState, leases int64) {
 	s.Helper()
 	got, count, err := s.Session(s.Context(), session.ID)
 	if err != nil || got.State != state || count != leases || got.ID != session.ID || got.OwnerID != session.OwnerID {
-		s.Errorf("the session stands as %+v with %d leases (%v), it must be %s with %d", got, count, err, state, leases)
+		s.Errorf("the session is %+v with %d leases (%v), want %s with %d", got, count, err, state, leases)
 	}
 }
 
@@ -43,15 +43,15 @@ func (s *suite) sessionAsAsked() {
 	case err != nil:
 		s.Fatal(err)
 	case session.ID == uuid.Nil, session.OwnerID != "A", session.TTL != request.TTL, session.State != store.SessionLive:
-		s.Errorf("%+v was asked for, and made is %+v", request, session)
+		s.Errorf("the request %+v made the session %+v", request, session)
 	case !bytes.Equal(session.Metadata, request.Metadata), session.ExpiresAt.Sub(session.CreatedAt) != request.TTL:
-		s.Errorf("%+v was asked for, and made is %+v", request, session)
+		s.Errorf("the request %+v made the session %+v", request, session)
 	}
 	other := s.session(0)
 	if other.TTL != store.TTLDefault || other.ID == session.ID || other.Metadata != nil {
 		s.Errorf("by default made is %+v", other)
 	}
-	s.stands(other, store.SessionLive, 0)
+	s.expectSession(other, store.SessionLive, 0)
 }
 
 func (s *suite) sessionKept() {
@@ -60,7 +60,7 @@ func (s *suite) sessionKept() {
 	if lease.SessionID != session.ID || !lease.ExpiresAt.Equal(session.ExpiresAt) || lease.TTL != session.TTL {
 		s.Errorf("granted in %+v is %+v", session, lease)
 	}
-	s.stands(session, store.SessionLive, 1)
+	s.expectSession(session, store.SessionLive, 1)
 	kept, err := s.KeepAlive(s.Context(), session.ID)
 	if err != nil || !kept.ExpiresAt.After(session.ExpiresAt) || kept.TTL != session.TTL ||
 		!kept.CreatedAt.Equal(session.CreatedAt) {
@@ -72,7 +72,7 @@ func (s *suite) sessionKept() {
 	}
 	s.refused(store.AcquireRequest{Lock: s.lock, OwnerID: "B"}, "A")
 	s.released(lease)
-	s.stands(session, store.SessionLive, 0)
+	s.expectSession(session, store.SessionLive, 0)
 }
 
 func (s *suite) sessionEnds() {
@@ -86,7 +86,7 @@ func (s *suite) sessionEnds() {
 			s.Errorf("ended for the %dth time, it released %d (%v), and must release %d", i+1, released, err, want)
 		}
 	}
-	s.stands(session, store.SessionEnded, 0)
+	s.expectSession(session, store.SessionEnded, 0)
 	if state := s.look().State; state != store.LockFree {
 		s.Errorf("the lock is %s", state)
 	}
@@ -117,7 +117,7 @@ func (s *suite) sessionExpires() {
 	if next.GrantedAt.Before(session.ExpiresAt) || next.Token <= late.Token {
 		s.Errorf("%+v was granted while %+v was live", next, session)
 	}
-	s.stands(session, store.SessionExpired, 0)
+	s.expectSession(session, store.SessionExpired, 0)
 	_, err := s.KeepAlive(s.Context(), session.ID)
 	s.sessionLost(err, "expired")
 	request := s.in(session)
@@ -154,7 +154,7 @@ func (s *suite) sessionLeaseRenewed() {
 	s.heldBy(lease)
 }
 
-// sessionEndsAtOnce ends a session while leases are asked for in it: none of them runs afterwards.
+// sessionEndsAtOnce ends a session during acquires in it: no lease runs afterwards.
 func (s *suite) sessionEndsAtOnce() {
 	session := s.session(long)
 	var asking sync.WaitGroup
@@ -175,7 +175,7 @@ func (s *suite) sessionEndsAtOnce() {
 		})
 	}
 	asking.Wait()
-	s.stands(session, store.SessionEnded, 0)
+	s.expectSession(session, store.SessionEnded, 0)
 	for i := range 8 {
 		s.granted(store.AcquireRequest{Lock: store.Name(fmt.Sprintf("%s/%d", s.lock, i)), OwnerID: "B"})
 	}
@@ -202,6 +202,6 @@ func (s *suite) sessionLost(err error, reason string) {
 	s.lost(err, reason)
 	var lost *store.LostError
 	if errors.As(err, &lost) && lost.Lock != "" {
-		s.Errorf("the error is %v, which tells of a lock", err)
+		s.Errorf("the error is %v, want one without a lock", err)
 	}
 }

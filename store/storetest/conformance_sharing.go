@@ -23,11 +23,11 @@ func (s *suite) refused(request store.AcquireRequest, owner string) {
 	_, err := s.Acquire(s.Context(), request)
 	var held *store.HeldError
 	if !errors.As(err, &held) || !errors.Is(err, store.ErrLeaseHeld) {
-		s.Errorf("%+v: the error is %v, it must be that the lock is held", request, err)
+		s.Errorf("%+v: the error is %v, want a HeldError", request, err)
 		return
 	}
 	if held.Lock != request.Lock || held.OwnerID != owner || held.Remaining <= 0 || held.QueueLength != 0 {
-		s.Errorf("%+v: held is %+v, it must be by %s", request, held, owner)
+		s.Errorf("%+v: the error says %+v, want that %s holds the lock", request, held, owner)
 	}
 }
 
@@ -35,13 +35,13 @@ func (s *suite) holders(leases ...store.Lease) {
 	s.Helper()
 	lock := s.look()
 	if len(lock.Holders) != len(leases) {
-		s.Errorf("the lock is held by %+v, it must be by %+v", lock.Holders, leases)
+		s.Errorf("the lock is held by %+v, want %+v", lock.Holders, leases)
 		return
 	}
 	for i, lease := range leases {
 		holder := lock.Holders[i]
 		if holder.Token != lease.Token || holder.OwnerID != lease.OwnerID || holder.Mode != lease.Mode {
-			s.Errorf("holder %d is %+v, it must be %+v", i, holder, lease)
+			s.Errorf("holder %d is %+v, want %+v", i, holder, lease)
 		}
 	}
 }
@@ -115,7 +115,7 @@ func (s *suite) writerOrReaders() {
 			s.released(lease)
 		}
 		if writers > 1 || writers == 1 && len(leases) > 1 || len(leases) == 0 {
-			s.Fatalf("round %d: %d were granted the lock, of whom %d may write", round, len(leases), writers)
+			s.Fatalf("round %d: %d were granted the lock, %d of them to write", round, len(leases), writers)
 		}
 	}
 }
@@ -170,7 +170,7 @@ func (s *suite) subtreeOrNames() {
 			s.released(lease)
 		}
 		if subtrees > 1 || subtrees == 1 && len(leases) > 1 || len(leases) == 0 {
-			s.Fatalf("round %d: %d were granted something, of whom %d the subtree", round, len(leases), subtrees)
+			s.Fatalf("round %d: %d were granted something, %d of them the subtree", round, len(leases), subtrees)
 		}
 	}
 }

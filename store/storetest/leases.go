@@ -70,8 +70,8 @@ func (m Model) against(lock store.Name, asked Grant) []Grant {
 	return against
 }
 
-// longest is what an acquire is told of the lease in the way that runs longest. Where it is not known which that is,
-// the owner is Anybody.
+// longest is the answer to an acquire with the lease in its way that runs longest. If that is not known, the owner is
+// Anybody.
 func (m Model) longest(against []Grant) (held Answer, ok bool) {
 	for _, grant := range against {
 		until := m.until(grant)
@@ -102,8 +102,8 @@ func (m Model) newestToken(lock store.Name, scope store.Scope) int64 {
 	return newest
 }
 
-// granted raises the fence. Only an exclusive lease may write. A subtree grant shuts out those who could still write
-// below; and any grant on the name, those who could write below under the subtree grant before it.
+// granted raises the fence. Only an exclusive lease may write. A subtree grant shuts out those that could still write
+// below; and any grant on the name, those that could write below under the subtree grant before it.
 func (m Model) granted(lock store.Name, grant Grant) Model {
 	r := m.Resource(lock)
 	for _, late := range r.grants {
@@ -235,8 +235,8 @@ func (m Model) Release(ref store.LeaseRef) (Model, Answer) {
 	return m, lost(status)
 }
 
-// Break ends all leases that run on the lock, or that of a late holder who may still write, and closes the fence.
-// Answer is the newest.
+// Break ends all leases that run on the lock, or that of a late holder that may still write, and closes the fence.
+// The answer is the newest.
 func (m Model) Break(lock store.Name) (Model, Answer) {
 	r := m.Resource(lock)
 	answer := Answer{Code: CodeNotFound}
@@ -255,7 +255,7 @@ func (m Model) Break(lock store.Name) (Model, Answer) {
 	return m.With(lock, r), answer
 }
 
-// Lock tells how the lock stands.
+// Lock is the answer to Lock.
 func (m Model) Lock(lock store.Name) Answer {
 	r := m.Resource(lock)
 	newest, ok := r.Newest()

@@ -24,7 +24,7 @@ type named struct {
 	resource *Resource
 }
 
-// Equal reports whether two worlds can't be told apart by any operation.
+// Equal reports whether no operation can distinguish two models.
 func (m Model) Equal(other Model) bool {
 	if len(m.resources) != len(other.resources) || !maps.Equal(m.policies, other.policies) ||
 		!maps.Equal(m.sessions, other.sessions) {
@@ -137,7 +137,7 @@ func (m Model) Granted(name store.Name) (token int64, leaseID uuid.UUID) {
 	return newest.token, newest.ID
 }
 
-// Fence tells how the fence of a name stands.
+// Fence is the answer to Fence.
 func (m Model) Fence(name store.Name) Answer {
 	r, newest := m.Resource(name), m.inForce(name)
 	if max(newest.token, r.LastToken) == 0 {
@@ -153,20 +153,20 @@ func (m Model) Write(write store.Write) (Model, Answer) {
 	return m.With(write.Resource, next), answer
 }
 
-// Transact applies all operations of a transaction, or none. The first claim that is refused decides, or else the first
+// Transact applies all operations of a transaction, or none. The first token that is refused decides, or else the first
 // operation.
 func (m Model) Transact(transaction store.Transaction) (Model, Answer) {
 	content := contentOf(transaction.Operations)
 	replayed := true
-	for _, claim := range transaction.Tokens {
-		replayed = replayed && m.Resource(claim.Resource).replays(claim, content)
+	for _, token := range transaction.Tokens {
+		replayed = replayed && m.Resource(token.Resource).replays(token, content)
 	}
 	if replayed {
 		return m, m.committed(transaction, true)
 	}
-	for _, claim := range transaction.Tokens {
-		if refused := m.Resource(claim.Resource).judge(claim, m.inForce(claim.Resource),
-			m.Policy(claim.Resource)); refused != (Answer{}) {
+	for _, token := range transaction.Tokens {
+		if refused := m.Resource(token.Resource).judge(token, m.inForce(token.Resource),
+			m.Policy(token.Resource)); refused != (Answer{}) {
 			return m, refused
 		}
 	}
@@ -180,14 +180,14 @@ func (m Model) Transact(transaction store.Transaction) (Model, Answer) {
 	}
 
 	next := m
-	for _, claim := range transaction.Tokens {
-		raised := m.Resource(claim.Resource).raised(claim, content)
+	for _, token := range transaction.Tokens {
+		raised := m.Resource(token.Resource).raised(token, content)
 		for _, op := range transaction.Operations {
-			if op.Resource == claim.Resource {
-				raised.lastCreated = raised.change(claim, op.Operation) || raised.lastCreated
+			if op.Resource == token.Resource {
+				raised.lastCreated = raised.change(token, op.Operation) || raised.lastCreated
 			}
 		}
-		next = next.With(claim.Resource, raised)
+		next = next.With(token.Resource, raised)
 	}
 	return next, next.committed(transaction, false)
 }

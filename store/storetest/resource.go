@@ -1,8 +1,8 @@
-// Package storetest says what every keeper of leases and fences has to do: a reference model that is small
+// Package storetest has what every keeper of leases and fences must do: a reference model that is small
 // enough to be read against the contract, and a conformance suite for lease providers.
 //
 // The model is written from the contract and knows no SQL. It is pure: an operation takes a state and returns the next
-// one and what the caller must be told. Two things are not the model's to decide. Which token, lease_id and times a
+// one and the answer to the caller. Two things are not the model's to decide. Which token, lease_id and times a
 // grant gets is the provider's choice: the caller hands them in, and the model says whether that choice was allowed.
 // And time: a lease or a session runs out when [Model.Expire] or [Model.SessionOver] says so, which may be at any
 // moment.
@@ -19,7 +19,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// Resource is one name: its lock, its fence and its records. The zero value is a name that nobody has used. It is a
+// Resource is one name: its lock, its fence and its records. The zero value is a name that was never used. It is a
 // value: no method changes what its receiver shows.
 type Resource struct {
 	GrantedToken int64
@@ -73,7 +73,7 @@ type End string
 // The ends of a lease, as a LostError gives them for a reason.
 const (
 	Running  End = ""
-	Expired  End = "expired" // and nobody has released or broken it since
+	Expired  End = "expired" // and was not released or broken since
 	Released End = "released"
 	Broken   End = "broken"
 	HeldOut  End = "max_hold" // at its HoldUntil, or late and not replaced by then
@@ -104,7 +104,7 @@ func GrantOf(lease store.Lease, requestID string) Grant {
 	}
 }
 
-// Equal reports whether two states can't be told apart by any operation.
+// Equal reports whether no operation can distinguish two states.
 func (r Resource) Equal(other Resource) bool {
 	return r.GrantedToken == other.GrantedToken && r.Open == other.Open &&
 		r.LastToken == other.LastToken && r.LastSequence == other.LastSequence &&

@@ -75,7 +75,7 @@ func (m Model) ExpireAt(lock store.Name, token, at int64) Model {
 	return m.With(lock, r.with(grant))
 }
 
-// SessionOver lets a session run out (Expired), or be over because somebody is about to end it (Released), at a time in
+// SessionOver lets a session run out (Expired), or be over because it is about to be ended (Released), at a time in
 // microseconds; and all its leases run out with it. Their fences are closed only by EndSession, or when it is noticed
 // ([Model.Settle]).
 func (m Model) SessionOver(id uuid.UUID, end End, at int64) Model {
@@ -161,7 +161,7 @@ func (m Model) KeepAlive(id uuid.UUID, expiresAt int64) (Model, Answer) {
 	return m.withSession(id, session), Answer{Code: CodeRenewed, Owner: session.OwnerID, ExpiresAt: expiresAt}
 }
 
-// EndSession ends a session, releases its leases and closes their fences. It tells how many leases ran.
+// EndSession ends a session, releases its leases and closes their fences. The answer has how many leases ran.
 func (m Model) EndSession(id uuid.UUID) (Model, Answer) {
 	session, ok := m.sessions[id]
 	switch {
@@ -177,7 +177,7 @@ func (m Model) EndSession(id uuid.UUID) (Model, Answer) {
 	return m.withSession(id, session).settled(id, Released), answer
 }
 
-// Session tells how a session stands and how many leases run in it.
+// Session is the answer to Session.
 func (m Model) Session(id uuid.UUID) Answer {
 	session, ok := m.sessions[id]
 	if !ok {

@@ -26,25 +26,25 @@ func (r Resource) write(write store.Write, newest force, policy store.Policy) (R
 
 // replays reports whether a write repeats the last accepted one: the same explicit sequence, the same token, the same
 // content.
-func (r Resource) replays(claim store.WriteToken, content string) bool {
-	return claim.Token != 0 && claim.Sequence != nil &&
-		claim.Token == r.LastToken && *claim.Sequence == r.LastSequence && content == r.lastContent
+func (r Resource) replays(token store.WriteToken, content string) bool {
+	return token.Token != 0 && token.Sequence != nil &&
+		token.Token == r.LastToken && *token.Sequence == r.LastSequence && content == r.lastContent
 }
 
-// judge is steps 1 to 6 of the rule. It returns nothing for a claim that is admitted.
-func (r Resource) judge(claim store.WriteToken, newest force, policy store.Policy) Answer {
+// judge is steps 1 to 6 of the rule. It returns nothing for a token that is admitted.
+func (r Resource) judge(token store.WriteToken, newest force, policy store.Policy) Answer {
 	builtin := policy.Authority != store.AuthorityExternal
 	var verdict store.Verdict
 	switch {
-	case claim.Token == 0:
+	case token.Token == 0:
 		verdict = store.VerdictTokenRequired // step 1
-	case builtin && claim.Token > newest.token:
+	case builtin && token.Token > newest.token:
 		verdict = store.VerdictTokenUnknown // step 2
-	case builtin && (claim.Token != newest.token || !newest.open):
+	case builtin && (token.Token != newest.token || !newest.open):
 		verdict = store.VerdictTokenStale // step 3
-	case !r.follows(claim, policy):
+	case !r.follows(token, policy):
 		verdict = store.VerdictTokenStale // step 4
-	case builtin && !newest.leaseIDMatches(claim, policy):
+	case builtin && !newest.leaseIDMatches(token, policy):
 		verdict = store.VerdictLeaseMismatch // step 5
 	case builtin && policy.RequireLiveLease && newest.End != Running:
 		verdict = store.VerdictLeaseExpired // step 6
@@ -55,24 +55,24 @@ func (r Resource) judge(claim store.WriteToken, newest force, policy store.Polic
 		Code: string(verdict), GrantedToken: newest.token, LastToken: r.LastToken, LastSequence: r.LastSequence,
 	}
 	if verdict == store.VerdictTokenStale {
-		answer.Reason = r.staleReason(claim, newest, builtin)
+		answer.Reason = r.staleReason(token, newest, builtin)
 	}
 	return answer
 }
 
 // follows is step 4: the write comes after the last accepted one.
-func (r Resource) follows(claim store.WriteToken, policy store.Policy) bool {
-	if policy.Rule == store.RuleSameToken && claim.Sequence == nil {
-		return claim.Token >= r.LastToken
+func (r Resource) follows(token store.WriteToken, policy store.Policy) bool {
+	if policy.Rule == store.RuleSameToken && token.Sequence == nil {
+		return token.Token >= r.LastToken
 	}
-	return claim.Token > r.LastToken || claim.Token == r.LastToken && sequenceOf(claim) > r.LastSequence
+	return token.Token > r.LastToken || token.Token == r.LastToken && sequenceOf(token) > r.LastSequence
 }
 
-// staleReason tells the holder of a stale token what happened: somebody newer came, it may only read, its lease was
-// ended, or it sent a number twice. Where tokens come from elsewhere, what was granted here is nobody newer.
-func (r Resource) staleReason(claim store.WriteToken, newest force, builtin bool) string {
+// staleReason is the reason of token_stale: a newer grant or write, a shared lease, a lease that was ended, or a number
+// that was used before. Under an external authority, grants made here are not newer.
+func (r Resource) staleReason(token store.WriteToken, newest force, builtin bool) string {
 	switch {
-	case claim.Token < r.LastToken || builtin && claim.Token < newest.token:
+	case token.Token < r.LastToken || builtin && token.Token < newest.token:
 		return "superseded"
 	case builtin && !newest.open && newest.Mode == store.Shared:
 		return "shared"
@@ -84,11 +84,11 @@ func (r Resource) staleReason(claim store.WriteToken, newest force, builtin bool
 	return "reused"
 }
 
-func (f force) leaseIDMatches(claim store.WriteToken, policy store.Policy) bool {
-	if claim.LeaseID == nil {
+func (f force) leaseIDMatches(token store.WriteToken, policy store.Policy) bool {
+	if token.LeaseID == nil {
 		return !policy.RequireLeaseID
 	}
-	return *claim.LeaseID == f.ID
+	return *token.LeaseID == f.ID
 }
 
 // precondition is step 7, and that what is deleted must be there.
@@ -116,16 +116,16 @@ func (r Resource) precondition(op store.Operation) Answer {
 
 // raised is the state after a write was accepted, before its records are changed. The fence never falls, also
 // where an unnumbered write may follow a numbered one.
-func (r Resource) raised(claim store.WriteToken, content string) Resource {
-	if claim.Token == r.LastToken {
-		r.LastSequence = max(r.LastSequence, sequenceOf(claim))
+func (r Resource) raised(token store.WriteToken, content string) Resource {
+	if token.Token == r.LastToken {
+		r.LastSequence = max(r.LastSequence, sequenceOf(token))
 	} else {
-		r.LastSequence = sequenceOf(claim)
+		r.LastSequence = sequenceOf(token)
 	}
-	r.LastToken = claim.Token
+	r.LastToken = token.Token
 	r.newestVersion++
 	r.lastContent, r.lastCreated = "", false
-	if claim.Sequence != nil {
+	if token.Sequence != nil {
 		r.lastContent = content
 	}
 	r.records = maps.Clone(r.records)
@@ -136,20 +136,20 @@ func (r Resource) raised(claim store.WriteToken, content string) Resource {
 }
 
 // change applies an operation to records that raised has made this state's own. It reports whether it made a record.
-func (r Resource) change(claim store.WriteToken, op store.Operation) (created bool) {
+func (r Resource) change(token store.WriteToken, op store.Operation) (created bool) {
 	if op.Kind == store.Delete {
 		delete(r.records, op.Key)
 		return false
 	}
 	_, exists := r.records[op.Key]
 	r.records[op.Key] = Record{
-		Version: r.newestVersion, Token: claim.Token, Sequence: sequenceOf(claim), Numbered: claim.Sequence != nil,
+		Version: r.newestVersion, Token: token.Token, Sequence: sequenceOf(token), Numbered: token.Sequence != nil,
 		ContentType: op.ContentType, Value: string(op.Value),
 	}
 	return !exists
 }
 
-// Record tells what is stored under a key.
+// Record is the answer to Record.
 func (r Resource) Record(key store.Name) Answer {
 	record, exists := r.records[key]
 	if !exists {
@@ -167,14 +167,14 @@ func (r Resource) Keys() []store.Name {
 	return keys
 }
 
-func sequenceOf(claim store.WriteToken) int64 {
-	if claim.Sequence == nil {
+func sequenceOf(token store.WriteToken) int64 {
+	if token.Sequence == nil {
 		return 0
 	}
-	return *claim.Sequence
+	return *token.Sequence
 }
 
-// contentOf is what a write asks for, without the token it is asked under.
+// contentOf is the content of a write, without its token.
 func contentOf(operations []store.ResourceOperation) string {
 	content := ""
 	for _, op := range operations {
