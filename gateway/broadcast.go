@@ -81,7 +81,9 @@ func (b *broadcast[E]) subscribe() *subscriber[E] {
 func (p *production[E]) publish(event E) {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
-	p.last = &event
+	if p.of.replay {
+		p.last = &event
+	}
 	for s := range p.subscribers {
 		select {
 		case s.events <- event:

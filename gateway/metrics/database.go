@@ -5,45 +5,33 @@ import "github.com/fencegate/fencegate/store"
 var databaseSubject = &subject{title: "The database, as this gateway sees it"}
 
 var (
-	listeningFamily = databaseSubject.declare(Family{
-		Kind: Gauge, Name: "fencegate_database_listening",
-		Help: "1 while the connection for notifications is open; otherwise waiters are served by polling.",
-		Look: "0 for longer than a restart of the database: waiters and watchers get news up to two seconds late.",
-	})
-	reconnectsFamily = databaseSubject.declare(Family{
-		Kind: Counter, Name: "fencegate_listener_reconnects_total",
-		Help: "Times the connection for notifications was lost and reopened.",
-		Look: "Each is a restart or a failover of the database, or a network between that cuts connections.",
-	})
-	connectionsFamily = databaseSubject.declare(Family{
-		Kind: Gauge, Name: "fencegate_database_connections",
-		Help:   "Connections to the database by state; max is the limit.",
-		Look:   "`busy` at `max` for long: statements wait (see the next), or are slow.",
-		Labels: []Label{{Name: "state", Values: []string{"max", "busy", "idle"}}},
-	})
-	connectionWaitsFamily = databaseSubject.declare(Family{
-		Kind: Counter, Name: "fencegate_database_connection_waits_total",
-		Help: "Statements that had to wait for a connection.",
-		Look: "Many: more connections (`--database-connections-max`), or a faster database.",
-	})
-	failuresFamily = databaseSubject.declare(Family{
-		Kind: Counter, Name: "fencegate_database_errors_total",
-		Help: "Failed statements by reason, including those that the gateway retried.",
-		Look: "`busy`: another session kept a fence locked; `connection`: the database is unreachable, or refuses; " +
-			"`timeout`: it is slow (`--statement-timeout`); `read_only`: it is a standby; `not_migrated`: its schema " +
+	listeningFamily = databaseSubject.gauge("fencegate_database_listening",
+		"1 while the connection for notifications is open; otherwise waiters are served by polling.",
+		"0 for longer than a restart of the database: waiters and watchers get news up to two seconds late.")
+	reconnectsFamily = databaseSubject.counter("fencegate_listener_reconnects_total",
+		"Times the connection for notifications was lost and reopened.",
+		"Each is a restart or a failover of the database, or a network between that cuts connections.")
+	connectionsFamily = databaseSubject.gauge("fencegate_database_connections",
+		"Connections to the database by state; max is the limit.",
+		"`busy` at `max` for long: statements wait (see the next), or are slow.",
+		Label{Name: "state", Values: []string{"max", "busy", "idle"}})
+	connectionWaitsFamily = databaseSubject.counter("fencegate_database_connection_waits_total",
+		"Statements that had to wait for a connection.",
+		"Many: more connections (`--database-connections-max`), or a faster database.")
+	failuresFamily = databaseSubject.counter("fencegate_database_errors_total",
+		"Failed statements by reason, including those that the gateway retried.",
+		"`busy`: another session kept a fence locked; `connection`: the database is unreachable, or refuses; "+
+			"`timeout`: it is slow (`--statement-timeout`); `read_only`: it is a standby; `not_migrated`: its schema "+
 			"has another version; `other`: a full disk, or a defect, which the log names.",
-		Labels: []Label{{Name: "reason", Values: texts(store.FailureReasons...)}},
-	})
-	retriesFamily = databaseSubject.declare(Family{
-		Kind: Counter, Name: "fencegate_retries_total",
-		Help: "Retries by this gateway, by reason: busy, writes that went back to the queue because another session " +
-			"had locked their fence; deadlock and serialization, statements that the database rolled back; " +
+		Label{Name: "reason", Values: texts(store.FailureReasons...)})
+	retriesFamily = databaseSubject.counter("fencegate_retries_total",
+		"Retries by this gateway, by reason: busy, writes that went back to the queue because another session "+
+			"had locked their fence; deadlock and serialization, statements that the database rolled back; "+
 			"connection, requests resent after the database was unreachable.",
-		Look: "Clients notice only the delay. Many `busy`: SQL transactions or other gateways write to the same " +
-			"resources and keep their fences locked. A deadlock or a failed serialization that is not retried is " +
+		"Clients notice only the delay. Many `busy`: SQL transactions or other gateways write to the same "+
+			"resources and keep their fences locked. A deadlock or a failed serialization that is not retried is "+
 			"answered as `unavailable`, and counted only in `fencegate_database_errors_total`.",
-		Labels: []Label{{Name: "reason", Values: texts(store.RetryReasons...)}},
-	})
+		Label{Name: "reason", Values: texts(store.RetryReasons...)})
 )
 
 func (r *readings) database(of Watched) {

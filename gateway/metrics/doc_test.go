@@ -19,10 +19,10 @@ const metricsDocHead = `# Metrics
 
 <!-- Generated from gateway/metrics by ` + "`make docs`" + `: edit that. -->
 
-A gateway shows these at ` + "`/metrics`" + `, for Prometheus. Names begin with ` + "`fencegate_`" + ` and times are seconds. No
-label has more values than are listed here: names of locks and owners are never among them. Each gateway counts its own
-requests, from its start; add the gateways up. Every gateway shows the same counts of the database: take the ` + "`max`" + `.
-There are also the ` + "`go_*` and `process_*`" + ` metrics of every Go program with Prometheus' client.
+A gateway shows these at ` + "`/metrics`" + `, for Prometheus. Names begin with ` + "`fencegate_`" + ` and times are seconds.
+No label has more values than are listed here: names of locks and owners are never among them. Each gateway counts its
+own requests, from its start; add the gateways up. Every gateway shows the same counts of the database: take the
+` + "`max`" + `. There are also the ` + "`go_*` and `process_*`" + ` metrics of every Go program with Prometheus' client.
 `
 
 // genericMetrics maps metrics that other lock servers have to those of fencegate.

@@ -51,6 +51,18 @@ func (s *subject) declare(f Family) *Family {
 	return &f
 }
 
+func (s *subject) counter(name, help, look string, labels ...Label) *Family {
+	return s.declare(Family{Kind: Counter, Name: name, Help: help, Look: look, Labels: labels})
+}
+
+func (s *subject) gauge(name, help, look string, labels ...Label) *Family {
+	return s.declare(Family{Kind: Gauge, Name: name, Help: help, Look: look, Labels: labels})
+}
+
+func (s *subject) histogram(name, help, look string, buckets []float64, labels ...Label) *Family {
+	return s.declare(Family{Kind: Histogram, Name: name, Help: help, Look: look, Buckets: buckets, Labels: labels})
+}
+
 // Families returns every declared family, in the order of docs/metrics.md.
 func Families() []*Family {
 	var all []*Family

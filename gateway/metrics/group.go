@@ -13,41 +13,29 @@ var laneLabel = Label{Name: "lane", Values: []string{laneQuick, laneLarge, laneL
 var groupSubject = &subject{title: "The group commit"}
 
 var (
-	commitTimeFamily = groupSubject.declare(Family{
-		Kind: Histogram, Name: "fencegate_write_commit_duration_seconds",
-		Help: "Time that a batch of writes took in the database until its commit, by lane: quick; large, of large " +
+	commitTimeFamily = groupSubject.histogram("fencegate_write_commit_duration_seconds",
+		"Time that a batch of writes took in the database until its commit, by lane: quick; large, of large "+
 			"values; lock_wait, of resources whose fence another session had locked.",
-		Look:   "The disk, or the standby that commits wait for; in `lock_wait`, locks. Failed batches are not counted.",
-		Labels: []Label{laneLabel}, Buckets: durationBuckets,
-	})
-	batchSizeFamily = groupSubject.declare(Family{
-		Kind: Histogram, Name: "fencegate_write_batch_size",
-		Help:    "Writes in a batch.",
-		Look:    "Grows with the load: that many writes share the cost of a commit.",
-		Buckets: batchSizes(),
-	})
-	batchesFamily = groupSubject.declare(Family{
-		Kind: Gauge, Name: "fencegate_write_batches_in_flight",
-		Help:   "Batches being committed, by lane.",
-		Look:   "All lanes together have at most `--write-batches-max`.",
-		Labels: []Label{laneLabel},
-	})
-	queueFamily = groupSubject.declare(Family{
-		Kind: Gauge, Name: "fencegate_write_queue_writes",
-		Help: "Writes that wait for a batch.",
-		Look: "Usually near 0. If it grows, the database does not keep up, or a fence is locked for long.",
-	})
-	queueBytesFamily = groupSubject.declare(Family{
-		Kind: Gauge, Name: "fencegate_write_queue_bytes",
-		Help: "Bytes of the writes that wait for a batch.",
-		Look: "As above, for `--write-queue-bytes-max`.",
-	})
-	queueRefusedFamily = groupSubject.declare(Family{
-		Kind: Counter, Name: "fencegate_write_queue_refused_total",
-		Help: "Writes that were refused because too many waited.",
-		Look: "More load than the database takes (`--write-queue-max`, `--write-queue-bytes-max`). Clients get " +
-			"`unavailable`.",
-	})
+		"The disk, or the standby that commits wait for; in `lock_wait`, locks. Failed batches are not counted.",
+		durationBuckets, laneLabel)
+	batchSizeFamily = groupSubject.histogram("fencegate_write_batch_size",
+		"Writes in a batch.",
+		"Grows with the load: that many writes share the cost of a commit.",
+		batchSizes())
+	batchesFamily = groupSubject.gauge("fencegate_write_batches_in_flight",
+		"Batches being committed, by lane.",
+		"All lanes together have at most `--write-batches-max`.",
+		laneLabel)
+	queueFamily = groupSubject.gauge("fencegate_write_queue_writes",
+		"Writes that wait for a batch.",
+		"Usually near 0. If it grows, the database does not keep up, or a fence is locked for long.")
+	queueBytesFamily = groupSubject.gauge("fencegate_write_queue_bytes",
+		"Bytes of the writes that wait for a batch.",
+		"As above, for `--write-queue-bytes-max`.")
+	queueRefusedFamily = groupSubject.counter("fencegate_write_queue_refused_total",
+		"Writes that were refused because too many waited.",
+		"More load than the database takes (`--write-queue-max`, `--write-queue-bytes-max`). Clients get "+
+			"`unavailable`.")
 )
 
 func (r *readings) group(s groupcommit.Stats) {

@@ -17,23 +17,17 @@ const NoStatus = -1
 var httpSubject = &subject{title: "HTTP"}
 
 var (
-	requestsFamily = httpSubject.declare(Family{
-		Kind: Histogram, Name: "fencegate_http_request_duration_seconds",
-		Help: "Time to answer HTTP requests.",
-		Look: "By `status`: 5xx are failures of the gateway or the database, 412 rejected writes, 409 held locks. An " +
+	requestsFamily = httpSubject.histogram("fencegate_http_request_duration_seconds",
+		"Time to answer HTTP requests.",
+		"By `status`: 5xx are failures of the gateway or the database, 412 rejected writes, 409 held locks. An "+
 			"acquire that waits takes as long as it waits, an event stream as long as it is open.",
-		Labels: []Label{
-			{Name: "route", Open: "the path's template, like `/v1/locks/{lock}/acquire`; `none` for an unknown path"},
-			{Name: "method", Values: []string{"GET", "HEAD", "PUT", "POST", "DELETE", OtherMethod}},
-			{Name: "status", Open: "the answer's; `none` where the client had left"},
-		},
-		Buckets: quickBuckets,
-	})
-	inFlightFamily = httpSubject.declare(Family{
-		Kind: Gauge, Name: "fencegate_http_requests_in_flight",
-		Help: "HTTP requests being answered, including acquires that wait and event streams.",
-		Look: "Minus `fencegate_waiting_acquires` and `fencegate_open_watches`: what the gateway works on.",
-	})
+		quickBuckets,
+		Label{Name: "route", Open: "the path's template, like `/v1/locks/{lock}/acquire`; `none` for an unknown path"},
+		Label{Name: "method", Values: []string{"GET", "HEAD", "PUT", "POST", "DELETE", OtherMethod}},
+		Label{Name: "status", Open: "the answer's; `none` where the client had left"})
+	inFlightFamily = httpSubject.gauge("fencegate_http_requests_in_flight",
+		"HTTP requests being answered, including acquires that wait and event streams.",
+		"Minus `fencegate_waiting_acquires` and `fencegate_open_watches`: what the gateway works on.")
 )
 
 // Route counts the requests to one route. It caches the histogram of each method and status, of which there are few:

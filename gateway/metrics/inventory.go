@@ -13,65 +13,43 @@ var inventorySubject = &subject{
 }
 
 var (
-	locksFamily = inventorySubject.declare(Family{
-		Kind: Gauge, Name: "fencegate_locks",
-		Help: "Locks that were ever granted or have waiters, as of the inventory; above 10,000 an estimate.",
-		Look: "It only grows, since fences are never deleted. A new name for each task makes it grow for ever.",
-	})
-	leasesFamily = inventorySubject.declare(Family{
-		Kind: Gauge, Name: "fencegate_leases",
-		Help: "Leases by state, as of the inventory: held, the live ones; expiring, those of them with less than a " +
+	locksFamily = inventorySubject.gauge("fencegate_locks",
+		"Locks that were ever granted or have waiters, as of the inventory; above 10,000 an estimate.",
+		"It only grows, since fences are never deleted. A new name for each task makes it grow for ever.")
+	leasesFamily = inventorySubject.gauge("fencegate_leases",
+		"Leases by state, as of the inventory: held, the live ones; expiring, those of them with less than a "+
 			"quarter of their TTL left; expired, those that ran out and whose lock was not granted since.",
-		Look:   "Many `expiring` are holders that don't renew in time; `expired` are holders that died, or are late.",
-		Labels: []Label{{Name: "state", Values: []string{"held", "expiring", "expired"}}},
-	})
-	waitersFamily = inventorySubject.declare(Family{
-		Kind: Gauge, Name: "fencegate_waiters",
-		Help: "Acquires that wait in all queues, as of the inventory.",
-		Look: "If it grows, locks are held for longer than it takes new waiters to arrive.",
-	})
-	oldestWaitFamily = inventorySubject.declare(Family{
-		Kind: Gauge, Name: "fencegate_oldest_wait_seconds",
-		Help: "How long the oldest of them has waited, as of the inventory; 0 without waiters.",
-		Look: "If it grows, a queue does not move: which owner holds the lock, and does it still work?",
-	})
-	inventorySessionsFamily = inventorySubject.declare(Family{
-		Kind: Gauge, Name: "fencegate_sessions",
-		Help: "Live sessions, as of the inventory.",
-		Look: "About as many as there are processes that use them.",
-	})
-	newestTokenFamily = inventorySubject.declare(Family{
-		Kind: Gauge, Name: "fencegate_newest_token",
-		Help: "The greatest fencing token that was minted or granted, as of the inventory.",
-		Look: "It grows with the grants, and jumps after a failover or a restore. There are 2^53.",
-	})
-	jumpsFamily = inventorySubject.declare(Family{
-		Kind: Gauge, Name: "fencegate_token_jumps",
-		Help: "Times that tokens jumped past those of a lost database: a standby was promoted, or a backup restored.",
-		Look: "Each is a failover or a restore. Investigate one that nobody knows of.",
-	})
-	inventoryAgeFamily = inventorySubject.declare(Family{
-		Kind: Gauge, Name: "fencegate_inventory_age_seconds",
-		Help: "Age of the inventory that the numbers above come from.",
-		Look: "Some two seconds; more where counting takes long and is done less often, or while the database is " +
-			"unreachable.",
-	})
-	databaseUpFamily = inventorySubject.declare(Family{
-		Kind: Gauge, Name: "fencegate_database_up",
-		Help: "1 while the database answers and takes writes.",
-		Look: "0: nothing is granted or written; `/v1/overview` and `/readyz` show why.",
-	})
-	synchronousExpectedFamily = inventorySubject.declare(Family{
-		Kind: Gauge, Name: "fencegate_database_synchronous_expected",
-		Help: "1 if commits wait for standbys (synchronous_standby_names, and synchronous_commit).",
-		Look: "0: a grant or a write may be lost with the database's machine.",
-	})
-	synchronousStandbysFamily = inventorySubject.declare(Family{
-		Kind: Gauge, Name: "fencegate_database_synchronous_standbys",
-		Help: "Standbys that commits can wait for; absent where the gateway's role may not see them " +
+		"Many `expiring` are holders that don't renew in time; `expired` are holders that died, or are late.",
+		Label{Name: "state", Values: []string{"held", "expiring", "expired"}})
+	waitersFamily = inventorySubject.gauge("fencegate_waiters",
+		"Acquires that wait in all queues, as of the inventory.",
+		"If it grows, locks are held for longer than it takes new waiters to arrive.")
+	oldestWaitFamily = inventorySubject.gauge("fencegate_oldest_wait_seconds",
+		"How long the oldest of them has waited, as of the inventory; 0 without waiters.",
+		"If it grows, a queue does not move: which owner holds the lock, and does it still work?")
+	inventorySessionsFamily = inventorySubject.gauge("fencegate_sessions",
+		"Live sessions, as of the inventory.",
+		"About as many as there are processes that use them.")
+	newestTokenFamily = inventorySubject.gauge("fencegate_newest_token",
+		"The greatest fencing token that was minted or granted, as of the inventory.",
+		"It grows with the grants, and jumps after a failover or a restore. There are 2^53.")
+	jumpsFamily = inventorySubject.gauge("fencegate_token_jumps",
+		"Times that tokens jumped past those of a lost database: a standby was promoted, or a backup restored.",
+		"Each is a failover or a restore. Investigate one that nobody knows of.")
+	inventoryAgeFamily = inventorySubject.gauge("fencegate_inventory_age_seconds",
+		"Age of the inventory that the numbers above come from.",
+		"Some two seconds; more where counting takes long and is done less often, or while the database is "+
+			"unreachable.")
+	databaseUpFamily = inventorySubject.gauge("fencegate_database_up",
+		"1 while the database answers and takes writes.",
+		"0: nothing is granted or written; `/v1/overview` and `/readyz` show why.")
+	synchronousExpectedFamily = inventorySubject.gauge("fencegate_database_synchronous_expected",
+		"1 if commits wait for standbys (synchronous_standby_names, and synchronous_commit).",
+		"0: a grant or a write may be lost with the database's machine.")
+	synchronousStandbysFamily = inventorySubject.gauge("fencegate_database_synchronous_standbys",
+		"Standbys that commits can wait for; absent where the gateway's role may not see them "+
 			"(pg_read_all_stats).",
-		Look: "0 while they are expected: commits hang.",
-	})
+		"0 while they are expected: commits hang.")
 )
 
 // Database is the last known state of the database.

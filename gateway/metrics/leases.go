@@ -42,77 +42,55 @@ var quickBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, 
 var leaseSubject = &subject{title: "Leases"}
 
 var (
-	leaseOperationsFamily = leaseSubject.declare(Family{
-		Kind: Counter, Name: "fencegate_lease_operations_total",
-		Help: "Acquires (including campaigns), renewals, releases (including resignations) and breaks, by mode and " +
+	leaseOperationsFamily = leaseSubject.counter("fencegate_lease_operations_total",
+		"Acquires (including campaigns), renewals, releases (including resignations) and breaks, by mode and "+
 			"result: ok, or the error's code.",
-		Look: "`lock_held` is contention. `lease_lost` of a renewal is a holder that was away for too long, and " +
+		"`lock_held` is contention. `lease_lost` of a renewal is a holder that was away for too long, and "+
 			"becomes a zombie unless it stops. The mode is `unknown` where the caller does not have the lease.",
-		Labels: []Label{
-			leaseOperationLabel, {Name: "mode", Values: append([]string{modeUnknown}, modeLabel.Values...)},
-			{Name: "result", Values: leaseResults},
-		},
-	})
-	leaseOperationTimeFamily = leaseSubject.declare(Family{
-		Kind: Histogram, Name: "fencegate_lease_operation_duration_seconds",
-		Help: "Time that acquires, renewals, releases and breaks took, without acquires that waited in a queue.",
-		Look: "The database's latency, as holders feel it. A renewal that takes a third of the TTL is as dangerous as " +
+		leaseOperationLabel, Label{Name: "mode", Values: append([]string{modeUnknown}, modeLabel.Values...)},
+		Label{Name: "result", Values: leaseResults})
+	leaseOperationTimeFamily = leaseSubject.histogram("fencegate_lease_operation_duration_seconds",
+		"Time that acquires, renewals, releases and breaks took, without acquires that waited in a queue.",
+		"The database's latency, as holders feel it. A renewal that takes a third of the TTL is as dangerous as "+
 			"a late one.",
-		Labels: []Label{leaseOperationLabel}, Buckets: quickBuckets,
-	})
-	leaseAgeFamily = leaseSubject.declare(Family{
-		Kind: Histogram, Name: "fencegate_lease_age_at_release_seconds",
-		Help: "Time from the grant of a lease to its release by the holder.",
-		Look: "How long locks are held. Many leases of a few milliseconds are work too small for a lock. Leases ended " +
+		quickBuckets, leaseOperationLabel)
+	leaseAgeFamily = leaseSubject.histogram("fencegate_lease_age_at_release_seconds",
+		"Time from the grant of a lease to its release by the holder.",
+		"How long locks are held. Many leases of a few milliseconds are work too small for a lock. Leases ended "+
 			"by their session or by expiry are not counted.",
-		Labels:  []Label{modeLabel},
-		Buckets: []float64{.001, .005, .025, .1, .5, 1, 5, 15, 60, 300, 900, 3600, 21600, 86400},
-	})
-	latenessFamily = leaseSubject.declare(Family{
-		Kind: Histogram, Name: "fencegate_heartbeat_lateness_seconds",
-		Help: "How much later renewals and keepalives came than a third of the TTL after the one before; 0: in time. " +
+		[]float64{.001, .005, .025, .1, .5, 1, 5, 15, 60, 300, 900, 3600, 21600, 86400}, modeLabel)
+	latenessFamily = leaseSubject.histogram("fencegate_heartbeat_lateness_seconds",
+		"How much later renewals and keepalives came than a third of the TTL after the one before; 0: in time. "+
 			"Those that came too late are counted, too.",
-		Look: "Holders that pause: garbage collection, frozen machines, slow networks. At two thirds of the TTL the " +
+		"Holders that pause: garbage collection, frozen machines, slow networks. At two thirds of the TTL the "+
 			"lease is lost.",
-		Buckets: []float64{0, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
-	})
+		[]float64{0, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300})
 )
 
 var waitSubject = &subject{title: "Waiting and watching"}
 
 var (
-	waitTimeFamily = waitSubject.declare(Family{
-		Kind: Histogram, Name: "fencegate_acquire_wait_duration_seconds",
-		Help:    "Time that acquires with a `wait_ms` took, by result.",
-		Look:    "How long queues are, in time. `lock_held` are acquires whose `wait_ms` ran out.",
-		Labels:  []Label{{Name: "result", Values: leaseResults}},
-		Buckets: []float64{.001, .005, .025, .1, .5, 1, 2.5, 5, 10, 30, 60, 300, 600},
-	})
-	waitingFamily = waitSubject.declare(Family{
-		Kind: Gauge, Name: "fencegate_waiting_acquires",
-		Help: "Acquires that wait at this gateway for their grant, or for the end of their `wait_ms`.",
-		Look: "Each holds a connection.",
-	})
-	streamsFamily = waitSubject.declare(Family{
-		Kind: Gauge, Name: "fencegate_open_watches",
-		Help: "Open event streams of this gateway.",
-		Look: "At `--watches-max` the next one is refused.",
-	})
+	waitTimeFamily = waitSubject.histogram("fencegate_acquire_wait_duration_seconds",
+		"Time that acquires with a `wait_ms` took, by result.",
+		"How long queues are, in time. `lock_held` are acquires whose `wait_ms` ran out.",
+		[]float64{.001, .005, .025, .1, .5, 1, 2.5, 5, 10, 30, 60, 300, 600}, Label{Name: "result", Values: leaseResults})
+	waitingFamily = waitSubject.gauge("fencegate_waiting_acquires",
+		"Acquires that wait at this gateway for their grant, or for the end of their `wait_ms`.",
+		"Each holds a connection.")
+	streamsFamily = waitSubject.gauge("fencegate_open_watches",
+		"Open event streams of this gateway.",
+		"At `--watches-max` the next one is refused.")
 )
 
 var sessionSubject = &subject{title: "Sessions"}
 
-var sessionOperationsFamily = sessionSubject.declare(Family{
-	Kind: Counter, Name: "fencegate_session_operations_total",
-	Help: "Sessions created, kept alive and ended, by result: ok, or the error's code.",
-	Look: "`lease_lost` of a keepalive is an owner that was away for too long: its session's leases are all lost.",
-	Labels: []Label{
-		{Name: "operation", Values: []string{"create", "keepalive", "end"}},
-		{Name: "result", Values: append([]string{resultOK}, texts(
-			api.CodeLeaseLost, api.CodeNotFound, api.CodeInvalidRequest, api.CodeUnavailable, api.CodeInternal,
-		)...)},
-	},
-})
+var sessionOperationsFamily = sessionSubject.counter("fencegate_session_operations_total",
+	"Sessions created, kept alive and ended, by result: ok, or the error's code.",
+	"`lease_lost` of a keepalive is an owner that was away for too long: its session's leases are all lost.",
+	Label{Name: "operation", Values: []string{"create", "keepalive", "end"}},
+	Label{Name: "result", Values: append([]string{resultOK}, texts(
+		api.CodeLeaseLost, api.CodeNotFound, api.CodeInvalidRequest, api.CodeUnavailable, api.CodeInternal,
+	)...)})
 
 // leaseMetrics counts operations on leases, and waits.
 type leaseMetrics struct {

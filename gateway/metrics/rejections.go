@@ -20,39 +20,29 @@ var lateBuckets = []float64{.01, .05, .1, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3
 var rejectionSubject = &subject{title: "Rejected writes"}
 
 var (
-	earlyFamily = rejectionSubject.declare(Family{
-		Kind: Counter, Name: "fencegate_early_refusals_total",
-		Help: "Writes that were refused as superseded from memory, without the database. `fencegate_writes_total` " +
+	earlyFamily = rejectionSubject.counter("fencegate_early_refusals_total",
+		"Writes that were refused as superseded from memory, without the database. `fencegate_writes_total` "+
 			"counts them, too.",
-		Look: "Zombies that write again and again, and cost the database nothing.",
-	})
-	rememberedFamily = rejectionSubject.declare(Family{
-		Kind: Gauge, Name: "fencegate_refusals_remembered",
-		Help: "Resources whose stale tokens this gateway can refuse without the database.",
-		Look: "At most `--refusals-remembered-max`; 0 after a reconnect or a change of policies.",
-	})
-	lateFamily = rejectionSubject.declare(Family{
-		Kind: Histogram, Name: "fencegate_rejected_write_lateness_seconds",
-		Help: "Time from the end of a lease to the arrival of its rejected write, by code. Identical writes within " +
-			"a second count with the latest of them. Only recorded writes count whose lease had ended and is still " +
+		"Zombies that write again and again, and cost the database nothing.")
+	rememberedFamily = rejectionSubject.gauge("fencegate_refusals_remembered",
+		"Resources whose stale tokens this gateway can refuse without the database.",
+		"At most `--refusals-remembered-max`; 0 after a reconnect or a change of policies.")
+	lateFamily = rejectionSubject.histogram("fencegate_rejected_write_lateness_seconds",
+		"Time from the end of a lease to the arrival of its rejected write, by code. Identical writes within "+
+			"a second count with the latest of them. Only recorded writes count whose lease had ended and is still "+
 			"in the database.",
-		Look:   "How long zombies sleep: the lease's TTL, or the client's timeout, that would have spared them.",
-		Labels: []Label{leasedCodeLabel}, Buckets: lateBuckets,
-	})
-	tokenAgeFamily = rejectionSubject.declare(Family{
-		Kind: Histogram, Name: "fencegate_rejected_token_age_seconds",
-		Help: "Time from the grant of a token to the arrival of its rejected write, by code; as above, but of every " +
+		"How long zombies sleep: the lease's TTL, or the client's timeout, that would have spared them.",
+		lateBuckets, leasedCodeLabel)
+	tokenAgeFamily = rejectionSubject.histogram("fencegate_rejected_token_age_seconds",
+		"Time from the grant of a token to the arrival of its rejected write, by code; as above, but of every "+
 			"lease that is still in the database.",
-		Look: "Old tokens are processes that were frozen or partitioned, young ones processes that work without " +
+		"Old tokens are processes that were frozen or partitioned, young ones processes that work without "+
 			"renewing.",
-		Labels: []Label{leasedCodeLabel}, Buckets: lateBuckets,
-	})
-	droppedFamily = rejectionSubject.declare(Family{
-		Kind: Counter, Name: "fencegate_rejections_dropped_total",
-		Help: "Rejections that were not recorded because too many waited.",
-		Look: "The writes were rejected all the same and count in `fencegate_writes_total`. Only the record " +
-			"(`/v1/rejections`) misses them.",
-	})
+		lateBuckets, leasedCodeLabel)
+	droppedFamily = rejectionSubject.counter("fencegate_rejections_dropped_total",
+		"Rejections that were not recorded because too many waited.",
+		"The writes were rejected all the same and count in `fencegate_writes_total`. Only the record "+
+			"(`/v1/rejections`) misses them.")
 )
 
 // WatchedRecorder reports the rejections that it records; *store.Recorder is one.

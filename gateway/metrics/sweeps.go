@@ -18,29 +18,23 @@ const (
 var sweepSubject = &subject{title: "Sweeps"}
 
 var (
-	sweptFamily = sweepSubject.declare(Family{
-		Kind: Counter, Name: "fencegate_swept_total",
-		Help: "Rows that this gateway's sweeps tidied: expired leases and sessions that they ended; old leases, " +
+	sweptFamily = sweepSubject.counter("fencegate_swept_total",
+		"Rows that this gateway's sweeps tidied: expired leases and sessions that they ended; old leases, "+
 			"rejections and samples of gateways that they deleted.",
-		Look: "`lease_expired` and `session_expired` are holders that did not release: they crashed, or were cut off. " +
+		"`lease_expired` and `session_expired` are holders that did not release: they crashed, or were cut off. "+
 			"One gateway counts each expired lease. A lock that was granted again before a sweep is not counted.",
-		Labels: []Label{{Name: "kind", Values: []string{
+		Label{Name: "kind", Values: []string{
 			sweptLeases, sweptSessions, forgotLeases, forgotRejections, forgotSamples,
-		}}},
-	})
-	sweepTimeFamily = sweepSubject.declare(Family{
-		Kind: Histogram, Name: "fencegate_sweep_duration_seconds",
-		Help:    "Time that successful sweeps took.",
-		Look:    "Nothing waits for a sweep, but tables grow without it. Seconds are a lot.",
-		Buckets: durationBuckets,
-	})
-	lastSweepFamily = sweepSubject.declare(Family{
-		Kind: Gauge, Name: "fencegate_last_sweep_timestamp_seconds",
-		Help: "When this gateway's last successful sweep ended, in seconds since 1970 by its own clock; 0 before the " +
+		}})
+	sweepTimeFamily = sweepSubject.histogram("fencegate_sweep_duration_seconds",
+		"Time that successful sweeps took.",
+		"Nothing waits for a sweep, but tables grow without it. Seconds are a lot.",
+		durationBuckets)
+	lastSweepFamily = sweepSubject.gauge("fencegate_last_sweep_timestamp_seconds",
+		"When this gateway's last successful sweep ended, in seconds since 1970 by its own clock; 0 before the "+
 			"first.",
-		Look: "More than a minute ago: the database is unreachable, or too slow for sweeps. Expired leases are " +
-			"grantable all the same.",
-	})
+		"More than a minute ago: the database is unreachable, or too slow for sweeps. Expired leases are "+
+			"grantable all the same.")
 )
 
 func newSwept(r registry) *prometheus.CounterVec {

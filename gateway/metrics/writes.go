@@ -29,39 +29,30 @@ var rejectionCodes = texts(
 var writeSubject = &subject{title: "Writes"}
 
 var (
-	writesFamily = writeSubject.declare(Family{
-		Kind: Counter, Name: "fencegate_writes_total",
-		Help: "Writes by source and result: accepted, or the error's code. A transaction is one write.",
-		Look: "`token_stale` are zombies: writers with an old token. A few now and then show that the fence works; " +
-			"many at once, that holders lose their leases while they work. `token_unknown` are writers that invent " +
+	writesFamily = writeSubject.counter("fencegate_writes_total",
+		"Writes by source and result: accepted, or the error's code. A transaction is one write.",
+		"`token_stale` are zombies: writers with an old token. A few now and then show that the fence works; "+
+			"many at once, that holders lose their leases while they work. `token_unknown` are writers that invent "+
 			"tokens, or took them from another database. `version_mismatch` is ordinary optimistic concurrency.",
-		Labels: []Label{sourceLabel, {Name: "result", Values: append(
+		sourceLabel, Label{Name: "result", Values: append(
 			append([]string{resultAccepted}, rejectionCodes...), texts(
 				api.CodeNotFound, api.CodeInvalidRequest, api.CodeInvalidName, api.CodeUnavailable, api.CodeInternal,
 			)...,
-		)}},
-	})
-	delaysFamily = writeSubject.declare(Family{
-		Kind: Counter, Name: "fencegate_write_refusals_delayed_total",
-		Help: "Delayed refusals of single writes and transactions, and pauses of bulk streams, because the same token " +
+		)})
+	delaysFamily = writeSubject.counter("fencegate_write_refusals_delayed_total",
+		"Delayed refusals of single writes and transactions, and pauses of bulk streams, because the same token "+
 			"was refused again and again.",
-		Look: "Zombies that do not stop when they are refused (`--refusal-delay-max`). The delay counts in " +
-			"`fencegate_http_request_duration_seconds`, too.",
-	})
-	delayedFamily = writeSubject.declare(Family{
-		Kind: Gauge, Name: "fencegate_write_refusals_delayed",
-		Help: "Answers and bulk streams that are delayed now.",
-		Look: "One for each zombie. At 8,192 no more are delayed: then limit clients in front of the gateway.",
-	})
-	writeTimeFamily = writeSubject.declare(Family{
-		Kind: Histogram, Name: "fencegate_write_duration_seconds",
-		Help: "Time from a write's arrival to its verdict, of accepted writes only. Refusals from memory take no time " +
+		"Zombies that do not stop when they are refused (`--refusal-delay-max`). The delay counts in "+
+			"`fencegate_http_request_duration_seconds`, too.")
+	delayedFamily = writeSubject.gauge("fencegate_write_refusals_delayed",
+		"Answers and bulk streams that are delayed now.",
+		"One for each zombie. At 8,192 no more are delayed: then limit clients in front of the gateway.")
+	writeTimeFamily = writeSubject.histogram("fencegate_write_duration_seconds",
+		"Time from a write's arrival to its verdict, of accepted writes only. Refusals from memory take no time "+
 			"and failures take a whole timeout: both would blur it.",
-		Look: "How fast writes are, as the gateway sees them. Much more than " +
+		"How fast writes are, as the gateway sees them. Much more than "+
 			"`fencegate_write_commit_duration_seconds`: they wait for a batch, or for a fence.",
-		Labels:  []Label{sourceLabel},
-		Buckets: store.WriteTimeBounds[:],
-	})
+		store.WriteTimeBounds[:], sourceLabel)
 )
 
 // Delays counts delayed answers.
