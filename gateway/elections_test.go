@@ -34,7 +34,7 @@ func TestElection(t *testing.T) {
 		t.Errorf("the first event is %+v, want no leader", first)
 	}
 	term := h.win(t, "a/b", api.CampaignRequest{Candidate: "w1", Value: []byte(`{"url": [1, null]}`)})
-	if term.Election != "a/b" || term.Candidate != "w1" || term.Term < 1 || term.TTLMS != 30000 || term.WaitedMS != 0 ||
+	if term.Election != "a/b" || term.Candidate != "w1" || term.Term < 1 || term.TTLMS != longTTL || term.WaitedMS != 0 ||
 		string(term.Value) != `{"url":[1,null]}` {
 		t.Errorf("the term is %+v", term)
 	}

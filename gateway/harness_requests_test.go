@@ -51,9 +51,12 @@ func value[T any](pointer *T) any {
 	return *pointer
 }
 
+// longTTL keeps leases alive for the whole test, also on a slow machine.
+var longTTL = time.Hour.Milliseconds()
+
 func (c client) acquire(t testing.TB, lock, owner string) api.Lease {
 	t.Helper()
-	return c.acquireAs(t, lock, api.AcquireRequest{OwnerID: owner})
+	return c.acquireAs(t, lock, api.AcquireRequest{OwnerID: owner, TTLMS: &longTTL})
 }
 
 func (c client) acquireAs(t testing.TB, lock string, request api.AcquireRequest) api.Lease {
@@ -192,6 +195,9 @@ func (c client) campaign(t testing.TB, election string, request api.CampaignRequ
 // win campaigns and expects to lead at once.
 func (c client) win(t testing.TB, election string, request api.CampaignRequest) api.Term {
 	t.Helper()
+	if request.SessionID == nil {
+		request.TTLMS = &longTTL
+	}
 	return as[api.Term](t, c.campaign(t, election, request), http.StatusOK)
 }
 

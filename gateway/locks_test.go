@@ -147,7 +147,7 @@ func TestLockStates(t *testing.T) {
 		t.Fatalf("the lock with a holder is %+v", held)
 	}
 	holder := held.Holders[0]
-	if holder.OwnerID != "worker-1" || holder.FencingToken != lease.FencingToken || holder.TTLMS != 30000 ||
+	if holder.OwnerID != "worker-1" || holder.FencingToken != lease.FencingToken || holder.TTLMS != longTTL ||
 		!holder.GrantedAt.Equal(lease.GrantedAt.Time) || !holder.ExpiresAt.Equal(lease.ExpiresAt.Time) ||
 		holder.Mode != "exclusive" || holder.Scope != "node" {
 		t.Errorf("the holder is %+v, want that of the lease %+v", holder, lease)

@@ -26,6 +26,7 @@ type description struct {
 
 type describedPath struct {
 	template string
+	literals []string // the texts around the variables: comparing them first is cheap
 	pattern  *regexp.Regexp
 	item     *openapi3.PathItem
 }
@@ -39,10 +40,11 @@ func describe(text []byte) (*description, error) {
 		return nil, err
 	}
 	d := &description{document: document}
-	for template, item := range document.Paths.Map() {
-		d.paths = append(d.paths, describedPath{template, pathPattern(template), item})
-	}
 	variable := regexp.MustCompile(`\{\w+\}`)
+	for template, item := range document.Paths.Map() {
+		literals := variable.Split(template, -1)
+		d.paths = append(d.paths, describedPath{template, literals, pathPattern(template), item})
+	}
 	literal := func(p describedPath) int { return len(variable.ReplaceAllString(p.template, "")) }
 	slices.SortFunc(d.paths, func(a, b describedPath) int { return literal(b) - literal(a) })
 	return d, nil
@@ -59,6 +61,10 @@ func pathPattern(template string) *regexp.Regexp {
 // find returns the most specific path and its variables, or nil.
 func (d *description) find(path string) (*describedPath, map[string]string) {
 	for i, candidate := range d.paths {
+		last := candidate.literals[len(candidate.literals)-1]
+		if !strings.HasPrefix(path, candidate.literals[0]) || !strings.HasSuffix(path, last) {
+			continue
+		}
 		match := candidate.pattern.FindStringSubmatch(path)
 		if match == nil {
 			continue
