@@ -236,7 +236,8 @@ func send[T any](c *client, op string, lose bool, wait time.Duration, call func(
 // unserved tells whether a call failed as it may where a gateway or its database is down; then the client pauses. Anything else is
 // noted: whatever is broken, a gateway answers with the truth or not at all.
 func (c *client) unserved(err error) bool {
-	if errors.Is(err, lockclient.ErrUnavailable) || errors.Is(err, lockclient.ErrRateLimited) {
+	if errors.Is(err, lockclient.ErrUnavailable) || errors.Is(err, lockclient.ErrRateLimited) ||
+		errors.Is(err, context.Canceled) { // the end of the run
 		c.run.unavailable(err)
 		c.rest()
 		return true
