@@ -139,7 +139,8 @@ func TestDeadlock(t *testing.T) {
 	})
 	awaitQueue(t, client, lock+"/a", 1)
 	_, err = take("one", "/b", time.Hour)
-	if cycle := lockclient.Cycle(err); !errors.Is(err, lockclient.ErrDeadlock) || len(cycle) != 2 || cycle[0].OwnerID != "one" {
+	if cycle := lockclient.Cycle(err); !errors.Is(err, lockclient.ErrDeadlock) || len(cycle) != 2 ||
+		cycle[0].OwnerID != "one" {
 		t.Errorf("got %v with the cycle %v, expected ErrDeadlock of one and two", err, cycle)
 	}
 	one.ReleaseOnce()

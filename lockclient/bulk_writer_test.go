@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -101,36 +99,31 @@ func TestBulkWriterResumes(t *testing.T) {
 	}
 }
 
-// Wherever the stream is cut, every numbered line is applied once. An unnumbered one is never applied twice.
+// Wherever the stream is cut, every numbered line is applied once, and an unnumbered one never twice.
 func TestBulkWriterReconnects(t *testing.T) {
 	t.Parallel()
 	relay := newRelay(t)
 	direct, lock := shared(t)
-	ctx := await.Context(t)
+	client, ctx := newClient(t, relay.url), await.Context(t)
 	lease, plain := mustAcquire(t, direct, lock), mustAcquire(t, direct, lock+"/plain")
-	writer, results := startBulk(t, newClient(t, relay.url), lockclient.PipelineWindow(50))
-	cutting, done := make(chan struct{}), sync.WaitGroup{}
-	done.Go(func() {
-		for !over(cutting, 10*time.Millisecond+rand.N(50*time.Millisecond)) {
-			relay.cut()
-		}
-	})
+	writer, err := client.BulkWriter(ctx, lockclient.PipelineWindow(50), cutsOf(relay))
+	check(t, err)
 	const lines = 1000
 	for n := int64(1); n <= lines; n++ {
 		check(t, writer.Send(ctx, lockclient.BulkLine{JSON: lineOf(lease, "k", n)}))
 	}
-	check(t, writer.Flush(ctx))
-	close(cutting)
-	done.Wait()
+	check(t, writer.Close())
+	wantVersion(t, direct, lock, "k", lines)
+
 	relay.begin(answersLost)
+	writer, err = client.BulkWriter(ctx)
+	check(t, err)
 	check(t, writer.Send(ctx, lockclient.BulkLine{JSON: lineOf(plain, "once", 0)}))
 	awaitValue(t, direct, plain.Name(), "once", "1")
 	relay.begin(calm)
-	got := results()
-	if err := got[lines].Err; !errors.Is(err, lockclient.ErrTokenStale) || !errors.Is(err, lockclient.ErrOutcomeUnknown) {
-		t.Errorf("the unnumbered line has %v, expected ErrTokenStale and ErrOutcomeUnknown", err)
-	}
-	wantVersion(t, direct, lock, "k", lines)
+	err = writer.Close()
+	wantErr(t, "the unnumbered line", err, lockclient.ErrTokenStale)
+	wantErr(t, "the unnumbered line", err, lockclient.ErrOutcomeUnknown)
 	wantVersion(t, direct, plain.Name(), "once", 1)
 }
 

@@ -27,7 +27,8 @@ func TestCampaign(t *testing.T) {
 		t.Errorf("the leader is %+v, %v, expected a", leader, err)
 	}
 	_, err = client.Campaign(ctx, election, nil, lockclient.WithLeaseOwner("b"), lockclient.WithWait(0))
-	if holder := lockclient.Holder(err); !errors.Is(err, lockclient.ErrLockHeld) || holder == nil || holder.OwnerID != "a" {
+	if holder := lockclient.Holder(err); !errors.Is(err, lockclient.ErrLockHeld) || holder == nil ||
+		holder.OwnerID != "a" {
 		t.Errorf("a try of b returned %v, expected ErrLockHeld by a", err)
 	}
 	check(t, second(first.Lease().Put(ctx, "k", nil)))

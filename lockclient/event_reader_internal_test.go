@@ -24,15 +24,21 @@ func render(stream io.Reader) (string, error) {
 }
 
 var streams = map[string]struct{ stream, want string }{
-	"plain":                      {"id: 7\nevent: granted\ndata: {}\n\n", "\"7\" \"granted\" \"{}\"\nretry 0s"},
-	"no space after the colon":   {"id:7\nevent:a\ndata:x\n\n", "\"7\" \"a\" \"x\"\nretry 0s"},
-	"one space only is left":     {"data:  x \n\n", "\"\" \"\" \" x \"\nretry 0s"},
-	"comments and unknown":       {": alive\n\nfoo: bar\ndata: x\nbaz\n\n:\n", "\"\" \"\" \"x\"\nretry 0s"},
-	"several lines of data":      {"data: a\ndata\ndata: b\n\n", "\"\" \"\" \"a\\n\\nb\"\nretry 0s"},
-	"the id stays":               {"id: 7\ndata: x\n\ndata: y\n\nid\ndata: z\n\n", "\"7\" \"\" \"x\"\n\"7\" \"\" \"y\"\n\"\" \"\" \"z\"\nretry 0s"},
-	"an id without data stays":   {"id: 7\nevent: a\n\ndata: y\n\n", "\"7\" \"\" \"y\"\nretry 0s"},
-	"NUL in an id":               {"id: 7\nid: 8\x00\ndata: x\n\n", "\"7\" \"\" \"x\"\nretry 0s"},
-	"CRLF":                       {"id: 7\r\ndata: x\r\n\r\ndata: y\r\n\r\n", "\"7\" \"\" \"x\"\n\"7\" \"\" \"y\"\nretry 0s"},
+	"plain":                    {"id: 7\nevent: granted\ndata: {}\n\n", "\"7\" \"granted\" \"{}\"\nretry 0s"},
+	"no space after the colon": {"id:7\nevent:a\ndata:x\n\n", "\"7\" \"a\" \"x\"\nretry 0s"},
+	"one space only is left":   {"data:  x \n\n", "\"\" \"\" \" x \"\nretry 0s"},
+	"comments and unknown":     {": alive\n\nfoo: bar\ndata: x\nbaz\n\n:\n", "\"\" \"\" \"x\"\nretry 0s"},
+	"several lines of data":    {"data: a\ndata\ndata: b\n\n", "\"\" \"\" \"a\\n\\nb\"\nretry 0s"},
+	"the id stays": {
+		"id: 7\ndata: x\n\ndata: y\n\nid\ndata: z\n\n",
+		"\"7\" \"\" \"x\"\n\"7\" \"\" \"y\"\n\"\" \"\" \"z\"\nretry 0s",
+	},
+	"an id without data stays": {"id: 7\nevent: a\n\ndata: y\n\n", "\"7\" \"\" \"y\"\nretry 0s"},
+	"NUL in an id":             {"id: 7\nid: 8\x00\ndata: x\n\n", "\"7\" \"\" \"x\"\nretry 0s"},
+	"CRLF": {
+		"id: 7\r\ndata: x\r\n\r\ndata: y\r\n\r\n",
+		"\"7\" \"\" \"x\"\n\"7\" \"\" \"y\"\nretry 0s",
+	},
 	"CR":                         {"id: 7\rdata: x\r\rdata: y\r\r", "\"7\" \"\" \"x\"\n\"7\" \"\" \"y\"\nretry 0s"},
 	"a byte order mark":          {"\ufeffdata: x\n\n", "\"\" \"\" \"x\"\nretry 0s"},
 	"retry":                      {"retry: 1500\nretry: x\nretry: -1\n\n", "retry 1.5s"},

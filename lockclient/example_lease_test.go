@@ -45,8 +45,13 @@ func ExampleLease_Put_stale() {
 	ctx := context.Background()
 	zombie := exampleLease(client, "example/stale", lockclient.WithTTL(100*time.Millisecond))
 
-	// It is paused for longer than its TTL, and another is granted the lock.
-	holder, err := client.AcquireWithRetry(ctx, "example/stale", lockclient.RetryPolicy{Attempts: 100}, lockclient.WithLeaseOwner("worker-2"))
+	// It is paused for longer than its TTL, and another lease is granted.
+	holder, err := client.AcquireWithRetry(
+		ctx,
+		"example/stale",
+		lockclient.RetryPolicy{Attempts: 100},
+		lockclient.WithLeaseOwner("worker-2"),
+	)
 	if err != nil {
 		panic(err)
 	}
@@ -131,7 +136,7 @@ func ExampleLease_Context() {
 	lease := exampleLease(client, "example/context", lockclient.WithTTL(100*time.Millisecond))
 	defer lease.ReleaseOnce()
 
-	// Nobody renews it.
+	// It is not renewed.
 	<-lease.Context().Done()
 	fmt.Println(errors.Is(context.Cause(lease.Context()), lockclient.ErrLeaseLost))
 	// Output: true

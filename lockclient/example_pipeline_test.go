@@ -26,7 +26,7 @@ func ExampleLease_Pipeline() {
 			panic(err)
 		}
 	}
-	// The first error of any of them, when all have their verdicts.
+	// Close waits for all verdicts, and returns the first error.
 	if err := pipeline.Close(); err != nil {
 		panic(err)
 	}
@@ -35,18 +35,7 @@ func ExampleLease_Pipeline() {
 	// Output: 1000 1000 <nil>
 }
 
-func ExamplePipelineWindow() {
-	client := exampleClient("worker-1")
-	defer client.Close()
-	lease := exampleLease(client, "example/pipeline/window")
-	defer lease.ReleaseOnce()
-
-	_, err := lease.Pipeline(context.Background(), lockclient.PipelineWindow(0))
-	fmt.Println(err)
-	// Output: pipeline: invalid_request: the window is 0, it must be 1 to 65536
-}
-
-// examplePipeline is one under a lease.
+// examplePipeline starts a pipeline.
 func examplePipeline(lease *lockclient.Lease) *lockclient.Pipeline {
 	pipeline, err := lease.Pipeline(context.Background())
 	if err != nil {
@@ -81,40 +70,6 @@ func ExamplePipeline_Put() {
 	// true
 }
 
-func ExamplePipeline_PutJSON() {
-	client := exampleClient("worker-1")
-	defer client.Close()
-	ctx := context.Background()
-	lease := exampleLease(client, "example/pipeline/json")
-	defer lease.ReleaseOnce()
-	pipeline := examplePipeline(lease)
-
-	if _, err := pipeline.PutJSON(ctx, "state", map[string]int{"done": 3}); err != nil {
-		panic(err)
-	}
-	if err := pipeline.Close(); err != nil {
-		panic(err)
-	}
-	record, err := client.API().Get(ctx, "example/pipeline/json", "state")
-	fmt.Println(string(record.Value), err)
-	// Output: {"done":3} <nil>
-}
-
-func ExamplePipeline_Delete() {
-	client := exampleClient("worker-1")
-	defer client.Close()
-	ctx := context.Background()
-	lease := exampleLease(client, "example/pipeline/delete")
-	defer lease.ReleaseOnce()
-	pipeline := examplePipeline(lease)
-
-	if _, err := pipeline.Delete(ctx, "none"); err != nil {
-		panic(err)
-	}
-	fmt.Println(errors.Is(pipeline.Close(), lockclient.ErrNotFound))
-	// Output: true
-}
-
 func ExamplePipeline_Flush() {
 	client := exampleClient("worker-1")
 	defer client.Close()
@@ -132,7 +87,7 @@ func ExamplePipeline_Flush() {
 	if err := pipeline.Flush(ctx); err != nil {
 		panic(err)
 	}
-	// Nothing is under way: the lease's other writes may go.
+	// All writes have their verdicts, so the lease's other writes continue.
 	result, err := lease.Put(ctx, "state", []byte("done"))
 	fmt.Println(result.Version, err)
 	// Output: 11 <nil>
@@ -152,24 +107,6 @@ func ExamplePipeline_Close() {
 	// Output:
 	// <nil>
 	// pipeline: invalid_request: the pipeline is closed
-}
-
-func ExamplePendingWrite_Wait() {
-	client := exampleClient("worker-1")
-	defer client.Close()
-	ctx := context.Background()
-	lease := exampleLease(client, "example/pipeline/wait")
-	defer lease.ReleaseOnce()
-	pipeline := examplePipeline(lease)
-	defer func() { _ = pipeline.Close() }()
-
-	write, err := pipeline.Put(ctx, "state", []byte("done"))
-	if err != nil {
-		panic(err)
-	}
-	result, err := write.Wait(ctx)
-	fmt.Println(result.Key, write.Sequence(), err)
-	// Output: state 1 <nil>
 }
 
 func ExamplePendingWrite_Done() {
@@ -200,9 +137,12 @@ func ExampleAPI_Writes() {
 	lease := exampleLease(client, "example/writes")
 	defer lease.ReleaseOnce()
 
-	lines := fmt.Sprintf(`{"op":"put","resource":"example/writes","key":"a","fencing_token":%[1]d,"sequence":1,"value":{"n":1}}
+	lines := fmt.Sprintf(
+		`{"op":"put","resource":"example/writes","key":"a","fencing_token":%[1]d,"sequence":1,"value":{"n":1}}
 {"op":"delete","resource":"example/writes","key":"none","fencing_token":%[1]d,"sequence":2}
-`, lease.FencingToken())
+`,
+		lease.FencingToken(),
+	)
 	end, err := client.API().Writes(context.Background(), strings.NewReader(lines), func(verdict api.BulkVerdict) error {
 		fmt.Println("line", verdict.Line, verdict.Status)
 		return nil
@@ -212,4 +152,37 @@ func ExampleAPI_Writes() {
 	// line 1 201
 	// line 2 404
 	// complete 3 <nil>
+}
+
+func ExampleClient_BulkWriter() {
+	client := exampleClient("worker-1")
+	defer client.Close()
+	ctx := context.Background()
+	lease := exampleLease(client, "example/bulk")
+	defer lease.ReleaseOnce()
+
+	writer, err := client.BulkWriter(ctx, lockclient.OnResult(func(result lockclient.BulkResult) {
+		fmt.Println(result.Index, result.Verdict.Status, result.Err)
+	}))
+	if err != nil {
+		panic(err)
+	}
+	for i := range 2 {
+		line := fmt.Appendf(
+			nil,
+			`{"op":"put","resource":"example/bulk","key":"k","value":%d,"fencing_token":%d,"sequence":%d}`,
+			i,
+			lease.FencingToken(),
+			i+1,
+		)
+		if err := writer.Send(ctx, lockclient.BulkLine{JSON: line}); err != nil {
+			panic(err)
+		}
+	}
+	if err := writer.Close(); err != nil {
+		panic(err)
+	}
+	// Output:
+	// 0 201 <nil>
+	// 1 200 <nil>
 }

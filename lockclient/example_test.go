@@ -10,7 +10,7 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// exampleClient is a client of the gateway that the examples run against.
+// exampleClient returns a client of the gateway that the examples use.
 func exampleClient(owner string) *lockclient.Client {
 	client, err := lockclient.New(gatewayURL, lockclient.WithOwner(owner))
 	if err != nil {
@@ -20,7 +20,7 @@ func exampleClient(owner string) *lockclient.Client {
 }
 
 func ExampleNew() {
-	// One of the gateways doesn't run. The client goes on to the next.
+	// The first gateway doesn't run. The client continues at the next one.
 	client, err := lockclient.New("http://127.0.0.1:1",
 		lockclient.WithFailover(gatewayURL),
 		lockclient.WithOwner("worker-1"),
@@ -46,12 +46,12 @@ func ExampleClient_Do() {
 	defer client.Close()
 
 	err := client.Do(context.Background(), "example/do", func(ctx context.Context, lease *lockclient.Lease) error {
-		// ctx ends when the lease is lost: what is not fenced must stop then.
+		// ctx ends when the lease is lost: stop unfenced work then.
 		_, err := lease.Put(ctx, "state", []byte("done"), lockclient.WithContentType("text/plain"))
 		return err
 	})
 	if errors.Is(err, lockclient.ErrLeaseLost) {
-		fmt.Println("another may have worked beside us")
+		fmt.Println("another holder may have worked at the same time")
 	}
 	record, err := client.API().Get(context.Background(), "example/do", "state")
 	fmt.Println(string(record.Value), err)
@@ -91,8 +91,13 @@ func ExampleClient_Acquire_waiting() {
 	}
 	time.AfterFunc(50*time.Millisecond, first.ReleaseOnce)
 
-	// Stands in line for up to a minute.
-	second, err := client.Acquire(ctx, "example/waiting", lockclient.WithLeaseOwner("worker-2"), lockclient.WithWait(time.Minute))
+	// It waits in the queue for up to a minute.
+	second, err := client.Acquire(
+		ctx,
+		"example/waiting",
+		lockclient.WithLeaseOwner("worker-2"),
+		lockclient.WithWait(time.Minute),
+	)
 	if err != nil {
 		panic(err)
 	}
@@ -106,7 +111,7 @@ func ExampleClient_Acquire_shared() {
 	defer client.Close()
 	ctx := context.Background()
 
-	// Readers may be many, on the name and all below it.
+	// Many readers may hold leases on the name and all names below it.
 	first, err := client.Acquire(ctx, "example/shared", lockclient.Shared(), lockclient.Subtree())
 	if err != nil {
 		panic(err)
@@ -191,7 +196,7 @@ func ExampleClient_Rejections() {
 	_, err = zombie.Put(ctx, "state", []byte("too late"))
 	fmt.Println(errors.Is(err, lockclient.ErrTokenStale))
 
-	// A rejection is written down a moment later.
+	// A rejection is recorded a moment later.
 	for found := false; !found; time.Sleep(10 * time.Millisecond) {
 		for rejection, err := range client.Rejections(ctx, lockclient.RejectionsQuery{Resource: "example/rejections"}) {
 			if err != nil {

@@ -79,8 +79,12 @@ func everyCall() map[string]func(context.Context, *lockclient.API) error {
 		"campaign, repeatable": func(ctx context.Context, a *lockclient.API) error {
 			return second(a.Campaign(ctx, "a", api.CampaignRequest{RequestID: &id}))
 		},
-		"resign":           func(ctx context.Context, a *lockclient.API) error { return a.Resign(ctx, "a", api.ResignRequest{}) },
-		"keepalive":        func(ctx context.Context, a *lockclient.API) error { return second(a.KeepSessionAlive(ctx, "s")) },
+		"resign": func(ctx context.Context, a *lockclient.API) error {
+			return a.Resign(ctx, "a", api.ResignRequest{})
+		},
+		"keepalive": func(ctx context.Context, a *lockclient.API) error {
+			return second(a.KeepSessionAlive(ctx, "s"))
+		},
 		"end of a session": func(ctx context.Context, a *lockclient.API) error { return second(a.EndSession(ctx, "s")) },
 		"numbered put": func(ctx context.Context, a *lockclient.API) error {
 			return second(a.Put(ctx, "a", "k", lockclient.Write{Token: numbered(34, 1)}))
@@ -89,7 +93,12 @@ func everyCall() map[string]func(context.Context, *lockclient.API) error {
 			return second(a.Delete(ctx, "a", "k", lockclient.Removal{Token: numbered(34, 1)}))
 		},
 		"numbered transaction": func(ctx context.Context, a *lockclient.API) error {
-			return second(a.Transaction(ctx, api.TransactionRequest{Fences: []api.WriteToken{{Resource: "a", FencingToken: &token, Sequence: &sequence}}}))
+			return second(
+				a.Transaction(
+					ctx,
+					api.TransactionRequest{Fences: []api.WriteToken{{Resource: "a", FencingToken: &token, Sequence: &sequence}}},
+				),
+			)
 		},
 		"! acquire": func(ctx context.Context, a *lockclient.API) error {
 			return second(a.Acquire(ctx, "a", api.AcquireRequest{}))
@@ -107,7 +116,9 @@ func everyCall() map[string]func(context.Context, *lockclient.API) error {
 			return second(a.Delete(ctx, "a", "k", lockclient.Removal{Token: plain}))
 		},
 		"! transaction": func(ctx context.Context, a *lockclient.API) error {
-			return second(a.Transaction(ctx, api.TransactionRequest{Fences: []api.WriteToken{{Resource: "a", FencingToken: &token}}}))
+			return second(
+				a.Transaction(ctx, api.TransactionRequest{Fences: []api.WriteToken{{Resource: "a", FencingToken: &token}}}),
+			)
 		},
 		"! break": func(ctx context.Context, a *lockclient.API) error {
 			return second(a.Break(ctx, "a", api.BreakRequest{}))

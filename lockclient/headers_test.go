@@ -23,7 +23,10 @@ type seen struct {
 	calls map[string]map[string]int
 }
 
-var testName = regexp.MustCompile(`(sessions/|testwithheaders)[^?]*?(/acquire|/renew|/release|/watch|/observe|/campaign|/resign|/keepalive|/records/.*|)$`)
+var testName = regexp.MustCompile(
+	`(sessions/|testwithheaders)[^?]*?` +
+		`(/acquire|/renew|/release|/watch|/observe|/campaign|/resign|/keepalive|/records/.*|)$`,
+)
 
 func (s *seen) note(r *http.Request) {
 	kind := r.Method + " " + testName.ReplaceAllString(r.URL.Path, "…$2")
@@ -55,13 +58,19 @@ func (s *seen) RoundTrip(r *http.Request) (*http.Response, error) {
 func noting(t *testing.T) (*lockclient.Client, string, *seen) {
 	t.Helper()
 	all := &seen{calls: map[string]map[string]int{}}
-	client, name := shared(t, lockclient.WithHTTPClient(&http.Client{Transport: all}), lockclient.WithHeaders(func(ctx context.Context, header http.Header) {
-		value, _ := ctx.Value(callKey{}).(string)
-		header.Set(callHeader, value)
-		for _, own := range []string{"Fencing-Token", "Lease-Id", "Content-Type", "If-Match", "If-None-Match", "Last-Event-ID", "User-Agent"} {
-			header.Set(own, "invalid") // the gateway would refuse the request
-		}
-	}))
+	client, name := shared(
+		t,
+		lockclient.WithHTTPClient(&http.Client{Transport: all}),
+		lockclient.WithHeaders(func(ctx context.Context, header http.Header) {
+			value, _ := ctx.Value(callKey{}).(string)
+			header.Set(callHeader, value)
+			for _, own := range []string{
+				"Fencing-Token", "Lease-Id", "Content-Type", "If-Match", "If-None-Match", "Last-Event-ID", "User-Agent",
+			} {
+				header.Set(own, "invalid") // the gateway would refuse the request
+			}
+		}),
+	)
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	return client, name, all
 }
@@ -109,7 +118,8 @@ func TestWithHeaders(t *testing.T) {
 	observed.Close()
 
 	for _, kind := range []string{
-		"POST /v1/sessions", "POST /v1/locks/…/acquire", "PUT /v1/resources/…/records/k", "DELETE /v1/resources/…/records/k", "GET /v1/locks/…/watch",
+		"POST /v1/sessions", "POST /v1/locks/…/acquire", "PUT /v1/resources/…/records/k", "DELETE /v1/resources/…/records/k",
+		"GET /v1/locks/…/watch",
 		"GET /v1/elections/…/observe", "POST /v1/writes", "POST /v1/locks/…/release", "DELETE /v1/…",
 	} {
 		if all.count(kind, "call") == 0 {

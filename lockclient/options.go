@@ -88,7 +88,8 @@ func (c *leaseConfig) check(op string) error {
 	case c.session != nil && c.ttl != nil:
 		return refused(op, api.CodeInvalidRequest, "a lease in a session has no TTL of its own: leave out WithTTL")
 	case c.session != nil && c.beat != nil:
-		return refused(op, api.CodeInvalidRequest, "a lease in a session has no heartbeat of its own: leave out WithHeartbeat")
+		return refused(op, api.CodeInvalidRequest,
+			"a lease in a session has no heartbeat of its own: leave out WithHeartbeat")
 	}
 	return nil
 }

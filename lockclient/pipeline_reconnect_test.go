@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -84,26 +83,27 @@ func TestPipelineVerdictsLostWhileThePolicyChanges(t *testing.T) {
 	wantErr(t, "Get of the rejected put", second(direct.API().Get(ctx, lock, "rejected")), lockclient.ErrNotFound)
 }
 
+// cutsOf cuts the connections after random results.
+func cutsOf(relay *relay) lockclient.PipelineOption {
+	return lockclient.OnResult(func(lockclient.BulkResult) {
+		if rand.IntN(60) == 0 {
+			relay.cut()
+		}
+	})
+}
+
 // Wherever a stream is cut, every write is applied exactly once, and succeeds.
 func TestPipelineCuts(t *testing.T) {
 	t.Parallel()
 	relay := newRelay(t)
 	direct, lock := shared(t)
 	ctx := await.Context(t)
-	p, _ := startPipeline(t, newClient(t, relay.url), lock, lockclient.PipelineWindow(50))
-	cutting, done := make(chan struct{}), sync.WaitGroup{}
-	done.Go(func() {
-		for !over(cutting, 20*time.Millisecond+rand.N(80*time.Millisecond)) {
-			relay.cut()
-		}
-	})
+	p, _ := startPipeline(t, newClient(t, relay.url), lock, lockclient.PipelineWindow(50), cutsOf(relay))
 	const writes = 1500
 	var pending []*lockclient.PendingWrite
 	for i := range writes {
 		pending = append(pending, added(p.Put(ctx, "k", fmt.Append(nil, i))))
 	}
-	close(cutting)
-	done.Wait()
 	check(t, p.Close())
 	for i, w := range pending {
 		result, err := w.Wait(ctx)

@@ -40,7 +40,9 @@ func TestPauseIsBounded(t *testing.T) {
 
 func TestPauseGrows(t *testing.T) {
 	policy := RetryPolicy{Base: 100 * time.Millisecond, Max: time.Second}
-	for try, want := range map[int]time.Duration{1: 100, 2: 200, 3: 400, 4: 800, 5: 1000, 6: 1000, 63: 1000, 1 << 20: 1000} {
+	for try, want := range map[int]time.Duration{
+		1: 100, 2: 200, 3: 400, 4: 800, 5: 1000, 6: 1000, 63: 1000, 1 << 20: 1000,
+	} {
 		if got := policy.pause(try, 0, 1); got != want*time.Millisecond {
 			t.Errorf("the pause after try %d is at most %v, expected %d ms", try, got, want)
 		}
@@ -130,10 +132,10 @@ func quietClient() *Client {
 // A refusal after a lost answer proves that the first attempt was not applied, or leaves it unknown.
 func TestRefusalAfterALostAnswer(t *testing.T) {
 	client := quietClient()
-	number := func(n int64) *int64 { return &n }
 	stale := func(lastToken, lastSequence int64) api.Problem {
 		return api.Problem{
-			Code: api.CodeTokenStale, Token: number(34), Sequence: number(2), LastToken: number(lastToken), LastSequence: number(lastSequence),
+			Code: api.CodeTokenStale, Token: new(int64(34)), Sequence: new(int64(2)),
+			LastToken: new(lastToken), LastSequence: new(lastSequence),
 		}
 	}
 	for what, test := range map[string]struct {
@@ -147,8 +149,10 @@ func TestRefusalAfterALostAnswer(t *testing.T) {
 		"the fence is not known":                        {api.Problem{Code: api.CodeTokenStale}, true},
 		"a precondition":                                {api.Problem{Code: api.CodeVersionMismatch}, false},
 		"the lock is held":                              {api.Problem{Code: api.CodeLockHeld}, false},
-		"not served":                                    {api.Problem{Code: api.CodeUnavailable, Outcome: api.OutcomeNotApplied}, true},
-		"not let in":                                    {api.Problem{Code: api.CodeForbidden}, true},
+		"not served": {
+			api.Problem{Code: api.CodeUnavailable, Outcome: api.OutcomeNotApplied}, true,
+		},
+		"not let in": {api.Problem{Code: api.CodeForbidden}, true},
 	} {
 		lost := &Error{Op: "put", Problem: &api.Problem{Code: api.CodeUnavailable, Outcome: api.OutcomeUnknown}}
 		answers := []error{lost, &Error{Op: "put", Problem: &test.problem}}
@@ -157,7 +161,8 @@ func TestRefusalAfterALostAnswer(t *testing.T) {
 			tries++
 			return answers[tries-1]
 		})
-		if got := errors.Is(err, ErrOutcomeUnknown); got != test.doubt || !errors.Is(err, codeError(test.problem.Code)) || tries != 2 {
+		if got := errors.Is(err, ErrOutcomeUnknown); got != test.doubt || !errors.Is(err, codeError(test.problem.Code)) ||
+			tries != 2 {
 			t.Errorf("%s: ErrOutcomeUnknown is %t after %d tries, expected %t: %v", what, got, tries, test.doubt, err)
 		}
 		if alone := answers[1]; errors.Is(alone, ErrOutcomeUnknown) {

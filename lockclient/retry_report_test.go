@@ -47,7 +47,8 @@ func TestRetriesAreReported(t *testing.T) {
 			if len(attempts) != 3 || attempts[2].Attempt != 3 {
 				t.Errorf("the attempts are %+v, expected 3", attempts)
 			}
-			if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "level=WARN") || !strings.Contains(text, "refused") {
+			if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "level=WARN") ||
+				!strings.Contains(text, "refused") {
 				t.Errorf("the log is %q, expected one warning with the error", text)
 			}
 		})
@@ -61,7 +62,9 @@ func TestFailingHeartbeatsAreReported(t *testing.T) {
 	reported := make(chan lockclient.Retry, 100)
 	client := newClient(t, relay.url, lockclient.WithLogger(slog.New(slog.DiscardHandler)),
 		lockclient.WithRetryHook(func(_ context.Context, failed lockclient.Retry) { reported <- failed }))
-	lease := mustAcquire(t, client, lock, lockclient.WithHeartbeat(lockclient.HeartbeatEvery(20*time.Millisecond)))
+	beat := lockclient.WithHeartbeat(lockclient.HeartbeatEvery(20 * time.Millisecond))
+	lease, err := client.Acquire(await.Context(t), lock, beat) // can't be released
+	check(t, err)
 	relay.close()
 	failed := await.Receive(t, "a failed heartbeat", reported)
 	if !strings.Contains(failed.Err.Error(), "renew "+lease.Name()) {

@@ -37,7 +37,12 @@ func toxicNetwork(t *testing.T) (url string, calm func()) {
 	t.Helper()
 	shared(t)
 	registry := toxiproxy.NewMetricsContainer(prometheus.NewRegistry())
-	proxy := toxiproxy.NewProxy(toxiproxy.NewServer(registry, zerolog.Nop()), "gateway", "127.0.0.1:0", strings.TrimPrefix(gatewayURL, "http://"))
+	proxy := toxiproxy.NewProxy(
+		toxiproxy.NewServer(registry, zerolog.Nop()),
+		"gateway",
+		"127.0.0.1:0",
+		strings.TrimPrefix(gatewayURL, "http://"),
+	)
 	if err := proxy.Start(); err != nil {
 		t.Fatal(err)
 	}

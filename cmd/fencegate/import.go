@@ -16,9 +16,9 @@ import (
 type importCmd struct {
 	clientFlags
 	File         string    `arg:"" help:"NDJSON, one write per line; -: the standard input."`
-	Resource     string    `help:"Resource of the lines that have none. A dot: the lock of the surrounding \"fencegate run\"." placeholder:"NAME"`
+	Resource     string    `help:"Resource of the lines that have none. A dot: the lock of \"fencegate run\"." placeholder:"NAME"`
 	Token        tokenFlag `help:"Fencing token of the lines that have none, without a sequence." placeholder:"TOKEN"`
-	LeaseID      string    `help:"Check that the token is of this lease, for the lines without a token of their own." placeholder:"UUID"`
+	LeaseID      string    `help:"Check that --token is of this lease." placeholder:"UUID"`
 	SequenceFrom int64     `help:"Number of the first line under --token; each line has the next." default:"1" placeholder:"N"`
 	Rejected     string    `help:"Append the refused lines to this file, unchanged." type:"path" placeholder:"PATH"`
 	Resume       string    `help:"Keep the progress in this file, and resume from it." type:"path" placeholder:"PATH"`

@@ -14,7 +14,7 @@ import (
 	"github.com/fencegate/fencegate/internal/await"
 )
 
-// rows are lines first to last in the short form, all of one record.
+// rows returns puts of one record in the short form, with the values first to last.
 func rows(first, last int) string {
 	var text strings.Builder
 	for n := first; n <= last; n++ {
@@ -33,7 +33,7 @@ func fileOf(t *testing.T, text string) string {
 	return path
 }
 
-// stateOf reads what is kept of an import.
+// stateOf reads the saved state of an import.
 func stateOf(t *testing.T, path string) importProgress {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -53,7 +53,25 @@ func (s shell) wantRecord(resource, value string, version int) {
 	var record recordDocument
 	parseLine(s.t, s.must("get", resource, "k", "--output", "json"), &record)
 	if got := s.must("get", resource, "k"); got != value || record.Version != int64(version) {
-		s.t.Errorf("the record is %s in version %d, want %s in version %d", got, record.Version, value, version)
+		s.t.Errorf("the record is %s in version %d, expected %s in version %d", got, record.Version, value, version)
+	}
+}
+
+// wantImport expects an exit code and the counts, and every one of words in the messages.
+func wantImport(t *testing.T, got result, code int, counts importCounts, words ...string) {
+	t.Helper()
+	report := fields(got.out)
+	saw := fmt.Sprint(report["created"], report["changed"], report["applied_before"], report["refused"], report["unknown"])
+	c := counts
+	want := fmt.Sprint(fmt.Sprint(c.Created), fmt.Sprint(c.Changed), fmt.Sprint(c.AppliedBefore), fmt.Sprint(c.Refused),
+		fmt.Sprint(c.Unknown))
+	if got.code != code || saw != want {
+		t.Errorf("import exited with %d, expected %d and %+v: %s%s", got.code, code, counts, got.out, got.errOut)
+	}
+	for _, each := range words {
+		if !strings.Contains(got.errOut, each) {
+			t.Errorf("the messages lack %q: %s", each, got.errOut)
+		}
 	}
 }
 
@@ -71,126 +89,125 @@ no JSON
 {"key":"photo","value_base64":"AP8=","content_type":"image/png"}
   {"key":"k","value":8}`
 	rejected := filepath.Join(t.TempDir(), "rejected")
-	args := []string{"--resource", "a", "--token", lease["fencing_token"], "--lease-id", lease["lease_id"], "--rejected", rejected}
+	args := []string{
+		"--resource", "a", "--token", lease["fencing_token"], "--lease-id", lease["lease_id"], "--rejected", rejected,
+	}
 	got := s.do(append([]string{"import", fileOf(t, text)}, args...)...)
-	report := fields(got.out)
-	if got.code != exitFailure || report["lines"] != "9" || report["created"] != "3" || report["changed"] != "1" || report["refused"] != "4" || report["unknown"] != "0" {
-		t.Errorf("it exited with %d: %s%s", got.code, got.out, got.errOut)
-	}
-	for _, words := range []string{"line 4: version_mismatch", "line 5: invalid_request", "line 6: not_found", "line 7: invalid_", "4 lines were refused"} {
-		if !strings.Contains(got.errOut, words) {
-			t.Errorf("it does not say %q: %s", words, got.errOut)
-		}
-	}
+	wantImport(t, got, exitFailure, importCounts{Created: 3, Changed: 1, Refused: 4}, "line 4: version_mismatch",
+		"line 5: invalid_request", "line 6: not_found", "line 7: invalid_", "4 lines were refused")
 	lines, err := os.ReadFile(rejected)
-	if want := `{"key":"k","value":3,"if_version":7}` + "\nno JSON\n" + `{"op":"delete","key":"none"}` + "\n{}\n"; err != nil || string(lines) != want {
-		t.Errorf("the refused lines are %q, %v", lines, err)
+	want := "{\"key\":\"k\",\"value\":3,\"if_version\":7}\nno JSON\n{\"op\":\"delete\",\"key\":\"none\"}\n{}\n"
+	if err != nil || string(lines) != want || fields(got.out)["lines"] != "9" {
+		t.Errorf("the refused lines are %q, %v, expected %q", lines, err, want)
 	}
 	s.wantRecord("a", "8", 3)
 	s.wantRecord("b", `{"n": 2}`, 1)
 
-	// From the standard input, with other numbers, as a document.
-	piped := s.doWith(rows(1, 5), append([]string{"import", "-", "--sequence-from", "100", "--output", "json"}, args...)...)
+	// From the standard input, with other numbers, as a JSON document.
+	args = append([]string{"import", "-", "--sequence-from", "100", "--output", "json"}, args...)
+	piped := s.doWith(rows(1, 5), args...)
 	var progress importProgress
 	parseLine(t, piped.out, &progress)
-	if piped.code != exitOK || progress.Lines != 5 || progress.Counts.Changed != 5 || progress.Counts.Refused != 0 {
-		t.Errorf("it exited with %d: %s%s", piped.code, piped.out, piped.errOut)
+	if piped.code != exitOK || progress.Lines != 5 || progress.Counts != (importCounts{Changed: 5}) {
+		t.Errorf("import of 5 lines exited with %d: %s%s", piped.code, piped.out, piped.errOut)
 	}
 	s.wantRecord("a", "5", 8)
-	for _, wrong := range [][]string{{"--token", "3.4"}, {"--sequence-from", "-1"}, {"--timeout", "0s"}, {"--resource", "."}} {
-		if got := s.do(append([]string{"import", "-"}, wrong...)...); got.code != exitUsage {
-			t.Errorf("%q exited with %d: %s", wrong, got.code, got.errOut)
+}
+
+func TestImportFails(t *testing.T) {
+	s := newShell(t)
+	down := []string{"--url", "http://127.0.0.1:1", "--timeout", "200ms"}
+	for what, test := range map[string]struct {
+		input string
+		args  []string
+		code  int
+		words string
+	}{
+		"a token with a sequence": {"", []string{"-", "--token", "3.4"}, exitUsage, "has a sequence"},
+		"a negative number":       {"", []string{"-", "--sequence-from", "-1"}, exitUsage, "--sequence-from"},
+		"no time":                 {"", []string{"-", "--timeout", "0s"}, exitUsage, "--timeout"},
+		"a dot outside of run":    {"", []string{"-", "--resource", "."}, exitUsage, ""},
+		"a missing file":          {"", []string{filepath.Join(t.TempDir(), "none")}, exitFailure, "none"},
+		"nothing to send":         {"", append([]string{"-"}, down...), exitOK, ""},
+		"no gateway":              {rows(1, 1), append([]string{"-"}, down...), exitUnavailable, "line 1 and those after it"},
+	} {
+		got := s.doWith(test.input, append([]string{"import"}, test.args...)...)
+		if got.code != test.code || !strings.Contains(got.errOut, test.words) {
+			t.Errorf("%s: exit code %d with %q, expected %d with %q", what, got.code, got.errOut, test.code, test.words)
 		}
-	}
-	if got := s.do("import", filepath.Join(t.TempDir(), "none")); got.code != exitFailure {
-		t.Errorf("a file that is not there: %d %s", got.code, got.errOut)
-	}
-	if got := s.do("import", "-", "--url", "http://127.0.0.1:1", "--timeout", "200ms"); got.code != exitOK {
-		t.Errorf("nothing to send: %d %s", got.code, got.errOut)
-	}
-	if got := s.doWith(rows(1, 1), "import", "-", "--url", "http://127.0.0.1:1", "--timeout", "200ms"); got.code != exitUnavailable || !strings.Contains(got.errOut, "line 1 and those after it") {
-		t.Errorf("no gateway: %d %s", got.code, got.errOut)
 	}
 }
 
-// A second run goes on after the lines that have their verdicts. Those that the first has sent and heard nothing of
-// are applied once.
+// A second run continues after the lines with verdicts. Lines that the first run may have sent are applied once.
 func TestImportResumes(t *testing.T) {
 	s := newShell(t)
 	token := fields(s.must("lock", "acquire", "a"))["fencing_token"]
 	state := filepath.Join(t.TempDir(), "state")
 	with := func(text string, more ...string) result {
-		return s.do(append([]string{"import", fileOf(t, text), "--resource", "a", "--token", token, "--resume", state}, more...)...)
+		args := []string{"import", fileOf(t, text), "--resource", "a", "--token", token, "--resume", state}
+		return s.do(append(args, more...)...)
 	}
-	if got := with(rows(1, 10)); got.code != exitOK {
-		t.Fatalf("%d %s", got.code, got.errOut)
-	}
+	wantImport(t, with("\n"+rows(1, 9)), exitOK, importCounts{Created: 1, Changed: 8})
 	kept, err := os.ReadFile(state)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := with(rows(1, 50)); got.code != exitOK || stateOf(t, state).Lines != 50 || stateOf(t, state).Counts.Changed != 49 {
-		t.Errorf("it exited with %d: %s%s", got.code, got.out, got.errOut)
-	}
-	s.wantRecord("a", "50", 50)
+	all := "\n" + rows(1, 49)
+	wantImport(t, with(all+"\n \n"), exitOK, importCounts{Created: 1, Changed: 48})
+	s.wantRecord("a", "49", 49)
 
-	// As if it had been killed before it could keep any of the last 40 verdicts.
+	// As if the first run had been killed before it saved the last 40 verdicts.
 	kept = []byte(strings.Replace(string(kept), `"sent_up_to": 10`, `"sent_up_to": 50`, 1))
 	if err := os.WriteFile(state, kept, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got := with(rows(1, 60))
-	if counts := stateOf(t, state).Counts; got.code != exitOK || counts.AppliedBefore != 40 || counts.Changed != 19 {
-		t.Errorf("it exited with %d: %s%s", got.code, got.out, got.errOut)
-	}
-	s.wantRecord("a", "60", 60)
+	all += rows(50, 59)
+	wantImport(t, with(all), exitOK, importCounts{Created: 1, Changed: 18, AppliedBefore: 40})
+	s.wantRecord("a", "59", 59)
 
-	if got := with(rows(2, 80)); got.code != exitFailure || !strings.Contains(got.errOut, "first 60 lines are not those") {
-		t.Errorf("another file: %d %s", got.code, got.errOut)
+	wantExit := func(got result, code int, words string) {
+		t.Helper()
+		if got.code != code || !strings.Contains(got.errOut, words) {
+			t.Errorf("import exited with %d and %q, expected %d and %q", got.code, got.errOut, code, words)
+		}
 	}
-	if got := with(rows(1, 20)); got.code != exitFailure || !strings.Contains(got.errOut, "20 lines, and 60 were imported") {
-		t.Errorf("a shorter file: %d %s", got.code, got.errOut)
-	}
-	if got := with(rows(1, 80), "--sequence-from", "2"); got.code != exitUsage {
-		t.Errorf("other numbers: %d %s", got.code, got.errOut)
-	}
-	s.wantRecord("a", "60", 60)
+	wantExit(with(rows(2, 80)), exitFailure, "first 60 lines are not those")
+	wantExit(with(rows(1, 20)), exitFailure, "20 lines, and 60 were imported")
+	wantExit(with(all, "--sequence-from", "2"), exitUsage, "lines would get other numbers")
+	s.wantRecord("a", "59", 59)
 }
 
-// A line that was refused for its data is not taken for one that was applied, where nobody knows.
-func TestImportDoesNotGuess(t *testing.T) {
+// A line that may have been rejected for its data counts as unknown, not as applied.
+func TestImportUnknownLines(t *testing.T) {
 	s := newShell(t)
 	token := fields(s.must("lock", "acquire", "a"))["fencing_token"]
-	text := `{"key":"k","value":1}` + "\n" + `{"key":"k","value":2,"if_version":9}` + "\n" + `{"op":"delete","key":"none"}` + "\n" + `{"key":"k","value":4}` + "\n"
-	path, state := fileOf(t, text), filepath.Join(t.TempDir(), "state")
-	if got := s.do("import", path, "--resource", "a", "--token", token); got.code != exitFailure {
-		t.Fatalf("%d %s", got.code, got.errOut)
-	}
-	if err := os.WriteFile(state, []byte(`{"lines":0,"sent_up_to":4,"fencing_token":`+token+`,"sequence_from":1}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	got := s.do("import", path, "--resource", "a", "--token", token, "--resume", state)
-	if counts := stateOf(t, state).Counts; got.code != exitFailure || counts != (importCounts{AppliedBefore: 2, Unknown: 2}) {
-		t.Errorf("it exited with %d: %+v %s", got.code, counts, got.errOut)
-	}
+	text := strings.Join([]string{
+		`{"key":"k","value":1}`, `{"key":"k","value":2,"if_version":9}`, `{"op":"delete","key":"none"}`, `{"key":"k","value":4}`,
+	}, "\n")
+	args := []string{"import", fileOf(t, text), "--resource", "a", "--token", token}
+	wantImport(t, s.do(args...), exitFailure, importCounts{Created: 1, Changed: 1, Refused: 2})
+	state := fileOf(t, `{"lines":0,"sent_up_to":4,"fencing_token":`+token+`,"sequence_from":1}`)
+	got := s.do(append(args, "--resume", state)...)
+	wantImport(t, got, exitFailure, importCounts{AppliedBefore: 2, Unknown: 2})
 	s.wantRecord("a", "4", 2)
 }
 
-// An import that is killed, wherever it is, loses nothing and doubles nothing when it is run again. A line that may
-// have been sent, and was not applied, is not counted as applied because a later write of the lease was.
+// A line that may have been sent, and was not applied, does not count as applied because a later write of the lease was.
 func TestImportReadsWhatWasApplied(t *testing.T) {
 	s := newShell(t)
 	token := fields(s.must("lock", "acquire", "a", "--ttl", "1h"))["fencing_token"]
 	s.must("put", "a", "applied", "2", "--token", token+".2", "--content-type", "application/json")
 	s.must("put", "a", "last", "3", "--token", token+".3", "--content-type", "application/json")
 	state := fileOf(t, `{"lines":0,"sent_up_to":3,"sequence_from":1,"fencing_token":`+token+`}`)
-	input := fileOf(t, `{"key":"refused","value":1}`+"\n"+`{"key":"applied","value":2}`+"\n"+`{"key":"last","value":3}`+"\n")
+	input := fileOf(t, `{"key":"refused","value":1}
+{"key":"applied","value":2}
+{"key":"last","value":3}
+`)
 	got := s.do("import", input, "--resource", "a", "--token", token, "--resume", state)
-	if counts := fields(got.out); counts["applied_before"] != "2" || counts["unknown"] != "1" || got.code != exitFailure {
-		t.Errorf("exit code %d: %s%s\nwant 2 lines that were applied before and 1 that is unknown", got.code, got.out, got.errOut)
-	}
+	wantImport(t, got, exitFailure, importCounts{AppliedBefore: 2, Unknown: 1})
 }
 
+// An import that is killed, wherever it is, loses and doubles nothing when it is run again.
 func TestImportIsKilled(t *testing.T) {
 	s := newShell(t)
 	token := fields(s.must("lock", "acquire", "a", "--ttl", "1h"))["fencing_token"]
@@ -212,17 +229,17 @@ func TestImportIsKilled(t *testing.T) {
 	t.Log(got.out)
 	s.wantRecord("a", fmt.Sprint(lines), lines)
 	if kept := stateOf(t, state); kept.Lines != lines || kept.SentUpTo != lines {
-		t.Errorf("kept is %+v", kept)
+		t.Errorf("the saved state is %+v, expected all %d lines", kept, lines)
 	}
 }
 
-// At a terminal the progress is shown, on one line.
+// At a terminal the progress is shown on one line.
 func TestImportShowsItsProgress(t *testing.T) {
 	s := newShell(t)
 	token := fields(s.must("lock", "acquire", "a"))["fencing_token"]
 	p, _ := s.terminal(`"$FENCEGATE" import ` + fileOf(t, rows(1, 500)) + ` --resource a --token ` + token)
 	got := p.wants(exitOK, "")
 	if !strings.Contains(got.out, "100 %, 500 lines") {
-		t.Errorf("it printed %q", got.out)
+		t.Errorf("import printed %q, expected the progress up to 100 %%", got.out)
 	}
 }

@@ -243,7 +243,8 @@ func send[T any](
 // Anything else is
 // noted: whatever is broken, a gateway answers with the truth or not at all.
 func (c *client) unserved(err error) bool {
-	if errors.Is(err, lockclient.ErrUnavailable) || errors.Is(err, lockclient.ErrRateLimited) {
+	if errors.Is(err, lockclient.ErrUnavailable) || errors.Is(err, lockclient.ErrRateLimited) ||
+		errors.Is(err, context.Canceled) { // the end of the run
 		c.run.unavailable(err)
 		c.rest()
 		return true

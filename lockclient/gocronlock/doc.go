@@ -2,11 +2,12 @@
 //
 //	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(gocronlock.NewLocker(client, "cron/")))
 //
-// A [Locker] decides for each run who does it; an [Elector] decides who runs everything.
+// A [Locker] grants each run of a job to one scheduler. An [Elector] lets one scheduler run all jobs.
 //
-// # What it does not do
+// # Limits
 //
-// A lock keeps two schedulers from running a job at the same time, not from running it twice: a scheduler whose clock is late finds the
-// lock free again when the first is through. And a job that was frozen may go on after its lease was lost. Let a job write under a
-// fencing token what must happen once: acquire a lease for it within the job, or use the Elector's Leadership, whose term is a token.
+// A lock keeps two schedulers from running a job at the same time, not from running it twice: a scheduler with a slow
+// clock finds the lock free after another has finished. And a job that was frozen may continue after the loss of its
+// lease. Let a job write under a fencing token what must happen once: acquire a lease in the job, or use the Elector's
+// Leadership, whose term is a token.
 package gocronlock

@@ -14,11 +14,11 @@ import (
 // ErrNotLeader says that this process does not lead, or can't be sure of it.
 var ErrNotLeader = errors.New("this process is not the leader")
 
-// campaignPause is how long after a failed campaign the next begins.
+// campaignPause is the pause after a failed campaign.
 const campaignPause = time.Second
 
-// Elector lets one of several schedulers run all jobs: the one that leads. It is a [gocron.Elector], for
-// gocron.WithDistributedElector. It stands for the election in the background until Close.
+// Elector lets one of several schedulers run all jobs: the leader of an election. It is a [gocron.Elector], for
+// gocron.WithDistributedElector. It campaigns in the background until Close.
 type Elector struct {
 	client   *lockclient.Client
 	election string
@@ -34,9 +34,15 @@ type Elector struct {
 
 var _ gocron.Elector = (*Elector)(nil)
 
-// NewElector begins to stand for an election, and goes on whenever the term has ended, until Close. Campaigns that fail are told to
-// onError, which may be nil, and repeated. Options such as lockclient.WithTTL are for every term.
-func NewElector(client *lockclient.Client, election string, onError func(error), opts ...lockclient.LeaseOption) *Elector {
+// NewElector campaigns in an election, and again whenever its term has ended, until Close. It calls onError, which
+// may be nil, with the error of each failed campaign, and retries. Options such as lockclient.WithTTL apply to every
+// term.
+func NewElector(
+	client *lockclient.Client,
+	election string,
+	onError func(error),
+	opts ...lockclient.LeaseOption,
+) *Elector {
 	ctx, cancel := context.WithCancel(context.Background())
 	if onError == nil {
 		onError = func(error) {}
@@ -46,7 +52,7 @@ func NewElector(client *lockclient.Client, election string, onError func(error),
 	return e
 }
 
-// run stands, leads, and stands again.
+// run campaigns, leads, and campaigns again.
 func (e *Elector) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		leadership, err := e.client.Campaign(ctx, e.election, nil, e.opts...)
@@ -79,7 +85,8 @@ func (e *Elector) set(leadership *lockclient.Leadership) {
 	e.leadership = leadership
 }
 
-// IsLeader returns nil if this process leads, as far as its own clock can tell at this moment, and ErrNotLeader otherwise. It asks nobody.
+// IsLeader returns nil if this process leads, by its own clock at this moment, and ErrNotLeader otherwise. It sends no
+// request.
 func (e *Elector) IsLeader(context.Context) error {
 	if leadership := e.Leadership(); leadership == nil || leadership.Err() != nil {
 		return ErrNotLeader
@@ -87,14 +94,14 @@ func (e *Elector) IsLeader(context.Context) error {
 	return nil
 }
 
-// Leadership is the term of this process, nil if it does not lead: for what a job writes under the term's token.
+// Leadership returns the term of this process, nil if it does not lead: for writes of a job under the term's token.
 func (e *Elector) Leadership() *lockclient.Leadership {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.leadership
 }
 
-// Close resigns, and ends what runs in the background. It may be called often.
+// Close resigns, and ends everything in the background. It may be called again.
 func (e *Elector) Close() {
 	e.cancel()
 	e.running.Wait()

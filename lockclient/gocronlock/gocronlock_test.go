@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,41 +13,23 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/program"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/gocronlock"
 )
 
-const patience = time.Minute
-
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "fencegate-gocronlock-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "gocronlock:", err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	program = sync.OnceValues(func() (string, error) { return build(filepath.Join(dir, "fencegate")) })
 	code := pgtest.Main(m)
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, "gocronlock: goroutines are left:", err)
 		return 1
 	}
 	return code
-}
-
-// program is the path of fencegate as it stands in this tree, built once.
-var program func() (string, error)
-
-func build(path string) (string, error) {
-	output, err := exec.Command("go", "build", "-buildvcs=false", "-o", path, "github.com/fencegate/fencegate/cmd/fencegate").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, output)
-	}
-	return path, nil
 }
 
 func check(t *testing.T, err error) {
@@ -60,24 +39,11 @@ func check(t *testing.T, err error) {
 	}
 }
 
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never happened: %s", what)
-		}
-	}
-}
-
-// gateway runs fencegate, and returns a maker of clients.
+// gateway runs fencegate, and returns a function that makes clients.
 func gateway(t *testing.T) func(owner string) *lockclient.Client {
 	t.Helper()
 	databaseURL := pgtest.Migrated(t)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	path, err := program()
-	check(t, err)
-	process, err := gatewayprocess.Start(ctx, path, "--database-url", databaseURL)
+	process, err := gatewayprocess.Start(await.Context(t), program.Path(t), "--database-url", databaseURL)
 	check(t, err)
 	t.Cleanup(process.Kill)
 	return func(owner string) *lockclient.Client {
@@ -88,7 +54,7 @@ func gateway(t *testing.T) func(owner string) *lockclient.Client {
 	}
 }
 
-func TestAJobRunsOnOneScheduler(t *testing.T) {
+func TestJobRunsOnOneScheduler(t *testing.T) {
 	client := gateway(t)
 	var running, runs, together atomic.Int64
 	job := func() {
@@ -108,17 +74,17 @@ func TestAJobRunsOnOneScheduler(t *testing.T) {
 		scheduler.Start()
 		t.Cleanup(func() { check(t, scheduler.Shutdown()) })
 	}
-	eventually(t, "twenty runs", func() bool { return runs.Load() >= 20 })
+	await.True(t, "twenty runs", func() bool { return runs.Load() >= 20 })
 	if together.Load() > 0 {
-		t.Errorf("%d of %d runs were beside another", together.Load(), runs.Load())
+		t.Errorf("%d of %d runs overlapped with another, expected none", together.Load(), runs.Load())
 	}
 	lock, err := client("other").API().Lock(t.Context(), "cron/report")
 	if err != nil || lock.FencingToken < 20 {
-		t.Errorf("the lock is %+v, %v, want one that was granted for each run", lock, err)
+		t.Errorf("the lock is %+v, %v, expected a grant for each run", lock, err)
 	}
 }
 
-func TestALockerTellsWhoHolds(t *testing.T) {
+func TestLocker(t *testing.T) {
 	client := gateway(t)
 	ctx := t.Context()
 	first := gocronlock.NewLocker(client("first"), "")
@@ -126,10 +92,10 @@ func TestALockerTellsWhoHolds(t *testing.T) {
 	lock, err := first.Lock(ctx, "report")
 	check(t, err)
 	if _, err := second.Lock(ctx, "report"); !errors.Is(err, lockclient.ErrLockHeld) {
-		t.Errorf("got %v", err)
+		t.Errorf("a second Lock returned %v, expected ErrLockHeld", err)
 	}
 	if _, err := second.Lock(ctx, "//"); !errors.Is(err, lockclient.ErrInvalidName) {
-		t.Errorf("got %v", err)
+		t.Errorf("Lock of an invalid name returned %v, expected ErrInvalidName", err)
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
@@ -141,7 +107,7 @@ func TestALockerTellsWhoHolds(t *testing.T) {
 	check(t, lock.Unlock(ctx))
 }
 
-func TestOneElectorLeads(t *testing.T) {
+func TestElector(t *testing.T) {
 	client := gateway(t)
 	ctx := t.Context()
 	electors := map[*gocronlock.Elector]bool{}
@@ -155,7 +121,7 @@ func TestOneElectorLeads(t *testing.T) {
 		for elector := range electors {
 			if elector.IsLeader(ctx) == nil {
 				if found != nil {
-					t.Error("two lead")
+					t.Error("two electors lead")
 				}
 				found = elector
 			}
@@ -164,18 +130,18 @@ func TestOneElectorLeads(t *testing.T) {
 	}
 	term := int64(0)
 	for len(electors) > 0 {
-		eventually(t, "one leads", func() bool { return leader() != nil })
+		await.True(t, "a leader", func() bool { return leader() != nil })
 		elected := leader()
 		leadership := elected.Leadership()
 		if leadership.Term() <= term {
-			t.Errorf("term %d after %d", leadership.Term(), term)
+			t.Errorf("term %d came after %d", leadership.Term(), term)
 		}
 		term = leadership.Term()
 		_, err := leadership.Lease().Put(ctx, "report", []byte("done"))
 		check(t, err)
 		elected.Close()
 		if err := elected.IsLeader(ctx); !errors.Is(err, gocronlock.ErrNotLeader) {
-			t.Errorf("after its end: %v", err)
+			t.Errorf("IsLeader after Close returned %v, expected ErrNotLeader", err)
 		}
 		delete(electors, elected)
 	}

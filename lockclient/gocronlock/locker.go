@@ -9,8 +9,8 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// Locker lets each run of a job happen on one of several schedulers: the one that is granted the lock of the job's name. It is a
-// [gocron.Locker], for gocron.WithDistributedLocker.
+// Locker lets each run of a job happen on one of several schedulers: the one that is granted the lock of the job's
+// name. It is a [gocron.Locker], for gocron.WithDistributedLocker.
 type Locker struct {
 	client *lockclient.Client
 	prefix string
@@ -19,16 +19,16 @@ type Locker struct {
 
 var _ gocron.Locker = (*Locker)(nil)
 
-// NewLocker makes a locker of the client's. The lock of a job is the prefix and the job's name, so that other users of the same
-// database are not in the way: "cron/" and "report" make cron/report. Options such as lockclient.WithTTL are for every lease. A name that
-// is no valid lock name keeps the job from running; gocron logs why.
+// NewLocker makes a locker. The lock of a job is prefix and the job's name, which keeps it apart from other locks of
+// the same database: "cron/" and "report" make cron/report. Options such as lockclient.WithTTL apply to every lease.
+// A job whose lock name is invalid does not run; gocron logs why.
 func NewLocker(client *lockclient.Client, prefix string, opts ...lockclient.LeaseOption) *Locker {
 	opts = append([]lockclient.LeaseOption{lockclient.WithHeartbeat()}, opts...)
 	return &Locker{client: client, prefix: prefix, opts: opts}
 }
 
-// Lock is a try, and the lease is renewed until Unlock. It returns lockclient.ErrLockHeld if another scheduler runs the job, and what
-// lockclient.Client.Acquire returns otherwise; in each case gocron skips this run.
+// Lock tries to acquire the lock, and the lease is renewed until Unlock. It returns lockclient.ErrLockHeld if another
+// scheduler runs the job, or another error of lockclient.Client.Acquire. After any of them gocron skips this run.
 func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 	lease, err := l.client.Acquire(ctx, l.prefix+key, l.opts...)
 	if err != nil {
@@ -39,8 +39,8 @@ func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 
 type lock struct{ lease *lockclient.Lease }
 
-// Unlock releases the lease, also after the job's ctx has ended. A lease that was lost has nothing to be released, and is no error:
-// gocron could do nothing about it.
+// Unlock releases the lease, also after the job's ctx has ended. The loss of the lease is no error: nothing is left to
+// release.
 func (l lock) Unlock(ctx context.Context) error {
 	err := l.lease.Release(context.WithoutCancel(ctx))
 	if errors.Is(err, lockclient.ErrLeaseLost) {
