@@ -278,7 +278,7 @@ func (b *testbed) whileLocked(
 	if meanwhile != nil {
 		err = errors.Join(err, meanwhile(tx))
 	}
-	if err = errors.Join(err, tx.Commit(ctx)); err != nil {
+	if err := errors.Join(err, tx.Commit(ctx)); err != nil {
 		return err
 	}
 	return <-sent

@@ -1,7 +1,7 @@
 package store_test
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -27,46 +27,33 @@ func (r *refusalScript) expect(t *testing.T, lines ...string) {
 	}
 }
 
+func policyOf(prefix store.Name, authority store.Authority) store.Policy {
+	return store.Policy{Prefix: string(prefix), Rule: store.RuleStrict, Authority: authority}
+}
+
 // TestRefusalsForgetAtAnothersPolicy checks that a Service forgets its refusals when another one sets or deletes a
 // policy, so that writes that the new policy admits are admitted.
 func TestRefusalsForgetAtAnothersPolicy(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	r, other := newRefusing(t, b, engine.Config{}), newRefusing(t, b, engine.Config{})
-	external := store.Policy{Rule: store.RuleStrict, Authority: store.AuthorityExternal}
-	changes := map[string]func(ctx context.Context, lock store.Name) error{
-		"put": func(ctx context.Context, lock store.Name) error {
-			policy := external
-			policy.Prefix = string(lock)
-			return other.PutPolicy(ctx, policy)
-		},
-		"delete": func(ctx context.Context, lock store.Name) error { return other.DeletePolicy(ctx, string(lock)) },
-		"put by a Store": func(ctx context.Context, lock store.Name) error {
-			policy := external
-			policy.Prefix = string(lock)
-			return b.PutPolicy(ctx, policy)
-		},
+	before := r.Refusals().Forgotten()
+	putErr := b.PutPolicy(t.Context(), policyOf("tree", store.AuthorityExternal))
+	if err := errors.Join(putErr, b.PutPolicy(t.Context(), policyOf("tree/lock", store.AuthorityBuiltin))); err != nil {
+		t.Fatal(err)
 	}
-	for name, change := range changes {
-		t.Run(name, func(t *testing.T) {
-			lock := store.Name(name)
-			if name == "delete" {
-				lock = "tree/lock"
-				before := r.Refusals().Forgotten()
-				for prefix, authority := range map[string]store.Authority{"tree": store.AuthorityExternal,
-					string(lock): store.AuthorityBuiltin} {
-					if err := b.PutPolicy(patient(t), store.Policy{Prefix: prefix, Rule: store.RuleStrict,
-						Authority: authority}); err != nil {
-						t.Fatal(err)
-					}
-				}
-				if err := r.awaitForgotten(patient(t), before+2); err != nil {
-					t.Fatal(err)
-				}
-			}
+	if err := r.awaitForgotten(patient(t), before+2); err != nil {
+		t.Fatal(err)
+	}
+	for lock, change := range map[store.Name]func() error{
+		"put":            func() error { return other.PutPolicy(patient(t), policyOf("put", store.AuthorityExternal)) },
+		"put by a Store": func() error { return b.PutPolicy(patient(t), policyOf("put by a Store", store.AuthorityExternal)) },
+		"tree/lock":      func() error { return other.DeletePolicy(patient(t), "tree/lock") },
+	} {
+		t.Run(string(lock), func(t *testing.T) {
 			script := superseded(t, r, lock)
 			before := r.Refusals().Forgotten()
-			if err := change(patient(t), lock); err != nil {
+			if err := change(); err != nil {
 				t.Fatal(err)
 			}
 			await(t, "the Service forgets its refusals after the change of policies",
@@ -82,10 +69,8 @@ func TestRefusalsForgetAtTheirOwnPolicy(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	r := newRefusing(t, b, engine.Config{})
-	set := func(prefix string, authority store.Authority) func() error {
-		return func() error {
-			return r.PutPolicy(patient(t), store.Policy{Prefix: prefix, Rule: store.RuleStrict, Authority: authority})
-		}
+	put := func(prefix store.Name, authority store.Authority) func() error {
+		return func() error { return r.PutPolicy(patient(t), policyOf(prefix, authority)) }
 	}
 	admits := func(lock store.Name, change func() error) {
 		t.Helper()
@@ -100,16 +85,13 @@ func TestRefusalsForgetAtTheirOwnPolicy(t *testing.T) {
 		}
 	}
 	for n := range 10 {
-		above := fmt.Sprintf("tree-%d", n)
-		lock := store.Name(above + "/lock")
-		admits(lock, set(string(lock), store.AuthorityExternal))
+		above := store.Name(fmt.Sprintf("tree-%d", n))
+		admits(above+"/lock", put(above+"/lock", store.AuthorityExternal))
 
-		lock = store.Name(above + "/other")
-		for prefix, authority := range map[string]store.Authority{above: store.AuthorityExternal,
-			string(lock): store.AuthorityBuiltin} {
-			if err := r.change(patient(t), set(prefix, authority)); err != nil {
-				t.Fatal(err)
-			}
+		lock := above + "/other"
+		aboveErr := r.change(patient(t), put(above, store.AuthorityExternal))
+		if err := errors.Join(aboveErr, r.change(patient(t), put(lock, store.AuthorityBuiltin))); err != nil {
+			t.Fatal(err)
 		}
 		admits(lock, func() error { return r.DeletePolicy(patient(t), string(lock)) })
 	}

@@ -13,16 +13,18 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
+// made is a session as it was made.
+type made struct {
+	owner, handle string
+	state         store.SessionState
+	created       time.Time
+	leases        int64
+}
+
 // TestSessionLists checks that sessions are listed by creation, with every filter, in pages, and without their ids.
 func TestSessionLists(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	type made struct {
-		owner, handle string
-		state         store.SessionState
-		created       time.Time
-		leases        int64
-	}
 	var all []made
 	for i := range 30 {
 		m := made{owner: lockOwners[i%3], state: store.SessionLive}
