@@ -93,8 +93,10 @@ var durables = []durable{
 		s.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "owner"})
 	}, "select count(*) from fence.leases where lock = $1 and ended_at is null"},
 	{"a grant after waiting", func(t *testing.T, s *services, lock store.Name) {
-		s.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "first", TTL: 100 * time.Millisecond})
-		enginetest.Granted(t, s.Queue(t, 1, store.AcquireRequest{Lock: lock, OwnerID: "owner"}))
+		first := s.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "first", TTL: time.Hour})
+		waiting := s.Queue(t, 1, store.AcquireRequest{Lock: lock, OwnerID: "owner"})
+		s.Release(t, 0, first)
+		enginetest.Granted(t, waiting)
 	}, "select count(*) from fence.leases where lock = $1 and owner_id = 'owner' and ended_at is null"},
 	{"a release", func(t *testing.T, s *services, lock store.Name) {
 		s.Release(t, 1, s.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "owner"}))
