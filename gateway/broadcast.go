@@ -55,7 +55,7 @@ func (b *broadcast[E]) subscribe() *subscriber[E] {
 	defer b.mu.Unlock()
 	p := b.current
 	if p == nil {
-		ctx, cancel := context.WithCancel(b.until)
+		ctx, cancel := context.WithCancel(b.until) //nolint:gosec // stopLocked calls it
 		p = &production[E]{
 			of: b, stop: cancel, subscribers: map[*subscriber[E]]struct{}{}, begun: make(chan struct{}),
 			ended: make(chan struct{}),

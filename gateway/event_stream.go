@@ -117,7 +117,8 @@ func (g *Gateway) beginEvents(w http.ResponseWriter) (*eventStream, error) {
 	header.Set("X-Accel-Buffering", "no") // nginx would buffer the events
 	w.WriteHeader(http.StatusOK)
 	stream := &eventStream{w, http.NewResponseController(w), g.eventTimeout}
-	return stream, stream.write(nil)
+	err := stream.write(nil)
+	return stream, err
 }
 
 // send writes an event. With an id, a client can resume after it.

@@ -54,7 +54,8 @@ func readLockQuery(_ *http.Request, page page) (query lockQuery, err error) {
 	if query.QueueMax, err = page.integer("queue_max", 0, store.QueueMax, store.QueueMax); err != nil {
 		return query, err
 	}
-	return query, readLockCursor(page.after, &query)
+	err = readLockCursor(page.after, &query)
+	return query, err
 }
 
 // orderText names the order of a list, so that a cursor can't be used in another order.

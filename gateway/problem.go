@@ -36,7 +36,7 @@ var problemKinds = []problemKind{
 	{store.ErrNotFound, 404, api.CodeNotFound, false, ""},
 	{store.ErrLeaseHeld, 409, api.CodeLockHeld, true, "Try again after recommended_retry_ms."},
 	{store.ErrDeadlock, 409, api.CodeDeadlock, false, ""}, // see deadlockDetail
-	{store.ErrLeaseLost, 409, api.CodeLeaseLost, false, stopWork},
+	{store.ErrLeaseLost, 409, api.CodeLeaseLost, false, loseLease},
 	{store.ErrTokenRequired, 428, api.CodeTokenRequired, false,
 		"Acquire the lock of the same name and send its token in the header Fencing-Token, or in the transaction's " +
 			"fences."},
@@ -56,7 +56,7 @@ var problemKinds = []problemKind{
 	{store.ErrUnavailable, 503, api.CodeUnavailable, true, ""},
 }
 
-const stopWork = "Stop the work that the lease protected; acquire the lock anew to go on."
+const loseLease = "Stop the work that the lease protected; acquire the lock anew to go on."
 
 // problem returns an answer that comes from no error of the store.
 func problem(status int, code api.Code, detail string) *api.Problem {
@@ -138,7 +138,7 @@ func addData(answer *api.Problem, err error) {
 		answer.Reason = lost.Reason
 		if lost.Reason == "max_hold" {
 			answer.Detail = fmt.Sprintf("The lease on %s has reached the longest time that its policy lets one be "+
-				"held (max_hold_ms), and its fence is closed. %s", lost.Lock, stopWork)
+				"held (max_hold_ms), and its fence is closed. %s", lost.Lock, loseLease)
 		}
 		if lost.Lock == "" {
 			answer.Detail = "The session has ended: " + lost.Reason + ". Stop the work that its leases protected; " +
