@@ -31,6 +31,9 @@ import (
 // gatewayURL is that of a gateway process that serves all tests and examples. Each uses locks of its own.
 var gatewayURL string
 
+// names counts the names of shared, which differ if a test runs again.
+var names atomic.Int64
+
 // often is a policy of many quick tries.
 var often = lockclient.RetryPolicy{Attempts: 10_000, Base: 10 * time.Millisecond, Max: 10 * time.Millisecond}
 
@@ -132,7 +135,7 @@ func shared(t *testing.T, opts ...lockclient.Option) (*lockclient.Client, string
 		pgtest.Migrated(t) // skips or fails, and says why
 		t.Fatal("there is no gateway")
 	}
-	return newClient(t, gatewayURL, opts...), strings.ToLower(t.Name())
+	return newClient(t, gatewayURL, opts...), fmt.Sprint(strings.ToLower(t.Name()), "-", names.Add(1))
 }
 
 func newClient(t *testing.T, baseURL string, opts ...lockclient.Option) *lockclient.Client {
