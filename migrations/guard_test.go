@@ -57,7 +57,8 @@ func TestGuardRevision(t *testing.T) {
 	writeGuardGolden(t, entries)
 }
 
-// TestGuardFilesAreNamedAfterTheirFunctions checks that each file under guard/ makes one function, with the file's name.
+// TestGuardFilesAreNamedAfterTheirFunctions checks that each file under guard/ makes one function, with the file's
+// name.
 func TestGuardFilesAreNamedAfterTheirFunctions(t *testing.T) {
 	for _, file := range migrations.GuardFiles() {
 		name := strings.TrimSuffix(path.Base(file), ".sql")

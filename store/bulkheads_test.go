@@ -27,10 +27,12 @@ func newOthers(t *testing.T, on *engine.Engine) *others {
 	t.Helper()
 	o := &others{on: on}
 	var err error
-	if o.held, err = on.Acquire(t.Context(), store.AcquireRequest{Lock: "held", OwnerID: "o", TTL: time.Hour}); err != nil {
+	if o.held, err = on.Acquire(t.Context(), store.AcquireRequest{Lock: "held", OwnerID: "o",
+		TTL: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	if o.ending, err = on.Acquire(t.Context(), store.AcquireRequest{Lock: "ending", OwnerID: "o", TTL: time.Hour}); err != nil {
+	if o.ending, err = on.Acquire(t.Context(), store.AcquireRequest{Lock: "ending", OwnerID: "o",
+		TTL: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	if o.session, err = on.CreateSession(t.Context(), store.SessionRequest{OwnerID: "o", TTL: time.Hour}); err != nil {
@@ -62,7 +64,8 @@ func (o *others) expectServed(t *testing.T) {
 		{"transaction", func() error {
 			write := o.write(o.ending)
 			_, err := o.on.Transact(ctx, store.Transaction{
-				Tokens: []store.WriteToken{write.WriteToken}, Operations: []store.ResourceOperation{{Resource: write.Resource, Operation: write.Operation}},
+				Tokens: []store.WriteToken{write.WriteToken}, Operations: []store.ResourceOperation{{Resource: write.Resource,
+					Operation: write.Operation}},
 			})
 			return err
 		}},
@@ -111,7 +114,8 @@ func TestLockedFenceDelaysNobodyElse(t *testing.T) {
 		"transactions": func(ctx context.Context, o *others, hot store.Lease) error {
 			write := o.write(hot)
 			_, err := o.on.Transact(ctx, store.Transaction{
-				Tokens: []store.WriteToken{write.WriteToken}, Operations: []store.ResourceOperation{{Resource: write.Resource, Operation: write.Operation}},
+				Tokens: []store.WriteToken{write.WriteToken}, Operations: []store.ResourceOperation{{Resource: write.Resource,
+					Operation: write.Operation}},
 			})
 			return err
 		},
@@ -175,10 +179,13 @@ func TestLockedFenceIsNamed(t *testing.T) {
 		call    func() error
 	}{
 		"fence, acquire": {lockFencesSQL, []string{"tree/hot"}, "the fence of tree/hot is held by pid %d", acquire},
-		"fence, release": {lockFencesSQL, []string{"tree/hot"}, "the fence of tree/hot is held by pid %d", func() error { return on.Release(ctx, hot.Ref()) }},
-		"gate":           {"select pg_advisory_xact_lock(1718511205, hashtext($1))", "tree", "advisory lock (1718511205, %[2]d) is held by pid %[1]d", acquire},
+		"fence, release": {lockFencesSQL, []string{"tree/hot"},
+			"the fence of tree/hot is held by pid %d", func() error { return on.Release(ctx, hot.Ref()) }},
+		"gate": {"select pg_advisory_xact_lock(1718511205, hashtext($1))", "tree",
+			"advisory lock (1718511205, %[2]d) is held by pid %[1]d", acquire},
 		"events": {
-			"select pg_advisory_xact_lock(1718511206, hashtext($1))", "tree/hot", "advisory lock (1718511206, %[2]d) is held by pid %[1]d",
+			"select pg_advisory_xact_lock(1718511206, hashtext($1))", "tree/hot",
+			"advisory lock (1718511206, %[2]d) is held by pid %[1]d",
 			func() error { return on.Release(ctx, hot.Ref()) },
 		},
 	} {
@@ -230,7 +237,8 @@ func TestStuckQueuesDelayNoOther(t *testing.T) {
 		}
 		leases[lock] = lease
 		go func() {
-			_, err := service.Acquire(t.Context(), store.AcquireRequest{Lock: lock, OwnerID: "waiter " + string(lock), Wait: store.WaitMax})
+			_, err := service.Acquire(t.Context(), store.AcquireRequest{Lock: lock, OwnerID: "waiter " + string(lock),
+				Wait: store.WaitMax})
 			answers <- answer{lock, err}
 		}()
 	}

@@ -105,7 +105,8 @@ type RejectedError struct {
 	Remembered bool
 
 	Version int64 // of version_mismatch: the record's; 0: there is none
-	Op      *int  // the operation of a transaction that was refused, from 0; nil of a single write or a transaction's token
+	// the operation of a transaction that was refused, from 0; nil of a single write or a transaction's token
+	Op *int
 }
 
 func (e *RejectedError) Error() string {

@@ -70,7 +70,8 @@ func readFence(ctx context.Context, query queryFunc, resource Name) (fence Fence
 	err = query(ctx, fenceSQL, []any{resource}, func(rows pgx.Rows) error {
 		var maxHoldMS pgtype.Int8
 		fence.Resource = resource
-		err := rows.Scan(&fence.GrantedToken, &fence.Open, &fence.LastToken, &fence.LastSequence, &fence.Policy.Prefix, &fence.Policy.Rule,
+		err := rows.Scan(&fence.GrantedToken, &fence.Open, &fence.LastToken, &fence.LastSequence, &fence.Policy.Prefix,
+			&fence.Policy.Rule,
 			&fence.Policy.Authority, &fence.Policy.RequireLeaseID, &fence.Policy.RequireLiveLease, &maxHoldMS)
 		fence.Policy.MaxHold = milliseconds(maxHoldMS)
 		return err

@@ -30,7 +30,8 @@ func TestGiveBackAfterTheRequestWasSentAgain(t *testing.T) {
 	claimed := func(t *testing.T, lock store.Name) (giveBack func() string) {
 		holder := acquire(t, store.AcquireRequest{Lock: lock, OwnerID: "holder"})
 		var outcome string
-		ask := "select outcome from fence.acquire(fence.lease_request($1, 'waiter', 'exclusive', 'node', 60000, null, 'request', null), 60000, $2)"
+		ask := "select outcome from fence.acquire(fence.lease_request($1, 'waiter', 'exclusive', 'node', 60000, null, " +
+			"'request', null), 60000, $2)"
 		if err := b.sql.QueryRow(t.Context(), ask, lock, gateway).Scan(&outcome); err != nil || outcome != "queued" {
 			t.Fatal(outcome, err)
 		}

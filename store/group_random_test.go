@@ -13,8 +13,8 @@ import (
 	"github.com/fencegate/fencegate/store/storetest"
 )
 
-// TestRandomGroup submits many random writes at once, among other random things: each must be answered as the model answers them one by one, whatever
-// batches they went in.
+// TestRandomGroup submits many random writes at once, among other random things: each must be answered as the model
+// answers them one by one, whatever batches they went in.
 func TestRandomGroup(t *testing.T) {
 	url := pgtest.Migrated(t)
 	conn, err := pgx.Connect(t.Context(), url)
@@ -38,7 +38,8 @@ func TestRandomGroup(t *testing.T) {
 		}
 		submit := func(t *rapid.T) { r.submit(t, group) }
 		t.Repeat(map[string]func(*rapid.T){
-			"submit": submit, "submitMore": submit, "submitAgain": submit, "acquire": r.acquire, "release": r.release, "expire": r.expire,
+			"submit": submit, "submitMore": submit, "submitAgain": submit, "acquire": r.acquire, "release": r.release,
+			"expire":    r.expire,
 			"putPolicy": r.putPolicy, "deletePolicy": r.deletePolicy, "write": r.write, "readFence": r.readFence,
 		})
 		r.readAll(t)
@@ -76,7 +77,8 @@ func (r *randomRun) submit(t *rapid.T, group *groupcommit.Group) {
 			t.Fatal(got.err)
 		}
 		next, want := r.model.Write(write)
-		r.same(t, fmt.Sprintf("%d of %d: %s", i+1, len(writes), historyCall{write: &write}), storetest.WriteAnswer(got.result), want)
+		r.same(t, fmt.Sprintf("%d of %d: %s", i+1, len(writes), historyCall{write: &write}),
+			storetest.WriteAnswer(got.result), want)
 		r.model = next
 	}
 	r.writes = append(r.writes, writes...)

@@ -33,7 +33,8 @@ func (s *Store) Recount(ctx context.Context) (counted bool, err error) {
 		return counted, nil
 	}
 	// What takes longer than a statement may would be tried by one gateway after the other, without a pause.
-	postponed := s.exec(ctx, "update fence.inventory set due_at = greatest(due_at, clock_timestamp() + $1)", recountEvery*time.Since(begun))
+	postponed := s.exec(ctx, "update fence.inventory set due_at = greatest(due_at, clock_timestamp() + $1)",
+		recountEvery*time.Since(begun))
 	if postponed != nil {
 		return false, err
 	}

@@ -196,7 +196,8 @@ func TestInventoryOfManyLocks(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	const locks = 30_000
-	b.exec(t, "insert into fence.fences (resource, granted_token, open) select 'lock/' || n, n, true from generate_series(1, $1) n", locks)
+	b.exec(t, "insert into fence.fences (resource, granted_token, open) select 'lock/' || n, n, true from "+
+		"generate_series(1, $1) n", locks)
 	b.exec(t, `
 		insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at, ended_at,
 			end_reason)

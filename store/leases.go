@@ -83,7 +83,8 @@ func (s *Store) sendAcquire(ctx context.Context, request AcquireRequest, gateway
 	err := s.queryRowAs(ctx, onLock(use, request.Lock), acquireSQL,
 		[]any{
 			request.Lock, request.OwnerID, request.Mode, request.Scope, request.TTL.Milliseconds(),
-			nullableID(request.SessionID), nullable(request.RequestID), nullableJSON(request.Metadata), request.Wait.Milliseconds(), nullableID(gateway),
+			nullableID(request.SessionID), nullable(request.RequestID), nullableJSON(request.Metadata),
+			request.Wait.Milliseconds(), nullableID(gateway),
 		},
 		append([]any{&outcome, &endReason, &leftMS, &queueLength, &ticket}, row.dest()...)...)
 	if err != nil {
@@ -184,7 +185,8 @@ func (s *Store) Break(ctx context.Context, lock Name, reason string) (Lease, err
 	const sql = `select b.outcome, ` + leaseColumns + ` from fence.break($1, $2) b, lateral (select (b.lease).*) l`
 	var outcome string
 	var row leaseRow
-	err := s.queryRowAs(ctx, onLock(useReleases, lock), sql, []any{lock, reason}, append([]any{&outcome}, row.dest()...)...)
+	err := s.queryRowAs(ctx, onLock(useReleases, lock), sql, []any{lock, reason},
+		append([]any{&outcome}, row.dest()...)...)
 	if err != nil {
 		return Lease{}, err
 	}

@@ -72,7 +72,8 @@ func TestLeaseLists(t *testing.T) {
 		s.one(t, store.Name("b/"+name))
 	}
 	// Tokens of different locks may be equal, where those of one were another service's before.
-	s.exec(t, "update fence.leases set fencing_token = (select max(fencing_token) from fence.leases) where (lock, fencing_token) in (select lock, max(fencing_token) from fence.leases where lock > 'a' group by lock)")
+	s.exec(t, "update fence.leases set fencing_token = (select max(fencing_token) from fence.leases) where (lock, "+
+		"fencing_token) in (select lock, max(fencing_token) from fence.leases where lock > 'a' group by lock)")
 	s.endSessions(t)
 	s.checkLeaseLists(t)
 	sweeper := newSweeper(t, s.Store, store.SweeperConfig{})

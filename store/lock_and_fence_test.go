@@ -60,7 +60,8 @@ func TestLockWithoutFence(t *testing.T) {
 	s.exec(t, "insert into fence.fences (resource) values ('new')")
 	s.exec(t, `
 		insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
-		values ('new', $1, 'w', 'exclusive', 'node', 1000, clock_timestamp(), clock_timestamp() + interval '1 hour')`, s.gateways[0])
+		values ('new', $1, 'w', 'exclusive', 'node', 1000, clock_timestamp(), clock_timestamp() + interval '1 hour')`,
+		s.gateways[0])
 	if lock, fence, err := s.LockAndFence(t.Context(), "new"); err != nil || fence != nil || lock.QueueLength != 1 {
 		t.Errorf("read are %+v, %+v, %v", lock, fence, err)
 	}

@@ -16,8 +16,9 @@ type LockSort string
 
 // The sorts of locks.
 const (
-	LocksByName    LockSort = "name"
-	LocksByExpiry  LockSort = "expires_at"    // of several holders the one whose lease lasts longest; locks without a holder come last
+	LocksByName LockSort = "name"
+	// of several holders the one whose lease lasts longest; locks without a holder come last
+	LocksByExpiry  LockSort = "expires_at"
 	LocksByGrant   LockSort = "granted_at"    // of several holders the latest; locks without a holder come last
 	LocksByToken   LockSort = "fencing_token" // the newest granted on the lock
 	LocksByWaiters LockSort = "queue"         // how many wait
@@ -141,7 +142,8 @@ func (q LockQuery) fromSQL(sorted bool) string {
 	if sorted && q.Sort == LocksByWaiters {
 		text += joinLineSQL
 	}
-	text += " where " + isLockSQL + " and f.resource >= @prefix and f.resource <= @prefix || repeat(chr(1114111), 128)" + stateSQL[q.State]
+	text += " where " + isLockSQL + " and f.resource >= @prefix and f.resource <= @prefix || repeat(chr(1114111), 128)" +
+		stateSQL[q.State]
 	if q.OwnerID != "" {
 		text += " and (r.owned or late.owner_id = @owner)"
 	}
@@ -172,7 +174,8 @@ func (q LockQuery) countSQL() string {
 
 func (q LockQuery) args() pgx.NamedArgs {
 	args := pgx.NamedArgs{
-		"prefix": q.Prefix, "contains": q.Contains, "owner": q.OwnerID, "after": q.After, "value": any(q.AfterValue), "limit": q.Limit,
+		"prefix": q.Prefix, "contains": q.Contains, "owner": q.OwnerID, "after": q.After, "value": any(q.AfterValue),
+		"limit":     q.Limit,
 		"queue_max": q.QueueMax,
 	}
 	if lockOrders[q.Sort].time {

@@ -105,7 +105,8 @@ const showSQL = `
 var shownColumns = strings.Replace(leaseColumns, "l.expires_at", "l.until", 1)
 
 var oneLockSQL = fmt.Sprintf(showSQL,
-	"select f.resource, f.granted_token, "+openSQL+" as open, 0 as sorted from fence.fences f where "+isLockSQL+" and f.resource = @lock", "0::bigint", shownColumns, "", "")
+	"select f.resource, f.granted_token, "+openSQL+" as open, 0 as sorted from fence.fences f where "+isLockSQL+
+		" and f.resource = @lock", "0::bigint", shownColumns, "", "")
 
 // isLockSQL tells a lock from what has only records: it was granted, or an acquire waits for it.
 const isLockSQL = "(f.granted_token > 0 or exists (select from fence.waiters w where w.lock = f.resource))"
@@ -160,7 +161,8 @@ type lockRow struct {
 
 func (r *lockRow) dest() []any {
 	return append([]any{
-		&r.lock.Lock, &r.lock.Token, &r.lock.State, &r.lock.Place, &r.lock.QueueLength, &r.owners, &r.modes, &r.scopes, &r.since,
+		&r.lock.Lock, &r.lock.Token, &r.lock.State, &r.lock.Place, &r.lock.QueueLength, &r.owners, &r.modes, &r.scopes,
+		&r.since,
 	}, r.holder.dest()...)
 }
 

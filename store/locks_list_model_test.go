@@ -79,7 +79,8 @@ func (s *lockSetup) one(t *testing.T, lock store.Name) {
 		var err error
 		switch s.random.IntN(6) {
 		case 0:
-			s.exec(t, "update fence.leases set expires_at = clock_timestamp() - interval '1 minute', check_at = '-infinity' where lock = $1 and fencing_token = $2", lock, lease.Token)
+			s.exec(t, "update fence.leases set expires_at = clock_timestamp() - interval '1 minute', check_at = '-infinity' "+
+				"where lock = $1 and fencing_token = $2", lock, lease.Token)
 		case 1:
 			err = s.Release(t.Context(), lease.Ref())
 		case 2:

@@ -173,7 +173,8 @@ func (s *lockSetup) churn(ctx context.Context, t *testing.T, place int) {
 			err = s.Release(ctx, lease.Ref())
 		} else if err == nil {
 			_, err = s.sql.Exec(ctx,
-				"update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1 and ended_at is null", lock)
+				"update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1 and ended_at is "+
+					"null", lock)
 		}
 		if err == nil {
 			_, err = s.sql.Exec(ctx, `

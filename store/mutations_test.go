@@ -10,7 +10,8 @@ var stepMutations = []mutation{
 		[]string{"step 3: a replaced holder", "step 3: after release", "step 3: after break"}},
 	{"without step 4, same_token", "rule", withoutStep(4, 1), []string{"same_token: a lower external token"}},
 	{"without step 4", "rule", withoutStep(4, 2), []string{
-		"step 4: a plain token twice", "step 4: a sequence in the gap", "external: the same token", "same_token: sequence 0 after a plain token",
+		"step 4: a plain token twice", "step 4: a sequence in the gap", "external: the same token",
+		"same_token: sequence 0 after a plain token",
 	}},
 	{"without step 5", "admit", withoutStep(5, 1),
 		[]string{"step 5: a lease_id of nobody", "step 5: no lease_id where one is demanded"}},
@@ -50,7 +51,8 @@ var ruleMutations = []mutation{
 		replacing("(c.lease_id is not null or p.require_lease_id)", "c.lease_id is not null"),
 		[]string{"step 5: no lease_id where one is demanded"}},
 	{"step 5 takes the lease_id of any lease of the lock", "admit",
-		replacing("c.lease_id is distinct from (\n                            select l.lease_id from fence.leases l\n                            where l.lock = f.granted_on and l.fencing_token = c.token)",
+		replacing("c.lease_id is distinct from (\n                            select l.lease_id from fence.leases l\n      "+
+			"                      where l.lock = f.granted_on and l.fencing_token = c.token)",
 			"not exists (select from fence.leases l where l.lock = f.granted_on and l.lease_id = c.lease_id)"),
 		[]string{"step 5: the lease_id of the holder before"}},
 	{"step 6 overlooks the clock", "admit", removing(" and fence.runs_until(l) > clock_timestamp()"),
@@ -60,7 +62,8 @@ var ruleMutations = []mutation{
 	{"step 2 holds for external tokens", "rule", replacing("not external and token > g", "token > g"),
 		[]string{"external: a token that nobody granted here"}},
 	{"step 3 holds for external tokens", "rule", replacing("not external and (token < g", "(token < g"),
-		[]string{"external: a lower token than was granted before", "external: after the release of what was granted before"}},
+		[]string{"external: a lower token than was granted before",
+			"external: after the release of what was granted before"}},
 	{"step 5 holds for external tokens", "admit", replacing("not p.external and (c.lease_id", "(c.lease_id"),
 		[]string{"external: any lease_id"}},
 
@@ -72,7 +75,8 @@ var ruleMutations = []mutation{
 		replacing("(c.token, c.sequence) = (f.last_token, f.last_sequence)", "c.sequence = f.last_sequence"),
 		[]string{"no replay: another token"}},
 	{"an unnumbered write is taken for a retry", "admit",
-		replacing("(c.token, c.sequence) = (f.last_token, f.last_sequence)", "(c.token, coalesce(c.sequence, 0)) = (f.last_token, f.last_sequence)"),
+		replacing("(c.token, c.sequence) = (f.last_token, f.last_sequence)",
+			"(c.token, coalesce(c.sequence, 0)) = (f.last_token, f.last_sequence)"),
 		[]string{"no replay: unnumbered after numbered 0"}},
 	{"the reason is reused after a release", "rule",
 		replacing("else 'token_stale closed'", "when token = last_token then 'token_stale reused' else 'token_stale closed'"),
@@ -89,7 +93,8 @@ const (
 	pairBelow      = "(token, coalesce(sequence, 0)) < (last_token, last_sequence)"
 	sequencesAlone = "coalesce(sequence, 0) <= last_sequence and last_token > 0"
 	tokensAlone    = "token <= last_token"
-	retry          = "coalesce(\n                    (c.token, c.sequence) = (f.last_token, f.last_sequence) and c.digest = stored.last_digest,\n                    false)"
+	retry          = "coalesce(\n                    (c.token, c.sequence) = (f.last_token, f.last_sequence) and " +
+		"c.digest = stored.last_digest,\n                    false)"
 )
 
 // changeMutations break what a write does once it was admitted.
@@ -98,7 +103,8 @@ var changeMutations = []mutation{
 		replacing("and (p_atomic and exists (select from passed) or c.index in (select p.token_index from passed p))", ""),
 		[]string{"step 7: what was refused did not use up its token", "step 7: one is there, none expected"}},
 	{"a fence that is only claimed is not raised", "apply_operations",
-		replacing("(p_atomic and exists (select from passed) or c.index in (select p.token_index from passed p))", "c.index in (select p.token_index from passed p)"),
+		replacing("(p_atomic and exists (select from passed) or c.index in (select p.token_index from passed p))",
+			"c.index in (select p.token_index from passed p)"),
 		[]string{"transaction: a fence that is only claimed is raised, too"}},
 	{"a transaction applies what passes", "apply_operations",
 		removing("and not (p_atomic and exists (select from judged f where f.verdict is distinct from 'admitted'))"),
@@ -115,7 +121,8 @@ var changeMutations = []mutation{
 	{"the content of unnumbered writes is kept", "apply_operations",
 		replacing("case when p_sequences[c.index] is not null then p_digests[c.index] end", "p_digests[c.index]"),
 		[]string{"no replay: numbered 0 after unnumbered"}},
-	{"versions stand still", "apply_operations", replacing("last_version = f.last_version + 1", "last_version = f.last_version"),
+	{"versions stand still", "apply_operations", replacing("last_version = f.last_version + 1",
+		"last_version = f.last_version"),
 		[]string{"step 7: a lower version", "versions: greater than those of the deleted"}},
 	{"versions begin anew with each record", "apply_operations",
 		replacing("(p_rulings[o.token_index]).last_version + 1 as next", "coalesce(r.version, 0) + 1 as next"),
@@ -129,7 +136,10 @@ var changeMutations = []mutation{
 		[]string{"transaction: a replay on one of its fences only", "transaction: one of its claims is not numbered"}},
 	{"a transaction overlooks its claims", "transact", replacing("of_token := index is not null;", "of_token := false;"),
 		[]string{"transaction: the second token is stale", "transaction: a claim is refused before an operation"}},
-	{"a set goes backwards", "write", replacing("for v_turn in 1 .. cardinality(p_turn_ends) loop\n        v_from := v_to + 1;\n        v_to := p_turn_ends[v_turn];", "for v_turn in reverse cardinality(p_turn_ends) .. 1 loop\n        v_from := coalesce(p_turn_ends[v_turn - 1], 0) + 1;\n        v_to := p_turn_ends[v_turn];"),
+	{"a set goes backwards", "write", replacing("for v_turn in 1 .. cardinality(p_turn_ends) loop\n        v_from := "+
+		"v_to + 1;\n        v_to := p_turn_ends[v_turn];",
+		"for v_turn in reverse cardinality(p_turn_ends) .. 1 loop\n        v_from := coalesce(p_turn_ends[v_turn - 1], 0) "+
+			"+ 1;\n        v_to := p_turn_ends[v_turn];"),
 		[]string{"set: a later one does not go first", "set: two writes to one resource are judged in the order given"}},
 }
 
@@ -139,15 +149,18 @@ var leaseMutations = []mutation{
 		replacing("where f.resource = v_lease.lock;", "where f.resource = v_lease.lock and f.granted_token = 0;"),
 		[]string{"P3: the grant raises the fence, not the first write", "P3: a write in flight when the lock is granted"}},
 	{"an expired lease holds", "longest_running",
-		replacing("v_lease.expires_at > greatest(clock_timestamp(), v_longest.expires_at)", "v_lease.expires_at > coalesce(v_longest.expires_at, '-infinity')"),
+		replacing("v_lease.expires_at > greatest(clock_timestamp(), v_longest.expires_at)",
+			"v_lease.expires_at > coalesce(v_longest.expires_at, '-infinity')"),
 		[]string{"P7: an expired lock is granted without a sweep"}},
 	{"a live lease does not hold", "longest_running",
 		replacing("v_lease.expires_at > greatest(clock_timestamp(), v_longest.expires_at)", "false"),
 		[]string{"P1: one holder", "P1: not even its owner again"}},
-	{"the clock is read before the lease is locked", "grant_lease", replacing("v_now := clock_timestamp();", "v_now := now();"),
+	{"the clock is read before the lease is locked", "grant_lease",
+		replacing("v_now := clock_timestamp();", "v_now := now();"),
 		[]string{"a lease begins after the one before it has ended"}},
 	{"a lease is not locked before it is ended", "expire_or_blocker",
-		removing("        perform from fence.leases l where l.lock = v_lease.lock and l.fencing_token = v_lease.fencing_token for update;\n"),
+		removing("        perform from fence.leases l where l.lock = v_lease.lock and l.fencing_token = " +
+			"v_lease.fencing_token for update;\n"),
 		[]string{"a renewal in time that is not committed yet"}},
 	{"a grant does not open the fence again", "grant_lease",
 		replacing("open = v_lease.mode = 'exclusive'\n", "open = f.open or f.granted_token = 0\n"),

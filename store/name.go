@@ -30,7 +30,8 @@ func ParseName(text string) (Name, error) {
 	for segment := range strings.SplitSeq(text, "/") {
 		switch segment {
 		case "":
-			return "", fmt.Errorf("%w: a segment is empty (names neither begin nor end with \"/\", nor have \"//\")", ErrInvalidName)
+			return "", fmt.Errorf("%w: a segment is empty (names neither begin nor end with \"/\", nor have \"//\")",
+				ErrInvalidName)
 		case ".", "..":
 			return "", fmt.Errorf("%w: %q can't be a segment", ErrInvalidName, segment)
 		}

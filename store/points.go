@@ -101,29 +101,30 @@ func (s *Store) LastPoint(ctx context.Context) (Point, error) {
 
 func (s *Store) points(ctx context.Context, steps int, step time.Duration) ([]Point, error) {
 	points := make([]Point, 0, steps)
-	err := s.query(ctx, pointsSQL, []any{steps, step.Milliseconds(), SampleInterval.Milliseconds()}, func(rows pgx.Rows) error {
-		var point Point
-		var samples int64
-		var rejected map[Verdict]float64
-		var took []*int64
-		if err := rows.Scan(&point.At, &samples, &point.Accepted, &point.Failed, &rejected, &took); err != nil {
-			return err
-		}
-		point.Sampled = samples > 0
-		point.Accepted /= step.Seconds()
-		point.Failed /= step.Seconds()
-		point.Rejected = make(map[Verdict]float64, len(rejected))
-		for code, writes := range rejected {
-			point.Rejected[code] = writes / step.Seconds()
-		}
-		for i, writes := range took {
-			if writes != nil { // there are samples
-				point.Took[i] = *writes
+	err := s.query(ctx, pointsSQL, []any{steps, step.Milliseconds(), SampleInterval.Milliseconds()},
+		func(rows pgx.Rows) error {
+			var point Point
+			var samples int64
+			var rejected map[Verdict]float64
+			var took []*int64
+			if err := rows.Scan(&point.At, &samples, &point.Accepted, &point.Failed, &rejected, &took); err != nil {
+				return err
 			}
-		}
-		points = append(points, point)
-		return nil
-	})
+			point.Sampled = samples > 0
+			point.Accepted /= step.Seconds()
+			point.Failed /= step.Seconds()
+			point.Rejected = make(map[Verdict]float64, len(rejected))
+			for code, writes := range rejected {
+				point.Rejected[code] = writes / step.Seconds()
+			}
+			for i, writes := range took {
+				if writes != nil { // there are samples
+					point.Took[i] = *writes
+				}
+			}
+			points = append(points, point)
+			return nil
+		})
 	return points, err
 }
 

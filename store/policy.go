@@ -92,7 +92,8 @@ func (s *Store) PutPolicy(ctx context.Context, policy Policy) error {
 		)
 		select fence.commit_durably(), pg_notify($8, '')::text from put`,
 		[]any{
-			policy.Prefix, policy.Rule, policy.Authority, policy.RequireLeaseID, policy.RequireLiveLease, policy.MaxHold.Milliseconds(),
+			policy.Prefix, policy.Rule, policy.Authority, policy.RequireLeaseID, policy.RequireLiveLease,
+			policy.MaxHold.Milliseconds(),
 			PoliciesMax, PoliciesChannel,
 		},
 		func(pgx.Rows) error {
@@ -136,7 +137,8 @@ func (s *Store) readPolicies(ctx context.Context, sql string, args ...any) ([]Po
 	err := s.query(ctx, sql, args, func(rows pgx.Rows) error {
 		var policy Policy
 		var maxHoldMS pgtype.Int8
-		err := rows.Scan(&policy.Prefix, &policy.Rule, &policy.Authority, &policy.RequireLeaseID, &policy.RequireLiveLease, &maxHoldMS)
+		err := rows.Scan(&policy.Prefix, &policy.Rule, &policy.Authority, &policy.RequireLeaseID, &policy.RequireLiveLease,
+			&maxHoldMS)
 		policy.MaxHold = milliseconds(maxHoldMS)
 		policies = append(policies, policy)
 		return err

@@ -79,7 +79,8 @@ func (s *Store) Records(ctx context.Context, query RecordQuery) ([]Record, error
 	}
 	err := s.query(ctx, sql, args, func(rows pgx.Rows) error {
 		record := Record{Resource: query.Resource}
-		err := rows.Scan(&record.Key, &record.Version, &record.Token, &record.Sequence, &record.ContentType, &record.Size, &record.UpdatedAt)
+		err := rows.Scan(&record.Key, &record.Version, &record.Token, &record.Sequence, &record.ContentType, &record.Size,
+			&record.UpdatedAt)
 		records = append(records, record)
 		return err
 	})

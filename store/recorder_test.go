@@ -256,7 +256,8 @@ func TestRecorderDropsWhatItCannotKeep(t *testing.T) {
 		t.Fatal(err)
 	}
 	recordGroups(recorder, groupsMax-1, groupsMax+99) // one group that is being written, and 99 others
-	b.exec(t, "select pg_cancel_backend(pid) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
+	b.exec(t, "select pg_cancel_backend(pid) from pg_stat_activity where datname = current_database() and "+
+		"wait_event_type = 'Lock'")
 	if err := <-flushed; !errors.Is(err, store.ErrUnavailable) {
 		t.Fatalf("the recorder reported %v, want ErrUnavailable", err)
 	}

@@ -46,9 +46,12 @@ func TestRefusalsForgetAtAnothersPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	for lock, change := range map[store.Name]func() error{
-		"put":            func() error { return other.PutPolicy(patient(t), policyOf("put", store.AuthorityExternal)) },
-		"put by a Store": func() error { return b.PutPolicy(patient(t), policyOf("put by a Store", store.AuthorityExternal)) },
-		"tree/lock":      func() error { return other.DeletePolicy(patient(t), "tree/lock") },
+		"put": func() error { return other.PutPolicy(patient(t), policyOf("put", store.AuthorityExternal)) },
+		"put by a Store": func() error {
+			return b.PutPolicy(patient(t),
+				policyOf("put by a Store", store.AuthorityExternal))
+		},
+		"tree/lock": func() error { return other.DeletePolicy(patient(t), "tree/lock") },
 	} {
 		t.Run(string(lock), func(t *testing.T) {
 			script := superseded(t, r, lock)
@@ -107,7 +110,8 @@ func TestRefusalsWithoutNotifications(t *testing.T) {
 	script := superseded(t, r, "lock")
 
 	c.Cut(beforeServer, `listen "fence_policies"`)
-	b.exec(t, "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'fencegate listener'")
+	b.exec(t, "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and "+
+		"application_name = 'fencegate listener'")
 	await(t, "the listening connection is lost", func() bool { return !r.Listening() && r.RefusalsRemembered() == 0 })
 	script.expect(t, "1=v: token_stale superseded", "1=v: token_stale superseded")
 	if n := r.RefusalsRemembered(); n != 0 {
@@ -116,7 +120,8 @@ func TestRefusalsWithoutNotifications(t *testing.T) {
 
 	before := r.Refusals().Forgotten()
 	c.Cut(never, "")
-	await(t, "there is another listening connection", func() bool { return r.Listening() && r.Refusals().Forgotten() > before })
+	await(t, "there is another listening connection",
+		func() bool { return r.Listening() && r.Refusals().Forgotten() > before })
 	script.expect(t, "1=v: token_stale superseded", "1=v: early token_stale superseded")
 }
 
@@ -214,7 +219,8 @@ func TestRefusalsAfterARestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.exec(t, "insert into fence.fences (resource, granted_token, open) values ('lock', $1, true)", script.leases[0].Token)
-	await(t, "the Service forgets its refusals after the restore", func() bool { return r.Refusals().Forgotten() > before })
+	await(t, "the Service forgets its refusals after the restore",
+		func() bool { return r.Refusals().Forgotten() > before })
 	script.expect(t, "1.1=v: admitted")
 	newOthers(t, r.Engine).expectServed(t) // whatever the connections had prepared
 }

@@ -64,7 +64,8 @@ func (f *RejectionFilter) Check() error {
 		field, text string
 		bytesMax    int
 	}{
-		{"prefix", f.Prefix, NameBytesMax}, {"reason", f.Reason, filterBytesMax}, {"source", f.Source, filterBytesMax}, {"owner_id", f.OwnerID, OwnerBytesMax},
+		{"prefix", f.Prefix, NameBytesMax}, {"reason", f.Reason, filterBytesMax}, {"source", f.Source, filterBytesMax},
+		{"owner_id", f.OwnerID, OwnerBytesMax},
 	} {
 		if err := checkText(text.field, text.text, 0, text.bytesMax); err != nil {
 			return err
@@ -75,8 +76,10 @@ func (f *RejectionFilter) Check() error {
 
 // Matches is what rejectionFilterSQL says.
 func (f *RejectionFilter) Matches(r *Rejection) bool {
-	return (f.Resource == "" || r.Resource == f.Resource) && strings.HasPrefix(string(r.Resource), f.Prefix) && (f.Verdict == "" || r.Verdict == f.Verdict) &&
-		(f.Reason == "" || r.Reason == f.Reason) && (f.Source == "" || r.Source == f.Source) && (f.OwnerID == "" || r.OwnerID == f.OwnerID) &&
+	return (f.Resource == "" || r.Resource == f.Resource) && strings.HasPrefix(string(r.Resource), f.Prefix) &&
+		(f.Verdict == "" || r.Verdict == f.Verdict) &&
+		(f.Reason == "" || r.Reason == f.Reason) && (f.Source == "" || r.Source == f.Source) &&
+		(f.OwnerID == "" || r.OwnerID == f.OwnerID) &&
 		!r.LastAt.Before(f.Since) && (f.Until.IsZero() || r.FirstAt.Before(f.Until))
 }
 

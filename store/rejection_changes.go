@@ -91,7 +91,9 @@ func (f *RejectionFollower) forget(since time.Time) {
 // RejectionsSince reads what matches and has changed since a reader stopped that had all changes until then; it reads
 // some of them again. It returns ErrInvalid or ErrUnavailable. Where there are too many changes, or it stopped more
 // than RejectionsResumable ago or in the future, they are Missed.
-func (s *Store) RejectionsSince(ctx context.Context, filter RejectionFilter, stopped time.Time) (RejectionChanges, error) {
+func (s *Store) RejectionsSince(
+	ctx context.Context, filter RejectionFilter, stopped time.Time,
+) (RejectionChanges, error) {
 	if err := filter.Check(); err != nil {
 		return RejectionChanges{}, err
 	}
@@ -130,7 +132,8 @@ const changedSinceSQL = `
 
 // changedSince reads changes that have not been returned; more says that there are more than RejectionsMissedMax, and
 // then none is returned.
-func (s *Store) changedSince(ctx context.Context, filter RejectionFilter, since time.Time, told map[int64]toldRejection) (
+func (s *Store) changedSince(ctx context.Context, filter RejectionFilter, since time.Time,
+	told map[int64]toldRejection) (
 	changed []Rejection, more bool, err error,
 ) {
 	ids := slices.Collect(maps.Keys(told))

@@ -54,7 +54,8 @@ func TestRejectionFollower(t *testing.T) {
 	follower := b.FollowRejections()
 	expectChanges(t, nextChanges(t, follower), 0, false)
 	expectChanges(t, nextChanges(t, follower), 0, false)
-	b.exec(t, "update fence.rejections set changed_at = clock_timestamp(), count = count + 1 where resource in ('jobs/3', 'jobs/4')")
+	b.exec(t, "update fence.rejections set changed_at = clock_timestamp(), count = count + 1 where resource in "+
+		"('jobs/3', 'jobs/4')")
 	changes := nextChanges(t, follower)
 	expectChanges(t, changes, 2, false)
 	if first, second := changes.Changed[0], changes.Changed[1]; first.Count != 2 ||
@@ -105,7 +106,8 @@ func TestRejectionsSince(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	b.exec(t, recordGroupsSQL, 10)
-	b.exec(t, "update fence.rejections set changed_at = clock_timestamp() - interval '30 minutes' where resource = 'jobs/1'")
+	b.exec(t, "update fence.rejections set changed_at = clock_timestamp() - interval '30 minutes' where resource = "+
+		"'jobs/1'")
 	now := time.Now()
 	for _, c := range []struct {
 		filter  store.RejectionFilter

@@ -39,7 +39,8 @@ func (s *Store) recordRejections(ctx context.Context, rejections []Rejection) ([
 		first, last = append(first, r.FirstAt), append(last, r.LastAt)
 	}
 	recorded := make([]Recorded, 0, len(rejections))
-	args := []any{resources, keys, verdicts, reasons, sources, addresses, tokens, sequences, granted, lastTokens, lastSequences, counts, first, last}
+	args := []any{resources, keys, verdicts, reasons, sources, addresses, tokens, sequences, granted, lastTokens,
+		lastSequences, counts, first, last}
 	err := s.query(ctx, recordRejectionsSQL, args, func(rows pgx.Rows) error {
 		var one Recorded
 		var lateMS, ageMS *int64

@@ -22,12 +22,14 @@ func (s *fixture) holdOut(ctx context.Context, expiredBefore time.Duration) erro
 		set granted_at = l.granted_at - interval '1 day', hold_until = now.at,
 			expires_at = case when l.session_id is null then now.at - $3 * interval '1 millisecond' else l.expires_at end
 		from (select clock_timestamp() as at) now
-		where l.lock = $1 and l.fencing_token = $2 and l.hold_until is not null`, s.lock, s.newest().Token, expiredBefore.Milliseconds())
+		where l.lock = $1 and l.fencing_token = $2 and l.hold_until is not null`, s.lock, s.newest().Token,
+		expiredBefore.Milliseconds())
 	return err
 }
 
 // backdate makes the newest lease one that was granted a day ago, and is still live.
-var backdate = execute("update fence.leases set granted_at = granted_at - interval '1 day' where lock = $1 and fencing_token = $2")
+var backdate = execute("update fence.leases set granted_at = granted_at - interval '1 day' where lock = $1 and " +
+	"fencing_token = $2")
 
 func renewNewest(ctx context.Context, s *fixture) error {
 	lease, err := s.Renew(ctx, s.newest().Ref(), 0)

@@ -60,7 +60,9 @@ type GatewayState struct {
 // KeepSample keeps how a gateway is, which was started the time uptime ago, and what it did since the sample before:
 // the totals are what it did since its start, so nothing is lost where no sample could be kept for a while, and nothing
 // counts twice whose answer was lost. It returns when that was, by the database's clock, or ErrUnavailable.
-func (s *Store) KeepSample(ctx context.Context, state GatewayState, uptime time.Duration, totals Totals) (at time.Time, err error) {
+func (s *Store) KeepSample(
+	ctx context.Context, state GatewayState, uptime time.Duration, totals Totals,
+) (at time.Time, err error) {
 	rejected := totals.Rejected
 	if rejected == nil {
 		rejected = map[Verdict]int64{}

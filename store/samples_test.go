@@ -244,7 +244,8 @@ func TestSweepForgetsSamples(t *testing.T) {
 func TestOverviewOfAReadOnlyDatabase(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	b.exec(t, "do $$ begin execute format('alter database %I set default_transaction_read_only = on', current_database()); end $$")
+	b.exec(t, "do $$ begin execute format('alter database %I set default_transaction_read_only = on', "+
+		"current_database()); end $$")
 	reader := openStore(t, store.Config{DatabaseURL: b.url})
 	overview, err := reader.Overview(t.Context())
 	if err != nil || !overview.Database.ReadOnly || overview.Database.Version == "" ||

@@ -70,7 +70,8 @@ func (s *scenario) thaw(t *testing.T, a *scenarioSession) string {
 
 // expire lets the lease run out. Nothing sweeps here unless a session does.
 func (s *scenario) expire(t *testing.T, lock string) string {
-	s.exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1 and ended_at is null", lock)
+	s.exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1 and "+
+		"ended_at is null", lock)
 	return "ok"
 }
 

@@ -39,7 +39,8 @@ func beginToEndSession(ctx context.Context, s *fixture) error {
 	return err
 }
 
-const expireSessionSQL = "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1"
+const expireSessionSQL = "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where " +
+	"session_id = $1"
 
 // expireSession lets the time of the session run out.
 func expireSession(ctx context.Context, s *fixture) error {

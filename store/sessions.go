@@ -29,8 +29,9 @@ func (r *sessionRow) dest() []any {
 
 func (r *sessionRow) session() Session {
 	return Session{
-		ID: r.id.Bytes, OwnerID: r.owner.String, TTL: milliseconds(r.ttlMS), CreatedAt: r.createdAt.Time, ExpiresAt: r.expiresAt.Time,
-		State: SessionState(r.state.String), Metadata: r.metadata,
+		ID: r.id.Bytes, OwnerID: r.owner.String, TTL: milliseconds(r.ttlMS), CreatedAt: r.createdAt.Time,
+		ExpiresAt: r.expiresAt.Time,
+		State:     SessionState(r.state.String), Metadata: r.metadata,
 	}
 }
 
@@ -46,7 +47,8 @@ func (s *Store) CreateSession(ctx context.Context, request SessionRequest) (Sess
 		from (select clock_timestamp() as at) now, lateral (select now.at + $2::integer * interval '1 millisecond' as at) until
 		returning ` + sessionColumns + `, fence.commit_durably()`
 	var row sessionRow
-	err = s.queryRow(ctx, sql, []any{request.OwnerID, request.TTL.Milliseconds(), nullableJSON(request.Metadata)}, append(row.dest(), nil)...)
+	err = s.queryRow(ctx, sql, []any{request.OwnerID, request.TTL.Milliseconds(), nullableJSON(request.Metadata)},
+		append(row.dest(), nil)...)
 	return row.session(), err
 }
 

@@ -82,7 +82,8 @@ func (s *Store) Sessions(ctx context.Context, query SessionQuery) ([]ShownSessio
 	if query.AfterMicros == 0 {
 		query.AfterMicros, query.AfterPlace = math.MaxInt64, ""
 	}
-	args := pgx.NamedArgs{"owner": query.OwnerID, "created": timeAt(query.AfterMicros), "place": query.AfterPlace, "limit": query.Limit}
+	args := pgx.NamedArgs{"owner": query.OwnerID, "created": timeAt(query.AfterMicros), "place": query.AfterPlace,
+		"limit": query.Limit}
 	sessions := []ShownSession{}
 	sql := fmt.Sprintf(sessionsListSQL, sessionColumns, where)
 	err := s.query(ctx, sql, []any{pgx.QueryExecModeCacheDescribe, args}, func(rows pgx.Rows) error {

@@ -43,7 +43,8 @@ func (s *Store) settle(ctx context.Context, id uuid.UUID, deadline time.Time) (e
 		return ended, err
 	}
 	for after := (pgtype.Int8{Valid: true}); after.Valid; {
-		if err := s.queryRowAs(ctx, job{use: useReleases}, "select last from fence.settle_waiters($1, $2, $3)", []any{id, after, settleWaitersMax}, &after); err != nil {
+		if err := s.queryRowAs(ctx, job{use: useReleases}, "select last from fence.settle_waiters($1, $2, $3)",
+			[]any{id, after, settleWaitersMax}, &after); err != nil {
 			return ended, err
 		}
 	}

@@ -51,7 +51,8 @@ var freeCases = []struct {
 	{"P1: readers of a subtree beside readers of the name", given{share, shareSubtree}},
 	{"P1: a name below a name", given{onBelow("-s", acquireSubtree), acquireNode, onBelow("/x", acquire)}},
 	{"P1: a name above a subtree", given{onBelow("/x", acquireSubtree), acquireNode}},
-	{"P1: a name beside a subtree", given{acquireSubtree, onBelow("-x", acquire), onBelow("-x/y", acquire), onBelow("0", acquire)}},
+	{"P1: a name beside a subtree", given{acquireSubtree, onBelow("-x", acquire), onBelow("-x/y", acquire),
+		onBelow("0", acquire)}},
 	{"P1: subtrees beside each other", given{onBelow("/x", acquireSubtree), onBelow("/y", acquireSubtree)}},
 	{"P1: subtrees beside each other, one a prefix of the other", given{onBelow("-x", acquireSubtree), acquireSubtree}},
 	{"P7: a writer after readers have expired", given{share, expire, share, expire, acquire}},
@@ -68,8 +69,10 @@ var freeCases = []struct {
 // sharingCases are what leases beside each other promise.
 func sharingCases() []storeCase {
 	cases := []storeCase{
-		{"P2: a sequence that lags behind the subtree above", lagging(given{acquireSubtree, expire}, onBelow("/x", acquire), (*fixture).newestBelow)},
-		{"P2: a sequence that lags behind a name below", lagging(given{onBelow("/x", acquire, release)}, acquireSubtree, (*fixture).newest)},
+		{"P2: a sequence that lags behind the subtree above",
+			lagging(given{acquireSubtree, expire}, onBelow("/x", acquire), (*fixture).newestBelow)},
+		{"P2: a sequence that lags behind a name below",
+			lagging(given{onBelow("/x", acquire, release)}, acquireSubtree, (*fixture).newest)},
 		{"P6: a name that has expired, since the subtree above was granted", func(ctx context.Context, s *fixture) error {
 			if err := s.do(ctx, onBelow("/x", acquire, expire), acquireSubtree); err != nil {
 				return err
@@ -123,7 +126,8 @@ func (s *fixture) expectHeldBy(ctx context.Context, ask step, owner string) erro
 		switch {
 		case !errors.As(err, &held), !errors.Is(err, store.ErrLeaseHeld):
 			return fmt.Errorf("the acquire returned %w, want a HeldError", err)
-		case held.OwnerID != owner, held.QueueLength != 0, held.Remaining <= 0, held.Remaining > 2*time.Hour, held.ExpiresAt.IsZero():
+		case held.OwnerID != owner, held.QueueLength != 0, held.Remaining <= 0, held.Remaining > 2*time.Hour,
+			held.ExpiresAt.IsZero():
 			return fmt.Errorf("it is held by %q: %+v, want %q", held.OwnerID, *held, owner)
 		}
 		return nil
@@ -131,7 +135,8 @@ func (s *fixture) expectHeldBy(ctx context.Context, ask step, owner string) erro
 }
 
 func expireFirst(ctx context.Context, s *fixture) error {
-	_, err := s.sql.Exec(ctx, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1 and fencing_token = $2",
+	_, err := s.sql.Exec(ctx, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where "+
+		"lock = $1 and fencing_token = $2",
 		s.lock, s.leases[0].Token)
 	return err
 }
@@ -148,7 +153,8 @@ func lagging(before given, ask step, granted func(*fixture) store.Lease) func(ct
 			return err
 		}
 		newest := int64(0)
-		if err := s.sql.QueryRow(ctx, "select max(fencing_token) from fence.leases where lock ^@ $1", s.lock).Scan(&newest); err != nil {
+		if err := s.sql.QueryRow(ctx, "select max(fencing_token) from fence.leases where lock ^@ $1",
+			s.lock).Scan(&newest); err != nil {
 			return err
 		}
 		if granted(s).Token != newest {

@@ -67,7 +67,8 @@ func TestRolledBackCallsAreRetried(t *testing.T) {
 			return null;
 		end $$`)
 	for _, table := range []string{"fences", "leases", "sessions", "records", "gateways", "waiters"} {
-		b.exec(t, "create trigger undo before insert or update or delete on fence."+table+" for each statement execute function public.undo()")
+		b.exec(t, "create trigger undo before insert or update or delete on fence."+table+
+			" for each statement execute function public.undo()")
 	}
 	const triesMax = 6
 	for _, c := range undoable(patient(t), t, b) {
@@ -161,7 +162,8 @@ func undoable(ctx context.Context, t *testing.T, b *testbed) []undoableCall {
 func TestOutcomeOfErrors(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t, acquire)
-	s.exec(t, "create function public.fail() returns trigger language plpgsql as $$ begin raise 'as if' using errcode = convert_from(new.value, 'LATIN1'); end $$")
+	s.exec(t, "create function public.fail() returns trigger language plpgsql as $$ begin raise 'as if' using errcode = "+
+		"convert_from(new.value, 'LATIN1'); end $$")
 	s.exec(t, "create trigger fail before insert or update on fence.records for each row execute function public.fail()")
 	for outcome, states := range map[store.Outcome][]string{
 		store.OutcomeUnknown: {"08000", "08003", "08006", "08P01", "58000", "58030", "57P01", "57P02", "57P05", "25P04"},

@@ -41,15 +41,18 @@ func (s *Sweeper) parts(swept *Swept) []sweepPart {
 		{"select done, more from fence.sweep_holds($1, $2)", []any{sweepLeasesMax}, &swept.Expired},
 		{"select done, more from fence.sweep_leases($1, $2)", []any{sweepLeasesMax}, &swept.Expired},
 		{"", nil, &swept.SessionsExpired},
-		{"select done, more from fence.sweep_ended($1, $2, $3)", []any{c.LeaseRetention, sweepRowsMax}, &swept.LeasesForgotten},
+		{"select done, more from fence.sweep_ended($1, $2, $3)", []any{c.LeaseRetention, sweepRowsMax},
+			&swept.LeasesForgotten},
 		{
-			"select done, more from fence.sweep_rejections($1, $2, $3, $4)", []any{c.RejectionAge, c.RejectionsMax, sweepRowsMax},
+			"select done, more from fence.sweep_rejections($1, $2, $3, $4)",
+			[]any{c.RejectionAge, c.RejectionsMax, sweepRowsMax},
 			&swept.RejectionsForgotten,
 		},
 		{"select done, more from fence.sweep_gateways($1, $2)", []any{sweepRowsMax}, uncounted},
 		{"select done, more from fence.sweep_waiting($1, $2, $3)", []any{eventsAge, sweepRowsMax}, uncounted},
 		{"select done, more from fence.sweep_events($1, $2, $3, $4)", []any{eventsAge, eventsMax, sweepRowsMax}, uncounted},
-		{"select done, more from fence.sweep_history($1, $2, $3)", []any{c.HistoryRetention, sweepRowsMax}, &swept.SamplesForgotten},
+		{"select done, more from fence.sweep_history($1, $2, $3)", []any{c.HistoryRetention, sweepRowsMax},
+			&swept.SamplesForgotten},
 		{"select done, more from fence.sweep_unused($1, $2)", []any{sweepRowsMax}, uncounted},
 	}
 }

@@ -27,7 +27,8 @@ var idleStatements = []string{
 // ago, and as many rejections and events of today.
 func seedIdle(t testing.TB, b *testbed, from, to int) {
 	for _, sql := range []string{
-		"insert into fence.fences (resource, granted_token) select 'idle/' || n, n from generate_series($1::integer, $2::integer) n",
+		"insert into fence.fences (resource, granted_token) select 'idle/' || n, n from generate_series($1::integer, " +
+			"$2::integer) n",
 		`insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at, check_at, ended_at, end_reason, kept)
 			select 'idle/' || n, n, gen_random_uuid(), 'w', 1000, ago, ago, ago, ago, 'released', true
 			from generate_series($1::integer, $2::integer) n, lateral (select clock_timestamp() - interval '2 hours' as ago) t`,
@@ -37,7 +38,8 @@ func seedIdle(t testing.TB, b *testbed, from, to int) {
 		`insert into fence.rejections (resource, key, code, reason, source, address, fencing_token, granted_token, last_token, last_sequence,
 				count, first_at, last_at)
 			select 'idle/' || n, 'k', 'token_stale', 'superseded', 'http', '', n, n, n, 0, 1, now(), now() from generate_series($1::integer, least($2::integer, 50000)) n`,
-		"insert into fence.events (lock, kind, at) select 'idle/' || n, 'granted', clock_timestamp() from generate_series($1::integer, least($2::integer, 50000)) n",
+		"insert into fence.events (lock, kind, at) select 'idle/' || n, 'granted', clock_timestamp() from " +
+			"generate_series($1::integer, least($2::integer, 50000)) n",
 	} {
 		if _, err := b.sql.Exec(t.Context(), sql, from, to); err != nil {
 			t.Fatal(err)
@@ -52,7 +54,8 @@ func rowsRead(t *testing.T, b *testbed, sql string) (rows int64) {
 		if _, err := tx.Exec(t.Context(), makeDue); err != nil {
 			return err
 		}
-		const read = "select coalesce(sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)), 0)::bigint from pg_stat_xact_user_tables where schemaname = 'fence'"
+		const read = "select coalesce(sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)), 0)::bigint from " +
+			"pg_stat_xact_user_tables where schemaname = 'fence'"
 		var before int64
 		if err := tx.QueryRow(t.Context(), read).Scan(&before); err != nil {
 			return err
@@ -118,7 +121,8 @@ func TestSweepKeepsTheNewestUntilTheNextGrant(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(t.Context()) //nolint:errcheck // it was committed
-	const grant = "select (fence.acquire(fence.lease_request($1, 'next', 'exclusive', 'node', 60000, null, null, null), 0, null)).outcome"
+	const grant = "select (fence.acquire(fence.lease_request($1, 'next', 'exclusive', 'node', 60000, null, null, null), " +
+		"0, null)).outcome"
 	var outcome string
 	if err := tx.QueryRow(t.Context(), grant, fixtures[true].lock).Scan(&outcome); err != nil || outcome != "granted" {
 		t.Fatalf("the lock was %s (%v)", outcome, err)
@@ -152,7 +156,8 @@ func TestSweepFollowsRenewals(t *testing.T) {
 		}
 	}
 	b.exec(t, "update fence.leases set check_at = clock_timestamp() where lock = 'to 1h0m0s'")
-	b.exec(t, "select pg_sleep(extract(epoch from expires_at - clock_timestamp())) from fence.leases where lock = 'to 100ms'")
+	b.exec(t, "select pg_sleep(extract(epoch from expires_at - clock_timestamp())) from fence.leases where lock = 'to "+
+		"100ms'")
 	expectSwept(t, sweeper, store.Swept{Expired: 1})
 	expectSQL(t, b, true, "select check_at = expires_at from fence.leases where ended_at is null")
 }

@@ -206,7 +206,8 @@ func TestUnreachableDatabase(t *testing.T) {
 		"no such socket":     "host=" + filepath.Join(dir, "none") + " user=postgres dbname=x sslmode=disable",
 		"no such database":   strings.Replace(missing.url, config.Database, config.Database+"_gone", 1),
 	} {
-		s := &fixture{testbed: (&testbed{DB: &enginetest.DB{}}).through(openStore(t, store.Config{DatabaseURL: url})), lock: "lock"}
+		s := &fixture{testbed: (&testbed{DB: &enginetest.DB{}}).through(openStore(t, store.Config{DatabaseURL: url})),
+			lock: "lock"}
 		_, writeErr := bySet(t.Context(), s.Store, with(token(1))(s))
 		for call, err := range map[string]error{
 			"write": writeErr, "ready": s.Ready(t.Context()), "migrate": s.Migrate(t.Context()),

@@ -60,10 +60,12 @@ const (
 )
 
 var (
-	allWaitsSQL   = withNowSQL + "select " + waitColumns + " from " + waitingSQL + " order by w.ticket limit @limit"
-	lineSQL       = withNowSQL + "select " + waitColumns + " from " + waitingSQL + " and w.lock = @lock order by w.ticket limit @limit"
+	allWaitsSQL = withNowSQL + "select " + waitColumns + " from " + waitingSQL + " order by w.ticket limit @limit"
+	lineSQL     = withNowSQL + "select " + waitColumns + " from " + waitingSQL +
+		" and w.lock = @lock order by w.ticket limit @limit"
 	holdersSQL    = withNowSQL + "select distinct l.owner_id from " + runningSQL + " and l.lock = @lock limit @limit"
-	ownersLineSQL = withNowSQL + "select " + waitColumns + " from " + waitingSQL + " and w.owner_id = any (@owners) order by w.ticket limit @limit"
+	ownersLineSQL = withNowSQL + "select " + waitColumns + " from " + waitingSQL +
+		" and w.owner_id = any (@owners) order by w.ticket limit @limit"
 
 	// The waiters for these owners: for a lease of theirs, or behind them in a queue.
 	behindSQL = `

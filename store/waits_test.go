@@ -189,9 +189,10 @@ func expectEdge(t *testing.T, r *enginetest.Ring, graph store.WaitGraph, place i
 		relation = store.Before
 	}
 	for _, wait := range graph.Waits {
-		if wait.OwnerID == wanted.OwnerID && wait.Lock == wanted.Lock && slices.ContainsFunc(wait.For, func(other store.InTheWay) bool {
-			return other.OwnerID == r.Owner(place+1) && other.Relation == relation
-		}) {
+		if wait.OwnerID == wanted.OwnerID && wait.Lock == wanted.Lock &&
+			slices.ContainsFunc(wait.For, func(other store.InTheWay) bool {
+				return other.OwnerID == r.Owner(place+1) && other.Relation == relation
+			}) {
 			return
 		}
 	}
@@ -216,7 +217,8 @@ func TestWaitGraphsAreTheModels(t *testing.T) {
 		s.exec(t, `
 			insert into fence.leases (lock, fencing_token, lease_id, owner_id, mode, scope, ttl_ms, granted_at, expires_at)
 			values ($1, 5000, gen_random_uuid(), $2, $3, $4, 1000, clock_timestamp(), clock_timestamp() + $5 * interval '1 hour')`,
-			name, fmt.Sprint("holder of ", name), pick(s.random, []string{"shared", "exclusive"}), pick(s.random, []string{"node", "subtree"}), pick(s.random, []int{1, 1, -1}))
+			name, fmt.Sprint("holder of ", name), pick(s.random, []string{"shared", "exclusive"}),
+			pick(s.random, []string{"node", "subtree"}), pick(s.random, []int{1, 1, -1}))
 	}
 	for i := range 40 {
 		var session *uuid.UUID
@@ -227,8 +229,10 @@ func TestWaitGraphsAreTheModels(t *testing.T) {
 			insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, session_id, queued_at, deadline_at)
 			select $1::text, $2, $3, $4, $5, 1000, $6, clock_timestamp(), clock_timestamp() + $7 * interval '1 hour'
 			where not exists (select from fence.waiters w where (w.lock, w.owner_id, w.mode, w.scope) = ($1::text, $3, $4, $5))`,
-			pick(s.random, names), pick(s.random, s.gateways), pick(s.random, append([]string{"a", "b", "c", "d", "holder of tree/c"}, lockOwners...)),
-			pick(s.random, []string{"shared", "exclusive"}), pick(s.random, []string{"node", "node", "subtree"}), session, pick(s.random, []int{1, 1, 1, -1}))
+			pick(s.random, names), pick(s.random, s.gateways),
+			pick(s.random, append([]string{"a", "b", "c", "d", "holder of tree/c"}, lockOwners...)),
+			pick(s.random, []string{"shared", "exclusive"}), pick(s.random, []string{"node", "node", "subtree"}), session,
+			pick(s.random, []int{1, 1, 1, -1}))
 	}
 	s.endSessions(t)
 	m := s.waitModel(t)
@@ -269,7 +273,8 @@ func TestWaitsAreCutShort(t *testing.T) {
 		s.granted(t, store.AcquireRequest{Lock: "read", OwnerID: fmt.Sprint("reader ", i), Mode: store.Shared})
 	}
 	s.exec(t, "update fence.waiters set lock = 'read'")
-	if graph, err := s.Waits(t.Context(), "read", store.WaitsMax); err != nil || !graph.Truncated || len(graph.Waits[0].For) != store.WaitForMax {
+	if graph, err := s.Waits(t.Context(), "read", store.WaitsMax); err != nil || !graph.Truncated ||
+		len(graph.Waits[0].For) != store.WaitForMax {
 		t.Errorf("of 30 readers are shown %+v (%v)", graph, err)
 	}
 	for _, limit := range []int{-1, 0, store.WaitsMax + 1} {

@@ -182,7 +182,8 @@ func TestImportUnknownLines(t *testing.T) {
 	s := newShell(t)
 	token := fields(s.must("lock", "acquire", "a"))["fencing_token"]
 	text := strings.Join([]string{
-		`{"key":"k","value":1}`, `{"key":"k","value":2,"if_version":9}`, `{"op":"delete","key":"none"}`, `{"key":"k","value":4}`,
+		`{"key":"k","value":1}`, `{"key":"k","value":2,"if_version":9}`, `{"op":"delete","key":"none"}`,
+		`{"key":"k","value":4}`,
 	}, "\n")
 	args := []string{"import", fileOf(t, text), "--resource", "a", "--token", token}
 	wantImport(t, s.do(args...), exitFailure, importCounts{Created: 1, Changed: 1, Refused: 2})
@@ -192,7 +193,8 @@ func TestImportUnknownLines(t *testing.T) {
 	s.wantRecord("a", "4", 2)
 }
 
-// A line that may have been sent, and was not applied, does not count as applied because a later write of the lease was.
+// A line that may have been sent, and was not applied, does not count as applied because a later write of the lease
+// was.
 func TestImportReadsWhatWasApplied(t *testing.T) {
 	s := newShell(t)
 	token := fields(s.must("lock", "acquire", "a", "--ttl", "1h"))["fencing_token"]

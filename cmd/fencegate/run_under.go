@@ -203,7 +203,8 @@ func noteWaiting(ctx context.Context, con *console, client *lockclient.Client, l
 	if err != nil || len(state.Holders) == 0 {
 		return
 	}
-	con.note("waiting for %s, held by %s; %d in the queue", lock, printable.Text(state.Holders[0].OwnerID), len(state.Queue))
+	con.note("waiting for %s, held by %s; %d in the queue", lock, printable.Text(state.Holders[0].OwnerID),
+		len(state.Queue))
 }
 
 // notAcquired says why the command does not run.

@@ -94,7 +94,9 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 }
 
 // serveOn puts a gateway before the database and serves until ctx ends.
-func (c *serveCmd) serveOn(ctx context.Context, db *database, tracing store.Tracing, metrics *metrics.Metrics, logger *slog.Logger, out io.Writer) error {
+func (c *serveCmd) serveOn(
+	ctx context.Context, db *database, tracing store.Tracing, metrics *metrics.Metrics, logger *slog.Logger, out io.Writer,
+) error {
 	st, err := store.Open(ctx, store.Config{
 		DatabaseURL: db.url, ConnectionsMax: c.DatabaseConnectionsMax, StatementTimeout: c.StatementTimeout,
 		LockTimeout: c.LockTimeout,

@@ -57,7 +57,8 @@ func (c *Cutter) Through(t *testing.T) *store.Store {
 		t.Fatal(err)
 	}
 	quote := func(text string) string { return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(text) + "'" }
-	return OpenStore(t, store.Config{DatabaseURL: "host=" + host + " port=" + port + " sslmode=disable user=" + quote(c.backend.User) +
+	return OpenStore(t, store.Config{DatabaseURL: "host=" + host + " port=" + port + " sslmode=disable user=" +
+		quote(c.backend.User) +
 		" password=" + quote(c.backend.Password) + " dbname=" + quote(c.backend.Database)})
 }
 

@@ -53,8 +53,8 @@ func (b *DB) Exec(t testing.TB, sql string, args ...any) {
 	}
 }
 
-// Dump is everything that fencegate keeps, one line for each row: what was not changed reads the same. A fence under which
-// nothing was granted or written is nothing but a row that can be locked.
+// Dump is everything that fencegate keeps, one line for each row: what was not changed reads the same. A fence under
+// which nothing was granted or written is nothing but a row that can be locked.
 func (b *DB) Dump(ctx context.Context) (string, error) {
 	var lines []string
 	err := b.SQL.QueryRow(ctx, `

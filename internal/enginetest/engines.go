@@ -58,7 +58,8 @@ func Start(t *testing.T, on *store.Store, config engine.Config) *Running {
 	running.Go(func() {
 		service.Run(ctx, func(err error) {
 			// What the faults of the tests cause is in these errors, too; what may not be is a defect of the statements.
-			if state := err.Error(); strings.Contains(state, "40P01") || strings.Contains(state, "42") && !errors.Is(err, store.ErrUnavailable) {
+			if state := err.Error(); strings.Contains(state, "40P01") || strings.Contains(state, "42") &&
+				!errors.Is(err, store.ErrUnavailable) {
 				t.Errorf("the engine reports: %v", err)
 			}
 		})
@@ -103,7 +104,10 @@ func (b *DB) Count(t *testing.T, sql string, args ...any) (n int) {
 // AwaitQueued returns when so many acquires wait for all locks.
 func (b *DB) AwaitQueued(t *testing.T, count int) {
 	t.Helper()
-	Await(t, fmt.Sprintf("%d wait", count), func() bool { return b.Count(t, "select count(*) from fence.waiters") == count })
+	Await(t, fmt.Sprintf("%d wait", count), func() bool {
+		return b.Count(t,
+			"select count(*) from fence.waiters") == count
+	})
 }
 
 // ExpectQuiet fails the test unless no acquire waits, no lease runs, and PostgreSQL has resolved no deadlock.
@@ -115,8 +119,9 @@ func (s *Engines) ExpectQuiet(t *testing.T) {
 		}
 	}
 	for what, sql := range map[string]string{
-		"waiters":              "select count(*) from fence.waiters",
-		"leases that run":      "select count(*) from fence.leases l where l.ended_at is null and fence.runs_until(l) > clock_timestamp()",
+		"waiters": "select count(*) from fence.waiters",
+		"leases that run": "select count(*) from fence.leases l where l.ended_at is null and fence.runs_until(l) > " +
+			"clock_timestamp()",
 		"deadlocks within SQL": "select deadlocks from pg_stat_database where datname = current_database()",
 	} {
 		if n := s.Count(t, sql); n != 0 {
@@ -152,10 +157,12 @@ func (s *Engines) QueueFor(ctx context.Context, t *testing.T, place int, request
 	if request.Wait == 0 {
 		request.Wait = store.WaitMax
 	}
-	before := s.Count(t, "select count(*) from fence.waiters where owner_id = $1 and lock = $2", request.OwnerID, request.Lock)
+	before := s.Count(t, "select count(*) from fence.waiters where owner_id = $1 and lock = $2", request.OwnerID,
+		request.Lock)
 	answers := GoAcquire(ctx, s.At(place), request)
 	Await(t, request.OwnerID+" waits", func() bool {
-		return s.Count(t, "select count(*) from fence.waiters where owner_id = $1 and lock = $2", request.OwnerID, request.Lock) > before
+		return s.Count(t, "select count(*) from fence.waiters where owner_id = $1 and lock = $2", request.OwnerID,
+			request.Lock) > before
 	})
 	return answers
 }

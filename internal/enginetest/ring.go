@@ -24,9 +24,12 @@ var Holds = []Hold{
 	{Name: "a writer in a reader's way", Wants: store.AcquireRequest{Mode: store.Shared}},
 	{Name: "tickets in the queue", ByTicketOnly: true},
 	{Name: "a ticket before a reader", ByTicketOnly: true, Wants: store.AcquireRequest{Mode: store.Shared}},
-	{Name: "a name below the subtree", Has: store.AcquireRequest{Lock: "/below/it"}, Wants: store.AcquireRequest{Scope: store.Subtree}},
-	{Name: "the subtree above", Has: store.AcquireRequest{Scope: store.Subtree}, Wants: store.AcquireRequest{Lock: "/below/it"}},
-	{Name: "a ticket below the subtree", ByTicketOnly: true, Has: store.AcquireRequest{Lock: "/below"}, Wants: store.AcquireRequest{Scope: store.Subtree}},
+	{Name: "a name below the subtree", Has: store.AcquireRequest{Lock: "/below/it"},
+		Wants: store.AcquireRequest{Scope: store.Subtree}},
+	{Name: "the subtree above", Has: store.AcquireRequest{Scope: store.Subtree},
+		Wants: store.AcquireRequest{Lock: "/below/it"}},
+	{Name: "a ticket below the subtree", ByTicketOnly: true, Has: store.AcquireRequest{Lock: "/below"},
+		Wants: store.AcquireRequest{Scope: store.Subtree}},
 	{Name: "sessions", InSession: true},
 }
 

@@ -80,7 +80,8 @@ func heading(p painter, v View) string {
 	case v.At.IsZero():
 		state = "… asking"
 	}
-	return p.paint(bold, "fencegate top") + "  " + printable.Text(v.URL) + "  " + v.Now.UTC().Format("15:04:05 UTC") + "  " +
+	return p.paint(bold, "fencegate top") + "  " + printable.Text(v.URL) + "  " + v.Now.UTC().Format("15:04:05 UTC") +
+		"  " +
 		state
 }
 

@@ -20,7 +20,8 @@ func newMemory(rememberedMax int) memory {
 func (m memory) ask(resource store.Name, token int64) (refused bool, learn func(store.RejectedError)) {
 	rejected, was := m.consult(&store.Write{WriteToken: store.WriteToken{Resource: resource, Token: token}})
 	return rejected != nil, func(verdict store.RejectedError) {
-		verdict.Resource, verdict.Token, verdict.Verdict, verdict.Reason = resource, token, store.VerdictTokenStale, store.Superseded
+		verdict.Resource, verdict.Token, verdict.Verdict, verdict.Reason = resource, token, store.VerdictTokenStale,
+			store.Superseded
 		m.learn(was, fmt.Errorf("wrapped: %w", &verdict))
 	}
 }

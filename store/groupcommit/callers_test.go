@@ -42,7 +42,8 @@ func TestGroupCallerLeaves(t *testing.T) {
 		g.put(t, resource, 1, "")
 	}
 	queued := map[string]<-chan reply{
-		"commit": commit(g.put(t, "b", 1, "x")), "another": commit(g.put(t, "c", 1, "x")), "behind": commit(g.put(t, "a", 2, "x")),
+		"commit": commit(g.put(t, "b", 1, "x")), "another": commit(g.put(t, "c", 1, "x")),
+		"behind": commit(g.put(t, "a", 2, "x")),
 	}
 	enginetest.Await(t, "all wait", func() bool { return g.Stats().Queued == 3 })
 	neighbour := g.submit(t.Context(), t, g.put(t, "d", 1, "x"))
@@ -172,7 +173,8 @@ func TestGroupConfig(t *testing.T) {
 	t.Parallel()
 	b := enginetest.OpenStore(t, store.Config{DatabaseURL: "host=/nowhere"})
 	for flag, config := range map[string]groupcommit.Config{
-		"--write-batches-max": {BatchesMax: 2}, "--write-queue-max": {QueueMax: -1}, "--write-queue-bytes-max": {QueueBytesMax: 1023},
+		"--write-batches-max": {BatchesMax: 2}, "--write-queue-max": {QueueMax: -1},
+		"--write-queue-bytes-max": {QueueBytesMax: 1023},
 	} {
 		_, err := groupcommit.New(b, config)
 		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), flag) {

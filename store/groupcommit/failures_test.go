@@ -49,7 +49,8 @@ func TestGroupNeighbours(t *testing.T) {
 			continue
 		}
 		got := verdict(t, answer)
-		if text := fmt.Sprint(got.err, got.result.Err); !strings.Contains(text, want[i]) || (got.err == nil) == (got.result.Err == nil) {
+		if text := fmt.Sprint(got.err, got.result.Err); !strings.Contains(text, want[i]) ||
+			(got.err == nil) == (got.result.Err == nil) {
 			t.Errorf("write %d is told %s, want %s", i, text, want[i])
 		}
 	}
@@ -92,7 +93,8 @@ func TestGroupDeadlock(t *testing.T) {
 	}
 	// Now the other waits for the fence. It never looks for a deadlock; the batch does when it has waited for a second.
 	for _, sql := range []string{
-		"set deadlock_timeout = '1h'", "update fence.fences set last_version = last_version where resource = 'clog'", "reset deadlock_timeout",
+		"set deadlock_timeout = '1h'", "update fence.fences set last_version = last_version where resource = 'clog'",
+		"reset deadlock_timeout",
 	} {
 		if _, err := g.plugs[2].Exec(ctx, sql); err != nil {
 			t.Fatal(err)
@@ -111,7 +113,8 @@ func TestGroupConnectionIsEnded(t *testing.T) {
 	g := newGroupbed(t, narrow)
 	ctx := context.Background()
 	writes := []store.Write{
-		g.put(t, "p", 1, plug2), g.put(t, "q", 1, "x"), g.put(t, "r", 1, "first"), g.put(t, "r", 2, "second"), g.put(t, "r", 3, "third"),
+		g.put(t, "p", 1, plug2), g.put(t, "q", 1, "x"), g.put(t, "r", 1, "first"), g.put(t, "r", 2, "second"),
+		g.put(t, "r", 3, "third"),
 	}
 	plugged := g.submitPlug(t, "plug")
 	g.hold(t, 2)

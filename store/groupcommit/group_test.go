@@ -58,7 +58,8 @@ func newGroupbed(t *testing.T, config groupcommit.Config) *groupbed {
 			return new;
 		end $$`)
 	b.Exec(t, "create trigger trap before insert or update on fence.records for each row execute function public.trap()")
-	b.Store = enginetest.OpenStore(t, store.Config{DatabaseURL: b.URL, StatementTimeout: time.Minute}) // which a plug is not to run into
+	// which a plug is not to run into
+	b.Store = enginetest.OpenStore(t, store.Config{DatabaseURL: b.URL, StatementTimeout: time.Minute})
 	return &groupbed{DB: b, Group: newGroup(t, b.Store, config), tokens: map[store.Name]int64{}}
 }
 

@@ -18,7 +18,8 @@ func TestGroupAndLockedFence(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, narrow)
 	ctx := context.Background()
-	locked := []store.Write{g.put(t, "locked", 1, "1"), g.put(t, "locked", 2, "2"), g.put(t, "locked", 3, "3"), g.put(t, "locked", 4, "4")}
+	locked := []store.Write{g.put(t, "locked", 1, "1"), g.put(t, "locked", 2, "2"), g.put(t, "locked", 3, "3"),
+		g.put(t, "locked", 4, "4")}
 	var others []store.Write
 	for i := range 50 {
 		others = append(others, g.put(t, enginetest.Numbered("r", i), 1, "x"))
@@ -38,7 +39,8 @@ func TestGroupAndLockedFence(t *testing.T) {
 	for i, write := range others {
 		admitted(t, fmt.Sprint("other ", i), g.submit(ctx, t, write))
 	}
-	enginetest.Await(t, "the writes to what is locked wait in a lane of their own", func() bool { return g.Stats().InFlight.LockWait == 1 })
+	enginetest.Await(t, "the writes to what is locked wait in a lane of their own",
+		func() bool { return g.Stats().InFlight.LockWait == 1 })
 	for _, write := range locked[2:] {
 		waiting = append(waiting, g.submit(ctx, t, write))
 	}

@@ -52,7 +52,8 @@ func TestGroupKeepsOrder(t *testing.T) {
 		want[enginetest.Numbered("resource", h)] = fmt.Sprint(writes - 1)
 	}
 	g.expectStored(t, want)
-	if stats := g.Stats(); stats.Writes != holders*writes || stats.Batches > stats.Writes/4 || stats.Queued != 0 || stats.QueuedBytes != 0 {
+	if stats := g.Stats(); stats.Writes != holders*writes || stats.Batches > stats.Writes/4 || stats.Queued != 0 ||
+		stats.QueuedBytes != 0 {
 		t.Errorf("it took %+v", stats)
 	}
 }

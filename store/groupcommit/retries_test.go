@@ -71,7 +71,8 @@ func (g *groupbed) rollBack(t *testing.T, state string, times int) {
 			end if;
 			return new;
 		end $$`, times, state))
-	g.Exec(t, "create trigger roll_back before insert or update on fence.records for each row execute function public.roll_back()")
+	g.Exec(t, "create trigger roll_back before insert or update on fence.records for each row execute function "+
+		"public.roll_back()")
 }
 
 // A transaction that the database rolls back is sent again, like every statement, and that is counted.

@@ -50,7 +50,8 @@ func TestTraceOfABatch(t *testing.T) {
 	batch := received.Await(t, "the batch", func(s otlptest.Span) bool { return s.Name == "write batch" })
 	statement := received.Await(t, "the statement", func(s otlptest.Span) bool { return s.Name == "query fence.write" })
 	first := spans[batch.ParentID]
-	if first == nil || first.SpanContext().TraceID().String() != batch.TraceID || statement.ParentID != batch.SpanID || batch.Failed {
+	if first == nil || first.SpanContext().TraceID().String() != batch.TraceID || statement.ParentID != batch.SpanID ||
+		batch.Failed {
 		t.Fatalf("the batch %+v has the statement %+v", batch, statement)
 	}
 	if len(batch.Links) != 64 || batch.Attributes["fencegate.batch.writes"] != "100" {
@@ -80,7 +81,8 @@ func TestTracesBegin(t *testing.T) {
 		t.Fatal(err)
 	}
 	recorder := store.NewRecorder(g.Store)
-	recorder.Record(&store.RejectedError{Resource: "job", Key: "k", Verdict: store.VerdictTokenStale, Reason: "superseded", Token: 1}, "http", "192.0.2.1")
+	recorder.Record(&store.RejectedError{Resource: "job", Key: "k", Verdict: store.VerdictTokenStale,
+		Reason: "superseded", Token: 1}, "http", "192.0.2.1")
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { recorder.Run(ctx, func(err error) { t.Error(err) }) })
@@ -92,7 +94,10 @@ func TestTracesBegin(t *testing.T) {
 	received.Await(t, "the record's statement", func(s otlptest.Span) bool {
 		return s.ParentID == record.SpanID && s.Name == "query fence.record_rejections"
 	})
-	received.Await(t, "the sweep's statement", func(s otlptest.Span) bool { return s.ParentID == sweep.SpanID && s.Name == "query fence.sweep_leases" })
+	received.Await(t, "the sweep's statement", func(s otlptest.Span) bool {
+		return s.ParentID == sweep.SpanID &&
+			s.Name == "query fence.sweep_leases"
+	})
 	for _, s := range []otlptest.Span{record, sweep} {
 		if s.ParentID != "" || s.Failed {
 			t.Errorf("got %+v", s)

@@ -24,7 +24,8 @@ func TestManyWaitersCostLittle(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	goroutines := runtime.NumGoroutine()
 	on := enginetest.OpenStore(t, store.Config{DatabaseURL: b.URL})
-	config := engine.Config{HeartbeatInterval: 200 * time.Millisecond, DeadAfter: time.Minute, PollInterval: 200 * time.Millisecond}
+	config := engine.Config{HeartbeatInterval: 200 * time.Millisecond, DeadAfter: time.Minute,
+		PollInterval: 200 * time.Millisecond}
 	service := enginetest.Run(t, on, config)
 	holder, err := on.Acquire(enginetest.Patient(t), store.AcquireRequest{Lock: "lock", OwnerID: "holder", TTL: time.Hour})
 	if err != nil {
@@ -34,7 +35,8 @@ func TestManyWaitersCostLittle(t *testing.T) {
 	var waiting sync.WaitGroup
 	for i := range waiters {
 		waiting.Go(func() {
-			_, err := service.Acquire(ctx, store.AcquireRequest{Lock: "lock", OwnerID: fmt.Sprint("waiter ", i), Wait: store.WaitMax})
+			_, err := service.Acquire(ctx, store.AcquireRequest{Lock: "lock", OwnerID: fmt.Sprint("waiter ", i),
+				Wait: store.WaitMax})
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("a waiter was told %v", err)
 			}
@@ -46,7 +48,8 @@ func TestManyWaitersCostLittle(t *testing.T) {
 	}
 
 	// A backend says what it did with a delay of a second at most; the looking is a transaction, too.
-	const statements = "select pg_stat_clear_snapshot(), xact_commit from pg_stat_database where datname = current_database()"
+	const statements = "select pg_stat_clear_snapshot(), xact_commit from pg_stat_database where datname = " +
+		"current_database()"
 	committed := func() (n int) {
 		if err := b.SQL.QueryRow(enginetest.Patient(t), statements).Scan(nil, &n); err != nil {
 			t.Fatal(err)

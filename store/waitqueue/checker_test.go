@@ -23,7 +23,8 @@ type queueEvent struct {
 func (b *services) queueEvents(t *testing.T, lock store.Name) []queueEvent {
 	t.Helper()
 	rows, err := b.SQL.Query(enginetest.Patient(t),
-		"select kind, owner_id, coalesce(fencing_token, 0), mode from fence.events where lock = $1 and kind <> 'rejected' order by id", lock)
+		"select kind, owner_id, coalesce(fencing_token, 0), mode from fence.events where lock = $1 and kind <> 'rejected' "+
+			"order by id", lock)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +90,8 @@ func (c *orderChecker) granted(event queueEvent) {
 	c.newest = event.token
 	for _, other := range c.running {
 		if conflict(event, other) {
-			c.found = append(c.found, fmt.Sprintf("%s was granted %d (%s) beside %d (%s) of %s", event.owner, event.token, event.mode,
+			c.found = append(c.found, fmt.Sprintf("%s was granted %d (%s) beside %d (%s) of %s", event.owner, event.token,
+				event.mode,
 				other.token, other.mode, other.owner))
 		}
 	}
@@ -102,7 +104,8 @@ func (c *orderChecker) granted(event queueEvent) {
 	}
 	for _, before := range ahead {
 		if conflict(event, before) && !strings.HasPrefix(before.owner, impatient) {
-			c.found = append(c.found, fmt.Sprintf("%s (%s) was granted the lock before %s (%s), who waited", event.owner, event.mode, before.owner, before.mode))
+			c.found = append(c.found, fmt.Sprintf("%s (%s) was granted the lock before %s (%s), who waited", event.owner,
+				event.mode, before.owner, before.mode))
 			return
 		}
 	}
@@ -147,11 +150,15 @@ func TestOrderCheckerFindsWhatIsWrong(t *testing.T) {
 		"two writers":     {good[0], event(store.EventGranted, "b", 2, store.Exclusive)},
 		"a reader beside": {good[0], event(store.EventGranted, "b", 2, store.Shared)},
 		"a token again":   {good[0], good[5], event(store.EventGranted, "b", 1, store.Exclusive)},
-		"out of turn":     {good[0], good[1], good[4], good[5], good[10], event(store.EventReleased, "d", 4, store.Exclusive), event(store.EventGranted, "b", 5, store.Shared)},
-		"impatience before a waiter": {event(store.EventQueued, "e", 0, store.Exclusive), event(store.EventQueued, impatient+"1", 0, store.Exclusive),
-			event(store.EventGranted, impatient+"1", 1, store.Exclusive), event(store.EventReleased, impatient+"1", 1, store.Exclusive),
+		"out of turn": {good[0], good[1], good[4], good[5], good[10],
+			event(store.EventReleased, "d", 4, store.Exclusive), event(store.EventGranted, "b", 5, store.Shared)},
+		"impatience before a waiter": {event(store.EventQueued, "e", 0, store.Exclusive),
+			event(store.EventQueued, impatient+"1", 0, store.Exclusive),
+			event(store.EventGranted, impatient+"1", 1, store.Exclusive),
+			event(store.EventReleased, impatient+"1", 1, store.Exclusive),
 			event(store.EventGranted, "e", 2, store.Exclusive)},
-		"a try before a waiter":  {good[0], good[4], good[5], event(store.EventGranted, "try", 3, store.Shared), event(store.EventReleased, "try", 3, store.Shared), good[10]},
+		"a try before a waiter": {good[0], good[4], good[5], event(store.EventGranted, "try", 3, store.Shared),
+			event(store.EventReleased, "try", 3, store.Shared), good[10]},
 		"granted before waiting": {good[0], good[5], event(store.EventGranted, "b", 2, store.Shared), good[1]},
 	} {
 		if c := checkOrder(bad); len(c.found) != 1 {

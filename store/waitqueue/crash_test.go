@@ -27,7 +27,8 @@ func TestDatabaseCrashesWithWaiters(t *testing.T) {
 	for range 3 {
 		on := enginetest.OpenStore(t, store.Config{DatabaseURL: b.URL, ConnectionsMax: 8})
 		stores = append(stores, on)
-		s.All = append(s.All, enginetest.Run(t, on, engine.Config{HeartbeatInterval: 50 * time.Millisecond, DeadAfter: time.Second, PollInterval: 50 * time.Millisecond}))
+		s.All = append(s.All, enginetest.Run(t, on, engine.Config{HeartbeatInterval: 50 * time.Millisecond,
+			DeadAfter: time.Second, PollInterval: 50 * time.Millisecond}))
 	}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -121,7 +122,8 @@ var durables = []durable{
 func TestAnswersSurviveACrash(t *testing.T) {
 	t.Parallel()
 	b, cluster := enginetest.NewCrashing(t, pgtest.Setting("wal_writer_delay", "10s"), pgtest.Setting("autovacuum", "off"))
-	s := newServices(t, b, 2, engine.Config{PollInterval: 50 * time.Millisecond, HeartbeatInterval: time.Minute, DeadAfter: 10 * time.Minute})
+	s := newServices(t, b, 2, engine.Config{PollInterval: 50 * time.Millisecond, HeartbeatInterval: time.Minute,
+		DeadAfter: 10 * time.Minute})
 	s.expectOnDisk(t)
 	for i, d := range durables {
 		lock := store.Name(fmt.Sprint("lock ", i))

@@ -47,7 +47,8 @@ func TestEnqueueTakesNoGlobalLock(t *testing.T) {
 			t.Fatal(err)
 		}
 		const sql = `select outcome from fence.acquire(fence.lease_request($1, $2, 'exclusive', 'node', 1000, null, null, null), 60000, $3)`
-		if err := tx.QueryRow(t.Context(), sql, owner+" wants", owner, s.At(0).GatewayID()).Scan(&outcome); err != nil || outcome != "queued" {
+		if err := tx.QueryRow(t.Context(), sql, owner+" wants", owner, s.At(0).GatewayID()).Scan(&outcome); err != nil ||
+			outcome != "queued" {
 			t.Fatalf("owner %s: %s (%v), want queued while the other has not committed", owner, outcome, err)
 		}
 	}
@@ -59,7 +60,8 @@ func TestThawClosesACycle(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, enginetest.New(t), 2, manualBeats)
 	leases := [2]store.Lease{
-		s.Acquire(t, 0, store.AcquireRequest{Lock: "left", OwnerID: "owner 0"}), s.Acquire(t, 1, store.AcquireRequest{Lock: "right", OwnerID: "owner 1"}),
+		s.Acquire(t, 0, store.AcquireRequest{Lock: "left", OwnerID: "owner 0"}),
+		s.Acquire(t, 1, store.AcquireRequest{Lock: "right", OwnerID: "owner 1"}),
 	}
 	var waits [2]<-chan enginetest.Outcome
 	waits[0] = s.Queue(t, 0, store.AcquireRequest{Lock: "right", OwnerID: "owner 0"})
@@ -80,7 +82,8 @@ func TestTakeoverClosesACycle(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, enginetest.New(t), 3, manualBeats)
 	leases := [2]store.Lease{
-		s.Acquire(t, 0, store.AcquireRequest{Lock: "left", OwnerID: "owner 0"}), s.Acquire(t, 1, store.AcquireRequest{Lock: "right", OwnerID: "owner 1"}),
+		s.Acquire(t, 0, store.AcquireRequest{Lock: "left", OwnerID: "owner 0"}),
+		s.Acquire(t, 1, store.AcquireRequest{Lock: "right", OwnerID: "owner 1"}),
 	}
 	request := store.AcquireRequest{Lock: "right", OwnerID: "owner 0", RequestID: "again", Wait: store.WaitMax}
 	ctx, leave := context.WithCancel(enginetest.Patient(t))
@@ -110,7 +113,8 @@ func (s *services) expectOneRefused(t *testing.T, waits [2]<-chan enginetest.Out
 		t.Fatalf("neither wait was refused:\n%s", s.Describe(t))
 	}
 	var deadlock *store.DeadlockError
-	if !errors.As(first.Err, &deadlock) || len(deadlock.Cycle) != 2 || deadlock.Cycle[0].OwnerID != leases[refused].OwnerID {
+	if !errors.As(first.Err, &deadlock) || len(deadlock.Cycle) != 2 ||
+		deadlock.Cycle[0].OwnerID != leases[refused].OwnerID {
 		t.Fatalf("the first answer is %+v, want ErrDeadlock with the cycle of two", first)
 	}
 	s.awaitDeadlocksChecked(t)
@@ -279,7 +283,8 @@ func TestDeadlockSearchIsExact(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	b := enginetest.New(t)
-	b.Exec(t, "insert into fence.gateways values ($1, clock_timestamp() + interval '1 day'), (gen_random_uuid(), clock_timestamp())", crowdGateway)
+	b.Exec(t, "insert into fence.gateways values ($1, clock_timestamp() + interval '1 day'), (gen_random_uuid(), "+
+		"clock_timestamp())", crowdGateway)
 	b.Exec(t, "insert into fence.subtrees (name) values ('tree')")
 	names := []string{"tree", "tree/a", "tree/a/b", "tree/c", "tree0", "one", "two", "three"}
 	closed, open := 0, 0
@@ -299,7 +304,8 @@ func TestDeadlockSearchIsExact(t *testing.T) {
 		for range 2 + random.IntN(14) {
 			b.Exec(t, `insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
 				select $1, (select gateway_id from fence.gateways order by (gateway_id = $2) = $3 desc limit 1), $4, $5, $6, 1000, clock_timestamp(), clock_timestamp() + interval '1 hour'`,
-				pick(random, names), crowdGateway, random.IntN(8) > 0, pick(random, owners), pick(random, modes), pick(random, scopes))
+				pick(random, names), crowdGateway, random.IntN(8) > 0, pick(random, owners), pick(random, modes),
+				pick(random, scopes))
 		}
 		e := edgesIn(t, b)
 		for ticket := range e.owner {

@@ -62,7 +62,8 @@ func TestDeadlockAtTheSameInstant(t *testing.T) {
 			leases[i] = s.Acquire(t, i, store.AcquireRequest{Lock: locks[i], OwnerID: fmt.Sprint("owner ", i)})
 		}
 		for i := range 2 {
-			waits[i] = enginetest.GoAcquire(enginetest.Patient(t), s.At(i+round), store.AcquireRequest{Lock: locks[1-i], OwnerID: fmt.Sprint("owner ", i), Wait: store.WaitMax})
+			waits[i] = enginetest.GoAcquire(enginetest.Patient(t), s.At(i+round),
+				store.AcquireRequest{Lock: locks[1-i], OwnerID: fmt.Sprint("owner ", i), Wait: store.WaitMax})
 		}
 		refused := 0
 		var first enginetest.Outcome
@@ -92,7 +93,8 @@ func TestDeadlockOfTicketsAtTheSameInstant(t *testing.T) {
 	for round := range 40 {
 		locks := [2]store.Name{store.Name(fmt.Sprint("left ", round)), store.Name(fmt.Sprint("right ", round))}
 		held := []store.Lease{
-			s.Acquire(t, 0, store.AcquireRequest{Lock: locks[0], OwnerID: "outsider"}), s.Acquire(t, 0, store.AcquireRequest{Lock: locks[1], OwnerID: "outsider"}),
+			s.Acquire(t, 0, store.AcquireRequest{Lock: locks[0], OwnerID: "outsider"}),
+			s.Acquire(t, 0, store.AcquireRequest{Lock: locks[1], OwnerID: "outsider"}),
 		}
 		var asked sync.WaitGroup
 		var refused, served sync.Map
@@ -101,7 +103,8 @@ func TestDeadlockOfTicketsAtTheSameInstant(t *testing.T) {
 			ctx, cancel := context.WithCancel(enginetest.Patient(t))
 			asked.Go(func() {
 				defer cancel()
-				lease, err := s.At(i/2+i%2).Acquire(ctx, store.AcquireRequest{Lock: locks[i%2], OwnerID: fmt.Sprint("owner ", i/2), Wait: store.WaitMax})
+				lease, err := s.At(i/2+i%2).Acquire(ctx, store.AcquireRequest{Lock: locks[i%2],
+					OwnerID: fmt.Sprint("owner ", i/2), Wait: store.WaitMax})
 				switch {
 				case errors.Is(err, store.ErrDeadlock):
 					refused.Store(i, true)
@@ -139,11 +142,13 @@ func TestNoDeadlockWhereThereIsNone(t *testing.T) {
 	s := newServices(t, enginetest.New(t), 3, enginetest.NoPoll)
 	for name, end := range map[string]func(t *testing.T, r *enginetest.Ring){
 		"an expired lease breaks it": func(t *testing.T, r *enginetest.Ring) {
-			s.Exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1", r.Leases[1].Lock)
+			s.Exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1",
+				r.Leases[1].Lock)
 		},
 		"a released lease breaks it": func(t *testing.T, r *enginetest.Ring) { s.Release(t, 0, r.Leases[1]) },
 		"an ended session breaks it": func(t *testing.T, r *enginetest.Ring) {
-			s.Exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1", r.Leases[1].SessionID)
+			s.Exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1",
+				r.Leases[1].SessionID)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -171,10 +176,12 @@ func TestNoDeadlockWhereThereIsNone(t *testing.T) {
 	t.Run("readers beside each other", func(t *testing.T) {
 		var leases [2]store.Lease
 		for i := range 2 {
-			leases[i] = s.Acquire(t, i, store.AcquireRequest{Lock: store.Name(fmt.Sprint("readers ", i)), OwnerID: fmt.Sprint("reader ", i), Mode: store.Shared})
+			leases[i] = s.Acquire(t, i, store.AcquireRequest{Lock: store.Name(fmt.Sprint("readers ", i)),
+				OwnerID: fmt.Sprint("reader ", i), Mode: store.Shared})
 		}
 		for i := range 2 {
-			s.Release(t, i, s.Acquire(t, i, store.AcquireRequest{Lock: leases[1-i].Lock, OwnerID: leases[i].OwnerID, Mode: store.Shared, Wait: time.Minute}))
+			s.Release(t, i, s.Acquire(t, i, store.AcquireRequest{Lock: leases[1-i].Lock, OwnerID: leases[i].OwnerID,
+				Mode: store.Shared, Wait: time.Minute}))
 		}
 		s.Release(t, 0, leases[0])
 		s.Release(t, 1, leases[1])
@@ -231,7 +238,8 @@ func (s *services) takeSome(ctx context.Context, owner int, random *rand.Rand) (
 		}
 	}()
 	for _, tree := range random.Perm(3)[:2+random.IntN(2)] {
-		request := store.AcquireRequest{Lock: store.Name(fmt.Sprint("tree ", tree)), OwnerID: fmt.Sprint("owner ", owner), Wait: store.WaitMax, TTL: time.Hour}
+		request := store.AcquireRequest{Lock: store.Name(fmt.Sprint("tree ", tree)), OwnerID: fmt.Sprint("owner ", owner),
+			Wait: store.WaitMax, TTL: time.Hour}
 		switch random.IntN(4) {
 		case 0:
 			request.Scope = store.Subtree

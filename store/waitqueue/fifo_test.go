@@ -25,7 +25,8 @@ type churn struct {
 
 // one waits, holds what it is granted for a enginetest.Moment, and gives it back. It must have it all that time.
 func (c *churn) one(t *testing.T, place int, random *rand.Rand) {
-	request := store.AcquireRequest{Lock: c.lock, OwnerID: fmt.Sprint("waiter ", place), Wait: store.WaitMax, Mode: store.Exclusive}
+	request := store.AcquireRequest{Lock: c.lock, OwnerID: fmt.Sprint("waiter ", place), Wait: store.WaitMax,
+		Mode: store.Exclusive}
 	if random.IntN(3) == 0 {
 		request.Mode = store.Shared
 	}
@@ -67,7 +68,8 @@ func (c *churn) giveBack(t *testing.T, place int, lease store.Lease) {
 // tries asks without waiting again and again, until ctx ends.
 func (c *churn) tries(ctx context.Context, t *testing.T, place int) {
 	for i := 0; ctx.Err() == nil; i++ {
-		request := store.AcquireRequest{Lock: c.lock, OwnerID: fmt.Sprintf("try %d of %d", i, place), Mode: []store.Mode{store.Exclusive, store.Shared}[i%2]}
+		request := store.AcquireRequest{Lock: c.lock, OwnerID: fmt.Sprintf("try %d of %d", i, place),
+			Mode: []store.Mode{store.Exclusive, store.Shared}[i%2]}
 		lease, err := c.At(place).Acquire(context.Background(), request)
 		switch {
 		case err == nil:

@@ -37,7 +37,8 @@ func TestAllReadersAreGranted(t *testing.T) {
 	holder := s.Acquire(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "holder"})
 	var waits []<-chan enginetest.Outcome
 	for i := range readers {
-		waits = append(waits, enginetest.GoAcquire(enginetest.Patient(t), s.At(0), store.AcquireRequest{Lock: "lock", OwnerID: fmt.Sprint("reader ", i), Mode: store.Shared, Wait: time.Minute}))
+		waits = append(waits, enginetest.GoAcquire(enginetest.Patient(t), s.At(0),
+			store.AcquireRequest{Lock: "lock", OwnerID: fmt.Sprint("reader ", i), Mode: store.Shared, Wait: time.Minute}))
 	}
 	s.AwaitQueued(t, readers)
 	s.Release(t, 0, holder)
@@ -50,7 +51,8 @@ func TestAllReadersAreGranted(t *testing.T) {
 // claim, and without any event by the poll.
 func TestWaitersAreRefusedUnderExternalAuthority(t *testing.T) {
 	t.Parallel()
-	for name, config := range map[string]engine.Config{"release": enginetest.NoPoll, "poll": {PollInterval: 20 * time.Millisecond}} {
+	for name, config := range map[string]engine.Config{"release": enginetest.NoPoll,
+		"poll": {PollInterval: 20 * time.Millisecond}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newServices(t, enginetest.New(t), 2, config)
@@ -59,7 +61,8 @@ func TestWaitersAreRefusedUnderExternalAuthority(t *testing.T) {
 			for i := range 4 {
 				waits = append(waits, s.Queue(t, i, store.AcquireRequest{Lock: "lock", OwnerID: fmt.Sprint("waiter ", i)}))
 			}
-			if err := s.PutPolicy(enginetest.Patient(t), store.Policy{Prefix: "lock", Rule: store.RuleStrict, Authority: store.AuthorityExternal}); err != nil {
+			if err := s.PutPolicy(enginetest.Patient(t), store.Policy{Prefix: "lock", Rule: store.RuleStrict,
+				Authority: store.AuthorityExternal}); err != nil {
 				t.Fatal(err)
 			}
 			if name == "release" {
@@ -84,7 +87,8 @@ func TestDeadWaitersArePassedOver(t *testing.T) {
 	s.Exec(t, "insert into fence.gateways values ($1, clock_timestamp())", crowdGateway)
 	s.Exec(t, `insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
 		select 'lock', $1, 'dead ' || n, 'exclusive', 'node', 60000, clock_timestamp(), clock_timestamp() + interval '1 day' from generate_series(1, 2000) n`, crowdGateway)
-	next := enginetest.GoAcquire(enginetest.Patient(t), s.At(0), store.AcquireRequest{Lock: "lock", OwnerID: "next", Wait: time.Minute})
+	next := enginetest.GoAcquire(enginetest.Patient(t), s.At(0),
+		store.AcquireRequest{Lock: "lock", OwnerID: "next", Wait: time.Minute})
 	s.AwaitQueued(t, 2001)
 	tx, err := s.SQL.Begin(t.Context())
 	if err != nil {
@@ -94,7 +98,8 @@ func TestDeadWaitersArePassedOver(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), "select fence.wake('lock', 'node', 0)"); err != nil {
 		t.Fatal(err)
 	}
-	err = tx.QueryRow(t.Context(), "select idx_scan + seq_scan from pg_stat_xact_user_tables where relid = 'fence.gateways'::regclass").Scan(&read)
+	err = tx.QueryRow(t.Context(), "select idx_scan + seq_scan from pg_stat_xact_user_tables where relid = "+
+		"'fence.gateways'::regclass").Scan(&read)
 	if err := errors.Join(err, tx.Rollback(t.Context())); err != nil || read > 10 {
 		t.Errorf("the gateways were looked up %d times (%v) for one wake", read, err)
 	}

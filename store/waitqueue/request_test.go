@@ -90,7 +90,8 @@ func TestAllCallersOfOneTicketLeave(t *testing.T) {
 		ctx, goAway := context.WithCancel(enginetest.Patient(t))
 		var callers []<-chan enginetest.Outcome
 		for range 4 {
-			callers = append(callers, enginetest.GoAcquire(ctx, s.At(0), store.AcquireRequest{Lock: lock, OwnerID: "many", RequestID: "r", Wait: store.WaitMax}))
+			callers = append(callers, enginetest.GoAcquire(ctx, s.At(0),
+				store.AcquireRequest{Lock: lock, OwnerID: "many", RequestID: "r", Wait: store.WaitMax}))
 		}
 		enginetest.Await(t, "all wait", func() bool { return s.At(0).Waiting() == 4 })
 		s.AwaitQueued(t, 1)
@@ -114,7 +115,8 @@ func TestConnectionOfWaitersIsCut(t *testing.T) {
 	b := enginetest.New(t)
 	s := newServices(t, b, 1, engine.Config{PollInterval: 20 * time.Millisecond})
 	cutter := enginetest.NewCutter(t, b)
-	cut := enginetest.Run(t, cutter.Through(t), engine.Config{PollInterval: 20 * time.Millisecond, HeartbeatInterval: 20 * time.Millisecond, DeadAfter: time.Minute})
+	cut := enginetest.Run(t, cutter.Through(t), engine.Config{PollInterval: 20 * time.Millisecond,
+		HeartbeatInterval: 20 * time.Millisecond, DeadAfter: time.Minute})
 	for name, c := range map[string]struct {
 		at   string
 		when enginetest.Moment
@@ -135,7 +137,8 @@ func TestConnectionOfWaitersIsCut(t *testing.T) {
 			time.AfterFunc(300*time.Millisecond, func() { cutter.Cut(enginetest.Never, "") })
 			s.Release(t, 0, holder)
 			got := enginetest.Answered(t, answers)
-			for ctx := enginetest.Patient(t); errors.Is(got.Err, store.ErrUnavailable) && ctx.Err() == nil; { // nothing has happened: until the cuts are over
+			// nothing has happened: until the cuts are over
+			for ctx := enginetest.Patient(t); errors.Is(got.Err, store.ErrUnavailable) && ctx.Err() == nil; {
 				got = enginetest.Outcome{}
 				got.Lease, got.Err = cut.Acquire(ctx, request)
 			}

@@ -25,7 +25,8 @@ var groveNames = []store.Name{"t", "t/a", "t/a/x", "t/a/y", "t/b"}
 // below returns the names that a lease may write to.
 func (*grove) below(lease store.Lease) (names []store.Name) {
 	for _, name := range groveNames {
-		if name == lease.Lock || lease.Scope == store.Subtree && len(name) > len(lease.Lock) && name[:len(lease.Lock)+1] == lease.Lock+"/" {
+		if name == lease.Lock || lease.Scope == store.Subtree && len(name) > len(lease.Lock) &&
+			name[:len(lease.Lock)+1] == lease.Lock+"/" {
 			names = append(names, name)
 		}
 	}
@@ -69,7 +70,9 @@ func (g *grove) visit(ctx context.Context, t *testing.T, visitor string, random 
 	}
 }
 
-func (g *grove) write(ctx context.Context, t *testing.T, lease store.Lease, name store.Name, sequence int64, random *rand.Rand) {
+func (g *grove) write(
+	ctx context.Context, t *testing.T, lease store.Lease, name store.Name, sequence int64, random *rand.Rand,
+) {
 	key := store.Name(fmt.Sprintf("%d.%d", lease.Token, sequence))
 	results, err := g.At(random.IntN(3)).Write(ctx, []store.Write{{
 		WriteToken: store.WriteToken{Resource: name, Token: lease.Token, Sequence: &sequence},
@@ -124,7 +127,8 @@ func TestSubtreesAndNames(t *testing.T) {
 		})
 	}
 	visiting.Wait()
-	for what, sql := range map[string]string{"leases ran beside each other": besideSQL, "writes came too late, and passed": zombiesSQL} {
+	for what, sql := range map[string]string{"leases ran beside each other": besideSQL,
+		"writes came too late, and passed": zombiesSQL} {
 		if n := g.Count(t, sql); n != 0 {
 			t.Errorf("%d %s", n, what)
 		}
@@ -133,10 +137,12 @@ func TestSubtreesAndNames(t *testing.T) {
 		t.Errorf("there are %d records, and %d writes were acknowledged", n, g.acknowledged.Load())
 	}
 	if g.acknowledged.Load() < 100 || g.refused.Load() < 10 {
-		t.Errorf("%d were granted, %d writes passed and %d did not: that is no test", g.granted.Load(), g.acknowledged.Load(), g.refused.Load())
+		t.Errorf("%d were granted, %d writes passed and %d did not: that is no test", g.granted.Load(),
+			g.acknowledged.Load(), g.refused.Load())
 	}
 	enginetest.Await(t, "the last leases expire", func() bool {
-		return g.Count(t, "select count(*) from fence.leases l where l.ended_at is null and fence.runs_until(l) > clock_timestamp()") == 0
+		return g.Count(t, "select count(*) from fence.leases l where l.ended_at is null and fence.runs_until(l) > "+
+			"clock_timestamp()") == 0
 	})
 	g.ExpectQuiet(t)
 }

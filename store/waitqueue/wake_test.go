@@ -29,16 +29,18 @@ var wakeCases = []wakeCase{
 		}
 	}},
 	{"expiry", store.AcquireRequest{TTL: 200 * time.Millisecond}, store.AcquireRequest{}, nothing},
-	{"expiry after a renewal", store.AcquireRequest{TTL: 300 * time.Millisecond}, store.AcquireRequest{}, func(t *testing.T, s *services, held store.Lease) {
-		if _, err := s.At(2).Renew(enginetest.Patient(t), held.Ref(), 0); err != nil {
-			t.Error(err)
-		}
-	}},
-	{"expiry after a shorter renewal", store.AcquireRequest{TTL: time.Hour}, store.AcquireRequest{}, func(t *testing.T, s *services, held store.Lease) {
-		if _, err := s.At(2).Renew(enginetest.Patient(t), held.Ref(), 100*time.Millisecond); err != nil {
-			t.Error(err)
-		}
-	}},
+	{"expiry after a renewal", store.AcquireRequest{TTL: 300 * time.Millisecond},
+		store.AcquireRequest{}, func(t *testing.T, s *services, held store.Lease) {
+			if _, err := s.At(2).Renew(enginetest.Patient(t), held.Ref(), 0); err != nil {
+				t.Error(err)
+			}
+		}},
+	{"expiry after a shorter renewal", store.AcquireRequest{TTL: time.Hour},
+		store.AcquireRequest{}, func(t *testing.T, s *services, held store.Lease) {
+			if _, err := s.At(2).Renew(enginetest.Patient(t), held.Ref(), 100*time.Millisecond); err != nil {
+				t.Error(err)
+			}
+		}},
 	{"a late release", store.AcquireRequest{}, store.AcquireRequest{}, func(t *testing.T, s *services, held store.Lease) {
 		s.Exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1", held.Lock)
 		releaseFirst(t, s, held)
@@ -51,16 +53,21 @@ var wakeCases = []wakeCase{
 	}},
 	{"release, for a reader", store.AcquireRequest{}, store.AcquireRequest{Mode: store.Shared}, releaseFirst},
 	{"release by a reader", store.AcquireRequest{Mode: store.Shared}, store.AcquireRequest{}, releaseFirst},
-	{"release of the subtree above", store.AcquireRequest{Lock: "a", Scope: store.Subtree}, store.AcquireRequest{Lock: "a/b/c"}, releaseFirst},
-	{"expiry of the subtree above", store.AcquireRequest{Lock: "a", Scope: store.Subtree, TTL: 200 * time.Millisecond}, store.AcquireRequest{Lock: "a/b/c"}, nothing},
-	{"break of the subtree above", store.AcquireRequest{Lock: "a", Scope: store.Subtree}, store.AcquireRequest{Lock: "a/b/c"},
+	{"release of the subtree above", store.AcquireRequest{Lock: "a", Scope: store.Subtree},
+		store.AcquireRequest{Lock: "a/b/c"}, releaseFirst},
+	{"expiry of the subtree above", store.AcquireRequest{Lock: "a", Scope: store.Subtree, TTL: 200 * time.Millisecond},
+		store.AcquireRequest{Lock: "a/b/c"}, nothing},
+	{"break of the subtree above", store.AcquireRequest{Lock: "a", Scope: store.Subtree},
+		store.AcquireRequest{Lock: "a/b/c"},
 		func(t *testing.T, s *services, held store.Lease) {
 			if _, err := s.At(2).Break(enginetest.Patient(t), held.Lock, "for the test"); err != nil {
 				t.Error(err)
 			}
 		}},
-	{"release below the subtree", store.AcquireRequest{Lock: "a/b/c"}, store.AcquireRequest{Lock: "a", Scope: store.Subtree}, releaseFirst},
-	{"expiry below the subtree", store.AcquireRequest{Lock: "a/b", TTL: 200 * time.Millisecond}, store.AcquireRequest{Lock: "a", Scope: store.Subtree}, nothing},
+	{"release below the subtree", store.AcquireRequest{Lock: "a/b/c"},
+		store.AcquireRequest{Lock: "a", Scope: store.Subtree}, releaseFirst},
+	{"expiry below the subtree", store.AcquireRequest{Lock: "a/b", TTL: 200 * time.Millisecond},
+		store.AcquireRequest{Lock: "a", Scope: store.Subtree}, nothing},
 }
 
 func nothing(*testing.T, *services, store.Lease) {}
@@ -137,9 +144,11 @@ type leaving struct {
 var leavings = []leaving{
 	{"a writer before readers", store.AcquireRequest{Lock: "lock"}, store.AcquireRequest{Lock: "lock", Mode: store.Shared},
 		store.AcquireRequest{Lock: "lock", Mode: store.Shared}},
-	{"a subtree before a name below", store.AcquireRequest{Lock: "a", Scope: store.Subtree}, store.AcquireRequest{Lock: "a/b"},
+	{"a subtree before a name below", store.AcquireRequest{Lock: "a", Scope: store.Subtree},
+		store.AcquireRequest{Lock: "a/b"},
 		store.AcquireRequest{Lock: "a/c"}},
-	{"a name below before the subtree", store.AcquireRequest{Lock: "a/b"}, store.AcquireRequest{Lock: "a", Scope: store.Subtree, Mode: store.Shared},
+	{"a name below before the subtree", store.AcquireRequest{Lock: "a/b"},
+		store.AcquireRequest{Lock: "a", Scope: store.Subtree, Mode: store.Shared},
 		store.AcquireRequest{Lock: "a/b", Mode: store.Shared}},
 }
 
@@ -231,7 +240,8 @@ func (s *services) holdPlaces(t *testing.T, lock store.Name) (together func(stat
 		t.Helper()
 		statements = min(statements, 4) // two at a time of each of the two services that they wait in
 		enginetest.Await(t, "as many as can leave at the same time do", func() bool {
-			return s.Count(t, "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") == statements
+			return s.Count(t, "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = "+
+				"'Lock'") == statements
 		})
 		if err := tx.Rollback(enginetest.Patient(t)); err != nil {
 			t.Fatal(err)

@@ -93,7 +93,8 @@ func (b *services) expectAll(t *testing.T, what string, r *watcher, lock store.N
 	want := b.awaitAll(t, r, lock)
 	if got := r.ids(); !slices.Equal(got, want) {
 		missing := slices.DeleteFunc(slices.Clone(want), func(id int64) bool { return slices.Contains(got, id) })
-		t.Errorf("%s saw %d of %d events, %t sorted, began after %d, and misses %v (%v)", what, len(got), len(want), slices.IsSorted(got), r.from, missing, r.failure())
+		t.Errorf("%s saw %d of %d events, %t sorted, began after %d, and misses %v (%v)", what, len(got), len(want),
+			slices.IsSorted(got), r.from, missing, r.failure())
 	}
 }
 

@@ -95,7 +95,8 @@ func TestSlowReaderIsDropped(t *testing.T) {
 	quick := readWatch(ctx, s.watch(t, 0, "lock", nil))
 	lease := s.Acquire(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "owner"})
 	s.renewOften(t, lease, 255)
-	enginetest.Await(t, "the quick one has seen what the slow one may leave unread", func() bool { return len(quick.ids()) == 256 })
+	enginetest.Await(t, "the quick one has seen what the slow one may leave unread",
+		func() bool { return len(quick.ids()) == 256 })
 	s.renewOften(t, lease, 100)
 	s.Release(t, 0, lease)
 	s.expectAll(t, "the quick reader", quick, "lock")
@@ -146,7 +147,8 @@ func TestNoNotificationWithoutSubscribers(t *testing.T) {
 		lock := store.Name(fmt.Sprint("quiet/", i))
 		lease := s.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "owner", Scope: scope})
 		s.renewOften(t, lease, 3)
-		if _, err := s.At(1).Acquire(enginetest.Patient(t), store.AcquireRequest{Lock: lock, OwnerID: "other"}); !errors.Is(err, store.ErrLeaseHeld) {
+		if _, err := s.At(1).Acquire(enginetest.Patient(t),
+			store.AcquireRequest{Lock: lock, OwnerID: "other"}); !errors.Is(err, store.ErrLeaseHeld) {
 			t.Error(err)
 		}
 		s.Release(t, 0, lease)
