@@ -8,8 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -81,7 +83,7 @@ func breakFence(t *testing.T, url string) {
 	if !ok {
 		t.Fatal("there is no guard/rule.sql")
 	}
-	broken := strings.ReplaceAll(source, "'token_stale ", "'admitted ")
+	broken := regexp.MustCompile(`'token_stale \w+'`).ReplaceAllString(source, "'admitted'")
 	if broken == source {
 		t.Fatal("fence.rule has no token_stale to break")
 	}
