@@ -103,7 +103,7 @@ func invalidText(field string, limit int) []string {
 	return []string{
 		" → " + field + " is required", "null → " + field + " is required", `"" → ` + field + " is required",
 		"7 → " + field + " has the wrong type",
-		fmt.Sprintf(`"%s" → %s has %d bytes, the limit is %d`, strings.Repeat("x", limit+1), field, limit+1, limit),
+		fmt.Sprintf("%q → %s has %d bytes, the limit is %d", strings.Repeat("x", limit+1), field, limit+1, limit),
 		`"a\nb" → ` + field + " has a control character",
 		`"\u0000" → ` + field + " has a control character",
 		`"\u0085" → ` + field + " has a control character",

@@ -107,9 +107,7 @@ func TestOpenAPICheckOfLines(t *testing.T) {
 	const admitted = `{"line":1,"status":201,"version":1,"fencing_token":1,"sequence":1,"replayed":false}` + "\n"
 	const refusedLine = `{"line":2,"status":404,"code":"not_found","retryable":false,"detail":"There is none."}` + "\n"
 	const end = `{"end":"complete","next_line":3}` + "\n"
-	replace := func(text, old, with string) string {
-		return strings.ReplaceAll(text, old, with)
-	}
+	replace := strings.ReplaceAll
 	for _, e := range []fakeExchange{
 		{name: "as described", requestBody: line + line, body: admitted + refusedLine + end},
 		{name: "cut off", requestBody: line, body: admitted + `{"line":2,`},

@@ -75,7 +75,7 @@ func (h *harness) groupStates(t *testing.T) map[int64]groupState {
 		states[id] = state
 		return nil
 	})
-	if err != nil {
+	if err = errors.Join(err, rows.Err()); err != nil {
 		t.Error(err)
 	}
 	return states

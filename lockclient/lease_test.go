@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -148,21 +149,17 @@ func TestHeartbeatOnBusyProcessors(t *testing.T) {
 	watch, err := client.Watch(await.Context(t), lock)
 	check(t, err)
 	defer watch.Close()
-	stop := make(chan struct{})
+	var stop atomic.Bool
 	var busy sync.WaitGroup
 	for range 8 * runtime.GOMAXPROCS(0) {
 		busy.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+			for n := 0; !stop.Load(); {
+				n++
 			}
 		})
 	}
 	defer busy.Wait()
-	defer close(stop)
+	defer stop.Store(true)
 	lease := mustAcquire(t, client, lock, lockclient.WithTTL(15*time.Second), lockclient.WithHeartbeat())
 	for _, kind := range []string{api.EventState, api.EventGranted, api.EventRenewed} {
 		nextOf(t, watch, kind)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -110,7 +111,7 @@ func (p *Pipeline) add(ctx context.Context, op, key string, config writeConfig, 
 	}
 	text, _ := json.Marshal(line) // valid UTF-8 and no custom types: it can't fail
 	// The writer appends the number when there is room.
-	w.line = append(text[:len(text)-1], `,"sequence":`...)
+	w.line = slices.Concat(text[:len(text)-1], []byte(`,"sequence":`))
 	if err := p.writer.add(ctx, w); err != nil {
 		return nil, err
 	}

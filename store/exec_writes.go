@@ -107,5 +107,3 @@ func isState(err error, code string) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && pgErr.Code == code
 }
-
-func ptr[T any](value T) *T { return &value }

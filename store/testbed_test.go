@@ -99,7 +99,6 @@ var (
 	goAcquire         = enginetest.GoAcquire
 	granted           = enginetest.Granted
 	answered          = enginetest.Answered
-	insist            = enginetest.Insist
 	expectUnavailable = enginetest.Unavailable
 )
 

@@ -28,12 +28,14 @@ type Cutter struct {
 // Moment is when the connection is cut.
 type Moment int
 
+// The moments.
 const (
 	Never        Moment = iota
 	BeforeServer        // the message does not arrive
 	BeforeClient        // it arrives, and takes effect; the answer does not come back
 )
 
+// NewCutter returns a Cutter before the database of b. It lets everything through until Cut is called.
 func NewCutter(t *testing.T, b *DB) *Cutter {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -62,6 +64,7 @@ func (c *Cutter) Through(t *testing.T) *store.Store {
 		" password=" + quote(c.backend.Password) + " dbname=" + quote(c.backend.Database)})
 }
 
+// Cut cuts the next connection on which the client sends a message that contains what. Never ends that.
 func (c *Cutter) Cut(when Moment, what string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -22,6 +22,7 @@ type DB struct {
 	SQL *pgxpool.Pool
 }
 
+// New returns a migrated database of its own.
 func New(t testing.TB) *DB {
 	t.Helper()
 	url := pgtest.Migrated(t)
@@ -35,6 +36,7 @@ func New(t testing.TB) *DB {
 	return b
 }
 
+// OpenStore opens a Store that is closed at the end of the test.
 func OpenStore(t testing.TB, config store.Config) *store.Store {
 	t.Helper()
 	opened, err := store.Open(t.Context(), config)

@@ -25,11 +25,13 @@ type Engines struct {
 	All []*Running
 }
 
+// Running is an Engine whose Run is under way.
 type Running struct {
 	*engine.Engine
 	Stop func() // ends Run, and waits for that; the waiters stay in their queues
 }
 
+// NewEngines returns count Engines that run and listen, on Stores of their own.
 func NewEngines(t *testing.T, b *DB, count int, config engine.Config) *Engines {
 	t.Helper()
 	s := &Engines{DB: b}
@@ -47,6 +49,7 @@ func Run(t *testing.T, on *store.Store, config engine.Config) *Running {
 	return r
 }
 
+// Start returns an Engine whose Run has begun. It need not listen yet.
 func Start(t *testing.T, on *store.Store, config engine.Config) *Running {
 	t.Helper()
 	service, err := engine.New(on, config)
@@ -72,6 +75,7 @@ func Start(t *testing.T, on *store.Store, config engine.Config) *Running {
 	return &Running{service, stop}
 }
 
+// At returns the Engine of an index, modulo their number.
 func (s *Engines) At(place int) *Running { return s.All[place%len(s.All)] }
 
 // Await polls until the condition holds. It fails the test after Soon.
@@ -152,6 +156,7 @@ func (s *Engines) Queue(t *testing.T, place int, request store.AcquireRequest) <
 	return s.QueueFor(Patient(t), t, place, request)
 }
 
+// QueueFor is Queue with a context of the caller.
 func (s *Engines) QueueFor(ctx context.Context, t *testing.T, place int, request store.AcquireRequest) <-chan Outcome {
 	t.Helper()
 	if request.Wait == 0 {
@@ -167,6 +172,7 @@ func (s *Engines) QueueFor(ctx context.Context, t *testing.T, place int, request
 	return answers
 }
 
+// Acquire acquires a lock by one of the Engines, and fails the test if that fails.
 func (s *Engines) Acquire(t *testing.T, place int, request store.AcquireRequest) store.Lease {
 	t.Helper()
 	lease, err := s.At(place).Acquire(Patient(t), request)
@@ -176,6 +182,7 @@ func (s *Engines) Acquire(t *testing.T, place int, request store.AcquireRequest)
 	return lease
 }
 
+// Release releases a lease by one of the Engines, and fails the test if that fails.
 func (s *Engines) Release(t *testing.T, place int, lease store.Lease) {
 	t.Helper()
 	if err := s.At(place).Release(Patient(t), lease.Ref()); err != nil {
@@ -193,6 +200,7 @@ func Granted(t *testing.T, answers <-chan Outcome) store.Lease {
 	return got.Lease
 }
 
+// Answered returns the outcome of a call, and fails the test if there is none for long.
 func Answered(t *testing.T, answers <-chan Outcome) Outcome {
 	t.Helper()
 	select {

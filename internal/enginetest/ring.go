@@ -43,6 +43,7 @@ type Ring struct {
 	Places []<-chan Outcome
 }
 
+// Owner is the name of the owner of an index, modulo their number.
 func (r *Ring) Owner(place int) string { return fmt.Sprint("owner ", place%len(r.Waits)) }
 
 func (r *Ring) request(of store.AcquireRequest, owner, place int) store.AcquireRequest {

@@ -29,9 +29,9 @@ func (s *services) watch(t *testing.T, place int, lock store.Name, after *int64)
 }
 
 // eventIDs are those of a lock after an ID, as they are kept.
-func (b *services) eventIDs(t *testing.T, lock store.Name, after int64) []int64 {
+func (s *services) eventIDs(t *testing.T, lock store.Name, after int64) []int64 {
 	t.Helper()
-	rows, err := b.SQL.Query(enginetest.Patient(t), "select id from fence.events where lock = $1 and id > $2 order by id", lock, after)
+	rows, err := s.SQL.Query(enginetest.Patient(t), "select id from fence.events where lock = $1 and id > $2 order by id", lock, after)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,9 +88,9 @@ func (r *watcher) failure() error {
 }
 
 // expectAll returns when the watcher has seen all events that are kept, each once and in their order.
-func (b *services) expectAll(t *testing.T, what string, r *watcher, lock store.Name) {
+func (s *services) expectAll(t *testing.T, what string, r *watcher, lock store.Name) {
 	t.Helper()
-	want := b.awaitAll(t, r, lock)
+	want := s.awaitAll(t, r, lock)
 	if got := r.ids(); !slices.Equal(got, want) {
 		missing := slices.DeleteFunc(slices.Clone(want), func(id int64) bool { return slices.Contains(got, id) })
 		t.Errorf("%s saw %d of %d events, %t sorted, began after %d, and misses %v (%v)", what, len(got), len(want),
@@ -99,9 +99,9 @@ func (b *services) expectAll(t *testing.T, what string, r *watcher, lock store.N
 }
 
 // awaitAll returns the events that are kept, when the watcher has seen as many or has failed.
-func (b *services) awaitAll(t *testing.T, r *watcher, lock store.Name) (want []int64) {
+func (s *services) awaitAll(t *testing.T, r *watcher, lock store.Name) (want []int64) {
 	t.Helper()
-	want = b.eventIDs(t, lock, r.from)
+	want = s.eventIDs(t, lock, r.from)
 	deadline := time.Now().Add(enginetest.Soon / 2)
 	for len(r.ids()) < len(want) && r.failure() == nil && time.Now().Before(deadline) {
 		time.Sleep(2 * time.Millisecond)
