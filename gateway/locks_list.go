@@ -76,7 +76,7 @@ func lockCursor(query lockQuery, last store.Lock) string {
 	if order == "" {
 		return string(last.Lock)
 	}
-	return fmt.Sprintf("%s %d %s", order, last.Place, last.Lock)
+	return fmt.Sprintf("%s %d %s", order, last.SortKey, last.Lock)
 }
 
 func readLockCursor(cursor string, query *lockQuery) (err error) {

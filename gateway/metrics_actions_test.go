@@ -55,7 +55,7 @@ var constantFamilies = map[string]string{
 	"fencegate_database_synchronous_standbys": "see TestMetricsOfStandbys",
 }
 
-// Each family tells of something that is really done.
+// Each family counts something that is really done.
 func TestEveryMetricMoves(t *testing.T) {
 	o := &onlooker{newCramped(t, 2), map[string]float64{}, map[string]bool{}}
 	o.gateway.config.RequestTimeout = time.Minute
@@ -164,7 +164,7 @@ func (o *onlooker) databaseMoves(t *testing.T) {
 	o.awaitNoDeadConnection(t)
 }
 
-// The mode of a lease is told, and how long its holder had it.
+// The mode of a lease is reported, and how long its holder had it.
 func TestMetricsOfReleases(t *testing.T) {
 	h := newHarness(t, Config{})
 	exclusive, shared := h.acquire(t, "a", "w"), h.acquireAs(t, "b", api.AcquireRequest{OwnerID: "w", Mode: "shared"})
@@ -190,10 +190,10 @@ func TestMetricsOfReleases(t *testing.T) {
 	})
 	const ages = "fencegate_lease_age_at_release_seconds"
 	if sum := metrics.sum(ages, "mode", "exclusive"); sum < 1000 || sum > 1300 {
-		t.Errorf("the lease lasted 1000 s and a little, and %v is told", sum)
+		t.Errorf("the lease lasted 1000 s and a little, and %v was counted", sum)
 	}
 	if sum := metrics.sum(ages, "mode", "shared"); sum <= 0 || sum > 300 {
-		t.Errorf("the lease lasted a moment, and %v is told", sum)
+		t.Errorf("the lease lasted a moment, and %v was counted", sum)
 	}
 }
 

@@ -18,7 +18,7 @@ func TestMetricsOfHeartbeats(t *testing.T) {
 	keep := func() answer { return h.post(t, sessionPath(session)+"/keepalive", "") }
 	renew := func() answer { return h.post(t, lockPath("a", "/renew"), refOf(lease)) }
 	const lateness = "fencegate_heartbeat_lateness_seconds"
-	late, told := 0.0, 0.0
+	late, reported := 0.0, 0.0
 	for _, c := range []struct {
 		what, change string
 		heartbeat    func() answer
@@ -41,13 +41,13 @@ func TestMetricsOfHeartbeats(t *testing.T) {
 		metrics, _ := h.scrape(t)
 		now := metrics.value(lateness)
 		if c.late >= 0 {
-			told++
+			reported++
 			if by := metrics.sum(lateness) - late; by < c.late || by > c.late+300 || c.late == 0 && by != 0 {
 				t.Errorf("%s: %v s late, want %v", c.what, by, c.late)
 			}
 		}
-		if now != told {
-			t.Errorf("%s: %v heartbeats are told, want %v", c.what, now, told)
+		if now != reported {
+			t.Errorf("%s: %v heartbeats are counted, want %v", c.what, now, reported)
 		}
 		late = metrics.sum(lateness)
 	}

@@ -115,13 +115,13 @@ func (g *Gateway) listSessions() handler {
 			query = store.SessionQuery{
 				OwnerID: page.Get("owner_id"), State: store.SessionState(page.Get("state")), Limit: page.limit,
 			}
-			query.AfterMicros, query.AfterPlace, err = page.numbered()
+			query.AfterMicros, query.AfterSortKey, err = page.numbered()
 			return query, err
 		},
 		rows: Backend.Sessions,
 		item: sessionInfo,
 		cursor: func(_ store.SessionQuery, last store.ShownSession) string {
-			return fmt.Sprint(last.CreatedAt.UnixMicro(), " ", last.Place)
+			return fmt.Sprint(last.CreatedAt.UnixMicro(), " ", last.SortKey)
 		},
 		answer: func(_ context.Context, _ store.SessionQuery, sessions []api.SessionInfo, next string) (any, error) {
 			return api.SessionInfos{Sessions: sessions, NextCursor: next}, nil

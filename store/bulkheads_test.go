@@ -135,7 +135,7 @@ func TestLockedFenceDelaysNobodyElse(t *testing.T) {
 			before := on.PoolStats().Waited
 			var answered atomic.Int64
 			done := make(chan struct{})
-			ctx, giveUp := context.WithCancel(t.Context())
+			ctx, cancel := context.WithCancel(t.Context())
 			for range calls {
 				go func() {
 					_ = call(ctx, o, hot)
@@ -149,7 +149,7 @@ func TestLockedFenceDelaysNobodyElse(t *testing.T) {
 				t.Fatal(err)
 			}
 			o.expectServed(t)
-			giveUp()
+			cancel()
 			unlock()
 			<-done
 		})

@@ -58,7 +58,7 @@ func (s *Store) writeSet(ctx context.Context, j job, b *WriteBatch) error {
 		},
 		func(rows pgx.Rows) error {
 			return rows.Scan(&answer.admitted, &answer.versions, &answer.created, &answer.replayed, &answer.busy,
-				&answer.refused, &answer.verdicts, &answer.reasons, &answer.standing,
+				&answer.refused, &answer.verdicts, &answer.reasons, &answer.currentVersions,
 				&answer.grantedTokens, &answer.lastTokens, &answer.lastSequences)
 		})
 	if err != nil {
@@ -73,12 +73,12 @@ func (s *Store) writeSet(ctx context.Context, j job, b *WriteBatch) error {
 
 // setAnswer is the row of fence.write.
 type setAnswer struct {
-	admitted                                           []int32
-	versions                                           []int64
-	created, replayed, busy                            []int32
-	refused                                            []int32
-	verdicts, reasons                                  []string
-	standing, grantedTokens, lastTokens, lastSequences []int64
+	admitted                                                  []int32
+	versions                                                  []int64
+	created, replayed, busy                                   []int32
+	refused                                                   []int32
+	verdicts, reasons                                         []string
+	currentVersions, grantedTokens, lastTokens, lastSequences []int64
 }
 
 // spread copies what the row says of each write to its verdict.
@@ -97,7 +97,7 @@ func (a *setAnswer) spread(b *WriteBatch) {
 	}
 	for i, n := range a.refused {
 		*b.verdictOf(n) = verdictRow{
-			verdict: Verdict(a.verdicts[i]), reason: a.reasons[i], version: a.standing[i],
+			verdict: Verdict(a.verdicts[i]), reason: a.reasons[i], version: a.currentVersions[i],
 			grantedToken: a.grantedTokens[i], lastToken: a.lastTokens[i], lastSequence: a.lastSequences[i],
 		}
 	}

@@ -45,7 +45,7 @@ func TestRandomGroup(t *testing.T) {
 		r.readAll(t)
 	})
 	stats := group.Stats()
-	t.Logf("told %v, in %d batches of %.1f", counts, stats.Batches, float64(stats.Writes)/float64(stats.Batches))
+	t.Logf("outcomes %v, in %d batches of %.1f", counts, stats.Batches, float64(stats.Writes)/float64(stats.Batches))
 }
 
 type reply struct {

@@ -126,7 +126,7 @@ func TestLimitsOfTransactions(t *testing.T) {
 		"too many operations": {store.Transaction{claims(1), operations(store.OperationsMax + 1)}, store.ErrInvalid},
 		"a resource twice":    {store.Transaction{append(claims(1), claims(1)...), operations(1)}, store.ErrInvalid},
 		"a record twice":      {store.Transaction{claims(1), append(operations(1), operations(1)...)}, store.ErrInvalid},
-		"an invalid claim": {store.Transaction{[]store.WriteToken{{Resource: "r0", Token: -1}}, operations(1)},
+		"an invalid write token": {store.Transaction{[]store.WriteToken{{Resource: "r0", Token: -1}}, operations(1)},
 			store.ErrInvalid},
 		"an operation of no kind": {store.Transaction{claims(1), []store.ResourceOperation{{Resource: "r0"}}},
 			store.ErrInvalid},

@@ -56,7 +56,7 @@ func TestListLimits(t *testing.T) {
 		{"sessions", func(q any) error { _, err := b.Sessions(ctx, q.(store.SessionQuery)); return err }, map[string]any{
 			"state must be": store.SessionQuery{State: "held", Limit: 1}, "limit is 0": store.SessionQuery{},
 			"limit is 1001": store.SessionQuery{Limit: 1001}, "owner_id has 513": store.SessionQuery{OwnerID: long, Limit: 1},
-			"hexadecimal": store.SessionQuery{AfterMicros: 1, AfterPlace: "x", Limit: 1},
+			"hexadecimal": store.SessionQuery{AfterMicros: 1, AfterSortKey: "x", Limit: 1},
 		}},
 		{"elections", func(q any) error { _, err := b.Elections(ctx, q.(store.ElectionQuery)); return err }, map[string]any{
 			"limit is 0": store.ElectionQuery{},

@@ -35,7 +35,7 @@ type LockQuery struct {
 	Descending bool
 
 	// After is the name of the last lock that was seen; "": none. Where the sort is not by name, AfterValue is that lock's
-	// Place.
+	// SortKey.
 	After      string
 	AfterValue int64
 
@@ -67,20 +67,21 @@ func (q LockQuery) check() (LockQuery, error) {
 
 // lockOrder says how locks are sorted, in SQL.
 type lockOrder struct {
-	value string // to be sorted by, never null; %s is what locks without a holder have, so that they come last
-	place string // the same as a number
-	time  bool   // whether it is one
+	value   string // to be sorted by, never null; %s is what locks without a holder have, so that they come last
+	sortKey string // the same as a number
+	time    bool   // whether it is one
 }
 
-const timePlaceSQL = `case k.sorted when 'infinity' then 9223372036854775807 when '-infinity' then -9223372036854775808
+const timeSortKeySQL = `case k.sorted when 'infinity' then 9223372036854775807 when '-infinity' then -9223372036854775808
 	else (extract(epoch from k.sorted) * 1000000)::bigint end`
 
 var lockOrders = map[LockSort]lockOrder{
-	LocksByName:    {value: "f.resource", place: "0::bigint"},
-	LocksByToken:   {value: "f.granted_token::bigint", place: "k.sorted"},
-	LocksByWaiters: {value: "coalesce(line.length, 0)", place: "k.sorted"},
-	LocksByExpiry:  {value: "coalesce(r.until, late.until, timestamptz '%s')", place: timePlaceSQL, time: true},
-	LocksByGrant:   {value: "coalesce(r.granted_at, late.granted_at, timestamptz '%s')", place: timePlaceSQL, time: true},
+	LocksByName:    {value: "f.resource", sortKey: "0::bigint"},
+	LocksByToken:   {value: "f.granted_token::bigint", sortKey: "k.sorted"},
+	LocksByWaiters: {value: "coalesce(queue.length, 0)", sortKey: "k.sorted"},
+	LocksByExpiry:  {value: "coalesce(r.until, late.until, timestamptz '%s')", sortKey: timeSortKeySQL, time: true},
+	LocksByGrant: {value: "coalesce(r.granted_at, late.granted_at, timestamptz '%s')", sortKey: timeSortKeySQL,
+		time: true},
 }
 
 // What fences are joined to, before any is chosen: only what is sorted or selected by. Each of these is read once, as a
@@ -102,7 +103,8 @@ const (
 			offset 0
 		) late on true`
 	joinLineSQL = `
-		left join (select w.lock, count(*) as length from ` + waitingSQL + ` group by w.lock) line on line.lock = f.resource`
+		left join (select w.lock, count(*) as length from ` + waitingSQL +
+		` group by w.lock) queue on queue.lock = f.resource`
 )
 
 // stateSQL is the state of a lock. It is written so that the planner does not make another join of the left join: led
@@ -165,7 +167,7 @@ func (q LockQuery) listSQL() string {
 		text += fmt.Sprintf(" and (%[1]s %[2]s @value or %[1]s = @value and f.resource > @after)", value, beyond)
 	}
 	text += fmt.Sprintf(" order by %s %s, f.resource %s limit @limit", value, word, names)
-	return fmt.Sprintf(showSQL, text, lockOrders[q.Sort].place, shownColumns, word, names)
+	return fmt.Sprintf(showSQL, text, lockOrders[q.Sort].sortKey, shownColumns, word, names)
 }
 
 func (q LockQuery) countSQL() string {
@@ -184,13 +186,13 @@ func (q LockQuery) args() pgx.NamedArgs {
 	return args
 }
 
-// timeAt is the time that has this place.
-func timeAt(place int64) pgtype.Timestamptz {
-	switch place {
+// timeAt is the time that has this sort key.
+func timeAt(sortKey int64) pgtype.Timestamptz {
+	switch sortKey {
 	case math.MaxInt64:
 		return pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}
 	case math.MinInt64:
 		return pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
 	}
-	return pgtype.Timestamptz{Time: time.UnixMicro(place), Valid: true}
+	return pgtype.Timestamptz{Time: time.UnixMicro(sortKey), Valid: true}
 }

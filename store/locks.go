@@ -35,8 +35,8 @@ type Lock struct {
 	Holders     []Lease  // without their IDs; none where it is free
 	Queue       []Waiter // in their order, as many as were asked for
 	QueueLength int64    // how many wait
-	// Place is the value that the list was sorted by; see LockQuery.AfterValue.
-	Place int64
+	// SortKey is the value that the list was sorted by; see LockQuery.AfterValue.
+	SortKey int64
 }
 
 // Holder is the first of the Holders, nil where there is none. An exclusive lease has no other beside it.
@@ -82,7 +82,7 @@ const showSQL = `
 		%s
 	)
 	select k.resource, k.granted_token, case when l.runs then 'held' when k.open then 'expired' else 'free' end, %s,
-		line.length, line.owners, line.modes, line.scopes, line.since, %s
+		queue.length, queue.owners, queue.modes, queue.scopes, queue.since, %s
 	from chosen k
 	cross join lateral (
 		select count(*) as length,
@@ -91,7 +91,7 @@ const showSQL = `
 		from (
 			select w.owner_id, w.mode, w.scope, w.queued_at from ` + waitingSQL + ` and w.lock = k.resource order by w.ticket
 		) p
-	) line
+	) queue
 	left join lateral (
 		select l.*, ` + untilSQL + ` as until, true as runs from ` + runningSQL + ` and l.lock = k.resource
 		union all
@@ -161,7 +161,7 @@ type lockRow struct {
 
 func (r *lockRow) dest() []any {
 	return append([]any{
-		&r.lock.Lock, &r.lock.Token, &r.lock.State, &r.lock.Place, &r.lock.QueueLength, &r.owners, &r.modes, &r.scopes,
+		&r.lock.Lock, &r.lock.Token, &r.lock.State, &r.lock.SortKey, &r.lock.QueueLength, &r.owners, &r.modes, &r.scopes,
 		&r.since,
 	}, r.holder.dest()...)
 }

@@ -33,7 +33,7 @@ func lockPages(t *testing.T, b *testbed, query store.LockQuery) (all []store.Loc
 			return all
 		}
 		last := locks[len(locks)-1]
-		query.After, query.AfterValue = string(last.Lock), last.Place
+		query.After, query.AfterValue = string(last.Lock), last.SortKey
 	}
 }
 

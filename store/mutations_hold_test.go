@@ -65,10 +65,10 @@ var holdMutations = []mutation{
 			"max_hold: when it is over in a session, the lock is free"}},
 	{"the end of the hold is an expiry", "expiry_reason", replacing("then 'max_hold' else", "then 'expired' else"),
 		[]string{"P6: the holder before, held out and replaced", "max_hold: the request_id of a lease that has reached it"}},
-	{"a late holder is not told of the hold", "lease_status",
+	{"a late holder does not learn of the hold", "lease_status",
 		removing("        when v_open and v_lease.hold_until <= clock_timestamp() then 'max_hold'\n"),
 		[]string{"P6: the holder, expired and held out"}},
-	{"a holder is not told of the hold before a sweep", "lease_status",
+	{"a holder does not learn of the hold before a sweep", "lease_status",
 		removing("        when v_lease.ended_at is null and fence.expiry_reason(v_lease) = 'max_hold' then 'max_hold'\n"),
 		[]string{"max_hold: a name of which the subtree above was granted since"}},
 	{"a sweep leaves the fence open", "sweep_holds", removing("        perform fence.close_fence(v_lease.lock, " +

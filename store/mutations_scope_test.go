@@ -20,7 +20,7 @@ var scopeMutations = []mutation{
 	{"readers are not seen by writers", "conflicting_leases",
 		replacing("p_mode = 'exclusive' and", "false and"),
 		[]string{"P1: no writer beside a reader", "P1: no writer beside the readers that are left"}},
-	{"the lease that runs shortest is told", "longest_running",
+	{"the lease that runs shortest is reported", "longest_running",
 		replacing("v_lease.expires_at > greatest(clock_timestamp(), v_longest.expires_at)",
 			"v_lease.expires_at > clock_timestamp() and (v_longest.lock is null or v_lease.expires_at < v_longest.expires_at)"),
 		[]string{"P1: of two in the way, the one that runs longer"}},

@@ -79,7 +79,7 @@ func (r *Recorder) Dropped() uint64 {
 
 // Run writes what was noted every 100 ms until ctx ends, and then once more; a group that goes on once a second, since
 // zombies that hammer would keep the database busy with their counts. What can't be written is kept for the next time;
-// onError is told.
+// onError receives the error.
 func (r *Recorder) Run(ctx context.Context, onError func(error)) {
 	ticker := time.NewTicker(recorderInterval)
 	defer ticker.Stop()

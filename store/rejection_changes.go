@@ -28,18 +28,18 @@ const (
 type RejectionFollower struct {
 	store *Store
 	at    time.Time // of the last reading, by the database's clock; zero before the first
-	told  map[int64]toldRejection
+	seen  map[int64]seenRejection
 }
 
-type toldRejection struct {
+type seenRejection struct {
 	count     int64
 	changedAt time.Time
 }
 
 // RejectionChanges are those of one reading, in the order of ChangedAt.
 type RejectionChanges struct {
-	// At is the database's clock at the reading, or a little before. Whoever has been told of all until here goes on after
-	// it.
+	// At is the database's clock at the reading, or a little before. A reader that has seen everything until here
+	// continues after it.
 	At      time.Time
 	Changed []Rejection
 	// Missed says that there are more than RejectionsMissedMax, or that the database's clock has gone back: then Changed
@@ -50,7 +50,7 @@ type RejectionChanges struct {
 
 // FollowRejections returns a RejectionFollower that begins with its first reading.
 func (s *Store) FollowRejections() *RejectionFollower {
-	return &RejectionFollower{store: s, told: map[int64]toldRejection{}}
+	return &RejectionFollower{store: s, seen: map[int64]seenRejection{}}
 }
 
 // Next reads what has changed since the last reading that succeeded; the first returns nothing but its time. It returns
@@ -68,13 +68,13 @@ func (f *RejectionFollower) Next(ctx context.Context) (RejectionChanges, error) 
 	}
 	since := from.Add(-rejectionOverlap)
 	f.forget(since)
-	changed, more, err := f.store.changedSince(ctx, RejectionFilter{}, since, f.told)
+	changed, more, err := f.store.changedSince(ctx, RejectionFilter{}, since, f.seen)
 	if err != nil {
 		return RejectionChanges{}, err
 	}
 	f.at = now
 	for i := range changed {
-		f.told[changed[i].ID] = toldRejection{changed[i].Count, changed[i].ChangedAt}
+		f.seen[changed[i].ID] = seenRejection{changed[i].Count, changed[i].ChangedAt}
 	}
 	changes := RejectionChanges{At: now, Since: since, Missed: !first && (more || back)}
 	if !first && !changes.Missed {
@@ -85,7 +85,7 @@ func (f *RejectionFollower) Next(ctx context.Context) (RejectionChanges, error) 
 
 // forget drops what no reading from since on comes upon.
 func (f *RejectionFollower) forget(since time.Time) {
-	maps.DeleteFunc(f.told, func(_ int64, told toldRejection) bool { return told.changedAt.Before(since) })
+	maps.DeleteFunc(f.seen, func(_ int64, seen seenRejection) bool { return seen.changedAt.Before(since) })
 }
 
 // RejectionsSince reads what matches and has changed since a reader stopped that had all changes until then; it reads
@@ -126,20 +126,20 @@ const changedSinceSQL = `
 	)
 	select ` + rejectionColumns + `
 	from recent c join fence.rejections r on r.id = c.id
-	where not exists (select from unnest($11::bigint[], $12::bigint[]) as told (id, count) where told.id = c.id and told.count = c.count)
+	where not exists (select from unnest($11::bigint[], $12::bigint[]) as seen (id, count) where seen.id = c.id and seen.count = c.count)
 	order by r.changed_at, r.id
 	limit $13`
 
 // changedSince reads changes that have not been returned; more says that there are more than RejectionsMissedMax, and
 // then none is returned.
 func (s *Store) changedSince(ctx context.Context, filter RejectionFilter, since time.Time,
-	told map[int64]toldRejection) (
+	seen map[int64]seenRejection) (
 	changed []Rejection, more bool, err error,
 ) {
-	ids := slices.Collect(maps.Keys(told))
+	ids := slices.Collect(maps.Keys(seen))
 	counts := make([]int64, len(ids))
 	for i, id := range ids {
-		counts[i] = told[id].count
+		counts[i] = seen[id].count
 	}
 	const most = RejectionsMissedMax + 1
 	changed, err = s.readRejections(ctx, changedSinceSQL, filter.args(since, len(ids)+most, ids, counts, most)...)

@@ -6,4 +6,4 @@ import "time"
 func (f *RejectionFollower) Ahead(d time.Duration) { f.at = f.at.Add(d) }
 
 // Told returns how many groups the follower remembers.
-func (f *RejectionFollower) Told() int { return len(f.told) }
+func (f *RejectionFollower) Remembered() int { return len(f.seen) }

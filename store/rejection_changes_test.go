@@ -87,8 +87,8 @@ func TestRejectionFollowerInAStorm(t *testing.T) {
 		b.exec(t, recordGroupsSQL, 5*store.RejectionsMissedMax)
 		changes := nextChanges(t, follower)
 		expectChanges(t, changes, 0, true)
-		if changes.Since.After(begun.At) || follower.Told() > store.RejectionsMissedMax {
-			t.Errorf("missed is all since %s; %d groups are remembered", changes.Since, follower.Told())
+		if changes.Since.After(begun.At) || follower.Remembered() > store.RejectionsMissedMax {
+			t.Errorf("missed is all since %s; %d groups are remembered", changes.Since, follower.Remembered())
 		}
 	}
 	b.exec(t, "update fence.rejections set changed_at = changed_at - interval '1 minute'") // that minute passes

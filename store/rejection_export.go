@@ -42,8 +42,8 @@ func (s *Store) RejectionIDs(ctx context.Context, filter RejectionFilter, order 
 }
 
 const rejectionsOfSQL = "select " + rejectionColumns + `
-	from unnest($1::bigint[]) with ordinality as u (id, place) join fence.rejections r on r.id = u.id
-	order by u.place`
+	from unnest($1::bigint[]) with ordinality as u (id, index) join fence.rejections r on r.id = u.id
+	order by u.index`
 
 // RejectionsOf returns rejections as they are now, in the order of the IDs, without those that are forgotten
 // meanwhile. It returns ErrInvalid for more than PageMax, or ErrUnavailable.

@@ -26,7 +26,7 @@ func (s *scenario) sessionAction(a *scenarioSession, verb string) (action, error
 	}
 	switch verb {
 	case "keep-alive":
-		return statusAction("kept alive", "select standing from fence.keep_alive($1)", a.session), nil
+		return statusAction("kept alive", "select status from fence.keep_alive($1)", a.session), nil
 	case "end-session":
 		return statusAction("released", "select fence.end_session($1)", a.session), nil
 	}

@@ -122,7 +122,7 @@ func (s *scenario) acquireAction(a *scenarioSession, c leaseCommand) action {
 }
 
 func (s *scenario) renewAction(c leaseCommand) action {
-	return statusAction("renewed", "select standing from fence.renew($1, $2, $3, $4, $5)", c.Lock, c.OwnerID, c.ID,
+	return statusAction("renewed", "select status from fence.renew($1, $2, $3, $4, $5)", c.Lock, c.OwnerID, c.ID,
 		c.Token, c.ttlMS)
 }
 
@@ -149,7 +149,7 @@ func (s *scenario) breakAction(c leaseCommand) action {
 	return func(ctx context.Context, conn *pgx.Conn) (scenarioResult, error) {
 		var outcome string
 		var token *int64
-		err := conn.QueryRow(ctx, "select outcome, (lease).fencing_token from fence.break($1, 'told to')",
+		err := conn.QueryRow(ctx, "select outcome, (lease).fencing_token from fence.break($1, 'ordered')",
 			c.Lock).Scan(&outcome, &token)
 		return func() string {
 			if outcome != "broken" {

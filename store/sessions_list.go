@@ -15,8 +15,8 @@ type ShownSession struct {
 	Session
 	Handle string // the first 8 hexadecimal digits of the ID: enough to tell sessions apart, and not to use one
 	Leases int64  // how many run in it
-	// Place is its sort key among those that were created in the same microsecond.
-	Place string
+	// SortKey is its sort key among those that were created in the same microsecond.
+	SortKey string
 }
 
 // SessionQuery selects sessions, the newest first.
@@ -24,11 +24,11 @@ type SessionQuery struct {
 	OwnerID string       // "": any
 	State   SessionState // "": any
 
-	// AfterMicros and AfterPlace are of the last session that was seen: when it was created, in microseconds since 1970,
-	// and its Place. Zero: none was.
-	AfterMicros int64
-	AfterPlace  string
-	Limit       int // 1 to PageMax
+	// AfterMicros and AfterSortKey are of the last session that was seen: when it was created, in microseconds since 1970,
+	// and its SortKey. Zero: none was.
+	AfterMicros  int64
+	AfterSortKey string
+	Limit        int // 1 to PageMax
 }
 
 func (q SessionQuery) check() error {
@@ -37,8 +37,8 @@ func (q SessionQuery) check() error {
 	default:
 		return fmt.Errorf("%w: state must be live, ended or expired", ErrInvalid)
 	}
-	if _, err := hex.DecodeString(q.AfterPlace); err != nil {
-		return fmt.Errorf("%w: the place of a session is hexadecimal", ErrInvalid)
+	if _, err := hex.DecodeString(q.AfterSortKey); err != nil {
+		return fmt.Errorf("%w: the sort key of a session is hexadecimal", ErrInvalid)
 	}
 	if err := checkText("owner_id", q.OwnerID, 0, OwnerBytesMax); err != nil {
 		return err
@@ -48,19 +48,19 @@ func (q SessionQuery) check() error {
 
 // A session's ID is a secret, so it is its digest that puts those of one microsecond in order.
 const (
-	sessionPlaceSQL = "sha256(uuid_send(s.session_id))"
-	sessionsListSQL = `
-	select %s, substr(s.session_id::text, 1, 8), encode(s.place, 'hex'),
+	sessionSortKeySQL = "sha256(uuid_send(s.session_id))"
+	sessionsListSQL   = `
+	select %s, substr(s.session_id::text, 1, 8), encode(s.sort_key, 'hex'),
 		case when s.ended_at is null and s.expires_at > clock_timestamp() then (
 			select count(*) from fence.leases l where l.session_id = s.session_id and l.ended_at is null
 		) else 0 end
 	from (
-		select s.*, ` + sessionPlaceSQL + ` as place from fence.sessions s
-		where %s s.created_at <= @created and (s.created_at < @created or ` + sessionPlaceSQL + ` > decode(@place, 'hex'))
-		order by s.created_at desc, place
+		select s.*, ` + sessionSortKeySQL + ` as sort_key from fence.sessions s
+		where %s s.created_at <= @created and (s.created_at < @created or ` + sessionSortKeySQL + ` > decode(@sort_key, 'hex'))
+		order by s.created_at desc, sort_key
 		limit @limit
 	) s
-	order by s.created_at desc, s.place`
+	order by s.created_at desc, s.sort_key`
 )
 
 var sessionStateSQL = map[SessionState]string{
@@ -80,16 +80,16 @@ func (s *Store) Sessions(ctx context.Context, query SessionQuery) ([]ShownSessio
 		where += "s.owner_id = @owner and "
 	}
 	if query.AfterMicros == 0 {
-		query.AfterMicros, query.AfterPlace = math.MaxInt64, ""
+		query.AfterMicros, query.AfterSortKey = math.MaxInt64, ""
 	}
-	args := pgx.NamedArgs{"owner": query.OwnerID, "created": timeAt(query.AfterMicros), "place": query.AfterPlace,
+	args := pgx.NamedArgs{"owner": query.OwnerID, "created": timeAt(query.AfterMicros), "sort_key": query.AfterSortKey,
 		"limit": query.Limit}
 	sessions := []ShownSession{}
 	sql := fmt.Sprintf(sessionsListSQL, sessionColumns, where)
 	err := s.query(ctx, sql, []any{pgx.QueryExecModeCacheDescribe, args}, func(rows pgx.Rows) error {
 		var row sessionRow
 		var session ShownSession
-		if err := rows.Scan(append(row.dest(), &session.Handle, &session.Place, &session.Leases)...); err != nil {
+		if err := rows.Scan(append(row.dest(), &session.Handle, &session.SortKey, &session.Leases)...); err != nil {
 			return err
 		}
 		session.Session = row.session()

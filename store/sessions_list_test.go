@@ -78,7 +78,7 @@ func TestSessionLists(t *testing.T) {
 						t.Fatalf("shown is %+v", s)
 					}
 					got, seen = append(got, text(made{s.OwnerID, s.Handle, s.State, s.CreatedAt, s.Leases})), append(seen, s.CreatedAt)
-					query.AfterMicros, query.AfterPlace = s.CreatedAt.UnixMicro(), s.Place
+					query.AfterMicros, query.AfterSortKey = s.CreatedAt.UnixMicro(), s.SortKey
 				}
 				last = len(sessions)
 			}

@@ -17,7 +17,7 @@ type heldCase struct {
 	name  string
 	given given
 	ask   step   // must be refused as held, and change nothing
-	owner string // who is told to be in the way
+	owner string // who is reported as the holder
 }
 
 // heldCases are P1: who may not hold locks at the same time. Owners are called after the place of their grant on a
@@ -118,7 +118,7 @@ func TestSharing(t *testing.T) {
 
 func (s *fixture) newestBelow() store.Lease { return s.below("/x").newest() }
 
-// expectHeldBy asks for a lease, which must change nothing, and compares who is told to be in the way.
+// expectHeldBy asks for a lease, which must change nothing, and compares who is reported as the holder.
 func (s *fixture) expectHeldBy(ctx context.Context, ask step, owner string) error {
 	return s.unchanged(ctx, func() error {
 		err := ask(ctx, s)

@@ -47,17 +47,17 @@ var transactionCases = []storeCase{
 
 	{"transaction: the second token is stale", onTwo(onBelow("/b", replace),
 		transacted("token_stale superseded of b", specs{plainA, inB(first)}, plainA, plainB))},
-	{"transaction: the first refused claim is named", onTwo(
+	{"transaction: the first refused write token is named", onTwo(
 		transacted("token_required of b", specs{inB(none), inA(beyond)}, plainA, plainB))},
-	{"transaction: a claim is refused before an operation", onTwo(
+	{"transaction: a write token is refused before an operation", onTwo(
 		transacted("token_unknown of b", specs{plainA, inB(beyond)}, inA(newest, expect(7)), plainB))},
-	{"transaction: a claim that nothing is written under must pass, too", onTwo(
+	{"transaction: a write token that nothing is written under must pass, too", onTwo(
 		transacted("lease_mismatch of b", specs{plainA, inB(newest, otherLeaseID)}, plainA))},
 	{"transaction: the second precondition fails", onTwo(onBelow("/b", wrote(with(newest))),
 		transacted("version_mismatch at 1 of op 1 key of b", specs{plainA, b1},
 			plainA, inB(newest, expect(7)), inA(newest, expect(7), key("x"))))},
 	{"transaction: a deletion of what is not there", onTwo(transacted("not_found", bothPlain, plainA, deletedInB))},
-	{"transaction: an operation without a claim", onTwo(
+	{"transaction: an operation without a write token", onTwo(
 		transacted("token_required of op 1 key of b", specs{plainA}, plainA, plainB))},
 
 	{"transaction: a replay on each of its fences", onTwo(

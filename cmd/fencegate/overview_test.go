@@ -35,10 +35,10 @@ func TestServeReportsHealth(t *testing.T) {
 		names := map[string]bool{}
 		for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 			overview := s.overview()
-			told := 0
+			reported := 0
 			for _, point := range overview.Points {
 				if point.OverviewRates != nil {
-					told++
+					reported++
 				}
 			}
 			clear(names)
@@ -46,7 +46,7 @@ func TestServeReportsHealth(t *testing.T) {
 				names[g.Name] = g.State == api.GatewayServing &&
 					g.Self == (s == named && g.Name == "left" || s == unnamed && g.Name == addressed)
 			}
-			if len(names) == 2 && told > 0 && overview.Inventory != nil && overview.Inventory.Held == 1 {
+			if len(names) == 2 && reported > 0 && overview.Inventory != nil && overview.Inventory.Held == 1 {
 				break
 			}
 			if time.Now().After(deadline) {

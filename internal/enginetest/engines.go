@@ -76,7 +76,7 @@ func Start(t *testing.T, on *store.Store, config engine.Config) *Running {
 }
 
 // At returns the Engine of an index, modulo their number.
-func (s *Engines) At(place int) *Running { return s.All[place%len(s.All)] }
+func (s *Engines) At(index int) *Running { return s.All[index%len(s.All)] }
 
 // Await polls until the condition holds. It fails the test after Soon.
 func Await(t *testing.T, what string, holds func() bool) {
@@ -151,20 +151,20 @@ func GoAcquire(ctx context.Context, on *Running, request store.AcquireRequest) <
 }
 
 // Queue acquires in the background. It returns when the request is in the queue.
-func (s *Engines) Queue(t *testing.T, place int, request store.AcquireRequest) <-chan Outcome {
+func (s *Engines) Queue(t *testing.T, index int, request store.AcquireRequest) <-chan Outcome {
 	t.Helper()
-	return s.QueueFor(Patient(t), t, place, request)
+	return s.QueueFor(Patient(t), t, index, request)
 }
 
 // QueueFor is Queue with a context of the caller.
-func (s *Engines) QueueFor(ctx context.Context, t *testing.T, place int, request store.AcquireRequest) <-chan Outcome {
+func (s *Engines) QueueFor(ctx context.Context, t *testing.T, index int, request store.AcquireRequest) <-chan Outcome {
 	t.Helper()
 	if request.Wait == 0 {
 		request.Wait = store.WaitMax
 	}
 	before := s.Count(t, "select count(*) from fence.waiters where owner_id = $1 and lock = $2", request.OwnerID,
 		request.Lock)
-	answers := GoAcquire(ctx, s.At(place), request)
+	answers := GoAcquire(ctx, s.At(index), request)
 	Await(t, request.OwnerID+" waits", func() bool {
 		return s.Count(t, "select count(*) from fence.waiters where owner_id = $1 and lock = $2", request.OwnerID,
 			request.Lock) > before
@@ -173,9 +173,9 @@ func (s *Engines) QueueFor(ctx context.Context, t *testing.T, place int, request
 }
 
 // Acquire acquires a lock by one of the Engines, and fails the test if that fails.
-func (s *Engines) Acquire(t *testing.T, place int, request store.AcquireRequest) store.Lease {
+func (s *Engines) Acquire(t *testing.T, index int, request store.AcquireRequest) store.Lease {
 	t.Helper()
-	lease, err := s.At(place).Acquire(Patient(t), request)
+	lease, err := s.At(index).Acquire(Patient(t), request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,9 +183,9 @@ func (s *Engines) Acquire(t *testing.T, place int, request store.AcquireRequest)
 }
 
 // Release releases a lease by one of the Engines, and fails the test if that fails.
-func (s *Engines) Release(t *testing.T, place int, lease store.Lease) {
+func (s *Engines) Release(t *testing.T, index int, lease store.Lease) {
 	t.Helper()
-	if err := s.At(place).Release(Patient(t), lease.Ref()); err != nil {
+	if err := s.At(index).Release(Patient(t), lease.Ref()); err != nil {
 		t.Fatal(err)
 	}
 }

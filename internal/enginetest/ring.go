@@ -37,33 +37,33 @@ var Holds = []Hold{
 type Ring struct {
 	*Engines
 	Hold
-	Prefix string
-	Leases []store.Lease // of the owners, or of outsiders before them
-	Waits  []<-chan Outcome
-	Places []<-chan Outcome
+	Prefix  string
+	Leases  []store.Lease // of the owners, or of outsiders before them
+	Waits   []<-chan Outcome
+	InQueue []<-chan Outcome
 }
 
 // Owner is the name of the owner of an index, modulo their number.
-func (r *Ring) Owner(place int) string { return fmt.Sprint("owner ", place%len(r.Waits)) }
+func (r *Ring) Owner(index int) string { return fmt.Sprint("owner ", index%len(r.Waits)) }
 
-func (r *Ring) request(of store.AcquireRequest, owner, place int) store.AcquireRequest {
-	of.Lock = store.Name(fmt.Sprintf("%s/%d", r.Prefix, place%len(r.Waits))) + of.Lock
+func (r *Ring) request(of store.AcquireRequest, owner, index int) store.AcquireRequest {
+	of.Lock = store.Name(fmt.Sprintf("%s/%d", r.Prefix, index%len(r.Waits))) + of.Lock
 	of.OwnerID = r.Owner(owner)
 	return of
 }
 
 // Wanted returns what an owner waits for: what the next has.
-func (r *Ring) Wanted(place int) store.AcquireRequest { return r.request(r.Wants, place, place+1) }
+func (r *Ring) Wanted(index int) store.AcquireRequest { return r.request(r.Wants, index, index+1) }
 
 // BuildRing has all but the last wait.
 func BuildRing(t *testing.T, s *Engines, h Hold, size int) *Ring {
 	t.Helper()
 	r := &Ring{Engines: s, Hold: h, Prefix: uuid.NewString(), Waits: make([]<-chan Outcome, size)}
-	for place := range size {
-		request := r.request(h.Has, place, place)
+	for index := range size {
+		request := r.request(h.Has, index, index)
 		switch {
 		case h.InSession:
-			session, err := s.At(place).CreateSession(Patient(t), store.SessionRequest{OwnerID: request.OwnerID})
+			session, err := s.At(index).CreateSession(Patient(t), store.SessionRequest{OwnerID: request.OwnerID})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -71,14 +71,14 @@ func BuildRing(t *testing.T, s *Engines, h Hold, size int) *Ring {
 		case h.ByTicketOnly:
 			outsider := request
 			outsider.OwnerID = "outsider"
-			r.Leases = append(r.Leases, s.Acquire(t, place, outsider))
-			r.Places = append(r.Places, s.Queue(t, place+1, request))
+			r.Leases = append(r.Leases, s.Acquire(t, index, outsider))
+			r.InQueue = append(r.InQueue, s.Queue(t, index+1, request))
 			continue
 		}
-		r.Leases = append(r.Leases, s.Acquire(t, place, request))
+		r.Leases = append(r.Leases, s.Acquire(t, index, request))
 	}
-	for place := range size - 1 {
-		r.Waits[place] = s.Queue(t, place, r.Wanted(place))
+	for index := range size - 1 {
+		r.Waits[index] = s.Queue(t, index, r.Wanted(index))
 	}
 	return r
 }
@@ -87,16 +87,16 @@ func BuildRing(t *testing.T, s *Engines, h Hold, size int) *Ring {
 func (r *Ring) Unwind(t *testing.T) {
 	t.Helper()
 	if r.ByTicketOnly {
-		for place, lease := range r.Leases {
-			r.Release(t, place, lease)
-			r.Leases[place] = Granted(t, r.Places[place])
+		for index, lease := range r.Leases {
+			r.Release(t, index, lease)
+			r.Leases[index] = Granted(t, r.InQueue[index])
 		}
 	}
-	for place := len(r.Waits) - 1; place >= 0; place-- {
-		r.Release(t, place, r.Leases[place])
-		if place > 0 {
-			lease := Granted(t, r.Waits[place-1])
-			r.Release(t, place, lease)
+	for index := len(r.Waits) - 1; index >= 0; index-- {
+		r.Release(t, index, r.Leases[index])
+		if index > 0 {
+			lease := Granted(t, r.Waits[index-1])
+			r.Release(t, index, lease)
 		}
 	}
 }

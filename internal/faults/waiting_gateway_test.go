@@ -158,8 +158,8 @@ func TestRequestMovesFromAFrozenGateway(t *testing.T) {
 	f := startFleet(t, url, 2)
 	holder := mustAcquire(t, f.at(1), "job", "holder", 0)
 	request := api.AcquireRequest{OwnerID: "client", WaitMS: store.WaitMax.Milliseconds(), RequestID: new(rand.Text())}
-	first, giveUp := context.WithCancel(patient(t))
-	defer giveUp()
+	first, cancel := context.WithCancel(patient(t))
+	defer cancel()
 	gone := make(chan error, 1)
 	go func() {
 		_, err := f.at(0).Acquire(first, "job", request)
@@ -168,7 +168,7 @@ func TestRequestMovesFromAFrozenGateway(t *testing.T) {
 	await.True(t, "the client waits", func() bool { return ask[int](t, db, "select count(*) from fence.waiters") == 1 })
 	ticket := ask[int64](t, db, "select ticket from fence.waiters")
 	f.at(0).freeze(t)
-	giveUp()
+	cancel()
 	if err := <-gone; err == nil {
 		t.Error("a frozen gateway has answered")
 	}

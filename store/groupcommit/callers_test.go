@@ -21,7 +21,7 @@ import (
 func TestGroupCallerLeaves(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, narrow)
-	ctx, giveUp := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	commit := func(write store.Write) <-chan reply {
 		answers := make(chan reply, 1)
 		go func() {
@@ -48,10 +48,10 @@ func TestGroupCallerLeaves(t *testing.T) {
 	enginetest.Await(t, "all wait", func() bool { return g.Stats().Queued == 3 })
 	neighbour := g.submit(t.Context(), t, g.put(t, "d", 1, "x"))
 
-	giveUp()
+	cancel()
 	for name, answer := range inFlight {
 		if got := unavailable(t, name, answer, store.OutcomeUnknown); !errors.Is(got.err, context.Canceled) {
-			t.Errorf("%s is told %v", name, got.err)
+			t.Errorf("%s returned %v", name, got.err)
 		}
 	}
 	for name, answer := range queued {
@@ -76,12 +76,12 @@ func TestGroupCallerLeaves(t *testing.T) {
 func TestGroupSubmitIsNotWithdrawn(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, narrow)
-	ctx, giveUp := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	g.hold(t, 1)
 	sent := g.submit(ctx, t, g.put(t, "a", 1, plug))
 	g.awaitPlugged(t)
 	queued := g.submit(ctx, t, g.put(t, "b", 1, "1"))
-	giveUp()
+	cancel()
 	late := g.submit(ctx, t, g.put(t, "b", 2, "2"))
 	behind := g.submit(t.Context(), t, g.put(t, "b", 3, "3"))
 	g.pull(t, 1)
@@ -97,7 +97,7 @@ func TestGroupSubmitIsNotWithdrawn(t *testing.T) {
 func TestGroupSingleCallerLeaves(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, narrow)
-	ctx, giveUp := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	g.hold(t, 1)
 	answer := make(chan error, 1)
 	write := g.put(t, "a", 1, plug)
@@ -108,7 +108,7 @@ func TestGroupSingleCallerLeaves(t *testing.T) {
 	g.awaitPlugged(t)
 	behind := g.submit(t.Context(), t, g.put(t, "a", 2, "x"))
 	beside := g.submit(t.Context(), t, g.put(t, "b", 1, "x"))
-	giveUp()
+	cancel()
 	if err := enginetest.Unavailable(<-answer, store.OutcomeUnknown); err != nil {
 		t.Error(err)
 	}
@@ -141,7 +141,7 @@ func TestGroupIsFull(t *testing.T) {
 				got := unavailable(t, "one too many", g.submit(t.Context(), t, write), store.OutcomeNotApplied)
 				_, err := g.Commit(t.Context(), write)
 				if !errors.Is(got.err, store.ErrOverloaded) || !errors.Is(err, store.ErrOverloaded) {
-					t.Errorf("one too many is told %v, %v", got.err, err)
+					t.Errorf("one too many returned %v, %v", got.err, err)
 				}
 			}
 			if stats := g.Stats(); stats.Queued != 10 || stats.Refused != 4 {
@@ -178,10 +178,10 @@ func TestGroupConfig(t *testing.T) {
 	} {
 		_, err := groupcommit.New(b, config)
 		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), flag) {
-			t.Errorf("%+v is told %v", config, err)
+			t.Errorf("%+v returned %v", config, err)
 		}
 		if _, err := engine.New(b, engine.Config{Group: config}); !errors.Is(err, store.ErrInvalid) {
-			t.Errorf("%+v of a Service is told %v", config, err)
+			t.Errorf("%+v of a Service returned %v", config, err)
 		}
 	}
 }

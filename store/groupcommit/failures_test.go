@@ -39,7 +39,7 @@ func TestGroupNeighbours(t *testing.T) {
 		answers = append(answers, g.submit(t.Context(), t, write))
 	}
 	if got := verdict(t, g.submit(t.Context(), t, invalid)); !errors.Is(got.err, store.ErrInvalid) {
-		t.Errorf("what is invalid is told %+v", got)
+		t.Errorf("what is invalid returned %+v", got)
 	}
 	g.pull(t, 1)
 	admitted(t, "the plug", plugged)
@@ -51,7 +51,7 @@ func TestGroupNeighbours(t *testing.T) {
 		got := verdict(t, answer)
 		if text := fmt.Sprint(got.err, got.result.Err); !strings.Contains(text, want[i]) ||
 			(got.err == nil) == (got.result.Err == nil) {
-			t.Errorf("write %d is told %s, want %s", i, text, want[i])
+			t.Errorf("write %d returned %s, want %s", i, text, want[i])
 		}
 	}
 	g.expectStored(t, map[store.Name]string{"r/6": "fine", "r/7": "behind", "r/8": "fine", "r/195": "fine"})
@@ -174,7 +174,7 @@ func TestGroupWithoutDatabase(t *testing.T) {
 	cluster.Kill()
 	for range 20 {
 		if _, err := group.Commit(t.Context(), write); !errors.Is(err, store.ErrUnavailable) {
-			t.Errorf("without a database it is told %v", err)
+			t.Errorf("without a database it returned %v", err)
 		}
 	}
 	if stats := group.Stats(); stats.Batches > 20 {

@@ -183,7 +183,7 @@ func admitted(t *testing.T, what string, answers <-chan reply) store.Result {
 	t.Helper()
 	got := verdict(t, answers)
 	if got.err != nil || got.result.Err != nil {
-		t.Errorf("%s is told %v (%v)", what, got.result.Err, got.err)
+		t.Errorf("%s returned %v (%v)", what, got.result.Err, got.err)
 	}
 	return got.result
 }

@@ -149,7 +149,7 @@ func TestGroupPutsOffWhatIsBehind(t *testing.T) {
 	g.pull(t, 1)
 	admitted(t, "the plug", plugged)
 	if got := verdict(t, answers[0]); got.err == nil {
-		t.Errorf("what can't be stored is told %v", got.result)
+		t.Errorf("what can't be stored returned %v", got.result)
 	}
 	enginetest.Await(t, "the others wait by themselves", func() bool { return g.Stats().InFlight.LockWait == 1 })
 	for i, answer := range answers[1:] {
@@ -236,7 +236,7 @@ func TestGroupBoundsWhatIsLocked(t *testing.T) {
 				locked := string(enginetest.Numbered("locked", i))
 				if !errors.Is(refused, store.ErrOverloaded) || !strings.Contains(refused.Error(), locked) ||
 					strings.Contains(refused.Error(), "database") {
-					t.Errorf("one too many to %s is told %v", locked, refused)
+					t.Errorf("one too many to %s returned %v", locked, refused)
 				}
 			}
 			if most := 4*bound.ofResource + 6; taken < 3*bound.ofResource || taken > most {

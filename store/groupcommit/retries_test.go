@@ -34,7 +34,7 @@ func TestRetriesAreCounted(t *testing.T) {
 		reason   store.Reason
 		failures uint64
 		retries  uint64
-		told     bool // that it failed
+		fails    bool // that it failed
 	}{
 		{"40P01", 3, store.ReasonDeadlock, 3, 3, false},
 		{"40001", 4, store.ReasonSerialization, 4, 4, false},
@@ -52,8 +52,8 @@ func TestRetriesAreCounted(t *testing.T) {
 			write := g.put(t, "r", 1, "x")
 			g.rollBack(t, c.state, c.times)
 			_, err := g.Commit(enginetest.Patient(t), write)
-			if (err != nil) != c.told {
-				t.Errorf("it is told %v", err)
+			if (err != nil) != c.fails {
+				t.Errorf("it returned %v", err)
 			}
 			expectCounts(t, "failures", g.Failures(), map[store.Reason]uint64{c.reason: c.failures})
 			expectCounts(t, "retries", g.Retries(), map[store.Reason]uint64{c.reason: c.retries})
@@ -143,16 +143,16 @@ func TestTimeoutsAreCounted(t *testing.T) {
 	g := newGroupbed(t, narrow)
 	write := g.put(t, "r", 1, plug)
 	g.hold(t, 1)
-	ctx, giveUp := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
 		_, err := g.Store.Write(ctx, []store.Write{write})
 		done <- err
 	}()
 	g.awaitPlugged(t)
-	giveUp()
+	cancel()
 	if err := <-done; !errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("it is told %v", err)
+		t.Errorf("it returned %v", err)
 	}
 	g.pull(t, 1)
 	expectCounts(t, "failures", g.Failures(), map[store.Reason]uint64{store.ReasonTimeout: 1})

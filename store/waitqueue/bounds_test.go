@@ -31,14 +31,14 @@ func TestManyWaitersCostLittle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, giveUp := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
 	var waiting sync.WaitGroup
 	for i := range waiters {
 		waiting.Go(func() {
 			_, err := service.Acquire(ctx, store.AcquireRequest{Lock: "lock", OwnerID: fmt.Sprint("waiter ", i),
 				Wait: store.WaitMax})
 			if !errors.Is(err, context.Canceled) {
-				t.Errorf("a waiter was told %v", err)
+				t.Errorf("a waiter got %v", err)
 			}
 		})
 	}
@@ -64,7 +64,7 @@ func TestManyWaitersCostLittle(t *testing.T) {
 		t.Errorf("%d transactions in %s, while nothing happens; want at most %d", done, time.Since(begun), most)
 	}
 
-	giveUp()
+	cancel()
 	waiting.Wait()
 	if err := on.Release(enginetest.Patient(t), holder.Ref()); err != nil {
 		t.Error(err)

@@ -43,7 +43,7 @@ func TestDatabaseCrashesWithWaiters(t *testing.T) {
 		waiting.Go(func() {
 			lease, err := s.At(i).Acquire(context.Background(), request)
 			if err != nil {
-				t.Errorf("%s was told %v", request.OwnerID, err)
+				t.Errorf("%s got %v", request.OwnerID, err)
 				return
 			}
 			time.Sleep(time.Duration(random.IntN(2000)) * time.Microsecond)
@@ -152,9 +152,9 @@ func (s *services) expectOnDisk(t *testing.T) {
 		"a renewal":   func() error { _, err := s.At(0).Renew(enginetest.Patient(t), lease.Ref(), 0); return err },
 		"a heartbeat": func() error { _, err := s.At(0).KeepAlive(enginetest.Patient(t), session.ID); return err },
 		"a place": func() error {
-			ctx, giveUp := context.WithCancel(enginetest.Patient(t))
+			ctx, cancel := context.WithCancel(enginetest.Patient(t))
 			answers := s.QueueFor(ctx, t, 1, store.AcquireRequest{Lock: "disk", OwnerID: "next"})
-			giveUp()
+			cancel()
 			<-answers
 			return nil
 		},

@@ -28,7 +28,7 @@ func TestDeadlockIsRefused(t *testing.T) {
 				_, err := s.At(size).Acquire(enginetest.Patient(t), last)
 				var deadlock *store.DeadlockError
 				if !errors.As(err, &deadlock) || !errors.Is(err, store.ErrDeadlock) {
-					t.Fatalf("the last was told %v", err)
+					t.Fatalf("the last got %v", err)
 				}
 				var want []store.Wait
 				for place := range size {
@@ -40,7 +40,7 @@ func TestDeadlockIsRefused(t *testing.T) {
 				}
 				last.Wait = 0
 				if _, err := s.At(size).Acquire(enginetest.Patient(t), last); !errors.Is(err, store.ErrLeaseHeld) {
-					t.Errorf("a try, which does not wait, was told %v", err)
+					t.Errorf("a try, which does not wait, got %v", err)
 				}
 				r.Unwind(t)
 			})
@@ -109,7 +109,7 @@ func TestDeadlockOfTicketsAtTheSameInstant(t *testing.T) {
 				case errors.Is(err, store.ErrDeadlock):
 					refused.Store(i, true)
 				case err != nil:
-					t.Errorf("a request was told %v", err)
+					t.Errorf("a request got %v", err)
 				default:
 					served.Store(i, true)
 					<-release
@@ -200,7 +200,7 @@ func TestNoOwnerIsLeftInADeadlock(t *testing.T) {
 	defer cancel()
 	var owners sync.WaitGroup
 	var mu sync.Mutex
-	told := map[string]int{}
+	outcomes := map[string]int{}
 	for i := range 12 {
 		random := rand.New(rand.NewPCG(seed, uint64(i)))
 		owners.Go(func() {
@@ -209,9 +209,9 @@ func TestNoOwnerIsLeftInADeadlock(t *testing.T) {
 				mu.Lock()
 				switch {
 				case err == nil:
-					told["served"]++
+					outcomes["served"]++
 				case errors.Is(err, store.ErrDeadlock):
-					told["refused"]++
+					outcomes["refused"]++
 				case ctx.Err() == nil:
 					t.Error(err)
 				}
@@ -222,10 +222,10 @@ func TestNoOwnerIsLeftInADeadlock(t *testing.T) {
 	stuck := time.AfterFunc(enginetest.Soon-2*time.Second, func() { t.Errorf("somebody is left:\n%s", s.Describe(t)) })
 	owners.Wait()
 	stuck.Stop()
-	if told["served"] == 0 || told["refused"] == 0 {
-		t.Errorf("there was no contention: %v", told)
+	if outcomes["served"] == 0 || outcomes["refused"] == 0 {
+		t.Errorf("there was no contention: %v", outcomes)
 	}
-	t.Log(told)
+	t.Log(outcomes)
 	s.ExpectQuiet(t)
 }
 

@@ -30,12 +30,12 @@ func (c *churn) one(t *testing.T, place int, random *rand.Rand) {
 	if random.IntN(3) == 0 {
 		request.Mode = store.Shared
 	}
-	ctx, giveUp := context.WithTimeout(context.Background(), 2*enginetest.Soon)
-	defer giveUp()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*enginetest.Soon)
+	defer cancel()
 	stays := false
 	switch random.IntN(10) {
 	case 0, 1:
-		time.AfterFunc(time.Duration(random.IntN(300))*time.Millisecond, giveUp)
+		time.AfterFunc(time.Duration(random.IntN(300))*time.Millisecond, cancel)
 	case 2:
 		request.OwnerID = fmt.Sprint(impatient, place)
 		request.Wait = time.Duration(1+random.IntN(300)) * time.Millisecond
@@ -50,7 +50,7 @@ func (c *churn) one(t *testing.T, place int, random *rand.Rand) {
 		time.Sleep(hold)
 		c.giveBack(t, place+1, lease)
 	case stays || !errors.Is(err, store.ErrLeaseHeld) && !errors.Is(err, context.Canceled):
-		t.Errorf("%s was told %v", request.OwnerID, err)
+		t.Errorf("%s got %v", request.OwnerID, err)
 	}
 }
 
@@ -75,7 +75,7 @@ func (c *churn) tries(ctx context.Context, t *testing.T, place int) {
 		case err == nil:
 			c.giveBack(t, place+1, lease)
 		case !errors.Is(err, store.ErrLeaseHeld):
-			t.Errorf("a try was told %v", err)
+			t.Errorf("a try got %v", err)
 		}
 		time.Sleep(time.Millisecond)
 	}

@@ -52,7 +52,7 @@ func TestOneOfTwoCallersLeaves(t *testing.T) {
 		lock := store.Name(fmt.Sprint("lock ", round))
 		request := store.AcquireRequest{Lock: lock, OwnerID: "twice", RequestID: "r", Wait: store.WaitMax}
 		holder := s.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "holder"})
-		ctx, goAway := context.WithCancel(enginetest.Patient(t))
+		ctx, cancel := context.WithCancel(enginetest.Patient(t))
 		first := s.QueueFor(ctx, t, 1, request)
 		// It is seen by its gateway, or by its longer time, that the place has been taken over.
 		const since = "select (extract(epoch from deadline_at) * 1000000)::bigint from fence.waiters where lock = $1"
@@ -62,9 +62,9 @@ func TestOneOfTwoCallersLeaves(t *testing.T) {
 		next := s.Queue(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "next"})
 		if round%4 < 2 {
 			s.Release(t, 0, holder)
-			goAway()
+			cancel()
 		} else {
-			goAway()
+			cancel()
 			s.Release(t, 0, holder)
 		}
 		got := enginetest.Granted(t, second)
@@ -87,7 +87,7 @@ func TestAllCallersOfOneTicketLeave(t *testing.T) {
 	for round := range 20 {
 		lock := store.Name(fmt.Sprint("lock ", round))
 		holder := s.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "holder"})
-		ctx, goAway := context.WithCancel(enginetest.Patient(t))
+		ctx, cancel := context.WithCancel(enginetest.Patient(t))
 		var callers []<-chan enginetest.Outcome
 		for range 4 {
 			callers = append(callers, enginetest.GoAcquire(ctx, s.At(0),
@@ -96,10 +96,10 @@ func TestAllCallersOfOneTicketLeave(t *testing.T) {
 		enginetest.Await(t, "all wait", func() bool { return s.At(0).Waiting() == 4 })
 		s.AwaitQueued(t, 1)
 		next := s.Queue(t, 1, store.AcquireRequest{Lock: lock, OwnerID: "next"})
-		goAway()
+		cancel()
 		for _, answers := range callers {
 			if got := enginetest.Answered(t, answers); !errors.Is(got.Err, context.Canceled) {
-				t.Errorf("who went away was told %+v", got)
+				t.Errorf("a waiter that left got %+v", got)
 			}
 		}
 		s.Release(t, 0, holder)
@@ -157,13 +157,13 @@ func TestConnectionOfWaitersIsCut(t *testing.T) {
 	t.Run("the place can't be left", func(t *testing.T) {
 		holder := s.Acquire(t, 0, store.AcquireRequest{Lock: "left", OwnerID: "holder"})
 		for _, when := range []enginetest.Moment{enginetest.BeforeServer, enginetest.BeforeClient} {
-			ctx, goAway := context.WithCancel(enginetest.Patient(t))
+			ctx, cancel := context.WithCancel(enginetest.Patient(t))
 			answers := enginetest.GoAcquire(ctx, cut, store.AcquireRequest{Lock: "left", OwnerID: "gone", Wait: store.WaitMax})
 			s.AwaitQueued(t, 1)
 			cutter.Cut(when, "fence.leave")
-			goAway()
+			cancel()
 			if got := enginetest.Answered(t, answers); !errors.Is(got.Err, context.Canceled) {
-				t.Errorf("who went away was told %+v", got)
+				t.Errorf("a waiter that left got %+v", got)
 			}
 			cutter.Cut(enginetest.Never, "")
 			s.AwaitQueued(t, 0)

@@ -185,8 +185,8 @@ func (s *services) testLeaving(t *testing.T, c leaving, count int, how leavingHo
 	held.Lock, first.Lock, last.Lock = prefix+held.Lock, prefix+first.Lock, prefix+last.Lock
 	held.OwnerID, first.OwnerID, last.OwnerID = "holder", "first", "last"
 	lease := s.Acquire(t, 0, held)
-	ctx, giveUp := context.WithCancel(enginetest.Patient(t))
-	defer giveUp()
+	ctx, cancel := context.WithCancel(enginetest.Patient(t))
+	defer cancel()
 	var session store.Session
 	switch how {
 	case timeIsOver:
@@ -207,7 +207,7 @@ func (s *services) testLeaving(t *testing.T, c leaving, count int, how leavingHo
 	switch how {
 	case givesUp:
 		together := s.holdPlaces(t, first.Lock)
-		giveUp()
+		cancel()
 		together(count)
 		want = context.Canceled
 	case sessionEnds:
@@ -219,7 +219,7 @@ func (s *services) testLeaving(t *testing.T, c leaving, count int, how leavingHo
 	s.Release(t, 2, enginetest.Granted(t, answers))
 	for _, left := range leaving {
 		if got := enginetest.Answered(t, left); !errors.Is(got.Err, want) {
-			t.Errorf("who left was told %+v, not %v", got, want)
+			t.Errorf("a waiter that left got %+v, not %v", got, want)
 		}
 	}
 	s.Release(t, 0, lease)

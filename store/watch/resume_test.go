@@ -104,7 +104,7 @@ func TestSlowReaderIsDropped(t *testing.T) {
 		t.Errorf("the slow reader saw %v, not %v", got, want)
 	}
 	if event, err := slow.Next(enginetest.Patient(t)); !errors.Is(err, store.ErrSlowReader) {
-		t.Errorf("then he was told %+v, %v", event, err)
+		t.Errorf("then it got %+v, %v", event, err)
 	}
 	again := s.watch(t, 0, "lock", &slow.ID)
 	if got, want := s.next(t, again, 101), quick.ids()[256:]; !again.Resumed || !slices.Equal(got, want) {
