@@ -47,7 +47,8 @@ func TestManyWaitersCostLittle(t *testing.T) {
 		t.Errorf("%d waiters are %d goroutines", waiters, n)
 	}
 
-	// A backend says what it did with a delay of a second at most; the looking is a transaction, too.
+	// A backend reports its transactions late: those of the queueing may be counted in the first intervals. What waiters
+	// cost all the time is counted in each of them.
 	const statements = "select pg_stat_clear_snapshot(), xact_commit from pg_stat_database where datname = " +
 		"current_database()"
 	committed := func() (n int) {
@@ -56,12 +57,16 @@ func TestManyWaitersCostLittle(t *testing.T) {
 		}
 		return n
 	}
-	time.Sleep(1100 * time.Millisecond)
-	first, begun := committed(), time.Now()
-	time.Sleep(1500 * time.Millisecond)
-	done, most := committed()-first, 2*int(time.Since(begun)/config.HeartbeatInterval)+40
-	if done > most {
-		t.Errorf("%d transactions in %s, while nothing happens; want at most %d", done, time.Since(begun), most)
+	for interval := 0; ; interval++ {
+		first, begun := committed(), time.Now()
+		time.Sleep(1500 * time.Millisecond)
+		done, most := committed()-first, 2*int(time.Since(begun)/config.HeartbeatInterval)+40
+		if done <= most {
+			break
+		}
+		if interval == 10 {
+			t.Fatalf("%d transactions in %s while nothing happens; want at most %d", done, time.Since(begun), most)
+		}
 	}
 
 	cancel()
