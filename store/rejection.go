@@ -141,8 +141,8 @@ const (
 		order by r.changed_at desc, r.id desc limit $11`
 )
 
-// Rejections returns rejected writes. It returns ErrInvalid or ErrUnavailable. Whoever reads on behind the last of a
-// page gets no group twice; by RejectionsByLastSeen those that changed meanwhile are at the front, and not behind.
+// Rejections returns rejected writes. It returns ErrInvalid or ErrUnavailable. A reader that continues after the last
+// of a page gets no group twice; by RejectionsByLastSeen those that changed meanwhile are at the front, and not behind.
 func (s *Store) Rejections(ctx context.Context, query RejectionQuery) ([]Rejection, error) {
 	if err := checkLimit(query.Limit); err != nil {
 		return nil, err
