@@ -46,8 +46,10 @@ func TestBulkWaitsForRoom(t *testing.T) {
 // After a line with an unknown outcome, no later line of its resource is admitted. A holder may conclude from an
 // admitted write that the earlier ones were applied, or refused for their data.
 func TestBulkAfterAnUndecidedLine(t *testing.T) {
-	h := newHarnessOn(t, Config{}, store.Config{DatabaseURL: pgtest.Migrated(t), StatementTimeout: 150 * time.Millisecond})
-	lease := h.acquire(t, "job", "worker")
+	database := store.Config{DatabaseURL: pgtest.Migrated(t)}
+	lease := newHarnessOn(t, Config{}, database).acquire(t, "job", "worker")
+	database.StatementTimeout = 150 * time.Millisecond
+	h := newHarnessOn(t, Config{}, database)
 	sequence := int64(0)
 	// The first round holds the fence until a line fails. The others unlock it about that time.
 	patience, undecided := time.Minute, 0

@@ -138,7 +138,7 @@ func TestDatabaseNotMigrated(t *testing.T) {
 func TestDatabaseMigratedByAnotherVersion(t *testing.T) {
 	h, _ := newBusyHarness(t, Config{})
 	for _, column := range []string{"fence.guard_revision set revision = revision",
-		"fence.schema_version set version = version"} {
+		"fence.migration_version set version = version"} {
 		h.exec(t, "update "+column+" + 1")
 		h.expectNotReady(t, "a newer fencegate")
 		h.exec(t, "update "+column+" - 2")

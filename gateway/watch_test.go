@@ -205,7 +205,7 @@ func TestWatchesMax(t *testing.T) {
 // fill publishes events of 20 KB each. A hundred of them are more than a connection buffers.
 func (h *harness) fill(t testing.TB, events int) {
 	t.Helper()
-	h.exec(t, `select fence.tell_event(row(null, 'job', 'broken', null, 'w', i, null, null, null,
+	h.exec(t, `select fence.publish_event(row(null, 'job', 'broken', null, 'w', i, null, null, null,
 			repeat('x', 20000), null, null)::fence.events)
 		from generate_series(1, $1) i`, events)
 }

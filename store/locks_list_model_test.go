@@ -151,7 +151,7 @@ type lockModelLease struct {
 	Runs           bool
 }
 
-// model reads all locks, with the functions that decide on grants: fence.runs_until and fence.waits.
+// model reads all locks, with the functions that decide on grants: fence.runs_until and fence.is_waiting.
 func (b *testbed) model(t *testing.T) (models []lockModel) {
 	t.Helper()
 	leases := map[string][]lockModelLease{}

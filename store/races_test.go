@@ -142,7 +142,7 @@ func grantedWhileEnding(ctx context.Context, s *fixture) error {
 		return err
 	}
 	grant := executing(ctx,
-		"select fence.acquire(fence.ask($1, 'owner-1', 'exclusive', 'node', null, $2, null, null), 0, null)",
+		"select fence.acquire(fence.lease_request($1, 'owner-1', 'exclusive', 'node', null, $2, null, null), 0, null)",
 		s.lock, s.session.ID)
 	if err := s.whileLocked(ctx, grant, func() error { return endSession(ctx, s) }, nil); err != nil {
 		return err

@@ -123,7 +123,7 @@ func (s *fixture) enqueue(ctx context.Context, r store.AcquireRequest) (outcome 
 	if r.Metadata != nil {
 		metadata = ptr(string(r.Metadata))
 	}
-	err = s.sql.QueryRow(ctx, "select outcome from fence.acquire(fence.ask($1, $2, $3, $4, $5, $6, $7, $8), $9, $10)",
+	err = s.sql.QueryRow(ctx, "select outcome from fence.acquire(fence.lease_request($1, $2, $3, $4, $5, $6, $7, $8), $9, $10)",
 		r.Lock, r.OwnerID, cmp.Or(r.Mode, store.Exclusive), cmp.Or(r.Scope, store.Node), r.TTL.Milliseconds(), session,
 		r.RequestID, metadata,
 		r.Wait.Milliseconds(), uuid.New()).Scan(&outcome)

@@ -38,15 +38,23 @@ func TestLinesAreDocumented(t *testing.T) {
 	}
 	delete(documented, "msg") // the head
 	logged := map[string][]string{}
-	for _, dir := range []string{"gateway", "store", "cmd/fencegate", "internal/embeddedpg", "internal/tracing"} {
+	for _, dir := range []string{"gateway", "gateway/metrics", "store", "store/engine", "store/groupcommit", "store/waitqueue",
+		"store/watch", "cmd/fencegate", "internal/embeddedpg", "internal/tracing"} {
 		paths, err := filepath.Glob("../../" + dir + "/*.go")
 		if err != nil {
 			t.Fatal(err)
 		}
+		files := map[string]*ast.File{}
 		for _, path := range paths {
 			if !strings.HasSuffix(path, "_test.go") {
-				linesOf(t, path, logged)
+				if files[path], err = parser.ParseFile(token.NewFileSet(), path, nil, 0); err != nil {
+					t.Fatal(err)
+				}
 			}
+		}
+		returned := returnedTexts(files)
+		for path, file := range files {
+			linesOf(t, path, file, returned, logged)
 		}
 	}
 	if len(logged) < 20 {
@@ -71,14 +79,11 @@ func TestLinesAreDocumented(t *testing.T) {
 	}
 }
 
-// linesOf adds the messages that a file logs, with their keys. A message that is chosen before is in a variable what.
-func linesOf(t *testing.T, path string, logged map[string][]string) {
+// linesOf adds the messages that a file logs, with their keys. A message may be in a variable that is assigned constants, or
+// the result of a function of the package that returns constants.
+func linesOf(t *testing.T, path string, file *ast.File, returned map[string][]string, logged map[string][]string) {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	chosen := textsOf(file)
+	chosen := textsOf(file, returned)
 	ast.Inspect(file, func(node ast.Node) bool {
 		call, ok := node.(*ast.CallExpr)
 		if !ok {
@@ -119,11 +124,48 @@ func isLogger(x ast.Expr) bool {
 	return false
 }
 
+// returnedTexts are the constants that each function of a package returns.
+func returnedTexts(files map[string]*ast.File) map[string][]string {
+	texts := map[string][]string{}
+	for _, file := range files {
+		for _, declaration := range file.Decls {
+			function, ok := declaration.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			ast.Inspect(function, func(node ast.Node) bool {
+				if returns, ok := node.(*ast.ReturnStmt); ok {
+					for _, result := range returns.Results {
+						if text, ok := result.(*ast.BasicLit); ok && text.Kind == token.STRING && unquoted(text) != "" {
+							texts[function.Name.Name] = append(texts[function.Name.Name], unquoted(text))
+						}
+					}
+				}
+				return true
+			})
+		}
+	}
+	return texts
+}
+
 // textsOf are the constants that are assigned to variables of a name.
-func textsOf(file *ast.File) map[string][]string {
+func textsOf(file *ast.File, returned map[string][]string) map[string][]string {
 	texts := map[string][]string{}
 	ast.Inspect(file, func(node ast.Node) bool {
-		if assigned, ok := node.(*ast.AssignStmt); ok && len(assigned.Lhs) == len(assigned.Rhs) {
+		assigned, ok := node.(*ast.AssignStmt)
+		if !ok {
+			return true
+		}
+		if call, ok := assigned.Rhs[0].(*ast.CallExpr); ok && len(assigned.Lhs) > 1 {
+			if function, ok := call.Fun.(*ast.Ident); ok {
+				for _, result := range assigned.Lhs {
+					if name, ok := result.(*ast.Ident); ok {
+						texts[name.Name] = append(texts[name.Name], returned[function.Name]...)
+					}
+				}
+			}
+		}
+		if len(assigned.Lhs) == len(assigned.Rhs) {
 			for i := range assigned.Lhs {
 				name, isName := assigned.Lhs[i].(*ast.Ident)
 				text, isText := assigned.Rhs[i].(*ast.BasicLit)
