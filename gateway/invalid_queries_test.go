@@ -61,7 +61,7 @@ var invalidQueries = map[string][]string{
 	},
 	"/sessions": {
 		"state=held → state must be live, ended or expired", "owner_id=%FF → not valid UTF-8",
-		`session_id=x → no parameter "session_id"`, "cursor=MSB4eA → the place of a session is hexadecimal",
+		`session_id=x → no parameter "session_id"`, "cursor=MSB4eA → the sort key of a session is hexadecimal",
 	},
 	"/elections":               {"prefix=%00 → without NUL", `state=held → no parameter "state"`},
 	"/overview/stream":         {`range_ms=60000 → no parameter "range_ms"`},
