@@ -116,7 +116,9 @@ func (s *bulkStream) read() {
 	defer input.share.free()
 	s.window.stop(s.take(input))
 	input.share.free()
-	_, _ = io.Copy(io.Discard, s.request.Body)
+	if _, err := io.Copy(io.Discard, s.request.Body); err == nil {
+		s.deadline.bodyEnded()
+	}
 }
 
 // take submits the lines, and returns why it stopped.

@@ -15,6 +15,8 @@ type bulkDeadline struct {
 	until time.Time // for the current line
 	set   time.Time // on the connection; zero: none
 	ended bool
+	// whole says that the body was read to its end.
+	whole bool
 }
 
 // begin starts the time of a new line.
@@ -49,5 +51,17 @@ func (d *bulkDeadline) end(linger time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.ended = true
-	_ = d.controller.SetReadDeadline(time.Now().Add(linger))
+	if !d.whole {
+		_ = d.controller.SetReadDeadline(time.Now().Add(linger))
+	}
+}
+
+// bodyEnded removes the deadline for good. After the end of an HTTP/1.1 body, net/http reads the connection, to notice
+// that the client leaves. A deadline that passes then would count as that: net/http cancels the contexts of this and of
+// all later requests on the connection.
+func (d *bulkDeadline) bodyEnded() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ended, d.whole = true, true
+	_ = d.controller.SetReadDeadline(time.Time{})
 }

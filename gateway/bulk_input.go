@@ -144,6 +144,9 @@ func (in *bulkInput) fill() error {
 	in.deadline.arm()
 	n, err := in.body.Read(in.buffer[in.end:])
 	in.end += n
+	if errors.Is(err, io.EOF) {
+		in.deadline.bodyEnded() // even if there are lines left: they may take longer than the deadline
+	}
 	switch {
 	case n > 0:
 		return nil // the next read returns the error again

@@ -3,6 +3,7 @@ package lockclient
 import (
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
@@ -61,6 +62,9 @@ func (l *bulkConnection) fill(into []byte) int {
 			}
 			if l.due() == 0 {
 				l.silence.Reset(l.limit)
+			}
+			if l.head > len(l.sent)/2 && len(l.sent) == cap(l.sent) { // otherwise it grows while some verdict is due
+				l.sent, l.head = slices.Delete(l.sent, 0, l.head), 0
 			}
 			l.sent = append(l.sent, l.cursor)
 			l.rest, l.cursor = l.cursor.line, l.cursor.next

@@ -149,6 +149,9 @@ func (b *BulkWriter) remove(w *PendingWrite) {
 	}
 	b.held--
 	b.bytes -= len(w.line)
+	if b.connection != nil && b.connection.cursor == w {
+		b.connection.cursor = w.next // it was settled by an earlier connection
+	}
 	// A caller that keeps the write must not keep the writes after it in memory.
 	b.first, w.next, w.line = w.next, nil, nil
 	if b.first == nil {

@@ -61,10 +61,10 @@ const (
 
 var (
 	allWaitsSQL = withNowSQL + "select " + waitColumns + " from " + waitingSQL + " order by w.ticket limit @limit"
-	lineSQL     = withNowSQL + "select " + waitColumns + " from " + waitingSQL +
+	queueSQL    = withNowSQL + "select " + waitColumns + " from " + waitingSQL +
 		" and w.lock = @lock order by w.ticket limit @limit"
-	holdersSQL    = withNowSQL + "select distinct l.owner_id from " + runningSQL + " and l.lock = @lock limit @limit"
-	ownersLineSQL = withNowSQL + "select " + waitColumns + " from " + waitingSQL +
+	holdersSQL      = withNowSQL + "select distinct l.owner_id from " + runningSQL + " and l.lock = @lock limit @limit"
+	ownersQueuesSQL = withNowSQL + "select " + waitColumns + " from " + waitingSQL +
 		" and w.owner_id = any (@owners) order by w.ticket limit @limit"
 
 	// The waiters for these owners: for a lease of theirs, or behind them in a queue.
@@ -76,19 +76,32 @@ var (
 		cross join lateral fence.waiters_behind(h.lock, h.mode, h.scope, h.ticket, @limit) w
 		order by w.ticket limit @limit`
 
-	// Who is in the way of these waits: of each kind one more than is shown, the nearest first.
+	// What blocks these waits: of each relation one more than is shown, the nearest first. Waits of one kind for one lock
+	// have the same holders, which are read once.
 	aheadSQL = `
-		select h.ticket, x.relation, x.owner_id, x.lock
-		from fence.waiters h
-		cross join lateral (
-			(select x.* from fence.blockers(h.lock, h.mode, h.scope, h.ticket, @limit) x
-			where x.relation = 'holds' order by x.sort_key limit @limit)
+		with waits as materialized (
+			select w.ticket, w.lock, w.mode, w.scope from fence.waiters w where w.ticket = any (@tickets)
+		), holders as materialized (
+			select k.*, x.relation, x.owner_id, x.lock as blocked_on, x.sort_key
+			from (select distinct w.lock, w.mode, w.scope from waits w) k
+			cross join lateral (
+				select x.* from fence.blockers(k.lock, k.mode, k.scope, 0::bigint, 0) x
+				where x.relation = 'holds' order by x.sort_key limit @limit::integer
+			) x
+		)
+		select x.ticket, x.relation, x.owner_id, x.blocked_on
+		from (
+			select w.ticket, h.relation, h.owner_id, h.blocked_on, h.sort_key
+			from waits w join holders h using (lock, mode, scope)
 			union all
-			(select x.* from fence.blockers(h.lock, h.mode, h.scope, h.ticket, @limit) x
-			where x.relation = 'before' order by x.sort_key desc limit @limit)
-		) x
-		where h.ticket = any (@tickets)
-		order by h.ticket, x.relation desc, x.sort_key`
+			select w.ticket, x.relation, x.owner_id, x.lock, x.sort_key
+			from waits w
+			cross join lateral (
+				select x.* from fence.blockers(w.lock, w.mode, w.scope, w.ticket, @limit::integer) x
+				where x.relation = 'before' order by x.sort_key desc limit @limit::integer
+			) x
+		) x (ticket, relation, owner_id, blocked_on, sort_key)
+		order by x.ticket, x.relation desc, x.sort_key`
 )
 
 // Waits returns the wait graph around a lock: its waiters, and then, both ways, those that they wait for and those that
@@ -124,7 +137,7 @@ func (s *waitSearch) run(ctx context.Context, lock Name) error {
 	if lock == "" {
 		return s.read(ctx, allWaitsSQL, pgx.NamedArgs{})
 	}
-	if err := s.read(ctx, lineSQL, pgx.NamedArgs{"lock": lock}); err != nil {
+	if err := s.read(ctx, queueSQL, pgx.NamedArgs{"lock": lock}); err != nil {
 		return err
 	}
 	var owner string
@@ -136,7 +149,7 @@ func (s *waitSearch) run(ctx context.Context, lock Name) error {
 	for err == nil && len(s.frontier) > 0 && !s.truncated {
 		owners := pgx.NamedArgs{"owners": s.frontier}
 		s.frontier = nil
-		if err = s.read(ctx, ownersLineSQL, maps.Clone(owners)); err == nil {
+		if err = s.read(ctx, ownersQueuesSQL, maps.Clone(owners)); err == nil {
 			err = s.read(ctx, behindSQL, owners)
 		}
 	}

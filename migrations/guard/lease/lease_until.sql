@@ -3,8 +3,8 @@
 -- A lease without a session lasts until its expires_at, which is never after its hold_until. A lease in a session lasts
 -- as long as the session, but no longer than its hold_until. If its session does not exist, it has expired.
 --
--- The only code that says how long a lease runs. The planner inlines it, so queries can join leases with sessions
--- (fence.live_leases); for one lease there is fence.runs_until.
+-- Other code repeats only the first case, to read no session where there is none (fence.live_leases, fence.blockers).
+-- The planner inlines it, so queries can join leases with sessions; for one lease there is fence.runs_until.
 create or replace function fence.lease_until(p_lease fence.leases, p_session fence.sessions) returns timestamptz
 language sql immutable
 as $$

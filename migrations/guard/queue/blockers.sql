@@ -9,8 +9,10 @@ language sql stable
 as $$
     select 'holds', l.owner_id, l.lock::text, l.fencing_token::bigint
     from fence.conflicting_leases(p_lock, p_mode, p_scope) l
-    left join fence.sessions s on s.session_id = l.session_id
-    where fence.lease_until(l, s) > clock_timestamp()
+    where case
+            when l.session_id is null then l.expires_at
+            else (select fence.lease_until(l, s) from fence.sessions s where s.session_id = l.session_id)
+        end > clock_timestamp()
     union all
     select 'before', w.owner_id, w.lock::text, w.ticket
     from fence.waiters_ahead(p_lock, p_mode, p_scope, p_ticket, p_limit) w

@@ -1,19 +1,19 @@
 -- fence.waiters_ahead(lock, mode, scope, ticket, limit) → the live waiters with a lower ticket whose request conflicts
 -- with a lease of this kind (fence.conflicting_leases); the nearest ones of each branch, at most limit; null: all.
 --
--- Writers and readers of the name are separate branches: an index holds the writers of each queue, so a reader does not
--- read past other readers. The planner inlines the function.
+-- A reader and a writer have branches of their own for the name: an index holds the writers of each queue, so a reader
+-- does not read past other readers. The planner inlines the function.
 create or replace function fence.waiters_ahead(
     p_lock text, p_mode text, p_scope text, p_ticket bigint, p_limit integer)
 returns setof fence.waiters
 language sql stable
 as $$
     (select w.* from fence.live_waiters() w
-    where w.lock = p_lock and w.ticket < p_ticket and w.mode = 'exclusive'
+    where p_mode = 'shared' and w.lock = p_lock and w.ticket < p_ticket and w.mode = 'exclusive'
     order by w.ticket desc limit p_limit)
     union all
     (select w.* from fence.live_waiters() w
-    where p_mode = 'exclusive' and w.lock = p_lock and w.ticket < p_ticket and w.mode = 'shared'
+    where p_mode = 'exclusive' and w.lock = p_lock and w.ticket < p_ticket
     order by w.ticket desc limit p_limit)
     union all
     (select w.* from fence.live_waiters() w
