@@ -99,8 +99,27 @@ func (s *bulkStream) serve() error {
 	case end != api.BulkComplete && s.request.ProtoMajor == 1:
 		s.deadline.end(bulkLinger)
 		reading.Wait()
+		s.closeConnection()
 	}
 	return nil
+}
+
+// closeConnection ends the answer, and closes an HTTP/1.1 connection whose client has not sent the whole body: the server
+// would take the rest of it for another request.
+func (s *bulkStream) closeConnection() {
+	if s.deadline.wholeBody() {
+		return
+	}
+	_ = s.controller.Flush()
+	connection, buffered, err := s.controller.Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler) // closes it, without the last chunk
+	}
+	if s.request.ProtoAtLeast(1, 1) {
+		_, _ = buffered.WriteString("0\r\n\r\n") // the last chunk
+	}
+	_ = buffered.Flush()
+	_ = connection.Close()
 }
 
 // read takes lines until the input or the stream ends, and drops the rest of the input.

@@ -65,3 +65,10 @@ func (d *bulkDeadline) bodyEnded() {
 	d.ended, d.whole = true, true
 	_ = d.controller.SetReadDeadline(time.Time{})
 }
+
+// wholeBody reports whether the body was read to its end.
+func (d *bulkDeadline) wholeBody() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.whole
+}

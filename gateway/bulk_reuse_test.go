@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
 )
@@ -32,6 +33,22 @@ func TestBulkThenWaitOnItsConnection(t *testing.T) {
 			if got, _ := connection.answer(t); got.status != http.StatusConflict {
 				t.Fatalf("%s: the acquire after the stream got %d, want 409", framing, got.status)
 			}
+		}
+	}
+}
+
+// After the gateway has ended a stream whose body is not whole, the rest of the body is never taken for another request.
+func TestRestOfABulkBodyIsNoRequest(t *testing.T) {
+	parallel(t)
+	h := newHarness(t, Config{BodyTimeout: 300 * time.Millisecond})
+	for _, framing := range []string{"Content-Length: 1000", "Transfer-Encoding: chunked"} {
+		connection := h.wire(t, bulkHead+framing+"\n\n")
+		if _, end := connection.bulkAnswer(t); end.End != api.BulkIdle {
+			t.Fatalf("%s: the end is %s, want idle", framing, end.text)
+		}
+		_, _ = connection.Write([]byte("GET /healthz HTTP/1.1\r\nHost: gateway\r\n\r\n"))
+		if n, err := connection.Read(make([]byte, 100)); err == nil {
+			t.Errorf("%s: the rest of the body was answered with %d bytes, want the end of the connection", framing, n)
 		}
 	}
 }
