@@ -137,8 +137,8 @@ func TestServeCutsOffRequests(t *testing.T) {
 	if err := <-cut; err == nil {
 		t.Error("the request was answered, want its connection cut off")
 	}
-	eventually(t, "no database connection is busy", func() bool { return h.store.PoolStats().Busy == 0 })
 	unlock()
+	eventually(t, "no database connection is busy", func() bool { return h.store.PoolStats().Busy == 0 })
 	const whole = "select count(*) from fence.fences join fence.records using (resource) where last_sequence = sequence"
 	if h.count(t, whole) != 1 {
 		t.Error("the write changed only one of the fence and the record")
