@@ -9,9 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Soon bounds every wait for what should happen at once. A busy machine must never come near it.
