@@ -43,7 +43,7 @@ func ExampleLease_Put_stale() {
 	client := exampleClient("worker-1")
 	defer client.Close()
 	ctx := context.Background()
-	zombie := exampleLease(client, "example/stale", lockclient.WithTTL(100*time.Millisecond))
+	zombie := exampleLease(client, "example/stale", lockclient.WithTTL(time.Second))
 
 	// It is paused for longer than its TTL, and another lease is granted.
 	holder, err := client.AcquireWithRetry(
@@ -121,11 +121,11 @@ func ExampleOnResource() {
 func ExampleLease_StartHeartbeat() {
 	client := exampleClient("worker-1")
 	defer client.Close()
-	lease := exampleLease(client, "example/heartbeat", lockclient.WithTTL(300*time.Millisecond))
+	lease := exampleLease(client, "example/heartbeat", lockclient.WithTTL(3*time.Second))
 	defer lease.ReleaseOnce()
 
 	lease.StartHeartbeat(lockclient.OnHeartbeatError(func(err error) { log.Print(err) }))
-	time.Sleep(time.Second) // longer than the TTL
+	time.Sleep(4 * time.Second) // longer than the TTL
 	fmt.Println(lease.Err(), lease.HeartbeatErr())
 	// Output: <nil> <nil>
 }
@@ -133,7 +133,7 @@ func ExampleLease_StartHeartbeat() {
 func ExampleLease_Context() {
 	client := exampleClient("worker-1")
 	defer client.Close()
-	lease := exampleLease(client, "example/context", lockclient.WithTTL(100*time.Millisecond))
+	lease := exampleLease(client, "example/context", lockclient.WithTTL(time.Second))
 	defer lease.ReleaseOnce()
 
 	// It is not renewed.

@@ -232,7 +232,7 @@ func TestHeartbeatSurvivesAnOutage(t *testing.T) {
 func TestHeartbeatEndsWithTheLease(t *testing.T) {
 	t.Parallel()
 	network, client, lock := lossy(t)
-	lease := mustAcquire(t, client, lock, lockclient.WithTTL(500*time.Millisecond), lockclient.WithHeartbeat())
+	lease := mustAcquire(t, client, lock, lockclient.WithTTL(2*time.Second), lockclient.WithHeartbeat())
 	outage := make([]fault, 10_000)
 	for i := range outage {
 		outage[i] = []fault{requestHeld, requestLost, badGateway}[i%3]

@@ -81,3 +81,37 @@ func TestManyWaitersCostLittle(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Callers that begin to wait at the same time share one heartbeat.
+func TestWaitersShareAHeartbeat(t *testing.T) {
+	t.Parallel()
+	const waiters = 200
+	b := enginetest.New(t)
+	b.Exec(t, "create table public.heartbeats (gateway_id uuid)")
+	b.Exec(t, `create function public.count_heartbeat() returns trigger language plpgsql security definer as $$
+		begin
+			insert into public.heartbeats values (new.gateway_id);
+			perform pg_sleep(0.1); -- all callers are there before it is over
+			return new;
+		end $$`)
+	b.Exec(t, `create trigger count_heartbeat before insert or update on fence.gateways
+		for each row execute function public.count_heartbeat()`)
+	s := newServices(t, b, 1, engine.Config{HeartbeatInterval: time.Minute, DeadAfter: time.Hour})
+	holder := s.Acquire(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "holder", TTL: time.Hour})
+	ctx, cancel := context.WithCancel(enginetest.Patient(t))
+	var answers []<-chan enginetest.Outcome
+	for i := range waiters {
+		answers = append(answers, enginetest.GoAcquire(ctx, s.At(0), store.AcquireRequest{
+			Lock: "lock", OwnerID: fmt.Sprint("waiter ", i), Wait: store.WaitMax,
+		}))
+	}
+	b.AwaitQueued(t, waiters)
+	if n := b.Count(t, "select count(*) from public.heartbeats"); n != 1 {
+		t.Errorf("%d callers at the same time sent %d heartbeats, want 1", waiters, n)
+	}
+	cancel()
+	for _, left := range answers {
+		<-left
+	}
+	s.Release(t, 0, holder)
+}

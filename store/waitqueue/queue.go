@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/internal/timing"
@@ -22,6 +23,8 @@ type Queue struct {
 	gateway uuid.UUID
 	config  Config
 	grants  chan struct{} // holds a token for each grant in flight
+
+	heartbeats singleflight.Group // those of callers
 
 	mu          sync.Mutex
 	locks       map[store.Name]*lockQueue
@@ -182,13 +185,23 @@ func (q *Queue) heartbeat(ctx context.Context) error {
 }
 
 // ensureHeartbeat sends a heartbeat if the last one is old. The database skips waiters of gateways without a recent
-// heartbeat.
+// heartbeat. Of callers that come at the same time, one sends it for all: thousands would wait for each other at the one
+// row of the gateway, and fail.
 func (q *Queue) ensureHeartbeat(ctx context.Context) error {
-	q.mu.Lock()
-	fresh := time.Since(q.heartbeatAt) < q.config.DeadAfter/2
-	q.mu.Unlock()
-	if fresh {
+	if q.heartbeatIsRecent() {
 		return nil
 	}
-	return q.heartbeat(ctx)
+	_, err, _ := q.heartbeats.Do("", func() (any, error) {
+		if q.heartbeatIsRecent() {
+			return nil, nil
+		}
+		return nil, q.heartbeat(ctx)
+	})
+	return err
+}
+
+func (q *Queue) heartbeatIsRecent() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return time.Since(q.heartbeatAt) < q.config.DeadAfter/2
 }

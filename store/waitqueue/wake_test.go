@@ -28,8 +28,8 @@ var wakeCases = []wakeCase{
 			t.Error(err)
 		}
 	}},
-	{"expiry", store.AcquireRequest{TTL: 200 * time.Millisecond}, store.AcquireRequest{}, nothing},
-	{"expiry after a renewal", store.AcquireRequest{TTL: 300 * time.Millisecond},
+	{"expiry", store.AcquireRequest{TTL: 2 * time.Second}, store.AcquireRequest{}, nothing},
+	{"expiry after a renewal", store.AcquireRequest{TTL: 3 * time.Second},
 		store.AcquireRequest{}, func(t *testing.T, s *services, held store.Lease) {
 			if _, err := s.At(2).Renew(enginetest.Patient(t), held.Ref(), 0); err != nil {
 				t.Error(err)
@@ -55,7 +55,7 @@ var wakeCases = []wakeCase{
 	{"release by a reader", store.AcquireRequest{Mode: store.Shared}, store.AcquireRequest{}, releaseFirst},
 	{"release of the subtree above", store.AcquireRequest{Lock: "a", Scope: store.Subtree},
 		store.AcquireRequest{Lock: "a/b/c"}, releaseFirst},
-	{"expiry of the subtree above", store.AcquireRequest{Lock: "a", Scope: store.Subtree, TTL: 200 * time.Millisecond},
+	{"expiry of the subtree above", store.AcquireRequest{Lock: "a", Scope: store.Subtree, TTL: 2 * time.Second},
 		store.AcquireRequest{Lock: "a/b/c"}, nothing},
 	{"break of the subtree above", store.AcquireRequest{Lock: "a", Scope: store.Subtree},
 		store.AcquireRequest{Lock: "a/b/c"},
@@ -66,7 +66,7 @@ var wakeCases = []wakeCase{
 		}},
 	{"release below the subtree", store.AcquireRequest{Lock: "a/b/c"},
 		store.AcquireRequest{Lock: "a", Scope: store.Subtree}, releaseFirst},
-	{"expiry below the subtree", store.AcquireRequest{Lock: "a/b", TTL: 200 * time.Millisecond},
+	{"expiry below the subtree", store.AcquireRequest{Lock: "a/b", TTL: 2 * time.Second},
 		store.AcquireRequest{Lock: "a", Scope: store.Subtree}, nothing},
 }
 
@@ -107,18 +107,22 @@ func TestTheWholeQueueIsWoken(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, enginetest.New(t), 3, enginetest.NoPoll)
 	lease := s.Acquire(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "first"})
-	var line []<-chan enginetest.Outcome
+	var queue []<-chan enginetest.Outcome
 	for i := range 9 {
-		line = append(line, s.Queue(t, i, store.AcquireRequest{Lock: "lock", OwnerID: "next", TTL: 100 * time.Millisecond}))
+		request := store.AcquireRequest{Lock: "lock", OwnerID: "next", TTL: time.Hour}
+		if i%3 == 2 {
+			request.TTL = 100 * time.Millisecond // it is left to expire
+		}
+		queue = append(queue, s.Queue(t, i, request))
 	}
 	s.Release(t, 0, lease)
-	for i, answers := range line {
+	for i, answers := range queue {
 		next := enginetest.Granted(t, answers)
 		if next.Token <= lease.Token {
 			t.Errorf("token %d was granted after %d", next.Token, lease.Token)
 		}
 		lease = next
-		switch i % 3 { // otherwise it is left to expire
+		switch i % 3 {
 		case 0:
 			s.Release(t, i, lease)
 		case 1:
