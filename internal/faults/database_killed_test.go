@@ -20,6 +20,7 @@ func TestDatabaseKilledUnderLoad(t *testing.T) {
 	pids := []int{f.at(0).PID(), f.at(1).PID()}
 	witness := mustAcquire(t, f.at(0), "witness", "witness", 0)
 	var writes []write // of the witness
+	f.databaseCrashes = true
 	l := startLoad(t, f)
 	l.rounds(t, 3, func(round int) {
 		cluster.Kill()

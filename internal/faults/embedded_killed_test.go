@@ -29,6 +29,7 @@ func TestServeWithItsOwnDatabaseKilledUnderLoad(t *testing.T) {
 	f := &fleet{members: make([]atomicGateway, 1)}
 	// The empty URL wins over one in the environment.
 	f.members[0].Store(serve(t, "--database-url", "", "--data-dir", dataDir))
+	f.databaseCrashes = true
 	l := startLoad(t, f)
 	l.rounds(t, 2, func(int) {
 		dead := f.at(0)

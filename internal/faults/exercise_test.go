@@ -26,6 +26,8 @@ func exercise(f *fleet, j *journal, clients int, locks []string, finishWithin ti
 		Gateway: func(random *rand.Rand) *lockclient.API { return f.at(random.IntN(len(f.members))).API },
 		Compose: compose,
 		Put:     send,
+
+		RenewalsMayBeLost: f.databaseCrashes,
 	}
 }
 

@@ -93,6 +93,8 @@ type fleet struct {
 	databaseURL string
 	args        []string
 	members     []atomicGateway
+	// databaseCrashes says that the test crashes the database.
+	databaseCrashes bool
 }
 
 func startFleet(t *testing.T, databaseURL string, size int, args ...string) *fleet {

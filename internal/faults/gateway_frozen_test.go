@@ -84,6 +84,10 @@ func TestFrozenGatewayWasInTime(t *testing.T) {
 	awaitPatient(t, db)
 	f.at(0).freeze(t)
 	release()
+	// The acquire may lock the fence before the write wakes: PostgreSQL gives a lock that is free to the first that comes.
+	await.True(t, "the write is applied", func() bool {
+		return ask[int](t, db, "select count(*)::int from fence.records where resource = 'job'") == 1
+	})
 	awaitExpiry(t, db, "job")
 	heir := mustAcquire(t, f.at(1), "job", "heir", 0)
 	mustPut(t, f.at(1), numbered(heir, 1))

@@ -35,6 +35,8 @@ type Violation struct {
 type checker struct {
 	now       func() time.Duration
 	histories map[string]*lockHistory
+	// renewalsMayBeLost says that an answered renewal proves nothing, see Exercise.
+	renewalsMayBeLost bool
 
 	mu    sync.Mutex
 	kept  []Violation

@@ -128,6 +128,9 @@ func (g *grant) renewed(lease api.Lease) {
 	l := g.history
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.checker.renewalsMayBeLost {
+		return
+	}
 	expires := lease.ExpiresAt.UnixMilli()
 	at := expires - lease.TTLMS
 	if at > g.expiresMS && !g.extended {

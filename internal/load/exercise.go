@@ -25,6 +25,9 @@ type Exercise struct {
 	TTLMS int64
 	// FinishWithin bounds what was begun before the end.
 	FinishWithin time.Duration
+	// RenewalsMayBeLost says that the database may crash. Renewals do not wait for the disk: a crash may take one back
+	// that was answered, and the lease then expires earlier.
+	RenewalsMayBeLost bool
 }
 
 // Observer is shown what clients do. Its methods are called by all of them at once. Times are since the begin of the
@@ -57,6 +60,7 @@ type Write struct {
 // checker found, which needs no database.
 func (e Exercise) Run(ctx context.Context, seed uint64) []Violation {
 	r := newRun(e.Locks, seed)
+	r.checker.renewalsMayBeLost = e.RenewalsMayBeLost
 	r.gateway, r.put, r.observer = e.Gateway, e.Put, e.Observer
 	r.compose = func(random *mathrand.Rand, n number, owner string) (key, value string) {
 		return e.Compose(random, n.String(), owner)
