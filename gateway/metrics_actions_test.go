@@ -139,6 +139,17 @@ func (o *onlooker) queueMoves(t *testing.T) {
 		}
 	}
 	o.look(t)
+	eventually(t, "statements wait for a connection", func() bool {
+		var reads []<-chan answer
+		for range 16 {
+			reads = append(reads, inBackground(func() answer { return o.get(t, lockPath("slow", "")) }))
+		}
+		for _, read := range reads {
+			<-read
+		}
+		o.look(t)
+		return o.changed["fencegate_database_connection_waits_total"] && o.changed["fencegate_database_connections"]
+	})
 	expectProblem(t, o.put(t, lease, 9, "x"), api.CodeUnavailable)
 	letGo()
 	for _, answer := range held {
