@@ -25,7 +25,7 @@ func httpTarget(baseURL string, pids []int, st policies) target {
 			if err != nil {
 				return session{}, err
 			}
-			opened, err := putting(ctx, baseURL, s)
+			opened, err := putting(ctx, baseURL, s.clients, !s.shared(), http.StatusOK, http.StatusCreated)
 			if err != nil {
 				return session{}, errors.Join(err, restore())
 			}
@@ -37,7 +37,7 @@ func httpTarget(baseURL string, pids []int, st policies) target {
 func floorTarget(baseURL string, pids []int) target {
 	return target{name: nameFloor, role: nameFloor, pids: pids,
 		open: func(ctx context.Context, s setting) (session, error) {
-			return putting(ctx, baseURL, s)
+			return putting(ctx, baseURL, s.clients, !s.shared(), http.StatusOK, http.StatusCreated)
 		}}
 }
 
@@ -52,17 +52,16 @@ func allowUnnumbered(ctx context.Context, st policies, s setting) (restore func(
 	return func() error { return st.DeletePolicy(context.WithoutCancel(ctx), string(s.layout.prefix)) }, err
 }
 
-// putting sends each write as a request of its own.
-func putting(ctx context.Context, baseURL string, s setting) (session, error) {
+// putting sends each write as a request of its own, and expects either status.
+func putting(ctx context.Context, baseURL string, clients int, numbered bool, either, or int) (session, error) {
 	base, err := url.Parse(baseURL)
 	if err != nil {
 		return session{}, fmt.Errorf("the gateway's URL: %w", err)
 	}
-	wires, err := dialWires(ctx, base.Host, s.clients)
+	wires, err := dialWires(ctx, base.Host, clients)
 	if err != nil {
 		return session{}, err
 	}
-	numbered := !s.shared()
 	return session{close: wires.close, write: func(_ context.Context, client int, w *writer) error {
 		r, value := w.next()
 		wire := wires.all[client]
@@ -70,7 +69,7 @@ func putting(ctx context.Context, baseURL string, s setting) (session, error) {
 		if err := wire.send(value); err != nil {
 			return err
 		}
-		return wire.expect(http.StatusOK, http.StatusCreated)
+		return wire.expect(either, or)
 	}}, nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -24,23 +23,7 @@ const loadAlone = "honest writers alone"
 func refusedTarget(baseURL string, pids []int) target {
 	return target{name: nameRefused, role: roleGateway, pids: pids,
 		open: func(ctx context.Context, s setting) (session, error) {
-			base, err := url.Parse(baseURL)
-			if err != nil {
-				return session{}, fmt.Errorf("the gateway's URL: %w", err)
-			}
-			wires, err := dialWires(ctx, base.Host, s.clients)
-			if err != nil {
-				return session{}, err
-			}
-			return session{close: wires.close, write: func(_ context.Context, client int, w *writer) error {
-				r, value := w.next()
-				wire := wires.all[client]
-				wire.beginPut(r, true)
-				if err := wire.send(value); err != nil {
-					return err
-				}
-				return wire.expect(http.StatusPreconditionFailed, http.StatusPreconditionFailed)
-			}}, nil
+			return putting(ctx, baseURL, s.clients, true, http.StatusPreconditionFailed, http.StatusPreconditionFailed)
 		}}
 }
 
