@@ -146,7 +146,7 @@ func TestElectionTerms(t *testing.T) {
 	h := newHarness(t, Config{})
 	session := h.createSession(t, "w", time.Hour)
 	campaign := api.CampaignRequest{
-		Candidate: "w", SessionID: &session.SessionID, RequestID: ptr("r"), Value: []byte(`"v"`),
+		Candidate: "w", SessionID: &session.SessionID, RequestID: new("r"), Value: []byte(`"v"`),
 	}
 	term := h.win(t, "e", campaign)
 	again := h.win(t, "e", campaign)

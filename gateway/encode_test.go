@@ -86,7 +86,7 @@ func TestRejectionProblems(t *testing.T) {
 	for verdict := range rejectionKinds {
 		for _, reason := range []string{"superseded", "released", "reused", "shared"} {
 			rejected := &store.RejectedError{
-				Verdict: verdict, Reason: reason, Resource: "job", Key: "k", Token: 5, Sequence: ptr(int64(3)), GrantedToken: 7,
+				Verdict: verdict, Reason: reason, Resource: "job", Key: "k", Token: 5, Sequence: new(int64(3)), GrantedToken: 7,
 				LastToken: 6, LastSequence: 9, Version: 4,
 			}
 			direct, wrapped := problemOf(rejected), problemOf(errors.Join(rejected))

@@ -41,8 +41,6 @@ func encode(document any) string {
 	return string(text)
 }
 
-func ptr[T any](value T) *T { return &value }
-
 // value is what a pointer points to, or nil.
 func value[T any](pointer *T) any {
 	if pointer == nil {
@@ -109,7 +107,7 @@ const noSession = "9d1c6d4e-7a43-4a0e-9b53-6f2f0c8d1e77"
 
 func (c client) createSession(t testing.TB, owner string, ttl time.Duration) api.Session {
 	t.Helper()
-	body := encode(api.SessionRequest{OwnerID: owner, TTLMS: ptr(ttl.Milliseconds())})
+	body := encode(api.SessionRequest{OwnerID: owner, TTLMS: new(ttl.Milliseconds())})
 	return as[api.Session](t, c.post(t, "/v1/sessions", body), http.StatusCreated)
 }
 

@@ -14,9 +14,9 @@ import (
 // The parameters of the list of locks sort, select and count them, on pages of any size.
 func TestLocksAreSortedAndSelected(t *testing.T) {
 	h := newHarness(t, Config{})
-	h.acquireAs(t, "b/<i>", api.AcquireRequest{OwnerID: `"><img src=x>`, TTLMS: ptr(int64(3_000_000))})
-	first := h.acquireAs(t, "a/1", api.AcquireRequest{OwnerID: "worker-2", TTLMS: ptr(int64(2_000_000))})
-	second := h.acquireAs(t, "c", api.AcquireRequest{OwnerID: "worker-1", TTLMS: ptr(int64(1_000_000))})
+	h.acquireAs(t, "b/<i>", api.AcquireRequest{OwnerID: `"><img src=x>`, TTLMS: new(int64(3_000_000))})
+	first := h.acquireAs(t, "a/1", api.AcquireRequest{OwnerID: "worker-2", TTLMS: new(int64(2_000_000))})
+	second := h.acquireAs(t, "c", api.AcquireRequest{OwnerID: "worker-1", TTLMS: new(int64(1_000_000))})
 	h.release(t, h.acquire(t, "freed", "worker-1"))
 	h.expire(t, h.acquire(t, "late", "worker-1"))
 	next := h.waitInQueue(t, "c", api.AcquireRequest{OwnerID: "next"})

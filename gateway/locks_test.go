@@ -41,7 +41,7 @@ func TestLeaseFromGrantToRelease(t *testing.T) {
 		t.Errorf("the lease %+v was renewed as %+v", lease, renewed)
 	}
 	longer := encode(api.RenewRequest{
-		OwnerID: lease.OwnerID, LeaseID: lease.LeaseID, FencingToken: lease.FencingToken, TTLMS: ptr(int64(3_600_000)),
+		OwnerID: lease.OwnerID, LeaseID: lease.LeaseID, FencingToken: lease.FencingToken, TTLMS: new(int64(3_600_000)),
 	})
 	renewed = as[api.Lease](t, h.post(t, lockPath("jobs/42", "/renew"), longer), http.StatusOK)
 	if renewed.TTLMS != 3_600_000 || renewed.ExpiresAt.Sub(lease.ExpiresAt.Time) < 58*time.Minute {

@@ -92,7 +92,7 @@ func TestRejectedTransaction(t *testing.T) {
 	current := h.acquire(t, "late", "other")
 	good, stale := writeToken(mine, 6), writeToken(late, 1)
 	wrongLease, tokenless, forged := good, good, good
-	wrongLease.LeaseID, tokenless.FencingToken, forged.FencingToken = ptr(uuid.NewString()), nil, ptr(int64(1<<53-1))
+	wrongLease.LeaseID, tokenless.FencingToken, forged.FencingToken = new(uuid.NewString()), nil, new(int64(1<<53-1))
 	fine, ofLate, more := putOp(mine, "fine", "1"), putOp(late, "k", "1"), putOp(mine, "k", "1")
 
 	type (
@@ -115,12 +115,12 @@ func TestRejectedTransaction(t *testing.T) {
 		"forged":          {tokens{forged}, ops{fine}, api.CodeTokenUnknown, nil, "mine"},
 		"without a token": {tokens{tokenless}, ops{fine}, api.CodeTokenRequired, nil, "mine"},
 		"other lease_id":  {tokens{wrongLease}, ops{fine}, api.CodeLeaseMismatch, nil, "mine"},
-		"no write token": {tokens{good}, ops{fine, putOp(current, "k", "1")}, api.CodeTokenRequired, ptr(1),
+		"no write token": {tokens{good}, ops{fine, putOp(current, "k", "1")}, api.CodeTokenRequired, new(1),
 			"late"},
 		"other version": {
-			tokens{good}, ops{fine, putOp(mine, "2", "1"), ifVersion(more, 7)}, api.CodeVersionMismatch, ptr(2), "mine",
+			tokens{good}, ops{fine, putOp(mine, "2", "1"), ifVersion(more, 7)}, api.CodeVersionMismatch, new(2), "mine",
 		},
-		"record exists":     {tokens{good}, ops{ifVersion(more, 0), fine}, api.CodeVersionMismatch, ptr(0), "mine"},
+		"record exists":     {tokens{good}, ops{ifVersion(more, 0), fine}, api.CodeVersionMismatch, new(0), "mine"},
 		"nothing to delete": {tokens{good}, ops{fine, deleteOp(mine, "nothing")}, api.CodeNotFound, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

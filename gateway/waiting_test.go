@@ -50,7 +50,7 @@ func TestWaitAcrossGateways(t *testing.T) {
 // A lease that expires is followed by the next waiter, as after a release.
 func TestWaitForExpiry(t *testing.T) {
 	h := newHarness(t, Config{})
-	lease := h.acquireAs(t, "job", api.AcquireRequest{OwnerID: "dead", TTLMS: ptr(int64(300))})
+	lease := h.acquireAs(t, "job", api.AcquireRequest{OwnerID: "dead", TTLMS: new(int64(300))})
 	next := granted(t, h.wait(t, "job", api.AcquireRequest{OwnerID: "next"}))
 	if next.FencingToken <= lease.FencingToken || next.GrantedAt.Before(lease.ExpiresAt.Time) {
 		t.Errorf("the lease %+v was followed by %+v, want a greater token after its end", lease, next)
@@ -161,7 +161,7 @@ func TestClientGoneAtItsGrant(t *testing.T) {
 	outcomes := map[string]int{}
 	for round := range 30 {
 		lease := h.acquire(t, "job", "holder")
-		request := api.AcquireRequest{OwnerID: "w", WaitMS: 600_000, RequestID: ptr("r" + strconv.Itoa(round))}
+		request := api.AcquireRequest{OwnerID: "w", WaitMS: 600_000, RequestID: new("r" + strconv.Itoa(round))}
 		ctx, hangUp := context.WithCancel(t.Context())
 		gone := h.waitOn(ctx, t, request)
 		h.awaitQueue(t, "job", "w")

@@ -77,7 +77,7 @@ func TestWatchHidesSecrets(t *testing.T) {
 		lock.Lock.Lock != "job" {
 		t.Errorf("the state of a lock that never existed is %+v, want it free", lock)
 	}
-	request := api.AcquireRequest{OwnerID: "a", SessionID: &session.SessionID, RequestID: ptr("request-of-a")}
+	request := api.AcquireRequest{OwnerID: "a", SessionID: &session.SessionID, RequestID: new("request-of-a")}
 	secrets := []string{h.acquireAs(t, "job", request).LeaseID, session.SessionID, *request.RequestID}
 	event := s.next(t, api.EventGranted)
 	if dataOf[api.Event](t, event).ExpiresAt != nil || containsAny(event.data, secrets...) {

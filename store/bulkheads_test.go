@@ -125,13 +125,13 @@ func TestLockedFenceDelaysNobodyElse(t *testing.T) {
 			t.Parallel()
 			b := newTestbed(t)
 			// The timeout of a statement is long: what ends the wait is not that.
-			on := openStore(t, store.Config{DatabaseURL: b.url, StatementTimeout: time.Minute})
+			on := openStore(t, store.Config{DatabaseURL: b.URL, StatementTimeout: time.Minute})
 			o := newOthers(t, runService(t, on, engine.Config{}).Engine)
 			hot, err := o.on.Acquire(t.Context(), store.AcquireRequest{Lock: "hot", OwnerID: "o", TTL: time.Hour})
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, unlock := b.lockedBy(t, lockFencesSQL, []string{"hot"})
+			_, unlock := b.LockedBy(t, lockFencesSQL, []string{"hot"})
 			before := on.PoolStats().Waited
 			var answered atomic.Int64
 			done := make(chan struct{})
@@ -145,7 +145,7 @@ func TestLockedFenceDelaysNobodyElse(t *testing.T) {
 				}()
 			}
 			await(t, "the calls are more than may be sent", func() bool { return on.PoolStats().Waited > before })
-			if err := b.awaitBlocked(t.Context(), nil); err != nil {
+			if err := b.AwaitBlocked(t.Context(), nil); err != nil {
 				t.Fatal(err)
 			}
 			o.expectServed(t)
@@ -161,7 +161,7 @@ func TestLockedFenceDelaysNobodyElse(t *testing.T) {
 func TestLockedFenceIsNamed(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	on := openStore(t, store.Config{DatabaseURL: b.url, StatementTimeout: time.Minute, LockTimeout: 10 * time.Millisecond})
+	on := openStore(t, store.Config{DatabaseURL: b.URL, StatementTimeout: time.Minute, LockTimeout: 10 * time.Millisecond})
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	hot, err := on.Acquire(ctx, store.AcquireRequest{Lock: "tree/hot", OwnerID: "o", TTL: time.Hour})
@@ -189,8 +189,8 @@ func TestLockedFenceIsNamed(t *testing.T) {
 			func() error { return on.Release(ctx, hot.Ref()) },
 		},
 	} {
-		b.exec(t, "insert into fence.watched (lock, since, until) values ('tree/hot', 0, 'infinity') on conflict do nothing")
-		pid, unlock := b.lockedBy(t, c.lockSQL, c.arg)
+		b.Exec(t, "insert into fence.watched (lock, since, until) values ('tree/hot', 0, 'infinity') on conflict do nothing")
+		pid, unlock := b.LockedBy(t, c.lockSQL, c.arg)
 		err := c.call()
 		if err := expectUnavailable(err, store.OutcomeNotApplied); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -198,7 +198,7 @@ func TestLockedFenceIsNamed(t *testing.T) {
 		want := fmt.Sprintf(c.named, pid)
 		if text, ok := c.arg.(string); ok {
 			var hash int32
-			if err := b.sql.QueryRow(ctx, "select hashtext($1)", text).Scan(&hash); err != nil {
+			if err := b.SQL.QueryRow(ctx, "select hashtext($1)", text).Scan(&hash); err != nil {
 				t.Fatal(err)
 			}
 			want = fmt.Sprintf(c.named, pid, hash)
@@ -219,7 +219,7 @@ func TestStuckQueuesDelayNoOther(t *testing.T) {
 	t.Parallel()
 	const queues = 12
 	b := newTestbed(t)
-	on := openStore(t, store.Config{DatabaseURL: b.url, StatementTimeout: time.Minute})
+	on := openStore(t, store.Config{DatabaseURL: b.URL, StatementTimeout: time.Minute})
 	service := runService(t, on, engine.Config{})
 	type answer struct {
 		lock store.Name
@@ -244,13 +244,13 @@ func TestStuckQueuesDelayNoOther(t *testing.T) {
 	}
 	await(t, "all wait", func() bool {
 		var n int
-		return b.sql.QueryRow(t.Context(), "select count(*) from fence.waiters").Scan(&n) == nil && n == queues+1
+		return b.SQL.QueryRow(t.Context(), "select count(*) from fence.waiters").Scan(&n) == nil && n == queues+1
 	})
-	_, unlock := b.lockedBy(t, lockFencesSQL, locks[:queues])
+	_, unlock := b.LockedBy(t, lockFencesSQL, locks[:queues])
 	for _, lock := range locks[:queues] { // as if its lease had ended
-		b.exec(t, "select pg_notify(fence.gateway_channel($1), '0 ' || $2)", service.GatewayID(), lock)
+		b.Exec(t, "select pg_notify(fence.gateway_channel($1), '0 ' || $2)", service.GatewayID(), lock)
 	}
-	if err := b.awaitBlocked(t.Context(), nil); err != nil {
+	if err := b.AwaitBlocked(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	free := store.Name(locks[queues])

@@ -61,7 +61,7 @@ func TestAcquireWhoseConnectionIsCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	var leases int
-	err := b.sql.QueryRow(t.Context(), "select count(*) from fence.leases where request_id = 'r'").Scan(&leases)
+	err := b.SQL.QueryRow(t.Context(), "select count(*) from fence.leases where request_id = 'r'").Scan(&leases)
 	if err != nil || leases != 1 || s.newest().Token != s.leases[0].Token+1 {
 		t.Errorf("%d leases were granted (%v), the newest is %+v", leases, err, s.newest())
 	}

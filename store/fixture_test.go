@@ -124,7 +124,7 @@ func all(steps ...step) step {
 // changingNothing expects that the steps leave every row as it was.
 func changingNothing(steps ...step) step {
 	return func(ctx context.Context, s *fixture) error {
-		return s.unchanged(ctx, func() error { return s.do(ctx, steps...) })
+		return s.Unchanged(ctx, func() error { return s.do(ctx, steps...) })
 	}
 }
 
@@ -140,7 +140,7 @@ func execute(statement string) step {
 		if strings.Contains(statement, "$2") {
 			args = append(args, s.newest().Token)
 		}
-		_, err := s.sql.Exec(ctx, statement, args...)
+		_, err := s.SQL.Exec(ctx, statement, args...)
 		return err
 	}
 }
@@ -264,7 +264,7 @@ func expectGreater(_ context.Context, s *fixture) error {
 func (b *testbed) whileLocked(
 	ctx context.Context, begin func(pgx.Tx) error, send func() error, meanwhile func(pgx.Tx) error,
 ) error {
-	tx, err := b.sql.Begin(ctx)
+	tx, err := b.SQL.Begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -274,7 +274,7 @@ func (b *testbed) whileLocked(
 	}
 	sent := make(chan error, 1)
 	go func() { sent <- send() }()
-	err = b.awaitBlocked(ctx, sent)
+	err = b.AwaitBlocked(ctx, sent)
 	if meanwhile != nil {
 		err = errors.Join(err, meanwhile(tx))
 	}
@@ -300,7 +300,8 @@ func (b *testbed) whileFenceIsLocked(ctx context.Context, resource store.Name, s
 // whileGranted runs steps that must wait while the lock with the suffix is being granted to "the new one".
 func whileGranted(suffix store.Name, scope store.Scope, steps ...step) step {
 	return func(ctx context.Context, s *fixture) error {
-		const acquire = "select fence.acquire(fence.lease_request($1, 'the new one', 'exclusive', $2, 3600000, null, null, null), 0, " +
+		const acquire = "select fence.acquire(fence.lease_request($1, 'the new one', 'exclusive', $2, 3600000, null, null, " +
+			"null), 0, " +
 			"null)"
 		return s.whileLocked(ctx, executing(ctx, acquire, s.lock+suffix, scope), func() error { return s.do(ctx, steps...) },
 			nil)
@@ -310,7 +311,7 @@ func whileGranted(suffix store.Name, scope store.Scope, steps ...step) step {
 // collect reads rows beside the Store. The fields of T are the columns, in their order.
 func collect[T any](t testing.TB, b *testbed, sql string, args ...any) []T {
 	t.Helper()
-	rows, err := b.sql.Query(t.Context(), sql, args...)
+	rows, err := b.SQL.Query(t.Context(), sql, args...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ var sentinels = map[store.Verdict]error{
 // both, any other changed nothing at all (P5, P12).
 func (s *fixture) expectVerdict(ctx context.Context, source source, write store.Write, verdict store.Verdict,
 	reason string) error {
-	before, err := s.dump(ctx)
+	before, err := s.Dump(ctx)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (s *fixture) expectVerdict(ctx context.Context, source source, write store.
 	case verdict == store.Admitted:
 		return s.expectApplied(ctx, write, result, fence)
 	}
-	after, err := s.dump(ctx)
+	after, err := s.Dump(ctx)
 	if err != nil {
 		return err
 	}

@@ -64,12 +64,12 @@ func deletion(_ *fixture, w *store.Write) {
 	w.Kind, w.Value, w.ContentType = store.Delete, nil, ""
 }
 
-func ownLeaseID(s *fixture, w *store.Write) { w.LeaseID = ptr(s.newest().ID) }
+func ownLeaseID(s *fixture, w *store.Write) { w.LeaseID = new(s.newest().ID) }
 
-func firstLeaseID(s *fixture, w *store.Write) { w.LeaseID = ptr(s.leases[0].ID) }
+func firstLeaseID(s *fixture, w *store.Write) { w.LeaseID = new(s.leases[0].ID) }
 
 func otherLeaseID(_ *fixture, w *store.Write) {
-	w.LeaseID = ptr(uuid.MustParse("00000000-0000-4000-8000-000000000000"))
+	w.LeaseID = new(uuid.MustParse("00000000-0000-4000-8000-000000000000"))
 }
 
 // wrote is an admitted write.

@@ -15,7 +15,7 @@ func TestGiveBackAfterTheRequestWasSentAgain(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	gateway := uuid.New()
-	if _, err := b.sql.Exec(t.Context(), "select fence.heartbeat($1, 60000)", gateway); err != nil {
+	if _, err := b.SQL.Exec(t.Context(), "select fence.heartbeat($1, 60000)", gateway); err != nil {
 		t.Fatal(err)
 	}
 	acquire := func(t *testing.T, request store.AcquireRequest) store.Lease {
@@ -32,7 +32,7 @@ func TestGiveBackAfterTheRequestWasSentAgain(t *testing.T) {
 		var outcome string
 		ask := "select outcome from fence.acquire(fence.lease_request($1, 'waiter', 'exclusive', 'node', 60000, null, " +
 			"'request', null), 60000, $2)"
-		if err := b.sql.QueryRow(t.Context(), ask, lock, gateway).Scan(&outcome); err != nil || outcome != "queued" {
+		if err := b.SQL.QueryRow(t.Context(), ask, lock, gateway).Scan(&outcome); err != nil || outcome != "queued" {
 			t.Fatal(outcome, err)
 		}
 		if err := b.Release(t.Context(), holder.Ref()); err != nil {
@@ -41,12 +41,12 @@ func TestGiveBackAfterTheRequestWasSentAgain(t *testing.T) {
 		var id uuid.UUID
 		var token int64
 		claim := "select c.outcome, (c.lease).lease_id, (c.lease).fencing_token from fence.grant_next($1, $2, 'node') c"
-		if err := b.sql.QueryRow(t.Context(), claim, gateway, lock).Scan(&outcome, &id, &token); err != nil ||
+		if err := b.SQL.QueryRow(t.Context(), claim, gateway, lock).Scan(&outcome, &id, &token); err != nil ||
 			outcome != "granted" {
 			t.Fatal(outcome, err)
 		}
 		return func() (status string) {
-			if err := b.sql.QueryRow(t.Context(), "select fence.give_back($1, 'waiter', $2, $3)", lock, id,
+			if err := b.SQL.QueryRow(t.Context(), "select fence.give_back($1, 'waiter', $2, $3)", lock, id,
 				token).Scan(&status); err != nil {
 				t.Fatal(err)
 			}

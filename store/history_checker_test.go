@@ -104,7 +104,7 @@ func byHand(steps ...historyStep) *history {
 
 // TestHistoryCheckerPasses checks that the checker accepts histories that the contract allows.
 func TestHistoryCheckerPasses(t *testing.T) {
-	one := ptr(int64(1))
+	one := new(int64(1))
 	for name, h := range map[string]*history{
 		"a late write shut out": byHand(
 			historyGrant("A", 1, 0, 10), historyHeld("A", 10), historyGrant("B", 2, 10, 20),
@@ -145,7 +145,7 @@ func recordByOne() storetest.Answer {
 // TestHistoryCheckerCatches checks that the checker rejects histories that break the contract.
 func TestHistoryCheckerCatches(t *testing.T) {
 	const order, lost = "no order", "P9"
-	one := ptr(int64(1))
+	one := new(int64(1))
 	for _, c := range []struct {
 		name, notices string
 		history       *history
@@ -192,7 +192,7 @@ func TestHistoryCheckerCatches(t *testing.T) {
 		{"a number used twice", order, byHand(
 			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerNew), historyPut(1, one, "w", answerSecond))},
 		{"two writes of one version", order, byHand(
-			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerNew), historyPut(1, ptr(int64(2)), "w", answerNew))},
+			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerNew), historyPut(1, new(int64(2)), "w", answerNew))},
 		{"an acknowledged write that is lost", order, byHand(
 			historyGrant("A", 1, 0, 10), historyPut(1, one, "v", answerNew), historyRead(answerNotFound))},
 		{"a rejected write that left a trace", order, byHand(
@@ -244,7 +244,8 @@ func TestHistoryCatchesBrokenRule(t *testing.T) {
 			"set granted_token = v_lease.fencing_token, limited =", "set limited ="},
 		{"a release that leaves the fence open", historyOfWrites, "close_fence", "fences f set open = false",
 			"fences f set open = true"},
-		{"writes that do not raise the fence", historyOfWrites, "apply_operations", "else coalesce(p_sequences[c.index], 0) end",
+		{"writes that do not raise the fence", historyOfWrites, "apply_operations",
+			"else coalesce(p_sequences[c.index], 0) end",
 			"else 0 end"},
 		{"writes that look at their name alone", historyOfTrees, "admit",
 			"s.granted_token > coalesce(stored.granted_token, 0)", "false"},
@@ -273,7 +274,7 @@ func (f *historyFixture) breakRule(t *testing.T, function, text, instead string)
 	t.Helper()
 	source, ok := migrations.GuardSource(function)
 	if !ok || strings.Count(source, text) != 1 {
-		t.Fatalf("%s.sql must have %q once", function, text)
+		t.Fatalf("%s.SQL must have %q once", function, text)
 	}
 	if _, err := f.sql.Exec(t.Context(), strings.Replace(source, text, instead, 1)); err != nil {
 		t.Fatal(err)

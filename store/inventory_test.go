@@ -14,7 +14,7 @@ const makeDue = "update fence.inventory set due_at = '-infinity'"
 
 func (b *testbed) recount(t *testing.T) store.Inventory {
 	t.Helper()
-	b.exec(t, makeDue)
+	b.Exec(t, makeDue)
 	if counted, err := b.Recount(t.Context()); err != nil || !counted {
 		t.Fatalf("it was counted: %v (%v)", counted, err)
 	}
@@ -78,19 +78,19 @@ func TestInventoryCountsEverything(t *testing.T) {
 	t.Parallel()
 	for range 3 {
 		b := newTestbed(t)
-		b.exec(t, seedAnything)
-		b.exec(t, "select setval('fence.tokens', 4000)")
+		b.Exec(t, seedAnything)
+		b.Exec(t, "select setval('fence.tokens', 4000)")
 		// An exclusive lease is granted where none runs, and a shared one closes the fence.
-		b.exec(t, `update fence.fences f set open = false where exists (
+		b.Exec(t, `update fence.fences f set open = false where exists (
 			select from fence.leases l where l.lock = f.resource and l.fencing_token < f.granted_token
 				and l.ended_at is null and fence.runs_until(l) > now())`)
 		// Locks that are waited for but were never granted are locks only where their waiters count: the list shows them a
 		// moment longer.
-		b.exec(t, `delete from fence.waiters w using fence.fences f where f.resource = w.lock and f.granted_token = 0 and not fence.is_waiting(w)`)
+		b.Exec(t, `delete from fence.waiters w using fence.fences f where f.resource = w.lock and f.granted_token = 0 and not fence.is_waiting(w)`)
 		got := b.recount(t)
 		want := store.Inventory{At: got.At}
 		var oldestMS int64
-		if err := b.sql.QueryRow(t.Context(), plainCounts).
+		if err := b.SQL.QueryRow(t.Context(), plainCounts).
 			Scan(&want.Held, &want.Expiring, &want.Waiting, &oldestMS, &want.Sessions, &want.NewestToken); err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +123,7 @@ func TestInventoryIsCountedByOne(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	for range 10 {
-		b.exec(t, makeDue)
+		b.Exec(t, makeDue)
 		counted := make(chan bool, 8)
 		var running sync.WaitGroup
 		for range cap(counted) {
@@ -157,21 +157,21 @@ const lockFencesTableSQL = "lock table fence.fences in access exclusive mode"
 func TestInventoryThatTakesTooLong(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	impatient := openStore(t, store.Config{DatabaseURL: b.url, StatementTimeout: 200 * time.Millisecond})
+	impatient := openStore(t, store.Config{DatabaseURL: b.URL, StatementTimeout: 200 * time.Millisecond})
 	letGo := b.hold(t, lockFencesTableSQL)
 	failing := make(chan error, 1)
-	b.exec(t, makeDue)
+	b.Exec(t, makeDue)
 	go func() {
 		_, err := b.Recount(t.Context())
 		failing <- err
 	}()
-	if err := b.awaitBlocked(t.Context(), failing); err != nil {
+	if err := b.AwaitBlocked(t.Context(), failing); err != nil {
 		t.Fatal(err)
 	}
 	if counted, err := impatient.Recount(t.Context()); err != nil || counted {
 		t.Errorf("it was counted (%v) while another counts (%v)", counted, err)
 	}
-	if _, err := b.sql.Exec(t.Context(), "select pg_sleep(0.3)"); err != nil { // a count takes so long, at least
+	if _, err := b.SQL.Exec(t.Context(), "select pg_sleep(0.3)"); err != nil { // a count takes so long, at least
 		t.Fatal(err)
 	}
 	letGo()
@@ -182,7 +182,7 @@ func TestInventoryThatTakesTooLong(t *testing.T) {
 	expectSQL(t, b, true,
 		"select due_at - at >= 19 * greatest(took_ms, 1) * interval '1 millisecond' from fence.inventory")
 
-	b.exec(t, makeDue)
+	b.Exec(t, makeDue)
 	b.hold(t, lockFencesTableSQL)
 	if counted, err := impatient.Recount(t.Context()); err == nil || counted {
 		t.Errorf("it was counted (%v), though it can't be (%v)", counted, err)
@@ -196,17 +196,17 @@ func TestInventoryOfManyLocks(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	const locks = 30_000
-	b.exec(t, "insert into fence.fences (resource, granted_token, open) select 'lock/' || n, n, true from "+
+	b.Exec(t, "insert into fence.fences (resource, granted_token, open) select 'lock/' || n, n, true from "+
 		"generate_series(1, $1) n", locks)
-	b.exec(t, `
+	b.Exec(t, `
 		insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at, ended_at,
 			end_reason)
 		select 'lock/' || n, n, gen_random_uuid(), 'w' || n, 86400000, now(), now() + n % 2 * interval '1 day',
 			case n % 2 when 0 then now() end, case n % 2 when 0 then 'expired' end
 		from generate_series(1, $1) n`, locks)
-	b.exec(t, "select setval('fence.tokens', $1)", locks)
-	b.exec(t, "vacuum analyze fence.fences")
-	b.exec(t, "vacuum analyze fence.leases")
+	b.Exec(t, "select setval('fence.tokens', $1)", locks)
+	b.Exec(t, "vacuum analyze fence.fences")
+	b.Exec(t, "vacuum analyze fence.leases")
 	inventory := b.recount(t)
 	about := func(got, want int64) bool { return got > want*9/10 && got < want*11/10 } // an estimate
 	if !about(inventory.Locks, locks) || inventory.Held != locks/2 || !about(inventory.Expired, locks/2) ||
@@ -223,10 +223,10 @@ func TestInventoryOfManyLocks(t *testing.T) {
 // seedDay makes the samples of gateways for a day.
 func (b *testbed) seedDay(t *testing.T, gateways int) {
 	t.Helper()
-	b.exec(t, `
+	b.Exec(t, `
 		insert into fence.samples (gateway_id, at, span_ms, accepted, rejected, failed, durations)
 		select gen_random_uuid(), clock_timestamp() - n * interval '2 seconds', 2000, 100,
 			case when n % 3 = 0 then '{"token_stale": 5}' else '{}' end::jsonb, 0, array_fill(3::bigint, array[35])
 		from generate_series(1, $1) g, generate_series(0, 43200) n`, gateways)
-	b.exec(t, "vacuum analyze fence.samples")
+	b.Exec(t, "vacuum analyze fence.samples")
 }

@@ -128,7 +128,7 @@ func (s *fixture) expectLeaseStatus(ctx context.Context, ref store.LeaseRef, ren
 	}{{renew, renewal}, {end, ending}} {
 		do := call.do
 		if call.reason != "" {
-			do = func() error { return s.unchanged(ctx, call.do) }
+			do = func() error { return s.Unchanged(ctx, call.do) }
 		}
 		if err := do(); err != nil {
 			return err
@@ -163,7 +163,7 @@ func nullsMatchNothing(ctx context.Context, s *fixture) error {
 		"fencing_token": {ref.Lock, ref.OwnerID, ref.ID, nil},
 	} {
 		var status string
-		err := s.sql.QueryRow(ctx, "select fence.lease_status($1, $2, $3, $4)", args...).Scan(&status)
+		err := s.SQL.QueryRow(ctx, "select fence.lease_status($1, $2, $3, $4)", args...).Scan(&status)
 		if err != nil || status != "mismatch" {
 			return fmt.Errorf("without %s the status is %q (%w), want mismatch", name, status, err)
 		}
@@ -186,7 +186,7 @@ func TestNoSuchLock(t *testing.T) {
 		"record":  func() error { _, err := b.Record(ctx, ref.Lock, "key"); return err },
 	}
 	for name, call := range calls {
-		err := b.unchanged(ctx, func() error {
+		err := b.Unchanged(ctx, func() error {
 			if err := call(); !errors.Is(err, store.ErrNotFound) {
 				return fmt.Errorf("the call returned %w, want ErrNotFound", err)
 			}

@@ -72,7 +72,7 @@ func TestLeaseLists(t *testing.T) {
 		s.one(t, store.Name("b/"+name))
 	}
 	// Tokens of different locks may be equal, where those of one were another service's before.
-	s.exec(t, "update fence.leases set fencing_token = (select max(fencing_token) from fence.leases) where (lock, "+
+	s.Exec(t, "update fence.leases set fencing_token = (select max(fencing_token) from fence.leases) where (lock, "+
 		"fencing_token) in (select lock, max(fencing_token) from fence.leases where lock > 'a' group by lock)")
 	s.endSessions(t)
 	s.checkLeaseLists(t)
@@ -81,7 +81,7 @@ func TestLeaseLists(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.checkLeaseLists(t)
-	s.exec(t, "delete from fence.sessions where settled")
+	s.Exec(t, "delete from fence.sessions where settled")
 	s.checkLeaseLists(t)
 }
 
@@ -165,7 +165,7 @@ func TestElectionsAreListed(t *testing.T) {
 		Metadata: []byte(`{"value":1}`)})
 	s.granted(t, store.AcquireRequest{Lock: "tree", OwnerID: "worker", Scope: store.Subtree,
 		Metadata: []byte(`{"value":1}`)})
-	s.exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = 'late'")
+	s.Exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = 'late'")
 	if _, err := s.Break(t.Context(), "ended", "over"); err != nil {
 		t.Fatal(err)
 	}

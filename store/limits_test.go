@@ -37,12 +37,12 @@ func TestLimitsOfWrites(t *testing.T) {
 	} {
 		for _, source := range []source{bySet, byOne, byTransaction} {
 			s := b.given(t, "limits", acquire)
-			before, err := b.dump(t.Context())
+			before, err := b.Dump(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			_, err = source(t.Context(), b.Store, c.spec(s))
-			after, dumpErr := b.dump(t.Context())
+			after, dumpErr := b.Dump(t.Context())
 			switch {
 			case dumpErr != nil:
 				t.Fatal(dumpErr)
@@ -63,7 +63,7 @@ func TestInvalidWriteFailsItsSet(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t, acquire)
 	b := s.testbed
-	err := b.unchanged(t.Context(), func() error {
+	err := b.Unchanged(t.Context(), func() error {
 		_, err := b.Write(t.Context(), []store.Write{with(newest)(s), with(token(-1))(s)})
 		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "write 1") {
 			return fmt.Errorf("the answer is %w, want ErrInvalid that names write 1", err)
@@ -81,7 +81,7 @@ func TestUnparsedNames(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t, acquire)
 	b := s.testbed
-	err := b.unchanged(t.Context(), func() error {
+	err := b.Unchanged(t.Context(), func() error {
 		_, setErr := b.Write(t.Context(), []store.Write{with(newest)(s), with(newest, sequence(1), key("a//b"))(s)})
 		_, acquireErr := b.Acquire(t.Context(), store.AcquireRequest{Lock: "a/", OwnerID: "w"})
 		for _, err := range []error{setErr, acquireErr} {

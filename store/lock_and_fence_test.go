@@ -57,8 +57,8 @@ func TestLockAndFenceAreOfOneMoment(t *testing.T) {
 func TestLockWithoutFence(t *testing.T) {
 	t.Parallel()
 	s := newLockSetup(t, 1)
-	s.exec(t, "insert into fence.fences (resource) values ('new')")
-	s.exec(t, `
+	s.Exec(t, "insert into fence.fences (resource) values ('new')")
+	s.Exec(t, `
 		insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
 		values ('new', $1, 'w', 'exclusive', 'node', 1000, clock_timestamp(), clock_timestamp() + interval '1 hour')`,
 		s.gateways[0])

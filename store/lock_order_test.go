@@ -33,7 +33,7 @@ var orderPut = store.Operation{Kind: store.Put, Key: "key", Value: []byte("v"), 
 func newLockOrderFixture(t *testing.T) *lockOrderFixture {
 	f := &lockOrderFixture{testbed: newTestbed(t)}
 	for i := range f.gateways {
-		f.gateways[i] = openStore(t, store.Config{DatabaseURL: f.url, ConnectionsMax: 8})
+		f.gateways[i] = openStore(t, store.Config{DatabaseURL: f.URL, ConnectionsMax: 8})
 	}
 	for i := range 8 {
 		f.names = append(f.names, store.Name(fmt.Sprint("flat-", i)), store.Name(fmt.Sprint(lockOrderSubtree, "/", i)))
@@ -169,7 +169,7 @@ func (f *lockOrderFixture) writeToken(i int) store.WriteToken {
 	if subtree := f.subtree.Load(); f.names[i][0] == lockOrderSubtree[0] && rand.N(2) == 0 && subtree > 0 {
 		token = subtree
 	}
-	return store.WriteToken{Resource: f.names[i], Token: max(token, 1), Sequence: ptr(f.sequence.Add(1))}
+	return store.WriteToken{Resource: f.names[i], Token: max(token, 1), Sequence: new(f.sequence.Add(1))}
 }
 
 // puts writes a set of puts, which takes the fast path.
@@ -181,7 +181,7 @@ func (f *lockOrderFixture) puts(ctx context.Context, gateway *store.Store) error
 func (f *lockOrderFixture) mixed(ctx context.Context, gateway *store.Store) error {
 	return f.write(ctx, gateway, func(writes []store.Write) {
 		writes[0].Operation = store.Operation{Kind: store.Delete, Key: "key"}
-		writes[1].Expect = ptr(int64(0))
+		writes[1].Expect = new(int64(0))
 		writes[2].Token = 1
 	})
 }

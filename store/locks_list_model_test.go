@@ -31,7 +31,7 @@ func newLockSetup(t *testing.T, seed uint64) *lockSetup {
 	s := &lockSetup{testbed: newTestbed(t), random: rand.New(rand.NewPCG(seed, 0))}
 	for i := range 3 {
 		gateway := uuid.New()
-		s.exec(t, "insert into fence.gateways values ($1, clock_timestamp() + $2 * interval '1 hour')", gateway,
+		s.Exec(t, "insert into fence.gateways values ($1, clock_timestamp() + $2 * interval '1 hour')", gateway,
 			[]int{9, 9, -9}[i])
 		s.gateways = append(s.gateways, gateway)
 	}
@@ -48,9 +48,9 @@ func newLockSetup(t *testing.T, seed uint64) *lockSetup {
 // endSessions ends the last sessions but two, with their leases still there: one by its owner, one by expiry.
 func (s *lockSetup) endSessions(t *testing.T) {
 	t.Helper()
-	s.exec(t, `update fence.sessions set ended_at = clock_timestamp(), end_reason = 'released' where session_id = $1`,
+	s.Exec(t, `update fence.sessions set ended_at = clock_timestamp(), end_reason = 'released' where session_id = $1`,
 		s.sessions[0])
-	s.exec(t, `update fence.sessions set expires_at = clock_timestamp() - interval '5 minutes', check_at = '-infinity' where session_id = $1`, s.sessions[1])
+	s.Exec(t, `update fence.sessions set expires_at = clock_timestamp() - interval '5 minutes', check_at = '-infinity' where session_id = $1`, s.sessions[1])
 }
 
 func pick[T any](random *rand.Rand, from []T) T { return from[random.IntN(len(from))] }
@@ -79,7 +79,7 @@ func (s *lockSetup) one(t *testing.T, lock store.Name) {
 		var err error
 		switch s.random.IntN(6) {
 		case 0:
-			s.exec(t, "update fence.leases set expires_at = clock_timestamp() - interval '1 minute', check_at = '-infinity' "+
+			s.Exec(t, "update fence.leases set expires_at = clock_timestamp() - interval '1 minute', check_at = '-infinity' "+
 				"where lock = $1 and fencing_token = $2", lock, lease.Token)
 		case 1:
 			err = s.Release(t.Context(), lease.Ref())
@@ -110,7 +110,7 @@ func (s *lockSetup) line(t *testing.T, lock store.Name) {
 		if s.random.IntN(3) == 0 {
 			session = &s.sessions[s.random.IntN(len(s.sessions))]
 		}
-		s.exec(t, `
+		s.Exec(t, `
 			insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, session_id, queued_at, deadline_at)
 			values ($1, $2, $3, $4, 'node', 1000, $5, clock_timestamp(), clock_timestamp() + $6 * interval '1 hour')`,
 			lock, pick(s.random, s.gateways), pick(s.random, lockOwners), pick(s.random, []string{"shared", "exclusive"}),

@@ -50,7 +50,7 @@ func TestLockLists(t *testing.T) {
 	for _, name := range names {
 		s.one(t, store.Name(name))
 	}
-	s.exec(t, "insert into fence.fences (resource) values ('waited for'), ('nothing')")
+	s.Exec(t, "insert into fence.fences (resource) values ('waited for'), ('nothing')")
 	s.line(t, "waited for")
 	s.endSessions(t)
 	models := s.model(t)
@@ -108,7 +108,7 @@ func TestListedQueuesAreBounded(t *testing.T) {
 	t.Parallel()
 	s := newLockSetup(t, 1)
 	s.granted(t, store.AcquireRequest{Lock: "job", OwnerID: "holder"})
-	s.exec(t, `
+	s.Exec(t, `
 		insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
 		select 'job', $1, 'waiter ' || n, 'exclusive', 'node', 1000, clock_timestamp(), clock_timestamp() + interval '1 hour' from generate_series(1, 1100) n`,
 		s.gateways[0])
@@ -172,12 +172,12 @@ func (s *lockSetup) churn(ctx context.Context, t *testing.T, place int) {
 		if err == nil && random.IntN(2) == 0 {
 			err = s.Release(ctx, lease.Ref())
 		} else if err == nil {
-			_, err = s.sql.Exec(ctx,
+			_, err = s.SQL.Exec(ctx,
 				"update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1 and ended_at is "+
 					"null", lock)
 		}
 		if err == nil {
-			_, err = s.sql.Exec(ctx, `
+			_, err = s.SQL.Exec(ctx, `
 				with gone as (delete from fence.waiters where lock = $1)
 				insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
 				select $1, $2, 'churn', 'shared', 'node', 1000, clock_timestamp(), clock_timestamp() + interval '1 hour' from generate_series(1, $3)`,

@@ -137,7 +137,7 @@ func acquireBelow(ctx context.Context, s *fixture) error {
 // whileHeld runs steps that must not wait for the rows that a statement locks ($1 is the lock).
 func whileHeld(sql string, steps ...step) step {
 	return func(ctx context.Context, s *fixture) error {
-		tx, err := s.sql.Begin(ctx)
+		tx, err := s.SQL.Begin(ctx)
 		if err != nil {
 			return err
 		}
@@ -155,7 +155,7 @@ func whileHeld(sql string, steps ...step) step {
 func counted(want int, sql string) step {
 	return func(ctx context.Context, s *fixture) error {
 		var got int
-		err := s.sql.QueryRow(ctx, sql, s.lock).Scan(&got)
+		err := s.SQL.QueryRow(ctx, sql, s.lock).Scan(&got)
 		if err == nil && got != want {
 			err = fmt.Errorf("%s: %d, want %d", sql, got, want)
 		}
@@ -201,7 +201,7 @@ func TestMaxHoldWithoutPolicies(t *testing.T) {
 }
 
 func noPolicies(ctx context.Context, s *fixture) error {
-	_, err := s.sql.Exec(ctx, "delete from fence.policies")
+	_, err := s.SQL.Exec(ctx, "delete from fence.policies")
 	return err
 }
 

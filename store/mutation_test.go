@@ -78,9 +78,9 @@ func (m mutation) apply(t *testing.T, b *testbed) {
 	if err != nil {
 		t.Fatalf("guard/%s.sql: %v", m.function, err)
 	}
-	b.exec(t, broken)
+	b.Exec(t, broken)
 	if slices.Contains([]string{"admit", "lock_write_tokens", "apply_operations", "write_ruled"}, m.function) {
-		b.exec(t, theLongWay(t))
+		b.Exec(t, theLongWay(t))
 	}
 }
 

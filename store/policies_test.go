@@ -127,7 +127,7 @@ func TestLimitsOfPolicies(t *testing.T) {
 		}
 	}
 
-	b.exec(t, "insert into fence.policies (prefix) select 'n' || n from generate_series(2, $1) n", store.PoliciesMax)
+	b.Exec(t, "insert into fence.policies (prefix) select 'n' || n from generate_series(2, $1) n", store.PoliciesMax)
 	if err := b.PutPolicy(ctx, valid); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("one policy too many: %v, want ErrInvalid", err)
 	}

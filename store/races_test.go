@@ -34,7 +34,7 @@ var raceCases = []storeCase{
 		whileGranted("", store.Subtree, rejectedMeanwhile(ofBelow("/x"), "superseded")))},
 	{"P3: a write below that waits for the grant of the first subtree of all", all(onBelow("/x", acquire, expire),
 		func(ctx context.Context, s *fixture) error {
-			_, err := s.sql.Exec(ctx, "delete from fence.subtrees")
+			_, err := s.SQL.Exec(ctx, "delete from fence.subtrees")
 			return err
 		},
 		whileGranted("", store.Subtree, rejectedMeanwhile(ofBelow("/x"), "superseded")))},
@@ -171,16 +171,16 @@ var queueCases = []storeCase{
 func waiter(suffix store.Name, mode, scope string, alive time.Duration) step {
 	return func(ctx context.Context, s *fixture) error {
 		gateway := uuid.New()
-		_, err := s.sql.Exec(ctx, "select fence.heartbeat($1, $2)", gateway, alive.Milliseconds())
+		_, err := s.SQL.Exec(ctx, "select fence.heartbeat($1, $2)", gateway, alive.Milliseconds())
 		if err != nil {
 			return err
 		}
-		_, err = s.sql.Exec(ctx, `
+		_, err = s.SQL.Exec(ctx, `
 			insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
 			values ($1, $2, 'who waits', $3, $4, 1000, clock_timestamp(), clock_timestamp() + interval '1 hour')`,
 			s.lock+suffix, gateway, mode, scope)
 		if err == nil && scope == "subtree" {
-			_, err = s.sql.Exec(ctx, "insert into fence.subtrees (name) values ($1) on conflict do nothing", s.lock+suffix)
+			_, err = s.SQL.Exec(ctx, "insert into fence.subtrees (name) values ($1) on conflict do nothing", s.lock+suffix)
 		}
 		return err
 	}

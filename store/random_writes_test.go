@@ -58,13 +58,13 @@ func (r *randomRun) operation(t *rapid.T, name store.Name) store.Operation {
 	version := r.model.Resource(name).Record(op.Key).Version
 	switch rapid.SampledFrom([]string{"no matter", "no matter", "none", "any", "right", "wrong"}).Draw(t, "expect") {
 	case "none":
-		op.Expect = ptr(store.ExpectNone)
+		op.Expect = new(store.ExpectNone)
 	case "any":
-		op.Expect = ptr(store.ExpectAny)
+		op.Expect = new(store.ExpectAny)
 	case "right":
-		op.Expect = ptr(version)
+		op.Expect = new(version)
 	case "wrong":
-		op.Expect = ptr(version + 1)
+		op.Expect = new(version + 1)
 	}
 	return op
 }
@@ -110,7 +110,7 @@ func number(writes []store.Write) {
 	for i, write := range writes {
 		if write.Sequence != nil {
 			last[write.Resource] = max(last[write.Resource]+1, *write.Sequence)
-			writes[i].Sequence = ptr(last[write.Resource])
+			writes[i].Sequence = new(last[write.Resource])
 		}
 	}
 }
@@ -178,7 +178,7 @@ func (r *randomRun) transactAndWrite(t *rapid.T) {
 func (r *randomRun) next(name store.Name) store.WriteToken {
 	resource := r.model.Resource(name)
 	granted, leaseID := r.model.Granted(name)
-	token := store.WriteToken{Resource: name, Token: granted, Sequence: ptr(int64(1)), LeaseID: &leaseID}
+	token := store.WriteToken{Resource: name, Token: granted, Sequence: new(int64(1)), LeaseID: &leaseID}
 	if resource.LastToken == granted {
 		*token.Sequence = resource.LastSequence + 1
 	}

@@ -49,11 +49,11 @@ func TestRecorderGroupsRejections(t *testing.T) {
 	recorder := store.NewRecorder(b.Store)
 	zombie := store.RejectedError{
 		Verdict: store.VerdictTokenStale, Reason: "superseded", Resource: "jobs/1", Key: "a",
-		Token: 33, Sequence: ptr(int64(1)), GrantedToken: 34, LastToken: 33, LastSequence: 1,
+		Token: 33, Sequence: new(int64(1)), GrantedToken: 34, LastToken: 33, LastSequence: 1,
 	}
 	before := time.Now()
 	recorder.Record(&zombie, "http", "192.0.2.1")
-	zombie.Key, zombie.Sequence = "b", ptr(int64(2))
+	zombie.Key, zombie.Sequence = "b", new(int64(2))
 	recorder.Record(&zombie, "http", "192.0.2.1")
 	if err := flush(recorder); err != nil {
 		t.Fatal(err)
@@ -150,7 +150,7 @@ func TestRecorderLooksUpTheLease(t *testing.T) {
 	} {
 		s := b.given(t, store.Name(name), c.given...)
 		if c.ago {
-			b.exec(t, ago, s.lock, s.leases[0].Token)
+			b.Exec(t, ago, s.lock, s.leases[0].Token)
 		}
 		recorder := store.NewRecorder(b.Store)
 		recorder.Record(rejectedBy(t, s, c.write), "http", "192.0.2.1")
@@ -170,14 +170,14 @@ func TestRecorderLooksUpTheLease(t *testing.T) {
 
 // endLater puts the end of the newest lease, which has ended, into the future: after the rejection by any clock.
 func endLater(ctx context.Context, s *fixture) error {
-	_, err := s.sql.Exec(ctx, "update fence.leases set ended_at = clock_timestamp() + interval '1 minute' where lock = $1",
+	_, err := s.SQL.Exec(ctx, "update fence.leases set ended_at = clock_timestamp() + interval '1 minute' where lock = $1",
 		s.lock)
 	return err
 }
 
 // expireLater is endLater for one that runs.
 func expireLater(ctx context.Context, s *fixture) error {
-	_, err := s.sql.Exec(ctx, `
+	_, err := s.SQL.Exec(ctx, `
 		update fence.leases set expires_at = clock_timestamp() + interval '1 minute', end_reason = 'expired',
 			ended_at = clock_timestamp() + interval '1 minute'
 		where lock = $1`, s.lock)
@@ -192,14 +192,14 @@ func TestRecorderKeepsWhatItCannotWrite(t *testing.T) {
 	recorder := store.NewRecorder(b.Store)
 	rejected := store.RejectedError{Verdict: store.VerdictTokenStale, Reason: "superseded", Resource: "r", Token: 33}
 	recorder.Record(&rejected, "http", "192.0.2.1")
-	b.exec(t, "alter table fence.rejections rename to hidden")
+	b.Exec(t, "alter table fence.rejections rename to hidden")
 	for range 2 {
 		if err := flush(recorder); !errors.Is(err, store.ErrUnavailable) {
 			t.Fatalf("the recorder reported %v, want ErrUnavailable", err)
 		}
 	}
 	recorder.Record(&rejected, "http", "192.0.2.1")
-	b.exec(t, "alter table fence.hidden rename to rejections")
+	b.Exec(t, "alter table fence.hidden rename to rejections")
 	for range 2 {
 		if err := flush(recorder); err != nil {
 			t.Fatal(err)
@@ -252,11 +252,11 @@ func TestRecorderDropsWhatItCannotKeep(t *testing.T) {
 	unlock := b.hold(t, "lock table fence.rejections")
 	flushed := make(chan error, 1)
 	go func() { flushed <- flush(recorder) }()
-	if err := b.awaitBlocked(t.Context(), flushed); err != nil {
+	if err := b.AwaitBlocked(t.Context(), flushed); err != nil {
 		t.Fatal(err)
 	}
 	recordGroups(recorder, groupsMax-1, groupsMax+99) // one group that is being written, and 99 others
-	b.exec(t, "select pg_cancel_backend(pid) from pg_stat_activity where datname = current_database() and "+
+	b.Exec(t, "select pg_cancel_backend(pid) from pg_stat_activity where datname = current_database() and "+
 		"wait_event_type = 'Lock'")
 	if err := <-flushed; !errors.Is(err, store.ErrUnavailable) {
 		t.Fatalf("the recorder reported %v, want ErrUnavailable", err)

@@ -29,9 +29,9 @@ func TestRecordLists(t *testing.T) {
 			t.Fatal(err)
 		}
 		at := begin.Add(time.Duration(rand.IntN(20)) * time.Microsecond) // many at once
-		s.exec(t, "update fence.records set updated_at = $2 where resource = 'lock' and key = $1", name, at)
+		s.Exec(t, "update fence.records set updated_at = $2 where resource = 'lock' and key = $1", name, at)
 		rows = append(rows, store.Record{
-			Resource: s.lock, Key: store.Name(name), Version: int64(i) + 1, Token: s.newest().Token, Sequence: ptr(int64(i)),
+			Resource: s.lock, Key: store.Name(name), Version: int64(i) + 1, Token: s.newest().Token, Sequence: new(int64(i)),
 			Size: int64(len(name)), ContentType: "text/plain", UpdatedAt: at,
 		})
 	}

@@ -22,7 +22,7 @@ import (
 func TestRandomRefusals(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	conn, err := pgx.Connect(t.Context(), b.url)
+	conn, err := pgx.Connect(t.Context(), b.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,10 +80,10 @@ func (r *randomRefusals) hammer(t *rapid.T) {
 		last := r.model.Resource(lease.Lock)
 		switch rapid.IntRange(0, 3).Draw(t, "number") {
 		case 0:
-			write.Sequence = ptr(last.LastSequence)
+			write.Sequence = new(last.LastSequence)
 			write.Token = last.LastToken
 		case 1:
-			write.Sequence = ptr(last.LastSequence + 1)
+			write.Sequence = new(last.LastSequence + 1)
 		}
 		r.through(t, write)
 	}
@@ -205,7 +205,7 @@ func (w *refusalWriter) turn(ctx context.Context) error {
 	}
 	write.Token = lease.Token
 	if w.random.IntN(4) > 0 {
-		write.Sequence = ptr(int64(len(w.writes)))
+		write.Sequence = new(int64(len(w.writes)))
 	}
 	w.writes = append(w.writes, write)
 	return w.commit(ctx, gateway, write)

@@ -21,7 +21,7 @@ type refusing struct {
 
 func newRefusing(t *testing.T, b *testbed, config engine.Config) refusing {
 	t.Helper()
-	return refusing{runService(t, openStore(t, store.Config{DatabaseURL: b.url, ConnectionsMax: 8}), config), b.Store}
+	return refusing{runService(t, openStore(t, store.Config{DatabaseURL: b.URL, ConnectionsMax: 8}), config), b.Store}
 }
 
 // commit returns the verdict on a write, after "early" if it did not come from the database. An early verdict must be

@@ -110,7 +110,7 @@ func TestRefusalsWithoutNotifications(t *testing.T) {
 	script := superseded(t, r, "lock")
 
 	c.Cut(beforeServer, `listen "fence_policies"`)
-	b.exec(t, "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and "+
+	b.Exec(t, "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and "+
 		"application_name = 'fencegate listener'")
 	await(t, "the listening connection is lost", func() bool { return !r.Listening() && r.RefusalsRemembered() == 0 })
 	script.expect(t, "1=v: token_stale superseded", "1=v: token_stale superseded")
@@ -214,11 +214,11 @@ func TestRefusalsAfterARestore(t *testing.T) {
 	script := superseded(t, r, "lock")
 	before := r.Refusals().Forgotten()
 	// The state before the second grant comes back, in a schema of the same name.
-	b.exec(t, "drop schema fence cascade")
+	b.Exec(t, "drop schema fence cascade")
 	if err := b.Migrate(patient(t)); err != nil {
 		t.Fatal(err)
 	}
-	b.exec(t, "insert into fence.fences (resource, granted_token, open) values ('lock', $1, true)", script.leases[0].Token)
+	b.Exec(t, "insert into fence.fences (resource, granted_token, open) values ('lock', $1, true)", script.leases[0].Token)
 	await(t, "the Service forgets its refusals after the restore",
 		func() bool { return r.Refusals().Forgotten() > before })
 	script.expect(t, "1.1=v: admitted")

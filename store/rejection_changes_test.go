@@ -42,8 +42,8 @@ func expectChanges(t *testing.T, changes store.RejectionChanges, changed int, mi
 func TestRejectionFollower(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	b.exec(t, recordGroupsSQL, 5)
-	late, err := b.sql.Begin(t.Context())
+	b.Exec(t, recordGroupsSQL, 5)
+	late, err := b.SQL.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestRejectionFollower(t *testing.T) {
 	follower := b.FollowRejections()
 	expectChanges(t, nextChanges(t, follower), 0, false)
 	expectChanges(t, nextChanges(t, follower), 0, false)
-	b.exec(t, "update fence.rejections set changed_at = clock_timestamp(), count = count + 1 where resource in "+
+	b.Exec(t, "update fence.rejections set changed_at = clock_timestamp(), count = count + 1 where resource in "+
 		"('jobs/3', 'jobs/4')")
 	changes := nextChanges(t, follower)
 	expectChanges(t, changes, 2, false)
@@ -81,23 +81,23 @@ func TestRejectionFollowerInAStorm(t *testing.T) {
 	b := newTestbed(t)
 	follower := b.FollowRejections()
 	begun := nextChanges(t, follower)
-	b.exec(t, recordGroupsSQL, store.RejectionsMissedMax)
+	b.Exec(t, recordGroupsSQL, store.RejectionsMissedMax)
 	expectChanges(t, nextChanges(t, follower), store.RejectionsMissedMax, false)
 	for range 3 {
-		b.exec(t, recordGroupsSQL, 5*store.RejectionsMissedMax)
+		b.Exec(t, recordGroupsSQL, 5*store.RejectionsMissedMax)
 		changes := nextChanges(t, follower)
 		expectChanges(t, changes, 0, true)
 		if changes.Since.After(begun.At) || follower.Remembered() > store.RejectionsMissedMax {
 			t.Errorf("missed is all since %s; %d groups are remembered", changes.Since, follower.Remembered())
 		}
 	}
-	b.exec(t, "update fence.rejections set changed_at = changed_at - interval '1 minute'") // that minute passes
-	b.exec(t, recordGroupsSQL, 3)
+	b.Exec(t, "update fence.rejections set changed_at = changed_at - interval '1 minute'") // that minute passes
+	b.Exec(t, recordGroupsSQL, 3)
 	expectChanges(t, nextChanges(t, follower), 3, false)
 	follower.Ahead(time.Hour) // and that hour, but only for the follower
-	b.exec(t, recordGroupsSQL, 2)
+	b.Exec(t, recordGroupsSQL, 2)
 	expectChanges(t, nextChanges(t, follower), 0, true)
-	b.exec(t, recordGroupsSQL, 1)
+	b.Exec(t, recordGroupsSQL, 1)
 	expectChanges(t, nextChanges(t, follower), 1, false)
 }
 
@@ -105,8 +105,8 @@ func TestRejectionFollowerInAStorm(t *testing.T) {
 func TestRejectionsSince(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	b.exec(t, recordGroupsSQL, 10)
-	b.exec(t, "update fence.rejections set changed_at = clock_timestamp() - interval '30 minutes' where resource = "+
+	b.Exec(t, recordGroupsSQL, 10)
+	b.Exec(t, "update fence.rejections set changed_at = clock_timestamp() - interval '30 minutes' where resource = "+
 		"'jobs/1'")
 	now := time.Now()
 	for _, c := range []struct {
@@ -129,7 +129,7 @@ func TestRejectionsSince(t *testing.T) {
 		}
 		expectChanges(t, changes, c.changed, c.missed)
 	}
-	b.exec(t, recordGroupsSQL, store.RejectionsMissedMax+1)
+	b.Exec(t, recordGroupsSQL, store.RejectionsMissedMax+1)
 	changes, err := b.RejectionsSince(t.Context(), store.RejectionFilter{}, now)
 	if err != nil || len(changes.Changed) != 0 || !changes.Missed {
 		t.Errorf("of too many changes the answer has %d (%v), missed %v, want none and missed", len(changes.Changed), err,
@@ -146,8 +146,8 @@ func TestRejectionsSince(t *testing.T) {
 func TestRecordingIsVisibleSoon(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	b.exec(t, recordGroupsSQL, 2)
-	first, err := b.sql.Begin(t.Context())
+	b.Exec(t, recordGroupsSQL, 2)
+	first, err := b.SQL.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,15 +162,15 @@ func TestRecordingIsVisibleSoon(t *testing.T) {
 	}
 	second := make(chan error, 1)
 	go func() {
-		second <- pgx.BeginFunc(t.Context(), b.sql, func(tx pgx.Tx) error {
+		second <- pgx.BeginFunc(t.Context(), b.SQL, func(tx pgx.Tx) error {
 			_, err := tx.Exec(t.Context(), recordGroupsSQL, 2)
 			return err
 		})
 	}()
-	if err := b.awaitBlocked(t.Context(), second); err != nil {
+	if err := b.AwaitBlocked(t.Context(), second); err != nil {
 		t.Fatal(err)
 	}
-	b.exec(t, "select pg_sleep(5.1)") // what the test is about
+	b.Exec(t, "select pg_sleep(5.1)") // what the test is about
 	if err := first.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ var midnight = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // seedGroups makes that many groups of all kinds, and returns them, the newest first.
 func seedGroups(t *testing.T, b *testbed, groups int) []store.Rejection {
 	t.Helper()
-	b.exec(t, `
+	b.Exec(t, `
 		insert into fence.rejections (resource, key, code, reason, source, address, fencing_token, granted_token, last_token,
 			last_sequence,
 			owner_id, late_ms, count, first_at, last_at, changed_at)
@@ -161,7 +161,7 @@ func TestRejectionSummaryOfMany(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	seedGroups(t, b, 300)
-	b.exec(t, "update fence.rejections set resource = 'r' || id % 70, owner_id = 'w' || id % 90, count = 1 + id * 31 % 97")
+	b.Exec(t, "update fence.rejections set resource = 'r' || id % 70, owner_id = 'w' || id % 90, count = 1 + id * 31 % 97")
 	summary, err := b.RejectionSummary(t.Context(), store.RejectionFilter{})
 	if want := summaryOf(rejections(t, b, store.RejectionQuery{})); err != nil || !reflect.DeepEqual(summary, want) {
 		t.Errorf("the summary is %+v (%v), want %+v", summary, err, want)
@@ -183,10 +183,10 @@ func changeGroups(t *testing.T, b *testbed, of []store.Rejection, begun chan<- s
 		}
 		id := of[rand.IntN(len(of)/2)*2].ID // every second is left alone
 		touched[id] = true
-		_, err := b.sql.Exec(t.Context(),
+		_, err := b.SQL.Exec(t.Context(),
 			"update fence.rejections set count = count + 1, changed_at = clock_timestamp() where id = $1", id)
 		if err == nil {
-			_, err = b.sql.Exec(t.Context(), `
+			_, err = b.SQL.Exec(t.Context(), `
 				insert into fence.rejections (resource, key, code, reason, source, address, fencing_token, granted_token,
 					last_token, last_sequence,
 					count, first_at, last_at)
@@ -261,8 +261,8 @@ func TestRejectionsOfIDs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.exec(t, "delete from fence.rejections where id = $1", ids[3])
-	b.exec(t, "update fence.rejections set count = 1000, changed_at = clock_timestamp() where id = $1", ids[5])
+	b.Exec(t, "delete from fence.rejections where id = $1", ids[3])
+	b.Exec(t, "update fence.rejections set count = 1000, changed_at = clock_timestamp() where id = $1", ids[5])
 	got, err := b.RejectionsOf(t.Context(), ids)
 	if want := slices.Delete(slices.Clone(ids), 3, 4); err != nil || !slices.Equal(idsOf(got), want) ||
 		got[4].Count != 1000 || len(ids) != len(all) {

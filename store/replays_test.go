@@ -12,11 +12,11 @@ func TestReplayOfALockedFence(t *testing.T) {
 	const write = `select admitted, replayed, busy
 		from fence.write(array['lock'], array[$1::bigint], array[$2::bigint], array[null::uuid], array['\x01'::bytea],
 			array['put'], array['k'], array['v'::bytea], array['text/plain'], array[null::bigint], array[1], $3)`
-	s.exec(t, write, s.newest().Token, 1, nil)
+	s.Exec(t, write, s.newest().Token, 1, nil)
 	s.hold(t, "select from fence.fences for update")
 	for sequence, want := range map[int][3][]int32{1: {{1}, {1}, nil}, 2: {nil, nil, {1}}} {
 		var got [3][]int32
-		err := s.sql.QueryRow(t.Context(), write, s.newest().Token, sequence, 0).Scan(&got[0], &got[1], &got[2])
+		err := s.SQL.QueryRow(t.Context(), write, s.newest().Token, sequence, 0).Scan(&got[0], &got[1], &got[2])
 		if err != nil || !slices.EqualFunc(got[:], want[:], slices.Equal[[]int32]) {
 			t.Errorf("with sequence %d the answer is %v (%v), want %v", sequence, got, err, want)
 		}
@@ -30,8 +30,8 @@ func TestReplayWaitsForStandbys(t *testing.T) {
 	s := newFixture(t, acquire)
 	const write = `select verdict from fence.write_one(
 		'lock', $1, 1, null, '\x01', 'put', 'k', 'v', 'text/plain', null, null)`
-	s.exec(t, write, s.newest().Token)
-	tx, err := s.sql.Begin(t.Context())
+	s.Exec(t, write, s.newest().Token)
+	tx, err := s.SQL.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

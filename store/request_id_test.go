@@ -105,7 +105,7 @@ func queuedOtherwise(ctx context.Context, s *fixture) error {
 	for _, change := range requestChanges {
 		again := request
 		change(s, &again)
-		if err := s.unchanged(ctx, func() error { return enqueued(again, "request_id_changed") }); err != nil {
+		if err := s.Unchanged(ctx, func() error { return enqueued(again, "request_id_changed") }); err != nil {
 			return err
 		}
 	}
@@ -121,9 +121,10 @@ func (s *fixture) enqueue(ctx context.Context, r store.AcquireRequest) (outcome 
 	}
 	var metadata *string
 	if r.Metadata != nil {
-		metadata = ptr(string(r.Metadata))
+		metadata = new(string(r.Metadata))
 	}
-	err = s.sql.QueryRow(ctx, "select outcome from fence.acquire(fence.lease_request($1, $2, $3, $4, $5, $6, $7, $8), $9, $10)",
+	err = s.SQL.QueryRow(ctx, "select outcome from fence.acquire(fence.lease_request($1, $2, $3, $4, $5, $6, $7, $8), "+
+		"$9, $10)",
 		r.Lock, r.OwnerID, cmp.Or(r.Mode, store.Exclusive), cmp.Or(r.Scope, store.Node), r.TTL.Milliseconds(), session,
 		r.RequestID, metadata,
 		r.Wait.Milliseconds(), uuid.New()).Scan(&outcome)

@@ -17,7 +17,7 @@ func holdOut(ctx context.Context, s *fixture) error { return s.holdOut(ctx, 0) }
 func expireAndHoldOut(ctx context.Context, s *fixture) error { return s.holdOut(ctx, time.Minute) }
 
 func (s *fixture) holdOut(ctx context.Context, expiredBefore time.Duration) error {
-	_, err := s.sql.Exec(ctx, `
+	_, err := s.SQL.Exec(ctx, `
 		update fence.leases l
 		set granted_at = l.granted_at - interval '1 day', hold_until = now.at,
 			expires_at = case when l.session_id is null then now.at - $3 * interval '1 millisecond' else l.expires_at end

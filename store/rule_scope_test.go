@@ -109,7 +109,7 @@ func ofBelow(suffix store.Name, options ...option) writeSpec {
 }
 
 func leaseIDOfBelow(suffix store.Name) option {
-	return func(s *fixture, w *store.Write) { w.LeaseID = ptr(s.below(suffix).newest().ID) }
+	return func(s *fixture, w *store.Write) { w.LeaseID = new(s.below(suffix).newest().ID) }
 }
 
 // subtreeWriteCases: one token of a subtree for many resources in it.

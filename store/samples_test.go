@@ -22,7 +22,7 @@ func (b *testbed) keep(t *testing.T, state store.GatewayState, ago time.Duration
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.exec(t, "update fence.samples set at = at - $1::interval where at = $2 and gateway_id = $3", ago, at, state.ID)
+	b.Exec(t, "update fence.samples set at = at - $1::interval where at = $2 and gateway_id = $3", ago, at, state.ID)
 }
 
 func (b *testbed) points(t *testing.T, length time.Duration) []store.Point {
@@ -83,7 +83,7 @@ func TestSamplesAddUpToTheTotals(t *testing.T) {
 func TestPoints(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	b.exec(t, `
+	b.Exec(t, `
 		insert into fence.samples (gateway_id, at, span_ms, accepted, rejected, failed, durations)
 		select gen_random_uuid(), date_bin('2 seconds', clock_timestamp(), 'epoch') - ago * interval '1 second', span_ms,
 			accepted, rejected::jsonb, 0, durations
@@ -194,7 +194,7 @@ func TestGatewaysOfTheOverview(t *testing.T) {
 		}
 		b.keep(t, states[name], 0, store.Totals{})
 	}
-	b.exec(t, "update fence.gateway_states set seen_at = seen_at - interval '8 seconds' where name = 'a'")
+	b.Exec(t, "update fence.gateway_states set seen_at = seen_at - interval '8 seconds' where name = 'a'")
 	if err := b.ForgetGateway(t.Context(), states["b"].ID); err != nil {
 		t.Fatal(err)
 	}
@@ -219,16 +219,16 @@ func TestSweepForgetsSamples(t *testing.T) {
 	b := newTestbed(t)
 	state := store.GatewayState{ID: uuid.New(), Name: "dead"}
 	b.keep(t, state, 0, store.Totals{Accepted: 1})
-	b.exec(t, `
+	b.Exec(t, `
 		insert into fence.samples (gateway_id, at, span_ms, accepted, rejected, failed, durations)
 		select gen_random_uuid(), clock_timestamp() - n * interval '1 second', 1, 1, '{}', 0, '{}' from generate_series(3610, 6109) n`)
-	b.exec(t, "update fence.gateway_states set seen_at = seen_at - interval '1 hour'")
+	b.Exec(t, "update fence.gateway_states set seen_at = seen_at - interval '1 hour'")
 	sweeper := newSweeper(t, b.Store, store.SweeperConfig{HistoryRetention: time.Hour})
 	expectSwept(t, sweeper, store.Swept{SamplesForgotten: 2500})
 	expectSwept(t, sweeper, store.Swept{})
 	overview, err := b.Overview(t.Context())
 	var samples int64
-	if err = errors.Join(err, b.sql.QueryRow(t.Context(),
+	if err = errors.Join(err, b.SQL.QueryRow(t.Context(),
 		"select count(*) from fence.samples").Scan(&samples)); err != nil || len(overview.Gateways) != 0 || samples != 1 {
 		t.Errorf("%d samples and the gateways %+v are left (%v)", samples, overview.Gateways, err)
 	}
@@ -244,9 +244,9 @@ func TestSweepForgetsSamples(t *testing.T) {
 func TestOverviewOfAReadOnlyDatabase(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	b.exec(t, "do $$ begin execute format('alter database %I set default_transaction_read_only = on', "+
+	b.Exec(t, "do $$ begin execute format('alter database %I set default_transaction_read_only = on', "+
 		"current_database()); end $$")
-	reader := openStore(t, store.Config{DatabaseURL: b.url})
+	reader := openStore(t, store.Config{DatabaseURL: b.URL})
 	overview, err := reader.Overview(t.Context())
 	if err != nil || !overview.Database.ReadOnly || overview.Database.Version == "" ||
 		overview.Database.ConnectionsMax < 1 {
@@ -267,24 +267,24 @@ func TestOverviewOfARoleThatSeesLittle(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	var role string
-	if err := b.sql.QueryRow(t.Context(), "select current_database() || '_onlooker'").Scan(&role); err != nil {
+	if err := b.SQL.QueryRow(t.Context(), "select current_database() || '_onlooker'").Scan(&role); err != nil {
 		t.Fatal(err)
 	}
-	b.exec(t, "create role "+role)
+	b.Exec(t, "create role "+role)
 	t.Cleanup(func() {
 		for _, sql := range []string{"drop owned by " + role, "drop role " + role} {
-			if _, err := b.sql.Exec(context.Background(), sql); err != nil {
+			if _, err := b.SQL.Exec(context.Background(), sql); err != nil {
 				t.Error(err)
 			}
 		}
 	})
-	b.exec(t, fmt.Sprintf("grant usage on schema fence to %[1]s; grant select on all tables in schema fence to %[1]s",
+	b.Exec(t, fmt.Sprintf("grant usage on schema fence to %[1]s; grant select on all tables in schema fence to %[1]s",
 		role))
 	separator := "?"
-	if strings.Contains(b.url, "?") {
+	if strings.Contains(b.URL, "?") {
 		separator = "&"
 	}
-	overview, err := openStore(t, store.Config{DatabaseURL: b.url + separator + "options=-crole%3D" +
+	overview, err := openStore(t, store.Config{DatabaseURL: b.URL + separator + "options=-crole%3D" +
 		role}).Overview(t.Context())
 	if err != nil || overview.Database.SynchronousStandbys != nil || overview.Database.SizeBytes < 1<<20 ||
 		overview.Database.Connections < 1 {

@@ -36,7 +36,7 @@ func acquireIn(t *testing.T, on *store.Store, session store.Session, locks []sto
 func (b *testbed) hold(t *testing.T, sql string, args ...any) (letGo func()) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	tx, err := b.sql.Begin(ctx)
+	tx, err := b.SQL.Begin(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestSweepSkipsALockedSession(t *testing.T) {
 			t.Fatal(err)
 		}
 		acquireIn(t, b.Store, session, []store.Name{lock})
-		b.exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1",
+		b.Exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1",
 			session.ID)
 	}
 	letGo := b.hold(t, lockFenceSQL, "stuck")
@@ -132,7 +132,7 @@ func TestSweepSkipsALockedSession(t *testing.T) {
 	b.expectOpenFences(t, "stuck")
 	letGo()
 	expectSwept(t, sweeper, store.Swept{}) // it is left alone for a while
-	b.exec(t, "update fence.sessions set check_at = clock_timestamp() where not settled")
+	b.Exec(t, "update fence.sessions set check_at = clock_timestamp() where not settled")
 	expectSwept(t, sweeper, store.Swept{})
 	b.expectOpenFences(t, "")
 }
@@ -151,13 +151,13 @@ func TestSettleWakesInPortions(t *testing.T) {
 		inside = append(inside, goAcquire(patient(t), s.at(0), store.AcquireRequest{Lock: lock, OwnerID: "owner",
 			SessionID: session.ID, Wait: store.WaitMax}))
 	}
-	s.awaitQueued(t, locks)
+	s.AwaitQueued(t, locks)
 	for i := range locks {
 		behind = append(behind, goAcquire(patient(t), s.at(1),
 			store.AcquireRequest{Lock: store.Name(fmt.Sprintf("%d/lock", i)), OwnerID: fmt.Sprint("behind ", i),
 				Mode: store.Shared, Wait: store.WaitMax}))
 	}
-	s.awaitQueued(t, 2*locks)
+	s.AwaitQueued(t, 2*locks)
 	if _, err := s.at(1).EndSession(patient(t), session.ID); err != nil {
 		t.Error(err)
 	}
@@ -191,7 +191,7 @@ func TestSweepIsDoneByOneGateway(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	b.given(t, "late", acquire, expire)
-	conn, err := pgx.Connect(t.Context(), b.url)
+	conn, err := pgx.Connect(t.Context(), b.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +206,7 @@ func TestSweepIsDoneByOneGateway(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, "the first gateway's connection has ended", func() bool {
-		return b.count(t, "select count(*) from pg_stat_activity where pid = $1", pid) == 0
+		return b.Count(t, "select count(*) from pg_stat_activity where pid = $1", pid) == 0
 	})
 	expectSwept(t, sweeper, store.Swept{Expired: 1})
 

@@ -81,13 +81,13 @@ func TestSessionOfManyLeases(t *testing.T) {
 	}
 	waiting = append(waiting, goAcquire(patient(t), s.at(1),
 		store.AcquireRequest{Lock: "lock", OwnerID: "all", Scope: store.Subtree, Wait: store.WaitMax}))
-	s.awaitQueued(t, len(waiting))
+	s.AwaitQueued(t, len(waiting))
 	stop()
 	kept, err := s.at(1).KeepAlive(patient(t), session.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := s.count(t, runningSQL); n != leases {
+	if n := s.Count(t, runningSQL); n != leases {
 		t.Errorf("%d leases run, want %d", n, leases)
 	}
 
@@ -111,7 +111,7 @@ func TestSessionOfManyLeases(t *testing.T) {
 		t.Errorf("the sweep did %+v (%v)", swept, err)
 	}
 	for what, sql := range map[string]string{"leases are not over": notOverSQL, "fences are open": openSQL} {
-		if n := s.count(t, sql); n != 0 {
+		if n := s.Count(t, sql); n != 0 {
 			t.Errorf("after the sweep %d %s", n, what)
 		}
 	}
@@ -168,7 +168,7 @@ func TestSessionEndsDuringAcquires(t *testing.T) {
 		if _, err := s.at(round+1).EndSession(patient(t), session.ID); err != nil {
 			t.Error(err)
 		}
-		if n := s.count(t, "select count(*) from fence.leases where ended_at is null and session_id = $1",
+		if n := s.Count(t, "select count(*) from fence.leases where ended_at is null and session_id = $1",
 			session.ID); n != 0 {
 			t.Errorf("%d leases run in a session that has ended", n)
 		}
@@ -177,7 +177,7 @@ func TestSessionEndsDuringAcquires(t *testing.T) {
 			t.Errorf("ended twice: %v", err)
 		}
 	}
-	if n := s.count(t, notOverSQL); n != 0 {
+	if n := s.Count(t, notOverSQL); n != 0 {
 		t.Errorf("%d leases are not over", n)
 	}
 	s.expectQuiet(t)
@@ -264,7 +264,7 @@ func TestWaitersOfAnExpiredSession(t *testing.T) {
 		inside = append(inside, s.queue(t, i, store.AcquireRequest{Lock: "lock", OwnerID: "owner", SessionID: session.ID}))
 	}
 	next := s.queue(t, 2, store.AcquireRequest{Lock: "lock", OwnerID: "next"})
-	s.exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity'")
+	s.Exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity'")
 	s.release(t, 0, holder)
 	s.release(t, 0, granted(t, next))
 	if _, err := newSweeper(t, s.at(0).Store, store.SweeperConfig{}).Sweep(patient(t)); err != nil {

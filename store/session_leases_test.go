@@ -35,7 +35,7 @@ func endSession(ctx context.Context, s *fixture) error {
 // beginToEndSession is the first half of endSession: the leases don't run any more, and their fences are not closed
 // yet.
 func beginToEndSession(ctx context.Context, s *fixture) error {
-	_, err := s.sql.Exec(ctx, "select fence.end_session($1)", s.session.ID)
+	_, err := s.SQL.Exec(ctx, "select fence.end_session($1)", s.session.ID)
 	return err
 }
 
@@ -44,7 +44,7 @@ const expireSessionSQL = "update fence.sessions set expires_at = clock_timestamp
 
 // expireSession lets the time of the session run out.
 func expireSession(ctx context.Context, s *fixture) error {
-	_, err := s.sql.Exec(ctx, expireSessionSQL, s.session.ID)
+	_, err := s.SQL.Exec(ctx, expireSessionSQL, s.session.ID)
 	return err
 }
 

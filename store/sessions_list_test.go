@@ -49,12 +49,12 @@ func TestSessionLists(t *testing.T) {
 		}
 		if i%5 == 2 {
 			m.state, m.leases = store.SessionExpired, 0
-			b.exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1",
+			b.Exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1",
 				session.ID)
 		}
 		m.handle = session.ID.String()[:8]
 		m.created = session.CreatedAt.Add(-time.Duration(i%7) * time.Minute).Truncate(time.Minute) // several at the same time
-		b.exec(t, "update fence.sessions set created_at = $2 where session_id = $1", session.ID, m.created)
+		b.Exec(t, "update fence.sessions set created_at = $2 where session_id = $1", session.ID, m.created)
 		all = append(all, m)
 	}
 	text := func(m made) string { return fmt.Sprint(m.owner, m.handle, m.state, m.created.UTC(), m.leases) }

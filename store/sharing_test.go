@@ -120,7 +120,7 @@ func (s *fixture) newestBelow() store.Lease { return s.below("/x").newest() }
 
 // expectHeldBy asks for a lease, which must change nothing, and compares who is reported as the holder.
 func (s *fixture) expectHeldBy(ctx context.Context, ask step, owner string) error {
-	return s.unchanged(ctx, func() error {
+	return s.Unchanged(ctx, func() error {
 		err := ask(ctx, s)
 		var held *store.HeldError
 		switch {
@@ -135,7 +135,7 @@ func (s *fixture) expectHeldBy(ctx context.Context, ask step, owner string) erro
 }
 
 func expireFirst(ctx context.Context, s *fixture) error {
-	_, err := s.sql.Exec(ctx, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where "+
+	_, err := s.SQL.Exec(ctx, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where "+
 		"lock = $1 and fencing_token = $2",
 		s.lock, s.leases[0].Token)
 	return err
@@ -153,7 +153,7 @@ func lagging(before given, ask step, granted func(*fixture) store.Lease) func(ct
 			return err
 		}
 		newest := int64(0)
-		if err := s.sql.QueryRow(ctx, "select max(fencing_token) from fence.leases where lock ^@ $1",
+		if err := s.SQL.QueryRow(ctx, "select max(fencing_token) from fence.leases where lock ^@ $1",
 			s.lock).Scan(&newest); err != nil {
 			return err
 		}
@@ -165,7 +165,7 @@ func lagging(before given, ask step, granted func(*fixture) store.Lease) func(ct
 }
 
 func lag(ctx context.Context, s *fixture) error {
-	_, err := s.sql.Exec(ctx, "select setval('fence.tokens', max(fencing_token) - 10) from fence.leases where lock ^@ $1", s.lock)
+	_, err := s.SQL.Exec(ctx, "select setval('fence.tokens', max(fencing_token) - 10) from fence.leases where lock ^@ $1", s.lock)
 	return err
 }
 
@@ -191,7 +191,7 @@ func closedByItself(ctx context.Context, s *fixture) error {
 	if err := s.do(ctx, given{acquireSubtree, expire, acquireSubtree}...); err != nil {
 		return err
 	}
-	if _, err := s.sql.Exec(ctx, "select fence.close_fence($1, $2)", s.lock, s.leases[0].Token); err != nil {
+	if _, err := s.SQL.Exec(ctx, "select fence.close_fence($1, $2)", s.lock, s.leases[0].Token); err != nil {
 		return err
 	}
 	return s.do(ctx, wrote(with(newest), with(newest, at("/x"))))

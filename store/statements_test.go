@@ -17,7 +17,7 @@ func TestSchemaChangesBeneathStatements(t *testing.T) {
 	s := newFixture(t, acquire, wrote(with(newest, sequence(1))))
 	read := func() error { _, err := s.Record(t.Context(), s.lock, with(newest)(s).Key); return err }
 	// Several connections prepare the statement.
-	_, unlock := s.lockedBy(t, "lock table fence.records")
+	_, unlock := s.LockedBy(t, "lock table fence.records")
 	const readers = 3
 	reads := make(chan error, readers)
 	for range readers {
@@ -25,7 +25,7 @@ func TestSchemaChangesBeneathStatements(t *testing.T) {
 	}
 	await(t, "the readers wait for the locked table", func() bool {
 		var n int
-		err := s.sql.QueryRow(t.Context(),
+		err := s.SQL.QueryRow(t.Context(),
 			"select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'").Scan(&n)
 		return err == nil && n == readers
 	})
@@ -40,7 +40,7 @@ func TestSchemaChangesBeneathStatements(t *testing.T) {
 		"alter table fence.records alter column content_type type varchar(100)",
 		"alter table fence.records alter column content_type type text",
 	} {
-		s.exec(t, change)
+		s.Exec(t, change)
 		for range readers {
 			if err := read(); err != nil {
 				t.Errorf("after %q: %v", change, err)
@@ -54,9 +54,9 @@ func TestSchemaChangesBeneathStatements(t *testing.T) {
 func TestRolledBackCallsAreRetried(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	b.exec(t, "create sequence public.tries")
-	b.exec(t, "create table public.undo (code text, times bigint)")
-	b.exec(t, `create function public.undo() returns trigger language plpgsql as $$
+	b.Exec(t, "create sequence public.tries")
+	b.Exec(t, "create table public.undo (code text, times bigint)")
+	b.Exec(t, `create function public.undo() returns trigger language plpgsql as $$
 		declare
 			v_undo public.undo;
 		begin
@@ -67,7 +67,7 @@ func TestRolledBackCallsAreRetried(t *testing.T) {
 			return null;
 		end $$`)
 	for _, table := range []string{"fences", "leases", "sessions", "records", "gateways", "waiters"} {
-		b.exec(t, "create trigger undo before insert or update or delete on fence."+table+
+		b.Exec(t, "create trigger undo before insert or update or delete on fence."+table+
 			" for each statement execute function public.undo()")
 	}
 	const triesMax = 6
@@ -77,9 +77,9 @@ func TestRolledBackCallsAreRetried(t *testing.T) {
 			times int
 			fails bool
 		}{{"40P01", 0, false}, {"40P01", triesMax - 1, false}, {"40001", triesMax - 1, false}, {"40001", 100, true}} {
-			b.exec(t, "truncate public.undo")
-			b.exec(t, "alter sequence public.tries restart")
-			b.exec(t, "insert into public.undo values ($1, $2)", undo.code, undo.times)
+			b.Exec(t, "truncate public.undo")
+			b.Exec(t, "alter sequence public.tries restart")
+			b.Exec(t, "insert into public.undo values ($1, $2)", undo.code, undo.times)
 			err := c.call(int64(number) + 1)
 			if undo.fails {
 				err = expectUnavailable(err, store.OutcomeNotApplied)
@@ -88,14 +88,14 @@ func TestRolledBackCallsAreRetried(t *testing.T) {
 				t.Errorf("%s, undone %d times with %s: %v", c.name, undo.times, undo.code, err)
 			}
 			var tries int
-			if err := b.sql.QueryRow(context.Background(), "select last_value from public.tries").Scan(&tries); err != nil {
+			if err := b.SQL.QueryRow(context.Background(), "select last_value from public.tries").Scan(&tries); err != nil {
 				t.Fatal(err)
 			}
 			if undo.fails && tries != triesMax {
 				t.Errorf("%s was sent %d times, want %d", c.name, tries, triesMax)
 			}
 		}
-		b.exec(t, "truncate public.undo")
+		b.Exec(t, "truncate public.undo")
 	}
 }
 
@@ -162,9 +162,9 @@ func undoable(ctx context.Context, t *testing.T, b *testbed) []undoableCall {
 func TestOutcomeOfErrors(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t, acquire)
-	s.exec(t, "create function public.fail() returns trigger language plpgsql as $$ begin raise 'as if' using errcode = "+
+	s.Exec(t, "create function public.fail() returns trigger language plpgsql as $$ begin raise 'as if' using errcode = "+
 		"convert_from(new.value, 'LATIN1'); end $$")
-	s.exec(t, "create trigger fail before insert or update on fence.records for each row execute function public.fail()")
+	s.Exec(t, "create trigger fail before insert or update on fence.records for each row execute function public.fail()")
 	for outcome, states := range map[store.Outcome][]string{
 		store.OutcomeUnknown: {"08000", "08003", "08006", "08P01", "58000", "58030", "57P01", "57P02", "57P05", "25P04"},
 		store.OutcomeNotApplied: {

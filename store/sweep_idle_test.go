@@ -41,7 +41,7 @@ func seedIdle(t testing.TB, b *testbed, from, to int) {
 		"insert into fence.events (lock, kind, at) select 'idle/' || n, 'granted', clock_timestamp() from " +
 			"generate_series($1::integer, least($2::integer, 50000)) n",
 	} {
-		if _, err := b.sql.Exec(t.Context(), sql, from, to); err != nil {
+		if _, err := b.SQL.Exec(t.Context(), sql, from, to); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -50,7 +50,7 @@ func seedIdle(t testing.TB, b *testbed, from, to int) {
 // rowsRead runs a statement and returns how many rows it read of the tables of fencegate.
 func rowsRead(t *testing.T, b *testbed, sql string) (rows int64) {
 	t.Helper()
-	err := pgx.BeginFunc(t.Context(), b.sql, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(t.Context(), b.SQL, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(t.Context(), makeDue); err != nil {
 			return err
 		}
@@ -115,8 +115,8 @@ func TestSweepKeepsTheNewestUntilTheNextGrant(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b.exec(t, "update fence.leases set ended_at = ended_at - interval '1 hour'")
-	tx, err := b.sql.Begin(t.Context())
+	b.Exec(t, "update fence.leases set ended_at = ended_at - interval '1 hour'")
+	tx, err := b.SQL.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,8 +155,8 @@ func TestSweepFollowsRenewals(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b.exec(t, "update fence.leases set check_at = clock_timestamp() where lock = 'to 1h0m0s'")
-	b.exec(t, "select pg_sleep(extract(epoch from expires_at - clock_timestamp())) from fence.leases where lock = 'to "+
+	b.Exec(t, "update fence.leases set check_at = clock_timestamp() where lock = 'to 1h0m0s'")
+	b.Exec(t, "select pg_sleep(extract(epoch from expires_at - clock_timestamp())) from fence.leases where lock = 'to "+
 		"100ms'")
 	expectSwept(t, sweeper, store.Swept{Expired: 1})
 	expectSQL(t, b, true, "select check_at = expires_at from fence.leases where ended_at is null")
@@ -175,7 +175,7 @@ func BenchmarkIdleSweep(b *testing.B) {
 			seedIdle(b, bed, from, min(from+499_999, locks))
 		}
 		for _, table := range []string{"fences", "leases", "sessions"} {
-			if _, err := bed.sql.Exec(b.Context(), "vacuum analyze fence."+table); err != nil {
+			if _, err := bed.SQL.Exec(b.Context(), "vacuum analyze fence."+table); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -196,7 +196,7 @@ func BenchmarkIdleSweep(b *testing.B) {
 		b.Run("count/"+size, func(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
-				if _, err := bed.sql.Exec(b.Context(), makeDue); err != nil {
+				if _, err := bed.SQL.Exec(b.Context(), makeDue); err != nil {
 					b.Fatal(err)
 				}
 				b.StartTimer()

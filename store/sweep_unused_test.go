@@ -30,7 +30,7 @@ func TestNamesNeverUsedLeaveNothing(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, newTestbed(t), 1, noPoll)
 	sweeper := newSweeper(t, s.at(0).Store, store.SweeperConfig{})
-	s.exec(t, "insert into fence.policies (prefix, authority) values ('external', 'external')")
+	s.Exec(t, "insert into fence.policies (prefix, authority) values ('external', 'external')")
 	holder := s.acquire(t, 0, store.AcquireRequest{Lock: "a/b", OwnerID: "holder", Scope: store.Subtree})
 	for _, refused := range []store.AcquireRequest{
 		{Lock: "a/b/c", OwnerID: "other"},
@@ -46,7 +46,7 @@ func TestNamesNeverUsedLeaveNothing(t *testing.T) {
 		results, err := s.at(0).Store.Write(patient(t), []store.Write{{
 			WriteToken: store.WriteToken{Resource: resource, Token: token},
 			Operation: store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain",
-				Expect: ptr(int64(1))},
+				Expect: new(int64(1))},
 		}})
 		if err != nil || !errors.Is(results[0].Err, store.ErrVersionMismatch) {
 			t.Errorf("write to %s: %+v (%v), want it to be rejected", resource, results, err)
@@ -59,8 +59,8 @@ func TestNamesNeverUsedLeaveNothing(t *testing.T) {
 	watch.Close()
 
 	expectSwept(t, sweeper, store.Swept{})
-	s.exec(t, "update fence.watched set until = clock_timestamp() - interval '1 hour'")
-	s.exec(t, dueUnusedSQL)
+	s.Exec(t, "update fence.watched set until = clock_timestamp() - interval '1 hour'")
+	s.Exec(t, dueUnusedSQL)
 	expectSwept(t, sweeper, store.Swept{})
 	s.expectLeft(t, "fence a/b, subtree a/b")
 }
@@ -73,12 +73,12 @@ func TestUnusedNamesThatAreNeeded(t *testing.T) {
 	sweeper := newSweeper(t, s.at(0).Store, store.SweeperConfig{})
 	holder := s.acquire(t, 0, store.AcquireRequest{Lock: "a/b", OwnerID: "holder"})
 	waiting := s.queue(t, 0, store.AcquireRequest{Lock: "a", OwnerID: "waiter", Scope: store.Subtree})
-	s.exec(t, dueUnusedSQL)
+	s.Exec(t, dueUnusedSQL)
 	expectSwept(t, sweeper, store.Swept{})
 	s.expectLeft(t, "fence a, fence a/b, subtree a, unused a")
 	s.release(t, 0, holder)
 	granted(t, waiting)
-	s.exec(t, dueUnusedSQL)
+	s.Exec(t, dueUnusedSQL)
 	expectSwept(t, sweeper, store.Swept{})
 	s.expectLeft(t, "fence a, fence a/b, subtree a")
 }
@@ -88,7 +88,7 @@ func TestUnusedNamesThatAreNeeded(t *testing.T) {
 func TestUnusedNamesAreMadeAgain(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	b.exec(t, "insert into fence.policies (prefix, authority) values ('external', 'external')")
+	b.Exec(t, "insert into fence.policies (prefix, authority) values ('external', 'external')")
 	write := store.Write{
 		WriteToken: store.WriteToken{Resource: "external", Token: 7},
 		Operation:  store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain"},
@@ -107,10 +107,10 @@ func TestUnusedNamesAreMadeAgain(t *testing.T) {
 			return errors.Join(err, results[0].Err)
 		},
 	} {
-		b.exec(t, "insert into fence.fences (resource) values ($1)", name)
-		b.exec(t, "insert into fence.subtrees (name) select $1::text where $1::text = 'subtree'", name)
-		b.exec(t, "insert into fence.unused (name, check_at) values ($1, '-infinity')", name)
-		tx, err := b.sql.Begin(t.Context())
+		b.Exec(t, "insert into fence.fences (resource) values ($1)", name)
+		b.Exec(t, "insert into fence.subtrees (name) select $1::text where $1::text = 'subtree'", name)
+		b.Exec(t, "insert into fence.unused (name, check_at) values ($1, '-infinity')", name)
+		tx, err := b.SQL.Begin(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +121,7 @@ func TestUnusedNamesAreMadeAgain(t *testing.T) {
 		}
 		answered := make(chan error, 1)
 		go func() { answered <- request() }()
-		if err := b.awaitBlocked(t.Context(), answered); err != nil {
+		if err := b.AwaitBlocked(t.Context(), answered); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if err := tx.Commit(t.Context()); err != nil {
@@ -130,7 +130,7 @@ func TestUnusedNamesAreMadeAgain(t *testing.T) {
 		if err := <-answered; err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		b.exec(t, "delete from fence.unused")
+		b.Exec(t, "delete from fence.unused")
 	}
 	if fence, err := b.Fence(t.Context(), "subtree"); err != nil || !fence.Open || fence.GrantedToken == 0 {
 		t.Errorf("the fence of the subtree is %+v (%v)", fence, err)
@@ -148,7 +148,7 @@ func TestRefusedSubtreeOfAUsedName(t *testing.T) {
 	if !errors.Is(err, store.ErrLeaseHeld) {
 		t.Fatalf("acquire: %v, want it to be refused", err)
 	}
-	s.exec(t, dueUnusedSQL)
+	s.Exec(t, dueUnusedSQL)
 	expectSwept(t, sweeper, store.Swept{})
 	s.expectLeft(t, "fence a")
 }

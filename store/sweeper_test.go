@@ -55,8 +55,8 @@ const seedLeases = `
 
 func seedEnded(t *testing.T, b *testbed, locks, leasesEach int) {
 	t.Helper()
-	b.exec(t, seedLeases, locks, leasesEach)
-	b.exec(t, `
+	b.Exec(t, seedLeases, locks, leasesEach)
+	b.Exec(t, `
 		insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at, ended_at,
 			end_reason)
 		select 'lock' || n, token, gen_random_uuid(), 'w', 1000, ended - interval '1 second', ended, ended, 'expired'
@@ -93,7 +93,7 @@ func TestSweepForgetsRejections(t *testing.T) {
 	b := newTestbed(t)
 	// The groups 1 to 20 are of the last 20 days, the oldest first; the oldest was seen again now. The clock of the
 	// gateway that saw them decides nothing: it is two weeks ahead.
-	b.exec(t, `
+	b.Exec(t, `
 		insert into fence.rejections (resource, key, code, reason, source, address, fencing_token, granted_token, last_token,
 			last_sequence,
 			count, first_at, last_at, changed_at)
@@ -113,7 +113,7 @@ func TestManySweepAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	seedEnded(t, b, 200, 10)
-	b.exec(t, "update fence.leases set ended_at = null, end_reason = null where fencing_token = 10")
+	b.Exec(t, "update fence.leases set ended_at = null, end_reason = null where fencing_token = 10")
 	var mu sync.Mutex
 	var total store.Swept
 	var sweepers sync.WaitGroup
@@ -170,7 +170,7 @@ func TestSweeperRuns(t *testing.T) {
 	if got := <-swept; got != (store.Swept{Expired: 1}) {
 		t.Errorf("the sweep did %+v, want one expired", got)
 	}
-	b.exec(t, "alter table fence.leases rename to hidden")
+	b.Exec(t, "alter table fence.leases rename to hidden")
 	select {
 	case err := <-failed:
 		if !errors.Is(err, store.ErrUnavailable) {
@@ -179,7 +179,7 @@ func TestSweeperRuns(t *testing.T) {
 	case again := <-swept:
 		t.Errorf("the sweep did %+v, want a failure", again)
 	}
-	b.exec(t, "alter table fence.hidden rename to leases")
+	b.Exec(t, "alter table fence.hidden rename to leases")
 	cancel()
 	for running := true; running; {
 		select {

@@ -18,33 +18,33 @@ func TestReloadedSynchronousCommit(t *testing.T) {
 	t.Parallel()
 	b, _ := newCrashbed(t, pgtest.Setting("synchronous_commit", "")) // or the command line would win over what is reloaded
 	ctx := patient(t)
-	b.exec(t, "create table public.commits (what text, setting text)")
+	b.Exec(t, "create table public.commits (what text, setting text)")
 	// A deferred trigger runs when its transaction commits.
-	b.exec(t, `create function public.note() returns trigger language plpgsql as $$
+	b.Exec(t, `create function public.note() returns trigger language plpgsql as $$
 		begin
 			insert into public.commits values (tg_table_name, current_setting('synchronous_commit'));
 			return null;
 		end $$`)
 	for _, table := range []string{"fences", "leases", "sessions", "records", "policies"} {
-		b.exec(t, `create constraint trigger note after insert or update or delete on fence.`+table+`
+		b.Exec(t, `create constraint trigger note after insert or update or delete on fence.`+table+`
 			deferrable initially deferred for each row execute function public.note()`)
 	}
 	service := runService(t, b.Store, engine.Config{}).Engine
 	for i, c := range []struct{ setting, want string }{{"on", "on"}, {"off", "on"}, {"remote_apply", "remote_apply"},
 		{"local", "local"}} {
-		b.exec(t, "alter system set synchronous_commit = "+c.setting)
-		b.exec(t, "select pg_reload_conf()")
+		b.Exec(t, "alter system set synchronous_commit = "+c.setting)
+		b.Exec(t, "select pg_reload_conf()")
 		await(t, "the configuration is reloaded", func() bool {
 			var is string
-			return b.sql.QueryRow(ctx, "show synchronous_commit").Scan(&is) == nil && is == c.setting
+			return b.SQL.QueryRow(ctx, "show synchronous_commit").Scan(&is) == nil && is == c.setting
 		})
 		for _, step := range acknowledged(ctx, t, b, service, numbered("lock", i)) {
-			b.exec(t, "truncate public.commits")
+			b.Exec(t, "truncate public.commits")
 			if err := step.do(); err != nil {
 				t.Fatalf("%s: %v", step.what, err)
 			}
 			var settings []string
-			err := b.sql.QueryRow(ctx, "select array_agg(distinct setting) from public.commits").Scan(&settings)
+			err := b.SQL.QueryRow(ctx, "select array_agg(distinct setting) from public.commits").Scan(&settings)
 			if err != nil || !slices.Equal(settings, []string{c.want}) {
 				t.Errorf("with %s, %s is committed with %s (%v), want %s", c.setting, step.what, fmt.Sprint(settings), err, c.want)
 			}
@@ -65,7 +65,7 @@ func acknowledged(ctx context.Context, t *testing.T, b *testbed, service *engine
 	var session store.Session
 	write := func(number uint64) store.Write {
 		return store.Write{
-			WriteToken: store.WriteToken{Resource: lock, Token: lease.Token, Sequence: ptr(int64(number))},
+			WriteToken: store.WriteToken{Resource: lock, Token: lease.Token, Sequence: new(int64(number))},
 			Operation:  store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain"},
 		}
 	}

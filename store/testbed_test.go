@@ -1,11 +1,8 @@
 package store_test
 
 import (
-	"context"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/internal/pgtest"
@@ -13,61 +10,25 @@ import (
 	"github.com/fencegate/fencegate/store/engine"
 )
 
-// testbed is an enginetest.DB by the short names of this package's tests.
-type testbed struct {
-	*enginetest.DB
-	url string
-	sql *pgxpool.Pool
-}
+// testbed is an enginetest.DB with the checks of this package's tests.
+type testbed struct{ *enginetest.DB }
 
 func newTestbed(t testing.TB) *testbed {
 	t.Helper()
-	return shortly(enginetest.New(t))
+	return &testbed{enginetest.New(t)}
 }
 
 func newCrashbed(t *testing.T, options ...pgtest.Option) (*testbed, *pgtest.Cluster) {
 	t.Helper()
 	b, cluster := enginetest.NewCrashing(t, options...)
-	return shortly(b), cluster
+	return &testbed{b}, cluster
 }
-
-func shortly(b *enginetest.DB) *testbed { return &testbed{b, b.URL, b.SQL} }
 
 // through returns the testbed with another Store on its database.
 func (b *testbed) through(on *store.Store) *testbed {
 	db := *b.DB
 	db.Store = on
-	return shortly(&db)
-}
-
-func (b *testbed) exec(t testing.TB, sql string, args ...any) {
-	t.Helper()
-	b.Exec(t, sql, args...)
-}
-
-func (b *testbed) dump(ctx context.Context) (string, error) { return b.Dump(ctx) }
-
-func (b *testbed) unchanged(ctx context.Context, what func() error) error {
-	return b.Unchanged(ctx, what)
-}
-
-func (b *testbed) awaitBlocked(ctx context.Context, work <-chan error) error {
-	return b.AwaitBlocked(ctx, work)
-}
-
-func (b *testbed) count(t *testing.T, sql string, args ...any) int {
-	t.Helper()
-	return b.Count(t, sql, args...)
-}
-
-func (b *testbed) awaitQueued(t *testing.T, count int) {
-	t.Helper()
-	b.AwaitQueued(t, count)
-}
-
-func (b *testbed) lockedBy(t *testing.T, sql string, args ...any) (pid int, unlock func()) {
-	t.Helper()
-	return b.LockedBy(t, sql, args...)
+	return &testbed{&db}
 }
 
 // services is an enginetest.Engines by the short names of this package's tests.
@@ -106,8 +67,6 @@ func newCutter(t *testing.T, b *testbed) *enginetest.Cutter {
 	t.Helper()
 	return enginetest.NewCutter(t, b.DB)
 }
-
-func ptr[T any](value T) *T { return &value }
 
 func newServices(t *testing.T, b *testbed, count int, config engine.Config) *services {
 	t.Helper()

@@ -28,9 +28,9 @@ func TestTokensJumpInAnotherDatabase(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newTestbed(t)
-			b.exec(t, "select setval('fence.tokens', $1)", int64(1)<<50) // more than the time since 2025 is worth
+			b.Exec(t, "select setval('fence.tokens', $1)", int64(1)<<50) // more than the time since 2025 is worth
 			before := mintOne(t, b, "a")
-			b.exec(t, change)
+			b.Exec(t, change)
 			jumped, after := mintOne(t, b, "b"), mintOne(t, b, "c")
 			if jumped <= before+1<<32 {
 				t.Errorf("token %d was followed by %d, want a jump of more than 2^32", before, jumped)
@@ -49,12 +49,12 @@ func TestTokensJumpByTime(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	var elapsed int64
-	err := b.sql.QueryRow(t.Context(),
+	err := b.SQL.QueryRow(t.Context(),
 		"select extract(epoch from clock_timestamp() - timestamptz '2025-01-01 00:00:00Z')::bigint - 1").Scan(&elapsed)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.exec(t, "update fence.database_identity set timeline = timeline + 1")
+	b.Exec(t, "update fence.database_identity set timeline = timeline + 1")
 	if jumped := mintOne(t, b, "a"); jumped < elapsed<<20 {
 		t.Errorf("%d s after the beginning of 2025 the token is %d, want 2^20 for each", elapsed, jumped)
 	}
@@ -64,11 +64,11 @@ func TestTokensJumpByTime(t *testing.T) {
 func TestNoTokensAreLeft(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	b.exec(t, "select setval('fence.tokens', $1)", store.TokenMax-1)
+	b.Exec(t, "select setval('fence.tokens', $1)", store.TokenMax-1)
 	if last := mintOne(t, b, "a"); last != store.TokenMax {
 		t.Fatalf("the last token is %d, want %d", last, store.TokenMax)
 	}
-	err := b.unchanged(t.Context(), func() error {
+	err := b.Unchanged(t.Context(), func() error {
 		if _, err := b.Acquire(t.Context(), store.AcquireRequest{Lock: "b", OwnerID: "w"}); err == nil {
 			t.Error("a token was granted after the last")
 		}

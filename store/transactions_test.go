@@ -117,7 +117,7 @@ func transacted(want string, tokens specs, operations ...writeSpec) step {
 			return nil
 		}
 		if !strings.HasPrefix(want, "versions") {
-			return s.unchanged(ctx, send)
+			return s.Unchanged(ctx, send)
 		}
 		if err := send(); err != nil {
 			return err

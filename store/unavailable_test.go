@@ -39,7 +39,7 @@ func TestTimeoutsAreNotApplied(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newFixture(t, acquire)
-			c.config.DatabaseURL = s.url
+			c.config.DatabaseURL = s.URL
 			through := openStore(t, c.config)
 			unlock := s.hold(t, "select from fence.fences for update")
 			if err := expectUnavailable(c.call(t.Context(), s, through), store.OutcomeNotApplied); err != nil {
@@ -79,7 +79,7 @@ func TestOutcomeOfAWaitingWrite(t *testing.T) {
 					cancel()
 					return nil
 				}
-				_, err := s.sql.Exec(t.Context(), "select "+c.end+`(pid) from pg_stat_activity
+				_, err := s.SQL.Exec(t.Context(), "select "+c.end+`(pid) from pg_stat_activity
 					where datname = current_database() and wait_event_type = 'Lock'`)
 				return err
 			})
@@ -101,7 +101,7 @@ func TestOutcomeOfAWaitingWrite(t *testing.T) {
 // alterDatabase makes a setting hold for all sessions that begin from now on.
 func alterDatabase(t *testing.T, b *testbed, setting string) {
 	t.Helper()
-	b.exec(t, `do $$ begin execute format('alter database %I set `+strings.ReplaceAll(setting, "'",
+	b.Exec(t, `do $$ begin execute format('alter database %I set `+strings.ReplaceAll(setting, "'",
 		"''")+`', current_database()); end $$`)
 }
 
@@ -110,7 +110,7 @@ func TestReadOnlyDatabase(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t, acquire)
 	alterDatabase(t, s.testbed, "default_transaction_read_only = on")
-	through := openStore(t, store.Config{DatabaseURL: s.url})
+	through := openStore(t, store.Config{DatabaseURL: s.URL})
 	ctx := t.Context()
 	calls := map[string]func() error{
 		"write": func() error { _, err := bySet(ctx, through, with(newest)(s)); return err },
@@ -126,7 +126,7 @@ func TestReadOnlyDatabase(t *testing.T) {
 		"ready": func() error { return through.Ready(ctx) },
 	}
 	for name, call := range calls {
-		if err := s.unchanged(ctx, func() error { return expectUnavailable(call(), store.OutcomeNotApplied) }); err != nil {
+		if err := s.Unchanged(ctx, func() error { return expectUnavailable(call(), store.OutcomeNotApplied) }); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -169,7 +169,7 @@ func TestUnmigratedDatabase(t *testing.T) {
 func TestNewerDatabase(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	b.exec(t, "update fence.guard_revision set revision = revision + 1")
+	b.Exec(t, "update fence.guard_revision set revision = revision + 1")
 	err := b.Ready(t.Context())
 	if err := expectUnavailable(err, store.OutcomeNotApplied); err != nil {
 		t.Error(err)
@@ -200,11 +200,11 @@ func TestUnreachableDatabase(t *testing.T) {
 	}
 
 	missing := newTestbed(t)
-	config := missing.sql.Config().ConnConfig
+	config := missing.SQL.Config().ConnConfig
 	for name, url := range map[string]string{
 		"connection refused": "host=" + dir + " port=5432 user=postgres dbname=x sslmode=disable",
 		"no such socket":     "host=" + filepath.Join(dir, "none") + " user=postgres dbname=x sslmode=disable",
-		"no such database":   strings.Replace(missing.url, config.Database, config.Database+"_gone", 1),
+		"no such database":   strings.Replace(missing.URL, config.Database, config.Database+"_gone", 1),
 	} {
 		s := &fixture{testbed: (&testbed{DB: &enginetest.DB{}}).through(openStore(t, store.Config{DatabaseURL: url})),
 			lock: "lock"}
@@ -229,10 +229,10 @@ func TestAwait(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(admin.Close)
-	name := b.sql.Config().ConnConfig.Database
-	through := openStore(t, store.Config{DatabaseURL: b.url})
+	name := b.SQL.Config().ConnConfig.Database
+	through := openStore(t, store.Config{DatabaseURL: b.URL})
 	b.Close()
-	b.sql.Close()
+	b.SQL.Close()
 	if _, err := admin.Exec(t.Context(), fmt.Sprintf("alter database %q allow_connections false", name)); err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func waitText(owner string, lock store.Name, mode store.Mode, scope store.Scope)
 func (b *testbed) waitModel(t *testing.T) waitModel {
 	t.Helper()
 	m := waitModel{map[string][]string{}, map[string]string{}, map[string]string{}, map[string][]string{}}
-	rows, err := b.sql.Query(t.Context(), `
+	rows, err := b.SQL.Query(t.Context(), `
 		with stakes as (
 			select 'holds' as relation, l.owner_id, l.lock, l.mode, l.scope, 0 as ticket from fence.leases l
 			where l.ended_at is null and fence.runs_until(l) > clock_timestamp()
@@ -141,7 +141,7 @@ func (b *testbed) checkWaits(t *testing.T, m waitModel, lock string) store.WaitG
 		}
 	} else {
 		var holders []string
-		err := b.sql.QueryRow(t.Context(), `
+		err := b.SQL.QueryRow(t.Context(), `
 			select coalesce(array_agg(l.owner_id), '{}') from fence.leases l
 			where l.lock = $1 and l.ended_at is null and fence.runs_until(l) > clock_timestamp()`, lock).Scan(&holders)
 		if err != nil {
@@ -199,22 +199,22 @@ func expectEdge(t *testing.T, r *enginetest.Ring, graph store.WaitGraph, place i
 	t.Errorf("%s does not wait for %s in %+v", wanted.OwnerID, r.Owner(place+1), graph)
 }
 
-// Whoever waits for what, in whatever state of leases, sessions and gateways: the graph is the one by which deadlocks
-// are found.
+// TestWaitGraphsAreTheModels checks that the API's wait-for graph equals the one used for deadlock detection, for every
+// state of leases, sessions and gateways.
 func TestWaitGraphsAreTheModels(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	s := newLockSetup(t, seed)
-	s.exec(t, "insert into fence.subtrees (name) values ('tree'), ('tree/a')")
+	s.Exec(t, "insert into fence.subtrees (name) values ('tree'), ('tree/a')")
 	for i := range 8 {
 		s.one(t, store.Name(fmt.Sprint("lock ", i)))
 	}
 	names := []string{"tree", "tree/a", "tree/a/b", "tree/c", "tree0", "lock 1", "lock 2", "lock 3", "lock 4"}
-	s.exec(t, "delete from fence.waiters")
+	s.Exec(t, "delete from fence.waiters")
 	for _, name := range names[:5] {
-		s.exec(t, "insert into fence.fences (resource) values ($1)", name)
-		s.exec(t, `
+		s.Exec(t, "insert into fence.fences (resource) values ($1)", name)
+		s.Exec(t, `
 			insert into fence.leases (lock, fencing_token, lease_id, owner_id, mode, scope, ttl_ms, granted_at, expires_at)
 			values ($1, 5000, gen_random_uuid(), $2, $3, $4, 1000, clock_timestamp(), clock_timestamp() + $5 * interval '1 hour')`,
 			name, fmt.Sprint("holder of ", name), pick(s.random, []string{"shared", "exclusive"}),
@@ -225,7 +225,7 @@ func TestWaitGraphsAreTheModels(t *testing.T) {
 		if i%5 == 0 {
 			session = &s.sessions[s.random.IntN(len(s.sessions))]
 		}
-		s.exec(t, `
+		s.Exec(t, `
 			insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, session_id, queued_at, deadline_at)
 			select $1::text, $2, $3, $4, $5, 1000, $6, clock_timestamp(), clock_timestamp() + $7 * interval '1 hour'
 			where not exists (select from fence.waiters w where (w.lock, w.owner_id, w.mode, w.scope) = ($1::text, $3, $4, $5))`,
@@ -246,7 +246,7 @@ func TestWaitsAreCutShort(t *testing.T) {
 	t.Parallel()
 	s := newLockSetup(t, 1)
 	s.granted(t, store.AcquireRequest{Lock: "job", OwnerID: "holder"})
-	s.exec(t, `
+	s.Exec(t, `
 		insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
 		select 'job', $1, 'waiter ' || n, 'exclusive', 'node', 1000, clock_timestamp(), clock_timestamp() + interval '1 hour' from generate_series(1, 3000) n`,
 		s.gateways[0])
@@ -267,12 +267,12 @@ func TestWaitsAreCutShort(t *testing.T) {
 			}
 		}
 	}
-	s.exec(t, "delete from fence.waiters where owner_id > 'waiter 2'")
-	s.exec(t, "delete from fence.waiters where lock = 'job' and ticket > (select min(ticket) + 24 from fence.waiters)")
+	s.Exec(t, "delete from fence.waiters where owner_id > 'waiter 2'")
+	s.Exec(t, "delete from fence.waiters where lock = 'job' and ticket > (select min(ticket) + 24 from fence.waiters)")
 	for i := range 30 {
 		s.granted(t, store.AcquireRequest{Lock: "read", OwnerID: fmt.Sprint("reader ", i), Mode: store.Shared})
 	}
-	s.exec(t, "update fence.waiters set lock = 'read'")
+	s.Exec(t, "update fence.waiters set lock = 'read'")
 	if graph, err := s.Waits(t.Context(), "read", store.WaitsMax); err != nil || !graph.Truncated ||
 		len(graph.Waits[0].For) != store.WaitForMax {
 		t.Errorf("of 30 readers are shown %+v (%v)", graph, err)

@@ -36,7 +36,7 @@ func newFixture(t *testing.T) *fixture {
 	f.queue(t, fixtureLock, "importer-d00d")
 
 	session, err := f.CreateSession(t.Context(),
-		api.SessionRequest{OwnerID: "indexer-1", TTLMS: ptr(longTTL), Metadata: []byte(`{"host":"a7"}`)})
+		api.SessionRequest{OwnerID: "indexer-1", TTLMS: new(longTTL), Metadata: []byte(`{"host":"a7"}`)})
 	check(t, err)
 	for _, lock := range []string{"index/a", "index/b"} {
 		_, err = f.Acquire(t.Context(), lock, api.AcquireRequest{OwnerID: "indexer-1", SessionID: &session.SessionID})
@@ -44,11 +44,11 @@ func newFixture(t *testing.T) *fixture {
 	}
 	for _, reader := range []string{"reader-1", "reader-2", "reader-3"} {
 		_, err = f.Acquire(t.Context(), "reports/daily",
-			api.AcquireRequest{OwnerID: reader, Mode: "shared", TTLMS: ptr(longTTL)})
+			api.AcquireRequest{OwnerID: reader, Mode: "shared", TTLMS: new(longTTL)})
 		check(t, err)
 	}
 	_, err = f.Campaign(t.Context(), fixtureElection, api.CampaignRequest{
-		Candidate: "scheduler-a", TTLMS: ptr(longTTL), Value: []byte(`{"address":"10.0.0.7:80"}`),
+		Candidate: "scheduler-a", TTLMS: new(longTTL), Value: []byte(`{"address":"10.0.0.7:80"}`),
 	})
 	check(t, err)
 	return f

@@ -115,7 +115,7 @@ func (g *gateway) sql(t *testing.T, statements ...string) {
 // hold acquires a lock for longer than the test lasts.
 func (g *gateway) hold(t *testing.T, lock, owner string) api.Lease {
 	t.Helper()
-	lease, err := g.Acquire(t.Context(), lock, api.AcquireRequest{OwnerID: owner, TTLMS: ptr(longTTL)})
+	lease, err := g.Acquire(t.Context(), lock, api.AcquireRequest{OwnerID: owner, TTLMS: new(longTTL)})
 	check(t, err)
 	return lease
 }
@@ -170,7 +170,7 @@ func (g *gateway) wait(t *testing.T, lock, owner string) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = g.Acquire(ctx, lock, api.AcquireRequest{OwnerID: owner, TTLMS: ptr(longTTL), WaitMS: longWait})
+		_, _ = g.Acquire(ctx, lock, api.AcquireRequest{OwnerID: owner, TTLMS: new(longTTL), WaitMS: longWait})
 	}()
 	t.Cleanup(func() {
 		cancel()

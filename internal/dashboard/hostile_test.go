@@ -34,15 +34,15 @@ func TestHostileNames(t *testing.T) {
 		_, err := g.Break(t.Context(), lock, api.BreakRequest{Reason: owner})
 		check(t, err)
 		_, err = g.Acquire(t.Context(), lock,
-			api.AcquireRequest{OwnerID: owner, TTLMS: ptr(longTTL), Metadata: metadataOf(owner)})
+			api.AcquireRequest{OwnerID: owner, TTLMS: new(longTTL), Metadata: metadataOf(owner)})
 		check(t, err)
 		g.putStale(t, stale, lock)
 		g.queue(t, lock, owner+"!")
 		_, err = g.CreateSession(t.Context(),
-			api.SessionRequest{OwnerID: owner, TTLMS: ptr(longTTL), Metadata: metadataOf(owner)})
+			api.SessionRequest{OwnerID: owner, TTLMS: new(longTTL), Metadata: metadataOf(owner)})
 		check(t, err)
 		_, err = g.Campaign(t.Context(), "e/"+lock,
-			api.CampaignRequest{Candidate: owner, TTLMS: ptr(longTTL), Value: metadataOf(owner)})
+			api.CampaignRequest{Candidate: owner, TTLMS: new(longTTL), Value: metadataOf(owner)})
 		check(t, err)
 		_, err = g.PutPolicy(t.Context(), lock, api.PolicyRequest{RequireLeaseID: true})
 		check(t, err)

@@ -54,7 +54,7 @@ func (g *gateway) try(ctx context.Context, lease api.Lease, key string, write lo
 func work(ctx context.Context, g *gateway, owner string) {
 	for ctx.Err() == nil {
 		lock := fmt.Sprintf("imports/orders/%02d", rand.IntN(8))
-		lease, err := g.Acquire(ctx, lock, api.AcquireRequest{OwnerID: owner, TTLMS: ptr(int64(10_000)), WaitMS: 10_000})
+		lease, err := g.Acquire(ctx, lock, api.AcquireRequest{OwnerID: owner, TTLMS: new(int64(10_000)), WaitMS: 10_000})
 		if err != nil {
 			continue
 		}
@@ -72,7 +72,7 @@ func writeStale(ctx context.Context, g *gateway) {
 	for n := 0; ctx.Err() == nil; n++ {
 		lock := fmt.Sprintf("imports/customers/%02d", n%12)
 		_, _ = g.Break(ctx, lock, api.BreakRequest{Reason: "its worker was frozen"})
-		lease, err := g.Acquire(ctx, lock, api.AcquireRequest{OwnerID: fmt.Sprintf("importer-%d", n%5), TTLMS: ptr(longTTL)})
+		lease, err := g.Acquire(ctx, lock, api.AcquireRequest{OwnerID: fmt.Sprintf("importer-%d", n%5), TTLMS: new(longTTL)})
 		if err == nil && len(stale) < 40 {
 			stale = append(stale, lease)
 		}
@@ -91,13 +91,13 @@ func writeStale(ctx context.Context, g *gateway) {
 func writeWrong(ctx context.Context, g *gateway) {
 	for n := 0; ctx.Err() == nil; n++ {
 		lock := fmt.Sprintf("reports/%02d", n%4)
-		lease, err := g.Acquire(ctx, lock, api.AcquireRequest{OwnerID: "reporter-eu", TTLMS: ptr(int64(100))})
+		lease, err := g.Acquire(ctx, lock, api.AcquireRequest{OwnerID: "reporter-eu", TTLMS: new(int64(100))})
 		if err != nil {
 			pause(ctx, 200*time.Millisecond)
 			continue
 		}
 		g.try(ctx, lease, "total", lockclient.Write{Token: tokenOf(lease, 1), LeaseID: uuid.NewString()})
-		g.try(ctx, lease, "total", lockclient.Write{Token: tokenOf(lease, 2), IfMatch: ptr(int64(999_999))})
+		g.try(ctx, lease, "total", lockclient.Write{Token: tokenOf(lease, 2), IfMatch: new(int64(999_999))})
 		g.try(ctx, lease, "total", lockclient.Write{Token: api.FencingToken{Token: lease.FencingToken + 1_000_000}})
 		url := g.url + "/v1/resources/" + lock + "/records/total"
 		if request, err := http.NewRequestWithContext(ctx, http.MethodPut, url, strings.NewReader("x")); err == nil {

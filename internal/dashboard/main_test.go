@@ -64,5 +64,3 @@ func eventually(t testing.TB, what string, holds func() bool) {
 		}
 	}
 }
-
-func ptr[T any](value T) *T { return &value }

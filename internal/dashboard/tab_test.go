@@ -261,7 +261,7 @@ func (p *tab) keep(dir, name string, heightMax float64) error {
 	viewport := size.CSSLayoutViewport
 	height := max(float64(viewport.ClientHeight), min(size.CSSContentSize.Height, heightMax))
 	shot, err := chromedp.Call(p.ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{
-		CaptureBeyondViewport: ptr(true),
+		CaptureBeyondViewport: new(true),
 		Clip:                  &page.Viewport{Width: float64(viewport.ClientWidth), Height: height, Scale: 1},
 	})
 	if err != nil {

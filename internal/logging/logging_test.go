@@ -1,38 +1,26 @@
 package logging_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/fencegate/fencegate/internal/lockedbuffer"
 	"github.com/fencegate/fencegate/internal/logging"
 )
 
 // written is a log, and its lines.
-type written struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (w *written) Write(text []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.Write(text)
-}
+type written struct{ lockedbuffer.Buffer }
 
 func (w *written) lines(t *testing.T) (lines []map[string]any) {
 	t.Helper()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for text := range strings.Lines(w.text.String()) {
+	for text := range strings.Lines(w.String()) {
 		var line map[string]any
 		if err := json.Unmarshal([]byte(text), &line); err != nil {
 			t.Fatalf("%q: %v", text, err)
@@ -65,7 +53,7 @@ func TestLinesCarryTheirTrace(t *testing.T) {
 func TestText(t *testing.T) {
 	var out written
 	logging.New(&out, slog.LevelInfo, false).Info("hello", "key", "a value")
-	if got := out.text.String(); !strings.Contains(got, `level=INFO msg=hello key="a value"`+"\n") {
+	if got := out.String(); !strings.Contains(got, `level=INFO msg=hello key="a value"`+"\n") {
 		t.Errorf("got %q", got)
 	}
 }

@@ -141,7 +141,7 @@ func (s *suite) tokensRise() {
 	}
 }
 
-// tokensInOrder lets many acquire and release the lock. Whoever holds it appends its token: mutual exclusion makes the
+// tokensInOrder lets many acquire and release the lock. Its holder appends its token: mutual exclusion makes the
 // order that of the grants.
 func (s *suite) tokensInOrder() {
 	var tokens []int64
