@@ -55,9 +55,7 @@ func (n *printer) print(event Event) {
 		return
 	}
 	switch event.Event {
-	case "round":
-		_, _ = fmt.Fprintf(n.out, "\n%s\n", event.Text)
-	case "result":
+	case "round", "result":
 		_, _ = fmt.Fprintf(n.out, "\n%s\n", event.Text)
 	default:
 		_, _ = fmt.Fprintf(n.out, "%7.2fs  %-2s %s\n", event.At.Sub(n.begun).Seconds(), event.Actor, event.Text)

@@ -1,11 +1,7 @@
-//go:build unix
-
 package demo_test
 
 import (
 	"bytes"
-	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"testing"
@@ -13,6 +9,7 @@ import (
 
 	"github.com/fencegate/fencegate/demo"
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
@@ -25,9 +22,7 @@ func TestLoop(t *testing.T) {
 	url, program := pgtest.Migrated(t), program.Path(t)
 	urls := []string{serve(t, program, url).URL, serve(t, program, url).URL}
 	events, err := runLoop(t, program, urls, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var got []string
 	for _, event := range events {
 		if event.Event == "rejected" || event.Event == "stored" {
@@ -42,23 +37,19 @@ func TestLoop(t *testing.T) {
 	}
 	for _, url := range urls {
 		client, err := lockclient.New(url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var owners []string
-		for deadline := time.Now().Add(20 * time.Second); len(owners) < 2 &&
-			time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		check(t, err)
+		var resources []string
+		await.True(t, "two rejections are listed", func() bool {
 			rejections, err := client.API().Rejections(t.Context(), lockclient.RejectionsQuery{Code: api.CodeTokenStale})
-			if err != nil {
-				t.Fatal(err)
-			}
-			owners = nil
+			check(t, err)
+			resources = nil
 			for _, rejection := range rejections.Rejections {
-				owners = append(owners, rejection.Resource)
+				resources = append(resources, rejection.Resource)
 			}
-		}
-		if want := []string{"demo/job-3", "demo/job-2"}; !slices.Equal(owners, want) {
-			t.Errorf("%s shows rejections on %q, want %q", url, owners, want)
+			return len(resources) >= 2
+		})
+		if want := []string{"demo/job-3", "demo/job-2"}; !slices.Equal(resources, want) {
+			t.Errorf("%s shows rejections on %q, want %q", url, resources, want)
 		}
 		client.Close()
 	}
@@ -69,13 +60,11 @@ func TestLoopReportsABrokenFence(t *testing.T) {
 	t.Parallel()
 	url, program := pgtest.Migrated(t), program.Path(t)
 	gateway := serve(t, program, url)
-	breakFence(t, url)
+	pgtest.BreakRule(t, url)
 	if _, err := runLoop(t, program, []string{gateway.URL}, 0); !errors.Is(err, demo.ErrUnexpected) {
 		t.Errorf("with a fence that admits every token: %v, want ErrUnexpected", err)
 	}
-	if err := gateway.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, gateway.Stop())
 	events, err := runLoop(t, program, []string{gateway.URL}, 2)
 	if err == nil || errors.Is(err, demo.ErrUnexpected) {
 		t.Errorf("without a gateway: %v", err)
@@ -88,29 +77,18 @@ func TestLoopReportsABrokenFence(t *testing.T) {
 func serve(t *testing.T, program, databaseURL string) *gatewayprocess.Process {
 	t.Helper()
 	gateway, err := gatewayprocess.Start(t.Context(), program, "--database-url", databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(gateway.Kill)
 	return gateway
 }
 
 func runLoop(t *testing.T, program string, urls []string, rounds int) ([]demo.Event, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
+	ctx := await.Context(t)
 	var out bytes.Buffer
 	err := demo.Loop{Program: program, URLs: urls, Every: time.Second, Rounds: rounds, JSON: true, Out: &out}.Run(ctx)
 	if ctx.Err() != nil {
 		t.Fatal("the rounds took too long")
 	}
-	var events []demo.Event
-	for decoder := json.NewDecoder(&out); decoder.More(); {
-		var event demo.Event
-		if err := decoder.Decode(&event); err != nil {
-			t.Fatal(err)
-		}
-		events = append(events, event)
-	}
-	return events, err
+	return readEvents(t, &out), err
 }

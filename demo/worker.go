@@ -76,10 +76,10 @@ func (w Worker) Run(ctx context.Context, out io.Writer) error {
 
 // acquire tries until the lock is granted.
 func (w Worker) acquire(ctx context.Context, client *lockclient.Client, emit func(Event)) (api.Lease, error) {
-	ttlMS := w.TTL.Milliseconds()
+	request := api.AcquireRequest{OwnerID: w.Name, TTLMS: new(w.TTL.Milliseconds())}
 	shown := false
 	for {
-		lease, err := client.API().Acquire(ctx, w.Lock, api.AcquireRequest{OwnerID: w.Name, TTLMS: &ttlMS})
+		lease, err := client.API().Acquire(ctx, w.Lock, request)
 		if err == nil {
 			emit(Event{
 				Event: "granted", Token: lease.FencingToken, ExpiresAt: &lease.ExpiresAt.Time,
@@ -115,8 +115,7 @@ func heldEvent(lock string, err error) Event {
 
 // writeFenced sends the write with its token, and returns the answer as an Event.
 func (w Worker) writeFenced(ctx context.Context, client *lockclient.Client, lease api.Lease) (Event, error) {
-	sequence := int64(1)
-	token := api.FencingToken{Token: lease.FencingToken, Sequence: &sequence}
+	token := api.FencingToken{Token: lease.FencingToken, Sequence: new(int64(1))}
 	_, err := client.API().Put(ctx, w.Lock, recordKey,
 		lockclient.Write{Token: token, ContentType: "text/plain", Value: []byte(w.value())})
 	var problem *api.Problem

@@ -1,5 +1,3 @@
-//go:build unix
-
 package demo
 
 import (
@@ -50,44 +48,34 @@ func (z Zombie) Run(ctx context.Context) error {
 	}
 	defer setup.stop()
 
-	fenced, err := z.fenced(ctx, setup)
+	fenced, err := z.variant(ctx, setup, "fenced", "job-42"+z.Suffix, "",
+		"With the fence: every write carries its token, and PostgreSQL checks it", setup.fencedValue)
 	if err != nil {
 		return err
 	}
-	unfenced, err := z.unfenced(ctx, setup)
+	unfenced, err := z.variant(ctx, setup, "unfenced", "job-43"+z.Suffix, z.DatabaseURL,
+		"Without the fence: the same lock and the same workers, the data in a plain table", setup.unfencedValue)
 	if err != nil {
 		return err
 	}
 	return conclude(printer, fenced, unfenced)
 }
 
-func (z Zombie) fenced(ctx context.Context, setup *setup) (string, error) {
-	setup.print(Event{Event: "round", Variant: "fenced",
-		Text: "With the fence: every write carries its token, and PostgreSQL checks it"})
-	if err := newRound(z.Program, "fenced", z.lock("job-42"), "").run(ctx, setup); err != nil {
+// variant runs one round under a lock, and returns what is stored in the end.
+func (z Zombie) variant(
+	ctx context.Context, setup *setup, variant, lock, databaseURL, title string,
+	stored func(ctx context.Context, resource string) (string, error),
+) (string, error) {
+	setup.print(Event{Event: "round", Variant: variant, Text: title})
+	if err := newRound(z.Program, variant, lock, databaseURL).run(ctx, setup); err != nil {
 		return "", err
 	}
-	value, err := setup.fencedValue(ctx, z.lock("job-42"))
+	value, err := stored(ctx, lock)
 	if err == nil {
-		setup.print(Event{Event: "stored", Variant: "fenced", Value: value, Text: fmt.Sprintf("what is stored: %q", value)})
+		setup.print(Event{Event: "stored", Variant: variant, Value: value, Text: fmt.Sprintf("what is stored: %q", value)})
 	}
 	return value, err
 }
-
-func (z Zombie) unfenced(ctx context.Context, setup *setup) (string, error) {
-	setup.print(Event{Event: "round", Variant: "unfenced",
-		Text: "Without the fence: the same lock and the same workers, the data in a plain table"})
-	if err := newRound(z.Program, "unfenced", z.lock("job-43"), z.DatabaseURL).run(ctx, setup); err != nil {
-		return "", err
-	}
-	value, err := setup.unfencedValue(ctx, z.lock("job-43"))
-	if err == nil {
-		setup.print(Event{Event: "stored", Variant: "unfenced", Value: value, Text: fmt.Sprintf("what is stored: %q", value)})
-	}
-	return value, err
-}
-
-func (z Zombie) lock(name string) string { return name + z.Suffix }
 
 // conclude prints the result.
 func conclude(printer *printer, fenced, unfenced string) error {

@@ -1,23 +1,17 @@
-//go:build unix
-
 package demo_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
-	"regexp"
 	"slices"
 	"testing"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/demo"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
-	"github.com/fencegate/fencegate/migrations"
 )
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
@@ -25,9 +19,7 @@ func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 func TestZombieIsRejected(t *testing.T) {
 	t.Parallel()
 	events, err := runZombie(t, pgtest.Empty(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	rejected := find(t, events, "fenced", "A", "rejected")
 	if rejected.Code != "token_stale" || rejected.Token != 1 || rejected.GrantedToken != 2 {
 		t.Errorf("A's write was rejected with %s, token %d, newest %d; want token_stale, 1, 2", rejected.Code,
@@ -45,11 +37,11 @@ func TestZombieIsRejected(t *testing.T) {
 // checkOrder checks that A was frozen between its grant and its write, and that B wrote meanwhile.
 func checkOrder(t *testing.T, events []demo.Event) {
 	t.Helper()
+	unordered := []string{"held", "working", "checked"}
 	for _, variant := range []string{"fenced", "unfenced"} {
 		var got []string
 		for _, event := range events {
-			if event.Variant == variant && event.Actor != "" && event.Event != "held" && event.Event != "working" &&
-				event.Event != "checked" {
+			if event.Variant == variant && event.Actor != "" && !slices.Contains(unordered, event.Event) {
 				got = append(got, event.Actor+" "+event.Event)
 			}
 		}
@@ -67,31 +59,10 @@ func checkOrder(t *testing.T, events []demo.Event) {
 func TestBrokenFence(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
-	breakFence(t, url)
+	pgtest.BreakRule(t, url)
 	_, err := runZombie(t, url)
 	if !errors.Is(err, demo.ErrUnexpected) {
 		t.Errorf("with a fence that admits every token the demo returned %v, want ErrUnexpected", err)
-	}
-}
-
-// breakFence makes fence.rule find nothing stale.
-func breakFence(t *testing.T, url string) {
-	t.Helper()
-	source, ok := migrations.GuardSource("rule")
-	if !ok {
-		t.Fatal("there is no guard/rule.sql")
-	}
-	broken := regexp.MustCompile(`'token_stale \w+'`).ReplaceAllString(source, "'admitted'")
-	if broken == source {
-		t.Fatal("fence.rule has no token_stale to break")
-	}
-	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(context.Background()) }()
-	if _, err := conn.Exec(t.Context(), broken); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -100,16 +71,20 @@ func runZombie(t *testing.T, url string) ([]demo.Event, error) {
 	var out bytes.Buffer
 	err := demo.Zombie{Program: program.Path(t), DatabaseURL: url, DatabaseName: "a test's", JSON: true,
 		Out: &out}.Run(t.Context())
-	var events []demo.Event
-	decoder := json.NewDecoder(&out)
-	for decoder.More() {
+	return readEvents(t, &out), err
+}
+
+// readEvents reads what a demo printed as JSON.
+func readEvents(t *testing.T, from io.Reader) (events []demo.Event) {
+	t.Helper()
+	for decoder := json.NewDecoder(from); decoder.More(); {
 		var event demo.Event
 		if err := decoder.Decode(&event); err != nil {
 			t.Fatalf("the events are not JSON lines: %v", err)
 		}
 		events = append(events, event)
 	}
-	return events, err
+	return events
 }
 
 func find(t *testing.T, events []demo.Event, variant, actor, event string) demo.Event {
@@ -121,4 +96,11 @@ func find(t *testing.T, events []demo.Event, variant, actor, event string) demo.
 	}
 	t.Fatalf("%s: there is no event %s %s", variant, actor, event)
 	return demo.Event{}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

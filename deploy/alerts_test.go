@@ -13,7 +13,7 @@ import (
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
-// The rules are well-formed, fire when they should, and stay silent when they should.
+// TestAlertRules checks that the rules are well-formed, and fire exactly when they should.
 func TestAlertRules(t *testing.T) {
 	t.Parallel()
 	promtool := pgtest.Require(t, "promtool")
@@ -70,8 +70,8 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// Every alert has a section in the runbook: why it matters, how to confirm it, and what to do. No section is left of an
-// alert that was removed.
+// TestEveryAlertHasARunbook checks that every alert has a section in the runbook: why it matters, how to confirm it, and
+// what to do. No section is left of an alert that was removed.
 func TestEveryAlertHasARunbook(t *testing.T) {
 	t.Parallel()
 	runbooks := map[string]string{}
@@ -90,9 +90,9 @@ func TestEveryAlertHasARunbook(t *testing.T) {
 				t.Errorf("docs/operations.md has no section %q with %q", "### "+alert.Alert, part)
 			}
 		}
-		if url, want := alert.Annotations["runbook_url"], "/docs/operations.md#"+
-			strings.ToLower(alert.Alert); !strings.HasSuffix(url, want) {
-			t.Errorf("%s: the runbook is at %s, it should end with %s", alert.Alert, url, want)
+		want := "/docs/operations.md#" + strings.ToLower(alert.Alert)
+		if url := alert.Annotations["runbook_url"]; !strings.HasSuffix(url, want) {
+			t.Errorf("%s: the runbook is at %s, want an address that ends with %s", alert.Alert, url, want)
 		}
 		if severity := alert.Labels["severity"]; severity != "critical" && severity != "warning" {
 			t.Errorf("%s: its severity is %q", alert.Alert, severity)
@@ -100,10 +100,9 @@ func TestEveryAlertHasARunbook(t *testing.T) {
 		if alert.Annotations["summary"] == "" || alert.For == "" {
 			t.Errorf("%s has no summary, or no time for which it must hold", alert.Alert)
 		}
-		// What promtool test does not test may be wrong.
-		if tests := read(t, "prometheus/alerts_test.yml"); !regexp.MustCompile(`alertname: ` + alert.Alert +
-			`\n\s+exp_alerts:`).MatchString(tests) {
-			t.Errorf("no test lets %s fire", alert.Alert)
+		fires := regexp.MustCompile(`alertname: ` + alert.Alert + `\n\s+exp_alerts:`)
+		if !fires.MatchString(read(t, "prometheus/alerts_test.yml")) {
+			t.Errorf("no test of promtool lets %s fire", alert.Alert)
 		}
 	}
 	for name := range runbooks {

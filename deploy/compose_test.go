@@ -16,23 +16,19 @@ import (
 	"github.com/fencegate/fencegate/internal/program"
 )
 
-// composed is docker-compose.yml as `docker compose` reads it: anchors, defaults and profiles included, and refused if
-// the schema refuses it.
+// composed returns docker-compose.yml as `docker compose` reads it: with anchors, defaults and profiles, checked against
+// the schema.
 func composed(t *testing.T) *types.Project {
 	t.Helper()
 	options, err := cli.NewProjectOptions([]string{"../docker-compose.yml"}, cli.WithProfiles([]string{"demo"}),
 		cli.WithInterpolation(true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	project, err := options.LoadProject(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return project
 }
 
-// exact is a tag of three numbers, or a digest.
+// exact matches a tag of three numbers, or a digest.
 var exact = regexp.MustCompile(`:v?\d+\.\d+(\.\d+)?(-[a-z0-9.]+)?@sha256:[0-9a-f]{64}$|:v?\d+\.\d+\.\d+(-[a-z0-9.]+)?$`)
 
 func TestComposeServices(t *testing.T) {
@@ -63,7 +59,7 @@ func TestComposeServices(t *testing.T) {
 	}
 }
 
-// checkMounts checks that what is mounted from the clone is there, is what others can read, and is not to be written.
+// checkMounts checks that the mounted files of the clone exist, are readable by other users, and are mounted read-only.
 func checkMounts(t *testing.T, project *types.Project, service types.ServiceConfig) {
 	t.Helper()
 	for _, mount := range service.Volumes {
@@ -91,13 +87,11 @@ func checkMounts(t *testing.T, project *types.Project, service types.ServiceConf
 	}
 }
 
-// What the gateways are set to is what this program can be set to: a variable that is misspelt would pass unseen.
+// TestComposeSettings checks that the program knows all settings of the gateways: it ignores a misspelt variable.
 func TestComposeSettings(t *testing.T) {
 	t.Parallel()
 	help, err := exec.CommandContext(t.Context(), program.Path(t), "serve", "--help").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	project := composed(t)
 	for _, name := range []string{"gateway-1", "gateway-2"} {
 		gateway := project.Services[name]

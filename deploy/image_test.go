@@ -4,12 +4,11 @@ package deploy
 
 import (
 	"debug/elf"
-	"io/fs"
+	"go/version"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,10 +18,10 @@ import (
 	"github.com/moby/patternmatcher/ignorefile"
 )
 
-// imageBytesMax is what the image may have.
+// imageBytesMax is the greatest size of the image.
 const imageBytesMax = 40_000_000
 
-// The Dockerfile's stages are pinned, and the last one runs as a numeric user other than root.
+// TestDockerfile checks that all stages are pinned, and that the last one runs as a numeric user other than root.
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
 	text := read(t, "../Dockerfile")
@@ -37,32 +36,22 @@ func TestDockerfile(t *testing.T) {
 	if len(stages) < 2 || user == nil || user[1] == "0" {
 		t.Errorf("the last of %d stages has no numeric user other than root", len(stages))
 	}
-	// The toolchain is one that the module can be built with, without fetching another.
+	// The toolchain can build the module without fetching another.
 	_, image, _ := strings.Cut(stages[0][1], "golang:")
-	version, _, _ := strings.Cut(image, "-")
+	toolchain, _, _ := strings.Cut(image, "-")
 	directive := regexp.MustCompile(`(?m)^go (\S+)$`).FindStringSubmatch(read(t, "../go.mod"))[1]
-	if less(numbers(version), numbers(directive)) {
-		t.Errorf("the image is built with Go %s, and go.mod asks for %s", version, directive)
+	if version.Compare("go"+toolchain, "go"+directive) < 0 {
+		t.Errorf("the image is built with Go %s, but go.mod requires %s", toolchain, directive)
 	}
-	// What `make build` builds.
+	// The flags are those of `make build`.
 	flags := regexp.MustCompile(`-trimpath -ldflags "-s -w`)
 	if !flags.MatchString(text) || !flags.MatchString(read(t, "../Makefile")) {
 		t.Error("the image and `make build` are built with other flags")
 	}
 }
 
-func numbers(version string) (parts []int) {
-	for part := range strings.SplitSeq(version, ".") {
-		n, _ := strconv.Atoi(part)
-		parts = append(parts, n)
-	}
-	return parts
-}
-
-func less(a, b []int) bool { return slices.Compare(a, b) < 0 }
-
-// What .dockerignore lets through is enough to build the program, and what is built needs nothing but itself: it runs
-// in an empty directory as its root, as the user of the image, and its health checks work.
+// TestImage checks that the files that .dockerignore lets through suffice to build the program, and that the program
+// needs no other file: it runs in an empty root directory, as the user of the image, and its health checks work.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join(t.TempDir(), "root")
@@ -91,7 +80,7 @@ func TestImage(t *testing.T) {
 		{composed(t).Services["gateway-1"].HealthCheck.Test[2:], "status  ready\n"},
 	} {
 		command := exec.CommandContext(t.Context(), "/fencegate", test.args...)
-		command.Err = nil // that it is not there for us
+		command.Err = nil // the path is missing outside the other root directory
 		command.Dir, command.Env = "/", []string{"FENCEGATE_URL=" + url}
 		command.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}
 		output, err := command.CombinedOutput()
@@ -120,7 +109,7 @@ func checkBinary(t *testing.T, path string) {
 	}
 }
 
-// buildContext is a directory with all that .dockerignore lets through.
+// buildContext returns a directory with all files that .dockerignore lets through.
 func buildContext(t *testing.T) string {
 	t.Helper()
 	patterns, err := ignorefile.ReadAll(strings.NewReader(read(t, "../.dockerignore")))
@@ -142,20 +131,20 @@ func buildContext(t *testing.T) string {
 		}
 		check(t, err)
 		check(t, os.MkdirAll(filepath.Join(to, filepath.Dir(path)), 0o755))
-		check(t, os.WriteFile(filepath.Join(to, path), content, fs.FileMode(0o644)))
+		check(t, os.WriteFile(filepath.Join(to, path), content, 0o644))
 	}
 	return to
 }
 
-// Where there is an engine, the image is built as users build it, and runs.
+// TestImageIsBuiltByDocker builds the image as users do, and runs it, if there is an engine.
 func TestImageIsBuiltByDocker(t *testing.T) {
 	t.Parallel()
 	if err := exec.CommandContext(t.Context(), "docker", "version", "--format", "{{.Server.Version}}").Run(); err != nil {
 		t.Skip("no Docker engine answers")
 	}
 	const tag = "fencegate:deploy-test"
-	if output, err := exec.CommandContext(t.Context(), "docker", "build", "--build-arg", "VERSION=v1.2.3", "-t", tag,
-		"..").CombinedOutput(); err != nil {
+	build := exec.CommandContext(t.Context(), "docker", "build", "--build-arg", "VERSION=v1.2.3", "-t", tag, "..")
+	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("docker build: %v\n%s", err, output)
 	}
 	size, err := exec.CommandContext(t.Context(), "docker", "image", "inspect", "--format", "{{.Size}}", tag).Output()
@@ -163,9 +152,8 @@ func TestImageIsBuiltByDocker(t *testing.T) {
 	if bytes, err := strconv.Atoi(strings.TrimSpace(string(size))); err != nil || bytes > imageBytesMax {
 		t.Errorf("the image has %s bytes, it may have %d", size, imageBytesMax)
 	}
-	version, err := exec.CommandContext(t.Context(), "docker", "run", "--rm", "--read-only", "--cap-drop=ALL", tag,
-		"version").Output()
-	if err != nil || !strings.HasPrefix(string(version), "fencegate  v1.2.3\n") {
-		t.Errorf("the image says %q, %v", version, err)
+	run := exec.CommandContext(t.Context(), "docker", "run", "--rm", "--read-only", "--cap-drop=ALL", tag, "version")
+	if output, err := run.Output(); err != nil || !strings.HasPrefix(string(output), "fencegate  v1.2.3\n") {
+		t.Errorf("the image's version is %q, %v", output, err)
 	}
 }

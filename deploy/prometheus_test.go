@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,34 +18,32 @@ import (
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/lockclient"
 )
 
-// prometheus is one that runs on the configuration of docker-compose.yml.
+// prometheus is a process that runs on the configuration of docker-compose.yml.
 type prometheus struct {
 	t   *testing.T
 	url string
 }
 
-// window is in place of every window of the rules, and holds a few scrapes.
+// window replaces every window of the rules, and holds a few scrapes.
 const window = "15s"
 
-// startPrometheus runs a real Prometheus before gateways. All that differs from what is deployed are addresses and
-// times: it scrapes every second, and the rules' windows and patience are seconds, too.
+// startPrometheus runs a real Prometheus before gateways. Only addresses and times differ from what is deployed: it
+// scrapes every second, and the rules' times are seconds, too.
 func startPrometheus(t *testing.T, gateways []*gatewayprocess.Process) prometheus {
 	t.Helper()
 	program := pgtest.Require(t, "prometheus")
-	config := read(t, "prometheus/prometheus.yml")
-	for i, gateway := range gateways {
-		config = replace(t, config, fmt.Sprintf("gateway-%d:8080", i+1), strings.TrimPrefix(gateway.URL, "http://"))
-	}
-	config = regexp.MustCompile(`(_interval|_timeout): \d+s`).ReplaceAllString(config, "${1}: 1s")
+	config := regexp.MustCompile(`(_interval|_timeout): \d+s`).
+		ReplaceAllString(withGateways(t, "prometheus/prometheus.yml", gateways), "${1}: 1s")
 	dir := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600))
 	check(t, os.WriteFile(filepath.Join(dir, "alerts.yml"), quickened(t), 0o600))
-	p := prometheus{t, "http://" + freeAddress(t)}
-	start(t, program, "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+
-		filepath.Join(dir, "data"),
-		"--web.listen-address="+strings.TrimPrefix(p.url, "http://"), "--log.level=warn")
+	address := freeAddress(t)
+	p := prometheus{t, "http://" + address}
+	start(t, program, "--config.file="+filepath.Join(dir, "prometheus.yml"),
+		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address, "--log.level=warn")
 	await.True(t, "Prometheus is ready", func() bool {
 		response, err := impatient.Get(p.url + "/-/ready")
 		if err != nil {
@@ -56,7 +55,7 @@ func startPrometheus(t *testing.T, gateways []*gatewayprocess.Process) prometheu
 	return p
 }
 
-// quickened are the rules with seconds in place of minutes.
+// quickened returns the rules with seconds in place of minutes.
 func quickened(t *testing.T) []byte {
 	t.Helper()
 	var file map[string]any
@@ -71,6 +70,16 @@ func quickened(t *testing.T) []byte {
 	text, err := yaml.Marshal(file)
 	check(t, err)
 	return text
+}
+
+// withGateways returns a configuration with the addresses of real gateways.
+func withGateways(t *testing.T, path string, gateways []*gatewayprocess.Process) string {
+	t.Helper()
+	config := read(t, path)
+	for i, gateway := range gateways {
+		config = replace(t, config, fmt.Sprintf("gateway-%d:8080", i+1), strings.TrimPrefix(gateway.URL, "http://"))
+	}
+	return config
 }
 
 func replace(t *testing.T, text, old, replacement string) string {
@@ -107,7 +116,7 @@ func (p prometheus) api(path string, form url.Values, data any) error {
 	return nil
 }
 
-// sample is what a query finds of one series.
+// sample is the result of a query for one series.
 type sample struct {
 	Metric map[string]string
 	Value  [2]any // the time, and the value as text
@@ -135,7 +144,7 @@ func (p prometheus) finds(query string) bool {
 	return false
 }
 
-// alerts are the names of those in a state: pending or firing.
+// alerts returns the names of the alerts in a state: pending or firing.
 func (p prometheus) alerts(state string) (names []string) {
 	p.t.Helper()
 	var data struct {
@@ -153,24 +162,18 @@ func (p prometheus) alerts(state string) (names []string) {
 	return names
 }
 
-// awaitScrapes returns when both gateways were scraped often enough for a rate.
-func (p prometheus) awaitScrapes(targets int) {
-	p.t.Helper()
-	await.True(p.t, "all gateways are scraped", func() bool {
-		samples, err := p.query(`count_over_time(up{job="fencegate"}[` + window + `]) >= 3`)
-		return err == nil && len(samples) == targets
-	})
-}
-
-// A real Prometheus scrapes two real gateways. Every query of the dashboards and of the alerts finds data, and the
-// alert on zombies fires in a storm, and is resolved after it.
+// TestPrometheus lets a real Prometheus scrape two real gateways. Every query of the dashboards and of the alerts finds
+// data. The alert on zombies fires in a storm, and is resolved after it.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	all := gateways(t, 2)
 	p := startPrometheus(t, all)
-	clients := clientsOf(t, all)
+	clients := []*lockclient.Client{clientOf(t, all[0].URL), clientOf(t, all[1].URL)}
 	workload(t, clients)
-	p.awaitScrapes(len(all))
+	await.True(t, "all gateways were scraped often enough for a rate", func() bool {
+		samples, err := p.query(`count_over_time(up{job="fencegate"}[` + window + `]) >= 3`)
+		return err == nil && len(samples) == len(all)
+	})
 	p.checkRules()
 
 	// While all is well no alert fires; for longer than any of the quickened rules waits.
@@ -183,14 +186,15 @@ func TestPrometheus(t *testing.T) {
 	})
 
 	calm := storm(t, clients)
-	await.True(t, "FencegateZombieRate fires", func() bool { return contains(p.alerts("firing"), "FencegateZombieRate") })
+	const zombieRate = "FencegateZombieRate"
+	await.True(t, "FencegateZombieRate fires", func() bool { return slices.Contains(p.alerts("firing"), zombieRate) })
 	if !p.finds(`max_over_time(ALERTS{alertname="FencegateZombieRate",alertstate="pending"}[5m])`) {
 		t.Error("FencegateZombieRate was not pending before it fired")
 	}
 	p.checkQueries()
 	calm()
 	await.True(t, "FencegateZombieRate is resolved", func() bool {
-		return !contains(p.alerts("firing"), "FencegateZombieRate") && !contains(p.alerts("pending"), "FencegateZombieRate")
+		return !slices.Contains(append(p.alerts("firing"), p.alerts("pending")...), zombieRate)
 	})
 	p.checkTokenLine()
 }

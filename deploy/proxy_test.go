@@ -9,7 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,25 +23,17 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// proxied is the proxy of docker-compose.yml, as it is but for addresses, before real gateways.
+// proxied starts the proxy of docker-compose.yml before real gateways; only addresses differ.
 func proxied(t *testing.T, gateways []*gatewayprocess.Process) string {
 	t.Helper()
 	haproxy, err := exec.LookPath("/usr/sbin/haproxy") // Debian has it where only root's PATH looks
 	if err != nil {
 		haproxy = pgtest.Require(t, "haproxy")
 	}
-	config := read(t, "haproxy/haproxy.cfg")
 	address := freeAddress(t)
-	replaced := strings.Replace(config, "bind :8080", "bind "+address, 1)
-	for i, gateway := range gateways {
-		name := fmt.Sprintf("gateway-%d:8080", i+1)
-		if !strings.Contains(replaced, name) {
-			t.Fatalf("haproxy.cfg has no %s", name)
-		}
-		replaced = strings.Replace(replaced, name, strings.TrimPrefix(gateway.URL, "http://"), 1)
-	}
+	config := replace(t, withGateways(t, "haproxy/haproxy.cfg", gateways), "bind :8080", "bind "+address)
 	path := filepath.Join(t.TempDir(), "haproxy.cfg")
-	check(t, os.WriteFile(path, []byte(replaced), 0o600))
+	check(t, os.WriteFile(path, []byte(config), 0o600))
 	start(t, haproxy, "-db", "-f", path)
 	url := "http://" + address
 	client := clientOf(t, url)
@@ -57,12 +49,12 @@ func freeAddress(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// start runs a program until the test ends; what it says is shown if the test fails.
+// start runs a program until the test ends. If the test fails, its output is shown.
 func start(t *testing.T, program string, args ...string) {
 	t.Helper()
-	var said bytes.Buffer
+	var output bytes.Buffer
 	command := exec.Command(program, args...)
-	command.Stdout, command.Stderr = &said, &said
+	command.Stdout, command.Stderr = &output, &output
 	check(t, command.Start())
 	t.Cleanup(func() {
 		_ = command.Process.Signal(syscall.SIGTERM)
@@ -70,7 +62,7 @@ func start(t *testing.T, program string, args ...string) {
 		_ = command.Wait()
 		killed.Stop()
 		if t.Failed() {
-			t.Logf("%s said:\n%s", filepath.Base(program), &said)
+			t.Logf("the output of %s:\n%s", filepath.Base(program), &output)
 		}
 	})
 }
@@ -83,7 +75,7 @@ func clientOf(t *testing.T, url string) *lockclient.Client {
 	return client
 }
 
-// Everything works through the proxy, too: bulk writes that are confirmed while more are sent, events as they happen,
+// TestProxy checks that everything works through the proxy: bulk writes that are confirmed while more are sent, events,
 // waiters that leave the queue when they disconnect, zombies that are rejected, and a gateway that is killed.
 func TestProxy(t *testing.T) {
 	t.Parallel()
@@ -93,7 +85,7 @@ func TestProxy(t *testing.T) {
 
 	t.Run("events come as they happen", func(t *testing.T) { eventsPass(t, client) })
 	t.Run("writes are confirmed while more are sent", func(t *testing.T) { pipelinePasses(t, client) })
-	t.Run("a waiter that disconnects leaves the queue", func(t *testing.T) { goneLeaves(t, client) })
+	t.Run("a waiter that disconnects leaves the queue", func(t *testing.T) { disconnectedWaiterLeaves(t, client) })
 	t.Run("zombies as in the demo", func(t *testing.T) { demoRuns(t, client, url) })
 	t.Run("a gateway is killed", func(t *testing.T) {
 		all[0].Kill()
@@ -142,20 +134,19 @@ func pipelinePasses(t *testing.T, client *lockclient.Client) {
 	check(t, pipeline.Close())
 }
 
-func goneLeaves(t *testing.T, client *lockclient.Client) {
-	lease, err := client.Acquire(t.Context(), "proxy/line", lockclient.WithTTL(time.Hour))
+func disconnectedWaiterLeaves(t *testing.T, client *lockclient.Client) {
+	lease, err := client.Acquire(t.Context(), "proxy/queue", lockclient.WithTTL(time.Hour))
 	check(t, err)
 	defer lease.ReleaseOnce()
 	ctx, leave := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() {
-		wait := int64(60_000)
-		_, err := client.API().Acquire(ctx, "proxy/line", api.AcquireRequest{OwnerID: "waiter", WaitMS: wait})
+		_, err := client.API().Acquire(ctx, "proxy/queue", api.AcquireRequest{OwnerID: "waiter", WaitMS: 60_000})
 		left <- err
 	}()
 	queued := func(n int) func() bool {
 		return func() bool {
-			lock, err := client.API().Lock(t.Context(), "proxy/line")
+			lock, err := client.API().Lock(t.Context(), "proxy/queue")
 			return err == nil && len(lock.Queue) == n
 		}
 	}
@@ -167,13 +158,13 @@ func goneLeaves(t *testing.T, client *lockclient.Client) {
 	await.True(t, "the waiter has left the queue", queued(0))
 }
 
-// demoRuns runs what the profile demo runs, once.
+// demoRuns runs the command of the profile demo once.
 func demoRuns(t *testing.T, client *lockclient.Client, url string) {
-	args := append([]string(nil), composed(t).Services["zombies"].Command...)
-	for i := range args {
-		args[i] = regexp.MustCompile(`^http://proxy:8080$`).ReplaceAllString(args[i], url)
+	args := slices.Concat(composed(t).Services["zombies"].Command, []string{"--rounds", "1"})
+	if i := slices.Index(args, "http://proxy:8080"); i >= 0 {
+		args[i] = url
 	}
-	command := exec.CommandContext(t.Context(), program.Path(t), append(args, "--rounds", "1")...)
+	command := exec.CommandContext(t.Context(), program.Path(t), args...)
 	if output, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("fencegate %s: %v\n%s", strings.Join(args, " "), err, output)
 	}

@@ -11,21 +11,9 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
-	"github.com/fencegate/fencegate/lockclient"
 )
 
-func contains(names []string, name string) bool { return slices.Contains(names, name) }
-
-func clientsOf(t *testing.T, gateways []*gatewayprocess.Process) (clients []*lockclient.Client) {
-	t.Helper()
-	for _, gateway := range gateways {
-		clients = append(clients, clientOf(t, gateway.URL))
-	}
-	return clients
-}
-
-// dashboard is what the tests need of one.
+// dashboard is the tested part of a dashboard.
 type dashboard struct {
 	UID, Title    string
 	SchemaVersion int
@@ -57,28 +45,28 @@ func dashboards(t *testing.T) map[string]dashboard {
 	return all
 }
 
-// documented are the metrics in docs/metrics.md, and those of Prometheus and its client for Go.
-func documented(t *testing.T) func(name string) bool {
+// documented returns the metrics in docs/metrics.md, and those of Prometheus and its client for Go.
+func documented(t *testing.T) map[string]bool {
 	t.Helper()
 	known := map[string]bool{
 		"up": true, "ALERTS": true, "go_goroutines": true, "process_cpu_seconds_total": true,
-		"process_resident_memory_bytes": true,
-		"process_start_time_seconds":    true, "process_open_fds": true, "process_max_fds": true,
+		"process_resident_memory_bytes": true, "process_start_time_seconds": true, "process_open_fds": true,
+		"process_max_fds": true,
 	}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(fencegate_[a-z_]+)` \\| (\\w+) \\|").FindAllStringSubmatch(read(t,
-		"../docs/metrics.md"), -1) {
+	rows := regexp.MustCompile("(?m)^\\| `(fencegate_[a-z_]+)` \\| (\\w+) \\|")
+	for _, row := range rows.FindAllStringSubmatch(read(t, "../docs/metrics.md"), -1) {
 		known[row[1]] = true
 		if row[2] == "histogram" {
 			known[row[1]+"_bucket"], known[row[1]+"_sum"], known[row[1]+"_count"] = true, true, true
 		}
 	}
-	return func(name string) bool { return known[name] }
+	return known
 }
 
-// metricName is a word that is followed by a selector or nothing, and is no function, label or keyword.
+// metricName matches the names of metrics, but no function, label or keyword.
 var metricName = regexp.MustCompile(`\b(fencegate_[a-z_]+|process_[a-z_]+|go_[a-z_]+|up|ALERTS)\b`)
 
-// Panels have descriptions, don't overlap, and name only metrics that exist.
+// TestDashboards checks that panels have descriptions, don't overlap, and name only metrics that exist.
 func TestDashboards(t *testing.T) {
 	t.Parallel()
 	known := documented(t)
@@ -108,8 +96,8 @@ func TestDashboards(t *testing.T) {
 			}
 			for _, target := range panel.Targets {
 				for _, name := range metricName.FindAllString(target.Expr, -1) {
-					if !known(name) {
-						t.Errorf("%s: %q asks for %s, which docs/metrics.md does not have", file, panel.Title, name)
+					if !known[name] {
+						t.Errorf("%s: %q queries %s, which docs/metrics.md does not have", file, panel.Title, name)
 					}
 				}
 			}
@@ -117,24 +105,24 @@ func TestDashboards(t *testing.T) {
 	}
 }
 
-// Alerts and runbooks name only metrics that there are.
+// TestAlertsNameMetrics checks that alerts and runbooks name only metrics that exist.
 func TestAlertsNameMetrics(t *testing.T) {
 	t.Parallel()
 	known := documented(t)
 	for _, file := range []string{"prometheus/alerts.yml", "prometheus/alerts_test.yml", "../docs/operations.md"} {
 		for _, name := range regexp.MustCompile(`\bfencegate_[a-z_]+\b`).FindAllString(read(t, file), -1) {
-			if !known(name) && name != "fencegate_database_" {
+			if !known[name] && name != "fencegate_database_" {
 				t.Errorf("%s names %s, which docs/metrics.md does not have", file, name)
 			}
 		}
 	}
 }
 
-// checkQueries checks that every query of every panel is understood, and finds data; and so does every selector of
-// every alert: an alert with a misspelt label or value would never fire.
+// checkQueries checks that every query of every panel is valid and finds data, and so does every selector of every
+// alert: an alert with a misspelt label or value would never fire.
 func (p prometheus) checkQueries() {
 	p.t.Helper()
-	missing := map[string]string{} // by the query, where it is asked
+	missing := map[string]string{} // by the query, where it is used
 	filled := strings.NewReplacer("$job", "fencegate", "$instance", ".*", "$__rate_interval", window)
 	for _, d := range dashboards(p.t) {
 		for _, panel := range d.Panels {
@@ -152,8 +140,8 @@ func (p prometheus) checkQueries() {
 			missing[selector] = alert.Alert
 		}
 	}
-	for deadline := time.Now().Add(await.Limit); len(missing) > 0 &&
-		time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+	deadline := time.Now().Add(await.Limit)
+	for ; len(missing) > 0 && time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
 		for query := range missing {
 			if p.finds(query) {
 				delete(missing, query)
@@ -190,22 +178,19 @@ func (p prometheus) checkRules() {
 	})
 }
 
-// checkTokenLine checks the line that FencegateRunawayToken holds tokens against, where it is today: a token that
-// jumped just now is below it, as are those after a hundred more jumps, and one that is 15 % ahead of the clock is
-// above.
+// checkTokenLine checks today's limit of FencegateRunawayToken: a token that jumped just now is below it, also after a
+// hundred more jumps. A token that is 15 % ahead of the clock is above.
 func (p prometheus) checkTokenLine() {
 	p.t.Helper()
+	all := alerts(p.t)
+	expr := all[slices.IndexFunc(all, func(a alert) bool {
+		return a.Alert == "FencegateRunawayToken" && strings.Contains(a.Expr, "fencegate_newest_token")
+	})].Expr
 	jumped := time.Since(time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)).Seconds() * (1 << 20)
 	for _, test := range []struct {
 		token float64
 		fires bool
 	}{{34, false}, {jumped, false}, {jumped + 100*(1<<32), false}, {jumped * 1.15, true}, {1 << 53, true}} {
-		var expr string
-		for _, alert := range alerts(p.t) {
-			if alert.Alert == "FencegateRunawayToken" && strings.Contains(alert.Expr, "fencegate_newest_token") {
-				expr = alert.Expr
-			}
-		}
 		query := replace(p.t, expr, "max by (job) (fencegate_newest_token)", fmt.Sprintf("vector(%.0f)", test.token))
 		if fires := p.finds(query); fires != test.fires {
 			p.t.Errorf("with %.0f as the newest token FencegateRunawayToken fires: %t, want %t", test.token, fires, test.fires)

@@ -28,12 +28,12 @@ func storm(t *testing.T, clients []*lockclient.Client) (stop func()) {
 // workPause is between two turns of a client: Prometheus and other tests need the processor, too.
 const workPause = 50 * time.Millisecond
 
-// repeat does work at each client again and again. An error fails the test, unless a call got no
-// answer, or was cut off by the end.
-func repeat(
-	t *testing.T, clients []*lockclient.Client, work func(ctx context.Context, client *lockclient.Client,
-		name string) error,
-) (stop func()) {
+// turn is one turn of a client's work at a lock.
+type turn func(ctx context.Context, client *lockclient.Client, name string) error
+
+// repeat does work at each client again and again. An error fails the test, unless a call got no answer, or was cut off
+// by the end.
+func repeat(t *testing.T, clients []*lockclient.Client, work turn) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var working sync.WaitGroup
@@ -93,13 +93,13 @@ func holder(ctx context.Context, client *lockclient.Client, name string) error {
 
 // waiter waits in the queue for a moment, and is granted the lock.
 func waiter(ctx context.Context, client *lockclient.Client, name string) error {
-	first, err := client.Acquire(ctx, name+"/line")
+	first, err := client.Acquire(ctx, name+"/queue")
 	if err != nil {
 		return err
 	}
 	released := time.AfterFunc(50*time.Millisecond, func() { first.ReleaseOnce() })
 	defer released.Stop()
-	second, err := client.Acquire(ctx, name+"/line", lockclient.WithLeaseOwner("second"), lockclient.WithWait(await.Limit))
+	second, err := client.Acquire(ctx, name+"/queue", lockclient.WithLeaseOwner("second"), lockclient.WithWait(await.Limit))
 	if err == nil {
 		second.ReleaseOnce()
 	}
@@ -132,14 +132,14 @@ func zombie(ctx context.Context, client *lockclient.Client, name string) error {
 		return err
 	}
 	token := api.FencingToken{Token: dead.FencingToken, Sequence: &one}
-	if _, err := calls.Put(ctx, dead.Lock, "k", lockclient.Write{Token: token, Value: []byte("late")}); !errors.Is(err,
-		lockclient.ErrTokenStale) {
-		return fmt.Errorf("a zombie's write was answered %w", errors.Join(errors.New("not as stale"), err))
+	_, err = calls.Put(ctx, dead.Lock, "k", lockclient.Write{Token: token, Value: []byte("late")})
+	if !errors.Is(err, lockclient.ErrTokenStale) {
+		return errors.Join(errors.New("a zombie's write did not return token_stale"), err)
 	}
 	_, err = calls.Renew(ctx, dead.Lock, api.RenewRequest{OwnerID: dead.OwnerID, LeaseID: dead.LeaseID,
 		FencingToken: dead.FencingToken})
 	if !errors.Is(err, lockclient.ErrLeaseLost) {
-		return fmt.Errorf("a zombie's renewal was answered %w", errors.Join(errors.New("not as lost"), err))
+		return errors.Join(errors.New("a zombie's renewal did not return lease_lost"), err)
 	}
 	return calls.Release(ctx, heir.Lock, api.ReleaseRequest{OwnerID: heir.OwnerID, LeaseID: heir.LeaseID,
 		FencingToken: heir.FencingToken})

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// address returns the client's address without its port: that of the connection, since anybody can send a header. If
-// the connection comes from a proxy that the operator trusts, it is the last address in X-Forwarded-For that is not
+// address returns the client's address without its port: that of the connection, since any client can send a header.
+// If the connection comes from a proxy that the operator trusts, it is the last address in X-Forwarded-For that is not
 // such a proxy's. A client may have written the ones before it.
 func (g *Gateway) address(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 )
 
 const (
@@ -42,7 +43,7 @@ func (h *harness) stall(t testing.TB, lease api.Lease, chunked bool) raw {
 	}
 	connection := h.wire(t, putOnWire+token(lease, 2)+"\n"+framing+body)
 	if before < budgetTotal-budgetBody {
-		eventually(t, "the gateway holds the body", func() bool { return h.bodyBytes() >= before+budgetBody-bodyFreeBytes })
+		await.True(t, "the gateway holds the body", func() bool { return h.bodyBytes() >= before+budgetBody-bodyFreeBytes })
 	}
 	return connection
 }
@@ -77,7 +78,7 @@ func TestStalledBodiesGiveWay(t *testing.T) {
 	as[api.WriteResult](t, h.put(t, lease, 2, strings.Repeat("x", budgetBody)), http.StatusOK)
 	got, _ := first.answer(t)
 	expectProblem(t, got, api.CodeUnavailable)
-	eventually(t, "the bytes of the stored body are free", func() bool { return h.bodyBytes() <= 3*(budgetBody+1) })
+	await.True(t, "the bytes of the stored body are free", func() bool { return h.bodyBytes() <= 3*(budgetBody+1) })
 }
 
 // A stalled line of a stream of writes gives way, too. Its stream ends as idle, and the line is not taken.
@@ -86,7 +87,7 @@ func TestStalledLinesGiveWay(t *testing.T) {
 	// The first bulkBufferBytes of a line are not counted.
 	line := strings.TrimSuffix(putLine(lease, 2, "k", `"`+strings.Repeat("x", bulkBufferBytes)), "}\n")
 	connection := h.wire(t, fmt.Sprintf("%sTransfer-Encoding: chunked\n\n%x\n%s", bulkHead, len(line), line))
-	eventually(t, "the gateway holds the line", func() bool { return h.bodyBytes() > 0 })
+	await.True(t, "the gateway holds the line", func() bool { return h.bodyBytes() > 0 })
 	for range 4 {
 		h.stall(t, lease, true)
 	}
@@ -105,9 +106,9 @@ func TestBodiesAreFreed(t *testing.T) {
 	expectProblem(t, h.put(t, lease, 1, long), api.CodeTokenStale)
 	expectProblem(t, h.post(t, "/v1/transactions", long), api.CodeInvalidRequest)
 	connection := h.wire(t, putOnWire+token(lease, 2)+"\nContent-Length: 60000\n\n"+strings.Repeat("x", 50_000))
-	eventually(t, "the gateway holds the body", func() bool { return h.bodyBytes() > 0 })
+	await.True(t, "the gateway holds the body", func() bool { return h.bodyBytes() > 0 })
 	_ = connection.Close()
-	eventually(t, "no bytes are held", func() bool { return h.bodyBytes() == 0 })
+	await.True(t, "no bytes are held", func() bool { return h.bodyBytes() == 0 })
 }
 
 // A waiting acquire holds no bytes of its body.

@@ -27,6 +27,7 @@ func TestAnswersBeforeTheBody(t *testing.T) {
 		{putOnWire, 428, api.CodeTokenRequired, raw{}},
 		{"POST /v1/locks/l/acquire" + onWire + "Content-Type: text/plain\n", 415, api.CodeInvalidRequest, raw{}},
 		{"POST /v1/sessions?x=y" + onWire + jsonType + "\n", 400, api.CodeInvalidRequest, raw{}},
+		{"POST /v1/sessions/x/keepalive" + onWire + jsonType + "\n", 400, api.CodeInvalidRequest, raw{}},
 		{"PATCH /v1/locks" + onWire, 405, api.CodeInvalidRequest, raw{}},
 		{"POST /nowhere" + onWire, 404, api.CodeNotFound, raw{}},
 		{bulkHead, 503, api.CodeUnavailable, raw{}}, // one stream of writes too many
@@ -64,11 +65,7 @@ func TestAnswersBeforeTheBodyOverHTTP2(t *testing.T) {
 	h.open(t, watchPath).next(t, api.EventState)
 	stalled, sender := io.Pipe()
 	t.Cleanup(func() { _ = sender.Close() })
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.base+"/v1/locks//acquire", stalled)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := h.do(t, request, jsonType)
+	got, err := h.tryFor(t.Context(), t, http.MethodPost, "/v1/locks//acquire", stalled, jsonType)
 	if err != nil {
 		t.Fatal(err)
 	}

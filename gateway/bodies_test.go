@@ -115,11 +115,7 @@ func TestSlowBodyOverHTTP2(t *testing.T) {
 			body, half := io.Pipe()
 			defer half.Close()
 			go func() { _, _ = half.Write([]byte("half")) }()
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, h.base+recordPath("job", "k"), body)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, err := h.do(t, request, token(lease, 2))
+			got, err := h.tryFor(t.Context(), t, http.MethodPut, recordPath("job", "k"), body, token(lease, 2))
 			if err != nil {
 				t.Fatal(err)
 			}

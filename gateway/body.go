@@ -29,15 +29,16 @@ func (g *Gateway) setBodyDeadline(w http.ResponseWriter, r *http.Request) {
 }
 
 // readBody reads a whole body, within the limits of size and time (see setBodyDeadline).
-func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+func (g *Gateway) readBody(w *answerWriter, r *http.Request) ([]byte, error) {
 	body, err := g.readAll(w, r)
-	var tooLarge *http.MaxBytesError
-	switch {
-	case err == nil:
-		noteBodyRead(w)
+	if err == nil {
+		w.bodyLeft = false
 		return body, nil
-	case errors.As(err, &tooLarge):
+	}
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, overLimit("The body", tooLarge.Limit)
+	}
+	switch {
 	case errors.Is(err, errBodiesFull):
 		return nil, busy("This gateway holds as many bytes of request bodies as it may (--bodies-bytes-max). " +
 			"Nothing was changed: try again a little later, or another gateway.")
@@ -54,7 +55,7 @@ func overLimit(what string, limit int64) *api.Problem {
 }
 
 // readAll reads a short body of known length into a buffer of that size. Longer bodies count against the budget.
-func (g *Gateway) readAll(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+func (g *Gateway) readAll(w *answerWriter, r *http.Request) ([]byte, error) {
 	if r.ContentLength < 0 || r.ContentLength > min(bodyFreeBytes, g.config.BodyBytesMax) {
 		return g.readCounted(w, r)
 	}
@@ -74,10 +75,13 @@ func checkContentType(r *http.Request, mediaType, must string) error {
 }
 
 // readJSON reads a JSON body into document. It refuses unknown, misspelt and repeated fields, and parameters in the
-// URL: an option must not be ignored.
-func (g *Gateway) readJSON(w http.ResponseWriter, r *http.Request, document any) error {
+// URL: an option must not be ignored. A body for a document without fields may be absent.
+func (g *Gateway) readJSON(w *answerWriter, r *http.Request, document any) error {
 	if _, err := query(r); err != nil {
 		return err
+	}
+	if _, none := document.(*struct{}); none && r.ContentLength == 0 {
+		return nil
 	}
 	if err := checkContentType(r, "application/json", "JSON"); err != nil {
 		return err
@@ -98,20 +102,11 @@ func (g *Gateway) readJSON(w http.ResponseWriter, r *http.Request, document any)
 	return nil
 }
 
-// readEmpty reads a body that may be absent, or an object without fields.
-func (g *Gateway) readEmpty(w http.ResponseWriter, r *http.Request) error {
-	if r.ContentLength == 0 {
-		return nil
-	}
-	return g.readJSON(w, r, new(struct{}))
-}
-
 // invalidJSON names the field that is wrong, and says why.
 func invalidJSON(err error) *api.Problem {
-	var semantic *json.SemanticError
-	if !errors.As(err, &semantic) {
-		var syntactic *jsontext.SyntacticError
-		if errors.As(err, &syntactic) && syntactic.JSONPointer != "" {
+	semantic, ok := errors.AsType[*json.SemanticError](err)
+	if !ok {
+		if syntactic, ok := errors.AsType[*jsontext.SyntacticError](err); ok && syntactic.JSONPointer != "" {
 			field := fieldName(syntactic.JSONPointer)
 			if errors.Is(err, jsontext.ErrDuplicateName) {
 				return invalid("The field %s is there twice.", field)

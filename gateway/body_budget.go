@@ -75,37 +75,36 @@ func (s *bodyShare) grow(bytes int) bool {
 	return true
 }
 
-// arrived notes that the gateway works on what it has read: the share stays, and is not dropped.
-func (s *bodyShare) arrived() {
+// locked calls change while the budget is locked.
+func (s *bodyShare) locked(change func()) {
 	if s == nil {
 		return
 	}
 	s.budget.mu.Lock()
 	defer s.budget.mu.Unlock()
-	s.stopArrivingLocked()
+	change()
 }
+
+// arrived notes that the gateway works on what it has read: the share stays, and is not dropped.
+func (s *bodyShare) arrived() { s.locked(s.stopArrivingLocked) }
 
 // shrink frees a part.
 func (s *bodyShare) shrink(bytes int) {
-	if s == nil {
-		return
-	}
-	s.budget.mu.Lock()
-	defer s.budget.mu.Unlock()
-	if !s.gone {
-		s.bytes -= int64(bytes)
-		s.budget.used -= int64(bytes)
-	}
+	s.locked(func() {
+		if !s.gone {
+			s.bytes -= int64(bytes)
+			s.budget.used -= int64(bytes)
+		}
+	})
 }
 
 // free frees everything. It does not call cut, and nothing does after it.
-func (s *bodyShare) free() {
-	if s == nil {
-		return
-	}
-	s.budget.mu.Lock()
-	defer s.budget.mu.Unlock()
-	s.freeLocked()
+func (s *bodyShare) free() { s.locked(s.freeLocked) }
+
+// dropped reports whether the body was dropped for another.
+func (s *bodyShare) dropped() (gone bool) {
+	s.locked(func() { gone = s.gone })
+	return gone
 }
 
 func (s *bodyShare) freeLocked() {
@@ -123,10 +122,10 @@ func (s *bodyShare) stopArrivingLocked() {
 
 // readCounted reads a body that may be long. Its buffer grows as the body arrives, since a client may announce a long
 // body and send nothing. It returns errBodiesFull if there is no room, or if the body was dropped for another.
-func (g *Gateway) readCounted(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+func (g *Gateway) readCounted(w *answerWriter, r *http.Request) ([]byte, error) {
 	controller := http.NewResponseController(w)
 	share := &bodyShare{budget: &g.bodies, cut: func() { _ = controller.SetReadDeadline(time.Now()) }}
-	shareUntilAnswered(w, share)
+	w.share = share
 	most := g.config.BodyBytesMax + 1
 	if r.ContentLength >= 0 {
 		most = min(most, r.ContentLength+1) // the last byte stays free and shows the end
@@ -154,11 +153,4 @@ func (g *Gateway) readCounted(w http.ResponseWriter, r *http.Request) ([]byte, e
 			return nil, err
 		}
 	}
-}
-
-// dropped reports whether the body was dropped for another.
-func (s *bodyShare) dropped() bool {
-	s.budget.mu.Lock()
-	defer s.budget.mu.Unlock()
-	return s.gone
 }

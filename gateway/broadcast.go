@@ -47,7 +47,7 @@ type subscriber[E any] struct {
 }
 
 // errCutOff ends the subscribers that are left when the gateway ends.
-var errCutOff = &store.UnavailableError{Outcome: store.OutcomeNotApplied, Err: errDraining}
+var errCutOff = store.NotApplied(errDraining)
 
 // subscribe starts the producer if it does not run.
 func (b *broadcast[E]) subscribe() *subscriber[E] {
@@ -146,9 +146,7 @@ func (s *subscriber[E]) awaitBegin(ctx context.Context) error {
 	case <-s.from.ended:
 		return s.reason
 	case <-ctx.Done():
-		return &store.UnavailableError{
-			Outcome: store.OutcomeNotApplied, Err: fmt.Errorf("wait for the first events: %w", ctx.Err()),
-		}
+		return store.NotApplied(fmt.Errorf("wait for the first events: %w", ctx.Err()))
 	}
 }
 

@@ -38,7 +38,7 @@ const endGone = "gone"
 type bulkStream struct {
 	gateway    *Gateway
 	request    *http.Request
-	writer     http.ResponseWriter
+	writer     *answerWriter
 	controller *http.ResponseController
 	window     *bulkWindow
 
@@ -52,7 +52,7 @@ type bulkStream struct {
 }
 
 // bulk takes any number of independent writes, one a line, and answers a verdict for each line.
-func (g *Gateway) bulk(w http.ResponseWriter, r *http.Request) error {
+func (g *Gateway) bulk(w *answerWriter, r *http.Request) error {
 	if _, err := query(r); err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (g *Gateway) bulk(w http.ResponseWriter, r *http.Request) error {
 func (s *bulkStream) serve() error {
 	// Otherwise the server reads an HTTP/1.1 body to its end before it answers. HTTP/2 is full duplex by itself.
 	_ = s.controller.EnableFullDuplex()
-	noteBodyRead(s.writer)
+	s.writer.bodyLeft = false
 	header := s.writer.Header()
 	header.Set("Content-Type", api.BulkContentType)
 	header.Set("Cache-Control", "no-store")
@@ -104,8 +104,8 @@ func (s *bulkStream) serve() error {
 	return nil
 }
 
-// closeConnection ends the answer, and closes an HTTP/1.1 connection whose client has not sent the whole body: the server
-// would take the rest of it for another request.
+// closeConnection ends the answer, and closes an HTTP/1.1 connection whose client has not sent the whole body: the
+// server would take the rest of it for another request.
 func (s *bulkStream) closeConnection() {
 	if s.deadline.wholeBody() {
 		return
@@ -152,6 +152,8 @@ func (s *bulkStream) take(input *bulkInput) string {
 			return api.BulkIdle
 		case err != nil && !errors.Is(err, errLineTooLong):
 			return api.BulkBroken
+		case s.gateway.draining.Err() != nil: // the window may not have been stopped yet
+			return api.BulkShutdown
 		}
 		line := s.window.take(input.number, len(text), &s.deadline)
 		if line == nil {

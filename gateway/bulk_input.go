@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"io"
@@ -27,23 +28,24 @@ var (
 type bulkInput struct {
 	body     io.Reader
 	deadline *bulkDeadline
-	share    *bodyShare    // of the growth of the buffer
+	share    *bodyShare    // of long
 	timeout  time.Duration // for a line to arrive
 	valueMax int64
 	lineMax  int
 	number   int64 // of the line that next returned, from 1
 
-	buffer     []byte
-	start, end int // the bytes that were read and not returned yet
+	lines *bufio.Reader // of the input itself, see Read
+	long  []byte        // a line that is longer than the buffer of lines
 }
 
 func newBulkInput(body io.Reader, config Config, deadline *bulkDeadline) *bulkInput {
-	// A value of the greatest size may be sent as base64, which has 4 bytes for 3.
-	lineMax := (int(config.BodyBytesMax)+2)/3*4 + bulkFrameBytes
-	return &bulkInput{
+	in := &bulkInput{
 		body: body, deadline: deadline, timeout: config.BodyTimeout, valueMax: config.BodyBytesMax,
-		lineMax: lineMax, buffer: make([]byte, min(bulkBufferBytes, lineMax+1)),
+		// A value of the greatest size may be sent as base64, which has 4 bytes for 3.
+		lineMax: (int(config.BodyBytesMax)+2)/3*4 + bulkFrameBytes,
 	}
+	in.lines = bufio.NewReaderSize(in, min(bulkBufferBytes, in.lineMax+1))
+	return in
 }
 
 func (in *bulkInput) tooLong() *api.Problem {
@@ -71,98 +73,55 @@ func (in *bulkInput) next() ([]byte, error) {
 }
 
 func (in *bulkInput) line() ([]byte, error) {
-	in.shrink()
+	if in.long != nil {
+		in.share.shrink(cap(in.long))
+		in.long = nil
+	}
 	in.deadline.begin(in.timeout)
-	searched := 0
-	for {
-		if at := bytes.IndexByte(in.buffer[in.start+searched:in.end], '\n'); at >= 0 {
-			line := in.buffer[in.start : in.start+searched+at]
-			in.start += searched + at + 1
-			return in.limited(line)
-		}
-		searched = in.end - in.start
-		if searched > in.lineMax {
-			return nil, in.skip()
-		}
-		err := in.fill()
+	for length := 0; ; {
+		part, err := in.lines.ReadSlice('\n')
+		part = bytes.TrimSuffix(part, []byte("\n"))
+		length += len(part)
+		more := errors.Is(err, bufio.ErrBufferFull)
 		switch {
-		case err == nil:
-		case errors.Is(err, io.EOF) && in.end > in.start:
-			line := in.buffer[in.start:in.end]
-			in.start = in.end
-			return in.limited(line)
-		default:
+		case err != nil && !more && (length == 0 || !errors.Is(err, io.EOF)):
 			return nil, err
+		case length > in.lineMax && !more:
+			in.number++
+			return nil, errLineTooLong
+		case length > in.lineMax: // the rest is skipped
+		case !more && in.long == nil:
+			return part, nil
+		default:
+			if err := in.keep(part); err != nil || !more {
+				return in.long, err
+			}
 		}
 	}
 }
 
-func (in *bulkInput) limited(line []byte) ([]byte, error) {
-	if len(line) > in.lineMax {
-		in.number++
-		return nil, errLineTooLong
-	}
-	return line, nil
-}
-
-// skip drops a line that is too long.
-func (in *bulkInput) skip() error {
-	for {
-		in.start, in.end = 0, 0
-		err := in.fill()
-		if at := bytes.IndexByte(in.buffer[:in.end], '\n'); at >= 0 {
-			in.start = at + 1
-			break
-		}
-		if errors.Is(err, io.EOF) {
-			in.start = in.end
-			break
-		}
-		if err != nil {
-			return err
-		}
-	}
-	in.number++
-	return errLineTooLong
-}
-
-// fill reads more into the buffer, which grows with the line up to the limit.
-func (in *bulkInput) fill() error {
-	if in.start > 0 && in.end == len(in.buffer) {
-		in.end = copy(in.buffer, in.buffer[in.start:in.end])
-		in.start = 0
-	}
-	if in.end == len(in.buffer) {
-		room := min(2*len(in.buffer), in.lineMax+1)
-		if !in.share.grow(room - len(in.buffer)) {
+// keep appends a part to the long line. It returns errBodyTimeout if there is no room for it.
+func (in *bulkInput) keep(part []byte) error {
+	if len(in.long)+len(part) > cap(in.long) {
+		room := min(2*max(cap(in.long), in.lines.Size()), in.lineMax)
+		if !in.share.grow(room - cap(in.long)) {
 			return errBodyTimeout
 		}
-		grown := make([]byte, room)
-		copy(grown, in.buffer)
-		in.buffer = grown
+		in.long = append(make([]byte, 0, room), in.long...)
 	}
+	in.long = append(in.long, part...)
+	return nil
+}
+
+// Read reads the body within the time of the current line. It returns errBodyTimeout after that.
+func (in *bulkInput) Read(into []byte) (int, error) {
 	in.deadline.arm()
-	n, err := in.body.Read(in.buffer[in.end:])
-	in.end += n
+	n, err := in.body.Read(into)
 	if errors.Is(err, io.EOF) {
 		in.deadline.bodyEnded() // even if there are lines left: they may take longer than the deadline
 	}
-	switch {
-	case n > 0:
-		return nil // the next read returns the error again
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return errBodyTimeout
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = errBodyTimeout
 	}
-	return err
-}
-
-// shrink frees a large buffer after its line.
-func (in *bulkInput) shrink() {
-	if len(in.buffer) <= bulkBufferBytes || in.end-in.start > bulkBufferBytes/2 {
-		return
-	}
-	in.share.shrink(len(in.buffer) - bulkBufferBytes)
-	small := make([]byte, bulkBufferBytes)
-	in.end = copy(small, in.buffer[in.start:in.end])
-	in.start, in.buffer = 0, small
+	return n, err
 }

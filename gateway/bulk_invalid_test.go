@@ -9,7 +9,8 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// The verdict on an invalid line names the field. The next line is taken.
+// The verdict on an invalid line names the field. The next line is taken. TestInvalidTransactions has the values that
+// operations and tokens must not have.
 func TestBulkInvalidLines(t *testing.T) {
 	h := newHarness(t, Config{})
 	lease := h.acquire(t, "job", "worker")
@@ -33,17 +34,8 @@ func TestBulkInvalidLines(t *testing.T) {
 		{line(`,"value":{"a":1,"a":2}`), "value.a is there twice", ""},
 		{line(`,"value":"` + "\xff" + `"`), "value", ""},
 		{line(``), "a put has either value", ""},
-		{line(`,"value":1,"value_base64":""`), "a put has either value", ""},
-		{line(`,"value":1,"content_type":"text/plain"`), "content_type goes with value_base64", ""},
-		{line(`,"value_base64":"*"`), "value_base64 is not base64", ""},
-		{line(`,"value_base64":"ew==","content_type":"application/json"`), "value_base64 is not JSON", ""},
-		{line(`,"value_base64":"","content_type":"/"`), "content type", ""},
-		{line(`,"value":1,"if_version":-1`), "if_version is -1", ""},
-		{line(`,"value":1,"sequence":-1`), "sequence", api.CodeInvalidToken},
 		{line(`,"value":1,"sequence":"2"`), "sequence", api.CodeInvalidToken},
-		{line(`,"value":1,"lease_id":"x"`), "lease_id", ""},
 		{replaced(`"op":"put"`, `"op":"upsert"`), `op is "upsert"`, ""},
-		{replaced(`"op":"put"`, `"op":"delete"`), "a delete has no value", ""},
 		{replaced(`"resource":"job"`, `"resource":"a/fence"`), "resource", api.CodeInvalidName},
 		{replaced(`"key":"k"`, `"key":"a//b"`), "key", api.CodeInvalidName},
 		{replaced(`"fencing_token":`, `"fencing_token":-`), "fencing_token", api.CodeInvalidToken},
@@ -65,31 +57,6 @@ func TestBulkInvalidLines(t *testing.T) {
 			t.Errorf("the verdict on the line after %s is %s, want it admitted", input.text, next.text)
 		}
 	}
-}
-
-// Lines that the rule rejects are recorded and counted, also those without a token.
-func TestBulkRejectionsAreRecorded(t *testing.T) {
-	h := newHarness(t, Config{})
-	lease := h.acquire(t, "job", "worker")
-	h.release(t, lease)
-	tokenless := `{"op":"put","resource":"job","key":"k","value":1}` + "\n"
-	verdicts, _ := h.bulk(t, tokenless+putLine(lease, 1, "k", "1")+putLine(lease, 2, "k", "1"))
-	if verdicts[0].Code != api.CodeTokenRequired || verdicts[0].Status != 428 ||
-		verdicts[1].Reason != "released" || verdicts[2].Reason != "released" {
-		t.Errorf("the verdicts are %v, want token_required and twice released", verdicts)
-	}
-	counts := map[api.Code]int64{}
-	for _, rejection := range h.rejections(t, "").Rejections {
-		counts[rejection.Code] += rejection.Count
-	}
-	if counts[api.CodeTokenRequired] != 1 || counts[api.CodeTokenStale] != 2 {
-		t.Errorf("the recorded rejections are %v, want 1 token_required and 2 token_stale", counts)
-	}
-	metrics, _ := h.scrape(t)
-	metrics.want(t, []wanted{
-		{1, "fencegate_writes_total", "source bulk result token_required"},
-		{2, "fencegate_writes_total", "source bulk result token_stale"},
-	})
 }
 
 // A line over the limit is skipped, in however many parts it arrives. The next line is taken.

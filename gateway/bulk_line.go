@@ -49,10 +49,7 @@ func (l *bulkLine) parse(text []byte, valueMax int64) error {
 	if err != nil {
 		return err
 	}
-	operation, err := operationOf(&api.Op{
-		Op: write.Op, Key: write.Key, Value: write.Value, ValueBase64: write.ValueBase64,
-		ContentType: write.ContentType, IfVersion: write.IfVersion,
-	})
+	operation, err := operationOf(&write.Op)
 	if err != nil {
 		return err
 	}

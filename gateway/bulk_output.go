@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"net/http"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
@@ -57,7 +56,7 @@ func (s *bulkStream) answer() string {
 
 // send returns an error if the client does not take the text in time.
 func (s *bulkStream) send(text []byte) error {
-	return writeWithin(s.writer, s.controller, s.gateway.answerTimeout, text)
+	return s.writer.send(s.gateway.answerTimeout, text)
 }
 
 // appendVerdict writes an api.BulkVerdict.
@@ -66,11 +65,7 @@ func appendVerdict(out []byte, line *bulkLine) []byte {
 	if line.err != nil {
 		return appendRefusal(out, problemOf(line.err))
 	}
-	status := http.StatusOK
-	if line.result.Created {
-		status = http.StatusCreated
-	}
-	out = appendInt(out, "status", int64(status))
+	out = appendInt(out, "status", int64(writeStatus(line.result)))
 	out = appendInt(out, "version", line.result.Version)
 	out = appendInt(out, "fencing_token", line.write.Token)
 	out = appendOptionalInt(out, "sequence", line.write.Sequence)

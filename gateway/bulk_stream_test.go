@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 )
 
 const bulkHead = "POST /v1/writes HTTP/1.1\nHost: gateway\nContent-Type: application/x-ndjson\n"
@@ -103,7 +104,7 @@ func TestBulkSlowReader(t *testing.T) {
 		if sent == most {
 			t.Fatal("the gateway read ten million lines of a client that reads nothing")
 		}
-		eventually(t, "the stream has ended", func() bool { return h.gateway.bulkStreams.Load() == 0 })
+		await.True(t, "the stream has ended", func() bool { return h.gateway.bulkStreams.Load() == 0 })
 		as[api.WriteResult](t, h.put(t, lease, 1, "x"), http.StatusCreated)
 	})
 }
@@ -121,7 +122,7 @@ func TestBulkClientGone(t *testing.T) {
 		expectKept := h.expectSessionsKept(t)
 		stream.hangUp()
 		unlock()
-		eventually(t, "the writes are applied and the stream has ended", func() bool {
+		await.True(t, "the writes are applied and the stream has ended", func() bool {
 			return string(h.get(t, recordPath("job", "k")).body) == "2" && h.gateway.bulkStreams.Load() == 0
 		})
 		if verdicts, _ := h.bulk(t, putLine(lease, 2, "k", "2")); !*verdicts[0].Replayed {

@@ -102,9 +102,7 @@ func (w *bulkWindow) leaveUndecided(line *bulkLine, err error) bool {
 
 // notApplied is the error of lines that were not submitted.
 func notApplied(err error) error {
-	return &store.UnavailableError{
-		Outcome: store.OutcomeNotApplied, Err: fmt.Errorf("a line before it could not be decided: %w", err),
-	}
+	return store.NotApplied(fmt.Errorf("a line before it could not be decided: %w", err))
 }
 
 // settle notes a verdict. It frees what the line held at once, whether the client takes the verdict or not.

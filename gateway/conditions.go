@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,13 +21,11 @@ func expectedVersion(header http.Header) (*int64, error) {
 	case len(match)+len(noneMatch) > 1:
 		return nil, invalid("A write takes one If-Match or one If-None-Match.")
 	case len(noneMatch) == 1 && strings.TrimSpace(noneMatch[0]) == "*":
-		none := store.ExpectNone
-		return &none, nil
+		return new(store.ExpectNone), nil
 	case len(noneMatch) == 1:
 		return nil, invalid(`If-None-Match of a write must be *: the record must not exist.`)
 	case strings.TrimSpace(match[0]) == "*":
-		any := store.ExpectAny
-		return &any, nil
+		return new(store.ExpectAny), nil
 	}
 	version, ok := parseETag(match[0])
 	if !ok {
@@ -38,22 +37,20 @@ func expectedVersion(header http.Header) (*int64, error) {
 // matchesNone reports whether a read's If-None-Match names the tag: the client has that version already. Weak tags
 // count (RFC 9110, section 13.1.2).
 func matchesNone(header http.Header, wanted string) bool {
-	return anyTag(header.Values("If-None-Match"), func(tag string) bool {
-		return strings.TrimPrefix(tag, "W/") == wanted
-	})
+	return anyTag(header["If-None-Match"], wanted, "W/"+wanted)
 }
 
 // matches reports whether a read has no If-Match, or one that names the tag. Weak tags don't count (section 13.1.1).
 func matches(header http.Header, wanted string) bool {
-	given := header.Values("If-Match")
-	return len(given) == 0 || anyTag(given, func(tag string) bool { return tag == wanted })
+	given := header["If-Match"]
+	return len(given) == 0 || anyTag(given, wanted)
 }
 
-// anyTag reports whether one of the tags in the lines of a condition is *, or the one that is looked for.
-func anyTag(lines []string, is func(tag string) bool) bool {
+// anyTag reports whether one of the tags in the lines of a condition is *, or among the wanted ones.
+func anyTag(lines []string, wanted ...string) bool {
 	for _, line := range lines {
 		for tag := range strings.SplitSeq(line, ",") {
-			if tag = strings.TrimSpace(tag); tag == "*" || is(tag) {
+			if tag = strings.TrimSpace(tag); tag == "*" || slices.Contains(wanted, tag) {
 				return true
 			}
 		}
@@ -72,18 +69,13 @@ func versionMismatch(version int64) error {
 // parseETag reads a strong ETag of a record: a quoted positive integer.
 func parseETag(text string) (int64, bool) {
 	text = strings.TrimSpace(text)
-	inner, ok := strings.CutPrefix(text, `"`)
-	if !ok {
-		return 0, false
-	}
-	inner, ok = strings.CutSuffix(inner, `"`)
-	version, err := strconv.ParseInt(inner, 10, 64)
-	return version, ok && err == nil && version > 0 && etag(version) == text
+	version, err := strconv.ParseInt(strings.Trim(text, `"`), 10, 64)
+	return version, err == nil && version > 0 && etag(version) == text
 }
 
 // refuseUnsupported refuses, before the body is read, headers of RFC 9110 that change what a request means and that the
 // gateway does not implement. Conditions on versions are for records, whose handlers read them.
-func refuseUnsupported(w http.ResponseWriter, r *http.Request, record bool) error {
+func refuseUnsupported(w *answerWriter, r *http.Request, record bool) error {
 	reads := isRead(r)
 	if len(r.Header["Content-Range"]) > 0 && !reads { // section 14.5
 		return invalid("There are no partial writes: the body replaces the whole value. " +

@@ -18,35 +18,26 @@ const dashboardPolicy = "default-src 'none'; script-src 'self'; style-src 'self'
 
 func (g *Gateway) dashboardRoutes(router *mux.Router) {
 	g.route(router, "/ui/{file"+anyText, methods{"GET": dashboardFile, "HEAD": dashboardFile})
-	g.route(router, "/", methods{"GET": dashboard, "HEAD": dashboard})
+	g.route(router, "/", methods{"GET": dashboardFile, "HEAD": dashboardFile})
 }
 
-// dashboard answers the page.
-func dashboard(w http.ResponseWriter, r *http.Request) error {
-	return answerFile(w, r, ui.Index)
-}
-
-// dashboardFile answers the files that the page loads.
-func dashboardFile(w http.ResponseWriter, r *http.Request) error {
-	name := mux.Vars(r)["file"]
-	if name == ui.Index {
-		name = "" // its links are relative to /
-	}
-	return answerFile(w, r, name)
-}
-
-func answerFile(w http.ResponseWriter, r *http.Request, name string) error {
+// dashboardFile answers the page at /, or a file that the page loads.
+func dashboardFile(w *answerWriter, r *http.Request) error {
 	files, err := ui.Files()
 	if err != nil {
 		return err
 	}
+	name, loaded := mux.Vars(r)["file"]
+	if !loaded {
+		name = ui.Index
+	}
 	file, ok := files[name]
-	if !ok {
+	if !ok || loaded && name == ui.Index { // its links are relative to /
 		return problem(http.StatusNotFound, api.CodeNotFound, "The dashboard has no such file; it is at /.")
 	}
 	header := w.Header()
 	header.Set("ETag", file.ETag)
-	// Browsers ask again each time, and mostly get 304: after an upgrade, a page must not mix modules of two versions.
+	// Browsers revalidate each time, and mostly get 304: after an upgrade, a page must not mix modules of two versions.
 	header.Set("Cache-Control", "no-cache")
 	header.Set("Content-Security-Policy", dashboardPolicy)
 	header.Set("X-Content-Type-Options", "nosniff")

@@ -95,8 +95,7 @@ func TestDashboardHasNoOtherFiles(t *testing.T) {
 	c := dashboardServer(t)
 	for _, target := range []string{
 		"/ui/", "/ui/index.html", "/ui/missing.js", "/ui/ui.go", "/ui/package.json", "/ui/../routes.go",
-		"/ui/%2e%2e/routes.go",
-		"/ui/pages", "/ui//app.js", "/index.html", "/ui",
+		"/ui/%2e%2e/routes.go", "/ui/pages", "/ui//app.js", "/index.html", "/ui",
 	} {
 		expectProblem(t, c.get(t, target), api.CodeNotFound)
 	}

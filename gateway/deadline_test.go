@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Contexts of a shared deadline leave at least the time asked for, and at most a sixteenth more. They end with their
+// Contexts of a shared deadline leave at least the time requested, and at most a sixteenth more. They end with their
 // parent.
 func TestSharedDeadline(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -23,13 +24,13 @@ func (g *Gateway) electionRoutes(router *mux.Router) {
 	g.route(router, election+"/campaign", methods{"POST": acting(g, electionName, g.campaign)})
 	g.route(router, election+"/resign", methods{"POST": acting(g, electionName, g.resign)})
 	g.route(router, election+"/observe", methods{"GET": g.observe})
-	g.route(router, election, methods{"GET": g.answeringNamed(electionName, g.getElection)})
-	g.route(router, "/v1/elections", methods{"GET": g.listElections()})
+	g.route(router, election, methods{"GET": answeringNamed(g, electionName, g.getElection)})
+	g.route(router, "/v1/elections", methods{"GET": g.answering(g.listElections)})
 }
 
 // campaign acquires the lock of the election's name.
-func (g *Gateway) campaign(ctx context.Context, a action[api.CampaignRequest]) (any, error) {
-	request, err := campaignRequest(a.name, a.body)
+func (g *Gateway) campaign(ctx context.Context, a action[store.Name, api.CampaignRequest]) (any, error) {
+	request, err := campaignRequest(a.key, a.body)
 	if err != nil {
 		return nil, err
 	}
@@ -38,26 +39,24 @@ func (g *Gateway) campaign(ctx context.Context, a action[api.CampaignRequest]) (
 }
 
 func campaignRequest(election store.Name, body api.CampaignRequest) (store.AcquireRequest, error) {
-	request := store.AcquireRequest{
-		Lock: election, OwnerID: body.Candidate, Mode: store.Exclusive, Scope: store.Node,
-	}
 	if err := checkCandidate(body.Candidate); err != nil {
-		return request, err
+		return store.AcquireRequest{}, err
 	}
 	if len(body.Value) > valueBytesMax {
-		return request, invalid("value has %d bytes, the limit is %d.", len(body.Value), valueBytesMax)
+		return store.AcquireRequest{}, invalid("value has %d bytes, the limit is %d.", len(body.Value), valueBytesMax)
 	}
 	value := optionalJSON(body.Value)
 	if value == nil {
 		value = []byte("null")
 	}
 	if err := store.CheckJSON("value", value); err != nil { // the store would name the field metadata
-		return request, err
+		return store.AcquireRequest{}, err
 	}
-	// store.Elections recognises an election by this metadata, so it is there without a value, too.
-	request.Metadata = bytes.Join([][]byte{[]byte(`{"value":`), value, []byte("}")}, nil)
-	err := readTerms(&request, terms{body.TTLMS, body.WaitMS, body.SessionID, body.RequestID})
-	return request, err
+	return acquireRequest(election, api.AcquireRequest{
+		OwnerID: body.Candidate, TTLMS: body.TTLMS, WaitMS: body.WaitMS, SessionID: body.SessionID, RequestID: body.RequestID,
+		// store.Elections recognises an election by this metadata, so it is there without a value, too.
+		Metadata: slices.Concat([]byte(`{"value":`), value, []byte("}")),
+	})
 }
 
 // checkCandidate applies the store's limits of an owner under the name that the field has here.
@@ -74,18 +73,14 @@ func checkCandidate(candidate string) error {
 }
 
 // resign releases the lock of the election's name.
-func (g *Gateway) resign(ctx context.Context, a action[api.ResignRequest]) (any, error) {
+func (g *Gateway) resign(ctx context.Context, a action[store.Name, api.ResignRequest]) (any, error) {
 	if err := checkCandidate(a.body.Candidate); err != nil {
 		return nil, err
 	}
-	id, err := parseLeaseID("lease_id", a.body.LeaseID)
+	ref, err := leaseRef(a.key, a.body.Candidate, a.body.LeaseID, "term", a.body.Term)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkToken("term", a.body.Term); err != nil {
-		return nil, err
-	}
-	ref := store.LeaseRef{Lock: a.name, OwnerID: a.body.Candidate, ID: id, Token: a.body.Term}
 	return api.Resigned{Resigned: true}, g.releaseLease(ctx, ref)
 }
 
@@ -94,19 +89,15 @@ func (g *Gateway) getElection(ctx context.Context, election store.Name) (any, er
 	return electionAnswer(lock), err
 }
 
-func (g *Gateway) listElections() handler {
-	return listing(g, collection[store.ElectionQuery, store.Lock, api.Election]{
-		parameters: []string{"prefix"},
-		query: func(_ *http.Request, page page) (store.ElectionQuery, error) {
-			return store.ElectionQuery{Prefix: page.prefix, After: page.after, Limit: page.limit}, nil
-		},
-		rows:   Backend.Elections,
-		item:   electionAnswer,
-		cursor: func(_ store.ElectionQuery, last store.Lock) string { return string(last.Lock) },
-		answer: func(_ context.Context, _ store.ElectionQuery, elections []api.Election, next string) (any, error) {
-			return api.Elections{Elections: elections, NextCursor: next}, nil
-		},
-	})
+func (g *Gateway) listElections(ctx context.Context, r *http.Request) (any, error) {
+	page := readPage(r, "prefix")
+	if page.err != nil {
+		return nil, page.err
+	}
+	query := store.ElectionQuery{Prefix: page.prefix, After: page.after, Limit: page.limit}
+	locks, err := g.backend.Elections(ctx, query)
+	next := nextCursor(page, locks, func(last store.Lock) string { return string(last.Lock) })
+	return api.Elections{Elections: convert(locks, electionAnswer), NextCursor: next}, err
 }
 
 func termAnswer(lease store.Lease) api.Term {
@@ -144,4 +135,53 @@ func leaderValue(metadata []byte) []byte {
 		return nil
 	}
 	return optionalJSON([]byte(leader.Value))
+}
+
+// observe streams the leaders of an election. There is nothing to resume: a stream begins with the current leader.
+func (g *Gateway) observe(w *answerWriter, r *http.Request) error {
+	election, err := electionName(r)
+	if err != nil {
+		return err
+	}
+	if _, p := lastEventID(r); p.err != nil {
+		return p.err
+	}
+	return g.streamEvents(w, r, func() (eventSource, error) {
+		events, err := g.watch(r, election, nil)
+		return &leaderEvents{lockEvents: events, g: g}, err
+	})
+}
+
+// leaderEvents sends the leader at first, and then whenever it changes. Events have no leader's value, so it reads the
+// lock again: the leader that it sends is never older than the event, and may skip one that has gone meanwhile.
+type leaderEvents struct {
+	*lockEvents
+
+	g    *Gateway
+	sent api.Election
+}
+
+func (e *leaderEvents) begin(stream *eventStream) error {
+	e.sent = electionAnswer(e.watch.Lock)
+	return stream.send(&e.watch.ID, api.EventLeader, e.sent)
+}
+
+func (e *leaderEvents) send(ctx context.Context, stream *eventStream) error {
+	switch e.event.Kind {
+	case store.EventGranted, store.EventReleased, store.EventExpired, store.EventBroken:
+	case store.EventRenewed, store.EventQueued, store.EventRejected:
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.g.config.RequestTimeout)
+	defer cancel()
+	lock, err := e.g.backend.Lock(ctx, e.event.Lock)
+	if err != nil {
+		return err
+	}
+	now := electionAnswer(lock)
+	if now.Leader == e.sent.Leader && now.Term == e.sent.Term && bytes.Equal(now.Value, e.sent.Value) {
+		return nil
+	}
+	e.sent = now
+	return stream.send(&e.event.ID, api.EventLeader, now)
 }

@@ -20,7 +20,7 @@ func (s *stream) nextLeader(t testing.TB) api.Election {
 // awaitLeader returns the next leader. Before it, the stream may report that there is none.
 func (s *stream) awaitLeader(t testing.TB) api.Election {
 	t.Helper()
-	return await(t, s, api.EventLeader, func(e api.Election) bool { return e.Leader != "" })
+	return awaitEvent(t, s, api.EventLeader, func(e api.Election) bool { return e.Leader != "" })
 }
 
 // The holder of a lock leads its election, and its token is the term. Observers receive every change of the leader, and

@@ -13,8 +13,18 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// answerJSON answers with a document.
-func answerJSON(w http.ResponseWriter, status int, document any) error {
+// created is an answer with the status 201.
+type created struct{ document any }
+
+// answerJSON answers with a document, unless there is an error, which it returns.
+func answerJSON(w http.ResponseWriter, document any, err error) error {
+	if err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if made, ok := document.(created); ok {
+		status, document = http.StatusCreated, made.document
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	encodeJSON(w, document)
@@ -61,16 +71,19 @@ func answerEncoded(w http.ResponseWriter, contentType []string, status int, enco
 // answerWrite answers a write that was admitted.
 func answerWrite(w http.ResponseWriter, write *store.Write, result store.Result) {
 	w.Header()["Etag"] = []string{etag(result.Version)}
-	status := http.StatusOK
-	if result.Created {
-		status = http.StatusCreated
-	}
-	answerEncoded(w, jsonContentType, status, func(out []byte) []byte {
+	answerEncoded(w, jsonContentType, writeStatus(result), func(out []byte) []byte {
 		return appendWriteResult(out, &api.WriteResult{
 			Resource: string(write.Resource), Key: string(write.Key), Version: result.Version,
 			FencingToken: write.Token, Sequence: write.Sequence, Replayed: result.Replayed,
 		})
 	})
+}
+
+func writeStatus(result store.Result) int {
+	if result.Created {
+		return http.StatusCreated
+	}
+	return http.StatusOK
 }
 
 func appendWriteResult(out []byte, result *api.WriteResult) []byte {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ type eventSource interface {
 }
 
 // streamEvents answers with the events of a source, until the client leaves or the stream has to end.
-func (g *Gateway) streamEvents(w http.ResponseWriter, r *http.Request, open func() (eventSource, error)) error {
+func (g *Gateway) streamEvents(w *answerWriter, r *http.Request, open func() (eventSource, error)) error {
 	defer g.streams.Add(-1)
 	if g.streams.Add(1) > int64(g.config.WatchesMax) {
 		return busy("This gateway has as many event streams open as it may (--watches-max). " +
@@ -104,19 +105,18 @@ func (g *Gateway) endReason(ctx context.Context, err error) string {
 
 // eventStream writes server-sent events, as the HTML standard defines them, to one client.
 type eventStream struct {
-	writer     http.ResponseWriter
-	controller *http.ResponseController
-	timeout    time.Duration // for the client to take one event
+	writer  *answerWriter
+	timeout time.Duration // for the client to take one event
 }
 
 // beginEvents begins an event stream: the client gets the header at once.
-func (g *Gateway) beginEvents(w http.ResponseWriter) (*eventStream, error) {
+func (g *Gateway) beginEvents(w *answerWriter) (*eventStream, error) {
 	header := w.Header()
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Accel-Buffering", "no") // nginx would buffer the events
 	w.WriteHeader(http.StatusOK)
-	stream := &eventStream{w, http.NewResponseController(w), g.eventTimeout}
+	stream := &eventStream{w, g.eventTimeout}
 	err := stream.write(nil)
 	return stream, err
 }
@@ -138,22 +138,19 @@ func encodeEvent(id *int64, kind string, data any) []byte {
 	return text.Bytes()
 }
 
-// position sends the id from which a client can resume, without an event: a browser keeps it without telling its page.
-// It also shows that the stream is alive.
+// position sends the id from which a client can resume, without an event: a browser keeps it and does not notify its
+// page. It also shows that the stream is alive.
 func (s *eventStream) position(id int64) error { return s.write(fmt.Appendf(nil, "id: %d\n\n", id)) }
 
 // comment shows that the stream is alive.
 func (s *eventStream) comment() error { return s.write([]byte(":\n\n")) }
 
 // write returns errClientGone if the client has not taken the text in time.
-func (s *eventStream) write(text []byte) error {
-	return writeWithin(s.writer, s.controller, s.timeout, text)
-}
+func (s *eventStream) write(text []byte) error { return s.writer.send(s.timeout, text) }
 
-// writeWithin writes and flushes text. It returns errClientGone if the client has not taken it within the timeout.
-func writeWithin(
-	w http.ResponseWriter, controller *http.ResponseController, timeout time.Duration, text []byte,
-) error {
+// send writes and flushes text. It returns errClientGone if the client has not taken it within the timeout.
+func (w *answerWriter) send(timeout time.Duration, text []byte) error {
+	controller := http.NewResponseController(w)
 	_ = controller.SetWriteDeadline(time.Now().Add(timeout)) // fails where the write does
 	_, err := w.Write(text)
 	if err == nil {
@@ -170,30 +167,21 @@ func writeWithin(
 // lastEventID reads the event after which a client resumes; nil: it has seen none. A browser sends the parameter of its
 // URL with every request and sets the header when it reconnects, so the header counts. The caller reads the other known
 // parameters.
-func lastEventID(r *http.Request, known ...string) (*int64, error) {
+func lastEventID(r *http.Request, known ...string) (*int64, parameters) {
 	const header, parameter = "Last-Event-ID", "last_event_id"
-	values, err := query(r, append(known[:len(known):len(known)], parameter)...)
-	if err != nil {
-		return nil, err
-	}
-	fromURL, err := parseEventID(parameter, values[parameter])
-	if err != nil {
-		return nil, err
-	}
-	fromHeader, err := parseEventID("The header "+header, r.Header.Values(header))
-	if err != nil || fromHeader != nil {
-		return fromHeader, err
-	}
-	return fromURL, nil
+	p := readParameters(r, append(known[:len(known):len(known)], parameter)...)
+	fromURL := p.eventID(parameter, p.Values[parameter])
+	fromHeader := p.eventID("The header "+header, r.Header.Values(header))
+	return cmp.Or(fromHeader, fromURL), p
 }
 
-func parseEventID(field string, given []string) (*int64, error) {
+func (p *parameters) eventID(field string, given []string) *int64 {
 	if len(given) == 0 {
-		return nil, nil //nolint:nilnil // nothing was given, and that is no error
+		return nil
 	}
 	id, err := strconv.ParseInt(given[0], 10, 64)
 	if err != nil || len(given) > 1 || id < 0 || strconv.FormatInt(id, 10) != given[0] {
-		return nil, invalid("%s must be the id of an event that the gateway sent, a decimal integer.", field)
+		p.fail(invalid("%s must be the id of an event that the gateway sent, a decimal integer.", field))
 	}
-	return &id, nil
+	return &id
 }

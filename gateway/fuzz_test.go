@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/json"
+	"maps"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
@@ -46,7 +47,7 @@ func FuzzName(f *testing.F) {
 	for raw := range goodNames {
 		f.Add(raw)
 	}
-	for raw := range badNames {
+	for _, raw := range slices.Concat(slices.Collect(maps.Values(badNames))...) {
 		f.Add(raw)
 	}
 	h := newFuzzed(f)
@@ -106,7 +107,7 @@ func FuzzETag(f *testing.F) {
 	})
 }
 
-// A body that is refused takes no lock, and one that is granted a lease gets what it asked for.
+// A body that is refused takes no lock, and one that is granted a lease gets what it requested.
 func FuzzAcquireBody(f *testing.F) {
 	for _, body := range []string{
 		`{"owner_id":"w"}`, `{"owner_id":"w","ttl_ms":100,"mode":"exclusive","scope":"node","wait_ms":0,"session_id":null,` +
@@ -131,11 +132,12 @@ func FuzzAcquireBody(f *testing.F) {
 			return
 		}
 		lease := as[api.Lease](t, got, http.StatusOK)
-		var asked api.AcquireRequest
-		if err := json.Unmarshal([]byte(body), &asked); err != nil {
+		var requested api.AcquireRequest
+		if err := json.Unmarshal([]byte(body), &requested); err != nil {
 			t.Fatalf("a lease was granted to a body that is no request: %v", err)
 		}
-		if lease.OwnerID != asked.OwnerID || asked.TTLMS != nil && *asked.TTLMS != lease.TTLMS || lease.FencingToken < 1 {
+		otherTTL := requested.TTLMS != nil && *requested.TTLMS != lease.TTLMS
+		if lease.OwnerID != requested.OwnerID || otherTTL || lease.FencingToken < 1 {
 			t.Errorf("%q was granted %+v", body, lease)
 		}
 		h.call(t, http.MethodPost, "/v1/locks/job/release", refOf(lease))
@@ -186,14 +188,14 @@ func FuzzTransactionBody(f *testing.F) {
 		}
 		before = h.beginAnew(t)
 		result := as[api.TransactionResult](t, got, http.StatusOK)
-		var asked api.TransactionRequest
-		if err := json.Unmarshal([]byte(body), &asked); err != nil {
+		var requested api.TransactionRequest
+		if err := json.Unmarshal([]byte(body), &requested); err != nil {
 			t.Fatalf("a body that is no request was admitted: %v", err)
 		}
 		kinds := func(op api.Op) string { return op.Op + " " + op.Resource + " " + op.Key }
 		results := func(op api.OpResult) string { return op.Op + " " + op.Resource + " " + op.Key }
 		same := func(op api.Op, r api.OpResult) bool { return kinds(op) == results(r) && r.Version > 0 }
-		if !slices.EqualFunc(asked.Ops, result.Results, same) {
+		if !slices.EqualFunc(requested.Ops, result.Results, same) {
 			t.Errorf("%q was answered %s, want a result for each operation", body, got.body)
 		}
 	})

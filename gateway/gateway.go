@@ -2,12 +2,12 @@
 // that shuts down without dropping requests that it took. It decides nothing: every verdict comes from the store, and
 // any number of gateways may serve one database.
 //
-// The routes and handlers of each entity are in files of its name: locks, leases, sessions, elections, records,
-// transactions, bulk (POST /v1/writes), policies, rejections, overview. All of them stand on:
+// The routes and handlers of each entity are in files of its name: locks (their lists show leases and waiters, too),
+// sessions, elections, records, transactions, bulk (POST /v1/writes), policies, rejections, overview. All of them use:
 //
-//   - routes.go: the kinds of handlers; list.go: a paged list; event_stream.go: server-sent events;
-//   - middleware.go: around every request; problem.go: from errors to answers;
-//   - broadcast.go: one producer of events, many streams; waiting.go: clients that wait.
+//   - routes.go: the kinds of handlers; query.go: parameters of the URL; list.go: a paged list;
+//   - event_stream.go: server-sent events; broadcast.go: one producer of events, many streams;
+//   - middleware.go: around every request; problem.go: from errors to answers; waiting.go: clients that wait.
 package gateway
 
 import (
@@ -33,7 +33,7 @@ import (
 	"github.com/fencegate/fencegate/store/watch"
 )
 
-// Leases is what the gateway needs to grant and list leases. When the context of an Acquire that waits ends, the
+// Leases is what the gateway needs to grant, list and watch leases. When the context of an Acquire that waits ends, the
 // Acquire leaves the queue. It cuts off no statement, and releases what it was granted after that.
 type Leases interface {
 	Acquire(context.Context, store.AcquireRequest) (store.Lease, error)
@@ -47,10 +47,6 @@ type Leases interface {
 	Elections(context.Context, store.ElectionQuery) ([]store.Lock, error)
 	Leases(context.Context, store.LeaseQuery) ([]store.ShownLease, error)
 	Waits(ctx context.Context, lock store.Name, limit int) (store.WaitGraph, error)
-}
-
-// Watches is what the gateway needs to stream the events of a lock.
-type Watches interface {
 	Watch(ctx context.Context, lock store.Name, after *int64) (*watch.Subscription, error)
 }
 
@@ -108,24 +104,19 @@ type Status interface {
 	Listening() bool
 	PoolStats() store.PoolStats
 	GroupStats() groupcommit.Stats
-}
-
-// Prober reports whether the gateway can serve.
-type Prober interface {
+	// Ready returns why the gateway can't serve, or nil.
 	Ready(context.Context) error
 }
 
 // Backend is everything behind the gateway; *engine.Engine is one.
 type Backend interface {
 	Leases
-	Watches
 	Sessions
 	Records
 	Fences
 	Rejections
 	Overviews
 	Status
-	Prober
 }
 
 // Recorder records rejected writes. Record does no I/O.
@@ -235,12 +226,12 @@ type Gateway struct {
 	deadline      sharedDeadline // of the writes under way
 
 	started   time.Time
-	known     atomic.Pointer[knownOverview] // nil: nothing yet
+	known     atomic.Pointer[knownOverview]
 	history   *history
 	overviews *broadcast[[]byte]
 	rejected  *rejectionFeed
 
-	draining context.Context // ends when the gateway shuts down: nobody waits any more
+	draining context.Context // ends when the gateway shuts down: no client waits any more
 	drain    context.CancelFunc
 
 	cut    context.Context // ends when the work still under way is cut off
@@ -269,6 +260,7 @@ func New(config Config, backend Backend, recorder Recorder, metrics *metrics.Met
 	g.overviews = &broadcast[[]byte]{
 		produce: g.publishOverviews, until: g.cut, behindMax: overviewsBehindMax, replay: true,
 	}
+	g.known.Store(&knownOverview{})
 	g.history = newHistory(func(ctx context.Context, length time.Duration) ([]store.Point, error) {
 		return g.backend.Points(ctx, length)
 	})

@@ -9,18 +9,14 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 )
 
 // putFor is put with a context that may end.
 func (h *harness) putFor(ctx context.Context, t testing.TB, lease api.Lease, sequence int64, value string) error {
 	t.Helper()
-	path := h.base + recordPath(lease.Lock, "k")
-	request, err := http.NewRequestWithContext(ctx, http.MethodPut, path, strings.NewReader(value))
-	if err != nil {
-		t.Error(err)
-		return err
-	}
-	_, err = h.do(t, request, token(lease, sequence))
+	path := recordPath(lease.Lock, "k")
+	_, err := h.tryFor(ctx, t, http.MethodPut, path, strings.NewReader(value), token(lease, sequence))
 	return err
 }
 
@@ -40,7 +36,7 @@ func TestClientGoneDuringItsWrite(t *testing.T) {
 			t.Fatal("the request that was cancelled returned an answer")
 		}
 		unlock()
-		eventually(t, "the write is finished", func() bool {
+		await.True(t, "the write is finished", func() bool {
 			return string(h.get(t, recordPath("job", "k")).body) == "unanswered"
 		})
 		again := as[api.WriteResult](t, h.put(t, lease, 2, "unanswered"), http.StatusOK)

@@ -52,15 +52,18 @@ func (c client) try(t testing.TB, method, path, body string, headers ...string) 
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), answerLimit)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, c.base+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c.do(t, request, headers...)
+	return c.tryFor(ctx, t, method, path, strings.NewReader(body), headers...)
 }
 
-func (c client) do(t testing.TB, request *http.Request, headers ...string) (answer, error) {
+// tryFor is try with a context that may end, and with any body.
+func (c client) tryFor(
+	ctx context.Context, t testing.TB, method, path string, body io.Reader, headers ...string,
+) (answer, error) {
 	t.Helper()
+	request, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	if err != nil {
+		return answer{}, err
+	}
 	addHeaders(request.Header, headers...)
 	response, err := c.http.Do(request)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -62,15 +63,9 @@ func (h *harness) unchanged(t testing.TB, do func()) {
 	t.Helper()
 	before := h.dump(t)
 	do()
-	h.expectDump(t, before)
-}
-
-func (h *harness) expectDump(t testing.TB, before string) (after string) {
-	t.Helper()
-	if after = h.dump(t); after != before {
+	if after := h.dump(t); after != before {
 		t.Errorf("the database was changed.\nbefore:\n%s\nafter:\n%s", before, after)
 	}
-	return after
 }
 
 // expire makes a lease end an hour ago, by the database's clock.
@@ -116,7 +111,7 @@ func (h *harness) hold(t testing.TB, sql string, args ...any) (unlock func()) {
 // awaitWaiting returns when n database sessions of the gateway wait for a row.
 func (h *harness) awaitWaiting(t testing.TB, n int64) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d database sessions wait for a row", n), func() bool {
+	await.True(t, fmt.Sprintf("%d database sessions wait for a row", n), func() bool {
 		return h.count(t, `select count(*) from pg_stat_activity where datname = current_database()
 			and application_name = 'fencegate' and wait_event_type = 'Lock'`) == n
 	})
@@ -136,11 +131,11 @@ func (h *harness) expectSessionsKept(t testing.TB) (check func()) {
 	}
 }
 
-// endSessions ends the gateway's database sessions, as an administrator would, and waits until the gateway noticed.
+// endSessions ends the database sessions of all gateways, as an administrator would, and waits until this one noticed.
 func (h *harness) endSessions(t testing.TB) {
 	t.Helper()
 	h.exec(t, `select pg_terminate_backend(pid, 60000) from pg_stat_activity
-		where datname = current_database() and application_name = 'fencegate'`)
+		where datname = current_database() and application_name like 'fencegate%'`)
 	h.awaitNoDeadConnection(t)
 }
 
@@ -148,27 +143,18 @@ func (h *harness) endSessions(t testing.TB) {
 // statement may be sent over one, and its outcome is unknown.
 func (h *harness) awaitNoDeadConnection(t testing.TB) {
 	t.Helper()
-	eventually(t, "no dead connection is left", func() bool {
+	await.True(t, "no dead connection is left", func() bool {
 		var dead *store.UnavailableError
 		return !errors.As(h.store.Ready(t.Context()), &dead) || dead.Outcome == store.OutcomeNotApplied
 	})
 }
 
-// recordNow writes the rejections noted so far. With its context ended, Run writes once.
-func (h *harness) recordNow(t testing.TB) (failed error) {
+// record writes the rejections noted so far. With its context ended, Run writes once.
+func (h *harness) record(t testing.TB) {
 	t.Helper()
 	ended, end := context.WithCancel(t.Context())
 	end()
-	h.recorder.Run(ended, func(err error) { failed = err })
-	return failed
-}
-
-// record is recordNow, which must succeed.
-func (h *harness) record(t testing.TB) {
-	t.Helper()
-	if err := h.recordNow(t); err != nil {
-		t.Fatal(err)
-	}
+	h.recorder.Run(ended, func(err error) { t.Fatal(err) })
 }
 
 // sweep runs one sweep.

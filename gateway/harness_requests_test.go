@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -137,7 +138,7 @@ func (c client) wait(t testing.TB, lock string, request api.AcquireRequest) <-ch
 func (c client) waitInQueue(t testing.TB, lock string, request api.AcquireRequest) <-chan answer {
 	t.Helper()
 	answers := c.wait(t, lock, request)
-	eventually(t, fmt.Sprintf("%s waits in the queue of %s", request.OwnerID, lock), func() bool {
+	await.True(t, fmt.Sprintf("%s waits in the queue of %s", request.OwnerID, lock), func() bool {
 		queue := c.lock(t, lock).Queue
 		return len(queue) > 0 && queue[len(queue)-1].OwnerID == request.OwnerID
 	})
@@ -153,7 +154,7 @@ func granted(t testing.TB, answers <-chan answer) api.Lease {
 // awaitQueue returns when the queue of a lock has these owners, in order.
 func (c client) awaitQueue(t testing.TB, lock string, owners ...string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("the queue of %s is %q", lock, owners), func() bool {
+	await.True(t, fmt.Sprintf("the queue of %s is %q", lock, owners), func() bool {
 		var queued []string
 		for _, waiter := range c.lock(t, lock).Queue {
 			queued = append(queued, waiter.OwnerID)
@@ -228,16 +229,4 @@ func transaction(lease api.Lease, sequence int64) string {
 func (c client) transact(t testing.TB, request api.TransactionRequest) answer {
 	t.Helper()
 	return c.post(t, "/v1/transactions", encode(request))
-}
-
-// eventually waits until a condition holds. Its limit of a minute allows for a busy machine.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for !holds() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited a minute in vain until %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 )
 
 // stream is a client of a stream of events.
@@ -153,31 +154,14 @@ func (s *stream) endedFor(t testing.TB, reason string) {
 	s.over(t)
 }
 
-// await waits for the next event that a function accepts, and returns its data.
-func await[T any](t testing.TB, s *stream, kind string, accept func(T) bool) T {
+// awaitEvent waits for the next event that a function accepts, and returns its data.
+func awaitEvent[T any](t testing.TB, s *stream, kind string, accept func(T) bool) T {
 	t.Helper()
 	for {
 		if data := dataOf[T](t, s.next(t, kind)); accept(data) {
 			return data
 		}
 	}
-}
-
-// slowReaderEnd reads a stream whose reader was slow: number events, then the end with the reason slow_reader.
-func (s *stream) slowReaderEnd(t testing.TB, check func(number int, event streamEvent)) (number int) {
-	t.Helper()
-	for event := range s.events {
-		if event.kind == api.EventEnd {
-			if end := dataOf[api.WatchEnd](t, event); end.Reason != "slow_reader" {
-				t.Errorf("the stream ended with the reason %s, want slow_reader", end.Reason)
-			}
-			break
-		}
-		check(number, event)
-		number++
-	}
-	s.over(t)
-	return number
 }
 
 // awaitKeptAlive returns when comments have arrived for that long.
@@ -195,5 +179,5 @@ func (s *stream) awaitKeptAlive(t testing.TB, interval time.Duration) {
 // awaitStreams returns when n streams of events are open.
 func (h *harness) awaitStreams(t testing.TB, n int64) {
 	t.Helper()
-	eventually(t, strconv.FormatInt(n, 10)+" streams are open", func() bool { return h.gateway.streams.Load() == n })
+	await.True(t, strconv.FormatInt(n, 10)+" streams are open", func() bool { return h.gateway.streams.Load() == n })
 }

@@ -32,19 +32,18 @@ func (g *Gateway) ready(ctx context.Context, _ *http.Request) (any, error) {
 		return api.Health{Status: "ready"}, nil
 	}
 	answer := problemOf(ofRead(err))
-	var unavailable *store.UnavailableError
-	if errors.As(err, &unavailable) {
-		answer.Detail = "The gateway can't serve: " + unavailable.Err.Error() + "."
+	if _, unavailable := errors.AsType[*store.UnavailableError](err); unavailable {
+		answer.Detail = "The gateway can't serve: " + failureDetail(err) + "."
 	}
 	return nil, answer
 }
 
-func (g *Gateway) serveMetrics(w http.ResponseWriter, r *http.Request) error {
+func (g *Gateway) serveMetrics(w *answerWriter, r *http.Request) error {
 	g.metrics.ServeHTTP(w, r)
 	return nil
 }
 
-func serveOpenAPI(w http.ResponseWriter, _ *http.Request) error {
+func serveOpenAPI(w *answerWriter, _ *http.Request) error {
 	w.Header().Set("Content-Type", "application/yaml")
 	_, _ = w.Write(openAPI)
 	return nil

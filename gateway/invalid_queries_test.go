@@ -64,7 +64,7 @@ var invalidQueries = map[string][]string{
 		`session_id=x → no parameter "session_id"`, "cursor=MSB4eA → the sort key of a session is hexadecimal",
 	},
 	"/elections":               {"prefix=%00 → without NUL", `state=held → no parameter "state"`},
-	"/overview/stream":         {`range_ms=60000 → no parameter "range_ms"`},
+	"/overview/stream":         {`range_ms=60000 → no parameter "range_ms"`, "last_event_id=x → last_event_id must be"},
 	"/locks/job":               {`x=1 → no parameter "x"`},
 	"/elections/job":           {`x=1 → no parameter "x"`},
 	"/resources/job/fence":     {`x=1 → no parameter "x"`},

@@ -19,12 +19,12 @@ func (g *Gateway) lockRoutes(router *mux.Router) {
 	g.route(router, lock+"/release", methods{"POST": acting(g, lockName, g.release)})
 	g.route(router, lock+"/break", methods{"POST": acting(g, lockName, g.breakLease)})
 	g.route(router, lock+"/watch", methods{"GET": g.watchLock})
-	g.route(router, lock, methods{"GET": g.answeringNamed(lockName, g.getLock)})
-	g.route(router, "/v1/locks", methods{"GET": g.listLocks()})
+	g.route(router, lock, methods{"GET": answeringNamed(g, lockName, g.getLock)})
+	g.route(router, "/v1/locks", methods{"GET": g.answering(g.listLocks)})
 }
 
-func (g *Gateway) acquire(ctx context.Context, a action[api.AcquireRequest]) (any, error) {
-	request, err := acquireRequest(a.name, a.body)
+func (g *Gateway) acquire(ctx context.Context, a action[store.Name, api.AcquireRequest]) (any, error) {
+	request, err := acquireRequest(a.key, a.body)
 	if err != nil {
 		return nil, err
 	}
@@ -36,45 +36,32 @@ func (g *Gateway) acquire(ctx context.Context, a action[api.AcquireRequest]) (an
 func acquireRequest(lock store.Name, body api.AcquireRequest) (store.AcquireRequest, error) {
 	request := store.AcquireRequest{
 		Lock: lock, OwnerID: body.OwnerID, Mode: store.Mode(body.Mode), Scope: store.Scope(body.Scope),
-		Metadata: optionalJSON(body.Metadata),
+		Metadata: optionalJSON(body.Metadata), Wait: time.Duration(body.WaitMS) * time.Millisecond,
 	}
 	switch {
 	case body.Mode != "" && request.Mode != store.Exclusive && request.Mode != store.Shared:
 		return request, invalid("mode is %q, it must be exclusive or shared.", clip(body.Mode))
 	case body.Scope != "" && request.Scope != store.Node && request.Scope != store.Subtree:
 		return request, invalid("scope is %q, it must be node or subtree.", clip(body.Scope))
+	case body.WaitMS < 0 || body.WaitMS > store.WaitMax.Milliseconds():
+		return request, invalid("wait_ms is %d, it must be 0 (a try) to %d.", body.WaitMS, store.WaitMax.Milliseconds())
 	}
-	err := readTerms(&request, terms{body.TTLMS, body.WaitMS, body.SessionID, body.RequestID})
+	if body.RequestID != nil {
+		if request.RequestID = *body.RequestID; request.RequestID == "" {
+			return request, invalid("request_id is empty; it has 1 to %d bytes.", store.RequestBytesMax)
+		}
+	}
+	var err error
+	if body.SessionID != nil {
+		if request.SessionID, err = parseSessionID("session_id", *body.SessionID); err != nil {
+			return request, err
+		}
+		if body.TTLMS != nil {
+			return request, invalid("ttl_ms is set beside session_id; a lease in a session lasts as long as the session.")
+		}
+	}
+	request.TTL, err = ttl(body.TTLMS)
 	return request, err
-}
-
-// terms are what acquires and campaigns have in common.
-type terms struct {
-	ttlMS                *int64
-	waitMS               int64
-	sessionID, requestID *string
-}
-
-func readTerms(request *store.AcquireRequest, given terms) (err error) {
-	if given.waitMS < 0 || given.waitMS > store.WaitMax.Milliseconds() {
-		return invalid("wait_ms is %d, it must be 0 (a try) to %d.", given.waitMS, store.WaitMax.Milliseconds())
-	}
-	request.Wait = time.Duration(given.waitMS) * time.Millisecond
-	if given.requestID != nil {
-		if request.RequestID = *given.requestID; request.RequestID == "" {
-			return invalid("request_id is empty; it has 1 to %d bytes.", store.RequestBytesMax)
-		}
-	}
-	if given.sessionID != nil {
-		if request.SessionID, err = parseSessionID("session_id", *given.sessionID); err != nil {
-			return err
-		}
-		if given.ttlMS != nil {
-			return invalid("ttl_ms is set beside session_id; a lease in a session lasts as long as the session.")
-		}
-	}
-	request.TTL, err = ttl(given.ttlMS)
-	return err
 }
 
 // ttl reads a ttl_ms; absent it is 0.
@@ -82,8 +69,8 @@ func ttl(ms *int64) (time.Duration, error) {
 	return milliseconds("ttl_ms", ms, store.TTLMin, store.TTLMax)
 }
 
-func (g *Gateway) renew(ctx context.Context, a action[api.RenewRequest]) (any, error) {
-	ref, err := leaseRef(a.name, a.body.OwnerID, a.body.LeaseID, a.body.FencingToken)
+func (g *Gateway) renew(ctx context.Context, a action[store.Name, api.RenewRequest]) (any, error) {
+	ref, err := leaseRef(a.key, a.body.OwnerID, a.body.LeaseID, "fencing_token", a.body.FencingToken)
 	if err != nil {
 		return nil, err
 	}
@@ -97,8 +84,8 @@ func (g *Gateway) renew(ctx context.Context, a action[api.RenewRequest]) (any, e
 	return leaseAnswer(lease), err
 }
 
-func (g *Gateway) release(ctx context.Context, a action[api.ReleaseRequest]) (any, error) {
-	ref, err := leaseRef(a.name, a.body.OwnerID, a.body.LeaseID, a.body.FencingToken)
+func (g *Gateway) release(ctx context.Context, a action[store.Name, api.ReleaseRequest]) (any, error) {
+	ref, err := leaseRef(a.key, a.body.OwnerID, a.body.LeaseID, "fencing_token", a.body.FencingToken)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +99,8 @@ func (g *Gateway) releaseLease(ctx context.Context, ref store.LeaseRef) error {
 	return err
 }
 
-func leaseRef(lock store.Name, ownerID, leaseID string, token int64) (store.LeaseRef, error) {
+// leaseRef reads what identifies a lease to its owner; the token is in the field tokenField.
+func leaseRef(lock store.Name, ownerID, leaseID, tokenField string, token int64) (store.LeaseRef, error) {
 	if ownerID == "" {
 		return store.LeaseRef{}, invalid("owner_id is required.")
 	}
@@ -120,7 +108,7 @@ func leaseRef(lock store.Name, ownerID, leaseID string, token int64) (store.Leas
 	if err != nil {
 		return store.LeaseRef{}, err
 	}
-	return store.LeaseRef{Lock: lock, OwnerID: ownerID, ID: id, Token: token}, checkToken("fencing_token", token)
+	return store.LeaseRef{Lock: lock, OwnerID: ownerID, ID: id, Token: token}, checkToken(tokenField, token)
 }
 
 func checkToken(field string, token int64) error {
@@ -144,16 +132,16 @@ func parseLeaseID(field, text string) (uuid.UUID, error) {
 	return id, nil
 }
 
-func (g *Gateway) breakLease(ctx context.Context, a action[api.BreakRequest]) (any, error) {
+func (g *Gateway) breakLease(ctx context.Context, a action[store.Name, api.BreakRequest]) (any, error) {
 	begun := time.Now()
-	lease, err := g.backend.Break(ctx, a.name, a.body.Reason)
+	lease, err := g.backend.Break(ctx, a.key, a.body.Reason)
 	g.metrics.Broken(lease, time.Since(begun), err)
 	if err != nil {
 		return nil, err
 	}
-	g.config.Logger.InfoContext(ctx, "lease broken", "lock", a.name, "owner_id", lease.OwnerID,
+	g.config.Logger.InfoContext(ctx, "lease broken", "lock", a.key, "owner_id", lease.OwnerID,
 		"fencing_token", lease.Token, "reason", a.body.Reason, "address", g.address(a.r))
-	return api.Broken{Broken: true, Lock: string(a.name), OwnerID: lease.OwnerID, FencingToken: lease.Token}, nil
+	return api.Broken{Broken: true, Lock: string(a.key), OwnerID: lease.OwnerID, FencingToken: lease.Token}, nil
 }
 
 func leaseAnswer(lease store.Lease) api.Lease {
@@ -178,8 +166,7 @@ func (g *Gateway) getLock(ctx context.Context, name store.Name) (any, error) {
 	lock, fence, err := g.backend.LockAndFence(ctx, name)
 	answer := lockAnswer(lock)
 	if fence != nil {
-		shown := fenceAnswer(*fence)
-		answer.Fence = &shown
+		answer.Fence = new(fenceAnswer(*fence))
 	}
 	return answer, err
 }

@@ -11,55 +11,32 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// lockQuery selects locks for a list, and says whether to count them on all pages.
-type lockQuery struct {
-	store.LockQuery
-
-	count bool
-}
-
-func (g *Gateway) listLocks() handler {
-	return listing(g, collection[lockQuery, store.Lock, api.Lock]{
-		parameters: []string{"prefix", "state", "contains", "owner_id", "sort", "order", "queue_max", "count"},
-		query:      readLockQuery,
-		rows: func(b Backend, ctx context.Context, q lockQuery) ([]store.Lock, error) {
-			return b.Locks(ctx, q.LockQuery)
-		},
-		item:   lockAnswer,
-		cursor: lockCursor,
-		answer: func(ctx context.Context, q lockQuery, locks []api.Lock, next string) (any, error) {
-			answer := api.Locks{Locks: locks, NextCursor: next}
-			if !q.count {
-				return answer, nil
-			}
-			total, err := g.backend.CountLocks(ctx, q.LockQuery)
-			answer.Total = &total
-			return answer, err
-		},
-	})
-}
-
-// readLockQuery reads the parameters of the list; the store checks the state and the sort.
-func readLockQuery(_ *http.Request, page page) (query lockQuery, err error) {
-	query.LockQuery = store.LockQuery{
+func (g *Gateway) listLocks(ctx context.Context, r *http.Request) (any, error) {
+	page := readPage(r, "prefix", "state", "contains", "owner_id", "sort", "order", "queue_max", "count")
+	query := store.LockQuery{ // the store checks the state and the sort
 		Prefix: page.prefix, State: store.LockState(page.Get("state")), Contains: page.Get("contains"),
 		OwnerID: page.Get("owner_id"), Sort: store.LockSort(page.Get("sort")), Limit: page.limit,
 	}
-	if query.Descending, err = page.choice("order", "asc", "desc"); err != nil {
-		return query, err
+	query.Descending = page.choice("order", "asc", "desc")
+	count := page.choice("count", "false", "true")
+	query.QueueMax = page.integer("queue_max", 0, store.QueueMax, store.QueueMax)
+	page.fail(readLockCursor(page.after, &query))
+	if page.err != nil {
+		return nil, page.err
 	}
-	if query.count, err = page.choice("count", "false", "true"); err != nil {
-		return query, err
+	locks, err := g.backend.Locks(ctx, query)
+	next := nextCursor(page, locks, func(last store.Lock) string { return lockCursor(query, last) })
+	answer := api.Locks{Locks: convert(locks, lockAnswer), NextCursor: next}
+	if err == nil && count { // all pages
+		var total int64
+		total, err = g.backend.CountLocks(ctx, query)
+		answer.Total = &total
 	}
-	if query.QueueMax, err = page.integer("queue_max", 0, store.QueueMax, store.QueueMax); err != nil {
-		return query, err
-	}
-	err = readLockCursor(page.after, &query)
-	return query, err
+	return answer, err
 }
 
 // orderText names the order of a list, so that a cursor can't be used in another order.
-func orderText(query lockQuery) string {
+func orderText(query store.LockQuery) string {
 	order := string(query.Sort)
 	if query.Descending {
 		return order + "-"
@@ -71,7 +48,7 @@ func orderText(query lockQuery) string {
 }
 
 // lockCursor is the name of the last lock. In other orders than by name, the order and the sort key precede it.
-func lockCursor(query lockQuery, last store.Lock) string {
+func lockCursor(query store.LockQuery, last store.Lock) string {
 	order := orderText(query)
 	if order == "" {
 		return string(last.Lock)
@@ -79,7 +56,7 @@ func lockCursor(query lockQuery, last store.Lock) string {
 	return fmt.Sprintf("%s %d %s", order, last.SortKey, last.Lock)
 }
 
-func readLockCursor(cursor string, query *lockQuery) (err error) {
+func readLockCursor(cursor string, query *store.LockQuery) (err error) {
 	order := orderText(*query)
 	if cursor == "" || order == "" {
 		query.After = cursor
@@ -94,4 +71,51 @@ func readLockCursor(cursor string, query *lockQuery) (err error) {
 	}
 	query.After = parts[2]
 	return nil
+}
+
+func (g *Gateway) listLeases(ctx context.Context, r *http.Request) (any, error) {
+	page := readPage(r, "lock", "owner_id", "state")
+	query := store.LeaseQuery{
+		Lock: page.name("lock"), OwnerID: page.Get("owner_id"), State: store.LeaseState(page.Get("state")), Limit: page.limit,
+	}
+	query.AfterToken, query.AfterLock = page.numbered()
+	if page.err != nil {
+		return nil, page.err
+	}
+	leases, err := g.backend.Leases(ctx, query)
+	next := nextCursor(page, leases, func(last store.ShownLease) string { return fmt.Sprint(last.Token, " ", last.Lock) })
+	return api.LeaseInfos{Leases: convert(leases, leaseInfo), NextCursor: next}, err
+}
+
+func leaseInfo(lease store.ShownLease) api.LeaseInfo {
+	info := api.LeaseInfo{
+		Lock: string(lease.Lock), LockHolder: holderAnswer(lease.Lease), WaitedMS: lease.Waited.Milliseconds(),
+		State: string(lease.State), InSession: lease.InSession, EndReason: lease.EndReason, EndNote: lease.EndNote,
+	}
+	if lease.State == store.LeaseEnded {
+		info.EndedAt = optionalTime(lease.EndedAt)
+	}
+	return info
+}
+
+// getWaits answers the wait-for graph.
+func (g *Gateway) getWaits(ctx context.Context, r *http.Request) (any, error) {
+	p := readParameters(r, "lock", "limit")
+	lock, limit := p.name("lock"), p.integer("limit", 1, store.WaitsMax, store.WaitsMax)
+	if p.err != nil {
+		return nil, p.err
+	}
+	graph, err := g.backend.Waits(ctx, lock, limit)
+	return api.Waits{Waits: convert(graph.Waits, waitAnswer), Truncated: graph.Truncated}, err
+}
+
+func waitAnswer(wait store.WaitOf) api.WaitOf {
+	return api.WaitOf{
+		OwnerID: wait.OwnerID, Lock: string(wait.Lock), Mode: string(wait.Mode), Scope: string(wait.Scope),
+		QueuedAt: api.Time{Time: wait.QueuedAt}, For: convert(wait.For, blockerAnswer),
+	}
+}
+
+func blockerAnswer(blocker store.Blocker) api.Blocker {
+	return api.Blocker{OwnerID: blocker.OwnerID, Relation: string(blocker.Relation), Lock: string(blocker.Lock)}
 }

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,27 +18,14 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/lockedbuffer"
 	"github.com/fencegate/fencegate/internal/logging"
 	"github.com/fencegate/fencegate/store"
 )
 
 // logged is the text of a log.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(line)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
+type logged struct{ lockedbuffer.Buffer }
 
 // lines returns the JSON lines with a message.
 func (l *logged) lines(t testing.TB, message string) (lines []map[string]any) {
@@ -95,7 +81,7 @@ func TestAccessLog(t *testing.T) {
 		for range failures {
 			client.get(t, "/v1/locks/job")
 		}
-		eventually(t, fmt.Sprintf("%d requests are logged", c.want),
+		await.True(t, fmt.Sprintf("%d requests are logged", c.want),
 			func() bool { return len(log.lines(t, "request")) >= c.want })
 		lines := log.lines(t, "request")
 		if len(lines) != c.want {
@@ -138,7 +124,7 @@ func TestLog(t *testing.T) {
 		h.delete(t, "/v1/policies/job")
 		h.breakLock(t, "job", "stuck")
 		for _, line := range []string{"policy set", "policy deleted", "lease broken", "reason=stuck"} {
-			eventually(t, fmt.Sprintf("%q is logged", line), func() bool { return strings.Contains(log.String(), line) })
+			await.True(t, fmt.Sprintf("%q is logged", line), func() bool { return strings.Contains(log.String(), line) })
 		}
 		text := log.String()
 		if debug := strings.Contains(text, "status=412 code=token_stale"); debug != (level == slog.LevelDebug) {
@@ -160,7 +146,7 @@ func TestLogTrace(t *testing.T) {
 	as[api.Broken](t, h.post(t, "/v1/locks/job/break", `{"reason":"r"}`, header), http.StatusOK)
 	span := named(t, received, id, "POST /v1/locks/{lock}/break")
 	for _, message := range []string{"lease broken", "request"} {
-		eventually(t, fmt.Sprintf("%q is logged with the trace", message), func() bool {
+		await.True(t, fmt.Sprintf("%q is logged with the trace", message), func() bool {
 			return slices.ContainsFunc(log.lines(t, message), func(line map[string]any) bool {
 				return line["trace_id"] == id && line["span_id"] == span.SpanID
 			})
@@ -185,10 +171,13 @@ func (s secrets) all() []string {
 var routeVariable = regexp.MustCompile(`\{(\w+)[^}]*\}`)
 
 // Neither the log at level debug nor any span has a lease_id, a session_id or a stored value. The test sends secrets to
-// every route, wherever a client may put them and where they do not belong.
+// every route, wherever a client may put them and where they do not belong. A refusal does not show the path of a
+// session.
 func TestSecretsStayHidden(t *testing.T) {
 	log := &logged{}
-	config := Config{Logger: logging.New(log, slog.LevelDebug, true), AccessLogSample: 1}
+	config := Config{
+		Logger: logging.New(log, slog.LevelDebug, true), AccessLogSample: 1, KeepAlive: 200 * time.Millisecond,
+	}
 	h, received := newTraced(t, 1, config, store.Tracing{})
 	h.client = serve(t, h.gateway) // the requests are not those of openapi.yaml
 	s := secrets{lease: h.acquire(t, "job", "w")}
@@ -201,13 +190,22 @@ func TestSecretsStayHidden(t *testing.T) {
 		path := strings.ReplaceAll(r.path, noSession, s.session.SessionID)
 		h.sendAny(t, r.method, path, strings.ReplaceAll(r.body, "600000", "1"), r.headers...)
 	}
+	path := sessionPath(s.session)
+	for _, path := range []string{
+		path + "/nothing", path + "/", path + "?x=1", "/" + path, strings.Replace(path, "sessions/", "sessions//", 1),
+	} {
+		got := h.get(t, path)
+		if got.status < http.StatusBadRequest || strings.Contains(string(got.body), s.session.SessionID) {
+			t.Errorf("%s: want an error without the ID, got %d %s", got.request, got.status, got.body)
+		}
+	}
 	h.exec(t, "drop schema fence cascade") // from here, requests fail
 	h.sendToRoutes(t, s)
 	h.sendToOtherPaths(t, s)
 	header, id := traceparent(1, true)
 	h.get(t, "/v1/locks/last", header)
 	named(t, received, id, "GET /v1/locks/{lock}")
-	eventually(t, "the last request is logged", func() bool { return strings.Contains(log.String(), "/v1/locks/last") })
+	await.True(t, "the last request is logged", func() bool { return strings.Contains(log.String(), "/v1/locks/last") })
 	for what, text := range map[string]string{"the log": log.String(), "a span": string(received.Raw())} {
 		for _, secret := range s.all() {
 			if at := strings.Index(text, secret); at >= 0 {

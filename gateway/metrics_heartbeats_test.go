@@ -5,19 +5,22 @@ import (
 	"net/http"
 	"testing"
 	"time"
-
-	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// A renewal is late when a third of the TTL is over; one that comes too late for its lease is so, too.
+// A heartbeat is late if more than a third of the TTL has passed, also if it comes too late for its lease.
 func TestMetricsOfHeartbeats(t *testing.T) {
 	h := newHarness(t, Config{})
-	hour := time.Hour.Milliseconds()
-	lease := h.acquireAs(t, "a", api.AcquireRequest{OwnerID: "w", TTLMS: &hour})
+	lease := h.acquire(t, "a", "w")
 	session := h.createSession(t, "w", time.Hour)
-	keep := func() answer { return h.post(t, sessionPath(session)+"/keepalive", "") }
+	keep := func() answer { return h.keepAlive(t, session) }
 	renew := func() answer { return h.post(t, lockPath("a", "/renew"), refOf(lease)) }
 	const lateness = "fencegate_heartbeat_lateness_seconds"
+	const leases = "update fence.leases set expires_at = expires_at - interval '"
+	const sessions = "update fence.sessions set expires_at = expires_at - interval '"
+	renewAfterOther := func() answer {
+		h.acquire(t, "a", "other")
+		return renew()
+	}
 	late, reported := 0.0, 0.0
 	for _, c := range []struct {
 		what, change string
@@ -25,14 +28,14 @@ func TestMetricsOfHeartbeats(t *testing.T) {
 		status       int
 		late         float64 // -1: it is not known
 	}{
-		{"in time", "update fence.leases set expires_at = expires_at - interval '15 minutes'", renew, http.StatusOK, 0},
-		{"late", "update fence.leases set expires_at = expires_at - interval '25 minutes'", renew, http.StatusOK, 300},
-		{"too late", "update fence.leases set expires_at = expires_at - interval '70 minutes'", renew, http.StatusConflict, 3000},
-		{"after the next was granted", "", func() answer { h.acquire(t, "a", "other"); return renew() }, http.StatusConflict, 3000},
+		{"in time", leases + "15 minutes'", renew, http.StatusOK, 0},
+		{"late", leases + "25 minutes'", renew, http.StatusOK, 300},
+		{"too late", leases + "70 minutes'", renew, http.StatusConflict, 3000},
+		{"after the next was granted", "", renewAfterOther, http.StatusConflict, 3000},
 		{"after it was forgotten", "delete from fence.leases where owner_id = 'w'", renew, http.StatusConflict, -1},
-		{"a session's, in time", "update fence.sessions set expires_at = expires_at - interval '15 minutes'", keep, http.StatusOK, 0},
-		{"a session's, late", "update fence.sessions set expires_at = expires_at - interval '25 minutes'", keep, http.StatusOK, 300},
-		{"a session's, too late", "update fence.sessions set expires_at = expires_at - interval '70 minutes'", keep, http.StatusConflict, 3000},
+		{"a session's, in time", sessions + "15 minutes'", keep, http.StatusOK, 0},
+		{"a session's, late", sessions + "25 minutes'", keep, http.StatusOK, 300},
+		{"a session's, too late", sessions + "70 minutes'", keep, http.StatusConflict, 3000},
 	} {
 		h.exec(t, cmp.Or(c.change, "select"))
 		if got := c.heartbeat(); got.status != c.status {

@@ -1,30 +1,31 @@
 package gateway
 
 import (
-	"net/http"
 	"testing"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/internal/await"
 )
 
-// recount has it counted what there is, due or not.
+// recount has a sample count the inventory, due or not.
 func (h *harness) recount(t *testing.T) {
 	t.Helper()
 	h.exec(t, "update fence.inventory set due_at = '-infinity'")
 	h.sample(t)
 }
 
-// What there is in the database is shown as it is counted, and nothing is shown of what is not known yet.
+// The inventory of the database is shown as it is counted. Before the first count nothing is shown.
 func TestMetricsOfTheInventory(t *testing.T) {
 	h := newHarness(t, Config{})
 	before, _ := h.scrape(t)
-	before.want(t, []wanted{{0, "fencegate_database_up", ""}, {-1, "fencegate_locks", ""}, {-1, "fencegate_token_jumps", ""}})
+	before.want(t, []wanted{
+		{0, "fencegate_database_up", ""}, {-1, "fencegate_locks", ""}, {-1, "fencegate_token_jumps", ""},
+	})
 	h.expire(t, h.acquire(t, "expired", "w"))
-	h.exec(t, "update fence.leases set expires_at = clock_timestamp() + interval '5 minutes', ttl_ms = 3600000 where fencing_token = $1",
-		h.acquire(t, "expiring", "w").FencingToken)
+	h.acquire(t, "expiring", "w")
+	h.exec(t, `update fence.leases set expires_at = clock_timestamp() + interval '5 minutes', ttl_ms = 3600000
+		where lock = 'expiring'`)
 	held := h.acquire(t, "held", "w")
 	session := h.createSession(t, "w", time.Hour)
 	waiter := h.wait(t, "held", api.AcquireRequest{OwnerID: "x", SessionID: &session.SessionID})
@@ -46,14 +47,14 @@ func TestMetricsOfTheInventory(t *testing.T) {
 		{0, "fencegate_database_synchronous_standbys", ""},
 	})
 	if wait := during.value("fencegate_oldest_wait_seconds"); wait < 1000 || wait > 1300 {
-		t.Errorf("who has waited 1000 s and a little has waited %v", wait)
+		t.Errorf("the oldest wait is %v s, want 1000 or a little more", wait)
 	}
 	if age := during.value("fencegate_inventory_age_seconds"); age < 0 || age > 300 {
 		t.Errorf("the inventory, taken a moment ago, is %v s old", age)
 	}
 	h.release(t, held)
 	granted(t, waiter)
-	as[api.SessionEnded](t, h.send(t, http.MethodDelete, sessionPath(session), ""), http.StatusOK)
+	h.endSession(t, session)
 	h.exec(t, "update fence.database_identity set timeline = 0") // as after a failover
 	h.acquire(t, "held", "w")
 	h.recount(t)
@@ -61,7 +62,8 @@ func TestMetricsOfTheInventory(t *testing.T) {
 	h.get(t, overviewPath)
 	after, _ := h.scrape(t)
 	after.want(t, []wanted{
-		{0, "fencegate_waiters", ""}, {0, "fencegate_oldest_wait_seconds", ""}, {0, "fencegate_sessions", ""}, {1, "fencegate_token_jumps", ""},
+		{0, "fencegate_waiters", ""}, {0, "fencegate_oldest_wait_seconds", ""},
+		{0, "fencegate_sessions", ""}, {1, "fencegate_token_jumps", ""},
 	})
 	if age := after.value("fencegate_inventory_age_seconds"); age < 1000 {
 		t.Errorf("the inventory of 1000 s ago is %v s old", age)
@@ -71,31 +73,27 @@ func TestMetricsOfTheInventory(t *testing.T) {
 	}
 }
 
-// Whether commits wait for standbys, and whether there are any, is shown; and that the database is away.
+// The metrics show whether commits wait for standbys, how many there are, and that the database is unreachable.
 func TestMetricsOfStandbys(t *testing.T) {
-	primary := pgtest.NewCluster(t)
-	h := newHarnessOn(t, Config{}, store.Config{DatabaseURL: primary.URL()})
-	if err := h.store.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	h, primary := newClusterHarness(t, Config{})
 	standby := primary.Standby()
 	expect := func(what string, expected, standbys float64) {
 		t.Helper()
-		eventually(t, what, func() bool {
+		await.True(t, what, func() bool {
 			h.get(t, overviewPath)
 			metrics, _ := h.scrape(t)
 			return metrics.value("fencegate_database_synchronous_expected") == expected &&
 				metrics.value("fencegate_database_synchronous_standbys") == standbys && metrics.value("fencegate_database_up") == 1
 		})
 	}
-	expect("a standby that nobody waits for", 0, 0)
+	expect("a standby is there, and no commit waits for it", 0, 0)
 	h.exec(t, "alter system set synchronous_standby_names = '*'")
 	h.exec(t, "select pg_reload_conf()")
-	expect("a standby that commits wait for", 1, 1)
+	expect("commits wait for a standby", 1, 1)
 	standby.Kill()
 	expect("commits wait for a standby, and there is none", 1, 0)
 	primary.Kill()
-	eventually(t, "the database is seen to be away", func() bool {
+	await.True(t, "the database is shown as unreachable", func() bool {
 		h.get(t, overviewPath)
 		metrics, _ := h.scrape(t)
 		return metrics.value("fencegate_database_up") == 0

@@ -20,11 +20,11 @@ type answerWriter struct {
 	http.ResponseWriter
 
 	status    int
-	code      api.Code
+	code      api.Code // of an error, like reason, for the log and the span
 	reason    string
-	abandoned bool       // the client has left: the connection is closed without an answer
-	share     *bodyShare // of the body; nil: it is short
-	bodyLeft  bool       // the body was not read to its end, so the answer ends the connection
+	abandoned bool       // the client has left: the connection is closed without an answer; net/http would answer 200
+	share     *bodyShare // of the body, until the answer or a wait that does not need the body; nil: it is short
+	bodyLeft  bool       // neither was the body read to its end nor will it be, so the answer ends the connection
 }
 
 func (w *answerWriter) WriteHeader(status int) {
@@ -55,54 +55,18 @@ func (w *answerWriter) begin(status int) {
 // Unwrap lets http.ResponseController reach the connection.
 func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// noteCode notes the code and the reason of an error for the log and the span.
-func noteCode(w http.ResponseWriter, code api.Code, reason string) {
-	if answer, ok := w.(*answerWriter); ok {
-		answer.code, answer.reason = code, reason
-	}
-}
-
-// shareUntilAnswered frees the share after the answer, if freeBody has not freed it before.
-func shareUntilAnswered(w http.ResponseWriter, share *bodyShare) {
-	if answer, ok := w.(*answerWriter); ok {
-		answer.share = share
-	}
-}
-
-// freeBody frees the body's share of the budget before a wait that does not need the body.
-func freeBody(w http.ResponseWriter) {
-	if answer, ok := w.(*answerWriter); ok {
-		answer.share.free()
-	}
-}
-
-// noteBodyRead notes that the body was read to its end, or that the handler reads the rest.
-func noteBodyRead(w http.ResponseWriter) {
-	if answer, ok := w.(*answerWriter); ok {
-		answer.bodyLeft = false
-	}
-}
-
-// abandon closes the connection without an answer. Otherwise net/http would answer 200.
-func abandon(w http.ResponseWriter) {
-	if answer, ok := w.(*answerWriter); ok {
-		answer.abandoned = true
-	}
-}
-
 // serving returns the http.Handler of a route. It answers errors, and a panic like any other defect, and counts, times
 // and logs every request.
 func (g *Gateway) serving(template string, handle handler) http.Handler {
 	route := g.metrics.Route(template)
 	tracer := g.routeTracer(template)
 	record := strings.HasSuffix(template, "/records/{key}")
-	checked := func(w http.ResponseWriter, r *http.Request) error {
+	checked := func(w *answerWriter, r *http.Request) error {
 		if err := refuseUnsupported(w, r, record); err != nil {
 			return err
 		}
 		return handle(w, r)
 	}
-	traced := func(w http.ResponseWriter, r *http.Request) { g.answer(w, r, checked) }
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begun := time.Now()
 		answer := answerWriters.Get().(*answerWriter)
@@ -117,7 +81,7 @@ func (g *Gateway) serving(template string, handle handler) http.Handler {
 		if tracer == nil {
 			g.answer(answer, r, checked)
 		} else {
-			r = tracer.answer(answer, r, traced)
+			r = tracer.answer(answer, r, checked)
 		}
 
 		took := time.Since(begun)
@@ -140,7 +104,7 @@ func (g *Gateway) serving(template string, handle handler) http.Handler {
 var answerWriters = sync.Pool{New: func() any { return &answerWriter{} }}
 
 // answer calls the handler, and answers its error or panic.
-func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, handle handler) {
+func (g *Gateway) answer(w *answerWriter, r *http.Request, handle handler) {
 	defer func() {
 		switch cause := recover(); cause {
 		case nil:

@@ -33,19 +33,21 @@ func parseName(field, text string, more ...string) (store.Name, error) {
 	return name, nil
 }
 
-// lockName reads the name of a lock from the path.
-func lockName(r *http.Request) (store.Name, error) { return pathName(r, "lock") }
+// noName is for paths without a name.
+func noName(*http.Request) (store.Name, error) { return "", nil }
 
-// resourceName reads the name of a resource from the path.
-func resourceName(r *http.Request) (store.Name, error) { return pathName(r, "resource") }
+// These read a name from the path.
+var (
+	lockName     = pathName("lock")
+	resourceName = pathName("resource")
+	keyName      = pathName("key")
+	prefixName   = pathName("prefix")
+	electionName = pathName("election", electionSegments...) // also the name of its lock
+)
 
-// electionName reads the name of an election, which is also that of its lock, from the path.
-func electionName(r *http.Request) (store.Name, error) {
-	const variable = "election"
-	return parseName(variable, mux.Vars(r)[variable], electionSegments...)
-}
-
-// pathName reads a name from the path. "/" and "%2F" in it mean the same.
-func pathName(r *http.Request, variable string) (store.Name, error) {
-	return parseName(variable, mux.Vars(r)[variable])
+// pathName returns the reader of a variable of the path. "/" and "%2F" in it mean the same.
+func pathName(variable string, reserved ...string) func(*http.Request) (store.Name, error) {
+	return func(r *http.Request) (store.Name, error) {
+		return parseName(variable, mux.Vars(r)[variable], reserved...)
+	}
 }

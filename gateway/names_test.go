@@ -41,46 +41,26 @@ var goodNames = map[string]string{
 	strings.Repeat("%F4%8F%BF%BF", 128): strings.Repeat("\U0010ffff", 128),
 }
 
-// badNames has names as they are written in a URL, and a part of the detail of the refusal.
-var badNames = map[string]string{
-	"":                                  "empty",
-	"/a":                                "empty",
-	"a/":                                "empty",
-	"a//b":                              "empty",
-	"a%2F%2Fb":                          "empty",
-	"%2F":                               "empty",
-	"a%2F":                              "empty",
-	".":                                 `"."`,
-	"..":                                `".."`,
-	"%2e%2E":                            `".."`,
-	"a/../b":                            `".."`,
-	"a/./b":                             `"."`,
-	"a%2F..":                            `".."`,
-	"a%0Ab":                             "control character at byte 1",
-	"%00":                               "control character",
-	"a%7F":                              "control character",
-	"a%C2%85":                           "control character",
-	"%09":                               "control character",
-	"a%0D%0AX-Evil:%201":                "control character",
-	"%FF":                               "UTF-8",
-	"a%C3":                              "UTF-8",
-	"%ED%A0%80":                         "UTF-8",
-	"%C0%AF":                            "UTF-8",
-	strings.Repeat("x", 513):            "513 bytes, the limit is 512",
-	"x" + strings.Repeat("%C3%A9", 256): "513 bytes, the limit is 512",
-	strings.Repeat("a/", 4000) + "a":    "8001 bytes, the limit is 512",
-	"acquire":                           `"acquire" is reserved`,
-	"renew":                             `"renew" is reserved`,
-	"release":                           `"release" is reserved`,
-	"break":                             `"break" is reserved`,
-	"watch":                             `"watch" is reserved`,
-	"records":                           `"records" is reserved`,
-	"fence":                             `"fence" is reserved`,
-	"fence/a":                           `"fence" is reserved`,
-	"a%2Ffence":                         `"fence" is reserved`,
-	"a/records/b":                       `"records" is reserved`,
-	"a/acquire":                         `"acquire" is reserved`,
-	"%61cquire":                         `"acquire" is reserved`,
+// badNames has names as they are written in a URL, by a part of the detail of the refusal.
+var badNames = map[string][]string{
+	"empty": {"", "/a", "a/", "a//b", "a%2F%2Fb", "%2F", "a%2F"},
+	`"."`:   {".", "a/./b"},
+	`".."`:  {"..", "%2e%2E", "a/../b", "a%2F.."},
+
+	"control character":           {"%00", "a%7F", "a%C2%85", "%09", "a%0D%0AX-Evil:%201"},
+	"control character at byte 1": {"a%0Ab"},
+
+	"UTF-8":                        {"%FF", "a%C3", "%ED%A0%80", "%C0%AF"},
+	"513 bytes, the limit is 512":  {strings.Repeat("x", 513), "x" + strings.Repeat("%C3%A9", 256)},
+	"8001 bytes, the limit is 512": {strings.Repeat("a/", 4000) + "a"},
+
+	`"acquire" is reserved`: {"acquire", "a/acquire", "%61cquire"},
+	`"fence" is reserved`:   {"fence", "fence/a", "a%2Ffence"},
+	`"records" is reserved`: {"records", "a/records/b"},
+	`"renew" is reserved`:   {"renew"},
+	`"release" is reserved`: {"release"},
+	`"break" is reserved`:   {"break"},
+	`"watch" is reserved`:   {"watch"},
 }
 
 // A name is decoded once and not changed, wherever it is: in paths, bodies, records, fences, policies and lists.
@@ -127,83 +107,76 @@ func TestBadNames(t *testing.T) {
 	h := newHarness(t, Config{})
 	lease := h.acquire(t, "job", "worker")
 	h.unchanged(t, func() {
-		for raw, why := range badNames {
-			for _, at := range []struct{ field, method, path, body string }{
-				{"lock", http.MethodPost, "/v1/locks/" + raw + "/acquire", `{"owner_id":"w"}`},
-				{"lock", http.MethodPost, "/v1/locks/" + raw + "/break", `{"reason":"r"}`},
-				{"lock", http.MethodPost, "/v1/locks/" + raw + "/renew", refOf(lease)},
-				{"lock", http.MethodPost, "/v1/locks/" + raw + "/release", refOf(lease)},
-				{"lock", http.MethodGet, "/v1/locks/" + raw + "/watch", ""},
-				{"election", http.MethodPost, "/v1/elections/" + raw + "/campaign", `{"candidate":"w"}`},
-				{"election", http.MethodPost, "/v1/elections/" + raw + "/resign", resignOf(lease)},
-				{"election", http.MethodGet, "/v1/elections/" + raw + "/observe", ""},
-				{"resource", http.MethodGet, "/v1/resources/" + raw + "/fence", ""},
-				{"resource", http.MethodDelete, "/v1/resources/" + raw + "/records/k", ""},
-				{"resource", http.MethodPut, "/v1/resources/" + raw + "/records/k", "x"},
-				{"resource", http.MethodGet, "/v1/resources/" + raw + "/records?limit=1", ""},
-				{"key", http.MethodPut, "/v1/resources/job/records/" + raw, "x"},
-				{"prefix", http.MethodPut, "/v1/policies/" + raw, "{}"},
-			} {
-				if raw == "" && at.field == "prefix" {
-					continue // the policy of every name
-				}
-				got := h.send(t, at.method, at.path, at.body, jsonType, token(lease, 1))
-				problem := expectProblem(t, got, api.CodeInvalidName)
-				if strings.Contains(raw, "records") &&
-					at.field != "lock" { // separates the names of a path: another may be refused first
-					why, at.field = "is reserved", ""
-				}
-				if !strings.HasPrefix(problem.Detail, at.field) || !strings.Contains(problem.Detail, why) {
-					t.Errorf("%s: the detail is %q; it should begin with %q and say %q", got.request, problem.Detail, at.field, why)
-				}
+		for why, raws := range badNames {
+			for _, raw := range raws {
+				h.expectBadName(t, lease, raw, why)
 			}
 		}
 	})
+}
+
+// expectBadName checks that every kind of path refuses a name.
+func (h *harness) expectBadName(t *testing.T, lease api.Lease, raw, why string) {
+	t.Helper()
+	for _, at := range []struct{ field, method, path, body string }{
+		{"lock", http.MethodPost, "/v1/locks/" + raw + "/acquire", `{"owner_id":"w"}`},
+		{"lock", http.MethodPost, "/v1/locks/" + raw + "/break", `{"reason":"r"}`},
+		{"lock", http.MethodPost, "/v1/locks/" + raw + "/renew", refOf(lease)},
+		{"lock", http.MethodPost, "/v1/locks/" + raw + "/release", refOf(lease)},
+		{"lock", http.MethodGet, "/v1/locks/" + raw + "/watch", ""},
+		{"election", http.MethodPost, "/v1/elections/" + raw + "/campaign", `{"candidate":"w"}`},
+		{"election", http.MethodPost, "/v1/elections/" + raw + "/resign", resignOf(lease)},
+		{"election", http.MethodGet, "/v1/elections/" + raw + "/observe", ""},
+		{"resource", http.MethodGet, "/v1/resources/" + raw + "/fence", ""},
+		{"resource", http.MethodDelete, "/v1/resources/" + raw + "/records/k", ""},
+		{"resource", http.MethodPut, "/v1/resources/" + raw + "/records/k", "x"},
+		{"resource", http.MethodGet, "/v1/resources/" + raw + "/records?limit=1", ""},
+		{"key", http.MethodPut, "/v1/resources/job/records/" + raw, "x"},
+		{"prefix", http.MethodPut, "/v1/policies/" + raw, "{}"},
+	} {
+		if raw == "" && at.field == "prefix" {
+			continue // the policy of every name
+		}
+		got := h.send(t, at.method, at.path, at.body, jsonType, token(lease, 1))
+		problem := expectProblem(t, got, api.CodeInvalidName)
+		if strings.Contains(raw, "records") && at.field != "lock" {
+			why, at.field = "is reserved", "" // "records" separates the names of a path: another may be refused first
+		}
+		if !strings.HasPrefix(problem.Detail, at.field) || !strings.Contains(problem.Detail, why) {
+			t.Errorf("%s: the detail is %q; it should begin with %q and say %q", got.request, problem.Detail, at.field, why)
+		}
+	}
 }
 
 // Paths are not cleaned, and reserved segments separate names from actions.
 func TestNamesAndPaths(t *testing.T) {
 	h := newHarness(t, Config{})
 	h.acquire(t, "a", "worker")
-	for path, status := range map[string]int{
-		"/v1/locks/a":                     200,
-		"/v1/locks/%61":                   200,
-		"/v1/locks/a?":                    200,
-		"/v1/locks/a/":                    400,
-		"/v1/locks/":                      400,
-		"/v1/locks//a":                    400,
-		"/v1/locks/b/../a":                400, // not cleaned: no name is taken for another
-		"/v1/locks/a/watch/b":             400,
-		"/v1/locks/a/watch?last_event_id": 400, // refused, so that this is no stream
-		"/v1/locks/a%2Fwatch?x":           400,
-		"/v1/locks/a/campaign":            404, // a lock that does not exist
-		"/v1/elections/a":                 200,
-		"/v1/elections/":                  400,
-		"/v1/elections":                   200,
-		"/v1/elections/a/campaign":        405,
-		"/v1/elections/a/resign":          405,
-		"/v1/elections/a/observe/b":       400,
-		"/v1/sessions":                    200,
-		"/v1/sessions/":                   400,
-		"/v1/sessions/a/b":                400,
-		"/v1/sessions/keepalive":          400,
-		"/v1/sessions//keepalive":         405,
-		"/v1/locks/a/acquire":             405,
-		"/v1/locks/a%2Facquire":           405,
-		"/v1/locks/a%252Facquire":         404, // a lock that does not exist
-		"/v1//locks/a":                    404,
-		"//v1/locks/a":                    404,
-		"/v1/locks/../locks/a":            400,
-		"/v1/resources/a":                 404,
-		"/v1/resources/a/records":         200,
-		"/v1/resources/a/records/":        400,
-		"/v1/resources/a%2Frecords":       200,
-		"/v1/resources/a/records/b/fence": 400,
-		"/V1/locks/a":                     404,
-		"/v1/Locks/a":                     404,
+	for status, paths := range map[int][]string{
+		200: {
+			"/v1/locks/a", "/v1/locks/%61", "/v1/locks/a?", "/v1/elections/a", "/v1/elections", "/v1/sessions",
+			"/v1/resources/a/records", "/v1/resources/a%2Frecords",
+		},
+		400: {
+			"/v1/locks/a/", "/v1/locks/", "/v1/locks//a", "/v1/locks/a/watch/b", "/v1/locks/a%2Fwatch?x", "/v1/elections/",
+			"/v1/elections/a/observe/b", "/v1/sessions/", "/v1/sessions/a/b", "/v1/sessions/keepalive",
+			"/v1/resources/a/records/", "/v1/resources/a/records/b/fence", "/v1/locks/../locks/a",
+			"/v1/locks/b/../a",                // not cleaned: no name is taken for another
+			"/v1/locks/a/watch?last_event_id", // refused, so that this is no stream
+		},
+		404: {
+			"/v1/locks/a/campaign", "/v1/locks/a%252Facquire", // locks that do not exist
+			"/v1//locks/a", "//v1/locks/a", "/v1/resources/a", "/V1/locks/a", "/v1/Locks/a",
+		},
+		405: {
+			"/v1/elections/a/campaign", "/v1/elections/a/resign", "/v1/sessions//keepalive", "/v1/locks/a/acquire",
+			"/v1/locks/a%2Facquire",
+		},
 	} {
-		if got := h.get(t, path); got.status != status {
-			t.Errorf("GET %s: %d, want %d: %s", path, got.status, status, got.body)
+		for _, path := range paths {
+			if got := h.get(t, path); got.status != status {
+				t.Errorf("GET %s: %d, want %d: %s", path, got.status, status, got.body)
+			}
 		}
 	}
 }

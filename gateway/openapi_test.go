@@ -78,7 +78,7 @@ func TestOpenAPISchemasAreTheWireTypes(t *testing.T) {
 	for _, wire := range []any{
 		api.AcquireRequest{}, api.Lease{}, api.RenewRequest{}, api.ReleaseRequest{}, api.Released{}, api.BreakRequest{},
 		api.Broken{}, api.Lock{}, api.LockHolder{}, api.Waiter{}, api.Locks{}, api.Event{}, api.WatchEnd{}, api.Waits{},
-		api.WaitOf{}, api.InTheWay{}, api.LeaseInfo{}, api.LeaseInfos{}, api.SessionInfo{}, api.SessionInfos{},
+		api.WaitOf{}, api.Blocker{}, api.LeaseInfo{}, api.LeaseInfos{}, api.SessionInfo{}, api.SessionInfos{},
 		api.Elections{}, api.SessionRequest{}, api.Session{}, api.SessionEnded{}, api.CampaignRequest{}, api.Term{},
 		api.ResignRequest{}, api.Resigned{}, api.Election{}, api.WriteResult{}, api.RecordInfo{}, api.Records{},
 		api.TransactionRequest{}, api.WriteToken{}, api.Op{}, api.TransactionResult{}, api.OpResult{},

@@ -31,8 +31,7 @@ func optionalMS(duration *time.Duration) *int64 {
 	if duration == nil {
 		return nil
 	}
-	ms := duration.Milliseconds()
-	return &ms
+	return new(duration.Milliseconds())
 }
 
 // optionalID returns "" for the zero ID.

@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/gorilla/mux"
@@ -49,20 +48,13 @@ func (g *Gateway) getOverview(ctx context.Context, r *http.Request) (any, error)
 }
 
 func readRange(r *http.Request) (time.Duration, error) {
-	values, err := query(r, "range_ms")
-	if err != nil {
-		return 0, err
+	p := readParameters(r, "range_ms")
+	least, most := int(store.HistoryMin.Milliseconds()), int(store.HistoryMax.Milliseconds())
+	ms := p.integer("range_ms", least, most, int(rangeDefault.Milliseconds()))
+	if ms < least || ms > most {
+		p.fail(invalid("range_ms must be an integer from %d to %d.", least, most))
 	}
-	text := values.Get("range_ms")
-	if text == "" {
-		return rangeDefault, nil
-	}
-	least, most := store.HistoryMin.Milliseconds(), store.HistoryMax.Milliseconds()
-	ms, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || ms < least || ms > most {
-		return 0, invalid("range_ms must be an integer from %d to %d.", least, most)
-	}
-	return time.Duration(ms) * time.Millisecond, nil
+	return time.Duration(ms) * time.Millisecond, p.err
 }
 
 // unknownPoints returns the points of a range without data.
@@ -98,6 +90,49 @@ func quantileMS(took *store.WriteTimes, q float64) *float64 {
 	if !some {
 		return nil
 	}
-	ms := float64(value.Microseconds()) / 1000
-	return &ms
+	return new(float64(value.Microseconds()) / 1000)
+}
+
+// historyFor is how long points answer further requests for the same range.
+const historyFor = time.Second
+
+// history reads points and keeps them for a moment, so that the database reads a range at most once a second, however
+// many dashboards show it: the points of a day of all gateways are many rows.
+type history struct {
+	read func(context.Context, time.Duration) ([]store.Point, error)
+	turn chan struct{} // a mutex that can be waited for with a context; it guards kept
+	kept map[time.Duration]keptPoints
+}
+
+type keptPoints struct {
+	points []store.Point
+	until  time.Time
+}
+
+func newHistory(read func(context.Context, time.Duration) ([]store.Point, error)) *history {
+	return &history{read: read, turn: make(chan struct{}, 1), kept: map[time.Duration]keptPoints{}}
+}
+
+// points returns kept points, or reads them. It returns ErrUnavailable, also if ctx ends before its turn.
+func (h *history) points(ctx context.Context, length time.Duration) ([]store.Point, error) {
+	select {
+	case h.turn <- struct{}{}:
+		defer func() { <-h.turn }()
+	case <-ctx.Done():
+		return nil, store.NotApplied(ctx.Err())
+	}
+	now := time.Now()
+	for other, kept := range h.kept { // few, since reading takes its time
+		if kept.until.Before(now) {
+			delete(h.kept, other)
+		}
+	}
+	if kept := h.kept[length].points; kept != nil {
+		return kept, nil
+	}
+	points, err := h.read(ctx, length)
+	if err == nil {
+		h.kept[length] = keptPoints{points, time.Now().Add(historyFor)}
+	}
+	return points, err
 }

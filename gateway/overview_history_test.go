@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -20,7 +21,7 @@ func (h *harness) sampling(t testing.TB) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
 	running.Go(func() {
-		NewSampler(h.gateway).Run(ctx, func(err error) { t.Errorf("sampling: %v", err) })
+		h.gateway.RunSampler(ctx, func(err error) { t.Errorf("sampling: %v", err) })
 	})
 	stop = func() {
 		cancel()
@@ -101,7 +102,7 @@ func TestOverviewAddsUpToTheWrite(t *testing.T) {
 		return got.accepted == want.accepted && got.failed == 0 && maps.Equal(got.rejected, want.rejected)
 	}
 	for _, gateway := range gateways {
-		eventually(t, fmt.Sprintf("the points add up to %+v", want), func() bool {
+		await.True(t, fmt.Sprintf("the points add up to %+v", want), func() bool {
 			last := sumOf(gateway.overview(t, day))
 			if last.accepted > want.accepted {
 				t.Fatalf("the points add up to %+v, want %+v", last, want)
@@ -133,7 +134,7 @@ func TestOverviewOfGatewaysThatEnd(t *testing.T) {
 	leaver, dead := h.another(t, Config{Name: "leaver"}), h.another(t, Config{Name: "dead"})
 	stop := leaver.sampling(t)
 	dead.sample(t)
-	eventually(t, "all three gateways are listed", func() bool { return len(h.overview(t, "").Gateways) == 3 })
+	await.True(t, "all three gateways are listed", func() bool { return len(h.overview(t, "").Gateways) == 3 })
 	lease := h.acquire(t, "job", "w")
 	as[api.WriteResult](t, leaver.put(t, lease, 1, "x"), http.StatusCreated)
 	stop()

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -28,12 +29,12 @@ func (k knownOverview) at() time.Time {
 	return k.At.Add(time.Since(k.read))
 }
 
-// upFor is how long an answer of the database shows that it is up. The sampler asks more often.
+// upFor is how long an answer of the database shows that it is up. The sampler reads it more often.
 const upFor = 15 * time.Second
 
 // lastDatabase is the last overview as metrics show it.
 func (g *Gateway) lastDatabase() metrics.Database {
-	known := g.lastOverview()
+	known := *g.known.Load()
 	if known.read.IsZero() {
 		return metrics.Database{}
 	}
@@ -55,18 +56,11 @@ func (g *Gateway) readOverview(ctx context.Context) (knownOverview, error) {
 	overview, err := g.backend.Overview(ctx)
 	known := knownOverview{Overview: overview, read: time.Now()}
 	if err != nil {
-		known = g.lastOverview()
+		known = *g.known.Load()
 		known.failed = true
 	}
 	g.known.Store(&known)
 	return known, err
-}
-
-func (g *Gateway) lastOverview() knownOverview {
-	if known := g.known.Load(); known != nil {
-		return *known
-	}
-	return knownOverview{}
 }
 
 // overviewState returns the last known state; failed is the error that kept it from being read now.
@@ -108,15 +102,14 @@ func databaseAnswer(known knownOverview, failed error) api.OverviewDatabase {
 		OldestTransactionMS: d.OldestTransaction.Milliseconds(), SynchronousExpected: d.SynchronousExpected,
 		SynchronousStandbys: d.SynchronousStandbys,
 		Standbys:            convert(d.Standbys, func(standby store.Standby) api.Standby { return api.Standby(standby) }),
-		NewestToken:         known.Inventory.NewestToken, Jumps: d.Jumps, JumpedAt: optionalTime(d.LeapedAt),
+		NewestToken:         known.Inventory.NewestToken, Jumps: d.Jumps, JumpedAt: optionalTime(d.JumpedAt),
 	}
 	return answer
 }
 
 // failureDetail is the error of the database's driver, as /readyz shows it.
 func failureDetail(err error) string {
-	var unavailable *store.UnavailableError
-	if errors.As(err, &unavailable) {
+	if unavailable, ok := errors.AsType[*store.UnavailableError](err); ok {
 		err = unavailable.Err
 	}
 	return err.Error()
@@ -141,10 +134,7 @@ func (g *Gateway) gatewaysAnswer(known knownOverview) []api.OverviewGateway {
 	}
 	answer = append(answer, gatewayAnswer(self, true))
 	slices.SortStableFunc(answer, func(a, b api.OverviewGateway) int {
-		if byName := strings.Compare(a.Name, b.Name); byName != 0 {
-			return byName
-		}
-		return a.StartedAt.Compare(b.StartedAt.Time)
+		return cmp.Or(strings.Compare(a.Name, b.Name), a.StartedAt.Compare(b.StartedAt.Time))
 	})
 	return answer
 }

@@ -14,9 +14,9 @@ const overviewsBehindMax = 16
 
 // streamOverview streams an overview every SampleInterval. There is nothing to resume: an overview has the points of
 // the past.
-func (g *Gateway) streamOverview(w http.ResponseWriter, r *http.Request) error {
-	if _, err := lastEventID(r); err != nil {
-		return err
+func (g *Gateway) streamOverview(w *answerWriter, r *http.Request) error {
+	if _, p := lastEventID(r); p.err != nil {
+		return p.err
 	}
 	return g.streamEvents(w, r, func() (eventSource, error) {
 		return &overviewEvents{from: g.overviews.subscribe()}, nil
@@ -48,8 +48,7 @@ func (e *overviewEvents) close() { e.from.leave() }
 func (g *Gateway) publishOverviews(ctx context.Context, to *production[[]byte]) error {
 	for ctx.Err() == nil {
 		event, at := g.overviewEvent(context.WithoutCancel(ctx))
-		id := at.UnixMilli()
-		to.publish(encodeEvent(&id, api.EventOverview, event))
+		to.publish(encodeEvent(new(at.UnixMilli()), api.EventOverview, event))
 		select {
 		case <-time.After(untilIntervalEnds(at)):
 		case <-ctx.Done():
@@ -73,8 +72,7 @@ func (g *Gateway) overviewEvent(ctx context.Context) (api.OverviewEvent, time.Ti
 		defer cancel()
 		var last store.Point
 		if last, failed = g.backend.LastPoint(ctx); failed == nil {
-			point := pointAnswer(last)
-			event.Point = &point
+			event.Point = new(pointAnswer(last))
 		}
 	}
 	event.OverviewState = g.overviewState(known, failed)

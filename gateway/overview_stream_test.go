@@ -92,23 +92,3 @@ func lastPoints(t testing.TB, s *stream) (accepted float64) {
 	}
 	return accepted
 }
-
-// A stream of overviews ends when the gateway drains.
-func TestOverviewStreamEnds(t *testing.T) {
-	h := newHarness(t, Config{})
-	s := h.open(t, overviewStream)
-	s.next(t, api.EventOverview)
-	expectProblem(t, h.get(t, overviewStream+"?last_event_id=x"), api.CodeInvalidRequest)
-	h.gateway.drain()
-	for event := range s.events {
-		if event.kind == api.EventOverview {
-			continue
-		}
-		if end := dataOf[api.WatchEnd](t, event); event.kind != api.EventEnd || end.Reason != endShutdown {
-			t.Errorf("the last event is %+v, want the end with the reason %s", event, endShutdown)
-		}
-		break
-	}
-	s.over(t)
-	h.gateway.overviews.running.Wait()
-}

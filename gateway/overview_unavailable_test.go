@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -15,7 +16,7 @@ func TestOverviewWhileTheDatabaseIsDown(t *testing.T) {
 	lease := h.acquire(t, "job", "worker")
 	as[api.WriteResult](t, h.put(t, lease, 1, "before"), http.StatusCreated)
 	h.sample(t)
-	eventually(t, "the sample is in a point of the overview",
+	await.True(t, "the sample is in a point of the overview",
 		func() bool { return sumOf(h.overview(t, day)).accepted == 1 })
 	h.awaitMetric(t, 1, "fencegate_database_up")
 	s := h.open(t, overviewStream)
@@ -37,7 +38,7 @@ func TestOverviewWhileTheDatabaseIsDown(t *testing.T) {
 	if gaps(overview) != 150 || len(overview.Points) != 150 || overview.Points[149].At.After(overview.At.Time) {
 		t.Errorf("%d of %d points have no rates, want 150 of 150", gaps(overview), len(overview.Points))
 	}
-	if _, err := NewSampler(h.gateway).Sample(t.Context()); err == nil {
+	if _, err := h.gateway.sample(t.Context()); err == nil {
 		t.Error("a sample was stored without a database")
 	}
 	h.awaitMetric(t, 0, "fencegate_database_up")
@@ -53,7 +54,7 @@ func TestOverviewWhileTheDatabaseIsDown(t *testing.T) {
 	h.awaitReady(t)
 	as[api.WriteResult](t, h.put(t, lease, 2, "after"), http.StatusOK)
 	h.sample(t)
-	eventually(t, "the writes during and after the outage are in the overview", func() bool {
+	await.True(t, "the writes during and after the outage are in the overview", func() bool {
 		sum := sumOf(h.overview(t, day))
 		return sum.accepted == 2 && sum.failed >= 3
 	})
@@ -83,7 +84,7 @@ func gaps(overview api.Overview) (n int) {
 // awaitState returns the next event with this state of the database.
 func awaitState(t testing.TB, s *stream, state string) api.OverviewEvent {
 	t.Helper()
-	return await(t, s, api.EventOverview, func(e api.OverviewEvent) bool { return e.Database.State == state })
+	return awaitEvent(t, s, api.EventOverview, func(e api.OverviewEvent) bool { return e.Database.State == state })
 }
 
 // A gateway that never reached its database shows no inventory, facts or rates.

@@ -13,7 +13,8 @@ import (
 
 func (g *Gateway) policyRoutes(router *mux.Router) {
 	g.route(router, "/v1/policies/{prefix"+anyText, methods{
-		"GET": g.answering(g.getPolicy), "PUT": g.putPolicy, "DELETE": g.deletePolicy,
+		"GET": answeringNamed(g, policyPrefix, g.getPolicy), "PUT": acting(g, policyPrefix, g.putPolicy),
+		"DELETE": g.deletePolicy,
 	})
 	g.route(router, "/v1/policies", methods{"GET": g.answering(g.listPolicies)})
 }
@@ -26,54 +27,40 @@ func (g *Gateway) listPolicies(ctx context.Context, r *http.Request) (any, error
 	return api.Policies{Policies: convert(policies, policyAnswer)}, err
 }
 
-func (g *Gateway) getPolicy(ctx context.Context, r *http.Request) (any, error) {
-	prefix, err := policyPrefix(r)
-	if err != nil {
-		return nil, err
-	}
-	policy, err := g.backend.Policy(ctx, prefix)
+func (g *Gateway) getPolicy(ctx context.Context, prefix store.Name) (any, error) {
+	policy, err := g.backend.Policy(ctx, string(prefix))
 	return policyAnswer(policy), err
 }
 
-func (g *Gateway) putPolicy(w http.ResponseWriter, r *http.Request) error {
-	prefix, err := policyPrefix(r)
+func (g *Gateway) putPolicy(ctx context.Context, a action[store.Name, api.PolicyRequest]) (any, error) {
+	maxHold, err := milliseconds("max_hold_ms", a.body.MaxHoldMS, store.MaxHoldMin, store.MaxHoldMax)
 	if err != nil {
-		return err
-	}
-	var body api.PolicyRequest
-	if err := g.readJSON(w, r, &body); err != nil {
-		return err
-	}
-	maxHold, err := milliseconds("max_hold_ms", body.MaxHoldMS, store.MaxHoldMin, store.MaxHoldMax)
-	if err != nil {
-		return err
+		return nil, err
 	}
 	policy := store.Policy{
-		Prefix:         prefix,
-		Rule:           store.Rule(cmp.Or(body.Rule, string(store.RuleStrict))),
-		Authority:      store.Authority(cmp.Or(body.Authority, string(store.AuthorityBuiltin))),
-		RequireLeaseID: body.RequireLeaseID, RequireLiveLease: body.RequireLiveLease, MaxHold: maxHold,
+		Prefix:         string(a.key),
+		Rule:           cmp.Or(store.Rule(a.body.Rule), store.RuleStrict),
+		Authority:      cmp.Or(store.Authority(a.body.Authority), store.AuthorityBuiltin),
+		RequireLeaseID: a.body.RequireLeaseID, RequireLiveLease: a.body.RequireLiveLease, MaxHold: maxHold,
 	}
-	ctx, cancel := g.work(r)
-	defer cancel()
 	if err := g.backend.PutPolicy(ctx, policy); err != nil {
-		return err
+		return nil, err
 	}
-	g.config.Logger.InfoContext(r.Context(), "policy set", "prefix", prefix, "rule", policy.Rule,
+	g.config.Logger.InfoContext(ctx, "policy set", "prefix", policy.Prefix, "rule", policy.Rule,
 		"authority", policy.Authority, "require_lease_id", policy.RequireLeaseID,
 		"require_live_lease", policy.RequireLiveLease, "max_hold_ms", policy.MaxHold.Milliseconds(),
-		"address", g.address(r))
-	return answerJSON(w, http.StatusOK, policyAnswer(policy))
+		"address", g.address(a.r))
+	return policyAnswer(policy), nil
 }
 
-func (g *Gateway) deletePolicy(w http.ResponseWriter, r *http.Request) error {
+func (g *Gateway) deletePolicy(w *answerWriter, r *http.Request) error {
 	prefix, err := policyPrefix(r)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := g.work(r)
 	defer cancel()
-	if err := g.backend.DeletePolicy(ctx, prefix); err != nil {
+	if err := g.backend.DeletePolicy(ctx, string(prefix)); err != nil {
 		return err
 	}
 	g.config.Logger.InfoContext(r.Context(), "policy deleted", "prefix", prefix, "address", g.address(r))
@@ -82,15 +69,14 @@ func (g *Gateway) deletePolicy(w http.ResponseWriter, r *http.Request) error {
 }
 
 // policyPrefix reads the prefix of a policy: a name, or "" for every name.
-func policyPrefix(r *http.Request) (string, error) {
+func policyPrefix(r *http.Request) (store.Name, error) {
 	if _, err := query(r); err != nil {
 		return "", err
 	}
 	if mux.Vars(r)["prefix"] == "" {
 		return "", nil
 	}
-	name, err := pathName(r, "prefix")
-	return string(name), err
+	return prefixName(r)
 }
 
 func policyAnswer(policy store.Policy) api.Policy {

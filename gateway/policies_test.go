@@ -53,39 +53,15 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// The policy with the longest prefix applies, and the fence shows it.
-func TestPolicyOfName(t *testing.T) {
-	h := newHarness(t, Config{})
-	h.setPolicy(t, "", `{"require_live_lease":true}`)
-	h.setPolicy(t, "a", `{"rule":"same_token"}`)
-	h.setPolicy(t, "a/b/c", `{"require_lease_id":true}`)
-	for name, prefix := range map[string]string{
-		"x": "", "ab": "", "a": "a", "a/b": "a", "a/bc": "a", "a/b/c": "a/b/c", "a/b/c/d": "a/b/c", "a/b/cd": "a",
-	} {
-		h.acquire(t, name, "worker")
-		if fence := h.fence(t, name); fence.Policy.Prefix != prefix {
-			t.Errorf("%s has the policy of %q, want that of %q", name, fence.Policy.Prefix, prefix)
-		}
-	}
-}
-
-// The rule same_token admits writes without a sequence again and again, but numbered ones once.
-func TestPolicySameToken(t *testing.T) {
-	h := newHarness(t, Config{})
-	lease := h.acquire(t, "job", "worker")
-	as[api.WriteResult](t, h.put(t, lease, 0, "one"), http.StatusCreated)
-	expectProblem(t, h.put(t, lease, 0, "two"), api.CodeTokenStale)
-	h.setPolicy(t, "job", `{"rule":"same_token"}`)
-	for _, sequence := range []int64{0, 0, 5} {
-		as[api.WriteResult](t, h.put(t, lease, sequence, "more"), http.StatusOK)
-	}
-	expectProblem(t, h.put(t, lease, 4, "five"), api.CodeTokenStale)
-	h.release(t, lease)
-	expectProblem(t, h.put(t, lease, 0, "six"), api.CodeTokenStale)
-}
-
+// A policy set over HTTP holds for the locks and writes of its names.
 func TestPolicyRequirements(t *testing.T) {
 	h := newHarness(t, Config{})
+	h.setPolicy(t, "etcd", `{"authority":"external"}`)
+	expectProblem(t, h.post(t, lockPath("etcd/job", "/acquire"), `{"owner_id":"w"}`), api.CodeInvalidRequest)
+	as[api.WriteResult](t, h.put(t, api.Lease{Lock: "etcd/job", FencingToken: 1000}, 0, "x"), http.StatusCreated)
+	if fence := h.fence(t, "etcd/job"); fence.LastToken != 1000 || fence.Policy.Prefix != "etcd" {
+		t.Errorf("the fence is %+v, want token 1000 and the policy of etcd", fence)
+	}
 	h.setPolicy(t, "id", `{"require_lease_id":true}`)
 	lease := h.acquire(t, "id", "worker")
 	h.unchanged(t, func() { expectProblem(t, h.put(t, lease, 1, "x"), api.CodeLeaseMismatch) })
@@ -98,25 +74,6 @@ func TestPolicyRequirements(t *testing.T) {
 	h.unchanged(t, func() { expectProblem(t, h.put(t, lease, 2, "late"), api.CodeLeaseExpired) })
 	h.release(t, lease)
 	as[api.WriteResult](t, h.put(t, h.acquire(t, "live", "worker"), 1, "in time"), http.StatusOK)
-}
-
-// Tokens of another lock service are compared with earlier writes only.
-func TestPolicyExternal(t *testing.T) {
-	h := newHarness(t, Config{})
-	h.setPolicy(t, "etcd", `{"authority":"external"}`)
-	h.unchanged(t, func() {
-		expectProblem(t, h.post(t, lockPath("etcd/job", "/acquire"), `{"owner_id":"w"}`), api.CodeInvalidRequest)
-	})
-	revision := func(number int64) api.Lease { return api.Lease{Lock: "etcd/job", FencingToken: number} }
-	as[api.WriteResult](t, h.put(t, revision(1000), 0, "one"), http.StatusCreated)
-	as[api.WriteResult](t, h.put(t, revision(1001), 7, "two"), http.StatusOK)
-	expectReason(t, h.put(t, revision(1000), 9, "late"), api.CodeTokenStale, "superseded")
-	expectReason(t, h.put(t, revision(1001), 6, "late"), api.CodeTokenStale, "reused")
-	expectProblem(t, h.putWith(t, "etcd/job"), api.CodeTokenRequired)
-	if fence := h.fence(t, "etcd/job"); fence.LastToken != 1001 || fence.LastSequence != 7 ||
-		fence.Policy.Authority != "external" {
-		t.Errorf("the fence is %+v, want token 1001 and sequence 7 of an external authority", fence)
-	}
 }
 
 // A lease ends after the max_hold_ms of its policy, however often it is renewed. Renewals, writes and lists say so.

@@ -84,15 +84,11 @@ func busy(detail string) *api.Problem {
 
 // problemOf turns any error into an answer. An error that is not in the table is a defect, which only the log explains.
 func problemOf(err error) *api.Problem {
-	switch err := err.(type) { //nolint:errorlint // the common ones, unwrapped; the others follow
-	case *api.Problem:
-		return err
-	case *store.RejectedError:
-		return rejectionProblem(err)
-	}
-	var ready *api.Problem
-	if errors.As(err, &ready) {
+	if ready, ok := errors.AsType[*api.Problem](err); ok {
 		return ready
+	}
+	if rejected, ok := errors.AsType[*store.RejectedError](err); ok {
+		return rejectionProblem(rejected)
 	}
 	for _, kind := range problemKinds {
 		if errors.Is(err, kind.err) {
@@ -118,15 +114,12 @@ func (k problemKind) detail(err error) string {
 // addData fills in the data of the typed errors.
 func addData(answer *api.Problem, err error) {
 	var (
-		rejected    *store.RejectedError
 		held        *store.HeldError
 		deadlock    *store.DeadlockError
 		lost        *store.LostError
 		unavailable *store.UnavailableError
 	)
 	switch {
-	case errors.As(err, &rejected):
-		addRejection(answer, rejected)
 	case errors.As(err, &held):
 		addHolder(answer, held)
 	case errors.As(err, &deadlock):
@@ -174,13 +167,12 @@ func addHolder(answer *api.Problem, held *store.HeldError) {
 		answer.Holder = &api.Holder{OwnerID: held.OwnerID, ExpiresAt: api.Time{Time: held.ExpiresAt}}
 	}
 	answer.QueueLength = &held.QueueLength
-	retry := jittered(retryAfter(held.Remaining, held.QueueLength)).Milliseconds()
-	answer.RecommendedRetryMS = &retry
+	answer.RecommendedRetryMS = new(jittered(retryAfter(held.Remaining, held.QueueLength)).Milliseconds())
 }
 
 // deadlockDetail says what the caller, which is the first in the cycle, should do.
 func deadlockDetail(deadlock *store.DeadlockError) string {
-	return fmt.Sprintf("Waiting here would close a cycle of %d owners who wait for each other; cycle names them. "+
+	return fmt.Sprintf("Waiting here would close a cycle of %d owners that wait for each other; cycle names them. "+
 		"Nobody waits on account of this request. Release the locks that you hold and acquire them anew, all owners "+
 		"in the same order.", len(deadlock.Cycle))
 }
@@ -199,13 +191,13 @@ func jittered(wait time.Duration) time.Duration {
 	return wait + rand.N(wait/4+1) //nolint:gosec // jitter, not a secret
 }
 
-// codeOf returns the code of the answer to an error: "" for nil, metrics.ClientGone where nobody is left to answer.
+// codeOf returns the code of the answer to an error: "" for nil, metrics.ClientGone if the client has left.
 func codeOf(err error) api.Code {
 	if err == nil {
 		return ""
 	}
-	if rejected, ok := err.(*store.RejectedError); ok { //nolint:errorlint // the common one; problemOf unwraps others
-		return rejectionKinds[rejected.Verdict].code
+	if rejected, ok := errors.AsType[*store.RejectedError](err); ok {
+		return api.Code(rejected.Verdict)
 	}
 	if errors.Is(err, errClientGone) {
 		return metrics.ClientGone
@@ -214,10 +206,10 @@ func codeOf(err error) api.Code {
 }
 
 // answerProblem answers an error, and logs failures that are not the client's.
-func (g *Gateway) answerProblem(w http.ResponseWriter, r *http.Request, err error) {
+func (g *Gateway) answerProblem(w *answerWriter, r *http.Request, err error) {
 	if errors.Is(err, errClientGone) {
-		noteCode(w, metrics.ClientGone, "")
-		abandon(w)
+		w.code = metrics.ClientGone
+		w.abandoned = true
 		return
 	}
 	if isRead(r) {
@@ -237,7 +229,7 @@ func (g *Gateway) answerProblem(w http.ResponseWriter, r *http.Request, err erro
 	case answer.Code == api.CodeUnavailable:
 		w.Header().Set("Retry-After", "1")
 	}
-	noteCode(w, answer.Code, answer.Reason)
+	w.code, w.reason = answer.Code, answer.Reason
 	answerEncoded(w, problemContentType, answer.Status, func(out []byte) []byte {
 		out, encoded := appendProblem(out, &answer)
 		if !encoded {
@@ -251,9 +243,8 @@ func (g *Gateway) answerProblem(w http.ResponseWriter, r *http.Request, err erro
 
 // ofRead makes the outcome of a read certain: it has changed nothing.
 func ofRead(err error) error {
-	var unavailable *store.UnavailableError
-	if errors.As(err, &unavailable) {
-		return &store.UnavailableError{Outcome: store.OutcomeNotApplied, Err: unavailable.Err}
+	if unavailable, ok := errors.AsType[*store.UnavailableError](err); ok {
+		return store.NotApplied(unavailable.Err)
 	}
 	return err
 }

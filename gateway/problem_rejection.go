@@ -9,17 +9,13 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// rejectionKinds are the rows of problemKinds for rejections.
+// rejectionKinds are the rows of problemKinds by their code. The code of a rejection is its verdict.
 var rejectionKinds = func() map[store.Verdict]problemKind {
 	kinds := map[store.Verdict]problemKind{}
-	for _, verdict := range []store.Verdict{
-		store.VerdictTokenRequired, store.VerdictTokenUnknown, store.VerdictTokenStale, store.VerdictLeaseMismatch,
-		store.VerdictLeaseExpired, store.VerdictVersionMismatch,
-	} {
-		for _, kind := range problemKinds {
-			if errors.Is(&store.RejectedError{Verdict: verdict}, kind.err) {
-				kinds[verdict] = kind
-			}
+	for _, kind := range problemKinds {
+		verdict := store.Verdict(kind.code)
+		if errors.Is(&store.RejectedError{Verdict: verdict}, kind.err) {
+			kinds[verdict] = kind
 		}
 	}
 	return kinds
@@ -30,32 +26,24 @@ func rejectionProblem(rejected *store.RejectedError) *api.Problem {
 	kind := rejectionKinds[rejected.Verdict]
 	answer := &api.Problem{
 		Type: typeBase + string(kind.code), Title: kind.err.Error(), Status: kind.status, Code: kind.code,
-		Retryable: kind.retryable,
+		Retryable: kind.retryable, Resource: string(rejected.Resource), Reason: rejected.Reason, Op: rejected.Op,
 	}
-	if rejected.Verdict != store.VerdictTokenStale { // addRejection has a detail for it
-		answer.Detail = kind.detail(rejected)
-	}
-	addRejection(answer, rejected)
-	return answer
-}
-
-func addRejection(answer *api.Problem, rejected *store.RejectedError) {
-	answer.Resource = string(rejected.Resource)
-	answer.Reason = rejected.Reason
 	if rejected.Token != 0 {
 		answer.Token, answer.Sequence = &rejected.Token, rejected.Sequence
 	}
-	answer.Op = rejected.Op
 	switch rejected.Verdict {
-	case store.VerdictTokenStale:
-		answer.Detail = staleDetail(rejected)
-		fallthrough
-	case store.VerdictTokenUnknown:
+	case store.VerdictTokenStale, store.VerdictTokenUnknown:
 		answer.LastToken, answer.LastSequence = &rejected.LastToken, &rejected.LastSequence
 		answer.GrantedToken = &rejected.GrantedToken
 	case store.VerdictVersionMismatch:
 		answer.Version = &rejected.Version
 	}
+	if rejected.Verdict == store.VerdictTokenStale {
+		answer.Detail = staleDetail(rejected)
+	} else {
+		answer.Detail = kind.detail(rejected)
+	}
+	return answer
 }
 
 // staleDetail says why a stale write was rejected, and what its writer should do.

@@ -155,7 +155,7 @@ func TestProblemsOfQueuesAndSessions(t *testing.T) {
 		"deadlock": {
 			&store.DeadlockError{Cycle: []store.Wait{{OwnerID: "a", Lock: "x"}, {OwnerID: "b", Lock: "y"}}}, api.CodeDeadlock,
 			false,
-			"2 owners who wait for each other", `"cycle":[{"owner_id":"a","lock":"x"},{"owner_id":"b","lock":"y"}]`,
+			"2 owners that wait for each other", `"cycle":[{"owner_id":"a","lock":"x"},{"owner_id":"b","lock":"y"}]`,
 		},
 		"session": {
 			&store.LostError{Reason: "expired"}, api.CodeLeaseLost, false, "The session has ended: expired. Stop",
@@ -165,6 +165,10 @@ func TestProblemsOfQueuesAndSessions(t *testing.T) {
 			&store.RejectedError{Verdict: store.VerdictTokenStale, Reason: "shared", Resource: "job", Token: 3},
 			api.CodeTokenStale,
 			false, "which is that of a shared lease, and those can't write", `"reason":"shared"`,
+		},
+		"no tokens left": {
+			fmt.Errorf("%w: nextval", store.ErrTokensExhausted), api.CodeUnavailable, false, "administrator",
+			`"outcome":"not_applied"`,
 		},
 		"draining": {busy("The gateway is ending."), api.CodeUnavailable, true, "ending", `"outcome":"not_applied"`},
 	} {

@@ -4,8 +4,11 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/fencegate/fencegate/store"
 )
 
 // query reads the parameters of a URL. It refuses unknown and repeated ones: a misspelt option must not be ignored.
@@ -28,23 +31,78 @@ func query(r *http.Request, known ...string) (url.Values, error) {
 	return values, nil
 }
 
+// parameters reads the parameters of a URL one by one. It keeps the first error, so that its user checks err once.
+type parameters struct {
+	url.Values
+
+	err error
+}
+
+func readParameters(r *http.Request, known ...string) parameters {
+	values, err := query(r, known...)
+	return parameters{values, err}
+}
+
+func (p *parameters) fail(err error) {
+	if p.err == nil {
+		p.err = err
+	}
+}
+
+// integer reads an integer. The message names its limits, which the store checks.
+func (p *parameters) integer(parameter string, least, most, absent int) int {
+	text := p.Get(parameter)
+	if text == "" {
+		return absent
+	}
+	number, err := strconv.Atoi(text)
+	if err != nil {
+		p.fail(invalid("%s must be an integer from %d to %d.", parameter, least, most))
+	}
+	return number
+}
+
+// choice reads a parameter with two possible values and reports whether it is the second. Absent means the first.
+func (p *parameters) choice(parameter, first, second string) bool {
+	switch p.Get(parameter) {
+	case "", first:
+		return false
+	case second:
+		return true
+	}
+	p.fail(invalid("%s must be %s or %s.", parameter, first, second))
+	return false
+}
+
+// name reads the name of a lock or resource; "" if it is absent.
+func (p *parameters) name(parameter string) store.Name {
+	text := p.Get(parameter)
+	if text == "" {
+		return ""
+	}
+	name, err := parseName(parameter, text)
+	p.fail(err)
+	return name
+}
+
+// time reads a time; the zero time if it is absent.
+func (p *parameters) time(parameter string) time.Time {
+	text := p.Get(parameter)
+	if text == "" {
+		return time.Time{}
+	}
+	instant, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		p.fail(invalid("%s must be a time like 2026-01-02T15:04:05Z.", parameter))
+	}
+	return instant
+}
+
 func knownParameters(known []string) string {
 	if len(known) == 0 {
 		return "this URL takes none"
 	}
 	return "the known ones are " + strings.Join(known, ", ")
-}
-
-// parseTime reads a time; the zero time for an empty text.
-func parseTime(field, text string) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	instant, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return time.Time{}, invalid("%s must be a time like 2026-01-02T15:04:05Z.", field)
-	}
-	return instant, nil
 }
 
 // milliseconds reads a duration in milliseconds; nil is 0.

@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -22,11 +24,11 @@ func (g *Gateway) recordRoutes(router *mux.Router) {
 	g.route(router, recordRoute, methods{
 		"PUT": g.putRecord, "DELETE": g.deleteRecord, "GET": g.getRecord, "HEAD": g.getRecord,
 	})
-	g.route(router, resourceRoute+"/records", methods{"GET": g.listRecords()})
-	g.route(router, resourceRoute+"/fence", methods{"GET": g.answeringNamed(resourceName, g.getFence)})
+	g.route(router, resourceRoute+"/records", methods{"GET": g.answering(g.listRecords)})
+	g.route(router, resourceRoute+"/fence", methods{"GET": answeringNamed(g, resourceName, g.getFence)})
 }
 
-func (g *Gateway) putRecord(w http.ResponseWriter, r *http.Request) error {
+func (g *Gateway) putRecord(w *answerWriter, r *http.Request) error {
 	write, err := writeOf(r, store.Put)
 	if err != nil {
 		return err
@@ -47,7 +49,7 @@ func (g *Gateway) putRecord(w http.ResponseWriter, r *http.Request) error {
 	return g.write(w, r, write)
 }
 
-func (g *Gateway) deleteRecord(w http.ResponseWriter, r *http.Request) error {
+func (g *Gateway) deleteRecord(w *answerWriter, r *http.Request) error {
 	write, err := writeOf(r, store.Delete)
 	if err != nil {
 		return err
@@ -74,7 +76,7 @@ func pathRecord(r *http.Request) (resource, key store.Name, err error) {
 	if resource, err = resourceName(r); err != nil {
 		return "", "", err
 	}
-	if key, err = pathName(r, "key"); err != nil {
+	if key, err = keyName(r); err != nil {
 		return "", "", err
 	}
 	_, err = query(r)
@@ -112,7 +114,7 @@ func readWriteToken(header http.Header, token *store.WriteToken) error {
 	return nil
 }
 
-func (g *Gateway) write(w http.ResponseWriter, r *http.Request, write store.Write) error {
+func (g *Gateway) write(w *answerWriter, r *http.Request, write store.Write) error {
 	begun := time.Now()
 	result, err := g.backend.Commit(g.withSpan(g.deadline.context(), r), write)
 	if err == nil {
@@ -126,7 +128,7 @@ func (g *Gateway) write(w http.ResponseWriter, r *http.Request, write store.Writ
 	return nil
 }
 
-func (g *Gateway) getRecord(w http.ResponseWriter, r *http.Request) error {
+func (g *Gateway) getRecord(w *answerWriter, r *http.Request) error {
 	resource, key, err := pathRecord(r)
 	if err != nil {
 		return err
@@ -158,6 +160,35 @@ func (g *Gateway) getRecord(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+func (g *Gateway) listRecords(ctx context.Context, r *http.Request) (any, error) {
+	page := readPage(r, "prefix", "sort")
+	resource, err := resourceName(r)
+	page.fail(err)
+	query := store.RecordQuery{
+		Resource: resource, Prefix: page.prefix, After: page.after, Limit: page.limit,
+		ByTime: page.choice("sort", "key", "updated_at"),
+	}
+	mark := func(last store.Record) string { return string(last.Key) }
+	if query.ByTime {
+		query.AfterMicros, query.After = page.numbered()
+		mark = func(last store.Record) string { return fmt.Sprint(last.UpdatedAt.UnixMicro(), " ", last.Key) }
+	}
+	if page.err != nil {
+		return nil, page.err
+	}
+	records, err := g.backend.Records(ctx, query)
+	return api.Records{
+		Resource: string(resource), Records: convert(records, recordInfo), NextCursor: nextCursor(page, records, mark),
+	}, err
+}
+
+func recordInfo(record store.Record) api.RecordInfo {
+	return api.RecordInfo{
+		Key: string(record.Key), Version: record.Version, FencingToken: record.Token, Sequence: record.Sequence,
+		ContentType: record.ContentType, Size: record.Size, UpdatedAt: api.Time{Time: record.UpdatedAt},
+	}
+}
+
 // contentTypeOf reads the type of a value; the store checks it.
 func contentTypeOf(header http.Header) (string, error) {
 	switch given := header["Content-Type"]; len(given) {
@@ -167,5 +198,17 @@ func contentTypeOf(header http.Header) (string, error) {
 		return given[0], nil
 	default:
 		return "", invalid("There are %d headers Content-Type; a value has one type.", len(given))
+	}
+}
+
+func (g *Gateway) getFence(ctx context.Context, resource store.Name) (any, error) {
+	fence, err := g.backend.Fence(ctx, resource)
+	return fenceAnswer(fence), err
+}
+
+func fenceAnswer(fence store.Fence) api.Fence {
+	return api.Fence{
+		Resource: string(fence.Resource), GrantedToken: fence.GrantedToken, Open: fence.Open,
+		LastToken: fence.LastToken, LastSequence: fence.LastSequence, Policy: policyAnswer(fence.Policy),
 	}
 }

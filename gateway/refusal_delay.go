@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"encoding/binary"
 	"hash/maphash"
 	"net/http"
 	"sync/atomic"
@@ -42,9 +41,7 @@ type refusalDelays struct {
 	delayed atomic.Int64
 }
 
-func newRefusalDelays(
-	draining context.Context, longest time.Duration, delays *metrics.Delays,
-) *refusalDelays {
+func newRefusalDelays(draining context.Context, longest time.Duration, delays *metrics.Delays) *refusalDelays {
 	d := &refusalDelays{longest: longest, draining: draining, metrics: delays, seed: maphash.MakeSeed()}
 	if longest > 0 {
 		d.slots = make([]atomic.Uint64, refusalSlots)
@@ -53,7 +50,7 @@ func newRefusalDelays(
 }
 
 // hold delays the answer to a write, if its token was refused for good several times before.
-func (d *refusalDelays) hold(w http.ResponseWriter, r *http.Request, err error) {
+func (d *refusalDelays) hold(w *answerWriter, r *http.Request, err error) {
 	delay := d.next(err)
 	if delay == 0 {
 		return
@@ -62,7 +59,7 @@ func (d *refusalDelays) hold(w http.ResponseWriter, r *http.Request, err error) 
 	if d.delayed.Add(1) > refusalDelaysMax {
 		return
 	}
-	freeBody(w)
+	w.share.free()
 	d.metrics.Begin()
 	defer d.metrics.End()
 	timer := time.NewTimer(delay)
@@ -98,13 +95,10 @@ func (d *refusalDelays) after(refusals uint64) time.Duration {
 // count returns the number of refusals, including this one. Two at the same time may count as one.
 func (d *refusalDelays) count(rejected *store.RejectedError) uint64 {
 	const countBits = 16
-	var hash maphash.Hash
-	hash.SetSeed(d.seed)
-	_, _ = hash.WriteString(string(rejected.Resource))
-	var token [8]byte
-	binary.LittleEndian.PutUint64(token[:], uint64(rejected.Token))
-	_, _ = hash.Write(token[:])
-	sum := hash.Sum64()
+	sum := maphash.Comparable(d.seed, struct {
+		resource store.Name
+		token    int64
+	}{rejected.Resource, rejected.Token})
 	slot := &d.slots[sum%refusalSlots]
 	count := uint64(1)
 	if was := slot.Load(); was>>countBits == sum>>countBits {

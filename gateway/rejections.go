@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gorilla/mux"
@@ -21,60 +23,33 @@ func (g *Gateway) rejectionRoutes(router *mux.Router) {
 // countWrite counts a write and its verdict, and records a rejection.
 func (g *Gateway) countWrite(r *http.Request, source string, took time.Duration, err error) {
 	g.metrics.Write(source, took, err)
-	if err == nil {
-		return
-	}
-	var rejected *store.RejectedError
-	if errors.As(err, &rejected) {
+	if rejected, ok := errors.AsType[*store.RejectedError](err); ok {
 		g.recorder.Record(rejected, source, g.address(r))
 	}
 }
 
-// rejectionQuery selects rejections for a list or an export.
-type rejectionQuery struct {
-	store.RejectionFilter
-
-	order store.RejectionOrder
-}
-
 // listRejections answers a page as JSON, or all that match as CSV.
-func (g *Gateway) listRejections(w http.ResponseWriter, r *http.Request) error {
-	page, err := readPage(r, append([]string{"sort", "format"}, rejectionFilters...)...)
-	if err != nil {
-		return err
+func (g *Gateway) listRejections(w *answerWriter, r *http.Request) error {
+	page := readPage(r, append([]string{"sort", "format"}, rejectionFilters...)...)
+	query := store.RejectionQuery{
+		RejectionFilter: page.rejectionFilter(), Order: store.RejectionOrder(page.Get("sort")), Limit: page.limit,
 	}
-	query := rejectionQuery{order: store.RejectionOrder(page.Get("sort"))}
-	if query.RejectionFilter, err = rejectionFilter(page.Values); err != nil {
-		return err
-	}
-	csv, err := wantsCSV(r, page.Values)
-	if err != nil {
-		return err
+	csv := page.wantsCSV(r)
+	if page.err != nil {
+		return page.err
 	}
 	w.Header().Set("Vary", "Accept")
 	if csv {
 		return g.exportRejections(w, r, page, query)
 	}
-	return g.answering(func(ctx context.Context, r *http.Request) (any, error) {
-		return listPage(ctx, g, r, page, rejectionList(query))
+	return g.answering(func(ctx context.Context, _ *http.Request) (_ any, err error) {
+		if query.After, err = rejectionMark(query.Order, page.after); err != nil {
+			return nil, err
+		}
+		rejections, err := g.backend.Rejections(ctx, query)
+		next := nextCursor(page, rejections, func(last store.Rejection) string { return rejectionCursor(query.Order, last) })
+		return api.Rejections{Rejections: convert(rejections, rejectionAnswer), NextCursor: next}, err
 	})(w, r)
-}
-
-func rejectionList(selected rejectionQuery) collection[store.RejectionQuery, store.Rejection, api.Rejection] {
-	return collection[store.RejectionQuery, store.Rejection, api.Rejection]{
-		query: func(_ *http.Request, page page) (store.RejectionQuery, error) {
-			after, err := rejectionMark(selected.order, page.after)
-			return store.RejectionQuery{
-				RejectionFilter: selected.RejectionFilter, Order: selected.order, Limit: page.limit, After: after,
-			}, err
-		},
-		rows:   Backend.Rejections,
-		item:   rejectionAnswer,
-		cursor: rejectionCursor,
-		answer: func(_ context.Context, _ store.RejectionQuery, rejections []api.Rejection, next string) (any, error) {
-			return api.Rejections{Rejections: rejections, NextCursor: next}, nil
-		},
-	}
 }
 
 func rejectionAnswer(rejection store.Rejection) api.Rejection {
@@ -91,13 +66,10 @@ func rejectionAnswer(rejection store.Rejection) api.Rejection {
 
 // summarizeRejections counts the rejections that match, and names the owners and resources with the most of them.
 func (g *Gateway) summarizeRejections(ctx context.Context, r *http.Request) (any, error) {
-	values, err := query(r, rejectionFilters...)
-	if err != nil {
-		return nil, err
-	}
-	filter, err := rejectionFilter(values)
-	if err != nil {
-		return nil, err
+	p := readParameters(r, rejectionFilters...)
+	filter := p.rejectionFilter()
+	if p.err != nil {
+		return nil, p.err
 	}
 	summary, err := g.backend.RejectionSummary(ctx, filter)
 	if err != nil {
@@ -122,4 +94,53 @@ func countAnswer(top store.RejectionTop) api.RejectionCount {
 	return api.RejectionCount{
 		Writes: top.Writes, Groups: top.Groups, LateMSMax: optionalMS(top.LateMax), LastAt: api.Time{Time: top.LastAt},
 	}
+}
+
+// rejectionFilters are the parameters that select rejections.
+var rejectionFilters = []string{"resource", "prefix", "code", "reason", "source", "owner_id", "since", "until"}
+
+// rejectionFilter reads rejectionFilters; the store checks the values.
+func (p *parameters) rejectionFilter() store.RejectionFilter {
+	return store.RejectionFilter{
+		Resource: p.name("resource"), Prefix: p.Get("prefix"), Verdict: store.Verdict(p.Get("code")),
+		Reason: p.Get("reason"), Source: p.Get("source"), OwnerID: p.Get("owner_id"),
+		Since: p.time("since"), Until: p.time("until"),
+	}
+}
+
+// rejectionMark reads a cursor of rejectionCursor. It is the ID; in the order of the latest change, the microsecond of
+// the change precedes it.
+func rejectionMark(order store.RejectionOrder, cursor string) (*store.RejectionMark, error) {
+	if cursor == "" {
+		return nil, nil //nolint:nilnil // the list begins at its front, and that is no error
+	}
+	malformed := invalid("cursor must be a next_cursor that the gateway returned for a list in the same order.")
+	micros, id, ordered := strings.Cut(cursor, ".")
+	if !ordered {
+		micros, id = "0", cursor
+	}
+	if ordered != (order == store.RejectionsByLastSeen) {
+		return nil, malformed
+	}
+	var mark store.RejectionMark
+	at, err := strconv.ParseInt(micros, 10, 64)
+	if err == nil {
+		mark.ID, err = strconv.ParseInt(id, 10, 64)
+	}
+	if err != nil || at < 0 || at > eventMicrosMax {
+		return nil, malformed
+	}
+	mark.ChangedAt = time.UnixMicro(at)
+	return &mark, nil
+}
+
+// eventMicrosMax is the end of the year 9999, which the database can still represent.
+const eventMicrosMax = 253402300799999999
+
+func rejectionCursor(order store.RejectionOrder, last store.Rejection) string {
+	id := strconv.FormatInt(last.ID, 10)
+	if order == store.RejectionsByLastSeen {
+		return strconv.FormatInt(last.ChangedAt.UnixMicro(), 10) + "." + id
+	}
+	return id
 }

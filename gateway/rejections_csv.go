@@ -5,7 +5,6 @@ import (
 	"errors"
 	"mime"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -22,15 +21,9 @@ const (
 )
 
 // wantsCSV reports whether a request asks for CSV: by format, or else by an Accept that does not allow JSON.
-func wantsCSV(r *http.Request, values url.Values) (bool, error) {
-	switch values.Get("format") {
-	case "csv":
-		return true, nil
-	case "json":
-		return false, nil
-	case "":
-	default:
-		return false, invalid("format must be json or csv.")
+func (p *parameters) wantsCSV(r *http.Request) bool {
+	if p.Get("format") != "" {
+		return p.choice("format", "json", "csv")
 	}
 	csv := false
 	for _, header := range r.Header.Values("Accept") {
@@ -40,11 +33,11 @@ func wantsCSV(r *http.Request, values url.Values) (bool, error) {
 			case csvType:
 				csv = true
 			case "application/json", "application/*", "*/*":
-				return false, nil
+				return false
 			}
 		}
 	}
-	return csv, nil
+	return csv
 }
 
 // rejectionColumns are the columns of the CSV, in the order of rejectionRow.
@@ -56,11 +49,13 @@ var rejectionColumns = []string{
 // exportRejections answers all rejections that match, a few at a time. While a client reads slowly, the gateway keeps
 // only their IDs and the database keeps nothing. An export that fails breaks off, so that no client takes it for
 // complete.
-func (g *Gateway) exportRejections(w http.ResponseWriter, r *http.Request, page page, query rejectionQuery) error {
+func (g *Gateway) exportRejections(w *answerWriter, r *http.Request, page page, query store.RejectionQuery) error {
 	if page.Has("limit") || page.Has("cursor") {
 		return invalid("CSV has all that match: leave out limit and cursor.")
 	}
-	ids, err := g.rejectionIDs(r, query)
+	ctx, cancel := g.work(r)
+	ids, err := g.backend.RejectionIDs(ctx, query.RejectionFilter, query.Order)
+	cancel()
 	if err != nil {
 		return err
 	}
@@ -73,18 +68,12 @@ func (g *Gateway) exportRejections(w http.ResponseWriter, r *http.Request, page 
 		if !errors.Is(err, errClientGone) {
 			g.config.Logger.WarnContext(r.Context(), "export of rejections broke off", "error", err)
 		}
-		abandon(w)
+		w.abandoned = true
 	}
 	return nil
 }
 
-func (g *Gateway) rejectionIDs(r *http.Request, query rejectionQuery) ([]int64, error) {
-	ctx, cancel := g.work(r)
-	defer cancel()
-	return g.backend.RejectionIDs(ctx, query.RejectionFilter, query.order)
-}
-
-func (g *Gateway) writeRejections(w http.ResponseWriter, r *http.Request, ids []int64) error {
+func (g *Gateway) writeRejections(w *answerWriter, r *http.Request, ids []int64) error {
 	controller := http.NewResponseController(w)
 	writer := csv.NewWriter(w)
 	_ = writer.Write(rejectionColumns) // the writer keeps an error
@@ -99,7 +88,9 @@ func (g *Gateway) writeRejections(w http.ResponseWriter, r *http.Request, ids []
 		}
 		part := ids[:min(csvRowsAtOnce, len(ids))]
 		ids = ids[len(part):]
-		rejections, err := g.rejectionsOf(r, part)
+		ctx, cancel := g.work(r)
+		rejections, err := g.backend.RejectionsOf(ctx, part)
+		cancel()
 		if err != nil {
 			return err
 		}
@@ -107,12 +98,6 @@ func (g *Gateway) writeRejections(w http.ResponseWriter, r *http.Request, ids []
 			_ = writer.Write(rejectionRow(rejectionAnswer(rejections[i])))
 		}
 	}
-}
-
-func (g *Gateway) rejectionsOf(r *http.Request, ids []int64) ([]store.Rejection, error) {
-	ctx, cancel := g.work(r)
-	defer cancel()
-	return g.backend.RejectionsOf(ctx, ids)
 }
 
 func rejectionRow(rejection api.Rejection) []string {

@@ -95,7 +95,7 @@ func (r *feedReader) read() error {
 	if batch := r.batch(changes); batch.missed != nil || len(batch.events) > 0 {
 		r.to.publish(batch)
 	}
-	if !r.missed { // otherwise nobody may resume from here before it is reported
+	if !r.missed { // otherwise no client may resume from here before it is reported
 		r.after = changes.At
 	}
 	r.begun = true

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -99,72 +101,40 @@ func (r received) missing(states map[int64]groupState, since time.Time) (groups 
 	return groups
 }
 
-// reconnect reads one gateway's stream after another's, never for long, until it received every group.
-func reconnect(t *testing.T, gateways []*harness, final <-chan map[int64]groupState) {
-	lastID, connections, got := "", 0, received{}
+// follow reads groups until it has the final state of each that changed in the last second or later. It stays on one
+// connection, or leaves each after a while and resumes at the next gateway.
+func follow(t *testing.T, gateways []*harness, leaves bool, final <-chan map[int64]groupState) {
+	since := time.Now().Add(-time.Second)
+	lastID := strconv.FormatInt(since.UnixMicro(), 10)
 	var states map[int64]groupState
-	for deadline := time.Now().Add(2 * time.Minute); ; connections++ {
-		if states == nil {
-			select {
-			case states = <-final:
-			default:
-			}
+	got, deadline := received{}, time.After(2*time.Minute)
+	done := func() bool { return states != nil && len(got.missing(states, since)) == 0 }
+	for connections := 0; !done(); connections++ {
+		s := gateways[connections%len(gateways)].open(t, streamPath, "Last-Event-ID: "+lastID)
+		var leaving <-chan time.Time
+		left := math.MaxInt
+		if leaves {
+			leaving, left = time.After(rand.N(400*time.Millisecond)), rand.IntN(1000) // fewer events are sent again
 		}
-		missing := got.missing(states, time.Time{})
-		if states != nil && len(missing) == 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after %d connections the groups %v were not received", connections, missing)
-		}
-		var headers []string
-		if lastID != "" {
-			headers = append(headers, "Last-Event-ID: "+lastID)
-		}
-		s := gateways[connections%len(gateways)].open(t, streamPath, headers...)
-		leaving := time.After(rand.N(400 * time.Millisecond))
-		for left := rand.IntN(1000); left >= 0; left-- { // fewer events are sent again
+		for ; left >= 0 && !done(); left-- {
 			select {
 			case event := <-s.events:
 				if event.kind != api.EventRejection || event.id < lastID {
-					t.Fatalf("after the ID %s the event is %+v, want a rejection with a greater ID", lastID, event)
+					t.Errorf("after the ID %s the event is %+v, want a rejection with a greater ID", lastID, event)
+					return
 				}
 				lastID = event.id
 				got.add(t, event)
+			case states = <-final:
+				final = nil // the other elements are for the other readers
 			case <-leaving:
 				left = 0
-			}
-		}
-		if lastID == "" {
-			lastID = s.position(t)
-		}
-		s.close()
-	}
-	if len(states) < 50 {
-		t.Errorf("the load made only %d groups, want at least 50", len(states))
-	}
-}
-
-// stay resumes from a second ago and receives every later change on one connection.
-func stay(t *testing.T, h *harness, final <-chan map[int64]groupState) {
-	since := time.Now().Add(-time.Second)
-	s := h.open(t, streamPath, fmt.Sprintf("Last-Event-ID: %d", since.UnixMicro()))
-	got := received{}
-	var states map[int64]groupState
-	for deadline := time.After(2 * time.Minute); states == nil || len(got.missing(states, since)) > 0; {
-		select {
-		case event := <-s.events:
-			if event.kind != api.EventRejection {
-				t.Errorf("the event is %+v, want a rejection", event)
+			case <-deadline:
+				t.Errorf("after %d connections the groups %v were not received", connections, got.missing(states, since))
 				return
 			}
-			got.add(t, event)
-		case states = <-final:
-			final = nil // the other elements are for the other readers
-		case <-deadline:
-			t.Errorf("of the changes since %s the groups %v were not received", since, got.missing(states, since))
-			return
 		}
+		s.close()
 	}
 }
 
@@ -186,16 +156,20 @@ func TestRejectionStreamLosesNothing(t *testing.T) {
 	go func() {
 		defer close(loaded)
 		for i := range stayers {
-			staying.Go(func() { stay(t, gateways[i%2], final) })
+			staying.Go(func() { follow(t, gateways[i%2:][:1], false, final) })
 			time.Sleep(load / stayers)
 		}
 		close(end)
 		writers.Wait()
+		states := h.groupStates(t)
+		if len(states) < 50 {
+			t.Errorf("the load made only %d groups, want at least 50", len(states))
+		}
 		for range stayers + 1 {
-			final <- h.groupStates(t)
+			final <- states
 		}
 	}()
-	reconnect(t, gateways, final)
+	follow(t, gateways, true, final)
 	<-loaded
 	staying.Wait()
 }

@@ -14,17 +14,12 @@ import (
 var streamFilters = []string{"resource", "prefix", "code", "owner_id"}
 
 // streamRejections streams new and changed rejections of all gateways.
-func (g *Gateway) streamRejections(w http.ResponseWriter, r *http.Request) error {
-	after, err := lastEventID(r, streamFilters...)
-	if err != nil {
-		return err
-	}
-	filter, err := rejectionFilter(r.URL.Query())
-	if err == nil {
-		err = filter.Check()
-	}
-	if err != nil {
-		return err
+func (g *Gateway) streamRejections(w *answerWriter, r *http.Request) error {
+	after, p := lastEventID(r, streamFilters...)
+	filter := p.rejectionFilter()
+	p.fail(filter.Check())
+	if p.err != nil {
+		return p.err
 	}
 	return g.streamEvents(w, r, func() (eventSource, error) { return g.followRejections(r, filter, after) })
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -20,7 +21,7 @@ func (s *stream) nextRejection(t testing.TB) api.Rejection {
 // position returns the last ID received. The gateway sends one at once.
 func (s *stream) position(t testing.TB) string {
 	t.Helper()
-	eventually(t, "the stream has sent its position", func() bool { return s.lastID.Load() != nil })
+	await.True(t, "the stream has sent its position", func() bool { return s.lastID.Load() != nil })
 	return s.lastID.Load().(string)
 }
 
@@ -135,7 +136,7 @@ func TestRejectionStreamIsKeptAlive(t *testing.T) {
 	s := h.open(t, streamPath+"?resource=none")
 	first := s.position(t)
 	h.reject(t, "other")
-	eventually(t, "the position passes a group that is not selected", func() bool {
+	await.True(t, "the position passes a group that is not selected", func() bool {
 		return s.position(t) > first && len(s.comments) > 0
 	})
 	s.awaitKeptAlive(t, 2*timeout)
@@ -164,69 +165,6 @@ func TestRejectionStreamMissed(t *testing.T) {
 	}
 }
 
-// fillRejections changes this many groups with long names.
-func (h *harness) fillRejections(t testing.TB, groups int) {
-	t.Helper()
-	h.exec(t,
-		`insert into fence.rejections as r (resource, key, code, reason, source, address, fencing_token, granted_token,
-			last_token, last_sequence, count, first_at, last_at)
-		select repeat('r', 500) || n, repeat('k', 500), 'token_unknown', '', 'http', '', 7, 0, 0, 0, 1,
-			clock_timestamp(), clock_timestamp()
-		from generate_series(1, $1) n
-		on conflict (resource, fencing_token, code, reason, source, address)
-			do update set count = r.count + 1, changed_at = clock_timestamp()`, groups)
-}
-
-// The gateway disconnects a slow reader with a final event. Other readers are not delayed.
-func TestRejectionStreamSlowReader(t *testing.T) {
-	overBoth(t, func(t *testing.T, http2 bool) {
-		h := newGateway(t, Config{}, patientDatabase(t))
-		h.gateway.eventTimeout, h.gateway.rejected.interval, h.gateway.rejected.behindMax = time.Hour, 10*time.Millisecond, 4
-		h.client = serve(t, h.gateway) // too much text for conforming
-		fast := h.open(t, streamPath)
-		slow := client{base: h.base, http: newHTTPClient(t, http2)}.openUnread(t, streamPath)
-		h.awaitStreams(t, 2)
-		const groups = 900
-		rounds := 0
-		eventually(t, "the slow reader is disconnected", func() bool {
-			rounds++
-			h.fillRejections(t, groups)
-			for received := 0; received < groups; {
-				if r := fast.nextRejection(t); r.Count == int64(rounds) {
-					received++
-				}
-			}
-			h.gateway.rejected.mu.Lock()
-			defer h.gateway.rejected.mu.Unlock()
-			return len(h.gateway.rejected.current.subscribers) == 1
-		})
-		slow.read(t)
-		received := slow.slowReaderEnd(t, func(int, streamEvent) {})
-		if received == 0 || received >= rounds*groups {
-			t.Errorf("the slow reader received %d events of %d, want some and not all", received, rounds*groups)
-		}
-		h.awaitStreams(t, 1)
-	})
-}
-
-// The gateway cuts off a stream that is not read at all. The feed ends with its last stream.
-func TestRejectionStreamUnread(t *testing.T) {
-	overBoth(t, func(t *testing.T, http2 bool) {
-		h := newGateway(t, Config{}, patientDatabase(t))
-		h.gateway.answerTimeout, h.gateway.eventTimeout = time.Minute, 300*time.Millisecond
-		h.gateway.rejected.interval = 10 * time.Millisecond
-		h.serveItself(t)
-		client{base: h.base, http: newHTTPClient(t, http2)}.openUnread(t, streamPath)
-		h.awaitStreams(t, 1)
-		feedEnded := h.feedEnd(t)
-		eventually(t, "the stream is cut off", func() bool {
-			h.fillRejections(t, 900)
-			return h.gateway.streams.Load() == 0
-		})
-		<-feedEnded
-	})
-}
-
 // Streams survive a short outage of the database. A longer one ends them. A client that reconnects has lost nothing.
 func TestRejectionStreamWithoutDatabase(t *testing.T) {
 	h, cluster := newClusterHarness(t, Config{})
@@ -251,7 +189,7 @@ func TestRejectionStreamWithoutDatabase(t *testing.T) {
 	}
 	impatient.awaitReady(t)
 	again := impatient.open(t, streamPath, "Last-Event-ID: "+seen)
-	await(t, again, api.EventRejection, func(r api.Rejection) bool { return r.Resource == "b" })
+	awaitEvent(t, again, api.EventRejection, func(r api.Rejection) bool { return r.Resource == "b" })
 	for _, c := range []struct {
 		h *harness
 		s *stream

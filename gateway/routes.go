@@ -10,11 +10,10 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/metrics"
-	"github.com/fencegate/fencegate/store"
 )
 
 // handler answers a request, or returns the error that answerProblem turns into an answer.
-type handler func(http.ResponseWriter, *http.Request) error
+type handler func(*answerWriter, *http.Request) error
 
 // methods are the handlers of one path.
 type methods map[string]handler
@@ -35,18 +34,18 @@ func (g *Gateway) routes() *mux.Router {
 	g.fastRoute(router, "DELETE", recordRoute, g.deleteRecord)
 	g.lockRoutes(router)
 	g.sessionRoutes(router)
-	g.route(router, "/v1/leases", methods{"GET": g.listLeases()})
+	g.route(router, "/v1/leases", methods{"GET": g.answering(g.listLeases)})
 	g.route(router, "/v1/waits", methods{"GET": g.answering(g.getWaits)})
 	g.electionRoutes(router)
 	g.recordRoutes(router)
-	g.route(router, "/v1/transactions", methods{"POST": g.transact})
+	g.route(router, "/v1/transactions", methods{"POST": acting(g, noName, g.transact)})
 	g.route(router, "/v1/writes", methods{"POST": g.bulk})
 	g.policyRoutes(router)
 	g.rejectionRoutes(router)
 	g.overviewRoutes(router)
 	g.healthRoutes(router)
 	g.dashboardRoutes(router)
-	router.NotFoundHandler = g.serving(routeNone, func(http.ResponseWriter, *http.Request) error {
+	router.NotFoundHandler = g.serving(routeNone, func(*answerWriter, *http.Request) error {
 		return problem(http.StatusNotFound, api.CodeNotFound,
 			"There is nothing at this path; /openapi.yaml describes the API.")
 	})
@@ -89,7 +88,7 @@ func (g *Gateway) route(router *mux.Router, path string, handlers methods) {
 		}
 	}
 	allow := strings.Join(allowed, ", ")
-	router.Path(path).Handler(g.serving(template, func(w http.ResponseWriter, _ *http.Request) error {
+	router.Path(path).Handler(g.serving(template, func(w *answerWriter, _ *http.Request) error {
 		w.Header().Set("Allow", allow)
 		return problem(http.StatusMethodNotAllowed, api.CodeInvalidRequest, "This path takes "+allow+".")
 	}))
@@ -108,62 +107,55 @@ func methodOf(r *http.Request) string {
 
 // answering returns the handler of a request without a body, whose answer is what read returns.
 func (g *Gateway) answering(read func(context.Context, *http.Request) (any, error)) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
+	return func(w *answerWriter, r *http.Request) error {
 		ctx, cancel := g.work(r)
 		defer cancel()
 		answer, err := read(ctx, r)
-		if err != nil {
-			return err
-		}
-		return answerJSON(w, http.StatusOK, answer)
+		return answerJSON(w, answer, err)
 	}
 }
 
-// readName reads the name in a path.
-type readName func(*http.Request) (store.Name, error)
-
-// answeringNamed returns the handler that reads one entity, whose name is in the path.
-func (g *Gateway) answeringNamed(readName readName, read func(context.Context, store.Name) (any, error)) handler {
+// answeringNamed returns the handler of a request without a body for one entity, which the path names.
+func answeringNamed[Key any](
+	g *Gateway, readKey func(*http.Request) (Key, error), read func(context.Context, Key) (any, error),
+) handler {
 	return g.answering(func(ctx context.Context, r *http.Request) (any, error) {
-		name, err := readName(r)
+		key, err := readKey(r)
 		if err != nil {
 			return nil, err
 		}
 		if _, err := query(r); err != nil {
 			return nil, err
 		}
-		return read(ctx, name)
+		return read(ctx, key)
 	})
 }
 
-// action is a request to act on the entity whose name is in the path.
-type action[Body any] struct {
-	w    http.ResponseWriter
+// action is a request with a JSON body. Most act on an entity, which the path names.
+type action[Key, Body any] struct {
+	w    *answerWriter
 	r    *http.Request
-	name store.Name
+	key  Key
 	body Body
 }
 
-// acting returns the handler of an action. It reads the name and the body, and answers with what act returns. The
+// acting returns the handler of an action. It reads the path and then the body, and answers with what act returns. The
 // context is that of g.work.
-func acting[Body any](
-	g *Gateway, readName readName, act func(context.Context, action[Body]) (any, error),
+func acting[Key, Body any](
+	g *Gateway, readKey func(*http.Request) (Key, error), act func(context.Context, action[Key, Body]) (any, error),
 ) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		name, err := readName(r)
+	return func(w *answerWriter, r *http.Request) error {
+		key, err := readKey(r)
 		if err != nil {
 			return err
 		}
-		a := action[Body]{w: w, r: r, name: name}
+		a := action[Key, Body]{w: w, r: r, key: key}
 		if err := g.readJSON(w, r, &a.body); err != nil {
 			return err
 		}
 		ctx, cancel := g.work(r)
 		defer cancel()
 		answer, err := act(ctx, a)
-		if err != nil {
-			return err
-		}
-		return answerJSON(w, http.StatusOK, answer)
+		return answerJSON(w, answer, err)
 	}
 }

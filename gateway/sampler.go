@@ -11,18 +11,11 @@ import (
 // sampleTimeout bounds a sample. A late one is worth no more than the next.
 const sampleTimeout = 5 * time.Second
 
-// Sampler stores the state and the counts of its gateway in the database every SampleInterval, and lets the database
-// update the inventory. So any gateway can show all of them. It is one goroutine; it costs writes only their counting.
-type Sampler struct {
-	gateway *Gateway
-}
-
-// NewSampler returns a Sampler of gateway, which Run starts.
-func NewSampler(gateway *Gateway) *Sampler { return &Sampler{gateway} }
-
-// Run samples until ctx ends, then once more, and removes the gateway from the list of gateways. It passes failures to
-// onError; the next sample contains the counts of a failed one.
-func (s *Sampler) Run(ctx context.Context, onError func(error)) {
+// RunSampler stores the state and the counts of this gateway in the database every SampleInterval, and lets the
+// database update the inventory. So any gateway can show all of them. It costs writes only their counting. When ctx
+// ends, it samples once more and removes the gateway from the list of gateways. It passes failures to onError; the next
+// sample contains the counts of a failed one.
+func (g *Gateway) RunSampler(ctx context.Context, onError func(error)) {
 	wait := time.Duration(0)
 	for {
 		timer := time.NewTimer(wait)
@@ -30,10 +23,10 @@ func (s *Sampler) Run(ctx context.Context, onError func(error)) {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			s.leave(context.WithoutCancel(ctx), onError)
+			g.leave(context.WithoutCancel(ctx), onError)
 			return
 		}
-		at, err := s.Sample(ctx)
+		at, err := g.sample(ctx)
 		if err != nil {
 			at = time.Now()
 			if ctx.Err() == nil {
@@ -55,22 +48,21 @@ func untilNextSample(at time.Time) time.Duration {
 	return wait
 }
 
-// Sample samples once. It returns the time by the database's clock, or ErrUnavailable.
-func (s *Sampler) Sample(ctx context.Context) (at time.Time, err error) {
+// sample samples once. It returns the time by the database's clock, or ErrUnavailable.
+func (g *Gateway) sample(ctx context.Context) (at time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 	defer cancel()
-	at, err = s.keep(ctx)
+	at, err = g.keepSample(ctx)
 	if err == nil {
-		_, err = s.gateway.backend.Recount(ctx)
+		_, err = g.backend.Recount(ctx)
 	}
-	if _, failed := s.gateway.readOverview(ctx); err == nil {
+	if _, failed := g.readOverview(ctx); err == nil {
 		err = failed
 	}
 	return at, err
 }
 
-func (s *Sampler) keep(ctx context.Context) (time.Time, error) {
-	g := s.gateway
+func (g *Gateway) keepSample(ctx context.Context) (time.Time, error) {
 	totals, err := g.metrics.Totals()
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read the metrics: %w", err)
@@ -79,12 +71,12 @@ func (s *Sampler) keep(ctx context.Context) (time.Time, error) {
 }
 
 // leave stores the last counts, and removes this gateway.
-func (s *Sampler) leave(ctx context.Context, onError func(error)) {
+func (g *Gateway) leave(ctx context.Context, onError func(error)) {
 	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 	defer cancel()
-	_, err := s.keep(ctx)
+	_, err := g.keepSample(ctx)
 	if err == nil {
-		err = s.gateway.backend.ForgetGateway(ctx, s.gateway.backend.GatewayID())
+		err = g.backend.ForgetGateway(ctx, g.backend.GatewayID())
 	}
 	if err != nil {
 		onError(err)

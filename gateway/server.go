@@ -63,9 +63,9 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 	return err
 }
 
-// shutDown ends the server after everything under way has been answered. Server.Shutdown asks HTTP/2 connections to end
-// only once, at its beginning. A connection that was accepted before, but whose first bytes arrive after that, would
-// never be asked, and delay the end. So shutDown calls it again and again.
+// shutDown ends the server after everything under way has been answered. Server.Shutdown requests the end of HTTP/2
+// connections only once, at its beginning. It would miss a connection that was accepted before, but whose first bytes
+// arrive after that, and wait for it. So shutDown calls it repeatedly.
 func shutDown(ctx context.Context, server *http.Server) error {
 	for {
 		again, cancel := context.WithTimeout(ctx, shutdownAgain)

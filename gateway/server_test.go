@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/store"
 )
@@ -61,7 +62,7 @@ func (s *server) expectEnd(t testing.TB) {
 // awaitRefusal returns when nothing listens any more.
 func (s *server) awaitRefusal(t testing.TB) {
 	t.Helper()
-	eventually(t, "the server refuses new connections", func() bool {
+	await.True(t, "the server refuses new connections", func() bool {
 		connection, err := net.Dial("tcp", strings.TrimPrefix(s.base, "http://"))
 		if err == nil {
 			_ = connection.Close()
@@ -87,12 +88,6 @@ func newServed(t testing.TB, config Config) (*harness, *server, api.Lease) {
 	lease := h.acquire(t, "job", "worker")
 	as[api.WriteResult](t, h.put(t, lease, 1, "value"), http.StatusCreated)
 	return h, s, lease
-}
-
-func TestServeEndsWithoutRequests(t *testing.T) {
-	_, s, _ := newServed(t, Config{})
-	s.stop()
-	s.expectEnd(t)
 }
 
 // A shutdown finishes and answers the requests in progress, and accepts no connections.
@@ -138,7 +133,7 @@ func TestServeCutsOffRequests(t *testing.T) {
 		t.Error("the request was answered, want its connection cut off")
 	}
 	unlock()
-	eventually(t, "no database connection is busy", func() bool { return h.store.PoolStats().Busy == 0 })
+	await.True(t, "no database connection is busy", func() bool { return h.store.PoolStats().Busy == 0 })
 	const whole = "select count(*) from fence.fences join fence.records using (resource) where last_sequence = sequence"
 	if h.count(t, whole) != 1 {
 		t.Error("the write changed only one of the fence and the record")

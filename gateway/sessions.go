@@ -18,76 +18,48 @@ const sessionsPath = "/v1/sessions"
 
 func (g *Gateway) sessionRoutes(router *mux.Router) {
 	const session = sessionsPath + "/{session" + anyText
-	g.route(router, session+"/keepalive", methods{"POST": g.keepSessionAlive})
-	g.route(router, session, methods{"GET": g.answering(g.getSession), "DELETE": g.answering(g.endSession)})
-	g.route(router, sessionsPath, methods{"GET": g.listSessions(), "POST": g.createSession})
-}
-
-func (g *Gateway) createSession(w http.ResponseWriter, r *http.Request) error {
-	var body api.SessionRequest
-	if err := g.readJSON(w, r, &body); err != nil {
-		return err
-	}
-	duration, err := ttl(body.TTLMS)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := g.work(r)
-	defer cancel()
-	session, err := g.backend.CreateSession(ctx, store.SessionRequest{
-		OwnerID: body.OwnerID, TTL: duration, Metadata: optionalJSON(body.Metadata),
+	g.route(router, session+"/keepalive", methods{"POST": acting(g, pathSession, g.keepSessionAlive)})
+	g.route(router, session, methods{
+		"GET": answeringNamed(g, pathSession, g.getSession), "DELETE": answeringNamed(g, pathSession, g.endSession),
 	})
-	g.metrics.SessionCreated(err)
-	if err != nil {
-		return err
-	}
-	return answerJSON(w, http.StatusCreated, sessionAnswer(session))
+	g.route(router, sessionsPath, methods{
+		"GET": g.answering(g.listSessions), "POST": acting(g, noName, g.createSession),
+	})
 }
 
-func (g *Gateway) keepSessionAlive(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathSession(r)
-	if err != nil {
-		return err
-	}
-	if err := g.readEmpty(w, r); err != nil {
-		return err
-	}
-	ctx, cancel := g.work(r)
-	defer cancel()
-	session, err := g.backend.KeepAlive(ctx, id)
-	g.metrics.SessionKeptAlive(session, err)
-	if err != nil {
-		return err
-	}
-	return answerJSON(w, http.StatusOK, sessionAnswer(session))
-}
-
-func (g *Gateway) getSession(ctx context.Context, r *http.Request) (any, error) {
-	id, err := pathSession(r)
+func (g *Gateway) createSession(ctx context.Context, a action[store.Name, api.SessionRequest]) (any, error) {
+	duration, err := ttl(a.body.TTLMS)
 	if err != nil {
 		return nil, err
 	}
+	session, err := g.backend.CreateSession(ctx, store.SessionRequest{
+		OwnerID: a.body.OwnerID, TTL: duration, Metadata: optionalJSON(a.body.Metadata),
+	})
+	g.metrics.SessionCreated(err)
+	return created{sessionAnswer(session)}, err
+}
+
+func (g *Gateway) keepSessionAlive(ctx context.Context, a action[uuid.UUID, struct{}]) (any, error) {
+	session, err := g.backend.KeepAlive(ctx, a.key)
+	g.metrics.SessionKeptAlive(session, err)
+	return sessionAnswer(session), err
+}
+
+func (g *Gateway) getSession(ctx context.Context, id uuid.UUID) (any, error) {
 	session, leases, err := g.backend.Session(ctx, id)
 	answer := sessionAnswer(session)
 	answer.Leases = &leases
 	return answer, err
 }
 
-func (g *Gateway) endSession(ctx context.Context, r *http.Request) (any, error) {
-	id, err := pathSession(r)
-	if err != nil {
-		return nil, err
-	}
+func (g *Gateway) endSession(ctx context.Context, id uuid.UUID) (any, error) {
 	released, err := g.backend.EndSession(ctx, id)
 	g.metrics.SessionEnded(err)
 	return api.SessionEnded{Ended: true, Released: released}, err
 }
 
-// pathSession reads a session's ID from the path, and checks that the URL has no parameters.
+// pathSession reads a session's ID from the path.
 func pathSession(r *http.Request) (uuid.UUID, error) {
-	if _, err := query(r); err != nil {
-		return uuid.UUID{}, err
-	}
 	return parseSessionID("The session_id in the path", mux.Vars(r)["session"])
 }
 
@@ -108,25 +80,20 @@ func sessionAnswer(session store.Session) api.Session {
 	}
 }
 
-func (g *Gateway) listSessions() handler {
-	return listing(g, collection[store.SessionQuery, store.ShownSession, api.SessionInfo]{
-		parameters: []string{"owner_id", "state"},
-		query: func(_ *http.Request, page page) (query store.SessionQuery, err error) {
-			query = store.SessionQuery{
-				OwnerID: page.Get("owner_id"), State: store.SessionState(page.Get("state")), Limit: page.limit,
-			}
-			query.AfterMicros, query.AfterSortKey, err = page.numbered()
-			return query, err
-		},
-		rows: Backend.Sessions,
-		item: sessionInfo,
-		cursor: func(_ store.SessionQuery, last store.ShownSession) string {
-			return fmt.Sprint(last.CreatedAt.UnixMicro(), " ", last.SortKey)
-		},
-		answer: func(_ context.Context, _ store.SessionQuery, sessions []api.SessionInfo, next string) (any, error) {
-			return api.SessionInfos{Sessions: sessions, NextCursor: next}, nil
-		},
+func (g *Gateway) listSessions(ctx context.Context, r *http.Request) (any, error) {
+	page := readPage(r, "owner_id", "state")
+	query := store.SessionQuery{
+		OwnerID: page.Get("owner_id"), State: store.SessionState(page.Get("state")), Limit: page.limit,
+	}
+	query.AfterMicros, query.AfterSortKey = page.numbered()
+	if page.err != nil {
+		return nil, page.err
+	}
+	sessions, err := g.backend.Sessions(ctx, query)
+	next := nextCursor(page, sessions, func(last store.ShownSession) string {
+		return fmt.Sprint(last.CreatedAt.UnixMicro(), " ", last.SortKey)
 	})
+	return api.SessionInfos{Sessions: convert(sessions, sessionInfo), NextCursor: next}, err
 }
 
 func sessionInfo(session store.ShownSession) api.SessionInfo {

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -105,32 +104,4 @@ func TestSessionEndsItsWaiters(t *testing.T) {
 	h.awaitQueue(t, "job", "other")
 	h.release(t, lease)
 	granted(t, other)
-}
-
-// Neither the log nor a refusal shows a session's ID, wherever in the path it is.
-func TestSessionIDsStayHidden(t *testing.T) {
-	log := &logged{}
-	h := newHarness(t, Config{Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
-	session := h.createSession(t, "w", time.Hour)
-	path := sessionPath(session)
-	as[api.Session](t, h.keepAlive(t, session), http.StatusOK)
-	h.session(t, session)
-	for _, path := range []string{
-		path + "/nothing", path + "/", "/" + path, path + "?x=1", strings.Replace(path, "sessions/", "sessions//", 1),
-		"/v1/sessions/" + noSession,
-	} {
-		got := h.get(t, path)
-		if got.status < http.StatusBadRequest || containsAny(string(got.body), session.SessionID, noSession) {
-			t.Errorf("%s: want an error without the ID, got %d %s", path, got.status, got.body)
-		}
-	}
-	h.acquireAs(t, "job", api.AcquireRequest{OwnerID: "w", SessionID: &session.SessionID})
-	h.send(t, http.MethodPatch, path, "")
-	h.endSession(t, session)
-	expectProblem(t, h.keepAlive(t, session), api.CodeLeaseLost)
-	eventually(t, "the last request is logged",
-		func() bool { return strings.Count(log.String(), "path=/v1/sessions/…") >= 8 })
-	if text := log.String(); containsAny(text, session.SessionID, noSession) {
-		t.Errorf("the log shows the ID of a session: %s", text)
-	}
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strconv"
@@ -38,28 +39,21 @@ var w3c propagation.TraceContext
 
 // routeTracer makes the spans of the requests to one route. A nil *routeTracer makes none.
 type routeTracer struct {
-	tracer trace.Tracer
-	names  bool
-	route  string
-	// address returns the client's.
-	address func(*http.Request) string
-	// attributes are those of all requests to the route.
-	attributes []attribute.KeyValue
+	gateway    *Gateway
+	tracer     trace.Tracer
+	route      string
+	attributes []attribute.KeyValue // of all requests to the route
 }
 
 func (g *Gateway) routeTracer(route string) *routeTracer {
 	if g.config.Tracing.Provider == nil || untracedRoutes[route] {
 		return nil
 	}
-	t := &routeTracer{
-		tracer: g.config.Tracing.Provider.Tracer(tracerName), names: !g.config.Tracing.LeaveOutNames,
-		route: route, address: g.address,
-	}
-	t.attributes = []attribute.KeyValue{attribute.String("url.scheme", "http")}
+	attributes := []attribute.KeyValue{attribute.String("url.scheme", "http")}
 	if route != routeNone {
-		t.attributes = append(t.attributes, attribute.String("http.route", route))
+		attributes = append(attributes, attribute.String("http.route", route))
 	}
-	return t
+	return &routeTracer{g, g.config.Tracing.Provider.Tracer(tracerName), route, attributes}
 }
 
 // withSpan adds the request's span, if it has one, to a context that does not descend from the request's.
@@ -73,22 +67,18 @@ func (g *Gateway) withSpan(ctx context.Context, r *http.Request) context.Context
 	return ctx
 }
 
-// answer calls handle within a span, and returns the request with the span. The span also ends if the handler aborts
-// the connection by a panic.
-func (t *routeTracer) answer(
-	answer *answerWriter, r *http.Request, handle func(http.ResponseWriter, *http.Request),
-) *http.Request {
+// answer answers a request within a span, and returns the request with the span. The span also ends if the handler
+// aborts the connection by a panic.
+func (t *routeTracer) answer(answer *answerWriter, r *http.Request, handle handler) *http.Request {
 	ctx, span := t.tracer.Start(w3c.Extract(r.Context(), propagation.HeaderCarrier(r.Header)), t.spanName(r),
 		trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(t.attributes...))
 	defer span.End()
 	r = r.WithContext(ctx)
-	if !span.IsRecording() {
-		handle(answer, r)
-		return r
+	if span.IsRecording() {
+		span.SetAttributes(t.ofRequest(r)...)
+		defer noteAnswer(span, answer)
 	}
-	span.SetAttributes(t.ofRequest(r)...)
-	defer func() { noteAnswer(span, answer) }()
-	handle(answer, r)
+	t.gateway.answer(answer, r, handle)
 	return r
 }
 
@@ -112,10 +102,10 @@ func (t *routeTracer) ofRequest(r *http.Request) []attribute.KeyValue {
 	attributes := []attribute.KeyValue{
 		attribute.String("http.request.method", method),
 		attribute.String("network.protocol.version", strconv.Itoa(r.ProtoMajor)),
-		attribute.String("client.address", t.address(r)),
+		attribute.String("client.address", t.gateway.address(r)),
 		attribute.String("user_agent.original", spanText(r.UserAgent(), userAgentBytesMax)),
 	}
-	if !t.names {
+	if t.gateway.config.Tracing.LeaveOutNames {
 		return attributes
 	}
 	path := spanText(loggedPath(t.route, r.URL.Path), headerBytes)
@@ -139,10 +129,7 @@ func noteAnswer(span trace.Span, answer *answerWriter) {
 	if answer.abandoned {
 		return
 	}
-	status := answer.status
-	if status == 0 {
-		status = http.StatusOK // net/http answers it if a handler has written nothing
-	}
+	status := cmp.Or(answer.status, http.StatusOK) // net/http answers it if a handler has written nothing
 	span.SetAttributes(attribute.Int("http.response.status_code", status))
 	if status >= http.StatusInternalServerError {
 		span.SetAttributes(attribute.String("error.type", strconv.Itoa(status)))

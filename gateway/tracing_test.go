@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/otlptest"
 	"github.com/fencegate/fencegate/store"
 )
@@ -91,7 +92,7 @@ func TestTraceOfRejections(t *testing.T) {
 	for _, name := range []string{"PUT /v1/resources/{resource}/records/{key}", "write"} {
 		expectAttributes(t, named(t, received, id, name), stale)
 	}
-	eventually(t, "the zombie is refused early", func() bool {
+	await.True(t, "the zombie is refused early", func() bool {
 		expectProblem(t, h.put(t, lease, 2, "v"), api.CodeTokenStale)
 		return h.store.RefusedEarly() > 0
 	})

@@ -1,9 +1,9 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
@@ -11,30 +11,22 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-func (g *Gateway) transact(w http.ResponseWriter, r *http.Request) error {
-	var body api.TransactionRequest
-	if err := g.readJSON(w, r, &body); err != nil {
-		return err
-	}
-	transaction, err := transactionOf(body)
+func (g *Gateway) transact(ctx context.Context, a action[store.Name, api.TransactionRequest]) (any, error) {
+	transaction, err := transactionOf(a.body)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ctx, cancel := g.work(r)
-	defer cancel()
 	begun := time.Now()
 	result, err := g.backend.Transact(ctx, transaction)
-	g.countWrite(r, metrics.SourceTransaction, time.Since(begun), err)
+	g.countWrite(a.r, metrics.SourceTransaction, time.Since(begun), err)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	answer := api.TransactionResult{Results: make([]api.OpResult, len(body.Ops)), Replayed: result.Replayed}
-	for i, op := range body.Ops {
-		answer.Results[i] = api.OpResult{
-			Op: op.Op, Resource: op.Resource, Key: op.Key, Version: result.Versions[i],
-		}
+	answer := api.TransactionResult{Results: make([]api.OpResult, len(a.body.Ops)), Replayed: result.Replayed}
+	for i, op := range a.body.Ops {
+		answer.Results[i] = api.OpResult{Op: op.Op, Resource: op.Resource, Key: op.Key, Version: result.Versions[i]}
 	}
-	return answerJSON(w, http.StatusOK, answer)
+	return answer, nil
 }
 
 func transactionOf(body api.TransactionRequest) (store.Transaction, error) {
@@ -69,8 +61,7 @@ func transactionOf(body api.TransactionRequest) (store.Transaction, error) {
 // atIndex adds to an error in which element of a list it is.
 func atIndex(list string, index int, err error) error {
 	element := fmt.Sprintf("%s[%d]: ", list, index)
-	var answer *api.Problem
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[*api.Problem](err); ok {
 		located := *answer
 		located.Detail = element + answer.Detail
 		return &located

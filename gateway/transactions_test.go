@@ -107,16 +107,12 @@ func TestRejectedTransaction(t *testing.T) {
 		resource string
 	}{
 		"stale":            {tokens{good, stale}, ops{fine, ofLate}, api.CodeTokenStale, nil, "late"},
-		"stale, first":     {tokens{stale, good}, ops{fine, ofLate}, api.CodeTokenStale, nil, "late"},
 		"stale and unused": {tokens{good, stale}, ops{fine}, api.CodeTokenStale, nil, "late"},
 		"reused":           {tokens{writeToken(mine, 5)}, ops{fine}, api.CodeTokenStale, nil, "mine"},
-		"replay of one fence only": {tokens{writeToken(mine, 5), writeToken(current, 1)}, ops{fine}, api.CodeTokenStale, nil,
-			"mine"},
-		"forged":          {tokens{forged}, ops{fine}, api.CodeTokenUnknown, nil, "mine"},
-		"without a token": {tokens{tokenless}, ops{fine}, api.CodeTokenRequired, nil, "mine"},
-		"other lease_id":  {tokens{wrongLease}, ops{fine}, api.CodeLeaseMismatch, nil, "mine"},
-		"no write token": {tokens{good}, ops{fine, putOp(current, "k", "1")}, api.CodeTokenRequired, new(1),
-			"late"},
+		"forged":           {tokens{forged}, ops{fine}, api.CodeTokenUnknown, nil, "mine"},
+		"without a token":  {tokens{tokenless}, ops{fine}, api.CodeTokenRequired, nil, "mine"},
+		"other lease_id":   {tokens{wrongLease}, ops{fine}, api.CodeLeaseMismatch, nil, "mine"},
+		"no write token":   {tokens{good}, ops{fine, putOp(current, "k", "1")}, api.CodeTokenRequired, new(1), "late"},
 		"other version": {
 			tokens{good}, ops{fine, putOp(mine, "2", "1"), ifVersion(more, 7)}, api.CodeVersionMismatch, new(2), "mine",
 		},

@@ -4,14 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"syscall"
 	"time"
 
 	"github.com/fencegate/fencegate/store"
 )
 
 var (
-	// errClientGone says that the client has left, so that there is nobody to answer.
+	// errClientGone says that the client has left: it gets no answer.
 	errClientGone = errors.New("the client has left")
 	// errDraining says that the gateway began to shut down while a request waited.
 	errDraining = errors.New("the gateway is shutting down")
@@ -31,7 +33,7 @@ func (g *Gateway) attended(r *http.Request) (context.Context, context.CancelFunc
 
 // grant acquires a lock and counts the acquire. ctx is for a try; an acquire that waits has a context of its own.
 func (g *Gateway) grant(
-	ctx context.Context, w http.ResponseWriter, r *http.Request, request store.AcquireRequest,
+	ctx context.Context, w *answerWriter, r *http.Request, request store.AcquireRequest,
 ) (lease store.Lease, err error) {
 	begun := time.Now()
 	if request.Wait == 0 {
@@ -45,9 +47,9 @@ func (g *Gateway) grant(
 
 // acquireWaiting acquires a lock and waits in its queue, as long as the client is connected.
 func (g *Gateway) acquireWaiting(
-	w http.ResponseWriter, r *http.Request, request store.AcquireRequest,
+	w *answerWriter, r *http.Request, request store.AcquireRequest,
 ) (store.Lease, error) {
-	freeBody(w) // a wait must not keep a large body's share of the budget from others
+	w.share.free() // a wait must not keep a large body's share of the budget from others
 	g.metrics.Waiting.Inc()
 	defer g.metrics.Waiting.Dec()
 	bound := request.Wait + g.config.RequestTimeout
@@ -75,5 +77,47 @@ func leftQueue(ctx context.Context, err error) error {
 	case errors.Is(cause, errDraining):
 		return busy("The gateway is shutting down, and nothing was granted. Send the acquire again, to any gateway.")
 	}
-	return &store.UnavailableError{Outcome: store.OutcomeNotApplied, Err: err}
+	return store.NotApplied(err)
+}
+
+// hangUpInterval is how often the connection of a client that waits is checked.
+const hangUpInterval = time.Second
+
+type connectionKey struct{}
+
+// withConnection is the ConnContext of the server: attended finds the connection of a request by it.
+func withConnection(ctx context.Context, connection net.Conn) context.Context {
+	return context.WithValue(ctx, connectionKey{}, connection)
+}
+
+// watchHangUp calls hungUp when the client has closed the connection of a request over HTTP/1.1, or its half of it. It
+// returns when ctx ends.
+//
+// net/http reads one byte ahead while a handler runs, so it notices the end of a connection, but not an end after
+// another byte: the next request of a client that pipelines, or an empty line. The gateway can't read instead of
+// net/http without taking over the connection. So it reads the state of the socket from the kernel, which consumes
+// no byte. A half-closed connection counts as closed, as it does for net/http: a FIN does not show which of the two it
+// is. Over HTTP/2 the connection is read all the time, so nothing is to be done.
+func watchHangUp(ctx context.Context, r *http.Request, interval time.Duration, hungUp func()) {
+	connection, ok := r.Context().Value(connectionKey{}).(syscall.Conn)
+	if !ok || r.ProtoMajor != 1 {
+		return
+	}
+	socket, err := connection.SyscallConn()
+	if err != nil {
+		return
+	}
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if isHungUp(socket) {
+			hungUp()
+			return
+		}
+	}
 }

@@ -10,14 +10,14 @@ import (
 )
 
 // watchLock streams the events of a lock.
-func (g *Gateway) watchLock(w http.ResponseWriter, r *http.Request) error {
+func (g *Gateway) watchLock(w *answerWriter, r *http.Request) error {
 	lock, err := lockName(r)
 	if err != nil {
 		return err
 	}
-	after, err := lastEventID(r)
-	if err != nil {
-		return err
+	after, p := lastEventID(r)
+	if p.err != nil {
+		return p.err
 	}
 	return g.streamEvents(w, r, func() (eventSource, error) { return g.watch(r, lock, after) })
 }

@@ -1,15 +1,10 @@
 package gateway
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"net"
 	"net/http"
-	"strconv"
-	"sync"
 	"testing"
 
 	"github.com/fencegate/fencegate/internal/otlptest"
@@ -60,22 +55,13 @@ func BenchmarkPutTraced(b *testing.B) {
 	}
 }
 
-var emptyHandler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+// BenchmarkPut measures a put of 256 bytes in the gateway alone: `make bench` measures whole processes.
+func BenchmarkPut(b *testing.B) { benchHandler(b, newBenchGateway(b, accepts)) }
 
-// BenchmarkPut measures a put of 256 bytes, BenchmarkRefused one that is rejected, and BenchmarkEmptyHandler the same
-// request without a gateway: over 64 loopback connections from this process, and ("handler") without a connection.
-func BenchmarkPut(b *testing.B) { benchWrites(b, newBenchGateway(b, accepts)) }
-
-func BenchmarkRefused(b *testing.B) { benchWrites(b, newBenchGateway(b, rejects)) }
-
-func BenchmarkEmptyHandler(b *testing.B) { benchWrites(b, emptyHandler) }
+// BenchmarkRefused is BenchmarkPut with a write that is rejected.
+func BenchmarkRefused(b *testing.B) { benchHandler(b, newBenchGateway(b, rejects)) }
 
 const benchPath = "/v1/resources/bench/resource-4711/records/key"
-
-func benchWrites(b *testing.B, handler http.Handler) {
-	b.Run("handler", func(b *testing.B) { benchHandler(b, handler) })
-	b.Run("loopback", func(b *testing.B) { benchLoopback(b, handler) })
-}
 
 // discarded is a ResponseWriter without a connection.
 type discarded struct{ header http.Header }
@@ -110,72 +96,5 @@ func benchHandler(b *testing.B, handler http.Handler) {
 	b.ReportAllocs()
 	for b.Loop() {
 		put()
-	}
-}
-
-func benchLoopback(b *testing.B, handler http.Handler) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(b.Context())
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		if gateway, ok := handler.(*Gateway); ok {
-			_ = gateway.Serve(ctx, listener)
-			return
-		}
-		server := &http.Server{
-			Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, WriteTimeout: writeTimeout,
-		}
-		context.AfterFunc(ctx, func() { _ = server.Close() })
-		_ = server.Serve(listener)
-	})
-	defer serving.Wait()
-	defer cancel()
-
-	request := fmt.Appendf(nil, "PUT %s HTTP/1.1\r\nHost: gateway\r\nFencing-Token: 34.2\r\n"+
-		"Content-Type: application/octet-stream\r\nContent-Length: 256\r\n\r\n%s", benchPath, bytes.Repeat([]byte{'v'}, 256))
-	const connections = 64
-	b.ReportAllocs()
-	b.SetParallelism(connections)
-	b.RunParallel(func(pb *testing.PB) {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", listener.Addr().String())
-		if err != nil {
-			b.Error(err)
-			return
-		}
-		defer conn.Close()
-		answers := bufio.NewReader(conn)
-		for pb.Next() {
-			if _, err := conn.Write(request); err != nil {
-				b.Error(err)
-				return
-			}
-			if err := skipAnswer(answers); err != nil {
-				b.Error(err)
-				return
-			}
-		}
-	})
-}
-
-// skipAnswer reads and discards one answer with a Content-Length.
-func skipAnswer(answers *bufio.Reader) error {
-	length := 0
-	for {
-		line, err := answers.ReadSlice('\n')
-		if err != nil {
-			return err
-		}
-		if text, ok := bytes.CutPrefix(line, []byte("Content-Length: ")); ok {
-			if length, err = strconv.Atoi(string(bytes.TrimSpace(text))); err != nil {
-				return err
-			}
-		}
-		if len(line) == 2 {
-			_, err := answers.Discard(length)
-			return err
-		}
 	}
 }

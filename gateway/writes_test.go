@@ -22,6 +22,10 @@ func TestWriteVersions(t *testing.T) {
 		first.FencingToken != lease.FencingToken || value(first.Sequence) != int64(1) {
 		t.Errorf("the first put returned %s", created.body)
 	}
+	again := h.send(t, http.MethodPut, path, "one", token(lease, 1), "Content-Type: text/plain")
+	if replay := as[api.WriteResult](t, again, http.StatusCreated); !replay.Replayed || replay.Version != 1 {
+		t.Errorf("the first put, sent again, returned %s, want a replay of version 1", again.body)
+	}
 	replaced := h.send(t, http.MethodPut, path, "two", token(lease, 2), "Lease-Id: "+lease.LeaseID)
 	second := as[api.WriteResult](t, replaced, http.StatusOK)
 	if second.Version != 2 || created.header.Get("ETag") != `"1"` || replaced.header.Get("ETag") != `"2"` {
@@ -33,7 +37,7 @@ func TestWriteVersions(t *testing.T) {
 	}
 	expectProblem(t, h.get(t, path), api.CodeNotFound)
 	h.unchanged(t, func() { expectProblem(t, h.delete(t, path, token(lease, 4)), api.CodeNotFound) })
-	again := h.send(t, http.MethodPut, path, "again", token(lease, 4))
+	again = h.send(t, http.MethodPut, path, "again", token(lease, 4))
 	if fourth := as[api.WriteResult](t, again, http.StatusCreated); fourth.Version != 4 {
 		t.Errorf("a record created again has version %d, want 4", fourth.Version)
 	}
@@ -46,41 +50,6 @@ func TestWriteVersions(t *testing.T) {
 		t.Errorf("the fence is %+v, want %+v", fence, want)
 	}
 	expectProblem(t, h.get(t, "/v1/resources/accounts/43/fence"), api.CodeNotFound)
-}
-
-// A token without a sequence admits exactly one write.
-func TestUnnumberedWrite(t *testing.T) {
-	h := newHarness(t, Config{})
-	lease := h.acquire(t, "job", "worker")
-	got := h.put(t, lease, 0, "one")
-	as[api.WriteResult](t, got, http.StatusCreated)
-	if strings.Contains(string(got.body), "sequence") {
-		t.Errorf("a write without a sequence returned one: %s", got.body)
-	}
-	if stale := expectReason(t, h.put(t, lease, 0, "one"), api.CodeTokenStale, "reused"); stale.Sequence != nil {
-		t.Errorf("a rejected write without a sequence returned %+v", stale)
-	}
-}
-
-// A write that is sent again returns its first result, until another write follows it.
-func TestReplay(t *testing.T) {
-	h := newHarness(t, Config{})
-	lease := h.acquire(t, "job", "worker")
-	first := as[api.WriteResult](t, h.put(t, lease, 7, "one"), http.StatusCreated)
-	retried := func() {
-		t.Helper()
-		again := as[api.WriteResult](t, h.put(t, lease, 7, "one"), http.StatusCreated)
-		if !again.Replayed || again.Version != first.Version {
-			t.Errorf("the retry of %+v returned %+v", first, again)
-		}
-	}
-	h.unchanged(t, retried)
-	h.unchanged(t, func() { expectProblem(t, h.put(t, lease, 7, "other content"), api.CodeTokenStale) })
-	h.release(t, lease)
-	next := h.acquire(t, "job", "next")
-	h.unchanged(t, retried) // the write was applied: a newer lease does not change that
-	as[api.WriteResult](t, h.put(t, next, 1, "two"), http.StatusOK)
-	expectProblem(t, h.put(t, lease, 7, "one"), api.CodeTokenStale)
 }
 
 // A stale token is rejected with the reason and the state of the fence, even before the new holder writes (P3).
@@ -115,56 +84,31 @@ func TestTokenStale(t *testing.T) {
 	}
 }
 
-// A token that was not granted on the name is rejected. It does not raise the fence (P5).
-func TestTokenUnknown(t *testing.T) {
+// Other rejections have their codes, and the tokens of the fence where they concern them (P5).
+func TestOtherRejections(t *testing.T) {
 	h := newHarness(t, Config{})
-	lease := h.acquire(t, "job", "worker")
-	other := h.acquire(t, "other", "worker")
+	lease, other := h.acquire(t, "job", "worker"), h.acquire(t, "other", "worker")
 	h.unchanged(t, func() {
-		for _, forged := range []api.Lease{
-			{Lock: "job", FencingToken: 1<<53 - 1},
-			{Lock: "job", FencingToken: other.FencingToken},
-			{Lock: "nothing was granted here", FencingToken: lease.FencingToken},
-		} {
-			got := h.put(t, forged, 1<<53-1, "forged")
-			unknown := expectProblem(t, got, api.CodeTokenUnknown)
-			if value(unknown.Token) != forged.FencingToken || unknown.GrantedToken == nil ||
-				*unknown.GrantedToken >= forged.FencingToken {
-				t.Errorf("token or granted_token is missing or wrong: %s", got.body)
-			}
+		unknown := expectProblem(t, h.put(t, api.Lease{Lock: "job", FencingToken: 1<<53 - 1}, 1, "x"), api.CodeTokenUnknown)
+		if value(unknown.Token) != int64(1<<53-1) || value(unknown.GrantedToken) != lease.FencingToken {
+			t.Errorf("token or granted_token is missing or wrong: %+v", unknown)
 		}
-		for _, text := range []string{"9007199254740991", "9007199254740991.0"} {
-			expectProblem(t, h.putWith(t, "job", "Fencing-Token: "+text), api.CodeTokenUnknown)
-		}
-	})
-	as[api.WriteResult](t, h.put(t, lease, 1, "honest"), http.StatusCreated)
-	as[api.WriteResult](t, h.put(t, lease, 1<<53-1, "greatest sequence"), http.StatusOK)
-	spaced := "Fencing-Token:   " + strings.TrimPrefix(token(other, 1), "Fencing-Token: ") + "  "
-	as[api.WriteResult](t, h.putWith(t, "other", spaced), http.StatusCreated)
-}
-
-func TestTokenRequired(t *testing.T) {
-	h := newHarness(t, Config{})
-	h.acquire(t, "job", "worker")
-	h.unchanged(t, func() {
 		for _, method := range []string{http.MethodPut, http.MethodDelete} {
 			missing := expectProblem(t, h.send(t, method, recordPath("job", "k"), "x"), api.CodeTokenRequired)
 			if missing.Status != http.StatusPreconditionRequired || missing.Token != nil {
 				t.Errorf("%s without a token: want status 428 and no token, got %+v", method, missing)
 			}
 		}
-	})
-}
-
-// The Lease-Id of a write is compared as a UUID.
-func TestLeaseIDOfWrite(t *testing.T) {
-	h := newHarness(t, Config{})
-	lease := h.acquire(t, "job", "worker")
-	h.unchanged(t, func() {
 		expectProblem(t, h.putWith(t, "job", token(lease, 1), "Lease-Id: "+uuid.NewString()), api.CodeLeaseMismatch)
 	})
-	got := h.putWith(t, "job", token(lease, 1), "Lease-Id: "+strings.ToUpper(lease.LeaseID))
-	as[api.WriteResult](t, got, http.StatusCreated)
+	upper := "Lease-Id: " + strings.ToUpper(lease.LeaseID) // it is compared as a UUID
+	as[api.WriteResult](t, h.putWith(t, "job", token(lease, 1<<53-1), upper), http.StatusCreated)
+	unnumbered := h.put(t, other, 0, "x")
+	as[api.WriteResult](t, unnumbered, http.StatusCreated)
+	stale := expectReason(t, h.put(t, other, 0, "x"), api.CodeTokenStale, "reused")
+	if strings.Contains(string(unnumbered.body), "sequence") || stale.Sequence != nil {
+		t.Errorf("writes without a sequence returned %s and %+v, want no sequence", unnumbered.body, stale)
+	}
 }
 
 // An early refusal names the token of the fence as it was last seen, and says that a newer one may be in force.

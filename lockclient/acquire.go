@@ -10,14 +10,10 @@ import (
 
 // Acquire acquires a lease on a lock. Without WithWait it is one try.
 //
-// Every acquire carries a random request_id. If an answer is lost the client resends the request, and there is never a
-// second lease. If the caller stops waiting before the outcome is known, the client releases in the background, as far
-// as it can, what may have been granted.
-//
 // It returns
-//   - ErrLockHeld if another lease holds the lock (see [Holder]), after the wait if there is one. It matches ctx's
-//     error, too, if ctx ended the wait.
-//   - ErrDeadlock if the wait would never end (see [Cycle]).
+//   - ErrLockHeld if another lease holds the lock, after the wait if there is one. Its problem has the Holder. It
+//     matches ctx's error, too, if ctx ended the wait.
+//   - ErrDeadlock if the wait would never end (its problem has the Cycle).
 //   - ErrUnavailable if no gateway could serve.
 //   - ErrLeaseLost if the session is lost that the lease should be in.
 //   - ErrClosed if the client is closed.
@@ -35,16 +31,8 @@ func (c *Client) Acquire(ctx context.Context, lock string, opts ...LeaseOption) 
 func (c *Client) AcquireWithRetry(
 	ctx context.Context, lock string, policy RetryPolicy, opts ...LeaseOption,
 ) (*Lease, error) {
-	var lease *Lease
 	again := func(err error) bool { return retryable(err) || errors.Is(err, ErrLockHeld) }
-	err := c.retry(ctx, policy, again, func() (err error) {
-		lease, err = c.Acquire(ctx, lock, opts...)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return lease, nil
+	return retry(ctx, c, policy, again, func() (*Lease, error) { return c.Acquire(ctx, lock, opts...) })
 }
 
 // acquire makes a lease whose context has the values and the end of base.
@@ -53,7 +41,7 @@ func (c *Client) acquire(ctx, base context.Context, lock string, config leaseCon
 	if err := config.check(op); err != nil {
 		return nil, err
 	}
-	metadata, err := jsonOf(op, "metadata", config.metadata)
+	metadata, err := optionalJSON(op, "metadata", config.metadata)
 	if err != nil {
 		return nil, err
 	}
@@ -90,10 +78,8 @@ func (c *Client) adopt(
 
 // confirm finds out how long a new lease can be relied on.
 //
-// Its request may have been sent long ago: the owner waited in the queue, or answers were lost. "Sent + TTL" may have
-// passed although the lease was granted just now. The answer's waited_ms does not help: a grant that is answered a
-// second time has the first wait's. So such a lease is renewed before Acquire returns it, and "sent + TTL" of the
-// renewal is a bound that needs no other clock. A lease in a session is not renewed; if it has a limit of its own
+// If its request was sent long ago, the lease is renewed. The answer's waited_ms does not help: a grant that is
+// answered a second time has the first wait's. A lease in a session is not renewed; if it has a limit of its own
 // (max_hold_ms), the same request is sent again.
 func (l *Lease) confirm(ctx context.Context, loop *acquireLoop, send sendAcquire) error {
 	ttl, end := time.Duration(l.granted.TTLMS)*time.Millisecond, holdOf(l.granted, loop.from)
@@ -106,10 +92,7 @@ func (l *Lease) confirm(ctx context.Context, loop *acquireLoop, send sendAcquire
 	}
 	switch {
 	case readClock().since(loop.from) <= fresh/confirmShare:
-		if l.session == nil {
-			l.validity.set(loop.from, ttl)
-		}
-		l.validity.limit(end)
+		l.validity.set(loop.from, ttl, end)
 		return nil
 	case l.session == nil:
 		// The validity has no window until the renewal is answered. Nobody has the lease yet.
@@ -119,7 +102,7 @@ func (l *Lease) confirm(ctx context.Context, loop *acquireLoop, send sendAcquire
 		from := readClock()
 		again, err := send(ctx, 0, loop.requestID)
 		if err == nil {
-			l.validity.limit(holdOf(again, from))
+			l.validity.set(from, ttl, holdOf(again, from))
 		}
 		return err
 	})

@@ -98,13 +98,10 @@ func (l *acquireLoop) waits(ctx context.Context) bool {
 
 // sendOnce sends one request, and resends it if the answer is lost: the request_id makes that safe.
 func (l *acquireLoop) sendOnce(ctx context.Context, c *Client, send sendAcquire) (api.Lease, error) {
-	var granted api.Lease
 	lost := func(err error) bool { return errors.Is(err, ErrOutcomeUnknown) && retryable(err) }
-	err := c.retry(ctx, lostAnswers, lost, func() (err error) {
-		granted, err = send(ctx, l.nextWait(ctx), l.requestID)
-		return err
+	return retry(ctx, c, lostAnswers, lost, func() (api.Lease, error) {
+		return send(ctx, l.nextWait(ctx), l.requestID)
 	})
-	return granted, err
 }
 
 // nextWait returns how long the gateway should wait now. It leaves time for the answer before ctx ends: an answer that

@@ -3,8 +3,6 @@ package lockclient_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -20,9 +18,9 @@ func TestAcquireHeldLock(t *testing.T) {
 	ctx := await.Context(t)
 	lease := mustAcquire(t, client, lock)
 	_, err := client.Acquire(ctx, lock, lockclient.WithLeaseOwner("other"))
-	holder := lockclient.Holder(err)
-	if !errors.Is(err, lockclient.ErrLockHeld) || holder == nil || holder.OwnerID != client.Owner() {
-		t.Errorf("got %v with the holder %+v, expected ErrLockHeld with %s", err, holder, client.Owner())
+	wantErr(t, "Acquire of a held lock", err, lockclient.ErrLockHeld)
+	if holder := lockclient.ProblemOf(err).Holder; holder == nil || holder.OwnerID != client.Owner() {
+		t.Errorf("it returned the holder %+v, expected %s", holder, client.Owner())
 	}
 	_, err = client.AcquireWithRetry(ctx, lock, lockclient.RetryPolicy{Attempts: 3, Base: 1, Max: 1})
 	wantErr(t, "AcquireWithRetry", err, lockclient.ErrLockHeld)
@@ -38,42 +36,12 @@ func TestAcquireHeldLock(t *testing.T) {
 	check(t, lease.Release(ctx))
 }
 
-func TestWaitersAreGrantedInOrder(t *testing.T) {
-	t.Parallel()
-	client, lock := shared(t)
-	ctx := await.Context(t)
-	first := mustAcquire(t, client, lock)
-	var mu sync.Mutex
-	var order []string
-	var waiting sync.WaitGroup
-	for i := range 4 {
-		owner := lockclient.WithLeaseOwner(fmt.Sprint("owner-", i))
-		waiting.Go(func() {
-			lease, err := client.Acquire(ctx, lock, owner, lockclient.WithWait(time.Hour))
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			mu.Lock()
-			order = append(order, lease.Owner())
-			mu.Unlock()
-			lease.ReleaseOnce()
-		})
-		awaitQueue(t, client, lock, i+1)
-	}
-	check(t, first.Release(ctx))
-	waiting.Wait()
-	if !slices.IsSorted(order) || len(order) != 4 {
-		t.Errorf("granted in the order %v, expected that of the queue", order)
-	}
-}
-
 func TestWaitEnds(t *testing.T) {
 	t.Parallel()
 	client, lock := shared(t)
 	mustAcquire(t, client, lock)
 	_, err := client.Acquire(await.Context(t), lock, lockclient.WithWait(100*time.Millisecond))
-	if !errors.Is(err, lockclient.ErrLockHeld) || lockclient.Holder(err) == nil {
+	if !errors.Is(err, lockclient.ErrLockHeld) || lockclient.ProblemOf(err).Holder == nil {
 		t.Errorf("after the wait: got %v, expected ErrLockHeld with a holder", err)
 	}
 	ctx, cancel := context.WithCancel(await.Context(t))
@@ -139,8 +107,8 @@ func TestDeadlock(t *testing.T) {
 	})
 	awaitQueue(t, client, lock+"/a", 1)
 	_, err = take("one", "/b", time.Hour)
-	if cycle := lockclient.Cycle(err); !errors.Is(err, lockclient.ErrDeadlock) || len(cycle) != 2 ||
-		cycle[0].OwnerID != "one" {
+	wantErr(t, "the wait that closes the cycle", err, lockclient.ErrDeadlock)
+	if cycle := lockclient.ProblemOf(err).Cycle; len(cycle) != 2 || cycle[0].OwnerID != "one" {
 		t.Errorf("got %v with the cycle %v, expected ErrDeadlock of one and two", err, cycle)
 	}
 	one.ReleaseOnce()

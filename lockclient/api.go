@@ -1,6 +1,7 @@
 package lockclient
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -29,6 +30,9 @@ func (a *API) limited(limit time.Duration) *API { return &API{client: a.client, 
 // send asks the gateways in turn, until one answers; call.check has read the answer then. It returns *Error for every
 // refusal and every network failure, or *AnswerError.
 func (a *API) send(ctx context.Context, call request) error {
+	if call.err != nil {
+		return call.err
+	}
 	gateways := a.client.gateways
 	first := a.client.preferred.Load()
 	var doubt error
@@ -72,20 +76,11 @@ func (a *API) attempt(ctx context.Context, call request, at gateway, last bool) 
 		return endedWith(ctx, at.noAnswer(call, api.OutcomeNotApplied, err), nil)
 	}
 	limited := ctx
-	if limit, ok := a.attemptLimit(ctx, last); ok {
+	// There is no limit but the caller's where the caller has a deadline and no other gateway is left.
+	if _, hasDeadline := ctx.Deadline(); a.limit > 0 || !hasDeadline || !last {
 		var cancel context.CancelFunc
-		limited, cancel = context.WithTimeout(ctx, limit+call.wait)
+		limited, cancel = context.WithTimeout(ctx, cmp.Or(a.limit, a.client.answerTimeout)+call.wait)
 		defer cancel()
 	}
-	_, err := a.client.exchange(limited, call, at)
-	return endedWith(ctx, err, nil)
-}
-
-// attemptLimit returns no limit where the caller has a deadline and no other gateway is left.
-func (a *API) attemptLimit(ctx context.Context, last bool) (time.Duration, bool) {
-	if a.limit > 0 {
-		return a.limit, true
-	}
-	_, limited := ctx.Deadline()
-	return a.client.answerTimeout, !limited || !last
+	return endedWith(ctx, a.client.exchange(limited, call, at), nil)
 }

@@ -1,7 +1,9 @@
 package lockclient
 
 import (
+	"cmp"
 	"context"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,7 +13,8 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// Write is a value to store, with its token.
+// Write is a value to store, or the delete of a record, with its token. A delete uses Token, LeaseID and IfMatch, and
+// ignores the rest.
 type Write struct {
 	// Token is that of the writer's lease. Without a Sequence it admits one write in all.
 	Token api.FencingToken
@@ -27,14 +30,6 @@ type Write struct {
 	IfNoneMatch bool
 }
 
-// Removal is the token and the precondition of a delete.
-type Removal struct {
-	Token   api.FencingToken
-	LeaseID string
-	// IfMatch, if set, is the version that the record must have.
-	IfMatch *int64
-}
-
 // Record is a stored value.
 type Record struct {
 	Value       []byte
@@ -48,50 +43,28 @@ type Record struct {
 // ErrLeaseExpired if the caller is not the holder, ErrVersionMismatch if a precondition does not hold, and ErrTooLarge.
 // Nothing is changed then.
 func (a *API) Put(ctx context.Context, resource, key string, write Write) (api.WriteResult, error) {
-	op := "put " + resource + " " + key
-	path, err := recordPath(op, resource, key)
-	if err != nil {
-		return api.WriteResult{}, err
-	}
-	header := writeHeader(write.Token, write.LeaseID, write.IfMatch)
-	header.Set("Content-Type", "application/octet-stream")
-	if write.ContentType != "" {
-		header.Set("Content-Type", write.ContentType)
-	}
+	call := writeCall("put", http.MethodPut, resource, key, write)
+	call.body = write.Value
+	call.header.Set("Content-Type", cmp.Or(write.ContentType, "application/octet-stream"))
 	if write.IfNoneMatch {
-		header.Set("If-None-Match", "*")
-	}
-	call := request{
-		op: op, method: http.MethodPut, path: path, header: header, body: write.Value,
-		repeat: repeatWrite, idempotent: write.Token.Sequence != nil,
+		call.header.Set("If-None-Match", "*")
 	}
 	return fetch(ctx, a, call, resultLacks)
 }
 
-// Delete removes a record if the fence admits the write. It returns the errors of Put, and ErrNotFound if there is no
-// record.
-func (a *API) Delete(ctx context.Context, resource, key string, removal Removal) (api.WriteResult, error) {
-	op := "delete " + resource + " " + key
-	path, err := recordPath(op, resource, key)
-	if err != nil {
-		return api.WriteResult{}, err
-	}
-	header := writeHeader(removal.Token, removal.LeaseID, removal.IfMatch)
-	call := request{
-		op: op, method: http.MethodDelete, path: path, header: header,
-		repeat: repeatWrite, idempotent: removal.Token.Sequence != nil,
+// Delete removes a record if the fence admits the write. It returns the errors of Put, ErrNotFound if there is no
+// record, and ErrInvalidRequest if a field is set that is for Put only: ContentType, Value or IfNoneMatch.
+func (a *API) Delete(ctx context.Context, resource, key string, write Write) (api.WriteResult, error) {
+	call := writeCall("delete", http.MethodDelete, resource, key, write)
+	if call.err == nil && (write.IfNoneMatch || write.ContentType != "" || write.Value != nil) {
+		call.err = refused(call.op, api.CodeInvalidRequest, "a delete has no value, no content type and no IfNoneMatch")
 	}
 	return fetch(ctx, a, call, resultLacks)
 }
 
 // Get returns a record. It returns ErrNotFound if there is none.
 func (a *API) Get(ctx context.Context, resource, key string) (Record, error) {
-	op := "get " + resource + " " + key
-	path, err := recordPath(op, resource, key)
-	if err != nil {
-		return Record{}, err
-	}
-	call := request{op: op, method: http.MethodGet, path: path}
+	call := recordCall("get", http.MethodGet, resource, key)
 	var record Record
 	call.check = record.read
 	if err := a.send(ctx, call); err != nil {
@@ -103,7 +76,9 @@ func (a *API) Get(ctx context.Context, resource, key string) (Record, error) {
 // read returns what is missing from the answer. A value may be any bytes, so only the headers distinguish a record
 // from a proxy's page.
 func (r *Record) read(got answer) string {
-	version, err := parseETag(got.header.Get("ETag"))
+	// A proxy that compresses the answer marks the ETag as weak.
+	etag := strings.TrimPrefix(got.header.Get("ETag"), "W/")
+	version, err := strconv.ParseInt(strings.Trim(etag, `"`), 10, 64)
 	if err != nil {
 		return "a record without a version as its ETag"
 	}
@@ -127,41 +102,24 @@ type RecordsQuery struct {
 
 // Records lists the records of a resource by key, without their values, a page at a time.
 func (a *API) Records(ctx context.Context, resource string, which RecordsQuery) (api.Records, error) {
-	op := "list records of " + resource
-	path, err := namePath(op, resource)
-	if err != nil {
-		return api.Records{}, err
-	}
-	query := pageQuery(which.Limit, which.Cursor)
-	setIf(query, "prefix", which.Prefix)
-	call := request{op: op, method: http.MethodGet, path: "/v1/resources/" + path + "/records", query: query}
-	return fetch(ctx, a, call, nothing[api.Records])
+	call := nameCall("list records of", http.MethodGet, "/v1/resources/", resource, "/records")
+	call.query = pageQuery(which.Limit, which.Cursor, map[string]string{"prefix": which.Prefix})
+	return fetch[api.Records](ctx, a, call, nil)
 }
 
 // Transaction applies all operations as one atomic change under one or more tokens, or none. It returns the errors of
 // Put; Problem.Op is the index of the operation that was rejected. A JSON Value loses the white space between its
 // parts; ValueBase64 keeps every byte.
 func (a *API) Transaction(ctx context.Context, body api.TransactionRequest) (api.TransactionResult, error) {
-	const op = "transaction"
-	text, err := jsonBody(op, body)
-	if err != nil {
-		return api.TransactionResult{}, err
-	}
-	call := request{
-		op: op, method: http.MethodPost, path: "/v1/transactions",
-		header: http.Header{"Content-Type": {"application/json"}}, body: text,
-		repeat: repeatWrite, idempotent: allNumbered(body.Fences),
-	}
+	call := request{op: "transaction", method: http.MethodPost, path: "/v1/transactions"}.withJSON(body)
+	unnumbered := func(token api.WriteToken) bool { return token.Sequence == nil }
+	call.repeat, call.idempotent = repeatWrite, !slices.ContainsFunc(body.Fences, unnumbered)
 	return fetch(ctx, a, call, func(result api.TransactionResult) string {
 		if len(result.Results) != len(body.Ops) {
 			return "not a result for each operation"
 		}
 		return ""
 	})
-}
-
-func allNumbered(fences []api.WriteToken) bool {
-	return !slices.ContainsFunc(fences, func(token api.WriteToken) bool { return token.Sequence == nil })
 }
 
 func resultLacks(result api.WriteResult) string {
@@ -183,31 +141,59 @@ func recordPath(op, resource, key string) (string, error) {
 	return "/v1/resources/" + resourcePath + "/records/" + keyPath, nil
 }
 
-// writeHeader leaves out a token that was never set: the gateway answers token_required.
-func writeHeader(token api.FencingToken, leaseID string, ifMatch *int64) http.Header {
-	header := http.Header{}
-	if token != (api.FencingToken{}) {
-		header.Set(api.HeaderFencingToken, token.String())
-	}
-	if leaseID != "" {
-		header.Set(api.HeaderLeaseID, leaseID)
-	}
-	if ifMatch != nil {
-		header.Set("If-Match", `"`+strconv.FormatInt(*ifMatch, 10)+`"`)
-	}
-	return header
+func recordCall(verb, method, resource, key string) request {
+	call := request{op: verb + " " + resource + " " + key, method: method}
+	call.path, call.err = recordPath(call.op, resource, key)
+	return call
 }
 
-// parseETag returns the version. A proxy that compresses the answer marks the ETag as weak.
-func parseETag(etag string) (int64, error) {
-	return strconv.ParseInt(strings.Trim(strings.TrimPrefix(etag, "W/"), `"`), 10, 64)
+// writeCall leaves out a token that was never set: the gateway answers token_required.
+func writeCall(verb, method, resource, key string, write Write) request {
+	call := recordCall(verb, method, resource, key)
+	call.repeat, call.idempotent = repeatWrite, write.Token.Sequence != nil
+	call.header = http.Header{}
+	if write.Token != (api.FencingToken{}) {
+		call.header.Set(api.HeaderFencingToken, write.Token.String())
+	}
+	if write.LeaseID != "" {
+		call.header.Set(api.HeaderLeaseID, write.LeaseID)
+	}
+	if write.IfMatch != nil {
+		call.header.Set("If-Match", `"`+strconv.FormatInt(*write.IfMatch, 10)+`"`)
+	}
+	return call
 }
 
-func pageQuery(limit int, cursor string) url.Values {
+// pageQuery leaves out empty values, so that the gateway's defaults apply.
+func pageQuery(limit int, cursor string, selection map[string]string) url.Values {
 	query := url.Values{}
 	if limit != 0 {
 		query.Set("limit", strconv.Itoa(limit))
 	}
-	setIf(query, "cursor", cursor)
+	selection["cursor"] = cursor
+	for name, value := range selection {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
 	return query
+}
+
+// Writes sends lines, each an [api.BulkWrite] and none empty, as one POST /v1/writes. While it sends, it calls
+// verdict with the verdict on each line, in order; Line counts from 1. It returns the last line of the answer, whose
+// NextLine is counted alike.
+//
+// It asks the gateways in turn until one accepts the stream. Lines are read from then on, as fast as the gateway takes
+// them, and sent once. It returns an error if no gateway accepts the stream, if verdict returns one, or, with
+// [ErrOutcomeUnknown], if the stream breaks: lines without a verdict may have been applied. Numbered lines can be sent
+// again; a [BulkWriter] does that. Only ctx limits its time. A Read of lines that blocks may continue after Writes has
+// returned: end it.
+func (a *API) Writes(ctx context.Context, lines io.Reader, verdict func(api.BulkVerdict) error) (api.BulkEnd, error) {
+	s, err := a.client.openBulk(ctx, "writes", lines.Read, nil)
+	if err != nil {
+		return api.BulkEnd{}, err
+	}
+	defer s.end()
+	s.start()
+	return s.follow(verdict)
 }

@@ -2,6 +2,7 @@ package lockclient
 
 import (
 	"context"
+	"iter"
 	"net/http"
 	"time"
 
@@ -34,13 +35,10 @@ type RejectionsQuery struct {
 
 // Rejections lists rejected writes, a page at a time.
 func (a *API) Rejections(ctx context.Context, which RejectionsQuery) (api.Rejections, error) {
-	query := pageQuery(which.Limit, which.Cursor)
-	setIf(query, "resource", which.Resource)
-	setIf(query, "prefix", which.Prefix)
-	setIf(query, "code", string(which.Code))
-	setIf(query, "reason", which.Reason)
-	setIf(query, "source", which.Source)
-	setIf(query, "owner_id", which.OwnerID)
+	query := pageQuery(which.Limit, which.Cursor, map[string]string{
+		"resource": which.Resource, "prefix": which.Prefix, "code": string(which.Code), "reason": which.Reason,
+		"source": which.Source, "owner_id": which.OwnerID,
+	})
 	for name, instant := range map[string]time.Time{"since": which.Since, "until": which.Until} {
 		if !instant.IsZero() {
 			query.Set(name, instant.UTC().Format(time.RFC3339Nano))
@@ -50,5 +48,27 @@ func (a *API) Rejections(ctx context.Context, which RejectionsQuery) (api.Reject
 		query.Set("sort", "last_seen")
 	}
 	call := request{op: "list rejections", method: http.MethodGet, path: "/v1/rejections", query: query}
-	return fetch(ctx, a, call, nothing[api.Rejections])
+	return fetch[api.Rejections](ctx, a, call, nil)
+}
+
+// Rejections returns the rejected writes that query selects, page after page from query.Cursor on; query.Limit is the
+// size of a page. An error is its last element.
+func (c *Client) Rejections(ctx context.Context, query RejectionsQuery) iter.Seq2[api.Rejection, error] {
+	return func(yield func(api.Rejection, error) bool) {
+		for {
+			page, err := c.API().Rejections(ctx, query)
+			if err != nil {
+				yield(api.Rejection{}, err)
+				return
+			}
+			for _, rejection := range page.Rejections {
+				if !yield(rejection, nil) {
+					return
+				}
+			}
+			if query.Cursor = page.NextCursor; query.Cursor == "" {
+				return
+			}
+		}
+	}
 }

@@ -14,8 +14,8 @@ type background struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
+	// mu keeps work from starting while stop waits.
 	mu      sync.Mutex
-	closed  bool
 	running sync.WaitGroup
 
 	// validities end with the client.
@@ -29,9 +29,8 @@ func (b *background) start() {
 // stop may be called again. A goroutine of the background must not call it.
 func (b *background) stop() {
 	b.mu.Lock()
-	b.closed = true
-	b.mu.Unlock()
 	b.cancel(ErrClosed)
+	b.mu.Unlock()
 	b.validities.end(ErrClosed)
 	b.running.Wait()
 }
@@ -40,7 +39,7 @@ func (b *background) stop() {
 func (b *background) run(work func()) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed {
+	if b.open() != nil {
 		return false
 	}
 	b.running.Go(work)
@@ -48,11 +47,4 @@ func (b *background) run(work func()) bool {
 }
 
 // open returns ErrClosed after stop.
-func (b *background) open() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return ErrClosed
-	}
-	return nil
-}
+func (b *background) open() error { return context.Cause(b.ctx) }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
@@ -86,17 +85,14 @@ func (b *BulkWriter) fail(cause error) {
 
 // noVerdict makes the error of a write that no gateway gave a verdict on.
 func (w *PendingWrite) noVerdict(cause error) error {
-	problem := &api.Problem{
-		Type: "about:blank", Title: "No verdict", Status: http.StatusServiceUnavailable, Code: api.CodeUnavailable,
-		Retryable: true, Outcome: api.OutcomeNotApplied,
-		Detail: fmt.Sprintf("there was no verdict: %v. Nothing was applied.", cause),
-	}
+	outcome, then := api.OutcomeNotApplied, "Nothing was applied."
 	if w.doubt != nil {
-		problem.Outcome = api.OutcomeUnknown
-		problem.Detail = fmt.Sprintf("there was no verdict: %v. It may have been applied; "+
-			"the next write of this lease that is admitted settles it.", cause)
+		outcome = api.OutcomeUnknown
+		then = "It may have been applied; the next write of this lease that is admitted settles it."
 	}
-	err := &Error{Op: w.op, Problem: problem, Cause: cause, Earlier: w.doubt}
+	detail := fmt.Sprintf("there was no verdict: %v. %s", cause, then)
+	err := unanswered(w.op, "No verdict", outcome, detail, cause)
+	err.Earlier = w.doubt
 	switch {
 	case isLost(cause):
 		return lostDuring(err, cause)

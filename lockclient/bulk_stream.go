@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -48,20 +47,12 @@ type bulkStream struct {
 func (c *Client) openBulk(
 	ctx context.Context, op string, read func([]byte) (int, error), onClose func(),
 ) (*bulkStream, error) {
-	first := c.preferred.Load()
-	var err error
-	for i := range c.gateways {
-		index := (int(first) + i) % len(c.gateways)
-		var s *bulkStream
-		if s, err = c.dialBulk(ctx, op, index, read, onClose); err == nil || !notServed(err) {
-			c.prefer(first, index)
-			return s, err
-		}
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	return nil, endedWith(ctx, err, nil)
+	var s *bulkStream
+	err := c.inTurn(ctx, func(index int) (err error) {
+		s, err = c.dialBulk(ctx, op, index, read, onClose)
+		return err
+	})
+	return s, endedWith(ctx, err, nil)
 }
 
 func (c *Client) dialBulk(
@@ -69,35 +60,18 @@ func (c *Client) dialBulk(
 ) (*bulkStream, error) {
 	life, cancel := context.WithCancel(ctx)
 	s := &bulkStream{
-		call: request{
-			op: op, method: http.MethodPost, path: "/v1/writes", repeat: repeatWrite, idempotent: true,
-			header: http.Header{"Content-Type": {api.BulkContentType}, "Accept": {api.BulkContentType}},
-		},
 		at: c.gateways[index], index: index, cancel: cancel, read: read, onClose: onClose,
 		started: make(chan struct{}), ended: make(chan struct{}),
 	}
+	s.call = request{
+		op: op, method: http.MethodPost, path: "/v1/writes", stream: s, repeat: repeatWrite, idempotent: true,
+		header: http.Header{"Content-Type": {api.BulkContentType}, "Accept": {api.BulkContentType}},
+	}
 	// Over HTTP/2 the transport notices the end of its context only when the body has ended.
 	context.AfterFunc(life, func() { _ = s.Close() })
-	late := time.AfterFunc(c.answerTimeout, cancel)
-	defer late.Stop()
-	var sent dispatch
-	httpRequest, err := c.build(sent.observe(life), s.call, s.at)
-	if err != nil {
+	var err error
+	if s.response, err = c.open(life, cancel, s.call, s.at); err != nil { //nolint:bodyclose // end closes it
 		cancel()
-		return nil, err
-	}
-	httpRequest.Body, httpRequest.ContentLength, httpRequest.GetBody = s, -1, nil
-	if s.response, err = c.http.Do(httpRequest); err != nil { //nolint:bodyclose // end closes it
-		cancel()
-		return nil, s.at.noAnswer(s.call, api.OutcomeNotApplied, err) // no line was sent
-	}
-	mediaType, _, _ := mime.ParseMediaType(s.response.Header.Get("Content-Type"))
-	if s.response.StatusCode != http.StatusOK || mediaType != api.BulkContentType {
-		defer s.end()
-		got, err := c.read(s.call, s.at, &sent, s.response)
-		if err == nil {
-			err = s.at.foreign(s.call, got, "no stream of verdicts")
-		}
 		return nil, err
 	}
 	s.verdicts = bufio.NewScanner(s.response.Body)
@@ -188,8 +162,5 @@ func (s *bulkStream) broken(cause error) error {
 }
 
 func (s *bulkStream) foreign(fault string) error {
-	return &AnswerError{
-		Op: s.call.op, URL: s.at.shown, Status: s.response.StatusCode, ContentType: api.BulkContentType, Fault: fault,
-		Outcome: api.OutcomeUnknown,
-	}
+	return s.at.foreign(s.call, answer{status: s.response.StatusCode, header: s.response.Header}, fault)
 }

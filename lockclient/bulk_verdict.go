@@ -65,10 +65,8 @@ func (b *BulkWriter) stored(w *PendingWrite, verdict api.BulkVerdict) bool {
 	if b.storedBy[record] >= *verdict.Sequence {
 		return true
 	}
-	var page api.Records
-	err := b.client.retry(b.ctx, untilAnswered, retryable, func() (err error) {
-		page, err = b.client.API().Records(b.ctx, record.resource, RecordsQuery{Prefix: record.key, Limit: 1})
-		return err
+	page, err := retry(b.ctx, b.client, untilAnswered, retryable, func() (api.Records, error) {
+		return b.client.API().Records(b.ctx, record.resource, RecordsQuery{Prefix: record.key, Limit: 1})
 	})
 	if err != nil || len(page.Records) == 0 || page.Records[0].Key != record.key {
 		return false

@@ -3,7 +3,6 @@ package lockclient
 import (
 	"bytes"
 	"context"
-	"net/http"
 	"strconv"
 
 	"github.com/fencegate/fencegate/gateway/api"
@@ -100,15 +99,6 @@ func (b *BulkWriter) refusal() error {
 		return endedWith(b.ctx, notSent("pipeline", "its ctx has ended", context.Cause(b.ctx)), nil)
 	}
 	return nil
-}
-
-// notSent makes an ErrUnavailable for a request that was not sent.
-func notSent(op, why string, cause error) *Error {
-	err := refused(op, api.CodeUnavailable, "it was not sent: "+why)
-	err.Problem.Status, err.Problem.Retryable = http.StatusServiceUnavailable, true
-	err.Problem.Outcome = api.OutcomeNotApplied
-	err.Cause = cause
-	return err
 }
 
 // letOthersWrite lets the lease's other writes continue when the window is empty. b.mu is held.

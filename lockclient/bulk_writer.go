@@ -187,8 +187,8 @@ func (b *BulkWriter) Flush(ctx context.Context) error {
 func (b *BulkWriter) Close() error {
 	b.mu.Lock()
 	b.closing = true
+	b.work.Broadcast()
 	b.mu.Unlock()
-	b.wake()
 	<-b.ended
 	b.once.Do(func() { b.cancel(errPipelineClosed) })
 	return b.takeFailure()

@@ -1,12 +1,16 @@
 package lockclient
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -137,9 +141,7 @@ func New(baseURL string, opts ...Option) (*Client, error) {
 			base: strings.TrimRight(base.String(), "/"), shown: strings.TrimRight(base.Redacted(), "/"),
 		})
 	}
-	if client.owner == "" {
-		client.owner = processOwner()
-	}
+	client.owner = cmp.Or(client.owner, processOwner())
 	client.background.start()
 	if client.http == nil {
 		client.pool = newTransport()
@@ -158,7 +160,7 @@ func (c *Client) API() *API { return &API{client: c} }
 func (c *Client) Owner() string { return c.owner }
 
 // Close stops everything that the client runs in the background, heartbeats and watches among them, and waits for its
-// end: no goroutine of the client is left. Contexts of leases, sessions and leaderships are canceled with the cause
+// end: no goroutine of the client is left. Contexts of leases and sessions are canceled with the cause
 // [ErrClosed]. Close releases nothing: release before, or let the TTLs end the leases. It closes idle connections,
 // but not those of a client that was given by WithHTTPClient.
 //
@@ -173,13 +175,10 @@ func (c *Client) Close() {
 
 func parseBase(baseURL string) (*url.URL, error) {
 	base, err := url.Parse(baseURL)
-	var parseErr *url.Error
 	switch {
-	case errors.As(err, &parseErr):
-		// The text of a url.Error contains the URL, which may contain a password.
-		return nil, fmt.Errorf("lockclient: the gateway's URL can't be read: %w", parseErr.Err)
 	case err != nil:
-		return nil, fmt.Errorf("lockclient: the gateway's URL can't be read: %w", err)
+		// The text of a url.Error contains the URL, which may contain a password.
+		return nil, fmt.Errorf("lockclient: the gateway's URL can't be read: %w", errors.Unwrap(err))
 	case (base.Scheme != "http" && base.Scheme != "https") || base.Host == "":
 		return nil, fmt.Errorf("lockclient: the gateway's URL %q must be like http://host:port", base.Redacted())
 	case base.RawQuery != "" || base.ForceQuery || base.Fragment != "":
@@ -199,4 +198,14 @@ func newTransport() *http.Transport {
 		IdleConnTimeout:        idleTimeout,
 		MaxResponseHeaderBytes: answerHeadBytesMax,
 	}
+}
+
+const hostBytesMax = 128
+
+// processOwner names the host and the process, and is unique.
+func processOwner() string {
+	host, _ := os.Hostname()
+	host = cmp.Or(host, "localhost")
+	host = host[:min(len(host), hostBytesMax)]
+	return host + ":" + strconv.Itoa(os.Getpid()) + ":" + rand.Text()[:10]
 }

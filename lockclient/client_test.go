@@ -45,16 +45,14 @@ func TestErrorsHideThePassword(t *testing.T) {
 func TestUserAgentIsSent(t *testing.T) {
 	t.Parallel()
 	var got string
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	url, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		got = r.UserAgent()
 		_, _ = w.Write([]byte(`{"status":"ready"}`))
-	}))
-	defer server.Close()
-
-	if err := newAPI(t, server.URL).Ready(context.Background()); err != nil || got != "fencegate-lockclient" {
+	})
+	if err := newAPI(t, url).Ready(context.Background()); err != nil || got != "fencegate-lockclient" {
 		t.Errorf("the default User-Agent is %q, %v", got, err)
 	}
-	client := newAPI(t, server.URL, lockclient.WithUserAgent("shop/7"), lockclient.WithHTTPClient(server.Client()))
+	client := newAPI(t, url, lockclient.WithUserAgent("shop/7"), lockclient.WithHTTPClient(http.DefaultClient))
 	if err := client.Ready(context.Background()); err != nil || got != "shop/7" {
 		t.Errorf("the User-Agent is %q, %v, expected shop/7", got, err)
 	}

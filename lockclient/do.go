@@ -19,11 +19,7 @@ import (
 func (c *Client) Do(
 	ctx context.Context, lock string, work func(ctx context.Context, lease *Lease) error, opts ...LeaseOption,
 ) error {
-	config := c.leaseConfig(append([]LeaseOption{func(config *leaseConfig) { config.wait = waitForCtx }}, opts...))
-	if config.beat == nil && config.session == nil {
-		config.beat = &heartbeatConfig{}
-	}
-	lease, err := c.acquire(ctx, ctx, lock, config)
+	lease, err := c.acquire(ctx, ctx, lock, c.lastingConfig(opts))
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@
 //     Defer [Lease.ReleaseOnce]. Call [Lease.StartHeartbeat] if the work may take longer than the TTL.
 //   - [Client.AcquireWithRetry]: tries with pauses, without a wait in the queue.
 //   - [Client.NewSession]: many leases with one TTL and one heartbeat.
-//   - [Client.Campaign]: one leader among many candidates. [Client.Leader] and [Client.Observe] name the leader.
+//   - [Client.Campaign]: one leader among many candidates. [API.Election] and [Client.Observe] name the leader.
 //   - [Lease.Put], [Lease.Delete], [Lease.Transaction], [Client.Transact]: writes that only the holder may make.
 //   - [Lease.Pipeline]: many writes of one lease, without waiting for each. [Client.BulkWriter]: the same for
 //     ready-made lines of any leases.
@@ -60,7 +60,7 @@
 //	   ▼       ╭────────╮
 //	 valid ◄───┴────────╯
 //	   │
-//	   ├── Release, Resign, Session.Close ────────────► ErrLeaseReleased
+//	   ├── Release, Session.Close ────────────────────► ErrLeaseReleased
 //	   ├── the window ends without a renewal ─────────► ErrLeaseLost
 //	   ├── a renewal or a write is answered so ───────► ErrLeaseLost
 //	   └── Client.Close ──────────────────────────────► ErrClosed
@@ -102,7 +102,7 @@
 //   - Attempts that fail and are retried are reported to the hook of [WithRetryHook], and logged as warnings
 //     ([WithLogger]).
 //   - A gateway dies or freezes. Calls continue at the next of [WithFailover]: at once if nothing was applied, and
-//     after an unknown outcome only if they may be repeated. A waiter loses its place in the queue by that; a holder
+//     after an unknown outcome only if they may be repeated. A waiter loses its ticket by that; a holder
 //     keeps its lease.
 //   - All gateways are unreachable. Heartbeats are retried until the window ends, writes and releases for some 30
 //     seconds or until ctx ends. The error is ErrUnavailable. If it also matches [ErrOutcomeUnknown], the change may
@@ -110,24 +110,23 @@
 //   - The process or its machine is paused. It finds a canceled Context when it wakes; its writes are ErrTokenStale if
 //     another holder has the lock.
 //   - The process dies. Its leases and sessions expire with their TTLs, and the next waiters are granted the locks.
-//   - The caller cancels an acquire. If a lease was granted, the client releases it in the background.
+//   - The caller cancels an acquire, or no answer arrives. If a lease was granted, the client releases it in the
+//     background, as far as it can.
 //
 // # Errors
 //
 // Every refusal is an [*Error] with an [api.Problem]. Compare it with the sentinels by errors.Is:
 //
-//   - ErrLockHeld: another holder has the lock, see [Holder]. Try again after the recommended time.
-//   - ErrDeadlock: the wait would never end, see [Cycle]. Release your leases, and begin again.
+//   - ErrLockHeld: try again after the recommended time.
+//   - ErrDeadlock: release your leases, and begin again.
 //   - ErrTokenStale, ErrTokenUnknown, ErrLeaseLost, ErrLeaseMismatch, ErrLeaseExpired: the caller is not the holder.
 //     Stop.
-//   - ErrVersionMismatch: the record has changed. Read it again.
-//   - ErrUnavailable: the gateway or its database was not reached, or did not answer in time. Try again.
-//   - ErrLockHeld with context.DeadlineExceeded or context.Canceled: ctx ended the wait for a lock. [Holder] is the
-//     last one that a gateway reported.
+//   - ErrVersionMismatch: read the record again.
+//   - ErrUnavailable: try again.
+//   - ErrLockHeld with context.DeadlineExceeded or context.Canceled: ctx ended the wait for a lock. The
+//     Holder of the problem is the last one that a gateway reported.
 //   - context.Canceled alone: the caller canceled the call. It does not match ErrUnavailable: don't retry.
 //   - ErrLeaseLost with context.Canceled, from any call: its ctx is that of a lost lease. It does not match
 //     ErrUnavailable.
-//   - ErrOutcomeUnknown, beside another: a change may have been applied, and the client can't find out.
-//   - ErrForeignAnswer: the answer is not fencegate's (a proxy's error page). A change may have been applied.
-//   - ErrClosed: the client is closed.
+//   - ErrOutcomeUnknown and ErrForeignAnswer, also beside another: a change may have been applied.
 package lockclient

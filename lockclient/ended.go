@@ -3,6 +3,7 @@ package lockclient
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/fencegate/fencegate/gateway/api"
@@ -10,6 +11,9 @@ import (
 
 // codeCanceled is the code of the client's own problem where the caller canceled the call. No gateway sends it.
 const codeCanceled api.Code = "canceled"
+
+// errCanceled matches an error with that code.
+const errCanceled = codeError(codeCanceled)
 
 // endedWith returns the error of a call that ended with ctx. It returns err if ctx has not ended, and if a gateway has
 // refused the call for good.
@@ -19,7 +23,7 @@ const codeCanceled api.Code = "canceled"
 // nil. If the caller canceled ctx, the error matches context.Canceled, and not ErrUnavailable: it asks for no retry.
 // All of them but ErrLockHeld match ErrOutcomeUnknown if err does.
 func endedWith(ctx context.Context, err, held error) error {
-	if ctx.Err() == nil || err == nil || !notServed(err) && !isCanceled(err) && !errors.Is(err, ErrLockHeld) {
+	if ctx.Err() == nil || err == nil || !notServed(err) && !errors.Is(err, errCanceled) && !errors.Is(err, ErrLockHeld) {
 		return err
 	}
 	if cause := context.Cause(ctx); isLost(cause) {
@@ -41,13 +45,7 @@ func endedWith(ctx context.Context, err, held error) error {
 // was lost may be another one than the call's.
 func endedByCaller(err error) bool {
 	var failed *Error
-	return errors.As(err, &failed) && (isLost(failed.Cause) || failed.Problem.Code == codeCanceled)
-}
-
-// isCanceled says that the caller canceled the call.
-func isCanceled(err error) bool {
-	var failed *Error
-	return errors.As(err, &failed) && failed.Problem.Code == codeCanceled
+	return errors.As(err, &failed) && isLost(failed.Cause) || errors.Is(err, errCanceled)
 }
 
 // lostDuring makes ErrLeaseLost of the failure of a call whose ctx ended with a lease.
@@ -84,4 +82,51 @@ func endedDuring(err, cause error, problem *api.Problem) error {
 		problem.Detail = cause.Error() + ". It may have been applied: the fence decides."
 	}
 	return &Error{Op: op, Problem: problem, Cause: cause, Earlier: earlier}
+}
+
+// ErrLeaseReleased is the cause of a context that ended because this process released its lease: by Release, or
+// the end of a session.
+var ErrLeaseReleased = errors.New("the lease was released")
+
+var errTTL = errors.New("its TTL may have run out before a renewal was answered")
+
+// reasonMaxHold is the reason of lease_lost and token_stale when a lease has reached its policy's max_hold_ms.
+const reasonMaxHold = "max_hold"
+
+// errMaxHold is what a gateway answers to a renewal from then on.
+var errMaxHold = &api.Problem{
+	Type: "about:blank", Title: "Not renewed", Status: http.StatusConflict, Code: api.CodeLeaseLost, Reason: reasonMaxHold,
+	Detail: "It has reached the longest time that its policy lets one be held (max_hold_ms). " +
+		"Stop the work that it protected; acquire the lock again to continue.",
+}
+
+// LostError says that this process must not rely on a lease any more. It matches [ErrLeaseLost] and, since it is the
+// error of a context, context.Canceled.
+type LostError struct {
+	// What names what was lost, e.g. "the lease on job-42 with token 34".
+	What string
+	// Why is the refusal of a gateway, or says that the TTL has run out.
+	Why error
+}
+
+func (e *LostError) Error() string { return fmt.Sprintf("%s is lost: %v", e.What, e.Why) }
+
+// Is matches ErrLeaseLost and context.Canceled.
+func (e *LostError) Is(target error) bool {
+	return target == ErrLeaseLost || target == context.Canceled
+}
+
+// Unwrap returns Why.
+func (e *LostError) Unwrap() error { return e.Why }
+
+func isLost(err error) bool {
+	var lost *LostError
+	return errors.As(err, &lost)
+}
+
+// ProblemOf returns the problem of a refusal, nil if err is none.
+func ProblemOf(err error) *api.Problem {
+	var problem *api.Problem
+	_ = errors.As(err, &problem)
+	return problem
 }

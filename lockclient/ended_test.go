@@ -35,6 +35,22 @@ func wantCanceled(t *testing.T, what string, err error, want api.Outcome) {
 	}
 }
 
+// callsUnder returns the error of each kind of call, made with ctx.
+func callsUnder(ctx context.Context, client *lockclient.Client, lease *lockclient.Lease) map[string]error {
+	other := lease.Name() + "/other"
+	return map[string]error{
+		"Put":              second(lease.Put(ctx, "k", nil)),
+		"Delete":           second(lease.Delete(ctx, "k")),
+		"Transaction":      second(lease.Transaction(ctx, lockclient.PutOp("k", nil, ""))),
+		"Get":              second(client.API().Get(ctx, lease.Name(), "k")),
+		"Acquire":          second(client.Acquire(ctx, other)),
+		"AcquireWithRetry": second(client.AcquireWithRetry(ctx, other, lockclient.RetryPolicy{})),
+		"NewSession":       second(client.NewSession(ctx)),
+		"Campaign":         second(client.Campaign(ctx, other, nil)),
+		"Watch":            second(client.Watch(ctx, lease.Name())),
+	}
+}
+
 // A call under the context of a lost lease returns ErrLeaseLost, not ErrUnavailable: no retry can succeed.
 func TestCallsUnderALostLease(t *testing.T) {
 	t.Parallel()
@@ -52,17 +68,7 @@ func TestCallsUnderALostLease(t *testing.T) {
 	wantLost(t, "Renew of another lease", other.Renew(lease.Context()))
 	check(t, other.Err())
 	for what, ctx := range map[string]context.Context{"the context": lease.Context(), "a derived context": derived} {
-		for call, err := range map[string]error{
-			"Put":              second(lease.Put(ctx, "k", nil)),
-			"Delete":           second(lease.Delete(ctx, "k")),
-			"Transaction":      second(lease.Transaction(ctx, lockclient.PutOp("k", nil, ""))),
-			"Get":              second(client.API().Get(ctx, lock, "k")),
-			"Acquire":          second(client.Acquire(ctx, lock+"/other")),
-			"AcquireWithRetry": second(client.AcquireWithRetry(ctx, lock+"/other", lockclient.RetryPolicy{})),
-			"NewSession":       second(client.NewSession(ctx)),
-			"Campaign":         second(client.Campaign(ctx, lock+"/other", nil)),
-			"Watch":            second(client.Watch(ctx, lock)),
-		} {
+		for call, err := range callsUnder(ctx, client, lease) {
 			wantLost(t, call+" under "+what, err)
 		}
 	}
@@ -80,16 +86,8 @@ func TestCallsUnderACanceledContext(t *testing.T) {
 	lease := mustAcquire(t, client, lock)
 	ctx, cancel := context.WithCancel(await.Context(t))
 	cancel()
-	for call, err := range map[string]error{
-		"Put":         second(lease.Put(ctx, "k", nil)),
-		"Transaction": second(lease.Transaction(ctx, lockclient.PutOp("k", nil, ""))),
-		"Renew":       lease.Renew(ctx),
-		"Get":         second(client.API().Get(ctx, lock, "k")),
-		"Acquire":     second(client.Acquire(ctx, lock+"/other")),
-		"NewSession":  second(client.NewSession(ctx)),
-		"Campaign":    second(client.Campaign(ctx, lock+"/other", nil)),
-		"Watch":       second(client.Watch(ctx, lock)),
-	} {
+	wantCanceled(t, "Renew", lease.Renew(ctx), api.OutcomeNotApplied)
+	for call, err := range callsUnder(ctx, client, lease) {
 		wantCanceled(t, call, err, api.OutcomeNotApplied)
 	}
 }
@@ -145,7 +143,7 @@ func TestDeadlineEndsAWait(t *testing.T) {
 			if errors.Is(err, lockclient.ErrUnavailable) || errors.Is(err, lockclient.ErrOutcomeUnknown) {
 				t.Errorf("%s returned %v, expected no other sentinel", what, err)
 			}
-			if holder := lockclient.Holder(err); holder == nil || holder.OwnerID != "holder" {
+			if holder := lockclient.ProblemOf(err).Holder; holder == nil || holder.OwnerID != "holder" {
 				t.Errorf("%s returned the holder %+v", what, holder)
 			}
 		})

@@ -28,9 +28,11 @@ var (
 	ErrForbidden error = codeError(api.CodeForbidden)
 	// ErrNotFound says that there is no such lock, record or policy.
 	ErrNotFound error = codeError(api.CodeNotFound)
-	// ErrLockHeld says that another lease holds the lock; see Holder.
+	// ErrLockHeld says that another lease holds the lock, or that waiters are ahead in its queue. Problem.Holder is the
+	// holder, nil if there is none.
 	ErrLockHeld error = codeError(api.CodeLockHeld)
-	// ErrDeadlock says that the wait would close a cycle of owners that wait for each other; see Cycle.
+	// ErrDeadlock says that the wait would close a cycle of owners that wait for each other: Problem.Cycle, which
+	// begins with the caller.
 	ErrDeadlock error = codeError(api.CodeDeadlock)
 	// ErrLeaseLost says that the lease is not the lock's current one; Problem.Reason is the reason.
 	ErrLeaseLost error = codeError(api.CodeLeaseLost)
@@ -178,4 +180,17 @@ func refused(op string, code api.Code, detail string) *Error {
 	return &Error{Op: op, Problem: &api.Problem{
 		Type: "about:blank", Title: "Not sent", Status: http.StatusBadRequest, Code: code, Detail: detail,
 	}}
+}
+
+// unanswered makes an ErrUnavailable without a gateway's answer.
+func unanswered(op, title string, outcome api.Outcome, detail string, cause error) *Error {
+	return &Error{Op: op, Cause: cause, Problem: &api.Problem{
+		Type: "about:blank", Title: title, Status: http.StatusServiceUnavailable, Code: api.CodeUnavailable,
+		Retryable: true, Outcome: outcome, Detail: detail,
+	}}
+}
+
+// notSent makes an ErrUnavailable for a request that was not sent.
+func notSent(op, why string, cause error) *Error {
+	return unanswered(op, "Not sent", api.OutcomeNotApplied, "it was not sent: "+why, cause)
 }

@@ -86,15 +86,16 @@ func TestForeignAnswers(t *testing.T) {
 	} {
 		server := httptest.NewServer(handler)
 		client, ctx := newAPI(t, server.URL), context.Background()
-		_, acquireErr := client.Acquire(ctx, "a", api.AcquireRequest{OwnerID: "w"})
-		_, renewErr := client.Renew(ctx, "a", api.RenewRequest{OwnerID: "w"})
-		_, putErr := client.Put(ctx, "a", "k", lockclient.Write{})
-		_, deleteErr := client.Delete(ctx, "a", "k", lockclient.Removal{})
-		_, getErr := client.Get(ctx, "a", "k")
-		_, transactionErr := client.Transaction(ctx, api.TransactionRequest{Ops: []api.Op{{Op: "delete"}}})
+		errs := []error{
+			second(client.Acquire(ctx, "a", api.AcquireRequest{OwnerID: "w"})),
+			second(client.Renew(ctx, "a", api.RenewRequest{OwnerID: "w"})),
+			second(client.Put(ctx, "a", "k", lockclient.Write{})),
+			second(client.Delete(ctx, "a", "k", lockclient.Write{})),
+			second(client.Get(ctx, "a", "k")),
+			second(client.Transaction(ctx, api.TransactionRequest{Ops: []api.Op{{Op: "delete"}}})),
+		}
 		server.Close()
-
-		for _, err := range []error{acquireErr, renewErr, putErr, deleteErr, getErr, transactionErr} {
+		for _, err := range errs {
 			var answer *lockclient.AnswerError
 			if !errors.Is(err, lockclient.ErrForeignAnswer) || !errors.As(err, &answer) || answer.Status == 0 {
 				t.Errorf("%s: got %v, expected ErrForeignAnswer with a status", what, err)
@@ -107,18 +108,16 @@ func TestForeignAnswers(t *testing.T) {
 
 func TestAnswersAreBounded(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	url, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("ETag", `"1"`)
 		w.Header().Set(api.HeaderFencingToken, "1")
 		_, _ = w.Write(make([]byte, 1000))
-	}))
-	defer server.Close()
-
-	_, err := newAPI(t, server.URL, lockclient.WithAnswerBytesMax(999)).Get(context.Background(), "a", "k")
+	})
+	_, err := newAPI(t, url, lockclient.WithAnswerBytesMax(999)).Get(context.Background(), "a", "k")
 	if !errors.Is(err, lockclient.ErrForeignAnswer) || !strings.Contains(err.Error(), "limit of 999 bytes") {
 		t.Errorf("got %v, expected ErrForeignAnswer with the limit", err)
 	}
-	record, err := newAPI(t, server.URL, lockclient.WithAnswerBytesMax(1000)).Get(context.Background(), "a", "k")
+	record, err := newAPI(t, url, lockclient.WithAnswerBytesMax(1000)).Get(context.Background(), "a", "k")
 	if err != nil || len(record.Value) != 1000 {
 		t.Errorf("got %d bytes, %v, expected 1000", len(record.Value), err)
 	}
@@ -126,12 +125,11 @@ func TestAnswersAreBounded(t *testing.T) {
 
 func TestWeakETag(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	url, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("ETag", `W/"7"`)
 		w.Header().Set(api.HeaderFencingToken, "34.2")
-	}))
-	defer server.Close()
-	record, err := newAPI(t, server.URL).Get(context.Background(), "a", "k")
+	})
+	record, err := newAPI(t, url).Get(context.Background(), "a", "k")
 	if err != nil || record.Version != 7 || record.Token.String() != "34.2" {
 		t.Errorf("got %+v, %v", record, err)
 	}
@@ -139,11 +137,10 @@ func TestWeakETag(t *testing.T) {
 
 func TestMalformedRequestsAreNotSent(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	url, _ := serve(t, func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("%s %s was sent", r.Method, r.URL)
-	}))
-	defer server.Close()
-	client, ctx := newAPI(t, server.URL), context.Background()
+	})
+	client, ctx := newAPI(t, url), context.Background()
 
 	_, metadataErr := client.Acquire(ctx, "a", api.AcquireRequest{OwnerID: "w", Metadata: []byte(`{"x":`)})
 	_, leaseErr := client.Put(ctx, "a", "k", lockclient.Write{LeaseID: "x\r\nFencing-Token: 9"})

@@ -2,7 +2,6 @@ package lockclient
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"io"
 	"strconv"
@@ -23,7 +22,7 @@ type serverEvent struct {
 	data []byte
 }
 
-// eventReader reads server-sent events, as the HTML standard defines them.
+// eventReader reads server-sent events as gateways send them: with lines that end in LF, and no byte order mark.
 type eventReader struct {
 	lines *bufio.Scanner
 	// id is that of the event that is being read, last that of the newest that was whole.
@@ -35,7 +34,6 @@ type eventReader struct {
 func newEventReader(stream io.Reader) *eventReader {
 	r := &eventReader{lines: bufio.NewScanner(stream)}
 	r.lines.Buffer(nil, eventBytesMax)
-	r.lines.Split(splitLines())
 	return r
 }
 
@@ -83,43 +81,4 @@ func (r *eventReader) next() (serverEvent, error) {
 		return serverEvent{}, err
 	}
 	return serverEvent{}, io.EOF
-}
-
-// splitLines ends lines at CR, LF or CRLF. A CR ends its line at once, without waiting for the next byte; an LF after
-// it is skipped. A byte order mark at the beginning is left out.
-func splitLines() bufio.SplitFunc {
-	begun, afterCR := false, false
-	mark := []byte("\ufeff")
-	return func(data []byte, atEOF bool) (int, []byte, error) {
-		skipped := 0
-		if !begun {
-			if !atEOF && len(data) < len(mark) && bytes.HasPrefix(mark, data) {
-				return 0, nil, nil
-			}
-			begun = true
-			if bytes.HasPrefix(data, mark) {
-				skipped = len(mark)
-			}
-		}
-		if afterCR && len(data) > 0 {
-			afterCR = false
-			if data[0] == '\n' {
-				skipped = 1
-			}
-		}
-		end := bytes.IndexAny(data[skipped:], "\r\n")
-		if end < 0 {
-			// A line without an end is read again with the next bytes, and dropped at the end of the stream.
-			if atEOF {
-				return len(data), nil, nil
-			}
-			return skipped, nil, nil
-		}
-		afterCR = data[skipped+end] == '\r'
-		line := data[skipped : skipped+end]
-		if line == nil {
-			line = []byte{}
-		}
-		return skipped + end + 1, line, nil
-	}
 }

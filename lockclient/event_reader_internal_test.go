@@ -39,8 +39,6 @@ var streams = map[string]struct{ stream, want string }{
 		"id: 7\r\ndata: x\r\n\r\ndata: y\r\n\r\n",
 		"\"7\" \"\" \"x\"\n\"7\" \"\" \"y\"\nretry 0s",
 	},
-	"CR":                         {"id: 7\rdata: x\r\rdata: y\r\r", "\"7\" \"\" \"x\"\n\"7\" \"\" \"y\"\nretry 0s"},
-	"a byte order mark":          {"\ufeffdata: x\n\n", "\"\" \"\" \"x\"\nretry 0s"},
 	"retry":                      {"retry: 1500\nretry: x\nretry: -1\n\n", "retry 1.5s"},
 	"cut within an event":        {"data: x\n\ndata: y\n", "\"\" \"\" \"x\"\nretry 0s"},
 	"cut within a line":          {"data: x\n\ndata: y", "\"\" \"\" \"x\"\nretry 0s"},
@@ -70,16 +68,6 @@ func TestEventStreams(t *testing.T) {
 	}
 	if _, err := render(iotest.TimeoutReader(strings.NewReader("data: x\n\ndata: y\n"))); errors.Is(err, io.EOF) {
 		t.Errorf("a reader that fails: %v", err)
-	}
-}
-
-// A line that ends by CR is there at once; waiting for the LF that may follow would hold back the event.
-func TestAnEventIsNotHeldBack(t *testing.T) {
-	reader, writer := io.Pipe()
-	defer func() { _ = reader.Close() }()
-	go func() { _, _ = io.WriteString(writer, "data: x\r\r") }()
-	if event, err := newEventReader(reader).next(); err != nil || string(event.data) != "x" {
-		t.Errorf("got %q, %v", event.data, err)
 	}
 }
 

@@ -3,7 +3,6 @@ package lockclient
 import (
 	"context"
 	"errors"
-	"mime"
 	"net/http"
 	"time"
 
@@ -60,15 +59,15 @@ func (c *connection) close() {
 	_ = c.response.Body.Close()
 }
 
-// openStream connects. It asks every gateway once.
-func (c *Client) openStream(ctx context.Context, op, path, lastID string) (*eventStream, error) {
+// openEvents connects. It asks every gateway once.
+func (c *Client) openEvents(ctx context.Context, call request, lastID string) (*eventStream, error) {
 	if err := c.background.open(); err != nil {
 		return nil, err
 	}
-	s := &eventStream{
-		client: c, reading: make(chan struct{}, 1), lastID: lastID,
-		call: request{op: op, method: http.MethodGet, path: path},
+	if call.err != nil {
+		return nil, call.err
 	}
+	s := &eventStream{client: c, reading: make(chan struct{}, 1), lastID: lastID, call: call}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	unhook := context.AfterFunc(c.background.ctx, func() { s.cancel(ErrClosed) })
 	context.AfterFunc(s.ctx, func() { unhook() })
@@ -178,47 +177,24 @@ func (s *eventStream) pause() time.Duration {
 
 // connect asks every gateway once.
 func (s *eventStream) connect(ctx context.Context) error {
-	c := s.client
-	first := c.preferred.Load()
-	var err error
-	for i := range c.gateways {
-		index := (int(first) + i) % len(c.gateways)
-		if s.open, err = s.dial(ctx, c.gateways[index]); err == nil || !notServed(err) {
-			c.prefer(first, index)
-			return err
-		}
-		if s.ended(ctx) != nil {
-			return err
-		}
-	}
-	return err
+	return s.client.inTurn(ctx, func(index int) (err error) {
+		s.open, err = s.dial(ctx, s.client.gateways[index])
+		return err
+	})
 }
 
 // dial asks one gateway, and returns when the head of its answer has arrived.
 func (s *eventStream) dial(ctx context.Context, at gateway) (*connection, error) {
 	life, cancel := context.WithCancel(s.ctx)
 	defer context.AfterFunc(ctx, cancel)()
-	late := time.AfterFunc(s.client.answerTimeout, cancel)
-	defer late.Stop()
 	call := s.call
 	call.header = http.Header{"Accept": {streamType}}
 	if s.lastID != "" {
 		call.header.Set("Last-Event-ID", s.lastID)
 	}
-	var sent dispatch
-	response, err := s.client.dispatch(life, call, at, &sent)
+	response, err := s.client.open(life, cancel, call, at) //nolint:bodyclose // connection.close closes it
 	if err != nil {
 		cancel()
-		return nil, err
-	}
-	mediaType, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
-	if response.StatusCode != http.StatusOK || mediaType != streamType {
-		defer cancel()
-		defer func() { _ = response.Body.Close() }()
-		got, err := s.client.read(call, at, &sent, response)
-		if err == nil {
-			err = at.foreign(call, got, "no stream of events")
-		}
 		return nil, err
 	}
 	open := &connection{response: response, cancel: cancel, silence: time.AfterFunc(silenceMax, cancel)}
@@ -229,9 +205,7 @@ func (s *eventStream) dial(ctx context.Context, at gateway) (*connection, error)
 
 // foreign makes the error of an event that fencegate does not send.
 func (s *eventStream) foreign(fault error) error {
-	return &AnswerError{
-		Op: s.call.op, URL: s.client.gateways[s.client.preferred.Load()].shown,
-		Status: http.StatusOK, ContentType: streamType,
-		Fault: "an event can't be read: " + fault.Error(), Outcome: api.OutcomeNotApplied,
-	}
+	at := s.client.gateways[s.client.preferred.Load()]
+	got := answer{status: http.StatusOK, header: http.Header{"Content-Type": {streamType}}}
+	return at.foreign(s.call, got, "an event can't be read: "+fault.Error())
 }

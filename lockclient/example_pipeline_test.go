@@ -2,7 +2,6 @@ package lockclient_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -33,102 +32,6 @@ func ExampleLease_Pipeline() {
 	record, err := client.API().Get(ctx, "example/pipeline", "rows/999")
 	fmt.Println(record.Version, *record.Token.Sequence, err)
 	// Output: 1000 1000 <nil>
-}
-
-// examplePipeline starts a pipeline.
-func examplePipeline(lease *lockclient.Lease) *lockclient.Pipeline {
-	pipeline, err := lease.Pipeline(context.Background())
-	if err != nil {
-		panic(err)
-	}
-	return pipeline
-}
-
-func ExamplePipeline_Put() {
-	client := exampleClient("worker-1")
-	defer client.Close()
-	ctx := context.Background()
-	lease := exampleLease(client, "example/pipeline/put")
-	defer lease.ReleaseOnce()
-	pipeline := examplePipeline(lease)
-	defer func() { _ = pipeline.Close() }()
-
-	first, err := pipeline.Put(ctx, "state", []byte("half"))
-	if err != nil {
-		panic(err)
-	}
-	second, err := pipeline.Put(ctx, "state", []byte("done"), lockclient.IfVersion(7))
-	if err != nil {
-		panic(err)
-	}
-	result, err := first.Wait(ctx)
-	fmt.Println(result.Version, err)
-	_, err = second.Wait(ctx)
-	fmt.Println(errors.Is(err, lockclient.ErrVersionMismatch))
-	// Output:
-	// 1 <nil>
-	// true
-}
-
-func ExamplePipeline_Flush() {
-	client := exampleClient("worker-1")
-	defer client.Close()
-	ctx := context.Background()
-	lease := exampleLease(client, "example/pipeline/flush")
-	defer lease.ReleaseOnce()
-	pipeline := examplePipeline(lease)
-	defer func() { _ = pipeline.Close() }()
-
-	for range 10 {
-		if _, err := pipeline.Put(ctx, "state", []byte("half")); err != nil {
-			panic(err)
-		}
-	}
-	if err := pipeline.Flush(ctx); err != nil {
-		panic(err)
-	}
-	// All writes have their verdicts, so the lease's other writes continue.
-	result, err := lease.Put(ctx, "state", []byte("done"))
-	fmt.Println(result.Version, err)
-	// Output: 11 <nil>
-}
-
-func ExamplePipeline_Close() {
-	client := exampleClient("worker-1")
-	defer client.Close()
-	ctx := context.Background()
-	lease := exampleLease(client, "example/pipeline/close")
-	defer lease.ReleaseOnce()
-	pipeline := examplePipeline(lease)
-
-	fmt.Println(pipeline.Close())
-	_, err := pipeline.Put(ctx, "state", nil)
-	fmt.Println(err)
-	// Output:
-	// <nil>
-	// pipeline: invalid_request: the pipeline is closed
-}
-
-func ExamplePendingWrite_Done() {
-	client := exampleClient("worker-1")
-	defer client.Close()
-	ctx := context.Background()
-	lease := exampleLease(client, "example/pipeline/done")
-	defer lease.ReleaseOnce()
-	pipeline := examplePipeline(lease)
-	defer func() { _ = pipeline.Close() }()
-
-	write, err := pipeline.Put(ctx, "state", []byte("done"))
-	if err != nil {
-		panic(err)
-	}
-	select {
-	case <-write.Done():
-		fmt.Println("there is a verdict")
-	case <-lease.Context().Done():
-		fmt.Println("the lease is lost")
-	}
-	// Output: there is a verdict
 }
 
 func ExampleAPI_Writes() {

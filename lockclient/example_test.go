@@ -75,71 +75,9 @@ func ExampleClient_Acquire() {
 
 	_, err = client.Acquire(ctx, "example/acquired", lockclient.WithLeaseOwner("worker-2"))
 	if errors.Is(err, lockclient.ErrLockHeld) {
-		fmt.Println("held by", lockclient.Holder(err).OwnerID)
+		fmt.Println("held by", lockclient.ProblemOf(err).Holder.OwnerID)
 	}
 	// Output: held by worker-1
-}
-
-func ExampleClient_Acquire_waiting() {
-	client := exampleClient("worker-1")
-	defer client.Close()
-	ctx := context.Background()
-
-	first, err := client.Acquire(ctx, "example/waiting")
-	if err != nil {
-		panic(err)
-	}
-	time.AfterFunc(50*time.Millisecond, first.ReleaseOnce)
-
-	// It waits in the queue for up to a minute.
-	second, err := client.Acquire(
-		ctx,
-		"example/waiting",
-		lockclient.WithLeaseOwner("worker-2"),
-		lockclient.WithWait(time.Minute),
-	)
-	if err != nil {
-		panic(err)
-	}
-	defer second.ReleaseOnce()
-	fmt.Println(second.Owner(), second.FencingToken() > first.FencingToken())
-	// Output: worker-2 true
-}
-
-func ExampleClient_Acquire_shared() {
-	client := exampleClient("reader")
-	defer client.Close()
-	ctx := context.Background()
-
-	// Many readers may hold leases on the name and all names below it.
-	first, err := client.Acquire(ctx, "example/shared", lockclient.Shared(), lockclient.Subtree())
-	if err != nil {
-		panic(err)
-	}
-	defer first.ReleaseOnce()
-	second, err := client.Acquire(ctx, "example/shared", lockclient.Shared(), lockclient.Subtree())
-	if err != nil {
-		panic(err)
-	}
-	defer second.ReleaseOnce()
-
-	_, err = client.Acquire(ctx, "example/shared/below")
-	fmt.Println(errors.Is(err, lockclient.ErrLockHeld))
-	// Output: true
-}
-
-func ExampleClient_AcquireWithRetry() {
-	client := exampleClient("worker-1")
-	defer client.Close()
-
-	lease, err := client.AcquireWithRetry(context.Background(), "example/retry",
-		lockclient.RetryPolicy{Attempts: 5, Base: 50 * time.Millisecond, Max: time.Second})
-	if err != nil {
-		panic(err)
-	}
-	defer lease.ReleaseOnce()
-	fmt.Println(lease.Valid())
-	// Output: true
 }
 
 func ExampleClient_Transact() {
@@ -163,52 +101,6 @@ func ExampleClient_Transact() {
 	result, err := client.Transact(ctx, []*lockclient.Lease{from, to}, debit, credit)
 	fmt.Println(len(result.Results), err)
 	// Output: 2 <nil>
-}
-
-func ExampleClient_API() {
-	client := exampleClient("worker-1")
-	defer client.Close()
-	ctx := context.Background()
-
-	ttlMS := int64(60_000)
-	lease, err := client.API().Acquire(ctx, "example/api", api.AcquireRequest{OwnerID: "worker-1", TTLMS: &ttlMS})
-	if err != nil {
-		panic(err)
-	}
-	lock, err := client.API().Lock(ctx, "example/api")
-	if err != nil {
-		panic(err)
-	}
-	fmt.Println(lock.State, lock.FencingToken == lease.FencingToken)
-	// Output: held true
-}
-
-func ExampleClient_Rejections() {
-	client := exampleClient("worker-1")
-	defer client.Close()
-	ctx := context.Background()
-
-	zombie, err := client.Acquire(ctx, "example/rejections")
-	if err != nil {
-		panic(err)
-	}
-	zombie.ReleaseOnce()
-	_, err = zombie.Put(ctx, "state", []byte("too late"))
-	fmt.Println(errors.Is(err, lockclient.ErrTokenStale))
-
-	// A rejection is recorded a moment later.
-	for found := false; !found; time.Sleep(10 * time.Millisecond) {
-		for rejection, err := range client.Rejections(ctx, lockclient.RejectionsQuery{Resource: "example/rejections"}) {
-			if err != nil {
-				panic(err)
-			}
-			fmt.Println(rejection.Key, rejection.Code)
-			found = true
-		}
-	}
-	// Output:
-	// true
-	// state token_stale
 }
 
 func ExampleClient_Watch() {

@@ -64,69 +64,35 @@ func TestFailoverWhenAGatewayIsFrozen(t *testing.T) {
 
 // everyCall is a read, and all calls that change something. Those that may not be sent twice begin with an exclamation
 // mark.
-func everyCall() map[string]func(context.Context, *lockclient.API) error {
-	id, sequence, token := "r", int64(1), int64(34)
-	plain := api.FencingToken{Token: 34}
-	return map[string]func(context.Context, *lockclient.API) error{
-		"read": func(ctx context.Context, a *lockclient.API) error { return second(a.Lock(ctx, "a")) },
-		"renewal": func(ctx context.Context, a *lockclient.API) error {
-			return second(a.Renew(ctx, "a", api.RenewRequest{}))
-		},
-		"release": func(ctx context.Context, a *lockclient.API) error { return a.Release(ctx, "a", api.ReleaseRequest{}) },
-		"acquire, repeatable": func(ctx context.Context, a *lockclient.API) error {
-			return second(a.Acquire(ctx, "a", api.AcquireRequest{RequestID: &id}))
-		},
-		"campaign, repeatable": func(ctx context.Context, a *lockclient.API) error {
-			return second(a.Campaign(ctx, "a", api.CampaignRequest{RequestID: &id}))
-		},
-		"resign": func(ctx context.Context, a *lockclient.API) error {
-			return a.Resign(ctx, "a", api.ResignRequest{})
-		},
-		"keepalive": func(ctx context.Context, a *lockclient.API) error {
-			return second(a.KeepSessionAlive(ctx, "s"))
-		},
-		"end of a session": func(ctx context.Context, a *lockclient.API) error { return second(a.EndSession(ctx, "s")) },
-		"numbered put": func(ctx context.Context, a *lockclient.API) error {
-			return second(a.Put(ctx, "a", "k", lockclient.Write{Token: numbered(34, 1)}))
-		},
-		"numbered delete": func(ctx context.Context, a *lockclient.API) error {
-			return second(a.Delete(ctx, "a", "k", lockclient.Removal{Token: numbered(34, 1)}))
-		},
-		"numbered transaction": func(ctx context.Context, a *lockclient.API) error {
-			return second(
-				a.Transaction(
-					ctx,
-					api.TransactionRequest{Fences: []api.WriteToken{{Resource: "a", FencingToken: &token, Sequence: &sequence}}},
-				),
-			)
-		},
-		"! acquire": func(ctx context.Context, a *lockclient.API) error {
-			return second(a.Acquire(ctx, "a", api.AcquireRequest{}))
-		},
-		"! campaign": func(ctx context.Context, a *lockclient.API) error {
-			return second(a.Campaign(ctx, "a", api.CampaignRequest{}))
-		},
-		"! new session": func(ctx context.Context, a *lockclient.API) error {
-			return second(a.CreateSession(ctx, api.SessionRequest{}))
-		},
-		"! put": func(ctx context.Context, a *lockclient.API) error {
-			return second(a.Put(ctx, "a", "k", lockclient.Write{Token: plain}))
-		},
-		"! delete": func(ctx context.Context, a *lockclient.API) error {
-			return second(a.Delete(ctx, "a", "k", lockclient.Removal{Token: plain}))
-		},
-		"! transaction": func(ctx context.Context, a *lockclient.API) error {
-			return second(
-				a.Transaction(ctx, api.TransactionRequest{Fences: []api.WriteToken{{Resource: "a", FencingToken: &token}}}),
-			)
-		},
-		"! break": func(ctx context.Context, a *lockclient.API) error {
-			return second(a.Break(ctx, "a", api.BreakRequest{}))
-		},
-		"! put policy": func(ctx context.Context, a *lockclient.API) error {
-			return second(a.PutPolicy(ctx, "a", api.PolicyRequest{}))
-		},
-		"! no policy": func(ctx context.Context, a *lockclient.API) error { return a.DeletePolicy(ctx, "a") },
+func everyCall(ctx context.Context, a *lockclient.API) map[string]func() error {
+	once, again := lockclient.Write{Token: api.FencingToken{Token: 34}}, lockclient.Write{Token: numbered(34, 1)}
+	transaction := func(sequence *int64) error {
+		token := api.WriteToken{Resource: "a", FencingToken: new(int64(34)), Sequence: sequence}
+		return second(a.Transaction(ctx, api.TransactionRequest{Fences: []api.WriteToken{token}}))
+	}
+	acquire := func(id *string) error { return second(a.Acquire(ctx, "a", api.AcquireRequest{RequestID: id})) }
+	campaign := func(id *string) error { return second(a.Campaign(ctx, "a", api.CampaignRequest{RequestID: id})) }
+	return map[string]func() error{
+		"read":                 func() error { return second(a.Lock(ctx, "a")) },
+		"renewal":              func() error { return second(a.Renew(ctx, "a", api.RenewRequest{})) },
+		"release":              func() error { return a.Release(ctx, "a", api.ReleaseRequest{}) },
+		"acquire, repeatable":  func() error { return acquire(new("r")) },
+		"campaign, repeatable": func() error { return campaign(new("r")) },
+		"resign":               func() error { return a.Resign(ctx, "a", api.ResignRequest{}) },
+		"keepalive":            func() error { return second(a.KeepSessionAlive(ctx, "s")) },
+		"end of a session":     func() error { return second(a.EndSession(ctx, "s")) },
+		"numbered put":         func() error { return second(a.Put(ctx, "a", "k", again)) },
+		"numbered delete":      func() error { return second(a.Delete(ctx, "a", "k", again)) },
+		"numbered transaction": func() error { return transaction(new(int64(1))) },
+		"! acquire":            func() error { return acquire(nil) },
+		"! campaign":           func() error { return campaign(nil) },
+		"! new session":        func() error { return second(a.CreateSession(ctx, api.SessionRequest{})) },
+		"! put":                func() error { return second(a.Put(ctx, "a", "k", once)) },
+		"! delete":             func() error { return second(a.Delete(ctx, "a", "k", once)) },
+		"! transaction":        func() error { return transaction(nil) },
+		"! break":              func() error { return second(a.Break(ctx, "a", api.BreakRequest{})) },
+		"! put policy":         func() error { return second(a.PutPolicy(ctx, "a", api.PolicyRequest{})) },
+		"! no policy":          func() error { return a.DeletePolicy(ctx, "a") },
 	}
 }
 
@@ -134,7 +100,7 @@ func everyCall() map[string]func(context.Context, *lockclient.API) error {
 // twice.
 func TestWhichCallsFailOver(t *testing.T) {
 	t.Parallel()
-	for name, call := range everyCall() {
+	for name := range everyCall(t.Context(), nil) {
 		repeatable := name[0] != '!'
 		for what, test := range map[string]struct {
 			first     http.HandlerFunc
@@ -154,7 +120,7 @@ func TestWhichCallsFailOver(t *testing.T) {
 			firstURL, firstCalls := serve(t, test.first)
 			secondURL, secondCalls := serve(t, unavailable(api.OutcomeNotApplied))
 			client := newClient(t, firstURL, lockclient.WithFailover(secondURL))
-			err := call(t.Context(), client.API())
+			err := everyCall(t.Context(), client.API())[name]()
 			if firstCalls.Load() != 1 || (secondCalls.Load() == 1) != test.continues {
 				t.Errorf("%s, %s: %d calls at the first gateway and %d at the second", name, what, firstCalls.Load(),
 					secondCalls.Load())

@@ -97,8 +97,8 @@ func (c *child) line(t *testing.T) string {
 	return c.lines.Text()
 }
 
-// ask asks for the state of the context.
-func (c *child) ask(t *testing.T, what string) {
+// requestState asks for the state of the context.
+func (c *child) requestState(t *testing.T, what string) {
 	t.Helper()
 	_, err := c.input.WriteString(what)
 	check(t, err)
@@ -128,12 +128,12 @@ func TestFrozenHolderSeesItsEnd(t *testing.T) {
 			t.Parallel()
 			lock := fmt.Sprint(prefix, "/", i)
 			holder := startChild(t, lock)
-			holder.ask(t, what)
+			holder.requestState(t, what)
 			if got := holder.line(t); got != "ended: false | err: <nil> | cause: <nil>" {
 				t.Fatalf("before it is frozen: %s", got)
 			}
 			holder.freeze(t)
-			holder.ask(t, what) // it reads this when it wakes
+			holder.requestState(t, what) // it reads this when it wakes
 			lease, err := client.AcquireWithRetry(await.Context(t), lock, often)
 			check(t, err) // so the lease of the frozen process has expired
 			holder.signal(t, syscall.SIGCONT)

@@ -47,12 +47,12 @@ func newLease(base context.Context, c *Client, granted api.Lease, session *Sessi
 		client: c, granted: granted, session: session, order: leasesMade.Add(1),
 		renewing: make(chan struct{}, 1), writing: make(chan struct{}, 1),
 	}
-	home, within := &c.background.validities, (*validity)(nil)
+	var within *validity
 	if session != nil {
-		home, within = &session.validity.members, session.validity
+		within = session.validity
 	}
 	var err error
-	lease.validity, err = newValidity(base, c.background.ctx, home, within, lease.lost)
+	lease.validity, err = newValidity(base, &c.background, within, lease.lost)
 	return lease, err
 }
 
@@ -158,8 +158,7 @@ func (l *Lease) renewOnce(ctx context.Context, limit time.Duration, ttl *time.Du
 	if err != nil {
 		return err
 	}
-	l.validity.set(from, time.Duration(renewed.TTLMS)*time.Millisecond)
-	l.validity.limit(holdOf(renewed, from))
+	l.validity.set(from, time.Duration(renewed.TTLMS)*time.Millisecond, holdOf(renewed, from))
 	return nil
 }
 
@@ -200,19 +199,15 @@ func (l *Lease) HeartbeatErr() error {
 // lease is released, by this call or another; ErrLeaseLost if it was broken, or has expired and was replaced;
 // ErrUnavailable if no gateway answered: then the lease ends with its TTL.
 func (l *Lease) Release(ctx context.Context) error {
-	return l.release(ctx, func(ctx context.Context, a *API) error {
-		return a.Release(ctx, l.granted.Lock, releaseOf(l.granted))
-	})
-}
-
-func (l *Lease) release(ctx context.Context, send func(context.Context, *API) error) error {
 	ctx, cancel := l.validity.endBefore(ctx)
 	defer cancel()
 	if l.released.Load() {
 		return nil
 	}
 	calls := l.client.API().limited(releaseTryLimit)
-	err := l.client.retry(ctx, untilAnswered, retryable, func() error { return send(ctx, calls) })
+	err := l.client.retry(ctx, untilAnswered, retryable, func() error {
+		return calls.Release(ctx, l.granted.Lock, releaseOf(l.granted))
+	})
 	switch {
 	case err == nil:
 		l.released.Store(true)

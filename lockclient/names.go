@@ -14,16 +14,6 @@ var reserved = []string{"acquire", "renew", "release", "break", "watch", "record
 // reservedElections are the further ones in the paths of elections.
 var reservedElections = []string{"campaign", "resign", "observe"}
 
-// electionPath is namePath for the name of an election.
-func electionPath(op, name string) (string, error) {
-	for segment := range strings.SplitSeq(name, "/") {
-		if slices.Contains(reservedElections, segment) {
-			return "", reservedSegment(op, name, segment)
-		}
-	}
-	return namePath(op, name)
-}
-
 func reservedSegment(op, name, segment string) error {
 	return refused(op, api.CodeInvalidName,
 		"a name can't have the segment "+segment+", which is a word of the API: choose another than "+quoteClipped(name))

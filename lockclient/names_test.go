@@ -3,8 +3,8 @@ package lockclient_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
@@ -14,12 +14,11 @@ import (
 func TestNamesArriveAsTheyWereGiven(t *testing.T) {
 	t.Parallel()
 	var raw, decoded string
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	url, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		raw, decoded = r.URL.EscapedPath(), r.URL.Path
 		writeProblem(w, api.Problem{Status: 404, Code: api.CodeNotFound})
-	}))
-	defer server.Close()
-	client := newAPI(t, server.URL+"/behind%2Fproxy/")
+	})
+	client := newAPI(t, url+"/behind%2Fproxy/")
 
 	for name, path := range map[string]string{
 		"job-42":         "job-42",
@@ -46,37 +45,29 @@ func TestNamesArriveAsTheyWereGiven(t *testing.T) {
 
 func TestNamesThatWouldArriveAsOthersAreNotSent(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	url, _ := serve(t, func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("%s %s was sent", r.Method, r.URL.EscapedPath())
-	}))
-	defer server.Close()
-	client, ctx := newAPI(t, server.URL), context.Background()
+	})
+	client, ctx := newAPI(t, url), context.Background()
 
 	for _, name := range []string{
 		"", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "./a", "a/watch", "records", "a/records/b", "fence/x",
 		"acquire", "renew", "release", "break",
 	} {
-		_, lockErr := client.Lock(ctx, name)
-		_, acquireErr := client.Acquire(ctx, name, api.AcquireRequest{OwnerID: "w"})
-		_, putErr := client.Put(ctx, "fine", name, lockclient.Write{})
-		_, deleteErr := client.Delete(ctx, name, "fine", lockclient.Removal{})
-		_, recordsErr := client.Records(ctx, name, lockclient.RecordsQuery{})
-		_, fenceErr := client.Fence(ctx, name)
-		_, electionErr := client.Election(ctx, name)
-		for _, err := range []error{electionErr, lockErr, acquireErr, putErr, deleteErr, recordsErr, fenceErr} {
-			if !errors.Is(err, lockclient.ErrInvalidName) {
-				t.Errorf("%q: got %v, want invalid_name", name, err)
-			}
+		for call, err := range map[string]error{
+			"Lock":     second(client.Lock(ctx, name)),
+			"Acquire":  second(client.Acquire(ctx, name, api.AcquireRequest{OwnerID: "w"})),
+			"Put":      second(client.Put(ctx, "fine", name, lockclient.Write{})),
+			"Delete":   second(client.Delete(ctx, name, "fine", lockclient.Write{})),
+			"Records":  second(client.Records(ctx, name, lockclient.RecordsQuery{})),
+			"Election": second(client.Election(ctx, name)),
+		} {
+			wantErr(t, fmt.Sprintf("%s of %q", call, name), err, lockclient.ErrInvalidName)
 		}
 	}
 	for _, election := range []string{"campaign", "a/resign", "observe/b"} {
-		_, readErr := client.Election(ctx, election)
-		_, campaignErr := client.Campaign(ctx, election, api.CampaignRequest{Candidate: "w"})
-		resignErr := client.Resign(ctx, election, api.ResignRequest{Candidate: "w"})
-		for _, err := range []error{readErr, campaignErr, resignErr} {
-			if !errors.Is(err, lockclient.ErrInvalidName) {
-				t.Errorf("%q: got %v, want invalid_name", election, err)
-			}
-		}
+		wantErr(t, "Election of "+election, second(client.Election(ctx, election)), lockclient.ErrInvalidName)
+		err := client.Resign(ctx, election, api.ResignRequest{Candidate: "w"})
+		wantErr(t, "Resign of "+election, err, lockclient.ErrInvalidName)
 	}
 }

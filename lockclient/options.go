@@ -1,7 +1,6 @@
 package lockclient
 
 import (
-	"encoding/json"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
@@ -80,6 +79,15 @@ func (c *Client) leaseConfig(opts []LeaseOption) leaseConfig {
 	return config
 }
 
+// lastingConfig is that of Do and Campaign: by default they wait until ctx ends, and renew in the background.
+func (c *Client) lastingConfig(opts []LeaseOption) leaseConfig {
+	config := c.leaseConfig(append([]LeaseOption{func(config *leaseConfig) { config.wait = waitForCtx }}, opts...))
+	if config.beat == nil && config.session == nil {
+		config.beat = &heartbeatConfig{}
+	}
+	return config
+}
+
 // check refuses options that exclude each other.
 func (c *leaseConfig) check(op string) error {
 	switch {
@@ -98,26 +106,12 @@ func (c *leaseConfig) ttlMS() *int64 {
 	if c.ttl == nil {
 		return nil
 	}
-	ms := c.ttl.Milliseconds()
-	return &ms
+	return new(c.ttl.Milliseconds())
 }
 
 func (c *leaseConfig) sessionID() *string {
 	if c.session == nil {
 		return nil
 	}
-	id := c.session.ID()
-	return &id
-}
-
-// jsonOf returns nil for nil.
-func jsonOf(op, what string, value any) (json.RawMessage, error) {
-	if value == nil {
-		return nil, nil
-	}
-	text, err := json.Marshal(value)
-	if err != nil {
-		return nil, refused(op, api.CodeInvalidRequest, "the "+what+" can't be written as JSON: "+err.Error())
-	}
-	return text, nil
+	return new(c.session.ID())
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/fencegate/fencegate/gateway/api"
@@ -64,18 +63,16 @@ func (l *Lease) Pipeline(ctx context.Context, opts ...PipelineOption) (*Pipeline
 // ctx ended before there was room. The write was not sent then, and used no number.
 func (p *Pipeline) Put(ctx context.Context, key string, value []byte, opts ...WriteOption) (*PendingWrite, error) {
 	config := p.lease.writeConfig(opts)
-	text := base64.StdEncoding.EncodeToString(value)
-	return p.add(ctx, "put", key, config, &text)
+	return p.add(ctx, "put", key, config, new(base64.StdEncoding.EncodeToString(value)))
 }
 
 // PutJSON adds a write like Put, of a value as application/json.
 func (p *Pipeline) PutJSON(ctx context.Context, key string, value any, opts ...WriteOption) (*PendingWrite, error) {
-	text, err := jsonBody("put "+p.lease.granted.Lock+" "+key, value)
+	text, err := jsonText("put "+p.lease.granted.Lock+" "+key, "value", value)
 	if err != nil {
 		return nil, err
 	}
-	opts = append([]WriteOption{WithContentType("application/json")}, opts...)
-	return p.Put(ctx, key, []byte(strings.TrimSuffix(string(text), "\n")), opts...)
+	return p.Put(ctx, key, text, append([]WriteOption{WithContentType("application/json")}, opts...)...)
 }
 
 // Delete adds the removal of a record, as Put adds a write. Its result is ErrNotFound if there is no record.
@@ -103,10 +100,13 @@ func (p *Pipeline) add(ctx context.Context, op, key string, config writeConfig, 
 	}
 	lease := &p.lease.granted
 	line := api.BulkWrite{
-		Op: op, Resource: config.resource, Key: key, FencingToken: &lease.FencingToken, LeaseID: &lease.LeaseID,
-		ValueBase64: value, ContentType: config.contentType, IfVersion: config.ifVersion,
+		Op: api.Op{
+			Op: op, Resource: config.resource, Key: key,
+			ValueBase64: value, ContentType: config.ContentType, IfVersion: config.IfMatch,
+		},
+		FencingToken: &lease.FencingToken, LeaseID: &lease.LeaseID,
 	}
-	if config.ifAbsent {
+	if config.IfNoneMatch {
 		line.IfVersion = new(int64)
 	}
 	text, _ := json.Marshal(line) // valid UTF-8 and no custom types: it can't fail
@@ -174,13 +174,13 @@ func (w *PendingWrite) check(config writeConfig) error {
 	if _, err := recordPath(w.op, w.resource, w.key); err != nil {
 		return err
 	}
-	for _, text := range []string{w.resource, w.key, config.contentType} {
+	for _, text := range []string{w.resource, w.key, config.ContentType} {
 		if !utf8.ValidString(text) {
 			return refused(w.op, api.CodeInvalidRequest, "a name or type is not valid UTF-8: "+quoteClipped(text))
 		}
 	}
-	switch version := config.ifVersion; {
-	case version != nil && config.ifAbsent:
+	switch version := config.IfMatch; {
+	case version != nil && config.IfNoneMatch:
 		return refused(w.op, api.CodeInvalidRequest, "IfVersion and IfAbsent exclude each other")
 	case version != nil && *version < 1:
 		return refused(w.op, api.CodeInvalidRequest, "IfVersion is "+strconv.FormatInt(*version, 10)+

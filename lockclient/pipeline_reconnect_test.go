@@ -83,22 +83,18 @@ func TestPipelineVerdictsLostWhileThePolicyChanges(t *testing.T) {
 	wantErr(t, "Get of the rejected put", second(direct.API().Get(ctx, lock, "rejected")), lockclient.ErrNotFound)
 }
 
-// cutsOf cuts the connections after random results.
-func cutsOf(relay *relay) lockclient.PipelineOption {
-	return lockclient.OnResult(func(lockclient.BulkResult) {
-		if rand.IntN(60) == 0 {
-			relay.cut()
-		}
-	})
-}
-
 // Wherever a stream is cut, every write is applied exactly once, and succeeds.
 func TestPipelineCuts(t *testing.T) {
 	t.Parallel()
 	relay := newRelay(t)
 	direct, lock := shared(t)
 	ctx := await.Context(t)
-	p, _ := startPipeline(t, newClient(t, relay.url), lock, lockclient.PipelineWindow(50), cutsOf(relay))
+	cuts := lockclient.OnResult(func(lockclient.BulkResult) {
+		if rand.IntN(60) == 0 {
+			relay.cut()
+		}
+	})
+	p, _ := startPipeline(t, newClient(t, relay.url), lock, lockclient.PipelineWindow(50), cuts)
 	const writes = 1500
 	var pending []*lockclient.PendingWrite
 	for i := range writes {

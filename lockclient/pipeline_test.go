@@ -81,6 +81,10 @@ func TestPipeline(t *testing.T) {
 		if err != nil || string(record.Value) != `{"a":1}` || record.ContentType != "application/json" {
 			t.Errorf("%s: the JSON record is %+v, %v", name, record, err)
 		}
+		check(t, second(added(p.PutJSON(ctx, "null", nil)).Wait(ctx)))
+		check(t, second(lease.PutJSON(ctx, "null", nil)))
+		conditional := second(client.API().Delete(ctx, lock, "null", lockclient.Write{IfNoneMatch: true}))
+		wantErr(t, "a conditional Delete", conditional, lockclient.ErrInvalidRequest)
 		check(t, p.Close())
 		check(t, p.Close())
 		wantErr(t, "Put after Close", second(p.Put(ctx, "k", nil)), lockclient.ErrInvalidRequest)
@@ -89,8 +93,8 @@ func TestPipeline(t *testing.T) {
 				t.Fatalf("%s: result %d is %+v", name, i, r)
 			}
 		}
-		if len(results) != writes+1 {
-			t.Errorf("%s: OnResult was called %d times, expected %d", name, len(results), writes+1)
+		if len(results) != writes+2 {
+			t.Errorf("%s: OnResult was called %d times, expected %d", name, len(results), writes+2)
 		}
 		lease.ReleaseOnce()
 		http2.CloseIdleConnections()

@@ -19,6 +19,8 @@ import (
 
 // request is a call before it is sent.
 type request struct {
+	// err, if set, is why the call can't be sent.
+	err error
 	// op names the call in errors.
 	op     string
 	method string
@@ -27,6 +29,8 @@ type request struct {
 	query  url.Values
 	header http.Header
 	body   []byte
+	// stream, if set, is the body instead. Nothing that changes data is read from it before the answer's head has arrived.
+	stream io.ReadCloser
 	// wait is for how long the gateway may wait before it answers.
 	wait time.Duration
 	// repeat says how to repeat the call after an unknown outcome; empty for a call that changes nothing.
@@ -50,13 +54,33 @@ type answer struct {
 	body   []byte
 }
 
-// fetch sends a call and reads its answer as JSON. lacks names a missing part; such an answer is foreign.
+// nameCall makes a call whose path has a name in it, between prefix and suffix.
+func nameCall(verb, method, prefix, name, suffix string) request {
+	call := request{op: verb + " " + name, method: method}
+	path, err := namePath(call.op, name)
+	call.path, call.err = prefix+path+suffix, err
+	return call
+}
+
+// withJSON adds a body. The call may be repeated as it is.
+func (r request) withJSON(body any) request {
+	r.header, r.repeat = http.Header{"Content-Type": {"application/json"}}, repeatAsIs
+	if r.err == nil {
+		r.body, r.err = jsonText(r.op, "body", body)
+	}
+	return r
+}
+
+// fetch sends a call and reads its answer as JSON. lacks, if set, names a missing part; such an answer is foreign.
 func fetch[T any](ctx context.Context, a *API, call request, lacks func(T) string) (T, error) {
 	var result T
 	call.check = func(got answer) string {
 		result = *new(T)
 		if err := json.Unmarshal(got.body, &result); err != nil {
 			return "its body is not the JSON that was expected (" + err.Error() + ")"
+		}
+		if lacks == nil {
+			return ""
 		}
 		return lacks(result)
 	}
@@ -66,18 +90,56 @@ func fetch[T any](ctx context.Context, a *API, call request, lacks func(T) strin
 	return result, nil
 }
 
-// nothing is the lacks of an answer that may be empty.
-func nothing[T any](T) string { return "" }
-
 // exchange sends a call to one gateway and reads the whole answer. It returns *Error or *AnswerError.
-func (c *Client) exchange(ctx context.Context, call request, at gateway) (answer, error) {
+func (c *Client) exchange(ctx context.Context, call request, at gateway) error {
 	var sent dispatch
 	response, err := c.dispatch(ctx, call, at, &sent)
 	if err != nil {
-		return answer{}, err
+		return err
 	}
 	defer func() { _ = response.Body.Close() }()
 	return c.read(call, at, &sent, response)
+}
+
+// open sends a call to one gateway, and returns its answer, a stream of the type that the call accepts, when its head
+// has arrived. It calls cancel, which must end ctx, if the head is late. It returns *Error or *AnswerError.
+func (c *Client) open(ctx context.Context, cancel func(), call request, at gateway) (*http.Response, error) {
+	late := time.AfterFunc(c.answerTimeout, cancel)
+	defer late.Stop()
+	var sent dispatch
+	response, err := c.dispatch(ctx, call, at, &sent)
+	if err != nil {
+		return nil, err
+	}
+	accepted := call.header.Get("Accept")
+	if response.StatusCode == http.StatusOK && mediaType(response.Header) == accepted {
+		return response, nil
+	}
+	defer func() { _ = response.Body.Close() }()
+	call.check = func(answer) string { return "it is no stream of the type " + accepted }
+	return nil, c.read(call, at, &sent, response)
+}
+
+// inTurn calls send with the gateways in turn, the preferred one first, until one serves or ctx ends.
+func (c *Client) inTurn(ctx context.Context, send func(index int) error) error {
+	first := c.preferred.Load()
+	var err error
+	for i := range c.gateways {
+		index := (int(first) + i) % len(c.gateways)
+		if err = send(index); err == nil || !notServed(err) {
+			c.prefer(first, index)
+			return err
+		}
+		if ctx.Err() != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func mediaType(header http.Header) string {
+	mediaType, _, _ := mime.ParseMediaType(header.Get("Content-Type"))
+	return mediaType
 }
 
 // dispatch sends a call to one gateway, and returns the answer when its head has arrived. The caller closes the body.
@@ -88,30 +150,30 @@ func (c *Client) dispatch(ctx context.Context, call request, at gateway, sent *d
 	}
 	response, err := c.http.Do(httpRequest)
 	if err != nil {
-		return nil, at.noAnswer(call, sent.outcome(call.repeat != ""), err)
+		return nil, at.noAnswer(call, sent.outcome(call.repeat != "" && call.stream == nil), err)
 	}
 	return response, nil
 }
 
 // read reads the whole answer, and makes an error of a refusal.
-func (c *Client) read(call request, at gateway, sent *dispatch, response *http.Response) (answer, error) {
+func (c *Client) read(call request, at gateway, sent *dispatch, response *http.Response) error {
 	got := answer{status: response.StatusCode, header: response.Header}
 	var err error
 	got.body, err = io.ReadAll(io.LimitReader(response.Body, c.answerBytesMax+1))
 	switch {
 	case err != nil:
-		return answer{}, at.noAnswer(call, sent.outcome(call.repeat != ""), err)
+		return at.noAnswer(call, sent.outcome(call.repeat != ""), err)
 	case int64(len(got.body)) > c.answerBytesMax:
-		return answer{}, at.foreign(call, got, fmt.Sprintf("it is over the client's limit of %d bytes", c.answerBytesMax))
+		return at.foreign(call, got, fmt.Sprintf("it is over the client's limit of %d bytes", c.answerBytesMax))
 	case got.status < 200 || got.status > 299:
-		return answer{}, at.problem(call, got)
+		return at.problem(call, got)
 	}
 	if call.check != nil {
 		if fault := call.check(got); fault != "" {
-			return answer{}, at.foreign(call, got, fault)
+			return at.foreign(call, got, fault)
 		}
 	}
-	return got, nil
+	return nil
 }
 
 func (c *Client) build(ctx context.Context, call request, at gateway) (*http.Request, error) {
@@ -122,6 +184,9 @@ func (c *Client) build(ctx context.Context, call request, at gateway) (*http.Req
 	httpRequest, err := http.NewRequestWithContext(ctx, call.method, target, bytes.NewReader(call.body))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", call.op, err)
+	}
+	if call.stream != nil {
+		httpRequest.Body, httpRequest.ContentLength, httpRequest.GetBody = call.stream, -1, nil
 	}
 	if c.headers != nil {
 		c.headers(ctx, httpRequest.Header)
@@ -147,8 +212,7 @@ var ownHeaders = []string{
 
 // problem makes the error of a refusal.
 func (g gateway) problem(call request, got answer) error {
-	mediaType, _, _ := mime.ParseMediaType(got.header.Get("Content-Type"))
-	if mediaType != api.ProblemContentType {
+	if mediaType(got.header) != api.ProblemContentType {
 		return g.foreign(call, got, "no problem document, but "+quoteClipped(string(got.body)))
 	}
 	var problem api.Problem
@@ -168,20 +232,15 @@ func (g gateway) noAnswer(call request, outcome api.Outcome, cause error) error 
 	if errors.As(cause, &urlErr) {
 		detail = urlErr.Err
 	}
-	problem := &api.Problem{
-		Type: "about:blank", Title: "No answer", Status: http.StatusServiceUnavailable,
-		Code: api.CodeUnavailable, Retryable: true, Outcome: outcome,
-		Detail: fmt.Sprintf("no answer from %s: %v. ", g.shown, detail),
-	}
+	then := "It may have been applied: " + call.repeat + "."
 	switch {
 	case call.repeat == "":
-		problem.Detail += "Try again."
+		then = "Try again."
 	case outcome == api.OutcomeNotApplied:
-		problem.Detail += "Nothing was sent: try again."
-	default:
-		problem.Detail += "It may have been applied: " + call.repeat + "."
+		then = "Nothing was sent: try again."
 	}
-	return &Error{Op: call.op, Problem: problem, Cause: cause}
+	text := fmt.Sprintf("no answer from %s: %v. %s", g.shown, detail, then)
+	return unanswered(call.op, "No answer", outcome, text, cause)
 }
 
 func (g gateway) foreign(call request, got answer, fault string) error {
@@ -206,15 +265,24 @@ func retryAfter(problem *api.Problem, header string) time.Duration {
 	return 0
 }
 
-// jsonBody encodes a request's body. A json.RawMessage in it keeps its text, except for white space outside of strings.
-func jsonBody(op string, body any) ([]byte, error) {
+// optionalJSON encodes a part of a request that may be left out; nil is no text.
+func optionalJSON(op, part string, value any) ([]byte, error) {
+	if value == nil {
+		return nil, nil
+	}
+	return jsonText(op, part, value)
+}
+
+// jsonText encodes a part of a request. A json.RawMessage in it keeps its text, except for white space outside of
+// strings.
+func jsonText(op, part string, value any) ([]byte, error) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(body); err != nil {
-		return nil, refused(op, api.CodeInvalidRequest, "the body can't be written as JSON: "+err.Error())
+	if err := encoder.Encode(value); err != nil {
+		return nil, refused(op, api.CodeInvalidRequest, "the "+part+" can't be written as JSON: "+err.Error())
 	}
-	return text.Bytes(), nil
+	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), nil
 }
 
 // quoteClipped makes any text short and a single line.

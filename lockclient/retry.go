@@ -1,6 +1,7 @@
 package lockclient
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -27,15 +28,9 @@ var untilAnswered = RetryPolicy{
 }
 
 func (p RetryPolicy) withDefaults() RetryPolicy {
-	if p.Attempts < 1 {
-		p.Attempts = 10
-	}
-	if p.Base <= 0 {
-		p.Base = 100 * time.Millisecond
-	}
-	if p.Max <= 0 {
-		p.Max = 5 * time.Second
-	}
+	p.Attempts = cmp.Or(max(0, p.Attempts), 10)
+	p.Base = cmp.Or(max(0, p.Base), 100*time.Millisecond)
+	p.Max = cmp.Or(max(0, p.Max), 5*time.Second)
 	return p
 }
 
@@ -48,6 +43,17 @@ func (p RetryPolicy) pause(try int, hint time.Duration, random float64) time.Dur
 		longest = p.Base << shift
 	}
 	return min(max(hint, 0), p.Max) + time.Duration(random*float64(longest))
+}
+
+// retry is Client.retry for a call with a result.
+func retry[T any](
+	ctx context.Context, c *Client, policy RetryPolicy, again func(error) bool, send func() (T, error),
+) (result T, err error) {
+	err = c.retry(ctx, policy, again, func() error {
+		result, err = send()
+		return err
+	})
+	return result, err
 }
 
 // retry calls send until it succeeds, or fails with an error that again does not accept, or policy or ctx ends it. The

@@ -1,6 +1,7 @@
 package lockclient
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -51,16 +52,10 @@ func (r *retryReport) report(ctx context.Context, failed Retry) {
 	if r.hook != nil {
 		r.hook(ctx, failed)
 	}
-	skipped, due := r.due()
-	if !due {
-		return
+	if skipped, due := r.due(); due {
+		cmp.Or(r.logger, slog.Default()).WarnContext(ctx, "fencegate: a call failed and is retried",
+			"error", failed.Err, "attempt", failed.Attempt, "pause", failed.Pause, "not_logged", skipped)
 	}
-	logger := r.logger
-	if logger == nil {
-		logger = slog.Default()
-	}
-	logger.WarnContext(ctx, "fencegate: a call failed and is retried",
-		"error", failed.Err, "attempt", failed.Attempt, "pause", failed.Pause, "not_logged", skipped)
 }
 
 // due says whether a line may be logged now, and how many were left out before it.

@@ -28,31 +28,30 @@ func (c *Client) NewSession(ctx context.Context, opts ...LeaseOption) (*Session,
 		return nil, refused(op, api.CodeInvalidRequest,
 			"Shared, Subtree, WithWait and InSession are options of a lease, not of a session")
 	}
-	metadata, err := jsonOf(op, "metadata", config.metadata)
+	metadata, err := optionalJSON(op, "metadata", config.metadata)
 	if err != nil {
 		return nil, err
 	}
 	if err := c.background.open(); err != nil {
 		return nil, err
 	}
-	session := &Session{client: c}
+	body := api.SessionRequest{OwnerID: config.owner, TTLMS: config.ttlMS(), Metadata: metadata}
 	var from dualClock
 	// A retry after a lost answer may create a second session, which holds nothing and expires.
-	err = c.retry(ctx, lostAnswers, retryable, func() (err error) {
+	granted, err := retry(ctx, c, lostAnswers, retryable, func() (api.Session, error) {
 		from = readClock()
-		body := api.SessionRequest{OwnerID: config.owner, TTLMS: config.ttlMS(), Metadata: metadata}
-		session.granted, err = c.API().CreateSession(ctx, body)
-		return err
+		return c.API().CreateSession(ctx, body)
 	})
 	if err != nil {
 		return nil, err
 	}
+	session := &Session{client: c, granted: granted}
 	base := context.WithoutCancel(ctx)
-	session.validity, err = newValidity(base, c.background.ctx, &c.background.validities, nil, session.lost)
+	session.validity, err = newValidity(base, &c.background, nil, session.lost)
 	if err != nil {
 		return nil, err
 	}
-	session.validity.set(from, time.Duration(session.granted.TTLMS)*time.Millisecond)
+	session.validity.set(from, time.Duration(session.granted.TTLMS)*time.Millisecond, nil)
 	if config.beat == nil {
 		config.beat = &heartbeatConfig{}
 	}
@@ -73,7 +72,7 @@ func (s *Session) keepAlive(ctx context.Context, limit time.Duration) error {
 	if err != nil {
 		return err
 	}
-	s.validity.set(from, time.Duration(kept.TTLMS)*time.Millisecond)
+	s.validity.set(from, time.Duration(kept.TTLMS)*time.Millisecond, nil)
 	return nil
 }
 
@@ -97,9 +96,6 @@ func (s *Session) Context() context.Context { return s.validity.context() }
 // Err returns nil while the session can be relied on, and the reason afterwards, as Lease.Err does.
 func (s *Session) Err() error { return s.validity.check() }
 
-// Valid says whether Err is nil.
-func (s *Session) Valid() bool { return s.Err() == nil }
-
 // ExpiresIn returns for how long the session can be relied on without another heartbeat.
 func (s *Session) ExpiresIn() time.Duration { return s.validity.left() }
 
@@ -112,10 +108,8 @@ func (s *Session) HeartbeatErr() error { return s.heartbeat.last() }
 func (s *Session) Close(ctx context.Context) error {
 	ctx, cancel := s.validity.endBefore(ctx)
 	defer cancel()
-	calls := s.client.API().limited(releaseTryLimit)
-	err := s.client.retry(ctx, untilAnswered, retryable, func() error {
-		_, err := calls.EndSession(ctx, s.granted.SessionID)
-		return err
+	_, err := retry(ctx, s.client, untilAnswered, retryable, func() (api.SessionEnded, error) {
+		return s.client.API().limited(releaseTryLimit).EndSession(ctx, s.granted.SessionID)
 	})
 	if isGone(err) {
 		return s.lost(err)

@@ -47,35 +47,16 @@ func TestOneTrace(t *testing.T) {
 		check(t, second(pipeline.Put(ctx, "k", []byte("v"))))
 		check(t, pipeline.Close())
 	}, "POST /v1/writes", "write", "write batch", "query fence.write_one")
-	trip(
-		"a renewal",
-		func(ctx context.Context) { check(t, lease.Renew(ctx)) },
-		"POST /v1/locks/{lock}/renew",
-		"query fence.renew",
-	)
-	trip(
-		"an acquire",
-		func(ctx context.Context) { check(t, second(client.Acquire(ctx, "other"))) },
-		"POST /v1/locks/{lock}/acquire",
-		"query fence.acquire",
-	)
-	trip(
-		"a session",
-		func(ctx context.Context) { check(t, second(client.NewSession(ctx))) },
-		"POST /v1/sessions",
-		"query fence.sessions",
-	)
-	trip(
-		"a read",
-		func(ctx context.Context) { check(t, second(client.API().Fence(ctx, "job"))) },
-		"GET /v1/resources/{resource}/fence",
-	)
-	trip(
-		"a release",
-		func(ctx context.Context) { check(t, lease.Release(ctx)) },
-		"POST /v1/locks/{lock}/release",
-		"query fence.release_lease",
-	)
+	trip("a renewal", func(ctx context.Context) { check(t, lease.Renew(ctx)) },
+		"POST /v1/locks/{lock}/renew", "query fence.renew")
+	trip("an acquire", func(ctx context.Context) { check(t, second(client.Acquire(ctx, "other"))) },
+		"POST /v1/locks/{lock}/acquire", "query fence.acquire")
+	trip("a session", func(ctx context.Context) { check(t, second(client.NewSession(ctx))) },
+		"POST /v1/sessions", "query fence.sessions")
+	trip("a read", func(ctx context.Context) { check(t, second(client.API().Fence(ctx, "job"))) },
+		"GET /v1/resources/{resource}/fence")
+	trip("a release", func(ctx context.Context) { check(t, lease.Release(ctx)) },
+		"POST /v1/locks/{lock}/release", "query fence.release")
 
 	for _, span := range received.Spans() {
 		if span.Name == "sweep" || span.ParentID == "" && span.Server {

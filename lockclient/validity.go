@@ -19,11 +19,8 @@ const (
 // window is for how long a lease of this TTL is valid, from the moment before it was requested.
 func window(ttl time.Duration) time.Duration { return ttl - ttl/driftShare }
 
-// validity is for how long this process may rely on something that it holds, a lease or a session.
-//
-// The database grants or renews after the request was sent, and for the TTL from then on. So the lease has not expired
-// before "sent + TTL", by any clock that runs at the same rate. The time of the answer does not count, since an answer
-// may be late. The times in the answer don't count, since they are another machine's.
+// validity is for how long this process may rely on something that it holds, a lease or a session. The package's
+// documentation has the reasons ("The validity window").
 type validity struct {
 	// home holds the validities that end together: with the client, or with the session.
 	home *group
@@ -55,15 +52,16 @@ type hold struct {
 	left time.Duration
 }
 
-// newValidity begins a validity. When its window ends, it ends with the cause lost(errTTL). newValidity returns the
-// cause of home's end if home has ended.
-func newValidity(
-	base, life context.Context, home *group, within *validity, lost func(why error) error,
-) (*validity, error) {
-	v := &validity{home: home, within: within, lost: lost}
+// newValidity begins a validity, which ends with within or, if that is nil, with b. When its window ends, it ends with
+// the cause lost(errTTL). newValidity returns the cause of that other end if it has come already.
+func newValidity(base context.Context, b *background, within *validity, lost func(error) error) (*validity, error) {
+	v := &validity{home: &b.validities, within: within, lost: lost}
+	if within != nil {
+		v.home = &within.members
+	}
 	v.ctx, v.cancel = context.WithCancelCause(base)
-	v.life, v.cancelLife = context.WithCancelCause(life)
-	if err := home.add(v); err != nil {
+	v.life, v.cancelLife = context.WithCancelCause(b.ctx)
+	if err := v.home.add(v); err != nil {
 		v.cancel(err)
 		v.cancelLife(err)
 		return nil, err
@@ -71,23 +69,13 @@ func newValidity(
 	return v, nil
 }
 
-// set moves the window after a grant or a renewal. from is before the request was sent.
-func (v *validity) set(from dualClock, ttl time.Duration) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.cause != nil {
-		return
-	}
-	v.from, v.ttl = from, ttl
-	v.arm()
-}
-
-// limit sets the end that no renewal moves; nil removes it.
-func (v *validity) limit(end *hold) {
+// set moves the window after a grant or a renewal. from is before the request was sent. end is what no renewal moves;
+// nil: nothing.
+func (v *validity) set(from dualClock, ttl time.Duration, end *hold) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.cause == nil {
-		v.hold = end
+		v.from, v.ttl, v.hold = from, ttl, end
 		v.arm()
 	}
 }
@@ -207,8 +195,7 @@ func (v *validity) endBefore(ctx context.Context) (context.Context, context.Canc
 // context returns the context of the user's work.
 func (v *validity) context() context.Context { return validityContext{v.ctx, v} }
 
-// validityContext reads the clocks at each call of Err and Done: a process that was frozen past the window's end must
-// stop before its timers have fired. Contexts derived from it are canceled by the timer, or by the next such call.
+// validityContext reads the clocks at each call of Err and Done: see Lease.Context.
 type validityContext struct {
 	context.Context
 	validity *validity

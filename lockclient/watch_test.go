@@ -14,7 +14,7 @@ import (
 )
 
 // nextOf reads up to the next event of a kind.
-func nextOf(t *testing.T, watch *lockclient.Watch, kind string) lockclient.Event {
+func nextOf(t *testing.T, watch *lockclient.Watch[lockclient.Event], kind string) lockclient.Event {
 	t.Helper()
 	for event, err := range watch.All(await.Context(t)) {
 		if err != nil {
@@ -127,7 +127,7 @@ func TestWatchEnds(t *testing.T) {
 }
 
 // wantEnd ends a watch while a reader waits, and expects the reader's error.
-func wantEnd(t *testing.T, watch *lockclient.Watch, end func(), want error) {
+func wantEnd(t *testing.T, watch *lockclient.Watch[lockclient.Event], end func(), want error) {
 	t.Helper()
 	ended := make(chan error, 1)
 	go func() {

@@ -13,26 +13,24 @@ import (
 type WriteOption func(*writeConfig)
 
 type writeConfig struct {
-	resource    string
-	contentType string
-	ifVersion   *int64
-	ifAbsent    bool
+	resource string
+	Write
 }
 
 // WithContentType sets the type of the value. Default application/octet-stream. A value of application/json must be
 // JSON.
 func WithContentType(contentType string) WriteOption {
-	return func(c *writeConfig) { c.contentType = contentType }
+	return func(c *writeConfig) { c.ContentType = contentType }
 }
 
 // IfVersion makes the write ErrVersionMismatch unless the record has this version.
 func IfVersion(version int64) WriteOption {
-	return func(c *writeConfig) { c.ifVersion = &version }
+	return func(c *writeConfig) { c.IfMatch = &version }
 }
 
 // IfAbsent makes a put ErrVersionMismatch if there is a record.
 func IfAbsent() WriteOption {
-	return func(c *writeConfig) { c.ifAbsent = true }
+	return func(c *writeConfig) { c.IfNoneMatch = true }
 }
 
 // OnResource writes to a resource below the lock's own, under a Subtree lease.
@@ -41,7 +39,7 @@ func OnResource(resource string) WriteOption {
 }
 
 func (c *writeConfig) checkDelete(op string) error {
-	if c.ifAbsent || c.contentType != "" {
+	if c.IfNoneMatch || c.ContentType != "" {
 		return refused(op, api.CodeInvalidRequest, "IfAbsent and WithContentType are options of a put")
 	}
 	return nil
@@ -55,11 +53,9 @@ func (l *Lease) writeConfig(opts []WriteOption) writeConfig {
 	return config
 }
 
-// Put stores a record of the lease's resource, under the lease's token and the next number: 34.1, 34.2, …
-//
-// The writes of one lease are sent one at a time, in the order of their numbers, because a later number that arrives
-// first would make the earlier one stale. If an answer is lost, the same write is sent again with the same number,
-// until it is answered or ctx ends, for some 30 seconds. It is applied once, however often it arrives.
+// Put stores a record of the lease's resource, under the lease's token and the next number. It waits for the lease's
+// earlier writes. If an answer is lost, the same write is sent again with the same number, until it is answered or ctx
+// ends, for some 30 seconds.
 //
 // Put sends the write even if the lease seems lost, because only the fence knows. ErrTokenStale, ErrLeaseMismatch and
 // ErrLeaseExpired say that the caller is not the holder: stop. ErrVersionMismatch is that of a precondition.
@@ -69,25 +65,19 @@ func (l *Lease) writeConfig(opts []WriteOption) writeConfig {
 // settles it: the unanswered write was applied before that, or never will be.
 func (l *Lease) Put(ctx context.Context, key string, value []byte, opts ...WriteOption) (api.WriteResult, error) {
 	config := l.writeConfig(opts)
-	var result api.WriteResult
-	err := l.numbered(ctx, "put "+config.resource+" "+key, config.resource, func(token api.FencingToken) (err error) {
-		result, err = l.client.API().Put(ctx, config.resource, key, Write{
-			Token: token, LeaseID: l.granted.LeaseID, ContentType: config.contentType, Value: value,
-			IfMatch: config.ifVersion, IfNoneMatch: config.ifAbsent,
-		})
-		return err
+	config.Value = value
+	return l.numbered(ctx, "put "+config.resource+" "+key, config, func(write Write) (api.WriteResult, error) {
+		return l.client.API().Put(ctx, config.resource, key, write)
 	})
-	return result, err
 }
 
 // PutJSON is Put of a value as application/json.
 func (l *Lease) PutJSON(ctx context.Context, key string, value any, opts ...WriteOption) (api.WriteResult, error) {
-	text, err := jsonBody("put "+l.granted.Lock+" "+key, value)
+	text, err := jsonText("put "+l.granted.Lock+" "+key, "value", value)
 	if err != nil {
 		return api.WriteResult{}, err
 	}
-	opts = append([]WriteOption{WithContentType("application/json")}, opts...)
-	return l.Put(ctx, key, []byte(strings.TrimSuffix(string(text), "\n")), opts...)
+	return l.Put(ctx, key, text, append([]WriteOption{WithContentType("application/json")}, opts...)...)
 }
 
 // Delete removes a record, as Put stores one. It returns ErrNotFound if there is none.
@@ -97,35 +87,34 @@ func (l *Lease) Delete(ctx context.Context, key string, opts ...WriteOption) (ap
 	if err := config.checkDelete(op); err != nil {
 		return api.WriteResult{}, err
 	}
-	var result api.WriteResult
-	err := l.numbered(ctx, op, config.resource, func(token api.FencingToken) (err error) {
-		result, err = l.client.API().Delete(ctx, config.resource, key, Removal{
-			Token: token, LeaseID: l.granted.LeaseID, IfMatch: config.ifVersion,
-		})
-		return err
+	return l.numbered(ctx, op, config, func(write Write) (api.WriteResult, error) {
+		return l.client.API().Delete(ctx, config.resource, key, write)
 	})
-	return result, err
 }
 
 // numbered sends one write under the next number, until it is answered.
-func (l *Lease) numbered(ctx context.Context, op, resource string, send func(api.FencingToken) error) error {
+func (l *Lease) numbered(
+	ctx context.Context, op string, config writeConfig, send func(Write) (api.WriteResult, error),
+) (api.WriteResult, error) {
 	if err := takeTurn(ctx, l.writing, op); err != nil {
-		return err
+		return api.WriteResult{}, err
 	}
 	defer endTurn(l.writing)
 	l.sequence++
-	sequence := l.sequence
-	err := l.client.retry(ctx, untilAnswered, retryable, func() error {
-		return send(api.FencingToken{Token: l.granted.FencingToken, Sequence: &sequence})
+	config.Token = api.FencingToken{Token: l.granted.FencingToken, Sequence: new(l.sequence)}
+	config.LeaseID = l.granted.LeaseID
+	result, err := retry(ctx, l.client, untilAnswered, retryable, func() (api.WriteResult, error) {
+		return send(config.Write)
 	})
-	l.endIfRejected(resource, err)
-	return err
+	l.endIfRejected(config.resource, err)
+	return result, err
 }
 
 // PutOp returns a put for a transaction. An empty contentType is application/octet-stream.
 func PutOp(key string, value []byte, contentType string) api.Op {
-	text := base64.StdEncoding.EncodeToString(value)
-	return api.Op{Op: "put", Key: key, ValueBase64: &text, ContentType: contentType}
+	return api.Op{
+		Op: "put", Key: key, ValueBase64: new(base64.StdEncoding.EncodeToString(value)), ContentType: contentType,
+	}
 }
 
 // DeleteOp returns a delete for a transaction.
@@ -163,10 +152,8 @@ func (c *Client) Transact(ctx context.Context, leases []*Lease, ops ...api.Op) (
 	}
 	defer endTurns(inOrder)
 	body := api.TransactionRequest{Fences: writeTokens(inOrder, ops), Ops: ops}
-	var result api.TransactionResult
-	err := c.retry(ctx, untilAnswered, retryable, func() (err error) {
-		result, err = c.API().Transaction(ctx, body)
-		return err
+	result, err := retry(ctx, c, untilAnswered, retryable, func() (api.TransactionResult, error) {
+		return c.API().Transaction(ctx, body)
 	})
 	if problem := ProblemOf(err); problem != nil {
 		for _, lease := range inOrder {
@@ -193,9 +180,9 @@ func writeTokens(leases []*Lease, ops []api.Op) []api.WriteToken {
 			return
 		}
 		added[resource] = true
-		token, sequence, id := lease.granted.FencingToken, lease.sequence, lease.granted.LeaseID
 		tokens = append(tokens, api.WriteToken{
-			Resource: resource, FencingToken: &token, Sequence: &sequence, LeaseID: &id,
+			Resource: resource, FencingToken: new(lease.granted.FencingToken), Sequence: new(lease.sequence),
+			LeaseID: new(lease.granted.LeaseID),
 		})
 	}
 	for _, lease := range leases {

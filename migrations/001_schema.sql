@@ -355,7 +355,7 @@ insert into fence.inventory default values;
 
 -- The sweep
 
--- The parts of the sweep. One gateway at a time does each part: it locks the row (fence.sweep_turn).
+-- The parts of the sweep. One gateway at a time does each part: it locks the row (fence.sweep).
 create table fence.sweeps (
     part            text primary key,
     swept_at        timestamptz not null default '-infinity',

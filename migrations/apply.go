@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -68,7 +69,8 @@ func Apply(ctx context.Context, conn *pgx.Conn) (err error) {
 }
 
 // Check returns nil if the schema is this program's, ErrNotMigrated if it is missing or older, ErrNewer if it is
-// newer, ErrPrerelease if it is of before the first release, or the database's error.
+// newer, ErrPrerelease if it is of before the first release or has other functions of this revision, or the database's
+// error.
 func Check(ctx context.Context, conn Querier) error {
 	if err := checkReleased(ctx, conn); err != nil {
 		return err
@@ -78,6 +80,11 @@ func Check(ctx context.Context, conn Querier) error {
 		return err
 	}
 	revision, err := readNumber(ctx, conn, "select revision from fence.guard_revision")
+	if err != nil {
+		return err
+	}
+	unreleased, err := readNumber(ctx, conn, fmt.Sprintf(
+		"select 1 from fence.guard_revision where revision = %d and digest <> '%s'", GuardRevision, guardDigest()))
 	if err != nil {
 		return err
 	}
@@ -91,6 +98,8 @@ func Check(ctx context.Context, conn Querier) error {
 		return fmt.Errorf("%w: it has schema version %d and functions revision %d, "+
 			"this program needs %d and %d; run `fencegate migrate`",
 			ErrNotMigrated, version, revision, newest, GuardRevision)
+	case unreleased != 0:
+		return errPrerelease()
 	}
 	return nil
 }
@@ -100,19 +109,23 @@ type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// checkReleased returns ErrPrerelease if the schema has only the version table of such a program.
+// checkReleased returns ErrPrerelease if the schema has only the version table of a program from before the release.
 func checkReleased(ctx context.Context, conn Querier) error {
-	var prerelease bool
+	var older bool
 	err := conn.QueryRow(ctx, "select to_regclass($1) is not null and to_regclass($2) is null",
-		prereleaseTable, versionTable).Scan(&prerelease)
+		prereleaseTable, versionTable).Scan(&older)
 	switch {
 	case err != nil:
 		return fmt.Errorf("look for the schema: %w", err)
-	case prerelease:
-		return fmt.Errorf("%w: its tables cannot be migrated; use a new database, "+
-			"or delete its data with `drop schema fence cascade` and run `fencegate migrate`", ErrPrerelease)
+	case older:
+		return errPrerelease()
 	}
 	return nil
+}
+
+func errPrerelease() error {
+	return fmt.Errorf("%w: its schema cannot be migrated; use a new database, "+
+		"or delete its data with `drop schema fence cascade` and run `fencegate migrate`", ErrPrerelease)
 }
 
 // readNumber reads a number; it is 0 if its table, or the row in it, does not exist yet.
@@ -204,13 +217,13 @@ func applyGuard(ctx context.Context, tx pgx.Tx) error {
 }
 
 // guardDigest returns the SHA-256 of the text of all functions.
-func guardDigest() string {
+var guardDigest = sync.OnceValue(func() string {
 	hash := sha256.New()
 	for _, file := range guardFiles() {
 		hash.Write(must(guard.ReadFile(file)))
 	}
 	return hex.EncodeToString(hash.Sum(nil))
-}
+})
 
 func numberedFiles() []string { return must(fs.Glob(numbered, "*.sql")) }
 

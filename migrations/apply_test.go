@@ -55,6 +55,28 @@ func fingerprint(t *testing.T, conn *pgx.Conn) string {
 	return text
 }
 
+// expectUntouched runs what must write nothing to the database.
+func expectUntouched(t *testing.T, conn *pgx.Conn, what func()) {
+	t.Helper()
+	before := fingerprint(t, conn)
+	what()
+	if after := fingerprint(t, conn); after != before {
+		t.Errorf("the database was\n%s\nand is\n%s", before, after)
+	}
+}
+
+// bringUpToDate migrates a database that is not up to date.
+func bringUpToDate(t *testing.T, conn *pgx.Conn) {
+	t.Helper()
+	if err := migrations.Check(t.Context(), conn); !errors.Is(err, migrations.ErrNotMigrated) {
+		t.Errorf("before, Check returned %v, want ErrNotMigrated", err)
+	}
+	if err := migrations.Apply(t.Context(), conn); err != nil {
+		t.Fatal(err)
+	}
+	expectMigrated(t, conn)
+}
+
 // expectMigrated checks that the schema is complete, as the golden one, and has the newest functions.
 func expectMigrated(t *testing.T, conn *pgx.Conn) {
 	t.Helper()
@@ -105,15 +127,13 @@ func TestApplyTwice(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, pgtest.Migrated(t))
 	acquire(t, conn, "lock")
-	before := fingerprint(t, conn)
-	for range 2 {
-		if err := migrations.Apply(t.Context(), conn); err != nil {
-			t.Error(err)
+	expectUntouched(t, conn, func() {
+		for range 2 {
+			if err := migrations.Apply(t.Context(), conn); err != nil {
+				t.Error(err)
+			}
 		}
-	}
-	if after := fingerprint(t, conn); after != before {
-		t.Errorf("the database was\n%s\nand is\n%s", before, after)
-	}
+	})
 	expectMigrated(t, conn)
 }
 
@@ -132,20 +152,30 @@ func TestNewerIsLeftAlone(t *testing.T) {
 			t.Parallel()
 			conn := connect(t, pgtest.Migrated(t))
 			exec(t, conn, sql)
-			before := fingerprint(t, conn)
-			for _, err := range []error{migrations.Apply(t.Context(), conn), migrations.Check(t.Context(), conn)} {
-				if !errors.Is(err, migrations.ErrNewer) {
-					t.Errorf("the error is %v, want ErrNewer", err)
+			expectUntouched(t, conn, func() {
+				for _, err := range []error{migrations.Apply(t.Context(), conn), migrations.Check(t.Context(), conn)} {
+					if !errors.Is(err, migrations.ErrNewer) {
+						t.Errorf("the error is %v, want ErrNewer", err)
+					}
 				}
-			}
-			if after := fingerprint(t, conn); after != before {
-				t.Errorf("the database was\n%s\nand is\n%s", before, after)
-			}
+			})
 		})
 	}
 }
 
-// TestPrereleaseIsRefused checks that a database from before the first release is refused, and not changed.
+func expectPrerelease(t *testing.T, conn *pgx.Conn) {
+	t.Helper()
+	expectUntouched(t, conn, func() {
+		for _, err := range []error{migrations.Apply(t.Context(), conn), migrations.Check(t.Context(), conn)} {
+			if !errors.Is(err, migrations.ErrPrerelease) || !strings.Contains(err.Error(), "drop schema fence cascade") {
+				t.Errorf("the error is %v, want ErrPrerelease and what to do", err)
+			}
+		}
+	})
+}
+
+// TestPrereleaseIsRefused checks that a database from before the first release is refused, and not changed. So is one
+// whose functions have this revision and another text.
 func TestPrereleaseIsRefused(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, pgtest.Empty(t))
@@ -158,21 +188,13 @@ func TestPrereleaseIsRefused(t *testing.T) {
 		insert into fence.guard_revision values (true, 2, 'digest');
 		create table fence.fences (resource fence.name primary key, last_token bigint not null);
 		insert into fence.fences values ('lock', 7)`)
-	before := fingerprint(t, conn)
-	for _, err := range []error{migrations.Apply(t.Context(), conn), migrations.Check(t.Context(), conn)} {
-		if !errors.Is(err, migrations.ErrPrerelease) || !strings.Contains(err.Error(), "drop schema fence cascade") {
-			t.Errorf("the error is %v, want ErrPrerelease and what to do", err)
-		}
-	}
-	if after := fingerprint(t, conn); after != before {
-		t.Errorf("the database was\n%s\nand is\n%s", before, after)
-	}
+	expectPrerelease(t, conn)
 
 	exec(t, conn, "drop schema fence cascade")
-	if err := migrations.Apply(t.Context(), conn); err != nil {
-		t.Fatal(err)
-	}
-	expectMigrated(t, conn)
+	bringUpToDate(t, conn)
+
+	exec(t, conn, "update fence.guard_revision set digest = 'that of other functions'")
+	expectPrerelease(t, conn)
 }
 
 // TestOlderIsBroughtUpToDate checks that the schema of an older program, or of one that died on the way, is brought up
@@ -182,7 +204,7 @@ func TestOlderIsBroughtUpToDate(t *testing.T) {
 	const older = "update fence.guard_revision set revision = revision - 1;"
 	for name, sql := range map[string]string{
 		"older functions": older + `
-			create or replace function fence.prefixes(p_name text) returns text[]
+			create or replace function fence.ancestors(p_name text) returns text[]
 			language sql immutable parallel safe as $$ select array['old'] $$`,
 		"a function is missing": older + "drop function fence.admit",
 		"a function is open to everyone": older + `
@@ -198,13 +220,7 @@ func TestOlderIsBroughtUpToDate(t *testing.T) {
 			conn := connect(t, pgtest.Migrated(t))
 			acquire(t, conn, "lock")
 			exec(t, conn, sql)
-			if err := migrations.Check(t.Context(), conn); !errors.Is(err, migrations.ErrNotMigrated) {
-				t.Errorf("before, Check returned %v, want ErrNotMigrated", err)
-			}
-			if err := migrations.Apply(t.Context(), conn); err != nil {
-				t.Fatal(err)
-			}
-			expectMigrated(t, conn)
+			bringUpToDate(t, conn)
 			acquire(t, conn, "another")
 			var locks string
 			const sql = "select string_agg(lock || fencing_token, ' ' order by fencing_token) from fence.leases"
@@ -231,13 +247,7 @@ func TestEmptyIsBroughtUpToDate(t *testing.T) {
 			t.Parallel()
 			conn := connect(t, pgtest.Empty(t))
 			exec(t, conn, sql)
-			if err := migrations.Check(t.Context(), conn); !errors.Is(err, migrations.ErrNotMigrated) {
-				t.Errorf("before, Check returned %v, want ErrNotMigrated", err)
-			}
-			if err := migrations.Apply(t.Context(), conn); err != nil {
-				t.Fatal(err)
-			}
-			expectMigrated(t, conn)
+			bringUpToDate(t, conn)
 		})
 	}
 }
@@ -257,19 +267,14 @@ func TestFailureReplacesNothing(t *testing.T) {
 			p_kinds text[], p_keys text[], p_values bytea[], p_content_types text[], p_expected bigint[],
 			p_turn_ends integer[], p_wait_ms integer)
 		returns text language sql as $$ select 'a result of another type' $$`)
-	before := fingerprint(t, conn)
-	const file = "guard/write/write.sql"
-	if err := migrations.Apply(t.Context(), conn); err == nil || !strings.Contains(err.Error(), file) {
-		t.Errorf("the error is %v, want one that names %s", err, file)
-	}
-	if after := fingerprint(t, conn); after != before {
-		t.Errorf("the database was\n%s\nand is\n%s", before, after)
-	}
+	expectUntouched(t, conn, func() {
+		const file = "guard/write/write.sql"
+		if err := migrations.Apply(t.Context(), conn); err == nil || !strings.Contains(err.Error(), file) {
+			t.Errorf("the error is %v, want one that names %s", err, file)
+		}
+	})
 	exec(t, conn, "drop function fence.write")
-	if err := migrations.Apply(t.Context(), conn); err != nil {
-		t.Fatal(err)
-	}
-	expectMigrated(t, conn)
+	bringUpToDate(t, conn)
 }
 
 // TestUnsuitableDatabase checks that a database with another encoding is refused, and not changed.
@@ -290,14 +295,12 @@ func TestUnsuitableDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(t.Context())
-	before := fingerprint(t, conn)
-	err = migrations.Apply(t.Context(), conn)
-	if !errors.Is(err, migrations.ErrUnsuitable) || !strings.Contains(err.Error(), "UTF8") {
-		t.Errorf("the error is %v, want ErrUnsuitable that names UTF8", err)
-	}
-	if after := fingerprint(t, conn); after != before {
-		t.Errorf("the database was\n%s\nand is\n%s", before, after)
-	}
+	expectUntouched(t, conn, func() {
+		err := migrations.Apply(t.Context(), conn)
+		if !errors.Is(err, migrations.ErrUnsuitable) || !strings.Contains(err.Error(), "UTF8") {
+			t.Errorf("the error is %v, want ErrUnsuitable that names UTF8", err)
+		}
+	})
 }
 
 // TestApplyWaits checks that a second Apply waits for the first. If its context ends, it returns and changes nothing.

@@ -134,7 +134,7 @@ func TestFunctionsWorkForOthers(t *testing.T) {
 	if err != nil || !finite {
 		t.Errorf("the functions of the schema astray were called (%v)", err)
 	}
-	err = conn.QueryRow(t.Context(), "select fence.release('lock', 'owner', $1, $2)", lease.id, lease.token).Scan(&status)
+	err = conn.QueryRow(t.Context(), "select status from fence.release('lock', 'owner', $1, $2)", lease.id, lease.token).Scan(&status)
 	if err != nil || status != "released" {
 		t.Errorf("the release is %s (%v)", status, err)
 	}

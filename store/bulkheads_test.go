@@ -9,12 +9,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 )
 
 const lockFencesSQL = "select from fence.fences where resource = any ($1) order by resource for update"
+
+// namedCall is a call and its name in failure messages.
+type namedCall struct {
+	name string
+	call func() error
+}
 
 // others are a lock, its lease, a session and a policy that have nothing to do with what is stuck.
 type others struct {
@@ -26,16 +33,11 @@ type others struct {
 func newOthers(t *testing.T, on *engine.Engine) *others {
 	t.Helper()
 	o := &others{on: on}
-	var err error
-	if o.held, err = on.Acquire(t.Context(), store.AcquireRequest{Lock: "held", OwnerID: "o",
-		TTL: time.Hour}); err != nil {
-		t.Fatal(err)
-	}
-	if o.ending, err = on.Acquire(t.Context(), store.AcquireRequest{Lock: "ending", OwnerID: "o",
-		TTL: time.Hour}); err != nil {
-		t.Fatal(err)
-	}
-	if o.session, err = on.CreateSession(t.Context(), store.SessionRequest{OwnerID: "o", TTL: time.Hour}); err != nil {
+	var heldErr, endingErr, err error
+	o.held, heldErr = on.Acquire(t.Context(), store.AcquireRequest{Lock: "held", OwnerID: "o", TTL: time.Hour})
+	o.ending, endingErr = on.Acquire(t.Context(), store.AcquireRequest{Lock: "ending", OwnerID: "o", TTL: time.Hour})
+	o.session, err = on.CreateSession(t.Context(), store.SessionRequest{OwnerID: "o", TTL: time.Hour})
+	if err := errors.Join(heldErr, endingErr, err); err != nil {
 		t.Fatal(err)
 	}
 	return o
@@ -46,10 +48,7 @@ func (o *others) expectServed(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
-	calls := []struct {
-		name string
-		call func() error
-	}{
+	calls := []namedCall{
 		{"renew", func() error { _, err := o.on.Renew(ctx, o.held.Ref(), 0); return err }},
 		{"keep alive", func() error { _, err := o.on.KeepAlive(ctx, o.session.ID); return err }},
 		{"acquire", func() error {
@@ -60,13 +59,9 @@ func (o *others) expectServed(t *testing.T) {
 			_, err := o.on.Acquire(ctx, store.AcquireRequest{Lock: "free too", OwnerID: "o", Wait: store.WaitMax})
 			return err
 		}},
-		{"write", func() error { _, err := o.on.Commit(ctx, o.write(o.held)); return err }},
+		{"write", func() error { _, err := o.on.Commit(ctx, enginetest.Put(o.held, 1, "v")); return err }},
 		{"transaction", func() error {
-			write := o.write(o.ending)
-			_, err := o.on.Transact(ctx, store.Transaction{
-				Tokens: []store.WriteToken{write.WriteToken}, Operations: []store.ResourceOperation{{Resource: write.Resource,
-					Operation: write.Operation}},
-			})
+			_, err := o.on.Transact(ctx, transactionOf(enginetest.Put(o.ending, 1, "v")))
 			return err
 		}},
 		{"release", func() error { return o.on.Release(ctx, o.ending.Ref()) }},
@@ -76,13 +71,6 @@ func (o *others) expectServed(t *testing.T) {
 		if err := c.call(); err != nil {
 			t.Errorf("%s, of another lock: %v", c.name, err)
 		}
-	}
-}
-
-func (o *others) write(lease store.Lease) store.Write {
-	return store.Write{
-		WriteToken: store.WriteToken{Resource: lease.Lock, Token: lease.Token},
-		Operation:  store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain"},
 	}
 }
 
@@ -112,11 +100,7 @@ func TestLockedFenceDelaysNobodyElse(t *testing.T) {
 			return err
 		},
 		"transactions": func(ctx context.Context, o *others, hot store.Lease) error {
-			write := o.write(hot)
-			_, err := o.on.Transact(ctx, store.Transaction{
-				Tokens: []store.WriteToken{write.WriteToken}, Operations: []store.ResourceOperation{{Resource: write.Resource,
-					Operation: write.Operation}},
-			})
+			_, err := o.on.Transact(ctx, transactionOf(enginetest.Put(hot, 1, "v")))
 			return err
 		},
 	}
@@ -197,11 +181,7 @@ func TestLockedFenceIsNamed(t *testing.T) {
 		}
 		want := fmt.Sprintf(c.named, pid)
 		if text, ok := c.arg.(string); ok {
-			var hash int32
-			if err := b.SQL.QueryRow(ctx, "select hashtext($1)", text).Scan(&hash); err != nil {
-				t.Fatal(err)
-			}
-			want = fmt.Sprintf(c.named, pid, hash)
+			want = fmt.Sprintf(c.named, pid, valueOf[int32](t, b, "select hashtext($1)", text))
 		}
 		if !errors.Is(err, store.ErrLocked) || !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%s: the answer is %v, want ErrLocked that says %q", name, err, want)
@@ -242,10 +222,7 @@ func TestStuckQueuesDelayNoOther(t *testing.T) {
 			answers <- answer{lock, err}
 		}()
 	}
-	await(t, "all wait", func() bool {
-		var n int
-		return b.SQL.QueryRow(t.Context(), "select count(*) from fence.waiters").Scan(&n) == nil && n == queues+1
-	})
+	b.AwaitQueued(t, queues+1)
 	_, unlock := b.LockedBy(t, lockFencesSQL, locks[:queues])
 	for _, lock := range locks[:queues] { // as if its lease had ended
 		b.Exec(t, "select pg_notify(fence.gateway_channel($1), '0 ' || $2)", service.GatewayID(), lock)
@@ -278,8 +255,8 @@ func TestStuckQueuesDelayNoOther(t *testing.T) {
 	}
 }
 
-// One who waits for a lock goes on until its time is over, also where it gets no turn to ask, since others ask for a
-// fence that is stuck.
+// TestWaitersWithoutATurn checks that a waiter for a lock waits until its time is over, also if it never gets a
+// connection, because calls for a locked fence hold them all.
 func TestWaitersWithoutATurn(t *testing.T) {
 	st := openStore(t, store.Config{DatabaseURL: pgtest.Migrated(t), StatementTimeout: 100 * time.Millisecond})
 	service, err := engine.New(st, engine.Config{})

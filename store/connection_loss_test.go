@@ -60,9 +60,8 @@ func TestAcquireWhoseConnectionIsCut(t *testing.T) {
 	if err := s.do(t.Context(), request("r")); err != nil {
 		t.Fatal(err)
 	}
-	var leases int
-	err := b.SQL.QueryRow(t.Context(), "select count(*) from fence.leases where request_id = 'r'").Scan(&leases)
-	if err != nil || leases != 1 || s.newest().Token != s.leases[0].Token+1 {
-		t.Errorf("%d leases were granted (%v), the newest is %+v", leases, err, s.newest())
+	leases := b.Count(t, "select count(*) from fence.leases where request_id = 'r'")
+	if leases != 1 || s.newest().Token != s.leases[0].Token+1 {
+		t.Errorf("%d leases were granted, the newest is %+v", leases, s.newest())
 	}
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -41,10 +42,8 @@ var (
 type reasonCounts [8]atomic.Uint64
 
 func (c *reasonCounts) add(reason Reason, n int) {
-	for i, known := range FailureReasons {
-		if known == reason {
-			c[i].Add(uint64(n))
-		}
+	if i := slices.Index(FailureReasons, reason); i >= 0 {
+		c[i].Add(uint64(n))
 	}
 }
 
@@ -63,16 +62,14 @@ type counts struct{ failures, retries reasonCounts }
 func (s *Store) Failures() map[Reason]uint64 { return s.counts.failures.read(FailureReasons) }
 
 // Retries returns how often the Store and its machines tried something again: the writes that went back to
-// their queue as busy; the statements that the database had rolled back; and what was asked again since the database
+// their queue as busy; the statements that the database had rolled back; and what was sent again since the database
 // was away: acquires of waiters, grants to them, and the record of rejections.
 func (s *Store) Retries() map[Reason]uint64 { return s.counts.retries.read(RetryReasons) }
 
 // failed counts the failure of a statement.
 func (s *Store) failed(err error) error {
 	if err != nil {
-		if reason := reasonOf(err); reason != "" {
-			s.counts.failures.add(reason, 1)
-		}
+		s.counts.failures.add(reasonOf(err), 1)
 	}
 	return err
 }
@@ -115,10 +112,7 @@ type Histogram struct {
 
 // Add counts one.
 func (h *Histogram) Add(took time.Duration) {
-	i := 0
-	for i < len(DurationBounds) && took > DurationBounds[i] {
-		i++
-	}
+	i, _ := slices.BinarySearch(DurationBounds[:], took)
 	h.exact[i].Add(1)
 	h.sum.Add(int64(took))
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // Overview is how all of it is.
@@ -34,7 +35,7 @@ type DatabaseState struct {
 	Standbys            []Standby
 	// Jumps is how often the tokens jumped past those of a database that was lost.
 	Jumps    int64
-	LeapedAt time.Time // zero: never
+	JumpedAt time.Time // zero: never
 }
 
 // Standby is one that follows the database.
@@ -54,13 +55,14 @@ const (
 			case when pg_has_role(current_user, 'pg_read_all_stats', 'usage') then (
 				select count(*) from pg_stat_replication r where r.state = 'streaming' and r.sync_state in ('sync', 'quorum')) end,
 			i.jumps, i.jumped_at,
-			c.at, c.locks, c.held, c.expiring, c.expired, c.waiting, c.oldest_wait_ms, c.sessions, c.newest_token
+			c.at, c.locks, c.held, c.expiring, c.expired, c.waiting, c.oldest_wait_ms * interval '1 millisecond', c.sessions, c.newest_token
 		from fence.inventory c, fence.database_identity i, (
 			select (select sum(d.numbackends)::bigint from pg_stat_database d) as connections,
 				coalesce(max(clock_timestamp() - s.xact_start) filter (where s.pid <> pg_backend_pid() and s.datname = current_database()), interval '0') as oldest
 			from pg_stat_activity s
 		) a`
 
+	// The fields of a Standby.
 	standbysSQL = `
 		select coalesce(r.application_name, ''), coalesce(r.state, ''), coalesce(r.sync_state, ''),
 			pg_wal_lsn_diff(case when pg_is_in_recovery() then pg_last_wal_receive_lsn() else pg_current_wal_lsn() end, r.replay_lsn)::bigint
@@ -69,6 +71,7 @@ const (
 		order by r.application_name, r.pid
 		limit 100`
 
+	// The fields of a GatewayState.
 	gatewaysSQL = `
 		select g.gateway_id, g.name, g.version, g.started_at, g.seen_at, g.seen_at < clock_timestamp() - $1::interval,
 			g.waiting, g.streams, g.queue, g.connections_busy, g.connections_max, g.listening
@@ -80,38 +83,19 @@ const (
 // Overview returns how all of it is. It returns ErrUnavailable.
 func (s *Store) Overview(ctx context.Context) (Overview, error) {
 	var o Overview
-	var countedAt, jumpedAt *time.Time
-	var oldestWaitMS int64
+	var countedAt, jumpedAt pgtype.Timestamptz
 	d, c := &o.Database, &o.Inventory
-	err := s.queryRow(ctx, databaseStateSQL, nil,
+	err := s.queryRow(ctx, job{}, databaseStateSQL, nil,
 		&o.At, &d.ReadOnly, &d.Version, &d.SizeBytes, &d.Connections, &d.ConnectionsMax, &d.OldestTransaction,
 		&d.SynchronousExpected, &d.SynchronousStandbys, &d.Jumps, &jumpedAt,
-		&countedAt, &c.Locks, &c.Held, &c.Expiring, &c.Expired, &c.Waiting, &oldestWaitMS, &c.Sessions, &c.NewestToken)
+		&countedAt, &c.Locks, &c.Held, &c.Expiring, &c.Expired, &c.Waiting, &c.OldestWait, &c.Sessions, &c.NewestToken)
 	if err != nil {
 		return Overview{}, err
 	}
-	c.OldestWait = time.Duration(oldestWaitMS) * time.Millisecond
-	if countedAt != nil {
-		c.At = *countedAt
-	}
-	if jumpedAt != nil {
-		d.LeapedAt = *jumpedAt
-	}
-	err = s.query(ctx, standbysSQL, nil, func(rows pgx.Rows) error {
-		var standby Standby
-		err := rows.Scan(&standby.Name, &standby.State, &standby.SyncState, &standby.LagBytes)
-		d.Standbys = append(d.Standbys, standby)
-		return err
-	})
-	if err != nil {
+	c.At, d.JumpedAt = countedAt.Time, jumpedAt.Time
+	if d.Standbys, err = collect(ctx, s.query, standbysSQL, nil, pgx.RowToStructByPos[Standby]); err != nil {
 		return Overview{}, err
 	}
-	err = s.query(ctx, gatewaysSQL, []any{SilentAfter}, func(rows pgx.Rows) error {
-		var g GatewayState
-		err := rows.Scan(&g.ID, &g.Name, &g.Version, &g.StartedAt, &g.SeenAt, &g.Silent,
-			&g.Waiting, &g.Streams, &g.Queue, &g.ConnectionsBusy, &g.ConnectionsMax, &g.Listening)
-		o.Gateways = append(o.Gateways, g)
-		return err
-	})
+	o.Gateways, err = collect(ctx, s.query, gatewaysSQL, []any{SilentAfter}, pgx.RowToStructByPos[GatewayState])
 	return o, err
 }

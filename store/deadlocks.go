@@ -11,14 +11,7 @@ import (
 
 // FindDeadlocks returns those of the tickets whose waits are in a cycle. It returns ErrUnavailable.
 func (s *Store) FindDeadlocks(ctx context.Context, tickets []int64) ([]int64, error) {
-	var found []int64
-	err := s.query(ctx, "select fence.find_deadlocks($1)", []any{tickets}, func(rows pgx.Rows) error {
-		var ticket int64
-		err := rows.Scan(&ticket)
-		found = append(found, ticket)
-		return err
-	})
-	return found, err
+	return collect(ctx, s.query, "select fence.find_deadlocks($1)", []any{tickets}, pgx.RowTo[int64])
 }
 
 // DeadlockOutcome is what BreakDeadlock found.
@@ -38,7 +31,7 @@ func (s *Store) BreakDeadlock(
 ) (outcome DeadlockOutcome, cycle *DeadlockError, err error) {
 	var text []byte
 	const sql = "select outcome, cycle from fence.break_deadlock($1, $2, $3)"
-	err = s.queryRow(ctx, sql, []any{gateway, ticket, insist}, &outcome, &text)
+	err = s.queryRow(ctx, job{}, sql, []any{gateway, ticket, insist}, &outcome, &text)
 	if err != nil || outcome != DeadlockBroken {
 		return outcome, nil, err
 	}

@@ -10,14 +10,14 @@ import (
 // enough that no other content is taken for a retry.
 type Digest [16]byte
 
-// digest is the content of a write: what was asked, not under which token. All gateways compute it alike, whichever
+// digest is the content of a write: what it changes, not under which token. All gateways compute it alike, whichever
 // version they are: a retry may come by another one. Every part is preceded by its length, so that no two contents read
 // the same.
-func digest(tokens []WriteToken, operations []operationOfToken) []byte {
+func digest(operations []ResourceOperation) []byte {
 	sum := sha256.New()
 	for i := range operations {
 		op := &operations[i]
-		sum.Write(appendContent(nil, tokens[op.token].Resource, &op.Operation))
+		sum.Write(appendContent(nil, op.Resource, &op.Operation))
 		sum.Write(op.Value)
 	}
 	return sum.Sum(nil)[:len(Digest{})]

@@ -41,7 +41,7 @@ var (
 	ErrLeaseExpired    = errors.New("the lease has expired")
 	ErrVersionMismatch = errors.New("the record has another version")
 
-	// ErrUnavailable says that the database could not be asked, or did not answer; see UnavailableError.
+	// ErrUnavailable says that the database could not be reached, or did not answer; see UnavailableError.
 	ErrUnavailable = errors.New("the database is unavailable")
 	// ErrLocked says that another session of the database kept locked what a statement needs. It is always an
 	// ErrUnavailable, too, and nothing was applied.
@@ -100,8 +100,8 @@ type RejectedError struct {
 
 	// The fence as it stood; zero for the version_mismatch of a transaction.
 	GrantedToken, LastToken, LastSequence int64
-	// Remembered says that the database was not asked: the fence is as this process saw it last. By now it may be newer,
-	// never older.
+	// Remembered says that the database did not decide this: the fence is as this process saw it last. By now it may be
+	// newer, never older.
 	Remembered bool
 
 	Version int64 // of version_mismatch: the record's; 0: there is none

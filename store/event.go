@@ -47,7 +47,7 @@ type Event struct {
 
 // KeepEvents has the events of these locks kept for the time, from now on. It returns ErrUnavailable.
 func (s *Store) KeepEvents(ctx context.Context, locks []Name, lasting time.Duration) error {
-	return s.exec(ctx, "select fence.begin_watch($1, $2)", locks, lasting.Milliseconds())
+	return s.exec(ctx, job{}, "select fence.begin_watch($1, $2)", locks, lasting.Milliseconds())
 }
 
 // EventsKept calls kept for each of the locks whose events are kept: those after the ID since. It returns
@@ -107,15 +107,11 @@ func (s *Store) Events(ctx context.Context, locks []Name, lasts []int64, limit i
 		from unnest($1::text[], $2::bigint[]) as u (lock, last)
 		cross join lateral (select * from fence.events e where e.lock = u.lock and e.id > u.last order by e.id limit $3) e
 		order by e.id limit $3`
-	var events []Event
-	err := s.query(ctx, sql, []any{locks, lasts, limit}, func(rows pgx.Rows) error {
-		var event Event
+	return collect(ctx, s.query, sql, []any{locks, lasts, limit}, func(row pgx.CollectableRow) (event Event, err error) {
 		var expiresAt pgtype.Timestamptz
-		err := rows.Scan(&event.ID, &event.Kind, &event.Lock, &event.At, &event.OwnerID, &event.Token,
+		err = row.Scan(&event.ID, &event.Kind, &event.Lock, &event.At, &event.OwnerID, &event.Token,
 			&event.Mode, &event.Scope, &expiresAt, &event.Reason, &event.Verdict, &event.Key)
 		event.ExpiresAt = expiresAt.Time
-		events = append(events, event)
-		return err
+		return event, err
 	})
-	return events, err
 }

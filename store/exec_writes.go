@@ -36,7 +36,7 @@ func (s *Store) writeOne(ctx context.Context, j job, b *WriteBatch) error {
 			coalesce(granted_token, 0), coalesce(last_token, 0), coalesce(last_sequence, 0)
 		from fence.write_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 	row := &b.verdicts[0]
-	return s.queryRowAs(ctx, j, sql,
+	return s.queryRow(ctx, j, sql,
 		[]any{
 			b.resources[0], b.tokens[0], b.sequences[0], b.leaseIDs[0], b.digests[0],
 			b.kinds[0], b.keys[0], b.values[0], b.contentTypes[0], b.expected[0], &b.lockWait,

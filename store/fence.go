@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // Fence is the row that decides which writes to a resource pass.
@@ -27,8 +26,7 @@ const fenceSQL = `
 					where l.lock = case when above.granted_token > coalesce(f.granted_token, 0) then above.name else f.resource end
 						and l.fencing_token = greatest(f.granted_token, above.granted_token) and l.hold_until <= clock_timestamp()),
 			coalesce(f.last_token, 0), coalesce(f.last_sequence, 0),
-			coalesce(p.prefix, ''), coalesce(p.rule, 'strict'), coalesce(p.authority, 'builtin'),
-			coalesce(p.require_lease_id, false), coalesce(p.require_live_lease, false), p.max_hold_ms
+			` + policyColumns + `
 		from (select * from fence.fences f where f.resource = $1) f
 		full join (
 			select s.* from fence.subtrees s where s.name = any (fence.ancestors($1)) order by s.granted_token desc limit 1
@@ -68,29 +66,13 @@ func (s *Store) LockAndFence(ctx context.Context, name Name) (lock Lock, fence *
 
 func readFence(ctx context.Context, query queryFunc, resource Name) (fence Fence, err error) {
 	err = query(ctx, fenceSQL, []any{resource}, func(rows pgx.Rows) error {
-		var maxHoldMS pgtype.Int8
 		fence.Resource = resource
-		err := rows.Scan(&fence.GrantedToken, &fence.Open, &fence.LastToken, &fence.LastSequence, &fence.Policy.Prefix,
-			&fence.Policy.Rule,
-			&fence.Policy.Authority, &fence.Policy.RequireLeaseID, &fence.Policy.RequireLiveLease, &maxHoldMS)
-		fence.Policy.MaxHold = milliseconds(maxHoldMS)
-		return err
+		p := &fence.Policy
+		return rows.Scan(&fence.GrantedToken, &fence.Open, &fence.LastToken, &fence.LastSequence,
+			&p.Prefix, &p.Rule, &p.Authority, &p.RequireLeaseID, &p.RequireLiveLease, &p.MaxHold)
 	})
 	if err == nil && fence.Resource == "" {
 		err = notFound(pgx.ErrNoRows, "there is no fence of %s: nothing was granted or written on it", resource)
 	}
 	return fence, err
-}
-
-// PolicyFor returns what holds for a name: the policy of its longest prefix that has one, or the defaults. It returns
-// ErrUnavailable.
-func (s *Store) PolicyFor(ctx context.Context, name Name) (Policy, error) {
-	policies, err := s.readPolicies(ctx, "select "+policyColumns+" from fence.policy_for($1) p", name)
-	if err != nil {
-		return Policy{}, err
-	}
-	if len(policies) == 0 {
-		return Policy{Rule: RuleStrict, Authority: AuthorityBuiltin}, nil
-	}
-	return policies[0], nil
 }

@@ -8,23 +8,23 @@ import (
 
 	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/storetest"
 )
 
 // sentinels are the errors that match the verdicts.
-var sentinels = map[store.Verdict]error{
-	store.VerdictTokenRequired:   store.ErrTokenRequired,
-	store.VerdictTokenUnknown:    store.ErrUnknownToken,
-	store.VerdictTokenStale:      store.ErrStaleToken,
-	store.VerdictLeaseMismatch:   store.ErrLeaseMismatch,
-	store.VerdictLeaseExpired:    store.ErrLeaseExpired,
-	store.VerdictVersionMismatch: store.ErrVersionMismatch,
-	notFound:                     store.ErrNotFound,
+var sentinels = map[string]error{
+	string(store.VerdictTokenRequired):   store.ErrTokenRequired,
+	string(store.VerdictTokenUnknown):    store.ErrUnknownToken,
+	string(store.VerdictTokenStale):      store.ErrStaleToken,
+	string(store.VerdictLeaseMismatch):   store.ErrLeaseMismatch,
+	string(store.VerdictLeaseExpired):    store.ErrLeaseExpired,
+	string(store.VerdictVersionMismatch): store.ErrVersionMismatch,
+	storetest.CodeNotFound:               store.ErrNotFound,
 }
 
-// expectVerdict sends a write through a source and compares the answer, the data and the fence: an admitted write is in
-// both, any other changed nothing at all (P5, P12).
-func (s *fixture) expectVerdict(ctx context.Context, source source, write store.Write, verdict store.Verdict,
-	reason string) error {
+// expectVerdict sends a write through a source and compares the verdict, the data and the fence: an admitted write is
+// in both, any other changed nothing at all (P5, P12).
+func (s *fixture) expectVerdict(ctx context.Context, source source, write store.Write, want string) error {
 	before, err := s.Dump(ctx)
 	if err != nil {
 		return err
@@ -37,13 +37,11 @@ func (s *fixture) expectVerdict(ctx context.Context, source source, write store.
 	if err != nil {
 		return err
 	}
-	gotVerdict, gotReason, err := verdictOf(result)
-	switch {
-	case err != nil:
-		return err
-	case gotVerdict != verdict || gotReason != reason:
-		return fmt.Errorf("token %d: the verdict is %s %q, want %s %q", write.Token, gotVerdict, gotReason, verdict, reason)
-	case verdict == store.Admitted:
+	answer := storetest.WriteAnswer(result)
+	if verdict := verdictOf(answer); verdict != want {
+		return fmt.Errorf("token %d: the verdict is %q, want %q", write.Token, verdict, want)
+	}
+	if result.Err == nil && !result.Replayed {
 		return s.expectApplied(ctx, write, result, fence)
 	}
 	after, err := s.Dump(ctx)
@@ -51,12 +49,12 @@ func (s *fixture) expectVerdict(ctx context.Context, source source, write store.
 		return err
 	}
 	if err := enginetest.Trace(before, after); err != nil {
-		return fmt.Errorf("%s: %w", verdict, err)
+		return fmt.Errorf("%s: %w", want, err)
 	}
-	if verdict == replayed {
+	if result.Replayed {
 		return s.expectRecord(ctx, write, result.Version)
 	}
-	return expectRejection(write, verdict, result.Err, fence)
+	return expectRejection(write, answer.Code, result.Err, fence)
 }
 
 // expectApplied compares record and fence with a write that was admitted on a fence.
@@ -98,7 +96,7 @@ func (s *fixture) expectRecord(ctx context.Context, write store.Write, version i
 }
 
 // expectRejection compares the fields of an error with the write and the fence.
-func expectRejection(write store.Write, verdict store.Verdict, err error, fence store.Fence) error {
+func expectRejection(write store.Write, verdict string, err error, fence store.Fence) error {
 	for other, sentinel := range sentinels {
 		if errors.Is(err, sentinel) != (other == verdict) {
 			return fmt.Errorf("%s: whether it is %q is %v: %w", verdict, sentinel.Error(), other != verdict, err)
@@ -111,7 +109,7 @@ func expectRejection(write store.Write, verdict store.Verdict, err error, fence 
 	if rejected.Resource != write.Resource || rejected.Token != write.Token || !equal(rejected.Sequence, write.Sequence) {
 		return fmt.Errorf("the error is %+v for the write %+v", *rejected, write)
 	}
-	if verdict != store.VerdictVersionMismatch && (rejected.GrantedToken != fence.GrantedToken ||
+	if rejected.Verdict != store.VerdictVersionMismatch && (rejected.GrantedToken != fence.GrantedToken ||
 		rejected.LastToken != fence.LastToken || rejected.LastSequence != fence.LastSequence) {
 		return fmt.Errorf("the error is %+v for the fence %+v", *rejected, fence)
 	}

@@ -3,11 +3,12 @@ package store_test
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strings"
 
 	"github.com/google/uuid"
 
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/storetest"
 )
 
 // writeSpec is a write whose tokens are known only when the leases have been granted.
@@ -38,6 +39,14 @@ func with(token tokenOf, options ...option) writeSpec {
 			option(s, &write)
 		}
 		return write
+	}
+}
+
+// putOf is a put without a token.
+func putOf(resource store.Name, value string) store.Write {
+	return store.Write{
+		WriteToken: store.WriteToken{Resource: resource},
+		Operation:  store.Operation{Kind: store.Put, Key: "k", Value: []byte(value), ContentType: "text/plain"},
 	}
 }
 
@@ -80,7 +89,7 @@ func wrote(specs ...writeSpec) step {
 			if s.alone {
 				source = byOne
 			}
-			if err := s.expectVerdict(ctx, source, spec(s), store.Admitted, ""); err != nil {
+			if err := s.expectVerdict(ctx, source, spec(s), "admitted"); err != nil {
 				return err
 			}
 		}
@@ -89,9 +98,9 @@ func wrote(specs ...writeSpec) step {
 }
 
 // rejected is a write that the rule does not admit.
-func rejected(spec writeSpec, verdict store.Verdict, reason string) step {
+func rejected(spec writeSpec, verdict string) step {
 	return func(ctx context.Context, s *fixture) error {
-		return s.expectVerdict(ctx, bySet, spec(s), verdict, reason)
+		return s.expectVerdict(ctx, bySet, spec(s), verdict)
 	}
 }
 
@@ -122,11 +131,16 @@ func byOne(ctx context.Context, s *store.Store, w store.Write) (store.Result, er
 	return results[0], nil
 }
 
-func byTransaction(ctx context.Context, s *store.Store, w store.Write) (store.Result, error) {
-	result, err := s.Transact(ctx, store.Transaction{
+// transactionOf is a transaction of one write.
+func transactionOf(w store.Write) store.Transaction {
+	return store.Transaction{
 		Tokens:     []store.WriteToken{w.WriteToken},
 		Operations: []store.ResourceOperation{{Resource: w.Resource, Operation: w.Operation}},
-	})
+	}
+}
+
+func byTransaction(ctx context.Context, s *store.Store, w store.Write) (store.Result, error) {
+	result, err := s.Transact(ctx, transactionOf(w))
 	var rejected *store.RejectedError
 	switch {
 	case errors.As(err, &rejected), errors.Is(err, store.ErrNotFound):
@@ -137,24 +151,7 @@ func byTransaction(ctx context.Context, s *store.Store, w store.Write) (store.Re
 	return store.Result{Version: result.Versions[0], Replayed: result.Replayed}, nil
 }
 
-// notFound is how the tests call the delete of what is not there.
-const notFound store.Verdict = "not_found"
-
-// verdictOf reads a result as the rule's answer.
-func verdictOf(result store.Result) (verdict store.Verdict, reason string, err error) {
-	var rejected *store.RejectedError
-	switch {
-	case result.Err == nil && result.Replayed:
-		return "replayed", "", nil
-	case result.Err == nil:
-		return store.Admitted, "", nil
-	case errors.Is(result.Err, store.ErrNotFound):
-		return notFound, "", nil
-	case errors.As(result.Err, &rejected):
-		return rejected.Verdict, rejected.Reason, nil
-	}
-	return "", "", fmt.Errorf("the result's error is neither a rejection nor ErrNotFound: %w", result.Err)
+// verdictOf is an answer as the rule gives it: its code, the reason of token_stale, and whether it is a replay.
+func verdictOf(answer storetest.Answer) string {
+	return strings.TrimSpace(answer.Code + " " + answer.Reason + map[bool]string{true: "replayed"}[answer.Replayed])
 }
-
-// replayed is how the tests call an admitted write that had been applied before.
-const replayed store.Verdict = "replayed"

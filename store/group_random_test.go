@@ -4,10 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/groupcommit"
 	"github.com/fencegate/fencegate/store/storetest"
@@ -16,13 +14,7 @@ import (
 // TestRandomGroup submits many random writes at once, among other random things: each must be answered as the model
 // answers them one by one, whatever batches they went in.
 func TestRandomGroup(t *testing.T) {
-	url := pgtest.Migrated(t)
-	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(t.Context())
-	gateway := openStore(t, store.Config{DatabaseURL: url})
+	gateway, conn := newRandomStore(t)
 	group, err := groupcommit.New(gateway, groupcommit.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -55,17 +47,7 @@ type reply struct {
 
 // submit draws up to forty writes, some of them in a row, some of them sent before, and sends them without waiting.
 func (r *randomRun) submit(t *rapid.T, group *groupcommit.Group) {
-	writes := make([]store.Write, rapid.IntRange(1, 40).Draw(t, "writes"))
-	for i := range writes {
-		if len(r.writes) > 0 && rapid.IntRange(0, 9).Draw(t, "again") == 0 {
-			writes[i] = r.sentBefore(t)
-		} else {
-			writes[i] = r.draw(t)
-		}
-	}
-	if rapid.Bool().Draw(t, "in a row") {
-		number(writes)
-	}
+	writes := r.drawSet(t, rapid.IntRange(1, 40), 9)
 	answers := make([]chan reply, len(writes))
 	for i, write := range writes {
 		answers[i] = make(chan reply, 1)

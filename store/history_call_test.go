@@ -124,7 +124,7 @@ func (c historyCall) predict(state storetest.Model, result historyResult) (store
 	case c.over != nil:
 		return state.SessionOver(*c.over, storetest.Released, 0), storetest.Answer{Code: storetest.CodeDone}
 	case c.end != nil:
-		if slices.Contains(state.LiveSessions(), *c.end) {
+		if state.Live(*c.end) {
 			return state, storetest.Answer{Code: "the session is to be over first"}
 		}
 		return state.EndSession(*c.end)

@@ -113,7 +113,7 @@ func (c *historyClient) hold(ctx context.Context, held *heldLease) {
 	switch {
 	case c.oneIn(3) && held.lease.SessionID == uuid.Nil:
 	case held.lease.SessionID != uuid.Nil && c.oneIn(2):
-		c.endSession(ctx, held.lease.SessionID)
+		c.sendUntilKnown(ctx, historyCall{end: &held.lease.SessionID})
 	default:
 		c.release(ctx, held)
 	}

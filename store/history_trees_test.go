@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/storetest"
 )
@@ -83,9 +81,4 @@ func (c *historyClient) within(held *heldLease) store.Name {
 		return name
 	}
 	return held.lease.Lock
-}
-
-// endSession ends a session of the client.
-func (c *historyClient) endSession(ctx context.Context, id uuid.UUID) {
-	c.sendUntilKnown(ctx, historyCall{end: &id})
 }

@@ -13,7 +13,7 @@ type Inventory struct {
 	// Locks were granted or are waited for. Above 10,000, it and Expired are estimates.
 	Locks int64
 	// Held are leases that run; Expiring those of them that have less than a quarter of their TTL left. Expired are locks
-	// whose holder is late, and whom nobody has replaced.
+	// whose holder is late, and not replaced yet.
 	Held, Expiring, Expired int64
 	// Waiting are acquires in all queues; OldestWait is how long the first of them has waited.
 	Waiting    int64
@@ -24,16 +24,16 @@ type Inventory struct {
 	NewestToken int64
 }
 
-// Recount counts what there is in the database, if that is due: some 2 s after it was counted last, by whomsoever, or
+// Recount counts what there is in the database, if that is due: some 2 s after any gateway counted it last, or
 // later where counting takes long. It returns ErrUnavailable; a count that fails keeps others from trying at once.
 func (s *Store) Recount(ctx context.Context) (counted bool, err error) {
 	begun := time.Now()
-	err = s.queryRow(ctx, "select fence.recount()", nil, &counted)
+	err = s.queryRow(ctx, job{}, "select fence.recount()", nil, &counted)
 	if err == nil {
 		return counted, nil
 	}
 	// What takes longer than a statement may would be tried by one gateway after the other, without a pause.
-	postponed := s.exec(ctx, "update fence.inventory set due_at = greatest(due_at, clock_timestamp() + $1)",
+	postponed := s.exec(ctx, job{}, "update fence.inventory set due_at = greatest(due_at, clock_timestamp() + $1)",
 		recountEvery*time.Since(begun))
 	if postponed != nil {
 		return false, err

@@ -28,12 +28,12 @@ func (b *testbed) recount(t *testing.T) store.Inventory {
 // seedAnything fills the tables with whatever can stand in them; the newest lease of a lock is there. All times, those
 // at which a quarter of the TTL of 400 s is left, too, are half a minute away, so that a test may be slow.
 const seedAnything = `
-	with places as (
+	with names as (
 		select n, 'lock/' || n as name, random() as dice, (random() * 3)::integer as leases from generate_series(1, 300) n
 	), fences as (
 		insert into fence.fences (resource, granted_token, open)
 		select name, case when dice < .9 then leases * 1000 + n else 0 end, random() < .5 and dice < .9 and leases > 0 from
-			places where dice < .95
+			names where dice < .95
 	), sessions as (
 		insert into fence.sessions (session_id, owner_id, ttl_ms, created_at, expires_at, ended_at, end_reason)
 		select ('00000000-0000-4000-8000-' || lpad(n::text, 12, '0'))::uuid, 'w', 400000, now(),
@@ -52,7 +52,7 @@ const seedAnything = `
 			case when random() < .3 then ('00000000-0000-4000-8000-' || lpad((1 + (random() * 49)::integer)::text, 12,
 				'0'))::uuid end,
 			now() - random() * interval '1 hour', now() + (case when random() < .2 then -1 else 1 end) * interval '1 hour'
-		from places, generate_series(1, 3) i where random() < .4
+		from names, generate_series(1, 3) i where random() < .4
 	)
 	insert into fence.leases (lock, fencing_token, lease_id, owner_id, mode, ttl_ms, granted_at, expires_at, session_id,
 		ended_at, end_reason)
@@ -61,7 +61,7 @@ const seedAnything = `
 			then 30 + random() * 40 else 130 + random() * 270 end) * interval '1 second' end,
 		case when session then ('00000000-0000-4000-8000-' || lpad((1 + (random() * 49)::integer)::text, 12, '0'))::uuid end,
 		case when ended then now() - interval '1 minute' end, case when ended then 'expired' end
-	from (select *, random() < .4 as session, random() < .3 as ended from places, generate_series(1, leases) i) p`
+	from (select *, random() < .4 as session, random() < .3 as ended from names, generate_series(1, leases) i) p`
 
 // plainCounts counts one thing after the other, a row at a time, as the functions that decide see it.
 const plainCounts = `

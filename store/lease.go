@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -126,13 +127,10 @@ func (r AcquireRequest) Check() (AcquireRequest, error) {
 			return r, err
 		}
 	}
-	if err := checkText("owner_id", r.OwnerID, 1, OwnerBytesMax); err != nil {
-		return r, err
-	}
-	if err := checkText("request_id", r.RequestID, 0, RequestBytesMax); err != nil {
-		return r, err
-	}
-	return r, checkMetadata(r.Metadata)
+	return r, cmp.Or(
+		checkText("owner_id", r.OwnerID, 1, OwnerBytesMax),
+		checkText("request_id", r.RequestID, 0, RequestBytesMax),
+		checkMetadata(r.Metadata))
 }
 
 func checkTTL(ttl time.Duration) error {
@@ -151,11 +149,8 @@ func checkText(field, text string, bytesMin, bytesMax int) error {
 		return fmt.Errorf("%w: %s has %d bytes, the limit is %d", ErrInvalid, field, len(text), bytesMax)
 	case !utf8.ValidString(text):
 		return fmt.Errorf("%w: %s is not valid UTF-8", ErrInvalid, field)
-	}
-	for _, char := range text {
-		if unicode.IsControl(char) {
-			return fmt.Errorf("%w: %s has a control character", ErrInvalid, field)
-		}
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return fmt.Errorf("%w: %s has a control character", ErrInvalid, field)
 	}
 	return nil
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"testing"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -59,14 +59,12 @@ var replacedStatuses = []leaseStatus{
 // forget deletes all leases but the newest, as a sweep does in the end.
 var forget = execute("delete from fence.leases where lock = $1 and fencing_token < $2")
 
-// leaseStatusCases: the holder may renew and release a lease, and nobody else (P6).
+// leaseStatusCases: the holder may renew and release a lease of a name or of a subtree, and nobody else (P6).
 func leaseStatusCases() []storeCase {
 	var cases []storeCase
 	for _, c := range leaseStatuses {
 		cases = append(cases, storeCase{"P6: the holder, " + c.name,
-			all(all(c.given...), func(ctx context.Context, s *fixture) error {
-				return s.expectLeaseStatus(ctx, s.newest().Ref(), c.renewal, c.release)
-			})})
+			all(all(c.given...), status((*fixture).newest, c.renewal, c.release))})
 		for stranger, change := range strangers {
 			cases = append(cases, storeCase{"P6: " + stranger + ", " + c.name,
 				all(all(c.given...), mismatch(func(s *fixture) store.LeaseRef {
@@ -78,12 +76,10 @@ func leaseStatusCases() []storeCase {
 	}
 	for _, c := range replacedStatuses {
 		cases = append(cases, storeCase{"P6: the holder before, " + c.name,
-			all(all(c.given...), func(ctx context.Context, s *fixture) error {
-				return s.expectLeaseStatus(ctx, s.leases[0].Ref(), c.renewal, c.release)
-			}, expectOpen(true))})
+			all(all(c.given...), status((*fixture).first, c.renewal, c.release), expectOpen(true))})
 	}
-	return append(cases,
-		storeCase{"P6: the holder before, who names the new token",
+	cases = append(cases,
+		storeCase{"P6: the holder before, with the new token",
 			all(acquire, replace, mismatch(func(s *fixture) store.LeaseRef {
 				ref := s.leases[0].Ref()
 				ref.Token = s.newest().Token
@@ -95,7 +91,18 @@ func leaseStatusCases() []storeCase {
 				ref.Lock = s.lock
 				return ref
 			}))},
-		storeCase{"P6: nulls match nothing", nullsMatchNothing})
+		storeCase{"P6: nulls match nothing", all(acquire, nullsMatchNothing)})
+	for _, c := range slices.Clone(cases) {
+		cases = append(cases, storeCase{"subtree: " + c.name, all(inSubtree, c.run)})
+	}
+	return cases
+}
+
+// status expects what the holder of a lease gets from a renewal and then a release.
+func status(of func(s *fixture) store.Lease, renewal, release string) step {
+	return func(ctx context.Context, s *fixture) error {
+		return s.expectLeaseStatus(ctx, of(s).Ref(), renewal, release)
+	}
 }
 
 // mismatch expects that a reference is to no lease of the lock.
@@ -103,16 +110,6 @@ func mismatch(of func(s *fixture) store.LeaseRef) step {
 	return func(ctx context.Context, s *fixture) error {
 		return s.expectLeaseStatus(ctx, of(s), "mismatch", "mismatch")
 	}
-}
-
-// TestLeaseStatuses checks leases of a name and of a subtree.
-func TestLeaseStatuses(t *testing.T) {
-	t.Parallel()
-	cases := leaseStatusCases()
-	for _, c := range leaseStatusCases() {
-		cases = append(cases, storeCase{"subtree: " + c.name, all(inSubtree, c.run)})
-	}
-	runCases(t, cases)
 }
 
 // expectLeaseStatus renews and then releases a lease. A call that is refused must change nothing.
@@ -154,9 +151,6 @@ func expectLost(err error, lock store.Name, reason string) error {
 
 // nullsMatchNothing asks the function itself: a comparison with null is neither true nor false.
 func nullsMatchNothing(ctx context.Context, s *fixture) error {
-	if err := s.do(ctx, acquire); err != nil {
-		return err
-	}
 	ref := s.newest().Ref()
 	for name, args := range map[string][]any{
 		"owner_id": {ref.Lock, nil, ref.ID, ref.Token}, "lease_id": {ref.Lock, ref.OwnerID, nil, ref.Token},
@@ -171,29 +165,18 @@ func nullsMatchNothing(ctx context.Context, s *fixture) error {
 	return nil
 }
 
-// TestNoSuchLock checks that calls for a lock that was never granted return ErrNotFound and change nothing.
-func TestNoSuchLock(t *testing.T) {
-	t.Parallel()
-	b := newTestbed(t)
-	ctx := t.Context()
-	ref := store.LeaseRef{Lock: "nothing", OwnerID: "nobody", ID: uuid.New(), Token: 1}
-	calls := map[string]func() error{
-		"renew":   func() error { _, err := b.Renew(ctx, ref, 0); return err },
-		"release": func() error { return b.Release(ctx, ref) },
-		"break":   func() error { _, err := b.Break(ctx, ref.Lock, "why not"); return err },
-		"lock":    func() error { _, err := b.Lock(ctx, ref.Lock); return err },
-		"fence":   func() error { _, err := b.Fence(ctx, ref.Lock); return err },
-		"record":  func() error { _, err := b.Record(ctx, ref.Lock, "key"); return err },
-	}
-	for name, call := range calls {
-		err := b.Unchanged(ctx, func() error {
-			if err := call(); !errors.Is(err, store.ErrNotFound) {
-				return fmt.Errorf("the call returned %w, want ErrNotFound", err)
-			}
-			return nil
-		})
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
+// expectNoSuchLock expects that calls for a lock that was never granted return ErrNotFound.
+func expectNoSuchLock(ctx context.Context, s *fixture) error {
+	ref := store.LeaseRef{Lock: s.lock, OwnerID: "nobody", ID: uuid.New(), Token: 1}
+	_, renewErr := s.Renew(ctx, ref, 0)
+	_, breakErr := s.Break(ctx, ref.Lock, "why not")
+	_, lockErr := s.Lock(ctx, ref.Lock)
+	_, fenceErr := s.Fence(ctx, ref.Lock)
+	_, recordErr := s.Record(ctx, ref.Lock, "key")
+	for i, err := range []error{renewErr, s.Release(ctx, ref), breakErr, lockErr, fenceErr, recordErr} {
+		if !errors.Is(err, store.ErrNotFound) {
+			return fmt.Errorf("call %d returned %w, want ErrNotFound", i, err)
 		}
 	}
+	return nil
 }

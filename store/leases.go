@@ -80,11 +80,11 @@ func (s *Store) sendAcquire(ctx context.Context, request AcquireRequest, gateway
 	var endReason pgtype.Text
 	var leftMS, queueLength, ticket pgtype.Int8
 	var row leaseRow
-	err := s.queryRowAs(ctx, onLock(use, request.Lock), acquireSQL,
+	err := s.queryRow(ctx, onLock(use, request.Lock), acquireSQL,
 		[]any{
 			request.Lock, request.OwnerID, request.Mode, request.Scope, request.TTL.Milliseconds(),
-			nullableID(request.SessionID), nullable(request.RequestID), nullableJSON(request.Metadata),
-			request.Wait.Milliseconds(), nullableID(gateway),
+			orNull(request.SessionID), orNull(request.RequestID), orNull(string(request.Metadata)),
+			request.Wait.Milliseconds(), orNull(gateway),
 		},
 		append([]any{&outcome, &endReason, &leftMS, &queueLength, &ticket}, row.dest()...)...)
 	if err != nil {
@@ -121,20 +121,17 @@ func (s *Store) Renew(ctx context.Context, ref LeaseRef, ttl time.Duration) (Lea
 	if err := ref.check(); err != nil {
 		return Lease{}, err
 	}
-	var ttlMS *int64
 	if ttl != 0 {
 		if err := checkTTL(ttl); err != nil {
 			return Lease{}, err
 		}
-		ms := ttl.Milliseconds()
-		ttlMS = &ms
 	}
 	const sql = `select set_config('synchronous_commit', 'off', true), r.status, r.late_ms, ` + leaseColumns + `
 		from fence.renew($1, $2, $3, $4, $5) r, lateral (select (r.lease).*) l`
 	var status string
 	var lateMS pgtype.Int8
 	var row leaseRow
-	err := s.queryRowAs(ctx, onLock(useRenewals, ref.Lock), sql, append(ref.args(), ttlMS),
+	err := s.queryRow(ctx, onLock(useRenewals, ref.Lock), sql, append(ref.args(), orNull(ttl.Milliseconds())),
 		append([]any{nil, &status, &lateMS}, row.dest()...)...)
 	switch {
 	case err != nil:
@@ -162,11 +159,11 @@ func (s *Store) ReleaseLease(ctx context.Context, ref LeaseRef) (Released, error
 	if err := ref.check(); err != nil {
 		return Released{}, err
 	}
-	const sql = "select status, mode, age_ms from fence.release_lease($1, $2, $3, $4)"
+	const sql = "select status, mode, age_ms from fence.release($1, $2, $3, $4)"
 	var status string
 	var mode pgtype.Text
 	var ageMS pgtype.Float8
-	if err := s.queryRowAs(ctx, onLock(useReleases, ref.Lock), sql, ref.args(), &status, &mode, &ageMS); err != nil {
+	if err := s.queryRow(ctx, onLock(useReleases, ref.Lock), sql, ref.args(), &status, &mode, &ageMS); err != nil {
 		return Released{}, err
 	}
 	if status != "released" {
@@ -185,7 +182,7 @@ func (s *Store) Break(ctx context.Context, lock Name, reason string) (Lease, err
 	const sql = `select b.outcome, ` + leaseColumns + ` from fence.break($1, $2) b, lateral (select (b.lease).*) l`
 	var outcome string
 	var row leaseRow
-	err := s.queryRowAs(ctx, onLock(useReleases, lock), sql, []any{lock, reason},
+	err := s.queryRow(ctx, onLock(useReleases, lock), sql, []any{lock, reason},
 		append([]any{&outcome}, row.dest()...)...)
 	if err != nil {
 		return Lease{}, err
@@ -207,24 +204,11 @@ func lost(lock Name, status string, late time.Duration) error {
 	return &LostError{Lock: lock, Reason: status, Late: late}
 }
 
-func nullableID(id uuid.UUID) *uuid.UUID {
-	if id == uuid.Nil {
+// orNull is nil for a value that is zero. JSON is passed as a string: nil bytes would become the JSON value null.
+func orNull[T comparable](value T) *T {
+	var zero T
+	if value == zero {
 		return nil
 	}
-	return &id
-}
-
-func nullable(text string) *string {
-	if text == "" {
-		return nil
-	}
-	return &text
-}
-
-// nullableJSON keeps a nil from becoming the JSON value null, and the text from being taken for bytes.
-func nullableJSON(text []byte) *string {
-	if text == nil {
-		return nil
-	}
-	return nullable(string(text))
+	return &value
 }

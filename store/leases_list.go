@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -48,10 +49,7 @@ func (q LeaseQuery) check() error {
 	case q.AfterToken < 0:
 		return fmt.Errorf("%w: leases are asked for after the token %d, it must be 0 or greater", ErrInvalid, q.AfterToken)
 	}
-	if err := checkText("owner_id", q.OwnerID, 0, OwnerBytesMax); err != nil {
-		return err
-	}
-	return checkLimit(q.Limit)
+	return cmp.Or(checkText("owner_id", q.OwnerID, 0, OwnerBytesMax), checkLimit(q.Limit))
 }
 
 // The end of a lease that nobody has ended yet is when it ran out, which may be with its session. Of one that was ended
@@ -62,8 +60,10 @@ const (
 		else least(s.ended_at, s.expires_at, l.hold_until) end`
 	leasesListSQL = `
 	with now as materialized (select clock_timestamp() as at)
-	select l.runs, case when not l.runs then coalesce(l.ended_at, l.until) end,
-		case when not l.runs then coalesce(l.end_reason, case when l.until >= l.hold_until then 'max_hold' end, l.session_reason, 'expired') end, l.end_note, %s
+	select case when l.runs then 'running' else 'ended' end, case when not l.runs then coalesce(l.ended_at, l.until) end,
+		case when l.runs then '' else coalesce(l.end_reason, case when l.until >= l.hold_until then 'max_hold' end,
+			l.session_reason, 'expired') end,
+		coalesce(l.end_note, ''), %s
 	from (
 		select l.*, ` + shownUntilSQL + ` as until, l.ended_at is null and ` + untilSQL + ` > (select at from now) as runs,
 			s.end_reason as session_reason
@@ -103,23 +103,13 @@ func (s *Store) Leases(ctx context.Context, query LeaseQuery) ([]ShownLease, err
 	args := pgx.NamedArgs{
 		"lock": query.Lock, "owner": query.OwnerID, "token": query.AfterToken, "after": query.AfterLock, "limit": query.Limit,
 	}
-	leases := []ShownLease{}
-	err := s.query(ctx, query.sql(), []any{pgx.QueryExecModeCacheDescribe, args}, func(rows pgx.Rows) error {
-		lease := ShownLease{State: LeaseEnded}
-		var runs bool
-		var endedAt pgtype.Timestamptz
-		var reason, note pgtype.Text
-		var row leaseRow
-		if err := rows.Scan(append([]any{&runs, &endedAt, &reason, &note}, row.dest()...)...); err != nil {
-			return err
-		}
-		if runs {
-			lease.State = LeaseRunning
-		}
-		lease.Lease, lease.InSession = row.shown(), row.session.Valid
-		lease.EndedAt, lease.EndReason, lease.EndNote = endedAt.Time, reason.String, note.String
-		leases = append(leases, lease)
-		return nil
-	})
-	return leases, err
+	return collect(ctx, s.query, query.sql(), []any{pgx.QueryExecModeCacheDescribe, args}, readShownLease)
+}
+
+func readShownLease(row pgx.CollectableRow) (lease ShownLease, err error) {
+	var endedAt pgtype.Timestamptz
+	var shown leaseRow
+	err = row.Scan(append([]any{&lease.State, &endedAt, &lease.EndReason, &lease.EndNote}, shown.dest()...)...)
+	lease.Lease, lease.InSession, lease.EndedAt = shown.shown(), shown.session.Valid, endedAt.Time
+	return lease, err
 }

@@ -102,19 +102,14 @@ func (s *lockSetup) checkLeaseLists(t *testing.T) {
 				want = append(want, m.String())
 			}
 		}
-		for page, last := query, query.Limit; last == query.Limit; {
-			leases, err := s.Leases(t.Context(), page)
-			if err != nil {
-				t.Fatal(err)
+		page := query
+		for _, lease := range readPages(t, query.Limit,
+			func() ([]store.ShownLease, error) { return s.Leases(t.Context(), page) },
+			func(last store.ShownLease) { page.AfterToken, page.AfterLock = last.Token, string(last.Lock) }) {
+			got = append(got, shownLease(lease))
+			if lease.ID != uuid.Nil || lease.SessionID != uuid.Nil {
+				t.Fatalf("a secret is shown: %+v", lease)
 			}
-			for _, lease := range leases {
-				got = append(got, shownLease(lease))
-				if lease.ID != uuid.Nil || lease.SessionID != uuid.Nil {
-					t.Fatalf("a secret is shown: %+v", lease)
-				}
-				page.AfterToken, page.AfterLock = lease.Token, string(lease.Lock)
-			}
-			last = len(leases)
 		}
 		if !slices.Equal(got, want) {
 			t.Fatalf("%+v:\n%s\nwant\n%s", query, strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -171,16 +166,12 @@ func TestElectionsAreListed(t *testing.T) {
 	}
 	for prefix, want := range map[string]string{"": "a held,b/null held,b/object held,ended free,late expired",
 		"b/": "b/null held,b/object held", "c": ""} {
-		got := pages(t, func(after string) (names []string, err error) {
-			_, name, _ := strings.Cut(after, "\t")
-			locks, err := s.Elections(t.Context(), store.ElectionQuery{Prefix: prefix, After: name, Limit: 2})
-			for _, lock := range locks {
-				names = append(names, fmt.Sprint(lock.Lock, " ", lock.State, "\t", lock.Lock))
-			}
-			return names, err
-		})
-		for i := range got {
-			got[i], _, _ = strings.Cut(got[i], "\t")
+		query := store.ElectionQuery{Prefix: prefix, Limit: 2}
+		var got []string
+		for _, lock := range readPages(t, query.Limit,
+			func() ([]store.Lock, error) { return s.Elections(t.Context(), query) },
+			func(last store.Lock) { query.After = string(last.Lock) }) {
+			got = append(got, fmt.Sprint(lock.Lock, " ", lock.State))
 		}
 		if strings.Join(got, ",") != want {
 			t.Errorf("with %q: %q, want %q", prefix, got, want)

@@ -58,33 +58,21 @@ func TestLimitsOfWrites(t *testing.T) {
 	}
 }
 
-// TestInvalidWriteFailsItsSet checks that one write outside its limits fails its set before any is applied.
+// TestInvalidWriteFailsItsSet checks that one write outside its limits, or with a name that was never parsed, fails its
+// set before any is applied, and that the database refuses such a name of a lock.
 func TestInvalidWriteFailsItsSet(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t, acquire)
-	b := s.testbed
-	err := b.Unchanged(t.Context(), func() error {
-		_, err := b.Write(t.Context(), []store.Write{with(newest)(s), with(token(-1))(s)})
-		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "write 1") {
+	set := func(bad writeSpec) error {
+		_, err := s.Write(t.Context(), []store.Write{with(newest)(s), bad(s)})
+		return err
+	}
+	err := s.Unchanged(t.Context(), func() error {
+		if err := set(with(token(-1))); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "write 1") {
 			return fmt.Errorf("the answer is %w, want ErrInvalid that names write 1", err)
 		}
-		return nil
-	})
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-// TestUnparsedNames checks that the database refuses a name that was never parsed, and everything in the same
-// statement.
-func TestUnparsedNames(t *testing.T) {
-	t.Parallel()
-	s := newFixture(t, acquire)
-	b := s.testbed
-	err := b.Unchanged(t.Context(), func() error {
-		_, setErr := b.Write(t.Context(), []store.Write{with(newest)(s), with(newest, sequence(1), key("a//b"))(s)})
-		_, acquireErr := b.Acquire(t.Context(), store.AcquireRequest{Lock: "a/", OwnerID: "w"})
-		for _, err := range []error{setErr, acquireErr} {
+		_, acquireErr := s.Acquire(t.Context(), store.AcquireRequest{Lock: "a/", OwnerID: "w"})
+		for _, err := range []error{set(with(newest, sequence(1), key("a//b"))), acquireErr} {
 			if !errors.Is(err, store.ErrInvalidName) {
 				return fmt.Errorf("the answer is %w, want ErrInvalidName", err)
 			}
@@ -100,11 +88,11 @@ func TestUnparsedNames(t *testing.T) {
 func TestLimitsOfTransactions(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	claims := func(count int) (claims []store.WriteToken) {
+	tokens := func(count int) (tokens []store.WriteToken) {
 		for i := range count {
-			claims = append(claims, store.WriteToken{Resource: store.Name(fmt.Sprintf("r%d", i)), Token: 1})
+			tokens = append(tokens, store.WriteToken{Resource: store.Name(fmt.Sprintf("r%d", i)), Token: 1})
 		}
-		return claims
+		return tokens
 	}
 	operations := func(count int) (operations []store.ResourceOperation) {
 		for i := range count {
@@ -118,17 +106,17 @@ func TestLimitsOfTransactions(t *testing.T) {
 		transaction store.Transaction
 		want        error
 	}{
-		"as much as it may have": {store.Transaction{claims(store.WriteTokensMax), operations(store.OperationsMax)},
+		"as much as it may have": {store.Transaction{tokens(store.WriteTokensMax), operations(store.OperationsMax)},
 			store.ErrUnknownToken},
 		"no fence":            {store.Transaction{nil, operations(1)}, store.ErrInvalid},
-		"too many fences":     {store.Transaction{claims(store.WriteTokensMax + 1), operations(1)}, store.ErrInvalid},
-		"no operation":        {store.Transaction{claims(1), nil}, store.ErrInvalid},
-		"too many operations": {store.Transaction{claims(1), operations(store.OperationsMax + 1)}, store.ErrInvalid},
-		"a resource twice":    {store.Transaction{append(claims(1), claims(1)...), operations(1)}, store.ErrInvalid},
-		"a record twice":      {store.Transaction{claims(1), append(operations(1), operations(1)...)}, store.ErrInvalid},
+		"too many fences":     {store.Transaction{tokens(store.WriteTokensMax + 1), operations(1)}, store.ErrInvalid},
+		"no operation":        {store.Transaction{tokens(1), nil}, store.ErrInvalid},
+		"too many operations": {store.Transaction{tokens(1), operations(store.OperationsMax + 1)}, store.ErrInvalid},
+		"a resource twice":    {store.Transaction{append(tokens(1), tokens(1)...), operations(1)}, store.ErrInvalid},
+		"a record twice":      {store.Transaction{tokens(1), append(operations(1), operations(1)...)}, store.ErrInvalid},
 		"an invalid write token": {store.Transaction{[]store.WriteToken{{Resource: "r0", Token: -1}}, operations(1)},
 			store.ErrInvalid},
-		"an operation of no kind": {store.Transaction{claims(1), []store.ResourceOperation{{Resource: "r0"}}},
+		"an operation of no kind": {store.Transaction{tokens(1), []store.ResourceOperation{{Resource: "r0"}}},
 			store.ErrInvalid},
 	} {
 		if _, err := b.Transact(t.Context(), c.transaction); !errors.Is(err, c.want) {

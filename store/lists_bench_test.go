@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -10,8 +11,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// manyLocksSQL makes 100,000 locks: seven of ten held exclusively, of which a seventh in 2,000 sessions, and 1,000 by
-// who is late; one of ten by a reader; the others free. 3,000 have lines of 1 to 5. Each has two leases that ended
+// manyLocksSQL makes 100,000 locks: seven of ten held exclusively, of which a seventh in 2,000 sessions, and 1,000 by a
+// late holder; one of ten by a reader; the others free. 3,000 have queues of 1 to 5. Each has two leases that ended
 // before; 1,000 were elections.
 const manyLocksSQL = `
 	insert into fence.gateways values ('00000000-0000-0000-0000-000000000001', clock_timestamp() + interval '1 day');
@@ -124,4 +125,108 @@ func measure(b *testing.B, name string, list func() error) {
 			}
 		}
 	})
+}
+
+// crowdSQL makes a queue for the lock hot: of waiters of one gateway, every $2-th an exclusive one, the others shared.
+// $3 owners hold it together, or the one owner of cold; the last waiter holds cold, so its wait may close a cycle.
+const crowdSQL = `
+	with gateway as (
+		insert into fence.gateways values ('00000000-0000-0000-0000-000000000001', clock_timestamp() + interval '1 day')
+		returning gateway_id
+	), fences as (
+		insert into fence.fences (resource, granted_token, open)
+		values ('hot', 100000, $3::integer = 1), ('cold', 100001, true)
+	), leases as (
+		insert into fence.leases (lock, fencing_token, lease_id, owner_id, mode, ttl_ms, granted_at, expires_at)
+		select 'hot', 100001 - n, gen_random_uuid(), 'holder ' || n, case $3 when 1 then 'exclusive' else 'shared' end, 1000,
+			clock_timestamp(), clock_timestamp() + interval '1 day'
+		from generate_series(1, $3) n
+		union all
+		select 'cold', 100001, gen_random_uuid(), 'waiter ' || $1::integer, 'exclusive', 1000, clock_timestamp(),
+			clock_timestamp() + interval '1 day'
+	)
+	insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
+	select 'hot', g.gateway_id, 'waiter ' || n, case n % $2 when 0 then 'exclusive' else 'shared' end, 'node', 1000,
+		clock_timestamp(), clock_timestamp() + interval '1 day'
+	from gateway g, generate_series(1, $1) n
+	order by n`
+
+// openCrowd returns a store with the queue of crowdSQL, and a connection.
+func openCrowd(b *testing.B, waiters, writers, holders int) (*store.Store, *pgx.Conn) {
+	b.Helper()
+	url := pgtest.Migrated(b)
+	conn, err := pgx.Connect(b.Context(), url)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = conn.Close(context.WithoutCancel(b.Context())) })
+	if _, err := conn.Exec(b.Context(), crowdSQL, waiters, waiters/writers, holders); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := conn.Exec(b.Context(), "analyze"); err != nil {
+		b.Fatal(err)
+	}
+	s, err := store.Open(b.Context(), store.Config{DatabaseURL: url})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(s.Close)
+	return s, conn
+}
+
+// measureSQL measures a statement whose transaction is rolled back.
+func measureSQL(b *testing.B, conn *pgx.Conn, name, sql string, args ...any) {
+	b.Helper()
+	measure(b, name, func() error {
+		tx, err := conn.Begin(b.Context())
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(b.Context(), sql, args...)
+		return errors.Join(err, tx.Rollback(b.Context()))
+	})
+}
+
+// BenchmarkWaitGraph measures the wait graph around a lock, and the search for deadlocks, of 5,000 readers and 500
+// writers:
+//
+//	go test ./store -run '^$' -bench BenchmarkWaitGraph -benchtime 10x
+func BenchmarkWaitGraph(b *testing.B) {
+	for name, crowd := range map[string]struct{ waiters, holders int }{
+		"5,000 readers hold, 500 writers wait":   {500, 5000},
+		"5,000 readers wait between 500 writers": {5500, 1},
+	} {
+		b.Run(name, func(b *testing.B) {
+			s, conn := openCrowd(b, crowd.waiters, 500, crowd.holders)
+			ctx := b.Context()
+			var tickets []int64
+			const sql = "select array(select ticket from fence.waiters order by ticket desc limit 500)"
+			if err := conn.QueryRow(ctx, sql).Scan(&tickets); err != nil {
+				b.Fatal(err)
+			}
+			measure(b, "waits around the lock", func() error { _, err := s.Waits(ctx, "hot", store.WaitsMax); return err })
+			measure(b, "deadlocks of the last wait", func() error { _, err := s.FindDeadlocks(ctx, tickets[:1]); return err })
+			measure(b, "deadlocks of 500 waits", func() error { _, err := s.FindDeadlocks(ctx, tickets); return err })
+		})
+	}
+}
+
+// BenchmarkLongQueue measures statements about a queue of 10,000 writers:
+//
+//	go test ./store -run '^$' -bench BenchmarkLongQueue -benchtime 10x
+func BenchmarkLongQueue(b *testing.B) {
+	_, conn := openCrowd(b, 10_000, 10_000, 1)
+	const gateway = "00000000-0000-0000-0000-000000000001"
+	for name, sql := range map[string]string{
+		"the first of live_waiters": "select from fence.live_waiters() w where w.lock = 'hot' order by w.ticket limit 1",
+		"all live_waiters":          "select count(*) from fence.live_waiters() w where w.lock = 'hot'",
+		"must_queue of the last":    "select fence.must_queue('hot', 'exclusive', 'node', max(ticket)) from fence.waiters",
+	} {
+		measureSQL(b, conn, name, sql)
+	}
+	measureSQL(b, conn, "grant_next while it is held", "select fence.grant_next($1, 'hot', 'node')", gateway)
+	if _, err := conn.Exec(b.Context(), "delete from fence.leases where lock = 'hot'"); err != nil {
+		b.Fatal(err)
+	}
+	measureSQL(b, conn, "grant_next of one lease", "select fence.grant_next($1, 'hot', 'node')", gateway)
 }

@@ -9,19 +9,19 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// pages reads a list to its end, a few at a time. Each page begins after the last name of the one before.
-func pages(t *testing.T, page func(after string) ([]string, error)) []string {
+// readPages reads a list of pages of at most limit rows to its end. after has the next page begin after a row.
+func readPages[T any](t *testing.T, limit int, page func() ([]T, error), after func(row T)) (all []T) {
 	t.Helper()
-	all, after := []string{}, ""
 	for {
-		names, err := page(after)
-		if err != nil {
-			t.Fatal(err)
+		rows, err := page()
+		if err != nil || len(rows) > limit {
+			t.Fatalf("a page has %d rows (%v), want at most %d", len(rows), err, limit)
 		}
-		if len(names) == 0 {
+		all = append(all, rows...)
+		if len(rows) < limit {
 			return all
 		}
-		all, after = append(all, names...), names[len(names)-1]
+		after(rows[len(rows)-1])
 	}
 }
 

@@ -17,13 +17,7 @@ func TestLockAndFenceAreOfOneMoment(t *testing.T) {
 	if _, _, err := b.LockAndFence(t.Context(), "job"); !errors.Is(err, store.ErrNotFound) {
 		t.Fatalf("of nothing is read %v, want ErrNotFound", err)
 	}
-	first, err := b.Acquire(t.Context(), store.AcquireRequest{Lock: "job", OwnerID: "first"})
-	if err == nil {
-		err = b.Release(t.Context(), first.Ref())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.given(t, "job", acquire, release)
 	changing, stop := context.WithCancel(t.Context())
 	var changes sync.WaitGroup
 	changes.Go(func() {
@@ -58,10 +52,7 @@ func TestLockWithoutFence(t *testing.T) {
 	t.Parallel()
 	s := newLockSetup(t, 1)
 	s.Exec(t, "insert into fence.fences (resource) values ('new')")
-	s.Exec(t, `
-		insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
-		values ('new', $1, 'w', 'exclusive', 'node', 1000, clock_timestamp(), clock_timestamp() + interval '1 hour')`,
-		s.gateways[0])
+	s.waiters(t, "new", 1)
 	if lock, fence, err := s.LockAndFence(t.Context(), "new"); err != nil || fence != nil || lock.QueueLength != 1 {
 		t.Errorf("read are %+v, %+v, %v", lock, fence, err)
 	}

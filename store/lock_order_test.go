@@ -28,8 +28,6 @@ type lockOrderFixture struct {
 
 const lockOrderSubtree = "tree"
 
-var orderPut = store.Operation{Kind: store.Put, Key: "key", Value: []byte("v"), ContentType: "text/plain"}
-
 func newLockOrderFixture(t *testing.T) *lockOrderFixture {
 	f := &lockOrderFixture{testbed: newTestbed(t)}
 	for i := range f.gateways {
@@ -180,7 +178,7 @@ func (f *lockOrderFixture) puts(ctx context.Context, gateway *store.Store) error
 // mixed writes a set with a deletion, a precondition and a stale token.
 func (f *lockOrderFixture) mixed(ctx context.Context, gateway *store.Store) error {
 	return f.write(ctx, gateway, func(writes []store.Write) {
-		writes[0].Operation = store.Operation{Kind: store.Delete, Key: "key"}
+		writes[0].Operation = store.Operation{Kind: store.Delete, Key: "k"}
 		writes[1].Expect = new(int64(0))
 		writes[2].Token = 1
 	})
@@ -189,7 +187,7 @@ func (f *lockOrderFixture) mixed(ctx context.Context, gateway *store.Store) erro
 func (f *lockOrderFixture) write(ctx context.Context, gateway *store.Store, change func([]store.Write)) error {
 	var writes []store.Write
 	for _, i := range rand.Perm(len(f.names))[:6] {
-		writes = append(writes, store.Write{WriteToken: f.writeToken(i), Operation: orderPut})
+		writes = append(writes, store.Write{WriteToken: f.writeToken(i), Operation: putOf("", "v").Operation})
 	}
 	change(writes)
 	results, err := gateway.Write(ctx, append(writes, writes[:rand.N(4)]...))
@@ -204,8 +202,8 @@ func (f *lockOrderFixture) transact(ctx context.Context, gateway *store.Store) e
 	for _, i := range rand.Perm(len(f.names))[:3] {
 		token := f.writeToken(i)
 		transaction.Tokens = append(transaction.Tokens, token)
-		transaction.Operations = append(transaction.Operations, store.ResourceOperation{Resource: token.Resource,
-			Operation: orderPut})
+		transaction.Operations = append(transaction.Operations,
+			store.ResourceOperation{Resource: token.Resource, Operation: putOf("", "v").Operation})
 	}
 	_, err := gateway.Transact(ctx, transaction)
 	f.count(err)

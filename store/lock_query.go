@@ -56,13 +56,10 @@ func (q LockQuery) check() (LockQuery, error) {
 	case q.QueueMax < 0 || q.QueueMax > QueueMax:
 		return q, fmt.Errorf("%w: queue_max is %d, it must be 0 to %d", ErrInvalid, q.QueueMax, QueueMax)
 	}
-	if err := checkText("contains", q.Contains, 0, NameBytesMax); err != nil {
-		return q, err
-	}
-	if err := checkText("owner_id", q.OwnerID, 0, OwnerBytesMax); err != nil {
-		return q, err
-	}
-	return q, checkLimit(q.Limit)
+	return q, cmp.Or(
+		checkText("contains", q.Contains, 0, NameBytesMax),
+		checkText("owner_id", q.OwnerID, 0, OwnerBytesMax),
+		checkLimit(q.Limit))
 }
 
 // lockOrder says how locks are sorted, in SQL.
@@ -102,7 +99,7 @@ const (
 			where r.lock is null and f.open and l.lock = f.resource and l.fencing_token = f.granted_token
 			offset 0
 		) late on true`
-	joinLineSQL = `
+	joinQueueSQL = `
 		left join (select w.lock, count(*) as length from ` + waitingSQL +
 		` group by w.lock) queue on queue.lock = f.resource`
 )
@@ -142,7 +139,7 @@ func (q LockQuery) fromSQL(sorted bool) string {
 		text += joinLateSQL
 	}
 	if sorted && q.Sort == LocksByWaiters {
-		text += joinLineSQL
+		text += joinQueueSQL
 	}
 	text += " where " + isLockSQL + " and f.resource >= @prefix and f.resource <= @prefix || repeat(chr(1114111), 128)" +
 		stateSQL[q.State]
@@ -176,9 +173,8 @@ func (q LockQuery) countSQL() string {
 
 func (q LockQuery) args() pgx.NamedArgs {
 	args := pgx.NamedArgs{
-		"prefix": q.Prefix, "contains": q.Contains, "owner": q.OwnerID, "after": q.After, "value": any(q.AfterValue),
-		"limit":     q.Limit,
-		"queue_max": q.QueueMax,
+		"prefix": q.Prefix, "contains": q.Contains, "owner": q.OwnerID, "after": q.After, "value": q.AfterValue,
+		"limit": q.Limit, "queue_max": q.QueueMax,
 	}
 	if lockOrders[q.Sort].time {
 		args["value"] = timeAt(q.AfterValue)

@@ -144,12 +144,9 @@ func (s *Store) CountLocks(ctx context.Context, query LockQuery) (count int64, e
 	if query, err = query.check(); err != nil {
 		return 0, err
 	}
-	err = s.queryRow(ctx, query.countSQL(), []any{pgx.QueryExecModeCacheDescribe, query.args()}, &count)
+	err = s.queryRow(ctx, job{}, query.countSQL(), []any{pgx.QueryExecModeCacheDescribe, query.args()}, &count)
 	return count, err
 }
-
-// queryFunc is Store.query, or the same in a transaction.
-type queryFunc func(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error
 
 // lockRow is a lock with one of its holders, or none.
 type lockRow struct {

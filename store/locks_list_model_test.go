@@ -93,15 +93,6 @@ func (s *lockSetup) one(t *testing.T, lock store.Name) {
 	s.line(t, lock)
 }
 
-func (s *lockSetup) granted(t *testing.T, request store.AcquireRequest) store.Lease {
-	t.Helper()
-	lease, err := s.Acquire(t.Context(), request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return lease
-}
-
 // line adds waiters to the queue, some of which do not count.
 func (s *lockSetup) line(t *testing.T, lock store.Name) {
 	t.Helper()
@@ -116,6 +107,15 @@ func (s *lockSetup) line(t *testing.T, lock store.Name) {
 			lock, pick(s.random, s.gateways), pick(s.random, lockOwners), pick(s.random, []string{"shared", "exclusive"}),
 			session, pick(s.random, []int{2, 2, 2, -2}))
 	}
+}
+
+// waiters adds exclusive waiters to the queue of a lock, called "waiter 1" and so on.
+func (s *lockSetup) waiters(t *testing.T, lock string, count int) {
+	t.Helper()
+	s.Exec(t, `
+		insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
+		select $1, $2, 'waiter ' || n, 'exclusive', 'node', 1000, clock_timestamp(), clock_timestamp() + interval '1 hour'
+		from generate_series(1, $3) n`, lock, s.gateways[0], count)
 }
 
 // lockModel is a lock as lists must show it.

@@ -20,21 +20,8 @@ var lockSorts = []store.LockSort{"", store.LocksByName, store.LocksByExpiry, sto
 // lockPages reads a list to its end.
 func lockPages(t *testing.T, b *testbed, query store.LockQuery) (all []store.Lock) {
 	t.Helper()
-	for {
-		locks, err := b.Locks(t.Context(), query)
-		if err != nil {
-			t.Fatalf("%+v: %v", query, err)
-		}
-		if len(locks) > query.Limit {
-			t.Fatalf("%+v: a page has %d", query, len(locks))
-		}
-		all = append(all, locks...)
-		if len(locks) < query.Limit {
-			return all
-		}
-		last := locks[len(locks)-1]
-		query.After, query.AfterValue = string(last.Lock), last.SortKey
-	}
+	return readPages(t, query.Limit, func() ([]store.Lock, error) { return b.Locks(t.Context(), query) },
+		func(last store.Lock) { query.After, query.AfterValue = string(last.Lock), last.SortKey })
 }
 
 // TestLockLists checks that lists of locks, with every filter, order and page size, are equal to those of the model.
@@ -79,7 +66,7 @@ func checkLockLists(t *testing.T, s *lockSetup, models []lockModel) {
 			for i := range max(len(want), len(got)) {
 				if i >= len(want) || i >= len(got) || shownLock(got[i]) != want[i].String() ||
 					got[i].QueueLength != int64(len(want[i].queue)) {
-					t.Fatalf("%+v: place %d of %d is %+v, want %v", query, i, len(want), placeOf(got, i), placeOf(want, i))
+					t.Fatalf("%+v: element %d of %d is %+v, want %v", query, i, len(want), elementOf(got, i), elementOf(want, i))
 				}
 			}
 			if count, err := s.CountLocks(t.Context(), query); err != nil || count != int64(len(want)) {
@@ -95,9 +82,9 @@ func checkLockLists(t *testing.T, s *lockSetup, models []lockModel) {
 	}
 }
 
-func placeOf[T any](list []T, place int) any {
-	if place < len(list) {
-		return list[place]
+func elementOf[T any](list []T, index int) any {
+	if index < len(list) {
+		return list[index]
 	}
 	return "nothing"
 }
@@ -108,10 +95,7 @@ func TestListedQueuesAreBounded(t *testing.T) {
 	t.Parallel()
 	s := newLockSetup(t, 1)
 	s.granted(t, store.AcquireRequest{Lock: "job", OwnerID: "holder"})
-	s.Exec(t, `
-		insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
-		select 'job', $1, 'waiter ' || n, 'exclusive', 'node', 1000, clock_timestamp(), clock_timestamp() + interval '1 hour' from generate_series(1, 1100) n`,
-		s.gateways[0])
+	s.waiters(t, "job", 1100)
 	for _, queueMax := range []int{0, 1, 7, store.QueueMax} {
 		locks, err := s.Locks(t.Context(), store.LockQuery{Limit: 1, QueueMax: queueMax})
 		if err != nil || len(locks) != 1 || len(locks[0].Queue) != queueMax || locks[0].QueueLength != 1100 {
@@ -140,8 +124,8 @@ func TestPagesOfLocksThatChange(t *testing.T) {
 	}
 	changing, stop := context.WithCancel(t.Context())
 	var changes sync.WaitGroup
-	for place := range 3 {
-		changes.Go(func() { s.churn(changing, t, place) })
+	for client := range 3 {
+		changes.Go(func() { s.churn(changing, t, client) })
 	}
 	for _, sort := range lockSorts {
 		for _, descending := range []bool{false, true} {
@@ -151,7 +135,7 @@ func TestPagesOfLocksThatChange(t *testing.T) {
 			got := slices.DeleteFunc(lockPages(t, s.testbed, query), func(lock store.Lock) bool { return !still(lock) })
 			for i := range max(len(got), len(want)) {
 				if i >= len(got) || i >= len(want) || string(got[i].Lock) != want[i].name {
-					t.Errorf("%+v: at place %d is %v, want %v", query, i, placeOf(got, i), placeOf(want, i))
+					t.Errorf("%+v: element %d is %v, want %v", query, i, elementOf(got, i), elementOf(want, i))
 					break
 				}
 			}
@@ -162,12 +146,12 @@ func TestPagesOfLocksThatChange(t *testing.T) {
 }
 
 // churn has locks come and go, until ctx ends.
-func (s *lockSetup) churn(ctx context.Context, t *testing.T, place int) {
-	random := rand.New(rand.NewPCG(uint64(place), 1))
+func (s *lockSetup) churn(ctx context.Context, t *testing.T, client int) {
+	random := rand.New(rand.NewPCG(uint64(client), 1))
 	changed := 0
 	for ; ctx.Err() == nil; changed++ {
 		time.Sleep(time.Millisecond) // leaves the machine to the lists
-		lock := store.Name(fmt.Sprintf("%s/%d/%d", []string{"a", "still-", "zz"}[random.IntN(3)], place, random.IntN(10)))
+		lock := store.Name(fmt.Sprintf("%s/%d/%d", []string{"a", "still-", "zz"}[random.IntN(3)], client, random.IntN(10)))
 		lease, err := s.Acquire(ctx, store.AcquireRequest{Lock: lock, OwnerID: "churn", TTL: time.Minute})
 		if err == nil && random.IntN(2) == 0 {
 			err = s.Release(ctx, lease.Ref())

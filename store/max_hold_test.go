@@ -93,9 +93,8 @@ var holdCases = []storeCase{
 		})},
 	{"max_hold: a policy that goes lifts it with the next renewal", all(holdAnHour, acquire, dropPolicy, renewNewest,
 		expectHold(false), expire)},
-	{"max_hold: a policy that goes lifts it with the next keepalive", all(holdAnHour, openSession, inSession(acquire),
-		dropPolicy, keepAlive,
-		expectHold(false))},
+	{"max_hold: a policy that goes lifts it with the next keepalive",
+		all(holdAnHour, openSession, inSession(acquire), dropPolicy, keepAlive, expectHold(false))},
 	{"max_hold: a policy is no way back", all(holdAnHour, acquire, holdOut, under(store.Policy{MaxHold: store.MaxHoldMax}),
 		renewLost,
 		dropPolicy, renewLost, expectHeldOut)},
@@ -107,14 +106,13 @@ var holdCases = []storeCase{
 		expectHold(true))},
 	{"max_hold: a policy is no way back in a session", all(holdAnHour, openSession, inSession(acquire), holdOut,
 		under(store.Policy{MaxHold: store.MaxHoldMax}), keepAlive, expectHeldOut)},
-	{"max_hold: a name of which the subtree above was granted since", all(holdAnHour, onBelow("/x", acquire, holdOut),
-		acquireSubtree,
-		onBelow("/x", renewLost, sweep, renewLost))},
+	{"max_hold: a name of which the subtree above was granted since",
+		all(holdAnHour, onBelow("/x", acquire, holdOut), acquireSubtree, onBelow("/x", renewLost, sweep, renewLost))},
 	{"max_hold: the request_id of a lease that has reached it", all(holdAnHour, requestAfter("max_hold", holdOut))},
 	{"max_hold: a renewal does not wait for the fence", all(acquire, holdAnHour, whileHeld(lockFenceSQL, renewNewest),
 		holdOut,
 		func(ctx context.Context, s *fixture) error {
-			return s.expectVerdict(ctx, byOne, with(newest)(s), store.VerdictTokenStale, "max_hold")
+			return s.expectVerdict(ctx, byOne, with(newest)(s), "token_stale max_hold")
 		})},
 	{"max_hold: a sweep closes the fence", all(holdAnHour, acquire, holdOut, sweep, counted(0,
 		"select count(*) from fence.fences where resource = $1 and open"))},
@@ -125,8 +123,8 @@ var holdCases = []storeCase{
 	// already.
 	{"max_hold: a subtree is closed for those below", all(inSubtree, holdAnHour, acquire, wrote(with(newest, sequence(1))),
 		holdOut, acquireBelow,
-		rejected(with(newest, sequence(2), at("/elsewhere")), store.VerdictTokenStale, "max_hold"), sweep,
-		rejected(with(newest, sequence(2), at("/elsewhere")), store.VerdictTokenStale, "max_hold"))},
+		rejected(with(newest, sequence(2), at("/elsewhere")), "token_stale max_hold"), sweep,
+		rejected(with(newest, sequence(2), at("/elsewhere")), "token_stale max_hold"))},
 }
 
 func acquireBelow(ctx context.Context, s *fixture) error {
@@ -177,12 +175,6 @@ func expectHold(want bool) step {
 	}
 }
 
-// TestMaxHold checks that a lease ends at its hold_until.
-func TestMaxHold(t *testing.T) {
-	t.Parallel()
-	runCases(t, holdCases)
-}
-
 // TestMaxHoldWithoutPolicies checks that hold_until closes the fence also on the fast path, which is taken when no
 // policy is left.
 func TestMaxHoldWithoutPolicies(t *testing.T) {
@@ -200,10 +192,7 @@ func TestMaxHoldWithoutPolicies(t *testing.T) {
 	}
 }
 
-func noPolicies(ctx context.Context, s *fixture) error {
-	_, err := s.SQL.Exec(ctx, "delete from fence.policies")
-	return err
-}
+var noPolicies = execute("delete from fence.policies")
 
 // TestMaxHoldEndsAnEndlessHolder checks that a holder that renews for ever loses the lock at its hold_until, and that
 // the next waiter is granted it at that time.
@@ -216,15 +205,15 @@ func TestMaxHoldEndsAnEndlessHolder(t *testing.T) {
 		Authority: store.AuthorityBuiltin, MaxHold: hold}); err != nil {
 		t.Fatal(err)
 	}
-	holder := s.acquire(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "endless", TTL: time.Hour})
-	second := s.queue(t, 1, store.AcquireRequest{Lock: "lock", OwnerID: "second", TTL: time.Hour})
-	third := s.queue(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "third", TTL: time.Hour})
-	session := s.session(t, 0, "fourth", time.Hour)
-	fourth := s.queue(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "fourth", SessionID: session.ID})
-	fifth := s.queue(t, 1, store.AcquireRequest{Lock: "lock", OwnerID: "fifth", TTL: time.Hour})
+	holder := s.Acquire(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "endless", TTL: time.Hour})
+	second := s.Queue(t, 1, store.AcquireRequest{Lock: "lock", OwnerID: "second", TTL: time.Hour})
+	third := s.Queue(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "third", TTL: time.Hour})
+	session := s.OpenSession(t, 0, "fourth", time.Hour)
+	fourth := s.Queue(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "fourth", SessionID: session.ID})
+	fifth := s.Queue(t, 1, store.AcquireRequest{Lock: "lock", OwnerID: "fifth", TTL: time.Hour})
 	var err error
 	for err == nil {
-		_, err = s.at(0).Renew(patient(t), holder.Ref(), 0)
+		_, err = s.At(0).Renew(patient(t), holder.Ref(), 0)
 	}
 	if err := expectLost(err, "lock", "max_hold"); err != nil {
 		t.Error(err)
@@ -252,7 +241,7 @@ func TestMaxHoldLifted(t *testing.T) {
 				t.Parallel()
 				s := newFixture(t, lift...)
 				err := s.do(t.Context(), expectHold(false), func(ctx context.Context, s *fixture) error {
-					return s.expectVerdict(ctx, source, with(newest)(s), store.Admitted, "")
+					return s.expectVerdict(ctx, source, with(newest)(s), "admitted")
 				})
 				if err != nil {
 					t.Error(err)

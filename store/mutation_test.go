@@ -33,7 +33,7 @@ func TestEveryStepIsTested(t *testing.T) {
 		}
 		cases[c.name] = c
 	}
-	for _, m := range slices.Concat(stepMutations, ruleMutations, shortWayMutations, changeMutations, leaseMutations,
+	for _, m := range slices.Concat(stepMutations, ruleMutations, fastPathMutations, changeMutations, leaseMutations,
 		scopeMutations, sessionMutations, holdMutations) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
@@ -60,12 +60,14 @@ func TestEveryStepIsTested(t *testing.T) {
 }
 
 func allCases() []storeCase {
-	var cases []storeCase
+	cases := slices.Clone(waitingCases)
 	for _, c := range ruleCases() {
 		cases = append(cases, c.by(bySet), c.alone().by(byOne))
 	}
-	cases = slices.Concat(cases, subtreeWriteCases, sharingCases(), sessionCases, raceCases, queueCases, holdCases)
-	return slices.Concat(cases, leaseCases, leaseStatusCases(), requestCases, setCases, transactionCases, waitingCases)
+	for _, group := range caseGroups() {
+		cases = append(cases, group...)
+	}
+	return cases
 }
 
 func (m mutation) apply(t *testing.T, b *testbed) {

@@ -1,8 +1,8 @@
 package store_test
 
-// shortWayMutations break what a write does that has nothing to it but a token.
-var shortWayMutations = []mutation{
-	{"the fast path does not ask the rule", "write",
+// fastPathMutations break what a write does that has nothing to it but a token.
+var fastPathMutations = []mutation{
+	{"the fast path overlooks the rule", "write",
 		removing("\n                    and fence.fast_path_admits(f, c.token, c.sequence)"),
 		[]string{"step 3: a replaced holder", "step 4: a plain token twice", "replay: the last write again"}},
 	{"the fast path overlooks policies", "write", removing("\n                    and not exists (select from " +
@@ -27,7 +27,7 @@ var shortWayMutations = []mutation{
 		replacing("p_content_types[u.index], p_values[u.index], true",
 			"p_content_types[u.index], p_values[u.index], false"), []string{"set: a write and its retry"}},
 
-	{"a write alone does not ask the rule", "write_one",
+	{"a write alone overlooks the rule", "write_one",
 		removing("\n            and fence.fast_path_admits(f, p_token, p_sequence)"),
 		[]string{"alone: step 3: a replaced holder", "alone: step 4: a plain token twice",
 			"alone: replay: the last write again"}},
@@ -35,8 +35,7 @@ var shortWayMutations = []mutation{
 		removing("\n            and not exists (select from fence.policies)"),
 		[]string{"alone: step 5: no lease_id where one is demanded"}},
 	{"a write alone overlooks a policy that comes while it waits", "write_one",
-		replacing("if v_policies then", "if false then"),
-		[]string{"alone, waiting: a policy is set"}},
+		replacing("if v_policies then", "if false then"), []string{"alone, waiting: a policy is set"}},
 	{"a write alone is taken with a lease_id", "write_one", removing(" and p_lease_id is null"),
 		[]string{"alone: step 5: a lease_id of nobody"}},
 	{"a write alone is taken with a precondition", "write_one", removing(" and p_expected is null"),

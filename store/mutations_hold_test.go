@@ -86,14 +86,13 @@ var holdMutations = []mutation{
 		replacing("case when l.hold_until <= s.ended_at then 'max_hold' else s.end_reason end", "s.end_reason"),
 		[]string{"max_hold: of a lease in a session that has ended since"}},
 
-	{"a place is any request of its owner", "acquire",
+	{"a ticket is any request of its owner", "acquire",
 		replacing("if found and fence.request_differs(", "if false and fence.request_differs("),
-		[]string{"request_id: a place with other parameters"}},
+		[]string{"request_id: a ticket with other parameters"}},
 	{"a request is any request of its owner", "request_differs", replacing("return (", "return false and ("),
 		[]string{"request_id: with other parameters", "request_id: with other parameters, of a lease that was renewed"}},
 	{"a request is known by the TTL that a renewal gave", "request_differs",
-		replacing("p_earlier.requested_ttl_ms <>", "p_earlier.ttl_ms <>"),
-		[]string{"request_id: a renewed lease"}},
+		replacing("p_earlier.requested_ttl_ms <>", "p_earlier.ttl_ms <>"), []string{"request_id: a renewed lease"}},
 	{"a request has any TTL", "request_differs", replacing("p_earlier.requested_ttl_ms <> p_request.ttl_ms", "false"),
 		[]string{"request_id: with other parameters"}},
 }

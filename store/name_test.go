@@ -84,7 +84,7 @@ func (j nameJudge) expectAgreement(t rapid.TB, texts []string) {
 	}
 	var verdicts []bool
 	err := j.sql.QueryRow(context.Background(), `
-		select coalesce(array_agg(public.is_name(text) order by place), '{}') from unnest($1::text[]) with ordinality t (text, place)`,
+		select coalesce(array_agg(public.is_name(text) order by index), '{}') from unnest($1::text[]) with ordinality t (text, index)`,
 		sendable).Scan(&verdicts)
 	if err != nil || len(verdicts) != len(sendable) {
 		t.Fatalf("%d verdicts on %d texts: %v", len(verdicts), len(sendable), err)

@@ -50,10 +50,10 @@ var pointsSQL = fmt.Sprintf(`
 		select n as number, b.since + n * b.step as since, b.since + (n + 1) * b.step as until, b.span_max
 		from bounds b, generate_series(0, $1::integer - 1) n
 	)
-	select p.since, t.samples, t.accepted, t.failed, c.rejected, t.durations
+	select p.since, t.sampled, t.accepted, t.failed, c.rejected, t.durations
 	from steps p
 	cross join lateral (
-		select count(*) as samples, coalesce(sum(s.accepted * s.part), 0) as accepted, coalesce(sum(s.failed * s.part), 0) as failed,
+		select count(*) > 0 as sampled, coalesce(sum(s.accepted * s.part), 0) as accepted, coalesce(sum(s.failed * s.part), 0) as failed,
 			array[%s]::bigint[] as durations
 		from (
 			select s.*, case when s.span_ms > p.span_max then $2::float8 / s.span_ms else 1 end as part
@@ -100,32 +100,26 @@ func (s *Store) LastPoint(ctx context.Context) (Point, error) {
 }
 
 func (s *Store) points(ctx context.Context, steps int, step time.Duration) ([]Point, error) {
-	points := make([]Point, 0, steps)
-	err := s.query(ctx, pointsSQL, []any{steps, step.Milliseconds(), SampleInterval.Milliseconds()},
-		func(rows pgx.Rows) error {
-			var point Point
-			var samples int64
-			var rejected map[Verdict]float64
-			var took []*int64
-			if err := rows.Scan(&point.At, &samples, &point.Accepted, &point.Failed, &rejected, &took); err != nil {
-				return err
+	args := []any{steps, step.Milliseconds(), SampleInterval.Milliseconds()}
+	return collect(ctx, s.query, pointsSQL, args, func(row pgx.CollectableRow) (point Point, err error) {
+		var rejected map[Verdict]float64
+		var took []*int64
+		if err := row.Scan(&point.At, &point.Sampled, &point.Accepted, &point.Failed, &rejected, &took); err != nil {
+			return point, err
+		}
+		point.Accepted /= step.Seconds()
+		point.Failed /= step.Seconds()
+		point.Rejected = make(map[Verdict]float64, len(rejected))
+		for code, writes := range rejected {
+			point.Rejected[code] = writes / step.Seconds()
+		}
+		for i, writes := range took {
+			if writes != nil { // there are samples
+				point.Took[i] = *writes
 			}
-			point.Sampled = samples > 0
-			point.Accepted /= step.Seconds()
-			point.Failed /= step.Seconds()
-			point.Rejected = make(map[Verdict]float64, len(rejected))
-			for code, writes := range rejected {
-				point.Rejected[code] = writes / step.Seconds()
-			}
-			for i, writes := range took {
-				if writes != nil { // there are samples
-					point.Took[i] = *writes
-				}
-			}
-			points = append(points, point)
-			return nil
-		})
-	return points, err
+		}
+		return point, nil
+	})
 }
 
 // Quantile is how long the accepted writes took of which the share q were not slower: as Prometheus does it,

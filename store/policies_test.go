@@ -27,7 +27,12 @@ func putPolicies(t *testing.T, b *testbed, prefixes ...string) {
 func TestLongestPrefixWins(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	none, err := b.PolicyFor(t.Context(), "jobs/1")
+	policyFor := func(name store.Name) (store.Policy, error) {
+		b.Exec(t, "insert into fence.fences (resource, granted_token) values ($1, 1) on conflict do nothing", name)
+		fence, err := b.Fence(t.Context(), name)
+		return fence.Policy, err
+	}
+	none, err := policyFor("jobs/1")
 	if want := (store.Policy{Rule: store.RuleStrict, Authority: store.AuthorityBuiltin}); err != nil || none != want {
 		t.Errorf("without any policy it is %+v (%v), want %+v", none, err, want)
 	}
@@ -45,7 +50,7 @@ func TestLongestPrefixWins(t *testing.T) {
 			if want == "" {
 				want = everything
 			}
-			policy, err := b.PolicyFor(t.Context(), name)
+			policy, err := policyFor(name)
 			if err != nil || policy.Prefix != want || policy.RequireLeaseID != slices.Contains([]string{"jobs", "jobs/night",
 				"jobs/night/1", "ключ"}, want) {
 				t.Errorf("the policy for %s is %+v (%v), want the one of %q", name, policy, err, want)
@@ -58,7 +63,7 @@ func TestLongestPrefixWins(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("")
-	if policy, err := b.PolicyFor(t.Context(), "anything"); err != nil || policy != all {
+	if policy, err := policyFor("anything"); err != nil || policy != all {
 		t.Errorf("the policy for anything is %+v (%v), want %+v", policy, err, all)
 	}
 }
@@ -143,7 +148,7 @@ var waitingCases = []storeCase{
 	{"waiting: a policy is set", all(acquire, policyWhileWaiting(bySet))},
 	{"alone, waiting: a policy is set", all(acquire, policyWhileWaiting(byOne))},
 	{"waiting: a resource comes under an authority elsewhere", func(ctx context.Context, s *fixture) error {
-		held, late := s.beside("/a"), s.beside("/b")
+		held, late := s.below("/a"), s.below("/b")
 		if err := held.do(ctx, acquire); err != nil {
 			return err
 		}

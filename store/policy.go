@@ -2,11 +2,11 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // Rule is how step 4 of the rule is judged.
@@ -51,7 +51,10 @@ type Policy struct {
 	MaxHold time.Duration
 }
 
-const policyColumns = "p.prefix, p.rule, p.authority, p.require_lease_id, p.require_live_lease, p.max_hold_ms"
+// policyColumns are the fields of a Policy; those of the defaults where there is no row p.
+const policyColumns = `coalesce(p.prefix, ''), coalesce(p.rule, 'strict'), coalesce(p.authority, 'builtin'),
+	coalesce(p.require_lease_id, false), coalesce(p.require_live_lease, false),
+	coalesce(p.max_hold_ms, 0) * interval '1 millisecond'`
 
 func (p Policy) check() error {
 	if p.Prefix != "" {
@@ -79,8 +82,7 @@ func (s *Store) PutPolicy(ctx context.Context, policy Policy) error {
 	if err := policy.check(); err != nil {
 		return err
 	}
-	stored := false
-	err := s.query(ctx, `
+	err := s.queryRow(ctx, job{}, `
 		with put as (
 			insert into fence.policies as p (prefix, rule, authority, require_lease_id, require_live_lease, max_hold_ms)
 			select $1, $2, $3, $4, $5, nullif($6::bigint, 0)
@@ -93,14 +95,9 @@ func (s *Store) PutPolicy(ctx context.Context, policy Policy) error {
 		select fence.commit_durably(), pg_notify($8, '')::text from put`,
 		[]any{
 			policy.Prefix, policy.Rule, policy.Authority, policy.RequireLeaseID, policy.RequireLiveLease,
-			policy.MaxHold.Milliseconds(),
-			PoliciesMax, PoliciesChannel,
-		},
-		func(pgx.Rows) error {
-			stored = true
-			return nil
-		})
-	if err == nil && !stored {
+			policy.MaxHold.Milliseconds(), PoliciesMax, PoliciesChannel,
+		}, nil, nil)
+	if errors.Is(err, pgx.ErrNoRows) {
 		err = fmt.Errorf("%w: there are %d policies already, the limit", ErrInvalid, PoliciesMax)
 	}
 	return err
@@ -128,20 +125,10 @@ func (s *Store) DeletePolicy(ctx context.Context, prefix string) error {
 	const sql = `
 		with deleted as (delete from fence.policies p where p.prefix = $1 returning p.prefix)
 		select fence.commit_durably(), pg_notify($2, '')::text from deleted`
-	err := s.queryRow(ctx, sql, []any{prefix, PoliciesChannel}, nil, nil)
+	err := s.queryRow(ctx, job{}, sql, []any{prefix, PoliciesChannel}, nil, nil)
 	return notFound(err, "there is no policy on %q itself", prefix)
 }
 
 func (s *Store) readPolicies(ctx context.Context, sql string, args ...any) ([]Policy, error) {
-	policies := []Policy{}
-	err := s.query(ctx, sql, args, func(rows pgx.Rows) error {
-		var policy Policy
-		var maxHoldMS pgtype.Int8
-		err := rows.Scan(&policy.Prefix, &policy.Rule, &policy.Authority, &policy.RequireLeaseID, &policy.RequireLiveLease,
-			&maxHoldMS)
-		policy.MaxHold = milliseconds(maxHoldMS)
-		policies = append(policies, policy)
-		return err
-	})
-	return policies, err
+	return collect(ctx, s.query, sql, args, pgx.RowToStructByPos[Policy])
 }

@@ -96,7 +96,7 @@ func (s *Store) NextDue(
 // any more. It returns ErrUnavailable.
 func (s *Store) Heartbeat(ctx context.Context, gateway uuid.UUID, missing time.Duration) (lapsed bool, err error) {
 	const sql = "select fence.heartbeat($1, $2)"
-	err = s.queryRowAs(ctx, job{use: useRenewals}, sql, []any{gateway, missing.Milliseconds()}, &lapsed)
+	err = s.queryRow(ctx, job{use: useRenewals}, sql, []any{gateway, missing.Milliseconds()}, &lapsed)
 	return lapsed, err
 }
 
@@ -105,11 +105,11 @@ func (s *Store) Heartbeat(ctx context.Context, gateway uuid.UUID, missing time.D
 func (s *Store) LeaveQueue(ctx context.Context, gateway uuid.UUID, lock Name, requestID string) error {
 	const sql = "select fence.leave($1, array(select w.ticket from fence.waiters w where w.lock = $2 and w.request_id = " +
 		"$3))"
-	return s.execAs(ctx, onLock(useReleases, lock), sql, gateway, lock, requestID)
+	return s.exec(ctx, onLock(useReleases, lock), sql, gateway, lock, requestID)
 }
 
 // GiveBack releases a lease that its owner never received; the same request sent again is a new one. If it was sent
 // again before, through another gateway, its owner has the lease, and keeps it. It returns ErrUnavailable.
 func (s *Store) GiveBack(ctx context.Context, lease Lease) error {
-	return s.execAs(ctx, onLock(useReleases, lease.Lock), "select fence.give_back($1, $2, $3, $4)", lease.Ref().args()...)
+	return s.exec(ctx, onLock(useReleases, lease.Lock), "select fence.give_back($1, $2, $3, $4)", lease.Ref().args()...)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"testing"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,8 +21,7 @@ var raceCases = []storeCase{
 	{"P3: a reader of a subtree comes during a write of a late holder below", all(onBelow("/x", acquire, expire),
 		grantedDuring(ofBelow("/x"), shareSubtree))},
 	{"P3: a subtree is granted during a write with the token of a subtree below",
-		all(onBelow("/x", acquireSubtree, expire),
-			grantedDuring(ofBelow("/x", at("/x/y")), acquireSubtree))},
+		all(onBelow("/x", acquireSubtree, expire), grantedDuring(ofBelow("/x", at("/x/y")), acquireSubtree))},
 	{"P3: a subtree is granted during a write with the token of a subtree above", all(acquireSubtree, expire,
 		grantedDuring(with(newest, at("/x/y")), onBelow("/x", acquireSubtree)))},
 	{"P3: a name is granted during a write with the token of a subtree above", all(acquireSubtree, expire,
@@ -33,10 +31,7 @@ var raceCases = []storeCase{
 	{"P3: a write below that waits for the grant of a subtree", all(onBelow("/x", acquire, expire),
 		whileGranted("", store.Subtree, rejectedMeanwhile(ofBelow("/x"), "superseded")))},
 	{"P3: a write below that waits for the grant of the first subtree of all", all(onBelow("/x", acquire, expire),
-		func(ctx context.Context, s *fixture) error {
-			_, err := s.SQL.Exec(ctx, "delete from fence.subtrees")
-			return err
-		},
+		execute("delete from fence.subtrees"),
 		whileGranted("", store.Subtree, rejectedMeanwhile(ofBelow("/x"), "superseded")))},
 	{"P3: a write with the token of a subtree that waits for its next grant", all(acquireSubtree, expire,
 		whileGranted("", store.Subtree, rejectedMeanwhile(with(newest, at("/x")), "superseded")))},
@@ -47,13 +42,7 @@ var raceCases = []storeCase{
 	{"P1: a heartbeat in time that is not committed yet", all(openSession, inSession(acquire), expireSession,
 		keptAliveInTime)},
 	{"P5: a token that is granted after the write was sent", guessedToken},
-	{"a lease that is granted in a session while that is ended", grantedWhileEnding},
-}
-
-// TestRaces checks P1, P3 and P5 for calls that wait for each other.
-func TestRaces(t *testing.T) {
-	t.Parallel()
-	runCases(t, raceCases)
+	{"a lease that is granted in a session while that is ended", all(openSession, grantedWhileEnding)},
 }
 
 // grantedDuring is a grant that must wait for a write that can't be refused any more. The write is committed only once
@@ -89,13 +78,17 @@ func writeIn(ctx context.Context, tx pgx.Tx, write store.Write) error {
 	return err
 }
 
-// heldBy expects that an acquire is refused because of an owner, or "" because others wait.
-func heldBy(ask step, owner string) step {
+// heldBy expects that an acquire is refused because of an owner's lease, or "" because others wait.
+func heldBy(acquire step, owner string) step {
 	return func(ctx context.Context, s *fixture) error {
-		err := ask(ctx, s)
+		err := acquire(ctx, s)
 		var held *store.HeldError
-		if !errors.As(err, &held) || held.OwnerID != owner || (owner == "") != (held.Remaining == 0) {
+		if !errors.As(err, &held) || !errors.Is(err, store.ErrLeaseHeld) || held.OwnerID != owner {
 			return fmt.Errorf("the acquire returned %w, want that the lock is held by %q", err, owner)
+		}
+		byLease := held.QueueLength == 0 && held.Remaining > 0 && held.Remaining <= 2*time.Hour && !held.ExpiresAt.IsZero()
+		if byLease != (owner != "") || owner == "" && held.Remaining != 0 {
+			return fmt.Errorf("the acquire returned %+v, want that the lock is held by %q", *held, owner)
 		}
 		return nil
 	}
@@ -115,7 +108,7 @@ func keptAliveInTime(ctx context.Context, s *fixture) error {
 // guessedToken is a write with a token that is granted while the write waits. It did not make the next grant of the
 // subtree wait, so it must not pass.
 func guessedToken(ctx context.Context, s *fixture) error {
-	other := s.beside("-other")
+	other := s.below("-other")
 	if err := errors.Join(other.do(ctx, acquire), s.do(ctx, onBelow("/x", acquire, release))); err != nil {
 		return err
 	}
@@ -138,9 +131,6 @@ func guessedToken(ctx context.Context, s *fixture) error {
 
 // grantedWhileEnding ends a session while a lease in it is granted: the end waits, and the lease ends with it.
 func grantedWhileEnding(ctx context.Context, s *fixture) error {
-	if err := openSession(ctx, s); err != nil {
-		return err
-	}
 	grant := executing(ctx,
 		"select fence.acquire(fence.lease_request($1, 'owner-1', 'exclusive', 'node', null, $2, null, null), 0, null)",
 		s.lock, s.session.ID)
@@ -159,12 +149,12 @@ var queueCases = []storeCase{
 	{"P8: a try does not jump the queue", behindWaiter("", "exclusive", "node", acquire)},
 	{"P8: a reader does not jump the queue of a writer", behindWaiter("", "exclusive", "node", share)},
 	{"P8: a writer does not jump the queue of a reader", behindWaiter("", "shared", "node", acquire)},
-	{"P8: a try for a name stands behind who waits for the subtree", behindWaiter("", "exclusive", "subtree",
+	{"P8: a try for a name stands behind a waiter for the subtree", behindWaiter("", "exclusive", "subtree",
 		onBelow("/x", acquire))},
-	{"P8: a try for a subtree stands behind who waits for a name",
+	{"P8: a try for a subtree stands behind a waiter for a name",
 		behindWaiter("/x", "exclusive", "node", acquireSubtree)},
 	{"P8: readers do not stand behind readers", all(waiter("", "shared", "node", time.Minute), share)},
-	{"P8: nobody stands behind who is gone", all(waiter("", "exclusive", "node", 0), acquire)},
+	{"P8: nobody stands behind a waiter that is gone", all(waiter("", "exclusive", "node", 0), acquire)},
 }
 
 // waiter is in the queue of a lock that nothing holds, at a gateway that counts as alive for a time.
@@ -177,7 +167,7 @@ func waiter(suffix store.Name, mode, scope string, alive time.Duration) step {
 		}
 		_, err = s.SQL.Exec(ctx, `
 			insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
-			values ($1, $2, 'who waits', $3, $4, 1000, clock_timestamp(), clock_timestamp() + interval '1 hour')`,
+			values ($1, $2, 'waiter', $3, $4, 1000, clock_timestamp(), clock_timestamp() + interval '1 hour')`,
 			s.lock+suffix, gateway, mode, scope)
 		if err == nil && scope == "subtree" {
 			_, err = s.SQL.Exec(ctx, "insert into fence.subtrees (name) values ($1) on conflict do nothing", s.lock+suffix)
@@ -187,12 +177,6 @@ func waiter(suffix store.Name, mode, scope string, alive time.Duration) step {
 }
 
 // behindWaiter expects that a waiter keeps another from being granted a lock that is free.
-func behindWaiter(suffix store.Name, mode, scope string, ask step) step {
-	return all(waiter(suffix, mode, scope, time.Hour), changingNothing(heldBy(ask, "")))
-}
-
-// TestTriesAreBehindWaiters checks that an acquire that does not wait does not pass those that do.
-func TestTriesAreBehindWaiters(t *testing.T) {
-	t.Parallel()
-	runCases(t, queueCases)
+func behindWaiter(suffix store.Name, mode, scope string, acquire step) step {
+	return all(waiter(suffix, mode, scope, time.Hour), changingNothing(heldBy(acquire, "")))
 }

@@ -3,7 +3,6 @@ package store_test
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/storetest"
 )
@@ -20,13 +18,7 @@ import (
 // answer must be the same. A set of writes must be answered as the model answers its writes one by one.
 func TestRandomSequences(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
-	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(t.Context())
-	gateway := openStore(t, store.Config{DatabaseURL: url})
+	gateway, conn := newRandomStore(t)
 	runs, answers := 0, map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		runs++
@@ -51,6 +43,18 @@ func TestRandomSequences(t *testing.T) {
 		r.readAll(t)
 	})
 	t.Logf("answers: %v", answers)
+}
+
+// newRandomStore is a Store on a database of its own, and a connection past it.
+func newRandomStore(t *testing.T) (*store.Store, *pgx.Conn) {
+	t.Helper()
+	b := newTestbed(t)
+	conn, err := b.SQL.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Release)
+	return b.Store, conn.Conn()
 }
 
 // randomRun is one sequence, on names of its own.
@@ -90,7 +94,7 @@ func (r *randomRun) do(t *rapid.T, call historyCall) historyResult {
 func (r *randomRun) same(t *rapid.T, call string, got, want storetest.Answer) {
 	t.Helper()
 	t.Logf("%s → %s", call, got)
-	r.counts[strings.TrimSpace(got.Code+" "+got.Reason+map[bool]string{true: "replayed"}[got.Replayed])]++
+	r.counts[verdictOf(got)]++
 	if !got.Same(want) {
 		t.Fatalf("%s\nreturned %s\nwant     %s\nin %s", call, got, want, r.model.Summary())
 	}

@@ -36,17 +36,15 @@ type RecordQuery struct {
 }
 
 const (
-	recordsByKeySQL = `
-		select r.key, r.version, r.fencing_token, r.sequence, r.content_type, octet_length(r.value), r.updated_at
+	recordsSQL = `
+		select r.resource, r.key, r.version, r.fencing_token, r.sequence, r.content_type, null::bytea, octet_length(r.value),
+			r.updated_at
 		from fence.records r
-		where r.resource = $1 and r.key >= $2 and r.key <= $2 || repeat(chr(1114111), 128) and r.key > $3
+		where r.resource = $1 and r.key >= $2 and r.key <= $2 || repeat(chr(1114111), 128) and `
+	recordsByKeySQL = recordsSQL + `r.key > $3
 		order by r.key
 		limit $4`
-	recordsByTimeSQL = `
-		select r.key, r.version, r.fencing_token, r.sequence, r.content_type, octet_length(r.value), r.updated_at
-		from fence.records r
-		where r.resource = $1 and r.key >= $2 and r.key <= $2 || repeat(chr(1114111), 128)
-			and r.updated_at <= $5 and (r.updated_at < $5 or r.key > $3)
+	recordsByTimeSQL = recordsSQL + `r.updated_at <= $5 and (r.updated_at < $5 or r.key > $3)
 		order by r.updated_at desc, r.key
 		limit $4`
 )
@@ -54,7 +52,7 @@ const (
 // Record returns a record as it was stored, ErrNotFound, or ErrUnavailable.
 func (s *Store) Record(ctx context.Context, resource, key Name) (Record, error) {
 	record := Record{Resource: resource, Key: key}
-	err := s.queryRow(ctx, `
+	err := s.queryRow(ctx, job{}, `
 		select r.version, r.fencing_token, r.sequence, r.content_type, r.value, octet_length(r.value), r.updated_at
 		from fence.records r
 		where r.resource = $1 and r.key = $2`,
@@ -69,7 +67,6 @@ func (s *Store) Records(ctx context.Context, query RecordQuery) ([]Record, error
 	if err := checkLimit(query.Limit); err != nil {
 		return nil, err
 	}
-	records := []Record{}
 	sql, args := recordsByKeySQL, []any{query.Resource, query.Prefix, query.After, query.Limit}
 	if query.ByTime {
 		if query.AfterMicros == 0 {
@@ -77,12 +74,5 @@ func (s *Store) Records(ctx context.Context, query RecordQuery) ([]Record, error
 		}
 		sql, args = recordsByTimeSQL, append(args, timeAt(query.AfterMicros))
 	}
-	err := s.query(ctx, sql, args, func(rows pgx.Rows) error {
-		record := Record{Resource: query.Resource}
-		err := rows.Scan(&record.Key, &record.Version, &record.Token, &record.Sequence, &record.ContentType, &record.Size,
-			&record.UpdatedAt)
-		records = append(records, record)
-		return err
-	})
-	return records, err
+	return collect(ctx, s.query, sql, args, pgx.RowToStructByPos[Record])
 }

@@ -7,14 +7,16 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/fencegate/fencegate/store/internal/timing"
 )
 
 const (
-	// recorderStoriesMax bounds the memory of a Recorder: about 1 KiB a group.
-	recorderStoriesMax = 10_000
-	recorderInterval   = 100 * time.Millisecond
-	recorderRepeat     = time.Second
-	recorderTimeout    = 5 * time.Second
+	// recorderGroupsMax bounds the memory of a Recorder: about 1 KiB a group.
+	recorderGroupsMax = 10_000
+	recorderInterval  = 100 * time.Millisecond
+	recorderRepeat    = time.Second
+	recorderTimeout   = 5 * time.Second
 )
 
 // Recorder writes rejections to the record in the background: it never delays a verdict and never changes one. Those
@@ -54,7 +56,7 @@ func (r *Recorder) Record(rejected *RejectedError, source, address string) {
 	defer r.mu.Unlock()
 	seen := r.groups[key]
 	if seen == nil {
-		if len(r.groups) >= recorderStoriesMax {
+		if len(r.groups) >= recorderGroupsMax {
 			r.dropped++
 			return
 		}
@@ -77,24 +79,13 @@ func (r *Recorder) Dropped() uint64 {
 	return r.dropped
 }
 
-// Run writes what was noted every 100 ms until ctx ends, and then once more; a group that goes on once a second, since
-// zombies that hammer would keep the database busy with their counts. What can't be written is kept for the next time;
-// onError receives the error.
+// Run writes what was noted every 100 ms until ctx ends, and then once more. It writes a group at most once a second:
+// zombies that retry fast would keep the database busy with their counts. What can't be written is kept for the next
+// time; onError receives the error.
 func (r *Recorder) Run(ctx context.Context, onError func(error)) {
-	ticker := time.NewTicker(recorderInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			if err := r.flush(context.WithoutCancel(ctx), r.take(0)); err != nil {
-				onError(err)
-			}
-			return
-		}
-		if err := r.flush(ctx, r.take(recorderRepeat)); err != nil && ctx.Err() == nil {
-			onError(err)
-		}
+	timing.Every(ctx, recorderInterval, onError, func() error { return r.flush(ctx, r.take(recorderRepeat)) })
+	if err := r.flush(context.WithoutCancel(ctx), r.take(0)); err != nil {
+		onError(err)
 	}
 }
 
@@ -155,7 +146,7 @@ func (r *Recorder) keep(groups map[group]*Rejection) {
 		case newer != nil:
 			newer.Count += old.Count
 			newer.FirstAt = old.FirstAt
-		case len(r.groups) < recorderStoriesMax:
+		case len(r.groups) < recorderGroupsMax:
 			r.groups[key] = old
 		default:
 			r.dropped += uint64(old.Count)

@@ -19,6 +19,14 @@ func flush(recorder *store.Recorder) error {
 	return reported
 }
 
+// flushAll is a flush that must work.
+func flushAll(t *testing.T, recorder *store.Recorder) {
+	t.Helper()
+	if err := flush(recorder); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func rejections(t *testing.T, b *testbed, query store.RejectionQuery) []store.Rejection {
 	t.Helper()
 	if query.Limit == 0 {
@@ -55,15 +63,11 @@ func TestRecorderGroupsRejections(t *testing.T) {
 	recorder.Record(&zombie, "http", "192.0.2.1")
 	zombie.Key, zombie.Sequence = "b", new(int64(2))
 	recorder.Record(&zombie, "http", "192.0.2.1")
-	if err := flush(recorder); err != nil {
-		t.Fatal(err)
-	}
+	flushAll(t, recorder)
 	between := time.Now()
 	zombie.Key, zombie.Sequence, zombie.GrantedToken, zombie.LastToken, zombie.LastSequence = "c", nil, 35, 35, 7
 	recorder.Record(&zombie, "http", "192.0.2.1")
-	if err := flush(recorder); err != nil {
-		t.Fatal(err)
-	}
+	flushAll(t, recorder)
 	found := rejections(t, b, store.RejectionQuery{})
 	if len(found) != 1 {
 		t.Fatalf("there are %d groups, want 1: %+v", len(found), found)
@@ -107,9 +111,7 @@ func TestRecorderSeparatesGroups(t *testing.T) {
 			change(&rejected, &source, &address)
 			recorder.Record(&rejected, source, address)
 		}
-		if err := flush(recorder); err != nil {
-			t.Fatal(err)
-		}
+		flushAll(t, recorder)
 	}
 	found := rejections(t, b, store.RejectionQuery{})
 	if len(found) != len(changes) {
@@ -169,20 +171,13 @@ func TestRecorderLooksUpTheLease(t *testing.T) {
 }
 
 // endLater puts the end of the newest lease, which has ended, into the future: after the rejection by any clock.
-func endLater(ctx context.Context, s *fixture) error {
-	_, err := s.SQL.Exec(ctx, "update fence.leases set ended_at = clock_timestamp() + interval '1 minute' where lock = $1",
-		s.lock)
-	return err
-}
+var endLater = execute("update fence.leases set ended_at = clock_timestamp() + interval '1 minute' where lock = $1")
 
 // expireLater is endLater for one that runs.
-func expireLater(ctx context.Context, s *fixture) error {
-	_, err := s.SQL.Exec(ctx, `
-		update fence.leases set expires_at = clock_timestamp() + interval '1 minute', end_reason = 'expired',
-			ended_at = clock_timestamp() + interval '1 minute'
-		where lock = $1`, s.lock)
-	return err
-}
+var expireLater = execute(`
+	update fence.leases set expires_at = clock_timestamp() + interval '1 minute', end_reason = 'expired',
+		ended_at = clock_timestamp() + interval '1 minute'
+	where lock = $1`)
 
 // TestRecorderKeepsWhatItCannotWrite checks that rejections that can't be written are kept and reported; none is
 // counted twice or lost.
@@ -201,9 +196,7 @@ func TestRecorderKeepsWhatItCannotWrite(t *testing.T) {
 	recorder.Record(&rejected, "http", "192.0.2.1")
 	b.Exec(t, "alter table fence.hidden rename to rejections")
 	for range 2 {
-		if err := flush(recorder); err != nil {
-			t.Fatal(err)
-		}
+		flushAll(t, recorder)
 	}
 	found := rejections(t, b, store.RejectionQuery{})
 	if len(found) != 1 || found[0].Count != 2 || recorder.Dropped() != 0 {
@@ -235,9 +228,7 @@ func TestRecorderDropsBeyondItsBound(t *testing.T) {
 		t.Errorf("%d were dropped, want 6", got)
 	}
 
-	if err := flush(recorder); err != nil {
-		t.Fatal(err)
-	}
+	flushAll(t, recorder)
 	expectSQL(t, b, groupsMax, "select count(*) from fence.rejections")
 	expectSQL(t, b, 2*groupsMax, "select sum(count)::bigint from fence.rejections")
 }
@@ -265,9 +256,7 @@ func TestRecorderDropsWhatItCannotKeep(t *testing.T) {
 		t.Errorf("%d were dropped, want 99", got)
 	}
 	unlock()
-	if err := flush(recorder); err != nil {
-		t.Fatal(err)
-	}
+	flushAll(t, recorder)
 	expectSQL(t, b, groupsMax, "select count(*) from fence.rejections")
 	expectSQL(t, b, 99, "select count(*) from fence.rejections where fencing_token > $1", groupsMax)
 	expectSQL(t, b, true, "select count = 2 and first_at < last_at from fence.rejections where fencing_token = $1",

@@ -61,17 +61,10 @@ func TestRecordLists(t *testing.T) {
 // recordPages reads a list to its end.
 func recordPages(t *testing.T, b *testbed, query store.RecordQuery) (all []store.Record) {
 	t.Helper()
-	for last := query.Limit; last == query.Limit; {
-		records, err := b.Records(t.Context(), query)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, record := range records {
-			query.After, query.AfterMicros = string(record.Key), record.UpdatedAt.UnixMicro()
-		}
-		all, last = append(all, records...), len(records)
-	}
-	return all
+	return readPages(t, query.Limit, func() ([]store.Record, error) { return b.Records(t.Context(), query) },
+		func(last store.Record) {
+			query.After, query.AfterMicros = string(last.Key), last.UpdatedAt.UnixMicro()
+		})
 }
 
 // text shows records in lines, with what is pointed to.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
+	"github.com/fencegate/fencegate/store/storetest"
 )
 
 // TestRandomRefusals checks random writes through two Services that remember refusals: every answer must be the
@@ -97,7 +98,7 @@ func (r *randomRefusals) through(t *rapid.T, write store.Write) {
 		t.Fatal(err)
 	}
 	next, want := r.model.Write(write)
-	wanted := strings.TrimSpace(want.Code + " " + want.Reason + map[bool]string{true: "replayed"}[want.Replayed])
+	wanted := verdictOf(want)
 	t.Logf("%s → %s", historyCall{write: &write}, answer)
 	if strings.TrimPrefix(answer, "early ") != wanted {
 		t.Fatalf("%s\nreturned %s\nwant     %s\nin %s", historyCall{write: &write}, answer, wanted, r.model.Summary())
@@ -223,7 +224,7 @@ func (w *refusalWriter) commit(ctx context.Context, gateway refusing, write stor
 	if err != nil {
 		return err
 	}
-	if verdict := briefly(judged[0]); verdict != "token_stale superseded" {
+	if verdict := verdictOf(storetest.WriteAnswer(judged[0])); verdict != "token_stale superseded" {
 		return fmt.Errorf("token %d of %s, sequence %v, would be refused, and the database says %s", write.Token,
 			write.Resource, write.Sequence, verdict)
 	}

@@ -32,7 +32,7 @@ func (r refusing) commit(ctx context.Context, write store.Write) (string, error)
 	if err != nil {
 		return "", err
 	}
-	answer := briefly(result)
+	answer := verdictOf(storetest.WriteAnswer(result))
 	if r.RefusedEarly() == before {
 		return answer, nil
 	}
@@ -40,7 +40,7 @@ func (r refusing) commit(ctx context.Context, write store.Write) (string, error)
 	if err != nil {
 		return "", err
 	}
-	if want := briefly(judged[0]); answer != want {
+	if want := verdictOf(storetest.WriteAnswer(judged[0])); answer != want {
 		return "", fmt.Errorf("%v was refused early as %q, and the database says %q", write.WriteToken, answer, want)
 	}
 	var rejected *store.RejectedError
@@ -50,11 +50,6 @@ func (r refusing) commit(ctx context.Context, write store.Write) (string, error)
 		return "", fmt.Errorf("the early refusal of %v is wrong: %w", write.WriteToken, result.Err)
 	}
 	return "early " + answer, nil
-}
-
-func briefly(result store.Result) string {
-	answer := storetest.WriteAnswer(result)
-	return strings.TrimSpace(answer.Code + " " + answer.Reason + map[bool]string{true: "replayed"}[answer.Replayed])
 }
 
 // refusalScripts have a call to the lock in each line, or a write and its verdict. A write is the number of the grant
@@ -212,13 +207,13 @@ func (r *refusalScript) acquire(ctx context.Context, how string) error {
 // write reads "1.2=v": the first token that was granted, sequence 2, value v; where none was granted, 1000 and the
 // number.
 func (r *refusalScript) write(text string) (store.Write, error) {
-	claim, value, _ := strings.Cut(text, "=")
+	token, value, _ := strings.Cut(text, "=")
 	var grant, beyond, sequence int64
 	write := putOf(r.lock, value)
-	if n, _ := fmt.Sscanf(claim, "%d+%d", &grant, &beyond); n == 0 {
+	if n, _ := fmt.Sscanf(token, "%d+%d", &grant, &beyond); n == 0 {
 		return write, fmt.Errorf("%q is no write", text)
 	}
-	if n, _ := fmt.Sscanf(claim, "%d.%d", &grant, &sequence); n == 2 {
+	if n, _ := fmt.Sscanf(token, "%d.%d", &grant, &sequence); n == 2 {
 		write.Sequence = &sequence
 	}
 	switch {
@@ -228,11 +223,4 @@ func (r *refusalScript) write(text string) (store.Write, error) {
 		write.Token = r.leases[grant-1].Token + beyond
 	}
 	return write, nil
-}
-
-func putOf(resource store.Name, value string) store.Write {
-	return store.Write{
-		WriteToken: store.WriteToken{Resource: resource},
-		Operation:  store.Operation{Kind: store.Put, Key: "k", Value: []byte(value), ContentType: "text/plain"},
-	}
 }

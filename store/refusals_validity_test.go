@@ -7,6 +7,7 @@ import (
 
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
+	"github.com/fencegate/fencegate/store/storetest"
 )
 
 // superseded is a lock that was granted twice, and whose first token the memory of r refuses.
@@ -25,6 +26,15 @@ func (r *refusalScript) expect(t *testing.T, lines ...string) {
 			t.Fatalf("%q: %v", line, err)
 		}
 	}
+}
+
+func (r *refusalScript) writeOf(t *testing.T, text string) store.Write {
+	t.Helper()
+	write, err := r.write(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return write
 }
 
 func policyOf(prefix store.Name, authority store.Authority) store.Policy {
@@ -139,9 +149,9 @@ func TestRefusalsOfAStoppedService(t *testing.T) {
 	running := runService(t, b.Store, engine.Config{})
 	script.refusing = refusing{running, b.Store}
 	script.expect(t, "1=v: token_stale superseded", "1=v: early token_stale superseded")
-	write, err := script.write("1=v")
-	if err != nil || !running.Refusals().Refuses(write) {
-		t.Fatal("a write that was refused would not be refused early", err)
+	write := script.writeOf(t, "1=v")
+	if !running.Refusals().Refuses(write) {
+		t.Fatal("a write that was refused would not be refused early")
 	}
 	running.Stop()
 	if running.Refusals().Refuses(write) {
@@ -165,13 +175,12 @@ func TestSubmitRefusesEarly(t *testing.T) {
 	r := newRefusing(t, b, engine.Config{})
 	script := &refusalScript{refusing: r, lock: "lock"}
 	script.expect(t, "acquire", "acquire")
-	write, err := script.write("1=v")
-	if err != nil {
-		t.Fatal(err)
-	}
+	write := script.writeOf(t, "1=v")
 	for n := range uint64(3) {
 		answers := make(chan string) // without room: done in this goroutine would never end
-		r.Submit(patient(t), write, func(result store.Result, err error) { answers <- fmt.Sprint(briefly(result), " ", err) })
+		r.Submit(patient(t), write, func(result store.Result, err error) {
+			answers <- fmt.Sprint(verdictOf(storetest.WriteAnswer(result)), " ", err)
+		})
 		if got := <-answers; got != "token_stale superseded <nil>" {
 			t.Errorf("the answer is %s, want token_stale superseded", got)
 		}
@@ -188,13 +197,10 @@ func TestMalformedStaleWrite(t *testing.T) {
 	b := newTestbed(t)
 	r := newRefusing(t, b, engine.Config{})
 	script := superseded(t, r, "lock")
-	write, err := script.write("1=v")
-	if err != nil {
-		t.Fatal(err)
-	}
+	write := script.writeOf(t, "1=v")
 	early := r.RefusedEarly()
 	write.ContentType = "no type"
-	_, err = r.Commit(patient(t), write)
+	_, err := r.Commit(patient(t), write)
 	_, direct := b.Write(patient(t), []store.Write{write})
 	if err == nil || direct == nil || err.Error() != direct.Error() {
 		t.Errorf("the error is %v, and without the memory %v", err, direct)

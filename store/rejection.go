@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -129,8 +130,10 @@ type RejectionQuery struct {
 	Limit int            // 1 to PageMax
 }
 
+// rejectionColumns are the fields of a Rejection.
 const rejectionColumns = `r.id, r.resource, r.key, r.code, r.reason, r.source, r.address, r.fencing_token, r.sequence,
-	r.granted_token, r.last_token, r.last_sequence, coalesce(r.owner_id, ''), r.late_ms, r.count, r.first_at, r.last_at, r.changed_at`
+	r.granted_token, r.last_token, r.last_sequence, coalesce(r.owner_id, ''), r.late_ms * interval '1 millisecond',
+	r.count, r.first_at, r.last_at, r.changed_at`
 
 const (
 	rejectionsByFirstSeenSQL = "select " + rejectionColumns + " from fence.rejections r where " + rejectionFilterSQL + `
@@ -144,13 +147,7 @@ const (
 // Rejections returns rejected writes. It returns ErrInvalid or ErrUnavailable. A reader that continues after the last
 // of a page gets no group twice; by RejectionsByLastSeen those that changed meanwhile are at the front, and not behind.
 func (s *Store) Rejections(ctx context.Context, query RejectionQuery) ([]Rejection, error) {
-	if err := checkLimit(query.Limit); err != nil {
-		return nil, err
-	}
-	if err := query.Check(); err != nil {
-		return nil, err
-	}
-	if err := query.Order.check(); err != nil {
+	if err := cmp.Or(checkLimit(query.Limit), query.Check(), query.Order.check()); err != nil {
 		return nil, err
 	}
 	var id *int64
@@ -166,24 +163,5 @@ func (s *Store) Rejections(ctx context.Context, query RejectionQuery) ([]Rejecti
 
 // readRejections reads rows of rejectionColumns.
 func (s *Store) readRejections(ctx context.Context, sql string, args ...any) ([]Rejection, error) {
-	rejections := []Rejection{}
-	err := s.query(ctx, sql, args, func(rows pgx.Rows) error {
-		var r Rejection
-		var lateMS *int64
-		err := rows.Scan(&r.ID, &r.Resource, &r.Key, &r.Verdict, &r.Reason, &r.Source, &r.Address, &r.Token, &r.Sequence,
-			&r.GrantedToken, &r.LastToken, &r.LastSequence, &r.OwnerID, &lateMS, &r.Count, &r.FirstAt, &r.LastAt, &r.ChangedAt)
-		r.Late = durationOrNil(lateMS)
-		rejections = append(rejections, r)
-		return err
-	})
-	return rejections, err
-}
-
-// durationOrNil is nil for a duration that is not there.
-func durationOrNil(ms *int64) *time.Duration {
-	if ms == nil {
-		return nil
-	}
-	duration := time.Duration(*ms) * time.Millisecond
-	return &duration
+	return collect(ctx, s.query, sql, args, pgx.RowToStructByPos[Rejection])
 }

@@ -67,7 +67,7 @@ func (f *RejectionFollower) Next(ctx context.Context) (RejectionChanges, error) 
 		from = now
 	}
 	since := from.Add(-rejectionOverlap)
-	f.forget(since)
+	maps.DeleteFunc(f.seen, func(_ int64, seen seenRejection) bool { return seen.changedAt.Before(since) })
 	changed, more, err := f.store.changedSince(ctx, RejectionFilter{}, since, f.seen)
 	if err != nil {
 		return RejectionChanges{}, err
@@ -81,11 +81,6 @@ func (f *RejectionFollower) Next(ctx context.Context) (RejectionChanges, error) 
 		changes.Changed = changed
 	}
 	return changes, nil
-}
-
-// forget drops what no reading from since on comes upon.
-func (f *RejectionFollower) forget(since time.Time) {
-	maps.DeleteFunc(f.seen, func(_ int64, seen seenRejection) bool { return seen.changedAt.Before(since) })
 }
 
 // RejectionsSince reads what matches and has changed since a reader stopped that had all changes until then; it reads
@@ -113,7 +108,7 @@ func (s *Store) RejectionsSince(
 // databaseTime is read before the changes: what they don't show yet is not older than this by more than the overlap.
 func (s *Store) databaseTime(ctx context.Context) (time.Time, error) {
 	var now time.Time
-	err := s.queryRow(ctx, "select clock_timestamp()", nil, &now)
+	err := s.queryRow(ctx, job{}, "select clock_timestamp()", nil, &now)
 	return now, err
 }
 

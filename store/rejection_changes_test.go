@@ -43,11 +43,7 @@ func TestRejectionFollower(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	b.Exec(t, recordGroupsSQL, 5)
-	late, err := b.SQL.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer late.Rollback(t.Context()) //nolint:errcheck // it was committed
+	late := b.begin(t)
 	if _, err := late.Exec(t.Context(), recordGroupsSQL, 2); err != nil {
 		t.Fatal(err)
 	}
@@ -147,13 +143,9 @@ func TestRecordingIsVisibleSoon(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	b.Exec(t, recordGroupsSQL, 2)
-	first, err := b.SQL.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer first.Rollback(t.Context()) //nolint:errcheck // it was committed
+	first := b.begin(t)
 	var commit string
-	_, err = first.Exec(t.Context(), recordGroupsSQL, 2)
+	_, err := first.Exec(t.Context(), recordGroupsSQL, 2)
 	if err == nil {
 		err = first.QueryRow(t.Context(), "show synchronous_commit").Scan(&commit)
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -18,20 +19,11 @@ const exportOrderSQL = `
 // groups a few at a time, none twice and none left out that stays, however long the reader takes. It returns
 // ErrInvalid, also where more than RejectionsExportMax match, or ErrUnavailable.
 func (s *Store) RejectionIDs(ctx context.Context, filter RejectionFilter, order RejectionOrder) ([]int64, error) {
-	if err := filter.Check(); err != nil {
+	if err := cmp.Or(filter.Check(), order.check()); err != nil {
 		return nil, err
 	}
-	if err := order.check(); err != nil {
-		return nil, err
-	}
-	ids := []int64{}
 	args := filter.args(order == RejectionsByLastSeen, RejectionsExportMax+1)
-	err := s.query(ctx, exportOrderSQL, args, func(rows pgx.Rows) error {
-		var id int64
-		err := rows.Scan(&id)
-		ids = append(ids, id)
-		return err
-	})
+	ids, err := collect(ctx, s.query, exportOrderSQL, args, pgx.RowTo[int64])
 	if err == nil && len(ids) > RejectionsExportMax {
 		err = fmt.Errorf("%w: more than %d rejections match; narrow the filters", ErrInvalid, RejectionsExportMax)
 	}

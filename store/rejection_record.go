@@ -18,7 +18,8 @@ type Recorded struct {
 	TokenAge *time.Duration
 }
 
-const recordRejectionsSQL = `select rejected_code, lateness_ms, token_age_ms, writes
+const recordRejectionsSQL = `
+	select rejected_code, writes, lateness_ms * interval '1 millisecond', token_age_ms * interval '1 millisecond'
 	from fence.record_rejections($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`
 
 // recordRejections adds to the record; no group twice in a call.
@@ -38,16 +39,7 @@ func (s *Store) recordRejections(ctx context.Context, rejections []Rejection) ([
 		lastSequences, counts = append(lastSequences, r.LastSequence), append(counts, r.Count)
 		first, last = append(first, r.FirstAt), append(last, r.LastAt)
 	}
-	recorded := make([]Recorded, 0, len(rejections))
 	args := []any{resources, keys, verdicts, reasons, sources, addresses, tokens, sequences, granted, lastTokens,
 		lastSequences, counts, first, last}
-	err := s.query(ctx, recordRejectionsSQL, args, func(rows pgx.Rows) error {
-		var one Recorded
-		var lateMS, ageMS *int64
-		err := rows.Scan(&one.Verdict, &lateMS, &ageMS, &one.Writes)
-		one.Late, one.TokenAge = durationOrNil(lateMS), durationOrNil(ageMS)
-		recorded = append(recorded, one)
-		return err
-	})
-	return recorded, err
+	return collect(ctx, s.query, recordRejectionsSQL, args, pgx.RowToStructByPos[Recorded])
 }

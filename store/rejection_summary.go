@@ -30,18 +30,19 @@ type RejectionTop struct {
 
 const rejectionSummarySQL = `
 	with found as materialized (
-		select r.code, r.owner_id, r.resource, r.count, r.late_ms, r.last_at from fence.rejections r where ` + rejectionFilterSQL + `
+		select r.code, r.owner_id, r.resource, r.count, r.late_ms * interval '1 millisecond' as late, r.last_at
+		from fence.rejections r where ` + rejectionFilterSQL + `
 	)
-	select 'all' as kind, '' as name, coalesce(sum(f.count), 0)::bigint as writes, count(*) as groups, null::bigint as late_ms,
+	select 'all' as kind, '' as name, coalesce(sum(f.count), 0)::bigint as writes, count(*) as groups, null::interval as late,
 		timestamptz 'epoch' as last_at
 	from found f
 	union all
-	select 'code', f.code, sum(f.count)::bigint, count(*), max(f.late_ms), max(f.last_at) from found f group by f.code
+	select 'code', f.code, sum(f.count)::bigint, count(*), max(f.late), max(f.last_at) from found f group by f.code
 	union all (
-		select 'owner', f.owner_id, sum(f.count)::bigint as writes, count(*), max(f.late_ms), max(f.last_at)
+		select 'owner', f.owner_id, sum(f.count)::bigint as writes, count(*), max(f.late), max(f.last_at)
 		from found f where f.owner_id is not null group by f.owner_id order by writes desc, f.owner_id collate "C" limit $9)
 	union all (
-		select 'resource', f.resource, sum(f.count)::bigint as writes, count(*), max(f.late_ms), max(f.last_at)
+		select 'resource', f.resource, sum(f.count)::bigint as writes, count(*), max(f.late), max(f.last_at)
 		from found f group by f.resource order by writes desc, f.resource limit $9)
 	order by kind, writes desc, name`
 
@@ -54,11 +55,9 @@ func (s *Store) RejectionSummary(ctx context.Context, filter RejectionFilter) (R
 	err := s.query(ctx, rejectionSummarySQL, filter.args(RejectionTopMax), func(rows pgx.Rows) error {
 		var kind string
 		var top RejectionTop
-		var lateMS *int64
-		if err := rows.Scan(&kind, &top.Name, &top.Writes, &top.Groups, &lateMS, &top.LastAt); err != nil {
+		if err := rows.Scan(&kind, &top.Name, &top.Writes, &top.Groups, &top.LateMax, &top.LastAt); err != nil {
 			return err
 		}
-		top.LateMax = durationOrNil(lateMS)
 		switch kind {
 		case "all":
 			summary.Writes, summary.Groups = top.Writes, top.Groups

@@ -246,7 +246,7 @@ func expectPages(t *testing.T, order store.RejectionOrder, all, read []store.Rej
 	}
 	for _, r := range all {
 		if n := found[r.ID]; n > 1 || n == 0 && (order == store.RejectionsByFirstSeen || !touched[r.ID]) {
-			t.Errorf("by %s: %d is in %d places", order, r.ID, n)
+			t.Errorf("by %s: %d is listed %d times", order, r.ID, n)
 		}
 	}
 }

@@ -31,17 +31,13 @@ func TestReplayWaitsForStandbys(t *testing.T) {
 	const write = `select verdict from fence.write_one(
 		'lock', $1, 1, null, '\x01', 'put', 'k', 'v', 'text/plain', null, null)`
 	s.Exec(t, write, s.newest().Token)
-	tx, err := s.SQL.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(t.Context()) //nolint:errcheck // it changes nothing
+	tx := s.begin(t)
 	var verdict string
 	if err := tx.QueryRow(t.Context(), write, s.newest().Token).Scan(&verdict); err != nil || verdict != "admitted" {
 		t.Fatalf("the replay is %q (%v)", verdict, err)
 	}
 	var commits bool
-	err = tx.QueryRow(t.Context(), "select pg_current_xact_id_if_assigned() is not null").Scan(&commits)
+	err := tx.QueryRow(t.Context(), "select pg_current_xact_id_if_assigned() is not null").Scan(&commits)
 	if err != nil || !commits {
 		t.Errorf("the transaction of the replay commits something: %v (%v)", commits, err)
 	}

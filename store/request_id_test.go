@@ -1,12 +1,10 @@
 package store_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"reflect"
-	"testing"
 	"time"
 
 	"github.com/google/uuid"
@@ -44,7 +42,7 @@ var requestCases = []storeCase{
 			return err
 		})},
 	{"request_id: with other parameters, of a lease that was released", requestOtherwise(release)},
-	{"request_id: a place with other parameters", queuedOtherwise},
+	{"request_id: a ticket with other parameters", all(openSession, acquire, queuedOtherwise)},
 	{"request_id: of a lease that was released", requestAfter("released", release)},
 	{"request_id: of a lease that was broken", requestAfter("broken", breakLock)},
 	{"request_id: of a lease that has expired", requestAfter("expired", expire)},
@@ -88,47 +86,33 @@ func requestOtherwise(steps ...step) step {
 // queuedOtherwise sends a request that waits again, from another gateway and with other parameters: it does not get the
 // ticket. Only the time to wait may differ.
 func queuedOtherwise(ctx context.Context, s *fixture) error {
-	if err := s.do(ctx, openSession, acquire); err != nil {
-		return err
-	}
-	request := store.AcquireRequest{Lock: s.lock, OwnerID: "requester", TTL: time.Hour, RequestID: "r", Wait: time.Minute}
-	enqueued := func(r store.AcquireRequest, want string) error {
-		outcome, err := s.enqueue(ctx, r)
-		if err == nil && outcome != want {
-			err = fmt.Errorf("the outcome of %+v is %s, want %s", r, outcome, want)
+	request := store.AcquireRequest{Lock: s.lock, OwnerID: "requester", Mode: store.Exclusive, Scope: store.Node,
+		TTL: time.Hour, RequestID: "r", Wait: time.Minute}
+	enqueue := func(r store.AcquireRequest) error {
+		acquired, err := s.Enqueue(ctx, r, uuid.New())
+		if err == nil && acquired.Ticket == 0 {
+			err = fmt.Errorf("%+v is not in the queue: %+v", r, acquired)
 		}
 		return err
 	}
-	if err := enqueued(request, "queued"); err != nil {
+	if err := enqueue(request); err != nil {
 		return err
 	}
-	for _, change := range requestChanges {
+	for name, change := range requestChanges {
 		again := request
 		change(s, &again)
-		if err := s.Unchanged(ctx, func() error { return enqueued(again, "request_id_changed") }); err != nil {
+		err := s.Unchanged(ctx, func() error {
+			if err := enqueue(again); !errors.Is(err, store.ErrInvalid) {
+				return fmt.Errorf("with another %s the acquire returned %w, want ErrInvalid", name, err)
+			}
+			return nil
+		})
+		if err != nil {
 			return err
 		}
 	}
 	request.Wait = time.Hour
-	return enqueued(request, "queued")
-}
-
-// enqueue sends an acquire as a gateway of its own does, and returns the outcome.
-func (s *fixture) enqueue(ctx context.Context, r store.AcquireRequest) (outcome string, err error) {
-	var session *uuid.UUID
-	if r.SessionID != uuid.Nil {
-		session = &r.SessionID
-	}
-	var metadata *string
-	if r.Metadata != nil {
-		metadata = new(string(r.Metadata))
-	}
-	err = s.SQL.QueryRow(ctx, "select outcome from fence.acquire(fence.lease_request($1, $2, $3, $4, $5, $6, $7, $8), "+
-		"$9, $10)",
-		r.Lock, r.OwnerID, cmp.Or(r.Mode, store.Exclusive), cmp.Or(r.Scope, store.Node), r.TTL.Milliseconds(), session,
-		r.RequestID, metadata,
-		r.Wait.Milliseconds(), uuid.New()).Scan(&outcome)
-	return outcome, err
+	return enqueue(request)
 }
 
 // requestAfter sends the request of a lease that has ended: no other lease is granted instead.
@@ -136,10 +120,4 @@ func requestAfter(reason string, ended ...step) step {
 	return all(request("r"), all(ended...), changingNothing(func(ctx context.Context, s *fixture) error {
 		return expectLost(request("r")(ctx, s), s.lock, reason)
 	}))
-}
-
-// TestRequestIDs checks acquires that are sent again with their request_id.
-func TestRequestIDs(t *testing.T) {
-	t.Parallel()
-	runCases(t, requestCases)
 }

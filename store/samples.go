@@ -67,7 +67,7 @@ func (s *Store) KeepSample(
 	if rejected == nil {
 		rejected = map[Verdict]int64{}
 	}
-	err = s.queryRow(ctx, "select fence.keep_sample($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+	err = s.queryRow(ctx, job{}, "select fence.keep_sample($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
 		[]any{
 			state.ID, state.Name, state.Version, uptime.Milliseconds(),
 			state.Waiting, state.Streams, state.Queue, state.ConnectionsBusy, state.ConnectionsMax, state.Listening,
@@ -78,5 +78,5 @@ func (s *Store) KeepSample(
 
 // ForgetGateway forgets how a gateway was that has ended; its samples stay. It returns ErrUnavailable.
 func (s *Store) ForgetGateway(ctx context.Context, id uuid.UUID) error {
-	return s.exec(ctx, "delete from fence.gateway_states where gateway_id = $1", id)
+	return s.exec(ctx, job{}, "delete from fence.gateway_states where gateway_id = $1", id)
 }

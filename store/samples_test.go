@@ -227,9 +227,8 @@ func TestSweepForgetsSamples(t *testing.T) {
 	expectSwept(t, sweeper, store.Swept{SamplesForgotten: 2500})
 	expectSwept(t, sweeper, store.Swept{})
 	overview, err := b.Overview(t.Context())
-	var samples int64
-	if err = errors.Join(err, b.SQL.QueryRow(t.Context(),
-		"select count(*) from fence.samples").Scan(&samples)); err != nil || len(overview.Gateways) != 0 || samples != 1 {
+	samples := b.Count(t, "select count(*) from fence.samples")
+	if err != nil || len(overview.Gateways) != 0 || samples != 1 {
 		t.Errorf("%d samples and the gateways %+v are left (%v)", samples, overview.Gateways, err)
 	}
 	for _, retention := range []time.Duration{time.Second, -1, 721 * time.Hour} {
@@ -244,8 +243,7 @@ func TestSweepForgetsSamples(t *testing.T) {
 func TestOverviewOfAReadOnlyDatabase(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	b.Exec(t, "do $$ begin execute format('alter database %I set default_transaction_read_only = on', "+
-		"current_database()); end $$")
+	alterDatabase(t, b, "default_transaction_read_only = on")
 	reader := openStore(t, store.Config{DatabaseURL: b.URL})
 	overview, err := reader.Overview(t.Context())
 	if err != nil || !overview.Database.ReadOnly || overview.Database.Version == "" ||
@@ -266,10 +264,7 @@ func TestOverviewOfAReadOnlyDatabase(t *testing.T) {
 func TestOverviewOfARoleThatSeesLittle(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	var role string
-	if err := b.SQL.QueryRow(t.Context(), "select current_database() || '_onlooker'").Scan(&role); err != nil {
-		t.Fatal(err)
-	}
+	role := valueOf[string](t, b, "select current_database() || '_onlooker'")
 	b.Exec(t, "create role "+role)
 	t.Cleanup(func() {
 		for _, sql := range []string{"drop owned by " + role, "drop role " + role} {

@@ -2,51 +2,37 @@ package store_test
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/datadriven"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/store"
 )
 
-// direct does what no session does.
-func (s *scenario) administer(t *testing.T, command string, words []string) string {
-	switch command {
-	case "freeze":
-		s.sessionCalled(t, words[0]).frozen = true
+// administer runs a command that is no session's.
+func (s *scenario) administer(t *testing.T, command *datadriven.TestData, words []string) string {
+	switch command.Cmd {
+	case "sql":
+		s.exec(t, command.Input)
 		return "ok"
-	case "thaw":
-		return s.thaw(t, s.sessionCalled(t, words[0]))
 	case "expire":
-		return s.expire(t, words[0])
-	case "hold-out":
-		return s.holdOut(t, words[0])
-	case "expire-session":
-		s.exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1",
-			s.sessionCalled(t, words[0]).session)
+		s.exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1 and "+
+			"ended_at is null", words[0])
 		return "ok"
-	case "run-out":
-		return s.runOut(t, words[0])
 	case "policy":
 		return s.policy(t, words)
-	case "another-database":
-		s.exec(t, "update fence.database_identity set system_identifier = system_identifier - 1")
-		return "ok"
 	case "fence":
 		return s.showFence(t, store.Name(words[0]))
 	case "leases":
 		return s.showLeases(t, words[0])
 	case "records":
 		return s.showRecords(t, store.Name(words[0]))
-	case "rejections":
-		return s.showRejections(t)
 	}
-	t.Fatalf("there is no command %q", command)
+	t.Fatalf("there is no command %q", command.Cmd)
 	return ""
 }
 
@@ -57,56 +43,12 @@ func (s *scenario) exec(t *testing.T, sql string, args ...any) {
 	}
 }
 
-// thaw sends all that the session had to say.
-func (s *scenario) thaw(t *testing.T, a *scenarioSession) string {
-	a.frozen = false
-	var lines []string
-	for _, script := range a.unsent {
-		lines = append(lines, s.perform(t, a, script))
-	}
-	a.unsent = nil
-	return cmp.Or(strings.Join(lines, "\n"), "ok")
-}
-
-// expire lets the lease run out. Nothing sweeps here unless a session does.
-func (s *scenario) expire(t *testing.T, lock string) string {
-	s.exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1 and "+
-		"ended_at is null", lock)
-	return "ok"
-}
-
-// holdOut lets the lease reach its hold_until, until which it was renewed.
-func (s *scenario) holdOut(t *testing.T, lock string) string {
-	s.exec(t, `
-		update fence.leases l set hold_until = now.at, expires_at = now.at from (select clock_timestamp() as at) now
-		where l.lock = $1 and l.ended_at is null and l.hold_until is not null`, lock)
-	return "ok"
-}
-
-// runOut waits until a lease has run out by itself, as others see it.
-func (s *scenario) runOut(t *testing.T, lock string) string {
-	for end := time.Now().Add(scenarioPatience); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		var over bool
-		err := s.admin.QueryRow(t.Context(), `
-			select max(fence.runs_until(l)) <= clock_timestamp() from fence.leases l where l.lock = $1`, lock).Scan(&over)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if over {
-			return "ok"
-		}
-	}
-	return "it does not run out"
-}
-
 func (s *scenario) policy(t *testing.T, words []string) string {
 	policy := store.Policy{Prefix: words[0], Rule: store.RuleStrict, Authority: store.AuthorityBuiltin}
 	for _, word := range words[1:] {
 		switch word {
 		case "external":
 			policy.Authority = store.AuthorityExternal
-		case "require_lease_id":
-			policy.RequireLeaseID = true
 		case "require_live_lease":
 			policy.RequireLiveLease = true
 		case "hold_an_hour":
@@ -180,24 +122,5 @@ func (s *scenario) showRecords(t *testing.T, resource store.Name) string {
 		lines[i] = fmt.Sprintf("%s=%s version %d by %s%s", record.Key, record.Value, record.Version, s.token(record.Token),
 			number)
 	}
-	return cmp.Or(strings.Join(lines, "\n"), "none")
-}
-
-// showRejections shows what a gateway would have recorded of the sessions' rejections.
-func (s *scenario) showRejections(t *testing.T) string {
-	once, cancel := context.WithCancel(t.Context())
-	cancel()
-	s.recorder.Run(once, func(err error) { t.Fatal(err) })
-	rejections, err := s.store.Rejections(t.Context(), store.RejectionQuery{Limit: store.PageMax})
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := make([]string, len(rejections))
-	for i, r := range rejections {
-		lines[i] = fmt.Sprintf("%s: %s, token %s of %s, from %s, seen %d×",
-			r.Resource, verdictText(r.Verdict, r.Reason), s.token(r.Token), cmp.Or(r.OwnerID, "nobody known"), r.Address,
-			r.Count)
-	}
-	slices.Reverse(lines)
 	return cmp.Or(strings.Join(lines, "\n"), "none")
 }

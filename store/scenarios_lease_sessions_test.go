@@ -21,20 +21,14 @@ func (s *scenario) sessionAction(a *scenarioSession, verb string) (action, error
 			return func() string { return "opened" }, err
 		}, nil
 	}
-	if a.session == nil {
-		return nil, fmt.Errorf("%s has opened no session", a.name)
+	id, err := s.sessionOf(a.name)
+	if err != nil {
+		return nil, err
 	}
-	switch verb {
-	case "keep-alive":
-		return statusAction("kept alive", "select status from fence.keep_alive($1)", a.session), nil
-	case "end-session":
-		return statusAction("released", "select fence.end_session($1)", a.session), nil
+	if verb == "keep-alive" {
+		return statusAction("kept alive", "select status from fence.keep_alive($1)", id), nil
 	}
-	return func(ctx context.Context, conn *pgx.Conn) (scenarioResult, error) {
-		var ended int64
-		err := conn.QueryRow(ctx, "select ended from fence.settle_leases($1, '', 10, 60000)", a.session).Scan(&ended)
-		return func() string { return fmt.Sprintf("%d leases ended", ended) }, err
-	}, nil
+	return statusAction("released", "select fence.end_session($1)", id), nil
 }
 
 func (s *scenario) sessionOf(name string) (*uuid.UUID, error) {

@@ -13,12 +13,12 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// leaseCommand is what a command about a lease says: NAME [token=T] [lease=SESSION] [owner=NAME] [request=ID]
-// [ttl_ms=N] [shared] [subtree] [in=SESSION].
+// leaseCommand is what a command about a lease says: NAME [of=SESSION] [owner=NAME] [request=ID] [ttl_ms=N] [shared]
+// [subtree] [in=SESSION].
 type leaseCommand struct {
 	store.LeaseRef
 	request     *string
-	ttlMS       *int
+	ttlMS       *int64
 	mode, scope string
 	in          *uuid.UUID
 }
@@ -32,16 +32,14 @@ func (s *scenario) leaseCommand(a *scenarioSession, words []string) (leaseComman
 		option, value, _ := strings.Cut(word, "=")
 		var err error
 		switch option {
-		case "token":
-			c.Token, err = s.tokenOf(words[0], value)
-		case "lease":
-			c.ID, err = s.leaseIDOf(words[0], value)
+		case "of":
+			c.LeaseRef, err = s.newestOf(words[0], value)
 		case "owner":
 			c.OwnerID = value
 		case "request":
 			c.request = &value
 		case "ttl_ms":
-			c.ttlMS, err = intArgument(value)
+			c.ttlMS, err = numberArgument(value)
 		case "shared":
 			c.mode = option
 		case "subtree":
@@ -58,11 +56,6 @@ func (s *scenario) leaseCommand(a *scenarioSession, words []string) (leaseComman
 	return c, nil
 }
 
-func intArgument(word string) (*int, error) {
-	number, err := strconv.Atoi(word)
-	return &number, err
-}
-
 // tokenOf is the token that a word means: a number, or SESSION[@NAME], its newest on the name.
 func (s *scenario) tokenOf(name, word string) (int64, error) {
 	if number, err := strconv.ParseInt(word, 10, 64); err == nil {
@@ -70,11 +63,6 @@ func (s *scenario) tokenOf(name, word string) (int64, error) {
 	}
 	lease, err := s.newestOf(name, word)
 	return lease.Token, err
-}
-
-func (s *scenario) leaseIDOf(name, word string) (uuid.UUID, error) {
-	lease, err := s.newestOf(name, word)
-	return lease.ID, err
 }
 
 func (s *scenario) newestOf(name, word string) (store.LeaseRef, error) {
@@ -127,7 +115,7 @@ func (s *scenario) renewAction(c leaseCommand) action {
 }
 
 func (s *scenario) releaseAction(c leaseCommand) action {
-	return statusAction("released", "select fence.release($1, $2, $3, $4)", c.Lock, c.OwnerID, c.ID, c.Token)
+	return statusAction("released", "select status from fence.release($1, $2, $3, $4)", c.Lock, c.OwnerID, c.ID, c.Token)
 }
 
 // statusAction is a call that only the holder may make. The statement returns the status of the lease or
@@ -162,9 +150,9 @@ func (s *scenario) breakAction(c leaseCommand) action {
 
 func sweepAction(ctx context.Context, conn *pgx.Conn) (scenarioResult, error) {
 	var held, expired int64
-	if err := conn.QueryRow(ctx, "select done from fence.sweep_holds(interval '0', 1000)").Scan(&held); err != nil {
+	if err := conn.QueryRow(ctx, "select done from fence.sweep('holds', '0', 1000, null, null)").Scan(&held); err != nil {
 		return nil, err
 	}
-	err := conn.QueryRow(ctx, "select done from fence.sweep_leases(interval '0', 1000)").Scan(&expired)
+	err := conn.QueryRow(ctx, "select done from fence.sweep('leases', '0', 1000, null, null)").Scan(&expired)
 	return func() string { return fmt.Sprintf("%d expired", held+expired) }, err
 }

@@ -25,9 +25,6 @@ type scenarioSession struct {
 	cut      context.CancelFunc        // of what it does
 
 	session *uuid.UUID // the newest that it opened
-
-	frozen bool
-	unsent []scenarioCommand
 }
 
 // scenarioResult returns the result of a command, as text. It is called when every session has ended its command or
@@ -36,13 +33,6 @@ type scenarioResult func() string
 
 // action is a command that a session runs.
 type action func(ctx context.Context, conn *pgx.Conn) (scenarioResult, error)
-
-// scenarioCommand is a command to a session.
-type scenarioCommand struct {
-	words   []string
-	lines   []string
-	mayWait bool
-}
 
 func (s *scenario) sessionCalled(t *testing.T, name string) *scenarioSession {
 	t.Helper()
@@ -88,10 +78,9 @@ func errorText(err error) string {
 	return "error: " + err.Error()
 }
 
-// understand turns a command into something to do. Sessions of which the command speaks are asked now for what they
-// were granted, not when it is done.
-func (s *scenario) parse(a *scenarioSession, script scenarioCommand) (action, error) {
-	verb, words := script.words[0], script.words[1:]
+// parse turns a command into an action. Tokens and leases are looked up now, not when the action is run.
+func (s *scenario) parse(a *scenarioSession, words []string, input string) (action, error) {
+	verb, words := words[0], words[1:]
 	switch verb {
 	case "begin":
 		return plainly("begun", "begin"), nil
@@ -100,16 +89,16 @@ func (s *scenario) parse(a *scenarioSession, script scenarioCommand) (action, er
 	case "rollback":
 		return plainly("rolled back", "rollback"), nil
 	case "sql":
-		return plainly("done", strings.Join(script.lines, "\n")), nil
+		return plainly("done", input), nil
 	case "sweep":
 		return sweepAction, nil
 	case "set":
-		return s.writesAction(a, script.lines)
+		return s.writesAction(strings.Split(input, "\n"))
 	case "transact":
-		return s.transactAction(script.lines)
+		return s.transactAction(strings.Split(input, "\n"))
 	case "write":
-		return s.writesAction(a, []string{strings.Join(words, " ")})
-	case "open-session", "keep-alive", "end-session", "settle":
+		return s.writesAction([]string{strings.Join(words, " ")})
+	case "open-session", "keep-alive", "end-session":
 		return s.sessionAction(a, verb)
 	}
 	lease, err := s.leaseCommand(a, words)

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -22,10 +23,9 @@ import (
 // another:
 //
 //	A: acquire LOCK [shared] [subtree] [in=SESSION] [owner=NAME] [request=ID] [ttl_ms=N]
-//	A: renew LOCK [token=T] [lease=SESSION] [owner=NAME] [ttl_ms=N]
-//	A: release LOCK [token=T] [lease=SESSION] [owner=NAME]    A: begin, A: commit, A: rollback
+//	A: renew LOCK [of=SESSION] [ttl_ms=N]                     A: begin, A: commit, A: rollback
+//	A: release LOCK [of=SESSION]                              A: open-session, A: keep-alive, A: end-session
 //	A: break LOCK                                             A: sweep; A: sql, with a statement below
-//	A: open-session, A: keep-alive, A: end-session, A: settle
 //	A: write RESOURCE token=T [seq=N] [if=VERSION|any] put KEY=VALUE
 //	A: set, A: transact, with lines below: RESOURCE token=T … as above
 //
@@ -33,10 +33,8 @@ import (
 // command that ends with & waits for another session; its result is written below the command that ends the wait.
 // Commands without a session:
 //
-//	freeze A    from now on what A does is not sent      thaw A    now it is, all of it
-//	expire LOCK    its leases run out now                run-out LOCK    wait until they have by themselves
-//	expire-session A    so does what A opened            policy PREFIX [external] [require_lease_id] [require_live_lease]
-//	fence, leases, records RESOURCE; rejections          another-database    this is not the database that minted last
+//	expire LOCK    its leases run out now     policy PREFIX [external] [require_live_lease] [hold_an_hour]
+//	fence, leases, records RESOURCE           sql, with a statement below
 //
 // Tokens beyond 2^32 are not known beforehand. They are shown as L1, L2, … in the order of their values.
 func TestScenarios(t *testing.T) {
@@ -57,7 +55,6 @@ type scenario struct {
 	url      string
 	admin    *pgx.Conn // not one of the sessions
 	store    *store.Store
-	recorder *store.Recorder
 	sessions map[string]*scenarioSession
 	jumped   []int64 // the tokens beyond 2^32 that were seen
 }
@@ -65,7 +62,7 @@ type scenario struct {
 func newScenario(t *testing.T) *scenario {
 	url := pgtest.Migrated(t)
 	opened := openStore(t, store.Config{DatabaseURL: url})
-	s := &scenario{url: url, store: opened, recorder: store.NewRecorder(opened), sessions: map[string]*scenarioSession{}}
+	s := &scenario{url: url, store: opened, sessions: map[string]*scenarioSession{}}
 	s.admin = s.connect(t)
 	t.Cleanup(s.end)
 	return s
@@ -98,31 +95,23 @@ func (s *scenario) run(t *testing.T, command *datadriven.TestData) string {
 	}
 	name, isSession := strings.CutSuffix(command.Cmd, ":")
 	if !isSession {
-		return s.administer(t, command.Cmd, words)
+		return s.administer(t, command, words)
 	}
 	a := s.sessionCalled(t, name)
-	script := scenarioCommand{words: words, lines: strings.Split(command.Input, "\n")}
-	if last := len(words) - 1; words[last] == "&" {
-		script.words, script.mayWait = words[:last], true
-	}
-	if a.frozen {
-		a.unsent = append(a.unsent, script)
-		return name + ": frozen"
-	}
-	return s.perform(t, a, script)
-}
-
-func (s *scenario) perform(t *testing.T, a *scenarioSession, script scenarioCommand) string {
 	if a.doing != nil {
 		t.Fatalf("%s is still waiting", a.name)
 	}
-	action, err := s.parse(a, script)
+	mayWait := words[len(words)-1] == "&"
+	if mayWait {
+		words = words[:len(words)-1]
+	}
+	action, err := s.parse(a, words, command.Input)
 	if err != nil {
 		t.Fatal(err)
 	}
 	a.start(t.Context(), action)
 	lines := s.settle(t)
-	if a.doing != nil && !script.mayWait {
+	if a.doing != nil && !mayWait {
 		t.Fatalf("%s waits: %s", a.name, lines)
 	}
 	return strings.Join(lines, "\n")
@@ -154,7 +143,7 @@ func (s *scenario) settle(t *testing.T) []string {
 	return lines
 }
 
-// look goes round once. It is quiet if nothing has changed and everybody who does something waits.
+// look checks each session once. The scenario is quiet if nothing has changed and every session that is busy waits.
 func (s *scenario) look(t *testing.T) (done []string, quiet bool) {
 	quiet = true
 	for _, name := range s.names() {
@@ -165,7 +154,7 @@ func (s *scenario) look(t *testing.T) (done []string, quiet bool) {
 		select {
 		case result := <-a.doing:
 			a.doing, a.waitsFor = nil, ""
-			for _, line := range strings.Split(result(), "\n") {
+			for line := range strings.SplitSeq(result(), "\n") {
 				done = append(done, name+": "+line)
 			}
 			quiet = false
@@ -194,14 +183,7 @@ func (s *scenario) waitsFor(t *testing.T, a *scenarioSession) string {
 	return strings.Join(names, ", ")
 }
 
-func (s *scenario) names() []string {
-	names := make([]string, 0, len(s.sessions))
-	for name := range s.sessions {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func (s *scenario) names() []string { return slices.Sorted(maps.Keys(s.sessions)) }
 
 // token shows a token.
 func (s *scenario) token(token int64) string {

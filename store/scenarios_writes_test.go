@@ -12,8 +12,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/fencegate/fencegate/store"
 )
 
 // scenarioWrite is a write as the functions take it.
@@ -95,14 +93,14 @@ func numberArgument(word string) (*int64, error) {
 
 // scenarioVerdict is what the functions answer, for a set and a transaction alike.
 type scenarioVerdict struct {
-	Place                            int
+	Index                            int
 	Verdict, Reason                  string
 	Version                          int64
 	Created, Replayed                bool
 	Granted, LastToken, LastSequence int64
 }
 
-func (s *scenario) writesAction(a *scenarioSession, lines []string) (action, error) {
+func (s *scenario) writesAction(lines []string) (action, error) {
 	parsed, err := s.parseWrites(lines)
 	if err != nil {
 		return nil, err
@@ -113,15 +111,15 @@ func (s *scenario) writesAction(a *scenarioSession, lines []string) (action, err
 			select verdict.*
 			from fence.write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, null) w
 			cross join lateral (
-				select a.place, 'admitted', '', a.version, a.place = any (coalesce(w.created, '{}')), a.place = any
+				select a.index, 'admitted', '', a.version, a.index = any (coalesce(w.created, '{}')), a.index = any
 					(coalesce(w.replayed, '{}')), 0, 0, 0
-				from unnest(w.admitted, w.versions) as a (place, version)
+				from unnest(w.admitted, w.versions) as a (index, version)
 				union all
-				select r.place, r.verdict, r.reason, r.version, false, false, r.granted_token, r.last_token, r.last_sequence
+				select r.index, r.verdict, r.reason, r.version, false, false, r.granted_token, r.last_token, r.last_sequence
 				from unnest(w.refused, w.verdicts, w.reasons, w.current_versions, w.granted_tokens, w.last_tokens, w.last_sequences)
-					as r (place, verdict, reason, version, granted_token, last_token, last_sequence)
+					as r (index, verdict, reason, version, granted_token, last_token, last_sequence)
 			) verdict
-			order by verdict.place`,
+			order by verdict.index`,
 			column(w, func(w scenarioWrite) string { return w.resource }),
 			column(w, func(w scenarioWrite) *int64 { return w.token }),
 			column(w, func(w scenarioWrite) *int64 { return w.sequence }),
@@ -139,7 +137,6 @@ func (s *scenario) writesAction(a *scenarioSession, lines []string) (action, err
 			lines := make([]string, len(verdicts))
 			for i, v := range verdicts {
 				lines[w[i].index] = s.verdictLine(v)
-				s.record(a, v, w[i])
 			}
 			return strings.Join(lines, "\n")
 		}, err
@@ -173,30 +170,10 @@ func (s *scenario) verdictLine(v scenarioVerdict) string {
 	case v.Verdict == "not_found":
 		return v.Verdict
 	}
-	return fmt.Sprintf("%s (granted %s, last %s.%d)",
-		verdictText(store.Verdict(v.Verdict), v.Reason), s.token(v.Granted), s.token(v.LastToken), v.LastSequence)
-}
-
-func verdictText(verdict store.Verdict, reason string) string {
-	if reason == "" {
-		return string(verdict)
+	if v.Reason != "" {
+		v.Verdict += ": " + v.Reason
 	}
-	return string(verdict) + ": " + reason
-}
-
-// record hands a rejection to the recorder, as a gateway does.
-func (s *scenario) record(a *scenarioSession, v scenarioVerdict, w scenarioWrite) {
-	if v.Replayed || v.Verdict == "admitted" || v.Verdict == "not_found" {
-		return
-	}
-	rejected := &store.RejectedError{
-		Verdict: store.Verdict(v.Verdict), Reason: v.Reason, Resource: store.Name(w.resource), Key: store.Name(w.key),
-		Sequence: w.sequence, GrantedToken: v.Granted, LastToken: v.LastToken, LastSequence: v.LastSequence,
-	}
-	if w.token != nil {
-		rejected.Token = *w.token
-	}
-	s.recorder.Record(rejected, "scenario", a.name)
+	return fmt.Sprintf("%s (granted %s, last %s.%d)", v.Verdict, s.token(v.Granted), s.token(v.LastToken), v.LastSequence)
 }
 
 func (s *scenario) transactAction(lines []string) (action, error) {
@@ -204,11 +181,11 @@ func (s *scenario) transactAction(lines []string) (action, error) {
 	if err != nil {
 		return nil, err
 	}
-	var claims []scenarioWrite // the first write to each resource
-	places := column(w, func(w scenarioWrite) int32 {
-		i := slices.IndexFunc(claims, func(claim scenarioWrite) bool { return claim.resource == w.resource })
+	var tokens []scenarioWrite // the first write to each resource
+	indexes := column(w, func(w scenarioWrite) int32 {
+		i := slices.IndexFunc(tokens, func(token scenarioWrite) bool { return token.resource == w.resource })
 		if i < 0 {
-			i, claims = len(claims), append(claims, w)
+			i, tokens = len(tokens), append(tokens, w)
 		}
 		return int32(i) + 1
 	})
@@ -220,20 +197,20 @@ func (s *scenario) transactAction(lines []string) (action, error) {
 			select coalesce(index, 0), verdict, coalesce(reason, ''), coalesce(current, 0), false, coalesce(replayed, false),
 				coalesce(granted_token, 0), coalesce(last_token, 0), coalesce(last_sequence, 0), versions
 			from fence.transact($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
-			column(claims, func(w scenarioWrite) string { return w.resource }),
-			column(claims, func(w scenarioWrite) *int64 { return w.token }),
-			column(claims, func(w scenarioWrite) *int64 { return w.sequence }),
-			make([]*uuid.UUID, len(claims)),
-			digest[:16], column(w, func(w scenarioWrite) string { return w.kind }), places,
+			column(tokens, func(w scenarioWrite) string { return w.resource }),
+			column(tokens, func(w scenarioWrite) *int64 { return w.token }),
+			column(tokens, func(w scenarioWrite) *int64 { return w.sequence }),
+			make([]*uuid.UUID, len(tokens)),
+			digest[:16], column(w, func(w scenarioWrite) string { return w.kind }), indexes,
 			column(w, func(w scenarioWrite) string { return w.key }),
 			column(w, func(w scenarioWrite) []byte { return w.value }),
 			column(w, func(scenarioWrite) string { return "text/plain" }),
 			column(w, func(w scenarioWrite) *int64 { return w.expected })).
-			Scan(&v.Place, &v.Verdict, &v.Reason, &v.Version, &v.Created, &v.Replayed, &v.Granted, &v.LastToken, &v.LastSequence,
+			Scan(&v.Index, &v.Verdict, &v.Reason, &v.Version, &v.Created, &v.Replayed, &v.Granted, &v.LastToken, &v.LastSequence,
 				&versions)
 		return func() string {
 			if v.Verdict != "admitted" {
-				return fmt.Sprintf("refused for place %d: %s", v.Place, s.verdictLine(v))
+				return fmt.Sprintf("refused for index %d: %s", v.Index, s.verdictLine(v))
 			}
 			replayed := map[bool]string{true: " (replayed)"}[v.Replayed]
 			return fmt.Sprintf("admitted, versions %s%s", strings.Trim(fmt.Sprint(versions), "[]"), replayed)

@@ -45,11 +45,5 @@ type SessionRequest struct {
 // check returns the request with its defaults, or ErrInvalid naming the field and its limit.
 func (r SessionRequest) check() (SessionRequest, error) {
 	r.TTL = cmp.Or(r.TTL, TTLDefault)
-	if err := checkText("owner_id", r.OwnerID, 1, OwnerBytesMax); err != nil {
-		return r, err
-	}
-	if err := checkTTL(r.TTL); err != nil {
-		return r, err
-	}
-	return r, checkMetadata(r.Metadata)
+	return r, cmp.Or(checkText("owner_id", r.OwnerID, 1, OwnerBytesMax), checkTTL(r.TTL), checkMetadata(r.Metadata))
 }

@@ -35,16 +35,7 @@ func acquireIn(t *testing.T, on *store.Store, session store.Session, locks []sto
 // hold keeps what a statement locks until the test ends, or letGo is called.
 func (b *testbed) hold(t *testing.T, sql string, args ...any) (letGo func()) {
 	t.Helper()
-	ctx := context.WithoutCancel(t.Context())
-	tx, err := b.SQL.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	letGo = func() { _ = tx.Rollback(ctx) } // it only held a lock
-	t.Cleanup(letGo)
-	if _, err := tx.Exec(ctx, sql, args...); err != nil {
-		t.Fatal(err)
-	}
+	_, letGo = b.LockedBy(t, sql, args...)
 	return letGo
 }
 
@@ -85,10 +76,7 @@ func TestEndSessionOfDeepNames(t *testing.T) {
 func TestEndSessionSkipsALockedFence(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	session, err := b.CreateSession(t.Context(), store.SessionRequest{OwnerID: "owner", TTL: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := b.session(t, "owner")
 	acquireIn(t, b.Store, session, []store.Name{"a", "b", "c"})
 	letGo := b.hold(t, lockFenceSQL, "b")
 	ended, err := b.EndSession(t.Context(), session.ID)
@@ -116,13 +104,9 @@ func TestSweepSkipsALockedSession(t *testing.T) {
 	b := newTestbed(t)
 	sweeper := newSweeper(t, b.Store, store.SweeperConfig{})
 	for _, lock := range []store.Name{"stuck", "free"} {
-		session, err := b.CreateSession(t.Context(), store.SessionRequest{OwnerID: "owner", TTL: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
+		session := b.session(t, "owner")
 		acquireIn(t, b.Store, session, []store.Name{lock})
-		b.Exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1",
-			session.ID)
+		b.Exec(t, expireSessionSQL, session.ID)
 	}
 	letGo := b.hold(t, lockFenceSQL, "stuck")
 	swept, err := sweeper.Sweep(t.Context())
@@ -142,23 +126,23 @@ func TestSweepSkipsALockedSession(t *testing.T) {
 func TestSettleWakesInPortions(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, newTestbed(t), 2, noPoll)
-	session := s.session(t, 0, "owner", time.Hour)
+	session := s.OpenSession(t, 0, "owner", time.Hour)
 	const locks = 70 // more than one portion
 	var inside, behind []<-chan outcome
 	for i := range locks {
 		lock := store.Name(fmt.Sprintf("%d/lock", i))
-		s.acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "reader", Mode: store.Shared})
-		inside = append(inside, goAcquire(patient(t), s.at(0), store.AcquireRequest{Lock: lock, OwnerID: "owner",
+		s.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "reader", Mode: store.Shared})
+		inside = append(inside, goAcquire(patient(t), s.At(0), store.AcquireRequest{Lock: lock, OwnerID: "owner",
 			SessionID: session.ID, Wait: store.WaitMax}))
 	}
 	s.AwaitQueued(t, locks)
 	for i := range locks {
-		behind = append(behind, goAcquire(patient(t), s.at(1),
+		behind = append(behind, goAcquire(patient(t), s.At(1),
 			store.AcquireRequest{Lock: store.Name(fmt.Sprintf("%d/lock", i)), OwnerID: fmt.Sprint("behind ", i),
 				Mode: store.Shared, Wait: store.WaitMax}))
 	}
 	s.AwaitQueued(t, 2*locks)
-	if _, err := s.at(1).EndSession(patient(t), session.ID); err != nil {
+	if _, err := s.At(1).EndSession(patient(t), session.ID); err != nil {
 		t.Error(err)
 	}
 	for i := range locks {
@@ -196,7 +180,7 @@ func TestSweepIsDoneByOneGateway(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.WithoutCancel(t.Context()))
-	if _, err := conn.Exec(t.Context(), "begin; select fence.sweep_leases('0', 1000)"); err != nil {
+	if _, err := conn.Exec(t.Context(), "begin; select fence.sweep('leases', '0', 1000, null, null)"); err != nil {
 		t.Fatal(err)
 	}
 	sweeper := newSweeper(t, b.Store, store.SweeperConfig{})
@@ -211,5 +195,6 @@ func TestSweepIsDoneByOneGateway(t *testing.T) {
 	expectSwept(t, sweeper, store.Swept{Expired: 1})
 
 	// A sweep that comes too early does nothing.
-	expectSQL(t, b, false, "select fence.sweep_turn('leases', interval '1 hour')")
+	b.Exec(t, "update fence.leases set ended_at = null, end_reason = null, check_at = expires_at where lock = 'late'")
+	expectSQL(t, b, 0, "select done from fence.sweep('leases', interval '1 hour', 1000, null, null)")
 }

@@ -21,7 +21,7 @@ func (s *services) keepAlive(t *testing.T, session store.Session) (stop func()) 
 	var keeping sync.WaitGroup
 	keeping.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
-			if _, err := s.at(i).KeepAlive(context.Background(), session.ID); err != nil {
+			if _, err := s.At(i).KeepAlive(context.Background(), session.ID); err != nil {
 				t.Errorf("keep the session alive: %v", err)
 				return
 			}
@@ -32,28 +32,6 @@ func (s *services) keepAlive(t *testing.T, session store.Session) (stop func()) 
 		cancel()
 		keeping.Wait()
 	})
-}
-
-// fill acquires so many locks in a session, over all Services.
-func (s *services) fill(t *testing.T, session store.Session, locks int) {
-	t.Helper()
-	var next atomic.Int64
-	var filling sync.WaitGroup
-	for place := range 12 {
-		filling.Go(func() {
-			for n := next.Add(1); n <= int64(locks) && !t.Failed(); n = next.Add(1) {
-				request := store.AcquireRequest{Lock: store.Name(fmt.Sprint("lock/", n)), OwnerID: session.OwnerID,
-					SessionID: session.ID}
-				if n%10 == 0 {
-					request.Lock = "alone/" + request.Lock // in nobody's subtree
-				}
-				if _, err := s.at(place).Acquire(context.Background(), request); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	filling.Wait()
 }
 
 const (
@@ -69,21 +47,29 @@ func TestSessionOfManyLeases(t *testing.T) {
 	t.Parallel()
 	const leases = 300 // several portions of what a sweep settles at a time
 	s := newServices(t, newTestbed(t), 3, noPoll)
-	session := s.session(t, 0, "owner", 4*time.Second)
+	session := s.OpenSession(t, 0, "owner", 4*time.Second)
 	stop := s.keepAlive(t, session)
 	defer stop()
-	s.fill(t, session, leases)
+	var locks []store.Name
+	for n := range leases {
+		lock := store.Name(fmt.Sprint("lock/", n))
+		if n%10 == 0 {
+			lock = "alone/" + lock // in nobody's subtree
+		}
+		locks = append(locks, lock)
+	}
+	acquireIn(t, s.At(1).Store, session, locks)
 	var waiting []<-chan outcome
 	for i := range 30 {
-		waiting = append(waiting, goAcquire(patient(t), s.at(i),
+		waiting = append(waiting, goAcquire(patient(t), s.At(i),
 			store.AcquireRequest{Lock: store.Name(fmt.Sprint("lock/", 10*i+1)), OwnerID: fmt.Sprint("next ", i),
 				Wait: store.WaitMax}))
 	}
-	waiting = append(waiting, goAcquire(patient(t), s.at(1),
+	waiting = append(waiting, goAcquire(patient(t), s.At(1),
 		store.AcquireRequest{Lock: "lock", OwnerID: "all", Scope: store.Subtree, Wait: store.WaitMax}))
 	s.AwaitQueued(t, len(waiting))
 	stop()
-	kept, err := s.at(1).KeepAlive(patient(t), session.ID)
+	kept, err := s.At(1).KeepAlive(patient(t), session.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +92,7 @@ func TestSessionOfManyLeases(t *testing.T) {
 		})
 	}
 	served.Wait()
-	swept, err := newSweeper(t, s.at(0).Store, store.SweeperConfig{}).Sweep(patient(t))
+	swept, err := newSweeper(t, s.At(0).Store, store.SweeperConfig{}).Sweep(patient(t))
 	if err != nil || swept.SessionsExpired != 1 {
 		t.Errorf("the sweep did %+v (%v)", swept, err)
 	}
@@ -115,7 +101,7 @@ func TestSessionOfManyLeases(t *testing.T) {
 			t.Errorf("after the sweep %d %s", n, what)
 		}
 	}
-	s.expectQuiet(t)
+	s.ExpectQuiet(t)
 }
 
 // TestSessionEndsDuringAcquires checks that a session that ends while leases in it and its locks are asked for leaves
@@ -124,22 +110,23 @@ func TestSessionEndsDuringAcquires(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, newTestbed(t), 3, noPoll)
 	for round := range 8 {
-		session := s.session(t, round, "owner", 0)
-		var asking sync.WaitGroup
+		session := s.OpenSession(t, round, "owner", 0)
+		var acquiring sync.WaitGroup
 		var inside, lost atomic.Int64
 		begun := make(chan struct{}, 100)
 		for i := range 12 {
 			lock := store.Name(fmt.Sprintf("lock %d/%d", round, i%6))
-			asking.Go(func() {
+			acquiring.Go(func() {
 				ctx := patient(t)
 				for n := 0; ; n++ {
-					// Of many owners: one who waits behind others for what he has would be in a deadlock.
+					// Each request has an owner of its own: an owner that waits behind others for its own lock would be in
+					// a deadlock.
 					request := store.AcquireRequest{Lock: lock, OwnerID: fmt.Sprintf("owner %d of %d", n, i), SessionID: session.ID,
 						Wait: time.Minute}
 					if i%2 == 0 {
 						request.Mode = store.Shared
 					}
-					_, err := s.at(i).Acquire(ctx, request)
+					_, err := s.At(i).Acquire(ctx, request)
 					if errors.Is(err, store.ErrLeaseLost) {
 						lost.Add(1)
 						return
@@ -152,8 +139,8 @@ func TestSessionEndsDuringAcquires(t *testing.T) {
 					begun <- struct{}{}
 				}
 			})
-			asking.Go(func() {
-				lease, err := s.at(i+1).Acquire(patient(t), store.AcquireRequest{Lock: lock, OwnerID: fmt.Sprint("other ", i),
+			acquiring.Go(func() {
+				lease, err := s.At(i+1).Acquire(patient(t), store.AcquireRequest{Lock: lock, OwnerID: fmt.Sprint("other ", i),
 					Wait: store.WaitMax})
 				if err != nil {
 					t.Errorf("beside the session: %v", err)
@@ -165,27 +152,27 @@ func TestSessionEndsDuringAcquires(t *testing.T) {
 		for range 6 {
 			<-begun
 		}
-		if _, err := s.at(round+1).EndSession(patient(t), session.ID); err != nil {
+		if _, err := s.At(round+1).EndSession(patient(t), session.ID); err != nil {
 			t.Error(err)
 		}
 		if n := s.Count(t, "select count(*) from fence.leases where ended_at is null and session_id = $1",
 			session.ID); n != 0 {
 			t.Errorf("%d leases run in a session that has ended", n)
 		}
-		asking.Wait()
-		if _, err := s.at(round).EndSession(patient(t), session.ID); err != nil {
+		acquiring.Wait()
+		if _, err := s.At(round).EndSession(patient(t), session.ID); err != nil {
 			t.Errorf("ended twice: %v", err)
 		}
 	}
 	if n := s.Count(t, notOverSQL); n != 0 {
 		t.Errorf("%d leases are not over", n)
 	}
-	s.expectQuiet(t)
+	s.ExpectQuiet(t)
 }
 
 // giveBack releases a lease in the background of a test.
-func (s *services) giveBack(t *testing.T, place int, lease store.Lease) {
-	if err := s.at(place).Release(context.Background(), lease.Ref()); err != nil {
+func (s *services) giveBack(t *testing.T, at int, lease store.Lease) {
+	if err := s.At(at).Release(context.Background(), lease.Ref()); err != nil {
 		t.Errorf("give back %s: %v", lease.Lock, err)
 	}
 }
@@ -204,17 +191,17 @@ func TestKeepAliveRacesExpiry(t *testing.T) {
 		})
 	}
 	racing.Wait()
-	s.expectQuiet(t)
+	s.ExpectQuiet(t)
 }
 
 func (s *services) raceExpiry(t *testing.T, racer, round int) {
 	ctx, cancel := context.WithTimeout(context.Background(), soon)
 	defer cancel()
 	ttl := 100 * time.Millisecond
-	session, err := s.at(racer).CreateSession(ctx, store.SessionRequest{OwnerID: "owner", TTL: ttl})
+	session, err := s.At(racer).CreateSession(ctx, store.SessionRequest{OwnerID: "owner", TTL: ttl})
 	lock := store.Name(uuid.NewString())
 	if err == nil {
-		_, err = s.at(racer).Acquire(ctx, store.AcquireRequest{Lock: lock, OwnerID: "owner", SessionID: session.ID})
+		_, err = s.At(racer).Acquire(ctx, store.AcquireRequest{Lock: lock, OwnerID: "owner", SessionID: session.ID})
 	}
 	if errors.Is(err, store.ErrLeaseLost) {
 		return // the machine was busy
@@ -223,14 +210,14 @@ func (s *services) raceExpiry(t *testing.T, racer, round int) {
 		t.Error(err)
 		return
 	}
-	next := goAcquire(ctx, s.at(racer+1), store.AcquireRequest{Lock: lock, OwnerID: fmt.Sprint("next ", racer),
+	next := goAcquire(ctx, s.At(racer+1), store.AcquireRequest{Lock: lock, OwnerID: fmt.Sprint("next ", racer),
 		Wait: store.WaitMax})
 	until := session.ExpiresAt
 	pause := ttl - 8*time.Millisecond
 	for {
 		time.Sleep(pause)
 		pause += time.Duration(1+round%3) * time.Millisecond
-		kept, err := s.at(racer+2).KeepAlive(ctx, session.ID)
+		kept, err := s.At(racer+2).KeepAlive(ctx, session.ID)
 		if errors.Is(err, store.ErrLeaseLost) {
 			break
 		}
@@ -257,17 +244,17 @@ func (s *services) raceExpiry(t *testing.T, racer, round int) {
 func TestWaitersOfAnExpiredSession(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, newTestbed(t), 3, noPoll)
-	holder := s.acquire(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "holder"})
-	session := s.session(t, 0, "owner", time.Hour)
+	holder := s.Acquire(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "holder"})
+	session := s.OpenSession(t, 0, "owner", time.Hour)
 	var inside []<-chan outcome
 	for i := range 4 {
-		inside = append(inside, s.queue(t, i, store.AcquireRequest{Lock: "lock", OwnerID: "owner", SessionID: session.ID}))
+		inside = append(inside, s.Queue(t, i, store.AcquireRequest{Lock: "lock", OwnerID: "owner", SessionID: session.ID}))
 	}
-	next := s.queue(t, 2, store.AcquireRequest{Lock: "lock", OwnerID: "next"})
+	next := s.Queue(t, 2, store.AcquireRequest{Lock: "lock", OwnerID: "next"})
 	s.Exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity'")
-	s.release(t, 0, holder)
-	s.release(t, 0, granted(t, next))
-	if _, err := newSweeper(t, s.at(0).Store, store.SweeperConfig{}).Sweep(patient(t)); err != nil {
+	s.Release(t, 0, holder)
+	s.Release(t, 0, granted(t, next))
+	if _, err := newSweeper(t, s.At(0).Store, store.SweeperConfig{}).Sweep(patient(t)); err != nil {
 		t.Error(err)
 	}
 	for _, answers := range inside {
@@ -276,5 +263,5 @@ func TestWaitersOfAnExpiredSession(t *testing.T) {
 			t.Errorf("a waiter in the expired session got %+v, want that the session is lost", got)
 		}
 	}
-	s.expectQuiet(t)
+	s.ExpectQuiet(t)
 }

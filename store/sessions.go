@@ -47,7 +47,7 @@ func (s *Store) CreateSession(ctx context.Context, request SessionRequest) (Sess
 		from (select clock_timestamp() as at) now, lateral (select now.at + $2::integer * interval '1 millisecond' as at) until
 		returning ` + sessionColumns + `, fence.commit_durably()`
 	var row sessionRow
-	err = s.queryRow(ctx, sql, []any{request.OwnerID, request.TTL.Milliseconds(), nullableJSON(request.Metadata)},
+	err = s.queryRow(ctx, job{}, sql, []any{request.OwnerID, request.TTL.Milliseconds(), orNull(string(request.Metadata))},
 		append(row.dest(), nil)...)
 	return row.session(), err
 }
@@ -61,7 +61,7 @@ func (s *Store) KeepAlive(ctx context.Context, id uuid.UUID) (Session, error) {
 	var status string
 	var lateMS pgtype.Int8
 	var row sessionRow
-	err := s.queryRowAs(ctx, job{use: useRenewals}, sql, []any{id}, append([]any{nil, &status, &lateMS}, row.dest()...)...)
+	err := s.queryRow(ctx, job{use: useRenewals}, sql, []any{id}, append([]any{nil, &status, &lateMS}, row.dest()...)...)
 	switch {
 	case err != nil:
 		return Session{}, err
@@ -82,7 +82,7 @@ func (s *Store) Session(ctx context.Context, id uuid.UUID) (session Session, lea
 			select count(*) from fence.leases l where l.session_id = s.session_id and fence.runs_until(l) > clock_timestamp() and l.ended_at is null)
 		from fence.sessions s where s.session_id = $1`
 	var row sessionRow
-	err = s.queryRow(ctx, sql, []any{id}, append(row.dest(), &leases)...)
+	err = s.queryRow(ctx, job{}, sql, []any{id}, append(row.dest(), &leases)...)
 	if err != nil {
 		return Session{}, 0, notFound(err, "there is no such session")
 	}
@@ -96,13 +96,13 @@ func (s *Store) Session(ctx context.Context, id uuid.UUID) (session Session, lea
 // some of its fences may be open until it is sent again, or a sweep closes them.
 func (s *Store) EndSession(ctx context.Context, id uuid.UUID) (released int64, err error) {
 	var status string
-	if err := s.queryRowAs(ctx, job{use: useReleases}, "select fence.end_session($1)", []any{id}, &status); err != nil {
+	if err := s.queryRow(ctx, job{use: useReleases}, "select fence.end_session($1)", []any{id}, &status); err != nil {
 		return 0, err
 	}
 	if status == "not_found" {
 		return 0, sessionLost("")
 	}
-	released, err = s.settle(ctx, id, time.Now().Add(settlePatience))
+	released, err = s.settle(ctx, id, time.Now().Add(settleFor))
 	switch {
 	case errors.Is(err, ErrUnavailable):
 		err = &UnavailableError{OutcomeUnknown, fmt.Errorf("the session has ended, its fences are yet to be closed: %w", err)}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -40,10 +41,7 @@ func (q SessionQuery) check() error {
 	if _, err := hex.DecodeString(q.AfterSortKey); err != nil {
 		return fmt.Errorf("%w: the sort key of a session is hexadecimal", ErrInvalid)
 	}
-	if err := checkText("owner_id", q.OwnerID, 0, OwnerBytesMax); err != nil {
-		return err
-	}
-	return checkLimit(q.Limit)
+	return cmp.Or(checkText("owner_id", q.OwnerID, 0, OwnerBytesMax), checkLimit(q.Limit))
 }
 
 // A session's ID is a secret, so it is its digest that puts those of one microsecond in order.
@@ -84,18 +82,14 @@ func (s *Store) Sessions(ctx context.Context, query SessionQuery) ([]ShownSessio
 	}
 	args := pgx.NamedArgs{"owner": query.OwnerID, "created": timeAt(query.AfterMicros), "sort_key": query.AfterSortKey,
 		"limit": query.Limit}
-	sessions := []ShownSession{}
 	sql := fmt.Sprintf(sessionsListSQL, sessionColumns, where)
-	err := s.query(ctx, sql, []any{pgx.QueryExecModeCacheDescribe, args}, func(rows pgx.Rows) error {
-		var row sessionRow
-		var session ShownSession
-		if err := rows.Scan(append(row.dest(), &session.Handle, &session.SortKey, &session.Leases)...); err != nil {
-			return err
-		}
-		session.Session = row.session()
-		session.ID = uuid.Nil
-		sessions = append(sessions, session)
-		return nil
-	})
-	return sessions, err
+	return collect(ctx, s.query, sql, []any{pgx.QueryExecModeCacheDescribe, args}, readShownSession)
+}
+
+func readShownSession(row pgx.CollectableRow) (session ShownSession, err error) {
+	var shown sessionRow
+	err = row.Scan(append(shown.dest(), &session.Handle, &session.SortKey, &session.Leases)...)
+	session.Session = shown.session()
+	session.ID = uuid.Nil
+	return session, err
 }

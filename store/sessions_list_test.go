@@ -36,10 +36,7 @@ func TestSessionLists(t *testing.T) {
 		for range i % 4 {
 			m.leases++
 			lock := store.Name(fmt.Sprint("job ", i, " ", m.leases))
-			if _, err := b.Acquire(t.Context(), store.AcquireRequest{Lock: lock, OwnerID: m.owner,
-				SessionID: session.ID}); err != nil {
-				t.Fatal(err)
-			}
+			b.granted(t, store.AcquireRequest{Lock: lock, OwnerID: m.owner, SessionID: session.ID})
 		}
 		if i%5 == 1 {
 			m.state, m.leases = store.SessionEnded, 0
@@ -49,8 +46,7 @@ func TestSessionLists(t *testing.T) {
 		}
 		if i%5 == 2 {
 			m.state, m.leases = store.SessionExpired, 0
-			b.Exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1",
-				session.ID)
+			b.Exec(t, expireSessionSQL, session.ID)
 		}
 		m.handle = session.ID.String()[:8]
 		m.created = session.CreatedAt.Add(-time.Duration(i%7) * time.Minute).Truncate(time.Minute) // several at the same time
@@ -68,19 +64,15 @@ func TestSessionLists(t *testing.T) {
 				}
 			}
 			query := store.SessionQuery{State: state, OwnerID: owner, Limit: 4}
-			for last := query.Limit; last == query.Limit; {
-				sessions, err := b.Sessions(t.Context(), query)
-				if err != nil {
-					t.Fatal(err)
+			for _, s := range readPages(t, query.Limit,
+				func() ([]store.ShownSession, error) { return b.Sessions(t.Context(), query) },
+				func(last store.ShownSession) {
+					query.AfterMicros, query.AfterSortKey = last.CreatedAt.UnixMicro(), last.SortKey
+				}) {
+				if s.ID != uuid.Nil || string(s.Metadata) != `{"n":1}` || s.TTL != time.Hour {
+					t.Fatalf("shown is %+v", s)
 				}
-				for _, s := range sessions {
-					if s.ID != uuid.Nil || string(s.Metadata) != `{"n":1}` || s.TTL != time.Hour {
-						t.Fatalf("shown is %+v", s)
-					}
-					got, seen = append(got, text(made{s.OwnerID, s.Handle, s.State, s.CreatedAt, s.Leases})), append(seen, s.CreatedAt)
-					query.AfterMicros, query.AfterSortKey = s.CreatedAt.UnixMicro(), s.SortKey
-				}
-				last = len(sessions)
+				got, seen = append(got, text(made{s.OwnerID, s.Handle, s.State, s.CreatedAt, s.Leases})), append(seen, s.CreatedAt)
 			}
 			if !slices.IsSortedFunc(seen, func(a, b time.Time) int { return cmp.Compare(b.UnixMicro(), a.UnixMicro()) }) {
 				t.Errorf("%s of %q are not the newest first", state, owner)

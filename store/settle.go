@@ -20,16 +20,16 @@ const (
 	// of a single lock.
 	settleBriefly = 50 * time.Millisecond
 	settleLonger  = 500 * time.Millisecond
-	// settlePatience is how long EndSession comes back to locks that another session keeps locked, before it leaves them
-	// to the sweep.
-	settlePatience = 5 * time.Second
+	// settleFor is how long EndSession returns to locks that another session keeps locked, before it leaves them to the
+	// sweep.
+	settleFor = 5 * time.Second
 )
 
 // errSettleLater says that a session has leases left.
 var errSettleLater = errors.New("leases of the session remain, on locks that are in use")
 
 // settle ends the leases of a session that has ended, closes their fences, and wakes those that its waiters held up.
-// Where another session has locked something, it skips that and comes back to it, one lock at a time, until the
+// Where another session has locked something, it skips that and returns to it, one lock at a time, until the
 // deadline. It returns how many leases it has ended, also beside an error, which is ErrUnavailable: any number of
 // leases may then remain.
 func (s *Store) settle(ctx context.Context, id uuid.UUID, deadline time.Time) (ended int64, err error) {
@@ -43,7 +43,7 @@ func (s *Store) settle(ctx context.Context, id uuid.UUID, deadline time.Time) (e
 		return ended, err
 	}
 	for after := (pgtype.Int8{Valid: true}); after.Valid; {
-		if err := s.queryRowAs(ctx, job{use: useReleases}, "select last from fence.settle_waiters($1, $2, $3)",
+		if err := s.queryRow(ctx, job{use: useReleases}, "select last from fence.settle_waiters($1, $2, $3)",
 			[]any{id, after, settleWaitersMax}, &after); err != nil {
 			return ended, err
 		}
@@ -61,7 +61,7 @@ func (s *Store) settleLeases(
 ) (ended, skipped int64, err error) {
 	for after := (pgtype.Text{Valid: true}); ; {
 		var someEnded, someSkipped int64
-		err := s.queryRowAs(ctx, job{use: useReleases}, "select ended, skipped, last from fence.settle_leases($1, $2, $3, $4)",
+		err := s.queryRow(ctx, job{use: useReleases}, "select ended, skipped, last from fence.settle_leases($1, $2, $3, $4)",
 			[]any{id, after, locksMax, wait.Milliseconds()}, &someEnded, &someSkipped, &after)
 		ended += someEnded
 		skipped += someSkipped
@@ -74,8 +74,8 @@ func (s *Store) settleLeases(
 	}
 }
 
-// settleAll settles sessions one after the other until the deadline. One that fails keeps no other waiting: it comes
-// after the others, and not before a pause. It returns whether some are left that can be settled at once.
+// settleAll settles sessions one after the other until the deadline. One that fails keeps no other waiting: it is
+// tried after the others, and not before a pause. It returns whether some are left that can be settled at once.
 func (s *Store) settleAll(ctx context.Context, ids []uuid.UUID, deadline time.Time) (left bool, err error) {
 	const postpone = "update fence.sessions set check_at = clock_timestamp() + $2 where session_id = $1 and not settled"
 	for _, id := range ids {
@@ -92,7 +92,7 @@ func (s *Store) settleAll(ctx context.Context, ids []uuid.UUID, deadline time.Ti
 		} else {
 			err = errors.Join(err, fmt.Errorf("settle session %s: %w", id, failed))
 		}
-		if failed := s.exec(ctx, postpone, id, pause); failed != nil {
+		if failed := s.exec(ctx, job{}, postpone, id, pause); failed != nil {
 			return left, errors.Join(err, failed)
 		}
 	}

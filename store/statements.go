@@ -26,22 +26,13 @@ func (s *Store) query(ctx context.Context, sql string, args []any, scan func(pgx
 	return s.queryAs(ctx, job{}, sql, args, scan)
 }
 
-// queryRow runs one statement and reads its first row into dest. It returns pgx.ErrNoRows if there is none.
-func (s *Store) queryRow(ctx context.Context, sql string, args []any, dest ...any) error {
-	return s.queryRowAs(ctx, job{}, sql, args, dest...)
-}
-
-// exec runs one statement and ignores its rows.
-func (s *Store) exec(ctx context.Context, sql string, args ...any) error {
-	return s.execAs(ctx, job{}, sql, args...)
-}
-
-func (s *Store) execAs(ctx context.Context, j job, sql string, args ...any) error {
+// exec is queryAs that ignores the rows.
+func (s *Store) exec(ctx context.Context, j job, sql string, args ...any) error {
 	return s.queryAs(ctx, j, sql, args, func(pgx.Rows) error { return nil })
 }
 
-// queryRowAs is queryRow with a connection of the job's share.
-func (s *Store) queryRowAs(ctx context.Context, j job, sql string, args []any, dest ...any) error {
+// queryRow is queryAs that reads the first row into dest. It returns pgx.ErrNoRows if there is none.
+func (s *Store) queryRow(ctx context.Context, j job, sql string, args []any, dest ...any) error {
 	found := false
 	err := s.queryAs(ctx, j, sql, args, func(rows pgx.Rows) error {
 		found = true
@@ -93,6 +84,9 @@ func (s *Store) readLocked(ctx context.Context, j job, read func(pgx.Tx) error) 
 	})
 }
 
+// queryFunc is Store.query, or the same in a transaction.
+type queryFunc func(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error
+
 // queryIn is Store.query in a transaction.
 func queryIn(tx pgx.Tx) queryFunc {
 	return func(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error {
@@ -108,6 +102,19 @@ func queryIn(tx pgx.Tx) queryFunc {
 		}
 		return rows.Err()
 	}
+}
+
+// collect returns the rows of one statement, each as read returns it. The list is not nil.
+func collect[T any](
+	ctx context.Context, query queryFunc, sql string, args []any, read pgx.RowToFunc[T],
+) ([]T, error) {
+	list := []T{}
+	err := query(ctx, sql, args, func(rows pgx.Rows) error {
+		row, err := read(rows)
+		list = append(list, row)
+		return err
+	})
+	return list, err
 }
 
 // scanError is an error that is not the driver's, and not to be classified.

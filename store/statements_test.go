@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 )
@@ -24,10 +25,8 @@ func TestSchemaChangesBeneathStatements(t *testing.T) {
 		go func() { reads <- read() }()
 	}
 	await(t, "the readers wait for the locked table", func() bool {
-		var n int
-		err := s.SQL.QueryRow(t.Context(),
-			"select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'").Scan(&n)
-		return err == nil && n == readers
+		return s.Count(t, "select count(*) from pg_stat_activity where datname = current_database() and "+
+			"wait_event_type = 'Lock'") == readers
 	})
 	unlock()
 	for range readers {
@@ -87,10 +86,7 @@ func TestRolledBackCallsAreRetried(t *testing.T) {
 			if err != nil {
 				t.Errorf("%s, undone %d times with %s: %v", c.name, undo.times, undo.code, err)
 			}
-			var tries int
-			if err := b.SQL.QueryRow(context.Background(), "select last_value from public.tries").Scan(&tries); err != nil {
-				t.Fatal(err)
-			}
+			tries := b.Count(t, "select last_value from public.tries")
 			if undo.fails && tries != triesMax {
 				t.Errorf("%s was sent %d times, want %d", c.name, tries, triesMax)
 			}
@@ -110,12 +106,7 @@ func undoable(ctx context.Context, t *testing.T, b *testbed) []undoableCall {
 	service := runService(t, b.Store, engine.Config{}).Engine
 	var lease store.Lease
 	var session store.Session
-	write := func(number int64) store.Write {
-		return store.Write{
-			WriteToken: store.WriteToken{Resource: "lock", Token: lease.Token, Sequence: &number},
-			Operation:  store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain"},
-		}
-	}
+	write := func(number int64) store.Write { return enginetest.Put(lease, number, "v") }
 	return []undoableCall{
 		{"acquire", func(number int64) error {
 			lock := store.Name("lock")
@@ -132,11 +123,7 @@ func undoable(ctx context.Context, t *testing.T, b *testbed) []undoableCall {
 		{"write", func(number int64) error { _, err := service.Commit(ctx, write(number)); return err }},
 		{"writes", func(number int64) error { _, err := b.Write(ctx, []store.Write{write(number + 10)}); return err }},
 		{"transaction", func(number int64) error {
-			w := write(number + 20)
-			_, err := b.Transact(ctx, store.Transaction{
-				Tokens: []store.WriteToken{w.WriteToken}, Operations: []store.ResourceOperation{{Resource: "lock",
-					Operation: w.Operation}},
-			})
+			_, err := b.Transact(ctx, transactionOf(write(number+20)))
 			return err
 		}},
 		{"session", func(int64) error {

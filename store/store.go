@@ -28,20 +28,10 @@ type Config struct {
 	Tracing Tracing
 }
 
-const (
-	defaultConnectionsMax   = 16
-	defaultStatementTimeout = 10 * time.Second
-	defaultLockTimeout      = time.Second
-)
-
 func (c Config) withDefaults() (Config, error) {
-	if c.ConnectionsMax == 0 {
-		c.ConnectionsMax = defaultConnectionsMax
-	}
-	if c.StatementTimeout == 0 {
-		c.StatementTimeout = defaultStatementTimeout
-	}
-	c.LockTimeout = cmp.Or(c.LockTimeout, defaultLockTimeout)
+	c.ConnectionsMax = cmp.Or(c.ConnectionsMax, 16)
+	c.StatementTimeout = cmp.Or(c.StatementTimeout, 10*time.Second)
+	c.LockTimeout = cmp.Or(c.LockTimeout, time.Second)
 	switch {
 	case c.DatabaseURL == "":
 		return c, fmt.Errorf("%w: the database URL is empty (--database-url)", ErrInvalid)
@@ -160,7 +150,7 @@ func (s *Store) Await(ctx context.Context, timeout time.Duration) error {
 func (s *Store) Ready(ctx context.Context) error {
 	var readOnly bool
 	const sql = "select pg_is_in_recovery() or current_setting('transaction_read_only')::boolean"
-	err := s.queryRow(ctx, sql, nil, &readOnly)
+	err := s.queryRow(ctx, job{}, sql, nil, &readOnly)
 	if err != nil {
 		return err
 	}

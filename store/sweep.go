@@ -26,34 +26,29 @@ const (
 	eventsMax = 100_000
 )
 
-// sweepPart is one part of a sweep: a statement that returns how much it has done, and whether there is more; or the
-// sessions.
+// sweepPart is a part of a sweep; see fence.sweep.
 type sweepPart struct {
-	sql  string
-	args []any // after the pause
-	done *int64
+	name     string
+	rowsMax  int
+	age      time.Duration
+	countMax int64
+	done     *int64
 }
 
 // parts are those of a sweep, the first one first; they count into swept.
 func (s *Sweeper) parts(swept *Swept) []sweepPart {
 	c, uncounted := s.config, new(int64)
 	return []sweepPart{
-		{"select done, more from fence.sweep_holds($1, $2)", []any{sweepLeasesMax}, &swept.Expired},
-		{"select done, more from fence.sweep_leases($1, $2)", []any{sweepLeasesMax}, &swept.Expired},
-		{"", nil, &swept.SessionsExpired},
-		{"select done, more from fence.sweep_ended($1, $2, $3)", []any{c.LeaseRetention, sweepRowsMax},
-			&swept.LeasesForgotten},
-		{
-			"select done, more from fence.sweep_rejections($1, $2, $3, $4)",
-			[]any{c.RejectionAge, c.RejectionsMax, sweepRowsMax},
-			&swept.RejectionsForgotten,
-		},
-		{"select done, more from fence.sweep_gateways($1, $2)", []any{sweepRowsMax}, uncounted},
-		{"select done, more from fence.sweep_waiting($1, $2, $3)", []any{eventsAge, sweepRowsMax}, uncounted},
-		{"select done, more from fence.sweep_events($1, $2, $3, $4)", []any{eventsAge, eventsMax, sweepRowsMax}, uncounted},
-		{"select done, more from fence.sweep_history($1, $2, $3)", []any{c.HistoryRetention, sweepRowsMax},
-			&swept.SamplesForgotten},
-		{"select done, more from fence.sweep_unused($1, $2)", []any{sweepRowsMax}, uncounted},
+		{"holds", sweepLeasesMax, 0, 0, &swept.Expired},
+		{"leases", sweepLeasesMax, 0, 0, &swept.Expired},
+		{"sessions", sweepRowsMax, c.LeaseRetention, 0, &swept.SessionsExpired},
+		{"ended leases", sweepRowsMax, c.LeaseRetention, 0, &swept.LeasesForgotten},
+		{"rejections", sweepRowsMax, c.RejectionAge, c.RejectionsMax, &swept.RejectionsForgotten},
+		{"gateways", sweepRowsMax, 0, 0, uncounted},
+		{"waiting", sweepRowsMax, eventsAge, 0, uncounted},
+		{"events", sweepRowsMax, eventsAge, eventsMax, uncounted},
+		{"history", sweepRowsMax, c.HistoryRetention, 0, &swept.SamplesForgotten},
+		{"unused", sweepRowsMax, 0, 0, uncounted},
 	}
 }
 
@@ -97,29 +92,19 @@ func (s *Sweeper) sweep(ctx context.Context, pause time.Duration) (swept Swept, 
 	return swept, err
 }
 
-// sweepPart does one part once.
+// sweepPart does one part once. Then it ends the leases of the sessions that have expired or were ended.
 func (s *Sweeper) sweepPart(ctx context.Context, part sweepPart, pause time.Duration) (more bool, err error) {
-	if part.sql == "" {
-		return s.sweepSessions(ctx, pause, part.done)
+	if part.name == "waiting" {
+		pause *= 60 // it reads all waiters and all watches
 	}
 	var done int64
-	if err := s.store.queryRow(ctx, part.sql, append([]any{pause}, part.args...), &done, &more); err != nil {
-		return false, fmt.Errorf("%s: %w", statementName(part.sql), err)
+	var unsettled []uuid.UUID
+	err = s.store.queryRow(ctx, job{}, "select done, more, unsettled from fence.sweep($1, $2, $3, $4, $5)",
+		[]any{part.name, pause, part.rowsMax, part.age, part.countMax}, &done, &more, &unsettled)
+	if err != nil {
+		return false, fmt.Errorf("sweep the %s: %w", part.name, err)
 	}
 	*part.done += done
-	return more, nil
-}
-
-// sweepSessions ends the sessions that have expired, and with them and with those that were ended, their leases.
-func (s *Sweeper) sweepSessions(ctx context.Context, pause time.Duration, ended *int64) (more bool, err error) {
-	var expired int64
-	var unsettled []uuid.UUID
-	err = s.store.queryRow(ctx, "select done, unsettled, more from fence.sweep_sessions($1, $2, $3)",
-		[]any{pause, s.config.LeaseRetention, sweepRowsMax}, &expired, &unsettled, &more)
-	if err != nil {
-		return false, fmt.Errorf("fence.sweep_sessions: %w", err)
-	}
-	*ended += expired
 	left, err := s.store.settleAll(ctx, unsettled, time.Now().Add(sweepSettleMax))
 	return more || left, err
 }

@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"fmt"
 	"maps"
 	"os"
 	"strconv"
@@ -16,11 +15,13 @@ import (
 
 // idleStatements are what gateways run each second or two, whether there is something to do or not.
 var idleStatements = []string{
-	"select fence.sweep_leases('0', 1000)", "select fence.sweep_ended('0', '1 hour', 1000)",
-	"select fence.sweep_rejections('0', '7 days', 100000, 1000)", "select fence.sweep_sessions('0', '1 hour', 1000)",
-	"select fence.sweep_gateways('0', 1000)", "select fence.sweep_waiting('0', '1 hour', 1000)",
-	"select fence.sweep_events('0', '1 hour', 100000, 1000)", "select fence.sweep_history('0', '1 hour', 1000)",
-	"select fence.sweep_unused('0', 1000)", "select fence.recount()",
+	"select fence.sweep('leases', '0', 1000, null, null)", "select fence.sweep('ended leases', '0', 1000, '1 hour', null)",
+	"select fence.sweep('rejections', '0', 1000, '7 days', 100000)",
+	"select fence.sweep('sessions', '0', 1000, '1 hour', null)", "select fence.sweep('gateways', '0', 1000, null, null)",
+	"select fence.sweep('waiting', '0', 1000, '1 hour', null)",
+	"select fence.sweep('events', '0', 1000, '1 hour', 100000)",
+	"select fence.sweep('history', '0', 1000, '1 hour', null)", "select fence.sweep('unused', '0', 1000, null, null)",
+	"select fence.recount()",
 }
 
 // seedIdle makes locks that were used two hours ago and released, the sessions of as many holders, settled five minutes
@@ -108,23 +109,13 @@ func TestSweepKeepsTheNewestUntilTheNextGrant(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	sweeper := newSweeper(t, b.Store, store.SweeperConfig{LeaseRetention: time.Second})
-	fixtures := map[bool]*fixture{}
-	for _, during := range []bool{false, true} {
-		fixtures[during] = &fixture{testbed: b, lock: store.Name(fmt.Sprint("during ", during))}
-		if err := fixtures[during].do(t.Context(), acquire, release); err != nil {
-			t.Fatal(err)
-		}
-	}
+	after, during := b.given(t, "after", acquire, release), b.given(t, "during", acquire, release)
 	b.Exec(t, "update fence.leases set ended_at = ended_at - interval '1 hour'")
-	tx, err := b.SQL.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(t.Context()) //nolint:errcheck // it was committed
+	tx := b.begin(t)
 	const grant = "select (fence.acquire(fence.lease_request($1, 'next', 'exclusive', 'node', 60000, null, null, null), " +
 		"0, null)).outcome"
 	var outcome string
-	if err := tx.QueryRow(t.Context(), grant, fixtures[true].lock).Scan(&outcome); err != nil || outcome != "granted" {
+	if err := tx.QueryRow(t.Context(), grant, during.lock).Scan(&outcome); err != nil || outcome != "granted" {
 		t.Fatalf("the lock was %s (%v)", outcome, err)
 	}
 	expectSwept(t, sweeper, store.Swept{})
@@ -132,7 +123,7 @@ func TestSweepKeepsTheNewestUntilTheNextGrant(t *testing.T) {
 		t.Fatal(err)
 	}
 	expectSwept(t, sweeper, store.Swept{LeasesForgotten: 1})
-	if err := fixtures[false].do(t.Context(), acquire); err != nil {
+	if err := after.do(t.Context(), acquire); err != nil {
 		t.Fatal(err)
 	}
 	expectSwept(t, sweeper, store.Swept{LeasesForgotten: 1})
@@ -146,11 +137,8 @@ func TestSweepFollowsRenewals(t *testing.T) {
 	b := newTestbed(t)
 	sweeper := newSweeper(t, b.Store, store.SweeperConfig{})
 	for _, ttl := range []time.Duration{time.Hour, 100 * time.Millisecond} {
-		lease, err := b.Acquire(t.Context(), store.AcquireRequest{Lock: store.Name("to " + ttl.String()), OwnerID: "w",
-			TTL: 10 * time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lock := store.Name("to " + ttl.String())
+		lease := b.granted(t, store.AcquireRequest{Lock: lock, OwnerID: "w", TTL: 10 * time.Minute})
 		if _, err := b.Renew(t.Context(), lease.Ref(), ttl); err != nil {
 			t.Fatal(err)
 		}

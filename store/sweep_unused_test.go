@@ -29,30 +29,28 @@ func (b *testbed) expectLeft(t *testing.T, want string) {
 func TestNamesNeverUsedLeaveNothing(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, newTestbed(t), 1, noPoll)
-	sweeper := newSweeper(t, s.at(0).Store, store.SweeperConfig{})
+	sweeper := newSweeper(t, s.At(0).Store, store.SweeperConfig{})
 	s.Exec(t, "insert into fence.policies (prefix, authority) values ('external', 'external')")
-	holder := s.acquire(t, 0, store.AcquireRequest{Lock: "a/b", OwnerID: "holder", Scope: store.Subtree})
+	holder := s.Acquire(t, 0, store.AcquireRequest{Lock: "a/b", OwnerID: "holder", Scope: store.Subtree})
 	for _, refused := range []store.AcquireRequest{
 		{Lock: "a/b/c", OwnerID: "other"},
 		{Lock: "a", OwnerID: "other", Scope: store.Subtree},
 		{Lock: "a/b/d", OwnerID: "other", Scope: store.Subtree, Wait: 20 * time.Millisecond},
 	} {
-		if _, err := s.at(0).Acquire(patient(t), refused); !errors.Is(err, store.ErrLeaseHeld) {
+		if _, err := s.At(0).Acquire(patient(t), refused); !errors.Is(err, store.ErrLeaseHeld) {
 			t.Errorf("acquire %s: %v, want it to be refused", refused.Lock, err)
 		}
 	}
 	for resource, token := range map[store.Name]int64{"external/r": 7, "a/b/written": holder.Token,
 		"a/b/not": holder.Token} {
-		results, err := s.at(0).Store.Write(patient(t), []store.Write{{
-			WriteToken: store.WriteToken{Resource: resource, Token: token},
-			Operation: store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain",
-				Expect: new(int64(1))},
-		}})
-		if err != nil || !errors.Is(results[0].Err, store.ErrVersionMismatch) {
-			t.Errorf("write to %s: %+v (%v), want it to be rejected", resource, results, err)
+		write := putOf(resource, "v")
+		write.Token, write.Expect = token, new(int64(1))
+		if result, err := byOne(patient(t), s.At(0).Store, write); err != nil ||
+			!errors.Is(result.Err, store.ErrVersionMismatch) {
+			t.Errorf("write to %s: %+v (%v), want it to be rejected", resource, result, err)
 		}
 	}
-	watch, err := s.at(0).Watch(patient(t), "watched", nil)
+	watch, err := s.At(0).Watch(patient(t), "watched", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +60,7 @@ func TestNamesNeverUsedLeaveNothing(t *testing.T) {
 	s.Exec(t, "update fence.watched set until = clock_timestamp() - interval '1 hour'")
 	s.Exec(t, dueUnusedSQL)
 	expectSwept(t, sweeper, store.Swept{})
-	s.expectLeft(t, "fence a/b, subtree a/b")
+	s.bed.expectLeft(t, "fence a/b, subtree a/b")
 }
 
 // TestUnusedNamesThatAreNeeded checks that the rows of a name stay while it has a waiter, and when it was granted or
@@ -70,17 +68,17 @@ func TestNamesNeverUsedLeaveNothing(t *testing.T) {
 func TestUnusedNamesThatAreNeeded(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, newTestbed(t), 1, noPoll)
-	sweeper := newSweeper(t, s.at(0).Store, store.SweeperConfig{})
-	holder := s.acquire(t, 0, store.AcquireRequest{Lock: "a/b", OwnerID: "holder"})
-	waiting := s.queue(t, 0, store.AcquireRequest{Lock: "a", OwnerID: "waiter", Scope: store.Subtree})
+	sweeper := newSweeper(t, s.At(0).Store, store.SweeperConfig{})
+	holder := s.Acquire(t, 0, store.AcquireRequest{Lock: "a/b", OwnerID: "holder"})
+	waiting := s.Queue(t, 0, store.AcquireRequest{Lock: "a", OwnerID: "waiter", Scope: store.Subtree})
 	s.Exec(t, dueUnusedSQL)
 	expectSwept(t, sweeper, store.Swept{})
-	s.expectLeft(t, "fence a, fence a/b, subtree a, unused a")
-	s.release(t, 0, holder)
+	s.bed.expectLeft(t, "fence a, fence a/b, subtree a, unused a")
+	s.Release(t, 0, holder)
 	granted(t, waiting)
 	s.Exec(t, dueUnusedSQL)
 	expectSwept(t, sweeper, store.Swept{})
-	s.expectLeft(t, "fence a, fence a/b, subtree a")
+	s.bed.expectLeft(t, "fence a, fence a/b, subtree a")
 }
 
 // TestUnusedNamesAreMadeAgain checks that an acquire, a subtree acquire and a write that wait for a row while the sweep
@@ -89,10 +87,8 @@ func TestUnusedNamesAreMadeAgain(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	b.Exec(t, "insert into fence.policies (prefix, authority) values ('external', 'external')")
-	write := store.Write{
-		WriteToken: store.WriteToken{Resource: "external", Token: 7},
-		Operation:  store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain"},
-	}
+	write := putOf("external", "v")
+	write.Token = 7
 	for name, request := range map[string]func() error{
 		"node": func() error {
 			_, err := b.Acquire(t.Context(), store.AcquireRequest{Lock: "node", OwnerID: "owner"})
@@ -103,19 +99,16 @@ func TestUnusedNamesAreMadeAgain(t *testing.T) {
 			return err
 		},
 		"external": func() error {
-			results, err := b.Write(t.Context(), []store.Write{write})
-			return errors.Join(err, results[0].Err)
+			result, err := byOne(t.Context(), b.Store, write)
+			return errors.Join(err, result.Err)
 		},
 	} {
 		b.Exec(t, "insert into fence.fences (resource) values ($1)", name)
 		b.Exec(t, "insert into fence.subtrees (name) select $1::text where $1::text = 'subtree'", name)
 		b.Exec(t, "insert into fence.unused (name, check_at) values ($1, '-infinity')", name)
-		tx, err := b.SQL.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		tx := b.begin(t)
 		var swept int
-		if err := tx.QueryRow(t.Context(), "select done from fence.sweep_unused('0', 10)").Scan(&swept); err != nil ||
+		if err := tx.QueryRow(t.Context(), "select done from fence.sweep_unused(10)").Scan(&swept); err != nil ||
 			swept != 1 {
 			t.Fatalf("%d fences of %s were deleted (%v), want 1", swept, name, err)
 		}
@@ -142,13 +135,13 @@ func TestUnusedNamesAreMadeAgain(t *testing.T) {
 func TestRefusedSubtreeOfAUsedName(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, newTestbed(t), 1, noPoll)
-	sweeper := newSweeper(t, s.at(0).Store, store.SweeperConfig{})
-	s.acquire(t, 0, store.AcquireRequest{Lock: "a", OwnerID: "holder"})
-	_, err := s.at(0).Acquire(patient(t), store.AcquireRequest{Lock: "a", OwnerID: "other", Scope: store.Subtree})
+	sweeper := newSweeper(t, s.At(0).Store, store.SweeperConfig{})
+	s.Acquire(t, 0, store.AcquireRequest{Lock: "a", OwnerID: "holder"})
+	_, err := s.At(0).Acquire(patient(t), store.AcquireRequest{Lock: "a", OwnerID: "other", Scope: store.Subtree})
 	if !errors.Is(err, store.ErrLeaseHeld) {
 		t.Fatalf("acquire: %v, want it to be refused", err)
 	}
 	s.Exec(t, dueUnusedSQL)
 	expectSwept(t, sweeper, store.Swept{})
-	s.expectLeft(t, "fence a")
+	s.bed.expectLeft(t, "fence a")
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/fencegate/fencegate/store/internal/timing"
 )
 
 // SweeperConfig says what is tidied, and how often.
@@ -95,22 +97,13 @@ func (s *Sweeper) Stats() SweepStats {
 // Run sweeps until ctx ends. It calls onSwept after every sweep that found something, and onError after every one that
 // failed.
 func (s *Sweeper) Run(ctx context.Context, onSwept func(Swept), onError func(error)) {
-	ticker := time.NewTicker(s.config.Interval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
-		}
+	timing.Every(ctx, s.config.Interval, onError, func() error {
 		swept, err := s.sweepTraced(ctx)
 		if swept != (Swept{}) {
 			onSwept(swept)
 		}
-		if err != nil && ctx.Err() == nil {
-			onError(err)
-		}
-	}
+		return err
+	})
 }
 
 // sweepTraced is a sweep with a trace of its own.

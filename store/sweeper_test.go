@@ -11,15 +11,6 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-func newSweeper(t *testing.T, on *store.Store, config store.SweeperConfig) *store.Sweeper {
-	t.Helper()
-	sweeper, err := store.NewSweeper(on, config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return sweeper
-}
-
 func expectSwept(t *testing.T, sweeper *store.Sweeper, want store.Swept) {
 	t.Helper()
 	got, err := sweeper.Sweep(t.Context())

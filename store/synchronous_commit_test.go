@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
@@ -40,37 +41,27 @@ func TestReloadedSynchronousCommit(t *testing.T) {
 		})
 		for _, step := range acknowledged(ctx, t, b, service, numbered("lock", i)) {
 			b.Exec(t, "truncate public.commits")
-			if err := step.do(); err != nil {
-				t.Fatalf("%s: %v", step.what, err)
+			if err := step.call(); err != nil {
+				t.Fatalf("%s: %v", step.name, err)
 			}
 			var settings []string
 			err := b.SQL.QueryRow(ctx, "select array_agg(distinct setting) from public.commits").Scan(&settings)
 			if err != nil || !slices.Equal(settings, []string{c.want}) {
-				t.Errorf("with %s, %s is committed with %s (%v), want %s", c.setting, step.what, fmt.Sprint(settings), err, c.want)
+				t.Errorf("with %s, %s is committed with %s (%v), want %s", c.setting, step.name, fmt.Sprint(settings), err, c.want)
 			}
 		}
 	}
 }
 
-type acknowledgedStep struct {
-	what string
-	do   func() error
-}
-
 // acknowledged are calls of each kind whose effect must be on disk when they return.
 func acknowledged(ctx context.Context, t *testing.T, b *testbed, service *engine.Engine,
-	lock store.Name) []acknowledgedStep {
+	lock store.Name) []namedCall {
 	t.Helper()
 	var lease, other store.Lease
 	var session store.Session
-	write := func(number uint64) store.Write {
-		return store.Write{
-			WriteToken: store.WriteToken{Resource: lock, Token: lease.Token, Sequence: new(int64(number))},
-			Operation:  store.Operation{Kind: store.Put, Key: "k", Value: []byte("v"), ContentType: "text/plain"},
-		}
-	}
+	write := func(number int64) store.Write { return enginetest.Put(lease, number, "v") }
 	policy := store.Policy{Prefix: "policy", Rule: store.RuleStrict, Authority: store.AuthorityBuiltin}
-	return []acknowledgedStep{
+	return []namedCall{
 		{"acquire", func() (err error) {
 			lease, err = service.Acquire(ctx, store.AcquireRequest{Lock: lock, OwnerID: "o", TTL: time.Hour})
 			return err
@@ -78,10 +69,7 @@ func acknowledged(ctx context.Context, t *testing.T, b *testbed, service *engine
 		{"write", func() error { _, err := service.Commit(ctx, write(1)); return err }},
 		{"writes", func() error { _, err := b.Write(ctx, []store.Write{write(2), write(3)}); return err }},
 		{"transaction", func() error {
-			_, err := b.Transact(ctx, store.Transaction{
-				Tokens:     []store.WriteToken{write(4).WriteToken},
-				Operations: []store.ResourceOperation{{Resource: lock, Operation: write(4).Operation}},
-			})
+			_, err := b.Transact(ctx, transactionOf(write(4)))
 			return err
 		}},
 		{"grant to a waiter", func() error {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	waiting "github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/store"
@@ -31,10 +32,30 @@ func (b *testbed) through(on *store.Store) *testbed {
 	return &testbed{&db}
 }
 
-// services is an enginetest.Engines by the short names of this package's tests.
+// granted acquires a lock that must be free.
+func (b *testbed) granted(t testing.TB, request store.AcquireRequest) store.Lease {
+	t.Helper()
+	lease, err := b.Acquire(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+// session opens a session that lasts for an hour.
+func (b *testbed) session(t testing.TB, owner string) store.Session {
+	t.Helper()
+	session, err := b.CreateSession(t.Context(), store.SessionRequest{OwnerID: owner, TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return session
+}
+
+// services are engines on a testbed.
 type services struct {
-	*testbed
-	engines *enginetest.Engines
+	*enginetest.Engines
+	bed *testbed
 }
 
 type (
@@ -44,7 +65,7 @@ type (
 )
 
 const (
-	soon         = enginetest.Soon
+	soon         = waiting.Limit
 	never        = enginetest.Never
 	beforeServer = enginetest.BeforeServer
 	beforeClient = enginetest.BeforeClient
@@ -54,8 +75,9 @@ var (
 	noPoll            = enginetest.NoPoll
 	openStore         = enginetest.OpenStore
 	runService        = enginetest.Run
-	await             = enginetest.Await
-	patient           = enginetest.Patient
+	await             = waiting.True
+	patient           = waiting.Context
+	newSweeper        = enginetest.NewSweeper
 	numbered          = enginetest.Numbered
 	goAcquire         = enginetest.GoAcquire
 	granted           = enginetest.Granted
@@ -70,32 +92,5 @@ func newCutter(t *testing.T, b *testbed) *enginetest.Cutter {
 
 func newServices(t *testing.T, b *testbed, count int, config engine.Config) *services {
 	t.Helper()
-	return &services{b, enginetest.NewEngines(t, b.DB, count, config)}
-}
-
-func (s *services) at(index int) *runningService { return s.engines.At(index) }
-
-func (s *services) queue(t *testing.T, at int, request store.AcquireRequest) <-chan outcome {
-	t.Helper()
-	return s.engines.Queue(t, at, request)
-}
-
-func (s *services) acquire(t *testing.T, at int, request store.AcquireRequest) store.Lease {
-	t.Helper()
-	return s.engines.Acquire(t, at, request)
-}
-
-func (s *services) release(t *testing.T, at int, lease store.Lease) {
-	t.Helper()
-	s.engines.Release(t, at, lease)
-}
-
-func (s *services) session(t *testing.T, at int, owner string, ttl time.Duration) store.Session {
-	t.Helper()
-	return s.engines.OpenSession(t, at, owner, ttl)
-}
-
-func (s *services) expectQuiet(t *testing.T) {
-	t.Helper()
-	s.engines.ExpectQuiet(t)
+	return &services{enginetest.NewEngines(t, b.DB, count, config), b}
 }

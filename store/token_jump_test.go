@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/fencegate/fencegate/store"
@@ -9,11 +10,7 @@ import (
 // mintOne grants a lock of its own and returns the token.
 func mintOne(t *testing.T, b *testbed, lock store.Name) int64 {
 	t.Helper()
-	lease, err := b.Acquire(t.Context(), store.AcquireRequest{Lock: lock, OwnerID: "w"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return lease.Token
+	return b.granted(t, store.AcquireRequest{Lock: lock, OwnerID: "w"}).Token
 }
 
 // TestTokensJumpInAnotherDatabase checks that tokens jump once, by more than 2^32, when the database is another one
@@ -48,14 +45,10 @@ func TestTokensJumpInAnotherDatabase(t *testing.T) {
 func TestTokensJumpByTime(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	var elapsed int64
-	err := b.SQL.QueryRow(t.Context(),
-		"select extract(epoch from clock_timestamp() - timestamptz '2025-01-01 00:00:00Z')::bigint - 1").Scan(&elapsed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	elapsed := b.Count(t,
+		"select extract(epoch from clock_timestamp() - timestamptz '2025-01-01 00:00:00Z')::bigint - 1")
 	b.Exec(t, "update fence.database_identity set timeline = timeline + 1")
-	if jumped := mintOne(t, b, "a"); jumped < elapsed<<20 {
+	if jumped := mintOne(t, b, "a"); jumped < int64(elapsed)<<20 {
 		t.Errorf("%d s after the beginning of 2025 the token is %d, want 2^20 for each", elapsed, jumped)
 	}
 }
@@ -69,8 +62,9 @@ func TestNoTokensAreLeft(t *testing.T) {
 		t.Fatalf("the last token is %d, want %d", last, store.TokenMax)
 	}
 	err := b.Unchanged(t.Context(), func() error {
-		if _, err := b.Acquire(t.Context(), store.AcquireRequest{Lock: "b", OwnerID: "w"}); err == nil {
-			t.Error("a token was granted after the last")
+		_, err := b.Acquire(t.Context(), store.AcquireRequest{Lock: "b", OwnerID: "w"})
+		if !errors.Is(err, store.ErrTokensExhausted) {
+			t.Errorf("an acquire after the last token returned %v, want ErrTokensExhausted", err)
 		}
 		return nil
 	})
@@ -85,8 +79,8 @@ func TestNoTokenIsLeftForALock(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t, external, wrote(with(token(store.TokenMax))), under(store.Policy{}))
 	b := s.testbed
-	if err := acquire(t.Context(), s); err == nil {
-		t.Errorf("token %d was granted after the last", s.newest().Token)
+	if err := acquire(t.Context(), s); !errors.Is(err, store.ErrTokensExhausted) {
+		t.Errorf("an acquire after the last token returned %v, want ErrTokensExhausted", err)
 	}
 	mintOne(t, b, "b")
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"regexp"
 	"strings"
 
 	"github.com/exaring/otelpgx"
@@ -45,16 +46,12 @@ func statementTracer(config Tracing, conn *pgx.ConnConfig) pgx.QueryTracer {
 	)
 }
 
+var fenceName = regexp.MustCompile(`fence\.[a-z_]+`)
+
 // statementName is the function or table of the schema fence that a statement names first, or else its first word.
 func statementName(sql string) string {
-	const schema = "fence."
-	if at := strings.Index(sql, schema); at >= 0 {
-		name := sql[at+len(schema):]
-		end := strings.IndexFunc(name, func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') })
-		if end < 0 {
-			end = len(name)
-		}
-		return schema + name[:end]
+	if name := fenceName.FindString(sql); name != "" {
+		return name
 	}
 	word, _, _ := strings.Cut(strings.TrimSpace(sql), " ")
 	return strings.ToLower(word)

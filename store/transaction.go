@@ -34,19 +34,13 @@ type TransactionResult struct {
 	Replayed bool
 }
 
-// operationOfToken is an operation and the index of its token.
-type operationOfToken struct {
-	Operation
-	token int
-}
-
 // Transact applies all of a transaction or nothing, in one commit.
 //
 // It returns a RejectedError for the first token, or else the first operation, that was refused (an operation on a
 // resource without a token is ErrTokenRequired); ErrNotFound where an operation deletes what is not there;
 // ErrInvalid; or ErrUnavailable.
 func (s *Store) Transact(ctx context.Context, transaction Transaction) (TransactionResult, error) {
-	operations, err := transaction.check()
+	ofTokens, err := transaction.check()
 	if err != nil {
 		return TransactionResult{}, err
 	}
@@ -57,10 +51,8 @@ func (s *Store) Transact(ctx context.Context, transaction Transaction) (Transact
 		of.locks = append(of.locks, transaction.Tokens[i].Resource)
 	}
 	var ops operationColumns
-	var ofTokens []int32
-	for i := range operations {
-		ops.add(&operations[i].Operation)
-		ofTokens = append(ofTokens, int32(operations[i].token)+1)
+	for i := range transaction.Operations {
+		ops.add(&transaction.Operations[i].Operation)
 	}
 
 	const sql = `select verdict, coalesce(reason, ''), coalesce(index, 0), of_token, versions, coalesce(current, 0), coalesce(replayed, false),
@@ -70,9 +62,9 @@ func (s *Store) Transact(ctx context.Context, transaction Transaction) (Transact
 	var index int
 	var ofToken pgtype.Bool
 	var versions []int64
-	err = s.queryRowAs(ctx, of, sql,
+	err = s.queryRow(ctx, of, sql,
 		[]any{
-			tokens.resources, tokens.tokens, tokens.sequences, tokens.leaseIDs, digest(transaction.Tokens, operations),
+			tokens.resources, tokens.tokens, tokens.sequences, tokens.leaseIDs, digest(transaction.Operations),
 			ops.kinds, ofTokens, ops.keys, ops.values, ops.contentTypes, ops.expected,
 		},
 		&row.verdict, &row.reason, &index, &ofToken, &versions, &row.version, &row.replayed,
@@ -83,16 +75,16 @@ func (s *Store) Transact(ctx context.Context, transaction Transaction) (Transact
 	case row.verdict == Admitted:
 		return TransactionResult{Versions: versions, Replayed: row.replayed}, nil
 	}
-	return TransactionResult{}, row.refusal(transaction, index-1, ofToken.Bool)
+	return TransactionResult{}, row.refusal(transaction, ofTokens, index-1, ofToken.Bool)
 }
 
 // refusal is the error of the token or operation at the index.
-func (r *verdictRow) refusal(transaction Transaction, index int, ofToken bool) error {
+func (r *verdictRow) refusal(transaction Transaction, ofTokens []int32, index int, ofToken bool) error {
 	if ofToken {
 		return r.result(&Write{WriteToken: transaction.Tokens[index]}).Err
 	}
-	op := transaction.Operations[index]
-	err := r.result(&Write{WriteToken: transaction.token(op.Resource), Operation: op.Operation}).Err
+	token := transaction.Tokens[ofTokens[index]-1]
+	err := r.result(&Write{WriteToken: token, Operation: transaction.Operations[index].Operation}).Err
 	var rejected *RejectedError
 	if errors.As(err, &rejected) {
 		rejected.Op = &index
@@ -100,8 +92,8 @@ func (r *verdictRow) refusal(transaction Transaction, index int, ofToken bool) e
 	return err
 }
 
-// check returns ErrInvalid, or the operations with their tokens.
-func (t Transaction) check() ([]operationOfToken, error) {
+// check returns ErrInvalid, or the index of each operation's token, from 1.
+func (t Transaction) check() ([]int32, error) {
 	if len(t.Tokens) < 1 || len(t.Tokens) > WriteTokensMax {
 		return nil, fmt.Errorf("%w: there are %d fences, a transaction has 1 to %d",
 			ErrInvalid, len(t.Tokens), WriteTokensMax)
@@ -110,7 +102,7 @@ func (t Transaction) check() ([]operationOfToken, error) {
 		return nil, fmt.Errorf("%w: there are %d ops, a transaction has 1 to %d",
 			ErrInvalid, len(t.Operations), OperationsMax)
 	}
-	tokenOf := map[Name]int{}
+	tokenOf := map[Name]int32{}
 	for i, token := range t.Tokens {
 		if err := token.check(); err != nil {
 			return nil, fmt.Errorf("fences[%d]: %w", i, err)
@@ -118,12 +110,12 @@ func (t Transaction) check() ([]operationOfToken, error) {
 		if _, twice := tokenOf[token.Resource]; twice {
 			return nil, fmt.Errorf("%w: fences[%d]: resource %s is there twice", ErrInvalid, i, token.Resource)
 		}
-		tokenOf[token.Resource] = i
+		tokenOf[token.Resource] = int32(i) + 1
 	}
 
 	type record struct{ resource, key Name }
 	seen := map[record]bool{}
-	placed := make([]operationOfToken, len(t.Operations))
+	ofTokens := make([]int32, len(t.Operations))
 	for i, op := range t.Operations {
 		if err := op.check(); err != nil {
 			return nil, fmt.Errorf("ops[%d]: %w", i, err)
@@ -136,16 +128,7 @@ func (t Transaction) check() ([]operationOfToken, error) {
 			return nil, fmt.Errorf("%w: ops[%d]: record %s of %s is changed twice", ErrInvalid, i, op.Key, op.Resource)
 		}
 		seen[record{op.Resource, op.Key}] = true
-		placed[i] = operationOfToken{op.Operation, token}
+		ofTokens[i] = token
 	}
-	return placed, nil
-}
-
-func (t Transaction) token(resource Name) WriteToken {
-	for _, token := range t.Tokens {
-		if token.Resource == resource {
-			return token
-		}
-	}
-	return WriteToken{Resource: resource}
+	return ofTokens, nil
 }

@@ -27,22 +27,22 @@ const (
 	Before Relation = "before" // is before it in the queue
 )
 
-// InTheWay is an owner that a waiter waits for. The lock is another one than is waited for where one of the two is
-// asked for with its subtree.
-type InTheWay struct {
+// Blocker is an owner that a waiter waits for. The lock is another one than is waited for where one of the two is
+// requested with its subtree.
+type Blocker struct {
 	OwnerID  string
 	Lock     Name
 	Relation Relation
 }
 
-// WaitOf is a waiter, and the owners in its way.
+// WaitOf is a waiter and the owners that block it.
 type WaitOf struct {
 	OwnerID  string
 	Lock     Name
 	Mode     Mode
 	Scope    Scope
 	QueuedAt time.Time
-	For      []InTheWay // the holders, then those before, the nearest last
+	For      []Blocker // the holders, then those before, the nearest last
 
 	ticket int64
 }
@@ -188,7 +188,7 @@ func (s *waitSearch) read(ctx context.Context, sql string, args pgx.NamedArgs) e
 	ahead := pgx.NamedArgs{"tickets": found, "limit": WaitForMax + 1}
 	return s.query(ctx, aheadSQL, []any{pgx.QueryExecModeCacheDescribe, ahead}, func(rows pgx.Rows) error {
 		var ticket int64
-		var other InTheWay
+		var other Blocker
 		if err := rows.Scan(&ticket, &other.Relation, &other.OwnerID, &other.Lock); err != nil {
 			return err
 		}
@@ -205,7 +205,7 @@ func (s *waitSearch) read(ctx context.Context, sql string, args pgx.NamedArgs) e
 func (s *waitSearch) graph() WaitGraph {
 	graph := WaitGraph{Waits: []WaitOf{}, Truncated: s.truncated}
 	for _, wait := range s.waits {
-		holders := slices.IndexFunc(wait.For, func(other InTheWay) bool { return other.Relation == Before })
+		holders := slices.IndexFunc(wait.For, func(other Blocker) bool { return other.Relation == Before })
 		if holders < 0 {
 			holders = len(wait.For)
 		}

@@ -14,12 +14,12 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// waitModel is the graph of waits, each pair of a wait and what may be in its way looked at by itself.
+// waitModel is the graph of waits. It checks each pair of a wait and a possible blocker by itself.
 type waitModel struct {
-	waits  map[string][]string // who waits for which lock: who is in the way
+	waits  map[string][]string // the owners that block each wait, by the text of the wait
 	lock   map[string]string
 	owner  map[string]string
-	owners map[string][]string // who is in the way: the waits
+	owners map[string][]string // the waits that each owner blocks
 }
 
 func waitText(owner string, lock store.Name, mode store.Mode, scope store.Scope) string {
@@ -29,7 +29,12 @@ func waitText(owner string, lock store.Name, mode store.Mode, scope store.Scope)
 func (b *testbed) waitModel(t *testing.T) waitModel {
 	t.Helper()
 	m := waitModel{map[string][]string{}, map[string]string{}, map[string]string{}, map[string][]string{}}
-	rows, err := b.SQL.Query(t.Context(), `
+	for _, row := range collect[struct {
+		Owner, Lock         string
+		Mode                store.Mode
+		Scope               store.Scope
+		Relation, Other, Of *string
+	}](t, b, `
 		with stakes as (
 			select 'holds' as relation, l.owner_id, l.lock, l.mode, l.scope, 0 as ticket from fence.leases l
 			where l.ended_at is null and fence.runs_until(l) > clock_timestamp()
@@ -40,32 +45,17 @@ func (b *testbed) waitModel(t *testing.T) waitModel {
 		from stakes w
 		left join stakes x on x.ticket < w.ticket and 'exclusive' in (x.mode, w.mode)
 			and (x.lock = w.lock or x.scope = 'subtree' and w.lock ^@ (x.lock || '/') or w.scope = 'subtree' and x.lock ^@ (w.lock || '/'))
-		where w.relation = 'before'`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for rows.Next() {
-		var owner, lock string
-		var mode store.Mode
-		var scope store.Scope
-		var relation, other, of *string
-		if err := rows.Scan(&owner, &lock, &mode, &scope, &relation, &other, &of); err != nil {
-			t.Fatal(err)
-		}
-		wait := waitText(owner, store.Name(lock), mode, scope)
-		m.lock[wait], m.owner[wait] = lock, owner
-		if m.waits[wait] == nil {
+		where w.relation = 'before'`) {
+		wait := waitText(row.Owner, store.Name(row.Lock), row.Mode, row.Scope)
+		m.lock[wait], m.owner[wait] = row.Lock, row.Owner
+		if row.Relation == nil {
 			m.waits[wait] = []string{}
+			continue
 		}
-		if relation != nil {
-			if edge := *relation + " " + *other + " " + *of; !slices.Contains(m.waits[wait], edge) {
-				m.waits[wait] = append(m.waits[wait], edge)
-			}
-			m.owners[*other] = append(m.owners[*other], wait)
+		if edge := *row.Relation + " " + *row.Other + " " + *row.Of; !slices.Contains(m.waits[wait], edge) {
+			m.waits[wait] = append(m.waits[wait], edge)
 		}
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
+		m.owners[*row.Other] = append(m.owners[*row.Other], wait)
 	}
 	return m
 }
@@ -140,14 +130,9 @@ func (b *testbed) checkWaits(t *testing.T, m waitModel, lock string) store.WaitG
 			want = append(want, wait)
 		}
 	} else {
-		var holders []string
-		err := b.SQL.QueryRow(t.Context(), `
-			select coalesce(array_agg(l.owner_id), '{}') from fence.leases l
-			where l.lock = $1 and l.ended_at is null and fence.runs_until(l) > clock_timestamp()`, lock).Scan(&holders)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want = m.around(lock, holders)
+		want = m.around(lock, collect[string](t, b, `
+			select l.owner_id from fence.leases l
+			where l.lock = $1 and l.ended_at is null and fence.runs_until(l) > clock_timestamp()`, lock))
 	}
 	if got, want := graphLines(graph), m.lines(want); !slices.Equal(got, want) || graph.Truncated {
 		t.Errorf("around %q is %v\n%s\nwant\n%s", lock, graph.Truncated, strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -163,11 +148,11 @@ func TestWaitsOfRings(t *testing.T) {
 	for _, h := range enginetest.Holds {
 		for _, size := range []int{2, 5} {
 			t.Run(fmt.Sprintf("%s, %d", h.Name, size), func(t *testing.T) {
-				r := enginetest.BuildRing(t, s.engines, h, size)
-				m := s.waitModel(t)
-				s.checkWaits(t, m, "")
-				for place := range size - 1 {
-					graph := s.checkWaits(t, m, string(r.Wanted(place).Lock))
+				r := enginetest.BuildRing(t, s.Engines, h, size)
+				m := s.bed.waitModel(t)
+				s.bed.checkWaits(t, m, "")
+				for index := range size - 1 {
+					graph := s.bed.checkWaits(t, m, string(r.Wanted(index).Lock))
 					for from := range size - 1 {
 						expectEdge(t, r, graph, from)
 					}
@@ -181,22 +166,22 @@ func TestWaitsOfRings(t *testing.T) {
 	}
 }
 
-// expectEdge expects that the owner at a place is shown to wait for the next.
-func expectEdge(t *testing.T, r *enginetest.Ring, graph store.WaitGraph, place int) {
+// expectEdge expects that the owner at an index is shown to wait for the next.
+func expectEdge(t *testing.T, r *enginetest.Ring, graph store.WaitGraph, index int) {
 	t.Helper()
-	wanted, relation := r.Wanted(place), store.Holds
+	wanted, relation := r.Wanted(index), store.Holds
 	if r.ByTicketOnly {
 		relation = store.Before
 	}
 	for _, wait := range graph.Waits {
 		if wait.OwnerID == wanted.OwnerID && wait.Lock == wanted.Lock &&
-			slices.ContainsFunc(wait.For, func(other store.InTheWay) bool {
-				return other.OwnerID == r.Owner(place+1) && other.Relation == relation
+			slices.ContainsFunc(wait.For, func(other store.Blocker) bool {
+				return other.OwnerID == r.Owner(index+1) && other.Relation == relation
 			}) {
 			return
 		}
 	}
-	t.Errorf("%s does not wait for %s in %+v", wanted.OwnerID, r.Owner(place+1), graph)
+	t.Errorf("%s does not wait for %s in %+v", wanted.OwnerID, r.Owner(index+1), graph)
 }
 
 // TestWaitGraphsAreTheModels checks that the API's wait-for graph equals the one used for deadlock detection, for every
@@ -246,10 +231,7 @@ func TestWaitsAreCutShort(t *testing.T) {
 	t.Parallel()
 	s := newLockSetup(t, 1)
 	s.granted(t, store.AcquireRequest{Lock: "job", OwnerID: "holder"})
-	s.Exec(t, `
-		insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
-		select 'job', $1, 'waiter ' || n, 'exclusive', 'node', 1000, clock_timestamp(), clock_timestamp() + interval '1 hour' from generate_series(1, 3000) n`,
-		s.gateways[0])
+	s.waiters(t, "job", 3000)
 	for _, lock := range []store.Name{"job", ""} {
 		for _, limit := range []int{1, 7, store.WaitsMax} {
 			graph, err := s.Waits(t.Context(), lock, limit)
@@ -259,10 +241,10 @@ func TestWaitsAreCutShort(t *testing.T) {
 			for i, wait := range graph.Waits {
 				before := min(i, store.WaitForMax)
 				if wait.OwnerID != fmt.Sprint("waiter ", i+1) || len(wait.For) != 1+before || wait.For[0].OwnerID != "holder" {
-					t.Fatalf("place %d is %+v", i, wait)
+					t.Fatalf("wait %d is %+v", i, wait)
 				}
 				if i > 0 && wait.For[before].OwnerID != fmt.Sprint("waiter ", i) {
-					t.Fatalf("before place %d is %+v", i, wait.For)
+					t.Fatalf("before wait %d is %+v", i, wait.For)
 				}
 			}
 		}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -45,12 +46,7 @@ func (s *Store) Write(ctx context.Context, writes []Write) ([]Result, error) {
 }
 
 // Check returns ErrInvalid, naming the field, if the write is outside its limits.
-func (w *Write) Check() error {
-	if err := w.WriteToken.check(); err != nil {
-		return err
-	}
-	return w.Operation.check()
-}
+func (w *Write) Check() error { return cmp.Or(w.WriteToken.check(), w.Operation.check()) }
 
 // verdictRow is what the database says of one write.
 type verdictRow struct {

@@ -71,6 +71,20 @@ func (f clientFlags) callWaiting(
 	return work(ctx, client)
 }
 
+// answer makes one call to the gateway, and shows its answer.
+func answer[T any](
+	ctx context.Context, con *console, flags clientFlags, fields func(T) []field,
+	call func(context.Context, *lockclient.API) (T, error),
+) error {
+	return flags.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
+		answer, err := call(ctx, client.API())
+		if err != nil {
+			return err
+		}
+		return con.show(answer, fields(answer))
+	})
+}
+
 // leaseFlags name a lease that the caller holds.
 type leaseFlags struct {
 	OwnerID string `help:"The owner." default:"${owner}"`
@@ -90,13 +104,11 @@ func (t *tokenFlag) UnmarshalText(text []byte) (err error) {
 // jsonFlag is a JSON object.
 type jsonFlag json.RawMessage
 
-var errNotObject = errors.New("it must be a JSON object, like {\"host\":\"a\"}")
-
 // UnmarshalText reads the flag.
 func (j *jsonFlag) UnmarshalText(text []byte) error {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(text, &object); err != nil || object == nil {
-		return errNotObject
+		return errors.New(`it must be a JSON object, like {"host":"a"}`)
 	}
 	*j = text
 	return nil
@@ -110,8 +122,7 @@ func milliseconds(flag string, duration *time.Duration) (*int64, error) {
 	if *duration%time.Millisecond != 0 {
 		return nil, usagef("%s is %s, it must be whole milliseconds", flag, duration)
 	}
-	ms := duration.Milliseconds()
-	return &ms, nil
+	return new(duration.Milliseconds()), nil
 }
 
 // defaultOwner is user@host, by which a person recognizes the holder of a lock.

@@ -17,6 +17,7 @@ import (
 )
 
 func TestLockCommands(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	lease := fields(s.must("lock", "acquire", "jobs/a b", "--ttl", "90s", "--metadata", `{"pod": "x<1>"}`))
 	if lease["lock"] != "jobs/a b" || lease["owner_id"] != defaultOwner() || lease["ttl"] != "1m30s" ||
@@ -56,13 +57,12 @@ func TestLockCommands(t *testing.T) {
 }
 
 func TestRecordCommands(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	lease := fields(s.must("lock", "acquire", "a"))
 	token := lease["fencing_token"]
 	file := filepath.Join(t.TempDir(), "value")
-	if err := os.WriteFile(file, []byte("\x00\xff\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(file, []byte("\x00\xff\n"), 0o600))
 
 	for i, test := range []struct {
 		stdin, want, contentType string
@@ -112,6 +112,7 @@ func TestRecordCommands(t *testing.T) {
 }
 
 func TestExitOtherFailure(t *testing.T) {
+	t.Parallel()
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadGateway)
 		_, _ = io.WriteString(w, "<html>")
@@ -123,6 +124,7 @@ func TestExitOtherFailure(t *testing.T) {
 }
 
 func TestExitUsage(t *testing.T) {
+	t.Parallel()
 	s := shell{t, "http://127.0.0.1:1"}
 	lease := []string{"--lease-id", "x", "--token", "1"}
 	for _, args := range [][]string{
@@ -154,13 +156,15 @@ func TestExitUsage(t *testing.T) {
 }
 
 func TestExitLockHeld(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	s.must("lock", "acquire", "a", "--owner-id", "first", "--ttl", "1h")
 	s.fails(3, "held by first", "lock", "acquire", "a", "--owner-id", "second")
-	s.fails(3, "Try again in ", "lock", "acquire", "a", "--owner-id", "first")
+	s.fails(3, ".\nTry again in ", "lock", "acquire", "a", "--owner-id", "first")
 }
 
 func TestExitNotHolder(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	const otherID = "00000000-0000-4000-8000-000000000000"
 	old := fields(s.must("lock", "acquire", "a", "--ttl", "1h"))
@@ -168,7 +172,7 @@ func TestExitNotHolder(t *testing.T) {
 	s.must("put", "a", "k", "v", "--token", token+".5")
 
 	s.fails(4, "token_stale", "put", "a", "k", "other", "--token", token+".5")
-	s.fails(4, "lease_mismatch", "put", "a", "k", "v", "--token", token+".6", "--lease-id", otherID)
+	s.fails(4, "\nGive the lease_id that", "put", "a", "k", "v", "--token", token+".6", "--lease-id", otherID)
 	s.fails(4, "lease_mismatch", "delete", "a", "k", "--token", token+".6", "--lease-id", otherID)
 	s.fails(4, "granted is "+token, "delete", "a", "k", "--token", "999999")
 	s.fails(4, "lease_lost", "lock", "renew", "a", "--lease-id", otherID, "--token", token)
@@ -185,11 +189,10 @@ func TestExitNotHolder(t *testing.T) {
 }
 
 func TestExitLeaseExpired(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	client, err := lockclient.New(s.url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if _, err := client.API().PutPolicy(t.Context(), "a", api.PolicyRequest{RequireLiveLease: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -199,6 +202,7 @@ func TestExitLeaseExpired(t *testing.T) {
 }
 
 func TestExitNotFound(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	s.fails(5, "not_found", "lock", "get", "a")
 	s.fails(5, "not_found", "lock", "break", "a", "--reason", "test")
@@ -209,6 +213,7 @@ func TestExitNotFound(t *testing.T) {
 }
 
 func TestExitVersionMismatch(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	token := fields(s.must("lock", "acquire", "a"))["fencing_token"]
 	s.fails(6, "no such record now", "put", "a", "k", "v", "--token", token+".1", "--if-match", "7")
@@ -218,10 +223,9 @@ func TestExitVersionMismatch(t *testing.T) {
 }
 
 func TestExitUnavailable(t *testing.T) {
+	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	s := shell{t, "http://" + listener.Addr().String()}
 	s.fails(7, "--timeout allows more time", "lock", "get", "a", "--timeout", "50ms") // it listens, and never answers
 	s.fails(7, "Nothing was sent", "put", "a", "k", "v", "--token", "1", "--timeout", "1ns")
@@ -230,6 +234,7 @@ func TestExitUnavailable(t *testing.T) {
 }
 
 func TestExitBadInput(t *testing.T) {
+	t.Parallel()
 	s := newShell(t, "--body-bytes-max", "2000")
 	token := fields(s.must("lock", "acquire", "a"))["fencing_token"]
 	s.fails(8, "invalid_name", "lock", "get", "a//b")

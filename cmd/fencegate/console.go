@@ -123,6 +123,15 @@ func writeTable(w io.Writer, rows [][]string) error {
 	return table.Flush()
 }
 
+// line writes the parts of something that happened.
+func (c *console) line(parts []string) error {
+	for i, part := range parts {
+		parts[i] = printable.Text(part)
+	}
+	_, err := fmt.Fprintln(c.out, strings.Join(parts, "  "))
+	return err
+}
+
 func printableLines(err error) string {
 	lines := strings.Split(err.Error(), "\n")
 	for i, line := range lines {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 
+	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -24,13 +25,9 @@ func (c *deleteCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		result, err := client.API().Delete(ctx, name, c.Key, lockclient.Removal{
-			Token: token, LeaseID: c.leaseID(), IfMatch: c.IfMatch,
+	removal := lockclient.Write{Token: token, LeaseID: c.leaseID(), IfMatch: c.IfMatch}
+	return answer(ctx, con, c.clientFlags, resultFields,
+		func(ctx context.Context, gateway *lockclient.API) (api.WriteResult, error) {
+			return gateway.Delete(ctx, name, c.Key, removal)
 		})
-		if err != nil {
-			return err
-		}
-		return con.show(result, resultFields(result))
-	})
 }

@@ -1,12 +1,15 @@
-//go:build unix
-
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"os"
+	"path/filepath"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/fencegate/fencegate/demo"
 	"github.com/fencegate/fencegate/lockclient"
@@ -18,7 +21,7 @@ type demoCmds struct {
 }
 
 type demoZombieCmd struct {
-	scratchFlags
+	DatabaseURL string `help:"PostgreSQL to use. Without one, a private PostgreSQL is run in a temporary directory." env:"FENCEGATE_DATABASE_URL" placeholder:"URL"`
 
 	Gateway []string      `help:"Run the fenced variant again and again, on these running gateways. Several must use one database." env:"FENCEGATE_GATEWAY" placeholder:"URL"`
 	Every   time.Duration `help:"With --gateway: the time from the start of one round to the next. A round takes about four seconds." default:"10s"`
@@ -35,20 +38,50 @@ func (demoZombieCmd) Help() string {
 }
 
 // Run runs the demo.
-func (c *demoZombieCmd) Run(ctx context.Context, streams streams) error {
-	if len(c.Gateway) > 0 {
-		return c.loop(ctx, streams)
+func (c *demoZombieCmd) Run(ctx context.Context, streams streams) (err error) {
+	program, err := os.Executable()
+	if err != nil {
+		return err
 	}
-	return c.use(ctx, func(program string, db *scratch) error {
-		return demo.Zombie{
-			Program: program, DatabaseURL: db.url, DatabaseName: db.name, Suffix: db.suffix, JSON: c.Output == "json",
-			Out: streams.out,
-		}.Run(ctx)
-	})
+	if len(c.Gateway) > 0 {
+		return c.loop(ctx, program, streams)
+	}
+	zombie := demo.Zombie{
+		Program: program, DatabaseURL: c.DatabaseURL, DatabaseName: "PostgreSQL at --database-url",
+		Suffix: "-" + uuid.NewString()[:8], JSON: c.Output == "json", Out: streams.out,
+	}
+	if c.DatabaseURL == "" {
+		db, remove, openErr := openScratch(ctx)
+		if openErr != nil {
+			return openErr
+		}
+		defer func() { err = errors.Join(err, db.close(), remove()) }()
+		zombie.DatabaseURL, zombie.Suffix = db.url, ""
+		zombie.DatabaseName = "a private PostgreSQL, durable, in a temporary directory"
+	}
+	return zombie.Run(ctx)
+}
+
+// openScratch runs a private PostgreSQL in a temporary directory, to be removed after its end.
+func openScratch(ctx context.Context) (db *database, remove func() error, err error) {
+	dir, err := os.MkdirTemp("", "fencegate-scratch-")
+	if err != nil {
+		return nil, nil, err
+	}
+	remove = func() error { return os.RemoveAll(dir) }
+	// If root starts it, PostgreSQL runs as another user, which must get through here to its own directory.
+	err = os.Chmod(dir, 0o711) //nolint:gosec // nothing is in it but that directory
+	if err == nil {
+		db, err = databaseFlags{DataDir: filepath.Join(dir, "data")}.open(ctx, slog.New(slog.DiscardHandler))
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, remove())
+	}
+	return db, remove, nil
 }
 
 // loop runs the fenced variant again and again, before gateways that run.
-func (c *demoZombieCmd) loop(ctx context.Context, streams streams) error {
+func (c *demoZombieCmd) loop(ctx context.Context, program string, streams streams) error {
 	for _, url := range c.Gateway {
 		client, err := lockclient.New(url, withoutLog)
 		if err != nil {
@@ -61,10 +94,6 @@ func (c *demoZombieCmd) loop(ctx context.Context, streams streams) error {
 		return usagef("--every is %s, it must be 1s to 1h", c.Every)
 	case c.Rounds < 0:
 		return usagef("--rounds is %d, it must not be negative", c.Rounds)
-	}
-	program, err := os.Executable()
-	if err != nil {
-		return err
 	}
 	return demo.Loop{
 		Program: program, URLs: c.Gateway, Every: c.Every, Rounds: c.Rounds, JSON: c.Output == "json", Out: streams.out,

@@ -1,5 +1,3 @@
-//go:build unix
-
 package main
 
 import (
@@ -9,10 +7,8 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/printable"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -49,15 +45,14 @@ func (c *electCmd) Run(ctx context.Context, con *console) error {
 	if _, err := c.check(c.Election); err != nil {
 		return err
 	}
-	return c.hold(ctx, con, c.Election, c.campaign, func(held *tenure,
-		signals <-chan os.Signal) error {
+	return c.hold(ctx, con, c.Election, c.campaign, func(held *lockclient.Lease, signals <-chan os.Signal) error {
 		return c.lead(con, held, signals)
 	})
 }
 
 func (c *electCmd) campaign(
 	ctx context.Context, client *lockclient.Client, options []lockclient.LeaseOption,
-) (*tenure, error) {
+) (*lockclient.Lease, error) {
 	var value any
 	switch {
 	case c.Value == "":
@@ -66,16 +61,12 @@ func (c *electCmd) campaign(
 	default:
 		value = c.Value
 	}
-	leadership, err := client.Campaign(ctx, c.Election, value, options...)
-	if err != nil {
-		return nil, err
-	}
-	return &tenure{leadership.Lease(), leadership.Resign}, nil
+	return client.Campaign(ctx, c.Election, value, options...)
 }
 
 // lead shows the term, and lasts until a signal comes or the term is lost.
-func (c *electCmd) lead(con *console, held *tenure, signals <-chan os.Signal) error {
-	lease := held.lease.Info()
+func (c *electCmd) lead(con *console, held *lockclient.Lease, signals <-chan os.Signal) error {
+	lease := held.Info()
 	term := api.Term{
 		Election: lease.Lock, Candidate: lease.OwnerID, Term: lease.FencingToken, LeaseID: lease.LeaseID, TTLMS: lease.TTLMS,
 		GrantedAt: lease.GrantedAt, ExpiresAt: lease.ExpiresAt, WaitedMS: lease.WaitedMS,
@@ -92,14 +83,14 @@ func (c *electCmd) lead(con *console, held *tenure, signals <-chan os.Signal) er
 	}
 	for {
 		select {
-		case <-held.lease.Context().Done():
-			return &runError{exitRunLeaseLost, errors.New(lostText(held.lease, held.lease.Err()))}
+		case <-held.Context().Done():
+			return &runError{exitRunLeaseLost, errors.New(lostText(held, held.Err()))}
 		case sent := <-signals:
 			if !ends(sent) {
 				continue
 			}
-			if lost := held.end(con); lost != nil {
-				return &runError{exitRunLeaseLost, errors.New(lostText(held.lease, lost))}
+			if lost := giveBack(con, held); lost != nil {
+				return &runError{exitRunLeaseLost, errors.New(lostText(held, lost))}
 			}
 			return nil
 		}
@@ -118,15 +109,7 @@ func (c *electCmd) observe(ctx context.Context, con *console) error {
 		return unlessEnded(ctx, err)
 	}
 	defer watch.Close()
-	for election, err := range watch.All(ctx) {
-		if err == nil {
-			err = con.election(election)
-		}
-		if err != nil {
-			return unlessEnded(ctx, err)
-		}
-	}
-	return nil
+	return eachUntilEnded(ctx, watch.All(ctx), con.election)
 }
 
 // election writes the state of an election on one line.
@@ -147,9 +130,5 @@ func (c *console) election(election api.Election) error {
 	if len(election.Candidates) > 0 {
 		parts = append(parts, fmt.Sprintf("%d waiting", len(election.Candidates)))
 	}
-	for i, part := range parts {
-		parts[i] = printable.Text(part)
-	}
-	_, err := fmt.Fprintln(c.out, strings.Join(parts, "  "))
-	return err
+	return c.line(parts)
 }

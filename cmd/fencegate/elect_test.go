@@ -1,5 +1,3 @@
-//go:build unix
-
 package main
 
 import (
@@ -12,6 +10,7 @@ import (
 )
 
 func TestElect(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	observer := s.start("elect", "main", "--observe")
 	observer.says("term 0  no leader\n")

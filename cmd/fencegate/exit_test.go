@@ -73,9 +73,7 @@ func TestHelpListsEveryExitCode(t *testing.T) {
 // has it.
 func TestEveryFlagHasItsEnvironmentVariable(t *testing.T) {
 	parser, err := newParser(&commands{}, &console{}, func(int) {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	flags := 0
 	var check func(node *kong.Node, hidden bool)
 	check = func(node *kong.Node, hidden bool) {

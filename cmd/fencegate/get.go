@@ -17,8 +17,8 @@ type getCmd struct {
 
 // Help is shown by "fencegate get --help".
 func (getCmd) Help() string {
-	return "The value is written as it was stored. With --output json a document has its version, its type and the token " +
-		"of the write that stored it, and holds the value as \"value\" if that is JSON, else as \"value_base64\"."
+	return "The value is written as it was stored. With --output json a document has its version, its type and the " +
+		"token of the write that stored it, and holds the value as \"value\" if that is JSON, else as \"value_base64\"."
 }
 
 // recordDocument is a record in JSON. A value is written like one of a transaction.
@@ -62,7 +62,6 @@ func recordDocumentOf(resource, key string, record lockclient.Record) recordDocu
 		document.Value = record.Value
 		return document
 	}
-	text := base64.StdEncoding.EncodeToString(record.Value)
-	document.ValueBase64 = &text
+	document.ValueBase64 = new(base64.StdEncoding.EncodeToString(record.Value))
 	return document
 }

@@ -35,11 +35,11 @@ func (c *healthCmd) Run(ctx context.Context, con *console) error {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	ask, health := client.API().Alive, api.Health{Status: "ok"}
+	probe, health := client.API().Alive, api.Health{Status: "ok"}
 	if c.Ready {
-		ask, health = client.API().Ready, api.Health{Status: "ready"}
+		probe, health = client.API().Ready, api.Health{Status: "ready"}
 	}
-	if err := ask(ctx); err != nil {
+	if err := probe(ctx); err != nil {
 		return err
 	}
 	return con.show(health, []field{{"status", health.Status}})

@@ -10,6 +10,7 @@ import (
 )
 
 func TestHealthOfAGatewayThatServes(t *testing.T) {
+	t.Parallel()
 	gateway := newShell(t)
 	if out := gateway.must("health"); fields(out)["status"] != "ok" {
 		t.Errorf("health says %q", out)
@@ -23,6 +24,7 @@ func TestHealthOfAGatewayThatServes(t *testing.T) {
 
 // A gateway whose database is away runs, and is not ready.
 func TestHealthWithoutTheDatabase(t *testing.T) {
+	t.Parallel()
 	cluster := pgtest.NewCluster(t)
 	gateway := newShellOn(t, cluster.URL())
 	gateway.must("health", "--ready")
@@ -32,14 +34,11 @@ func TestHealthWithoutTheDatabase(t *testing.T) {
 }
 
 func TestHealthOfNoGateway(t *testing.T) {
+	t.Parallel()
 	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	url := "http://" + listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, listener.Close())
 	shell{t, url}.fails(exitUnavailable, "", "health")
 	shell{t, url}.fails(exitUnavailable, "", "health", "--ready")
 }

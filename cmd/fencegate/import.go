@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +46,7 @@ func (c *importCmd) Run(ctx context.Context, con *console) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, input.Close()) }()
-	rejected, err := openRejected(c.Rejected)
+	rejected, err := os.OpenFile(cmp.Or(c.Rejected, os.DevNull), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
@@ -135,17 +136,6 @@ func (c *importCmd) rejected(
 	return nil
 }
 
-// importRefusedError is the error of an import that has finished, with lines refused.
-type importRefusedError struct{ refused, unknown int64 }
-
-func (e *importRefusedError) Error() string {
-	text := strconv.FormatInt(e.refused, 10) + " lines were refused"
-	if e.unknown > 0 {
-		text += fmt.Sprintf(", and of %d it is unknown whether they were applied", e.unknown)
-	}
-	return text
-}
-
 func (c *importCmd) report(con *console, state *importState, err error) error {
 	counts := state.Counts
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }
@@ -164,20 +154,11 @@ func (c *importCmd) report(con *console, state *importState, err error) error {
 			con.note("the same command resumes after line %d", state.Lines)
 		}
 		return what
-	case counts.Refused+counts.Unknown > 0:
-		return &importRefusedError{counts.Refused, counts.Unknown}
+	case counts.Unknown > 0:
+		return fmt.Errorf("%d lines were refused, and of %d it is unknown whether they were applied", counts.Refused,
+			counts.Unknown)
+	case counts.Refused > 0:
+		return fmt.Errorf("%d lines were refused", counts.Refused)
 	}
 	return nil
 }
-
-// openRejected opens the file for refused lines; without a path they are dropped.
-func openRejected(path string) (io.WriteCloser, error) {
-	if path == "" {
-		return nopWriteCloser{io.Discard}, nil
-	}
-	return os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-}
-
-type nopWriteCloser struct{ io.Writer }
-
-func (nopWriteCloser) Close() error { return nil }

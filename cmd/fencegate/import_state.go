@@ -66,12 +66,8 @@ func openImportState(path string, defaults importDefaults) (*importState, error)
 	case err != nil:
 		return nil, fmt.Errorf("--resume %s: %w", path, err)
 	case s.before.Lines > 0 && s.before.SequenceFrom != defaults.sequenceFrom && s.before.FencingToken == defaults.token:
-		return nil, usagef(
-			"--sequence-from is %d, and %s was begun with %d under the same token: lines would get other numbers",
-			defaults.sequenceFrom,
-			path,
-			s.before.SequenceFrom,
-		)
+		return nil, usagef("--sequence-from is %d, and %s was begun with %d under the same token: lines would get other "+
+			"numbers", defaults.sequenceFrom, path, s.before.SequenceFrom)
 	}
 	s.Counts, s.SentUpTo = s.before.Counts, s.before.SentUpTo
 	return s, nil

@@ -1,5 +1,3 @@
-//go:build unix
-
 package main
 
 import (
@@ -27,9 +25,7 @@ func rows(first, last int) string {
 func fileOf(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rows.ndjson")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -37,13 +33,9 @@ func fileOf(t *testing.T, text string) string {
 func stateOf(t *testing.T, path string) importProgress {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var state importProgress
-	if err := json.Unmarshal(text, &state); err != nil {
-		t.Fatal(err)
-	}
+	check(t, json.Unmarshal(text, &state))
 	return state
 }
 
@@ -76,6 +68,7 @@ func wantImport(t *testing.T, got result, code int, counts importCounts, words .
 }
 
 func TestImport(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	lease := fields(s.must("lock", "acquire", "a"))
 	other := fields(s.must("lock", "acquire", "b"))["fencing_token"]
@@ -115,6 +108,7 @@ no JSON
 }
 
 func TestImportFails(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	down := []string{"--url", "http://127.0.0.1:1", "--timeout", "200ms"}
 	for what, test := range map[string]struct {
@@ -140,6 +134,7 @@ func TestImportFails(t *testing.T) {
 
 // A second run continues after the lines with verdicts. Lines that the first run may have sent are applied once.
 func TestImportResumes(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	token := fields(s.must("lock", "acquire", "a"))["fencing_token"]
 	state := filepath.Join(t.TempDir(), "state")
@@ -149,18 +144,14 @@ func TestImportResumes(t *testing.T) {
 	}
 	wantImport(t, with("\n"+rows(1, 9)), exitOK, importCounts{Created: 1, Changed: 8})
 	kept, err := os.ReadFile(state)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	all := "\n" + rows(1, 49)
 	wantImport(t, with(all+"\n \n"), exitOK, importCounts{Created: 1, Changed: 48})
 	s.wantRecord("a", "49", 49)
 
 	// As if the first run had been killed before it saved the last 40 verdicts.
 	kept = []byte(strings.Replace(string(kept), `"sent_up_to": 10`, `"sent_up_to": 50`, 1))
-	if err := os.WriteFile(state, kept, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(state, kept, 0o600))
 	all += rows(50, 59)
 	wantImport(t, with(all), exitOK, importCounts{Created: 1, Changed: 18, AppliedBefore: 40})
 	s.wantRecord("a", "59", 59)
@@ -179,6 +170,7 @@ func TestImportResumes(t *testing.T) {
 
 // A line that may have been rejected for its data counts as unknown, not as applied.
 func TestImportUnknownLines(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	token := fields(s.must("lock", "acquire", "a"))["fencing_token"]
 	text := strings.Join([]string{
@@ -196,6 +188,7 @@ func TestImportUnknownLines(t *testing.T) {
 // A line that may have been sent, and was not applied, does not count as applied because a later write of the lease
 // was.
 func TestImportReadsWhatWasApplied(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	token := fields(s.must("lock", "acquire", "a", "--ttl", "1h"))["fencing_token"]
 	s.must("put", "a", "applied", "2", "--token", token+".2", "--content-type", "application/json")
@@ -211,6 +204,7 @@ func TestImportReadsWhatWasApplied(t *testing.T) {
 
 // An import that is killed, wherever it is, loses and doubles nothing when it is run again.
 func TestImportIsKilled(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	token := fields(s.must("lock", "acquire", "a", "--ttl", "1h"))["fencing_token"]
 	const lines = 30_000
@@ -232,16 +226,5 @@ func TestImportIsKilled(t *testing.T) {
 	s.wantRecord("a", fmt.Sprint(lines), lines)
 	if kept := stateOf(t, state); kept.Lines != lines || kept.SentUpTo != lines {
 		t.Errorf("the saved state is %+v, expected all %d lines", kept, lines)
-	}
-}
-
-// At a terminal the progress is shown on one line.
-func TestImportShowsItsProgress(t *testing.T) {
-	s := newShell(t)
-	token := fields(s.must("lock", "acquire", "a"))["fencing_token"]
-	p, _ := s.terminal(`"$FENCEGATE" import ` + fileOf(t, rows(1, 500)) + ` --resource a --token ` + token)
-	got := p.wants(exitOK, "")
-	if !strings.Contains(got.out, "100 %, 500 lines") {
-		t.Errorf("import printed %q, expected the progress up to 100 %%", got.out)
 	}
 }

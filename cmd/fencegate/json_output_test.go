@@ -80,6 +80,7 @@ func TestJSONIsTheAnswerOfTheAPI(t *testing.T) {
 }
 
 func TestJSONErrorsAreProblems(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	s.must("lock", "acquire", "a", "--owner-id", "w1", "--ttl", "1h")
 	for want, args := range map[api.Code][]string{

@@ -2,17 +2,16 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/lockclient"
 )
 
 func TestListingLocks(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	if out := s.must("lock", "ls"); out != "" {
 		t.Errorf("no locks are listed as %q", out)
@@ -62,29 +61,27 @@ func TestListingLocks(t *testing.T) {
 }
 
 func TestListingFollowsPages(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
-	client, err := lockclient.New(s.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
 	// Each token makes a group of its own.
 	const groups = pageMax + 5
-	for i := range int64(groups) {
-		_, err := client.API().Put(t.Context(), "a", "k", lockclient.Write{Token: api.FencingToken{Token: 1_000_000 + i}})
-		if !errors.Is(err, lockclient.ErrTokenUnknown) {
-			t.Fatal(err)
-		}
+	var lines strings.Builder
+	for i := range groups {
+		fmt.Fprintf(&lines, `{"resource":"a","key":"k","fencing_token":%d,"value":1}`+"\n", 1_000_000+i)
 	}
+	got := s.doWith(lines.String(), "import", "-")
+	wantImport(t, got, exitFailure, importCounts{Refused: groups}, "token_unknown")
 	await.True(t, "all rejection groups are listed", func() bool {
 		return len(rejections(t, s, "--limit", "5000")) == groups
 	})
-	if got := rejections(t, s, "--limit", fmt.Sprint(pageMax+1)); len(got) != pageMax+1 || got[0].ID <= got[pageMax].ID {
-		t.Errorf("got %d rejections, from %d to %d", len(got), got[0].ID, got[len(got)-1].ID)
+	listed := rejections(t, s, "--limit", fmt.Sprint(pageMax+1))
+	if len(listed) != pageMax+1 || listed[0].ID <= listed[pageMax].ID {
+		t.Errorf("got %d rejections, from %d to %d", len(listed), listed[0].ID, listed[len(listed)-1].ID)
 	}
 }
 
 func TestRejectionsCommand(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	if out := s.must("rejections"); out != "" {
 		t.Errorf("no rejections are listed as %q", out)
@@ -134,9 +131,7 @@ func rejections(t *testing.T, s shell, args ...string) []api.Rejection {
 	var all []api.Rejection
 	for line := range strings.Lines(s.must(append([]string{"rejections", "--output", "json"}, args...)...)) {
 		var one api.Rejection
-		if err := json.Unmarshal([]byte(line), &one); err != nil {
-			t.Fatal(err)
-		}
+		check(t, json.Unmarshal([]byte(line), &one))
 		all = append(all, one)
 	}
 	return all

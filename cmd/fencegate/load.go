@@ -38,34 +38,24 @@ func (loadCmd) Help() string {
 // errViolated is returned by a load that found violations. The report has them.
 var errViolated = errors.New("the contract was violated: see the report")
 
-// gateways makes a client for each, without failover: a call that was sent again unseen could not be judged.
-func (c *loadCmd) gateways() (gateways []*lockclient.API, closeAll func(), err error) {
-	var closes []func()
-	closeAll = func() {
-		for _, closeOne := range closes {
-			closeOne()
-		}
-	}
-	for _, url := range c.URL {
-		client, err := lockclient.New(url, lockclient.WithUserAgent(userAgent()), withoutLog)
-		if err != nil {
-			closeAll()
-			return nil, nil, usagef("--url: %v", err)
-		}
-		closes = append(closes, client.Close)
-		gateways = append(gateways, client.API())
-	}
-	return gateways, closeAll, nil
-}
-
 // Run loads the gateways.
 func (c *loadCmd) Run(ctx context.Context, con *console) error {
 	con.json = c.Output == "json"
-	gateways, closeAll, err := c.gateways()
-	if err != nil {
-		return err
+	var gateways []*lockclient.API
+	var clients []*lockclient.Client
+	defer func() {
+		for _, client := range clients {
+			client.Close()
+		}
+	}()
+	for _, url := range c.URL {
+		// A client for each, without failover: a call that was sent again unseen could not be judged.
+		client, err := lockclient.New(url, lockclient.WithUserAgent(userAgent()), withoutLog)
+		if err != nil {
+			return usagef("--url: %v", err)
+		}
+		clients, gateways = append(clients, client), append(gateways, client.API())
 	}
-	defer closeAll()
 	var pressure []load.Pressure
 	for _, kind := range c.Pressure {
 		pressure = append(pressure, load.Pressure(kind))

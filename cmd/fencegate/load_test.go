@@ -1,21 +1,14 @@
-//go:build unix
-
 package main
 
 import (
-	"context"
 	"encoding/json"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/load"
 	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/migrations"
 )
 
 // runLoad runs a small load, and returns its report.
@@ -31,6 +24,7 @@ func runLoad(t *testing.T, s shell, flags ...string) (result, load.Report) {
 }
 
 func TestLoadFindsNoFault(t *testing.T) {
+	t.Parallel()
 	databaseURL := pgtest.Migrated(t)
 	s, other := newShellOn(t, databaseURL), newShellOn(t, databaseURL)
 	got, report := runLoad(t, s, "--url", s.url, "--url", other.url, "--seed", "7")
@@ -49,22 +43,10 @@ func TestLoadFindsNoFault(t *testing.T) {
 
 // TestLoadFindsABrokenRule breaks the rule in the database: nothing is stale any more.
 func TestLoadFindsABrokenRule(t *testing.T) {
+	t.Parallel()
 	databaseURL := pgtest.Migrated(t)
 	s := newShellOn(t, databaseURL)
-	source, _ := migrations.GuardSource("rule")
-	broken := regexp.MustCompile(`'token_stale \w+'`).ReplaceAllString(source, "'admitted'")
-	if broken == source {
-		t.Fatal("fence.rule has no token_stale to break")
-	}
-	conn, err := pgx.Connect(t.Context(), databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(context.Background()) }()
-	if _, err := conn.Exec(t.Context(), broken); err != nil {
-		t.Fatal(err)
-	}
-
+	pgtest.BreakRule(t, databaseURL)
 	found := map[string]bool{}
 	// a busy machine gets few holders past their TTL in one run
 	for run := 0; run < 10 && !(found["P3"] && found["P10"]); run++ {
@@ -89,6 +71,7 @@ func TestLoadFindsABrokenRule(t *testing.T) {
 // TestLoadUnderPressure checks that every kind of pressure is applied, and that the checked clients see no violation
 // beside it.
 func TestLoadUnderPressure(t *testing.T) {
+	t.Parallel()
 	databaseURL := pgtest.Migrated(t)
 	s := newShellOn(t, databaseURL)
 	got, report := runLoad(t, s, "--pressure", "queue,fence,zombies,sessions", "--waiters", "100", "--database-url",
@@ -110,6 +93,7 @@ func TestLoadUnderPressure(t *testing.T) {
 }
 
 func TestLoadIsInterrupted(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	p := s.start("load", "--clients", "8", "--duration", "1h")
 	await.True(t, "the load starts", func() bool { return strings.Contains(p.errOut.String(), "8 clients") })
@@ -121,5 +105,6 @@ func TestLoadIsInterrupted(t *testing.T) {
 }
 
 func TestLoadNeedsAGateway(t *testing.T) {
+	t.Parallel()
 	shell{t, "http://127.0.0.1:1"}.fails(7, "Is the gateway running there?", "load", "--duration", "1s")
 }

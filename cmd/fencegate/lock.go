@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"strconv"
 	"time"
 
@@ -30,17 +31,22 @@ func leaseFields(lease api.Lease) []field {
 	if lease.HoldUntil != nil {
 		fields = append(fields, field{"hold_until", clock(*lease.HoldUntil)})
 	}
-	if lease.Mode != "exclusive" {
-		fields = append(fields, field{"mode", lease.Mode})
+	return append(fields, optionalFields(lease.Mode, lease.Scope, lease.SessionID, lease.Metadata)...)
+}
+
+// optionalFields are those of a lease that are not the default.
+func optionalFields(mode, scope, sessionID string, metadata json.RawMessage) (fields []field) {
+	if mode != "exclusive" {
+		fields = append(fields, field{"mode", mode})
 	}
-	if lease.Scope != "node" {
-		fields = append(fields, field{"scope", lease.Scope})
+	if scope != "node" {
+		fields = append(fields, field{"scope", scope})
 	}
-	if lease.SessionID != "" {
-		fields = append(fields, field{"session_id", lease.SessionID})
+	if sessionID != "" {
+		fields = append(fields, field{"session_id", sessionID})
 	}
-	if lease.Metadata != nil {
-		fields = append(fields, field{"metadata", string(lease.Metadata)})
+	if metadata != nil {
+		fields = append(fields, field{"metadata", string(metadata)})
 	}
 	return fields
 }

@@ -16,13 +16,8 @@ type lockGetCmd struct {
 
 // Run shows a lock.
 func (c *lockGetCmd) Run(ctx context.Context, con *console) error {
-	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		lock, err := client.API().Lock(ctx, c.Lock)
-		if err != nil {
-			return err
-		}
-		return con.show(lock, lockFields(lock))
-	})
+	return answer(ctx, con, c.clientFlags, lockFields,
+		func(ctx context.Context, gateway *lockclient.API) (api.Lock, error) { return gateway.Lock(ctx, c.Lock) })
 }
 
 func lockFields(lock api.Lock) []field {
@@ -37,15 +32,7 @@ func lockFields(lock api.Lock) []field {
 			field{"ttl", (time.Duration(holder.TTLMS) * time.Millisecond).String()},
 			field{"granted_at", clock(holder.GrantedAt)},
 			field{"expires_at", clock(holder.ExpiresAt)})
-		if holder.Mode != "exclusive" {
-			fields = append(fields, field{"mode", holder.Mode})
-		}
-		if holder.Scope != "node" {
-			fields = append(fields, field{"scope", holder.Scope})
-		}
-		if holder.Metadata != nil {
-			fields = append(fields, field{"metadata", string(holder.Metadata)})
-		}
+		fields = append(fields, optionalFields(holder.Mode, holder.Scope, "", holder.Metadata)...)
 	}
 	for _, waiter := range lock.Queue {
 		fields = append(fields, field{"waiting", waiter.OwnerID + " (" + waiter.Mode + ") since " + clock(waiter.QueuedAt)})

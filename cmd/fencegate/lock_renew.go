@@ -21,13 +21,9 @@ func (c *renewCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		lease, err := client.API().Renew(ctx, c.Lock, api.RenewRequest{
-			OwnerID: c.OwnerID, LeaseID: c.LeaseID, FencingToken: c.Token, TTLMS: ttl,
+	request := api.RenewRequest{OwnerID: c.OwnerID, LeaseID: c.LeaseID, FencingToken: c.Token, TTLMS: ttl}
+	return answer(ctx, con, c.clientFlags, leaseFields,
+		func(ctx context.Context, gateway *lockclient.API) (api.Lease, error) {
+			return gateway.Renew(ctx, c.Lock, request)
 		})
-		if err != nil {
-			return err
-		}
-		return con.show(lease, leaseFields(lease))
-	})
 }

@@ -1,5 +1,3 @@
-//go:build unix
-
 package main
 
 import (
@@ -12,6 +10,7 @@ import (
 )
 
 func TestSharedLockCommands(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	for _, owner := range []string{"r1", "r2"} {
 		lease := fields(s.must("lock", "acquire", "a", "--shared", "--owner-id", owner, "--ttl", "1h"))
@@ -40,6 +39,7 @@ func TestSharedLockCommands(t *testing.T) {
 }
 
 func TestLockAcquireWaits(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	s.must("lock", "acquire", "a", "--owner-id", "w1", "--ttl", "1h")
 	waiting := s.start("lock", "acquire", "a", "--owner-id", "w2", "--wait", "10m", "--output", "json")

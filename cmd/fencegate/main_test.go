@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,10 +79,17 @@ type result struct {
 // do runs a command.
 func (s shell) do(args ...string) result { return s.doWith("", args...) }
 
-// doWith runs a command with something on its standard input.
+// doWith runs a command with something on its standard input. The gateway is named by a flag: the environment belongs
+// to all tests that run in parallel.
 func (s shell) doWith(stdin string, args ...string) result {
+	if s.url != "" && !slices.Contains(args, "--url") {
+		end := len(args)
+		if dashes := slices.Index(args, "--"); dashes >= 0 {
+			end = dashes
+		}
+		args = slices.Insert(slices.Clone(args), end, "--url", s.url)
+	}
 	var out, errOut bytes.Buffer
-	s.t.Setenv("FENCEGATE_URL", s.url)
 	code := run(context.Background(), args, strings.NewReader(stdin), &out, &errOut)
 	return result{code, out.String(), errOut.String()}
 }
@@ -116,4 +124,11 @@ func fields(out string) map[string]string {
 		values[name] = strings.TrimLeft(value, " ")
 	}
 	return values
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

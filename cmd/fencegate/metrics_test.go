@@ -24,9 +24,7 @@ import (
 func (s shell) scrape() (map[string]*dto.MetricFamily, []byte) {
 	s.t.Helper()
 	response, err := http.Get(s.url + "/metrics")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {
@@ -34,9 +32,7 @@ func (s shell) scrape() (map[string]*dto.MetricFamily, []byte) {
 	}
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, err)
 	return families, text
 }
 
@@ -44,9 +40,7 @@ func (s shell) scrape() (map[string]*dto.MetricFamily, []byte) {
 func documented(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	kinds := map[string]string{}
 	for _, row := range regexp.MustCompile("(?m)^\\| `(fencegate_[a-z_]+)` \\| (counter|gauge|histogram) \\|").FindAllSubmatch(text, -1) {
 		kinds[string(row[1])] = string(row[2])
@@ -56,6 +50,7 @@ func documented(t *testing.T) map[string]string {
 
 // "serve" exposes exactly the metrics that docs/metrics.md lists: all of them once the database was read.
 func TestMetricsAreDocumented(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	s.scrape() // which shows no request before itself
 	var families map[string]*dto.MetricFamily
@@ -87,6 +82,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 
 // Prometheus' own check finds nothing to say about what is shown after some work.
 func TestPrometheusCanReadMetrics(t *testing.T) {
+	t.Parallel()
 	promtool := pgtest.Require(t, "promtool")
 	s := newShell(t)
 	s.must("lock", "acquire", "job", "--owner-id", "w")

@@ -21,10 +21,7 @@ func (migrateCmd) Help() string {
 
 // Run migrates.
 func (c *migrateCmd) Run(ctx context.Context, streams streams) (err error) {
-	logger, err := c.logger(streams.err)
-	if err != nil {
-		return err
-	}
+	logger := c.logger(streams.err)
 	db, err := c.open(ctx, logger)
 	if err != nil {
 		return err

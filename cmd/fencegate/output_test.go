@@ -45,26 +45,6 @@ func TestOutputThatIsLostIsAFailure(t *testing.T) {
 	}
 }
 
-func TestErrorsHaveHints(t *testing.T) {
-	number := func(n int64) *int64 { return &n }
-	for want, problem := range map[string]api.Problem{
-		"Try again in 1.5s. \"fencegate lock get\"": {Code: api.CodeLockHeld, RecommendedRetryMS: number(1500)},
-		"newest token that was granted is 9":        {Code: api.CodeTokenUnknown, GrantedToken: number(9)},
-		"--lease-id":                                {Code: api.CodeLeaseMismatch},
-		"Its version is now 4.":                     {Code: api.CodeVersionMismatch, Version: number(4)},
-		"There is no such record now.":              {Code: api.CodeVersionMismatch, Version: number(0)},
-	} {
-		var out strings.Builder
-		con := &console{streams: streams{err: &out}}
-		con.fail(&lockclient.Error{Op: "do it", Problem: &problem})
-		lines := strings.Split(out.String(), "\n")
-		if len(lines) != 3 || !strings.HasPrefix(lines[0], "fencegate: do it: "+string(problem.Code)) ||
-			!strings.Contains(lines[1], want) {
-			t.Errorf("got %q, want a second line with %q", out.String(), want)
-		}
-	}
-}
-
 func TestErrorsInJSONAreProblems(t *testing.T) {
 	for want, err := range map[string]error{
 		`{"type":"t","title":"","status":0,"detail":"<d>","code":"not_found","retryable":false}`:                 &lockclient.Error{Op: "x", Problem: &api.Problem{Type: "t", Code: api.CodeNotFound, Detail: "<d>"}},
@@ -81,27 +61,26 @@ func TestErrorsInJSONAreProblems(t *testing.T) {
 }
 
 func TestRejectionsAreExplained(t *testing.T) {
-	number := func(n int64) *int64 { return &n }
 	at := api.Time{Time: time.Date(2026, 1, 2, 4, 4, 5, 6e6, time.FixedZone("east", 3600))}
 	for want, rejection := range map[string]api.Rejection{
 		"2026-01-02T03:04:05Z a/b k token_stale/superseded 7.2 9 12.3s w1 http 400": {
-			Resource: "a/b", Key: "k", Code: api.CodeTokenStale, Reason: "superseded", Token: number(7), Sequence: number(2),
-			GrantedToken: 9, LastToken: 7, LastSequence: 1, LateMS: number(12_345), OwnerID: "w1", Source: "http", Count: 400,
+			Resource: "a/b", Key: "k", Code: api.CodeTokenStale, Reason: "superseded", Token: new(int64(7)), Sequence: new(int64(2)),
+			GrantedToken: 9, LastToken: 7, LastSequence: 1, LateMS: new(int64(12_345)), OwnerID: "w1", Source: "http", Count: 400,
 			LastAt: at,
 		},
 		"2026-01-02T03:04:05Z a k token_stale/reused 7 7.3   http 1": {
-			Resource: "a", Key: "k", Code: api.CodeTokenStale, Reason: "reused", Token: number(7),
+			Resource: "a", Key: "k", Code: api.CodeTokenStale, Reason: "reused", Token: new(int64(7)),
 			GrantedToken: 7, LastToken: 7, LastSequence: 3, Source: "http", Count: 1, LastAt: at,
 		},
 		"2026-01-02T03:04:05Z a k token_stale/superseded 7 8   http 1": { // tokens of another lock service
-			Resource: "a", Key: "k", Code: api.CodeTokenStale, Reason: "superseded", Token: number(7),
+			Resource: "a", Key: "k", Code: api.CodeTokenStale, Reason: "superseded", Token: new(int64(7)),
 			LastToken: 8, Source: "http", Count: 1, LastAt: at,
 		},
 		"2026-01-02T03:04:05Z a  token_required  9   http 1": {
 			Resource: "a", Code: api.CodeTokenRequired, GrantedToken: 9, Source: "http", Count: 1, LastAt: at,
 		},
 		"2026-01-02T03:04:05Z a k version_mismatch 9    http 1": {
-			Resource: "a", Key: "k", Code: api.CodeVersionMismatch, Token: number(9), GrantedToken: 9, Source: "http",
+			Resource: "a", Key: "k", Code: api.CodeVersionMismatch, Token: new(int64(9)), GrantedToken: 9, Source: "http",
 			Count: 1, LastAt: at,
 		},
 	} {

@@ -1,60 +1,36 @@
 package main
 
 import (
-	"encoding/json"
 	"net"
-	"net/http"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
-func (s shell) overview() (overview api.Overview) {
-	s.t.Helper()
-	response, err := http.Get(s.url + "/v1/overview")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer response.Body.Close()
-	if err := json.NewDecoder(response.Body).Decode(&overview); err != nil || response.StatusCode != http.StatusOK {
-		s.t.Fatalf("the overview is %s (%v)", response.Status, err)
-	}
-	return overview
-}
-
 // Gateways are listed while they serve, under their configured names, and each gateway shows all of them.
 func TestServeReportsHealth(t *testing.T) {
+	t.Parallel()
 	url := pgtest.Migrated(t)
 	named, unnamed := newShellOn(t, url, "--gateway-name", "left", "--history-retention", "1m"), newShellOn(t, url)
 	addressed := strings.TrimPrefix(unnamed.url, "http://")
 	named.must("lock", "acquire", "job", "--owner-id", "w", "--ttl", "10m")
-	for _, s := range []shell{named, unnamed} {
-		names := map[string]bool{}
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-			overview := s.overview()
-			reported := 0
-			for _, point := range overview.Points {
-				if point.OverviewRates != nil {
-					reported++
-				}
+	for s, self := range map[shell]string{named: "left", unnamed: addressed} {
+		var overview api.Overview
+		await.True(t, "both gateways, a sample and the inventory are shown", func() bool {
+			overview = api.Overview{}
+			parseLine(t, s.must("top", "--output", "json"), &overview)
+			sampled := func(point api.OverviewPoint) bool { return point.OverviewRates != nil }
+			return len(overview.Gateways) == 2 && slices.ContainsFunc(overview.Points, sampled) &&
+				overview.Inventory != nil && overview.Inventory.Held == 1
+		})
+		for _, g := range overview.Gateways {
+			if g.State != api.GatewayServing || g.Name != "left" && g.Name != addressed || g.Self != (g.Name == self) {
+				t.Errorf("%s shows the gateway %+v", self, g)
 			}
-			clear(names)
-			for _, g := range overview.Gateways {
-				names[g.Name] = g.State == api.GatewayServing &&
-					g.Self == (s == named && g.Name == "left" || s == unnamed && g.Name == addressed)
-			}
-			if len(names) == 2 && reported > 0 && overview.Inventory != nil && overview.Inventory.Held == 1 {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("the overview is %+v", overview)
-			}
-		}
-		if !names["left"] || !names[addressed] {
-			t.Errorf("the gateways are %v", names)
 		}
 	}
 }

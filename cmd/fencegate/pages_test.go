@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// numbers is a source of pages with the numbers below total; it fails the test if more than pageMax is asked for.
+// numbers is a source of pages with the numbers below total; it fails the test if a page of more than pageMax is requested.
 func numbers(t *testing.T, total int, calls *int) func(string, int) ([]int, string, error) {
 	return func(cursor string, limit int) ([]int, string, error) {
 		*calls++
 		if limit < 1 || limit > pageMax {
-			t.Errorf("a page of %d was asked for", limit)
+			t.Errorf("a page of %d was requested", limit)
 		}
 		first := 0
 		if cursor != "" {

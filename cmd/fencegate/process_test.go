@@ -1,5 +1,3 @@
-//go:build unix
-
 package main
 
 import (
@@ -32,18 +30,16 @@ func (s shell) start(args ...string) *process { return s.startWith(strings.NewRe
 // startWith runs it with a standard input.
 func (s shell) startWith(stdin io.Reader, args ...string) *process {
 	s.t.Helper()
-	return s.startCommand(stdin, exec.Command(program.Path(s.t), args...))
+	return s.startCommand(stdin, exec.Command(program.PathChecked(s.t), args...))
 }
 
 func (s shell) startCommand(stdin io.Reader, cmd *exec.Cmd) *process {
 	s.t.Helper()
 	p := &process{t: s.t, cmd: cmd, ended: make(chan struct{})}
-	cmd.Env = append(os.Environ(), "FENCEGATE="+program.Path(s.t), "FENCEGATE_URL="+s.url)
+	cmd.Env = append(os.Environ(), "FENCEGATE="+program.PathChecked(s.t), "FENCEGATE_URL="+s.url)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &p.out, &p.errOut
 	cmd.WaitDelay = 20 * time.Second // a grandchild that is left behind has the pipes, too
-	if err := cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, cmd.Start())
 	go func() {
 		_ = cmd.Wait()
 		close(p.ended)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -48,20 +49,14 @@ func (c *putCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	contentType := c.ContentType
-	if contentType == "" {
-		contentType = guessType(value)
+	write := lockclient.Write{
+		Token: token, LeaseID: c.leaseID(), ContentType: cmp.Or(c.ContentType, guessType(value)), Value: value,
+		IfMatch: c.IfMatch, IfNoneMatch: c.IfNoneMatch,
 	}
-	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		result, err := client.API().Put(ctx, name, c.Key, lockclient.Write{
-			Token: token, LeaseID: c.leaseID(), ContentType: contentType, Value: value,
-			IfMatch: c.IfMatch, IfNoneMatch: c.IfNoneMatch,
+	return answer(ctx, con, c.clientFlags, resultFields,
+		func(ctx context.Context, gateway *lockclient.API) (api.WriteResult, error) {
+			return gateway.Put(ctx, name, c.Key, write)
 		})
-		if err != nil {
-			return err
-		}
-		return con.show(result, resultFields(result))
-	})
 }
 
 func (c *putCmd) value(stdin io.Reader) ([]byte, error) {

@@ -15,6 +15,7 @@ import (
 // The README's curl session prints what the README says when it is run in one shell. A second run on the same database
 // prints the same but for the numbers.
 func TestReadmeSession(t *testing.T) {
+	t.Parallel()
 	pgtest.Require(t, "curl")
 	gateway := newShell(t)
 
@@ -57,9 +58,7 @@ type readmeStep struct{ command, output string }
 func readmeSession(t *testing.T) []readmeStep {
 	t.Helper()
 	text, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	_, block, found := strings.Cut(string(text), "```console\n")
 	block, _, closed := strings.Cut(block, "```")
 	if !found || !closed {

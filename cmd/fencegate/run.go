@@ -1,5 +1,3 @@
-//go:build unix
-
 package main
 
 import (
@@ -46,17 +44,13 @@ func (c *runCmd) Run(ctx context.Context, con *console) error {
 		return usagef("name a command to run, after --")
 	}
 	return c.under(ctx, con, c.Lock, c.Command, func(ctx context.Context, client *lockclient.Client,
-		options []lockclient.LeaseOption) (*tenure, error) {
+		options []lockclient.LeaseOption) (*lockclient.Lease, error) {
 		if c.Shared {
 			options = append(options, lockclient.Shared())
 		}
 		if c.Subtree {
 			options = append(options, lockclient.Subtree())
 		}
-		lease, err := client.Acquire(ctx, c.Lock, options...)
-		if err != nil {
-			return nil, err
-		}
-		return &tenure{lease, lease.Release}, nil
+		return client.Acquire(ctx, c.Lock, options...)
 	})
 }

@@ -1,5 +1,3 @@
-//go:build unix
-
 package main
 
 import (
@@ -30,34 +28,34 @@ func (e *runError) Error() string {
 func (e *runError) Unwrap() error { return e.err }
 
 // conclude releases the lease, and reports how the command ended.
-func (t *tenure) conclude(con *console, status syscall.WaitStatus, lost error) error {
+func conclude(con *console, lease *lockclient.Lease, status syscall.WaitStatus, lost error) error {
 	code := status.ExitStatus()
 	if status.Signaled() {
 		code = exitRunSignal + int(status.Signal())
 	}
 	if lost == nil {
-		lost = t.end(con)
+		lost = giveBack(con, lease)
 	}
 	switch {
 	case lost != nil:
 		// The reason is in the text. A problem in the error would add a hint that does not fit here.
-		return &runError{exitRunLeaseLost, fmt.Errorf("the command ended with %d; %s", code, lostText(t.lease, lost))}
+		return &runError{exitRunLeaseLost, fmt.Errorf("the command ended with %d; %s", code, lostText(lease, lost))}
 	case code != 0:
 		return &runError{code: code}
 	}
 	return nil
 }
 
-// end releases the lease. It returns an error if the lease turns out to be lost.
-func (t *tenure) end(con *console) error {
+// giveBack releases the lease. It returns an error if the lease turns out to be lost.
+func giveBack(con *console, lease *lockclient.Lease) error {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 	defer cancel()
-	err := t.release(ctx)
+	err := lease.Release(ctx)
 	if errors.Is(err, lockclient.ErrLeaseLost) {
 		return err
 	}
 	if err != nil {
-		con.note("%s could not be released, and is held until its TTL is over: %v", t.lease.Name(), printableLines(err))
+		con.note("%s could not be released, and is held until its TTL is over: %v", lease.Name(), printableLines(err))
 	}
 	return nil
 }

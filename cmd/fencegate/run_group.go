@@ -1,5 +1,3 @@
-//go:build unix
-
 package main
 
 import (
@@ -17,15 +15,13 @@ type group struct {
 	terminal *terminal // nil where this process does not have the terminal in its hands
 }
 
-var errStreams = errors.New("the command needs the standard streams of a process")
-
 // startGroup starts a command. If this process is in the foreground of a terminal, the command is from then on.
 func startGroup(program string, arguments, environment []string, streams streams) (*group, error) {
 	stdin, isFile := streams.in.(*os.File)
 	stdout, outIsFile := streams.out.(*os.File)
 	stderr, errIsFile := streams.err.(*os.File)
 	if !isFile || !outIsFile || !errIsFile {
-		return nil, errStreams
+		return nil, errors.New("the command needs the standard streams of a process")
 	}
 	command := &exec.Cmd{
 		Path: program, Args: arguments, Env: environment, Stdin: stdin, Stdout: stdout, Stderr: stderr,
@@ -80,20 +76,12 @@ func (g *group) stopped(by syscall.Signal) {
 
 // stopSelf stops this process, until it is sent SIGCONT. It can't renew the lease then.
 func (g *group) stopSelf() {
-	g.takeTerminalBack()
+	g.terminal.take()
 	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 }
 
 // resume continues the group, in the foreground if this process is there.
 func (g *group) resume() {
-	if g.terminal != nil {
-		g.terminal.give(g.pid)
-	}
+	g.terminal.give(g.pid)
 	g.send(syscall.SIGCONT)
-}
-
-func (g *group) takeTerminalBack() {
-	if g.terminal != nil {
-		g.terminal.take()
-	}
 }

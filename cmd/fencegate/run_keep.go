@@ -1,5 +1,3 @@
-//go:build unix
-
 package main
 
 import (
@@ -56,7 +54,7 @@ type keeper struct {
 
 // keep returns when the group is over: how its leader ended, and why it was stopped, nil if it was not.
 func (k *keeper) keep() (syscall.WaitStatus, error) {
-	defer k.group.takeTerminalBack()
+	defer k.group.terminal.take()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	ended := k.lease.Context().Done()

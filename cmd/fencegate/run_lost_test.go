@@ -1,5 +1,3 @@
-//go:build unix
-
 package main
 
 import (
@@ -99,10 +97,8 @@ func TestStoppedRunDoesNotGoOnWithoutItsLease(t *testing.T) {
 // With the gateway gone the command, which ignores TERM, is over before its lease expires by the database's clock.
 func TestRunEndsBeforeItsLeaseWhereRenewalsFail(t *testing.T) {
 	databaseURL := pgtest.Migrated(t)
-	gateway, err := gatewayprocess.Start(t.Context(), program.Path(t), "--database-url", databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gateway, err := gatewayprocess.Start(t.Context(), program.PathChecked(t), "--database-url", databaseURL)
+	check(t, err)
 	defer gateway.Kill()
 	file := filepath.Join(t.TempDir(), "times")
 	p := shell{t, gateway.URL}.start("run", "--lock", "a", "--ttl", "3s", "--", "sh", "-c", fmt.Sprintf(
@@ -112,9 +108,7 @@ func TestRunEndsBeforeItsLeaseWhereRenewalsFail(t *testing.T) {
 	p.wants(121, "could not be renewed, and is about to expire: sending TERM to the command, and KILL in ")
 
 	times, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	lines := strings.Fields(string(times))
 	last, err := strconv.ParseInt(lines[len(lines)-1], 10, 64)
 	if err != nil {
@@ -122,9 +116,7 @@ func TestRunEndsBeforeItsLeaseWhereRenewalsFail(t *testing.T) {
 	}
 	lock := fields(newShellOn(t, databaseURL).must("lock", "get", "a"))
 	expires, err := time.Parse(time.RFC3339, lock["expires_at"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if !time.Unix(0, last).Before(expires) {
 		t.Errorf("the command was alive at %s, its lease ran until %s", time.Unix(0, last).UTC(), expires)
 	}

@@ -1,5 +1,3 @@
-//go:build unix
-
 package main
 
 import (
@@ -10,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is the controlling terminal of this process. Who of its process groups may read from it and gets what the
-// keys send (INT, QUIT, TSTP) is said there.
+// terminal is the controlling terminal of this process. Its foreground process group may read from it, and gets the
+// signals of the keys (INT, QUIT, TSTP). A nil terminal stands for none.
 type terminal struct {
 	file *os.File
 	own  int // this process's group
@@ -37,7 +35,7 @@ func (t *terminal) foreground() int {
 
 // give puts a group into the foreground, if this process is there.
 func (t *terminal) give(group int) {
-	if t.foreground() == t.own {
+	if t != nil && t.foreground() == t.own {
 		_ = unix.IoctlSetPointerInt(int(t.file.Fd()), unix.TIOCSPGRP, group)
 	}
 }
@@ -45,6 +43,9 @@ func (t *terminal) give(group int) {
 // take puts this process's group into the foreground again. From the background that stops a process, unless it
 // ignores SIGTTOU.
 func (t *terminal) take() {
+	if t == nil {
+		return
+	}
 	signal.Ignore(syscall.SIGTTOU)
 	_ = unix.IoctlSetPointerInt(int(t.file.Fd()), unix.TIOCSPGRP, t.own)
 }

@@ -17,9 +17,7 @@ func (s shell) terminal(line string) (*process, func(keys string)) {
 	s.t.Helper()
 	pgtest.Require(s.t, "script")
 	reader, writer, err := os.Pipe()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, err)
 	s.t.Cleanup(func() { _ = errors.Join(reader.Close(), writer.Close()) })
 	p := s.startCommand(reader, exec.Command("script", "-qec", line, "/dev/null"))
 	return p, func(keys string) {
@@ -93,4 +91,16 @@ func TestTopAtATerminal(t *testing.T) {
 	types("q")
 	p.says("ended with 0")
 	p.wants(0, "")
+}
+
+// At a terminal the progress is shown on one line.
+func TestImportShowsItsProgress(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	token := fields(s.must("lock", "acquire", "a"))["fencing_token"]
+	p, _ := s.terminal(`"$FENCEGATE" import ` + fileOf(t, rows(1, 500)) + ` --resource a --token ` + token)
+	got := p.wants(exitOK, "")
+	if !strings.Contains(got.out, "100 %, 500 lines") {
+		t.Errorf("import printed %q, expected the progress up to 100 %%", got.out)
+	}
 }

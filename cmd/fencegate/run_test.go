@@ -1,5 +1,3 @@
-//go:build unix
-
 package main
 
 import (
@@ -45,6 +43,7 @@ func TestRunGivesTheCommandItsLease(t *testing.T) {
 
 // The environment that run sets for one lock does not affect the command's work on another lock.
 func TestAnotherLockWithinRun(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	lease := fields(s.must("lock", "acquire", "other", "--owner-id", "w2", "--ttl", "1h"))
 	s.start("run", "--lock", "a", "--subtree", "--", "sh", "-c", fmt.Sprintf(`
@@ -62,6 +61,7 @@ func TestAnotherLockWithinRun(t *testing.T) {
 
 // Inside of run, rejections lists those of all owners: the variable with the owner of the lease selects none.
 func TestRejectionsWithinRun(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	s.must("lock", "acquire", "warm-up") // its token is the 1 of the zombie
 	s.zombie("jobs/42")
@@ -74,16 +74,13 @@ func TestRejectionsWithinRun(t *testing.T) {
 }
 
 func TestRunExitCodes(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	s.must("lock", "acquire", "held", "--owner-id", "w1", "--ttl", "1h")
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, []byte("data"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(file, []byte("data"), 0o600))
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	nobody := "http://" + listener.Addr().String()
 	_ = listener.Close()
 
@@ -128,6 +125,7 @@ func TestRunExitCodes(t *testing.T) {
 }
 
 func TestRunPassesTheStreams(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	got := s.startWith(strings.NewReader("some\ninput\n"), "run", "--lock", "a", "--", "sh", "-c",
 		"cat; echo aside >&2").wait()
@@ -137,6 +135,7 @@ func TestRunPassesTheStreams(t *testing.T) {
 }
 
 func TestRunPassesSignals(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	for name, number := range map[string]syscall.Signal{
 		"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT,
@@ -157,6 +156,7 @@ func TestRunPassesSignals(t *testing.T) {
 }
 
 func TestRunIsInterruptedWhileItWaits(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	s.must("lock", "acquire", "a", "--owner-id", "w1", "--ttl", "1h")
 	for _, number := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
@@ -176,11 +176,10 @@ func TestRunIsInterruptedWhileItWaits(t *testing.T) {
 
 // Each run adds one to a number by reading it, pausing, and writing it.
 func TestRunsOfOneLockExcludeEachOther(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	file := filepath.Join(t.TempDir(), "number")
-	if err := os.WriteFile(file, []byte("0\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(file, []byte("0\n"), 0o600))
 	var runs []*process
 	for range 6 {
 		runs = append(runs, s.start("run", "--lock", "a", "--", "sh", "-c", "read n <"+file+"; sleep 0.05; echo $((n+1)) >"+
@@ -196,6 +195,7 @@ func TestRunsOfOneLockExcludeEachOther(t *testing.T) {
 
 // Each of two shared runs waits for the other.
 func TestSharedRunsAreTogether(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	dir := t.TempDir()
 	meet := func(own, other string) *process {
@@ -210,9 +210,7 @@ func TestSharedRunsAreTogether(t *testing.T) {
 	one.says("put: 4")
 	two.says("put: 4")
 	s.start("run", "--lock", "a", "--try", "--", "true").wants(120, "held by ")
-	if err := os.WriteFile(filepath.Join(dir, "end"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(filepath.Join(dir, "end"), nil, 0o600))
 	one.wants(0, "token_stale")
 	two.wants(0, "token_stale")
 	s.start("run", "--lock", "a", "--try", "--", "true").wants(0, "")

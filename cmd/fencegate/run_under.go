@@ -1,5 +1,3 @@
-//go:build unix
-
 package main
 
 import (
@@ -10,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -57,14 +56,10 @@ type underFlags struct {
 	KillAfter *time.Duration `help:"How long after TERM a command that must stop is killed; at most a third of the TTL. Default: 5s, or a third of the TTL if that is less." placeholder:"DURATION"`
 }
 
-// tenure is a lease, and how it is given back.
-type tenure struct {
-	lease   *lockclient.Lease
-	release func(context.Context) error
-}
-
 // taking acquires what a command runs under: a lock, or the lead of an election.
-type taking func(ctx context.Context, client *lockclient.Client, options []lockclient.LeaseOption) (*tenure, error)
+type taking func(
+	ctx context.Context, client *lockclient.Client, options []lockclient.LeaseOption,
+) (*lockclient.Lease, error)
 
 // under runs a command under a lock.
 func (c *underFlags) under(ctx context.Context, con *console, lock string, command []string, take taking) error {
@@ -76,21 +71,22 @@ func (c *underFlags) under(ctx context.Context, con *console, lock string, comma
 	if err != nil {
 		return cantExecute(err)
 	}
-	return c.hold(ctx, con, lock, take, func(held *tenure, signals <-chan os.Signal) error {
-		group, err := startGroup(program, command, c.environment(held.lease), con.streams)
+	return c.hold(ctx, con, lock, take, func(held *lockclient.Lease, signals <-chan os.Signal) error {
+		group, err := startGroup(program, command, c.environment(held), con.streams)
 		if err != nil {
 			return cantExecute(err)
 		}
-		keeper := keeper{lease: held.lease, group: group, signals: signals, grace: grace, note: con.note}
+		keeper := keeper{lease: held, group: group, signals: signals, grace: grace, note: con.note}
 		status, lost := keeper.keep()
-		return held.conclude(con, status, lost)
+		return conclude(con, held, status, lost)
 	})
 }
 
 // hold acquires the lock, lets work do what is to be done, and releases it if work has not. From its begin on, signals
 // are work's.
 func (c *underFlags) hold(
-	ctx context.Context, con *console, lock string, take taking, work func(held *tenure, signals <-chan os.Signal) error,
+	ctx context.Context, con *console, lock string, take taking,
+	work func(held *lockclient.Lease, signals <-chan os.Signal) error,
 ) error {
 	client, err := c.client(lockclient.WithRetryHook(c.noteRetry(con, lock)))
 	if err != nil {
@@ -104,7 +100,7 @@ func (c *underFlags) hold(
 	if err != nil {
 		return err
 	}
-	defer held.lease.ReleaseOnce()
+	defer held.ReleaseOnce()
 	return work(held, signals)
 }
 
@@ -137,7 +133,7 @@ func (c *underFlags) check(lock string) (grace time.Duration, err error) {
 // acquire waits for the lock, until a signal comes.
 func (c *underFlags) acquire(
 	ctx context.Context, con *console, client *lockclient.Client, lock string, take taking, signals <-chan os.Signal,
-) (*tenure, error) {
+) (*lockclient.Lease, error) {
 	// The signals that end ctx are among signals.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -235,14 +231,9 @@ func (c *underFlags) environment(lease *lockclient.Lease) []string {
 		"FENCEGATE_OWNER_ID=" + lease.Owner(),
 		"FENCEGATE_URL=" + strings.Join(c.URL, ","),
 	}
-	var environment []string
-	for _, variable := range os.Environ() {
-		name, _, _ := strings.Cut(variable, "=")
-		switch name {
-		case variableLock, variableToken, variableLeaseID, "FENCEGATE_OWNER_ID", "FENCEGATE_URL", "FENCEGATE_SEQUENCE":
-		default:
-			environment = append(environment, variable)
-		}
-	}
+	// Of a variable that is there twice, the last counts.
+	environment := slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		return strings.HasPrefix(variable, "FENCEGATE_SEQUENCE=")
+	})
 	return append(environment, own...)
 }

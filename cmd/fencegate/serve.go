@@ -75,10 +75,7 @@ func (serveCmd) Help() string {
 
 // Run serves until ctx ends.
 func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
-	logger, err := c.logger(streams.err)
-	if err != nil {
-		return err
-	}
+	logger := c.logger(streams.err)
 	traces, err := c.traceFlags.start(ctx, logger)
 	if err != nil {
 		return err
@@ -99,8 +96,7 @@ func (c *serveCmd) serveOn(
 ) error {
 	st, err := store.Open(ctx, store.Config{
 		DatabaseURL: db.url, ConnectionsMax: c.DatabaseConnectionsMax, StatementTimeout: c.StatementTimeout,
-		LockTimeout: c.LockTimeout,
-		Tracing:     tracing,
+		LockTimeout: c.LockTimeout, Tracing: tracing,
 	})
 	if err != nil {
 		return err
@@ -109,7 +105,6 @@ func (c *serveCmd) serveOn(
 	if err := c.prepare(ctx, st); err != nil {
 		return err
 	}
-
 	service, err := engine.New(st, engine.Config{
 		RefusalsRememberedMax: cmp.Or(c.RefusalsRememberedMax, -1),
 		Group: groupcommit.Config{BatchesMax: c.WriteBatchesMax, QueueMax: c.WriteQueueMax,
@@ -121,33 +116,31 @@ func (c *serveCmd) serveOn(
 	metrics.Watch(service)
 	recorder := store.NewRecorder(st)
 	metrics.WatchRecorder(recorder)
-	listener, err := c.listen(ctx)
+	// A client that connects before the gateway serves waits until it does.
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
 	if err != nil {
-		return err
+		return fmt.Errorf("--listen %s: %w", c.Listen, err)
 	}
 	defer func() { _ = listener.Close() }() // of which Serve has seen to
 	gw, err := gateway.New(gateway.Config{
 		Name:         cmp.Or(c.GatewayName, gatewayName(listener.Addr())),
 		BodyBytesMax: c.BodyBytesMax, BodiesBytesMax: c.BodiesBytesMax, BodyTimeout: c.BodyTimeout,
-		RequestTimeout:  c.RequestTimeout,
-		ShutdownTimeout: c.ShutdownTimeout, KeepAlive: c.EventKeepAlive, WatchesMax: c.WatchesMax, Logger: logger,
+		RequestTimeout: c.RequestTimeout, ShutdownTimeout: c.ShutdownTimeout,
+		KeepAlive: c.EventKeepAlive, WatchesMax: c.WatchesMax, Logger: logger, Tracing: tracing,
 		TrustedProxies: prefixes(c.TrustedProxies), AccessLogSample: c.AccessLogSample, RefusalDelayMax: c.RefusalDelayMax,
-		Tracing: tracing,
 	}, service, recorder, metrics)
 	if err != nil {
 		return err
 	}
 	sweeper, err := store.NewSweeper(st, store.SweeperConfig{
 		Interval: c.SweepInterval, LeaseRetention: c.LeaseRetention, RejectionAge: c.RejectionAge,
-		RejectionsMax:    c.RejectionsMax,
-		HistoryRetention: c.HistoryRetention,
+		RejectionsMax: c.RejectionsMax, HistoryRetention: c.HistoryRetention,
 	})
 	if err != nil {
 		return err
 	}
 
 	metrics.WatchSweeper(sweeper.Stats)
-
 	stopBackground := background(ctx,
 		func(ctx context.Context) {
 			service.Run(ctx, func(err error) { logger.Warn("notifications lost; waiters are polled", "error", err) })
@@ -159,19 +152,14 @@ func (c *serveCmd) serveOn(
 			sweeper.Run(ctx, metrics.Swept, func(err error) { logger.Warn("sweep failed", "error", err) })
 		},
 		func(ctx context.Context) {
-			gateway.NewSampler(gw).Run(ctx, func(err error) { logger.Warn("sample not kept yet", "error", err) })
+			gw.RunSampler(ctx, func(err error) { logger.Warn("sample not kept yet", "error", err) })
 		})
 	defer stopBackground()
-	return c.serve(ctx, gw, listener, db, logger, out)
-}
-
-// listen takes the address. A client that connects before the gateway serves waits until it does.
-func (c *serveCmd) listen(ctx context.Context) (net.Listener, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
+	err = c.serve(ctx, gw, listener, db, logger, out)
 	if err != nil {
-		return nil, fmt.Errorf("--listen %s: %w", c.Listen, err)
+		service.CutOff() // the time to finish requests is over
 	}
-	return listener, nil
+	return err
 }
 
 // gatewayName is the address that a gateway serves on; where that is every address, the host's name and the port.

@@ -36,14 +36,11 @@ func (c *sessionCreateCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		session, err := client.API().CreateSession(ctx, api.SessionRequest{OwnerID: c.OwnerID, TTLMS: ttl,
-			Metadata: json.RawMessage(c.Metadata)})
-		if err != nil {
-			return err
-		}
-		return con.show(session, sessionFields(session))
-	})
+	request := api.SessionRequest{OwnerID: c.OwnerID, TTLMS: ttl, Metadata: json.RawMessage(c.Metadata)}
+	return answer(ctx, con, c.clientFlags, sessionFields,
+		func(ctx context.Context, gateway *lockclient.API) (api.Session, error) {
+			return gateway.CreateSession(ctx, request)
+		})
 }
 
 type sessionKeepaliveCmd struct {
@@ -53,13 +50,10 @@ type sessionKeepaliveCmd struct {
 
 // Run keeps a session alive.
 func (c *sessionKeepaliveCmd) Run(ctx context.Context, con *console) error {
-	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		session, err := client.API().KeepSessionAlive(ctx, c.SessionID)
-		if err != nil {
-			return err
-		}
-		return con.show(session, sessionFields(session))
-	})
+	return answer(ctx, con, c.clientFlags, sessionFields,
+		func(ctx context.Context, gateway *lockclient.API) (api.Session, error) {
+			return gateway.KeepSessionAlive(ctx, c.SessionID)
+		})
 }
 
 type sessionGetCmd struct {
@@ -69,13 +63,10 @@ type sessionGetCmd struct {
 
 // Run shows a session.
 func (c *sessionGetCmd) Run(ctx context.Context, con *console) error {
-	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		session, err := client.API().Session(ctx, c.SessionID)
-		if err != nil {
-			return err
-		}
-		return con.show(session, sessionFields(session))
-	})
+	return answer(ctx, con, c.clientFlags, sessionFields,
+		func(ctx context.Context, gateway *lockclient.API) (api.Session, error) {
+			return gateway.Session(ctx, c.SessionID)
+		})
 }
 
 type sessionEndCmd struct {

@@ -26,9 +26,7 @@ func newPTY(t *testing.T, answers bool) *pty {
 	t.Helper()
 	open := func(path string) *os.File {
 		file, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOCTTY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		t.Cleanup(func() { _ = file.Close() })
 		return file
 	}
@@ -88,9 +86,7 @@ func (p *pty) mode(t *testing.T) (mode unix.Termios, unread int) {
 func control(t *testing.T, file *os.File, call func(fd int) error) {
 	t.Helper()
 	raw, err := file.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var failed error
 	if err := raw.Control(func(fd uintptr) { failed = call(int(fd)) }); err != nil || failed != nil {
 		t.Fatal(err, failed)
@@ -170,7 +166,7 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 // run runs fencegate at the terminal, with TERM set by an environment variable or, if that is empty, not at all.
 func (p *pty) run(t *testing.T, s shell, term string, args ...string) error {
 	t.Helper()
-	cmd := exec.Command(program.Path(t), args...)
+	cmd := exec.Command(program.PathChecked(t), args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.program, p.program, p.program
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	cmd.Env = append(withoutTERM(), "FENCEGATE_URL="+s.url)

@@ -52,7 +52,7 @@ func (c *topCmd) Run(ctx context.Context, con *console) error {
 	if c.Once || con.json || !isTerminal {
 		return c.once(ctx, con, client, colour)
 	}
-	return top.Run(ctx, top.NewSource(client), top.Options{
+	return top.Run(ctx, client.API(), top.Options{
 		URL: c.shownURL(), Interval: c.Interval, Span: c.Range, Colour: colour, Input: con.in, Output: out,
 	})
 }
@@ -70,7 +70,7 @@ func (c *topCmd) once(ctx context.Context, con *console, client *lockclient.Clie
 		}
 		return writeJSON(con.out, overview)
 	}
-	snapshot, err := top.NewSource(client).Read(ctx, c.Range)
+	snapshot, err := top.Read(ctx, client.API(), c.Range)
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ func (s shell) zombie(resource string) {
 
 // Where there is no terminal, top prints what there is, and ends.
 func TestTopPrints(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	s.must("lock", "acquire", "warm-up") // its token is the 1 of the zombie
 	s.zombie("jobs/42")

@@ -1,5 +1,3 @@
-//go:build unix
-
 package main
 
 import (
@@ -16,9 +14,10 @@ import (
 // A collector that takes spans and never answers keeps nothing from being served, nor the gateway from ending. Every
 // line of the log is JSON.
 func TestServeEndsWithoutItsCollector(t *testing.T) {
-	asked, end := make(chan struct{}, 100), make(chan struct{})
+	t.Parallel()
+	called, end := make(chan struct{}, 100), make(chan struct{})
 	collector := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		asked <- struct{}{}
+		called <- struct{}{}
 		<-end
 	}))
 	t.Cleanup(collector.Close)
@@ -30,7 +29,7 @@ func TestServeEndsWithoutItsCollector(t *testing.T) {
 	_, url, _ := strings.Cut(strings.TrimSpace(serve.out.String()), " serves on ")
 	s := shell{t, url}
 	s.must("lock", "acquire", "a")
-	<-asked
+	<-called
 	s.must("lock", "get", "a")
 	serve.signal(syscall.SIGTERM)
 	got := serve.wants(exitOK, "the last spans are not delivered")
@@ -51,6 +50,7 @@ func TestServeEndsWithoutItsCollector(t *testing.T) {
 }
 
 func TestServeRefusesWrongTracing(t *testing.T) {
+	t.Parallel()
 	for flag, value := range map[string]string{"--trace-endpoint": "collector:4317", "--trace-sample-ratio": "2",
 		"--access-log-sample": "-1"} {
 		args := []string{"serve", "--database-url", pgtest.Migrated(t), "--listen", "127.0.0.1:0", flag + "=" + value}

@@ -4,11 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"strconv"
-	"strings"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/printable"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -52,9 +51,14 @@ func (c *watchCmd) Run(ctx context.Context, con *console) error {
 		return unlessEnded(ctx, err)
 	}
 	defer watch.Close()
-	for event, err := range watch.All(ctx) {
+	return eachUntilEnded(ctx, watch.All(ctx), con.event)
+}
+
+// eachUntilEnded writes what is watched, until ctx ends.
+func eachUntilEnded[T any](ctx context.Context, watched iter.Seq2[T, error], write func(T) error) error {
+	for item, err := range watched {
 		if err == nil {
-			err = con.event(event)
+			err = write(item)
 		}
 		if err != nil {
 			return unlessEnded(ctx, err)
@@ -91,11 +95,7 @@ func (c *console) event(event lockclient.Event) error {
 	case event.Change != nil:
 		parts = append(parts, changeParts(event.Change)...)
 	}
-	for i, part := range parts {
-		parts[i] = printable.Text(part)
-	}
-	_, err := fmt.Fprintln(c.out, strings.Join(parts, "  "))
-	return err
+	return c.line(parts)
 }
 
 func stateParts(state *api.WatchState) []string {

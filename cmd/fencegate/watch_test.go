@@ -1,5 +1,3 @@
-//go:build unix
-
 package main
 
 import (
@@ -10,6 +8,7 @@ import (
 )
 
 func TestWatch(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	p := s.start("watch", "a/b")
 	p.says("  state  free\n")

@@ -2,7 +2,7 @@ package api
 
 import "time"
 
-// Time is a time.Time that is written as RFC 3339 UTC with milliseconds.
+// Time is a time.Time that is written as RFC 3339 UTC with milliseconds, and read from any RFC 3339 time.
 type Time struct{ time.Time }
 
 const timeLayout = "2006-01-02T15:04:05.000Z"
@@ -14,6 +14,3 @@ func (t Time) MarshalText() ([]byte, error) { return []byte(t.UTC().Format(timeL
 func (t Time) MarshalJSON() ([]byte, error) {
 	return []byte(t.UTC().Format(`"` + timeLayout + `"`)), nil
 }
-
-// UnmarshalJSON reads any RFC 3339 time.
-func (t *Time) UnmarshalJSON(text []byte) error { return t.Time.UnmarshalJSON(text) }

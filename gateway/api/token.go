@@ -58,16 +58,9 @@ func (t FencingToken) String() string {
 }
 
 func parseDecimal(text string) (int64, error) {
-	if text == "" || len(text) > 16 || (text[0] == '0' && len(text) > 1) {
-		return 0, ErrInvalidToken
-	}
-	for i := range len(text) {
-		if text[i] < '0' || text[i] > '9' {
-			return 0, ErrInvalidToken
-		}
-	}
 	number, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || number > MaxToken {
+	var plain [20]byte // without a sign or leading zeros
+	if err != nil || number < 0 || number > MaxToken || string(strconv.AppendInt(plain[:0], number, 10)) != text {
 		return 0, ErrInvalidToken
 	}
 	return number, nil

@@ -15,11 +15,11 @@ type WaitOf struct {
 	Scope    string `json:"scope"`
 	QueuedAt Time   `json:"queued_at"`
 	// For are its blockers: the holders, then the waiters ahead, the nearest last.
-	For []InTheWay `json:"for"`
+	For []Blocker `json:"for"`
 }
 
-// InTheWay is a blocker: an owner that another one waits for.
-type InTheWay struct {
+// Blocker is an owner that a waiter waits for.
+type Blocker struct {
 	OwnerID string `json:"owner_id"`
 	// Relation is holds or before.
 	Relation string `json:"relation"`

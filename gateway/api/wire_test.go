@@ -10,7 +10,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// Times are written in UTC with milliseconds, whatever they came as, and read in any form of RFC 3339.
+// Times are written in UTC with milliseconds, and read in any form of RFC 3339.
 func TestTime(t *testing.T) {
 	east := time.FixedZone("east", 2*60*60)
 	for text, instant := range map[string]time.Time{
@@ -32,8 +32,10 @@ func TestTime(t *testing.T) {
 		}
 	}
 	var read api.Time
-	if err := json.Unmarshal([]byte(`"2026-01-02T05:04:05.678901+02:00"`), &read); err != nil || !read.Equal(time.Date(2026, 1, 2, 3, 4, 5, 678_901_000, time.UTC)) {
-		t.Errorf("another zone was read as %s, %v", read, err)
+	want := time.Date(2026, 1, 2, 3, 4, 5, 678_901_000, time.UTC)
+	err := json.Unmarshal([]byte(`"2026-01-02T05:04:05.678901+02:00"`), &read)
+	if err != nil || !read.Equal(want) {
+		t.Errorf("the time in another zone was read as %s (%v), want %s", read, err, want)
 	}
 	for _, text := range []string{`"yesterday"`, `1767323045`, `{}`, `""`} {
 		if err := json.Unmarshal([]byte(text), &read); err == nil {
@@ -53,11 +55,15 @@ func TestProblemIsAnError(t *testing.T) {
 	}
 }
 
-// What is absent is absent, and what is zero is there: a version 0 means that there is no record.
+// Absent fields are left out, but fields that are 0 are written: version 0 means that there is no record.
 func TestProblemFields(t *testing.T) {
 	zero, first := int64(0), 0
-	written, err := json.Marshal(api.Problem{Code: api.CodeVersionMismatch, Version: &zero, LastToken: &zero, Op: &first, QueueLength: &first, RecommendedRetryMS: &zero})
-	const want = `{"type":"","title":"","status":0,"detail":"","code":"version_mismatch","retryable":false,"last_token":0,"version":0,"op":0,"queue_length":0,"recommended_retry_ms":0}`
+	written, err := json.Marshal(api.Problem{
+		Code: api.CodeVersionMismatch, Version: &zero, LastToken: &zero, Op: &first, QueueLength: &first,
+		RecommendedRetryMS: &zero,
+	})
+	const want = `{"type":"","title":"","status":0,"detail":"","code":"version_mismatch","retryable":false,` +
+		`"last_token":0,"version":0,"op":0,"queue_length":0,"recommended_retry_ms":0}`
 	if err != nil || string(written) != want {
 		t.Errorf("written: %s, %v, want %s", written, err, want)
 	}

@@ -51,8 +51,7 @@ func generateMetricsDoc() string {
 		}
 		doc.WriteString("\n| metric | type | labels | what it is | what to look at |\n|---|---|---|---|---|\n")
 		for _, f := range s.families {
-			fmt.Fprintf(&doc, "| `%s` | %s | %s | %s | %s |\n",
-				f.Name, f.Kind, docLabels(f.Labels), f.Help, f.Look)
+			fmt.Fprintf(&doc, "| `%s` | %s | %s | %s | %s |\n", f.Name, f.Kind, docLabels(f.Labels), f.Help, f.Look)
 		}
 	}
 	doc.WriteString("\n## Buckets\n\nUpper bounds of the histograms.\n\n| metric | buckets |\n|---|---|\n")

@@ -197,8 +197,7 @@ func (m *Metrics) session(operation string, err error) {
 
 // heartbeat counts how late a renewal or keepalive was, if that is known.
 func (m *Metrics) heartbeat(late time.Duration, err error) {
-	var lost *store.LostError
-	if errors.As(err, &lost) {
+	if lost, ok := errors.AsType[*store.LostError](err); ok {
 		late = lost.Late
 	}
 	if err == nil || late > 0 {

@@ -2,7 +2,7 @@
 //
 // Every metric belongs to a Family, declared once beside the code that counts it. The declaration is all that the
 // registry and docs/metrics.md know of it. Some values are counted as things happen; the others are read at each scrape
-// from whatever Watch, WatchRecorder, WatchSweeper, WatchTracing and WatchDatabase were given.
+// from the arguments of Watch, WatchRecorder, WatchSweeper, WatchTracing and WatchDatabase.
 package metrics
 
 import (
@@ -40,7 +40,7 @@ type Metrics struct {
 }
 
 // New returns Metrics for a program of this version. codeOf returns the code of the answer to an error, "" for nil and
-// ClientGone where there was nobody to answer. It must return one of few codes, whatever clients send.
+// ClientGone if the client had left. It must return one of few codes, whatever clients send.
 func New(version string, codeOf func(error) api.Code) *Metrics {
 	r := registry{prometheus.NewRegistry()}
 	m := &Metrics{
@@ -59,9 +59,7 @@ func New(version string, codeOf func(error) api.Code) *Metrics {
 		swept:         newSwept(r),
 	}
 	m.registerProcess()
-	r.MustRegister(
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	)
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/fencegate/fencegate/store"
 )
@@ -11,25 +12,17 @@ import (
 // registry makes and shows the metrics of families.
 type registry struct{ *prometheus.Registry }
 
-// registered registers a collector that was just made, and returns it.
-func registered[C prometheus.Collector](r registry, made C) C {
-	r.MustRegister(made)
-	return made
-}
-
 func (r registry) counters(f *Family) *prometheus.CounterVec {
-	options := prometheus.CounterOpts{Name: f.Name, Help: f.Help}
-	return registered(r, prometheus.NewCounterVec(options, f.labelNames()))
+	return promauto.With(r).NewCounterVec(prometheus.CounterOpts{Name: f.Name, Help: f.Help}, f.labelNames())
 }
 
 func (r registry) gauges(f *Family) *prometheus.GaugeVec {
-	options := prometheus.GaugeOpts{Name: f.Name, Help: f.Help}
-	return registered(r, prometheus.NewGaugeVec(options, f.labelNames()))
+	return promauto.With(r).NewGaugeVec(prometheus.GaugeOpts{Name: f.Name, Help: f.Help}, f.labelNames())
 }
 
 func (r registry) histograms(f *Family) *prometheus.HistogramVec {
 	options := prometheus.HistogramOpts{Name: f.Name, Help: f.Help, Buckets: f.Buckets}
-	return registered(r, prometheus.NewHistogramVec(options, f.labelNames()))
+	return promauto.With(r).NewHistogramVec(options, f.labelNames())
 }
 
 // gauge makes the gauge of a family without labels.

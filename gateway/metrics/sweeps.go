@@ -23,9 +23,7 @@ var (
 			"rejections and samples of gateways that they deleted.",
 		"`lease_expired` and `session_expired` are holders that did not release: they crashed, or were cut off. "+
 			"One gateway counts each expired lease. A lock that was granted again before a sweep is not counted.",
-		Label{Name: "kind", Values: []string{
-			sweptLeases, sweptSessions, forgotLeases, forgotRejections, forgotSamples,
-		}})
+		Label{Name: "kind", Values: []string{sweptLeases, sweptSessions, forgotLeases, forgotRejections, forgotSamples}})
 	sweepTimeFamily = sweepSubject.histogram("fencegate_sweep_duration_seconds",
 		"Time that successful sweeps took.",
 		"Nothing waits for a sweep, but tables grow without it. Seconds are a lot.",

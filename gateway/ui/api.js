@@ -79,12 +79,9 @@ async function request(method, url, body, signal) {
 }
 
 async function problemOf(answer) {
-  let problem = null;
-  try {
-    problem = await answer.json();
-  } catch (error) {
+  const problem = await answer.json().catch((error) => {
     if (isAborted(error)) throw error;
-  }
+  });
   if (typeof problem?.code !== 'string') {
     // The answer of a proxy.
     return new ApiError(`The gateway answered ${answer.status} ${answer.statusText}.`.replace(' .', '.'),

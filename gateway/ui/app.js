@@ -1,10 +1,9 @@
-// The shell: navigation, the current page, the connection banner, the theme, and the updating of ages.
+// The shell: navigation, the current page, the connection banner, the theme, and the updating of times.
 //
 // A page is a module pages/<name>.js that exports
 //   title                            a text, or a function of params that returns one
-//   mount(container, params, app)    fills the container. It returns a function that is called when the page is left,
-//                                    or {unmount(), update(params)}; update is called when only the query has
-//                                    changed. Without update, the page is mounted again.
+//   mount(container, params, app)    fills the container. It may return {update(params)}, called when only the query
+//                                    has changed. Without update, the page is mounted again.
 // params is {name, query}: for '#/locks/jobs%2F42?tab=x' the name is 'jobs/42' (null if there is none) and the query
 // {tab: 'x'}.
 // app belongs to the page, and everything that it started ends with the page:
@@ -15,17 +14,16 @@
 //   app.every(ms, fn)                    calls fn while the tab is visible
 //   app.frame(fn, ms) → schedule()       schedule() has fn called once in the next frame, at most every ms
 //   app.setQuery(query)                  puts the query into the address, without history and without update()
-//   app.go(fragment), app.link(page, name, query)        as in router.js
 //   app.announce(text)                   announces a text to screen readers
 //   app.onEnd(fn)                        calls fn when the page is left
 
 import {get, isAborted, send} from './api.js';
 import {fill, h, setText} from './dom.js';
-import {age, clockTime} from './format.js';
+import {clockTime} from './format.js';
+import {tickTimes} from './left.js';
 import {errorMessage} from './parts.js';
 import {link, pages, parse} from './router.js';
 import {openStream} from './stream.js';
-import {serverNow} from './clock.js';
 
 const element = (id) => document.getElementById(id);
 let shown = null; // {page, name, scope, update}
@@ -35,9 +33,7 @@ function newScope() {
   const abort = new AbortController();
   const endings = [];
   let stream = null;
-  const scope = {
-    link,
-    signal: abort.signal,
+  return {
     get: (path, query) => get(path, query, {signal: abort.signal}),
     send: (method, path, body) => send(method, path, body, {signal: abort.signal}),
     run(work, onError = reportError) {
@@ -75,9 +71,6 @@ function newScope() {
       const at = parse(location.hash);
       history.replaceState(null, '', link(at.page, at.name, query));
     },
-    go(fragment) {
-      location.hash = fragment;
-    },
     announce: (text) => setText(element('announcer'), text),
     onEnd: (work) => endings.push(work),
     end() {
@@ -86,7 +79,6 @@ function newScope() {
       for (const work of endings.reverse()) work();
     },
   };
-  return scope;
 }
 
 async function navigate() {
@@ -110,10 +102,7 @@ async function navigate() {
     const module = await import(`./pages/${target.module}.js`);
     if (number !== visit) return;
     title = typeof module.title === 'function' ? module.title(target) : module.title;
-    const mounted = module.mount(container, target, scope);
-    if (typeof mounted === 'function') scope.onEnd(mounted);
-    else if (mounted?.unmount) scope.onEnd(mounted.unmount);
-    shown.update = mounted?.update;
+    shown.update = module.mount(container, target, scope)?.update;
   } catch (error) {
     if (number !== visit) return;
     fill(container, h('h1', null, target === null ? 'Not found' : 'This page can’t be shown'),
@@ -132,8 +121,7 @@ function markNavigation(target) {
       .map((each) => h('a', {href: link(each.page), data: {page: each.page}}, each.label)));
   }
   for (const anchor of nav.children) {
-    const here = target !== null && anchor.dataset.page === target.page;
-    if (here) {
+    if (target !== null && anchor.dataset.page === target.page) {
       anchor.setAttribute('aria-current', 'page');
       nav.scrollLeft = anchor.offsetLeft - (nav.clientWidth - anchor.offsetWidth) / 2; // on a phone not all fit
     } else anchor.removeAttribute('aria-current');
@@ -188,11 +176,9 @@ function showBanner() {
   setText(banner.querySelector('.countdown'), state === 'lost' ? countdown : '');
 }
 
-// tick updates every <time data-age="…"> that parts.js made.
 function tick() {
   if (document.hidden) return;
-  const now = serverNow();
-  for (const node of document.querySelectorAll('time[data-age]')) setText(node, age(now - Number(node.dataset.age)));
+  tickTimes();
   if (connection.state === 'lost' && Date.now() - connection.since >= 1000) showBanner();
 }
 

@@ -8,12 +8,12 @@
 // Children are nodes, texts, numbers, or arrays of them; null, undefined and false are left out.
 // Props are attributes, except: class (a text, or an array whose falsy members are left out), on ({event: listener}),
 // style ({property: value}, by the CSSOM: the Content-Security-Policy forbids style attributes), data (the dataset),
-// and value, checked, selected and disabled (properties). true sets an attribute without a value; false, null and
+// and value and disabled (properties). true sets an attribute without a value; false, null and
 // undefined set none. A link may lead only to this gateway: h throws for any other href, so no text of a client can
 // become one.
 
 const svgNamespace = 'http://www.w3.org/2000/svg';
-const properties = new Set(['value', 'checked', 'selected', 'disabled', 'indeterminate']);
+const properties = new Set(['value', 'disabled']);
 
 export function h(tag, props, ...children) {
   return furnish(document.createElement(tag), props, children);
@@ -42,11 +42,6 @@ export function setAttributes(node, attributes) {
   return node;
 }
 
-// isLocal returns whether an address leads to this gateway.
-export function isLocal(address) {
-  return new URL(address, document.baseURI).origin === location.origin;
-}
-
 function furnish(node, props, children) {
   for (const [name, value] of Object.entries(props ?? {})) setProp(node, name, value);
   const nodes = flatten(children);
@@ -70,7 +65,9 @@ function setProp(node, name, value) {
       Object.assign(node.dataset, value);
       return;
     case 'href':
-      if (!isLocal(String(value))) throw new Error('a link that leads elsewhere: ' + value);
+      if (new URL(value, document.baseURI).origin !== location.origin) {
+        throw new Error('a link that leads elsewhere: ' + value);
+      }
   }
   if (properties.has(name)) node[name] = value;
   else node.setAttribute(name, value === true ? '' : String(value));

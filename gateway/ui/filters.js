@@ -9,8 +9,13 @@
 //   });
 //   filters.element · filters.get() → {name: value} without empty ones
 //   filters.set(query) · filters.suggest(name, texts)
+//   pick(query, names) → the values of a query with these names, without empty ones
 
 import {fill, h} from './dom.js';
+
+export function pick(query, names) {
+  return Object.fromEntries(names.filter((name) => query[name]).map((name) => [name, query[name]]));
+}
 
 export function createFilters({label, fields, query, onChange}) {
   let timer = 0;
@@ -42,9 +47,7 @@ export function createFilters({label, fields, query, onChange}) {
   }
 
   function get() {
-    const values = {};
-    for (const [name, input] of inputs) if (input.value.trim() !== '') values[name] = input.value.trim();
-    return values;
+    return pick(Object.fromEntries([...inputs].map(([name, input]) => [name, input.value.trim()])), [...inputs.keys()]);
   }
 
   function set(values) {

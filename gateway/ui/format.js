@@ -15,10 +15,8 @@ export function compact(number) {
   if (!isNumber(number)) return none;
   const size = Math.abs(number);
   if (size < 1000) return trimmed(number, size < 10 ? 1 : 0);
-  for (const [unit, name] of [[1e9, 'G'], [1e6, 'M'], [1e3, 'k']]) {
-    if (size >= unit * 0.9995) return trimmed(number / unit, size / unit < 9.95 ? 1 : 0) + name;
-  }
-  return whole.format(number);
+  const [unit, name] = [[1e9, 'G'], [1e6, 'M'], [1e3, 'k']].find(([unit]) => size >= unit * 0.9995);
+  return trimmed(number / unit, size / unit < 9.95 ? 1 : 0) + name;
 }
 
 // rate is a number of events per second, without its unit.

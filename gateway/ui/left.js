@@ -1,12 +1,13 @@
-// Times that count down or up each second, by the database's clock: the rest of a lease, the length of a wait.
+// Times that change each second, by the database's clock: ages, the rest of a lease, the length of a wait. app.js calls
+// tickTimes, which updates those of the page.
 //
+//   timeAgo(instant)         <time> since then, in one unit
 //   timeLeft(instant, most)  <time> until then, at most so many ms; "expired" after it
 //   timeSince(instant)       <time> since then, without "ago"
-//   tickTimes(root)          updates those within root: call it each second
-//   remaining(ms), elapsed(ms)   their texts. Pure.
+//   remaining(ms), elapsed(ms)   the texts of the last two. Pure.
 
 import {h, setText} from './dom.js';
-import {duration, when} from './format.js';
+import {age, duration, when} from './format.js';
 import {serverNow} from './clock.js';
 
 export function remaining(ms) {
@@ -25,6 +26,12 @@ function steady(seconds) {
   return duration(seconds * 1000);
 }
 
+export function timeAgo(instant) {
+  const node = timeNode('age', instant);
+  node.title += ' = ' + node.dateTime;
+  return node;
+}
+
 // timeLeft never shows more than the TTL beside it: this page knows the database's clock only roughly.
 export function timeLeft(instant, most = Infinity) {
   return timeNode('until', instant, {most});
@@ -36,19 +43,16 @@ export function timeSince(instant) {
 
 function timeNode(kind, instant, bounds) {
   const at = new Date(instant);
-  const node = h('time', {datetime: at.toISOString(), title: when(at, Date.now(), {milliseconds: true}),
-    data: {[kind]: at.getTime(), ...bounds}});
-  show(node);
-  return node;
+  return show(h('time', {datetime: at.toISOString(), title: when(at, Date.now(), {milliseconds: true}),
+    data: {[kind]: at.getTime(), ...bounds}}));
 }
 
 function show(node) {
-  const {until, since, most} = node.dataset;
-  const text = until === undefined ? elapsed(serverNow() - Number(since))
-    : remaining(Math.min(Number(until) - serverNow(), Number(most)));
-  setText(node, text);
+  const {age: at, until, since, most} = node.dataset;
+  if (at) return setText(node, age(serverNow() - at));
+  return setText(node, since ? elapsed(serverNow() - since) : remaining(Math.min(until - serverNow(), most)));
 }
 
-export function tickTimes(root) {
-  for (const node of root.querySelectorAll('time[data-until], time[data-since]')) show(node);
+export function tickTimes() {
+  for (const node of document.querySelectorAll('time[data-age], time[data-until], time[data-since]')) show(node);
 }

@@ -1,28 +1,29 @@
 // A list whose pages the gateway holds. Its filters, order and position are in the address. It refreshes while visible.
 //
-//   const list = pagedList(app, params, {
-//     page: 'locks', path: '/v1/locks', field: 'locks',    // its page, its source, and the field of the answer
-//     noun: 'lock', caption, columns, key, rowClass, empty, // as in table.js; the gateway sorts by a column's id
+//   return pagedList(container, params, app, {             // in mount
+//     page: 'locks',                                       // its page; also the field of the answer of GET /v1/locks
+//     title, intro,                                        // the heading
+//     noun: 'lock', caption, columns, key, empty,           // as in table.js; the gateway sorts by a column's id
 //     filters: {label, fields},                            // as in filters.js, optional
 //     sort: {id: 'name', order: 'asc'},                    // the default order; absent if there is only one
 //     query: {queue_max: 0},                               // fixed parts of the query
 //     counts: true,                                        // whether the gateway can count all (count=true)
 //   });
-//   list.element · list.update(params) for mount's update · list.refresh()
 //
 // A list that the gateway answers slowly is fetched less often: for at most a tenth of the time.
 
-import {h} from './dom.js';
+import {fill, h} from './dom.js';
 import {count} from './format.js';
-import {createFilters} from './filters.js';
+import {createFilters, pick} from './filters.js';
 import {noteServerTime} from './clock.js';
+import {heading} from './parts.js';
+import {link} from './router.js';
 import {createTable} from './table.js';
-import {tickTimes} from './left.js';
 
 const pageSize = 100;
 const betweenCounts = 20_000;
 
-export function pagedList(app, params, options) {
+export function pagedList(container, params, app, options) {
   const fields = (options.filters?.fields ?? []).map((field) => field.name);
   let at = position(params.query), number = 0, loading = false;
   let costMs = 0, endedAt = 0, total = null, countedAt = -Infinity, shown = 0;
@@ -32,19 +33,18 @@ export function pagedList(app, params, options) {
     move({...at, filters: chosen, cursor: '', from: 0});
   }});
   const table = createTable({
-    caption: options.caption, columns: options.columns, key: options.key, rowClass: options.rowClass, pageSize,
-      sort: at.sort,
+    caption: options.caption, columns: options.columns, key: options.key, pageSize, sort: at.sort,
     empty: () => options.empty(Object.keys(at.filters).length > 0),
     onSort: (sort) => move({...at, sort, cursor: '', from: 0}),
   });
-  const element = h('div', {class: 'page'}, filters?.element,
-    h('section', {class: 'panel', 'aria-label': options.caption}, table.element));
+  fill(container, heading(options.title, {intro: options.intro}), h('div', {class: 'page'}, filters?.element,
+    h('section', {class: 'panel', 'aria-label': options.caption}, table.element)));
 
   // position reads filters, order and page from the address.
   function position(query) {
-    const chosen = Object.fromEntries(fields.filter((name) => query[name]).map((name) => [name, query[name]]));
     const sort = options.sort && {id: query.sort || options.sort.id, order: query.order || options.sort.order};
-    return {filters: chosen, sort, cursor: query.cursor ?? '', from: Math.max(0, Number.parseInt(query.from, 10) || 0)};
+    const from = Math.max(0, Number.parseInt(query.from, 10) || 0);
+    return {filters: pick(query, fields), sort, cursor: query.cursor ?? '', from};
   }
 
   // written returns a position for the address, without defaults.
@@ -57,7 +57,7 @@ export function pagedList(app, params, options) {
   // move changes the position in the list. The browser's Back undoes a step to another page.
   function move(where, {step = false} = {}) {
     if (step) {
-      app.go(app.link(options.page, null, written(where))); // update follows
+      location.hash = link(options.page, null, written(where)); // update follows
       return;
     }
     stack.length = 0;
@@ -80,7 +80,7 @@ export function pagedList(app, params, options) {
     app.run(async () => {
       const query = {...options.query, ...at.filters, sort: at.sort?.id, order: at.sort?.order, cursor: at.cursor,
         limit: pageSize, count: counting};
-      const answer = await app.get(options.path, query);
+      const answer = await app.get('/v1/' + options.page, query);
       if (mine !== number) return;
       done(began);
       if (answer.at) noteServerTime(answer.at, {exact: true});
@@ -105,7 +105,7 @@ export function pagedList(app, params, options) {
   }
 
   function show(answer) {
-    const rows = answer[options.field];
+    const rows = answer[options.page];
     const next = answer.next_cursor;
     shown = rows.length;
     table.update(rows, {sort: at.sort, note: noteOf(rows.length, next), pages: {
@@ -133,21 +133,16 @@ export function pagedList(app, params, options) {
   }
 
   load();
-  app.every(1000, () => tickTimes(element));
   app.stream({path: '/v1/overview/stream', query: {}, connected: refresh, on: {overview(data) {
     noteServerTime(data.at, {exact: true});
     refresh();
   }}});
-  return {
-    element,
-    refresh,
-    update(now) {
-      const before = at;
-      at = position(now.query);
-      filters?.set(at.filters);
-      shown = 0;
-      if (JSON.stringify(before.filters) === JSON.stringify(at.filters)) load();
-      else anew();
-    },
-  };
+  return {update(now) {
+    const before = at;
+    at = position(now.query);
+    filters?.set(at.filters);
+    shown = 0;
+    if (JSON.stringify(before.filters) === JSON.stringify(at.filters)) load();
+    else anew();
+  }};
 }

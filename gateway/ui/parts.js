@@ -6,7 +6,7 @@
 //   badge(text, tone)                    a small label; tone '', 'good', 'warn', 'bad', 'info', each with a mark:
 //                                        never by colour alone
 //   codeBadge(code, reason)              of a rejection: its shape, colour and name, as in the charts
-//   timeAgo(instant), timeAt(instant)    <time>; app.js keeps the age of the first current
+//   timeAt(instant)                      <time>; left.js has those that change
 //   name(text)                           a name chosen by a client: isolated (RTL), breakable, complete in its title
 //   json(value)                          a value chosen by a client, as JSON
 //   fact(label, ...values)               a term and its description, for a dl with the class "facts"
@@ -14,8 +14,7 @@
 //   button(label, onClick, props)
 
 import {h, s, setText} from './dom.js';
-import {age, when} from './format.js';
-import {serverNow} from './clock.js';
+import {when} from './format.js';
 import {codes, glyph} from './codes.js';
 
 let ids = 0;
@@ -66,13 +65,6 @@ export function codeMark(code) {
   return s('svg', {class: ['code-mark', 'code-' + (codes[code] ? code : 'other')], viewBox: '-6 -6 12 12',
     'aria-hidden': 'true'},
     s('path', {d: glyph(code, 0, 0, 4.6)}));
-}
-
-export function timeAgo(instant) {
-  const at = new Date(instant);
-  return h('time', {datetime: at.toISOString(), title: when(at, Date.now(), {milliseconds: true}) + ' = ' +
-    at.toISOString(),
-    data: {age: at.getTime()}}, age(serverNow() - at.getTime()));
 }
 
 export function timeAt(instant, {milliseconds = true} = {}) {

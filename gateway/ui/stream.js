@@ -56,10 +56,6 @@ export function openStream(spec) {
     else retryLater(isAborted(failure) ? new ApiError('The stream is silent.') : failure);
   }
 
-  function deliver(event, data, id) {
-    guarded(() => spec.on[event]?.(JSON.parse(data), id));
-  }
-
   async function read(reader, controller) {
     const feed = eventReader();
     const decoder = new TextDecoder();
@@ -77,7 +73,7 @@ export function openStream(spec) {
           if (id !== null) lastID = id;
           if (data === null) continue;
           if (event === 'end') return;
-          deliver(event, data, id);
+          guarded(() => spec.on[event]?.(JSON.parse(data), id));
           if (closed) return;
         }
       }

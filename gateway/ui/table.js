@@ -21,7 +21,7 @@
 //         // more: a function that loads older ones; shown as a button on the last page
 //         // pages: {before, next}: functions that fetch other pages, or null, if the gateway holds the pages
 //   table.firstPage(), table.reveal(key)    goes to the first page, or to the row's; scrolls there and highlights it
-//   table.setLoading(), table.setError(error, retry)    shown instead of rows, until the next update
+//   table.setError(error, retry)    shown instead of rows, until the next update
 //
 // A column with `sort` ('asc' or 'desc': the order at the first press) has a button as its heading, and aria-sort.
 
@@ -38,23 +38,20 @@ export function createTable(options) {
   let rows = [], page = 0, sort = options.sort ?? null, note = '', more = null, pages = null;
   const built = new Map(); // key → {row, node}, of the page that is shown
 
-  const headings = columns.map((column) => {
-    const cell = h('th', {scope: 'col', role: 'columnheader', class: [column.class, column.number && 'number'],
-      title: column.hint}, column.sort
-      ? h('button', {type: 'button', class: 'sort', on: {click: () => pressed(column)}}, column.label,
-        h('span', {class: 'sort-mark', 'aria-hidden': 'true'}))
-      : column.label);
-    return {column, cell};
-  });
+  const headings = columns.map((column) => h('th', {scope: 'col', role: 'columnheader', title: column.hint,
+    class: [column.class, column.number && 'number']}, column.sort
+    ? h('button', {type: 'button', class: 'sort', on: {click: () => pressed(column)}}, column.label,
+      h('span', {class: 'sort-mark', 'aria-hidden': 'true'}))
+    : column.label));
   const body = h('tbody', {role: 'rowgroup'});
-  const head = h('thead', {role: 'rowgroup'}, h('tr', {role: 'row'}, headings.map((heading) => heading.cell)));
+  const head = h('thead', {role: 'rowgroup'}, h('tr', {role: 'row'}, headings));
   const fixed = columns.some((column) => column.width);
   const widths = fixed && h('colgroup', null, columns.map((column) =>
     h('col', {style: {width: column.width ?? 'auto'}})));
   const grid = h('table', {role: 'table', class: ['data', fixed && 'fixed']},
     h('caption', {class: 'hidden'}, options.caption), widths, head, body);
   const instead = h('div', {class: 'instead'}, loading());
-  const shownRange = h('span', {class: 'place'});
+  const shownRange = h('span');
   const before = button('‹ Previous', () => turn(-1));
   const after = button('Next ›', () => turn(1));
   const moreButton = button('Load more', () => more?.());
@@ -86,18 +83,13 @@ export function createTable(options) {
   }
 
   function renderSort() {
-    for (const {column, cell} of headings) {
+    for (const [at, column] of columns.entries()) {
       if (!column.sort) continue;
+      const cell = headings[at];
       const here = sort?.id === column.id;
       cell.setAttribute('aria-sort', !here ? 'none' : sort.order === 'asc' ? 'ascending' : 'descending');
       setText(cell.querySelector('.sort-mark'), !here ? '' : sort.order === 'asc' ? '▲' : '▼');
     }
-  }
-
-  function buildCells(node, row) {
-    return fill(node, columns.map((column) => h('td', {role: 'cell', class: [column.class, column.number && 'number'],
-      data: {label: column.label}},
-      h('div', {class: 'cell'}, column.cell(row)))));
   }
 
   function rowNode(row) {
@@ -106,7 +98,8 @@ export function createTable(options) {
     if (known && !changed(known.row, row)) return known.node;
     const node = known?.node ?? h('tr', {role: 'row'});
     node.className = options.rowClass?.(row) ?? '';
-    buildCells(node, row);
+    fill(node, columns.map((column) => h('td', {role: 'cell', class: [column.class, column.number && 'number'],
+      data: {label: column.label}}, h('div', {class: 'cell'}, column.cell(row)))));
     built.set(id, {row, node});
     return node;
   }
@@ -168,10 +161,6 @@ export function createTable(options) {
       node.scrollIntoView({block: 'center'});
       node.classList.add('revealed');
       node.addEventListener('animationend', () => node.classList.remove('revealed'), {once: true});
-    },
-    setLoading(text) {
-      fill(instead, loading(text));
-      show('instead');
     },
     setError(error, retry) {
       fill(instead, errorMessage(error, retry));

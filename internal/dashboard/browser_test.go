@@ -19,8 +19,6 @@ import (
 var chromium browser
 
 type browser struct {
-	dir string // of its profile and all its other files
-
 	once   sync.Once
 	ctx    context.Context // chromedp keeps the browser in it
 	cancel func()
@@ -37,13 +35,14 @@ func (b *browser) open(t *testing.T) context.Context {
 }
 
 func (b *browser) start(path string) error {
-	if err := os.MkdirAll(b.dir, 0o700); err != nil {
+	dir, err := os.MkdirTemp("", "fencegate-dashboard-") // for its profile and all its other files
+	if err != nil {
 		return err
 	}
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
 		chromedp.ExecPath(path),
-		chromedp.UserDataDir(b.dir),
-		chromedp.Env("HOME="+b.dir, "XDG_CONFIG_HOME="+b.dir, "XDG_CACHE_HOME="+b.dir),
+		chromedp.UserDataDir(dir),
+		chromedp.Env("HOME="+dir, "XDG_CONFIG_HOME="+dir, "XDG_CACHE_HOME="+dir),
 		chromedp.NoSandbox, // root can't have one, and the browser only loads pages of the gateway
 		chromedp.DisableGPU,
 		chromedp.Flag("disable-quic", true),
@@ -60,9 +59,10 @@ func (b *browser) start(path string) error {
 	ctx, cancel := chromedp.NewContext(allocator)
 	b.ctx = ctx
 	b.cancel = func() {
-		_ = chromedp.Cancel(ctx) // asks it to end, and waits; the calls below force it
+		_ = chromedp.Cancel(ctx) // ends it gracefully, and waits; the calls below force it
 		cancel()
 		cancelAllocator()
+		_ = os.RemoveAll(dir)
 	}
 	if err := chromedp.Do(ctx); err != nil {
 		return fmt.Errorf("start %s: %w", path, err)

@@ -4,7 +4,6 @@ package dashboard
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -18,8 +17,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/program"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -34,17 +35,12 @@ const (
 type gateway struct {
 	*lockclient.API
 
-	url      string
-	database string
-	address  string
-	process  *gatewayprocess.Process
+	url, address, database string
+	process                *gatewayprocess.Process
 }
 
 // startGateway serves a new database until the test ends.
-func startGateway(t *testing.T) *gateway {
-	t.Helper()
-	return startGatewayOn(t, pgtest.Migrated(t))
-}
+func startGateway(t *testing.T) *gateway { return startGatewayOn(t, pgtest.Migrated(t)) }
 
 // startGatewayOn serves a database until the test ends.
 func startGatewayOn(t *testing.T, database string) *gateway {
@@ -78,11 +74,8 @@ func freeAddress(t *testing.T) string {
 // start runs the process until the test ends, and then checks its log.
 func (g *gateway) start(t *testing.T) {
 	t.Helper()
-	path, err := program() // before the timeout, since it may have to be built
-	check(t, err)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	process, err := gatewayprocess.Start(ctx, path, "--listen", g.address, "--database-url", g.database)
+	path := program.PathChecked(t)
+	process, err := gatewayprocess.Start(t.Context(), path, "--listen", g.address, "--database-url", g.database)
 	check(t, err)
 	g.process = process
 	t.Cleanup(func() {
@@ -96,9 +89,6 @@ func (g *gateway) start(t *testing.T) {
 		}
 	})
 }
-
-// kill ends the process as a crash does.
-func (g *gateway) kill() { g.process.Kill() }
 
 // sql runs statements in the gateway's database.
 func (g *gateway) sql(t *testing.T, statements ...string) {
@@ -178,22 +168,13 @@ func (g *gateway) wait(t *testing.T, lock, owner string) {
 	})
 }
 
-// queue starts an acquire that waits for a lock until the test ends, and returns when it is in the queue.
+// queue does the same, and returns when the acquire is in the queue.
 func (g *gateway) queue(t *testing.T, lock, owner string) {
 	t.Helper()
 	g.wait(t, lock, owner)
-	eventually(t, owner+" is in the queue of "+lock, func() bool {
+	await.True(t, owner+" is in the queue of "+lock, func() bool {
 		state, err := g.Lock(t.Context(), lock)
 		check(t, err)
 		return slices.ContainsFunc(state.Queue, func(waiter api.Waiter) bool { return waiter.OwnerID == owner })
 	})
-}
-
-// metadataOf returns a JSON object that contains a text.
-func metadataOf(text string) json.RawMessage {
-	written, err := json.Marshal(map[string]string{"note": text})
-	if err != nil {
-		panic(err) // a map of strings can be marshalled
-	}
-	return written
 }

@@ -3,6 +3,7 @@
 package dashboard
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -27,28 +28,32 @@ func hostileLock(text string) string { return "h/" + strings.ReplaceAll(text, "/
 
 // TestHostileNames checks that every page shows hostile names, owners, keys, reasons and metadata as texts.
 func TestHostileNames(t *testing.T) {
+	t.Parallel()
 	g := startGateway(t)
 	for _, owner := range hostileNames {
 		lock := hostileLock(owner)
+		note, err := json.Marshal(map[string]string{"note": owner})
+		check(t, err)
 		stale := g.hold(t, lock, owner)
-		_, err := g.Break(t.Context(), lock, api.BreakRequest{Reason: owner})
+		_, err = g.Break(t.Context(), lock, api.BreakRequest{Reason: owner})
 		check(t, err)
 		_, err = g.Acquire(t.Context(), lock,
-			api.AcquireRequest{OwnerID: owner, TTLMS: new(longTTL), Metadata: metadataOf(owner)})
+			api.AcquireRequest{OwnerID: owner, TTLMS: new(longTTL), Metadata: note})
 		check(t, err)
 		g.putStale(t, stale, lock)
 		g.queue(t, lock, owner+"!")
 		_, err = g.CreateSession(t.Context(),
-			api.SessionRequest{OwnerID: owner, TTLMS: new(longTTL), Metadata: metadataOf(owner)})
+			api.SessionRequest{OwnerID: owner, TTLMS: new(longTTL), Metadata: note})
 		check(t, err)
 		_, err = g.Campaign(t.Context(), "e/"+lock,
-			api.CampaignRequest{Candidate: owner, TTLMS: new(longTTL), Value: metadataOf(owner)})
+			api.CampaignRequest{Candidate: owner, TTLMS: new(longTTL), Value: note})
 		check(t, err)
 		_, err = g.PutPolicy(t.Context(), lock, api.PolicyRequest{RequireLeaseID: true})
 		check(t, err)
 	}
+	var p *tab
 	for _, as := range []device{desktop, phone} {
-		p := openTab(t, g, as)
+		p = openTab(t, g, as)
 		for _, page := range []struct {
 			hash string
 			name func(owner string) string // the name that the page shows of each owner's things
@@ -71,7 +76,6 @@ func TestHostileNames(t *testing.T) {
 			})
 		}
 	}
-	p := openTab(t, g, phone)
 	for _, owner := range hostileNames {
 		p.run(owner[:min(12, len(owner))], func() {
 			p.open(lockHash(hostileLock(owner)))

@@ -28,9 +28,13 @@ func (p *tab) tabTo(what, expression string) {
 	p.t.Fatalf("60 Tabs do not reach %s", what)
 }
 
-// TestKeyboardSkipsToTheContent checks that the first Tab stop skips the navigation.
-func TestKeyboardSkipsToTheContent(t *testing.T) {
+// TestKeyboardNavigates checks that the keyboard can skip the navigation, change the page, sort a table, and choose a
+// theme, which is kept when the page is loaded again.
+func TestKeyboardNavigates(t *testing.T) {
+	t.Parallel()
 	g := startGateway(t)
+	g.hold(t, "jobs/1", "an-owner")
+	g.hold(t, "jobs/2", "an-owner")
 	p := openTab(t, g, desktop)
 	p.open("#/policies")
 	p.waitText("main h1", "Policies")
@@ -40,16 +44,7 @@ func TestKeyboardSkipsToTheContent(t *testing.T) {
 	p.press(kb.Enter)
 	p.wait("the content has the focus", focused+`.closest("main") !== null`)
 	p.waitText("main h1", "Policies") // the address is the same
-}
 
-// TestKeyboardNavigates checks that the keyboard can change the page and sort a table.
-func TestKeyboardNavigates(t *testing.T) {
-	g := startGateway(t)
-	g.hold(t, "jobs/1", "an-owner")
-	g.hold(t, "jobs/2", "an-owner")
-	p := openTab(t, g, desktop)
-	p.open("#/")
-	p.waitText("main h1", "Overview")
 	p.tabTo("Locks in the navigation", focused+`.innerText === "Locks"`)
 	p.press(kb.Enter)
 	p.waitText("main h1", "Locks")
@@ -63,10 +58,23 @@ func TestKeyboardNavigates(t *testing.T) {
 	p.wait("the order is descending", `document.querySelector("main tbody tr").innerText.includes("jobs/2")`)
 	p.wait("the button has kept the focus", focused+`.matches("th button")`)
 	p.wait("the order is in the address", `location.hash.includes("order=desc")`)
+
+	p.tabTo("the theme button", focused+`.id === "theme"`)
+	for range 4 {
+		if eval[string](p, "document.documentElement.dataset.theme") == "dark" {
+			break
+		}
+		p.press(kb.Enter)
+	}
+	p.checkColours(true)
+	p.open("?again#/policies")
+	p.waitText("main h1", "Policies")
+	p.checkColours(true)
 }
 
 // TestKeyboardBreaksALock checks that the keyboard can cancel and confirm a break.
 func TestKeyboardBreaksALock(t *testing.T) {
+	t.Parallel()
 	g := startGateway(t)
 	g.hold(t, "jobs/42", "an-owner")
 	p := openTab(t, g, desktop)
@@ -90,40 +98,4 @@ func TestKeyboardBreaksALock(t *testing.T) {
 	if lock.State != "free" {
 		t.Errorf("the lock is %s after the break, want free", lock.State)
 	}
-}
-
-// TestThemeIsKept checks that a theme chosen by the keyboard is kept when the page is loaded again.
-func TestThemeIsKept(t *testing.T) {
-	g := startGateway(t)
-	p := openTab(t, g, desktop)
-	p.open("#/policies")
-	p.waitText("main", "Policies")
-	p.tabTo("the theme button", focused+`.id === "theme"`)
-	for range 4 {
-		if eval[string](p, "document.documentElement.dataset.theme") == "dark" {
-			break
-		}
-		p.press(kb.Enter)
-	}
-	p.checkColours(true)
-	p.open("?again#/locks")
-	p.waitText("main h1", "Locks")
-	p.checkColours(true)
-}
-
-// TestScreenReaderAnnouncements checks that changes are announced to screen readers, and ticking times are not.
-func TestScreenReaderAnnouncements(t *testing.T) {
-	g := startGateway(t)
-	lease := g.hold(t, "jobs/42", "an-owner")
-	p := openTab(t, g, desktop)
-	p.open(lockHash("jobs/42"))
-	p.waitText("main", "Time left") // the history may show the owner before the page shows it as the holder
-	if !eval[bool](p, `document.querySelector("#banner").getAttribute("role") === "status"`) {
-		t.Error("the banner does not have the role status")
-	}
-	if found := eval[int](p, `document.querySelectorAll("[aria-live] time, [role=status] time").length`); found > 0 {
-		t.Errorf("%d ticking times are in live regions, want none", found)
-	}
-	g.release(t, lease)
-	p.wait("the release is announced", `document.querySelector("#announcer").textContent.includes("free")`)
 }

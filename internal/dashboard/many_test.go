@@ -5,12 +5,15 @@ package dashboard
 import (
 	"fmt"
 	"testing"
+
+	"github.com/fencegate/fencegate/internal/await"
 )
 
 const many = 10_000
 
 // TestManyLocks pages, sorts and searches through many locks.
 func TestManyLocks(t *testing.T) {
+	t.Parallel()
 	g := startGateway(t)
 	g.manyLocks(t, many)
 	p := openTab(t, g, desktop)
@@ -50,6 +53,7 @@ func TestManyLocks(t *testing.T) {
 
 // TestManyRejections shows many groups, a page at a time, while new ones arrive.
 func TestManyRejections(t *testing.T) {
+	t.Parallel()
 	g := startGateway(t)
 	g.manyRejections(t, many)
 	p := openTab(t, g, desktop)
@@ -70,13 +74,14 @@ func TestManyRejections(t *testing.T) {
 
 // TestManyWaiters shows a queue that is too long to be drawn.
 func TestManyWaiters(t *testing.T) {
+	t.Parallel()
 	const waiters = 100
 	g := startGateway(t)
 	g.hold(t, "jobs/42", "an-owner")
 	for i := range waiters {
 		g.wait(t, "jobs/42", fmt.Sprintf("waiter-%03d", i))
 	}
-	eventually(t, "all acquires are in the queue", func() bool {
+	await.True(t, "all acquires are in the queue", func() bool {
 		state, err := g.Lock(t.Context(), "jobs/42")
 		check(t, err)
 		return state.QueueLength >= waiters

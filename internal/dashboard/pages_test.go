@@ -42,8 +42,10 @@ func (p *tab) show(page shownPage) {
 	}
 }
 
-// TestPages checks the content, width, structure, colours and title of every page on every device.
+// TestPages checks the content, width, structure, colours and title of every page on every device. A wrong
+// address shows an error with a link to the overview.
 func TestPages(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	for _, as := range []device{desktop, desktopDark, phone} {
 		p := openTab(t, f.gateway, as)
@@ -59,34 +61,19 @@ func TestPages(t *testing.T) {
 				}
 			})
 		}
+		p.run(as.name+" wrong address", func() {
+			p.open("#/nowhere")
+			p.waitText("main h1", "Not found")
+			p.click("main a[href='#/']")
+			p.waitText("main h1", "Overview")
+		})
 	}
-}
-
-// TestUnknownPage checks that a wrong address shows an error with a link to the overview.
-func TestUnknownPage(t *testing.T) {
-	g := startGateway(t)
-	p := openTab(t, g, desktop)
-	p.open("#/nowhere")
-	p.waitText("main h1", "Not found")
-	p.click("main a[href='#/']")
-	p.waitText("main h1", "Overview")
-}
-
-// TestLockNeverAcquired checks that the page of a lock that does not exist yet shows its first lease.
-func TestLockNeverAcquired(t *testing.T) {
-	g := startGateway(t)
-	p := openTab(t, g, desktop)
-	p.allow("404")
-	p.withoutPolling()
-	p.open(lockHash("not/yet"))
-	p.waitText("main", "never acquired")
-	g.hold(t, "not/yet", "first-one")
-	p.waitText("main", "first-one")
 }
 
 // TestPolicyHintCommand runs the command that the empty policies page shows: it sets a policy, which the page then
 // shows.
 func TestPolicyHintCommand(t *testing.T) {
+	t.Parallel()
 	g := startGateway(t)
 	p := openTab(t, g, desktop)
 	p.open("#/policies")
@@ -105,6 +92,7 @@ func TestPolicyHintCommand(t *testing.T) {
 // TestLockPageIsConsistent checks that a lock and its fence are of one answer, and that the time left of a lease never
 // exceeds its TTL.
 func TestLockPageIsConsistent(t *testing.T) {
+	t.Parallel()
 	g := startGateway(t)
 	lease := g.hold(t, "jobs/1", "an-owner")
 	g.sql(t, `update fence.leases set ttl_ms = 365, expires_at = clock_timestamp() + interval '10 seconds'

@@ -5,8 +5,10 @@ package dashboard
 import "testing"
 
 // TestPagesResumeAfterGatewayRestart kills the gateway of the pages, lets another gateway reject writes meanwhile, and
-// restarts the first. The pages show the lost connection, and then what they missed, without being reloaded.
+// restarts the first. The pages show the lost connection, and then what they missed, without being reloaded. The
+// banner's button reconnects at once.
 func TestPagesResumeAfterGatewayRestart(t *testing.T) {
+	t.Parallel()
 	g := startGateway(t)
 	other := startGatewayOn(t, g.database)
 	stale, _ := g.zombie(t, "jobs/42", "before", "sleepy-worker", "next-worker")
@@ -30,7 +32,7 @@ func TestPagesResumeAfterGatewayRestart(t *testing.T) {
 		tabs[i], checks[i] = p, p.checkNotReloaded()
 	}
 
-	g.kill()
+	g.process.Kill()
 	for i, p := range tabs {
 		p.waitText("#banner", "Connection lost at ")
 		p.waitText("#live", "Not connected")
@@ -42,6 +44,7 @@ func TestPagesResumeAfterGatewayRestart(t *testing.T) {
 	other.putStale(t, stale, "late/row")
 
 	g.start(t)
+	eval[bool](tabs[0], `Boolean(document.querySelector("#banner button")?.click())`)
 	for i, p := range tabs {
 		p.waitText("#live", "Live")
 		p.wait("the banner shows no error", `document.querySelector("#banner").innerText === "" ||
@@ -49,20 +52,4 @@ func TestPagesResumeAfterGatewayRestart(t *testing.T) {
 		p.waitText("main", pages[i].shows)
 		checks[i]()
 	}
-}
-
-// TestTryNowReconnects checks that the banner's button reconnects at once.
-func TestTryNowReconnects(t *testing.T) {
-	g := startGateway(t)
-	p := openTab(t, g, desktop)
-	p.allow("net::ERR_")
-	p.open("#/rejections")
-	p.waitText("#live", "Live")
-	g.kill()
-	p.waitText("#banner", "Connection lost")
-	g.start(t)
-	p.wait("the button is shown, or the page is connected", `document.querySelector("#banner button") ||
-		document.querySelector("#live").dataset.state === "live"`)
-	eval[bool](p, `Boolean(document.querySelector("#banner button")?.click())`)
-	p.waitText("#live", "Live")
 }

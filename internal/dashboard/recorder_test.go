@@ -131,8 +131,10 @@ var faultyScripts = map[string]string{
 
 // TestRecorder checks that the recorder records every fault.
 func TestRecorder(t *testing.T) {
+	t.Parallel()
 	for what, script := range faultyScripts {
 		t.Run(what, func(t *testing.T) {
+			t.Parallel()
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				switch r.URL.Path {
 				case "/":

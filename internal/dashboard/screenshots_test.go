@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 )
 
 // TestScreenshots stores pictures of every page on every device, under load at two gateways.
@@ -22,7 +23,7 @@ func TestScreenshots(t *testing.T) {
 	other := startGatewayOn(t, f.database)
 	f.addWaiters(t)
 	load(t, f.gateway, other)
-	eventually(t, "the overview has 12 points with writes", func() bool { return f.points(t) >= 12 })
+	await.True(t, "the overview has 12 points with writes", func() bool { return f.points(t) >= 12 })
 	pages := append([]shownPage{
 		{"rejections-of-one", "#/rejections?owner_id=importer-1&range=15m", "Rejections", []string{"importer-1"}},
 		{"lock-free", lockHash("archive/2025"), "archive/2025", []string{"free"}},

@@ -16,6 +16,8 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
+
+	"github.com/fencegate/fencegate/internal/await"
 )
 
 const (
@@ -53,7 +55,7 @@ func openTab(t *testing.T, g *gateway, as device) *tab {
 	faults := &recorder{base: g.url}
 	ctx, cancel := chromedp.NewContext(chromium.open(t), chromedp.WithNewBrowserContext(),
 		chromedp.WithListener(faults.record))
-	ctx, cancelTimeout := context.WithTimeout(ctx, 5*patience)
+	ctx, cancelTimeout := context.WithTimeout(ctx, 2*await.Limit)
 	p := &tab{recorder: faults, t: t, ctx: ctx, base: g.url}
 	t.Cleanup(func() {
 		p.keepFailure()
@@ -146,9 +148,9 @@ func (p *tab) wait(what, expression string, values ...any) {
 // until polls for an event in the page or behind it.
 func (p *tab) until(what string, holds func() bool) {
 	p.t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(await.Limit); !holds(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			p.t.Fatalf("waited %s until %s\nthe page shows:\n%s", patience, what, p.text("body"))
+			p.t.Fatalf("waited %s until %s\nthe page shows:\n%s", await.Limit, what, p.text("body"))
 		}
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// MinMajor is the oldest major version of PostgreSQL that is used.
-const MinMajor = 14
+// minMajor is the oldest major version of PostgreSQL that is used.
+const minMajor = 14
 
 // versionTimeout bounds one `postgres --version`, which needs milliseconds.
 const versionTimeout = 10 * time.Second
@@ -23,7 +23,7 @@ type Binaries struct {
 	// Dir holds initdb and postgres, and usually their companions. Absolute, without symbolic links: the programs
 	// find each other, and their libraries, from their real location.
 	Dir string
-	// Major is the major version, MinMajor or more.
+	// Major is the major version.
 	Major int
 	// Version is the whole version, such as "15.4" or "15.4 (Debian 15.4-1)".
 	Version string
@@ -35,7 +35,7 @@ func (b Binaries) Path(name string) string { return filepath.Join(b.Dir, name) }
 
 // FindBinaries returns the binaries that a new cluster is made with: the first on the PATH, else the newest in
 // /usr/lib/postgresql, /usr/pgsql-*, Homebrew or Postgres.app, in this order. It returns ErrNoBinaries if none are of
-// version MinMajor or newer.
+// version 14 or newer.
 func FindBinaries() (Binaries, error) { return machine().find() }
 
 // search is where binaries are looked for, in this order.
@@ -62,15 +62,15 @@ func (s search) find() (Binaries, error) {
 	var skipped []string
 	for _, dir := range s.dirs() {
 		binaries, err := inspect(dir)
-		if err == nil && binaries.Major >= MinMajor {
+		if err == nil && binaries.Major >= minMajor {
 			return binaries, nil
 		}
 		if err == nil {
-			err = fmt.Errorf("%s: version %s is older than %d", dir, binaries.Version, MinMajor)
+			err = fmt.Errorf("%s: version %s is older than %d", dir, binaries.Version, minMajor)
 		}
 		skipped = append(skipped, err.Error())
 	}
-	return Binaries{}, &NoBinariesError{Searched: append([]string{"PATH"}, s.patterns...), Skipped: skipped}
+	return Binaries{}, noBinaries(append([]string{"PATH"}, s.patterns...), skipped)
 }
 
 // findMajor returns the first binaries of the version that made the cluster in dataDir.
@@ -78,15 +78,14 @@ func (s search) findMajor(major int, dataDir string) (Binaries, error) {
 	var others []Binaries
 	for _, dir := range s.dirs() {
 		binaries, err := inspect(dir)
-		if err != nil {
-			continue
-		}
-		if binaries.Major == major {
+		if err == nil && binaries.Major == major {
 			return binaries, nil
 		}
-		others = append(others, binaries)
+		if err == nil {
+			others = append(others, binaries)
+		}
 	}
-	return Binaries{}, &VersionMismatchError{DataDir: dataDir, Major: major, Found: others}
+	return Binaries{}, versionMismatch(dataDir, major, others...)
 }
 
 // dirs returns the directories that hold a postgres, without symbolic links, each once, in the order of preference.
@@ -125,14 +124,11 @@ var pathNumber = regexp.MustCompile(`(\d+)(?:\.\d+)?/bin$`)
 func newestFirst(a, b string) int { return majorInPath(b) - majorInPath(a) }
 
 func majorInPath(dir string) int {
-	match := pathNumber.FindStringSubmatch(filepath.ToSlash(dir))
+	match := pathNumber.FindStringSubmatch(dir)
 	if match == nil {
 		return 0
 	}
-	major, err := strconv.Atoi(match[1])
-	if err != nil {
-		return 0
-	}
+	major, _ := strconv.Atoi(match[1]) // of digits
 	return major
 }
 
@@ -147,10 +143,8 @@ func inspect(dir string) (Binaries, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), versionTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(dir, "postgres"), "--version")
-	cmd.Dir = "/"
-	cmd.Env = childEnv(os.Environ())
-	line, err := cmd.Output()
+	var self *account
+	line, err := self.command(ctx, filepath.Join(dir, "postgres"), "--version").Output()
 	if err != nil {
 		return Binaries{}, fmt.Errorf("%s: postgres --version: %w", dir, err)
 	}
@@ -158,9 +152,6 @@ func inspect(dir string) (Binaries, error) {
 	if match == nil {
 		return Binaries{}, fmt.Errorf("%s: postgres --version says %q", dir, line)
 	}
-	major, err := strconv.Atoi(match[2])
-	if err != nil {
-		return Binaries{}, fmt.Errorf("%s: postgres --version says %q", dir, line)
-	}
+	major, _ := strconv.Atoi(match[2]) // of digits
 	return Binaries{Dir: dir, Major: major, Version: match[1]}, nil
 }

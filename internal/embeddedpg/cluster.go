@@ -26,9 +26,9 @@ type Cluster struct {
 	cmd          *exec.Cmd
 	dog          *watchdog
 
-	asked atomic.Int32  // the end that was requested
-	done  chan struct{} // closed by reap
-	err   error         // written before done is closed
+	requested atomic.Int32  // the end that was requested
+	done      chan struct{} // closed by reap
+	err       error         // written before done is closed
 }
 
 // The ends that can be requested.
@@ -121,7 +121,7 @@ func choose(binDir string, major int, search search, dataDir string) (Binaries, 
 	case binDir != "":
 		binaries, err := inspect(binDir)
 		if err == nil && major != 0 && binaries.Major != major {
-			err = &VersionMismatchError{DataDir: dataDir, Major: major, Found: []Binaries{binaries}}
+			err = versionMismatch(dataDir, major, binaries)
 		}
 		return binaries, err
 	case major != 0:
@@ -129,29 +129,6 @@ func choose(binDir string, major int, search search, dataDir string) (Binaries, 
 	default:
 		return search.find()
 	}
-}
-
-// launch starts PostgreSQL, and the goroutine that owns its end.
-func (c *Cluster) launch(config Config, account *account) error {
-	output, logStart, err := openServerLog(c.layout.log())
-	if err != nil {
-		return err
-	}
-	defer output.Close()
-	c.logStart = logStart
-	c.cmd, c.dog, err = launch(process{
-		path:    c.binaries.Path("postgres"),
-		args:    config.postgresArgs(c.layout.cluster(), c.socketDir),
-		env:     stalePidEnv(c.layout),
-		account: account,
-		output:  output,
-		lock:    c.postgresLock,
-	})
-	if err != nil {
-		return err
-	}
-	go c.reap()
-	return nil
 }
 
 // URL returns the connection URL of the database fencegate, for pgx and for psql. Another start may give another URL.
@@ -192,8 +169,8 @@ func (c *Cluster) reap() {
 	err := c.cmd.Wait()
 	c.dog.dismiss()
 	state := c.cmd.ProcessState.String()
-	switch asked := c.asked.Load(); {
-	case asked == immediateShutdown, asked == fastShutdown && err == nil:
+	switch requested := c.requested.Load(); {
+	case requested == immediateShutdown, requested == fastShutdown && err == nil:
 		c.log.Info("PostgreSQL has stopped", "data_dir", c.layout.root, "pid", c.PID())
 	default:
 		c.err = fmt.Errorf("%w: %s; its log ends:\n%s", ErrEnded, state, logTail(c.layout.log(), c.logStart))

@@ -17,7 +17,7 @@ func TestSecondStartKeepsData(t *testing.T) {
 	dir := newDataDir(t)
 	first := mustStart(t, Config{DataDir: dir})
 	run(t, first.URL(), "create table kept as select 'ü/ö' as name")
-	if got := ask(t, first.URL(), "select current_database() || ' ' || current_user"); got != "fencegate fencegate" {
+	if got := query(t, first.URL(), "select current_database() || ' ' || current_user"); got != "fencegate fencegate" {
 		t.Errorf("connected to %s", got)
 	}
 	mustStop(t, first)
@@ -32,7 +32,7 @@ func TestSecondStartKeepsData(t *testing.T) {
 	check(t, first.Stop(await.Context(t))) // a second Stop finds nothing to do
 
 	second := mustStart(t, Config{DataDir: dir})
-	if got := ask(t, second.URL(), "select name from kept"); got != "ü/ö" {
+	if got := query(t, second.URL(), "select name from kept"); got != "ü/ö" {
 		t.Errorf("kept %q", got)
 	}
 }
@@ -57,7 +57,7 @@ func TestSettings(t *testing.T) {
 		"TimeZone":                "UTC",
 		"work_mem":                "5MB",
 	} {
-		if got := ask(t, cluster.URL(), "select current_setting('"+setting+"')"); got != want {
+		if got := query(t, cluster.URL(), "select current_setting('"+setting+"')"); got != want {
 			t.Errorf("%s is %q, want %q", setting, got, want)
 		}
 	}

@@ -96,9 +96,9 @@ func (l layout) clusterMajor() (int, error) {
 			"move it away, or choose another --data-dir", ErrDataDirUnusable, l.cluster(), err)
 	}
 	major, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || major < MinMajor {
+	if err != nil || major < minMajor {
 		return 0, fmt.Errorf("%w: %s says version %q; %d or newer is needed",
-			ErrDataDirUnusable, filepath.Join(l.cluster(), "PG_VERSION"), strings.TrimSpace(string(text)), MinMajor)
+			ErrDataDirUnusable, filepath.Join(l.cluster(), "PG_VERSION"), strings.TrimSpace(string(text)), minMajor)
 	}
 	return major, nil
 }

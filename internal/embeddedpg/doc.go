@@ -3,7 +3,7 @@
 // It is what `fencegate serve` uses when it is given no database URL. The cluster is durable: fsync,
 // synchronous_commit and full_page_writes are on, so a grant or a write that was acknowledged survives the death
 // of the gateway, of PostgreSQL and of the machine. It listens on a Unix socket in a directory that only its own
-// user (and root) may enter, and on no network address; whoever can reach the socket is trusted.
+// user (and root) may enter, and on no network address. Every client that can reach the socket is trusted.
 //
 // # The data directory
 //

@@ -1,5 +1,3 @@
-//go:build unix && !aix && !solaris
-
 package embeddedpg
 
 import (
@@ -39,7 +37,7 @@ func commitUntil(t *testing.T, url string, break_ func()) (acknowledged int) {
 
 func wantKept(t *testing.T, url string, acknowledged int) {
 	t.Helper()
-	got := ask(t, url, fmt.Sprintf("select count(*)::text from kept where id <= %d", acknowledged))
+	got := query(t, url, fmt.Sprintf("select count(*)::text from kept where id <= %d", acknowledged))
 	if got != fmt.Sprint(acknowledged) {
 		t.Errorf("%s of %d acknowledged commits are left", got, acknowledged)
 	}
@@ -183,8 +181,8 @@ func TestStalePidThatIsInUseAgain(t *testing.T) {
 	run(t, cluster.URL(), "create table kept (id bigint)")
 	cluster.Kill()
 
-	other := exec.Command("sleep", "600") // of PostgreSQL's own user, as in a container where everything is
-	detach(other, currentAccount(t))
+	// Of PostgreSQL's own user, as in a container where everything is.
+	other := currentAccount(t).command(t.Context(), "sleep", "600")
 	check(t, other.Start())
 	defer func() { other.Process.Kill(); other.Wait() }()
 	text, err := os.ReadFile(cluster.layout.pidFile())

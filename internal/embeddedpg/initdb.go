@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -23,7 +22,7 @@ func initdb(ctx context.Context, l layout, binaries Binaries, account *account, 
 	if err := account.give(staging); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, binaries.Path("initdb"),
+	cmd := account.command(ctx, binaries.Path("initdb"),
 		"--pgdata", staging,
 		"--username", superuser,
 		"--auth", "trust", // the socket's directory is what keeps others out
@@ -31,10 +30,7 @@ func initdb(ctx context.Context, l layout, binaries Binaries, account *account, 
 		"--locale", "C", // names sort by their bytes, on every machine and after every upgrade of it
 		"--data-checksums",
 		"--no-instructions")
-	cmd.Dir = "/"
-	cmd.Env = childEnv(os.Environ())
 	cmd.ExtraFiles = []*os.File{lock}
-	detach(cmd, account)
 	cmd.Cancel = func() error { return killSession(cmd.Process) }
 	cmd.WaitDelay = time.Second
 	output, err := cmd.CombinedOutput()

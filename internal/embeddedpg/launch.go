@@ -1,50 +1,43 @@
 package embeddedpg
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 )
 
 // launchScript becomes PostgreSQL, under the same pid, when it reads a line. If the pipe ends first it ends too.
 const launchScript = `read -r line && exec "$@" </dev/null`
 
-// process says what is launched and how.
-type process struct {
-	path    string
-	args    []string
-	env     []string // on top of childEnv
-	account *account
-	output  *os.File
-	lock    *os.File // inherited by it and all its children
-}
-
-// launch starts a process such that at no instant it can outlive this one unwatched: it does not become what it is to
-// be before the watchdog knows its pid.
-func launch(p process) (*exec.Cmd, *watchdog, error) {
-	dog, err := startWatchdog(p.account)
+// launch starts PostgreSQL, and the goroutine that owns its end. At no instant can PostgreSQL outlive this process
+// unwatched: the process does not become PostgreSQL before the watchdog knows its pid.
+func (c *Cluster) launch(config Config, account *account) error {
+	output, logStart, err := openServerLog(c.layout.log())
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
+	defer output.Close()
 	stdin, pipe, err := os.Pipe()
 	if err != nil {
-		dog.dismiss()
-		return nil, nil, err
+		return err
 	}
 	defer pipe.Close()
-	cmd := exec.Command("/bin/sh", append([]string{"-c", launchScript, "sh", p.path}, p.args...)...)
-	cmd.Dir = "/"
-	cmd.Env = append(childEnv(os.Environ()), p.env...)
-	cmd.Stdin = stdin
-	cmd.Stdout, cmd.Stderr = p.output, p.output
-	cmd.ExtraFiles = []*os.File{p.lock}
-	detach(cmd, p.account)
+	dog, err := startWatchdog(account)
+	if err != nil {
+		return errors.Join(err, stdin.Close())
+	}
+	args := append([]string{"-c", launchScript, "sh", c.binaries.Path("postgres")},
+		config.postgresArgs(c.layout.cluster(), c.socketDir)...)
+	cmd := account.command(context.Background(), "/bin/sh", args...)
+	cmd.Env = append(cmd.Env, stalePidEnv(c.layout)...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, output, output
+	cmd.ExtraFiles = []*os.File{c.postgresLock}
 	err = cmd.Start()
 	stdin.Close()
 	if err != nil {
 		dog.dismiss()
-		return nil, nil, fmt.Errorf("start PostgreSQL: %w", err)
+		return fmt.Errorf("start PostgreSQL: %w", err)
 	}
 	err = dog.watch(cmd.Process.Pid)
 	if err == nil {
@@ -54,7 +47,9 @@ func launch(p process) (*exec.Cmd, *watchdog, error) {
 		pipe.Close() // without a line to read, the process ends
 		err = errors.Join(err, cmd.Wait())
 		dog.dismiss()
-		return nil, nil, fmt.Errorf("start PostgreSQL: %w", err)
+		return fmt.Errorf("start PostgreSQL: %w", err)
 	}
-	return cmd, dog, nil
+	c.cmd, c.dog, c.logStart = cmd, dog, logStart
+	go c.reap()
+	return nil
 }

@@ -20,9 +20,6 @@ func lockOwner(l layout) (*os.File, error) {
 		return nil, err
 	}
 	locked, err := flock.Try(file)
-	if errors.Is(err, errors.ErrUnsupported) {
-		err = fmt.Errorf("no private PostgreSQL can be run on this system, give --database-url: %w", err)
-	}
 	if err == nil && !locked {
 		err = fmt.Errorf("%w: %s belongs to the process %s; stop that, or choose another --data-dir",
 			ErrDataDirInUse, l.root, readOwner(file.Name()))
@@ -31,7 +28,8 @@ func lockOwner(l layout) (*os.File, error) {
 		file.Close()
 		return nil, err
 	}
-	if err := writeOwner(file); err != nil {
+	// The pid is for the error message of a second start; nothing is decided by it.
+	if err := os.WriteFile(file.Name(), []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600); err != nil {
 		return nil, errors.Join(err, flock.Release(file))
 	}
 	return file, nil
@@ -43,15 +41,6 @@ func openLock(path string) (*os.File, error) {
 		return nil, fmt.Errorf("%w: %w; choose another with --data-dir", ErrDataDirUnusable, err)
 	}
 	return file, nil
-}
-
-// writeOwner leaves the pid for the error message of a second start; nothing is decided by it.
-func writeOwner(file *os.File) error {
-	if err := file.Truncate(0); err != nil {
-		return err
-	}
-	_, err := file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
-	return err
 }
 
 func readOwner(path string) string {

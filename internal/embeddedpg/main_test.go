@@ -169,8 +169,8 @@ func run(t *testing.T, url, sql string) {
 	check(t, exec1(await.Context(t), url, sql))
 }
 
-// ask returns the one text that a query yields.
-func ask(t *testing.T, url, sql string) (answer string) {
+// query returns the one text that a query yields.
+func query(t *testing.T, url, sql string) (answer string) {
 	t.Helper()
 	ctx := await.Context(t)
 	conn, err := pgx.Connect(ctx, url)

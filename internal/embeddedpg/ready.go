@@ -10,11 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Pauses between two looks at a server that starts.
-const (
-	firstPause = 5 * time.Millisecond
-	longPause  = 20 * time.Millisecond
-)
+// readyPause lies between two looks at a server that starts.
+const readyPause = 10 * time.Millisecond
 
 // SQLSTATEs of a server that will accept connections soon.
 const (
@@ -25,11 +22,10 @@ const (
 // awaitReady returns when connections are accepted and the database exists, or PostgreSQL has ended, or ctx has.
 // It looks at the status in postmaster.pid first: connecting too early would fill the log.
 func (c *Cluster) awaitReady(ctx context.Context) error {
-	for pause := firstPause; ; pause = min(2*pause, longPause) {
+	for {
 		pid, status := c.layout.postmasterFile()
 		if pid == c.PID() && status == statusReady {
-			err := c.ensureDatabase(ctx)
-			if !soon(err) {
+			if err := c.ensureDatabase(ctx); !soon(err) {
 				return err
 			}
 		}
@@ -39,7 +35,7 @@ func (c *Cluster) awaitReady(ctx context.Context) error {
 		case <-ctx.Done():
 			return fmt.Errorf("PostgreSQL was not ready in time: %w; its log ends:\n%s",
 				context.Cause(ctx), logTail(c.layout.log(), c.logStart))
-		case <-time.After(pause):
+		case <-time.After(readyPause):
 		}
 	}
 }

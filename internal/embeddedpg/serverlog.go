@@ -27,16 +27,13 @@ func openServerLog(path string) (file *os.File, start int64, err error) {
 			return nil, 0, err
 		}
 	}
-	file, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
+	if file, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
 		return nil, 0, err
 	}
-	info, err = file.Stat()
-	if err != nil {
-		file.Close()
-		return nil, 0, err
+	if start, err = file.Seek(0, io.SeekEnd); err != nil {
+		return nil, 0, errors.Join(err, file.Close())
 	}
-	return file, info.Size(), nil
+	return file, start, nil
 }
 
 // logTail returns the last lines that were written to the log since start.

@@ -19,7 +19,7 @@ func (c *Cluster) Stop(ctx context.Context) error {
 		return nil
 	default:
 	}
-	c.asked.CompareAndSwap(nothing, fastShutdown)
+	c.requested.CompareAndSwap(nothing, fastShutdown)
 	_ = interrupt(c.cmd.Process) // fails if it has ended
 	select {
 	case <-c.done:
@@ -40,7 +40,7 @@ func (c *Cluster) end() (ended bool) {
 		return true
 	default:
 	}
-	c.asked.Store(immediateShutdown)
+	c.requested.Store(immediateShutdown)
 	_ = quit(c.cmd.Process) // fails if it has ended
 	limit := time.NewTimer(immediateLimit)
 	defer limit.Stop()

@@ -61,10 +61,8 @@ func (a *account) checkReach(dir, otherwise string) error {
 	for parent := filepath.Dir(dir); parent != way[0]; parent = filepath.Dir(parent) {
 		way = slices.Insert(way, 0, parent)
 	}
-	cmd := exec.CommandContext(context.Background(), "/bin/sh", append([]string{"-c", reachScript, "sh"}, way...)...)
-	cmd.Dir = "/"
-	detach(cmd, a)
-	blocked, err := cmd.Output()
+	args := append([]string{"-c", reachScript, "sh"}, way...)
+	blocked, err := a.command(context.Background(), "/bin/sh", args...).Output()
 	var exit *exec.ExitError
 	switch {
 	case err == nil:

@@ -1,6 +1,7 @@
 package embeddedpg
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -29,10 +30,8 @@ func startWatchdog(account *account) (*watchdog, error) {
 		return nil, err
 	}
 	defer stdin.Close()
-	cmd := exec.Command("/bin/sh", "-c", watchdogScript)
-	cmd.Dir = "/"
+	cmd := account.command(context.Background(), "/bin/sh", "-c", watchdogScript)
 	cmd.Stdin = stdin
-	detach(cmd, account)
 	if err := cmd.Start(); err != nil {
 		pipe.Close()
 		return nil, fmt.Errorf("start the watchdog: %w", err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/store"
 )
@@ -17,20 +18,16 @@ func NewCrashing(t *testing.T, options ...pgtest.Option) (*DB, *pgtest.Cluster) 
 	t.Helper()
 	cluster := pgtest.NewCluster(t, options...)
 	sql, err := pgxpool.New(t.Context(), cluster.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(sql.Close)
 	b := &DB{OpenStore(t, store.Config{DatabaseURL: cluster.URL()}), cluster.URL(), sql}
-	if err := b.Migrate(Patient(t)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, b.Migrate(await.Context(t)))
 	return b, cluster
 }
 
 // Insist sends again what the database was not there for.
 func Insist(what func() error) (err error) {
-	for deadline := time.Now().Add(Soon); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(await.Limit); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if err = what(); !errors.Is(err, store.ErrUnavailable) {
 			return err
 		}

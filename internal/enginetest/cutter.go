@@ -39,9 +39,7 @@ const (
 func NewCutter(t *testing.T, b *DB) *Cutter {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	c := &Cutter{listener: listener, backend: b.SQL.Config().ConnConfig.Config}
 	c.serving.Go(func() { c.serve(t) })
 	t.Cleanup(func() {
@@ -55,9 +53,7 @@ func NewCutter(t *testing.T, b *DB) *Cutter {
 func (c *Cutter) Through(t *testing.T) *store.Store {
 	t.Helper()
 	host, port, err := net.SplitHostPort(c.listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	quote := func(text string) string { return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(text) + "'" }
 	return OpenStore(t, store.Config{DatabaseURL: "host=" + host + " port=" + port + " sslmode=disable user=" +
 		quote(c.backend.User) +

@@ -27,9 +27,7 @@ func New(t testing.TB) *DB {
 	t.Helper()
 	url := pgtest.Migrated(t)
 	sql, err := pgxpool.New(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(sql.Close)
 	b := &DB{OpenStore(t, store.Config{DatabaseURL: url}), url, sql}
 	b.Exec(t, "select setval('fence.tokens', 1000)") // so that there are tokens below the first that is granted
@@ -40,9 +38,7 @@ func New(t testing.TB) *DB {
 func OpenStore(t testing.TB, config store.Config) *store.Store {
 	t.Helper()
 	opened, err := store.Open(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(opened.Close)
 	return opened
 }
@@ -122,9 +118,6 @@ func (b *DB) AwaitBlocked(ctx context.Context, work <-chan error) error {
 	}
 }
 
-// Ptr returns a pointer to the value.
-func Ptr[T any](value T) *T { return &value }
-
 // WatchEvents has the events of a lock kept from now on, as a watch does, for longer than any test lasts.
 func (b *DB) WatchEvents(t *testing.T, locks ...store.Name) {
 	t.Helper()
@@ -136,14 +129,10 @@ func (b *DB) WatchEvents(t *testing.T, locks ...store.Name) {
 func (b *DB) LockedBy(t *testing.T, sql string, args ...any) (pid int, unlock func()) {
 	t.Helper()
 	tx, err := b.SQL.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	unlock = func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }
 	t.Cleanup(unlock)
-	if err := tx.QueryRow(t.Context(), "select pg_backend_pid()").Scan(&pid); err != nil {
-		t.Fatal(err)
-	}
+	check(t, tx.QueryRow(t.Context(), "select pg_backend_pid()").Scan(&pid))
 	if _, err := tx.Exec(t.Context(), sql, args...); err != nil {
 		t.Fatal(err)
 	}
@@ -154,9 +143,7 @@ func (b *DB) LockedBy(t *testing.T, sql string, args ...any) (pid int, unlock fu
 func NewSweeper(t *testing.T, on *store.Store, config store.SweeperConfig) *store.Sweeper {
 	t.Helper()
 	sweeper, err := store.NewSweeper(on, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return sweeper
 }
 
@@ -171,4 +158,11 @@ func Put(lease store.Lease, sequence int64, value string) store.Write {
 // Numbered returns one of many names.
 func Numbered(prefix string, number int) store.Name {
 	return store.Name(fmt.Sprintf("%s/%d", prefix, number))
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -11,12 +11,10 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 )
-
-// Soon bounds every wait for what should happen at once. A busy machine must never come near it.
-const Soon = 30 * time.Second
 
 // NoPoll is for tests of notifications: polling never comes to help.
 var NoPoll = engine.Config{PollInterval: time.Hour}
@@ -47,7 +45,7 @@ func NewEngines(t *testing.T, b *DB, count int, config engine.Config) *Engines {
 func Run(t *testing.T, on *store.Store, config engine.Config) *Running {
 	t.Helper()
 	r := Start(t, on, config)
-	Await(t, "the engine listens", r.Listening)
+	await.True(t, "the engine listens", r.Listening)
 	return r
 }
 
@@ -55,9 +53,7 @@ func Run(t *testing.T, on *store.Store, config engine.Config) *Running {
 func Start(t *testing.T, on *store.Store, config engine.Config) *Running {
 	t.Helper()
 	service, err := engine.New(on, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -81,37 +77,17 @@ func Start(t *testing.T, on *store.Store, config engine.Config) *Running {
 // At returns the Engine of an index, modulo their number.
 func (s *Engines) At(index int) *Running { return s.All[index%len(s.All)] }
 
-// Await polls until the condition holds. It fails the test after Soon.
-func Await(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(Soon); !holds(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("within %s it did not happen that %s", Soon, what)
-		}
-	}
-}
-
-// Patient returns a context that ends long after everything should have happened.
-func Patient(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Soon)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 // Count reads one number beside the engines.
 func (b *DB) Count(t *testing.T, sql string, args ...any) (n int) {
 	t.Helper()
-	if err := b.SQL.QueryRow(Patient(t), sql, args...).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	check(t, b.SQL.QueryRow(await.Context(t), sql, args...).Scan(&n))
 	return n
 }
 
 // AwaitQueued returns when so many acquires wait for all locks.
 func (b *DB) AwaitQueued(t *testing.T, count int) {
 	t.Helper()
-	Await(t, fmt.Sprintf("%d wait", count), func() bool {
+	await.True(t, fmt.Sprintf("%d wait", count), func() bool {
 		return b.Count(t,
 			"select count(*) from fence.waiters") == count
 	})
@@ -156,7 +132,7 @@ func GoAcquire(ctx context.Context, on *Running, request store.AcquireRequest) <
 // Queue acquires in the background. It returns when the request is in the queue.
 func (s *Engines) Queue(t *testing.T, index int, request store.AcquireRequest) <-chan Outcome {
 	t.Helper()
-	return s.QueueFor(Patient(t), t, index, request)
+	return s.QueueFor(await.Context(t), t, index, request)
 }
 
 // QueueFor is Queue with a context of the caller.
@@ -168,7 +144,7 @@ func (s *Engines) QueueFor(ctx context.Context, t *testing.T, index int, request
 	before := s.Count(t, "select count(*) from fence.waiters where owner_id = $1 and lock = $2", request.OwnerID,
 		request.Lock)
 	answers := GoAcquire(ctx, s.At(index), request)
-	Await(t, request.OwnerID+" waits", func() bool {
+	await.True(t, request.OwnerID+" waits", func() bool {
 		return s.Count(t, "select count(*) from fence.waiters where owner_id = $1 and lock = $2", request.OwnerID,
 			request.Lock) > before
 	})
@@ -178,19 +154,15 @@ func (s *Engines) QueueFor(ctx context.Context, t *testing.T, index int, request
 // Acquire acquires a lock by one of the Engines, and fails the test if that fails.
 func (s *Engines) Acquire(t *testing.T, index int, request store.AcquireRequest) store.Lease {
 	t.Helper()
-	lease, err := s.At(index).Acquire(Patient(t), request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lease, err := s.At(index).Acquire(await.Context(t), request)
+	check(t, err)
 	return lease
 }
 
 // Release releases a lease by one of the Engines, and fails the test if that fails.
 func (s *Engines) Release(t *testing.T, index int, lease store.Lease) {
 	t.Helper()
-	if err := s.At(index).Release(Patient(t), lease.Ref()); err != nil {
-		t.Fatal(err)
-	}
+	check(t, s.At(index).Release(await.Context(t), lease.Ref()))
 }
 
 // Granted expects a lease.
@@ -206,13 +178,7 @@ func Granted(t *testing.T, answers <-chan Outcome) store.Lease {
 // Answered returns the outcome of a call, and fails the test if there is none for long.
 func Answered(t *testing.T, answers <-chan Outcome) Outcome {
 	t.Helper()
-	select {
-	case got := <-answers:
-		return got
-	case <-time.After(Soon):
-		t.Fatal("the acquire has not returned")
-		return Outcome{}
-	}
+	return await.Receive(t, "the acquire returns", answers)
 }
 
 // Unanswered expects that the acquire waits.
@@ -233,7 +199,7 @@ func (b *DB) Describe(t *testing.T) (text string) {
 		union all (
 			select format('%s waits for %s %s %s with ticket %s at %s, counts %s', owner_id, lock, mode, scope, ticket, gateway_id, fence.is_waiting(w))
 			from fence.waiters w order by ticket)) as lines (line)`
-	if err := b.SQL.QueryRow(Patient(t), sql).Scan(&text); err != nil {
+	if err := b.SQL.QueryRow(await.Context(t), sql).Scan(&text); err != nil {
 		t.Error(err)
 	}
 	return text
@@ -256,9 +222,7 @@ func (s *Engines) BreakListeners(t *testing.T) int {
 // OpenSession opens a session through the engine at an index.
 func (s *Engines) OpenSession(t *testing.T, at int, owner string, ttl time.Duration) store.Session {
 	t.Helper()
-	session, err := s.At(at).CreateSession(Patient(t), store.SessionRequest{OwnerID: owner, TTL: ttl})
-	if err != nil {
-		t.Fatal(err)
-	}
+	session, err := s.At(at).CreateSession(await.Context(t), store.SessionRequest{OwnerID: owner, TTL: ttl})
+	check(t, err)
 	return session
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -63,10 +64,8 @@ func BuildRing(t *testing.T, s *Engines, h Hold, size int) *Ring {
 		request := r.request(h.Has, index, index)
 		switch {
 		case h.InSession:
-			session, err := s.At(index).CreateSession(Patient(t), store.SessionRequest{OwnerID: request.OwnerID})
-			if err != nil {
-				t.Fatal(err)
-			}
+			session, err := s.At(index).CreateSession(await.Context(t), store.SessionRequest{OwnerID: request.OwnerID})
+			check(t, err)
 			request.SessionID = session.ID
 		case h.ByTicketOnly:
 			outsider := request

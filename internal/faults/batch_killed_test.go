@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/lockclient"
 )
@@ -30,9 +29,7 @@ func TestGatewaysKilledUnderACrowd(t *testing.T) {
 // of the batch, each write that is sent again by another gateway is applied once.
 func TestGatewayKilledInMidBatch(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
-	db := connect(t, url)
-	f := startFleet(t, url, 2)
+	db, f := startMigrated(t, 2)
 	leases := make([]api.Lease, crowdClients)
 	for i := range leases {
 		leases[i] = mustAcquire(t, f.at(0), fmt.Sprintf("job/%d", i), "worker", 0)
@@ -50,9 +47,7 @@ func TestGatewayKilledInMidBatch(t *testing.T) {
 		got := <-answers[i]
 		check(t, got.err)
 	}
-	await.True(t, "a statement waits for a fence", func() bool {
-		return ask[bool](t, db, "select exists (select "+waitingStatements+")")
-	})
+	awaitWaiting(t, db)
 	f.at(0).Kill()
 	for i := 0; i < len(answers); i += 2 {
 		if got := <-answers[i]; !errors.Is(got.err, lockclient.ErrUnavailable) {

@@ -136,8 +136,8 @@ func wantStale(t *testing.T, g *gateway, w write) {
 // wantWrites expects so many records of a resource, and that the fence has counted as many writes.
 func wantWrites(t *testing.T, db *pgxpool.Pool, resource string, want int) {
 	t.Helper()
-	records := ask[int](t, db, "select count(*) from fence.records where resource = $1", resource)
-	counted := ask[int](t, db, "select last_version from fence.fences where resource = $1", resource)
+	records := query[int](t, db, "select count(*) from fence.records where resource = $1", resource)
+	counted := query[int](t, db, "select last_version from fence.fences where resource = $1", resource)
 	if records != want || counted != want {
 		t.Errorf("there are %d records, and %d writes were counted, of %s; want %d", records, counted, resource, want)
 	}

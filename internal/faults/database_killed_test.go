@@ -81,10 +81,10 @@ func wantDown(t *testing.T, g *gateway, w write) {
 	if err := g.Ready(ctx); !answeredUnavailable(err) {
 		t.Errorf("without a database, /readyz says %v", err)
 	}
-	if code := statusOf(t, g, "/readyz"); code != http.StatusServiceUnavailable {
+	if code, _ := get(t, g, "/readyz"); code != http.StatusServiceUnavailable {
 		t.Errorf("without a database, /readyz answers %d", code)
 	}
-	if code := statusOf(t, g, "/healthz"); code != http.StatusOK {
+	if code, _ := get(t, g, "/healthz"); code != http.StatusOK {
 		t.Errorf("without a database, /healthz answers %d", code)
 	}
 	_, acquired := g.Acquire(ctx, "job", api.AcquireRequest{OwnerID: "worker"})
@@ -101,14 +101,14 @@ func answeredUnavailable(err error) bool {
 	return errors.Is(err, lockclient.ErrUnavailable) && errors.As(err, &failed) && failed.Cause == nil
 }
 
-func statusOf(t *testing.T, g *gateway, path string) int {
+func get(t *testing.T, g *gateway, path string) (status int, body string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(patient(t), http.MethodGet, g.URL+path, nil)
 	check(t, err)
 	response, err := (&http.Client{Transport: g.transport}).Do(request)
 	check(t, err)
 	defer response.Body.Close()
-	_, err = io.Copy(io.Discard, response.Body)
+	text, err := io.ReadAll(response.Body)
 	check(t, err)
-	return response.StatusCode
+	return response.StatusCode, string(text)
 }

@@ -4,11 +4,13 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
 )
 
@@ -21,8 +23,8 @@ func connect(t *testing.T, url string) *pgxpool.Pool {
 	return pool
 }
 
-// ask returns the one value that a query yields.
-func ask[T any](t *testing.T, db *pgxpool.Pool, sql string, args ...any) (value T) {
+// query returns the one value that a query yields.
+func query[T any](t *testing.T, db *pgxpool.Pool, sql string, args ...any) (value T) {
 	t.Helper()
 	check(t, db.QueryRow(patient(t), sql, args...).Scan(&value))
 	return value
@@ -47,53 +49,42 @@ func readState(t *testing.T, db *pgxpool.Pool) state {
 }
 
 func readTables(ctx context.Context, tx pgx.Tx, s *state) error {
-	err := each(
-		ctx,
-		tx,
-		`select lock, owner_id, lease_id::text, fencing_token, granted_at, coalesce(ended_at, expires_at) from fence.leases`,
-		func(rows pgx.Rows) error {
-			var l storedLease
-			defer func() { s.leases = append(s.leases, l) }()
-			return rows.Scan(&l.lock, &l.owner, &l.leaseID, &l.token, &l.grantedAt, &l.endsAt)
-		},
-	)
+	leases, err := tx.Query(ctx, `
+		select lock, owner_id, lease_id::text, fencing_token, granted_at, coalesce(ended_at, expires_at) from fence.leases`)
 	if err != nil {
 		return err
 	}
-	err = each(
-		ctx,
-		tx,
-		`select resource, key, version, fencing_token, coalesce(sequence, 0), convert_from(value, 'UTF8'), updated_at from fence.records`,
-		func(rows pgx.Rows) error {
-			var r storedRecord
-			defer func() { s.records = append(s.records, r) }()
-			return rows.Scan(&r.resource, &r.key, &r.version, &r.token, &r.sequence, &r.value, &r.updatedAt)
-		},
-	)
+	s.leases, err = pgx.CollectRows(leases, func(row pgx.CollectableRow) (l storedLease, err error) {
+		return l, row.Scan(&l.lock, &l.owner, &l.leaseID, &l.token, &l.grantedAt, &l.endsAt)
+	})
 	if err != nil {
 		return err
 	}
-	return each(ctx, tx, `select resource, granted_token, last_token, last_sequence, last_version from fence.fences`,
-		func(rows pgx.Rows) error {
-			var name string
-			var f storedFence
-			defer func() { s.fences[name] = f }()
-			return rows.Scan(&name, &f.grantedToken, &f.lastToken, &f.lastSequence, &f.lastVersion)
-		})
-}
-
-func each(ctx context.Context, tx pgx.Tx, sql string, scan func(pgx.Rows) error) error {
-	rows, err := tx.Query(ctx, sql)
+	records, err := tx.Query(ctx, `
+		select resource, key, version, fencing_token, coalesce(sequence, 0), convert_from(value, 'UTF8'), updated_at
+		from fence.records`)
 	if err != nil {
 		return err
 	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := scan(rows); err != nil {
-			return err
-		}
+	s.records, err = pgx.CollectRows(records, func(row pgx.CollectableRow) (r storedRecord, err error) {
+		return r, row.Scan(&r.resource, &r.key, &r.version, &r.token, &r.sequence, &r.value, &r.updatedAt)
+	})
+	if err != nil {
+		return err
 	}
-	return rows.Err()
+	rows, err := tx.Query(ctx, `
+		select resource, granted_token, last_token, last_sequence, last_version from fence.fences`)
+	if err != nil {
+		return err
+	}
+	var name string
+	var f storedFence
+	columns := []any{&name, &f.grantedToken, &f.lastToken, &f.lastSequence, &f.lastVersion}
+	_, err = pgx.ForEachRow(rows, columns, func() error {
+		s.fences[name] = f
+		return nil
+	})
+	return errors.Join(err, rows.Err())
 }
 
 // holdFence keeps the rows of fences locked, so that what gateways do to them waits, until release is called.
@@ -122,16 +113,33 @@ const waitingStatements = `from pg_stat_activity
 func awaitPatient(t *testing.T, db *pgxpool.Pool) {
 	t.Helper()
 	await.True(t, "a statement waits for the fence as long as it takes", func() bool {
-		return ask[bool](t, db, "select exists (select "+waitingStatements+
+		return query[bool](t, db, "select exists (select "+waitingStatements+
 			" and clock_timestamp() - query_start > interval '500 ms')")
 	})
 }
 
-// awaitWaiting returns when so many statements of gateways wait for a lock in the database.
-func awaitWaiting(t *testing.T, db *pgxpool.Pool, count int) {
+// pendingPut is a put whose statement waits for a fence that the test holds.
+type pendingPut struct {
+	lease   api.Lease
+	release func() // the fence
+	answer  <-chan answer
+}
+
+// startPut acquires a lock at a gateway and sends the first put under it. It returns when the put waits.
+func startPut(t *testing.T, db *pgxpool.Pool, g *gateway, ttlMS int64) pendingPut {
 	t.Helper()
-	await.True(t, "statements wait for the fence", func() bool {
-		return ask[int](t, db, "select count(*) "+waitingStatements) == count
+	lease := mustAcquire(t, g, "job", "worker", ttlMS)
+	release := holdFence(t, db, "job")
+	put := pendingPut{lease, release, goPut(t, g, numbered(lease, 1))}
+	awaitPatient(t, db)
+	return put
+}
+
+// awaitWaiting returns when a statement of a gateway waits for a lock in the database.
+func awaitWaiting(t *testing.T, db *pgxpool.Pool) {
+	t.Helper()
+	await.True(t, "a statement waits for the fence", func() bool {
+		return query[bool](t, db, "select exists (select "+waitingStatements+")")
 	})
 }
 
@@ -139,11 +147,7 @@ func awaitWaiting(t *testing.T, db *pgxpool.Pool, count int) {
 func awaitExpiry(t *testing.T, db *pgxpool.Pool, lock string) {
 	t.Helper()
 	await.True(t, "the lease expires", func() bool {
-		return ask[bool](
-			t,
-			db,
-			`select expires_at <= clock_timestamp() from fence.leases where lock = $1 order by fencing_token desc limit 1`,
-			lock,
-		)
+		return query[bool](t, db, `select expires_at <= clock_timestamp() from fence.leases where lock = $1
+			order by fencing_token desc limit 1`, lock)
 	})
 }

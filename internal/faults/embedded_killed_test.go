@@ -50,7 +50,7 @@ func TestServeWithItsOwnDatabaseKilledUnderLoad(t *testing.T) {
 	wantJumps(t, db, 0)
 }
 
-// A gateway does not outlive a PostgreSQL of its own: whatever started it may start both again.
+// A gateway does not outlive a PostgreSQL of its own: its supervisor may start both again.
 func TestServeEndsWithItsOwnDatabase(t *testing.T) {
 	t.Parallel()
 	pgtest.Require(t, "initdb")
@@ -62,7 +62,7 @@ func TestServeEndsWithItsOwnDatabase(t *testing.T) {
 	check(t, syscall.Kill(postmasterPID(t, dataDir), syscall.SIGKILL))
 	<-process.Ended()
 	if err := process.Stop(); err == nil {
-		t.Error("it ended as if it had been asked to")
+		t.Error("it ended as after a request to end")
 	}
 	if log := process.Log(); !strings.Contains(log, "the private PostgreSQL ended") {
 		t.Errorf("it did not say why it ended:\n%s", log)

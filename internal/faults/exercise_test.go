@@ -5,8 +5,6 @@ package faults
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -39,41 +37,6 @@ func compose(random *rand.Rand, number, owner string) (key, value string) {
 	}
 	return ownPrefix + number, kind + number + " by " + owner + `"`
 }
-
-// Granted notes a lease.
-func (j *journal) Granted(lease api.Lease, sent, answered time.Duration) {
-	j.granted(grant{
-		lock: lease.Lock, owner: lease.OwnerID, leaseID: lease.LeaseID, token: lease.FencingToken,
-		sent: sent, answered: answered,
-	})
-}
-
-// Wrote notes a write.
-func (j *journal) Wrote(w load.Write) {
-	outcome := notApplied
-	switch {
-	case w.Applied:
-		outcome = acknowledged
-	case w.Doubtful:
-		outcome = doubtful
-	}
-	j.wrote(write{
-		resource: w.Resource, key: w.Key, value: w.Value, token: w.Token, sequence: w.Sequence, attempts: w.Attempts,
-		outcome: outcome, sent: w.Sent, version: w.Version, replayed: w.Replayed,
-	})
-}
-
-// Unavailable counts an answer that faults explain. It must say whether the call was applied.
-func (j *journal) Unavailable(err error) {
-	var problem *api.Problem
-	if errors.As(err, &problem) && problem.Outcome == "" {
-		j.Unexpected(fmt.Sprintf("unavailable without an outcome: %v", err))
-	}
-	j.unavailable()
-}
-
-// Unexpected notes an answer that no fault explains.
-func (j *journal) Unexpected(what string) { j.surprise(what) }
 
 // put sends a write of the tests' own.
 func put(ctx context.Context, g *gateway, w write) (api.WriteResult, error) {

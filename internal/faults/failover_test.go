@@ -80,7 +80,7 @@ func TestSiblingsPromotedApart(t *testing.T) {
 		wantRising(t, g, newest)
 		newest = newestToken(grantAll(t, g, "of a sibling"))
 		wantJumps(t, db, 1)
-		identities = append(identities, ask[string](t, db,
+		identities = append(identities, query[string](t, db,
 			"select (system_identifier, timeline)::text from fence.database_identity"))
 		db.Close()
 		check(t, g.Stop())
@@ -114,7 +114,7 @@ func wantRising(t *testing.T, g *gateway, newest int64) {
 	}
 }
 
-// raceForAll has every gateway ask for every lock at once, and returns the leases; each lock has one.
+// raceForAll acquires every lock at every gateway at once, and returns the leases; each lock has one.
 func raceForAll(t *testing.T, f *fleet) (leases []api.Lease) {
 	t.Helper()
 	ctx := patient(t)
@@ -156,7 +156,7 @@ func newestToken(leases ...[]api.Lease) (newest int64) {
 
 func wantJumps(t *testing.T, db *pgxpool.Pool, want int) {
 	t.Helper()
-	if jumps := ask[int](t, db, "select jumps from fence.database_identity"); jumps != want {
+	if jumps := query[int](t, db, "select jumps from fence.database_identity"); jumps != want {
 		t.Errorf("tokens have jumped %d times, not %d", jumps, want)
 	}
 }

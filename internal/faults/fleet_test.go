@@ -9,8 +9,11 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
+	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
 	"github.com/fencegate/fencegate/internal/ps"
 	"github.com/fencegate/fencegate/lockclient"
@@ -104,6 +107,13 @@ func startFleet(t *testing.T, databaseURL string, size int, args ...string) *fle
 		f.members[index].Store(startGateway(t, databaseURL, args...))
 	}
 	return f
+}
+
+// startMigrated runs gateways before a database of their own that is migrated.
+func startMigrated(t *testing.T, size int, args ...string) (*pgxpool.Pool, *fleet) {
+	t.Helper()
+	url := pgtest.Migrated(t)
+	return connect(t, url), startFleet(t, url, size, args...)
 }
 
 func (f *fleet) at(index int) *gateway { return f.members[index%len(f.members)].Load() }

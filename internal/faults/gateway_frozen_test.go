@@ -27,11 +27,11 @@ func TestGatewaysFrozenUnderLoad(t *testing.T) {
 	l.rounds(t, 3, func(round int) {
 		frozen := f.at(round)
 		frozen.freeze(t)
-		until := ask[time.Time](t, db, "select clock_timestamp() + $1::bigint * interval '1 millisecond'", leaseTTLMS)
+		until := query[time.Time](t, db, "select clock_timestamp() + $1::bigint * interval '1 millisecond'", leaseTTLMS)
 		l.turnedAway(t)
 		l.progress(t, 10)
 		await.True(t, "the leases that were held expire", func() bool {
-			return ask[bool](t, db, "select clock_timestamp() > $1", until)
+			return query[bool](t, db, "select clock_timestamp() > $1", until)
 		})
 		frozen.thaw(t)
 	})
@@ -45,9 +45,7 @@ func TestFrozenGatewayComesTooLate(t *testing.T) {
 	for _, heirWrites := range []bool{false, true} {
 		t.Run(fmt.Sprintf("the heir has written %t", heirWrites), func(t *testing.T) {
 			t.Parallel()
-			url := pgtest.Migrated(t)
-			db := connect(t, url)
-			f := startFleet(t, url, 2)
+			db, f := startMigrated(t, 2)
 			lease := mustAcquire(t, f.at(0), "job", "zombie", 100)
 			finish, status := beginPut(t, f.at(0), numbered(lease, 1))
 			f.at(0).freeze(t)
@@ -75,34 +73,29 @@ func TestFrozenGatewayComesTooLate(t *testing.T) {
 // acknowledgement is right.
 func TestFrozenGatewayWasInTime(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
-	db := connect(t, url)
-	f := startFleet(t, url, 2)
-	lease := mustAcquire(t, f.at(0), "job", "late", 100)
-	release := holdFence(t, db, "job")
-	answer := goPut(t, f.at(0), numbered(lease, 1))
-	awaitPatient(t, db)
+	db, f := startMigrated(t, 2)
+	put := startPut(t, db, f.at(0), 100)
 	f.at(0).freeze(t)
-	release()
+	put.release()
 	// The acquire may lock the fence before the write wakes: PostgreSQL gives a lock that is free to the first that comes.
 	await.True(t, "the write is applied", func() bool {
-		return ask[int](t, db, "select count(*)::int from fence.records where resource = 'job'") == 1
+		return query[int](t, db, "select count(*)::int from fence.records where resource = 'job'") == 1
 	})
 	awaitExpiry(t, db, "job")
 	heir := mustAcquire(t, f.at(1), "job", "heir", 0)
 	mustPut(t, f.at(1), numbered(heir, 1))
 	f.at(0).thaw(t)
 
-	if got := <-answer; got.err != nil || got.result.Version != 1 || got.result.Replayed {
+	if got := <-put.answer; got.err != nil || got.result.Version != 1 || got.result.Replayed {
 		t.Errorf("the late write got %+v, %v", got.result, got.err)
 	}
 	wantWrites(t, db, "job", 2)
-	inTime := ask[bool](t, db, `select r.updated_at <= l.granted_at from fence.records r, fence.leases l
-		where r.fencing_token = $1 and l.fencing_token = $2`, lease.FencingToken, heir.FencingToken)
+	inTime := query[bool](t, db, `select r.updated_at <= l.granted_at from fence.records r, fence.leases l
+		where r.fencing_token = $1 and l.fencing_token = $2`, put.lease.FencingToken, heir.FencingToken)
 	if !inTime {
 		t.Error("it was applied after the next grant")
 	}
-	wantStale(t, f.at(0), numbered(lease, 2))
+	wantStale(t, f.at(0), numbered(put.lease, 2))
 }
 
 // beginPut sends all of a write but its last byte, which finish sends; status waits for the answer. The gateway works
@@ -140,18 +133,12 @@ func beginPut(t *testing.T, g *gateway, w write) (finish func(), status func() (
 // inFlight is how many requests the gateway works on, that for its metrics included.
 func inFlight(t *testing.T, g *gateway) (count int) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(patient(t), http.MethodGet, g.URL+"/metrics", nil)
-	check(t, err)
-	response, err := (&http.Client{Transport: g.transport}).Do(request)
-	check(t, err)
-	defer response.Body.Close()
-	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
-		if number, found := strings.CutPrefix(lines.Text(), "fencegate_http_requests_in_flight "); found {
-			_, err := fmt.Sscan(number, &count)
-			check(t, err)
-			return count
-		}
+	_, metrics := get(t, g, "/metrics")
+	_, rest, found := strings.Cut(metrics, "\nfencegate_http_requests_in_flight ")
+	if !found {
+		t.Fatal("there is no such metric")
 	}
-	t.Fatal("there is no such metric")
-	return 0
+	_, err := fmt.Sscan(rest, &count)
+	check(t, err)
+	return count
 }

@@ -26,21 +26,16 @@ func TestGatewaysKilledUnderLoad(t *testing.T) {
 // gateway is a replay, and the write counts once.
 func TestGatewayKilledWhileItWrites(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
-	db := connect(t, url)
-	f := startFleet(t, url, 2)
-	lease := mustAcquire(t, f.at(0), "job", "worker", 0)
-	release := holdFence(t, db, "job")
-	answer := goPut(t, f.at(0), numbered(lease, 1))
-	awaitPatient(t, db)
+	db, f := startMigrated(t, 2)
+	put := startPut(t, db, f.at(0), 0)
 	f.at(0).Kill()
-	wantUnanswered(t, <-answer)
-	release()
+	wantUnanswered(t, <-put.answer)
+	put.release()
 	await.True(t, "the write is committed", func() bool {
-		return ask[bool](t, db, "select exists (select from fence.records)")
+		return query[bool](t, db, "select exists (select from fence.records)")
 	})
 
-	if again := mustPut(t, f.at(1), numbered(lease, 1)); !again.Replayed || again.Version != 1 {
+	if again := mustPut(t, f.at(1), numbered(put.lease, 1)); !again.Replayed || again.Version != 1 {
 		t.Errorf("the retry got %+v", again)
 	}
 	wantWrites(t, db, "job", 1)
@@ -50,18 +45,14 @@ func TestGatewayKilledWhileItWrites(t *testing.T) {
 // unknown. The retry is applied.
 func TestSessionEndedWhileItWrites(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
-	db := connect(t, url)
-	g := startGateway(t, url)
-	lease := mustAcquire(t, g, "job", "worker", 0)
-	release := holdFence(t, db, "job")
-	answer := goPut(t, g, numbered(lease, 1))
-	awaitPatient(t, db)
+	db, f := startMigrated(t, 1)
+	g := f.at(0)
+	put := startPut(t, db, g, 0)
 	execute(t, db, "select pg_terminate_backend(pid) "+waitingStatements)
-	wantOutcome(t, (<-answer).err, api.OutcomeUnknown)
-	release()
+	wantOutcome(t, (<-put.answer).err, api.OutcomeUnknown)
+	put.release()
 
-	if again := mustPut(t, g, numbered(lease, 1)); again.Replayed || again.Version != 1 {
+	if again := mustPut(t, g, numbered(put.lease, 1)); again.Replayed || again.Version != 1 {
 		t.Errorf("the retry got %+v", again)
 	}
 	wantWrites(t, db, "job", 1)
@@ -71,9 +62,8 @@ func TestSessionEndedWhileItWrites(t *testing.T) {
 // lock_held.
 func TestGatewayKilledWhileItGrants(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
-	db := connect(t, url)
-	f := startFleet(t, url, 2)
+	// The statement of the dead gateway must still wait when the fence is released.
+	db, f := startMigrated(t, 2, "--lock-timeout", "2m", "--statement-timeout", "2m")
 	execute(t, db, "insert into fence.fences (resource) values ('job')")
 	release := holdFence(t, db, "job")
 	request := api.AcquireRequest{OwnerID: "worker", RequestID: new("once")}
@@ -83,17 +73,17 @@ func TestGatewayKilledWhileItGrants(t *testing.T) {
 		_, err := f.at(0).Acquire(ctx, "job", request)
 		ended <- err
 	}()
-	awaitWaiting(t, db, 1)
+	awaitWaiting(t, db)
 	f.at(0).Kill()
 	wantUnanswered(t, answer{err: <-ended})
 	release()
 	await.True(t, "the grant is committed", func() bool {
-		return ask[bool](t, db, "select exists (select from fence.leases)")
+		return query[bool](t, db, "select exists (select from fence.leases)")
 	})
 
 	lease, err := f.at(1).Acquire(ctx, "job", request)
 	check(t, err)
-	if granted := ask[int64](t, db, "select fencing_token from fence.leases"); lease.FencingToken != granted {
+	if granted := query[int64](t, db, "select fencing_token from fence.leases"); lease.FencingToken != granted {
 		t.Errorf("the retry got token %d, %d was granted", lease.FencingToken, granted)
 	}
 	if _, err := f.at(1).Acquire(ctx, "job", api.AcquireRequest{OwnerID: "other"}); !errors.Is(err,
@@ -105,9 +95,7 @@ func TestGatewayKilledWhileItGrants(t *testing.T) {
 // P7: the dead need not be swept away. The gateway that granted is killed, and the one that is left does not sweep.
 func TestDeadHoldersLockIsGrantable(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
-	db := connect(t, url)
-	f := startFleet(t, url, 2, "--sweep-interval", "1h")
+	db, f := startMigrated(t, 2, "--sweep-interval", "1h")
 	for i := range 5 {
 		lock := fmt.Sprintf("job/%d", i)
 		first := mustAcquire(t, f.at(0), lock, "dead", 100)

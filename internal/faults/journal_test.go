@@ -3,9 +3,14 @@
 package faults
 
 import (
+	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/load"
 )
 
 // history is what clients saw. Times are by the test's monotonic clock.
@@ -14,7 +19,7 @@ type history struct {
 	writes []write
 }
 
-// grant is a lease that an acquire returned. Sent is when it was first asked for.
+// grant is a lease that an acquire returned. Sent is when its acquire was first sent.
 type grant struct {
 	lock, owner, leaseID string
 	token                int64
@@ -27,7 +32,6 @@ type write struct {
 	token, sequence int64
 	value           string
 	outcome         outcome
-	attempts        int
 
 	// Of the attempt that was answered for good: when it was sent, and what an acknowledgement said.
 	sent     time.Duration
@@ -61,22 +65,40 @@ func newJournal() *journal { return &journal{begun: time.Now()} }
 
 func (j *journal) now() time.Duration { return time.Since(j.begun) }
 
-func (j *journal) granted(g grant) {
+// Granted notes a lease.
+func (j *journal) Granted(lease api.Lease, sent, answered time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.history.grants = append(j.history.grants, g)
+	j.history.grants = append(j.history.grants, grant{
+		lock: lease.Lock, owner: lease.OwnerID, leaseID: lease.LeaseID, token: lease.FencingToken,
+		sent: sent, answered: answered,
+	})
 }
 
-func (j *journal) wrote(w write) {
+// Wrote notes a write.
+func (j *journal) Wrote(w load.Write) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.history.writes = append(j.history.writes, w)
-	if w.outcome == acknowledged {
+	outcome := notApplied
+	switch {
+	case w.Applied:
+		outcome = acknowledged
 		j.acks++
+	case w.Doubtful:
+		outcome = doubtful
 	}
+	j.history.writes = append(j.history.writes, write{
+		resource: w.Resource, key: w.Key, value: w.Value, token: w.Token, sequence: w.Sequence,
+		outcome: outcome, sent: w.Sent, version: w.Version, replayed: w.Replayed,
+	})
 }
 
-func (j *journal) unavailable() {
+// Unavailable counts an answer that faults explain. It must say whether the call was applied.
+func (j *journal) Unavailable(err error) {
+	var problem *api.Problem
+	if errors.As(err, &problem) && problem.Outcome == "" {
+		j.Unexpected(fmt.Sprintf("unavailable without an outcome: %v", err))
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.unavailables++
@@ -88,7 +110,8 @@ func (j *journal) timesUnavailable() int {
 	return j.unavailables
 }
 
-func (j *journal) surprise(what string) {
+// Unexpected notes an answer that no fault explains.
+func (j *journal) Unexpected(what string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.unexpected = append(j.unexpected, what)

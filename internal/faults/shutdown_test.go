@@ -50,9 +50,7 @@ func TestShutdownAnswersRequestsUnderWay(t *testing.T) {
 		answers = append(answers, goPut(t, g, numbered(lease, 1)))
 	}
 	await.True(t, "all writes are under way", func() bool { return inFlight(t, g) == 1+len(answers) })
-	await.True(t, "they wait for their fences", func() bool {
-		return ask[bool](t, db, "select exists (select "+waitingStatements+")")
-	})
+	awaitWaiting(t, db)
 	check(t, g.Signal(syscall.SIGTERM))
 	await.True(t, "the gateway takes no new connections", func() bool { return refuses(g) })
 	if _, err := g.Acquire(patient(t), "other", api.AcquireRequest{OwnerID: "late"}); !errors.Is(err,
@@ -77,13 +75,11 @@ func TestShutdownAnswersRequestsUnderWay(t *testing.T) {
 // once.
 func TestShutdownTimeout(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
-	db := connect(t, url)
-	f := startFleet(t, url, 2, "--shutdown-timeout", "50ms", "--request-timeout", "1h", "--statement-timeout", "1h")
+	db, f := startMigrated(t, 2, "--shutdown-timeout", "50ms", "--request-timeout", "1h", "--statement-timeout", "1h")
 	lease := mustAcquire(t, f.at(0), "job", "worker", 0)
 	release := holdFence(t, db, "job")
 	answer := goPut(t, f.at(0), numbered(lease, 1))
-	awaitWaiting(t, db, 1)
+	awaitWaiting(t, db)
 	check(t, f.at(0).Signal(syscall.SIGTERM))
 	await.True(t, "it ends", func() bool { return f.at(0).hasEnded() })
 	var exit *exec.ExitError
@@ -97,6 +93,22 @@ func TestShutdownTimeout(t *testing.T) {
 	release()
 	mustPut(t, f.at(1), numbered(lease, 1))
 	wantWrites(t, db, "job", 1)
+}
+
+// The end does not wait either for a write that a worker of the gateway sends, since its fence is locked.
+func TestShutdownTimeoutOfLockWaits(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Migrated(t)
+	db := connect(t, url)
+	g := startGateway(t, url, "--shutdown-timeout", "50ms", "--request-timeout", "1h", "--statement-timeout", "1h",
+		"--lock-timeout", "100ms")
+	lease := mustAcquire(t, g, "job", "worker", 0)
+	holdFence(t, db, "job")
+	answer := goPut(t, g, numbered(lease, 1))
+	awaitPatient(t, db)
+	check(t, g.Signal(syscall.SIGTERM))
+	await.True(t, "the gateway ends", g.hasEnded)
+	wantUnanswered(t, <-answer)
 }
 
 // Every rejection that was answered is in the record when the gateway has ended, the last moment's included.
@@ -113,7 +125,7 @@ func TestShutdownRecordsRejections(t *testing.T) {
 		}
 	}
 	check(t, g.Stop())
-	if recorded := ask[int](t, db, "select coalesce(sum(count), 0) from fence.rejections"); recorded != 20 {
+	if recorded := query[int](t, db, "select coalesce(sum(count), 0) from fence.rejections"); recorded != 20 {
 		t.Errorf("%d of 20 rejections are in the record", recorded)
 	}
 }
@@ -123,10 +135,7 @@ func TestSecondSignalKills(t *testing.T) {
 	url := pgtest.Migrated(t)
 	db := connect(t, url)
 	g := startGateway(t, url)
-	lease := mustAcquire(t, g, "job", "worker", 0)
-	holdFence(t, db, "job")
-	answer := goPut(t, g, numbered(lease, 1))
-	awaitWaiting(t, db, 1)
+	put := startPut(t, db, g, 0)
 	check(t, g.Signal(syscall.SIGTERM))
 	await.True(t, "the gateway takes no new connections", func() bool { return refuses(g) })
 	await.True(t, "the next signal ends it", func() bool {
@@ -137,7 +146,7 @@ func TestSecondSignalKills(t *testing.T) {
 	if err := g.Stop(); !errors.As(err, &exit) || !exit.Sys().(syscall.WaitStatus).Signaled() {
 		t.Errorf("it ended with %v, not by the signal", err)
 	}
-	wantUnanswered(t, <-answer)
+	wantUnanswered(t, <-put.answer)
 }
 
 // refuses reports whether the gateway takes no new connections.

@@ -66,7 +66,7 @@ func TestServeOnNewerSchema(t *testing.T) {
 	db := connect(t, url)
 	execute(t, db, "update fence.guard_revision set revision = 1000")
 	wantRefusal(t, url, "the database was migrated by a newer fencegate", "run the newer one")
-	if revision := ask[int](t, db, "select revision from fence.guard_revision"); revision != 1000 {
+	if revision := query[int](t, db, "select revision from fence.guard_revision"); revision != 1000 {
 		t.Errorf("it went back to revision %d", revision)
 	}
 	wantNotReady(t, g, "run the newer one")

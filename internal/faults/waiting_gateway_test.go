@@ -13,15 +13,14 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/store"
 )
 
 // waitingClients wait for one lock, and give it back as soon as they have it.
 type waitingClients struct {
-	db     *pgxpool.Pool
-	lock   string
-	asking sync.WaitGroup
+	db      *pgxpool.Pool
+	lock    string
+	waiting sync.WaitGroup
 
 	mu     sync.Mutex
 	served map[string]int64 // the tokens, by owner
@@ -33,7 +32,7 @@ func (w *waitingClients) wait(ctx context.Context, t *testing.T, g *gateway, nam
 	t.Helper()
 	for i := range count {
 		owner := fmt.Sprintf("%s %d", name, i)
-		w.asking.Go(func() {
+		w.waiting.Go(func() {
 			lease, err := g.Acquire(ctx, w.lock, api.AcquireRequest{OwnerID: owner, WaitMS: store.WaitMax.Milliseconds(),
 				RequestID: new(rand.Text())})
 			if err == nil {
@@ -49,7 +48,7 @@ func (w *waitingClients) wait(ctx context.Context, t *testing.T, g *gateway, nam
 			w.served[owner] = lease.FencingToken
 		})
 		await.True(t, owner+" waits", func() bool {
-			return ask[int](t, w.db, "select count(*) from fence.waiters where owner_id = $1", owner) == 1
+			return query[int](t, w.db, "select count(*) from fence.waiters where owner_id = $1", owner) == 1
 		})
 	}
 }
@@ -79,12 +78,14 @@ func (w *waitingClients) wantServed(t *testing.T, name string, count int) {
 // wantApart expects that no two leases ran at the same time, and that none runs.
 func (w *waitingClients) wantApart(t *testing.T) {
 	t.Helper()
-	if n := ask[int](t, w.db, `select count(*) from fence.leases a, fence.leases b where a.lock = b.lock and a.fencing_token < b.fencing_token
+	if n := query[int](t, w.db, `
+		select count(*) from fence.leases a, fence.leases b
+		where a.lock = b.lock and a.fencing_token < b.fencing_token
 			and b.granted_at < coalesce(a.ended_at, a.expires_at)`); n != 0 {
 		t.Errorf("%d leases ran beside each other", n)
 	}
 	await.True(t, "grants to clients that are gone are released", func() bool {
-		return ask[int](t, w.db, "select count(*) from fence.leases where ended_at is null") == 0
+		return query[int](t, w.db, "select count(*) from fence.leases where ended_at is null") == 0
 	})
 }
 
@@ -95,9 +96,7 @@ func newWaitingClients(db *pgxpool.Pool) *waitingClients {
 // A gateway is killed while clients wait at it. The waiters behind them are served.
 func TestGatewayIsKilledWithWaiters(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
-	db := connect(t, url)
-	f := startFleet(t, url, 3)
+	db, f := startMigrated(t, 3)
 	w := newWaitingClients(db)
 	holder := mustAcquire(t, f.at(1), w.lock, "holder", 0)
 	w.wait(patient(t), t, f.at(0), "lost", 5)
@@ -105,7 +104,7 @@ func TestGatewayIsKilledWithWaiters(t *testing.T) {
 	w.wait(patient(t), t, f.at(2), "last", 3)
 	f.at(0).Kill()
 	mustRelease(t, f.at(2), holder)
-	w.asking.Wait()
+	w.waiting.Wait()
 	w.wantServed(t, "behind", 3)
 	w.wantServed(t, "last", 3)
 	if n := w.countServed(); n != 6 {
@@ -118,9 +117,7 @@ func TestGatewayIsKilledWithWaiters(t *testing.T) {
 // it continues, its clients are served in turn, except those that have gone meanwhile.
 func TestGatewayIsFrozenWithWaiters(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
-	db := connect(t, url)
-	f := startFleet(t, url, 3)
+	db, f := startMigrated(t, 3)
 	w := newWaitingClients(db)
 	holder := mustAcquire(t, f.at(1), w.lock, "holder", 0)
 	leaving, leave := context.WithCancel(patient(t))
@@ -138,14 +135,16 @@ func TestGatewayIsFrozenWithWaiters(t *testing.T) {
 	w.wait(patient(t), t, f.at(2), "late", 4)
 	f.at(0).thaw(t)
 	mustRelease(t, f.at(2), holder)
-	w.asking.Wait()
+	w.waiting.Wait()
 	w.wantServed(t, "patient", 4)
 	w.wantServed(t, "late", 4)
 	if n := w.countServed(); n != 12 {
 		t.Errorf("%d were served, want the 12 that stayed", n)
 	}
 	w.wantApart(t)
-	await.True(t, "the queue is empty", func() bool { return ask[int](t, db, "select count(*) from fence.waiters") == 0 })
+	await.True(t, "the queue is empty", func() bool {
+		return query[int](t, db, "select count(*) from fence.waiters") == 0
+	})
 }
 
 // A client gives up on a frozen gateway, and sends the same request to another one. It keeps its ticket there, and what
@@ -153,9 +152,7 @@ func TestGatewayIsFrozenWithWaiters(t *testing.T) {
 // lease back.
 func TestRequestMovesFromAFrozenGateway(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
-	db := connect(t, url)
-	f := startFleet(t, url, 2)
+	db, f := startMigrated(t, 2)
 	holder := mustAcquire(t, f.at(1), "job", "holder", 0)
 	request := api.AcquireRequest{OwnerID: "client", WaitMS: store.WaitMax.Milliseconds(), RequestID: new(rand.Text())}
 	first, cancel := context.WithCancel(patient(t))
@@ -165,15 +162,15 @@ func TestRequestMovesFromAFrozenGateway(t *testing.T) {
 		_, err := f.at(0).Acquire(first, "job", request)
 		gone <- err
 	}()
-	await.True(t, "the client waits", func() bool { return ask[int](t, db, "select count(*) from fence.waiters") == 1 })
-	ticket := ask[int64](t, db, "select ticket from fence.waiters")
+	await.True(t, "the client waits", func() bool { return query[int](t, db, "select count(*) from fence.waiters") == 1 })
+	ticket := query[int64](t, db, "select ticket from fence.waiters")
 	f.at(0).freeze(t)
 	cancel()
 	if err := <-gone; err == nil {
 		t.Error("a frozen gateway has answered")
 	}
 	gatewayOf := func() string {
-		return ask[string](t, db, "select gateway_id::text from fence.waiters where ticket = $1", ticket)
+		return query[string](t, db, "select gateway_id::text from fence.waiters where ticket = $1", ticket)
 	}
 	was := gatewayOf()
 	answers := make(chan api.Lease, 1)

@@ -1,5 +1,3 @@
-//go:build unix
-
 // Package gatewayprocess runs "fencegate serve" as an operating-system process of its own: for the demo, for benchmarks
 // whose load must not share the gateway's process, and for tests that freeze and kill it.
 package gatewayprocess

@@ -18,8 +18,8 @@ const retryPause = 50 * time.Millisecond
 func (c *client) acquire(l *lockHistory, shared bool) *held {
 	// Each acquire has another owner: an owner that left a lease to expire, and waits for the same lock, would be a
 	// deadlock.
-	c.asked++
-	owner := fmt.Sprintf("%s.%d", c.name, c.asked)
+	c.acquires++
+	owner := fmt.Sprintf("%s.%d", c.name, c.acquires)
 	ttlMS := c.run.habits.ttlLeastMS + c.random.Int64N(c.run.habits.ttlSpreadMS)
 	request := api.AcquireRequest{OwnerID: owner, TTLMS: &ttlMS, RequestID: &owner}
 	op := opAcquire
@@ -29,7 +29,7 @@ func (c *client) acquire(l *lockHistory, shared bool) *held {
 	if c.chance(c.run.habits.waiting) {
 		op, request.WaitMS = opWait, 50+c.random.Int64N(waitMostMS)
 	}
-	asking := l.acquireSent(owner)
+	acquiring := l.acquireSent(owner)
 	for first := true; c.sending.Err() == nil; first = false {
 		lose := first && c.chance(c.run.habits.lost)
 		lease, err := send(c, op, lose, time.Duration(request.WaitMS)*time.Millisecond,
@@ -44,7 +44,7 @@ func (c *client) acquire(l *lockHistory, shared bool) *held {
 					n.SharedGrants++
 				}
 			})
-			grant := asking.granted(lease)
+			grant := acquiring.granted(lease)
 			c.run.observer.Granted(lease, grant.sent, grant.answered)
 			return &held{grant: grant, beat: time.Now(), ttl: time.Duration(ttlMS) * time.Millisecond}
 		case errors.Is(err, lockclient.ErrLockHeld), errors.Is(err, lockclient.ErrLeaseLost):
@@ -148,23 +148,23 @@ func (c *client) sendTwice(w *write) bool {
 }
 
 func (c *client) endWrite(w *write) {
-	fate := w.end()
-	c.run.observer.Wrote(fate.write)
+	result, replays := w.end()
+	c.run.observer.Wrote(result)
 	c.run.tally.count(func(n *Counts) {
-		n.Repeats += fate.repeats
-		n.Replays += fate.replays
+		n.Repeats += int64(max(0, result.Attempts-1))
+		n.Replays += replays
 		switch {
-		case fate.applied:
+		case result.Applied:
 			n.Admitted++
-		case fate.doubtful:
+		case result.Doubtful:
 			n.Doubtful++
 		}
 	})
 }
 
+// sendWrite makes one attempt.
 func (c *client) sendWrite(w *write, lose bool) verdict { return c.sendWriteTo(c.gateway(), w, lose) }
 
-// sendWriteTo makes one attempt.
 func (c *client) sendWriteTo(gateway *lockclient.API, w *write, lose bool) verdict {
 	a := w.send()
 	result, err := send(c, opWrite, lose, 0, func(ctx context.Context) (api.WriteResult, error) {
@@ -230,18 +230,16 @@ func send[T any](
 	defer cancel()
 	begun := time.Now()
 	result, err := call(ctx)
-	switch {
-	case lose && errors.Is(err, lockclient.ErrUnavailable):
+	if lose && errors.Is(err, lockclient.ErrUnavailable) {
 		c.run.tally.count(func(n *Counts) { n.LostAnswers++ })
-	default:
+	} else {
 		c.run.tally.note(op, time.Since(begun), err)
 	}
 	return result, err
 }
 
 // unserved reports whether a call failed as it may while a gateway or its database is down; then the client pauses.
-// Anything else is
-// noted: whatever is broken, a gateway answers with the truth or not at all.
+// Anything else is noted: whatever is broken, a gateway answers with the truth or not at all.
 func (c *client) unserved(err error) bool {
 	if errors.Is(err, lockclient.ErrUnavailable) || errors.Is(err, lockclient.ErrRateLimited) ||
 		errors.Is(err, context.Canceled) { // the end of the run
@@ -255,5 +253,3 @@ func (c *client) unserved(err error) bool {
 
 // rest pauses a client that is not served, to leave the processor to the others.
 func (c *client) rest() { sleep(c.sending, retryPause) }
-
-func isNotFound(err error) bool { return errors.Is(err, lockclient.ErrNotFound) }

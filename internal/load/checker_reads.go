@@ -42,11 +42,8 @@ func (r *reading) listed(records []api.RecordInfo) {
 		found[record.Key] = record.Version
 		last = max(last, record.Version)
 	}
-	for key, w := range r.due {
-		if found[key] < w.version {
-			l.accuse(nothingLost, fmt.Sprintf("the acknowledged write %s of %s, version %d, is lost", w.number, key,
-				w.version), w, r)
-		}
+	for key := range r.due {
+		r.expectDue(key, found[key])
 	}
 	for _, record := range records {
 		r.judge(record.Key, record.Version, numberOf(record.FencingToken, record.Sequence), nil)
@@ -69,10 +66,7 @@ func (r *reading) got(key string, record lockclient.Record) {
 	r.answered = l.checker.now()
 	n := numberOf(record.Token.Token, record.Token.Sequence)
 	r.found = fmt.Sprintf("%s has version %d of %s, %q", key, record.Version, n, record.Value)
-	if w := r.due[key]; w != nil && record.Version < w.version {
-		l.accuse(nothingLost, fmt.Sprintf("the acknowledged write %s of %s, version %d, is lost", w.number, key, w.version),
-			w, r)
-	}
+	r.expectDue(key, record.Version)
 	r.judge(key, record.Version, n, record.Value)
 	l.ledger.versionMax = max(l.ledger.versionMax, record.Version)
 	l.countVersions(r)
@@ -84,9 +78,14 @@ func (r *reading) missed(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.answered, r.found = l.checker.now(), key+" is not there"
-	if w := r.due[key]; w != nil {
-		l.accuse(nothingLost, fmt.Sprintf("the acknowledged write %s of %s, version %d, is lost", w.number, key, w.version),
-			w, r)
+	r.expectDue(key, 0)
+}
+
+// expectDue compares the version of a record, 0 if there is none, with that of the write that must be there.
+func (r *reading) expectDue(key string, version int64) {
+	if w := r.due[key]; w != nil && version < w.version {
+		r.history.accuse(nothingLost, fmt.Sprintf("the acknowledged write %s of %s, version %d, is lost", w.number, key,
+			w.version), w, r)
 	}
 }
 

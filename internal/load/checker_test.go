@@ -185,7 +185,7 @@ func TestCheckerPassesAllowedHistories(t *testing.T) {
 	}
 }
 
-// TestWindows goes far beyond what is kept: what was forgotten must not be held against anybody.
+// TestWindows goes far beyond what is kept: what was forgotten must not count as a violation.
 func TestWindows(t *testing.T) {
 	m := newModel(t)
 	old := m.exclusive(1, 1000)

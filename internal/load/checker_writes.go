@@ -118,8 +118,7 @@ func (a *attempt) admitted(result api.WriteResult) {
 		l.accuse(oldShutOut, fmt.Sprintf("the write %s was admitted under a shared lease", w.number), a)
 	case !a.replayed && a.known != nil && a.known.lease.FencingToken > w.token:
 		l.accuse(oldShutOut, fmt.Sprintf("the write %s was admitted, sent after token %d had been granted", w.number,
-			a.known.lease.FencingToken),
-			a.known, a)
+			a.known.lease.FencingToken), a.known, a)
 	}
 	for _, other := range w.attempts {
 		if other != a && !a.replayed && other.verdict == admitted && !other.replayed {
@@ -156,15 +155,9 @@ func (a *attempt) lost(code string) {
 	a.answered, a.code = l.checker.now(), code
 }
 
-// fate is what is known of a write in the end.
-type fate struct {
-	applied, doubtful bool
-	repeats, replays  int64
-	write             Write
-}
-
-// end is called when no attempt is under way, and no other follows.
-func (w *write) end() fate {
+// end is called when no attempt is under way, and no other follows. It returns what an Observer is shown, and how many
+// attempts were answered as replays.
+func (w *write) end() (result Write, replays int64) {
 	l := w.history
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -172,28 +165,19 @@ func (w *write) end() fate {
 	l.ledger.end(w)
 	l.judgeReplay(w)
 	l.countVersions(w)
-	f := fate{applied: w.version != 0, doubtful: w.doubtful(), repeats: int64(max(0, len(w.attempts)-1))}
-	for _, a := range w.attempts {
-		if a.replayed {
-			f.replays++
-		}
-	}
-	f.write = w.outcome()
-	return f
-}
-
-// outcome returns what an Observer is shown. l.mu is held.
-func (w *write) outcome() Write {
-	result := Write{
+	result = Write{
 		Resource: w.history.name, Key: w.key, Value: w.value, Token: w.token, Sequence: w.sequence, Attempts: len(w.attempts),
 		Version: w.version, Applied: w.version != 0, Doubtful: w.doubtful(),
 	}
 	for _, a := range w.attempts {
+		if a.replayed {
+			replays++
+		}
 		if a.verdict == admitted && (!a.replayed || result.Sent == 0) {
 			result.Sent, result.Replayed = a.sent, a.replayed
 		}
 	}
-	return result
+	return result, replays
 }
 
 // isRuledOut reports whether no attempt so far was applied or can still be. No attempt is under way.
@@ -239,7 +223,6 @@ func (l *lockHistory) judgeReplay(w *write) {
 	}
 	if replay {
 		l.accuse(oldShutOut, fmt.Sprintf("the write %s was applied, sent after token %d had been granted", w.number,
-			late.known.lease.FencingToken),
-			late.known, w)
+			late.known.lease.FencingToken), late.known, w)
 	}
 }

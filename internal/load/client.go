@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -13,7 +14,8 @@ type client struct {
 	run    *run
 	name   string
 	random *rand.Rand
-	asked  int
+	// acquires is how many it has sent.
+	acquires int
 	// working ends when no new work is to be begun, sending when nothing more is to be sent.
 	working, sending context.Context
 }
@@ -123,46 +125,42 @@ func (c *client) freeze(h *held) {
 	}
 }
 
-// list reads what records there are, and reports whether it was answered.
-func (c *client) list(l *lockHistory) (*reading, bool) {
-	for c.sending.Err() == nil {
-		reading := l.reads()
-		begun := time.Now()
+// list reads what records there are. It returns nil where that was not answered, like get.
+func (c *client) list(l *lockHistory) *reading {
+	return c.read(l, func(reading *reading) (answered func(), err error) {
 		records, err := c.gateway().Records(c.sending, l.name, lockclient.RecordsQuery{})
-		c.run.tally.note(opRead, time.Since(begun), err)
-		switch {
-		case err == nil:
-			reading.listed(records.Records)
-			return reading, true
-		case !c.unserved(err):
-			return nil, false
-		}
-	}
-	return nil, false
+		return func() { reading.listed(records.Records) }, err
+	})
 }
 
-// get reads one record, and reports whether it was answered.
-func (c *client) get(l *lockHistory, key string) bool {
+// get reads one record.
+func (c *client) get(l *lockHistory, key string) *reading {
+	return c.read(l, func(reading *reading) (answered func(), err error) {
+		record, err := c.gateway().Get(c.sending, l.name, key)
+		if errors.Is(err, lockclient.ErrNotFound) {
+			return func() { reading.missed(key) }, nil
+		}
+		return func() { reading.got(key, record) }, err
+	})
+}
+
+// read sends a reading until it is answered. Where send returns no error, the function that it returns checks the
+// answer.
+func (c *client) read(l *lockHistory, send func(*reading) (answered func(), err error)) *reading {
 	for c.sending.Err() == nil {
 		reading := l.reads()
 		begun := time.Now()
-		record, err := c.gateway().Get(c.sending, l.name, key)
-		switch {
-		case err == nil:
-			c.run.tally.note(opRead, time.Since(begun), nil)
-			reading.got(key, record)
-			return true
-		case isNotFound(err):
-			c.run.tally.note(opRead, time.Since(begun), nil)
-			reading.missed(key)
-			return true
-		}
+		answered, err := send(reading)
 		c.run.tally.note(opRead, time.Since(begun), err)
+		if err == nil {
+			answered()
+			return reading
+		}
 		if !c.unserved(err) {
-			return false
+			return nil
 		}
 	}
-	return false
+	return nil
 }
 
 func (c *client) gateway() *lockclient.API {

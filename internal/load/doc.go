@@ -15,13 +15,13 @@
 //
 // Two orders are certain. One is this process's clock: what was answered before something else was sent, happened
 // before that. The checker takes its stamps, and reads what is known, under one mutex for each name: before a
-// request is sent and after its answer was read. The other is the database's clock, as its answers tell it, to the
+// request is sent and after its answer was read. The other is the database's clock, as its answers show it, to the
 // millisecond. Only what contradicts one of these is reported. What can't be known for sure (when a lost request
 // arrived) is no violation.
 //
 // Writes are counted by versions: every write that is applied raises the version of its resource by one. So a version
 // that none of the writes under way or in doubt can have made was made by a write that was applied twice, or by one
-// that nobody sent.
+// that no client sent.
 //
 // Names are new in every run, and no other client may use them. What is kept of each is a window of the last grants and
 // writes: memory does not grow with time.

@@ -122,8 +122,7 @@ func newRun(names []string, seed uint64) *run {
 
 // unavailable notes that a gateway could not be reached, or could not serve.
 func (r *run) unavailable(err error) {
-	r.tally.unserved(err)
-	r.tally.count(func(n *Counts) { n.Unavailable++ })
+	r.tally.unavailable(err)
 	r.observer.Unavailable(err)
 }
 
@@ -154,9 +153,12 @@ func Run(ctx context.Context, config Config) (*Report, error) {
 	working, stop := context.WithTimeout(ctx, config.Duration)
 	defer stop()
 	pressureEnd := r.startPressure(working, config, prefix)
-	reporting := r.startProgress(config)
+	done := make(chan struct{})
+	var reporting sync.WaitGroup
+	reporting.Go(func() { r.reportProgress(config, done) })
 	r.work(working, config.Clients)
-	reporting()
+	close(done)
+	reporting.Wait()
 	report := &Report{
 		Clients: config.Clients, Locks: config.Locks, Seed: config.Seed, Gateways: config.URLs, Prefix: prefix,
 		Took: time.Since(r.begun), Interrupted: ctx.Err() != nil,
@@ -203,17 +205,7 @@ func (r *run) work(working context.Context, count int) {
 	clients.Wait()
 }
 
-// startProgress calls config.Progress every second, until the function that it returns is called.
-func (r *run) startProgress(config Config) (stop func()) {
-	done := make(chan struct{})
-	var reporting sync.WaitGroup
-	reporting.Go(func() { r.reportProgress(config, done) })
-	return func() {
-		close(done)
-		reporting.Wait()
-	}
-}
-
+// reportProgress calls config.Progress every second, until done is closed.
 func (r *run) reportProgress(config Config, done <-chan struct{}) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -244,11 +236,10 @@ func (r *run) readBack(ctx context.Context) (unread int) {
 		random: mathrand.New(mathrand.NewPCG(r.seed, 0))} //nolint:gosec // see work
 	for _, name := range r.names {
 		l := r.checker.histories[name]
-		reading, ok := c.list(l)
+		reading := c.list(l)
+		ok := reading != nil
 		for key := range keys {
-			if ok {
-				ok = c.get(l, keyName(key))
-			}
+			ok = ok && c.get(l, keyName(key)) != nil
 		}
 		if !ok {
 			unread++

@@ -63,11 +63,10 @@ type pressure struct {
 	kind   Pressure
 	name   string
 
-	asked, calls, refused, unavailable atomic.Int64
+	acquires, calls, refused, unavailable atomic.Int64
 }
 
-// startPressure starts all configured kinds. They end with ctx; the function returned waits for
-// that.
+// startPressure starts all configured kinds. They end with ctx; the function returned waits for that.
 func (r *run) startPressure(ctx context.Context, config Config, prefix string) (wait func() []PressureReport) {
 	var running sync.WaitGroup
 	var all []*pressure
@@ -143,7 +142,7 @@ func (p *pressure) acquire(
 ) (lease api.Lease, err error) {
 	if request.OwnerID == "" {
 		// Each acquire has another owner: the earlier, unanswered request of an owner may still wait, and block it.
-		request.OwnerID = fmt.Sprintf("%s-%d.%d", p.kind, client, p.asked.Add(1))
+		request.OwnerID = fmt.Sprintf("%s-%d.%d", p.kind, client, p.acquires.Add(1))
 	}
 	if request.SessionID == nil {
 		ttl := int64(pressureTTLMS)

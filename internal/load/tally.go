@@ -55,14 +55,12 @@ func (t *tally) note(op string, took time.Duration, err error) {
 	if err == nil {
 		return
 	}
-	problem := lockclient.ProblemOf(err)
-	if problem == nil {
-		t.rejections["foreign_answer"]++
-		return
-	}
-	name := string(problem.Code)
-	if problem.Reason != "" {
-		name += "/" + problem.Reason
+	name := "foreign_answer"
+	if problem := lockclient.ProblemOf(err); problem != nil {
+		name = string(problem.Code)
+		if problem.Reason != "" {
+			name += "/" + problem.Reason
+		}
 	}
 	t.rejections[name]++
 }
@@ -77,11 +75,12 @@ func (t *tally) surprise(what string) {
 	}
 }
 
-// unserved notes that a gateway could not be reached, or could not serve.
-func (t *tally) unserved(err error) {
+// unavailable notes that a gateway could not be reached, or could not serve.
+func (t *tally) unavailable(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.unreached = err
+	t.counts.Unavailable++
 }
 
 func (t *tally) count(add func(*Counts)) {

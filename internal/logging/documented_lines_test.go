@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// logMethods are those of a logger, with the place of the message among their arguments.
+// logMethods are those of a logger, with the index of the message among their arguments.
 var logMethods = map[string]int{
 	"Debug": 0, "Info": 0, "Warn": 0, "Error": 0, "DebugContext": 1, "InfoContext": 1, "WarnContext": 1,
 	"ErrorContext": 1, "Log": 2, "LogAttrs": 2,
@@ -93,12 +93,12 @@ func linesOf(t *testing.T, path string, file *ast.File, returned map[string][]st
 		if !ok || !isLogger(method.X) {
 			return true
 		}
-		place, ok := logMethods[method.Sel.Name]
-		if !ok || len(call.Args) <= place {
+		index, ok := logMethods[method.Sel.Name]
+		if !ok || len(call.Args) <= index {
 			return true
 		}
 		messages := []string{}
-		switch message := call.Args[place].(type) {
+		switch message := call.Args[index].(type) {
 		case *ast.BasicLit:
 			messages = append(messages, unquoted(message))
 		case *ast.Ident:
@@ -108,7 +108,7 @@ func linesOf(t *testing.T, path string, file *ast.File, returned map[string][]st
 			t.Errorf("%s: a line whose message is no constant", path)
 		}
 		for _, message := range messages {
-			logged[message] = append(logged[message], keysOf(call.Args[place+1:])...)
+			logged[message] = append(logged[message], keysOf(call.Args[index+1:])...)
 		}
 		return true
 	})

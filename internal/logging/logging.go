@@ -1,5 +1,4 @@
-// Package logging says how log lines look: they carry the trace that they belong to, and the same line does not come
-// more often than it tells something.
+// Package logging makes the logger: lines carry the trace that they belong to, and repetitions of a line are left out.
 package logging
 
 import (

@@ -1,7 +1,6 @@
 package pgtest
 
 import (
-	"context"
 	"errors"
 	"net/url"
 	"os"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/embeddedpg"
 )
 
@@ -71,9 +71,7 @@ func prepare(t testing.TB, options []Option) *Cluster {
 
 func (c *Cluster) start() {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	running, err := embeddedpg.Start(ctx, embeddedpg.Config{DataDir: c.dataDir, Settings: c.settings})
+	running, err := embeddedpg.Start(await.Context(c.t), embeddedpg.Config{DataDir: c.dataDir, Settings: c.settings})
 	check(c.t, err)
 	c.running = running
 	if c.url != "" && c.url != running.URL() {
@@ -100,9 +98,7 @@ func (c *Cluster) Kill() { c.running.Kill() }
 // Stop shuts the cluster down cleanly. It does nothing if the cluster is down.
 func (c *Cluster) Stop() {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	check(c.t, c.running.Stop(ctx))
+	check(c.t, c.running.Stop(await.Context(c.t)))
 }
 
 // Restart starts the cluster again on the data that it has, recovering if it was killed. One that is up is shut down
@@ -132,8 +128,7 @@ func (c *Cluster) discard() {
 // query returns the one value that a query yields.
 func query[T any](c *Cluster, sql string, args ...any) (value T) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
+	ctx := await.Context(c.t)
 	conn, err := pgx.Connect(ctx, c.url)
 	check(c.t, err)
 	defer conn.Close(ctx)

@@ -26,12 +26,12 @@ func (r *recorder) Fatal(args ...any) {
 
 func systemIdentifier(t testing.TB, c *Cluster) int64 {
 	t.Helper()
-	return ask[int64](t, c.URL(), "select system_identifier from pg_control_system()")
+	return queryValue[int64](t, c.URL(), "select system_identifier from pg_control_system()")
 }
 
 func timeline(t testing.TB, c *Cluster) string {
 	t.Helper()
-	return ask[string](t, c.URL(), "select left(pg_walfile_name(pg_current_wal_lsn()), 8)")
+	return queryValue[string](t, c.URL(), "select left(pg_walfile_name(pg_current_wal_lsn()), 8)")
 }
 
 func TestClusterRecoversFromKill(t *testing.T) {
@@ -39,22 +39,22 @@ func TestClusterRecoversFromKill(t *testing.T) {
 	c := NewCluster(t, Setting("work_mem", "5MB"))
 	url, first := c.URL(), c.PID()
 	execute(t, url, "create table kept as select 1 as id")
-	want(t, "fsync", ask[string](t, url, "select current_setting('fsync')"), "on")
+	want(t, "fsync", queryValue[string](t, url, "select current_setting('fsync')"), "on")
 	c.Kill()
 	if conn, err := pgx.Connect(t.Context(), url); err == nil {
 		check(t, conn.Close(t.Context()))
 		t.Fatal("it is alive")
 	}
 	c.Restart()
-	want(t, "rows kept", ask[int](t, url, "select count(*) from kept"), 1)
-	want(t, "the setting", ask[string](t, url, "select current_setting('work_mem')"), "5MB")
+	want(t, "rows kept", queryValue[int](t, url, "select count(*) from kept"), 1)
+	want(t, "the setting", queryValue[string](t, url, "select current_setting('work_mem')"), "5MB")
 	if c.PID() == first {
 		t.Error("it was not restarted")
 	}
 	c.Stop()
 	c.Restart()
 	c.Restart()
-	want(t, "rows kept", ask[int](t, url, "select count(*) from kept"), 1)
+	want(t, "rows kept", queryValue[int](t, url, "select count(*) from kept"), 1)
 }
 
 func TestClustersAreStrangers(t *testing.T) {
@@ -71,19 +71,19 @@ func TestPromotedStandbyHasLostCommits(t *testing.T) {
 	standby := primary.Standby()
 	execute(t, primary.URL(), "insert into kept values (1)")
 	standby.CatchUp()
-	want(t, "rows on the standby", ask[int](t, standby.URL(), "select count(*) from kept"), 1)
-	want(t, "standby", ask[bool](t, standby.URL(), "select pg_is_in_recovery()"), true)
+	want(t, "rows on the standby", queryValue[int](t, standby.URL(), "select count(*) from kept"), 1)
+	want(t, "standby", queryValue[bool](t, standby.URL(), "select pg_is_in_recovery()"), true)
 	before := timeline(t, primary)
 	system := systemIdentifier(t, primary)
 
 	standby.Stop()
 	execute(t, primary.URL(), "insert into kept values (2)")
-	want(t, "rows on the primary", ask[int](t, primary.URL(), "select count(*) from kept"), 2)
+	want(t, "rows on the primary", queryValue[int](t, primary.URL(), "select count(*) from kept"), 2)
 	primary.Kill()
 	standby.Restart()
 	standby.Promote()
 
-	want(t, "rows after the failover", ask[int](t, standby.URL(), "select count(*) from kept"), 1)
+	want(t, "rows after the failover", queryValue[int](t, standby.URL(), "select count(*) from kept"), 1)
 	execute(t, standby.URL(), "insert into kept values (3)")
 	want(t, "system identifier", systemIdentifier(t, standby), system)
 	was, err := strconv.ParseInt(before, 16, 64)
@@ -92,7 +92,7 @@ func TestPromotedStandbyHasLostCommits(t *testing.T) {
 	check(t, err)
 	want(t, "timeline", is, was+1)
 	standby.Restart()
-	want(t, "rows after a restart", ask[int](t, standby.URL(), "select count(*) from kept"), 2)
+	want(t, "rows after a restart", queryValue[int](t, standby.URL(), "select count(*) from kept"), 2)
 }
 
 func TestFailoverURL(t *testing.T) {
@@ -110,7 +110,7 @@ func TestFailoverURL(t *testing.T) {
 	pool.Reset()
 	_, err = pool.Exec(t.Context(), "insert into kept values (1)")
 	check(t, err)
-	want(t, "rows on the standby", ask[int](t, standby.URL(), "select count(*) from kept"), 1)
+	want(t, "rows on the standby", queryValue[int](t, standby.URL(), "select count(*) from kept"), 1)
 }
 
 func TestDiscardedClusterIsGone(t *testing.T) {

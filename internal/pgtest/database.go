@@ -5,11 +5,13 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/migrations"
 )
 
@@ -36,14 +38,10 @@ func newName() string { return "fencegate_test_" + strings.ToLower(rand.Text()) 
 // fresh makes a database for one test, empty if template is "".
 func (s *server) fresh(t testing.TB, template string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
 	name := newName()
-	check(t, s.create(ctx, name, template))
+	check(t, s.create(await.Context(t), name, template))
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := s.drop(ctx, name); err != nil {
+		if err := s.drop(await.Context(t), name); err != nil {
 			t.Error(err)
 		}
 	})
@@ -75,6 +73,17 @@ func (s *server) exec(ctx context.Context, sql string) (err error) {
 		return fmt.Errorf("%s: %w", sql, err)
 	}
 	return nil
+}
+
+// BreakRule makes fence.rule in a migrated database find no token stale.
+func BreakRule(t testing.TB, url string) {
+	t.Helper()
+	source, _ := migrations.GuardSource("rule")
+	broken := regexp.MustCompile(`'token_stale \w+'`).ReplaceAllString(source, "'admitted'")
+	if broken == source {
+		t.Fatal("guard/rule.sql has no token_stale to break")
+	}
+	check(t, (&server{url: url}).exec(await.Context(t), broken))
 }
 
 // makeTemplate makes the database that Migrated copies.

@@ -19,17 +19,17 @@ func TestEmptyIsOnesOwnAndIsDropped(t *testing.T) {
 	t.Run("one test", func(t *testing.T) {
 		url := Empty(t)
 		execute(t, url, "create table mine (id bigint)")
-		name = ask[string](t, url, "select current_database()::text")
-		want(t, "tables in another one", ask[int](t, Empty(t), "select count(*) from pg_class where relname = 'mine'"), 0)
-		want(t, "encoding", ask[string](t, url, "select current_setting('server_encoding')"), "UTF8")
-		want(t, "databases of the name", ask[int](t, server.url, fmt.Sprintf(isThere, name)), 1)
+		name = queryValue[string](t, url, "select current_database()::text")
+		want(t, "tables in another one", queryValue[int](t, Empty(t), "select count(*) from pg_class where relname = 'mine'"), 0)
+		want(t, "encoding", queryValue[string](t, url, "select current_setting('server_encoding')"), "UTF8")
+		want(t, "databases of the name", queryValue[int](t, server.url, fmt.Sprintf(isThere, name)), 1)
 
 		held := connect(outer, url) // open connections don't keep it from being dropped
 		if _, err := held.Exec(t.Context(), "begin; insert into mine values (1)"); err != nil {
 			t.Fatal(err)
 		}
 	})
-	want(t, "databases of the name afterwards", ask[int](t, server.url, fmt.Sprintf(isThere, name)), 0)
+	want(t, "databases of the name afterwards", queryValue[int](t, server.url, fmt.Sprintf(isThere, name)), 0)
 }
 
 func TestMigratedIsMigratedAndOnesOwn(t *testing.T) {

@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"syscall"
 
 	"github.com/fencegate/fencegate/internal/embeddedpg"
 )
@@ -45,7 +44,7 @@ func startEmbedded(ctx context.Context) (*server, error) {
 	if err := os.Mkdir(dataDir, 0o711); err != nil {
 		return nil, err
 	}
-	if err := copyTree(cached, filepath.Join(dataDir, "cluster"), false); err != nil {
+	if err := copyCluster(cached, filepath.Join(dataDir, "cluster")); err != nil {
 		return nil, err
 	}
 	cluster, err := embeddedpg.Start(ctx, embeddedpg.Config{DataDir: dataDir, BinDir: binaries.Dir, Settings: volatile})
@@ -118,48 +117,14 @@ func makeCached(ctx context.Context, binaries embeddedpg.Binaries, path string) 
 	if err := os.RemoveAll(staging); err != nil {
 		return err
 	}
-	if err := copyTree(filepath.Join(dataDir, "cluster"), staging, true); err != nil {
+	if err := copyCluster(filepath.Join(dataDir, "cluster"), staging); err != nil {
 		return err
 	}
+	syscall.Sync() // a crash of the machine must not leave half a copy
 	return errors.Join(os.Rename(staging, path), os.RemoveAll(dataDir))
 }
 
-// copyTree copies a directory of directories and files, modes included. With sync, the files are on disk when it
-// returns.
-func copyTree(from, to string, sync bool) error {
-	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-		relative, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
-		target := filepath.Join(to, relative)
-		if entry.IsDir() {
-			return os.Mkdir(target, info.Mode().Perm())
-		}
-		return copyFile(path, target, info.Mode().Perm(), sync)
-	})
-}
-
-func copyFile(from, to string, mode fs.FileMode, sync bool) (err error) {
-	source, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer source.Close()
-	target, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, target.Close()) }()
-	if _, err := io.Copy(target, source); err != nil || !sync {
-		return err
-	}
-	return target.Sync()
+// copyCluster copies a cluster that does not run. PostgreSQL demands that others can't enter its directory.
+func copyCluster(from, to string) error {
+	return errors.Join(os.CopyFS(to, os.DirFS(from)), os.Chmod(to, 0o700)) //nolint:gosec // it is a directory
 }

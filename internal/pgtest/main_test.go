@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/internal/await"
 )
 
 func TestMain(m *testing.M) {
@@ -14,9 +16,7 @@ func TestMain(m *testing.M) {
 
 func connect(t testing.TB, url string) *pgx.Conn {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := pgx.Connect(await.Context(t), url)
 	check(t, err)
 	t.Cleanup(func() { check(t, conn.Close(context.Background())) })
 	return conn
@@ -28,7 +28,7 @@ func execute(t testing.TB, url, sql string) {
 	check(t, err)
 }
 
-func ask[T any](t testing.TB, url, sql string) (value T) {
+func queryValue[T any](t testing.TB, url, sql string) (value T) {
 	t.Helper()
 	check(t, connect(t, url).QueryRow(t.Context(), sql).Scan(&value))
 	return value

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/fencegate/fencegate/internal/embeddedpg/flock"
 	"github.com/fencegate/fencegate/internal/pgtest/ramdir"
@@ -96,7 +97,7 @@ func ownDir(path string, mode fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	if !info.IsDir() || !owned(info) {
+	if !info.IsDir() || info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
 		return fmt.Errorf("%s is not a directory of this user; remove it", path)
 	}
 	return os.Chmod(path, mode)

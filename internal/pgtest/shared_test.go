@@ -23,7 +23,7 @@ func TestProcess(t *testing.T) {
 	case "use": // the shared server as it is found
 		url := Empty(t)
 		Migrated(t)
-		fmt.Println("system", ask[int64](t, url, "select system_identifier from pg_control_system()"))
+		fmt.Println("system", queryValue[int64](t, url, "select system_identifier from pg_control_system()"))
 		fmt.Println("scratch", scratch.path)
 	case "leave": // die without any cleaning up
 		Empty(t)
@@ -39,7 +39,7 @@ func TestProcess(t *testing.T) {
 }
 
 func lackBinaries(context.Context) (*server, error) {
-	return nil, fmt.Errorf("%w: %w", errNone, &embeddedpg.NoBinariesError{})
+	return nil, fmt.Errorf("%w: %w", errNone, embeddedpg.ErrNoBinaries)
 }
 
 // runProcess runs the test binary as another process and returns what it prints.
@@ -71,7 +71,7 @@ func TestServerIsTheOneThatIsNamed(t *testing.T) {
 	}
 	want(t, "system identifier", field(t, output, "system"), fmt.Sprint(systemIdentifier(t, cluster)))
 	want(t, "databases left behind",
-		ask[int](t, cluster.URL(), "select count(*) from pg_database where datname like 'fencegate_test_%'"), 0)
+		queryValue[int](t, cluster.URL(), "select count(*) from pg_database where datname like 'fencegate_test_%'"), 0)
 }
 
 func TestServerFromTheCache(t *testing.T) {

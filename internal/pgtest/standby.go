@@ -1,7 +1,6 @@
 package pgtest
 
 import (
-	"context"
 	"net/url"
 	"os"
 	"os/exec"
@@ -9,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/fencegate/fencegate/internal/await"
 )
 
 // Standby makes a standby of the cluster, by pg_basebackup, that streams from it: a cluster of the same system
@@ -31,9 +32,7 @@ func (c *Cluster) Standby(options ...Option) *Cluster {
 	standby := prepare(c.t, append([]Option{Setting("wal_retrieve_retry_interval", "20ms")}, options...))
 	standby.primary = c
 	check(c.t, os.Mkdir(standby.dataDir, 0o711))
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	backup := exec.CommandContext(ctx, program,
+	backup := exec.CommandContext(await.Context(c.t), program,
 		"--dbname", c.url,
 		"--pgdata", filepath.Join(standby.dataDir, "cluster"),
 		"--write-recovery-conf",
@@ -55,19 +54,14 @@ func (c *Cluster) CatchUp() {
 	}
 	target := query[string](c.primary, "select pg_current_wal_flush_lsn()::text")
 	const applied = "select coalesce(pg_last_wal_replay_lsn() >= $1::text::pg_lsn, false)"
-	for deadline := time.Now().Add(patience); !query[bool](c, applied, target); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			c.t.Fatalf("the standby has not reached %s", target)
-		}
-	}
+	await.True(c.t, "the standby reaches "+target, func() bool { return query[bool](c, applied, target) })
 }
 
 // Promote makes the standby a primary, on a new timeline, and returns when it accepts writes. Its old primary should be
 // down: nothing else keeps it from going on.
 func (c *Cluster) Promote() {
 	c.t.Helper()
-	seconds := int(patience / time.Second)
-	if !query[bool](c, "select pg_promote(true, $1::integer)", seconds) {
+	if !query[bool](c, "select pg_promote(true, $1::integer)", int(patience/time.Second)) {
 		c.t.Fatal("the standby was not promoted in time")
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/fencegate/fencegate/lockclient"
 )
 
 // spans are the times that the points can cover, as the dashboard has them.
@@ -26,8 +28,8 @@ type Options struct {
 	Output   *os.File // a terminal
 }
 
-// Run shows snapshots of source until the user quits or ctx ends. It returns an error where the terminal fails.
-func Run(ctx context.Context, source Source, options Options) (err error) {
+// Run shows snapshots of gateway until the user quits or ctx ends. It returns an error where the terminal fails.
+func Run(ctx context.Context, gateway *lockclient.API, options Options) (err error) {
 	screen, err := openTerminal(options.Input, options.Output)
 	if err != nil {
 		return err
@@ -36,7 +38,7 @@ func Run(ctx context.Context, source Source, options Options) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m := &model{
-		ctx: ctx, source: source, interval: options.Interval, due: time.NewTimer(0), readings: make(chan reading),
+		ctx: ctx, gateway: gateway, interval: options.Interval, due: time.NewTimer(0), readings: make(chan reading),
 		view: View{URL: options.URL, Span: options.Span, Panel: PanelRejections, Colour: options.Colour},
 	}
 	defer m.due.Stop()
@@ -47,7 +49,7 @@ func Run(ctx context.Context, source Source, options Options) (err error) {
 // are dropped.
 type model struct {
 	ctx      context.Context
-	source   Source
+	gateway  *lockclient.API
 	interval time.Duration
 	view     View
 	turn     int
@@ -106,7 +108,7 @@ func (m *model) read() {
 		reading := reading{turn: turn}
 		limited, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
-		reading.snapshot, reading.err = m.source.Read(limited, over)
+		reading.snapshot, reading.err = Read(limited, m.gateway, over)
 		reading.at = time.Now()
 		select {
 		case m.readings <- reading:

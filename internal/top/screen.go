@@ -78,11 +78,10 @@ func heading(p painter, v View) string {
 	case v.Paused:
 		state = p.paint(mark, "‖ paused, "+span(v.Now.Sub(v.At).Round(time.Second))+" ago")
 	case v.At.IsZero():
-		state = "… asking"
+		state = "… loading"
 	}
-	return p.paint(bold, "fencegate top") + "  " + printable.Text(v.URL) + "  " + v.Now.UTC().Format("15:04:05 UTC") +
-		"  " +
-		state
+	now := v.Now.UTC().Format("15:04:05 UTC")
+	return strings.Join([]string{p.paint(bold, "fencegate top"), printable.Text(v.URL), now, state}, "  ")
 }
 
 func tabs(p painter, v View) string {
@@ -127,5 +126,3 @@ func cut(screen []string, v View) []string {
 	}
 	return screen
 }
-
-func join(screen []string) string { return strings.Join(screen, "\n") }

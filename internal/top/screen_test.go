@@ -99,7 +99,7 @@ func golden(t *testing.T, name string, screen []string, view View) {
 			t.Errorf("%d cells on a terminal of %d: %s", ansi.StringWidth(line), view.Width, line)
 		}
 	}
-	got, path := join(screen)+"\n", "testdata/"+name+".txt"
+	got, path := strings.Join(screen, "\n")+"\n", "testdata/"+name+".txt"
 	if *update {
 		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
 			t.Fatal(err)
@@ -119,7 +119,7 @@ func TestNothingSteersTheTerminal(t *testing.T) {
 	for _, colour := range []bool{false, true} {
 		view := busyView()
 		view.Colour, view.Width = colour, 200
-		text := join(Screen(view))
+		text := strings.Join(Screen(view), "\n")
 		if strings.Contains(text, "\x1b[2J") || strings.Contains(ansi.Strip(text), "\x1b") ||
 			!strings.Contains(text, "evil") {
 			t.Errorf("drawn: %q", text)

@@ -1,5 +1,5 @@
-// Package tracing wires OpenTelemetry's SDK: which spans are sampled, where they are sent, what becomes of those that
-// can't be delivered. The packages that make spans know OpenTelemetry's API only.
+// Package tracing wires OpenTelemetry's SDK: it samples spans, sends them, and counts those that it can't deliver. The
+// packages that make spans know OpenTelemetry's API only.
 package tracing
 
 import (
@@ -51,8 +51,7 @@ type Config struct {
 	// OnError is called for spans that could not be delivered, with the reason.
 	OnError func(err error)
 
-	// QueueMax bounds the spans that wait to be sent; what comes beyond that is dropped, and counted. Default 8192; at
-	// least 1.
+	// QueueMax bounds the spans that wait to be sent; further ones are dropped and counted. Default 8192; at least 1.
 	QueueMax int
 	// Delay is how long spans wait for others to be sent with. Default 1 s.
 	Delay time.Duration
@@ -76,11 +75,11 @@ func New(ctx context.Context, config Config) (*Tracing, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case !(config.SampleRatio >= 0 && config.SampleRatio <= 1): // not a number, neither
+	case !(config.SampleRatio >= 0 && config.SampleRatio <= 1): // and is a number
 		return nil, fmt.Errorf("%w: --trace-sample-ratio is %v, it must be 0 to 1", ErrInvalid, config.SampleRatio)
 	case config.QueueMax < 0:
 		return nil, fmt.Errorf("%w: the queue of spans is %d, it must be at least 1", ErrInvalid, config.QueueMax)
-	case !asked(config.Endpoint):
+	case !enabled(config.Endpoint):
 		return nil, nil //nolint:nilnil // a nil Tracing is one that is off
 	}
 	config.QueueMax = cmp.Or(config.QueueMax, defaultQueueMax)
@@ -110,7 +109,7 @@ func New(ctx context.Context, config Config) (*Tracing, error) {
 		sdktrace.WithRawSpanLimits(limits),
 		sdktrace.WithoutPanicRecording(), // a client that went away ends its request by one
 		sdktrace.WithSpanProcessor(&bounded{t, sdktrace.NewBatchSpanProcessor(&counting{t, exporter},
-			// The bound is t's, which counts what goes beyond it: this queue has room for all that t lets in.
+			// t applies the bound, and counts the spans beyond it: this queue has room for all others.
 			sdktrace.WithMaxQueueSize(config.QueueMax),
 			sdktrace.WithMaxExportBatchSize(min(spansPerRequestMax, config.QueueMax)),
 			sdktrace.WithBatchTimeout(cmp.Or(config.Delay, defaultDelay)),
@@ -119,8 +118,8 @@ func New(ctx context.Context, config Config) (*Tracing, error) {
 	return t, nil
 }
 
-// asked reports whether the configuration turns tracing on.
-func asked(endpoint string) bool {
+// enabled reports whether the configuration turns tracing on.
+func enabled(endpoint string) bool {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return false
 	}

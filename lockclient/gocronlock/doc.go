@@ -9,5 +9,5 @@
 // A lock keeps two schedulers from running a job at the same time, not from running it twice: a scheduler with a slow
 // clock finds the lock free after another has finished. And a job that was frozen may continue after the loss of its
 // lease. Let a job write under a fencing token what must happen once: acquire a lease in the job, or use the Elector's
-// Leadership, whose term is a token.
+// Lease, whose token is the term.
 package gocronlock

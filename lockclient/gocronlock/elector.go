@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -28,8 +29,7 @@ type Elector struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
-	mu         sync.Mutex
-	leadership *lockclient.Leadership
+	lease atomic.Pointer[lockclient.Lease]
 }
 
 var _ gocron.Elector = (*Elector)(nil)
@@ -55,7 +55,7 @@ func NewElector(
 // run campaigns, leads, and campaigns again.
 func (e *Elector) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		leadership, err := e.client.Campaign(ctx, e.election, nil, e.opts...)
+		lease, err := e.client.Campaign(ctx, e.election, nil, e.opts...)
 		if errors.Is(err, lockclient.ErrClosed) {
 			return
 		}
@@ -69,37 +69,27 @@ func (e *Elector) run(ctx context.Context) {
 			}
 			continue
 		}
-		e.set(leadership)
+		e.lease.Store(lease)
 		select {
-		case <-leadership.Context().Done():
+		case <-lease.Context().Done():
 		case <-ctx.Done():
 		}
-		e.set(nil)
-		leadership.ResignOnce()
+		e.lease.Store(nil)
+		lease.ReleaseOnce()
 	}
-}
-
-func (e *Elector) set(leadership *lockclient.Leadership) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.leadership = leadership
 }
 
 // IsLeader returns nil if this process leads, by its own clock at this moment, and ErrNotLeader otherwise. It sends no
 // request.
 func (e *Elector) IsLeader(context.Context) error {
-	if leadership := e.Leadership(); leadership == nil || leadership.Err() != nil {
+	if lease := e.Lease(); lease == nil || lease.Err() != nil {
 		return ErrNotLeader
 	}
 	return nil
 }
 
-// Leadership returns the term of this process, nil if it does not lead: for writes of a job under the term's token.
-func (e *Elector) Leadership() *lockclient.Leadership {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.leadership
-}
+// Lease returns the lease of this process's term, nil if it does not lead: for writes of a job under the term's token.
+func (e *Elector) Lease() *lockclient.Lease { return e.lease.Load() }
 
 // Close resigns, and ends everything in the background. It may be called again.
 func (e *Elector) Close() {

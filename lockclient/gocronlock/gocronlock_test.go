@@ -132,12 +132,12 @@ func TestElector(t *testing.T) {
 	for len(electors) > 0 {
 		await.True(t, "a leader", func() bool { return leader() != nil })
 		elected := leader()
-		leadership := elected.Leadership()
-		if leadership.Term() <= term {
-			t.Errorf("term %d came after %d", leadership.Term(), term)
+		lease := elected.Lease()
+		if lease.FencingToken() <= term {
+			t.Errorf("term %d came after %d", lease.FencingToken(), term)
 		}
-		term = leadership.Term()
-		_, err := leadership.Lease().Put(ctx, "report", []byte("done"))
+		term = lease.FencingToken()
+		_, err := lease.Put(ctx, "report", []byte("done"))
 		check(t, err)
 		elected.Close()
 		if err := elected.IsLeader(ctx); !errors.Is(err, gocronlock.ErrNotLeader) {

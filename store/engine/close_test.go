@@ -12,19 +12,19 @@ import (
 func TestEndedEngineTakesNoWrites(t *testing.T) {
 	t.Parallel()
 	b := enginetest.New(t)
-	service := enginetest.Run(t, enginetest.OpenStore(t, store.Config{DatabaseURL: b.URL}), engine.Config{})
-	lease, err := service.Acquire(t.Context(), store.AcquireRequest{Lock: "lock", OwnerID: "w"})
+	running := enginetest.Run(t, enginetest.OpenStore(t, store.Config{DatabaseURL: b.URL}), engine.Config{})
+	lease, err := running.Acquire(t.Context(), store.AcquireRequest{Lock: "lock", OwnerID: "w"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if result, err := service.Commit(t.Context(), enginetest.Put(lease, 1, "v")); err != nil || result.Err != nil {
+	if result, err := running.Commit(t.Context(), enginetest.Put(lease, 1, "v")); err != nil || result.Err != nil {
 		t.Errorf("before: %v (%v)", result, err)
 	}
-	if stats := service.GroupStats(); stats.Writes != 1 {
+	if stats := running.GroupStats(); stats.Writes != 1 {
 		t.Errorf("one write is %+v", stats)
 	}
-	service.Stop()
-	_, err = service.Commit(t.Context(), enginetest.Put(lease, 2, "v"))
+	running.Stop()
+	_, err = running.Commit(t.Context(), enginetest.Put(lease, 2, "v"))
 	if err := enginetest.Unavailable(err, store.OutcomeNotApplied); err != nil {
 		t.Error(err)
 	}

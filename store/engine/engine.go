@@ -71,6 +71,9 @@ func (e *Engine) Run(ctx context.Context, onError func(error)) {
 	e.group.Close()
 }
 
+// CutOff cancels the writes in flight, whose outcome then is unknown, so that Run returns soon after its ctx has ended.
+func (e *Engine) CutOff() { e.group.CutOff() }
+
 // Acquire takes a lock, and waits for it as long as the request says; see waitqueue.Queue.Acquire.
 func (e *Engine) Acquire(ctx context.Context, request store.AcquireRequest) (store.Lease, error) {
 	return e.queue.Acquire(ctx, request)

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
@@ -34,7 +35,7 @@ func TestGroupCallerLeaves(t *testing.T) {
 	g.hold(t, 2)
 	beside := g.submit(t.Context(), t, g.put(t, "beside", 1, "x"))
 	inFlight := map[string]<-chan reply{"commit": commit(g.put(t, "a", 1, plug2))}
-	enginetest.Await(t, "both wait", func() bool { return g.Stats().Queued == 2 })
+	await.True(t, "both wait", func() bool { return g.Stats().Queued == 2 })
 	g.pull(t, 1)
 	admitted(t, "the first", first)
 	g.awaitPlugged(t)
@@ -45,7 +46,7 @@ func TestGroupCallerLeaves(t *testing.T) {
 		"commit": commit(g.put(t, "b", 1, "x")), "another": commit(g.put(t, "c", 1, "x")),
 		"behind": commit(g.put(t, "a", 2, "x")),
 	}
-	enginetest.Await(t, "all wait", func() bool { return g.Stats().Queued == 3 })
+	await.True(t, "all wait", func() bool { return g.Stats().Queued == 3 })
 	neighbour := g.submit(t.Context(), t, g.put(t, "d", 1, "x"))
 
 	cancel()
@@ -60,11 +61,11 @@ func TestGroupCallerLeaves(t *testing.T) {
 	if stats := g.Stats(); stats.Queued != 1 || stats.QueuedBytes == 0 {
 		t.Errorf("one is left, and it is %+v", stats)
 	}
-	unavailable(t, "who gave up before", commit(g.put(t, "e", 1, "x")), store.OutcomeNotApplied)
+	unavailable(t, "a caller that left before", commit(g.put(t, "e", 1, "x")), store.OutcomeNotApplied)
 	g.pull(t, 2)
-	admitted(t, "who is beside", beside)
+	admitted(t, "the write beside", beside)
 	admitted(t, "the neighbour", neighbour)
-	enginetest.Await(t, "the batches have ended", func() bool { return g.Stats().InFlight == groupcommit.Lanes{} })
+	await.True(t, "the batches have ended", func() bool { return g.Stats().InFlight == groupcommit.Lanes[int64]{} })
 	g.expectStored(t, map[store.Name]string{"a": plug2, "b": "nothing", "c": "nothing", "d": "x", "e": "nothing"})
 	if stats := g.Stats(); stats.Queued != 0 || stats.QueuedBytes != 0 || stats.Writes != 4 {
 		t.Errorf("in the end it is %+v", stats)
@@ -86,11 +87,7 @@ func TestGroupSubmitIsNotWithdrawn(t *testing.T) {
 	behind := g.submit(t.Context(), t, g.put(t, "b", 3, "3"))
 	g.pull(t, 1)
 	admitted(t, "what was sent", sent)
-	for i, answer := range []<-chan reply{queued, late, behind} {
-		if result := admitted(t, fmt.Sprint("write ", i+1), answer); result.Version != int64(i+1) {
-			t.Errorf("write %d made version %d", i+1, result.Version)
-		}
-	}
+	admittedInOrder(t, []<-chan reply{queued, late, behind})
 }
 
 // A caller that commits alone and leaves gets unknown, and delays no other.
@@ -112,8 +109,8 @@ func TestGroupSingleCallerLeaves(t *testing.T) {
 	if err := enginetest.Unavailable(<-answer, store.OutcomeUnknown); err != nil {
 		t.Error(err)
 	}
-	unavailable(t, "who is behind", behind, store.OutcomeNotApplied)
-	admitted(t, "who is beside", beside)
+	unavailable(t, "the write behind", behind, store.OutcomeNotApplied)
+	admitted(t, "the write beside", beside)
 	g.pull(t, 1)
 }
 
@@ -133,10 +130,7 @@ func TestGroupIsFull(t *testing.T) {
 				writes = append(writes, g.put(t, enginetest.Numbered("r", i), 1, value))
 			}
 			plugged := g.submitPlug(t, "plug")
-			var answers []<-chan reply
-			for _, write := range writes[:10] {
-				answers = append(answers, g.submit(t.Context(), t, write))
-			}
+			answers := g.submitAll(t, writes[:10]...)
 			for _, write := range writes[10:] {
 				got := unavailable(t, "one too many", g.submit(t.Context(), t, write), store.OutcomeNotApplied)
 				_, err := g.Commit(t.Context(), write)
@@ -149,9 +143,7 @@ func TestGroupIsFull(t *testing.T) {
 			}
 			g.pull(t, 1)
 			admitted(t, "the plug", plugged)
-			for i, answer := range answers {
-				admitted(t, fmt.Sprint("write ", i), answer)
-			}
+			allAdmitted(t, answers)
 			admitted(t, "one after that", g.submit(t.Context(), t, writes[11]))
 			g.expectStored(t, map[store.Name]string{"r/9": value, "r/10": "nothing", "r/11": value})
 		})
@@ -181,7 +173,7 @@ func TestGroupConfig(t *testing.T) {
 			t.Errorf("%+v returned %v", config, err)
 		}
 		if _, err := engine.New(b, engine.Config{Group: config}); !errors.Is(err, store.ErrInvalid) {
-			t.Errorf("%+v of a Service returned %v", config, err)
+			t.Errorf("%+v of an engine returned %v", config, err)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/groupcommit"
@@ -34,10 +35,7 @@ func TestGroupNeighbours(t *testing.T) {
 	invalid.Kind = "zap"
 
 	plugged := g.submitPlug(t, "plug")
-	var answers []<-chan reply
-	for _, write := range writes {
-		answers = append(answers, g.submit(t.Context(), t, write))
-	}
+	answers := g.submitAll(t, writes...)
 	if got := verdict(t, g.submit(t.Context(), t, invalid)); !errors.Is(got.err, store.ErrInvalid) {
 		t.Errorf("what is invalid returned %+v", got)
 	}
@@ -71,9 +69,7 @@ func TestGroupTriesAgain(t *testing.T) {
 	}
 	g.pull(t, 1)
 	admitted(t, "the plug", plugged)
-	for i, answer := range answers {
-		admitted(t, fmt.Sprint("write ", i), answer)
-	}
+	allAdmitted(t, answers)
 	if tries := g.Count(t, "select last_value from public.tries"); tries != 4 {
 		t.Errorf("it was tried %d times, want 4", tries)
 	}
@@ -83,11 +79,11 @@ func TestGroupTriesAgain(t *testing.T) {
 func TestGroupDeadlock(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, narrow)
-	ctx := enginetest.Patient(t)
+	ctx := await.Context(t)
 	write := g.put(t, "clog", 1, clog)
 	g.hold(t, 2)
 	clogged := g.submit(ctx, t, write) // it waits for the other session, with the fence locked
-	enginetest.Await(t, "it waits by itself", func() bool { return g.Stats().InFlight.LockWait == 1 })
+	await.True(t, "it waits by itself", func() bool { return g.Stats().InFlight.LockWait == 1 })
 	if err := g.AwaitBlocked(ctx, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -118,10 +114,7 @@ func TestGroupConnectionIsEnded(t *testing.T) {
 	}
 	plugged := g.submitPlug(t, "plug")
 	g.hold(t, 2)
-	var answers []<-chan reply
-	for _, write := range writes[:4] {
-		answers = append(answers, g.submit(ctx, t, write))
-	}
+	answers := g.submitAll(t, writes[:4]...)
 	g.pull(t, 1)
 	admitted(t, "the plug", plugged)
 	g.awaitPlugged(t)

@@ -27,6 +27,10 @@ type Group struct {
 	config  Config
 	timeout time.Duration // of a batch
 
+	// ctx is that of the workers' batches.
+	ctx    context.Context
+	cancel context.CancelFunc
+
 	mu        sync.Mutex
 	closed    bool
 	resources map[store.Name]*resourceQueue
@@ -52,6 +56,7 @@ func New(on *store.Store, config Config) (*Group, error) {
 		store: on, tracer: of.Tracing.Tracer(), config: config,
 		timeout: of.StatementTimeout + answerGrace, resources: map[store.Name]*resourceQueue{},
 	}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.openLanes()
 	return g, nil
 }
@@ -126,7 +131,12 @@ func (g *Group) Close() {
 	g.mu.Unlock()
 	fail(refused, errClosed)
 	g.running.Wait()
+	g.cancel()
 }
+
+// CutOff cancels the statements of the batches in flight, whose outcome then is unknown. It is for a gateway that may
+// not wait for them.
+func (g *Group) CutOff() { g.cancel() }
 
 // enqueue takes a write in, and starts a batch if one may be started. If that batch would have this write only, and the
 // caller can run it, enqueue returns it. If the Group is full or closed, it returns an error and does not take the

@@ -3,12 +3,14 @@ package groupcommit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/groupcommit"
@@ -105,7 +107,7 @@ func (g *groupbed) put(t *testing.T, resource store.Name, sequence int64, text s
 	t.Helper()
 	token := g.tokens[resource]
 	if token == 0 {
-		lease, err := g.Acquire(enginetest.Patient(t), store.AcquireRequest{Lock: resource, OwnerID: "w", TTL: time.Hour})
+		lease, err := g.Acquire(await.Context(t), store.AcquireRequest{Lock: resource, OwnerID: "w", TTL: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,6 +141,15 @@ func (g *groupbed) submit(ctx context.Context, t *testing.T, write store.Write) 
 	return answers
 }
 
+// submitAll submits writes one behind the other.
+func (g *groupbed) submitAll(t *testing.T, writes ...store.Write) (answers []<-chan reply) {
+	t.Helper()
+	for _, write := range writes {
+		answers = append(answers, g.submit(context.Background(), t, write))
+	}
+	return answers
+}
+
 // submitPlug returns when a plug waits in the database.
 func (g *groupbed) submitPlug(t *testing.T, resource store.Name) <-chan reply {
 	t.Helper()
@@ -153,7 +164,7 @@ const pluggedSQL = "from pg_stat_activity where datname = current_database() and
 // awaitPlugged returns when a plug stays in the database.
 func (g *groupbed) awaitPlugged(t *testing.T) {
 	t.Helper()
-	enginetest.Await(t, "it is plugged", func() bool { return g.Count(t, "select count(*) "+pluggedSQL) > 0 })
+	await.True(t, "it is plugged", func() bool { return g.Count(t, "select count(*) "+pluggedSQL) > 0 })
 }
 
 // verdict waits for one.
@@ -162,7 +173,7 @@ func verdict(t *testing.T, answers <-chan reply) reply {
 	select {
 	case got := <-answers:
 		return got
-	case <-time.After(enginetest.Soon):
+	case <-time.After(await.Limit):
 		t.Fatal("there was no verdict")
 		return reply{}
 	}
@@ -175,6 +186,32 @@ func noVerdict(t *testing.T, what string, answers <-chan reply) {
 	case got := <-answers:
 		t.Errorf("%s has a verdict already: %+v", what, got)
 	default:
+	}
+}
+
+// noVerdicts expects that there is none yet.
+func noVerdicts(t *testing.T, answers []<-chan reply) {
+	t.Helper()
+	for i, answer := range answers {
+		noVerdict(t, fmt.Sprint("write ", i+1), answer)
+	}
+}
+
+// admittedInOrder expects that writes to one resource were applied in their order, as its first.
+func admittedInOrder(t *testing.T, answers []<-chan reply) {
+	t.Helper()
+	for i, answer := range answers {
+		if result := admitted(t, fmt.Sprint("write ", i+1), answer); result.Version != int64(i+1) {
+			t.Errorf("write %d made version %d", i+1, result.Version)
+		}
+	}
+}
+
+// allAdmitted expects that writes were applied.
+func allAdmitted(t *testing.T, answers []<-chan reply) {
+	t.Helper()
+	for i, answer := range answers {
+		admitted(t, fmt.Sprint("write ", i), answer)
 	}
 }
 
@@ -202,7 +239,7 @@ func unavailable(t *testing.T, what string, answers <-chan reply, outcome store.
 func (g *groupbed) expectStored(t *testing.T, want map[store.Name]string) {
 	t.Helper()
 	for resource, text := range want {
-		record, err := g.Record(enginetest.Patient(t), resource, "key")
+		record, err := g.Record(await.Context(t), resource, "key")
 		if errors.Is(err, store.ErrNotFound) {
 			err, record.Value = nil, []byte("nothing")
 		}

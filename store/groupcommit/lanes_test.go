@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/groupcommit"
@@ -24,44 +25,24 @@ func TestGroupAndLockedFence(t *testing.T) {
 	for i := range 50 {
 		others = append(others, g.put(t, enginetest.Numbered("r", i), 1, "x"))
 	}
-	tx, err := g.SQL.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(ctx) //nolint:errcheck // it changes nothing
-	if _, err := tx.Exec(ctx, "select from fence.fences where resource = 'locked' for update"); err != nil {
-		t.Fatal(err)
-	}
-	var waiting []<-chan reply
-	for _, write := range locked[:2] {
-		waiting = append(waiting, g.submit(ctx, t, write))
-	}
+	_, unlock := g.LockedBy(t, "select from fence.fences where resource = 'locked' for update")
+	waiting := g.submitAll(t, locked[:2]...)
 	for i, write := range others {
 		admitted(t, fmt.Sprint("other ", i), g.submit(ctx, t, write))
 	}
-	enginetest.Await(t, "the writes to what is locked wait in a lane of their own",
+	await.True(t, "the writes to what is locked wait in a lane of their own",
 		func() bool { return g.Stats().InFlight.LockWait == 1 })
-	for _, write := range locked[2:] {
-		waiting = append(waiting, g.submit(ctx, t, write))
-	}
+	waiting = append(waiting, g.submitAll(t, locked[2:]...)...)
 	for i := range others {
-		others[i].Sequence = enginetest.Ptr(int64(2))
+		others[i].Sequence = new(int64(2))
 		admitted(t, fmt.Sprint("other ", i), g.submit(ctx, t, others[i]))
 	}
-	for i, answer := range waiting {
-		noVerdict(t, fmt.Sprint("write ", i+1, " to what is locked"), answer)
-	}
+	noVerdicts(t, waiting)
 	if stats := g.Stats(); stats.Busy == 0 {
 		t.Errorf("it is %+v", stats)
 	}
-	if err := tx.Rollback(ctx); err != nil {
-		t.Fatal(err)
-	}
-	for i, answer := range waiting {
-		if result := admitted(t, fmt.Sprint("write ", i+1), answer); result.Version != int64(i+1) {
-			t.Errorf("write %d made version %d", i+1, result.Version)
-		}
-	}
+	unlock()
+	admittedInOrder(t, waiting)
 }
 
 // Large values, of which no more are stored at a time than their lane lets through, hold up no small ones; nor do they
@@ -77,11 +58,7 @@ func TestGroupAndLargeValues(t *testing.T) {
 	}
 	behind, before, then := g.put(t, "large/0", 2, "small"), g.put(t, "mixed", 1, "small"), g.put(t, "mixed", 2, large)
 	g.hold(t, 1)
-	var waiting []<-chan reply
-	for _, write := range writes {
-		waiting = append(waiting, g.submit(ctx, t, write))
-	}
-	waiting = append(waiting, g.submit(ctx, t, behind))
+	waiting := g.submitAll(t, append(writes, behind)...)
 	g.awaitPlugged(t)
 	small, mixed := g.submit(ctx, t, before), g.submit(ctx, t, then)
 	admitted(t, "the small one before a large one", small)
@@ -89,48 +66,34 @@ func TestGroupAndLargeValues(t *testing.T) {
 		admitted(t, fmt.Sprint("small ", i), g.submit(ctx, t, g.put(t, enginetest.Numbered("small", i), 1, "x")))
 	}
 	noVerdict(t, "the large one behind a small one", mixed)
-	for i, answer := range waiting {
-		noVerdict(t, fmt.Sprint("large ", i), answer)
-	}
+	noVerdicts(t, waiting)
 	if stats := g.Stats(); stats.InFlight.Large != 1 {
 		t.Errorf("it is %+v", stats)
 	}
 	g.pull(t, 1)
 	admitted(t, "the large one behind a small one", mixed)
-	for i, answer := range waiting {
-		admitted(t, fmt.Sprint("large ", i), answer)
-	}
+	allAdmitted(t, waiting)
 	g.expectStored(t, map[store.Name]string{"large/0": "small", "large/19": large, "mixed": large})
 }
 
-// A batch that waited too long for something else that somebody has locked is put off, each resource for itself; even
-// then one holder's writes keep their order, and the others are applied.
+// A batch that waited too long for something else that another session has locked is put off, each resource for itself.
+// Even then one holder's writes keep their order, and the others are applied.
 func TestGroupAndOtherLocks(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, narrow)
-	ctx := context.Background()
 	writes := []store.Write{
 		g.put(t, "a", 1, "x"), g.put(t, "b", 1, "1"), g.put(t, "b", 2, clog), g.put(t, "b", 3, "3"), g.put(t, "c", 1, "x"),
 	}
 	plugged := g.submitPlug(t, "plug")
-	var answers []<-chan reply
-	for _, write := range writes {
-		answers = append(answers, g.submit(ctx, t, write))
-	}
+	answers := g.submitAll(t, writes...)
 	g.hold(t, 2)
 	g.pull(t, 1)
 	admitted(t, "the plug", plugged)
 	admitted(t, "the first", answers[0])
 	admitted(t, "the last", answers[4])
-	for i, answer := range answers[1:4] {
-		noVerdict(t, fmt.Sprint("write ", i+1), answer)
-	}
+	noVerdicts(t, answers[1:4])
 	g.pull(t, 2)
-	for i, answer := range answers[1:4] {
-		if result := admitted(t, fmt.Sprint("write ", i+1), answer); result.Version != int64(i+1) {
-			t.Errorf("write %d made version %d", i+1, result.Version)
-		}
-	}
+	admittedInOrder(t, answers[1:4])
 	g.expectStored(t, map[store.Name]string{"a": "x", "b": "3", "c": "x"})
 }
 
@@ -138,29 +101,19 @@ func TestGroupAndOtherLocks(t *testing.T) {
 func TestGroupPutsOffWhatIsBehind(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, narrow)
-	ctx := context.Background()
 	writes := []store.Write{g.put(t, "a", 1, poison), g.put(t, "b", 1, clog), g.put(t, "b", 2, "2"), g.put(t, "b", 3, "3")}
 	plugged := g.submitPlug(t, "plug")
-	var answers []<-chan reply
-	for _, write := range writes {
-		answers = append(answers, g.submit(ctx, t, write))
-	}
+	answers := g.submitAll(t, writes...)
 	g.hold(t, 2)
 	g.pull(t, 1)
 	admitted(t, "the plug", plugged)
 	if got := verdict(t, answers[0]); got.err == nil {
 		t.Errorf("what can't be stored returned %v", got.result)
 	}
-	enginetest.Await(t, "the others wait by themselves", func() bool { return g.Stats().InFlight.LockWait == 1 })
-	for i, answer := range answers[1:] {
-		noVerdict(t, fmt.Sprint("write ", i+1), answer)
-	}
+	await.True(t, "the others wait by themselves", func() bool { return g.Stats().InFlight.LockWait == 1 })
+	noVerdicts(t, answers[1:])
 	g.pull(t, 2)
-	for i, answer := range answers[1:] {
-		if result := admitted(t, fmt.Sprint("write ", i+1), answer); result.Version != int64(i+1) {
-			t.Errorf("write %d made version %d", i+1, result.Version)
-		}
-	}
+	admittedInOrder(t, answers[1:])
 }
 
 // A write that comes while a batch is overdue does not wait for its end, though nothing comes after it.
@@ -200,24 +153,17 @@ func TestGroupBoundsWhatIsLocked(t *testing.T) {
 			t.Parallel()
 			g := newGroupbed(t, bound.config)
 			free := g.put(t, "free", 1, "x")
-			tx, err := g.SQL.Begin(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer tx.Rollback(ctx) //nolint:errcheck // it changes nothing
 			for i := range 6 {
 				g.put(t, enginetest.Numbered("locked", i), 1, "")
 			}
-			if _, err := tx.Exec(ctx, "select from fence.fences where resource ^@ 'locked/' for update"); err != nil {
-				t.Fatal(err)
-			}
+			_, unlock := g.LockedBy(t, "select from fence.fences where resource ^@ 'locked/' for update")
 			var waiting []<-chan reply
 			submit := func(i int, sequence int64) <-chan reply {
 				return g.submit(ctx, t, g.put(t, enginetest.Numbered("locked", i), sequence, bound.value))
 			}
 			for i := range 6 { // each is put off once: then it is known that its fence is locked
 				waiting = append(waiting, submit(i, 1))
-				enginetest.Await(t, "it is known to be locked", func() bool { return g.Stats().Busy >= uint64(i+1) })
+				await.True(t, "it is known to be locked", func() bool { return g.Stats().Busy >= uint64(i+1) })
 			}
 			taken, refused := 0, error(nil)
 			for i := range 6 {
@@ -243,12 +189,8 @@ func TestGroupBoundsWhatIsLocked(t *testing.T) {
 				t.Errorf("%d wait for what is locked, want at most %d", taken, most)
 			}
 			admitted(t, "the free one", g.submit(ctx, t, free))
-			if err := tx.Rollback(ctx); err != nil {
-				t.Fatal(err)
-			}
-			for i, answer := range waiting {
-				admitted(t, fmt.Sprint("write ", i), answer)
-			}
+			unlock()
+			allAdmitted(t, waiting)
 			if stats := g.Stats(); stats.Queued != 0 || stats.QueuedBytes != 0 {
 				t.Errorf("in the end it is %+v", stats)
 			}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/groupcommit"
@@ -28,7 +29,7 @@ func TestGroupKeepsOrder(t *testing.T) {
 			var answered sync.WaitGroup
 			for i := range writes {
 				write := first
-				write.Sequence, write.Value = enginetest.Ptr(int64(i+1)), []byte(fmt.Sprint(i))
+				write.Sequence, write.Value = new(int64(i+1)), []byte(fmt.Sprint(i))
 				answered.Add(1)
 				g.Submit(t.Context(), write, func(result store.Result, err error) {
 					defer answered.Done()
@@ -70,7 +71,7 @@ func TestGroupIsFair(t *testing.T) {
 	answered.Add(hot)
 	for i := range hot {
 		write := first
-		write.Sequence = enginetest.Ptr(int64(i + 1))
+		write.Sequence = new(int64(i + 1))
 		g.Submit(context.Background(), write, func(result store.Result, err error) {
 			defer answered.Done()
 			if err != nil || result.Err != nil {
@@ -86,7 +87,7 @@ func TestGroupIsFair(t *testing.T) {
 		t.Errorf("the other was decided after %d writes, want at most %d", writes, most)
 	}
 	answered.Wait()
-	if last, err := g.Fence(enginetest.Patient(t), "hot"); err != nil || last.LastSequence != hot {
+	if last, err := g.Fence(await.Context(t), "hot"); err != nil || last.LastSequence != hot {
 		t.Errorf("the fence is %+v (%v)", last, err)
 	}
 }
@@ -107,18 +108,13 @@ func TestGroupBatches(t *testing.T) {
 		writesOfAll = append(writesOfAll, g.put(t, enginetest.Numbered("r", i/5), int64(i%5+1), "x"))
 	}
 	plugged := g.submitPlug(t, "plug")
-	var answers []<-chan reply
-	for _, write := range writesOfAll {
-		answers = append(answers, g.submit(t.Context(), t, write))
-	}
+	answers := g.submitAll(t, writesOfAll...)
 	if stats := g.Stats(); stats.Queued != writes || stats.InFlight.Quick != 1 {
 		t.Errorf("behind a plug it is %+v", stats)
 	}
 	g.pull(t, 1)
 	admitted(t, "the plug", plugged)
-	for i, answer := range answers {
-		admitted(t, fmt.Sprint("write ", i), answer)
-	}
+	allAdmitted(t, answers)
 	// 1000 = 256 + 256 + 256 + 232, after the single one and the plug.
 	if stats := g.Stats(); stats.Batches != 6 || stats.BatchSizes != [9]uint64{2, 2, 2, 2, 2, 2, 2, 2, 6} {
 		t.Errorf("afterwards it is %+v", stats)

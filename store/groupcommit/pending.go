@@ -10,7 +10,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// pending is a write without a verdict. Group.mu guards its state and its place in lists.
+// pending is a write without a verdict. Group.mu guards its state and its index in lists.
 type pending struct {
 	write  store.Write
 	digest store.Digest

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/groupcommit"
@@ -51,7 +52,7 @@ func TestRetriesAreCounted(t *testing.T) {
 			g := newGroupbed(t, narrow)
 			write := g.put(t, "r", 1, "x")
 			g.rollBack(t, c.state, c.times)
-			_, err := g.Commit(enginetest.Patient(t), write)
+			_, err := g.Commit(await.Context(t), write)
 			if (err != nil) != c.fails {
 				t.Errorf("it returned %v", err)
 			}
@@ -85,7 +86,7 @@ func TestRetriesOfTransactionsAreCounted(t *testing.T) {
 		Tokens:     []store.WriteToken{write.WriteToken},
 		Operations: []store.ResourceOperation{{Resource: write.Resource, Operation: write.Operation}},
 	}
-	if _, err := g.Transact(enginetest.Patient(t), transaction); err != nil {
+	if _, err := g.Transact(await.Context(t), transaction); err != nil {
 		t.Error(err)
 	}
 	expectCounts(t, "failures", g.Failures(), map[store.Reason]uint64{store.ReasonDeadlock: 1})
@@ -97,23 +98,15 @@ func TestBusyWritesAreCounted(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, narrow)
 	write := g.put(t, "r", 1, "x")
-	tx, err := g.SQL.Begin(t.Context())
-	if err == nil {
-		_, err = tx.Exec(t.Context(), "select from fence.fences where resource = 'r' for update")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, unlock := g.LockedBy(t, "select from fence.fences where resource = 'r' for update")
 	answer := g.submit(t.Context(), t, write)
-	enginetest.Await(t, "it waits for the fence", func() bool { return g.Stats().InFlight.LockWait == 1 })
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	await.True(t, "it waits for the fence", func() bool { return g.Stats().InFlight.LockWait == 1 })
+	unlock()
 	admitted(t, "it", answer)
 	if stats := g.Stats(); g.Retries()[store.ReasonBusy] != stats.Busy || stats.Busy != 1 {
 		t.Errorf("it went back %d times, and %v are counted", stats.Busy, g.Retries())
 	}
-	enginetest.Await(t, "the batch has ended", func() bool { return g.Stats().InFlight == groupcommit.Lanes{} })
+	await.True(t, "the batch has ended", func() bool { return g.Stats().InFlight == groupcommit.Lanes[int64]{} })
 	stats := g.Stats()
 	if stats.Commits.LockWait.Count != 1 || stats.Commits.LockWait.Sum <= 0 || stats.Commits.Large.Count != 0 {
 		t.Errorf("the commits are %+v", stats.Commits)

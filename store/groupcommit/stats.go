@@ -11,18 +11,15 @@ type Stats struct {
 	// Queued and QueuedBytes wait for a batch now.
 	Queued, QueuedBytes int64
 	// InFlight are batches that are being decided now, by lane.
-	InFlight Lanes
+	InFlight Lanes[int64]
 	// Commits are the times that committed batches took in the database, by lane.
-	Commits LaneDurations
+	Commits Lanes[store.Durations]
 	Counts
 }
 
-// Lanes has a number for each lane: for large values, for resources whose fences another session has locked, and for
-// all else.
-type Lanes struct{ Quick, Large, LockWait int64 }
-
-// LaneDurations are store.Histogram for each lane.
-type LaneDurations struct{ Quick, Large, LockWait store.Durations }
+// Lanes has a T for each lane: for large values, for resources whose fences another session has locked, and for all
+// else.
+type Lanes[T any] struct{ Quick, Large, LockWait T }
 
 // Counts are counted from the start of the Group.
 type Counts struct {
@@ -43,11 +40,11 @@ func (g *Group) Stats() Stats {
 	defer g.mu.Unlock()
 	return Stats{
 		Queued: int64(g.queued.writes), QueuedBytes: g.queued.bytes,
-		InFlight: Lanes{
+		InFlight: Lanes[int64]{
 			Quick: int64(g.lanes[laneQuick].inFlight), Large: int64(g.lanes[laneLarge].inFlight),
 			LockWait: int64(g.lanes[laneLockWait].inFlight),
 		},
-		Commits: LaneDurations{
+		Commits: Lanes[store.Durations]{
 			Quick: g.commits[laneQuick].Read(), Large: g.commits[laneLarge].Read(), LockWait: g.commits[laneLockWait].Read(),
 		},
 		Counts: g.counted,

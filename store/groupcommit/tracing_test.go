@@ -8,6 +8,7 @@ import (
 
 	oteltrace "go.opentelemetry.io/otel/trace"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/internal/otlptest"
 	"github.com/fencegate/fencegate/store"
@@ -41,12 +42,10 @@ func TestTraceOfABatch(t *testing.T) {
 		}
 		answers = append(answers, g.submit(ctx, t, g.put(t, enginetest.Numbered("resource", i), 1, "x")))
 	}
-	enginetest.Await(t, "all wait", func() bool { return g.Stats().Queued == writes })
+	await.True(t, "all wait", func() bool { return g.Stats().Queued == writes })
 	g.pull(t, 1)
 	admitted(t, "the plug", before)
-	for _, answer := range answers {
-		admitted(t, "a write", answer)
-	}
+	allAdmitted(t, answers)
 	batch := received.Await(t, "the batch", func(s otlptest.Span) bool { return s.Name == "write batch" })
 	statement := received.Await(t, "the statement", func(s otlptest.Span) bool { return s.Name == "query fence.write" })
 	first := spans[batch.ParentID]
@@ -96,7 +95,7 @@ func TestTracesBegin(t *testing.T) {
 	})
 	received.Await(t, "the sweep's statement", func(s otlptest.Span) bool {
 		return s.ParentID == sweep.SpanID &&
-			s.Name == "query fence.sweep_leases"
+			s.Name == "query fence.sweep"
 	})
 	for _, s := range []otlptest.Span{record, sweep} {
 		if s.ParentID != "" || s.Failed {
@@ -105,7 +104,7 @@ func TestTracesBegin(t *testing.T) {
 	}
 	for _, s := range received.Spans() {
 		if s.Name == "write batch" || s.Name == "query fence.write_one" {
-			t.Errorf("nobody has begun this: %+v", s)
+			t.Errorf("this has no beginning: %+v", s)
 		}
 	}
 }

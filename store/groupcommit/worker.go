@@ -94,7 +94,7 @@ func (w *worker) await(g *Group) *lane {
 // fill takes the writes that are ready in the lane, up to the bounds of a batch. It sorts them by resource, as the
 // database locks them.
 func (g *Group) fill(b *batch, l *lane) {
-	b.lane, b.ctx = l, context.Background()
+	b.lane, b.ctx = l, g.ctx
 	g.mu.Lock()
 	l.begun = time.Now()
 	for rq := l.pop(); rq != nil; rq = l.pop() {
@@ -198,7 +198,8 @@ func (g *Group) settle(b *batch, w *worker) *lane {
 		if g.closed {
 			failed = append(failed, p)
 		} else if !p.delivered.Load() {
-			g.putBack(p)
+			p.queue.pushFront(p)
+			g.account(p.queue, 1, p.size)
 		}
 	}
 	for _, rq := range b.queues {
@@ -246,10 +247,4 @@ func (g *Group) next(w *worker, last *lane) *lane {
 	}
 	g.idle = append(g.idle, w)
 	return nil
-}
-
-// putBack makes a write wait again, before all others to its resource.
-func (g *Group) putBack(p *pending) {
-	p.queue.pushFront(p)
-	g.account(p.queue, 1, p.size)
 }

@@ -50,7 +50,7 @@ type Answer struct {
 	Version           int64
 	Versions          string // of a transaction
 	Created, Replayed bool
-	Op                int // of a transaction that an operation's precondition refused: its place, from 1
+	Op                int // of a transaction that an operation's precondition refused: its index, from 1
 
 	GrantedToken, LastToken, LastSequence int64 // of a rejection's fence, or of CodeFence
 	Open                                  bool
@@ -80,23 +80,23 @@ func (t Answer) Same(other Answer) bool {
 	return t == other
 }
 
+// answer is the answer to a call that returned an error, or else the one that is given.
+func answer(err error, given Answer) Answer {
+	if err != nil {
+		return ErrorAnswer(err)
+	}
+	return given
+}
+
 // LeaseAnswer is the answer to Acquire (CodeGranted), Renew (CodeRenewed) and Break (CodeBroken), which has no
 // lease_id.
 func LeaseAnswer(code string, lease store.Lease, err error) Answer {
-	if err != nil {
-		return ErrorAnswer(err)
-	}
-	return Answer{Code: code, Token: lease.Token, ID: lease.ID, Owner: lease.OwnerID,
-		ExpiresAt: lease.ExpiresAt.UnixMicro()}
+	return answer(err, Answer{Code: code, Token: lease.Token, ID: lease.ID, Owner: lease.OwnerID,
+		ExpiresAt: lease.ExpiresAt.UnixMicro()})
 }
 
 // DoneAnswer is the answer to what answers nothing but success, under the code.
-func DoneAnswer(code string, err error) Answer {
-	if err != nil {
-		return ErrorAnswer(err)
-	}
-	return Answer{Code: code}
-}
+func DoneAnswer(code string, err error) Answer { return answer(err, Answer{Code: code}) }
 
 // LockAnswer is the answer to Lock.
 func LockAnswer(lock store.Lock, err error) Answer {
@@ -107,67 +107,52 @@ func LockAnswer(lock store.Lock, err error) Answer {
 		return Answer{Code: string(lock.State), Token: lock.Token}
 	}
 	holder := lock.Holders[0]
-	answer := Answer{
+	held := Answer{
 		Code: string(lock.State), Token: lock.Token, ID: holder.ID, Owner: holder.OwnerID,
 		ExpiresAt: holder.ExpiresAt.UnixMicro(),
 	}
 	for _, other := range lock.Holders[1:] {
-		answer.Others += beside(other.OwnerID, other.Token)
+		held.Others += beside(other.OwnerID, other.Token)
 	}
-	return answer
+	return held
 }
 
 func beside(owner string, token int64) string { return fmt.Sprintf("%s with %d;", owner, token) }
 
 // SessionAnswer is the answer to KeepAlive (CodeRenewed).
 func SessionAnswer(code string, session store.Session, err error) Answer {
-	if err != nil {
-		return ErrorAnswer(err)
-	}
-	return Answer{Code: code, Owner: session.OwnerID, ExpiresAt: session.ExpiresAt.UnixMicro()}
+	return answer(err, Answer{Code: code, Owner: session.OwnerID, ExpiresAt: session.ExpiresAt.UnixMicro()})
 }
 
 // SessionStateAnswer is the answer to Session.
 func SessionStateAnswer(session store.Session, leases int64, err error) Answer {
-	answer := SessionAnswer(string(session.State), session, err)
-	answer.Leases = leases
-	return answer
+	shown := SessionAnswer(string(session.State), session, err)
+	shown.Leases = leases
+	return shown
 }
 
 // EndedAnswer is the answer to EndSession.
 func EndedAnswer(leases int64, err error) Answer {
-	answer := DoneAnswer(CodeReleased, err)
-	if err == nil {
-		answer.Leases = leases
-	}
-	return answer
+	return answer(err, Answer{Code: CodeReleased, Leases: leases})
 }
 
 // WriteAnswer is the answer to one write.
 func WriteAnswer(result store.Result) Answer {
-	if result.Err != nil {
-		return ErrorAnswer(result.Err)
-	}
-	return Answer{Code: CodeAdmitted, Version: result.Version, Created: result.Created, Replayed: result.Replayed}
+	return answer(result.Err,
+		Answer{Code: CodeAdmitted, Version: result.Version, Created: result.Created, Replayed: result.Replayed})
 }
 
 // TransactionAnswer is the answer to Transact.
 func TransactionAnswer(result store.TransactionResult, err error) Answer {
-	if err != nil {
-		return ErrorAnswer(err)
-	}
-	return Answer{Code: CodeAdmitted, Versions: versionList(result.Versions), Replayed: result.Replayed}
+	return answer(err, Answer{Code: CodeAdmitted, Versions: versionList(result.Versions), Replayed: result.Replayed})
 }
 
 // FenceAnswer is the answer to Fence.
 func FenceAnswer(fence store.Fence, err error) Answer {
-	if err != nil {
-		return ErrorAnswer(err)
-	}
-	return Answer{
+	return answer(err, Answer{
 		Code: CodeFence, GrantedToken: fence.GrantedToken, Open: fence.Open,
 		LastToken: fence.LastToken, LastSequence: fence.LastSequence,
-	}
+	})
 }
 
 // RecordAnswer is the answer to Record.
@@ -200,8 +185,10 @@ func ErrorAnswer(err error) Answer {
 		return Answer{Code: CodeLost, Reason: lost.Reason}
 	case errors.As(err, &rejected):
 		return rejectionAnswer(rejected)
+	case errors.As(err, &unavailable) && unavailable.Outcome == store.OutcomeUnknown:
+		return Answer{Code: CodeUnknown}
 	case errors.As(err, &unavailable):
-		return unavailableAnswer(unavailable)
+		return Answer{Code: CodeNotApplied}
 	case errors.Is(err, store.ErrNotFound):
 		return Answer{Code: CodeNotFound}
 	case errors.Is(err, store.ErrExternalAuthority):
@@ -212,26 +199,19 @@ func ErrorAnswer(err error) Answer {
 	return Answer{Code: err.Error()}
 }
 
-func unavailableAnswer(unavailable *store.UnavailableError) Answer {
-	if unavailable.Outcome == store.OutcomeUnknown {
-		return Answer{Code: CodeUnknown}
-	}
-	return Answer{Code: CodeNotApplied}
-}
-
 // rejectionAnswer keeps of the error what its verdict is about: the record's version, or else the fence.
 func rejectionAnswer(rejected *store.RejectedError) Answer {
-	answer := Answer{Code: string(rejected.Verdict), Reason: rejected.Reason}
+	kept := Answer{Code: string(rejected.Verdict), Reason: rejected.Reason}
 	if rejected.Op != nil {
-		answer.Op = *rejected.Op + 1
+		kept.Op = *rejected.Op + 1
 	}
 	if rejected.Verdict == store.VerdictVersionMismatch {
-		answer.Version = rejected.Version
-		return answer
+		kept.Version = rejected.Version
+		return kept
 	}
-	answer.GrantedToken, answer.LastToken, answer.LastSequence = rejected.GrantedToken, rejected.LastToken,
+	kept.GrantedToken, kept.LastToken, kept.LastSequence = rejected.GrantedToken, rejected.LastToken,
 		rejected.LastSequence
-	return answer
+	return kept
 }
 
 func versionList(versions []int64) string { return strings.Trim(fmt.Sprint(versions), "[]") }

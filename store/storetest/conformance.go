@@ -52,7 +52,7 @@ func Run(t *testing.T, open func(t *testing.T) Provider) {
 		{"an expired lease may be released", (*suite).expiredReleased},
 		{"a release frees the lock", (*suite).releaseFrees},
 		{"a release sent twice", (*suite).releaseTwice},
-		{"a broken lease", (*suite).broken},
+		{"a broken lease", (*suite).breaking},
 		{"breaking what nobody holds", (*suite).breakNothing},
 		{"a request sent again", (*suite).requestAgain},
 		{"a request sent again after the end", (*suite).requestAfterEnd},
@@ -142,20 +142,37 @@ func (s *suite) look() store.Lock {
 	return lock
 }
 
-// lost expects that a lease was lost for one of the reasons.
-func (s *suite) lost(err error, reasons ...string) {
+// lost expects that a lease was lost for a reason.
+func (s *suite) lost(err error, reason string) {
 	s.Helper()
 	var lost *store.LostError
-	if !errors.As(err, &lost) || !errors.Is(err, store.ErrLeaseLost) {
-		s.Errorf("the error is %v, want that the lease is lost: %s", err, strings.Join(reasons, " or "))
-		return
+	if !errors.As(err, &lost) || !errors.Is(err, store.ErrLeaseLost) || lost.Reason != reason {
+		s.Errorf("the error is %v, want that the lease is lost: %s", err, reason)
 	}
-	for _, reason := range reasons {
-		if lost.Reason == reason {
-			return
-		}
+}
+
+// renewalLost expects that a lease can't be renewed, for a reason.
+func (s *suite) renewalLost(lease store.Lease, reason string) {
+	s.Helper()
+	_, err := s.Renew(s.Context(), lease.Ref(), long)
+	s.lost(err, reason)
+}
+
+// broken breaks the lock and returns the lease that was ended.
+func (s *suite) broken() store.Lease {
+	s.Helper()
+	ended, err := s.Break(s.Context(), s.lock, "it hangs")
+	if err != nil {
+		s.Fatal(err)
 	}
-	s.Errorf("the lease is lost: %s, want: %s", lost.Reason, strings.Join(reasons, " or "))
+	return ended
+}
+
+// fails expects an acquire to return an error.
+func (s *suite) fails(request store.AcquireRequest, target error) {
+	s.Helper()
+	_, err := s.Acquire(s.Context(), request)
+	s.is(err, target)
 }
 
 // is expects an error.
@@ -182,6 +199,37 @@ func (s *suite) await(what string, happened func() bool) {
 func (s *suite) expired(owner string) store.Lease {
 	s.Helper()
 	lease := s.acquire(owner, store.TTLMin)
-	s.await("the lease to expire", func() bool { return s.look().State == store.LockExpired })
+	s.awaitExpiry()
 	return lease
+}
+
+func (s *suite) awaitExpiry() {
+	s.Helper()
+	s.await("the lease to expire", func() bool { return s.look().State == store.LockExpired })
+}
+
+// grantedAnew acquires the lock for B as soon as it is granted, which must be after a time.
+func (s *suite) grantedAnew(late store.Lease, notBefore time.Time) store.Lease {
+	s.Helper()
+	var next store.Lease
+	s.await("the lock to be granted anew", func() bool {
+		lease, err := s.Acquire(s.Context(), store.AcquireRequest{Lock: s.lock, OwnerID: "B", TTL: long})
+		if err != nil && !errors.Is(err, store.ErrLeaseHeld) {
+			s.Fatal(err)
+		}
+		next = lease
+		return err == nil
+	})
+	if next.GrantedAt.Before(notBefore) || next.Token <= late.Token {
+		s.Errorf("%+v was granted while %+v was live, until %s", next, late, notBefore)
+	}
+	return next
+}
+
+// free expects that nobody holds the lock.
+func (s *suite) free() {
+	s.Helper()
+	if lock := s.look(); lock.State != store.LockFree || lock.Holder() != nil {
+		s.Errorf("the lock is %+v, want it free", lock)
+	}
 }

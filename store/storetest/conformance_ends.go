@@ -47,40 +47,39 @@ func (s *suite) wrongRefs(lease store.Lease) map[string]store.LeaseRef {
 
 func (s *suite) wrongRenewal() {
 	lease := s.acquire("A", long)
-	for wrong, ref := range s.wrongRefs(lease) {
-		if _, err := s.Renew(s.Context(), ref, 2*long); !errors.Is(err, store.ErrLeaseLost) {
-			s.Errorf("%s: the error is %v", wrong, err)
-		}
-	}
-	s.heldBy(lease)
+	s.refusesWrongRefs(lease, func(ref store.LeaseRef) error {
+		_, err := s.Renew(s.Context(), ref, 2*long)
+		return err
+	})
 	if holder := s.look().Holder(); !holder.ExpiresAt.Equal(lease.ExpiresAt) {
 		s.Errorf("the lease now expires at %s", holder.ExpiresAt)
 	}
-	elsewhere := lease.Ref()
-	elsewhere.Lock += "/never-used"
-	_, err := s.Renew(s.Context(), elsewhere, 0)
-	s.is(err, store.ErrNotFound)
 }
 
 func (s *suite) wrongRelease() {
-	lease := s.acquire("A", long)
+	s.refusesWrongRefs(s.acquire("A", long), func(ref store.LeaseRef) error { return s.Release(s.Context(), ref) })
+}
+
+// refusesWrongRefs makes a call with wrong references to the lease, which stays, and with one to a lock that was never
+// used.
+func (s *suite) refusesWrongRefs(lease store.Lease, call func(store.LeaseRef) error) {
+	s.Helper()
 	for wrong, ref := range s.wrongRefs(lease) {
-		if err := s.Release(s.Context(), ref); !errors.Is(err, store.ErrLeaseLost) {
+		if err := call(ref); !errors.Is(err, store.ErrLeaseLost) {
 			s.Errorf("%s: the error is %v", wrong, err)
 		}
 	}
 	s.heldBy(lease)
 	elsewhere := lease.Ref()
 	elsewhere.Lock += "/never-used"
-	s.is(s.Release(s.Context(), elsewhere), store.ErrNotFound)
+	s.is(call(elsewhere), store.ErrNotFound)
 }
 
 // replaced lets the holder before do what only a holder may (P6).
 func (s *suite) replaced() {
 	late := s.expired("A")
 	lease := s.acquire("A", long) // of the same owner, by mistake
-	_, err := s.Renew(s.Context(), late.Ref(), long)
-	s.lost(err, "superseded")
+	s.renewalLost(late, "superseded")
 	s.lost(s.Release(s.Context(), late.Ref()), "superseded")
 	mixed := lease.Ref()
 	mixed.ID = late.ID
@@ -92,45 +91,28 @@ func (s *suite) replaced() {
 // it has (P1, P7).
 func (s *suite) expiredGrantable() {
 	late := s.acquire("A", store.TTLMin)
-	var next store.Lease
-	s.await("the lock to be granted anew", func() bool {
-		lease, err := s.Acquire(s.Context(), store.AcquireRequest{Lock: s.lock, OwnerID: "B", TTL: long})
-		if err != nil && !errors.Is(err, store.ErrLeaseHeld) {
-			s.Fatal(err)
-		}
-		next = lease
-		return err == nil
-	})
-	if next.GrantedAt.Before(late.ExpiresAt) || next.Token <= late.Token {
-		s.Errorf("%+v was granted while %+v was live", next, late)
-	}
-	s.heldBy(next)
+	s.heldBy(s.grantedAnew(late, late.ExpiresAt))
 }
 
 func (s *suite) expiredNotRenewed() {
-	late := s.expired("A")
-	_, err := s.Renew(s.Context(), late.Ref(), long)
-	s.lost(err, "expired")
+	s.renewalLost(s.expired("A"), "expired")
 	if state := s.look().State; state != store.LockExpired {
 		s.Errorf("the lock is %s", state)
 	}
 }
 
 func (s *suite) expiredReleased() {
-	late := s.expired("A")
-	s.released(late)
-	if state := s.look().State; state != store.LockFree {
-		s.Errorf("the lock is %s", state)
-	}
+	s.released(s.expired("A"))
+	s.free()
 }
 
 func (s *suite) releaseFrees() {
 	lease := s.acquire("A", long)
 	s.released(lease)
-	_, err := s.Renew(s.Context(), lease.Ref(), long)
-	s.lost(err, "released")
-	if lock := s.look(); lock.State != store.LockFree || lock.Holder() != nil || lock.Token != lease.Token {
-		s.Errorf("the lock is %+v, want it free", lock)
+	s.renewalLost(lease, "released")
+	s.free()
+	if token := s.look().Token; token != lease.Token {
+		s.Errorf("the token of the lock is %d, want %d", token, lease.Token)
 	}
 	s.heldBy(s.acquire("B", long))
 }
@@ -144,20 +126,13 @@ func (s *suite) releaseTwice() {
 	s.heldBy(next)
 }
 
-func (s *suite) broken() {
+func (s *suite) breaking() {
 	lease := s.acquire("A", long)
-	ended, err := s.Break(s.Context(), s.lock, "it hangs")
-	if err != nil {
-		s.Fatal(err)
-	}
-	if ended.Token != lease.Token || ended.OwnerID != "A" || ended.ID != uuid.Nil {
+	if ended := s.broken(); ended.Token != lease.Token || ended.OwnerID != "A" || ended.ID != uuid.Nil {
 		s.Errorf("broken is %+v", ended)
 	}
-	if lock := s.look(); lock.State != store.LockFree || lock.Holder() != nil {
-		s.Errorf("the lock is %+v, want it free", lock)
-	}
-	_, err = s.Renew(s.Context(), lease.Ref(), long)
-	s.lost(err, "broken")
+	s.free()
+	s.renewalLost(lease, "broken")
 	s.lost(s.Release(s.Context(), lease.Ref()), "broken")
 	s.heldBy(s.acquire("B", long))
 }
@@ -183,8 +158,7 @@ func (s *suite) requestAgain() {
 	}
 	other := s.request("A")
 	other.RequestID = "r2"
-	_, err := s.Acquire(s.Context(), other)
-	s.is(err, store.ErrLeaseHeld)
+	s.fails(other, store.ErrLeaseHeld)
 	elsewhere := s.request("A")
 	elsewhere.Lock += "/elsewhere"
 	if s.granted(elsewhere).Token == lease.Token {
@@ -199,7 +173,7 @@ func (s *suite) requestAfterEnd() {
 	s.lost(err, "released")
 	short := store.AcquireRequest{Lock: s.lock, OwnerID: "A", TTL: store.TTLMin, RequestID: "r2"}
 	s.granted(short)
-	s.await("the lease to expire", func() bool { return s.look().State == store.LockExpired })
+	s.awaitExpiry()
 	_, err = s.Acquire(s.Context(), short)
 	s.lost(err, "expired")
 	s.acquire("B", long)
@@ -209,8 +183,7 @@ func (s *suite) requestAfterEnd() {
 
 func (s *suite) requestOfAnother() {
 	lease := s.granted(s.request("A"))
-	_, err := s.Acquire(s.Context(), s.request("B"))
-	s.is(err, store.ErrInvalid)
+	s.fails(s.request("B"), store.ErrInvalid)
 	s.heldBy(lease)
 }
 
@@ -222,7 +195,7 @@ func (s *suite) requestAtOnce() {
 		}
 	}
 	if len(leases) != clientsAtOnce {
-		s.Errorf("%d of %d were answer of the lease", len(leases), clientsAtOnce)
+		s.Errorf("%d of %d were answered with the lease", len(leases), clientsAtOnce)
 	}
 }
 
@@ -242,7 +215,5 @@ func (s *suite) seen() {
 		return lock.State == store.LockExpired
 	})
 	s.released(lease)
-	if lock := s.look(); lock.State != store.LockFree || lock.Holder() != nil {
-		s.Errorf("the lock is seen as %+v", lock)
-	}
+	s.free()
 }

@@ -40,14 +40,8 @@ func (s *suite) leaseByDefault() {
 
 func (s *suite) oneHolder() {
 	lease := s.acquire("A", long)
-	_, err := s.Acquire(s.Context(), store.AcquireRequest{Lock: s.lock, OwnerID: "B"})
-	s.is(err, store.ErrLeaseHeld)
-	var held *store.HeldError
-	if !errors.As(err, &held) {
-		s.Fatalf("the error is %v, want a HeldError", err)
-	}
-	if held.Lock != s.lock || held.OwnerID != "A" || !held.ExpiresAt.Equal(lease.ExpiresAt) || held.Remaining <= 0 ||
-		held.Remaining > long {
+	held := s.refused(store.AcquireRequest{Lock: s.lock, OwnerID: "B"}, "A")
+	if !held.ExpiresAt.Equal(lease.ExpiresAt) || held.Remaining > long {
 		s.Errorf("held is %+v, of %+v", held, lease)
 	}
 	s.heldBy(lease)
@@ -74,10 +68,10 @@ func (s *suite) atOnce(request func(i int) store.AcquireRequest) []store.Lease {
 	s.Helper()
 	var leases []store.Lease
 	var mu sync.Mutex
-	var asking sync.WaitGroup
+	var acquiring sync.WaitGroup
 	start := make(chan struct{})
 	for i := range clientsAtOnce {
-		asking.Go(func() {
+		acquiring.Go(func() {
 			<-start
 			lease, err := s.Acquire(s.Context(), request(i))
 			mu.Lock()
@@ -91,23 +85,20 @@ func (s *suite) atOnce(request func(i int) store.AcquireRequest) []store.Lease {
 		})
 	}
 	close(start)
-	asking.Wait()
+	acquiring.Wait()
 	return leases
 }
 
 func (s *suite) notReentrant() {
 	lease := s.acquire("A", long)
-	_, err := s.Acquire(s.Context(), store.AcquireRequest{Lock: s.lock, OwnerID: "A"})
-	s.is(err, store.ErrLeaseHeld)
+	s.fails(store.AcquireRequest{Lock: s.lock, OwnerID: "A"}, store.ErrLeaseHeld)
 	s.heldBy(lease)
 }
 
 func (s *suite) independent() {
 	lease := s.acquire("A", long)
 	for _, name := range []store.Name{s.lock + "/below", s.lock + "-beside", "above"} {
-		if _, err := s.Acquire(s.Context(), store.AcquireRequest{Lock: name, OwnerID: "A", TTL: long}); err != nil {
-			s.Errorf("%s: %v", name, err)
-		}
+		s.granted(store.AcquireRequest{Lock: name, OwnerID: "A", TTL: long})
 	}
 	s.heldBy(lease)
 }
@@ -120,16 +111,12 @@ func (s *suite) tokensRise() {
 		how  func(store.Lease)
 	}{
 		{"release", s.released},
-		{"break", func(store.Lease) {
-			if _, err := s.Break(s.Context(), s.lock, "test"); err != nil {
-				s.Fatal(err)
-			}
-		}},
+		{"break", func(store.Lease) { s.broken() }},
 		{"expiry", func(lease store.Lease) {
 			if _, err := s.Renew(s.Context(), lease.Ref(), store.TTLMin); err != nil {
 				s.Fatal(err)
 			}
-			s.await("the lease to expire", func() bool { return s.look().State == store.LockExpired })
+			s.awaitExpiry()
 		}},
 	} {
 		end.how(last)
@@ -218,14 +205,12 @@ func (s *suite) outsideLimits() {
 		{OwnerID: "A", Metadata: json.RawMessage(`{"k":"` + strings.Repeat("v", store.MetadataBytesMax-7) + `"}`)},
 	} {
 		request.Lock = s.lock
-		_, err := s.Acquire(s.Context(), request)
-		if !errors.Is(err, store.ErrInvalid) {
+		if _, err := s.Acquire(s.Context(), request); !errors.Is(err, store.ErrInvalid) {
 			s.Errorf("%+v: the error is %v", request, err)
 		}
 	}
-	if _, err := s.Lock(s.Context(), s.lock); !errors.Is(err, store.ErrNotFound) {
-		s.Errorf("something was granted: %v", err)
-	}
+	_, err := s.Lock(s.Context(), s.lock)
+	s.is(err, store.ErrNotFound)
 	lease := s.acquire("A", long)
 	for _, ttl := range []time.Duration{store.TTLMin - 1, -time.Second, store.TTLMax + time.Millisecond} {
 		_, err := s.Renew(s.Context(), lease.Ref(), ttl)

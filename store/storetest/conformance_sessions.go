@@ -87,12 +87,9 @@ func (s *suite) sessionEnds() {
 		}
 	}
 	s.expectSession(session, store.SessionEnded, 0)
-	if state := s.look().State; state != store.LockFree {
-		s.Errorf("the lock is %s", state)
-	}
+	s.free()
 	for _, lease := range []store.Lease{lease, reader} {
-		_, err := s.Renew(s.Context(), lease.Ref(), 0)
-		s.lost(err, "released")
+		s.renewalLost(lease, "released")
 		s.released(lease)
 	}
 	_, err := s.KeepAlive(s.Context(), session.ID)
@@ -105,18 +102,7 @@ func (s *suite) sessionEnds() {
 func (s *suite) sessionExpires() {
 	session := s.session(store.TTLMin)
 	late := s.granted(s.in(session))
-	var next store.Lease
-	s.await("the lock to be granted anew", func() bool {
-		lease, err := s.Acquire(s.Context(), store.AcquireRequest{Lock: s.lock, OwnerID: "B", TTL: long})
-		if err != nil && !errors.Is(err, store.ErrLeaseHeld) {
-			s.Fatal(err)
-		}
-		next = lease
-		return err == nil
-	})
-	if next.GrantedAt.Before(session.ExpiresAt) || next.Token <= late.Token {
-		s.Errorf("%+v was granted while %+v was live", next, session)
-	}
+	next := s.grantedAnew(late, session.ExpiresAt)
 	s.expectSession(session, store.SessionExpired, 0)
 	_, err := s.KeepAlive(s.Context(), session.ID)
 	s.sessionLost(err, "expired")
@@ -132,9 +118,8 @@ func (s *suite) sessionExpires() {
 
 func (s *suite) sessionUnknown() {
 	session := store.Session{ID: uuid.New()}
-	_, err := s.Acquire(s.Context(), s.in(session))
-	s.is(err, store.ErrNotFound)
-	_, err = s.KeepAlive(s.Context(), session.ID)
+	s.fails(s.in(session), store.ErrNotFound)
+	_, err := s.KeepAlive(s.Context(), session.ID)
 	s.is(err, store.ErrNotFound)
 	_, err = s.EndSession(s.Context(), session.ID)
 	s.is(err, store.ErrNotFound)
@@ -157,9 +142,9 @@ func (s *suite) sessionLeaseRenewed() {
 // sessionEndsAtOnce ends a session during acquires in it: no lease runs afterwards.
 func (s *suite) sessionEndsAtOnce() {
 	session := s.session(long)
-	var asking sync.WaitGroup
+	var acquiring sync.WaitGroup
 	for i := range 8 {
-		asking.Go(func() {
+		acquiring.Go(func() {
 			if i == 4 {
 				if _, err := s.EndSession(s.Context(), session.ID); err != nil {
 					s.Error(err)
@@ -174,7 +159,7 @@ func (s *suite) sessionEndsAtOnce() {
 			}
 		})
 	}
-	asking.Wait()
+	acquiring.Wait()
 	s.expectSession(session, store.SessionEnded, 0)
 	for i := range 8 {
 		s.granted(store.AcquireRequest{Lock: store.Name(fmt.Sprintf("%s/%d", s.lock, i)), OwnerID: "B"})

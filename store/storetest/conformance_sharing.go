@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/fencegate/fencegate/store"
 )
@@ -18,17 +19,17 @@ func (s *suite) subtree(owner string) store.Lease {
 }
 
 // refused expects that a request is refused since another owner is in the way.
-func (s *suite) refused(request store.AcquireRequest, owner string) {
+func (s *suite) refused(request store.AcquireRequest, owner string) store.HeldError {
 	s.Helper()
 	_, err := s.Acquire(s.Context(), request)
 	var held *store.HeldError
 	if !errors.As(err, &held) || !errors.Is(err, store.ErrLeaseHeld) {
-		s.Errorf("%+v: the error is %v, want a HeldError", request, err)
-		return
+		s.Fatalf("%+v: the error is %v, want a HeldError", request, err)
 	}
 	if held.Lock != request.Lock || held.OwnerID != owner || held.Remaining <= 0 || held.QueueLength != 0 {
 		s.Errorf("%+v: the error says %+v, want that %s holds the lock", request, held, owner)
 	}
+	return *held
 }
 
 func (s *suite) holders(leases ...store.Lease) {
@@ -89,33 +90,33 @@ func (s *suite) readerLeaves() {
 
 func (s *suite) readersBroken() {
 	first, second := s.share("A"), s.share("B")
-	ended, err := s.Break(s.Context(), s.lock, "all of them")
-	if err != nil || ended.Token != second.Token {
-		s.Errorf("broken is %+v (%v)", ended, err)
+	if ended := s.broken(); ended.Token != second.Token {
+		s.Errorf("broken is %+v, want %+v", ended, second)
 	}
-	for _, lease := range []store.Lease{first, second} {
-		_, err := s.Renew(s.Context(), lease.Ref(), long)
-		s.lost(err, "broken")
-	}
+	s.renewalLost(first, "broken")
+	s.renewalLost(second, "broken")
 	s.heldBy(s.acquire("C", long))
 }
 
-// writerOrReaders lets readers and writers ask at the same time, again and again.
+// writerOrReaders lets readers and writers acquire at the same time, again and again.
 func (s *suite) writerOrReaders() {
+	s.oneOrOthers(func(i int) store.AcquireRequest {
+		return store.AcquireRequest{Lock: s.lock, OwnerID: fmt.Sprint("client ", i),
+			Mode: []store.Mode{store.Shared, store.Exclusive}[i%2]}
+	}, func(lease store.Lease) bool { return lease.Mode == store.Exclusive })
+}
+
+// oneOrOthers sends requests at the same time, again and again: one lease of a kind is granted, and nothing beside it,
+// or some of the other kind.
+func (s *suite) oneOrOthers(request func(i int) store.AcquireRequest, alone func(store.Lease) bool) {
+	s.Helper()
 	for round := range 5 {
-		leases := s.atOnce(func(i int) store.AcquireRequest {
-			return store.AcquireRequest{Lock: s.lock, OwnerID: fmt.Sprint("client ", i),
-				Mode: []store.Mode{store.Shared, store.Exclusive}[i%2]}
-		})
-		writers := 0
-		for _, lease := range leases {
-			if lease.Mode == store.Exclusive {
-				writers++
-			}
-			s.released(lease)
+		leases := s.atOnce(request)
+		if len(leases) == 0 || len(leases) > 1 && slices.ContainsFunc(leases, alone) {
+			s.Fatalf("round %d: granted were %+v", round, leases)
 		}
-		if writers > 1 || writers == 1 && len(leases) > 1 || len(leases) == 0 {
-			s.Fatalf("round %d: %d were granted the lock, %d of them to write", round, len(leases), writers)
+		for _, lease := range leases {
+			s.released(lease)
 		}
 	}
 }
@@ -152,38 +153,25 @@ func (s *suite) subtreeHeldUp() {
 	s.heldBy(s.subtree("C"))
 }
 
-// subtreeOrNames lets some ask for a subtree and some for names in it, at the same time, again and again.
+// subtreeOrNames acquires a subtree and names in it at the same time, again and again.
 func (s *suite) subtreeOrNames() {
-	for round := range 5 {
-		leases := s.atOnce(func(i int) store.AcquireRequest {
-			request := store.AcquireRequest{Lock: s.lock, OwnerID: fmt.Sprint("client ", i), Scope: store.Subtree}
-			if i%2 == 0 {
-				request.Lock, request.Scope = store.Name(fmt.Sprintf("%s/%d", s.lock, i)), store.Node
-			}
-			return request
-		})
-		subtrees := 0
-		for _, lease := range leases {
-			if lease.Scope == store.Subtree {
-				subtrees++
-			}
-			s.released(lease)
+	s.oneOrOthers(func(i int) store.AcquireRequest {
+		request := store.AcquireRequest{Lock: s.lock, OwnerID: fmt.Sprint("client ", i), Scope: store.Subtree}
+		if i%2 == 0 {
+			request.Lock, request.Scope = store.Name(fmt.Sprintf("%s/%d", s.lock, i)), store.Node
 		}
-		if subtrees > 1 || subtrees == 1 && len(leases) > 1 || len(leases) == 0 {
-			s.Fatalf("round %d: %d were granted something, %d of them the subtree", round, len(leases), subtrees)
-		}
-	}
+		return request
+	}, func(lease store.Lease) bool { return lease.Scope == store.Subtree })
 }
 
 func (s *suite) subtreeReplaced() {
 	late := s.granted(store.AcquireRequest{Lock: s.lock, OwnerID: "A", Scope: store.Subtree, TTL: store.TTLMin})
-	s.await("the lease to expire", func() bool { return s.look().State == store.LockExpired })
+	s.awaitExpiry()
 	below := s.granted(store.AcquireRequest{Lock: s.lock + "/a", OwnerID: "B", TTL: long})
 	if below.Token <= late.Token || below.GrantedAt.Before(late.ExpiresAt) {
 		s.Errorf("%+v was granted while %+v was live", below, late)
 	}
-	_, err := s.Renew(s.Context(), late.Ref(), long)
-	s.lost(err, "expired")
+	s.renewalLost(late, "expired")
 	s.refused(store.AcquireRequest{Lock: s.lock, OwnerID: "C", Scope: store.Subtree}, "B")
 	s.released(below)
 	s.heldBy(s.subtree("C"))

@@ -31,19 +31,19 @@ func (m Model) Acquire(request store.AcquireRequest, made Grant) (Model, Answer)
 	if again {
 		return m, m.answerAgain(earlier, request)
 	}
-	asked := Grant{
+	requested := Grant{
 		OwnerID: request.OwnerID, RequestID: request.RequestID, SessionID: request.SessionID,
 		Mode: cmp.Or(request.Mode, store.Exclusive), Scope: cmp.Or(request.Scope, store.Node),
 	}
-	against := m.against(request.Lock, asked)
+	against := m.against(request.Lock, requested)
 	if held, ok := m.longest(against); ok {
 		return m, held
 	}
-	asked.Token, asked.ID, asked.TTL, asked.GrantedAt, asked.ExpiresAt = made.Token, made.ID, made.TTL, made.GrantedAt,
-		made.ExpiresAt
-	asked.AskedTTL = request.TTL
-	asked = m.limited(request.Lock, asked)
-	if made.Token <= m.newestToken(request.Lock, asked.Scope) {
+	requested.Token, requested.ID, requested.TTL = made.Token, made.ID, made.TTL
+	requested.GrantedAt, requested.ExpiresAt = made.GrantedAt, made.ExpiresAt
+	requested.AskedTTL = request.TTL
+	requested = m.limited(request.Lock, requested)
+	if made.Token <= m.newestToken(request.Lock, requested.Scope) {
 		return m, Answer{Code: "a grant, with a token greater than all before"}
 	}
 	for _, late := range against {
@@ -51,18 +51,18 @@ func (m Model) Acquire(request store.AcquireRequest, made Grant) (Model, Answer)
 			return m, Answer{Code: "a grant, not before the lease that it replaces has expired"}
 		}
 	}
-	return m.granted(request.Lock, asked), m.grantAnswer(CodeGranted, asked)
+	return m.granted(request.Lock, requested), m.grantAnswer(CodeGranted, requested)
 }
 
 // against are the leases that one could not run beside, whether they run or not: on the name itself, subtree leases
 // above, and for a subtree all below.
-func (m Model) against(lock store.Name, asked Grant) []Grant {
+func (m Model) against(lock store.Name, requested Grant) []Grant {
 	var against []Grant
 	for _, of := range m.resources {
 		for _, grant := range of.resource.grants {
 			meets := of.name == lock || grant.Scope == store.Subtree && isBelow(lock, of.name) ||
-				asked.Scope == store.Subtree && isBelow(of.name, lock)
-			if meets && (grant.Mode == store.Exclusive || asked.Mode == store.Exclusive) {
+				requested.Scope == store.Subtree && isBelow(of.name, lock)
+			if meets && (grant.Mode == store.Exclusive || requested.Mode == store.Exclusive) {
 				against = append(against, grant)
 			}
 		}

@@ -38,7 +38,7 @@ func (m Model) Equal(other Model) bool {
 	return true
 }
 
-// Hash is the same for equal worlds.
+// Hash is the same for equal models.
 func (m Model) Hash() uint64 {
 	sum := uint64(0)
 	for _, of := range m.resources {
@@ -57,7 +57,7 @@ func (m Model) Resource(name store.Name) Resource {
 	return Resource{}
 }
 
-// With returns the world in which a name has another state.
+// With returns the model in which a name has another state.
 func (m Model) With(name store.Name, resource Resource) Model {
 	m.resources = slices.Clone(m.resources)
 	for i, of := range m.resources {
@@ -70,17 +70,23 @@ func (m Model) With(name store.Name, resource Resource) Model {
 	return m
 }
 
-// WithPolicy returns the world in which the policy holds for its prefix.
-func (m Model) WithPolicy(policy store.Policy) Model {
-	m.policies = maps.Clone(m.policies)
-	if m.policies == nil {
-		m.policies = map[string]store.Policy{}
+// cloned is a copy of a map, which may be nil, to put something in.
+func cloned[K comparable, V any](from map[K]V) map[K]V {
+	to := maps.Clone(from)
+	if to == nil {
+		to = map[K]V{}
 	}
+	return to
+}
+
+// WithPolicy returns the model in which the policy holds for its prefix.
+func (m Model) WithPolicy(policy store.Policy) Model {
+	m.policies = cloned(m.policies)
 	m.policies[policy.Prefix] = policy
 	return m
 }
 
-// WithoutPolicy returns the world in which a prefix has no policy of its own.
+// WithoutPolicy returns the model in which a prefix has no policy of its own.
 func (m Model) WithoutPolicy(prefix string) Model {
 	m.policies = maps.Clone(m.policies)
 	delete(m.policies, prefix)

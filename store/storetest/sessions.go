@@ -1,8 +1,6 @@
 package storetest
 
 import (
-	"maps"
-
 	"github.com/google/uuid"
 
 	"github.com/fencegate/fencegate/store"
@@ -15,29 +13,21 @@ type Session struct {
 	End       End
 }
 
-// WithSession returns the world in which a provider has made a session.
+// WithSession returns the model in which a provider has made a session.
 func (m Model) WithSession(session store.Session) Model {
 	return m.withSession(session.ID, Session{OwnerID: session.OwnerID, ExpiresAt: session.ExpiresAt.UnixMicro()})
 }
 
 func (m Model) withSession(id uuid.UUID, session Session) Model {
-	m.sessions = maps.Clone(m.sessions)
-	if m.sessions == nil {
-		m.sessions = map[uuid.UUID]Session{}
-	}
+	m.sessions = cloned(m.sessions)
 	m.sessions[id] = session
 	return m
 }
 
-// LiveSessions returns the sessions that are not over, in no order.
-func (m Model) LiveSessions() []uuid.UUID {
-	var live []uuid.UUID
-	for id, session := range m.sessions {
-		if session.End == Running {
-			live = append(live, id)
-		}
-	}
-	return live
+// Live reports whether there is a session, and it is not over.
+func (m Model) Live(id uuid.UUID) bool {
+	session, ok := m.sessions[id]
+	return ok && session.End == Running
 }
 
 // until is when a lease runs out, in microseconds: at its own time, or with its session, if that is before its
@@ -84,13 +74,19 @@ func (m Model) SessionOver(id uuid.UUID, end End, at int64) Model {
 		return m
 	}
 	session.End, session.ExpiresAt = end, at
-	m = m.withSession(id, session)
+	return m.withSession(id, session).changeRunning(id, func(_ store.Name, grant Grant) Grant {
+		grant.End = Expired
+		return grant
+	})
+}
+
+// changeRunning changes the leases that run in a session.
+func (m Model) changeRunning(id uuid.UUID, change func(lock store.Name, grant Grant) Grant) Model {
 	for _, of := range m.resources {
 		r := *of.resource
 		for _, grant := range r.Running() {
 			if grant.SessionID == id {
-				grant.End = Expired
-				r = r.with(grant)
+				r = r.with(change(of.name, grant))
 			}
 		}
 		m = m.With(of.name, r)
@@ -149,16 +145,7 @@ func (m Model) KeepAlive(id uuid.UUID, expiresAt int64) (Model, Answer) {
 		return m, Answer{Code: CodeSessionLost, Reason: string(session.End)}
 	}
 	session.ExpiresAt = expiresAt
-	for _, of := range m.resources {
-		r := *of.resource
-		for _, grant := range r.Running() {
-			if grant.SessionID == id {
-				r = r.with(m.limited(of.name, grant))
-			}
-		}
-		m = m.With(of.name, r)
-	}
-	return m.withSession(id, session), Answer{Code: CodeRenewed, Owner: session.OwnerID, ExpiresAt: expiresAt}
+	return m.changeRunning(id, m.limited).withSession(id, session), Answer{Code: CodeRenewed, Owner: session.OwnerID, ExpiresAt: expiresAt}
 }
 
 // EndSession ends a session, releases its leases and closes their fences. The answer has how many leases ran.

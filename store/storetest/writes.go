@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/fencegate/fencegate/store"
 )
@@ -128,10 +129,7 @@ func (r Resource) raised(token store.WriteToken, content string) Resource {
 	if token.Sequence != nil {
 		r.lastContent = content
 	}
-	r.records = maps.Clone(r.records)
-	if r.records == nil {
-		r.records = map[store.Name]Record{}
-	}
+	r.records = cloned(r.records)
 	return r
 }
 
@@ -158,14 +156,8 @@ func (r Resource) Record(key store.Name) Answer {
 	return Answer{Code: CodeRecord, Version: record.Version, Record: record}
 }
 
-// Keys returns the keys of all records, in no order.
-func (r Resource) Keys() []store.Name {
-	keys := make([]store.Name, 0, len(r.records))
-	for key := range r.records {
-		keys = append(keys, key)
-	}
-	return keys
-}
+// Keys returns the keys of all records, in order.
+func (r Resource) Keys() []store.Name { return slices.Sorted(maps.Keys(r.records)) }
 
 func sequenceOf(token store.WriteToken) int64 {
 	if token.Sequence == nil {

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
@@ -26,8 +27,8 @@ func TestManyWaitersCostLittle(t *testing.T) {
 	on := enginetest.OpenStore(t, store.Config{DatabaseURL: b.URL})
 	config := engine.Config{HeartbeatInterval: 200 * time.Millisecond, DeadAfter: time.Minute,
 		PollInterval: 200 * time.Millisecond}
-	service := enginetest.Run(t, on, config)
-	holder, err := on.Acquire(enginetest.Patient(t), store.AcquireRequest{Lock: "lock", OwnerID: "holder", TTL: time.Hour})
+	running := enginetest.Run(t, on, config)
+	holder, err := on.Acquire(await.Context(t), store.AcquireRequest{Lock: "lock", OwnerID: "holder", TTL: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +36,7 @@ func TestManyWaitersCostLittle(t *testing.T) {
 	var waiting sync.WaitGroup
 	for i := range waiters {
 		waiting.Go(func() {
-			_, err := service.Acquire(ctx, store.AcquireRequest{Lock: "lock", OwnerID: fmt.Sprint("waiter ", i),
+			_, err := running.Acquire(ctx, store.AcquireRequest{Lock: "lock", OwnerID: fmt.Sprint("waiter ", i),
 				Wait: store.WaitMax})
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("a waiter got %v", err)
@@ -52,7 +53,7 @@ func TestManyWaitersCostLittle(t *testing.T) {
 	const statements = "select pg_stat_clear_snapshot(), xact_commit from pg_stat_database where datname = " +
 		"current_database()"
 	committed := func() (n int) {
-		if err := b.SQL.QueryRow(enginetest.Patient(t), statements).Scan(nil, &n); err != nil {
+		if err := b.SQL.QueryRow(await.Context(t), statements).Scan(nil, &n); err != nil {
 			t.Fatal(err)
 		}
 		return n
@@ -71,11 +72,14 @@ func TestManyWaitersCostLittle(t *testing.T) {
 
 	cancel()
 	waiting.Wait()
-	if err := on.Release(enginetest.Patient(t), holder.Ref()); err != nil {
+	if err := on.Release(await.Context(t), holder.Ref()); err != nil {
 		t.Error(err)
 	}
-	(&enginetest.Engines{DB: b, All: []*enginetest.Running{service}}).ExpectQuiet(t)
-	service.Stop()
+	await.True(t, "the queue is empty, if need be by a second attempt", func() bool {
+		return b.Count(t, "select count(*) from fence.waiters") == 0
+	})
+	(&enginetest.Engines{DB: b, All: []*enginetest.Running{running}}).ExpectQuiet(t)
+	running.Stop()
 	on.Close()
 	if err := goleak.Find(before); err != nil {
 		t.Error(err)
@@ -96,9 +100,9 @@ func TestWaitersShareAHeartbeat(t *testing.T) {
 		end $$`)
 	b.Exec(t, `create trigger count_heartbeat before insert or update on fence.gateways
 		for each row execute function public.count_heartbeat()`)
-	s := newServices(t, b, 1, engine.Config{HeartbeatInterval: time.Minute, DeadAfter: time.Hour})
+	s := newEngines(t, b, 1, engine.Config{HeartbeatInterval: time.Minute, DeadAfter: time.Hour})
 	holder := s.Acquire(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "holder", TTL: time.Hour})
-	ctx, cancel := context.WithCancel(enginetest.Patient(t))
+	ctx, cancel := context.WithCancel(await.Context(t))
 	var answers []<-chan enginetest.Outcome
 	for i := range waiters {
 		answers = append(answers, enginetest.GoAcquire(ctx, s.At(0), store.AcquireRequest{

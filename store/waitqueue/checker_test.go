@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/internal/enginetest"
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -20,9 +20,9 @@ type queueEvent struct {
 	mode  store.Mode
 }
 
-func (b *services) queueEvents(t *testing.T, lock store.Name) []queueEvent {
+func (b *engines) queueEvents(t *testing.T, lock store.Name) []queueEvent {
 	t.Helper()
-	rows, err := b.SQL.Query(enginetest.Patient(t),
+	rows, err := b.SQL.Query(await.Context(t),
 		"select kind, owner_id, coalesce(fencing_token, 0), mode from fence.events where lock = $1 and kind <> 'rejected' "+
 			"order by id", lock)
 	if err != nil {
@@ -38,12 +38,12 @@ func (b *services) queueEvents(t *testing.T, lock store.Name) []queueEvent {
 }
 
 // impatient begins the name of an owner that waits for a limited time. Once that is over, others may be granted the
-// lock before it, even where its gateway asks once more at that moment and it is granted the lock after all.
+// lock before it. Its gateway may send the acquire once more at that moment, and it may still be granted the lock.
 const impatient = "impatient "
 
 // orderChecker holds the events of a lock against the contract: P1, P2 and P8.
 type orderChecker struct {
-	stayed map[string]bool // those who were granted the lock in the end: others left the line, nobody knows when
+	stayed map[string]bool // the owners that were granted the lock in the end: others left the queue, at an unknown time
 
 	waiting []queueEvent
 	running map[int64]queueEvent
@@ -75,7 +75,7 @@ func checkOrder(events []queueEvent) *orderChecker {
 		}
 	}
 	for _, left := range c.waiting {
-		c.found = append(c.found, left.owner+" was granted the lock, but not as one who waits")
+		c.found = append(c.found, left.owner+" was granted the lock, but not as a waiter")
 	}
 	return c
 }
@@ -91,8 +91,7 @@ func (c *orderChecker) granted(event queueEvent) {
 	for _, other := range c.running {
 		if conflict(event, other) {
 			c.found = append(c.found, fmt.Sprintf("%s was granted %d (%s) beside %d (%s) of %s", event.owner, event.token,
-				event.mode,
-				other.token, other.mode, other.owner))
+				event.mode, other.token, other.mode, other.owner))
 		}
 	}
 	c.running[event.token] = event
@@ -104,7 +103,7 @@ func (c *orderChecker) granted(event queueEvent) {
 	}
 	for _, before := range ahead {
 		if conflict(event, before) && !strings.HasPrefix(before.owner, impatient) {
-			c.found = append(c.found, fmt.Sprintf("%s (%s) was granted the lock before %s (%s), who waited", event.owner,
+			c.found = append(c.found, fmt.Sprintf("%s (%s) was granted the lock before %s (%s), which waited", event.owner,
 				event.mode, before.owner, before.mode))
 			return
 		}
@@ -112,7 +111,7 @@ func (c *orderChecker) granted(event queueEvent) {
 }
 
 // expectOrder fails the test for what contradicts the contract, and returns how many were granted the lock.
-func (b *services) expectOrder(t *testing.T, lock store.Name) *orderChecker {
+func (b *engines) expectOrder(t *testing.T, lock store.Name) *orderChecker {
 	t.Helper()
 	c := checkOrder(b.queueEvents(t, lock))
 	for i, found := range c.found {
@@ -144,7 +143,7 @@ func TestOrderCheckerFindsWhatIsWrong(t *testing.T) {
 		event(store.EventGranted, "e", 5, store.Exclusive), event(store.EventReleased, "e", 5, store.Exclusive),
 		event(store.EventGranted, impatient+"1", 6, store.Exclusive))
 	if c := checkOrder(good); len(c.found) > 0 || c.grants != 6 || c.queued != 6 {
-		t.Errorf("it finds fault with a good line: %+v", c)
+		t.Errorf("it finds fault with a good queue: %+v", c)
 	}
 	for what, bad := range map[string][]queueEvent{
 		"two writers":     {good[0], event(store.EventGranted, "b", 2, store.Exclusive)},

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/store"
@@ -22,7 +23,7 @@ import (
 func TestDatabaseCrashesWithWaiters(t *testing.T) {
 	b, cluster := enginetest.NewCrashing(t)
 	before := goleak.IgnoreCurrent()
-	s := &services{&enginetest.Engines{DB: b}}
+	s := &engines{&enginetest.Engines{DB: b}}
 	var stores []*store.Store
 	for range 3 {
 		on := enginetest.OpenStore(t, store.Config{DatabaseURL: b.URL, ConnectionsMax: 8})
@@ -60,10 +61,10 @@ func TestDatabaseCrashesWithWaiters(t *testing.T) {
 	s.AwaitQueued(t, 200)
 	cluster.Kill()
 	cluster.Restart()
-	if err := enginetest.Insist(func() error { return s.At(0).Release(enginetest.Patient(t), holder.Ref()) }); err != nil {
+	if err := enginetest.Insist(func() error { return s.At(0).Release(await.Context(t), holder.Ref()) }); err != nil {
 		t.Error(err)
 	}
-	enginetest.Await(t, "the first are served", func() bool { return s.Waiting() < 190 })
+	await.True(t, "the first are served", func() bool { return s.Waiting() < 190 })
 	cluster.Kill()
 	cluster.Restart()
 	waiting.Wait()
@@ -85,33 +86,33 @@ func TestDatabaseCrashesWithWaiters(t *testing.T) {
 // durable is something that was answered, and what is to be seen of it.
 type durable struct {
 	name string
-	do   func(t *testing.T, s *services, lock store.Name)
+	do   func(t *testing.T, s *engines, lock store.Name)
 	seen string // a query of the lock that yields 1
 }
 
 var durables = []durable{
-	{"a grant", func(t *testing.T, s *services, lock store.Name) {
+	{"a grant", func(t *testing.T, s *engines, lock store.Name) {
 		s.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "owner"})
 	}, "select count(*) from fence.leases where lock = $1 and ended_at is null"},
-	{"a grant after waiting", func(t *testing.T, s *services, lock store.Name) {
+	{"a grant after waiting", func(t *testing.T, s *engines, lock store.Name) {
 		first := s.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "first", TTL: time.Hour})
 		waiting := s.Queue(t, 1, store.AcquireRequest{Lock: lock, OwnerID: "owner"})
 		s.Release(t, 0, first)
 		enginetest.Granted(t, waiting)
 	}, "select count(*) from fence.leases where lock = $1 and owner_id = 'owner' and ended_at is null"},
-	{"a release", func(t *testing.T, s *services, lock store.Name) {
+	{"a release", func(t *testing.T, s *engines, lock store.Name) {
 		s.Release(t, 1, s.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "owner"}))
 	}, "select count(*) from fence.leases where lock = $1 and end_reason = 'released'"},
-	{"a break", func(t *testing.T, s *services, lock store.Name) {
+	{"a break", func(t *testing.T, s *engines, lock store.Name) {
 		s.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "owner"})
-		if _, err := s.At(1).Break(enginetest.Patient(t), lock, "for the test"); err != nil {
+		if _, err := s.At(1).Break(await.Context(t), lock, "for the test"); err != nil {
 			t.Error(err)
 		}
 	}, "select count(*) from fence.leases where lock = $1 and end_reason = 'broken'"},
-	{"the end of a session", func(t *testing.T, s *services, lock store.Name) {
+	{"the end of a session", func(t *testing.T, s *engines, lock store.Name) {
 		session := s.OpenSession(t, 0, "owner", 0)
 		s.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "owner", SessionID: session.ID})
-		if _, err := s.At(1).EndSession(enginetest.Patient(t), session.ID); err != nil {
+		if _, err := s.At(1).EndSession(await.Context(t), session.ID); err != nil {
 			t.Error(err)
 		}
 	}, "select count(*) from fence.leases where lock = $1 and end_reason = 'released'"},
@@ -122,7 +123,7 @@ var durables = []durable{
 func TestAnswersSurviveACrash(t *testing.T) {
 	t.Parallel()
 	b, cluster := enginetest.NewCrashing(t, pgtest.Setting("wal_writer_delay", "10s"), pgtest.Setting("autovacuum", "off"))
-	s := newServices(t, b, 2, engine.Config{PollInterval: 50 * time.Millisecond, HeartbeatInterval: time.Minute,
+	s := newEngines(t, b, 2, engine.Config{PollInterval: 50 * time.Millisecond, HeartbeatInterval: time.Minute,
 		DeadAfter: 10 * time.Minute})
 	s.expectOnDisk(t)
 	for i, d := range durables {
@@ -134,25 +135,27 @@ func TestAnswersSurviveACrash(t *testing.T) {
 		if n := b.Count(t, d.seen, lock); n != 1 {
 			t.Errorf("%s was answered, and is lost", d.name)
 		}
-		if err := enginetest.Insist(func() error { return s.At(0).Ready(enginetest.Patient(t)) }); err != nil {
+		if err := enginetest.Insist(func() error { return s.At(0).Ready(await.Context(t)) }); err != nil {
 			t.Fatal(err)
 		}
-		if err := enginetest.Insist(func() error { return s.At(1).Ready(enginetest.Patient(t)) }); err != nil {
+		if err := enginetest.Insist(func() error { return s.At(1).Ready(await.Context(t)) }); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
 // expectOnDisk looks at how far the log is on the disk right after an answer.
-func (s *services) expectOnDisk(t *testing.T) {
+func (s *engines) expectOnDisk(t *testing.T) {
 	t.Helper()
 	lease := s.Acquire(t, 0, store.AcquireRequest{Lock: "disk", OwnerID: "owner"})
 	session := s.OpenSession(t, 0, "owner", 0)
+	sweeper := enginetest.NewSweeper(t, s.At(0).Store, store.SweeperConfig{})
 	for what, do := range map[string]func() error{
-		"a renewal":   func() error { _, err := s.At(0).Renew(enginetest.Patient(t), lease.Ref(), 0); return err },
-		"a heartbeat": func() error { _, err := s.At(0).KeepAlive(enginetest.Patient(t), session.ID); return err },
-		"a place": func() error {
-			ctx, cancel := context.WithCancel(enginetest.Patient(t))
+		"a sweep":     func() error { _, err := sweeper.Sweep(await.Context(t)); return err },
+		"a renewal":   func() error { _, err := s.At(0).Renew(await.Context(t), lease.Ref(), 0); return err },
+		"a heartbeat": func() error { _, err := s.At(0).KeepAlive(await.Context(t), session.ID); return err },
+		"a ticket": func() error {
+			ctx, cancel := context.WithCancel(await.Context(t))
 			answers := s.QueueFor(ctx, t, 1, store.AcquireRequest{Lock: "disk", OwnerID: "next"})
 			cancel()
 			<-answers

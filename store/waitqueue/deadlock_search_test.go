@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/store"
@@ -20,9 +21,9 @@ import (
 // manualBeats is for tests in which a gateway misses its heartbeats.
 var manualBeats = engine.Config{PollInterval: time.Hour, HeartbeatInterval: time.Minute, DeadAfter: time.Hour}
 
-func (s *services) awaitDeadlocksChecked(t *testing.T) {
+func (s *engines) awaitDeadlocksChecked(t *testing.T) {
 	t.Helper()
-	enginetest.Await(t, "all waits have been looked at for cycles", func() bool {
+	await.True(t, "all waits have been looked at for cycles", func() bool {
 		return !slices.ContainsFunc(s.All, func(on *enginetest.Running) bool { return !on.Waiters().DeadlocksChecked() })
 	})
 }
@@ -31,7 +32,7 @@ func (s *services) awaitDeadlocksChecked(t *testing.T) {
 // for the other.
 func TestEnqueueTakesNoGlobalLock(t *testing.T) {
 	t.Parallel()
-	s := newServices(t, enginetest.New(t), 1, enginetest.NoPoll)
+	s := newEngines(t, enginetest.New(t), 1, enginetest.NoPoll)
 	for _, owner := range []string{"a", "b"} {
 		s.Acquire(t, 0, store.AcquireRequest{Lock: store.Name(owner + " has"), OwnerID: owner})
 		s.Acquire(t, 0, store.AcquireRequest{Lock: store.Name(owner + " wants"), OwnerID: "holder"})
@@ -58,7 +59,7 @@ func TestEnqueueTakesNoGlobalLock(t *testing.T) {
 // heartbeats arrive again, exactly one of the two waits is refused.
 func TestThawClosesACycle(t *testing.T) {
 	t.Parallel()
-	s := newServices(t, enginetest.New(t), 2, manualBeats)
+	s := newEngines(t, enginetest.New(t), 2, manualBeats)
 	leases := [2]store.Lease{
 		s.Acquire(t, 0, store.AcquireRequest{Lock: "left", OwnerID: "owner 0"}),
 		s.Acquire(t, 1, store.AcquireRequest{Lock: "right", OwnerID: "owner 1"}),
@@ -71,7 +72,7 @@ func TestThawClosesACycle(t *testing.T) {
 	s.awaitDeadlocksChecked(t)
 	enginetest.Unanswered(t, waits[1])
 
-	if err := s.At(0).Waiters().SendHeartbeat(enginetest.Patient(t)); err != nil {
+	if err := s.At(0).Waiters().SendHeartbeat(await.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	s.expectOneRefused(t, waits, leases)
@@ -80,20 +81,20 @@ func TestThawClosesACycle(t *testing.T) {
 // A waiter of a gateway that is gone sends its request again elsewhere, after the other wait of a cycle began.
 func TestTakeoverClosesACycle(t *testing.T) {
 	t.Parallel()
-	s := newServices(t, enginetest.New(t), 3, manualBeats)
+	s := newEngines(t, enginetest.New(t), 3, manualBeats)
 	leases := [2]store.Lease{
 		s.Acquire(t, 0, store.AcquireRequest{Lock: "left", OwnerID: "owner 0"}),
 		s.Acquire(t, 1, store.AcquireRequest{Lock: "right", OwnerID: "owner 1"}),
 	}
 	request := store.AcquireRequest{Lock: "right", OwnerID: "owner 0", RequestID: "again", Wait: store.WaitMax}
-	ctx, leave := context.WithCancel(enginetest.Patient(t))
+	ctx, leave := context.WithCancel(await.Context(t))
 	lost := s.QueueFor(ctx, t, 2, request)
 	s.awaitDeadlocksChecked(t)
 	s.Exec(t, "update fence.gateways set alive_until = clock_timestamp() where gateway_id = $1", s.At(2).GatewayID())
 	var waits [2]<-chan enginetest.Outcome
 	waits[1] = s.Queue(t, 1, store.AcquireRequest{Lock: "left", OwnerID: "owner 1"})
 	s.awaitDeadlocksChecked(t)
-	waits[0] = enginetest.GoAcquire(enginetest.Patient(t), s.At(0), request)
+	waits[0] = enginetest.GoAcquire(await.Context(t), s.At(0), request)
 	s.expectOneRefused(t, waits, leases)
 	leave()
 	enginetest.Answered(t, lost)
@@ -101,7 +102,7 @@ func TestTakeoverClosesACycle(t *testing.T) {
 
 // expectOneRefused expects that of two waits, each for the other's lease, one is refused, and the other served once
 // that lease is released.
-func (s *services) expectOneRefused(t *testing.T, waits [2]<-chan enginetest.Outcome, leases [2]store.Lease) {
+func (s *engines) expectOneRefused(t *testing.T, waits [2]<-chan enginetest.Outcome, leases [2]store.Lease) {
 	t.Helper()
 	refused := 0
 	var first enginetest.Outcome
@@ -109,7 +110,7 @@ func (s *services) expectOneRefused(t *testing.T, waits [2]<-chan enginetest.Out
 	case first = <-waits[0]:
 	case first = <-waits[1]:
 		refused = 1
-	case <-time.After(enginetest.Soon):
+	case <-time.After(await.Limit):
 		t.Fatalf("neither wait was refused:\n%s", s.Describe(t))
 	}
 	var deadlock *store.DeadlockError

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/store"
 )
@@ -18,28 +19,28 @@ import (
 // other wait is refused.
 func TestDeadlockIsRefused(t *testing.T) {
 	t.Parallel()
-	s := newServices(t, enginetest.New(t), 3, enginetest.NoPoll)
+	s := newEngines(t, enginetest.New(t), 3, enginetest.NoPoll)
 	for _, h := range enginetest.Holds {
 		for _, size := range []int{2, 3, 10} {
 			t.Run(fmt.Sprintf("%s, %d", h.Name, size), func(t *testing.T) {
 				r := enginetest.BuildRing(t, s.Engines, h, size)
 				last := r.Wanted(size - 1)
 				last.Wait = store.WaitMax
-				_, err := s.At(size).Acquire(enginetest.Patient(t), last)
+				_, err := s.At(size).Acquire(await.Context(t), last)
 				var deadlock *store.DeadlockError
 				if !errors.As(err, &deadlock) || !errors.Is(err, store.ErrDeadlock) {
 					t.Fatalf("the last got %v", err)
 				}
 				var want []store.Wait
-				for place := range size {
-					waits := r.Wanted((size - 1 + place) % size)
+				for index := range size {
+					waits := r.Wanted((size - 1 + index) % size)
 					want = append(want, store.Wait{OwnerID: waits.OwnerID, Lock: waits.Lock})
 				}
 				if !slices.Equal(deadlock.Cycle, want) {
 					t.Errorf("the cycle is %v, not %v", deadlock.Cycle, want)
 				}
 				last.Wait = 0
-				if _, err := s.At(size).Acquire(enginetest.Patient(t), last); !errors.Is(err, store.ErrLeaseHeld) {
+				if _, err := s.At(size).Acquire(await.Context(t), last); !errors.Is(err, store.ErrLeaseHeld) {
 					t.Errorf("a try, which does not wait, got %v", err)
 				}
 				r.Unwind(t)
@@ -49,11 +50,11 @@ func TestDeadlockIsRefused(t *testing.T) {
 	s.ExpectQuiet(t)
 }
 
-// Of two that close a cycle at the same instant exactly one is refused, and the other served when the refused one's
-// owner gives back what he has.
+// Of two waits that close a cycle at the same instant exactly one is refused, and the other served when the owner of
+// the refused one releases what it has.
 func TestDeadlockAtTheSameInstant(t *testing.T) {
 	t.Parallel()
-	s := newServices(t, enginetest.New(t), 2, enginetest.NoPoll)
+	s := newEngines(t, enginetest.New(t), 2, enginetest.NoPoll)
 	for round := range 60 {
 		locks := [2]store.Name{store.Name(fmt.Sprint("left ", round)), store.Name(fmt.Sprint("right ", round))}
 		var leases [2]store.Lease
@@ -62,25 +63,10 @@ func TestDeadlockAtTheSameInstant(t *testing.T) {
 			leases[i] = s.Acquire(t, i, store.AcquireRequest{Lock: locks[i], OwnerID: fmt.Sprint("owner ", i)})
 		}
 		for i := range 2 {
-			waits[i] = enginetest.GoAcquire(enginetest.Patient(t), s.At(i+round),
+			waits[i] = enginetest.GoAcquire(await.Context(t), s.At(i+round),
 				store.AcquireRequest{Lock: locks[1-i], OwnerID: fmt.Sprint("owner ", i), Wait: store.WaitMax})
 		}
-		refused := 0
-		var first enginetest.Outcome
-		select {
-		case first = <-waits[0]:
-		case first = <-waits[1]:
-			refused = 1
-		case <-time.After(enginetest.Soon):
-			t.Fatal("nobody was refused")
-		}
-		if !errors.Is(first.Err, store.ErrDeadlock) {
-			t.Fatalf("the first answer is %+v", first)
-		}
-		enginetest.Unanswered(t, waits[1-refused])
-		s.Release(t, 0, leases[refused])
-		s.Release(t, 1, enginetest.Granted(t, waits[1-refused]))
-		s.Release(t, 1, leases[1-refused])
+		s.expectOneRefused(t, waits, leases)
 	}
 	s.ExpectQuiet(t)
 }
@@ -89,19 +75,19 @@ func TestDeadlockAtTheSameInstant(t *testing.T) {
 // the same order in both queues, or one of the requests is refused.
 func TestDeadlockOfTicketsAtTheSameInstant(t *testing.T) {
 	t.Parallel()
-	s := newServices(t, enginetest.New(t), 3, enginetest.NoPoll)
+	s := newEngines(t, enginetest.New(t), 3, enginetest.NoPoll)
 	for round := range 40 {
 		locks := [2]store.Name{store.Name(fmt.Sprint("left ", round)), store.Name(fmt.Sprint("right ", round))}
 		held := []store.Lease{
 			s.Acquire(t, 0, store.AcquireRequest{Lock: locks[0], OwnerID: "outsider"}),
 			s.Acquire(t, 0, store.AcquireRequest{Lock: locks[1], OwnerID: "outsider"}),
 		}
-		var asked sync.WaitGroup
+		var requests sync.WaitGroup
 		var refused, served sync.Map
 		release := make(chan struct{})
 		for i := range 4 {
-			ctx, cancel := context.WithCancel(enginetest.Patient(t))
-			asked.Go(func() {
+			ctx, cancel := context.WithCancel(await.Context(t))
+			requests.Go(func() {
 				defer cancel()
 				lease, err := s.At(i/2+i%2).Acquire(ctx, store.AcquireRequest{Lock: locks[i%2],
 					OwnerID: fmt.Sprint("owner ", i/2), Wait: store.WaitMax})
@@ -117,12 +103,12 @@ func TestDeadlockOfTicketsAtTheSameInstant(t *testing.T) {
 				}
 			})
 		}
-		enginetest.Await(t, "all wait or are refused", func() bool {
+		await.True(t, "all wait or are refused", func() bool {
 			n := 0
 			refused.Range(func(any, any) bool { n++; return true })
 			return s.Count(t, "select count(*) from fence.waiters")+n == 4
 		})
-		enginetest.Await(t, "the owners stand in the same order in both queues", func() bool {
+		await.True(t, "the owners stand in the same order in both queues", func() bool {
 			return s.Count(t, `select count(*) from fence.waiters a, fence.waiters b, fence.waiters c, fence.waiters d
 				where a.lock = b.lock and a.ticket < b.ticket and c.lock = d.lock and c.ticket < d.ticket and a.lock < c.lock
 					and a.owner_id = d.owner_id and b.owner_id = c.owner_id and a.owner_id <> b.owner_id`) == 0
@@ -131,7 +117,7 @@ func TestDeadlockOfTicketsAtTheSameInstant(t *testing.T) {
 		for _, lease := range held {
 			s.Release(t, 0, lease)
 		}
-		asked.Wait()
+		requests.Wait()
 	}
 	s.ExpectQuiet(t)
 }
@@ -139,7 +125,7 @@ func TestDeadlockOfTicketsAtTheSameInstant(t *testing.T) {
 // What looks like a cycle and is none, is not refused.
 func TestNoDeadlockWhereThereIsNone(t *testing.T) {
 	t.Parallel()
-	s := newServices(t, enginetest.New(t), 3, enginetest.NoPoll)
+	s := newEngines(t, enginetest.New(t), 3, enginetest.NoPoll)
 	for name, end := range map[string]func(t *testing.T, r *enginetest.Ring){
 		"an expired lease breaks it": func(t *testing.T, r *enginetest.Ring) {
 			s.Exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1",
@@ -155,7 +141,7 @@ func TestNoDeadlockWhereThereIsNone(t *testing.T) {
 			r := enginetest.BuildRing(t, s.Engines, enginetest.Hold{InSession: name == "an ended session breaks it"}, 3)
 			end(t, r)
 			last := s.Queue(t, 2, r.Wanted(2))
-			if _, err := enginetest.NewSweeper(t, s.Store, store.SweeperConfig{}).Sweep(enginetest.Patient(t)); err != nil {
+			if _, err := enginetest.NewSweeper(t, s.Store, store.SweeperConfig{}).Sweep(await.Context(t)); err != nil {
 				t.Error(err)
 			}
 			s.Release(t, 0, enginetest.Granted(t, r.Waits[0]))
@@ -165,7 +151,7 @@ func TestNoDeadlockWhereThereIsNone(t *testing.T) {
 			s.Release(t, 1, enginetest.Granted(t, r.Waits[1]))
 		})
 	}
-	t.Run("an owner waits for a lease of his own", func(t *testing.T) {
+	t.Run("an owner waits for a lease of its own", func(t *testing.T) {
 		lease := s.Acquire(t, 0, store.AcquireRequest{Lock: "own", OwnerID: "owner"})
 		first := s.Queue(t, 1, store.AcquireRequest{Lock: "own", OwnerID: "owner"})
 		second := s.Queue(t, 2, store.AcquireRequest{Lock: "own", OwnerID: "owner"})
@@ -193,10 +179,10 @@ func TestNoDeadlockWhereThereIsNone(t *testing.T) {
 // waiting: an owner that is refused gives everything back and begins again.
 func TestNoOwnerIsLeftInADeadlock(t *testing.T) {
 	t.Parallel()
-	s := newServices(t, enginetest.New(t), 3, enginetest.NoPoll)
+	s := newEngines(t, enginetest.New(t), 3, enginetest.NoPoll)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	ctx, cancel := context.WithTimeout(context.Background(), enginetest.Soon)
+	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
 	defer cancel()
 	var owners sync.WaitGroup
 	var mu sync.Mutex
@@ -219,7 +205,7 @@ func TestNoOwnerIsLeftInADeadlock(t *testing.T) {
 			}
 		})
 	}
-	stuck := time.AfterFunc(enginetest.Soon-2*time.Second, func() { t.Errorf("somebody is left:\n%s", s.Describe(t)) })
+	stuck := time.AfterFunc(await.Limit-2*time.Second, func() { t.Errorf("an owner is left:\n%s", s.Describe(t)) })
 	owners.Wait()
 	stuck.Stop()
 	if outcomes["served"] == 0 || outcomes["refused"] == 0 {
@@ -230,7 +216,7 @@ func TestNoOwnerIsLeftInADeadlock(t *testing.T) {
 }
 
 // takeSome takes two or three locks of different trees.
-func (s *services) takeSome(ctx context.Context, owner int, random *rand.Rand) (err error) {
+func (s *engines) takeSome(ctx context.Context, owner int, random *rand.Rand) (err error) {
 	var leases []store.Lease
 	defer func() {
 		for _, lease := range leases {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
@@ -18,62 +19,62 @@ import (
 // churn is many acquires of one lock through all engines: readers and writers, some of which leave, and tries in
 // between.
 type churn struct {
-	*services
+	*engines
 	lock    store.Name
 	granted atomic.Int64
 }
 
 // one waits, holds what it is granted for a enginetest.Moment, and gives it back. It must have it all that time.
-func (c *churn) one(t *testing.T, place int, random *rand.Rand) {
-	request := store.AcquireRequest{Lock: c.lock, OwnerID: fmt.Sprint("waiter ", place), Wait: store.WaitMax,
+func (c *churn) one(t *testing.T, index int, random *rand.Rand) {
+	request := store.AcquireRequest{Lock: c.lock, OwnerID: fmt.Sprint("waiter ", index), Wait: store.WaitMax,
 		Mode: store.Exclusive}
 	if random.IntN(3) == 0 {
 		request.Mode = store.Shared
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*enginetest.Soon)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*await.Limit)
 	defer cancel()
 	stays := false
 	switch random.IntN(10) {
 	case 0, 1:
 		time.AfterFunc(time.Duration(random.IntN(300))*time.Millisecond, cancel)
 	case 2:
-		request.OwnerID = fmt.Sprint(impatient, place)
+		request.OwnerID = fmt.Sprint(impatient, index)
 		request.Wait = time.Duration(1+random.IntN(300)) * time.Millisecond
 	default:
 		stays = true
 	}
 	hold := time.Duration(random.IntN(1000)) * time.Microsecond
-	lease, err := c.At(place).Acquire(ctx, request)
+	lease, err := c.At(index).Acquire(ctx, request)
 	switch {
 	case err == nil:
 		c.granted.Add(1)
 		time.Sleep(hold)
-		c.giveBack(t, place+1, lease)
+		c.giveBack(t, index+1, lease)
 	case stays || !errors.Is(err, store.ErrLeaseHeld) && !errors.Is(err, context.Canceled):
 		t.Errorf("%s got %v", request.OwnerID, err)
 	}
 }
 
 // giveBack releases a lease through another engine. It must still be the holder's.
-func (c *churn) giveBack(t *testing.T, place int, lease store.Lease) {
-	_, err := c.At(place).Renew(context.Background(), lease.Ref(), 0)
+func (c *churn) giveBack(t *testing.T, index int, lease store.Lease) {
+	_, err := c.At(index).Renew(context.Background(), lease.Ref(), 0)
 	if err == nil {
-		err = c.At(place).Release(context.Background(), lease.Ref())
+		err = c.At(index).Release(context.Background(), lease.Ref())
 	}
 	if err != nil {
 		t.Errorf("%s was granted token %d, and then: %v", lease.OwnerID, lease.Token, err)
 	}
 }
 
-// tries asks without waiting again and again, until ctx ends.
-func (c *churn) tries(ctx context.Context, t *testing.T, place int) {
+// tries acquires without waiting again and again, until ctx ends.
+func (c *churn) tries(ctx context.Context, t *testing.T, index int) {
 	for i := 0; ctx.Err() == nil; i++ {
-		request := store.AcquireRequest{Lock: c.lock, OwnerID: fmt.Sprintf("try %d of %d", i, place),
+		request := store.AcquireRequest{Lock: c.lock, OwnerID: fmt.Sprintf("try %d of %d", i, index),
 			Mode: []store.Mode{store.Exclusive, store.Shared}[i%2]}
-		lease, err := c.At(place).Acquire(context.Background(), request)
+		lease, err := c.At(index).Acquire(context.Background(), request)
 		switch {
 		case err == nil:
-			c.giveBack(t, place+1, lease)
+			c.giveBack(t, index+1, lease)
 		case !errors.Is(err, store.ErrLeaseHeld):
 			t.Errorf("a try got %v", err)
 		}
@@ -89,13 +90,13 @@ func (c *churn) run(t *testing.T, waiters int) {
 	trying, stop := context.WithCancel(context.Background())
 	defer stop()
 	var waiting, tries sync.WaitGroup
-	for place := range c.All {
-		tries.Go(func() { c.tries(trying, t, place) })
+	for index := range c.All {
+		tries.Go(func() { c.tries(trying, t, index) })
 	}
-	for place := range waiters {
-		random := rand.New(rand.NewPCG(seed, uint64(place)))
-		waiting.Go(func() { c.one(t, place, random) })
-		if place%8 == 0 {
+	for index := range waiters {
+		random := rand.New(rand.NewPCG(seed, uint64(index)))
+		waiting.Go(func() { c.one(t, index, random) })
+		if index%8 == 0 {
 			time.Sleep(time.Millisecond)
 		}
 	}
@@ -108,7 +109,7 @@ func (c *churn) run(t *testing.T, waiters int) {
 // whichever tries come in between.
 func TestFirstComeFirstServed(t *testing.T) {
 	t.Parallel()
-	c := &churn{services: newServices(t, enginetest.New(t), 3, enginetest.NoPoll), lock: "lock"}
+	c := &churn{engines: newEngines(t, enginetest.New(t), 3, enginetest.NoPoll), lock: "lock"}
 	c.WatchEvents(t, c.lock)
 	c.run(t, 300)
 	line := c.expectOrder(t, c.lock)
@@ -137,7 +138,7 @@ func TestFirstComeFirstServedWithoutNotifications(t *testing.T) {
 	} {
 		t.Run(o.name, func(t *testing.T) {
 			t.Parallel()
-			c := &churn{services: newServices(t, enginetest.New(t), 3, o.config), lock: "lock"}
+			c := &churn{engines: newEngines(t, enginetest.New(t), 3, o.config), lock: "lock"}
 			c.WatchEvents(t, c.lock)
 			ctx, stop := context.WithCancel(context.Background())
 			broken := make(chan int)
@@ -165,26 +166,26 @@ func TestFirstComeFirstServedWithoutNotifications(t *testing.T) {
 func TestReadersAreGrantedWhileTheyResend(t *testing.T) {
 	t.Parallel()
 	b := enginetest.New(t)
-	quiet := newServices(t, b, 1, enginetest.NoPoll) // whose connection is never cut
-	s := newServices(t, b, 2, enginetest.NoPoll)
+	quiet := newEngines(t, b, 1, enginetest.NoPoll) // whose connection is never cut
+	s := newEngines(t, b, 2, enginetest.NoPoll)
 	for round := range 3 {
 		lock := store.Name(fmt.Sprint("lock ", round))
 		writer := quiet.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "writer"})
 		var readers []<-chan enginetest.Outcome
 		for i := range 60 {
-			readers = append(readers, enginetest.GoAcquire(enginetest.Patient(t), s.At(i),
+			readers = append(readers, enginetest.GoAcquire(await.Context(t), s.At(i),
 				store.AcquireRequest{Lock: lock, OwnerID: fmt.Sprint("reader ", i), Mode: store.Shared, Wait: store.WaitMax}))
 		}
 		b.AwaitQueued(t, len(readers))
 		s.BreakListeners(t)
 		for _, service := range s.All {
-			enginetest.Await(t, "the connection is cut", func() bool { return !service.Listening() })
+			await.True(t, "the connection is cut", func() bool { return !service.Listening() })
 		}
-		enginetest.Await(t, "one listens again, and asks again", func() bool { return s.At(round).Listening() })
+		await.True(t, "one listens again, and resends its requests", func() bool { return s.At(round).Listening() })
 		quiet.Release(t, 0, writer)
 		for i, answers := range readers {
 			lease := enginetest.Granted(t, answers)
-			if _, err := s.At(i).Renew(enginetest.Patient(t), lease.Ref(), 0); err != nil {
+			if _, err := s.At(i).Renew(await.Context(t), lease.Ref(), 0); err != nil {
 				t.Errorf("%s was granted a lease, and then: %v", lease.OwnerID, err)
 			}
 			s.Release(t, i, lease)

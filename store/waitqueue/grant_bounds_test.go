@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
@@ -33,11 +34,11 @@ func TestReadersAreGrantedInBoundedCalls(t *testing.T) {
 func TestAllReadersAreGranted(t *testing.T) {
 	t.Parallel()
 	const readers = 450
-	s := newServices(t, enginetest.New(t), 1, enginetest.NoPoll)
+	s := newEngines(t, enginetest.New(t), 1, enginetest.NoPoll)
 	holder := s.Acquire(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "holder"})
 	var waits []<-chan enginetest.Outcome
 	for i := range readers {
-		waits = append(waits, enginetest.GoAcquire(enginetest.Patient(t), s.At(0),
+		waits = append(waits, enginetest.GoAcquire(await.Context(t), s.At(0),
 			store.AcquireRequest{Lock: "lock", OwnerID: fmt.Sprint("reader ", i), Mode: store.Shared, Wait: time.Minute}))
 	}
 	s.AwaitQueued(t, readers)
@@ -47,21 +48,21 @@ func TestAllReadersAreGranted(t *testing.T) {
 	}
 }
 
-// A waiter whose lock comes under the authority of another lock service is refused, and granted nothing: by the next
-// claim, and without any event by the poll.
+// A waiter whose lock comes under the authority of another lock service is refused, and granted nothing: at the next
+// grant, and without any event by the poll.
 func TestWaitersAreRefusedUnderExternalAuthority(t *testing.T) {
 	t.Parallel()
 	for name, config := range map[string]engine.Config{"release": enginetest.NoPoll,
 		"poll": {PollInterval: 20 * time.Millisecond}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newServices(t, enginetest.New(t), 2, config)
+			s := newEngines(t, enginetest.New(t), 2, config)
 			holder := s.Acquire(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "holder"})
 			var waits []<-chan enginetest.Outcome
 			for i := range 4 {
 				waits = append(waits, s.Queue(t, i, store.AcquireRequest{Lock: "lock", OwnerID: fmt.Sprint("waiter ", i)}))
 			}
-			if err := s.PutPolicy(enginetest.Patient(t), store.Policy{Prefix: "lock", Rule: store.RuleStrict,
+			if err := s.PutPolicy(await.Context(t), store.Policy{Prefix: "lock", Rule: store.RuleStrict,
 				Authority: store.AuthorityExternal}); err != nil {
 				t.Fatal(err)
 			}
@@ -82,12 +83,12 @@ func TestWaitersAreRefusedUnderExternalAuthority(t *testing.T) {
 // each row once.
 func TestDeadWaitersArePassedOver(t *testing.T) {
 	t.Parallel()
-	s := newServices(t, enginetest.New(t), 1, enginetest.NoPoll)
+	s := newEngines(t, enginetest.New(t), 1, enginetest.NoPoll)
 	holder := s.Acquire(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "holder"})
 	s.Exec(t, "insert into fence.gateways values ($1, clock_timestamp())", crowdGateway)
 	s.Exec(t, `insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
 		select 'lock', $1, 'dead ' || n, 'exclusive', 'node', 60000, clock_timestamp(), clock_timestamp() + interval '1 day' from generate_series(1, 2000) n`, crowdGateway)
-	next := enginetest.GoAcquire(enginetest.Patient(t), s.At(0),
+	next := enginetest.GoAcquire(await.Context(t), s.At(0),
 		store.AcquireRequest{Lock: "lock", OwnerID: "next", Wait: time.Minute})
 	s.AwaitQueued(t, 2001)
 	tx, err := s.SQL.Begin(t.Context())

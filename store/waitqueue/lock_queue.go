@@ -57,8 +57,8 @@ type lockQueue struct {
 	waiters   map[*waiter]struct{}
 	byTicket  map[int64][]*waiter  // those with a ticket
 	byRequest map[string][]*waiter // all
-	tickets   ticketHeap           // those of byTicket, and some that are over
-	nodes     ticketHeap           // those of waiters that are not for a subtree
+	tickets   ticketList           // those of byTicket, and some that are over
+	nodes     ticketList           // those of waiters that are not for a subtree
 	subtrees  int                  // waiters for a subtree
 
 	sending  int           // waiters whose acquire is in flight

@@ -10,13 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/store"
 )
 
 // grove is a small tree of names that many take, alone and with all below, and write to.
 type grove struct {
-	*services
+	*engines
 	acknowledged, refused, granted atomic.Int64
 }
 
@@ -108,14 +109,14 @@ const (
 			and (l.lock = r.resource or l.scope = 'subtree' and starts_with(r.resource, l.lock || '/'))`
 )
 
-// Names and the subtrees that they are in are taken and written to at random, over three Services: no two leases run
-// beside each other that may not, no write passes under a token that is not the newest, and nobody is left waiting.
+// Names and the subtrees that they are in are taken and written to at random, over three engines: no two leases run
+// beside each other that may not, no write passes under a token that is not the newest, and no waiter is left.
 func TestSubtreesAndNames(t *testing.T) {
 	t.Parallel()
-	g := &grove{services: newServices(t, enginetest.New(t), 3, enginetest.NoPoll)}
+	g := &grove{engines: newEngines(t, enginetest.New(t), 3, enginetest.NoPoll)}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	ctx, cancel := context.WithTimeout(context.Background(), enginetest.Soon)
+	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
 	defer cancel()
 	var visiting sync.WaitGroup
 	for visitor := range 12 {
@@ -140,7 +141,7 @@ func TestSubtreesAndNames(t *testing.T) {
 		t.Errorf("%d were granted, %d writes passed and %d did not: that is no test", g.granted.Load(),
 			g.acknowledged.Load(), g.refused.Load())
 	}
-	enginetest.Await(t, "the last leases expire", func() bool {
+	await.True(t, "the last leases expire", func() bool {
 		return g.Count(t, "select count(*) from fence.leases l where l.ended_at is null and fence.runs_until(l) > "+
 			"clock_timestamp()") == 0
 	})

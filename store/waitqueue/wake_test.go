@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/store"
 )
@@ -16,38 +17,26 @@ import (
 // can wake it.
 type wakeCase struct {
 	name  string
-	held  store.AcquireRequest // by "holder", on the first Service
+	held  store.AcquireRequest // by "holder", on the first engine
 	waits store.AcquireRequest // by "next", on the second
-	clear func(t *testing.T, s *services, held store.Lease)
+	clear func(t *testing.T, s *engines, held store.Lease)
 }
 
 var wakeCases = []wakeCase{
 	{"release", store.AcquireRequest{}, store.AcquireRequest{}, releaseFirst},
-	{"break", store.AcquireRequest{}, store.AcquireRequest{}, func(t *testing.T, s *services, held store.Lease) {
-		if _, err := s.At(2).Break(enginetest.Patient(t), held.Lock, "for the test"); err != nil {
-			t.Error(err)
-		}
-	}},
+	{"break", store.AcquireRequest{}, store.AcquireRequest{}, breakLease},
 	{"expiry", store.AcquireRequest{TTL: 2 * time.Second}, store.AcquireRequest{}, nothing},
 	{"expiry after a renewal", store.AcquireRequest{TTL: 3 * time.Second},
-		store.AcquireRequest{}, func(t *testing.T, s *services, held store.Lease) {
-			if _, err := s.At(2).Renew(enginetest.Patient(t), held.Ref(), 0); err != nil {
-				t.Error(err)
-			}
-		}},
+		store.AcquireRequest{}, renewFor(0)},
 	{"expiry after a shorter renewal", store.AcquireRequest{TTL: time.Hour},
-		store.AcquireRequest{}, func(t *testing.T, s *services, held store.Lease) {
-			if _, err := s.At(2).Renew(enginetest.Patient(t), held.Ref(), 100*time.Millisecond); err != nil {
-				t.Error(err)
-			}
-		}},
-	{"a late release", store.AcquireRequest{}, store.AcquireRequest{}, func(t *testing.T, s *services, held store.Lease) {
+		store.AcquireRequest{}, renewFor(100 * time.Millisecond)},
+	{"a late release", store.AcquireRequest{}, store.AcquireRequest{}, func(t *testing.T, s *engines, held store.Lease) {
 		s.Exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1", held.Lock)
 		releaseFirst(t, s, held)
 	}},
-	{"a sweep", store.AcquireRequest{}, store.AcquireRequest{}, func(t *testing.T, s *services, held store.Lease) {
+	{"a sweep", store.AcquireRequest{}, store.AcquireRequest{}, func(t *testing.T, s *engines, held store.Lease) {
 		s.Exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1", held.Lock)
-		if _, err := enginetest.NewSweeper(t, s.At(2).Store, store.SweeperConfig{}).Sweep(enginetest.Patient(t)); err != nil {
+		if _, err := enginetest.NewSweeper(t, s.At(2).Store, store.SweeperConfig{}).Sweep(await.Context(t)); err != nil {
 			t.Error(err)
 		}
 	}},
@@ -58,27 +47,36 @@ var wakeCases = []wakeCase{
 	{"expiry of the subtree above", store.AcquireRequest{Lock: "a", Scope: store.Subtree, TTL: 2 * time.Second},
 		store.AcquireRequest{Lock: "a/b/c"}, nothing},
 	{"break of the subtree above", store.AcquireRequest{Lock: "a", Scope: store.Subtree},
-		store.AcquireRequest{Lock: "a/b/c"},
-		func(t *testing.T, s *services, held store.Lease) {
-			if _, err := s.At(2).Break(enginetest.Patient(t), held.Lock, "for the test"); err != nil {
-				t.Error(err)
-			}
-		}},
+		store.AcquireRequest{Lock: "a/b/c"}, breakLease},
 	{"release below the subtree", store.AcquireRequest{Lock: "a/b/c"},
 		store.AcquireRequest{Lock: "a", Scope: store.Subtree}, releaseFirst},
 	{"expiry below the subtree", store.AcquireRequest{Lock: "a/b", TTL: 2 * time.Second},
 		store.AcquireRequest{Lock: "a", Scope: store.Subtree}, nothing},
 }
 
-func nothing(*testing.T, *services, store.Lease) {}
+func nothing(*testing.T, *engines, store.Lease) {}
 
-func releaseFirst(t *testing.T, s *services, held store.Lease) { s.Release(t, 0, held) }
+func breakLease(t *testing.T, s *engines, held store.Lease) {
+	if _, err := s.At(2).Break(await.Context(t), held.Lock, "for the test"); err != nil {
+		t.Error(err)
+	}
+}
+
+func renewFor(ttl time.Duration) func(*testing.T, *engines, store.Lease) {
+	return func(t *testing.T, s *engines, held store.Lease) {
+		if _, err := s.At(2).Renew(await.Context(t), held.Ref(), ttl); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func releaseFirst(t *testing.T, s *engines, held store.Lease) { s.Release(t, 0, held) }
 
 // Each way in which a lease ends wakes the next waiter, on any engine, and not by polling.
 func TestEndOfALeaseWakesTheNextWaiter(t *testing.T) {
 	t.Parallel()
 	b := enginetest.New(t)
-	s := newServices(t, b, 3, enginetest.NoPoll)
+	s := newEngines(t, b, 3, enginetest.NoPoll)
 	for _, c := range wakeCases {
 		t.Run(c.name, func(t *testing.T) {
 			prefix := store.Name(uuid.NewString() + "/")
@@ -105,7 +103,7 @@ func orLock(name store.Name) store.Name {
 // Waiters are granted in turn, each on another engine, though only the first of them is next to the lease.
 func TestTheWholeQueueIsWoken(t *testing.T) {
 	t.Parallel()
-	s := newServices(t, enginetest.New(t), 3, enginetest.NoPoll)
+	s := newEngines(t, enginetest.New(t), 3, enginetest.NoPoll)
 	lease := s.Acquire(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "first"})
 	var queue []<-chan enginetest.Outcome
 	for i := range 9 {
@@ -126,12 +124,12 @@ func TestTheWholeQueueIsWoken(t *testing.T) {
 		case 0:
 			s.Release(t, i, lease)
 		case 1:
-			if _, err := s.At(i).Break(enginetest.Patient(t), "lock", "for the test"); err != nil {
+			if _, err := s.At(i).Break(await.Context(t), "lock", "for the test"); err != nil {
 				t.Error(err)
 			}
 		}
 	}
-	enginetest.Await(t, "the last lease ends", func() bool {
+	await.True(t, "the last lease ends", func() bool {
 		return s.Count(t, "select count(*) from fence.leases where ended_at is null and expires_at > clock_timestamp()") == 0
 	})
 	s.ExpectQuiet(t)
@@ -140,8 +138,8 @@ func TestTheWholeQueueIsWoken(t *testing.T) {
 // leaving is how the waiters before one leave the queue.
 type leaving struct {
 	name  string
-	first store.AcquireRequest // who leaves
-	last  store.AcquireRequest // who was behind him alone
+	first store.AcquireRequest // leaves
+	last  store.AcquireRequest // was behind the first alone
 	held  store.AcquireRequest // what is in the way of the first alone
 }
 
@@ -160,7 +158,7 @@ var leavings = []leaving{
 // session ends; and when several leave at the same moment, the last one does.
 func TestLeavingWakesTheNextWaiter(t *testing.T) {
 	t.Parallel()
-	s := newServices(t, enginetest.New(t), 3, enginetest.NoPoll)
+	s := newEngines(t, enginetest.New(t), 3, enginetest.NoPoll)
 	for _, c := range leavings {
 		t.Run(c.name+", gives up", func(t *testing.T) { s.testLeaving(t, c, 1, givesUp) })
 		t.Run(c.name+", time is over", func(t *testing.T) { s.testLeaving(t, c, 1, timeIsOver) })
@@ -182,14 +180,14 @@ const (
 	sessionEnds
 )
 
-func (s *services) testLeaving(t *testing.T, c leaving, count int, how leavingHow) {
+func (s *engines) testLeaving(t *testing.T, c leaving, count int, how leavingHow) {
 	t.Helper()
 	prefix := store.Name(uuid.NewString() + "/")
 	held, first, last := c.held, c.first, c.last
 	held.Lock, first.Lock, last.Lock = prefix+held.Lock, prefix+first.Lock, prefix+last.Lock
 	held.OwnerID, first.OwnerID, last.OwnerID = "holder", "first", "last"
 	lease := s.Acquire(t, 0, held)
-	ctx, cancel := context.WithCancel(enginetest.Patient(t))
+	ctx, cancel := context.WithCancel(await.Context(t))
 	defer cancel()
 	var session store.Session
 	switch how {
@@ -210,12 +208,12 @@ func (s *services) testLeaving(t *testing.T, c leaving, count int, how leavingHo
 	want := store.ErrLeaseHeld
 	switch how {
 	case givesUp:
-		together := s.holdPlaces(t, first.Lock)
+		together := s.holdTickets(t, first.Lock)
 		cancel()
 		together(count)
 		want = context.Canceled
 	case sessionEnds:
-		if _, err := s.At(2).EndSession(enginetest.Patient(t), session.ID); err != nil {
+		if _, err := s.At(2).EndSession(await.Context(t), session.ID); err != nil {
 			t.Error(err)
 		}
 		want = store.ErrLeaseLost
@@ -229,26 +227,18 @@ func (s *services) testLeaving(t *testing.T, c leaving, count int, how leavingHo
 	s.Release(t, 0, lease)
 }
 
-// holdPlaces keeps the tickets of a queue from being removed until so many statements wait to do it. Then they all do
+// holdTickets keeps the tickets of a queue from being removed until so many statements wait to do it. Then they all do
 // it together.
-func (s *services) holdPlaces(t *testing.T, lock store.Name) (together func(statements int)) {
+func (s *engines) holdTickets(t *testing.T, lock store.Name) (together func(statements int)) {
 	t.Helper()
-	tx, err := s.SQL.Begin(enginetest.Patient(t))
-	if err == nil {
-		_, err = tx.Exec(enginetest.Patient(t), "select from fence.waiters where lock = $1 for update", lock)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, unlock := s.LockedBy(t, "select from fence.waiters where lock = $1 for update", lock)
 	return func(statements int) {
 		t.Helper()
-		statements = min(statements, 4) // two at a time of each of the two services that they wait in
-		enginetest.Await(t, "as many as can leave at the same time do", func() bool {
+		statements = min(statements, 4) // two at a time of each of the two engines that they wait in
+		await.True(t, "as many as can leave at the same time do", func() bool {
 			return s.Count(t, "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = "+
 				"'Lock'") == statements
 		})
-		if err := tx.Rollback(enginetest.Patient(t)); err != nil {
-			t.Fatal(err)
-		}
+		unlock()
 	}
 }

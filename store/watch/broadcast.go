@@ -126,14 +126,8 @@ func (b *Broadcast) follow(name store.Name, position int64) int64 {
 	return lock.last
 }
 
-// end ends a subscription for the reason, unless it has ended.
+// end ends a subscription for the reason, unless it has ended. The caller has locked the Broadcast.
 func (b *Broadcast) end(s *Subscription, reason error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.endLocked(s, reason)
-}
-
-func (b *Broadcast) endLocked(s *Subscription, reason error) {
 	lock := b.locks[s.name]
 	if lock == nil {
 		return
@@ -180,7 +174,7 @@ func (b *Broadcast) endAll(name store.Name, reason error) {
 	defer b.mu.Unlock()
 	if lock := b.locks[name]; lock != nil {
 		for s := range lock.subscriptions {
-			b.endLocked(s, reason)
+			b.end(s, reason)
 		}
 	}
 }
@@ -233,7 +227,7 @@ func (b *Broadcast) publish(events []store.Event) {
 			select {
 			case s.events <- event:
 			default:
-				b.endLocked(s, store.ErrSlowReader)
+				b.end(s, store.ErrSlowReader)
 			}
 		}
 	}

@@ -12,15 +12,16 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/watch"
 )
 
-func (s *services) watch(t *testing.T, place int, lock store.Name, after *int64) *watch.Subscription {
+func (s *engines) watch(t *testing.T, index int, lock store.Name, after *int64) *watch.Subscription {
 	t.Helper()
-	w, err := s.At(place).Watch(enginetest.Patient(t), lock, after)
+	w, err := s.At(index).Watch(await.Context(t), lock, after)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,9 +30,9 @@ func (s *services) watch(t *testing.T, place int, lock store.Name, after *int64)
 }
 
 // eventIDs are those of a lock after an ID, as they are kept.
-func (s *services) eventIDs(t *testing.T, lock store.Name, after int64) []int64 {
+func (s *engines) eventIDs(t *testing.T, lock store.Name, after int64) []int64 {
 	t.Helper()
-	rows, err := s.SQL.Query(enginetest.Patient(t), "select id from fence.events where lock = $1 and id > $2 order by id", lock, after)
+	rows, err := s.SQL.Query(await.Context(t), "select id from fence.events where lock = $1 and id > $2 order by id", lock, after)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +89,7 @@ func (r *watcher) failure() error {
 }
 
 // expectAll returns when the watcher has seen all events that are kept, each once and in their order.
-func (s *services) expectAll(t *testing.T, what string, r *watcher, lock store.Name) {
+func (s *engines) expectAll(t *testing.T, what string, r *watcher, lock store.Name) {
 	t.Helper()
 	want := s.awaitAll(t, r, lock)
 	if got := r.ids(); !slices.Equal(got, want) {
@@ -99,10 +100,10 @@ func (s *services) expectAll(t *testing.T, what string, r *watcher, lock store.N
 }
 
 // awaitAll returns the events that are kept, when the watcher has seen as many or has failed.
-func (s *services) awaitAll(t *testing.T, r *watcher, lock store.Name) (want []int64) {
+func (s *engines) awaitAll(t *testing.T, r *watcher, lock store.Name) (want []int64) {
 	t.Helper()
 	want = s.eventIDs(t, lock, r.from)
-	deadline := time.Now().Add(enginetest.Soon / 2)
+	deadline := time.Now().Add(await.Limit / 2)
 	for len(r.ids()) < len(want) && r.failure() == nil && time.Now().Before(deadline) {
 		time.Sleep(2 * time.Millisecond)
 	}
@@ -110,7 +111,7 @@ func (s *services) awaitAll(t *testing.T, r *watcher, lock store.Name) (want []i
 }
 
 // stir makes all kinds of events of a lock at the same time: grants, renewals, releases, waiters and rejections.
-func (s *services) stir(ctx context.Context, t *testing.T, lock store.Name) *sync.WaitGroup {
+func (s *engines) stir(ctx context.Context, t *testing.T, lock store.Name) *sync.WaitGroup {
 	t.Helper()
 	var stirring sync.WaitGroup
 	for i := range 4 {
@@ -156,7 +157,7 @@ func TestWatchesSeeAllEvents(t *testing.T) {
 	for _, cuts := range []int{0, 3} {
 		t.Run(fmt.Sprint(cuts, " cuts"), func(t *testing.T) {
 			t.Parallel()
-			s := newServices(t, enginetest.New(t), 3, engine.Config{PollInterval: time.Hour})
+			s := newEngines(t, enginetest.New(t), 3, engine.Config{PollInterval: time.Hour})
 			s.WatchEvents(t, "lock")
 			ctx, stop := context.WithCancel(context.Background())
 			defer stop()
@@ -206,7 +207,7 @@ func TestWatchesSeeAllEvents(t *testing.T) {
 // Subscriptions to one lock that begin at the same instant all return the same events, over and over again.
 func TestWatchesBeginTogether(t *testing.T) {
 	t.Parallel()
-	s := newServices(t, enginetest.New(t), 1, engine.Config{PollInterval: time.Hour})
+	s := newEngines(t, enginetest.New(t), 1, engine.Config{PollInterval: time.Hour})
 	s.WatchEvents(t, "lock")
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -232,7 +233,7 @@ func TestWatchesBeginTogether(t *testing.T) {
 		}
 		last := int64(math.MaxInt64) // that all have seen
 		for _, w := range watchers {
-			enginetest.Await(t, "some events are seen", func() bool { return len(w.ids()) >= 10 })
+			await.True(t, "some events are seen", func() bool { return len(w.ids()) >= 10 })
 			last = min(last, slices.Max(w.ids()))
 		}
 		for i, w := range watchers {

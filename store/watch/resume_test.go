@@ -10,25 +10,26 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/watch"
 )
 
 // renewOften makes so many events.
-func (s *services) renewOften(t *testing.T, lease store.Lease, times int) {
+func (s *engines) renewOften(t *testing.T, lease store.Lease, times int) {
 	t.Helper()
 	for i := range times {
-		if _, err := s.At(i).Renew(enginetest.Patient(t), lease.Ref(), 0); err != nil {
+		if _, err := s.At(i).Renew(await.Context(t), lease.Ref(), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-func (s *services) next(t *testing.T, w *watch.Subscription, count int) (ids []int64) {
+func (s *engines) next(t *testing.T, w *watch.Subscription, count int) (ids []int64) {
 	t.Helper()
 	for range count {
-		event, err := w.Next(enginetest.Patient(t))
+		event, err := w.Next(await.Context(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +42,7 @@ func (s *services) next(t *testing.T, w *watch.Subscription, count int) (ids []i
 // since then are not kept, it says so, and begins with the lock as it is.
 func TestWatchIsResumed(t *testing.T) {
 	t.Parallel()
-	s := newServices(t, enginetest.New(t), 2, enginetest.NoPoll)
+	s := newEngines(t, enginetest.New(t), 2, enginetest.NoPoll)
 	first := s.watch(t, 0, "lock", nil)
 	if first.Resumed || first.Missed || first.Lock.State != store.LockFree || first.Lock.Lock != "lock" {
 		t.Errorf("a watch of a new lock began with %+v", first)
@@ -88,14 +89,14 @@ func TestWatchIsResumed(t *testing.T) {
 // A subscriber that does not read is ended after 256 events. It delays neither the one beside it nor a lock.
 func TestSlowReaderIsDropped(t *testing.T) {
 	t.Parallel()
-	s := newServices(t, enginetest.New(t), 1, enginetest.NoPoll)
+	s := newEngines(t, enginetest.New(t), 1, enginetest.NoPoll)
 	slow := s.watch(t, 0, "lock", nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	quick := readWatch(ctx, s.watch(t, 0, "lock", nil))
 	lease := s.Acquire(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "owner"})
 	s.renewOften(t, lease, 255)
-	enginetest.Await(t, "the quick one has seen what the slow one may leave unread",
+	await.True(t, "the quick one has seen what the slow one may leave unread",
 		func() bool { return len(quick.ids()) == 256 })
 	s.renewOften(t, lease, 100)
 	s.Release(t, 0, lease)
@@ -103,12 +104,12 @@ func TestSlowReaderIsDropped(t *testing.T) {
 	if got, want := s.next(t, slow, 256), quick.ids()[:256]; !slices.Equal(got, want) {
 		t.Errorf("the slow reader saw %v, not %v", got, want)
 	}
-	if event, err := slow.Next(enginetest.Patient(t)); !errors.Is(err, store.ErrSlowReader) {
+	if event, err := slow.Next(await.Context(t)); !errors.Is(err, store.ErrSlowReader) {
 		t.Errorf("then it got %+v, %v", event, err)
 	}
 	again := s.watch(t, 0, "lock", &slow.ID)
 	if got, want := s.next(t, again, 101), quick.ids()[256:]; !again.Resumed || !slices.Equal(got, want) {
-		t.Errorf("resumed %t, he saw %v, not %v", again.Resumed, got, want)
+		t.Errorf("resumed %t, it saw %v, not %v", again.Resumed, got, want)
 	}
 }
 
@@ -116,7 +117,7 @@ func TestSlowReaderIsDropped(t *testing.T) {
 func TestNoNotificationWithoutSubscribers(t *testing.T) {
 	t.Parallel()
 	b := enginetest.New(t)
-	s := newServices(t, b, 2, enginetest.NoPoll)
+	s := newEngines(t, b, 2, enginetest.NoPoll)
 	// Both have waited once, so that they are known; and one watches another lock.
 	holder := s.Acquire(t, 0, store.AcquireRequest{Lock: "waited for", OwnerID: "holder"})
 	var waited []<-chan enginetest.Outcome
@@ -147,23 +148,23 @@ func TestNoNotificationWithoutSubscribers(t *testing.T) {
 		lock := store.Name(fmt.Sprint("quiet/", i))
 		lease := s.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "owner", Scope: scope})
 		s.renewOften(t, lease, 3)
-		if _, err := s.At(1).Acquire(enginetest.Patient(t),
+		if _, err := s.At(1).Acquire(await.Context(t),
 			store.AcquireRequest{Lock: lock, OwnerID: "other"}); !errors.Is(err, store.ErrLeaseHeld) {
 			t.Error(err)
 		}
 		s.Release(t, 0, lease)
 		s.Acquire(t, 1, store.AcquireRequest{Lock: lock, OwnerID: "owner", Mode: store.Shared})
-		if _, err := s.At(1).Break(enginetest.Patient(t), lock, "for the test"); err != nil {
+		if _, err := s.At(1).Break(await.Context(t), lock, "for the test"); err != nil {
 			t.Error(err)
 		}
 		s.Acquire(t, 1, store.AcquireRequest{Lock: lock, OwnerID: "owner"})
 		b.Exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where ended_at is null")
-		if _, err := enginetest.NewSweeper(t, s.Store, store.SweeperConfig{}).Sweep(enginetest.Patient(t)); err != nil {
+		if _, err := enginetest.NewSweeper(t, s.Store, store.SweeperConfig{}).Sweep(await.Context(t)); err != nil {
 			t.Error(err)
 		}
 	}
 	b.Exec(t, "notify done")
-	notification, err := listener.WaitForNotification(enginetest.Patient(t))
+	notification, err := listener.WaitForNotification(await.Context(t))
 	if err != nil || notification.Channel != "done" {
 		t.Errorf("there was a notification: %+v (%v)", notification, err)
 	}
@@ -172,7 +173,7 @@ func TestNoNotificationWithoutSubscribers(t *testing.T) {
 	}
 
 	lease := s.Acquire(t, 0, store.AcquireRequest{Lock: "watched", OwnerID: "owner", TTL: time.Minute})
-	notification, err = listener.WaitForNotification(enginetest.Patient(t))
+	notification, err = listener.WaitForNotification(await.Context(t))
 	if err != nil || notification.Channel != "fence_events" || notification.Payload != "watched" {
 		t.Errorf("of the watched lock it was notified %+v (%v)", notification, err)
 	}
@@ -182,17 +183,17 @@ func TestNoNotificationWithoutSubscribers(t *testing.T) {
 // What happens while the connection for notifications is cut is found after the reconnect, without polling.
 func TestReconnectingFindsWhatWasMissed(t *testing.T) {
 	t.Parallel()
-	s := newServices(t, enginetest.New(t), 2, enginetest.NoPoll)
+	s := newEngines(t, enginetest.New(t), 2, enginetest.NoPoll)
 	for range 3 {
 		holder := s.Acquire(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "holder"})
 		next := s.Queue(t, 1, store.AcquireRequest{Lock: "lock", OwnerID: "next"})
 		w := s.watch(t, 1, "lock", nil)
 		s.BreakListeners(t)
-		enginetest.Await(t, "the connection is cut", func() bool { return !s.At(1).Listening() })
+		await.True(t, "the connection is cut", func() bool { return !s.At(1).Listening() })
 		s.Release(t, 0, holder)
 		s.Release(t, 0, enginetest.Granted(t, next))
 		s.next(t, w, 3)
-		enginetest.Await(t, "the other listens again, too", s.At(0).Listening)
+		await.True(t, "the other listens again, too", s.At(0).Listening)
 	}
 	s.ExpectQuiet(t)
 }

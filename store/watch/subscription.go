@@ -94,4 +94,8 @@ func (s *Subscription) Next(ctx context.Context) (store.Event, error) {
 }
 
 // Close ends the subscription.
-func (s *Subscription) Close() { s.broadcast.end(s, store.ErrSlowReader) }
+func (s *Subscription) Close() {
+	s.broadcast.mu.Lock()
+	defer s.broadcast.mu.Unlock()
+	s.broadcast.end(s, store.ErrSlowReader)
+}

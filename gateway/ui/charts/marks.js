@@ -34,18 +34,13 @@ export function radius(count) {
 }
 
 export function layout(rows, x, y, unknownY) {
-  const size = crowding(rows.length);
+  const size = Math.max(0.5, Math.min(1, Math.sqrt(1000 / rows.length))); // many are smaller, to stay distinguishable
   return rows.map((row) => ({
     row,
     x: x(row.lastMS),
     y: row.late_ms === undefined ? unknownY + spread(row.id) : y(row.late_ms),
     r: size * radius(row.count),
   }));
-}
-
-// crowding makes many marks smaller, so that they stay distinguishable.
-export function crowding(count) {
-  return Math.max(0.5, Math.min(1, Math.sqrt(1000 / count)));
 }
 
 // spread separates groups of about the same time in the lane; a group keeps its height.

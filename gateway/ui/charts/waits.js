@@ -25,18 +25,22 @@ export function edgesOf(waits) {
     }
   }
   const all = [...edges.values()];
-  const next = new Map();
-  for (const edge of all) next.set(edge.from, [...(next.get(edge.from) ?? []), edge.to]);
+  const next = successors(all);
   return all.filter((edge) => !next.get(edge.from)
     .some((middle) => middle !== edge.to && middle !== edge.from && next.get(middle)?.includes(edge.to)));
+}
+
+// successors returns the owners for which each owner waits.
+function successors(edges) {
+  const next = new Map();
+  for (const edge of edges) next.set(edge.from, [...(next.get(edge.from) ?? []), edge.to]);
+  return next;
 }
 
 // ranksOf returns the distance of each owner from an owner that does not wait. It cuts cycles, which the gateway
 // refuses.
 export function ranksOf(edges) {
-  const next = new Map();
-  const owners = new Set(edges.flatMap((edge) => [edge.from, edge.to]));
-  for (const edge of edges) next.set(edge.from, [...(next.get(edge.from) ?? []), edge.to]);
+  const next = successors(edges);
   const ranks = new Map();
   const under = new Set();
   function rank(owner) {
@@ -48,7 +52,7 @@ export function ranksOf(edges) {
     ranks.set(owner, steps);
     return steps;
   }
-  for (const owner of owners) rank(owner);
+  for (const owner of edges.flatMap((edge) => [edge.from, edge.to])) rank(owner);
   return ranks;
 }
 

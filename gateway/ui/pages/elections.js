@@ -1,11 +1,11 @@
 // Elections: leaders, their terms, and candidates.
 
-import {fill, h} from '../dom.js';
+import {h} from '../dom.js';
 import {count} from '../format.js';
-import {badge, emptyMessage, heading, json, name, timeAgo} from '../parts.js';
+import {badge, emptyMessage, json, name} from '../parts.js';
 import {link} from '../router.js';
 import {pagedList} from '../paged.js';
-import {timeLeft} from '../left.js';
+import {timeAgo, timeLeft} from '../left.js';
 
 export const title = 'Elections';
 
@@ -35,17 +35,14 @@ const columns = [
 ];
 
 export function mount(container, params, app) {
-  const list = pagedList(app, params, {
-    page: 'elections', path: '/v1/elections', field: 'elections', noun: 'election', caption: 'Elections',
-    columns, key: (election) => election.election,
+  return pagedList(container, params, app, {
+    page: 'elections', title, intro: 'Leaders and candidates. The term of office is the leader’s fencing token: ' +
+      'writes of an old leader are rejected.',
+    noun: 'election', caption: 'Elections', columns, key: (election) => election.election,
     filters: {label: 'Filter elections', fields: [{name: 'prefix', label: 'Name begins with', placeholder: 'any'}]},
     empty: (filtered) => emptyMessage(filtered ? 'No election matches.' : 'There are no elections.',
       h('p', null,
         'An election is a lock: its holder leads, and the fencing token is the term of office. To be a candidate:'),
       h('pre', null, 'fencegate elect --help')),
   });
-  const intro = 'Leaders and candidates. The term of office is the leader’s fencing token: writes of an old leader ' +
-    'are rejected.';
-  fill(container, heading('Elections', {intro}), list.element);
-  return {update: list.update};
 }

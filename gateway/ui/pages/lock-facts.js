@@ -2,9 +2,9 @@
 
 import {fill, h, setText} from '../dom.js';
 import {count, duration, token} from '../format.js';
-import {badge, emptyMessage, errorMessage, fact, json, loading, name, panel, timeAgo, timeAt} from '../parts.js';
+import {badge, emptyMessage, errorMessage, fact, json, loading, name, panel, timeAt} from '../parts.js';
 import {link} from '../router.js';
-import {timeLeft} from '../left.js';
+import {timeAgo, timeLeft} from '../left.js';
 import {inWords, policyBadges} from './policies.js';
 import {stateBadge, termBadges} from './locks.js';
 

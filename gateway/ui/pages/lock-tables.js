@@ -2,18 +2,17 @@
 
 import {h} from '../dom.js';
 import {bytes, count, duration, token} from '../format.js';
-import {badge, codeBadge, emptyMessage, name, timeAgo, timeAt} from '../parts.js';
+import {badge, codeBadge, emptyMessage, name, timeAt} from '../parts.js';
 import {byContent, createTable} from '../table.js';
 import {link} from '../router.js';
-import {timeSince} from '../left.js';
+import {timeAgo, timeSince} from '../left.js';
 import {part} from './lock-facts.js';
 import {termBadges} from './locks.js';
 
 export function queuePart() {
   const table = createTable({
-    caption: 'Waiters, the next one first', key: (waiter) => waiter.position + ' ' + waiter.owner_id + ' ' +
-      waiter.queued_at, pageSize: 50,
-    changed: () => false,
+    caption: 'Waiters, the next one first', pageSize: 50, changed: () => false,
+    key: (waiter) => `${waiter.position} ${waiter.owner_id} ${waiter.queued_at}`,
     columns: [
       {id: 'position', label: 'Position', class: 'narrow', cell: (waiter) => String(waiter.position)},
       {id: 'owner', label: 'Owner', class: 'grow',
@@ -32,10 +31,17 @@ export function queuePart() {
   });
 }
 
+// listPart shows the rows of a list: `from` is also their field of the answer.
+function listPart(from, heading, options, tableOptions) {
+  const table = createTable(tableOptions);
+  return part(from, heading, {...options, table}, table.element, (answer) => table.update(answer?.[from] ?? []));
+}
+
 export function rejectionsPart(lock) {
-  const table = createTable({
+  const more = h('a', {href: link('rejections', null, {resource: lock})}, 'All rejections');
+  return listPart('rejections', 'Rejected writes', {actions: more}, {
     caption: 'Rejected writes on this lock, the latest first', key: (rejection) => rejection.id,
-      changed: (before, now) => before.count !== now.count,
+    changed: (before, now) => before.count !== now.count,
     columns: [
       {id: 'last', label: 'Last seen', class: 'tight', cell: (rejection) => timeAgo(rejection.last_at)},
       {id: 'code', label: 'Code', class: 'tight whole',
@@ -53,13 +59,10 @@ export function rejectionsPart(lock) {
     ],
     empty: () => emptyMessage('No write was rejected.', h('p', null, 'Rejections are kept for some days.')),
   });
-  const more = h('a', {href: link('rejections', null, {resource: lock})}, 'All rejections');
-  return part('rejections', 'Rejected writes', {actions: more, table}, table.element,
-    (answer) => table.update(answer?.rejections ?? []));
 }
 
 export function recordsPart() {
-  const table = createTable({
+  return listPart('records', 'Last writes', {note: 'the newest records'}, {
     caption: 'Last writes', key: (record) => record.key, changed: (before, now) => before.version !== now.version,
     columns: [
       {id: 'key', label: 'Key', class: 'grow', cell: (record) => name(record.key)},
@@ -70,14 +73,12 @@ export function recordsPart() {
     ],
     empty: () => emptyMessage('No records.'),
   });
-  return part('records', 'Last writes', {note: 'the newest records', table}, table.element,
-    (answer) => table.update(answer?.records ?? []));
 }
 
 const ends = {released: '', expired: 'warn', broken: 'bad', max_hold: 'warn'};
 
 export function leasesPart() {
-  const table = createTable({
+  return listPart('leases', 'History', {note: 'leases, the newest first'}, {
     caption: 'Leases, the newest first', key: (lease) => lease.fencing_token, pageSize: 10,
     changed: byContent,
     columns: [
@@ -90,8 +91,6 @@ export function leasesPart() {
     ],
     empty: () => emptyMessage('No leases.'),
   });
-  return part('leases', 'History', {note: 'leases, the newest first', table}, table.element,
-    (answer) => table.update(answer?.leases ?? []));
 }
 
 function endedCell(lease) {

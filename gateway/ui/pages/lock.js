@@ -4,7 +4,6 @@
 import {fill, h} from '../dom.js';
 import {button, name} from '../parts.js';
 import {link} from '../router.js';
-import {tickTimes} from '../left.js';
 import {breakDialog} from './lock-break.js';
 import {fencePart, nowPart, part} from './lock-facts.js';
 import {leasesPart, queuePart, recordsPart, rejectionsPart} from './lock-tables.js';
@@ -104,7 +103,6 @@ export function mount(container, {name: lock}, app) {
   });
   all();
   app.every(pollMs, all);
-  app.every(1000, () => tickTimes(container));
   app.onEnd(breaker.close);
 
   const [now, fence, queue, waits, rejections, records, leases] = parts.map((part) => part.element);

@@ -1,11 +1,11 @@
 // All locks: holders, time left, and waiters.
 
-import {fill, h} from '../dom.js';
+import {h} from '../dom.js';
 import {count} from '../format.js';
-import {badge, emptyMessage, heading, name, timeAgo} from '../parts.js';
+import {badge, emptyMessage, name} from '../parts.js';
 import {link} from '../router.js';
 import {pagedList} from '../paged.js';
-import {timeLeft} from '../left.js';
+import {timeAgo, timeLeft} from '../left.js';
 
 export const title = 'Locks';
 
@@ -57,8 +57,9 @@ const columns = [
 ];
 
 export function mount(container, params, app) {
-  const list = pagedList(app, params, {
-    page: 'locks', path: '/v1/locks', field: 'locks', noun: 'lock', counts: true, caption: 'Locks',
+  return pagedList(container, params, app, {
+    page: 'locks', title, intro: 'All locks that were ever acquired: holders, time left, and waiters.',
+    noun: 'lock', counts: true, caption: 'Locks',
     columns, key: (lock) => lock.lock, sort: {id: 'name', order: 'asc'}, query: {queue_max: 0},
     filters: {label: 'Search locks', fields: [
       {name: 'contains', label: 'Name or holder contains', placeholder: 'any text'},
@@ -72,7 +73,4 @@ export function mount(container, params, app) {
       : emptyMessage('No lock was ever acquired.', h('p', null, 'Acquire one, and it appears here:'),
         h('pre', null, 'fencegate run --lock job-42 -- ./work.sh')),
   });
-  fill(container, heading('Locks', {intro: 'All locks that were ever acquired: holders, time left, and waiters.'}),
-    list.element);
-  return {update: list.update};
 }

@@ -27,7 +27,7 @@ export function mount(container, params, app) {
   let range = new Map(ranges).get(params.query.range) ?? 300_000;
   let paused = false, history = null, requests = 0, pointAt = '', lastLoad = 0, rejectedAt = -Infinity;
   const cursor = createCursor();
-  const figures = createFigures(app);
+  const figures = createFigures();
   const problems = createProblems(app.announce);
   const writes = createTimeChart({title: 'Writes per second', cursor, format: rate, tickFormat: compact, series: [
     {id: 'accepted', label: 'accepted', className: 'series-1', area: true},

@@ -5,9 +5,10 @@
 
 import {codeNames} from '../codes.js';
 import {fill, h, setText} from '../dom.js';
-import {createFilters} from '../filters.js';
+import {createFilters, pick} from '../filters.js';
 import {count, plural} from '../format.js';
 import {button, codeMark, heading, panel} from '../parts.js';
+import {link} from '../router.js';
 import {serverNow} from '../clock.js';
 import {createTable} from '../table.js';
 import {createTimeline} from '../charts/timeline.js';
@@ -24,9 +25,9 @@ const filterNames = ['resource', 'prefix', 'owner_id', 'code', 'reason', 'source
 
 export function mount(container, params, app) {
   let paused = false, unseen = 0, total = 0;
-  let filters = pick(params.query);
+  let filters = pick(params.query, filterNames);
   const range = createWindow({query: params.query, onChange: changed});
-  const filterLink = (more) => app.link('rejections', null, {...filters, ...range.query(), ...more});
+  const filterLink = (more) => link('rejections', null, {...filters, ...range.query(), ...more});
   const form = createFilters({label: 'Filter rejections', query: filters, onChange(values) {
     filters = values;
     changed();
@@ -150,15 +151,11 @@ export function mount(container, params, app) {
   });
   restart();
 
-  return {unmount() {}, update({query: now}) {
-    filters = pick(now);
+  return {update({query: now}) {
+    filters = pick(now, filterNames);
     form.set(filters);
     range.set(now);
     window.scrollTo(0, 0);
     restart();
   }};
-}
-
-function pick(query) {
-  return Object.fromEntries(filterNames.filter((name) => query[name]).map((name) => [name, query[name]]));
 }

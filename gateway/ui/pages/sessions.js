@@ -1,11 +1,11 @@
 // Sessions: one heartbeat for any number of leases. A session_id is a secret, so only its first digits are shown.
 
-import {fill, h} from '../dom.js';
+import {h} from '../dom.js';
 import {count, duration} from '../format.js';
-import {badge, emptyMessage, heading, json, name, timeAgo} from '../parts.js';
+import {badge, emptyMessage, json, name} from '../parts.js';
 import {link} from '../router.js';
 import {pagedList} from '../paged.js';
-import {timeLeft} from '../left.js';
+import {timeAgo, timeLeft} from '../left.js';
 
 export const title = 'Sessions';
 
@@ -28,8 +28,10 @@ const columns = [
 ];
 
 export function mount(container, params, app) {
-  const list = pagedList(app, params, {
-    page: 'sessions', path: '/v1/sessions', field: 'sessions', noun: 'session', caption: 'Sessions, the newest first',
+  return pagedList(container, params, app, {
+    page: 'sessions', title,
+    intro: 'One heartbeat for any number of leases: when a session ends or expires, all of them are released.',
+    noun: 'session', caption: 'Sessions, the newest first',
     columns, key: (session) => session.handle + ' ' + session.owner_id + ' ' + session.created_at,
     filters: {label: 'Filter sessions', fields: [
       {name: 'owner_id', label: 'Owner', placeholder: 'any'},
@@ -41,9 +43,4 @@ export function mount(container, params, app) {
         'A session keeps any number of leases alive by one heartbeat, and releases them all when it ends. ' +
           'POST /v1/sessions creates one.')),
   });
-  fill(container,
-    heading('Sessions',
-    {intro: 'One heartbeat for any number of leases: when a session ends or expires, all of them are released.'}),
-    list.element);
-  return {update: list.update};
 }

@@ -8,13 +8,10 @@ import {codeNames} from '../codes.js';
 
 const css = readFileSync(new URL('../base.css', import.meta.url), 'utf8');
 
-function tokens(after) {
-  const block = css.slice(css.indexOf(after)).split('}')[0];
-  return Object.fromEntries([...block.matchAll(/--([\w-]+):\s*(#[0-9a-f]{6})\b/g)].map(([, name, colour]) =>
-    [name, colour]));
-}
+const tokens = [...css.matchAll(/--([\w-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)/g)];
 
-const themes = {light: tokens(':root {'), dark: tokens(':root[data-theme="dark"] {\n')};
+const themes = Object.fromEntries(['light', 'dark'].map((theme, at) =>
+  [theme, Object.fromEntries(tokens.map(([, name, ...colours]) => [name, colours[at]]))]));
 
 function luminance(colour) {
   const [r, g, b] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16) / 255)

@@ -36,7 +36,7 @@ func main() {
 // output is what a command writes to.
 type output struct{ out, err io.Writer }
 
-// progress writes a line for the human.
+// progress writes a line to standard error.
 func (o output) progress(line string) { _, _ = fmt.Fprintln(o.err, line) }
 
 // run is the whole program; it returns the exit code.

@@ -19,22 +19,7 @@ type writesCmd struct {
 	databaseFlags
 	programFlags
 
-	Measure     []string      `help:"What to measure: throughput, latency, sizes, fences, refusals, dashboards, flush." enum:"throughput,latency,sizes,fences,refusals,dashboards,flush" default:"throughput,refusals,flush"`
-	Targets     []string      `help:"What takes part: direct, handmade, store, store-unfenced, http, ndjson, ndjson-stream, floor, etcd, zookeeper, redis, redis-everysec. Default: all." placeholder:"TARGET,…"`
-	URL         string        `help:"A gateway that runs already, before the database of --database-url. Without one, a gateway is run." placeholder:"URL"`
-	Clients     []int         `help:"Numbers of clients to measure with." default:"1,8,64,256"`
-	Rounds      int           `help:"How often everything is measured." default:"3"`
-	Duration    time.Duration `help:"How long one target is measured in a round." default:"2s"`
-	WarmUp      time.Duration `help:"How long it is run before that." default:"500ms"`
-	Resources   int           `help:"How many resources are written to; 0: none." default:"10000"`
-	Hot         int           `help:"How many hot resources are written to after that; 0: none." default:"16"`
-	ValueBytes  int           `help:"Size of the values." default:"256"`
-	Connections int           `help:"Connections to the database, of the store and of the gateway alike." default:"16"`
-	Sizes       []int         `help:"Sizes: the sizes of values." default:"64,256,1024,4096,16384,65536,262144,1048576"`
-	Fences      []int         `help:"Fences: how many there are." default:"1000,10000,100000,1000000"`
-	ZombieRates []float64     `help:"Refusals: how many writes a second zombies make beside honest writers; 0: as many as they can." default:"1000,10000,0"`
-	Dashboards  int           `help:"Dashboards: how many are open." default:"20"`
-	FlushDelay  time.Duration `help:"Flush: how much longer each flush of the private PostgreSQL takes." default:"1ms"`
+	Config writes.Config `embed:""`
 
 	Output string `help:"text, or json: all samples." enum:"text,json" default:"text"`
 	Goals  bool   `help:"Compare what was measured with the targets that we set ourselves."`
@@ -54,7 +39,7 @@ func (writesCmd) Help() string {
 
 // Run measures.
 func (c *writesCmd) Run(ctx context.Context, to output) (err error) {
-	if c.URL != "" && c.DatabaseURL == "" {
+	if c.Config.GatewayURL != "" && c.DatabaseURL == "" {
 		return errors.New("--url needs --database-url: leases are taken there, and direct writes go there")
 	}
 	var report writes.Report
@@ -92,20 +77,16 @@ func (c *writesCmd) measure(ctx context.Context, progress func(string)) (report 
 	if err != nil {
 		return report, err
 	}
-	config := writes.Config{
-		Program: program, FloorProgram: self, GatewayURL: c.URL, Targets: c.Targets, Clients: c.Clients, Rounds: c.Rounds,
-		Duration: c.Duration, WarmUp: c.WarmUp,
-		Resources: c.Resources, Hot: c.Hot, ValueBytes: c.ValueBytes, Connections: c.Connections,
-		Sizes: c.Sizes, Fences: c.Fences, ZombieRates: c.ZombieRates, Dashboards: c.Dashboards, Progress: progress,
-	}
-	config.Measure = slices.DeleteFunc(slices.Clone(c.Measure),
+	config := c.Config
+	config.Program, config.FloorProgram, config.Progress, config.FlushDelay = program, self, progress, 0
+	config.Measure = slices.DeleteFunc(slices.Clone(c.Config.Measure),
 		func(measure string) bool { return measure == writes.Flush })
 	if len(config.Measure) > 0 {
 		if report, err = c.run(ctx, config, 0); err != nil {
 			return report, err
 		}
 	}
-	if len(config.Measure) == len(c.Measure) {
+	if len(config.Measure) == len(c.Config.Measure) {
 		return report, nil
 	}
 	var slowed writes.Report
@@ -129,15 +110,15 @@ func (c *writesCmd) runSlowed(ctx context.Context, config writes.Config) (writes
 		return writes.Report{}, fmt.Errorf("a way to slow the flushes of the database at --database-url down: %w",
 			peers.ErrAbsent)
 	}
-	config.Measure, config.FlushDelay, config.GatewayURL, config.Hot = []string{writes.Flush}, c.FlushDelay, "", 0
+	config.Measure, config.FlushDelay, config.GatewayURL, config.Hot = []string{writes.Flush}, c.Config.FlushDelay, "", 0
 	config.Targets = slices.DeleteFunc([]string{"direct", "handmade", "store", "http"}, func(name string) bool {
-		return len(c.Targets) > 0 && !slices.Contains(c.Targets, name)
+		return len(c.Config.Targets) > 0 && !slices.Contains(c.Config.Targets, name)
 	})
 	if len(config.Targets) == 0 {
 		return writes.Report{}, fmt.Errorf("a target of --targets that writes to PostgreSQL, to slow its flushes down: %w",
 			peers.ErrAbsent)
 	}
-	return c.run(ctx, config, c.FlushDelay)
+	return c.run(ctx, config, c.Config.FlushDelay)
 }
 
 // run makes measurements with a database that it opens and closes.

@@ -7,33 +7,27 @@ import (
 	"github.com/fencegate/fencegate/internal/bench"
 )
 
-// Config says what is measured.
+// Config says what is measured. Its tags make flags of it.
 type Config struct {
 	// Program is fencegate, of which gateways are run.
-	Program     string
-	DatabaseURL string
-	// Connections to the database that each gateway may have.
-	Connections int
-	// Measure are the measurements to make: WakeUp, Cycles, Crowd.
-	Measure []string
-	Rounds  int
-
-	// HandOffs are measured in a round, of each service.
-	HandOffs int
-
-	// Clients are the numbers of clients of the cycles; each is measured for a Duration, after a WarmUp.
-	Clients          []int
-	Duration, WarmUp time.Duration
-
-	// Waiters of the crowd wait for one lock, over Protocol (HTTP1 or HTTP2), while the load is observed for an Idle time;
-	// before that, nothing happens for a time of Settle, since PostgreSQL's backends may be that late in reporting what
-	// they did.
-	Waiters      int
-	Protocol     string
-	Idle, Settle time.Duration
-
+	Program     string `kong:"-"`
+	DatabaseURL string `kong:"-"`
+	// Settle is how long nothing happens before the crowd's load is observed: PostgreSQL's backends may be that late in
+	// reporting what they did.
+	Settle time.Duration `kong:"-"`
 	// Progress is called with each line that reports a measurement.
-	Progress func(line string)
+	Progress func(line string) `kong:"-"`
+
+	Measure     []string      `help:"What to measure: wake-up, cycles, crowd." enum:"wake-up,cycles,crowd" default:"wake-up,cycles,crowd"`
+	Rounds      int           `help:"How often everything is measured." default:"3"`
+	HandOffs    int           `help:"Wake-up: how many hand-offs of a lock are measured in a round." default:"500"`
+	Clients     []int         `help:"Cycles: numbers of clients to measure with." default:"1,8,64"`
+	Duration    time.Duration `help:"Cycles: how long one service is measured in a round." default:"2s"`
+	WarmUp      time.Duration `help:"Cycles: how long each is run before the first round." default:"500ms"`
+	Waiters     int           `help:"Crowd: how many wait for one lock." default:"10000"`
+	Protocol    string        `name:"crowd-protocol" help:"Crowd: how they reach the gateways: h2c (HTTP/2, 200 to a connection), or http1 (a connection each)." enum:"h2c,http1" default:"h2c"`
+	Idle        time.Duration `help:"Crowd: how long the load is observed while nothing happens." default:"10s"`
+	Connections int           `help:"Connections to the database, of each gateway." default:"16"`
 }
 
 // The measurements, and the protocols of the crowd.
@@ -59,27 +53,25 @@ const ttl = time.Minute
 func (c Config) check() error {
 	switch {
 	case len(c.Measure) == 0:
-		return invalid("--measure names nothing")
+		return bench.Invalid("--measure names nothing")
 	case len(c.Clients) == 0 || c.Rounds < 1 || c.Duration <= 0 || c.WarmUp < 0:
-		return invalid("--clients, --rounds and --duration must be positive")
+		return bench.Invalid("--clients, --rounds and --duration must be positive")
 	case c.HandOffs < 1:
-		return invalid("--hand-offs must be positive")
+		return bench.Invalid("--hand-offs must be positive")
 	case c.Waiters < 2 || c.Idle <= 0 || c.Settle < 0:
-		return invalid("--waiters must be at least 2, and --idle positive")
+		return bench.Invalid("--waiters must be at least 2, and --idle positive")
 	case c.Protocol != HTTP1 && c.Protocol != HTTP2:
-		return invalid("--crowd-protocol must be " + HTTP1 + " or " + HTTP2)
+		return bench.Invalid("--crowd-protocol must be %s or %s", HTTP1, HTTP2)
 	case c.Connections < 2:
-		return invalid("--connections must be at least 2")
+		return bench.Invalid("--connections must be at least 2")
 	}
 	for _, clients := range c.Clients {
 		if clients < 1 {
-			return invalid("--clients must be positive")
+			return bench.Invalid("--clients must be positive")
 		}
 	}
 	return nil
 }
-
-func invalid(what string) error { return fmt.Errorf("%w: %s", bench.ErrInvalid, what) }
 
 // progress reports a sample.
 func (c Config) progress(format string, args ...any) { c.Progress(fmt.Sprintf(format, args...)) }

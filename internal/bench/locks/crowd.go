@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/internal/bench"
 )
 
 // CrowdSample is one round of many waiters for one lock, half of them at each of two gateways.
@@ -21,8 +23,8 @@ type CrowdSample struct {
 	OpenFilesMax uint64 `json:"open_files_max"`
 	// LineUpSeconds is how long it took until all were in the queue. They come group by group.
 	LineUpSeconds float64 `json:"line_up_seconds"`
-	// Of each gateway: its memory before anybody waited and after all have for a while, and the difference to each of its
-	// waiters.
+	// Of each gateway: its memory before the first waited and after all have for a while, and the difference to each of
+	// its waiters.
 	ResidentBeforeKiB []float64 `json:"resident_before_kib"`
 	ResidentKiB       []float64 `json:"resident_kib"`
 	KiBPerWaiter      []float64 `json:"kib_per_waiter"`
@@ -68,9 +70,8 @@ func (c Config) crowd(ctx context.Context, lock string, round int) (sample Crowd
 		return sample, err
 	}
 	if needed := uint64(c.Waiters + filesSpare); c.Protocol == HTTP1 && sample.OpenFilesMax < needed {
-		return sample, invalid(fmt.Sprintf("--crowd-protocol %s with %d --waiters needs %d open files, and %d are allowed "+
-			"here",
-			HTTP1, c.Waiters, needed, sample.OpenFilesMax))
+		return sample, bench.Invalid("--crowd-protocol %s with %d --waiters needs %d open files, and %d are allowed here",
+			HTTP1, c.Waiters, needed, sample.OpenFilesMax)
 	}
 	running, err := c.startGateways(ctx)
 	if err != nil {
@@ -113,13 +114,7 @@ func (c Config) crowd(ctx context.Context, lock string, round int) (sample Crowd
 // observeCrowd looks at the load and the memory before and after the crowd has come.
 func (c Config) observeCrowd(ctx context.Context, o observer, crowd *crowdQueue, sample *CrowdSample) (err error) {
 	c.progress("crowd: nothing happens for %s", c.Settle+c.Idle)
-	if err := sleep(ctx, c.Settle); err != nil {
-		return err
-	}
-	if sample.Empty, err = o.idle(ctx, c.Idle); err != nil {
-		return err
-	}
-	if sample.ResidentBeforeKiB, err = residentKiB(o.gateways); err != nil {
+	if sample.Empty, sample.ResidentBeforeKiB, err = o.idle(ctx, c.Settle, c.Idle); err != nil {
 		return err
 	}
 	begun := time.Now()
@@ -128,13 +123,7 @@ func (c Config) observeCrowd(ctx context.Context, o observer, crowd *crowdQueue,
 	}
 	sample.LineUpSeconds = time.Since(begun).Seconds()
 	c.progress("crowd: %d wait after %.1f s; nothing happens for %s", c.Waiters, sample.LineUpSeconds, c.Settle+c.Idle)
-	if err := sleep(ctx, c.Settle); err != nil {
-		return err
-	}
-	if sample.Idle, err = o.idle(ctx, c.Idle); err != nil {
-		return err
-	}
-	if sample.ResidentKiB, err = residentKiB(o.gateways); err != nil {
+	if sample.Idle, sample.ResidentKiB, err = o.idle(ctx, c.Settle, c.Idle); err != nil {
 		return err
 	}
 	for i, waiters := range crowd.perGateway() {
@@ -144,7 +133,7 @@ func (c Config) observeCrowd(ctx context.Context, o observer, crowd *crowdQueue,
 	return nil
 }
 
-// drain lets the holder release, and waits until everybody had the lock.
+// drain lets the holder release, and waits until all had the lock.
 func (c Config) drain(
 	ctx context.Context, crowd *crowdQueue, release func(context.Context) error,
 ) (time.Duration, error) {

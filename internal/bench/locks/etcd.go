@@ -16,16 +16,12 @@ const nameEtcd = "etcd"
 // closeTimeout bounds a goodbye to an etcd that has ended: an interrupt from the terminal reaches it, too.
 const closeTimeout = 5 * time.Second
 
-func startEtcd(ctx context.Context) (startedPeer, error) {
+func startEtcd(ctx context.Context, name string) (service, error) {
 	etcd, err := peers.StartEtcd(ctx)
 	if err != nil {
-		return startedPeer{}, err
+		return service{}, err
 	}
-	return startedPeer{service: etcdService(etcd), version: etcd.Version, stop: etcd.Stop}, nil
-}
-
-func etcdService(etcd *peers.Etcd) service {
-	return service{name: nameEtcd, gateways: 1, queues: true, connect: func(context.Context, int) (locker, error) {
+	connect := func(context.Context, int) (locker, error) {
 		client, err := etcd.Connect()
 		if err != nil {
 			return nil, err
@@ -35,7 +31,8 @@ func etcdService(etcd *peers.Etcd) service {
 			return nil, errors.Join(err, client.Close())
 		}
 		return &etcdLocker{client, session}, nil
-	}}
+	}
+	return service{name: name, peer: etcd.Peer, gateways: 1, queues: true, connect: connect}, nil
 }
 
 // etcdLocker is a session.

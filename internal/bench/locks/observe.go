@@ -35,20 +35,21 @@ type reading struct {
 	gateways, postgres bench.CPU
 }
 
-// idle reads, waits, and reads again.
-func (o observer) idle(ctx context.Context, duration time.Duration) (IdleLoad, error) {
-	before, err := o.read(ctx)
-	if err != nil {
-		return IdleLoad{}, err
+// idle waits until what was done before has been reported, and returns the load of a time from then on, and the memory
+// of each gateway after it.
+func (o observer) idle(ctx context.Context, settle, duration time.Duration) (IdleLoad, []float64, error) {
+	var readings [2]reading
+	for i, pause := range []time.Duration{settle, duration} {
+		if err := sleep(ctx, pause); err != nil {
+			return IdleLoad{}, nil, err
+		}
+		var err error
+		if readings[i], err = o.read(ctx); err != nil {
+			return IdleLoad{}, nil, err
+		}
 	}
-	if err := sleep(ctx, duration); err != nil {
-		return IdleLoad{}, err
-	}
-	after, err := o.read(ctx)
-	if err != nil {
-		return IdleLoad{}, err
-	}
-	return between(before, after), nil
+	resident, err := residentKiB(o.gateways)
+	return between(readings[0], readings[1]), resident, err
 }
 
 func between(before, after reading) IdleLoad {

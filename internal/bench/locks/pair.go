@@ -56,26 +56,29 @@ func (p *pair) handOff(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	before := time.Now()
-	if err := p.release(ctx); err != nil {
+	got, err := p.releaseToWaiter(ctx)
+	if err != nil {
 		return 0, err
-	}
-	got := <-p.granted
-	if got.err != nil {
-		return 0, got.err
 	}
 	p.release = got.release
 	p.holder, p.waiter = p.waiter, p.holder
 	return got.at.Sub(before), p.enqueue(ctx)
 }
 
-// end lets the holder release the lock, and then the waiter.
-func (p *pair) end(ctx context.Context) error {
+// releaseToWaiter lets the holder release the lock, and returns what the waiter got.
+func (p *pair) releaseToWaiter(ctx context.Context) (grant, error) {
 	if err := p.release(ctx); err != nil {
-		return err
+		return grant{}, err
 	}
 	got := <-p.granted
-	if got.err != nil {
-		return got.err
+	return got, got.err
+}
+
+// end lets the holder release the lock, and then the waiter.
+func (p *pair) end(ctx context.Context) error {
+	got, err := p.releaseToWaiter(ctx)
+	if err != nil {
+		return err
 	}
 	return got.release(ctx)
 }

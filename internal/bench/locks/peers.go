@@ -8,32 +8,20 @@ import (
 	"github.com/fencegate/fencegate/internal/bench/peers"
 )
 
-// startedPeer is another lock service, in a process of its own.
-type startedPeer struct {
-	service service
-	version string
-	stop    func() error
-}
-
 // startPeers runs those that are on this machine, and notes in the report which are not.
 func startPeers(ctx context.Context, config Config, report *Report) (services []service, stop func() error, err error) {
-	var started []startedPeer
 	stop = func() error {
 		var errs []error
-		for _, peer := range started {
-			errs = append(errs, peer.stop())
+		for _, service := range services {
+			errs = append(errs, service.peer.Stop())
 		}
 		return errors.Join(errs...)
 	}
 	for _, peer := range []struct {
 		name  string
-		start func(context.Context) (startedPeer, error)
-	}{
-		{nameEtcd, startEtcd},
-		{nameRedis, startRedis(nameRedis)},
-		{nameRedisFsync, startRedis(nameRedisFsync, "--appendonly", "yes", "--appendfsync", "always")},
-	} {
-		running, err := peer.start(ctx)
+		start func(ctx context.Context, name string) (service, error)
+	}{{nameEtcd, startEtcd}, {nameRedis, startRedis}, {nameRedisFsync, startRedis}} {
+		running, err := peer.start(ctx, peer.name)
 		switch {
 		case errors.Is(err, peers.ErrAbsent):
 			report.skip(config, peer.name, err.Error())
@@ -41,9 +29,8 @@ func startPeers(ctx context.Context, config Config, report *Report) (services []
 		case err != nil:
 			return nil, nil, errors.Join(fmt.Errorf("%s: %w", peer.name, err), stop())
 		}
-		started = append(started, running)
-		services = append(services, running.service)
-		report.Peers[peer.name] = running.version
+		services = append(services, running)
+		report.Peers[peer.name] = running.peer.Version
 	}
 	return services, stop, nil
 }

@@ -31,24 +31,23 @@ var compareAndDelete = redis.NewScript(
 	`if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end return 0`,
 )
 
-func startRedis(name string, settings ...string) func(context.Context) (startedPeer, error) {
-	return func(ctx context.Context) (startedPeer, error) {
-		server, err := peers.StartRedis(ctx, settings...)
-		if err != nil {
-			return startedPeer{}, err
-		}
-		return startedPeer{service: redisService(name, server), version: server.Version, stop: server.Stop}, nil
+func startRedis(ctx context.Context, name string) (service, error) {
+	var settings []string
+	if name == nameRedisFsync {
+		settings = []string{"--appendonly", "yes", "--appendfsync", "always"}
 	}
-}
-
-func redisService(name string, server *peers.Redis) service {
-	return service{name: name, gateways: 1, connect: func(ctx context.Context, _ int) (locker, error) {
+	server, err := peers.StartRedis(ctx, settings...)
+	if err != nil {
+		return service{}, err
+	}
+	connect := func(ctx context.Context, _ int) (locker, error) {
 		client := server.Connect()
 		if err := compareAndDelete.Load(ctx, client).Err(); err != nil {
 			return nil, errors.Join(err, client.Close())
 		}
 		return &redisLocker{client}, nil
-	}}
+	}
+	return service{name: name, peer: server.Peer, gateways: 1, connect: connect}, nil
 }
 
 type redisLocker struct{ client *redis.Client }
@@ -63,10 +62,8 @@ func (l *redisLocker) acquire(ctx context.Context, lock string) (func(context.Co
 		if taken {
 			break
 		}
-		select {
-		case <-time.After(pauseMin + rand.N(pauseMax-pauseMin)): //nolint:gosec // the pauses are no secret
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if err := sleep(ctx, pauseMin+rand.N(pauseMax-pauseMin)); err != nil { //nolint:gosec // the pauses are no secret
+			return nil, err
 		}
 	}
 	return func(ctx context.Context) error {

@@ -5,10 +5,7 @@ import "github.com/fencegate/fencegate/internal/bench"
 // Report is a run: what was measured where, and every sample.
 type Report struct {
 	bench.Environment
-
-	// Peers are those that took part, with their versions; Skipped what did not, and why.
-	Peers   map[string]string `json:"peers"`
-	Skipped map[string]string `json:"skipped"`
+	bench.Participants
 
 	WakeUps []WakeUpSample `json:"wake_ups"`
 	Cycles  []CycleSample  `json:"cycles"`

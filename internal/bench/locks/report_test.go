@@ -16,8 +16,10 @@ func twoRounds() Report {
 		Environment: bench.Environment{CPUs: 2, Go: "go1.26", PostgreSQL: map[string]string{
 			"server_version": "15.4", "fsync": "on", "synchronous_commit": "on",
 		}},
-		Peers:   map[string]string{nameEtcd: "3.4.23"},
-		Skipped: map[string]string{nameRedis: "redis-server: not on this machine"},
+		Participants: bench.Participants{
+			Peers:   map[string]string{nameEtcd: "3.4.23"},
+			Skipped: map[string]string{nameRedis: "redis-server: not on this machine"},
+		},
 		WakeUps: []WakeUpSample{
 			{Service: nameFencegate, Round: 1, HandOffs: 500, P50MS: 3, P99MS: 9},
 			{Service: nameEtcd, Round: 1, HandOffs: 500, P50MS: 2, P99MS: 4},

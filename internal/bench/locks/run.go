@@ -21,7 +21,7 @@ func Run(ctx context.Context, config Config) (report Report, err error) {
 	if err := config.check(); err != nil {
 		return report, err
 	}
-	report = Report{Peers: map[string]string{}, Skipped: map[string]string{}, WakeUps: []WakeUpSample{},
+	report = Report{Participants: bench.NewParticipants(), WakeUps: []WakeUpSample{},
 		Cycles: []CycleSample{}, Crowds: []CrowdSample{}}
 	if report.Environment, err = environment(ctx, config.DatabaseURL); err != nil {
 		return report, err

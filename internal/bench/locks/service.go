@@ -6,11 +6,15 @@ import (
 	"fmt"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/fencegate/fencegate/internal/bench/peers"
 )
 
 // service is a lock service under measurement.
 type service struct {
 	name string
+	// peer is the process of another lock service; nil for fencegate.
+	peer *peers.Peer
 	// gateways is how many of them clients take turns between; 1 for others' services.
 	gateways int
 	// queues says that waiters are in a queue: its lockers are of type queue.

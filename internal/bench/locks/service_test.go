@@ -26,12 +26,12 @@ func skipIfAbsent(t *testing.T, err error) {
 	}
 }
 
-func start(t *testing.T, peer func(context.Context) (startedPeer, error)) service {
+func start(t *testing.T, peer func(context.Context, string) (service, error), name string) service {
 	t.Helper()
-	started, err := peer(t.Context())
+	started, err := peer(t.Context(), name)
 	skipIfAbsent(t, err)
-	t.Cleanup(func() { _ = started.stop() })
-	return started.service
+	t.Cleanup(func() { _ = started.peer.Stop() })
+	return started
 }
 
 // startFencegate runs two gateways.
@@ -49,10 +49,21 @@ func startFencegate(t *testing.T) service {
 	return running.service(2)
 }
 
+// connect makes clients that are closed when the test ends.
+func connect(t *testing.T, s service, count int) []locker {
+	t.Helper()
+	lockers, closeAll, err := s.connectAll(t.Context(), count)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = closeAll() })
+	return lockers
+}
+
 func eachService(t *testing.T, test func(*testing.T, service)) {
 	t.Run(nameFencegateTwo, func(t *testing.T) { test(t, startFencegate(t)) })
-	t.Run(nameEtcd, func(t *testing.T) { test(t, start(t, startEtcd)) })
-	t.Run(nameRedis, func(t *testing.T) { test(t, start(t, startRedis(nameRedis))) })
+	t.Run(nameEtcd, func(t *testing.T) { test(t, start(t, startEtcd, nameEtcd)) })
+	t.Run(nameRedis, func(t *testing.T) { test(t, start(t, startRedis, nameRedis)) })
 }
 
 // What does not lock would look fast.
@@ -86,7 +97,7 @@ func reallyLocks(t *testing.T, s service) {
 }
 
 func TestHandOffsNeedAQueue(t *testing.T) {
-	latencies, err := start(t, startEtcd).handOffs(t.Context(), "lock", 4)
+	latencies, err := start(t, startEtcd, nameEtcd).handOffs(t.Context(), "lock", 4)
 	if err != nil || len(latencies) != 4 {
 		t.Errorf("got %v, %v", latencies, err)
 	}
@@ -95,18 +106,14 @@ func TestHandOffsNeedAQueue(t *testing.T) {
 			t.Errorf("a hand-off took %s", latency)
 		}
 	}
-	if latencies, err := start(t, startRedis(nameRedis)).handOffs(t.Context(), "lock", 1); err == nil {
-		t.Errorf("got %v from a service without a line", latencies)
+	if latencies, err := start(t, startRedis, nameRedis).handOffs(t.Context(), "lock", 1); err == nil {
+		t.Errorf("got %v from a service without a queue", latencies)
 	}
 }
 
 func TestALockThatWasLostIsNotReleased(t *testing.T) {
-	s := start(t, startRedis(nameRedis))
-	lockers, closeAll, err := s.connectAll(t.Context(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = closeAll() }()
+	s := start(t, startRedis, nameRedis)
+	lockers := connect(t, s, 1)
 	release, err := lockers[0].acquire(t.Context(), "lock")
 	if err != nil {
 		t.Fatal(err)
@@ -121,11 +128,7 @@ func TestALockThatWasLostIsNotReleased(t *testing.T) {
 
 func TestAnEndedWaitIsGivenUp(t *testing.T) {
 	eachService(t, func(t *testing.T, s service) {
-		lockers, closeAll, err := s.connectAll(t.Context(), 2)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = closeAll() }()
+		lockers := connect(t, s, 2)
 		if _, err := lockers[0].acquire(t.Context(), "lock"); err != nil {
 			t.Fatal(err)
 		}
@@ -140,16 +143,12 @@ func TestAnEndedWaitIsGivenUp(t *testing.T) {
 // A hand-off is measured, and a crowd complete, once the waiters are counted.
 func TestWaitersAreCounted(t *testing.T) {
 	eachService(t, func(t *testing.T, s service) {
-		lockers, closeAll, err := s.connectAll(t.Context(), 3)
-		if err != nil {
-			t.Fatal(err)
+		lockers := connect(t, s, 3)
+		onlooker, queues := lockers[2].(queue)
+		if queues != s.queues {
+			t.Errorf("has a queue: %t, takes part in hand-offs: %t", queues, s.queues)
 		}
-		defer func() { _ = closeAll() }()
-		onlooker, hasLine := lockers[2].(queue)
-		if hasLine != s.queues {
-			t.Errorf("has a line: %t, takes part in hand-offs: %t", hasLine, s.queues)
-		}
-		if !hasLine {
+		if !queues {
 			return
 		}
 		release, err := lockers[0].acquire(t.Context(), "lock")
@@ -157,7 +156,7 @@ func TestWaitersAreCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 		if waiting, err := onlooker.waiting(t.Context(), "lock"); waiting != 0 || err != nil {
-			t.Errorf("got %d, %v before anybody waits", waiting, err)
+			t.Errorf("got %d, %v before one waits", waiting, err)
 		}
 		var waiter sync.WaitGroup
 		waiter.Go(func() {

@@ -3,11 +3,6 @@ package locks
 import (
 	"fmt"
 	"io"
-	"maps"
-	"math"
-	"slices"
-	"strings"
-	"text/tabwriter"
 
 	"github.com/fencegate/fencegate/internal/bench"
 )
@@ -15,12 +10,7 @@ import (
 // WriteTables writes the report for people.
 func (r Report) WriteTables(out io.Writer) error {
 	_, _ = fmt.Fprintln(out, r.Environment)
-	for _, peer := range slices.Sorted(maps.Keys(r.Peers)) {
-		_, _ = fmt.Fprintf(out, "%s: %s\n", peer, r.Peers[peer])
-	}
-	for _, what := range slices.Sorted(maps.Keys(r.Skipped)) {
-		_, _ = fmt.Fprintf(out, "skipped: %s: %s\n", what, r.Skipped[what])
-	}
+	r.WriteParticipants(out)
 	for _, write := range []func(io.Writer) error{r.writeWakeUps, r.writeCycles, r.writeCrowds} {
 		if err := write(out); err != nil {
 			return err
@@ -32,8 +22,8 @@ func (r Report) WriteTables(out io.Writer) error {
 func (r Report) writeWakeUps(out io.Writer) error {
 	var rows []string
 	for _, line := range r.WakeUpLines() {
-		rows = append(rows, row(line.Service, fmt.Sprint(line.HandOffs),
-			spread(line.P50MS, 2), spread(line.P99MS, 2), spread(line.Ratio, 2)))
+		rows = append(rows, bench.Row(line.Service, line.HandOffs, line.P50MS.Cells(2), line.P99MS.Cells(2),
+			line.Ratio.Cells(2)))
 	}
 	return writeTable(out, "Wake-up: from the release to the next waiter's grant",
 		"service\thand-offs\tp50 ms\t(min\tmax)\tp99 ms\t(min\tmax)\tp50 to etcd\t(min\tmax)\t", rows)
@@ -42,8 +32,8 @@ func (r Report) writeWakeUps(out io.Writer) error {
 func (r Report) writeCycles(out io.Writer) error {
 	var rows []string
 	for _, line := range r.CycleLines() {
-		rows = append(rows, row(line.Locks, fmt.Sprint(line.Clients), line.Service,
-			spread(line.PerSecond, 0), number(line.P50MS.Median, 2), number(line.P99MS.Median, 2), spread(line.Ratio, 2)))
+		rows = append(rows, bench.Row(line.Locks, line.Clients, line.Service, line.PerSecond.Cells(0),
+			bench.Number(line.P50MS.Median, 2), bench.Number(line.P99MS.Median, 2), line.Ratio.Cells(2)))
 	}
 	return writeTable(out, "Cycles: acquire and release",
 		"locks\tclients\tservice\tcycles/s\t(min\tmax)\tp50 ms\tp99 ms\tto etcd\t(min\tmax)\t", rows)
@@ -52,7 +42,7 @@ func (r Report) writeCycles(out io.Writer) error {
 func (r Report) writeCrowds(out io.Writer) error {
 	var rows []string
 	for _, line := range r.CrowdLines() {
-		rows = append(rows, row(line.Figure, spread(line.Spread, 1)))
+		rows = append(rows, bench.Row(line.Figure, line.Cells(1)))
 	}
 	title := "Crowd"
 	if len(r.Crowds) > 0 {
@@ -69,26 +59,5 @@ func writeTable(out io.Writer, title, header string, rows []string) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	_, _ = fmt.Fprintf(out, "\n%s\n\n", title)
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(table, header)
-	for _, row := range rows {
-		_, _ = fmt.Fprintln(table, row)
-	}
-	return table.Flush()
-}
-
-func row(cells ...string) string { return strings.Join(cells, "\t") + "\t" }
-
-// spread is three cells.
-func spread(s bench.Spread, digits int) string {
-	return number(s.Median, digits) + "\t(" + number(s.Low, digits) + "\t" + number(s.High, digits) + ")"
-}
-
-// number is a dash where nothing was measured.
-func number(value float64, digits int) string {
-	if math.IsNaN(value) {
-		return "-"
-	}
-	return fmt.Sprintf("%.*f", digits, value)
+	return bench.WriteTable(out, title, header, rows)
 }

@@ -73,8 +73,8 @@ func (s service) handOffs(ctx context.Context, lock string, count int) (latencie
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, closeAll()) }()
-	onlooker, hasLine := lockers[2*len(pairs)].(queue)
-	if !hasLine {
+	onlooker, queues := lockers[2*len(pairs)].(queue)
+	if !queues {
 		return nil, errors.New("the service has no queue")
 	}
 	// Whatever fails ends the waits, before the clients are closed; and a wait that fails ends all.

@@ -3,64 +3,44 @@ package peers
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
 
 // Etcd is a single node of etcd. Its durability is etcd's own: fsync before every answer.
-type Etcd struct {
-	Endpoint, Version string
-
-	process *process
-}
+type Etcd struct{ *Peer }
 
 // StartEtcd runs etcd. It returns ErrAbsent where there is none.
 func StartEtcd(ctx context.Context) (*Etcd, error) {
-	etcd := &Etcd{}
-	command := command{program: "etcd", ports: 2, args: func(dir string, ports []int) []string {
-		client, peer := endpoint(ports[0]), endpoint(ports[1])
+	etcd, err := command{program: "etcd", ports: 2, args: func(dir string, ports []int) []string {
+		client, peer := "http://"+address(ports[0]), "http://"+address(ports[1])
 		return []string{
 			"--name", "bench", "--data-dir", dir + "/data", "--log-level", "error",
 			"--listen-client-urls", client, "--advertise-client-urls", client,
 			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "bench=" + peer,
 		}
-	}, ready: func(ctx context.Context, ports []int) (err error) {
-		etcd.Version, err = etcdVersion(ctx, endpoint(ports[0]))
-		return err
-	}}
-	process, ports, err := command.start(ctx)
-	if err != nil {
-		return nil, err
-	}
-	etcd.process, etcd.Endpoint = process, endpoint(ports[0])
-	return etcd, nil
+	}, ready: etcdVersion}.start(ctx)
+	return &Etcd{etcd}, err
 }
 
-// Stop kills the process.
-func (e *Etcd) Stop() error { return e.process.kill() }
-
-// PID is the number of the process.
-func (e *Etcd) PID() int { return e.process.pid() }
-
 // Connect makes a client with a connection of its own.
-func (e *Etcd) Connect() (*clientv3.Client, error) { return connectEtcd(e.Endpoint) }
+func (e *Etcd) Connect() (*clientv3.Client, error) { return connectEtcd(e.Address) }
 
-func connectEtcd(endpoint string) (*clientv3.Client, error) {
-	return clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: startTimeout, Logger: zap.NewNop()})
+func connectEtcd(address string) (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{Endpoints: []string{address}, DialTimeout: startTimeout, Logger: zap.NewNop()})
 }
 
 // etcdVersion answers when the node has a leader: itself.
-func etcdVersion(ctx context.Context, endpoint string) (string, error) {
-	client, err := connectEtcd(endpoint)
+func etcdVersion(ctx context.Context, address string) (string, error) {
+	client, err := connectEtcd(address)
 	if err != nil {
 		return "", err
 	}
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	status, err := client.Status(ctx, endpoint)
+	status, err := client.Status(ctx, address)
 	if err != nil {
 		return "", err
 	}
@@ -69,5 +49,3 @@ func etcdVersion(ctx context.Context, endpoint string) (string, error) {
 	}
 	return status.Version, nil
 }
-
-func endpoint(port int) string { return fmt.Sprintf("http://127.0.0.1:%d", port) }

@@ -40,7 +40,7 @@ func TestEtcdRunsAndLeavesNothing(t *testing.T) {
 		t.Errorf("the version is %q", etcd.Version)
 	}
 	_ = client.Close()
-	leavesNothing(t, etcd.process, etcd.Stop)
+	leavesNothing(t, etcd.Peer)
 }
 
 func TestRedisTakesSettings(t *testing.T) {
@@ -52,7 +52,7 @@ func TestRedisTakesSettings(t *testing.T) {
 		t.Errorf("got %v, %v", got, err)
 	}
 	_ = client.Close()
-	leavesNothing(t, server.process, server.Stop)
+	leavesNothing(t, server.Peer)
 }
 
 // ZooKeeper may be absent on CI, too: scripts/test-deps does not install it, as it brings Java.
@@ -75,12 +75,12 @@ func TestZooKeeperRunsAndLeavesNothing(t *testing.T) {
 	if !strings.HasPrefix(server.Version, "3.") {
 		t.Errorf("the version is %q", server.Version)
 	}
-	leavesNothing(t, server.process, server.Stop)
+	leavesNothing(t, server.Peer)
 }
 
-func leavesNothing(t *testing.T, p *process, stop func() error) {
+func leavesNothing(t *testing.T, p *Peer) {
 	t.Helper()
-	if err := stop(); err != nil {
+	if err := p.Stop(); err != nil {
 		t.Error(err)
 	}
 	if err := p.cmd.Process.Signal(syscall.Signal(0)); !errors.Is(err, os.ErrProcessDone) {
@@ -116,10 +116,9 @@ func TestErrorsHaveThePeersOutput(t *testing.T) {
 func TestAnEndedContextEndsTheStart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	c := command{program: "sleep", args: func(string, []int) []string { return []string{"600"} },
-		ready: func(context.Context, []int) error { return redis.Nil }}
-	p, _, err := c.start(ctx)
-	if !errors.Is(err, redis.Nil) || p != nil {
+	c := command{program: "sleep", ports: 1, args: func(string, []int) []string { return []string{"600"} },
+		ready: func(context.Context, string) (string, error) { return "", redis.Nil }}
+	if p, err := c.start(ctx); !errors.Is(err, redis.Nil) || p != nil {
 		t.Errorf("got %v, %v", p, err)
 	}
 }

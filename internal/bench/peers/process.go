@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,8 +25,11 @@ const (
 	startsMax = 3
 )
 
-// process is a peer that runs.
-type process struct {
+// Peer is a server that runs, in a process of its own.
+type Peer struct {
+	// Address is the host and the first port, Version what the server calls its own.
+	Address, Version string
+
 	cmd    *exec.Cmd
 	output lockedbuffer.Buffer
 	dir    string
@@ -39,65 +43,61 @@ type command struct {
 	// prepare puts what is needed into the directory; nil: nothing.
 	prepare func(dir string, ports []int) error
 	args    func(dir string, ports []int) []string
-	// ready returns nil once the peer answers on its ports.
-	ready func(ctx context.Context, ports []int) error
+	// ready returns the version once the peer answers on its first port.
+	ready func(ctx context.Context, address string) (version string, err error)
 }
 
 // start runs the command and waits until it is ready. What it wrote is in the error if it does not get there.
-func (c command) start(ctx context.Context) (*process, []int, error) {
+func (c command) start(ctx context.Context) (*Peer, error) {
 	path, err := exec.LookPath(c.program)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", c.program, ErrAbsent)
+		return nil, fmt.Errorf("%s: %w", c.program, ErrAbsent)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for try := 1; ; try++ {
-		p, ports, err := c.startOnce(ctx, path)
-		if err == nil {
-			return p, ports, nil
-		}
-		if try == startsMax || ctx.Err() != nil {
-			return nil, nil, err
+		p, err := c.startOnce(ctx, path)
+		if err == nil || try == startsMax || ctx.Err() != nil {
+			return p, err
 		}
 	}
 }
 
-func (c command) startOnce(ctx context.Context, path string) (*process, []int, error) {
+func (c command) startOnce(ctx context.Context, path string) (*Peer, error) {
 	ports, err := freePorts(ctx, c.ports)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	dir, err := os.MkdirTemp("", "fencegate-"+filepath.Base(c.program)+"-")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if c.prepare != nil {
 		if err := c.prepare(dir, ports); err != nil {
-			return nil, nil, errors.Join(err, os.RemoveAll(dir))
+			return nil, errors.Join(err, os.RemoveAll(dir))
 		}
 	}
-	p := &process{dir: dir, ended: make(chan struct{})}
+	p := &Peer{Address: address(ports[0]), dir: dir, ended: make(chan struct{})}
 	p.cmd = exec.Command(path, c.args(dir, ports)...)
 	p.cmd.Dir = dir
 	p.cmd.Env = withoutSettings(os.Environ(), c.program)
 	p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output
 	if err := p.cmd.Start(); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("start %s: %w", c.program, err), os.RemoveAll(dir))
+		return nil, errors.Join(fmt.Errorf("start %s: %w", c.program, err), os.RemoveAll(dir))
 	}
 	go func() {
 		_ = p.cmd.Wait()
 		close(p.ended)
 	}()
-	if err := c.await(ctx, p, ports); err != nil {
-		return nil, nil, errors.Join(err, p.kill())
+	if err := c.await(ctx, p); err != nil {
+		return nil, errors.Join(err, p.Stop())
 	}
-	return p, ports, nil
+	return p, nil
 }
 
-func (c command) await(ctx context.Context, p *process, ports []int) error {
+func (c command) await(ctx context.Context, p *Peer) (err error) {
 	for {
-		err := c.ready(ctx, ports)
-		if err == nil {
+		if p.Version, err = c.ready(ctx, p.Address); err == nil {
 			return nil
 		}
 		select {
@@ -110,10 +110,11 @@ func (c command) await(ctx context.Context, p *process, ports []int) error {
 	}
 }
 
-func (p *process) pid() int { return p.cmd.Process.Pid }
+// PID is the number of the process.
+func (p *Peer) PID() int { return p.cmd.Process.Pid }
 
-// kill ends the peer, waits for its end, and removes its directory.
-func (p *process) kill() error {
+// Stop kills the process, waits for its end, and removes its directory.
+func (p *Peer) Stop() error {
 	_ = p.cmd.Process.Kill()
 	<-p.ended
 	return os.RemoveAll(p.dir)
@@ -121,13 +122,9 @@ func (p *process) kill() error {
 
 // withoutSettings drops what would configure the program by the environment: ETCD_DATA_DIR and the like.
 func withoutSettings(environment []string, program string) []string {
-	var kept []string
-	for _, variable := range environment {
-		if !strings.HasPrefix(variable, strings.ToUpper(program)+"_") {
-			kept = append(kept, variable)
-		}
-	}
-	return kept
+	return slices.DeleteFunc(environment, func(variable string) bool {
+		return strings.HasPrefix(variable, strings.ToUpper(program)+"_")
+	})
 }
 
 // freePorts finds ports of the loopback interface without a listener. Each is kept until all are found: the next would
@@ -143,4 +140,28 @@ func freePorts(ctx context.Context, count int) ([]int, error) {
 	defer listener.Close()
 	others, err := freePorts(ctx, count-1)
 	return append(others, listener.Addr().(*net.TCPAddr).Port), err
+}
+
+func address(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
+
+// readyTimeout is what a peer has to answer one question whether it is ready.
+const readyTimeout = time.Second
+
+// dial connects to a peer that may not listen yet.
+func dial(ctx context.Context, address string) (net.Conn, error) {
+	return (&net.Dialer{Timeout: readyTimeout}).DialContext(ctx, "tcp", address)
+}
+
+// StartProgram runs a server of ours that listens on the address that its args, made from it, name.
+func StartProgram(ctx context.Context, path string, args func(address string) []string) (*Peer, error) {
+	return command{program: path, ports: 1,
+		args: func(_ string, ports []int) []string { return args(address(ports[0])) },
+		ready: func(ctx context.Context, address string) (string, error) {
+			connection, err := dial(ctx, address)
+			if err != nil {
+				return "", err
+			}
+			return "", connection.Close()
+		},
+	}.start(ctx)
 }

@@ -3,46 +3,24 @@ package peers
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
 // Redis is a single Redis server.
-type Redis struct {
-	Address, Version string
-
-	process *process
-}
+type Redis struct{ *Peer }
 
 // StartRedis runs Redis with its own defaults (now and then a snapshot), and settings such as "--appendonly", "yes"
 // over them. It returns ErrAbsent where there is none.
 func StartRedis(ctx context.Context, settings ...string) (*Redis, error) {
-	server := &Redis{}
-	command := command{program: "redis-server", ports: 1, args: func(dir string, ports []int) []string {
+	server, err := command{program: "redis-server", ports: 1, args: func(dir string, ports []int) []string {
 		return append([]string{"--port", strconv.Itoa(ports[0]), "--bind", "127.0.0.1", "--dir", dir, "--loglevel",
 			"warning"}, settings...)
-	}, ready: func(ctx context.Context, ports []int) (err error) {
-		server.Version, err = redisVersion(ctx, address(ports[0]))
-		return err
-	}}
-	process, ports, err := command.start(ctx)
-	if err != nil {
-		return nil, err
-	}
-	server.process, server.Address = process, address(ports[0])
-	return server, nil
+	}, ready: redisVersion}.start(ctx)
+	return &Redis{server}, err
 }
-
-// Stop kills the process.
-func (r *Redis) Stop() error { return r.process.kill() }
-
-// PID is the number of the process.
-func (r *Redis) PID() int { return r.process.pid() }
 
 // Connect makes a client with one connection of its own.
 func (r *Redis) Connect() *redis.Client { return connectRedis(r.Address) }
@@ -55,7 +33,7 @@ func redisVersion(ctx context.Context, address string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	// The client writes to standard error while the server does not listen yet.
-	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	connection, err := dial(ctx, address)
 	if err != nil {
 		return "", err
 	}
@@ -73,8 +51,3 @@ func redisVersion(ctx context.Context, address string) (string, error) {
 	}
 	return version, nil
 }
-
-func address(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
-
-// readyTimeout is what a peer has to answer one question whether it is ready.
-const readyTimeout = time.Second

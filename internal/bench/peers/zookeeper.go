@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,42 +19,29 @@ const zooKeeperJar = "/usr/share/java/zookeeper.jar"
 const sessionTimeout = 40 * time.Second
 
 // ZooKeeper is a single node of ZooKeeper. Its durability is ZooKeeper's own: fsync before every answer.
-type ZooKeeper struct {
-	Address, Version string
-
-	process *process
-}
+type ZooKeeper struct{ *Peer }
 
 // StartZooKeeper runs ZooKeeper. It returns ErrAbsent where there is no java, or no Debian package of ZooKeeper's.
 func StartZooKeeper(ctx context.Context) (*ZooKeeper, error) {
 	if _, err := os.Stat(zooKeeperJar); err != nil {
 		return nil, fmt.Errorf("zookeeper (%s): %w", zooKeeperJar, ErrAbsent)
 	}
-	server := &ZooKeeper{}
-	command := command{program: "java", ports: 1, prepare: writeZooKeeperConfig, args: func(dir string, _ []int) []string {
+	args := func(dir string, _ []int) []string {
 		return []string{
 			"-Dzookeeper.admin.enableServer=false", "-Dzookeeper.4lw.commands.whitelist=srvr", "-Djava.net.preferIPv4Stack=true",
 			"-cp", dir + ":" + zooKeeperJar, "org.apache.zookeeper.server.ZooKeeperServerMain", filepath.Join(dir, "zoo.cfg"),
 		}
-	}, ready: func(ctx context.Context, ports []int) (err error) {
-		server.Version, err = zooKeeperVersion(ctx, address(ports[0]))
-		return err
-	}}
-	process, ports, err := command.start(ctx)
-	if err != nil {
-		return nil, err
 	}
-	server.process, server.Address = process, address(ports[0])
-	return server, nil
+	server, err := command{
+		program: "java", ports: 1, prepare: writeZooKeeperConfig, args: args, ready: zooKeeperVersion,
+	}.start(ctx)
+	return &ZooKeeper{server}, err
 }
 
 func writeZooKeeperConfig(dir string, ports []int) error {
 	config := fmt.Sprintf(
 		"dataDir=%s/data\nclientPort=%d\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\nmaxSessionTimeout=%d\n",
-		dir,
-		ports[0],
-		sessionTimeout.Milliseconds(),
-	)
+		dir, ports[0], sessionTimeout.Milliseconds())
 	logging := "log4j.rootLogger=WARN, console\nlog4j.appender.console=org.apache.log4j.ConsoleAppender\n" +
 		"log4j.appender.console.layout=org.apache.log4j.SimpleLayout\n"
 	if err := os.WriteFile(filepath.Join(dir, "log4j.properties"), []byte(logging), 0o600); err != nil {
@@ -63,12 +49,6 @@ func writeZooKeeperConfig(dir string, ports []int) error {
 	}
 	return os.WriteFile(filepath.Join(dir, "zoo.cfg"), []byte(config), 0o600)
 }
-
-// Stop kills the process.
-func (z *ZooKeeper) Stop() error { return z.process.kill() }
-
-// PID is the number of the process.
-func (z *ZooKeeper) PID() int { return z.process.pid() }
 
 // Connect makes a client with one connection of its own, and waits until it has a session.
 func (z *ZooKeeper) Connect() (*zk.Conn, error) {
@@ -96,9 +76,7 @@ func (silent) Printf(string, ...any) {}
 
 // zooKeeperVersion sends ZooKeeper's command srvr, which is answered once the server serves.
 func zooKeeperVersion(ctx context.Context, address string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
-	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	connection, err := dial(ctx, address)
 	if err != nil {
 		return "", err
 	}

@@ -3,6 +3,7 @@ package writes
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -14,34 +15,23 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// dashboardZombies is how many writes a second zombies make while dashboards are measured: those who look at a quiet
+// dashboardZombies is how many writes a second zombies make while dashboards are measured: viewers of a quiet
 // one cost little.
 const dashboardZombies = 100
 
 // dashboards measures what writers are left with while people look at dashboards of the gateway. Zombies write
 // meanwhile, with dashboards and without.
-func (r *rig) dashboards(ctx context.Context, report *Report) error {
-	if err := r.prime(ctx, r.layouts[0]); err != nil {
-		return err
-	}
-	zombies, err := r.acquireZombies(ctx)
+func (r *rig) dashboards(ctx context.Context) error {
+	zombies, undelayed, err := r.prepareZombies(ctx)
 	if err != nil {
 		return err
 	}
-	s := setting{layout: r.layouts[0], clients: slices.Max(r.config.Clients), valueBytes: r.config.ValueBytes}
-	undelayed, err := r.undelayed(ctx)
-	if err != nil {
-		return err
-	}
-	refused := measurement{
-		target: undelayed, setting: setting{layout: zombies, clients: 1, valueBytes: r.config.ValueBytes},
-		rate: dashboardZombies,
-	}
+	refused := measurement{target: undelayed, setting: r.setting(zombies, 1), rate: dashboardZombies}
 	for round := range r.config.Rounds {
 		for _, honest := range r.only(nameHTTP) {
-			writing := measurement{target: honest, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration}
+			writing := r.measurement(honest, r.setting(r.layouts[0], slices.Max(r.config.Clients)))
 			for _, open := range []int{0, r.config.Dashboards} {
-				if err := r.watched(ctx, open, writing, refused, round+1, report); err != nil {
+				if err := r.watched(ctx, open, writing, refused, round+1); err != nil {
 					return err
 				}
 			}
@@ -51,18 +41,15 @@ func (r *rig) dashboards(ctx context.Context, report *Report) error {
 }
 
 // watched measures writers while so many dashboards are open.
-func (r *rig) watched(ctx context.Context, open int, writing, zombies measurement, round int, report *Report) error {
+func (r *rig) watched(ctx context.Context, open int, writing, zombies measurement, round int) error {
 	crowd, err := openDashboards(ctx, r.gatewayURL, open)
 	if err != nil {
 		return err
 	}
-	err = r.beside(ctx, writing, zombies, Case{Measure: Dashboards, Load: besideDashboards(open)}, round, report)
+	err = r.beside(ctx, writing, zombies, Case{Measure: Dashboards, Load: besideDashboards(open)}, round)
 	received, crowdErr := crowd.close()
-	if err == nil && crowdErr == nil && open > 0 {
+	if err = cmp.Or(err, crowdErr); err == nil && open > 0 {
 		r.config.progress("%d dashboards received %d events meanwhile", open, received)
-	}
-	if err == nil {
-		err = crowdErr
 	}
 	return err
 }

@@ -12,19 +12,18 @@ func directTarget(databaseURL string) target {
 	const upsert = `
 		insert into fencegate_bench.direct (resource, key, value) values ($1, $2, $3)
 		on conflict (resource, key) do update set value = excluded.value`
-	return target{name: nameDirect, tuned: []int{8, 16, 32, 64, 128},
-		open: func(ctx context.Context, s setting) (session, error) {
-			pool, err := openPool(ctx, databaseURL, s.connections)
-			if err != nil {
-				return session{}, err
-			}
-			return session{write: func(ctx context.Context, _ int, w *writer) error {
-				r, value := w.next()
-				_, err := pool.Exec(ctx, upsert, string(r.name), benchKey, value)
-				return err
-			}, close: closing(pool)}, nil
-		}}
+	return target{name: nameDirect, tuned: poolSizes, open: func(ctx context.Context, s setting) (session, error) {
+		pool, err := openPool(ctx, databaseURL, s.connections)
+		return session{close: closing(pool), write: func(ctx context.Context, _ int, w *writer) error {
+			r, value := w.next()
+			_, err := pool.Exec(ctx, upsert, string(r.name), benchKey, value)
+			return err
+		}}, err
+	}}
 }
+
+// poolSizes are the numbers of connections to try.
+var poolSizes = []int{8, 16, 32, 64, 128}
 
 // prepareTables makes the tables of the targets that have some of their own, laid out as fencegate's are.
 func prepareTables(ctx context.Context, pool *pgxpool.Pool) error {

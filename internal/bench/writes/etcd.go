@@ -20,10 +20,14 @@ func startEtcd(ctx context.Context) (target, string, error) {
 	if err != nil {
 		return target{}, "", err
 	}
-	return target{
-		name: nameEtcd, tuned: []int{1, 4, 16, 64}, role: rolePeer, pids: []int{etcd.PID()}, stop: etcd.Stop,
-		open: func(ctx context.Context, s setting) (session, error) { return openEtcd(ctx, etcd, s) },
-	}, etcd.Version, nil
+	t := peerTarget(nameEtcd, etcd.Peer, 1, 4, 16, 64)
+	t.open = func(ctx context.Context, s setting) (session, error) { return openEtcd(ctx, etcd, s) }
+	return t, etcd.Version, nil
+}
+
+// peerTarget is a peer that does best with one of these numbers of connections, or with one a client.
+func peerTarget(name string, peer *peers.Peer, tuned ...int) target {
+	return target{name: name, tuned: tuned, role: rolePeer, pids: []int{peer.PID()}, stop: peer.Stop}
 }
 
 // openEtcd makes the clients, each a connection that many may use at once, and the lock keys.

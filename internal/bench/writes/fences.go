@@ -9,23 +9,14 @@ import (
 )
 
 // fences measures writes to ever more resources, in no order, each of which has been written before.
-func (r *rig) fences(ctx context.Context, report *Report) error {
+func (r *rig) fences(ctx context.Context) error {
 	for _, count := range r.config.Fences {
 		l, err := r.fill(ctx, count)
 		if err != nil {
 			return err
 		}
-		var measurements []measurement
-		for _, t := range r.only(nameDirect, nameStore, nameHTTP) {
-			s, err := r.tuned(ctx, t, setting{layout: l, clients: min(r.someClients(), count),
-				valueBytes: r.config.ValueBytes}, report)
-			if err != nil {
-				return err
-			}
-			measurements = append(measurements, measurement{target: t, setting: s, warmUp: r.config.WarmUp,
-				duration: r.config.Duration})
-		}
-		if err := r.rounds(ctx, Case{Measure: Fences}, measurements, report); err != nil {
+		s := r.setting(l, min(r.someClients(), count))
+		if err := r.compare(ctx, Case{Measure: Fences}, r.only(nameDirect, nameStore, nameHTTP), s); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/internal/bench"
 )
 
 // opened is a rig with one layout of resources, and of the targets those that are named.
@@ -17,7 +19,7 @@ func opened(t *testing.T, names ...string) *rig {
 	t.Helper()
 	config := config(t)
 	config.Targets = names
-	report := Report{Peers: map[string]string{}, Skipped: map[string]string{}}
+	report := Report{Participants: bench.NewParticipants()}
 	r, err := open(t.Context(), config, &report)
 	t.Cleanup(func() {
 		if err := r.close(); err != nil {

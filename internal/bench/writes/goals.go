@@ -148,7 +148,7 @@ func (r Report) WriteGoals(out io.Writer) error {
 		case goal.Met():
 			verdict = "met"
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%s %.2f\t%s\t%s\t\n", goal.Name, relation, goal.Limit, spread(goal.Figure, 2), verdict)
+		_, _ = fmt.Fprintf(table, "%s\t%s %.2f\t%s\t%s\t\n", goal.Name, relation, goal.Limit, goal.Figure.Cells(2), verdict)
 	}
 	return table.Flush()
 }

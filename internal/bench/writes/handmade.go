@@ -11,21 +11,20 @@ import (
 // handmadeTarget is the fence as one writes it by hand in Go: lock the row, look, raise it, write, commit. One
 // statement after the other.
 func handmadeTarget(databaseURL string) target {
-	return target{name: nameHandmade, tuned: []int{8, 16, 32, 64, 128},
-		open: func(ctx context.Context, s setting) (session, error) {
-			pool, err := openPool(ctx, databaseURL, s.connections)
-			if err != nil {
-				return session{}, err
-			}
-			if err := fillFences(ctx, pool, s.layout.resources); err != nil {
-				pool.Close()
-				return session{}, err
-			}
-			return session{write: func(ctx context.Context, _ int, w *writer) error {
-				r, value := w.next()
-				return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return handmade(ctx, tx, r, value) })
-			}, close: closing(pool)}, nil
-		}}
+	return target{name: nameHandmade, tuned: poolSizes, open: func(ctx context.Context, s setting) (session, error) {
+		pool, err := openPool(ctx, databaseURL, s.connections)
+		if err != nil {
+			return session{}, err
+		}
+		if err := fillFences(ctx, pool, s.layout.resources); err != nil {
+			pool.Close()
+			return session{}, err
+		}
+		return session{close: closing(pool), write: func(ctx context.Context, _ int, w *writer) error {
+			r, value := w.next()
+			return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return handmade(ctx, tx, r, value) })
+		}}, nil
+	}}
 }
 
 func handmade(ctx context.Context, tx pgx.Tx, r *resource, value []byte) error {

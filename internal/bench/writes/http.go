@@ -17,34 +17,44 @@ type policies interface {
 	DeletePolicy(ctx context.Context, prefix string) error
 }
 
+// overWires is the target whose clients write to the server at baseURL, each over a wire of its own. Where they share
+// resources, st lets them write without numbers; nil: the server looks at no number.
+func (t target) overWires(baseURL string, st policies, write func(*wires, setting) writeFunc) target {
+	t.open = func(ctx context.Context, s setting) (session, error) {
+		base, err := url.Parse(baseURL)
+		if err != nil {
+			return session{}, fmt.Errorf("the gateway's URL: %w", err)
+		}
+		restore, err := allowUnnumbered(ctx, st, s)
+		if err != nil {
+			return session{}, err
+		}
+		wires, err := dialWires(ctx, base.Host, s.clients)
+		if err != nil {
+			return session{}, errors.Join(err, restore())
+		}
+		return session{write: write(wires, s), close: func() error {
+			wires.close()
+			return restore()
+		}}, nil
+	}
+	return t
+}
+
 // httpTarget makes single writes through the gateway at baseURL.
 func httpTarget(baseURL string, pids []int, st policies) target {
-	return target{name: nameHTTP, role: roleGateway, pids: pids,
-		open: func(ctx context.Context, s setting) (session, error) {
-			restore, err := allowUnnumbered(ctx, st, s)
-			if err != nil {
-				return session{}, err
-			}
-			opened, err := putting(ctx, baseURL, s.clients, !s.shared(), http.StatusOK, http.StatusCreated)
-			if err != nil {
-				return session{}, errors.Join(err, restore())
-			}
-			return session{write: opened.write, close: func() error { return errors.Join(opened.close(), restore()) }}, nil
-		}}
+	return target{name: nameHTTP, role: roleGateway, pids: pids}.overWires(baseURL, st, putting)
 }
 
 // floorTarget sends the same requests to a handler that does nothing.
 func floorTarget(baseURL string, pids []int) target {
-	return target{name: nameFloor, role: nameFloor, pids: pids,
-		open: func(ctx context.Context, s setting) (session, error) {
-			return putting(ctx, baseURL, s.clients, !s.shared(), http.StatusOK, http.StatusCreated)
-		}}
+	return target{name: nameFloor, role: nameFloor, pids: pids}.overWires(baseURL, nil, putting)
 }
 
 // allowUnnumbered lets clients that share resources write without numbers: their requests take several connections, and
 // have no order.
 func allowUnnumbered(ctx context.Context, st policies, s setting) (restore func() error, err error) {
-	if !s.shared() {
+	if st == nil || !s.shared() {
 		return func() error { return nil }, nil
 	}
 	err = st.PutPolicy(ctx, store.Policy{Prefix: string(s.layout.prefix), Rule: store.RuleSameToken,
@@ -52,25 +62,22 @@ func allowUnnumbered(ctx context.Context, st policies, s setting) (restore func(
 	return func() error { return st.DeletePolicy(context.WithoutCancel(ctx), string(s.layout.prefix)) }, err
 }
 
-// putting sends each write as a request of its own, and expects either status.
-func putting(ctx context.Context, baseURL string, clients int, numbered bool, either, or int) (session, error) {
-	base, err := url.Parse(baseURL)
-	if err != nil {
-		return session{}, fmt.Errorf("the gateway's URL: %w", err)
-	}
-	wires, err := dialWires(ctx, base.Host, clients)
-	if err != nil {
-		return session{}, err
-	}
-	return session{close: wires.close, write: func(_ context.Context, client int, w *writer) error {
-		r, value := w.next()
-		wire := wires.all[client]
+// putting sends each write as a request of its own.
+func putting(wires *wires, s setting) writeFunc {
+	return wires.put(!s.shared(), http.StatusOK, http.StatusCreated)
+}
+
+// put sends each write as a request of its own, and expects one of two statuses.
+func (w *wires) put(numbered bool, either, or int) writeFunc {
+	return func(_ context.Context, client int, writer *writer) error {
+		r, value := writer.next()
+		wire := w.all[client]
 		wire.beginPut(r, numbered)
 		if err := wire.send(value); err != nil {
 			return err
 		}
 		return wire.expect(either, or)
-	}}, nil
+	}
 }
 
 func (w *wire) beginPut(r *resource, numbered bool) {

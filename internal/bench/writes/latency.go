@@ -15,7 +15,7 @@ const (
 // latency measures what a write takes when the load is a given one and not what the clients can: half of what the
 // target can, which is found first, and half of what direct can, for all alike. See bench.RepeatAtRate for what is
 // counted.
-func (r *rig) latency(ctx context.Context, report *Report) error {
+func (r *rig) latency(ctx context.Context) error {
 	targets := r.only(nameDirect, nameHandmade, nameStore, nameHTTP)
 	l := r.layouts[0]
 	if err := r.prime(ctx, l); err != nil {
@@ -24,16 +24,15 @@ func (r *rig) latency(ctx context.Context, report *Report) error {
 	for round := range r.config.Rounds {
 		direct := 0.0
 		for _, t := range targets {
-			s, err := r.tuned(ctx, t, setting{layout: l, clients: r.someClients(), valueBytes: r.config.ValueBytes}, report)
+			s, err := r.tuned(ctx, t, r.setting(l, r.someClients()))
 			if err != nil {
 				return err
 			}
-			full := measurement{target: t, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration}
-			sample, err := full.run(ctx, r.control)
+			full := r.measurement(t, s)
+			sample, err := r.sample(ctx, full, Case{Measure: Latency, Load: loadFull}, round+1)
 			if err != nil {
 				return err
 			}
-			r.note(Case{Measure: Latency, Load: loadFull}, round+1, sample, report)
 			if t.name == nameDirect {
 				direct = sample.PerSecond
 			}
@@ -46,11 +45,9 @@ func (r *rig) latency(ctx context.Context, report *Report) error {
 				}
 				open := full
 				open.rate = at.rate
-				sample, err := open.run(ctx, r.control)
-				if err != nil {
+				if _, err := r.sample(ctx, open, Case{Measure: Latency, Load: at.load}, round+1); err != nil {
 					return err
 				}
-				r.note(Case{Measure: Latency, Load: at.load}, round+1, sample, report)
 			}
 		}
 	}
@@ -66,10 +63,8 @@ func (r *rig) someClients() int { return min(someClientsMax, slices.Max(r.config
 func (r *rig) only(names ...string) []target {
 	var targets []target
 	for _, name := range names {
-		for _, t := range r.targets {
-			if t.name == name {
-				targets = append(targets, t)
-			}
+		if i := slices.IndexFunc(r.targets, func(t target) bool { return t.name == name }); i >= 0 {
+			targets = append(targets, r.targets[i])
 		}
 	}
 	return targets

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 )
 
@@ -17,8 +15,9 @@ const linesPerRequest = 100
 
 // ndjsonTarget sends requests of 100 writes, each when the one before is answered.
 func ndjsonTarget(baseURL string, pids []int, st policies) target {
-	t := bulkTarget(nameNDJSON, baseURL, pids, st, func(wires *wires, lines []lines) func(context.Context, int,
-		*writer) error {
+	t := target{name: nameNDJSON, role: roleGateway, pids: pids, perRequest: linesPerRequest}
+	return t.overWires(baseURL, st, func(wires *wires, s setting) writeFunc {
+		lines := linesOf(s)
 		return func(_ context.Context, client int, w *writer) error {
 			wire := wires.all[client]
 			wire.beginBulk()
@@ -35,33 +34,6 @@ func ndjsonTarget(baseURL string, pids []int, st policies) target {
 			return checkVerdicts(answer)
 		}
 	})
-	return t
-}
-
-// bulkTarget is what the request of 100 writes and the stream share.
-func bulkTarget(
-	name, baseURL string, pids []int, st policies, write func(*wires, []lines) func(context.Context, int, *writer) error,
-) target {
-	return target{name: name, role: roleGateway, pids: pids, perRequest: linesPerRequest,
-		open: func(ctx context.Context, s setting) (session, error) {
-			base, err := url.Parse(baseURL)
-			if err != nil {
-				return session{}, fmt.Errorf("the gateway's URL: %w", err)
-			}
-			restore, err := allowUnnumbered(ctx, st, s)
-			if err != nil {
-				return session{}, err
-			}
-			wires, err := dialWires(ctx, base.Host, s.clients)
-			if err != nil {
-				return session{}, errors.Join(err, restore())
-			}
-			all := make([]lines, s.clients)
-			for client := range all {
-				all[client].numbered = !s.shared()
-			}
-			return session{write: write(wires, all), close: func() error { return errors.Join(wires.close(), restore()) }}, nil
-		}}
 }
 
 func (w *wire) beginBulk() {
@@ -73,6 +45,15 @@ func (w *wire) beginBulk() {
 type lines struct {
 	numbered bool
 	text     []byte
+}
+
+// linesOf are those of each client.
+func linesOf(s setting) []lines {
+	all := make([]lines, s.clients)
+	for client := range all {
+		all[client].numbered = !s.shared()
+	}
+	return all
 }
 
 // fill makes the next 100 lines; they are valid until the next call.

@@ -18,19 +18,14 @@ redis.call("hset", KEYS[1], "token", ARGV[1], "value", ARGV[2])
 return 1`)
 
 // startRedis runs a server with an append-only file that is flushed as fsync says: always, or everysec.
-func startRedis(name, fsync string) func(ctx context.Context) (target, string, error) {
-	return func(ctx context.Context) (target, string, error) {
-		server, err := peers.StartRedis(ctx, "--appendonly", "yes", "--appendfsync", fsync)
-		if err != nil {
-			return target{}, "", err
-		}
-		return target{
-			name: name, tuned: []int{16, 64}, role: rolePeer, pids: []int{server.PID()}, stop: server.Stop,
-			open: func(ctx context.Context, s setting) (session, error) {
-				return openRedis(ctx, server, s)
-			},
-		}, server.Version, nil
+func startRedis(ctx context.Context, name, fsync string) (target, string, error) {
+	server, err := peers.StartRedis(ctx, "--appendonly", "yes", "--appendfsync", fsync)
+	if err != nil {
+		return target{}, "", err
 	}
+	t := peerTarget(name, server.Peer, 16, 64)
+	t.open = func(ctx context.Context, s setting) (session, error) { return openRedis(ctx, server, s) }
+	return t, server.Version, nil
 }
 
 func openRedis(ctx context.Context, server *peers.Redis, s setting) (session, error) {

@@ -21,51 +21,35 @@ const loadAlone = "honest writers alone"
 
 // refusedTarget makes writes with stale tokens through the gateway: a refusal is what is expected.
 func refusedTarget(baseURL string, pids []int) target {
-	return target{name: nameRefused, role: roleGateway, pids: pids,
-		open: func(ctx context.Context, s setting) (session, error) {
-			return putting(ctx, baseURL, s.clients, true, http.StatusPreconditionFailed, http.StatusPreconditionFailed)
-		}}
+	return target{name: nameRefused, role: roleGateway, pids: pids}.overWires(baseURL, nil,
+		func(wires *wires, _ setting) writeFunc {
+			return wires.put(true, http.StatusPreconditionFailed, http.StatusPreconditionFailed)
+		})
 }
 
 // refusals measures how many zombies' writes are refused a second, beside the empty handler's rate, and what honest
 // writers are left with while zombies hammer.
-func (r *rig) refusals(ctx context.Context, report *Report) error {
+func (r *rig) refusals(ctx context.Context) error {
 	clients := slices.Max(r.config.Clients)
-	if err := r.prime(ctx, r.layouts[0]); err != nil {
-		return err
-	}
-	zombies, err := r.acquireZombies(ctx)
-	if err != nil {
-		return err
-	}
-	undelayed, err := r.undelayed(ctx)
+	zombies, undelayed, err := r.prepareZombies(ctx)
 	if err != nil {
 		return err
 	}
 	refused := refusedTarget(r.gatewayURL, r.gatewayPIDs)
-	var measurements []measurement
-	for _, t := range append(r.only(nameFloor), undelayed) {
-		s := setting{layout: zombies, clients: clients, valueBytes: r.config.ValueBytes}
-		measurements = append(measurements, measurement{target: t, setting: s, warmUp: r.config.WarmUp,
-			duration: r.config.Duration})
-	}
-	if err := r.rounds(ctx, Case{Measure: Refusals}, measurements, report); err != nil {
+	stale := r.setting(zombies, clients)
+	if err := r.compare(ctx, Case{Measure: Refusals}, append(r.only(nameFloor), undelayed), stale); err != nil {
 		return err
 	}
 	for round := range r.config.Rounds {
 		for _, honest := range r.only(nameHTTP) {
-			s := setting{layout: r.layouts[0], clients: clients, valueBytes: r.config.ValueBytes}
-			honestRun := measurement{target: honest, setting: s, warmUp: r.config.WarmUp, duration: r.config.Duration}
-			sample, err := honestRun.run(ctx, r.control)
-			if err != nil {
+			writing := r.measurement(honest, r.setting(r.layouts[0], clients))
+			if _, err := r.sample(ctx, writing, Case{Measure: Refusals, Load: loadAlone}, round+1); err != nil {
 				return err
 			}
-			r.note(Case{Measure: Refusals, Load: loadAlone}, round+1, sample, report)
 			for _, rate := range r.config.ZombieRates {
-				beside := measurement{target: refused, setting: setting{layout: zombies, clients: clients,
-					valueBytes: r.config.ValueBytes}, rate: rate}
+				beside := measurement{target: refused, setting: stale, rate: rate}
 				c := Case{Measure: Refusals, Load: besideZombies(rate)}
-				if err := r.beside(ctx, honestRun, beside, c, round+1, report); err != nil {
+				if err := r.beside(ctx, writing, beside, c, round+1); err != nil {
 					return err
 				}
 			}
@@ -74,8 +58,20 @@ func (r *rig) refusals(ctx context.Context, report *Report) error {
 	return nil
 }
 
+// prepareZombies returns what zombies write to, and the target at which their answers are not delayed.
+func (r *rig) prepareZombies(ctx context.Context) (zombies layout, undelayed target, err error) {
+	if err := r.prime(ctx, r.layouts[0]); err != nil {
+		return zombies, undelayed, err
+	}
+	if zombies, err = r.acquireZombies(ctx); err != nil {
+		return zombies, undelayed, err
+	}
+	undelayed, err = r.undelayed(ctx)
+	return zombies, undelayed, err
+}
+
 // beside measures the honest while zombies hammer.
-func (r *rig) beside(ctx context.Context, honest, zombies measurement, c Case, round int, report *Report) error {
+func (r *rig) beside(ctx context.Context, honest, zombies measurement, c Case, round int) error {
 	opened, err := zombies.target.open(ctx, zombies.setting)
 	if err != nil {
 		return err
@@ -102,7 +98,7 @@ func (r *rig) beside(ctx context.Context, honest, zombies measurement, c Case, r
 	if err := errors.Join(err, opened.close()); err != nil {
 		return err
 	}
-	r.note(c, round, sample, report)
+	r.note(c, round, sample)
 	r.config.progress("%d zombies' writes were refused meanwhile", refused.Load())
 	return nil
 }

@@ -1,6 +1,10 @@
 package writes
 
-import "github.com/fencegate/fencegate/internal/bench"
+import (
+	"maps"
+
+	"github.com/fencegate/fencegate/internal/bench"
+)
 
 // Report is a run: what was measured where, and every sample.
 type Report struct {
@@ -18,9 +22,7 @@ type Report struct {
 	Connections    int `json:"connections"`
 	ConnectionsMax int `json:"connections_max"`
 
-	// Peers are those that took part, with their versions; Skipped what did not, and why.
-	Peers   map[string]string `json:"peers"`
-	Skipped map[string]string `json:"skipped"`
+	bench.Participants
 	// Failed are the measurements in which a write failed. They are missing from the samples.
 	Failed []string `json:"failed"`
 
@@ -93,7 +95,5 @@ func (r *Report) Add(other Report) {
 	r.Tunings = append(r.Tunings, other.Tunings...)
 	r.FlushDelayMS = max(r.FlushDelayMS, other.FlushDelayMS)
 	r.Failed = append(r.Failed, other.Failed...)
-	for what, why := range other.Skipped {
-		r.Skipped[what] = why
-	}
+	maps.Copy(r.Skipped, other.Skipped)
 }

@@ -16,7 +16,7 @@ import (
 func report() Report {
 	r := Report{
 		Environment: bench.Environment{CPUs: 2, Go: "go1.26"}, Resources: 100, Hot: 4, ValueBytes: 256, Connections: 16,
-		Skipped: map[string]string{"etcd": "etcd: not on this machine"},
+		Participants: bench.Participants{Skipped: map[string]string{"etcd": "etcd: not on this machine"}},
 	}
 	sample := func(target string, clients, round int, perSecond, p99 float64) {
 		r.Samples = append(r.Samples, Sample{

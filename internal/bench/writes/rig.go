@@ -25,7 +25,7 @@ const connectionsReserved = 16
 
 // open starts everything that the targets need. Whatever fails, close ends what was started.
 func open(ctx context.Context, config Config, report *Report) (r *rig, err error) {
-	r = &rig{config: config}
+	r = &rig{config: config, report: report}
 	if r.control, err = openPool(ctx, config.DatabaseURL, controlConnections); err != nil {
 		return r, err
 	}
@@ -69,7 +69,7 @@ func open(ctx context.Context, config Config, report *Report) (r *rig, err error
 	if err := r.acquire(ctx); err != nil {
 		return r, err
 	}
-	err = r.openTargets(ctx, report)
+	err = r.openTargets(ctx)
 	return r, err
 }
 
@@ -134,14 +134,14 @@ func (r *rig) acquire(ctx context.Context) error {
 
 // openTargets makes the targets that take part, in the order of TargetNames. What is not on this machine is noted in
 // the report.
-func (r *rig) openTargets(ctx context.Context, report *Report) error {
+func (r *rig) openTargets(ctx context.Context) error {
 	for _, name := range TargetNames() {
 		if !r.config.wants(name) {
 			continue
 		}
 		t, version, err := r.openTarget(ctx, name)
 		if errors.Is(err, peers.ErrAbsent) {
-			report.Skipped[name] = err.Error()
+			r.report.Skipped[name] = err.Error()
 			r.config.progress("skipped: %s: %s", name, err)
 			continue
 		}
@@ -152,7 +152,7 @@ func (r *rig) openTargets(ctx context.Context, report *Report) error {
 			r.onClose(t.stop)
 		}
 		if version != "" {
-			report.Peers[name] = version
+			r.report.Peers[name] = version
 		}
 		r.targets = append(r.targets, t)
 	}
@@ -184,9 +184,9 @@ func (r *rig) openTarget(ctx context.Context, name string) (t target, version st
 	case nameZooKeeper:
 		return startZooKeeper(ctx)
 	case nameRedis:
-		return startRedis(name, "always")(ctx)
+		return startRedis(ctx, name, "always")
 	case nameRedisEverysec:
-		return startRedis(name, "everysec")(ctx)
+		return startRedis(ctx, name, "everysec")
 	}
 	return target{}, "", fmt.Errorf("%w: no target %q", bench.ErrInvalid, name)
 }
@@ -205,6 +205,7 @@ func startFloor(ctx context.Context, program string) (target, error) {
 // rig is all that runs while something is measured.
 type rig struct {
 	config         Config
+	report         *Report
 	run            string // the prefix of all names of this run
 	control        *pgxpool.Pool
 	connectionsMax int

@@ -18,9 +18,8 @@ func Run(ctx context.Context, config Config) (report Report, err error) {
 	}
 	report = Report{
 		Resources: config.Resources, Hot: config.Hot, ValueBytes: config.ValueBytes, FlushDelayMS: config.flushDelayMS(),
-		Connections: config.Connections,
-		Peers:       map[string]string{}, Skipped: map[string]string{}, Failed: []string{}, Tunings: []Tuning{},
-		Samples: []Sample{},
+		Connections:  config.Connections,
+		Participants: bench.NewParticipants(), Failed: []string{}, Tunings: []Tuning{}, Samples: []Sample{},
 	}
 	r, err := open(ctx, config, &report)
 	defer func() { err = errors.Join(err, r.close()) }()
@@ -28,27 +27,27 @@ func Run(ctx context.Context, config Config) (report Report, err error) {
 		return report, err
 	}
 	for _, measure := range config.Measure {
-		if err := r.measure(ctx, measure, &report); err != nil {
+		if err := r.measure(ctx, measure); err != nil {
 			return report, fmt.Errorf("%s: %w", measure, err)
 		}
 	}
 	return report, nil
 }
 
-func (r *rig) measure(ctx context.Context, measure string, report *Report) error {
+func (r *rig) measure(ctx context.Context, measure string) error {
 	switch measure {
 	case Throughput, Flush:
-		return r.throughput(ctx, Case{Measure: measure}, report)
+		return r.throughput(ctx, Case{Measure: measure})
 	case Latency:
-		return r.latency(ctx, report)
+		return r.latency(ctx)
 	case Sizes:
-		return r.sizes(ctx, report)
+		return r.sizes(ctx)
 	case Fences:
-		return r.fences(ctx, report)
+		return r.fences(ctx)
 	case Refusals:
-		return r.refusals(ctx, report)
+		return r.refusals(ctx)
 	case Dashboards:
-		return r.dashboards(ctx, report)
+		return r.dashboards(ctx)
 	}
 	return fmt.Errorf("%w: --measure %s", bench.ErrInvalid, measure)
 }

@@ -80,12 +80,12 @@ func TestEverythingIsMeasured(t *testing.T) {
 		delete(got, want)
 	}
 	for what, samples := range got {
-		t.Errorf("%s: %d samples that nobody asked for", what, samples)
+		t.Errorf("%s: %d samples that the configuration does not name", what, samples)
 	}
 	checkOutput(t, report)
 }
 
-// expected names all samples that the configuration asks for.
+// expected names all samples that the configuration is for.
 func expected(config Config, report Report) (want []string) {
 	for _, target := range TargetNames() {
 		if _, skipped := report.Skipped[target]; skipped {

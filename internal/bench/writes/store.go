@@ -35,7 +35,7 @@ func storeTarget(config store.Config) target {
 }
 
 // committing hands writes over, and waits for the verdict on each.
-func committing(group committer, s setting) func(ctx context.Context, client int, w *writer) error {
+func committing(group committer, s setting) writeFunc {
 	if s.shared() {
 		return submitting(group, s.clients)
 	}
@@ -52,7 +52,7 @@ func committing(group committer, s setting) func(ctx context.Context, client int
 
 // submitting is for clients that share resources: the next write is numbered and handed over before the answer to the
 // last.
-func submitting(group committer, clients int) func(ctx context.Context, client int, w *writer) error {
+func submitting(group committer, clients int) writeFunc {
 	verdicts := make([]chan error, clients)
 	for client := range verdicts {
 		verdicts[client] = make(chan error, 1)

@@ -17,25 +17,25 @@ const streamInFlight = 2
 // streamTarget writes through one request a client, which lasts. One write of the session is: hand over 100 lines, and
 // take the 100 verdicts that come next, which are on lines handed over before.
 func streamTarget(baseURL string, pids []int, st policies) target {
-	return bulkTarget(nameNDJSONStream, baseURL, pids,
-		st, func(wires *wires, all []lines) func(context.Context, int, *writer) error {
-			streams := make([]*stream, len(wires.all))
-			for client := range streams {
-				streams[client] = &stream{wire: wires.all[client], lines: &all[client]}
-			}
-			return func(_ context.Context, client int, w *writer) error {
-				s := streams[client]
-				if !s.begun {
-					if err := s.begin(w); err != nil {
-						return err
-					}
-				}
-				if err := s.send(w); err != nil {
+	t := target{name: nameNDJSONStream, role: roleGateway, pids: pids, perRequest: linesPerRequest}
+	return t.overWires(baseURL, st, func(wires *wires, s setting) writeFunc {
+		lines, streams := linesOf(s), make([]*stream, s.clients)
+		for client := range streams {
+			streams[client] = &stream{wire: wires.all[client], lines: &lines[client]}
+		}
+		return func(_ context.Context, client int, w *writer) error {
+			s := streams[client]
+			if !s.begun {
+				if err := s.begin(w); err != nil {
 					return err
 				}
-				return s.take()
 			}
-		})
+			if err := s.send(w); err != nil {
+				return err
+			}
+			return s.take()
+		}
+	})
 }
 
 // stream is one client's request and its answer, both under way. It ends with its connection.

@@ -3,10 +3,6 @@ package writes
 import (
 	"fmt"
 	"io"
-	"maps"
-	"math"
-	"slices"
-	"text/tabwriter"
 
 	"github.com/fencegate/fencegate/internal/bench"
 )
@@ -14,12 +10,7 @@ import (
 // WriteTables writes the report for people.
 func (r Report) WriteTables(out io.Writer) error {
 	_, _ = fmt.Fprintf(out, "%s; %d connections of the store and of the gateway\n", r.Environment, r.Connections)
-	for _, peer := range slices.Sorted(maps.Keys(r.Peers)) {
-		_, _ = fmt.Fprintf(out, "%s: %s\n", peer, r.Peers[peer])
-	}
-	for _, what := range slices.Sorted(maps.Keys(r.Skipped)) {
-		_, _ = fmt.Fprintf(out, "skipped: %s: %s\n", what, r.Skipped[what])
-	}
+	r.WriteParticipants(out)
 	for _, failure := range r.Failed {
 		_, _ = fmt.Fprintf(out, "failed: %s\n", failure)
 	}
@@ -41,18 +32,16 @@ func title(c Case) string {
 }
 
 func writeTable(out io.Writer, title string, lines []Line) error {
-	_, _ = fmt.Fprintf(out, "\n%s\n\n", title)
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(table, "clients\ttarget\twrites/s\t(min\tmax)\tp50 ms\tp99 ms\t%s\t(min\tmax)\tWAL B\tCPU µs: "+
-		"load\tpostgres\tserver\t\n", baseOf(lines[0].Case))
-	for _, l := range lines {
-		_, _ = fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n",
-			l.Clients, l.Target, spread(l.PerSecond, 0), number(l.P50MS.Median, 2), number(l.P99MS.Median, 2),
-			spread(l.Ratio, 2),
-			number(l.WALBytesPerWrite.Median, 0), number(l.CPUMicroseconds[roleLoad].Median, 1),
-			number(l.CPUMicroseconds[rolePostgres].Median, 1), number(server(l.CPUMicroseconds), 1))
+	header := "clients\ttarget\twrites/s\t(min\tmax)\tp50 ms\tp99 ms\t" + baseOf(lines[0].Case) +
+		"\t(min\tmax)\tWAL B\tCPU µs: load\tpostgres\tserver\t"
+	rows := make([]string, len(lines))
+	for i, l := range lines {
+		cpu := func(role string) string { return bench.Number(l.CPUMicroseconds[role].Median, 1) }
+		rows[i] = bench.Row(l.Clients, l.Target, l.PerSecond.Cells(0), bench.Number(l.P50MS.Median, 2),
+			bench.Number(l.P99MS.Median, 2), l.Ratio.Cells(2), bench.Number(l.WALBytesPerWrite.Median, 0),
+			cpu(roleLoad), cpu(rolePostgres), bench.Number(server(l.CPUMicroseconds), 1))
 	}
-	return table.Flush()
+	return bench.WriteTable(out, title, header, rows)
 }
 
 // baseOf names what the ratios are to.
@@ -70,17 +59,4 @@ func baseOf(c Case) string {
 // has one at most.
 func server(cpu map[string]bench.Spread) float64 {
 	return cpu[roleGateway].Median + cpu[rolePeer].Median + cpu[nameFloor].Median // those that a line lacks are 0
-}
-
-// spread is three cells.
-func spread(s bench.Spread, digits int) string {
-	return number(s.Median, digits) + "\t(" + number(s.Low, digits) + "\t" + number(s.High, digits) + ")"
-}
-
-// number is a dash where nothing was measured.
-func number(value float64, digits int) string {
-	if math.IsNaN(value) {
-		return "-"
-	}
-	return fmt.Sprintf("%.*f", digits, value)
 }

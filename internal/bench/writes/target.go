@@ -32,9 +32,11 @@ func (s setting) shared() bool { return s.layout.shared(s.clients) }
 // session is a target in use. Its write is called by all clients at the same time, by each for one write (perRequest of
 // them) after the other, with the client's own writer.
 type session struct {
-	write func(ctx context.Context, client int, w *writer) error
+	write writeFunc
 	close func() error
 }
+
+type writeFunc func(ctx context.Context, client int, w *writer) error
 
 // The names of the targets.
 const (

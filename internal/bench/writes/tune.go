@@ -35,7 +35,7 @@ func (t target) candidates(clients, limit int) []int {
 const tuneShare = 4
 
 // tuned is the setting with the number of connections with which the target writes most, where it has a choice.
-func (r *rig) tuned(ctx context.Context, t target, s setting, report *Report) (setting, error) {
+func (r *rig) tuned(ctx context.Context, t target, s setting) (setting, error) {
 	if t.tuned == nil {
 		return s, nil
 	}
@@ -43,7 +43,7 @@ func (r *rig) tuned(ctx context.Context, t target, s setting, report *Report) (s
 		Target: t.name, Clients: s.clients, Resources: len(s.layout.resources), ValueBytes: s.valueBytes,
 		PerSecond: map[int]float64{},
 	}
-	for _, known := range report.Tunings {
+	for _, known := range r.report.Tunings {
 		if known.Target == tuning.Target && known.Clients == tuning.Clients && known.Resources == tuning.Resources &&
 			known.ValueBytes == tuning.ValueBytes {
 			s.connections = known.Chosen
@@ -75,7 +75,7 @@ func (r *rig) tuned(ctx context.Context, t target, s setting, report *Report) (s
 	}
 	r.config.progress("%d clients, %d resources, %d bytes: %s does best with %d connections of %v",
 		s.clients, tuning.Resources, s.valueBytes, t.name, tuning.Chosen, candidates)
-	report.Tunings = append(report.Tunings, tuning)
+	r.report.Tunings = append(r.report.Tunings, tuning)
 	s.connections = tuning.Chosen
 	return s, nil
 }

@@ -26,26 +26,18 @@ func openUnfenced(ctx context.Context, config store.Config) (target, error) {
 	config.DatabaseURL = unfenced
 	t := storeTarget(config)
 	t.name = nameStoreUnfenced
-	t.stop = func() error { return dropUnfenced(context.WithoutCancel(ctx), databaseURL) }
+	t.stop = func() error { return execute(context.WithoutCancel(ctx), databaseURL, dropUnfenced) }
 	return t, nil
 }
 
 // makeUnfenced makes that database and returns its URL.
-func makeUnfenced(ctx context.Context, databaseURL string) (_ string, err error) {
+func makeUnfenced(ctx context.Context, databaseURL string) (string, error) {
 	unfenced, err := withDatabase(databaseURL, unfencedDatabase)
 	if err != nil {
 		return "", err
 	}
-	admin, err := pgx.Connect(ctx, databaseURL)
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, admin.Close(ctx)) }()
-	for _, sql := range []string{"drop database if exists " + unfencedDatabase + " with (force)", "create database " +
-		unfencedDatabase} {
-		if _, err := admin.Exec(ctx, sql); err != nil {
-			return "", fmt.Errorf("make the database without fences: %w", err)
-		}
+	if err := execute(ctx, databaseURL, dropUnfenced, "create database "+unfencedDatabase); err != nil {
+		return "", fmt.Errorf("make the database without fences: %w", err)
 	}
 	st, err := store.Open(ctx, store.Config{DatabaseURL: unfenced})
 	if err != nil {
@@ -59,13 +51,21 @@ func makeUnfenced(ctx context.Context, databaseURL string) (_ string, err error)
 	return unfenced, unfence(ctx, unfenced)
 }
 
-func dropUnfenced(ctx context.Context, databaseURL string) error {
-	admin, err := pgx.Connect(ctx, databaseURL)
+const dropUnfenced = "drop database if exists " + unfencedDatabase + " with (force)"
+
+// execute executes statements over a connection of its own.
+func execute(ctx context.Context, databaseURL string, statements ...string) (err error) {
+	db, err := pgx.Connect(ctx, databaseURL)
 	if err != nil {
 		return err
 	}
-	_, err = admin.Exec(ctx, "drop database if exists "+unfencedDatabase+" with (force)")
-	return errors.Join(err, admin.Close(ctx))
+	defer func() { err = errors.Join(err, db.Close(ctx)) }()
+	for _, sql := range statements {
+		if _, err := db.Exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // unfence replaces the function. It keeps whatever arguments and result the function has.
@@ -114,13 +114,13 @@ begin
                 from unnest(p_resources[v_from:v_to], p_tokens[v_from:v_to], p_sequences[v_from:v_to], p_lease_ids[v_from:v_to],
                         p_digests[v_from:v_to], p_kinds[v_from:v_to], p_keys[v_from:v_to], p_values[v_from:v_to],
                         p_content_types[v_from:v_to], p_expected[v_from:v_to]) with ordinality
-                    as u (resource, token, sequence, lease_id, digest, kind, key, value, content_type, expected, place)
+                    as u (resource, token, sequence, lease_id, digest, kind, key, value, content_type, expected, index)
                 where u.kind = 'put' and u.lease_id is null and u.expected is null
                 order by u.resource collate "C") c
             where r.resource = c.resource and r.key = c.key
-            returning v_from - 1 + c.place::integer as place, r.version
+            returning v_from - 1 + c.index::integer as index, r.version
         )
-        select array_agg(p.place), array_agg(p.version) into v_replaced, v_versions from replaced p;
+        select array_agg(p.index), array_agg(p.version) into v_replaced, v_versions from replaced p;
         admitted := admitted || v_replaced;
         versions := versions || v_versions;
         continue when cardinality(v_replaced) = v_to - v_from + 1;

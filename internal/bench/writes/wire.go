@@ -35,7 +35,8 @@ func dialWires(ctx context.Context, address string, count int) (*wires, error) {
 	for range count {
 		conn, err := dialer.DialContext(ctx, "tcp", address)
 		if err != nil {
-			return nil, errors.Join(err, w.close())
+			w.close()
+			return nil, err
 		}
 		w.all = append(w.all, &wire{conn: conn, in: bufio.NewReaderSize(conn, 16<<10)})
 	}
@@ -47,14 +48,13 @@ func dialWires(ctx context.Context, address string, count int) (*wires, error) {
 	return w, nil
 }
 
-func (w *wires) close() error {
+func (w *wires) close() {
 	if w.stop != nil {
 		w.stop()
 	}
 	for _, wire := range w.all {
 		_ = wire.conn.Close()
 	}
-	return nil
 }
 
 // errAnswer says that the other side answered something else than was expected.

@@ -17,10 +17,9 @@ func startZooKeeper(ctx context.Context) (target, string, error) {
 	if err != nil {
 		return target{}, "", err
 	}
-	return target{
-		name: nameZooKeeper, tuned: []int{1, 4, 16, 64}, role: rolePeer, pids: []int{server.PID()}, stop: server.Stop,
-		open: func(ctx context.Context, s setting) (session, error) { return openZooKeeper(ctx, server, s) },
-	}, server.Version, nil
+	t := peerTarget(nameZooKeeper, server.Peer, 1, 4, 16, 64)
+	t.open = func(ctx context.Context, s setting) (session, error) { return openZooKeeper(ctx, server, s) }
+	return t, server.Version, nil
 }
 
 // openZooKeeper makes the clients, each a connection that many may use at once, and the nodes: of every resource the

@@ -1,15 +1,12 @@
--- fence.sweep_ended(pause, retention, rows_max) → done: the number of leases deleted that ended before the retention;
--- more. See fence.sweep_turn.
+-- fence.sweep_ended(rows_max, retention) → done: the number of leases deleted that ended before the retention; more. See
+-- fence.sweep.
 --
 -- The newest lease of a lock stays, so that a late holder can be given the reason for its loss. It is marked as kept,
 -- which takes it out of the index, until the next grant (fence.grant_lease). Invariant: a kept lease is the newest. A
 -- grant locks the fence for update, so either it sees the mark, or the fence is skipped here.
 create or replace function fence.sweep_ended(
-    p_pause interval, p_retention interval, p_rows_max integer, out done bigint, out more boolean)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off
-set lock_timeout = '500ms'
+    p_rows_max integer, p_retention interval, out done bigint, out more boolean)
+language plpgsql
 as $$
 declare
     v_before timestamptz := clock_timestamp() - p_retention;
@@ -18,11 +15,6 @@ declare
     v_fences text[];
     v_kept   bigint;
 begin
-    done := 0;
-    more := false;
-    if not fence.sweep_turn('ended leases', p_pause) then
-        return;
-    end if;
     select array_agg(d.lock), array_agg(d.fencing_token) into v_locks, v_tokens
     from (
         select l.lock, l.fencing_token from fence.leases l

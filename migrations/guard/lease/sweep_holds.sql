@@ -1,14 +1,11 @@
--- fence.sweep_holds(pause, rows_max) → done: the number of leases that reached their hold_until and were closed; more.
--- Those that ran until then are ended. The fences of all are closed, also of a lease that had expired before and that
--- nobody has replaced. See fence.sweep_turn.
+-- fence.sweep_holds(rows_max) → done: the number of leases that reached their hold_until and were closed; more. Those
+-- that ran until then are ended. The fences of all are closed, also of a lease that had expired before and that nobody
+-- has replaced. See fence.sweep.
 --
 -- From hold_until on, such a lease does not run (fence.lease_until) and its writes are rejected (fence.admit), even
 -- before the sweep.
-create or replace function fence.sweep_holds(p_pause interval, p_rows_max integer, out done bigint, out more boolean)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off
-set lock_timeout = '500ms'
+create or replace function fence.sweep_holds(p_rows_max integer, out done bigint, out more boolean)
+language plpgsql
 as $$
 declare
     v_due   fence.leases;
@@ -17,10 +14,6 @@ declare
     v_seen  integer := 0;
 begin
     done := 0;
-    more := false;
-    if not fence.sweep_turn('holds', p_pause) then
-        return;
-    end if;
     for v_due in
         with due as (
             select l.* from fence.leases l

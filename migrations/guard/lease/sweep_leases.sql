@@ -1,13 +1,10 @@
--- fence.sweep_leases(pause, rows_max) → done: the number of expired leases that were ended; more. See fence.sweep_turn.
+-- fence.sweep_leases(rows_max) → done: the number of expired leases that were ended; more. See fence.sweep.
 --
 -- An expired lease can be replaced without this (P7): this counts it, wakes waiters and keeps the event. It looks at a
 -- lease when its check_at has passed, and again at the expires_at that it finds then: so a renewal need not change an
 -- index.
-create or replace function fence.sweep_leases(p_pause interval, p_rows_max integer, out done bigint, out more boolean)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off
-set lock_timeout = '500ms'
+create or replace function fence.sweep_leases(p_rows_max integer, out done bigint, out more boolean)
+language plpgsql
 as $$
 declare
     v_now    timestamptz := clock_timestamp();
@@ -16,16 +13,12 @@ declare
     v_lease  fence.leases;
 begin
     done := 0;
-    more := false;
-    if not fence.sweep_turn('leases', p_pause) then
-        return;
-    end if;
     select array_agg(d.lock), array_agg(d.fencing_token) into v_locks, v_tokens
     from (
         select l.lock, l.fencing_token from fence.leases l
         where l.ended_at is null and l.check_at < 'infinity' and l.check_at <= v_now
         order by l.check_at limit p_rows_max for update skip locked) d;
-    more := coalesce(cardinality(v_locks) = p_rows_max, false);
+    more := cardinality(v_locks) = p_rows_max;
 
     update fence.leases l set check_at = l.expires_at
     from unnest(v_locks, v_tokens) as d (lock, token)

@@ -1,13 +1,10 @@
--- fence.sweep_events(pause, age, count_max, rows_max) → done: the number of events deleted, by age and by number; more.
--- No watch resumes from before them. See fence.sweep_turn.
+-- fence.sweep_events(rows_max, age, count_max) → done: the number of events deleted, by age and by number; more. No
+-- watch resumes from before them. See fence.sweep.
 --
 -- Reads from the oldest event on, and no further than the first that stays.
 create or replace function fence.sweep_events(
-    p_pause interval, p_age interval, p_count_max bigint, p_rows_max integer, out done bigint, out more boolean)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off
-set lock_timeout = '500ms'
+    p_rows_max integer, p_age interval, p_count_max bigint, out done bigint, out more boolean)
+language plpgsql
 as $$
 declare
     v_before timestamptz := clock_timestamp() - p_age;
@@ -16,11 +13,6 @@ declare
     v_locks  text[];
     v_ids    bigint[];
 begin
-    done := 0;
-    more := false;
-    if not fence.sweep_turn('events', p_pause) then
-        return;
-    end if;
     v_newest := (select max(e.id) from fence.events e);
     v_from := greatest(
         v_newest - p_count_max + 1,

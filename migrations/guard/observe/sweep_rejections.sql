@@ -1,14 +1,11 @@
--- fence.sweep_rejections(pause, age, count_max, rows_max) → done: the number of rejections deleted, by age and by
--- number; more. See fence.sweep_turn.
+-- fence.sweep_rejections(rows_max, age, count_max) → done: the number of rejections deleted, by age and by number; more.
+-- See fence.sweep.
 --
 -- It counts them all only once there can be a hundredth more than count_max: since the last count, at most as many were
 -- added as ids were given.
 create or replace function fence.sweep_rejections(
-    p_pause interval, p_age interval, p_count_max bigint, p_rows_max integer, out done bigint, out more boolean)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off
-set lock_timeout = '500ms'
+    p_rows_max integer, p_age interval, p_count_max bigint, out done bigint, out more boolean)
+language plpgsql
 as $$
 declare
     v_before  timestamptz := clock_timestamp() - p_age;
@@ -16,11 +13,6 @@ declare
     v_count   bigint;
     v_deleted bigint := 0;
 begin
-    done := 0;
-    more := false;
-    if not fence.sweep_turn('rejections', p_pause) then
-        return;
-    end if;
     with old as (
         select r.id from fence.rejections r where r.changed_at < v_before
         order by r.changed_at, r.id limit p_rows_max for update skip locked

@@ -70,30 +70,26 @@ begin
         ticket := v_waiter.ticket;
         lease := null;
         left_ms := null;
+        v_session := null;
 
         if fence.must_queue(p_lock, v_waiter.mode, v_waiter.scope, ticket) then
             outcome := 'behind';
-            return next;
-            v_subtree_waits := true;
-            continue when (v_waiter.mode, v_waiter.scope) = ('shared', 'subtree');
-            exit;
-        end if;
-        v_session := null;
-        if v_waiter.session_id is not null then
-            select * into v_session from fence.sessions s where s.session_id = v_waiter.session_id for share;
-            continue when fence.session_lost(v_session) is not null;
-        end if;
-        v_blocker := fence.expire_or_blocker(p_lock, v_waiter.mode, v_waiter.scope);
-        if v_blocker.lock is not null then
-            outcome := 'held';
+        else
+            if v_waiter.session_id is not null then
+                select * into v_session from fence.sessions s where s.session_id = v_waiter.session_id for share;
+                continue when fence.session_lost(v_session) is not null;
+            end if;
+            v_blocker := fence.expire_or_blocker(p_lock, v_waiter.mode, v_waiter.scope);
             left_ms := ceil(extract(epoch from v_blocker.expires_at - clock_timestamp()) * 1000);
+            outcome := case when v_blocker.lock is not null then 'held' else 'granted' end;
+        end if;
+        if outcome <> 'granted' then
             return next;
             v_subtree_waits := true;
             continue when (v_waiter.mode, v_waiter.scope) = ('shared', 'subtree');
             exit;
         end if;
 
-        outcome := 'granted';
         v_granted_count := v_granted_count + 1;
         v_granted := fence.grant_lease(fence.lock_fence(p_lock), fence.waiter_request(v_waiter),
             -- 0 is for a lease that was granted without a wait

@@ -1,21 +1,12 @@
--- fence.sweep_gateways(pause, rows_max) → done: the number of gateways deleted, with their waiters, because they sent
--- no heartbeat for a minute; more. See fence.sweep_turn. None of those waiters counts any more (fence.live_waiters),
--- with or without a sweep.
-create or replace function fence.sweep_gateways(p_pause interval, p_rows_max integer, out done bigint, out more boolean)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off
-set lock_timeout = '500ms'
+-- fence.sweep_gateways(rows_max) → done: the number of gateways deleted, with their waiters, because they sent no
+-- heartbeat for a minute; more. See fence.sweep. None of those waiters counts any more (fence.live_waiters).
+create or replace function fence.sweep_gateways(p_rows_max integer, out done bigint, out more boolean)
+language plpgsql
 as $$
 declare
     v_before timestamptz := clock_timestamp() - interval '1 minute';
     v_gone   uuid[];
 begin
-    done := 0;
-    more := false;
-    if not fence.sweep_turn('gateways', p_pause) then
-        return;
-    end if;
     with gone as (
         delete from fence.gateways g
         where g.gateway_id = any (array(

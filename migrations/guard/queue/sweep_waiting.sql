@@ -1,21 +1,15 @@
--- fence.sweep_waiting(pause, watched_age, rows_max) → done: the number of rows deleted; more. Deletes waiters whose
--- deadline passed a minute ago or whose gateway is gone, and watches that lapsed watched_age ago. See fence.sweep_turn.
--- None of them counts any more, with or without a sweep.
---
--- Reads all waiters and all watches, so it is due sixty times less often than the other parts.
+-- fence.sweep_waiting(rows_max, watched_age) → done: the number of rows deleted; more. Deletes waiters whose deadline
+-- passed a minute ago or whose gateway is gone, and watches that lapsed watched_age ago. See fence.sweep. None of them
+-- counts any more. Reads all waiters and all watches.
 create or replace function fence.sweep_waiting(
-    p_pause interval, p_watched_age interval, p_rows_max integer, out done bigint, out more boolean)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '500ms'
+    p_rows_max integer, p_watched_age interval, out done bigint, out more boolean)
+language plpgsql
+set enable_seqscan = on set enable_hashjoin = on set enable_mergejoin = on
 as $$
 declare
     v_now     timestamptz := clock_timestamp();
     v_watched bigint;
 begin
-    done := 0;
-    more := false;
-    if not fence.sweep_turn('waiting', 60 * p_pause) then
-        return;
-    end if;
     delete from fence.waiters w
     where w.ticket = any (array(
         select o.ticket from fence.waiters o

@@ -5,7 +5,7 @@ language sql stable rows 1
 as $$
     select p.*
     from fence.policies p
-    where p.prefix = any (fence.prefixes(p_name))
+    where p.prefix = any (array[''] || fence.ancestors(p_name) || p_name)
     order by length(p.prefix) desc
     limit 1
 $$;

@@ -2,11 +2,9 @@
 -- the code of the first of the steps 1 to 4 that fails. After token_stale follows, as a second word, the reason:
 -- superseded, reused, or closed, which fence.admit explains by the lease.
 --
--- The only code that compares tokens to decide a write. A write token says: "I write with this token and sequence"
--- (null counts as 0). same_token and external are its policy's; the others are the fence. fence.admit decides steps 5
--- and 6, which concern leases; the data decides step 7.
---
--- One expression without a query, so that the planner inlines it.
+-- The only code that compares tokens to decide a write. token and sequence (null counts as 0) are the write's,
+-- same_token and external its policy's; the others are the fence. fence.admit decides steps 5 and 6, which concern
+-- leases; the data decides step 7. One expression without a query, so that the planner inlines it.
 create or replace function fence.rule(
     token bigint, sequence bigint, same_token boolean, external boolean,
     granted_token bigint, open boolean, last_token bigint, last_sequence bigint) returns text

@@ -1,14 +1,10 @@
--- fence.sweep_unused(pause, rows_max) → done: the number of names whose rows (fence, subtree) were deleted, because
--- they were never granted nor written; more. A name that has a waiter is looked at again after a minute. See
--- fence.sweep_turn.
+-- fence.sweep_unused(rows_max) → done: the number of names whose rows (fence, subtree) were deleted, because they were
+-- never granted nor written; more. A name that has a waiter is looked at again after a minute. See fence.sweep.
 --
 -- The rows are locked first, and judged by a later statement. A caller that needs a fence and finds none makes it again
 -- (fence.lock_fence, fence.lock_subtrees, fence.admit).
-create or replace function fence.sweep_unused(p_pause interval, p_rows_max integer, out done bigint, out more boolean)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off
-set lock_timeout = '500ms'
+create or replace function fence.sweep_unused(p_rows_max integer, out done bigint, out more boolean)
+language plpgsql
 as $$
 declare
     v_now      timestamptz := clock_timestamp();
@@ -17,11 +13,6 @@ declare
     v_fences   text[];
     v_waiting  text[];
 begin
-    done := 0;
-    more := false;
-    if not fence.sweep_turn('unused', p_pause) then
-        return;
-    end if;
     v_names := array(
         select u.name from fence.unused u where u.check_at <= v_now
         order by u.check_at limit p_rows_max for update skip locked);

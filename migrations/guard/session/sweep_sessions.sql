@@ -1,12 +1,9 @@
--- fence.sweep_sessions(pause, retention, rows_max) → done: the number of expired sessions that were ended; unsettled:
--- those whose leases must be ended now (fence.settle_leases), the longest overdue first; more. Deletes sessions that
--- were settled before the retention. See fence.sweep_turn, and fence.sweep_leases about check_at.
+-- fence.sweep_sessions(rows_max, retention) → done: the number of expired sessions that were ended; more; unsettled:
+-- those whose leases must be ended now (fence.settle_leases), the longest overdue first. Deletes sessions that were
+-- settled before the retention. See fence.sweep, and fence.sweep_leases about check_at.
 create or replace function fence.sweep_sessions(
-    p_pause interval, p_retention interval, p_rows_max integer, out done bigint, out unsettled uuid[], out more boolean)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off
-set lock_timeout = '500ms'
+    p_rows_max integer, p_retention interval, out done bigint, out more boolean, out unsettled uuid[])
+language plpgsql
 as $$
 declare
     v_now    timestamptz := clock_timestamp();
@@ -14,12 +11,6 @@ declare
     v_due    uuid[];
     v_old    bigint;
 begin
-    done := 0;
-    more := false;
-    unsettled := '{}';
-    if not fence.sweep_turn('sessions', p_pause) then
-        return;
-    end if;
     v_due := array(
         select s.session_id from fence.sessions s
         where not s.settled and s.check_at <= v_now

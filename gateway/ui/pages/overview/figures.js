@@ -1,26 +1,27 @@
 // The figures at the top of the overview.
 //
-//   createFigures(app) → {element, update(inventory, point)}
+//   createFigures() → {element, update(inventory, point)}
 
 import {h} from '../../dom.js';
 import {age, compact, count, duration, plural, rate} from '../../format.js';
 import {tile} from '../../parts.js';
+import {link} from '../../router.js';
 import {serverNow} from '../../clock.js';
 import {longWait} from './problems.js';
 
-export function createFigures(app) {
+export function createFigures() {
   const tiles = {
     accepted: tile('Writes accepted', {unit: '/s', hint: 'All gateways, in the last two seconds'}),
     rejected: tile('Writes rejected', {unit: '/s', hint: 'All gateways, in the last two seconds',
-      href: app.link('rejections')}),
+      href: link('rejections')}),
     median: tile('Write time p50', {hint: 'Of accepted writes, from the request to the answer'}),
     tail: tile('Write time p99', {hint: 'Of accepted writes, from the request to the answer'}),
-    held: tile('Leases held', {href: app.link('locks', null, {state: 'held'})}),
+    held: tile('Leases held', {href: link('locks', null, {state: 'held'})}),
     expiring: tile('Expiring',
       {hint: 'Held leases with less than a quarter of their TTL left, whose holders renew late; ' +
         'below, expired leases that were not replaced'}),
     waiting: tile('Waiters', {hint: 'Acquires that wait in a queue'}),
-    sessions: tile('Sessions', {href: app.link('sessions')}),
+    sessions: tile('Sessions', {href: link('sessions')}),
   };
 
   function update(inventory, point) {

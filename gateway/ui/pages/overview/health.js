@@ -4,7 +4,8 @@
 
 import {fill, h} from '../../dom.js';
 import {bytes, count, duration} from '../../format.js';
-import {badge, emptyMessage, fact, loading, name, panel, timeAgo} from '../../parts.js';
+import {badge, emptyMessage, fact, loading, name, panel} from '../../parts.js';
+import {timeAgo} from '../../left.js';
 import {createTable} from '../../table.js';
 
 const states = {

@@ -4,7 +4,9 @@
 
 import {h} from '../../dom.js';
 import {count, duration} from '../../format.js';
-import {codeBadge, emptyMessage, name, panel, timeAgo} from '../../parts.js';
+import {codeBadge, emptyMessage, name, panel} from '../../parts.js';
+import {timeAgo} from '../../left.js';
+import {link} from '../../router.js';
 import {createTable} from '../../table.js';
 
 const shown = 8;
@@ -16,10 +18,10 @@ export function createNewest(app) {
       {id: 'last', width: '92px', label: 'Last', class: 'tight', cell: (row) => timeAgo(row.last_at)},
       {id: 'code', width: '166px', label: 'Code', class: 'whole', cell: (row) => codeBadge(row.code)},
       {id: 'resource', label: 'Resource', class: 'grow',
-        cell: (row) => name(row.resource, {href: app.link('rejections', null, {resource: row.resource})})},
+        cell: (row) => name(row.resource, {href: link('rejections', null, {resource: row.resource})})},
       {id: 'owner', label: 'Owner', class: 'grow',
-        cell: (row) => row.owner_id && name(row.owner_id, {href: app.link('rejections', null,
-        {owner_id: row.owner_id})})},
+        cell: (row) => row.owner_id &&
+          name(row.owner_id, {href: link('rejections', null, {owner_id: row.owner_id})})},
       {id: 'late', width: '94px', label: 'Late', hint: 'How long after the end of its lease', number: true,
         cell: (row) => duration(row.late_ms, {fixed: true})},
       {id: 'count', width: '66px', label: 'Writes', number: true, cell: (row) => count(row.count)},
@@ -27,7 +29,7 @@ export function createNewest(app) {
     key: (row) => row.id,
     changed: (before, now) => before.count !== now.count || before.last_at !== now.last_at,
     empty: () => emptyMessage('No write has been rejected.',
-      h('p', null, 'Rejected writes appear here. ', h('a', {href: app.link('rejections')}, 'Try it'))),
+      h('p', null, 'Rejected writes appear here. ', h('a', {href: link('rejections')}, 'Try it'))),
   });
 
   function load() {
@@ -36,5 +38,5 @@ export function createNewest(app) {
   }
 
   return {element: panel('Newest rejections', {class: 'short',
-    actions: h('a', {href: app.link('rejections')}, 'All rejections')}, table.element), load};
+    actions: h('a', {href: link('rejections')}, 'All rejections')}, table.element), load};
 }

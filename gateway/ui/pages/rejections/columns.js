@@ -2,11 +2,11 @@
 //
 //   columns(filterLink) → for createTable; filterLink(query) is the address of the page with these filters
 //   details(row) → nodes
-//   tokenText(row)
 
 import {h} from '../../dom.js';
 import {count, duration, plural, token, when} from '../../format.js';
-import {codeBadge, name, timeAgo, timeAt} from '../../parts.js';
+import {codeBadge, name, timeAt} from '../../parts.js';
+import {timeAgo} from '../../left.js';
 import {link} from '../../router.js';
 
 const anonymous = 'The lease is no longer remembered';
@@ -38,7 +38,7 @@ export function columns(filterLink) {
   ];
 }
 
-export function tokenText(row) {
+function tokenText(row) {
   return row.token === undefined ? 'none' : token(row.token, row.sequence);
 }
 

@@ -4,7 +4,8 @@
 
 import {h} from '../../dom.js';
 import {count, duration} from '../../format.js';
-import {button, emptyMessage, name, panel, timeAgo} from '../../parts.js';
+import {button, emptyMessage, name, panel} from '../../parts.js';
+import {timeAgo} from '../../left.js';
 import {byContent, createTable} from '../../table.js';
 
 const few = 5;

@@ -11,10 +11,10 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
-// services are several engines on one database.
-type services struct{ *enginetest.Engines }
+// engines are several engines on one database.
+type engines struct{ *enginetest.Engines }
 
-func newServices(t *testing.T, b *enginetest.DB, count int, config engine.Config) *services {
+func newEngines(t *testing.T, b *enginetest.DB, count int, config engine.Config) *engines {
 	t.Helper()
-	return &services{enginetest.NewEngines(t, b, count, config)}
+	return &engines{enginetest.NewEngines(t, b, count, config)}
 }
