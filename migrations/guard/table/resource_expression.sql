@@ -22,15 +22,15 @@ begin
         order by s.index
     loop
         if v_segment.literal is not null then
-            v_terms := v_terms || quote_literal(v_segment.literal);
+            v_terms := v_terms || (quote_literal(v_segment.literal) || '::pg_catalog.text');
         elsif v_segment.attname is null then
             raise exception 'the table % has no column %', p_table, quote_literal(v_segment.column_name)
                 using errcode = 'undefined_column';
         elsif v_segment.base in ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype, 'uuid'::regtype)
                 and v_segment.attgenerated <> 'v' then
-            v_terms := v_terms || format('coalesce(%s.%I::text, ''%%null'')', p_row, v_segment.attname);
+            v_terms := v_terms || format('coalesce(%s.%I::pg_catalog.text, ''%%null'')', p_row, v_segment.attname);
         elsif v_segment.base in ('text'::regtype, 'varchar'::regtype) and v_segment.attgenerated <> 'v' then
-            v_terms := v_terms || format('fence.segment(%s.%I::text)', p_row, v_segment.attname);
+            v_terms := v_terms || format('fence.segment(%s.%I::pg_catalog.text)', p_row, v_segment.attname);
         else
             raise exception 'the column % of % cannot be part of a resource', quote_literal(v_segment.column_name),
                 p_table
@@ -40,6 +40,6 @@ begin
                 hint = 'Add a stored generated column of such a type.';
         end if;
     end loop;
-    return array_to_string(v_terms, ' || ''/'' || ');
+    return array_to_string(v_terms, ' operator(pg_catalog.||) ''/'' operator(pg_catalog.||) ');
 end
 $$;
