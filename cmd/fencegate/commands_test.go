@@ -226,10 +226,11 @@ func TestExitUnavailable(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)
+	defer listener.Close()
 	s := shell{t, "http://" + listener.Addr().String()}
 	s.fails(7, "--timeout allows more time", "lock", "get", "a", "--timeout", "50ms") // it listens, and never answers
 	s.fails(7, "Nothing was sent", "put", "a", "k", "v", "--token", "1", "--timeout", "1ns")
-	_ = listener.Close()
+	s.url = "http://127.0.0.1:1"
 	s.fails(7, "Nothing was sent: try again.\nIs the gateway running there?", "put", "a", "k", "v", "--token", "1")
 }
 
