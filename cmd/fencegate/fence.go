@@ -22,7 +22,9 @@ type fenceGetCmd struct {
 // Run shows a fence.
 func (c *fenceGetCmd) Run(ctx context.Context, con *console) error {
 	return answer(ctx, con, c.clientFlags, fenceFields,
-		func(ctx context.Context, gateway *lockclient.API) (api.Fence, error) { return gateway.Fence(ctx, c.Resource) })
+		func(ctx context.Context, gateway *lockclient.API) (api.Fence, error) {
+			return gateway.Fence(ctx, c.Resource)
+		})
 }
 
 func fenceFields(fence api.Fence) []field {
@@ -61,7 +63,9 @@ func (c *fenceSetCmd) Run(ctx context.Context, con *console) error {
 }
 
 func fenceSetFields(set api.FenceSet) []field {
-	number := func(token, sequence int64) string { return api.FencingToken{Token: token, Sequence: &sequence}.String() }
+	number := func(token, sequence int64) string {
+		return api.FencingToken{Token: token, Sequence: &sequence}.String()
+	}
 	return []field{
 		{"resource", set.Resource},
 		{"last_accepted", number(set.LastToken, set.LastSequence)},
