@@ -22,7 +22,7 @@ begin
         raise exception 'the tokens of % are issued by fencegate', p_resource using errcode = 'LF004';
     end if;
     update fence.fences f
-    set last_token = p_token, last_sequence = p_sequence, last_digest = null, open = false,
+    set last_token = p_token, last_sequence = p_sequence, last_digest = '', open = false,
         granted_token = greatest(f.granted_token, (
             select max(s.granted_token) from fence.subtrees s where s.name = any (fence.ancestors(p_resource))))
     where f.resource = p_resource;
