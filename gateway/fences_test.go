@@ -111,9 +111,17 @@ func TestSetFence(t *testing.T) {
 			t.Errorf("the log has no %s: %s", said, log.String())
 		}
 	}
-	h.expectWrites(t, "etcd/job 41.7 token_stale reused", "etcd/job 40.1 token_stale superseded", "etcd/job 42.1 ok")
+	h.expectWrites(t, "etcd/job 41.7 token_stale reused", "etcd/job 40.1 token_stale superseded")
+	if verdict := h.tryGuard(t, "etcd/job", 41, 7); verdict != "token_stale" {
+		t.Errorf("a guard with the number that was set is %s, want token_stale: no write had it", verdict)
+	}
+	h.expectWrites(t, "etcd/job 42.1 ok")
 	await.True(t, "the other gateway forgets what it refused", func() bool { return other.store.RefusalsRemembered() == 0 })
 	other.expectWrites(t, "etcd/job 42.2 ok")
+	if verdict := h.tryGuard(t, "etcd/job", 43, 1); verdict != "admitted" {
+		t.Errorf("a guard with a greater number is %s, want it admitted", verdict)
+	}
+	h.expectWrites(t, "etcd/job 42.3 token_stale superseded")
 
 	// Up, on a name that was never written; and to 0, as after a loss of the other service's counter.
 	as[api.FenceSet](t, set("etcd/new", `{"last_token":100,"reason":"r"}`), http.StatusOK)
@@ -153,4 +161,15 @@ func TestSetFenceAdmitsNoFormerGrant(t *testing.T) {
 	}
 	h.release(t, own)
 	as[api.WriteResult](t, h.put(t, h.acquire(t, "a/own", "w"), 1, "x"), http.StatusOK)
+}
+
+// tryGuard is fence.try_guard in a transaction of its own.
+func (h *harness) tryGuard(t *testing.T, resource string, token, sequence int64) (verdict string) {
+	t.Helper()
+	err := h.db.QueryRow(t.Context(), "select verdict from fence.try_guard($1, $2, $3)", resource, token, sequence).
+		Scan(&verdict)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return verdict
 }

@@ -3,7 +3,8 @@
 --
 -- Only for tokens that another lock service issues: after one that was too great, or after its numbers started anew.
 -- fencegate's own fences never go back. So no token that fencegate granted before may write again, should the policy
--- change back: the fence counts as granted to the newest of them, and is closed.
+-- change back: the fence counts as granted to the newest of them, and is closed. The digest '' is that of no write: a
+-- repeated number is not taken for a write that was accepted (fence.guard_by_rule).
 --
 -- The gateways forget what they refuse from memory (the channel fence_policies): it may be admissible now.
 --
