@@ -211,7 +211,8 @@ func TestOlderIsBroughtUpToDate(t *testing.T) {
 			grant execute on function fence.acquire to public; grant usage on schema fence to public`,
 		"a table is open to everyone": older + "grant all on fence.fences to public",
 		"no functions": `do $$ declare f text; begin
-			for f in select oid::regprocedure from pg_proc where pronamespace = 'fence'::regnamespace loop
+			foreach f in array array(
+				select oid::regprocedure::text from pg_proc where pronamespace = 'fence'::regnamespace) loop
 				execute 'drop function if exists ' || f || ' cascade'; end loop; end $$;
 			delete from fence.guard_revision`,
 	} {

@@ -34,8 +34,10 @@ begin
             return v_ruling;
         elsif v_ruling.replayed then
             v_ruling.verdict := 'replayed';
-        elsif v_ruling.verdict <> 'admitted' and (v_digest is null
-            or exists (select from fence.fences f where f.resource = p_resource and f.last_digest is null))
+        elsif v_ruling.verdict <> 'admitted' and exists (
+            select from fence.fences f
+            where f.resource = p_resource and f.last_digest is distinct from '' -- fence.set_fence: there was no write
+                and (v_digest is null or f.last_digest is null))
         then
             v_ruling.verdict := 'token_reused';
             v_ruling.reason := '';
