@@ -9,6 +9,7 @@
 //	lease    granting, renewing and ending leases
 //	queue    waiters, their order, and deadlocks
 //	session  sessions and the end of their leases
+//	client   what applications call: leases by SQL
 //	observe  events, rejections, samples, the inventory and the turns of the sweep
 //
 // Everything is in the schema "fence". testdata/schema.golden shows the result of both.
@@ -18,7 +19,7 @@ import "embed"
 
 // GuardRevision numbers the functions under guard/. A change after a release raises it by one: a gateway replaces older
 // functions by its own, and refuses to start with newer ones. A test fails until it is raised.
-const GuardRevision = 1
+const GuardRevision = 2
 
 //go:embed *.sql
 var numbered embed.FS

@@ -104,7 +104,7 @@ func TestFunctionsWorkForOthers(t *testing.T) {
 		create schema astray authorization %[1]s;
 		grant usage on schema fence to %[1]s;
 		grant execute on function
-			fence.lease_request, fence.acquire, fence.write, fence.write_one, fence.release to %[1]s`, role))
+			fence.lease_request, fence.acquire_lease, fence.write, fence.write_one, fence.release_lease to %[1]s`, role))
 	exec(t, conn, `
 		create table astray.fences (resource text, granted_token bigint);
 		create function astray.clock_timestamp() returns timestamptz language sql as $$ select 'infinity'::timestamptz $$;
@@ -116,7 +116,7 @@ func TestFunctionsWorkForOthers(t *testing.T) {
 	}
 	err := conn.QueryRow(t.Context(), `
 		select a.outcome, (a.lease).lease_id, (a.lease).fencing_token
-		from fence.acquire(fence.lease_request('lock', 'owner', 'exclusive', 'node', 60000, null, null, null), 0, null) a`).
+		from fence.acquire_lease(fence.lease_request('lock', 'owner', 'exclusive', 'node', 60000, null, null, null), 0, null) a`).
 		Scan(&outcome, &lease.id, &lease.token)
 	if err != nil || outcome != "granted" {
 		t.Fatalf("the acquire is %s (%v)", outcome, err)
@@ -134,7 +134,8 @@ func TestFunctionsWorkForOthers(t *testing.T) {
 	if err != nil || !finite {
 		t.Errorf("the functions of the schema astray were called (%v)", err)
 	}
-	err = conn.QueryRow(t.Context(), "select status from fence.release('lock', 'owner', $1, $2)", lease.id, lease.token).Scan(&status)
+	err = conn.QueryRow(t.Context(), "select status from fence.release_lease('lock', 'owner', $1, $2)", lease.id,
+		lease.token).Scan(&status)
 	if err != nil || status != "released" {
 		t.Errorf("the release is %s (%v)", status, err)
 	}
