@@ -1,7 +1,7 @@
 // Package migrations holds everything that fencegate keeps in PostgreSQL besides data, and applies it.
 //
 // There are two kinds of SQL. Numbered files (001_schema.sql, …) make tables and types. They run once, in order, and
-// are never edited after a release. The files under guard/ hold one function each, "create or replace". They are
+// are never edited after a release. The files under guard/ hold one function or view each, "create or replace". They are
 // applied again, all in one transaction, whenever [GuardRevision] has risen. The folders of guard/ are
 //
 //	rule     the decision about a write token, and what it needs: fences, tokens, policies
@@ -9,7 +9,9 @@
 //	lease    granting, renewing and ending leases
 //	queue    waiters, their order, and deadlocks
 //	session  sessions and the end of their leases
-//	client   what applications call: leases by SQL
+//	client   what applications call by SQL: guards and leases
+//	table    the protection of users' tables
+//	view     views, which are replaced like functions
 //	observe  events, rejections, samples, the inventory and the turns of the sweep
 //
 // Everything is in the schema "fence". testdata/schema.golden shows the result of both.

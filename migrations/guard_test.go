@@ -57,15 +57,18 @@ func TestGuardRevision(t *testing.T) {
 	writeGuardGolden(t, entries)
 }
 
-// TestGuardFilesAreNamedAfterTheirFunctions checks that each file under guard/ makes one function, with the file's
-// name.
+// TestGuardFilesAreNamedAfterTheirFunctions checks that each file under guard/ makes one function, or one view,
+// with the file's name.
 func TestGuardFilesAreNamedAfterTheirFunctions(t *testing.T) {
 	for _, file := range migrations.GuardFiles() {
 		name := strings.TrimSuffix(path.Base(file), ".sql")
 		source, _ := migrations.GuardSource(name)
 		head := "create or replace function fence." + name + "("
-		if strings.Count(source, "create or replace function") != 1 || !strings.Contains(source, "\n"+head) {
-			t.Errorf("%s does not make exactly the function fence.%s", file, name)
+		if path.Base(path.Dir(file)) == "view" {
+			head = "create or replace view fence." + name + " as"
+		}
+		if strings.Count(source, "\ncreate or replace ") != 1 || !strings.Contains(source, "\n"+head) {
+			t.Errorf("%s does not make exactly fence.%s", file, name)
 		}
 	}
 }

@@ -56,7 +56,7 @@ const (
 	callsSQL = `
 		select format('%s(%s)', p.oid::regproc, (
 			select string_agg('null::' || a::regtype, ', ') from unnest(p.proargtypes) a))
-		from pg_proc p where p.pronamespace = 'fence'::regnamespace`
+		from pg_proc p where p.pronamespace = 'fence'::regnamespace and p.prorettype <> 'trigger'::regtype`
 )
 
 // TestPublicHasNoRights checks that a role without rights can neither read nor write a table, nor call a function.
@@ -66,7 +66,10 @@ func TestPublicHasNoRights(t *testing.T) {
 	owner, conn := connect(t, url), stranger(t, url)
 	var statements []string
 	for _, table := range list(t, owner, tablesSQL) {
-		statements = append(statements, "select from "+table, "delete from "+table, "truncate "+table)
+		statements = append(statements, "select from "+table, "delete from "+table)
+	}
+	for _, table := range list(t, owner, tablesSQL+" and relkind = 'r'") {
+		statements = append(statements, "truncate "+table)
 	}
 	for _, call := range list(t, owner, callsSQL) {
 		statements = append(statements, "select from "+call)

@@ -43,6 +43,7 @@ func (s *Sweeper) parts(swept *Swept) []sweepPart {
 		{"leases", sweepLeasesMax, 0, 0, &swept.Expired},
 		{"sessions", sweepRowsMax, c.LeaseRetention, 0, &swept.SessionsExpired},
 		{"ended leases", sweepRowsMax, c.LeaseRetention, 0, &swept.LeasesForgotten},
+		{"reported", sweepRowsMax, 0, 0, uncounted},
 		{"rejections", sweepRowsMax, c.RejectionAge, c.RejectionsMax, &swept.RejectionsForgotten},
 		{"gateways", sweepRowsMax, 0, 0, uncounted},
 		{"waiting", sweepRowsMax, eventsAge, 0, uncounted},

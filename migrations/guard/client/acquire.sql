@@ -9,9 +9,8 @@
 --         lost     the lease that this request_id was granted before has ended; reason: expired, released, broken or
 --                  max_hold
 --
--- Raises 22023 or 23514 (constraint name_is_path) for a bad argument, also for a request_id that was used otherwise;
--- LF003 if the policy says that another lock service issues the tokens; LF002 from mint; 25000, see
--- fence.check_lease_call.
+-- Raises 22023 for a bad argument, also for a request_id that was used otherwise; LF003 if the policy says that another
+-- lock service issues the tokens; LF002 from mint; 25000, see fence.check_lease_call.
 --
 -- A grant is on disk before its commit is acknowledged (fence.commit_durably). Otherwise the synchronous_commit of the
 -- caller's transaction is left as it was.

@@ -1,5 +1,5 @@
 -- fence.check_lease_call(lock, owner_id) makes the checks that all lease functions of clients have in common. Raises
--- 22023 or 23514 for a bad argument, and 25000 unless the transaction is READ COMMITTED: the functions lock first, and
+-- 22023 for a bad argument, and 25000 unless the transaction is READ COMMITTED: the functions lock first, and
 -- read in later statements what was committed before the lock. With one snapshot for all statements, an acquire would
 -- overlook a lease that was granted meanwhile on a name above or below (P1), and a release would not wake a new waiter.
 create or replace function fence.check_lease_call(p_lock text, p_owner_id text) returns void
@@ -12,7 +12,8 @@ begin
             using errcode = 'invalid_transaction_state',
             hint = 'Call it in a transaction of its own, begun with: begin isolation level read committed.';
     end if;
-    perform fence.check_name('lock', p_lock);
+    perform fence.require(fence.is_name(p_lock),
+        'lock is not a name: 1 to 512 bytes in segments between slashes, none of them empty, . or ..');
     perform fence.check_text('owner_id', p_owner_id, 256);
 end
 $$;

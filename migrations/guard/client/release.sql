@@ -5,7 +5,7 @@
 --         lost      the lease had ended otherwise; reason: broken, max_hold, superseded, mismatch or not_found, see
 --                   fence.lease_status
 --
--- Raises 22023 or 23514 for a bad argument; 25000, see fence.check_lease_call. The release is on disk before its commit
+-- Raises 22023 for a bad argument; 25000, see fence.check_lease_call. The release is on disk before its commit
 -- is acknowledged (fence.commit_durably).
 create or replace function fence.release(
     lock text, owner_id text, lease_id uuid, fencing_token bigint, out status text, out reason text)

@@ -1,0 +1,24 @@
+-- fence.check_guard_arguments(resource, token, sequence, digest) raises 22023 if an argument of fence.guard is invalid.
+-- A token that is null is none of these: it is rejected as token_required.
+create or replace function fence.check_guard_arguments(
+    p_resource text, p_token bigint, p_sequence bigint, p_digest bytea) returns void
+language plpgsql
+as $$
+declare
+    v_problem text := case
+        when p_resource is null then 'the resource is null'
+        when not fence.is_name(p_resource)
+            then 'the resource is not a name: 1 to 512 bytes in segments between slashes, none of them empty, . or ..'
+        when p_token < 1 then 'a fencing token is a positive integer'
+        when p_token > 9007199254740991
+            then 'a fencing token must be below 2^53, because JSON cannot hold greater integers exactly'
+        when p_sequence < 0 then 'a sequence is not negative'
+        when octet_length(p_digest) > 64 then 'a digest has at most 64 bytes'
+        when p_digest is not null and p_sequence is null then 'a digest needs a sequence'
+    end;
+begin
+    if v_problem is not null then
+        raise exception '%', v_problem using errcode = 'invalid_parameter_value';
+    end if;
+end
+$$;

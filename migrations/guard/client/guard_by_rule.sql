@@ -1,0 +1,64 @@
+-- fence.guard_by_rule(resource, token, sequence, lease_id, digest) → the ruling on the write token of a transaction, by
+-- the whole rule. If it is admitted, the fence is raised, and the transaction is noted as admitted.
+--
+-- verdict  as of fence.admit, or
+--          replayed      the last accepted write had this token, sequence and digest
+--          token_reused  the last accepted write had this token and sequence, and at least one of them no digest: it
+--                        was committed
+--
+-- Under REPEATABLE READ and SERIALIZABLE the snapshot may be older than the grant of the token, or a renewal of its
+-- lease. Locking a row that was changed since raises 40001. So does a token that seems unknown, if it may have been
+-- granted since. Policies are those of the snapshot.
+--
+-- Raises 40001 as fence.admit and fence.lock_write_tokens do, 22023 for an invalid argument.
+create or replace function fence.guard_by_rule(
+    p_resource text, p_token bigint, p_sequence bigint, p_lease_id uuid, p_digest bytea)
+returns fence.ruling
+language plpgsql
+as $$
+declare
+    v_sequence bigint := coalesce(p_sequence, 0);
+    -- Not the digest of any write by HTTP.
+    v_digest   bytea := convert_to('sql:', 'UTF8') || p_digest;
+    v_locks    record;
+    v_ruling   fence.ruling;
+begin
+    perform fence.check_guard_arguments(p_resource, p_token, p_sequence, p_digest);
+    v_locks := fence.lock_write_tokens(array[p_resource], array[p_token], true);
+    v_ruling := (fence.admit(array[p_resource], array[p_token], array[p_sequence], array[p_lease_id], array[v_digest],
+        v_locks.covering, v_locks.locked, true))[1];
+
+    if (p_token, v_sequence) = (v_ruling.last_token, v_ruling.last_sequence) then
+        if exists (select from fence.admitted a where a.resource = p_resource) then
+            v_ruling.verdict := 'admitted';
+            return v_ruling;
+        elsif v_ruling.replayed then
+            v_ruling.verdict := 'replayed';
+        elsif v_ruling.verdict <> 'admitted' and (v_digest is null
+            or exists (select from fence.fences f where f.resource = p_resource and f.last_digest is null))
+        then
+            v_ruling.verdict := 'token_reused';
+            v_ruling.reason := '';
+        end if;
+    end if;
+
+    if v_ruling.verdict = 'admitted' then
+        -- Under the policy same_token an unnumbered write may follow a numbered one: the fence never falls.
+        update fence.fences f
+        set last_token = p_token,
+            last_sequence = case when f.last_token = p_token then greatest(f.last_sequence, v_sequence)
+                else v_sequence end,
+            last_digest = case when p_sequence is not null then v_digest end, admitted_in = pg_current_xact_id()
+        where f.resource = p_resource;
+    elsif current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+        if v_ruling.verdict in ('lease_expired', 'lease_mismatch') then
+            perform from fence.leases l
+            where l.lock = any (fence.ancestors(p_resource) || p_resource) and l.fencing_token = p_token for share;
+        elsif v_ruling.verdict = 'token_unknown' and p_token <= (select t.last_value from fence.tokens t) then
+            raise exception 'the token % may have been granted after the snapshot of this transaction', p_token
+                using errcode = 'serialization_failure', hint = 'Call fence.guard first in each transaction.';
+        end if;
+    end if;
+    return v_ruling;
+end
+$$;

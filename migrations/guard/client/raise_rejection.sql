@@ -1,0 +1,71 @@
+-- fence.raise_rejection(resource, token, sequence, ruling, table) counts a rejection by SQL, and raises it:
+--
+-- LF101 token_required, LF102 token_unknown, LF103 token_stale, LF104 lease_mismatch, LF105 lease_expired,
+-- LF106 token_reused, LF107 truncate (a protected table that has many resources was to be truncated)
+--
+-- DETAIL has the numbers as JSON, HINT the advice. table is the protected table; null for a call of fence.guard.
+create or replace function fence.raise_rejection(
+    p_resource text, p_token bigint, p_sequence bigint, p_ruling fence.ruling, p_table text) returns void
+language plpgsql
+as $$
+declare
+    v_write    text := p_token || coalesce('.' || p_sequence, '');
+    v_sqlstate text;
+    v_message  text;
+    v_hint     text;
+begin
+    perform fence.count_rejection(p_ruling.verdict);
+    case p_ruling.verdict
+        when 'token_required' then
+            v_sqlstate := 'LF101';
+            v_message := 'the write has no fencing token';
+            v_hint := 'Call fence.guard(resource, token) before the write, in its transaction, '
+                'or set fencegate.token for the transaction.';
+        when 'token_unknown' then
+            v_sqlstate := 'LF102';
+            v_message := format('the token %s was never granted', v_write);
+            v_hint := 'Pass the fencing token of a lease on this name, or on a name above it with a subtree lease.';
+        when 'token_stale' then
+            v_sqlstate := 'LF103';
+            if p_ruling.reason = 'reused' then
+                v_message := format('the token %s was used: the last accepted write had %s.%s',
+                    v_write, p_ruling.last_token, p_ruling.last_sequence);
+                v_hint := 'Number the transactions of one token: each sequence is greater than the one before.';
+            elsif p_ruling.reason = 'shared' then
+                v_message := format('the token %s is that of a shared lease, which cannot write', v_write);
+                v_hint := 'Acquire an exclusive lease to write.';
+            else
+                v_message := format('the token %s is stale: %s', v_write, case p_ruling.reason
+                    when 'superseded' then format('the newest token is %s',
+                        greatest(p_ruling.granted_token, p_ruling.last_token))
+                    when 'max_hold' then 'its lease reached the longest hold that the policy allows'
+                    else 'its lease was released or broken' end);
+                v_hint := 'The lease is lost. Stop this work, and acquire the lock anew before you read and write again.';
+            end if;
+        when 'lease_mismatch' then
+            v_sqlstate := 'LF104';
+            v_message := format('the lease_id is not that of the lease with token %s', v_write);
+            v_hint := 'Pass the lease_id of the grant.';
+        when 'lease_expired' then
+            v_sqlstate := 'LF105';
+            v_message := format('the lease with token %s has expired, and the policy requires a live lease', v_write);
+            v_hint := 'Acquire the lock anew before you read and write again.';
+        when 'token_reused' then
+            v_sqlstate := 'LF106';
+            v_message := format('the transaction with token %s was committed', v_write);
+            v_hint := 'It is done. Do not repeat it; number the next transaction higher.';
+        when 'truncate' then
+            v_sqlstate := 'LF107';
+            v_message := format('the rows of %s belong to many resources', p_table);
+            v_hint := 'Delete the rows of each resource under its token, or call fence.unprotect first.';
+    end case;
+    raise exception using
+        errcode = v_sqlstate,
+        message = p_resource || ': ' || v_message,
+        detail = json_strip_nulls(json_build_object(
+            'code', p_ruling.verdict, 'reason', nullif(p_ruling.reason, ''), 'resource', p_resource, 'table', p_table,
+            'fencing_token', p_token, 'sequence', p_sequence, 'granted_token', p_ruling.granted_token,
+            'last_token', p_ruling.last_token, 'last_sequence', p_ruling.last_sequence))::text,
+        hint = v_hint;
+end
+$$;

@@ -1,0 +1,33 @@
+-- fence.sweep_reported(rows_max) → done: the number of rejections by SQL that were moved to fence.rejections; more. See
+-- fence.sweep.
+create or replace function fence.sweep_reported(p_rows_max integer, out done bigint, out more boolean)
+language plpgsql
+as $$
+begin
+    with taken as (
+        delete from fence.reported r
+        where r.id = any (array(
+            select o.id from fence.reported o order by o.id limit p_rows_max for update skip locked))
+        returning r as rejection
+    ), groups as (
+        select count(*) as count, min((t.rejection).at) as first_at, max((t.rejection).at) as last_at,
+            (array_agg(t.rejection order by (t.rejection).id desc))[1] as newest
+        from taken t
+        group by (t.rejection).resource, (t.rejection).fencing_token, (t.rejection).code, (t.rejection).reason,
+            (t.rejection).address
+    ), moved as (
+        select array_agg((g.newest).resource) as resources, array_agg((g.newest).table_name) as keys,
+            array_agg((g.newest).code) as codes, array_agg((g.newest).reason) as reasons,
+            array_agg('sql'::text) as sources, array_agg((g.newest).address) as addresses,
+            array_agg((g.newest).fencing_token) as tokens, array_agg((g.newest).sequence) as sequences,
+            array_agg((g.newest).granted_token) as granted_tokens, array_agg((g.newest).last_token) as last_tokens,
+            array_agg((g.newest).last_sequence) as last_sequences, array_agg(g.count) as counts,
+            array_agg(g.first_at) as first_at, array_agg(g.last_at) as last_at
+        from groups g
+    )
+    select coalesce(sum(recorded.writes), 0) into done
+    from moved m, fence.record_rejections(m.resources, m.keys, m.codes, m.reasons, m.sources, m.addresses, m.tokens,
+        m.sequences, m.granted_tokens, m.last_tokens, m.last_sequences, m.counts, m.first_at, m.last_at) recorded;
+    more := done = p_rows_max;
+end
+$$;

@@ -1,0 +1,58 @@
+-- fence.check_rows(table, resources) is called by the triggers of a protected table, for rows of resources that this
+-- transaction is not admitted for. table is the table of the rows, perhaps a partition.
+--
+-- A transaction that has set fencegate.token, and perhaps fencegate.lease_id, is guarded by that now. With
+-- fencegate.resource set, only that resource is. What is left is rejected: it raises as fence.guard does, or LF101 for
+-- a transaction without a token. In the mode "observe" nothing raises; rejections are recorded instead, 100 at most in
+-- a call.
+--
+-- Raises 22023 if a setting is invalid.
+create or replace function fence.check_rows(p_table oid, p_resources text[]) returns void
+language plpgsql
+as $$
+declare
+    v_root     oid := coalesce(pg_partition_root(p_table), p_table);
+    v_table    text := (select format('%s.%s', n.nspname, c.relname)
+        from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = v_root);
+    v_observe  boolean := exists (
+        select from fence.protected_tables p where p.table_id = v_root and p.mode = 'observe');
+    v_only     text := nullif(current_setting('fencegate.resource', true), '');
+    v_given    text := nullif(current_setting('fencegate.token', true), '');
+    v_lease_id uuid;
+    v_resource text;
+    v_token    bigint;
+    v_sequence bigint;
+    v_ruling   fence.ruling;
+    v_reports  integer := 0;
+begin
+    if v_given is not null then
+        if v_given !~ '^[0-9]{1,16}([.][0-9]{1,18})?$' then
+            raise exception 'fencegate.token is %, want a token or token.sequence, such as 34 or 34.2',
+                quote_literal(left(v_given, 50)) using errcode = 'invalid_parameter_value';
+        end if;
+        v_lease_id := nullif(current_setting('fencegate.lease_id', true), '')::uuid;
+    end if;
+    -- In one order for all transactions, so that they do not deadlock.
+    foreach v_resource in array array(select r from unnest(p_resources) r order by r collate "C") loop
+        v_token := null;
+        v_sequence := null;
+        select 'token_required', '', false, coalesce(f.granted_token, 0), coalesce(f.last_token, 0),
+            coalesce(f.last_sequence, 0), coalesce(f.last_version, 0)
+        into v_ruling
+        from (values (v_resource)) as r (resource)
+        left join fence.fences f on f.resource = r.resource;
+        if v_given is not null and coalesce(v_only = v_resource, true) and fence.is_name(v_resource) then
+            v_token := split_part(v_given, '.', 1);
+            v_sequence := nullif(split_part(v_given, '.', 2), '');
+            v_ruling := fence.guard_by_rule(v_resource, v_token, v_sequence, v_lease_id, null);
+            continue when v_ruling.verdict = 'admitted';
+        end if;
+        if not v_observe then
+            perform fence.raise_rejection(v_resource, v_token, v_sequence, v_ruling, v_table);
+        end if;
+        v_reports := v_reports + 1;
+        exit when v_reports > 100;
+        perform fence.report_rejection(v_resource, v_token, v_sequence, v_ruling, v_table);
+    end loop;
+end
+$$;
