@@ -4,7 +4,7 @@
 -- Registers the table, or changes its registration, and makes the functions of its triggers. Deletes the registrations
 -- of tables that were dropped.
 --
--- Raises 22023 for an invalid argument, 42809 for a table that cannot be protected, and what fence.resource_expression
+-- Raises 42501 for a caller who does not own the table, 22023 for an invalid argument, 42809 for a table that cannot be protected, and what fence.resource_expression
 -- raises.
 create or replace function fence.prepare_protection(p_table regclass, p_template text, p_mode text) returns text[]
 language plpgsql security definer
@@ -16,6 +16,7 @@ declare
     v_sql      text;
     v_dropped  regclass;
 begin
+    perform fence.check_table_owner(p_table);
     select case
         when p_mode is null or p_mode not in ('enforce', 'observe')
             then 'the mode is enforce or observe'
@@ -52,7 +53,8 @@ begin
     end loop;
     -- The right to make a trigger with a function. Nobody can call it otherwise.
     for v_sql in
-        select distinct format('grant execute on function %s() to %s', w.function_name, c.relowner::regrole)
+        select distinct format('revoke all on function %1$s() from public; grant execute on function %1$s() to %2$s',
+            w.function_name, c.relowner::regrole)
         from fence.wanted_triggers(v_id, p_table) w, pg_class c where c.oid = p_table
     loop
         execute v_sql;

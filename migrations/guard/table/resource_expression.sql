@@ -1,5 +1,8 @@
 -- fence.resource_expression(table, template, row) → an SQL expression for the resource of a row; row is the SQL name of
--- the row. Raises 22023 if the template is invalid, 42703 for a missing column, 42804 for a column of a type whose text
+-- the row. It has no cast, because a trigger evaluates it with the rights of the schema's owner: the table's owner could
+-- change the type of a column to one whose cast to text is a function of its own. concat calls no function of a user.
+--
+-- Raises 22023 if the template is invalid, 42703 for a missing column, 42804 for a column of a type whose text
 -- depends on settings, or is not fixed for other reasons.
 create or replace function fence.resource_expression(p_table regclass, p_template text, p_row text) returns text
 language plpgsql stable
@@ -28,9 +31,12 @@ begin
                 using errcode = 'undefined_column';
         elsif v_segment.base in ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype, 'uuid'::regtype)
                 and v_segment.attgenerated <> 'v' then
-            v_terms := v_terms || format('coalesce(%s.%I::text, ''%%null'')', p_row, v_segment.attname);
+            v_terms := v_terms || format('case when %1$s.%2$I is null then ''%%null'' else concat(%1$s.%2$I) end',
+                p_row, v_segment.attname);
         elsif v_segment.base in ('text'::regtype, 'varchar'::regtype) and v_segment.attgenerated <> 'v' then
-            v_terms := v_terms || format('fence.segment(%s.%I::text)', p_row, v_segment.attname);
+            v_terms := v_terms || format(
+                'case when %1$s.%2$I is null then ''%%null'' else fence.segment(concat(%1$s.%2$I)) end',
+                p_row, v_segment.attname);
         else
             raise exception 'the column % of % cannot be part of a resource', quote_literal(v_segment.column_name),
                 p_table
