@@ -79,17 +79,13 @@ func Guard(ctx context.Context, tx Tx, lease *lockclient.Lease, opts ...Option) 
 // written whose resource was not guarded. The error's Cause is err. Other errors, and nil, are returned unchanged.
 func Error(err error) error { return guard.Error(err) }
 
-// Beginner begins transactions: a *sql.DB.
-type Beginner interface {
-	BeginTx(ctx context.Context, options *sql.TxOptions) (*sql.Tx, error)
-}
-
 // InTx begins a transaction, guards it, calls fn and commits. If fn returns an error or panics, it rolls back. After a
 // serialization failure or a deadlock (SQLSTATE 40001, 40P01) it begins again, under the next number, up to ten times.
 // So fn may run more than once: it must have no effect outside of tx. It must not commit or roll back tx.
 //
 // fn must not write under the same lease by other means, nor call Guard with it: the lease's other writes wait until
-// InTx returns. It may call Guard with other leases.
+// InTx returns. It may call Guard with other leases. Concurrent calls with one lease run one after another, and each
+// holds a connection while it waits.
 //
 // If the connection is lost during COMMIT, InTx asks the fence, on another connection, whether the transaction was
 // committed. That takes up to 30 seconds while the database is unreachable, and up to 5 seconds after ctx has ended.
@@ -103,27 +99,42 @@ type Beginner interface {
 // committed. InTx also records a rejection, as far as it can, for the dashboard: the rejected transaction itself leaves
 // no trace but a count.
 func InTx(
-	ctx context.Context, db Beginner, lease *lockclient.Lease, fn func(tx *sql.Tx) error, opts ...Option,
+	ctx context.Context, db *sql.DB, lease *lockclient.Lease, fn func(tx *sql.Tx) error, opts ...Option,
 ) error {
 	c := newConfig(opts)
-	return guard.InTx(ctx, database{db, c.begin}, lease, c.resources, func(tx guard.Tx) error {
+	return guard.InTx(ctx, connections{db, c.begin}, lease, c.resources, func(tx guard.Tx) error {
 		return fn(tx.(transaction).tx)
 	})
 }
 
-type database struct {
-	Beginner
+type connections struct {
+	db      *sql.DB
 	options *sql.TxOptions
 }
 
-func (d database) Begin(ctx context.Context) (guard.Tx, error) { return d.begin(ctx, d.options) }
-
-func (d database) BeginPlain(ctx context.Context) (guard.Tx, error) {
-	return d.begin(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+func (c connections) Take(ctx context.Context) (guard.Conn, error) {
+	conn, err := c.db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return connection{conn, c.options}, nil
 }
 
-func (d database) begin(ctx context.Context, options *sql.TxOptions) (guard.Tx, error) {
-	tx, err := d.BeginTx(ctx, options)
+type connection struct {
+	*sql.Conn
+	options *sql.TxOptions
+}
+
+func (c connection) Begin(ctx context.Context) (guard.Tx, error) { return c.begin(ctx, c.options) }
+
+func (c connection) BeginPlain(ctx context.Context) (guard.Tx, error) {
+	return c.begin(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+}
+
+func (c connection) Release() { _ = c.Close() }
+
+func (c connection) begin(ctx context.Context, options *sql.TxOptions) (guard.Tx, error) {
+	tx, err := c.BeginTx(ctx, options)
 	if err != nil {
 		return nil, err
 	}

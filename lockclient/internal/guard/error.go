@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"database/sql/driver"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -92,10 +93,11 @@ func rejected(err error) bool {
 	return ours && code != api.CodeTokenReused && code != "truncate"
 }
 
-// repeatable says that the same transaction may succeed the next time: after a serialization failure or a deadlock.
+// repeatable says that the same transaction may succeed the next time: after a serialization failure, a deadlock, or on
+// a connection that was dead before it began.
 func repeatable(err error) bool {
 	state := stateOf(err)
-	return state == "40001" || state == "40P01"
+	return state == "40001" || state == "40P01" || errors.Is(err, driver.ErrBadConn)
 }
 
 // aborted says that an error of COMMIT proves that the transaction was rolled back. PostgreSQL reports an error before

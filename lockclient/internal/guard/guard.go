@@ -3,15 +3,18 @@
 //
 // A transaction takes the lease's next number, so that its writes by HTTP and its transactions have one order.
 //
-//	Numbered ─► begin ─► fence.guard ─► fn ─► commit ──────► done
-//	                         │                  │
-//	                         │ rejected         │ no answer
-//	                         ▼                  ▼
-//	                   fence.try_guard,   fence.try_guard with the same number, rolled back:
-//	                   committed: it is     token_reused: it was committed
-//	                   recorded             admitted:     it was not, since the fence row is locked until a transaction ends
+//	connection ─► number ─► begin ─► fence.guard ─► fn ─► commit ─► done
+//	                                     │                  │
+//	                                     │ rejected         │ no answer
+//	                                     ▼                  ▼
+//	                               fence.try_guard,   fence.try_guard with the same number, rolled back:
+//	                               committed: it is     token_reused: it was committed
+//	                               recorded             admitted: it was not, because it no longer locks the fence
 //
 // The next number waits for the answer: once the fence has seen a greater one, it can't tell.
+//
+// The connection comes before the number. In Guard the caller has one already, and waits for its number; if InTx waited
+// for a connection while it has a number, both could wait for each other.
 package guard
 
 import (
@@ -43,12 +46,19 @@ type Tx interface {
 	Rollback(ctx context.Context) error
 }
 
-// DB begins transactions.
-type DB interface {
+// Conn is a connection.
+type Conn interface {
 	// Begin begins a transaction with the options of the caller.
 	Begin(ctx context.Context) (Tx, error)
-	// BeginPlain begins one under READ COMMITTED that may write.
+	// BeginPlain begins one under READ COMMITTED.
 	BeginPlain(ctx context.Context) (Tx, error)
+	// Release gives it back to its pool. It may be called again.
+	Release()
+}
+
+// Pool has connections.
+type Pool interface {
+	Take(ctx context.Context) (Conn, error)
 }
 
 // Guard admits a transaction to the resources under the lease's next number. No resource means that of the lease.
@@ -60,22 +70,37 @@ func Guard(ctx context.Context, tx Querier, lease *lockclient.Lease, resources [
 
 // InTx runs fn in a transaction that is admitted to the resources, and commits it.
 func InTx(
-	ctx context.Context, db DB, lease *lockclient.Lease, resources []string, fn func(Tx) error,
-) (err error) {
+	ctx context.Context, pool Pool, lease *lockclient.Lease, resources []string, fn func(Tx) error,
+) error {
 	resources = resourcesOf(lease, resources)
 	for attempt := 1; ; attempt++ {
-		err = lease.Numbered(ctx, func(number api.FencingToken) error {
-			n := numbered{lease, number, resources}
-			err := n.run(ctx, db, fn)
-			if rejected(err) {
-				n.report(ctx, db, lockclient.ProblemOf(err))
-			}
-			return err
-		})
+		err := attemptTx(ctx, pool, lease, resources, fn)
 		if !repeatable(err) || attempt == attemptsMax || pause(ctx, attempt) != nil {
 			return err
 		}
 	}
+}
+
+func attemptTx(
+	ctx context.Context, pool Pool, lease *lockclient.Lease, resources []string, fn func(Tx) error,
+) error {
+	conn, err := pool.Take(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	return lease.Numbered(ctx, func(number api.FencingToken) error {
+		n := numbered{lease, number, resources}
+		lost, err := n.run(ctx, conn, fn)
+		switch {
+		case lost:
+			conn.Release()
+			return n.settle(ctx, pool, err)
+		case rejected(err):
+			n.report(ctx, conn, lockclient.ProblemOf(err))
+		}
+		return err
+	})
 }
 
 // resourcesOf returns the resources in the order in which all transactions lock their fences.
@@ -105,27 +130,24 @@ func (n numbered) guard(ctx context.Context, tx Querier) error {
 	return nil
 }
 
-// run makes one try.
-func (n numbered) run(ctx context.Context, db DB, fn func(Tx) error) error {
-	tx, err := db.Begin(ctx)
+// run runs the transaction. lost says that COMMIT got no answer; the error is that of the connection then.
+func (n numbered) run(ctx context.Context, conn Conn, fn func(Tx) error) (lost bool, err error) {
+	tx, err := conn.Begin(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer rollback(ctx, tx)
 	if err := n.guard(ctx, tx); err != nil {
-		return err
+		return false, err
 	}
 	if err := fn(tx); err != nil {
-		return Error(err)
+		return false, Error(err)
 	}
-	switch err := tx.Commit(ctx); {
-	case err == nil:
-		return nil
-	case aborted(err):
-		return Error(err) // a deferred trigger may have rejected it
-	default:
-		return n.settle(ctx, db, err)
+	err = tx.Commit(ctx)
+	if err != nil && !aborted(err) {
+		return true, err
 	}
+	return false, Error(err) // a deferred trigger may have rejected it
 }
 
 // rollback does nothing after a commit. It does not depend on ctx, because other holders wait for its fence.

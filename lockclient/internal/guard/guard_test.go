@@ -186,6 +186,9 @@ func newBank(t *testing.T) bank {
 	return bank{db, client}
 }
 
+// commit is the message that ends a transaction, and no part of another one.
+const commit = "commit\x00"
+
 const deposit = `insert into accounts values ($1, $2)
 	on conflict (id) do update set balance = accounts.balance + excluded.balance`
 
@@ -404,7 +407,7 @@ func testLostAnswer(t *testing.T, x *test) {
 		if x.lease = newer; ctx.Err() != nil {
 			ctx = await.Context(t)
 		}
-		cutter.CutAfter(enginetest.BeforeClient, "commit", func() {
+		cutter.CutAfter(enginetest.BeforeClient, commit, func() {
 			if err := lost.meanwhile(); err != nil {
 				t.Error(err)
 			}
@@ -426,7 +429,7 @@ func testLostAnswer(t *testing.T, x *test) {
 // COMMIT is lost: the transaction is found not to be committed.
 func testLostCommit(t *testing.T, x *test) {
 	cutter := x.throughCutter(t)
-	cutter.Cut(enginetest.BeforeServer, "commit")
+	cutter.Cut(enginetest.BeforeServer, commit)
 	err := x.deposit(t, 1)
 	wantErr(t, "a lost COMMIT", err, lockclient.ErrUnavailable)
 	if errors.Is(err, lockclient.ErrOutcomeUnknown) || lockclient.ProblemOf(err).Outcome != api.OutcomeNotApplied {

@@ -19,11 +19,11 @@ const (
 
 // settle returns the outcome of the transaction, whose COMMIT got no answer: nil if it was committed, and otherwise an
 // error that matches ErrOutcomeUnknown only if the database does not know, or can't be asked.
-func (n numbered) settle(ctx context.Context, db DB, lost error) error {
+func (n numbered) settle(ctx context.Context, pool Pool, lost error) error {
 	ctx, cancel := extend(ctx)
 	defer cancel()
 	for attempt := 1; ; attempt++ {
-		verdict, err := n.tryGuard(ctx, db, n.problem(""), never)
+		verdict, err := n.ask(ctx, pool)
 		switch {
 		case err != nil:
 			if isDenied(err) || pause(ctx, attempt) != nil {
@@ -54,23 +54,31 @@ func extend(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// report records a rejection, as far as it can: the transaction that was rejected could not, since it was rolled back.
-func (n numbered) report(ctx context.Context, db DB, problem *api.Problem) {
-	ctx, cancel := context.WithTimeout(ctx, extraTime)
-	defer cancel()
-	_, _ = n.tryGuard(ctx, db, problem, func(code api.Code) bool { return code != admitted })
+// ask returns the verdict on the transaction's own number, on another connection.
+func (n numbered) ask(ctx context.Context, pool Pool) (*api.Problem, error) {
+	conn, err := pool.Take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Release()
+	return n.tryGuard(ctx, conn, n.problem(""), false)
 }
 
-// The verdict of fence.try_guard that is not the code of a rejection.
+// report records a rejection, as far as it can: the transaction that was rejected could not, since it was rolled back.
+func (n numbered) report(ctx context.Context, conn Conn, problem *api.Problem) {
+	ctx, cancel := context.WithTimeout(ctx, extraTime)
+	defer cancel()
+	_, _ = n.tryGuard(ctx, conn, problem, true)
+}
+
+// admitted is the verdict of fence.try_guard that is not the code of a rejection.
 const admitted api.Code = "admitted"
 
-func never(api.Code) bool { return false }
-
-// tryGuard asks for the verdict on the token of a problem, in a transaction that is committed only if keep says so.
+// tryGuard returns the verdict on the token of a problem. It changes nothing, but records a rejection if record is set.
 func (n numbered) tryGuard(
-	ctx context.Context, db DB, problem *api.Problem, keep func(api.Code) bool,
+	ctx context.Context, conn Conn, problem *api.Problem, record bool,
 ) (*api.Problem, error) {
-	tx, err := db.BeginPlain(ctx)
+	tx, err := conn.BeginPlain(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +97,7 @@ func (n numbered) tryGuard(
 		return nil, err
 	}
 	verdict.GrantedToken, verdict.LastToken, verdict.LastSequence = &granted, &last, &lastSequence
-	if keep(verdict.Code) {
+	if record && verdict.Code != admitted {
 		err = tx.Commit(ctx)
 	}
 	return verdict, err
