@@ -75,7 +75,6 @@ func Guard(ctx context.Context, tx pgx.Tx, lease *lockclient.Lease, opts ...Opti
 // written whose resource was not guarded. The error's Cause is err. Other errors, and nil, are returned unchanged.
 func Error(err error) error { return guard.Error(err) }
 
-
 // InTx begins a transaction, guards it, calls fn and commits. If fn returns an error or panics, it rolls back. After a
 // serialization failure or a deadlock (SQLSTATE 40001, 40P01) it begins again, under the next number, up to ten times.
 // So fn may run more than once: it must have no effect outside of tx. It must not commit or roll back tx.

@@ -93,9 +93,12 @@ func rejected(err error) bool {
 	return ours && code != api.CodeTokenReused && code != "truncate"
 }
 
-// repeatable says that the same transaction may succeed the next time: after a serialization failure, a deadlock, or on
-// a connection that was dead before it began.
+// repeatable says that the same transaction may succeed the next time: after a serialization failure, a deadlock, or a
+// connection that was dead before COMMIT was sent. After COMMIT, the error is a problem.
 func repeatable(err error) bool {
+	if lockclient.ProblemOf(err) != nil {
+		return false
+	}
 	state := stateOf(err)
 	return state == "40001" || state == "40P01" || errors.Is(err, driver.ErrBadConn)
 }
