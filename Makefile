@@ -2,8 +2,9 @@
 .DEFAULT_GOAL := help
 .PHONY: help build build-bench run demo test test-deps lint bench bench-locks fuzz screenshots golden golden-check docs verify
 
-# The benchmarks are a module of their own.
+# The benchmarks and the examples are modules of their own.
 BENCH := internal/bench
+EXAMPLES := examples/go
 
 # Overridable: make test PACKAGES=./store TEST_FLAGS='-run TestScenarios -v'; make test MODULE=internal/bench
 MODULE     ?= .
@@ -43,12 +44,13 @@ ifeq ($(MODULE) $(PACKAGES),. ./...)
 	@RACE='$(RACE)' scripts/test $(BENCH) $(TEST_FLAGS) ./...
 endif
 
-test-deps: ## Install what the tests need beside Go: PostgreSQL's programs, etcd, Redis, Chromium, curl, a C compiler
+test-deps: ## Install what the tests need beside Go: PostgreSQL's programs, etcd, Redis, Chromium, curl, drivers, a C compiler
 	@scripts/test-deps
 
 lint: ## Run the linters, the import rules among them
 	scripts/golangci-lint run ./...
 	cd $(BENCH) && ../../scripts/golangci-lint run ./...
+	cd $(EXAMPLES) && ../../scripts/golangci-lint run ./...
 
 bench: build-bench ## Measure fenced writes beside unfenced ones, etcd, ZooKeeper and Redis, where those are installed (BENCH_FLAGS)
 	scripts/with-postgres bin/fencegate-bench writes --goals $(BENCH_FLAGS)
