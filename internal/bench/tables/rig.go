@@ -103,7 +103,7 @@ func (r *rig) makeTable(ctx context.Context, t tableSpec) error {
 	if t.partitioned {
 		create[0] += " partition by hash (id)"
 		for i := range partitions {
-			create = append(create, fmt.Sprintf("create table %s_%d partition of %[1]s for values with (modulus %d, remainder %[2]d)",
+			create = append(create, fmt.Sprintf("create table %[1]s_%[2]d partition of %[1]s for values with (modulus %[3]d, remainder %[2]d)",
 				table, i, partitions))
 		}
 	}
