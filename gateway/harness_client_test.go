@@ -182,6 +182,7 @@ var codeStatuses = map[api.Code][]int{
 	api.CodeNotFound:        {404},
 	api.CodeLockHeld:        {409},
 	api.CodeDeadlock:        {409},
+	api.CodeNotExternal:     {409},
 	api.CodeLeaseLost:       {409},
 	api.CodeTokenStale:      {412},
 	api.CodeTokenUnknown:    {412},
