@@ -30,7 +30,7 @@ type Zombie struct {
 
 const (
 	demoTTL      = 2 * time.Second
-	roundTimeout = 25 * time.Second
+	roundTimeout = time.Minute
 	// workOfA is time enough to freeze A before it writes, on a machine that is busy with other things.
 	workOfA = time.Second
 	workOfB = 200 * time.Millisecond
