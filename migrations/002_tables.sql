@@ -47,3 +47,11 @@ create sequence fence.rejected_by_sql_lease_expired minvalue 0 start 0;
 create sequence fence.rejected_by_sql_truncate minvalue 0 start 0;
 
 insert into fence.sweeps (part) values ('reported');
+
+-- The rejections by SQL of each protected table.
+create index rejections_sql on fence.rejections (key, changed_at) where source = 'sql';
+
+alter table fence.inventory
+    add column tables_enforce bigint not null default 0,
+    add column tables_observe bigint not null default 0,
+    add column tables_with_problems bigint not null default 0;

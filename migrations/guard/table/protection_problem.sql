@@ -1,8 +1,9 @@
 -- fence.protection_problem(id, table, template) → what is wrong with the protection of a table, for the view
--- fence.protected; null if nothing is.
+-- fence.protected; null if nothing is. It reads only the catalog, and waits for no lock on the table.
 create or replace function fence.protection_problem(p_id integer, p_table regclass, p_template text) returns text
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$
 declare
     v_problem text;
@@ -12,24 +13,24 @@ begin
     end if;
     select format('trigger %s on %s %s', w.name, w.on_table, case
             when t.oid is null then 'is missing'
-            when t.tgfoid <> coalesce(to_regproc(w.function_name)::oid, 0) then 'has another function'
-            else 'does not always fire' end)
+            when f.oid is null then 'has another function'
+            when t.tgenabled <> 'A' then 'does not always fire'
+            else 'has another definition' end)
     into v_problem
-    from fence.wanted_triggers(p_id, p_table) w
+    from (
+        select * from fence.wanted_triggers(p_id, p_table)
+        union all
+        -- The triggers that PostgreSQL makes on partitions.
+        select p.relid, 'fencegate_row', format('fence.check_%s_row', p_id), '', 29
+        from fence.with_partitions(p_table) as p (relid) where p.relid <> p_table
+    ) as w (on_table, name, function_name, events, type)
     left join pg_trigger t on t.tgrelid = w.on_table and t.tgname = w.name
-    where t.oid is null or t.tgenabled <> 'A' or t.tgfoid <> coalesce(to_regproc(w.function_name)::oid, 0)
+    left join pg_proc f on f.oid = t.tgfoid and f.pronamespace = 'fence'::regnamespace
+        and 'fence.' || f.proname = w.function_name
+    where t.oid is null or f.oid is null or t.tgenabled <> 'A' or t.tgtype <> w.type or t.tgattr::text <> ''
+        or (t.tgqual is null) = (w.name = 'fencegate_replica')
     order by w.name, w.on_table
     limit 1;
-    if v_problem is null then
-        -- The triggers that PostgreSQL makes on partitions.
-        select format('trigger fencegate_row on %s %s', p.relid,
-            case when t.oid is null then 'is missing' else 'does not always fire' end)
-        into v_problem
-        from pg_partition_tree(p_table) p
-        left join pg_trigger t on t.tgrelid = p.relid and t.tgname = 'fencegate_row'
-        where t.tgenabled is distinct from 'A'
-        limit 1;
-    end if;
     if v_problem is null then
         perform fence.resource_expression(p_table, p_template, 'r');
     end if;
