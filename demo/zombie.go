@@ -42,11 +42,16 @@ func (z Zombie) Run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
 	printer := newPrinter(z.Out, z.JSON)
-	setup, err := z.start(ctx, printer)
-	if err != nil {
-		return err
+	setup := &setup{
+		printer: printer, program: z.Program, databaseURL: z.DatabaseURL, databaseName: z.DatabaseName,
+		makeSQL: "create schema if not exists fencegate_demo; create table if not exists " + unfencedTable +
+			" (resource text primary key, value text not null)",
+		removeSQL: "drop schema if exists fencegate_demo cascade",
 	}
 	defer setup.stop()
+	if err := setup.start(ctx); err != nil {
+		return err
+	}
 
 	fenced, err := z.variant(ctx, setup, "fenced", "job-42"+z.Suffix, "",
 		"With the fence: every write carries its token, and PostgreSQL checks it", setup.fencedValue)
