@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/internal/check"
+	"github.com/fencegate/fencegate/internal/checks"
 	"github.com/fencegate/fencegate/internal/printable"
 	"github.com/fencegate/fencegate/migrations"
 )
@@ -49,7 +49,7 @@ func (c *checkCmd) Run(ctx context.Context, con *console) (err error) {
 	if err := migrations.Check(ctx, conn); err != nil {
 		return err
 	}
-	findings, err := check.Run(ctx, conn, check.Checks)
+	findings, err := checks.Run(ctx, conn, checks.All)
 	if err != nil {
 		return err
 	}
@@ -57,10 +57,10 @@ func (c *checkCmd) Run(ctx context.Context, con *console) (err error) {
 }
 
 // findings shows what the checks found. It returns an error if there is an error among the findings.
-func (c *console) findings(findings []check.Finding) error {
+func (c *console) findings(findings []checks.Finding) error {
 	number := 0
 	for i, f := range findings {
-		if f.Severity == check.Error {
+		if f.Severity == checks.Error {
 			number++
 		}
 		if c.json {

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/internal/await"
-	findings "github.com/fencegate/fencegate/internal/check"
+	"github.com/fencegate/fencegate/internal/checks"
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
@@ -45,7 +45,7 @@ func TestCheck(t *testing.T) {
 	found := s.do("check", "--database-url", url, "--output", "json")
 	got := map[string]bool{}
 	for line := range strings.Lines(found.out) {
-		var f findings.Finding
+		var f checks.Finding
 		parseLine(t, line, &f)
 		if f.Advice == "" {
 			t.Errorf("%s has no advice", f.Check)

@@ -1,10 +1,10 @@
-package check
+package checks
 
-// Checks are all checks, the worst findings first.
+// All is all checks, the worst findings first.
 //
 // A role "may act as" another if it is that role, or a member: it may then SET ROLE. Superusers may do anything. One
 // check lists them, and the others leave them out.
-var Checks = []Check{
+var All = []Check{
 	{
 		Name: "table_problem", Severity: Error,
 		SQL: `

@@ -1,7 +1,7 @@
-// Package check looks in a database for what weakens fencing.
+// Package checks looks in a database for what weakens fencing.
 //
-// A Check is a query and the advice for what it finds. To add one, add it to the list in checks.go.
-package check
+// A Check is a query and the advice for what it finds. To add one, add it to the list in list.go.
+package checks
 
 import (
 	"context"
@@ -47,7 +47,7 @@ type Finding struct {
 
 // Run returns what the checks find, in their order. It returns the error of the database, such as for a role that may
 // not read the schema "fence".
-func Run(ctx context.Context, conn *pgx.Conn, checks []Check) ([]Finding, error) {
+func Run(ctx context.Context, conn *pgx.Conn, all []Check) ([]Finding, error) {
 	findings := []Finding{}
 	err := pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		var version int
@@ -56,7 +56,7 @@ func Run(ctx context.Context, conn *pgx.Conn, checks []Check) ([]Finding, error)
 		if err != nil {
 			return err
 		}
-		for _, c := range checks {
+		for _, c := range all {
 			if version < c.VersionMin {
 				continue
 			}
