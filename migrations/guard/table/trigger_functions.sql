@@ -4,6 +4,10 @@
 -- Statement triggers check each resource of a statement once, by its transition tables (fencegate_old, fencegate_new).
 -- The row trigger is for partitioned tables and for replication (fence.trigger_statements). All compare the resource of
 -- a row with fence.admitted, and pass what is missing there to fence.check_rows.
+--
+-- They run with the rights of the schema's owner, and the table's owner may use them in triggers of its own. In one
+-- without transition tables, fencegate_new and fencegate_old are the views of the schema fence with these names, which
+-- have no columns, and not temporary views that call functions of the table's owner: hence the search_path.
 create or replace function fence.trigger_functions(p_id integer, p_table regclass, p_template text) returns text[]
 language plpgsql stable
 as $$
@@ -22,7 +26,7 @@ begin
         select format($function$
             create or replace function fence.check_%s_%s() returns trigger
             language plpgsql security definer
-            set search_path = pg_catalog, pg_temp set enable_seqscan = off
+            set search_path = pg_catalog, fence, pg_temp set enable_seqscan = off
             as $body$
             declare
                 v_missing text[] := array(
