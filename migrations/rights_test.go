@@ -11,10 +11,7 @@ import (
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
-const (
-	insufficientPrivilege = "42501"
-	undefinedColumn       = "42703"
-)
+const insufficientPrivilege = "42501"
 
 // stranger makes a role without rights, and returns a connection with that role.
 func stranger(t *testing.T, url string) *pgx.Conn {

@@ -25,17 +25,18 @@ begin
         order by s.index
     loop
         if v_segment.literal is not null then
-            v_terms := v_terms || quote_literal(v_segment.literal);
+            v_terms := v_terms || (quote_literal(v_segment.literal) || '::pg_catalog.text');
         elsif v_segment.attname is null then
             raise exception 'the table % has no column %', p_table, quote_literal(v_segment.column_name)
                 using errcode = 'undefined_column';
         elsif v_segment.base in ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype, 'uuid'::regtype)
                 and v_segment.attgenerated <> 'v' then
-            v_terms := v_terms || format('case when %1$s.%2$I is null then ''%%null'' else concat(%1$s.%2$I) end',
+            v_terms := v_terms || format(
+                'case when %1$s.%2$I is null then ''%%null'' else pg_catalog.concat(%1$s.%2$I) end',
                 p_row, v_segment.attname);
         elsif v_segment.base in ('text'::regtype, 'varchar'::regtype) and v_segment.attgenerated <> 'v' then
             v_terms := v_terms || format(
-                'case when %1$s.%2$I is null then ''%%null'' else fence.segment(concat(%1$s.%2$I)) end',
+                'case when %1$s.%2$I is null then ''%%null'' else fence.segment(pg_catalog.concat(%1$s.%2$I)) end',
                 p_row, v_segment.attname);
         else
             raise exception 'the column % of % cannot be part of a resource', quote_literal(v_segment.column_name),
@@ -46,6 +47,6 @@ begin
                 hint = 'Add a stored generated column of such a type.';
         end if;
     end loop;
-    return array_to_string(v_terms, ' || ''/'' || ');
+    return array_to_string(v_terms, ' operator(pg_catalog.||) ''/'' operator(pg_catalog.||) ');
 end
 $$;

@@ -3,11 +3,8 @@
 --
 -- Statement triggers check each resource of a statement once, by its transition tables (fencegate_old, fencegate_new).
 -- The row trigger is for partitioned tables and for replication (fence.trigger_statements). All compare the resource of
--- a row with fence.admitted, and pass what is missing there to fence.check_rows.
---
--- They run with the rights of the schema's owner, and the table's owner may use them in triggers of its own. In one
--- without transition tables, fencegate_new and fencegate_old are the views of the schema fence with these names, which
--- have no columns, and not temporary views that call functions of the table's owner: hence the search_path.
+-- a row with fence.admitted, and pass what is missing there to fence.check_rows. To set search_path would cost as much
+-- as the check, so all names are qualified instead, operators too.
 create or replace function fence.trigger_functions(p_id integer, p_table regclass, p_template text) returns text[]
 language plpgsql stable
 as $$
@@ -18,7 +15,7 @@ declare
     v_new     text := fence.resource_expression(p_table, p_template, 'new');
     v_old     text := fence.resource_expression(p_table, p_template, 'old');
     v_moved   text := coalesce((
-        select string_agg(distinct format('old.%1$I is distinct from new.%1$I', s.column_name), ' or ')
+        select string_agg(distinct format('(old.%1$I operator(pg_catalog.=) new.%1$I) is not true', s.column_name), ' or ')
         from fence.template_segments(p_template) s where s.column_name is not null), 'false');
     v_made    text[];
 begin
@@ -26,15 +23,16 @@ begin
         select format($function$
             create or replace function fence.check_%s_%s() returns trigger
             language plpgsql security definer
-            set search_path = pg_catalog, fence, pg_temp set enable_seqscan = off
+            set enable_seqscan = off
             as $body$
             declare
-                v_missing text[] := array(
+                v_missing pg_catalog.text[] := array(
                     select w.resource
                     from (select %s as resource from (select distinct %s from %s) r) w
-                    where (select true from fence.admitted a where a.resource = w.resource limit 1) is null);
+                    where (select true from fence.admitted a where a.resource operator(pg_catalog.=) w.resource limit 1)
+                        is null);
             begin
-                if v_missing <> '{}' then
+                if v_missing operator(pg_catalog.<>) '{}' then
                     perform fence.check_rows(tg_relid, v_missing);
                 end if;
                 return null;
@@ -48,14 +46,16 @@ begin
     return v_made || format($function$
         create or replace function fence.check_%s_row() returns trigger
         language plpgsql security definer
-        set search_path = pg_catalog, pg_temp set enable_seqscan = off
+        set enable_seqscan = off
         as $body$
         begin
-            if tg_op <> 'DELETE' and not exists (select from fence.admitted a where a.resource = %s) then
+            if tg_op operator(pg_catalog.<>) 'DELETE'
+                and not exists (select from fence.admitted a where a.resource operator(pg_catalog.=) (%s))
+            then
                 perform fence.check_rows(tg_relid, array[%s]);
             end if;
-            if (tg_op = 'DELETE' or tg_op = 'UPDATE' and (%s))
-                and not exists (select from fence.admitted a where a.resource = %s)
+            if (tg_op operator(pg_catalog.=) 'DELETE' or tg_op operator(pg_catalog.=) 'UPDATE' and (%s))
+                and not exists (select from fence.admitted a where a.resource operator(pg_catalog.=) (%s))
             then
                 perform fence.check_rows(tg_relid, array[%s]);
             end if;
