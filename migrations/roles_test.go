@@ -239,16 +239,19 @@ begin
 				v_operator, v_type);
 		end loop;
 	end loop;
-	foreach v_type in array array['text', 'uuid', 'jsonb', 'json', 'timestamptz', 'xid8', 'regclass', 'bytea'] loop
+	create function astray.concat(bigint) returns text language sql as 'select null::pg_catalog.text';
+	foreach v_type in array array[
+		'text', 'uuid', 'jsonb', 'json', 'timestamptz', 'interval', 'int8', 'bool', 'xid8', 'regclass', 'bytea']
+	loop
 		execute format('create domain pg_temp.%I as pg_catalog.int4 check (false)', v_type);
 		execute format('create domain astray.%I as pg_catalog.int4 check (false)', v_type);
 	end loop;
 end $$`
 
 // TestTableOwnersGetNoMoreRights checks that the owner of a protected table gets none of the rights of the schema's
-// owner by the functions of its triggers: neither by a trigger of its own that lets them read a temporary view instead of
-// the rows, nor by a column of a type with a cast to text that is a function of its own. And that a role can neither change
-// the protection of another's table, nor use its trigger functions.
+// owner by the functions of its triggers: neither by a trigger of its own that lets them read a temporary view instead
+// of the rows, nor by a column of a type with a cast to text that is a function of its own. And that a role can neither
+// change the protection of another's table, nor use its trigger functions.
 func TestTableOwnersGetNoMoreRights(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
