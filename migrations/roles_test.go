@@ -230,7 +230,7 @@ begin
 			v_function.proname, v_function.arguments, v_function.proname);
 	end loop;
 	foreach v_type in array array[
-		'text', 'bigint', 'integer', 'uuid', 'boolean', 'timestamptz', 'interval', 'xid8', 'numeric', 'bytea', 'json']
+		'text', 'text[]', 'bigint', 'integer', 'uuid', 'boolean', 'timestamptz', 'interval', 'xid8', 'numeric', 'bytea']
 	loop
 		execute format('create function astray.shadow(%s, %1$s) returns boolean language plpgsql as
 			''begin raise exception ''''an operator of astray was called''''; end''', v_type);
