@@ -14,8 +14,7 @@ begin
         where p.table_id = p_table
         order by w.name, w.on_table
     loop
-        execute format('create or replace trigger %I ' || v_trigger.events || ' execute function %s()',
-            v_trigger.name, v_trigger.on_table, v_trigger.function_name);
+        execute regexp_replace(v_trigger.definition, '^CREATE', 'CREATE OR REPLACE');
         v_always := v_always || format('alter table %s enable always trigger %I', v_trigger.on_table, v_trigger.name);
     end loop;
     return v_always;
