@@ -25,6 +25,7 @@ begin
     elsif not (select pg_has_role(v_caller, c.relowner, 'usage') from pg_class c where c.oid = p_table) then
         raise exception '% is not the owner of %', v_caller, p_table using errcode = 'insufficient_privilege';
     end if;
+    perform fence.template_columns(p_table, p_template);
 
     for v_dropped in
         select p.table_id from fence.protected_tables p where not exists (select from pg_class c where c.oid = p.table_id)
@@ -46,11 +47,14 @@ begin
     loop
         execute v_sql;
     end loop;
-    -- Only the owner may make triggers with the functions, and nobody can call them otherwise.
+    -- Only the owner may make triggers with the functions, and nobody can call them otherwise. fence.check_truncate is
+    -- granted once: two transactions cannot change the rights of one function at a time.
     for v_sql in
         select distinct format('revoke all on function %1$s() from public; grant execute on function %1$s() to %2$s',
             w.function_name, c.relowner::regrole)
-        from fence.wanted_triggers(v_id, p_table) w, pg_class c where c.oid = p_table
+        from fence.wanted_triggers(v_id, p_table) w, pg_class c
+        where c.oid = p_table
+            and not (w.name = 'fencegate_truncate' and has_function_privilege(c.relowner, w.function_name || '()', 'execute'))
     loop
         execute v_sql;
     end loop;
