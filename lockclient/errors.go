@@ -36,6 +36,8 @@ var (
 	ErrDeadlock error = codeError(api.CodeDeadlock)
 	// ErrLeaseLost says that the lease is not the lock's current one; Problem.Reason is the reason.
 	ErrLeaseLost error = codeError(api.CodeLeaseLost)
+	// ErrNotExternal says that fencegate issues the tokens of the name itself, so that its fence can't be set.
+	ErrNotExternal error = codeError(api.CodeNotExternal)
 	// ErrTokenRequired says that the write had no token.
 	ErrTokenRequired error = codeError(api.CodeTokenRequired)
 	// ErrTokenUnknown says that the token was never granted.

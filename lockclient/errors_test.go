@@ -23,6 +23,7 @@ var sentinels = map[api.Code]error{
 	api.CodeLockHeld:            lockclient.ErrLockHeld,
 	api.CodeDeadlock:            lockclient.ErrDeadlock,
 	api.CodeLeaseLost:           lockclient.ErrLeaseLost,
+	api.CodeNotExternal:         lockclient.ErrNotExternal,
 	api.CodeTokenRequired:       lockclient.ErrTokenRequired,
 	api.CodeTokenUnknown:        lockclient.ErrTokenUnknown,
 	api.CodeTokenStale:          lockclient.ErrTokenStale,

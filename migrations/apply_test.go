@@ -210,9 +210,10 @@ func TestOlderIsBroughtUpToDate(t *testing.T) {
 		"a function is open to everyone": older + `
 			grant execute on function fence.acquire to public; grant usage on schema fence to public`,
 		"a table is open to everyone": older + "grant all on fence.fences to public",
-		"no functions": `drop view fence.protected; do $$ declare f regprocedure; begin
-			for f in select oid from pg_proc where pronamespace = 'fence'::regnamespace loop
-				execute 'drop function ' || f; end loop; end $$;
+		"no functions": `do $$ declare f text; begin
+			foreach f in array array(
+				select oid::regprocedure::text from pg_proc where pronamespace = 'fence'::regnamespace) loop
+				execute 'drop function if exists ' || f || ' cascade'; end loop; end $$;
 			delete from fence.guard_revision`,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/fencegate/fencegate/internal/await"
@@ -218,7 +217,7 @@ func TestImportIsKilled(t *testing.T) {
 			_, _ = fmt.Sscan(got.out, &n)
 			return n > round*2000
 		})
-		p.signal(syscall.SIGKILL)
+		_ = p.cmd.Process.Kill()
 		p.wait()
 	}
 	got := s.start(args...).wants(exitOK, "")

@@ -16,6 +16,7 @@ const (
 	CodeLockHeld            Code = "lock_held"
 	CodeDeadlock            Code = "deadlock"
 	CodeLeaseLost           Code = "lease_lost"
+	CodeNotExternal         Code = "not_external"
 	CodeTokenRequired       Code = "token_required"
 	CodeTokenUnknown        Code = "token_unknown"
 	CodeTokenStale          Code = "token_stale"

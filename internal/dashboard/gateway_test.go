@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,11 +58,16 @@ func startGatewayOn(t *testing.T, database string) *gateway {
 	return g
 }
 
+// nextPort is the port that freeAddress tries next. Each is tried once: two tests never get the same one.
+var nextPort atomic.Int32
+
+func init() { nextPort.Store(20000 + rand.Int32N(10000)) }
+
 // freeAddress returns an unused address below the system's ephemeral ports: it is still free when the gateway restarts.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for range 100 {
-		address := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000))
+		address := fmt.Sprintf("127.0.0.1:%d", nextPort.Add(1))
 		if listener, err := net.Listen("tcp", address); err == nil {
 			check(t, listener.Close())
 			return address

@@ -9,6 +9,7 @@
 -- Raises 22023 if a setting is invalid.
 create or replace function fence.check_rows(p_table oid, p_resources text[]) returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_root     oid := coalesce(pg_partition_root(p_table), p_table);
