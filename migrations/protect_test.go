@@ -153,8 +153,8 @@ var protectScripts = []script{
 		A create table changed (id integer, name text, unit uuid, n integer); insert into changed values (1, 'a', null, 0); select fence.protect('changed', 'changed/{id}/{name}/{unit}'); select test.grant('changed/1/a/%null')  -- $t
 		A begin; select fence.guard('changed/1/a/%null', $t); update changed set n = 1; savepoint s; alter table changed alter id type bigint; update changed set n = 1; savepoint s
 		A alter table changed alter id type numeric; update changed set n = 1  -- !42883
-		A rollback to s; alter table changed alter id type text; update changed set n = 1  -- !42883
-		A rollback to s; alter table changed alter id type date using null; update changed set n = 1  -- !42883
+		A rollback to s; alter table changed alter id type text; update changed set n = 1  -- !42804
+		A rollback to s; alter table changed alter id type date using null; update changed set n = 1  -- !42804
 		A rollback to s; alter table changed alter name type date using null; update changed set n = 1  -- !42804
 		A rollback to s; alter table changed alter unit type text; update changed set n = 1  -- !42804
 		A rollback to s; alter table changed rename id to other; update changed set n = 1  -- !42703
@@ -288,28 +288,42 @@ var attackScripts = []script{
 		A create function shadow.pg_current_xact_id() returns xid8 language sql as 'select null::xid8'; create function shadow.age(xid) returns integer language sql as 'select 0'; create function shadow.array_length(text[]) returns integer language sql as 'select 0'
 		A create temp table fencegate_new (id integer, n text); create temp table fencegate_old (id integer, n text); create temp table admitted (resource text); insert into admitted values ('shadowed/1/a'); create temp table fences as select 'shadowed/1/a' as resource
 		A create type pg_temp.text as (x integer); create function pg_temp.pg_partition_root(oid) returns oid language sql as 'select null::oid'
-		A set search_path = pg_temp, shadow, pg_catalog, public; update shadowed set n = 'b'  -- !LF101 shadowed/1/
+		A set search_path = pg_temp, shadow, pg_catalog, public; update shadowed set n = 'b/'  -- !LF101 shadowed/1/
 		A insert into shadowed values (2, 'b')  -- !LF101 shadowed/2/b
 		A delete from shadowed  -- !LF101
 		A select verdict from fence.try_guard('shadowed/1/a', 1)  -- token_unknown
 		A reset search_path; set session authorization default; alter role $app set search_path = shadow; drop schema shadow cascade`},
-	{"a trigger function on another table", `
-		A create table used (id integer primary key); select fence.protect('used', 'used/{id}'); alter table used owner to $owner; select fence.unprotect('used')
-		A set session authorization $owner; select fence.protect('used', 'used/{id}')
-		A select id from fence.protected_tables  -- !42501
-		A select problem is null from fence.protected where table_name = 'used'::regclass  -- t
-		B select id from fence.protected_tables where table_id = 'used'::regclass  -- $id
-		A create table misused (id integer); create trigger mine after insert on misused referencing new table as fencegate_new for each statement execute function fence.check_${id}_insert(); insert into misused values (1)  -- !LF101 "table":"public.misused"
-		A drop table used; create table used_again (id integer); select fence.protect('used_again', 'used/{id}')
-		A drop table misused; select fence.protect('used_again', 'used/{id}'); select fence.unprotect('used_again')
-		B select count(*) from pg_proc where proname like 'check_${id}_%'  -- 0
-		B create table others (id integer); select fence.protect('others', 'others/{id}')
-		A select fence.protect('others', 'x/{id}', 'observe')  -- !42501
-		A select fence.prepare_protection('others', 'x/{id}', 'observe')  -- !42501 owner
-		A select fence.forget_protection('others')  -- !2BP01
-		A select fence.unprotect('others')  -- !42501
-		B select template, mode, problem is null from fence.protected where table_name = 'others'::regclass  -- others/{id}|enforce|t
-		B set session authorization $app; create trigger mine after insert on others for each row execute function fence.check_${id}_row()  -- !42501`},
+	{"an owner who is not fencegate: no other trigger with its functions, and no other's table", `
+		A create table used (id integer primary key); alter table used owner to $owner
+		B set session authorization $owner; select fence.protect('used', 'used/{id}')
+		B insert into used values (1)  -- !LF101 used/1
+		A select id from fence.protected_tables where table_id = 'used'::regclass  -- $id
+		B create temp view fencegate_new as select 7 as id
+		B create trigger mine after insert on used for each statement execute function fence.check_${id}_insert()  -- !42501
+		B create or replace trigger fencegate_insert after insert on used for each statement execute function fence.check_${id}_insert()  -- !42501
+		B select fence.prepare_protection('used', 'used/{id}', 'enforce'); create trigger mine after insert on used for each statement execute function fence.check_${id}_insert(); insert into used values (1)  -- !P0001 not protected yet
+		B select fence.finish_protection('used')  -- !55000 triggers
+		B select fence.protect('used', 'used/{id}')  -- !55000 triggers
+		B drop trigger mine on used; select fence.protect('used', 'used/{id}'); insert into used values (1)  -- !LF101 used/1
+		A create table others (id integer); select fence.protect('others', 'others/{id}')
+		B select fence.protect('others', 'x/{id}', 'observe')  -- !42501 owner
+		B select fence.forget_protection('others')  -- !2BP01
+		B select fence.unprotect('others')  -- !42501
+		A select template, mode, problem is null from fence.protected where table_name = 'others'::regclass  -- others/{id}|enforce|t
+		B drop table used; create table used_again (id integer); select fence.protect('used_again', 'used/{id}'); select fence.unprotect('used_again')
+		A select count(*) from pg_proc where proname like 'check_${id}_%'  -- 0`},
+	{"an owner whose types have casts: its functions never run with fencegate's rights", `
+		A create schema $owner authorization $owner; create table casting (id integer, name text, unit uuid, n integer); alter table casting owner to $owner; insert into casting values (1, 'a/b', gen_random_uuid(), 0); create table castings (id integer, name text, unit uuid, n integer) partition by list (n); create table castings_0 partition of castings default; alter table castings owner to $owner; alter table castings_0 owner to $owner
+		A select fence.protect('casting', 'c/{id}/{name}/{unit}'); select fence.protect('castings', 'c/{id}/{name}/{unit}')
+		B set session authorization $owner; create type $owner.evil as enum ('a'); create function $owner.evil_text($owner.evil) returns text language plpgsql as 'begin raise ''it ran as %'', current_user; end'; create function $owner.evil_integer($owner.evil) returns integer language plpgsql as 'begin raise ''it ran as %'', current_user; end'; create cast ($owner.evil as text) with function $owner.evil_text as implicit; create cast ($owner.evil as integer) with function $owner.evil_integer as implicit
+		B create function $owner.same(text, text) returns boolean language plpgsql as 'begin raise ''it ran as %'', current_user; end'; create operator $owner.= (leftarg = text, rightarg = text, function = $owner.same); set search_path = $owner, pg_catalog, public; update casting set n = 1  -- !LF101 a%2Fb
+		B update castings set n = 1; insert into castings_0 values (1, 'a/b', null, 0)  -- !LF101 a%2Fb
+		B alter table casting alter name type evil using 'a'; alter table casting alter unit type evil using 'a'; alter table casting alter id type evil using 'a'
+		B update casting set n = 1  -- !42804
+		B delete from casting  -- !42804
+		B alter table casting alter id type integer using 1; insert into casting values (1)  -- !42804
+		B alter table castings alter id type evil using 'a'; insert into castings values ('a')  -- !42804
+		B alter table castings alter id type integer using 1; alter table castings alter name type evil using 'a'; insert into castings values (1, 'a')  -- !42804`},
 	{"what the owner of the table can do is shown", `
 		A create table owned (id integer); select fence.protect('owned', 'owned/{id}'); alter table owned disable trigger fencegate_insert; insert into owned values (1); select problem from fence.protected where table_name = 'owned'::regclass  -- trigger fencegate_insert on public.owned does not always fire
 		A alter table owned enable trigger fencegate_insert; select problem from fence.protected where table_name = 'owned'::regclass  -- trigger fencegate_insert on public.owned does not always fire
@@ -359,8 +373,8 @@ func protectedDatabase(t *testing.T) (url string, variables map[string]string) {
 		grant execute on function fence.guard, fence.try_guard, fence.segment, fence.escape_segment,
 			fence.protection_problem to $app, $owner;
 		grant select on fence.protected to $app, $owner;
-		grant execute on function fence.protect, fence.prepare_protection, fence.unprotect, fence.forget_protection
-			to $owner`, variables))
+		grant execute on function fence.protect, fence.prepare_protection, fence.finish_protection, fence.unprotect,
+			fence.forget_protection to $owner`, variables))
 	t.Cleanup(func() {
 		for _, role := range variables {
 			_, err := admin.Exec(context.Background(), fmt.Sprintf("drop owned by %[1]s cascade; drop role %[1]s", role))

@@ -35,18 +35,13 @@ begin
             return v_ruling;
         elsif v_ruling.replayed then
             v_ruling.verdict := 'replayed';
-<<<<<<< HEAD
         elsif v_ruling.verdict in ('token_stale', 'token_unknown')
             and (p_sequence is not null
                 or not exists (select from fence.policy_for(p_resource) p where p.rule = 'same_token'))
-            and (v_digest is null
-                or exists (select from fence.fences f where f.resource = p_resource and f.last_digest is null))
-=======
-        elsif v_ruling.verdict <> 'admitted' and exists (
-            select from fence.fences f
-            where f.resource = p_resource and f.last_digest is distinct from '' -- fence.set_fence: there was no write
-                and (v_digest is null or f.last_digest is null))
->>>>>>> c1372ae0c224a5d009616c2cda62e170acb0d4c7
+            and exists (
+                select from fence.fences f
+                where f.resource = p_resource and f.last_digest is distinct from '' -- fence.set_fence: there was no write
+                    and (v_digest is null or f.last_digest is null))
         then
             v_ruling.verdict := 'token_reused';
             v_ruling.reason := '';

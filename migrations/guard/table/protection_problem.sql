@@ -34,7 +34,8 @@ begin
         select 'the trigger functions are not those of the template any more: call fence.protect again'
         into v_problem
         from fence.trigger_functions(p_table, p_template) f
-        left join pg_proc p on p.pronamespace = 'fence'::regnamespace and p.proname = format('check_%s_%s', p_id, f.kind)
+        join fence.wanted_triggers(p_id, p_table) w on w.function_name = format('fence.check_%s_%s', p_id, f.kind)
+        left join pg_proc p on p.oid = to_regproc(w.function_name)
         where p.prosrc is distinct from f.body
         limit 1;
     end if;
