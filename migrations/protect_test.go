@@ -114,7 +114,9 @@ var protectScripts = []script{
 		A select test.grant('parted/1')  -- $t
 		A begin; select fence.guard('parted/1', $t, 1); update parted set n = 3 where id = 1; update parted_1 set n = 2; savepoint s; update parted set id = 12 where id = 1  -- !LF101 parted/12
 		A rollback to s; update parted set id = 1 where id = 11  -- !LF101 parted/11
-		A rollback to s; commit; select test.grant('parted/12')  -- $u
+		A rollback to s; commit; select test.grant('parted/2')  -- $v
+		A begin; select fence.guard('parted/2', $v, 1); update parted set id = 2 where id = 1  -- !LF101 parted/1
+		A rollback; select test.grant('parted/12')  -- $u
 		A begin; select fence.guard('parted/1', $t, 2); select fence.guard('parted/12', $u, 1); update parted set id = 12 where id = 1; commit
 		A truncate parted  -- !LF107 "code":"truncate"
 		A truncate parted_1  -- !LF107 parted
@@ -318,12 +320,15 @@ var attackScripts = []script{
 		B set session authorization $owner; create type $owner.evil as enum ('a'); create function $owner.evil_text($owner.evil) returns text language plpgsql as 'begin raise ''it ran as %'', current_user; end'; create function $owner.evil_integer($owner.evil) returns integer language plpgsql as 'begin raise ''it ran as %'', current_user; end'; create cast ($owner.evil as text) with function $owner.evil_text as implicit; create cast ($owner.evil as integer) with function $owner.evil_integer as implicit
 		B create function $owner.same(text, text) returns boolean language plpgsql as 'begin raise ''it ran as %'', current_user; end'; create operator $owner.= (leftarg = text, rightarg = text, function = $owner.same); set search_path = $owner, pg_catalog, public; update casting set n = 1  -- !LF101 a%2Fb
 		B update castings set n = 1; insert into castings_0 values (1, 'a/b', null, 0)  -- !LF101 a%2Fb
-		B alter table casting alter name type evil using 'a'; alter table casting alter unit type evil using 'a'; alter table casting alter id type evil using 'a'
-		B update casting set n = 1  -- !42804
-		B delete from casting  -- !42804
-		B alter table casting alter id type integer using 1; insert into casting values (1)  -- !42804
-		B alter table castings alter id type evil using 'a'; insert into castings values ('a')  -- !42804
-		B alter table castings alter id type integer using 1; alter table castings alter name type evil using 'a'; insert into castings values (1, 'a')  -- !42804`},
+		B alter table casting alter id type evil using 'a'; alter table castings alter id type evil using 'a'
+		C set session authorization $owner; update casting set n = 1  -- !42804
+		C delete from casting  -- !42804
+		C insert into castings values ('a')  -- !42804
+		B alter table casting alter id type integer using 1; alter table casting alter name type evil using 'a'; alter table castings alter id type integer using 1; alter table castings alter name type evil using 'a'
+		D set session authorization $owner; update casting set n = 1  -- !42804
+		D insert into castings values (1, 'a')  -- !42804
+		B alter table casting alter name type text using 'x'; alter table casting alter unit type evil using 'a'
+		E set session authorization $owner; update casting set n = 1  -- !42804`},
 	{"what the owner of the table can do is shown", `
 		A create table owned (id integer); select fence.protect('owned', 'owned/{id}'); alter table owned disable trigger fencegate_insert; insert into owned values (1); select problem from fence.protected where table_name = 'owned'::regclass  -- trigger fencegate_insert on public.owned does not always fire
 		A alter table owned enable trigger fencegate_insert; select problem from fence.protected where table_name = 'owned'::regclass  -- trigger fencegate_insert on public.owned does not always fire
@@ -341,6 +346,9 @@ var attackScripts = []script{
 		A commit; delete from another  -- !LF101
 		B rollback; begin; delete from another  -- !LF101
 		B rollback; begin; savepoint s; select fence.guard('another/1', $t, 2); rollback to s; delete from another  -- !LF101
+		B rollback; begin; select pg_current_xact_id()
+		A begin; select fence.guard('another/1', $t, 3); commit
+		B delete from another  -- !LF101
 		B rollback`},
 	{"a fence that a restored dump says was admitted in a transaction of this number", `
 		A create table future (id bigint); select fence.protect('future', 'future/{id}')
