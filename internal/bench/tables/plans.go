@@ -59,14 +59,16 @@ func (r *rig) writeRows(ctx context.Context, tx pgx.Tx, table string, rows int) 
 	if err != nil {
 		return nil, err
 	}
-	const ids = "(select array_agg(i) from generate_series(0, ($1::bigint - 1) * $2, $2) i)"
+	ids := make([]int64, rows)
+	for i := range ids {
+		ids[i] = int64(i) * rowsOfResource
+	}
 	for _, s := range []statement{
 		{"select count(fence.guard($1 || '/' || i, $2, $3)) from generate_series(0, $4::integer - 1) i",
 			[]any{r.prefix, r.token, r.numbers(), rows}},
-		{"update " + qualified + " set balance = balance + 1 where id = any (" + ids + ")", []any{rows, rowsOfResource}},
-		{"delete from " + qualified + " where id = any (" + ids + ")", []any{rows, rowsOfResource}},
-		{"insert into " + qualified + " select i * $2, i, 0 from generate_series(0, $1::bigint - 1) i",
-			[]any{rows, rowsOfResource}},
+		{"update " + qualified + " set balance = balance + 1 where id = any ($1)", []any{ids}},
+		{"delete from " + qualified + " where id = any ($1)", []any{ids}},
+		{"insert into " + qualified + " select id, id / $2, 0 from unnest($1::bigint[]) id", []any{ids, rowsOfResource}},
 	} {
 		if _, err := tx.Exec(ctx, s.sql, s.args...); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.sql, err)
