@@ -30,9 +30,10 @@ type Zombie struct {
 
 const (
 	demoTTL      = 2 * time.Second
-	roundTimeout = 25 * time.Second
-	// workOfA is time enough to freeze A before it writes, on a machine that is busy with other things.
-	workOfA = time.Second
+	roundTimeout = time.Minute
+	// workOfA is time enough to freeze A before it writes, on a machine that is busy with other things. A is frozen for
+	// longer than that.
+	workOfA = demoTTL
 	workOfB = 200 * time.Millisecond
 )
 

@@ -14,14 +14,17 @@ import (
 func protectTables(t *testing.T, h *harness) {
 	t.Helper()
 	for _, sql := range []string{
-		`create table accounts (id bigint primary key); insert into accounts select generate_series(1, 300); analyze accounts`,
+		`create table accounts (id bigint primary key); insert into accounts select generate_series(1, 300)`,
+		`analyze accounts`,
 		`select fence.protect('accounts', 'accounts/{id}')`,
-		`create schema "Odd one"; create table "Odd one"."<b>.t" (id text); select fence.protect('"Odd one"."<b>.t"', 'odd', 'observe')`,
+		`create schema "Odd one"; create table "Odd one"."<b>.t" (id text)`,
+		`select fence.protect('"Odd one"."<b>.t"', 'odd', 'observe')`,
 		`insert into "Odd one"."<b>.t" values ('x'), ('y')`,
 		`create table gone (id bigint); select fence.protect('gone', 'gone/{id}')`,
 		`create table parts (id bigint) partition by range (id); select fence.protect('parts', 'parts/{id}')`,
 		`create table parts_1 partition of parts for values from (1) to (10)`,
-		`create table renamed (id bigint); select fence.protect('renamed', 'renamed/{id}'); alter table renamed rename id to no`,
+		`create table renamed (id bigint); select fence.protect('renamed', 'renamed/{id}')`,
+		`alter table renamed rename id to no`,
 		`create table tampered (id bigint); select fence.protect('tampered', 'tampered/{id}')`,
 		`create or replace trigger fencegate_delete after delete on tampered for each row when (false)
 			execute function fence.check_6_delete(); alter table tampered enable always trigger fencegate_delete`,

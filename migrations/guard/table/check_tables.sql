@@ -1,5 +1,5 @@
--- fence.check_tables() looks at up to 100 protected tables that were not looked at for 30 s, and notes their problems in
--- fence.protected_tables. So each look costs little, however many tables there are.
+-- fence.check_tables() looks at up to 100 protected tables that were not looked at for 30 s, and notes their problems
+-- in fence.protected_tables. So each look costs little, however many tables there are.
 create or replace function fence.check_tables() returns void
 language sql
 as $$

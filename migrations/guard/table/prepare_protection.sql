@@ -15,16 +15,13 @@ declare
     v_id       integer;
     v_sql      text;
     v_dropped  regclass;
-    -- current_user is the owner of this function here.
-    v_caller   name := coalesce(nullif(current_setting('role'), 'none'), session_user);
 begin
     if p_mode is null or p_mode not in ('enforce', 'observe') then
         raise exception 'the mode is enforce or observe' using errcode = 'invalid_parameter_value';
     elsif v_problem is not null then
         raise exception '%', v_problem using errcode = 'wrong_object_type';
-    elsif not (select pg_has_role(v_caller, c.relowner, 'usage') from pg_class c where c.oid = p_table) then
-        raise exception '% is not the owner of %', v_caller, p_table using errcode = 'insufficient_privilege';
     end if;
+    perform fence.check_table_owner(p_table);
 
     for v_dropped in
         select p.table_id from fence.protected_tables p where not exists (select from pg_class c where c.oid = p.table_id)

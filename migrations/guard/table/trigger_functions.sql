@@ -15,14 +15,8 @@ language plpgsql stable
 as $$
 declare
     v_all   text := 'true';
-    v_moved text := 'false';
-    v_new   text := fence.resource_expression(p_table, p_template, 'new');
-    v_old   text := fence.resource_expression(p_table, p_template, 'old');
 begin
-    select coalesce(string_agg(format('%I%s as %1$I', c.name, c.collation), ', '), v_all),
-        coalesce(string_agg(format('(old.%I%s operator(pg_catalog.=) new.%1$I%2$s) is not true',
-            c.name, c.collation), ' or '), v_moved)
-    into v_all, v_moved
+    select coalesce(string_agg(format('%I%s as %1$I', c.name, c.collation), ', '), v_all) into v_all
     from (
         select distinct t.column_name as name,
             case when t.type in ('text'::regtype, 'varchar'::regtype) then ' collate pg_catalog."C"' else '' end as collation
@@ -50,19 +44,27 @@ begin
     union all
     select 'row', format($body$
         #variable_conflict use_column
+        declare
+            v_new pg_catalog.text;
+            v_old pg_catalog.text;
         begin
-            if tg_op operator(pg_catalog.<>) 'DELETE'
-                and not exists (select from fence.admitted a where a.resource operator(pg_catalog.=) (%1$s))
-            then
-                perform fence.check_rows(tg_relid, array[%1$s]);
+            if tg_op operator(pg_catalog.<>) 'DELETE' then
+                v_new := %s;
+                if not exists (select from fence.admitted a where a.resource operator(pg_catalog.=) v_new) then
+                    perform fence.check_rows(tg_relid, array[v_new]);
+                end if;
             end if;
-            if (tg_op operator(pg_catalog.=) 'DELETE' or tg_op operator(pg_catalog.=) 'UPDATE' and (%3$s))
-                and not exists (select from fence.admitted a where a.resource operator(pg_catalog.=) (%2$s))
-            then
-                perform fence.check_rows(tg_relid, array[%2$s]);
+            if tg_op operator(pg_catalog.<>) 'INSERT' then
+                v_old := %s;
+                if (v_old operator(pg_catalog.=) v_new) is not true
+                    and not exists (select from fence.admitted a where a.resource operator(pg_catalog.=) v_old)
+                then
+                    perform fence.check_rows(tg_relid, array[v_old]);
+                end if;
             end if;
             return null;
         end
-        $body$, v_new, v_old, v_moved);
+        $body$, fence.resource_expression(p_table, p_template, 'new'),
+            fence.resource_expression(p_table, p_template, 'old'));
 end
 $$;
