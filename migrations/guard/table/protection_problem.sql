@@ -1,8 +1,9 @@
 -- fence.protection_problem(id, table, template) → what is wrong with the protection of a table, for the view
--- fence.protected; null if nothing is.
+-- fence.protected; null if nothing is. It reads only the catalog, and waits for no lock on the table.
 create or replace function fence.protection_problem(p_id integer, p_table regclass, p_template text) returns text
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$
 declare
     v_problem text := fence.table_problem(p_table);
@@ -25,9 +26,9 @@ begin
         select format('trigger fencegate_row on %s %s', p.relid,
             case when t.oid is null then 'is missing' else 'does not always fire' end)
         into v_problem
-        from pg_partition_tree(p_table) p
+        from fence.with_partitions(p_table) as p (relid)
         left join pg_trigger t on t.tgrelid = p.relid and t.tgname = 'fencegate_row'
-        where t.tgenabled is distinct from 'A'
+        where p.relid <> p_table and t.tgenabled is distinct from 'A'
         limit 1;
     end if;
     if v_problem is null then
