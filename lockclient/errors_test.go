@@ -27,6 +27,7 @@ var sentinels = map[api.Code]error{
 	api.CodeTokenRequired:       lockclient.ErrTokenRequired,
 	api.CodeTokenUnknown:        lockclient.ErrTokenUnknown,
 	api.CodeTokenStale:          lockclient.ErrTokenStale,
+	api.CodeTokenReused:         lockclient.ErrTokenReused,
 	api.CodeLeaseMismatch:       lockclient.ErrLeaseMismatch,
 	api.CodeLeaseExpired:        lockclient.ErrLeaseExpired,
 	api.CodeVersionMismatch:     lockclient.ErrVersionMismatch,

@@ -228,7 +228,7 @@ begin
     update fence.leases set expires_at = clock_timestamp()
     where ended_at is null and (lock = p_lock or fence.is_below(lock, p_lock) or fence.is_below(p_lock, lock));
     select a.outcome, (a.lease).fencing_token into v_outcome, v_token
-    from fence.acquire(fence.lease_request(p_lock, 'owner', p_mode, p_scope, p_ttl_ms, null, null, null), 0, null) a;
+    from fence.acquire_lease(fence.lease_request(p_lock, 'owner', p_mode, p_scope, p_ttl_ms, null, null, null), 0, null) a;
     if v_outcome <> 'granted' then
         raise '% is %', p_lock, v_outcome;
     end if;

@@ -20,6 +20,7 @@ const (
 	CodeTokenRequired       Code = "token_required"
 	CodeTokenUnknown        Code = "token_unknown"
 	CodeTokenStale          Code = "token_stale"
+	CodeTokenReused         Code = "token_reused"
 	CodeLeaseMismatch       Code = "lease_mismatch"
 	CodeLeaseExpired        Code = "lease_expired"
 	CodeVersionMismatch     Code = "version_mismatch"

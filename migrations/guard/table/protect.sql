@@ -19,6 +19,5 @@ begin
     foreach v_sql in array fence.prepare_protection(p_table, p_template, p_mode) loop
         execute v_sql;
     end loop;
-    perform fence.finish_protection(p_table);
 end
 $$;

@@ -1,8 +1,9 @@
 -- fence.protection_problem(id, table, template) → what is wrong with the protection of a table, for the view
--- fence.protected; null if nothing is. A role with the right TRIGGER, which GRANT ALL includes, can replace the triggers.
+-- fence.protected; null if nothing is. It reads only the catalog, and waits for no lock on the table.
 create or replace function fence.protection_problem(p_id integer, p_table regclass, p_template text) returns text
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$
 declare
     v_problem text := fence.table_problem(p_table);
@@ -25,30 +26,17 @@ begin
         select format('trigger fencegate_row on %s %s', p.relid,
             case when t.oid is null then 'is missing' else 'does not always fire' end)
         into v_problem
-        from pg_partition_tree(p_table) p
+        from fence.with_partitions(p_table) as p (relid)
         left join pg_trigger t on t.tgrelid = p.relid and t.tgname = 'fencegate_row'
-        where t.tgenabled is distinct from 'A'
+        where p.relid <> p_table and t.tgenabled is distinct from 'A'
         limit 1;
     end if;
     if v_problem is null then
         select 'the trigger functions are not those of the template any more: call fence.protect again'
         into v_problem
         from fence.trigger_functions(p_table, p_template) f
-        join fence.wanted_triggers(p_id, p_table) w on w.function_name = format('fence.check_%s_%s', p_id, f.kind)
-        left join pg_proc p on p.oid = to_regproc(w.function_name)
+        left join pg_proc p on p.pronamespace = 'fence'::regnamespace and p.proname = format('check_%s_%s', p_id, f.kind)
         where p.prosrc is distinct from f.body
-        limit 1;
-    end if;
-    if v_problem is null then
-        select format('%1$s may replace the triggers: revoke trigger on %2$s from %1$s',
-            coalesce(r.rolname, 'public'), t.oid::regclass)
-        into v_problem
-        from pg_class t
-        cross join aclexplode(t.relacl) a
-        left join pg_roles r on r.oid = a.grantee
-        where t.oid in (select p_table union select p.relid from pg_partition_tree(p_table) p)
-            and a.privilege_type = 'TRIGGER' and a.grantee <> t.relowner
-        order by 1
         limit 1;
     end if;
     return v_problem;

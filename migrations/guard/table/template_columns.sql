@@ -1,10 +1,10 @@
 -- fence.template_columns(table, template) → the segments of a template in order: the literal text, or the name of a
--- column and whether it is a text or a uuid. Other columns are integers.
+-- column with its declared type and its type: smallint, integer, bigint, uuid, text or varchar; they differ for domains.
 --
 -- Raises 22023 if the template is invalid, 42703 for a missing column, 42804 for a column of a type whose text depends
 -- on settings, or is not fixed for other reasons.
 create or replace function fence.template_columns(p_table regclass, p_template text)
-returns table (index bigint, literal text, column_name text, is_text boolean, is_uuid boolean)
+returns table (index bigint, literal text, column_name text, declared_type regtype, type regtype)
 language plpgsql stable
 as $$
 #variable_conflict use_column
@@ -12,7 +12,7 @@ declare
     v_segment record;
 begin
     for v_segment in
-        select s.index, s.literal, s.column_name, a.attname, a.attgenerated,
+        select s.index, s.literal, s.column_name, a.attname, a.attgenerated, a.atttypid,
             (with recursive types as (
                 select t.oid, t.typtype, t.typbasetype from pg_type t where t.oid = a.atttypid
                 union all
@@ -39,7 +39,7 @@ begin
                 hint = 'Add a stored generated column of such a type.';
         end if;
         return query select v_segment.index, v_segment.literal, v_segment.column_name,
-            v_segment.base in ('text'::regtype, 'varchar'::regtype), v_segment.base = 'uuid'::regtype;
+            v_segment.atttypid::regtype, v_segment.base::regtype;
     end loop;
 end
 $$;

@@ -3,29 +3,23 @@
 --
 -- Statement triggers check each resource of a statement once, by its transition tables (fencegate_old, fencegate_new).
 -- The row trigger is for partitioned tables and for replication (fence.wanted_triggers). All compare the resource of
--- a row with fence.admitted, and pass what is missing there to fence.check_rows.
+-- a row with fence.admitted, and pass what is missing there to fence.check_rows. To set search_path would cost as much
+-- as the check, so all names are qualified instead, operators and types too.
 --
--- The functions run with the rights of fencegate, and names of columns and literals come from the owner of the table. So
--- each name is quoted, and the caller quotes each body as a whole. To set search_path would cost as much as the check,
--- so all names are qualified instead, operators too. Texts are compared in the collation "C", which tells all of them
--- apart.
+-- Names of columns and literals come from the owner of the table, and the functions run with the rights of fencegate. So
+-- each name is quoted, and the caller quotes each body as a whole. Texts are compared in the collation "C", which tells
+-- all of them apart.
 create or replace function fence.trigger_functions(p_table regclass, p_template text)
 returns table (kind text, body text)
 language plpgsql stable
 as $$
 declare
     v_all   text := 'true';
-    v_moved text := 'false';
-    v_new   text := fence.resource_expression(p_table, p_template, 'new');
-    v_old   text := fence.resource_expression(p_table, p_template, 'old');
 begin
-    select coalesce(string_agg(format('%I%s as %1$I', c.name, c.collation), ', '), v_all),
-        coalesce(string_agg(
-            format('(old.%I%s operator(pg_catalog.=) new.%1$I) is not true', c.name, c.collation), ' or '), v_moved)
-    into v_all, v_moved
+    select coalesce(string_agg(format('%I%s as %1$I', c.name, c.collation), ', '), v_all) into v_all
     from (
         select distinct t.column_name as name,
-            case when t.is_text then ' collate pg_catalog."C"' else '' end as collation
+            case when t.type in ('text'::regtype, 'varchar'::regtype) then ' collate pg_catalog."C"' else '' end as collation
         from fence.template_columns(p_table, p_template) t where t.literal is null) c;
     return query
     select t.event, format($body$
@@ -50,19 +44,27 @@ begin
     union all
     select 'row', format($body$
         #variable_conflict use_column
+        declare
+            v_new pg_catalog.text;
+            v_old pg_catalog.text;
         begin
-            if tg_op operator(pg_catalog.<>) 'DELETE'
-                and not exists (select from fence.admitted a where a.resource operator(pg_catalog.=) (%1$s))
-            then
-                perform fence.check_rows(tg_relid, array[%1$s]);
+            if tg_op operator(pg_catalog.<>) 'DELETE' then
+                v_new := %s;
+                if not exists (select from fence.admitted a where a.resource operator(pg_catalog.=) v_new) then
+                    perform fence.check_rows(tg_relid, array[v_new]);
+                end if;
             end if;
-            if (tg_op operator(pg_catalog.=) 'DELETE' or tg_op operator(pg_catalog.=) 'UPDATE' and (%3$s))
-                and not exists (select from fence.admitted a where a.resource operator(pg_catalog.=) (%2$s))
-            then
-                perform fence.check_rows(tg_relid, array[%2$s]);
+            if tg_op operator(pg_catalog.<>) 'INSERT' then
+                v_old := %s;
+                if (v_old operator(pg_catalog.=) v_new) is not true
+                    and not exists (select from fence.admitted a where a.resource operator(pg_catalog.=) v_old)
+                then
+                    perform fence.check_rows(tg_relid, array[v_old]);
+                end if;
             end if;
             return null;
         end
-        $body$, v_new, v_old, v_moved);
+        $body$, fence.resource_expression(p_table, p_template, 'new'),
+            fence.resource_expression(p_table, p_template, 'old'));
 end
 $$;
