@@ -1,5 +1,6 @@
 -- fence.protection_problem(id, table, template) → what is wrong with the protection of a table, for the view
--- fence.protected; null if nothing is. It reads only the catalog, and waits for no lock on the table.
+-- fence.protected; null if nothing is. It reads only the catalog, and waits for no lock on the table. A role with the
+-- right TRIGGER, which GRANT ALL includes, can replace the triggers.
 create or replace function fence.protection_problem(p_id integer, p_table regclass, p_template text) returns text
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
@@ -37,6 +38,18 @@ begin
         from fence.trigger_functions(p_table, p_template) f
         left join pg_proc p on p.pronamespace = 'fence'::regnamespace and p.proname = format('check_%s_%s', p_id, f.kind)
         where p.prosrc is distinct from f.body
+        limit 1;
+    end if;
+    if v_problem is null then
+        select format('%1$s may replace the triggers: revoke trigger on %2$s from %1$s',
+            coalesce(r.rolname, 'public'), t.oid::regclass)
+        into v_problem
+        from fence.with_partitions(p_table) as p (relid)
+        join pg_class t on t.oid = p.relid
+        cross join aclexplode(t.relacl) a
+        left join pg_roles r on r.oid = a.grantee
+        where a.privilege_type = 'TRIGGER' and a.grantee <> t.relowner and r.rolname is distinct from current_user
+        order by 1
         limit 1;
     end if;
     return v_problem;
