@@ -32,6 +32,7 @@ func TestEveryCodeHasAnExitCode(t *testing.T) {
 		api.CodeForbidden:           1,
 		api.CodeDeadlock:            1,
 		api.CodeConstraintViolation: 1,
+		api.CodeRowsMismatch:        1,
 		api.CodeRateLimited:         1,
 		api.CodeInternal:            1,
 		"one_that_is_not_known_yet": 1,
