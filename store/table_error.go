@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // TableError is an operation that a user's table refused. Nothing was applied, and no number was used. It is its Kind.
@@ -23,7 +24,7 @@ type TableError struct {
 func (e *TableError) Error() string {
 	text := fmt.Sprintf("%v: %s", e.Kind, e.Message)
 	if e.Detail != "" {
-		text += ". " + e.Detail
+		text += ". " + strings.TrimSuffix(e.Detail, ".")
 	}
 	return text
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"slices"
 )
 
 // Limits of table operations. The statement of the database has the limits of rows and of what they return.
@@ -142,6 +141,6 @@ func objectText(object []byte) string {
 }
 
 func listText(columns []string) string {
-	text, _ := json.Marshal(slices.Concat([]string{}, columns)) // texts can't fail; nil would be null
+	text, _ := json.Marshal(append([]string{}, columns...)) // texts can't fail; nil would be null
 	return string(text)
 }

@@ -43,7 +43,8 @@ begin
         when 'update' then format('update %s as t set %s from %s, %s where %s',
             p_table, v_row.assignments, v_row.source, v_where.source, v_where.condition)
         else format('insert into %s as t %s', p_table,
-            coalesce(format('(%s) select %s from %s', v_row.columns, v_row.values, v_row.source), 'default values'))
+            case when v_names = '{}' then 'default values'
+                else format('(%s) select %s from %s', v_row.columns, v_row.values, v_row.source) end)
     end;
     if p_kind = 'upsert' then
         v_dml := v_dml || format(' on conflict (%s) do %s', v_conflict,

@@ -2,12 +2,14 @@
 -- rows; see fence.row_statement.
 --
 -- The statement runs as the role (fence.open_table; null: as the caller), and with the search_path of the session, for
--- the code of the table's triggers. Not security definer: such a function could not change the role. Raises 42501 if the
--- role lacks a right, and what the table raises.
+-- the code of the table's triggers. Other settings that change the text of values are fixed. Not security definer: such
+-- a function could not change the role. Raises 42501 if the role lacks a right, and what the table raises.
 create or replace function fence.write_rows(
     p_kind text, p_table regclass, p_role name, p_row json, p_where json, p_conflict text[], p_returning text[],
     out row_count bigint, out returned json)
 language plpgsql
+set timezone = 'UTC' set datestyle = 'ISO, MDY' set intervalstyle = 'postgres' set bytea_output = 'hex'
+set extra_float_digits = 1
 as $$
 declare
     v_own_role text := current_setting('role');
