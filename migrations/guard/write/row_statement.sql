@@ -12,7 +12,7 @@
 create or replace function fence.row_statement(
     p_kind text, p_table regclass, p_row json, p_where json, p_conflict text[], p_returning text[]) returns text
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan
 as $$
 declare
     v_names     text[] := array(select json_object_keys(p_row));

@@ -6,7 +6,7 @@
 create or replace function fence.typed_columns(p_table regclass, p_names text[])
 returns table (name text, quoted text, definition text, equals text)
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan
 as $$
 declare
     v_missing text := (
