@@ -1,9 +1,11 @@
 # Everything is done from here; `make` alone lists it. What a target does is in scripts/, where it can be called too.
 .DEFAULT_GOAL := help
-.PHONY: help build build-bench run demo test test-deps lint bench bench-locks fuzz screenshots golden golden-check docs verify
+.PHONY: help build build-bench build-demo run demo demo-etcd demo-zookeeper demo-redis test test-deps lint bench bench-locks fuzz screenshots golden golden-check docs verify
 
-# The benchmarks are a module of their own.
+# Modules of their own: the benchmarks, the demos with locks of other services, and the examples.
 BENCH := internal/bench
+EXTERNAL := demo/external
+EXAMPLES := examples/go
 
 # Overridable: make test PACKAGES=./store TEST_FLAGS='-run TestScenarios -v'; make test MODULE=internal/bench
 MODULE     ?= .
@@ -22,7 +24,7 @@ export GOFLAGS := $(shell go env GOFLAGS) -buildvcs=false
 endif
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build bin/fencegate
 	go build -trimpath -ldflags "-s -w" -o bin/fencegate ./cmd/fencegate
@@ -31,24 +33,37 @@ build: ## Build bin/fencegate
 build-bench: build
 	go build -C $(BENCH) -trimpath -o '$(CURDIR)/bin/fencegate-bench' ./fencegate-bench
 
+build-demo: build
+	go build -C $(EXTERNAL) -trimpath -o '$(CURDIR)/bin/fencegate-demo' ./fencegate-demo
+
 run: build ## Run a gateway, with a PostgreSQL of its own unless FENCEGATE_DATABASE_URL is set (RUN_FLAGS)
 	scripts/with-postgres bin/fencegate serve $(RUN_FLAGS)
 
 demo: build ## Watch a zombie's write being rejected; installs PostgreSQL's programs if there are none
 	scripts/with-postgres bin/fencegate demo zombie
 
+demo-etcd demo-zookeeper demo-redis: demo-%: build-demo
+	scripts/with-postgres bin/fencegate-demo $*
+
+demo-etcd: ## Watch the write of a zombie of an etcd lock being rejected; needs etcd
+demo-zookeeper: ## The same with a ZooKeeper lock; needs ZooKeeper (Debian's libzookeeper-java, or ZOOKEEPER_CLASSPATH)
+demo-redis: ## The same with a Redis lock; needs Redis
+
 test: ## Run all tests, with the race detector if there is a C compiler (PACKAGES, TEST_FLAGS, RACE)
 	@RACE='$(RACE)' scripts/test $(MODULE) $(TEST_FLAGS) $(PACKAGES)
 ifeq ($(MODULE) $(PACKAGES),. ./...)
 	@RACE='$(RACE)' scripts/test $(BENCH) $(TEST_FLAGS) ./...
+	@RACE='$(RACE)' scripts/test $(EXTERNAL) $(TEST_FLAGS) ./...
 endif
 
-test-deps: ## Install what the tests need beside Go: PostgreSQL's programs, etcd, Redis, Chromium, curl, a C compiler
+test-deps: ## Install what the tests need beside Go: PostgreSQL's programs, etcd, Redis, Chromium, curl, drivers, a C compiler
 	@scripts/test-deps
 
 lint: ## Run the linters, the import rules among them
 	scripts/golangci-lint run ./...
 	cd $(BENCH) && ../../scripts/golangci-lint run ./...
+	cd $(EXTERNAL) && ../../scripts/golangci-lint run ./...
+	cd $(EXAMPLES) && ../../scripts/golangci-lint run ./...
 
 bench: build-bench ## Measure fenced writes beside unfenced ones, etcd, ZooKeeper and Redis, where those are installed (BENCH_FLAGS)
 	scripts/with-postgres bin/fencegate-bench writes --goals $(BENCH_FLAGS)

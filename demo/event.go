@@ -10,19 +10,20 @@ import (
 
 // Event is something that happened. With --output json it is one line.
 type Event struct {
-	// Event is round, database, gateway, granted, held, working, checked, frozen, thawed, written, rejected, stored,
+	// Event is round, database, service, gateway, policy, asked, granted, held, working, checked, frozen, thawed, written, rejected, stored,
 	// failed or result.
 	Event string `json:"event"`
 	// Variant is fenced or unfenced.
 	Variant string `json:"variant,omitempty"`
 	// Actor is the worker that did it: A or B; worker-1 to worker-5 in a Loop; empty for the demo itself.
-	Actor        string     `json:"actor,omitempty"`
-	At           time.Time  `json:"at"`
-	Token        int64      `json:"token,omitempty"`
-	ExpiresAt    *time.Time `json:"expires_at,omitempty"`
-	Code         string     `json:"code,omitempty"`
-	GrantedToken int64      `json:"granted_token,omitempty"`
-	Value        string     `json:"value,omitempty"`
+	Actor     string     `json:"actor,omitempty"`
+	At        time.Time  `json:"at"`
+	Token     int64      `json:"token,omitempty"`
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+	Code      string     `json:"code,omitempty"`
+	// GrantedToken is the newest token by the fence. Where another service issues them, it is that of the last write.
+	GrantedToken int64  `json:"granted_token,omitempty"`
+	Value        string `json:"value,omitempty"`
 	// Fenced and Unfenced are what each variant stored in the end. OK is true if only the fenced one kept the newer value.
 	Fenced   string `json:"fenced,omitempty"`
 	Unfenced string `json:"unfenced,omitempty"`

@@ -58,7 +58,7 @@ func (l Loop) Run(ctx context.Context) error {
 func (l Loop) round(ctx context.Context, setup *setup, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
-	r := newRound(l.Program, "fenced", fmt.Sprintf("demo/job-%d", n%jobs+1), "")
+	r := newRound(workersOf(l.Program), "fenced", fmt.Sprintf("demo/job-%d", n%jobs+1), "")
 	r.a.Name, r.b.Name = fmt.Sprintf("worker-%d", n%jobs+1), fmt.Sprintf("worker-%d", (n+1)%jobs+1)
 	setup.print(Event{Event: "round", Variant: "fenced", Text: fmt.Sprintf("Round %d: %s", n, r.a.Lock)})
 	if err := r.run(ctx, setup); err != nil {

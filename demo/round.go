@@ -1,20 +1,24 @@
 package demo
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // round is one run of a variant: A acquires the lock and is frozen, B takes over, A is thawed.
 type round struct {
-	program, variant string
-	a, b             Worker
+	workers []string // the command that runs a worker
+	variant string
+	a, b    Worker
 }
 
 // newRound returns a round of the workers A and B on a lock.
-func newRound(program, variant, lock, databaseURL string) round {
+func newRound(workers []string, variant, lock, databaseURL string) round {
 	worker := Worker{Lock: lock, TTL: demoTTL, DatabaseURL: databaseURL}
 	a, b := worker, worker
 	a.Name, a.Work = "A", workOfA
 	b.Name, b.Work = "B", workOfB
-	return round{program, variant, a, b}
+	return round{workers, variant, a, b}
 }
 
 // run freezes A while it works, lets B take over and write, and thaws A, which writes.
@@ -51,8 +55,6 @@ func (r round) run(ctx context.Context, setup *setup) error {
 }
 
 func (r round) args(worker Worker, url string) []string {
-	return []string{
-		r.program, "demo", "worker", "--name", worker.Name, "--url", url, "--lock", worker.Lock,
-		"--ttl", worker.TTL.String(), "--work", worker.Work.String(), "--database-url", worker.DatabaseURL,
-	}
+	return append(slices.Clone(r.workers), "--name", worker.Name, "--url", url, "--lock", worker.Lock,
+		"--ttl", worker.TTL.String(), "--work", worker.Work.String(), "--database-url", worker.DatabaseURL)
 }

@@ -15,6 +15,8 @@ import (
 const (
 	unfencedTable = "fencegate_demo.unfenced"
 	stopTimeout   = 10 * time.Second
+	// clusterStopTimeout is for a private PostgreSQL, which writes a last checkpoint.
+	clusterStopTimeout = 30 * time.Second
 )
 
 // setup is what a demo runs on: a gateway process with a plain table beside its schema, or gateways that already run.

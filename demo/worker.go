@@ -22,6 +22,9 @@ type Worker struct {
 	TTL        time.Duration
 	// Work is how long it computes between the acquire and the write.
 	Work time.Duration
+	// Service, if set, grants the lock in place of the gateway, and issues the token. ServiceName names it.
+	Service     Service
+	ServiceName string
 	// DatabaseURL, if set, makes it write to a plain table there, without a fence.
 	DatabaseURL string
 }
@@ -51,22 +54,22 @@ func (w Worker) Run(ctx context.Context, out io.Writer) error {
 			return err
 		}
 		defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-		write = func(ctx context.Context, _ *lockclient.Client, lease api.Lease) (Event, error) {
-			return w.writeUnfenced(ctx, conn, lease)
+		write = func(ctx context.Context, _ *lockclient.Client, token int64) (Event, error) {
+			return w.writeUnfenced(ctx, conn, token)
 		}
 	}
 
-	lease, err := w.acquire(ctx, client, emit)
+	token, err := w.acquire(ctx, client, emit)
 	if err != nil {
 		return err
 	}
 	if w.DatabaseURL != "" {
-		emit(Event{Event: "checked", Token: lease.FencingToken, Text: "looks whether its lease is still good: it is"})
+		emit(Event{Event: "checked", Token: token, Text: "looks whether its lease is still good: it is"})
 	}
 	emit(Event{Event: "working", Text: "works on it"})
 	time.Sleep(w.Work) // the computation; a frozen process does not notice how long it was frozen
 
-	event, err := write(ctx, client, lease)
+	event, err := write(ctx, client, token)
 	if err != nil {
 		return err
 	}
@@ -74,8 +77,18 @@ func (w Worker) Run(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// acquire tries until the lock is granted.
-func (w Worker) acquire(ctx context.Context, client *lockclient.Client, emit func(Event)) (api.Lease, error) {
+// acquire returns the fencing token once the lock is granted.
+func (w Worker) acquire(ctx context.Context, client *lockclient.Client, emit func(Event)) (token int64, err error) {
+	if w.Service != nil {
+		return w.acquireFromService(ctx, emit)
+	}
+	return w.acquireFromGateway(ctx, client, emit)
+}
+
+// acquireFromGateway tries until the gateway grants the lock.
+func (w Worker) acquireFromGateway(
+	ctx context.Context, client *lockclient.Client, emit func(Event),
+) (token int64, err error) {
 	request := api.AcquireRequest{OwnerID: w.Name, TTLMS: new(w.TTL.Milliseconds())}
 	shown := false
 	for {
@@ -85,10 +98,10 @@ func (w Worker) acquire(ctx context.Context, client *lockclient.Client, emit fun
 				Event: "granted", Token: lease.FencingToken, ExpiresAt: &lease.ExpiresAt.Time,
 				Text: fmt.Sprintf("is granted %s with token %d, until %s", w.Lock, lease.FencingToken, clock(lease.ExpiresAt.Time)),
 			})
-			return lease, nil
+			return lease.FencingToken, nil
 		}
 		if !errors.Is(err, lockclient.ErrLockHeld) {
-			return api.Lease{}, err
+			return 0, err
 		}
 		if !shown {
 			emit(heldEvent(w.Lock, err))
@@ -97,7 +110,7 @@ func (w Worker) acquire(ctx context.Context, client *lockclient.Client, emit fun
 		select {
 		case <-time.After(retryInterval):
 		case <-ctx.Done():
-			return api.Lease{}, ctx.Err()
+			return 0, ctx.Err()
 		}
 	}
 }
@@ -114,30 +127,31 @@ func heldEvent(lock string, err error) Event {
 }
 
 // writeFenced sends the write with its token, and returns the answer as an Event.
-func (w Worker) writeFenced(ctx context.Context, client *lockclient.Client, lease api.Lease) (Event, error) {
-	token := api.FencingToken{Token: lease.FencingToken, Sequence: new(int64(1))}
+func (w Worker) writeFenced(ctx context.Context, client *lockclient.Client, number int64) (Event, error) {
+	token := api.FencingToken{Token: number, Sequence: new(int64(1))}
 	_, err := client.API().Put(ctx, w.Lock, recordKey,
 		lockclient.Write{Token: token, ContentType: "text/plain", Value: []byte(w.value())})
 	var problem *api.Problem
 	switch {
 	case err == nil:
 		return Event{
-			Event: "written", Token: lease.FencingToken, Value: w.value(),
+			Event: "written", Token: number, Value: w.value(),
 			Text: fmt.Sprintf("writes %q with token %s: accepted", w.value(), token),
 		}, nil
-	case errors.Is(err, lockclient.ErrTokenStale) && errors.As(err, &problem) && problem.GrantedToken != nil:
+	case errors.Is(err, lockclient.ErrTokenStale) && errors.As(err, &problem) && problem.GrantedToken != nil && problem.LastToken != nil:
+		newest := max(*problem.GrantedToken, *problem.LastToken)
 		return Event{
-			Event: "rejected", Token: lease.FencingToken, Code: string(problem.Code), GrantedToken: *problem.GrantedToken,
+			Event: "rejected", Token: number, Code: string(problem.Code), GrantedToken: newest,
 			Value: w.value(),
 			Text: fmt.Sprintf("writes %q with token %s: REJECTED, %s: its token is %d, the newest is %d",
-				w.value(), token, problem.Code, lease.FencingToken, *problem.GrantedToken),
+				w.value(), token, problem.Code, number, newest),
 		}, nil
 	}
 	return Event{}, err
 }
 
 // writeUnfenced writes to a plain table, as most programs do: after it acquired the lock and looked at the lease.
-func (w Worker) writeUnfenced(ctx context.Context, conn *pgx.Conn, lease api.Lease) (Event, error) {
+func (w Worker) writeUnfenced(ctx context.Context, conn *pgx.Conn, token int64) (Event, error) {
 	_, err := conn.Exec(ctx, `
 		insert into `+unfencedTable+` (resource, value) values ($1, $2)
 		on conflict (resource) do update set value = excluded.value`, w.Lock, w.value())
@@ -145,7 +159,7 @@ func (w Worker) writeUnfenced(ctx context.Context, conn *pgx.Conn, lease api.Lea
 		return Event{}, err
 	}
 	return Event{
-		Event: "written", Token: lease.FencingToken, Value: w.value(),
+		Event: "written", Token: token, Value: w.value(),
 		Text: fmt.Sprintf("writes %q to a plain table: accepted, nothing looks at the token", w.value()),
 	}, nil
 }

@@ -12,6 +12,10 @@ import (
 type Zombie struct {
 	// Program is the fencegate binary; it runs the gateway ("serve") and the workers ("demo worker").
 	Program string
+	// Service, if set, names another lock service that grants the locks: "etcd". ServiceName describes it. Workers is
+	// the command that runs a worker of it, and takes the flags of "demo worker".
+	Service, ServiceName string
+	Workers              []string
 	// DatabaseURL is the PostgreSQL that the gateway and the plain table use.
 	DatabaseURL string
 	// DatabaseName describes it.
@@ -26,9 +30,10 @@ type Zombie struct {
 
 const (
 	demoTTL      = 2 * time.Second
-	roundTimeout = 25 * time.Second
-	// workOfA is time enough to freeze A before it writes, on a machine that is busy with other things.
-	workOfA = time.Second
+	roundTimeout = time.Minute
+	// workOfA is time enough to freeze A before it writes, on a machine that is busy with other things. A is frozen for
+	// longer than that.
+	workOfA = demoTTL
 	workOfB = 200 * time.Millisecond
 )
 
@@ -47,13 +52,25 @@ func (z Zombie) Run(ctx context.Context) error {
 		return err
 	}
 	defer setup.stop()
+	lock, title := "job-%d"+z.Suffix, "With the fence: every write carries its token, and PostgreSQL checks it"
+	if z.Service != "" {
+		setup.print(Event{Event: "service", Text: "the lock service: " + z.ServiceName})
+		prefix := "demo/" + z.Service + z.Suffix
+		remove, err := setup.setExternal(ctx, prefix)
+		if err != nil {
+			return err
+		}
+		defer remove()
+		lock = prefix + "/job-%d"
+		title = fmt.Sprintf("With the fence: %s grants the lock, every write carries its number, and PostgreSQL checks it",
+			z.Service)
+	}
 
-	fenced, err := z.variant(ctx, setup, "fenced", "job-42"+z.Suffix, "",
-		"With the fence: every write carries its token, and PostgreSQL checks it", setup.fencedValue)
+	fenced, err := z.variant(ctx, setup, "fenced", fmt.Sprintf(lock, 42), "", title, setup.fencedValue)
 	if err != nil {
 		return err
 	}
-	unfenced, err := z.variant(ctx, setup, "unfenced", "job-43"+z.Suffix, z.DatabaseURL,
+	unfenced, err := z.variant(ctx, setup, "unfenced", fmt.Sprintf(lock, 43), z.DatabaseURL,
 		"Without the fence: the same lock and the same workers, the data in a plain table", setup.unfencedValue)
 	if err != nil {
 		return err
@@ -67,7 +84,11 @@ func (z Zombie) variant(
 	stored func(ctx context.Context, resource string) (string, error),
 ) (string, error) {
 	setup.print(Event{Event: "round", Variant: variant, Text: title})
-	if err := newRound(z.Program, variant, lock, databaseURL).run(ctx, setup); err != nil {
+	workers := z.Workers
+	if workers == nil {
+		workers = workersOf(z.Program)
+	}
+	if err := newRound(workers, variant, lock, databaseURL).run(ctx, setup); err != nil {
 		return "", err
 	}
 	value, err := stored(ctx, lock)
@@ -76,6 +97,9 @@ func (z Zombie) variant(
 	}
 	return value, err
 }
+
+// workersOf is the command of fencegate that runs a worker.
+func workersOf(program string) []string { return []string{program, "demo", "worker"} }
 
 // conclude prints the result.
 func conclude(printer *printer, fenced, unfenced string) error {

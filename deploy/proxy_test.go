@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/freeport"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
@@ -30,7 +30,7 @@ func proxied(t *testing.T, gateways []*gatewayprocess.Process) string {
 	if err != nil {
 		haproxy = pgtest.Require(t, "haproxy")
 	}
-	address := freeAddress(t)
+	address := freeport.Address(t)
 	config := replace(t, withGateways(t, "haproxy/haproxy.cfg", gateways), "bind :8080", "bind "+address)
 	path := filepath.Join(t.TempDir(), "haproxy.cfg")
 	check(t, os.WriteFile(path, []byte(config), 0o600))
@@ -39,14 +39,6 @@ func proxied(t *testing.T, gateways []*gatewayprocess.Process) string {
 	client := clientOf(t, url)
 	await.True(t, "the proxy has a gateway that is ready", func() bool { return client.API().Ready(t.Context()) == nil })
 	return url
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
-	defer listener.Close()
-	return listener.Addr().String()
 }
 
 // start runs a program until the test ends. If the test fails, its output is shown.

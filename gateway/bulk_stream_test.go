@@ -66,7 +66,7 @@ func TestBulkBrokenBody(t *testing.T) {
 // open for longer than any timeout.
 func TestBulkIdle(t *testing.T) {
 	overBoth(t, func(t *testing.T, http2 bool) {
-		const timeout = 2 * time.Second
+		const timeout = 4 * time.Second
 		h := newHarness(t, Config{BodyTimeout: timeout, RequestTimeout: timeout})
 		h.http = newHTTPClient(t, http2)
 		lease := h.acquire(t, "job", "worker")

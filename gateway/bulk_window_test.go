@@ -16,7 +16,7 @@ import (
 // A stream waits where the queue of writes is full. No line is refused, and the lines of a resource keep their order.
 func TestBulkWaitsForRoom(t *testing.T) {
 	h := newCramped(t, 4)
-	const streams, each = 6, 500
+	const streams, each = 6, 100
 	var sending sync.WaitGroup
 	for i := range streams {
 		lease := h.acquire(t, fmt.Sprintf("job/%d", i), "worker")
@@ -53,7 +53,7 @@ func TestBulkAfterAnUndecidedLine(t *testing.T) {
 	sequence := int64(0)
 	// The first round holds the fence until a line fails. The others unlock it about that time.
 	patience, undecided := time.Minute, 0
-	const rounds = 12
+	const rounds = 8
 	for round := range rounds {
 		unlock := sync.OnceFunc(h.holdFence(t, "job"))
 		stream := h.openBulk(t)
@@ -62,7 +62,7 @@ func TestBulkAfterAnUndecidedLine(t *testing.T) {
 		sending := make(chan struct{})
 		go func() {
 			defer close(sending)
-			for range 600 {
+			for range 300 {
 				sequence++
 				if _, err := io.WriteString(stream.send, putLine(lease, sequence, "k", "1")); err != nil {
 					return

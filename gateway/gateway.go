@@ -68,9 +68,10 @@ type Records interface {
 	Records(context.Context, store.RecordQuery) ([]store.Record, error)
 }
 
-// Fences is what the gateway needs to show fences and to set policies.
+// Fences is what the gateway needs to show and set fences, and to set policies.
 type Fences interface {
 	Fence(context.Context, store.Name) (store.Fence, error)
+	SetFence(ctx context.Context, resource store.Name, last store.Accepted, reason string) (was store.Accepted, err error)
 	Policies(context.Context) ([]store.Policy, error)
 	Policy(ctx context.Context, prefix string) (store.Policy, error)
 	PutPolicy(context.Context, store.Policy) error

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 )
 
 // client sends requests and checks what all answers have in common.
@@ -137,7 +138,7 @@ func (c client) wire(t testing.TB, request string) raw {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = connection.Close() })
-	if err := connection.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := connection.SetDeadline(time.Now().Add(await.Limit)); err != nil {
 		t.Fatal(err)
 	}
 	r := raw{connection.(*net.TCPConn), bufio.NewReader(connection)}
@@ -181,6 +182,7 @@ var codeStatuses = map[api.Code][]int{
 	api.CodeNotFound:            {404},
 	api.CodeLockHeld:            {409},
 	api.CodeDeadlock:            {409},
+	api.CodeNotExternal:         {409},
 	api.CodeLeaseLost:           {409},
 	api.CodeTokenStale:          {412},
 	api.CodeTokenUnknown:        {412},

@@ -103,8 +103,8 @@ func (s *stream) next(t testing.TB, kind string) streamEvent {
 			t.Fatalf("received the event %+v, want %s; the stream is open: %v", event, kind, ok)
 		}
 		return event
-	case <-time.After(time.Minute):
-		t.Fatalf("waited a minute in vain for the event %s", kind)
+	case <-time.After(await.Limit):
+		t.Fatalf("waited in vain for the event %s", kind)
 	}
 	return streamEvent{}
 }
@@ -117,8 +117,8 @@ func (s *stream) over(t testing.TB) {
 		if ok {
 			t.Errorf("received %+v, want the end of the stream", event)
 		}
-	case <-time.After(time.Minute):
-		t.Error("waited a minute in vain for the end of the stream")
+	case <-time.After(await.Limit):
+		t.Error("waited in vain for the end of the stream")
 	}
 }
 
@@ -170,8 +170,8 @@ func (s *stream) awaitKeptAlive(t testing.TB, interval time.Duration) {
 	for until := time.Now().Add(interval); time.Now().Before(until); {
 		select {
 		case <-s.comments:
-		case <-time.After(time.Minute):
-			t.Fatal("waited a minute in vain for a comment on an idle stream")
+		case <-time.After(await.Limit):
+			t.Fatal("waited in vain for a comment on an idle stream")
 		}
 	}
 }

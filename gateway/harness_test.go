@@ -84,7 +84,7 @@ func newCramped(t testing.TB, queueMax int) *harness {
 // newGateway makes a harness that does not serve yet.
 func newGateway(t testing.TB, config Config, database store.Config) *harness {
 	t.Helper()
-	return newGatewayWith(t, config, database, engine.Config{})
+	return newGatewayWith(t, config, database, engine.Config{DeadAfter: time.Minute}) // heartbeats may be late
 }
 
 func newGatewayWith(t testing.TB, config Config, database store.Config, service engine.Config) *harness {

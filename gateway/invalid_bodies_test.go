@@ -158,6 +158,11 @@ var invalidValues = map[string][]string{
 	"lease_id":      {" → lease_id is missing", `"1234" → lease_id`, `"{` + noSession + `}" → lease_id`},
 	"fencing_token": invalidTokenValues("fencing_token"),
 	"term":          invalidTokenValues("term"),
+	"last_token": {
+		" → last_token is missing or null", "null → last_token is missing or null", "-1 → last_token is -1, it must be 0",
+		"9007199254740992 → it must be 0 to 2^53-1", `"1" → last_token has the wrong type`,
+	},
+	"last_sequence": {"-1 → last_sequence is -1, it must be 0", "9007199254740992 → it must be 0 to 2^53-1"},
 	"rule": {
 		`"lax" → rule must be strict or same_token`, `"Strict" → rule must be strict or same_token`,
 		`"` + strings.Repeat("x", 10_000) + `" → rule must be`, "1 → rule has the wrong type",
@@ -205,6 +210,9 @@ func TestInvalidFields(t *testing.T) {
 		"/v1/policies/job": {
 			map[string]string{}, "rule authority require_lease_id require_live_lease max_hold_ms", "prefix",
 		},
+		"/v1/resources/job/fence": {
+			map[string]string{"reason": `"r"`, "last_token": "1"}, "last_sequence", "granted_token",
+		},
 	} {
 		body := func(field, value string) string {
 			fields := maps.Clone(c.fields)
@@ -231,7 +239,7 @@ func TestInvalidFields(t *testing.T) {
 		of = append(of, invalidInput{body: body(c.unknown, "1"), detail: "There is no field " + c.unknown})
 		inputs = append(inputs, changeEach(of, func(i *invalidInput) {
 			i.path, i.headers = path, []string{jsonType}
-			if strings.HasPrefix(path, "/v1/policies/") {
+			if strings.HasPrefix(path, "/v1/policies/") || strings.HasSuffix(path, "/fence") {
 				i.method = http.MethodPut
 			}
 		})...)

@@ -137,7 +137,7 @@ var allowedMethods = map[string][]string{
 	"/v1/locks/job/acquire": {"POST"}, "/v1/locks/job/renew": {"POST"}, "/v1/locks/job/release": {"POST"},
 	"/v1/locks/job/break": {"POST"}, "/v1/locks/job": {"GET"}, "/v1/locks": {"GET"},
 	"/v1/resources/job/records/k": {"GET", "HEAD", "PUT", "DELETE"}, "/v1/resources/job/records": {"GET"},
-	"/v1/resources/job/fence": {"GET"}, "/v1/transactions": {"POST"}, "/v1/policies/job": {"GET", "PUT", "DELETE"},
+	"/v1/resources/job/fence": {"GET", "PUT"}, "/v1/transactions": {"POST"}, "/v1/policies/job": {"GET", "PUT", "DELETE"},
 	"/v1/policies": {"GET"}, "/v1/rejections": {"GET"}, "/healthz": {"GET"}, "/readyz": {"GET"}, "/metrics": {"GET"},
 	"/openapi.yaml": {"GET"},
 }

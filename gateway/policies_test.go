@@ -56,12 +56,6 @@ func TestPolicies(t *testing.T) {
 // A policy set over HTTP holds for the locks and writes of its names.
 func TestPolicyRequirements(t *testing.T) {
 	h := newHarness(t, Config{})
-	h.setPolicy(t, "etcd", `{"authority":"external"}`)
-	expectProblem(t, h.post(t, lockPath("etcd/job", "/acquire"), `{"owner_id":"w"}`), api.CodeInvalidRequest)
-	as[api.WriteResult](t, h.put(t, api.Lease{Lock: "etcd/job", FencingToken: 1000}, 0, "x"), http.StatusCreated)
-	if fence := h.fence(t, "etcd/job"); fence.LastToken != 1000 || fence.Policy.Prefix != "etcd" {
-		t.Errorf("the fence is %+v, want token 1000 and the policy of etcd", fence)
-	}
 	h.setPolicy(t, "id", `{"require_lease_id":true}`)
 	lease := h.acquire(t, "id", "worker")
 	h.unchanged(t, func() { expectProblem(t, h.put(t, lease, 1, "x"), api.CodeLeaseMismatch) })

@@ -33,6 +33,9 @@ var problemKinds = []problemKind{
 	{store.ErrInvalid, 400, api.CodeInvalidRequest, false, ""},
 	{store.ErrExternalAuthority, 400, api.CodeInvalidRequest, false,
 		"Take a token from that lock service, or change the policy of the name."},
+	{store.ErrBuiltinAuthority, 409, api.CodeNotExternal, false,
+		"Its fence can't be set; break a lease to fence off its holder. If another lock service issues them, set a policy " +
+			"with authority external first."},
 	{store.ErrNotFound, 404, api.CodeNotFound, false, ""},
 	{store.ErrLeaseHeld, 409, api.CodeLockHeld, true, "Try again after recommended_retry_ms."},
 	{store.ErrDeadlock, 409, api.CodeDeadlock, false, ""}, // see deadlockDetail

@@ -25,7 +25,9 @@ func (g *Gateway) recordRoutes(router *mux.Router) {
 		"PUT": g.putRecord, "DELETE": g.deleteRecord, "GET": g.getRecord, "HEAD": g.getRecord,
 	})
 	g.route(router, resourceRoute+"/records", methods{"GET": g.answering(g.listRecords)})
-	g.route(router, resourceRoute+"/fence", methods{"GET": answeringNamed(g, resourceName, g.getFence)})
+	g.route(router, resourceRoute+"/fence", methods{
+		"GET": answeringNamed(g, resourceName, g.getFence), "PUT": acting(g, resourceName, g.setFence),
+	})
 }
 
 func (g *Gateway) putRecord(w *answerWriter, r *http.Request) error {
@@ -204,6 +206,24 @@ func contentTypeOf(header http.Header) (string, error) {
 func (g *Gateway) getFence(ctx context.Context, resource store.Name) (any, error) {
 	fence, err := g.backend.Fence(ctx, resource)
 	return fenceAnswer(fence), err
+}
+
+func (g *Gateway) setFence(ctx context.Context, a action[store.Name, api.FenceRequest]) (any, error) {
+	if a.body.LastToken == nil {
+		return nil, invalid("last_token is missing or null.")
+	}
+	last := store.Accepted{Token: *a.body.LastToken, Sequence: a.body.LastSequence}
+	was, err := g.backend.SetFence(ctx, a.key, last, a.body.Reason)
+	if err != nil {
+		return nil, err
+	}
+	g.config.Logger.InfoContext(ctx, "fence set", "resource", a.key, "last_token", last.Token,
+		"last_sequence", last.Sequence, "previous_token", was.Token, "previous_sequence", was.Sequence,
+		"reason", a.body.Reason, "address", g.address(a.r))
+	return api.FenceSet{
+		Resource: string(a.key), LastToken: last.Token, LastSequence: last.Sequence,
+		PreviousToken: was.Token, PreviousSequence: was.Sequence,
+	}, nil
 }
 
 func fenceAnswer(fence store.Fence) api.Fence {

@@ -78,7 +78,7 @@ func (h *harness) expectSessionLost(t *testing.T, session api.Session, reason st
 // A session that is not kept alive loses its leases to the waiters, without a sweep.
 func TestSessionExpires(t *testing.T) {
 	h := newHarness(t, Config{})
-	session := h.createSession(t, "w", time.Second)
+	session := h.createSession(t, "w", 4*time.Second)
 	lease := h.acquireAs(t, "job", api.AcquireRequest{OwnerID: "w", SessionID: &session.SessionID})
 	next := granted(t, h.wait(t, "job", api.AcquireRequest{OwnerID: "next"}))
 	if next.FencingToken <= lease.FencingToken {

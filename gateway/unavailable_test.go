@@ -151,7 +151,7 @@ func TestDatabaseMigratedByAnotherVersion(t *testing.T) {
 // A statement that the database gave up was rolled back. One for which the gateway stopped waiting may be committed.
 func TestOutcomes(t *testing.T) {
 	for outcome, c := range map[api.Outcome]struct{ request, statement time.Duration }{
-		api.OutcomeNotApplied: {time.Minute, 100 * time.Millisecond}, api.OutcomeUnknown: {2 * time.Second, time.Hour},
+		api.OutcomeNotApplied: {time.Minute, 100 * time.Millisecond}, api.OutcomeUnknown: {4 * time.Second, time.Hour},
 	} {
 		t.Run(string(outcome), func(t *testing.T) {
 			h := newHarness(t, Config{})
@@ -194,7 +194,7 @@ func TestNoConnectionFree(t *testing.T) {
 
 // A read changes nothing, so its outcome is never unknown.
 func TestOutcomeOfReads(t *testing.T) {
-	h, _ := newBusyHarness(t, Config{RequestTimeout: 2 * time.Second})
+	h, _ := newBusyHarness(t, Config{RequestTimeout: 4 * time.Second})
 	h.hold(t, "lock table fence.records in access exclusive mode")
 	problem := expectUnavailable(t, h.get(t, recordPath("job", "k")), api.OutcomeNotApplied)
 	if strings.Contains(problem.Detail, "may have been") {

@@ -142,7 +142,7 @@ func TestWatchOutlivesTheEventTimeout(t *testing.T) {
 
 // An observer whose event can't be read from the database ends with unavailable. A watch needs no such read.
 func TestWatchUnavailable(t *testing.T) {
-	h := newHarness(t, Config{RequestTimeout: 2 * time.Second})
+	h := newHarness(t, Config{RequestTimeout: 4 * time.Second})
 	observer, watch := h.open(t, observePath), h.open(t, watchPath)
 	observer.next(t, api.EventLeader)
 	watch.next(t, api.EventState)

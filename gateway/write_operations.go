@@ -23,8 +23,11 @@ func writeTokenOf(given api.WriteToken) (store.WriteToken, error) {
 	}
 	token := store.WriteToken{Resource: resource, Sequence: given.Sequence}
 	if given.FencingToken != nil {
-		if *given.FencingToken < 1 || *given.FencingToken > api.MaxToken {
+		switch {
+		case *given.FencingToken < 1:
 			return token, invalidToken("fencing_token must be 1 to 2^53-1.")
+		case *given.FencingToken > api.MaxToken:
+			return token, invalidToken("fencing_token must be 1 to 2^53-1; " + api.TokenTooGreat + ".")
 		}
 		token.Token = *given.FencingToken
 	}

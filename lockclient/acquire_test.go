@@ -61,7 +61,7 @@ func TestWaitLongerThanTTL(t *testing.T) {
 	t.Parallel()
 	client, lock := shared(t)
 	ctx := await.Context(t)
-	const ttl = 2 * time.Second
+	const ttl = 4 * time.Second
 	first := mustAcquire(t, client, lock, lockclient.WithTTL(time.Hour))
 	var waiting sync.WaitGroup
 	waiting.Go(func() {

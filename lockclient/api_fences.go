@@ -14,6 +14,16 @@ func (a *API) Fence(ctx context.Context, resource string) (api.Fence, error) {
 	return fetch[api.Fence](ctx, a, call, nil)
 }
 
+// SetFence sets the last accepted token and sequence of a fence whose tokens another lock service issues: after one
+// that was too great, or when that service's numbers have started anew. It is an administrator's call. It returns
+// ErrNotExternal for every other name. After an unknown outcome, look at the fence first: to send the same again could
+// set back what was written meanwhile.
+func (a *API) SetFence(ctx context.Context, resource string, body api.FenceRequest) (api.FenceSet, error) {
+	call := nameCall("set fence of", http.MethodPut, "/v1/resources/", resource, "/fence").withJSON(body)
+	call.repeat = "look at the fence first: writes may have raised it meanwhile"
+	return fetch[api.FenceSet](ctx, a, call, nil)
+}
+
 // Policies lists all policies by prefix.
 func (a *API) Policies(ctx context.Context) (api.Policies, error) {
 	call := request{op: "list policies", method: http.MethodGet, path: "/v1/policies"}

@@ -143,6 +143,7 @@ func TestAPIRequests(t *testing.T) {
 		"GET /v1/policies":                func() error { return second(a.Policies(ctx)) },
 		"GET /v1/policies/":               func() error { return second(a.Policy(ctx, "")) },
 		"GET /v1/policies/a/b%20c":        func() error { return second(a.Policy(ctx, "a/b c")) },
+		"PUT /v1/resources/a/b/fence":     func() error { return second(a.SetFence(ctx, "a/b", api.FenceRequest{})) },
 		"PUT /v1/policies/":               func() error { return second(a.PutPolicy(ctx, "", api.PolicyRequest{})) },
 		"DELETE /v1/policies/a":           func() error { return a.DeletePolicy(ctx, "a") },
 		"GET /v1/resources/a/b/fence":     func() error { return second(a.Fence(ctx, "a/b")) },

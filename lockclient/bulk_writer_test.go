@@ -121,7 +121,7 @@ func TestBulkWriterResendsAnUnnumberedLine(t *testing.T) {
 // If no gateway answers, the lines fail after PipelineRetryFor, and at once when ctx is canceled.
 func TestBulkWriterFails(t *testing.T) {
 	t.Parallel()
-	client := newClient(t, "http://"+closedAddress(t))
+	client := newClient(t, "http://"+closedAddress)
 	writer, results := startBulk(t, client, lockclient.PipelineRetryFor(50*time.Millisecond))
 	check(t, writer.Send(await.Context(t), lockclient.BulkLine{JSON: []byte("{}")}))
 	r := results()[0]

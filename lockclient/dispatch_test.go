@@ -40,7 +40,7 @@ func TestOutcomeOfWritesWithoutAnswer(t *testing.T) {
 		client *lockclient.API
 		want   api.Outcome
 	}{
-		"a closed port":          {newAPI(t, "http://"+closedAddress(t)), api.OutcomeNotApplied},
+		"a closed port":          {newAPI(t, "http://"+closedAddress), api.OutcomeNotApplied},
 		"a failed TLS handshake": {newAPI(t, strings.Replace(plain, "http", "https", 1)), api.OutcomeNotApplied},
 		"a hang-up":              {newAPI(t, plain), api.OutcomeUnknown},
 		"a hang-up on HTTP/2": {

@@ -97,7 +97,7 @@ func TestLeaseIsLostDuringWrites(t *testing.T) {
 	t.Parallel()
 	direct, lock := shared(t)
 	relay := newRelay(t)
-	lease := mustAcquire(t, newClient(t, relay.url), lock, lockclient.WithTTL(time.Second))
+	lease := mustAcquire(t, newClient(t, relay.url), lock, lockclient.WithTTL(5*time.Second))
 	relay.hold()
 	first := make(chan error, 1)
 	go func() { first <- second(lease.Put(lease.Context(), "k", []byte("1"))) }()
@@ -135,7 +135,7 @@ func TestDeadlineEndsAWait(t *testing.T) {
 		},
 	} {
 		waiting.Go(func() {
-			ctx, cancel := context.WithTimeout(await.Context(t), 2*time.Second)
+			ctx, cancel := context.WithTimeout(await.Context(t), 6*time.Second)
 			defer cancel()
 			err := wait(ctx)
 			wantErr(t, what, err, context.DeadlineExceeded)

@@ -42,16 +42,16 @@ func TestFailoverWhenAGatewayIsKilled(t *testing.T) {
 // A frozen gateway costs a heartbeat a part of the TTL only.
 func TestFailoverWhenAGatewayIsFrozen(t *testing.T) {
 	t.Parallel()
-	firstGateway, secondGateway, client := pair(t, lockclient.WithAnswerTimeout(500*time.Millisecond))
+	firstGateway, secondGateway, client := pair(t, lockclient.WithAnswerTimeout(1500*time.Millisecond))
 	ctx := await.Context(t)
-	lease := mustAcquire(t, client, "job", lockclient.WithTTL(6*time.Second),
+	lease := mustAcquire(t, client, "job", lockclient.WithTTL(9*time.Second),
 		lockclient.WithHeartbeat(lockclient.HeartbeatEvery(100*time.Millisecond)))
 	check(t, firstGateway.Signal(syscall.SIGSTOP))
 	defer func() { _ = firstGateway.Signal(syscall.SIGCONT) }()
 	direct := newClient(t, secondGateway.URL)
 	granted, err := direct.API().Lock(ctx, "job")
 	check(t, err)
-	longer := granted.Holders[0].ExpiresAt.Add(7 * time.Second)
+	longer := granted.Holders[0].ExpiresAt.Add(10 * time.Second)
 	await.True(t, "heartbeats that carry the lease over its TTL", func() bool {
 		state, err := direct.API().Lock(ctx, "job")
 		return err == nil && len(state.Holders) == 1 && state.Holders[0].ExpiresAt.After(longer)
@@ -145,7 +145,7 @@ func TestClientPrefersAWorkingGateway(t *testing.T) {
 		ready(w, r)
 	})
 	last, lastCalls := serve(t, ready)
-	client := newClient(t, "http://"+closedAddress(t), lockclient.WithFailover(working, last))
+	client := newClient(t, "http://"+closedAddress, lockclient.WithFailover(working, last))
 	expect := func(atWorking, atLast int64) {
 		t.Helper()
 		for range 3 {

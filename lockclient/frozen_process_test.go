@@ -20,7 +20,7 @@ import (
 const (
 	childLockEnv    = "FENCEGATE_TEST_CHILD_LOCK"
 	childGatewayEnv = "FENCEGATE_TEST_CHILD_GATEWAY"
-	childTTL        = 2 * time.Second
+	childTTL        = 6 * time.Second
 )
 
 // holdUntilAsked acquires the lock, renews it in the background, and prints that. For each byte that it reads, it

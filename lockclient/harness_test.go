@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -62,7 +61,7 @@ func run(m *testing.M) int {
 	all.end()
 	// A proxy that is closed with bytes on their way leaves the goroutines of that link behind.
 	const toxiproxy = "github.com/Shopify/toxiproxy/v2"
-	err := goleak.Find(goleak.IgnoreAnyFunction(toxiproxy+".(*ToxicLink).read"),
+	err := await.NoGoroutine(goleak.IgnoreAnyFunction(toxiproxy+".(*ToxicLink).read"),
 		goleak.IgnoreAnyFunction(toxiproxy+".(*ToxicLink).write"),
 		goleak.IgnoreAnyFunction(toxiproxy+"/toxics.(*ToxicStub).Run"))
 	if err != nil && code == 0 {
@@ -254,14 +253,8 @@ func serve(t *testing.T, answer http.HandlerFunc) (string, *atomic.Int64) {
 	return server.URL, &calls
 }
 
-// closedAddress returns an address on which nothing listens.
-func closedAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
-	check(t, listener.Close())
-	return listener.Addr().String()
-}
+// closedAddress is one on which nothing listens, and which the system gives to nobody who asks for a free port.
+const closedAddress = "127.0.0.1:1"
 
 func numbered(token, sequence int64) api.FencingToken {
 	return api.FencingToken{Token: token, Sequence: &sequence}

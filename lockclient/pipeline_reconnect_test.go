@@ -117,7 +117,8 @@ func TestPipelineToxicNetwork(t *testing.T) {
 	direct, lock := shared(t)
 	client := newClient(t, url, lockclient.WithAnswerTimeout(2*time.Second))
 	ctx := await.Context(t)
-	lease := mustAcquire(t, client, lock, lockclient.WithTTL(time.Minute), lockclient.WithHeartbeat())
+	lease := mustAcquire(t, client, lock, lockclient.WithWait(time.Minute), lockclient.WithTTL(time.Minute),
+		lockclient.WithHeartbeat())
 	p, err := lease.Pipeline(ctx, lockclient.PipelineWindow(20))
 	check(t, err)
 	const writes = 600

@@ -98,7 +98,7 @@ func TestPipeline(t *testing.T) {
 		}
 		lease.ReleaseOnce()
 		http2.CloseIdleConnections()
-		if err := goleak.Find(append(idleConnections, before)...); err != nil {
+		if err := await.NoGoroutine(append(idleConnections, before)...); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -34,7 +34,7 @@ func TestRetriesAreReported(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.WithValue(await.Context(t), t, "value"))
 			defer cancel()
 			var attempts []lockclient.Retry
-			client := newClient(t, "http://"+closedAddress(t), lockclient.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
+			client := newClient(t, "http://"+closedAddress, lockclient.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
 				lockclient.WithRetryHook(func(hookCtx context.Context, failed lockclient.Retry) {
 					if hookCtx.Value(t) != "value" || !errors.Is(failed.Err, lockclient.ErrUnavailable) || failed.Pause <= 0 {
 						t.Errorf("the hook is called with %+v", failed)

@@ -14,25 +14,25 @@ func TestSession(t *testing.T) {
 	t.Parallel()
 	client, lock := shared(t)
 	ctx := await.Context(t)
-	session, err := client.NewSession(ctx, lockclient.WithTTL(3*time.Second), lockclient.WithLeaseOwner("worker"),
+	session, err := client.NewSession(ctx, lockclient.WithTTL(6*time.Second), lockclient.WithLeaseOwner("worker"),
 		lockclient.WithMetadata(map[string]int{"pod": 1}))
 	check(t, err)
 	info := session.Info()
-	if session.Owner() != "worker" || session.ID() == "" || info.TTLMS != 3000 || session.ExpiresIn() <= 0 {
+	if session.Owner() != "worker" || session.ID() == "" || info.TTLMS != 6000 || session.ExpiresIn() <= 0 {
 		t.Errorf("the session is %+v", info)
 	}
 	one, err := session.Acquire(ctx, lock+"/1")
 	check(t, err)
 	two, err := client.Acquire(ctx, lock+"/2", lockclient.InSession(session), lockclient.WithLeaseOwner("ignored"))
 	check(t, err)
-	if one.Owner() != "worker" || two.Owner() != "worker" || one.ExpiresIn() > 3*time.Second {
+	if one.Owner() != "worker" || two.Owner() != "worker" || one.ExpiresIn() > 6*time.Second {
 		t.Errorf("its leases are %+v and %+v", one.Info(), two.Info())
 	}
 	wantErr(t, "Renew", one.Renew(ctx), lockclient.ErrInvalidRequest)
 	two.StartHeartbeat() // does nothing
 	await.True(t, "heartbeats that carry both leases over the TTL", func() bool {
 		state, err := client.API().Session(ctx, session.ID())
-		return err == nil && state.ExpiresAt.After(info.ExpiresAt.Add(4*time.Second)) && *state.Leases == 2
+		return err == nil && state.ExpiresAt.After(info.ExpiresAt.Add(7*time.Second)) && *state.Leases == 2
 	})
 	for what, err := range map[string]error{
 		"the session": session.Err(), "lease 1": one.Err(), "lease 2": two.Err(),

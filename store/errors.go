@@ -29,6 +29,9 @@ var (
 	// ErrExternalAuthority says that a policy leaves the tokens of this name to another lock service.
 	ErrExternalAuthority = errors.New("the policy says that another lock service issues the tokens of this name")
 
+	// ErrBuiltinAuthority says that a policy, or the lack of one, leaves the tokens of this name to fencegate itself.
+	ErrBuiltinAuthority = errors.New("fencegate issues the tokens of this name")
+
 	// ErrTokensExhausted says that no token below 2^53 is left, on the name or in the database. Nothing was changed, and
 	// no retry can succeed.
 	ErrTokensExhausted = errors.New("no fencing tokens are left")

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -32,11 +33,34 @@ const fenceSQL = `
 			select s.* from fence.subtrees s where s.name = any (fence.ancestors($1)) order by s.granted_token desc limit 1
 		) above on true
 		left join fence.policy_for($1) p on true
-		where greatest(f.granted_token, f.last_token, above.granted_token) > 0`
+		where greatest(f.granted_token, f.last_token, f.last_version, above.granted_token) > 0`
 
 // Fence returns the fence of a resource, ErrNotFound if nothing was ever granted or written on it, or ErrUnavailable.
 func (s *Store) Fence(ctx context.Context, resource Name) (Fence, error) {
 	return readFence(ctx, s.query, resource)
+}
+
+// Accepted is the number of a write that a fence accepted: its token, and its sequence or 0.
+type Accepted struct{ Token, Sequence int64 }
+
+// SetFence makes a fence read as if the write with this number was the last one that it accepted, and returns the
+// former number. It makes the fence if there is none. It is for names whose tokens another lock service issues, after a
+// token that was too great, or when that service's numbers have started anew. The reason is for the caller's log.
+//
+// It returns ErrBuiltinAuthority, ErrInvalid, or ErrUnavailable.
+func (s *Store) SetFence(ctx context.Context, resource Name, last Accepted, reason string) (was Accepted, err error) {
+	switch {
+	case last.Token < 0 || last.Token > TokenMax:
+		return was, fmt.Errorf("%w: last_token is %d, it must be 0 to 2^53-1", ErrInvalid, last.Token)
+	case last.Sequence < 0 || last.Sequence > TokenMax:
+		return was, fmt.Errorf("%w: last_sequence is %d, it must be 0 to 2^53-1", ErrInvalid, last.Sequence)
+	}
+	if err := checkText("reason", reason, 1, ReasonBytesMax); err != nil {
+		return was, err
+	}
+	err = s.queryRow(ctx, onLock(useReleases, resource), "select * from fence.set_fence($1, $2, $3)",
+		[]any{resource, last.Token, last.Sequence}, &was.Token, &was.Sequence)
+	return was, err
 }
 
 // LockAndFence returns a lock and the fence of its name, as they are at one moment; nil where there is no

@@ -34,7 +34,7 @@ const (
 	MaxHoldMax  = 365 * 24 * time.Hour
 )
 
-// PoliciesChannel is where PutPolicy and DeletePolicy notify of a change.
+// PoliciesChannel is where PutPolicy, DeletePolicy and SetFence notify of a change.
 const PoliciesChannel = "fence_policies"
 
 // Policy is what holds for the name Prefix and every name below it, unless a longer prefix has a policy of its own.

@@ -34,6 +34,8 @@ func classifyState(err *pgconn.PgError) error {
 		return fmt.Errorf("%w: %s", ErrTokensExhausted, err.Message)
 	case "LF003":
 		return ErrExternalAuthority
+	case "LF004":
+		return ErrBuiltinAuthority
 	case "23514":
 		if err.ConstraintName == "name_is_path" {
 			return ErrInvalidName

@@ -226,10 +226,11 @@ func TestExitUnavailable(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)
+	defer listener.Close()
 	s := shell{t, "http://" + listener.Addr().String()}
 	s.fails(7, "--timeout allows more time", "lock", "get", "a", "--timeout", "50ms") // it listens, and never answers
 	s.fails(7, "Nothing was sent", "put", "a", "k", "v", "--token", "1", "--timeout", "1ns")
-	_ = listener.Close()
+	s.url = "http://127.0.0.1:1"
 	s.fails(7, "Nothing was sent: try again.\nIs the gateway running there?", "put", "a", "k", "v", "--token", "1")
 }
 
@@ -244,4 +245,28 @@ func TestExitBadInput(t *testing.T) {
 	s.fails(8, "invalid_request", "put", "a", "k", "{", "--content-type", "application/json", "--token", token)
 	s.fails(8, "invalid_token", "lock", "renew", "a", "--token", "0", "--lease-id", "00000000-0000-4000-8000-000000000000")
 	s.fails(8, "too_large", "put", "a", "k", strings.Repeat("v", 2001), "--token", token)
+}
+
+func TestFenceCommands(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	client, err := lockclient.New(s.url)
+	check(t, err)
+	t.Cleanup(client.Close)
+	_, err = client.API().PutPolicy(t.Context(), "etcd", api.PolicyRequest{Authority: "external"})
+	check(t, err)
+	s.must("put", "etcd/job", "k", "v", "--token", "9007199254740991.3")
+	s.fails(4, "token_stale", "put", "etcd/job", "k", "v", "--token", "42.1")
+	s.fails(2, "reason", "fence", "set", "etcd/job", "--last-token", "41")
+	set := fields(s.must("fence", "set", "etcd/job", "--last-token", "41", "--last-sequence", "7", "--reason", "typo"))
+	if set["last_accepted"] != "41.7" || set["before"] != "9007199254740991.3" {
+		t.Errorf("set printed %q", set)
+	}
+	s.must("put", "etcd/job", "k", "v", "--token", "42.1")
+	if got := fields(s.must("fence", "get", "etcd/job")); got["last_token"] != "42" || got["last_sequence"] != "1" ||
+		got["policy"] != "strict, external" {
+		t.Errorf("get printed %q", got)
+	}
+	s.fails(8, "not_external", "fence", "set", "ours", "--last-token", "0", "--reason", "typo")
+	s.fails(2, "subtract", "put", "etcd/job", "k", "v", "--token", "9007199254740992")
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/google/uuid"
@@ -51,33 +49,14 @@ func (c *demoZombieCmd) Run(ctx context.Context, streams streams) (err error) {
 		Suffix: "-" + uuid.NewString()[:8], JSON: c.Output == "json", Out: streams.out,
 	}
 	if c.DatabaseURL == "" {
-		db, remove, openErr := openScratch(ctx)
+		url, closeAll, openErr := demo.OpenPrivate(ctx)
 		if openErr != nil {
 			return openErr
 		}
-		defer func() { err = errors.Join(err, db.close(), remove()) }()
-		zombie.DatabaseURL, zombie.Suffix = db.url, ""
-		zombie.DatabaseName = "a private PostgreSQL, durable, in a temporary directory"
+		defer func() { err = errors.Join(err, closeAll()) }()
+		zombie.DatabaseURL, zombie.Suffix, zombie.DatabaseName = url, "", demo.PrivateName
 	}
 	return zombie.Run(ctx)
-}
-
-// openScratch runs a private PostgreSQL in a temporary directory, to be removed after its end.
-func openScratch(ctx context.Context) (db *database, remove func() error, err error) {
-	dir, err := os.MkdirTemp("", "fencegate-scratch-")
-	if err != nil {
-		return nil, nil, err
-	}
-	remove = func() error { return os.RemoveAll(dir) }
-	// If root starts it, PostgreSQL runs as another user, which must get through here to its own directory.
-	err = os.Chmod(dir, 0o711) //nolint:gosec // nothing is in it but that directory
-	if err == nil {
-		db, err = databaseFlags{DataDir: filepath.Join(dir, "data")}.open(ctx, slog.New(slog.DiscardHandler))
-	}
-	if err != nil {
-		return nil, nil, errors.Join(err, remove())
-	}
-	return db, remove, nil
 }
 
 // loop runs the fenced variant again and again, before gateways that run.

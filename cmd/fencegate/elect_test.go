@@ -42,7 +42,7 @@ func TestElect(t *testing.T) {
 
 func TestElectEndsWithItsTerm(t *testing.T) {
 	s := newShell(t)
-	p := s.start("elect", "main", "--ttl", "600ms", "--output", "json")
+	p := s.start("elect", "main", "--ttl", "4s", "--output", "json")
 	p.says("\n")
 	var term api.Term
 	parseLine(t, p.out.String(), &term)

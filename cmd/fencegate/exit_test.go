@@ -31,6 +31,7 @@ func TestEveryCodeHasAnExitCode(t *testing.T) {
 		api.CodeUnauthenticated:     1,
 		api.CodeForbidden:           1,
 		api.CodeDeadlock:            1,
+		api.CodeNotExternal:         8,
 		api.CodeConstraintViolation: 1,
 		api.CodeRowsMismatch:        1,
 		api.CodeRateLimited:         1,

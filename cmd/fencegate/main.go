@@ -23,6 +23,7 @@ type commands struct {
 
 	Run        runCmd        `cmd:"" help:"Run a command while holding a lock."`
 	Lock       lockCmds      `cmd:"" help:"Acquire, renew, release, break and look at locks."`
+	Fence      fenceCmds     `cmd:"" help:"Look at the fence of a resource, and set one whose tokens another lock service issues."`
 	Put        putCmd        `cmd:"" help:"Store a record, under a fencing token."`
 	Get        getCmd        `cmd:"" help:"Read a record."`
 	Delete     deleteCmd     `cmd:"" help:"Delete a record, under a fencing token."`

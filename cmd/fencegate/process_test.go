@@ -56,7 +56,7 @@ func (p *process) wait() result {
 	p.t.Helper()
 	select {
 	case <-p.ended:
-	case <-time.After(time.Minute):
+	case <-time.After(await.Limit):
 		p.t.Fatalf("%q does not end: %s%s", p.cmd.Args, p.out.String(), p.errOut.String())
 	}
 	return result{p.cmd.ProcessState.ExitCode(), p.out.String(), p.errOut.String()}

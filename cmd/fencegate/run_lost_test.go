@@ -18,12 +18,13 @@ import (
 )
 
 func TestRunStopsACommandThatHasLostItsLease(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
-	p := s.start("run", "--lock", "a", "--ttl", "1s", "--", "sh", "-c",
+	p := s.start("run", "--lock", "a", "--ttl", "6s", "--", "sh", "-c",
 		"trap 'echo cleaning up; exit 3' TERM; echo ready; while :; do sleep 0.02; done")
 	p.says("ready")
 	s.must("lock", "break", "a", "--reason", "test")
-	got := p.wants(121, "is lost: broken: sending TERM to the command, and KILL in 33")
+	got := p.wants(121, "is lost: broken: sending TERM to the command, and KILL in ")
 	if got.out != "ready\ncleaning up\n" || !strings.Contains(got.errOut,
 		"the command ended with 3; the lease on a (token ") {
 		t.Errorf("it printed %q and %q", got.out, got.errOut)
@@ -32,11 +33,12 @@ func TestRunStopsACommandThatHasLostItsLease(t *testing.T) {
 
 // The leader obeys TERM, or does not; the grandchild never does.
 func TestRunKillsProcessesThatIgnoreTERM(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	for name, leader := range map[string]string{"the leader too": "", "the grandchild alone": "trap 'exit 3' TERM; "} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "pid")
-			p := s.start("run", "--lock", "a", "--ttl", "1s", "--kill-after", "200ms", "--", "sh", "-c",
+			p := s.start("run", "--lock", "a", "--ttl", "6s", "--kill-after", "1900ms", "--", "sh", "-c",
 				`trap "" TERM; sh -c 'echo $$ >`+file+`; exec sleep 60' >/dev/null 2>&1 & `+leader+
 					`echo ready; while :; do sleep 0.02; done`)
 			p.says("ready")
@@ -57,9 +59,10 @@ func TestRunKillsProcessesThatIgnoreTERM(t *testing.T) {
 
 // The run itself is frozen until another has the lock. When it wakes, the first that it does is to end its command.
 func TestFrozenRunEndsItsCommandWhenItWakes(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	file := filepath.Join(t.TempDir(), "pid")
-	p := s.start("run", "--lock", "a", "--ttl", "500ms", "--", "sh", "-c", `trap "" TERM; echo $$ >`+file+
+	p := s.start("run", "--lock", "a", "--ttl", "4s", "--", "sh", "-c", `trap "" TERM; echo $$ >`+file+
 		`; echo ready; while :; do sleep 0.02; done`)
 	p.says("ready")
 	command := pidIn(t, file)
@@ -80,28 +83,34 @@ func TestFrozenRunEndsItsCommandWhenItWakes(t *testing.T) {
 
 // A stopped command does not continue if its lease has expired meanwhile, however its run was stopped.
 func TestStoppedRunDoesNotGoOnWithoutItsLease(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
-	for _, stop := range []syscall.Signal{syscall.SIGTSTP, syscall.SIGSTOP, syscall.SIGSTOP} {
-		p := s.start("run", "--lock", "a", "--ttl", "500ms", "--", "sh", "-c", `echo ready; kill -STOP $$; echo went on`)
+	var stopped []*process
+	for i, stop := range []syscall.Signal{syscall.SIGTSTP, syscall.SIGSTOP, syscall.SIGSTOP} {
+		p := s.start("run", "--lock", fmt.Sprint("a/", i), "--ttl", "4s", "--", "sh", "-c",
+			`echo ready; kill -STOP $$; echo went on`)
 		p.says("ready")
 		p.signal(stop)
-		next := fields(s.must("lock", "acquire", "a", "--owner-id", "w2", "--ttl", "1h", "--wait", "1m"))
+		stopped = append(stopped, p)
+	}
+	for i, p := range stopped {
+		s.must("lock", "acquire", fmt.Sprint("a/", i), "--owner-id", "w2", "--ttl", "1h", "--wait", "1m")
 		p.signal(syscall.SIGCONT)
 		if got := p.wants(121, "sending KILL to the command"); got.out != "ready\n" {
 			t.Errorf("it printed %q", got.out)
 		}
-		s.must("lock", "release", "a", "--owner-id", "w2", "--lease-id", next["lease_id"], "--token", next["fencing_token"])
 	}
 }
 
 // With the gateway gone the command, which ignores TERM, is over before its lease expires by the database's clock.
 func TestRunEndsBeforeItsLeaseWhereRenewalsFail(t *testing.T) {
+	t.Parallel()
 	databaseURL := pgtest.Migrated(t)
 	gateway, err := gatewayprocess.Start(t.Context(), program.PathChecked(t), "--database-url", databaseURL)
 	check(t, err)
 	defer gateway.Kill()
 	file := filepath.Join(t.TempDir(), "times")
-	p := shell{t, gateway.URL}.start("run", "--lock", "a", "--ttl", "3s", "--", "sh", "-c", fmt.Sprintf(
+	p := shell{t, gateway.URL}.start("run", "--lock", "a", "--ttl", "12s", "--", "sh", "-c", fmt.Sprintf(
 		`trap "" TERM; echo ready; while :; do date +%%s%%N >>%s; sleep 0.02; done`, file))
 	p.says("ready")
 	gateway.Kill()
@@ -124,6 +133,7 @@ func TestRunEndsBeforeItsLeaseWhereRenewalsFail(t *testing.T) {
 
 // A run that is killed can't renew any more: its command ends with it.
 func TestCommandEndsWithItsRun(t *testing.T) {
+	t.Parallel()
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("only Linux signals a process when its parent dies")
 	}

@@ -64,7 +64,7 @@ func TestRunIsAJobOfItsShell(t *testing.T) {
 	p.says("read hello")
 	p.says("status 0")
 
-	types(`"$FENCEGATE" run --lock a --ttl 500ms -- sh -c 'echo again be''gun; read line; echo never'` + "\n")
+	types(`"$FENCEGATE" run --lock a --ttl 4s -- sh -c 'echo again be''gun; read line; echo never'` + "\n")
 	p.says("again begun")
 	types(controlZ)
 	s.must("lock", "acquire", "a", "--ttl", "1h", "--wait", "1m")

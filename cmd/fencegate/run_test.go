@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,15 +74,11 @@ func TestRejectionsWithinRun(t *testing.T) {
 
 func TestRunExitCodes(t *testing.T) {
 	t.Parallel()
+	const nobody = "http://127.0.0.1:1"
 	s := newShell(t)
 	s.must("lock", "acquire", "held", "--owner-id", "w1", "--ttl", "1h")
 	file := filepath.Join(t.TempDir(), "file")
 	check(t, os.WriteFile(file, []byte("data"), 0o600))
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
-	nobody := "http://" + listener.Addr().String()
-	_ = listener.Close()
-
 	for _, test := range []struct {
 		code  int
 		words string

@@ -10,6 +10,25 @@ type Fence struct {
 	Policy       Policy `json:"policy"`
 }
 
+// FenceRequest is the body of PUT /v1/resources/{resource}/fence: the token and the sequence that should count as the
+// last accepted ones.
+type FenceRequest struct {
+	// LastToken is required, 0 to 2^53-1. 0 admits every token.
+	LastToken    *int64 `json:"last_token"`
+	LastSequence int64  `json:"last_sequence"`
+	// Reason is logged: 1 to 1024 bytes without control characters.
+	Reason string `json:"reason"`
+}
+
+// FenceSet is the answer to a FenceRequest, with the numbers that it replaced.
+type FenceSet struct {
+	Resource         string `json:"resource"`
+	LastToken        int64  `json:"last_token"`
+	LastSequence     int64  `json:"last_sequence"`
+	PreviousToken    int64  `json:"previous_token"`
+	PreviousSequence int64  `json:"previous_sequence"`
+}
+
 // Policy applies to a name and all names below it. Absent fields of a PUT are the defaults.
 type Policy struct {
 	// Prefix is the name; "" is every name.

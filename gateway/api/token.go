@@ -22,6 +22,9 @@ const (
 // ErrInvalidToken reports a text that is not a fencing token.
 var ErrInvalidToken = errors.New("not a fencing token")
 
+// TokenTooGreat says what to do with a number that does not fit. ZooKeeper's and other services' have 64 bits.
+const TokenTooGreat = "subtract a constant from another service's greater numbers"
+
 // FencingToken is a token and, for a numbered write, its sequence.
 type FencingToken struct {
 	Token    int64
@@ -34,8 +37,12 @@ func ParseFencingToken(text string) (FencingToken, error) {
 	head, tail, numbered := strings.Cut(text, ".")
 	token, err := parseDecimal(head)
 	if err != nil || token == 0 {
-		return FencingToken{}, fmt.Errorf("%w: %q: the token is a decimal integer from 1 to 2^53-1",
-			ErrInvalidToken, clip(text))
+		advice := ""
+		if head != "" && head[0] != '0' && strings.Trim(head, "0123456789") == "" {
+			advice = "; " + TokenTooGreat
+		}
+		return FencingToken{}, fmt.Errorf("%w: %q: the token is a decimal integer from 1 to 2^53-1%s",
+			ErrInvalidToken, clip(text), advice)
 	}
 	if !numbered {
 		return FencingToken{Token: token}, nil

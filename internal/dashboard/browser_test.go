@@ -12,6 +12,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
@@ -54,6 +55,7 @@ func (b *browser) start(path string) error {
 		chromedp.Flag("no-proxy-server", true),
 		chromedp.Flag("font-render-hinting", "none"),
 		chromedp.Flag("lang", "en-GB"),
+		chromedp.WSURLReadTimeout(await.Limit),
 	)
 	allocator, cancelAllocator := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, cancel := chromedp.NewContext(allocator)

@@ -5,9 +5,6 @@ package dashboard
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -18,6 +15,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/freeport"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
@@ -45,7 +43,7 @@ func startGateway(t *testing.T) *gateway { return startGatewayOn(t, pgtest.Migra
 // startGatewayOn serves a database until the test ends.
 func startGatewayOn(t *testing.T, database string) *gateway {
 	t.Helper()
-	g := &gateway{database: database, address: freeAddress(t)}
+	g := &gateway{database: database, address: freeport.Address(t)}
 	g.url = "http://" + g.address
 	g.start(t)
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
@@ -55,20 +53,6 @@ func startGatewayOn(t *testing.T, database string) *gateway {
 	t.Cleanup(client.Close)
 	g.API = client.API()
 	return g
-}
-
-// freeAddress returns an unused address below the system's ephemeral ports: it is still free when the gateway restarts.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		address := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000))
-		if listener, err := net.Listen("tcp", address); err == nil {
-			check(t, listener.Close())
-			return address
-		}
-	}
-	t.Fatal("found no free port in 100 attempts")
-	return ""
 }
 
 // start runs the process until the test ends, and then checks its log.

@@ -95,7 +95,7 @@ func TestLockPageIsConsistent(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)
 	lease := g.hold(t, "jobs/1", "an-owner")
-	g.sql(t, `update fence.leases set ttl_ms = 365, expires_at = clock_timestamp() + interval '10 seconds'
+	g.sql(t, `update fence.leases set ttl_ms = 365, expires_at = clock_timestamp() + interval '1 hour'
 		where lock = 'jobs/1'`)
 	p := openTab(t, g, desktop)
 	p.open(lockHash("jobs/1"))

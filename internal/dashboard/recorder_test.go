@@ -152,13 +152,7 @@ func TestRecorder(t *testing.T) {
 				}
 			}))
 			defer server.Close()
-			p := openTab(t, &gateway{url: server.URL}, desktop)
-			defer func() { // this test expects the faults
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				p.faults = nil
-				p.allowed = append(p.allowed, "") // the console may report one once more
-			}()
+			p := openRecordedTab(t, &recorder{base: server.URL}, desktop)
 			if what == "a dialog of the browser" {
 				p.dismissDialogs()
 			}

@@ -49,19 +49,25 @@ var (
 	phone       = device{name: "phone", width: 390, height: 844, scale: 2, phone: true}
 )
 
-// openTab opens an empty tab until the test ends.
+// openTab opens an empty tab until the test ends, and then fails the test for what the page did and must not do.
 func openTab(t *testing.T, g *gateway, as device) *tab {
 	t.Helper()
 	faults := &recorder{base: g.url}
+	t.Cleanup(func() { faults.report(t) })
+	return openRecordedTab(t, faults, as)
+}
+
+// openRecordedTab opens an empty tab until the test ends.
+func openRecordedTab(t *testing.T, faults *recorder, as device) *tab {
+	t.Helper()
 	ctx, cancel := chromedp.NewContext(chromium.open(t), chromedp.WithNewBrowserContext(),
 		chromedp.WithListener(faults.record))
 	ctx, cancelTimeout := context.WithTimeout(ctx, 2*await.Limit)
-	p := &tab{recorder: faults, t: t, ctx: ctx, base: g.url}
+	p := &tab{recorder: faults, t: t, ctx: ctx, base: faults.base}
 	t.Cleanup(func() {
 		p.keepFailure()
 		cancelTimeout()
 		cancel()
-		p.report(t)
 	})
 	scheme := "light"
 	if as.dark {
@@ -172,10 +178,11 @@ func (p *tab) text(selector string) string {
 	return text
 }
 
-// click waits until the first element of a selector is visible, and clicks it.
+// click waits until the first element of a selector is visible and enabled, and clicks it.
 func (p *tab) click(selector string) {
 	p.t.Helper()
-	p.wait(selector+" is visible", "document.querySelector(%s)?.checkVisibility()", selector)
+	p.wait(selector+" can be clicked",
+		"((node) => node?.checkVisibility() && !node.disabled)(document.querySelector(%s))", selector)
 	p.do(chromedp.Click(chromedp.CSS(selector)))
 }
 

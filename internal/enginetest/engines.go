@@ -16,8 +16,8 @@ import (
 	"github.com/fencegate/fencegate/store/engine"
 )
 
-// NoPoll is for tests of notifications: polling never comes to help.
-var NoPoll = engine.Config{PollInterval: time.Hour}
+// NoPoll is for tests of notifications: polling never comes to help. On a busy machine heartbeats may be late.
+var NoPoll = engine.Config{PollInterval: time.Hour, DeadAfter: time.Minute}
 
 // Engines are several engines on one database, each with connections of its own.
 type Engines struct {
@@ -31,12 +31,16 @@ type Running struct {
 	Stop func() // ends Run, and waits for that; the waiters stay in their queues
 }
 
-// NewEngines returns count Engines that run and listen, on Stores of their own.
+// NewEngines returns count Engines that run and listen, on Stores of their own. On a busy machine their statements may
+// wait long for locks.
 func NewEngines(t *testing.T, b *DB, count int, config engine.Config) *Engines {
 	t.Helper()
 	s := &Engines{DB: b}
 	for range count {
-		s.All = append(s.All, Run(t, OpenStore(t, store.Config{DatabaseURL: b.URL, ConnectionsMax: 8}), config))
+		on := OpenStore(t, store.Config{
+			DatabaseURL: b.URL, ConnectionsMax: 8, StatementTimeout: time.Minute, LockTimeout: time.Minute,
+		})
+		s.All = append(s.All, Run(t, on, config))
 	}
 	return s
 }
@@ -217,6 +221,21 @@ func (s *Engines) Waiting() (n int) {
 func (s *Engines) BreakListeners(t *testing.T) int {
 	return s.Count(t, `select count(pg_terminate_backend(pid)) from pg_stat_activity
 		where datname = current_database() and application_name = 'fencegate listener'`)
+}
+
+// CutListeners is BreakListeners, and returns when every engine has lost its connection. It may have a new one already.
+func (s *Engines) CutListeners(t *testing.T) {
+	t.Helper()
+	var before []uint64
+	for _, service := range s.All {
+		before = append(before, service.Reconnects())
+	}
+	s.BreakListeners(t)
+	for i, service := range s.All {
+		await.True(t, "the connection is cut", func() bool {
+			return !service.Listening() || service.Reconnects() > before[i]
+		})
+	}
 }
 
 // OpenSession opens a session through the engine at an index.

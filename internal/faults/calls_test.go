@@ -16,6 +16,9 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
+// longTTLMS outlasts every test.
+const longTTLMS = int64(time.Hour / time.Millisecond)
+
 // mustAcquire takes a lock, for the default TTL if ttlMS is 0.
 func mustAcquire(t *testing.T, g *gateway, lock, owner string, ttlMS int64) api.Lease {
 	t.Helper()

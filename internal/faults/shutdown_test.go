@@ -38,7 +38,7 @@ func TestShutdownAnswersRequestsUnderWay(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
 	db := connect(t, url)
-	g := startGateway(t, url)
+	g := startGateway(t, url, "--statement-timeout", "2m", "--request-timeout", "2m", "--shutdown-timeout", "2m")
 	jobs := []string{"job/0", "job/1", "job/2", "job/3", "job/4", "job/5", "job/6", "job/7"}
 	var leases []api.Lease
 	for _, job := range jobs {

@@ -98,7 +98,7 @@ func TestGatewayIsKilledWithWaiters(t *testing.T) {
 	t.Parallel()
 	db, f := startMigrated(t, 3)
 	w := newWaitingClients(db)
-	holder := mustAcquire(t, f.at(1), w.lock, "holder", 0)
+	holder := mustAcquire(t, f.at(1), w.lock, "holder", longTTLMS)
 	w.wait(patient(t), t, f.at(0), "lost", 5)
 	w.wait(patient(t), t, f.at(1), "behind", 3)
 	w.wait(patient(t), t, f.at(2), "last", 3)
@@ -119,7 +119,7 @@ func TestGatewayIsFrozenWithWaiters(t *testing.T) {
 	t.Parallel()
 	db, f := startMigrated(t, 3)
 	w := newWaitingClients(db)
-	holder := mustAcquire(t, f.at(1), w.lock, "holder", 0)
+	holder := mustAcquire(t, f.at(1), w.lock, "holder", longTTLMS)
 	leaving, leave := context.WithCancel(patient(t))
 	defer leave()
 	w.wait(leaving, t, f.at(0), "gone", 4)
@@ -131,7 +131,7 @@ func TestGatewayIsFrozenWithWaiters(t *testing.T) {
 	await.True(t, "those behind are served", func() bool { return w.countServed() == 4 })
 	w.wantServed(t, "behind", 4)
 
-	holder = mustAcquire(t, f.at(1), w.lock, "holder", 0)
+	holder = mustAcquire(t, f.at(1), w.lock, "holder", longTTLMS)
 	w.wait(patient(t), t, f.at(2), "late", 4)
 	f.at(0).thaw(t)
 	mustRelease(t, f.at(2), holder)
@@ -153,8 +153,9 @@ func TestGatewayIsFrozenWithWaiters(t *testing.T) {
 func TestRequestMovesFromAFrozenGateway(t *testing.T) {
 	t.Parallel()
 	db, f := startMigrated(t, 2)
-	holder := mustAcquire(t, f.at(1), "job", "holder", 0)
-	request := api.AcquireRequest{OwnerID: "client", WaitMS: store.WaitMax.Milliseconds(), RequestID: new(rand.Text())}
+	holder := mustAcquire(t, f.at(1), "job", "holder", longTTLMS)
+	request := api.AcquireRequest{OwnerID: "client", WaitMS: store.WaitMax.Milliseconds(), RequestID: new(rand.Text()),
+		TTLMS: new(longTTLMS)}
 	first, cancel := context.WithCancel(patient(t))
 	defer cancel()
 	gone := make(chan error, 1)

@@ -16,7 +16,8 @@ import (
 	"github.com/fencegate/fencegate/internal/lockedbuffer"
 )
 
-const startTimeout = 30 * time.Second
+// startTimeout is long enough for a machine that is busy. A gateway that fails ends before.
+const startTimeout = 2 * time.Minute
 
 // Process is a gateway that runs.
 type Process struct {

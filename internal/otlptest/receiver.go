@@ -21,11 +21,9 @@ import (
 	wire "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/tracing"
 )
-
-// soon is longer than anything takes that is going to happen.
-const soon = 30 * time.Second
 
 // Span is one that was received.
 type Span struct {
@@ -65,14 +63,14 @@ func Start(t testing.TB, ratio float64) (*Receiver, trace.TracerProvider) {
 	t.Helper()
 	r := NewReceiver(t)
 	traces, err := tracing.New(t.Context(), tracing.Config{
-		Endpoint: r.URL, SampleRatio: ratio, Version: "test", Delay: 5 * time.Millisecond,
+		Endpoint: r.URL, SampleRatio: ratio, Version: "test", Delay: 5 * time.Millisecond, ExportTimeout: await.Limit,
 		OnError: func(err error) { t.Errorf("tracing: %v", err) },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), soon) // the test's own has ended
+		ctx, cancel := context.WithTimeout(context.Background(), await.Limit) // the test's own has ended
 		defer cancel()
 		if left, err := traces.Shutdown(ctx); err != nil {
 			t.Errorf("%d spans are left: %v", left, err)
@@ -153,7 +151,7 @@ func (r *Receiver) Raw() []byte {
 // Await waits for a span.
 func (r *Receiver) Await(t testing.TB, what string, is func(Span) bool) Span {
 	t.Helper()
-	for deadline := time.Now().Add(soon); ; time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(await.Limit); ; time.Sleep(2 * time.Millisecond) {
 		spans := r.Spans()
 		if i := slices.IndexFunc(spans, is); i >= 0 {
 			return spans[i]

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
-	"go.uber.org/goleak"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
@@ -25,7 +24,7 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	code := pgtest.Main(m)
-	if err := goleak.Find(); err != nil && code == 0 {
+	if err := await.NoGoroutine(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, "gocronlock: goroutines are left:", err)
 		return 1
 	}

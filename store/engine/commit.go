@@ -79,6 +79,16 @@ func (e *Engine) DeletePolicy(ctx context.Context, prefix string) error {
 	return err
 }
 
+// SetFence is store.Store.SetFence. After it has returned, this Engine refuses no write by the former fence. Other
+// Engines on the database stop doing so when they are notified.
+func (e *Engine) SetFence(
+	ctx context.Context, resource store.Name, last store.Accepted, reason string,
+) (store.Accepted, error) {
+	was, err := e.Store.SetFence(ctx, resource, last, reason)
+	e.refusals.forget() // after an error, too: the change may have been made
+	return was, err
+}
+
 // RefusalsRemembered returns the number of resources whose rejected writes are remembered.
 func (e *Engine) RefusalsRemembered() int { return e.refusals.len() }
 

@@ -78,7 +78,7 @@ func TestDatabaseCrashesWithWaiters(t *testing.T) {
 	}
 	b.SQL.Reset()
 	cluster.Kill() // which is waited for by a goroutine
-	if err := goleak.Find(before); err != nil {
+	if err := await.NoGoroutine(before); err != nil {
 		t.Error(err)
 	}
 }

@@ -35,11 +35,11 @@ func TestAllReadersAreGranted(t *testing.T) {
 	t.Parallel()
 	const readers = 450
 	s := newEngines(t, enginetest.New(t), 1, enginetest.NoPoll)
-	holder := s.Acquire(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "holder"})
+	holder := s.Acquire(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "holder", TTL: time.Hour})
 	var waits []<-chan enginetest.Outcome
 	for i := range readers {
 		waits = append(waits, enginetest.GoAcquire(await.Context(t), s.At(0),
-			store.AcquireRequest{Lock: "lock", OwnerID: fmt.Sprint("reader ", i), Mode: store.Shared, Wait: time.Minute}))
+			store.AcquireRequest{Lock: "lock", OwnerID: fmt.Sprint("reader ", i), Mode: store.Shared, Wait: store.WaitMax}))
 	}
 	s.AwaitQueued(t, readers)
 	s.Release(t, 0, holder)
@@ -84,7 +84,7 @@ func TestWaitersAreRefusedUnderExternalAuthority(t *testing.T) {
 func TestDeadWaitersArePassedOver(t *testing.T) {
 	t.Parallel()
 	s := newEngines(t, enginetest.New(t), 1, enginetest.NoPoll)
-	holder := s.Acquire(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "holder"})
+	holder := s.Acquire(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "holder", TTL: time.Hour})
 	s.Exec(t, "insert into fence.gateways values ($1, clock_timestamp())", crowdGateway)
 	s.Exec(t, `insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
 		select 'lock', $1, 'dead ' || n, 'exclusive', 'node', 60000, clock_timestamp(), clock_timestamp() + interval '1 day' from generate_series(1, 2000) n`, crowdGateway)

@@ -135,7 +135,8 @@ func TestConnectionOfWaitersIsCut(t *testing.T) {
 			request := store.AcquireRequest{Lock: lock, OwnerID: "requester", Wait: store.WaitMax}
 			cutter.Cut(c.when, c.at)
 			answers := enginetest.GoAcquire(await.Context(t), cut, request)
-			time.AfterFunc(300*time.Millisecond, func() { cutter.Cut(enginetest.Never, "") })
+			over := time.AfterFunc(300*time.Millisecond, func() { cutter.Cut(enginetest.Never, "") })
+			defer over.Stop()
 			s.Release(t, 0, holder)
 			got := enginetest.Answered(t, answers)
 			// nothing has happened: until the cuts are over

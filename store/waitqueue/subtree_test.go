@@ -34,12 +34,16 @@ func (*grove) below(lease store.Lease) (names []store.Name) {
 	return names
 }
 
-// visit takes a lock if it can, writes under it for a enginetest.Moment, sometimes for longer than it has it, and gives
-// it back, or not.
+// visit takes a lock if it can, writes under it for a moment, sometimes for longer than it has it, and gives it back, or
+// not.
 func (g *grove) visit(ctx context.Context, t *testing.T, visitor string, random *rand.Rand) {
+	stays, leaves := random.IntN(4) == 0, random.IntN(4) > 0
 	request := store.AcquireRequest{
-		Lock: groveNames[random.IntN(len(groveNames))], OwnerID: visitor, TTL: 100 * time.Millisecond,
+		Lock: groveNames[random.IntN(len(groveNames))], OwnerID: visitor, TTL: time.Minute,
 		Mode: []store.Mode{store.Exclusive, store.Exclusive, store.Shared}[random.IntN(3)],
+	}
+	if stays || !leaves {
+		request.TTL = 100 * time.Millisecond
 	}
 	if random.IntN(2) == 0 {
 		request.Scope = store.Subtree
@@ -56,14 +60,13 @@ func (g *grove) visit(ctx context.Context, t *testing.T, visitor string, random 
 	}
 	g.granted.Add(1)
 	names := g.below(lease)
-	stays := random.IntN(4) == 0
 	for sequence := int64(1); sequence <= 4; sequence++ {
 		g.write(ctx, t, lease, names[random.IntN(len(names))], sequence, random)
 		if stays {
 			time.Sleep(time.Duration(random.IntN(60)) * time.Millisecond)
 		}
 	}
-	if random.IntN(4) > 0 {
+	if leaves {
 		err := g.At(random.IntN(3)).Release(ctx, lease.Ref())
 		if err != nil && !errors.Is(err, store.ErrLeaseLost) {
 			t.Errorf("release %s %s: %v", lease.Scope, lease.Lock, err)
@@ -116,7 +119,7 @@ func TestSubtreesAndNames(t *testing.T) {
 	g := &grove{engines: newEngines(t, enginetest.New(t), 3, enginetest.NoPoll)}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*await.Limit)
 	defer cancel()
 	var visiting sync.WaitGroup
 	for visitor := range 12 {

@@ -24,9 +24,12 @@ type wakeCase struct {
 
 var wakeCases = []wakeCase{
 	{"release", store.AcquireRequest{}, store.AcquireRequest{}, releaseFirst},
+	{"release by SQL", store.AcquireRequest{}, store.AcquireRequest{}, func(t *testing.T, s *engines, held store.Lease) {
+		s.Exec(t, "select fence.release($1, $2, $3, $4)", held.Lock, held.OwnerID, held.ID, held.Token)
+	}},
 	{"break", store.AcquireRequest{}, store.AcquireRequest{}, breakLease},
-	{"expiry", store.AcquireRequest{TTL: 2 * time.Second}, store.AcquireRequest{}, nothing},
-	{"expiry after a renewal", store.AcquireRequest{TTL: 3 * time.Second},
+	{"expiry", store.AcquireRequest{TTL: 6 * time.Second}, store.AcquireRequest{}, nothing},
+	{"expiry after a renewal", store.AcquireRequest{TTL: 6 * time.Second},
 		store.AcquireRequest{}, renewFor(0)},
 	{"expiry after a shorter renewal", store.AcquireRequest{TTL: time.Hour},
 		store.AcquireRequest{}, renewFor(100 * time.Millisecond)},
@@ -44,13 +47,13 @@ var wakeCases = []wakeCase{
 	{"release by a reader", store.AcquireRequest{Mode: store.Shared}, store.AcquireRequest{}, releaseFirst},
 	{"release of the subtree above", store.AcquireRequest{Lock: "a", Scope: store.Subtree},
 		store.AcquireRequest{Lock: "a/b/c"}, releaseFirst},
-	{"expiry of the subtree above", store.AcquireRequest{Lock: "a", Scope: store.Subtree, TTL: 2 * time.Second},
+	{"expiry of the subtree above", store.AcquireRequest{Lock: "a", Scope: store.Subtree, TTL: 6 * time.Second},
 		store.AcquireRequest{Lock: "a/b/c"}, nothing},
 	{"break of the subtree above", store.AcquireRequest{Lock: "a", Scope: store.Subtree},
 		store.AcquireRequest{Lock: "a/b/c"}, breakLease},
 	{"release below the subtree", store.AcquireRequest{Lock: "a/b/c"},
 		store.AcquireRequest{Lock: "a", Scope: store.Subtree}, releaseFirst},
-	{"expiry below the subtree", store.AcquireRequest{Lock: "a/b", TTL: 2 * time.Second},
+	{"expiry below the subtree", store.AcquireRequest{Lock: "a/b", TTL: 6 * time.Second},
 		store.AcquireRequest{Lock: "a", Scope: store.Subtree}, nothing},
 }
 
@@ -72,23 +75,28 @@ func renewFor(ttl time.Duration) func(*testing.T, *engines, store.Lease) {
 
 func releaseFirst(t *testing.T, s *engines, held store.Lease) { s.Release(t, 0, held) }
 
-// Each way in which a lease ends wakes the next waiter, on any engine, and not by polling.
+// Each way in which a lease ends wakes the next waiter, on any engine, and not by polling. All cases run at the same
+// time, each with a lock of its own: some leases expire only after some seconds.
 func TestEndOfALeaseWakesTheNextWaiter(t *testing.T) {
 	t.Parallel()
 	b := enginetest.New(t)
 	s := newEngines(t, b, 3, enginetest.NoPoll)
+	var leases []store.Lease
+	var waits []<-chan enginetest.Outcome
 	for _, c := range wakeCases {
-		t.Run(c.name, func(t *testing.T) {
-			prefix := store.Name(uuid.NewString() + "/")
-			held, waits := c.held, c.waits
-			held.Lock, waits.Lock = prefix+orLock(held.Lock), prefix+orLock(waits.Lock)
-			held.OwnerID, waits.OwnerID = "holder", "next"
-			lease := s.Acquire(t, 0, held)
-			answers := s.Queue(t, 1, waits)
-			enginetest.Unanswered(t, answers)
-			c.clear(t, s, lease)
-			s.Release(t, 1, enginetest.Granted(t, answers))
-		})
+		prefix := store.Name(uuid.NewString() + "/")
+		held, next := c.held, c.waits
+		held.Lock, next.Lock = prefix+orLock(held.Lock), prefix+orLock(next.Lock)
+		held.OwnerID, next.OwnerID = "holder", "next"
+		leases = append(leases, s.Acquire(t, 0, held))
+		waits = append(waits, s.Queue(t, 1, next))
+		enginetest.Unanswered(t, waits[len(waits)-1])
+	}
+	for i, c := range wakeCases {
+		c.clear(t, s, leases[i])
+	}
+	for i, c := range wakeCases {
+		t.Run(c.name, func(t *testing.T) { s.Release(t, 1, enginetest.Granted(t, waits[i])) })
 	}
 	s.ExpectQuiet(t)
 }
@@ -161,7 +169,6 @@ func TestLeavingWakesTheNextWaiter(t *testing.T) {
 	s := newEngines(t, enginetest.New(t), 3, enginetest.NoPoll)
 	for _, c := range leavings {
 		t.Run(c.name+", gives up", func(t *testing.T) { s.testLeaving(t, c, 1, givesUp) })
-		t.Run(c.name+", time is over", func(t *testing.T) { s.testLeaving(t, c, 1, timeIsOver) })
 		t.Run(c.name+", session ends", func(t *testing.T) { s.testLeaving(t, c, 1, sessionEnds) })
 		t.Run(c.name+", many at once", func(t *testing.T) {
 			for range 6 {
@@ -169,6 +176,14 @@ func TestLeavingWakesTheNextWaiter(t *testing.T) {
 			}
 		})
 	}
+	t.Run("time is over", func(t *testing.T) {
+		for _, c := range leavings {
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				s.testLeaving(t, c, 1, timeIsOver)
+			})
+		}
+	})
 	s.ExpectQuiet(t)
 }
 
@@ -192,7 +207,7 @@ func (s *engines) testLeaving(t *testing.T, c leaving, count int, how leavingHow
 	var session store.Session
 	switch how {
 	case timeIsOver:
-		first.Wait = 500 * time.Millisecond
+		first.Wait = 4 * time.Second
 	case sessionEnds:
 		var err error
 		if session, err = s.At(0).CreateSession(ctx, store.SessionRequest{OwnerID: "first"}); err != nil {

@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -12,7 +13,8 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// zooKeeperJar is where Debian's package puts it; its manifest names all else that it needs.
+// zooKeeperJar is where Debian's package puts it; its manifest names all else that it needs. Another ZooKeeper is named
+// by the environment: ZOOKEEPER_CLASSPATH='/opt/zookeeper/lib/*'.
 const zooKeeperJar = "/usr/share/java/zookeeper.jar"
 
 // sessionTimeout is what the server allows of silence.
@@ -21,27 +23,31 @@ const sessionTimeout = 40 * time.Second
 // ZooKeeper is a single node of ZooKeeper. Its durability is ZooKeeper's own: fsync before every answer.
 type ZooKeeper struct{ *Peer }
 
-// StartZooKeeper runs ZooKeeper. It returns ErrAbsent where there is no java, or no Debian package of ZooKeeper's.
-func StartZooKeeper(ctx context.Context) (*ZooKeeper, error) {
-	if _, err := os.Stat(zooKeeperJar); err != nil {
+// StartZooKeeper runs ZooKeeper with its own defaults, and settings such as "tickTime=500" over them. It returns
+// ErrAbsent where there is no java, or neither ZOOKEEPER_CLASSPATH nor Debian's package of ZooKeeper.
+func StartZooKeeper(ctx context.Context, settings ...string) (*ZooKeeper, error) {
+	classpath := os.Getenv("ZOOKEEPER_CLASSPATH")
+	if _, err := os.Stat(zooKeeperJar); classpath == "" && err != nil {
 		return nil, fmt.Errorf("zookeeper (%s): %w", zooKeeperJar, ErrAbsent)
 	}
+	classpath = cmp.Or(classpath, zooKeeperJar)
 	args := func(dir string, _ []int) []string {
 		return []string{
 			"-Dzookeeper.admin.enableServer=false", "-Dzookeeper.4lw.commands.whitelist=srvr", "-Djava.net.preferIPv4Stack=true",
-			"-cp", dir + ":" + zooKeeperJar, "org.apache.zookeeper.server.ZooKeeperServerMain", filepath.Join(dir, "zoo.cfg"),
+			"-cp", dir + ":" + classpath, "org.apache.zookeeper.server.ZooKeeperServerMain", filepath.Join(dir, "zoo.cfg"),
 		}
 	}
 	server, err := command{
-		program: "java", ports: 1, prepare: writeZooKeeperConfig, args: args, ready: zooKeeperVersion,
+		program: "java", ports: 1, args: args, ready: zooKeeperVersion,
+		prepare: func(dir string, ports []int) error { return writeZooKeeperConfig(dir, ports, settings) },
 	}.start(ctx)
 	return &ZooKeeper{server}, err
 }
 
-func writeZooKeeperConfig(dir string, ports []int) error {
+func writeZooKeeperConfig(dir string, ports []int, settings []string) error {
 	config := fmt.Sprintf(
 		"dataDir=%s/data\nclientPort=%d\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\nmaxSessionTimeout=%d\n",
-		dir, ports[0], sessionTimeout.Milliseconds())
+		dir, ports[0], sessionTimeout.Milliseconds()) + strings.Join(settings, "\n") + "\n"
 	logging := "log4j.rootLogger=WARN, console\nlog4j.appender.console=org.apache.log4j.ConsoleAppender\n" +
 		"log4j.appender.console.layout=org.apache.log4j.SimpleLayout\n"
 	if err := os.WriteFile(filepath.Join(dir, "log4j.properties"), []byte(logging), 0o600); err != nil {

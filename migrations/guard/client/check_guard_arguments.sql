@@ -11,7 +11,8 @@ declare
             then 'the resource is not a name: 1 to 512 bytes in segments between slashes, none of them empty, . or ..'
         when p_token < 1 then 'a fencing token is a positive integer'
         when p_token > 9007199254740991
-            then 'a fencing token must be below 2^53, because JSON cannot hold greater integers exactly'
+            then 'a fencing token must be below 2^53, because JSON cannot hold greater integers exactly; '
+                'subtract a constant from another service''s greater numbers'
         when p_sequence < 0 then 'a sequence is not negative'
         when octet_length(p_digest) > 64 then 'a digest has at most 64 bytes'
         when p_digest is not null and p_sequence is null then 'a digest needs a sequence'

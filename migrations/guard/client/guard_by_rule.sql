@@ -4,7 +4,8 @@
 -- verdict  as of fence.admit, or
 --          replayed      the last accepted write had this token, sequence and digest
 --          token_reused  the last accepted write had this token and sequence, and at least one of them no digest: it
---                        was committed
+--                        was committed. Not for writes without a sequence under the policy same_token, which admits
+--                        many with one token
 --
 -- Under REPEATABLE READ and SERIALIZABLE the snapshot may be older than the grant of the token, or a renewal of its
 -- lease. Locking a row that was changed since raises 40001. So does a token that seems unknown, if it may have been
@@ -34,8 +35,13 @@ begin
             return v_ruling;
         elsif v_ruling.replayed then
             v_ruling.verdict := 'replayed';
-        elsif v_ruling.verdict <> 'admitted' and (v_digest is null
-            or exists (select from fence.fences f where f.resource = p_resource and f.last_digest is null))
+        elsif v_ruling.verdict in ('token_stale', 'token_unknown')
+            and (p_sequence is not null
+                or not exists (select from fence.policy_for(p_resource) p where p.rule = 'same_token'))
+            and exists (
+                select from fence.fences f
+                where f.resource = p_resource and f.last_digest is distinct from '' -- fence.set_fence: there was no write
+                    and (v_digest is null or f.last_digest is null))
         then
             v_ruling.verdict := 'token_reused';
             v_ruling.reason := '';

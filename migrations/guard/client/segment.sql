@@ -6,7 +6,5 @@
 -- values have different segments. The planner inlines it.
 create or replace function fence.segment(p_value text) returns text
 language sql immutable
-as $$
-    select case when p_value !~ ('[%/' || chr(1) || '-' || chr(31) || chr(127) || '-' || chr(159) || ']|^[.]{0,2}$') then p_value
-        else fence.escape_segment(p_value) end
-$$;
+return case when p_value !~ ('[%/' || chr(1) || '-' || chr(31) || chr(127) || '-' || chr(159) || ']|^[.]{0,2}$') then p_value
+        else fence.escape_segment(p_value) end;

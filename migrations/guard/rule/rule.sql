@@ -9,8 +9,7 @@ create or replace function fence.rule(
     token bigint, sequence bigint, same_token boolean, external boolean,
     granted_token bigint, open boolean, last_token bigint, last_sequence bigint) returns text
 language sql immutable
-as $$
-    select case
+return case
         when token is null
             then 'token_required' -- step 1
         when not external and token > granted_token
@@ -24,5 +23,4 @@ as $$
                 and (token, coalesce(sequence, 0)) <= (last_token, last_sequence)
             then case when token = last_token then 'token_stale reused' else 'token_stale superseded' end -- step 4
         else 'admitted'
-    end
-$$;
+    end;

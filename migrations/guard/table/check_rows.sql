@@ -6,9 +6,11 @@
 -- a transaction without a token. In the mode "observe" nothing raises; rejections are recorded instead, 100 at most in
 -- a call.
 --
--- Raises 22023 if a setting is invalid.
+-- Raises 22023 if a setting is invalid, 55000 for a resource that is null: a column of the template was given another
+-- type (fence.resource_expression). fence.protected shows that, too.
 create or replace function fence.check_rows(p_table oid, p_resources text[]) returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_root     oid := coalesce(pg_partition_root(p_table), p_table);
@@ -25,6 +27,10 @@ declare
     v_ruling   fence.ruling;
     v_reports  integer := 0;
 begin
+    if array_position(p_resources, null) is not null and not v_observe then
+        raise exception 'a column of the template of % has another type than when the table was protected', v_table
+            using errcode = 'object_not_in_prerequisite_state', hint = 'Call fence.protect again.';
+    end if;
     if v_given is not null then
         if v_given !~ '^[0-9]{1,16}([.][0-9]{1,18})?$' then
             raise exception 'fencegate.token is %, want a token or token.sequence, such as 34 or 34.2',
@@ -33,7 +39,7 @@ begin
         v_lease_id := nullif(current_setting('fencegate.lease_id', true), '')::uuid;
     end if;
     -- In one order for all transactions, so that they do not deadlock.
-    foreach v_resource in array array(select r from unnest(p_resources) r order by r collate "C") loop
+    foreach v_resource in array array(select r from unnest(p_resources) r where r is not null order by r collate "C") loop
         v_token := null;
         v_sequence := null;
         select 'token_required', '', false, coalesce(f.granted_token, 0), coalesce(f.last_token, 0),

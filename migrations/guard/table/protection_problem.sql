@@ -5,19 +5,19 @@ language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    v_problem text;
+    v_problem text := fence.table_problem(p_table);
 begin
-    if not exists (select from pg_class c where c.oid = p_table) then
-        return 'the table was dropped';
+    if v_problem is not null then
+        return v_problem;
     end if;
     select format('trigger %s on %s %s', w.name, w.on_table, case
             when t.oid is null then 'is missing'
-            when t.tgfoid <> coalesce(to_regproc(w.function_name)::oid, 0) then 'has another function'
-            else 'does not always fire' end)
+            when t.tgenabled <> 'A' then 'does not always fire'
+            else 'has another definition' end)
     into v_problem
     from fence.wanted_triggers(p_id, p_table) w
     left join pg_trigger t on t.tgrelid = w.on_table and t.tgname = w.name
-    where t.oid is null or t.tgenabled <> 'A' or t.tgfoid <> coalesce(to_regproc(w.function_name)::oid, 0)
+    where t.tgenabled is distinct from 'A' or pg_get_triggerdef(t.oid) <> w.definition
     order by w.name, w.on_table
     limit 1;
     if v_problem is null then
@@ -31,7 +31,12 @@ begin
         limit 1;
     end if;
     if v_problem is null then
-        perform fence.resource_expression(p_table, p_template, 'r');
+        select 'the trigger functions are not those of the template any more: call fence.protect again'
+        into v_problem
+        from fence.trigger_functions(p_table, p_template) f
+        left join pg_proc p on p.pronamespace = 'fence'::regnamespace and p.proname = format('check_%s_%s', p_id, f.kind)
+        where p.prosrc is distinct from f.body
+        limit 1;
     end if;
     return v_problem;
 exception

@@ -4,8 +4,6 @@ create or replace function fence.fast_path_admits(
     p_fence fence.fences, p_token bigint, p_sequence bigint)
 returns boolean
 language sql immutable
-as $$
-    select not p_fence.limited and 'admitted' = fence.rule(
+return not p_fence.limited and 'admitted' = fence.rule(
         p_token, p_sequence, false, false,
-        p_fence.granted_token, p_fence.open, p_fence.last_token, p_fence.last_sequence)
-$$;
+        p_fence.granted_token, p_fence.open, p_fence.last_token, p_fence.last_sequence);

@@ -1,0 +1,16 @@
+-- fence.guard_or_raise(resource, token, sequence, lease_id, digest) is fence.guard by the whole rule.
+create or replace function fence.guard_or_raise(
+    p_resource text, p_token bigint, p_sequence bigint, p_lease_id uuid, p_digest bytea)
+returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_ruling fence.ruling := fence.guard_by_rule(p_resource, p_token, p_sequence, p_lease_id, p_digest);
+begin
+    if v_ruling.verdict not in ('admitted', 'replayed') then
+        perform fence.raise_rejection(p_resource, p_token, p_sequence, v_ruling, null);
+    end if;
+    return v_ruling.verdict = 'admitted';
+end
+$$;
