@@ -248,7 +248,7 @@ var refusedCases = []refusedCase{
 	{`"op":"put",` + onAccount + `,"row":{"id":1}`, api.CodeInvalidRequest, `insert, upsert, update or delete`},
 	{`"op":"upsert",` + onAccount + `,"row":{"id":1}`, api.CodeInvalidRequest, `conflict`},
 	{`"op":"insert",` + onAccount + `,"row":{"id":1},"expect_rows":-1`, api.CodeInvalidRequest, `expect_rows`},
-	{`"op":"put","resource":"accounts/1","key":"k","value":1,"returning":[]`, api.CodeInvalidRequest, `go with table`},
+	{`"op":"put","resource":"accounts/1","key":"l","value":1,"expect_rows":1`, api.CodeInvalidRequest, `go with table`},
 }
 
 // A transaction with an operation on a table that is refused changes nothing at all, and its numbers may be used again.
