@@ -66,8 +66,8 @@ func (c *transactCall) tableError() error {
 	return failed
 }
 
-// rejectedRow is the rejection that a trigger of a protected table raised (fence.raise_rejection): the row is not of the
-// operation's resource. It returns nil for a rejection without a verdict.
+// rejectedRow is the rejection that a trigger of a protected table raised (fence.raise_rejection): the row is not of
+// the operation's resource. It returns nil for a rejection without a verdict.
 func rejectedRow(failed *TableError, resource Name) error {
 	var row struct {
 		Code         Verdict `json:"code"`

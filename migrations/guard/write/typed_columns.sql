@@ -1,8 +1,8 @@
--- fence.typed_columns(table, names) → these columns of a table: their quoted names, how json_to_record defines them, and
--- the operator by which values of their type are equal.
+-- fence.typed_columns(table, names) → these columns of a table: their quoted names, how json_to_record defines them,
+-- and the operator by which values of their type are equal.
 --
--- All text comes from the catalog. An operator without a schema could be another one than that of the type. Raises 22023
--- if the table has no such column.
+-- All text comes from the catalog. An operator without a schema could be another one than that of the type. Raises
+-- 22023 if the table has no such column.
 create or replace function fence.typed_columns(p_table regclass, p_names text[])
 returns table (name text, quoted text, definition text, equals text)
 language plpgsql stable

@@ -1,5 +1,5 @@
--- fence.write_rows(kind, table, role, row, where, conflict, returning) → how many rows of a table were written, and those
--- rows; see fence.row_statement.
+-- fence.write_rows(kind, table, role, row, where, conflict, returning) → how many rows of a table were written, and
+-- those rows; see fence.row_statement.
 --
 -- The statement runs as the role (fence.open_table; null: as the caller), and with the search_path of the session, for
 -- the code of the table's triggers. Other settings that change the text of values are fixed. Not security definer: such
