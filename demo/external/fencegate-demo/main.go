@@ -38,7 +38,9 @@ type (
 )
 
 // Run runs the demo.
-func (c *etcdCmd) Run(ctx context.Context, out io.Writer) error { return c.run(ctx, external.NameEtcd, out) }
+func (c *etcdCmd) Run(ctx context.Context, out io.Writer) error {
+	return c.run(ctx, external.NameEtcd, out)
+}
 
 // Run runs the demo.
 func (c *zookeeperCmd) Run(ctx context.Context, out io.Writer) error {
@@ -46,7 +48,9 @@ func (c *zookeeperCmd) Run(ctx context.Context, out io.Writer) error {
 }
 
 // Run runs the demo.
-func (c *redisCmd) Run(ctx context.Context, out io.Writer) error { return c.run(ctx, external.NameRedis, out) }
+func (c *redisCmd) Run(ctx context.Context, out io.Writer) error {
+	return c.run(ctx, external.NameRedis, out)
+}
 
 type demoFlags struct {
 	Address     string `help:"Host and port of a service that runs. Without one, the demo runs its own." placeholder:"HOST:PORT"`
