@@ -13,12 +13,14 @@ begin
     end if;
     select format('trigger %s on %s %s', w.name, w.on_table, case
             when t.oid is null then 'is missing'
-            when t.tgenabled <> 'A' then 'does not always fire'
+            when t.tgenabled <> e.enabled then case w.fires when 'always' then 'does not always fire'
+                else 'does not fire for replicated rows alone' end
             else 'has another definition' end)
     into v_problem
     from fence.wanted_triggers(p_id, p_table) w
+    cross join lateral (select case w.fires when 'always' then 'A' else 'R' end as enabled) e
     left join pg_trigger t on t.tgrelid = w.on_table and t.tgname = w.name
-    where t.tgenabled is distinct from 'A' or pg_get_triggerdef(t.oid) <> w.definition
+    where t.tgenabled is distinct from e.enabled or pg_get_triggerdef(t.oid) <> w.definition
     order by w.name, w.on_table
     limit 1;
     if v_problem is null then
