@@ -12,7 +12,6 @@ create or replace function fence.try_guard(
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_hashjoin = off
-set enable_mergejoin = off
 as $$
 declare
     v_ruling fence.ruling := fence.guard_by_rule(resource, token, sequence, lease_id, digest);

@@ -22,6 +22,7 @@ begin
         raise exception '%', v_problem using errcode = 'wrong_object_type';
     end if;
     perform fence.check_table_owner(p_table);
+    perform fence.template_columns(p_table, p_template);
 
     for v_dropped in
         select p.table_id from fence.protected_tables p where not exists (select from pg_class c where c.oid = p.table_id)
@@ -50,7 +51,8 @@ begin
         select distinct format('revoke all on function %1$s() from public', w.function_name)
             || case when w.name = 'fencegate_row'
                 then format('; grant execute on function %s() to %s', w.function_name, c.relowner::regrole) else '' end
-        from fence.wanted_triggers(v_id, p_table) w, pg_class c where c.oid = p_table
+        from fence.wanted_triggers(v_id, p_table) w, pg_class c
+        where c.oid = p_table and w.function_name <> 'fence.check_truncate'
     loop
         execute v_sql;
     end loop;
