@@ -15,13 +15,15 @@ begin
     -- The subqueries keep plans from reading the whole catalog, whatever the statistics are.
     select format('trigger %s on %s %s', w.name, w.on_table, case
             when t.oid is null then 'is missing'
-            when t.tgenabled <> 'A' then 'does not always fire'
+            when t.tgenabled <> e.enabled then case w.fires when 'always' then 'does not always fire'
+                else 'does not fire for replicated rows alone' end
             else 'has another definition' end)
     into v_problem
     from fence.wanted_triggers(p_id, p_table) w
+    cross join lateral (select case w.fires when 'always' then 'A' else 'R' end as enabled) e
     left join lateral (
         select * from pg_trigger t where t.tgrelid = w.on_table and t.tgname = w.name limit 1) t on true
-    where t.tgenabled is distinct from 'A' or pg_get_triggerdef(t.oid) <> w.definition
+    where t.tgenabled is distinct from e.enabled or pg_get_triggerdef(t.oid) <> w.definition
     order by w.name, w.on_table
     limit 1;
     if v_problem is null then
