@@ -21,7 +21,7 @@ const columns = [
   {id: 'mode', label: 'Mode', class: 'tight', cell: (table) => h('span', {title: modes[table.mode]},
     badge(table.mode, table.mode === 'enforce' ? '' : 'info'))},
   {id: 'state', label: 'Triggers', class: 'grow', cell: (table) => (table.problem
-    ? h('span', {class: 'stack'}, badge('problem', 'bad'), h('bdi', null, table.problem))
+    ? h('span', {class: 'stack'}, h('span', null, badge('problem', 'bad')), h('bdi', null, table.problem))
     : badge('in place', 'good'))},
   {id: 'rows', label: 'Rows', number: true, hint: 'An estimate, as of the last vacuum or analyze',
     cell: (table) => (table.rows === undefined ? h('span', {class: 'note'}, 'not analyzed') : compact(table.rows))},
@@ -33,7 +33,7 @@ const columns = [
 ];
 
 export function mount(container, params, app) {
-  const rejected = h('span', {class: 'badges'});
+  const rejected = h('span', {class: 'badges spaced'});
   const showRejected = ({database}) => {
     const codes = Object.entries(database.rejected_by_sql ?? {});
     fill(rejected, codes.length > 0 && 'Rejected by SQL so far:',
