@@ -86,6 +86,7 @@ func TestProtectedTables(t *testing.T) {
 		t.Errorf("the stream of the table's rejections has the count %d, want 2", changed.Count)
 	}
 
+	h.get(t, overviewPath)
 	metrics, _ := h.scrape(t)
 	metrics.want(t, []wanted{
 		{3, "fencegate_sql_rejections_total", "code token_required"},
