@@ -22,6 +22,7 @@ begin
         raise exception '%', v_problem using errcode = 'wrong_object_type';
     end if;
     perform fence.check_table_owner(p_table);
+    perform fence.template_columns(p_table, p_template);
 
     for v_dropped in
         select p.table_id from fence.protected_tables p where not exists (select from pg_class c where c.oid = p.table_id)
@@ -45,12 +46,14 @@ begin
     end loop;
     -- Nobody else makes a trigger with them: in one without transition tables, they would read a temporary view with the
     -- rights of the schema's owner. Only the row trigger of a partitioned table is made by the table's owner, on each
-    -- partition that is attached.
+    -- partition that is attached. fence.check_truncate has no rights of anybody: two transactions cannot change those of one
+    -- function at a time.
     for v_sql in
         select distinct format('revoke all on function %1$s() from public', w.function_name)
             || case when w.name = 'fencegate_row'
                 then format('; grant execute on function %s() to %s', w.function_name, c.relowner::regrole) else '' end
-        from fence.wanted_triggers(v_id, p_table) w, pg_class c where c.oid = p_table
+        from fence.wanted_triggers(v_id, p_table) w, pg_class c
+        where c.oid = p_table and w.function_name <> 'fence.check_truncate'
     loop
         execute v_sql;
     end loop;

@@ -19,7 +19,7 @@ begin
     select coalesce(string_agg(format('%I%s as %1$I', c.name, c.collation), ', '), v_all) into v_all
     from (
         select distinct t.column_name as name,
-            case when t.type in ('text'::regtype, 'varchar'::regtype) then ' collate pg_catalog."C"' else '' end as collation
+            case when t.is_text then ' collate pg_catalog."C"' else '' end as collation
         from fence.template_columns(p_table, p_template) t where t.literal is null) c;
     return query
     select t.event, format($body$
