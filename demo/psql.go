@@ -19,16 +19,11 @@ type psql struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	out    *bufio.Scanner
-	errors bytes.Buffer // what it wrote to standard error; complete when it has ended
+	errors bytes.Buffer // what it wrote to standard error; read it when psql has ended
 }
 
-// startPsql runs psql. It returns ErrNoPsql if there is none.
-func startPsql(ctx context.Context, program, databaseURL string) (*psql, error) {
-	path, err := exec.LookPath(program)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNoPsql, err)
-	}
-	p := &psql{cmd: exec.CommandContext(ctx, path, "--no-psqlrc", "--quiet", "--no-align", "--tuples-only",
+func startPsql(ctx context.Context, program, databaseURL string) (p *psql, err error) {
+	p = &psql{cmd: exec.CommandContext(ctx, program, "--no-psqlrc", "--quiet", "--no-align", "--tuples-only",
 		"--dbname", databaseURL)}
 	p.cmd.Stderr = &p.errors
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
@@ -50,35 +45,32 @@ func (e *sqlError) Error() string { return e.state + ": " + e.message }
 // answered marks the line that follows the answer to a statement.
 const answered = "fencegate-demo-answered "
 
-// run sends statements, and returns the first line of the answer to the last one, or its *sqlError. If psql has lost
-// its connection, it returns io.EOF.
-func (p *psql) run(statements ...string) (answer string, err error) {
+// run sends statements, and returns the *sqlError of the first one that fails. If psql has ended, since it could not
+// connect or has lost its connection, it returns io.EOF.
+func (p *psql) run(statements ...string) error {
 	for _, statement := range statements {
-		if _, err := io.WriteString(p.in, statement+";\n\\echo "+answered+":SQLSTATE :LAST_ERROR_MESSAGE\n"); err != nil {
-			return "", fmt.Errorf("psql: %w", io.EOF)
-		}
-		if answer, err = p.answer(); err != nil {
-			return "", err
+		// psql may have ended: then there is no answer.
+		_, _ = io.WriteString(p.in, statement+";\n\\echo "+answered+":SQLSTATE :LAST_ERROR_MESSAGE\n")
+		if err := p.answer(); err != nil {
+			return err
 		}
 	}
-	return answer, nil
+	return nil
 }
 
-func (p *psql) answer() (answer string, err error) {
+func (p *psql) answer() error {
 	for p.out.Scan() {
 		result, ok := strings.CutPrefix(p.out.Text(), answered)
 		if !ok {
-			if answer == "" {
-				answer = p.out.Text()
-			}
-			continue
+			continue // a row
 		}
 		if state, message, _ := strings.Cut(result, " "); state != "00000" {
-			return "", &sqlError{state, message}
+			return &sqlError{state, message}
 		}
-		return answer, nil
+		return nil
 	}
-	return "", fmt.Errorf("psql: %w", io.EOF)
+	_ = p.cmd.Wait()
+	return fmt.Errorf("psql: %w: %s", io.EOF, strings.TrimSpace(p.errors.String()))
 }
 
 // kill ends psql, even a frozen one.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os/exec"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -53,11 +54,9 @@ type sqlRun struct {
 func (s SQL) Run(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
-	probe, err := startPsql(ctx, s.Psql, s.DatabaseURL)
-	if err != nil {
-		return err
+	if _, err := exec.LookPath(s.Psql); err != nil {
+		return fmt.Errorf("%w: %w", ErrNoPsql, err)
 	}
-	probe.kill()
 	run := s.newRun()
 	defer run.stop()
 	if err := run.start(ctx); err != nil {
@@ -110,7 +109,8 @@ func (s SQL) newRun() sqlRun {
 // lock returns the name of the lock of a row.
 func (s SQL) lock(id string) string { return "demo-sql" + s.Suffix + "/" + id }
 
-// variant freezes A in its transaction, lets B take over and write, and thaws A, which writes. It returns what is stored.
+// variant freezes A in its transaction, lets B take over and write, and thaws A, which writes. It returns what is
+// stored.
 func (r sqlRun) variant(ctx context.Context, variant, title string) (value string, err error) {
 	r.print(Event{Event: "round", Variant: variant, Text: title})
 	a, err := r.newSession(ctx, variant, "A")
@@ -195,7 +195,7 @@ func (s *sqlSession) begin(ctx context.Context) error {
 		statements = append(statements,
 			fmt.Sprintf("set local idle_in_transaction_session_timeout = %d", idleMax.Milliseconds()))
 	}
-	_, err = s.psql.run(statements...)
+	err = s.psql.run(statements...)
 	if err == nil {
 		s.tell(Event{Event: "begun", Text: text})
 	}
@@ -211,7 +211,7 @@ func (s *sqlSession) write() error {
 	if s.variant != "unfenced" && !s.guarded {
 		statements = append([]string{s.guard}, statements...)
 	}
-	_, err := s.psql.run(statements...)
+	err := s.psql.run(statements...)
 	var rejected *sqlError
 	switch {
 	case err == nil:

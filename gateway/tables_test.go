@@ -14,14 +14,17 @@ import (
 func protectTables(t *testing.T, h *harness) {
 	t.Helper()
 	for _, sql := range []string{
-		`create table accounts (id bigint primary key); insert into accounts select generate_series(1, 300); analyze accounts`,
+		`create table accounts (id bigint primary key); insert into accounts select generate_series(1, 300)`,
+		`analyze accounts`,
 		`select fence.protect('accounts', 'accounts/{id}')`,
-		`create schema "Odd one"; create table "Odd one"."<b>.t" (id text); select fence.protect('"Odd one"."<b>.t"', 'odd', 'observe')`,
+		`create schema "Odd one"; create table "Odd one"."<b>.t" (id text)`,
+		`select fence.protect('"Odd one"."<b>.t"', 'odd', 'observe')`,
 		`insert into "Odd one"."<b>.t" values ('x'), ('y')`,
 		`create table gone (id bigint); select fence.protect('gone', 'gone/{id}')`,
 		`create table parts (id bigint) partition by range (id); select fence.protect('parts', 'parts/{id}')`,
 		`create table parts_1 partition of parts for values from (1) to (10)`,
-		`create table renamed (id bigint); select fence.protect('renamed', 'renamed/{id}'); alter table renamed rename id to no`,
+		`create table renamed (id bigint); select fence.protect('renamed', 'renamed/{id}')`,
+		`alter table renamed rename id to no`,
 		`create table tampered (id bigint); select fence.protect('tampered', 'tampered/{id}')`,
 		`create or replace trigger fencegate_delete after delete on tampered for each row when (false)
 			execute function fence.check_6_delete(); alter table tampered enable always trigger fencegate_delete`,
@@ -49,6 +52,7 @@ func TestProtectedTables(t *testing.T) {
 	if _, err := alter.Exec(t.Context(), "lock table accounts, parts, parts_1 in access exclusive mode"); err != nil {
 		t.Fatal(err)
 	}
+	h.recount(t)
 	rows := func(page api.Tables) (texts []string, next string) {
 		for _, table := range page.Tables {
 			texts = append(texts, fmt.Sprintf("%s %s %s %v %d %s", table.Table, table.Template, table.Mode,
@@ -58,7 +62,7 @@ func TestProtectedTables(t *testing.T) {
 	}
 	odd := "Odd one.<b>.t odd observe <nil> 1 "
 	expectList(t, h.client, "/v1/tables", strings.Join([]string{
-		gone + " gone/{id} enforce <nil> 0 the table was dropped", odd,
+		gone + " gone/{id} enforce <nil> 0 there is no such table", odd,
 		"public.accounts accounts/{id} enforce 300 0 ",
 		"public.parts parts/{id} enforce <nil> 0 trigger fencegate_truncate on public.parts_1 is missing",
 		"public.renamed renamed/{id} enforce <nil> 0 the table public.renamed has no column 'id'",
@@ -76,7 +80,6 @@ func TestProtectedTables(t *testing.T) {
 	}
 	as[api.Rejections](t, h.get(t, "/v1/rejections?code=truncate"), http.StatusOK)
 
-	h.recount(t)
 	metrics, _ := h.scrape(t)
 	metrics.want(t, []wanted{
 		{2, "fencegate_sql_rejections_total", "code token_required"},

@@ -122,7 +122,7 @@ func (r *randomRun) refuse(code string) {
 func (r *randomRun) acquire(ctx context.Context, conn *pgx.Conn, id int, held *randomEvent) error {
 	var token *int64
 	err := conn.QueryRow(ctx, `
-		select (a.lease).fencing_token from fence.acquire(fence.lease_request($1, gen_random_uuid()::text, 'exclusive',
+		select (a.lease).fencing_token from fence.acquire_lease(fence.lease_request($1, gen_random_uuid()::text, 'exclusive',
 			'node', 50, null, null, null), 0, null) a where a.outcome = 'granted'`, fmt.Sprintf("journal/%d", id)).
 		Scan(&token)
 	var pgErr *pgconn.PgError

@@ -23,7 +23,7 @@ type Inventory struct {
 	// NewestToken is the greatest that was minted or granted.
 	NewestToken int64
 	// TablesEnforce and TablesObserve are protected tables in each mode. TablesWithProblems are those whose rows are not
-	// all checked, of the first 1,000.
+	// all checked.
 	TablesEnforce, TablesObserve, TablesWithProblems int64
 }
 

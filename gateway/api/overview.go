@@ -45,7 +45,7 @@ type Inventory struct {
 	// TablesEnforce and TablesObserve are protected tables by mode.
 	TablesEnforce int64 `json:"tables_enforce"`
 	TablesObserve int64 `json:"tables_observe"`
-	// TablesWithProblems are those of the first 1,000 whose rows are not all checked.
+	// TablesWithProblems are those whose rows are not all checked.
 	TablesWithProblems int64 `json:"tables_with_problems"`
 }
 

@@ -9,7 +9,8 @@ type Table struct {
 	// Mode is enforce, or observe: nothing is rejected, and what would be is recorded.
 	Mode        string `json:"mode"`
 	ProtectedAt Time   `json:"protected_at"`
-	// Problem says what keeps rows from being checked, such as a disabled trigger; absent: nothing.
+	// Problem says what kept rows from being checked, such as a disabled trigger, when a gateway looked last, some 30 s
+	// ago; absent: nothing.
 	Problem string `json:"problem,omitempty"`
 	// Rows is an estimate, as of the last vacuum or analyze; absent before the first.
 	Rows *int64 `json:"rows,omitempty"`

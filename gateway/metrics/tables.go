@@ -19,8 +19,8 @@ var (
 		"`observe` only records what `enforce` rejects.",
 		Label{Name: "mode", Values: []string{"enforce", "observe"}})
 	tableProblemsFamily = tableSubject.gauge("fencegate_protected_tables_with_problems",
-		"Protected tables whose rows are not all checked, such as with a disabled trigger, as of the inventory; of the "+
-			"1,000 that were protected first.",
+		"Protected tables whose rows are not all checked, such as with a disabled trigger, as of the last look "+
+			"at each, some 30 s ago.",
 		"Not 0: late writes can destroy data there. `fencegate check` and `/v1/tables` name the tables and the problems.")
 )
 

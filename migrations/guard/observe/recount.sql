@@ -13,7 +13,7 @@
 -- expired   locks whose holder is late and that nobody has replaced: the fence is open, and its lease, the newest, has
 --           expired. If a sweep ended more than 10,000 leases, an estimate
 -- waiting   waiters that count (fence.live_waiters)
--- tables    protected tables by mode, and those with a problem, of the first 1,000
+-- tables    protected tables by mode, and those with a problem (fence.check_tables)
 create or replace function fence.recount() returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = on
 as $$
@@ -23,7 +23,6 @@ declare
     v_ended   bigint; -- leases that a sweep ended, of which
     v_late    bigint; -- those whose fence is open
     c_counted constant bigint := 10000;
-    c_checked constant bigint := 1000;
 begin
     perform from fence.inventory c where c.due_at <= clock_timestamp() for update skip locked;
     if not found then
@@ -74,12 +73,12 @@ begin
         newest_token = greatest(c.newest_token, leases.newest, (
             select case when t.is_called then t.last_value else 0 end from fence.tokens t))
     from leases, late, queue;
+    perform fence.check_tables();
     update fence.inventory c
     set tables_enforce = t.enforce, tables_observe = t.observe, tables_with_problems = t.problems
     from (
         select count(*) filter (where p.mode = 'enforce') as enforce, count(*) filter (where p.mode = 'observe') as observe,
-            (select count(fence.protection_problem(f.id, f.table_id, f.template))
-            from (select * from fence.protected_tables order by id limit c_checked) f) as problems
+            count(p.problem) as problems
         from fence.protected_tables p
     ) t;
     update fence.inventory c

@@ -46,14 +46,13 @@ begin
     end loop;
     -- Nobody else makes a trigger with them: in one without transition tables, they would read a temporary view with the
     -- rights of the schema's owner. Only the row trigger of a partitioned table is made by the table's owner, on each
-    -- partition that is attached. fence.check_truncate has no rights of anybody: two transactions cannot change those of one
-    -- function at a time.
+    -- partition that is attached.
     for v_sql in
         select distinct format('revoke all on function %1$s() from public', w.function_name)
             || case when w.name = 'fencegate_row'
                 then format('; grant execute on function %s() to %s', w.function_name, c.relowner::regrole) else '' end
         from fence.wanted_triggers(v_id, p_table) w, pg_class c
-        where c.oid = p_table and w.name <> 'fencegate_truncate'
+        where c.oid = p_table and w.function_name <> 'fence.check_truncate'
     loop
         execute v_sql;
     end loop;

@@ -1,5 +1,5 @@
--- fence.with_partitions(table) → the table and its partitions, at all levels. Unlike pg_partition_tree, it takes no lock
--- on them, so it never waits for an ALTER TABLE.
+-- fence.with_partitions(table) → the table and its partitions, at all levels. Unlike pg_partition_tree, it takes no
+-- lock on them, so it never waits for an ALTER TABLE.
 create or replace function fence.with_partitions(p_table regclass) returns setof regclass
 language sql stable
 as $$
