@@ -75,6 +75,7 @@ func TestEveryMetricMoves(t *testing.T) {
 	o.writesMove(t)
 	o.queueMoves(t)
 	o.sweepsMove(t, sweeper)
+	o.tablesMove(t)
 	o.endSessions(t)
 	o.awaitMetric(t, 1, "fencegate_listener_reconnects_total")
 	o.look(t)
@@ -174,6 +175,15 @@ func (o *onlooker) sweepsMove(t *testing.T, sweeper *store.Sweeper) {
 		t.Fatalf("swept %+v, %v", swept, err)
 	}
 	o.gateway.metrics.Swept(swept)
+}
+
+func (o *onlooker) tablesMove(t *testing.T) {
+	t.Helper()
+	o.exec(t, "create table moved (id integer); select fence.protect('moved', 'moved/{id}')")
+	o.exec(t, "select fence.try_guard('moved/1', 1)")
+	o.exec(t, "alter table moved disable trigger fencegate_insert")
+	o.recount(t)
+	o.look(t)
 }
 
 // The mode of a lease is reported, and how long its holder had it.
