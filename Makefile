@@ -1,10 +1,11 @@
 # Everything is done from here; `make` alone lists it. What a target does is in scripts/, where it can be called too.
 .DEFAULT_GOAL := help
-.PHONY: help build build-bench build-demo run demo demo-etcd demo-zookeeper demo-redis test test-deps lint bench bench-locks fuzz screenshots golden golden-check docs verify
+.PHONY: help build build-bench build-demo run demo demo-etcd demo-zookeeper demo-redis test test-deps lint bench bench-locks bench-tables fuzz screenshots golden golden-check docs verify
 
-# The benchmarks, and the demos with locks of other services, are modules of their own.
+# Modules of their own: the benchmarks, the demos with locks of other services, and the examples.
 BENCH := internal/bench
 EXTERNAL := demo/external
+EXAMPLES := examples/go
 
 # Overridable: make test PACKAGES=./store TEST_FLAGS='-run TestScenarios -v'; make test MODULE=internal/bench
 MODULE     ?= .
@@ -55,19 +56,23 @@ ifeq ($(MODULE) $(PACKAGES),. ./...)
 	@RACE='$(RACE)' scripts/test $(EXTERNAL) $(TEST_FLAGS) ./...
 endif
 
-test-deps: ## Install what the tests need beside Go: PostgreSQL's programs, etcd, Redis, Chromium, curl, a C compiler
+test-deps: ## Install what the tests need beside Go: PostgreSQL's programs, etcd, Redis, Chromium, curl, drivers, a C compiler
 	@scripts/test-deps
 
 lint: ## Run the linters, the import rules among them
 	scripts/golangci-lint run ./...
 	cd $(BENCH) && ../../scripts/golangci-lint run ./...
 	cd $(EXTERNAL) && ../../scripts/golangci-lint run ./...
+	cd $(EXAMPLES) && ../../scripts/golangci-lint run ./...
 
 bench: build-bench ## Measure fenced writes beside unfenced ones, etcd, ZooKeeper and Redis, where those are installed (BENCH_FLAGS)
 	scripts/with-postgres bin/fencegate-bench writes --goals $(BENCH_FLAGS)
 
 bench-locks: build-bench ## Measure locks beside etcd's and Redis's, where those are installed (BENCH_FLAGS)
 	scripts/with-postgres bin/fencegate-bench locks $(BENCH_FLAGS)
+
+bench-tables: build-bench ## Measure writes to protected tables beside bare ones, by pgbench, too, where it is installed (BENCH_FLAGS)
+	scripts/with-postgres bin/fencegate-bench tables --goals $(BENCH_FLAGS)
 
 fuzz: ## Run every fuzz target for a short while (FUZZ_TIME, PACKAGES)
 	@FUZZ_TIME='$(FUZZ_TIME)' scripts/with-postgres scripts/fuzz $(PACKAGES)

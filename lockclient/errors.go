@@ -44,6 +44,9 @@ var (
 	ErrTokenUnknown error = codeError(api.CodeTokenUnknown)
 	// ErrTokenStale says that the token may not write any more, or was used before; see Problem.Reason.
 	ErrTokenStale error = codeError(api.CodeTokenStale)
+	// ErrTokenReused says that the last transaction that fence.guard admitted had this token and sequence, and was
+	// committed: it is done. Only SQL returns it. By HTTP, the same write is a replay.
+	ErrTokenReused error = codeError(api.CodeTokenReused)
 	// ErrLeaseMismatch says that the lease_id is not that of the token's lease, or is missing where the policy demands it.
 	ErrLeaseMismatch error = codeError(api.CodeLeaseMismatch)
 	// ErrLeaseExpired says that the policy demands a live lease and this one has expired.
@@ -54,6 +57,8 @@ var (
 	ErrTooLarge error = codeError(api.CodeTooLarge)
 	// ErrConstraintViolation says that a constraint of the user's own table rejected the row.
 	ErrConstraintViolation error = codeError(api.CodeConstraintViolation)
+	// ErrRowsMismatch says that an operation on a table would have written another number of rows than its ExpectRows.
+	ErrRowsMismatch error = codeError(api.CodeRowsMismatch)
 	// ErrRateLimited says that the caller sends too much.
 	ErrRateLimited error = codeError(api.CodeRateLimited)
 	// ErrUnavailable says that the gateway or its database was not reached, or did not answer in time. Problem.Outcome
@@ -79,7 +84,8 @@ type Error struct {
 	Op string
 	// Problem is never nil. If no answer came, or the client did not send the request, it is the client's own.
 	Problem *api.Problem
-	// Cause is the error of the network or the context, if no answer came or ctx ended a wait; nil otherwise.
+	// Cause is the error of the network or the context, if no answer came or ctx ended a wait; the driver's error of a
+	// rejection by SQL; nil otherwise.
 	Cause error
 	// Earlier is an earlier attempt of the same call whose answer was lost; nil if there was none.
 	Earlier error

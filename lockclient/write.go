@@ -95,19 +95,43 @@ func (l *Lease) Delete(ctx context.Context, key string, opts ...WriteOption) (ap
 // numbered sends one write under the next number, until it is answered.
 func (l *Lease) numbered(
 	ctx context.Context, op string, config writeConfig, send func(Write) (api.WriteResult, error),
-) (api.WriteResult, error) {
+) (result api.WriteResult, err error) {
+	err = l.inTurn(ctx, op, func(number api.FencingToken) error {
+		config.Token, config.LeaseID = number, l.granted.LeaseID
+		result, err = retry(ctx, l.client, untilAnswered, retryable, func() (api.WriteResult, error) {
+			return send(config.Write)
+		})
+		l.endIfRejected(config.resource, err)
+		return err
+	})
+	return result, err
+}
+
+// Numbered calls write with the lease's token and its next number, for a write that no gateway sends: a transaction that
+// calls fence.guard (see the packages pgxguard and sqlguard), or a request to another system that checks fencing tokens.
+// All writes of the lease share the numbers. The others wait until write returns, because a later number that arrives
+// first makes the earlier one stale. So write must not wait for another write of the lease.
+//
+// Numbered returns the error of write. If that is a rejection of this token which says that the lease has ended, it ends
+// the lease. If ctx ends before the turn of write, the error is that of Put.
+func (l *Lease) Numbered(ctx context.Context, write func(number api.FencingToken) error) error {
+	return l.inTurn(ctx, "write under "+l.String(), func(number api.FencingToken) error {
+		err := write(number)
+		if problem := ProblemOf(err); problem != nil && problem.Token != nil && *problem.Token == number.Token {
+			l.endIfRejected(problem.Resource, err)
+		}
+		return err
+	})
+}
+
+// inTurn calls write with the next number, while no other write of the lease runs.
+func (l *Lease) inTurn(ctx context.Context, op string, write func(api.FencingToken) error) error {
 	if err := takeTurn(ctx, l.writing, op); err != nil {
-		return api.WriteResult{}, err
+		return err
 	}
 	defer endTurn(l.writing)
 	l.sequence++
-	config.Token = api.FencingToken{Token: l.granted.FencingToken, Sequence: new(l.sequence)}
-	config.LeaseID = l.granted.LeaseID
-	result, err := retry(ctx, l.client, untilAnswered, retryable, func() (api.WriteResult, error) {
-		return send(config.Write)
-	})
-	l.endIfRejected(config.resource, err)
-	return result, err
+	return write(api.FencingToken{Token: l.granted.FencingToken, Sequence: new(l.sequence)})
 }
 
 // PutOp returns a put for a transaction. An empty contentType is application/octet-stream.
@@ -121,7 +145,9 @@ func PutOp(key string, value []byte, contentType string) api.Op {
 func DeleteOp(key string) api.Op { return api.Op{Op: "delete", Key: key} }
 
 // Transaction applies all operations as one atomic change, or none. An operation without a Resource is on the lease's
-// own. Numbers, retries and errors are those of Put; Problem.Op is the index of the operation that was rejected.
+// own. One with a Table writes to rows of a protected table that belong to its resource. Numbers, retries and errors
+// are those of Put; Problem.Op is the index of the operation that was rejected. ErrConstraintViolation, ErrRowsMismatch
+// and ErrForbidden come from tables.
 func (l *Lease) Transaction(ctx context.Context, ops ...api.Op) (api.TransactionResult, error) {
 	return l.client.Transact(ctx, []*Lease{l}, ops...)
 }

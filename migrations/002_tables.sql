@@ -13,8 +13,13 @@ create table fence.protected_tables (
     table_id     regclass not null unique,
     template     text collate "C" not null,
     mode         text not null check (mode in ('enforce', 'observe')),
-    protected_at timestamptz not null default clock_timestamp()
+    protected_at timestamptz not null default clock_timestamp(),
+    http         boolean not null default false,
+    http_role    regrole
 );
+
+comment on column fence.protected_tables.http is 'transactions by HTTP may write to the table (fence.open_table)';
+comment on column fence.protected_tables.http_role is 'the role with whose rights they do; null: that of the gateway';
 
 -- Rejections by SQL whose transaction was committed (fence.try_guard, and protected tables in the mode "observe"). The
 -- sweep moves them to fence.rejections. A transaction of a user only inserts here, so it never waits for another one,
@@ -47,3 +52,22 @@ create sequence fence.rejected_by_sql_lease_expired minvalue 0 start 0;
 create sequence fence.rejected_by_sql_truncate minvalue 0 start 0;
 
 insert into fence.sweeps (part) values ('reported');
+
+-- Functions whose names are now those of the public interface: the internal ones are fence.acquire_lease,
+-- fence.renew_lease and fence.release_lease.
+drop function if exists fence.acquire(fence.leases, integer, uuid);
+drop function if exists fence.renew(text, text, uuid, bigint, integer);
+drop function if exists fence.release(text, text, uuid, bigint);
+
+-- The rejections by SQL of each protected table.
+create index rejections_sql on fence.rejections (key, changed_at) where source = 'sql';
+
+-- What gateways found wrong with the protection of each table, and when (fence.check_tables).
+alter table fence.protected_tables
+    add column problem text,
+    add column checked_at timestamptz not null default '-infinity';
+
+alter table fence.inventory
+    add column tables_enforce bigint not null default 0,
+    add column tables_observe bigint not null default 0,
+    add column tables_with_problems bigint not null default 0;

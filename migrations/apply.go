@@ -44,28 +44,32 @@ const (
 // do. It returns ErrNewer, ErrPrerelease or ErrUnsuitable, in which case nothing was changed, or the database's error.
 //
 // conn should be used for nothing else: Apply holds a session lock on it while it works.
-func Apply(ctx context.Context, conn *pgx.Conn) (err error) {
+func Apply(ctx context.Context, conn *pgx.Conn) error {
 	if err := suits(ctx, conn); err != nil {
 		return err
 	}
+	return exclusively(ctx, conn, func() error {
+		if err := Check(ctx, conn); !errors.Is(err, ErrNotMigrated) {
+			return err
+		}
+		if _, err := conn.Exec(ctx, "create schema if not exists fence"); err != nil {
+			return fmt.Errorf("create schema fence: %w", err)
+		}
+		if err := applyNumbered(ctx, conn); err != nil {
+			return err
+		}
+		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return applyGuard(ctx, tx) })
+	})
+}
+
+// exclusively calls change while no other process changes the schema.
+func exclusively(ctx context.Context, conn *pgx.Conn, change func() error) error {
 	if _, err := conn.Exec(ctx, "select pg_advisory_lock($1)", int64(advisoryLock)); err != nil {
 		return fmt.Errorf("wait for other migrations: %w", err)
 	}
-	defer func() {
-		_, unlockErr := conn.Exec(ctx, "select pg_advisory_unlock($1)", int64(advisoryLock))
-		err = errors.Join(err, unlockErr)
-	}()
-
-	if err := Check(ctx, conn); !errors.Is(err, ErrNotMigrated) {
-		return err
-	}
-	if _, err := conn.Exec(ctx, "create schema if not exists fence"); err != nil {
-		return fmt.Errorf("create schema fence: %w", err)
-	}
-	if err := applyNumbered(ctx, conn); err != nil {
-		return err
-	}
-	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return applyGuard(ctx, tx) })
+	err := change()
+	_, unlockErr := conn.Exec(ctx, "select pg_advisory_unlock($1)", int64(advisoryLock))
+	return errors.Join(err, unlockErr)
 }
 
 // Check returns nil if the schema is this program's, ErrNotMigrated if it is missing or older, ErrNewer if it is

@@ -25,7 +25,8 @@ func exec(t *testing.T, conn *pgx.Conn, sql string, args ...any) {
 func acquire(t *testing.T, conn *pgx.Conn, lock string) {
 	t.Helper()
 	exec(t, conn, `
-		select fence.acquire(fence.lease_request($1, 'owner', 'exclusive', 'node', 60000, null, null, null), 0, null)`, lock)
+		select fence.acquire_lease(
+			fence.lease_request($1, 'owner', 'exclusive', 'node', 60000, null, null, null), 0, null)`, lock)
 }
 
 // fingerprint changes with every write to the database, even of the same values.
@@ -208,7 +209,7 @@ func TestOlderIsBroughtUpToDate(t *testing.T) {
 			language sql immutable parallel safe as $$ select array['old'] $$`,
 		"a function is missing": older + "drop function fence.admit",
 		"a function is open to everyone": older + `
-			grant execute on function fence.acquire to public; grant usage on schema fence to public`,
+			grant execute on function fence.acquire_lease to public; grant usage on schema fence to public`,
 		"a table is open to everyone": older + "grant all on fence.fences to public",
 		"no functions": `do $$ declare f text; begin
 			foreach f in array array(

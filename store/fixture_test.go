@@ -336,7 +336,7 @@ func (b *testbed) whileFenceIsLocked(ctx context.Context, resource store.Name, s
 // whileGranted runs steps that must wait while the lock with the suffix is being granted to "the new one".
 func whileGranted(suffix store.Name, scope store.Scope, steps ...step) step {
 	return func(ctx context.Context, s *fixture) error {
-		const acquire = "select fence.acquire(fence.lease_request($1, 'the new one', 'exclusive', $2, 3600000, null, null, " +
+		const acquire = "select fence.acquire_lease(fence.lease_request($1, 'the new one', 'exclusive', $2, 3600000, null, null, " +
 			"null), 0, " +
 			"null)"
 		return s.whileLocked(ctx, executing(ctx, acquire, s.lock+suffix, scope), func() error { return s.do(ctx, steps...) },

@@ -72,7 +72,7 @@ type Acquired struct {
 }
 
 const acquireSQL = `select a.outcome, (a.lease).end_reason, a.left_ms, a.queue_length, a.ticket, ` + leaseColumns + `
-	from fence.acquire(fence.lease_request($1, $2, $3, $4, $5, $6, $7, $8), $9, $10) a, lateral (select (a.lease).*) l`
+	from fence.acquire_lease(fence.lease_request($1, $2, $3, $4, $5, $6, $7, $8), $9, $10) a, lateral (select (a.lease).*) l`
 
 // sendAcquire sends a checked request: a try, or, with the ID of a gateway, one that joins the queue.
 func (s *Store) sendAcquire(ctx context.Context, request AcquireRequest, gateway uuid.UUID, use use) (Acquired, error) {
@@ -110,7 +110,7 @@ func (s *Store) sendAcquire(ctx context.Context, request AcquireRequest, gateway
 		return Acquired{}, fmt.Errorf("%w: request_id was used on this lock with another mode, scope, ttl_ms, session_id, "+
 			"or metadata or value: send the same request again, or take another request_id", ErrInvalid)
 	}
-	return Acquired{}, fmt.Errorf("fence.acquire answered %q", outcome)
+	return Acquired{}, fmt.Errorf("fence.acquire_lease answered %q", outcome)
 }
 
 // Renew makes a live lease last ttl from now, but not longer than its HoldUntil, by the policy in force; 0: the TTL
@@ -127,7 +127,7 @@ func (s *Store) Renew(ctx context.Context, ref LeaseRef, ttl time.Duration) (Lea
 		}
 	}
 	const sql = `select set_config('synchronous_commit', 'off', true), r.status, r.late_ms, ` + leaseColumns + `
-		from fence.renew($1, $2, $3, $4, $5) r, lateral (select (r.lease).*) l`
+		from fence.renew_lease($1, $2, $3, $4, $5) r, lateral (select (r.lease).*) l`
 	var status string
 	var lateMS pgtype.Int8
 	var row leaseRow
@@ -159,7 +159,7 @@ func (s *Store) ReleaseLease(ctx context.Context, ref LeaseRef) (Released, error
 	if err := ref.check(); err != nil {
 		return Released{}, err
 	}
-	const sql = "select status, mode, age_ms from fence.release($1, $2, $3, $4)"
+	const sql = "select status, mode, age_ms from fence.release_lease($1, $2, $3, $4)"
 	var status string
 	var mode pgtype.Text
 	var ageMS pgtype.Float8

@@ -132,7 +132,7 @@ func guessedToken(ctx context.Context, s *fixture) error {
 // grantedWhileEnding ends a session while a lease in it is granted: the end waits, and the lease ends with it.
 func grantedWhileEnding(ctx context.Context, s *fixture) error {
 	grant := executing(ctx,
-		"select fence.acquire(fence.lease_request($1, 'owner-1', 'exclusive', 'node', null, $2, null, null), 0, null)",
+		"select fence.acquire_lease(fence.lease_request($1, 'owner-1', 'exclusive', 'node', null, $2, null, null), 0, null)",
 		s.lock, s.session.ID)
 	if err := s.whileLocked(ctx, grant, func() error { return endSession(ctx, s) }, nil); err != nil {
 		return err

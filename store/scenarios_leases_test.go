@@ -85,7 +85,7 @@ func (s *scenario) acquireAction(a *scenarioSession, c leaseCommand) action {
 		var owner, endReason *string
 		err := conn.QueryRow(ctx, `
 			select outcome, (lease).fencing_token, (lease).lease_id, (lease).owner_id, (lease).end_reason
-			from fence.acquire(fence.lease_request($1, $2, $3, $4, coalesce($5, 30000), $6, $7, null), 0, null)`,
+			from fence.acquire_lease(fence.lease_request($1, $2, $3, $4, coalesce($5, 30000), $6, $7, null), 0, null)`,
 			c.Lock, c.OwnerID, c.mode, c.scope, c.ttlMS, c.in, c.request).
 			Scan(&outcome, &token, &id, &owner, &endReason)
 		if err != nil {
@@ -110,12 +110,12 @@ func (s *scenario) acquireAction(a *scenarioSession, c leaseCommand) action {
 }
 
 func (s *scenario) renewAction(c leaseCommand) action {
-	return statusAction("renewed", "select status from fence.renew($1, $2, $3, $4, $5)", c.Lock, c.OwnerID, c.ID,
+	return statusAction("renewed", "select status from fence.renew_lease($1, $2, $3, $4, $5)", c.Lock, c.OwnerID, c.ID,
 		c.Token, c.ttlMS)
 }
 
 func (s *scenario) releaseAction(c leaseCommand) action {
-	return statusAction("released", "select status from fence.release($1, $2, $3, $4)", c.Lock, c.OwnerID, c.ID, c.Token)
+	return statusAction("released", "select status from fence.release_lease($1, $2, $3, $4)", c.Lock, c.OwnerID, c.ID, c.Token)
 }
 
 // statusAction is a call that only the holder may make. The statement returns the status of the lease or

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/trace"
 
@@ -111,7 +112,16 @@ func (s *Store) PoolStats() PoolStats {
 
 // Migrate brings the schema up to this program's; see migrations.Apply for the errors. It returns ErrUnavailable where
 // there is no connection.
-func (s *Store) Migrate(ctx context.Context) error {
+func (s *Store) Migrate(ctx context.Context) error { return s.alter(ctx, migrations.Apply) }
+
+// Grant gives roles of applications their rights; see migrations.Grant for the errors. It returns ErrUnavailable where
+// there is no connection.
+func (s *Store) Grant(ctx context.Context, roles migrations.Roles) error {
+	return s.alter(ctx, func(ctx context.Context, conn *pgx.Conn) error { return migrations.Grant(ctx, conn, roles) })
+}
+
+// alter calls change, which changes the schema, with a connection of its own.
+func (s *Store) alter(ctx context.Context, change func(context.Context, *pgx.Conn) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return NotApplied(err)
@@ -121,7 +131,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	if _, err := conn.Exec(ctx, "set statement_timeout = 0; set lock_timeout = 0"); err != nil {
 		return classify(err)
 	}
-	err = migrations.Apply(ctx, conn.Conn())
+	err = change(ctx, conn.Conn())
 	_ = conn.Conn().Close(ctx) // its settings and prepared plans are of the old schema; the pool makes a new one
 	return err
 }

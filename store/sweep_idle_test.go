@@ -112,7 +112,7 @@ func TestSweepKeepsTheNewestUntilTheNextGrant(t *testing.T) {
 	after, during := b.given(t, "after", acquire, release), b.given(t, "during", acquire, release)
 	b.Exec(t, "update fence.leases set ended_at = ended_at - interval '1 hour'")
 	tx := b.begin(t)
-	const grant = "select (fence.acquire(fence.lease_request($1, 'next', 'exclusive', 'node', 60000, null, null, null), " +
+	const grant = "select (fence.acquire_lease(fence.lease_request($1, 'next', 'exclusive', 'node', 60000, null, null, null), " +
 		"0, null)).outcome"
 	var outcome string
 	if err := tx.QueryRow(t.Context(), grant, during.lock).Scan(&outcome); err != nil || outcome != "granted" {

@@ -5,18 +5,22 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/fencegate/fencegate/migrations"
 	"github.com/fencegate/fencegate/store"
 )
 
 type migrateCmd struct {
 	databaseFlags
 	logFlags
+	AppRole        []string `help:"Give this role of an application the rights to guard transactions and to lease locks by SQL. Can be repeated." sep:"none" placeholder:"NAME"`
+	TableOwnerRole []string `help:"Give this role the same rights, and the right to protect the tables that it owns. Can be repeated." sep:"none" placeholder:"NAME"`
 }
 
 // Help is shown by --help.
 func (migrateCmd) Help() string {
 	return "Brings the schema \"fence\" of the database up to this program's and exits. Safe to run any number of " +
-		"times, also beside gateways that start."
+		"times, also beside gateways that start. The roles of --app-role and --table-owner-role must exist. They keep " +
+		"their rights in later migrations; name them again after an upgrade, for functions that it adds."
 }
 
 // Run migrates.
@@ -36,6 +40,9 @@ func (c *migrateCmd) Run(ctx context.Context, streams streams) (err error) {
 		return err
 	}
 	if err := st.Migrate(ctx); err != nil {
+		return err
+	}
+	if err := st.Grant(ctx, migrations.Roles{App: c.AppRole, TableOwner: c.TableOwnerRole}); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintln(streams.out, "the schema is up to date")

@@ -14,7 +14,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// Cutter is between a Store and its database, and cuts a connection at the worst moment.
+// Cutter is between a client of a database and the database, and cuts a connection at the worst moment.
 type Cutter struct {
 	listener net.Listener
 	backend  pgconn.Config
@@ -23,6 +23,7 @@ type Cutter struct {
 	mu   sync.Mutex
 	when Moment
 	what []byte // a part of the message that is the last on its connection
+	then func()
 }
 
 // Moment is when the connection is cut.
@@ -52,29 +53,37 @@ func NewCutter(t *testing.T, b *DB) *Cutter {
 // Through opens a Store whose connections may be cut.
 func (c *Cutter) Through(t *testing.T) *store.Store {
 	t.Helper()
+	return OpenStore(t, store.Config{DatabaseURL: c.URL(t)})
+}
+
+// URL is that of the database, for connections that may be cut.
+func (c *Cutter) URL(t *testing.T) string {
+	t.Helper()
 	host, port, err := net.SplitHostPort(c.listener.Addr().String())
 	check(t, err)
 	quote := func(text string) string { return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(text) + "'" }
-	return OpenStore(t, store.Config{DatabaseURL: "host=" + host + " port=" + port + " sslmode=disable user=" +
-		quote(c.backend.User) +
-		" password=" + quote(c.backend.Password) + " dbname=" + quote(c.backend.Database)})
+	return "host=" + host + " port=" + port + " sslmode=disable user=" + quote(c.backend.User) +
+		" password=" + quote(c.backend.Password) + " dbname=" + quote(c.backend.Database)
 }
 
-// Cut cuts the next connection on which the client sends a message that contains what. Never ends that.
-func (c *Cutter) Cut(when Moment, what string) {
+// Cut cuts each connection on which the client sends a message that contains what. Never ends that.
+func (c *Cutter) Cut(when Moment, what string) { c.CutAfter(when, what, func() {}) }
+
+// CutAfter is Cut that calls a function before it cuts. With BeforeClient, the server has answered then.
+func (c *Cutter) CutAfter(when Moment, what string, then func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.when, c.what = when, []byte(what)
+	c.when, c.what, c.then = when, []byte(what), then
 }
 
-// due says when to cut a connection on which the client sends this.
-func (c *Cutter) due(message []byte) Moment {
+// due says when to cut a connection on which the client sends this, and what to call before.
+func (c *Cutter) due(message []byte) (Moment, func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.when != Never && bytes.Contains(message, c.what) {
-		return c.when
+		return c.when, c.then
 	}
-	return Never
+	return Never, nil
 }
 
 func (c *Cutter) serve(t *testing.T) {
@@ -90,17 +99,28 @@ func (c *Cutter) serve(t *testing.T) {
 			client.Close()
 			continue
 		}
-		var cutAnswer atomic.Bool
+		var beforeClient atomic.Pointer[func()]
 		c.serving.Go(func() {
 			pass(server, client, func(message []byte) bool {
-				due := c.due(message)
-				if due == BeforeClient {
-					cutAnswer.Store(true)
+				switch due, then := c.due(message); due {
+				case BeforeServer:
+					then()
+					return false
+				case BeforeClient:
+					beforeClient.Store(&then)
 				}
-				return due != BeforeServer
+				return true
 			})
 		})
-		c.serving.Go(func() { pass(client, server, func([]byte) bool { return !cutAnswer.Load() }) })
+		c.serving.Go(func() {
+			pass(client, server, func([]byte) bool {
+				then := beforeClient.Load()
+				if then != nil {
+					(*then)()
+				}
+				return then == nil
+			})
+		})
 	}
 }
 

@@ -24,6 +24,9 @@ type wakeCase struct {
 
 var wakeCases = []wakeCase{
 	{"release", store.AcquireRequest{}, store.AcquireRequest{}, releaseFirst},
+	{"release by SQL", store.AcquireRequest{}, store.AcquireRequest{}, func(t *testing.T, s *engines, held store.Lease) {
+		s.Exec(t, "select fence.release($1, $2, $3, $4)", held.Lock, held.OwnerID, held.ID, held.Token)
+	}},
 	{"break", store.AcquireRequest{}, store.AcquireRequest{}, breakLease},
 	{"expiry", store.AcquireRequest{TTL: 6 * time.Second}, store.AcquireRequest{}, nothing},
 	{"expiry after a renewal", store.AcquireRequest{TTL: 6 * time.Second},

@@ -1,6 +1,6 @@
 //go:build unix
 
-// Command fencegate-bench measures fenced writes and locks beside unfenced writes and other lock services.
+// Command fencegate-bench measures fenced writes, protected tables and locks beside unfenced writes and other lock services.
 package main
 
 import (
@@ -24,6 +24,7 @@ const description = "Measures fencegate on this machine. docs/benchmarks.md desc
 type commands struct {
 	Writes writesCmd `cmd:"" default:"withargs" help:"Measure fenced writes beside unfenced ones (the default)."`
 	Locks  locksCmd  `cmd:"" help:"Measure locks beside etcd's and Redis's."`
+	Tables tablesCmd `cmd:"" help:"Measure fenced writes to tables of a user's own beside unfenced ones."`
 	Floor  floorCmd  `cmd:"" hidden:"" help:"Serve an empty handler."`
 }
 

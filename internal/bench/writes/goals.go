@@ -3,35 +3,13 @@ package writes
 import (
 	"fmt"
 	"io"
-	"math"
-	"text/tabwriter"
 
 	"github.com/fencegate/fencegate/internal/bench"
 )
 
-// Goal is a target that we set ourselves, and what was measured of it.
-type Goal struct {
-	Name string
-	// Limit is the least that the figure may be, or the most if AtMost.
-	Limit  float64
-	AtMost bool
-	Figure bench.Spread
-}
-
-// Measured reports whether there is a figure.
-func (g Goal) Measured() bool { return !math.IsNaN(g.Figure.Median) }
-
-// Met reports whether the median is within the limit.
-func (g Goal) Met() bool {
-	if g.AtMost {
-		return g.Figure.Median <= g.Limit
-	}
-	return g.Figure.Median >= g.Limit
-}
-
 // Goals compares what was measured with them. Each figure is a ratio within one round; the median over the rounds
 // counts.
-func (r Report) Goals() []Goal {
+func (r Report) Goals() []bench.Goal {
 	g := goals{groups: r.groups()}
 	many := func(target string, clients int) lineKey {
 		return lineKey{Case{Measure: Throughput, Clients: clients, Resources: r.Resources, ValueBytes: r.ValueBytes}, target}
@@ -78,7 +56,7 @@ func (r Report) Goals() []Goal {
 // goals collects.
 type goals struct {
 	groups bench.Groups[lineKey, Sample]
-	all    []Goal
+	all    []bench.Goal
 }
 
 func (g *goals) ratio(value func(Sample) float64, of, to lineKey) bench.Spread {
@@ -86,11 +64,11 @@ func (g *goals) ratio(value func(Sample) float64, of, to lineKey) bench.Spread {
 }
 
 func (g *goals) atLeast(name string, limit float64, of, to lineKey) {
-	g.all = append(g.all, Goal{Name: name, Limit: limit, Figure: g.ratio(perSecond, of, to)})
+	g.all = append(g.all, bench.Goal{Name: name, Limit: limit, Figure: g.ratio(perSecond, of, to)})
 }
 
 func (g *goals) atMost(name string, limit float64, value func(Sample) float64, of, to lineKey) {
-	g.all = append(g.all, Goal{Name: name, Limit: limit, AtMost: true, Figure: g.ratio(value, of, to)})
+	g.all = append(g.all, bench.Goal{Name: name, Limit: limit, AtMost: true, Figure: g.ratio(value, of, to)})
 }
 
 // bulk compares the numbers of clients with which each does best, round by round: bulk needs few connections.
@@ -105,7 +83,7 @@ func (g *goals) bulk(name string, limit float64, r Report) {
 		}
 		best[s.Target][s.Round-1] = max(best[s.Target][s.Round-1], s.PerSecond)
 	}
-	g.all = append(g.all, Goal{Name: name, Limit: limit,
+	g.all = append(g.all, bench.Goal{Name: name, Limit: limit,
 		Figure: bench.SpreadOf(bench.Ratios(best[nameNDJSON], best[nameDirect]))})
 }
 
@@ -133,22 +111,4 @@ func (g *goals) refusals() {
 }
 
 // WriteGoals writes the goals as measured.
-func (r Report) WriteGoals(out io.Writer) error {
-	_, _ = fmt.Fprintf(out, "\nTargets that we set ourselves\n\n")
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "target\tgoal\tmeasured\t(min\tmax)\t\t")
-	for _, goal := range r.Goals() {
-		relation, verdict := "at least", "missed"
-		if goal.AtMost {
-			relation = "at most"
-		}
-		switch {
-		case !goal.Measured():
-			verdict = "not measured"
-		case goal.Met():
-			verdict = "met"
-		}
-		_, _ = fmt.Fprintf(table, "%s\t%s %.2f\t%s\t%s\t\n", goal.Name, relation, goal.Limit, goal.Figure.Cells(2), verdict)
-	}
-	return table.Flush()
-}
+func (r Report) WriteGoals(out io.Writer) error { return bench.WriteGoals(out, r.Goals()) }

@@ -1,6 +1,6 @@
 -- fence.keep_alive(session_id) → one row: the status of the session (live, released, expired, or not_found) and, if
 -- that is live, the session. It now expires its TTL from now, and all its leases with it, except those that reach their
--- hold_until, which the policy in force sets again. late_ms as of fence.renew; see there about the disk.
+-- hold_until, which the policy in force sets again. late_ms as of fence.renew_lease; see there about the disk.
 --
 -- Waits for no lease: one that another transaction has locked gets its hold_until by the next keepalive.
 create or replace function fence.keep_alive(
@@ -14,7 +14,7 @@ declare
     v_now      timestamptz;
 begin
     select * into session from fence.sessions s where s.session_id = p_session_id for update;
-    v_now := clock_timestamp(); -- before the session is judged, as in fence.renew
+    v_now := clock_timestamp(); -- before the session is judged, as in fence.renew_lease
     status := coalesce(fence.session_lost(session), 'live');
     if status in ('live', 'expired') then
         late_ms := fence.late_ms(session.ttl_ms, session.expires_at);

@@ -1,4 +1,4 @@
--- fence.acquire(request, wait_ms, gateway_id) → one row: the outcome and its data. request is a row of
+-- fence.acquire_lease(request, wait_ms, gateway_id) → one row: the outcome and its data. request is a row of
 -- fence.lease_request; wait_ms 0 is a try.
 --
 -- outcome  granted             lease is the caller's; the fence is raised to its token (P3)
@@ -20,7 +20,7 @@
 -- Only a grant must reach the disk before it is answered: a waiter that a crash loses queues again.
 --
 -- Raises LF003 if the policy says that another lock service issues the tokens; LF002 from mint.
-create or replace function fence.acquire(
+create or replace function fence.acquire_lease(
     p_request fence.leases, p_wait_ms integer, p_gateway_id uuid,
     out outcome text, out lease fence.leases, out left_ms bigint, out queue_length bigint, out ticket bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -112,7 +112,7 @@ begin
             extract(epoch from clock_timestamp() - v_waiter.queued_at) * 1000, 0)::bigint);
         lease.expires_at := least(v_session.expires_at, lease.expires_at, lease.hold_until);
         if ticket is not null then
-            delete from fence.waiters w where w.ticket = acquire.ticket;
+            delete from fence.waiters w where w.ticket = acquire_lease.ticket;
             perform fence.wake(p_request.lock, p_request.scope, fence.left_ms(lease));
         end if;
         return;
@@ -135,7 +135,7 @@ begin
         outcome := 'queued';
         update fence.waiters w
         set gateway_id = p_gateway_id, deadline_at = clock_timestamp() + p_wait_ms * interval '1 millisecond'
-        where w.ticket = acquire.ticket;
+        where w.ticket = acquire_lease.ticket;
     end if;
 end
 $$;

@@ -1,13 +1,13 @@
--- fence.renew(lock, owner_id, lease_id, fencing_token, ttl_ms) → one row: the status of the lease and, if that is live,
--- the lease. It now expires ttl_ms from now (null: the TTL it had), but not after its hold_until, which the policy in
--- force sets again. status is max_hold if that has passed, or in_session if its session must be kept alive instead. If
--- the lease ends earlier now, the next waiters are notified. late_ms is how much later it came than a third of the TTL
--- after the grant or the renewal before, negative if earlier; for a live or expired lease that still exists.
+-- fence.renew_lease(lock, owner_id, lease_id, fencing_token, ttl_ms) → one row: the status of the lease and, if that is
+-- live, the lease. It now expires ttl_ms from now (null: the TTL it had), but not after its hold_until, which the policy
+-- in force sets again. status is max_hold if that has passed, or in_session if its session must be kept alive instead.
+-- If the lease ends earlier now, the next waiters are notified. late_ms is how much later it came than a third of the
+-- TTL after the grant or the renewal before, negative if earlier; for a live or expired lease that still exists.
 --
 -- Locks nothing but the lease, and its fence if nobody else has that locked. A renewal need not reach the disk before
 -- it is answered: one that a crash loses makes the lease shorter, never longer. The caller sets synchronous_commit
 -- accordingly, because it knows what else its transaction does.
-create or replace function fence.renew(
+create or replace function fence.renew_lease(
     p_lock text, p_owner_id text, p_lease_id uuid, p_fencing_token bigint, p_ttl_ms integer,
     out status text, out lease fence.leases, out late_ms bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp

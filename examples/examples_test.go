@@ -1,0 +1,122 @@
+package examples_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/gatewayprocess"
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/program"
+)
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+var (
+	// transcript is a command of the documentation, and what it prints.
+	transcript = regexp.MustCompile("(?s)```console\n\\$ (.*?)\n(.*?)```\n")
+	tokens     = regexp.MustCompile(`the token \d+\.2 is stale: the newest token is \d+`)
+)
+
+// Each example prints what docs/sql-clients.md says, but for the tokens.
+func TestExamples(t *testing.T) {
+	page, err := os.ReadFile("../docs/sql-clients.md")
+	check(t, err)
+	transcripts := transcript.FindAllStringSubmatch(string(page), -1)
+	if len(transcripts) != 8 {
+		t.Fatalf("docs/sql-clients.md has %d transcripts, expected 8", len(transcripts))
+	}
+	psql := pgtest.Require(t, "psql")
+	databaseURL := pgtest.Migrated(t)
+	env := environment(t, databaseURL)
+	if output, err := command(t, env, psql, "-X", "-v", "ON_ERROR_STOP=1", "-f", "examples/accounts.sql").
+		CombinedOutput(); err != nil {
+		t.Fatalf("accounts.sql: %v\n%s", err, output)
+	}
+	for _, found := range transcripts {
+		line, want := found[1], found[2]
+		words := strings.Fields(line)
+		t.Run(words[len(words)-1], func(t *testing.T) {
+			t.Parallel()
+			require(t, words[len(words)-1])
+			switch words[0] {
+			case "psql":
+				words[0] = psql
+			case "python3":
+				words[0] = python
+			}
+			example := command(t, env, words[0], words[1:]...)
+			var errors strings.Builder
+			example.Stderr = &errors
+			output, err := example.Output()
+			masked := func(text string) string { return tokens.ReplaceAllString(text, "the token is stale") }
+			if err != nil || masked(string(output)) != masked(want) {
+				t.Errorf("%s: %v\n%s\nprinted:\n%s\nexpected:\n%s", line, err, errors.String(), output, want)
+			}
+		})
+	}
+}
+
+// python is that of the operating system, whose packages have the drivers.
+const python = "/usr/bin/python3"
+
+// require ends the test if the drivers of an example are not installed.
+func require(t *testing.T, example string) {
+	t.Helper()
+	switch filepath.Ext(example) {
+	case ".py":
+		pgtest.Require(t, python)
+		err := command(t, nil, python, "-c", "import psycopg, psycopg2, sqlalchemy").Run()
+		if err != nil && os.Getenv("CI") == "true" {
+			t.Fatal("psycopg, psycopg2 or sqlalchemy is not installed; run `make test-deps`")
+		} else if err != nil {
+			t.Skip("psycopg, psycopg2 or sqlalchemy is not installed; run `make test-deps`")
+		}
+	case ".js":
+		// Not a failure in CI either: whether npm's registry answers shall not decide.
+		driver := strings.TrimSuffix(filepath.Base(example), "_guard.js")
+		resolve := command(t, nil, pgtest.Require(t, "node"), "-e", "require.resolve('"+driver+"')")
+		resolve.Dir = "node"
+		if resolve.Run() != nil {
+			t.Skipf("the npm package %s is not installed; run `npm ci --prefix examples/node`", driver)
+		}
+	}
+}
+
+// command runs at the root of the clone.
+func command(t *testing.T, env []string, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(await.Context(t), name, args...)
+	cmd.Dir = ".."
+	cmd.Env = append(os.Environ(), env...)
+	return cmd
+}
+
+// environment starts a gateway, and returns the variables by which the examples connect.
+func environment(t *testing.T, databaseURL string) []string {
+	t.Helper()
+	gateway, err := gatewayprocess.Start(await.Context(t), program.Path(t), "--database-url", databaseURL)
+	check(t, err)
+	t.Cleanup(gateway.Kill)
+	config, err := pgconn.ParseConfig(databaseURL)
+	check(t, err)
+	return []string{
+		"PGHOST=" + config.Host, "PGPORT=" + strconv.Itoa(int(config.Port)), "PGUSER=" + config.User,
+		"PGPASSWORD=" + config.Password, "PGDATABASE=" + config.Database, "PGSSLMODE=disable",
+		"FENCEGATE_URL=" + gateway.URL,
+	}
+}

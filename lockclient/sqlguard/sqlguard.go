@@ -1,0 +1,156 @@
+// Package sqlguard fences transactions of database/sql by the lease of a [lockclient.Lease]: fence.guard admits them, in
+// the database that has fencegate's schema. It works with pgx and lib/pq, imports neither, and suits ORMs that are built
+// on database/sql. For pgx without database/sql, see pgxguard.
+//
+//	lease, err := client.Acquire(ctx, "accounts/42", lockclient.WithHeartbeat())
+//	if err != nil {
+//		return err
+//	}
+//	defer lease.ReleaseOnce()
+//
+//	err = sqlguard.InTx(ctx, db, lease, func(tx *sql.Tx) error {
+//		_, err := tx.ExecContext(ctx, "update accounts set balance = balance - 10 where id = 42")
+//		return err
+//	})
+//
+// The lease numbers its transactions and its writes by HTTP with one counter. The fence stays locked until the
+// transaction ends. Meanwhile no newer lease is granted, and no other write to the resource is decided. Keep transactions
+// short, and bound them with idle_in_transaction_session_timeout.
+//
+// Read what the writes depend on after the guard, in the same transaction.
+package sqlguard
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/internal/guard"
+)
+
+// Option configures Guard or InTx.
+type Option func(*config)
+
+type config struct {
+	resources []string
+	begin     *sql.TxOptions
+}
+
+// OnResource guards a resource below the lock's own, under a Subtree lease. Given more than once, it guards all of these
+// resources, under one number.
+func OnResource(resource string) Option {
+	return func(c *config) { c.resources = append(c.resources, resource) }
+}
+
+// WithTxOptions sets how InTx begins its transaction. Guard ignores it.
+func WithTxOptions(options sql.TxOptions) Option {
+	return func(c *config) { c.begin = &options }
+}
+
+func newConfig(opts []Option) config {
+	var c config
+	for _, opt := range opts {
+		opt(&c)
+	}
+	return c
+}
+
+// Tx is a transaction: a *sql.Tx, or what an ORM has in its place, as gorm's Statement.ConnPool and bun's Tx.
+type Tx interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// Guard admits tx to write to the lease's resource, under the lease's next number. Call it before anything else in tx.
+// Afterwards pass errors of statements and of Commit through [Error].
+//
+// Guard waits for the lease's earlier writes until they are answered. Until tx ends, the lease's later writes to the
+// same resource wait for it in the database, so don't wait for one of them before. To guard several resources of a
+// Subtree lease, name them all in one call. To guard several leases, call Guard for each, in the same order everywhere.
+//
+// It returns lockclient.ErrTokenStale, ErrTokenUnknown, ErrLeaseMismatch or ErrLeaseExpired if the caller is not the
+// holder: roll back, and stop. Other errors are those of the driver. In particular SQLSTATE 40001, which asks for the
+// transaction to be run again, in a new transaction with another Guard.
+func Guard(ctx context.Context, tx Tx, lease *lockclient.Lease, opts ...Option) error {
+	return guard.Guard(ctx, querier{tx}, lease, newConfig(opts).resources)
+}
+
+// Error turns an error of a statement, or of Commit, in a guarded transaction into the SDK's: a *[lockclient.Error], if
+// the trigger of a protected table or fence.guard has rejected it. It matches lockclient.ErrTokenRequired if a row was
+// written whose resource was not guarded. The error's Cause is err. Other errors, and nil, are returned unchanged.
+func Error(err error) error { return guard.Error(err) }
+
+// InTx begins a transaction, guards it, calls fn and commits. If fn returns an error or panics, it rolls back. After a
+// serialization failure or a deadlock (SQLSTATE 40001, 40P01) it begins again, under the next number, up to ten times.
+// So fn may run more than once: it must have no effect outside of tx. It must not commit or roll back tx.
+//
+// fn must not write under the same lease by other means, nor call Guard with it: the lease's other writes wait until
+// InTx returns. It may call Guard with other leases. Concurrent calls with one lease run one after another, and each
+// holds a connection while it waits.
+//
+// If the connection is lost during COMMIT, InTx asks the fence, on another connection, whether the transaction was
+// committed. That takes up to 30 seconds while the database is unreachable, and up to 5 seconds after ctx has ended.
+// InTx returns
+//   - nil if it was committed;
+//   - lockclient.ErrUnavailable, with the outcome not_applied, if it was not: call InTx again;
+//   - an error that matches lockclient.ErrOutcomeUnknown if the fence can't tell, because a newer holder has written
+//     since (ErrTokenStale, too), or because the database did not answer (ErrUnavailable, too).
+//
+// Its other errors are those of [Guard], and those of fn and of the COMMIT through [Error]. They say that nothing was
+// committed. InTx also records a rejection, as far as it can, for the dashboard: the rejected transaction itself leaves
+// no trace but a count.
+func InTx(
+	ctx context.Context, db *sql.DB, lease *lockclient.Lease, fn func(tx *sql.Tx) error, opts ...Option,
+) error {
+	c := newConfig(opts)
+	return guard.InTx(ctx, connections{db, c.begin}, lease, c.resources, func(tx guard.Tx) error {
+		return fn(tx.(transaction).tx)
+	})
+}
+
+type connections struct {
+	db      *sql.DB
+	options *sql.TxOptions
+}
+
+func (c connections) Take(ctx context.Context) (guard.Conn, error) {
+	conn, err := c.db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return connection{conn, c.options}, nil
+}
+
+type connection struct {
+	*sql.Conn
+	options *sql.TxOptions
+}
+
+func (c connection) Begin(ctx context.Context) (guard.Tx, error) { return c.begin(ctx, c.options) }
+
+func (c connection) BeginPlain(ctx context.Context) (guard.Tx, error) {
+	return c.begin(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+}
+
+func (c connection) Release() { _ = c.Close() }
+
+func (c connection) begin(ctx context.Context, options *sql.TxOptions) (guard.Tx, error) {
+	tx, err := c.BeginTx(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	return transaction{querier{tx}, tx}, nil
+}
+
+type querier struct{ Tx }
+
+func (q querier) QueryRow(ctx context.Context, query string, args []any, into ...any) error {
+	return q.QueryRowContext(ctx, query, args...).Scan(into...)
+}
+
+type transaction struct {
+	querier
+	tx *sql.Tx
+}
+
+func (t transaction) Commit(context.Context) error   { return t.tx.Commit() }
+func (t transaction) Rollback(context.Context) error { return t.tx.Rollback() }

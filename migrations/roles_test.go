@@ -1,0 +1,315 @@
+package migrations_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/migrations"
+)
+
+var (
+	// appFunctions are the functions that a role of an application may call; no others.
+	appFunctions = []string{
+		"acquire", "escape_segment", "guard", "protection_problem", "release", "renew", "segment", "try_guard",
+	}
+	// tableOwnerFunctions are those that a role that protects its tables may call besides.
+	tableOwnerFunctions = []string{"forget_protection", "make_triggers", "prepare_protection", "protect", "unprotect"}
+)
+
+// app makes a role, gives it the rights of an application, and returns a connection with that role.
+func app(t *testing.T, url string) (conn *pgx.Conn, role string) {
+	t.Helper()
+	conn, role = connect(t, url), makeRole(t, url, `App "x"`)
+	if err := migrations.Grant(t.Context(), conn, migrations.Roles{App: []string{role}}); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, conn, "set role "+quote(role))
+	return conn, role
+}
+
+// TestRolesOfApplications checks that a role of an application may call the functions that are meant for it, and do
+// nothing else in the schema; and that a migration does not change this.
+func TestRolesOfApplications(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Migrated(t)
+	owner := connect(t, url)
+	application, tableOwner := makeRole(t, url, `App "x"`), makeRole(t, url, "table owner")
+	roles := migrations.Roles{App: []string{application}, TableOwner: []string{tableOwner}}
+	for range 2 {
+		if err := migrations.Grant(t.Context(), owner, roles); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, state := range []string{"granted", "migrated since"} {
+		expectRights(t, url, state, application, appFunctions)
+		expectRights(t, url, state, tableOwner, slices.Concat(appFunctions, tableOwnerFunctions))
+		exec(t, owner, "update fence.guard_revision set revision = revision - 1")
+		if err := migrations.Apply(t.Context(), owner); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// expectRights checks that the role may call the functions, read fence.protected, and do nothing else.
+func expectRights(t *testing.T, url, state, role string, functions []string) {
+	t.Helper()
+	owner, conn := connect(t, url), connect(t, url)
+	exec(t, conn, "set role "+quote(role))
+	expect := func(allowed bool, sql string) {
+		if got := stateOf(t, conn, sql); (got != insufficientPrivilege) != allowed {
+			t.Errorf("%s: %s: %s: SQLSTATE %q, want that it is allowed: %v", state, role, sql, got, allowed)
+		}
+	}
+	for _, call := range list(t, owner, callsSQL) {
+		name, _, _ := strings.Cut(strings.TrimPrefix(call, "fence."), "(")
+		expect(slices.Contains(functions, name), "select from "+call)
+	}
+	for _, table := range list(t, owner, tablesSQL) {
+		expect(table == "fence.protected", "table "+table)
+	}
+	for _, table := range list(t, owner, writableSQL) {
+		expect(false, "insert into "+table+" default values")
+		expect(false, "delete from "+table)
+	}
+	for _, sequence := range list(t, owner, `
+		select oid::regclass::text from pg_class where relnamespace = 'fence'::regnamespace and relkind = 'S'`) {
+		expect(false, "select nextval('"+sequence+"')")
+		expect(false, "select setval('"+sequence+"', 1)")
+		expect(false, "table "+sequence)
+	}
+	for _, sql := range []string{
+		"create table fence.mine ()", "create function fence.mine() returns int language sql as 'select 1'",
+		"alter function fence.rule reset all", "drop schema fence cascade",
+		"create cast (text as fence.name) with inout", "create cast (fence.leases as text) with inout",
+		"create cast (bigint as text) with inout as implicit",
+	} {
+		expect(false, sql)
+	}
+}
+
+// TestGrantToMissingRole checks that no role gets rights if one of them does not exist.
+func TestGrantToMissingRole(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Migrated(t)
+	conn, role := connect(t, url), makeRole(t, url, "app")
+	for _, roles := range []migrations.Roles{
+		{App: []string{role, "nobody"}}, {App: []string{role}, TableOwner: []string{"nobody"}}, {App: []string{"public"}},
+	} {
+		if err := migrations.Grant(t.Context(), conn, roles); !errors.Is(err, migrations.ErrNoRole) {
+			t.Errorf("the error is %v, want ErrNoRole", err)
+		}
+	}
+	var granted bool
+	err := conn.QueryRow(t.Context(), "select has_schema_privilege($1, 'fence', 'usage')", role).Scan(&granted)
+	if err != nil || granted {
+		t.Errorf("the role has rights: %v (%v)", granted, err)
+	}
+}
+
+// protect makes the table public.accounts, which belongs to the role, and protects it with the rights of the role.
+func protect(t *testing.T, url, role string) (tableOwner *pgx.Conn) {
+	t.Helper()
+	conn := connect(t, url)
+	if err := migrations.Grant(t.Context(), conn, migrations.Roles{TableOwner: []string{role}}); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, conn, "grant usage, create on schema public to "+quote(role))
+	exec(t, conn, "set role "+quote(role))
+	exec(t, conn, "create table public.accounts (id bigint primary key, balance bigint)")
+	exec(t, conn, "select fence.protect('public.accounts', 'accounts/{id}')")
+	return conn
+}
+
+// TestFunctionsAreClosed checks that each function that runs with the rights of its owner looks names up in the
+// catalog first and among temporary objects last, and that no function is open to everyone. The functions that
+// fence.protect makes are among them. These and fence.guard have no search_path, because it would cost too much: all
+// names in them are qualified, see TestShadowedNames.
+func TestFunctionsAreClosed(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Migrated(t)
+	protect(t, url, makeRole(t, url, "owner"))
+	var open, unpinned []string
+	err := connect(t, url).QueryRow(t.Context(), `
+		select
+			array(select oid::regprocedure::text from pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
+				where pronamespace = 'fence'::regnamespace and a.grantee = 0),
+			array(select oid::regprocedure::text from pg_proc
+				where pronamespace = 'fence'::regnamespace and prosecdef
+					and ('search_path=pg_catalog, pg_temp' = any (proconfig)) is not true
+					and proname !~ '^(guard|check_[0-9]+_(insert|update|delete|row))$')`).Scan(&open, &unpinned)
+	if err != nil || len(open) > 0 || len(unpinned) > 0 {
+		t.Errorf("open to everyone: %v; without a fixed search_path: %v (%v)", open, unpinned, err)
+	}
+}
+
+// TestShadowedNames checks that the functions call nothing and read nothing that their caller has made, whatever its
+// search_path: temporary and other tables, functions, operators and types with the names of ours and of the catalog's.
+func TestShadowedNames(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Migrated(t)
+	owner := connect(t, url)
+	tables := protect(t, url, makeRole(t, url, "owner"))
+	conn, role := app(t, url)
+	exec(t, tables, "grant select, insert, update on public.accounts to "+quote(role))
+	exec(t, owner, "create schema astray authorization "+quote(role))
+	exec(t, owner, "grant temporary on database "+quote(owner.Config().Database)+" to "+quote(role))
+	exec(t, owner, "grant execute on function fence.write_one to "+quote(role)) // it is what gateways call
+	for _, table := range list(t, owner, tablesSQL) {
+		table = strings.TrimPrefix(table, "fence.")
+		exec(t, conn, "create temporary table "+table+" (); create table astray."+table+" ()")
+	}
+	exec(t, conn, shadowSQL)
+	exec(t, conn, "set search_path = pg_temp, astray, fence, public, pg_catalog")
+
+	var id [16]byte
+	var token int64
+	const acquire = "select lease_id, fencing_token from fence.acquire('accounts/1', 'owner', 60000)"
+	if err := conn.QueryRow(t.Context(), acquire).Scan(&id, &token); err != nil {
+		t.Fatal(err)
+	}
+	lease := []any{id, token}
+	for _, call := range []struct {
+		sql, want string
+		args      []any
+	}{
+		{"select status from fence.acquire('accounts/1', 'another')", "held", nil},
+		{"select status from fence.renew('accounts/1', 'owner', $1, $2)", "renewed", lease},
+		{"select fence.guard('accounts/1', $1, 1)::pg_catalog.text", "true", lease[1:]},
+		{"select verdict from fence.try_guard('accounts/1', $1, 2, null, '')", "admitted", lease[1:]},
+		{`select verdict
+			from fence.write_one('accounts/1', $1, 3, null, '\x00', 'put', 'key', '\x01', 'text/plain', null, null)`,
+			"admitted", lease[1:]},
+		{"select problem from fence.protected", "", nil},
+		{"insert into public.accounts select 1, 0 from fence.guard('accounts/1', $1, 4) returning 'inserted'", "inserted",
+			lease[1:]},
+		{"select status from fence.release('accounts/1', 'owner', $1, $2)", "released", lease},
+	} {
+		var got *string
+		err := conn.QueryRow(t.Context(), call.sql, call.args...).Scan(&got)
+		if got == nil {
+			got = new(string)
+		}
+		if err != nil || *got != call.want {
+			t.Errorf("%s: %q (%v), want %q", call.sql, *got, err, call.want)
+		}
+	}
+	if state := stateOf(t, conn, "update public.accounts set balance = 1"); state != "LF101" {
+		t.Errorf("an update without a token: SQLSTATE %q, want LF101", state)
+	}
+}
+
+// shadowSQL makes functions, operators and types in the schema astray, and temporary types, that raise when they are
+// used. Their names and arguments are those of all functions of the schema fence, and of the functions, operators and
+// types of the catalog that those use.
+const shadowSQL = `
+do $$
+declare
+	v_function record;
+	v_type     text;
+	v_operator text;
+begin
+	for v_function in
+		select distinct p.proname, oidvectortypes(p.proargtypes) as arguments
+		from pg_catalog.pg_proc p
+		where p.prokind = 'f' and p.prorettype <> 'trigger'::regtype and not p.proargtypes::oid[] && array(
+				select t.oid from pg_type t where t.typtype = 'p' and t.typname <> 'anyarray')
+			and p.provariadic = 0 and (p.pronamespace = 'fence'::regnamespace
+				or p.pronamespace = 'pg_catalog'::regnamespace and p.proname in (
+					'age', 'clock_timestamp', 'current_setting', 'set_config', 'gen_random_uuid', 'pg_current_xact_id',
+					'octet_length', 'position', 'split_part', 'cardinality', 'hashtext', 'pg_notify', 'nextval', 'floor',
+					'random', 'convert_to', 'array_to_string', 'pg_advisory_xact_lock', 'json_typeof', 'chr', 'mod',
+					'inet_client_addr', 'host', 'regexp_split_to_table', 'string_agg', 'quote_literal', 'left'))
+	loop
+		execute format('create function astray.%I(%s) returns text language plpgsql as
+			''begin raise exception ''''astray.%s was called''''; end''',
+			v_function.proname, v_function.arguments, v_function.proname);
+	end loop;
+	foreach v_type in array array[
+		'text', 'text[]', 'bigint', 'integer', 'uuid', 'boolean', 'timestamptz', 'interval', 'xid8', 'numeric', 'bytea']
+	loop
+		execute format('create function astray.shadow(%s, %1$s) returns boolean language plpgsql as
+			''begin raise exception ''''an operator of astray was called''''; end''', v_type);
+		foreach v_operator in array array['=', '<>', '<', '>', '<=', '>=', '+', '-', '*', '/', '||', '~', '!~'] loop
+			execute format('create operator astray.%s (function = astray.shadow, leftarg = %s, rightarg = %2$s)',
+				v_operator, v_type);
+		end loop;
+	end loop;
+	create function astray.concat(bigint) returns text language sql as 'select null::pg_catalog.text';
+	foreach v_type in array array[
+		'text', 'uuid', 'jsonb', 'json', 'timestamptz', 'interval', 'int8', 'bool', 'xid8', 'regclass', 'bytea']
+	loop
+		execute format('create domain pg_temp.%I as pg_catalog.int4 check (false)', v_type);
+		execute format('create domain astray.%I as pg_catalog.int4 check (false)', v_type);
+	end loop;
+end $$`
+
+// TestTableOwnersGetNoMoreRights checks that the owner of a protected table gets none of the rights of the schema's
+// owner by the functions of its triggers: neither by a trigger of its own that lets them read a temporary view instead
+// of the rows, nor by a column of a type with a cast to text that is a function of its own. And that a role can neither
+// change the protection of another's table, nor use its trigger functions.
+func TestTableOwnersGetNoMoreRights(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Migrated(t)
+	role, other := makeRole(t, url, "owner"), makeRole(t, url, "other owner")
+	tables := protect(t, url, role)
+	exec(t, tables, `
+		select fence.protect('public.accounts', 'accounts/{id}', 'observe');
+		create table public.calls (by_role text);
+		grant insert on public.calls to public;
+		create function public.note_call() returns bigint language plpgsql as $$
+		begin
+			insert into public.calls values (current_user);
+			return 1;
+		end $$;
+		create temporary view fencegate_new as select public.note_call() as id`)
+	const mine = "create trigger mine after insert on public.accounts execute function fence.check_1_insert()"
+	if state := stateOf(t, tables, mine); state != insufficientPrivilege {
+		t.Errorf("a trigger that would read a temporary view: SQLSTATE %q, want %s", state, insufficientPrivilege)
+	}
+	exec(t, tables, `
+		insert into public.accounts values (1, 1);
+		delete from public.accounts;
+		create type public.mood as enum ('good', 'bad');
+		create function public.cast_mood(public.mood) returns text language plpgsql as $$
+		begin
+			insert into public.calls values (current_user);
+			return 'good';
+		end $$;
+		create cast (public.mood as text) with function public.cast_mood(public.mood);
+		alter table public.accounts alter column id type public.mood using 'good';
+		insert into public.accounts values ('good', 1);
+		update public.accounts set id = 'bad';
+		delete from public.accounts`)
+	exec(t, connect(t, url), "set session_replication_role = 'replica'; insert into public.accounts values ('good', 1)")
+	var strangers []string
+	err := tables.QueryRow(t.Context(), "select array(select by_role from public.calls where by_role <> current_user)").
+		Scan(&strangers)
+	if err != nil || len(strangers) > 0 {
+		t.Errorf("the function of %s ran as %v (%v)", role, strangers, err)
+	}
+
+	conn := connect(t, url)
+	if err := migrations.Grant(t.Context(), conn, migrations.Roles{TableOwner: []string{other}}); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, conn, "grant create on schema public to "+quote(other)+"; set role "+quote(other))
+	exec(t, conn, "create table public.mine (id bigint)")
+	for _, sql := range []string{
+		"select fence.protect('public.accounts', 'accounts', 'observe')",
+		"select fence.prepare_protection('public.accounts', 'accounts', 'observe')",
+		"select fence.unprotect('public.accounts')",
+		"select fence.make_triggers('public.accounts')",
+		"select fence.forget_protection('public.accounts')",
+		"create trigger mine after insert on public.mine referencing new table as fencegate_new " +
+			"execute function fence.check_1_insert()",
+	} {
+		if state := stateOf(t, conn, sql); state != insufficientPrivilege {
+			t.Errorf("%s: SQLSTATE %q, want %s", sql, state, insufficientPrivilege)
+		}
+	}
+}
