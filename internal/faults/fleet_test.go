@@ -32,10 +32,12 @@ func startGateway(t *testing.T, databaseURL string, args ...string) *gateway {
 	return serve(t, append([]string{"--database-url", databaseURL}, args...)...)
 }
 
-// serve runs fencegate serve with args. When the test ends it is killed if it still runs, and its log is looked at.
+// serve runs fencegate serve with args. When the test ends it is killed if it still runs, and its log is looked at. The
+// clients of a load wait for 500 ms for an answer: a refusal that is delayed for longer would never reach them, however
+// often they send the write.
 func serve(t *testing.T, args ...string) *gateway {
 	t.Helper()
-	args = append([]string{"--lease-retention", "24h"}, args...)
+	args = append([]string{"--lease-retention", "24h", "--refusal-delay-max", "100ms"}, args...)
 	process, err := gatewayprocess.Start(patient(t), program.PathChecked(t), args...)
 	check(t, err)
 	t.Cleanup(func() {

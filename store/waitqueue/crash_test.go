@@ -29,7 +29,7 @@ func TestDatabaseCrashesWithWaiters(t *testing.T) {
 		on := enginetest.OpenStore(t, store.Config{DatabaseURL: b.URL, ConnectionsMax: 8})
 		stores = append(stores, on)
 		s.All = append(s.All, enginetest.Run(t, on, engine.Config{HeartbeatInterval: 50 * time.Millisecond,
-			DeadAfter: time.Second, PollInterval: 50 * time.Millisecond}))
+			DeadAfter: time.Minute, PollInterval: 50 * time.Millisecond}))
 	}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
