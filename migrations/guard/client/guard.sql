@@ -38,10 +38,8 @@ begin
         where f.resource operator(pg_catalog.=) guard.resource
             and fence.fast_path_admits(f, guard.token, guard.sequence)
             and not exists (select from fence.policies)
-            and (guard.lease_id is null or guard.lease_id operator(pg_catalog.=) (
-                select l.lease_id from fence.leases l
-                where l.lock operator(pg_catalog.=) guard.resource
-                    and l.fencing_token operator(pg_catalog.=) guard.token));
+            -- A query here would have the statement planned anew in each call: without a lease_id its plan is cheaper.
+            and (guard.lease_id is null or fence.has_lease_id(guard.resource, guard.token, guard.lease_id));
         if found then
             if (pg_catalog.clock_timestamp() operator(pg_catalog.-) v_began)
                 operator(pg_catalog.>) '5 ms'::pg_catalog.interval
