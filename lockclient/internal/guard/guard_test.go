@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -289,9 +290,11 @@ func testLostAnswer(t *testing.T, x *test) {
 	cutter := x.throughCutter(t)
 	ctx, cancel := context.WithCancel(await.Context(t))
 	defer cancel()
-	newer := x.lease
-	replace := func() (err error) {
-		newer, err = x.replace(await.Context(t))
+	var newest atomic.Pointer[lockclient.Lease]
+	newest.Store(x.lease)
+	replace := func() error {
+		newer, err := x.replace(await.Context(t))
+		newest.Store(newer)
 		return err
 	}
 	for _, lost := range []struct {
@@ -308,11 +311,11 @@ func testLostAnswer(t *testing.T, x *test) {
 			if err := replace(); err != nil {
 				return err
 			}
-			_, err := newer.Put(await.Context(t), "k", nil)
+			_, err := newest.Load().Put(await.Context(t), "k", nil)
 			return err
 		}, []error{lockclient.ErrTokenStale, lockclient.ErrOutcomeUnknown}},
 	} {
-		if x.lease = newer; ctx.Err() != nil {
+		if x.lease = newest.Load(); ctx.Err() != nil {
 			ctx = await.Context(t)
 		}
 		cutter.CutAfter(enginetest.BeforeClient, commit, func() {
