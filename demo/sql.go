@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os/exec"
 	"time"
 
@@ -62,7 +63,9 @@ func (s SQL) Run(ctx context.Context) (err error) {
 	if err := run.start(ctx); err != nil {
 		return err
 	}
-	if run.locks, err = lockclient.New(run.gateway.URL); err != nil {
+	// B's acquires that wait for A's transaction are logged as retries, which would interrupt the narration.
+	quiet := lockclient.WithLogger(slog.New(slog.DiscardHandler))
+	if run.locks, err = lockclient.New(run.gateway.URL, quiet); err != nil {
 		return err
 	}
 	defer run.locks.Close()
