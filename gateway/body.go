@@ -135,6 +135,7 @@ func invalidJSON(err error) *api.Problem {
 var jsonTypes = map[string]string{
 	"string": "a string", "int64": "an integer", "bool": "true or false", "json.RawMessage": "a JSON value",
 	"[]api.WriteToken": "an array", "[]api.Op": "an array", "api.WriteToken": "an object", "api.Op": "an object",
+	"[]string": "an array of texts",
 }
 
 // fieldName writes a JSON pointer as clients write paths: fences[0].resource.

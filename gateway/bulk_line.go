@@ -49,7 +49,10 @@ func (l *bulkLine) parse(text []byte, valueMax int64) error {
 	if err != nil {
 		return err
 	}
-	operation, err := operationOf(&write.Op)
+	operation, err := operationOf(&api.Op{
+		Op: write.Op, Resource: write.Resource, Key: write.Key, Value: write.Value, ValueBase64: write.ValueBase64,
+		ContentType: write.ContentType, IfVersion: write.IfVersion,
+	})
 	if err != nil {
 		return err
 	}

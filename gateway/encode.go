@@ -98,7 +98,8 @@ func appendWriteResult(out []byte, result *api.WriteResult) []byte {
 
 // appendProblem encodes the problem of a write. It returns false for problems with other fields.
 func appendProblem(out []byte, p *api.Problem) ([]byte, bool) {
-	if p.Holder != nil || p.Cycle != nil || p.Op != nil || p.QueueLength != nil || p.RecommendedRetryMS != nil {
+	if p.Holder != nil || p.Cycle != nil || p.Op != nil || p.QueueLength != nil || p.RecommendedRetryMS != nil ||
+		p.Table != "" || p.SQLState != "" {
 		return out, false
 	}
 	out = appendText(append(out, '{'), "type", p.Type)

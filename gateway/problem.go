@@ -53,6 +53,10 @@ var problemKinds = []problemKind{
 		"Acquire the lock anew, and renew the lease before it expires."},
 	{store.ErrVersionMismatch, 412, api.CodeVersionMismatch, false,
 		"Read the record again and decide anew; version is the current one, 0 where there is none."},
+	{store.ErrConstraint, 422, api.CodeConstraintViolation, false, "Nothing was changed: correct the row."},
+	{store.ErrForbidden, 403, api.CodeForbidden, false, ""},
+	{store.ErrRowCount, 412, api.CodeRowsMismatch, false, "Nothing was changed: read the rows and decide anew."},
+	{store.ErrTooLarge, 413, api.CodeTooLarge, false, ""},
 	// Neither a defect nor the client's fault: the database can't grant. No other unavailable must not be retried.
 	{store.ErrTokensExhausted, 503, api.CodeUnavailable, false,
 		"Nothing was changed, and no retry can succeed: an administrator must act."},
@@ -121,8 +125,11 @@ func addData(answer *api.Problem, err error) {
 		deadlock    *store.DeadlockError
 		lost        *store.LostError
 		unavailable *store.UnavailableError
+		refused     *store.TableError
 	)
 	switch {
+	case errors.As(err, &refused):
+		addRefusedRow(answer, refused)
 	case errors.As(err, &held):
 		addHolder(answer, held)
 	case errors.As(err, &deadlock):
@@ -162,6 +169,14 @@ func addOutcome(answer *api.Problem, unavailable *store.UnavailableError) {
 			"with the same token and sequence, an acquire with the same request_id."
 	default:
 		answer.Detail = "The database could not be reached, or did not answer. Nothing was changed: try again."
+	}
+}
+
+func addRefusedRow(answer *api.Problem, refused *store.TableError) {
+	answer.Op, answer.SQLState = refused.Op, refused.SQLState
+	answer.Table, answer.Column, answer.Constraint = refused.Table, refused.Column, refused.Constraint
+	if errors.Is(refused, store.ErrRowCount) {
+		answer.Rows = &refused.Rows
 	}
 }
 

@@ -38,11 +38,16 @@ func rejectionProblem(rejected *store.RejectedError) *api.Problem {
 	case store.VerdictVersionMismatch:
 		answer.Version = &rejected.Version
 	}
-	if rejected.Verdict == store.VerdictTokenStale {
+	switch {
+	case rejected.Verdict == store.VerdictTokenStale:
 		answer.Detail = staleDetail(rejected)
-	} else {
+	case rejected.Table != "":
+		answer.Detail = "A row of " + rejected.Table + " belongs to " + string(rejected.Resource) + ", which is not the " +
+			"resource of the operation. Name it there, with a token of its lock in the transaction's fences."
+	default:
 		answer.Detail = kind.detail(rejected)
 	}
+	answer.Table = rejected.Table
 	return answer
 }
 

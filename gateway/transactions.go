@@ -24,7 +24,12 @@ func (g *Gateway) transact(ctx context.Context, a action[store.Name, api.Transac
 	}
 	answer := api.TransactionResult{Results: make([]api.OpResult, len(a.body.Ops)), Replayed: result.Replayed}
 	for i, op := range a.body.Ops {
-		answer.Results[i] = api.OpResult{Op: op.Op, Resource: op.Resource, Key: op.Key, Version: result.Versions[i]}
+		answer.Results[i] = api.OpResult{
+			Op: op.Op, Resource: op.Resource, Key: op.Key, Version: result.Versions[i], Table: op.Table,
+		}
+		if op.Table != "" && !result.Replayed {
+			answer.Results[i].Rows, answer.Results[i].Returning = &result.Tables[i].Rows, result.Tables[i].Returned
+		}
 	}
 	return answer, nil
 }
@@ -47,13 +52,16 @@ func transactionOf(body api.TransactionRequest) (store.Transaction, error) {
 		if err != nil {
 			return transaction, atIndex("ops", i, err)
 		}
-		operation, err := operationOf(&body.Ops[i])
+		operation := store.ResourceOperation{Resource: resource}
+		if body.Ops[i].Table != "" {
+			operation.Table, err = tableOperationOf(&body.Ops[i])
+		} else {
+			operation.Operation, err = operationOf(&body.Ops[i])
+		}
 		if err != nil {
 			return transaction, atIndex("ops", i, err)
 		}
-		transaction.Operations = append(transaction.Operations, store.ResourceOperation{
-			Resource: resource, Operation: operation,
-		})
+		transaction.Operations = append(transaction.Operations, operation)
 	}
 	return transaction, nil
 }

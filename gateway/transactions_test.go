@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"testing"
@@ -57,7 +58,7 @@ func TestTransaction(t *testing.T) {
 		{Op: "put", Resource: "accounts/1", Key: "balance", Version: 2},
 		{Op: "put", Resource: "accounts/2", Key: "photo", Version: 1},
 	}
-	if !slices.Equal(result.Results, want) || result.Replayed {
+	if !reflect.DeepEqual(result.Results, want) || result.Replayed {
 		t.Errorf("the transaction returned %+v, want %+v", result, want)
 	}
 	expectProblem(t, h.get(t, recordPath("accounts/1", "k")), api.CodeNotFound)
@@ -66,7 +67,7 @@ func TestTransaction(t *testing.T) {
 
 	h.unchanged(t, func() {
 		again := as[api.TransactionResult](t, h.transact(t, request), http.StatusOK)
-		if !again.Replayed || !slices.Equal(again.Results, want) {
+		if !again.Replayed || !reflect.DeepEqual(again.Results, want) {
 			t.Errorf("the transaction sent again returned %+v, want a replay of %+v", again, want)
 		}
 		request.Ops[0].Value = json.RawMessage("2")

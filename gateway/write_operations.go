@@ -44,10 +44,14 @@ func writeTokenOf(given api.WriteToken) (store.WriteToken, error) {
 	return token, nil
 }
 
-// operationOf reads everything of an operation but its resource.
+// operationOf reads everything of an operation on a record but its resource.
 func operationOf(op *api.Op) (store.Operation, error) {
 	operation := store.Operation{Kind: store.Kind(op.Op), Expect: op.IfVersion}
 	var err error
+	if op.Row != nil || op.Set != nil || op.Where != nil || op.Conflict != nil || op.Returning != nil ||
+		op.ExpectRows != nil {
+		return operation, invalid("row, set, where, conflict, returning and expect_rows go with table.")
+	}
 	if operation.Key, err = parseName("key", op.Key); err != nil {
 		return operation, err
 	}
@@ -65,6 +69,24 @@ func operationOf(op *api.Op) (store.Operation, error) {
 		return operation, nil
 	}
 	return operation, invalid("op is %q; it must be put or delete.", clip(op.Op))
+}
+
+// tableOperationOf reads everything of an operation on a table but its resource. The store checks it.
+func tableOperationOf(op *api.Op) (*store.TableOperation, error) {
+	if op.Key != "" || op.Value != nil || op.ValueBase64 != nil || op.ContentType != "" || op.IfVersion != nil {
+		return nil, invalid("key, value, value_base64, content_type and if_version are of records, and there is a table.")
+	}
+	operation := &store.TableOperation{
+		Kind: store.Kind(op.Op), Table: op.Table, Row: op.Row, Where: op.Where,
+		Conflict: op.Conflict, Returning: op.Returning, Rows: op.ExpectRows,
+	}
+	if operation.Kind == store.Update {
+		operation.Row, op.Set = op.Set, op.Row
+	}
+	if op.Set != nil {
+		return nil, invalid("an update has set, an insert or upsert has row.")
+	}
+	return operation, nil
 }
 
 func valueOf(op *api.Op) (value []byte, contentType string, err error) {

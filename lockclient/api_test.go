@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"testing"
 	"time"
 
@@ -99,7 +100,7 @@ func TestAPITransactions(t *testing.T) {
 		t.Fatalf("Transaction returned %+v, %v", result, err)
 	}
 	again, err := client.Transaction(ctx, body)
-	if err != nil || !again.Replayed || len(again.Results) != 2 || again.Results[0] != result.Results[0] {
+	if err != nil || !again.Replayed || len(again.Results) != 2 || !reflect.DeepEqual(again.Results, result.Results) {
 		t.Errorf("the same Transaction returned %+v, %v, expected a replay", again, err)
 	}
 	for _, want := range [][3]string{{one, "json", `{"tag":"<b>&"}`}, {two, "bytes", "\x00\xff"}} {

@@ -57,6 +57,8 @@ var (
 	ErrTooLarge error = codeError(api.CodeTooLarge)
 	// ErrConstraintViolation says that a constraint of the user's own table rejected the row.
 	ErrConstraintViolation error = codeError(api.CodeConstraintViolation)
+	// ErrRowsMismatch says that an operation on a table would have written another number of rows than its ExpectRows.
+	ErrRowsMismatch error = codeError(api.CodeRowsMismatch)
 	// ErrRateLimited says that the caller sends too much.
 	ErrRateLimited error = codeError(api.CodeRateLimited)
 	// ErrUnavailable says that the gateway or its database was not reached, or did not answer in time. Problem.Outcome

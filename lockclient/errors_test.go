@@ -33,6 +33,7 @@ var sentinels = map[api.Code]error{
 	api.CodeVersionMismatch:     lockclient.ErrVersionMismatch,
 	api.CodeTooLarge:            lockclient.ErrTooLarge,
 	api.CodeConstraintViolation: lockclient.ErrConstraintViolation,
+	api.CodeRowsMismatch:        lockclient.ErrRowsMismatch,
 	api.CodeRateLimited:         lockclient.ErrRateLimited,
 	api.CodeUnavailable:         lockclient.ErrUnavailable,
 	api.CodeInternal:            lockclient.ErrInternal,

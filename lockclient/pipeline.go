@@ -100,10 +100,8 @@ func (p *Pipeline) add(ctx context.Context, op, key string, config writeConfig, 
 	}
 	lease := &p.lease.granted
 	line := api.BulkWrite{
-		Op: api.Op{
-			Op: op, Resource: config.resource, Key: key,
-			ValueBase64: value, ContentType: config.ContentType, IfVersion: config.IfMatch,
-		},
+		Op: op, Resource: config.resource, Key: key,
+		ValueBase64: value, ContentType: config.ContentType, IfVersion: config.IfMatch,
 		FencingToken: &lease.FencingToken, LeaseID: &lease.LeaseID,
 	}
 	if config.IfNoneMatch {

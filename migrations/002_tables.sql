@@ -13,8 +13,13 @@ create table fence.protected_tables (
     table_id     regclass not null unique,
     template     text collate "C" not null,
     mode         text not null check (mode in ('enforce', 'observe')),
-    protected_at timestamptz not null default clock_timestamp()
+    protected_at timestamptz not null default clock_timestamp(),
+    http         boolean not null default false,
+    http_role    regrole
 );
+
+comment on column fence.protected_tables.http is 'transactions by HTTP may write to the table (fence.open_table)';
+comment on column fence.protected_tables.http_role is 'the role with whose rights they do; null: that of the gateway';
 
 -- Rejections by SQL whose transaction was committed (fence.try_guard, and protected tables in the mode "observe"). The
 -- sweep moves them to fence.rejections. A transaction of a user only inserts here, so it never waits for another one,

@@ -19,6 +19,7 @@ const (
 	useGrants                  // grants to waiters
 	useReleases                // releases, breaks, waiters that leave
 	useTransactions            // writes that are not in a batch
+	useTables                  // transactions that may wait for rows of users' tables
 	useBatches                 // batches of writes; Group bounds them, too
 	useRenewals                // renewals, keepalives, heartbeats
 	useCount
@@ -70,7 +71,7 @@ func newBulkheads(connections int, waitMax time.Duration) *bulkheads {
 	for use, share := range [useCount]int{
 		useReads: connections / 4, useAcquires: connections / 2, useRequeues: connections / 8,
 		useGrants: connections / 4, useReleases: connections / 4, useTransactions: connections / 4,
-		useBatches: connections, useRenewals: connections / 2,
+		useTables: connections / 4, useBatches: connections, useRenewals: connections / 2,
 	} {
 		b.uses[use] = make(chan struct{}, max(1, share))
 	}

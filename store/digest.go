@@ -17,6 +17,10 @@ func digest(operations []ResourceOperation) []byte {
 	sum := sha256.New()
 	for i := range operations {
 		op := &operations[i]
+		if op.Table != nil {
+			sum.Write(op.Table.appendContent(appendPart(appendPart(nil, "table"), string(op.Resource))))
+			continue
+		}
 		sum.Write(appendContent(nil, op.Resource, &op.Operation))
 		sum.Write(op.Value)
 	}

@@ -44,6 +44,15 @@ var (
 	ErrLeaseExpired    = errors.New("the lease has expired")
 	ErrVersionMismatch = errors.New("the record has another version")
 
+	// ErrConstraint says that a user's table refused a row; see TableError.
+	ErrConstraint = errors.New("the table refused the row")
+	// ErrForbidden says that the role of a table lacks the right to a change; see TableError.
+	ErrForbidden = errors.New("the role of the table may not do this")
+	// ErrRowCount says that an operation would have written another number of rows than it must; see TableError.
+	ErrRowCount = errors.New("another number of rows matches")
+	// ErrTooLarge says that a transaction writes or returns too many rows.
+	ErrTooLarge = errors.New("too many rows")
+
 	// ErrUnavailable says that the database could not be reached, or did not answer; see UnavailableError.
 	ErrUnavailable = errors.New("the database is unavailable")
 	// ErrLocked says that another session of the database kept locked what a statement needs. It is always an
@@ -79,6 +88,9 @@ const verdictNotFound Verdict = "not_found"
 // WriteBatch.Busy.
 const verdictBusy Verdict = "busy"
 
+// verdictFailed says that an operation on a table failed; see TableError.
+const verdictFailed Verdict = "failed"
+
 // Superseded is the Reason of a RejectedError where a newer token was granted.
 const Superseded = "superseded"
 
@@ -108,6 +120,8 @@ type RejectedError struct {
 	Remembered bool
 
 	Version int64 // of version_mismatch: the record's; 0: there is none
+	// Table is the table, with its schema, that has a row of Resource; empty for records.
+	Table string
 	// the operation of a transaction that was refused, from 0; nil of a single write or a transaction's token
 	Op *int
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // Limits of a transaction.
@@ -21,70 +19,140 @@ type Transaction struct {
 	Operations []ResourceOperation
 }
 
-// ResourceOperation is an operation on a record of one of the resources of the tokens. A transaction has 1 to 1000,
-// each record once.
+// ResourceOperation is an operation on a record of one of the resources of the tokens, each record once, or on rows of
+// a table that belong to one. A transaction has 1 to 1000.
 type ResourceOperation struct {
 	Resource Name
 	Operation
+	// Table, if not nil, is the operation, in place of Operation.
+	Table *TableOperation
 }
 
-// TransactionResult has the versions that the operations gave, in their order.
+// TransactionResult has what the operations did, in their order.
 type TransactionResult struct {
-	Versions []int64
+	Versions []int64       // that the operations gave; 0 for those on tables
+	Tables   []TableResult // of the operations on tables; nil for a replay, whose rows are not remembered
 	Replayed bool
 }
 
 // Transact applies all of a transaction or nothing, in one commit.
 //
 // It returns a RejectedError for the first token, or else the first operation, that was refused (an operation on a
-// resource without a token is ErrTokenRequired); ErrNotFound where an operation deletes what is not there;
-// ErrInvalid; or ErrUnavailable.
+// resource without a token is ErrTokenRequired, and so is one on a row of another resource than its own); ErrNotFound
+// where an operation deletes what is not there, or its table is not open; a TableError; ErrTooLarge; ErrInvalid; or
+// ErrUnavailable.
 func (s *Store) Transact(ctx context.Context, transaction Transaction) (TransactionResult, error) {
 	ofTokens, err := transaction.check()
 	if err != nil {
 		return TransactionResult{}, err
 	}
-	var tokens tokenColumns
-	of := job{use: useTransactions}
-	for i := range transaction.Tokens {
-		tokens.add(&transaction.Tokens[i])
-		of.locks = append(of.locks, transaction.Tokens[i].Resource)
-	}
-	var ops operationColumns
-	for i := range transaction.Operations {
-		ops.add(&transaction.Operations[i].Operation)
-	}
-
-	const sql = `select verdict, coalesce(reason, ''), coalesce(index, 0), of_token, versions, coalesce(current, 0), coalesce(replayed, false),
-			coalesce(granted_token, 0), coalesce(last_token, 0), coalesce(last_sequence, 0)
-		from fence.transact($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
-	var row verdictRow
-	var index int
-	var ofToken pgtype.Bool
-	var versions []int64
-	err = s.queryRow(ctx, of, sql,
-		[]any{
-			tokens.resources, tokens.tokens, tokens.sequences, tokens.leaseIDs, digest(transaction.Operations),
-			ops.kinds, ofTokens, ops.keys, ops.values, ops.contentTypes, ops.expected,
-		},
-		&row.verdict, &row.reason, &index, &ofToken, &versions, &row.version, &row.replayed,
-		&row.grantedToken, &row.lastToken, &row.lastSequence)
-	switch {
-	case err != nil:
+	call := transaction.call(ofTokens)
+	if err := s.queryRow(ctx, call.job, call.sql, call.args, call.dest...); err != nil {
 		return TransactionResult{}, err
-	case row.verdict == Admitted:
-		return TransactionResult{Versions: versions, Replayed: row.replayed}, nil
 	}
-	return TransactionResult{}, row.refusal(transaction, ofTokens, index-1, ofToken.Bool)
+	return call.result()
 }
 
-// refusal is the error of the token or operation at the index.
-func (r *verdictRow) refusal(transaction Transaction, ofTokens []int32, index int, ofToken bool) error {
-	if ofToken {
-		return r.result(&Write{WriteToken: transaction.Tokens[index]}).Err
+const (
+	transactColumns = `select verdict, coalesce(reason, ''), coalesce(index, 0), coalesce(of_token, false), versions,
+			coalesce(current, 0), coalesce(replayed, false),
+			coalesce(granted_token, 0), coalesce(last_token, 0), coalesce(last_sequence, 0)`
+	transactSQL       = transactColumns + ` from fence.transact($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
+	transactTablesSQL = transactColumns + `, row_counts, returned, failure
+		from fence.transact_tables($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)`
+)
+
+// transactCall is the statement of a transaction, and its answer.
+type transactCall struct {
+	transaction Transaction
+	ofTokens    []int32 // of the operations, from 1
+	records     []int   // which operations are on records,
+	tables      []int   // and which are on tables
+
+	job  job
+	sql  string
+	args []any
+	dest []any // the fields below
+
+	row       verdictRow
+	index     int // of a token (ofToken), or else of the records or tables, from 1
+	ofToken   bool
+	versions  []int64
+	rowCounts []int64
+	returned  []*string
+	failure   []string
+}
+
+func (t Transaction) call(ofTokens []int32) *transactCall {
+	c := &transactCall{transaction: t, ofTokens: ofTokens, job: job{use: useTransactions}, sql: transactSQL}
+	var tokens tokenColumns
+	for i := range t.Tokens {
+		tokens.add(&t.Tokens[i])
+		c.job.locks = append(c.job.locks, t.Tokens[i].Resource)
 	}
-	token := transaction.Tokens[ofTokens[index]-1]
-	err := r.result(&Write{WriteToken: token, Operation: transaction.Operations[index].Operation}).Err
+	var ops operationColumns
+	var tables tableColumns
+	ofRecords := []int32{}
+	for i := range t.Operations {
+		if op := &t.Operations[i]; op.Table != nil {
+			tables.add(op.Table, ofTokens[i])
+			c.tables = append(c.tables, i)
+		} else {
+			ops.add(&op.Operation)
+			ofRecords, c.records = append(ofRecords, ofTokens[i]), append(c.records, i)
+		}
+	}
+	c.args = []any{
+		tokens.resources, tokens.tokens, tokens.sequences, tokens.leaseIDs, digest(t.Operations),
+		ops.kinds, ofRecords, ops.keys, ops.values, ops.contentTypes, ops.expected,
+	}
+	c.dest = []any{
+		&c.row.verdict, &c.row.reason, &c.index, &c.ofToken, &c.versions, &c.row.version, &c.row.replayed,
+		&c.row.grantedToken, &c.row.lastToken, &c.row.lastSequence,
+	}
+	if len(c.tables) > 0 {
+		c.job.use, c.sql = useTables, transactTablesSQL
+		c.args = append(c.args, tables.ofTokens, tables.kinds, tables.tables, tables.rows, tables.wheres,
+			tables.conflicts, tables.returnings, tables.counts)
+		c.dest = append(c.dest, &c.rowCounts, &c.returned, &c.failure)
+	}
+	return c
+}
+
+func (c *transactCall) result() (TransactionResult, error) {
+	if c.row.verdict != Admitted {
+		return TransactionResult{}, c.refusal()
+	}
+	result := TransactionResult{Replayed: c.row.replayed, Versions: make([]int64, len(c.transaction.Operations))}
+	for i, version := range c.versions {
+		result.Versions[c.records[i]] = version
+	}
+	if len(c.rowCounts) > 0 {
+		result.Tables = make([]TableResult, len(c.transaction.Operations))
+	}
+	for i, rows := range c.rowCounts {
+		written := TableResult{Rows: rows}
+		if returned := c.returned[i]; returned != nil {
+			written.Returned = []byte(*returned)
+		} else if len(c.transaction.Operations[c.tables[i]].Table.Returning) > 0 {
+			written.Returned = []byte("[]")
+		}
+		result.Tables[c.tables[i]] = written
+	}
+	return result, nil
+}
+
+// refusal is the error of the token or operation that was refused.
+func (c *transactCall) refusal() error {
+	switch {
+	case c.row.verdict == verdictFailed:
+		return c.tableError()
+	case c.ofToken:
+		return c.row.result(&Write{WriteToken: c.transaction.Tokens[c.index-1]}).Err
+	}
+	index := c.records[c.index-1]
+	token := c.transaction.Tokens[c.ofTokens[index]-1]
+	err := c.row.result(&Write{WriteToken: token, Operation: c.transaction.Operations[index].Operation}).Err
 	var rejected *RejectedError
 	if errors.As(err, &rejected) {
 		rejected.Op = &index
@@ -124,11 +192,21 @@ func (t Transaction) check() ([]int32, error) {
 		if !there {
 			return nil, &RejectedError{Verdict: VerdictTokenRequired, Resource: op.Resource, Key: op.Key, Op: &i}
 		}
+		ofTokens[i] = token
+		if op.Table != nil {
+			continue
+		}
 		if seen[record{op.Resource, op.Key}] {
 			return nil, fmt.Errorf("%w: ops[%d]: record %s of %s is changed twice", ErrInvalid, i, op.Key, op.Resource)
 		}
 		seen[record{op.Resource, op.Key}] = true
-		ofTokens[i] = token
 	}
 	return ofTokens, nil
+}
+
+func (o ResourceOperation) check() error {
+	if o.Table != nil {
+		return o.Table.check()
+	}
+	return o.Operation.check()
 }

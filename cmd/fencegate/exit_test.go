@@ -33,6 +33,7 @@ func TestEveryCodeHasAnExitCode(t *testing.T) {
 		api.CodeDeadlock:            1,
 		api.CodeNotExternal:         8,
 		api.CodeConstraintViolation: 1,
+		api.CodeRowsMismatch:        1,
 		api.CodeRateLimited:         1,
 		api.CodeInternal:            1,
 		"one_that_is_not_known_yet": 1,

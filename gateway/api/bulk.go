@@ -1,12 +1,22 @@
 package api
 
+import "encoding/json"
+
 // BulkContentType is the media type of the body and the answer of POST /v1/writes: a JSON document a line, each ended
 // by a line feed.
 const BulkContentType = "application/x-ndjson"
 
 // BulkWrite is a line of the body of POST /v1/writes: one write, independent of the other lines.
 type BulkWrite struct {
-	Op
+	// These are as in an Op on a record.
+	Op          string          `json:"op"`
+	Resource    string          `json:"resource"`
+	Key         string          `json:"key"`
+	Value       json.RawMessage `json:"value,omitempty"`
+	ValueBase64 *string         `json:"value_base64,omitempty"`
+	ContentType string          `json:"content_type,omitempty"`
+	IfVersion   *int64          `json:"if_version,omitempty"`
+
 	FencingToken *int64  `json:"fencing_token"`
 	Sequence     *int64  `json:"sequence,omitempty"`
 	LeaseID      *string `json:"lease_id,omitempty"`

@@ -26,6 +26,7 @@ const (
 	CodeVersionMismatch     Code = "version_mismatch"
 	CodeTooLarge            Code = "too_large"
 	CodeConstraintViolation Code = "constraint_violation"
+	CodeRowsMismatch        Code = "rows_mismatch"
 	CodeRateLimited         Code = "rate_limited"
 	CodeUnavailable         Code = "unavailable"
 	CodeInternal            Code = "internal"
@@ -72,6 +73,15 @@ type Problem struct {
 	Version *int64 `json:"version,omitempty"`
 	// Op is the index, from 0, of the rejected operation of a transaction.
 	Op *int `json:"op,omitempty"`
+
+	// These describe the refusal of a row by a table (constraint_violation, forbidden): PostgreSQL's code for it, and the
+	// table, column and constraint that it concerns, as far as they are known.
+	SQLState   string `json:"sqlstate,omitempty"`
+	Table      string `json:"table,omitempty"`
+	Column     string `json:"column,omitempty"`
+	Constraint string `json:"constraint,omitempty"`
+	// Rows is how many rows the operation would have written (rows_mismatch).
+	Rows *int64 `json:"rows,omitempty"`
 
 	// These describe a held lock. Holder is absent if the lock is free and the caller is behind other waiters.
 	Holder             *Holder `json:"holder,omitempty"`

@@ -35,7 +35,7 @@ type Records struct {
 type TransactionRequest struct {
 	// Fences are 1 to 64, each resource once.
 	Fences []WriteToken `json:"fences"`
-	// Ops are 1 to 1000, each record once, on resources among Fences.
+	// Ops are 1 to 1000, each record once, on resources among Fences. Those on tables are applied in their order.
 	Ops []Op `json:"ops"`
 }
 
@@ -47,12 +47,12 @@ type WriteToken struct {
 	LeaseID      *string `json:"lease_id,omitempty"`
 }
 
-// Op is one operation of a transaction.
+// Op is one operation of a transaction: on a record (Key), or on the rows of a table (Table) that belong to Resource.
 type Op struct {
-	// Op is "put" or "delete".
+	// Op is "put" or "delete"; on a table "insert", "upsert", "update" or "delete".
 	Op       string `json:"op"`
 	Resource string `json:"resource"`
-	Key      string `json:"key"`
+	Key      string `json:"key,omitempty"`
 	// Value is stored exactly as it is written here, as application/json. A put has Value or ValueBase64.
 	Value json.RawMessage `json:"value,omitempty"`
 	// ValueBase64 is any bytes of the type ContentType (absent: application/octet-stream).
@@ -60,6 +60,20 @@ type Op struct {
 	ContentType string  `json:"content_type,omitempty"`
 	// IfVersion is the version that the record must have; 0: there must be none.
 	IfVersion *int64 `json:"if_version,omitempty"`
+
+	// Table is a protected table that is open to writes by HTTP, with its schema. It has no quotes, nor have columns.
+	Table string `json:"table,omitempty"`
+	// Row is an object of values by column, of an insert or upsert; Set, of an update, those that change.
+	Row json.RawMessage `json:"row,omitempty"`
+	Set json.RawMessage `json:"set,omitempty"`
+	// Where, of an update or delete, is an object of the values that the rows have; null: the column is null.
+	Where json.RawMessage `json:"where,omitempty"`
+	// Conflict are the columns of a unique constraint, of an upsert: a row with the same values in them is updated.
+	Conflict []string `json:"conflict,omitempty"`
+	// Returning are the columns of the written rows that the answer has.
+	Returning []string `json:"returning,omitempty"`
+	// ExpectRows is how many rows the operation must write.
+	ExpectRows *int64 `json:"expect_rows,omitempty"`
 }
 
 // TransactionResult is the answer to an admitted transaction: a result per operation.
@@ -68,10 +82,16 @@ type TransactionResult struct {
 	Replayed bool       `json:"replayed"`
 }
 
-// OpResult is the result of one operation.
+// OpResult is the result of one operation. One on a table has Table in place of Key and Version.
 type OpResult struct {
 	Op       string `json:"op"`
 	Resource string `json:"resource"`
-	Key      string `json:"key"`
-	Version  int64  `json:"version"`
+	Key      string `json:"key,omitempty"`
+	Version  int64  `json:"version,omitempty"`
+
+	Table string `json:"table,omitempty"`
+	// Rows is the number of rows that were written. It and Returning are absent from a replay: they are not remembered.
+	Rows *int64 `json:"rows,omitempty"`
+	// Returning is an array of the written rows, objects of the columns that were asked for; absent if none were.
+	Returning json.RawMessage `json:"returning,omitempty"`
 }

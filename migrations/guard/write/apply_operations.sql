@@ -2,8 +2,8 @@
 --
 -- Changes records under write tokens that fence.admit has ruled on, and raises the fences of the changed resources. An
 -- operation passes if its token was admitted and its precondition on the record holds (step 7 of the rule). atomic: all
--- operations are applied and all fences raised, or nothing. Otherwise each operation is independent and has its own
--- token.
+-- operations are applied and all fences raised, or nothing; there may be no operations. Otherwise each operation is
+-- independent and has its own token.
 --
 -- tokens      resources, tokens, sequences, digests, and the rulings on them; no resource repeats
 -- operations  token_indexes (the token of each, from 1), kinds ('put' or 'delete'), keys, values, content_types, and
@@ -82,7 +82,8 @@ begin
             last_digest = case when p_sequences[c.index] is not null then p_digests[c.index] end
         from unnest(p_resources) with ordinality as c (resource, index)
         where f.resource = c.resource
-            and (p_atomic and exists (select from passed) or c.index in (select p.token_index from passed p))
+            and (p_atomic and not exists (select from judged j where j.verdict is distinct from 'admitted')
+                or c.index in (select p.token_index from passed p))
     )
     select array_agg(
         row(j.verdict,
