@@ -17,7 +17,8 @@ import (
 // preparedScripts need max_prepared_transactions.
 var preparedScripts = []script{
 	{"P3: a grant waits for a prepared transaction", `
-		A create table prepared (id integer); select fence.protect('prepared', 'prepared/{id}'); select test.grant('prepared/1')  -- $t
+		A create table prepared (id integer); select fence.protect('prepared', 'prepared/{id}');
+			select test.grant('prepared/1')  -- $t
 		A begin; select fence.guard('prepared/1', $t, 1); insert into prepared values (1); prepare transaction 'one'
 		A insert into prepared values (1)  -- !LF101
 		B select test.grant('prepared/1')  -- waits
@@ -25,7 +26,8 @@ var preparedScripts = []script{
 		B ...  -- $new
 		A select count(*) from prepared  -- 1
 		A begin; select fence.guard('prepared/1', $new, 1); insert into prepared values (1); prepare transaction 'two'
-		A rollback prepared 'two'; begin; select fence.guard('prepared/1', $new, 1); insert into prepared values (1); commit`},
+		A rollback prepared 'two'; begin; select fence.guard('prepared/1', $new, 1);
+			insert into prepared values (1); commit`},
 }
 
 // TestPreparedAndReplicated needs a cluster with settings of its own.
@@ -95,9 +97,12 @@ func TestDump(t *testing.T) {
 	dump, restore := pgtest.Require(t, "pg_dump"), pgtest.Require(t, "psql")
 	from, to := scripted(t, ""), pgtest.Empty(t)
 	before := script{"before", `
-		A create table dumped (id integer primary key); create table parts (id integer) partition by list (id); create table part partition of parts for values in (1, 2); create table dropped (id integer)
-		A select fence.protect('dumped', 'dumped/{id}'); select fence.protect('parts', 'parts/{id}', 'observe'); select fence.protect('dropped', 'dropped'); drop table dropped; select test.grant('dumped/1')  -- $t
-		A begin; select fence.guard('dumped/1', $t, 1); insert into dumped values (1); insert into parts values (1); commit`}
+		A create table dumped (id integer primary key); create table parts (id integer) partition by list (id);
+			create table part partition of parts for values in (1, 2); create table dropped (id integer)
+		A select fence.protect('dumped', 'dumped/{id}'); select fence.protect('parts', 'parts/{id}', 'observe');
+			select fence.protect('dropped', 'dropped'); drop table dropped; select test.grant('dumped/1')  -- $t
+		A begin; select fence.guard('dumped/1', $t, 1); insert into dumped values (1);
+			insert into parts values (1); commit`}
 	if err := before.run(t.Context(), from, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -117,12 +122,16 @@ func TestDump(t *testing.T) {
 		t.Fatalf("%v: %s", err, output)
 	}
 	after := script{"after", `
-		A select string_agg(concat_ws(' ', table_name, template, mode, problem), ', ' order by template) from fence.protected where template <> 'dropped'  -- dumped dumped/{id} enforce, parts parts/{id} observe
+		A select string_agg(concat_ws(' ', table_name, template, mode, problem), ',
+			' order by template) from fence.protected where template <> 'dropped'
+			-- dumped dumped/{id} enforce, parts parts/{id} observe
 		A insert into dumped values (2)  -- !LF101
 		A delete from dumped  -- !LF101 dumped/1
 		A set session_replication_role = replica; delete from dumped  -- !LF101 dumped/1
-		A reset session_replication_role; insert into part values (2); select count(*) from fence.reported where resource = 'parts/2'  -- 1
-		A truncate part; select fence.protect('parts', 'parts/{id}'); select fence.protect('dumped', 'dumped/{id}'); select count(*) from fence.protected_tables  -- 2
+		A reset session_replication_role; insert into part values (2);
+			select count(*) from fence.reported where resource = 'parts/2'  -- 1
+		A truncate part; select fence.protect('parts', 'parts/{id}');
+			select fence.protect('dumped', 'dumped/{id}'); select count(*) from fence.protected_tables  -- 2
 		A truncate part  -- !LF107
 		A select test.grant('dumped/1')  -- $t
 		A begin; select fence.guard('dumped/1', $t, 1); delete from dumped; commit`}
@@ -135,4 +144,3 @@ func command(t *testing.T, program string, arguments ...string) *osexec.Cmd {
 	t.Helper()
 	return osexec.CommandContext(await.Context(t), program, arguments...)
 }
-

@@ -36,9 +36,9 @@ type randomRun struct {
 
 type randomEvent struct{ at, token, sequence int64 }
 
-// TestGuardAtRandom checks that rows of a protected table change only under the newest token, whatever the sessions do at
-// once: acquire, write with tokens that are perhaps stale, by fence.guard or by the setting, in all isolation levels and
-// with savepoints, and write without a token. The seed is logged; a run is not the same twice, since the server
+// TestGuardAtRandom checks that rows of a protected table change only under the newest token, whatever the sessions do
+// at once: acquire, write with tokens that are perhaps stale, by fence.guard or by the setting, in all isolation levels
+// and with savepoints, and write without a token. The seed is logged. A run is not the same twice, since the server
 // schedules the sessions.
 func TestGuardAtRandom(t *testing.T) {
 	t.Parallel()
@@ -208,7 +208,8 @@ func (r *randomRun) check(t *testing.T, conn *pgx.Conn, id int) {
 	for i, row := range journal {
 		if i > 0 && (row.token < journal[i-1].token ||
 			row.token == journal[i-1].token && row.sequence <= journal[i-1].sequence) {
-			t.Errorf("resource %d: %d.%d follows %d.%d", id, row.token, row.sequence, journal[i-1].token, journal[i-1].sequence)
+			t.Errorf("resource %d: %d.%d follows %d.%d", id, row.token, row.sequence,
+				journal[i-1].token, journal[i-1].sequence)
 		}
 	}
 	for _, write := range r.written[id] {

@@ -18,7 +18,8 @@ var guardScripts = []script{
 	{"LF103 superseded", `
 		A select test.grant('lf103')  -- $old
 		A select test.grant('lf103')  -- $new
-		A select fence.guard('lf103', $old, 7)  -- !LF103 "code":"token_stale","reason":"superseded","resource":"lf103","fencing_token":$old,"sequence":7,"granted_token":$new,"last_token":0
+		A select fence.guard('lf103', $old, 7)
+			-- !LF103 "code":"token_stale","reason":"superseded","resource":"lf103","fencing_token":$old,"sequence":7,"granted_token":$new,"last_token":0
 		A select * from fence.try_guard('lf103', $old)  -- token_stale|superseded|$new|0|0
 		A select fence.guard('lf103', $new)  -- t`},
 	{"LF103 reused: a lower sequence", `
@@ -73,11 +74,13 @@ var guardScripts = []script{
 		A select fence.guard('digest', $t, 1, null, '\x01')  -- !LF103 superseded`},
 	{"a digest is not that of a write by HTTP", `
 		A select test.grant('http')  -- $t
-		A select verdict from fence.write_one('http', $t, 1, null, '\x01', 'put', 'key', '\x01', 'text/plain', null, null)  -- admitted
+		A select verdict from fence.write_one('http', $t, 1, null, '\x01', 'put', 'key', '\x01', 'text/plain',
+			null, null)  -- admitted
 		A select fence.guard('http', $t, 1, null, '\x01')  -- !LF103 reused
 		A select fence.guard('http', $t, 1)  -- !LF106
 		A select fence.guard('http', $t, 2)  -- t
-		A select verdict from fence.write_one('http', $t, 2, null, '\x01', 'put', 'key', '\x01', 'text/plain', null, null)  -- token_stale`},
+		A select verdict from fence.write_one('http', $t, 2, null, '\x01', 'put', 'key', '\x01', 'text/plain',
+			null, null)  -- token_stale`},
 	{"invalid arguments", `
 		A select fence.guard(null, 1)  -- !22023 null
 		A select fence.guard('a//b', 1)  -- !22023 name
@@ -199,7 +202,8 @@ var guardScripts = []script{
 		B ...`},
 	{"repeatable read: LF106, a replay and a savepoint", `
 		A select test.grant('rr-again')  -- $t
-		A begin isolation level repeatable read; savepoint s; select fence.guard('rr-again', $t, 1, null, '\x01')  -- t
+		A begin isolation level repeatable read; savepoint s;
+			select fence.guard('rr-again', $t, 1, null, '\x01')  -- t
 		A rollback to s; select count(*) from fence.admitted  -- 0
 		A select fence.guard('rr-again', $t, 1, null, '\x01')  -- t
 		A select fence.guard('rr-again', $t, 1)  -- t
@@ -221,7 +225,8 @@ var guardScripts = []script{
 		A ...  -- t`},
 	{"synchronous_commit stays as the user set it", `
 		A select test.grant('sync')  -- $t
-		A set synchronous_commit = off; begin; select fence.guard('sync', $t, 1); select verdict from fence.try_guard('sync', $t, 1)
+		A set synchronous_commit = off; begin; select fence.guard('sync', $t, 1);
+			select verdict from fence.try_guard('sync', $t, 1)
 		A select current_setting('synchronous_commit')  -- off
 		A select fence.guard('sync', $t, 2); select current_setting('synchronous_commit')  -- off`},
 	{"a read-only transaction", `
@@ -235,13 +240,15 @@ var guardScripts = []script{
 		A rollback; select fence.try_guard('counted', $t, 2, gen_random_uuid())
 		A begin; select fence.try_guard('counted', $t, 3, gen_random_uuid()); rollback
 		A select last_value >= $before + 3 from fence.rejected_by_sql_lease_mismatch  -- t
-		A select count(*), min(code), min(sequence), min(fencing_token), min(address), min(table_name) from fence.reported where resource = 'counted'  -- 1|lease_mismatch|2|$t|local|`},
+		A select count(*), min(code), min(sequence), min(fencing_token), min(address),
+			min(table_name) from fence.reported where resource = 'counted'  -- 1|lease_mismatch|2|$t|local|`},
 }
 
 // ruledScripts need policies and subtree leases.
 var ruledScripts = []script{
 	{"same_token admits a token many times, and never says that it was committed", `
-		A insert into fence.policies (prefix, rule, require_lease_id) values ('same', 'same_token', false), ('same/id', 'same_token', true)
+		A insert into fence.policies (prefix, rule, require_lease_id) values ('same', 'same_token', false),
+			('same/id', 'same_token', true)
 		A select test.grant('same/a')  -- $t
 		A select fence.guard('same/a', $t)  -- t
 		A select fence.guard('same/a', $t)  -- t

@@ -16,14 +16,15 @@ import (
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
-// A script is a list of steps of named sessions of a database, one a line:
+// A script is a list of steps of the sessions A to E of a database. Each begins a line:
 //
-//	A select fence.guard('n', :t, 1)  -- true
+//	A select fence.guard('n', $t, 1)  -- t
 //
 // The comment says what is expected: the values of the last row that the statements return, separated by |; after an
 // exclamation mark, an SQLSTATE and a part of the error; after $, a name for the value in later steps, also of other
-// sessions; or "waits": the statement waits for another session. A later step of the session without a statement
-// expects the end of that wait. "copy TABLE" copies the row behind the table's name into it.
+// sessions; or "waits": the statement waits for another session. A later step "..." of the session expects the end of
+// that wait. "copy TABLE" copies the row behind the table's name into it. A line that does not begin with a session
+// continues the step before.
 type script struct {
 	name  string
 	steps string
@@ -44,7 +45,8 @@ type scriptResult struct {
 const scriptPatience = time.Minute
 
 var (
-	scriptStep     = regexp.MustCompile(`^(\w+) (.*?)(?:\s*-- (.+))?$`)
+	scriptBegin    = regexp.MustCompile(`^[A-E] `)
+	scriptStep     = regexp.MustCompile(`^([A-E]) (.*?)(?:\s*-- (.+))?$`)
 	scriptVariable = regexp.MustCompile(`\$[a-z]\w*|\$\{\w+\}`)
 )
 
@@ -67,11 +69,7 @@ func (s script) run(ctx context.Context, url string, variables map[string]string
 	for name, value := range variables {
 		known[name] = value
 	}
-	for line := range strings.Lines(s.steps) {
-		line = strings.TrimSpace(line)
-		if line == "" {
-			continue
-		}
+	for _, line := range s.lines() {
 		step := scriptStep.FindStringSubmatch(line)
 		if step == nil {
 			return fmt.Errorf("%q is not a step", line)
@@ -89,6 +87,20 @@ func (s script) run(ctx context.Context, url string, variables map[string]string
 		}
 	}
 	return nil
+}
+
+// lines returns the steps.
+func (s script) lines() (steps []string) {
+	for line := range strings.Lines(s.steps) {
+		line = strings.TrimSpace(line)
+		switch {
+		case scriptBegin.MatchString(line):
+			steps = append(steps, line)
+		case line != "":
+			steps[len(steps)-1] += " " + line
+		}
+	}
+	return steps
 }
 
 func substitute(text string, known map[string]string) string {
