@@ -1,6 +1,6 @@
 # Everything is done from here; `make` alone lists it. What a target does is in scripts/, where it can be called too.
 .DEFAULT_GOAL := help
-.PHONY: help build build-bench build-demo run demo demo-etcd demo-zookeeper demo-redis test test-deps lint bench bench-locks fuzz screenshots golden golden-check docs verify
+.PHONY: help build build-bench build-demo run demo demo-etcd demo-zookeeper demo-redis test test-deps lint bench bench-locks bench-tables fuzz screenshots golden golden-check docs verify
 
 # Modules of their own: the benchmarks, the demos with locks of other services, and the examples.
 BENCH := internal/bench
@@ -70,6 +70,9 @@ bench: build-bench ## Measure fenced writes beside unfenced ones, etcd, ZooKeepe
 
 bench-locks: build-bench ## Measure locks beside etcd's and Redis's, where those are installed (BENCH_FLAGS)
 	scripts/with-postgres bin/fencegate-bench locks $(BENCH_FLAGS)
+
+bench-tables: build-bench ## Measure writes to protected tables beside bare ones, by pgbench, too, where it is installed (BENCH_FLAGS)
+	scripts/with-postgres bin/fencegate-bench tables --goals $(BENCH_FLAGS)
 
 fuzz: ## Run every fuzz target for a short while (FUZZ_TIME, PACKAGES)
 	@FUZZ_TIME='$(FUZZ_TIME)' scripts/with-postgres scripts/fuzz $(PACKAGES)

@@ -6,5 +6,6 @@
 //
 // Zombie runs two variants. In the fenced one, workers write through the gateway. In the unfenced one, they write to a
 // plain table in the same PostgreSQL, under the same lock, after they looked whether their lease is still live. Loop
-// runs the fenced variant again and again, on gateways that already run.
+// runs the fenced variant again and again, on gateways that already run. SQL does the same with psql processes that write
+// to tables of a user's own.
 package demo

@@ -10,17 +10,17 @@ import (
 
 // Event is something that happened. With --output json it is one line.
 type Event struct {
-	// Event is round, database, service, gateway, policy, asked, granted, held, working, checked, frozen, thawed, written, rejected, stored,
-	// failed or result.
+	// Event is round, database, service, gateway, policy, asked, granted, held, working, checked, frozen, thawed,
+	// written, rejected, stored, failed or result; of SQL also protected, begun, and ended: PostgreSQL ended the session.
 	Event string `json:"event"`
-	// Variant is fenced or unfenced.
+	// Variant is fenced or unfenced; of SQL also bounded.
 	Variant string `json:"variant,omitempty"`
 	// Actor is the worker that did it: A or B; worker-1 to worker-5 in a Loop; empty for the demo itself.
 	Actor     string     `json:"actor,omitempty"`
 	At        time.Time  `json:"at"`
 	Token     int64      `json:"token,omitempty"`
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
-	Code      string     `json:"code,omitempty"`
+	Code      string     `json:"code,omitempty"` // of SQL the SQLSTATE
 	// GrantedToken is the newest token by the fence. Where another service issues them, it is that of the last write.
 	GrantedToken int64  `json:"granted_token,omitempty"`
 	Value        string `json:"value,omitempty"`

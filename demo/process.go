@@ -48,13 +48,15 @@ func startProcess(ctx context.Context, argv []string) (*process, error) {
 }
 
 // freeze stops the process, and returns once the kernel reports that it has stopped.
-func (p *process) freeze(ctx context.Context) error {
-	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+func (p *process) freeze(ctx context.Context) error { return freeze(ctx, p.cmd.Process) }
+
+func freeze(ctx context.Context, process *os.Process) error {
+	if err := process.Signal(syscall.SIGSTOP); err != nil {
 		return fmt.Errorf("freeze: %w", err)
 	}
 	for ctx.Err() == nil {
 		var status syscall.WaitStatus
-		pid, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED|syscall.WNOHANG, nil)
+		pid, err := syscall.Wait4(process.Pid, &status, syscall.WUNTRACED|syscall.WNOHANG, nil)
 		switch {
 		case err != nil:
 			return fmt.Errorf("freeze: %w", err)
@@ -69,7 +71,9 @@ func (p *process) freeze(ctx context.Context) error {
 }
 
 // thaw resumes the process.
-func (p *process) thaw() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
+func (p *process) thaw() error { return thaw(p.cmd.Process) }
+
+func thaw(process *os.Process) error { return process.Signal(syscall.SIGCONT) }
 
 // kill ends the process, even a frozen one, and waits for its end.
 func (p *process) kill() {

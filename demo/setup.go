@@ -19,9 +19,13 @@ const (
 	clusterStopTimeout = 30 * time.Second
 )
 
-// setup is what a demo runs on: a gateway process with a plain table beside its schema, or gateways that already run.
+// setup is what a demo runs on: a gateway process with tables beside its schema, or gateways that already run.
 type setup struct {
 	*printer
+
+	// program is the fencegate binary. databaseName describes the database.
+	program, databaseURL, databaseName string
+	makeSQL, removeSQL                 string // of the tables
 
 	database *pgx.Conn
 	gateway  *gatewayprocess.Process
@@ -29,32 +33,24 @@ type setup struct {
 	urls []string
 }
 
-// start starts the gateway and makes the plain table.
-func (z Zombie) start(ctx context.Context, printer *printer) (_ *setup, err error) {
-	s := &setup{printer: printer}
-	defer func() {
-		if err != nil {
-			s.stop()
-		}
-	}()
-	printer.print(Event{Event: "database", Text: "the database: " + z.DatabaseName})
-	if s.database, err = pgx.Connect(ctx, z.DatabaseURL); err != nil {
-		return nil, fmt.Errorf("the demo's database: %w", err)
+// start starts the gateway, which migrates the database, and makes the tables. After an error, too, stop is needed.
+func (s *setup) start(ctx context.Context) (err error) {
+	s.print(Event{Event: "database", Text: "the database: " + s.databaseName})
+	if s.database, err = pgx.Connect(ctx, s.databaseURL); err != nil {
+		return fmt.Errorf("the demo's database: %w", err)
 	}
-	_, err = s.database.Exec(ctx, "create schema if not exists fencegate_demo; create table if not exists "+
-		unfencedTable+" (resource text primary key, value text not null)")
-	if err != nil {
-		return nil, fmt.Errorf("the demo's plain table: %w", err)
-	}
-	if s.gateway, err = gatewayprocess.Start(ctx, z.Program, "--database-url", z.DatabaseURL); err != nil {
-		return nil, err
+	if s.gateway, err = gatewayprocess.Start(ctx, s.program, "--database-url", s.databaseURL); err != nil {
+		return err
 	}
 	s.urls = []string{s.gateway.URL}
-	printer.print(Event{Event: "gateway", Text: "the gateway: " + s.gateway.URL})
-	return s, nil
+	s.print(Event{Event: "gateway", Text: "the gateway: " + s.gateway.URL})
+	if _, err := s.database.Exec(ctx, s.makeSQL); err != nil {
+		return fmt.Errorf("the demo's tables: %w", err)
+	}
+	return nil
 }
 
-// stop ends the gateway and drops the plain table.
+// stop ends the gateway and drops the tables.
 func (s *setup) stop() {
 	if s.gateway != nil {
 		_ = s.gateway.Stop()
@@ -62,7 +58,7 @@ func (s *setup) stop() {
 	if s.database != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 		defer cancel()
-		_, _ = s.database.Exec(ctx, "drop schema if exists fencegate_demo cascade")
+		_, _ = s.database.Exec(ctx, s.removeSQL)
 		_ = s.database.Close(ctx)
 	}
 }

@@ -47,11 +47,11 @@ func (z Zombie) Run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
 	printer := newPrinter(z.Out, z.JSON)
-	setup, err := z.start(ctx, printer)
-	if err != nil {
+	setup := z.newSetup(printer)
+	defer setup.stop()
+	if err := setup.start(ctx); err != nil {
 		return err
 	}
-	defer setup.stop()
 	lock, title := "job-%d"+z.Suffix, "With the fence: every write carries its token, and PostgreSQL checks it"
 	if z.Service != "" {
 		setup.print(Event{Event: "service", Text: "the lock service: " + z.ServiceName})
@@ -76,6 +76,15 @@ func (z Zombie) Run(ctx context.Context) error {
 		return err
 	}
 	return conclude(printer, fenced, unfenced)
+}
+
+func (z Zombie) newSetup(printer *printer) *setup {
+	return &setup{
+		printer: printer, program: z.Program, databaseURL: z.DatabaseURL, databaseName: z.DatabaseName,
+		makeSQL: "create schema if not exists fencegate_demo; create table if not exists " + unfencedTable +
+			" (resource text primary key, value text not null)",
+		removeSQL: "drop schema if exists fencegate_demo cascade",
+	}
 }
 
 // variant runs one round under a lock, and returns what is stored in the end.

@@ -3,7 +3,7 @@
 // any number of gateways may serve one database.
 //
 // The routes and handlers of each entity are in files of its name: locks (their lists show leases and waiters, too),
-// sessions, elections, records, transactions, bulk (POST /v1/writes), policies, rejections, overview. All of them use:
+// sessions, elections, records, transactions, bulk (POST /v1/writes), policies, tables, rejections, overview. All of them use:
 //
 //   - routes.go: the kinds of handlers; query.go: parameters of the URL; list.go: a paged list;
 //   - event_stream.go: server-sent events; broadcast.go: one producer of events, many streams;
@@ -78,6 +78,11 @@ type Fences interface {
 	DeletePolicy(ctx context.Context, prefix string) error
 }
 
+// Tables is what the gateway needs to show protected tables.
+type Tables interface {
+	Tables(context.Context, store.TableQuery) ([]store.ProtectedTable, error)
+}
+
 // Rejections is what the gateway needs to show and stream rejected writes.
 type Rejections interface {
 	Rejections(context.Context, store.RejectionQuery) ([]store.Rejection, error)
@@ -115,6 +120,7 @@ type Backend interface {
 	Sessions
 	Records
 	Fences
+	Tables
 	Rejections
 	Overviews
 	Status

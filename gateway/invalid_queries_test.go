@@ -64,6 +64,7 @@ var invalidQueries = map[string][]string{
 		`session_id=x → no parameter "session_id"`, "cursor=MSB4eA → the sort key of a session is hexadecimal",
 	},
 	"/elections":               {"prefix=%00 → without NUL", `state=held → no parameter "state"`},
+	"/tables":                  {"prefix=%00 → without NUL", "cursor=eA → cursor must be"},
 	"/overview/stream":         {`range_ms=60000 → no parameter "range_ms"`, "last_event_id=x → last_event_id must be"},
 	"/locks/job":               {`x=1 → no parameter "x"`},
 	"/elections/job":           {`x=1 → no parameter "x"`},
@@ -90,6 +91,7 @@ func TestInvalidQueries(t *testing.T) {
 	}
 	for _, path := range []string{
 		"/v1/locks", "/v1/resources/job/records", "/v1/rejections", "/v1/leases", "/v1/sessions", "/v1/elections",
+		"/v1/tables",
 	} {
 		add(path, `x=1 → no parameter "x"`, `Limit=1 → no parameter "Limit"`, "limit=1&limit=1 → limit is there 2 times",
 			"limit=0 → 1 to 1000", "limit=-1 → 1 to 1000", "limit=1001 → 1 to 1000", "limit=ten → 1 to 1000",

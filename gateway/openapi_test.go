@@ -83,7 +83,7 @@ func TestOpenAPISchemasAreTheWireTypes(t *testing.T) {
 		api.ResignRequest{}, api.Resigned{}, api.Election{}, api.WriteResult{}, api.RecordInfo{}, api.Records{},
 		api.TransactionRequest{}, api.WriteToken{}, api.Op{}, api.TransactionResult{}, api.OpResult{},
 		api.BulkWrite{}, api.BulkVerdict{}, api.BulkEnd{},
-		api.Fence{}, api.Policy{}, api.PolicyRequest{}, api.Policies{}, api.Rejection{}, api.Rejections{}, api.Health{},
+		api.Fence{}, api.Policy{}, api.PolicyRequest{}, api.Policies{}, api.Table{}, api.Tables{}, api.Rejection{}, api.Rejections{}, api.Health{},
 		api.Problem{}, api.Holder{}, api.Wait{}, api.WatchState{},
 	} {
 		kind := reflect.TypeOf(wire)

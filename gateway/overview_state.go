@@ -77,7 +77,8 @@ func inventoryAnswer(inventory store.Inventory) *api.Inventory {
 	return &api.Inventory{
 		At: api.Time{Time: inventory.At}, Locks: inventory.Locks, Held: inventory.Held, Expiring: inventory.Expiring,
 		Expired: inventory.Expired, Waiting: inventory.Waiting, OldestWaitMS: inventory.OldestWait.Milliseconds(),
-		Sessions: inventory.Sessions,
+		Sessions: inventory.Sessions, TablesEnforce: inventory.TablesEnforce, TablesObserve: inventory.TablesObserve,
+		TablesWithProblems: inventory.TablesWithProblems,
 	}
 }
 
@@ -103,6 +104,12 @@ func databaseAnswer(known knownOverview, failed error) api.OverviewDatabase {
 		SynchronousStandbys: d.SynchronousStandbys,
 		Standbys:            convert(d.Standbys, func(standby store.Standby) api.Standby { return api.Standby(standby) }),
 		NewestToken:         known.Inventory.NewestToken, Jumps: d.Jumps, JumpedAt: optionalTime(d.JumpedAt),
+		RejectedBySQL: map[api.Code]int64{},
+	}
+	for verdict, rejections := range d.RejectedBySQL {
+		if rejections > 0 {
+			answer.RejectedBySQL[api.Code(verdict)] = rejections
+		}
 	}
 	return answer
 }

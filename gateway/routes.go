@@ -41,6 +41,7 @@ func (g *Gateway) routes() *mux.Router {
 	g.route(router, "/v1/transactions", methods{"POST": acting(g, noName, g.transact)})
 	g.route(router, "/v1/writes", methods{"POST": g.bulk})
 	g.policyRoutes(router)
+	g.route(router, "/v1/tables", methods{"GET": g.answering(g.listTables)})
 	g.rejectionRoutes(router)
 	g.overviewRoutes(router)
 	g.healthRoutes(router)

@@ -15,7 +15,9 @@ type RejectionsQuery struct {
 	Resource string
 	// Prefix is that of the resource's name; any text.
 	Prefix string
-	Code   api.Code
+	// Key is that of the record; for the source "sql", the protected table.
+	Key  string
+	Code api.Code
 	// Reason is that of api.CodeTokenStale: superseded, released, reused, shared or max_hold.
 	Reason string
 	// Source is the way by which the write arrived.
@@ -36,7 +38,7 @@ type RejectionsQuery struct {
 // Rejections lists rejected writes, a page at a time.
 func (a *API) Rejections(ctx context.Context, which RejectionsQuery) (api.Rejections, error) {
 	query := pageQuery(which.Limit, which.Cursor, map[string]string{
-		"resource": which.Resource, "prefix": which.Prefix, "code": string(which.Code), "reason": which.Reason,
+		"resource": which.Resource, "prefix": which.Prefix, "key": which.Key, "code": string(which.Code), "reason": which.Reason,
 		"source": which.Source, "owner_id": which.OwnerID,
 	})
 	for name, instant := range map[string]time.Time{"since": which.Since, "until": which.Until} {

@@ -24,7 +24,7 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 	check(t, released.Release(ctx))
 	check(t, session.Close(ctx))
 	watch.Close()
-	if err := await.NoGoroutine(append(idleConnections, before)...); err != nil {
+	if err := await.Nil(func() error { return goleak.Find(append(idleConnections, before)...) }); err != nil {
 		t.Errorf("after the end of each: %v", err)
 	}
 
@@ -41,7 +41,7 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 	client.Close()
 	wantErr(t, "Next of the watch", second(watch.Next(ctx)), lockclient.ErrClosed)
 	wantErr(t, "Next of the election's watch", second(observed.Next(ctx)), lockclient.ErrClosed)
-	if err := await.NoGoroutine(before); err != nil {
+	if err := await.Nil(func() error { return goleak.Find(before) }); err != nil {
 		t.Errorf("after the client's Close: %v", err)
 	}
 }

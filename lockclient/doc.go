@@ -31,6 +31,8 @@
 //   - [Client.NewSession]: many leases with one TTL and one heartbeat.
 //   - [Client.Campaign]: one leader among many candidates. [API.Election] and [Client.Observe] name the leader.
 //   - [Lease.Put], [Lease.Delete], [Lease.Transaction], [Client.Transact]: writes that only the holder may make.
+//   - The packages pgxguard and sqlguard: transactions on your own tables, which the fence admits.
+//   - [Lease.Numbered]: writes to any other system that checks fencing tokens.
 //   - [Lease.Pipeline]: many writes of one lease, without waiting for each. [Client.BulkWriter]: the same for
 //     ready-made lines of any leases.
 //   - [Client.Watch], [Client.Rejections]: for people, dashboards and caches. Don't base decisions on them.
@@ -93,7 +95,8 @@
 //
 // A token without a sequence admits one write. The writes of a [Lease] are numbered 34.1, 34.2, 34.3, … Each is applied
 // exactly once, however often it is sent: a repetition gets the first answer again, marked Replayed. They are sent one
-// at a time, in order, because a later number that arrives first makes the earlier one stale.
+// at a time, in order, because a later number that arrives first makes the earlier one stale. Guarded transactions and
+// writes by [Lease.Numbered] take their numbers in the same order.
 //
 // # Failures
 //

@@ -61,9 +61,11 @@ func run(m *testing.M) int {
 	all.end()
 	// A proxy that is closed with bytes on their way leaves the goroutines of that link behind.
 	const toxiproxy = "github.com/Shopify/toxiproxy/v2"
-	err := await.NoGoroutine(goleak.IgnoreAnyFunction(toxiproxy+".(*ToxicLink).read"),
-		goleak.IgnoreAnyFunction(toxiproxy+".(*ToxicLink).write"),
-		goleak.IgnoreAnyFunction(toxiproxy+"/toxics.(*ToxicStub).Run"))
+	err := await.Nil(func() error {
+		return goleak.Find(goleak.IgnoreAnyFunction(toxiproxy+".(*ToxicLink).read"),
+			goleak.IgnoreAnyFunction(toxiproxy+".(*ToxicLink).write"),
+			goleak.IgnoreAnyFunction(toxiproxy+"/toxics.(*ToxicStub).Run"))
+	})
 	if err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, "lockclient: goroutines are left:", err)
 		return 1

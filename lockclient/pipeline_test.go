@@ -98,7 +98,7 @@ func TestPipeline(t *testing.T) {
 		}
 		lease.ReleaseOnce()
 		http2.CloseIdleConnections()
-		if err := await.NoGoroutine(append(idleConnections, before)...); err != nil {
+		if err := await.Nil(func() error { return goleak.Find(append(idleConnections, before)...) }); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -58,3 +58,16 @@ insert into fence.sweeps (part) values ('reported');
 drop function if exists fence.acquire(fence.leases, integer, uuid);
 drop function if exists fence.renew(text, text, uuid, bigint, integer);
 drop function if exists fence.release(text, text, uuid, bigint);
+
+-- The rejections by SQL of each protected table.
+create index rejections_sql on fence.rejections (key, changed_at) where source = 'sql';
+
+-- What gateways found wrong with the protection of each table, and when (fence.check_tables).
+alter table fence.protected_tables
+    add column problem text,
+    add column checked_at timestamptz not null default '-infinity';
+
+alter table fence.inventory
+    add column tables_enforce bigint not null default 0,
+    add column tables_observe bigint not null default 0,
+    add column tables_with_problems bigint not null default 0;

@@ -57,12 +57,6 @@ var catalogSections = []struct{ title, sql string }{
 		where c.relnamespace = 'fence'::regnamespace and c.relkind not in ('S', 'i', 'I', 'c', 't')
 		order by c.relname`},
 
-	{"queries of views", `
-		select format('%s %s', c.oid::regclass, encode(sha256(convert_to(pg_get_viewdef(c.oid), 'UTF8')), 'hex'))
-		from pg_class c
-		where c.relnamespace = 'fence'::regnamespace and c.relkind in ('v', 'm')
-		order by c.relname`},
-
 	{"columns", `
 		select format('%s.%s %s%s%s%s%s', c.oid::regclass, a.attname, format_type(a.atttypid, a.atttypmod),
 			case when a.attcollation <> t.typcollation then ' collate ' || a.attcollation::regcollation end,

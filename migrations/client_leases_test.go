@@ -202,17 +202,19 @@ func TestLeaseArgumentsBySQL(t *testing.T) {
 		t.Errorf("%d fences were made for nothing (%v)", traces, err)
 	}
 	// Clients that send parameters without their types find one function.
-	for _, call := range []string{"acquire($1, $2, $3, $4, $5, $6, $7)", "renew($1, $2, $3, $4, $5)", "acquire($1, $2, $3)",
-		"release($1, $2, $3, $4)"} {
+	for _, call := range []string{
+		"acquire($1, $2, $3, $4, $5, $6, $7)", "acquire($1, $2, $3)", "renew($1, $2, $3, $4, $5)",
+		"release($1, $2, $3, $4)",
+	} {
 		if _, err := conn.Prepare(t.Context(), call, "select fence."+call); err != nil {
 			t.Errorf("%s: %v", call, err)
 		}
 	}
 }
 
-// TestLeasesInTransactionsOfUsers checks what the functions do to the transaction that calls them, and what that does to
-// them: a rollback takes a lease back; only a grant and a release change synchronous_commit, so that they are on disk;
-// and only READ COMMITTED is right.
+// TestLeasesInTransactionsOfUsers checks what the functions do to the transaction that calls them, and what that does
+// to them: a rollback takes a lease back; only a grant and a release change synchronous_commit, so that they are on
+// disk; and only READ COMMITTED is right.
 func TestLeasesInTransactionsOfUsers(t *testing.T) {
 	t.Parallel()
 	conn, _ := app(t, pgtest.Migrated(t))

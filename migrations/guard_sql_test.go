@@ -329,7 +329,7 @@ var firstPolicy = script{"the first policy is set while a guard waits", `
 	A select test.grant('first')  -- $t
 	A begin; select fence.guard('first', $t, 1)  -- t
 	B select fence.guard('first', $t, 2)  -- waits
-	C insert into fence.policies (prefix, require_lease_id) values ('first', true)
+	C insert into fence.policies (prefix, require_lease_id) values ('first', true); select pg_sleep(0.01)
 	A commit
 	B ...  -- !40001 policy
 	B select fence.guard('first', $t, 2)  -- !LF104

@@ -73,6 +73,7 @@ const (
 	tablesSQL = `
 		select oid::regclass::text from pg_class
 		where relnamespace = 'fence'::regnamespace and relkind in ('r', 'v', 'm', 'p')`
+	writableSQL = tablesSQL + " and pg_relation_is_updatable(oid, false) > 0"
 	// A call with nulls: a role with the right to call the function passes the check of rights.
 	callsSQL = `
 		select format('%s(%s)', p.oid::regproc, (
@@ -87,7 +88,10 @@ func TestPublicHasNoRights(t *testing.T) {
 	owner, conn := connect(t, url), stranger(t, url)
 	var statements []string
 	for _, table := range list(t, owner, tablesSQL) {
-		statements = append(statements, "select from "+table, "delete from "+table)
+		statements = append(statements, "select from "+table)
+	}
+	for _, table := range list(t, owner, writableSQL) {
+		statements = append(statements, "delete from "+table)
 	}
 	for _, table := range list(t, owner, tablesSQL+" and relkind = 'r'") {
 		statements = append(statements, "truncate "+table)

@@ -37,6 +37,7 @@ var appRights = []string{
 var tableOwnerRights = []string{
 	"execute on function fence.protect",
 	"execute on function fence.prepare_protection", // for fence.protect
+	"execute on function fence.make_triggers",
 	"execute on function fence.unprotect",
 	"execute on function fence.forget_protection", // for fence.unprotect
 }

@@ -45,7 +45,7 @@ const scriptPatience = time.Minute
 
 var (
 	scriptStep     = regexp.MustCompile(`^(\w+) (.*?)(?:\s*-- (.+))?$`)
-	scriptVariable = regexp.MustCompile(`\$[a-z]\w*`)
+	scriptVariable = regexp.MustCompile(`\$[a-z]\w*|\$\{\w+\}`)
 )
 
 // run runs the script in sessions of its own, which it ends. The variables are those of the script's user.
@@ -93,7 +93,7 @@ func (s script) run(ctx context.Context, url string, variables map[string]string
 
 func substitute(text string, known map[string]string) string {
 	return scriptVariable.ReplaceAllStringFunc(text, func(name string) string {
-		if value, ok := known[name[1:]]; ok {
+		if value, ok := known[strings.Trim(name, "${}")]; ok {
 			return value
 		}
 		return name
@@ -172,9 +172,16 @@ func runStatements(ctx context.Context, conn *pgx.Conn, sql string) (string, err
 		_, err := conn.PgConn().CopyFrom(ctx, strings.NewReader(row+"\n"), "copy "+table+" from stdin (format csv)")
 		return "", err
 	}
-	results, err := conn.PgConn().Exec(ctx, sql).ReadAll()
-	if err != nil || len(results) == 0 || len(results[len(results)-1].Rows) == 0 {
-		return "", err
+	// One at a time: statements that are sent together are one transaction.
+	var results []*pgconn.Result
+	for _, statement := range splitStatements(sql) {
+		var err error
+		if results, err = conn.PgConn().Exec(ctx, statement).ReadAll(); err != nil {
+			return "", err
+		}
+	}
+	if len(results) == 0 || len(results[len(results)-1].Rows) == 0 {
+		return "", nil
 	}
 	rows := results[len(results)-1].Rows
 	var values []string
@@ -182,6 +189,20 @@ func runStatements(ctx context.Context, conn *pgx.Conn, sql string) (string, err
 		values = append(values, string(value))
 	}
 	return strings.Join(values, "|"), nil
+}
+
+// splitStatements splits at the semicolons that are not in quotes.
+func splitStatements(sql string) []string {
+	var quote rune
+	return strings.FieldsFunc(sql, func(r rune) bool {
+		switch {
+		case quote == 0 && (r == '\'' || r == '"'):
+			quote = r
+		case r == quote:
+			quote = 0
+		}
+		return quote == 0 && r == ';'
+	})
 }
 
 // end cuts the session off.

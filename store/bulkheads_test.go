@@ -258,7 +258,8 @@ func TestStuckQueuesDelayNoOther(t *testing.T) {
 // TestWaitersWithoutATurn checks that a waiter for a lock waits until its time is over, also if it never gets a
 // connection, because calls for a locked fence hold them all.
 func TestWaitersWithoutATurn(t *testing.T) {
-	st := openStore(t, store.Config{DatabaseURL: pgtest.Migrated(t), StatementTimeout: 100 * time.Millisecond})
+	const statementTimeout = time.Second
+	st := openStore(t, store.Config{DatabaseURL: pgtest.Migrated(t), StatementTimeout: statementTimeout})
 	service, err := engine.New(st, engine.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -275,7 +276,7 @@ func TestWaitersWithoutATurn(t *testing.T) {
 	select {
 	case err := <-granted:
 		t.Fatalf("it ended with %v", err)
-	case <-time.After(500 * time.Millisecond):
+	case <-time.After(3 * statementTimeout):
 	}
 	leave()
 	if err := <-granted; err != nil {

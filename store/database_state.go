@@ -36,6 +36,9 @@ type DatabaseState struct {
 	// Jumps is how often the tokens jumped past those of a database that was lost.
 	Jumps    int64
 	JumpedAt time.Time // zero: never
+	// RejectedBySQL counts the rejections by SQL, those among them whose transaction was rolled back. After a crash of the
+	// server a count may be up to 32 too high.
+	RejectedBySQL map[Verdict]int64
 }
 
 // Standby is one that follows the database.
@@ -55,7 +58,9 @@ const (
 			case when pg_has_role(current_user, 'pg_read_all_stats', 'usage') then (
 				select count(*) from pg_stat_replication r where r.state = 'streaming' and r.sync_state in ('sync', 'quorum')) end,
 			i.jumps, i.jumped_at,
-			c.at, c.locks, c.held, c.expiring, c.expired, c.waiting, c.oldest_wait_ms * interval '1 millisecond', c.sessions, c.newest_token
+			c.at, c.locks, c.held, c.expiring, c.expired, c.waiting, c.oldest_wait_ms * interval '1 millisecond', c.sessions, c.newest_token,
+			c.tables_enforce, c.tables_observe, c.tables_with_problems,
+			(select jsonb_object_agg(r.code, r.rejections) from fence.rejected_by_sql() r)
 		from fence.inventory c, fence.database_identity i, (
 			select (select sum(d.numbackends)::bigint from pg_stat_database d) as connections,
 				coalesce(max(clock_timestamp() - s.xact_start) filter (where s.pid <> pg_backend_pid() and s.datname = current_database()), interval '0') as oldest
@@ -88,7 +93,8 @@ func (s *Store) Overview(ctx context.Context) (Overview, error) {
 	err := s.queryRow(ctx, job{}, databaseStateSQL, nil,
 		&o.At, &d.ReadOnly, &d.Version, &d.SizeBytes, &d.Connections, &d.ConnectionsMax, &d.OldestTransaction,
 		&d.SynchronousExpected, &d.SynchronousStandbys, &d.Jumps, &jumpedAt,
-		&countedAt, &c.Locks, &c.Held, &c.Expiring, &c.Expired, &c.Waiting, &c.OldestWait, &c.Sessions, &c.NewestToken)
+		&countedAt, &c.Locks, &c.Held, &c.Expiring, &c.Expired, &c.Waiting, &c.OldestWait, &c.Sessions, &c.NewestToken,
+		&c.TablesEnforce, &c.TablesObserve, &c.TablesWithProblems, &d.RejectedBySQL)
 	if err != nil {
 		return Overview{}, err
 	}

@@ -22,6 +22,9 @@ type Inventory struct {
 	Sessions int64
 	// NewestToken is the greatest that was minted or granted.
 	NewestToken int64
+	// TablesEnforce and TablesObserve are protected tables in each mode. TablesWithProblems are those whose rows are not
+	// all checked.
+	TablesEnforce, TablesObserve, TablesWithProblems int64
 }
 
 // Recount counts what there is in the database, if that is due: some 2 s after any gateway counted it last, or

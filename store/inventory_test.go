@@ -157,7 +157,7 @@ const lockFencesTableSQL = "lock table fence.fences in access exclusive mode"
 func TestInventoryThatTakesTooLong(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	impatient := openStore(t, store.Config{DatabaseURL: b.URL, StatementTimeout: 200 * time.Millisecond})
+	impatient := openStore(t, store.Config{DatabaseURL: b.URL, StatementTimeout: 2 * time.Second})
 	letGo := b.hold(t, lockFencesTableSQL)
 	failing := make(chan error, 1)
 	b.Exec(t, makeDue)

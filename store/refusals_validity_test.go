@@ -110,6 +110,27 @@ func TestRefusalsForgetAtTheirOwnPolicy(t *testing.T) {
 	}
 }
 
+// TestRefusalsForgetASetFence checks that a fence that was set through the Service is in force when it is answered,
+// without a notification, and that the gateways are notified.
+func TestRefusalsForgetASetFence(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	r := newRefusing(t, b, engine.Config{})
+	script := superseded(t, r, "lock")
+	script.expect(t, "external", "2.1=v: admitted", "1.1=v: token_stale superseded", "1.1=v: early token_stale superseded")
+	err := r.change(patient(t), func() error {
+		was, err := r.SetFence(patient(t), "lock", store.Accepted{Token: script.leases[0].Token - 1}, "test")
+		if want := (store.Accepted{Token: script.leases[1].Token, Sequence: 1}); was != want {
+			t.Errorf("the fence was at %+v, want %+v", was, want)
+		}
+		script.expect(t, "1.1=v: admitted")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestRefusalsWithoutNotifications checks that the refusals are not used while the listening connection is lost, and
 // are forgotten before they are used again.
 func TestRefusalsWithoutNotifications(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,10 +15,10 @@ import (
 type Rejection struct {
 	ID       int64 // later groups have greater ones; those of the same tenth of a second in no order
 	Resource Name
-	Key      Name // empty where a transaction was refused for its token
+	Key      Name // empty where a transaction was refused for its token; of source sql the protected table
 	Verdict  Verdict
 	Reason   string
-	Source   string // http
+	Source   string // http, bulk, transaction or sql
 	Address  string // of the client, without its port
 	Token    int64  // 0: none was presented
 	Sequence *int64
@@ -45,6 +46,7 @@ func (r *Rejection) SupersededBy() int64 {
 type RejectionFilter struct {
 	Resource Name
 	Prefix   string // of the resource's name: any text, not only whole segments
+	Key      string // of source sql, the protected table
 	Verdict  Verdict
 	Reason   string
 	Source   string
@@ -58,14 +60,14 @@ const filterBytesMax = 100
 
 // Check returns ErrInvalid, naming the field, if the filter is outside its limits.
 func (f *RejectionFilter) Check() error {
-	if f.Verdict != "" && verdictErrors[f.Verdict] == nil {
+	if f.Verdict != "" && verdictErrors[f.Verdict] == nil && !slices.Contains(SQLVerdicts, f.Verdict) {
 		return fmt.Errorf("%w: code must be one that a write is rejected with, like %s", ErrInvalid, VerdictTokenStale)
 	}
 	for _, text := range []struct {
 		field, text string
 		bytesMax    int
 	}{
-		{"prefix", f.Prefix, NameBytesMax}, {"reason", f.Reason, filterBytesMax}, {"source", f.Source, filterBytesMax},
+		{"prefix", f.Prefix, NameBytesMax}, {"key", f.Key, NameBytesMax}, {"reason", f.Reason, filterBytesMax}, {"source", f.Source, filterBytesMax},
 		{"owner_id", f.OwnerID, OwnerBytesMax},
 	} {
 		if err := checkText(text.field, text.text, 0, text.bytesMax); err != nil {
@@ -78,7 +80,7 @@ func (f *RejectionFilter) Check() error {
 // Matches is what rejectionFilterSQL says.
 func (f *RejectionFilter) Matches(r *Rejection) bool {
 	return (f.Resource == "" || r.Resource == f.Resource) && strings.HasPrefix(string(r.Resource), f.Prefix) &&
-		(f.Verdict == "" || r.Verdict == f.Verdict) &&
+		(f.Key == "" || string(r.Key) == f.Key) && (f.Verdict == "" || r.Verdict == f.Verdict) &&
 		(f.Reason == "" || r.Reason == f.Reason) && (f.Source == "" || r.Source == f.Source) &&
 		(f.OwnerID == "" || r.OwnerID == f.OwnerID) &&
 		!r.LastAt.Before(f.Since) && (f.Until.IsZero() || r.FirstAt.Before(f.Until))
@@ -86,14 +88,15 @@ func (f *RejectionFilter) Matches(r *Rejection) bool {
 
 // rejectionFilterSQL is what args are the arguments of.
 const rejectionFilterSQL = `($1 = '' or r.resource = $1) and starts_with(r.resource, $2) and ($3 = '' or r.code = $3) and ($4 = '' or r.reason = $4)
-	and ($5 = '' or r.source = $5) and ($6 = '' or r.owner_id = $6) and r.last_at >= $7 and ($8::timestamptz is null or r.first_at < $8)`
+	and ($5 = '' or r.source = $5) and ($6 = '' or r.owner_id = $6) and r.last_at >= $7
+	and ($8::timestamptz is null or r.first_at < $8) and ($9 = '' or r.key = $9)`
 
 func (f *RejectionFilter) args(more ...any) []any {
 	var until *time.Time
 	if !f.Until.IsZero() {
 		until = &f.Until
 	}
-	return append([]any{f.Resource, f.Prefix, f.Verdict, f.Reason, f.Source, f.OwnerID, f.Since, until}, more...)
+	return append([]any{f.Resource, f.Prefix, f.Verdict, f.Reason, f.Source, f.OwnerID, f.Since, until, f.Key}, more...)
 }
 
 // RejectionOrder is how rejections are listed.
@@ -137,11 +140,11 @@ const rejectionColumns = `r.id, r.resource, r.key, r.code, r.reason, r.source, r
 
 const (
 	rejectionsByFirstSeenSQL = "select " + rejectionColumns + " from fence.rejections r where " + rejectionFilterSQL + `
-		and ($9::bigint is null or r.id < $9)
-		order by r.id desc limit $10`
+		and ($10::bigint is null or r.id < $10)
+		order by r.id desc limit $11`
 	rejectionsByLastSeenSQL = "select " + rejectionColumns + " from fence.rejections r where " + rejectionFilterSQL + `
-		and ($9::bigint is null or (r.changed_at, r.id) < ($10::timestamptz, $9::bigint))
-		order by r.changed_at desc, r.id desc limit $11`
+		and ($10::bigint is null or (r.changed_at, r.id) < ($11::timestamptz, $10::bigint))
+		order by r.changed_at desc, r.id desc limit $12`
 )
 
 // Rejections returns rejected writes. It returns ErrInvalid or ErrUnavailable. A reader that continues after the last

@@ -15,6 +15,7 @@ import (
 
 type demoCmds struct {
 	Zombie demoZombieCmd `cmd:"" help:"A frozen worker wakes after its lease has expired, and writes: with the fence and without it."`
+	SQL    demoSQLCmd    `cmd:"" name:"sql" help:"A psql process frozen in its transaction wakes, and writes to a table: with the fence and without it."`
 	Worker demoWorkerCmd `cmd:"" hidden:"" help:"One worker of the round."`
 }
 
@@ -57,6 +58,41 @@ func (c *demoZombieCmd) Run(ctx context.Context, streams streams) (err error) {
 		zombie.DatabaseURL, zombie.Suffix, zombie.DatabaseName = url, "", demo.PrivateName
 	}
 	return zombie.Run(ctx)
+}
+
+type demoSQLCmd struct {
+	DatabaseURL string `help:"PostgreSQL to use. Without one, a private PostgreSQL is run in a temporary directory." env:"FENCEGATE_DATABASE_URL" placeholder:"URL"`
+	Psql        string `help:"PostgreSQL's client." default:"psql" placeholder:"PATH"`
+	Output      string `help:"text, or json: the events, one a line." enum:"text,json" default:"text"`
+}
+
+// Help is shown by --help.
+func (demoSQLCmd) Help() string {
+	return "Runs a gateway, which grants the leases, and psql processes that write to tables of their own schema, " +
+		"protected by fence.protect or plain. One psql is really frozen (SIGSTOP) in its transaction past its lease and " +
+		"thawed (SIGCONT). Takes about ten seconds. Exits 0 only if the fence kept the newer value and the plain table " +
+		"lost it."
+}
+
+// Run runs the demo.
+func (c *demoSQLCmd) Run(ctx context.Context, streams streams) (err error) {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	sql := demo.SQL{
+		Program: program, Psql: c.Psql, DatabaseURL: c.DatabaseURL, DatabaseName: "PostgreSQL at --database-url",
+		Suffix: "-" + uuid.NewString()[:8], JSON: c.Output == "json", Out: streams.out,
+	}
+	if c.DatabaseURL == "" {
+		url, closeAll, openErr := demo.OpenPrivate(ctx)
+		if openErr != nil {
+			return openErr
+		}
+		defer func() { err = errors.Join(err, closeAll()) }()
+		sql.DatabaseURL, sql.Suffix, sql.DatabaseName = url, "", demo.PrivateName
+	}
+	return sql.Run(ctx)
 }
 
 // loop runs the fenced variant again and again, before gateways that run.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,13 +28,19 @@ func TestLoadFindsNoFault(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.Migrated(t)
 	s, other := newShellOn(t, databaseURL), newShellOn(t, databaseURL)
-	got, report := runLoad(t, s, "--url", s.url, "--url", other.url, "--seed", "7")
-	if got.code != 0 || report.ViolationsTotal != 0 || report.Counts.Unexpected != 0 || report.Unread != 0 {
-		t.Errorf("load exited with %d: %s%s", got.code, got.out, got.errOut)
+	var got result
+	var report load.Report
+	enough := false
+	// a busy machine gets little done in one run
+	for run := 0; run < 10 && !enough && !t.Failed(); run++ {
+		got, report = runLoad(t, s, "--url", s.url, "--url", other.url, "--seed", "7")
+		if got.code != 0 || report.ViolationsTotal != 0 || report.Counts.Unexpected != 0 || report.Unread != 0 {
+			t.Errorf("load exited with %d: %s%s", got.code, got.out, got.errOut)
+		}
+		counts := report.Counts
+		enough = counts.Grants > 0 && counts.SharedGrants > 0 && counts.Admitted > 0 && counts.Repeats > 0
 	}
-	counts := report.Counts
-	if counts.Grants == 0 || counts.SharedGrants == 0 || counts.Admitted == 0 || counts.Repeats == 0 ||
-		report.Seed != 7 || len(report.Gateways) != 2 {
+	if !enough || report.Seed != 7 || len(report.Gateways) != 2 {
 		t.Errorf("too little was done: %+v", report)
 	}
 	if !strings.Contains(got.errOut, "s  24 clients  ") || !strings.Contains(got.errOut, "0 violations\n") {
@@ -74,19 +81,23 @@ func TestLoadUnderPressure(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.Migrated(t)
 	s := newShellOn(t, databaseURL)
-	got, report := runLoad(t, s, "--pressure", "queue,fence,zombies,sessions", "--waiters", "100", "--database-url",
-		databaseURL)
-	if got.code != 0 || report.ViolationsTotal != 0 || report.Counts.Unexpected != 0 || report.Counts.Admitted == 0 {
-		t.Errorf("load exited with %d: %s%s", got.code, got.out, got.errOut)
-	}
-	calls := map[load.Pressure]int64{}
-	for _, p := range report.Pressure {
-		calls[p.Kind] = p.Calls
-	}
-	for _, kind := range load.Pressures {
-		if calls[kind] == 0 {
-			t.Errorf("pressure %s made no call: %+v", kind, report.Pressure)
+	calls, admitted := map[load.Pressure]int64{}, int64(0)
+	made := func(kind load.Pressure) bool { return calls[kind] > 0 }
+	enough := func() bool { return admitted > 0 && len(slices.DeleteFunc(slices.Clone(load.Pressures), made)) == 0 }
+	// a busy machine gets little done in one run
+	for run := 0; run < 10 && !enough() && !t.Failed(); run++ {
+		got, report := runLoad(t, s, "--pressure", "queue,fence,zombies,sessions", "--waiters", "100", "--database-url",
+			databaseURL)
+		if got.code != 0 || report.ViolationsTotal != 0 || report.Counts.Unexpected != 0 {
+			t.Errorf("load exited with %d: %s%s", got.code, got.out, got.errOut)
 		}
+		admitted += report.Counts.Admitted
+		for _, p := range report.Pressure {
+			calls[p.Kind] += p.Calls
+		}
+	}
+	if !enough() {
+		t.Errorf("the kinds of pressure made the calls %v, and %d writes were admitted; want some of each", calls, admitted)
 	}
 	s.fails(2, "--database-url", "load", "--pressure", "fence", "--database-url=", "--duration", "1s")
 	s.fails(2, "it can be", "load", "--pressure", "rain", "--duration", "1s")

@@ -42,6 +42,11 @@ type Inventory struct {
 	Waiting      int64 `json:"waiting"`
 	OldestWaitMS int64 `json:"oldest_wait_ms"`
 	Sessions     int64 `json:"sessions"`
+	// TablesEnforce and TablesObserve are protected tables by mode.
+	TablesEnforce int64 `json:"tables_enforce"`
+	TablesObserve int64 `json:"tables_observe"`
+	// TablesWithProblems are those whose rows are not all checked.
+	TablesWithProblems int64 `json:"tables_with_problems"`
 }
 
 // The states of a database.
@@ -80,6 +85,9 @@ type DatabaseFacts struct {
 	// Jumps is how often tokens jumped past those of a lost database.
 	Jumps    int64 `json:"jumps"`
 	JumpedAt *Time `json:"jumped_at,omitempty"`
+	// RejectedBySQL counts all rejections by SQL, those among them whose transaction was rolled back. Codes without any
+	// are absent.
+	RejectedBySQL map[Code]int64 `json:"rejected_by_sql"`
 }
 
 // Standby is a standby of the database.

@@ -4,9 +4,10 @@ package api
 type Rejection struct {
 	ID       int64  `json:"id"`
 	Resource string `json:"resource"`
-	Key      string `json:"key,omitempty"`
-	Code     Code   `json:"code"`
-	Reason   string `json:"reason,omitempty"`
+	// Key is that of the record; for the source "sql", the protected table.
+	Key    string `json:"key,omitempty"`
+	Code   Code   `json:"code"`
+	Reason string `json:"reason,omitempty"`
 	// Token is the write's token; absent if it had none.
 	Token        *int64 `json:"token,omitempty"`
 	Sequence     *int64 `json:"sequence,omitempty"`

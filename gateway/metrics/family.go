@@ -41,7 +41,8 @@ type subject struct {
 
 // subjects are in the order of docs/metrics.md.
 var subjects = []*subject{
-	leaseSubject, waitSubject, sessionSubject, writeSubject, groupSubject, rejectionSubject, inventorySubject,
+	leaseSubject, waitSubject, sessionSubject, writeSubject, groupSubject, rejectionSubject, tableSubject,
+	inventorySubject,
 	databaseSubject, sweepSubject, httpSubject, processSubject,
 }
 

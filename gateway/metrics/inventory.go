@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"slices"
 	"time"
 
 	"github.com/fencegate/fencegate/store"
@@ -80,7 +81,8 @@ func (m *Metrics) WatchDatabase(last func() Database) {
 			to.inventory(inventory)
 			to.value(inventoryAgeFamily, max(known.Now.Sub(inventory.At).Seconds(), 0))
 		}
-	}, inventorySubject.families...)
+		to.tables(known.Overview)
+	}, slices.Concat(inventorySubject.families, tableSubject.families)...)
 }
 
 func (r *readings) inventory(inventory store.Inventory) {

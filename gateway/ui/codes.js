@@ -12,6 +12,8 @@ export const codes = {
   token_unknown: {shape: 'diamond', meaning: 'This token was never granted.'},
   token_required: {shape: 'cross', meaning: 'The write has no token.'},
   version_mismatch: {shape: 'wedge', meaning: 'The record has another version than the write requires.'},
+  token_reused: {shape: 'hexagon', meaning: 'The transaction with this token and sequence was committed before.'},
+  truncate: {shape: 'bar', meaning: 'A protected table whose rows belong to many resources was to be truncated.'},
 };
 
 export const codeNames = Object.keys(codes);
@@ -25,6 +27,9 @@ const shapes = {
   square: (x, y, r) => polygon(x, y, [[-0.9 * r, -0.9 * r], [0.9 * r, -0.9 * r], [0.9 * r, 0.9 * r],
     [-0.9 * r, 0.9 * r]]),
   diamond: (x, y, r) => polygon(x, y, [[0, -1.3 * r], [1.1 * r, 0], [0, 1.3 * r], [-1.1 * r, 0]]),
+  hexagon: (x, y, r) => polygon(x, y, [[-1.15 * r, 0], [-0.58 * r, -r], [0.58 * r, -r], [1.15 * r, 0], [0.58 * r, r],
+    [-0.58 * r, r]]),
+  bar: (x, y, r) => polygon(x, y, [[-1.3 * r, -0.5 * r], [1.3 * r, -0.5 * r], [1.3 * r, 0.5 * r], [-1.3 * r, 0.5 * r]]),
   cross: (x, y, r) => {
     const [a, b] = [0.38 * r, 1.1 * r];
     return polygon(x, y, [[-a, -b], [a, -b], [a, -a], [b, -a], [b, a], [a, a], [a, b], [-a, b], [-a, a], [-b, a],

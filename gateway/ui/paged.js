@@ -7,6 +7,7 @@
 //     filters: {label, fields},                            // as in filters.js, optional
 //     sort: {id: 'name', order: 'asc'},                    // the default order; absent if there is only one
 //     query: {queue_max: 0},                               // fixed parts of the query
+//     overview: (data) => …,                               // called for each event of the overview's stream
 //     counts: true,                                        // whether the gateway can count all (count=true)
 //   });
 //
@@ -135,6 +136,7 @@ export function pagedList(container, params, app, options) {
   load();
   app.stream({path: '/v1/overview/stream', query: {}, connected: refresh, on: {overview(data) {
     noteServerTime(data.at, {exact: true});
+    options.overview?.(data);
     refresh();
   }}});
   return {update(now) {

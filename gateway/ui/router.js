@@ -17,6 +17,7 @@ export const pages = [
   {page: 'locks', module: 'locks', one: 'lock', label: 'Locks'},
   {page: 'sessions', module: 'sessions', label: 'Sessions'},
   {page: 'elections', module: 'elections', label: 'Elections'},
+  {page: 'tables', module: 'tables', label: 'Tables'},
   {page: 'policies', module: 'policies', label: 'Policies'},
 ];
 

@@ -28,6 +28,16 @@ func True(t testing.TB, what string, holds func() bool) {
 	}
 }
 
+// Nil polls check until it returns nil. It returns the last error after Limit. A goleak.Find waits for less than half a
+// second, which is too little for a pool of connections to end.
+func Nil(check func() error) error {
+	for deadline := time.Now().Add(Limit); ; time.Sleep(longPause) {
+		if err := check(); err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
 // Receive returns the next value of a channel, or the zero value once it is closed. It fails the test after Limit, with
 // what the test waited for.
 func Receive[T any](t testing.TB, what string, from <-chan T) T {

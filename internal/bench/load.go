@@ -24,11 +24,11 @@ func (l Load) PerSecond() float64 { return float64(len(l.Latencies)) / l.Took.Se
 type Do func(ctx context.Context, client, i int) error
 
 // Repeat lets clients do something over and over, as fast as they can, for a duration: what was begun in time is
-// finished, and counts. The first that fails ends it for all, with its error.
+// finished, and counts, and so does the first of each client. The first that fails ends it for all, with its error.
 func Repeat(ctx context.Context, clients int, duration time.Duration, do Do) (Load, error) {
-	return run(ctx, clients, func(begun time.Time) (time.Time, bool) {
+	return run(ctx, clients, func(begun time.Time, i int) (time.Time, bool) {
 		before := time.Now()
-		return before, before.Sub(begun) <= duration
+		return before, i == 0 || before.Sub(begun) <= duration
 	}, do)
 }
 
@@ -43,7 +43,7 @@ func RepeatAtRate(ctx context.Context, clients int, perSecond float64, duration 
 	}
 	var taken atomic.Int64
 	interval := float64(time.Second) / perSecond
-	return run(ctx, clients, func(begun time.Time) (time.Time, bool) {
+	return run(ctx, clients, func(begun time.Time, _ int) (time.Time, bool) {
 		due := begun.Add(time.Duration(float64(taken.Add(1)-1) * interval))
 		if due.Sub(begun) > duration {
 			return due, false
@@ -56,8 +56,8 @@ func RepeatAtRate(ctx context.Context, clients int, perSecond float64, duration 
 	}, do)
 }
 
-// run lets clients take turns until there are no more. A turn begins at the time that next returns.
-func run(ctx context.Context, clients int, next func(begun time.Time) (time.Time, bool), do Do) (Load, error) {
+// run lets clients take turns until there are no more. A client's turn i begins at the time that next returns.
+func run(ctx context.Context, clients int, next func(begun time.Time, i int) (time.Time, bool), do Do) (Load, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	latencies := make([][]time.Duration, clients)
@@ -67,7 +67,7 @@ func run(ctx context.Context, clients int, next func(begun time.Time) (time.Time
 		running.Go(func() {
 			latencies[client] = make([]time.Duration, 0, 1<<12)
 			for i := 0; ctx.Err() == nil; i++ {
-				from, more := next(begun)
+				from, more := next(begun, i)
 				if !more {
 					return
 				}

@@ -22,7 +22,7 @@ const (
 )
 
 // newFixture makes, by the API, two importers, one of which lost its lock and did not notice; waiters; a session; an
-// election; a policy.
+// election; a policy. By SQL it makes protected tables.
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{gateway: startGateway(t)}
@@ -51,7 +51,21 @@ func newFixture(t *testing.T) *fixture {
 		Candidate: "scheduler-a", TTLMS: new(longTTL), Value: []byte(`{"address":"10.0.0.7:80"}`),
 	})
 	check(t, err)
+	f.protectTables(t)
 	return f
+}
+
+// protectTables makes a table that is checked, one of the mode observe with a rejection, and one with a problem.
+func (g *gateway) protectTables(t *testing.T) {
+	t.Helper()
+	g.sql(t, `create table accounts (id bigint primary key, balance numeric)`,
+		`insert into accounts select i, 100 from generate_series(1, 120) i`, `analyze accounts`,
+		`select fence.protect('accounts', 'accounts/{id}')`,
+		`create table orders (tenant text, id bigint)`,
+		`select fence.protect('orders', 'tenants/{tenant}/orders/{id}', 'observe')`,
+		`insert into orders values ('acme', 7)`,
+		`create table ledger (id bigint)`, `select fence.protect('ledger', 'ledger/{id}')`,
+		`alter table ledger disable trigger fencegate_update`)
 }
 
 // manyLocks makes n held locks many/00001…, the last with the longest lease.

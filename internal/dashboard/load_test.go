@@ -60,7 +60,7 @@ func work(ctx context.Context, g *gateway, owner string) {
 		}
 		for sequence := range int64(20) {
 			g.try(ctx, lease, fmt.Sprintf("row/%d", rand.IntN(50)), lockclient.Write{Token: tokenOf(lease, sequence+1)})
-			pause(ctx, 20*time.Millisecond)
+			pause(ctx, 100*time.Millisecond)
 		}
 		_ = g.Release(ctx, lock, releaseOf(lease))
 	}

@@ -20,7 +20,7 @@ func lockHash(lock string) string { return "#/locks/" + url.PathEscape(lock) }
 
 var shownPages = []shownPage{
 	{"overview", "#/", "Overview", []string{fixtureLock}},
-	{"rejections", "#/rejections", "Rejections", []string{fixtureLock, "importer-7f3a", "token_stale"}},
+	{"rejections", "#/rejections", "Rejections", []string{fixtureLock, "importer-7f3a", "token_stale", "public.orders"}},
 	{"locks", "#/locks", "Locks", []string{
 		fixtureLock, "importer-91bc", "index/a", "indexer-1", "reader-2", "held", "5 h",
 	}},
@@ -29,6 +29,10 @@ var shownPages = []shownPage{
 	}},
 	{"sessions", "#/sessions", "Sessions", []string{"indexer-1", "live", "5 h", `{"host":"a7"}`}},
 	{"elections", "#/elections", "Elections", []string{fixtureElection, "scheduler-a", "10.0.0.7:80"}},
+	{"tables", "#/tables", "Tables", []string{
+		"public.accounts", "accounts/{id}", "120", "in place", "observe", "fencegate_update on public.ledger does not",
+		"token_required",
+	}},
 	{"policies", "#/policies", "Policies", []string{"reports", "same_token", "live lease required"}},
 }
 

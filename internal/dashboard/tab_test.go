@@ -62,7 +62,7 @@ func openRecordedTab(t *testing.T, faults *recorder, as device) *tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(chromium.open(t), chromedp.WithNewBrowserContext(),
 		chromedp.WithListener(faults.record))
-	ctx, cancelTimeout := context.WithTimeout(ctx, 2*await.Limit)
+	ctx, cancelTimeout := context.WithTimeout(ctx, 5*await.Limit)
 	p := &tab{recorder: faults, t: t, ctx: ctx, base: faults.base}
 	t.Cleanup(func() {
 		p.keepFailure()

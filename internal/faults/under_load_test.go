@@ -49,7 +49,7 @@ func startClients(t *testing.T, f *fleet, clients, lockCount int) *underLoad {
 	for i := range locks {
 		locks[i] = fmt.Sprintf("faults/%d", i)
 	}
-	work := exercise(f, l.journal, clients, locks, await.Limit)
+	work := exercise(f, l.journal, clients, locks, 5*await.Limit)
 	l.clients.Go(func() { l.found = work.Run(ctx, 1) })
 	return l
 }

@@ -4,16 +4,17 @@ package freeport
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net"
+	"os"
 	"sync/atomic"
 	"testing"
 )
 
-// tried counts the ports that Address has tried. Each is tried once: two tests of a process never get the same one.
+// tried counts the ports that Address has tried. Each is tried once: two tests of a process never get the same one, and
+// those of several processes hardly ever.
 var tried atomic.Int32
 
-var first = 20000 + rand.Int32N(10000)
+var first = int32(20000 + os.Getpid()%10000)
 
 // Address returns an unused address below the system's ephemeral ports, which neither a connection nor another listener
 // is given by chance.

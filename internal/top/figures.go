@@ -24,8 +24,8 @@ func label(p painter, text string) string { return p.paint(dim, fit(text, labelC
 
 // figures are the lines above the tables.
 func figures(p painter, v View) []string {
-	all := []string{databaseLine(p, v), inventoryLine(p, v), ""}
-	return append(all, seriesLines(p, v)...)
+	all := append([]string{databaseLine(p, v), inventoryLine(p, v)}, tablesLine(p, v)...)
+	return append(append(all, ""), seriesLines(p, v)...)
 }
 
 func databaseLine(p painter, v View) string {
@@ -62,6 +62,28 @@ func inventoryLine(p painter, v View) string {
 		count(c.Locks) + " locks", count(c.Sessions) + " sessions", gatewaysText(p, v),
 	}
 	return label(p, "leases") + strings.Join(parts, " · ")
+}
+
+// tablesLine is about protected tables and rejections by SQL; none if there are none.
+func tablesLine(p painter, v View) []string {
+	var parts []string
+	if c := v.Overview.Inventory; c != nil && c.TablesEnforce+c.TablesObserve > 0 {
+		parts = append(parts, count(c.TablesEnforce)+" enforced", count(c.TablesObserve)+" observed")
+		if c.TablesWithProblems > 0 {
+			parts = append(parts, p.paint(alarm, count(c.TablesWithProblems)+" with problems"))
+		}
+	}
+	if d := v.Overview.Database.DatabaseFacts; d != nil && len(d.RejectedBySQL) > 0 {
+		var codes []string
+		for _, code := range slices.Sorted(maps.Keys(d.RejectedBySQL)) {
+			codes = append(codes, printable.Text(string(code))+" "+count(d.RejectedBySQL[code]))
+		}
+		parts = append(parts, "rejected by SQL: "+strings.Join(codes, ", "))
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	return []string{label(p, "tables") + strings.Join(parts, " · ")}
 }
 
 func gatewaysText(p painter, v View) string {

@@ -35,9 +35,10 @@ func busyView() View {
 				At: at(0),
 				OverviewState: api.OverviewState{
 					Inventory: &api.Inventory{At: at(0), Locks: 1203, Held: 40, Expiring: 2, Expired: 1, Waiting: 7,
-						OldestWaitMS: 12_345, Sessions: 3},
+						OldestWaitMS: 12_345, Sessions: 3, TablesEnforce: 4, TablesObserve: 1, TablesWithProblems: 1},
 					Database: api.OverviewDatabase{State: api.DatabaseOK, DatabaseFacts: &api.DatabaseFacts{
 						Version: "15.18", SizeBytes: 312_400_000, Connections: 23, ConnectionsMax: 100, NewestToken: 84_321,
+						RejectedBySQL: map[api.Code]int64{api.CodeTokenStale: 1200, api.CodeTokenRequired: 3},
 					}},
 					Gateways: []api.OverviewGateway{
 						{Name: "a:8080", Version: "v1", State: api.GatewayServing, StartedAt: at(-2 * time.Hour), SeenAt: at(0),
@@ -52,7 +53,7 @@ func busyView() View {
 				{Resource: "jobs/42", Key: "state", Code: api.CodeTokenStale, Reason: "superseded", Token: &token,
 					Sequence: &sequence, SupersededBy: &superseded, LateMS: &late, OwnerID: "worker-1", Source: "http", Count: 1200,
 					FirstAt: at(-time.Minute), LastAt: at(-3 * time.Second)},
-				{Resource: "jobs/\x1b[2Jevil\n", Key: "", Code: api.CodeTokenRequired, Source: "http", Count: 1, FirstAt: at(0),
+				{Resource: "jobs/\x1b[2Jevil\n", Key: "", Code: api.CodeTokenRequired, Source: "sql", Count: 1, FirstAt: at(0),
 					LastAt: at(0)},
 			},
 			Locks: []api.Lock{

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
+	"go.uber.org/goleak"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	code := pgtest.Main(m)
-	if err := await.NoGoroutine(); err != nil && code == 0 {
+	if err := await.Nil(func() error { return goleak.Find() }); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, "gocronlock: goroutines are left:", err)
 		return 1
 	}

@@ -217,7 +217,7 @@ func TestGroupCloses(t *testing.T) {
 	g.expectStored(t, map[store.Name]string{"r": "first", "plug": plug, "q": "nothing"})
 	g.Store.Close()
 	g.SQL.Close()
-	if err := await.NoGoroutine(before); err != nil {
+	if err := await.Nil(func() error { return goleak.Find(before) }); err != nil {
 		t.Error(err)
 	}
 }

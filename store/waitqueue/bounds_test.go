@@ -81,7 +81,7 @@ func TestManyWaitersCostLittle(t *testing.T) {
 	(&enginetest.Engines{DB: b, All: []*enginetest.Running{running}}).ExpectQuiet(t)
 	running.Stop()
 	on.Close()
-	if err := await.NoGoroutine(before); err != nil {
+	if err := await.Nil(func() error { return goleak.Find(before) }); err != nil {
 		t.Error(err)
 	}
 }

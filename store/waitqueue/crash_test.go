@@ -78,7 +78,7 @@ func TestDatabaseCrashesWithWaiters(t *testing.T) {
 	}
 	b.SQL.Reset()
 	cluster.Kill() // which is waited for by a goroutine
-	if err := await.NoGoroutine(before); err != nil {
+	if err := await.Nil(func() error { return goleak.Find(before) }); err != nil {
 		t.Error(err)
 	}
 }

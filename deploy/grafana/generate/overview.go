@@ -10,6 +10,7 @@ func overview() dashboard {
 			{"At a glance", glance()},
 			{"Writes", writes()},
 			{"Zombies", zombies()},
+			{"Protected tables", tables()},
 			{"Group commit", groupCommit()},
 			{"Database", databasePanels()},
 			{"Gateways", processes()},
@@ -73,6 +74,18 @@ func zombies() []panel {
 		chart("Unrecorded rejections", "wps",
 			"These writes were rejected; only their record is missing, since too many came at once.",
 			q(`sum by (instance) (rate(fencegate_rejections_dropped_total{@}[#]))`, "{{instance}}")).wide(12),
+	}
+}
+
+func tables() []panel {
+	return []panel{
+		stack("Rejected by SQL, by code", "wps", "By fence.guard and the triggers of protected tables, also where the "+
+			"transaction was rolled back.",
+			q(`max by (code) (rate(fencegate_sql_rejections_total{@}[#]))`, "{{code}}")),
+		chart("Protected tables, by mode", "none", "observe only records what enforce rejects.",
+			q(`max by (mode) (fencegate_protected_tables{@})`, "{{mode}}")),
+		number("Tables with problems", "none", "The fence does not check all of their rows; `fencegate check` says why.",
+			database("fencegate_protected_tables_with_problems{@}", ""), step{"green", 0}, step{"red", 1}).wide(8),
 	}
 }
 

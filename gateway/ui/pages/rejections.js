@@ -21,7 +21,7 @@ import {createWindow} from './rejections/window.js';
 
 export const title = 'Rejections';
 
-const filterNames = ['resource', 'prefix', 'owner_id', 'code', 'reason', 'source'];
+const filterNames = ['resource', 'prefix', 'key', 'owner_id', 'code', 'reason', 'source'];
 
 export function mount(container, params, app) {
   let paused = false, unseen = 0, total = 0;
@@ -34,12 +34,13 @@ export function mount(container, params, app) {
   }, fields: [
     {name: 'resource', label: 'Resource'},
     {name: 'prefix', label: 'Resource begins with'},
+    {name: 'key', label: 'Key or table'},
     {name: 'owner_id', label: 'Owner'},
     {name: 'code', label: 'Code', options: [['', 'any'], ...codeNames.map((code) => [code, code])]},
     {name: 'reason', label: 'Reason', options: ['', 'superseded', 'released', 'reused', 'shared',
       'max_hold'].map((reason) => [reason, reason || 'any'])},
     {name: 'source', label: 'Source', options: ['', 'http', 'bulk',
-      'transaction'].map((source) => [source, source || 'any'])},
+      'transaction', 'sql'].map((source) => [source, source || 'any'])},
   ]});
   const timeline = createTimeline({details, onZoom: (from, to) => range.zoom(from, to), onChoose(row) {
     table.reveal(row.id);
@@ -90,7 +91,7 @@ export function mount(container, params, app) {
     table.firstPage();
     timeline.highlight(null);
     csv.setAttribute('href', csvAddress());
-    loader.restart({resource: filters.resource, prefix: filters.prefix, code: filters.code,
+    loader.restart({resource: filters.resource, prefix: filters.prefix, key: filters.key, code: filters.code,
       owner_id: filters.owner_id});
   }
 

@@ -30,6 +30,11 @@ test('problems of gateways', () => {
   assert.equal(found({database: {state: 'unavailable'}, gateways: [{state: 'silent'}]}).length, 1);
 });
 
+test('a protected table with a disabled trigger', () => {
+  assert.deepEqual(found({inventory: {oldest_wait_ms: 0, tables_with_problems: 0}}), []);
+  assert.match(found({inventory: {oldest_wait_ms: 0, tables_with_problems: 1}})[0].text, /of 1 protected table:/);
+});
+
 test('a long wait', () => {
   assert.match(found({inventory: {oldest_wait_ms: 61_000}})[0].text, /exceeds 1 minute\./);
 });

@@ -23,6 +23,8 @@ type Config struct {
 	Rows          int           `help:"Rows of each table, and fences." default:"1000000"`
 	BulkRows      int           `help:"Bulk: how many rows one statement updates." default:"100000"`
 	BulkResources int           `help:"Bulk: of how many resources, beside one." default:"1000"`
+	// PgbenchTransactions are those of each of pgbench's clients; 0: as many as they can in Duration.
+	PgbenchTransactions int `kong:"-"`
 	// FlushDelay is only reported: the database was slowed down before.
 	FlushDelay time.Duration `help:"How much longer each flush of the private PostgreSQL takes." default:"0s"`
 }

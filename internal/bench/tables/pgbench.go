@@ -94,10 +94,13 @@ var tps = regexp.MustCompile(`(?m)^tps = ([0-9.]+) `)
 
 // runPgbench returns the transactions of a second. One that fails ends it.
 func (r *rig) runPgbench(ctx context.Context, program, script string, clients int) (float64, error) {
-	seconds := max(1, int(math.Ceil(r.config.Duration.Seconds())))
+	length := fmt.Sprintf("--time=%d", max(1, int(math.Ceil(r.config.Duration.Seconds()))))
+	if r.config.PgbenchTransactions > 0 {
+		length = fmt.Sprintf("--transactions=%d", r.config.PgbenchTransactions)
+	}
 	args := []string{
 		"--no-vacuum", "--protocol=prepared", "--file=" + script, "--client=" + strconv.Itoa(clients),
-		"--jobs=" + strconv.Itoa(min(clients, runtime.NumCPU())), "--time=" + strconv.Itoa(seconds),
+		"--jobs=" + strconv.Itoa(min(clients, runtime.NumCPU())), length,
 	}
 	for name, value := range map[string]any{
 		"prefix": r.prefix, "token": r.token, "stride": r.stride(clients), "sequence": r.numbers(),

@@ -25,8 +25,10 @@ var plansRows = []int{1, 100, 1000}
 // errRollback ends a transaction that has done what it was for.
 var errRollback = errors.New("roll back")
 
-// plans counts the scans of transactions of every size, each often enough that prepared statements have their generic
-// plans.
+// plansRepeats are enough transactions for a prepared statement to get its generic plan.
+const plansRepeats = 7
+
+// plans counts the scans of transactions of every size.
 func (r *rig) plans(ctx context.Context) error {
 	for _, table := range []string{protectedTable, partitionedProtectedTable} {
 		for _, rows := range plansRows {
@@ -34,12 +36,12 @@ func (r *rig) plans(ctx context.Context) error {
 				continue
 			}
 			var scans []Scans
-			for range 7 {
+			for range plansRepeats {
 				err := pgx.BeginFunc(ctx, r.control, func(tx pgx.Tx) (err error) {
-					scans, err = r.scans(ctx, tx, table, rows)
+					scans, err = r.writeRows(ctx, tx, table, rows)
 					return errors.Join(err, errRollback)
 				})
-				if !errors.Is(err, errRollback) || len(scans) == 0 {
+				if len(scans) == 0 {
 					return fmt.Errorf("%s, %d rows: %w", table, rows, err)
 				}
 			}
@@ -49,34 +51,55 @@ func (r *rig) plans(ctx context.Context) error {
 	return nil
 }
 
-// scans updates, deletes and inserts rows, and returns the transaction's scans of the fences and of the table.
-func (r *rig) scans(ctx context.Context, tx pgx.Tx, table string, rows int) ([]Scans, error) {
-	qualified, last := "fencegate_bench."+table, rows*rowsOfResource
+// writeRows updates, deletes and inserts rows, and returns the scans of the fences and of the table that were made for
+// it.
+func (r *rig) writeRows(ctx context.Context, tx pgx.Tx, table string, rows int) ([]Scans, error) {
+	qualified := "fencegate_bench." + table
+	before, err := countScans(ctx, tx, qualified)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]int64, rows)
+	for i := range ids {
+		ids[i] = int64(i) * rowsOfResource
+	}
 	for _, s := range []statement{
 		{"select count(fence.guard($1 || '/' || i, $2, $3)) from generate_series(0, $4::integer - 1) i",
 			[]any{r.prefix, r.token, r.numbers(), rows}},
-		{"update " + qualified + " set balance = balance + 1 where id = any (array(select i from generate_series(0, $1::bigint - 1, $2) i))",
-			[]any{last, rowsOfResource}},
-		{"delete from " + qualified + " where id = any (array(select i from generate_series(0, $1::bigint - 1, $2) i))",
-			[]any{last, rowsOfResource}},
-		{"insert into " + qualified + " select i, i / $2, 0 from generate_series(0, $1::bigint - 1, $2) i",
-			[]any{last, rowsOfResource}},
+		{"update " + qualified + " set balance = balance + 1 where id = any ($1)", []any{ids}},
+		{"delete from " + qualified + " where id = any ($1)", []any{ids}},
+		{"insert into " + qualified + " select id, id / $2, 0 from unnest($1::bigint[]) id", []any{ids, rowsOfResource}},
 	} {
 		if _, err := tx.Exec(ctx, s.sql, s.args...); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.sql, err)
 		}
 	}
-	found, err := tx.Query(ctx, `
-		select case when s.schemaname = 'fence' then 'fence.fences' else $1 end, sum(s.seq_scan), sum(s.idx_scan)
-		from pg_stat_xact_user_tables s
-		where s.relid = 'fence.fences'::regclass or s.relid in (select relid from pg_partition_tree($1::text::regclass))
-			or s.relid = $1::text::regclass
-		group by 1 order by 1`, qualified)
+	after, err := countScans(ctx, tx, qualified)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(found, func(row pgx.CollectableRow) (Scans, error) {
-		s := Scans{Rows: rows, Target: table}
-		return s, row.Scan(&s.Table, &s.Sequential, &s.Index)
+	for i := range after {
+		after[i].Rows, after[i].Target = rows, table
+		after[i].Sequential -= before[i].Sequential
+		after[i].Index -= before[i].Index
+	}
+	return after, nil
+}
+
+// countScans returns the scans of the session that PostgreSQL has not reported yet, those of the transaction included.
+func countScans(ctx context.Context, tx pgx.Tx, table string) ([]Scans, error) {
+	rows, err := tx.Query(ctx, `
+		select t.name, sum(pg_stat_get_xact_numscans(t.oid))::bigint,
+			sum((select sum(pg_stat_get_xact_numscans(i.indexrelid)) from pg_index i where i.indrelid = t.oid))::bigint
+		from (select 'fence.fences' as name, 'fence.fences'::regclass::oid as oid
+			union all select $1, $1::text::regclass
+			union all select $1, p.relid from pg_partition_tree($1::text::regclass) p where p.isleaf and p.level > 0) t
+		group by t.name order by t.name`, table)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Scans, err error) {
+		err = row.Scan(&s.Table, &s.Sequential, &s.Index)
+		return s, err
 	})
 }

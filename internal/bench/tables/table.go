@@ -50,11 +50,19 @@ func title(c Case) string {
 func writeRates(out io.Writer, title string, lines []Line) error {
 	rows := make([]string, len(lines))
 	for i, l := range lines {
-		rows[i] = bench.Row(l.Clients, l.Target, l.PerSecond.Cells(0), l.Ratio.Cells(2), bench.Number(l.P99MS.Median, 2),
-			bench.Number(l.CPU.Median, 0), bench.Number(l.CPURatio.Median, 2))
+		rows[i] = bench.Row(l.Clients, l.Target, l.PerSecond.Cells(0), l.Ratio.Cells(2), known(l.P99MS.Median, 2),
+			known(l.CPU.Median, 0), bench.Number(l.CPURatio.Median, 2))
 	}
 	return bench.WriteTable(out, title,
 		"clients\ttarget\ttransactions/s\t(min\tmax)\tto base\t(min\tmax)\tp99 ms\tPostgreSQL's CPU µs\tto base\t", rows)
+}
+
+// known is a dash for what pgbench does not report.
+func known(value float64, digits int) string {
+	if value == 0 {
+		return "-"
+	}
+	return bench.Number(value, digits)
 }
 
 func writeTimes(out io.Writer, title string, lines []Line) error {

@@ -1,6 +1,7 @@
 -- fence.escape_segment(text) → fence.segment of a value that does not stand for itself.
 create or replace function fence.escape_segment(p_value text) returns text
 language sql immutable
+set search_path = pg_catalog, pg_temp
 as $$
     select case
         when p_value is null then '%null'

@@ -31,13 +31,17 @@ as $$
 declare
     v_began constant pg_catalog.timestamptz := pg_catalog.clock_timestamp();
 begin
-    if guard.lease_id is null and guard.digest is null then
+    if guard.digest is null then
         update fence.fences f
         set last_token = guard.token, last_sequence = coalesce(guard.sequence, 0), last_digest = null,
             admitted_in = pg_catalog.pg_current_xact_id()
         where f.resource operator(pg_catalog.=) guard.resource
             and fence.fast_path_admits(f, guard.token, guard.sequence)
-            and not exists (select from fence.policies);
+            and not exists (select from fence.policies)
+            and (guard.lease_id is null or guard.lease_id operator(pg_catalog.=) (
+                select l.lease_id from fence.leases l
+                where l.lock operator(pg_catalog.=) guard.resource
+                    and l.fencing_token operator(pg_catalog.=) guard.token));
         if found then
             if (pg_catalog.clock_timestamp() operator(pg_catalog.-) v_began)
                 operator(pg_catalog.>) '5 ms'::pg_catalog.interval

@@ -35,7 +35,7 @@ begin
             return v_ruling;
         elsif v_ruling.replayed then
             v_ruling.verdict := 'replayed';
-        elsif v_ruling.verdict in ('token_stale', 'token_unknown')
+        elsif v_ruling.verdict <> 'admitted'
             and (p_sequence is not null
                 or not exists (select from fence.policy_for(p_resource) p where p.rule = 'same_token'))
             and exists (

@@ -4,6 +4,7 @@ create or replace function fence.guard_or_raise(
 returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_hashjoin = off
 as $$
 declare
     v_ruling fence.ruling := fence.guard_by_rule(p_resource, p_token, p_sequence, p_lease_id, p_digest);

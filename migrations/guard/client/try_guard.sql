@@ -11,6 +11,7 @@ create or replace function fence.try_guard(
     out verdict text, out reason text, out granted_token bigint, out last_token bigint, out last_sequence bigint)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_hashjoin = off
 as $$
 declare
     v_ruling fence.ruling := fence.guard_by_rule(resource, token, sequence, lease_id, digest);

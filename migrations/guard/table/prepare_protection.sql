@@ -1,5 +1,5 @@
--- fence.prepare_protection(table, template, mode) → the statements that make the missing triggers of a protected table.
--- fence.protect runs them as its caller, who must own the table.
+-- fence.prepare_protection(table, template, mode) → the statements that give the schema's owner the right to make
+-- triggers on the table, if it has not got it. fence.protect runs them as its caller, who must own the table.
 --
 -- Registers the table, or changes its registration, and makes the functions of its triggers. Deletes the registrations
 -- of tables that were dropped.
@@ -22,6 +22,7 @@ begin
         raise exception '%', v_problem using errcode = 'wrong_object_type';
     end if;
     perform fence.check_table_owner(p_table);
+    perform fence.template_columns(p_table, p_template);
 
     for v_dropped in
         select p.table_id from fence.protected_tables p where not exists (select from pg_class c where c.oid = p.table_id)
@@ -43,19 +44,22 @@ begin
     loop
         execute v_sql;
     end loop;
-    -- Only the owner may make triggers with the functions, and nobody can call them otherwise.
+    -- Nobody else makes a trigger with them: in one without transition tables, they would read a temporary view with the
+    -- rights of the schema's owner. Only the row trigger of a partitioned table is made by the table's owner, on each
+    -- partition that is attached.
     for v_sql in
-        select distinct format('revoke all on function %1$s() from public; grant execute on function %1$s() to %2$s',
-            w.function_name, c.relowner::regrole)
-        from fence.wanted_triggers(v_id, p_table) w, pg_class c where c.oid = p_table
+        select distinct format('revoke all on function %1$s() from public', w.function_name)
+            || case when w.name = 'fencegate_row'
+                then format('; grant execute on function %s() to %s', w.function_name, c.relowner::regrole) else '' end
+        from fence.wanted_triggers(v_id, p_table) w, pg_class c
+        where c.oid = p_table and w.function_name <> 'fence.check_truncate'
     loop
         execute v_sql;
     end loop;
 
     return array(
-        select regexp_replace(w.definition, '^CREATE', 'CREATE OR REPLACE')
-            || format('; ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', w.on_table, w.name)
+        select distinct format('grant trigger on %s to %I', w.on_table, current_user)
         from fence.wanted_triggers(v_id, p_table) w
-        order by w.name, w.on_table);
+        where not has_table_privilege(w.on_table, 'trigger'));
 end
 $$;

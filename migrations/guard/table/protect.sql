@@ -4,9 +4,10 @@
 -- template  names the resource of a row: accounts/{id}, where id is a column; or accounts, one resource for all rows
 -- mode      enforce, or observe: what would be rejected is recorded, and nothing is rejected
 --
--- For owners of the table: it makes triggers with the caller's rights. Called again, it changes template and mode, and
--- makes missing triggers, such as those for TRUNCATE on partitions that were attached meanwhile. The rows that exist are
--- not changed. Waits for the writers of the table.
+-- For owners of the table: it changes the table with the caller's rights, and gives the owner of the schema fence the
+-- right to make triggers on it. That owner also needs the right to use the table's schema. Called again, it changes
+-- template and mode, and makes missing triggers, such as those for TRUNCATE on partitions that were attached meanwhile.
+-- The rows that exist are not changed. Waits for the writers of the table.
 --
 -- Raises what fence.prepare_protection raises, and 42501 for a caller who does not own the table.
 create or replace function fence.protect(p_table regclass, p_template text, p_mode text default 'enforce') returns void
@@ -17,6 +18,9 @@ declare
     v_sql text;
 begin
     foreach v_sql in array fence.prepare_protection(p_table, p_template, p_mode) loop
+        execute v_sql;
+    end loop;
+    foreach v_sql in array fence.make_triggers(p_table) loop
         execute v_sql;
     end loop;
 end

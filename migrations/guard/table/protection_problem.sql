@@ -1,8 +1,10 @@
 -- fence.protection_problem(id, table, template) → what is wrong with the protection of a table, for the view
--- fence.protected; null if nothing is.
+-- fence.protected; null if nothing is. A role with the right TRIGGER, which GRANT ALL includes, can replace the triggers.
+--
+-- A table that another session has locked so that nobody can write to it has no problem: this waits 10 ms at most.
 create or replace function fence.protection_problem(p_id integer, p_table regclass, p_template text) returns text
 language plpgsql stable security definer
-set search_path = pg_catalog, pg_temp
+set search_path = pg_catalog, pg_temp set lock_timeout = '10ms'
 as $$
 declare
     v_problem text := fence.table_problem(p_table);
@@ -10,13 +12,15 @@ begin
     if v_problem is not null then
         return v_problem;
     end if;
+    -- The subqueries keep plans from reading the whole catalog, whatever the statistics are.
     select format('trigger %s on %s %s', w.name, w.on_table, case
             when t.oid is null then 'is missing'
             when t.tgenabled <> 'A' then 'does not always fire'
             else 'has another definition' end)
     into v_problem
     from fence.wanted_triggers(p_id, p_table) w
-    left join pg_trigger t on t.tgrelid = w.on_table and t.tgname = w.name
+    left join lateral (
+        select * from pg_trigger t where t.tgrelid = w.on_table and t.tgname = w.name limit 1) t on true
     where t.tgenabled is distinct from 'A' or pg_get_triggerdef(t.oid) <> w.definition
     order by w.name, w.on_table
     limit 1;
@@ -25,21 +29,40 @@ begin
         select format('trigger fencegate_row on %s %s', p.relid,
             case when t.oid is null then 'is missing' else 'does not always fire' end)
         into v_problem
-        from pg_partition_tree(p_table) p
-        left join pg_trigger t on t.tgrelid = p.relid and t.tgname = 'fencegate_row'
-        where t.tgenabled is distinct from 'A'
+        from fence.with_partitions(p_table) as p (relid)
+        left join lateral (
+            select * from pg_trigger t where t.tgrelid = p.relid and t.tgname = 'fencegate_row' limit 1) t on true
+        where p.relid <> p_table and t.tgenabled is distinct from 'A'
         limit 1;
     end if;
     if v_problem is null then
         select 'the trigger functions are not those of the template any more: call fence.protect again'
         into v_problem
         from fence.trigger_functions(p_table, p_template) f
-        left join pg_proc p on p.pronamespace = 'fence'::regnamespace and p.proname = format('check_%s_%s', p_id, f.kind)
+        left join lateral (
+            select * from pg_proc p
+            where p.pronamespace = 'fence'::regnamespace and p.proname = format('check_%s_%s', p_id, f.kind) limit 1
+        ) p on true
         where p.prosrc is distinct from f.body
+        limit 1;
+    end if;
+    if v_problem is null then
+        select format('%1$s may replace the triggers: revoke trigger on %2$s from %1$s',
+            coalesce(r.rolname, 'public'), t.oid::regclass)
+        into v_problem
+        from pg_class t
+        cross join aclexplode(t.relacl) a
+        left join pg_roles r on r.oid = a.grantee
+        where t.oid in (select p.relid from fence.with_partitions(p_table) as p (relid))
+            and a.privilege_type = 'TRIGGER'
+            and a.grantee not in (t.relowner, (select n.nspowner from pg_namespace n where n.nspname = 'fence'))
+        order by 1
         limit 1;
     end if;
     return v_problem;
 exception
+    when lock_not_available then
+        return null;
     when invalid_parameter_value or undefined_column or datatype_mismatch then
         return sqlerrm;
 end

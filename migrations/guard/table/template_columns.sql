@@ -1,10 +1,10 @@
 -- fence.template_columns(table, template) → the segments of a template in order: the literal text, or the name of a
--- column with its declared type and its type: smallint, integer, bigint, uuid, text or varchar; they differ for domains.
+-- column, whether it is a text, and the types that it may have: its own, and others with the same texts.
 --
 -- Raises 22023 if the template is invalid, 42703 for a missing column, 42804 for a column of a type whose text depends
 -- on settings, or is not fixed for other reasons.
 create or replace function fence.template_columns(p_table regclass, p_template text)
-returns table (index bigint, literal text, column_name text, declared_type regtype, type regtype)
+returns table (index bigint, literal text, column_name text, is_text boolean, types text[])
 language plpgsql stable
 as $$
 #variable_conflict use_column
@@ -39,7 +39,13 @@ begin
                 hint = 'Add a stored generated column of such a type.';
         end if;
         return query select v_segment.index, v_segment.literal, v_segment.column_name,
-            v_segment.atttypid::regtype, v_segment.base::regtype;
+            v_segment.base in ('text'::regtype, 'varchar'::regtype),
+            array(
+                select format('%I.%I', n.nspname, t.typname) from pg_type t join pg_namespace n on n.oid = t.typnamespace
+                where t.oid = v_segment.atttypid or t.oid = any (case
+                    when v_segment.base in ('text'::regtype, 'varchar'::regtype) then array['text', 'varchar']
+                    when v_segment.base = 'uuid'::regtype then array['uuid']
+                    else array['smallint', 'integer', 'bigint'] end::regtype[]));
     end loop;
 end
 $$;

@@ -3,12 +3,12 @@
 --
 -- Statement triggers check each resource of a statement once, by its transition tables (fencegate_old, fencegate_new).
 -- The row trigger is for partitioned tables and for replication (fence.wanted_triggers). All compare the resource of
--- a row with fence.admitted, and pass what is missing there to fence.check_rows. To set search_path would cost as much
--- as the check, so all names are qualified instead, operators and types too.
+-- a row with fence.admitted, and pass what is missing there to fence.check_rows.
 --
--- Names of columns and literals come from the owner of the table, and the functions run with the rights of fencegate. So
--- each name is quoted, and the caller quotes each body as a whole. Texts are compared in the collation "C", which tells
--- all of them apart.
+-- The functions run with the rights of fencegate, and names of columns and literals come from the owner of the table. So
+-- each name is quoted, and the caller quotes each body as a whole. To set search_path would cost as much as the check,
+-- so all names are qualified instead, operators too. Texts are compared in the collation "C", which tells all of them
+-- apart.
 create or replace function fence.trigger_functions(p_table regclass, p_template text)
 returns table (kind text, body text)
 language plpgsql stable
@@ -19,7 +19,7 @@ begin
     select coalesce(string_agg(format('%I%s as %1$I', c.name, c.collation), ', '), v_all) into v_all
     from (
         select distinct t.column_name as name,
-            case when t.type in ('text'::regtype, 'varchar'::regtype) then ' collate pg_catalog."C"' else '' end as collation
+            case when t.is_text then ' collate pg_catalog."C"' else '' end as collation
         from fence.template_columns(p_table, p_template) t where t.literal is null) c;
     return query
     select t.event, format($body$

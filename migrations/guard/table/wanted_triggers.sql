@@ -28,7 +28,7 @@ as $$
         where c.oid = p_table and w.partitioned = (c.relkind = 'p')
         union all
         select t.relid, 'fencegate_truncate', null, 'BEFORE TRUNCATE ON %s FOR EACH STATEMENT'
-        from (select p_table as relid union select p.relid from pg_partition_tree(p_table) p) t
+        from fence.with_partitions(p_table) as t (relid)
     ) w
     cross join lateral (
         select coalesce('fence.check_' || p_id || '_' || w.kind, 'fence.check_truncate') as function_name) f

@@ -20,7 +20,9 @@ export function columns(filterLink) {
     {id: 'code', width: '196px', label: 'Code', class: 'whole', cell: (row) => codeBadge(row.code, row.reason)},
     {id: 'resource', label: 'Resource', class: 'grow',
       cell: (row) => name(row.resource, {href: link('locks', row.resource)})},
-    {id: 'key', width: '116px', label: 'Key', class: 'grow', cell: (row) => row.key && name(row.key)},
+    {id: 'key', width: '116px', label: 'Key or table', class: 'grow',
+      hint: 'The key of the record; of a write by SQL, the protected table', cell: (row) => row.key &&
+        name(row.key, {href: row.source === 'sql' ? link('tables', null, {prefix: row.key}) : null})},
     {id: 'token', width: '92px', label: 'Token', number: true, sort: 'desc',
       hint: 'The fencing token of the write, with its sequence', cell: tokenText},
     {id: 'superseded', width: '94px', label: 'Superseded by', number: true, hint: 'The newer token',
@@ -44,7 +46,8 @@ function tokenText(row) {
 
 export function details(row) {
   const lines = [
-    ['Resource', row.key ? `${row.resource} · ${row.key}` : row.resource],
+    ['Resource', row.key && row.source !== 'sql' ? `${row.resource} · ${row.key}` : row.resource],
+    ...(row.key && row.source === 'sql' ? [['Table', row.key]] : []),
     ['Owner', row.owner_id || 'unknown'],
     ['Token', tokenText(row) + (row.superseded_by === undefined ? '' : `, superseded by ${token(row.superseded_by)}`)],
     ['Late', row.late_ms === undefined ? 'its lease had not ended, or is no longer remembered' : duration(row.late_ms)],

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/internal/checks"
+	"github.com/fencegate/fencegate/internal/printable"
+	"github.com/fencegate/fencegate/migrations"
+)
+
+type checkCmd struct {
+	databaseFlags
+	logFlags
+
+	Timeout time.Duration `help:"How long all checks may take." default:"1m"`
+	Output  string        `help:"text, or json: the findings, one a line." enum:"text,json" default:"text"`
+}
+
+// Help is shown by --help.
+func (checkCmd) Help() string {
+	return "Reads the catalog, and changes nothing: protected tables whose triggers are disabled, missing or changed; " +
+		"partitions without a trigger for TRUNCATE; roles that could get past the fence; tables that are only observed. " +
+		"Run it as the role of the gateway. Exits 1 if it finds an error; warnings and notices exit 0."
+}
+
+// Run checks the database.
+func (c *checkCmd) Run(ctx context.Context, con *console) (err error) {
+	con.json = c.Output == "json"
+	if c.Timeout <= 0 {
+		return usagef("--timeout is %s, it must be positive", c.Timeout)
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	db, err := c.open(ctx, c.logger(con.err))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.close()) }()
+	conn, err := pgx.Connect(ctx, db.url)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
+	if err := migrations.Check(ctx, conn); err != nil {
+		return err
+	}
+	findings, err := checks.Run(ctx, conn, checks.All)
+	if err != nil {
+		return err
+	}
+	return con.findings(findings)
+}
+
+// findings shows what the checks found. It returns an error if there is an error among the findings.
+func (c *console) findings(findings []checks.Finding) error {
+	number := 0
+	for i, f := range findings {
+		if f.Severity == checks.Error {
+			number++
+		}
+		if c.json {
+			if err := writeJSON(c.out, f); err != nil {
+				return err
+			}
+			continue
+		}
+		if i == 0 || findings[i-1].Check != f.Check {
+			_, _ = fmt.Fprintf(c.out, "%s: %s\n  %s\n", f.Severity, f.Check, f.Advice)
+		}
+		if _, err := fmt.Fprintf(c.out, "  - %s %s\n", printable.Text(f.Subject), printable.Text(f.Detail)); err != nil {
+			return err
+		}
+	}
+	if number > 0 {
+		return fmt.Errorf("%d of %d findings are errors", number, len(findings))
+	}
+	c.note("no errors in %d findings", len(findings))
+	return nil
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/checks"
+	"github.com/fencegate/fencegate/internal/pgtest"
+)
+
+// TestCheck finds each weakness once, and exits with 1 only if one is an error.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Migrated(t)
+	conn, err := pgx.Connect(t.Context(), url)
+	check(t, err)
+	role := pgx.Identifier{"app-" + uuid.NewString()[:8]}.Sanitize()
+	exec := func(sql string) {
+		t.Helper()
+		_, err := conn.Exec(await.Context(t), strings.ReplaceAll(sql, "ROLE", role))
+		check(t, err)
+	}
+	t.Cleanup(func() {
+		exec("reset role; drop owned by ROLE cascade; drop role ROLE") // roles are the server's, not the database's
+		check(t, conn.Close(await.Context(t)))
+	})
+	exec(`create role ROLE login; create table good (id bigint); select fence.protect('good', 'good/{id}')`)
+	s := shell{t: t}
+	quiet := s.do("check", "--database-url", url)
+	if quiet.code != exitOK || strings.Contains(quiet.out, "error") || strings.Contains(quiet.out, role) {
+		t.Errorf("without an error check exited with %d: %s%s", quiet.code, quiet.out, quiet.errOut)
+	}
+	exec(`
+		create table owned (id bigint); select fence.protect('owned', 'owned/{id}'); alter table owned owner to ROLE;
+		grant trigger, truncate on good to ROLE;
+		create table seen (id bigint); select fence.protect('seen', 'seen', 'observe');
+		create table parts (id bigint) partition by range (id); select fence.protect('parts', 'parts/{id}');
+		create table parts_1 partition of parts for values from (1) to (9);
+		create table off (id bigint); select fence.protect('off', 'off/{id}'); alter table off disable trigger user`)
+	found := s.do("check", "--database-url", url, "--output", "json")
+	got := map[string]bool{}
+	for line := range strings.Lines(found.out) {
+		var f checks.Finding
+		parseLine(t, line, &f)
+		if f.Advice == "" {
+			t.Errorf("%s has no advice", f.Check)
+		}
+		got[fmt.Sprintf("%s %s: %s %s", f.Severity, f.Check, f.Subject, f.Detail)] = true
+	}
+	app := strings.Trim(role, `"`)
+	for _, want := range []string{
+		"error table_problem: public.off trigger fencegate_delete on public.off does not always fire",
+		"error table_problem: public.parts trigger fencegate_truncate on public.parts_1 is missing",
+		"error partition_truncate: public.parts_1 partition of public.parts without the trigger fencegate_truncate",
+		"warning table_owner: " + app + " may act as the owner of public.owned",
+		"warning table_rights: " + app + " has the right TRIGGER on public.good",
+		"warning table_rights: " + app + " has the right TRUNCATE on public.good",
+		"notice observe: public.seen is observed: nothing is rejected",
+	} {
+		if !got[want] {
+			t.Errorf("not found: %s", want)
+		}
+	}
+	if found.code != exitFailure || !strings.Contains(found.errOut, "findings are errors") {
+		t.Errorf("with errors check exited with %d: %s", found.code, found.errOut)
+	}
+}

@@ -1,0 +1,51 @@
+// Protected tables: users' own tables whose rows can be written only under the fence of their resource.
+
+import {fill, h} from '../dom.js';
+import {compact, count} from '../format.js';
+import {badge, codeMark, emptyMessage, name} from '../parts.js';
+import {link} from '../router.js';
+import {pagedList} from '../paged.js';
+import {timeAgo} from '../left.js';
+
+export const title = 'Tables';
+
+const modes = {
+  enforce: 'A write without an admitted token is rejected.',
+  observe: 'Nothing is rejected. What would be is recorded.',
+};
+
+const columns = [
+  {id: 'table', label: 'Table', class: 'grow', cell: (table) => name(table.table)},
+  {id: 'template', label: 'Resource of a row', class: 'grow', hint: 'A segment in braces is a column',
+    cell: (table) => h('code', null, h('bdi', null, table.template))},
+  {id: 'mode', label: 'Mode', class: 'tight', cell: (table) => h('span', {title: modes[table.mode]},
+    badge(table.mode, table.mode === 'enforce' ? '' : 'info'))},
+  {id: 'state', label: 'Triggers', class: 'grow', cell: (table) => (table.problem
+    ? h('span', {class: 'stack'}, badge('problem', 'bad'), h('bdi', null, table.problem))
+    : badge('in place', 'good'))},
+  {id: 'rows', label: 'Rows', number: true, hint: 'An estimate, as of the last vacuum or analyze',
+    cell: (table) => (table.rows === undefined ? h('span', {class: 'note'}, 'not analyzed') : compact(table.rows))},
+  {id: 'rejections', label: 'Rejections', number: true,
+    hint: 'Recorded in the last 24 hours: of the mode observe, and of fence.try_guard',
+    cell: (table) => (table.rejections === 0 ? '0' : h('a', {href: link('rejections', null,
+      {source: 'sql', key: table.table, range: '24h'})}, count(table.rejections)))},
+  {id: 'since', label: 'Protected', class: 'tight', cell: (table) => timeAgo(table.protected_at)},
+];
+
+export function mount(container, params, app) {
+  const rejected = h('span', {class: 'badges'});
+  const showRejected = ({database}) => {
+    const codes = Object.entries(database.rejected_by_sql ?? {});
+    fill(rejected, codes.length > 0 && 'Rejected by SQL so far:',
+      codes.map(([code, writes]) => h('span', {class: 'code'}, codeMark(code), code, ' ', count(writes))));
+  };
+  return pagedList(container, params, app, {
+    page: 'tables', title, intro: ['Rows of these tables can be written only under the fence of their resource. ',
+      rejected],
+    noun: 'table', caption: 'Protected tables', columns, key: (table) => table.table, overview: showRejected,
+    filters: {label: 'Filter tables', fields: [{name: 'prefix', label: 'Name begins with', placeholder: 'any'}]},
+    empty: (filtered) => emptyMessage(filtered ? 'No table matches.' : 'No table is protected.',
+      h('p', null, 'The owner of a table protects it by SQL. From then on a write needs an admitted token:'),
+      h('pre', null, 'select fence.protect(\'public.accounts\', \'accounts/{id}\');')),
+  });
+}

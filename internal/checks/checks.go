@@ -1,0 +1,84 @@
+// Package checks looks in a database for what weakens fencing.
+//
+// A Check is a query and the advice for what it finds. To add one, add it to the list in list.go.
+package checks
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Severity says how bad a finding is.
+type Severity string
+
+// The severities, the worst first.
+const (
+	// Error: the fence does not check what it should.
+	Error Severity = "error"
+	// Warning: someone could get past the fence on purpose.
+	Warning Severity = "warning"
+	// Notice: it may be as wanted, and is good to know.
+	Notice Severity = "notice"
+)
+
+// Check is a query for one kind of weakness.
+type Check struct {
+	Name     string
+	Severity Severity
+	// SQL returns two texts for each finding: what it is about, and what was found. It may only read, and begins with an
+	// empty search_path.
+	SQL string
+	// VersionMin is the first version of PostgreSQL (server_version_num) that can run SQL; 0: all.
+	VersionMin int
+	// Advice says what to do about a finding.
+	Advice string
+}
+
+// Finding is something that a check found.
+type Finding struct {
+	Severity Severity `json:"severity"`
+	Check    string   `json:"check"`
+	Subject  string   `json:"subject"`
+	Detail   string   `json:"detail"`
+	Advice   string   `json:"advice"`
+}
+
+// Run returns what the checks find, in their order. It returns the error of the database, such as for a role that may
+// not read the schema "fence".
+func Run(ctx context.Context, conn *pgx.Conn, all []Check) ([]Finding, error) {
+	findings := []Finding{}
+	err := pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		var version int
+		err := tx.QueryRow(ctx, `select current_setting('server_version_num')::integer
+			from set_config('search_path', '', true)`).Scan(&version)
+		if err != nil {
+			return err
+		}
+		for _, c := range all {
+			if version < c.VersionMin {
+				continue
+			}
+			found, err := c.run(ctx, tx)
+			if err != nil {
+				return fmt.Errorf("check %s: %w", c.Name, err)
+			}
+			findings = append(findings, found...)
+		}
+		return nil
+	})
+	return findings, err
+}
+
+func (c Check) run(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
+	rows, err := tx.Query(ctx, c.SQL)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Finding, error) {
+		finding := Finding{Severity: c.Severity, Check: c.Name, Advice: c.Advice}
+		err := row.Scan(&finding.Subject, &finding.Detail)
+		return finding, err
+	})
+}

@@ -1,0 +1,138 @@
+package migrations_test
+
+import (
+	"bytes"
+	"fmt"
+	osexec "os/exec"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/migrations"
+)
+
+// preparedScripts need max_prepared_transactions.
+var preparedScripts = []script{
+	{"P3: a grant waits for a prepared transaction", `
+		A create table prepared (id integer); select fence.protect('prepared', 'prepared/{id}'); select test.grant('prepared/1')  -- $t
+		A begin; select fence.guard('prepared/1', $t, 1); insert into prepared values (1); prepare transaction 'one'
+		A insert into prepared values (1)  -- !LF101
+		B select test.grant('prepared/1')  -- waits
+		A commit prepared 'one'
+		B ...  -- $new
+		A select count(*) from prepared  -- 1
+		A begin; select fence.guard('prepared/1', $new, 1); insert into prepared values (1); prepare transaction 'two'
+		A rollback prepared 'two'; begin; select fence.guard('prepared/1', $new, 1); insert into prepared values (1); commit`},
+}
+
+// TestPreparedAndReplicated needs a cluster with settings of its own.
+func TestPreparedAndReplicated(t *testing.T) {
+	t.Parallel()
+	cluster := pgtest.NewCluster(t, pgtest.Setting("max_prepared_transactions", "4"),
+		pgtest.Setting("wal_level", "logical"), pgtest.Setting("wal_retrieve_retry_interval", "20ms"),
+		pgtest.Setting("fsync", "off"))
+	publisher := connect(t, cluster.URL())
+	exec(t, publisher, "create database subscriber")
+	url := cluster.DatabaseURL("subscriber")
+	subscriber := connect(t, url)
+	if err := migrations.Apply(t.Context(), subscriber); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, subscriber, scriptFunctions)
+	t.Run("prepared", func(t *testing.T) { runScripts(t, url, nil, preparedScripts) })
+	t.Run("replicated", func(t *testing.T) { expectAppliedRowsChecked(t, publisher, subscriber) })
+}
+
+// expectAppliedRowsChecked checks that rows that the apply worker of a subscription writes are checked like others.
+func expectAppliedRowsChecked(t *testing.T, publisher, subscriber *pgx.Conn) {
+	for _, conn := range []*pgx.Conn{publisher, subscriber} {
+		exec(t, conn, `create table applied (id integer primary key, n integer);
+			create table parts (id integer primary key) partition by list (id);
+			create table part partition of parts default`)
+	}
+	exec(t, publisher, "create publication changes for table applied, parts")
+	exec(t, publisher, "select pg_create_logical_replication_slot('changes', 'pgoutput')")
+	exec(t, subscriber, `
+		select fence.protect('applied', 'applied/{id}', 'observe'), fence.protect('parts', 'parts/{id}', 'observe')`)
+	exec(t, subscriber, fmt.Sprintf(`
+		create subscription changes connection '%s' publication changes
+		with (create_slot = false, slot_name = 'changes', copy_data = false)`,
+		publisher.Config().ConnString()))
+
+	exec(t, publisher, "insert into applied values (1, 1), (2, 2); insert into parts values (1)")
+	exec(t, publisher, "update applied set n = 3 where id = 1; delete from applied where id = 2")
+	awaitValue(t, subscriber, "select string_agg(n::text, ' ') from applied", "3")
+	awaitValue(t, subscriber, `
+		select string_agg(distinct resource, ' ') || ' ' || count(*) from fence.reported`, "applied/1 applied/2 parts/1 5")
+
+	exec(t, subscriber, "select fence.protect('applied', 'applied/{id}')")
+	exec(t, publisher, "insert into applied values (5, 5)")
+	awaitValue(t, subscriber, "select least(apply_error_count, 2)::text from pg_stat_subscription_stats", "2")
+	awaitValue(t, subscriber, "select count(*)::text from applied where id = 5", "0")
+	exec(t, subscriber, "select fence.unprotect('applied')")
+	awaitValue(t, subscriber, "select count(*)::text from applied where id = 5", "1")
+	exec(t, subscriber, "drop subscription changes")
+}
+
+// awaitValue waits until a query returns the text.
+func awaitValue(t *testing.T, conn *pgx.Conn, sql, want string) {
+	t.Helper()
+	await.True(t, fmt.Sprintf("%s is %q", sql, want), func() bool {
+		var got *string
+		if err := conn.QueryRow(t.Context(), sql).Scan(&got); err != nil {
+			t.Fatal(err)
+		}
+		return got != nil && *got == want
+	})
+}
+
+// TestDump checks that a restored dump protects its tables, and that the admissions in it admit nothing.
+func TestDump(t *testing.T) {
+	t.Parallel()
+	dump, restore := pgtest.Require(t, "pg_dump"), pgtest.Require(t, "psql")
+	from, to := scripted(t, ""), pgtest.Empty(t)
+	before := script{"before", `
+		A create table dumped (id integer primary key); create table parts (id integer) partition by list (id); create table part partition of parts for values in (1, 2); create table dropped (id integer)
+		A select fence.protect('dumped', 'dumped/{id}'); select fence.protect('parts', 'parts/{id}', 'observe'); select fence.protect('dropped', 'dropped'); drop table dropped; select test.grant('dumped/1')  -- $t
+		A begin; select fence.guard('dumped/1', $t, 1); insert into dumped values (1); insert into parts values (1); commit`}
+	if err := before.run(t.Context(), from, nil); err != nil {
+		t.Fatal(err)
+	}
+	var text, complaints bytes.Buffer
+	dumping := command(t, dump, "--dbname", from)
+	dumping.Stdout, dumping.Stderr = &text, &complaints
+	err := dumping.Run()
+	if strings.Contains(complaints.String(), "server version mismatch") {
+		t.Skip(complaints.String())
+	}
+	if err != nil {
+		t.Fatalf("%v: %s", err, &complaints)
+	}
+	restoring := command(t, restore, "--no-psqlrc", "--set", "ON_ERROR_STOP=1", "--quiet", "--dbname", to)
+	restoring.Stdin = &text
+	if output, err := restoring.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	after := script{"after", `
+		A select string_agg(concat_ws(' ', table_name, template, mode, problem), ', ' order by template) from fence.protected where template <> 'dropped'  -- dumped dumped/{id} enforce, parts parts/{id} observe
+		A insert into dumped values (2)  -- !LF101
+		A delete from dumped  -- !LF101 dumped/1
+		A set session_replication_role = replica; delete from dumped  -- !LF101 dumped/1
+		A reset session_replication_role; insert into part values (2); select count(*) from fence.reported where resource = 'parts/2'  -- 1
+		A truncate part; select fence.protect('parts', 'parts/{id}'); select fence.protect('dumped', 'dumped/{id}'); select count(*) from fence.protected_tables  -- 2
+		A truncate part  -- !LF107
+		A select test.grant('dumped/1')  -- $t
+		A begin; select fence.guard('dumped/1', $t, 1); delete from dumped; commit`}
+	if err := after.run(t.Context(), to, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func command(t *testing.T, program string, arguments ...string) *osexec.Cmd {
+	t.Helper()
+	return osexec.CommandContext(await.Context(t), program, arguments...)
+}
+

@@ -1,0 +1,22 @@
+-- fence.make_triggers(table) makes the triggers of a registered table. → the statements that let them fire always.
+-- fence.protect runs those as its caller, who must own the table. Raises 42501 for a caller who does not.
+create or replace function fence.make_triggers(p_table regclass) returns text[]
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_trigger record;
+    v_always  text[] := '{}';
+begin
+    perform fence.check_table_owner(p_table);
+    for v_trigger in
+        select w.* from fence.protected_tables p, fence.wanted_triggers(p.id, p_table) w
+        where p.table_id = p_table
+        order by w.name, w.on_table
+    loop
+        execute regexp_replace(v_trigger.definition, '^CREATE', 'CREATE OR REPLACE');
+        v_always := v_always || format('alter table %s enable always trigger %I', v_trigger.on_table, v_trigger.name);
+    end loop;
+    return v_always;
+end
+$$;

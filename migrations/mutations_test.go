@@ -1,0 +1,87 @@
+package migrations_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/fencegate/fencegate/migrations"
+)
+
+// sqlMutations are functions that are broken on purpose, in one place, and a script that must notice.
+var sqlMutations = []struct{ function, old, broken, script string }{
+	{"guard", "and not exists (select from fence.policies)", "", "require_lease_id"},
+	{"guard", "perform fence.no_policy_came();", "", firstPolicy.name},
+	{"guard", "admitted_in = pg_catalog.pg_current_xact_id()", "admitted_in = null", "insert, update, delete"},
+	{"guard", "fence.fast_path_admits(f, guard.token, guard.sequence)", "true", "LF103 superseded"},
+	{"guard_by_rule", "if exists (select from fence.admitted a where a.resource = p_resource) then", "if false then",
+		"again in one transaction: the same number, and greater ones"},
+	{"guard_by_rule", "v_ruling.verdict := 'token_reused'", "null", "LF106 for a plain token, too"},
+	{"guard_by_rule", "not exists (select from fence.policy_for(p_resource) p where p.rule = 'same_token')", "true",
+		"same_token admits a token many times, and never says that it was committed"},
+	{"guard_by_rule", "greatest(f.last_sequence, v_sequence)", "v_sequence",
+		"same_token admits a token many times, and never says that it was committed"},
+	{"guard_by_rule", "v_digest is null or f.last_digest is null", "true",
+		"a digest: the same transaction is a replay, another one is stale"},
+	{"guard_by_rule", "convert_to('sql:', 'UTF8') || p_digest", "p_digest", "a digest is not that of a write by HTTP"},
+	{"guard_by_rule", "p_token <= (select t.last_value from fence.tokens t)", "false",
+		"repeatable read: the token of a grant since the snapshot is 40001"},
+	{"guard_by_rule", "v_ruling.verdict in ('lease_expired', 'lease_mismatch')", "false",
+		"repeatable read: a renewal since the snapshot is 40001, not LF105"},
+	{"count_rejection", "nextval(", "pg_sequence_last_value(",
+		"rejections are counted, and those by try_guard recorded"},
+	{"admitted", "and age(f.xmin) <= 0", "",
+		"a fence that a restored dump says was admitted in a transaction of this number"},
+	{"admitted", "f.admitted_in = pg_current_xact_id()", "f.admitted_in is not null", "an admission of another transaction"},
+	{"trigger_functions", "(select %1$s from fencegate_old union all select %1$s from fencegate_new) u", "fencegate_new",
+		"an update that moves a row needs both resources"},
+	{"trigger_functions", "(v_old operator(pg_catalog.=) v_new) is not true", "false", "partitions"},
+	{"trigger_functions", `' collate pg_catalog."C"'`, "''", "collations that take different texts for the same"},
+	{"resource_expression", "pg_catalog.pg_typeof(%1$s.%2$I) operator(pg_catalog.=) any (%3$L::pg_catalog.regtype[])", "true",
+		"an owner whose types have casts: its functions never run with fencegate's rights"},
+	{"escape_segment", "set search_path = pg_catalog, pg_temp", "",
+		"an owner whose types have casts: its functions never run with fencegate's rights"},
+	{"make_triggers", "enable always trigger", "enable trigger",
+		"replicated rows: session_replication_role = replica"},
+	{"check_table_owner", "not pg_has_role(v_caller, c.relowner, 'usage')", "false",
+		"an owner who is not fencegate: no other trigger with its functions, and no other's table"},
+	{"prepare_protection", "revoke all on function %1$s() from public", "select ''%1$s''",
+		"an owner who is not fencegate: no other trigger with its functions, and no other's table"},
+	{"check_rows", "coalesce(v_only = v_resource, true)", "true", "a token in the settings of the transaction"},
+	{"check_rows", "exit when v_reports > 100", "null",
+		"a change of the template and the mode, and the end of the protection"},
+	{"check_truncate", "if not exists (select from fence.admitted a where a.resource = v_template) then", "if false then",
+		"truncate"},
+	{"protection_problem", "a.privilege_type = 'TRIGGER'", "false",
+		"a role with the right to replace triggers is shown"},
+	{"protection_problem", "or pg_get_triggerdef(t.oid) <> w.definition", "",
+		"what the owner of the table can do is shown"},
+}
+
+// TestMutations breaks the functions, one place at a time, and checks that the script fails.
+func TestMutations(t *testing.T) {
+	t.Parallel()
+	scripts := map[string]script{firstPolicy.name: firstPolicy}
+	for _, group := range [][]script{guardScripts, ruledScripts, protectScripts, attackScripts} {
+		for _, s := range group {
+			scripts[s.name] = s
+		}
+	}
+	for _, m := range sqlMutations {
+		t.Run(m.function+" "+m.old, func(t *testing.T) {
+			t.Parallel()
+			s, known := scripts[m.script]
+			source, _ := migrations.GuardSource(m.function)
+			if !known || strings.Count(source, m.old) != 1 {
+				t.Fatalf("there is no script %q, or the text is there %d times, want once", m.script,
+					strings.Count(source, m.old))
+			}
+			url, variables := protectedDatabase(t)
+			exec(t, connect(t, url), strings.Replace(source, m.old, m.broken, 1))
+			err := s.run(t.Context(), url, variables)
+			if err == nil {
+				t.Errorf("the script %q did not notice", m.script)
+			}
+			t.Log(err)
+		})
+	}
+}
