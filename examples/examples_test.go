@@ -28,7 +28,7 @@ func check(t *testing.T, err error) {
 
 var (
 	// transcript is a command of the documentation, and what it prints.
-	transcript = regexp.MustCompile("(?ms)^```console\n\\$ (.*?)\n(.*?)^```$")
+	transcript = regexp.MustCompile("(?s)```console\n\\$ (.*?)\n(.*?)```\n")
 	tokens     = regexp.MustCompile(`the token \d+\.2 is stale: the newest token is \d+`)
 )
 

@@ -66,7 +66,8 @@ func TestExternalTokens(t *testing.T) {
 	transact := func(token int64) answer {
 		return h.post(t, "/v1/transactions", fmt.Sprintf(`{"fences":[
 			{"resource":"etcd/tx","fencing_token":%d,"sequence":1},{"resource":"ours","fencing_token":%d,"sequence":%d}],
-			"ops":[{"op":"put","resource":"etcd/tx","key":"k","value":%[1]d},{"op":"put","resource":"ours","key":"k","value":1}]}`,
+			"ops":[{"op":"put","resource":"etcd/tx","key":"k","value":%[1]d},
+			{"op":"put","resource":"ours","key":"k","value":1}]}`,
 			token, lease.FencingToken, token))
 	}
 	as[api.TransactionResult](t, transact(20), http.StatusOK)
@@ -99,8 +100,11 @@ func TestSetFence(t *testing.T) {
 	for _, gateway := range []*harness{h, other} { // the second rejection of each is from memory
 		gateway.expectWrites(t, "etcd/job 42.1 token_stale superseded", "etcd/job 42.1 token_stale superseded")
 	}
-	set := func(resource, body string) answer { return h.send(t, "PUT", "/v1/resources/"+resource+"/fence", body, jsonType) }
-	got := as[api.FenceSet](t, set("etcd/job", `{"last_token":41,"last_sequence":7,"reason":"sent its clock"}`), http.StatusOK)
+	set := func(resource, body string) answer {
+		return h.send(t, "PUT", "/v1/resources/"+resource+"/fence", body, jsonType)
+	}
+	got := as[api.FenceSet](t,
+		set("etcd/job", `{"last_token":41,"last_sequence":7,"reason":"sent its clock"}`), http.StatusOK)
 	if want := (api.FenceSet{Resource: "etcd/job", LastToken: 41, LastSequence: 7, PreviousToken: 1767344421480,
 		PreviousSequence: 1}); got != want {
 		t.Errorf("the answer is %+v, want %+v", got, want)
@@ -116,7 +120,8 @@ func TestSetFence(t *testing.T) {
 		t.Errorf("a guard with the number that was set is %s, want token_stale: no write had it", verdict)
 	}
 	h.expectWrites(t, "etcd/job 42.1 ok")
-	await.True(t, "the other gateway forgets what it refused", func() bool { return other.store.RefusalsRemembered() == 0 })
+	await.True(t, "the other gateway forgets what it refused",
+		func() bool { return other.store.RefusalsRemembered() == 0 })
 	other.expectWrites(t, "etcd/job 42.2 ok")
 	if verdict := h.tryGuard(t, "etcd/job", 43, 1); verdict != "admitted" {
 		t.Errorf("a guard with a greater number is %s, want it admitted", verdict)

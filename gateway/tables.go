@@ -22,8 +22,12 @@ func (g *Gateway) listTables(ctx context.Context, r *http.Request) (any, error) 
 }
 
 func tableAnswer(table store.ProtectedTable) api.Table {
-	return api.Table{
+	answer := api.Table{
 		Table: table.Name, Template: table.Template, Mode: table.Mode, ProtectedAt: api.Time{Time: table.ProtectedAt},
 		Problem: table.Problem, Rows: table.Rows, Rejections: table.Rejections,
 	}
+	if table.CheckedAt != nil {
+		answer.CheckedAt = &api.Time{Time: *table.CheckedAt}
+	}
+	return answer
 }

@@ -79,10 +79,17 @@ func TestProtectedTables(t *testing.T) {
 		t.Errorf("the rejections of another table are %+v, want none", other)
 	}
 	as[api.Rejections](t, h.get(t, "/v1/rejections?code=truncate"), http.StatusOK)
+	changes := h.open(t, "/v1/rejections/stream?key="+key)
+	h.exec(t, `insert into "Odd one"."<b>.t" values ('z')`)
+	h.exec(t, "select fence.sweep('reported', '0', 1000, '0', 0)")
+	if changed := changes.nextRejection(t); changed.Count != 2 {
+		t.Errorf("the stream of the table's rejections has the count %d, want 2", changed.Count)
+	}
 
+	h.get(t, overviewPath)
 	metrics, _ := h.scrape(t)
 	metrics.want(t, []wanted{
-		{2, "fencegate_sql_rejections_total", "code token_required"},
+		{3, "fencegate_sql_rejections_total", "code token_required"},
 		{0, "fencegate_sql_rejections_total", "code token_reused"},
 		{0, "fencegate_sql_rejections_total", "code truncate"},
 		{5, "fencegate_protected_tables", "mode enforce"}, {1, "fencegate_protected_tables", "mode observe"},

@@ -132,6 +132,42 @@ func TestLeasesBySQL(t *testing.T) {
 	}
 }
 
+// badLeaseArguments are refused. $1 and $2 are the lease_id and the token of a lease in a session.
+var badLeaseArguments = []struct{ call, state, message string }{
+	{"acquire(null, 'A')", "22023", "lock is not a name"},
+	{"acquire('', 'A')", "22023", "lock is not a name"},
+	{"acquire('a//b', 'A')", "22023", "lock is not a name"},
+	{"acquire(repeat('a', 513), 'A')", "22023", "lock is not a name"},
+	{"acquire('a', null)", "22023", "owner_id has 0 bytes"},
+	{"acquire('a', '')", "22023", "owner_id has 0 bytes"},
+	{"acquire('a', repeat('ä', 129))", "22023", "owner_id has 258 bytes"},
+	{"acquire('a', e'A\\n')", "22023", "owner_id has a control character"},
+	{"acquire('a', 'A' || chr(133))", "22023", "owner_id has a control character"},
+	{"acquire('a', 'A', 99)", "22023", "ttl_ms is '99'"},
+	{"acquire('a', 'A', 86400001)", "22023", "ttl_ms is '86400001'"},
+	{"acquire('a', 'A', null)", "22023", "ttl_ms is NULL"},
+	{"acquire('a', 'A', mode => 'both')", "22023", "mode must be"},
+	{"acquire('a', 'A', mode => null)", "22023", "mode must be"},
+	{"acquire('a', 'A', scope => 'all')", "22023", "scope must be"},
+	{"acquire('a', 'A', request_id => '')", "22023", "request_id has 0 bytes"},
+	{"acquire('a', 'A', request_id => repeat('r', 257))", "22023", "request_id has 257 bytes"},
+	{"acquire('used', 'B', request_id => 'r')", "22023", "by another owner"},
+	{"acquire('used', 'A', 500, request_id => 'r')", "22023", "with another mode"},
+	{"acquire('a', 'A', metadata => '[]')", "22023", "metadata must be a JSON object"},
+	{"acquire('a', 'A', metadata => 'null')", "22023", "metadata must be a JSON object"},
+	{"acquire('a', 'A', metadata => json_build_object('a', repeat('b', 4096)))", "22023", "metadata has 4106 bytes"},
+	{`acquire('a', 'A', metadata => '{"a": "\u0000"}')`, "22P05", "Unicode escape"},
+	{"acquire('elsewhere/a', 'A')", "LF003", "another lock service"},
+	{"renew('a', 'A', null, 1)", "22023", "lease_id is null"},
+	{"renew('a', 'A', gen_random_uuid(), 0)", "22023", "fencing_token is '0'"},
+	{"renew('a', 'A', gen_random_uuid(), 1, 99)", "22023", "ttl_ms is '99'"},
+	{"renew('a', '', gen_random_uuid(), 1)", "22023", "owner_id has 0 bytes"},
+	{"renew('in-session', 'A', $1, $2)", "22023", "as long as its session"},
+	{"release('a/', 'A', gen_random_uuid(), 1)", "22023", "lock is not a name"},
+	{"release('a', 'A', gen_random_uuid(), 9007199254740992)", "22023", "fencing_token is '9007199254740992'"},
+	{"release('a', 'A', null, null)", "22023", "lease_id is null"},
+}
+
 // TestLeaseArgumentsBySQL checks that bad arguments are refused with a message that names them: SQL has no gateway
 // before it that checks them.
 func TestLeaseArgumentsBySQL(t *testing.T) {
@@ -152,40 +188,7 @@ func TestLeaseArgumentsBySQL(t *testing.T) {
 		t.Fatal(err)
 	}
 	granted(t, conn, "acquire('used', 'A', request_id => 'r')")
-	for _, c := range []struct{ call, state, message string }{
-		{"acquire(null, 'A')", "22023", "lock is not a name"},
-		{"acquire('', 'A')", "22023", "lock is not a name"},
-		{"acquire('a//b', 'A')", "22023", "lock is not a name"},
-		{"acquire(repeat('a', 513), 'A')", "22023", "lock is not a name"},
-		{"acquire('a', null)", "22023", "owner_id has 0 bytes"},
-		{"acquire('a', '')", "22023", "owner_id has 0 bytes"},
-		{"acquire('a', repeat('ä', 129))", "22023", "owner_id has 258 bytes"},
-		{"acquire('a', e'A\\n')", "22023", "owner_id has a control character"},
-		{"acquire('a', 'A' || chr(133))", "22023", "owner_id has a control character"},
-		{"acquire('a', 'A', 99)", "22023", "ttl_ms is '99'"},
-		{"acquire('a', 'A', 86400001)", "22023", "ttl_ms is '86400001'"},
-		{"acquire('a', 'A', null)", "22023", "ttl_ms is NULL"},
-		{"acquire('a', 'A', mode => 'both')", "22023", "mode must be"},
-		{"acquire('a', 'A', mode => null)", "22023", "mode must be"},
-		{"acquire('a', 'A', scope => 'all')", "22023", "scope must be"},
-		{"acquire('a', 'A', request_id => '')", "22023", "request_id has 0 bytes"},
-		{"acquire('a', 'A', request_id => repeat('r', 257))", "22023", "request_id has 257 bytes"},
-		{"acquire('used', 'B', request_id => 'r')", "22023", "by another owner"},
-		{"acquire('used', 'A', 500, request_id => 'r')", "22023", "with another mode"},
-		{"acquire('a', 'A', metadata => '[]')", "22023", "metadata must be a JSON object"},
-		{"acquire('a', 'A', metadata => 'null')", "22023", "metadata must be a JSON object"},
-		{"acquire('a', 'A', metadata => json_build_object('a', repeat('b', 4096)))", "22023", "metadata has 4106 bytes"},
-		{`acquire('a', 'A', metadata => '{"a": "\u0000"}')`, "22P05", "Unicode escape"},
-		{"acquire('elsewhere/a', 'A')", "LF003", "another lock service"},
-		{"renew('a', 'A', null, 1)", "22023", "lease_id is null"},
-		{"renew('a', 'A', gen_random_uuid(), 0)", "22023", "fencing_token is '0'"},
-		{"renew('a', 'A', gen_random_uuid(), 1, 99)", "22023", "ttl_ms is '99'"},
-		{"renew('a', '', gen_random_uuid(), 1)", "22023", "owner_id has 0 bytes"},
-		{"renew('in-session', 'A', $1, $2)", "22023", "as long as its session"},
-		{"release('a/', 'A', gen_random_uuid(), 1)", "22023", "lock is not a name"},
-		{"release('a', 'A', gen_random_uuid(), 9007199254740992)", "22023", "fencing_token is '9007199254740992'"},
-		{"release('a', 'A', null, null)", "22023", "lease_id is null"},
-	} {
+	for _, c := range badLeaseArguments {
 		var args []any
 		if strings.Contains(c.call, "$") {
 			args = []any{inSession.ID, inSession.Token}

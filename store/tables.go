@@ -30,7 +30,8 @@ type ProtectedTable struct {
 	Template    string
 	Mode        string // enforce or observe
 	ProtectedAt time.Time
-	Problem     string // what kept rows from being checked when gateways looked last; "": nothing, or never yet
+	Problem     string     // what kept rows from being checked at CheckedAt; "": nothing
+	CheckedAt   *time.Time // when a gateway looked last, some 30 s ago; nil: never yet
 	// Rows is the estimate of the last vacuum or analyze; nil before the first.
 	Rows *int64
 	// Rejections are the recorded ones of groups that were last seen in the last 24 hours. Of a table that is enforced,
@@ -51,7 +52,7 @@ type TableQuery struct {
 // tablesSQL reads the fields of a ProtectedTable. It waits for no lock on a table: it reads only the catalog.
 const tablesSQL = `
 	select t.id, t.name, t.template, t.mode, t.protected_at,
-		coalesce(t.problem, ''), (
+		coalesce(t.problem, ''), nullif(t.checked_at, '-infinity'), (
 			select sum(c.reltuples)::bigint
 			from fence.with_partitions(t.table_id) as p (relid) join pg_class c on c.oid = p.relid
 			where c.relkind <> 'p' and c.reltuples >= 0),
@@ -59,7 +60,7 @@ const tablesSQL = `
 		where r.source = 'sql' and r.key = t.name and r.changed_at > clock_timestamp() - interval '24 hours')
 	from (
 		select * from (
-			select p.id, p.table_id, p.template, p.mode, p.protected_at, p.problem,
+			select p.id, p.table_id, p.template, p.mode, p.protected_at, p.problem, p.checked_at,
 				case when c.oid is null then p.table_id::oid::text else format('%s.%s', n.nspname, c.relname) end
 					collate "C" as name
 			from fence.protected_tables p

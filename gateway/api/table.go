@@ -9,9 +9,10 @@ type Table struct {
 	// Mode is enforce, or observe: nothing is rejected, and what would be is recorded.
 	Mode        string `json:"mode"`
 	ProtectedAt Time   `json:"protected_at"`
-	// Problem says what kept rows from being checked, such as a disabled trigger, when a gateway looked last, some 30 s
-	// ago; absent: nothing.
+	// Problem says what kept rows from being checked, such as a disabled trigger, at CheckedAt; absent: nothing.
 	Problem string `json:"problem,omitempty"`
+	// CheckedAt is when a gateway looked at the triggers last, some 30 s ago; absent: not yet.
+	CheckedAt *Time `json:"checked_at,omitempty"`
 	// Rows is an estimate, as of the last vacuum or analyze; absent before the first.
 	Rows *int64 `json:"rows,omitempty"`
 	// Rejections counts the recorded rejections of the groups that were last seen in the last 24 hours. Those that rolled

@@ -1,6 +1,7 @@
 // Package bench holds what the benchmarks share: what several rounds come to, and where they ran. The benchmarks are in
 //
 //	writes   fenced writes beside unfenced ones
+//	tables   the same for tables of a user's own
 //	locks    the lock service beside other lock services
 //	peers    those others, run as processes of their own
 //

@@ -19,9 +19,10 @@ import (
 	"github.com/fencegate/fencegate/demo/external"
 )
 
-const description = "A worker is granted a lock by another lock service, frozen past the end of its session, and thawed: it writes with " +
-	"fencegate as the storage, and without.\n\n" +
-	"Runs a gateway and, unless --address names one, the lock service, each in a directory of its own. Takes about 15 seconds.\n" +
+const description = "A worker is granted a lock by another lock service, frozen past the end of its session, and " +
+	"thawed: it writes with\nfencegate as the storage, and without.\n\n" +
+	"Runs a gateway and, unless --address names one, the lock service, each in a directory of its own.\n" +
+	"Takes about 15 seconds.\n" +
 	"Exits 0 only if the fence kept the newer value and the unfenced variant lost it."
 
 type commands struct {
@@ -38,7 +39,9 @@ type (
 )
 
 // Run runs the demo.
-func (c *etcdCmd) Run(ctx context.Context, out io.Writer) error { return c.run(ctx, external.NameEtcd, out) }
+func (c *etcdCmd) Run(ctx context.Context, out io.Writer) error {
+	return c.run(ctx, external.NameEtcd, out)
+}
 
 // Run runs the demo.
 func (c *zookeeperCmd) Run(ctx context.Context, out io.Writer) error {
@@ -46,7 +49,9 @@ func (c *zookeeperCmd) Run(ctx context.Context, out io.Writer) error {
 }
 
 // Run runs the demo.
-func (c *redisCmd) Run(ctx context.Context, out io.Writer) error { return c.run(ctx, external.NameRedis, out) }
+func (c *redisCmd) Run(ctx context.Context, out io.Writer) error {
+	return c.run(ctx, external.NameRedis, out)
+}
 
 type demoFlags struct {
 	Address     string `help:"Host and port of a service that runs. Without one, the demo runs its own." placeholder:"HOST:PORT"`

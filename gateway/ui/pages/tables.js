@@ -14,15 +14,19 @@ const modes = {
   observe: 'Nothing is rejected. What would be is recorded.',
 };
 
+function triggersCell(table) {
+  if (table.problem) return h('span', {class: 'stack'}, h('span', null, badge('problem', 'bad')),
+    h('bdi', null, table.problem));
+  return table.checked_at ? badge('in place', 'good') : h('span', {class: 'note'}, 'not checked yet');
+}
+
 const columns = [
   {id: 'table', label: 'Table', class: 'grow', cell: (table) => name(table.table)},
   {id: 'template', label: 'Resource of a row', class: 'grow', hint: 'A segment in braces is a column',
     cell: (table) => h('code', null, h('bdi', null, table.template))},
   {id: 'mode', label: 'Mode', class: 'tight', cell: (table) => h('span', {title: modes[table.mode]},
     badge(table.mode, table.mode === 'enforce' ? '' : 'info'))},
-  {id: 'state', label: 'Triggers', class: 'grow', cell: (table) => (table.problem
-    ? h('span', {class: 'stack'}, badge('problem', 'bad'), h('bdi', null, table.problem))
-    : badge('in place', 'good'))},
+  {id: 'state', label: 'Triggers', class: 'grow', hint: 'A gateway looks at them every 30 s', cell: triggersCell},
   {id: 'rows', label: 'Rows', number: true, hint: 'An estimate, as of the last vacuum or analyze',
     cell: (table) => (table.rows === undefined ? h('span', {class: 'note'}, 'not analyzed') : compact(table.rows))},
   {id: 'rejections', label: 'Rejections', number: true,
@@ -33,7 +37,7 @@ const columns = [
 ];
 
 export function mount(container, params, app) {
-  const rejected = h('span', {class: 'badges'});
+  const rejected = h('span', {class: 'badges spaced'});
   const showRejected = ({database}) => {
     const codes = Object.entries(database.rejected_by_sql ?? {});
     fill(rejected, codes.length > 0 && 'Rejected by SQL so far:',

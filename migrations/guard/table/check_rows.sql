@@ -11,15 +11,16 @@
 create or replace function fence.check_rows(p_table oid, p_resources text[]) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 declare
     v_root     oid := coalesce(pg_partition_root(p_table), p_table);
-    v_table    text := (select format('%s.%s', n.nspname, c.relname)
-        from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = v_root);
     v_observe  boolean := exists (
         select from fence.protected_tables p where p.table_id = v_root and p.mode = 'observe');
     v_only     text := nullif(current_setting('fencegate.resource', true), '');
     v_given    text := nullif(current_setting('fencegate.token', true), '');
+    v_table    text;
     v_lease_id uuid;
     v_resource text;
     v_token    bigint;
@@ -28,8 +29,8 @@ declare
     v_reports  integer := 0;
 begin
     if array_position(p_resources, null) is not null and not v_observe then
-        raise exception 'a column of the template of % has another type than when the table was protected', v_table
-            using errcode = 'object_not_in_prerequisite_state', hint = 'Call fence.protect again.';
+        raise exception 'a column of the template of % has another type than when the table was protected',
+            v_root::regclass using errcode = 'object_not_in_prerequisite_state', hint = 'Call fence.protect again.';
     end if;
     if v_given is not null then
         if v_given !~ '^[0-9]{1,16}([.][0-9]{1,18})?$' then
@@ -42,17 +43,38 @@ begin
     foreach v_resource in array array(select r from unnest(p_resources) r where r is not null order by r collate "C") loop
         v_token := null;
         v_sequence := null;
-        select 'token_required', '', false, coalesce(f.granted_token, 0), coalesce(f.last_token, 0),
-            coalesce(f.last_sequence, 0), coalesce(f.last_version, 0)
-        into v_ruling
-        from (values (v_resource)) as r (resource)
-        left join fence.fences f on f.resource = r.resource;
-        if v_given is not null and coalesce(v_only = v_resource, true) and fence.is_name(v_resource) then
+        v_ruling := null;
+        if v_given is not null and coalesce(v_only = v_resource, true) then
             v_token := split_part(v_given, '.', 1);
             v_sequence := nullif(split_part(v_given, '.', 2), '');
-            v_ruling := fence.guard_by_rule(v_resource, v_token, v_sequence, v_lease_id, null);
-            continue when v_ruling.verdict = 'admitted';
+            -- As in fence.guard.
+            update fence.fences f
+            set last_token = v_token, last_sequence = coalesce(v_sequence, 0), last_digest = null,
+                admitted_in = pg_current_xact_id()
+            where f.resource = v_resource and v_lease_id is null
+                and fence.fast_path_admits(f, v_token, v_sequence)
+                and not exists (select from fence.policies);
+            if found then
+                perform fence.no_policy_came();
+                continue;
+            end if;
+            if fence.is_name(v_resource) then
+                v_ruling := fence.guard_by_rule(v_resource, v_token, v_sequence, v_lease_id, null);
+                continue when v_ruling.verdict = 'admitted';
+            end if;
         end if;
+        if v_ruling.verdict is null then
+            v_token := null;
+            v_sequence := null;
+            select 'token_required', '', false, coalesce(f.granted_token, 0), coalesce(f.last_token, 0),
+                coalesce(f.last_sequence, 0), coalesce(f.last_version, 0)
+            into v_ruling
+            from (values (v_resource)) as r (resource)
+            left join fence.fences f on f.resource = r.resource;
+        end if;
+        v_table := (
+            select format('%s.%s', n.nspname, c.relname)
+            from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = v_root);
         if not v_observe then
             perform fence.raise_rejection(v_resource, v_token, v_sequence, v_ruling, v_table);
         end if;

@@ -1,4 +1,4 @@
--- fence.make_triggers(table) makes the triggers of a registered table. → the statements that let them fire always.
+-- fence.make_triggers(table) makes the triggers of a registered table. → the statements that say when they fire.
 -- fence.protect runs those as its caller, who must own the table. Raises 42501 for a caller who does not.
 create or replace function fence.make_triggers(p_table regclass) returns text[]
 language plpgsql security definer
@@ -6,7 +6,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_trigger record;
-    v_always  text[] := '{}';
+    v_enable  text[] := '{}';
 begin
     perform fence.check_table_owner(p_table);
     for v_trigger in
@@ -15,8 +15,9 @@ begin
         order by w.name, w.on_table
     loop
         execute regexp_replace(v_trigger.definition, '^CREATE', 'CREATE OR REPLACE');
-        v_always := v_always || format('alter table %s enable always trigger %I', v_trigger.on_table, v_trigger.name);
+        v_enable := v_enable || format('alter table %s enable %s trigger %I', v_trigger.on_table, v_trigger.fires,
+            v_trigger.name);
     end loop;
-    return v_always;
+    return v_enable;
 end
 $$;

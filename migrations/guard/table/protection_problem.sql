@@ -15,13 +15,15 @@ begin
     -- The subqueries keep plans from reading the whole catalog, whatever the statistics are.
     select format('trigger %s on %s %s', w.name, w.on_table, case
             when t.oid is null then 'is missing'
-            when t.tgenabled <> 'A' then 'does not always fire'
+            when t.tgenabled <> e.enabled then case w.fires when 'always' then 'does not always fire'
+                else 'does not fire for replicated rows alone' end
             else 'has another definition' end)
     into v_problem
     from fence.wanted_triggers(p_id, p_table) w
+    cross join lateral (select case w.fires when 'always' then 'A' else 'R' end as enabled) e
     left join lateral (
         select * from pg_trigger t where t.tgrelid = w.on_table and t.tgname = w.name limit 1) t on true
-    where t.tgenabled is distinct from 'A' or pg_get_triggerdef(t.oid) <> w.definition
+    where t.tgenabled is distinct from e.enabled or pg_get_triggerdef(t.oid) <> w.definition
     order by w.name, w.on_table
     limit 1;
     if v_problem is null then
@@ -50,11 +52,11 @@ begin
         select format('%1$s may replace the triggers: revoke trigger on %2$s from %1$s',
             coalesce(r.rolname, 'public'), t.oid::regclass)
         into v_problem
-        from pg_class t
+        from fence.with_partitions(p_table) as p (relid)
+        join pg_class t on t.oid = p.relid
         cross join aclexplode(t.relacl) a
         left join pg_roles r on r.oid = a.grantee
-        where t.oid in (select p.relid from fence.with_partitions(p_table) as p (relid))
-            and a.privilege_type = 'TRIGGER'
+        where a.privilege_type = 'TRIGGER'
             and a.grantee not in (t.relowner, (select n.nspowner from pg_namespace n where n.nspname = 'fence'))
         order by 1
         limit 1;
