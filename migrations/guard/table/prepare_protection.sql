@@ -46,8 +46,7 @@ begin
     end loop;
     -- Nobody else makes a trigger with them: in one without transition tables, they would read a temporary view with the
     -- rights of the schema's owner. Only the row trigger of a partitioned table is made by the table's owner, on each
-    -- partition that is attached. fence.check_truncate has no rights of anybody: two transactions cannot change those of one
-    -- function at a time.
+    -- partition that is attached.
     for v_sql in
         select distinct format('revoke all on function %1$s() from public', w.function_name)
             || case when w.name = 'fencegate_row'

@@ -52,11 +52,11 @@ begin
         select format('%1$s may replace the triggers: revoke trigger on %2$s from %1$s',
             coalesce(r.rolname, 'public'), t.oid::regclass)
         into v_problem
-        from fence.with_partitions(p_table) as p (relid)
-        join pg_class t on t.oid = p.relid
+        from pg_class t
         cross join aclexplode(t.relacl) a
         left join pg_roles r on r.oid = a.grantee
-        where a.privilege_type = 'TRIGGER'
+        where t.oid in (select p.relid from fence.with_partitions(p_table) as p (relid))
+            and a.privilege_type = 'TRIGGER'
             and a.grantee not in (t.relowner, (select n.nspowner from pg_namespace n where n.nspname = 'fence'))
         order by 1
         limit 1;

@@ -9,7 +9,7 @@ create or replace function fence.resource_expression(p_table regclass, p_templat
 language sql stable
 as $$
     select string_agg(
-        case when c.literal is not null then quote_literal(c.literal)
+        case when c.literal is not null then quote_literal(c.literal) || '::pg_catalog.text'
             else format(
                 'case when %1$s.%2$I is null then ''%%null'' '
                 'when pg_catalog.pg_typeof(%1$s.%2$I) operator(pg_catalog.=) any (%3$L::pg_catalog.regtype[]) then '

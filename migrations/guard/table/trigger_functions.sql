@@ -5,12 +5,12 @@
 -- Most statements write one row. For those a look at that row is enough, and costs half as much as to find the resources
 -- that differ.
 -- The row trigger is for partitioned tables and for replication (fence.wanted_triggers). All compare the resource of
--- a row with fence.admitted, and pass what is missing there to fence.check_rows. To set search_path would cost as much
--- as the check, so all names are qualified instead, operators and types too.
+-- a row with fence.admitted, and pass what is missing there to fence.check_rows.
 --
--- Names of columns and literals come from the owner of the table, and the functions run with the rights of fencegate. So
--- each name is quoted, and the caller quotes each body as a whole. Texts are compared in the collation "C", which tells
--- all of them apart.
+-- The functions run with the rights of fencegate, and names of columns and literals come from the owner of the table. So
+-- each name is quoted, and the caller quotes each body as a whole. To set search_path would cost as much as the check,
+-- so all names are qualified instead, operators too. Texts are compared in the collation "C", which tells all of them
+-- apart.
 create or replace function fence.trigger_functions(p_table regclass, p_template text)
 returns table (kind text, body text)
 language plpgsql stable
