@@ -99,7 +99,7 @@ func appendWriteResult(out []byte, result *api.WriteResult) []byte {
 // appendProblem encodes the problem of a write. It returns false for problems with other fields.
 func appendProblem(out []byte, p *api.Problem) ([]byte, bool) {
 	if p.Holder != nil || p.Cycle != nil || p.Op != nil || p.QueueLength != nil || p.RecommendedRetryMS != nil ||
-		p.SQLState != "" || p.Table != "" || p.Column != "" || p.Constraint != "" || p.Rows != nil {
+		p.Rows != nil || p.SQLState+p.Table+p.Column+p.Constraint != "" {
 		return out, false
 	}
 	out = appendText(append(out, '{'), "type", p.Type)

@@ -27,7 +27,7 @@ func TestEncodings(t *testing.T) {
 		text, encoded := appendProblem(before, &problem)
 		if !encoded {
 			problem.Holder, problem.Cycle, problem.Op, problem.QueueLength, problem.RecommendedRetryMS = nil, nil, nil, nil, nil
-			problem.SQLState, problem.Table, problem.Column, problem.Constraint, problem.Rows = "", "", "", "", nil
+			problem.Rows, problem.SQLState, problem.Table, problem.Column, problem.Constraint = nil, "", "", "", ""
 			if !bytes.Equal(text, before) {
 				t.Fatalf("a problem that is not encoded by hand was begun: %q", text)
 			}

@@ -346,7 +346,7 @@ func TestTableWaits(t *testing.T) {
 		resource := fmt.Sprintf("accounts/%d", i)
 		lease := h.acquire(t, resource, "worker")
 		request := api.TransactionRequest{Fences: []api.WriteToken{writeToken(lease, 1)},
-			Ops: ops(t, fmt.Sprintf(`"op":"insert","resource":"%s","table":"public.accounts","row":{"id":%d}`, resource, i))}
+			Ops: ops(t, fmt.Sprintf(`"op":"insert","resource":%q,"table":"public.accounts","row":{"id":%d}`, resource, i))}
 		requests.Go(func() { as[api.TransactionResult](t, h.transact(t, request), http.StatusOK) })
 	}
 	h.awaitWaiting(t, int64(h.store.PoolStats().Max/4))

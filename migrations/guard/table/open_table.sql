@@ -5,7 +5,7 @@
 -- of the table, such as triggers and defaults, could take back the rights of the gateway: open only tables whose owner
 -- you trust.
 --
--- Called again, it changes the role. While a table is in the mode "observe", or has a problem, nobody writes to it by
+-- Called again, it changes the role. While a table is in the mode "observe", or lacks a trigger, nobody writes to it by
 -- HTTP. Raises 22023 for a table that is not protected.
 create or replace function fence.open_table(p_table regclass, p_role regrole default null) returns void
 language plpgsql
