@@ -86,7 +86,7 @@ func (r *randomRun) session(ctx context.Context, random *rand.Rand) error {
 	for !r.enough() {
 		id := random.IntN(randomResources)
 		if tokens[id].token == 0 || random.IntN(10) == 0 {
-			if err = r.acquire(ctx, conn, id, &tokens[id]); err != nil {
+			if err := r.acquire(ctx, conn, id, &tokens[id]); err != nil {
 				return err
 			}
 			continue
@@ -146,7 +146,7 @@ func (r *randomRun) write(ctx context.Context, conn *pgx.Conn, random *rand.Rand
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback(ctx)
+	defer func() { _ = tx.Rollback(ctx) }()
 	guard := fmt.Sprintf("select fence.guard('journal/%d', %d, %d)", id, as.token, as.sequence)
 	statements := []string{fmt.Sprintf(`
 		insert into journal select %[1]d, 1 + coalesce(max(position), 0), %[2]d, %[3]d from journal where id = %[1]d`,

@@ -23,7 +23,7 @@ const (
 var ErrInvalidToken = errors.New("not a fencing token")
 
 // TokenTooGreat says what to do with a number that does not fit. ZooKeeper's and other services' have 64 bits.
-const TokenTooGreat = "subtract a constant from another service's greater numbers"
+const TokenTooGreat = "subtract a constant from another service's greater numbers" //nolint:gosec // no credential
 
 // FencingToken is a token and, for a numbered write, its sequence.
 type FencingToken struct {

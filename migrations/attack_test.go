@@ -1,0 +1,208 @@
+package migrations_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/fencegate/fencegate/migrations"
+)
+
+// attackScripts are attempts to write without an admission.
+var attackScripts = []script{
+	{"forged settings", `
+		A create table forged (id integer primary key, n integer); insert into forged values (1, 1);
+			select fence.protect('forged', 'forged/{id}');
+			grant select, insert, update, delete, truncate on forged to $app; select test.grant('forged/1')  -- $t
+		A set session authorization $app; set session_replication_role = replica  -- !42501
+		A set fencegate.admitted = 'forged/1'; set fencegate.resource = 'forged/1'; update forged set n = 2  -- !LF101
+		A set fencegate.token = '9007199254740991'; update forged set n = 2  -- !LF102
+		A set transform_null_equals = on; set standard_conforming_strings = off; set array_nulls = off;
+			set enable_indexscan = off; set plan_cache_mode = force_generic_plan; set fencegate.token = '';
+			update forged set n = 2  -- !LF101
+		A alter table forged disable trigger fencegate_update  -- !42501
+		A drop trigger fencegate_update on forged  -- !42501
+		A truncate forged  -- !LF107
+		A select fence.protect('forged', 'x/{id}', 'observe')  -- !42501
+		A select fence.unprotect('forged')  -- !42501
+		A update fence.fences set admitted_in = pg_current_xact_id()  -- !42501
+		A select * from fence.fences  -- !42501
+		A select fence.check_rows('forged'::regclass, '{}')  -- !42501
+		A update forged set n = 2  -- !LF101`},
+	{"shadowed operators, functions, tables and types", `
+		A create table shadowed (id integer primary key, n text); insert into shadowed values (1, 'a');
+			select fence.protect('shadowed', 'shadowed/{id}/{n}');
+			grant select, insert, update, delete on shadowed to $app; create schema shadow authorization $app
+		A set session authorization $app;
+			create function shadow.same(text, text) returns boolean language sql as 'select true';
+			create operator shadow.= (leftarg = text, rightarg = text, function = shadow.same);
+			create operator shadow.<> (leftarg = text[], rightarg = text[], function = shadow.none)  -- !42883
+		A create function shadow.pg_current_xact_id() returns xid8 language sql as 'select null::xid8';
+			create function shadow.age(xid) returns integer language sql as 'select 0';
+			create function shadow.array_length(text[]) returns integer language sql as 'select 0'
+		A create temp table fencegate_new (id integer, n text);
+			create temp table fencegate_old (id integer, n text); create temp table admitted (resource text);
+			insert into admitted values ('shadowed/1/a');
+			create temp table fences as select 'shadowed/1/a' as resource
+		A create type pg_temp.text as (x integer);
+			create function pg_temp.pg_partition_root(oid) returns oid language sql as 'select null::oid'
+		A set search_path = pg_temp, shadow, pg_catalog, public; update shadowed set n = 'b/'  -- !LF101 shadowed/1/
+		A insert into shadowed values (2, 'b')  -- !LF101 shadowed/2/b
+		A delete from shadowed  -- !LF101
+		A select verdict from fence.try_guard('shadowed/1/a', 1)  -- token_unknown
+		A reset search_path; set session authorization default; alter role $app set search_path = shadow;
+			drop schema shadow cascade`},
+	{"an owner who is not fencegate: no other trigger with its functions, and no other's table", `
+		A create table used (id integer primary key); alter table used owner to $owner
+		B set session authorization $owner; select fence.protect('used', 'used/{id}')
+		B insert into used values (1)  -- !LF101 used/1
+		A select id from fence.protected_tables where table_id = 'used'::regclass  -- $id
+		B create temp view fencegate_new as select 7 as id
+		B create trigger mine after insert on used for each statement execute function fence.check_${id}_insert()
+			-- !42501
+		B create or replace trigger fencegate_insert after insert on used for each statement execute function
+			fence.check_${id}_insert()  -- !42501
+		B select fence.prepare_protection('used', 'used/{id}', 'enforce');
+			create trigger mine after insert on used for each statement execute function fence.check_${id}_insert()
+			-- !42501
+		A create table others (id integer); select fence.protect('others', 'others/{id}')
+		B select fence.protect('others', 'x/{id}', 'observe')  -- !42501 own
+		B select fence.forget_protection('others')  -- !42501 own
+		B select fence.unprotect('others')  -- !42501
+		A select template, mode, problem is null from fence.protected where table_name = 'others'::regclass
+			-- others/{id}|enforce|t
+		B drop table used; create table used_again (id integer); select fence.protect('used_again', 'used/{id}');
+			select fence.unprotect('used_again')
+		A select count(*) from pg_proc where proname like 'check_${id}_%'  -- 0`},
+	{"an owner whose types have casts: its functions never run with fencegate's rights", `
+		A create schema $owner authorization $owner;
+			create table casting (id integer, name text, unit uuid, n integer);
+			alter table casting owner to $owner; insert into casting values (1, 'a/b', gen_random_uuid(), 0);
+			create table castings (id integer, name text, unit uuid, n integer) partition by list (n);
+			create table castings_0 partition of castings default; alter table castings owner to $owner;
+			alter table castings_0 owner to $owner
+		A select fence.protect('casting', 'c/{id}/{name}/{unit}');
+			select fence.protect('castings', 'c/{id}/{name}/{unit}')
+		B set session authorization $owner; create type $owner.evil as enum ('a');
+			create function $owner.evil_text($owner.evil) returns text language plpgsql as 'begin raise ''it ran as
+			%'', current_user; end';
+			create function $owner.evil_integer($owner.evil) returns integer language plpgsql as 'begin raise ''it
+			ran as %'', current_user; end';
+			create cast ($owner.evil as text) with function $owner.evil_text as implicit;
+			create cast ($owner.evil as integer) with function $owner.evil_integer as implicit
+		B create function $owner.same(text, text) returns boolean language plpgsql as 'begin raise ''it ran as %'',
+			current_user; end'; create operator $owner.= (leftarg = text, rightarg = text, function = $owner.same);
+			set search_path = $owner, pg_catalog, public; update casting set n = 1  -- !LF101 a%2Fb
+		B update castings set n = 1; insert into castings_0 values (1, 'a/b', null, 0)  -- !LF101 a%2Fb
+		B alter table casting alter id type evil using 'a'; alter table castings alter id type evil using 'a'
+		C set session authorization $owner; update casting set n = 1  -- !55000 another type
+		C delete from casting  -- !55000
+		C insert into castings values ('a')  -- !55000
+		B alter table casting alter id type integer using 1; alter table casting alter name type evil using 'a';
+			alter table castings alter id type integer using 1; alter table castings alter name type evil using 'a'
+		D set session authorization $owner; update casting set n = 1  -- !42804
+		D insert into castings values (1, 'a')  -- !55000
+		B alter table casting alter name type text using 'x'; alter table casting alter unit type evil using 'a'
+		E set session authorization $owner; update casting set n = 1  -- !55000`},
+	{"what the owner of the table can do is shown", `
+		A create table owned (id integer); select fence.protect('owned', 'owned/{id}');
+			alter table owned disable trigger fencegate_insert; insert into owned values (1);
+			select problem from fence.protected where table_name = 'owned'::regclass
+			-- trigger fencegate_insert on public.owned does not always fire
+		A alter table owned enable trigger fencegate_insert;
+			select problem from fence.protected where table_name = 'owned'::regclass
+			-- trigger fencegate_insert on public.owned does not always fire
+		A select fence.protect('owned', 'owned/{id}'); insert into owned values (2)  -- !LF101
+		A drop trigger fencegate_truncate on owned;
+			select problem from fence.protected where table_name = 'owned'::regclass
+			-- trigger fencegate_truncate on public.owned is missing
+		A select fence.protect('owned', 'owned/{id}');
+			select 'owned'::regclass::oid, id from fence.protected_tables where table_id = 'owned'::regclass
+		A select id from fence.protected_tables where table_id = 'owned'::regclass  -- $id
+		A create or replace trigger fencegate_delete after delete on owned referencing old table as fencegate_old
+			for each statement when (false) execute function fence.check_${id}_delete();
+			alter table owned enable always trigger fencegate_delete;
+			select problem from fence.protected where table_name = 'owned'::regclass
+			-- trigger fencegate_delete on public.owned has another definition
+		A select fence.protect('owned', 'owned/{id}');
+			create or replace function fence.check_${id}_update() returns trigger language plpgsql as 'begin return
+			null; end'; select problem from fence.protected where table_name = 'owned'::regclass
+			-- the trigger functions are not those of the template any more: call fence.protect again
+		A select fence.protect('owned', 'owned/{id}');
+			select problem is null from fence.protected where table_name = 'owned'::regclass  -- t`},
+	{"an admission of another transaction", `
+		A create table another (id integer primary key); insert into another values (1);
+			select fence.protect('another', 'another/{id}'); select test.grant('another/1')  -- $t
+		A begin; select fence.guard('another/1', $t, 1)  -- t
+		B begin; delete from another  -- !LF101
+		A commit; delete from another  -- !LF101
+		B rollback; begin; delete from another  -- !LF101
+		B rollback; begin; savepoint s; select fence.guard('another/1', $t, 2); rollback to s;
+			delete from another  -- !LF101
+		B rollback; begin; select pg_current_xact_id()
+		A begin; select fence.guard('another/1', $t, 3); commit
+		B delete from another  -- !LF101
+		B rollback`},
+	{"a fence that a restored dump says was admitted in a transaction of this number", `
+		A create table future (id bigint); select fence.protect('future', 'future/{id}')
+		A insert into fence.fences (resource, admitted_in) select 'future/' || n,
+			n::text::xid8 from generate_series(pg_current_xact_id()::text::bigint,
+			pg_current_xact_id()::text::bigint + 10000) n
+		A begin; select count(*) from fence.fences where resource = 'future/' || pg_current_xact_id()::text and
+			admitted_in = pg_current_xact_id()  -- 1
+		A insert into future select pg_current_xact_id()::text::bigint  -- !LF101`},
+	{"a role with the right to replace triggers is shown", `
+		A create table replaced (id integer); select fence.protect('replaced', 'replaced/{id}');
+			grant all on replaced to $app;
+			select problem from fence.protected where table_name = 'replaced'::regclass
+			-- $app may replace the triggers: revoke trigger on public.replaced from $app
+		B set session authorization $app;
+			create function pg_temp.nothing() returns trigger language plpgsql as 'begin return null; end';
+			create or replace trigger fencegate_insert after insert on replaced execute function pg_temp.nothing();
+			insert into replaced values (1)
+		A revoke trigger on replaced from $app;
+			select problem from fence.protected where table_name = 'replaced'::regclass
+			-- trigger fencegate_insert on public.replaced does not always fire
+		A select fence.protect('replaced', 'replaced/{id}');
+			select problem is null from fence.protected where table_name = 'replaced'::regclass  -- t
+		B insert into replaced values (2)  -- !LF101
+		A grant trigger on replaced to public;
+			select problem from fence.protected where table_name = 'replaced'::regclass
+			-- public may replace the triggers: revoke trigger on public.replaced from public`},
+	{"the application's role may call and read what it needs", `
+		A create table roles (id text primary key); select fence.protect('roles', 'roles/{id}');
+			grant select, insert, update, delete on roles to $app; select test.grant('roles/a%2Fb')  -- $t
+		A set session authorization $app; begin; select fence.guard('roles/' || fence.segment('a/b'), $t, 1);
+			insert into roles values ('a/b'); commit
+		A select verdict from fence.try_guard('roles/a%2Fb', $t, 1)  -- token_reused
+		A select problem is null from fence.protected where table_name = 'roles'::regclass  -- t`},
+}
+
+// protectedDatabase returns a database for scripts, and their variables.
+func protectedDatabase(t *testing.T) (url string, variables map[string]string) {
+	t.Helper()
+	url = scripted(t, "")
+	admin := connect(t, url)
+	variables = map[string]string{"app": admin.Config().Database + "_app", "owner": admin.Config().Database + "_owner"}
+	exec(t, admin, substitute("create role $app; create role $owner; grant create on schema public to $owner", variables))
+	err := migrations.Grant(t.Context(), admin, migrations.Roles{
+		App: []string{variables["app"]}, TableOwner: []string{variables["owner"]}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, role := range variables {
+			_, err := admin.Exec(context.Background(), fmt.Sprintf("drop owned by %[1]s cascade; drop role %[1]s", role))
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return url, variables
+}
+
+func TestProtect(t *testing.T) {
+	t.Parallel()
+	url, variables := protectedDatabase(t)
+	runScripts(t, url, variables, append(protectScripts, attackScripts...))
+}
