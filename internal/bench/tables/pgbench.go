@@ -107,7 +107,7 @@ func (r *rig) runPgbench(ctx context.Context, program, script string, clients in
 	} {
 		args = append(args, fmt.Sprintf("--define=%s=%v", name, value))
 	}
-	cmd := exec.CommandContext(ctx, program, append(args, r.config.DatabaseURL)...) //nolint:gosec // found above
+	cmd := exec.CommandContext(ctx, program, append(args, r.config.DatabaseURL)...)
 	var failure strings.Builder
 	cmd.Stderr = &failure
 	output, err := cmd.Output()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -43,7 +42,8 @@ func open(ctx context.Context, config Config, report *Report) (r *rig, err error
 		return r, fmt.Errorf("see how long a flush takes: %w", err)
 	}
 	report.FlushMicroseconds = float64((flush + config.FlushDelay).Nanoseconds()) / 1000
-	return r, r.prepare(ctx)
+	err = r.prepare(ctx)
+	return r, err
 }
 
 func migrate(ctx context.Context, databaseURL string) error {
@@ -121,8 +121,11 @@ func (r *rig) makeTable(ctx context.Context, t tableSpec) error {
 	}
 	_, err := r.control.Exec(ctx, "update "+table+" set balance = 1 where id = 0")
 	var refused *pgconn.PgError
-	if !errors.As(err, &refused) || refused.Code != codeTokenRequired {
-		return fmt.Errorf("the table %s is not protected: a write without a token ended with %v", t.name, err)
+	switch {
+	case err == nil:
+		return fmt.Errorf("the table %s is not protected: a write without a token was accepted", t.name)
+	case !errors.As(err, &refused) || refused.Code != codeTokenRequired:
+		return fmt.Errorf("write to the table %s without a token: %w", t.name, err)
 	}
 	return nil
 }
@@ -187,6 +190,3 @@ func (r *rig) account(client, clients int) int64 {
 func (r *rig) stride(clients int) int64 { return int64(r.config.Rows / rowsOfResource / clients) }
 
 func (r *rig) resource(account int64) string { return fmt.Sprintf("%s/%d", r.prefix, account) }
-
-// clientsMost is the largest of the configured numbers of clients.
-func (r *rig) clientsMost() int { return slices.Max(r.config.Clients) }
