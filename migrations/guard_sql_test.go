@@ -155,7 +155,7 @@ var guardScripts = []script{
 		A select fence.guard('releasing', $t, 1)  -- waits
 		B commit
 		A ...  -- !LF103 released`},
-	{"two transactions with one number: one is told that the other was committed", `
+	{"two transactions with one number: one learns that the other was committed", `
 		A select test.grant('twins')  -- $t
 		A begin; select fence.guard('twins', $t, 1)  -- t
 		B begin; select fence.guard('twins', $t, 1)  -- waits

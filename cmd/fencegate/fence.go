@@ -50,7 +50,7 @@ type fenceSetCmd struct {
 // Help is shown by "fencegate fence set --help".
 func (fenceSetCmd) Help() string {
 	return "For administrators, after a token that was too great, or when the other service's numbers have started " +
-		"anew. Stop the writers first: a token above the new number is admitted, whoever holds it."
+		"anew. Stop the writers first: any token above the new number is admitted."
 }
 
 // Run sets a fence.

@@ -53,7 +53,7 @@ func NewCluster(t testing.TB, options ...Option) *Cluster {
 func prepare(t testing.TB, options []Option) *Cluster {
 	t.Helper()
 	if _, err := embeddedpg.FindBinaries(); errors.Is(err, embeddedpg.ErrNoBinaries) {
-		missing(t, err.Error())
+		Missing(t, err.Error())
 	}
 	dataDir, err := scratch.next()
 	check(t, err)

@@ -20,13 +20,13 @@ func Require(t testing.TB, program string) string {
 	}
 	path, err := exec.LookPath(program)
 	if err != nil {
-		missing(t, program+" is not installed")
+		Missing(t, program+" is not installed")
 	}
 	return path
 }
 
-// missing ends a test that lacks something: as failed in CI, where everything is to be there, else as skipped.
-func missing(t testing.TB, what string) {
+// Missing ends a test that lacks something: as failed in CI, where everything is to be there, else as skipped.
+func Missing(t testing.TB, what string) {
 	t.Helper()
 	text := what + "\nTo install what tests need, run `make test-deps`"
 	if os.Getenv("CI") == "true" {

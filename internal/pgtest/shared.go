@@ -58,7 +58,7 @@ func sharedServer(t testing.TB) *server {
 		shared.server, shared.err = startShared(ctx)
 	})
 	if errors.Is(shared.err, errNone) {
-		missing(t, shared.err.Error())
+		Missing(t, shared.err.Error())
 	}
 	check(t, shared.err)
 	return shared.server

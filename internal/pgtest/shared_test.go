@@ -76,7 +76,7 @@ func TestServerIsTheOneThatIsNamed(t *testing.T) {
 
 func TestServerFromTheCache(t *testing.T) {
 	if _, err := embeddedpg.FindBinaries(); err != nil {
-		missing(t, err.Error())
+		Missing(t, err.Error())
 	}
 	cache := t.TempDir()
 	var systems []string
@@ -95,7 +95,7 @@ func TestServerFromTheCache(t *testing.T) {
 
 func TestKilledProcessLeavesNothing(t *testing.T) {
 	if _, err := embeddedpg.FindBinaries(); err != nil {
-		missing(t, err.Error())
+		Missing(t, err.Error())
 	}
 	output, err := runProcess(t, "leave", urlEnv+"=")
 	if err == nil {

@@ -1,6 +1,6 @@
 -- fence.open_table_named(name) → the table with this name, such as public.accounts, that transactions by HTTP may write
 -- to, and the role with whose rights they do; none: there is no such table, it is only observed, or one of its triggers
--- does not fire. Whoever owns the table can fool this; fence.protected finds more, and takes longer.
+-- does not fire. The table's owner can fool this; fence.protected finds more, and takes longer.
 create or replace function fence.open_table_named(p_name text) returns table (table_id regclass, role name)
 language sql stable
 set search_path = pg_catalog, pg_temp
