@@ -74,6 +74,13 @@ var attackScripts = []script{
 		B drop table used; create table used_again (id integer); select fence.protect('used_again', 'used/{id}');
 			select fence.unprotect('used_again')
 		A select count(*) from pg_proc where proname like 'check_${id}_%'  -- 0`},
+	{"an application without rights on any table: no trigger with functions of others' tables", `
+		A create table others_plain (id integer); select fence.protect('others_plain', 'others/{id}');
+			create table others_parts (id integer) partition by list (id);
+			select fence.protect('others_parts', 'others/{id}')
+		A select coalesce(string_agg(p.proname, ' '), 'none') from pg_proc p
+			where p.pronamespace = 'fence'::regnamespace and p.prorettype = 'trigger'::regtype
+				and has_function_privilege('$app', p.oid, 'execute')  -- none`},
 	{"an owner whose types have casts: its functions never run with fencegate's rights", `
 		A create schema $owner authorization $owner;
 			create table casting (id integer, name text, unit uuid, n integer);

@@ -53,6 +53,8 @@ begin
                 fence.resource_expression(p_table, p_template, 'r')),
             format('(select %1$s from fencegate_old union all select %1$s from fencegate_new) u', v_all)),
         ('delete', 'fencegate_old', '', 'fencegate_old')) as t (event, first, same, rows)
+    -- Only what fence.wanted_triggers uses: anybody could make a trigger with another one.
+    where exists (select from pg_class c where c.oid = p_table and c.relkind <> 'p')
     union all
     select 'row', format($body$
         #variable_conflict use_column
