@@ -1,6 +1,6 @@
 -- fence.report_rejection(resource, token, sequence, ruling, table) counts a rejection by SQL, and records it if the
--- transaction is committed. table is the protected table; null for none. Only the begin of a resource that is too long for
--- a name is recorded: an index could not hold it all.
+-- transaction is committed. table is the protected table; null for none. Only the begin of a
+-- resource that is too long for a name is recorded: an index could not hold it all.
 create or replace function fence.report_rejection(
     p_resource text, p_token bigint, p_sequence bigint, p_ruling fence.ruling, p_table text) returns void
 language plpgsql
