@@ -49,8 +49,7 @@ begin
     from (values
         ('insert', 'fencegate_new', '', 'fencegate_new'),
         ('update', 'fencegate_new',
-            format(' and (select %s operator(pg_catalog.=) o.resource '
-                'from (select %s from fencegate_old limit 1) r)',
+            format(' and (select %s operator(pg_catalog.=) o.resource from (select %s from fencegate_old limit 1) r)',
                 fence.resource_expression(p_table, p_template, 'r'), v_all),
             format('(select %1$s from fencegate_old union all select %1$s from fencegate_new) u', v_all)),
         ('delete', 'fencegate_old', '', 'fencegate_old')) as t (event, first, same, rows)
