@@ -36,6 +36,8 @@ var problemKinds = []problemKind{
 	{store.ErrBuiltinAuthority, 409, api.CodeNotExternal, false,
 		"Its fence can't be set; break a lease to fence off its holder. If another lock service issues them, set a policy " +
 			"with authority external first."},
+	{store.ErrUnsupported, 400, api.CodeUnsupported, false,
+		"Ask for what the provider can keep, or change the policy's leases to postgres."},
 	{store.ErrNotFound, 404, api.CodeNotFound, false, ""},
 	{store.ErrLeaseHeld, 409, api.CodeLockHeld, true, "Try again after recommended_retry_ms."},
 	{store.ErrDeadlock, 409, api.CodeDeadlock, false, ""}, // see deadlockDetail
@@ -60,6 +62,7 @@ var problemKinds = []problemKind{
 	// Neither a defect nor the client's fault: the database can't grant. No other unavailable must not be retried.
 	{store.ErrTokensExhausted, 503, api.CodeUnavailable, false,
 		"Nothing was changed, and no retry can succeed: an administrator must act."},
+	{store.ErrProviderUnavailable, 503, api.CodeUnavailable, true, ""},
 	{store.ErrUnavailable, 503, api.CodeUnavailable, true, ""},
 }
 
