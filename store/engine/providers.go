@@ -23,7 +23,7 @@ type Keeper interface {
 	Acquire(context.Context, store.AcquireRequest) (store.Lease, error)
 	Renew(context.Context, store.LeaseRef, time.Duration) (store.Lease, error)
 	ReleaseLease(context.Context, store.LeaseRef) (store.Released, error)
-	// Forget frees a lock whose lease was broken. It leaves keys alone that are not fencegate's.
+	// Forget frees a lock whose lease was broken.
 	Forget(context.Context, store.Name) error
 	// Look lets PostgreSQL know whether the leases on a lock still run.
 	Look(context.Context, store.Name) error
@@ -172,9 +172,15 @@ func (e *Engine) Break(ctx context.Context, lock store.Name, reason string) (sto
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return lease, err
 	}
-	for _, keeper := range e.providers.keepers { // of all: the policy may have changed since the grant
-		if err := keeper.Forget(ctx, lock); err != nil {
-			return lease, err
+	// The policy may have changed since the grant. Without a lease, another program may have locked the key.
+	ofLease, _ := e.providers.keeper(lease.Provider)
+	ofName, _ := e.providers.of(ctx, lock)
+	for _, keeper := range slices.Compact([]Keeper{ofLease, ofName}) {
+		if keeper == nil {
+			continue
+		}
+		if failed := keeper.Forget(ctx, lock); failed != nil {
+			return lease, failed
 		}
 	}
 	return lease, err
