@@ -127,6 +127,7 @@ func (c *serveCmd) serveOn(
 		return err
 	}
 	metrics.Watch(service)
+	metrics.WatchRedis(keepers...)
 	recorder := store.NewRecorder(st)
 	metrics.WatchRecorder(recorder)
 	// A client that connects before the gateway serves waits until it does.
