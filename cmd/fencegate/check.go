@@ -72,13 +72,13 @@ func (c *console) findings(findings []checks.Finding) error {
 		if i == 0 || findings[i-1].Check != f.Check {
 			_, _ = fmt.Fprintf(c.out, "%s: %s\n  %s\n", f.Severity, f.Check, f.Advice)
 		}
-		if _, err := fmt.Fprintf(c.out, "  - %s %s\n", printable.Text(f.Subject), printable.Text(f.Detail)); err != nil {
+		if _, err := fmt.Fprintf(c.out, "  - %s: %s\n", printable.Text(f.Subject), printable.Text(f.Detail)); err != nil {
 			return err
 		}
 	}
 	if number > 0 {
-		return fmt.Errorf("%d of %d findings are errors", number, len(findings))
+		return fmt.Errorf("errors: %d, other findings: %d", number, len(findings)-number)
 	}
-	c.note("no errors in %d findings", len(findings))
+	c.note("errors: 0, other findings: %d", len(findings))
 	return nil
 }
