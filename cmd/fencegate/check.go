@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencegate/fencegate/internal/checks"
 	"github.com/fencegate/fencegate/internal/printable"
@@ -43,10 +44,13 @@ func (c *checkCmd) Run(ctx context.Context, con *console) (err error) {
 	defer func() { err = errors.Join(err, db.close()) }()
 	conn, err := pgx.Connect(ctx, db.url)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w\nIs PostgreSQL running, and is --database-url right?", err)
 	}
 	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
 	if err := migrations.Check(ctx, conn); err != nil {
+		if failed, ok := errors.AsType[*pgconn.PgError](err); ok && failed.Code == "42501" { // insufficient_privilege
+			return fmt.Errorf("%w\nRun it as the role of the gateway", err)
+		}
 		return err
 	}
 	findings, err := checks.Run(ctx, conn, checks.All)
