@@ -56,7 +56,8 @@ var problemKinds = []problemKind{
 	{store.ErrVersionMismatch, 412, api.CodeVersionMismatch, false,
 		"Read the record again and decide anew; version is the current one, 0 where there is none."},
 	{store.ErrConstraint, 422, api.CodeConstraintViolation, false, "Nothing was changed: correct the row."},
-	{store.ErrForbidden, 403, api.CodeForbidden, false, ""},
+	{store.ErrForbidden, 403, api.CodeForbidden, false,
+		"The role that the table was opened for lacks a right, or a policy forbids the row."},
 	{store.ErrRowCount, 412, api.CodeRowsMismatch, false, "Nothing was changed: read the rows and decide anew."},
 	{store.ErrTooLarge, 413, api.CodeTooLarge, false, ""},
 	// Neither a defect nor the client's fault: the database can't grant. No other unavailable must not be retried.

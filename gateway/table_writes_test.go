@@ -201,13 +201,13 @@ var refusedCases = []refusedCase{
 
 	// What is not open looks as if it did not exist.
 	{`"op":"insert","resource":"accounts/1","table":"public.nothing","row":{"id":1}`, api.CodeNotFound, "public.nothing"},
-	{`"op":"insert","resource":"closed/1","table":"public.closed","row":{"id":1}`, api.CodeNotFound, "no table"},
-	{`"op":"insert","resource":"watched/1","table":"public.watched","row":{"id":1}`, api.CodeNotFound, "no table"},
-	{`"op":"insert","resource":"tampered/1","table":"public.tampered","row":{"id":1}`, api.CodeNotFound, "no table"},
-	{`"op":"insert","resource":"accounts/1","table":"public.unprotected","row":{"id":1}`, api.CodeNotFound, "no table"},
+	{`"op":"insert","resource":"closed/1","table":"public.closed","row":{"id":1}`, api.CodeNotFound, "is open to"},
+	{`"op":"insert","resource":"watched/1","table":"public.watched","row":{"id":1}`, api.CodeNotFound, "is open to"},
+	{`"op":"insert","resource":"tampered/1","table":"public.tampered","row":{"id":1}`, api.CodeNotFound, "is open to"},
+	{`"op":"insert","resource":"accounts/1","table":"public.unprotected","row":{"id":1}`, api.CodeNotFound, "is open to"},
 	{`"op":"delete","resource":"accounts/1","table":"fence.fences","where":{"resource":"a"}`, api.CodeNotFound,
-		"no table"},
-	{`"op":"insert","resource":"accounts/1","table":"accounts","row":{"id":1}`, api.CodeNotFound, "no table"},
+		"is open to"},
+	{`"op":"insert","resource":"accounts/1","table":"accounts","row":{"id":1}`, api.CodeNotFound, "is open to"},
 	{`"op":"insert","resource":"accounts/1","table":"public.accounts; drop table x","row":{"id":1}`, api.CodeNotFound, ""},
 	{`"op":"insert","resource":"accounts/1","table":"\"public\".\"accounts\"","row":{"id":1}`, api.CodeNotFound, ""},
 

@@ -47,7 +47,8 @@ func (c *transactCall) tableError() error {
 	}
 	switch state := failed.SQLState; {
 	case state == "LF201":
-		return fmt.Errorf("%w: %s: there is no table %q that is open to writes by HTTP", ErrNotFound, at, failed.Table)
+		return fmt.Errorf("%w: no table %q is open to writes by HTTP (%s); its name has a schema, as in public.jobs, and "+
+			"fence.open_table opens it", ErrNotFound, failed.Table, at)
 	case state == "LF202":
 		failed.Kind, failed.SQLState, failed.Detail = ErrRowCount, "", ""
 		failed.Rows, _ = strconv.ParseInt(c.failure[2], 10, 64)
