@@ -242,6 +242,8 @@ var refusedCases = []refusedCase{
 		`mood`},
 	{`"op":"insert","resource":"types/1","table":"public.types","row":{"id":1,"twice":2}`, api.CodeInvalidRequest,
 		`twice`},
+	{`"op":"insert","resource":"types/1","table":"public.types","row":{"id":1,"doc":` + strings.Repeat("[", 9000) +
+		strings.Repeat("]", 9000) + `}`, api.CodeInvalidRequest, `stack depth`},
 	{`"op":"update",` + onAccount + `,"where":{},"set":{"balance":1}`, api.CodeInvalidRequest, `where must name a column`},
 	{`"op":"update",` + onAccount + `,"where":{"id":1},"set":{}`, api.CodeInvalidRequest, `set must name a column`},
 	{`"op":"update",` + onAccount + `,"where":{"id":1},"row":{"id":1}`, api.CodeInvalidRequest, `has row`},
@@ -260,6 +262,7 @@ func TestRefusedTableOperations(t *testing.T) {
 	h := newTables(t, patientDatabase(t), "accounts/1", "accounts/2", "accounts/3", "types/1", "logs", "closed/1",
 		"watched/1", "tampered/1", "tenants/1", "tenants/2", "tenants/3")
 	h.openWithRole(t)
+	h.exec(t, "alter function fence.write_rows set max_stack_depth = '500kB'")
 	h.written(t, `"op":"insert",`+onAccount+`,"row":{"id":1,"balance":10,"email":"one"}`,
 		`"op":"insert","resource":"accounts/2","table":"public.accounts","row":{"id":2,"balance":10,"email":"two"}`)
 	rows := func() string {
