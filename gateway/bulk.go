@@ -189,10 +189,13 @@ func (s *bulkStream) pause() {
 func (s *bulkStream) submit(line *bulkLine) {
 	began, pause := time.Now(), bulkPauseMin
 	line.taken = began
+	enter := func() { s.gateway.backend.Submit(s.spans.context(s.ctx), line.write, line.decided) }
+	if line.transaction != nil {
+		s.window.awaitDecided(&s.deadline)
+		enter = func() { s.transact(line) }
+	}
 	for {
-		err := s.window.submit(line, func() {
-			s.gateway.backend.Submit(s.spans.context(s.ctx), line.write, line.decided)
-		})
+		err := s.window.submit(line, enter)
 		if err == nil {
 			return
 		}
