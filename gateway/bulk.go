@@ -191,7 +191,8 @@ func (s *bulkStream) submit(line *bulkLine) {
 	line.taken = began
 	enter := func() { s.gateway.backend.Submit(s.spans.context(s.ctx), line.write, line.decided) }
 	if line.transaction != nil {
-		s.window.awaitDecided(&s.deadline)
+		s.deadline.disarm() // the client is not late, however long this takes
+		s.window.awaitDecided()
 		enter = func() { s.transact(line) }
 	}
 	for {

@@ -48,12 +48,11 @@ func (s *bulkStream) transact(line *bulkLine) {
 	line.decide(store.Result{}, err)
 }
 
-// awaitDecided waits until the line is the only one that is not decided.
-func (w *bulkWindow) awaitDecided(deadline *bulkDeadline) {
+// awaitDecided waits until the line that was taken last is the only one that is not decided.
+func (w *bulkWindow) awaitDecided() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.undecided > 1 {
-		deadline.disarm() // the client is not late
 		w.room.Wait()
 	}
 }
