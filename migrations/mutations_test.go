@@ -61,6 +61,8 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 		"a change of the template and the mode, and the end of the protection"},
 	{"check_truncate", "if not exists (select from fence.admitted a where a.resource = v_template) then", "if false then",
 		"truncate"},
+	{"prepare_protection", "when dependent_objects_still_exist then", "when division_by_zero then",
+		"an owner who uses its row function elsewhere does not stop others from protecting tables"},
 	{"protection_problem", "a.privilege_type = 'TRIGGER'", "false",
 		"a role with the right to replace triggers is shown"},
 	{"protection_problem", "or pg_get_triggerdef(t.oid) <> w.definition", "",
