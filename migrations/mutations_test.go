@@ -52,7 +52,7 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 		"replicated rows: session_replication_role = replica"},
 	{"check_rows", "fence.fast_path_admits(f, v_token, v_sequence)", "true",
 		"a token in the settings of the transaction"},
-	{"check_table_owner", "not pg_has_role(v_caller, c.relowner, 'usage')", "false",
+	{"check_table_owner", "not pg_has_role(v_caller, v_owner, 'usage')", "false",
 		"an owner who is not fencegate: no other trigger with its functions, and no other's table"},
 	{"make_trigger_functions", "revoke all on function %1$s() from public", "select ''%1$s''",
 		"an owner who is not fencegate: no other trigger with its functions, and no other's table"},

@@ -27,7 +27,7 @@ begin
         select p.table_id from fence.protected_tables p where not exists (select from pg_class c where c.oid = p.table_id)
     loop
         begin
-            perform fence.forget_protection(v_dropped);
+            perform fence.delete_protection(v_dropped);
         exception
             when dependent_objects_still_exist then
                 null; -- somebody made another trigger with its functions
