@@ -36,7 +36,7 @@ begin
     insert into fence.protected_tables as p (table_id, template, mode) values (p_table, p_template, p_mode)
     on conflict (table_id) do update set template = excluded.template, mode = excluded.mode
     returning p.id into v_id;
-    perform fence.make_trigger_functions(v_id, p_table, p_template);
+    perform fence.make_trigger_functions(v_id, p_table, p_template, p_mode);
 
     return array(
         select distinct format('grant trigger on %s to %I', w.on_table, current_user)
