@@ -244,6 +244,12 @@ var protectScripts = []script{
 			select count(*) from fence.reported where resource = 'other/3'  -- 0
 		A insert into twice select generate_series(1000, 1500);
 			select count(*) from fence.reported where table_name = 'public.twice'  -- 102
+		A create table observed_parts (id integer) partition by list (id);
+			create table observed_part partition of observed_parts default;
+			select fence.protect('observed_parts', 'parts/{id}', 'observe'); begin;
+			insert into observed_parts select generate_series(1, 99); insert into observed_parts values (100), (101); commit
+		A insert into observed_parts values (102);
+			select count(*) from fence.reported where table_name = 'public.observed_parts'  -- 101
 		A select fence.protect('twice', 'twice/{id}'); insert into twice values (3)  -- !LF101 twice/3
 		A select count(*), max(mode) from fence.protected where table_name = 'twice'::regclass  -- 1|enforce
 		A select fence.unprotect('twice'); insert into twice values (3); select fence.unprotect('twice');
