@@ -257,6 +257,10 @@ func applyGuard(ctx context.Context, tx pgx.Tx, lockTimeout time.Duration) error
 		revoke all on all tables in schema fence from public;
 		revoke all on all sequences in schema fence from public;
 		revoke all on all functions in schema fence from public;
+		do $$ declare v_type regtype; begin
+			for v_type in select oid from pg_type where typnamespace = 'fence'::regnamespace and typcategory <> 'A' loop
+				execute format('revoke all on type %s from public', v_type);
+			end loop; end $$;
 		select fence.remake_trigger_functions();
 		drop function if exists
 			fence.check_rows(oid, text[]),
