@@ -15,6 +15,10 @@ begin
     elsif v_problem is not null then
         return v_problem;
     end if;
+    v_problem := 'a right is missing: ' || fence.missing_usage(p_table, p_template);
+    if v_problem is not null then
+        return v_problem;
+    end if;
     -- The subqueries keep plans from reading the whole catalog, whatever the statistics are.
     select format('trigger %s on %s %s', w.name, w.on_table, case
             when t.oid is null then 'is missing'
@@ -54,6 +58,13 @@ begin
         ) p on true
         where r.id = p_id and p.prosrc is distinct from f.body
         limit 1;
+    end if;
+    if v_problem is null then
+        select format('%s, the owner of %s, cannot attach partitions: call fence.protect again', c.relowner::regrole, p_table)
+        into v_problem
+        from pg_class c
+        where c.oid = p_table and c.relkind = 'p'
+            and not has_function_privilege(c.relowner, format('fence.check_%s_row()', p_id), 'execute');
     end if;
     if v_problem is null then
         select format('%1$s may replace the triggers: revoke trigger on %2$s from %1$s',
