@@ -32,6 +32,9 @@ var (
 	// ErrBuiltinAuthority says that a policy, or the lack of one, leaves the tokens of this name to fencegate itself.
 	ErrBuiltinAuthority = errors.New("fencegate issues the tokens of this name")
 
+	// ErrUnsupported says that the provider of a name's leases can't keep what was asked for; see UnsupportedError.
+	ErrUnsupported = errors.New("not supported by the provider of these leases")
+
 	// ErrTokensExhausted says that no token below 2^53 is left, on the name or in the database. Nothing was changed, and
 	// no retry can succeed.
 	ErrTokensExhausted = errors.New("no fencing tokens are left")
@@ -55,6 +58,9 @@ var (
 
 	// ErrUnavailable says that the database could not be reached, or did not answer; see UnavailableError.
 	ErrUnavailable = errors.New("the database is unavailable")
+	// ErrProviderUnavailable says that the Redis that keeps the lease could not be reached, did not answer, or refused.
+	// It is always an ErrUnavailable, too.
+	ErrProviderUnavailable = errors.New("the Redis that keeps the leases on this name is unavailable")
 	// ErrLocked says that another session of the database kept locked what a statement needs. It is always an
 	// ErrUnavailable, too, and nothing was applied.
 	ErrLocked = errors.New("another session of the database holds a lock that this needs")

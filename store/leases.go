@@ -38,6 +38,7 @@ func (r *leaseRow) lease() Lease {
 		GrantedAt: r.grantedAt.Time, ExpiresAt: r.expiresAt.Time,
 		HoldUntil: r.holdUntil.Time, HoldLeft: max(0, milliseconds(r.holdLeftMS)),
 		SessionID: r.session.Bytes, Waited: milliseconds(r.waitedMS), Metadata: r.metadata,
+		Provider: ProviderOf(r.id.Bytes),
 	}
 }
 
@@ -95,22 +96,33 @@ func (s *Store) sendAcquire(ctx context.Context, request AcquireRequest, gateway
 		return Acquired{Lease: row.lease()}, nil
 	case "queued":
 		return Acquired{Ticket: ticket.Int64, Left: milliseconds(leftMS)}, nil
-	case "held":
-		return Acquired{}, &HeldError{
-			Lock: request.Lock, OwnerID: row.owner.String, ExpiresAt: row.expiresAt.Time,
-			Remaining: max(0, milliseconds(leftMS)), QueueLength: int(queueLength.Int64),
-		}
-	case "lost":
-		return Acquired{}, &LostError{Lock: request.Lock, Reason: endReason.String}
 	case "session_lost":
 		return Acquired{}, sessionLost(endReason.String)
+	}
+	return Acquired{}, notGranted(
+		outcome, request.Lock, row.lease(), endReason.String, milliseconds(leftMS), queueLength.Int64)
+}
+
+// notGranted is the error of an outcome of fence.acquire_lease and fence.grant_provided. Held: blocking is the lease in
+// the way, which runs for left.
+func notGranted(
+	outcome string, lock Name, blocking Lease, endReason string, left time.Duration, queueLength int64,
+) error {
+	switch outcome {
+	case "held":
+		return &HeldError{
+			Lock: lock, OwnerID: blocking.OwnerID, ExpiresAt: blocking.ExpiresAt,
+			Remaining: max(0, left), QueueLength: int(queueLength),
+		}
+	case "lost":
+		return &LostError{Lock: lock, Reason: endReason}
 	case "request_id_reused":
-		return Acquired{}, fmt.Errorf("%w: request_id was used on this lock by another owner", ErrInvalid)
+		return fmt.Errorf("%w: request_id was used on this lock by another owner", ErrInvalid)
 	case "request_id_changed":
-		return Acquired{}, fmt.Errorf("%w: request_id was used on this lock with another mode, scope, ttl_ms, session_id, "+
+		return fmt.Errorf("%w: request_id was used on this lock with another mode, scope, ttl_ms, session_id, "+
 			"or metadata or value: send the same request again, or take another request_id", ErrInvalid)
 	}
-	return Acquired{}, fmt.Errorf("fence.acquire_lease answered %q", outcome)
+	return fmt.Errorf("an acquire of %s was answered %q", lock, outcome)
 }
 
 // Renew makes a live lease last ttl from now, but not longer than its HoldUntil, by the policy in force; 0: the TTL

@@ -49,12 +49,14 @@ type Policy struct {
 	// MaxHoldMax in whole milliseconds; 0: no limit. Then its fence closes. Running leases get it by their next renewal or
 	// keepalive.
 	MaxHold time.Duration
+	// Leases is what keeps the leases; empty: what the gateway keeps leases in by default.
+	Leases Provider
 }
 
 // policyColumns are the fields of a Policy; those of the defaults where there is no row p.
 const policyColumns = `coalesce(p.prefix, ''), coalesce(p.rule, 'strict'), coalesce(p.authority, 'builtin'),
 	coalesce(p.require_lease_id, false), coalesce(p.require_live_lease, false),
-	coalesce(p.max_hold_ms, 0) * interval '1 millisecond'`
+	coalesce(p.max_hold_ms, 0) * interval '1 millisecond', coalesce(p.leases, '')`
 
 func (p Policy) check() error {
 	if p.Prefix != "" {
@@ -67,6 +69,13 @@ func (p Policy) check() error {
 		return fmt.Errorf("%w: rule must be strict or same_token", ErrInvalid)
 	case p.Authority != AuthorityBuiltin && p.Authority != AuthorityExternal:
 		return fmt.Errorf("%w: authority must be builtin or external", ErrInvalid)
+	case p.Leases != "" && p.Leases != ProviderPostgres && p.Leases != ProviderRedis && p.Leases != ProviderRedlock:
+		return fmt.Errorf("%w: leases must be postgres, redis or redlock, or absent for the gateway's default", ErrInvalid)
+	case p.Leases != "" && p.Leases != ProviderPostgres && p.RequireLiveLease:
+		return fmt.Errorf("%w: require_live_lease needs leases in postgres: only Redis knows whether a lease in %s is live",
+			ErrInvalid, p.Leases)
+	case p.Authority == AuthorityExternal && p.Leases != "":
+		return fmt.Errorf("%w: with authority external fencegate grants no leases", ErrInvalid)
 	case p.Authority == AuthorityExternal && (p.RequireLeaseID || p.RequireLiveLease || p.MaxHold != 0):
 		return fmt.Errorf("%w: with authority external there are no leases that could be required or limited", ErrInvalid)
 	case p.MaxHold != 0 && (p.MaxHold < MaxHoldMin || p.MaxHold > MaxHoldMax || p.MaxHold%time.Millisecond != 0):
@@ -84,18 +93,20 @@ func (s *Store) PutPolicy(ctx context.Context, policy Policy) error {
 	}
 	err := s.queryRow(ctx, job{}, `
 		with put as (
-			insert into fence.policies as p (prefix, rule, authority, require_lease_id, require_live_lease, max_hold_ms)
-			select $1, $2, $3, $4, $5, nullif($6::bigint, 0)
-			where (select count(*) from fence.policies) < $7 or exists (select from fence.policies where prefix = $1)
+			insert into fence.policies as p (
+				prefix, rule, authority, require_lease_id, require_live_lease, max_hold_ms, leases)
+			select $1, $2, $3, $4, $5, nullif($6::bigint, 0), nullif($7, '')
+			where (select count(*) from fence.policies) < $8 or exists (select from fence.policies where prefix = $1)
 			on conflict (prefix) do update
 			set rule = excluded.rule, authority = excluded.authority, require_lease_id = excluded.require_lease_id,
-				require_live_lease = excluded.require_live_lease, max_hold_ms = excluded.max_hold_ms, updated_at = clock_timestamp()
+				require_live_lease = excluded.require_live_lease, max_hold_ms = excluded.max_hold_ms, leases = excluded.leases,
+				updated_at = clock_timestamp()
 			returning p.prefix
 		)
-		select fence.commit_durably(), pg_notify($8, '')::text from put`,
+		select fence.commit_durably(), pg_notify($9, '')::text from put`,
 		[]any{
 			policy.Prefix, policy.Rule, policy.Authority, policy.RequireLeaseID, policy.RequireLiveLease,
-			policy.MaxHold.Milliseconds(), PoliciesMax, PoliciesChannel,
+			policy.MaxHold.Milliseconds(), policy.Leases, PoliciesMax, PoliciesChannel,
 		}, nil, nil)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = fmt.Errorf("%w: there are %d policies already, the limit", ErrInvalid, PoliciesMax)

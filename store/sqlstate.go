@@ -36,6 +36,8 @@ func classifyState(err *pgconn.PgError) error {
 		return ErrExternalAuthority
 	case "LF004":
 		return ErrBuiltinAuthority
+	case "LF005":
+		return fmt.Errorf("%w: %s", ErrUnsupported, err.Message)
 	case "23514":
 		if err.ConstraintName == "name_is_path" {
 			return ErrInvalidName

@@ -10,7 +10,8 @@
 --                  max_hold
 --
 -- Raises 22023 for a bad argument, also for a request_id that was used otherwise; LF003 if the policy says that another
--- lock service issues the tokens; LF002 from mint; 25000, see fence.check_lease_call.
+-- lock service issues the tokens; LF005 if the policy says that leases are kept in Redis; LF002 from mint; 25000, see
+-- fence.check_lease_call.
 --
 -- A grant is on disk before its commit is acknowledged (fence.commit_durably). Otherwise the synchronous_commit of the
 -- caller's transaction is left as it was.
@@ -37,6 +38,12 @@ begin
             format('metadata has %s bytes, the limit is 4096', octet_length(metadata::text)));
         perform fence.require(json_typeof(metadata) = 'object', 'metadata must be a JSON object');
         perform metadata::jsonb; -- raises 22P05 or 22P02 for an escape that no statement could read later
+    end if;
+
+    if exists (select from fence.policies)
+        and exists (select from fence.policy_for(lock) p where p.leases <> 'postgres')
+    then
+        raise exception 'leases on % are kept in Redis: acquire through a gateway', lock using errcode = 'LF005';
     end if;
 
     v_answer := fence.acquire_lease(

@@ -19,6 +19,7 @@ declare
     v_subtrees boolean;
     v_now      timestamptz;
     v_until    timestamptz;
+    v_check    timestamptz;
     v_hold     timestamptz;
     v_lease    fence.leases;
 begin
@@ -45,14 +46,18 @@ begin
     v_until := case when p_request.session_id is null
         then least(v_now + p_request.ttl_ms * interval '1 millisecond', v_hold)
         else 'infinity' end;
+    v_check := v_until;
+    if p_request.lease_id is not null then -- fence.grant_provided
+        v_until := least(v_until + interval '1 minute', v_hold);
+    end if;
     update fence.leases l set kept = false -- the sweep deletes leases that are not the newest of their lock
     where l.lock = p_request.lock and l.fencing_token = p_fence.granted_token and l.kept;
     insert into fence.leases as l (
         lock, fencing_token, lease_id, owner_id, mode, scope, ttl_ms, granted_at, expires_at, check_at,
         request_id, metadata, session_id, waited_ms, hold_until, requested_ttl_ms)
     values (
-        p_request.lock, fence.mint(v_newest), gen_random_uuid(), p_request.owner_id, p_request.mode, p_request.scope,
-        p_request.ttl_ms, v_now, v_until, v_until,
+        p_request.lock, fence.mint(v_newest), coalesce(p_request.lease_id, gen_random_uuid()), p_request.owner_id, p_request.mode, p_request.scope,
+        p_request.ttl_ms, v_now, v_until, v_check,
         p_request.request_id, p_request.metadata, p_request.session_id, p_waited_ms, v_hold, p_request.ttl_ms)
     returning l.* into v_lease;
 

@@ -4,6 +4,8 @@
 -- If the lease ends earlier now, the next waiters are notified. late_ms is how much later it came than a third of the
 -- TTL after the grant or the renewal before, negative if earlier; for a live or expired lease that still exists.
 --
+-- Raises LF005 for a lease in Redis: only its gateways can renew it.
+--
 -- Locks nothing but the lease, and its fence if nobody else has that locked. A renewal need not reach the disk before
 -- it is answered: one that a crash loses makes the lease shorter, never longer. The caller sets synchronous_commit
 -- accordingly, because it knows what else its transaction does.
@@ -16,6 +18,9 @@ declare
     v_until timestamptz;
     v_now   timestamptz;
 begin
+    if fence.lease_provider(p_lease_id) <> 'postgres' then
+        raise exception 'the lease is kept in Redis: renew it through a gateway' using errcode = 'LF005';
+    end if;
     perform from fence.leases l where l.lock = p_lock and l.fencing_token = p_fencing_token for update;
     -- Read before the lease is judged: a renewal counts from a moment at which the lease was live.
     v_now := clock_timestamp();

@@ -2,7 +2,7 @@
 --
 -- An expired lease can be replaced without this (P7): this counts it, wakes waiters and keeps the event. It looks at a
 -- lease when its check_at has passed, and again at the expires_at that it finds then: so a renewal need not change an
--- index.
+-- index. Leases in Redis are left to fence.settle_provided as long as PostgreSQL believes in them.
 create or replace function fence.sweep_leases(p_rows_max integer, out done bigint, out more boolean)
 language plpgsql
 as $$
@@ -17,6 +17,7 @@ begin
     from (
         select l.lock, l.fencing_token from fence.leases l
         where l.ended_at is null and l.check_at < 'infinity' and l.check_at <= v_now
+            and (l.expires_at <= v_now or fence.lease_provider(l.lease_id) = 'postgres')
         order by l.check_at limit p_rows_max for update skip locked) d;
     more := cardinality(v_locks) = p_rows_max;
 

@@ -1,0 +1,187 @@
+// Package redistest runs Redis servers for tests, which may break them.
+package redistest
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/freeport"
+	"github.com/fencegate/fencegate/internal/lockedbuffer"
+	"github.com/fencegate/fencegate/internal/pgtest"
+)
+
+// program is Debian's name of the server.
+const program = "redis-server"
+
+// Server is a Redis of one test's own, without snapshots and append-only file. It keeps its address over restarts.
+type Server struct {
+	t       testing.TB
+	path    string
+	dir     string
+	address string
+	args    []string
+	cmd     *exec.Cmd
+	ended   chan struct{}
+	output  lockedbuffer.Buffer
+}
+
+// Start runs a server with settings such as "--maxmemory", "1mb" until the test ends. Without the program the test is
+// skipped, or fails where CI=true.
+func Start(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	if err != nil {
+		pgtest.Missing(t, err.Error())
+	}
+	dir, err := os.MkdirTemp("", "fencegate-redis-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{t: t, path: path, dir: dir, address: freeport.Address(t)}
+	host, port, _ := net.SplitHostPort(s.address)
+	s.args = append([]string{
+		"--bind", host, "--port", port, "--dir", dir, "--save", "", "--appendonly", "no", "--loglevel", "warning",
+	}, settings...)
+	t.Cleanup(s.discard)
+	s.run()
+	return s
+}
+
+// StartN runs several servers.
+func StartN(t testing.TB, count int, settings ...string) []*Server {
+	t.Helper()
+	servers := make([]*Server, count)
+	for i := range servers {
+		servers[i] = Start(t, settings...)
+	}
+	return servers
+}
+
+// URL returns the URL of the server.
+func (s *Server) URL() string { return "redis://" + s.address }
+
+// UserURL returns the URL with a user and a password.
+func (s *Server) UserURL(user, password string) string {
+	return fmt.Sprintf("redis://%s:%s@%s", user, password, s.address)
+}
+
+// Address returns the host and the port.
+func (s *Server) Address() string { return s.address }
+
+// Dir returns the directory of the server.
+func (s *Server) Dir() string { return s.dir }
+
+// Stop kills the server, and returns when it is dead.
+func (s *Server) Stop() {
+	s.t.Helper()
+	_ = s.cmd.Process.Kill()
+	await.Receive(s.t, "the end of redis-server", s.ended)
+}
+
+// Freeze stops the process of the server: it keeps its connections, and answers nothing.
+func (s *Server) Freeze() { s.signal(syscall.SIGSTOP) }
+
+// Thaw lets the server go on.
+func (s *Server) Thaw() { s.signal(syscall.SIGCONT) }
+
+// RestartEmpty kills the server and starts it again without its data.
+func (s *Server) RestartEmpty() {
+	s.t.Helper()
+	s.Stop()
+	_ = os.Remove(filepath.Join(s.dir, "dump.rdb"))
+	s.run()
+}
+
+// Do sends one command, such as "SET", "k", "v", and returns what the server answers, without the type. It fails the
+// test if that is an error.
+func (s *Server) Do(args ...string) string {
+	s.t.Helper()
+	answer, err := s.do(args...)
+	if err != nil {
+		s.t.Fatalf("redis %v: %v", args, err)
+	}
+	return answer
+}
+
+func (s *Server) signal(signal syscall.Signal) {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(signal); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *Server) run() {
+	s.t.Helper()
+	s.cmd = exec.Command(s.path, s.args...)
+	s.cmd.Dir = s.dir
+	s.cmd.Stdout, s.cmd.Stderr = &s.output, &s.output
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	cmd, ended := s.cmd, make(chan struct{})
+	s.ended = ended
+	go func() {
+		_ = cmd.Wait()
+		close(ended)
+	}()
+	await.True(s.t, "redis-server answers", func() bool {
+		select {
+		case <-ended:
+			s.t.Fatalf("redis-server ended: %s\n%s", cmd.ProcessState, &s.output)
+		default:
+		}
+		answer, err := s.do("PING")
+		return err == nil && answer == "PONG" || err != nil && strings.HasPrefix(err.Error(), "NOAUTH")
+	})
+}
+
+func (s *Server) discard() {
+	if s.cmd != nil && s.cmd.Process != nil {
+		_ = s.cmd.Process.Kill()
+		<-s.ended
+	}
+	_ = os.RemoveAll(s.dir)
+	if s.t.Failed() {
+		s.t.Logf("redis-server %s wrote:\n%s", s.address, &s.output)
+	}
+}
+
+// do sends a command on a connection of its own, in the protocol's array of texts. The server ends the connection after
+// its answer, because QUIT follows.
+func (s *Server) do(args ...string) (string, error) {
+	conn, err := net.DialTimeout("tcp", s.address, time.Second)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(await.Limit))
+	command := fmt.Sprintf("*%d\r\n", len(args))
+	for _, arg := range args {
+		command += fmt.Sprintf("$%d\r\n%s\r\n", len(arg), arg)
+	}
+	if _, err := io.WriteString(conn, command+"*1\r\n$4\r\nQUIT\r\n"); err != nil {
+		return "", err
+	}
+	answer, err := io.ReadAll(conn)
+	if err != nil {
+		return "", err
+	}
+	text := strings.TrimSuffix(string(answer), "+OK\r\n")
+	if message, failed := strings.CutPrefix(text, "-"); failed {
+		return "", fmt.Errorf("%s", strings.TrimSpace(message))
+	}
+	if bulk, ok := strings.CutPrefix(text, "$"); ok {
+		_, text, _ = strings.Cut(bulk, "\r\n")
+		return strings.TrimSuffix(text, "\r\n"), nil
+	}
+	return strings.TrimSpace(strings.TrimLeft(text, "+:")), nil
+}

@@ -1,0 +1,35 @@
+-- fence.settle_provided(locks, tokens, lefts_ms) notes how long leases in Redis still run, as a gateway has just seen
+-- there: those with 0 have ended, and are expired. The others are asked for again when they would end, but not before 30
+-- s: however often they are renewed, that costs PostgreSQL nothing. Until a minute after that it believes in them.
+create or replace function fence.settle_provided(p_locks text[], p_tokens bigint[], p_lefts_ms bigint[]) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_now   timestamptz := clock_timestamp();
+    v_lease fence.leases;
+begin
+    perform set_config('synchronous_commit', 'off', true);
+    update fence.leases l
+    set check_at = v_now + greatest(s.left_ms, 30000) * interval '1 millisecond',
+        expires_at = least(v_now + (greatest(s.left_ms, 30000) + 60000) * interval '1 millisecond', l.hold_until)
+    from unnest(p_locks, p_tokens, p_lefts_ms) as s (lock, token, left_ms)
+    where l.lock = s.lock and l.fencing_token = s.token and l.ended_at is null and s.left_ms > 0;
+    for v_lease in
+        with seen as (
+            select l.lock, l.fencing_token
+            from unnest(p_locks, p_tokens, p_lefts_ms) as s (lock, token, left_ms)
+            join fence.leases l on l.lock = s.lock and l.fencing_token = s.token
+            where l.ended_at is null and s.left_ms <= 0
+            order by l.lock, l.fencing_token for update of l
+        ), ended as (
+            update fence.leases l set ended_at = v_now, end_reason = fence.expiry_reason(l)
+            from seen s where l.lock = s.lock and l.fencing_token = s.fencing_token
+            returning l.*
+        )
+        select * from ended order by lock, fencing_token
+    loop
+        perform fence.publish_lease_event(v_lease, 'expired', nullif(v_lease.end_reason, 'expired'));
+        perform fence.wake(v_lease.lock, v_lease.scope, 0);
+    end loop;
+end
+$$;

@@ -1,0 +1,283 @@
+package redislease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/internal/timing"
+)
+
+const (
+	// reservationMin is the shortest time for which a lock stays reserved while its token is minted.
+	reservationMin = 5 * time.Second
+	// splitsMax is how often a lock is tried again where several callers have reserved it at a minority each, and
+	// splitPause the longest pause before that.
+	splitsMax, splitPause = 10, 50 * time.Millisecond
+	// giveBackTimeout bounds the statement that gives back a lease that nobody was told of.
+	giveBackTimeout = 5 * time.Second
+	// notFencegate is shown as the owner of a key that another program has written.
+	notFencegate = "(not fencegate)"
+)
+
+// Acquire takes a lock. It waits for it as long as the request says: first come, first served among the callers of this
+// process. Between processes there is no order. When it has returned a lease, no write with an older token can commit on
+// that name any more (P3).
+//
+// It returns ErrLeaseHeld (a HeldError), also for a key that another program has written; ErrLeaseLost if the lease that
+// this RequestID was granted has ended; ErrUnsupported; ErrInvalid; ErrExternalAuthority; ErrUnavailable. When ctx ends,
+// it returns an error that wraps the cause of ctx, and a lease granted by then is given back.
+//
+// A caller that finds the servers or the database unavailable fails at once. One that has waited before keeps trying.
+func (l *Leases) Acquire(ctx context.Context, request store.AcquireRequest) (store.Lease, error) {
+	request, err := l.check(request)
+	switch {
+	case err != nil:
+		return store.Lease{}, err
+	case request.Wait > 0:
+		return l.acquireInTurn(ctx, request)
+	case l.queues.length(request.Lock) > 0: // a try does not jump the queue
+		return l.look(ctx, request)
+	}
+	return l.acquire(ctx, request, 0)
+}
+
+// acquire takes a lock if it is free: it reserves the key, lets the database mint the token, which raises the fence, and
+// confirms that the key is still reserved. The end of ctx does not interrupt it, but then the lease is given back.
+func (l *Leases) acquire(ctx context.Context, request store.AcquireRequest, waited time.Duration) (store.Lease, error) {
+	calls := context.WithoutCancel(ctx)
+	reserved, err := l.reserve(calls, request)
+	if err != nil || reserved.again.Token > 0 {
+		return reserved.again, err
+	}
+	minting := time.Now()
+	granted, err := l.mint(calls, request, reserved, waited)
+	if err != nil {
+		l.deleteKeys(calls, reserved.ref(request), l.servers)
+		return store.Lease{}, err
+	}
+	lease, err := l.confirm(calls, reserved, granted, request.RequestID, minting)
+	if err == nil && ctx.Err() != nil {
+		err = fmt.Errorf("the client of the acquire of %s is gone: %w", request.Lock, context.Cause(ctx))
+	}
+	if err != nil {
+		l.giveBack(calls, granted)
+		return store.Lease{}, err
+	}
+	return lease, nil
+}
+
+// reservation is a key that waits for its token.
+type reservation struct {
+	id    uuid.UUID
+	text  string      // the value of the key
+	until time.Time   // until when a quorum has it for certain
+	again store.Lease // with a token: the request was sent before, and this is its lease
+}
+
+func (r reservation) ref(request store.AcquireRequest) store.LeaseRef {
+	return store.LeaseRef{Lock: request.Lock, OwnerID: request.OwnerID, ID: r.id}
+}
+
+// reserve takes the key at a quorum of the servers, or finds the lease of the same request. Each attempt has a lease_id
+// of its own, so that the late end of one can't take anything from the next.
+func (l *Leases) reserve(ctx context.Context, request store.AcquireRequest) (reservation, error) {
+	keep := min(max(request.TTL, reservationMin), l.config.TTLMax)
+	reserved := said("reserved")
+	for attempt := 1; ; attempt++ {
+		r := reservation{id: store.NewLeaseID(l.config.Provider)}
+		text, err := newValue(request, r.id).encode()
+		if err != nil {
+			return r, err
+		}
+		r.text, r.until = text, time.Now().Add(keep-l.drift(keep))
+		answers := l.send(ctx, 0, func(answers []answer[reply]) bool { return count(answers, reserved) >= l.quorum() },
+			reserveScript, l.reserveKeys(request.Lock), text, keep.Milliseconds(), l.restMS())
+		if count(answers, reserved) >= l.quorum() && time.Now().Before(r.until) {
+			return r, nil
+		}
+		l.unreserve(ctx, r.ref(request), answers)
+		lease, split, err := l.refused(request, answers)
+		if !split || attempt == splitsMax {
+			r.again = lease
+			return r, err
+		}
+		timing.Sleep(ctx, rand.N(splitPause))
+	}
+}
+
+// refused returns what the answers to a reservation mean that a quorum has not made: the lease of the same request, or
+// who holds the lock; split where nobody has a quorum.
+func (l *Leases) refused(request store.AcquireRequest, answers []answer[reply]) (lease store.Lease, split bool, err error) {
+	if count(answers, said("reserved", "held")) < l.quorum() {
+		return lease, false, unavailable(store.OutcomeNotApplied, l.servers, answers)
+	}
+	var keys []seen
+	for _, a := range answers {
+		if a.err == nil && a.value.text(0) == "held" {
+			keys = append(keys, newSeen(a.value, 1))
+		}
+	}
+	lease, votes, err := l.holder(request, keys)
+	return lease, votes < l.quorum(), err
+}
+
+// look returns the lease of the same request, or who holds the lock. It takes nothing.
+func (l *Leases) look(ctx context.Context, request store.AcquireRequest) (store.Lease, error) {
+	looked, err := l.lookAt(ctx, []store.Name{request.Lock}, l.config.Timeout)
+	if err != nil {
+		return store.Lease{}, err
+	}
+	var keys []seen
+	for _, a := range looked {
+		if a.err == nil && a.value[0].found {
+			keys = append(keys, a.value[0])
+		}
+	}
+	lease, _, err := l.holder(request, keys)
+	return lease, err
+}
+
+// holder returns the lease of the same request, or a HeldError with what most of the keys have, and how many those are.
+func (l *Leases) holder(request store.AcquireRequest, keys []seen) (store.Lease, int, error) {
+	votes := map[string]int{}
+	var most seen
+	for _, key := range keys {
+		votes[key.id()]++
+		if votes[key.id()] > votes[most.id()] || key.id() == most.id() && key.leftMS < most.leftMS {
+			most = key
+		}
+	}
+	held := &store.HeldError{
+		Lock: request.Lock, Remaining: most.remaining(), ExpiresAt: time.UnixMilli(most.nowMS).Add(most.remaining()),
+		QueueLength: l.queues.length(request.Lock),
+	}
+	switch {
+	case !most.found:
+		held.ExpiresAt = time.Time{}
+	case most.value == nil:
+		held.OwnerID = notFencegate
+	default:
+		held.OwnerID = most.value.OwnerID
+		again, err := most.value.answers(request)
+		if err != nil || again && votes[most.id()] >= l.quorum() {
+			return most.value.lease(request.Lock, most.nowMS, most.leftMS), votes[most.id()], err
+		}
+	}
+	return store.Lease{}, votes[most.id()], held
+}
+
+// mint lets the database grant the lease that is reserved, for as long as it is.
+func (l *Leases) mint(
+	ctx context.Context, request store.AcquireRequest, reserved reservation, waited time.Duration,
+) (store.Lease, error) {
+	ctx, cancel := context.WithDeadline(ctx, reserved.until)
+	defer cancel()
+	return l.db.GrantProvided(ctx, store.ProvidedGrant{
+		Lock: request.Lock, OwnerID: request.OwnerID, LeaseID: reserved.id, TTL: request.TTL,
+		RequestID: request.RequestID, Metadata: request.Metadata, Waited: waited,
+	})
+}
+
+// confirm writes the lease over its reservation, and starts its TTL.
+func (l *Leases) confirm(
+	ctx context.Context, reserved reservation, granted store.Lease, requestID string, minting time.Time,
+) (store.Lease, error) {
+	v := leaseValue(granted, requestID)
+	text, err := v.encode()
+	if err != nil {
+		return store.Lease{}, err
+	}
+	hold := ""
+	if !granted.HoldUntil.IsZero() {
+		hold = fmt.Sprint(max(1, (granted.HoldLeft - time.Since(minting)).Milliseconds()))
+	}
+	begun := time.Now()
+	answers := l.send(ctx, granted.TTL, decided(len(l.servers), said("confirmed")),
+		confirmScript, l.keys(granted.Lock), reserved.text, text, granted.TTL.Milliseconds(), granted.Token, hold,
+		l.channel(), string(granted.Lock))
+	switch took := time.Since(begun); {
+	case count(answers, said("confirmed", "lost")) < l.quorum():
+		return store.Lease{}, unavailable(store.OutcomeUnknown, l.servers, answers)
+	case count(answers, said("confirmed")) < l.quorum():
+		return store.Lease{}, notProvided(store.OutcomeNotApplied, errLost)
+	case !l.valid(granted.TTL, took):
+		return store.Lease{}, notProvided(store.OutcomeNotApplied, fmt.Errorf("%w: the servers took %s", errLost, took))
+	}
+	lease := granted
+	lease.ExpiresAt = granted.GrantedAt.Add(granted.TTL - l.drift(granted.TTL)) // the TTL began later than that
+	if !granted.HoldUntil.IsZero() && granted.HoldUntil.Before(lease.ExpiresAt) {
+		lease.ExpiresAt = granted.HoldUntil
+	}
+	return lease, nil
+}
+
+var errLost = errors.New("the lock was lost while its token was minted")
+
+// unreserve deletes a reservation that did not get a quorum: at once where it was made, and in the background where that
+// is not known.
+func (l *Leases) unreserve(ctx context.Context, ref store.LeaseRef, answers []answer[reply]) {
+	var made, unknown []*server
+	for _, a := range answers {
+		switch {
+		case a.err != nil:
+			unknown = append(unknown, a.server)
+		case a.value.text(0) == "reserved":
+			made = append(made, a.server)
+		}
+	}
+	l.running.Go(func() { l.deleteKeys(ctx, ref, unknown) })
+	l.deleteKeys(ctx, ref, made)
+}
+
+// giveBack ends a lease that its owner was not told of: its fence first, then its key. What can't be reached ends with
+// the TTL.
+func (l *Leases) giveBack(ctx context.Context, granted store.Lease) {
+	ctx, cancel := context.WithTimeout(ctx, giveBackTimeout)
+	defer cancel()
+	_ = l.db.GiveBack(ctx, granted)
+	l.deleteKeys(ctx, granted.Ref(), l.servers)
+}
+
+// check returns the request with its defaults, or why it can't be granted here.
+func (l *Leases) check(request store.AcquireRequest) (store.AcquireRequest, error) {
+	request, err := request.Check()
+	if err != nil {
+		return request, err
+	}
+	what := ""
+	switch {
+	case request.Mode != store.Exclusive:
+		what = "a shared lease"
+	case request.Scope != store.Node:
+		what = "a subtree lease"
+	case request.SessionID != uuid.Nil:
+		what = "a lease in a session"
+	}
+	if what != "" {
+		return request, &store.UnsupportedError{Provider: l.config.Provider, What: what}
+	}
+	if request.TTL > l.config.TTLMax {
+		return request, fmt.Errorf("%w: ttl_ms is %d, the limit of --redlock-ttl-max is %d",
+			store.ErrInvalid, request.TTL.Milliseconds(), l.config.TTLMax.Milliseconds())
+	}
+	return request, nil
+}
+
+// reserveKeys are the keys of reserve: with several servers the restart rule holds, which needs the marker.
+func (l *Leases) reserveKeys(lock store.Name) []string {
+	if len(l.servers) == 1 {
+		return l.keys(lock)
+	}
+	return append(l.keys(lock), l.config.KeyPrefix+markerName)
+}
+
+// restMS is for how long a server that was started does not vote: as long as a lease may run that it has lost.
+func (l *Leases) restMS() int64 {
+	return (l.config.TTLMax + l.config.drift(l.config.TTLMax)).Milliseconds()
+}

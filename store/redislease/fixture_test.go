@@ -1,0 +1,189 @@
+package redislease_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/enginetest"
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/redistest"
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/redislease"
+)
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
+// long is a TTL that no test outlives; short is one that a test waits for.
+const long, short = time.Hour, 300 * time.Millisecond
+
+func openDB(t *testing.T) *store.Store {
+	t.Helper()
+	return enginetest.OpenStore(t, store.Config{DatabaseURL: pgtest.Migrated(t)})
+}
+
+// open returns Leases that run until the test ends. A server is redis, several are redlock.
+func open(t *testing.T, db redislease.Database, config redislease.Config, servers ...*redistest.Server) *redislease.Leases {
+	t.Helper()
+	if config.URLs == nil {
+		for _, s := range servers {
+			config.URLs = append(config.URLs, s.URL())
+		}
+	}
+	config.Provider = store.ProviderRedis
+	if len(config.URLs) > 1 {
+		config.Provider = store.ProviderRedlock
+		if config.TTLMax == 0 {
+			config.TTLMax = 2 * long
+		}
+	}
+	if config.Timeout == 0 {
+		config.Timeout = 10 * time.Second
+	}
+	leases, err := redislease.New(db, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { leases.Run(ctx, func(err error) { t.Log("Run:", err) }) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+		leases.Close()
+	})
+	return leases
+}
+
+// vote makes servers vote that were started just now.
+func vote(t *testing.T, servers ...*redistest.Server) {
+	t.Helper()
+	for _, s := range servers {
+		_, rest, _ := strings.Cut(s.Do("INFO", "server"), "run_id:")
+		runID, _, _ := strings.Cut(rest, "\r\n")
+		s.Do("SET", "fencegate//server", runID+" 1")
+	}
+}
+
+func startVoting(t *testing.T, count int) []*redistest.Server {
+	t.Helper()
+	servers := redistest.StartN(t, count)
+	vote(t, servers...)
+	return servers
+}
+
+func request(lock, owner string) store.AcquireRequest {
+	return store.AcquireRequest{Lock: store.Name(lock), OwnerID: owner, TTL: long}
+}
+
+func waiting(lock, owner string) store.AcquireRequest {
+	r := request(lock, owner)
+	r.Wait = store.WaitMax
+	return r
+}
+
+func acquire(t *testing.T, on *redislease.Leases, request store.AcquireRequest) store.Lease {
+	t.Helper()
+	lease, err := on.Acquire(await.Context(t), request)
+	if err != nil {
+		t.Fatalf("acquire of %s by %s: %v", request.Lock, request.OwnerID, err)
+	}
+	return lease
+}
+
+func release(t *testing.T, on *redislease.Leases, lease store.Lease) {
+	t.Helper()
+	if _, err := on.ReleaseLease(await.Context(t), lease.Ref()); err != nil {
+		t.Fatalf("release of %s by %s: %v", lease.Lock, lease.OwnerID, err)
+	}
+}
+
+// held expects that a try finds the lock held, by somebody.
+func held(t *testing.T, on *redislease.Leases, lock, by string) {
+	t.Helper()
+	_, err := on.Acquire(await.Context(t), request(lock, "try"))
+	var found *store.HeldError
+	if !errors.As(err, &found) || found.OwnerID != by {
+		t.Errorf("a try for %s: %v, want it held by %s", lock, err, by)
+	}
+}
+
+func fails(t *testing.T, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: %v, want %v", what, err, want)
+	}
+}
+
+func lost(t *testing.T, what string, err error, reason string) {
+	t.Helper()
+	var found *store.LostError
+	if !errors.As(err, &found) || found.Reason != reason {
+		t.Errorf("%s: %v, want the lease lost: %s", what, err, reason)
+	}
+}
+
+// outcome is what an acquire in the background returned.
+type outcome struct {
+	lease store.Lease
+	err   error
+}
+
+// inBackground sends an acquire, and returns when as many wait in the process as then should.
+func inBackground(
+	ctx context.Context, t *testing.T, on *redislease.Leases, request store.AcquireRequest,
+) <-chan outcome {
+	t.Helper()
+	before := on.Waiting()
+	came := make(chan outcome, 1)
+	go func() {
+		lease, err := on.Acquire(ctx, request)
+		came <- outcome{lease, err}
+	}()
+	await.True(t, request.OwnerID+" waits", func() bool { return on.Waiting() > before })
+	return came
+}
+
+func granted(t *testing.T, what string, from <-chan outcome) store.Lease {
+	t.Helper()
+	got := await.Receive(t, what, from)
+	if got.err != nil {
+		t.Fatalf("%s: %v", what, got.err)
+	}
+	return got.lease
+}
+
+// mintHook is a database that does something before and after it mints a token.
+type mintHook struct {
+	redislease.Database
+	mu            sync.Mutex
+	before, after func() error
+}
+
+func (h *mintHook) set(before, after func() error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.before, h.after = before, after
+}
+
+func (h *mintHook) GrantProvided(ctx context.Context, grant store.ProvidedGrant) (store.Lease, error) {
+	h.mu.Lock()
+	before, after := h.before, h.after
+	h.before, h.after = nil, nil
+	h.mu.Unlock()
+	if before != nil {
+		if err := before(); err != nil {
+			return store.Lease{}, err
+		}
+	}
+	lease, err := h.Database.GrantProvided(ctx, grant)
+	if err == nil && after != nil {
+		err = after()
+	}
+	return lease, err
+}

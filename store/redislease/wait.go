@@ -1,0 +1,88 @@
+package redislease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// acquireInTurn takes a lock after the callers of this process that came before. It tries at once, and then whenever the
+// lock may be free: its release is published, its key expires, or PollInterval is over.
+func (l *Leases) acquireInTurn(ctx context.Context, request store.AcquireRequest) (store.Lease, error) {
+	began := time.Now()
+	over := time.NewTimer(request.Wait)
+	defer over.Stop()
+	w := l.queues.join(request.Lock)
+	defer l.queues.leave(w)
+
+	patient := !w.isFirst()
+	if patient {
+		lease, err := l.awaitFirst(ctx, w, request, over.C)
+		if err != nil || lease.Token > 0 {
+			return lease, err
+		}
+	}
+	for ; ; patient = true {
+		lease, err := l.acquire(ctx, request, time.Since(began).Truncate(time.Millisecond))
+		if err == nil || ctx.Err() != nil || !worthWaiting(err, patient) {
+			return lease, err
+		}
+		again := time.NewTimer(l.pause(err))
+		select {
+		case <-w.wake:
+		case <-again.C:
+		case <-over.C:
+			again.Stop()
+			return store.Lease{}, err
+		case <-ctx.Done():
+			again.Stop()
+			return store.Lease{}, leftQueue(ctx, request.Lock)
+		}
+		again.Stop()
+	}
+}
+
+// awaitFirst waits until the caller is the first of its lock. It returns a lease if the request was sent before, and an
+// error if the caller need not wait any longer.
+func (l *Leases) awaitFirst(
+	ctx context.Context, w *waiter, request store.AcquireRequest, over <-chan time.Time,
+) (store.Lease, error) {
+	lease, err := l.look(ctx, request)
+	if !errors.Is(err, store.ErrLeaseHeld) {
+		return lease, err
+	}
+	select {
+	case <-w.first:
+		return store.Lease{}, nil
+	case <-over:
+		return l.look(ctx, request)
+	case <-ctx.Done():
+		return store.Lease{}, leftQueue(ctx, request.Lock)
+	}
+}
+
+// worthWaiting reports whether an acquire that failed may succeed later. patient says that its caller has waited before:
+// it does not lose its turn for a failover. Where the database may have granted a lease after all, only the client can
+// decide what to do.
+func worthWaiting(err error, patient bool) bool {
+	return errors.Is(err, store.ErrLeaseHeld) || errors.Is(err, errLost) ||
+		patient && store.OutcomeOf(err) == store.OutcomeNotApplied
+}
+
+// pause returns how long the first waiter of a lock waits at most before it tries again.
+func (l *Leases) pause(err error) time.Duration {
+	poll := l.config.PollInterval/2 + rand.N(l.config.PollInterval/2)
+	var held *store.HeldError
+	if errors.As(err, &held) && held.Remaining > 0 {
+		return min(poll, held.Remaining+time.Millisecond)
+	}
+	return poll
+}
+
+func leftQueue(ctx context.Context, lock store.Name) error {
+	return fmt.Errorf("left the queue for %s: %w", lock, context.Cause(ctx))
+}
