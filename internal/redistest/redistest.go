@@ -182,7 +182,7 @@ func (s *Server) discard() {
 
 // do sends a command on a connection of its own, in the protocol's array of texts. It reads one text, number or error.
 func (s *Server) do(args ...string) (string, error) {
-	conn, err := net.DialTimeout("tcp", s.address, time.Second)
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(await.Context(s.t), "tcp", s.address)
 	if err != nil {
 		return "", err
 	}

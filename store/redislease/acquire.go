@@ -100,7 +100,7 @@ func (l *Leases) reserve(ctx context.Context, request store.AcquireRequest) (res
 			r.again = lease
 			return r, err
 		}
-		timing.Sleep(ctx, rand.N(splitPause))
+		timing.Sleep(ctx, rand.N(splitPause)) //nolint:gosec // jitter needs no secrecy
 	}
 }
 

@@ -16,87 +16,96 @@ import (
 // never is an interval of polls that no test outlives.
 const never = time.Hour
 
+// waitSuite is two processes at one server. They do not poll.
+type waitSuite struct{ here, there *redislease.Leases }
+
 // TestWaiting checks who is granted the lock next, and what wakes the waiters.
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	db, server := openDB(t), redistest.Start(t)
-	here := open(t, db, redislease.Config{PollInterval: never}, server)
-	there := open(t, db, redislease.Config{PollInterval: never}, server)
+	config := redislease.Config{PollInterval: never}
+	s := &waitSuite{open(t, db, config, server), open(t, db, config, server)}
 	awaitSubscribers(t, server, 2)
-
-	t.Run("in the order of arrival", func(t *testing.T) {
-		held := acquire(t, here, request("order", "holder"))
-		var queue []<-chan outcome
-		for i := range 4 {
-			queue = append(queue, inBackground(await.Context(t), t, here, waiting("order", fmt.Sprint("waiter ", i))))
-		}
-		_, err := here.Acquire(t.Context(), request("order", "try"))
-		var found *store.HeldError
-		if !errors.As(err, &found) || found.OwnerID != "holder" || found.QueueLength != 4 {
-			t.Errorf("a try while 4 wait: %v, want it held by the holder", err)
-		}
-		for i, next := range queue {
-			release(t, here, held)
-			held = granted(t, fmt.Sprint("the lock for waiter ", i), next)
-		}
-		release(t, here, held)
-	})
-
-	t.Run("a release in another process", func(t *testing.T) {
-		held := acquire(t, there, request("publish", "there"))
-		next := inBackground(await.Context(t), t, here, waiting("publish", "here"))
-		release(t, there, held)
-		release(t, here, granted(t, "the lock by the published release", next))
-	})
-
-	t.Run("the client leaves", func(t *testing.T) {
-		held := acquire(t, here, request("leave", "holder"))
-		ctx, cancel := context.WithCancel(t.Context())
-		first := inBackground(ctx, t, here, waiting("leave", "first"))
-		second := inBackground(ctx, t, here, waiting("leave", "second"))
-		third := inBackground(await.Context(t), t, here, waiting("leave", "third"))
-		cancel()
-		for _, left := range []<-chan outcome{first, second} {
-			fails(t, "a waiter that left", await.Receive(t, "its end", left).err, context.Canceled)
-		}
-		release(t, here, held)
-		release(t, here, granted(t, "the lock for the waiter behind", third))
-	})
-
-	t.Run("the time is over", func(t *testing.T) {
-		held := acquire(t, here, request("time", "holder"))
-		first := waiting("time", "first")
-		first.Wait = short
-		waits := inBackground(await.Context(t), t, here, first)
-		behind := first
-		behind.OwnerID, behind.Wait = "behind", time.Millisecond
-		for _, r := range []store.AcquireRequest{behind} {
-			_, err := here.Acquire(await.Context(t), r)
-			fails(t, "a waiter that was never the first", err, store.ErrLeaseHeld)
-		}
-		fails(t, "the first waiter", await.Receive(t, "its end", waits).err, store.ErrLeaseHeld)
-		release(t, here, held)
-	})
-
-	t.Run("the same request sent again", func(t *testing.T) {
-		r := waiting("same", "A")
-		r.RequestID = "r"
-		first := acquire(t, here, r)
-		inBackground(t.Context(), t, here, waiting("same", "B"))
-		if again := acquire(t, here, r); again.ID != first.ID {
-			t.Errorf("got %+v, want %+v", again, first)
-		}
-	})
-	if n := here.Waiting(); n > 1 {
-		t.Errorf("%d wait, want no more than B", n)
-	}
+	t.Run("in the order of arrival", s.inOrder)
+	t.Run("a release in another process", s.published)
+	t.Run("the client leaves", s.clientLeaves)
+	t.Run("the time is over", s.timeIsOver)
+	t.Run("the same request sent again", s.sameRequest)
+	await.True(t, "nobody waits any more", func() bool { return s.here.Waiting() == 0 })
 }
 
-// TestWaitersPollWithoutPublish checks that the release is found by a user that may neither subscribe nor publish.
+func (s *waitSuite) inOrder(t *testing.T) {
+	lease := acquire(t, s.here, request("order", "holder"))
+	var queue []<-chan outcome
+	for i := range 4 {
+		queue = append(queue, inBackground(await.Context(t), t, s.here, waiting("order", fmt.Sprint("waiter ", i))))
+	}
+	_, err := s.here.Acquire(t.Context(), request("order", "try"))
+	var found *store.HeldError
+	if !errors.As(err, &found) || found.OwnerID != "holder" || found.QueueLength != 4 {
+		t.Errorf("a try while 4 wait: %v, want it held by the holder", err)
+	}
+	for i, next := range queue {
+		release(t, s.here, lease)
+		lease = granted(t, fmt.Sprint("the lock for waiter ", i), next)
+		if want := fmt.Sprint("waiter ", i); lease.OwnerID != want {
+			t.Errorf("granted to %s, want %s", lease.OwnerID, want)
+		}
+	}
+	release(t, s.here, lease)
+}
+
+func (s *waitSuite) published(t *testing.T) {
+	lease := acquire(t, s.there, request("publish", "there"))
+	next := inBackground(await.Context(t), t, s.here, waiting("publish", "here"))
+	release(t, s.there, lease)
+	release(t, s.here, granted(t, "the lock by the published release", next))
+}
+
+func (s *waitSuite) clientLeaves(t *testing.T) {
+	lease := acquire(t, s.here, request("leave", "holder"))
+	ctx, cancel := context.WithCancel(t.Context())
+	first := inBackground(ctx, t, s.here, waiting("leave", "first"))
+	second := inBackground(ctx, t, s.here, waiting("leave", "second"))
+	third := inBackground(await.Context(t), t, s.here, waiting("leave", "third"))
+	cancel()
+	for _, left := range []<-chan outcome{first, second} {
+		fails(t, "a waiter that left", await.Receive(t, "its end", left).err, context.Canceled)
+	}
+	release(t, s.here, lease)
+	release(t, s.here, granted(t, "the lock for the waiter behind", third))
+}
+
+func (s *waitSuite) timeIsOver(t *testing.T) {
+	lease := acquire(t, s.here, request("time", "holder"))
+	first, behind := waiting("time", "first"), waiting("time", "behind")
+	first.Wait, behind.Wait = short, time.Millisecond
+	waits := inBackground(await.Context(t), t, s.here, first)
+	_, err := s.here.Acquire(await.Context(t), behind)
+	fails(t, "a waiter that was never the first", err, store.ErrLeaseHeld)
+	fails(t, "the first waiter", await.Receive(t, "its end", waits).err, store.ErrLeaseHeld)
+	release(t, s.here, lease)
+}
+
+func (s *waitSuite) sameRequest(t *testing.T) {
+	r := waiting("same", "A")
+	r.RequestID = "r"
+	first := acquire(t, s.here, r)
+	next := inBackground(await.Context(t), t, s.here, waiting("same", "B"))
+	if again := acquire(t, s.here, r); again.ID != first.ID {
+		t.Errorf("got %+v, want %+v", again, first)
+	}
+	release(t, s.here, first)
+	release(t, s.here, granted(t, "the lock for B", next))
+}
+
+// TestWaitersPollWithoutPublish checks that waiters find the release if the user may neither subscribe nor publish. It
+// has no other rights than those that docs/providers.md demands.
 func TestWaitersPollWithoutPublish(t *testing.T) {
 	t.Parallel()
 	db, server := openDB(t), redistest.Start(t)
-	server.Do("ACL", "SETUSER", "mute", "on", ">pw", "~*", "resetchannels", "+@all")
+	server.Do("ACL", "SETUSER", "mute", "on", ">pw", "~*", "resetchannels", "+eval", "+evalsha", "+get", "+set",
+		"+del", "+pexpire", "+pttl", "+time", "+ping", "+publish", "+subscribe")
 	config := redislease.Config{URLs: []string{server.UserURL("mute", "pw")}, PollInterval: 20 * time.Millisecond}
 	here, there := open(t, db, config), open(t, db, config)
 	held := acquire(t, there, request("lock", "there"))
