@@ -30,7 +30,7 @@ func (w Worker) acquireFromService(ctx context.Context, emit func(Event)) (token
 		return 0, fmt.Errorf("acquire %s from %s: %w", w.Lock, w.ServiceName, err)
 	}
 	emit(Event{Event: "granted", Token: grant.Token, Text: fmt.Sprintf(
-		"is granted %s by %s with %s %d, for %s of silence", w.Lock, w.ServiceName, grant.Number, grant.Token, w.TTL)})
+		"is granted %s by %s with %s %d, and a TTL of %s", w.Lock, w.ServiceName, grant.Number, grant.Token, w.TTL)})
 	return grant.Token, nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -95,4 +97,16 @@ func (s *setup) fencedValue(ctx context.Context, resource string) (string, error
 func (s *setup) unfencedValue(ctx context.Context, resource string) (value string, err error) {
 	err = s.database.QueryRow(ctx, "select value from "+unfencedTable+" where resource = $1", resource).Scan(&value)
 	return value, err
+}
+
+// endedWithReader returns a context that also ends when nobody reads the output any more (| head), so that no process is
+// left behind. When it has ended, the func replaces an error by the cause: what the processes report then says nothing.
+func endedWithReader(ctx context.Context, err *error) (context.Context, func()) {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGPIPE)
+	return ctx, func() {
+		if *err != nil && ctx.Err() != nil {
+			*err = context.Cause(ctx)
+		}
+		stop()
+	}
 }

@@ -51,8 +51,11 @@ type sqlRun struct {
 }
 
 // Run runs the variants and prints the result. It returns nil only if the zombies changed nothing in the protected
-// table, and destroyed newer data in the plain one, and ErrUnexpected otherwise. It returns ErrNoPsql without psql.
+// table, and destroyed newer data in the plain one, and ErrUnexpected otherwise. It returns ErrNoPsql without psql. If
+// ctx ends before, it returns the cause.
 func (s SQL) Run(ctx context.Context) (err error) {
+	ctx, ended := endedWithReader(ctx, &err)
+	defer ended()
 	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
 	if _, err := exec.LookPath(s.Psql); err != nil {
@@ -81,8 +84,8 @@ func (s SQL) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	bounded, err := run.variant(ctx, "bounded", fmt.Sprintf("Frozen after fence.guard: the next holder waits for the "+
-		"open transaction, %s at most (idle_in_transaction_session_timeout)", idleMax))
+	bounded, err := run.variant(ctx, "bounded", fmt.Sprintf("Frozen after fence.guard: B waits until PostgreSQL "+
+		"ends A's transaction, after %s (idle_in_transaction_session_timeout)", idleMax))
 	if err != nil {
 		return err
 	}

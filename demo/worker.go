@@ -64,7 +64,7 @@ func (w Worker) Run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if w.DatabaseURL != "" {
-		emit(Event{Event: "checked", Token: token, Text: "looks whether its lease is still good: it is"})
+		emit(Event{Event: "checked", Token: token, Text: "checks that its lease is still valid: it is"})
 	}
 	emit(Event{Event: "working", Text: "works on it"})
 	time.Sleep(w.Work) // the computation; a frozen process does not notice how long it was frozen

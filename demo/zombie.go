@@ -42,8 +42,10 @@ const (
 var ErrUnexpected = errors.New("the demo did not end as it must")
 
 // Run runs both variants and prints the result. It returns nil only if the fenced variant kept the value of B and the
-// unfenced one lost it, and ErrUnexpected otherwise.
-func (z Zombie) Run(ctx context.Context) error {
+// unfenced one lost it, and ErrUnexpected otherwise. If ctx ends before, it returns the cause.
+func (z Zombie) Run(ctx context.Context) (err error) {
+	ctx, ended := endedWithReader(ctx, &err)
+	defer ended()
 	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
 	printer := newPrinter(z.Out, z.JSON)

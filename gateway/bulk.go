@@ -189,10 +189,14 @@ func (s *bulkStream) pause() {
 func (s *bulkStream) submit(line *bulkLine) {
 	began, pause := time.Now(), bulkPauseMin
 	line.taken = began
+	enter := func() { s.gateway.backend.Submit(s.spans.context(s.ctx), line.write, line.decided) }
+	if line.transaction != nil {
+		s.deadline.disarm() // the client is not late, however long this takes
+		s.window.awaitDecided()
+		enter = func() { s.transact(line) }
+	}
 	for {
-		err := s.window.submit(line, func() {
-			s.gateway.backend.Submit(s.spans.context(s.ctx), line.write, line.decided)
-		})
+		err := s.window.submit(line, enter)
 		if err == nil {
 			return
 		}

@@ -17,6 +17,10 @@ type bulkLine struct {
 	bytes  int
 	taken  time.Time
 	write  store.Write
+	// transaction is that of a line which is one, until it is settled; write is not used then.
+	transaction *bulkTransaction
+	// answer is the encoded answer of an admitted transaction, with a line feed.
+	answer []byte
 	// decided takes the verdict of the store, once, from any goroutine.
 	decided func(store.Result, error)
 
@@ -39,9 +43,15 @@ func (l *bulkLine) parse(text []byte, valueMax int64) error {
 	if text[0] != '{' { // null would decode as an object without fields
 		return invalid("The line must be a JSON object.")
 	}
-	var write api.BulkWrite
+	var write bulkDocument
 	if err := json.Unmarshal(text, &write, json.RejectUnknownMembers(true)); err != nil {
 		return invalidJSON(err)
+	}
+	if write.Fences != nil || write.Ops != nil {
+		if int64(len(text)) > valueMax {
+			return overLimit("The transaction", valueMax)
+		}
+		return l.parseTransaction(write)
 	}
 	token, err := writeTokenOf(api.WriteToken{
 		Resource: write.Resource, FencingToken: write.FencingToken, Sequence: write.Sequence, LeaseID: write.LeaseID,

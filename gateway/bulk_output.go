@@ -43,6 +43,9 @@ func (s *bulkStream) answer() string {
 		if gone || len(lines) == 0 || len(out) >= bulkAnswerBytes {
 			out = out[:0]
 		}
+		if cap(out) > 4*bulkAnswerBytes && len(out) == 0 { // it had the answer of a large transaction
+			out = make([]byte, 0, bulkAnswerBytes+4096)
+		}
 	}
 	if gone {
 		return endGone
@@ -66,6 +69,9 @@ func appendVerdict(out []byte, line *bulkLine) []byte {
 		return appendRefusal(out, problemOf(line.err))
 	}
 	out = appendInt(out, "status", int64(writeStatus(line.result)))
+	if line.answer != nil {
+		return append(append(out, ','), line.answer[1:]...)
+	}
 	out = appendInt(out, "version", line.result.Version)
 	out = appendInt(out, "fencing_token", line.write.Token)
 	out = appendOptionalInt(out, "sequence", line.write.Sequence)
@@ -78,6 +84,14 @@ func appendRefusal(out []byte, answer *api.Problem) []byte {
 	out = appendText(out, "code", string(answer.Code))
 	out = appendBool(out, "retryable", answer.Retryable)
 	out = appendRejection(out, answer)
+	if answer.Op != nil {
+		out = appendInt(out, "op", int64(*answer.Op))
+	}
+	out = appendOptionalText(out, "sqlstate", answer.SQLState)
+	out = appendOptionalText(out, "table", answer.Table)
+	out = appendOptionalText(out, "column", answer.Column)
+	out = appendOptionalText(out, "constraint", answer.Constraint)
+	out = appendOptionalInt(out, "rows", answer.Rows)
 	out = appendOptionalText(out, "detail", answer.Detail)
 	return append(out, '}', '\n')
 }

@@ -24,7 +24,8 @@ type bulkWindow struct {
 
 	lines       [bulkLinesMax]*bulkLine // a ring
 	first, held int
-	bytes       int // of the lines that are not settled
+	undecided   int // of the lines, those that are not settled
+	bytes       int // of the lines that are not settled, and of answers that were not written
 	free        []*bulkLine
 
 	nextLine int64         // the number after the last line that was taken
@@ -57,6 +58,7 @@ func (w *bulkWindow) take(number int64, bytes int, deadline *bulkDeadline) *bulk
 		line.decided = line.decide
 	}
 	line.number, line.bytes, line.malformed, line.settled = number, bytes, false, false
+	w.undecided++
 	w.lines[(w.first+w.held)%bulkLinesMax] = line
 	w.held++
 	w.bytes += bytes
@@ -113,8 +115,9 @@ func (w *bulkWindow) settle(line *bulkLine, result store.Result, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	line.result, line.err, line.settled = result, err, true
-	line.write.Operation = store.Operation{}
-	w.bytes -= line.bytes
+	line.write.Operation, line.transaction = store.Operation{}, nil
+	w.undecided--
+	w.bytes += len(line.answer) - line.bytes
 	w.room.Signal()
 	if w.lines[w.first] == line {
 		w.head.Signal()
@@ -146,6 +149,13 @@ func (w *bulkWindow) next(into, back []*bulkLine, wait bool) []*bulkLine {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.free = append(w.free, back...)
+	for _, line := range back {
+		w.bytes -= len(line.answer)
+		line.answer = nil
+	}
+	if len(back) > 0 {
+		w.room.Signal()
+	}
 	for wait && (w.held > 0 || w.stopped == "") && (w.held == 0 || !w.lines[w.first].settled) {
 		w.head.Wait()
 	}

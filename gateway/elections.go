@@ -52,11 +52,13 @@ func campaignRequest(election store.Name, body api.CampaignRequest) (store.Acqui
 	if err := store.CheckJSON("value", value); err != nil { // the store would name the field metadata
 		return store.AcquireRequest{}, err
 	}
-	return acquireRequest(election, api.AcquireRequest{
+	request, err := acquireRequest(election, api.AcquireRequest{
 		OwnerID: body.Candidate, TTLMS: body.TTLMS, WaitMS: body.WaitMS, SessionID: body.SessionID, RequestID: body.RequestID,
 		// store.Elections recognises an election by this metadata, so it is there without a value, too.
 		Metadata: slices.Concat([]byte(`{"value":`), value, []byte("}")),
 	})
+	request.Election = true
+	return request, err
 }
 
 // checkCandidate applies the store's limits of an owner under the name that the field has here.

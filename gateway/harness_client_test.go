@@ -183,6 +183,7 @@ var codeStatuses = map[api.Code][]int{
 	api.CodeLockHeld:            {409},
 	api.CodeDeadlock:            {409},
 	api.CodeNotExternal:         {409},
+	api.CodeUnsupported:         {400},
 	api.CodeLeaseLost:           {409},
 	api.CodeTokenStale:          {412},
 	api.CodeTokenUnknown:        {412},

@@ -151,6 +151,7 @@ func leaseAnswer(lease store.Lease) api.Lease {
 		GrantedAt: api.Time{Time: lease.GrantedAt}, ExpiresAt: api.Time{Time: lease.ExpiresAt},
 		HoldUntil: optionalTime(lease.HoldUntil), HoldLeftMS: holdLeft(lease),
 		WaitedMS: lease.Waited.Milliseconds(), SessionID: optionalID(lease.SessionID), Metadata: lease.Metadata,
+		Provider: otherProvider(lease),
 	}
 }
 
@@ -184,7 +185,16 @@ func holderAnswer(lease store.Lease) api.LockHolder {
 		OwnerID: lease.OwnerID, FencingToken: lease.Token, Mode: string(lease.Mode), Scope: string(lease.Scope),
 		TTLMS: lease.TTL.Milliseconds(), GrantedAt: api.Time{Time: lease.GrantedAt},
 		ExpiresAt: api.Time{Time: lease.ExpiresAt}, HoldUntil: optionalTime(lease.HoldUntil), Metadata: lease.Metadata,
+		Provider: otherProvider(lease),
 	}
+}
+
+// otherProvider is what keeps a lease; "" for PostgreSQL.
+func otherProvider(lease store.Lease) string {
+	if lease.Provider == store.ProviderPostgres {
+		return ""
+	}
+	return string(lease.Provider)
 }
 
 func waiterAnswer(waiter store.Waiter) api.Waiter {

@@ -93,7 +93,11 @@ func (d *description) checkAdmitted(line []byte) error {
 	if err := json.Unmarshal(line, &document); err != nil {
 		return fmt.Errorf("the admitted line %q: %w", line, err)
 	}
-	if err := d.document.Components.Schemas["BulkWrite"].Value.VisitJSON(document, openapi3.MultiErrors()); err != nil {
+	schema := "BulkWrite"
+	if fields, _ := document.(map[string]any); fields["ops"] != nil {
+		schema = "TransactionRequest"
+	}
+	if err := d.document.Components.Schemas[schema].Value.VisitJSON(document, openapi3.MultiErrors()); err != nil {
 		return fmt.Errorf("an admitted line differs from the description: %.300s: %w", line, err)
 	}
 	return nil

@@ -42,6 +42,7 @@ func (g *Gateway) putPolicy(ctx context.Context, a action[store.Name, api.Policy
 		Rule:           cmp.Or(store.Rule(a.body.Rule), store.RuleStrict),
 		Authority:      cmp.Or(store.Authority(a.body.Authority), store.AuthorityBuiltin),
 		RequireLeaseID: a.body.RequireLeaseID, RequireLiveLease: a.body.RequireLiveLease, MaxHold: maxHold,
+		Leases: store.Provider(a.body.Leases),
 	}
 	if err := g.backend.PutPolicy(ctx, policy); err != nil {
 		return nil, err
@@ -49,7 +50,7 @@ func (g *Gateway) putPolicy(ctx context.Context, a action[store.Name, api.Policy
 	g.config.Logger.InfoContext(ctx, "policy set", "prefix", policy.Prefix, "rule", policy.Rule,
 		"authority", policy.Authority, "require_lease_id", policy.RequireLeaseID,
 		"require_live_lease", policy.RequireLiveLease, "max_hold_ms", policy.MaxHold.Milliseconds(),
-		"address", g.address(a.r))
+		"leases", policy.Leases, "address", g.address(a.r))
 	return policyAnswer(policy), nil
 }
 
@@ -83,6 +84,6 @@ func policyAnswer(policy store.Policy) api.Policy {
 	return api.Policy{
 		Prefix: policy.Prefix, Rule: string(policy.Rule), Authority: string(policy.Authority),
 		RequireLeaseID: policy.RequireLeaseID, RequireLiveLease: policy.RequireLiveLease,
-		MaxHoldMS: policy.MaxHold.Milliseconds(),
+		MaxHoldMS: policy.MaxHold.Milliseconds(), Leases: string(policy.Leases),
 	}
 }

@@ -36,6 +36,8 @@ var problemKinds = []problemKind{
 	{store.ErrBuiltinAuthority, 409, api.CodeNotExternal, false,
 		"Its fence can't be set; break a lease to fence off its holder. If another lock service issues them, set a policy " +
 			"with authority external first."},
+	{store.ErrUnsupported, 400, api.CodeUnsupported, false,
+		"Ask for what the provider can keep, or change the policy's leases to postgres."},
 	{store.ErrNotFound, 404, api.CodeNotFound, false, ""},
 	{store.ErrLeaseHeld, 409, api.CodeLockHeld, true, "Try again after recommended_retry_ms."},
 	{store.ErrDeadlock, 409, api.CodeDeadlock, false, ""}, // see deadlockDetail
@@ -54,12 +56,14 @@ var problemKinds = []problemKind{
 	{store.ErrVersionMismatch, 412, api.CodeVersionMismatch, false,
 		"Read the record again and decide anew; version is the current one, 0 where there is none."},
 	{store.ErrConstraint, 422, api.CodeConstraintViolation, false, "Nothing was changed: correct the row."},
-	{store.ErrForbidden, 403, api.CodeForbidden, false, ""},
+	{store.ErrForbidden, 403, api.CodeForbidden, false,
+		"The role that the table was opened for lacks a right, or a policy forbids the row."},
 	{store.ErrRowCount, 412, api.CodeRowsMismatch, false, "Nothing was changed: read the rows and decide anew."},
 	{store.ErrTooLarge, 413, api.CodeTooLarge, false, ""},
 	// Neither a defect nor the client's fault: the database can't grant. No other unavailable must not be retried.
 	{store.ErrTokensExhausted, 503, api.CodeUnavailable, false,
 		"Nothing was changed, and no retry can succeed: an administrator must act."},
+	{store.ErrProviderUnavailable, 503, api.CodeUnavailable, true, ""},
 	{store.ErrUnavailable, 503, api.CodeUnavailable, true, ""},
 }
 

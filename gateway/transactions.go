@@ -22,8 +22,12 @@ func (g *Gateway) transact(ctx context.Context, a action[store.Name, api.Transac
 	if err != nil {
 		return nil, err
 	}
-	answer := api.TransactionResult{Results: make([]api.OpResult, len(a.body.Ops)), Replayed: result.Replayed}
-	for i, op := range a.body.Ops {
+	return transactionAnswer(a.body, result), nil
+}
+
+func transactionAnswer(body api.TransactionRequest, result store.TransactionResult) api.TransactionResult {
+	answer := api.TransactionResult{Results: make([]api.OpResult, len(body.Ops)), Replayed: result.Replayed}
+	for i, op := range body.Ops {
 		answer.Results[i] = api.OpResult{
 			Op: op.Op, Resource: op.Resource, Key: op.Key, Version: result.Versions[i], Table: op.Table,
 		}
@@ -31,7 +35,7 @@ func (g *Gateway) transact(ctx context.Context, a action[store.Name, api.Transac
 			answer.Results[i].Rows, answer.Results[i].Returning = &result.Tables[i].Rows, result.Tables[i].Returned
 		}
 	}
-	return answer, nil
+	return answer
 }
 
 func transactionOf(body api.TransactionRequest) (store.Transaction, error) {

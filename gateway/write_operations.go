@@ -48,9 +48,9 @@ func writeTokenOf(given api.WriteToken) (store.WriteToken, error) {
 func operationOf(op *api.Op) (store.Operation, error) {
 	operation := store.Operation{Kind: store.Kind(op.Op), Expect: op.IfVersion}
 	var err error
-	if op.Row != nil || op.Set != nil || op.Where != nil || op.Conflict != nil || op.Returning != nil ||
-		op.ExpectRows != nil {
-		return operation, invalid("row, set, where, conflict, returning and expect_rows go with table.")
+	if op.Row != nil || op.Rows != nil || op.Set != nil || op.Where != nil || op.Conflict != nil ||
+		op.Returning != nil || op.ExpectRows != nil {
+		return operation, invalid("row, rows, set, where, conflict, returning and expect_rows go with table.")
 	}
 	if operation.Key, err = parseName("key", op.Key); err != nil {
 		return operation, err
@@ -77,14 +77,14 @@ func tableOperationOf(op *api.Op) (*store.TableOperation, error) {
 		return nil, invalid("key, value, value_base64, content_type and if_version are of records, and there is a table.")
 	}
 	operation := &store.TableOperation{
-		Kind: store.Kind(op.Op), Table: op.Table, Row: op.Row, Where: op.Where,
-		Conflict: op.Conflict, Returning: op.Returning, Rows: op.ExpectRows,
+		Kind: store.Kind(op.Op), Table: op.Table, Row: op.Row, Rows: op.Rows, Where: op.Where,
+		Conflict: op.Conflict, Returning: op.Returning, ExpectRows: op.ExpectRows,
 	}
 	if operation.Kind == store.Update {
 		operation.Row, op.Set = op.Set, op.Row
 	}
 	if op.Set != nil {
-		return nil, invalid("an update has set, an insert or upsert has row.")
+		return nil, invalid("an update has set, an insert or upsert has row or rows.")
 	}
 	return operation, nil
 }

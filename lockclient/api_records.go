@@ -179,9 +179,9 @@ func pageQuery(limit int, cursor string, selection map[string]string) url.Values
 	return query
 }
 
-// Writes sends lines, each an [api.BulkWrite] and none empty, as one POST /v1/writes. While it sends, it calls
-// verdict with the verdict on each line, in order; Line counts from 1. It returns the last line of the answer, whose
-// NextLine is counted alike.
+// Writes sends lines, each an [api.BulkWrite] or an [api.TransactionRequest] and none empty, as one POST /v1/writes.
+// While it sends, it calls verdict with the verdict on each line, in order; Line counts from 1. It returns the last line
+// of the answer, whose NextLine is counted alike.
 //
 // It asks the gateways in turn until one accepts the stream. Lines are read from then on, as fast as the gateway takes
 // them, and sent once. It returns an error if no gateway accepts the stream, if verdict returns one, or, with

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// verdictBytesMax bounds a line of an answer.
-	verdictBytesMax = 64 << 10
+	// verdictBytesMax bounds a line of an answer. A transaction may return 8 MiB of rows.
+	verdictBytesMax = 16 << 20
 	// emptyLineEvery is the time between two empty lines on a connection that the gateway has not accepted yet.
 	emptyLineEvery = 100 * time.Millisecond
 )
@@ -137,7 +137,7 @@ func (s *bulkStream) follow(taken func(api.BulkVerdict) error) (api.BulkEnd, err
 			return line.BulkEnd, nil
 		}
 		line.Line -= empty
-		admitted := line.Version != nil && line.FencingToken != nil && line.Replayed != nil
+		admitted := (line.Version != nil && line.FencingToken != nil || line.Results != nil) && line.Replayed != nil
 		switch {
 		case line.Line != next:
 			return api.BulkEnd{}, s.foreign(fmt.Sprintf("the verdict on line %d came before that on line %d", line.Line, next))

@@ -38,6 +38,8 @@ var (
 	ErrLeaseLost error = codeError(api.CodeLeaseLost)
 	// ErrNotExternal says that fencegate issues the tokens of the name itself, so that its fence can't be set.
 	ErrNotExternal error = codeError(api.CodeNotExternal)
+	// ErrUnsupported says that the provider of the name's leases, Redis, can't keep what was asked for.
+	ErrUnsupported error = codeError(api.CodeUnsupported)
 	// ErrTokenRequired says that the write had no token.
 	ErrTokenRequired error = codeError(api.CodeTokenRequired)
 	// ErrTokenUnknown says that the token was never granted.

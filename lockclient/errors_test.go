@@ -24,6 +24,7 @@ var sentinels = map[api.Code]error{
 	api.CodeDeadlock:            lockclient.ErrDeadlock,
 	api.CodeLeaseLost:           lockclient.ErrLeaseLost,
 	api.CodeNotExternal:         lockclient.ErrNotExternal,
+	api.CodeUnsupported:         lockclient.ErrUnsupported,
 	api.CodeTokenRequired:       lockclient.ErrTokenRequired,
 	api.CodeTokenUnknown:        lockclient.ErrTokenUnknown,
 	api.CodeTokenStale:          lockclient.ErrTokenStale,

@@ -145,9 +145,9 @@ func PutOp(key string, value []byte, contentType string) api.Op {
 func DeleteOp(key string) api.Op { return api.Op{Op: "delete", Key: key} }
 
 // Transaction applies all operations as one atomic change, or none. An operation without a Resource is on the lease's
-// own. One with a Table writes to rows of a protected table that belong to its resource. Numbers, retries and errors
-// are those of Put; Problem.Op is the index of the operation that was rejected. ErrConstraintViolation, ErrRowsMismatch
-// and ErrForbidden come from tables.
+// own. One with a Table writes to rows of a protected table that belong to its resource; with Rows it inserts or upserts
+// up to 10,000 of them by one statement. Numbers, retries and errors are those of Put; Problem.Op is the index of the
+// operation that was rejected. ErrConstraintViolation, ErrRowsMismatch and ErrForbidden come from tables.
 func (l *Lease) Transaction(ctx context.Context, ops ...api.Op) (api.TransactionResult, error) {
 	return l.client.Transact(ctx, []*Lease{l}, ops...)
 }

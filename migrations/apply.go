@@ -187,11 +187,14 @@ func setParsing(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// applyGuard replaces the functions. Bodies are checked when they first run, so the files need no order. It revokes all
-// rights of public.
+// applyGuard replaces the functions, also those of protected tables, while no table becomes protected. Bodies are checked
+// when they first run, so the files need no order. It revokes all rights of public.
 func applyGuard(ctx context.Context, tx pgx.Tx) error {
-	const settings = "set local check_function_bodies = off; set local standard_conforming_strings = on"
-	if _, err := tx.Exec(ctx, settings); err != nil {
+	const begin = `
+		set local check_function_bodies = off;
+		set local standard_conforming_strings = on;
+		lock table fence.protected_tables in share row exclusive mode`
+	if _, err := tx.Exec(ctx, begin); err != nil {
 		return err
 	}
 	for _, file := range guardFiles() {
@@ -204,6 +207,7 @@ func applyGuard(ctx context.Context, tx pgx.Tx) error {
 		revoke all on all tables in schema fence from public;
 		revoke all on all sequences in schema fence from public;
 		revoke all on all functions in schema fence from public;
+		select fence.remake_trigger_functions();
 		insert into fence.database_identity (system_identifier, timeline, tokens_oid)
 		select r.system_identifier, r.timeline, r.tokens_oid from fence.running_database() r
 		on conflict do nothing`

@@ -74,6 +74,13 @@ var attackScripts = []script{
 		B drop table used; create table used_again (id integer); select fence.protect('used_again', 'used/{id}');
 			select fence.unprotect('used_again')
 		A select count(*) from pg_proc where proname like 'check_${id}_%'  -- 0`},
+	{"an application without rights on any table: no trigger with functions of others' tables", `
+		A create table others_plain (id integer); select fence.protect('others_plain', 'others/{id}');
+			create table others_parts (id integer) partition by list (id);
+			select fence.protect('others_parts', 'others/{id}')
+		A select coalesce(string_agg(p.proname, ' '), 'none') from pg_proc p
+			where p.pronamespace = 'fence'::regnamespace and p.prorettype = 'trigger'::regtype
+				and has_function_privilege('$app', p.oid, 'execute')  -- none`},
 	{"an owner whose types have casts: its functions never run with fencegate's rights", `
 		A create schema $owner authorization $owner;
 			create table casting (id integer, name text, unit uuid, n integer);
@@ -104,6 +111,16 @@ var attackScripts = []script{
 		D insert into castings values (1, 'a')  -- !55000
 		B alter table casting alter name type text using 'x'; alter table casting alter unit type evil using 'a'
 		E set session authorization $owner; update casting set n = 1  -- !55000`},
+	{"an owner who renames a column of the template: PostgreSQL reads row.column as column(row)", `
+		A create schema ${owner}_2 authorization $owner; create table renamed (id integer, n integer);
+			alter table renamed owner to $owner; insert into renamed values (1, 0);
+			select fence.protect('renamed', 'renamed/{id}')
+		B set session authorization $owner; alter table renamed rename id to id_before;
+			create function ${owner}_2.id(record) returns integer language plpgsql as 'begin raise ''it ran as %'',
+			current_user; end'; set search_path = ${owner}_2, public
+		B insert into renamed values (2, 0)  -- !42703
+		B update renamed set n = 1  -- !42703
+		B delete from renamed  -- !42703`},
 	{"what the owner of the table can do is shown", `
 		A create table owned (id integer); select fence.protect('owned', 'owned/{id}');
 			alter table owned disable trigger fencegate_insert; insert into owned values (1);

@@ -49,7 +49,7 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 		"a token in the settings of the transaction"},
 	{"check_table_owner", "not pg_has_role(v_caller, c.relowner, 'usage')", "false",
 		"an owner who is not fencegate: no other trigger with its functions, and no other's table"},
-	{"prepare_protection", "revoke all on function %1$s() from public", "select ''%1$s''",
+	{"make_trigger_functions", "revoke all on function %1$s() from public", "select ''%1$s''",
 		"an owner who is not fencegate: no other trigger with its functions, and no other's table"},
 	{"check_rows", "coalesce(v_only = v_resource, true)", "true", "a token in the settings of the transaction"},
 	{"check_rows", "exit when v_reports > 100", "null",

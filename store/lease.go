@@ -61,6 +61,9 @@ type Lease struct {
 	SessionID uuid.UUID // zero: in none
 	Waited    time.Duration
 	Metadata  json.RawMessage // the owner's, a JSON object or nil
+	// Provider is what keeps the lease. Of one that is not kept in PostgreSQL, only an acquire and a renewal know ExpiresAt:
+	// elsewhere it is until when PostgreSQL believes in it, up to 90 s later.
+	Provider Provider
 	// Late is how much later a renewal came than a third of the TTL after the grant or the renewal before it; 0: it came
 	// in time, or this is no answer to a renewal.
 	Late time.Duration
@@ -105,6 +108,8 @@ type AcquireRequest struct {
 	RequestID string
 	// Metadata is a JSON object of at most 4096 bytes, or nil.
 	Metadata json.RawMessage
+	// Election says that the lock is an election, whose leader must be known at any time.
+	Election bool
 }
 
 // Check returns the request with its defaults, or ErrInvalid naming the field and its limit.

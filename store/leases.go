@@ -38,6 +38,7 @@ func (r *leaseRow) lease() Lease {
 		GrantedAt: r.grantedAt.Time, ExpiresAt: r.expiresAt.Time,
 		HoldUntil: r.holdUntil.Time, HoldLeft: max(0, milliseconds(r.holdLeftMS)),
 		SessionID: r.session.Bytes, Waited: milliseconds(r.waitedMS), Metadata: r.metadata,
+		Provider: ProviderOf(r.id.Bytes),
 	}
 }
 

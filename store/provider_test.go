@@ -43,7 +43,7 @@ func TestProvidedLeases(t *testing.T) {
 	}
 	late := store.Write{
 		WriteToken: store.WriteToken{Resource: "orders", Token: first.Token},
-		Operation:  store.Operation{Kind: store.Put, Key: "k", Value: []byte("v")},
+		Operation:  store.Operation{Kind: store.Put, Key: "k", ContentType: "text/plain", Value: []byte("v")},
 	}
 	if results, err := st.Write(ctx, []store.Write{late}); err != nil || !errors.Is(results[0].Err, store.ErrStaleToken) {
 		t.Errorf("the write of the first holder: %+v, %v, want it rejected as stale", results, err)

@@ -39,15 +39,17 @@ func (c *transactCall) tableError() error {
 		Column: c.failure[3], Constraint: c.failure[4], Table: c.failure[5],
 	}
 	resource, at := c.transaction.Tokens[0].Resource, "a deferred constraint"
+	upserted := false
 	if c.index > 0 {
 		index := c.tables[c.index-1]
-		failed.Op, at = &index, fmt.Sprintf("ops[%d]", index)
-		resource = c.transaction.Operations[index].Resource
-		failed.Table = cmp.Or(failed.Table, c.transaction.Operations[index].Table.Table)
+		op := &c.transaction.Operations[index]
+		failed.Op, at, resource = &index, fmt.Sprintf("ops[%d]", index), op.Resource
+		failed.Table, upserted = cmp.Or(failed.Table, op.Table.Table), op.Table.Kind == Upsert
 	}
 	switch state := failed.SQLState; {
 	case state == "LF201":
-		return fmt.Errorf("%w: %s: there is no table %q that is open to writes by HTTP", ErrNotFound, at, failed.Table)
+		return fmt.Errorf("%w: no table %q is open to writes by HTTP (%s); its name has a schema, as in public.jobs, and "+
+			"fence.open_table opens it", ErrNotFound, failed.Table, at)
 	case state == "LF202":
 		failed.Kind, failed.SQLState, failed.Detail = ErrRowCount, "", ""
 		failed.Rows, _ = strconv.ParseInt(c.failure[2], 10, 64)
@@ -59,6 +61,8 @@ func (c *transactCall) tableError() error {
 		}
 	case state == "42501":
 		failed.Kind = ErrForbidden
+	case state == "21000" && upserted:
+		return fmt.Errorf("%w: %s: two rows have the same key: %s", ErrInvalid, at, failed.Message)
 	// A value that is not of its column's type; too deep; no equality; a generated column; no such constraint.
 	case state[:2] == "22", state == "54001", state == "42883", state == "428C9", state == "42P10":
 		return fmt.Errorf("%w: %s: %s", ErrInvalid, at, failed.Message)

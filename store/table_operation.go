@@ -8,8 +8,10 @@ import (
 	"fmt"
 )
 
-// Limits of table operations. The statement of the database has the limits of rows and of what they return.
+// Limits of table operations. The statement of the database has the limits of all rows that a transaction writes, and of
+// what they return.
 const (
+	rowsMax       = 10_000
 	columnsMax    = 1600 // of a table of PostgreSQL
 	tableBytesMax = 2*63 + 1
 )
@@ -28,14 +30,17 @@ type TableOperation struct {
 	Table string // with its schema: public.accounts
 	// Row is a JSON object with values by column; of an update the values to set, of a delete nil.
 	Row []byte
+	// Rows, of an insert or upsert in place of Row, is a JSON array of such objects, all with the same columns: the rows
+	// that one statement writes, in their order.
+	Rows []byte
 	// Where, of an update or delete, is a JSON object with the values that the rows have; null: the column is null.
 	Where []byte
 	// Conflict are the columns of a unique constraint, of an upsert: a row with the same values in them is updated.
 	Conflict []string
 	// Returning are the columns of the rows to return; none: no rows are returned.
 	Returning []string
-	// Rows is how many rows must be written; nil: any number.
-	Rows *int64
+	// ExpectRows is how many rows must be written; nil: any number.
+	ExpectRows *int64
 }
 
 // TableResult is what a TableOperation did.
@@ -54,21 +59,33 @@ func (o *TableOperation) check() error {
 	if err := checkText("table", o.Table, 1, tableBytesMax); err != nil {
 		return err
 	}
-	if o.Rows != nil && *o.Rows < 0 {
-		return fmt.Errorf("%w: expect_rows is %d, it must not be negative", ErrInvalid, *o.Rows)
-	}
-	row := "row"
-	if o.Kind == Update {
-		row = "set"
+	if o.ExpectRows != nil && *o.ExpectRows < 0 {
+		return fmt.Errorf("%w: expect_rows is %d, it must not be negative", ErrInvalid, *o.ExpectRows)
 	}
 	if (o.Kind == Upsert) != (len(o.Conflict) > 0) {
 		return fmt.Errorf("%w: conflict is for an upsert, which needs the columns of a unique constraint", ErrInvalid)
 	}
 	return cmp.Or(
-		checkObject(o.Kind, row, o.Row, o.Kind != Delete, inserts),
+		o.checkValues(inserts),
 		checkObject(o.Kind, "where", o.Where, !inserts, false),
 		checkColumns("conflict", o.Conflict),
 		checkColumns("returning", o.Returning))
+}
+
+func (o *TableOperation) checkValues(inserts bool) error {
+	row := "row"
+	if o.Kind == Update {
+		row = "set"
+	}
+	switch {
+	case len(o.Rows) == 0:
+		return checkObject(o.Kind, row, o.Row, o.Kind != Delete, inserts)
+	case !inserts:
+		return fmt.Errorf("%w: %s has no rows", ErrInvalid, o.Kind)
+	case len(o.Row) > 0:
+		return fmt.Errorf("%w: there are row and rows, it must be one of them", ErrInvalid)
+	}
+	return cmp.Or(CheckJSON("rows", o.Rows), checkRows(o.Rows))
 }
 
 func checkColumns(field string, columns []string) error {
@@ -98,9 +115,17 @@ func checkObject(kind Kind, field string, text []byte, allowed, mayBeEmpty bool)
 	return CheckJSON(field, text)
 }
 
+// values are Row or Rows. One is an object and the other an array, so they are never alike.
+func (o *TableOperation) values() []byte {
+	if len(o.Rows) > 0 {
+		return o.Rows
+	}
+	return o.Row
+}
+
 // appendContent appends all of the operation, to be digested.
 func (o *TableOperation) appendContent(to []byte) []byte {
-	for _, part := range []string{string(o.Kind), o.Table, string(o.Row), string(o.Where)} {
+	for _, part := range []string{string(o.Kind), o.Table, string(o.values()), string(o.Where)} {
 		to = appendPart(to, part)
 	}
 	for _, columns := range [][]string{o.Conflict, o.Returning} {
@@ -109,10 +134,10 @@ func (o *TableOperation) appendContent(to []byte) []byte {
 			to = appendPart(to, column)
 		}
 	}
-	if o.Rows == nil {
+	if o.ExpectRows == nil {
 		return appendPart(to, "")
 	}
-	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(to, 8), uint64(*o.Rows))
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(to, 8), uint64(*o.ExpectRows))
 }
 
 // tableColumns are table operations as the arrays that fence.transact_tables takes.
@@ -126,11 +151,11 @@ func (c *tableColumns) add(op *TableOperation, ofToken int32) {
 	c.ofTokens = append(c.ofTokens, ofToken)
 	c.kinds = append(c.kinds, string(op.Kind))
 	c.tables = append(c.tables, op.Table)
-	c.rows = append(c.rows, objectText(op.Row))
+	c.rows = append(c.rows, objectText(op.values()))
 	c.wheres = append(c.wheres, objectText(op.Where))
 	c.conflicts = append(c.conflicts, listText(op.Conflict))
 	c.returnings = append(c.returnings, listText(op.Returning))
-	c.counts = append(c.counts, op.Rows)
+	c.counts = append(c.counts, op.ExpectRows)
 }
 
 func objectText(object []byte) string {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencegate/fencegate/internal/checks"
 	"github.com/fencegate/fencegate/internal/printable"
@@ -43,10 +44,13 @@ func (c *checkCmd) Run(ctx context.Context, con *console) (err error) {
 	defer func() { err = errors.Join(err, db.close()) }()
 	conn, err := pgx.Connect(ctx, db.url)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w\nIs PostgreSQL running, and is --database-url right?", err)
 	}
 	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
 	if err := migrations.Check(ctx, conn); err != nil {
+		if failed, ok := errors.AsType[*pgconn.PgError](err); ok && failed.Code == "42501" { // insufficient_privilege
+			return fmt.Errorf("%w\nRun it as the role of the gateway", err)
+		}
 		return err
 	}
 	findings, err := checks.Run(ctx, conn, checks.All)
@@ -72,13 +76,13 @@ func (c *console) findings(findings []checks.Finding) error {
 		if i == 0 || findings[i-1].Check != f.Check {
 			_, _ = fmt.Fprintf(c.out, "%s: %s\n  %s\n", f.Severity, f.Check, f.Advice)
 		}
-		if _, err := fmt.Fprintf(c.out, "  - %s %s\n", printable.Text(f.Subject), printable.Text(f.Detail)); err != nil {
+		if _, err := fmt.Fprintf(c.out, "  - %s: %s\n", printable.Text(f.Subject), printable.Text(f.Detail)); err != nil {
 			return err
 		}
 	}
 	if number > 0 {
-		return fmt.Errorf("%d of %d findings are errors", number, len(findings))
+		return fmt.Errorf("errors: %d, other findings: %d", number, len(findings)-number)
 	}
-	c.note("no errors in %d findings", len(findings))
+	c.note("errors: 0, other findings: %d", len(findings))
 	return nil
 }

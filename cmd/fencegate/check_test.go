@@ -66,7 +66,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("not found: %s", want)
 		}
 	}
-	if found.code != exitFailure || !strings.Contains(found.errOut, "findings are errors") {
+	if found.code != exitFailure || !strings.Contains(found.errOut, "errors: 4, other findings: ") {
 		t.Errorf("with errors check exited with %d: %s", found.code, found.errOut)
 	}
 }

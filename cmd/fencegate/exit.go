@@ -35,7 +35,7 @@ var exitMeanings = []struct {
 	{exitNotFound, "there is no such lock, record or session"},
 	{exitVersionMismatch, "the record has another version than demanded"},
 	{exitUnavailable, "the gateway or its database is unavailable, or did not answer in time"},
-	{exitBadInput, "the input was refused: invalid_request, invalid_name, invalid_token,\n     token_required, too_large, not_external"},
+	{exitBadInput, "the input was refused: invalid_request, invalid_name, invalid_token,\n     token_required, too_large, not_external, unsupported_by_provider"},
 }
 
 // codeExits maps codes of problems to exit codes. All others exit with exitFailure.
@@ -55,6 +55,7 @@ var codeExits = map[api.Code]int{
 	api.CodeTokenRequired:   exitBadInput,
 	api.CodeTooLarge:        exitBadInput,
 	api.CodeNotExternal:     exitBadInput,
+	api.CodeUnsupported:     exitBadInput,
 }
 
 // usageError is a command line that is wrong in a way that the parser can't see.

@@ -32,6 +32,7 @@ func TestEveryCodeHasAnExitCode(t *testing.T) {
 		api.CodeForbidden:           1,
 		api.CodeDeadlock:            1,
 		api.CodeNotExternal:         8,
+		api.CodeUnsupported:         8,
 		api.CodeConstraintViolation: 1,
 		api.CodeRowsMismatch:        1,
 		api.CodeRateLimited:         1,

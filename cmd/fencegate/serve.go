@@ -30,6 +30,13 @@ type serveCmd struct {
 	ReadyFile string `help:"File that receives the base URL once the gateway serves, and is removed when it ends." env:"FENCEGATE_READY_FILE" type:"path" placeholder:"PATH"`
 	Migrate   bool   `help:"Migrate the database's schema to this program's at the start." env:"FENCEGATE_MIGRATE" default:"true" negatable:""`
 
+	Leases         store.Provider `help:"What keeps the leases on names whose policy does not say: postgres, redis, or redlock (a majority of independent Redis servers). Tokens and fences are always PostgreSQL's." enum:"postgres,redis,redlock" env:"FENCEGATE_LEASES" default:"postgres"`
+	RedisURL       string         `help:"Redis that keeps leases: redis://user:password@host:port/db, or rediss:// for TLS; Sentinels and a Cluster see docs/redis.md." env:"FENCEGATE_REDIS_URL" placeholder:"URL"`
+	RedlockURLs    []string       `help:"Independent Redis servers of which a majority keeps leases: an odd number from 3 to 15." name:"redlock-urls" env:"FENCEGATE_REDLOCK_URLS" placeholder:"URL,…"`
+	RedisTimeout   time.Duration  `help:"Time for one call of a Redis server; 0 is 1s, and 50ms for redlock." env:"FENCEGATE_REDIS_TIMEOUT" default:"0"`
+	RedlockTTLMax  time.Duration  `help:"Longest TTL of a lease in redlock. A server that was started does not vote for so long." env:"FENCEGATE_REDLOCK_TTL_MAX" default:"1m"`
+	RedisKeyPrefix string         `help:"What stands before the name of a lock in its key in Redis." env:"FENCEGATE_REDIS_KEY_PREFIX"`
+
 	AccessLogSample int `help:"Log one in so many requests, and every one that fails for the gateway (status 500 and more). 1: every request; 0: none." env:"FENCEGATE_ACCESS_LOG_SAMPLE" default:"0"`
 
 	DatabaseConnectionsMax int           `help:"Connections to the database, at most." env:"FENCEGATE_DATABASE_CONNECTIONS_MAX" default:"16"`
@@ -105,7 +112,13 @@ func (c *serveCmd) serveOn(
 	if err := c.prepare(ctx, st); err != nil {
 		return err
 	}
+	keepers, err := c.keepers(st)
+	if err != nil {
+		return err
+	}
+	defer keepers.close()
 	service, err := engine.New(st, engine.Config{
+		Leases: c.Leases, Keepers: keepers.all(),
 		RefusalsRememberedMax: cmp.Or(c.RefusalsRememberedMax, -1),
 		Group: groupcommit.Config{BatchesMax: c.WriteBatchesMax, QueueMax: c.WriteQueueMax,
 			QueueBytesMax: c.WriteQueueBytesMax},
@@ -114,6 +127,7 @@ func (c *serveCmd) serveOn(
 		return err
 	}
 	metrics.Watch(service)
+	metrics.WatchRedis(keepers...)
 	recorder := store.NewRecorder(st)
 	metrics.WatchRecorder(recorder)
 	// A client that connects before the gateway serves waits until it does.

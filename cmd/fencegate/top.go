@@ -19,7 +19,7 @@ type topCmd struct {
 
 	Interval time.Duration `help:"Time between two refreshes." default:"2s"`
 	Range    time.Duration `help:"Time that the small charts cover, 1m to 24h." default:"5m"`
-	Once     bool          `help:"Print the current state, and end. This is the default if the output is no terminal."`
+	Once     bool          `help:"Print the current state, and end. This is the default if the output is no terminal, or a dumb one."`
 	Rows     int           `help:"With --once: how many rejections and locks to print." default:"20"`
 	Output   string        `help:"text, or json: the gateway's overview, one document; with --once." enum:"text,json" default:"text"`
 }
@@ -47,7 +47,7 @@ func (c *topCmd) Run(ctx context.Context, con *console) error {
 	}
 	defer client.Close()
 	out, isTerminal := con.out.(*os.File)
-	isTerminal = isTerminal && term.IsTerminal(out.Fd())
+	isTerminal = isTerminal && term.IsTerminal(out.Fd()) && os.Getenv("TERM") != "dumb"
 	colour := isTerminal && os.Getenv("NO_COLOR") == ""
 	if c.Once || con.json || !isTerminal {
 		return c.once(ctx, con, client, colour)

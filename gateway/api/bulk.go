@@ -6,7 +6,8 @@ import "encoding/json"
 // by a line feed.
 const BulkContentType = "application/x-ndjson"
 
-// BulkWrite is a line of the body of POST /v1/writes: one write, independent of the other lines.
+// BulkWrite is a line of the body of POST /v1/writes: one write, independent of the other lines. A line may also be a
+// TransactionRequest.
 type BulkWrite struct {
 	// These are as in an Op on a record.
 	Op          string          `json:"op"`
@@ -37,6 +38,8 @@ type BulkVerdict struct {
 	Sequence *int64 `json:"sequence,omitempty"`
 	// Replayed is there for an admitted write. True: it was applied before, and this is its first answer again.
 	Replayed *bool `json:"replayed,omitempty"`
+	// Results are those of an admitted transaction, which has no Version and no FencingToken.
+	Results []OpResult `json:"results,omitempty"`
 
 	// Code is empty for an admitted write. It and the fields below are those of a Problem.
 	Code         Code    `json:"code,omitempty"`
@@ -49,6 +52,12 @@ type BulkVerdict struct {
 	LastSequence *int64  `json:"last_sequence,omitempty"`
 	GrantedToken *int64  `json:"granted_token,omitempty"`
 	Outcome      Outcome `json:"outcome,omitempty"`
+	Op           *int    `json:"op,omitempty"`
+	SQLState     string  `json:"sqlstate,omitempty"`
+	Table        string  `json:"table,omitempty"`
+	Column       string  `json:"column,omitempty"`
+	Constraint   string  `json:"constraint,omitempty"`
+	Rows         *int64  `json:"rows,omitempty"`
 }
 
 // Problem returns the refusal as a single write would have got it; nil for an admitted write.
@@ -60,7 +69,8 @@ func (v BulkVerdict) Problem() *Problem {
 		Type: "urn:fencegate:problem:" + string(v.Code), Title: string(v.Code), Status: v.Status, Detail: v.Detail,
 		Code: v.Code, Retryable: v.Retryable, Reason: v.Reason, Resource: v.Resource, Token: v.Token, Sequence: v.Sequence,
 		LastToken: v.LastToken, LastSequence: v.LastSequence, GrantedToken: v.GrantedToken, Version: v.Version,
-		Outcome: v.Outcome,
+		Outcome: v.Outcome, Op: v.Op, SQLState: v.SQLState, Table: v.Table, Column: v.Column, Constraint: v.Constraint,
+		Rows: v.Rows,
 	}
 }
 

@@ -42,6 +42,8 @@ type Policy struct {
 	// MaxHoldMS is the longest time from the grant of a lease to its end, however often it is renewed; 0 (absent): no
 	// limit.
 	MaxHoldMS int64 `json:"max_hold_ms,omitempty"`
+	// Leases is what keeps the leases: "postgres", "redis" or "redlock"; absent: the gateway's default.
+	Leases string `json:"leases,omitempty"`
 }
 
 // PolicyRequest is the body of PUT /v1/policies/{prefix}.
@@ -52,6 +54,7 @@ type PolicyRequest struct {
 	RequireLiveLease bool   `json:"require_live_lease,omitempty"`
 	// MaxHoldMS is 100 to 31536000000 (365 days); absent: no limit.
 	MaxHoldMS *int64 `json:"max_hold_ms,omitempty"`
+	Leases    string `json:"leases,omitempty"`
 }
 
 // Policies is the answer to GET /v1/policies, ordered by prefix.

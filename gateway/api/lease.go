@@ -40,6 +40,8 @@ type Lease struct {
 	WaitedMS  int64           `json:"waited_ms"`
 	SessionID string          `json:"session_id,omitempty"`
 	Metadata  json.RawMessage `json:"metadata,omitempty"`
+	// Provider is "redis" or "redlock" if the lease is kept there; absent: in PostgreSQL.
+	Provider string `json:"provider,omitempty"`
 }
 
 // RenewRequest is the body of POST /v1/locks/{lock}/renew. All three of owner, lease_id and token must match.
@@ -103,6 +105,9 @@ type LockHolder struct {
 	// HoldUntil is when it ends, however often it is renewed; absent: no limit.
 	HoldUntil *Time           `json:"hold_until,omitempty"`
 	Metadata  json.RawMessage `json:"metadata,omitempty"`
+	// Provider is "redis" or "redlock" if the lease is kept there; absent: in PostgreSQL. Then ExpiresAt is until when
+	// PostgreSQL believes in the lease: it may have ended up to 90 s before.
+	Provider string `json:"provider,omitempty"`
 }
 
 // LeaseInfo is a lease as others may see it, also one that has ended.

@@ -10,6 +10,7 @@ const (
 	CodeInvalidRequest      Code = "invalid_request"
 	CodeInvalidName         Code = "invalid_name"
 	CodeInvalidToken        Code = "invalid_token"
+	CodeUnsupported         Code = "unsupported_by_provider"
 	CodeUnauthenticated     Code = "unauthenticated"
 	CodeForbidden           Code = "forbidden"
 	CodeNotFound            Code = "not_found"

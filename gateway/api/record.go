@@ -66,11 +66,13 @@ type Op struct {
 	// Row is an object of values by column, of an insert or upsert; Set, of an update, those that change.
 	Row json.RawMessage `json:"row,omitempty"`
 	Set json.RawMessage `json:"set,omitempty"`
+	// Rows, in place of Row, is an array of 1 to 10,000 such objects, all with the same columns: a row each.
+	Rows json.RawMessage `json:"rows,omitempty"`
 	// Where, of an update or delete, is an object of the values that the rows have; null: the column is null.
 	Where json.RawMessage `json:"where,omitempty"`
 	// Conflict are the columns of a unique constraint, of an upsert: a row with the same values in them is updated.
 	Conflict []string `json:"conflict,omitempty"`
-	// Returning are the columns of the written rows that the answer has.
+	// Returning are the columns of the written rows that the answer has, in the order of Rows.
 	Returning []string `json:"returning,omitempty"`
 	// ExpectRows is how many rows the operation must write.
 	ExpectRows *int64 `json:"expect_rows,omitempty"`

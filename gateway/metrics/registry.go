@@ -69,12 +69,12 @@ func (r *readings) value(f *Family, value float64, labels ...string) {
 }
 
 // flag adds a gauge that is 1 for true.
-func (r *readings) flag(f *Family, is bool) {
+func (r *readings) flag(f *Family, is bool, labels ...string) {
 	value := 0.0
 	if is {
 		value = 1
 	}
-	r.value(f, value)
+	r.value(f, value, labels...)
 }
 
 // histogram adds a histogram; upTo counts up to each of the family's buckets, the lower buckets included.

@@ -9,8 +9,8 @@ var All = []Check{
 		Name: "table_problem", Severity: Error,
 		SQL: `
 			select p.table_name::text, p.problem from fence.protected p where p.problem is not null order by 1`,
-		Advice: "Find who changed the table. Then its owner calls fence.protect(table, template), which repairs the " +
-			"triggers. If the table was dropped, call fence.unprotect(oid).",
+		Advice: "Find out who changed the table. Then its owner calls fence.protect(table, template), which repairs the " +
+			"triggers. If the table was dropped, call fence.unprotect(NUMBER).",
 	},
 	{
 		Name: "partition_truncate", Severity: Error,
@@ -44,7 +44,7 @@ var All = []Check{
 			join pg_roles r on not r.rolsuper and not pg_has_role(r.oid, c.relowner, 'member')
 				and has_table_privilege(r.oid, c.oid, a.name)
 			group by r.rolname, a.name order by 1, a.name`,
-		Advice: "TRIGGER allows to replace the triggers of the fence; TRUNCATE is checked, but seldom needed. Revoke both.",
+		Advice: "A role with TRIGGER can replace the triggers of the fence. TRUNCATE is checked, but seldom needed. Revoke both.",
 	},
 	{
 		Name: "schema_owner", Severity: Warning,
@@ -63,8 +63,8 @@ var All = []Check{
 			from pg_roles r
 			where not r.rolsuper and has_parameter_privilege(r.oid, 'session_replication_role', 'SET')
 			order by 1`,
-		Advice: "The triggers of the fence fire all the same (ENABLE ALWAYS), but foreign keys and other triggers do not. " +
-			"Revoke it from applications.",
+		Advice: "With it set to replica, the triggers of the fence still fire (ENABLE ALWAYS), but foreign keys and other " +
+			"triggers do not. Revoke it from applications.",
 	},
 	{
 		Name: "superuser", Severity: Notice,
@@ -77,6 +77,6 @@ var All = []Check{
 		SQL: `
 			select p.table_id::text, 'is observed: nothing is rejected'
 			from fence.protected_tables p where p.mode = 'observe' order by 1`,
-		Advice: "When no rejection is recorded any more that surprises you, call fence.protect(table, template, 'enforce').",
+		Advice: "When all rejections that are recorded are as you expect, call fence.protect(table, template, 'enforce').",
 	},
 }

@@ -83,7 +83,7 @@ func start(ctx context.Context, config Config, search search) (_ *Cluster, err e
 		c.end()
 		return nil, err
 	}
-	c.log.Info("PostgreSQL is ready", "data_dir", l.root, "version", c.binaries.Version, "pid", c.PID())
+	c.log.Info("PostgreSQL is ready", "data_dir", l.root, "version", c.binaries.Version, "pid", c.PID(), "url", c.URL())
 	return c, nil
 }
 

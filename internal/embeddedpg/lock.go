@@ -21,7 +21,7 @@ func lockOwner(l layout) (*os.File, error) {
 	}
 	locked, err := flock.Try(file)
 	if err == nil && !locked {
-		err = fmt.Errorf("%w: %s belongs to the process %s; stop that, or choose another --data-dir",
+		err = fmt.Errorf("%w: %s belongs to the process %s; stop that, or choose another --data-dir, or pass the url that it logs as --database-url",
 			ErrDataDirInUse, l.root, readOwner(file.Name()))
 	}
 	if err != nil {

@@ -1,6 +1,7 @@
 package top
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -75,10 +76,15 @@ func tablesLine(p painter, v View) []string {
 	}
 	if d := v.Overview.Database.DatabaseFacts; d != nil && len(d.RejectedBySQL) > 0 {
 		var codes []string
-		for _, code := range slices.Sorted(maps.Keys(d.RejectedBySQL)) {
-			codes = append(codes, printable.Text(string(code))+" "+count(d.RejectedBySQL[code]))
+		total := int64(0)
+		mostFirst := func(a, b api.Code) int {
+			return cmp.Or(cmp.Compare(d.RejectedBySQL[b], d.RejectedBySQL[a]), cmp.Compare(a, b))
 		}
-		parts = append(parts, "rejected by SQL: "+strings.Join(codes, ", "))
+		for _, code := range slices.SortedFunc(maps.Keys(d.RejectedBySQL), mostFirst) {
+			codes = append(codes, printable.Text(string(code))+" "+count(d.RejectedBySQL[code]))
+			total += d.RejectedBySQL[code]
+		}
+		parts = append(parts, count(total)+" rejected by SQL: "+strings.Join(codes, ", "))
 	}
 	if len(parts) == 0 {
 		return nil

@@ -22,6 +22,11 @@ type Config struct {
 	// RefusalsRememberedMax is the number of resources whose rejected writes are remembered, to refuse them without the
 	// database. Default 100,000, some 20 MiB; at most 10,000,000. Negative: none.
 	RefusalsRememberedMax int
+	// Leases is what keeps the leases on names whose policy does not say. Default store.ProviderPostgres; of another one
+	// there must be a Keeper.
+	Leases store.Provider
+	// Keepers keep leases outside PostgreSQL, one of each provider at most.
+	Keepers []Keeper
 	// Group bounds the writes that are committed together.
 	Group groupcommit.Config
 }
@@ -31,6 +36,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.DeadAfter = cmp.Or(c.DeadAfter, 5*time.Second)
 	c.PollInterval = cmp.Or(c.PollInterval, 2*time.Second)
 	c.RefusalsRememberedMax = cmp.Or(c.RefusalsRememberedMax, defaultRefusalsRemembered)
+	c.Leases = cmp.Or(c.Leases, store.ProviderPostgres)
 	switch {
 	case c.HeartbeatInterval < 10*time.Millisecond || c.HeartbeatInterval > time.Minute:
 		return c, fmt.Errorf("%w: the heartbeat interval is %s, it must be 10ms to 1m", store.ErrInvalid, c.HeartbeatInterval)

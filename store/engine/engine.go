@@ -16,17 +16,18 @@ import (
 	"github.com/fencegate/fencegate/store/watch"
 )
 
-// Engine is a Store whose acquires may wait, whose writes are committed together, and whose locks can be watched. It
-// keeps one connection on which the database notifies it. Any number of Engines may work on one database.
+// Engine is a Store whose acquires may wait, whose leases may be kept in Redis, whose writes are committed together, and
+// whose locks can be watched. It keeps one connection on which the database notifies it. Any number of Engines may work on one database.
 type Engine struct {
 	*store.Store
-	tracer   trace.Tracer // nil: nothing is traced
-	id       uuid.UUID
-	group    *groupcommit.Group
-	refusals *Refusals
-	queue    *waitqueue.Queue
-	watches  *watch.Broadcast
-	listener *listener
+	tracer    trace.Tracer // nil: nothing is traced
+	id        uuid.UUID
+	group     *groupcommit.Group
+	refusals  *Refusals
+	queue     *waitqueue.Queue
+	watches   *watch.Broadcast
+	listener  *listener
+	providers *providers
 }
 
 // New returns an Engine over a store. It waits to be Run; before that it works, only slower. It returns ErrInvalid if
@@ -40,13 +41,18 @@ func New(on *store.Store, config Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	providers, err := newProviders(on, config.Keepers, config.Leases)
+	if err != nil {
+		return nil, err
+	}
 	id := uuid.New()
 	e := &Engine{
-		Store:    on,
-		tracer:   on.Config().Tracing.Tracer(),
-		id:       id,
-		group:    group,
-		refusals: newRefusals(max(config.RefusalsRememberedMax, 0)),
+		Store:     on,
+		providers: providers,
+		tracer:    on.Config().Tracing.Tracer(),
+		id:        id,
+		group:     group,
+		refusals:  newRefusals(max(config.RefusalsRememberedMax, 0)),
 		queue: waitqueue.New(on, id, waitqueue.Config{
 			HeartbeatInterval: config.HeartbeatInterval, DeadAfter: config.DeadAfter, PollInterval: config.PollInterval,
 		}),
@@ -67,17 +73,15 @@ func (e *Engine) Run(ctx context.Context, onError func(error)) {
 	running.Go(func() { e.listener.run(ctx, onError) })
 	running.Go(func() { e.queue.Run(ctx, onError) })
 	running.Go(func() { e.watches.Run(ctx, onError) })
+	for _, keeper := range e.providers.keepers {
+		running.Go(func() { keeper.Run(ctx, onError) })
+	}
 	running.Wait()
 	e.group.Close()
 }
 
 // CutOff cancels the writes in flight, whose outcome then is unknown, so that Run returns soon after its ctx has ended.
 func (e *Engine) CutOff() { e.group.CutOff() }
-
-// Acquire takes a lock, and waits for it as long as the request says; see waitqueue.Queue.Acquire.
-func (e *Engine) Acquire(ctx context.Context, request store.AcquireRequest) (store.Lease, error) {
-	return e.queue.Acquire(ctx, request)
-}
 
 // Watch subscribes to the events of a lock; see watch.Broadcast.Subscribe.
 func (e *Engine) Watch(ctx context.Context, lock store.Name, after *int64) (*watch.Subscription, error) {
@@ -106,6 +110,7 @@ func (e *Engine) GroupStats() groupcommit.Stats { return e.group.Stats() }
 func (e *Engine) Refusals() *Refusals { return e.refusals }
 
 func (e *Engine) connected() {
+	e.providers.forget()
 	e.refusals.validate()
 	e.queue.RequeueAll()
 	e.watches.FetchAll()
@@ -119,6 +124,7 @@ func (e *Engine) notified(channel, payload string) {
 		e.watches.Fetch(store.Name(payload))
 		return
 	case store.PoliciesChannel:
+		e.providers.forget()
 		e.refusals.forget()
 		return
 	}

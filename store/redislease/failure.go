@@ -37,6 +37,12 @@ const (
 	KindOther       Kind = "other"
 )
 
+// Kinds are all kinds.
+var Kinds = []Kind{
+	KindTimeout, KindUnreachable, KindTLS, KindBusy, KindAuth, KindPermission, KindWrongType, KindFull, KindReadOnly,
+	KindLoading, KindDown, KindReplicas, KindPersistence, KindRestarted, KindOther,
+}
+
 // kinds are the kinds of the codes with which Redis begins its errors.
 var kinds = map[string]Kind{
 	"NOAUTH": KindAuth, "WRONGPASS": KindAuth, "NOPERM": KindPermission, "WRONGTYPE": KindWrongType, "OOM": KindFull,
@@ -48,7 +54,7 @@ var kinds = map[string]Kind{
 var advice = map[Kind]string{
 	KindTLS:         "compare the scheme (redis or rediss) and the host of --redis-url with the server's certificate",
 	KindAuth:        "correct the user and the password in --redis-url",
-	KindPermission:  "give the user of --redis-url the rights that docs/providers.md lists",
+	KindPermission:  "give the user of --redis-url the rights that docs/redis.md lists",
 	KindWrongType:   "another program keeps something else than a string at the key: delete the key, or set a key prefix",
 	KindFull:        "the server has reached its maxmemory: raise it, or delete other keys",
 	KindReadOnly:    "--redis-url names a replica: name the master, or the Sentinels",

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fencegate/fencegate/demo"
 	"github.com/fencegate/fencegate/demo/external"
+	"github.com/fencegate/fencegate/internal/bench/peers"
 )
 
 const description = "A worker is granted a lock by another lock service, frozen past the end of its session, and " +
@@ -53,6 +54,13 @@ func (c *redisCmd) Run(ctx context.Context, out io.Writer) error {
 	return c.run(ctx, external.NameRedis, out)
 }
 
+// packages are Debian's packages of the services.
+var packages = map[string]string{
+	external.NameEtcd:      "etcd-server",
+	external.NameZooKeeper: "libzookeeper-java and default-jre-headless",
+	external.NameRedis:     "redis-server",
+}
+
 type demoFlags struct {
 	Address     string `help:"Host and port of a service that runs. Without one, the demo runs its own." placeholder:"HOST:PORT"`
 	DatabaseURL string `help:"PostgreSQL to use. Without one, a private PostgreSQL is run in a temporary directory." env:"FENCEGATE_DATABASE_URL" placeholder:"URL"`
@@ -75,7 +83,10 @@ func (f demoFlags) run(ctx context.Context, service string, out io.Writer) (err 
 	}
 	if f.Address == "" {
 		server, startErr := external.Start(ctx, service)
-		if startErr != nil {
+		if errors.Is(startErr, peers.ErrAbsent) {
+			return fmt.Errorf("%w; install it (Debian: %s), or name one that runs with --address HOST:PORT", startErr,
+				packages[service])
+		} else if startErr != nil {
 			return startErr
 		}
 		defer func() { err = errors.Join(err, server.Stop()) }()

@@ -21,9 +21,10 @@ export function stateBadge(state) {
   return badge(text, tone);
 }
 
-// termBadges show an unusual mode or scope of a lease or waiter.
-export function termBadges({mode, scope}) {
-  return [mode === 'shared' && badge('shared', 'info'), scope === 'subtree' && badge('subtree', 'info')];
+// termBadges show an unusual mode, scope or provider of a lease or waiter.
+export function termBadges({mode, scope, provider}) {
+  return [mode === 'shared' && badge('shared', 'info'), scope === 'subtree' && badge('subtree', 'info'),
+    provider && badge(`in ${provider}`, 'info')];
 }
 
 const shownHolders = 2;

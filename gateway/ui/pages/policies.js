@@ -15,6 +15,13 @@ const rules = {
     'not detected.',
 };
 
+const providers = {
+  postgres: 'Leases are kept in PostgreSQL.',
+  redis: 'Leases are kept in Redis. Two may overlap if Redis loses one; the newer token then rejects the older.',
+  redlock: 'Leases are kept in a majority of Redis servers. Two may overlap if servers lose one, or their clocks jump; ' +
+    'the newer token then rejects the older.',
+};
+
 const authorities = {
   builtin: 'fencegate grants the tokens. A token that was never granted, or is no longer the newest, is rejected.',
   external: 'Another lock service issues the tokens. fencegate only checks that they never decrease; locks of these ' +
@@ -29,6 +36,7 @@ export function inWords(policy) {
     policy.require_lease_id && 'A write must carry the lease_id of its lease.',
     policy.max_hold_ms &&
       `A lease ends ${duration(policy.max_hold_ms)} after its grant, however often it is renewed. Its fence closes.`,
+    providers[policy.leases],
     policy.require_live_lease && 'A write whose lease has expired is rejected, even if its holder was not replaced.',
   ].filter(Boolean);
 }
@@ -40,6 +48,7 @@ export function policyBadges(policy) {
     badge(policy.authority, policy.authority === 'builtin' ? '' : 'info'),
     policy.require_lease_id && badge('lease_id required', 'info'),
     policy.require_live_lease && badge('live lease required', 'info'),
+    policy.leases && badge('leases in ' + policy.leases, 'info'),
     policy.max_hold_ms && badge('held at most ' + duration(policy.max_hold_ms), 'info'),
   ];
 }

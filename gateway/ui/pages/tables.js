@@ -29,7 +29,7 @@ const columns = [
   {id: 'state', label: 'Triggers', class: 'grow', hint: 'A gateway looks at them every 30 s', cell: triggersCell},
   {id: 'rows', label: 'Rows', number: true, hint: 'An estimate, as of the last vacuum or analyze',
     cell: (table) => (table.rows === undefined ? h('span', {class: 'note'}, 'not analyzed') : compact(table.rows))},
-  {id: 'rejections', label: 'Rejections', number: true,
+  {id: 'rejections', label: 'Recorded rejections', number: true,
     hint: 'Recorded in the last 24 hours: of the mode observe, and of fence.try_guard',
     cell: (table) => (table.rejections === 0 ? '0' : h('a', {href: link('rejections', null,
       {source: 'sql', key: table.table, range: '24h'})}, count(table.rejections)))},

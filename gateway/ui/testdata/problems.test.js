@@ -32,7 +32,7 @@ test('problems of gateways', () => {
 
 test('a protected table with a disabled trigger', () => {
   assert.deepEqual(found({inventory: {oldest_wait_ms: 0, tables_with_problems: 0}}), []);
-  assert.match(found({inventory: {oldest_wait_ms: 0, tables_with_problems: 1}})[0].text, /of 1 protected table:/);
+  assert.match(found({inventory: {oldest_wait_ms: 0, tables_with_problems: 1}})[0].text, /with 1 protected table:/);
 });
 
 test('a long wait', () => {

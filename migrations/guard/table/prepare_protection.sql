@@ -13,7 +13,6 @@ as $$
 declare
     v_problem  text := fence.table_problem(p_table);
     v_id       integer;
-    v_sql      text;
     v_dropped  regclass;
 begin
     if p_mode is null or p_mode not in ('enforce', 'observe') then
@@ -37,25 +36,7 @@ begin
     insert into fence.protected_tables as p (table_id, template, mode) values (p_table, p_template, p_mode)
     on conflict (table_id) do update set template = excluded.template, mode = excluded.mode
     returning p.id into v_id;
-    for v_sql in
-        select format('create or replace function fence.check_%s_%s() returns trigger language plpgsql security definer '
-            'set enable_seqscan = off as %L', v_id, f.kind, f.body)
-        from fence.trigger_functions(p_table, p_template) f
-    loop
-        execute v_sql;
-    end loop;
-    -- Nobody else makes a trigger with them: in one without transition tables, they would read a temporary view with the
-    -- rights of the schema's owner. Only the row trigger of a partitioned table is made by the table's owner, on each
-    -- partition that is attached.
-    for v_sql in
-        select distinct format('revoke all on function %1$s() from public', w.function_name)
-            || case when w.name = 'fencegate_row'
-                then format('; grant execute on function %s() to %s', w.function_name, c.relowner::regrole) else '' end
-        from fence.wanted_triggers(v_id, p_table) w, pg_class c
-        where c.oid = p_table and w.function_name <> 'fence.check_truncate'
-    loop
-        execute v_sql;
-    end loop;
+    perform fence.make_trigger_functions(v_id, p_table, p_template);
 
     return array(
         select distinct format('grant trigger on %s to %I', w.on_table, current_user)

@@ -45,7 +45,8 @@ begin
                 where t.oid = v_segment.atttypid or t.oid = any (case
                     when v_segment.base in ('text'::regtype, 'varchar'::regtype) then array['text', 'varchar']
                     when v_segment.base = 'uuid'::regtype then array['uuid']
-                    else array['smallint', 'integer', 'bigint'] end::regtype[]));
+                    else array['smallint', 'integer', 'bigint'] end::regtype[])
+                order by t.oid);
     end loop;
 end
 $$;

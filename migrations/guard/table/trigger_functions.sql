@@ -31,7 +31,7 @@ begin
         begin
             if (select (select true from fence.admitted a where a.resource operator(pg_catalog.=) o.resource limit 1)
                     and (select true from %1$s limit 1 offset 1) is null%2$s
-                from (select %3$s as resource from %1$s r limit 1) o)
+                from (select %3$s as resource from (select %4$s from %1$s limit 1) r) o)
             then
                 return null;
             end if;
@@ -49,10 +49,12 @@ begin
     from (values
         ('insert', 'fencegate_new', '', 'fencegate_new'),
         ('update', 'fencegate_new',
-            format(' and (select %s operator(pg_catalog.=) o.resource from fencegate_old r limit 1)',
-                fence.resource_expression(p_table, p_template, 'r')),
+            format(' and (select %s operator(pg_catalog.=) o.resource from (select %s from fencegate_old limit 1) r)',
+                fence.resource_expression(p_table, p_template, 'r'), v_all),
             format('(select %1$s from fencegate_old union all select %1$s from fencegate_new) u', v_all)),
         ('delete', 'fencegate_old', '', 'fencegate_old')) as t (event, first, same, rows)
+    -- Only what fence.wanted_triggers uses: anybody could make a trigger with another one.
+    where exists (select from pg_class c where c.oid = p_table and c.relkind <> 'p')
     union all
     select 'row', format($body$
         #variable_conflict use_column

@@ -2,20 +2,22 @@
 -- returns the number of its rows, and those rows as JSON. Its parameters are row and where.
 --
 -- kind       insert, upsert, update or delete
--- row        the values, a JSON object by column; for update the changed ones
+-- row        the values, a JSON object by column; for update the changed ones; for insert and upsert perhaps a JSON array
+--            of such objects, a row each, all with the columns of the first one
 -- where      the values that the rows have, for update and delete; null: the column is null
 -- conflict   the columns of a unique constraint, for upsert: a row that has these values is updated
 -- returning  the columns of the returned rows; none: no rows are returned
 --
--- Values become the types of the columns in the statement: json_to_record takes each as text, without loss. No text of
--- the caller becomes SQL (fence.typed_columns). Raises 22023 as fence.typed_columns does.
+-- Values become the types of the columns in the statement: json_to_record(set) takes each as text, without loss. No text
+-- of the caller becomes SQL (fence.typed_columns). Raises 22023 as fence.typed_columns does.
 create or replace function fence.row_statement(
     p_kind text, p_table regclass, p_row json, p_where json, p_conflict text[], p_returning text[]) returns text
 language plpgsql stable
 set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan
 as $$
 declare
-    v_names     text[] := array(select json_object_keys(p_row));
+    v_many      boolean := json_typeof(p_row) = 'array';
+    v_names     text[] := array(select json_object_keys(case when v_many then p_row->0 else p_row end));
     v_row       record;
     v_where     record;
     v_conflict  text := (select string_agg(c.quoted, ', ') from fence.typed_columns(p_table, p_conflict) c);
@@ -26,7 +28,8 @@ begin
         string_agg(format('%s = r.%s', c.quoted, c.quoted), ', ') as assignments,
         string_agg(format('%s = excluded.%s', c.quoted, c.quoted), ', ')
             filter (where c.name <> all (p_conflict)) as replacements,
-        format('pg_catalog.json_to_record($1) as r (%s)', string_agg(c.definition, ', ')) as source
+        format('pg_catalog.%I($1) as r (%s)', case when v_many then 'json_to_recordset' else 'json_to_record' end,
+            coalesce(string_agg(c.definition, ', '), 'none text')) as source
     into v_row
     from fence.typed_columns(p_table, v_names) c;
 
@@ -42,9 +45,8 @@ begin
         when 'delete' then format('delete from %s as t using %s where %s', p_table, v_where.source, v_where.condition)
         when 'update' then format('update %s as t set %s from %s, %s where %s',
             p_table, v_row.assignments, v_row.source, v_where.source, v_where.condition)
-        else format('insert into %s as t %s', p_table,
-            case when v_names = '{}' then 'default values'
-                else format('(%s) select %s from %s', v_row.columns, v_row.values, v_row.source) end)
+        else format('insert into %s as t %s select %s from %s',
+            p_table, '(' || v_row.columns || ')', v_row.values, v_row.source)
     end;
     if p_kind = 'upsert' then
         v_dml := v_dml || format(' on conflict (%s) do %s', v_conflict,

@@ -2,11 +2,11 @@
 -- records and of rows of open tables, under one or more write tokens: all of it, or nothing.
 --
 -- The tokens and the operations on records are those of fence.transact, which decides on them. Then the operations on
--- tables are applied one by one: p_row_tokens (the token of each, from 1), kinds, tables, rows and wheres (JSON
--- objects), conflicts and returnings (JSON arrays of columns), see fence.write_rows; p_row_counts, how many rows each
--- must write, null: any number. While an operation is applied, only rows of its own token's resource can be written:
--- the triggers of the tables see to that. Deferred
--- constraints are checked at the end, with the rights of the gateway.
+-- tables are applied one by one: p_row_tokens (the token of each, from 1), kinds, tables, rows (JSON objects, or arrays
+-- of them), wheres (JSON objects), conflicts and returnings (JSON arrays of columns), see fence.write_rows;
+-- p_row_counts, how many rows each must write, null: any number. While an operation is applied, only rows of its own
+-- token's resource can be written: the triggers of the tables see to that. Deferred constraints are checked at the end,
+-- with the rights of the gateway.
 --
 -- The answer is that of fence.transact, and
 -- row_counts, returned  of an admitted change that is no replay, for each operation on a table

@@ -9,12 +9,15 @@ language plpgsql stable
 set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan
 as $$
 declare
-    v_missing text := (
-        select n from unnest(p_names) n
-        where not exists (select from pg_attribute a
-            where a.attrelid = p_table and a.attname = n and a.attnum > 0 and not a.attisdropped)
-        limit 1);
+    v_missing text;
 begin
+    if p_names = '{}' then
+        return;
+    end if;
+    select n into v_missing from unnest(p_names) n
+    where not exists (select from pg_attribute a
+        where a.attrelid = p_table and a.attname = n and a.attnum > 0 and not a.attisdropped)
+    limit 1;
     if v_missing is not null then
         raise exception 'the table has no column %', to_json(left(v_missing, 100))
             using errcode = 'invalid_parameter_value';

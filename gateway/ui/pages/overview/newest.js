@@ -15,7 +15,7 @@ export function createNewest(app) {
   const table = createTable({
     caption: 'Newest rejections',
     columns: [
-      {id: 'last', width: '92px', label: 'Last', class: 'tight', cell: (row) => timeAgo(row.last_at)},
+      {id: 'last', width: '106px', label: 'Last', class: 'tight', cell: (row) => timeAgo(row.last_at)},
       {id: 'code', width: '166px', label: 'Code', class: 'whole', cell: (row) => codeBadge(row.code)},
       {id: 'resource', label: 'Resource', class: 'grow',
         cell: (row) => name(row.resource, {href: link('rejections', null, {resource: row.resource})})},

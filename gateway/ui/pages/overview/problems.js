@@ -31,8 +31,8 @@ export function problems({database, gateways = [], inventory}) {
   if (database.connections_max > 0 && database.connections >= database.connections_max * 0.9) {
     add('warn', `The database has ${database.connections} of ${database.connections_max} connections in use.`);
   }
-  if (inventory?.tables_with_problems > 0) add('bad', 'The fence does not check all rows of ' +
-    `${plural(inventory.tables_with_problems, 'protected table')}: see the page “Tables”.`);
+  if (inventory?.tables_with_problems > 0) add('bad',
+    `There is a problem with ${plural(inventory.tables_with_problems, 'protected table')}: see the page “Tables”.`);
   if (inventory && inventory.oldest_wait_ms >= longWait) add('warn',
     `The longest wait for a lock exceeds ${plural(Math.floor(inventory.oldest_wait_ms / 60_000), 'minute')}.`);
   return found;

@@ -15,7 +15,7 @@ export function columns(filterLink) {
   return [
     {id: 'first', width: '84px', label: 'First', class: 'tight', sort: 'desc', hint: 'The time of its first write',
       cell: (row) => timeAt(row.first_at, {milliseconds: false})},
-    {id: 'last', width: '94px', label: 'Last', class: 'tight', sort: 'desc', hint: 'The time of its latest write',
+    {id: 'last', width: '102px', label: 'Last', class: 'tight', sort: 'desc', hint: 'The time of its latest write',
       cell: (row) => timeAgo(row.last_at)},
     {id: 'code', width: '196px', label: 'Code', class: 'whole', cell: (row) => codeBadge(row.code, row.reason)},
     {id: 'resource', label: 'Resource', class: 'grow',

@@ -1,0 +1,29 @@
+-- fence.make_trigger_functions(id, table, template) makes or replaces the functions of the triggers of a registered
+-- table. Raises what fence.template_columns raises.
+create or replace function fence.make_trigger_functions(p_id integer, p_table regclass, p_template text) returns void
+language plpgsql
+as $$
+declare
+    v_sql text;
+begin
+    for v_sql in
+        select format('create or replace function fence.check_%s_%s() returns trigger language plpgsql security definer '
+            'set enable_seqscan = off as %L', p_id, f.kind, f.body)
+        from fence.trigger_functions(p_table, p_template) f
+    loop
+        execute v_sql;
+    end loop;
+    -- Nobody else makes a trigger with them: in one without transition tables, they would read a temporary view with the
+    -- rights of the schema's owner. Only the row trigger of a partitioned table is made by the table's owner, on each
+    -- partition that is attached.
+    for v_sql in
+        select distinct format('revoke all on function %1$s() from public', w.function_name)
+            || case when w.name = 'fencegate_row'
+                then format('; grant execute on function %s() to %s', w.function_name, c.relowner::regrole) else '' end
+        from fence.wanted_triggers(p_id, p_table) w, pg_class c
+        where c.oid = p_table and w.function_name <> 'fence.check_truncate'
+    loop
+        execute v_sql;
+    end loop;
+end
+$$;

@@ -1,0 +1,38 @@
+package migrations_test
+
+import (
+	"testing"
+
+	"github.com/fencegate/fencegate/migrations"
+)
+
+// TestUpgradeOfProtectedTables checks that a migration replaces the trigger functions of protected tables, and leaves
+// those of a table alone whose template does not fit any more.
+func TestUpgradeOfProtectedTables(t *testing.T) {
+	t.Parallel()
+	url := scripted(t, `
+		create table kept (id integer); select fence.protect('kept', 'kept/{id}');
+		create table parted (id integer) partition by list (id); select fence.protect('parted', 'parted/{id}');
+		create table renamed (id integer); select fence.protect('renamed', 'renamed/{id}');
+		alter table renamed rename id to other;
+		create table gone (id integer); select fence.protect('gone', 'gone/{id}'); drop table gone;
+		do $$ declare f text; begin
+			foreach f in array array(select proname from pg_proc where proname ~ '^check_[0-9]+_(insert|row)$') loop
+				execute format('create or replace function fence.%s() returns trigger language plpgsql '
+					'as ''begin return null; end''', f);
+			end loop; end $$;
+		insert into kept values (1); insert into renamed values (1);
+		update fence.guard_revision set revision = revision - 1`)
+	if err := migrations.Apply(t.Context(), connect(t, url)); err != nil {
+		t.Fatal(err)
+	}
+	runScripts(t, url, nil, []script{{"after", `
+		A select problem is null from fence.protected where template = 'kept/{id}'  -- t
+		A select problem is null from fence.protected where template = 'parted/{id}'  -- t
+		A select problem from fence.protected where template = 'renamed/{id}'
+			-- the table public.renamed has no column 'id'
+		A insert into kept values (2)  -- !LF101 kept/2
+		A select test.grant('kept/2')  -- $t
+		A begin; select fence.guard('kept/2', $t); insert into kept values (2); commit
+		A insert into renamed values (2)`}})
+}

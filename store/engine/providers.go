@@ -1,0 +1,216 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// Keeper keeps leases outside PostgreSQL; *redislease.Leases is one. Its methods return what those of store.Store
+// return, and ErrProviderUnavailable.
+type Keeper interface {
+	// Provider is what the keeper keeps leases in.
+	Provider() store.Provider
+	// Run looks for leases that have ended, until ctx ends. It passes errors to onError, and tries again.
+	Run(ctx context.Context, onError func(error))
+	Acquire(context.Context, store.AcquireRequest) (store.Lease, error)
+	Renew(context.Context, store.LeaseRef, time.Duration) (store.Lease, error)
+	ReleaseLease(context.Context, store.LeaseRef) (store.Released, error)
+	// Forget frees a lock whose lease was broken.
+	Forget(context.Context, store.Name) error
+	// Look lets PostgreSQL know whether the leases on a lock still run.
+	Look(context.Context, store.Name) error
+}
+
+// providers says what keeps the leases on each name: what the policy of its longest prefix says, or else the default.
+// It remembers the policies until they change. A decision by policies of a moment ago is safe: PostgreSQL grants no
+// lease beside one that another provider keeps.
+type providers struct {
+	store    *store.Store
+	keepers  map[store.Provider]Keeper
+	fallback store.Provider
+
+	routes     atomic.Pointer[map[string]store.Provider] // by prefix; nil: not read yet
+	generation atomic.Uint64                             // raised before the routes are forgotten
+	reading    sync.Mutex
+}
+
+func newProviders(on *store.Store, keepers []Keeper, fallback store.Provider) (*providers, error) {
+	p := &providers{store: on, keepers: map[store.Provider]Keeper{}, fallback: fallback}
+	for _, keeper := range keepers {
+		p.keepers[keeper.Provider()] = keeper
+	}
+	if _, err := p.keeper(fallback); err != nil {
+		return nil, fmt.Errorf("%w: --leases is %s: %w", store.ErrInvalid, fallback, err)
+	}
+	return p, nil
+}
+
+// of returns the keeper of the leases on a name; nil: PostgreSQL.
+func (p *providers) of(ctx context.Context, name store.Name) (Keeper, error) {
+	routes := p.routes.Load()
+	if routes == nil {
+		var err error
+		if routes, err = p.read(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return p.keeper(route(*routes, string(name), p.fallback))
+}
+
+// keeper returns the keeper of a provider; nil: PostgreSQL. It returns ErrUnsupported if this gateway has none.
+func (p *providers) keeper(provider store.Provider) (Keeper, error) {
+	keeper, ok := p.keepers[provider]
+	if !ok && provider != store.ProviderPostgres {
+		flag := map[store.Provider]string{store.ProviderRedis: "--redis-url", store.ProviderRedlock: "--redlock-urls"}[provider]
+		return nil, fmt.Errorf("%w: they are kept in %s, and this gateway was started without %s",
+			store.ErrUnsupported, provider, flag)
+	}
+	return keeper, nil
+}
+
+// route returns the provider of the longest prefix of the name that has a policy.
+func route(routes map[string]store.Provider, name string, fallback store.Provider) store.Provider {
+	for prefix := name; len(routes) > 0; prefix = prefix[:max(0, strings.LastIndexByte(prefix, '/'))] {
+		if provider, ok := routes[prefix]; ok {
+			if provider == "" {
+				return fallback
+			}
+			return provider
+		}
+		if prefix == "" {
+			break
+		}
+	}
+	return fallback
+}
+
+func (p *providers) read(ctx context.Context) (*map[string]store.Provider, error) {
+	p.reading.Lock()
+	defer p.reading.Unlock()
+	if routes := p.routes.Load(); routes != nil {
+		return routes, nil
+	}
+	generation := p.generation.Load()
+	policies, err := p.store.Policies(ctx)
+	if err != nil {
+		return nil, err
+	}
+	routes := make(map[string]store.Provider, len(policies))
+	for _, policy := range policies {
+		routes[policy.Prefix] = policy.Leases
+	}
+	if slices.IndexFunc(policies, func(policy store.Policy) bool { return policy.Leases != "" }) < 0 {
+		clear(routes) // all names have the default
+	}
+	p.routes.Store(&routes)
+	if p.generation.Load() != generation {
+		p.routes.Store(nil)
+	}
+	return &routes, nil
+}
+
+// forget has the policies read again before they are used.
+func (p *providers) forget() {
+	p.generation.Add(1)
+	p.routes.Store(nil)
+}
+
+// Acquire takes a lock, and waits for it as long as the request says; see waitqueue.Queue.Acquire. The policy of the
+// name says what keeps the lease. Where that is not PostgreSQL, it also returns ErrUnsupported.
+func (e *Engine) Acquire(ctx context.Context, request store.AcquireRequest) (store.Lease, error) {
+	keeper, err := e.providers.of(ctx, request.Lock)
+	switch {
+	case err != nil:
+		return store.Lease{}, err
+	case keeper != nil:
+		return keeper.Acquire(ctx, request)
+	}
+	return e.queue.Acquire(ctx, request)
+}
+
+// Renew makes a live lease last longer; see store.Store.Renew.
+func (e *Engine) Renew(ctx context.Context, ref store.LeaseRef, ttl time.Duration) (store.Lease, error) {
+	keeper, err := e.providers.keeper(store.ProviderOf(ref.ID))
+	switch {
+	case err != nil:
+		return store.Lease{}, err
+	case keeper != nil:
+		return keeper.Renew(ctx, ref, ttl)
+	}
+	return e.Store.Renew(ctx, ref, ttl)
+}
+
+// ReleaseLease ends a lease and closes the fence behind it; see store.Store.ReleaseLease.
+func (e *Engine) ReleaseLease(ctx context.Context, ref store.LeaseRef) (store.Released, error) {
+	keeper, err := e.providers.keeper(store.ProviderOf(ref.ID))
+	switch {
+	case err != nil:
+		return store.Released{}, err
+	case keeper != nil:
+		return keeper.ReleaseLease(ctx, ref)
+	}
+	return e.Store.ReleaseLease(ctx, ref)
+}
+
+// Release is ReleaseLease without its result.
+func (e *Engine) Release(ctx context.Context, ref store.LeaseRef) error {
+	_, err := e.ReleaseLease(ctx, ref)
+	return err
+}
+
+// Break ends whatever lease there is on a lock; see store.Store.Break.
+func (e *Engine) Break(ctx context.Context, lock store.Name, reason string) (store.Lease, error) {
+	lease, err := e.Store.Break(ctx, lock, reason)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return lease, err
+	}
+	// The policy may have changed since the grant. Without a lease, another program may have locked the key.
+	ofLease, _ := e.providers.keeper(lease.Provider)
+	ofName, _ := e.providers.of(ctx, lock)
+	for _, keeper := range slices.Compact([]Keeper{ofLease, ofName}) {
+		if keeper == nil {
+			continue
+		}
+		if failed := keeper.Forget(ctx, lock); failed != nil {
+			return lease, failed
+		}
+	}
+	return lease, err
+}
+
+// Lock returns a lock as it is now; see store.Store.Lock.
+func (e *Engine) Lock(ctx context.Context, name store.Name) (store.Lock, error) {
+	if err := e.look(ctx, name); err != nil {
+		return store.Lock{}, err
+	}
+	return e.Store.Lock(ctx, name)
+}
+
+// LockAndFence returns a lock and the fence of its name; see store.Store.LockAndFence.
+func (e *Engine) LockAndFence(ctx context.Context, name store.Name) (store.Lock, *store.Fence, error) {
+	if err := e.look(ctx, name); err != nil {
+		return store.Lock{}, nil, err
+	}
+	return e.Store.LockAndFence(ctx, name)
+}
+
+// look asks the keeper of a name whether its leases still run. If the keeper does not answer, what PostgreSQL believes
+// is shown.
+func (e *Engine) look(ctx context.Context, name store.Name) error {
+	keeper, err := e.providers.of(ctx, name)
+	if keeper == nil || err != nil {
+		return nil //nolint:nilerr // whoever reads a lock need not know what keeps it
+	}
+	if err := keeper.Look(ctx, name); err != nil && !errors.Is(err, store.ErrProviderUnavailable) {
+		return err
+	}
+	return nil
+}
