@@ -78,6 +78,8 @@ type reservation struct {
 	text  string      // the value of the key
 	until time.Time   // until when a quorum has it for certain
 	again store.Lease // with a token: the request was sent before, and this is its lease
+	// tried is closed for each server when its answer has come, which may be after those of a quorum.
+	tried map[*server]chan struct{}
 }
 
 func (r reservation) ref(request store.AcquireRequest) store.LeaseRef {
@@ -87,19 +89,10 @@ func (r reservation) ref(request store.AcquireRequest) store.LeaseRef {
 // reserve takes the key at a quorum of the servers, or finds the lease of the same request. Each attempt has a lease_id
 // of its own, so that the late end of one can't take anything from the next.
 func (l *Leases) reserve(ctx context.Context, request store.AcquireRequest) (reservation, error) {
-	keep := min(max(request.TTL, reservationMin), l.config.TTLMax)
-	reserved := said("reserved")
 	for attempt := 1; ; attempt++ {
-		r := reservation{id: store.NewLeaseID(l.config.Provider)}
-		text, err := newValue(request, r.id).encode()
-		if err != nil {
+		r, answers, err := l.tryReserve(ctx, request)
+		if err != nil || count(answers, said("reserved")) >= l.quorum() && time.Now().Before(r.until) {
 			return r, err
-		}
-		r.text, r.until = text, time.Now().Add(keep-l.drift(keep))
-		answers := l.send(ctx, 0, func(answers []answer[reply]) bool { return count(answers, reserved) >= l.quorum() },
-			reserveScript, l.reserveKeys(request.Lock), text, keep.Milliseconds(), l.restMS())
-		if count(answers, reserved) >= l.quorum() && time.Now().Before(r.until) {
-			return r, nil
 		}
 		l.unreserve(ctx, r.ref(request), answers)
 		lease, split, err := l.refused(request, answers)
@@ -107,8 +100,30 @@ func (l *Leases) reserve(ctx context.Context, request store.AcquireRequest) (res
 			r.again = lease
 			return r, err
 		}
-		timing.Sleep(ctx, rand.N(splitPause))
+		timing.Sleep(ctx, rand.N(splitPause)) //nolint:gosec // jitter needs no secrecy
 	}
+}
+
+// tryReserve asks the servers once. Where a quorum does not reserve the key, it waits for the others, too.
+func (l *Leases) tryReserve(
+	ctx context.Context, request store.AcquireRequest,
+) (r reservation, answers []answer[reply], err error) {
+	keep := min(max(request.TTL, reservationMin), l.config.TTLMax)
+	r = reservation{
+		id: store.NewLeaseID(l.config.Provider), until: time.Now().Add(keep - l.drift(keep)),
+		tried: make(map[*server]chan struct{}, len(l.servers)),
+	}
+	if r.text, err = newValue(request, r.id).encode(); err != nil {
+		return r, nil, err
+	}
+	for _, s := range l.servers {
+		r.tried[s] = make(chan struct{})
+	}
+	answers = ask(ctx, &l.running, l.servers, l.config.Timeout, func(ctx context.Context, s *server) (reply, error) {
+		defer close(r.tried[s])
+		return s.run(ctx, reserveScript, l.reserveKeys(request.Lock), r.text, keep.Milliseconds(), l.restMS())
+	}, func(answers []answer[reply]) bool { return count(answers, said("reserved")) >= l.quorum() })
+	return r, answers, nil
 }
 
 // refused returns what the answers to a reservation mean that a quorum has not made: the lease of the same request, or
@@ -198,9 +213,15 @@ func (l *Leases) confirm(
 		hold = fmt.Sprint(max(1, (granted.HoldLeft - time.Since(minting)).Milliseconds()))
 	}
 	begun := time.Now()
-	answers := l.send(ctx, granted.TTL, decided(len(l.servers), said("confirmed")),
-		confirmScript, l.keys(granted.Lock), reserved.text, text, granted.TTL.Milliseconds(), granted.Token, hold,
-		l.channel(), string(granted.Lock))
+	answers := ask(ctx, &l.running, l.servers, min(l.config.Timeout, granted.TTL),
+		func(ctx context.Context, s *server) (reply, error) {
+			select { // the reservation comes first
+			case <-reserved.tried[s]:
+			case <-ctx.Done():
+			}
+			return s.run(ctx, confirmScript, l.keys(granted.Lock), reserved.text, text, granted.TTL.Milliseconds(),
+				granted.Token, hold, l.channel(), string(granted.Lock))
+		}, decided(len(l.servers), said("confirmed")))
 	switch took := time.Since(begun); {
 	case count(answers, said("confirmed", "lost")) < l.quorum():
 		return store.Lease{}, unavailable(store.OutcomeUnknown, l.servers, answers)

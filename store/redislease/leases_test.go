@@ -173,7 +173,7 @@ func (s *suite) besidePostgres(t *testing.T) {
 
 func (s *suite) maxHold(t *testing.T) {
 	policy := store.Policy{
-		Prefix: "held", Rule: store.RuleStrict, Authority: store.AuthorityBuiltin, MaxHold: 2 * time.Second,
+		Prefix: "held", Rule: store.RuleStrict, Authority: store.AuthorityBuiltin, MaxHold: time.Second,
 	}
 	if err := s.db.PutPolicy(t.Context(), policy); err != nil {
 		t.Fatal(err)
