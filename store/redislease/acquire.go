@@ -61,7 +61,7 @@ func (l *Leases) acquire(ctx context.Context, request store.AcquireRequest, wait
 		l.deleteKeys(calls, reserved.ref(request), l.servers)
 		return store.Lease{}, err
 	}
-	lease, err := l.confirm(calls, reserved, granted, request.RequestID, minting)
+	lease, err := l.confirm(calls, request, reserved, granted, minting)
 	if err == nil && ctx.Err() != nil {
 		err = fmt.Errorf("the client of the acquire of %s is gone: %w", request.Lock, context.Cause(ctx))
 	}
@@ -168,23 +168,24 @@ func (l *Leases) holder(request store.AcquireRequest, keys []seen) (store.Lease,
 			most = key
 		}
 	}
-	held := &store.HeldError{
-		Lock: request.Lock, Remaining: most.remaining(), ExpiresAt: time.UnixMilli(most.nowMS).Add(most.remaining()),
-		QueueLength: l.queues.length(request.Lock),
+	held := &store.HeldError{Lock: request.Lock, QueueLength: l.queues.length(request.Lock)}
+	if !most.found {
+		return store.Lease{}, 0, held
 	}
-	switch {
-	case !most.found:
-		held.ExpiresAt = time.Time{}
-	case most.value == nil:
-		held.OwnerID = notFencegate
-	default:
+	same := votes[most.id()]
+	held.OwnerID, held.Remaining = notFencegate, most.remaining()
+	held.ExpiresAt = time.UnixMilli(most.nowMS).Add(held.Remaining)
+	if most.value != nil {
 		held.OwnerID = most.value.OwnerID
 		again, err := most.value.answers(request)
-		if err != nil || again && votes[most.id()] >= l.quorum() {
-			return most.value.lease(request.Lock, most.nowMS, most.leftMS), votes[most.id()], err
+		switch {
+		case err != nil:
+			return store.Lease{}, same, err
+		case again && same >= l.quorum():
+			return most.value.lease(request.Lock, most.nowMS, most.leftMS), same, nil
 		}
 	}
-	return store.Lease{}, votes[most.id()], held
+	return store.Lease{}, same, held
 }
 
 // mint lets the database grant the lease that is reserved, for as long as it is.
@@ -201,10 +202,9 @@ func (l *Leases) mint(
 
 // confirm writes the lease over its reservation, and starts its TTL.
 func (l *Leases) confirm(
-	ctx context.Context, reserved reservation, granted store.Lease, requestID string, minting time.Time,
+	ctx context.Context, request store.AcquireRequest, reserved reservation, granted store.Lease, minting time.Time,
 ) (store.Lease, error) {
-	v := leaseValue(granted, requestID)
-	text, err := v.encode()
+	text, err := newValue(request, reserved.id).granted(granted).encode()
 	if err != nil {
 		return store.Lease{}, err
 	}
@@ -279,6 +279,8 @@ func (l *Leases) check(request store.AcquireRequest) (store.AcquireRequest, erro
 		what = "a subtree lease"
 	case request.SessionID != uuid.Nil:
 		what = "a lease in a session"
+	case request.Election:
+		what = "an election"
 	}
 	if what != "" {
 		return request, &store.UnsupportedError{Provider: l.config.Provider, What: what}

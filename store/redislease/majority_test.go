@@ -109,6 +109,8 @@ func TestRestartedServerDoesNotVote(t *testing.T) {
 		t.Errorf("a renewal after the restarts: %v", err)
 	}
 	db.set()
+	looks := db.looks.Load()
+	await.True(t, "the last look that restores keys is over", func() bool { return db.looks.Load() > looks })
 	for _, s := range servers {
 		s.Do("DEL", "lock")
 	}
@@ -177,12 +179,14 @@ func TestContention(t *testing.T) {
 // dueAlways is a database whose looks are always due for some leases.
 type dueAlways struct {
 	redislease.Database
-	refs atomic.Pointer[[]store.LeaseRef]
+	refs  atomic.Pointer[[]store.LeaseRef]
+	looks atomic.Int64 // that have begun
 }
 
 func (d *dueAlways) set(refs ...store.LeaseRef) { d.refs.Store(&refs) }
 
 func (d *dueAlways) ProvidedLeases(context.Context, store.Provider, store.Name, int) ([]store.LeaseRef, error) {
+	d.looks.Add(1)
 	if refs := d.refs.Load(); refs != nil {
 		return *refs, nil
 	}
