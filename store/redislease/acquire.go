@@ -89,6 +89,7 @@ func (r reservation) ref(request store.AcquireRequest) store.LeaseRef {
 // reserve takes the key at a quorum of the servers, or finds the lease of the same request. Each attempt has a lease_id
 // of its own, so that the late end of one can't take anything from the next.
 func (l *Leases) reserve(ctx context.Context, request store.AcquireRequest) (reservation, error) {
+	began := time.Now()
 	for attempt := 1; ; attempt++ {
 		r, answers, err := l.tryReserve(ctx, request)
 		if err != nil || count(answers, said("reserved")) >= l.quorum() && time.Now().Before(r.until) {
@@ -96,7 +97,8 @@ func (l *Leases) reserve(ctx context.Context, request store.AcquireRequest) (res
 		}
 		l.unreserve(ctx, r.ref(request), answers)
 		lease, split, err := l.refused(request, answers)
-		if !split || attempt == splitsMax {
+		pending := errors.Is(err, errPending) && time.Since(began) < reservationMin
+		if !pending && (!split || attempt >= splitsMax) {
 			r.again = lease
 			return r, err
 		}
@@ -181,8 +183,10 @@ func (l *Leases) holder(request store.AcquireRequest, keys []seen) (store.Lease,
 		switch {
 		case err != nil:
 			return store.Lease{}, same, err
-		case again && same >= l.quorum():
+		case again && most.value.Token > 0 && same >= l.quorum():
 			return most.value.lease(request.Lock, most.nowMS, most.leftMS), same, nil
+		case again && most.value.Token == 0:
+			return store.Lease{}, same, fmt.Errorf("%w: %w", errPending, held)
 		}
 	}
 	return store.Lease{}, same, held
@@ -231,12 +235,16 @@ func (l *Leases) confirm(
 		return store.Lease{}, notProvided(store.OutcomeNotApplied, fmt.Errorf("%w: the servers took %s", errLost, took))
 	}
 	lease := granted
-	lease.ExpiresAt = granted.GrantedAt.Add(granted.TTL - l.drift(granted.TTL)) // the TTL began later than that
+	// The TTL began later than that. Redis counts in milliseconds.
+	lease.ExpiresAt = granted.GrantedAt.Add(granted.TTL - l.drift(granted.TTL)).Truncate(time.Millisecond)
 	if !granted.HoldUntil.IsZero() && granted.HoldUntil.Before(lease.ExpiresAt) {
 		lease.ExpiresAt = granted.HoldUntil
 	}
 	return lease, nil
 }
+
+// errPending says that the same request holds the lock, and that its token is being minted.
+var errPending = errors.New("the same request is being granted")
 
 var errLost = errors.New("the lock was lost while its token was minted")
 

@@ -2,6 +2,7 @@ package redislease_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/fencegate/fencegate/internal/enginetest"
 	"github.com/fencegate/fencegate/store"
@@ -22,7 +23,7 @@ func TestConformance(t *testing.T) {
 			storetest.Run(t, storetest.Promises{}, func(t *testing.T) storetest.Provider {
 				t.Helper()
 				db := openDB(t)
-				config := redislease.Config{Provider: c.provider, TTLMax: store.TTLMax}
+				config := redislease.Config{Provider: c.provider, TTLMax: store.TTLMax, Timeout: 10 * time.Second}
 				for _, server := range startVoting(t, c.servers) {
 					config.URLs = append(config.URLs, server.URL())
 				}

@@ -74,7 +74,7 @@ func (v *value) lease(lock store.Name, nowMS, leftMS int64) store.Lease {
 	return lease
 }
 
-// answers reports whether the value is that of the same request sent before. It returns ErrInvalid if the request has
+// answers reports whether the value is that of the same request sent before, whose token may not be minted yet. It returns ErrInvalid if the request has
 // changed since.
 func (v *value) answers(request store.AcquireRequest) (bool, error) {
 	switch {
@@ -86,7 +86,7 @@ func (v *value) answers(request store.AcquireRequest) (bool, error) {
 		return false, fmt.Errorf("%w: request_id was used on this lock with another ttl_ms or metadata: "+
 			"send the same request again, or take another request_id", store.ErrInvalid)
 	}
-	return v.Token > 0, nil
+	return true, nil
 }
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
