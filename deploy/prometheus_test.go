@@ -16,10 +16,10 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/redistest"
 	"github.com/fencegate/fencegate/internal/freeport"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/redistest"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
