@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,8 +15,8 @@ import (
 )
 
 const (
-	// reservationMin is the shortest time for which a lock stays reserved while its token is minted.
-	reservationMin = 5 * time.Second
+	// reservationTTL is how long a lock stays reserved while its token is minted, whatever the TTL of the lease.
+	reservationTTL = 5 * time.Second
 	// splitsMax is how often a lock is tried again where several callers have reserved it at a minority each, and
 	// splitPause the longest pause before that.
 	splitsMax, splitPause = 10, 50 * time.Millisecond
@@ -110,9 +111,8 @@ func (l *Leases) reserve(ctx context.Context, request store.AcquireRequest) (res
 func (l *Leases) tryReserve(
 	ctx context.Context, request store.AcquireRequest,
 ) (r reservation, answers []answer[reply], err error) {
-	keep := min(max(request.TTL, reservationMin), l.config.TTLMax)
 	r = reservation{
-		id: store.NewLeaseID(l.config.Provider), until: time.Now().Add(keep - l.drift(keep)),
+		id: store.NewLeaseID(l.config.Provider), until: time.Now().Add(reservationTTL - l.drift(reservationTTL)),
 		tried: make(map[*server]chan struct{}, len(l.servers)),
 	}
 	if r.text, err = newValue(request, r.id).encode(); err != nil {
@@ -123,7 +123,7 @@ func (l *Leases) tryReserve(
 	}
 	answers = ask(ctx, &l.running, l.servers, l.config.Timeout, func(ctx context.Context, s *server) (reply, error) {
 		defer close(r.tried[s])
-		return s.run(ctx, reserveScript, l.reserveKeys(request.Lock), r.text, keep.Milliseconds(), l.restMS())
+		return s.run(ctx, reserveScript, l.reserveKeys(request.Lock), r.text, reservationTTL.Milliseconds(), l.restMS())
 	}, func(answers []answer[reply]) bool { return count(answers, said("reserved")) >= l.quorum() })
 	return r, answers, nil
 }
@@ -251,12 +251,14 @@ var errLost = errors.New("the lock was lost while its token was minted")
 // unreserve deletes a reservation that did not get a quorum: at once where it was made, and in the background where that
 // is not known.
 func (l *Leases) unreserve(ctx context.Context, ref store.LeaseRef, answers []answer[reply]) {
-	var made, unknown []*server
+	var made []*server
+	unknown := slices.Clone(l.servers)
 	for _, a := range answers {
-		switch {
-		case a.err != nil:
-			unknown = append(unknown, a.server)
-		case a.value.text(0) == "reserved":
+		if a.err != nil {
+			continue
+		}
+		unknown = slices.DeleteFunc(unknown, func(s *server) bool { return s == a.server })
+		if a.value.text(0) == "reserved" {
 			made = append(made, a.server)
 		}
 	}

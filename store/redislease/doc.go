@@ -24,8 +24,8 @@
 //	 ▲                 the lease is given back                             │
 //	 └─────────────────────────────────────────────────────────────────────┘ or the key expires
 //
-// [Leases.Acquire] returns a lease after all three steps. A reservation lasts at least 5 s, so that a short TTL need not
-// cover the mint. The TTL begins with the confirmation.
+// [Leases.Acquire] returns a lease after all three steps. A reservation lasts 5 s, whatever the TTL: a short one need not
+// cover the mint, and a long one blocks nobody if this process dies. The TTL begins with the confirmation.
 //
 // # Invariants
 //

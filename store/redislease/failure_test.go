@@ -84,7 +84,11 @@ func TestServerFails(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			url, breaks := c.make(t)
-			leases := open(t, db, redislease.Config{URLs: []string{url}, Timeout: time.Second})
+			config := redislease.Config{URLs: []string{url}}
+			if c.kind == redislease.KindTimeout {
+				config.Timeout = hasty
+			}
+			leases := open(t, db, config)
 			breaks()
 			_, err := leases.Acquire(await.Context(t), request("lock", "A"))
 			if !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, store.ErrProviderUnavailable) ||
@@ -104,7 +108,8 @@ func TestServerFails(t *testing.T) {
 func TestServerRecovers(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	leases := open(t, openDB(t), redislease.Config{Timeout: time.Second}, server)
+	db := openDB(t)
+	leases, impatient := open(t, db, redislease.Config{}, server), open(t, db, redislease.Config{Timeout: hasty}, server)
 	lease := acquire(t, leases, request("lock", "A"))
 	server.Do("SCRIPT", "FLUSH")
 	if _, err := leases.Renew(await.Context(t), lease.Ref(), 0); err != nil {
@@ -118,7 +123,7 @@ func TestServerRecovers(t *testing.T) {
 	server.Do("CONFIG", "SET", "maxmemory", "0")
 
 	server.Freeze()
-	_, err := leases.Acquire(await.Context(t), request("lock", "A"))
+	_, err := impatient.Acquire(await.Context(t), request("lock", "A"))
 	fails(t, "an acquire from a frozen server", err, store.ErrUnavailable)
 	server.Thaw()
 	acquire(t, leases, waiting("lock", "B")) // after what the lost acquire has left there
