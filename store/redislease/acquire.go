@@ -98,7 +98,7 @@ func (l *Leases) reserve(ctx context.Context, request store.AcquireRequest) (res
 		}
 		l.unreserve(ctx, r.ref(request), answers)
 		lease, split, err := l.refused(request, answers)
-		pending := errors.Is(err, errPending) && time.Since(began) < reservationMin
+		pending := errors.Is(err, errPending) && time.Since(began) < reservationTTL
 		if !pending && (!split || attempt >= splitsMax) {
 			r.again = lease
 			return r, err
