@@ -80,7 +80,7 @@ var protectScripts = []script{
 		A create view seen_view as select * from seen; create table seen_beside (id integer);
 			create rule beside as on insert to seen_beside do also insert into seen values (new.id, 0)
 		A create function seen_function() returns void language sql security definer as 'update seen set n = n +
-			1'; grant all on all tables in schema public to $app
+			1'; grant all on seen, seen_view, seen_beside to $app
 		A set role $app; update seen_view set n = 2  -- !LF101 seen/1
 		A insert into seen_beside values (7)  -- !LF101 seen/7
 		A select seen_function()  -- !LF101 seen/1
