@@ -45,8 +45,8 @@ func TestUpgradeOfProtectedTables(t *testing.T) {
 }
 
 // TestUpgradeBesideOpenTransactions checks that a migration neither waits for an open transaction that has written to a
-// protected table, nor makes others wait. And that it does not wait long for an open fence.protect: it returns ErrLocked
-// or, if that ends in time, tries again.
+// protected table, nor makes others wait. And that it does not wait long for an open fence.protect: it tries again, and
+// returns ErrLocked in the end.
 func TestUpgradeBesideOpenTransactions(t *testing.T) {
 	t.Parallel()
 	url := scripted(t, "create table written (id integer); select fence.protect('written', 'written/{id}')")

@@ -1,7 +1,7 @@
--- fence.check_rows(table, resources, observe) is called by the triggers of a protected table, for rows of resources that
--- this transaction is not admitted for. table is the table of the rows, perhaps a partition. observe: the mode of the
--- table is "observe". The triggers pass it, because the snapshot of the transaction may be older than the mode; those of
--- a table whose template did not fit when a migration came do not.
+-- fence.check_rows(table, resources, observe) is called by the triggers of a protected table, for rows of resources
+-- that this transaction is not admitted for. table is the table of the rows, perhaps a partition. observe: the mode of
+-- the table is "observe". The triggers pass it, because the snapshot of the transaction may be older than the mode. If
+-- the template of a table did not fit its columns at an upgrade, its triggers are older and do not pass it.
 --
 -- A transaction that has set fencegate.token, and perhaps fencegate.lease_id, is guarded by that now. With
 -- fencegate.resource set, only that resource is. What is left is rejected: it raises as fence.guard does, or LF101 for

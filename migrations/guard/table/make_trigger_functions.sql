@@ -1,5 +1,5 @@
--- fence.make_trigger_functions(id, table, template, mode) makes or replaces the functions of the triggers of a registered
--- table. Raises what fence.template_columns raises.
+-- fence.make_trigger_functions(id, table, template, mode) makes or replaces the functions of the triggers of a
+-- registered table. Raises what fence.template_columns raises.
 create or replace function fence.make_trigger_functions(
     p_id integer, p_table regclass, p_template text, p_mode text) returns void
 language plpgsql

@@ -1,5 +1,5 @@
--- fence.missing_usage(table, template) → the statement that gives the schema's owner, whose rights the triggers have, the
--- use of a schema that they need: that of the table, or of a domain of its template. null if no right is missing.
+-- fence.missing_usage(table, template) → the statement that gives the schema's owner, whose rights the triggers have,
+-- the use of a schema that they need: that of the table, or of a domain of its template. null if no right is missing.
 create or replace function fence.missing_usage(p_table regclass, p_template text) returns text
 language sql stable
 as $$

@@ -4,8 +4,8 @@
 -- Registers the table, or changes its registration, and makes the functions of its triggers. Deletes the registrations
 -- of tables of the same name that were dropped.
 --
--- Raises 22023 for an invalid argument, 42501 for a caller who does not own the table, or if the schema's owner may not use
--- a schema that the triggers need, 42809 for a table that cannot be
+-- Raises 22023 for an invalid argument, 42501 for a caller who does not own the table, or if the schema's owner may not
+-- use a schema that the triggers need, 42809 for a table that cannot be
 -- protected, and what fence.template_columns raises.
 create or replace function fence.prepare_protection(p_table regclass, p_template text, p_mode text) returns text[]
 language plpgsql security definer
@@ -26,11 +26,13 @@ begin
     end if;
     perform fence.check_table_owner(p_table);
     if not exists (select from fence.template_columns(p_table, p_template) c where c.literal is null) then
-        raise notice 'one fence for the whole table: the template % has no column', quote_literal(left(p_template, 100));
+        raise notice 'one fence for the whole table: the template % has no column',
+            quote_literal(left(p_template, 100));
     end if;
     v_grant := fence.missing_usage(p_table, p_template);
     if v_grant is not null then
-        raise exception 'fencegate, as the role %, may not use a schema that the protection of % needs', current_user, p_table
+        raise exception 'fencegate, as the role %, may not use a schema that the protection of % needs',
+            current_user, p_table
             using errcode = 'insufficient_privilege', hint = 'Let the owner of the schema run: ' || v_grant;
     end if;
 

@@ -60,7 +60,8 @@ begin
         limit 1;
     end if;
     if v_problem is null then
-        select format('%s, the owner of %s, cannot attach partitions: call fence.protect again', c.relowner::regrole, p_table)
+        select format('%s, the owner of %s, cannot attach partitions: call fence.protect again',
+            c.relowner::regrole, p_table)
         into v_problem
         from pg_class c
         where c.oid = p_table and c.relkind = 'p'

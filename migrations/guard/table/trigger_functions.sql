@@ -1,5 +1,6 @@
--- fence.trigger_functions(table, template, mode) → the functions of the triggers of a protected table: their kind, which is
--- the end of their name, and their body. They are made for the table, so that a write is checked by planned statements.
+-- fence.trigger_functions(table, template, mode) → the functions of the triggers of a protected table: their kind, which
+-- is the end of their name, and their body. They are made for the table, so that a write is checked by planned
+-- statements.
 --
 -- Statement triggers check each resource of a statement once, by its transition tables (fencegate_old, fencegate_new).
 -- Most statements write one row. For those a look at that row is enough, and costs half as much as to find the resources
