@@ -131,7 +131,9 @@ func TestDump(t *testing.T) {
 		A reset session_replication_role; insert into part values (2);
 			select count(*) from fence.reported where resource = 'parts/2'  -- 1
 		A truncate part; select fence.protect('parts', 'parts/{id}');
-			select fence.protect('dumped', 'dumped/{id}'); select count(*) from fence.protected_tables  -- 2
+			select fence.protect('dumped', 'dumped/{id}'); select count(*) from fence.protected_tables  -- 3
+		A create table dropped (id integer); select fence.protect('dropped', 'dropped');
+			select count(*) from fence.protected_tables  -- 3
 		A truncate part  -- !LF107
 		A select test.grant('dumped/1')  -- $t
 		A begin; select fence.guard('dumped/1', $t, 1); delete from dumped; commit`}
