@@ -49,13 +49,13 @@ var refusedCases = []refusedCase{
 
 	// What is not open looks as if it did not exist.
 	{`"op":"insert","resource":"accounts/1","table":"public.nothing","row":{"id":1}`, api.CodeNotFound, "public.nothing"},
-	{`"op":"insert","resource":"closed/1","table":"public.closed","row":{"id":1}`, api.CodeNotFound, "no table"},
-	{`"op":"insert","resource":"watched/1","table":"public.watched","row":{"id":1}`, api.CodeNotFound, "no table"},
-	{`"op":"insert","resource":"tampered/1","table":"public.tampered","row":{"id":1}`, api.CodeNotFound, "no table"},
-	{`"op":"insert","resource":"accounts/1","table":"public.unprotected","row":{"id":1}`, api.CodeNotFound, "no table"},
+	{`"op":"insert","resource":"closed/1","table":"public.closed","row":{"id":1}`, api.CodeNotFound, "is open to"},
+	{`"op":"insert","resource":"watched/1","table":"public.watched","row":{"id":1}`, api.CodeNotFound, "is open to"},
+	{`"op":"insert","resource":"tampered/1","table":"public.tampered","row":{"id":1}`, api.CodeNotFound, "is open to"},
+	{`"op":"insert","resource":"accounts/1","table":"public.unprotected","row":{"id":1}`, api.CodeNotFound, "is open to"},
 	{`"op":"delete","resource":"accounts/1","table":"fence.fences","where":{"resource":"a"}`, api.CodeNotFound,
-		"no table"},
-	{`"op":"insert","resource":"accounts/1","table":"accounts","row":{"id":1}`, api.CodeNotFound, "no table"},
+		"is open to"},
+	{`"op":"insert","resource":"accounts/1","table":"accounts","row":{"id":1}`, api.CodeNotFound, "is open to"},
 	{`"op":"insert","resource":"accounts/1","table":"public.accounts; drop table x","row":{"id":1}`, api.CodeNotFound, ""},
 	{`"op":"insert","resource":"accounts/1","table":"\"public\".\"accounts\"","row":{"id":1}`, api.CodeNotFound, ""},
 
@@ -90,6 +90,8 @@ var refusedCases = []refusedCase{
 		`mood`},
 	{`"op":"insert","resource":"types/1","table":"public.types","row":{"id":1,"twice":2}`, api.CodeInvalidRequest,
 		`twice`},
+	{`"op":"insert","resource":"types/1","table":"public.types","row":{"id":1,"doc":` + strings.Repeat("[", 9000) +
+		strings.Repeat("]", 9000) + `}`, api.CodeInvalidRequest, `stack depth`},
 	{`"op":"update",` + onAccount + `,"where":{},"set":{"balance":1}`, api.CodeInvalidRequest, `where must name a column`},
 	{`"op":"update",` + onAccount + `,"where":{"id":1},"set":{}`, api.CodeInvalidRequest, `set must name a column`},
 	{`"op":"update",` + onAccount + `,"where":{"id":1},"row":{"id":1}`, api.CodeInvalidRequest, `has row`},
@@ -140,6 +142,7 @@ func TestRefusedTableOperations(t *testing.T) {
 	h := newTables(t, patientDatabase(t), "accounts/1", "accounts/2", "accounts/3", "types/1", "logs", "closed/1",
 		"watched/1", "tampered/1", "tenants/1", "tenants/2", "tenants/3")
 	h.openWithRole(t)
+	h.exec(t, "alter function fence.write_rows set max_stack_depth = '500kB'")
 	h.written(t, `"op":"insert",`+onAccount+`,"row":{"id":1,"balance":10,"email":"one"}`,
 		`"op":"insert","resource":"accounts/2","table":"public.accounts","row":{"id":2,"balance":10,"email":"two"}`)
 	rows := func() string {

@@ -81,6 +81,17 @@ var attackScripts = []script{
 		A select coalesce(string_agg(p.proname, ' '), 'none') from pg_proc p
 			where p.pronamespace = 'fence'::regnamespace and p.prorettype = 'trigger'::regtype
 				and has_function_privilege('$app', p.oid, 'execute')  -- none`},
+	{"an owner who uses its row function elsewhere does not stop others from protecting tables", `
+		B set session authorization $owner; create table public.forked (id integer) partition by list (id);
+			select fence.protect('public.forked', 'forked/{id}'); create table public.fork (id integer)
+		A select id from fence.protected_tables where template = 'forked/{id}'  -- $id
+		B create trigger mine after insert on public.fork for each row execute function fence.check_${id}_row();
+			drop table public.forked
+		A create table unforked (id integer); select fence.protect('unforked', 'unforked/{id}')
+		A select count(*) from fence.protected_tables where id = $id  -- 1
+		B drop table public.fork; select fence.protect('unforked', 'unforked/{id}')  -- !42501
+		A select fence.protect('unforked', 'unforked/{id}');
+			select count(*) from pg_proc where proname like 'check_${id}_%'  -- 0`},
 	{"an owner whose types have casts: its functions never run with fencegate's rights", `
 		A create schema $owner authorization $owner;
 			create table casting (id integer, name text, unit uuid, n integer);
@@ -147,6 +158,16 @@ var attackScripts = []script{
 			-- the trigger functions are not those of the template any more: call fence.protect again
 		A select fence.protect('owned', 'owned/{id}');
 			select problem is null from fence.protected where table_name = 'owned'::regclass  -- t`},
+	{"a look at a table waits 10 ms at most for a lock on it", `
+		A create table locked (id integer); select fence.protect('locked', 'locked/{id}')
+		A create or replace trigger fencegate_replica after insert on locked for each row when (new.id > 0)
+			execute function test.nothing(); alter table locked enable replica trigger fencegate_replica;
+			set statement_timeout = '10s'
+		B begin; lock table locked
+		A select problem is null from fence.protected where template = 'locked/{id}'  -- t
+		B rollback
+		A select problem from fence.protected where template = 'locked/{id}'
+			-- trigger fencegate_replica on public.locked has another definition`},
 	{"an admission of another transaction", `
 		A create table another (id integer primary key); insert into another values (1);
 			select fence.protect('another', 'another/{id}'); select test.grant('another/1')  -- $t

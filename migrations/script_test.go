@@ -250,6 +250,7 @@ create function test.lease(p_lock text, p_token bigint) returns uuid language sq
     select lease_id from fence.leases where lock = p_lock and fencing_token = p_token $$;
 create function test.release(p_lock text, p_token bigint) returns text language sql as $$
     select status from fence.release(p_lock, 'owner', test.lease(p_lock, p_token), p_token) $$;
+create function test.nothing() returns trigger language plpgsql as $$ begin return null; end $$;
 create function test.expire(p_lock text) returns void language sql as $$
     update fence.leases set expires_at = clock_timestamp() where lock = p_lock $$;
 `

@@ -25,7 +25,7 @@ var (
 			"may have lost leases that still run.",
 		"0 for less than that time after a restart. No locks are granted while fewer than half of the servers vote.",
 		redisLabels...)
-	redisCallsFamily = redisSubject.counter("fencegate_redis_calls_total", "Calls of the server.", "", redisLabels...)
+	redisCallsFamily  = redisSubject.counter("fencegate_redis_calls_total", "Calls of the server.", "", redisLabels...)
 	redisErrorsFamily = redisSubject.counter("fencegate_redis_errors_total", "Calls that failed, by kind.",
 		"`timeout`: it is slow, or away (`--redis-timeout`); `full`: `maxmemory`; `wrong_type`: the key of a lock has other "+
 			"data; `permission` and `auth`: the rights of its user; `read_only`: a replica.",
