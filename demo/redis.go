@@ -57,7 +57,7 @@ func (r *round) checkOverlap(a, b *redisLease) error {
 	now := time.Now()
 	switch {
 	case a == nil || a.Owner != r.a.Name || b == nil || b.Owner != r.b.Name:
-		return errors.New("Redis has not granted the lock twice")
+		return fmt.Errorf("%w: the lock was not granted twice", ErrUnexpected)
 	case !now.Before(a.expiresAt) || !now.Before(b.expiresAt):
 		return errTooSlow
 	}

@@ -20,8 +20,6 @@ const sentinelName = "demo"
 
 // failover has servers of their own for each round.
 type failover struct {
-	noFailure
-
 	master, replica, sentinel *redisprocess.Process
 	replication               *relay // from the replica to the master
 	discovery                 *relay // from the gateway to the Sentinel of the round

@@ -54,8 +54,6 @@ func (d RedlockClock) library() (string, error) {
 }
 
 type clockJump struct {
-	noFailure
-
 	library string
 	dir     string // of the files that shift the clocks
 	servers [5]clockServer
