@@ -189,10 +189,11 @@ func (w Worker) acquireFromGateway(
 			return lease, nil
 		}
 		var event Event
+		var failure *lockclient.Error
 		switch {
 		case errors.Is(err, lockclient.ErrLockHeld):
 			event = heldEvent(w.Lock, err)
-		case errors.Is(err, lockclient.ErrUnavailable):
+		case errors.Is(err, lockclient.ErrUnavailable) && errors.As(err, &failure) && failure.Cause == nil: // the gateway says so
 			event = Event{Event: "unavailable", Code: string(api.CodeUnavailable),
 				Text: "tries to acquire " + w.Lock + ": unavailable; tries again"}
 		default:
