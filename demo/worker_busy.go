@@ -15,6 +15,9 @@ import (
 // pauses is the metric of the time from a garbage collection's wish to stop the world until the world runs again.
 const pauses = "/sched/pauses/total/gc:seconds"
 
+// busyMax ends the loop, after a minute or so, of a worker whose demo was killed.
+const busyMax = 1 << 34
+
 // workBusy computes in a loop without a function call, beside garbage collections. A collection must stop every goroutine
 // first. This one can't be stopped, given GODEBUG=asyncpreemptoff=1: so the collection waits for it, and all the others,
 // that of the heartbeat among them, wait for the collection. Such a process can't read a message either: the file is how
@@ -34,14 +37,16 @@ func (w Worker) workBusy(emit func(Event)) error {
 	enough := (*uint32)(unsafe.Pointer(unsafe.SliceData(memory))) //nolint:gosec // another process changes it
 	emit(Event{Event: "working", Text: "works on it, in a loop that its runtime can't interrupt; a garbage collection begins"})
 
+	var computed atomic.Bool
 	var collecting sync.WaitGroup
 	collecting.Go(func() {
-		for atomic.LoadUint32(enough) == 0 {
+		for !computed.Load() {
 			runtime.GC()
 		}
 	})
-	for atomic.LoadUint32(enough) == 0 { //nolint:revive // this is the loop
+	for i := 0; i < busyMax && atomic.LoadUint32(enough) == 0; i++ { //nolint:revive // this is the loop
 	}
+	computed.Store(true)
 	collecting.Wait()
 	emit(Event{Event: "resumed", Text: fmt.Sprintf(
 		"goes on: its runtime has stopped the world for more than %s (%s), and its heartbeat with it", longestPause(), pauses)})
