@@ -49,7 +49,7 @@ func (w Worker) workBusy(emit func(Event)) error {
 	computed.Store(true)
 	collecting.Wait()
 	emit(Event{Event: "resumed", Text: fmt.Sprintf(
-		"goes on: its runtime has stopped the world for more than %s (%s), and its heartbeat with it", longestPause(), pauses)})
+		"goes on: its runtime had stopped the world, and its heartbeat, for more than %s", longestPause())})
 	return nil
 }
 
