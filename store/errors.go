@@ -58,9 +58,9 @@ var (
 
 	// ErrUnavailable says that the database could not be reached, or did not answer; see UnavailableError.
 	ErrUnavailable = errors.New("the database is unavailable")
-	// ErrProviderUnavailable says that Redis, which keeps the lease, could not be reached, or did not answer, or refused to.
+	// ErrProviderUnavailable says that the Redis that keeps the lease could not be reached, did not answer, or refused.
 	// It is always an ErrUnavailable, too.
-	ErrProviderUnavailable = errors.New("Redis, which keeps the leases on this name, is unavailable")
+	ErrProviderUnavailable = errors.New("the Redis that keeps the leases on this name is unavailable")
 	// ErrLocked says that another session of the database kept locked what a statement needs. It is always an
 	// ErrUnavailable, too, and nothing was applied.
 	ErrLocked = errors.New("another session of the database holds a lock that this needs")
@@ -221,7 +221,8 @@ type UnavailableError struct {
 }
 
 func (e *UnavailableError) Error() string {
-	if errors.Is(e.Err, ErrOverloaded) { // which is not the database's fault
+	// These are not the database's fault.
+	if errors.Is(e.Err, ErrOverloaded) || errors.Is(e.Err, ErrProviderUnavailable) {
 		return fmt.Sprintf("%v (outcome %s)", e.Err, e.Outcome)
 	}
 	return fmt.Sprintf("%v (outcome %s): %v", ErrUnavailable, e.Outcome, e.Err)
