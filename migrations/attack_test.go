@@ -62,18 +62,44 @@ var attackScripts = []script{
 			-- !42501
 		B create or replace trigger fencegate_insert after insert on used for each statement execute function
 			fence.check_${id}_insert()  -- !42501
-		B select fence.prepare_protection('used', 'used/{id}', 'enforce');
+		B select fence.prepare_protection('used', 'used/{id}', 'enforce')  -- !42501 only fence.protect
+		B insert into fence.table_callers (table_id, caller) values ('used'::regclass, 'postgres')  -- !42501
+		B insert into fence.table_callers (table_id) values ('used'::regclass);
+			select fence.prepare_protection('used', 'used/{id}', 'enforce')  -- !42501 only fence.protect
+		B begin; insert into fence.table_callers (table_id) values ('used'::regclass);
+			select fence.prepare_protection('used', 'used/{id}', 'enforce');
 			create trigger mine after insert on used for each statement execute function fence.check_${id}_insert()
 			-- !42501
 		A create table others (id integer); select fence.protect('others', 'others/{id}')
-		B select fence.protect('others', 'x/{id}', 'observe')  -- !42501 own
-		B select fence.forget_protection('others')  -- !42501 own
-		B select fence.unprotect('others')  -- !42501
+		B rollback; select fence.protect('others', 'x/{id}', 'observe')  -- !42501 own
+		B begin; insert into fence.table_callers (table_id) values ('others'::regclass);
+			select fence.forget_protection('others')  -- !42501 own
+		B rollback; select fence.unprotect('others')  -- !42501
 		A select template, mode, problem is null from fence.protected where table_name = 'others'::regclass
 			-- others/{id}|enforce|t
-		B drop table used; create table used_again (id integer); select fence.protect('used_again', 'used/{id}');
-			select fence.unprotect('used_again')
+		B drop table used; create table public.used (id integer);
+			select fence.protect('public.used', 'used/{id}'); select fence.unprotect('public.used')
 		A select count(*) from pg_proc where proname like 'check_${id}_%'  -- 0`},
+	{"an owner whose code runs in a session of another role has no rights of that role, and one keeps its own", `
+		A create schema ${owner}_3 authorization $owner; create table victim (id integer);
+			select fence.protect('victim', 'victim/{id}')
+		B set session authorization $owner; create table ${owner}_3.trap (id integer); grant all on ${owner}_3.trap to $app;
+			grant usage on schema ${owner}_3 to $app
+		B create function ${owner}_3.trap(i integer) returns integer immutable security definer language plpgsql as 'begin
+			if session_user <> ''$owner'' then perform fence.prepare_protection(''public.victim'', ''junk'', ''observe'');
+			end if; return i; end'
+		B create index on ${owner}_3.trap (${owner}_3.trap(id)); insert into ${owner}_3.trap select generate_series(1, 9)
+		A analyze ${owner}_3.trap  -- !42501 only fence.protect
+		B create or replace function ${owner}_3.trap(i integer) returns integer immutable security definer language plpgsql
+			as 'begin if session_user <> ''$owner'' then perform fence.protect(''public.victim'', ''junk'', ''observe'');
+			end if; return i; end'
+		A analyze ${owner}_3.trap  -- !42501 $owner does not own public.victim
+		A insert into ${owner}_3.trap values (1)  -- !42501 $owner does not own public.victim
+		A select template, mode from fence.protected where table_name = 'victim'::regclass  -- victim/{id}|enforce
+		B create function ${owner}_3.protect() returns void security definer language sql as
+			'select fence.protect(''${owner}_3.trap'', ''trap/{id}'')'
+		C set session authorization $app; select ${owner}_3.protect()
+		A select template from fence.protected where table_name = '${owner}_3.trap'::regclass  -- trap/{id}`},
 	{"an application without rights on any table: no trigger with functions of others' tables", `
 		A create table others_plain (id integer); select fence.protect('others_plain', 'others/{id}');
 			create table others_parts (id integer) partition by list (id);
@@ -87,11 +113,11 @@ var attackScripts = []script{
 		A select id from fence.protected_tables where template = 'forked/{id}'  -- $id
 		B create trigger mine after insert on public.fork for each row execute function fence.check_${id}_row();
 			drop table public.forked
-		A create table unforked (id integer); select fence.protect('unforked', 'unforked/{id}')
+		A create table forked (id integer); select fence.protect('forked', 'unforked/{id}')
 		A select count(*) from fence.protected_tables where id = $id  -- 1
-		B drop table public.fork; select fence.protect('unforked', 'unforked/{id}')  -- !42501
-		A select fence.protect('unforked', 'unforked/{id}');
-			select count(*) from pg_proc where proname like 'check_${id}_%'  -- 0`},
+		B drop table public.fork; select fence.protect('forked', 'unforked/{id}')  -- !42501
+		A select fence.protect('forked', 'unforked/{id}'); select count(*) from fence.protected_tables where id = $id  -- 0
+		A select count(*) from pg_proc where proname like 'check_${id}_%'  -- 0`},
 	{"an owner whose types have casts: its functions never run with fencegate's rights", `
 		A create schema $owner authorization $owner;
 			create table casting (id integer, name text, unit uuid, n integer);
@@ -136,7 +162,7 @@ var attackScripts = []script{
 		A create table owned (id integer); select fence.protect('owned', 'owned/{id}');
 			alter table owned disable trigger fencegate_insert; insert into owned values (1);
 			select problem from fence.protected where table_name = 'owned'::regclass
-			-- trigger fencegate_insert on public.owned does not always fire
+			-- trigger fencegate_insert on public.owned is disabled
 		A alter table owned enable trigger fencegate_insert;
 			select problem from fence.protected where table_name = 'owned'::regclass
 			-- trigger fencegate_insert on public.owned does not always fire

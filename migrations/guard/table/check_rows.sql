@@ -1,14 +1,18 @@
--- fence.check_rows(table, resources) is called by the triggers of a protected table, for rows of resources that this
--- transaction is not admitted for. table is the table of the rows, perhaps a partition.
+-- fence.check_rows(table, resources, observe) is called by the triggers of a protected table, for rows of resources
+-- that this transaction is not admitted for. table is the table of the rows, perhaps a partition. observe: the mode of
+-- the table is "observe". The triggers pass it, because the snapshot of the transaction may be older than the mode. If
+-- the template of a table did not fit its columns at an upgrade, its triggers are older and do not pass it.
 --
 -- A transaction that has set fencegate.token, and perhaps fencegate.lease_id, is guarded by that now. With
 -- fencegate.resource set, only that resource is. What is left is rejected: it raises as fence.guard does, or LF101 for
 -- a transaction without a token. In the mode "observe" nothing raises; rejections are recorded instead, 100 at most in
--- a call.
+-- a transaction. Each row of a partitioned table is a call, so a setting of the transaction counts them. Rejections of
+-- another table in between start the count anew.
 --
 -- Raises 22023 if a setting is invalid, 55000 for a resource that is null: a column of the template was given another
 -- type (fence.resource_expression). fence.protected shows that, too.
-create or replace function fence.check_rows(p_table oid, p_resources text[]) returns void
+create or replace function fence.check_rows(p_table oid, p_resources text[], p_observe boolean default null)
+returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_hashjoin = off
@@ -16,8 +20,8 @@ set enable_mergejoin = off
 as $$
 declare
     v_root     oid := coalesce(pg_partition_root(p_table), p_table);
-    v_observe  boolean := exists (
-        select from fence.protected_tables p where p.table_id = v_root and p.mode = 'observe');
+    v_observe  boolean := coalesce(p_observe, exists (
+        select from fence.protected_tables p where p.table_id = v_root and p.mode = 'observe'));
     v_only     text := nullif(current_setting('fencegate.resource', true), '');
     v_given    text := nullif(current_setting('fencegate.token', true), '');
     v_table    text;
@@ -26,7 +30,9 @@ declare
     v_token    bigint;
     v_sequence bigint;
     v_ruling   fence.ruling;
-    v_reports  integer := 0;
+    v_counted  text := current_setting('fencegate.reports', true);
+    v_reports  integer := case
+        when v_counted ~ ('^' || v_root || ' [0-9]{1,3}$') then split_part(v_counted, ' ', 2) else '0' end;
 begin
     if array_position(p_resources, null) is not null and not v_observe then
         raise exception 'a column of the template of % has another type than when the table was protected',
@@ -80,6 +86,7 @@ begin
         end if;
         v_reports := v_reports + 1;
         exit when v_reports > 100;
+        perform set_config('fencegate.reports', v_root || ' ' || v_reports, true);
         perform fence.report_rejection(v_resource, v_token, v_sequence, v_ruling, v_table);
     end loop;
 end

@@ -2,9 +2,10 @@
 -- triggers on the table, if it has not got it. fence.protect runs them as its caller, who must own the table.
 --
 -- Registers the table, or changes its registration, and makes the functions of its triggers. Deletes the registrations
--- of tables that were dropped.
+-- of tables of the same name that were dropped.
 --
--- Raises 22023 for an invalid argument, 42501 for a caller who does not own the table, 42809 for a table that cannot be
+-- Raises 22023 for an invalid argument, 42501 for a caller who does not own the table, or if the schema's owner may not
+-- use a schema that the triggers need, 42809 for a table that cannot be
 -- protected, and what fence.template_columns raises.
 create or replace function fence.prepare_protection(p_table regclass, p_template text, p_mode text) returns text[]
 language plpgsql security definer
@@ -12,31 +13,48 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_problem  text := fence.table_problem(p_table);
+    v_grant    text;
     v_id       integer;
     v_dropped  regclass;
+    v_name     text;
 begin
     if p_mode is null or p_mode not in ('enforce', 'observe') then
-        raise exception 'the mode is enforce or observe' using errcode = 'invalid_parameter_value';
+        raise exception 'the mode is %, it must be enforce or observe', quote_nullable(left(p_mode, 50))
+            using errcode = 'invalid_parameter_value';
     elsif v_problem is not null then
         raise exception '%', v_problem using errcode = 'wrong_object_type';
     end if;
     perform fence.check_table_owner(p_table);
-    perform fence.template_columns(p_table, p_template);
+    if not exists (select from fence.template_columns(p_table, p_template) c where c.literal is null) then
+        raise notice 'one fence for the whole table: the template % has no column',
+            quote_literal(left(p_template, 100));
+    end if;
+    v_grant := fence.missing_usage(p_table, p_template);
+    if v_grant is not null then
+        raise exception 'fencegate, as the role %, may not use a schema that the protection of % needs',
+            current_user, p_table
+            using errcode = 'insufficient_privilege', hint = 'Let the owner of the schema run: ' || v_grant;
+    end if;
 
+    select format('%s.%s', n.nspname, c.relname) into v_name
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = p_table;
     for v_dropped in
-        select p.table_id from fence.protected_tables p where not exists (select from pg_class c where c.oid = p.table_id)
+        select p.table_id from fence.protected_tables p
+        where p.table_name = v_name and not exists (select from pg_class c where c.oid = p.table_id)
     loop
         begin
-            perform fence.forget_protection(v_dropped);
+            perform fence.delete_protection(v_dropped);
         exception
             when dependent_objects_still_exist then
                 null; -- somebody made another trigger with its functions
         end;
     end loop;
-    insert into fence.protected_tables as p (table_id, template, mode) values (p_table, p_template, p_mode)
-    on conflict (table_id) do update set template = excluded.template, mode = excluded.mode
+    insert into fence.protected_tables as p (table_id, table_name, template, mode)
+    values (p_table, v_name, p_template, p_mode)
+    on conflict (table_id) do update
+    set table_name = excluded.table_name, template = excluded.template, mode = excluded.mode
     returning p.id into v_id;
-    perform fence.make_trigger_functions(v_id, p_table, p_template);
+    perform fence.make_trigger_functions(v_id, p_table, p_template, p_mode);
 
     return array(
         select distinct format('grant trigger on %s to %I', w.on_table, current_user)

@@ -9,12 +9,20 @@ as $$
 declare
     v_problem text := fence.table_problem(p_table);
 begin
+    if not exists (select from pg_class c where c.oid = p_table) then
+        return format('%s was dropped: call fence.protect for a new table of that name, or fence.unprotect(%s)',
+            coalesce((select p.table_name from fence.protected_tables p where p.id = p_id), 'the table'), p_table::oid);
+    elsif v_problem is not null then
+        return v_problem;
+    end if;
+    v_problem := 'a right is missing: ' || fence.missing_usage(p_table, p_template);
     if v_problem is not null then
         return v_problem;
     end if;
     -- The subqueries keep plans from reading the whole catalog, whatever the statistics are.
     select format('trigger %s on %s %s', w.name, w.on_table, case
             when t.oid is null then 'is missing'
+            when t.tgenabled = 'D' then 'is disabled'
             when t.tgenabled <> e.enabled then case w.fires when 'always' then 'does not always fire'
                 else 'does not fire for replicated rows alone' end
             else 'has another definition' end)
@@ -28,8 +36,10 @@ begin
     limit 1;
     if v_problem is null then
         -- The triggers that PostgreSQL makes on partitions.
-        select format('trigger fencegate_row on %s %s', p.relid,
-            case when t.oid is null then 'is missing' else 'does not always fire' end)
+        select format('trigger fencegate_row on %s %s', p.relid, case
+            when t.oid is null then 'is missing'
+            when t.tgenabled = 'D' then 'is disabled'
+            else 'does not always fire' end)
         into v_problem
         from fence.with_partitions(p_table) as p (relid)
         left join lateral (
@@ -40,13 +50,22 @@ begin
     if v_problem is null then
         select 'the trigger functions are not those of the template any more: call fence.protect again'
         into v_problem
-        from fence.trigger_functions(p_table, p_template) f
+        from fence.protected_tables r
+        cross join fence.trigger_functions(p_table, p_template, r.mode) f
         left join lateral (
             select * from pg_proc p
             where p.pronamespace = 'fence'::regnamespace and p.proname = format('check_%s_%s', p_id, f.kind) limit 1
         ) p on true
-        where p.prosrc is distinct from f.body
+        where r.id = p_id and p.prosrc is distinct from f.body
         limit 1;
+    end if;
+    if v_problem is null then
+        select format('%s, the owner of %s, cannot attach partitions: call fence.protect again',
+            c.relowner::regrole, p_table)
+        into v_problem
+        from pg_class c
+        where c.oid = p_table and c.relkind = 'p'
+            and not has_function_privilege(c.relowner, format('fence.check_%s_row()', p_id), 'execute');
     end if;
     if v_problem is null then
         select format('%1$s may replace the triggers: revoke trigger on %2$s from %1$s',
