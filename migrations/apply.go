@@ -188,7 +188,8 @@ func setParsing(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // applyGuard replaces the functions, also those of protected tables, while no table becomes protected. Bodies are checked
-// when they first run, so the files need no order. It revokes all rights of public.
+// when they first run, so the files need no order. It drops those of older revisions that had other arguments, and
+// revokes all rights of public.
 func applyGuard(ctx context.Context, tx pgx.Tx) error {
 	const begin = `
 		set local check_function_bodies = off;
@@ -208,6 +209,10 @@ func applyGuard(ctx context.Context, tx pgx.Tx) error {
 		revoke all on all sequences in schema fence from public;
 		revoke all on all functions in schema fence from public;
 		select fence.remake_trigger_functions();
+		drop function if exists
+			fence.check_rows(oid, text[]),
+			fence.trigger_functions(regclass, text),
+			fence.make_trigger_functions(integer, regclass, text);
 		insert into fence.database_identity (system_identifier, timeline, tokens_oid)
 		select r.system_identifier, r.timeline, r.tokens_oid from fence.running_database() r
 		on conflict do nothing`

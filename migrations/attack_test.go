@@ -62,18 +62,44 @@ var attackScripts = []script{
 			-- !42501
 		B create or replace trigger fencegate_insert after insert on used for each statement execute function
 			fence.check_${id}_insert()  -- !42501
-		B select fence.prepare_protection('used', 'used/{id}', 'enforce');
+		B select fence.prepare_protection('used', 'used/{id}', 'enforce')  -- !42501 only fence.protect
+		B insert into fence.table_callers (table_id, caller) values ('used'::regclass, 'postgres')  -- !42501
+		B insert into fence.table_callers (table_id) values ('used'::regclass);
+			select fence.prepare_protection('used', 'used/{id}', 'enforce')  -- !42501 only fence.protect
+		B begin; insert into fence.table_callers (table_id) values ('used'::regclass);
+			select fence.prepare_protection('used', 'used/{id}', 'enforce');
 			create trigger mine after insert on used for each statement execute function fence.check_${id}_insert()
 			-- !42501
 		A create table others (id integer); select fence.protect('others', 'others/{id}')
-		B select fence.protect('others', 'x/{id}', 'observe')  -- !42501 own
-		B select fence.forget_protection('others')  -- !42501 own
-		B select fence.unprotect('others')  -- !42501
+		B rollback; select fence.protect('others', 'x/{id}', 'observe')  -- !42501 own
+		B begin; insert into fence.table_callers (table_id) values ('others'::regclass);
+			select fence.forget_protection('others')  -- !42501 own
+		B rollback; select fence.unprotect('others')  -- !42501
 		A select template, mode, problem is null from fence.protected where table_name = 'others'::regclass
 			-- others/{id}|enforce|t
 		B drop table used; create table used_again (id integer); select fence.protect('used_again', 'used/{id}');
 			select fence.unprotect('used_again')
 		A select count(*) from pg_proc where proname like 'check_${id}_%'  -- 0`},
+	{"an owner whose code runs in a session of another role has no rights of that role, and one keeps its own", `
+		A create schema ${owner}_3 authorization $owner; create table victim (id integer);
+			select fence.protect('victim', 'victim/{id}')
+		B set session authorization $owner; create table ${owner}_3.trap (id integer); grant all on ${owner}_3.trap to $app;
+			grant usage on schema ${owner}_3 to $app
+		B create function ${owner}_3.trap(i integer) returns integer immutable security definer language plpgsql as 'begin
+			if session_user <> ''$owner'' then perform fence.prepare_protection(''public.victim'', ''junk'', ''observe'');
+			end if; return i; end'
+		B create index on ${owner}_3.trap (${owner}_3.trap(id)); insert into ${owner}_3.trap select generate_series(1, 9)
+		A analyze ${owner}_3.trap  -- !42501 only fence.protect
+		B create or replace function ${owner}_3.trap(i integer) returns integer immutable security definer language plpgsql
+			as 'begin if session_user <> ''$owner'' then perform fence.protect(''public.victim'', ''junk'', ''observe'');
+			end if; return i; end'
+		A analyze ${owner}_3.trap  -- !42501 $owner does not own public.victim
+		A insert into ${owner}_3.trap values (1)  -- !42501 $owner does not own public.victim
+		A select template, mode from fence.protected where table_name = 'victim'::regclass  -- victim/{id}|enforce
+		B create function ${owner}_3.protect() returns void security definer language sql as
+			'select fence.protect(''${owner}_3.trap'', ''trap/{id}'')'
+		C set session authorization $app; select ${owner}_3.protect()
+		A select template from fence.protected where table_name = '${owner}_3.trap'::regclass  -- trap/{id}`},
 	{"an application without rights on any table: no trigger with functions of others' tables", `
 		A create table others_plain (id integer); select fence.protect('others_plain', 'others/{id}');
 			create table others_parts (id integer) partition by list (id);

@@ -255,6 +255,13 @@ var protectScripts = []script{
 			-- there is no such table
 		A create table thrice (id integer); select fence.protect('thrice', 'thrice');
 			select count(*) from fence.protected where table_name::oid = $oid  -- 0`},
+	{"a mode is in force for transactions with an older snapshot", `
+		A create table enforced (id integer); select fence.protect('enforced', 'enforced', 'observe')
+		B begin isolation level repeatable read; select 1
+		C begin isolation level repeatable read; select 1
+		A select fence.protect('enforced', 'enforced', 'enforce')
+		B insert into enforced values (1)  -- !LF101 enforced
+		C truncate enforced  -- !40001`},
 	{"observe, with a token", `
 		A create table observed (id integer); select fence.protect('observed', 'observed', 'observe');
 			select test.grant('observed')  -- $old

@@ -35,6 +35,7 @@ var appRights = []string{
 
 // tableOwnerRights are the rights that a role needs besides to protect its tables.
 var tableOwnerRights = []string{
+	"insert (table_id) on fence.table_callers", // not the other columns: they are the proof of who calls
 	"execute on function fence.protect",
 	"execute on function fence.prepare_protection", // for fence.protect
 	"execute on function fence.make_triggers",

@@ -73,7 +73,9 @@ func expectRights(t *testing.T, url, state, role string, functions []string) {
 		expect(table == "fence.protected", "table "+table)
 	}
 	for _, table := range list(t, owner, writableSQL) {
-		expect(false, "insert into "+table+" default values")
+		if table != "fence.table_callers" { // a table owner may insert into one column
+			expect(false, "insert into "+table+" default values")
+		}
 		expect(false, "delete from "+table)
 	}
 	for _, sequence := range list(t, owner, `

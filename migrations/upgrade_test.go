@@ -7,7 +7,7 @@ import (
 )
 
 // TestUpgradeOfProtectedTables checks that a migration replaces the trigger functions of protected tables, and leaves
-// those of a table alone whose template does not fit any more.
+// those of a table alone whose template does not fit any more: these pass no mode.
 func TestUpgradeOfProtectedTables(t *testing.T) {
 	t.Parallel()
 	url := scripted(t, `
@@ -15,13 +15,16 @@ func TestUpgradeOfProtectedTables(t *testing.T) {
 		create table parted (id integer) partition by list (id); select fence.protect('parted', 'parted/{id}');
 		create table renamed (id integer); select fence.protect('renamed', 'renamed/{id}');
 		alter table renamed rename id to other;
+		create table typed (id integer); select fence.protect('typed', 'typed/{id}', 'observe');
+		alter table typed alter id type date using null;
+		drop function fence.check_rows; create function fence.check_rows(oid, text[]) returns void language sql as '';
 		create table gone (id integer); select fence.protect('gone', 'gone/{id}'); drop table gone;
 		do $$ declare f text; begin
 			foreach f in array array(select proname from pg_proc where proname ~ '^check_[0-9]+_(insert|row)$') loop
 				execute format('create or replace function fence.%s() returns trigger language plpgsql '
-					'as ''begin return null; end''', f);
+					'as ''begin perform fence.check_rows(tg_relid, array[null]); return null; end''', f);
 			end loop; end $$;
-		insert into kept values (1); insert into renamed values (1);
+		insert into kept values (1);
 		update fence.guard_revision set revision = revision - 1`)
 	if err := migrations.Apply(t.Context(), connect(t, url)); err != nil {
 		t.Fatal(err)
@@ -34,5 +37,7 @@ func TestUpgradeOfProtectedTables(t *testing.T) {
 		A insert into kept values (2)  -- !LF101 kept/2
 		A select test.grant('kept/2')  -- $t
 		A begin; select fence.guard('kept/2', $t); insert into kept values (2); commit
-		A insert into renamed values (2)`}})
+		A insert into renamed values (2)  -- !55000 another type
+		A insert into typed values (null)
+		A select count(*) from pg_proc where pronamespace = 'fence'::regnamespace and proname = 'check_rows'  -- 1`}})
 }

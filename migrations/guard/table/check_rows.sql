@@ -1,5 +1,7 @@
--- fence.check_rows(table, resources) is called by the triggers of a protected table, for rows of resources that this
--- transaction is not admitted for. table is the table of the rows, perhaps a partition.
+-- fence.check_rows(table, resources, observe) is called by the triggers of a protected table, for rows of resources that
+-- this transaction is not admitted for. table is the table of the rows, perhaps a partition. observe: the mode of the
+-- table is "observe". The triggers pass it, because the snapshot of the transaction may be older than the mode; those of
+-- a table whose template did not fit when a migration came do not.
 --
 -- A transaction that has set fencegate.token, and perhaps fencegate.lease_id, is guarded by that now. With
 -- fencegate.resource set, only that resource is. What is left is rejected: it raises as fence.guard does, or LF101 for
@@ -8,7 +10,8 @@
 --
 -- Raises 22023 if a setting is invalid, 55000 for a resource that is null: a column of the template was given another
 -- type (fence.resource_expression). fence.protected shows that, too.
-create or replace function fence.check_rows(p_table oid, p_resources text[]) returns void
+create or replace function fence.check_rows(p_table oid, p_resources text[], p_observe boolean default null)
+returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_hashjoin = off
@@ -16,8 +19,8 @@ set enable_mergejoin = off
 as $$
 declare
     v_root     oid := coalesce(pg_partition_root(p_table), p_table);
-    v_observe  boolean := exists (
-        select from fence.protected_tables p where p.table_id = v_root and p.mode = 'observe');
+    v_observe  boolean := coalesce(p_observe, exists (
+        select from fence.protected_tables p where p.table_id = v_root and p.mode = 'observe'));
     v_only     text := nullif(current_setting('fencegate.resource', true), '');
     v_given    text := nullif(current_setting('fencegate.token', true), '');
     v_table    text;

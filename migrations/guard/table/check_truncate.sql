@@ -1,5 +1,7 @@
 -- fence.check_truncate() is the trigger before a TRUNCATE of a protected table or of one of its partitions. It takes
 -- away the rows of all resources. So it needs a template without columns, and an admitted transaction.
+--
+-- Raises 40001 if the registration has changed since the snapshot of the transaction.
 create or replace function fence.check_truncate() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -15,13 +17,14 @@ begin
     from fence.protected_tables p
     join pg_class c on c.oid = p.table_id
     join pg_namespace n on n.oid = c.relnamespace
-    where p.table_id = v_root;
+    where p.table_id = v_root
+    for share of p;
     if not found then
         raise exception '% is not protected, but has a trigger that protects it', tg_relid::regclass
             using errcode = 'object_not_in_prerequisite_state', hint = 'Call fence.protect or fence.unprotect.';
     elsif v_template !~ '[{]' then
         if not exists (select from fence.admitted a where a.resource = v_template) then
-            perform fence.check_rows(tg_relid, array[v_template]);
+            perform fence.check_rows(tg_relid, array[v_template], v_mode = 'observe');
         end if;
     elsif v_mode = 'observe' then
         perform fence.report_rejection(v_template, null, null, v_ruling, v_table);

@@ -1,6 +1,7 @@
--- fence.make_trigger_functions(id, table, template) makes or replaces the functions of the triggers of a registered
+-- fence.make_trigger_functions(id, table, template, mode) makes or replaces the functions of the triggers of a registered
 -- table. Raises what fence.template_columns raises.
-create or replace function fence.make_trigger_functions(p_id integer, p_table regclass, p_template text) returns void
+create or replace function fence.make_trigger_functions(
+    p_id integer, p_table regclass, p_template text, p_mode text) returns void
 language plpgsql
 as $$
 declare
@@ -9,7 +10,7 @@ begin
     for v_sql in
         select format('create or replace function fence.check_%s_%s() returns trigger language plpgsql security definer '
             'set enable_seqscan = off as %L', p_id, f.kind, f.body)
-        from fence.trigger_functions(p_table, p_template) f
+        from fence.trigger_functions(p_table, p_template, p_mode) f
     loop
         execute v_sql;
     end loop;

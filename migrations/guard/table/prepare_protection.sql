@@ -27,7 +27,7 @@ begin
         select p.table_id from fence.protected_tables p where not exists (select from pg_class c where c.oid = p.table_id)
     loop
         begin
-            perform fence.forget_protection(v_dropped);
+            perform fence.delete_protection(v_dropped);
         exception
             when dependent_objects_still_exist then
                 null; -- somebody made another trigger with its functions
@@ -36,7 +36,7 @@ begin
     insert into fence.protected_tables as p (table_id, template, mode) values (p_table, p_template, p_mode)
     on conflict (table_id) do update set template = excluded.template, mode = excluded.mode
     returning p.id into v_id;
-    perform fence.make_trigger_functions(v_id, p_table, p_template);
+    perform fence.make_trigger_functions(v_id, p_table, p_template, p_mode);
 
     return array(
         select distinct format('grant trigger on %s to %I', w.on_table, current_user)

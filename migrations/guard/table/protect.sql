@@ -17,9 +17,11 @@ as $$
 declare
     v_sql text;
 begin
+    insert into fence.table_callers (table_id) values (p_table);
     foreach v_sql in array fence.prepare_protection(p_table, p_template, p_mode) loop
         execute v_sql;
     end loop;
+    insert into fence.table_callers (table_id) values (p_table);
     foreach v_sql in array fence.make_triggers(p_table) loop
         execute v_sql;
     end loop;

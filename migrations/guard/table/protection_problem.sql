@@ -40,12 +40,13 @@ begin
     if v_problem is null then
         select 'the trigger functions are not those of the template any more: call fence.protect again'
         into v_problem
-        from fence.trigger_functions(p_table, p_template) f
+        from fence.protected_tables r
+        cross join fence.trigger_functions(p_table, p_template, r.mode) f
         left join lateral (
             select * from pg_proc p
             where p.pronamespace = 'fence'::regnamespace and p.proname = format('check_%s_%s', p_id, f.kind) limit 1
         ) p on true
-        where p.prosrc is distinct from f.body
+        where r.id = p_id and p.prosrc is distinct from f.body
         limit 1;
     end if;
     if v_problem is null then

@@ -1,4 +1,4 @@
--- fence.trigger_functions(table, template) → the functions of the triggers of a protected table: their kind, which is
+-- fence.trigger_functions(table, template, mode) → the functions of the triggers of a protected table: their kind, which is
 -- the end of their name, and their body. They are made for the table, so that a write is checked by planned statements.
 --
 -- Statement triggers check each resource of a statement once, by its transition tables (fencegate_old, fencegate_new).
@@ -11,12 +11,13 @@
 -- each name is quoted, and the caller quotes each body as a whole. To set search_path would cost as much as the check,
 -- so all names are qualified instead, operators too. Texts are compared in the collation "C", which tells all of them
 -- apart.
-create or replace function fence.trigger_functions(p_table regclass, p_template text)
+create or replace function fence.trigger_functions(p_table regclass, p_template text, p_mode text)
 returns table (kind text, body text)
 language plpgsql stable
 as $$
 declare
-    v_all   text := 'true';
+    v_all     text := 'true';
+    v_observe boolean := p_mode = 'observe';
 begin
     select coalesce(string_agg(format('%I%s as %1$I', c.name, c.collation), ', '), v_all) into v_all
     from (
@@ -41,11 +42,11 @@ begin
                 where (select true from fence.admitted a where a.resource operator(pg_catalog.=) w.resource limit 1)
                     is null);
             if v_missing operator(pg_catalog.<>) '{}' then
-                perform fence.check_rows(tg_relid, v_missing);
+                perform fence.check_rows(tg_relid, v_missing, %6$L);
             end if;
             return null;
         end
-        $body$, t.first, t.same, fence.resource_expression(p_table, p_template, 'r'), v_all, t.rows)
+        $body$, t.first, t.same, fence.resource_expression(p_table, p_template, 'r'), v_all, t.rows, v_observe)
     from (values
         ('insert', 'fencegate_new', '', 'fencegate_new'),
         ('update', 'fencegate_new',
@@ -63,23 +64,23 @@ begin
             v_old pg_catalog.text;
         begin
             if tg_op operator(pg_catalog.<>) 'DELETE' then
-                v_new := %s;
+                v_new := %1$s;
                 if not exists (select from fence.admitted a where a.resource operator(pg_catalog.=) v_new) then
-                    perform fence.check_rows(tg_relid, array[v_new]);
+                    perform fence.check_rows(tg_relid, array[v_new], %3$L);
                 end if;
             end if;
             if tg_op operator(pg_catalog.<>) 'INSERT' then
-                v_old := %s;
+                v_old := %2$s;
                 -- One condition with a query in it would run the query for each row.
                 if (v_old operator(pg_catalog.=) v_new) is not true then
                     if not exists (select from fence.admitted a where a.resource operator(pg_catalog.=) v_old) then
-                        perform fence.check_rows(tg_relid, array[v_old]);
+                        perform fence.check_rows(tg_relid, array[v_old], %3$L);
                     end if;
                 end if;
             end if;
             return null;
         end
         $body$, fence.resource_expression(p_table, p_template, 'new'),
-            fence.resource_expression(p_table, p_template, 'old'));
+            fence.resource_expression(p_table, p_template, 'old'), v_observe);
 end
 $$;

@@ -17,6 +17,7 @@ begin
     loop
         execute format('drop trigger %I on %s', v_trigger.tgname, v_trigger.on_table);
     end loop;
+    insert into fence.table_callers (table_id) values (p_table);
     perform fence.forget_protection(p_table);
 end
 $$;
