@@ -16,7 +16,8 @@ declare
     v_dropped  regclass;
 begin
     if p_mode is null or p_mode not in ('enforce', 'observe') then
-        raise exception 'the mode is enforce or observe' using errcode = 'invalid_parameter_value';
+        raise exception 'the mode is %, it must be enforce or observe', coalesce(fence.quote_begin(p_mode), 'null')
+            using errcode = 'invalid_parameter_value';
     elsif v_problem is not null then
         raise exception '%', v_problem using errcode = 'wrong_object_type';
     end if;
