@@ -19,6 +19,7 @@ import (
 	"github.com/fencegate/fencegate/internal/freeport"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/redistest"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -167,7 +168,7 @@ func (p prometheus) alerts(state string) (names []string) {
 // data. The alert on zombies fires in a storm, and is resolved after it.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
-	all := gateways(t, 2)
+	all := gateways(t, 2, "--redis-url", redistest.Start(t).URL())
 	p := startPrometheus(t, all)
 	clients := []*lockclient.Client{clientOf(t, all[0].URL), clientOf(t, all[1].URL)}
 	workload(t, clients)

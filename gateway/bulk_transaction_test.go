@@ -31,7 +31,8 @@ func TestTransactionsInBulk(t *testing.T) {
 		line(3, `"op":"insert",`+onAccount+`,"rows":[{"id":2}]`),
 		line(3, `"op":"update",`+onAccount+`,"where":{"id":1},"set":{"balance":12},"expect_rows":2`),
 		row(3, 13), putLine(account, 3, "k", "2"), putLine(account, 4, "k", "2"), line(5, `"op":"insert",`+onAccount),
-		strings.Replace(row(5, 14), "{", `{"op":"put",`, 1), `{"fences":[]}`, `{"ops":[]}`, row(5, 15),
+		strings.Replace(row(5, 14), "{", `{"op":"put",`, 1), `{"fences":[]}`, `{"ops":[]}`,
+		`{"ops":[]` + strings.Repeat(" ", 1<<20) + `}`, row(5, 15),
 	}
 	const result = `"results":[{"op":"upsert","resource":"accounts/1","table":"public.accounts"`
 	wants := []string{
@@ -46,6 +47,7 @@ func TestTransactionsInBulk(t *testing.T) {
 		`"code":"rows_mismatch","retryable":false,"op":0,"table":"public.accounts","rows":1`,
 		`"returning":[{"balance":13}]`, `"code":"token_stale"`, `"version":4`,
 		`ops[0]: row must be an object`, `only fences and ops`, `there are 0 fences`, `there are 0 fences`,
+		`The transaction is over the limit of 1048576 bytes`,
 		`"returning":[{"balance":15}]`,
 	}
 	verdicts, end := h.bulk(t, strings.ReplaceAll(strings.Join(lines, "\n"), "\n\n", "\n"))
@@ -54,7 +56,7 @@ func TestTransactionsInBulk(t *testing.T) {
 	}
 	for i, verdict := range verdicts {
 		if !strings.Contains(verdict.text, wants[i]) {
-			t.Errorf("%s was answered %s, want %s in it", lines[i], verdict.text, wants[i])
+			t.Errorf("%.300s was answered %s, want %s in it", lines[i], verdict.text, wants[i])
 		}
 	}
 }

@@ -17,7 +17,7 @@ func TestManyClients(t *testing.T) {
 	overBoth(t, func(t *testing.T, http2 bool) {
 		h := newHarness(t, Config{})
 		h.http = newHTTPClient(t, http2)
-		const clients, rounds, locks = 128, 1, 32
+		const clients, rounds, locks = 64, 1, 32
 		var counted [locks]atomic.Int64
 		var running sync.WaitGroup
 		for id := range clients {

@@ -169,7 +169,7 @@ func serve(t testing.TB, handler http.Handler) client {
 
 // newHTTPClient returns a client with connections of its own, of one version of HTTP.
 func newHTTPClient(t testing.TB, http2 bool) *http.Client {
-	transport := &http.Transport{MaxIdleConnsPerHost: 64, Protocols: new(http.Protocols)}
+	transport := &http.Transport{MaxIdleConnsPerHost: 64, Protocols: new(http.Protocols), DisableCompression: true}
 	transport.Protocols.SetHTTP1(!http2)
 	transport.Protocols.SetUnencryptedHTTP2(http2)
 	t.Cleanup(transport.CloseIdleConnections)

@@ -246,10 +246,18 @@ func (h *harness) sendToRoutes(t *testing.T, s secrets) {
 			return "job"
 		})
 		sending.Go(func() {
-			for _, body := range bodies {
-				h.sendAny(t, methods[0], path+"?cursor="+s.lease.LeaseID, body, jsonType)
+			bodies := bodies
+			if methods[0] == http.MethodGet { // no body is read
+				bodies = bodies[:2]
+			}
+			for i, body := range bodies {
 				h.sendAny(t, methods[0], path, body, jsonType, token(s.lease, 0), api.HeaderLeaseID+": "+s.session.SessionID)
-				h.sendAny(t, methods[0], path, body, "Content-Type: "+api.BulkContentType, "Last-Event-ID: "+s.lease.LeaseID)
+				if i < 2 {
+					h.sendAny(t, methods[0], path+"?cursor="+s.lease.LeaseID, body, jsonType)
+				}
+				if i < 2 || path == "/v1/writes" {
+					h.sendAny(t, methods[0], path, body, "Content-Type: "+api.BulkContentType, "Last-Event-ID: "+s.lease.LeaseID)
+				}
 			}
 		})
 		return nil

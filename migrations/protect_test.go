@@ -81,7 +81,7 @@ var protectScripts = []script{
 		A create view seen_view as select * from seen; create table seen_beside (id integer);
 			create rule beside as on insert to seen_beside do also insert into seen values (new.id, 0)
 		A create function seen_function() returns void language sql security definer as 'update seen set n = n +
-			1'; grant all on all tables in schema public to $app
+			1'; grant all on seen, seen_view, seen_beside to $app
 		A set role $app; update seen_view set n = 2  -- !LF101 seen/1
 		A insert into seen_beside values (7)  -- !LF101 seen/7
 		A select seen_function()  -- !LF101 seen/1
@@ -253,9 +253,9 @@ var protectScripts = []script{
 			and prosrc like '%twice/%'  -- 0
 		A select count(*) from fence.protected where table_name = 'twice'::regclass  -- 0
 		A select fence.protect('twice', 'twice/{id}'); select 'twice'::regclass::oid  -- $oid
-		A drop table twice; select problem from fence.protected where table_name::oid = $oid
+		A begin; drop table twice; select problem from fence.protected where table_name::oid = $oid
 			-- there is no such table
-		A create table thrice (id integer); select fence.protect('thrice', 'thrice');
+		A commit; create table thrice (id integer); select fence.protect('thrice', 'thrice');
 			select count(*) from fence.protected where table_name::oid = $oid  -- 0`},
 	{"a mode is in force for transactions with an older snapshot", `
 		A create table enforced (id integer); select fence.protect('enforced', 'enforced', 'observe')

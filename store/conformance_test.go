@@ -11,7 +11,7 @@ import (
 // TestConformance checks the Store against the conformance suite of lease providers.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T) storetest.Provider {
+	storetest.Run(t, storetest.All, func(t *testing.T) storetest.Provider {
 		t.Helper()
 		return openStore(t, store.Config{DatabaseURL: pgtest.Migrated(t)})
 	})

@@ -221,7 +221,8 @@ type UnavailableError struct {
 }
 
 func (e *UnavailableError) Error() string {
-	if errors.Is(e.Err, ErrOverloaded) { // which is not the database's fault
+	// These are not the database's fault.
+	if errors.Is(e.Err, ErrOverloaded) || errors.Is(e.Err, ErrProviderUnavailable) {
 		return fmt.Sprintf("%v (outcome %s)", e.Err, e.Outcome)
 	}
 	return fmt.Sprintf("%v (outcome %s): %v", ErrUnavailable, e.Outcome, e.Err)

@@ -32,6 +32,14 @@ func (b *testbed) through(on *store.Store) *testbed {
 	return &testbed{&db}
 }
 
+// forget removes what former cases left. It truncates nothing: all sessions would plan their statements anew.
+func (b *testbed) forget(t testing.TB) {
+	t.Helper()
+	for _, table := range []string{"fences", "subtrees", "waiters", "leases", "sessions", "records", "policies"} {
+		b.Exec(t, "delete from fence."+table)
+	}
+}
+
 // granted acquires a lock that must be free.
 func (b *testbed) granted(t testing.TB, request store.AcquireRequest) store.Lease {
 	t.Helper()

@@ -19,8 +19,8 @@ const (
 	loadClients = 16
 	loadLocks   = 6 // fewer than clients: they contend
 	// A crowd fills batches: many writes are in flight in one commit when something breaks.
-	crowdClients = 256
-	crowdLocks   = 160
+	crowdClients = 96
+	crowdLocks   = 60
 )
 
 // underLoad is clients at work on a fleet.

@@ -24,9 +24,10 @@ type server struct {
 	stop func() error
 
 	template struct {
-		once sync.Once
-		name string // "" until it is made
-		err  error
+		once     sync.Once
+		name     string // "" until it is made
+		strategy string // how it is copied, a part of the statement
+		err      error
 	}
 }
 

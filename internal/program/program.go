@@ -79,7 +79,7 @@ func build(name string, flags ...string) (string, error) {
 	if err := flock.Wait(ctx, lock); err != nil {
 		return "", fmt.Errorf("wait for another build of %s: %w", path, err)
 	}
-	args := append([]string{"build", "-buildvcs=false", "-o", path}, flags...)
+	args := append([]string{"build", "-buildvcs=false", "-trimpath", "-o", path}, flags...)
 	command := exec.CommandContext(ctx, "go", append(args, "./cmd/fencegate")...)
 	command.Dir = strings.TrimSpace(string(root))
 	if output, err := command.CombinedOutput(); err != nil {

@@ -2,12 +2,15 @@
 package redistest
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,19 +27,45 @@ const program = "redis-server"
 
 // Server is a Redis of one test's own, without snapshots and append-only file. It keeps its address over restarts.
 type Server struct {
-	t       testing.TB
-	path    string
-	dir     string
-	address string
-	args    []string
-	cmd     *exec.Cmd
-	ended   chan struct{}
-	output  lockedbuffer.Buffer
+	t          testing.TB
+	path, dir  string
+	address    string
+	host, port string
+	args       []string
+	cmd        *exec.Cmd
+	ended      chan struct{}
+	output     lockedbuffer.Buffer
 }
 
 // Start runs a server with settings such as "--maxmemory", "1mb" until the test ends. Without the program the test is
 // skipped, or fails where CI=true.
 func Start(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	s := prepare(t)
+	s.args = append([]string{
+		"--bind", s.host, "--port", s.port, "--dir", s.dir, "--save", "", "--appendonly", "no", "--loglevel", "warning",
+	}, settings...)
+	s.run()
+	return s
+}
+
+// StartSentinel runs a Sentinel that watches a master under a name.
+func StartSentinel(t testing.TB, name string, master *Server) *Server {
+	t.Helper()
+	s := prepare(t)
+	config := filepath.Join(s.dir, "sentinel.conf") // Sentinel writes to it
+	text := fmt.Sprintf("port %s\nbind %s\ndir %s\nsentinel monitor %s %s %s 1\n",
+		s.port, s.host, s.dir, name, master.host, master.port)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.args = []string{config, "--sentinel"}
+	s.run()
+	return s
+}
+
+// prepare returns a server that does not run yet.
+func prepare(t testing.TB) *Server {
 	t.Helper()
 	path, err := exec.LookPath(program)
 	if err != nil {
@@ -47,12 +76,8 @@ func Start(t testing.TB, settings ...string) *Server {
 		t.Fatal(err)
 	}
 	s := &Server{t: t, path: path, dir: dir, address: freeport.Address(t)}
-	host, port, _ := net.SplitHostPort(s.address)
-	s.args = append([]string{
-		"--bind", host, "--port", port, "--dir", dir, "--save", "", "--appendonly", "no", "--loglevel", "warning",
-	}, settings...)
+	s.host, s.port, _ = net.SplitHostPort(s.address)
 	t.Cleanup(s.discard)
-	s.run()
 	return s
 }
 
@@ -150,15 +175,14 @@ func (s *Server) discard() {
 		<-s.ended
 	}
 	_ = os.RemoveAll(s.dir)
-	if s.t.Failed() {
+	if s.t.Failed() && s.output.String() != "" {
 		s.t.Logf("redis-server %s wrote:\n%s", s.address, &s.output)
 	}
 }
 
-// do sends a command on a connection of its own, in the protocol's array of texts. The server ends the connection after
-// its answer, because QUIT follows.
+// do sends a command on a connection of its own, in the protocol's array of texts. It reads one text, number or error.
 func (s *Server) do(args ...string) (string, error) {
-	conn, err := net.DialTimeout("tcp", s.address, time.Second)
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(await.Context(s.t), "tcp", s.address)
 	if err != nil {
 		return "", err
 	}
@@ -168,20 +192,26 @@ func (s *Server) do(args ...string) (string, error) {
 	for _, arg := range args {
 		command += fmt.Sprintf("$%d\r\n%s\r\n", len(arg), arg)
 	}
-	if _, err := io.WriteString(conn, command+"*1\r\n$4\r\nQUIT\r\n"); err != nil {
+	if _, err := io.WriteString(conn, command); err != nil {
 		return "", err
 	}
-	answer, err := io.ReadAll(conn)
+	answer := bufio.NewReader(conn)
+	line, err := answer.ReadString('\n')
 	if err != nil {
 		return "", err
 	}
-	text := strings.TrimSuffix(string(answer), "+OK\r\n")
-	if message, failed := strings.CutPrefix(text, "-"); failed {
-		return "", fmt.Errorf("%s", strings.TrimSpace(message))
+	kind, text := line[0], strings.TrimSpace(line[1:])
+	switch kind {
+	case '-':
+		return "", errors.New(text)
+	case '$':
+		length, err := strconv.Atoi(text)
+		if err != nil || length < 0 {
+			return "", err
+		}
+		bulk := make([]byte, length)
+		_, err = io.ReadFull(answer, bulk)
+		return string(bulk), err
 	}
-	if bulk, ok := strings.CutPrefix(text, "$"); ok {
-		_, text, _ = strings.Cut(bulk, "\r\n")
-		return strings.TrimSuffix(text, "\r\n"), nil
-	}
-	return strings.TrimSpace(strings.TrimLeft(text, "+:")), nil
+	return text, nil
 }

@@ -64,18 +64,18 @@ func (e *Engine) refuse(write *store.Write, rejected *store.RejectedError) (stor
 	return store.Result{Err: rejected}, nil
 }
 
-// PutPolicy is store.Store.PutPolicy. After it has returned, this Engine judges no write by the former policy. Other
+// PutPolicy is store.Store.PutPolicy. After it has returned, this Engine decides nothing by the former policy. Other
 // Engines on the database stop doing so when they are notified.
 func (e *Engine) PutPolicy(ctx context.Context, policy store.Policy) error {
 	err := e.Store.PutPolicy(ctx, policy)
-	e.refusals.forget() // after an error, too: the change may have been made
+	e.policiesChanged() // after an error, too: the change may have been made
 	return err
 }
 
 // DeletePolicy is store.Store.DeletePolicy; see PutPolicy.
 func (e *Engine) DeletePolicy(ctx context.Context, prefix string) error {
 	err := e.Store.DeletePolicy(ctx, prefix)
-	e.refusals.forget()
+	e.policiesChanged()
 	return err
 }
 

@@ -98,7 +98,13 @@ func (e *Engine) Reconnects() uint64 { return max(e.listener.connects.Load(), 1)
 func (e *Engine) GatewayID() uuid.UUID { return e.id }
 
 // Waiting returns how many acquires wait in this process.
-func (e *Engine) Waiting() int { return e.queue.Len() }
+func (e *Engine) Waiting() int {
+	waiting := e.queue.Len()
+	for _, keeper := range e.providers.keepers {
+		waiting += keeper.Waiting()
+	}
+	return waiting
+}
 
 // Waiters returns the acquires that wait in this process.
 func (e *Engine) Waiters() *waitqueue.Queue { return e.queue }
@@ -124,8 +130,7 @@ func (e *Engine) notified(channel, payload string) {
 		e.watches.Fetch(store.Name(payload))
 		return
 	case store.PoliciesChannel:
-		e.providers.forget()
-		e.refusals.forget()
+		e.policiesChanged()
 		return
 	}
 	text, lock, _ := strings.Cut(payload, " ")
@@ -134,4 +139,10 @@ func (e *Engine) notified(channel, payload string) {
 		return
 	}
 	e.queue.Wake(store.Name(lock), time.Duration(ms)*time.Millisecond)
+}
+
+// policiesChanged forgets what the former policies, or a fence that was set, made certain.
+func (e *Engine) policiesChanged() {
+	e.providers.forget()
+	e.refusals.forget()
 }

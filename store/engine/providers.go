@@ -25,6 +25,8 @@ type Keeper interface {
 	ReleaseLease(context.Context, store.LeaseRef) (store.Released, error)
 	// Forget frees a lock whose lease was broken.
 	Forget(context.Context, store.Name) error
+	// Waiting returns how many acquires wait in this process.
+	Waiting() int
 	// Look lets PostgreSQL know whether the leases on a lock still run.
 	Look(context.Context, store.Name) error
 }

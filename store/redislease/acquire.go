@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,8 +15,8 @@ import (
 )
 
 const (
-	// reservationMin is the shortest time for which a lock stays reserved while its token is minted.
-	reservationMin = 5 * time.Second
+	// reservationTTL is how long a lock stays reserved while its token is minted, whatever the TTL of the lease.
+	reservationTTL = 5 * time.Second
 	// splitsMax is how often a lock is tried again where several callers have reserved it at a minority each, and
 	// splitPause the longest pause before that.
 	splitsMax, splitPause = 10, 50 * time.Millisecond
@@ -61,7 +62,7 @@ func (l *Leases) acquire(ctx context.Context, request store.AcquireRequest, wait
 		l.deleteKeys(calls, reserved.ref(request), l.servers)
 		return store.Lease{}, err
 	}
-	lease, err := l.confirm(calls, reserved, granted, request.RequestID, minting)
+	lease, err := l.confirm(calls, request, reserved, granted, minting)
 	if err == nil && ctx.Err() != nil {
 		err = fmt.Errorf("the client of the acquire of %s is gone: %w", request.Lock, context.Cause(ctx))
 	}
@@ -78,6 +79,8 @@ type reservation struct {
 	text  string      // the value of the key
 	until time.Time   // until when a quorum has it for certain
 	again store.Lease // with a token: the request was sent before, and this is its lease
+	// tried is closed for each server when its answer has come, which may be after those of a quorum.
+	tried map[*server]chan struct{}
 }
 
 func (r reservation) ref(request store.AcquireRequest) store.LeaseRef {
@@ -87,28 +90,42 @@ func (r reservation) ref(request store.AcquireRequest) store.LeaseRef {
 // reserve takes the key at a quorum of the servers, or finds the lease of the same request. Each attempt has a lease_id
 // of its own, so that the late end of one can't take anything from the next.
 func (l *Leases) reserve(ctx context.Context, request store.AcquireRequest) (reservation, error) {
-	keep := min(max(request.TTL, reservationMin), l.config.TTLMax)
-	reserved := said("reserved")
+	began := time.Now()
 	for attempt := 1; ; attempt++ {
-		r := reservation{id: store.NewLeaseID(l.config.Provider)}
-		text, err := newValue(request, r.id).encode()
-		if err != nil {
+		r, answers, err := l.tryReserve(ctx, request)
+		if err != nil || count(answers, said("reserved")) >= l.quorum() && time.Now().Before(r.until) {
 			return r, err
-		}
-		r.text, r.until = text, time.Now().Add(keep-l.drift(keep))
-		answers := l.send(ctx, 0, func(answers []answer[reply]) bool { return count(answers, reserved) >= l.quorum() },
-			reserveScript, l.reserveKeys(request.Lock), text, keep.Milliseconds(), l.restMS())
-		if count(answers, reserved) >= l.quorum() && time.Now().Before(r.until) {
-			return r, nil
 		}
 		l.unreserve(ctx, r.ref(request), answers)
 		lease, split, err := l.refused(request, answers)
-		if !split || attempt == splitsMax {
+		pending := errors.Is(err, errPending) && time.Since(began) < reservationTTL
+		if !pending && (!split || attempt >= splitsMax) {
 			r.again = lease
 			return r, err
 		}
-		timing.Sleep(ctx, rand.N(splitPause))
+		timing.Sleep(ctx, rand.N(splitPause)) //nolint:gosec // jitter needs no secrecy
 	}
+}
+
+// tryReserve asks the servers once. Where a quorum does not reserve the key, it waits for the others, too.
+func (l *Leases) tryReserve(
+	ctx context.Context, request store.AcquireRequest,
+) (r reservation, answers []answer[reply], err error) {
+	r = reservation{
+		id: store.NewLeaseID(l.config.Provider), until: time.Now().Add(reservationTTL - l.drift(reservationTTL)),
+		tried: make(map[*server]chan struct{}, len(l.servers)),
+	}
+	if r.text, err = newValue(request, r.id).encode(); err != nil {
+		return r, nil, err
+	}
+	for _, s := range l.servers {
+		r.tried[s] = make(chan struct{})
+	}
+	answers = ask(ctx, &l.running, l.servers, l.config.Timeout, func(ctx context.Context, s *server) (reply, error) {
+		defer close(r.tried[s])
+		return s.run(ctx, reserveScript, l.reserveKeys(request.Lock), r.text, reservationTTL.Milliseconds(), l.restMS())
+	}, func(answers []answer[reply]) bool { return count(answers, said("reserved")) >= l.quorum() })
+	return r, answers, nil
 }
 
 // refused returns what the answers to a reservation mean that a quorum has not made: the lease of the same request, or
@@ -153,23 +170,26 @@ func (l *Leases) holder(request store.AcquireRequest, keys []seen) (store.Lease,
 			most = key
 		}
 	}
-	held := &store.HeldError{
-		Lock: request.Lock, Remaining: most.remaining(), ExpiresAt: time.UnixMilli(most.nowMS).Add(most.remaining()),
-		QueueLength: l.queues.length(request.Lock),
+	held := &store.HeldError{Lock: request.Lock, QueueLength: l.queues.length(request.Lock)}
+	if !most.found {
+		return store.Lease{}, 0, held
 	}
-	switch {
-	case !most.found:
-		held.ExpiresAt = time.Time{}
-	case most.value == nil:
-		held.OwnerID = notFencegate
-	default:
+	same := votes[most.id()]
+	held.OwnerID, held.Remaining = notFencegate, most.remaining()
+	held.ExpiresAt = time.UnixMilli(most.nowMS).Add(held.Remaining)
+	if most.value != nil {
 		held.OwnerID = most.value.OwnerID
 		again, err := most.value.answers(request)
-		if err != nil || again && votes[most.id()] >= l.quorum() {
-			return most.value.lease(request.Lock, most.nowMS, most.leftMS), votes[most.id()], err
+		switch {
+		case err != nil:
+			return store.Lease{}, same, err
+		case again && most.value.Token > 0 && same >= l.quorum():
+			return most.value.lease(request.Lock, most.nowMS, most.leftMS), same, nil
+		case again && most.value.Token == 0:
+			return store.Lease{}, same, fmt.Errorf("%w: %w", errPending, held)
 		}
 	}
-	return store.Lease{}, votes[most.id()], held
+	return store.Lease{}, same, held
 }
 
 // mint lets the database grant the lease that is reserved, for as long as it is.
@@ -186,10 +206,9 @@ func (l *Leases) mint(
 
 // confirm writes the lease over its reservation, and starts its TTL.
 func (l *Leases) confirm(
-	ctx context.Context, reserved reservation, granted store.Lease, requestID string, minting time.Time,
+	ctx context.Context, request store.AcquireRequest, reserved reservation, granted store.Lease, minting time.Time,
 ) (store.Lease, error) {
-	v := leaseValue(granted, requestID)
-	text, err := v.encode()
+	text, err := newValue(request, reserved.id).granted(granted).encode()
 	if err != nil {
 		return store.Lease{}, err
 	}
@@ -198,9 +217,15 @@ func (l *Leases) confirm(
 		hold = fmt.Sprint(max(1, (granted.HoldLeft - time.Since(minting)).Milliseconds()))
 	}
 	begun := time.Now()
-	answers := l.send(ctx, granted.TTL, decided(len(l.servers), said("confirmed")),
-		confirmScript, l.keys(granted.Lock), reserved.text, text, granted.TTL.Milliseconds(), granted.Token, hold,
-		l.channel(), string(granted.Lock))
+	answers := ask(ctx, &l.running, l.servers, min(l.config.Timeout, granted.TTL),
+		func(ctx context.Context, s *server) (reply, error) {
+			select { // the reservation comes first
+			case <-reserved.tried[s]:
+			case <-ctx.Done():
+			}
+			return s.run(ctx, confirmScript, l.keys(granted.Lock), reserved.text, text, granted.TTL.Milliseconds(),
+				granted.Token, hold, l.channel(), string(granted.Lock))
+		}, decided(len(l.servers), said("confirmed")))
 	switch took := time.Since(begun); {
 	case count(answers, said("confirmed", "lost")) < l.quorum():
 		return store.Lease{}, unavailable(store.OutcomeUnknown, l.servers, answers)
@@ -210,24 +235,30 @@ func (l *Leases) confirm(
 		return store.Lease{}, notProvided(store.OutcomeNotApplied, fmt.Errorf("%w: the servers took %s", errLost, took))
 	}
 	lease := granted
-	lease.ExpiresAt = granted.GrantedAt.Add(granted.TTL - l.drift(granted.TTL)) // the TTL began later than that
+	// The TTL began later than that. Redis counts in milliseconds.
+	lease.ExpiresAt = granted.GrantedAt.Add(granted.TTL - l.drift(granted.TTL)).Truncate(time.Millisecond)
 	if !granted.HoldUntil.IsZero() && granted.HoldUntil.Before(lease.ExpiresAt) {
 		lease.ExpiresAt = granted.HoldUntil
 	}
 	return lease, nil
 }
 
+// errPending says that the same request holds the lock, and that its token is being minted.
+var errPending = errors.New("the same request is being granted")
+
 var errLost = errors.New("the lock was lost while its token was minted")
 
 // unreserve deletes a reservation that did not get a quorum: at once where it was made, and in the background where that
 // is not known.
 func (l *Leases) unreserve(ctx context.Context, ref store.LeaseRef, answers []answer[reply]) {
-	var made, unknown []*server
+	var made []*server
+	unknown := slices.Clone(l.servers)
 	for _, a := range answers {
-		switch {
-		case a.err != nil:
-			unknown = append(unknown, a.server)
-		case a.value.text(0) == "reserved":
+		if a.err != nil {
+			continue
+		}
+		unknown = slices.DeleteFunc(unknown, func(s *server) bool { return s == a.server })
+		if a.value.text(0) == "reserved" {
 			made = append(made, a.server)
 		}
 	}
@@ -258,6 +289,8 @@ func (l *Leases) check(request store.AcquireRequest) (store.AcquireRequest, erro
 		what = "a subtree lease"
 	case request.SessionID != uuid.Nil:
 		what = "a lease in a session"
+	case request.Election:
+		what = "an election"
 	}
 	if what != "" {
 		return request, &store.UnsupportedError{Provider: l.config.Provider, What: what}

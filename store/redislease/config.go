@@ -69,9 +69,9 @@ func (c Config) withDefaults() (Config, error) {
 	case c.Provider != store.ProviderRedis && c.Provider != store.ProviderRedlock:
 		return invalid("the provider is %q, it must be redis or redlock", c.Provider)
 	case c.Provider == store.ProviderRedis && len(c.URLs) != 1:
-		return invalid("there are %d --redis-url, redis needs one", len(c.URLs))
+		return invalid("--redis-url has %d URLs, it must have one", len(c.URLs))
 	case c.Provider == store.ProviderRedlock && (len(c.URLs) < 3 || len(c.URLs) > serversMax || len(c.URLs)%2 == 0):
-		return invalid("there are %d --redis-url, redlock needs an odd number of servers, 3 to %d", len(c.URLs), serversMax)
+		return invalid("--redlock-urls has %d URLs, it must have an odd number of them, 3 to %d", len(c.URLs), serversMax)
 	case c.Timeout < time.Millisecond || c.Timeout > 10*time.Second:
 		return invalid("--redis-timeout is %s, it must be 1ms to 10s", c.Timeout)
 	case c.DriftPercent > 50:
@@ -96,7 +96,7 @@ func (c Config) connect() ([]*server, error) {
 		}
 		if err != nil {
 			closeAll(servers)
-			return nil, fmt.Errorf("%w: --redis-url %d: %w", store.ErrInvalid, i+1, err)
+			return nil, fmt.Errorf("%w: URL %d of the %s servers: %w", store.ErrInvalid, i+1, c.Provider, err)
 		}
 		seen[address] = true
 		servers = append(servers, newServer(client, address, c.Timeout))

@@ -22,6 +22,9 @@ func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 // long is a TTL that no test outlives; short is one that a test waits for.
 const long, short = time.Hour, 300 * time.Millisecond
 
+// hasty is the timeout of calls that are to fail. By default, tests wait longer than a busy machine needs.
+const hasty = 300 * time.Millisecond
+
 func openDB(t *testing.T) *store.Store {
 	t.Helper()
 	return enginetest.OpenStore(t, store.Config{DatabaseURL: pgtest.Migrated(t)})

@@ -124,9 +124,9 @@ func (s *suite) expired(t *testing.T) {
 
 func (s *suite) sameRequest(t *testing.T) {
 	r := request("again", "A")
-	r.RequestID = "r1"
+	r.RequestID, r.Metadata = "r1", []byte(`{ "a": [1, 2.0] }`)
 	first := acquire(t, s.leases, r)
-	if again := acquire(t, s.leases, r); again.ID != first.ID || again.Token != first.Token {
+	if again := acquire(t, s.leases, r); again.ID != first.ID || again.Token != first.Token || again.Provider != first.Provider {
 		t.Errorf("the same request got %+v and %+v", first, again)
 	}
 	changed, other := r, r
@@ -173,7 +173,7 @@ func (s *suite) besidePostgres(t *testing.T) {
 
 func (s *suite) maxHold(t *testing.T) {
 	policy := store.Policy{
-		Prefix: "held", Rule: store.RuleStrict, Authority: store.AuthorityBuiltin, MaxHold: 2 * time.Second,
+		Prefix: "held", Rule: store.RuleStrict, Authority: store.AuthorityBuiltin, MaxHold: time.Second,
 	}
 	if err := s.db.PutPolicy(t.Context(), policy); err != nil {
 		t.Fatal(err)
@@ -191,9 +191,10 @@ func (s *suite) maxHold(t *testing.T) {
 
 func (s *suite) unsupported(t *testing.T) {
 	for what, change := range map[string]func(*store.AcquireRequest){
-		"shared":  func(r *store.AcquireRequest) { r.Mode = store.Shared },
-		"subtree": func(r *store.AcquireRequest) { r.Scope = store.Subtree },
-		"session": func(r *store.AcquireRequest) { r.SessionID, r.TTL = uuid.New(), 0 },
+		"shared":      func(r *store.AcquireRequest) { r.Mode = store.Shared },
+		"subtree":     func(r *store.AcquireRequest) { r.Scope = store.Subtree },
+		"session":     func(r *store.AcquireRequest) { r.SessionID, r.TTL = uuid.New(), 0 },
+		"an election": func(r *store.AcquireRequest) { r.Election = true },
 	} {
 		r := request("unsupported", "A")
 		change(&r)
@@ -230,6 +231,12 @@ func (s *suite) lostKey(t *testing.T) {
 	}
 	if left, err := s.leases.Left(t.Context(), []store.LeaseRef{first.Ref()}); err != nil || left[0] != 0 {
 		t.Errorf("left is %v, %v, want 0", left, err)
+	}
+	if err := s.leases.Look(t.Context(), "gone"); err != nil {
+		t.Error(err)
+	}
+	if lock, err := s.db.Lock(t.Context(), "gone"); err != nil || lock.State != store.LockExpired {
+		t.Errorf("after the look, the lock is %+v (%v), want it expired", lock, err)
 	}
 	second := acquire(t, s.leases, request("gone", "B"))
 	late := store.Write{

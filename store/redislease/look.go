@@ -78,33 +78,34 @@ func (l *Leases) listen(ctx context.Context, s *server) {
 	}
 }
 
-// settleDue tells the database how long the leases that it asks for still run.
+// settleDue tells the database how long the leases that are due for a look still run.
 func (l *Leases) settleDue(ctx context.Context) error {
 	for {
-		full, err := l.settleSome(ctx)
-		if err != nil || !full {
+		settled, err := l.settleSome(ctx)
+		if err != nil || settled < dueMax {
 			return err
 		}
 	}
 }
 
-func (l *Leases) settleSome(ctx context.Context) (full bool, err error) {
+// settleSome looks for some of them. It gives leases back to servers that have lost them.
+func (l *Leases) settleSome(ctx context.Context) (settled int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
-	due, err := l.db.ProvidedLeases(ctx, l.config.Provider, "", dueMax)
-	if err != nil || len(due) == 0 {
-		return false, err
+	asked, err := l.db.ProvidedLeases(ctx, l.config.Provider, "", dueMax)
+	if err != nil || len(asked) == 0 {
+		return 0, err
 	}
-	copies, err := l.copies(ctx, due)
+	copies, err := l.copies(ctx, asked)
 	if err != nil {
-		return false, fmt.Errorf("leases that may have expired can't be looked for: %w", err)
+		return 0, fmt.Errorf("PostgreSQL can't be told which leases have expired: %w", err)
 	}
-	seen := make([]store.SeenLease, len(due))
-	for i, ref := range due {
+	seen := make([]store.SeenLease, len(asked))
+	for i, ref := range asked {
 		seen[i] = store.SeenLease{LeaseRef: ref, Left: copies[i].left()}
 		l.restore(ctx, ref.Lock, copies[i])
 	}
-	return len(due) == dueMax, l.db.SettleLeases(ctx, seen)
+	return len(asked), l.db.SettleLeases(ctx, seen)
 }
 
 // Left returns how long leases still run; 0: it has ended. A lease of which that is not known, because servers do not
@@ -171,18 +172,14 @@ func (l *Leases) copies(ctx context.Context, refs []store.LeaseRef) ([]copies, e
 				found[i].times = append(found[i].times, -1)
 				continue
 			}
-			key := a.value[i]
-			mine := key.value != nil && key.value.LeaseID == ref.ID
+			key, left := a.value[i], time.Duration(0)
 			switch {
-			case mine:
-				found[i].times = append(found[i].times, max(key.remaining(), time.Millisecond))
-				found[i].text = key.text
-			default:
-				found[i].times = append(found[i].times, 0)
-			}
-			if !key.found {
+			case !key.found:
 				found[i].lack = append(found[i].lack, a.server)
+			case key.value != nil && key.value.LeaseID == ref.ID:
+				found[i].text, left = key.text, max(key.remaining(), time.Millisecond)
 			}
+			found[i].times = append(found[i].times, left)
 		}
 		for range len(l.servers) - len(looked) {
 			found[i].times = append(found[i].times, -1)
@@ -192,7 +189,8 @@ func (l *Leases) copies(ctx context.Context, refs []store.LeaseRef) ([]copies, e
 }
 
 // restore gives a running lease back to servers that have lost it, so that a lease outlives the restart of one server
-// after the other. A quorum has it, so nobody else has the lock.
+// after the other. A quorum has it, so nobody else has the lock. If it is released at this moment, a minority may keep a
+// copy until the TTL is over.
 func (l *Leases) restore(ctx context.Context, lock store.Name, c copies) {
 	t, _ := left(c.times)
 	if v := parse(c.text); t == 0 || v == nil || v.Token == 0 {

@@ -103,10 +103,10 @@ type seen struct {
 // remaining is how long the key lasts; 0: unknown, or nothing is there.
 func (k seen) remaining() time.Duration { return ms(max(0, k.leftMS)) }
 
-// id is the same for the copies of a key that were written together.
+// id is the same for the copies of a key that were written together. A reservation is another one than its lease.
 func (k seen) id() string {
 	if k.value != nil {
-		return k.value.LeaseID.String()
+		return fmt.Sprint(k.value.LeaseID, k.value.Token)
 	}
 	return "other: " + k.text
 }

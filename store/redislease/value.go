@@ -38,13 +38,10 @@ func newValue(request store.AcquireRequest, id uuid.UUID) value {
 	}
 }
 
-// leaseValue is the value of a lease that has its token.
-func leaseValue(granted store.Lease, requestID string) value {
-	return value{
-		Format: 1, LeaseID: granted.ID, OwnerID: granted.OwnerID, RequestID: requestID, Token: granted.Token,
-		TTLMS: granted.TTL.Milliseconds(), AskedMS: granted.TTL.Milliseconds(), GrantedAt: granted.GrantedAt,
-		WaitedMS: granted.Waited.Milliseconds(), HoldUntil: granted.HoldUntil, Metadata: string(granted.Metadata),
-	}
+// granted is the value of the lease that a reservation has become.
+func (v value) granted(lease store.Lease) value {
+	v.Token, v.GrantedAt, v.HoldUntil, v.WaitedMS = lease.Token, lease.GrantedAt, lease.HoldUntil, lease.Waited.Milliseconds()
+	return v
 }
 
 // parse returns the value of a key; nil if fencegate has not written it.
@@ -66,7 +63,7 @@ func (v *value) lease(lock store.Name, nowMS, leftMS int64) store.Lease {
 	lease := store.Lease{
 		Lock: lock, OwnerID: v.OwnerID, ID: v.LeaseID, Token: v.Token, Mode: store.Exclusive, Scope: store.Node,
 		TTL: ms(v.TTLMS), GrantedAt: v.GrantedAt, ExpiresAt: time.UnixMilli(nowMS + leftMS),
-		HoldUntil: v.HoldUntil, Waited: ms(v.WaitedMS),
+		HoldUntil: v.HoldUntil, Waited: ms(v.WaitedMS), Provider: store.ProviderOf(v.LeaseID),
 	}
 	if v.Metadata != "" {
 		lease.Metadata = json.RawMessage(v.Metadata)
@@ -77,7 +74,7 @@ func (v *value) lease(lock store.Name, nowMS, leftMS int64) store.Lease {
 	return lease
 }
 
-// answers reports whether the value is that of the same request sent before. It returns ErrInvalid if the request has
+// answers reports whether the value is that of the same request sent before, whose token may not be minted yet. It returns ErrInvalid if the request has
 // changed since.
 func (v *value) answers(request store.AcquireRequest) (bool, error) {
 	switch {
@@ -89,7 +86,7 @@ func (v *value) answers(request store.AcquireRequest) (bool, error) {
 		return false, fmt.Errorf("%w: request_id was used on this lock with another ttl_ms or metadata: "+
 			"send the same request again, or take another request_id", store.ErrInvalid)
 	}
-	return v.Token > 0, nil
+	return true, nil
 }
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

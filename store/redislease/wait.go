@@ -26,9 +26,9 @@ func (l *Leases) acquireInTurn(ctx context.Context, request store.AcquireRequest
 			return lease, err
 		}
 	}
-	for ; ; patient = true {
+	for ; ctx.Err() == nil; patient = true {
 		lease, err := l.acquire(ctx, request, time.Since(began).Truncate(time.Millisecond))
-		if err == nil || ctx.Err() != nil || !worthWaiting(err, patient) {
+		if err == nil || ctx.Err() == nil && !worthWaiting(err, patient) {
 			return lease, err
 		}
 		again := time.NewTimer(l.pause(err))
@@ -39,11 +39,10 @@ func (l *Leases) acquireInTurn(ctx context.Context, request store.AcquireRequest
 			again.Stop()
 			return store.Lease{}, err
 		case <-ctx.Done():
-			again.Stop()
-			return store.Lease{}, leftQueue(ctx, request.Lock)
 		}
 		again.Stop()
 	}
+	return store.Lease{}, leftQueue(ctx, request.Lock)
 }
 
 // awaitFirst waits until the caller is the first of its lock. It returns a lease if the request was sent before, and an
@@ -75,7 +74,7 @@ func worthWaiting(err error, patient bool) bool {
 
 // pause returns how long the first waiter of a lock waits at most before it tries again.
 func (l *Leases) pause(err error) time.Duration {
-	poll := l.config.PollInterval/2 + rand.N(l.config.PollInterval/2)
+	poll := l.config.PollInterval/2 + rand.N(l.config.PollInterval/2) //nolint:gosec // jitter needs no secrecy
 	var held *store.HeldError
 	if errors.As(err, &held) && held.Remaining > 0 {
 		return min(poll, held.Remaining+time.Millisecond)

@@ -27,73 +27,102 @@ type Provider interface {
 	Session(ctx context.Context, id uuid.UUID) (session store.Session, leases int64, err error)
 }
 
-// Run checks that a provider keeps leases as the contract says. open is called once and returns one that has given no
-// lease yet; it is for open to have it closed when the test ends.
-func Run(t *testing.T, open func(t *testing.T) Provider) {
+// Promises are what a provider can keep. What it can't, it must refuse as unsupported.
+type Promises struct {
+	Shared, Subtree, Sessions, Elections bool
+	// RequestsRemembered says that a request which is sent again after the end of its lease is told so at once, also while
+	// another holds the lock. Otherwise it is told when the lock is free.
+	RequestsRemembered bool
+	// ExpiryShown says that everybody sees when a lease expires, and not its holder alone.
+	ExpiryShown bool
+}
+
+// All are the promises of a provider that keeps leases in the database.
+var All = Promises{Shared: true, Subtree: true, Sessions: true, Elections: true, RequestsRemembered: true, ExpiryShown: true}
+
+// Run checks that a provider keeps leases as the contract says, as far as it promises. open is called once and returns
+// one that has given no lease yet; it is for open to have it closed when the test ends.
+func Run(t *testing.T, promises Promises, open func(t *testing.T) Provider) {
 	provider := open(t)
-	for _, c := range []struct {
-		name string
-		test func(*suite)
-	}{
-		{"a lease has the fields of its request", (*suite).leaseAsAsked},
-		{"a lease has defaults", (*suite).leaseByDefault},
-		{"one holder at a time", (*suite).oneHolder},
-		{"one holder of many acquires at once", (*suite).oneOfMany},
-		{"not re-entrant", (*suite).notReentrant},
-		{"locks are independent", (*suite).independent},
-		{"tokens rise", (*suite).tokensRise},
-		{"tokens rise in the order of grants", (*suite).tokensInOrder},
-		{"a renewal lasts", (*suite).renewal},
-		{"a renewal with a wrong lease", (*suite).wrongRenewal},
-		{"a release with a wrong lease", (*suite).wrongRelease},
-		{"a replaced holder", (*suite).replaced},
-		{"an expired lease is grantable", (*suite).expiredGrantable},
-		{"an expired lease is not renewed", (*suite).expiredNotRenewed},
-		{"an expired lease may be released", (*suite).expiredReleased},
-		{"a release frees the lock", (*suite).releaseFrees},
-		{"a release sent twice", (*suite).releaseTwice},
-		{"a broken lease", (*suite).breaking},
-		{"breaking what nobody holds", (*suite).breakNothing},
-		{"a request sent again", (*suite).requestAgain},
-		{"a request sent again after the end", (*suite).requestAfterEnd},
-		{"a request of another owner", (*suite).requestOfAnother},
-		{"many with the same request_id at once", (*suite).requestAtOnce},
-		{"a lock is shown in each state", (*suite).seen},
-		{"arguments within their limits", (*suite).withinLimits},
-		{"arguments outside their limits", (*suite).outsideLimits},
-		{"a reason for breaking within its limits", (*suite).reasonLimits},
-
-		{"readers beside each other", (*suite).readers},
-		{"many readers at once", (*suite).readersAtOnce},
-		{"a reader leaves the others", (*suite).readerLeaves},
-		{"the readers' lock is broken", (*suite).readersBroken},
-		{"a writer or readers of many acquires at once", (*suite).writerOrReaders},
-		{"a subtree covers what is below", (*suite).subtreeCovers},
-		{"what is below holds a subtree up", (*suite).subtreeHeldUp},
-		{"a subtree or names in it of many acquires at once", (*suite).subtreeOrNames},
-		{"an expired subtree is replaced below", (*suite).subtreeReplaced},
-		{"tokens rise above and below", (*suite).tokensRiseInTree},
-
-		{"a session has the fields of its request", (*suite).sessionAsAsked},
-		{"a session is kept alive with its leases", (*suite).sessionKept},
-		{"the end of a session releases its leases", (*suite).sessionEnds},
-		{"a session that was not kept alive", (*suite).sessionExpires},
-		{"a session that never existed", (*suite).sessionUnknown},
-		{"a lease in a session is not renewed by itself", (*suite).sessionLeaseRenewed},
-		{"a session that ends during acquires", (*suite).sessionEndsAtOnce},
-		{"sessions outside their limits", (*suite).sessionLimits},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			c.test(&suite{T: t, Provider: provider, lock: store.Name(strings.NewReplacer(" ", "-", "'", "").Replace(c.name))})
+	run := func(name string, test func(*suite)) {
+		t.Run(name, func(t *testing.T) {
+			lock := store.Name(strings.NewReplacer(" ", "-", "'", "").Replace(name))
+			test(&suite{T: t, Provider: provider, promises: promises, lock: lock})
 		})
 	}
+	run("what is not promised is refused", (*suite).unsupported)
+	for _, c := range cases {
+		if c.needs == nil || c.needs(promises) {
+			run(c.name, c.test)
+		}
+	}
+}
+
+func shared(p Promises) bool   { return p.Shared }
+func subtree(p Promises) bool  { return p.Subtree }
+func sessions(p Promises) bool { return p.Sessions }
+
+// cases need no promise where needs is nil.
+var cases = []struct {
+	name  string
+	needs func(Promises) bool
+	test  func(*suite)
+}{
+	{"a lease has the fields of its request", nil, (*suite).leaseAsAsked},
+	{"a lease has defaults", nil, (*suite).leaseByDefault},
+	{"one holder at a time", nil, (*suite).oneHolder},
+	{"one holder of many acquires at once", nil, (*suite).oneOfMany},
+	{"not re-entrant", nil, (*suite).notReentrant},
+	{"locks are independent", nil, (*suite).independent},
+	{"tokens rise", nil, (*suite).tokensRise},
+	{"tokens rise in the order of grants", nil, (*suite).tokensInOrder},
+	{"a renewal lasts", nil, (*suite).renewal},
+	{"a renewal with a wrong lease", nil, (*suite).wrongRenewal},
+	{"a release with a wrong lease", nil, (*suite).wrongRelease},
+	{"a replaced holder", nil, (*suite).replaced},
+	{"an expired lease is grantable", nil, (*suite).expiredGrantable},
+	{"an expired lease is not renewed", nil, (*suite).expiredNotRenewed},
+	{"an expired lease may be released", nil, (*suite).expiredReleased},
+	{"a release frees the lock", nil, (*suite).releaseFrees},
+	{"a release sent twice", nil, (*suite).releaseTwice},
+	{"a broken lease", nil, (*suite).breaking},
+	{"breaking what nobody holds", nil, (*suite).breakNothing},
+	{"a request sent again", nil, (*suite).requestAgain},
+	{"a request sent again after the end", nil, (*suite).requestAfterEnd},
+	{"a request of another owner", nil, (*suite).requestOfAnother},
+	{"many with the same request_id at once", nil, (*suite).requestAtOnce},
+	{"a lock is shown in each state", nil, (*suite).seen},
+	{"arguments within their limits", nil, (*suite).withinLimits},
+	{"arguments outside their limits", nil, (*suite).outsideLimits},
+	{"a reason for breaking within its limits", nil, (*suite).reasonLimits},
+
+	{"readers beside each other", shared, (*suite).readers},
+	{"many readers at once", shared, (*suite).readersAtOnce},
+	{"a reader leaves the others", shared, (*suite).readerLeaves},
+	{"the readers' lock is broken", shared, (*suite).readersBroken},
+	{"a writer or readers of many acquires at once", shared, (*suite).writerOrReaders},
+	{"a subtree covers what is below", subtree, (*suite).subtreeCovers},
+	{"what is below holds a subtree up", subtree, (*suite).subtreeHeldUp},
+	{"a subtree or names in it of many acquires at once", subtree, (*suite).subtreeOrNames},
+	{"an expired subtree is replaced below", subtree, (*suite).subtreeReplaced},
+	{"tokens rise above and below", subtree, (*suite).tokensRiseInTree},
+
+	{"a session has the fields of its request", sessions, (*suite).sessionAsAsked},
+	{"a session is kept alive with its leases", sessions, (*suite).sessionKept},
+	{"the end of a session releases its leases", sessions, (*suite).sessionEnds},
+	{"a session that was not kept alive", sessions, (*suite).sessionExpires},
+	{"a session that never existed", sessions, (*suite).sessionUnknown},
+	{"a lease in a session is not renewed by itself", sessions, (*suite).sessionLeaseRenewed},
+	{"a session that ends during acquires", sessions, (*suite).sessionEndsAtOnce},
+	{"sessions outside their limits", sessions, (*suite).sessionLimits},
 }
 
 // suite is one case: a provider, and a lock of its own.
 type suite struct {
 	*testing.T
 	Provider
-	lock store.Name
+	promises Promises
+	lock     store.Name
 }
 
 // long is a TTL that no test outlives.
@@ -232,4 +261,35 @@ func (s *suite) free() {
 	if lock := s.look(); lock.State != store.LockFree || lock.Holder() != nil {
 		s.Errorf("the lock is %+v, want it free", lock)
 	}
+}
+
+// sameEnd reports whether a lease is seen to expire when its holder was told. Where only the holder knows, nothing is
+// compared.
+func (s *suite) sameEnd(seen, told time.Time) bool {
+	return !s.promises.ExpiryShown || seen.Equal(told)
+}
+
+// unsupported asks for what the provider does not promise.
+func (s *suite) unsupported() {
+	for _, c := range []struct {
+		promised bool
+		request  store.AcquireRequest
+	}{
+		{s.promises.Shared, store.AcquireRequest{Mode: store.Shared}},
+		{s.promises.Subtree, store.AcquireRequest{Scope: store.Subtree}},
+		{s.promises.Sessions, store.AcquireRequest{SessionID: uuid.New()}},
+		{s.promises.Elections, store.AcquireRequest{Election: true}},
+	} {
+		if c.promised {
+			continue
+		}
+		c.request.Lock, c.request.OwnerID = s.lock, "A"
+		var unsupported *store.UnsupportedError
+		_, err := s.Acquire(s.Context(), c.request)
+		if s.is(err, store.ErrUnsupported); !errors.As(err, &unsupported) {
+			s.Errorf("%+v: the error is %T, want an UnsupportedError", c.request, err)
+		}
+	}
+	_, err := s.Lock(s.Context(), s.lock)
+	s.is(err, store.ErrNotFound)
 }

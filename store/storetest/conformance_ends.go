@@ -22,10 +22,14 @@ func (s *suite) renewal() {
 	if err != nil {
 		s.Fatal(err)
 	}
-	if other.TTL != 2*long || other.ExpiresAt.Sub(same.ExpiresAt) < long {
+	longer := long
+	if !s.promises.ExpiryShown {
+		longer -= long / 50 // the margin for clocks that run faster
+	}
+	if other.TTL != 2*long || other.ExpiresAt.Sub(same.ExpiresAt) < longer {
 		s.Errorf("%+v was renewed for %s, and is %+v", same, 2*long, other)
 	}
-	if holder := s.look().Holder(); holder == nil || !holder.ExpiresAt.Equal(other.ExpiresAt) {
+	if holder := s.look().Holder(); holder == nil || !s.sameEnd(holder.ExpiresAt, other.ExpiresAt) {
 		s.Errorf("renewed is %+v, and the lock is held by %+v", other, holder)
 	}
 	shorter, err := s.Renew(s.Context(), lease.Ref(), long/2)
@@ -51,7 +55,7 @@ func (s *suite) wrongRenewal() {
 		_, err := s.Renew(s.Context(), ref, 2*long)
 		return err
 	})
-	if holder := s.look().Holder(); !holder.ExpiresAt.Equal(lease.ExpiresAt) {
+	if holder := s.look().Holder(); !s.sameEnd(holder.ExpiresAt, lease.ExpiresAt) {
 		s.Errorf("the lease now expires at %s", holder.ExpiresAt)
 	}
 }
@@ -153,7 +157,7 @@ func (s *suite) request(owner string) store.AcquireRequest {
 func (s *suite) requestAgain() {
 	lease := s.granted(s.request("A"))
 	again := s.granted(s.request("A"))
-	if again.Ref() != lease.Ref() || !again.ExpiresAt.Equal(lease.ExpiresAt) {
+	if again.Ref() != lease.Ref() || !s.sameEnd(again.ExpiresAt, lease.ExpiresAt) {
 		s.Errorf("granted is %+v, and then %+v", lease, again)
 	}
 	other := s.request("A")
@@ -176,7 +180,11 @@ func (s *suite) requestAfterEnd() {
 	s.awaitExpiry()
 	_, err = s.Acquire(s.Context(), short)
 	s.lost(err, "expired")
-	s.acquire("B", long)
+	other := s.acquire("B", long)
+	if !s.promises.RequestsRemembered {
+		s.fails(short, store.ErrLeaseHeld)
+		s.released(other)
+	}
 	_, err = s.Acquire(s.Context(), short)
 	s.lost(err, "expired")
 }
@@ -208,7 +216,7 @@ func (s *suite) seen() {
 		switch {
 		case lock.Lock != s.lock, lock.Token != lease.Token:
 			s.Fatalf("%+v is seen as %+v", lease, lock)
-		case lock.Holder() == nil, lock.Holder().OwnerID != "A", !lock.Holder().ExpiresAt.Equal(lease.ExpiresAt),
+		case lock.Holder() == nil, lock.Holder().OwnerID != "A", !s.sameEnd(lock.Holder().ExpiresAt, lease.ExpiresAt),
 			lock.Holder().ID != uuid.Nil:
 			s.Fatalf("%+v is seen as held by %+v", lease, lock.Holder())
 		}

@@ -56,6 +56,20 @@ type test struct {
 
 func TestTransactions(t *testing.T) {
 	b := newBank(t)
+	t.Run("with", func(t *testing.T) { b.testScenarios(t) })
+	// Each driver's "own transaction" and "unguarded row". Those that were reported are not counted again, nor is the
+	// question for the outcome of a lost COMMIT.
+	for code, most := range map[string]int{"token_reused": len(drivers), "token_required": 2 * len(drivers)} {
+		var counted int
+		check(t, b.SQL.QueryRow(await.Context(t), "select rejections from fence.rejected_by_sql() where code = $1", code).
+			Scan(&counted))
+		if counted > most {
+			t.Errorf("%d rejections %s were counted, expected at most %d", counted, code, most)
+		}
+	}
+}
+
+func (b bank) testScenarios(t *testing.T) {
 	for what, scenario := range map[string]func(*testing.T, *test){
 		"zombie":                testZombie,
 		"writes of one lease":   testWritesOfOneLease,

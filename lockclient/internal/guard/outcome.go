@@ -75,6 +75,7 @@ func (n numbered) report(ctx context.Context, conn Conn, problem *api.Problem) {
 const admitted api.Code = "admitted"
 
 // tryGuard returns the verdict on the token of a problem. It changes nothing, but records a rejection if record is set.
+// The database does not count it again (fence.count_rejection).
 func (n numbered) tryGuard(
 	ctx context.Context, conn Conn, problem *api.Problem, record bool,
 ) (*api.Problem, error) {
@@ -90,7 +91,8 @@ func (n numbered) tryGuard(
 	var granted, last, lastSequence int64
 	verdict := n.problem("")
 	err = tx.QueryRow(ctx, "select verdict, reason, granted_token, last_token, last_sequence"+
-		" from fence.try_guard($1, $2, $3, $4::uuid)",
+		" from set_config('fencegate.counted', 'on', true) as s (counted),"+
+		" fence.try_guard(case s.counted when 'on' then $1 end, $2, $3, $4::uuid)",
 		[]any{problem.Resource, problem.Token, problem.Sequence, leaseID},
 		&verdict.Code, &verdict.Reason, &granted, &last, &lastSequence)
 	if err != nil {

@@ -1,0 +1,109 @@
+package gateway
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/redistest"
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
+	"github.com/fencegate/fencegate/store/redislease"
+)
+
+// newRedisHarness keeps leases on "jobs" and what is below in Redis.
+func newRedisHarness(t *testing.T) (*harness, *redistest.Server) {
+	t.Helper()
+	parallel(t)
+	server := redistest.Start(t)
+	database := patientDatabase(t)
+	st, err := store.Open(t.Context(), database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(st.Close)
+	keeper, err := redislease.New(st, redislease.Config{
+		Provider: store.ProviderRedis, URLs: []string{server.URL()}, Timeout: 10 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(keeper.Close)
+	h := newGatewayWith(t, Config{}, database, engine.Config{DeadAfter: time.Minute, Keepers: []engine.Keeper{keeper}})
+	h.client = serve(t, conforming(t, h.gateway))
+	if policy := h.setPolicy(t, "jobs", `{"leases":"redis"}`); policy.Leases != "redis" {
+		t.Fatalf("the policy is %+v", policy)
+	}
+	return h, server
+}
+
+// A lease in Redis is granted, renewed, shown, broken and released like one in PostgreSQL; PostgreSQL does not hear of
+// its renewals.
+func TestLeaseInRedis(t *testing.T) {
+	h, _ := newRedisHarness(t)
+	lease := h.acquire(t, "jobs/1", "worker")
+	if lease.Provider != "redis" || h.acquire(t, "other", "worker").Provider != "" {
+		t.Errorf("the lease is %+v, want it in redis, and others not", lease)
+	}
+	as[api.WriteResult](t, h.put(t, lease, 1, "value"), http.StatusCreated)
+	h.unchanged(t, func() {
+		if renewed := h.renew(t, lease); renewed.FencingToken != lease.FencingToken || renewed.Provider != "redis" {
+			t.Errorf("renewed is %+v, of %+v", renewed, lease)
+		}
+		held := expectProblem(t, h.post(t, lockPath("jobs/1", "/acquire"), `{"owner_id":"b"}`), api.CodeLockHeld)
+		if held.Holder == nil || held.Holder.OwnerID != "worker" {
+			t.Errorf("the lock is held by %+v, want worker", held.Holder)
+		}
+	})
+	if lock := h.lock(t, "jobs/1"); lock.State != "held" || lock.Holders[0].Provider != "redis" {
+		t.Errorf("the lock is %+v, want it held in redis", lock)
+	}
+
+	h.breakLock(t, "jobs/1", "it hangs")
+	expectReason(t, h.post(t, lockPath("jobs/1", "/renew"), refOf(lease)), api.CodeLeaseLost, "broken")
+	next := h.acquire(t, "jobs/1", "another")
+	expectReason(t, h.put(t, lease, 2, "late"), api.CodeTokenStale, "superseded")
+	h.release(t, next)
+	expectReason(t, h.put(t, next, 1, "after the release"), api.CodeTokenStale, "released")
+
+	// The policy changes while a lease runs. That stays where it is, and the lock is granted when it has ended.
+	lease = h.acquire(t, "jobs/1", "worker")
+	h.setPolicy(t, "jobs", `{"leases":"postgres"}`)
+	h.renew(t, lease)
+	expectProblem(t, h.post(t, lockPath("jobs/1", "/acquire"), `{"owner_id":"b"}`), api.CodeLockHeld)
+	h.release(t, lease)
+	if moved := h.acquire(t, "jobs/1", "b"); moved.Provider != "" {
+		t.Errorf("after the change of the policy the lease is %+v, want it in PostgreSQL", moved)
+	}
+}
+
+// What Redis can't keep is refused. Without Redis nothing is granted or renewed, and writes go on.
+func TestLeaseInRedisIsRefused(t *testing.T) {
+	h, server := newRedisHarness(t)
+	lease := h.acquire(t, "jobs/1", "worker")
+	session := h.createSession(t, "worker", time.Hour)
+	for _, body := range []string{
+		`{"owner_id":"a","mode":"shared"}`, `{"owner_id":"a","scope":"subtree"}`,
+		`{"owner_id":"a","session_id":"` + session.SessionID + `"}`,
+	} {
+		expectProblem(t, h.post(t, lockPath("jobs/2", "/acquire"), body), api.CodeUnsupported)
+	}
+	expectProblem(t, h.campaign(t, "jobs/2", api.CampaignRequest{Candidate: "a"}), api.CodeUnsupported)
+	h.setPolicy(t, "votes", `{"leases":"redlock"}`) // of which this gateway has no servers
+	expectProblem(t, h.post(t, lockPath("votes", "/acquire"), `{"owner_id":"a"}`), api.CodeUnsupported)
+	for _, policy := range []string{`{"leases":"etcd"}`, `{"leases":"redis","require_live_lease":true}`} {
+		expectProblem(t, h.send(t, http.MethodPut, "/v1/policies/bad", policy), api.CodeInvalidRequest)
+	}
+
+	server.Stop()
+	refused := expectProblem(t, h.post(t, lockPath("jobs/2", "/acquire"), `{"owner_id":"a"}`), api.CodeUnavailable)
+	if refused.Title != store.ErrProviderUnavailable.Error() {
+		t.Errorf("an acquire without Redis: %+v", refused)
+	}
+	expectProblem(t, h.post(t, lockPath("jobs/1", "/renew"), refOf(lease)), api.CodeUnavailable)
+	as[api.WriteResult](t, h.put(t, lease, 1, "value"), http.StatusCreated)
+	if lock := h.lock(t, "jobs/1"); lock.State != "held" {
+		t.Errorf("without Redis the lock is %+v, want what PostgreSQL believes", lock)
+	}
+}

@@ -1,0 +1,180 @@
+package redislease_test
+
+import (
+	"crypto/tls"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/redistest"
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/redislease"
+)
+
+// failing is a server that can't serve an acquire.
+type failing struct {
+	name  string
+	kind  redislease.Kind
+	words string // in the error
+	// make returns the URL, of a server that was broken after Leases has connected to it, by breaks.
+	make func(t *testing.T) (url string, breaks func())
+}
+
+func with(settings []string, breaks func(s *redistest.Server)) func(*testing.T) (string, func()) {
+	return func(t *testing.T) (string, func()) {
+		s := redistest.Start(t, settings...)
+		return s.URL(), func() { breaks(s) }
+	}
+}
+
+var failures = []failing{
+	{"killed", redislease.KindUnreachable, "connection refused", with(nil, (*redistest.Server).Stop)},
+	{"frozen", redislease.KindTimeout, "timeout", with(nil, (*redistest.Server).Freeze)},
+	{"full", redislease.KindFull, "maxmemory", with(nil, func(s *redistest.Server) {
+		s.Do("CONFIG", "SET", "maxmemory", "1")
+	})},
+	{"a replica", redislease.KindReadOnly, "name the master", with(nil, func(s *redistest.Server) {
+		s.Do("REPLICAOF", "127.0.0.1", "1")
+	})},
+	{"a replica without its master", redislease.KindDown, "MASTERDOWN", with([]string{"--replica-serve-stale-data", "no"},
+		func(s *redistest.Server) { s.Do("REPLICAOF", "127.0.0.1", "1") })},
+	{"too few replicas", redislease.KindReplicas, "NOREPLICAS", with(nil, func(s *redistest.Server) {
+		s.Do("CONFIG", "SET", "min-replicas-to-write", "1")
+	})},
+	{"a list at the key", redislease.KindWrongType, "delete the key", with(nil, func(s *redistest.Server) {
+		s.Do("RPUSH", "lock", "a")
+	})},
+	{"a password is needed", redislease.KindAuth, "correct the user",
+		with([]string{"--requirepass", "secret"}, func(*redistest.Server) {})},
+	{"the password is wrong", redislease.KindAuth, "WRONGPASS", func(t *testing.T) (string, func()) {
+		s := redistest.Start(t)
+		s.Do("ACL", "SETUSER", "worker", "on", ">right", "~*", "+@all")
+		return s.UserURL("worker", "wrong"), func() {}
+	}},
+	{"no right to the scripts", redislease.KindPermission, "docs/redis.md", func(t *testing.T) (string, func()) {
+		s := redistest.Start(t)
+		s.Do("ACL", "SETUSER", "worker", "on", ">pw", "~*", "+get")
+		return s.UserURL("worker", "pw"), func() {}
+	}},
+	{"no right to the key", redislease.KindPermission, "docs/redis.md", func(t *testing.T) (string, func()) {
+		s := redistest.Start(t)
+		s.Do("ACL", "SETUSER", "worker", "on", ">pw", "~other:*", "&*", "+@all")
+		return s.UserURL("worker", "pw"), func() {}
+	}},
+	{"no right to a command of the scripts", redislease.KindPermission, "docs/redis.md",
+		func(t *testing.T) (string, func()) {
+			s := redistest.Start(t)
+			s.Do("ACL", "SETUSER", "worker", "on", ">pw", "~*", "&*", "+@all", "-set")
+			return s.UserURL("worker", "pw"), func() {}
+		}},
+	{"a certificate that is not trusted", redislease.KindTLS, "certificate", func(t *testing.T) (string, func()) {
+		url, _ := redistest.StartTLS(t)
+		return url, func() {}
+	}},
+}
+
+// TestServerFails checks that each failure of a server is ErrUnavailable with its reason, that it is counted under its
+// kind, that it is reported, and that no password is shown.
+func TestServerFails(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	for _, c := range failures {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			url, breaks := c.make(t)
+			config := redislease.Config{URLs: []string{url}}
+			if c.kind == redislease.KindTimeout {
+				config.Timeout = hasty
+			}
+			leases := open(t, db, config)
+			breaks()
+			_, err := leases.Acquire(await.Context(t), request("lock", "A"))
+			if !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, store.ErrProviderUnavailable) ||
+				!strings.Contains(err.Error(), c.words) || strings.Contains(err.Error(), "wrong@") {
+				t.Errorf("the acquire: %v, want ErrUnavailable with %q", err, c.words)
+			}
+			stats := leases.Stats()[0]
+			if stats.Errors[c.kind] == 0 || stats.LastError == "" {
+				t.Errorf("the stats are %+v, want an error of the kind %s", stats, c.kind)
+			}
+		})
+	}
+}
+
+// TestServerRecovers checks what does not fail: scripts that the server has forgotten, a server that is back, and a
+// renewal and a release while the server has no memory left.
+func TestServerRecovers(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	db := openDB(t)
+	leases, impatient := open(t, db, redislease.Config{}, server), open(t, db, redislease.Config{Timeout: hasty}, server)
+	lease := acquire(t, leases, request("lock", "A"))
+	server.Do("SCRIPT", "FLUSH")
+	if _, err := leases.Renew(await.Context(t), lease.Ref(), 0); err != nil {
+		t.Errorf("a renewal after SCRIPT FLUSH: %v", err)
+	}
+	server.Do("CONFIG", "SET", "maxmemory", "1")
+	if _, err := leases.Renew(await.Context(t), lease.Ref(), 0); err != nil {
+		t.Errorf("a renewal while the server is full: %v", err)
+	}
+	release(t, leases, lease)
+	server.Do("CONFIG", "SET", "maxmemory", "0")
+
+	server.Freeze()
+	_, err := impatient.Acquire(await.Context(t), request("lock", "A"))
+	fails(t, "an acquire from a frozen server", err, store.ErrUnavailable)
+	server.Thaw()
+	acquire(t, leases, waiting("lock", "B")) // after what the lost acquire has left there
+	server.RestartEmpty()
+	await.True(t, "an acquire after the restart", func() bool {
+		lease, err = leases.Acquire(await.Context(t), request("lock", "C"))
+		return err == nil
+	})
+	server.Stop()
+	_, err = leases.ReleaseLease(await.Context(t), lease.Ref())
+	if store.OutcomeOf(err) != store.OutcomeUnknown {
+		t.Errorf("a release while the server is down: %v, want ErrUnavailable with an unknown outcome", err)
+	}
+	server.RestartEmpty()
+	await.True(t, "the release sent again", func() bool {
+		_, err := leases.ReleaseLease(await.Context(t), lease.Ref())
+		return err == nil
+	})
+}
+
+// TestKindsOfURL checks that leases are kept behind Sentinels, in a Cluster, and by TLS.
+func TestKindsOfURL(t *testing.T) {
+	t.Parallel()
+	db, server := openDB(t), redistest.Start(t)
+	sentinel := redistest.StartSentinel(t, "main", server)
+	cluster := redistest.Start(t, "--cluster-enabled", "yes")
+	cluster.Do("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+	await.True(t, "the cluster is ready", func() bool {
+		return strings.Contains(cluster.Do("CLUSTER", "INFO"), "cluster_state:ok")
+	})
+	certified, roots := redistest.StartTLS(t)
+	for name, c := range map[string]redislease.Config{
+		"sentinel": {URLs: []string{sentinel.URL() + "?master_name=main"}},
+		"cluster":  {URLs: []string{cluster.URL() + "?addr=" + cluster.Address()}},
+		"TLS":      {URLs: []string{certified}, TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			leases := open(t, db, c)
+			r := request(name+"/lock", "A")
+			lease := acquire(t, leases, r)
+			held(t, leases, name+"/lock", "A")
+			if _, err := leases.Renew(await.Context(t), lease.Ref(), time.Minute); err != nil {
+				t.Error(err)
+			}
+			refs := []store.LeaseRef{lease.Ref(), {Lock: store.Name(name + "/other"), OwnerID: "A", ID: lease.ID, Token: 1}}
+			if left, err := leases.Left(await.Context(t), refs); err != nil || left[0] == 0 || left[1] != 0 {
+				t.Errorf("left are %v, %v", left, err)
+			}
+			next := inBackground(await.Context(t), t, leases, waiting(name+"/lock", "B"))
+			release(t, leases, lease)
+			granted(t, "the lock after the release", next)
+		})
+	}
+}

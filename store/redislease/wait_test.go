@@ -1,0 +1,194 @@
+package redislease_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/redistest"
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/redislease"
+)
+
+// never is an interval of polls that no test outlives.
+const never = time.Hour
+
+// waitSuite is two processes at one server. They do not poll.
+type waitSuite struct{ here, there *redislease.Leases }
+
+// TestWaiting checks who is granted the lock next, and what wakes the waiters.
+func TestWaiting(t *testing.T) {
+	t.Parallel()
+	db, server := openDB(t), redistest.Start(t)
+	config := redislease.Config{PollInterval: never}
+	s := &waitSuite{open(t, db, config, server), open(t, db, config, server)}
+	awaitSubscribers(t, server, 2)
+	t.Run("in the order of arrival", s.inOrder)
+	t.Run("a release in another process", s.published)
+	t.Run("the client leaves", s.clientLeaves)
+	t.Run("the time is over", s.timeIsOver)
+	t.Run("the same request sent again", s.sameRequest)
+	await.True(t, "nobody waits any more", func() bool { return s.here.Waiting() == 0 })
+}
+
+func (s *waitSuite) inOrder(t *testing.T) {
+	lease := acquire(t, s.here, request("order", "holder"))
+	var queue []<-chan outcome
+	for i := range 4 {
+		queue = append(queue, inBackground(await.Context(t), t, s.here, waiting("order", fmt.Sprint("waiter ", i))))
+	}
+	_, err := s.here.Acquire(t.Context(), request("order", "try"))
+	var found *store.HeldError
+	if !errors.As(err, &found) || found.OwnerID != "holder" || found.QueueLength != 4 {
+		t.Errorf("a try while 4 wait: %v, want it held by the holder", err)
+	}
+	for i, next := range queue {
+		release(t, s.here, lease)
+		lease = granted(t, fmt.Sprint("the lock for waiter ", i), next)
+		if want := fmt.Sprint("waiter ", i); lease.OwnerID != want {
+			t.Errorf("granted to %s, want %s", lease.OwnerID, want)
+		}
+	}
+	release(t, s.here, lease)
+}
+
+func (s *waitSuite) published(t *testing.T) {
+	lease := acquire(t, s.there, request("publish", "there"))
+	next := inBackground(await.Context(t), t, s.here, waiting("publish", "here"))
+	release(t, s.there, lease)
+	release(t, s.here, granted(t, "the lock by the published release", next))
+}
+
+func (s *waitSuite) clientLeaves(t *testing.T) {
+	lease := acquire(t, s.here, request("leave", "holder"))
+	ctx, cancel := context.WithCancel(t.Context())
+	first := inBackground(ctx, t, s.here, waiting("leave", "first"))
+	second := inBackground(ctx, t, s.here, waiting("leave", "second"))
+	third := inBackground(await.Context(t), t, s.here, waiting("leave", "third"))
+	cancel()
+	for _, left := range []<-chan outcome{first, second} {
+		fails(t, "a waiter that left", await.Receive(t, "its end", left).err, context.Canceled)
+	}
+	release(t, s.here, lease)
+	release(t, s.here, granted(t, "the lock for the waiter behind", third))
+}
+
+func (s *waitSuite) timeIsOver(t *testing.T) {
+	lease := acquire(t, s.here, request("time", "holder"))
+	first, behind := waiting("time", "first"), waiting("time", "behind")
+	first.Wait, behind.Wait = short, time.Millisecond
+	waits := inBackground(await.Context(t), t, s.here, first)
+	_, err := s.here.Acquire(await.Context(t), behind)
+	fails(t, "a waiter that was never the first", err, store.ErrLeaseHeld)
+	fails(t, "the first waiter", await.Receive(t, "its end", waits).err, store.ErrLeaseHeld)
+	release(t, s.here, lease)
+}
+
+func (s *waitSuite) sameRequest(t *testing.T) {
+	r := waiting("same", "A")
+	r.RequestID = "r"
+	first := acquire(t, s.here, r)
+	next := inBackground(await.Context(t), t, s.here, waiting("same", "B"))
+	if again := acquire(t, s.here, r); again.ID != first.ID {
+		t.Errorf("got %+v, want %+v", again, first)
+	}
+	release(t, s.here, first)
+	release(t, s.here, granted(t, "the lock for B", next))
+}
+
+// TestWaitersPollWithoutPublish checks that waiters find the release if the user may neither subscribe nor publish. It
+// has no other rights than those that docs/redis.md demands.
+func TestWaitersPollWithoutPublish(t *testing.T) {
+	t.Parallel()
+	db, server := openDB(t), redistest.Start(t)
+	server.Do("ACL", "SETUSER", "mute", "on", ">pw", "~*", "resetchannels", "+eval", "+evalsha", "+get", "+set",
+		"+del", "+pexpire", "+pttl", "+time", "+ping", "+publish", "+subscribe")
+	config := redislease.Config{URLs: []string{server.UserURL("mute", "pw")}, PollInterval: 20 * time.Millisecond}
+	here, there := open(t, db, config), open(t, db, config)
+	held := acquire(t, there, request("lock", "there"))
+	next := inBackground(await.Context(t), t, here, waiting("lock", "here"))
+	release(t, there, held)
+	granted(t, "the lock by a poll", next)
+}
+
+// awaitSubscribers waits until so many listen to releases.
+func awaitSubscribers(t *testing.T, server *redistest.Server, want int) {
+	t.Helper()
+	await.True(t, "all listen to releases", func() bool {
+		return server.Do("PUBLISH", "fencegate:released", "") == fmt.Sprint(want)
+	})
+}
+
+// TestLossDuringTheMint checks what becomes of an acquire between its reservation and its confirmation.
+func TestLossDuringTheMint(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	db := &mintHook{Database: openDB(t)}
+	leases, other := open(t, db, redislease.Config{}, server), open(t, db, redislease.Config{}, server)
+	broken := errors.New("broken for the test")
+	deleteKey := func(lock string) func() error {
+		return func() error {
+			server.Do("DEL", lock)
+			return nil
+		}
+	}
+
+	t.Run("the mint fails", func(t *testing.T) {
+		db.set(func() error { return store.NotApplied(broken) }, nil)
+		_, err := leases.Acquire(t.Context(), request("fails", "A"))
+		fails(t, "the acquire", err, broken)
+		acquire(t, other, request("fails", "B"))
+	})
+
+	t.Run("the key is lost", func(t *testing.T) {
+		r := request("key", "A")
+		r.RequestID = "r"
+		db.set(nil, deleteKey("key"))
+		_, err := leases.Acquire(t.Context(), r)
+		fails(t, "the acquire", err, store.ErrProviderUnavailable)
+		acquire(t, leases, r) // the request_id is free again
+	})
+
+	t.Run("another takes the lock, and has the lower token", func(t *testing.T) {
+		var won store.Lease
+		db.set(func() error {
+			server.Do("DEL", "lower")
+			won = acquire(t, other, request("lower", "B"))
+			return nil
+		}, nil)
+		_, err := leases.Acquire(t.Context(), request("lower", "A"))
+		fails(t, "the acquire", err, store.ErrProviderUnavailable)
+		_, err = other.Renew(t.Context(), won.Ref(), 0)
+		lost(t, "a renewal of the lease that is shut out at the fence", err, "superseded")
+		acquire(t, other, request("lower", "C"))
+	})
+
+	t.Run("another takes the lock, and has the higher token", func(t *testing.T) {
+		var won store.Lease
+		db.set(nil, func() error {
+			server.Do("DEL", "higher")
+			won = acquire(t, other, request("higher", "B"))
+			return nil
+		})
+		_, err := leases.Acquire(t.Context(), request("higher", "A"))
+		fails(t, "the acquire", err, store.ErrProviderUnavailable)
+		if _, err := other.Renew(t.Context(), won.Ref(), 0); err != nil {
+			t.Errorf("a renewal of the newest lease: %v", err)
+		}
+	})
+
+	t.Run("the client leaves", func(t *testing.T) {
+		for _, wait := range []time.Duration{0, store.WaitMax} {
+			ctx, cancel := context.WithCancel(t.Context())
+			db.set(nil, func() error { cancel(); return nil })
+			r := request("client", "A")
+			r.Wait = wait
+			_, err := leases.Acquire(ctx, r)
+			fails(t, "the acquire", err, context.Canceled)
+			release(t, other, acquire(t, other, request("client", "B")))
+		}
+	})
+}
