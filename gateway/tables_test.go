@@ -62,7 +62,8 @@ func TestProtectedTables(t *testing.T) {
 	}
 	odd := "Odd one.<b>.t odd observe <nil> 1 "
 	expectList(t, h.client, "/v1/tables", strings.Join([]string{
-		gone + " gone/{id} enforce <nil> 0 there is no such table", odd,
+		gone + " gone/{id} enforce <nil> 0 public.gone was dropped: call fence.protect for a new table of that name, " +
+			"or fence.unprotect(" + gone + ")", odd,
 		"public.accounts accounts/{id} enforce 300 0 ",
 		"public.parts parts/{id} enforce <nil> 0 trigger fencegate_truncate on public.parts_1 is missing",
 		"public.renamed renamed/{id} enforce <nil> 0 the table public.renamed has no column 'id'",

@@ -9,3 +9,11 @@ create table fence.table_callers (
     caller    name not null default current_user,
     called_in xid8 not null default pg_current_xact_id()
 );
+
+-- The name that the table had when it was protected. It is what is left of a table that was dropped.
+alter table fence.protected_tables add column table_name text collate "C";
+
+update fence.protected_tables p
+set table_name = format('%s.%s', n.nspname, c.relname)
+from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where c.oid = p.table_id;

@@ -10,6 +10,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -23,6 +24,8 @@ var (
 	ErrNewer = errors.New("the database was migrated by a newer fencegate")
 	// ErrPrerelease means that a program from before the first release made the schema. It cannot be migrated.
 	ErrPrerelease = errors.New("the database was made by a fencegate from before its first release")
+	// ErrLocked means that an open transaction holds a lock that a migration needs.
+	ErrLocked = errors.New("another transaction holds a lock that the migration needs")
 	// ErrUnsuitable means that fencegate cannot use this database, whatever schema it has.
 	ErrUnsuitable = errors.New("the database does not suit fencegate")
 )
@@ -36,15 +39,28 @@ const (
 	// advisoryLock serializes gateways that start at the same time. The number is "fence" in ASCII.
 	advisoryLock = 0x66656e6365
 
-	undefinedTable = "42P01"
+	undefinedTable   = "42P01"
+	lockNotAvailable = "55P03"
 )
+
+// lockBounds bound the wait for the locks of other transactions. Writes queue behind a migration that waits, so it gives up
+// soon, and tries again after a pause in which they go on.
+type lockBounds struct {
+	timeout, pause time.Duration
+	tries          int
+}
+
+var defaultBounds = lockBounds{timeout: 2 * time.Second, pause: time.Second, tries: 10}
 
 // Apply brings the schema of the database that conn is connected to up to this program's: first the numbered
 // migrations, then the functions. Safe to call from any number of processes at once, and quick when there is nothing to
-// do. It returns ErrNewer, ErrPrerelease or ErrUnsuitable, in which case nothing was changed, or the database's error.
+// do. It returns ErrNewer, ErrPrerelease or ErrUnsuitable, in which case nothing was changed; ErrLocked, in which case it can
+// be called again; or the database's error. Open transactions that write do not wait for it longer than 2 s at a time.
 //
 // conn should be used for nothing else: Apply holds a session lock on it while it works.
-func Apply(ctx context.Context, conn *pgx.Conn) error {
+func Apply(ctx context.Context, conn *pgx.Conn) error { return apply(ctx, conn, defaultBounds) }
+
+func apply(ctx context.Context, conn *pgx.Conn, bounds lockBounds) error {
 	if err := suits(ctx, conn); err != nil {
 		return err
 	}
@@ -55,11 +71,39 @@ func Apply(ctx context.Context, conn *pgx.Conn) error {
 		if _, err := conn.Exec(ctx, "create schema if not exists fence"); err != nil {
 			return fmt.Errorf("create schema fence: %w", err)
 		}
-		if err := applyNumbered(ctx, conn); err != nil {
-			return err
-		}
-		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return applyGuard(ctx, tx) })
+		return bounds.retry(ctx, func() error {
+			if err := applyNumbered(ctx, conn, bounds.timeout); err != nil {
+				return err
+			}
+			return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return applyGuard(ctx, tx, bounds.timeout) })
+		})
 	})
+}
+
+// retry calls change until it does not fail for a lock. It returns ErrLocked after the last try.
+func (b lockBounds) retry(ctx context.Context, change func() error) error {
+	for try := 1; ; try++ {
+		err := change()
+		var pgErr *pgconn.PgError
+		switch {
+		case !errors.As(err, &pgErr) || pgErr.Code != lockNotAvailable:
+			return err
+		case try == b.tries:
+			return fmt.Errorf("%w; end transactions that are open for long (pg_stat_activity), and try again: %w",
+				ErrLocked, err)
+		}
+		select {
+		case <-time.After(b.pause):
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		}
+	}
+}
+
+// setLockTimeout bounds the waits of the running transaction.
+func setLockTimeout(ctx context.Context, conn Querier, timeout time.Duration) error {
+	return conn.QueryRow(ctx, "select set_config('lock_timeout', $1, true)", fmt.Sprint(timeout.Milliseconds())).
+		Scan(new(string))
 }
 
 // exclusively calls change while no other process changes the schema.
@@ -163,7 +207,7 @@ func suits(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-func applyNumbered(ctx context.Context, conn *pgx.Conn) error {
+func applyNumbered(ctx context.Context, conn *pgx.Conn, lockTimeout time.Duration) error {
 	migrator, err := migrate.NewMigrator(ctx, conn, versionTable)
 	if err != nil {
 		return fmt.Errorf("prepare the migrations: %w", err)
@@ -173,7 +217,9 @@ func applyNumbered(ctx context.Context, conn *pgx.Conn) error {
 	}
 	// The migrator resets the session's settings after each migration.
 	var unset error
-	migrator.OnStart = func(int32, string, string, string) { unset = errors.Join(unset, setParsing(ctx, conn)) }
+	migrator.OnStart = func(int32, string, string, string) {
+		unset = errors.Join(unset, setParsing(ctx, conn), setLockTimeout(ctx, conn, lockTimeout))
+	}
 	if err := errors.Join(migrator.Migrate(ctx), unset); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
@@ -190,16 +236,19 @@ func setParsing(ctx context.Context, conn *pgx.Conn) error {
 // applyGuard replaces the functions, also those of protected tables, while no table becomes protected. Bodies are checked
 // when they first run, so the files need no order. It drops those of older revisions that had other arguments, and
 // revokes all rights of public.
-func applyGuard(ctx context.Context, tx pgx.Tx) error {
+func applyGuard(ctx context.Context, tx pgx.Tx, lockTimeout time.Duration) error {
 	const begin = `
 		set local check_function_bodies = off;
 		set local standard_conforming_strings = on;
 		lock table fence.protected_tables in share row exclusive mode`
-	if _, err := tx.Exec(ctx, begin); err != nil {
+	if err := setLockTimeout(ctx, tx, lockTimeout); err != nil {
 		return err
 	}
+	if _, err := tx.Exec(ctx, begin); err != nil {
+		return fmt.Errorf("lock the protected tables: %w", err)
+	}
 	for _, file := range guardFiles() {
-		if _, err := tx.Exec(ctx, string(must(guard.ReadFile(file)))); err != nil {
+		if err := replace(ctx, tx, file); err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
 	}
@@ -208,6 +257,10 @@ func applyGuard(ctx context.Context, tx pgx.Tx) error {
 		revoke all on all tables in schema fence from public;
 		revoke all on all sequences in schema fence from public;
 		revoke all on all functions in schema fence from public;
+		do $$ declare v_type regtype; begin
+			for v_type in select oid from pg_type where typnamespace = 'fence'::regnamespace and typcategory <> 'A' loop
+				execute format('revoke all on type %s from public', v_type);
+			end loop; end $$;
 		select fence.remake_trigger_functions();
 		drop function if exists
 			fence.check_rows(oid, text[]),
@@ -227,6 +280,30 @@ func applyGuard(ctx context.Context, tx pgx.Tx) error {
 		return fmt.Errorf("record the functions' revision: %w", err)
 	}
 	return nil
+}
+
+// replace replaces the function or view of a file. It leaves a view alone that is the same already: to replace it takes a
+// lock that all transactions wait for that use the view.
+func replace(ctx context.Context, tx pgx.Tx, file string) error {
+	source := string(must(guard.ReadFile(file)))
+	if path.Base(path.Dir(file)) == "view" {
+		view := "fence." + strings.TrimSuffix(path.Base(file), ".sql")
+		candidate := view + "_candidate"
+		sql := strings.Replace(source, "create or replace view "+view+" as", "create view "+candidate+" as", 1)
+		if _, err := tx.Exec(ctx, sql); err != nil {
+			return err
+		}
+		var same bool
+		const compare = "select pg_get_viewdef($1::text::regclass) is not distinct from pg_get_viewdef(to_regclass($2))"
+		if err := tx.QueryRow(ctx, compare, candidate, view).Scan(&same); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "drop view "+candidate); err != nil || same {
+			return err
+		}
+	}
+	_, err := tx.Exec(ctx, source)
+	return err
 }
 
 // guardDigest returns the SHA-256 of the text of all functions.

@@ -77,8 +77,8 @@ var attackScripts = []script{
 		B rollback; select fence.unprotect('others')  -- !42501
 		A select template, mode, problem is null from fence.protected where table_name = 'others'::regclass
 			-- others/{id}|enforce|t
-		B drop table used; create table used_again (id integer); select fence.protect('used_again', 'used/{id}');
-			select fence.unprotect('used_again')
+		B drop table used; create table public.used (id integer);
+			select fence.protect('public.used', 'used/{id}'); select fence.unprotect('public.used')
 		A select count(*) from pg_proc where proname like 'check_${id}_%'  -- 0`},
 	{"an owner whose code runs in a session of another role has no rights of that role, and one keeps its own", `
 		A create schema ${owner}_3 authorization $owner; create table victim (id integer);
@@ -113,11 +113,11 @@ var attackScripts = []script{
 		A select id from fence.protected_tables where template = 'forked/{id}'  -- $id
 		B create trigger mine after insert on public.fork for each row execute function fence.check_${id}_row();
 			drop table public.forked
-		A create table unforked (id integer); select fence.protect('unforked', 'unforked/{id}')
+		A create table forked (id integer); select fence.protect('forked', 'unforked/{id}')
 		A select count(*) from fence.protected_tables where id = $id  -- 1
-		B drop table public.fork; select fence.protect('unforked', 'unforked/{id}')  -- !42501
-		A select fence.protect('unforked', 'unforked/{id}');
-			select count(*) from pg_proc where proname like 'check_${id}_%'  -- 0`},
+		B drop table public.fork; select fence.protect('forked', 'unforked/{id}')  -- !42501
+		A select fence.protect('forked', 'unforked/{id}'); select count(*) from fence.protected_tables where id = $id  -- 0
+		A select count(*) from pg_proc where proname like 'check_${id}_%'  -- 0`},
 	{"an owner whose types have casts: its functions never run with fencegate's rights", `
 		A create schema $owner authorization $owner;
 			create table casting (id integer, name text, unit uuid, n integer);
@@ -162,7 +162,7 @@ var attackScripts = []script{
 		A create table owned (id integer); select fence.protect('owned', 'owned/{id}');
 			alter table owned disable trigger fencegate_insert; insert into owned values (1);
 			select problem from fence.protected where table_name = 'owned'::regclass
-			-- trigger fencegate_insert on public.owned does not always fire
+			-- trigger fencegate_insert on public.owned is disabled
 		A alter table owned enable trigger fencegate_insert;
 			select problem from fence.protected where table_name = 'owned'::regclass
 			-- trigger fencegate_insert on public.owned does not always fire

@@ -169,7 +169,7 @@ var protectScripts = []script{
 			insert into parted_4 values (31, 1)  -- !LF101 parted/31
 		A select fence.protect('parted', 'parted/{id}'); alter table parted_1 disable trigger fencegate_row;
 			select problem from fence.protected where table_name = 'parted'::regclass
-			-- trigger fencegate_row on public.parted_1 does not always fire
+			-- trigger fencegate_row on public.parted_1 is disabled
 		A select fence.protect('parted', 'parted/{id}');
 			select problem is null from fence.protected where table_name = 'parted'::regclass  -- t
 		A alter table parted detach partition parted_3; update parted_3 set n = 5
@@ -246,6 +246,12 @@ var protectScripts = []script{
 			select count(*) from fence.reported where resource = 'other/3'  -- 0
 		A insert into twice select generate_series(1000, 1500);
 			select count(*) from fence.reported where table_name = 'public.twice'  -- 102
+		A create table observed_parts (id integer) partition by list (id);
+			create table observed_part partition of observed_parts default;
+			select fence.protect('observed_parts', 'parts/{id}', 'observe'); begin;
+			insert into observed_parts select generate_series(1, 99); insert into observed_parts values (100), (101); commit
+		A insert into observed_parts values (102);
+			select count(*) from fence.reported where table_name = 'public.observed_parts'  -- 101
 		A select fence.protect('twice', 'twice/{id}'); insert into twice values (3)  -- !LF101 twice/3
 		A select count(*), max(mode) from fence.protected where table_name = 'twice'::regclass  -- 1|enforce
 		A select fence.unprotect('twice'); insert into twice values (3); select fence.unprotect('twice');
@@ -253,10 +259,13 @@ var protectScripts = []script{
 			and prosrc like '%twice/%'  -- 0
 		A select count(*) from fence.protected where table_name = 'twice'::regclass  -- 0
 		A select fence.protect('twice', 'twice/{id}'); select 'twice'::regclass::oid  -- $oid
-		A begin; drop table twice; select problem from fence.protected where table_name::oid = $oid
-			-- there is no such table
-		A commit; create table thrice (id integer); select fence.protect('thrice', 'thrice');
-			select count(*) from fence.protected where table_name::oid = $oid  -- 0`},
+		A drop table twice; create table thrice (id integer);
+			select fence.protect('thrice', 'thrice'); select problem from fence.protected where table_name::oid = $oid
+			-- public.twice was dropped: call fence.protect for a new table of that name, or fence.unprotect($oid)
+		A create table twice (id integer); select fence.protect('twice', 'twice/{id}');
+			select count(*) from fence.protected where table_name::oid = $oid  -- 0
+		A drop table thrice; select table_name::oid from fence.protected where template = 'thrice'  -- $gone
+		A select fence.unprotect($gone); select count(*) from fence.protected where template = 'thrice'  -- 0`},
 	{"a mode is in force for transactions with an older snapshot", `
 		A create table enforced (id integer); select fence.protect('enforced', 'enforced', 'observe')
 		B begin isolation level repeatable read; select 1
@@ -344,13 +353,13 @@ var protectScripts = []script{
 		A create table refused (id integer, n numeric, c char(3), at timestamptz);
 			create view refused_view as select * from refused; create temp table refused_temp (id integer)
 		A select fence.protect('refused', 'a//b')  -- !22023 path
-		A select fence.protect('refused', 'a/x{id}')  -- !22023 segment
-		A select fence.protect('refused', 'a/{id}{id}')  -- !22023 segment
+		A select fence.protect('refused', 'a/x{id}')  -- !22023 'x{id}'
+		A select fence.protect('refused', 'a/{id}{id}')  -- !22023 plain text or {column}
 		A select fence.protect('refused', 'a/{}')  -- !22023 segment
 		A select fence.protect('refused', 'a/{id')  -- !22023 segment
 		A select fence.protect('refused', null)  -- !22023 path
-		A select fence.protect('refused', 'a/{id}', 'watch')  -- !22023 the mode is 'watch'
-		A select fence.protect('refused', 'a/{id}', null)  -- !22023 mode
+		A select fence.protect('refused', 'a/{id}', 'watch')  -- !22023 the mode is 'watch', it must be enforce or observe
+		A select fence.protect('refused', 'a/{id}', null)  -- !22023 the mode is NULL
 		A select fence.protect('refused', 'a/{none}')  -- !42703 none
 		A select fence.protect('refused', 'a/{ctid}')  -- !42703 ctid
 		A select fence.protect('refused', 'a/{n}')  -- !42804

@@ -100,7 +100,8 @@ func TestPublicHasNoRights(t *testing.T) {
 		statements = append(statements, "select from "+call)
 	}
 	statements = append(statements, "select nextval('fence.tokens')", "select last_value from fence.tokens",
-		"create table fence.mine ()", "select null::fence.name", "drop schema fence cascade")
+		"create table fence.mine ()", "create temporary table mine (mine fence.fences)",
+		"create temporary table mine (mine fence.name)", "select null::fence.name", "drop schema fence cascade")
 
 	// The schema is closed, and so is each object in it, in case the schema is opened by mistake.
 	for _, opened := range []string{"", "grant usage on schema fence to public"} {

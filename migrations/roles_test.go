@@ -165,6 +165,12 @@ func TestShadowedNames(t *testing.T) {
 		table = strings.TrimPrefix(table, "fence.")
 		exec(t, conn, "create temporary table "+table+" (); create table astray."+table+" ()")
 	}
+	exec(t, owner, `
+		do $$ declare v_type regtype; begin
+			for v_type in select oid from pg_type
+				where typnamespace = 'fence'::regnamespace and typcategory <> 'A' loop
+				execute format('grant usage on type %s to public', v_type);
+			end loop; end $$`)
 	exec(t, conn, shadowSQL)
 	exec(t, conn, "set search_path = pg_temp, astray, fence, public, pg_catalog")
 

@@ -1,7 +1,9 @@
 package migrations_test
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/fencegate/fencegate/migrations"
 )
@@ -40,4 +42,36 @@ func TestUpgradeOfProtectedTables(t *testing.T) {
 		A insert into renamed values (2)  -- !55000 another type
 		A insert into typed values (null)
 		A select count(*) from pg_proc where pronamespace = 'fence'::regnamespace and proname = 'check_rows'  -- 1`}})
+}
+
+// TestUpgradeBesideOpenTransactions checks that a migration neither waits for an open transaction that has written to a
+// protected table, nor makes others wait. And that it does not wait long for an open fence.protect: it returns ErrLocked
+// or, if that ends in time, tries again.
+func TestUpgradeBesideOpenTransactions(t *testing.T) {
+	t.Parallel()
+	url := scripted(t, "create table written (id integer); select fence.protect('written', 'written/{id}')")
+	writer, protector, conn := connect(t, url), connect(t, url), connect(t, url)
+	exec(t, writer, "begin; select fence.guard('written/1', test.grant('written/1')); insert into written values (1)")
+	older := func() { exec(t, conn, "update fence.guard_revision set revision = revision - 1") }
+	older()
+	if err := migrations.ApplyWithin(t.Context(), conn, 5*time.Second, 1); err != nil {
+		t.Error(err)
+	}
+
+	older()
+	exec(t, protector, "begin; create table open (id integer); select fence.protect('open', 'open/{id}')")
+	if err := migrations.ApplyWithin(t.Context(), conn, time.Millisecond, 2); !errors.Is(err, migrations.ErrLocked) {
+		t.Errorf("beside an open fence.protect, Apply returned %v, want ErrLocked", err)
+	}
+	applied := make(chan error, 1)
+	go func() { applied <- migrations.ApplyWithin(t.Context(), conn, time.Second/10, 100) }()
+	awaitBlocked(t, connect(t, url), applied)
+	exec(t, protector, "commit")
+	if err := <-applied; err != nil {
+		t.Errorf("after the end of fence.protect, Apply returned %v", err)
+	}
+	exec(t, writer, "commit")
+	if err := migrations.Check(t.Context(), conn); err != nil {
+		t.Error(err)
+	}
 }

@@ -54,7 +54,7 @@ func TestCheck(t *testing.T) {
 	}
 	app := strings.Trim(role, `"`)
 	for _, want := range []string{
-		"error table_problem: public.off trigger fencegate_delete on public.off does not always fire",
+		"error table_problem: public.off trigger fencegate_delete on public.off is disabled",
 		"error table_problem: public.parts trigger fencegate_truncate on public.parts_1 is missing",
 		"error partition_truncate: public.parts_1 partition of public.parts without the trigger fencegate_truncate",
 		"warning table_owner: " + app + " may act as the owner of public.owned",

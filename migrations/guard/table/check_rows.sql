@@ -6,7 +6,8 @@
 -- A transaction that has set fencegate.token, and perhaps fencegate.lease_id, is guarded by that now. With
 -- fencegate.resource set, only that resource is. What is left is rejected: it raises as fence.guard does, or LF101 for
 -- a transaction without a token. In the mode "observe" nothing raises; rejections are recorded instead, 100 at most in
--- a call, and an invalid setting counts as none.
+-- a transaction, and an invalid setting counts as none. Each row of a partitioned table is a call, so a setting of the
+-- transaction counts them. Rejections of another table in between start the count anew.
 --
 -- Raises 22023 if a setting is invalid, 55000 for a resource that is null: a column of the template was given another
 -- type (fence.resource_expression). fence.protected shows that, too.
@@ -28,7 +29,9 @@ declare
     v_token    bigint;
     v_sequence bigint;
     v_ruling   fence.ruling;
-    v_reports  integer := 0;
+    v_counted  text := current_setting('fencegate.reports', true);
+    v_reports  integer := case
+        when v_counted ~ ('^' || v_root || ' [0-9]{1,3}$') then split_part(v_counted, ' ', 2) else '0' end;
 begin
     if array_position(p_resources, null) is not null and not v_observe then
         raise exception 'a column of the template of % has another type than when the table was protected',
@@ -82,6 +85,7 @@ begin
         end if;
         v_reports := v_reports + 1;
         exit when v_reports > 100;
+        perform set_config('fencegate.reports', v_root || ' ' || v_reports, true);
         perform fence.report_rejection(v_resource, v_token, v_sequence, v_ruling, v_table);
     end loop;
 end

@@ -2,7 +2,7 @@
 -- triggers on the table, if it has not got it. fence.protect runs them as its caller, who must own the table.
 --
 -- Registers the table, or changes its registration, and makes the functions of its triggers. Deletes the registrations
--- of tables that were dropped.
+-- of tables of the same name that were dropped.
 --
 -- Raises 22023 for an invalid argument, 42501 for a caller who does not own the table, 42809 for a table that cannot be
 -- protected, and what fence.template_columns raises.
@@ -14,18 +14,24 @@ declare
     v_problem  text := fence.table_problem(p_table);
     v_id       integer;
     v_dropped  regclass;
+    v_name     text;
 begin
     if p_mode is null or p_mode not in ('enforce', 'observe') then
-        raise exception 'the mode is %, it must be enforce or observe', coalesce(fence.quote_begin(p_mode), 'null')
+        raise exception 'the mode is %, it must be enforce or observe', quote_nullable(left(p_mode, 50))
             using errcode = 'invalid_parameter_value';
     elsif v_problem is not null then
         raise exception '%', v_problem using errcode = 'wrong_object_type';
     end if;
     perform fence.check_table_owner(p_table);
-    perform fence.template_columns(p_table, p_template);
+    if not exists (select from fence.template_columns(p_table, p_template) c where c.literal is null) then
+        raise notice 'one fence for the whole table: the template % has no column', quote_literal(left(p_template, 100));
+    end if;
 
+    select format('%s.%s', n.nspname, c.relname) into v_name
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = p_table;
     for v_dropped in
-        select p.table_id from fence.protected_tables p where not exists (select from pg_class c where c.oid = p.table_id)
+        select p.table_id from fence.protected_tables p
+        where p.table_name = v_name and not exists (select from pg_class c where c.oid = p.table_id)
     loop
         begin
             perform fence.delete_protection(v_dropped);
@@ -34,8 +40,10 @@ begin
                 null; -- somebody made another trigger with its functions
         end;
     end loop;
-    insert into fence.protected_tables as p (table_id, template, mode) values (p_table, p_template, p_mode)
-    on conflict (table_id) do update set template = excluded.template, mode = excluded.mode
+    insert into fence.protected_tables as p (table_id, table_name, template, mode)
+    values (p_table, v_name, p_template, p_mode)
+    on conflict (table_id) do update
+    set table_name = excluded.table_name, template = excluded.template, mode = excluded.mode
     returning p.id into v_id;
     perform fence.make_trigger_functions(v_id, p_table, p_template, p_mode);
 

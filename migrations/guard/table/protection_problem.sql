@@ -9,12 +9,16 @@ as $$
 declare
     v_problem text := fence.table_problem(p_table);
 begin
-    if v_problem is not null then
+    if not exists (select from pg_class c where c.oid = p_table) then
+        return format('%s was dropped: call fence.protect for a new table of that name, or fence.unprotect(%s)',
+            coalesce((select p.table_name from fence.protected_tables p where p.id = p_id), 'the table'), p_table::oid);
+    elsif v_problem is not null then
         return v_problem;
     end if;
     -- The subqueries keep plans from reading the whole catalog, whatever the statistics are.
     select format('trigger %s on %s %s', w.name, w.on_table, case
             when t.oid is null then 'is missing'
+            when t.tgenabled = 'D' then 'is disabled'
             when t.tgenabled <> e.enabled then case w.fires when 'always' then 'does not always fire'
                 else 'does not fire for replicated rows alone' end
             else 'has another definition' end)
@@ -28,8 +32,10 @@ begin
     limit 1;
     if v_problem is null then
         -- The triggers that PostgreSQL makes on partitions.
-        select format('trigger fencegate_row on %s %s', p.relid,
-            case when t.oid is null then 'is missing' else 'does not always fire' end)
+        select format('trigger fencegate_row on %s %s', p.relid, case
+            when t.oid is null then 'is missing'
+            when t.tgenabled = 'D' then 'is disabled'
+            else 'does not always fire' end)
         into v_problem
         from fence.with_partitions(p_table) as p (relid)
         left join lateral (
