@@ -1,6 +1,6 @@
 # Everything is done from here; `make` alone lists it. What a target does is in scripts/, where it can be called too.
 .DEFAULT_GOAL := help
-.PHONY: help build build-bench build-demo run demo demo-etcd demo-zookeeper demo-redis test test-deps lint bench bench-locks bench-tables fuzz screenshots golden golden-check docs verify
+.PHONY: help build build-bench build-demo run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-deps lint bench bench-locks bench-tables fuzz screenshots golden golden-check docs verify
 
 # Modules of their own: the benchmarks, the demos with locks of other services, and the examples.
 BENCH := internal/bench
@@ -42,6 +42,12 @@ run: build ## Run a gateway, with a PostgreSQL of its own unless FENCEGATE_DATAB
 demo: build ## Watch a zombie's write being rejected; installs PostgreSQL's programs if there are none
 	scripts/with-postgres bin/fencegate demo zombie
 
+demo-all: build-demo demo-deps ## Run all demos, one after the other; fails if one of them does not end as it must
+	scripts/with-postgres scripts/demo-all
+
+demo-deps: ## Install what demo-all needs: psql, Redis, libfaketime
+	@scripts/demo-deps
+
 demo-etcd demo-zookeeper demo-redis: demo-%: build-demo
 	scripts/with-postgres bin/fencegate-demo $*
 
@@ -56,7 +62,7 @@ ifeq ($(MODULE) $(PACKAGES),. ./...)
 	@RACE='$(RACE)' scripts/test $(EXTERNAL) $(TEST_FLAGS) ./...
 endif
 
-test-deps: ## Install what the tests need beside Go: PostgreSQL's programs, etcd, Redis, Chromium, curl, drivers, a C compiler
+test-deps: ## Install what the tests need beside Go: PostgreSQL's programs, etcd, Redis, libfaketime, Chromium, curl, drivers, a C compiler
 	@scripts/test-deps
 
 lint: ## Run the linters, the import rules among them

@@ -10,8 +10,11 @@ import (
 
 // Event is something that happened. With --output json it is one line.
 type Event struct {
-	// Event is round, database, service, gateway, policy, asked, granted, held, working, checked, frozen, thawed,
-	// written, rejected, stored, failed or result; of SQL also protected, begun, and ended: PostgreSQL ended the session.
+	// Event is round, database, service, servers, gateway, policy, asked, granted, held, unavailable, working, checked, sent, written,
+	// rejected, stored, failed or result; or what goes wrong: frozen, thawed, cut, healed, delayed, delivered,
+	// heartbeat_failed, lost, resumed, and with Redis also waiting, server (what a server has at the key of the lock),
+	// killed, promoted, jumped (its clock), overlap (two leases run); of SQL also protected, begun, and ended: PostgreSQL
+	// ended the session.
 	Event string `json:"event"`
 	// Variant is fenced or unfenced; of SQL also bounded.
 	Variant string `json:"variant,omitempty"`

@@ -86,7 +86,9 @@ func runLoop(t *testing.T, program string, urls []string, rounds int) ([]demo.Ev
 	t.Helper()
 	ctx := await.Context(t)
 	var out bytes.Buffer
-	err := demo.Loop{Program: program, URLs: urls, Every: time.Second, Rounds: rounds, JSON: true, Out: &out}.Run(ctx)
+	err := demo.Zombie{Config: demo.Config{
+		Program: program, Gateways: urls, Every: time.Second, Rounds: rounds, JSON: true, Out: &out,
+	}}.Run(ctx)
 	if ctx.Err() != nil {
 		t.Fatal("the rounds took too long")
 	}

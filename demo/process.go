@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"syscall"
@@ -14,15 +15,21 @@ import (
 // process is a worker that runs as an operating-system process of its own.
 type process struct {
 	cmd    *exec.Cmd
+	in     io.WriteCloser
 	events <-chan Event // closed when the process has ended
 	ended  chan struct{}
 	err    error // how it ended, once ended is closed
 }
 
-// startProcess runs a command whose standard output is events.
-func startProcess(ctx context.Context, argv []string) (*process, error) {
+// startProcess runs a command whose standard output is events, with variables added to its environment.
+func startProcess(ctx context.Context, argv, environment []string) (*process, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), environment...)
 	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -31,7 +38,7 @@ func startProcess(ctx context.Context, argv []string) (*process, error) {
 		return nil, err
 	}
 	events := make(chan Event)
-	p := &process{cmd: cmd, events: events, ended: make(chan struct{})}
+	p := &process{cmd: cmd, in: in, events: events, ended: make(chan struct{})}
 	go func() {
 		lines := bufio.NewScanner(out)
 		for lines.Scan() {
@@ -74,6 +81,12 @@ func freeze(ctx context.Context, process *os.Process) error {
 func (p *process) thaw() error { return thaw(p.cmd.Process) }
 
 func thaw(process *os.Process) error { return process.Signal(syscall.SIGCONT) }
+
+// tell lets a worker that waits for it write.
+func (p *process) tell() error {
+	_, err := io.WriteString(p.in, "\n")
+	return err
+}
 
 // kill ends the process, even a frozen one, and waits for its end.
 func (p *process) kill() {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"os/signal"
 	"syscall"
 	"time"
@@ -35,13 +37,14 @@ type setup struct {
 	urls []string
 }
 
-// start starts the gateway, which migrates the database, and makes the tables. After an error, too, stop is needed.
-func (s *setup) start(ctx context.Context) (err error) {
+// start starts the gateway with flags, which migrates the database, and makes the tables. After an error, too, stop is
+// needed.
+func (s *setup) start(ctx context.Context, flags ...string) (err error) {
 	s.print(Event{Event: "database", Text: "the database: " + s.databaseName})
 	if s.database, err = pgx.Connect(ctx, s.databaseURL); err != nil {
 		return fmt.Errorf("the demo's database: %w", err)
 	}
-	if s.gateway, err = gatewayprocess.Start(ctx, s.program, "--database-url", s.databaseURL); err != nil {
+	if s.gateway, err = gatewayprocess.Start(ctx, s.program, append(flags, "--database-url", s.databaseURL)...); err != nil {
 		return err
 	}
 	s.urls = []string{s.gateway.URL}
@@ -101,12 +104,31 @@ func (s *setup) unfencedValue(ctx context.Context, resource string) (value strin
 
 // endedWithReader returns a context that also ends when nobody reads the output any more (| head), so that no process is
 // left behind. When it has ended, the func replaces an error by the cause: what the processes report then says nothing.
-func endedWithReader(ctx context.Context, err *error) (context.Context, func()) {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGPIPE)
+func endedWithReader(ctx context.Context, out *io.Writer, err *error) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	*out = readOutput{*out, cancel}
+	broken := make(chan os.Signal, 1) // never read: without it, the first write that fails ends this process
+	signal.Notify(broken, syscall.SIGPIPE)
 	return ctx, func() {
 		if *err != nil && ctx.Err() != nil {
 			*err = context.Cause(ctx)
 		}
-		stop()
+		signal.Stop(broken)
+		cancel(nil)
 	}
+}
+
+// readOutput is an output that reports when it can't be written to any more.
+type readOutput struct {
+	io.Writer
+
+	unread context.CancelCauseFunc
+}
+
+func (o readOutput) Write(text []byte) (int, error) {
+	n, err := o.Writer.Write(text)
+	if err != nil {
+		o.unread(err)
+	}
+	return n, err
 }

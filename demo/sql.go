@@ -21,18 +21,10 @@ import (
 //   - unfenced: the same with a plain table;
 //   - bounded: A is frozen after fence.guard, so that B must wait, until idle_in_transaction_session_timeout ends A.
 type SQL struct {
-	// Program is the fencegate binary; it runs the gateway.
-	Program string
+	Config
+
 	// Psql is PostgreSQL's client, a path or a name in PATH.
 	Psql string
-	// DatabaseURL is the PostgreSQL that the gateway and psql use. DatabaseName describes it.
-	DatabaseURL, DatabaseName string
-	// Suffix ends the names of the locks and of the schema. It keeps apart several runs on one database.
-	Suffix string
-	// JSON prints events as JSON, one a line.
-	JSON bool
-	// Out is where events are printed.
-	Out io.Writer
 }
 
 const (
@@ -54,7 +46,7 @@ type sqlRun struct {
 // table, and destroyed newer data in the plain one, and ErrUnexpected otherwise. It returns ErrNoPsql without psql. If
 // ctx ends before, it returns the cause.
 func (s SQL) Run(ctx context.Context) (err error) {
-	ctx, ended := endedWithReader(ctx, &err)
+	ctx, ended := endedWithReader(ctx, &s.Out, &err)
 	defer ended()
 	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
@@ -97,18 +89,16 @@ func (s SQL) Run(ctx context.Context) (err error) {
 
 func (s SQL) newRun() sqlRun {
 	run := sqlRun{SQL: s, schema: pgx.Identifier{"fencegate_demo_sql" + s.Suffix}.Sanitize()}
-	run.setup = &setup{
-		printer: newPrinter(s.Out, s.JSON), program: s.Program, databaseURL: s.DatabaseURL, databaseName: s.DatabaseName,
-		makeSQL: fmt.Sprintf(`
+	run.setup = s.newSetup()
+	run.makeSQL = fmt.Sprintf(`
 		create schema %[1]s;
 		create table %[1]s.fenced (id text primary key, value text);
 		create table %[1]s.unfenced (like %[1]s.fenced including all);
 		insert into %[1]s.fenced values ('fenced', ''), ('bounded', '');
 		insert into %[1]s.unfenced values ('unfenced', '');
-		select fence.protect('%[1]s.fenced', '%[2]s')`, run.schema, run.lock("{id}")),
-		removeSQL: fmt.Sprintf(`
-		select fence.unprotect('%[1]s.fenced'); drop schema %[1]s cascade`, run.schema),
-	}
+		select fence.protect('%[1]s.fenced', '%[2]s')`, run.schema, run.lock("{id}"))
+	run.removeSQL = fmt.Sprintf(`
+		select fence.unprotect('%[1]s.fenced'); drop schema %[1]s cascade`, run.schema)
 	return run
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/fencegate/fencegate/demo"
 	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
 )
 
 // TestSQL runs psql zombies. The fenced one is rejected, the one that keeps the fence locked is ended, and the unfenced
@@ -49,7 +48,6 @@ func TestSQL(t *testing.T) {
 func runSQL(t *testing.T, url, psql string) ([]demo.Event, error) {
 	t.Helper()
 	var out bytes.Buffer
-	err := demo.SQL{Program: program.Path(t), Psql: psql, DatabaseURL: url, DatabaseName: "a test's", JSON: true,
-		Out: &out}.Run(t.Context())
+	err := demo.SQL{Config: config(t, url, &out), Psql: psql}.Run(t.Context())
 	return readEvents(t, &out), err
 }

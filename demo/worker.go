@@ -1,11 +1,17 @@
 package demo
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,7 +20,8 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// Worker is one of the two processes of a round: it acquires the lock, works, and writes its result.
+// Worker is one of the two processes of a round: it acquires the lock, works, and writes its result. It does not stop
+// when it loses its lease.
 type Worker struct {
 	Name       string
 	GatewayURL string
@@ -22,11 +29,20 @@ type Worker struct {
 	TTL        time.Duration
 	// Work is how long it computes between the acquire and the write.
 	Work time.Duration
+	// Heartbeat renews the lease in the background.
+	Heartbeat bool
+	// Told makes it work until it can read a line from standard input, instead of for Work.
+	Told bool
+	// Busy, if set, is a file that replaces Work: it computes in a loop that nothing can interrupt, until the first byte of
+	// the file is not zero.
+	Busy string
 	// Service, if set, grants the lock in place of the gateway, and issues the token. ServiceName names it.
 	Service     Service
 	ServiceName string
 	// DatabaseURL, if set, makes it write to a plain table there, without a fence.
 	DatabaseURL string
+	// GatewayVia and DatabaseVia, if set, are a host and a port to which it connects in place of those in the URLs.
+	GatewayVia, DatabaseVia string
 }
 
 const (
@@ -38,18 +54,15 @@ func (w Worker) value() string { return "the result of " + w.Name }
 
 // Run does the work, and prints Events to out, one a line. A rejected write is an Event, not an error.
 func (w Worker) Run(ctx context.Context, out io.Writer) error {
-	events := json.NewEncoder(out)
-	emit := func(event Event) {
-		event.Actor, event.At = w.Name, time.Now()
-		_ = events.Encode(event)
-	}
-	client, err := lockclient.New(w.GatewayURL)
+	emit := w.emitter(out)
+	client, err := w.client()
 	if err != nil {
 		return err
 	}
+	defer client.Close()
 	write := w.writeFenced
 	if w.DatabaseURL != "" {
-		conn, err := pgx.Connect(ctx, w.DatabaseURL)
+		conn, err := w.connect(ctx)
 		if err != nil {
 			return err
 		}
@@ -59,16 +72,23 @@ func (w Worker) Run(ctx context.Context, out io.Writer) error {
 		}
 	}
 
-	token, err := w.acquire(ctx, client, emit)
+	token, valid, err := w.acquire(ctx, client, emit)
 	if err != nil {
 		return err
 	}
-	if w.DatabaseURL != "" {
-		emit(Event{Event: "checked", Token: token, Text: "checks that its lease is still valid: it is"})
+	checked := Event{Event: "checked", Token: token, Text: "checks that its lease is still valid: it is"}
+	if w.DatabaseURL != "" && !w.Told {
+		emit(checked)
 	}
-	emit(Event{Event: "working", Text: "works on it"})
-	time.Sleep(w.Work) // the computation; a frozen process does not notice how long it was frozen
-
+	if err := w.work(emit); err != nil {
+		return err
+	}
+	if w.Told {
+		if valid() {
+			emit(checked)
+		}
+		emit(Event{Event: "sent", Token: token, Value: w.value(), Text: fmt.Sprintf("sends %q", w.value())})
+	}
 	event, err := write(ctx, client, token)
 	if err != nil {
 		return err
@@ -77,40 +97,132 @@ func (w Worker) Run(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// acquire returns the fencing token once the lock is granted.
-func (w Worker) acquire(ctx context.Context, client *lockclient.Client, emit func(Event)) (token int64, err error) {
-	if w.Service != nil {
-		return w.acquireFromService(ctx, emit)
+// emitter returns the func that prints an Event, and may be called at the same time.
+func (w Worker) emitter(out io.Writer) func(Event) {
+	var mu sync.Mutex
+	events := json.NewEncoder(out)
+	return func(event Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		event.Actor, event.At = w.Name, time.Now()
+		_ = events.Encode(event)
 	}
-	return w.acquireFromGateway(ctx, client, emit)
+}
+
+func (w Worker) client() (*lockclient.Client, error) {
+	// Retries of heartbeats would interrupt the narration.
+	options := []lockclient.Option{lockclient.WithLogger(slog.New(slog.DiscardHandler))}
+	if w.GatewayVia != "" {
+		transport := &http.Transport{DialContext: dialer(w.GatewayVia)}
+		options = append(options, lockclient.WithHTTPClient(&http.Client{Transport: transport}))
+	}
+	return lockclient.New(w.GatewayURL, options...)
+}
+
+func (w Worker) connect(ctx context.Context) (*pgx.Conn, error) {
+	config, err := pgx.ParseConfig(w.DatabaseURL)
+	if err != nil {
+		return nil, err
+	}
+	if w.DatabaseVia != "" {
+		config.DialFunc = dialer(w.DatabaseVia)
+	}
+	return pgx.ConnectConfig(ctx, config)
+}
+
+// dialer returns a func that connects to one address, whichever it is asked for.
+func dialer(address string) func(ctx context.Context, _, _ string) (net.Conn, error) {
+	return func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	}
+}
+
+// work computes. It does not notice how long the process was frozen, or its runtime stopped, meanwhile.
+func (w Worker) work(emit func(Event)) error {
+	switch {
+	case w.Busy != "":
+		return w.workBusy(emit)
+	case w.Told:
+		emit(Event{Event: "working", Text: "works on it"})
+		_, err := bufio.NewReader(os.Stdin).ReadString('\n')
+		return err
+	}
+	finished := time.After(w.Work)
+	emit(Event{Event: "working", Text: "works on it"})
+	<-finished
+	return nil
+}
+
+// acquire returns the fencing token once the lock is granted, and whether the lease is still valid by the clock of this
+// process.
+func (w Worker) acquire(
+	ctx context.Context, client *lockclient.Client, emit func(Event),
+) (token int64, valid func() bool, err error) {
+	if w.Service != nil {
+		token, err = w.acquireFromService(ctx, emit)
+		return token, nil, err
+	}
+	lease, err := w.acquireFromGateway(ctx, client, emit)
+	if err != nil {
+		return 0, nil, err
+	}
+	return lease.FencingToken(), lease.Valid, nil
 }
 
 // acquireFromGateway tries until the gateway grants the lock.
 func (w Worker) acquireFromGateway(
 	ctx context.Context, client *lockclient.Client, emit func(Event),
-) (token int64, err error) {
-	request := api.AcquireRequest{OwnerID: w.Name, TTLMS: new(w.TTL.Milliseconds())}
-	shown := false
+) (*lockclient.Lease, error) {
+	options := []lockclient.LeaseOption{lockclient.WithLeaseOwner(w.Name), lockclient.WithTTL(w.TTL)}
+	if w.Heartbeat {
+		options = append(options, lockclient.WithHeartbeat(lockclient.OnHeartbeatError(w.heartbeatFailed(emit))))
+	}
+	shown := ""
 	for {
-		lease, err := client.API().Acquire(ctx, w.Lock, request)
+		lease, err := client.Acquire(ctx, w.Lock, options...)
 		if err == nil {
+			expiresAt := lease.Info().ExpiresAt.Time
 			emit(Event{
-				Event: "granted", Token: lease.FencingToken, ExpiresAt: &lease.ExpiresAt.Time,
-				Text: fmt.Sprintf("is granted %s with token %d, until %s", w.Lock, lease.FencingToken, clock(lease.ExpiresAt.Time)),
+				Event: "granted", Token: lease.FencingToken(), ExpiresAt: &expiresAt,
+				Text: fmt.Sprintf("is granted %s with token %d, until %s", w.Lock, lease.FencingToken(), clock(expiresAt)),
 			})
-			return lease.FencingToken, nil
+			return lease, nil
 		}
-		if !errors.Is(err, lockclient.ErrLockHeld) {
-			return 0, err
+		var event Event
+		var failure *lockclient.Error
+		switch {
+		case errors.Is(err, lockclient.ErrLockHeld):
+			event = heldEvent(w.Lock, err)
+		case errors.Is(err, lockclient.ErrUnavailable) && errors.As(err, &failure) && failure.Cause == nil: // the gateway says so
+			event = Event{Event: "unavailable", Code: string(api.CodeUnavailable),
+				Text: "tries to acquire " + w.Lock + ": unavailable; tries again"}
+		default:
+			return nil, err
 		}
-		if !shown {
-			emit(heldEvent(w.Lock, err))
-			shown = true
+		if shown != event.Event {
+			emit(event)
+			shown = event.Event
 		}
 		select {
 		case <-time.After(retryInterval):
 		case <-ctx.Done():
-			return 0, ctx.Err()
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// heartbeatFailed returns a func that prints the first heartbeat that fails, and the loss of the lease. A worker whose
+// runtime was stopped has written before it learns of the loss.
+func (w Worker) heartbeatFailed(emit func(Event)) func(error) {
+	failed := false
+	return func(err error) {
+		switch {
+		case w.Busy != "":
+		case errors.Is(err, lockclient.ErrLeaseLost):
+			emit(Event{Event: "lost", Text: "has lost its lease, and works on all the same"})
+		case !failed:
+			failed = true
+			emit(Event{Event: "heartbeat_failed", Text: "sends a heartbeat, and gets no answer"})
 		}
 	}
 }

@@ -69,9 +69,13 @@ func TestBrokenFence(t *testing.T) {
 func runZombie(t *testing.T, url string) ([]demo.Event, error) {
 	t.Helper()
 	var out bytes.Buffer
-	err := demo.Zombie{Program: program.Path(t), DatabaseURL: url, DatabaseName: "a test's", JSON: true,
-		Out: &out}.Run(t.Context())
+	err := demo.Zombie{Config: config(t, url, &out)}.Run(t.Context())
 	return readEvents(t, &out), err
+}
+
+func config(t *testing.T, url string, out io.Writer) demo.Config {
+	t.Helper()
+	return demo.Config{Program: program.Path(t), DatabaseURL: url, DatabaseName: "a test's", JSON: true, Out: out}
 }
 
 // readEvents reads what a demo printed as JSON.

@@ -194,6 +194,19 @@ var attackScripts = []script{
 		B rollback
 		A select problem from fence.protected where template = 'locked/{id}'
 			-- trigger fencegate_replica on public.locked has another definition`},
+	{"collations that take different texts for the same", `
+		A create collation blind (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+			create table blind (name text collate blind, other text collate "C", n integer);
+			insert into blind values ('Bob', 'x', 0)
+		A select fence.protect('blind', 'blind/{name}/{other}'); select test.grant('blind/bob/x')  -- $t
+		A begin; select fence.guard('blind/bob/x', $t, 1); update blind set name = 'bob'  -- !LF101 blind/Bob/x
+		A rollback; begin; select fence.guard('blind/bob/x', $t, 1);
+			insert into blind values ('bob', 'x', 1), ('BOB', 'x', 2)  -- !LF101 blind/BOB/x
+		A rollback; begin; select fence.guard('blind/bob/x', $t, 1); insert into blind values ('bob', 'x', 1); commit
+		A create table blind_parts (name text collate blind, n integer) partition by list (n);
+			create table blind_part partition of blind_parts default; insert into blind_parts values ('Bob', 0);
+			select fence.protect('blind_parts', 'parts/{name}'); select test.grant('parts/bob')  -- $u
+		A begin; select fence.guard('parts/bob', $u, 1); update blind_parts set name = 'bob'  -- !LF101 parts/Bob`},
 	{"an admission of another transaction", `
 		A create table another (id integer primary key); insert into another values (1);
 			select fence.protect('another', 'another/{id}'); select test.grant('another/1')  -- $t

@@ -9,9 +9,11 @@ var guardScripts = []script{
 	{"LF101 without a token", `
 		A select fence.guard('lf101', null)  -- !LF101 {"code":"token_required","resource":"lf101"
 		A select fence.guard('lf101', null)  -- !LF101 "granted_token":0,"last_token":0,"last_sequence":0}
+		A select fence.guard('lf101', null)  -- !LF101 the token is null
 		A select verdict, reason from fence.try_guard('lf101', null)  -- token_required|`},
 	{"LF102 a token that was never granted", `
 		A select fence.guard('lf102', 1)  -- !LF102 {"code":"token_unknown","resource":"lf102","fencing_token":1,
+		A select fence.guard('lf102', 1)  -- !LF102 No lease was ever granted on lf102: acquire it
 		A select test.grant('lf102')  -- $t
 		A select fence.guard('lf102', $t + 1000)  -- !LF102 "granted_token":$t,
 		A select fence.guard('lf102', $t)  -- t`},
@@ -56,10 +58,27 @@ var guardScripts = []script{
 		B select fence.guard('lf106', $t, 3)  -- !LF106 "granted_token":$new,"last_token":$t,"last_sequence":3}
 		A select fence.guard('lf106', $new, 1)  -- t
 		B select fence.guard('lf106', $t, 3)  -- !LF103 superseded`},
-	{"LF106 for a plain token, too", `
+	{"LF103 for a plain token that was used: it may have been another transaction", `
 		A select test.grant('plain')  -- $t
 		A select fence.guard('plain', $t)  -- t
-		A select fence.guard('plain', $t)  -- !LF106`},
+		A select fence.guard('plain', $t)  -- !LF103 "reason":"reused"
+		A select fence.guard('plain', $t)  -- !LF103 whether it was this one, repeated, is not known
+		A select fence.guard('plain', $t, 0)  -- !LF106 If it is another one, give it a greater sequence.`},
+	{"a rejected try_guard in an open transaction delays no grant", `
+		A select test.grant('undone-try')  -- $t
+		A select test.grant('undone-try')  -- $new
+		A begin; select verdict from fence.try_guard('undone-try', $t, 1)  -- token_stale
+		B set lock_timeout = '1s'; select test.grant('undone-try')
+		A commit; select count(*) from fence.reported where resource = 'undone-try'  -- 1`},
+	{"a newer grant or a release in the transaction takes its admission back", `
+		A select test.grant('own')  -- $t
+		A begin; select fence.guard('own', $t); select test.release('own', $t);
+			select count(*) from fence.admitted  -- 0
+		A rollback; begin; select fence.guard('own', $t); select test.grant('own'); select count(*) from fence.admitted
+			-- 0
+		A rollback; select test.grant('own-tree', 'exclusive', 'subtree')  -- $s
+		A begin; select fence.guard('own-tree/a', $s); select test.grant('own-tree', 'exclusive', 'subtree');
+			select count(*) from fence.admitted  -- 0`},
 	{"a digest: the same transaction is a replay, another one is stale", `
 		A select test.grant('digest')  -- $t
 		A select fence.guard('digest', $t, 1, null, '\x01')  -- t
@@ -83,12 +102,14 @@ var guardScripts = []script{
 			null, null)  -- token_stale`},
 	{"invalid arguments", `
 		A select fence.guard(null, 1)  -- !22023 null
-		A select fence.guard('a//b', 1)  -- !22023 name
+		A select fence.guard('a//b', 1)  -- !22023 the resource 'a//b' is not a name
 		A select fence.guard('a/../b', 1)  -- !22023 name
 		A select fence.guard(repeat('x', 513), 1)  -- !22023 name
-		A select fence.guard('a', 0)  -- !22023 positive
+		A select fence.guard('a', 0)  -- !22023 the token is 0
 		A select fence.guard('a', 9007199254740992)  -- !22023 2^53
-		A select fence.guard('a', 1, -1)  -- !22023 negative
+		A select fence.guard('a', 1, -1)  -- !22023 the sequence is -1
+		A select test.grant('negative')  -- $t
+		A select fence.guard('negative', $t, -1)  -- !22023 the sequence is -1
 		A select fence.guard('a', 1, null, null, '\x00')  -- !22023 sequence
 		A select fence.guard('a', 1, 1, null, repeat('x', 65)::bytea)  -- !22023 64`},
 	{"again in one transaction: the same number, and greater ones", `
@@ -178,7 +199,7 @@ var guardScripts = []script{
 	{"repeatable read: the token of a grant since the snapshot is 40001", `
 		A begin isolation level repeatable read; select 1
 		B select test.grant('rr-new')  -- $t
-		A select fence.guard('rr-new', $t, 1)  -- !40001 snapshot
+		A select fence.guard('rr-new', $t, 1)  -- !40001 Repeat the transaction
 		A rollback; begin isolation level repeatable read; select 1
 		B select test.grant('rr-new')  -- $new
 		A select verdict from fence.try_guard('rr-new', $new, 1)  -- !40001
@@ -296,7 +317,7 @@ var ruledScripts = []script{
 	{"external authority: any token that rises", `
 		A insert into fence.policies (prefix, authority) values ('external', 'external')
 		A select fence.guard('external/a', 100)  -- t
-		A select fence.guard('external/a', 100)  -- !LF106
+		A select fence.guard('external/a', 100)  -- !LF103 reused
 		A select fence.guard('external/a', 99)  -- !LF103 superseded
 		A select fence.guard('external/a', 101, 5, null, '\x01')  -- t
 		A select fence.guard('external/a', 101, 5, null, '\x01')  -- f

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Inventory is what there was in the database when it was last counted.
@@ -28,12 +30,16 @@ type Inventory struct {
 }
 
 // Recount counts what there is in the database, if that is due: some 2 s after any gateway counted it last, or
-// later where counting takes long. It returns ErrUnavailable; a count that fails keeps others from trying at once.
+// later where counting takes long. Then it looks at protected tables. It returns ErrUnavailable; a count that fails keeps
+// others from trying at once.
 func (s *Store) Recount(ctx context.Context) (counted bool, err error) {
 	begun := time.Now()
 	err = s.queryRow(ctx, job{}, "select fence.recount()", nil, &counted)
-	if err == nil {
-		return counted, nil
+	switch {
+	case err == nil && counted:
+		return true, s.checkTables(ctx)
+	case err == nil:
+		return false, nil
 	}
 	// What takes longer than a statement may would be tried by one gateway after the other, without a pause.
 	postponed := s.exec(ctx, job{}, "update fence.inventory set due_at = greatest(due_at, clock_timestamp() + $1)",
@@ -46,3 +52,19 @@ func (s *Store) Recount(ctx context.Context) (counted bool, err error) {
 
 // recountEvery is how much longer than counting the time from one count to the next is, as guard/recount.sql has it.
 const recountEvery = 20
+
+// checkTables looks at some of the protected tables. A look at one with thousands of partitions may take longer than
+// other statements may; ctx bounds it.
+func (s *Store) checkTables(ctx context.Context) error {
+	err := s.inTx(ctx, job{}, pgx.TxOptions{}, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "set local statement_timeout = 0")
+		if err == nil {
+			_, err = tx.Exec(ctx, "select fence.check_tables()")
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("look at the protected tables: %w", err)
+	}
+	return nil
+}

@@ -190,6 +190,28 @@ func TestInventoryThatTakesTooLong(t *testing.T) {
 	expectSQL(t, b, true, "select due_at > clock_timestamp() + interval '2 seconds' from fence.inventory")
 }
 
+// TestInventoryOfManyTables checks that protected tables at which a look takes long, together or one alone, do not keep
+// the inventory from being counted, and that all are looked at.
+func TestInventoryOfManyTables(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	const tables = 12
+	b.Exec(t, `create or replace function fence.protection_problem(p_id integer, p_table regclass, p_template text)
+		returns text language sql as $$
+			select case when pg_sleep(case p_id when 1 then 1.5 else 0.12 end) is not null then 'seen' end $$`)
+	b.Exec(t, `insert into fence.protected_tables (table_id, template, mode)
+		select n, 't', 'enforce' from generate_series(1, $1) n`, tables)
+	impatient := openStore(t, store.Config{DatabaseURL: b.URL, StatementTimeout: time.Second})
+	for looks := 1; looks <= tables; looks++ {
+		b.Exec(t, makeDue)
+		if counted, err := impatient.Recount(t.Context()); err != nil || !counted {
+			t.Fatalf("it was counted: %v (%v)", counted, err)
+		}
+		expectSQL(t, b, looks, "select tables_with_problems from fence.inventory")
+	}
+	expectSQL(t, b, tables, "select tables_enforce from fence.inventory")
+}
+
 // TestInventoryOfManyLocks checks that the inventory estimates the number of many locks, counts what runs exactly, and
 // that a day of samples makes no more than 150 points.
 func TestInventoryOfManyLocks(t *testing.T) {

@@ -73,11 +73,10 @@ func (f demoFlags) run(ctx context.Context, service string, out io.Writer) (err 
 	if err != nil {
 		return err
 	}
-	zombie := demo.Zombie{
-		Program: f.Fencegate, Service: service, ServiceName: service + " at " + f.Address,
-		DatabaseURL: f.DatabaseURL, DatabaseName: "PostgreSQL at --database-url",
+	zombie := demo.Zombie{Service: service, ServiceName: service + " at " + f.Address, Config: demo.Config{
+		Program: f.Fencegate, DatabaseURL: f.DatabaseURL, DatabaseName: "PostgreSQL at --database-url",
 		Suffix: "-" + uuid.NewString()[:8], JSON: f.Output == "json", Out: out,
-	}
+	}}
 	if zombie.Program == "" {
 		zombie.Program = filepath.Join(filepath.Dir(program), "fencegate")
 	}

@@ -28,8 +28,10 @@ declare
 begin
     perform fence.check_lease_call(lock, owner_id);
     perform fence.check_ttl(ttl_ms);
-    perform fence.require(mode in ('exclusive', 'shared'), 'mode must be exclusive or shared');
-    perform fence.require(scope in ('node', 'subtree'), 'scope must be node or subtree');
+    perform fence.require(mode in ('exclusive', 'shared'),
+        format('mode is %s, it must be exclusive or shared', coalesce(fence.quote_begin(mode), 'null')));
+    perform fence.require(scope in ('node', 'subtree'),
+        format('scope is %s, it must be node or subtree', coalesce(fence.quote_begin(scope), 'null')));
     if request_id is not null then
         perform fence.check_text('request_id', request_id, 256);
     end if;

@@ -8,13 +8,15 @@ declare
     v_problem text := case
         when p_resource is null then 'the resource is null'
         when not fence.is_name(p_resource)
-            then 'the resource is not a name: 1 to 512 bytes in segments between slashes, none of them empty, . or ..'
-        when p_token < 1 then 'a fencing token is a positive integer'
+            then format('the resource %s is not a name: 1 to 512 bytes in segments between slashes, '
+                'none of them empty, . or ..', fence.quote_begin(p_resource))
+        when p_token < 1 then format('the token is %s, it must be a positive integer', p_token)
         when p_token > 9007199254740991
-            then 'a fencing token must be below 2^53, because JSON cannot hold greater integers exactly; '
-                'subtract a constant from another service''s greater numbers'
-        when p_sequence < 0 then 'a sequence is not negative'
-        when octet_length(p_digest) > 64 then 'a digest has at most 64 bytes'
+            then format('the token is %s, it must be below 2^53, because JSON cannot hold greater integers exactly; '
+                'subtract a constant from another service''s greater numbers', p_token)
+        when p_sequence < 0 then format('the sequence is %s, it must not be negative', p_sequence)
+        when octet_length(p_digest) > 64
+            then format('the digest has %s bytes, it must have at most 64', octet_length(p_digest))
         when p_digest is not null and p_sequence is null then 'a digest needs a sequence'
     end;
 begin

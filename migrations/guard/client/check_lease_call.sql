@@ -13,7 +13,8 @@ begin
             hint = 'Call it in a transaction of its own, begun with: begin isolation level read committed.';
     end if;
     perform fence.require(fence.is_name(p_lock),
-        'lock is not a name: 1 to 512 bytes in segments between slashes, none of them empty, . or ..');
+        format('lock is %s, which is not a name: 1 to 512 bytes in segments between slashes, '
+            'none of them empty, . or ..', coalesce(fence.quote_begin(p_lock), 'null')));
     perform fence.check_text('owner_id', p_owner_id, 256);
 end
 $$;

@@ -31,7 +31,7 @@ as $$
 declare
     v_began constant pg_catalog.timestamptz := pg_catalog.clock_timestamp();
 begin
-    if guard.digest is null then
+    if guard.digest is null and (guard.sequence operator(pg_catalog.>=) 0) is not false then
         update fence.fences f
         set last_token = guard.token, last_sequence = coalesce(guard.sequence, 0), last_digest = null,
             admitted_in = pg_catalog.pg_current_xact_id()

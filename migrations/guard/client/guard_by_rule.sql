@@ -4,8 +4,7 @@
 -- verdict  as of fence.admit, or
 --          replayed      the last accepted write had this token, sequence and digest
 --          token_reused  the last accepted write had this token and sequence, and at least one of them no digest: it
---                        was committed. Not for writes without a sequence under the policy same_token, which admits
---                        many with one token
+--                        was committed. Not for writes without a sequence: these are not told apart
 --
 -- Under REPEATABLE READ and SERIALIZABLE the snapshot may be older than the grant of the token, or a renewal of its
 -- lease. Locking a row that was changed since raises 40001. So does a token that seems unknown, if it may have been
@@ -36,8 +35,7 @@ begin
         elsif v_ruling.replayed then
             v_ruling.verdict := 'replayed';
         elsif v_ruling.verdict <> 'admitted'
-            and (p_sequence is not null
-                or not exists (select from fence.policy_for(p_resource) p where p.rule = 'same_token'))
+            and p_sequence is not null
             and exists (
                 select from fence.fences f
                 where f.resource = p_resource and f.last_digest is distinct from '' -- fence.set_fence: there was no write
@@ -62,7 +60,8 @@ begin
             where l.lock = any (fence.ancestors(p_resource) || p_resource) and l.fencing_token = p_token for share;
         elsif v_ruling.verdict = 'token_unknown' and p_token <= (select t.last_value from fence.tokens t) then
             raise exception 'the token % may have been granted after the snapshot of this transaction', p_token
-                using errcode = 'serialization_failure', hint = 'Call fence.guard first in each transaction.';
+                using errcode = 'serialization_failure',
+                hint = 'Repeat the transaction, and call fence.guard first in it.';
         end if;
     end if;
     return v_ruling;

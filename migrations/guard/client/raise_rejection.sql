@@ -3,34 +3,61 @@
 -- LF101 token_required, LF102 token_unknown, LF103 token_stale, LF104 lease_mismatch, LF105 lease_expired,
 -- LF106 token_reused, LF107 truncate (a protected table that has many resources was to be truncated)
 --
--- DETAIL has the numbers as JSON, HINT the advice. table is the protected table; null for a call of fence.guard.
+-- DETAIL has the numbers as JSON, HINT the advice. table is the protected table; null for a call of fence.guard. Of a
+-- resource that is too long for a name only the begin is shown.
 create or replace function fence.raise_rejection(
     p_resource text, p_token bigint, p_sequence bigint, p_ruling fence.ruling, p_table text) returns void
 language plpgsql
 as $$
 declare
+    v_resource text := p_resource;
     v_write    text := p_token || coalesce('.' || p_sequence, '');
     v_sqlstate text;
     v_message  text;
     v_hint     text;
+    v_only     text := nullif(current_setting('fencegate.resource', true), '');
 begin
+    if octet_length(p_resource) > 512 then
+        v_resource := left(p_resource, 100) || '…';
+    end if;
     perform fence.count_rejection(p_ruling.verdict);
     case p_ruling.verdict
         when 'token_required' then
             v_sqlstate := 'LF101';
-            v_message := 'the write has no fencing token';
-            v_hint := 'Call fence.guard(resource, token) before the write, in its transaction, '
-                'or set fencegate.token for the transaction.';
+            if p_table is null then
+                v_message := 'the token is null';
+                v_hint := 'Is a variable or a parameter empty? Pass the fencing token of a lease.';
+            elsif v_resource <> p_resource then
+                v_message := format('the name of this resource has %s bytes, the limit is 512',
+                    octet_length(p_resource));
+                v_hint := 'No transaction can write this row. Use shorter values in the columns of the template.';
+            else
+                v_message := 'this transaction has no admitted token for it';
+                v_hint := case
+                    when current_setting('fencegate.token', true) <> '' and v_only <> p_resource then format(
+                        'fencegate.resource is %s, so fencegate.token does not count for this row.',
+                        fence.quote_begin(v_only))
+                    else format('Begin a transaction, call fence.guard(%L, token) first, then write. '
+                        'In autocommit mode each statement is a transaction of its own. '
+                        'Or set fencegate.token by set local.', p_resource) end;
+            end if;
         when 'token_unknown' then
             v_sqlstate := 'LF102';
             v_message := format('the token %s was never granted', v_write);
-            v_hint := 'Pass the fencing token of a lease on this name, or on a name above it with a subtree lease.';
+            v_hint := case
+                when p_ruling.granted_token = 0 then format(
+                    'No lease was ever granted on %s: acquire it (fence.acquire), or check the name.', v_resource)
+                else 'Pass the fencing token of a lease on this name, or on a name above it with a subtree lease.' end;
         when 'token_stale' then
             v_sqlstate := 'LF103';
             if p_ruling.reason = 'reused' then
                 v_message := format('the token %s was used: the last accepted write had %s.%s',
                     v_write, p_ruling.last_token, p_ruling.last_sequence);
-                v_hint := 'Number the transactions of one token: each sequence is greater than the one before.';
+                v_hint := case
+                    when p_sequence is null and p_ruling.last_sequence = 0 then 'A token without a sequence admits one '
+                        'transaction. It was committed; whether it was this one, repeated, is not known. '
+                    else '' end
+                    || 'Number the transactions of one token: each sequence is greater than the one before.';
             elsif p_ruling.reason = 'shared' then
                 v_message := format('the token %s is that of a shared lease, which cannot write', v_write);
                 v_hint := 'Acquire an exclusive lease to write.';
@@ -53,7 +80,8 @@ begin
         when 'token_reused' then
             v_sqlstate := 'LF106';
             v_message := format('the transaction with token %s was committed', v_write);
-            v_hint := 'It is done. Do not repeat it; number the next transaction higher.';
+            v_hint := 'If this is that transaction, repeated, it is done. '
+                'If it is another one, give it a greater sequence.';
         when 'truncate' then
             v_sqlstate := 'LF107';
             v_message := format('the rows of %s belong to many resources', p_table);
@@ -61,9 +89,9 @@ begin
     end case;
     raise exception using
         errcode = v_sqlstate,
-        message = p_resource || ': ' || v_message,
+        message = v_resource || ': ' || v_message,
         detail = json_strip_nulls(json_build_object(
-            'code', p_ruling.verdict, 'reason', nullif(p_ruling.reason, ''), 'resource', p_resource, 'table', p_table,
+            'code', p_ruling.verdict, 'reason', nullif(p_ruling.reason, ''), 'resource', v_resource, 'table', p_table,
             'fencing_token', p_token, 'sequence', p_sequence, 'granted_token', p_ruling.granted_token,
             'last_token', p_ruling.last_token, 'last_sequence', p_ruling.last_sequence))::text,
         hint = v_hint;

@@ -4,7 +4,8 @@
 -- (fence.expire_or_blocker). The fence is raised to the token. A shared lease closes it: readers reject a dead writer,
 -- too (P3). A subtree lease raises the fence of all names below, and closes the open fences there, which are late
 -- holders'. A writer below that is under way holds such a fence, so this waits for it. A writer with the token of an
--- earlier subtree lease holds the row of that, for which the caller has waited (fence.lock_subtrees).
+-- earlier subtree lease holds the row of that, for which the caller has waited (fence.lock_subtrees). If this very
+-- transaction was admitted with an older token, it is not any more.
 --
 -- The policy in force limits how long the lease may be held (hold_until).
 --
@@ -26,10 +27,10 @@ begin
     if p_request.scope = 'subtree' then
         with below as (
             select f.resource from fence.fences f
-            where fence.is_below(f.resource, p_request.lock) and f.open
+            where fence.is_below(f.resource, p_request.lock) and (f.open or f.admitted_in = pg_current_xact_id())
             order by f.resource for update
         )
-        update fence.fences f set open = false from below b where f.resource = b.resource;
+        update fence.fences f set open = false, admitted_in = null from below b where f.resource = b.resource;
         v_newest := greatest(v_newest, (
             select max(greatest(f.granted_token, f.last_token)) from fence.fences f
             where fence.is_below(f.resource, p_request.lock)));
@@ -62,7 +63,7 @@ begin
     returning l.* into v_lease;
 
     update fence.fences f set granted_token = v_lease.fencing_token, limited = v_lease.hold_until is not null,
-        open = v_lease.mode = 'exclusive'
+        open = v_lease.mode = 'exclusive', admitted_in = null
     where f.resource = v_lease.lock;
     if v_subtrees then
         -- A row that was made while this waited for the fence is not locked, and a transaction that waits for the fence

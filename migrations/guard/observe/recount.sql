@@ -13,7 +13,8 @@
 -- expired   locks whose holder is late and that nobody has replaced: the fence is open, and its lease, the newest, has
 --           expired. If a sweep ended more than 10,000 leases, an estimate
 -- waiting   waiters that count (fence.live_waiters)
--- tables    protected tables by mode, and those with a problem (fence.check_tables)
+--
+-- fence.check_tables counts the protected tables.
 create or replace function fence.recount() returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = on
 as $$
@@ -73,14 +74,6 @@ begin
         newest_token = greatest(c.newest_token, leases.newest, (
             select case when t.is_called then t.last_value else 0 end from fence.tokens t))
     from leases, late, queue;
-    perform fence.check_tables();
-    update fence.inventory c
-    set tables_enforce = t.enforce, tables_observe = t.observe, tables_with_problems = t.problems
-    from (
-        select count(*) filter (where p.mode = 'enforce') as enforce, count(*) filter (where p.mode = 'observe') as observe,
-            count(p.problem) as problems
-        from fence.protected_tables p
-    ) t;
     update fence.inventory c
     set took_ms = extract(epoch from clock_timestamp() - v_begun) * 1000,
         due_at = v_begun + greatest(interval '1900 milliseconds', 20 * (clock_timestamp() - v_begun));

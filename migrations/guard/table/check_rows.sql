@@ -6,8 +6,8 @@
 -- A transaction that has set fencegate.token, and perhaps fencegate.lease_id, is guarded by that now. With
 -- fencegate.resource set, only that resource is. What is left is rejected: it raises as fence.guard does, or LF101 for
 -- a transaction without a token. In the mode "observe" nothing raises; rejections are recorded instead, 100 at most in
--- a transaction. Each row of a partitioned table is a call, so a setting of the transaction counts them. Rejections of
--- another table in between start the count anew.
+-- a transaction, and an invalid setting counts as none. Each row of a partitioned table is a call, so a setting of the
+-- transaction counts them. Rejections of another table in between start the count anew.
 --
 -- Raises 22023 if a setting is invalid, 55000 for a resource that is null: a column of the template was given another
 -- type (fence.resource_expression). fence.protected shows that, too.
@@ -23,9 +23,8 @@ declare
     v_observe  boolean := coalesce(p_observe, exists (
         select from fence.protected_tables p where p.table_id = v_root and p.mode = 'observe'));
     v_only     text := nullif(current_setting('fencegate.resource', true), '');
-    v_given    text := nullif(current_setting('fencegate.token', true), '');
+    v_given    record := fence.given_token();
     v_table    text;
-    v_lease_id uuid;
     v_resource text;
     v_token    bigint;
     v_sequence bigint;
@@ -38,26 +37,22 @@ begin
         raise exception 'a column of the template of % has another type than when the table was protected',
             v_root::regclass using errcode = 'object_not_in_prerequisite_state', hint = 'Call fence.protect again.';
     end if;
-    if v_given is not null then
-        if v_given !~ '^[0-9]{1,16}([.][0-9]{1,18})?$' then
-            raise exception 'fencegate.token is %, want a token or token.sequence, such as 34 or 34.2',
-                quote_literal(left(v_given, 50)) using errcode = 'invalid_parameter_value';
-        end if;
-        v_lease_id := nullif(current_setting('fencegate.lease_id', true), '')::uuid;
+    if not v_observe then
+        perform fence.require(v_given.problem is null, v_given.problem);
     end if;
     -- In one order for all transactions, so that they do not deadlock.
     foreach v_resource in array array(select r from unnest(p_resources) r where r is not null order by r collate "C") loop
         v_token := null;
         v_sequence := null;
         v_ruling := null;
-        if v_given is not null and coalesce(v_only = v_resource, true) then
-            v_token := split_part(v_given, '.', 1);
-            v_sequence := nullif(split_part(v_given, '.', 2), '');
+        if v_given.token is not null and coalesce(v_only = v_resource, true) then
+            v_token := v_given.token;
+            v_sequence := v_given.sequence;
             -- As in fence.guard.
             update fence.fences f
             set last_token = v_token, last_sequence = coalesce(v_sequence, 0), last_digest = null,
                 admitted_in = pg_current_xact_id()
-            where f.resource = v_resource and v_lease_id is null
+            where f.resource = v_resource and v_given.lease_id is null
                 and fence.fast_path_admits(f, v_token, v_sequence)
                 and not exists (select from fence.policies);
             if found then
@@ -65,7 +60,11 @@ begin
                 continue;
             end if;
             if fence.is_name(v_resource) then
-                v_ruling := fence.guard_by_rule(v_resource, v_token, v_sequence, v_lease_id, null);
+                if v_observe then
+                    v_ruling := fence.guard_or_undo(v_resource, v_token, v_sequence, v_given.lease_id, null);
+                else
+                    v_ruling := fence.guard_by_rule(v_resource, v_token, v_sequence, v_given.lease_id, null);
+                end if;
                 continue when v_ruling.verdict = 'admitted';
             end if;
         end if;

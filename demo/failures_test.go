@@ -1,0 +1,79 @@
+package demo_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/fencegate/fencegate/demo"
+	"github.com/fencegate/fencegate/internal/pgtest"
+)
+
+// TestFailures runs the demos of what goes wrong with leases. In each, A is granted the lock, then B, who writes; A's
+// write, which arrives after that, is rejected by the fence and destroys B's value in the plain table.
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	twoHolders := []string{" overlap", "B written", "A checked", "A sent"}
+	for _, test := range []struct {
+		name string
+		run  func(context.Context, demo.Config) error
+		// redis says that Redis keeps the leases.
+		redis bool
+		// strike are events before B is granted the lock, and then are events after that.
+		strike, then []string
+	}{
+		{"partition", demo.Partition, false,
+			[]string{"A cut", "A heartbeat_failed", "A lost"}, []string{"B written", "A sent", "A healed"}},
+		{"delayed-write", demo.DelayedWrite, false,
+			[]string{"A checked", "A sent", "A delayed"}, []string{"B written", " delivered"}},
+		{"gc-pause", demo.GCPause, false, nil, []string{"B written", "A resumed"}},
+		{"redis-failover", demo.RedisFailover, true, []string{" killed", " promoted"}, twoHolders},
+		{"redlock-clock", runRedlockClock, true, []string{" jumped"}, twoHolders},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			if test.redis {
+				pgtest.Require(t, "redis-server")
+			}
+			var out bytes.Buffer
+			err := test.run(t.Context(), config(t, pgtest.Empty(t), &out))
+			if errors.Is(err, demo.ErrNoFaketime) {
+				pgtest.Missing(t, err.Error())
+			}
+			events := readEvents(t, &out)
+			check(t, err)
+			for variant, last := range map[string]string{"fenced": "A rejectedtoken_stale", "unfenced": "A written"} {
+				want := slices.Concat([]string{"A granted"}, test.strike, []string{"B granted"}, test.then, []string{last})
+				if got := narrated(events, variant, want); !slices.Equal(got, want) {
+					t.Errorf("%s: of the events %q, there are %q", variant, want, got)
+				}
+			}
+		})
+	}
+}
+
+// narrated returns those of the events of a variant that are wanted, in their order.
+func narrated(events []demo.Event, variant string, wanted []string) (got []string) {
+	for _, event := range events {
+		name := event.Actor + " " + event.Event + event.Code
+		if event.Variant == variant && slices.Contains(wanted, name) {
+			got = append(got, name)
+		}
+	}
+	return got
+}
+
+func runRedlockClock(ctx context.Context, config demo.Config) error {
+	return demo.RedlockClock{Config: config}.Run(ctx)
+}
+
+func TestMissingFaketimeIsNamed(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	missing := demo.RedlockClock{Config: config(t, "", &out), Libfaketime: "/no/such/file"}
+	if err := missing.Run(t.Context()); !errors.Is(err, demo.ErrNoFaketime) {
+		t.Errorf("without libfaketime the demo returned %v, want ErrNoFaketime", err)
+	}
+}

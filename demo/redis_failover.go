@@ -1,0 +1,136 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/fencegate/fencegate/internal/redisprocess"
+)
+
+// RedisFailover shows a lock in Redis that is granted twice. The master dies before it has replicated the lease of A; its
+// replica, which a Sentinel promotes, knows nothing of it. The outcome is that of [Zombie.Run]. It returns
+// [redisprocess.ErrNoProgram] without Redis.
+func RedisFailover(ctx context.Context, config Config) error {
+	return config.run(ctx, scenario{failure: &failover{}})
+}
+
+// sentinelName is how the Sentinel calls the servers.
+const sentinelName = "demo"
+
+// failover has servers of their own for each round.
+type failover struct {
+	master, replica, sentinel *redisprocess.Process
+	replication               *relay // from the replica to the master
+	discovery                 *relay // from the gateway to the Sentinel of the round
+
+	leaseA *redisLease
+}
+
+// serve runs the gateway at an address of the Sentinel that stays.
+func (f *failover) serve(ctx context.Context, setup *setup) (flags []string, err error) {
+	setup.print(Event{Event: "servers", Text: "the leases are kept in Redis: a master, its replica and a Sentinel"})
+	if err := f.startServers(ctx); err != nil {
+		return nil, err
+	}
+	if f.discovery, err = newRelay(ctx, "tcp", f.sentinel.Address()); err != nil {
+		return nil, err
+	}
+	url := fmt.Sprintf("redis://%s?master_name=%s", f.discovery.address(), sentinelName)
+	return []string{"--leases", "redis", "--redis-url", url}, nil
+}
+
+func (f *failover) startServers(ctx context.Context) (err error) {
+	f.master, err = redisprocess.Start(ctx, redisprocess.Config{Settings: []string{"repl-diskless-sync-delay 0"}})
+	if err != nil {
+		return err
+	}
+	if f.replication, err = newRelay(ctx, "tcp", f.master.Address()); err != nil {
+		return err
+	}
+	replicaOf := "replicaof " + strings.ReplaceAll(f.replication.address(), ":", " ")
+	f.replica, err = redisprocess.Start(ctx, redisprocess.Config{Settings: []string{replicaOf}})
+	if err != nil {
+		return err
+	}
+	if err := untilInfo(ctx, f.replica, "replication", "master_link_status:up"); err != nil {
+		return err
+	}
+	f.sentinel, err = redisprocess.Start(ctx, redisprocess.Config{Sentinel: true, Settings: []string{
+		fmt.Sprintf("sentinel monitor %s %s %s 1", sentinelName, f.master.Host, f.master.Port),
+		fmt.Sprintf("sentinel down-after-milliseconds %s 500", sentinelName),
+	}})
+	if err != nil {
+		return err
+	}
+	return untilInfo(ctx, f.sentinel, "sentinel", "status=ok,address="+f.master.Address()+",slaves=1")
+}
+
+func untilInfo(ctx context.Context, server *redisprocess.Process, section, text string) error {
+	return until(ctx, text, func(ctx context.Context) (bool, error) {
+		info, err := server.Do(ctx, "INFO", section)
+		return strings.Contains(info, text), err
+	})
+}
+
+func (f *failover) prepare(ctx context.Context, r *round) error {
+	r.a.TTL, r.b.TTL, r.a.Told = redisTTL, redisTTL, true
+	if f.master == nil {
+		if err := f.startServers(ctx); err != nil {
+			return err
+		}
+		f.discovery.pointAt(f.sentinel.Address())
+	}
+	f.replication.hold()
+	r.tell("", Event{Event: "cut", Text: "the network between the Redis master and its replica stalls"})
+	return nil
+}
+
+// strike kills the master, and waits until the replica is promoted.
+func (f *failover) strike(ctx context.Context, r *round) (err error) {
+	if f.leaseA, err = r.lookAt(ctx, "the master", f.master); err != nil {
+		return err
+	}
+	f.replication.cut()
+	f.master.Kill()
+	r.tell("", Event{Event: "killed", Text: "the master is killed (SIGKILL) before it has replicated that"})
+	if err := untilInfo(ctx, f.sentinel, "sentinel", "status=ok,address="+f.replica.Address()); err != nil {
+		return err
+	}
+	r.tell("", Event{Event: "promoted", Text: "the Sentinel has promoted the replica"})
+	_, err = r.lookAt(ctx, "the new master", f.replica)
+	return err
+}
+
+func (f *failover) taken(ctx context.Context, r *round) error {
+	leaseB, err := r.lookAt(ctx, "the new master", f.replica)
+	if err != nil {
+		return err
+	}
+	return r.checkOverlap(f.leaseA, leaseB)
+}
+
+func (f *failover) heal(_ context.Context, r *round) error {
+	f.stopServers()
+	return r.processA.tell()
+}
+
+func (f *failover) stopServers() {
+	for _, server := range []**redisprocess.Process{&f.sentinel, &f.replica, &f.master} {
+		if *server != nil {
+			(*server).Kill()
+			*server = nil
+		}
+	}
+	if f.replication != nil {
+		f.replication.close()
+		f.replication = nil
+	}
+}
+
+func (f *failover) stop() {
+	f.stopServers()
+	if f.discovery != nil {
+		f.discovery.close()
+	}
+}

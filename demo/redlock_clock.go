@@ -1,0 +1,213 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fencegate/fencegate/internal/redisprocess"
+)
+
+// RedlockClock shows a lock of Redlock that is granted twice, as in Kleppmann's analysis of it. Servers 1, 2 and 3 grant
+// the lock to A while 4 and 5 can't be reached. The clock of server 3 jumps, so the lease of A expires there. Servers 3, 4
+// and 5 grant the lock to B while 1 and 2 can't be reached.
+type RedlockClock struct {
+	Config
+
+	// Libfaketime is the library by which a clock is shifted. Default: where Debian, Fedora and others install it.
+	Libfaketime string
+}
+
+// ErrNoFaketime says that libfaketime is not installed.
+var ErrNoFaketime = errors.New("libfaketime was not found (Debian, Fedora: libfaketime); --libfaketime names the file")
+
+// redlockTTL is the longest TTL of the leases, too: for so long, the servers do not vote after their start.
+const redlockTTL = 6 * time.Second
+
+// Run runs the demo. The outcome is that of [Zombie.Run]. It returns ErrNoFaketime without libfaketime, and
+// [redisprocess.ErrNoProgram] without Redis.
+func (d RedlockClock) Run(ctx context.Context) error {
+	library, err := d.library()
+	if err != nil {
+		return err
+	}
+	return d.run(ctx, scenario{failure: &clockJump{library: library}})
+}
+
+func (d RedlockClock) library() (string, error) {
+	patterns := []string{"/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/lib*/faketime/libfaketimeMT.so.1",
+		"/usr/local/lib/faketime/libfaketimeMT.so.1"}
+	if d.Libfaketime != "" {
+		patterns = []string{d.Libfaketime}
+	}
+	for _, pattern := range patterns {
+		if found, err := filepath.Glob(pattern); err == nil && len(found) > 0 {
+			return found[0], nil
+		}
+	}
+	return "", ErrNoFaketime
+}
+
+type clockJump struct {
+	library string
+	dir     string // of the files that shift the clocks
+	servers [5]clockServer
+	begun   bool
+}
+
+// clockServer is a Redis whose clock can be shifted. The gateway reaches it by a relay.
+type clockServer struct {
+	*redisprocess.Process
+
+	relay *relay
+	name  string
+	clock string // a file with the shift
+	shift time.Duration
+}
+
+func (c *clockJump) serve(ctx context.Context, setup *setup) (flags []string, err error) {
+	setup.print(Event{Event: "servers", Text: "the leases are kept in a majority of five Redis servers (Redlock)"})
+	if c.dir, err = os.MkdirTemp("", "fencegate-demo-"); err != nil {
+		return nil, err
+	}
+	var urls []string
+	for i := range c.servers {
+		if err := c.startServer(ctx, i); err != nil {
+			return nil, err
+		}
+		urls = append(urls, "redis://"+c.servers[i].relay.address())
+	}
+	return []string{"--leases", "redlock", "--redlock-urls", strings.Join(urls, ","), "--redlock-ttl-max",
+		redlockTTL.String(), "--redis-timeout", "500ms"}, nil
+}
+
+func (c *clockJump) startServer(ctx context.Context, i int) (err error) {
+	s := &c.servers[i]
+	s.name = fmt.Sprintf("server %d", i+1)
+	s.clock = filepath.Join(c.dir, strconv.Itoa(i))
+	if err := s.setClock(0); err != nil {
+		return err
+	}
+	// With the C library's malloc: that of Redis reads the clock before libfaketime is ready.
+	s.Process, err = redisprocess.Start(ctx, redisprocess.Config{Environment: []string{
+		"LD_PRELOAD=" + c.library + ":libc.so.6", "FAKETIME_TIMESTAMP_FILE=" + s.clock, "FAKETIME_NO_CACHE=1",
+		"FAKETIME_DONT_FAKE_MONOTONIC=1",
+	}})
+	if err == nil {
+		s.relay, err = newRelay(ctx, "tcp", s.Address())
+	}
+	return err
+}
+
+// setClock shifts the clock of the server.
+func (s *clockServer) setClock(shift time.Duration) error {
+	s.shift = shift
+	// The server reads either the old file or the new one.
+	err := os.WriteFile(s.clock+".new", fmt.Appendf(nil, "%+.3f\n", shift.Seconds()), 0o600)
+	if err == nil {
+		err = os.Rename(s.clock+".new", s.clock)
+	}
+	return err
+}
+
+// prepare cuts off servers 4 and 5.
+func (c *clockJump) prepare(ctx context.Context, r *round) error {
+	r.a.TTL, r.b.TTL, r.a.Told = redlockTTL, redlockTTL, true
+	if !c.begun {
+		if err := c.untilVoting(ctx, r); err != nil {
+			return err
+		}
+	}
+	c.begun = true
+	for i := range c.servers {
+		if i < 3 {
+			c.servers[i].relay.pass()
+		} else {
+			c.servers[i].relay.cut()
+		}
+	}
+	r.tell("", Event{Event: "cut", Text: "servers 4 and 5 can't be reached"})
+	return nil
+}
+
+// untilVoting waits until all servers vote, which they do redlockTTL after the gateway has marked them.
+func (c *clockJump) untilVoting(ctx context.Context, r *round) error {
+	r.tell("", Event{Event: "waiting", Text: fmt.Sprintf(
+		"the servers were just started, and do not vote for %s: they might have lost leases", redlockTTL)})
+	return until(ctx, "all servers vote", func(ctx context.Context) (bool, error) {
+		for i := range c.servers {
+			marker, err := c.servers[i].Do(ctx, "GET", "fencegate//server")
+			if err != nil {
+				return false, err
+			}
+			_, text, _ := strings.Cut(marker, " ")
+			since, err := strconv.ParseInt(text, 10, 64)
+			if err != nil || time.Since(time.UnixMilli(since)) < redlockTTL+redlockTTL/50 {
+				return false, err
+			}
+		}
+		return true, nil
+	})
+}
+
+// strike lets the clock of server 3 jump, and cuts off servers 1 and 2 instead of 4 and 5.
+func (c *clockJump) strike(ctx context.Context, r *round) error {
+	for i := range 3 {
+		if _, err := r.lookAt(ctx, c.servers[i].name, c.servers[i].Process); err != nil {
+			return err
+		}
+	}
+	third := &c.servers[2]
+	if err := third.setClock(third.shift + redlockTTL); err != nil {
+		return err
+	}
+	r.tell("", Event{Event: "jumped", Text: fmt.Sprintf("the clock of server 3 jumps forward by %s", redlockTTL)})
+	if _, err := r.lookAt(ctx, third.name, third.Process); err != nil {
+		return err
+	}
+	for i := range c.servers {
+		if i < 2 {
+			c.servers[i].relay.cut()
+		} else {
+			c.servers[i].relay.pass()
+		}
+	}
+	r.tell("", Event{Event: "cut", Text: "servers 4 and 5 can be reached again, 1 and 2 can't"})
+	return nil
+}
+
+// taken shows that servers 1 and 2 still have the lease of A, and the others that of B.
+func (c *clockJump) taken(ctx context.Context, r *round) error {
+	var leases [len(c.servers)]*redisLease
+	for i := range c.servers {
+		var err error
+		if leases[i], err = r.lookAt(ctx, c.servers[i].name, c.servers[i].Process); err != nil {
+			return err
+		}
+	}
+	if leases[0] == nil || leases[1] == nil {
+		return errTooSlow
+	}
+	return r.checkOverlap(leases[0], leases[2])
+}
+
+func (c *clockJump) heal(_ context.Context, r *round) error { return r.processA.tell() }
+
+func (c *clockJump) stop() {
+	for _, server := range c.servers {
+		if server.relay != nil {
+			server.relay.close()
+		}
+		if server.Process != nil {
+			server.Kill()
+		}
+	}
+	if c.dir != "" {
+		_ = os.RemoveAll(c.dir)
+	}
+}
