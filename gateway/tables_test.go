@@ -52,7 +52,10 @@ func TestProtectedTables(t *testing.T) {
 	if _, err := alter.Exec(t.Context(), "lock table accounts, parts, parts_1 in access exclusive mode"); err != nil {
 		t.Fatal(err)
 	}
-	h.recount(t)
+	const unseen = "select count(*) from fence.protected_tables where checked_at = '-infinity'"
+	for h.recount(t); h.count(t, unseen) > 0; { // a look stops after 100 ms
+		h.recount(t)
+	}
 	rows := func(page api.Tables) (texts []string, next string) {
 		for _, table := range page.Tables {
 			texts = append(texts, fmt.Sprintf("%s %s %s %v %d %s", table.Table, table.Template, table.Mode,

@@ -134,10 +134,10 @@ func TestLeasesBySQL(t *testing.T) {
 
 // badLeaseArguments are refused. $1 and $2 are the lease_id and the token of a lease in a session.
 var badLeaseArguments = []struct{ call, state, message string }{
-	{"acquire(null, 'A')", "22023", "lock is not a name"},
-	{"acquire('', 'A')", "22023", "lock is not a name"},
-	{"acquire('a//b', 'A')", "22023", "lock is not a name"},
-	{"acquire(repeat('a', 513), 'A')", "22023", "lock is not a name"},
+	{"acquire(null, 'A')", "22023", "which is not a name"},
+	{"acquire('', 'A')", "22023", "which is not a name"},
+	{"acquire('a//b', 'A')", "22023", "which is not a name"},
+	{"acquire(repeat('a', 513), 'A')", "22023", "which is not a name"},
 	{"acquire('a', null)", "22023", "owner_id has 0 bytes"},
 	{"acquire('a', '')", "22023", "owner_id has 0 bytes"},
 	{"acquire('a', repeat('ä', 129))", "22023", "owner_id has 258 bytes"},
@@ -146,9 +146,9 @@ var badLeaseArguments = []struct{ call, state, message string }{
 	{"acquire('a', 'A', 99)", "22023", "ttl_ms is '99'"},
 	{"acquire('a', 'A', 86400001)", "22023", "ttl_ms is '86400001'"},
 	{"acquire('a', 'A', null)", "22023", "ttl_ms is NULL"},
-	{"acquire('a', 'A', mode => 'both')", "22023", "mode must be"},
-	{"acquire('a', 'A', mode => null)", "22023", "mode must be"},
-	{"acquire('a', 'A', scope => 'all')", "22023", "scope must be"},
+	{"acquire('a', 'A', mode => 'both')", "22023", "it must be exclusive or shared"},
+	{"acquire('a', 'A', mode => null)", "22023", "it must be exclusive or shared"},
+	{"acquire('a', 'A', scope => 'all')", "22023", "it must be node or subtree"},
 	{"acquire('a', 'A', request_id => '')", "22023", "request_id has 0 bytes"},
 	{"acquire('a', 'A', request_id => repeat('r', 257))", "22023", "request_id has 257 bytes"},
 	{"acquire('used', 'B', request_id => 'r')", "22023", "by another owner"},
@@ -163,7 +163,7 @@ var badLeaseArguments = []struct{ call, state, message string }{
 	{"renew('a', 'A', gen_random_uuid(), 1, 99)", "22023", "ttl_ms is '99'"},
 	{"renew('a', '', gen_random_uuid(), 1)", "22023", "owner_id has 0 bytes"},
 	{"renew('in-session', 'A', $1, $2)", "22023", "as long as its session"},
-	{"release('a/', 'A', gen_random_uuid(), 1)", "22023", "lock is not a name"},
+	{"release('a/', 'A', gen_random_uuid(), 1)", "22023", "which is not a name"},
 	{"release('a', 'A', gen_random_uuid(), 9007199254740992)", "22023", "fencing_token is '9007199254740992'"},
 	{"release('a', 'A', null, null)", "22023", "lease_id is null"},
 }

@@ -147,7 +147,7 @@ func TestManyLockedFencesDelayNobodyElse(t *testing.T) {
 	t.Parallel()
 	const stuck = 40 // more than there are connections
 	b := newTestbed(t)
-	on := openStore(t, store.Config{DatabaseURL: b.URL, StatementTimeout: time.Minute, LockTimeout: time.Minute})
+	on := openStore(t, store.Config{DatabaseURL: b.URL, StatementTimeout: time.Hour, LockTimeout: time.Hour})
 	o := newOthers(t, runService(t, on, engine.Config{}).Engine)
 	var locks []string
 	for i := range stuck {
