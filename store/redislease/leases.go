@@ -142,8 +142,9 @@ func (l *Leases) ReleaseLease(ctx context.Context, ref store.LeaseRef) (store.Re
 	return released, err
 }
 
-// Forget deletes the key of a lock, whoever has written it, after the database has broken the lease. It returns
-// ErrUnavailable.
+// Forget deletes the key of a lock, whoever has locked it, after the database has broken the lease. It does not delete
+// what can't be a lock: another type than string, or a string that never expires, unless fencegate has written it. It
+// returns ErrUnavailable.
 func (l *Leases) Forget(ctx context.Context, lock store.Name) error {
 	deleted := said("deleted")
 	answers := l.send(ctx, 0, decided(len(l.servers), deleted), forgetScript, l.keys(lock), l.channel(), string(lock))
