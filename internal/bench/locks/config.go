@@ -27,7 +27,7 @@ type Config struct {
 	RedisFsync  bool          `name:"redis-fsync" help:"Leases: Redis flushes each change before it answers (appendfsync always). Default: it keeps nothing on disk."`
 	Waiters     int           `help:"Crowd: how many wait for one lock." default:"10000"`
 	Protocol    string        `name:"crowd-protocol" help:"Crowd: how they reach the gateways: h2c (HTTP/2, 200 to a connection), or http1 (a connection each)." enum:"h2c,http1" default:"h2c"`
-	Idle        time.Duration `help:"Crowd: how long the load is observed while nothing happens." default:"10s"`
+	Idle        time.Duration `help:"Crowd, leases: how long the load is observed while nothing happens." default:"10s"`
 	Connections int           `help:"Connections to the database, of each gateway." default:"16"`
 }
 

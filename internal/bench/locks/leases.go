@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -69,51 +70,73 @@ func (c Config) leases(ctx context.Context, run string, report *Report) (err err
 func heartbeat(
 	ctx context.Context, lockers []locker, lock func(client int) string, duration time.Duration,
 ) (done bench.Load, err error) {
-	leases := make([]held, 0, len(lockers))
-	defer func() {
-		for _, lease := range leases {
-			err = errors.Join(err, lease.release(ctx))
-		}
-	}()
-	for client, l := range lockers {
-		lease, err := l.(holder).hold(ctx, lock(client))
-		if err != nil {
-			return done, err
-		}
-		leases = append(leases, lease)
+	leases, releaseAll, err := holdAll(ctx, lockers, lock)
+	defer func() { err = errors.Join(err, releaseAll()) }()
+	if err != nil {
+		return done, err
 	}
+	return renewing(ctx, leases, duration)
+}
+
+// renewing lets each client renew its lease over and over.
+func renewing(ctx context.Context, leases []held, duration time.Duration) (bench.Load, error) {
 	return bench.Repeat(ctx, len(leases), duration, func(ctx context.Context, client, _ int) error {
 		return leases[client].renew(ctx)
 	})
 }
 
+// holdAll acquires a lease for each client. If one can't be acquired, releaseAll is for those before it.
+func holdAll(
+	ctx context.Context, lockers []locker, lock func(client int) string,
+) (leases []held, releaseAll func() error, err error) {
+	releaseAll = func() error {
+		var errs []error
+		for _, lease := range leases {
+			errs = append(errs, lease.release(ctx))
+		}
+		return errors.Join(errs...)
+	}
+	for client, l := range lockers {
+		lease, err := l.(holder).hold(ctx, lock(client))
+		if err != nil {
+			return leases, releaseAll, err
+		}
+		leases = append(leases, lease)
+	}
+	return leases, releaseAll, nil
+}
+
 // countTransactions counts the transactions of services, one after the other. The leases of all of them are there all
 // the time, so that the background is the same.
 func (c Config) countTransactions(ctx context.Context, services []service, run string, report *Report) (err error) {
-	db, err := pgx.Connect(ctx, c.DatabaseURL)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.Close(context.WithoutCancel(ctx))) }()
+	var ends []func() error
+	defer func() {
+		for _, end := range slices.Backward(ends) {
+			err = errors.Join(err, end())
+		}
+	}()
 	leases := make([][]held, len(services))
 	for i, s := range services {
 		lockers, closeAll, err := s.connectAll(ctx, transactionClients)
 		if err != nil {
 			return err
 		}
-		defer closeAll() //nolint:errcheck // all that is to be lost by then are connections
-		for client, l := range lockers {
-			lease, err := l.(holder).hold(ctx, lockName(run, s.name, OwnLocks, client))
-			if err != nil {
-				return fmt.Errorf("%s: %w", s.name, err)
-			}
-			defer lease.release(ctx) //nolint:errcheck // it ends with its TTL
-			leases[i] = append(leases[i], lease)
+		var releaseAll func() error
+		leases[i], releaseAll, err = holdAll(ctx, lockers,
+			func(client int) string { return lockName(run, s.name, OwnLocks, client) })
+		ends = append(ends, closeAll, releaseAll)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
+	db, err := pgx.Connect(ctx, c.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	ends = append(ends, func() error { return db.Close(context.WithoutCancel(ctx)) })
 	o := observer{db: db}
-	c.progress("transactions: nothing happens for %s", c.Settle+c.Idle)
-	idle, _, err := o.idle(ctx, c.Settle, c.Idle)
+	c.progress("transactions: nothing happens for %s", 2*c.Settle+c.Idle)
+	idle, _, err := o.idle(ctx, c.Settle, c.Idle+c.Settle)
 	if err != nil {
 		return err
 	}
@@ -129,7 +152,8 @@ func (c Config) countTransactions(ctx context.Context, services []service, run s
 	return nil
 }
 
-// transactionsOf counts until what was done has been reported.
+// transactionsOf counts until what was done has been reported: in a time as long as that in which the background was
+// measured.
 func (c Config) transactionsOf(
 	ctx context.Context, o observer, leases []held, background float64,
 ) (sample TransactionSample, err error) {
@@ -137,9 +161,7 @@ func (c Config) transactionsOf(
 	if err != nil {
 		return sample, err
 	}
-	done, err := bench.Repeat(ctx, len(leases), c.Duration, func(ctx context.Context, client, _ int) error {
-		return leases[client].renew(ctx)
-	})
+	done, err := renewing(ctx, leases, c.Idle)
 	if err != nil {
 		return sample, err
 	}
