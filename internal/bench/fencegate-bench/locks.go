@@ -21,8 +21,8 @@ type locksCmd struct {
 func (locksCmd) Help() string {
 	return "Runs two gateways, etcd and Redis as processes of their own, and measures them in turn: how soon the next " +
 		"waiter is granted a lock that is " +
-		"released, how many locks are acquired and released a second, and what thousands of waiters cost. What is not on " +
-		"the machine is skipped. " +
+		"released, how many locks are acquired and released a second, the same and heartbeats with leases in Redis beside " +
+		"redsync and redislock, and what thousands of waiters cost. What is not on the machine is skipped. " +
 		"The ratios are of the same round: quote them, not single figures."
 }
 

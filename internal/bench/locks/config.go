@@ -18,15 +18,16 @@ type Config struct {
 	// Progress is called with each line that reports a measurement.
 	Progress func(line string) `kong:"-"`
 
-	Measure     []string      `help:"What to measure: wake-up, cycles, crowd." enum:"wake-up,cycles,crowd" default:"wake-up,cycles,crowd"`
+	Measure     []string      `help:"What to measure: wake-up, cycles, leases, crowd." enum:"wake-up,cycles,leases,crowd" default:"wake-up,cycles,leases,crowd"`
 	Rounds      int           `help:"How often everything is measured." default:"3"`
 	HandOffs    int           `help:"Wake-up: how many hand-offs of a lock are measured in a round." default:"500"`
-	Clients     []int         `help:"Cycles: numbers of clients to measure with." default:"1,8,64"`
-	Duration    time.Duration `help:"Cycles: how long one service is measured in a round." default:"2s"`
-	WarmUp      time.Duration `help:"Cycles: how long each is run before the first round." default:"500ms"`
+	Clients     []int         `help:"Cycles, leases: numbers of clients to measure with." default:"1,8,64"`
+	Duration    time.Duration `help:"Cycles, leases: how long one service is measured in a round." default:"2s"`
+	WarmUp      time.Duration `help:"Cycles, leases: how long each is run before the first round." default:"500ms"`
+	RedisFsync  bool          `name:"redis-fsync" help:"Leases: Redis flushes each change before it answers (appendfsync always). Default: it keeps nothing on disk."`
 	Waiters     int           `help:"Crowd: how many wait for one lock." default:"10000"`
 	Protocol    string        `name:"crowd-protocol" help:"Crowd: how they reach the gateways: h2c (HTTP/2, 200 to a connection), or http1 (a connection each)." enum:"h2c,http1" default:"h2c"`
-	Idle        time.Duration `help:"Crowd: how long the load is observed while nothing happens." default:"10s"`
+	Idle        time.Duration `help:"Crowd, leases: how long the load is observed while nothing happens." default:"10s"`
 	Connections int           `help:"Connections to the database, of each gateway." default:"16"`
 }
 
@@ -34,6 +35,7 @@ type Config struct {
 const (
 	WakeUp = "wake-up"
 	Cycles = "cycles"
+	Leases = "leases"
 	Crowd  = "crowd"
 
 	HTTP1 = "http1"

@@ -4,20 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fencegate/fencegate/internal/bench"
 )
 
-// CycleSample is one round of one service: clients that acquire and release as fast as they can.
+// CycleSample is one round of one service: clients that do something over and over, as fast as they can.
 type CycleSample struct {
-	Service   string  `json:"service"`
-	Locks     string  `json:"locks"` // OwnLocks or OneLock
+	Service string `json:"service"`
+	Locks   string `json:"locks"` // OwnLocks or OneLock
+	// Operation is what clients did: Cycle, or Heartbeat.
+	Operation string  `json:"operation"`
 	Clients   int     `json:"clients"`
 	Round     int     `json:"round"`
 	Cycles    int     `json:"cycles"`
 	PerSecond float64 `json:"per_second"`
-	// Of one cycle, with the wait for the lock.
+	// Of one time that it is done; of a cycle with the wait for the lock.
 	P50MS float64 `json:"p50_ms"`
 	P99MS float64 `json:"p99_ms"`
 }
@@ -28,6 +31,12 @@ const (
 	OneLock  = "one"
 )
 
+// What clients do: acquire and release, or renew a lease that they hold.
+const (
+	Cycle     = "cycle"
+	Heartbeat = "heartbeat"
+)
+
 // cycles measures the services in turn, with each number of clients.
 func (c Config) cycles(ctx context.Context, services []service, run string, report *Report) error {
 	for _, which := range []string{OwnLocks, OneLock} {
@@ -35,7 +44,7 @@ func (c Config) cycles(ctx context.Context, services []service, run string, repo
 			if which == OneLock && clients == 1 {
 				continue // is the same as one client with a lock of its own
 			}
-			if err := c.cyclesOf(ctx, services, run, which, clients, report); err != nil {
+			if err := c.roundsOf(ctx, services, load{run, which, clients, []string{Cycle}}, &report.Cycles); err != nil {
 				return err
 			}
 		}
@@ -43,10 +52,15 @@ func (c Config) cycles(ctx context.Context, services []service, run string, repo
 	return nil
 }
 
-// cyclesOf measures all rounds of one number of clients. The clients of a service stay connected until its last round.
-func (c Config) cyclesOf(
-	ctx context.Context, services []service, run, which string, clients int, report *Report,
-) (err error) {
+// load is what clients do to locks whose names begin with run.
+type load struct {
+	run, locks string
+	clients    int
+	operations []string
+}
+
+// roundsOf measures all rounds of one number of clients. The clients of a service stay connected until its last round.
+func (c Config) roundsOf(ctx context.Context, services []service, l load, samples *[]CycleSample) (err error) {
 	var fitting []service
 	var closers []func() error
 	defer func() {
@@ -56,10 +70,10 @@ func (c Config) cyclesOf(
 	}()
 	lockers := map[string][]locker{}
 	for _, s := range services {
-		if clients < s.gateways {
+		if l.clients < s.gateways {
 			continue
 		}
-		connected, closeAll, err := s.connectAll(ctx, clients)
+		connected, closeAll, err := s.connectAll(ctx, l.clients)
 		if err != nil {
 			return err
 		}
@@ -68,31 +82,53 @@ func (c Config) cyclesOf(
 		lockers[s.name] = connected
 	}
 	for round := range c.Rounds + 1 {
-		for _, s := range fitting {
-			duration := c.Duration
-			if round == 0 {
-				duration = c.WarmUp
+		for _, operation := range l.operations {
+			for _, s := range fitting {
+				sample, err := c.sample(ctx, s, lockers[s.name], l, operation, round)
+				if err != nil {
+					return fmt.Errorf("%s: %w", s.name, err)
+				}
+				if round > 0 {
+					*samples = append(*samples, sample)
+				}
 			}
-			load, err := cycle(ctx, lockers[s.name], func(client int) string { return lockName(run, which, client) }, duration)
-			if err != nil {
-				return fmt.Errorf("%s: %w", s.name, err)
-			}
-			if round == 0 {
-				continue
-			}
-			sample := CycleSample{
-				Service: s.name, Locks: which, Clients: clients, Round: round, Cycles: len(load.Latencies),
-				PerSecond: load.PerSecond(),
-				P50MS:     bench.Percentile(load.Latencies, 0.50), P99MS: bench.Percentile(load.Latencies, 0.99),
-			}
-			report.Cycles = append(report.Cycles, sample)
-			c.progress("round %d: %3d clients, %s locks, %-12s %8.0f cycles/s", round, clients, which, s.name, sample.PerSecond)
 		}
 	}
 	return nil
 }
 
-func lockName(run, which string, client int) string {
+// sample measures one service in one round. Round 0 warms up.
+func (c Config) sample(
+	ctx context.Context, s service, lockers []locker, l load, operation string, round int,
+) (CycleSample, error) {
+	duration := c.Duration
+	if round == 0 {
+		duration = c.WarmUp
+	}
+	lock := func(client int) string { return lockName(l.run, s.name, l.locks, client) }
+	repeat := cycle
+	if operation == Heartbeat {
+		repeat = heartbeat
+	}
+	done, err := repeat(ctx, lockers, lock, duration)
+	if err != nil {
+		return CycleSample{}, err
+	}
+	sample := CycleSample{
+		Service: s.name, Locks: l.locks, Operation: operation, Clients: l.clients, Round: round,
+		Cycles: len(done.Latencies), PerSecond: done.PerSecond(),
+		P50MS: bench.Percentile(done.Latencies, 0.50), P99MS: bench.Percentile(done.Latencies, 0.99),
+	}
+	if round > 0 {
+		c.progress("round %d: %3d clients, %s locks, %-15s %8.0f %ss/s",
+			round, l.clients, l.locks, s.name, sample.PerSecond, operation)
+	}
+	return sample, nil
+}
+
+// lockName keeps the services apart: some of them share servers.
+func lockName(run, service, which string, client int) string {
+	run += "/" + strings.ReplaceAll(service, " ", "-")
 	if which == OneLock {
 		return run + "/one"
 	}

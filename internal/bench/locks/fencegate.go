@@ -92,16 +92,29 @@ func (l *gatewayLocker) acquire(ctx context.Context, lock string) (func(context.
 }
 
 func (l *gatewayLocker) acquireAs(ctx context.Context, lock, owner string) (func(context.Context) error, error) {
+	lease, err := l.holdAs(ctx, lock, owner)
+	return lease.release, err
+}
+
+func (l *gatewayLocker) holdAs(ctx context.Context, lock, owner string) (held, error) {
 	lease, err := l.api.Acquire(ctx, lock, api.AcquireRequest{
 		OwnerID: owner, TTLMS: new(l.ttl.Milliseconds()), WaitMS: waitMax.Milliseconds(),
 	})
 	if err != nil {
-		return nil, err
+		return held{}, err
 	}
-	return func(ctx context.Context) error {
-		return l.api.Release(ctx, lock, api.ReleaseRequest{
-			OwnerID: lease.OwnerID, LeaseID: lease.LeaseID, FencingToken: lease.FencingToken,
-		})
+	return held{
+		renew: func(ctx context.Context) error {
+			_, err := l.api.Renew(ctx, lock, api.RenewRequest{
+				OwnerID: lease.OwnerID, LeaseID: lease.LeaseID, FencingToken: lease.FencingToken,
+			})
+			return err
+		},
+		release: func(ctx context.Context) error {
+			return l.api.Release(ctx, lock, api.ReleaseRequest{
+				OwnerID: lease.OwnerID, LeaseID: lease.LeaseID, FencingToken: lease.FencingToken,
+			})
+		},
 	}, nil
 }
 

@@ -13,7 +13,7 @@ import (
 // IdleLoad is what happened in a time in which clients did nothing.
 type IdleLoad struct {
 	Seconds float64 `json:"seconds"`
-	// TransactionsPerSecond are those that the database committed, of all clients.
+	// TransactionsPerSecond are those that ended in the database, of all clients.
 	TransactionsPerSecond float64 `json:"transactions_per_second"`
 	// The shares of one CPU that the gateways used, and all processes of PostgreSQL's. The latter is null where those run
 	// on another machine.
@@ -71,7 +71,7 @@ func (o observer) read(ctx context.Context) (reading, error) {
 		return reading{}, err
 	}
 	r := reading{gateways: gateways}
-	err = o.db.QueryRow(ctx, "select xact_commit from pg_stat_database where datname = current_database()").
+	err = o.db.QueryRow(ctx, "select xact_commit + xact_rollback from pg_stat_database where datname = current_database()").
 		Scan(&r.transactions)
 	if err != nil {
 		return r, fmt.Errorf("read the database's statistics: %w", err)

@@ -9,7 +9,12 @@ type Report struct {
 
 	WakeUps []WakeUpSample `json:"wake_ups"`
 	Cycles  []CycleSample  `json:"cycles"`
-	Crowds  []CrowdSample  `json:"crowds"`
+	// Leases are the providers of leases, and libraries, with Redis's persistence off or, if RedisFsync, with each change on
+	// disk.
+	Leases       []CycleSample       `json:"leases"`
+	RedisFsync   bool                `json:"redis_fsync"`
+	Transactions []TransactionSample `json:"transactions"`
+	Crowds       []CrowdSample       `json:"crowds"`
 }
 
 // skip notes what is not measured.
@@ -44,29 +49,34 @@ func (r Report) WakeUpLines() []WakeUpLine {
 	return lines
 }
 
-// CycleLine is a service with a number of clients over the rounds; Ratio is its rate to etcd's within each round.
+// CycleLine is a service with a number of clients over the rounds; Ratio is its rate to the base's within each round.
 type CycleLine struct {
-	Locks, Service                 string
+	Locks, Operation, Service      string
 	Clients                        int
 	PerSecond, P50MS, P99MS, Ratio bench.Spread
 }
 
-// CycleLines summarizes the cycles.
-func (r Report) CycleLines() []CycleLine {
+// CycleLines summarizes the cycles. The base is etcd.
+func (r Report) CycleLines() []CycleLine { return cycleLines(r.Cycles, nameEtcd) }
+
+// LeaseLines summarizes the leases. The base is redislock.
+func (r Report) LeaseLines() []CycleLine { return cycleLines(r.Leases, nameRedislock) }
+
+func cycleLines(samples []CycleSample, base string) []CycleLine {
 	type key struct {
-		locks, service string
-		clients        int
+		locks, operation, service string
+		clients                   int
 	}
-	groups := bench.GroupBy(r.Cycles, func(s CycleSample) key { return key{s.Locks, s.Service, s.Clients} })
+	groups := bench.GroupBy(samples, func(s CycleSample) key { return key{s.Locks, s.Operation, s.Service, s.Clients} })
 	perSecond := func(s CycleSample) float64 { return s.PerSecond }
 	lines := make([]CycleLine, len(groups.Keys))
 	for i, k := range groups.Keys {
 		rates := groups.Values(k, perSecond)
 		lines[i] = CycleLine{
-			Locks: k.locks, Service: k.service, Clients: k.clients, PerSecond: bench.SpreadOf(rates),
+			Locks: k.locks, Operation: k.operation, Service: k.service, Clients: k.clients, PerSecond: bench.SpreadOf(rates),
 			P50MS: bench.SpreadOf(groups.Values(k, func(s CycleSample) float64 { return s.P50MS })),
 			P99MS: bench.SpreadOf(groups.Values(k, func(s CycleSample) float64 { return s.P99MS })),
-			Ratio: bench.SpreadOf(bench.Ratios(rates, groups.Values(key{k.locks, nameEtcd, k.clients}, perSecond))),
+			Ratio: bench.SpreadOf(bench.Ratios(rates, groups.Values(key{k.locks, k.operation, base, k.clients}, perSecond))),
 		}
 	}
 	return lines

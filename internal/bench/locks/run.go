@@ -22,7 +22,8 @@ func Run(ctx context.Context, config Config) (report Report, err error) {
 		return report, err
 	}
 	report = Report{Participants: bench.NewParticipants(), WakeUps: []WakeUpSample{},
-		Cycles: []CycleSample{}, Crowds: []CrowdSample{}}
+		Cycles: []CycleSample{}, Leases: []CycleSample{}, RedisFsync: config.RedisFsync,
+		Transactions: []TransactionSample{}, Crowds: []CrowdSample{}}
 	if report.Environment, err = environment(ctx, config.DatabaseURL); err != nil {
 		return report, err
 	}
@@ -30,6 +31,11 @@ func Run(ctx context.Context, config Config) (report Report, err error) {
 	if slices.Contains(config.Measure, WakeUp) || slices.Contains(config.Measure, Cycles) {
 		if err := config.besidePeers(ctx, run, &report); err != nil {
 			return report, err
+		}
+	}
+	if slices.Contains(config.Measure, Leases) {
+		if err := config.leases(ctx, run, &report); err != nil {
+			return report, fmt.Errorf("leases: %w", err)
 		}
 	}
 	if !slices.Contains(config.Measure, Crowd) {
@@ -49,7 +55,9 @@ func environment(ctx context.Context, databaseURL string) (bench.Environment, er
 		return bench.Environment{}, err
 	}
 	read, err := bench.ReadEnvironment(ctx, db)
-	return read, errors.Join(err, db.Close(context.WithoutCancel(ctx)))
+	flush, flushErr := bench.FlushTime("")
+	read.FlushMicroseconds = float64(flush.Nanoseconds()) / 1000
+	return read, errors.Join(err, flushErr, db.Close(context.WithoutCancel(ctx)))
 }
 
 // besidePeers makes the measurements that others take part in. All services run all the time, and only one of them is

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 func config(t *testing.T) Config {
 	t.Helper()
 	return Config{
-		Program: program.Path(t), DatabaseURL: pgtest.Empty(t), Connections: 4, Measure: []string{WakeUp, Cycles, Crowd},
+		Program: program.Path(t), DatabaseURL: pgtest.Empty(t), Connections: 4, Measure: []string{WakeUp, Cycles, Leases, Crowd},
 		Rounds:   2,
 		HandOffs: 3, Clients: []int{1, 4}, Duration: 50 * time.Millisecond, WarmUp: 10 * time.Millisecond,
 		Waiters: 60, Protocol: HTTP2, Idle: 100 * time.Millisecond,
@@ -49,11 +50,17 @@ func TestEverythingIsMeasured(t *testing.T) {
 		}
 		got["wake-up, "+s.Service]++
 	}
-	for _, s := range report.Cycles {
+	for _, s := range slices.Concat(report.Cycles, report.Leases) {
 		if s.Cycles < s.Clients || s.PerSecond <= 0 || s.P50MS <= 0 || s.P99MS < s.P50MS {
 			t.Errorf("%+v", s)
 		}
-		got[fmt.Sprintf("cycles, %s, %s, %d", s.Service, s.Locks, s.Clients)]++
+		got[fmt.Sprintf("%s, %s, %s, %d", s.Operation, s.Service, s.Locks, s.Clients)]++
+	}
+	for _, s := range report.Transactions {
+		if s.Heartbeats < transactionClients {
+			t.Errorf("%+v", s)
+		}
+		got["transactions, "+s.Service]++
 	}
 	want := map[string]int{}
 	for _, service := range services {
@@ -64,11 +71,13 @@ func TestEverythingIsMeasured(t *testing.T) {
 			want["wake-up, "+service] = 2
 		}
 		if service != nameFencegateTwo {
-			want[fmt.Sprintf("cycles, %s, own, 1", service)] = 2
+			want[fmt.Sprintf("cycle, %s, own, 1", service)] = 2
 		}
-		want[fmt.Sprintf("cycles, %s, own, 4", service)] = 2
-		want[fmt.Sprintf("cycles, %s, one, 4", service)] = 2
+		want[fmt.Sprintf("cycle, %s, own, 4", service)] = 2
+		want[fmt.Sprintf("cycle, %s, one, 4", service)] = 2
 	}
+	_, withoutRedis := report.Skipped[nameRedis]
+	wantLeases(want, withoutRedis)
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("measured were\n%v, want\n%v", got, want)
 	}
@@ -80,6 +89,29 @@ func TestEverythingIsMeasured(t *testing.T) {
 		t.Errorf("%v\n%s", err, &tables)
 	}
 	t.Logf("\n%s", &tables)
+}
+
+// wantLeases adds what is measured of leases, without Redis only in PostgreSQL.
+func wantLeases(want map[string]int, withoutRedis bool) {
+	providers := []string{"postgres", "redis", "redlock 3", "redlock 5"}
+	libraries := []string{"redsync 1", "redsync 3", nameRedislock}
+	if withoutRedis {
+		providers, libraries = providers[:1], nil
+	}
+	var all []string
+	for _, provider := range providers {
+		all = append(all, provider, provider+" http")
+	}
+	for _, service := range all {
+		want["transactions, "+service] = 1
+	}
+	for _, service := range append(all, libraries...) {
+		for _, operation := range []string{Cycle, Heartbeat} {
+			// The cycles of "redis" are also of the bare SET.
+			want[fmt.Sprintf("%s, %s, own, 1", operation, service)] += 2
+			want[fmt.Sprintf("%s, %s, own, 4", operation, service)] += 2
+		}
+	}
 }
 
 func checkCrowds(t *testing.T, crowds []CrowdSample) {

@@ -11,7 +11,8 @@ import (
 func (r Report) WriteTables(out io.Writer) error {
 	_, _ = fmt.Fprintln(out, r.Environment)
 	r.WriteParticipants(out)
-	for _, write := range []func(io.Writer) error{r.writeWakeUps, r.writeCycles, r.writeCrowds} {
+	for _, write := range []func(io.Writer) error{r.writeWakeUps, r.writeCycles, r.writeLeases, r.writeTransactions,
+		r.writeCrowds} {
 		if err := write(out); err != nil {
 			return err
 		}
@@ -37,6 +38,30 @@ func (r Report) writeCycles(out io.Writer) error {
 	}
 	return writeTable(out, "Cycles: acquire and release",
 		"locks\tclients\tservice\tcycles/s\t(min\tmax)\tp50 ms\tp99 ms\tto etcd\t(min\tmax)\t", rows)
+}
+
+func (r Report) writeLeases(out io.Writer) error {
+	var rows []string
+	for _, line := range r.LeaseLines() {
+		rows = append(rows, bench.Row(line.Operation, line.Clients, line.Service, line.PerSecond.Cells(0),
+			bench.Number(line.P50MS.Median, 2), bench.Number(line.P99MS.Median, 2), line.Ratio.Cells(2)))
+	}
+	persistence := "persistence off"
+	if r.RedisFsync {
+		persistence = "appendfsync always"
+	}
+	return writeTable(out, "Leases: acquire and release, and heartbeats; Redis with "+persistence,
+		"operation\tclients\tservice\tper second\t(min\tmax)\tp50 ms\tp99 ms\tto redislock\t(min\tmax)\t", rows)
+}
+
+func (r Report) writeTransactions(out io.Writer) error {
+	var rows []string
+	for _, s := range r.Transactions {
+		rows = append(rows, bench.Row(s.Service, s.Heartbeats, s.Transactions, bench.Number(s.Background, 0),
+			bench.Number(s.PerHeartbeat, 3)))
+	}
+	return writeTable(out, "PostgreSQL's transactions for a heartbeat",
+		"service\theartbeats\ttransactions\tof them background\tper heartbeat\t", rows)
 }
 
 func (r Report) writeCrowds(out io.Writer) error {
