@@ -7,7 +7,7 @@ replace github.com/fencegate/fencegate => ../..
 
 require (
 	github.com/alecthomas/kong v1.17.0
-	github.com/bsm/redislock v0.9.4
+	github.com/bsm/redislock v0.10.0
 	github.com/fencegate/fencegate v0.0.0
 	github.com/go-redsync/redsync/v4 v4.18.1
 	github.com/go-zookeeper/zk v1.0.4
