@@ -207,6 +207,16 @@ var attackScripts = []script{
 			create table blind_part partition of blind_parts default; insert into blind_parts values ('Bob', 0);
 			select fence.protect('blind_parts', 'parts/{name}'); select test.grant('parts/bob')  -- $u
 		A begin; select fence.guard('parts/bob', $u, 1); update blind_parts set name = 'bob'  -- !LF101 parts/Bob`},
+	{"replicated rows: session_replication_role = replica", `
+		A create table replicated (id integer primary key, n integer); insert into replicated values (1, 1);
+			select fence.protect('replicated', 'replicated/{id}')
+		A set session_replication_role = replica; update replicated set n = 2  -- !LF101 replicated/1
+		A insert into replicated values (2, 2)  -- !LF101 replicated/2
+		A delete from replicated  -- !LF101
+		A truncate replicated  -- !LF107
+		A select test.grant('replicated/1')  -- $t
+		A begin; select fence.guard('replicated/1', $t, 1); update replicated set n = 2;
+			update replicated set id = 2  -- !LF101 replicated/2`},
 	{"an admission of another transaction", `
 		A create table another (id integer primary key); insert into another values (1);
 			select fence.protect('another', 'another/{id}'); select test.grant('another/1')  -- $t

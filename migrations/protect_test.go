@@ -393,14 +393,4 @@ var protectScripts = []script{
 			alter table joining attach partition joined default;
 			select problem from fence.protected where table_name = 'joined'::regclass
 			-- public.joined is a partition: protect public.joining`},
-	{"replicated rows: session_replication_role = replica", `
-		A create table replicated (id integer primary key, n integer); insert into replicated values (1, 1);
-			select fence.protect('replicated', 'replicated/{id}')
-		A set session_replication_role = replica; update replicated set n = 2  -- !LF101 replicated/1
-		A insert into replicated values (2, 2)  -- !LF101 replicated/2
-		A delete from replicated  -- !LF101
-		A truncate replicated  -- !LF107
-		A select test.grant('replicated/1')  -- $t
-		A begin; select fence.guard('replicated/1', $t, 1); update replicated set n = 2;
-			update replicated set id = 2  -- !LF101 replicated/2`},
 }
