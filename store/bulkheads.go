@@ -15,7 +15,6 @@ type use int
 const (
 	useReads        use = iota // lists, metrics, sweeps and all that is not named here
 	useAcquires                // acquires, also those that join a queue
-	useStuck                   // acquires whose fence was locked for acquireWait
 	useRequeues                // acquires that are sent again for a ticket
 	useGrants                  // grants to waiters
 	useReleases                // releases, breaks, waiters that leave
@@ -37,9 +36,6 @@ type job struct {
 	// lockWait, if not nil, is the argument of the statement that says how long it waits for fences, in milliseconds.
 	// After a lock timeout it is set to 0, and the statement is sent once more.
 	lockWait *int32
-	// acquireWait, if not nil, is such an argument of an acquire. After a lock timeout it is set to the LockTimeout, and
-	// the statement is sent once more, as useStuck: so acquires of locked fences leave their connections to others.
-	acquireWait *int32
 }
 
 func onLock(use use, lock Name) job { return job{use: use, locks: []Name{lock}} }
@@ -73,7 +69,7 @@ func newBulkheads(connections int, waitMax time.Duration) *bulkheads {
 	reserved := max(1, connections/8)
 	b := &bulkheads{waitMax: waitMax, shared: make(chan struct{}, connections-reserved), slots: map[lockUse]*lockSlots{}}
 	for use, share := range [useCount]int{
-		useReads: connections / 4, useAcquires: connections / 2, useStuck: connections / 4, useRequeues: connections / 8,
+		useReads: connections / 4, useAcquires: connections / 2, useRequeues: connections / 8,
 		useGrants: connections / 4, useReleases: connections / 4, useTransactions: connections / 4,
 		useTables: connections / 4, useBatches: connections, useRenewals: connections / 2,
 	} {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -139,35 +138,6 @@ func TestLockedFenceDelaysNobodyElse(t *testing.T) {
 			<-done
 		})
 	}
-}
-
-// While another session keeps the fences of many locks locked, for any time, acquires of all of them do not delay an
-// acquire of another lock (P13).
-func TestManyLockedFencesDelayNobodyElse(t *testing.T) {
-	t.Parallel()
-	const stuck = 40 // more than there are connections
-	b := newTestbed(t)
-	on := openStore(t, store.Config{DatabaseURL: b.URL, StatementTimeout: time.Hour, LockTimeout: time.Hour})
-	o := newOthers(t, runService(t, on, engine.Config{}).Engine)
-	var locks []string
-	for i := range stuck {
-		locks = append(locks, string(numbered("stuck", i)))
-	}
-	b.Exec(t, "insert into fence.fences (resource) select unnest($1::text[])", locks)
-	_, unlock := b.LockedBy(t, lockFencesSQL, locks)
-	before := on.PoolStats().Waited
-	ctx, cancel := context.WithCancel(t.Context())
-	var acquires sync.WaitGroup
-	for _, lock := range locks {
-		acquires.Go(func() {
-			_, _ = o.on.Acquire(ctx, store.AcquireRequest{Lock: store.Name(lock), OwnerID: "another"})
-		})
-	}
-	await(t, "the acquires are more than may be sent", func() bool { return on.PoolStats().Waited > before })
-	o.expectServed(t)
-	cancel()
-	unlock()
-	acquires.Wait()
 }
 
 // A call that meets a fence which another session keeps locked is not applied, and its error names the fence and the

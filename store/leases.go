@@ -72,15 +72,8 @@ type Acquired struct {
 	Left time.Duration
 }
 
-// The timeout is an argument of the call, so that it is set before.
 const acquireSQL = `select a.outcome, (a.lease).end_reason, a.left_ms, a.queue_length, a.ticket, ` + leaseColumns + `
-	from set_config('lock_timeout', $11::integer::text, true) s (lock_timeout),
-		lateral fence.acquire_lease(fence.lease_request($1, $2, $3, $4, $5, $6, $7, $8),
-			case when s.lock_timeout <> '' then $9::integer end, $10) a,
-		lateral (select (a.lease).*) l`
-
-// acquireWait is how long an acquire waits for a fence at first. A commit takes less, unless something is wrong with it.
-const acquireWait = 50 * time.Millisecond
+	from fence.acquire_lease(fence.lease_request($1, $2, $3, $4, $5, $6, $7, $8), $9, $10) a, lateral (select (a.lease).*) l`
 
 // sendAcquire sends a checked request: a try, or, with the ID of a gateway, one that joins the queue.
 func (s *Store) sendAcquire(ctx context.Context, request AcquireRequest, gateway uuid.UUID, use use) (Acquired, error) {
@@ -88,16 +81,11 @@ func (s *Store) sendAcquire(ctx context.Context, request AcquireRequest, gateway
 	var endReason pgtype.Text
 	var leftMS, queueLength, ticket pgtype.Int8
 	var row leaseRow
-	wait := int32(s.config.LockTimeout.Milliseconds())
-	j := onLock(use, request.Lock)
-	if acquireWait < s.config.LockTimeout {
-		wait, j.acquireWait = int32(acquireWait.Milliseconds()), &wait
-	}
-	err := s.queryRow(ctx, j, acquireSQL,
+	err := s.queryRow(ctx, onLock(use, request.Lock), acquireSQL,
 		[]any{
 			request.Lock, request.OwnerID, request.Mode, request.Scope, request.TTL.Milliseconds(),
 			orNull(request.SessionID), orNull(request.RequestID), orNull(string(request.Metadata)),
-			request.Wait.Milliseconds(), orNull(gateway), &wait,
+			request.Wait.Milliseconds(), orNull(gateway),
 		},
 		append([]any{&outcome, &endReason, &leftMS, &queueLength, &ticket}, row.dest()...)...)
 	if err != nil {

@@ -123,20 +123,10 @@ type scanError struct{ error }
 func (e scanError) Unwrap() error { return e.error }
 
 // send is the one level at which statements are sent again: after a deadlock or a failed serialization (40P01, 40001),
-// at most triesMax times; once after a lock timeout, if the job has a lockWait or an acquireWait; and once after the schema was changed
+// at most triesMax times; once after a lock timeout, if the job has a lockWait; and once after the schema was changed
 // beneath a prepared statement. All of these were rolled back, so nothing is applied twice. The callers of the Store
 // add no tries for 40P01 and 40001. What they do after other errors is in the docs of their packages.
 func (s *Store) send(ctx context.Context, j job, work func(*pgxpool.Conn) (again bool, err error)) error {
-	err := s.sendAs(ctx, j, work)
-	if isState(err, "55P03") && j.acquireWait != nil {
-		*j.acquireWait = int32(s.config.LockTimeout.Milliseconds())
-		return s.sendAs(ctx, job{use: useStuck, locks: j.locks}, work)
-	}
-	return err
-}
-
-// sendAs is send with a connection of the job's share.
-func (s *Store) sendAs(ctx context.Context, j job, work func(*pgxpool.Conn) (again bool, err error)) error {
 	pass, err := s.bulkheads.enter(ctx, j)
 	if err != nil {
 		return s.failed(err)
@@ -163,7 +153,7 @@ func (s *Store) sendAs(ctx context.Context, j job, work func(*pgxpool.Conn) (aga
 			s.pool.Reset() // all its connections have prepared statements of the former schema
 			continue
 		}
-		if isState(err, "55P03") && len(j.locks) > 0 && j.acquireWait == nil {
+		if isState(err, "55P03") && len(j.locks) > 0 {
 			return s.explainLocked(ctx, err, j.locks)
 		}
 		return err
