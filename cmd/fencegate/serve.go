@@ -146,10 +146,7 @@ func (c *serveCmd) serveOn(
 	if err != nil {
 		return err
 	}
-	sweeper, err := store.NewSweeper(st, store.SweeperConfig{
-		Interval: c.SweepInterval, LeaseRetention: c.LeaseRetention, RejectionAge: c.RejectionAge,
-		RejectionsMax: c.RejectionsMax, HistoryRetention: c.HistoryRetention,
-	})
+	sweeper, err := c.sweeper(st)
 	if err != nil {
 		return err
 	}
@@ -174,6 +171,13 @@ func (c *serveCmd) serveOn(
 		service.CutOff() // the time to finish requests is over
 	}
 	return err
+}
+
+func (c *serveCmd) sweeper(st *store.Store) (*store.Sweeper, error) {
+	return store.NewSweeper(st, store.SweeperConfig{
+		Interval: c.SweepInterval, LeaseRetention: c.LeaseRetention, RejectionAge: c.RejectionAge,
+		RejectionsMax: c.RejectionsMax, HistoryRetention: c.HistoryRetention,
+	})
 }
 
 // gatewayName is the address that a gateway serves on; where that is every address, the host's name and the port.
