@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/freeport"
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
@@ -48,15 +49,16 @@ func documented(t *testing.T) map[string]string {
 	return kinds
 }
 
-// "serve" exposes exactly the metrics that docs/metrics.md lists: all of them once the database was read.
+// "serve" exposes exactly the metrics that docs/metrics.md lists: all of them once the database was read, and a call of
+// Redis has failed.
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
-	s := newShell(t)
+	s := newShell(t, "--redis-url", "redis://"+freeport.Address(t))
 	s.scrape() // which shows no request before itself
 	var families map[string]*dto.MetricFamily
-	await.True(t, "the gauges of the database are shown", func() bool {
+	await.True(t, "the gauges of the database are shown, and an error of Redis", func() bool {
 		families, _ = s.scrape()
-		return families["fencegate_locks"] != nil &&
+		return families["fencegate_locks"] != nil && families["fencegate_redis_errors_total"] != nil &&
 			families["fencegate_database_up"].GetMetric()[0].GetGauge().GetValue() == 1
 	})
 	shown := map[string]string{}
