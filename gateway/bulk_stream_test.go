@@ -87,7 +87,7 @@ func TestBulkIdle(t *testing.T) {
 // The gateway stops reading from a client that reads no verdicts, and cuts it off. Other writes are not delayed.
 func TestBulkSlowReader(t *testing.T) {
 	overBoth(t, func(t *testing.T, http2 bool) {
-		h := newTimed(t, Config{}, 500*time.Millisecond, time.Minute)
+		h := newTimed(t, Config{}, 3*time.Second, time.Minute) // other requests on a busy machine take less
 		h.http = newHTTPClient(t, http2)
 		lease := h.acquire(t, "job", "worker")
 		stream := h.openBulk(t)

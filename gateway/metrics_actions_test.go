@@ -11,6 +11,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/redistest"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -53,6 +54,7 @@ var constantFamilies = map[string]string{
 	"fencegate_database_listening":  "see TestDatabaseDown",
 	"fencegate_spans_dropped_total": "nothing is traced",
 
+	"fencegate_redis_voting":                  "see TestRestartedServerDoesNotVote in store/redislease",
 	"fencegate_database_up":                   "see TestMetricsOfStandbys",
 	"fencegate_database_synchronous_expected": "see TestMetricsOfStandbys",
 	"fencegate_database_synchronous_standbys": "see TestMetricsOfStandbys",
@@ -68,6 +70,13 @@ func TestEveryMetricMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.gateway.metrics.WatchSweeper(sweeper.Stats)
+	redis := redistest.Start(t)
+	keeper := newRedisKeeper(t, o.databaseURL, redis)
+	o.gateway.metrics.WatchRedis(keeper)
+	var probing sync.WaitGroup
+	probing.Go(func() { keeper.Run(t.Context(), func(error) {}) })
+	t.Cleanup(probing.Wait)
+	o.awaitMetric(t, 1, "fencegate_redis_up")
 	o.recount(t)
 	o.get(t, "/healthz")
 	o.look(t)
@@ -76,6 +85,8 @@ func TestEveryMetricMoves(t *testing.T) {
 	o.queueMoves(t)
 	o.sweepsMove(t, sweeper)
 	o.tablesMove(t)
+	redis.Stop()
+	o.awaitMetric(t, 0, "fencegate_redis_up")
 	o.endSessions(t)
 	o.awaitMetric(t, 1, "fencegate_listener_reconnects_total")
 	o.look(t)

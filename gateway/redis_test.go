@@ -12,13 +12,10 @@ import (
 	"github.com/fencegate/fencegate/store/redislease"
 )
 
-// newRedisHarness keeps leases on "jobs" and what is below in Redis.
-func newRedisHarness(t *testing.T) (*harness, *redistest.Server) {
+// newRedisKeeper keeps leases in a server.
+func newRedisKeeper(t *testing.T, databaseURL string, server *redistest.Server) *redislease.Leases {
 	t.Helper()
-	parallel(t)
-	server := redistest.Start(t)
-	database := patientDatabase(t)
-	st, err := store.Open(t.Context(), database)
+	st, err := store.Open(t.Context(), store.Config{DatabaseURL: databaseURL, StatementTimeout: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,6 +27,16 @@ func newRedisHarness(t *testing.T) (*harness, *redistest.Server) {
 		t.Fatal(err)
 	}
 	t.Cleanup(keeper.Close)
+	return keeper
+}
+
+// newRedisHarness keeps leases on "jobs" and what is below in Redis.
+func newRedisHarness(t *testing.T) (*harness, *redistest.Server) {
+	t.Helper()
+	parallel(t)
+	server := redistest.Start(t)
+	database := patientDatabase(t)
+	keeper := newRedisKeeper(t, database.DatabaseURL, server)
 	h := newGatewayWith(t, Config{}, database, engine.Config{DeadAfter: time.Minute, Keepers: []engine.Keeper{keeper}})
 	h.client = serve(t, conforming(t, h.gateway))
 	if policy := h.setPolicy(t, "jobs", `{"leases":"redis"}`); policy.Leases != "redis" {

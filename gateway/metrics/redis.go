@@ -47,7 +47,7 @@ func (r *readings) redis(provider string, s redislease.ServerStats) {
 	r.flag(redisUpFamily, s.Up, provider, s.Address)
 	r.flag(redisVotingFamily, !time.Now().Before(s.QuarantinedUntil), provider, s.Address)
 	r.value(redisCallsFamily, float64(s.Calls), provider, s.Address)
-	for kind, errors := range s.Errors {
-		r.value(redisErrorsFamily, float64(errors), provider, s.Address, string(kind))
+	for _, kind := range redislease.Kinds {
+		r.value(redisErrorsFamily, float64(s.Errors[kind]), provider, s.Address, string(kind))
 	}
 }
