@@ -30,7 +30,7 @@ var shownPages = []shownPage{
 	{"sessions", "#/sessions", "Sessions", []string{"indexer-1", "live", "5 h", `{"host":"a7"}`}},
 	{"elections", "#/elections", "Elections", []string{fixtureElection, "scheduler-a", "10.0.0.7:80"}},
 	{"tables", "#/tables", "Tables", []string{
-		"public.accounts", "accounts/{id}", "120", "in place", "observe", "fencegate_update on public.ledger does not",
+		"public.accounts", "accounts/{id}", "120", "in place", "observe", "fencegate_update on public.ledger is disabled",
 		"token_required",
 	}},
 	{"policies", "#/policies", "Policies", []string{"reports", "same_token", "live lease required"}},
