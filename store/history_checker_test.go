@@ -212,8 +212,8 @@ func TestHistoryCatchesBrokenRule(t *testing.T) {
 			"s.granted_token > coalesce(stored.granted_token, 0)", "false"},
 		{"grants without a gate", historyOfTrees, "acquire_lease",
 			"perform fence.lock_gate(p_request.lock, p_request.scope);", ""},
-		{"shared leases that may write", historyOfTrees, "grant_lease", "open = v_lease.mode = 'exclusive'\n",
-			"open = true\n"},
+		{"shared leases that may write", historyOfTrees, "grant_lease", "open = v_lease.mode = 'exclusive',",
+			"open = true,"},
 		{"sessions that leave fences open", historyOfTrees, "settle_leases",
 			"perform fence.close_fence(v_lease.lock, v_lease.fencing_token);", ""},
 	} {

@@ -2,12 +2,12 @@ package store_test
 
 // scopeMutations break shared and subtree leases.
 var scopeMutations = []mutation{
-	{"a shared grant opens the fence", "grant_lease", replacing("open = v_lease.mode = 'exclusive'\n", "open = true\n"),
+	{"a shared grant opens the fence", "grant_lease", replacing("open = v_lease.mode = 'exclusive',", "open = true,"),
 		[]string{"shared: its token can't write", "shared: nor beside others"}},
 	{"a shared grant leaves the fence as it is", "grant_lease",
 		both(replacing("set granted_token = v_lease.fencing_token,",
 			"set granted_token = case v_lease.mode when 'shared' then f.granted_token else v_lease.fencing_token end,"),
-			replacing("open = v_lease.mode = 'exclusive'\n", "open = f.open or v_lease.mode = 'exclusive'\n")),
+			replacing("open = v_lease.mode = 'exclusive',", "open = f.open or v_lease.mode = 'exclusive',")),
 		[]string{"shared: a writer that is replaced by a reader"}},
 	{"a shared grant of a subtree opens what is below", "grant_lease",
 		replacing("(v_lease.mode, v_lease.scope) = ('exclusive', 'subtree')", "v_lease.scope = 'subtree'"),
@@ -87,7 +87,8 @@ var scopeMutations = []mutation{
 	{"tokens overlook the names below", "grant_lease", replacing("max(greatest(f.granted_token, f.last_token))", "max(0)"),
 		[]string{"P2: a sequence that lags behind a name below"}},
 
-	{"a subtree is granted without waiting for writes below", "grant_lease", replacing("and f.open\n", "and false\n"),
+	{"a subtree is granted without waiting for writes below", "grant_lease",
+		replacing("and (f.open or f.admitted_in = pg_current_xact_id())\n", "and false\n"),
 		[]string{"P3: a subtree is granted during a write of a late holder below",
 			"P3: a reader of a subtree comes during a write of a late holder below"}},
 	{"writers don't hold the subtree", "lock_write_tokens", replacing("order by s.name for share", "order by s.name"),

@@ -161,7 +161,7 @@ var leaseMutations = []mutation{
 			"v_lease.fencing_token for update;\n"),
 		[]string{"a renewal in time that is not committed yet"}},
 	{"a grant does not open the fence again", "grant_lease",
-		replacing("open = v_lease.mode = 'exclusive'\n", "open = f.open or f.granted_token = 0\n"),
+		replacing("open = v_lease.mode = 'exclusive',", "open = f.open or f.granted_token = 0,"),
 		[]string{"step 3: a holder after another's release"}},
 	{"a request is anybody's", "acquire_lease", replacing("lease.owner_id <> p_request.owner_id", "false"),
 		[]string{"request_id: of another owner"}},
