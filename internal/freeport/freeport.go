@@ -27,7 +27,7 @@ func Address(t testing.TB) string {
 	t.Helper()
 	for range 100 {
 		address := fmt.Sprintf("127.0.0.1:%d", first+tried.Add(1))
-		reservation, err := net.ListenPacket("udp", address)
+		reservation, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", address)
 		if err != nil {
 			continue
 		}
