@@ -124,15 +124,20 @@ func (c *clockJump) prepare(ctx context.Context, r *round) error {
 		}
 	}
 	c.begun = true
+	c.reach(0, 3)
+	r.tell("", Event{Event: "cut", Text: "servers 4 and 5 can't be reached"})
+	return nil
+}
+
+// reach lets the servers from one index up to another be reached, and no others.
+func (c *clockJump) reach(from, to int) {
 	for i := range c.servers {
-		if i < 3 {
+		if from <= i && i < to {
 			c.servers[i].relay.pass()
 		} else {
 			c.servers[i].relay.cut()
 		}
 	}
-	r.tell("", Event{Event: "cut", Text: "servers 4 and 5 can't be reached"})
-	return nil
 }
 
 // untilVoting waits until all servers vote, which they do redlockTTL after the gateway has marked them.
@@ -170,13 +175,7 @@ func (c *clockJump) strike(ctx context.Context, r *round) error {
 	if _, err := r.lookAt(ctx, third.name, third.Process); err != nil {
 		return err
 	}
-	for i := range c.servers {
-		if i < 2 {
-			c.servers[i].relay.cut()
-		} else {
-			c.servers[i].relay.pass()
-		}
-	}
+	c.reach(2, len(c.servers))
 	r.tell("", Event{Event: "cut", Text: "servers 4 and 5 can be reached again, 1 and 2 can't"})
 	return nil
 }

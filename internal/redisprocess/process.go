@@ -129,11 +129,17 @@ func (p *Process) Kill() {
 	_ = os.RemoveAll(p.dir)
 }
 
-// Do sends a command on a connection of its own, and returns the answer, which must not be an array; "" is also nothing.
+// Do is Call of this server, which may take 5 s.
 func (p *Process) Do(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", p.Address())
+	return Call(ctx, p.Address(), args...)
+}
+
+// Call sends a command to the server at an address, on a connection of its own, and returns the answer, which must not be
+// an array; "" is also nothing.
+func Call(ctx context.Context, address string, args ...string) (string, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return "", err
 	}

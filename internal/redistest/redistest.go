@@ -2,24 +2,20 @@
 package redistest
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/freeport"
 	"github.com/fencegate/fencegate/internal/lockedbuffer"
 	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/redisprocess"
 )
 
 // program is Debian's name of the server.
@@ -130,7 +126,7 @@ func (s *Server) RestartEmpty() {
 // test if that is an error.
 func (s *Server) Do(args ...string) string {
 	s.t.Helper()
-	answer, err := s.do(args...)
+	answer, err := redisprocess.Call(await.Context(s.t), s.address, args...)
 	if err != nil {
 		s.t.Fatalf("redis %v: %v", args, err)
 	}
@@ -158,13 +154,14 @@ func (s *Server) run() {
 		_ = cmd.Wait()
 		close(ended)
 	}()
+	ctx := await.Context(s.t)
 	await.True(s.t, "redis-server answers", func() bool {
 		select {
 		case <-ended:
 			s.t.Fatalf("redis-server ended: %s\n%s", cmd.ProcessState, &s.output)
 		default:
 		}
-		answer, err := s.do("PING")
+		answer, err := redisprocess.Call(ctx, s.address, "PING")
 		return err == nil && answer == "PONG" || err != nil && strings.HasPrefix(err.Error(), "NOAUTH")
 	})
 }
@@ -178,40 +175,4 @@ func (s *Server) discard() {
 	if s.t.Failed() && s.output.String() != "" {
 		s.t.Logf("redis-server %s wrote:\n%s", s.address, &s.output)
 	}
-}
-
-// do sends a command on a connection of its own, in the protocol's array of texts. It reads one text, number or error.
-func (s *Server) do(args ...string) (string, error) {
-	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(await.Context(s.t), "tcp", s.address)
-	if err != nil {
-		return "", err
-	}
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(await.Limit))
-	command := fmt.Sprintf("*%d\r\n", len(args))
-	for _, arg := range args {
-		command += fmt.Sprintf("$%d\r\n%s\r\n", len(arg), arg)
-	}
-	if _, err := io.WriteString(conn, command); err != nil {
-		return "", err
-	}
-	answer := bufio.NewReader(conn)
-	line, err := answer.ReadString('\n')
-	if err != nil {
-		return "", err
-	}
-	kind, text := line[0], strings.TrimSpace(line[1:])
-	switch kind {
-	case '-':
-		return "", errors.New(text)
-	case '$':
-		length, err := strconv.Atoi(text)
-		if err != nil || length < 0 {
-			return "", err
-		}
-		bulk := make([]byte, length)
-		_, err = io.ReadFull(answer, bulk)
-		return string(bulk), err
-	}
-	return text, nil
 }

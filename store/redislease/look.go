@@ -13,6 +13,8 @@ import (
 const (
 	// dueMax is how many leases one look asks for.
 	dueMax = 500
+	// lockLeasesMax bounds the leases on one lock: there is one, or none.
+	lockLeasesMax = 10
 	// lookTimeoutMin bounds the answer of a server about so many leases.
 	lookTimeoutMin = time.Second
 	// databaseTimeout bounds a statement of a look.
@@ -106,6 +108,28 @@ func (l *Leases) settleSome(ctx context.Context) (settled int, err error) {
 		l.restore(ctx, ref.Lock, copies[i])
 	}
 	return len(asked), l.db.SettleLeases(ctx, seen)
+}
+
+// Look tells the database if the lease on a lock has ended. It returns ErrUnavailable.
+func (l *Leases) Look(ctx context.Context, lock store.Name) error {
+	believed, err := l.db.ProvidedLeases(ctx, l.config.Provider, lock, lockLeasesMax)
+	if err != nil || len(believed) == 0 {
+		return err
+	}
+	lefts, err := l.Left(ctx, believed)
+	if err != nil {
+		return err
+	}
+	var ended []store.SeenLease
+	for i, ref := range believed {
+		if lefts[i] <= 0 {
+			ended = append(ended, store.SeenLease{LeaseRef: ref})
+		}
+	}
+	if len(ended) == 0 {
+		return nil
+	}
+	return l.db.SettleLeases(ctx, ended)
 }
 
 // Left returns how long leases still run; 0: it has ended. A lease of which that is not known, because servers do not
