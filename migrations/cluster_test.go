@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	osexec "os/exec"
-	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
