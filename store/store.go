@@ -49,11 +49,12 @@ func (c Config) withDefaults() (Config, error) {
 // Store keeps leases, fences and records in one PostgreSQL database. It is safe for concurrent use, and so are any
 // number of Stores on one database.
 type Store struct {
-	pool      *pgxpool.Pool
-	bulkheads *bulkheads // of the pool
-	config    Config
-	counts    counts
-	tracer    trace.Tracer // nil: nothing is traced
+	pool        *pgxpool.Pool
+	connections *connections // of the pool, and others
+	bulkheads   *bulkheads   // of the pool
+	config      Config
+	counts      counts
+	tracer      trace.Tracer // nil: nothing is traced
 }
 
 // Open prepares a pool of connections; it does not wait for the database, which may come and go. It returns ErrInvalid
@@ -78,12 +79,13 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 	if config.Tracing.Provider != nil {
 		poolConfig.ConnConfig.Tracer = statementTracer(config.Tracing, poolConfig.ConnConfig)
 	}
+	connections := manageConnections(poolConfig)
 	pool, err := pgxpool.NewWithConfig(ctx, poolConfig)
 	if err != nil {
 		return nil, fmt.Errorf("open the pool: %w", err)
 	}
 	return &Store{
-		pool: pool, bulkheads: newBulkheads(config.ConnectionsMax, config.StatementTimeout),
+		pool: pool, connections: connections, bulkheads: newBulkheads(config.ConnectionsMax, config.StatementTimeout),
 		config: config, tracer: config.Tracing.Tracer(),
 	}, nil
 }
