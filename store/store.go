@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/fencegate/fencegate/migrations"
+	"github.com/fencegate/fencegate/store/internal/timing"
 )
 
 // Config says where the database is and how it is used.
@@ -138,21 +139,25 @@ func (s *Store) alter(ctx context.Context, change func(context.Context, *pgx.Con
 	return err
 }
 
-// Await waits until the database answers, at most timeout: it may only just be starting. It returns ErrUnavailable with
-// the reason.
-func (s *Store) Await(ctx context.Context, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+// Await waits until the database answers, at most timeout: it may only just be starting. A server that answers that it
+// takes no connection now (it starts up, or has none free) is waited for four times as long. Await passes each failed
+// attempt to waiting. It returns ErrUnavailable with the reason.
+func (s *Store) Await(ctx context.Context, timeout time.Duration, waiting func(error)) error {
+	const busyFactor = 4
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, busyFactor*timeout)
 	defer cancel()
 	for {
 		err := s.pool.Ping(ctx)
 		if err == nil {
 			return nil
 		}
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-ctx.Done():
+		busy := isState(err, "57P03") || isState(err, "53300")
+		if ctx.Err() != nil || !busy && time.Since(begun) > timeout {
 			return NotApplied(err)
 		}
+		waiting(err)
+		timing.Sleep(ctx, 200*time.Millisecond)
 	}
 }
 
