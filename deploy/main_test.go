@@ -17,20 +17,23 @@ func gateways(t *testing.T, n int, args ...string) []*gatewayprocess.Process {
 	url := pgtest.Migrated(t)
 	var all []*gatewayprocess.Process
 	for range n {
-		gateway, err := gatewayprocess.Start(t.Context(), program.Path(t),
-			append([]string{"--database-url", url}, args...)...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			gateway.Kill()
-			if t.Failed() {
-				t.Logf("%s logged:\n%s", gateway.URL, gateway.Log())
-			}
-		})
-		all = append(all, gateway)
+		all = append(all, startGateway(t, append([]string{"--database-url", url}, args...)...))
 	}
 	return all
+}
+
+// startGateway starts one that ends with the test.
+func startGateway(t *testing.T, args ...string) *gatewayprocess.Process {
+	t.Helper()
+	gateway, err := gatewayprocess.Start(t.Context(), program.Path(t), args...)
+	check(t, err)
+	t.Cleanup(func() {
+		gateway.Kill()
+		if t.Failed() {
+			t.Logf("%s logged:\n%s", gateway.URL, gateway.Log())
+		}
+	})
+	return gateway
 }
 
 func check(t *testing.T, err error) {

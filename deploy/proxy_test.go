@@ -23,8 +23,9 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// proxied starts the proxy of docker-compose.yml before real gateways; only addresses differ.
-func proxied(t *testing.T, gateways []*gatewayprocess.Process) string {
+// proxied starts the proxy of docker-compose.yml before gateways. Only addresses differ, and what is given as pairs of
+// old and new text.
+func proxied(t *testing.T, gateways []*gatewayprocess.Process, changes ...string) string {
 	t.Helper()
 	haproxy, err := exec.LookPath("/usr/sbin/haproxy") // Debian has it where only root's PATH looks
 	if err != nil {
@@ -32,6 +33,9 @@ func proxied(t *testing.T, gateways []*gatewayprocess.Process) string {
 	}
 	address := freeport.Address(t)
 	config := replace(t, withGateways(t, "haproxy/haproxy.cfg", gateways), "bind :8080", "bind "+address)
+	for change := range slices.Chunk(changes, 2) {
+		config = replace(t, config, change[0], change[1])
+	}
 	path := filepath.Join(t.TempDir(), "haproxy.cfg")
 	check(t, os.WriteFile(path, []byte(config), 0o600))
 	start(t, haproxy, "-db", "-f", path)

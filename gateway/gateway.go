@@ -144,8 +144,12 @@ type Config struct {
 	BodyTimeout time.Duration
 	// RequestTimeout bounds the work on a request after its body has arrived. Default 15 s; at least 100 ms.
 	RequestTimeout time.Duration
-	// ShutdownTimeout is how long requests under way may take when the server shuts down. Default 20 s.
+	// ShutdownTimeout is how long requests under way may take when the server shuts down, DrainDelay included. Default
+	// 20 s.
 	ShutdownTimeout time.Duration
+	// DrainDelay is how long the gateway serves on after its shutdown has begun, while /readyz fails: load balancers need
+	// it to send their requests elsewhere. Default 0; less than ShutdownTimeout.
+	DrainDelay time.Duration
 	// KeepAlive is how long an event stream stays silent before a comment shows that it is alive. Default 15 s; at least
 	// 100 ms.
 	KeepAlive time.Duration
@@ -194,6 +198,8 @@ func (c Config) withDefaults() (Config, error) {
 		{c.BodyTimeout >= 100*time.Millisecond, "body-timeout", c.BodyTimeout, "at least 100ms"},
 		{c.RequestTimeout >= 100*time.Millisecond, "request-timeout", c.RequestTimeout, "at least 100ms"},
 		{c.ShutdownTimeout >= 0, "shutdown-timeout", c.ShutdownTimeout, "0 or more"},
+		{c.DrainDelay >= 0 && (c.DrainDelay == 0 || c.DrainDelay < c.ShutdownTimeout), "drain-delay", c.DrainDelay,
+			fmt.Sprintf("0 or more, and less than --shutdown-timeout, %s", c.ShutdownTimeout)},
 		{c.KeepAlive >= 100*time.Millisecond, "event-keep-alive", c.KeepAlive, "at least 100ms"},
 		{c.AccessLogSample >= 0, "access-log-sample", c.AccessLogSample,
 			"0 (none), 1 (every request) or more (one in so many)"},
@@ -238,7 +244,8 @@ type Gateway struct {
 	overviews *broadcast[[]byte]
 	rejected  *rejectionFeed
 
-	draining context.Context // ends when the gateway shuts down: no client waits any more
+	leaving  atomic.Bool     // the shutdown has begun: clients should connect elsewhere
+	draining context.Context // ends after the DrainDelay: no client waits any more
 	drain    context.CancelFunc
 
 	cut    context.Context // ends when the work still under way is cut off

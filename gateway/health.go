@@ -27,6 +27,9 @@ func healthy(context.Context, *http.Request) (any, error) { return api.Health{St
 
 // ready answers whether the gateway can serve, and if not, why.
 func (g *Gateway) ready(ctx context.Context, _ *http.Request) (any, error) {
+	if g.leaving.Load() {
+		return nil, busy("The gateway is draining: it shuts down, and takes no new clients soon.")
+	}
 	err := g.backend.Ready(ctx)
 	if err == nil {
 		return api.Health{Status: "ready"}, nil

@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
@@ -22,9 +23,10 @@ type answerWriter struct {
 	status    int
 	code      api.Code // of an error, like reason, for the log and the span
 	reason    string
-	abandoned bool       // the client has left: the connection is closed without an answer; net/http would answer 200
-	share     *bodyShare // of the body, until the answer or a wait that does not need the body; nil: it is short
-	bodyLeft  bool       // neither was the body read to its end nor will it be, so the answer ends the connection
+	leaving   *atomic.Bool // of the gateway
+	abandoned bool         // the client has left: the connection is closed without an answer; net/http would answer 200
+	share     *bodyShare   // of the body, until the answer or a wait that does not need the body; nil: it is short
+	bodyLeft  bool         // neither was the body read to its end nor will it be, so the answer ends the connection
 }
 
 func (w *answerWriter) WriteHeader(status int) {
@@ -45,6 +47,9 @@ func (w *answerWriter) begin(status int) {
 		return
 	}
 	w.status = status
+	if w.leaving.Load() {
+		w.Header().Set("Connection", "close") // of HTTP/2: GOAWAY
+	}
 	if w.bodyLeft {
 		w.Header().Set("Connection", "close")
 		// Fails where the connection is gone.
@@ -71,6 +76,7 @@ func (g *Gateway) serving(template string, handle handler) http.Handler {
 		begun := time.Now()
 		answer := answerWriters.Get().(*answerWriter)
 		answer.ResponseWriter, answer.bodyLeft = w, r.ProtoMajor == 1 && r.ContentLength != 0
+		answer.leaving = &g.leaving
 		g.metrics.InFlight.Inc()
 		defer func() {
 			g.metrics.InFlight.Dec()

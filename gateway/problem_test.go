@@ -74,9 +74,12 @@ func TestConfigLimits(t *testing.T) {
 		"--request-timeout is 99ms":                        {RequestTimeout: 99 * time.Millisecond},
 		"--request-timeout is -1s":                         {RequestTimeout: -time.Second},
 		"--shutdown-timeout is -1ns, it must be 0 or more": {ShutdownTimeout: -1},
-		"--event-keep-alive is 99ms":                       {KeepAlive: 99 * time.Millisecond},
-		"--watches-max is -1":                              {WatchesMax: -1},
-		"--access-log-sample":                              {AccessLogSample: -1},
+		"--drain-delay is 1s, it must be 0 or more, and less than --shutdown-timeout, 1s": {
+			DrainDelay: time.Second, ShutdownTimeout: time.Second,
+		},
+		"--event-keep-alive is 99ms": {KeepAlive: 99 * time.Millisecond},
+		"--watches-max is -1":        {WatchesMax: -1},
+		"--access-log-sample":        {AccessLogSample: -1},
 	} {
 		_, err := New(config, nil, nil, NewMetrics("test"))
 		if !errors.Is(err, ErrInvalidConfig) || !strings.Contains(err.Error(), flag) {

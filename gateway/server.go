@@ -18,9 +18,10 @@ const (
 	eventTimeout  = 10 * time.Second // for a client to take one event; a stream may last for ever
 )
 
-// Serve answers HTTP/1.1 and HTTP/2 (without TLS: h2c) on the listener until ctx ends. Then it refuses acquires that
-// wait, ends event streams, takes no new requests, finishes those under way, and returns nil. If they take longer than
-// the ShutdownTimeout, it cuts them off and returns an error.
+// Serve answers HTTP/1.1 and HTTP/2 (without TLS: h2c) on the listener until ctx ends. Then, for the DrainDelay, it
+// answers all requests, but is not ready any more, and each answer ends its connection. After that it refuses acquires
+// that wait, ends event streams, takes no new requests, finishes those under way, and returns nil. If all of this takes
+// longer than the ShutdownTimeout, it cuts them off and returns an error.
 func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler:           g.handler, // without setBodyDeadline: ReadTimeout does the same
@@ -44,17 +45,24 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 	case <-ctx.Done():
 	}
 
-	g.drain()
 	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.config.ShutdownTimeout)
 	defer cancel()
+	g.leaving.Store(true)
+	g.config.Logger.Info("draining", "delay", g.config.DrainDelay)
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serve HTTP: %w", err)
+	case <-time.After(g.config.DrainDelay):
+	}
+	g.drain()
 	err := shutDown(deadline, server)
 	if err != nil {
 		// Connections first: work that is cut off must not answer before they end.
 		closeErr := server.Close()
-		g.cutOff()
 		err = fmt.Errorf("requests were still under way after %s: %w",
 			g.config.ShutdownTimeout, errors.Join(err, closeErr))
 	}
+	g.cutOff() // what goes on without a client must not delay the end
 	g.overviews.running.Wait()
 	g.rejected.running.Wait()
 	if served := <-ended; !errors.Is(served, http.ErrServerClosed) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"testing"
 	"time"
@@ -150,6 +151,34 @@ func TestServeEndsLateConnection(t *testing.T) {
 	const preface, emptySettings = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 	late.write(t, preface+emptySettings)
 	s.expectEnd(t)
+}
+
+// While it drains, a gateway answers all requests, but is not ready, and each answer ends its connection.
+func TestServeDrains(t *testing.T) {
+	overBoth(t, func(t *testing.T, http2 bool) {
+		const delay = 100 * time.Millisecond
+		h, s, lease := newServed(t, Config{DrainDelay: delay})
+		h.http = newHTTPClient(t, http2)
+		as[api.Health](t, h.get(t, "/readyz"), http.StatusOK)
+		h.gateway.leaving.Store(true)
+		notReady := expectUnavailable(t, h.get(t, "/readyz"), api.OutcomeNotApplied)
+		if !strings.Contains(notReady.Detail, "draining") {
+			t.Errorf("/readyz says %q, want that it is draining", notReady.Detail)
+		}
+		as[api.WriteResult](t, h.put(t, lease, 2, "while it drains"), http.StatusOK)
+		await.True(t, "each answer ends its connection", func() bool {
+			reused := false
+			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+				GotConn: func(got httptrace.GotConnInfo) { reused = got.Reused },
+			})
+			got, err := h.tryFor(ctx, t, http.MethodGet, "/healthz", http.NoBody)
+			return err == nil && got.status == http.StatusOK && !reused
+		})
+		stopped := time.Now()
+		if err := s.end(); err != nil || time.Since(stopped) < delay {
+			t.Errorf("Serve returned %v after %s, want nil after %s", err, time.Since(stopped), delay)
+		}
+	})
 }
 
 // newHarnessClient is another client of the same gateway, with connections of its own.

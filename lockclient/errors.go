@@ -71,7 +71,8 @@ var (
 )
 
 // ErrForeignAnswer says that the answer is not fencegate's: a proxy's page, another service, an answer that was cut
-// or is too large. A write may have been applied. The error is an [*AnswerError].
+// or is too large. A write may have been applied. The error is an [*AnswerError]. The status 502, 503 or 504 without
+// a problem document is a proxy's word that no gateway has answered: such an error matches [ErrUnavailable], too.
 var ErrForeignAnswer = errors.New("the answer is not fencegate's")
 
 // ErrOutcomeUnknown says that a change may have been applied, and that the client can't find out: an answer was lost,
@@ -173,8 +174,12 @@ type AnswerError struct {
 }
 
 func (e *AnswerError) Error() string {
-	return fmt.Sprintf("%s: %v: %s. %s answered %d %s (%s): is it the gateway, or a proxy before it?",
-		e.Op, ErrForeignAnswer, e.Fault, e.URL, e.Status, http.StatusText(e.Status), e.ContentType)
+	return fmt.Sprintf("%s: %v: %s", e.Op, ErrForeignAnswer, e.said())
+}
+
+func (e *AnswerError) said() string {
+	return fmt.Sprintf("%s. %s answered %d %s (%s): is it the gateway, or a proxy before it?",
+		e.Fault, e.URL, e.Status, http.StatusText(e.Status), e.ContentType)
 }
 
 // Unwrap returns ErrForeignAnswer.

@@ -80,6 +80,8 @@ func TestForeignAnswers(t *testing.T) {
 	for what, handler := range map[string]http.HandlerFunc{
 		"a proxy's page":            reply(502, "text/html", "<html>\n<h1>Bad Gateway</h1>"),
 		"no body":                   reply(504, "", ""),
+		"a proxy without a gateway": reply(503, "text/plain", "no server is available"),
+		"a proxy's own error":       reply(500, "text/html", "<html>"),
 		"JSON of another kind":      reply(404, "application/json", `{"code":"not_found"}`),
 		"a problem without a code":  reply(404, api.ProblemContentType, `{"title":"Not Found"}`),
 		"a problem that is no JSON": reply(500, api.ProblemContentType, `oops`),
@@ -105,6 +107,10 @@ func TestForeignAnswers(t *testing.T) {
 				t.Errorf("%s: got %v, expected ErrForeignAnswer with a status", what, err)
 			} else if strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), server.URL) {
 				t.Errorf("%s: expected one line with the URL, saw %q", what, err)
+			} else if away := answer.Status >= 502; errors.Is(err, lockclient.ErrUnavailable) != away {
+				t.Errorf("%s: got %v, expected ErrUnavailable for 502, 503 and 504 alone", what, err)
+			} else if errors.Is(err, lockclient.ErrOutcomeUnknown) != !strings.HasPrefix(err.Error(), "get") {
+				t.Errorf("%s: got %v, expected ErrOutcomeUnknown for all calls but reads", what, err)
 			}
 		}
 	}

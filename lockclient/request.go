@@ -213,7 +213,11 @@ var ownHeaders = []string{
 // problem makes the error of a refusal.
 func (g gateway) problem(call request, got answer) error {
 	if mediaType(got.header) != api.ProblemContentType {
-		return g.foreign(call, got, "no problem document, but "+quoteClipped(string(got.body)))
+		fault := "no problem document, but " + quoteClipped(string(got.body))
+		if isGatewayAway(got.status) {
+			return g.away(call, got, fault)
+		}
+		return g.foreign(call, got, fault)
 	}
 	var problem api.Problem
 	if err := json.Unmarshal(got.body, &problem); err != nil {
@@ -243,7 +247,20 @@ func (g gateway) noAnswer(call request, outcome api.Outcome, cause error) error 
 	return unanswered(call.op, "No answer", outcome, text, cause)
 }
 
-func (g gateway) foreign(call request, got answer, fault string) error {
+// isGatewayAway says that a proxy answers so when it reaches no gateway, or gets no answer from one.
+func isGatewayAway(status int) bool {
+	return status == http.StatusBadGateway || status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout
+}
+
+// away makes the error of a proxy's answer that says that the gateway behind it did not answer.
+func (g gateway) away(call request, got answer, fault string) error {
+	foreign := g.foreign(call, got, fault)
+	away := unanswered(call.op, "No answer", foreign.Outcome, foreign.said(), foreign)
+	away.RetryAfter = retryAfter(away.Problem, got.header.Get("Retry-After"))
+	return away
+}
+
+func (g gateway) foreign(call request, got answer, fault string) *AnswerError {
 	outcome := api.OutcomeUnknown
 	if call.repeat == "" {
 		outcome = api.OutcomeNotApplied

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/fencegate/fencegate/store"
@@ -63,5 +64,45 @@ func TestAcquireWhoseConnectionIsCut(t *testing.T) {
 	leases := b.Count(t, "select count(*) from fence.leases where request_id = 'r'")
 	if leases != 1 || s.newest().Token != s.leases[0].Token+1 {
 		t.Errorf("%d leases were granted, the newest is %+v", leases, s.newest())
+	}
+}
+
+// TestOneDeadConnectionDropsTheIdle checks that the end of one connection by the server closes the idle ones, and that
+// the store works on.
+func TestOneDeadConnectionDropsTheIdle(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	s := &fixture{testbed: b, lock: "lock"}
+	if err := s.do(t.Context(), acquire); err != nil {
+		t.Fatal(err)
+	}
+	_, unlock := b.LockedBy(t, "lock table fence.records")
+	const readers = 3
+	const waiting = " from pg_stat_activity where application_name = 'fencegate' and datname = current_database() " +
+		"and wait_event_type = 'Lock'"
+	read := func() error { _, err := b.Record(t.Context(), "lock", "k"); return err }
+	reads := make(chan error, readers)
+	for range readers {
+		go func() { reads <- read() }()
+	}
+	await(t, "the readers wait for the locked table", func() bool { return b.Count(t, "select count(*)"+waiting) == readers })
+	b.Exec(t, "create table public.before as select pid"+waiting)
+	b.Exec(t, "select pg_terminate_backend(pid) from public.before limit 1")
+	await(t, "the terminated one is gone", func() bool { return b.Count(t, "select count(*)"+waiting) == readers-1 })
+	unlock()
+	var ended []error
+	for range readers {
+		if err := <-reads; err != nil && !errors.Is(err, store.ErrNotFound) {
+			ended = append(ended, err)
+		}
+	}
+	if len(ended) != 1 || expectUnavailable(ended[0], store.OutcomeUnknown) != nil {
+		t.Errorf("the readers got %v, want one whose outcome is unknown", ended)
+	}
+	await(t, "the connections of before are closed", func() bool {
+		return b.Count(t, "select count(*) from public.before join pg_stat_activity using (pid)") == 0
+	})
+	if err := read(); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("the next read got %v, want ErrNotFound", err)
 	}
 }

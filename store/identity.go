@@ -7,9 +7,6 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ConnConfig returns a copy of the configuration of a connection to the database, for one outside the pool.
-func (s *Store) ConnConfig() *pgx.ConnConfig { return s.pool.Config().ConnConfig }
-
 // Identity is which database it is, as fence.running_database says.
 type Identity struct {
 	System   int64

@@ -123,8 +123,8 @@ type scanError struct{ error }
 func (e scanError) Unwrap() error { return e.error }
 
 // send is the one level at which statements are sent again: after a deadlock or a failed serialization (40P01, 40001),
-// at most triesMax times; once after a lock timeout, if the job has a lockWait; and once after the schema was changed
-// beneath a prepared statement. All of these were rolled back, so nothing is applied twice. The callers of the Store
+// or a change of the schema beneath a prepared statement, at most triesMax times; once after a lock timeout, if the job
+// has a lockWait. All of these were rolled back, so nothing is applied twice. The callers of the Store
 // add no tries for 40P01 and 40001. What they do after other errors is in the docs of their packages.
 func (s *Store) send(ctx context.Context, j job, work func(*pgxpool.Conn) (again bool, err error)) error {
 	pass, err := s.bulkheads.enter(ctx, j)
@@ -133,7 +133,6 @@ func (s *Store) send(ctx context.Context, j job, work func(*pgxpool.Conn) (again
 	}
 	defer pass.leave()
 	pause := retryPause
-	stale := false
 	for try := 1; ; try++ {
 		again, err := s.sendOnce(ctx, work)
 		switch {
@@ -148,9 +147,7 @@ func (s *Store) send(ctx context.Context, j job, work func(*pgxpool.Conn) (again
 		case isState(err, "55P03") && j.lockWait != nil && *j.lockWait > 0:
 			*j.lockWait = 0 // nothing was applied, because of one fence: the others do not wait for it again
 			continue
-		case isStale(err) && !stale:
-			stale = true
-			s.pool.Reset() // all its connections have prepared statements of the former schema
+		case isStale(err) && try < triesMax: // the next connection may be stale, too
 			continue
 		}
 		if isState(err, "55P03") && len(j.locks) > 0 {
@@ -172,6 +169,9 @@ func (s *Store) sendOnce(
 	var scan scanError
 	if errors.As(err, &scan) {
 		return false, scan.error
+	}
+	if err != nil {
+		s.dropIdle(ctx, conn.Conn(), err)
 	}
 	return again, s.failed(classify(err))
 }

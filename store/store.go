@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/fencegate/fencegate/migrations"
+	"github.com/fencegate/fencegate/store/internal/timing"
 )
 
 // Config says where the database is and how it is used.
@@ -49,11 +50,12 @@ func (c Config) withDefaults() (Config, error) {
 // Store keeps leases, fences and records in one PostgreSQL database. It is safe for concurrent use, and so are any
 // number of Stores on one database.
 type Store struct {
-	pool      *pgxpool.Pool
-	bulkheads *bulkheads // of the pool
-	config    Config
-	counts    counts
-	tracer    trace.Tracer // nil: nothing is traced
+	pool        *pgxpool.Pool
+	connections *connections // of the pool, and others
+	bulkheads   *bulkheads   // of the pool
+	config      Config
+	counts      counts
+	tracer      trace.Tracer // nil: nothing is traced
 }
 
 // Open prepares a pool of connections; it does not wait for the database, which may come and go. It returns ErrInvalid
@@ -78,12 +80,13 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 	if config.Tracing.Provider != nil {
 		poolConfig.ConnConfig.Tracer = statementTracer(config.Tracing, poolConfig.ConnConfig)
 	}
+	connections := manageConnections(poolConfig)
 	pool, err := pgxpool.NewWithConfig(ctx, poolConfig)
 	if err != nil {
 		return nil, fmt.Errorf("open the pool: %w", err)
 	}
 	return &Store{
-		pool: pool, bulkheads: newBulkheads(config.ConnectionsMax, config.StatementTimeout),
+		pool: pool, connections: connections, bulkheads: newBulkheads(config.ConnectionsMax, config.StatementTimeout),
 		config: config, tracer: config.Tracing.Tracer(),
 	}, nil
 }
@@ -136,21 +139,25 @@ func (s *Store) alter(ctx context.Context, change func(context.Context, *pgx.Con
 	return err
 }
 
-// Await waits until the database answers, at most timeout: it may only just be starting. It returns ErrUnavailable with
-// the reason.
-func (s *Store) Await(ctx context.Context, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+// Await waits until the database answers, at most timeout: it may only just be starting. A server that answers that it
+// takes no connection now (it starts up, or has none free) is waited for four times as long. Await passes each failed
+// attempt to waiting. It returns ErrUnavailable with the reason.
+func (s *Store) Await(ctx context.Context, timeout time.Duration, waiting func(error)) error {
+	const busyFactor = 4
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, busyFactor*timeout)
 	defer cancel()
 	for {
 		err := s.pool.Ping(ctx)
 		if err == nil {
 			return nil
 		}
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-ctx.Done():
+		busy := isState(err, "57P03") || isState(err, "53300")
+		if ctx.Err() != nil || !busy && time.Since(begun) > timeout {
 			return NotApplied(err)
 		}
+		waiting(err)
+		timing.Sleep(ctx, 200*time.Millisecond)
 	}
 }
 

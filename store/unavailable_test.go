@@ -211,7 +211,7 @@ func TestUnreachableDatabase(t *testing.T) {
 		_, writeErr := bySet(t.Context(), s.Store, with(token(1))(s))
 		for call, err := range map[string]error{
 			"write": writeErr, "ready": s.Ready(t.Context()), "migrate": s.Migrate(t.Context()),
-			"await": s.Await(t.Context(), time.Millisecond),
+			"await": s.Await(t.Context(), time.Millisecond, func(error) {}),
 		} {
 			if err := expectUnavailable(err, store.OutcomeNotApplied); err != nil {
 				t.Errorf("%s, %s: %v", name, call, err)
@@ -240,7 +240,7 @@ func TestAwait(t *testing.T) {
 		t.Errorf("a database that takes no connections: %v", err)
 	}
 	awaited := make(chan error, 1)
-	go func() { awaited <- through.Await(t.Context(), time.Minute) }()
+	go func() { awaited <- through.Await(t.Context(), time.Minute, func(error) {}) }()
 	if _, err := admin.Exec(t.Context(), fmt.Sprintf("alter database %q allow_connections true", name)); err != nil {
 		t.Fatal(err)
 	}

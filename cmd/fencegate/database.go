@@ -41,12 +41,23 @@ func (d *database) ended() <-chan struct{} {
 	return d.cluster.Done()
 }
 
-// databaseTimeout is how long a database that is only just starting is waited for.
-const databaseTimeout = 15 * time.Second
+const (
+	// databaseTimeout is how long a database that is only just starting is waited for.
+	databaseTimeout = 15 * time.Second
+	// databaseLogEvery is the least time between two log lines about that.
+	databaseLogEvery = 5 * time.Second
+)
 
-// awaitDatabase waits until the database answers.
-func awaitDatabase(ctx context.Context, st *store.Store) error {
-	if err := st.Await(ctx, databaseTimeout); err != nil {
+// awaitDatabase waits until the database answers, and logs that it does.
+func awaitDatabase(ctx context.Context, st *store.Store, logger *slog.Logger) error {
+	var logged time.Time
+	waiting := func(err error) {
+		if time.Since(logged) > databaseLogEvery {
+			logged = time.Now()
+			logger.Warn("waiting for the database", "error", err)
+		}
+	}
+	if err := st.Await(ctx, databaseTimeout, waiting); err != nil {
 		return fmt.Errorf("%w\nIs PostgreSQL running, and is --database-url right?", err)
 	}
 	return nil

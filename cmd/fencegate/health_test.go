@@ -1,6 +1,9 @@
 package main
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -36,4 +39,19 @@ func TestHealthOfNoGateway(t *testing.T) {
 	nobody := shell{t, "http://127.0.0.1:1"}
 	nobody.fails(exitUnavailable, "", "health")
 	nobody.fails(exitUnavailable, "", "health", "--ready")
+	proxied := shell{t, awayBehindProxy(t)}
+	proxied.fails(exitUnavailable, "503", "health")
+	proxied.fails(exitUnavailable, "503", "put", "a", "k", "v", "--token", "1.1")
+}
+
+// awayBehindProxy returns the URL of a proxy that reaches no gateway.
+func awayBehindProxy(t *testing.T) string {
+	t.Helper()
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, "<html>No server is available.</html>")
+	}))
+	t.Cleanup(proxy.Close)
+	return proxy.URL
 }

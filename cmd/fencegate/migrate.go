@@ -36,7 +36,7 @@ func (c *migrateCmd) Run(ctx context.Context, streams streams) (err error) {
 		return err
 	}
 	defer st.Close()
-	if err := awaitDatabase(ctx, st); err != nil {
+	if err := awaitDatabase(ctx, st, logger); err != nil {
 		return err
 	}
 	if err := st.Migrate(ctx); err != nil {

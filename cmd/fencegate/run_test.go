@@ -79,6 +79,7 @@ func TestRunExitCodes(t *testing.T) {
 	s.must("lock", "acquire", "held", "--owner-id", "w1", "--ttl", "1h")
 	file := filepath.Join(t.TempDir(), "file")
 	check(t, os.WriteFile(file, []byte("data"), 0o600))
+	away := awayBehindProxy(t)
 	for _, test := range []struct {
 		code  int
 		words string
@@ -103,6 +104,9 @@ func TestRunExitCodes(t *testing.T) {
 		{120, "held by w1", []string{"--lock", "held", "--wait", "100ms", "--", "true"}},
 		{122, "no answer from " + nobody, []string{"--lock", "a", "--url", nobody, "--", "true"}},
 		{122, "no answer from " + nobody, []string{"--lock", "a", "--url", nobody, "--try", "--", "true"}},
+		{122, "503 Service Unavailable (text/html)", []string{"--lock", "a", "--url", away, "--", "true"}},
+		{122, "503 Service Unavailable (text/html)", []string{"--lock", "a", "--url", away, "--try", "--", "true"}},
+		{122, "no gateway serves a, trying again: ", []string{"--lock", "a", "--url", away, "--wait", "500ms", "--", "true"}},
 		{122, "no gateway serves a, trying again: ", []string{"--lock", "a", "--url", nobody, "--wait", "500ms", "--",
 			"true"}},
 		{0, "", []string{"--lock", "a", "--url", nobody, "--url", s.url, "--", "true"}},

@@ -10,8 +10,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
-	"sync"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway"
@@ -55,7 +53,8 @@ type serveCmd struct {
 	BodiesBytesMax  int64         `help:"Bytes of the bodies of all requests that arrive or are worked on, beyond 8 KiB of each, at most; 0 is 128 MiB, or four bodies if that is more. Once they are used up, stalled bodies are cut off, and new ones are refused as unavailable." env:"FENCEGATE_BODIES_BYTES_MAX" default:"0"`
 	BodyTimeout     time.Duration `help:"Time for a request's body to arrive." env:"FENCEGATE_BODY_TIMEOUT" default:"30s"`
 	RequestTimeout  time.Duration `help:"Time for the work on a request." env:"FENCEGATE_REQUEST_TIMEOUT" default:"15s"`
-	ShutdownTimeout time.Duration `help:"Time that requests under way have to finish after SIGTERM or SIGINT." env:"FENCEGATE_SHUTDOWN_TIMEOUT" default:"20s"`
+	ShutdownTimeout time.Duration `help:"Time that requests under way have to finish after SIGTERM or SIGINT, --drain-delay included." env:"FENCEGATE_SHUTDOWN_TIMEOUT" default:"20s"`
+	DrainDelay      time.Duration `help:"How long after SIGTERM or SIGINT requests are still taken while /readyz fails, for load balancers to notice." env:"FENCEGATE_DRAIN_DELAY" default:"0"`
 
 	TrustedProxies []proxyFlag `help:"Addresses and networks (10.0.0.0/8) of proxies whose X-Forwarded-For is trusted to name the client, in rejections and in the log." env:"FENCEGATE_TRUSTED_PROXIES" placeholder:"NETWORK,…"`
 
@@ -74,8 +73,8 @@ type serveCmd struct {
 
 // Help is shown by --help.
 func (serveCmd) Help() string {
-	return "Serves the HTTP API until SIGTERM or SIGINT. Then it takes no new requests, ends all waits, finishes what " +
-		"is under way (--shutdown-timeout) and exits 0; " +
+	return "Serves the HTTP API until SIGTERM or SIGINT. Then it stops being ready (--drain-delay), takes no new " +
+		"requests, ends all waits, finishes what is under way (--shutdown-timeout) and exits 0; " +
 		"a second signal ends it at once. Without --database-url it runs a private, durable PostgreSQL from the binaries " +
 		"on this machine."
 }
@@ -88,13 +87,18 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 		return err
 	}
 	defer flush(traces, logger)
+	if err := c.tryListen(ctx); err != nil {
+		return err
+	}
 	db, err := c.open(ctx, logger)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
-	return c.serveOn(ctx, db, c.of(traces), gateway.NewMetrics(version()).WatchTracing(traces.Dropped), logger,
-		streams.out)
+	return c.endInTime(ctx, func() error {
+		return c.serveOn(ctx, db, c.of(traces), gateway.NewMetrics(version()).WatchTracing(traces.Dropped), logger,
+			streams.out)
+	})
 }
 
 // serveOn puts a gateway before the database and serves until ctx ends.
@@ -109,7 +113,7 @@ func (c *serveCmd) serveOn(
 		return err
 	}
 	defer st.Close()
-	if err := c.prepare(ctx, st); err != nil {
+	if err := c.prepare(ctx, st, logger); err != nil {
 		return err
 	}
 	keepers, err := c.keepers(st)
@@ -131,15 +135,15 @@ func (c *serveCmd) serveOn(
 	recorder := store.NewRecorder(st)
 	metrics.WatchRecorder(recorder)
 	// A client that connects before the gateway serves waits until it does.
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
+	listener, err := c.listen(ctx)
 	if err != nil {
-		return fmt.Errorf("--listen %s: %w", c.Listen, err)
+		return err
 	}
 	defer func() { _ = listener.Close() }() // of which Serve has seen to
 	gw, err := gateway.New(gateway.Config{
 		Name:         cmp.Or(c.GatewayName, gatewayName(listener.Addr())),
 		BodyBytesMax: c.BodyBytesMax, BodiesBytesMax: c.BodiesBytesMax, BodyTimeout: c.BodyTimeout,
-		RequestTimeout: c.RequestTimeout, ShutdownTimeout: c.ShutdownTimeout,
+		RequestTimeout: c.RequestTimeout, ShutdownTimeout: c.ShutdownTimeout, DrainDelay: c.DrainDelay,
 		KeepAlive: c.EventKeepAlive, WatchesMax: c.WatchesMax, Logger: logger, Tracing: tracing,
 		TrustedProxies: prefixes(c.TrustedProxies), AccessLogSample: c.AccessLogSample, RefusalDelayMax: c.RefusalDelayMax,
 	}, service, recorder, metrics)
@@ -166,6 +170,7 @@ func (c *serveCmd) serveOn(
 			gw.RunSampler(ctx, func(err error) { logger.Warn("sample not kept yet", "error", err) })
 		})
 	defer stopBackground()
+	context.AfterFunc(ctx, func() { time.AfterFunc(c.ShutdownTimeout, service.CutOff) })
 	err = c.serve(ctx, gw, listener, db, logger, out)
 	if err != nil {
 		service.CutOff() // the time to finish requests is over
@@ -180,22 +185,9 @@ func (c *serveCmd) sweeper(st *store.Store) (*store.Sweeper, error) {
 	})
 }
 
-// gatewayName is the address that a gateway serves on; where that is every address, the host's name and the port.
-func gatewayName(addr net.Addr) string {
-	tcp, ok := addr.(*net.TCPAddr)
-	if !ok || tcp.IP != nil && !tcp.IP.IsUnspecified() {
-		return addr.String()
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		return addr.String()
-	}
-	return net.JoinHostPort(host, strconv.Itoa(tcp.Port))
-}
-
 // prepare waits for the database, and migrates it unless --no-migrate is set.
-func (c *serveCmd) prepare(ctx context.Context, st *store.Store) error {
-	if err := awaitDatabase(ctx, st); err != nil || !c.Migrate {
+func (c *serveCmd) prepare(ctx context.Context, st *store.Store, logger *slog.Logger) error {
+	if err := awaitDatabase(ctx, st, logger); err != nil || !c.Migrate {
 		return err
 	}
 	return st.Migrate(ctx)
@@ -232,14 +224,6 @@ func (c *serveCmd) serve(
 	return err
 }
 
-// warnIfOpen logs a warning if other machines can reach the gateway, which has no authentication.
-func warnIfOpen(addr net.Addr, logger *slog.Logger) {
-	if tcp, ok := addr.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
-		logger.Warn("no authentication: every client that reaches this address can acquire, write and break", "listen",
-			addr.String())
-	}
-}
-
 // writeReadyFile puts the base URL into the ready file at once and whole.
 func (c *serveCmd) writeReadyFile(baseURL string) (remove func(), err error) {
 	if c.ReadyFile == "" {
@@ -254,18 +238,4 @@ func (c *serveCmd) writeReadyFile(baseURL string) (remove func(), err error) {
 		return nil, fmt.Errorf("--ready-file: %w", err)
 	}
 	return func() { _ = os.Remove(c.ReadyFile) }, nil
-}
-
-// background runs tasks until the returned function is called, which waits for their end. They outlive ctx: what was
-// noted while the last requests ended is still to be written.
-func background(ctx context.Context, tasks ...func(context.Context)) (stop func()) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var running sync.WaitGroup
-	for _, task := range tasks {
-		running.Go(func() { task(ctx) })
-	}
-	return func() {
-		cancel()
-		running.Wait()
-	}
 }

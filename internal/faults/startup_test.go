@@ -5,14 +5,21 @@ package faults
 import (
 	"bytes"
 	"errors"
+	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
+	"github.com/fencegate/fencegate/internal/lockedbuffer"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
 	"github.com/fencegate/fencegate/lockclient"
@@ -57,6 +64,63 @@ func TestServeWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	nowhere := "postgres://fencegate@/fencegate?host=" + t.TempDir() + "&sslmode=disable"
 	wantRefusal(t, nowhere, "Is PostgreSQL running, and is --database-url right?", "no such file or directory")
+}
+
+// TestServeWaitsForConnection checks that a gateway waits for a database that has no connection free.
+func TestServeWaitsForConnection(t *testing.T) {
+	t.Parallel()
+	cluster := pgtest.NewCluster(t, pgtest.Setting("max_connections", "8"), pgtest.Setting("max_wal_senders", "0"))
+	free := exhaust(t, cluster.URL())
+	serve := exec.CommandContext(patient(t), program.PathChecked(t), "serve", "--listen", "127.0.0.1:0", "--database-url",
+		cluster.URL(), "--database-connections-max", "2")
+	var said lockedbuffer.Buffer
+	serve.Stdout, serve.Stderr = &said, &said
+	check(t, serve.Start())
+	await.True(t, "the gateway says that it waits", func() bool {
+		return strings.Contains(said.String(), "waiting for the database") && strings.Contains(said.String(), "53300")
+	})
+	free()
+	await.True(t, "the gateway serves", func() bool { return strings.Contains(said.String(), "serves on http://") })
+	check(t, serve.Process.Signal(syscall.SIGTERM))
+	if err := serve.Wait(); err != nil {
+		t.Errorf("it ended with %v:\n%s", err, said.String())
+	}
+}
+
+// exhaust takes all connections of a server.
+func exhaust(t *testing.T, url string) (free func()) {
+	t.Helper()
+	ctx := patient(t)
+	var all []*pgx.Conn
+	for {
+		conn, err := pgx.Connect(ctx, url)
+		if err != nil {
+			break
+		}
+		all = append(all, conn)
+	}
+	return func() {
+		for _, conn := range all {
+			check(t, conn.Close(ctx))
+		}
+	}
+}
+
+// TestServeOnTakenPort checks that a gateway says so before it makes a cluster of its own.
+func TestServeOnTakenPort(t *testing.T) {
+	t.Parallel()
+	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	check(t, err)
+	defer func() { _ = taken.Close() }()
+	dir := filepath.Join(t.TempDir(), "data")
+	output, err := exec.CommandContext(patient(t), program.PathChecked(t), "serve", "--listen", taken.Addr().String(),
+		"--data-dir", dir).CombinedOutput()
+	if err == nil || !strings.Contains(string(output), "--listen "+taken.Addr().String()) {
+		t.Errorf("it ended with %v:\n%s", err, output)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the data directory is there (%v)", err)
+	}
 }
 
 func TestServeOnNewerSchema(t *testing.T) {

@@ -15,10 +15,11 @@ import (
 
 const (
 	// listenerCheck is how often the listener checks that the database is still reachable, and still the same one.
-	listenerCheck   = time.Second
-	listenerTimeout = 5 * time.Second
+	listenerCheck = time.Second
+	// listenerTimeout bounds each of its statements: a server that takes longer may have been replaced by another.
+	listenerTimeout = 2 * time.Second
 	reconnectMin    = 50 * time.Millisecond
-	reconnectMax    = 2 * time.Second
+	reconnectMax    = time.Second
 )
 
 // errReplaced says that the database was replaced beneath the connection: a dump was restored in place.
@@ -27,9 +28,11 @@ var errReplaced = errors.New("the database is another one than before")
 // listener keeps one connection on which the database notifies this process. Notifications sent while it has none are
 // lost, so its users look for changes at every connect, and by polling. A connection counts as lost when the database
 // was replaced beneath it, or its identity can't be read.
+//
+// It also finds a server that was replaced while it is frozen or out of reach: if the next connection leads to another
+// database, the Store's connections to the former server are closed, which would not fail by themselves.
 type listener struct {
 	store     *store.Store
-	config    *pgx.ConnConfig
 	channels  []string
 	onConnect func()
 	onLost    func()
@@ -37,12 +40,16 @@ type listener struct {
 
 	connected atomic.Bool
 	connects  atomic.Uint64
+
+	last struct { // the last connection
+		server   store.Server
+		identity store.Identity
+		lost     time.Time
+	}
 }
 
 func newListener(on *store.Store, channels ...string) *listener {
-	config := on.ConnConfig()
-	config.RuntimeParams["application_name"] = "fencegate listener"
-	return &listener{store: on, config: config, channels: channels}
+	return &listener{store: on, channels: channels}
 }
 
 // run listens until ctx ends. It connects again when the connection is lost.
@@ -73,10 +80,16 @@ func (l *listener) listen(ctx context.Context) error {
 		return err
 	}
 	defer closeNow(conn)
+	server := l.store.ServerOf(conn)
 	identity, err := l.identify(ctx, conn)
 	if err != nil {
 		return err
 	}
+	if known := l.last.identity != (store.Identity{}); known && identity != l.last.identity {
+		l.store.Abandon(l.last.server, l.last.lost)
+	}
+	l.last.server, l.last.identity = server, identity
+	defer func() { l.last.lost = time.Now() }()
 	l.connected.Store(true)
 	l.connects.Add(1)
 	l.onConnect()
@@ -86,8 +99,10 @@ func (l *listener) listen(ctx context.Context) error {
 		}
 		switch now, err := l.identify(ctx, conn); {
 		case err != nil:
+			l.store.Suspect(server)
 			return err
 		case now != identity:
+			l.last.identity = now
 			return errReplaced
 		}
 	}
@@ -111,12 +126,14 @@ func (l *listener) serve(ctx context.Context, conn *pgx.Conn, until time.Time) e
 }
 
 func (l *listener) connect(ctx context.Context) (*pgx.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, listenerTimeout)
-	defer cancel()
-	conn, err := pgx.ConnectConfig(ctx, l.config)
+	config := l.store.ConnConfig()
+	config.RuntimeParams["application_name"] = "fencegate listener"
+	conn, err := pgx.ConnectConfig(ctx, config) // each host within its connect timeout
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, listenerTimeout)
+	defer cancel()
 	for _, channel := range l.channels {
 		if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{channel}.Sanitize()); err != nil {
 			closeNow(conn)
