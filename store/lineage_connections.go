@@ -154,7 +154,7 @@ func (s *Store) RefuseGrant(ctx context.Context, lease Lease, newestToken int64)
 func (s *Store) countWentBack(ctx context.Context, err error) {
 	if refused, ok := errors.AsType[*WentBackError](err); ok {
 		s.lineage.counts[slices.Index(Signs, refused.Sign)].Add(1)
-		s.config.Logger.ErrorContext(ctx, "database went back", "sign", string(refused.Sign), "error", err)
+		s.config.Logger.WarnContext(ctx, "database went back", "sign", string(refused.Sign), "error", err)
 	}
 }
 

@@ -27,23 +27,36 @@ import (
 // A standby that was down for long may miss what the primary no longer keeps.
 func (c *Cluster) Standby(options ...Option) *Cluster {
 	c.t.Helper()
-	program := Require(c.t, "pg_basebackup")
 	// By default a standby that once failed to reach its primary waits for 5 s before it tries again.
 	standby := prepare(c.t, append([]Option{Setting("wal_retrieve_retry_interval", "20ms")}, options...))
 	standby.primary = c
-	check(c.t, os.Mkdir(standby.dataDir, 0o711))
-	backup := exec.CommandContext(await.Context(c.t), program,
+	c.backUp(standby, "--write-recovery-conf")
+	standby.start()
+	return standby
+}
+
+// Backup makes a base backup of the cluster, that is not started yet: Restart starts it without archive recovery, so
+// that it has the system identifier and the timeline of the original.
+func (c *Cluster) Backup() *Cluster {
+	c.t.Helper()
+	backup := prepare(c.t, nil)
+	c.backUp(backup)
+	return backup
+}
+
+// backUp copies the cluster's data to another, by pg_basebackup.
+func (c *Cluster) backUp(to *Cluster, args ...string) {
+	c.t.Helper()
+	check(c.t, os.Mkdir(to.dataDir, 0o711))
+	backup := exec.CommandContext(await.Context(c.t), Require(c.t, "pg_basebackup"), append(args,
 		"--dbname", c.url,
-		"--pgdata", filepath.Join(standby.dataDir, "cluster"),
-		"--write-recovery-conf",
+		"--pgdata", filepath.Join(to.dataDir, "cluster"),
 		"--wal-method", "stream",
 		"--checkpoint", "fast",
-		"--no-sync")
+		"--no-sync")...)
 	if output, err := backup.CombinedOutput(); err != nil {
 		c.t.Fatalf("pg_basebackup: %v: %s", err, output)
 	}
-	standby.start()
-	return standby
 }
 
 // CatchUp returns when the standby has applied all that its primary, which must be up, had committed at the call.
