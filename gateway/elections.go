@@ -45,6 +45,9 @@ func campaignRequest(election store.Name, body api.CampaignRequest) (store.Acqui
 	if len(body.Value) > valueBytesMax {
 		return store.AcquireRequest{}, invalid("value has %d bytes, the limit is %d.", len(body.Value), valueBytesMax)
 	}
+	if body.NewestTerm < 0 || body.NewestTerm > api.MaxToken {
+		return store.AcquireRequest{}, invalid("newest_term is %d, it must be 0 to 2^53-1.", body.NewestTerm)
+	}
 	value := optionalJSON(body.Value)
 	if value == nil {
 		value = []byte("null")
@@ -54,6 +57,7 @@ func campaignRequest(election store.Name, body api.CampaignRequest) (store.Acqui
 	}
 	request, err := acquireRequest(election, api.AcquireRequest{
 		OwnerID: body.Candidate, TTLMS: body.TTLMS, WaitMS: body.WaitMS, SessionID: body.SessionID, RequestID: body.RequestID,
+		NewestToken: body.NewestTerm,
 		// store.Elections recognises an election by this metadata, so it is there without a value, too.
 		Metadata: slices.Concat([]byte(`{"value":`), value, []byte("}")),
 	})

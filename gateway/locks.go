@@ -37,12 +37,15 @@ func acquireRequest(lock store.Name, body api.AcquireRequest) (store.AcquireRequ
 	request := store.AcquireRequest{
 		Lock: lock, OwnerID: body.OwnerID, Mode: store.Mode(body.Mode), Scope: store.Scope(body.Scope),
 		Metadata: optionalJSON(body.Metadata), Wait: time.Duration(body.WaitMS) * time.Millisecond,
+		NewestToken: body.NewestToken,
 	}
 	switch {
 	case body.Mode != "" && request.Mode != store.Exclusive && request.Mode != store.Shared:
 		return request, invalid("mode is %q, it must be exclusive or shared.", clip(body.Mode))
 	case body.Scope != "" && request.Scope != store.Node && request.Scope != store.Subtree:
 		return request, invalid("scope is %q, it must be node or subtree.", clip(body.Scope))
+	case body.NewestToken < 0 || body.NewestToken > api.MaxToken:
+		return request, invalid("newest_token is %d, it must be 0 to 2^53-1.", body.NewestToken)
 	case body.WaitMS < 0 || body.WaitMS > store.WaitMax.Milliseconds():
 		return request, invalid("wait_ms is %d, it must be 0 (a try) to %d.", body.WaitMS, store.WaitMax.Milliseconds())
 	}

@@ -117,10 +117,12 @@ func problemOf(err error) *api.Problem {
 func (k problemKind) detail(err error) string {
 	text := strings.Replace(err.Error(), k.err.Error()+": ", "", 1)
 	if k.status != http.StatusBadRequest { // there the text begins with the name of a field
-		text = strings.ToUpper(text[:1]) + text[1:]
+		text = capitalized(text)
 	}
 	return strings.TrimSpace(text + ". " + k.next)
 }
+
+func capitalized(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 // addData fills in the data of the typed errors.
 func addData(answer *api.Problem, err error) {
@@ -161,7 +163,11 @@ func addData(answer *api.Problem, err error) {
 // addOutcome says what became of a request that the database did not answer.
 func addOutcome(answer *api.Problem, unavailable *store.UnavailableError) {
 	answer.Outcome = api.Outcome(unavailable.Outcome)
+	wentBack, isOlder := errors.AsType[*store.WentBackError](unavailable)
 	switch {
+	case isOlder && unavailable.Outcome == store.OutcomeNotApplied:
+		answer.Detail = capitalized(wentBack.Error()) + ". It is not used, and nothing was changed. An administrator must " +
+			"act: see FencegateDatabaseWentBack in docs/operations.md."
 	case errors.Is(unavailable, store.ErrOverloaded):
 		answer.Title = store.ErrOverloaded.Error()
 		answer.Detail = unavailable.Err.Error() + ". Nothing was changed: try again a little later."

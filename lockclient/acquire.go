@@ -50,8 +50,12 @@ func (c *Client) acquire(ctx, base context.Context, lock string, config leaseCon
 		SessionID: config.sessionID(), Metadata: metadata,
 	}
 	send := func(ctx context.Context, wait time.Duration, requestID string) (api.Lease, error) {
-		body.WaitMS, body.RequestID = wait.Milliseconds(), &requestID
-		return c.API().Acquire(ctx, lock, body)
+		body.WaitMS, body.RequestID, body.NewestToken = wait.Milliseconds(), &requestID, c.newest.of(lock)
+		granted, err := c.API().Acquire(ctx, lock, body)
+		if err == nil {
+			c.newest.note(lock, granted.FencingToken)
+		}
+		return granted, err
 	}
 	return c.awaitGrant(ctx, base, config, send)
 }

@@ -49,6 +49,7 @@ type Client struct {
 	answerBytesMax int64
 	answerTimeout  time.Duration
 
+	newest     newestTokens
 	retries    retryReport
 	background background
 }

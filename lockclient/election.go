@@ -29,8 +29,11 @@ func (c *Client) Campaign(ctx context.Context, election string, value any, opts 
 	}
 	body := api.CampaignRequest{Candidate: config.owner, TTLMS: config.ttlMS(), SessionID: config.sessionID(), Value: text}
 	send := func(ctx context.Context, wait time.Duration, requestID string) (api.Lease, error) {
-		body.WaitMS, body.RequestID = wait.Milliseconds(), &requestID
+		body.WaitMS, body.RequestID, body.NewestTerm = wait.Milliseconds(), &requestID, c.newest.of(election)
 		term, err := c.API().Campaign(ctx, election, body)
+		if err == nil {
+			c.newest.note(election, term.Term)
+		}
 		return leaseOf(term), err
 	}
 	return c.awaitGrant(ctx, context.WithoutCancel(ctx), config, send)

@@ -234,13 +234,14 @@ func setParsing(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // applyGuard replaces the functions, also those of protected tables, while no table becomes protected. Bodies are checked
-// when they first run, so the files need no order. It drops those of older revisions that had other arguments, and
-// revokes all rights of public.
+// when they first run, so the files need no order. It drops those of older revisions that had other arguments or results,
+// and revokes all rights of public.
 func applyGuard(ctx context.Context, tx pgx.Tx, lockTimeout time.Duration) error {
 	const begin = `
 		set local check_function_bodies = off;
 		set local standard_conforming_strings = on;
-		lock table fence.protected_tables in share row exclusive mode`
+		lock table fence.protected_tables in share row exclusive mode;
+		drop function if exists fence.running_database()`
 	if err := setLockTimeout(ctx, tx, lockTimeout); err != nil {
 		return err
 	}
@@ -266,8 +267,8 @@ func applyGuard(ctx context.Context, tx pgx.Tx, lockTimeout time.Duration) error
 			fence.check_rows(oid, text[]),
 			fence.trigger_functions(regclass, text),
 			fence.make_trigger_functions(integer, regclass, text);
-		insert into fence.database_identity (system_identifier, timeline, tokens_oid)
-		select r.system_identifier, r.timeline, r.tokens_oid from fence.running_database() r
+		insert into fence.database_identity (system_identifier, timeline, tokens_oid, started_at)
+		select r.system_identifier, r.timeline, r.tokens_oid, r.started_at from fence.running_database() r
 		on conflict do nothing`
 	if _, err := tx.Exec(ctx, finish); err != nil {
 		return fmt.Errorf("close the schema: %w", err)

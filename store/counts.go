@@ -25,6 +25,8 @@ const (
 	ReasonReadOnly Reason = "read_only"
 	// ReasonNotMigrated: the schema is not this program's.
 	ReasonNotMigrated Reason = "not_migrated"
+	// ReasonWentBack: it is in an older state than one that was seen; see ErrDatabaseWentBack.
+	ReasonWentBack Reason = "went_back"
 	// ReasonOther is a database that is out of disk or memory, or a defect.
 	ReasonOther Reason = "other"
 )
@@ -33,13 +35,13 @@ const (
 var (
 	FailureReasons = []Reason{
 		ReasonBusy, ReasonDeadlock, ReasonSerialization, ReasonConnection,
-		ReasonTimeout, ReasonReadOnly, ReasonNotMigrated, ReasonOther,
+		ReasonTimeout, ReasonReadOnly, ReasonNotMigrated, ReasonWentBack, ReasonOther,
 	}
 	RetryReasons = FailureReasons[:4]
 )
 
 // reasonCounts counts from the beginning, in the order of FailureReasons.
-type reasonCounts [8]atomic.Uint64
+type reasonCounts [9]atomic.Uint64
 
 func (c *reasonCounts) add(reason Reason, n int) {
 	if i := slices.Index(FailureReasons, reason); i >= 0 {

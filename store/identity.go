@@ -2,25 +2,24 @@ package store
 
 import (
 	"context"
-	"errors"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// Identity is which database it is, as fence.running_database says.
+// Identity is which database it is, as fence.lineage says.
 type Identity struct {
 	System   int64
 	Timeline int32
 	Tokens   uint32
 }
 
-// Identify reads which database a connection is to. Without the schema it is none, which becomes another one by a
-// migration or restore. It returns ErrUnavailable.
-func (s *Store) Identify(ctx context.Context, conn *pgx.Conn) (i Identity, err error) {
-	const sql = "select r.system_identifier, r.timeline, r.tokens_oid from fence.running_database() r"
-	err = conn.QueryRow(ctx, sql, pgx.QueryExecModeExec).Scan(&i.System, &i.Timeline, &i.Tokens)
-	if err = classify(err); errors.Is(err, ErrNotMigrated) {
-		return Identity{}, nil
+// Identify reads which database a connection is to. A standby, or one without the schema, is none: it becomes another
+// one when it is promoted, migrated or restored. It returns ErrUnavailable, which is ErrDatabaseWentBack if the database
+// is not to be used any more.
+func (s *Store) Identify(ctx context.Context, conn *pgx.Conn) (Identity, error) {
+	now, err := s.judge(ctx, conn.PgConn())
+	if err != nil {
+		return Identity{}, NotApplied(err)
 	}
-	return i, err
+	return Identity{now.system, int32(now.timeline), uint32(now.tokens)}, nil
 }

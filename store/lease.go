@@ -64,6 +64,8 @@ type Lease struct {
 	// Provider is what keeps the lease. Of one that is not kept in PostgreSQL, only an acquire and a renewal know ExpiresAt:
 	// elsewhere it is until when PostgreSQL believes in it, up to 90 s later.
 	Provider Provider
+	// Replayed: it is the answer to an acquire that was sent again, and was granted before.
+	Replayed bool
 	// Late is how much later a renewal came than a third of the TTL after the grant or the renewal before it; 0: it came
 	// in time, or this is no answer to a renewal.
 	Late time.Duration
@@ -108,6 +110,9 @@ type AcquireRequest struct {
 	RequestID string
 	// Metadata is a JSON object of at most 4096 bytes, or nil.
 	Metadata json.RawMessage
+	// NewestToken is the greatest token on the lock that the caller knows of; 0: none. Package engine refuses the lease
+	// if its token is not greater.
+	NewestToken int64
 	// Election says that the lock is an election, whose leader must be known at any time.
 	Election bool
 }
@@ -124,6 +129,8 @@ func (r AcquireRequest) Check() (AcquireRequest, error) {
 	case r.Wait < 0 || r.Wait > WaitMax || r.Wait%time.Millisecond != 0:
 		return r, fmt.Errorf("%w: wait_ms is %d, it must be 0 to %d",
 			ErrInvalid, r.Wait.Milliseconds(), WaitMax.Milliseconds())
+	case r.NewestToken < 0 || r.NewestToken > TokenMax:
+		return r, fmt.Errorf("%w: newest_token is %d, it must be 0 to 2^53-1", ErrInvalid, r.NewestToken)
 	case r.SessionID != uuid.Nil && r.TTL != 0:
 		return r, fmt.Errorf("%w: a lease in a session lasts as long as that: leave ttl_ms out", ErrInvalid)
 	case r.SessionID == uuid.Nil:

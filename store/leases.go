@@ -72,7 +72,12 @@ type Acquired struct {
 	Left time.Duration
 }
 
-const acquireSQL = `select a.outcome, (a.lease).end_reason, a.left_ms, a.queue_length, a.ticket, ` + leaseColumns + `
+// newestTokenSQL is the value of the token sequence after a grant.
+const newestTokenSQL = "(select t.last_value from fence.tokens t)"
+
+// A lease that was granted before, to a request that was sent again, is older than the statement.
+const acquireSQL = `select a.outcome, (a.lease).end_reason, a.left_ms, a.queue_length, a.ticket, ` + newestTokenSQL + `,
+		coalesce((a.lease).granted_at < statement_timestamp(), false), ` + leaseColumns + `
 	from fence.acquire_lease(fence.lease_request($1, $2, $3, $4, $5, $6, $7, $8), $9, $10) a, lateral (select (a.lease).*) l`
 
 // sendAcquire sends a checked request: a try, or, with the ID of a gateway, one that joins the queue.
@@ -80,20 +85,28 @@ func (s *Store) sendAcquire(ctx context.Context, request AcquireRequest, gateway
 	var outcome string
 	var endReason pgtype.Text
 	var leftMS, queueLength, ticket pgtype.Int8
+	var sequence int64
+	var replayed bool
 	var row leaseRow
+	newestToken := s.lineage.newestToken.Load()
 	err := s.queryRow(ctx, onLock(use, request.Lock), acquireSQL,
 		[]any{
 			request.Lock, request.OwnerID, request.Mode, request.Scope, request.TTL.Milliseconds(),
 			orNull(request.SessionID), orNull(request.RequestID), orNull(string(request.Metadata)),
 			request.Wait.Milliseconds(), orNull(gateway),
 		},
-		append([]any{&outcome, &endReason, &leftMS, &queueLength, &ticket}, row.dest()...)...)
+		append([]any{&outcome, &endReason, &leftMS, &queueLength, &ticket, &sequence, &replayed}, row.dest()...)...)
 	if err != nil {
 		return Acquired{}, err
 	}
 	switch outcome {
 	case "granted":
-		return Acquired{Lease: row.lease()}, nil
+		lease := row.lease()
+		lease.Replayed = replayed
+		if err := s.minted(ctx, sequence, newestToken); err != nil {
+			return Acquired{}, err
+		}
+		return Acquired{Lease: lease}, nil
 	case "queued":
 		return Acquired{Ticket: ticket.Int64, Left: milliseconds(leftMS)}, nil
 	case "session_lost":

@@ -79,23 +79,28 @@ type ProvidedGrant struct {
 // It returns the errors of Acquire; ErrLeaseHeld where a lease of another provider is in the way, or where others wait
 // for one; ErrUnsupported (an UnsupportedError) if the policy requires live leases.
 func (s *Store) GrantProvided(ctx context.Context, grant ProvidedGrant) (Lease, error) {
-	const sql = `select g.outcome, (g.lease).end_reason, g.left_ms, g.queue_length, ` + leaseColumns + `
+	const sql = `select g.outcome, (g.lease).end_reason, g.left_ms, g.queue_length, ` + newestTokenSQL + ", " + leaseColumns + `
 		from fence.grant_provided(
 			fence.lease_request($1, $2, 'exclusive', 'node', $3, null, $4, $5), $6, $7) g, lateral (select (g.lease).*) l`
 	var outcome string
 	var endReason pgtype.Text
 	var leftMS, queueLength pgtype.Int8
+	var sequence int64
 	var row leaseRow
+	newestToken := s.lineage.newestToken.Load()
 	err := s.queryRow(ctx, onLock(useAcquires, grant.Lock), sql,
 		[]any{
 			grant.Lock, grant.OwnerID, grant.TTL.Milliseconds(), orNull(grant.RequestID), orNull(string(grant.Metadata)),
 			grant.LeaseID, grant.Waited.Milliseconds(),
 		},
-		append([]any{&outcome, &endReason, &leftMS, &queueLength}, row.dest()...)...)
+		append([]any{&outcome, &endReason, &leftMS, &queueLength, &sequence}, row.dest()...)...)
 	switch {
 	case err != nil:
 		return Lease{}, err
 	case outcome == "granted":
+		if err := s.minted(ctx, sequence, newestToken); err != nil {
+			return Lease{}, err
+		}
 		return row.lease(), nil
 	case outcome == "unsupported":
 		return Lease{}, &UnsupportedError{ProviderOf(grant.LeaseID), "the policy's require_live_lease"}

@@ -42,24 +42,28 @@ func (s *Store) GrantNext(
 	ctx context.Context, gateway uuid.UUID, lock Name, scope Scope, lockWait time.Duration,
 ) ([]QueueResult, error) {
 	// The timeout is an argument of the call, so that it is set before.
-	const sql = `select c.outcome, c.ticket, coalesce((c.lease).request_id, ''), c.reason, c.left_ms, ` + leaseColumns + `
+	const sql = `select c.outcome, c.ticket, coalesce((c.lease).request_id, ''), c.reason, c.left_ms, ` + newestTokenSQL + ", " +
+		leaseColumns + `
 		from set_config('lock_timeout', $4, true) s (lock_timeout),
 			lateral fence.grant_next($1, $2, case when s.lock_timeout <> '' then $3 end) c, lateral (select (c.lease).*) l`
 	var results []QueueResult
+	var minted int64 // 0: nothing was granted
+	newestToken := s.lineage.newestToken.Load()
 	args := []any{gateway, lock, scope, strconv.FormatInt(lockWait.Milliseconds(), 10)}
 	err := s.queryAs(ctx, job{use: useGrants}, sql, args, func(rows pgx.Rows) error {
 		var outcome string
 		var reason pgtype.Text
 		var leftMS pgtype.Int8
+		var sequence int64
 		var row leaseRow
 		var result QueueResult
-		dest := []any{&outcome, &result.Ticket, &result.RequestID, &reason, &leftMS}
+		dest := []any{&outcome, &result.Ticket, &result.RequestID, &reason, &leftMS, &sequence}
 		if err := rows.Scan(append(dest, row.dest()...)...); err != nil {
 			return err
 		}
 		switch outcome {
 		case "granted":
-			result.Done, result.Lease = true, row.lease()
+			result.Done, result.Lease, minted = true, row.lease(), sequence
 		case "external":
 			result.Done, result.Err = true, ErrExternalAuthority
 		case "session_lost":
@@ -72,7 +76,13 @@ func (s *Store) GrantNext(
 		results = append(results, result)
 		return nil
 	})
-	return results, err
+	if err == nil && minted > 0 {
+		err = s.minted(ctx, minted, newestToken)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
 }
 
 // NextDue calls due for each of the locks where it may be the turn of the ticket, or where the ticket is gone from the

@@ -38,6 +38,8 @@ func classifyState(err *pgconn.PgError) error {
 		return ErrBuiltinAuthority
 	case "LF005":
 		return fmt.Errorf("%w: %s", ErrUnsupported, err.Message)
+	case "LF006":
+		return NotApplied(&WentBackError{SignSuperseded, err.Message})
 	case "23514":
 		if err.ConstraintName == "name_is_path" {
 			return ErrInvalidName
@@ -72,6 +74,8 @@ func reasonOf(err error) Reason {
 	var pgErr *pgconn.PgError
 	unavailable := errors.Is(err, ErrUnavailable)
 	switch {
+	case errors.Is(err, ErrDatabaseWentBack):
+		return ReasonWentBack
 	case errors.Is(err, ErrNotMigrated):
 		return ReasonNotMigrated
 	case errors.As(err, &pgErr):

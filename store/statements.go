@@ -167,13 +167,16 @@ func (s *Store) sendOnce(
 	defer conn.Release()
 	again, err = work(conn)
 	var scan scanError
-	if errors.As(err, &scan) {
+	if err == nil || errors.As(err, &scan) {
+		if late := s.endedLate(ctx, conn.Conn()); late != nil {
+			return false, s.failed(late)
+		}
 		return false, scan.error
 	}
 	if err != nil {
 		s.dropIdle(ctx, conn.Conn(), err)
 	}
-	return again, s.failed(classify(err))
+	return again, s.failed(s.notice(ctx, classify(err)))
 }
 
 // notConnected is for failures before anything was sent.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -28,12 +29,15 @@ type Config struct {
 	LockTimeout time.Duration
 	// Tracing says whether spans are made. Default: none.
 	Tracing Tracing
+	// Logger says when the database becomes another one, or is refused as an older one. Default: nothing is logged.
+	Logger *slog.Logger
 }
 
 func (c Config) withDefaults() (Config, error) {
 	c.ConnectionsMax = cmp.Or(c.ConnectionsMax, 16)
 	c.StatementTimeout = cmp.Or(c.StatementTimeout, 10*time.Second)
 	c.LockTimeout = cmp.Or(c.LockTimeout, time.Second)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	switch {
 	case c.DatabaseURL == "":
 		return c, fmt.Errorf("%w: the database URL is empty (--database-url)", ErrInvalid)
@@ -55,6 +59,7 @@ type Store struct {
 	bulkheads   *bulkheads   // of the pool
 	config      Config
 	counts      counts
+	lineage     lineage
 	tracer      trace.Tracer // nil: nothing is traced
 }
 
@@ -80,15 +85,16 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 	if config.Tracing.Provider != nil {
 		poolConfig.ConnConfig.Tracer = statementTracer(config.Tracing, poolConfig.ConnConfig)
 	}
-	connections := manageConnections(poolConfig)
-	pool, err := pgxpool.NewWithConfig(ctx, poolConfig)
-	if err != nil {
+	s := &Store{
+		connections: manageConnections(poolConfig),
+		bulkheads:   newBulkheads(config.ConnectionsMax, config.StatementTimeout),
+		config:      config, tracer: config.Tracing.Tracer(), lineage: lineage{newest: map[int64]state{}},
+	}
+	s.judgeConnections(poolConfig)
+	if s.pool, err = pgxpool.NewWithConfig(ctx, poolConfig); err != nil {
 		return nil, fmt.Errorf("open the pool: %w", err)
 	}
-	return &Store{
-		pool: pool, connections: connections, bulkheads: newBulkheads(config.ConnectionsMax, config.StatementTimeout),
-		config: config, tracer: config.Tracing.Tracer(),
-	}, nil
+	return s, nil
 }
 
 // Config returns the configuration, with its defaults.

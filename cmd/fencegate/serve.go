@@ -107,7 +107,7 @@ func (c *serveCmd) serveOn(
 ) error {
 	st, err := store.Open(ctx, store.Config{
 		DatabaseURL: db.url, ConnectionsMax: c.DatabaseConnectionsMax, StatementTimeout: c.StatementTimeout,
-		LockTimeout: c.LockTimeout, Tracing: tracing,
+		LockTimeout: c.LockTimeout, Tracing: tracing, Logger: logger,
 	})
 	if err != nil {
 		return err

@@ -12,6 +12,8 @@ type CampaignRequest struct {
 	SessionID *string `json:"session_id,omitempty"`
 	// RequestID makes a repeated campaign return the same term: 1 to 256 bytes. Everything but WaitMS must be the same.
 	RequestID *string `json:"request_id,omitempty"`
+	// NewestTerm is the greatest term that the client knows of, as NewestToken in an AcquireRequest.
+	NewestTerm int64 `json:"newest_term,omitempty"`
 	// Value is any JSON that the leader shows to observers, at most 4000 bytes.
 	Value json.RawMessage `json:"value,omitempty"`
 }

@@ -17,6 +17,9 @@ type AcquireRequest struct {
 	SessionID *string `json:"session_id,omitempty"`
 	// RequestID makes a repeated acquire return the same lease: 1 to 256 bytes. Everything but WaitMS must be the same.
 	RequestID *string `json:"request_id,omitempty"`
+	// NewestToken is the greatest fencing token on the lock that the client knows of: the gateway grants nothing below,
+	// since the database is an older one then.
+	NewestToken int64 `json:"newest_token,omitempty"`
 	// Metadata is a JSON object that the owner chooses, at most 4096 bytes.
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 }

@@ -22,8 +22,16 @@ var (
 		"Failed statements by reason, including those that the gateway retried.",
 		"`busy`: another session kept a fence locked; `connection`: the database is unreachable, or refuses; "+
 			"`timeout`: it is slow (`--statement-timeout`); `read_only`: it is a standby; `not_migrated`: its schema "+
-			"has another version; `other`: a full disk, or a defect, which the log names.",
+			"has another version; `went_back`: it is in an older state than one that was seen; `other`: a full disk, or a defect, which the log names.",
 		Label{Name: "reason", Values: texts(store.FailureReasons...)})
+	wentBackFamily = databaseSubject.counter("fencegate_database_went_back_total",
+		"Times the database was found in an older state than one seen before, and was not used, by sign: timeline, an old "+
+			"primary is back; system, a cluster that was left; tokens, its token sequence is lower than it was; superseded, a "+
+			"gateway has marked it; statement, a statement ended on it after another database had taken over, and is answered "+
+			"`outcome: unknown`; client, a granted token was not greater than the client's `newest_token`.",
+		"Any: see [FencegateDatabaseWentBack](operations.md#fencegatedatabasewentback). Only `client`: it may be a client "+
+			"with a wrong `newest_token`.",
+		Label{Name: "sign", Values: texts(store.Signs...)})
 	retriesFamily = databaseSubject.counter("fencegate_retries_total",
 		"Retries by this gateway, by reason: busy, writes that went back to the queue because another session "+
 			"had locked their fence; deadlock and serialization, statements that the database rolled back; "+
@@ -43,5 +51,8 @@ func (r *readings) database(of Watched) {
 	r.value(connectionsFamily, float64(pool.Idle), "idle")
 	r.value(connectionWaitsFamily, float64(pool.Waited))
 	r.reasons(failuresFamily, of.Failures())
+	for sign, times := range of.WentBack() {
+		r.value(wentBackFamily, float64(times), string(sign))
+	}
 	r.reasons(retriesFamily, of.Retries())
 }

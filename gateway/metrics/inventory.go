@@ -33,10 +33,11 @@ var (
 		"About as many as there are processes that use them.")
 	newestTokenFamily = inventorySubject.gauge("fencegate_newest_token",
 		"The greatest fencing token that was minted or granted, as of the inventory.",
-		"It grows with the grants, and jumps after a failover or a restore. There are 2^53.")
+		"It grows with the grants, and jumps after a failover, a restore or a restart of the database. There are 2^53.")
 	jumpsFamily = inventorySubject.gauge("fencegate_token_jumps",
-		"Times that tokens jumped past those of a lost database: a standby was promoted, or a backup restored.",
-		"Each is a failover or a restore. Investigate one that nobody knows of.")
+		"Times that tokens jumped past those of a lost database: a standby was promoted, a backup restored, or the server "+
+			"started again.",
+		"Each is a failover, a restore or a restart. Investigate one that nobody knows of.")
 	inventoryAgeFamily = inventorySubject.gauge("fencegate_inventory_age_seconds",
 		"Age of the inventory that the numbers above come from.",
 		"Some two seconds; more where counting takes long and is done less often, or while the database is "+

@@ -84,6 +84,7 @@ type Watched interface {
 	Reconnects() uint64
 	Failures() map[store.Reason]uint64
 	Retries() map[store.Reason]uint64
+	WentBack() map[store.Sign]uint64
 	GroupStats() groupcommit.Stats
 	RefusedEarly() uint64
 	RefusalsRemembered() int

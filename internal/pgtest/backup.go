@@ -14,29 +14,34 @@ import (
 )
 
 // notInBackup are the files of a data directory that belong to the running server, and the directories whose files a
-// standby gets from its primary, or makes anew.
+// copy makes anew, or gets at the end.
 var notInBackup = map[string]bool{
 	"postmaster.pid": true, "postmaster.opts": true, "pg_wal": true, "pg_replslot": true, "pg_stat_tmp": true,
 }
 
-// copyTo makes a base backup of the running cluster in a directory that does not exist, without WAL. It does what
-// pg_basebackup does, which not every installation has.
-func (c *Cluster) copyTo(dir string) {
+// copyTo makes a base backup of the running cluster the data directory of another, which does not exist yet. It does
+// what pg_basebackup does, which not every installation has.
+func (c *Cluster) copyTo(other *Cluster) {
 	c.t.Helper()
+	from, to := filepath.Join(c.dataDir, "cluster"), filepath.Join(other.dataDir, "cluster")
+	check(c.t, os.Mkdir(other.dataDir, 0o711))
 	ctx := await.Context(c.t)
 	conn, err := pgx.Connect(ctx, c.url)
 	check(c.t, err)
 	defer conn.Close(ctx)
 	var label string
 	check(c.t, conn.QueryRow(ctx, "select pg_backup_start('copy', true)::text").Scan(&label))
-	check(c.t, copyTree(filepath.Join(c.dataDir, "cluster"), dir))
+	check(c.t, copyTree(from, to))
 	check(c.t, conn.QueryRow(ctx, "select labelfile from pg_backup_stop(false)").Scan(&label))
-	check(c.t, os.WriteFile(filepath.Join(dir, "backup_label"), []byte(label), 0o600))
+	check(c.t, os.WriteFile(filepath.Join(to, "backup_label"), []byte(label), 0o600))
+	check(c.t, os.Remove(filepath.Join(to, "pg_wal")))
+	check(c.t, copyTree(filepath.Join(from, "pg_wal"), filepath.Join(to, "pg_wal")))
 }
 
-// follow makes a base backup the data directory of a standby of the cluster.
-func (c *Cluster) follow(dir string) {
+// follow makes a copy of the cluster its standby.
+func (c *Cluster) follow(standby *Cluster) {
 	c.t.Helper()
+	dir := filepath.Join(standby.dataDir, "cluster")
 	check(c.t, os.WriteFile(filepath.Join(dir, "standby.signal"), nil, 0o600))
 	settings, err := os.OpenFile(filepath.Join(dir, "postgresql.auto.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	check(c.t, err)

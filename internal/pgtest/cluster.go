@@ -105,7 +105,9 @@ func (c *Cluster) Stop() {
 // first.
 func (c *Cluster) Restart() {
 	c.t.Helper()
-	c.Stop()
+	if c.running != nil {
+		c.Stop()
+	}
 	c.start()
 }
 

@@ -2,8 +2,6 @@ package pgtest
 
 import (
 	"net/url"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -29,12 +27,19 @@ func (c *Cluster) Standby(options ...Option) *Cluster {
 	// By default a standby that once failed to reach its primary waits for 5 s before it tries again.
 	standby := prepare(c.t, append([]Option{Setting("wal_retrieve_retry_interval", "20ms")}, options...))
 	standby.primary = c
-	check(c.t, os.Mkdir(standby.dataDir, 0o711))
-	dir := filepath.Join(standby.dataDir, "cluster")
-	c.copyTo(dir)
-	c.follow(dir)
+	c.copyTo(standby)
+	c.follow(standby)
 	standby.start()
 	return standby
+}
+
+// Backup makes a base backup of the cluster, that is not started yet: Restart starts it without archive recovery, so
+// that it has the system identifier and the timeline of the original.
+func (c *Cluster) Backup() *Cluster {
+	c.t.Helper()
+	backup := prepare(c.t, nil)
+	c.copyTo(backup)
+	return backup
 }
 
 // CatchUp returns when the standby has applied all that its primary, which must be up, had committed at the call.

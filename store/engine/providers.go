@@ -21,6 +21,8 @@ type Keeper interface {
 	// Run looks for leases that have ended, until ctx ends. It passes errors to onError, and tries again.
 	Run(ctx context.Context, onError func(error))
 	Acquire(context.Context, store.AcquireRequest) (store.Lease, error)
+	// GiveBack ends a lease that its owner was not told of.
+	GiveBack(context.Context, store.Lease) error
 	Renew(context.Context, store.LeaseRef, time.Duration) (store.Lease, error)
 	ReleaseLease(context.Context, store.LeaseRef) (store.Released, error)
 	// Forget frees a lock whose lease was broken.
@@ -125,17 +127,34 @@ func (p *providers) forget() {
 	p.routes.Store(nil)
 }
 
+// leaser grants leases: a Keeper, or the queues of PostgreSQL.
+type leaser interface {
+	Acquire(context.Context, store.AcquireRequest) (store.Lease, error)
+	GiveBack(context.Context, store.Lease) error
+}
+
 // Acquire takes a lock, and waits for it as long as the request says; see waitqueue.Queue.Acquire. The policy of the
 // name says what keeps the lease. Where that is not PostgreSQL, it also returns ErrUnsupported.
+//
+// A lease whose token is not greater than request.NewestToken is given back: ErrDatabaseWentBack. One that was granted
+// before, to the same request, is returned all the same.
 func (e *Engine) Acquire(ctx context.Context, request store.AcquireRequest) (store.Lease, error) {
 	keeper, err := e.providers.of(ctx, request.Lock)
-	switch {
-	case err != nil:
+	if err != nil {
 		return store.Lease{}, err
-	case keeper != nil:
-		return keeper.Acquire(ctx, request)
 	}
-	return e.queue.Acquire(ctx, request)
+	var leases leaser = e.queue
+	if keeper != nil {
+		leases = keeper
+	}
+	lease, err := leases.Acquire(ctx, request)
+	if err != nil || lease.Token > request.NewestToken || lease.Replayed {
+		return lease, err
+	}
+	if err := leases.GiveBack(context.WithoutCancel(ctx), lease); err != nil {
+		return store.Lease{}, err
+	}
+	return store.Lease{}, e.RefuseGrant(ctx, lease, request.NewestToken)
 }
 
 // Renew makes a live lease last longer; see store.Store.Renew.

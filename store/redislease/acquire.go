@@ -54,6 +54,7 @@ func (l *Leases) acquire(ctx context.Context, request store.AcquireRequest, wait
 	calls := context.WithoutCancel(ctx)
 	reserved, err := l.reserve(calls, request)
 	if err != nil || reserved.again.Token > 0 {
+		reserved.again.Replayed = true
 		return reserved.again, err
 	}
 	minting := time.Now()
@@ -67,7 +68,7 @@ func (l *Leases) acquire(ctx context.Context, request store.AcquireRequest, wait
 		err = fmt.Errorf("the client of the acquire of %s is gone: %w", request.Lock, context.Cause(ctx))
 	}
 	if err != nil {
-		l.giveBack(calls, granted)
+		_ = l.GiveBack(calls, granted)
 		return store.Lease{}, err
 	}
 	return lease, nil
@@ -266,13 +267,14 @@ func (l *Leases) unreserve(ctx context.Context, ref store.LeaseRef, answers []an
 	l.deleteKeys(ctx, ref, made)
 }
 
-// giveBack ends a lease that its owner was not told of: its fence first, then its key. What can't be reached ends with
-// the TTL.
-func (l *Leases) giveBack(ctx context.Context, granted store.Lease) {
+// GiveBack ends a lease that its owner was not told of: its fence first, then its key. What can't be reached ends with
+// the TTL. It returns ErrUnavailable if the fence could not be closed.
+func (l *Leases) GiveBack(ctx context.Context, granted store.Lease) error {
 	ctx, cancel := context.WithTimeout(ctx, giveBackTimeout)
 	defer cancel()
-	_ = l.db.GiveBack(ctx, granted)
+	err := l.db.GiveBack(ctx, granted)
 	l.deleteKeys(ctx, granted.Ref(), l.servers)
+	return err
 }
 
 // check returns the request with its defaults, or why it can't be granted here.

@@ -70,7 +70,7 @@ func (q *Queue) grantOnce(lock store.Name, lq *lockQueue) (again bool, pause tim
 		q.store.CountRetry(err)
 	}
 	for _, orphan := range orphans {
-		_ = q.giveBack(ctx, orphan) // its waiter has left
+		_ = q.GiveBack(ctx, orphan) // its waiter has left
 	}
 	return true, pause
 }

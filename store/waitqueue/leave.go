@@ -71,7 +71,7 @@ func (q *Queue) leaveOnCancel(w *waiter) error {
 	q.mu.Unlock()
 	switch {
 	case delivered.lease.Token > 0 && last:
-		return q.giveBack(ctx, delivered.lease)
+		return q.GiveBack(ctx, delivered.lease)
 	case delivered.lease.Token > 0, shared:
 		return nil // another caller has the lease, or the ticket
 	}
@@ -99,9 +99,9 @@ func (q *Queue) leaveOnError(w *waiter, err error) (store.Lease, error) {
 	return store.Lease{}, err
 }
 
-// giveBack releases a lease whose owner has left. On failure it is repeated later: a lease without an owner would keep
+// GiveBack releases a lease whose owner has left. On failure it is repeated later: a lease without an owner would keep
 // the lock until its TTL is over.
-func (q *Queue) giveBack(ctx context.Context, lease store.Lease) error {
+func (q *Queue) GiveBack(ctx context.Context, lease store.Lease) error {
 	err := q.store.GiveBack(ctx, lease)
 	if errors.Is(err, store.ErrUnavailable) {
 		q.mu.Lock()

@@ -74,7 +74,7 @@ func TestLeaseOfALockedFenceIsGivenBackLater(t *testing.T) {
 		}
 	}
 	q := New(st, uuid.New(), Config{})
-	if err := q.giveBack(t.Context(), lease); !errors.Is(err, store.ErrLocked) {
+	if err := q.GiveBack(t.Context(), lease); !errors.Is(err, store.ErrLocked) {
 		t.Fatalf("giving back the lease of a locked fence returned %v, want ErrLocked", err)
 	}
 	if err := q.finishLeaving(t.Context()); !errors.Is(err, store.ErrLocked) {

@@ -128,9 +128,9 @@ func databasePanels() []panel {
 			database("fencegate_database_synchronous_expected{@}", "")).
 			is("0", "no").is("1", "yes").wide(4),
 		number("Newest token", "none", "The greatest that was granted. "+
-			"After a failover it jumps by 2^20 for each second since 2025.",
+			"After a failover or a restart it jumps to 2^20 for each second since 2025.",
 			database("fencegate_newest_token{@}", "")).wide(4),
-		number("Token jumps", "none", "Failovers and restores: the database was found to be another one than before.",
+		number("Token jumps", "none", "Failovers, restores and restarts: the database was found to be another one than before.",
 			database("fencegate_token_jumps{@}", "")).wide(4),
 		number("Reconnects", "none", "Lost connections for notifications, since the gateways started.",
 			q(`sum(fencegate_listener_reconnects_total{@})`, "")).wide(4),

@@ -1,8 +1,9 @@
--- fence.jump() makes the token sequence jump if this database is not the one that issued the last token.
+-- fence.jump() makes the token sequence jump if this database is not the one that issued the last token, or was started
+-- again since.
 --
 -- A promoted standby or a restored backup may lack grants that the lost primary gave out. It has another system
--- identifier or another timeline. A dump that was restored in the same cluster has another token sequence
--- (fence.running_database).
+-- identifier or another timeline. A dump that was restored in the same cluster has another token sequence. Older files
+-- that were put back differ from the lost ones only in the start of the postmaster (fence.running_database).
 --
 -- The jump goes past 2^32 tokens more than this database knows of, and past 2^20 for every second since 2025. So while
 -- fewer than a million grants a second are given, every token that another history issued until now is lower. That
@@ -11,26 +12,30 @@
 -- sibling that jumped before that is below. 2^53 tokens last beyond the year 2290 this way.
 --
 -- Invariant: called before nextval, with the fence locked. The identity is locked after fences, so there is no cycle.
--- P2 depends on this. Raises nothing of its own.
+-- P2 depends on this.
+--
+-- Raises LF006 if another database has taken over from this one (fence.supersede).
 create or replace function fence.jump() returns void
 language plpgsql
 as $$
 declare
-    v_running record := fence.running_database();
+    v_lineage record;
     v_now     timestamptz;
 begin
-    perform from fence.database_identity i
-    where (i.system_identifier, i.timeline, i.tokens_oid)
-        = (v_running.system_identifier, v_running.timeline, v_running.tokens_oid);
+    perform from fence.database_identity i, fence.running_database() r
+    where (i.system_identifier, i.timeline, i.tokens_oid, i.started_at)
+            = (r.system_identifier, r.timeline, r.tokens_oid, r.started_at)
+        and (i.superseded_system, i.superseded_timeline) is distinct from (r.system_identifier, r.timeline);
     if found then
         return;
     end if;
 
     perform from fence.database_identity for update;
-    perform from fence.database_identity i
-    where (i.system_identifier, i.timeline, i.tokens_oid)
-        = (v_running.system_identifier, v_running.timeline, v_running.tokens_oid);
-    if found then
+    v_lineage := fence.lineage();
+    if v_lineage.superseded_by_system is not null then
+        raise exception 'timeline % of system % has taken over from this database',
+            v_lineage.superseded_by_timeline, v_lineage.superseded_by_system using errcode = 'LF006';
+    elsif v_lineage.newest_token is not null then -- another transaction has jumped
         return;
     end if;
 
@@ -40,7 +45,8 @@ begin
         floor(extract(epoch from v_now - timestamptz '2025-01-01 00:00:00Z') * (1 << 20))::bigint
     ) + floor(random() * (1 << 7))::bigint);
     update fence.database_identity i
-    set system_identifier = v_running.system_identifier, timeline = v_running.timeline,
-        tokens_oid = v_running.tokens_oid, jumps = i.jumps + 1, jumped_at = v_now;
+    set system_identifier = r.system_identifier, timeline = r.timeline, tokens_oid = r.tokens_oid,
+        started_at = r.started_at, jumps = i.jumps + 1, jumped_at = v_now
+    from fence.running_database() r;
 end
 $$;

@@ -4,8 +4,8 @@
 --         of its grants. A sequence that lags behind the fence (it is not transactional, and a failover may lose
 --         values) cannot give the same token twice.
 --
--- Raises LF002 if no tokens below 2^53 are left, 2200H if the sequence has none left. Nobody sees the token before the
--- commit.
+-- Raises LF002 if no tokens below 2^53 are left, 2200H if the sequence has none left; LF006 from jump. Nobody sees the
+-- token before the commit.
 create or replace function fence.mint(p_newest bigint) returns bigint
 language plpgsql
 as $$
