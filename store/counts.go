@@ -21,6 +21,8 @@ const (
 	ReasonConnection Reason = "connection"
 	// ReasonTimeout: the statement took longer than --statement-timeout, or than its caller had time.
 	ReasonTimeout Reason = "timeout"
+	// ReasonNotReplicated: a commit was made, and no standby has confirmed it; see ErrNotReplicated.
+	ReasonNotReplicated Reason = "not_replicated"
 	// ReasonReadOnly: the database is a standby, or takes no writes.
 	ReasonReadOnly Reason = "read_only"
 	// ReasonNotMigrated: the schema is not this program's.
@@ -33,13 +35,13 @@ const (
 var (
 	FailureReasons = []Reason{
 		ReasonBusy, ReasonDeadlock, ReasonSerialization, ReasonConnection,
-		ReasonTimeout, ReasonReadOnly, ReasonNotMigrated, ReasonOther,
+		ReasonTimeout, ReasonNotReplicated, ReasonReadOnly, ReasonNotMigrated, ReasonOther,
 	}
 	RetryReasons = FailureReasons[:4]
 )
 
 // reasonCounts counts from the beginning, in the order of FailureReasons.
-type reasonCounts [8]atomic.Uint64
+type reasonCounts [9]atomic.Uint64
 
 func (c *reasonCounts) add(reason Reason, n int) {
 	if i := slices.Index(FailureReasons, reason); i >= 0 {

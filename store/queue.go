@@ -72,7 +72,10 @@ func (s *Store) GrantNext(
 		results = append(results, result)
 		return nil
 	})
-	return results, err
+	if err != nil {
+		return nil, err // a result counts when the statement is committed, not before
+	}
+	return results, nil
 }
 
 // NextDue calls due for each of the locks where it may be the turn of the ticket, or where the ticket is gone from the

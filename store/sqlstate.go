@@ -72,6 +72,8 @@ func reasonOf(err error) Reason {
 	var pgErr *pgconn.PgError
 	unavailable := errors.Is(err, ErrUnavailable)
 	switch {
+	case errors.Is(err, ErrNotReplicated):
+		return ReasonNotReplicated
 	case errors.Is(err, ErrNotMigrated):
 		return ReasonNotMigrated
 	case errors.As(err, &pgErr):

@@ -70,9 +70,7 @@ begin
         raise exception 'a record was replaced while its write was judged' using errcode = 'serialization_failure';
     end if;
     if exists (select from unnest(replayed) r where p_resources[r] <> all (p_locked)) then
-        -- What was seen may have reached less than is configured. With something of its own to commit, this waits
-        -- until all before it has.
-        perform pg_logical_emit_message(true, 'fencegate', 'replayed');
+        perform fence.confirm_read();
     end if;
 end
 $$;
