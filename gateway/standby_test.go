@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/store"
 )
 
 // unconfirmed is a call whose commit no standby confirms, and what the same is answered when one does.
@@ -37,14 +39,12 @@ func TestCommitsThatNoStandbyConfirms(t *testing.T) {
 
 	for _, how := range []string{cancel, terminate} {
 		for _, u := range calls {
-			t.Log(how, u.name)
 			expectUnknown(t, p.endWaits(t, how, u.send(t, p.harness)))
 		}
 	}
 	t.Run("what need not be durable", func(t *testing.T) {
 		p.renew(t, kept)
 		p.keepAlive(t, session)
-		expectProblem(t, p.put(t, kept, 1, "another"), api.CodeTokenStale)
 		p.record(t)
 	})
 	t.Run("reads", func(t *testing.T) { p.readUnconfirmed(t) })
@@ -58,7 +58,104 @@ func TestCommitsThatNoStandbyConfirms(t *testing.T) {
 		}
 	}
 	lease := granted(t, waiter)
-	as[api.WriteResult](t, p.put(t, lease, 1, "under the lease that was waited for"), http.StatusCreated)
+	as[api.WriteResult](t, p.put(t, lease, 1, "under the lease that was waited for"), http.StatusOK)
+	p.expectOnce(t)
+
+	t.Run("shutdown", func(t *testing.T) { p.shutDownPrimary(t, lease) })
+	t.Run("caller gone", func(t *testing.T) { p.leaveCommit(t) })
+	t.Run("failover", func(t *testing.T) { p.failOver(t, lease) })
+}
+
+// expectOnce expects that every call was applied once.
+func (p pair) expectOnce(t *testing.T) {
+	t.Helper()
+	got := strings.Join(p.texts(t, `
+		select format('%s: %s grants, %s writes', f.resource, count(l), f.last_version)
+		from fence.fences f left join fence.leases l on l.lock = f.resource
+		where f.resource in ('put', 'delete', 'transaction', 'new', 'kept') or f.resource like 'bulk/%'
+		group by f.resource, f.last_version order by 1`), "\n")
+	const want = `bulk/0: 1 grants, 1 writes
+bulk/1: 1 grants, 1 writes
+bulk/2: 1 grants, 1 writes
+bulk/3: 1 grants, 1 writes
+bulk/4: 1 grants, 1 writes
+delete: 1 grants, 2 writes
+kept: 2 grants, 2 writes
+new: 1 grants, 0 writes
+put: 1 grants, 1 writes
+transaction: 1 grants, 1 writes`
+	if got != want {
+		t.Errorf("each call was sent three times; what it did is\n%s\nwant\n%s", got, want)
+	}
+}
+
+// shutDownPrimary shuts the primary down while a commit waits. Started again it shows the commit, and what is sent again
+// waits.
+func (p pair) shutDownPrimary(t *testing.T, lease api.Lease) {
+	t.Helper()
+	put := func() <-chan answer { return inBackground(func() answer { return p.put(t, lease, 2, "at the shutdown") }) }
+	p.standby.Stop()
+	first := put()
+	p.awaitCommit(t)
+	p.primary.Stop()
+	expectUnknown(t, <-first)
+	p.primary.Restart()
+	p.db.Reset()
+	p.awaitNoDeadConnection(t)
+	again := put()
+	p.awaitCommit(t)
+	p.standby.Restart()
+	if result := as[api.WriteResult](t, <-again, http.StatusOK); !result.Replayed {
+		t.Errorf("the write that the primary had committed before its shutdown is answered %+v, want a replay", result)
+	}
+}
+
+// leaveCommit ends the context of a call while its commit waits.
+func (p pair) leaveCommit(t *testing.T) {
+	t.Helper()
+	p.standby.Stop()
+	ctx, leave := context.WithCancel(t.Context())
+	failed := make(chan error, 1)
+	go func() { failed <- p.store.Store.PutPolicy(ctx, store.Policy{Prefix: "left", Rule: store.RuleStrict, Authority: store.AuthorityBuiltin}) }()
+	p.awaitCommit(t)
+	leave()
+	if err := await.Receive(t, "the call returns", failed); store.OutcomeOf(err) != store.OutcomeUnknown {
+		t.Errorf("the call whose caller has left returned %v, want an unknown outcome", err)
+	}
+}
+
+// failOver loses the primary, with commits that the standby never had. These are made anew, once; nothing that was
+// acknowledged is lost.
+func (p pair) failOver(t *testing.T, lease api.Lease) {
+	t.Helper()
+	put := func() answer { return p.put(t, lease, 3, "lost") }
+	acquire := func() answer {
+		return p.post(t, lockPath("lost", "/acquire"), `{"owner_id":"worker","request_id":"r","ttl_ms":3600000}`)
+	}
+	for _, call := range []func() answer{put, acquire} {
+		expectUnknown(t, p.endWaits(t, cancel, inBackground(call)))
+	}
+	lost := p.count(t, "select max(fencing_token) from fence.leases")
+	p.primary.Kill()
+	p.standby.Restart()
+	p.standby.Promote()
+	p.db.Reset()
+	p.awaitReady(t)
+	p.expectRecord(t, recordPath(lease.Lock, "k"), "at the shutdown", "application/octet-stream")
+	p.expectOnceAfter(t, put)
+	if granted := as[api.Lease](t, acquire(), http.StatusOK); granted.FencingToken <= lost {
+		t.Errorf("the token %d was granted after %d, which was lost", granted.FencingToken, lost)
+	}
+}
+
+// expectOnceAfter expects that a write is applied, and then replayed.
+func (p pair) expectOnceAfter(t *testing.T, put func() answer) {
+	t.Helper()
+	for _, replayed := range []bool{false, true} {
+		if result := as[api.WriteResult](t, put(), http.StatusOK); result.Replayed != replayed {
+			t.Errorf("a write that was lost, and is sent again, is answered %+v; want replayed: %t", result, replayed)
+		}
+	}
 }
 
 // unconfirmedCalls returns a call of each kind whose effect is acknowledged.
@@ -76,15 +173,15 @@ func (p pair) unconfirmedCalls(t *testing.T) []unconfirmed {
 	for i := range 5 {
 		lines.WriteString(putLine(lease(fmt.Sprint("bulk/", i)), 1, "k", "1"))
 	}
-	const acquire, replayed = `{"owner_id":"worker","request_id":"r"}`, `"replayed":true`
+	const acquire, replayed = `{"owner_id":"worker","request_id":"r","ttl_ms":3600000}`, `"replayed":true`
 	return []unconfirmed{
-		{"put", "PUT", recordPath("put", "k"), "value", token(put, 1), 200, replayed},
+		{"put", "PUT", recordPath("put", "k"), "value", token(put, 1), 201, replayed},
 		{"delete", "DELETE", recordPath("delete", "k"), "", token(deleted, 2), 200, replayed},
 		{"transaction", "POST", "/v1/transactions", transaction(transacted, 1), jsonType, 200, replayed},
 		{"bulk", "POST", "/v1/writes", lines.String(), "Content-Type: " + api.BulkContentType, 200, replayed},
 		{"acquire", "POST", lockPath("new", "/acquire"), acquire, jsonType, 200, "fencing_token"},
 		{"release", "POST", lockPath("released", "/release"), refOf(released), jsonType, 200, ""},
-		{"break", "POST", lockPath("broken", "/break"), `{"reason":"r"}`, jsonType, 404, "nobody holds"},
+		{"break", "POST", lockPath("broken", "/break"), `{"reason":"r"}`, jsonType, 404, "Nobody holds"},
 		{"resign", "POST", electionPath("resigned", "/resign"), resignOf(resigned), jsonType, 200, ""},
 		{"create a session", "POST", "/v1/sessions", `{"owner_id":"worker"}`, jsonType, 201, "session_id"},
 		{"end a session", "DELETE", sessionPath(ended), "", jsonType, 200, `"released":`},
