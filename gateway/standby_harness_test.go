@@ -55,12 +55,12 @@ const (
 	terminate = "pg_terminate_backend(pid, 60000)"
 )
 
-// endWaits ends the waits of commits, one at least, until there is an answer.
+// endWaits ends the waits of commits until there is an answer. There must be one at least.
 func (p pair) endWaits(t *testing.T, how string, answers <-chan answer) (got answer) {
 	t.Helper()
-	p.awaitCommit(t)
+	ended := int64(0)
 	await.True(t, "the commit that did not wait to its end is answered", func() bool {
-		p.count(t, "select count("+how+")"+waitingCommits)
+		ended += p.count(t, "select count("+how+")"+waitingCommits)
 		select {
 		case got = <-answers:
 			return true
@@ -68,5 +68,8 @@ func (p pair) endWaits(t *testing.T, how string, answers <-chan answer) (got ans
 			return false
 		}
 	})
+	if ended == 0 {
+		t.Fatalf("%s: answered without a wait for the standby: %s", got.request, got.body)
+	}
 	return got
 }

@@ -31,17 +31,16 @@ func TestCommitsThatNoStandbyConfirms(t *testing.T) {
 	p := newPair(t)
 	p.exec(t, "do $$begin execute format('alter role %I set client_min_messages = error', current_user); end$$")
 	p.endSessions(t)
-	kept := p.acquire(t, "kept", "worker")
-	calls := p.unconfirmedCalls(t)
-	session := p.createSession(t, "worker", time.Hour)
-	as[api.WriteResult](t, p.put(t, kept, 1, "confirmed"), http.StatusCreated)
+	kept, session := p.acquire(t, "kept", "worker"), p.createSession(t, "worker", time.Hour)
+	writes, others := p.unconfirmedWrites(t), p.unconfirmedCalls(t)
+	p.exec(t, warnings)
+	as[api.WriteResult](t, p.put(t, kept, 1, "confirmed, beside the warnings of a table"), http.StatusCreated)
 	p.standby.Stop()
 
-	for _, how := range []string{cancel, terminate} {
-		for _, u := range calls {
-			expectUnknown(t, p.endWaits(t, how, u.send(t, p.harness)))
-		}
-	}
+	p.endEachWait(t, writes) // a policy would have them take another path
+	p.exec(t, `begin; set local synchronous_commit = off;
+		insert into fence.policies (prefix, authority) values ('former', 'builtin'), ('external', 'external'); commit`)
+	p.endEachWait(t, others)
 	t.Run("what need not be durable", func(t *testing.T) {
 		p.renew(t, kept)
 		p.keepAlive(t, session)
@@ -51,7 +50,7 @@ func TestCommitsThatNoStandbyConfirms(t *testing.T) {
 	waiter := p.grantUnconfirmed(t)
 
 	p.standby.Restart()
-	for _, u := range calls {
+	for _, u := range append(writes, others...) {
 		got := <-u.send(t, p.harness)
 		if got.status != u.again || !strings.Contains(string(got.body), u.contains) {
 			t.Errorf("%s: the confirmed commit is answered %d: %s; want %d with %s", u.name, got.status, got.body, u.again, u.contains)
@@ -74,15 +73,15 @@ func (p pair) expectOnce(t *testing.T) {
 		from fence.fences f left join fence.leases l on l.lock = f.resource
 		where f.resource in ('put', 'delete', 'transaction', 'new', 'kept') or f.resource like 'bulk/%'
 		group by f.resource, f.last_version order by 1`), "\n")
-	const want = `bulk/0: 1 grants, 1 writes
-bulk/1: 1 grants, 1 writes
-bulk/2: 1 grants, 1 writes
-bulk/3: 1 grants, 1 writes
-bulk/4: 1 grants, 1 writes
+	const want = `bulk/0: 1 grants, 2 writes
+bulk/1: 1 grants, 2 writes
+bulk/2: 1 grants, 2 writes
+bulk/3: 1 grants, 2 writes
+bulk/4: 1 grants, 2 writes
 delete: 1 grants, 2 writes
 kept: 2 grants, 2 writes
 new: 1 grants, 0 writes
-put: 1 grants, 1 writes
+put: 1 grants, 2 writes
 transaction: 1 grants, 1 writes`
 	if got != want {
 		t.Errorf("each call was sent three times; what it did is\n%s\nwant\n%s", got, want)
@@ -158,27 +157,53 @@ func (p pair) expectOnceAfter(t *testing.T, put func() answer) {
 	}
 }
 
-// unconfirmedCalls returns a call of each kind whose effect is acknowledged.
-func (p pair) unconfirmedCalls(t *testing.T) []unconfirmed {
+// warnings has a table warn of each of its rows, at once and at the commit.
+const warnings = `
+	create function public.warn() returns trigger language plpgsql as $$begin raise warning 'of the table'; return null; end$$;
+	create trigger warn after insert on fence.records for each row execute function public.warn();
+	create constraint trigger warn_late after insert on fence.records deferrable initially deferred
+		for each row execute function public.warn()`
+
+// endEachWait sends each call twice, and ends its waits for the standby.
+func (p pair) endEachWait(t *testing.T, calls []unconfirmed) {
+	t.Helper()
+	for _, how := range []string{cancel, terminate} {
+		for _, u := range calls {
+			expectUnknown(t, p.endWaits(t, how, u.send(t, p.harness)))
+		}
+	}
+}
+
+// unconfirmedWrites returns a write of each kind.
+func (p pair) unconfirmedWrites(t *testing.T) []unconfirmed {
 	t.Helper()
 	lease := func(lock string) api.Lease { return p.acquire(t, lock, "worker") }
 	put, transacted, deleted := lease("put"), lease("transaction"), lease("delete")
 	as[api.WriteResult](t, p.put(t, deleted, 1, "value"), http.StatusCreated)
-	released, resigned, ended := lease("released"), lease("resigned"), p.createSession(t, "worker", time.Hour)
-	lease("broken")
-	p.acquireAs(t, "in-session", api.AcquireRequest{OwnerID: "worker", SessionID: &ended.SessionID})
-	as[api.Policy](t, p.send(t, "PUT", "/v1/policies/former", "{}", jsonType), http.StatusOK)
-	as[api.Policy](t, p.send(t, "PUT", "/v1/policies/external", `{"authority":"external"}`, jsonType), http.StatusOK)
 	var lines strings.Builder
 	for i := range 5 {
-		lines.WriteString(putLine(lease(fmt.Sprint("bulk/", i)), 1, "k", "1"))
+		lease := lease(fmt.Sprint("bulk/", i))
+		lines.WriteString(putLine(lease, 1, "k", "1") + putLine(lease, 2, "k", "2"))
 	}
-	const acquire, replayed = `{"owner_id":"worker","request_id":"r","ttl_ms":3600000}`, `"replayed":true`
+	const replayed = `"replayed":true`
 	return []unconfirmed{
-		{"put", "PUT", recordPath("put", "k"), "value", token(put, 1), 201, replayed},
+		{"put", "PUT", recordPath("put", "k"), "value", token(put, 1), 412, `"reason":"reused"`},
+		{"another put", "PUT", recordPath("put", "k"), "another", token(put, 2), 200, replayed},
 		{"delete", "DELETE", recordPath("delete", "k"), "", token(deleted, 2), 200, replayed},
 		{"transaction", "POST", "/v1/transactions", transaction(transacted, 1), jsonType, 200, replayed},
 		{"bulk", "POST", "/v1/writes", lines.String(), "Content-Type: " + api.BulkContentType, 200, replayed},
+	}
+}
+
+// unconfirmedCalls returns a call of each other kind whose effect is acknowledged.
+func (p pair) unconfirmedCalls(t *testing.T) []unconfirmed {
+	t.Helper()
+	lease := func(lock string) api.Lease { return p.acquire(t, lock, "worker") }
+	released, resigned, ended := lease("released"), lease("resigned"), p.createSession(t, "worker", time.Hour)
+	lease("broken")
+	p.acquireAs(t, "in-session", api.AcquireRequest{OwnerID: "worker", SessionID: &ended.SessionID})
+	const acquire = `{"owner_id":"worker","request_id":"r","ttl_ms":3600000}`
+	return []unconfirmed{
 		{"acquire", "POST", lockPath("new", "/acquire"), acquire, jsonType, 200, "fencing_token"},
 		{"release", "POST", lockPath("released", "/release"), refOf(released), jsonType, 200, ""},
 		{"break", "POST", lockPath("broken", "/break"), `{"reason":"r"}`, jsonType, 404, "Nobody holds"},
@@ -209,7 +234,7 @@ func expectUnknown(t *testing.T, got answer) {
 // readUnconfirmed reads what the primary alone has.
 func (p pair) readUnconfirmed(t *testing.T) {
 	t.Helper()
-	p.expectRecord(t, recordPath("put", "k"), "value", "application/octet-stream")
+	p.expectRecord(t, recordPath("put", "k"), "another", "application/octet-stream")
 	for _, key := range []string{"k", "none"} {
 		got := inBackground(func() answer { return p.get(t, recordPath("put", key)+"?consistency=durable") })
 		expectUnavailable(t, p.endWaits(t, cancel, got), api.OutcomeNotApplied)

@@ -21,8 +21,9 @@ var (
 	failuresFamily = databaseSubject.counter("fencegate_database_errors_total",
 		"Failed statements by reason, including those that the gateway retried.",
 		"`busy`: another session kept a fence locked; `connection`: the database is unreachable, or refuses; "+
-			"`timeout`: it is slow (`--statement-timeout`); `read_only`: it is a standby; `not_migrated`: its schema "+
-			"has another version; `other`: a full disk, or a defect, which the log names.",
+			"`timeout`: it is slow (`--statement-timeout`); `not_replicated`: a commit was made, and its wait for a "+
+			"synchronous standby was ended; `read_only`: it is a standby; `not_migrated`: its schema has another "+
+			"version; `other`: a full disk, or a defect, which the log names.",
 		Label{Name: "reason", Values: texts(store.FailureReasons...)})
 	retriesFamily = databaseSubject.counter("fencegate_retries_total",
 		"Retries by this gateway, by reason: busy, writes that went back to the queue because another session "+
