@@ -37,11 +37,10 @@ func newPair(t *testing.T) pair {
 	return p
 }
 
-// waitingCommits are the database sessions of the gateway that wait for the standby.
-const waitingCommits = ` from pg_stat_activity
-	where datname = current_database() and application_name = 'fencegate' and wait_event = 'SyncRep'`
+// waitingCommits are the database sessions whose commit waits for the standby.
+const waitingCommits = " from pg_stat_activity where datname = current_database() and wait_event = 'SyncRep'"
 
-// awaitCommit returns when a commit of the gateway waits for the standby.
+// awaitCommit returns when a commit waits for the standby.
 func (p pair) awaitCommit(t *testing.T) {
 	t.Helper()
 	await.True(t, "a commit waits for the standby", func() bool {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/store"
@@ -41,12 +43,18 @@ func TestCommitsThatNoStandbyConfirms(t *testing.T) {
 	p.exec(t, `begin; set local synchronous_commit = off;
 		insert into fence.policies (prefix, authority) values ('former', 'builtin'), ('external', 'external'); commit`)
 	p.endEachWait(t, others)
+	const metric = "fencegate_database_errors_total"
+	counted, _ := p.scrape(t)
+	if n, calls := counted.value(metric, "reason", "not_replicated"), 2*len(writes)+2*len(others); n < float64(calls) {
+		t.Errorf("%s counts %v commits that no standby has confirmed, want at least %d", metric, n, calls)
+	}
 	t.Run("what need not be durable", func(t *testing.T) {
 		p.renew(t, kept)
 		p.keepAlive(t, session)
 		p.record(t)
 	})
 	t.Run("reads", func(t *testing.T) { p.readUnconfirmed(t) })
+	t.Run("SQL", func(t *testing.T) { p.guardUnconfirmed(t) })
 	waiter := p.grantUnconfirmed(t)
 
 	p.standby.Restart()
@@ -92,7 +100,9 @@ transaction: 1 grants, 1 writes`
 // waits.
 func (p pair) shutDownPrimary(t *testing.T, lease api.Lease) {
 	t.Helper()
-	put := func() <-chan answer { return inBackground(func() answer { return p.put(t, lease, 2, "at the shutdown") }) }
+	put := func() <-chan answer {
+		return inBackground(func() answer { return p.put(t, lease, 2, "at the shutdown") })
+	}
 	p.standby.Stop()
 	first := put()
 	p.awaitCommit(t)
@@ -115,7 +125,9 @@ func (p pair) leaveCommit(t *testing.T) {
 	p.standby.Stop()
 	ctx, leave := context.WithCancel(t.Context())
 	failed := make(chan error, 1)
-	go func() { failed <- p.store.Store.PutPolicy(ctx, store.Policy{Prefix: "left", Rule: store.RuleStrict, Authority: store.AuthorityBuiltin}) }()
+	go func() {
+		failed <- p.store.Store.PutPolicy(ctx, store.Policy{Prefix: "left", Rule: store.RuleStrict, Authority: store.AuthorityBuiltin})
+	}()
 	p.awaitCommit(t)
 	leave()
 	if err := await.Receive(t, "the call returns", failed); store.OutcomeOf(err) != store.OutcomeUnknown {
@@ -201,6 +213,7 @@ func (p pair) unconfirmedCalls(t *testing.T) []unconfirmed {
 	lease := func(lock string) api.Lease { return p.acquire(t, lock, "worker") }
 	released, resigned, ended := lease("released"), lease("resigned"), p.createSession(t, "worker", time.Hour)
 	lease("broken")
+	lease("sql")
 	p.acquireAs(t, "in-session", api.AcquireRequest{OwnerID: "worker", SessionID: &ended.SessionID})
 	const acquire = `{"owner_id":"worker","request_id":"r","ttl_ms":3600000}`
 	return []unconfirmed{
@@ -238,6 +251,25 @@ func (p pair) readUnconfirmed(t *testing.T) {
 	for _, key := range []string{"k", "none"} {
 		got := inBackground(func() answer { return p.get(t, recordPath("put", key)+"?consistency=durable") })
 		expectUnavailable(t, p.endWaits(t, cancel, got), api.OutcomeNotApplied)
+	}
+}
+
+// guardUnconfirmed ends the wait of an application's own commit, which only warns it. The transaction repeated is known
+// to be done, and its commit waits in turn.
+func (p pair) guardUnconfirmed(t *testing.T) {
+	t.Helper()
+	for _, want := range []string{"true <nil>", "false <nil>"} {
+		got := p.endWaits(t, cancel, inBackground(func() answer {
+			var admitted bool
+			err := pgx.BeginFunc(t.Context(), p.db, func(tx pgx.Tx) error {
+				const guard = `select fence.guard(lock, fencing_token, 1, null, 'digest') from fence.leases where lock = 'sql'`
+				return tx.QueryRow(t.Context(), guard).Scan(&admitted)
+			})
+			return answer{request: "guard", body: fmt.Append(nil, admitted, " ", err)}
+		}))
+		if string(got.body) != want {
+			t.Errorf("a guard whose commit no standby has confirmed: %s, want %s", got.body, want)
+		}
 	}
 }
 
