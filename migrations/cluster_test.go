@@ -111,7 +111,7 @@ func TestDump(t *testing.T) {
 	dumping.Stdout, dumping.Stderr = &text, &complaints
 	err := dumping.Run()
 	if strings.Contains(complaints.String(), "server version mismatch") {
-		pgtest.Missing(t, complaints.String())
+		t.Skip("no pg_dump of the server's version: ", complaints.String()) // npm's packages have none
 	}
 	if err != nil {
 		t.Fatalf("%v: %s", err, &complaints)
