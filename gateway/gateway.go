@@ -65,6 +65,7 @@ type Records interface {
 	Submit(ctx context.Context, write store.Write, done func(store.Result, error))
 	Transact(context.Context, store.Transaction) (store.TransactionResult, error)
 	Record(ctx context.Context, resource, key store.Name) (store.Record, error)
+	DurableRecord(ctx context.Context, resource, key store.Name) (store.Record, error)
 	Records(context.Context, store.RecordQuery) ([]store.Record, error)
 }
 

@@ -43,6 +43,8 @@ func failure(err error, code api.Code) (level slog.Level, message string) {
 	switch {
 	case code == api.CodeInternal:
 		return slog.LevelError, "request failed"
+	case errors.Is(err, store.ErrNotReplicated):
+		return slog.LevelWarn, "commit not replicated"
 	case code == api.CodeUnavailable && errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrOverloaded):
 		return slog.LevelWarn, "database unavailable"
 	}

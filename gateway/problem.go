@@ -174,6 +174,10 @@ func addOutcome(answer *api.Problem, unavailable *store.UnavailableError) {
 	case errors.Is(unavailable, store.ErrLocked):
 		answer.Detail = "Another session of the database holds a lock that this needs, longer than a call waits. " +
 			"Nothing was changed: try again."
+	case errors.Is(unavailable, store.ErrNotReplicated) && unavailable.Outcome == store.OutcomeUnknown:
+		answer.Detail = "The change was made, and no standby of the database has confirmed it: a failover may take it " +
+			"back. Send the same again, which is answered when a standby has confirmed it: a write with the same token " +
+			"and sequence, an acquire with the same request_id."
 	case unavailable.Outcome == store.OutcomeUnknown:
 		answer.Detail = "The database did not answer. The change may have been made: send the same again, a write " +
 			"with the same token and sequence, an acquire with the same request_id."

@@ -66,6 +66,9 @@ func writeOf(r *http.Request, kind store.Kind) (store.Write, error) {
 	if write.Resource, write.Key, err = pathRecord(r); err != nil {
 		return write, err
 	}
+	if _, err = query(r); err != nil {
+		return write, err
+	}
 	if err := readWriteToken(r.Header, &write.WriteToken); err != nil {
 		return write, err
 	}
@@ -73,15 +76,12 @@ func writeOf(r *http.Request, kind store.Kind) (store.Write, error) {
 	return write, err
 }
 
-// pathRecord reads the names in the path of a record, and checks that the URL has no parameters.
+// pathRecord reads the names in the path of a record.
 func pathRecord(r *http.Request) (resource, key store.Name, err error) {
 	if resource, err = resourceName(r); err != nil {
 		return "", "", err
 	}
-	if key, err = keyName(r); err != nil {
-		return "", "", err
-	}
-	_, err = query(r)
+	key, err = keyName(r)
 	return resource, key, err
 }
 
@@ -135,9 +135,17 @@ func (g *Gateway) getRecord(w *answerWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	parameters := readParameters(r, "consistency")
+	read := g.backend.Record
+	if parameters.choice("consistency", "default", "durable") {
+		read = g.backend.DurableRecord
+	}
+	if parameters.err != nil {
+		return parameters.err
+	}
 	ctx, cancel := g.work(r)
 	defer cancel()
-	record, err := g.backend.Record(ctx, resource, key)
+	record, err := read(ctx, resource, key)
 	if err != nil {
 		return err
 	}

@@ -62,9 +62,21 @@ func (a *API) Delete(ctx context.Context, resource, key string, write Write) (ap
 	return fetch(ctx, a, call, resultLacks)
 }
 
+// ReadOption configures Get.
+type ReadOption func(*request)
+
+// Durable has Get return when what it has read, also that there is no record, is as durable as an acknowledged write.
+// Otherwise a failover may take back what Get has returned.
+func Durable() ReadOption {
+	return func(call *request) { call.query = url.Values{"consistency": {"durable"}} }
+}
+
 // Get returns a record. It returns ErrNotFound if there is none.
-func (a *API) Get(ctx context.Context, resource, key string) (Record, error) {
+func (a *API) Get(ctx context.Context, resource, key string, opts ...ReadOption) (Record, error) {
 	call := recordCall("get", http.MethodGet, resource, key)
+	for _, opt := range opts {
+		opt(&call)
+	}
 	var record Record
 	call.check = record.read
 	if err := a.send(ctx, call); err != nil {

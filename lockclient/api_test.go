@@ -130,6 +130,9 @@ func TestAPIRequests(t *testing.T) {
 		"GET /v1/resources/a/b/records?cursor=c&limit=2&prefix=x": func() error {
 			return second(a.Records(ctx, "a/b", lockclient.RecordsQuery{Prefix: "x", Limit: 2, Cursor: "c"}))
 		},
+		"GET /v1/resources/a/b/records/k?consistency=durable": func() error {
+			return second(a.Get(ctx, "a/b", "k", lockclient.Durable()))
+		},
 		"GET /v1/rejections": func() error { return second(a.Rejections(ctx, lockclient.RejectionsQuery{})) },
 		"GET /v1/rejections?code=token_stale&cursor=c&limit=1&owner_id=o&prefix=p&reason=shared&resource=r&since=" +
 			"2026-01-02T02%3A04%3A05.000006Z&sort=last_seen&source=http&until=2026-01-02T02%3A04%3A05Z": func() error {

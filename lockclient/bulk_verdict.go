@@ -51,7 +51,8 @@ type storedRecord struct {
 }
 
 // stored reports whether this write, or a later one of the same lease, stored the record. Only a put without a
-// precondition is judged so: it counts as applied, since no reader can have seen that it was not.
+// precondition is judged so: it counts as applied, since no reader can have seen that it was not. It counts once that is
+// durable: a failover could still take back what the gateway has in doubt.
 func (b *BulkWriter) stored(w *PendingWrite, verdict api.BulkVerdict) bool {
 	var line struct {
 		Op        string           `json:"op"`
@@ -65,14 +66,11 @@ func (b *BulkWriter) stored(w *PendingWrite, verdict api.BulkVerdict) bool {
 	if b.storedBy[record] >= *verdict.Sequence {
 		return true
 	}
-	page, err := retry(b.ctx, b.client, untilAnswered, retryable, func() (api.Records, error) {
-		return b.client.API().Records(b.ctx, record.resource, RecordsQuery{Prefix: record.key, Limit: 1})
+	there, err := retry(b.ctx, b.client, untilAnswered, retryable, func() (Record, error) {
+		return b.client.API().Get(b.ctx, record.resource, record.key, Durable())
 	})
-	if err != nil || len(page.Records) == 0 || page.Records[0].Key != record.key {
-		return false
-	}
-	by := page.Records[0]
-	if by.FencingToken != record.token || by.Sequence == nil {
+	by := there.Token
+	if err != nil || by.Token != record.token || by.Sequence == nil {
 		return false
 	}
 	if len(b.storedBy) >= storedByMax || b.storedBy == nil {

@@ -21,6 +21,8 @@ const (
 	ReasonConnection Reason = "connection"
 	// ReasonTimeout: the statement took longer than --statement-timeout, or than its caller had time.
 	ReasonTimeout Reason = "timeout"
+	// ReasonNotReplicated: a commit was made, and no standby has confirmed it; see ErrNotReplicated.
+	ReasonNotReplicated Reason = "not_replicated"
 	// ReasonReadOnly: the database is a standby, or takes no writes.
 	ReasonReadOnly Reason = "read_only"
 	// ReasonNotMigrated: the schema is not this program's.
@@ -35,7 +37,7 @@ const (
 var (
 	FailureReasons = []Reason{
 		ReasonBusy, ReasonDeadlock, ReasonSerialization, ReasonConnection,
-		ReasonTimeout, ReasonReadOnly, ReasonNotMigrated, ReasonWentBack, ReasonOther,
+		ReasonTimeout, ReasonNotReplicated, ReasonReadOnly, ReasonNotMigrated, ReasonWentBack, ReasonOther,
 	}
 	RetryReasons = FailureReasons[:4]
 )

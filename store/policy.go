@@ -131,13 +131,18 @@ func (s *Store) Policies(ctx context.Context) ([]Policy, error) {
 	return s.readPolicies(ctx, "select "+policyColumns+" from fence.policies p order by p.prefix")
 }
 
-// DeletePolicy removes the policy of a prefix. It returns ErrNotFound or ErrUnavailable.
+// DeletePolicy removes the policy of a prefix. It returns ErrNotFound, also if it was removed before and that is durable
+// now; or ErrUnavailable.
 func (s *Store) DeletePolicy(ctx context.Context, prefix string) error {
 	const sql = `
 		with deleted as (delete from fence.policies p where p.prefix = $1 returning p.prefix)
-		select fence.commit_durably(), pg_notify($2, '')::text from deleted`
-	err := s.queryRow(ctx, job{}, sql, []any{prefix, PoliciesChannel}, nil, nil)
-	return notFound(err, "there is no policy on %q itself", prefix)
+		select exists (select from deleted), fence.confirm_read(), pg_notify($2, '')::text`
+	found := false
+	err := s.queryRow(ctx, job{}, sql, []any{prefix, PoliciesChannel}, &found, nil, nil)
+	if err == nil && !found {
+		err = fmt.Errorf("%w: there is no policy on %q itself", ErrNotFound, prefix)
+	}
+	return err
 }
 
 func (s *Store) readPolicies(ctx context.Context, sql string, args ...any) ([]Policy, error) {

@@ -80,7 +80,7 @@ func (s *Store) GrantNext(
 		err = s.minted(ctx, minted, newestToken)
 	}
 	if err != nil {
-		return nil, err
+		return nil, err // a result counts when the statement is committed, not before
 	}
 	return results, nil
 }

@@ -36,6 +36,13 @@ type RecordQuery struct {
 }
 
 const (
+	recordSQL = `
+		select r.version, r.fencing_token, r.sequence, r.content_type, r.value, octet_length(r.value), r.updated_at
+		from fence.records r
+		where r.resource = $1 and r.key = $2`
+	// A condition without a column is evaluated once, before any row is looked for.
+	durableRecordSQL = recordSQL + " and (select fence.confirm_read())"
+
 	recordsSQL = `
 		select r.resource, r.key, r.version, r.fencing_token, r.sequence, r.content_type, null::bytea, octet_length(r.value),
 			r.updated_at
@@ -49,14 +56,21 @@ const (
 		limit $4`
 )
 
-// Record returns a record as it was stored, ErrNotFound, or ErrUnavailable.
+// Record returns a record as it was stored, ErrNotFound, or ErrUnavailable. A failover may take back what it has read if
+// no standby has confirmed that; see DurableRecord.
 func (s *Store) Record(ctx context.Context, resource, key Name) (Record, error) {
+	return s.record(ctx, job{}, recordSQL, resource, key)
+}
+
+// DurableRecord is Record, and returns when what it has read, also that there is no record, is as durable as an
+// acknowledged write. It waits where writes wait, so it takes their connections.
+func (s *Store) DurableRecord(ctx context.Context, resource, key Name) (Record, error) {
+	return s.record(ctx, job{use: useTransactions}, durableRecordSQL, resource, key)
+}
+
+func (s *Store) record(ctx context.Context, j job, sql string, resource, key Name) (Record, error) {
 	record := Record{Resource: resource, Key: key}
-	err := s.queryRow(ctx, job{}, `
-		select r.version, r.fencing_token, r.sequence, r.content_type, r.value, octet_length(r.value), r.updated_at
-		from fence.records r
-		where r.resource = $1 and r.key = $2`,
-		[]any{resource, key},
+	err := s.queryRow(ctx, j, sql, []any{resource, key},
 		&record.Version, &record.Token, &record.Sequence, &record.ContentType, &record.Value, &record.Size, &record.UpdatedAt)
 	return record, notFound(err, "there is no record %s of %s", key, resource)
 }

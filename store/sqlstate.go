@@ -76,6 +76,8 @@ func reasonOf(err error) Reason {
 	switch {
 	case errors.Is(err, ErrDatabaseWentBack):
 		return ReasonWentBack
+	case errors.Is(err, ErrNotReplicated):
+		return ReasonNotReplicated
 	case errors.Is(err, ErrNotMigrated):
 		return ReasonNotMigrated
 	case errors.As(err, &pgErr):

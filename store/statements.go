@@ -165,7 +165,11 @@ func (s *Store) sendOnce(
 		return false, s.failed(notConnected(err))
 	}
 	defer conn.Release()
+	_ = takeNotReplicated(conn.Conn().PgConn()) // a warning from before is not about this statement
 	again, err = work(conn)
+	if unconfirmed := takeNotReplicated(conn.Conn().PgConn()); unconfirmed != nil {
+		return false, s.failed(unconfirmed)
+	}
 	var scan scanError
 	if err == nil || errors.As(err, &scan) {
 		if late := s.endedLate(ctx, conn.Conn()); late != nil {

@@ -82,6 +82,7 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 	params["lock_timeout"] = fmt.Sprint(config.LockTimeout.Milliseconds())
 	params["standard_conforming_strings"] = "on" // the functions are parsed by it
 	params["jit"] = "off"
+	noteNotReplicated(poolConfig.ConnConfig)
 	if config.Tracing.Provider != nil {
 		poolConfig.ConnConfig.Tracer = statementTracer(config.Tracing, poolConfig.ConnConfig)
 	}

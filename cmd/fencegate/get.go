@@ -13,6 +13,7 @@ type getCmd struct {
 	clientFlags
 	Resource string `arg:"" help:"Name of the resource. A dot: the lock of \"fencegate run\" that this runs under."`
 	Key      string `arg:"" help:"Key of the record."`
+	Durable  bool   `help:"Wait until what was read is as durable as an acknowledged write: no failover takes it back."`
 }
 
 // Help is shown by "fencegate get --help".
@@ -40,7 +41,11 @@ func (c *getCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		record, err := client.API().Get(ctx, name, c.Key)
+		var opts []lockclient.ReadOption
+		if c.Durable {
+			opts = append(opts, lockclient.Durable())
+		}
+		record, err := client.API().Get(ctx, name, c.Key, opts...)
 		switch {
 		case err != nil:
 			return err

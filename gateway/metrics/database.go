@@ -21,8 +21,10 @@ var (
 	failuresFamily = databaseSubject.counter("fencegate_database_errors_total",
 		"Failed statements by reason, including those that the gateway retried.",
 		"`busy`: another session kept a fence locked; `connection`: the database is unreachable, or refuses; "+
-			"`timeout`: it is slow (`--statement-timeout`); `read_only`: it is a standby; `not_migrated`: its schema "+
-			"has another version; `went_back`: it is in an older state than one that was seen; `other`: a full disk, or a defect, which the log names.",
+			"`timeout`: it is slow (`--statement-timeout`); `not_replicated`: a commit was made, and its wait for a "+
+			"synchronous standby was ended; `read_only`: it is a standby; `not_migrated`: its schema has another "+
+			"version; `went_back`: it is in an older state than one that was seen; `other`: a full disk, or a defect, "+
+			"which the log names.",
 		Label{Name: "reason", Values: texts(store.FailureReasons...)})
 	wentBackFamily = databaseSubject.counter("fencegate_database_went_back_total",
 		"Times the database was found in an older state than one seen before, and was not used, by sign: timeline, an old "+

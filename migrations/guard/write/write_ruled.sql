@@ -3,8 +3,9 @@
 -- (fence.lock_write_tokens), and may be empty if all are puts. The answer is that of fence.write; a write is busy only
 -- if wait is false, and not if it is a replay.
 --
--- The answer to a replay is as durable as that to the write (P14). If no fence was locked, the commit would wait for
--- nothing.
+-- The answer to a replay is as durable as that to the write (P14), and so is the reason reused: a client that sends
+-- several writes again concludes from it that one before the last was applied. Without a locked fence, the commit would
+-- wait for nothing.
 --
 -- Raises 40001 as fence.admit does, and if the record of a replayed put was replaced after it was judged.
 create or replace function fence.write_ruled(
@@ -69,10 +70,8 @@ begin
     if v_replaced then
         raise exception 'a record was replaced while its write was judged' using errcode = 'serialization_failure';
     end if;
-    if exists (select from unnest(replayed) r where p_resources[r] <> all (p_locked)) then
-        -- What was seen may have reached less than is configured. With something of its own to commit, this waits
-        -- until all before it has.
-        perform pg_logical_emit_message(true, 'fencegate', 'replayed');
+    if replayed is not null or 'reused' = any (reasons) then
+        perform fence.confirm_read();
     end if;
 end
 $$;
