@@ -19,13 +19,17 @@ const (
 	ReasonSerialization Reason = "serialization"
 	// ReasonConnection: there was none, or it was refused or lost.
 	ReasonConnection Reason = "connection"
+	// ReasonConnectionsExhausted: the database has as many connections as it takes.
+	ReasonConnectionsExhausted Reason = "connections_exhausted"
+	// ReasonDiskFull: the database has no disk space left.
+	ReasonDiskFull Reason = "disk_full"
 	// ReasonTimeout: the statement took longer than --statement-timeout, or than its caller had time.
 	ReasonTimeout Reason = "timeout"
 	// ReasonReadOnly: the database is a standby, or takes no writes.
 	ReasonReadOnly Reason = "read_only"
 	// ReasonNotMigrated: the schema is not this program's.
 	ReasonNotMigrated Reason = "not_migrated"
-	// ReasonOther is a database that is out of disk or memory, or a defect.
+	// ReasonOther is a database that is out of memory, or a defect.
 	ReasonOther Reason = "other"
 )
 
@@ -33,13 +37,13 @@ const (
 var (
 	FailureReasons = []Reason{
 		ReasonBusy, ReasonDeadlock, ReasonSerialization, ReasonConnection,
-		ReasonTimeout, ReasonReadOnly, ReasonNotMigrated, ReasonOther,
+		ReasonConnectionsExhausted, ReasonDiskFull, ReasonTimeout, ReasonReadOnly, ReasonNotMigrated, ReasonOther,
 	}
 	RetryReasons = FailureReasons[:4]
 )
 
 // reasonCounts counts from the beginning, in the order of FailureReasons.
-type reasonCounts [8]atomic.Uint64
+type reasonCounts [10]atomic.Uint64
 
 func (c *reasonCounts) add(reason Reason, n int) {
 	if i := slices.Index(FailureReasons, reason); i >= 0 {
@@ -69,14 +73,14 @@ func (s *Store) Retries() map[Reason]uint64 { return s.counts.retries.read(Retry
 // failed counts the failure of a statement.
 func (s *Store) failed(err error) error {
 	if err != nil {
-		s.counts.failures.add(reasonOf(err), 1)
+		s.counts.failures.add(ReasonOf(err), 1)
 	}
 	return err
 }
 
 // CountRetry counts that something is tried again after the failure.
 func (s *Store) CountRetry(err error) {
-	switch reason := reasonOf(err); reason {
+	switch reason := ReasonOf(err); reason {
 	case ReasonBusy: // counted by the writes that it was for
 	case ReasonDeadlock, ReasonSerialization:
 		s.counts.retries.add(reason, 1)
