@@ -85,7 +85,10 @@ func newCramped(t testing.TB, queueMax int) *harness {
 // newGateway makes a harness that does not serve yet.
 func newGateway(t testing.TB, config Config, database store.Config) *harness {
 	t.Helper()
-	return newGatewayWith(t, config, database, engine.Config{DeadAfter: time.Minute}) // heartbeats may be late
+	return newGatewayWith(t, config, database, engine.Config{
+		DeadAfter:     time.Minute, // heartbeats may be late
+		ProbeInterval: 200 * time.Millisecond,
+	})
 }
 
 func newGatewayWith(t testing.TB, config Config, database store.Config, service engine.Config) *harness {

@@ -55,9 +55,10 @@ func probeFailed(err error) error {
 	return NotApplied(err)
 }
 
-// RequireConnection returns ErrUnavailable if the pool has no connection and can't make one.
+// RequireConnection returns ErrUnavailable if the pool has no connection, idle ones that were cut aside, and can't make
+// one.
 func (s *Store) RequireConnection(ctx context.Context) error {
-	if stat := s.pool.Stat(); stat.IdleConns()+stat.AcquiredConns() > 0 {
+	if s.pool.Stat().AcquiredConns() > 0 {
 		return nil
 	}
 	conn, err := s.pool.Acquire(ctx)

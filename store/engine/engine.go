@@ -59,7 +59,7 @@ func New(on *store.Store, config Config) (*Engine, error) {
 			HeartbeatInterval: config.HeartbeatInterval, DeadAfter: config.DeadAfter, PollInterval: config.PollInterval,
 		}),
 		watches: watch.New(on, config.PollInterval),
-		prober:  readiness.New(on),
+		prober:  readiness.New(on, config.ProbeInterval),
 	}
 	ownChannel := "fence_" + strings.ReplaceAll(id.String(), "-", "") // as fence.gateway_channel makes it
 	e.listener = newListener(on, ownChannel, store.EventsChannel, store.PoliciesChannel)
@@ -84,7 +84,9 @@ func (e *Engine) Run(ctx context.Context, onError func(error)) {
 }
 
 // RunProber finds out whether the database takes commits, until ctx ends; see readiness.Prober.Run.
-func (e *Engine) RunProber(ctx context.Context, onChange func(*readiness.NotReadyError)) { e.prober.Run(ctx, onChange) }
+func (e *Engine) RunProber(ctx context.Context, onChange func(*readiness.NotReadyError)) {
+	e.prober.Run(ctx, onChange)
+}
 
 // Ready returns a readiness.NotReadyError if the database takes no commits, as of the last probe. It waits for the first
 // one until ctx ends.

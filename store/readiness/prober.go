@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	interval       = time.Second
 	hangsAfter     = 2 * time.Second
+	lookInterval   = time.Second
 	slowAfter      = 5 * time.Second
 	lookTimeout    = time.Second
 	connectTimeout = 10 * time.Second // for all hosts of the URL
@@ -38,6 +38,7 @@ const (
 // Prober probes the database of one Store. Its methods but Run are safe for concurrent use.
 type Prober struct {
 	store      *store.Store
+	interval   time.Duration
 	conn       *pgx.Conn   // nil: none; of the probe under way
 	connecting atomic.Bool // of the probe under way
 	last       atomic.Pointer[result]
@@ -47,9 +48,9 @@ type Prober struct {
 // result is what is known since the last probe; nil: ready.
 type result struct{ notReady *NotReadyError }
 
-// New returns a Prober, which waits to be Run.
-func New(on *store.Store) *Prober {
-	return &Prober{store: on, probed: make(chan struct{})}
+// New returns a Prober that begins a probe in each interval, once it is Run.
+func New(on *store.Store, interval time.Duration) *Prober {
+	return &Prober{store: on, interval: interval, probed: make(chan struct{})}
 }
 
 // Ready returns nil if the last probe has committed, and otherwise a NotReadyError. It waits for the first one until
@@ -78,7 +79,7 @@ func (p *Prober) NotReady() *NotReadyError {
 func (p *Prober) Run(ctx context.Context, onChange func(*NotReadyError)) {
 	defer p.disconnect()
 	for ctx.Err() == nil {
-		next := time.Now().Add(interval)
+		next := time.Now().Add(p.interval)
 		err := p.probe(ctx, onChange)
 		if ctx.Err() == nil {
 			p.set(err, onChange)
@@ -117,7 +118,7 @@ func (p *Prober) probe(ctx context.Context, onChange func(*NotReadyError)) error
 	go func() { committed <- p.commit(ctx) }()
 	look := onlooker{store: p.store}
 	defer look.close()
-	for wait := hangsAfter; ; wait = interval {
+	for wait := hangsAfter; ; wait = lookInterval {
 		select {
 		case err := <-committed:
 			return err
