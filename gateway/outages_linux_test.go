@@ -66,20 +66,16 @@ func standbyGone(t *testing.T, h *harness, primary *pgtest.Cluster) {
 func connectionsExhausted(t *testing.T, h *harness, cluster *pgtest.Cluster) {
 	admin := connectTo(t, cluster)
 	var others []*pgx.Conn
-	await.True(t, "all connections are taken", func() bool {
-		for {
-			other, err := pgx.Connect(t.Context(), cluster.DatabaseURL("postgres"))
-			if refused, is := errors.AsType[*pgconn.PgError](err); is && refused.Code == "53300" {
-				break
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			others = append(others, other)
-		}
+	await.True(t, "the gateway has no connection for statements", func() bool {
 		_, err := admin.Exec(t.Context(), `select pg_terminate_backend(pid, 60000) from pg_stat_activity
 			where application_name = 'fencegate'`)
-		if err != nil {
+		for err == nil {
+			var other *pgx.Conn
+			if other, err = pgx.Connect(t.Context(), cluster.DatabaseURL("postgres")); err == nil {
+				others = append(others, other)
+			}
+		}
+		if refused, is := errors.AsType[*pgconn.PgError](err); !is || refused.Code != "53300" {
 			t.Fatal(err)
 		}
 		return h.notReadyReason(t) == readiness.ConnectionsExhausted

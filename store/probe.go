@@ -55,16 +55,19 @@ func probeFailed(err error) error {
 	return NotApplied(err)
 }
 
-// RequireConnection returns ErrUnavailable if the pool has no connection, idle ones that were cut aside, and can't make
-// one.
+// RequireConnection returns ErrUnavailable if the pool has no connection and can't make one. An idle connection that was
+// cut does not count, and leaves the pool.
 func (s *Store) RequireConnection(ctx context.Context) error {
-	if s.pool.Stat().AcquiredConns() > 0 {
-		return nil
+	for s.pool.Stat().AcquiredConns() == 0 {
+		conn, err := s.pool.Acquire(ctx)
+		if err != nil {
+			return NotApplied(err)
+		}
+		err = conn.Ping(ctx)
+		conn.Release()
+		if err == nil {
+			return nil
+		}
 	}
-	conn, err := s.pool.Acquire(ctx)
-	if err != nil {
-		return NotApplied(err)
-	}
-	conn.Release()
 	return nil
 }
