@@ -30,6 +30,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/groupcommit"
+	"github.com/fencegate/fencegate/store/readiness"
 	"github.com/fencegate/fencegate/store/watch"
 )
 
@@ -111,8 +112,10 @@ type Status interface {
 	Listening() bool
 	PoolStats() store.PoolStats
 	GroupStats() groupcommit.Stats
-	// Ready returns why the gateway can't serve, or nil.
+	// Ready returns a readiness.NotReadyError if the database takes no commits, or nil. It knows that without asking, but
+	// waits at the start until it does, or ctx ends.
 	Ready(context.Context) error
+	NotReady() *readiness.NotReadyError
 }
 
 // Backend is everything behind the gateway; *engine.Engine is one.

@@ -145,7 +145,8 @@ func (h *harness) awaitNoDeadConnection(t testing.TB) {
 	t.Helper()
 	await.True(t, "no dead connection is left", func() bool {
 		var dead *store.UnavailableError
-		return !errors.As(h.store.Ready(t.Context()), &dead) || dead.Outcome == store.OutcomeNotApplied
+		_, err := h.store.Policies(t.Context())
+		return !errors.As(err, &dead) || dead.Outcome == store.OutcomeNotApplied
 	})
 }
 

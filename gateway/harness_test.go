@@ -19,6 +19,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/groupcommit"
+	"github.com/fencegate/fencegate/store/readiness"
 )
 
 // harness is a gateway on a database of its own, and a client of it.
@@ -84,7 +85,10 @@ func newCramped(t testing.TB, queueMax int) *harness {
 // newGateway makes a harness that does not serve yet.
 func newGateway(t testing.TB, config Config, database store.Config) *harness {
 	t.Helper()
-	return newGatewayWith(t, config, database, engine.Config{DeadAfter: time.Minute}) // heartbeats may be late
+	return newGatewayWith(t, config, database, engine.Config{
+		DeadAfter:     time.Minute, // heartbeats may be late
+		ProbeInterval: 200 * time.Millisecond,
+	})
 }
 
 func newGatewayWith(t testing.TB, config Config, database store.Config, service engine.Config) *harness {
@@ -143,6 +147,7 @@ func newService(t testing.TB, database store.Config, config engine.Config) (*eng
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
 	running.Go(func() { service.Run(ctx, func(error) {}) }) // it fails in tests that stop the database
+	running.Go(func() { service.RunProber(ctx, func(*readiness.NotReadyError) {}) })
 	t.Cleanup(func() {
 		cancel()
 		running.Wait()

@@ -4,12 +4,15 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/gorilla/mux"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/readiness"
 )
 
 //go:embed openapi.yaml
@@ -25,20 +28,27 @@ func (g *Gateway) healthRoutes(router *mux.Router) {
 // healthy answers that the process runs. It does not ask the database: if that is down, restarting gateways won't help.
 func healthy(context.Context, *http.Request) (any, error) { return api.Health{Status: "ok"}, nil }
 
+// readyTimeout is how long /readyz waits for the first probe of the database, at the start.
+const readyTimeout = time.Second
+
 // ready answers whether the gateway can serve, and if not, why.
 func (g *Gateway) ready(ctx context.Context, _ *http.Request) (any, error) {
 	if g.leaving.Load() {
 		return nil, busy("The gateway is draining: it shuts down, and takes no new clients soon.")
 	}
-	err := g.backend.Ready(ctx)
-	if err == nil {
-		return api.Health{Status: "ready"}, nil
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	if notReady, is := errors.AsType[*readiness.NotReadyError](g.backend.Ready(ctx)); is {
+		return nil, notReadyProblem(notReady)
 	}
-	answer := problemOf(ofRead(err))
-	if _, unavailable := errors.AsType[*store.UnavailableError](err); unavailable {
-		answer.Detail = "The gateway can't serve: " + failureDetail(err) + "."
-	}
-	return nil, answer
+	return api.Health{Status: "ready"}, nil
+}
+
+func notReadyProblem(notReady *readiness.NotReadyError) *api.Problem {
+	answer := busy(fmt.Sprintf("The gateway can't serve since %s: %s.",
+		notReady.Since.UTC().Format(time.RFC3339), failureDetail(notReady)))
+	answer.Title, answer.Reason = store.ErrUnavailable.Error(), string(notReady.Reason)
+	return answer
 }
 
 func (g *Gateway) serveMetrics(w *answerWriter, r *http.Request) error {

@@ -55,9 +55,9 @@ var constantFamilies = map[string]string{
 	"fencegate_spans_dropped_total": "nothing is traced",
 
 	"fencegate_redis_voting":                  "see TestRestartedServerDoesNotVote in store/redislease",
-	"fencegate_database_up":                   "see TestMetricsOfStandbys",
-	"fencegate_database_synchronous_expected": "see TestMetricsOfStandbys",
-	"fencegate_database_synchronous_standbys": "see TestMetricsOfStandbys",
+	"fencegate_database_up":                   "see TestOutages",
+	"fencegate_database_synchronous_expected": "see TestOutages",
+	"fencegate_database_synchronous_standbys": "see TestOutages",
 }
 
 // Each family counts something that is really done.

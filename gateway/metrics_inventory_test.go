@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
 )
 
 // recount has a sample count the inventory, due or not.
@@ -19,9 +18,7 @@ func (h *harness) recount(t *testing.T) {
 func TestMetricsOfTheInventory(t *testing.T) {
 	h := newHarness(t, Config{})
 	before, _ := h.scrape(t)
-	before.want(t, []wanted{
-		{0, "fencegate_database_up", ""}, {-1, "fencegate_locks", ""}, {-1, "fencegate_token_jumps", ""},
-	})
+	before.want(t, []wanted{{-1, "fencegate_locks", ""}, {-1, "fencegate_token_jumps", ""}})
 	h.expire(t, h.acquire(t, "expired", "w"))
 	h.acquire(t, "expiring", "w")
 	h.exec(t, `update fence.leases set expires_at = clock_timestamp() + interval '5 minutes', ttl_ms = 3600000
@@ -42,7 +39,6 @@ func TestMetricsOfTheInventory(t *testing.T) {
 		{1, "fencegate_sessions", ""},
 		{float64(held.FencingToken), "fencegate_newest_token", ""},
 		{0, "fencegate_token_jumps", ""},
-		{1, "fencegate_database_up", ""},
 		{0, "fencegate_database_synchronous_expected", ""},
 		{0, "fencegate_database_synchronous_standbys", ""},
 	})
@@ -71,31 +67,4 @@ func TestMetricsOfTheInventory(t *testing.T) {
 	if newest := after.value("fencegate_newest_token"); newest < 1<<32 {
 		t.Errorf("after the jump the newest token is %v", newest)
 	}
-}
-
-// The metrics show whether commits wait for standbys, how many there are, and that the database is unreachable.
-func TestMetricsOfStandbys(t *testing.T) {
-	h, primary := newClusterHarness(t, Config{})
-	standby := primary.Standby()
-	expect := func(what string, expected, standbys float64) {
-		t.Helper()
-		await.True(t, what, func() bool {
-			h.get(t, overviewPath)
-			metrics, _ := h.scrape(t)
-			return metrics.value("fencegate_database_synchronous_expected") == expected &&
-				metrics.value("fencegate_database_synchronous_standbys") == standbys && metrics.value("fencegate_database_up") == 1
-		})
-	}
-	expect("a standby is there, and no commit waits for it", 0, 0)
-	h.exec(t, "alter system set synchronous_standby_names = '*'")
-	h.exec(t, "select pg_reload_conf()")
-	expect("commits wait for a standby", 1, 1)
-	standby.Kill()
-	expect("commits wait for a standby, and there is none", 1, 0)
-	primary.Kill()
-	await.True(t, "the database is shown as unreachable", func() bool {
-		h.get(t, overviewPath)
-		metrics, _ := h.scrape(t)
-		return metrics.value("fencegate_database_up") == 0
-	})
 }

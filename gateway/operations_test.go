@@ -14,6 +14,7 @@ func TestOperations(t *testing.T) {
 	if health := as[api.Health](t, h.get(t, "/healthz"), http.StatusOK); health.Status != "ok" {
 		t.Errorf("/healthz returned %q, want ok", health.Status)
 	}
+	h.awaitReady(t)
 	if health := as[api.Health](t, h.get(t, "/readyz"), http.StatusOK); health.Status != "ready" {
 		t.Errorf("/readyz returned %q, want ready", health.Status)
 	}

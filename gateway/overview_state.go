@@ -11,14 +11,14 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/readiness"
 )
 
 // knownOverview is the last overview that the database returned.
 type knownOverview struct {
 	store.Overview
 
-	read   time.Time // by this process's clock; zero: never
-	failed bool      // the database did not answer since
+	read time.Time // by this process's clock; zero: never
 }
 
 // at is the time by the database's clock.
@@ -29,19 +29,13 @@ func (k knownOverview) at() time.Time {
 	return k.At.Add(time.Since(k.read))
 }
 
-// upFor is how long an answer of the database shows that it is up. The sampler reads it more often.
-const upFor = 15 * time.Second
-
 // lastDatabase is the last overview as metrics show it.
 func (g *Gateway) lastDatabase() metrics.Database {
 	known := *g.known.Load()
 	if known.read.IsZero() {
 		return metrics.Database{}
 	}
-	return metrics.Database{
-		Up:       !known.failed && !known.Database.ReadOnly && time.Since(known.read) < upFor,
-		Overview: &known.Overview, Now: known.at(),
-	}
+	return metrics.Database{Overview: &known.Overview, Now: known.at()}
 }
 
 // isUnavailable reports whether err says that the database is unreachable or does not answer in time.
@@ -56,11 +50,10 @@ func (g *Gateway) readOverview(ctx context.Context) (knownOverview, error) {
 	overview, err := g.backend.Overview(ctx)
 	known := knownOverview{Overview: overview, read: time.Now()}
 	if err != nil {
-		known = *g.known.Load()
-		known.failed = true
+		return *g.known.Load(), err
 	}
 	g.known.Store(&known)
-	return known, err
+	return known, nil
 }
 
 // overviewState returns the last known state; failed is the error that kept it from being read now.
@@ -69,7 +62,7 @@ func (g *Gateway) overviewState(known knownOverview, failed error) api.OverviewS
 	if !known.Inventory.At.IsZero() {
 		state.Inventory = inventoryAnswer(known.Inventory)
 	}
-	state.Database = databaseAnswer(known, failed)
+	state.Database = databaseAnswer(known, failed, g.backend.NotReady())
 	return state
 }
 
@@ -82,14 +75,19 @@ func inventoryAnswer(inventory store.Inventory) *api.Inventory {
 	}
 }
 
-func databaseAnswer(known knownOverview, failed error) api.OverviewDatabase {
+func databaseAnswer(known knownOverview, failed error, notReady *readiness.NotReadyError) api.OverviewDatabase {
 	answer := api.OverviewDatabase{State: api.DatabaseOK}
+	if notReady != nil {
+		answer.Reason = string(notReady.Reason)
+	}
 	switch {
 	case failed != nil:
 		answer.State, answer.Detail = api.DatabaseUnavailable, failureDetail(failed)
 	case known.Database.ReadOnly:
 		answer.State = api.DatabaseReadOnly
 		answer.Detail = "It is a standby, or default_transaction_read_only is set: nothing can be written."
+	case notReady != nil:
+		answer.State, answer.Detail = api.DatabaseUnavailable, failureDetail(notReady)
 	case known.Database.SynchronousStandbys == nil:
 		answer.Detail = "The gateway's role may not see other roles' transactions and replication: " +
 			"grant it pg_read_all_stats."

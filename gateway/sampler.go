@@ -8,7 +8,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// sampleTimeout bounds a sample. A late one is worth no more than the next.
+// sampleTimeout bounds the writing of a sample. A late one is worth no more than the next.
 const sampleTimeout = 5 * time.Second
 
 // RunSampler stores the state and the counts of this gateway in the database every SampleInterval, and lets the
@@ -48,16 +48,21 @@ func untilNextSample(at time.Time) time.Duration {
 	return wait
 }
 
-// sample samples once. It returns the time by the database's clock, or ErrUnavailable.
+// sample samples once. It returns the time by the database's clock, or ErrUnavailable. It reads the overview also where
+// nothing can be written, in a time of its own: then the metrics matter most.
 func (g *Gateway) sample(ctx context.Context) (at time.Time, err error) {
-	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
-	defer cancel()
-	at, err = g.keepSample(ctx)
-	if err == nil {
-		_, err = g.backend.Recount(ctx)
-	}
+	at, err = g.keepAndCount(ctx)
 	if _, failed := g.readOverview(ctx); err == nil {
 		err = failed
+	}
+	return at, err
+}
+
+func (g *Gateway) keepAndCount(ctx context.Context) (at time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
+	defer cancel()
+	if at, err = g.keepSample(ctx); err == nil {
+		_, err = g.backend.Recount(ctx)
 	}
 	return at, err
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/readiness"
 )
 
 // ready asks /readyz. /healthz must succeed at all times: a database that is down is no reason to restart the gateway.
@@ -19,11 +21,17 @@ func (h *harness) ready(t testing.TB) answer {
 	return h.get(t, "/readyz")
 }
 
-func (h *harness) expectNotReady(t testing.TB, why string) {
+// awaitNotReady returns when /readyz says that the gateway is not ready, for this reason and with this text.
+func (h *harness) awaitNotReady(t testing.TB, reason readiness.Reason, why string) {
 	t.Helper()
-	if problem := expectUnavailable(t, h.ready(t), api.OutcomeNotApplied); !strings.Contains(problem.Detail, why) {
-		t.Errorf("/readyz returned the detail %q, want %q in it", problem.Detail, why)
-	}
+	await.True(t, fmt.Sprintf("/readyz has the reason %s (%s)", reason, why), func() bool {
+		got := h.ready(t)
+		if got.status == http.StatusOK {
+			return false
+		}
+		problem := expectUnavailable(t, got, api.OutcomeNotApplied)
+		return problem.Reason == string(reason) && strings.Contains(problem.Detail, why)
+	})
 }
 
 // awaitReady returns when the gateway is ready again, by itself.
@@ -80,7 +88,7 @@ func TestDatabaseDown(t *testing.T) {
 			for _, r := range requests {
 				expectUnavailable(t, h.send(t, r.method, r.path, r.body, r.headers...), api.OutcomeNotApplied)
 			}
-			h.expectNotReady(t, "connect")
+			h.awaitNotReady(t, readiness.Unreachable, "connect")
 			h.awaitMetric(t, 0, "fencegate_database_listening")
 			before, _ := h.scrape(t)
 			failed := before.value("fencegate_database_errors_total", "reason", "connection")
@@ -113,7 +121,7 @@ func TestDatabaseReadOnly(t *testing.T) {
 				expectUnavailable(t, h.send(t, r.method, r.path, r.body, r.headers...), api.OutcomeNotApplied)
 			}
 		}
-		h.expectNotReady(t, "read-only")
+		h.awaitNotReady(t, readiness.ReadOnly, "read-only")
 	})
 	h.expectRecord(t, recordPath("job", "k"), "value", "application/octet-stream")
 	alter("reset default_transaction_read_only")
@@ -127,11 +135,11 @@ func TestDatabaseNotMigrated(t *testing.T) {
 	for _, r := range requestsOf(lease) {
 		expectUnavailable(t, h.send(t, r.method, r.path, r.body, r.headers...), api.OutcomeNotApplied)
 	}
-	h.expectNotReady(t, "not migrated")
+	h.awaitNotReady(t, readiness.NotMigrated, "not migrated")
 	if err := h.store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	as[api.Health](t, h.ready(t), http.StatusOK)
+	h.awaitReady(t)
 	h.acquire(t, "job", "worker")
 }
 
@@ -140,11 +148,11 @@ func TestDatabaseMigratedByAnotherVersion(t *testing.T) {
 	for _, column := range []string{"fence.guard_revision set revision = revision",
 		"fence.migration_version set version = version"} {
 		h.exec(t, "update "+column+" + 1")
-		h.expectNotReady(t, "a newer fencegate")
+		h.awaitNotReady(t, readiness.NotMigrated, "a newer fencegate")
 		h.exec(t, "update "+column+" - 2")
-		h.expectNotReady(t, "run `fencegate migrate`")
+		h.awaitNotReady(t, readiness.NotMigrated, "run `fencegate migrate`")
 		h.exec(t, "update "+column+" + 1")
-		as[api.Health](t, h.ready(t), http.StatusOK)
+		h.awaitReady(t)
 	}
 }
 

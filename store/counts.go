@@ -19,6 +19,10 @@ const (
 	ReasonSerialization Reason = "serialization"
 	// ReasonConnection: there was none, or it was refused or lost.
 	ReasonConnection Reason = "connection"
+	// ReasonConnectionsExhausted: the database has as many connections as it takes.
+	ReasonConnectionsExhausted Reason = "connections_exhausted"
+	// ReasonDiskFull: the database has no disk space left.
+	ReasonDiskFull Reason = "disk_full"
 	// ReasonTimeout: the statement took longer than --statement-timeout, or than its caller had time.
 	ReasonTimeout Reason = "timeout"
 	// ReasonNotReplicated: a commit was made, and no standby has confirmed it; see ErrNotReplicated.
@@ -29,21 +33,24 @@ const (
 	ReasonNotMigrated Reason = "not_migrated"
 	// ReasonWentBack: it is in an older state than one that was seen; see ErrDatabaseWentBack.
 	ReasonWentBack Reason = "went_back"
-	// ReasonOther is a database that is out of disk or memory, or a defect.
+	// ReasonOther is a database that is out of memory, or a defect.
 	ReasonOther Reason = "other"
 )
 
 // FailureReasons and RetryReasons are all that there are.
 var (
-	FailureReasons = []Reason{
-		ReasonBusy, ReasonDeadlock, ReasonSerialization, ReasonConnection,
-		ReasonTimeout, ReasonNotReplicated, ReasonReadOnly, ReasonNotMigrated, ReasonWentBack, ReasonOther,
-	}
-	RetryReasons = FailureReasons[:4]
+	FailureReasons = reasons[:]
+	RetryReasons   = reasons[:4]
 )
 
+var reasons = [...]Reason{
+	ReasonBusy, ReasonDeadlock, ReasonSerialization, ReasonConnection,
+	ReasonConnectionsExhausted, ReasonDiskFull, ReasonTimeout, ReasonNotReplicated, ReasonReadOnly,
+	ReasonNotMigrated, ReasonWentBack, ReasonOther,
+}
+
 // reasonCounts counts from the beginning, in the order of FailureReasons.
-type reasonCounts [9]atomic.Uint64
+type reasonCounts [len(reasons)]atomic.Uint64
 
 func (c *reasonCounts) add(reason Reason, n int) {
 	if i := slices.Index(FailureReasons, reason); i >= 0 {
@@ -73,14 +80,14 @@ func (s *Store) Retries() map[Reason]uint64 { return s.counts.retries.read(Retry
 // failed counts the failure of a statement.
 func (s *Store) failed(err error) error {
 	if err != nil {
-		s.counts.failures.add(reasonOf(err), 1)
+		s.counts.failures.add(ReasonOf(err), 1)
 	}
 	return err
 }
 
 // CountRetry counts that something is tried again after the failure.
 func (s *Store) CountRetry(err error) {
-	switch reason := reasonOf(err); reason {
+	switch reason := ReasonOf(err); reason {
 	case ReasonBusy: // counted by the writes that it was for
 	case ReasonDeadlock, ReasonSerialization:
 		s.counts.retries.add(reason, 1)

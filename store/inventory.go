@@ -42,7 +42,7 @@ func (s *Store) Recount(ctx context.Context) (counted bool, err error) {
 		return false, nil
 	}
 	// What takes longer than a statement may would be tried by one gateway after the other, without a pause.
-	postponed := s.exec(ctx, job{}, "update fence.inventory set due_at = greatest(due_at, clock_timestamp() + $1)",
+	postponed := s.execUnwaited(ctx, "update fence.inventory set due_at = greatest(due_at, clock_timestamp() + $1)",
 		recountEvery*time.Since(begun))
 	if postponed != nil {
 		return false, err
@@ -57,7 +57,7 @@ const recountEvery = 20
 // other statements may; ctx bounds it.
 func (s *Store) checkTables(ctx context.Context) error {
 	err := s.inTx(ctx, job{}, pgx.TxOptions{}, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "set local statement_timeout = 0")
+		_, err := tx.Exec(ctx, "set local statement_timeout = 0; set local synchronous_commit = off")
 		if err == nil {
 			_, err = tx.Exec(ctx, "select fence.check_tables()")
 		}

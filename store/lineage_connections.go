@@ -70,6 +70,15 @@ func (s *Store) judge(ctx context.Context, conn *pgconn.PgConn) (state, error) {
 	return now, nil
 }
 
+// judgeAnew judges a connection outside the pool again if there has been another era since.
+func (s *Store) judgeAnew(ctx context.Context, conn *pgx.Conn) error {
+	if era, judged := eraOf(conn); !judged || era == s.lineage.era.Load() {
+		return nil
+	}
+	_, err := s.judge(ctx, conn.PgConn())
+	return err
+}
+
 // readState reads what is there by the simple protocol, which leaves nothing behind.
 func readState(ctx context.Context, conn *pgconn.PgConn) (state, error) {
 	const sql = `

@@ -87,8 +87,8 @@ func expectRefused(t *testing.T, s *store.Store) {
 	if !errors.Is(err, store.ErrDatabaseWentBack) || enginetest.Unavailable(err, store.OutcomeNotApplied) != nil {
 		t.Errorf("an acquire in a database that went back returned %v, want ErrDatabaseWentBack, not applied", err)
 	}
-	if err := s.Ready(t.Context()); !errors.Is(err, store.ErrDatabaseWentBack) {
-		t.Errorf("Ready returned %v, want ErrDatabaseWentBack", err)
+	if err := probe(t.Context(), s); !errors.Is(err, store.ErrDatabaseWentBack) {
+		t.Errorf("a probe returned %v, want ErrDatabaseWentBack", err)
 	}
 	if s.Failures()[store.ReasonWentBack] == 0 {
 		t.Error("no failed statement was counted with the reason went_back")

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencegate/fencegate/migrations"
 )
 
 // classify turns an error of the driver into one of this package's; it is the only code that knows SQLSTATEs. It
@@ -69,8 +71,8 @@ func classifyState(err *pgconn.PgError) error {
 	return err
 }
 
-// reasonOf says why a statement failed, after classify; "" where it has answered as it should.
-func reasonOf(err error) Reason {
+// ReasonOf says why a statement failed, or a connection was not made; "" where it has answered as it should.
+func ReasonOf(err error) Reason {
 	var pgErr *pgconn.PgError
 	unavailable := errors.Is(err, ErrUnavailable)
 	switch {
@@ -78,8 +80,10 @@ func reasonOf(err error) Reason {
 		return ReasonWentBack
 	case errors.Is(err, ErrNotReplicated):
 		return ReasonNotReplicated
-	case errors.Is(err, ErrNotMigrated):
+	case errors.Is(err, ErrNotMigrated), errors.Is(err, migrations.ErrNewer), errors.Is(err, migrations.ErrPrerelease):
 		return ReasonNotMigrated
+	case errors.Is(err, errReadOnly):
+		return ReasonReadOnly
 	case errors.As(err, &pgErr):
 		return reasonOfState(pgErr.Code, unavailable)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
@@ -102,7 +106,11 @@ func reasonOfState(code string, unavailable bool) Reason {
 		return ReasonTimeout
 	case "25006":
 		return ReasonReadOnly
-	case "53100", "53200":
+	case "53300":
+		return ReasonConnectionsExhausted
+	case "53100":
+		return ReasonDiskFull
+	case "53200":
 		return ReasonOther
 	}
 	if !unavailable || code[:min(2, len(code))] == "58" {

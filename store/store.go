@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -166,23 +165,4 @@ func (s *Store) Await(ctx context.Context, timeout time.Duration, waiting func(e
 		waiting(err)
 		timing.Sleep(ctx, 200*time.Millisecond)
 	}
-}
-
-// Ready returns nil if the store can serve: the database answers, takes writes, and has this program's schema.
-// Otherwise it returns ErrUnavailable, whose text says what is wrong; migrations.ErrNewer is in it where that is the
-// reason.
-func (s *Store) Ready(ctx context.Context) error {
-	var readOnly bool
-	const sql = "select pg_is_in_recovery() or current_setting('transaction_read_only')::boolean"
-	err := s.queryRow(ctx, job{}, sql, nil, &readOnly)
-	if err != nil {
-		return err
-	}
-	if readOnly {
-		return NotApplied(errors.New("it is read-only: a standby, or default_transaction_read_only is set"))
-	}
-	if err := migrations.Check(ctx, s.pool); err != nil {
-		return NotApplied(err)
-	}
-	return nil
 }

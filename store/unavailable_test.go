@@ -98,6 +98,15 @@ func TestOutcomeOfAWaitingWrite(t *testing.T) {
 	}
 }
 
+// probe probes a database once, on a new connection.
+func probe(ctx context.Context, s *store.Store) error {
+	conn, err := s.Connect(ctx, "probe")
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.Probe(ctx, conn), conn.Close(ctx))
+}
+
 // alterDatabase makes a setting hold for all sessions that begin from now on.
 func alterDatabase(t *testing.T, b *testbed, setting string) {
 	t.Helper()
@@ -123,7 +132,7 @@ func TestReadOnlyDatabase(t *testing.T) {
 		"policy": func() error {
 			return through.PutPolicy(ctx, store.Policy{Rule: store.RuleStrict, Authority: store.AuthorityBuiltin})
 		},
-		"ready": func() error { return through.Ready(ctx) },
+		"ready": func() error { return probe(ctx, through) },
 	}
 	for name, call := range calls {
 		if err := s.Unchanged(ctx, func() error { return expectUnavailable(call(), store.OutcomeNotApplied) }); err != nil {
@@ -146,7 +155,7 @@ func TestUnmigratedDatabase(t *testing.T) {
 			return err
 		},
 		"lock":  func() error { _, err := fresh.Lock(ctx, "a"); return err },
-		"ready": func() error { return fresh.Ready(ctx) },
+		"ready": func() error { return probe(ctx, fresh) },
 	}
 	for name, call := range calls {
 		err := call()
@@ -157,7 +166,7 @@ func TestUnmigratedDatabase(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := errors.Join(fresh.Migrate(ctx), fresh.Ready(ctx)); err != nil {
+	if err := errors.Join(fresh.Migrate(ctx), probe(ctx, fresh)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := fresh.Acquire(ctx, store.AcquireRequest{Lock: "a", OwnerID: "w"}); err != nil {
@@ -170,7 +179,7 @@ func TestNewerDatabase(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	b.Exec(t, "update fence.guard_revision set revision = revision + 1")
-	err := b.Ready(t.Context())
+	err := probe(t.Context(), b.Store)
 	if err := expectUnavailable(err, store.OutcomeNotApplied); err != nil {
 		t.Error(err)
 	}
@@ -210,7 +219,7 @@ func TestUnreachableDatabase(t *testing.T) {
 			lock: "lock"}
 		_, writeErr := bySet(t.Context(), s.Store, with(token(1))(s))
 		for call, err := range map[string]error{
-			"write": writeErr, "ready": s.Ready(t.Context()), "migrate": s.Migrate(t.Context()),
+			"write": writeErr, "ready": probe(t.Context(), s.Store), "migrate": s.Migrate(t.Context()),
 			"await": s.Await(t.Context(), time.Millisecond, func(error) {}),
 		} {
 			if err := expectUnavailable(err, store.OutcomeNotApplied); err != nil {
@@ -236,7 +245,7 @@ func TestAwait(t *testing.T) {
 	if _, err := admin.Exec(t.Context(), fmt.Sprintf("alter database %q allow_connections false", name)); err != nil {
 		t.Fatal(err)
 	}
-	if err := expectUnavailable(through.Ready(t.Context()), store.OutcomeNotApplied); err != nil {
+	if err := expectUnavailable(probe(t.Context(), through), store.OutcomeNotApplied); err != nil {
 		t.Errorf("a database that takes no connections: %v", err)
 	}
 	awaited := make(chan error, 1)

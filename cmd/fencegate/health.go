@@ -10,7 +10,7 @@ import (
 
 type healthCmd struct {
 	URL     string        `help:"Where the gateway is." default:"http://127.0.0.1:8080"`
-	Ready   bool          `help:"Check also whether it can serve: its database is reachable, takes writes, and has its schema."`
+	Ready   bool          `help:"Check also whether it can serve: its database is reachable, takes commits, and has its schema."`
 	Timeout time.Duration `help:"How long the gateway may take." default:"3s"`
 	Output  string        `help:"text, or json: the gateway's answer, and errors as problem documents." enum:"text,json" default:"text"`
 }

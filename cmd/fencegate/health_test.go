@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
@@ -31,7 +32,12 @@ func TestHealthWithoutTheDatabase(t *testing.T) {
 	gateway.must("health", "--ready")
 	cluster.Stop()
 	gateway.must("health")
-	gateway.fails(exitUnavailable, "unavailable", "health", "--ready")
+	await.True(t, "health --ready notices", func() bool { return gateway.do("health", "--ready").code != exitOK })
+	gateway.fails(exitUnavailable, "can't serve", "health", "--ready")
+	got := gateway.do("health", "--ready", "--output", "json")
+	if !strings.Contains(got.out+got.errOut, `"reason":"database_unreachable"`) {
+		t.Errorf("health --ready says %q %q, want the reason", got.out, got.errOut)
+	}
 }
 
 func TestHealthOfNoGateway(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/groupcommit"
+	"github.com/fencegate/fencegate/store/readiness"
 )
 
 type serveCmd struct {
@@ -161,6 +162,9 @@ func (c *serveCmd) serveOn(
 			service.Run(ctx, func(err error) { logger.Warn("notifications lost; waiters are polled", "error", err) })
 		},
 		func(ctx context.Context) {
+			service.RunProber(ctx, func(now *readiness.NotReadyError) { logReadiness(logger, now) })
+		},
+		func(ctx context.Context) {
 			recorder.Run(ctx, func(err error) { logger.Warn("rejections not recorded yet", "error", err) })
 		},
 		func(ctx context.Context) {
@@ -176,6 +180,14 @@ func (c *serveCmd) serveOn(
 		service.CutOff() // the time to finish requests is over
 	}
 	return err
+}
+
+func logReadiness(logger *slog.Logger, notReady *readiness.NotReadyError) {
+	if notReady == nil {
+		logger.Info("ready")
+		return
+	}
+	logger.Warn("not ready", "reason", string(notReady.Reason), "error", notReady)
 }
 
 func (c *serveCmd) sweeper(st *store.Store) (*store.Sweeper, error) {

@@ -60,6 +60,8 @@ const (
 type OverviewDatabase struct {
 	// State is ok, read_only or unavailable.
 	State string `json:"state"`
+	// Reason says why it takes no commits of the gateway that answers, as /readyz does; absent if it does.
+	Reason string `json:"reason,omitempty"`
 	// Detail says what is wrong.
 	Detail string `json:"detail,omitempty"`
 

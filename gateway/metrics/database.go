@@ -1,10 +1,20 @@
 package metrics
 
-import "github.com/fencegate/fencegate/store"
+import (
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/readiness"
+)
 
 var databaseSubject = &subject{title: "The database, as this gateway sees it"}
 
 var (
+	databaseUpFamily = databaseSubject.gauge("fencegate_database_up",
+		"1 while the database takes commits, as `/readyz` finds out each second.",
+		"0: nothing is granted or written; the next says why.")
+	notReadyFamily = databaseSubject.gauge("fencegate_not_ready",
+		"1 for the reason why the database takes no commits, 0 for the others.",
+		"`/readyz` shows it with a text; [readiness](operations.md#readiness) says what each reason means and what to do.",
+		Label{Name: "reason", Values: texts(readiness.Reasons...)})
 	listeningFamily = databaseSubject.gauge("fencegate_database_listening",
 		"1 while the connection for notifications is open; otherwise waiters are served by polling.",
 		"0 for longer than a restart of the database: waiters and watchers get news up to two seconds late.")
@@ -21,10 +31,11 @@ var (
 	failuresFamily = databaseSubject.counter("fencegate_database_errors_total",
 		"Failed statements by reason, including those that the gateway retried.",
 		"`busy`: another session kept a fence locked; `connection`: the database is unreachable, or refuses; "+
+			"`connections_exhausted`: it takes no more connections; `disk_full`: free some space; "+
 			"`timeout`: it is slow (`--statement-timeout`); `not_replicated`: a commit was made, and its wait for a "+
 			"synchronous standby was ended; `read_only`: it is a standby; `not_migrated`: its schema has another "+
-			"version; `went_back`: it is in an older state than one that was seen; `other`: a full disk, or a defect, "+
-			"which the log names.",
+			"version; `went_back`: it is in an older state than one that was seen; `other`: a lack of memory, or a "+
+			"defect, which the log names.",
 		Label{Name: "reason", Values: texts(store.FailureReasons...)})
 	wentBackFamily = databaseSubject.counter("fencegate_database_went_back_total",
 		"Times the database was found in an older state than one seen before, and was not used, by sign: timeline, an old "+
@@ -45,6 +56,11 @@ var (
 )
 
 func (r *readings) database(of Watched) {
+	notReady := of.NotReady()
+	r.flag(databaseUpFamily, notReady == nil)
+	for _, reason := range readiness.Reasons {
+		r.flag(notReadyFamily, notReady != nil && notReady.Reason == reason, string(reason))
+	}
 	r.flag(listeningFamily, of.Listening())
 	r.value(reconnectsFamily, float64(of.Reconnects()))
 	pool := of.PoolStats()

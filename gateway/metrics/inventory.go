@@ -42,9 +42,6 @@ var (
 		"Age of the inventory that the numbers above come from.",
 		"Some two seconds; more where counting takes long and is done less often, or while the database is "+
 			"unreachable.")
-	databaseUpFamily = inventorySubject.gauge("fencegate_database_up",
-		"1 while the database answers and takes writes.",
-		"0: nothing is granted or written; `/v1/overview` and `/readyz` show why.")
 	synchronousExpectedFamily = inventorySubject.gauge("fencegate_database_synchronous_expected",
 		"1 if commits wait for standbys (synchronous_standby_names, and synchronous_commit).",
 		"0: a grant or a write may be lost with the database's machine.")
@@ -56,8 +53,6 @@ var (
 
 // Database is the last known state of the database.
 type Database struct {
-	// Up says that it answered lately and takes writes.
-	Up bool
 	// Overview is nil until the database answers for the first time.
 	Overview *store.Overview
 	// Now is the time by the database's clock.
@@ -68,7 +63,6 @@ type Database struct {
 func (m *Metrics) WatchDatabase(last func() Database) {
 	m.registry.onScrape(func(to *readings) {
 		known := last()
-		to.flag(databaseUpFamily, known.Up)
 		if known.Overview == nil {
 			return
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/groupcommit"
+	"github.com/fencegate/fencegate/store/readiness"
 )
 
 // ClientGone is the code of a request whose client left before the answer.
@@ -79,6 +80,7 @@ func (m *Metrics) result(err error, ok string) string {
 
 // Watched is the part of the backend that counts for itself.
 type Watched interface {
+	NotReady() *readiness.NotReadyError
 	PoolStats() store.PoolStats
 	Listening() bool
 	Reconnects() uint64

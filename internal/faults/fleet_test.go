@@ -17,6 +17,7 @@ import (
 	"github.com/fencegate/fencegate/internal/program"
 	"github.com/fencegate/fencegate/internal/ps"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/store/readiness"
 )
 
 // gateway is a process of fencegate and a client of it.
@@ -89,6 +90,16 @@ func (g *gateway) awaitReady(t *testing.T) {
 	t.Helper()
 	ctx := patient(t)
 	await.True(t, "the gateway is ready", func() bool { return g.Ready(ctx) == nil })
+}
+
+// awaitUnreachable returns when the gateway says that its database does not answer.
+func (g *gateway) awaitUnreachable(t *testing.T) {
+	t.Helper()
+	ctx := patient(t)
+	await.True(t, "/readyz has the reason "+string(readiness.Unreachable), func() bool {
+		err := g.Ready(ctx)
+		return answeredUnavailable(err) && problemOf(t, err).Reason == string(readiness.Unreachable)
+	})
 }
 
 type atomicGateway = atomic.Pointer[gateway]

@@ -5,6 +5,7 @@ package faults
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -48,7 +49,7 @@ func TestManyStartAtOnce(t *testing.T) {
 	for _, process := range processes {
 		client, err := lockclient.New(process.URL)
 		check(t, err)
-		check(t, client.API().Ready(ctx))
+		await.True(t, "the gateway is ready", func() bool { return client.API().Ready(ctx) == nil })
 		lease, err := client.API().Acquire(ctx, "job/of-"+filepath.Base(process.URL), api.AcquireRequest{OwnerID: "worker"})
 		check(t, err)
 		tokens[lease.FencingToken] = true
@@ -151,7 +152,7 @@ func TestServeOnUnmigratedDatabase(t *testing.T) {
 	if err != nil {
 		t.Fatalf("fencegate migrate: %v\n%s", err, output)
 	}
-	check(t, g.Ready(patient(t)))
+	g.awaitReady(t)
 	mustAcquire(t, g, "job", "worker", 0)
 }
 
@@ -178,8 +179,8 @@ func wantRefusal(t *testing.T, databaseURL string, words ...string) {
 // wantNotReady expects /readyz to say what to do.
 func wantNotReady(t *testing.T, g *gateway, advice string) {
 	t.Helper()
-	err := g.Ready(patient(t))
-	if !answeredUnavailable(err) || !strings.Contains(problemOf(t, err).Detail, advice) {
-		t.Errorf("/readyz does not say %q, but: %v", advice, err)
-	}
+	await.True(t, fmt.Sprintf("/readyz says %q", advice), func() bool {
+		err := g.Ready(patient(t))
+		return answeredUnavailable(err) && strings.Contains(problemOf(t, err).Detail, advice)
+	})
 }

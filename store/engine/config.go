@@ -19,6 +19,9 @@ type Config struct {
 	// PollInterval is the time between two looks for waiters and events whose notification was lost. Default 2 s; at least
 	// 10 ms.
 	PollInterval time.Duration
+	// ProbeInterval is the time between two commits that find out whether the database takes them. Default 1 s; at least
+	// 10 ms.
+	ProbeInterval time.Duration
 	// RefusalsRememberedMax is the number of resources whose rejected writes are remembered, to refuse them without the
 	// database. Default 100,000, some 20 MiB; at most 10,000,000. Negative: none.
 	RefusalsRememberedMax int
@@ -35,6 +38,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, time.Second)
 	c.DeadAfter = cmp.Or(c.DeadAfter, 5*time.Second)
 	c.PollInterval = cmp.Or(c.PollInterval, 2*time.Second)
+	c.ProbeInterval = cmp.Or(c.ProbeInterval, time.Second)
 	c.RefusalsRememberedMax = cmp.Or(c.RefusalsRememberedMax, defaultRefusalsRemembered)
 	c.Leases = cmp.Or(c.Leases, store.ProviderPostgres)
 	switch {
@@ -48,6 +52,8 @@ func (c Config) withDefaults() (Config, error) {
 			store.ErrInvalid, c.RefusalsRememberedMax, refusalsRememberedMax)
 	case c.PollInterval < 10*time.Millisecond:
 		return c, fmt.Errorf("%w: the poll interval is %s, it must be at least 10ms", store.ErrInvalid, c.PollInterval)
+	case c.ProbeInterval < 10*time.Millisecond:
+		return c, fmt.Errorf("%w: the probe interval is %s, it must be at least 10ms", store.ErrInvalid, c.ProbeInterval)
 	}
 	return c, nil
 }

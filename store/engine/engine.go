@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/groupcommit"
+	"github.com/fencegate/fencegate/store/readiness"
 	"github.com/fencegate/fencegate/store/waitqueue"
 	"github.com/fencegate/fencegate/store/watch"
 )
@@ -28,6 +29,7 @@ type Engine struct {
 	watches   *watch.Broadcast
 	listener  *listener
 	providers *providers
+	prober    *readiness.Prober
 }
 
 // New returns an Engine over a store. It waits to be Run; before that it works, only slower. It returns ErrInvalid if
@@ -57,6 +59,7 @@ func New(on *store.Store, config Config) (*Engine, error) {
 			HeartbeatInterval: config.HeartbeatInterval, DeadAfter: config.DeadAfter, PollInterval: config.PollInterval,
 		}),
 		watches: watch.New(on, config.PollInterval),
+		prober:  readiness.New(on, config.ProbeInterval),
 	}
 	ownChannel := "fence_" + strings.ReplaceAll(id.String(), "-", "") // as fence.gateway_channel makes it
 	e.listener = newListener(on, ownChannel, store.EventsChannel, store.PoliciesChannel)
@@ -79,6 +82,18 @@ func (e *Engine) Run(ctx context.Context, onError func(error)) {
 	running.Wait()
 	e.group.Close()
 }
+
+// RunProber finds out whether the database takes commits, until ctx ends; see readiness.Prober.Run.
+func (e *Engine) RunProber(ctx context.Context, onChange func(*readiness.NotReadyError)) {
+	e.prober.Run(ctx, onChange)
+}
+
+// Ready returns a readiness.NotReadyError if the database takes no commits, as of the last probe. It waits for the first
+// one until ctx ends.
+func (e *Engine) Ready(ctx context.Context) error { return e.prober.Ready(ctx) }
+
+// NotReady returns why the database takes no commits, as of the last probe, or nil.
+func (e *Engine) NotReady() *readiness.NotReadyError { return e.prober.NotReady() }
 
 // CutOff cancels the writes in flight, whose outcome then is unknown, so that Run returns soon after its ctx has ended.
 func (e *Engine) CutOff() { e.group.CutOff() }

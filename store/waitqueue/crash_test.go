@@ -135,10 +135,16 @@ func TestAnswersSurviveACrash(t *testing.T) {
 		if n := b.Count(t, d.seen, lock); n != 1 {
 			t.Errorf("%s was answered, and is lost", d.name)
 		}
-		if err := enginetest.Insist(func() error { return s.At(0).Ready(await.Context(t)) }); err != nil {
+		if err := enginetest.Insist(func() error {
+			_, err := s.At(0).Policies(await.Context(t))
+			return err
+		}); err != nil {
 			t.Fatal(err)
 		}
-		if err := enginetest.Insist(func() error { return s.At(1).Ready(await.Context(t)) }); err != nil {
+		if err := enginetest.Insist(func() error {
+			_, err := s.At(1).Policies(await.Context(t))
+			return err
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -80,7 +80,7 @@ export function mount(container, params, app) {
       const answer = await app.get('/v1/overview', {range_ms: range});
       if (number !== requests) return;
       // only this page has the earlier points
-      const away = answer.database.state === 'unavailable' && history?.range === range;
+      const away = history?.range === range && answer.points.every((point) => point.accepted_per_s === undefined);
       history = away ? {...history, points: mergePoint(history.points, {at: serverNow(), values: {}}, history)}
         : {step: answer.step_ms, range, points: answer.points.map(toPoint)};
       if (state.firstChild !== body) fill(state, body);

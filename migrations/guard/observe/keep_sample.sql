@@ -2,7 +2,8 @@
 --
 -- Stores the state of a gateway and, as a sample, the difference between its totals and its report before; the first
 -- sample of a gateway covers its time from the start. Called again with the same totals, after a lost answer, it adds
--- only an empty sample.
+-- only an empty sample. The commit waits for neither the disk nor standbys: a crash loses the sample and the report
+-- together, so the next sample has its counts.
 --
 -- Totals count from the start of a gateway and never fall. durations has as many elements as before. A sample ends with
 -- its last element that is not 0, because most have few or none, and there are many of them.
@@ -17,6 +18,7 @@ declare
     v_before fence.gateway_states;
     v_at     timestamptz;
 begin
+    perform set_config('synchronous_commit', 'off', true);
     select * into v_before from fence.gateway_states g where g.gateway_id = p_gateway_id for update;
     v_at := clock_timestamp();
     insert into fence.samples (gateway_id, at, span_ms, accepted, rejected, failed, durations)

@@ -27,7 +27,8 @@ export function createDatabase() {
     shown = text;
     const [label, tone] = states[database.state] ?? [database.state, 'warn'];
     fill(body, h('dl', {class: 'facts'},
-      fact('State', badge(label, tone), database.detail && h('p', {class: 'note'}, database.detail)),
+      fact('State', badge(label, tone), database.reason && ` ${database.reason.replaceAll('_', ' ')}`,
+        database.detail && h('p', {class: 'note'}, database.detail)),
       database.version !== undefined && facts(database)));
   }
 

@@ -1,0 +1,246 @@
+// Package readiness finds out whether the database takes commits, and if not, why.
+//
+// A Prober commits something tiny once a second, on a connection of its own: connections of the pool may all be stuck
+// in what it is to find. There is never a second probe while one hangs. A second connection then looks at what the
+// database is doing with it, and so tells a commit that waits for a standby from a database that does not answer.
+//
+//	0 s   the database stops to take commits
+//	1 s   the next probe begins, at the latest. An error is an answer; otherwise
+//	3 s   the probe has hung for 2 s: the second connection finds the wait for a standby, or has no answer itself
+//	4 s   within 1 s: unreachable. The probe is given up, and the next one connects anew
+//	6 s   the database answers, and the commit has taken more than 5 s: slow
+package readiness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/internal/timing"
+)
+
+const (
+	hangsAfter     = 2 * time.Second
+	lookInterval   = time.Second
+	slowAfter      = 5 * time.Second
+	lookTimeout    = time.Second
+	connectTimeout = 10 * time.Second // for all hosts of the URL
+	closeTimeout   = time.Second
+
+	application = "fencegate prober"
+)
+
+// Prober probes the database of one Store. Its methods but Run are safe for concurrent use.
+type Prober struct {
+	store      *store.Store
+	interval   time.Duration
+	conn       *pgx.Conn   // nil: none; of the probe under way
+	connecting atomic.Bool // of the probe under way
+	last       atomic.Pointer[result]
+	probed     chan struct{} // closed with the first result
+}
+
+// result is what is known since the last probe; nil: ready.
+type result struct{ notReady *NotReadyError }
+
+// New returns a Prober that begins a probe in each interval, once it is Run.
+func New(on *store.Store, interval time.Duration) *Prober {
+	return &Prober{store: on, interval: interval, probed: make(chan struct{})}
+}
+
+// Ready returns nil if the last probe has committed, and otherwise a NotReadyError. It waits for the first one until
+// ctx ends.
+func (p *Prober) Ready(ctx context.Context) error {
+	select {
+	case <-p.probed:
+	case <-ctx.Done():
+	}
+	if notReady := p.NotReady(); notReady != nil {
+		return notReady
+	}
+	return nil
+}
+
+// NotReady returns why the last probe has not committed, or nil if it has. Before the first one it is Unreachable.
+func (p *Prober) NotReady() *NotReadyError {
+	if last := p.last.Load(); last != nil {
+		return last.notReady
+	}
+	return &NotReadyError{Unreachable, time.Now(), store.NotApplied(errors.New("it did not answer yet"))}
+}
+
+// Run probes until ctx ends. It passes the reason to onChange when there is another one than before, and nil when the
+// database takes commits again.
+func (p *Prober) Run(ctx context.Context, onChange func(*NotReadyError)) {
+	defer p.disconnect()
+	for ctx.Err() == nil {
+		next := time.Now().Add(p.interval)
+		err := p.probe(ctx, onChange)
+		if ctx.Err() == nil {
+			p.set(err, onChange)
+		}
+		timing.Sleep(ctx, time.Until(next))
+	}
+}
+
+func (p *Prober) set(err error, onChange func(*NotReadyError)) {
+	var before, now *NotReadyError
+	last := p.last.Load()
+	if last != nil {
+		before = last.notReady
+	}
+	if err != nil {
+		now = &NotReadyError{reasonOf(err), time.Now(), err}
+		if before != nil {
+			now.Since = before.Since
+		}
+	}
+	p.last.Store(&result{now})
+	if last == nil {
+		close(p.probed)
+	}
+	if (before == nil) != (now == nil) || now != nil && now.Reason != before.Reason {
+		onChange(now)
+	}
+}
+
+// probe commits once. While the commit hangs, it sets why.
+func (p *Prober) probe(ctx context.Context, onChange func(*NotReadyError)) error {
+	ctx, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	committed := make(chan error, 1)
+	begun := time.Now()
+	go func() { committed <- p.commit(ctx) }()
+	look := onlooker{store: p.store}
+	defer look.close()
+	for wait := hangsAfter; ; wait = lookInterval {
+		select {
+		case err := <-committed:
+			return err
+		case <-time.After(wait):
+		}
+		var err error
+		if p.connecting.Load() {
+			err = hungError{Unreachable, "it does not answer"}
+		} else if err = look.at(ctx, time.Since(begun)); err != nil && reasonOf(err) == Unreachable {
+			giveUp()
+			<-committed
+			return err
+		}
+		if err != nil {
+			p.set(err, onChange)
+		}
+	}
+}
+
+// commit probes on the connection that there is. If that fails, the connection may have been cut: what counts is a new
+// one.
+func (p *Prober) commit(ctx context.Context) error {
+	if p.conn != nil {
+		if p.store.Probe(ctx, p.conn) == nil {
+			return p.requireConnection(ctx)
+		}
+		p.disconnect()
+	}
+	if err := p.connect(ctx); err != nil {
+		return err
+	}
+	if err := p.store.Probe(ctx, p.conn); err != nil {
+		p.disconnect()
+		return err
+	}
+	return p.requireConnection(ctx)
+}
+
+func (p *Prober) connect(ctx context.Context) (err error) {
+	p.connecting.Store(true)
+	defer p.connecting.Store(false)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	p.conn, err = p.store.Connect(ctx, application)
+	return unanswered(err)
+}
+
+func (p *Prober) requireConnection(ctx context.Context) error {
+	p.connecting.Store(true)
+	defer p.connecting.Store(false)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	return unanswered(p.store.RequireConnection(ctx))
+}
+
+func (p *Prober) disconnect() {
+	if p.conn != nil {
+		closeNow(p.conn)
+		p.conn = nil
+	}
+}
+
+// onlooker finds out, on a connection of its own, why a probe hangs. It keeps the connection as long as the probe
+// hangs: when commits wait, other clients soon use up all connections.
+type onlooker struct {
+	store *store.Store
+	conn  *pgx.Conn
+}
+
+// at returns why a probe that has hung for so long hangs; nil: that is not known yet.
+func (o *onlooker) at(ctx context.Context, hung time.Duration) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	if o.conn == nil {
+		if o.conn, err = o.store.Connect(ctx, application); err != nil {
+			return unanswered(err)
+		}
+	}
+	var waitsFor string
+	err = o.conn.QueryRow(ctx, `
+		select coalesce(max(a.wait_event) filter (where a.wait_event = 'SyncRep'),
+			max(a.wait_event_type || '/' || a.wait_event), 'nothing')
+		from pg_stat_activity a
+		where a.query = $1 and a.state = 'active' and a.datname = current_database()`, store.ProbeSQL).Scan(&waitsFor)
+	switch {
+	case err != nil:
+		o.close()
+		return unanswered(store.NotApplied(err))
+	case waitsFor == "SyncRep":
+		return hungError{WaitsForStandby, "commits wait for a synchronous standby that does not confirm them"}
+	case hung > slowAfter:
+		return hungError{Slow, fmt.Sprintf("a commit takes longer than %s (it waits for %s)", slowAfter, waitsFor)}
+	}
+	return nil
+}
+
+func (o *onlooker) close() {
+	if o.conn != nil {
+		closeNow(o.conn)
+		o.conn = nil
+	}
+}
+
+// hungError says why a probe hangs. A text, since the driver has no error for it.
+type hungError struct {
+	reason Reason
+	text   string
+}
+
+func (e hungError) Error() string { return e.text }
+
+// unanswered turns a timeout of a connection into Unreachable; that of a commit is Slow.
+func unanswered(err error) error {
+	if store.ReasonOf(err) == store.ReasonTimeout {
+		return hungError{Unreachable, "it does not answer"}
+	}
+	return err
+}
+
+// closeNow closes a connection, but does not wait long for a database that hangs.
+func closeNow(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	_ = conn.Close(ctx)
+}
