@@ -34,6 +34,7 @@ func TestLeases(t *testing.T) {
 					"only its own":               (*suite).onlyItsOwn,
 					"an expired lease":           (*suite).expired,
 					"the same request":           (*suite).sameRequest,
+					"a command sent twice":       (*suite).sentTwice,
 					"another program":            (*suite).anotherProgram,
 					"beside postgres":            (*suite).besidePostgres,
 					"a policy's max_hold":        (*suite).maxHold,
@@ -139,6 +140,13 @@ func (s *suite) sameRequest(t *testing.T) {
 	_, err := s.leases.Acquire(await.Context(t), r)
 	lost(t, "the request after the release", err, "released")
 	acquire(t, s.leases, request("again", "B"))
+}
+
+func (s *suite) sentTwice(t *testing.T) {
+	answers, err := s.leases.ReserveTwice(await.Context(t), request("twice", "A"))
+	if err != nil || answers != [2]string{"reserved", "reserved"} {
+		t.Errorf("a reservation that the client library sent twice: %v, %v", answers, err)
+	}
 }
 
 func (s *suite) anotherProgram(t *testing.T) {

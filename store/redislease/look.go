@@ -19,7 +19,7 @@ const (
 	lookTimeoutMin = time.Second
 	// databaseTimeout bounds a statement of a look.
 	databaseTimeout = 10 * time.Second
-	// probeInterval is the time between two probes of a server.
+	// probeInterval is the time between two probes of a server, and of the connection for published releases.
 	probeInterval = time.Second
 )
 
@@ -58,25 +58,6 @@ func (l *Leases) probeOnce(ctx context.Context, s *server) {
 	marked, err := s.run(ctx, markScript, []string{l.config.KeyPrefix + markerName}, l.restMS())
 	if err == nil {
 		s.quarantined(ms(marked.number(1)))
-	}
-}
-
-// listen wakes waiters here when a lease ends anywhere. The client connects again by itself; what is published
-// meanwhile is lost, and the waiters poll.
-func (l *Leases) listen(ctx context.Context, s *server) {
-	subscription := s.client.Subscribe(ctx, l.channel())
-	defer subscription.Close()
-	published := subscription.Channel()
-	for {
-		select {
-		case message, ok := <-published:
-			if !ok {
-				return
-			}
-			l.queues.woken(store.Name(message.Payload))
-		case <-ctx.Done():
-			return
-		}
 	}
 }
 

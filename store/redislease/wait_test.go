@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -122,6 +123,38 @@ func awaitSubscribers(t *testing.T, server *redistest.Server, want int) {
 	})
 }
 
+// TestPolls checks that a waiter seldom polls a lease whose end it would be told of, and often what another program has.
+func TestPolls(t *testing.T) {
+	t.Parallel()
+	db, server := openDB(t), redistest.Start(t)
+	config := redislease.Config{PollInterval: 10 * time.Millisecond}
+	ofLease, ofOther := open(t, db, config, server), open(t, db, config, server)
+	awaitSubscribers(t, server, 2)
+	acquire(t, ofLease, request("lease", "A"))
+	server.Do("SET", "other", "another program's", "PX", "600000")
+	const few = 20
+	inBackground(t.Context(), t, ofLease, waiting("lease", "B"))
+	inBackground(t.Context(), t, ofOther, waiting("other", "B"))
+	calls := func(of *redislease.Leases) uint64 { return of.Stats()[0].Calls }
+	await.True(t, "polls of the other program's key", func() bool { return calls(ofOther) > 5*few })
+	if polls := calls(ofLease); polls > 2*few {
+		t.Errorf("%d calls for the lease, and %d for the key of another program", polls, calls(ofOther))
+	}
+}
+
+// TestListensAgain checks that a waiter tries again when the connection for published releases was lost for a while.
+func TestListensAgain(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	leases := open(t, openDB(t), redislease.Config{PollInterval: never}, server)
+	awaitSubscribers(t, server, 1)
+	acquire(t, leases, request("lock", "A"))
+	next := inBackground(await.Context(t), t, leases, waiting("lock", "B"))
+	server.Do("DEL", "lock")
+	server.Do("CLIENT", "KILL", "TYPE", "pubsub")
+	granted(t, "the lock by the next subscription", next)
+}
+
 // TestLossDuringTheMint checks what becomes of an acquire between its reservation and its confirmation.
 func TestLossDuringTheMint(t *testing.T) {
 	t.Parallel()
@@ -181,6 +214,12 @@ func TestLossDuringTheMint(t *testing.T) {
 	})
 
 	t.Run("the client leaves", func(t *testing.T) {
+		db.givenBack = func() {
+			if strings.Contains(server.Do("GET", "client"), "fencing_token") {
+				t.Error("the key has the lease before it is given back: the same request sent again would get it")
+			}
+		}
+		defer func() { db.givenBack = nil }()
 		for _, wait := range []time.Duration{0, store.WaitMax} {
 			ctx, cancel := context.WithCancel(t.Context())
 			db.set(nil, func() error { cancel(); return nil })
@@ -191,4 +230,42 @@ func TestLossDuringTheMint(t *testing.T) {
 			release(t, other, acquire(t, other, request("client", "B")))
 		}
 	})
+
+	t.Run("the client leaves while the lease is confirmed", func(t *testing.T) {
+		_, err := leases.Acquire(&leaving{Context: t.Context(), after: 1}, request("confirm", "A"))
+		fails(t, "the acquire", err, context.Canceled)
+		r := request("confirm", "A")
+		r.RequestID = "r"
+		lease, _ := leases.Acquire(&leaving{Context: t.Context(), after: 1}, r)
+		if again := acquire(t, other, r); again.ID != lease.ID || renew(t, other, again) != nil {
+			t.Errorf("the same request sent again got %+v, want %+v", again, lease)
+		}
+	})
+
+	t.Run("the outcome of the mint is unknown", func(t *testing.T) {
+		r := request("unknown", "A")
+		r.RequestID = "r"
+		db.set(nil, func() error { return &store.UnavailableError{Outcome: store.OutcomeUnknown, Err: broken} })
+		_, err := leases.Acquire(t.Context(), r)
+		fails(t, "the acquire", err, broken)
+		await.True(t, "the lease is given back", func() bool {
+			refs, err := db.ProvidedLeases(t.Context(), store.ProviderRedis, "unknown", 1)
+			return err == nil && len(refs) == 0
+		})
+		acquire(t, other, r) // the request_id is free again
+	})
+}
+
+// leaving is the context of a client that is found gone after so many checks.
+type leaving struct {
+	context.Context
+
+	after int
+}
+
+func (l *leaving) Err() error {
+	if l.after--; l.after < 0 {
+		return context.Canceled
+	}
+	return nil
 }
