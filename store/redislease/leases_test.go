@@ -219,14 +219,21 @@ func (s *suite) unsupported(t *testing.T) {
 func (s *suite) broken(t *testing.T) {
 	lease := acquire(t, s.leases, request("broken", "A"))
 	next := inBackground(await.Context(t), t, s.leases, waiting("broken", "B"))
-	if _, err := s.db.Break(t.Context(), "broken", "it hangs"); err != nil {
+	broken, err := s.db.Break(t.Context(), "broken", "it hangs")
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.leases.Forget(t.Context(), "broken"); err != nil {
+	if err := s.leases.Forget(t.Context(), "broken", broken.Token); err != nil {
 		t.Fatal(err)
 	}
-	granted(t, "the lock after the break", next)
-	_, err := s.renew(t, lease.Ref(), 0)
+	second := granted(t, "the lock after the break", next)
+	if err := s.leases.Forget(t.Context(), "broken", broken.Token); err != nil {
+		t.Fatal(err)
+	}
+	if err := renew(t, s.leases, second); err != nil {
+		t.Errorf("a renewal of the lease that was granted after the break: %v", err)
+	}
+	_, err = s.renew(t, lease.Ref(), 0)
 	lost(t, "a renewal after the break", err, "broken")
 	_, err = s.leases.ReleaseLease(await.Context(t), lease.Ref())
 	lost(t, "a release after the break", err, "broken")
@@ -240,7 +247,7 @@ func (s *suite) lostKey(t *testing.T) {
 	if left, err := s.leases.Left(t.Context(), []store.LeaseRef{first.Ref()}); err != nil || left[0] != 0 {
 		t.Errorf("left is %v, %v, want 0", left, err)
 	}
-	if err := s.leases.Look(t.Context(), "gone"); err != nil {
+	if _, err := s.leases.Look(t.Context(), "gone"); err != nil {
 		t.Error(err)
 	}
 	if lock, err := s.db.Lock(t.Context(), "gone"); err != nil || lock.State != store.LockExpired {

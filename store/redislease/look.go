@@ -91,26 +91,28 @@ func (l *Leases) settleSome(ctx context.Context) (settled int, err error) {
 	return len(asked), l.db.SettleLeases(ctx, seen)
 }
 
-// Look tells the database if the lease on a lock has ended. It returns ErrUnavailable.
-func (l *Leases) Look(ctx context.Context, lock store.Name) error {
+// Look returns the leases on a lock that run, and tells the database if one has ended. It returns ErrUnavailable.
+func (l *Leases) Look(ctx context.Context, lock store.Name) (running []store.SeenLease, err error) {
 	believed, err := l.db.ProvidedLeases(ctx, l.config.Provider, lock, lockLeasesMax)
 	if err != nil || len(believed) == 0 {
-		return err
+		return nil, err
 	}
 	lefts, err := l.Left(ctx, believed)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var ended []store.SeenLease
 	for i, ref := range believed {
 		if lefts[i] <= 0 {
 			ended = append(ended, store.SeenLease{LeaseRef: ref})
+		} else {
+			running = append(running, store.SeenLease{LeaseRef: ref, Left: lefts[i]})
 		}
 	}
 	if len(ended) == 0 {
-		return nil
+		return running, nil
 	}
-	return l.db.SettleLeases(ctx, ended)
+	return running, l.db.SettleLeases(ctx, ended)
 }
 
 // Left returns how long leases still run; 0: it has ended. A lease of which that is not known, because servers do not
