@@ -194,7 +194,14 @@ func (s *suite) maxHold(t *testing.T) {
 		(renewed.HoldLeft > policy.MaxHold || !renewed.HoldUntil.Equal(lease.HoldUntil)) {
 		t.Errorf("renewed: %+v, want no more than %s left", renewed, policy.MaxHold)
 	}
-	acquire(t, s.leases, waiting("held", "B"))
+	second := acquire(t, s.leases, waiting("held", "B"))
+	for _, server := range s.servers {
+		server.Do("DEL", "held")
+	}
+	if _, err := s.leases.Look(t.Context(), "held"); err != nil {
+		t.Error(err)
+	}
+	lost(t, "a renewal of a lease that ended before its hold", renew(t, s.leases, second), "expired")
 }
 
 func (s *suite) unsupported(t *testing.T) {
