@@ -65,6 +65,8 @@ func TestLeaseInRedis(t *testing.T) {
 	})
 	if lock := h.lock(t, "jobs/1"); lock.State != "held" || lock.Holders[0].Provider != "redis" {
 		t.Errorf("the lock is %+v, want it held in redis", lock)
+	} else if holder := lock.Holders[0]; time.Until(holder.ExpiresAt.Time) > time.Duration(holder.TTLMS)*time.Millisecond {
+		t.Errorf("the lease expires at %s, want what Redis says: at most %d ms from now", holder.ExpiresAt, holder.TTLMS)
 	}
 
 	h.breakLock(t, "jobs/1", "it hangs")

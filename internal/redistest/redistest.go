@@ -28,6 +28,7 @@ type Server struct {
 	address    string
 	host, port string
 	args       []string
+	clock      string // the file with the shift of its clock; "": the system's clock
 	cmd        *exec.Cmd
 	ended      chan struct{}
 	output     lockedbuffer.Buffer
@@ -38,11 +39,17 @@ type Server struct {
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	s := prepare(t)
+	s.start(settings)
+	return s
+}
+
+func (s *Server) start(settings []string) {
+	s.t.Helper()
 	s.args = append([]string{
 		"--bind", s.host, "--port", s.port, "--dir", s.dir, "--save", "", "--appendonly", "no", "--loglevel", "warning",
+		"--repl-diskless-sync-delay", "0",
 	}, settings...)
 	s.run()
-	return s
 }
 
 // StartSentinel runs a Sentinel that watches a master under a name.
@@ -57,6 +64,16 @@ func StartSentinel(t testing.TB, name string, master *Server) *Server {
 	}
 	s.args = []string{config, "--sentinel"}
 	s.run()
+	return s
+}
+
+// StartReplica runs a server that replicates from a master, and waits until it has the master's data.
+func StartReplica(t testing.TB, master *Server) *Server {
+	t.Helper()
+	s := Start(t, "--replicaof", master.host+" "+master.port)
+	await.True(t, "the replica has the data of its master", func() bool {
+		return strings.Contains(s.Do("INFO", "replication"), "master_link_status:up")
+	})
 	return s
 }
 
@@ -143,7 +160,7 @@ func (s *Server) signal(signal syscall.Signal) {
 func (s *Server) run() {
 	s.t.Helper()
 	s.cmd = exec.Command(s.path, s.args...)
-	s.cmd.Dir = s.dir
+	s.cmd.Dir, s.cmd.Env = s.dir, s.environment()
 	s.cmd.Stdout, s.cmd.Stderr = &s.output, &s.output
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)

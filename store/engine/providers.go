@@ -25,12 +25,12 @@ type Keeper interface {
 	GiveBack(context.Context, store.Lease) error
 	Renew(context.Context, store.LeaseRef, time.Duration) (store.Lease, error)
 	ReleaseLease(context.Context, store.LeaseRef) (store.Released, error)
-	// Forget frees a lock whose lease was broken.
-	Forget(context.Context, store.Name) error
+	// Forget frees a lock whose lease with that token was broken; 0: there was none.
+	Forget(context.Context, store.Name, int64) error
 	// Waiting returns how many acquires wait in this process.
 	Waiting() int
-	// Look lets PostgreSQL know whether the leases on a lock still run.
-	Look(context.Context, store.Name) error
+	// Look returns the leases on a lock that run, and lets PostgreSQL know of those that have ended.
+	Look(context.Context, store.Name) ([]store.SeenLease, error)
 }
 
 // providers says what keeps the leases on each name: what the policy of its longest prefix says, or else the default.
@@ -200,7 +200,7 @@ func (e *Engine) Break(ctx context.Context, lock store.Name, reason string) (sto
 		if keeper == nil {
 			continue
 		}
-		if failed := keeper.Forget(ctx, lock); failed != nil {
+		if failed := keeper.Forget(ctx, lock, lease.Token); failed != nil {
 			return lease, failed
 		}
 	}
@@ -209,29 +209,47 @@ func (e *Engine) Break(ctx context.Context, lock store.Name, reason string) (sto
 
 // Lock returns a lock as it is now; see store.Store.Lock.
 func (e *Engine) Lock(ctx context.Context, name store.Name) (store.Lock, error) {
-	if err := e.look(ctx, name); err != nil {
+	running, err := e.look(ctx, name)
+	if err != nil {
 		return store.Lock{}, err
 	}
-	return e.Store.Lock(ctx, name)
+	lock, err := e.Store.Lock(ctx, name)
+	showEnds(lock, running)
+	return lock, err
 }
 
 // LockAndFence returns a lock and the fence of its name; see store.Store.LockAndFence.
 func (e *Engine) LockAndFence(ctx context.Context, name store.Name) (store.Lock, *store.Fence, error) {
-	if err := e.look(ctx, name); err != nil {
+	running, err := e.look(ctx, name)
+	if err != nil {
 		return store.Lock{}, nil, err
 	}
-	return e.Store.LockAndFence(ctx, name)
+	lock, fence, err := e.Store.LockAndFence(ctx, name)
+	showEnds(lock, running)
+	return lock, fence, err
 }
 
-// look asks the keeper of a name whether its leases still run. If the keeper does not answer, what PostgreSQL believes
-// is shown.
-func (e *Engine) look(ctx context.Context, name store.Name) error {
+// look asks the keeper of a name for its leases. If the keeper does not answer, what PostgreSQL believes is shown.
+func (e *Engine) look(ctx context.Context, name store.Name) (running []store.SeenLease, err error) {
 	keeper, err := e.providers.of(ctx, name)
 	if keeper == nil || err != nil {
-		return nil //nolint:nilerr // whoever reads a lock need not know what keeps it
+		return nil, nil //nolint:nilerr // whoever reads a lock need not know what keeps it
 	}
-	if err := keeper.Look(ctx, name); err != nil && !errors.Is(err, store.ErrProviderUnavailable) {
-		return err
+	running, err = keeper.Look(ctx, name)
+	if errors.Is(err, store.ErrProviderUnavailable) {
+		return nil, nil
 	}
-	return nil
+	return running, err
+}
+
+// showEnds sets when leases expire that their keeper has just said to run. PostgreSQL believes in them for longer. A
+// keeper that is not certain says the shortest time.
+func showEnds(lock store.Lock, running []store.SeenLease) {
+	for _, lease := range running {
+		for i := range lock.Holders {
+			if lock.Holders[i].Token == lease.Token && lease.Left > time.Millisecond {
+				lock.Holders[i].ExpiresAt = time.Now().Add(lease.Left).Truncate(time.Millisecond)
+			}
+		}
+	}
 }

@@ -17,11 +17,12 @@ import (
 const (
 	// reservationTTL is how long a lock stays reserved while its token is minted, whatever the TTL of the lease.
 	reservationTTL = 5 * time.Second
-	// splitsMax is how often a lock is tried again where several callers have reserved it at a minority each, and
-	// splitPause the longest pause before that.
-	splitsMax, splitPause = 10, 50 * time.Millisecond
-	// giveBackTimeout bounds the statement that gives back a lease that nobody was told of.
-	giveBackTimeout = 5 * time.Second
+	// splitsTime is for how long a lock is tried again where several callers have reserved it at a minority each; twice
+	// the timeout of a server, if that is longer. splitPause is the longest pause before a try.
+	splitsTime, splitPause = 300 * time.Millisecond, 50 * time.Millisecond
+	// giveBackTimeout is for how long it is tried to give back a lease that nobody was told of, and giveBackPause the time
+	// between two tries.
+	giveBackTimeout, giveBackPause = 5 * time.Second, 500 * time.Millisecond
 	// notFencegate is shown as the owner of a key that another program has written.
 	notFencegate = "(not fencegate)"
 )
@@ -61,17 +62,31 @@ func (l *Leases) acquire(ctx context.Context, request store.AcquireRequest, wait
 	granted, err := l.mint(calls, request, reserved, waited)
 	if err != nil {
 		l.deleteKeys(calls, reserved.ref(request), l.servers)
+		if store.OutcomeOf(err) == store.OutcomeUnknown {
+			l.running.Go(func() { l.giveBackFound(calls, reserved.ref(request)) })
+		}
 		return store.Lease{}, err
 	}
-	lease, err := l.confirm(calls, request, reserved, granted, minting)
-	if err == nil && ctx.Err() != nil {
-		err = fmt.Errorf("the client of the acquire of %s is gone: %w", request.Lock, context.Cause(ctx))
+	var lease store.Lease
+	if err = gone(ctx, request.Lock); err == nil {
+		lease, err = l.confirm(calls, request, reserved, granted, minting)
+	}
+	if err == nil && request.RequestID == "" { // with one, the client may have the lease by the same request sent again
+		err = gone(ctx, request.Lock)
 	}
 	if err != nil {
 		_ = l.GiveBack(calls, granted)
 		return store.Lease{}, err
 	}
 	return lease, nil
+}
+
+// gone returns an error if the client of an acquire is gone.
+func gone(ctx context.Context, lock store.Name) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return fmt.Errorf("the client of the acquire of %s is gone: %w", lock, context.Cause(ctx))
 }
 
 // reservation is a key that waits for its token.
@@ -92,15 +107,21 @@ func (r reservation) ref(request store.AcquireRequest) store.LeaseRef {
 // of its own, so that the late end of one can't take anything from the next.
 func (l *Leases) reserve(ctx context.Context, request store.AcquireRequest) (reservation, error) {
 	began := time.Now()
-	for attempt := 1; ; attempt++ {
+	for {
 		r, answers, err := l.tryReserve(ctx, request)
 		if err != nil || count(answers, said("reserved")) >= l.quorum() && time.Now().Before(r.until) {
 			return r, err
 		}
 		l.unreserve(ctx, r.ref(request), answers)
 		lease, split, err := l.refused(request, answers)
-		pending := errors.Is(err, errPending) && time.Since(began) < reservationTTL
-		if !pending && (!split || attempt >= splitsMax) {
+		patience := time.Duration(0)
+		switch {
+		case errors.Is(err, errPending):
+			patience = reservationTTL
+		case split:
+			patience = max(splitsTime, 2*l.config.Timeout)
+		}
+		if time.Since(began) >= patience {
 			r.again = lease
 			return r, err
 		}
@@ -167,7 +188,7 @@ func (l *Leases) holder(request store.AcquireRequest, keys []seen) (store.Lease,
 	var most seen
 	for _, key := range keys {
 		votes[key.id()]++
-		if votes[key.id()] > votes[most.id()] || key.id() == most.id() && key.leftMS < most.leftMS {
+		if !most.found || votes[key.id()] > votes[most.id()] || key.id() == most.id() && key.leftMS < most.leftMS {
 			most = key
 		}
 	}
@@ -188,6 +209,8 @@ func (l *Leases) holder(request store.AcquireRequest, keys []seen) (store.Lease,
 			return most.value.lease(request.Lock, most.nowMS, most.leftMS), same, nil
 		case again && most.value.Token == 0:
 			return store.Lease{}, same, fmt.Errorf("%w: %w", errPending, held)
+		case most.value.Token > 0:
+			return store.Lease{}, same, &announcedError{held}
 		}
 	}
 	return store.Lease{}, same, held
@@ -265,6 +288,24 @@ func (l *Leases) unreserve(ctx context.Context, ref store.LeaseRef, answers []an
 	}
 	l.running.Go(func() { l.deleteKeys(ctx, ref, unknown) })
 	l.deleteKeys(ctx, ref, made)
+}
+
+// giveBackFound gives back the lease that the database may have granted for a reservation, if it shows up in time.
+func (l *Leases) giveBackFound(ctx context.Context, reserved store.LeaseRef) {
+	ctx, cancel := context.WithTimeout(ctx, giveBackTimeout)
+	defer cancel()
+	for ; ctx.Err() == nil; timing.Sleep(ctx, giveBackPause) {
+		granted, err := l.db.ProvidedLeases(ctx, l.config.Provider, reserved.Lock, lockLeasesMax)
+		if err != nil {
+			continue
+		}
+		for _, ref := range granted {
+			if ref.ID == reserved.ID {
+				_ = l.db.GiveBack(ctx, store.Lease{Lock: ref.Lock, OwnerID: ref.OwnerID, ID: ref.ID, Token: ref.Token})
+				return
+			}
+		}
+	}
 }
 
 // GiveBack ends a lease that its owner was not told of: its fence first, then its key. What can't be reached ends with

@@ -57,17 +57,20 @@
 //
 // Within one process, waiters are served first come, first served, and only the first of a lock asks Redis. Between
 // processes there is no order. The end of a lease is published, the key's PTTL is known, and the first waiter polls
-// (Config.PollInterval). There is no detection of deadlocks: waits end with their time.
+// (Config.PollInterval): seldom while the end of the lease is published and this process listens to all servers, often
+// otherwise. There is no detection of deadlocks: waits end with their time.
 //
 // # What happens on each failure
 //
 //   - This process dies between two steps: the reservation expires. Nobody was told of the lease, and the next grant raises
 //     the fence above it.
-//   - The mint fails: the reservation is deleted. If the outcome is unknown, the row ends when PostgreSQL stops believing
-//     in it; leases of this provider do not wait for that.
+//   - The mint fails: the reservation is deleted. If the outcome is unknown, the lease is given back if the database shows
+//     it within 5 s. Otherwise its row ends when PostgreSQL stops believing in it; leases of this provider do not wait for
+//     that.
 //   - The key is lost during the mint, or is another's by then: the lease is given back, fence first. A waiter continues.
 //   - The answer of a server is lost: what it may have reserved is deleted in the background, or expires.
-//   - The client leaves during an acquire: the lease is given back.
+//   - The client leaves during an acquire: the lease is given back. If it has a request_id, and the lease is confirmed by
+//     then, the lease stays: the same request sent again may have been answered with it.
 //   - PostgreSQL is unreachable: acquires and releases fail; renewals work.
 //   - A server is down, slow, full, read-only, or refuses: ErrUnavailable (ErrProviderUnavailable) with the reason of each
 //     server, after Config.Timeout at the latest. A [Failure] names what to do. With Redlock, a minority may fail.
@@ -75,5 +78,5 @@
 //     deletes it.
 //   - A server was restarted empty: a quorum still has the leases. Run copies their keys to it. So a renewed lease
 //     outlives the restart of one server after the other, if Run has looked at it between them.
-//   - The connection for published releases is lost: the waiters poll.
+//   - The connection for published releases is lost, or silent for 2 s: the waiters poll often. When it is back, they try.
 package redislease

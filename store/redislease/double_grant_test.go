@@ -23,25 +23,36 @@ import (
 type loss struct {
 	name    string
 	servers int
+	// start runs one of the servers.
+	start func(testing.TB, ...string) *redistest.Server
 	// lose returns the servers that grant the lock from then on.
 	lose   func(t *testing.T, servers []*redistest.Server, key string) []*redistest.Server
 	renews bool // the first holder, all the time
 }
 
 var losses = []loss{
-	{"the server is started empty", 1, func(_ *testing.T, servers []*redistest.Server, _ string) []*redistest.Server {
+	{"the server is started empty", 1, redistest.Start, func(_ *testing.T, servers []*redistest.Server, _ string) []*redistest.Server {
 		servers[0].RestartEmpty()
 		return servers
 	}, false},
 	// The former master still runs, and answers the gateway of the first holder.
-	{"a replica without the key is promoted", 1, func(t *testing.T, _ []*redistest.Server, _ string) []*redistest.Server {
+	{"a replica without the key is promoted", 1, redistest.Start, func(t *testing.T, _ []*redistest.Server, _ string) []*redistest.Server {
 		return []*redistest.Server{redistest.Start(t)}
 	}, true},
-	{"two of three servers lose the key", 3, func(_ *testing.T, servers []*redistest.Server, key string) []*redistest.Server {
-		servers[0].Do("DEL", key)
-		servers[1].Do("DEL", key)
-		return servers
-	}, false},
+	{"two of three servers lose the key", 3, redistest.Start,
+		func(_ *testing.T, servers []*redistest.Server, key string) []*redistest.Server {
+			servers[0].Do("DEL", key)
+			servers[1].Do("DEL", key)
+			return servers
+		}, false},
+	{"the clocks of two of three servers jump", 3, redistest.StartWithClock,
+		func(t *testing.T, servers []*redistest.Server, key string) []*redistest.Server {
+			for _, s := range servers[:2] {
+				s.ShiftClock(2 * long)
+				await.True(t, "the key expires", func() bool { return s.Do("EXISTS", key) == "0" })
+			}
+			return servers
+		}, false},
 }
 
 // TestDoubleGrant checks that a lock which Redis grants twice has one writer: both leases run, and as soon as the second
@@ -55,7 +66,11 @@ func TestDoubleGrant(t *testing.T) {
 		t.Run(of.name, func(t *testing.T) {
 			t.Parallel()
 			lock := fmt.Sprintf("jobs/%d", i)
-			servers := startVoting(t, of.servers)
+			servers := make([]*redistest.Server, of.servers)
+			for i := range servers {
+				servers[i] = of.start(t)
+			}
+			vote(t, servers...)
 			one := open(t, db.Store, redislease.Config{}, servers...)
 			first := acquire(t, one, request(lock, "worker 1"))
 			writesBy(t, db, first, nil)

@@ -99,6 +99,12 @@ func acquire(t *testing.T, on *redislease.Leases, request store.AcquireRequest) 
 	return lease
 }
 
+func renew(t *testing.T, on *redislease.Leases, lease store.Lease) error {
+	t.Helper()
+	_, err := on.Renew(await.Context(t), lease.Ref(), 0)
+	return err
+}
+
 func release(t *testing.T, on *redislease.Leases, lease store.Lease) {
 	t.Helper()
 	if _, err := on.ReleaseLease(await.Context(t), lease.Ref()); err != nil {
@@ -161,11 +167,19 @@ func granted(t *testing.T, what string, from <-chan outcome) store.Lease {
 	return got.lease
 }
 
-// mintHook is a database that does something before and after it mints a token.
+// mintHook is a database that does something before and after it mints a token, and before it takes one back.
 type mintHook struct {
 	redislease.Database
 	mu            sync.Mutex
 	before, after func() error
+	givenBack     func()
+}
+
+func (h *mintHook) GiveBack(ctx context.Context, lease store.Lease) error {
+	if h.givenBack != nil {
+		h.givenBack()
+	}
+	return h.Database.GiveBack(ctx, lease)
 }
 
 func (h *mintHook) set(before, after func() error) {

@@ -27,7 +27,7 @@ func TestForget(t *testing.T) {
 		"lease": true, "persisted": true, "other program": true, "free": true,
 		"text": false, "hash": false, "expiring list": false,
 	} {
-		err := leases.Forget(await.Context(t), lock)
+		err := leases.Forget(await.Context(t), lock, 0)
 		if left := server.Do("EXISTS", string(lock)) == "1"; left == deleted {
 			t.Errorf("%s: the key is there: %t", lock, left)
 		}

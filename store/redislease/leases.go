@@ -142,12 +142,12 @@ func (l *Leases) ReleaseLease(ctx context.Context, ref store.LeaseRef) (store.Re
 	return released, err
 }
 
-// Forget deletes the key of a lock, whoever has locked it, after the database has broken the lease. It does not delete
-// what can't be a lock: another type than string, or a string that never expires, unless fencegate has written it. It
-// returns ErrUnavailable.
-func (l *Leases) Forget(ctx context.Context, lock store.Name) error {
-	deleted := said("deleted")
-	answers := l.send(ctx, 0, decided(len(l.servers), deleted), forgetScript, l.keys(lock), l.channel(), string(lock))
+// Forget deletes the key of a lock, whoever has locked it, after the database has broken the lease with that token (0:
+// there was none). It does not delete a lease that was granted since, nor what can't be a lock: another type than string,
+// or a string that never expires, unless fencegate has written it. It returns ErrUnavailable.
+func (l *Leases) Forget(ctx context.Context, lock store.Name, broken int64) error {
+	deleted := said("deleted", "newer")
+	answers := l.send(ctx, 0, decided(len(l.servers), deleted), forgetScript, l.keys(lock), l.channel(), string(lock), broken)
 	l.queues.woken(lock)
 	if count(answers, deleted) < l.quorum() {
 		return unavailable(store.OutcomeUnknown, l.servers, answers)

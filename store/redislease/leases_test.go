@@ -34,6 +34,7 @@ func TestLeases(t *testing.T) {
 					"only its own":               (*suite).onlyItsOwn,
 					"an expired lease":           (*suite).expired,
 					"the same request":           (*suite).sameRequest,
+					"a command sent twice":       (*suite).sentTwice,
 					"another program":            (*suite).anotherProgram,
 					"beside postgres":            (*suite).besidePostgres,
 					"a policy's max_hold":        (*suite).maxHold,
@@ -141,6 +142,13 @@ func (s *suite) sameRequest(t *testing.T) {
 	acquire(t, s.leases, request("again", "B"))
 }
 
+func (s *suite) sentTwice(t *testing.T) {
+	answers, err := s.leases.ReserveTwice(await.Context(t), request("twice", "A"))
+	if err != nil || answers != [2]string{"reserved", "reserved"} {
+		t.Errorf("a reservation that the client library sent twice: %v, %v", answers, err)
+	}
+}
+
 func (s *suite) anotherProgram(t *testing.T) {
 	for _, server := range s.servers {
 		server.Do("SET", "foreign", "kCtDZ9VbnYw=", "NX", "PX", "600000")
@@ -186,7 +194,14 @@ func (s *suite) maxHold(t *testing.T) {
 		(renewed.HoldLeft > policy.MaxHold || !renewed.HoldUntil.Equal(lease.HoldUntil)) {
 		t.Errorf("renewed: %+v, want no more than %s left", renewed, policy.MaxHold)
 	}
-	acquire(t, s.leases, waiting("held", "B"))
+	second := acquire(t, s.leases, waiting("held", "B"))
+	for _, server := range s.servers {
+		server.Do("DEL", "held")
+	}
+	if _, err := s.leases.Look(t.Context(), "held"); err != nil {
+		t.Error(err)
+	}
+	lost(t, "a renewal of a lease that ended before its hold", renew(t, s.leases, second), "expired")
 }
 
 func (s *suite) unsupported(t *testing.T) {
@@ -211,14 +226,21 @@ func (s *suite) unsupported(t *testing.T) {
 func (s *suite) broken(t *testing.T) {
 	lease := acquire(t, s.leases, request("broken", "A"))
 	next := inBackground(await.Context(t), t, s.leases, waiting("broken", "B"))
-	if _, err := s.db.Break(t.Context(), "broken", "it hangs"); err != nil {
+	broken, err := s.db.Break(t.Context(), "broken", "it hangs")
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.leases.Forget(t.Context(), "broken"); err != nil {
+	if err := s.leases.Forget(t.Context(), "broken", broken.Token); err != nil {
 		t.Fatal(err)
 	}
-	granted(t, "the lock after the break", next)
-	_, err := s.renew(t, lease.Ref(), 0)
+	second := granted(t, "the lock after the break", next)
+	if err := s.leases.Forget(t.Context(), "broken", broken.Token); err != nil {
+		t.Fatal(err)
+	}
+	if err := renew(t, s.leases, second); err != nil {
+		t.Errorf("a renewal of the lease that was granted after the break: %v", err)
+	}
+	_, err = s.renew(t, lease.Ref(), 0)
 	lost(t, "a renewal after the break", err, "broken")
 	_, err = s.leases.ReleaseLease(await.Context(t), lease.Ref())
 	lost(t, "a release after the break", err, "broken")
@@ -232,7 +254,7 @@ func (s *suite) lostKey(t *testing.T) {
 	if left, err := s.leases.Left(t.Context(), []store.LeaseRef{first.Ref()}); err != nil || left[0] != 0 {
 		t.Errorf("left is %v, %v, want 0", left, err)
 	}
-	if err := s.leases.Look(t.Context(), "gone"); err != nil {
+	if _, err := s.leases.Look(t.Context(), "gone"); err != nil {
 		t.Error(err)
 	}
 	if lock, err := s.db.Lock(t.Context(), "gone"); err != nil || lock.State != store.LockExpired {

@@ -19,7 +19,7 @@ const (
 	lookTimeoutMin = time.Second
 	// databaseTimeout bounds a statement of a look.
 	databaseTimeout = 10 * time.Second
-	// probeInterval is the time between two probes of a server.
+	// probeInterval is the time between two probes of a server, and of the connection for published releases.
 	probeInterval = time.Second
 )
 
@@ -61,25 +61,6 @@ func (l *Leases) probeOnce(ctx context.Context, s *server) {
 	}
 }
 
-// listen wakes waiters here when a lease ends anywhere. The client connects again by itself; what is published
-// meanwhile is lost, and the waiters poll.
-func (l *Leases) listen(ctx context.Context, s *server) {
-	subscription := s.client.Subscribe(ctx, l.channel())
-	defer subscription.Close()
-	published := subscription.Channel()
-	for {
-		select {
-		case message, ok := <-published:
-			if !ok {
-				return
-			}
-			l.queues.woken(store.Name(message.Payload))
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 // settleDue tells the database how long the leases that are due for a look still run.
 func (l *Leases) settleDue(ctx context.Context) error {
 	for {
@@ -110,26 +91,28 @@ func (l *Leases) settleSome(ctx context.Context) (settled int, err error) {
 	return len(asked), l.db.SettleLeases(ctx, seen)
 }
 
-// Look tells the database if the lease on a lock has ended. It returns ErrUnavailable.
-func (l *Leases) Look(ctx context.Context, lock store.Name) error {
+// Look returns the leases on a lock that run, and tells the database if one has ended. It returns ErrUnavailable.
+func (l *Leases) Look(ctx context.Context, lock store.Name) (running []store.SeenLease, err error) {
 	believed, err := l.db.ProvidedLeases(ctx, l.config.Provider, lock, lockLeasesMax)
 	if err != nil || len(believed) == 0 {
-		return err
+		return nil, err
 	}
 	lefts, err := l.Left(ctx, believed)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var ended []store.SeenLease
 	for i, ref := range believed {
 		if lefts[i] <= 0 {
 			ended = append(ended, store.SeenLease{LeaseRef: ref})
+		} else {
+			running = append(running, store.SeenLease{LeaseRef: ref, Left: lefts[i]})
 		}
 	}
 	if len(ended) == 0 {
-		return nil
+		return running, nil
 	}
-	return l.db.SettleLeases(ctx, ended)
+	return running, l.db.SettleLeases(ctx, ended)
 }
 
 // Left returns how long leases still run; 0: it has ended. A lease of which that is not known, because servers do not

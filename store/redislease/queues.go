@@ -68,10 +68,23 @@ func (q *queues) woken(lock store.Name) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if waiting := q.locks[lock]; waiting != nil {
-		select {
-		case waiting.Front().Value.(*waiter).wake <- struct{}{}:
-		default: // it will try anyway
-		}
+		wakeFirst(waiting)
+	}
+}
+
+// allWoken makes the first waiter of each lock try at once.
+func (q *queues) allWoken() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, waiting := range q.locks {
+		wakeFirst(waiting)
+	}
+}
+
+func wakeFirst(waiting *list.List) {
+	select {
+	case waiting.Front().Value.(*waiter).wake <- struct{}{}:
+	default: // it will try anyway
 	}
 }
 

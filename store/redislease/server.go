@@ -6,19 +6,25 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// reportEvery is how often one kind of failure of a server is reported at most.
-const reportEvery = time.Minute
+const (
+	// reportEvery is how often one kind of failure of a server is reported at most.
+	reportEvery = time.Minute
+	// remainingMax is the longest time that the key of another program is said to last: ten years.
+	remainingMax = 10 * 365 * 24 * time.Hour
+)
 
 // server is one Redis: a single server, what Sentinels lead to, or a Cluster.
 type server struct {
 	client  redis.UniversalClient
 	address string
 	timeout time.Duration
+	listens atomic.Bool // to published releases
 
 	mu       sync.Mutex
 	stats    ServerStats
@@ -100,8 +106,13 @@ type seen struct {
 	value         *value // nil: fencegate has not written it, or nothing is there
 }
 
-// remaining is how long the key lasts; 0: unknown, or nothing is there.
-func (k seen) remaining() time.Duration { return ms(max(0, k.leftMS)) }
+// remaining is how long the key lasts; 0: for ever, or nothing is there. Other programs may have set any time.
+func (k seen) remaining() time.Duration {
+	if !k.found || k.leftMS < 0 {
+		return 0
+	}
+	return ms(min(max(1, k.leftMS), remainingMax.Milliseconds()))
+}
 
 // id is the same for the copies of a key that were written together. A reservation is another one than its lease.
 func (k seen) id() string {

@@ -47,7 +47,7 @@ func (v value) granted(lease store.Lease) value {
 // parse returns the value of a key; nil if fencegate has not written it.
 func parse(text string) *value {
 	var v value
-	if json.Unmarshal([]byte(text), &v) != nil || v.Format != 1 {
+	if json.Unmarshal([]byte(text), &v) != nil || v.Format != 1 || v.OwnerID == "" {
 		return nil
 	}
 	return &v

@@ -10,8 +10,17 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
+// announcedFactor is how much less often a waiter polls while it would be told of the end of the lease.
+const announcedFactor = 10
+
+// announcedError is a HeldError of a lease whose end is published.
+type announcedError struct{ *store.HeldError }
+
+// Unwrap returns the HeldError.
+func (e *announcedError) Unwrap() error { return e.HeldError }
+
 // acquireInTurn takes a lock after the callers of this process that came before. It tries at once, and then whenever the
-// lock may be free: its release is published, its key expires, or PollInterval is over.
+// lock may be free: its release is published, its key expires, or the time between two polls is over.
 func (l *Leases) acquireInTurn(ctx context.Context, request store.AcquireRequest) (store.Lease, error) {
 	began := time.Now()
 	over := time.NewTimer(request.Wait)
@@ -75,6 +84,9 @@ func worthWaiting(err error, patient bool) bool {
 // pause returns how long the first waiter of a lock waits at most before it tries again.
 func (l *Leases) pause(err error) time.Duration {
 	poll := l.config.PollInterval/2 + rand.N(l.config.PollInterval/2) //nolint:gosec // jitter needs no secrecy
+	if announced := (*announcedError)(nil); errors.As(err, &announced) && l.listens() {
+		poll *= announcedFactor
+	}
 	var held *store.HeldError
 	if errors.As(err, &held) && held.Remaining > 0 {
 		return min(poll, held.Remaining+time.Millisecond)

@@ -122,73 +122,34 @@ func awaitSubscribers(t *testing.T, server *redistest.Server, want int) {
 	})
 }
 
-// TestLossDuringTheMint checks what becomes of an acquire between its reservation and its confirmation.
-func TestLossDuringTheMint(t *testing.T) {
+// TestPolls checks that a waiter seldom polls a lease whose end it would be told of, and often what another program has.
+func TestPolls(t *testing.T) {
+	t.Parallel()
+	db, server := openDB(t), redistest.Start(t)
+	config := redislease.Config{PollInterval: 10 * time.Millisecond}
+	ofLease, ofOther := open(t, db, config, server), open(t, db, config, server)
+	awaitSubscribers(t, server, 2)
+	acquire(t, ofLease, request("lease", "A"))
+	server.Do("SET", "other", "another program's", "PX", "600000")
+	const few = 20
+	inBackground(t.Context(), t, ofLease, waiting("lease", "B"))
+	inBackground(t.Context(), t, ofOther, waiting("other", "B"))
+	calls := func(of *redislease.Leases) uint64 { return of.Stats()[0].Calls }
+	await.True(t, "polls of the other program's key", func() bool { return calls(ofOther) > 5*few })
+	if polls := calls(ofLease); polls > 2*few {
+		t.Errorf("%d calls for the lease, and %d for the key of another program", polls, calls(ofOther))
+	}
+}
+
+// TestListensAgain checks that a waiter tries again when the connection for published releases was lost for a while.
+func TestListensAgain(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	db := &mintHook{Database: openDB(t)}
-	leases, other := open(t, db, redislease.Config{}, server), open(t, db, redislease.Config{}, server)
-	broken := errors.New("broken for the test")
-	deleteKey := func(lock string) func() error {
-		return func() error {
-			server.Do("DEL", lock)
-			return nil
-		}
-	}
-
-	t.Run("the mint fails", func(t *testing.T) {
-		db.set(func() error { return store.NotApplied(broken) }, nil)
-		_, err := leases.Acquire(t.Context(), request("fails", "A"))
-		fails(t, "the acquire", err, broken)
-		acquire(t, other, request("fails", "B"))
-	})
-
-	t.Run("the key is lost", func(t *testing.T) {
-		r := request("key", "A")
-		r.RequestID = "r"
-		db.set(nil, deleteKey("key"))
-		_, err := leases.Acquire(t.Context(), r)
-		fails(t, "the acquire", err, store.ErrProviderUnavailable)
-		acquire(t, leases, r) // the request_id is free again
-	})
-
-	t.Run("another takes the lock, and has the lower token", func(t *testing.T) {
-		var won store.Lease
-		db.set(func() error {
-			server.Do("DEL", "lower")
-			won = acquire(t, other, request("lower", "B"))
-			return nil
-		}, nil)
-		_, err := leases.Acquire(t.Context(), request("lower", "A"))
-		fails(t, "the acquire", err, store.ErrProviderUnavailable)
-		_, err = other.Renew(t.Context(), won.Ref(), 0)
-		lost(t, "a renewal of the lease that is shut out at the fence", err, "superseded")
-		acquire(t, other, request("lower", "C"))
-	})
-
-	t.Run("another takes the lock, and has the higher token", func(t *testing.T) {
-		var won store.Lease
-		db.set(nil, func() error {
-			server.Do("DEL", "higher")
-			won = acquire(t, other, request("higher", "B"))
-			return nil
-		})
-		_, err := leases.Acquire(t.Context(), request("higher", "A"))
-		fails(t, "the acquire", err, store.ErrProviderUnavailable)
-		if _, err := other.Renew(t.Context(), won.Ref(), 0); err != nil {
-			t.Errorf("a renewal of the newest lease: %v", err)
-		}
-	})
-
-	t.Run("the client leaves", func(t *testing.T) {
-		for _, wait := range []time.Duration{0, store.WaitMax} {
-			ctx, cancel := context.WithCancel(t.Context())
-			db.set(nil, func() error { cancel(); return nil })
-			r := request("client", "A")
-			r.Wait = wait
-			_, err := leases.Acquire(ctx, r)
-			fails(t, "the acquire", err, context.Canceled)
-			release(t, other, acquire(t, other, request("client", "B")))
-		}
-	})
+	leases := open(t, openDB(t), redislease.Config{PollInterval: never}, server)
+	awaitSubscribers(t, server, 1)
+	acquire(t, leases, request("lock", "A"))
+	next := inBackground(await.Context(t), t, leases, waiting("lock", "B"))
+	server.Do("DEL", "lock")
+	server.Do("CLIENT", "KILL", "TYPE", "pubsub")
+	granted(t, "the lock by the next subscription", next)
 }

@@ -44,6 +44,7 @@ begin
         returning l.*
     loop
         perform fence.publish_lease_event(v_ended, 'expired');
+        perform fence.wake(v_ended.lock, v_ended.scope, 0); -- waiters in PostgreSQL
     end loop;
     lease := fence.longest_running(array(
         select r from fence.conflicting_leases(p_request.lock, p_request.mode, p_request.scope) r));

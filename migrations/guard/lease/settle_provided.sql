@@ -5,25 +5,25 @@ create or replace function fence.settle_provided(p_locks text[], p_tokens bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
-    v_now   timestamptz := clock_timestamp();
+    v_now   timestamptz;
     v_lease fence.leases;
 begin
     perform set_config('synchronous_commit', 'off', true);
+    perform from fence.leases l
+    join unnest(p_locks, p_tokens) as s (lock, token) on l.lock = s.lock and l.fencing_token = s.token
+    where l.ended_at is null order by l.lock, l.fencing_token for update of l; -- other gateways settle the same leases
+    v_now := clock_timestamp();
     update fence.leases l
     set check_at = v_now + greatest(s.left_ms, 30000) * interval '1 millisecond',
         expires_at = least(v_now + (greatest(s.left_ms, 30000) + 60000) * interval '1 millisecond', l.hold_until)
     from unnest(p_locks, p_tokens, p_lefts_ms) as s (lock, token, left_ms)
     where l.lock = s.lock and l.fencing_token = s.token and l.ended_at is null and s.left_ms > 0;
     for v_lease in
-        with seen as (
-            select l.lock, l.fencing_token
+        with ended as (
+            update fence.leases l set ended_at = v_now,
+                end_reason = case when l.hold_until <= v_now then 'max_hold' else 'expired' end
             from unnest(p_locks, p_tokens, p_lefts_ms) as s (lock, token, left_ms)
-            join fence.leases l on l.lock = s.lock and l.fencing_token = s.token
-            where l.ended_at is null and s.left_ms <= 0
-            order by l.lock, l.fencing_token for update of l
-        ), ended as (
-            update fence.leases l set ended_at = v_now, end_reason = fence.expiry_reason(l)
-            from seen s where l.lock = s.lock and l.fencing_token = s.fencing_token
+            where l.lock = s.lock and l.fencing_token = s.token and l.ended_at is null and s.left_ms <= 0
             returning l.*
         )
         select * from ended order by lock, fencing_token

@@ -11,7 +11,7 @@ if not value then
 end
 local lease = lease_of(value)
 if not lease or lease.lease_id ~= ARGV[1] or lease.owner_id ~= ARGV[2] or lease.fencing_token ~= tonumber(ARGV[3]) then
-  return {'other', value}
+  return {'other', shown(value)}
 end
 local now, ttl, left = now_ms(), tonumber(ARGV[4]), redis.call('PTTL', KEYS[1])
 local late = lease.ttl_ms - left - lease.ttl_ms / 3

@@ -1,8 +1,9 @@
 -- reserve: KEYS[1] is the key of a lock; KEYS[2] that of the server's marker, if the restart rule holds.
 -- ARGV: the value of the reservation, its ttl_ms, the ms for which a restarted server does not vote.
--- → {'reserved'}; {'held', now_ms, left_ms, value} with what the key has; or {'restarted', left_ms}: this server was
--- started, flushed, or had its clock set back, less than that time ago, or mark has not run since (see mark.lua). It may
--- have lost the key of a lease that still runs. Errors: WRONGTYPE, OOM, READONLY.
+-- → {'reserved'}, also if the key has this very reservation: the client of a Cluster sends a command again when its answer
+-- is lost; {'held', now_ms, left_ms, value} with what the key has; or {'restarted', left_ms}: this server was started,
+-- flushed, or had its clock set back, less than that time ago, or mark has not run since (see mark.lua). It may have lost
+-- the key of a lease that still runs. Errors: WRONGTYPE, OOM, READONLY.
 --
 -- Invariant: a key that exists is not changed, whoever wrote it.
 local now = now_ms()
@@ -20,4 +21,8 @@ end
 if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
   return {'reserved'}
 end
-return {'held', now, redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[1])}
+local value = redis.call('GET', KEYS[1])
+if value == ARGV[1] then
+  return {'reserved'}
+end
+return {'held', now, redis.call('PTTL', KEYS[1]), shown(value)}
