@@ -14,6 +14,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/freeport"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/lockclient"
@@ -23,8 +24,12 @@ import (
 // after the other.
 func TestGatewayRestartsBehindProxy(t *testing.T) {
 	t.Parallel()
-	args := []string{"--database-url", pgtest.Migrated(t), "--drain-delay", "1s"}
-	all := []*gatewayprocess.Process{startGateway(t, args...), startGateway(t, args...)}
+	database := pgtest.Migrated(t)
+	startAt := func(address string) *gatewayprocess.Process {
+		return startGateway(t, "--database-url", database, "--drain-delay", "1s", "--listen", address)
+	}
+	addresses := []string{freeport.Address(t), freeport.Address(t)}
+	all := []*gatewayprocess.Process{startAt(addresses[0]), startAt(addresses[1])}
 	url := proxied(t, all, "inter 2s fastinter 500ms", "inter 100ms fastinter 100ms", "timeout connect 2s",
 		"timeout connect 2s\n    timeout check 10s")
 	ctx, stop := context.WithCancel(t.Context())
@@ -40,11 +45,11 @@ func TestGatewayRestartsBehindProxy(t *testing.T) {
 			}
 		})
 	}
-	for _, gateway := range all {
+	for i, gateway := range all {
 		before := calls.Load()
 		await.True(t, "clients get on", func() bool { return calls.Load() > before+200 })
 		check(t, gateway.Stop())
-		restarted := startGateway(t, append(args, "--listen", strings.TrimPrefix(gateway.URL, "http://"))...)
+		restarted := startAt(addresses[i])
 		await.True(t, "the proxy sends it requests again", func() bool { return grants(t, restarted) > 0 })
 	}
 	stop()

@@ -34,7 +34,9 @@ const readyTimeout = time.Second
 // ready answers whether the gateway can serve, and if not, why.
 func (g *Gateway) ready(ctx context.Context, _ *http.Request) (any, error) {
 	if g.leaving.Load() {
-		return nil, busy("The gateway is draining: it shuts down, and takes no new clients soon.")
+		draining := busy("The gateway is draining: it shuts down, and takes no new clients soon.")
+		draining.Reason = "draining"
+		return nil, draining
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()

@@ -10,7 +10,7 @@ import (
 // TestTCPTimeouts checks that the kernel ends a connection whose network is gone.
 func TestTCPTimeouts(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is at once
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

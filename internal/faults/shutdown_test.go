@@ -128,6 +128,9 @@ func TestShutdownTimeoutOfLockWaits(t *testing.T) {
 				check(t, g.Signal(syscall.SIGTERM))
 			}
 			await.True(t, "the gateway ends", g.hasEnded)
+			if err := g.Stop(); (err == nil) != c.givenUp {
+				t.Errorf("it ended with %v; it should fail only if it cuts clients off:\n%s", err, g.Log())
+			}
 		})
 	}
 }
@@ -143,6 +146,9 @@ func TestShutdownWithFrozenDatabase(t *testing.T) {
 	check(t, g.Signal(syscall.SIGTERM))
 	await.True(t, "the gateway ends", g.hasEnded)
 	t.Logf("it ended %s after SIGTERM", time.Since(begun).Round(time.Millisecond))
+	if !strings.Contains(g.Log(), "the database did not answer") {
+		t.Errorf("it did not say why it left work undone:\n%s", g.Log())
+	}
 }
 
 // Every rejection that was answered is in the record when the gateway has ended, the last moment's included.
