@@ -132,12 +132,17 @@ func TestPolls(t *testing.T) {
 	acquire(t, ofLease, request("lease", "A"))
 	server.Do("SET", "other", "another program's", "PX", "600000")
 	const few = 20
-	inBackground(t.Context(), t, ofLease, waiting("lease", "B"))
-	inBackground(t.Context(), t, ofOther, waiting("other", "B"))
+	ctx, cancel := context.WithCancel(t.Context())
+	first := inBackground(ctx, t, ofLease, waiting("lease", "B"))
+	second := inBackground(ctx, t, ofOther, waiting("other", "B"))
 	calls := func(of *redislease.Leases) uint64 { return of.Stats()[0].Calls }
 	await.True(t, "polls of the other program's key", func() bool { return calls(ofOther) > 5*few })
 	if polls := calls(ofLease); polls > 2*few {
 		t.Errorf("%d calls for the lease, and %d for the key of another program", polls, calls(ofOther))
+	}
+	cancel()
+	for _, left := range []<-chan outcome{first, second} {
+		fails(t, "a waiter that left", await.Receive(t, "its end", left).err, context.Canceled)
 	}
 }
 
