@@ -3,7 +3,7 @@ package model
 import "slices"
 
 // MaxRequests is the greatest value of Model.Requests: a log holds one commit for each.
-const MaxRequests = 8
+const MaxRequests = 6
 
 const (
 	forgedToken = 99 // presented by a client that was granted none
