@@ -9,7 +9,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// depth bounds the requests of TestModelKeepsPromises. 5 takes a minute, and a few GB.
+// depth bounds the requests of TestModelKeepsPromises. 5 takes half a minute and 1.5 GB.
 var depth = flag.Int("model.depth", 4, "the most requests that clients send in a run of the model")
 
 // TestModelKeepsPromises checks that no run breaks a promise while every safeguard and every assumption is on.
