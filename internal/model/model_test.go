@@ -1,0 +1,60 @@
+package model
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+)
+
+// depth bounds the requests of TestModelKeepsPromises. 5 takes half a minute and 1.5 GB.
+var depth = flag.Int("model.depth", 4, "the most requests that clients send in a run of the model")
+
+// TestModelKeepsPromises checks that no run breaks a promise while every safeguard and every assumption is on.
+func TestModelKeepsPromises(t *testing.T) {
+	t.Parallel()
+	result := Model{Requests: *depth}.Explore()
+	if result.Broken != "" {
+		t.Fatalf("%s is broken: %s\n%s", result.Broken, result.How, result.Timeline())
+	}
+	t.Logf("%d states, the farthest after %d steps", result.States, result.Steps)
+}
+
+// TestModelNeedsEverySwitch checks that without a safeguard or an assumption a promise is broken, and that the shortest
+// run which breaks it is the one in testdata/switches.txt. `go test ./internal/model -run Switch -rewrite` writes the
+// runs down.
+//
+//	explore without=SWITCH [promise=PROMISE] [requests=N]
+func TestModelNeedsEverySwitch(t *testing.T) {
+	t.Parallel()
+	var explored []string
+	datadriven.RunTest(t, "testdata/switches.txt", func(t *testing.T, command *datadriven.TestData) string {
+		var without, promise string
+		requests := 4
+		command.ScanArgs(t, "without", &without)
+		command.MaybeScanArgs(t, "promise", &promise)
+		command.MaybeScanArgs(t, "requests", &requests)
+		explored = append(explored, without)
+		return explore(t, without, promise, requests)
+	})
+	for _, s := range Switches {
+		if !slices.Contains(explored, string(s)) {
+			t.Errorf("testdata/switches.txt does not explore without=%s", s)
+		}
+	}
+}
+
+func explore(t *testing.T, without, promise string, requests int) string {
+	t.Helper()
+	result := Model{Without: Switch(without), Promise: promise, Requests: requests}.Explore()
+	if result.Broken == "" {
+		t.Fatalf("without %s no promise is broken in %d states", without, result.States)
+	}
+	replication := ""
+	if result.Synchronous {
+		replication = "replication is synchronous\n"
+	}
+	return fmt.Sprintf("%s%s%s is broken: %s\n", replication, result.Timeline(), result.Broken, result.How)
+}

@@ -1,0 +1,185 @@
+package model
+
+import "slices"
+
+// MaxRequests is the greatest value of Model.Requests: a log holds one commit for each.
+const MaxRequests = 6
+
+const (
+	forgedToken = 99 // presented by a client that was granted none
+	jump        = 10 // of tokens, at a promotion
+)
+
+// world is a state of everything. It consists of bytes and is comparable, so that it can be hashed.
+type world struct {
+	synchronous bool
+	phase       phase
+	marked      bool // D1 has the mark that it is superseded
+	restarted   bool // a gateway was restarted
+	forged      bool // a client presented a token that nobody was granted
+	requests    uint8
+	replicated  uint8    // D2 has this many entries of D1's log
+	seen        [2]uint8 // by gateway: the newest timeline that it saw since it started
+	clients     [3]client
+	logs        [2]log // by database; D2's are the entries after its promotion
+}
+
+// phase is how far the failover is.
+type phase uint8
+
+const (
+	normal   phase = iota // D1 serves, D2 replicates
+	frozen                // D1 is frozen
+	promoted              // D2 serves, D1 is frozen
+	returned              // D1 is thawed and serves; D2 serves or is gone
+)
+
+type database uint8
+
+const (
+	d1 database = iota
+	d2
+)
+
+func (d database) timeline() uint8 { return uint8(d) + 1 }
+
+// serving returns the databases that accept writes.
+func (w *world) serving() []database {
+	return [][]database{normal: {d1}, frozen: nil, promoted: {d2}, returned: {d1, d2}}[w.phase]
+}
+
+// operation is what a client asks for, and what a log has an entry of.
+type operation struct {
+	kind     kind
+	token    uint8
+	sequence uint8
+	other    bool // of a write: the content is not that of the first write with this number
+}
+
+type kind uint8
+
+const (
+	grant kind = iota + 1
+	write
+	release
+)
+
+type client struct {
+	state    state
+	token    uint8
+	last     operation // the newest write
+	inFlight [2]request
+}
+
+// state is what a client waits for or may do.
+type state uint8
+
+const (
+	idle state = iota
+	acquiring
+	holding
+	writing
+	releasing
+	done
+)
+
+type request struct {
+	operation
+	stage    stage
+	replay   bool
+	gateway  uint8 // that passed it on, from stage held on; gone if that was killed
+	database database
+	position uint8 // of its entry in the database's history, once it is committed
+}
+
+// gone is the gateway of a request that nobody answers, since its gateway was killed.
+const gone = 2
+
+type stage uint8
+
+const (
+	absent    stage = iota
+	sent            // between the client and the gateway
+	held            // in the frozen D1
+	judged          // admitted, but not committed: only without a lock
+	committed       // the client has no answer yet
+)
+
+// awaits tells whether the client can still receive the answer to the request, and has a use for it.
+func (c *client) awaits(r request) bool {
+	switch {
+	case r.gateway == gone:
+		return false
+	case r.kind == grant:
+		return c.state == acquiring
+	case r.kind == write:
+		return c.state == writing && c.last == r.operation
+	}
+	return c.state == releasing
+}
+
+type log struct {
+	length  uint8
+	entries [MaxRequests]entry
+}
+
+// entry is a commit. told means that a client was told of it; expired, that a grant's lease has expired; late, that D1
+// committed it after D2 had acknowledged something.
+type entry struct {
+	operation
+	told    bool
+	expired bool
+	late    bool
+}
+
+// entry returns the entry at a position of a database's history.
+func (w *world) entry(d database, position uint8) *entry {
+	if d == d2 && position >= w.replicated {
+		return &w.logs[d2].entries[position-w.replicated]
+	}
+	return &w.logs[d1].entries[position]
+}
+
+// history returns all that the database has committed.
+func (w *world) history(d database) []entry {
+	if d == d1 {
+		return w.logs[d1].entries[:w.logs[d1].length]
+	}
+	own := w.logs[d2].entries[:w.logs[d2].length]
+	if w.replicated == 0 {
+		return own
+	}
+	shared := w.logs[d1].entries[:w.replicated:w.replicated]
+	return append(shared, own...)
+}
+
+// lost returns the entries of D1 that D2 never received.
+func (w *world) lost() []entry { return w.logs[d1].entries[w.replicated:w.logs[d1].length] }
+
+// newPrimaryWasUsed tells whether a client knows of a commit that only D2 has.
+func (w *world) newPrimaryWasUsed() bool {
+	return slices.ContainsFunc(w.logs[d2].entries[:], func(e entry) bool { return e.told })
+}
+
+// fence is what a history says about the name.
+type fence struct {
+	granted uint8
+	open    bool
+	live    bool      // the lease is neither released nor expired
+	last    operation // the last write, and its position
+	at      uint8
+}
+
+func fenceOf(history []entry) (f fence) {
+	for position, e := range history {
+		switch e.kind {
+		case grant:
+			f.granted, f.open, f.live = e.token, true, !e.expired
+		case write:
+			f.last, f.at = e.operation, uint8(position)
+		case release:
+			f.open, f.live = false, false
+		}
+	}
+	return f
+}
