@@ -3,7 +3,6 @@ package pgtest
 import (
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -12,7 +11,7 @@ import (
 	"github.com/fencegate/fencegate/internal/await"
 )
 
-// Standby makes a standby of the cluster, by pg_basebackup, that streams from it: a cluster of the same system
+// Standby makes a standby of the cluster, by a base backup, that streams from it: a cluster of the same system
 // identifier, open to reading. Replication is asynchronous unless the options say otherwise. To lose commits on
 // purpose:
 //
@@ -30,13 +29,14 @@ func (c *Cluster) Standby(options ...Option) *Cluster {
 	// By default a standby that once failed to reach its primary waits for 5 s before it tries again.
 	standby := prepare(c.t, append([]Option{Setting("wal_retrieve_retry_interval", "20ms")}, options...))
 	standby.primary = c
-	c.backUp(standby, "--write-recovery-conf")
+	dir := c.backUp(standby)
+	c.follow(dir)
 	standby.start()
 	return standby
 }
 
-// Backup makes a base backup of the cluster, that is not started yet: Restart starts it without archive recovery, so
-// that it has the system identifier and the timeline of the original.
+// Backup makes a base backup of the cluster that is not started yet: Restart starts it without archive recovery, so that
+// it has the system identifier and the timeline of the original.
 func (c *Cluster) Backup() *Cluster {
 	c.t.Helper()
 	backup := prepare(c.t, nil)
@@ -44,19 +44,13 @@ func (c *Cluster) Backup() *Cluster {
 	return backup
 }
 
-// backUp copies the cluster's data to another, by pg_basebackup.
-func (c *Cluster) backUp(to *Cluster, args ...string) {
+// backUp copies the cluster's data to where another cluster has its own, and returns that directory.
+func (c *Cluster) backUp(to *Cluster) (dir string) {
 	c.t.Helper()
 	check(c.t, os.Mkdir(to.dataDir, 0o711))
-	backup := exec.CommandContext(await.Context(c.t), Require(c.t, "pg_basebackup"), append(args,
-		"--dbname", c.url,
-		"--pgdata", filepath.Join(to.dataDir, "cluster"),
-		"--wal-method", "stream",
-		"--checkpoint", "fast",
-		"--no-sync")...)
-	if output, err := backup.CombinedOutput(); err != nil {
-		c.t.Fatalf("pg_basebackup: %v: %s", err, output)
-	}
+	dir = filepath.Join(to.dataDir, "cluster")
+	c.copyTo(dir)
+	return dir
 }
 
 // CatchUp returns when the standby has applied all that its primary, which must be up, had committed at the call.
