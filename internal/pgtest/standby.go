@@ -40,7 +40,10 @@ func (c *Cluster) Standby(options ...Option) *Cluster {
 func (c *Cluster) Backup() *Cluster {
 	c.t.Helper()
 	backup := prepare(c.t, nil)
-	c.backUp(backup)
+	const wal = "pg_wal" // which a standby streams, and this has no source for
+	dir := c.backUp(backup)
+	check(c.t, os.Remove(filepath.Join(dir, wal)))
+	check(c.t, copyTree(filepath.Join(c.dataDir, "cluster", wal), filepath.Join(dir, wal)))
 	return backup
 }
 
