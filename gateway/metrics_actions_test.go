@@ -115,6 +115,11 @@ func (o *onlooker) leasesMove(t *testing.T) {
 	o.createSession(t, "w", time.Hour)
 	o.exec(t, "update fence.database_identity set timeline = 0") // as after a failover
 	o.acquire(t, "after", "w")
+	refused := expectProblem(t, o.post(t, lockPath("known", "/acquire"), `{"owner_id":"w","newest_token":9007199254740991}`),
+		api.CodeUnavailable)
+	if refused.Outcome != api.OutcomeNotApplied || !strings.Contains(refused.Detail, "newest_token is 9007199254740991") {
+		t.Errorf("an acquire with a greater newest_token was refused with %+v", refused)
+	}
 	o.recount(t)
 }
 

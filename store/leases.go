@@ -72,11 +72,11 @@ type Acquired struct {
 	Left time.Duration
 }
 
-// newestTokenSQL is the value of the token sequence after a grant.
-const newestTokenSQL = "(select t.last_value from fence.tokens t)"
+// sequenceSQL reads the value of the token sequence, after a grant in the same statement.
+const sequenceSQL = "(select t.last_value from fence.tokens t)"
 
 // A lease that was granted before, to a request that was sent again, is older than the statement.
-const acquireSQL = `select a.outcome, (a.lease).end_reason, a.left_ms, a.queue_length, a.ticket, ` + newestTokenSQL + `,
+const acquireSQL = `select a.outcome, (a.lease).end_reason, a.left_ms, a.queue_length, a.ticket, ` + sequenceSQL + `,
 		coalesce((a.lease).granted_at < statement_timestamp(), false), ` + leaseColumns + `
 	from fence.acquire_lease(fence.lease_request($1, $2, $3, $4, $5, $6, $7, $8), $9, $10) a, lateral (select (a.lease).*) l`
 

@@ -79,7 +79,7 @@ type ProvidedGrant struct {
 // It returns the errors of Acquire; ErrLeaseHeld where a lease of another provider is in the way, or where others wait
 // for one; ErrUnsupported (an UnsupportedError) if the policy requires live leases.
 func (s *Store) GrantProvided(ctx context.Context, grant ProvidedGrant) (Lease, error) {
-	const sql = `select g.outcome, (g.lease).end_reason, g.left_ms, g.queue_length, ` + newestTokenSQL + ", " + leaseColumns + `
+	const sql = `select g.outcome, (g.lease).end_reason, g.left_ms, g.queue_length, ` + sequenceSQL + ", " + leaseColumns + `
 		from fence.grant_provided(
 			fence.lease_request($1, $2, 'exclusive', 'node', $3, null, $4, $5), $6, $7) g, lateral (select (g.lease).*) l`
 	var outcome string

@@ -42,7 +42,7 @@ func (s *Store) GrantNext(
 	ctx context.Context, gateway uuid.UUID, lock Name, scope Scope, lockWait time.Duration,
 ) ([]QueueResult, error) {
 	// The timeout is an argument of the call, so that it is set before.
-	const sql = `select c.outcome, c.ticket, coalesce((c.lease).request_id, ''), c.reason, c.left_ms, ` + newestTokenSQL + ", " +
+	const sql = `select c.outcome, c.ticket, coalesce((c.lease).request_id, ''), c.reason, c.left_ms, ` + sequenceSQL + ", " +
 		leaseColumns + `
 		from set_config('lock_timeout', $4, true) s (lock_timeout),
 			lateral fence.grant_next($1, $2, case when s.lock_timeout <> '' then $3 end) c, lateral (select (c.lease).*) l`

@@ -33,7 +33,7 @@ func (c *Cluster) Standby(options ...Option) *Cluster {
 	return standby
 }
 
-// Backup makes a base backup of the cluster, that is not started yet: Restart starts it without archive recovery, so
+// Backup makes a base backup of the cluster that is not started yet: Restart starts it without archive recovery, so
 // that it has the system identifier and the timeline of the original.
 func (c *Cluster) Backup() *Cluster {
 	c.t.Helper()
