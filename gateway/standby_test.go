@@ -229,7 +229,8 @@ func (p pair) unconfirmedCalls(t *testing.T) []unconfirmed {
 	}
 }
 
-// expectUnknown expects that every change of a request may or may not have been made.
+// expectUnknown expects that the change of a request may or may not have been made; of a stream, those of some lines, and
+// that the lines behind them were not decided.
 func expectUnknown(t *testing.T, got answer) {
 	t.Helper()
 	if got.header.Get("Content-Type") != api.BulkContentType {
@@ -237,10 +238,17 @@ func expectUnknown(t *testing.T, got answer) {
 		return
 	}
 	verdicts, _ := splitBulk(t, got)
+	unknown := 0
 	for _, verdict := range verdicts {
-		if !strings.Contains(verdict.text, `"outcome":"unknown"`) {
-			t.Errorf("a line of a batch is answered %s, want the outcome unknown", verdict.text)
+		switch {
+		case strings.Contains(verdict.text, `"outcome":"unknown"`):
+			unknown++
+		case !strings.Contains(verdict.text, `"outcome":"not_applied"`):
+			t.Errorf("a line is answered %s, want it to be unavailable", verdict.text)
 		}
+	}
+	if unknown == 0 {
+		t.Errorf("no line of a stream is unknown: %s", got.body)
 	}
 }
 
