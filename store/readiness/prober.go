@@ -18,8 +18,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/internal/timing"
 )
@@ -30,17 +28,14 @@ const (
 	slowAfter      = 5 * time.Second
 	lookTimeout    = time.Second
 	connectTimeout = 10 * time.Second // for all hosts of the URL
-	closeTimeout   = time.Second
-
-	application = "fencegate prober"
 )
 
 // Prober probes the database of one Store. Its methods but Run are safe for concurrent use.
 type Prober struct {
 	store      *store.Store
 	interval   time.Duration
-	conn       *pgx.Conn   // nil: none; of the probe under way
-	connecting atomic.Bool // of the probe under way
+	conn       *store.Probe // nil: none; of the probe under way
+	connecting atomic.Bool  // of the probe under way
 	last       atomic.Pointer[result]
 	probed     chan struct{} // closed with the first result
 }
@@ -142,7 +137,7 @@ func (p *Prober) probe(ctx context.Context, onChange func(*NotReadyError)) error
 // one.
 func (p *Prober) commit(ctx context.Context) error {
 	if p.conn != nil {
-		if p.store.Probe(ctx, p.conn) == nil {
+		if p.conn.Commit(ctx) == nil {
 			return p.requireConnection(ctx)
 		}
 		p.disconnect()
@@ -150,7 +145,7 @@ func (p *Prober) commit(ctx context.Context) error {
 	if err := p.connect(ctx); err != nil {
 		return err
 	}
-	if err := p.store.Probe(ctx, p.conn); err != nil {
+	if err := p.conn.Commit(ctx); err != nil {
 		p.disconnect()
 		return err
 	}
@@ -162,7 +157,7 @@ func (p *Prober) connect(ctx context.Context) (err error) {
 	defer p.connecting.Store(false)
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	p.conn, err = p.store.Connect(ctx, application)
+	p.conn, err = p.store.OpenProbe(ctx)
 	return unanswered(err)
 }
 
@@ -176,7 +171,7 @@ func (p *Prober) requireConnection(ctx context.Context) error {
 
 func (p *Prober) disconnect() {
 	if p.conn != nil {
-		closeNow(p.conn)
+		p.conn.Close()
 		p.conn = nil
 	}
 }
@@ -185,7 +180,7 @@ func (p *Prober) disconnect() {
 // hangs: when commits wait, other clients soon use up all connections.
 type onlooker struct {
 	store *store.Store
-	conn  *pgx.Conn
+	conn  *store.Probe
 }
 
 // at returns why a probe that has hung for so long hangs; nil: that is not known yet.
@@ -193,31 +188,28 @@ func (o *onlooker) at(ctx context.Context, hung time.Duration) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	if o.conn == nil {
-		if o.conn, err = o.store.Connect(ctx, application); err != nil {
+		if o.conn, err = o.store.OpenProbe(ctx); err != nil {
 			return unanswered(err)
 		}
 	}
-	var waitsFor string
-	err = o.conn.QueryRow(ctx, `
-		select coalesce(max(a.wait_event) filter (where a.wait_event = 'SyncRep'),
-			max(a.wait_event_type || '/' || a.wait_event), 'nothing')
-		from pg_stat_activity a
-		where a.query = $1 and a.state = 'active' and a.datname = current_database()`, store.ProbeSQL).Scan(&waitsFor)
+	probes, err := o.conn.UnderWay(ctx)
 	switch {
 	case err != nil:
 		o.close()
-		return unanswered(store.NotApplied(err))
-	case waitsFor == "SyncRep":
+		return unanswered(err)
+	case probes.Count == 0:
+		return hungError{Unreachable, "the connection of the probe is lost, and the database does not know it"}
+	case probes.WaitsForStandby():
 		return hungError{WaitsForStandby, "commits wait for a synchronous standby that does not confirm them"}
 	case hung > slowAfter:
-		return hungError{Slow, fmt.Sprintf("a commit takes longer than %s (it waits for %s)", slowAfter, waitsFor)}
+		return hungError{Slow, fmt.Sprintf("a commit takes longer than %s (it waits for %s)", slowAfter, probes.WaitFor)}
 	}
 	return nil
 }
 
 func (o *onlooker) close() {
 	if o.conn != nil {
-		closeNow(o.conn)
+		o.conn.Close()
 		o.conn = nil
 	}
 }
@@ -236,11 +228,4 @@ func unanswered(err error) error {
 		return hungError{Unreachable, "it does not answer"}
 	}
 	return err
-}
-
-// closeNow closes a connection, but does not wait long for a database that hangs.
-func closeNow(conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	_ = conn.Close(ctx)
 }
