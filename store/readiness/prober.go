@@ -8,7 +8,7 @@
 //	1 s   the next probe begins, at the latest. An error is an answer; otherwise
 //	3 s   the probe has hung for 2 s: the second connection finds the wait for a standby, or has no answer itself
 //	4 s   within 1 s: unreachable. The probe is given up, and the next one connects anew
-//	6 s   the database answers, and the commit has taken more than 5 s: slow
+//	7 s   at the latest: the database answers, and the commit has taken more than 5 s: slow
 package readiness
 
 import (
