@@ -4,11 +4,12 @@
 // in what it is to find. There is never a second probe while one hangs. A second connection then looks at what the
 // database is doing with it, and so tells a commit that waits for a standby from a database that does not answer.
 //
-//	0 s   the database stops to take commits
-//	1 s   the next probe begins, at the latest. An error is an answer; otherwise
-//	3 s   the probe has hung for 2 s: the second connection finds the wait for a standby, or has no answer itself
-//	4 s   within 1 s: unreachable. The probe is given up, and the next one connects anew
-//	7 s   at the latest: the database answers, and the commit has taken more than 5 s: slow
+// The latest times after which it knows:
+//
+//	1 s  the next probe begins; an error is an answer
+//	3 s  the probe has hung for 2 s; the second connection finds that it waits for a standby
+//	4 s  the second connection has no answer within 1 s: unreachable; the probe is given up, and the next one connects anew
+//	7 s  the database answers, and the commit has taken more than 5 s: slow
 package readiness
 
 import (
