@@ -1,6 +1,6 @@
 # Everything is done from here; `make` alone lists it. What a target does is in scripts/, where it can be called too.
 .DEFAULT_GOAL := help
-.PHONY: help build build-bench build-demo run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-deps lint bench bench-locks bench-tables fuzz screenshots golden golden-check docs verify
+.PHONY: help build build-bench build-demo run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-postgres test-deps lint bench bench-locks bench-tables fuzz screenshots golden golden-check docs verify
 
 # Modules of their own: the benchmarks, the demos with locks of other services, and the examples.
 BENCH := internal/bench
@@ -15,6 +15,9 @@ TEST_FLAGS ?=
 RACE       ?= auto
 RUN_FLAGS  ?=
 BENCH_FLAGS ?=
+# The versions that test-postgres runs the database's tests on, and those tests.
+POSTGRES_VERSIONS ?= 16 17 18
+POSTGRES_PACKAGES ?= ./migrations/... ./store/... ./internal/faults
 # How many inputs each fuzz target is given (5000x), or how long it runs (60s).
 FUZZ_TIME  ?= 5000x
 
@@ -61,6 +64,12 @@ ifeq ($(MODULE) $(PACKAGES),. ./...)
 	@RACE='$(RACE)' scripts/test $(BENCH) $(TEST_FLAGS) ./...
 	@RACE='$(RACE)' scripts/test $(EXTERNAL) $(TEST_FLAGS) ./...
 endif
+
+test-postgres: ## Run the tests of the database on other versions of PostgreSQL, fetched by npm (POSTGRES_VERSIONS, POSTGRES_PACKAGES, TEST_FLAGS)
+	@set -e; for version in $(POSTGRES_VERSIONS); do \
+	  programs=$$(scripts/fetch-postgres $$version); echo "==> PostgreSQL $$version"; \
+	  PATH="$$programs:$$PATH" RACE='$(RACE)' scripts/test $(MODULE) $(TEST_FLAGS) $(POSTGRES_PACKAGES); \
+	done
 
 test-deps: ## Install what the tests need beside Go: PostgreSQL's programs, etcd, Redis, libfaketime, Chromium, curl, drivers, a C compiler
 	@scripts/test-deps

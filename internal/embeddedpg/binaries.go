@@ -34,7 +34,7 @@ type Binaries struct {
 func (b Binaries) Path(name string) string { return filepath.Join(b.Dir, name) }
 
 // FindBinaries returns the binaries that a new cluster is made with: the first on the PATH, else the newest in
-// /usr/lib/postgresql, /usr/pgsql-*, Homebrew or Postgres.app, in this order. It returns ErrNoBinaries if none are of
+// /usr/lib/postgresql, /usr/pgsql-*, Homebrew, Postgres.app or fencegate's caches, in this order. It returns ErrNoBinaries if none are of
 // version 14 or newer.
 func FindBinaries() (Binaries, error) { return machine().find() }
 
@@ -45,16 +45,18 @@ type search struct {
 }
 
 func machine() search {
-	return search{
-		pathList: os.Getenv("PATH"),
-		patterns: []string{
-			"/usr/lib/postgresql/*/bin",
-			"/usr/pgsql-*/bin",
-			"/opt/homebrew/opt/postgresql@*/bin",
-			"/usr/local/opt/postgresql@*/bin",
-			"/Applications/Postgres.app/Contents/Versions/*/bin",
-		},
+	patterns := []string{
+		"/usr/lib/postgresql/*/bin",
+		"/usr/pgsql-*/bin",
+		"/opt/homebrew/opt/postgresql@*/bin",
+		"/usr/local/opt/postgresql@*/bin",
+		"/Applications/Postgres.app/Contents/Versions/*/bin",
+		"/var/cache/fencegate/postgres/*/bin",
 	}
+	if cache, err := os.UserCacheDir(); err == nil {
+		patterns = append(patterns, filepath.Join(cache, "fencegate", "postgres", "*", "bin"))
+	}
+	return search{pathList: os.Getenv("PATH"), patterns: patterns}
 }
 
 // find returns the first binaries that a new cluster may be made with.

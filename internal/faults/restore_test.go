@@ -34,6 +34,7 @@ func TestRestoredDump(t *testing.T) {
 
 func testRestore(t *testing.T, source, target *pgtest.Cluster, database string) {
 	t.Helper()
+	pgtest.RequireDump(t, "pg_restore")
 	before := startGateway(t, source.URL())
 	kept := grantAll(t, before, "kept")
 	dump := filepath.Join(t.TempDir(), "dump")

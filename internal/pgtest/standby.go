@@ -3,7 +3,6 @@ package pgtest
 import (
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -12,7 +11,7 @@ import (
 	"github.com/fencegate/fencegate/internal/await"
 )
 
-// Standby makes a standby of the cluster, by pg_basebackup, that streams from it: a cluster of the same system
+// Standby makes a standby of the cluster, by a base backup, that streams from it: a cluster of the same system
 // identifier, open to reading. Replication is asynchronous unless the options say otherwise. To lose commits on
 // purpose:
 //
@@ -27,21 +26,13 @@ import (
 // A standby that was down for long may miss what the primary no longer keeps.
 func (c *Cluster) Standby(options ...Option) *Cluster {
 	c.t.Helper()
-	program := Require(c.t, "pg_basebackup")
 	// By default a standby that once failed to reach its primary waits for 5 s before it tries again.
 	standby := prepare(c.t, append([]Option{Setting("wal_retrieve_retry_interval", "20ms")}, options...))
 	standby.primary = c
 	check(c.t, os.Mkdir(standby.dataDir, 0o711))
-	backup := exec.CommandContext(await.Context(c.t), program,
-		"--dbname", c.url,
-		"--pgdata", filepath.Join(standby.dataDir, "cluster"),
-		"--write-recovery-conf",
-		"--wal-method", "stream",
-		"--checkpoint", "fast",
-		"--no-sync")
-	if output, err := backup.CombinedOutput(); err != nil {
-		c.t.Fatalf("pg_basebackup: %v: %s", err, output)
-	}
+	dir := filepath.Join(standby.dataDir, "cluster")
+	c.copyTo(dir)
+	c.follow(dir)
 	standby.start()
 	return standby
 }

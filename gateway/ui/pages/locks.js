@@ -37,8 +37,10 @@ function holderCell(lock) {
       more > 0 && h('span', {class: 'note'}, `and ${count(more)} more`));
 }
 
-function lastToExpire(lock) {
-  return lock.holders.map((holder) => holder.expires_at).sort().at(-1);
+// longestLeft never shows more than the TTL: of a lease in Redis, the answer says only until when PostgreSQL believes in it.
+function longestLeft(lock) {
+  const last = lock.holders.toSorted((a, b) => a.expires_at < b.expires_at ? -1 : 1).at(-1);
+  return last && timeLeft(last.expires_at, last.ttl_ms);
 }
 
 const columns = [
@@ -52,7 +54,7 @@ const columns = [
     cell: (lock) => lock.holders.length > 0 && timeAgo(lock.holders.at(-1).granted_at)},
   {id: 'expires_at', label: 'Time left', number: true, sort: 'asc',
     hint: 'Until the lease expires, by the database’s clock',
-    cell: (lock) => lock.holders.length > 0 && timeLeft(lastToExpire(lock))},
+    cell: longestLeft},
   {id: 'queue', label: 'Waiters', number: true, sort: 'desc', hint: 'The length of its queue',
     cell: (lock) => count(lock.queue_length)},
 ];
