@@ -183,7 +183,10 @@ func smallDisk(t *testing.T, on *pgx.Conn) (path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	of := owner.Sys().(*syscall.Stat_t) //nolint:forcetypeassert // on Linux it is
+	of, is := owner.Sys().(*syscall.Stat_t)
+	if !is {
+		t.Fatalf("%s has no owner", data)
+	}
 	space := filepath.Join(path, "space")
 	err = errors.Join(os.Chmod(path, 0o755), os.Mkdir(space, 0o700), os.Chown(space, int(of.Uid), int(of.Gid)))
 	if err != nil {
