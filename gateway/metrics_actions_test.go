@@ -56,6 +56,7 @@ var constantFamilies = map[string]string{
 
 	"fencegate_redis_voting":                  "see TestRestartedServerDoesNotVote in store/redislease",
 	"fencegate_database_up":                   "see TestOutages",
+	"fencegate_not_ready":                     "see TestOutages",
 	"fencegate_database_synchronous_expected": "see TestOutages",
 	"fencegate_database_synchronous_standbys": "see TestOutages",
 }

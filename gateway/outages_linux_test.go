@@ -34,6 +34,7 @@ func TestOutages(t *testing.T) {
 	h.expectOutage(t, "")
 	t.Run("synchronous standby gone", func(t *testing.T) { standbyGone(t, h, cluster) })
 	t.Run("connections exhausted", func(t *testing.T) { connectionsExhausted(t, h, cluster) })
+	t.Run("connection lost", func(t *testing.T) { connectionLost(t, h, cluster) })
 	t.Run("disk full", func(t *testing.T) { diskFull(t, cluster) })
 }
 
@@ -92,6 +93,26 @@ func connectionsExhausted(t *testing.T, h *harness, cluster *pgtest.Cluster) {
 	}
 	h.awaitReady(t)
 	h.expectOutage(t, "")
+}
+
+// connectionLost freezes the database's end of the prober's connection: no answer ever comes by it, while new
+// connections work.
+func connectionLost(t *testing.T, h *harness, cluster *pgtest.Cluster) {
+	admin := connectTo(t, cluster)
+	const sql = "select pid from pg_stat_activity where application_name = 'fencegate prober' and pid <> $1"
+	var lost, next int
+	if err := admin.QueryRow(t.Context(), sql, 0).Scan(&lost); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(lost, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Kill(lost, syscall.SIGCONT) }()
+	h.awaitNotReady(t, readiness.Unreachable, "is lost")
+	h.awaitReady(t)
+	if err := admin.QueryRow(t.Context(), sql, lost).Scan(&next); err != nil {
+		t.Errorf("the prober has no other connection: %v", err)
+	}
 }
 
 // diskFull fills the disk that has the tables.
@@ -162,7 +183,10 @@ func smallDisk(t *testing.T, on *pgx.Conn) (path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	of := owner.Sys().(*syscall.Stat_t) //nolint:forcetypeassert // on Linux it is
+	of, is := owner.Sys().(*syscall.Stat_t)
+	if !is {
+		t.Fatalf("%s has no owner", data)
+	}
 	space := filepath.Join(path, "space")
 	err = errors.Join(os.Chmod(path, 0o755), os.Mkdir(space, 0o700), os.Chown(space, int(of.Uid), int(of.Gid)))
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/migrations"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/readiness"
 )
@@ -141,6 +142,18 @@ func TestDatabaseNotMigrated(t *testing.T) {
 	}
 	h.awaitReady(t)
 	h.acquire(t, "job", "worker")
+}
+
+// A commit that takes long, in a database that answers, has a reason of its own.
+func TestDatabaseSlow(t *testing.T) {
+	h := newHarness(t, Config{})
+	source, _ := migrations.GuardSource("probe")
+	h.exec(t, strings.Replace(source, "begin", "begin perform pg_sleep(3600);", 1))
+	h.awaitNotReady(t, readiness.Slow, "PgSleep")
+	h.exec(t, source)
+	h.exec(t, `select pg_cancel_backend(pid) from pg_stat_activity where datname = current_database()
+		and application_name = 'fencegate prober'`)
+	h.awaitReady(t)
 }
 
 func TestDatabaseMigratedByAnotherVersion(t *testing.T) {

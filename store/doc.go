@@ -6,6 +6,7 @@
 //   - store/groupcommit commits the writes of many clients together.
 //   - store/waitqueue makes acquires wait for their turn.
 //   - store/watch delivers events.
+//   - store/readiness finds out whether the database takes commits.
 //   - store/engine puts them together for a gateway.
 //
 // P1 to P15 are the promises of fencegate; docs/concepts.md states them.

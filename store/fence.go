@@ -68,7 +68,7 @@ func (s *Store) SetFence(ctx context.Context, resource Name, last Accepted, reas
 func (s *Store) LockAndFence(ctx context.Context, name Name) (lock Lock, fence *Fence, err error) {
 	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	var missing error // nothing is wrong with the transaction then
-	err = s.inTx(ctx, job{}, options, func(tx pgx.Tx) (err error) {
+	err = s.inTx(ctx, options, func(tx pgx.Tx) (err error) {
 		lock, fence, missing = Lock{}, nil, nil
 		lock, err = readLock(ctx, queryIn(tx), name)
 		if errors.Is(err, ErrNotFound) {

@@ -56,7 +56,7 @@ const recountEvery = 20
 // checkTables looks at some of the protected tables. A look at one with thousands of partitions may take longer than
 // other statements may; ctx bounds it.
 func (s *Store) checkTables(ctx context.Context) error {
-	err := s.inTx(ctx, job{}, pgx.TxOptions{}, func(tx pgx.Tx) error {
+	err := s.inTx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "set local statement_timeout = 0; set local synchronous_commit = off")
 		if err == nil {
 			_, err = tx.Exec(ctx, "select fence.check_tables()")

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -10,44 +11,87 @@ import (
 	"github.com/fencegate/fencegate/migrations"
 )
 
-// ProbeSQL is the statement by which Probe commits. pg_stat_activity shows it while the commit waits.
-const ProbeSQL = "select fence.probe()"
+const (
+	probeApplication  = "fencegate prober"
+	probeCloseTimeout = time.Second
+
+	// probeSQL is the statement by which a Probe commits. pg_stat_activity shows it while the commit waits.
+	probeSQL = "select fence.probe()"
+
+	probesSQL = `
+		select count(*), coalesce(max(a.wait_event) filter (where a.wait_event = 'SyncRep'),
+			max(a.wait_event_type || '/' || a.wait_event), 'nothing')
+		from pg_stat_activity a
+		where a.query = $1 and a.state = 'active' and a.datname = current_database()`
+)
 
 var errReadOnly = errors.New("it is read-only: a standby, or default_transaction_read_only is set")
 
-// Connect opens a connection outside of the pool. It returns ErrUnavailable.
-func (s *Store) Connect(ctx context.Context, application string) (*pgx.Conn, error) {
+// Probe is a connection outside of the pool that finds out whether the database takes commits.
+type Probe struct {
+	store *Store
+	conn  *pgx.Conn
+}
+
+// OpenProbe connects. It returns ErrUnavailable.
+func (s *Store) OpenProbe(ctx context.Context) (*Probe, error) {
 	config := s.ConnConfig()
-	config.RuntimeParams["application_name"] = application
+	config.RuntimeParams["application_name"] = probeApplication
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, notConnected(err)
 	}
-	return conn, nil
+	return &Probe{s, conn}, nil
 }
 
-// Probe returns nil if the database can serve by this connection: it has this program's schema, takes writes, and has
+// Close closes the connection, but does not wait long for a database that hangs.
+func (p *Probe) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), probeCloseTimeout)
+	defer cancel()
+	_ = p.conn.Close(ctx)
+}
+
+// Commit returns nil if the database can serve by this connection: it has this program's schema, takes writes, and has
 // committed one (fence.probe). Otherwise it returns ErrUnavailable, or an unknown error of the database. The text says
 // what is wrong, and ReasonOf returns its kind; migrations.ErrNewer is in it where that is the reason.
-func (s *Store) Probe(ctx context.Context, conn *pgx.Conn) error {
-	if err := s.judgeAnew(ctx, conn); err != nil {
+func (p *Probe) Commit(ctx context.Context) error {
+	if err := p.store.judgeAnew(ctx, p.conn); err != nil {
 		return probeFailed(err)
 	}
 	var readOnly bool
 	const sql = "select pg_is_in_recovery() or current_setting('transaction_read_only')::boolean"
-	if err := conn.QueryRow(ctx, sql).Scan(&readOnly); err != nil {
+	if err := p.conn.QueryRow(ctx, sql).Scan(&readOnly); err != nil {
 		return probeFailed(err)
 	}
 	if readOnly {
 		return NotApplied(errReadOnly)
 	}
-	if err := migrations.Check(ctx, conn); err != nil {
+	if err := migrations.Check(ctx, p.conn); err != nil {
 		return probeFailed(err)
 	}
-	if _, err := conn.Exec(ctx, ProbeSQL); err != nil {
+	if _, err := p.conn.Exec(ctx, probeSQL); err != nil {
 		return probeFailed(err)
 	}
-	return nil
+	return takeNotReplicated(p.conn.PgConn())
+}
+
+// ProbesUnderWay are the commits of all gateways' Probes that the database has not ended.
+type ProbesUnderWay struct {
+	Count int
+	// WaitFor is what one of them waits for, as pg_stat_activity has it: type/event, or SyncRep if that is one.
+	WaitFor string
+}
+
+// WaitsForStandby reports whether one of them waits for a synchronous standby.
+func (u ProbesUnderWay) WaitsForStandby() bool { return u.WaitFor == "SyncRep" }
+
+// UnderWay returns the commits that hang, of other connections. It returns ErrUnavailable.
+func (p *Probe) UnderWay(ctx context.Context) (found ProbesUnderWay, err error) {
+	err = p.conn.QueryRow(ctx, probesSQL, probeSQL).Scan(&found.Count, &found.WaitFor)
+	if err != nil {
+		return ProbesUnderWay{}, NotApplied(err)
+	}
+	return found, nil
 }
 
 // probeFailed is classify for a statement that changes nothing that anybody sees.

@@ -33,7 +33,7 @@ func (s *Store) exec(ctx context.Context, j job, sql string, args ...any) error 
 
 // execUnwaited runs a statement whose commit waits for neither the disk nor standbys: a crash may undo it.
 func (s *Store) execUnwaited(ctx context.Context, sql string, args ...any) error {
-	return s.inTx(ctx, job{}, pgx.TxOptions{}, func(tx pgx.Tx) error {
+	return s.inTx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "set local synchronous_commit = off")
 		if err == nil {
 			_, err = tx.Exec(ctx, sql, args...)
@@ -76,8 +76,8 @@ func (s *Store) queryAs(ctx context.Context, j job, sql string, args []any, scan
 }
 
 // inTx runs work in one transaction, which it may do more than once: what was undone is done again.
-func (s *Store) inTx(ctx context.Context, j job, options pgx.TxOptions, work func(pgx.Tx) error) error {
-	return s.send(ctx, j, func(conn *pgxpool.Conn) (bool, error) {
+func (s *Store) inTx(ctx context.Context, options pgx.TxOptions, work func(pgx.Tx) error) error {
+	return s.send(ctx, job{}, func(conn *pgxpool.Conn) (bool, error) {
 		return true, pgx.BeginTxFunc(ctx, conn, options, work)
 	})
 }

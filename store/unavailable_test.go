@@ -100,11 +100,12 @@ func TestOutcomeOfAWaitingWrite(t *testing.T) {
 
 // probe probes a database once, on a new connection.
 func probe(ctx context.Context, s *store.Store) error {
-	conn, err := s.Connect(ctx, "probe")
+	probe, err := s.OpenProbe(ctx)
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.Probe(ctx, conn), conn.Close(ctx))
+	defer probe.Close()
+	return probe.Commit(ctx)
 }
 
 // alterDatabase makes a setting hold for all sessions that begin from now on.

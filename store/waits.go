@@ -113,7 +113,7 @@ func (s *Store) Waits(ctx context.Context, lock Name, limit int) (WaitGraph, err
 	}
 	var search waitSearch
 	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	err := s.inTx(ctx, job{}, options, func(tx pgx.Tx) error {
+	err := s.inTx(ctx, options, func(tx pgx.Tx) error {
 		search = waitSearch{query: queryIn(tx), max: limit, waits: map[int64]*WaitOf{}, owners: map[string]bool{}}
 		return search.run(ctx, lock)
 	})

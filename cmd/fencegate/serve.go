@@ -157,7 +157,22 @@ func (c *serveCmd) serveOn(
 	}
 
 	metrics.WatchSweeper(sweeper.Stats)
-	stopBackground := background(ctx,
+	stopBackground := runBackground(ctx, service, recorder, sweeper, gw, metrics, logger)
+	defer stopBackground()
+	context.AfterFunc(ctx, func() { time.AfterFunc(c.ShutdownTimeout, service.CutOff) })
+	err = c.serve(ctx, gw, listener, db, logger, out)
+	if err != nil {
+		service.CutOff() // the time to finish requests is over
+	}
+	return err
+}
+
+// runBackground runs what a gateway does beside answering requests, until the returned function is called.
+func runBackground(
+	ctx context.Context, service *engine.Engine, recorder *store.Recorder, sweeper *store.Sweeper, gw *gateway.Gateway,
+	metrics *metrics.Metrics, logger *slog.Logger,
+) (stop func()) {
+	return background(ctx,
 		func(ctx context.Context) {
 			service.Run(ctx, func(err error) { logger.Warn("notifications lost; waiters are polled", "error", err) })
 		},
@@ -173,13 +188,6 @@ func (c *serveCmd) serveOn(
 		func(ctx context.Context) {
 			gw.RunSampler(ctx, func(err error) { logger.Warn("sample not kept yet", "error", err) })
 		})
-	defer stopBackground()
-	context.AfterFunc(ctx, func() { time.AfterFunc(c.ShutdownTimeout, service.CutOff) })
-	err = c.serve(ctx, gw, listener, db, logger, out)
-	if err != nil {
-		service.CutOff() // the time to finish requests is over
-	}
-	return err
 }
 
 func logReadiness(logger *slog.Logger, notReady *readiness.NotReadyError) {

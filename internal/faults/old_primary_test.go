@@ -86,8 +86,8 @@ func wantMarked(t *testing.T, url string) {
 	fresh, err := store.Open(t.Context(), store.Config{DatabaseURL: url})
 	check(t, err)
 	defer fresh.Close()
-	if _, err := fresh.Connect(patient(t), "fresh"); !errors.Is(err, store.ErrDatabaseWentBack) {
-		t.Errorf("a fresh gateway at the old primary: Connect returned %v, want ErrDatabaseWentBack", err)
+	if _, err := fresh.OpenProbe(patient(t)); !errors.Is(err, store.ErrDatabaseWentBack) {
+		t.Errorf("a fresh gateway at the old primary: OpenProbe returned %v, want ErrDatabaseWentBack", err)
 	}
 }
 

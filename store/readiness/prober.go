@@ -4,11 +4,12 @@
 // in what it is to find. There is never a second probe while one hangs. A second connection then looks at what the
 // database is doing with it, and so tells a commit that waits for a standby from a database that does not answer.
 //
-//	0 s   the database stops to take commits
-//	1 s   the next probe begins, at the latest. An error is an answer; otherwise
-//	3 s   the probe has hung for 2 s: the second connection finds the wait for a standby, or has no answer itself
-//	4 s   within 1 s: unreachable. The probe is given up, and the next one connects anew
-//	6 s   the database answers, and the commit has taken more than 5 s: slow
+// The latest times after which it knows:
+//
+//	1 s  the next probe begins; an error is an answer
+//	3 s  the probe has hung for 2 s; the second connection finds that it waits for a standby
+//	4 s  the second connection has no answer within 1 s: unreachable; the probe is given up, and the next one connects anew
+//	7 s  the database answers, and the commit has taken more than 5 s: slow
 package readiness
 
 import (
@@ -17,8 +18,6 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/internal/timing"
@@ -30,17 +29,14 @@ const (
 	slowAfter      = 5 * time.Second
 	lookTimeout    = time.Second
 	connectTimeout = 10 * time.Second // for all hosts of the URL
-	closeTimeout   = time.Second
-
-	application = "fencegate prober"
 )
 
 // Prober probes the database of one Store. Its methods but Run are safe for concurrent use.
 type Prober struct {
 	store      *store.Store
 	interval   time.Duration
-	conn       *pgx.Conn   // nil: none; of the probe under way
-	connecting atomic.Bool // of the probe under way
+	conn       *store.Probe // nil: none; of the probe under way
+	connecting atomic.Bool  // of the probe under way
 	last       atomic.Pointer[result]
 	probed     chan struct{} // closed with the first result
 }
@@ -142,7 +138,7 @@ func (p *Prober) probe(ctx context.Context, onChange func(*NotReadyError)) error
 // one.
 func (p *Prober) commit(ctx context.Context) error {
 	if p.conn != nil {
-		if p.store.Probe(ctx, p.conn) == nil {
+		if p.conn.Commit(ctx) == nil {
 			return p.requireConnection(ctx)
 		}
 		p.disconnect()
@@ -150,7 +146,7 @@ func (p *Prober) commit(ctx context.Context) error {
 	if err := p.connect(ctx); err != nil {
 		return err
 	}
-	if err := p.store.Probe(ctx, p.conn); err != nil {
+	if err := p.conn.Commit(ctx); err != nil {
 		p.disconnect()
 		return err
 	}
@@ -162,7 +158,7 @@ func (p *Prober) connect(ctx context.Context) (err error) {
 	defer p.connecting.Store(false)
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	p.conn, err = p.store.Connect(ctx, application)
+	p.conn, err = p.store.OpenProbe(ctx)
 	return unanswered(err)
 }
 
@@ -176,7 +172,7 @@ func (p *Prober) requireConnection(ctx context.Context) error {
 
 func (p *Prober) disconnect() {
 	if p.conn != nil {
-		closeNow(p.conn)
+		p.conn.Close()
 		p.conn = nil
 	}
 }
@@ -185,7 +181,7 @@ func (p *Prober) disconnect() {
 // hangs: when commits wait, other clients soon use up all connections.
 type onlooker struct {
 	store *store.Store
-	conn  *pgx.Conn
+	conn  *store.Probe
 }
 
 // at returns why a probe that has hung for so long hangs; nil: that is not known yet.
@@ -193,31 +189,28 @@ func (o *onlooker) at(ctx context.Context, hung time.Duration) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	if o.conn == nil {
-		if o.conn, err = o.store.Connect(ctx, application); err != nil {
+		if o.conn, err = o.store.OpenProbe(ctx); err != nil {
 			return unanswered(err)
 		}
 	}
-	var waitsFor string
-	err = o.conn.QueryRow(ctx, `
-		select coalesce(max(a.wait_event) filter (where a.wait_event = 'SyncRep'),
-			max(a.wait_event_type || '/' || a.wait_event), 'nothing')
-		from pg_stat_activity a
-		where a.query = $1 and a.state = 'active' and a.datname = current_database()`, store.ProbeSQL).Scan(&waitsFor)
+	probes, err := o.conn.UnderWay(ctx)
 	switch {
 	case err != nil:
 		o.close()
-		return unanswered(store.NotApplied(err))
-	case waitsFor == "SyncRep":
+		return unanswered(err)
+	case probes.Count == 0:
+		return hungError{Unreachable, "the connection of the probe is lost, and the database does not know it"}
+	case probes.WaitsForStandby():
 		return hungError{WaitsForStandby, "commits wait for a synchronous standby that does not confirm them"}
 	case hung > slowAfter:
-		return hungError{Slow, fmt.Sprintf("a commit takes longer than %s (it waits for %s)", slowAfter, waitsFor)}
+		return hungError{Slow, fmt.Sprintf("a commit takes longer than %s (it waits for %s)", slowAfter, probes.WaitFor)}
 	}
 	return nil
 }
 
 func (o *onlooker) close() {
 	if o.conn != nil {
-		closeNow(o.conn)
+		o.conn.Close()
 		o.conn = nil
 	}
 }
@@ -236,11 +229,4 @@ func unanswered(err error) error {
 		return hungError{Unreachable, "it does not answer"}
 	}
 	return err
-}
-
-// closeNow closes a connection, but does not wait long for a database that hangs.
-func closeNow(conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	_ = conn.Close(ctx)
 }

@@ -10,21 +10,21 @@ import (
 type Reason string
 
 const (
-	// Unreachable: there is no connection to the database, or it does not answer.
+	// Unreachable means that there is no connection to the database, or it does not answer.
 	Unreachable Reason = "database_unreachable"
-	// ConnectionsExhausted: the database has as many connections as it takes, and this gateway has none.
+	// ConnectionsExhausted means that the database has as many connections as it takes, and this gateway has none.
 	ConnectionsExhausted Reason = "connections_exhausted"
-	// DiskFull: the database has no disk space left.
+	// DiskFull means that the database has no disk space left.
 	DiskFull Reason = "disk_full"
-	// WaitsForStandby: commits wait for a synchronous standby that does not confirm them.
+	// WaitsForStandby means that commits wait for a synchronous standby that does not confirm them.
 	WaitsForStandby Reason = "waits_for_standby"
-	// ReadOnly: the database is a standby, or takes no writes.
+	// ReadOnly means that the database is a standby, or takes no writes.
 	ReadOnly Reason = "read_only"
-	// WentBack: the database is in an older state than one that was seen.
+	// WentBack means that the database is in an older state than one that was seen.
 	WentBack Reason = "went_back"
-	// NotMigrated: the schema is not this program's.
+	// NotMigrated means that the schema is not this program's.
 	NotMigrated Reason = "not_migrated"
-	// Slow: the database answers, but a commit takes longer than slowAfter.
+	// Slow means that the database answers, but a commit takes longer than slowAfter.
 	Slow Reason = "slow"
 	// Other is anything else, such as a lack of memory or of a right.
 	Other Reason = "other"
@@ -59,6 +59,8 @@ func reasonOf(err error) Reason {
 		return ConnectionsExhausted
 	case store.ReasonDiskFull:
 		return DiskFull
+	case store.ReasonNotReplicated:
+		return WaitsForStandby
 	case store.ReasonReadOnly:
 		return ReadOnly
 	case store.ReasonWentBack:
