@@ -82,7 +82,7 @@ func connectionsExhausted(t *testing.T, h *harness, cluster *pgtest.Cluster) {
 		return h.notReadyReason(t) == readiness.ConnectionsExhausted
 	})
 	h.expectOutage(t, readiness.ConnectionsExhausted)
-	as[*api.Problem](t, h.get(t, "/v1/locks/job"), http.StatusServiceUnavailable)
+	expectUnavailable(t, h.get(t, "/v1/locks/job"), api.OutcomeNotApplied)
 	if metrics, _ := h.scrape(t); metrics.value("fencegate_database_errors_total", "reason", "connections_exhausted") == 0 {
 		t.Error("no failure for the reason connections_exhausted was counted")
 	}
