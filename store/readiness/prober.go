@@ -125,7 +125,7 @@ func (p *Prober) probe(ctx context.Context, onChange func(*NotReadyError)) error
 			err = hungError{Unreachable, "it does not answer"}
 		} else if err = look.at(ctx, time.Since(begun)); err != nil && reasonOf(err) == Unreachable {
 			giveUp()
-			<-committed // it fails, since its context has ended
+			<-committed //nolint:errcheck // it fails, since its context has ended
 			return err
 		}
 		if err != nil {
