@@ -125,8 +125,8 @@ func connectionOf(conn *pgconn.PgConn) *connection {
 // ConnConfig returns the configuration of the next connection outside the pool. Hosts are in the order in which they
 // should be tried now.
 func (s *Store) ConnConfig() *pgx.ConnConfig {
-	config := s.pool.Config().ConnConfig
-	s.connections.hosts.order(config)
+	config := s.outside.ConnConfig.Copy()
+	s.direct.hosts.order(config)
 	return config
 }
 
@@ -168,7 +168,7 @@ type Server struct {
 func (s *Store) ServerOf(conn *pgx.Conn) Server { return Server{connectionOf(conn.PgConn()).server} }
 
 // Suspect says that a server does not answer: the next connection tries the other hosts first.
-func (s *Store) Suspect(server Server) { s.connections.hosts.postpone(server.address) }
+func (s *Store) Suspect(server Server) { s.direct.hosts.postpone(server.address) }
 
 // Abandon closes the connections to a server that were made before a time, also those in use: another server has
 // taken its place. The outcome of their statements is unknown.

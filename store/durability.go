@@ -18,9 +18,8 @@ const notReplicated = "fencegate: not replicated"
 
 // noteNotReplicated has a connection remember the warning with which PostgreSQL reports such a commit; apart from it
 // the commit looks like any other. The warning comes before the statement ends, so whoever has read to the end of the
-// statement finds it.
+// statement finds it. The configuration of the role must not hide it (client_min_messages).
 func noteNotReplicated(config *pgx.ConnConfig) {
-	config.RuntimeParams["client_min_messages"] = "warning" // or the configuration of the role could hide it
 	config.OnNotice = func(conn *pgconn.PgConn, notice *pgconn.Notice) {
 		if isNotReplicated(notice) {
 			conn.CustomData()[notReplicated] = notice

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,6 +20,9 @@ import (
 type Config struct {
 	// DatabaseURL is a PostgreSQL URL or key=value string, as libpq understands it. Required.
 	DatabaseURL string
+	// ListenURL leads to the same database directly, where DatabaseURL leads through a pooler in transaction mode, such as
+	// PgBouncer: for notifications, migrations and probes. Default: DatabaseURL, which must lead to a session then.
+	ListenURL string
 	// ConnectionsMax bounds the connections to the database. Default 16, at least 2.
 	ConnectionsMax int
 	// StatementTimeout bounds one statement in the database, waits for locks included. Default 10 s; at least 100 ms.
@@ -54,8 +58,10 @@ func (c Config) withDefaults() (Config, error) {
 // number of Stores on one database.
 type Store struct {
 	pool        *pgxpool.Pool
-	connections *connections // of the pool, and others
-	bulkheads   *bulkheads   // of the pool
+	connections *connections    // of the pool
+	outside     *pgxpool.Config // of the connections outside the pool; no pool is made of it
+	direct      *connections    // those
+	bulkheads   *bulkheads      // of the pool
 	config      Config
 	counts      counts
 	lineage     lineage
@@ -69,32 +75,55 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	poolConfig, err := pgxpool.ParseConfig(config.DatabaseURL)
+	s := &Store{
+		bulkheads: newBulkheads(config.ConnectionsMax, config.StatementTimeout),
+		config:    config, tracer: config.Tracing.Tracer(), lineage: lineage{newest: map[int64]state{}},
+	}
+	pooled, connections, err := s.prepareConnections(config.DatabaseURL)
 	if err != nil {
 		return nil, fmt.Errorf("%w: --database-url: %w", ErrInvalid, err)
 	}
-	poolConfig.MaxConns = int32(config.ConnectionsMax)
-	params := poolConfig.ConnConfig.RuntimeParams
-	params["application_name"] = "fencegate"
-	params["default_transaction_isolation"] = "read committed" // the functions lock first and read in a later statement
-	params["statement_timeout"] = fmt.Sprint(config.StatementTimeout.Milliseconds())
-	params["lock_timeout"] = fmt.Sprint(config.LockTimeout.Milliseconds())
-	params["standard_conforming_strings"] = "on" // the functions are parsed by it
-	params["jit"] = "off"
-	noteNotReplicated(poolConfig.ConnConfig)
-	if config.Tracing.Provider != nil {
-		poolConfig.ConnConfig.Tracer = statementTracer(config.Tracing, poolConfig.ConnConfig)
+	s.connections, s.outside, s.direct = connections, pooled, connections
+	if config.ListenURL != "" {
+		throughPooler(pooled)
+		if s.outside, s.direct, err = s.prepareConnections(config.ListenURL); err != nil {
+			return nil, fmt.Errorf("%w: --listen-url: %w", ErrInvalid, err)
+		}
 	}
-	s := &Store{
-		connections: manageConnections(poolConfig),
-		bulkheads:   newBulkheads(config.ConnectionsMax, config.StatementTimeout),
-		config:      config, tracer: config.Tracing.Tracer(), lineage: lineage{newest: map[int64]state{}},
-	}
-	s.judgeConnections(poolConfig)
-	if s.pool, err = pgxpool.NewWithConfig(ctx, poolConfig); err != nil {
+	if s.pool, err = pgxpool.NewWithConfig(ctx, pooled); err != nil {
 		return nil, fmt.Errorf("open the pool: %w", err)
 	}
 	return s, nil
+}
+
+// prepareConnections returns how connections to a database URL are made.
+func (s *Store) prepareConnections(databaseURL string) (*pgxpool.Config, *connections, error) {
+	config, err := pgxpool.ParseConfig(databaseURL)
+	if err != nil {
+		return nil, nil, err
+	}
+	config.MaxConns = int32(s.config.ConnectionsMax)
+	config.ConnConfig.RuntimeParams["application_name"] = "fencegate"
+	maps.Copy(config.ConnConfig.RuntimeParams, s.config.settings())
+	noteNotReplicated(config.ConnConfig)
+	if s.config.Tracing.Provider != nil {
+		config.ConnConfig.Tracer = statementTracer(s.config.Tracing, config.ConnConfig)
+	}
+	connections := manageConnections(config)
+	s.judgeConnections(config)
+	return config, connections, nil
+}
+
+// settings are those of each session.
+func (c Config) settings() map[string]string {
+	return map[string]string{
+		"default_transaction_isolation": "read committed", // the functions lock first and read in a later statement
+		"statement_timeout":             fmt.Sprint(c.StatementTimeout.Milliseconds()),
+		"lock_timeout":                  fmt.Sprint(c.LockTimeout.Milliseconds()),
+		"standard_conforming_strings":   "on", // the functions are parsed by it
+		"jit":                           "off",
+		"client_min_messages":           "warning", // noteNotReplicated needs to see them
+	}
 }
 
 // Config returns the configuration, with its defaults.
@@ -131,32 +160,33 @@ func (s *Store) Grant(ctx context.Context, roles migrations.Roles) error {
 
 // alter calls change, which changes the schema, with a connection of its own.
 func (s *Store) alter(ctx context.Context, change func(context.Context, *pgx.Conn) error) error {
-	conn, err := s.pool.Acquire(ctx)
+	conn, err := pgx.ConnectConfig(ctx, s.ConnConfig())
 	if err != nil {
 		return NotApplied(err)
 	}
-	defer conn.Release()
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	// A migration takes as long as it takes, and may wait for another gateway's.
 	if _, err := conn.Exec(ctx, "set statement_timeout = 0; set lock_timeout = 0"); err != nil {
 		return classify(err)
 	}
-	err = change(ctx, conn.Conn())
-	_ = conn.Conn().Close(ctx) // its settings and prepared plans are of the old schema; the pool makes a new one
-	return err
+	return change(ctx, conn)
 }
 
 // Await waits until the database answers, at most timeout: it may only just be starting. A server that answers that it
 // takes no connection now (it starts up, or has none free) is waited for four times as long. Await passes each failed
-// attempt to waiting. It returns ErrUnavailable with the reason.
+// attempt to waiting. It returns ErrUnavailable with the reason, and ErrInvalid for a pooler without ListenURL.
 func (s *Store) Await(ctx context.Context, timeout time.Duration, waiting func(error)) error {
 	const busyFactor = 4
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, busyFactor*timeout)
 	defer cancel()
 	for {
-		err := s.pool.Ping(ctx)
+		err := s.reach(ctx)
 		if err == nil {
 			return nil
+		}
+		if isState(err, "08P01") { // PgBouncer's, of settings that it does not know
+			return fmt.Errorf("%w: --database-url leads through a pooler: set --listen-url, too (%w)", ErrInvalid, err)
 		}
 		busy := isState(err, "57P03") || isState(err, "53300")
 		if ctx.Err() != nil || !busy && time.Since(begun) > timeout {
@@ -165,4 +195,14 @@ func (s *Store) Await(ctx context.Context, timeout time.Duration, waiting func(e
 		waiting(err)
 		timing.Sleep(ctx, 200*time.Millisecond)
 	}
+}
+
+// reach returns nil if the database answers. The role has its settings before the first session of a pooler begins.
+func (s *Store) reach(ctx context.Context) error {
+	if s.config.ListenURL != "" {
+		if err := s.configureRole(ctx); err != nil {
+			return err
+		}
+	}
+	return s.pool.Ping(ctx)
 }

@@ -38,6 +38,8 @@ type serveCmd struct {
 
 	AccessLogSample int `help:"Log one in so many requests, and every one that fails for the gateway (status 500 and more). 1: every request; 0: none." env:"FENCEGATE_ACCESS_LOG_SAMPLE" default:"0"`
 
+	ListenURL string `help:"Direct URL of the database, where --database-url leads through a pooler in transaction mode, such as PgBouncer: for notifications, migrations and probes." name:"listen-url" env:"FENCEGATE_LISTEN_URL" placeholder:"URL"`
+
 	DatabaseConnectionsMax int           `help:"Connections to the database, at most." env:"FENCEGATE_DATABASE_CONNECTIONS_MAX" default:"16"`
 	StatementTimeout       time.Duration `help:"Time for one statement in the database, waits for locks included." env:"FENCEGATE_STATEMENT_TIMEOUT" default:"10s"`
 	LockTimeout            time.Duration `help:"Time that a statement waits for a lock which another session of the database holds; queued writes wait up to --statement-timeout." env:"FENCEGATE_LOCK_TIMEOUT" default:"1s"`
@@ -107,7 +109,7 @@ func (c *serveCmd) serveOn(
 	ctx context.Context, db *database, tracing store.Tracing, metrics *metrics.Metrics, logger *slog.Logger, out io.Writer,
 ) error {
 	st, err := store.Open(ctx, store.Config{
-		DatabaseURL: db.url, ConnectionsMax: c.DatabaseConnectionsMax, StatementTimeout: c.StatementTimeout,
+		DatabaseURL: db.url, ListenURL: c.ListenURL, ConnectionsMax: c.DatabaseConnectionsMax, StatementTimeout: c.StatementTimeout,
 		LockTimeout: c.LockTimeout, Tracing: tracing, Logger: logger,
 	})
 	if err != nil {
@@ -207,7 +209,10 @@ func (c *serveCmd) sweeper(st *store.Store) (*store.Sweeper, error) {
 
 // prepare waits for the database, and migrates it unless --no-migrate is set.
 func (c *serveCmd) prepare(ctx context.Context, st *store.Store, logger *slog.Logger) error {
-	if err := awaitDatabase(ctx, st, logger); err != nil || !c.Migrate {
+	if err := awaitDatabase(ctx, st, logger); err != nil {
+		return err
+	}
+	if err := st.CheckSessions(ctx); err != nil || !c.Migrate {
 		return err
 	}
 	return st.Migrate(ctx)

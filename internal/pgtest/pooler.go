@@ -1,0 +1,78 @@
+package pgtest
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/freeport"
+)
+
+// Pooler is a PgBouncer in transaction mode before the server of a database URL, for all databases of it.
+type Pooler struct{ address string }
+
+// NewPooler runs one until the test ends. Without the program the test is skipped, or fails where CI=true.
+func NewPooler(t testing.TB, databaseURL string) *Pooler {
+	t.Helper()
+	program := Require(t, "pgbouncer")
+	server, err := pgx.ParseConfig(databaseURL)
+	check(t, err)
+	dir, err := os.MkdirTemp("", "fencegate-pgbouncer-")
+	check(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	check(t, os.Chmod(dir, 0o755))
+	p := &Pooler{freeport.Address(t)}
+	host, port, err := net.SplitHostPort(p.address)
+	check(t, err)
+	config := filepath.Join(dir, "pgbouncer.ini")
+	password := ""
+	if server.Password != "" {
+		password = " password=" + server.Password
+	}
+	check(t, os.WriteFile(config, fmt.Appendf(nil, `[databases]
+* = host=%s port=%d user=%s%s
+[pgbouncer]
+pool_mode = transaction
+listen_addr = %s
+listen_port = %s
+unix_socket_dir =
+auth_type = any
+ignore_startup_parameters = jit, statement_timeout, lock_timeout, default_transaction_isolation, client_min_messages
+log_stats = 0
+`, server.Host, server.Port, server.User, password, host, port), 0o644))
+	command := exec.CommandContext(t.Context(), program, "--quiet", config)
+	if os.Geteuid() == 0 {
+		command.Args = append(command.Args, "--user", "postgres") // it refuses root
+	}
+	command.Stderr = os.Stderr
+	check(t, command.Start())
+	t.Cleanup(func() {
+		_ = command.Process.Kill()
+		_ = command.Wait()
+	})
+	await.True(t, "PgBouncer listens", func() bool {
+		conn, err := net.Dial("tcp", p.address)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
+	return p
+}
+
+// URL returns the URL by which a database is reached through the pooler.
+func (p *Pooler) URL(t testing.TB, databaseURL string) string {
+	t.Helper()
+	server, err := pgx.ParseConfig(databaseURL)
+	check(t, err)
+	return (&url.URL{
+		Scheme: "postgres", User: url.User(server.User), Host: p.address, Path: "/" + server.Database, RawQuery: "sslmode=disable",
+	}).String()
+}
