@@ -37,8 +37,9 @@ func newPair(t *testing.T) pair {
 	return p
 }
 
-// waitingCommits are the database sessions whose commit waits for the standby.
-const waitingCommits = " from pg_stat_activity where datname = current_database() and wait_event = 'SyncRep'"
+// waitingCommits are the database sessions whose commit waits for the standby, without the prober's.
+const waitingCommits = " from pg_stat_activity where datname = current_database() and wait_event = 'SyncRep' " +
+	"and query <> 'select fence.probe()'"
 
 // awaitCommit returns when a commit waits for the standby.
 func (p pair) awaitCommit(t *testing.T) {

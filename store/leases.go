@@ -73,7 +73,7 @@ type Acquired struct {
 }
 
 // sequenceSQL reads the value of the token sequence, after a grant in the same statement.
-const sequenceSQL = "(select t.last_value from fence.tokens t)"
+const sequenceSQL = "coalesce(pg_sequence_last_value('fence.tokens'), 0)"
 
 // A lease that was granted before, to a request that was sent again, is older than the statement.
 const acquireSQL = `select a.outcome, (a.lease).end_reason, a.left_ms, a.queue_length, a.ticket, ` + sequenceSQL + `,

@@ -74,6 +74,11 @@ type lineage struct {
 	newest  map[int64]state // of each system
 }
 
+// tokensSlack is by how much the token sequence may be lower than it was. A database in an older state is lower by a
+// jump (2^32) at least; a sequence that somebody has set back a little is no such database, and mint grants no token
+// twice on it.
+const tokensSlack = 1 << 31
+
 // judgement is what a state means to the lineage.
 type judgement struct {
 	era     int64
@@ -112,16 +117,16 @@ func (l *lineage) refuse(now state, newestToken int64) error {
 		return &WentBackError{SignSystem, fmt.Sprintf("it is %v, and %v has taken over", now, l.current)}
 	case known && now.before(newest):
 		return &WentBackError{SignTimeline, fmt.Sprintf("it is %v, and %v has taken over", now, newest)}
-	case now.newestToken != 0 && now.newestToken < newestToken:
+	case now.newestToken != 0 && now.newestToken+tokensSlack < newestToken:
 		return tokensWentBack(now.newestToken, newestToken)
 	}
 	return nil
 }
 
 // minted notes what the token sequence was at after a grant that was committed. It returns a WentBackError if that is
-// below newestToken, which is that of the lineage before the grant was sent.
+// far below newestToken, which is that of the lineage before the grant was sent.
 func (l *lineage) minted(at, newestToken int64) error {
-	if at < newestToken {
+	if at+tokensSlack < newestToken {
 		return tokensWentBack(at, newestToken)
 	}
 	for {

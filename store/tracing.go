@@ -46,12 +46,13 @@ func statementTracer(config Tracing, conn *pgx.ConnConfig) pgx.QueryTracer {
 	)
 }
 
-var fenceName = regexp.MustCompile(`fence\.[a-z_]+`)
+// fenceName is a name that is not an argument in quotes.
+var fenceName = regexp.MustCompile(`(fence\.[a-z_]+)(?:[^a-z_']|$)`)
 
 // statementName is the function or table of the schema fence that a statement names first, or else its first word.
 func statementName(sql string) string {
-	if name := fenceName.FindString(sql); name != "" {
-		return name
+	if name := fenceName.FindStringSubmatch(sql); name != nil {
+		return name[1]
 	}
 	word, _, _ := strings.Cut(strings.TrimSpace(sql), " ")
 	return strings.ToLower(word)

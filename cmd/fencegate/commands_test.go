@@ -114,7 +114,7 @@ func TestRecordCommands(t *testing.T) {
 func TestExitOtherFailure(t *testing.T) {
 	t.Parallel()
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusBadGateway)
+		w.WriteHeader(http.StatusInternalServerError) // a proxy's 502, 503 and 504 are a gateway that is away
 		_, _ = io.WriteString(w, "<html>")
 	}))
 	defer page.Close()

@@ -154,6 +154,14 @@ func newestToken(leases ...[]api.Lease) (newest int64) {
 	return newest
 }
 
+// wantJumpsAtStarts expects that tokens have jumped once for each start of the database after which a lock was granted.
+func wantJumpsAtStarts(t *testing.T, db *pgxpool.Pool, starts int) {
+	t.Helper()
+	if jumps := query[int](t, db, "select jumps from fence.database_identity"); jumps < 1 || jumps > starts {
+		t.Errorf("tokens have jumped %d times, after %d starts of the database", jumps, starts)
+	}
+}
+
 func wantJumps(t *testing.T, db *pgxpool.Pool, want int) {
 	t.Helper()
 	if jumps := query[int](t, db, "select jumps from fence.database_identity"); jumps != want {
