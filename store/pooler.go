@@ -59,6 +59,8 @@ func (s *Store) requireSessions(ctx context.Context) error {
 		return err
 	})
 	switch {
+	case isState(err, "53300"): // the server has no second connection, which a pooler would wait for
+		return nil
 	case err != nil:
 		return NotApplied(err)
 	case shared:

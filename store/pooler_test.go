@@ -4,8 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/storetest"
@@ -28,7 +28,7 @@ func TestPooler(t *testing.T) {
 		t.Helper()
 		direct := pgtest.Migrated(t)
 		s := openStore(t, store.Config{DatabaseURL: pooler.URL(t, direct), ListenURL: direct})
-		if err := s.Await(t.Context(), await.Limit, func(error) {}); err != nil {
+		if err := s.Await(t.Context(), 10*time.Second, func(error) {}); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.CheckSessions(t.Context()); err != nil {

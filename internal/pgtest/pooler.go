@@ -21,13 +21,16 @@ type Pooler struct{ address string }
 // NewPooler runs one until the test ends. Without the program the test is skipped, or fails where CI=true.
 func NewPooler(t testing.TB, databaseURL string) *Pooler {
 	t.Helper()
-	program := Require(t, "pgbouncer")
+	program, err := exec.LookPath("/usr/sbin/pgbouncer") // Debian has it where only root's PATH looks
+	if err != nil {
+		program = Require(t, "pgbouncer")
+	}
 	server, err := pgx.ParseConfig(databaseURL)
 	check(t, err)
 	dir, err := os.MkdirTemp("", "fencegate-pgbouncer-")
 	check(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	check(t, os.Chmod(dir, 0o755))
+	check(t, os.Chmod(dir, 0o755)) //nolint:gosec // it runs as another user, and has no secret
 	p := &Pooler{freeport.Address(t)}
 	host, port, err := net.SplitHostPort(p.address)
 	check(t, err)
@@ -46,7 +49,7 @@ unix_socket_dir =
 auth_type = any
 ignore_startup_parameters = jit, statement_timeout, lock_timeout, default_transaction_isolation, client_min_messages
 log_stats = 0
-`, server.Host, server.Port, server.User, password, host, port), 0o644))
+`, server.Host, server.Port, server.User, password, host, port), 0o644)) //nolint:gosec // the same
 	command := exec.CommandContext(t.Context(), program, "--quiet", config)
 	if os.Geteuid() == 0 {
 		command.Args = append(command.Args, "--user", "postgres") // it refuses root
@@ -58,7 +61,7 @@ log_stats = 0
 		_ = command.Wait()
 	})
 	await.True(t, "PgBouncer listens", func() bool {
-		conn, err := net.Dial("tcp", p.address)
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", p.address)
 		if err == nil {
 			_ = conn.Close()
 		}
