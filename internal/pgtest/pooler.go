@@ -39,7 +39,7 @@ func NewPooler(t testing.TB, databaseURL string) *Pooler {
 	if server.Password != "" {
 		password = " password=" + server.Password
 	}
-	check(t, os.WriteFile(config, fmt.Appendf(nil, `[databases]
+	text := fmt.Sprintf(`[databases]
 * = host=%s port=%d user=%s%s
 [pgbouncer]
 pool_mode = transaction
@@ -49,7 +49,8 @@ unix_socket_dir =
 auth_type = any
 ignore_startup_parameters = jit, statement_timeout, lock_timeout, default_transaction_isolation, client_min_messages
 log_stats = 0
-`, server.Host, server.Port, server.User, password, host, port), 0o644)) //nolint:gosec // the same
+`, server.Host, server.Port, server.User, password, host, port)
+	check(t, os.WriteFile(config, []byte(text), 0o644)) //nolint:gosec // PgBouncer reads it as another user
 	command := exec.CommandContext(t.Context(), program, "--quiet", config)
 	if os.Geteuid() == 0 {
 		command.Args = append(command.Args, "--user", "postgres") // it refuses root
