@@ -99,18 +99,32 @@ func connectionsExhausted(t *testing.T, h *harness, cluster *pgtest.Cluster) {
 // connections work.
 func connectionLost(t *testing.T, h *harness, cluster *pgtest.Cluster) {
 	admin := connectTo(t, cluster)
-	const sql = "select pid from pg_stat_activity where application_name = 'fencegate prober' and pid <> $1"
+	const sql = "select pid, state from pg_stat_activity where application_name = 'fencegate prober' and pid <> $1"
+	const alone = "select count(*) = 1 from pg_stat_activity where application_name = 'fencegate prober'"
 	var lost, next int
-	if err := admin.QueryRow(t.Context(), sql, 0).Scan(&lost); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(lost, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	var state string
+	// In the middle of a statement, it would be one that is slow.
+	await.True(t, "the prober's connection is frozen while it is idle", func() (frozen bool) {
+		if err := admin.QueryRow(t.Context(), alone).Scan(&frozen); err != nil || !frozen {
+			return false
+		}
+		if err := admin.QueryRow(t.Context(), sql, 0).Scan(&lost, &state); err != nil {
+			return false
+		}
+		if err := syscall.Kill(lost, syscall.SIGSTOP); err != nil {
+			return false
+		}
+		err := admin.QueryRow(t.Context(), sql, 0).Scan(&next, &state)
+		if err == nil && next == lost && state == "idle" {
+			return true
+		}
+		_ = syscall.Kill(lost, syscall.SIGCONT)
+		return false
+	})
 	defer func() { _ = syscall.Kill(lost, syscall.SIGCONT) }()
 	h.awaitNotReady(t, readiness.Unreachable, "is lost")
 	h.awaitReady(t)
-	if err := admin.QueryRow(t.Context(), sql, lost).Scan(&next); err != nil {
+	if err := admin.QueryRow(t.Context(), sql, lost).Scan(&next, &state); err != nil {
 		t.Errorf("the prober has no other connection: %v", err)
 	}
 }
