@@ -178,7 +178,7 @@ func (endless) Read(p []byte) (int, error) { return len(p), nil }
 func smallDisk(t *testing.T, on *pgx.Conn) (path string) {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("only root can mount a small disk")
+		pgtest.Missing(t, "only root can mount a small disk")
 	}
 	path, err := os.MkdirTemp("", "fgdisk")
 	if err != nil {
@@ -186,7 +186,7 @@ func smallDisk(t *testing.T, on *pgx.Conn) (path string) {
 	}
 	t.Cleanup(func() { _ = os.Remove(path) })
 	if err := syscall.Mount("tmpfs", path, "tmpfs", 0, "size=64m,mode=755"); err != nil {
-		t.Skip("a small disk can't be mounted: ", err)
+		pgtest.Missing(t, "a small disk can't be mounted: "+err.Error())
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(path, syscall.MNT_DETACH) })
 	var data string
