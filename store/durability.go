@@ -17,8 +17,8 @@ var ErrNotReplicated = errors.New("the commit was made, and its wait for a synch
 const notReplicated = "fencegate: not replicated"
 
 // noteNotReplicated has a connection remember the warning with which PostgreSQL reports such a commit; apart from it
-// the commit looks like any other. The warning comes before the statement ends, so whoever has read to the end of the
-// statement finds it. The configuration of the role must not hide it (client_min_messages).
+// the commit looks like any other. The warning comes before the statement ends, so a caller that has read to the end of
+// the statement finds it. The configuration of the role must not hide it (client_min_messages).
 func noteNotReplicated(config *pgx.ConnConfig) {
 	config.OnNotice = func(conn *pgconn.PgConn, notice *pgconn.Notice) {
 		if isNotReplicated(notice) {

@@ -72,24 +72,24 @@ func (s *Store) requireSessions(ctx context.Context) error {
 
 // configureRole makes the Store's settings those of the role, for sessions in this database that begin from now on.
 func (s *Store) configureRole(ctx context.Context) error {
-	conn, err := pgx.ConnectConfig(ctx, s.ConnConfig())
-	if err != nil {
-		return NotApplied(err)
+	return s.onConnection(ctx, func(conn *pgx.Conn) error {
+		return classify(pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return s.alterSettings(ctx, tx) }))
+	})
+}
+
+// alterSettings changes the settings that the role does not have.
+func (s *Store) alterSettings(ctx context.Context, tx pgx.Tx) error {
+	const alone = "select pg_advisory_xact_lock($1)" // gateways that start together change the same row
+	if _, err := tx.Exec(ctx, alone, settingsLock); err != nil {
+		return err
 	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	return classify(pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		const alone = "select pg_advisory_xact_lock($1)" // gateways that start together change the same row
-		if _, err := tx.Exec(ctx, alone, settingsLock); err != nil {
+	settings := s.config.settings()
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		if err := alterRole(ctx, tx, name, settings[name]); err != nil {
 			return err
 		}
-		settings := s.config.settings()
-		for _, name := range slices.Sorted(maps.Keys(settings)) {
-			if err := alterRole(ctx, tx, name, settings[name]); err != nil {
-				return err
-			}
-		}
-		return nil
-	}))
+	}
+	return nil
 }
 
 // alterRole changes a setting of the role, unless it has this value.
@@ -98,7 +98,8 @@ func alterRole(ctx context.Context, tx pgx.Tx, name, value string) error {
 		select format('alter role %I in database %I set %I = %L', current_user, current_database(), $1::text, $2::text)
 		where not exists (
 			select from pg_db_role_setting s
-			where s.setrole = (select r.oid from pg_roles r where r.rolname = current_user) and $1::text || '=' || $2::text = any (s.setconfig)
+			where s.setrole = (select r.oid from pg_roles r where r.rolname = current_user)
+				and $1::text || '=' || $2::text = any (s.setconfig)
 				and s.setdatabase = (select d.oid from pg_database d where d.datname = current_database()))`
 	var alter string
 	err := tx.QueryRow(ctx, statement, name, value).Scan(&alter)

@@ -160,16 +160,23 @@ func (s *Store) Grant(ctx context.Context, roles migrations.Roles) error {
 
 // alter calls change, which changes the schema, with a connection of its own.
 func (s *Store) alter(ctx context.Context, change func(context.Context, *pgx.Conn) error) error {
+	return s.onConnection(ctx, func(conn *pgx.Conn) error {
+		// A migration takes as long as it takes, and may wait for another gateway's.
+		if _, err := conn.Exec(ctx, "set statement_timeout = 0; set lock_timeout = 0"); err != nil {
+			return classify(err)
+		}
+		return change(ctx, conn)
+	})
+}
+
+// onConnection calls work with a connection outside the pool. It returns ErrUnavailable where there is none.
+func (s *Store) onConnection(ctx context.Context, work func(*pgx.Conn) error) error {
 	conn, err := pgx.ConnectConfig(ctx, s.ConnConfig())
 	if err != nil {
 		return NotApplied(err)
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	// A migration takes as long as it takes, and may wait for another gateway's.
-	if _, err := conn.Exec(ctx, "set statement_timeout = 0; set lock_timeout = 0"); err != nil {
-		return classify(err)
-	}
-	return change(ctx, conn)
+	return work(conn)
 }
 
 // Await waits until the database answers, at most timeout: it may only just be starting. A server that answers that it
