@@ -18,7 +18,7 @@ import (
 func TestFailoverToNextHost(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(*testing.T, *pgtest.Cluster){
-		"frozen": func(t *testing.T, primary *pgtest.Cluster) { freezeDatabase(t, primary) },
+		"frozen": func(t *testing.T, primary *pgtest.Cluster) { primary.Freeze() },
 		"dead":   func(_ *testing.T, primary *pgtest.Cluster) { primary.Kill() },
 	} {
 		t.Run(name, func(t *testing.T) {

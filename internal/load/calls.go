@@ -191,6 +191,9 @@ func (c *client) sendWriteTo(gateway *lockclient.API, w *write, lose bool) verdi
 			a.lost(string(problem.Code))
 		}
 		return unanswered
+	case problem.Code == api.CodeTokenUnknown && c.run.checker.commitsMayBeLost:
+		a.refused(string(problem.Code), false)
+		return refused
 	case problem.Code != api.CodeTokenStale:
 		c.run.unexpected(err.Error())
 		a.refused(string(problem.Code), false)

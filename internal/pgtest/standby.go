@@ -35,9 +35,9 @@ func (c *Cluster) Standby(options ...Option) *Cluster {
 
 // Backup makes a base backup of the cluster that is not started yet: Restart starts it without archive recovery, so
 // that it has the system identifier and the timeline of the original.
-func (c *Cluster) Backup() *Cluster {
+func (c *Cluster) Backup(options ...Option) *Cluster {
 	c.t.Helper()
-	backup := prepare(c.t, nil)
+	backup := prepare(c.t, options)
 	c.copyTo(backup)
 	return backup
 }

@@ -1,6 +1,4 @@
-//go:build unix
-
-package faults
+package journal
 
 import (
 	"slices"
