@@ -24,6 +24,7 @@ import (
 
 var (
 	seed     = flag.Uint64("chaos.seed", 0, "the seed of the schedule; 0: the short form, with a few fixed faults")
+	without  = flag.String("chaos.without", "", "the safeguard to switch off, or all")
 	duration = flag.Duration("chaos.duration", time.Minute, "how long a schedule with a seed runs, at least")
 )
 
@@ -93,7 +94,7 @@ func (w *world) violations(number int, e epoch) []string {
 		w.waitForStandbys(w.primary, "")
 		w.waitForStandbys(w.standby, "")
 	}
-	l := w.startLoad(prefix, e.loses)
+	l := w.startLoad(prefix, e)
 	defer l.end()
 	for _, s := range e.steps {
 		w.apply(s)
@@ -141,7 +142,7 @@ type clientLoad struct {
 	found []load.Violation
 }
 
-func (w *world) startLoad(prefix string, loses bool) *clientLoad {
+func (w *world) startLoad(prefix string, e epoch) *clientLoad {
 	names := make([]string, locks)
 	for i := range names {
 		names[i] = fmt.Sprint(prefix, i)
@@ -149,7 +150,7 @@ func (w *world) startLoad(prefix string, loses bool) *clientLoad {
 	w.journal = journal.New()
 	work := w.journal.Exercise(clients, names, await.Limit)
 	work.Gateway = func(random *rand.Rand) *lockclient.API { return w.members[random.IntN(len(w.members))].api }
-	work.RenewalsMayBeLost, work.CommitsMayBeLost = true, loses
+	work.RenewalsMayBeLost, work.CommitsMayBeLost = e.breaksDatabases(), e.loses
 	ctx, stop := context.WithCancel(context.Background())
 	l := &clientLoad{}
 	var running sync.WaitGroup

@@ -17,12 +17,20 @@ func standbyPromoted(w *world, s step) func() {
 	return nil
 }
 
+// promotedUnsynchronized is promotedBehind, where gateways find synchronous_commit = off and have to raise it.
+func promotedUnsynchronized(w *world, s step) func() {
+	w.reload(w.primary, "synchronous_commit", "off")
+	signalBackends("pg_terminate_backend")(w, step{hold: s.hold / 2})
+	w.progress(acksEachStep)
+	return promotedBehind("")(w, s)
+}
+
 // promotedBehind promotes a standby that was down while clients wrote to the primary. What is committed there waits for
 // the standby. function ends some of these waits: the commit then looks like any other, but for a warning.
 func promotedBehind(function string) func(*world, step) func() {
 	return func(w *world, s step) func() {
 		w.standby.Kill()
-		awaitCommitWaits(w)
+		w.awaitCommitWaits()
 		if function != "" {
 			conn := connect(w.t, w.primary)
 			execute(w.t, conn, "select "+function+"(pid) from pg_stat_activity where wait_event = 'SyncRep'")
@@ -37,15 +45,17 @@ func promotedBehind(function string) func(*world, step) func() {
 	}
 }
 
-// awaitCommitWaits returns when commits of gateways wait for the standby.
-func awaitCommitWaits(w *world) {
+// awaitCommitWaits returns when commits of gateways wait for the standby; or when they do not, as they should.
+func (w *world) awaitCommitWaits() {
 	w.t.Helper()
 	conn := connect(w.t, w.primary)
 	defer func() { _ = conn.Close(context.Background()) }()
+	before, _ := w.journal.Progress()
 	await.True(w.t, "commits wait for the standby", func() (waiting bool) {
 		check(w.t, conn.QueryRow(await.Context(w.t), `select exists (select from pg_stat_activity
 			where application_name = 'fencegate' and wait_event = 'SyncRep')`).Scan(&waiting))
-		return waiting
+		now, sound := w.journal.Progress()
+		return waiting || now > before+acksEachStep || !sound
 	})
 }
 
@@ -75,7 +85,7 @@ func commitsLost(w *world, s step) func() {
 	w.primary.Kill()
 	w.standby.Restart()
 	w.promote()
-	w.awaitReady()
+	w.awaitServed()
 	w.journal.Lost(from, w.journal.Now())
 	w.renew()
 	return nil
@@ -89,7 +99,7 @@ func oldPrimaryReturned(w *world, s step) func() {
 	old := w.primary
 	thaw := old.Freeze()
 	w.promote()
-	w.awaitReady()
+	w.awaitServed()
 	w.journal.Lost(from, w.journal.Now())
 	w.progress(acksEachStep)
 	thaw()
@@ -115,7 +125,7 @@ func backupRestored(w *world, s step) func() {
 	backup.Restart()
 	w.primary = backup
 	w.hosts[0].run(backup)
-	w.awaitReady()
+	w.awaitServed()
 	w.journal.Lost(from, w.journal.Now())
 	w.standby = w.primary.Standby(settings()...)
 	w.hosts[1].run(w.standby)

@@ -47,6 +47,7 @@ var (
 		{name: "standby-promoted-behind", apply: promotedBehind("")},
 		{name: "standby-promoted-after-cancel", apply: promotedBehind("pg_cancel_backend")},
 		{name: "standby-promoted-after-terminate", apply: promotedBehind("pg_terminate_backend")},
+		{name: "standby-promoted-after-reload", apply: promotedUnsynchronized},
 		{name: "frozen-primary-replaced", apply: frozenPrimaryReplaced},
 	}
 	losing = []fault{

@@ -5,6 +5,8 @@ package chaos
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -32,6 +34,13 @@ type epoch struct {
 	// loses says that its faults lose commits by design: replication is asynchronous.
 	loses bool
 	steps []step
+}
+
+// breaksDatabases says that a database crashes in the epoch.
+func (e epoch) breaksDatabases() bool {
+	return slices.ContainsFunc(e.steps, func(s step) bool {
+		return strings.Contains(s.fault, "primary-") || strings.Contains(s.fault, "standby-") || faultNamed(s.fault).loses
+	})
 }
 
 // schedule draws epochs from a seed.

@@ -4,10 +4,13 @@ package chaos
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/jackc/pgx/v5"
@@ -102,11 +105,16 @@ func (w *world) restart(m *member, program string) {
 	m.gateway = gatewaytest.Start(w.t, program, m.args...)
 }
 
-// awaitReady returns when all gateways are ready: each has seen the database that is the primary now.
-func (w *world) awaitReady() {
+// awaitServed returns when each gateway has been granted a lock by the database that is the primary now.
+func (w *world) awaitServed() {
 	w.t.Helper()
+	ctx := await.Context(w.t)
 	for _, m := range w.members {
-		m.gateway.AwaitReady(w.t)
+		await.True(w.t, "a gateway grants again", func() bool {
+			id := rand.Text()
+			_, err := m.gateway.Acquire(ctx, "served/"+id, api.AcquireRequest{OwnerID: id})
+			return err == nil
+		})
 	}
 }
 
