@@ -30,6 +30,7 @@ var (
 		{name: "gateway-killed", apply: gatewayKilled},
 		{name: "gateway-frozen", apply: gatewayFrozen},
 		{name: "gateway-ended", apply: gatewayEnded},
+		{name: "gateway-clock-moved", apply: clockMoved},
 		{name: "primary-killed", apply: primaryKilled},
 		{name: "primary-restarted", apply: primaryRestarted},
 		{name: "primary-frozen", apply: primaryFrozen},

@@ -96,8 +96,9 @@ func toxic(side func(*member) []*toxiproxy.Proxy, attributes string) func(*world
 		w.t.Helper()
 		proxies := side(w.member(s.target))
 		stream := []string{"upstream", "downstream"}[s.target/16%2]
-		text := fmt.Sprintf(`{"name":"toxic","stream":%q,%s}`, stream, attributes)
 		for _, proxy := range proxies {
+			name := fmt.Sprint("toxic ", len(proxy.Toxics.GetToxicArray()))
+			text := fmt.Sprintf(`{"name":%q,"stream":%q,%s}`, name, stream, attributes)
 			_, err := proxy.Toxics.AddToxicJson(strings.NewReader(text))
 			check(w.t, err)
 		}

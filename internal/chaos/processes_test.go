@@ -2,6 +2,14 @@
 
 package chaos
 
+import (
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/fencegate/fencegate/internal/program"
+)
+
 // gatewayKilled kills a gateway as kill -9 does.
 func gatewayKilled(w *world, s step) func() {
 	m := w.member(s.target)
@@ -22,6 +30,25 @@ func gatewayEnded(w *world, s step) func() {
 		w.t.Errorf("a gateway that was to end did not end well: %v\n%s", err, m.gateway.Log())
 	}
 	return func() { w.restart(m, w.program) }
+}
+
+// clockMoved restarts a gateway with a wall clock that jumps by ten minutes, back and forth, every two seconds. A Go
+// program asks no library for the time, so the one thing that can be replaced is its time package.
+func clockMoved(w *world, s step) func() {
+	m := w.member(s.target)
+	m.gateway.Kill()
+	w.restart(m, w.withMovingClock)
+	return func() {
+		m.gateway.Kill()
+		w.restart(m, w.program)
+	}
+}
+
+func withMovingClock(t testing.TB) (path string) {
+	t.Helper()
+	const now = "sec, nsec, mono := runtimeNow()\n\tif mono == 0 {"
+	const moved = "sec, nsec, mono := runtimeNow()\n\tsec += [3]int64{0, 600, -600}[mono/2_000_000_000%3]\n\tif mono == 0 {"
+	return program.Changed(t, filepath.Join(runtime.GOROOT(), "src", "time", "time.go"), now, moved)
 }
 
 func primaryKilled(w *world, _ step) func() {

@@ -32,7 +32,8 @@ const (
 // world is gateways before a primary and its standby. The nemesis changes it from the test's goroutine alone.
 type world struct {
 	t       *testing.T
-	program string
+	// withMovingClock is program with another wall clock.
+	program, withMovingClock string
 
 	// hosts[0] runs the primary, and hosts[1] the standby, until they change places.
 	hosts            []*host

@@ -15,30 +15,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/journal"
-	"github.com/fencegate/fencegate/internal/pgtest"
 )
-
-func TestGatewaysFrozenUnderLoad(t *testing.T) {
-	t.Parallel()
-	url := pgtest.Empty(t)
-	db := connect(t, url)
-	f := startFleet(t, url, 2)
-	l := startLoad(t, f)
-	l.rounds(t, 3, func(round int) {
-		frozen := f.at(round)
-		frozen.Freeze(t)
-		until := query[time.Time](t, db, "select clock_timestamp() + $1::bigint * interval '1 millisecond'", journal.LeaseTTLMS)
-		l.turnedAway(t)
-		l.progress(t, 10)
-		await.True(t, "the leases that were held expire", func() bool {
-			return query[bool](t, db, "select clock_timestamp() > $1", until)
-		})
-		frozen.Thaw(t)
-	})
-	l.end(t)
-	l.verify(t, db)
-}
 
 // The zombie is a gateway: it has received a write, and is frozen until the lease has expired and another gateway has
 // granted the lock again. From then on the write is rejected, whether or not the new holder has written.

@@ -17,24 +17,6 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// A gateway shuts down in the middle of a load, and the other continues. Everything that it acknowledged is stored.
-func TestShutdownUnderLoad(t *testing.T) {
-	t.Parallel()
-	url := pgtest.Empty(t)
-	f := startFleet(t, url, 2)
-	l := startLoad(t, f)
-	l.rounds(t, 3, func(round int) {
-		done := f.at(round)
-		if err := done.Stop(); err != nil {
-			t.Errorf("it did not end well: %v\n%s", err, done.Log())
-		}
-		f.members[round%2].Store(startGateway(t, url))
-		done.Transport.CloseIdleConnections()
-	})
-	l.end(t)
-	l.verify(t, connect(t, url))
-}
-
 // During shutdown a gateway finishes what it has begun and answers it. It takes no new clients.
 func TestShutdownAnswersRequestsUnderWay(t *testing.T) {
 	t.Parallel()

@@ -74,13 +74,6 @@ func (l *underLoad) progress(t *testing.T, acks int) {
 	l.acks, _ = l.journal.Progress()
 }
 
-// turnedAway returns when a client has turned away from a gateway since the call.
-func (l *underLoad) turnedAway(t *testing.T) {
-	t.Helper()
-	before := l.journal.TimesUnavailable()
-	await.True(t, "a client turns to another gateway", func() bool { return l.journal.TimesUnavailable() > before })
-}
-
 // lasted reports whether the load has lasted for long enough.
 func (l *underLoad) lasted() bool { return l.journal.Now() >= *duration }
 

@@ -12,14 +12,14 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// LeaseTTLMS is the TTL of a load's leases. It is short enough for abandoned leases to expire while a load lasts.
-const LeaseTTLMS = 200
+// leaseTTLMS is the TTL of a load's leases. It is short enough for abandoned leases to expire while a load lasts.
+const leaseTTLMS = 200
 
 // Exercise returns the load of clients that contend for locks, and note in the journal what they see. The caller adds
 // the gateways.
 func (j *Journal) Exercise(clients int, locks []string, finishWithin time.Duration) load.Exercise {
 	return load.Exercise{
-		Clients: clients, Locks: locks, Observer: j, TTLMS: LeaseTTLMS, FinishWithin: finishWithin,
+		Clients: clients, Locks: locks, Observer: j, TTLMS: leaseTTLMS, FinishWithin: finishWithin,
 		Compose: compose, Put: Send,
 	}
 }

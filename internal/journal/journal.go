@@ -116,13 +116,6 @@ func (j *Journal) Unavailable(err error) {
 	j.unavailables++
 }
 
-// TimesUnavailable returns how often a gateway could not serve.
-func (j *Journal) TimesUnavailable() int {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.unavailables
-}
-
 // Unexpected notes an answer that no fault explains.
 func (j *Journal) Unexpected(what string) {
 	j.mu.Lock()
