@@ -45,7 +45,7 @@ const (
 var short = epoch{steps: []step{
 	{fault: "gateway-frozen", target: 0, hold: 400 * time.Millisecond},
 	{fault: "gateway-ended", target: 1, hold: 50 * time.Millisecond},
-	{fault: "gateway-killed", target: 2, hold: 50 * time.Millisecond, beside: "client-late"},
+	{fault: "gateway-killed", target: 0, hold: 50 * time.Millisecond, beside: "client-late"},
 	{fault: "primary-frozen", hold: 700 * time.Millisecond},
 	{fault: "standby-promoted-after-cancel", hold: 500 * time.Millisecond},
 }}
@@ -54,12 +54,10 @@ var short = epoch{steps: []step{
 func TestChaos(t *testing.T) {
 	if *seed == 0 {
 		t.Parallel()
-	}
-	w := newWorld(t, program.PathChecked(t))
-	if *seed == 0 {
-		w.run(0, short)
+		newWorld(t, program.PathChecked(t), 2).run(0, short)
 		return
 	}
+	w := newWorld(t, program.PathChecked(t), 3)
 	w.withMovingClock = withMovingClock(t)
 	replay := fmt.Sprintf("make chaos SEED=%d DURATION=%s", *seed, *duration)
 	t.Log(replay)

@@ -39,8 +39,11 @@ var safeguards = []safeguard{
 	{name: "expired-not-renewed", file: "lease_status.sql",
 		old:    "when v_lease.ended_at is null and fence.runs_until(v_lease) > clock_timestamp() then 'live'",
 		broken: "when v_lease.ended_at is null then 'live'", faults: []string{"client-slow", "client-late"}},
-	{name: "fence-locked", file: "lock_fence.sql", old: "where resource = p_name for update;",
-		broken: "where resource = p_name;", faults: []string{"client-slow", "database-slow"}},
+	// Without it, the fence is read as it was before the write waited for it.
+	{name: "fence-read-locked", file: "write_one.sql", old: "and fence.fast_path_admits(f, p_token, p_sequence)",
+		broken: `and exists (select from fence.fences s
+			where s.resource = p_resource and fence.fast_path_admits(s, p_token, p_sequence))`,
+		faults: []string{"standby-frozen", "standby-frozen", "standby-frozen"}},
 	{name: "request-recognised", file: "acquire_lease.sql", old: "if p_request.request_id is not null then",
 		broken: "if false then", faults: []string{"client-late", "client-silent"}},
 	{name: "commit-durable", file: "commit_durably.sql",
@@ -87,7 +90,7 @@ func (s safeguard) test(t *testing.T) {
 	if !sql {
 		path = program.Changed(t, s.file, s.old, s.broken)
 	}
-	w := newWorld(t, path)
+	w := newWorld(t, path, 3)
 	if sql {
 		w.replace(strings.TrimSuffix(s.file, ".sql"), s.old, s.broken)
 	}

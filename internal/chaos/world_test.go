@@ -24,14 +24,13 @@ import (
 )
 
 const (
-	gateways       = 3
 	databaseHosts  = 2
 	connectionsMax = 60 // of a database; a gateway takes up to ten
 )
 
 // world is gateways before a primary and its standby. The nemesis changes it from the test's goroutine alone.
 type world struct {
-	t       *testing.T
+	t *testing.T
 	// withMovingClock is program with another wall clock.
 	program, withMovingClock string
 
@@ -52,7 +51,7 @@ type member struct {
 	api       *lockclient.API // through it
 }
 
-func newWorld(t *testing.T, program string) *world {
+func newWorld(t *testing.T, program string, gateways int) *world {
 	t.Helper()
 	w := &world{t: t, program: program, primary: pgtest.NewCluster(t, settings()...)}
 	w.waitForStandbys(w.primary, "*")

@@ -23,6 +23,9 @@ import (
 // module is fencegate's own, wherever the test is.
 const module = "github.com/fencegate/fencegate"
 
+// buildLimit bounds a build. The first one compiles all packages.
+const buildLimit = 5 * await.Limit
+
 var (
 	plain   = sync.OnceValues(func() (string, error) { return build("fencegate") })
 	checked = sync.OnceValues(func() (string, error) {
@@ -77,7 +80,9 @@ func Changed(t testing.TB, file, old, replacement string) string {
 		t.Fatal(err)
 	}
 	program := filepath.Join(dir, "fencegate")
-	command := exec.CommandContext(await.Context(t), "go", "build", "-buildvcs=false", "-overlay", overlay, "-o", program,
+	ctx, cancel := context.WithTimeout(t.Context(), buildLimit)
+	defer cancel()
+	command := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-trimpath", "-overlay", overlay, "-o", program,
 		"./cmd/fencegate")
 	command.Dir = root
 	if output, err := command.CombinedOutput(); err != nil {
@@ -98,7 +103,7 @@ func must(t testing.TB, build func() (string, error)) string {
 // build links the program unless it is up to date, which the go command decides. A lock keeps other test processes from
 // doing the same work at the same time. Programs that run keep their file: the go command replaces it by a new one.
 func build(name string, flags ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*await.Limit) // the first build compiles all packages
+	ctx, cancel := context.WithTimeout(context.Background(), buildLimit)
 	defer cancel()
 	root, err := moduleDir(ctx)
 	if err != nil {
