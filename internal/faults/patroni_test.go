@@ -5,6 +5,7 @@ package faults
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -25,73 +26,89 @@ import (
 	"github.com/fencegate/fencegate/internal/embeddedpg"
 	"github.com/fencegate/fencegate/internal/freeport"
 	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/pgtest/ramdir"
+	"github.com/fencegate/fencegate/internal/ps"
 )
 
-// patroniProgram names another Patroni than the one on the PATH.
-const patroniProgram = "FENCEGATE_PATRONI"
+// patroniEnv names another Patroni than the one on the PATH.
+const patroniEnv = "FENCEGATE_PATRONI"
 
 // patroniSettings are what a test changes of deploy/patroni/patroni.yml.
 type patroniSettings struct {
 	nodes  int
 	strict bool
+	// etcd is the API of etcd that Patroni uses: ETCD3, or ETCD for version 2.
+	etcd string
 	// watchdog says that the nodes have one. A test can't reset a machine: a node is killed instead.
 	watchdog bool
 }
 
 // patroniCluster is etcd, and nodes that run PostgreSQL by Patroni.
 type patroniCluster struct {
-	etcd     string
-	settings patroniSettings
-	nodes    []*patroniNode
+	etcd  *exec.Cmd
+	nodes []*patroniNode
 }
 
 // patroniNode is one node: Patroni, and what it started.
 type patroniNode struct {
+	t                        *testing.T // of the cluster
 	name, dir, api, postgres string
+	environment              []string
 	command                  *exec.Cmd
-	watchdog                 *watchdog
 }
 
-// startPatroni starts etcd and nodes, and makes the database of fencegate. It needs both programs.
+// startPatroni starts etcd and nodes. It needs both programs.
 func startPatroni(t *testing.T, settings patroniSettings) *patroniCluster {
 	t.Helper()
-	program := os.Getenv(patroniProgram)
-	if program == "" {
-		program = pgtest.Require(t, "patroni")
-	}
-	dir, err := os.MkdirTemp("", "fencegate-patroni-") // not in t.TempDir, which other users can't enter
+	dir, err := os.MkdirTemp(ramdir.Parent(), "fencegate-patroni-") // not in t.TempDir, which other users can't enter
 	check(t, err)
 	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
 	check(t, os.Chmod(dir, 0o755)) //nolint:gosec // PostgreSQL's user passes through
-	c := &patroniCluster{etcd: startEtcd(t, dir), settings: settings}
+	etcd, address := startEtcd(t, dir)
+	c := &patroniCluster{etcd: etcd}
 	for i := range settings.nodes {
+		name := fmt.Sprintf("db-%d", i+1)
 		node := &patroniNode{
-			name: fmt.Sprintf("db-%d", i+1), dir: filepath.Join(dir, fmt.Sprintf("db-%d", i+1)),
-			api: freeport.Address(t), postgres: freeport.Address(t),
+			t: t, name: name, dir: filepath.Join(dir, name), api: freeport.Address(t), postgres: freeport.Address(t),
+			environment: []string{"PATRONI_" + settings.etcd + "_HOSTS=" + address},
 		}
 		node.configure(t, settings)
-		node.start(t, program, c.etcd)
+		node.start()
 		c.nodes = append(c.nodes, node)
 	}
 	c.awaitHealthy(t)
-	execute(t, connect(t, c.url("postgres")), "create database fencegate")
 	return c
 }
 
-func startEtcd(t *testing.T, dir string) (address string) {
+// database makes a database and returns its URL.
+func (c *patroniCluster) database(t *testing.T) string {
+	t.Helper()
+	name := "fencegate_" + strings.ToLower(rand.Text()[:8])
+	execute(t, connect(t, c.url("postgres")), "create database "+name)
+	return c.url(name)
+}
+
+func patroniProgram(t *testing.T) string {
+	t.Helper()
+	if program := os.Getenv(patroniEnv); program != "" {
+		return program
+	}
+	return pgtest.Require(t, "patroni")
+}
+
+func startEtcd(t *testing.T, dir string) (etcd *exec.Cmd, address string) {
 	t.Helper()
 	address = freeport.Address(t)
 	client, peer := "http://"+address, "http://"+freeport.Address(t)
-	etcd := exec.CommandContext(t.Context(), pgtest.Require(t, "etcd"), "--data-dir", filepath.Join(dir, "etcd"),
+	etcd = exec.Command(pgtest.Require(t, "etcd"), "--data-dir", filepath.Join(dir, "etcd"), "--enable-v2",
 		"--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
 		"--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer)
-	etcd.Env = append(os.Environ(), "ETCD_UNSUPPORTED_ARCH=arm64")
 	check(t, etcd.Start())
 	t.Cleanup(func() {
 		_ = etcd.Process.Kill()
 		_ = etcd.Wait()
 	})
-	return address
+	return etcd, address
 }
 
 // configure writes the node's configuration: the one that is shipped, and after it what a test changes.
@@ -106,8 +123,7 @@ watchdog: {mode: 'off'}
 `, settings.strict)
 	check(t, os.MkdirAll(filepath.Join(n.dir, "config"), 0o755)) //nolint:gosec // for PostgreSQL's user
 	if settings.watchdog {
-		n.watchdog = startWatchdog(t, n)
-		changes = strings.Replace(changes, "mode: 'off'", "driver: testing, device: "+n.watchdog.device, 1)
+		changes = strings.Replace(changes, "mode: 'off'", "driver: testing, device: "+startWatchdog(t, n), 1)
 	}
 	for name, text := range map[string]string{"1-shipped.yml": string(shipped), "2-test.yml": changes} {
 		check(t, os.WriteFile(filepath.Join(n.dir, "config", name), []byte(text), 0o644)) //nolint:gosec // for Patroni
@@ -115,24 +131,24 @@ watchdog: {mode: 'off'}
 }
 
 // start runs Patroni as PostgreSQL's user, in a session of its own.
-func (n *patroniNode) start(t *testing.T, program, etcd string) {
+func (n *patroniNode) start() {
+	t := n.t
 	t.Helper()
 	binaries, err := embeddedpg.FindBinaries()
 	check(t, err)
-	n.command = exec.Command(program, filepath.Join(n.dir, "config"))
+	n.command = exec.Command(patroniProgram(t), filepath.Join(n.dir, "config"))
 	n.command.Dir = "/"
-	n.command.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8", "HOME=" + n.dir,
-		"PATRONI_NAME=" + n.name, "PATRONI_ETCD3_HOSTS=" + etcd,
-		"PATRONI_RESTAPI_LISTEN=" + n.api, "PATRONI_RESTAPI_CONNECT_ADDRESS=" + n.api,
-		"PATRONI_POSTGRESQL_LISTEN=" + n.postgres, "PATRONI_POSTGRESQL_CONNECT_ADDRESS=" + n.postgres,
-		"PATRONI_POSTGRESQL_DATA_DIR=" + filepath.Join(n.dir, "data"), "PATRONI_POSTGRESQL_BIN_DIR=" + binaries.Dir,
-		"PATRONI_POSTGRESQL_PGPASS=" + filepath.Join(n.dir, "pgpass"),
+	n.command.Env = append(n.environment,
+		"PATH="+os.Getenv("PATH"), "LC_ALL=C.UTF-8", "HOME="+n.dir,
+		"PATRONI_NAME="+n.name,
+		"PATRONI_RESTAPI_LISTEN="+n.api, "PATRONI_RESTAPI_CONNECT_ADDRESS="+n.api,
+		"PATRONI_POSTGRESQL_LISTEN="+n.postgres, "PATRONI_POSTGRESQL_CONNECT_ADDRESS="+n.postgres,
+		"PATRONI_POSTGRESQL_DATA_DIR="+filepath.Join(n.dir, "data"), "PATRONI_POSTGRESQL_BIN_DIR="+binaries.Dir,
+		"PATRONI_POSTGRESQL_PGPASS="+filepath.Join(n.dir, "pgpass"),
 		"PATRONI_SUPERUSER_USERNAME=postgres", "PATRONI_SUPERUSER_PASSWORD=secret",
 		"PATRONI_REPLICATION_USERNAME=replicator", "PATRONI_REPLICATION_PASSWORD=secret",
-		"PATRONI_REWIND_USERNAME=rewind", "PATRONI_REWIND_PASSWORD=secret",
-	}
-	log, err := os.Create(filepath.Join(n.dir, "log"))
+		"PATRONI_REWIND_USERNAME=rewind", "PATRONI_REWIND_PASSWORD=secret")
+	log, err := os.OpenFile(filepath.Join(n.dir, "log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	check(t, err)
 	n.command.Stdout, n.command.Stderr = log, log
 	n.command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -289,3 +305,6 @@ func (c *patroniCluster) writable(t *testing.T) bool {
 	}
 	return conn.Close(t.Context()) == nil
 }
+
+// hasEnded reports whether Patroni of the node was killed.
+func (n *patroniNode) hasEnded() bool { return !ps.Running(n.command.Process.Pid) }

@@ -13,15 +13,13 @@ import (
 	"time"
 )
 
-// watchdog is the device of a node: a named pipe, which Patroni's own test driver writes to as to /dev/watchdog. Where
-// that resets the machine, this kills all processes of the node.
-type watchdog struct{ device string }
-
-func startWatchdog(t *testing.T, node *patroniNode) *watchdog {
+// startWatchdog makes the watchdog of a node: a named pipe, which Patroni's own test driver writes to as to
+// /dev/watchdog. Where that resets the machine, this kills all processes of the node.
+func startWatchdog(t *testing.T, node *patroniNode) (device string) {
 	t.Helper()
-	w := &watchdog{filepath.Join(node.dir, "watchdog")}
-	check(t, syscall.Mkfifo(w.device, 0o600))
-	pipe, err := os.OpenFile(w.device, os.O_RDWR, 0)
+	device = filepath.Join(node.dir, "watchdog")
+	check(t, syscall.Mkfifo(device, 0o600))
+	pipe, err := os.OpenFile(device, os.O_RDWR, 0)
 	check(t, err)
 	t.Cleanup(func() { check(t, pipe.Close()) })
 	written := make(chan byte)
@@ -42,7 +40,7 @@ func startWatchdog(t *testing.T, node *patroniNode) *watchdog {
 		}
 	}()
 	go node.guard(t, written)
-	return w
+	return device
 }
 
 // guard kills the node if nothing is written within the timeout that was written. '1' keeps it alive, 'V' disarms.
