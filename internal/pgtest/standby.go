@@ -2,6 +2,8 @@ package pgtest
 
 import (
 	"net/url"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -40,6 +42,15 @@ func (c *Cluster) Backup(options ...Option) *Cluster {
 	backup := prepare(c.t, options)
 	c.copyTo(backup)
 	return backup
+}
+
+// Recover makes a backup that is not started yet go through archive recovery at its start: it then is on a timeline of
+// its own. The archive is empty, so it has what the backup itself has.
+func (c *Cluster) Recover() {
+	c.t.Helper()
+	dir := filepath.Join(c.dataDir, "cluster")
+	check(c.t, os.WriteFile(filepath.Join(dir, "recovery.signal"), nil, 0o600))
+	c.settings["restore_command"] = "false"
 }
 
 // CatchUp returns when the standby has applied all that its primary, which must be up, had committed at the call.
