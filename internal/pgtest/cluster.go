@@ -6,12 +6,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/embeddedpg"
+	"github.com/fencegate/fencegate/internal/ps"
 )
 
 // Cluster is a PostgreSQL of one test's own, with its own system identifier, durable like the one that `fencegate
@@ -88,12 +90,34 @@ func (c *Cluster) DatabaseURL(name string) string {
 	return strings.Replace(c.url, "/fencegate?", "/"+url.PathEscape(name)+"?", 1)
 }
 
+// Socket returns the path of its socket.
+func (c *Cluster) Socket() string { return filepath.Join(c.running.SocketDir(), ".s.PGSQL.5432") }
+
 // PID returns the process id of the postmaster that runs or ran last.
 func (c *Cluster) PID() int { return c.running.PID() }
 
 // Kill kills all processes of the cluster at once and returns when they are dead: to clients, what a power failure is.
 // It does nothing if the cluster is down.
 func (c *Cluster) Kill() { c.running.Kill() }
+
+// Freeze stops all processes of the cluster until thaw is called or the test ends. It stops the postmaster first, so
+// that no process is born meanwhile.
+func (c *Cluster) Freeze() (thaw func()) {
+	c.t.Helper()
+	check(c.t, syscall.Kill(c.PID(), syscall.SIGSTOP))
+	processes, err := ps.Family(c.PID())
+	thaw = func() {
+		for _, pid := range processes {
+			_ = syscall.Kill(pid, syscall.SIGCONT) // its error is that the process has ended
+		}
+	}
+	c.t.Cleanup(thaw)
+	check(c.t, err)
+	for _, pid := range processes {
+		_ = syscall.Kill(pid, syscall.SIGSTOP)
+	}
+	return thaw
+}
 
 // Stop shuts the cluster down cleanly. It does nothing if the cluster is down.
 func (c *Cluster) Stop() {

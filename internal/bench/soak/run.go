@@ -38,10 +38,10 @@ func Run(ctx context.Context, config Config) (report Report, err error) {
 	if err := r.open(ctx); err != nil {
 		return Report{}, err
 	}
-	running, stop := context.WithTimeout(ctx, config.Duration)
+	work, loading := errgroup.WithContext(ctx)
+	running, stop := context.WithTimeout(loading, config.Duration)
 	defer stop()
-	work, running := errgroup.WithContext(running)
-	work.Go(func() (err error) { report.Load, err = r.load(running); return err })
+	work.Go(func() (err error) { report.Load, err = r.load(loading); return err })
 	work.Go(func() error { return r.useNewNames(running) })
 	work.Go(func() error { return r.holdSnapshot(running) })
 	work.Go(func() (err error) { report.Samples, err = r.sample(running); return err })
@@ -88,7 +88,7 @@ func (r *rig) close(ctx context.Context) (err error) {
 	return err
 }
 
-// load has clients contend for locks until ctx ends.
+// load has clients contend for locks for the duration.
 func (r *rig) load(ctx context.Context) (*load.Report, error) {
 	config := load.Config{Clients: r.config.Clients, Locks: r.config.Locks, Duration: r.config.Duration}
 	for i, client := range r.clients {
