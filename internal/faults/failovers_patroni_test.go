@@ -123,9 +123,9 @@ func thawBeforeEtcd(t *testing.T, m *measured, c *patroniCluster, leader *patron
 	t.Helper()
 	leader.signal(t, syscall.SIGSTOP, true)
 	c.awaitOther(t, leader)
-	before, _ := m.journal.progress()
+	before, _ := m.journal.Progress()
 	for deadline := time.Now().Add(4 * frozenFor); time.Now().Before(deadline); time.Sleep(retryPause) {
-		if now, _ := m.journal.progress(); now > before+100 {
+		if now, _ := m.journal.Progress(); now > before+100 {
 			break
 		}
 	}
