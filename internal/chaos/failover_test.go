@@ -77,8 +77,8 @@ func frozenPrimaryReplaced(w *world, s step) func() {
 
 // commitsLost promotes a standby that lacks the last commits.
 func commitsLost(w *world, s step) func() {
-	w.standby.CatchUp()
 	from := w.journal.Now()
+	w.standby.CatchUp()
 	w.standby.Stop()
 	w.progress(acksEachStep)
 	hold(s)
@@ -94,10 +94,9 @@ func commitsLost(w *world, s step) func() {
 // oldPrimaryReturned promotes the standby while the primary is frozen. When all gateways use the new primary, the old
 // one returns, and then the new one is away: no gateway may go back.
 func oldPrimaryReturned(w *world, s step) func() {
-	w.standby.CatchUp()
 	from := w.journal.Now()
-	old := w.primary
-	thaw := old.Freeze()
+	w.standby.CatchUp()
+	thaw := w.primary.Freeze()
 	w.promote()
 	w.awaitServed()
 	w.journal.Lost(from, w.journal.Now())
@@ -109,7 +108,6 @@ func oldPrimaryReturned(w *world, s step) func() {
 	w.primary.Restart()
 	w.progress(acksEachStep)
 	w.renew()
-	old.Discard()
 	return nil
 }
 

@@ -3,8 +3,9 @@
 package chaos
 
 import (
+	"os/exec"
 	"path/filepath"
-	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/fencegate/fencegate/internal/program"
@@ -48,7 +49,9 @@ func withMovingClock(t testing.TB) (path string) {
 	t.Helper()
 	const now = "sec, nsec, mono := runtimeNow()\n\tif mono == 0 {"
 	const moved = "sec, nsec, mono := runtimeNow()\n\tsec += [3]int64{0, 600, -600}[mono/2_000_000_000%3]\n\tif mono == 0 {"
-	return program.Changed(t, filepath.Join(runtime.GOROOT(), "src", "time", "time.go"), now, moved)
+	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
+	check(t, err)
+	return program.Changed(t, filepath.Join(strings.TrimSpace(string(root)), "src", "time", "time.go"), now, moved)
 }
 
 func primaryKilled(w *world, _ step) func() {

@@ -87,7 +87,7 @@ func (w *world) newMember(index int) *member {
 	listen := freeport.Address(w.t)
 	m.args = []string{
 		"--database-url", url, "--listen", listen, "--database-connections-max", "6", "--request-timeout", "3s",
-		"--statement-timeout", "3s", "--shutdown-timeout", "5s",
+		"--statement-timeout", "3s", "--shutdown-timeout", "15s",
 	}
 	m.gateway = gatewaytest.Start(w.t, w.program, m.args...)
 	m.clients = newProxy(w.t, fmt.Sprintf("clients to gateway %d", index), listen)
