@@ -143,6 +143,7 @@ func (w *world) startLoad(prefix string, e epoch) *clientLoad {
 	work := w.journal.Exercise(clients, names, await.Limit)
 	work.Gateway = func(random *rand.Rand) *lockclient.API { return w.members[random.IntN(len(w.members))].api }
 	work.RenewalsMayBeLost, work.CommitsMayBeLost = e.breaksDatabases(), e.loses
+	work.SendNewestToken = e.remembers
 	ctx, stop := context.WithCancel(context.Background())
 	l := &clientLoad{}
 	var running sync.WaitGroup

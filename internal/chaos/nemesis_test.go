@@ -13,6 +13,9 @@ type fault struct {
 	loses bool
 }
 
+// forgotten is found out only by clients that remember tokens.
+const forgotten = "tokens-forgotten"
+
 // The families of faults. Their order is part of what a seed means.
 var (
 	network = []fault{
@@ -55,6 +58,7 @@ var (
 		{name: "commits-lost", apply: commitsLost, loses: true},
 		{name: "old-primary-returned", apply: oldPrimaryReturned, loses: true},
 		{name: "backup-restored", apply: backupRestored, loses: true},
+		{name: forgotten, apply: tokensForgotten, loses: true},
 	}
 
 	// local faults lose nothing, whether or not commits wait for a standby.
