@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"cmp"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -38,7 +39,7 @@ func gatewayEnded(w *world, s step) func() {
 func clockMoved(w *world, s step) func() {
 	m := w.member(s.target)
 	m.gateway.Kill()
-	w.restart(m, w.withMovingClock)
+	w.restart(m, cmp.Or(w.withMovingClock, w.program))
 	return func() {
 		m.gateway.Kill()
 		w.restart(m, w.program)

@@ -30,9 +30,10 @@ const (
 
 // world is gateways before a primary and its standby. The nemesis changes it from the test's goroutine alone.
 type world struct {
-	t *testing.T
-	// withMovingClock is program with another wall clock.
-	program, withMovingClock string
+	t       *testing.T
+	program string
+	// withMovingClock is program with another wall clock; "" if there is none.
+	withMovingClock string
 
 	// hosts[0] runs the primary, and hosts[1] the standby, until they change places.
 	hosts            []*host
