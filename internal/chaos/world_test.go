@@ -134,10 +134,13 @@ func (w *world) reload(c *pgtest.Cluster, setting, value string) {
 	execute(w.t, conn, "select pg_reload_conf()")
 }
 
-// connect connects as an administrator, past the network that gateways use.
+// connect connects as an administrator, past the network that gateways use, and whatever timeouts were set by a reload.
 func connect(t *testing.T, c *pgtest.Cluster) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(await.Context(t), c.URL())
+	config, err := pgx.ParseConfig(c.URL())
+	check(t, err)
+	config.RuntimeParams["statement_timeout"], config.RuntimeParams["lock_timeout"] = "0", "0"
+	conn, err := pgx.ConnectConfig(await.Context(t), config)
 	check(t, err)
 	return conn
 }
