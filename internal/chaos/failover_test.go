@@ -135,7 +135,6 @@ func backupRestored(w *world, s step) func() {
 // tokensForgotten puts the tokens of the load's names back as no failover and no restore does, while no gateway runs
 // that could remember them. Grants are refused then, until an operator accepts the database.
 func tokensForgotten(w *world, _ step) func() {
-	from := w.journal.Now()
 	for _, m := range w.members {
 		m.gateway.Kill()
 	}
@@ -154,7 +153,7 @@ func tokensForgotten(w *world, _ step) func() {
 	for _, m := range w.members {
 		w.restart(m, w.program)
 	}
-	w.journal.Lost(from, w.journal.Now())
+	w.journal.Lost(0, w.journal.Now())
 	w.awaitRefusedGrants()
 	execute(w.t, conn, "select fence.accept_database($1)", newest)
 	return nil
