@@ -159,8 +159,8 @@ func tokensForgotten(w *world, _ step) func() {
 	return nil
 }
 
-// awaitRefusedGrants returns when a gateway has found out that a client knows a newer token; or when writes continue, as
-// they should not.
+// awaitRefusedGrants returns when a gateway has found out that a client knows a newer token; or when writes continue,
+// as they should not.
 func (w *world) awaitRefusedGrants() {
 	w.t.Helper()
 	before, _ := w.journal.Progress()
