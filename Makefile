@@ -101,7 +101,8 @@ fuzz: ## Run every fuzz target for a short while (FUZZ_TIME, PACKAGES)
 
 chaos: ## Break gateways, databases and the network at random under load, and check the history (SEED, DURATION, WITHOUT)
 ifeq ($(WITHOUT),)
-	scripts/with-postgres go test ./internal/chaos -count=1 -timeout 0 -v -run 'TestChaos$$' -chaos.seed '$(SEED)' -chaos.duration '$(DURATION)'
+	scripts/with-postgres go test ./internal/chaos -count=1 -timeout 0 -v -run 'TestChaos$$' -chaos.clock \
+	  -chaos.seed '$(SEED)' -chaos.duration '$(DURATION)'
 else
 	scripts/with-postgres go test ./internal/chaos -count=1 -timeout 0 -v -run 'TestSafeguards$$' -chaos.without '$(WITHOUT)'
 endif

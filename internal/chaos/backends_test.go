@@ -4,7 +4,6 @@ package chaos
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -58,7 +57,7 @@ var reloads = []struct{ setting, value, usual string }{
 
 // settingsReloaded changes a setting, and terminates some sessions, since new ones start with it.
 func settingsReloaded(w *world, s step) func() {
-	change := reloads[rand.New(rand.NewPCG(uint64(s.target), 0)).IntN(len(reloads))] //nolint:gosec // it is to be repeatable
+	change := reloads[s.target%len(reloads)]
 	w.reload(w.primary, change.setting, change.value)
 	signalBackends("pg_terminate_backend")(w, step{hold: s.hold / 2})
 	return func() { w.reload(w.primary, change.setting, change.usual) }

@@ -4,6 +4,8 @@ package chaos
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/fencegate/fencegate/internal/await"
 )
@@ -128,6 +130,46 @@ func backupRestored(w *world, s step) func() {
 	w.standby = w.primary.Standby(settings()...)
 	w.hosts[1].run(w.standby)
 	return nil
+}
+
+// tokensForgotten puts the tokens of the load's names back as no failover and no restore does, while no gateway runs
+// that could remember them. Grants are refused then, until an operator accepts the database.
+func tokensForgotten(w *world, _ step) func() {
+	for _, m := range w.members {
+		m.gateway.Kill()
+	}
+	conn := connect(w.t, w.primary)
+	defer func() { _ = conn.Close(context.Background()) }()
+	var newest int64
+	check(w.t, conn.QueryRow(await.Context(w.t), "select last_value from fence.tokens").Scan(&newest))
+	for _, sql := range []string{
+		"delete from fence.records where starts_with(resource, 'chaos/')",
+		"delete from fence.leases where starts_with(lock, 'chaos/')",
+		"delete from fence.fences where starts_with(resource, 'chaos/')",
+		"select setval('fence.tokens', 1)",
+	} {
+		execute(w.t, conn, sql)
+	}
+	for _, m := range w.members {
+		w.restart(m, w.program)
+	}
+	w.journal.Lost(0, w.journal.Now())
+	w.awaitRefusedGrants()
+	execute(w.t, conn, "select fence.accept_database($1)", newest)
+	return nil
+}
+
+// awaitRefusedGrants returns when a gateway has found out that a client knows a newer token; or when writes continue,
+// as they should not.
+func (w *world) awaitRefusedGrants() {
+	w.t.Helper()
+	before, _ := w.journal.Progress()
+	await.True(w.t, "grants are refused", func() bool {
+		now, _ := w.journal.Progress()
+		return now > before || slices.ContainsFunc(w.members, func(m *member) bool {
+			return strings.Contains(m.gateway.Log(), "sign=client")
+		})
+	})
 }
 
 // promote makes the standby the primary. It acknowledges nothing before it has a standby of its own, unless replication

@@ -11,7 +11,12 @@ type fault struct {
 	apply func(*world, step) (heal func())
 	// loses says that it loses commits where replication is asynchronous, and that its apply tells the journal.
 	loses bool
+	// alone says that nothing may be beside it, such as where its apply waits for all gateways.
+	alone bool
 }
+
+// forgotten is found out only by clients that remember tokens.
+const forgotten = "tokens-forgotten"
 
 // The families of faults. Their order is part of what a seed means.
 var (
@@ -30,7 +35,7 @@ var (
 		{name: "gateway-killed", apply: gatewayKilled},
 		{name: "gateway-frozen", apply: gatewayFrozen},
 		{name: "gateway-ended", apply: gatewayEnded},
-		{name: "gateway-clock-moved", apply: clockMoved},
+		{name: "gateway-clock-moved", apply: clockMoved, alone: true},
 		{name: "primary-killed", apply: primaryKilled},
 		{name: "primary-restarted", apply: primaryRestarted},
 		{name: "primary-frozen", apply: primaryFrozen},
@@ -52,9 +57,10 @@ var (
 		{name: "frozen-primary-replaced", apply: frozenPrimaryReplaced},
 	}
 	losing = []fault{
-		{name: "commits-lost", apply: commitsLost, loses: true},
-		{name: "old-primary-returned", apply: oldPrimaryReturned, loses: true},
-		{name: "backup-restored", apply: backupRestored, loses: true},
+		{name: "commits-lost", apply: commitsLost, loses: true, alone: true},
+		{name: "old-primary-returned", apply: oldPrimaryReturned, loses: true, alone: true},
+		{name: "backup-restored", apply: backupRestored, loses: true, alone: true},
+		{name: forgotten, apply: tokensForgotten, loses: true, alone: true},
 	}
 
 	// local faults lose nothing, whether or not commits wait for a standby.

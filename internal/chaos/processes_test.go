@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"cmp"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -38,7 +39,7 @@ func gatewayEnded(w *world, s step) func() {
 func clockMoved(w *world, s step) func() {
 	m := w.member(s.target)
 	m.gateway.Kill()
-	w.restart(m, w.withMovingClock)
+	w.restart(m, cmp.Or(w.withMovingClock, w.program))
 	return func() {
 		m.gateway.Kill()
 		w.restart(m, w.program)
@@ -47,8 +48,8 @@ func clockMoved(w *world, s step) func() {
 
 func withMovingClock(t testing.TB) (path string) {
 	t.Helper()
-	const now = "sec, nsec, mono := runtimeNow()\n\tif mono == 0 {"
-	const moved = "sec, nsec, mono := runtimeNow()\n\tsec += [3]int64{0, 600, -600}[mono/2_000_000_000%3]\n\tif mono == 0 {"
+	const now = "sec, nsec, mono := runtimeNow()\n"
+	const moved = now + "\tsec += [3]int64{0, 600, -600}[mono/2_000_000_000%3]\n"
 	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
 	check(t, err)
 	return program.Changed(t, filepath.Join(strings.TrimSpace(string(root)), "src", "time", "time.go"), now, moved)

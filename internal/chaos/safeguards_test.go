@@ -60,6 +60,9 @@ var safeguards = []safeguard{
 		old:    "if err := l.refuse(now, newestToken); err != nil {",
 		broken: "if err := l.refuse(now, newestToken); err != nil && false {", loses: true,
 		faults: []string{"old-primary-returned"}},
+	{name: "newest-token-compared", file: "store/engine/providers.go",
+		old: "return store.Lease{}, e.RefuseGrant(ctx, lease, request.NewestToken)", broken: "return lease, nil",
+		loses: true, faults: []string{forgotten}},
 }
 
 // attemptsMax bounds the epochs in which a violation is looked for.
@@ -94,7 +97,7 @@ func (s safeguard) test(t *testing.T) {
 	if sql {
 		w.replace(strings.TrimSuffix(s.file, ".sql"), s.old, s.broken)
 	}
-	e := epoch{loses: s.loses}
+	e := epoch{loses: s.loses, remembers: slices.Contains(s.faults, forgotten)}
 	for i, fault := range s.faults {
 		e.steps = append(e.steps, step{fault: fault, target: 17 * i, hold: time.Second})
 	}

@@ -33,7 +33,9 @@ func (s step) String() string {
 type epoch struct {
 	// loses says that its faults lose commits by design: replication is asynchronous.
 	loses bool
-	steps []step
+	// remembers says that clients send the newest token that they know with each acquire.
+	remembers bool
+	steps     []step
 }
 
 // breaksDatabases says that a database crashes in the epoch.
@@ -68,6 +70,7 @@ func (s *schedule) next() epoch {
 	if e.loses {
 		at := s.random.IntN(len(e.steps))
 		e.steps[at] = s.step(pick(s.random, losing))
+		e.remembers = e.steps[at].fault == forgotten
 	}
 	return e
 }
@@ -76,7 +79,7 @@ func (s *schedule) step(f fault) step {
 	drawn := step{
 		fault: f.name, target: s.random.IntN(1 << 16), hold: holdMin + time.Duration(s.random.Int64N(int64(holdMax-holdMin))),
 	}
-	if beside := pick(s.random, network); !f.loses && s.random.IntN(3) == 0 {
+	if beside := pick(s.random, network); !f.alone && s.random.IntN(3) == 0 {
 		drawn.beside = beside.name
 	}
 	return drawn

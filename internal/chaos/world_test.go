@@ -30,9 +30,10 @@ const (
 
 // world is gateways before a primary and its standby. The nemesis changes it from the test's goroutine alone.
 type world struct {
-	t *testing.T
-	// withMovingClock is program with another wall clock.
-	program, withMovingClock string
+	t       *testing.T
+	program string
+	// withMovingClock is program with another wall clock; "" if there is none.
+	withMovingClock string
 
 	// hosts[0] runs the primary, and hosts[1] the standby, until they change places.
 	hosts            []*host
@@ -133,10 +134,13 @@ func (w *world) reload(c *pgtest.Cluster, setting, value string) {
 	execute(w.t, conn, "select pg_reload_conf()")
 }
 
-// connect connects as an administrator, past the network that gateways use.
+// connect connects as an administrator, past the network that gateways use, and whatever timeouts were set by a reload.
 func connect(t *testing.T, c *pgtest.Cluster) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(await.Context(t), c.URL())
+	config, err := pgx.ParseConfig(c.URL())
+	check(t, err)
+	config.RuntimeParams["statement_timeout"], config.RuntimeParams["lock_timeout"] = "0", "0"
+	conn, err := pgx.ConnectConfig(await.Context(t), config)
 	check(t, err)
 	return conn
 }
@@ -147,7 +151,8 @@ func execute(t *testing.T, conn *pgx.Conn, sql string, args ...any) {
 	check(t, err)
 }
 
-// progress returns when so many more writes were acknowledged, or a client got an answer that no fault explains. Nothing may stay broken after a fault is healed.
+// progress returns when so many more writes were acknowledged, or a client got an answer that no fault explains. Nothing
+// may stay broken after a fault is healed.
 func (w *world) progress(acks int) {
 	w.t.Helper()
 	before, _ := w.journal.Progress()

@@ -146,8 +146,8 @@ func TestCheckerFindsBadHistories(t *testing.T) {
 	}
 }
 
-// TestCheckerExcusesLosses checks that what a loss took back is no violation, unless the new database had answered it, and
-// that tokens must rise through a loss.
+// TestCheckerExcusesLosses checks that what a loss took back is no violation, unless the new database had answered it,
+// and that tokens must rise through a loss.
 func TestCheckerExcusesLosses(t *testing.T) {
 	lossy := func(spoil func(*history, *state)) []string {
 		h, s := goodHistory()

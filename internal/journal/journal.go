@@ -155,8 +155,8 @@ func (j *Journal) Summary() string {
 		len(j.history.grants), outcomes[acknowledged], replayed, outcomes[notApplied], outcomes[doubtful], j.unavailables)
 }
 
-// Check compares what clients saw with what the database has, and returns what contradicts the contract, and the answers
-// that no fault explains. No client is at work any more, and the load's names begin with prefix.
+// Check compares what clients saw with what the database has, and returns what contradicts the contract, and the
+// answers that no fault explains. No client is at work any more, and the load's names begin with prefix.
 func (j *Journal) Check(ctx context.Context, db *pgxpool.Pool, prefix string) ([]string, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

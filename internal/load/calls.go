@@ -30,6 +30,9 @@ func (c *client) acquire(l *lockHistory, shared bool) *held {
 		op, request.WaitMS = opWait, 50+c.random.Int64N(waitMostMS)
 	}
 	acquiring := l.acquireSent(owner)
+	if c.run.sendNewestToken && acquiring.known != nil {
+		request.NewestToken = acquiring.known.lease.FencingToken
+	}
 	for first := true; c.sending.Err() == nil; first = false {
 		lose := first && c.chance(c.run.habits.lost)
 		lease, err := send(c, op, lose, time.Duration(request.WaitMS)*time.Millisecond,

@@ -31,6 +31,8 @@ type Exercise struct {
 	// CommitsMayBeLost says that a database may take over which lacks the last commits of the one before. Then the run
 	// checks nothing but that tokens rise.
 	CommitsMayBeLost bool
+	// SendNewestToken has clients send the newest token that any of them was granted with each acquire.
+	SendNewestToken bool
 }
 
 // Observer is shown what clients do. Its methods are called by all of them at once. Times are since the begin of the
@@ -64,6 +66,7 @@ type Write struct {
 func (e Exercise) Run(ctx context.Context, seed uint64) []Violation {
 	r := newRun(e.Locks, seed)
 	r.checker.renewalsMayBeLost, r.checker.commitsMayBeLost = e.RenewalsMayBeLost, e.CommitsMayBeLost
+	r.sendNewestToken = e.SendNewestToken
 	r.gateway, r.put, r.observer = e.Gateway, e.Put, e.Observer
 	r.compose = func(random *mathrand.Rand, n number, owner string) (key, value string) {
 		return e.Compose(random, n.String(), owner)

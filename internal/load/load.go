@@ -97,7 +97,9 @@ type run struct {
 	// gateway chooses one for a call, compose the key and the value of a write, and put sends it.
 	gateway func(*mathrand.Rand) *lockclient.API
 	compose func(random *mathrand.Rand, n number, owner string) (key, value string)
-	put     func(context.Context, *lockclient.API, string, string, lockclient.Write) (api.WriteResult, error)
+	// sendNewestToken is that of an Exercise.
+	sendNewestToken bool
+	put             func(context.Context, *lockclient.API, string, string, lockclient.Write) (api.WriteResult, error)
 
 	seed    uint64
 	names   []string

@@ -10,14 +10,15 @@ import (
 )
 
 // TestNewestToken checks that a lease is given back whose token is not greater than the client's newest_token, that this
-// affects nobody else, and that a lease that was granted before is returned all the same.
+// affects nobody else, and that a lease that the request was granted before is returned if the client may know its token.
 func TestNewestToken(t *testing.T) {
 	t.Parallel()
 	b := enginetest.New(t)
 	running := enginetest.Run(t, enginetest.OpenStore(t, store.Config{DatabaseURL: b.URL}), engine.Config{})
 	for name, wait := range map[string]store.AcquireRequest{
-		"try":  {Lock: "try", OwnerID: "w", RequestID: "r"},
-		"wait": {Lock: "wait", OwnerID: "w", RequestID: "r", Wait: store.WaitMax},
+		"try":    {Lock: "try", OwnerID: "w", RequestID: "r"},
+		"wait":   {Lock: "wait", OwnerID: "w", RequestID: "r", Wait: store.WaitMax},
+		"shared": {Lock: "shared", OwnerID: "w", RequestID: "r", Mode: store.Shared},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -35,6 +36,11 @@ func TestNewestToken(t *testing.T) {
 			again.NewestToken = lease.Token
 			if got, err := running.Acquire(t.Context(), again); err != nil || got.Token != lease.Token {
 				t.Errorf("the lease that its request had been granted: got %v (%v), want token %d", got, err, lease.Token)
+			}
+			again.NewestToken = lease.Token + 1
+			_, err = running.Acquire(t.Context(), again)
+			if refused := errors.Is(err, store.ErrDatabaseWentBack); refused != (wait.Mode != store.Shared) {
+				t.Errorf("that lease, to a client that knows a newer token: %v", err)
 			}
 			if running.WentBack()[store.SignClient] == 0 {
 				t.Error("no sign was counted for a client")

@@ -136,8 +136,8 @@ type leaser interface {
 // Acquire takes a lock, and waits for it as long as the request says; see waitqueue.Queue.Acquire. The policy of the
 // name says what keeps the lease. Where that is not PostgreSQL, it also returns ErrUnsupported.
 //
-// A lease whose token is not greater than request.NewestToken is given back: ErrDatabaseWentBack. One that was granted
-// before, to the same request, is returned all the same.
+// A lease whose token is not greater than request.NewestToken is given back: ErrDatabaseWentBack. The client may know of
+// the token because the same request was granted it before; then the lease is returned all the same.
 func (e *Engine) Acquire(ctx context.Context, request store.AcquireRequest) (store.Lease, error) {
 	keeper, err := e.providers.of(ctx, request.Lock)
 	if err != nil {
@@ -148,13 +148,20 @@ func (e *Engine) Acquire(ctx context.Context, request store.AcquireRequest) (sto
 		leases = keeper
 	}
 	lease, err := leases.Acquire(ctx, request)
-	if err != nil || lease.Token > request.NewestToken || lease.Replayed {
+	if err != nil || lease.Token > request.NewestToken || mayBeKnown(lease, request) {
 		return lease, err
 	}
 	if err := leases.GiveBack(context.WithoutCancel(ctx), lease); err != nil {
 		return store.Lease{}, err
 	}
 	return store.Lease{}, e.RefuseGrant(ctx, lease, request.NewestToken)
+}
+
+// mayBeKnown reports whether the newest token that a client knows of may be that of a lease which its request was
+// granted before, or of a shared lease beside it. A newer token than that of a live exclusive lease is of another
+// database, also where the first answer was lost.
+func mayBeKnown(lease store.Lease, request store.AcquireRequest) bool {
+	return lease.Replayed && (lease.Token == request.NewestToken || lease.Mode == store.Shared)
 }
 
 // Renew makes a live lease last longer; see store.Store.Renew.
