@@ -9,90 +9,208 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/readiness"
 )
 
-// TestOutages checks that /readyz, the metrics and the overview name what keeps the database from taking commits, and
-// that the gateway is ready again by itself once it does.
+// TestOutages checks that /readyz, the metrics and the overview name what keeps the database from taking commits, that
+// a write ends with unavailable meanwhile, and that the gateway is ready again by itself. With -v it shows a table of
+// how soon.
 func TestOutages(t *testing.T) {
 	parallel(t)
 	cluster := pgtest.NewCluster(t, pgtest.Setting("max_connections", "40"))
-	h := newHarnessOn(t, Config{}, store.Config{DatabaseURL: cluster.URL()})
+	network := cluster.Network()
+	h := newOutageHarness(t, network.URL(), cluster.URL())
+	o := &outages{harness: h, cluster: cluster, lease: h.acquire(t, "job", "w"), wait: alertWaits(t)}
+	t.Cleanup(func() { o.show(t) }) // also of subtests that are parallel
+	t.Run("synchronous standby gone", o.standbyGone)
+	t.Run("connections exhausted", o.connectionsExhausted)
+	t.Run("read-only", o.readOnly)
+	t.Run("server frozen", func(t *testing.T) {
+		var thaw func()
+		o.meet(t, outage{
+			reason: readiness.Unreachable, begin: func(*testing.T) { thaw = cluster.Freeze() }, end: func(*testing.T) { thaw() },
+		})
+	})
+	t.Run("packets swallowed", func(t *testing.T) { o.packetsSwallowed(t, network) })
+	t.Run("server killed", func(t *testing.T) {
+		o.meet(t, outage{
+			reason: readiness.Unreachable, begin: func(*testing.T) { cluster.Kill() }, end: func(*testing.T) {
+				cluster.Restart()
+				o.db.Reset()
+			},
+			alerts: []string{"FencegateDatabaseChanged"},
+		})
+	})
+	t.Run("went back", o.wentBack)
+	t.Run("schema gone", func(t *testing.T) {
+		o.meet(t, outage{
+			reason: readiness.NotMigrated,
+			begin:  func(t *testing.T) { o.exec(t, "alter schema fence rename to away") },
+			end:    func(t *testing.T) { o.exec(t, "alter schema away rename to fence") },
+		})
+	})
+	t.Run("connection of the prober lost", func(t *testing.T) { connectionLost(t, h, cluster) })
+	t.Run("disk full", o.diskFull)
+}
+
+// newOutageHarness is a harness with the intervals of a gateway in production, on a database that the test itself
+// reaches by another URL.
+func newOutageHarness(t *testing.T, databaseURL, ownURL string) *harness {
+	t.Helper()
+	h := newGatewayWith(t, Config{RequestTimeout: 2 * time.Second}, store.Config{DatabaseURL: databaseURL},
+		engine.Config{DeadAfter: time.Minute})
+	h.client = serve(t, conforming(t, h.gateway))
+	own, err := pgxpool.New(t.Context(), ownURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(own.Close)
+	h.db = own
 	if err := h.store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	h.awaitReady(t)
 	h.sample(t)
 	h.expectOutage(t, "")
-	t.Run("synchronous standby gone", func(t *testing.T) { standbyGone(t, h, cluster) })
-	t.Run("connections exhausted", func(t *testing.T) { connectionsExhausted(t, h, cluster) })
-	t.Run("connection lost", func(t *testing.T) { connectionLost(t, h, cluster) })
-	t.Run("disk full", func(t *testing.T) { diskFull(t, cluster) })
+	return h
 }
 
-func standbyGone(t *testing.T, h *harness, primary *pgtest.Cluster) {
-	standby := primary.Standby()
-	synchronous := func(names string) {
-		h.exec(t, "alter system set synchronous_standby_names = '"+names+"'")
-		h.exec(t, "select pg_reload_conf()")
+func (o *outages) standbyGone(t *testing.T) {
+	standby := o.cluster.Standby()
+	synchronous := func(t *testing.T, names string) {
+		t.Helper()
+		o.exec(t, "alter system set synchronous_standby_names = '"+names+"'")
+		o.exec(t, "select pg_reload_conf()")
 	}
-	synchronous("*")
-	h.awaitStandbys(t, 1, 1)
-	h.awaitReady(t)
+	synchronous(t, "*")
+	o.awaitStandbys(t, 1, 1)
+	o.awaitReady(t)
+	o.meet(t, outage{
+		reason: readiness.WaitsForStandby, why: "synchronous standby",
+		begin: func(*testing.T) { standby.Stop() },
+		meanwhile: func(t *testing.T) {
+			o.awaitStandbys(t, 1, 0)
+			o.sample(t) // in spite of the wait, and without an error
+		},
+		end:    func(*testing.T) { standby.Restart() },
+		alerts: []string{"FencegateWaitsForStandby", "FencegateReplicationNotSynchronous"},
+	})
+	o.awaitStandbys(t, 1, 1)
 	standby.Stop()
-	h.awaitNotReady(t, readiness.WaitsForStandby, "synchronous standby")
-	h.awaitStandbys(t, 1, 0)
-	h.sample(t) // in spite of the wait, and without an error
-	h.expectOutage(t, readiness.WaitsForStandby)
-	standby.Restart()
-	h.awaitReady(t)
-	h.awaitStandbys(t, 1, 1)
-	standby.Stop()
-	h.awaitNotReady(t, readiness.WaitsForStandby, "")
-	synchronous("") // ends the wait
-	h.awaitReady(t)
-	h.sample(t)
-	h.expectOutage(t, "")
+	o.awaitNotReady(t, readiness.WaitsForStandby, "")
+	synchronous(t, "") // ends the wait
+	o.awaitReady(t)
+	o.sample(t)
+	o.expectOutage(t, "")
 }
 
 // connectionsExhausted lets other sessions take all connections. The prober has one; the pool has none any more.
-func connectionsExhausted(t *testing.T, h *harness, cluster *pgtest.Cluster) {
-	admin := connectTo(t, cluster)
+func (o *outages) connectionsExhausted(t *testing.T) {
+	admin := connectTo(t, o.cluster)
 	var others []*pgx.Conn
-	await.True(t, "the gateway has no connection for statements", func() bool {
+	take := func() bool {
 		_, err := admin.Exec(t.Context(), `select pg_terminate_backend(pid, 60000) from pg_stat_activity
 			where application_name = 'fencegate'`)
 		for err == nil {
 			var other *pgx.Conn
-			if other, err = pgx.Connect(t.Context(), cluster.DatabaseURL("postgres")); err == nil {
+			if other, err = pgx.Connect(t.Context(), o.cluster.DatabaseURL("postgres")); err == nil {
 				others = append(others, other)
 			}
 		}
 		if refused, is := errors.AsType[*pgconn.PgError](err); !is || refused.Code != "53300" {
 			t.Fatal(err)
 		}
-		return h.notReadyReason(t) == readiness.ConnectionsExhausted
-	})
-	h.expectOutage(t, readiness.ConnectionsExhausted)
-	expectUnavailable(t, h.get(t, "/v1/locks/job"), api.OutcomeNotApplied)
-	if metrics, _ := h.scrape(t); metrics.value("fencegate_database_errors_total", "reason", "connections_exhausted") == 0 {
-		t.Error("no failure for the reason connections_exhausted was counted")
+		return o.notReadyReason(t) == readiness.ConnectionsExhausted
 	}
-	for _, other := range others {
-		if err := other.Close(t.Context()); err != nil {
-			t.Error(err)
+	o.meet(t, outage{
+		reason: readiness.ConnectionsExhausted,
+		begin:  func(t *testing.T) { await.True(t, "the gateway has no connection for statements", take) },
+		meanwhile: func(t *testing.T) {
+			expectUnavailable(t, o.get(t, "/v1/locks/job"), api.OutcomeNotApplied)
+			o.expectCounted(t, "connections_exhausted")
+		},
+		end: func(t *testing.T) {
+			for _, other := range others {
+				if err := other.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		},
+		alerts: []string{"FencegateConnectionsExhausted"},
+	})
+}
+
+// expectCounted checks that statements failed for the reason.
+func (h *harness) expectCounted(t *testing.T, reason string) {
+	t.Helper()
+	if metrics, _ := h.scrape(t); metrics.value("fencegate_database_errors_total", "reason", reason) == 0 {
+		t.Errorf("no failure for the reason %s was counted", reason)
+	}
+}
+
+func (o *outages) readOnly(t *testing.T) {
+	set := func(value string) func(*testing.T) {
+		return func(t *testing.T) {
+			o.exec(t, "alter system set default_transaction_read_only = "+value)
+			o.exec(t, "select pg_reload_conf()")
 		}
 	}
-	h.awaitReady(t)
-	h.expectOutage(t, "")
+	o.meet(t, outage{reason: readiness.ReadOnly, why: "read-only", begin: set("on"), end: set("off")})
+}
+
+// packetsSwallowed has a write under way when the network swallows packets. Its outcome is unknown, and it is applied
+// once.
+func (o *outages) packetsSwallowed(t *testing.T, network *pgtest.Network) {
+	lease := o.acquire(t, "under way", "w")
+	put := func() answer { return o.put(t, lease, 1, "x") }
+	unlock := o.holdFence(t, "under way")
+	var underWay <-chan answer
+	o.meet(t, outage{
+		reason: readiness.Unreachable, why: "does not answer",
+		begin: func(t *testing.T) {
+			underWay = inBackground(put)
+			o.awaitWaiting(t, 1)
+			network.Swallow()
+		},
+		meanwhile: func(t *testing.T) { expectUnavailable(t, <-underWay, api.OutcomeUnknown) },
+		end: func(*testing.T) {
+			unlock()
+			network.Heal()
+		},
+	})
+	if got := insist(t, put); got.status != http.StatusCreated && got.status != http.StatusOK {
+		t.Errorf("the write that was under way, sent again, is answered %d: %s", got.status, got.body)
+	}
+	if version := o.count(t, "select last_version from fence.fences where resource = 'under way'"); version != 1 {
+		t.Errorf("the write that was under way was applied %d times", version)
+	}
+}
+
+// wentBack puts the token sequence back, as a restored copy of the database's files would. It needs a sequence that is
+// far from its start, as it is after a restart of the server.
+func (o *outages) wentBack(t *testing.T) {
+	acquire := func() answer { return o.post(t, lockPath("after the restart", "/acquire"), `{"owner_id":"w"}`) }
+	newest := as[api.Lease](t, insist(t, acquire), http.StatusOK).FencingToken
+	o.meet(t, outage{
+		reason: readiness.WentBack,
+		begin: func(t *testing.T) {
+			o.exec(t, "select setval('fence.tokens', 500)")
+			o.endSessions(t)
+		},
+		end:    func(t *testing.T) { o.exec(t, "select fence.accept_database($1)", newest) },
+		alerts: []string{"FencegateDatabaseWentBack"},
+	})
 }
 
 // connectionLost freezes the database's end of the prober's connection: no answer ever comes by it, while new
@@ -130,8 +248,8 @@ func connectionLost(t *testing.T, h *harness, cluster *pgtest.Cluster) {
 }
 
 // diskFull fills the disk that has the tables.
-func diskFull(t *testing.T, cluster *pgtest.Cluster) {
-	admin := connectTo(t, cluster)
+func (o *outages) diskFull(t *testing.T) {
+	admin := connectTo(t, o.cluster)
 	disk := smallDisk(t, admin)
 	for _, sql := range []string{
 		"create tablespace small location '" + filepath.Join(disk, "space") + "'",
@@ -141,33 +259,38 @@ func diskFull(t *testing.T, cluster *pgtest.Cluster) {
 			t.Fatal(err)
 		}
 	}
-	h := newHarnessOn(t, Config{}, store.Config{DatabaseURL: cluster.DatabaseURL("small")})
-	if err := h.store.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	h.awaitReady(t)
+	url := o.cluster.DatabaseURL("small")
+	h := newOutageHarness(t, url, url)
 	lease := h.acquire(t, "job", "w")
+	on := &outages{harness: h, lease: lease, written: 1, wait: o.wait}
 	ballast := filepath.Join(disk, "ballast")
-	file, err := os.Create(ballast)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.Copy(file, endless{}); !errors.Is(err, syscall.ENOSPC) {
-		t.Fatalf("filling the disk: %v", err)
-	}
-	h.awaitNotReady(t, readiness.DiskFull, "No space left on device")
-	h.expectOutage(t, readiness.DiskFull)
 	large := strings.Repeat("x", 64<<10)
-	expectUnavailable(t, h.put(t, lease, 1, large), api.OutcomeNotApplied)
-	if metrics, _ := h.scrape(t); metrics.value("fencegate_database_errors_total", "reason", "disk_full") == 0 {
-		t.Error("no failure for the reason disk_full was counted")
-	}
-	if err := errors.Join(file.Close(), os.Remove(ballast)); err != nil {
-		t.Fatal(err)
-	}
-	h.awaitReady(t)
-	as[api.WriteResult](t, h.put(t, lease, 1, large), http.StatusCreated)
-	h.expectOutage(t, "")
+	on.meet(t, outage{
+		reason: readiness.DiskFull, why: "No space left on device",
+		begin: func(t *testing.T) {
+			file, err := os.Create(ballast)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.Copy(file, endless{}); !errors.Is(err, syscall.ENOSPC) {
+				t.Fatalf("filling the disk: %v", err)
+			}
+			if err := file.Close(); err != nil {
+				t.Error(err)
+			}
+		},
+		meanwhile: func(t *testing.T) {
+			expectUnavailable(t, h.put(t, lease, 1, large), api.OutcomeNotApplied)
+			h.expectCounted(t, "disk_full")
+		},
+		end: func(t *testing.T) {
+			if err := os.Remove(ballast); err != nil {
+				t.Fatal(err)
+			}
+		},
+		alerts: []string{"FencegateDiskFull"},
+	})
+	o.rows = append(o.rows, on.rows...)
 }
 
 type endless struct{}
@@ -245,9 +368,12 @@ func (h *harness) expectOutage(t *testing.T, reason readiness.Reason) {
 		want = append(want, wanted{value, "fencegate_not_ready", "reason " + string(other)})
 	}
 	metrics.want(t, want)
-	state := api.DatabaseOK
-	if reason != "" {
-		state = api.DatabaseUnavailable
+	state := api.DatabaseUnavailable
+	switch reason {
+	case "":
+		state = api.DatabaseOK
+	case readiness.ReadOnly:
+		state = api.DatabaseReadOnly
 	}
 	if d := h.overview(t, "").Database; d.State != state || d.Reason != string(reason) || (d.Detail == "") != (reason == "") {
 		t.Errorf("the overview has the database %+v, want the state %s and the reason %q", d, state, reason)

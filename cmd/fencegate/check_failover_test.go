@@ -37,6 +37,10 @@ func TestCheckFailover(t *testing.T) {
 		}
 		return text
 	}
+	if found := findings(); strings.Contains(found, "error ") || strings.Contains(found, "warning ") ||
+		strings.Contains(found, "pg_rewind") {
+		t.Errorf("of a sound server check found:\n%s", found)
+	}
 	replicate := func() { replicate(t, cluster.URL()) }
 	const names = "alter system set synchronous_standby_names = "
 	for _, step := range []struct {

@@ -12,25 +12,27 @@ import (
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
-// TestFailoverToNextHost checks that a gateway leaves the first host of its URL, whether that is frozen or dead, once
-// the second is promoted: writes, waits, sweeps and notifications continue. Requests have all the time of the test, so
+// TestFailoverToNextHost checks that a gateway leaves the first host of its URL, whether that is frozen, dead or behind
+// a network that swallows packets, once the second is promoted: writes, waits, sweeps and notifications continue. Requests have all the time of the test, so
 // that none is freed by its own timeout.
 func TestFailoverToNextHost(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]func(*testing.T, *pgtest.Cluster){
-		"frozen": func(t *testing.T, primary *pgtest.Cluster) { freezeDatabase(t, primary) },
-		"dead":   func(_ *testing.T, primary *pgtest.Cluster) { primary.Kill() },
+	for name, lose := range map[string]func(*pgtest.Cluster, *pgtest.Network){
+		"frozen":      func(primary *pgtest.Cluster, _ *pgtest.Network) { primary.Freeze() },
+		"dead":        func(primary *pgtest.Cluster, _ *pgtest.Network) { primary.Kill() },
+		"unreachable": func(_ *pgtest.Cluster, network *pgtest.Network) { network.Swallow() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			primary := pgtest.NewCluster(t)
 			standby := primary.Standby()
-			g := startGateway(t, pgtest.FailoverURL(primary, standby), "--request-timeout", "1h", "--statement-timeout", "1h")
+			network := primary.Network()
+			g := startGateway(t, pgtest.FailoverURL(network, standby), "--request-timeout", "1h", "--statement-timeout", "1h")
 			held := mustAcquire(t, g, "held", "holder", longTTLMS)
 			leases := grantedAll(t, g)
 			standby.CatchUp()
 
-			lose(t, primary)
+			lose(primary, network)
 			swept := metric(t, g, "fencegate_last_sweep_timestamp_seconds")
 			var inFlight []<-chan answer
 			for _, lease := range leases {

@@ -63,7 +63,7 @@ func frozenAndThawed(t *testing.T, lossless bool) figures {
 	t.Helper()
 	primary, standby := pair(t, true)
 	m := measure(t, startFleet(t, pgtest.FailoverURL(primary, standby), 2))
-	thaw := freezeDatabase(t, primary)
+	thaw := primary.Freeze()
 	standby.Promote()
 	m.proceed(t, 200)
 	thaw()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/journal"
 )
 
 var failoversTable = flag.String("failovers.table", "", "the file that TestFailovers writes its table to; it is skipped "+
@@ -29,8 +30,9 @@ type failover struct {
 
 // figures is what a failover cost.
 type figures struct {
-	outage                               time.Duration
-	acknowledged, lost, tokens, admitted int
+	journal.Cost
+
+	outage time.Duration
 }
 
 // TestFailovers runs failovers under load, one after the other, and writes a table of what each cost. It takes some
@@ -47,8 +49,8 @@ func TestFailovers(t *testing.T) {
 		t.Run(f.fault+", "+f.setup, func(t *testing.T) {
 			got := f.run(t, f.lossless)
 			fmt.Fprintf(table, "| %s | %s | %.1f | %d | %d | %d | %d |\n", f.fault, f.setup, got.outage.Seconds(),
-				got.acknowledged, got.lost, got.tokens, got.admitted)
-			if f.lossless && got.lost > 0 || !f.split && got.tokens+got.admitted > 0 {
+				got.Acknowledged, got.Lost, got.Tokens, got.Admitted)
+			if f.lossless && got.Lost > 0 || !f.split && got.Tokens+got.Admitted > 0 {
 				t.Errorf("it broke a promise: %+v", got)
 			}
 		})
@@ -91,14 +93,14 @@ func measure(t *testing.T, f *fleet) *measured {
 func (m *measured) watchOutages(ctx context.Context) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	acks, _ := m.journal.progress()
+	acks, _ := m.journal.Progress()
 	last := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			now, _ := m.journal.progress()
+			now, _ := m.journal.Progress()
 			if now == acks {
 				continue
 			}
@@ -114,9 +116,9 @@ func (m *measured) watchOutages(ctx context.Context) {
 // are to be expected where commits are lost.
 func (m *measured) proceed(t *testing.T, acks int) {
 	t.Helper()
-	before, _ := m.journal.progress()
+	before, _ := m.journal.Progress()
 	await.True(t, "clients get on", func() bool {
-		now, _ := m.journal.progress()
+		now, _ := m.journal.Progress()
 		return now >= before+acks
 	})
 }
@@ -129,35 +131,13 @@ func (m *measured) finish(t *testing.T, lossless bool, databaseURL string) figur
 	m.watch.Wait()
 	db := connect(t, databaseURL)
 	if lossless {
-		verify(t, m.end(t), db)
+		m.end(t)
+		m.verify(t, db)
 	} else {
 		m.stop()
 		m.clients.Wait()
 	}
-	got := figuresOf(m.journal.history, readState(t, db))
-	got.outage = m.outage
-	return got
-}
-
-func figuresOf(h history, s state) (got figures) {
-	kept := map[string]bool{}
-	for _, record := range s.records {
-		kept[record.resource+"/"+record.key] = true
-	}
-	for _, w := range h.writes {
-		if w.outcome == acknowledged {
-			got.acknowledged++
-			if !kept[w.resource+"/"+w.key] {
-				got.lost++
-			}
-		}
-	}
-	for _, l := range split(h, s) {
-		var tokens, zombies findings
-		l.tokensRise(&tokens)
-		l.olderTokensAreShutOut(&zombies)
-		got.tokens += len(tokens)
-		got.admitted += len(zombies)
-	}
-	return got
+	cost, err := m.journal.Cost(patient(t), db)
+	check(t, err)
+	return figures{Cost: cost, outage: m.outage}
 }

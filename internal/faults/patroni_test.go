@@ -209,7 +209,9 @@ func (n *patroniNode) postgresProcesses(t *testing.T) []int {
 	line, _, _ := strings.Cut(string(file), "\n")
 	postmaster, err := strconv.Atoi(line)
 	check(t, err)
-	return family(t, postmaster)
+	family, err := ps.Family(postmaster)
+	check(t, err)
+	return family
 }
 
 // url returns the URL of a database by all nodes, as a gateway is given it.

@@ -6,16 +6,19 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/embeddedpg"
+	"github.com/fencegate/fencegate/internal/ps"
 )
 
-// Cluster is a PostgreSQL of one test's own, with its own system identifier, durable like the one that `fencegate
-// serve` runs. It starts up and running, with an empty database, and is removed when the test ends.
+// Cluster is a PostgreSQL of one test's own, durable like the one that `fencegate serve` runs. It starts up and running,
+// with an empty database, and is removed when the test ends. It is a copy of a cluster that was made once, and has its
+// system identifier, unless the option Stranger is given.
 //
 // Its methods end the test if they fail, and so are for the test's goroutine; URL, DatabaseURL, PID and Kill can't fail
 // and are for any, though not for two that change the cluster at the same time.
@@ -23,6 +26,7 @@ type Cluster struct {
 	t        testing.TB
 	dataDir  string
 	settings map[string]string
+	stranger bool
 	url      string
 	primary  *Cluster // what it was copied from, if it is a standby
 	running  *embeddedpg.Cluster
@@ -40,11 +44,21 @@ func Setting(name, value string) Option {
 	return func(c *Cluster) { c.settings[name] = value }
 }
 
+// Stranger gives the cluster a system identifier of its own. It takes initdb, about a second more.
+func Stranger() Option {
+	return func(c *Cluster) { c.stranger = true }
+}
+
 // NewCluster makes a cluster. It needs PostgreSQL's binaries, also where FENCEGATE_DATABASE_URL is set: that server is
-// not for breaking. Without them the test is skipped, or fails where CI=true. Takes about a second.
+// not for breaking. Without them the test is skipped, or fails where CI=true.
 func NewCluster(t testing.TB, options ...Option) *Cluster {
 	t.Helper()
 	c := prepare(t, options)
+	if !c.stranger {
+		binaries, err := embeddedpg.FindBinaries()
+		check(t, err)
+		check(t, copyCached(await.Context(t), binaries, c.dataDir))
+	}
 	c.start()
 	return c
 }
@@ -88,12 +102,34 @@ func (c *Cluster) DatabaseURL(name string) string {
 	return strings.Replace(c.url, "/fencegate?", "/"+url.PathEscape(name)+"?", 1)
 }
 
+// Socket returns the path of its socket.
+func (c *Cluster) Socket() string { return filepath.Join(c.running.SocketDir(), ".s.PGSQL.5432") }
+
 // PID returns the process id of the postmaster that runs or ran last.
 func (c *Cluster) PID() int { return c.running.PID() }
 
 // Kill kills all processes of the cluster at once and returns when they are dead: to clients, what a power failure is.
 // It does nothing if the cluster is down.
 func (c *Cluster) Kill() { c.running.Kill() }
+
+// Freeze stops all processes of the cluster until thaw is called or the test ends. It stops the postmaster first, so
+// that no process is born meanwhile.
+func (c *Cluster) Freeze() (thaw func()) {
+	c.t.Helper()
+	check(c.t, syscall.Kill(c.PID(), syscall.SIGSTOP))
+	processes, err := ps.Family(c.PID())
+	thaw = func() {
+		for _, pid := range processes {
+			_ = syscall.Kill(pid, syscall.SIGCONT) // its error is that the process has ended
+		}
+	}
+	c.t.Cleanup(thaw)
+	check(c.t, err)
+	for _, pid := range processes {
+		_ = syscall.Kill(pid, syscall.SIGSTOP)
+	}
+	return thaw
+}
 
 // Stop shuts the cluster down cleanly. It does nothing if the cluster is down.
 func (c *Cluster) Stop() {
@@ -109,6 +145,15 @@ func (c *Cluster) Restart() {
 		c.Stop()
 	}
 	c.start()
+}
+
+// Discard removes the cluster before the end of the test.
+func (c *Cluster) Discard() {
+	c.t.Helper()
+	if c.running != nil {
+		c.Kill()
+	}
+	check(c.t, removeCluster(c.dataDir))
 }
 
 // discard stops the cluster and removes its data. If the test failed, it shows what PostgreSQL said.

@@ -1,10 +1,10 @@
 package pgtest
 
 import (
+	"cmp"
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -37,9 +37,9 @@ func (c *Cluster) Standby(options ...Option) *Cluster {
 
 // Backup makes a base backup of the cluster that is not started yet: Restart starts it without archive recovery, so
 // that it has the system identifier and the timeline of the original.
-func (c *Cluster) Backup() *Cluster {
+func (c *Cluster) Backup(options ...Option) *Cluster {
 	c.t.Helper()
-	backup := prepare(c.t, nil)
+	backup := prepare(c.t, options)
 	c.copyTo(backup)
 	return backup
 }
@@ -73,16 +73,16 @@ func (c *Cluster) Promote() {
 	}
 }
 
-// FailoverURL returns one connection URL for several clusters, of the same database: a client connects to the first
-// that accepts writes.
-func FailoverURL(clusters ...*Cluster) string {
+// FailoverURL returns one connection URL for several clusters, or networks to them, of the same database: a client
+// connects to the first that accepts writes.
+func FailoverURL(servers ...interface{ URL() string }) string {
 	var hosts, ports []string
-	for _, c := range clusters {
-		hosts = append(hosts, c.running.SocketDir())
-		ports = append(ports, strconv.Itoa(5432))
+	var target *url.URL
+	for _, server := range servers {
+		target, _ = url.Parse(server.URL())
+		hosts = append(hosts, target.Query().Get("host"))
+		ports = append(ports, cmp.Or(target.Query().Get("port"), "5432"))
 	}
-	target, err := url.Parse(clusters[0].url)
-	check(clusters[0].t, err)
 	target.RawQuery = url.Values{
 		"host":                 {strings.Join(hosts, ",")},
 		"port":                 {strings.Join(ports, ",")},

@@ -3,6 +3,7 @@ package ps
 
 import (
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -20,4 +21,25 @@ func State(pid int) string {
 func Running(pid int) bool {
 	state := State(pid)
 	return state != "" && state[0] != 'Z'
+}
+
+// Family returns a process and its children, in order.
+func Family(parent int) ([]int, error) {
+	listing, err := exec.Command("ps", "-A", "-o", "pid=,ppid=").Output()
+	if err != nil {
+		return nil, err
+	}
+	pids := []int{parent}
+	for line := range strings.Lines(string(listing)) {
+		fields := strings.Fields(line)
+		if len(fields) == 2 && fields[1] == strconv.Itoa(parent) {
+			pid, err := strconv.Atoi(fields[0])
+			if err != nil {
+				return nil, err
+			}
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids, nil
 }

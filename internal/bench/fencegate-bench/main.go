@@ -25,6 +25,7 @@ type commands struct {
 	Writes writesCmd `cmd:"" default:"withargs" help:"Measure fenced writes beside unfenced ones (the default)."`
 	Locks  locksCmd  `cmd:"" help:"Measure locks beside etcd's and Redis's."`
 	Tables tablesCmd `cmd:"" help:"Measure fenced writes to tables of a user's own beside unfenced ones."`
+	Soak   soakCmd   `cmd:"" help:"Load two gateways for long, and find what grows."`
 	Floor  floorCmd  `cmd:"" hidden:"" help:"Serve an empty handler."`
 }
 
