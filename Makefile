@@ -1,6 +1,6 @@
 # Everything is done from here; `make` alone lists it. What a target does is in scripts/, where it can be called too.
 .DEFAULT_GOAL := help
-.PHONY: help build build-bench build-demo run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-postgres test-deps lint bench bench-locks bench-tables soak fuzz chaos chaos-safeguards screenshots golden golden-check docs verify
+.PHONY: help build build-bench build-demo run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-postgres test-deps lint bench bench-locks bench-tables soak fuzz chaos chaos-safeguards failovers screenshots golden golden-check docs verify
 
 # Modules of their own: the benchmarks, the demos with locks of other services, and the examples.
 BENCH := internal/bench
@@ -98,6 +98,11 @@ soak: build-bench ## Load two gateways for 30 minutes, and fail if memory, conne
 
 fuzz: ## Run every fuzz target for a short while (FUZZ_TIME, PACKAGES)
 	@FUZZ_TIME='$(FUZZ_TIME)' scripts/with-postgres scripts/fuzz $(PACKAGES)
+
+# Some ten minutes; with Patroni and etcd. FENCEGATE_PATRONI names another Patroni than the one on the PATH.
+failovers: ## Fail over in every way, under load, and show a table of what each cost
+	@table=$$(mktemp); GOFLAGS="$$GOFLAGS -trimpath" scripts/with-postgres go test ./internal/faults -run 'TestFailovers$$' \
+	  -failovers.table "$$table" -count=1 -timeout 60m; status=$$?; cat "$$table"; rm -f "$$table"; exit $$status
 
 chaos: ## Break gateways, databases and the network at random under load, and check the history (SEED, DURATION, WITHOUT)
 ifeq ($(WITHOUT),)

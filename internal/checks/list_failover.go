@@ -66,10 +66,9 @@ var ofFailovers = []Check{
 		Name: "prepared_transaction", Severity: Warning,
 		SQL: `
 			select x.gid, format('is prepared since %s by %s', x.prepared, x.owner)
-			from pg_prepared_xacts x where x.database = current_database() and x.prepared < now() - interval '1 minute'
-			order by 1`,
-		Advice: "It keeps the fences and rows locked that it wrote, also after a restart or failover. Commit it, or roll it " +
-			"back (rollback prepared).",
+			from pg_prepared_xacts x where x.database = current_database() order by 1`,
+		Advice: "It keeps the fences and rows locked that it wrote, also after a restart or failover. If nobody is about to " +
+			"commit it, roll it back (rollback prepared).",
 	},
 	{
 		Name: "idle_slot", Severity: Warning,

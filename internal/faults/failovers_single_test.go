@@ -128,15 +128,23 @@ func promotedBehind(t *testing.T, lossless bool) figures {
 	return m.finish(t, lossless, standby.URL())
 }
 
+// restoredInPlace restores a dump while no gateway runs: their transactions and the restore would be a deadlock.
 func restoredInPlace(t *testing.T, lossless bool) figures {
 	t.Helper()
 	pgDump, pgRestore := pgtest.RequireDump(t, "pg_restore")
 	cluster := pgtest.NewCluster(t)
-	m := measure(t, startFleet(t, cluster.URL(), 2))
+	f := startFleet(t, cluster.URL(), 2)
+	m := measure(t, f)
 	dump := filepath.Join(t.TempDir(), "dump")
 	runProgram(t, pgDump, "--dbname", cluster.URL(), "--format", "custom", "--file", dump)
 	m.proceed(t, 200) // lost
+	for i := range f.members {
+		f.at(i).Kill()
+	}
 	runProgram(t, pgRestore, "--clean", "--if-exists", "--single-transaction", "--dbname", cluster.URL(), dump)
+	for i := range f.members {
+		f.crash(t, i)
+	}
 	return m.finish(t, lossless, cluster.URL())
 }
 
