@@ -1,6 +1,6 @@
 # Everything is done from here; `make` alone lists it. What a target does is in scripts/, where it can be called too.
 .DEFAULT_GOAL := help
-.PHONY: help build build-bench build-demo run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-postgres test-deps lint bench bench-locks bench-tables soak fuzz screenshots golden golden-check docs verify
+.PHONY: help build build-bench build-demo run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-postgres test-deps lint bench bench-locks bench-tables soak fuzz chaos chaos-safeguards screenshots golden golden-check docs verify
 
 # Modules of their own: the benchmarks, the demos with locks of other services, and the examples.
 BENCH := internal/bench
@@ -15,11 +15,13 @@ TEST_FLAGS ?=
 RACE       ?= auto
 RUN_FLAGS  ?=
 BENCH_FLAGS ?=
-# How long make soak lasts.
-DURATION ?= 30m
 # The versions that test-postgres runs the database's tests on, and those tests.
 POSTGRES_VERSIONS ?= 16 17 18
-POSTGRES_PACKAGES ?= ./migrations/... ./store/... ./internal/faults
+POSTGRES_PACKAGES ?= ./migrations/... ./store/... ./internal/faults ./internal/chaos
+# The schedule of make chaos: SEED is drawn if it is not given; WITHOUT switches off a safeguard, which must be found.
+SEED     ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+DURATION ?= 30m
+WITHOUT  ?=
 # How many inputs each fuzz target is given (5000x), or how long it runs (60s).
 FUZZ_TIME  ?= 5000x
 
@@ -96,6 +98,16 @@ soak: build-bench ## Load two gateways for 30 minutes, and fail if memory, conne
 
 fuzz: ## Run every fuzz target for a short while (FUZZ_TIME, PACKAGES)
 	@FUZZ_TIME='$(FUZZ_TIME)' scripts/with-postgres scripts/fuzz $(PACKAGES)
+
+chaos: ## Break gateways, databases and the network at random under load, and check the history (SEED, DURATION, WITHOUT)
+ifeq ($(WITHOUT),)
+	scripts/with-postgres go test ./internal/chaos -count=1 -timeout 0 -v -run 'TestChaos$$' -chaos.seed '$(SEED)' -chaos.duration '$(DURATION)'
+else
+	scripts/with-postgres go test ./internal/chaos -count=1 -timeout 0 -v -run 'TestSafeguards$$' -chaos.without '$(WITHOUT)'
+endif
+
+chaos-safeguards: ## Switch off one safeguard after the other: each violation must be found
+	@$(MAKE) chaos WITHOUT=all
 
 screenshots: ## Keep pictures of every page of the dashboard, under a running load with zombies, in artifacts/ (FENCEGATE_ARTIFACTS)
 	FENCEGATE_ARTIFACTS='$(abspath $(or $(FENCEGATE_ARTIFACTS),artifacts))' CI=true scripts/with-postgres go test ./internal/dashboard -run 'TestScreenshots$$' -count=1

@@ -3,6 +3,8 @@ package demo
 import (
 	"io"
 	"time"
+
+	"github.com/fencegate/fencegate/lockclient"
 )
 
 // Config is what every demo takes.
@@ -17,6 +19,9 @@ type Config struct {
 	// them, again and again, to show it on their dashboard. A uses the first, B the last. It leaves the locks and records
 	// demo/job-1 to demo/job-5 behind. The database is not used then.
 	Gateways []string
+	// Connect makes a client of one of the Gateways. Default: lockclient.New. Environment has the same settings for workers.
+	Connect     func(url string, options ...lockclient.Option) (*lockclient.Client, error)
+	Environment []string
 	// Every is the time from the start of one of these rounds to the start of the next. A round takes about four seconds,
 	// and delays the next one if it takes longer.
 	Every time.Duration
@@ -38,9 +43,12 @@ const (
 )
 
 func (c Config) newSetup() *setup {
+	if c.Connect == nil {
+		c.Connect = lockclient.New
+	}
 	return &setup{
 		printer: newPrinter(c.Out, c.JSON), program: c.Program, databaseURL: c.DatabaseURL, databaseName: c.DatabaseName,
-		urls: c.Gateways,
+		urls: c.Gateways, connect: c.Connect, environment: c.Environment,
 		makeSQL: "create schema if not exists fencegate_demo; create table if not exists " + unfencedTable +
 			" (resource text primary key, value text not null)",
 		removeSQL: "drop schema if exists fencegate_demo cascade",

@@ -24,7 +24,7 @@ func (g *gcPause) prepare(_ context.Context, r *round) (err error) {
 		return err
 	}
 	r.a.Heartbeat, r.a.Busy = true, g.enough.Name()
-	r.environment = []string{"GODEBUG=asyncpreemptoff=1", "GOMAXPROCS=2"}
+	r.environmentOfA = []string{"GODEBUG=asyncpreemptoff=1", "GOMAXPROCS=2"}
 	return g.write(0)
 }
 

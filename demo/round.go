@@ -10,13 +10,13 @@ import (
 type round struct {
 	*setup
 
-	failure     failure
-	workers     []string // the command that runs a worker
-	environment []string // added to that of A
-	variant     string
-	lock        string
-	a, b        Worker
-	processA    *process
+	failure        failure
+	workers        []string // the command that runs a worker
+	environmentOfA []string // added to the environment of A
+	variant        string
+	lock           string
+	a, b           Worker
+	processA       *process
 }
 
 // newRound returns a round of the workers A and B on a lock.
@@ -35,7 +35,7 @@ func (r *round) run(ctx context.Context) (err error) {
 	if err := r.failure.prepare(ctx, r); err != nil {
 		return err
 	}
-	if r.processA, err = startProcess(ctx, r.args(r.a), r.environment); err != nil {
+	if r.processA, err = startProcess(ctx, r.args(r.a), slices.Concat(r.environment, r.environmentOfA)); err != nil {
 		return err
 	}
 	defer r.processA.kill()
@@ -46,7 +46,7 @@ func (r *round) run(ctx context.Context) (err error) {
 		return err
 	}
 
-	b, err := startProcess(ctx, r.args(r.b), nil)
+	b, err := startProcess(ctx, r.args(r.b), r.environment)
 	if err != nil {
 		return err
 	}

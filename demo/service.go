@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/lockclient"
 )
 
 // Service is a lock service other than fencegate.
@@ -37,7 +36,7 @@ func (w Worker) acquireFromService(ctx context.Context, emit func(Event)) (token
 // setExternal sets the policy that another service issues the tokens of the name and all below. The func that it
 // returns removes the policy.
 func (s *setup) setExternal(ctx context.Context, prefix string) (remove func(), err error) {
-	client, err := lockclient.New(s.urls[0])
+	client, err := s.connect(s.urls[0])
 	if err != nil {
 		return nil, err
 	}

@@ -33,8 +33,10 @@ type setup struct {
 
 	database *pgx.Conn
 	gateway  *gatewayprocess.Process
-	// urls are of the gateways. A uses the first, B the last.
-	urls []string
+	// urls are of the gateways. A uses the first, B the last. connect makes a client of one.
+	urls        []string
+	connect     func(url string, options ...lockclient.Option) (*lockclient.Client, error)
+	environment []string // of workers
 }
 
 // start starts the gateway with flags, which migrates the database, and makes the tables. After an error, too, stop is
@@ -88,7 +90,7 @@ func (s *setup) follow(variant string, p *process, until string) error {
 }
 
 func (s *setup) fencedValue(ctx context.Context, resource string) (string, error) {
-	client, err := lockclient.New(s.urls[len(s.urls)-1])
+	client, err := s.connect(s.urls[len(s.urls)-1])
 	if err != nil {
 		return "", err
 	}

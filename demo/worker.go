@@ -3,6 +3,7 @@ package demo
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,6 +45,9 @@ type Worker struct {
 	DatabaseURL string
 	// GatewayVia and DatabaseVia, if set, are a host and a port to which it connects in place of those in the URLs.
 	GatewayVia, DatabaseVia string
+	// TLS and Options are for its client of the gateway.
+	TLS     *tls.Config
+	Options []lockclient.Option
 }
 
 const (
@@ -111,12 +116,12 @@ func (w Worker) emitter(out io.Writer) func(Event) {
 
 func (w Worker) client() (*lockclient.Client, error) {
 	// Retries of heartbeats would interrupt the narration.
-	options := []lockclient.Option{lockclient.WithLogger(slog.New(slog.DiscardHandler))}
-	if w.GatewayVia != "" {
-		transport := &http.Transport{DialContext: dialer(w.GatewayVia)}
-		options = append(options, lockclient.WithHTTPClient(&http.Client{Transport: transport}))
+	options := append(slices.Clone(w.Options), lockclient.WithLogger(slog.New(slog.DiscardHandler)))
+	if w.GatewayVia == "" {
+		return lockclient.New(w.GatewayURL, append(options, lockclient.WithTLS(w.TLS))...)
 	}
-	return lockclient.New(w.GatewayURL, options...)
+	transport := &http.Transport{DialContext: dialer(w.GatewayVia), TLSClientConfig: w.TLS}
+	return lockclient.New(w.GatewayURL, append(options, lockclient.WithHTTPClient(&http.Client{Transport: transport}))...)
 }
 
 func (w Worker) connect(ctx context.Context) (*pgx.Conn, error) {

@@ -164,6 +164,11 @@ type Config struct {
 	// TrustedProxies are proxies whose X-Forwarded-For is taken for a client's address, in the record of rejections and
 	// in the log. Default: none.
 	TrustedProxies []netip.Prefix
+	// AllowedHosts are the names, addresses and networks that requests may have as Host. Names and addresses may have a
+	// port; "*" is every host. Default: every host; see DefaultHosts.
+	AllowedHosts []string
+	// Certificates, if set, make Serve speak TLS.
+	Certificates *Certificates
 	// RefusalDelayMax bounds the delay of the answer to a write whose token was refused again and again. Default 0: no
 	// delay; at most 1 min.
 	RefusalDelayMax time.Duration
@@ -230,6 +235,7 @@ type Gateway struct {
 	recorder Recorder
 	metrics  *metrics.Metrics
 	handler  http.Handler
+	hosts    *hosts // nil: every one
 
 	answerTimeout  time.Duration // for a client to take an answer
 	eventTimeout   time.Duration // for a client to take one event
@@ -265,8 +271,12 @@ func New(config Config, backend Backend, recorder Recorder, metrics *metrics.Met
 	if err != nil {
 		return nil, err
 	}
+	allowed, err := parseHosts(config.AllowedHosts)
+	if err != nil {
+		return nil, fmt.Errorf("%w: --allowed-hosts: %w", ErrInvalidConfig, err)
+	}
 	g := &Gateway{
-		config: config, backend: backend, recorder: recorder, metrics: metrics, answerTimeout: writeTimeout,
+		hosts: allowed, config: config, backend: backend, recorder: recorder, metrics: metrics, answerTimeout: writeTimeout,
 		eventTimeout: eventTimeout, hangUpInterval: hangUpInterval, started: time.Now(),
 	}
 	g.bodies.max, g.bodies.stalled = config.BodiesBytesMax, bodyStalled
@@ -283,7 +293,7 @@ func New(config Config, backend Backend, recorder Recorder, metrics *metrics.Met
 		return g.backend.Points(ctx, length)
 	})
 	metrics.WatchDatabase(g.lastDatabase)
-	g.handler = g.routes()
+	g.handler = g.onlyAllowedHosts(g.routes())
 	return g, nil
 }
 

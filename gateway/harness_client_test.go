@@ -179,6 +179,7 @@ var codeStatuses = map[api.Code][]int{
 	api.CodeInvalidRequest:      {400, 405, 408, 415},
 	api.CodeInvalidName:         {400},
 	api.CodeInvalidToken:        {400},
+	api.CodeUnknownHost:         {421},
 	api.CodeNotFound:            {404},
 	api.CodeLockHeld:            {409},
 	api.CodeDeadlock:            {409},

@@ -82,6 +82,9 @@ func (d *description) find(path string) (*describedPath, map[string]string) {
 
 // check returns how an exchange differs from the description.
 func (d *description) check(e exchange) error {
+	if e.status == http.StatusMisdirectedRequest {
+		return d.checkAnswer(e, d.document.Components.Responses["UnknownHost"])
+	}
 	path, variables := d.find(e.request.URL.Path)
 	if path == nil {
 		if e.status != http.StatusNotFound {

@@ -18,7 +18,7 @@ const (
 	eventTimeout  = 10 * time.Second // for a client to take one event; a stream may last for ever
 )
 
-// Serve answers HTTP/1.1 and HTTP/2 (without TLS: h2c) on the listener until ctx ends. Then, for the DrainDelay, it
+// Serve answers HTTP/1.1 and HTTP/2 on the listener, by TLS if the gateway has Certificates, until ctx ends. Then, for the DrainDelay, it
 // answers all requests, but is not ready any more, and each answer ends its connection. After that it refuses acquires
 // that wait, ends event streams, takes no new requests, finishes those under way, and returns nil. If all of this takes
 // longer than the ShutdownTimeout, it cuts them off and returns an error.
@@ -35,10 +35,20 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 		Protocols:         new(http.Protocols),
 	}
 	server.Protocols.SetHTTP1(true)
-	server.Protocols.SetUnencryptedHTTP2(true)
+	server.Protocols.SetHTTP2(true)
+	serve := func() error { return server.Serve(listener) }
+	if certificates := g.config.Certificates; certificates != nil {
+		server.TLSConfig = certificates.config()
+		serve = func() error { return server.ServeTLS(listener, "", "") }
+		following, stop := context.WithCancel(context.WithoutCancel(ctx))
+		defer stop()
+		go certificates.follow(following, g.config.Logger)
+	} else {
+		server.Protocols.SetUnencryptedHTTP2(true)
+	}
 
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(listener) }()
+	go func() { ended <- serve() }()
 	select {
 	case err := <-ended:
 		return fmt.Errorf("serve HTTP: %w", err)

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -87,6 +88,9 @@ type connectionKey struct{}
 
 // withConnection is the ConnContext of the server: attended finds the connection of a request by it.
 func withConnection(ctx context.Context, connection net.Conn) context.Context {
+	if encrypted, ok := connection.(*tls.Conn); ok {
+		connection = encrypted.NetConn()
+	}
 	return context.WithValue(ctx, connectionKey{}, connection)
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -36,6 +37,9 @@ type Client struct {
 	http *http.Client
 	// pool is the client's own; nil with WithHTTPClient.
 	pool *http.Transport
+	tls  *tls.Config
+	// credential, if set, authorizes each request.
+	credential *credential
 
 	gateways  []gateway
 	failover  []string
@@ -63,8 +67,8 @@ type gateway struct {
 // Option configures a Client.
 type Option func(*Client)
 
-// WithHTTPClient sets the client that sends the requests, e.g. for TLS settings. A copy of it is used, which follows no
-// redirects: a redirected PUT would arrive as a GET.
+// WithHTTPClient sets the client that sends the requests. A copy of it is used, which follows no redirects: a redirected
+// PUT would arrive as a GET, and the credential at another server.
 func WithHTTPClient(httpClient *http.Client) Option {
 	return func(c *Client) { c.http = httpClient }
 }
@@ -120,7 +124,7 @@ func WithAnswerTimeout(limit time.Duration) Option {
 
 // New makes a client of the gateway at baseURL, such as "http://127.0.0.1:8080" or, behind a proxy,
 // "https://example.net/fencegate". It sends nothing. It returns an error if a URL is not an absolute http or https URL
-// without query and fragment.
+// without query and fragment, or if the credential is unusable.
 //
 // A call whose ctx has no deadline ends after 30 seconds (see WithAnswerTimeout), plus the time that it asked to wait
 // for a lock.
@@ -142,12 +146,19 @@ func New(baseURL string, opts ...Option) (*Client, error) {
 			base: strings.TrimRight(base.String(), "/"), shown: strings.TrimRight(base.Redacted(), "/"),
 		})
 	}
+	if client.credential != nil {
+		if err := client.credential.open(); err != nil {
+			return nil, err
+		}
+	}
+	if client.http == nil {
+		client.pool = newTransport(client.tls)
+		client.http = &http.Client{Transport: client.pool}
+	} else if client.tls != nil {
+		return nil, errors.New("lockclient: WithTLS has no effect beside WithHTTPClient: set it in the transport")
+	}
 	client.owner = cmp.Or(client.owner, processOwner())
 	client.background.start()
-	if client.http == nil {
-		client.pool = newTransport()
-		client.http = &http.Client{Transport: client.pool}
-	}
 	withoutRedirects := *client.http
 	withoutRedirects.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	client.http = &withoutRedirects
@@ -188,17 +199,25 @@ func parseBase(baseURL string) (*url.URL, error) {
 	return base, nil
 }
 
-func newTransport() *http.Transport {
+// newTransport speaks HTTP/1.1, also by TLS. HTTP/2 would send all requests over one connection: a bulk stream that is
+// not read would hold up heartbeats, and a connection that is dead would take every call with it.
+func newTransport(config *tls.Config) *http.Transport {
 	dialer := &net.Dialer{Timeout: dialTimeout}
-	return &http.Transport{
+	transport := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		DialContext:            dialer.DialContext,
-		ForceAttemptHTTP2:      true,
+		Protocols:              new(http.Protocols),
+		TLSClientConfig:        config.Clone(),
 		TLSHandshakeTimeout:    dialTimeout,
 		MaxIdleConnsPerHost:    idlePerHostMax,
 		IdleConnTimeout:        idleTimeout,
 		MaxResponseHeaderBytes: answerHeadBytesMax,
 	}
+	transport.Protocols.SetHTTP1(true)
+	if transport.TLSClientConfig != nil {
+		transport.TLSClientConfig.NextProtos = nil // the caller's may offer HTTP/2
+	}
+	return transport
 }
 
 const hostBytesMax = 128

@@ -26,6 +26,8 @@ var (
 	ErrUnauthenticated error = codeError(api.CodeUnauthenticated)
 	// ErrForbidden says that the caller may not do this on this name.
 	ErrForbidden error = codeError(api.CodeForbidden)
+	// ErrUnknownHost says that the gateway does not answer for the host in its URL: see --allowed-hosts of the gateway.
+	ErrUnknownHost error = codeError(api.CodeUnknownHost)
 	// ErrNotFound says that there is no such lock, record or policy.
 	ErrNotFound error = codeError(api.CodeNotFound)
 	// ErrLockHeld says that another lease holds the lock, or that waiters are ahead in its queue. Problem.Holder is the
@@ -126,7 +128,8 @@ func (e *Error) settlesEarlier() bool {
 	}
 	p := e.Problem
 	switch p.Code {
-	case api.CodeUnavailable, api.CodeInternal, api.CodeRateLimited, api.CodeUnauthenticated, api.CodeForbidden:
+	case api.CodeUnavailable, api.CodeInternal, api.CodeRateLimited, api.CodeUnauthenticated, api.CodeForbidden,
+		api.CodeUnknownHost:
 		return false
 	case api.CodeTokenStale:
 		if p.Token == nil || p.LastToken == nil {

@@ -19,6 +19,7 @@ var sentinels = map[api.Code]error{
 	api.CodeInvalidToken:        lockclient.ErrInvalidToken,
 	api.CodeUnauthenticated:     lockclient.ErrUnauthenticated,
 	api.CodeForbidden:           lockclient.ErrForbidden,
+	api.CodeUnknownHost:         lockclient.ErrUnknownHost,
 	api.CodeNotFound:            lockclient.ErrNotFound,
 	api.CodeLockHeld:            lockclient.ErrLockHeld,
 	api.CodeDeadlock:            lockclient.ErrDeadlock,

@@ -201,6 +201,9 @@ func (c *Client) build(ctx context.Context, call request, at gateway) (*http.Req
 		httpRequest.Header[name] = values
 	}
 	httpRequest.Header.Set("User-Agent", c.userAgent)
+	if c.credential != nil {
+		c.credential.authorize(httpRequest.Header)
+	}
 	return httpRequest, nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,6 +20,8 @@ type checkCmd struct {
 	databaseFlags
 	logFlags
 
+	PatroniURL string `help:"The REST API of a node of Patroni, to check its configuration, too." env:"FENCEGATE_PATRONI_URL" placeholder:"URL"`
+
 	Timeout time.Duration `help:"How long all checks may take." default:"1m"`
 	Output  string        `help:"text, or json: the findings, one a line." enum:"text,json" default:"text"`
 }
@@ -25,7 +29,8 @@ type checkCmd struct {
 // Help is shown by --help.
 func (checkCmd) Help() string {
 	return "Reads the catalog, and changes nothing: protected tables whose triggers are disabled, missing or changed; " +
-		"partitions without a trigger for TRUNCATE; roles that could get past the fence; tables that are only observed. " +
+		"partitions without a trigger for TRUNCATE; roles that could get past the fence; tables that are only observed; " +
+		"settings with which a crash or a failover loses acknowledged writes. " +
 		"Run it as the role of the gateway. Exits 1 if it finds an error; warnings and notices exit 0."
 }
 
@@ -53,11 +58,28 @@ func (c *checkCmd) Run(ctx context.Context, con *console) (err error) {
 		}
 		return err
 	}
-	findings, err := checks.Run(ctx, conn, checks.All)
+	findings, err := c.find(ctx, conn, db.url)
 	if err != nil {
 		return err
 	}
 	return con.findings(findings)
+}
+
+// find runs the checks of the database, of its URL, and of Patroni.
+func (c *checkCmd) find(ctx context.Context, conn *pgx.Conn, databaseURL string) ([]checks.Finding, error) {
+	ofDatabase, err := checks.Run(ctx, conn, checks.All)
+	if err != nil {
+		return nil, err
+	}
+	ofURL, err := checks.URL(databaseURL)
+	if err != nil || c.PatroniURL == "" {
+		return append(ofDatabase, ofURL...), err
+	}
+	ofPatroni, err := checks.Patroni(ctx, http.DefaultClient, c.PatroniURL)
+	if err != nil {
+		return nil, fmt.Errorf("--patroni-url: %w", err)
+	}
+	return slices.Concat(ofDatabase, ofURL, ofPatroni), nil
 }
 
 // findings shows what the checks found. It returns an error if there is an error among the findings.

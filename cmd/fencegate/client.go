@@ -13,8 +13,10 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// gatewayFlags say where the gateways are.
+// gatewayFlags say where the gateways are, and how to connect.
 type gatewayFlags struct {
+	connectionFlags
+
 	URL []string `help:"URL of the gateway. Several on one database are given by repeating the flag, or with commas; the next is called if one does not serve." default:"http://127.0.0.1:8080"`
 }
 
@@ -23,8 +25,17 @@ func (f gatewayFlags) client(options ...lockclient.Option) (*lockclient.Client, 
 	if len(f.URL) == 0 {
 		return nil, usagef("--url names no gateway")
 	}
-	options = append(options, lockclient.WithUserAgent(userAgent()), lockclient.WithFailover(f.URL[1:]...), withoutLog)
-	client, err := lockclient.New(f.URL[0], options...)
+	return f.connect(f.URL[0], append(options, lockclient.WithFailover(f.URL[1:]...))...)
+}
+
+// connect makes a client of one gateway, unless an option names more.
+func (f connectionFlags) connect(url string, options ...lockclient.Option) (*lockclient.Client, error) {
+	config, err := f.tls()
+	if err != nil {
+		return nil, err
+	}
+	options = append(append(options, f.token()...), lockclient.WithTLS(config), lockclient.WithUserAgent(userAgent()), withoutLog)
+	client, err := lockclient.New(url, options...)
 	if err != nil {
 		return nil, usagef("--url: %v", err)
 	}

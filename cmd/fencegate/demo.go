@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/fencegate/fencegate/demo"
-	"github.com/fencegate/fencegate/lockclient"
 )
 
 type demoCmds struct {
@@ -59,6 +58,7 @@ func (f demoFlags) config(streams streams) (demo.Config, error) {
 // demoLoopFlags are those of demos that also run before running gateways.
 type demoLoopFlags struct {
 	demoFlags
+	connectionFlags
 
 	Gateway []string      `help:"Run the fenced variant again and again, on these running gateways. Several must use one database." env:"FENCEGATE_GATEWAY" placeholder:"URL"`
 	Every   time.Duration `help:"With --gateway: the time from the start of one round to the next. A round takes about four seconds." default:"10s"`
@@ -76,9 +76,9 @@ func (f demoLoopFlags) run(
 		return f.demoFlags.run(ctx, streams, demonstrate)
 	}
 	for _, url := range f.Gateway {
-		client, err := lockclient.New(url, withoutLog)
+		client, err := f.connect(url)
 		if err != nil {
-			return usagef("--gateway: %v", err)
+			return err
 		}
 		client.Close()
 	}
@@ -93,6 +93,7 @@ func (f demoLoopFlags) run(
 		return err
 	}
 	config.Gateways, config.Every, config.Rounds = f.Gateway, f.Every, f.Rounds
+	config.Connect, config.Environment = f.connect, f.connectionFlags.environment()
 	return demonstrate(ctx, config)
 }
 
@@ -209,6 +210,8 @@ func (c *demoRedlockClockCmd) Run(ctx context.Context, streams streams) error {
 }
 
 type demoWorkerCmd struct {
+	connectionFlags
+
 	Name        string
 	URL         string
 	GatewayVia  string
@@ -224,7 +227,12 @@ type demoWorkerCmd struct {
 
 // Run is one worker of the round.
 func (c *demoWorkerCmd) Run(ctx context.Context, streams streams) error {
-	err := demo.Worker{
+	config, err := c.tls()
+	if err != nil {
+		return err
+	}
+	err = demo.Worker{
+		TLS: config, Options: c.token(),
 		Name: c.Name, GatewayURL: c.URL, GatewayVia: c.GatewayVia, Lock: c.Lock, TTL: c.TTL, Work: c.Work, Told: c.Told,
 		Busy: c.Busy, Heartbeat: c.Heartbeat, DatabaseURL: c.DatabaseURL, DatabaseVia: c.DatabaseVia,
 	}.Run(ctx, streams.out)

@@ -30,6 +30,7 @@ func TestEveryCodeHasAnExitCode(t *testing.T) {
 		api.CodeTooLarge:            8,
 		api.CodeUnauthenticated:     1,
 		api.CodeForbidden:           1,
+		api.CodeUnknownHost:         1,
 		api.CodeDeadlock:            1,
 		api.CodeNotExternal:         8,
 		api.CodeUnsupported:         8,

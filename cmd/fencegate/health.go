@@ -5,10 +5,11 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/lockclient"
 )
 
 type healthCmd struct {
+	connectionFlags
+
 	URL     string        `help:"Where the gateway is." default:"http://127.0.0.1:8080"`
 	Ready   bool          `help:"Check also whether it can serve: its database is reachable, takes commits, and has its schema."`
 	Timeout time.Duration `help:"How long the gateway may take." default:"3s"`
@@ -28,9 +29,9 @@ func (c *healthCmd) Run(ctx context.Context, con *console) error {
 	if c.Timeout <= 0 {
 		return usagef("--timeout is %s, it must be positive", c.Timeout)
 	}
-	client, err := lockclient.New(c.URL, lockclient.WithUserAgent(userAgent()))
+	client, err := c.connect(c.URL)
 	if err != nil {
-		return usagef("--url: %v", err)
+		return err
 	}
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)

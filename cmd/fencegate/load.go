@@ -50,9 +50,9 @@ func (c *loadCmd) Run(ctx context.Context, con *console) error {
 	}()
 	for _, url := range c.URL {
 		// A client for each, without failover: a call that was sent again unseen could not be judged.
-		client, err := lockclient.New(url, lockclient.WithUserAgent(userAgent()), withoutLog)
+		client, err := c.connect(url)
 		if err != nil {
-			return usagef("--url: %v", err)
+			return err
 		}
 		clients, gateways = append(clients, client), append(gateways, client.API())
 	}

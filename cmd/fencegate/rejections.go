@@ -14,7 +14,7 @@ type rejectionsCmd struct {
 	Resource string        `help:"Only writes to this resource." placeholder:"NAME"`
 	Code     string        `help:"Only with this code: token_required, token_unknown, token_stale, lease_mismatch, lease_expired or version_mismatch; of the source sql also token_reused or truncate." enum:",token_required,token_unknown,token_stale,lease_mismatch,lease_expired,version_mismatch,token_reused,truncate" default:"" placeholder:"CODE"`
 	Prefix   string        `help:"Only writes to resources whose names begin with this text." placeholder:"TEXT"`
-	Key      string        `help:"Only with this key; of the source sql, to this protected table." placeholder:"NAME"`
+	Record   string        `help:"Only writes to the record with this key; of the source sql, to this protected table." placeholder:"KEY"`
 	Reason   string        `help:"Only of token_stale, for this reason: superseded, released, reused, shared or max_hold." enum:",superseded,released,reused,shared,max_hold" default:"" placeholder:"REASON"`
 	Source   string        `help:"Only from this source, such as http." placeholder:"SOURCE"`
 	OwnerID  string        `help:"Only under leases of this owner. FENCEGATE_OWNER_ID, which \"fencegate run\" sets, does not select." placeholder:"ID" env:"-"`
@@ -33,7 +33,7 @@ func (rejectionsCmd) Help() string {
 // Run shows rejections.
 func (c *rejectionsCmd) Run(ctx context.Context, con *console) error {
 	which := lockclient.RejectionsQuery{
-		Resource: c.Resource, Prefix: c.Prefix, Key: c.Key, Code: api.Code(c.Code), Reason: c.Reason, Source: c.Source,
+		Resource: c.Resource, Prefix: c.Prefix, Key: c.Record, Code: api.Code(c.Code), Reason: c.Reason, Source: c.Source,
 		OwnerID: c.OwnerID, LastSeen: c.LastSeen,
 	}
 	var err error

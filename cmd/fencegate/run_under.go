@@ -235,5 +235,5 @@ func (c *underFlags) environment(lease *lockclient.Lease) []string {
 	environment := slices.DeleteFunc(os.Environ(), func(variable string) bool {
 		return strings.HasPrefix(variable, "FENCEGATE_SEQUENCE=")
 	})
-	return append(environment, own...)
+	return append(append(environment, c.connectionFlags.environment()...), own...)
 }

@@ -24,6 +24,7 @@ type serveCmd struct {
 	databaseFlags
 	logFlags
 	traceFlags
+	networkFlags
 
 	Listen    string `help:"Address to serve on; port 0 takes a free one." env:"FENCEGATE_LISTEN" default:"127.0.0.1:8080"`
 	ReadyFile string `help:"File that receives the base URL once the gateway serves, and is removed when it ends." env:"FENCEGATE_READY_FILE" type:"path" placeholder:"PATH"`
@@ -90,6 +91,10 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 		return err
 	}
 	defer flush(traces, logger)
+	certificates, err := c.certificates()
+	if err != nil {
+		return err
+	}
 	if err := c.tryListen(ctx); err != nil {
 		return err
 	}
@@ -99,14 +104,15 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
 	return c.endInTime(ctx, func() error {
-		return c.serveOn(ctx, db, c.of(traces), gateway.NewMetrics(version()).WatchTracing(traces.Dropped), logger,
+		return c.serveOn(ctx, db, certificates, c.of(traces), gateway.NewMetrics(version()).WatchTracing(traces.Dropped), logger,
 			streams.out)
 	})
 }
 
 // serveOn puts a gateway before the database and serves until ctx ends.
 func (c *serveCmd) serveOn(
-	ctx context.Context, db *database, tracing store.Tracing, metrics *metrics.Metrics, logger *slog.Logger, out io.Writer,
+	ctx context.Context, db *database, certificates *gateway.Certificates, tracing store.Tracing, metrics *metrics.Metrics,
+	logger *slog.Logger, out io.Writer,
 ) error {
 	st, err := store.Open(ctx, store.Config{
 		DatabaseURL: db.url, ListenURL: c.ListenURL, ConnectionsMax: c.DatabaseConnectionsMax, StatementTimeout: c.StatementTimeout,
@@ -148,6 +154,7 @@ func (c *serveCmd) serveOn(
 		BodyBytesMax: c.BodyBytesMax, BodiesBytesMax: c.BodiesBytesMax, BodyTimeout: c.BodyTimeout,
 		RequestTimeout: c.RequestTimeout, ShutdownTimeout: c.ShutdownTimeout, DrainDelay: c.DrainDelay,
 		KeepAlive: c.EventKeepAlive, WatchesMax: c.WatchesMax, Logger: logger, Tracing: tracing,
+		Certificates: certificates, AllowedHosts: c.hosts(listener.Addr(), authenticated),
 		TrustedProxies: prefixes(c.TrustedProxies), AccessLogSample: c.AccessLogSample, RefusalDelayMax: c.RefusalDelayMax,
 	}, service, recorder, metrics)
 	if err != nil {
@@ -232,8 +239,8 @@ func (c *serveCmd) serve(
 		}
 	}()
 
-	baseURL := "http://" + listener.Addr().String()
-	warnIfOpen(listener.Addr(), logger)
+	baseURL := c.scheme() + "://" + listener.Addr().String()
+	c.warnIfOpen(listener.Addr(), authenticated, logger)
 	removeReadyFile, err := c.writeReadyFile(baseURL)
 	if err != nil {
 		return err

@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"strconv"
@@ -18,13 +18,13 @@ func (c *serveCmd) listen(ctx context.Context) (net.Listener, error) {
 	return listener, nil
 }
 
-// tryListen reports that the address is taken before a cluster is made for nothing.
+// tryListen reports that the address is taken, or may not be used, before a cluster is made for nothing.
 func (c *serveCmd) tryListen(ctx context.Context) error {
 	listener, err := c.listen(ctx)
 	if err != nil {
 		return err
 	}
-	return listener.Close()
+	return errors.Join(c.checkOpen(listener.Addr(), authenticated), listener.Close())
 }
 
 // gatewayName is the address that a gateway serves on; where that is every address, the host's name and the port.
@@ -38,12 +38,4 @@ func gatewayName(addr net.Addr) string {
 		return addr.String()
 	}
 	return net.JoinHostPort(host, strconv.Itoa(tcp.Port))
-}
-
-// warnIfOpen logs a warning if other machines can reach the gateway, which has no authentication.
-func warnIfOpen(addr net.Addr, logger *slog.Logger) {
-	if tcp, ok := addr.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
-		logger.Warn("no authentication: every client that reaches this address can acquire, write and break", "listen",
-			addr.String())
-	}
 }

@@ -13,6 +13,7 @@ const (
 	CodeUnsupported         Code = "unsupported_by_provider"
 	CodeUnauthenticated     Code = "unauthenticated"
 	CodeForbidden           Code = "forbidden"
+	CodeUnknownHost         Code = "unknown_host"
 	CodeNotFound            Code = "not_found"
 	CodeLockHeld            Code = "lock_held"
 	CodeDeadlock            Code = "deadlock"

@@ -1,11 +1,12 @@
-// Package checks looks in a database for what weakens fencing.
+// Package checks looks in a database, and at Patroni, for what weakens fencing, or loses writes on a failover.
 //
-// A Check is a query and the advice for what it finds. To add one, add it to the list in list.go.
+// A Check is a query and the advice for what it finds. To add one, add it to a list: list.go, list_failover.go.
 package checks
 
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -15,9 +16,9 @@ type Severity string
 
 // The severities, the worst first.
 const (
-	// Error: the fence does not check what it should.
+	// Error: the fence does not check what it should, or a crash loses what was acknowledged.
 	Error Severity = "error"
-	// Warning: someone could get past the fence on purpose.
+	// Warning: someone could get past the fence on purpose, or a failover can lose writes or take long.
 	Warning Severity = "warning"
 	// Notice: it may be as wanted, and is good to know.
 	Notice Severity = "notice"
@@ -34,6 +35,17 @@ type Check struct {
 	VersionMin int
 	// Advice says what to do about a finding.
 	Advice string
+}
+
+// All is all checks of a database, the worst findings first.
+var All = worstFirst(slices.Concat(ofTables, ofFailovers))
+
+func worstFirst(all []Check) []Check {
+	severities := []Severity{Error, Warning, Notice}
+	slices.SortStableFunc(all, func(a, b Check) int {
+		return slices.Index(severities, a.Severity) - slices.Index(severities, b.Severity)
+	})
+	return all
 }
 
 // Finding is something that a check found.

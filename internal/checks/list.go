@@ -1,10 +1,10 @@
 package checks
 
-// All is all checks, the worst findings first.
+// ofTables are the checks of protected tables, and of roles.
 //
 // A role "may act as" another if it is that role, or a member: it may then SET ROLE. Superusers may do anything. One
 // check lists them, and the others leave them out.
-var All = []Check{
+var ofTables = []Check{
 	{
 		Name: "table_problem", Severity: Error,
 		SQL: `

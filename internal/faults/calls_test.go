@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/journal"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -60,13 +61,25 @@ func mustRelease(t *testing.T, g *gateway, lease api.Lease) {
 	check(t, err)
 }
 
+// write is one numbered write, however often it is sent.
+type write struct {
+	resource, key   string
+	token, sequence int64
+	value           string
+}
+
 // numbered is a put under a lease, of a record of its own.
 func numbered(lease api.Lease, sequence int64) write {
-	number := fmt.Sprintf("%d.%d", lease.FencingToken, sequence)
-	return write{
-		resource: lease.Lock, key: ownPrefix + number, token: lease.FencingToken, sequence: sequence,
-		value: byPut + number + " by " + lease.OwnerID + `"`,
-	}
+	key, value := journal.Put(fmt.Sprintf("%d.%d", lease.FencingToken, sequence), lease.OwnerID)
+	return write{resource: lease.Lock, key: key, token: lease.FencingToken, sequence: sequence, value: value}
+}
+
+// put sends a write of the tests' own.
+func put(ctx context.Context, g *gateway, w write) (api.WriteResult, error) {
+	token := api.FencingToken{Token: w.token, Sequence: &w.sequence}
+	return journal.Send(ctx, g.API, w.resource, w.key, lockclient.Write{
+		Token: token, ContentType: "application/json", Value: []byte(w.value),
+	})
 }
 
 type answer struct {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/load"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/lockclient"
 )
@@ -19,9 +20,9 @@ func TestDatabaseKilledUnderLoad(t *testing.T) {
 	f := startFleet(t, cluster.URL(), 2)
 	pids := []int{f.at(0).PID(), f.at(1).PID()}
 	witness := mustAcquire(t, f.at(0), "witness", "witness", 0)
-	var writes []write // of the witness
 	f.databaseCrashes = true
 	l := startLoad(t, f)
+	l.journal.Granted(witness, 0, 0)
 	starts := 0
 	l.rounds(t, 3, func(round int) {
 		starts++
@@ -32,21 +33,19 @@ func TestDatabaseKilledUnderLoad(t *testing.T) {
 		}
 		cluster.Restart()
 		for index := range pids {
-			f.at(index).awaitReady(t)
+			f.at(index).AwaitReady(t)
 		}
-		w.version = mustPut(t, f.at(0), w).Version
-		writes = append(writes, w)
+		result := mustPut(t, f.at(0), w)
+		l.journal.Wrote(load.Write{Resource: w.resource, Key: w.key, Value: w.value, Token: w.token, Sequence: w.sequence,
+			Applied: true, Version: result.Version})
 	})
-	h := l.end(t)
-	h.grants = append(h.grants, grant{lock: witness.Lock, owner: witness.OwnerID, leaseID: witness.LeaseID,
-		token: witness.FencingToken})
-	h.writes = append(h.writes, writes...)
+	l.end(t)
 	if f.at(0).PID() != pids[0] || f.at(1).PID() != pids[1] {
 		t.Error("a gateway did not stay up")
 	}
 
 	db := connect(t, cluster.URL())
-	verify(t, h, db)
+	l.verify(t, db)
 	wantJumpsAtStarts(t, db, starts)
 }
 
@@ -66,7 +65,7 @@ func TestDatabaseKilledWhileItWrites(t *testing.T) {
 
 	cluster.Restart()
 	db.Reset()
-	g.awaitReady(t)
+	g.AwaitReady(t)
 	if again := mustPut(t, g, numbered(lease, 1)); !again.Replayed || again.Version != 1 {
 		t.Errorf("the write before the crash, sent again, got %+v", again)
 	}
@@ -80,7 +79,7 @@ func TestDatabaseKilledWhileItWrites(t *testing.T) {
 func wantDown(t *testing.T, g *gateway, w write) {
 	t.Helper()
 	ctx := patient(t)
-	g.awaitUnreachable(t)
+	awaitUnreachable(t, g)
 	if code, _ := get(t, g, "/readyz"); code != http.StatusServiceUnavailable {
 		t.Errorf("without a database, /readyz answers %d", code)
 	}
@@ -105,7 +104,7 @@ func get(t *testing.T, g *gateway, path string) (status int, body string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(patient(t), http.MethodGet, g.URL+path, nil)
 	check(t, err)
-	response, err := (&http.Client{Transport: g.transport}).Do(request)
+	response, err := (&http.Client{Transport: g.Transport}).Do(request)
 	check(t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)

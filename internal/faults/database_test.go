@@ -3,11 +3,8 @@
 package faults
 
 import (
-	"context"
-	"errors"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencegate/fencegate/gateway/api"
@@ -34,57 +31,6 @@ func execute(t *testing.T, db *pgxpool.Pool, sql string, args ...any) {
 	t.Helper()
 	_, err := db.Exec(patient(t), sql, args...)
 	check(t, err)
-}
-
-// readState reads what fencegate keeps, as of one moment.
-func readState(t *testing.T, db *pgxpool.Pool) state {
-	t.Helper()
-	s := state{fences: map[string]storedFence{}}
-	ctx := patient(t)
-	err := pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
-		return readTables(ctx, tx, &s)
-	})
-	check(t, err)
-	return s
-}
-
-func readTables(ctx context.Context, tx pgx.Tx, s *state) error {
-	leases, err := tx.Query(ctx, `
-		select lock, owner_id, lease_id::text, fencing_token, granted_at, coalesce(ended_at, expires_at) from fence.leases`)
-	if err != nil {
-		return err
-	}
-	s.leases, err = pgx.CollectRows(leases, func(row pgx.CollectableRow) (l storedLease, err error) {
-		return l, row.Scan(&l.lock, &l.owner, &l.leaseID, &l.token, &l.grantedAt, &l.endsAt)
-	})
-	if err != nil {
-		return err
-	}
-	records, err := tx.Query(ctx, `
-		select resource, key, version, fencing_token, coalesce(sequence, 0), convert_from(value, 'UTF8'), updated_at
-		from fence.records`)
-	if err != nil {
-		return err
-	}
-	s.records, err = pgx.CollectRows(records, func(row pgx.CollectableRow) (r storedRecord, err error) {
-		return r, row.Scan(&r.resource, &r.key, &r.version, &r.token, &r.sequence, &r.value, &r.updatedAt)
-	})
-	if err != nil {
-		return err
-	}
-	rows, err := tx.Query(ctx, `
-		select resource, granted_token, last_token, last_sequence, last_version from fence.fences`)
-	if err != nil {
-		return err
-	}
-	var name string
-	var f storedFence
-	columns := []any{&name, &f.grantedToken, &f.lastToken, &f.lastSequence, &f.lastVersion}
-	_, err = pgx.ForEachRow(rows, columns, func() error {
-		s.fences[name] = f
-		return nil
-	})
-	return errors.Join(err, rows.Err())
 }
 
 // holdFence keeps the rows of fences locked, so that what gateways do to them waits, until release is called.

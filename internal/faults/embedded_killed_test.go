@@ -35,20 +35,21 @@ func TestServeWithItsOwnDatabaseKilledUnderLoad(t *testing.T) {
 	l.rounds(t, 2, func(int) {
 		starts++
 		dead := f.at(0)
-		processes := family(t, postmasterPID(t, dataDir))
+		processes, err := ps.Family(postmasterPID(t, dataDir))
+		check(t, err)
 		if len(processes) < 5 {
 			t.Fatalf("PostgreSQL seems to be the processes %d", processes)
 		}
 		dead.Kill()
 		awaitEnds(t, processes)
 		f.members[0].Store(serve(t, "--database-url", "", "--data-dir", dataDir))
-		dead.transport.CloseIdleConnections()
+		dead.Transport.CloseIdleConnections()
 	})
-	h := l.end(t)
+	l.end(t)
 	check(t, f.at(0).Stop())
 
 	db := openDataDir(t, dataDir)
-	verify(t, h, db)
+	l.verify(t, db)
 	wantJumpsAtStarts(t, db, starts)
 }
 
@@ -60,7 +61,8 @@ func TestServeEndsWithItsOwnDatabase(t *testing.T) {
 	process, err := gatewayprocess.Start(patient(t), program.PathChecked(t), "--database-url", "", "--data-dir", dataDir)
 	check(t, err)
 	t.Cleanup(process.Kill)
-	processes := family(t, postmasterPID(t, dataDir))
+	processes, err := ps.Family(postmasterPID(t, dataDir))
+	check(t, err)
 	check(t, syscall.Kill(postmasterPID(t, dataDir), syscall.SIGKILL))
 	<-process.Ended()
 	if err := process.Stop(); err == nil {

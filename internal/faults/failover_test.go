@@ -32,7 +32,7 @@ func TestFailoverWithLostCommits(t *testing.T) {
 	standby.Restart()
 	standby.Promote()
 	for index := range f.members {
-		f.at(index).awaitReady(t)
+		f.at(index).AwaitReady(t)
 	}
 	db := connect(t, standby.URL())
 

@@ -15,28 +15,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest"
 )
-
-func TestGatewaysFrozenUnderLoad(t *testing.T) {
-	t.Parallel()
-	url := pgtest.Empty(t)
-	db := connect(t, url)
-	f := startFleet(t, url, 2)
-	l := startLoad(t, f)
-	l.rounds(t, 3, func(round int) {
-		frozen := f.at(round)
-		frozen.freeze(t)
-		until := query[time.Time](t, db, "select clock_timestamp() + $1::bigint * interval '1 millisecond'", leaseTTLMS)
-		l.turnedAway(t)
-		l.progress(t, 10)
-		await.True(t, "the leases that were held expire", func() bool {
-			return query[bool](t, db, "select clock_timestamp() > $1", until)
-		})
-		frozen.thaw(t)
-	})
-	verify(t, l.end(t), db)
-}
 
 // The zombie is a gateway: it has received a write, and is frozen until the lease has expired and another gateway has
 // granted the lock again. From then on the write is rejected, whether or not the new holder has written.
@@ -48,7 +27,7 @@ func TestFrozenGatewayComesTooLate(t *testing.T) {
 			db, f := startMigrated(t, 2)
 			lease := mustAcquire(t, f.at(0), "job", "zombie", 100)
 			finish, status := beginPut(t, f.at(0), numbered(lease, 1))
-			f.at(0).freeze(t)
+			f.at(0).Freeze(t)
 			finish()
 			awaitExpiry(t, db, "job")
 			heir := mustAcquire(t, f.at(1), "job", "heir", 0)
@@ -57,7 +36,7 @@ func TestFrozenGatewayComesTooLate(t *testing.T) {
 				mustPut(t, f.at(1), numbered(heir, 1))
 				writes = 1
 			}
-			f.at(0).thaw(t)
+			f.at(0).Thaw(t)
 
 			code, problem := status()
 			if code != http.StatusPreconditionFailed || problem.Code != api.CodeTokenStale || problem.Reason != "superseded" {
@@ -75,7 +54,7 @@ func TestFrozenGatewayWasInTime(t *testing.T) {
 	t.Parallel()
 	db, f := startMigrated(t, 2)
 	put := startPut(t, db, f.at(0), 100)
-	f.at(0).freeze(t)
+	f.at(0).Freeze(t)
 	put.release()
 	// The acquire may lock the fence before the write wakes: PostgreSQL gives a lock that is free to the first that comes.
 	await.True(t, "the write is applied", func() bool {
@@ -84,7 +63,7 @@ func TestFrozenGatewayWasInTime(t *testing.T) {
 	awaitExpiry(t, db, "job")
 	heir := mustAcquire(t, f.at(1), "job", "heir", 0)
 	mustPut(t, f.at(1), numbered(heir, 1))
-	f.at(0).thaw(t)
+	f.at(0).Thaw(t)
 
 	if got := <-put.answer; got.err != nil || got.result.Version != 1 || got.result.Replayed {
 		t.Errorf("the late write got %+v, %v", got.result, got.err)

@@ -9,18 +9,8 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/lockclient"
 )
-
-func TestGatewaysKilledUnderLoad(t *testing.T) {
-	t.Parallel()
-	url := pgtest.Empty(t)
-	f := startFleet(t, url, 2)
-	l := startLoad(t, f)
-	l.rounds(t, 4, func(round int) { f.crash(t, round) })
-	verify(t, l.end(t), connect(t, url))
-}
 
 // A gateway dies after its write has reached the database. The database finishes the write: the retry by another
 // gateway is a replay, and the write counts once.

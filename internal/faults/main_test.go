@@ -34,6 +34,11 @@ func run(m *testing.M) int {
 			return 1
 		}
 	}
+	// As many at once as there are processors, or -parallel says: each test keeps a processor busy.
+	if err := flag.Set("test.parallel", flag.Lookup("test.parallel").Value.String()); err != nil {
+		fmt.Fprintln(os.Stderr, "faults:", err)
+		return 1
+	}
 	return pgtest.Main(m)
 }
 

@@ -32,9 +32,9 @@ func TestOldPrimaryReturns(t *testing.T) {
 	inFlight := goPut(t, g, numbered(holder, 2))
 	awaitPatient(t, oldDB)
 
-	thaw := freezeDatabase(t, old)
+	thaw := old.Freeze()
 	promoted.Promote()
-	g.awaitReady(t)
+	g.AwaitReady(t)
 	newest := mustAcquire(t, g, "job/1", "after", longTTLMS)
 	if newest.FencingToken <= newestToken(before) {
 		t.Errorf("the new primary granted token %d, the old one had granted %d", newest.FencingToken, newestToken(before))
@@ -54,7 +54,7 @@ func TestOldPrimaryReturns(t *testing.T) {
 	}
 
 	execute(t, oldDB, "select fence.accept_database($1)", newest.FencingToken)
-	g.awaitReady(t)
+	g.AwaitReady(t)
 	wantRising(t, g, newest.FencingToken)
 }
 

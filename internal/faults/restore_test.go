@@ -16,7 +16,7 @@ func TestRestoredDump(t *testing.T) {
 	t.Parallel()
 	t.Run("into another cluster", func(t *testing.T) {
 		t.Parallel()
-		source, target := pgtest.NewCluster(t), pgtest.NewCluster(t)
+		source, target := pgtest.NewCluster(t), pgtest.NewCluster(t, pgtest.Stranger())
 		testRestore(t, source, target, "fencegate")
 	})
 	t.Run("beside the old database", func(t *testing.T) {

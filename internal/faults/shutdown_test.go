@@ -17,23 +17,6 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// A gateway shuts down in the middle of a load, and the other continues. Everything that it acknowledged is stored.
-func TestShutdownUnderLoad(t *testing.T) {
-	t.Parallel()
-	url := pgtest.Empty(t)
-	f := startFleet(t, url, 2)
-	l := startLoad(t, f)
-	l.rounds(t, 3, func(round int) {
-		done := f.at(round)
-		if err := done.Stop(); err != nil {
-			t.Errorf("it did not end well: %v\n%s", err, done.Log())
-		}
-		f.members[round%2].Store(startGateway(t, url))
-		done.transport.CloseIdleConnections()
-	})
-	verify(t, l.end(t), connect(t, url))
-}
-
 // During shutdown a gateway finishes what it has begun and answers it. It takes no new clients.
 func TestShutdownAnswersRequestsUnderWay(t *testing.T) {
 	t.Parallel()
@@ -82,7 +65,7 @@ func TestShutdownTimeout(t *testing.T) {
 	answer := goPut(t, f.at(0), numbered(lease, 1))
 	awaitWaiting(t, db)
 	check(t, f.at(0).Signal(syscall.SIGTERM))
-	await.True(t, "it ends", func() bool { return f.at(0).hasEnded() })
+	await.True(t, "it ends", func() bool { return f.at(0).HasEnded() })
 	var exit *exec.ExitError
 	if err := f.at(0).Stop(); !errors.As(err, &exit) || exit.ExitCode() <= 0 {
 		t.Errorf("it ended with %v", err)
@@ -127,7 +110,7 @@ func TestShutdownTimeoutOfLockWaits(t *testing.T) {
 			if c.givenUp {
 				check(t, g.Signal(syscall.SIGTERM))
 			}
-			await.True(t, "the gateway ends", g.hasEnded)
+			await.True(t, "the gateway ends", g.HasEnded)
 			if err := g.Stop(); (err == nil) != c.givenUp {
 				t.Errorf("it ended with %v; it should fail only if it cuts clients off:\n%s", err, g.Log())
 			}
@@ -141,10 +124,10 @@ func TestShutdownWithFrozenDatabase(t *testing.T) {
 	cluster := pgtest.NewCluster(t)
 	g := startGateway(t, cluster.URL(), "--shutdown-timeout", "50ms", "--statement-timeout", "1h")
 	mustAcquire(t, g, "job", "worker", 0)
-	freezeDatabase(t, cluster)
+	cluster.Freeze()
 	begun := time.Now()
 	check(t, g.Signal(syscall.SIGTERM))
-	await.True(t, "the gateway ends", g.hasEnded)
+	await.True(t, "the gateway ends", g.HasEnded)
 	t.Logf("it ended %s after SIGTERM", time.Since(begun).Round(time.Millisecond))
 	if !strings.Contains(g.Log(), "the database did not answer") {
 		t.Errorf("it did not say why it left work undone:\n%s", g.Log())
@@ -180,7 +163,7 @@ func TestSecondSignalKills(t *testing.T) {
 	await.True(t, "the gateway takes no new connections", func() bool { return refuses(g) })
 	await.True(t, "the next signal ends it", func() bool {
 		_ = g.Signal(syscall.SIGTERM) // its error is that it has ended
-		return g.hasEnded()
+		return g.HasEnded()
 	})
 	var exit *exec.ExitError
 	if err := g.Stop(); !errors.As(err, &exit) || !exit.Sys().(syscall.WaitStatus).Signaled() {

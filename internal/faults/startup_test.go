@@ -20,6 +20,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
+	"github.com/fencegate/fencegate/internal/gatewaytest"
 	"github.com/fencegate/fencegate/internal/lockedbuffer"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
@@ -53,7 +54,7 @@ func TestManyStartAtOnce(t *testing.T) {
 		lease, err := client.API().Acquire(ctx, "job/of-"+filepath.Base(process.URL), api.AcquireRequest{OwnerID: "worker"})
 		check(t, err)
 		tokens[lease.FencingToken] = true
-		checkLog(t, process.Log())
+		gatewaytest.CheckLog(t, process.Log())
 	}
 	if len(tokens) != len(processes) {
 		t.Errorf("%d gateways granted the tokens %v", len(processes), tokens)
@@ -152,7 +153,7 @@ func TestServeOnUnmigratedDatabase(t *testing.T) {
 	if err != nil {
 		t.Fatalf("fencegate migrate: %v\n%s", err, output)
 	}
-	g.awaitReady(t)
+	g.AwaitReady(t)
 	mustAcquire(t, g, "job", "worker", 0)
 }
 
@@ -173,7 +174,7 @@ func wantRefusal(t *testing.T, databaseURL string, words ...string) {
 			t.Errorf("it does not say %q, but:\n%s", word, said.String())
 		}
 	}
-	checkLog(t, said.String())
+	gatewaytest.CheckLog(t, said.String())
 }
 
 // wantNotReady expects /readyz to say what to do.

@@ -5,6 +5,7 @@ package faults
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -12,7 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/journal"
 	"github.com/fencegate/fencegate/internal/load"
+	"github.com/fencegate/fencegate/lockclient"
 )
 
 const (
@@ -25,7 +28,7 @@ const (
 
 // underLoad is clients at work on a fleet.
 type underLoad struct {
-	journal *journal
+	journal *journal.Journal
 	stop    context.CancelFunc
 	clients sync.WaitGroup
 	found   []load.Violation
@@ -40,7 +43,7 @@ func startLoad(t *testing.T, f *fleet) *underLoad {
 func startClients(t *testing.T, f *fleet, clients, lockCount int) *underLoad {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	l := &underLoad{journal: newJournal(), stop: stop}
+	l := &underLoad{journal: journal.New(), stop: stop}
 	t.Cleanup(func() { // where the test failed before the end
 		stop()
 		l.clients.Wait()
@@ -49,7 +52,9 @@ func startClients(t *testing.T, f *fleet, clients, lockCount int) *underLoad {
 	for i := range locks {
 		locks[i] = fmt.Sprintf("faults/%d", i)
 	}
-	work := exercise(f, l.journal, clients, locks, await.Limit)
+	work := l.journal.Exercise(clients, locks, await.Limit)
+	work.Gateway = func(random *rand.Rand) *lockclient.API { return f.at(random.IntN(len(f.members))).API }
+	work.RenewalsMayBeLost = f.databaseCrashes
 	l.clients.Go(func() { l.found = work.Run(ctx, 1) })
 	return l
 }
@@ -59,45 +64,35 @@ func startClients(t *testing.T, f *fleet, clients, lockCount int) *underLoad {
 func (l *underLoad) progress(t *testing.T, acks int) {
 	t.Helper()
 	await.True(t, "clients get on", func() bool {
-		now, sound := l.journal.progress()
+		now, sound := l.journal.Progress()
 		if !sound {
 			l.end(t)
-			t.FailNow()
+			t.Fatal(l.journal.Summary())
 		}
 		return now >= l.acks+acks
 	})
-	l.acks, _ = l.journal.progress()
-}
-
-// turnedAway returns when a client has turned away from a gateway since the call.
-func (l *underLoad) turnedAway(t *testing.T) {
-	t.Helper()
-	before := l.journal.timesUnavailable()
-	await.True(t, "a client turns to another gateway", func() bool { return l.journal.timesUnavailable() > before })
+	l.acks, _ = l.journal.Progress()
 }
 
 // lasted reports whether the load has lasted for long enough.
-func (l *underLoad) lasted() bool { return l.journal.now() >= *duration }
+func (l *underLoad) lasted() bool { return l.journal.Now() >= *duration }
 
-// end lets the clients bring to an end what they have begun, and returns what they saw.
-func (l *underLoad) end(t *testing.T) history {
+// end lets the clients bring to an end what they have begun.
+func (l *underLoad) end(t *testing.T) {
 	t.Helper()
 	l.stop()
 	l.clients.Wait()
 	for _, violation := range l.found {
 		t.Errorf("the load found a violation: %+v", violation)
 	}
-	l.journal.report(t)
-	return l.journal.history
+	t.Log(l.journal.Summary())
 }
 
 // verify holds what clients saw against the database.
-func verify(t *testing.T, h history, db *pgxpool.Pool) {
+func (l *underLoad) verify(t *testing.T, db *pgxpool.Pool) {
 	t.Helper()
-	if len(h.grants) == 0 || len(h.writes) == 0 {
-		t.Error("nothing was done")
-	}
-	found := checkHistory(h, readState(t, db))
+	found, err := l.journal.Check(patient(t), db, "")
+	check(t, err)
 	for _, what := range found[:min(20, len(found))] {
 		t.Error(what)
 	}

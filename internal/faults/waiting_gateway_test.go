@@ -125,7 +125,7 @@ func TestGatewayIsFrozenWithWaiters(t *testing.T) {
 	w.wait(leaving, t, f.at(0), "gone", 4)
 	w.wait(patient(t), t, f.at(0), "patient", 4)
 	w.wait(patient(t), t, f.at(1), "behind", 4)
-	f.at(0).freeze(t)
+	f.at(0).Freeze(t)
 	leave()
 	mustRelease(t, f.at(2), holder)
 	await.True(t, "those behind are served", func() bool { return w.countServed() == 4 })
@@ -133,7 +133,7 @@ func TestGatewayIsFrozenWithWaiters(t *testing.T) {
 
 	holder = mustAcquire(t, f.at(1), w.lock, "holder", longTTLMS)
 	w.wait(patient(t), t, f.at(2), "late", 4)
-	f.at(0).thaw(t)
+	f.at(0).Thaw(t)
 	mustRelease(t, f.at(2), holder)
 	w.waiting.Wait()
 	w.wantServed(t, "patient", 4)
@@ -165,7 +165,7 @@ func TestRequestMovesFromAFrozenGateway(t *testing.T) {
 	}()
 	await.True(t, "the client waits", func() bool { return query[int](t, db, "select count(*) from fence.waiters") == 1 })
 	ticket := query[int64](t, db, "select ticket from fence.waiters")
-	f.at(0).freeze(t)
+	f.at(0).Freeze(t)
 	cancel()
 	if err := <-gone; err == nil {
 		t.Error("a frozen gateway has answered")
@@ -185,7 +185,7 @@ func TestRequestMovesFromAFrozenGateway(t *testing.T) {
 	await.True(t, "the other gateway has the waiter", func() bool { return gatewayOf() != was })
 	mustRelease(t, f.at(1), holder)
 	lease := <-answers
-	f.at(0).thaw(t)
+	f.at(0).Thaw(t)
 	await.True(t, "the first gateway is done with it", func() bool { return inFlight(t, f.at(0)) == 1 })
 	renewed, err := f.at(1).Renew(patient(t), "job", api.RenewRequest{OwnerID: "client", LeaseID: lease.LeaseID,
 		FencingToken: lease.FencingToken})

@@ -47,6 +47,9 @@ func (c *client) acquire(l *lockHistory, shared bool) *held {
 			grant := acquiring.granted(lease)
 			c.run.observer.Granted(lease, grant.sent, grant.answered)
 			return &held{grant: grant, beat: time.Now(), ttl: time.Duration(ttlMS) * time.Millisecond}
+		case errors.Is(err, lockclient.ErrLockHeld) && holds(lockclient.ProblemOf(err), owner):
+			c.run.unexpected(fmt.Sprintf("%s waits for itself: %v", owner, err))
+			return nil
 		case errors.Is(err, lockclient.ErrLockHeld), errors.Is(err, lockclient.ErrLeaseLost):
 			return nil // lost: it had been granted, and ended before the answer came
 		case !lose && !c.unserved(err):
@@ -57,6 +60,11 @@ func (c *client) acquire(l *lockHistory, shared bool) *held {
 		}
 	}
 	return nil
+}
+
+// holds says that a refusal names this owner, whose request_id was sent again, as the holder.
+func holds(problem *api.Problem, owner string) bool {
+	return problem != nil && problem.Holder != nil && problem.Holder.OwnerID == owner
 }
 
 // renew reports whether the lease was renewed.
@@ -191,10 +199,17 @@ func (c *client) sendWriteTo(gateway *lockclient.API, w *write, lose bool) verdi
 			a.lost(string(problem.Code))
 		}
 		return unanswered
+	case problem.Code == api.CodeTokenUnknown && c.run.checker.commitsMayBeLost:
+		a.refused(string(problem.Code), false)
+		return refused
 	case problem.Code != api.CodeTokenStale:
 		c.run.unexpected(err.Error())
 		a.refused(string(problem.Code), false)
 		return refused
+	}
+	if !w.shared && problem.LastToken != nil && problem.LastSequence != nil &&
+		(number{*problem.LastToken, *problem.LastSequence}) == w.number {
+		c.run.unexpected(fmt.Sprintf("the write %s was not taken for a replay: %v", w.number, err))
 	}
 	never := neverApplied(problem, w.number)
 	if problem.Reason == "reused" && !w.shared {

@@ -174,7 +174,7 @@ func (w *write) end() (result Write, replays int64) {
 			replays++
 		}
 		if a.verdict == admitted && (!a.replayed || result.Sent == 0) {
-			result.Sent, result.Replayed = a.sent, a.replayed
+			result.Sent, result.Answered, result.Replayed = a.sent, a.answered, a.replayed
 		}
 	}
 	return result, replays

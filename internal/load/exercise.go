@@ -28,6 +28,9 @@ type Exercise struct {
 	// RenewalsMayBeLost says that the database may crash. Renewals do not wait for the disk: a crash may take one back
 	// that was answered, and the lease then expires earlier.
 	RenewalsMayBeLost bool
+	// CommitsMayBeLost says that a database may take over which lacks the last commits of the one before. Then the run
+	// checks nothing but that tokens rise.
+	CommitsMayBeLost bool
 }
 
 // Observer is shown what clients do. Its methods are called by all of them at once. Times are since the begin of the
@@ -51,16 +54,16 @@ type Write struct {
 	// Applied writes were acknowledged. Doubtful ones may have been applied, once. All others were not.
 	Applied, Doubtful bool
 	// Of the attempt that was acknowledged, the first that was no replay if there is one:
-	Sent     time.Duration
-	Version  int64
-	Replayed bool
+	Sent, Answered time.Duration
+	Version        int64
+	Replayed       bool
 }
 
 // Run lets clients work until ctx ends, and bring to an end what they have begun. It returns what the load's own
 // checker found, which needs no database.
 func (e Exercise) Run(ctx context.Context, seed uint64) []Violation {
 	r := newRun(e.Locks, seed)
-	r.checker.renewalsMayBeLost = e.RenewalsMayBeLost
+	r.checker.renewalsMayBeLost, r.checker.commitsMayBeLost = e.RenewalsMayBeLost, e.CommitsMayBeLost
 	r.gateway, r.put, r.observer = e.Gateway, e.Put, e.Observer
 	r.compose = func(random *mathrand.Rand, n number, owner string) (key, value string) {
 		return e.Compose(random, n.String(), owner)

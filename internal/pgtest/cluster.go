@@ -16,8 +16,9 @@ import (
 	"github.com/fencegate/fencegate/internal/ps"
 )
 
-// Cluster is a PostgreSQL of one test's own, with its own system identifier, durable like the one that `fencegate
-// serve` runs. It starts up and running, with an empty database, and is removed when the test ends.
+// Cluster is a PostgreSQL of one test's own, durable like the one that `fencegate serve` runs. It starts up and running,
+// with an empty database, and is removed when the test ends. It is a copy of a cluster that was made once, and has its
+// system identifier, unless the option Stranger is given.
 //
 // Its methods end the test if they fail, and so are for the test's goroutine; URL, DatabaseURL, PID and Kill can't fail
 // and are for any, though not for two that change the cluster at the same time.
@@ -25,6 +26,7 @@ type Cluster struct {
 	t        testing.TB
 	dataDir  string
 	settings map[string]string
+	stranger bool
 	url      string
 	primary  *Cluster // what it was copied from, if it is a standby
 	running  *embeddedpg.Cluster
@@ -42,11 +44,21 @@ func Setting(name, value string) Option {
 	return func(c *Cluster) { c.settings[name] = value }
 }
 
+// Stranger gives the cluster a system identifier of its own. It takes initdb, about a second more.
+func Stranger() Option {
+	return func(c *Cluster) { c.stranger = true }
+}
+
 // NewCluster makes a cluster. It needs PostgreSQL's binaries, also where FENCEGATE_DATABASE_URL is set: that server is
-// not for breaking. Without them the test is skipped, or fails where CI=true. Takes about a second.
+// not for breaking. Without them the test is skipped, or fails where CI=true.
 func NewCluster(t testing.TB, options ...Option) *Cluster {
 	t.Helper()
 	c := prepare(t, options)
+	if !c.stranger {
+		binaries, err := embeddedpg.FindBinaries()
+		check(t, err)
+		check(t, copyCached(await.Context(t), binaries, c.dataDir))
+	}
 	c.start()
 	return c
 }
@@ -133,6 +145,15 @@ func (c *Cluster) Restart() {
 		c.Stop()
 	}
 	c.start()
+}
+
+// Discard removes the cluster before the end of the test.
+func (c *Cluster) Discard() {
+	c.t.Helper()
+	if c.running != nil {
+		c.Kill()
+	}
+	check(c.t, removeCluster(c.dataDir))
 }
 
 // discard stops the cluster and removes its data. If the test failed, it shows what PostgreSQL said.

@@ -59,8 +59,8 @@ func TestClusterRecoversFromKill(t *testing.T) {
 
 func TestClustersAreStrangers(t *testing.T) {
 	t.Parallel()
-	if a, b := NewCluster(t), NewCluster(t); systemIdentifier(t, a) == systemIdentifier(t, b) {
-		t.Error("two clusters have one system identifier")
+	if a, b := NewCluster(t), NewCluster(t, Stranger()); systemIdentifier(t, a) == systemIdentifier(t, b) {
+		t.Error("a stranger has the system identifier of another cluster")
 	}
 }
 

@@ -33,18 +33,11 @@ func startEmbedded(ctx context.Context) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	cached, err := cachedCluster(ctx, binaries)
-	if err != nil {
-		return nil, fmt.Errorf("make the cached cluster: %w", err)
-	}
 	dataDir, err := scratch.next()
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Mkdir(dataDir, 0o711); err != nil {
-		return nil, err
-	}
-	if err := copyCluster(cached, filepath.Join(dataDir, "cluster")); err != nil {
+	if err := copyCached(ctx, binaries, dataDir); err != nil {
 		return nil, err
 	}
 	cluster, err := embeddedpg.Start(ctx, embeddedpg.Config{DataDir: dataDir, BinDir: binaries.Dir, Settings: volatile})
@@ -63,6 +56,18 @@ func stopAtOnce(cluster *embeddedpg.Cluster) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = cluster.Stop(ctx) // its error is that there was no time for a checkpoint
+}
+
+// copyCached makes a data directory with a copy of the cached cluster.
+func copyCached(ctx context.Context, binaries embeddedpg.Binaries, dataDir string) error {
+	cached, err := cachedCluster(ctx, binaries)
+	if err != nil {
+		return fmt.Errorf("make the cached cluster: %w", err)
+	}
+	if err := os.Mkdir(dataDir, 0o711); err != nil {
+		return err
+	}
+	return copyCluster(cached, filepath.Join(dataDir, "cluster"))
 }
 
 var notInFileNames = regexp.MustCompile(`[^A-Za-z0-9.]+`)

@@ -3,6 +3,7 @@ package pgtest
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net/url"
 	"os"
@@ -41,8 +42,18 @@ var shared struct {
 	err    error
 }
 
+// parallelTests is how many tests of a package run at once, unless -parallel says otherwise. It is more than there are
+// processors: most tests wait most of the time.
+const parallelTests = "6"
+
 // Main runs the tests of a package and then stops what they shared. It returns the exit code for os.Exit.
 func Main(m *testing.M) int {
+	flag.Parse()
+	chosen := false
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
+	if !chosen {
+		_ = flag.Set("test.parallel", parallelTests)
+	}
 	code := m.Run()
 	if err := stopShared(); err != nil {
 		fmt.Fprintln(os.Stderr, "pgtest:", err)

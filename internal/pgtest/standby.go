@@ -3,6 +3,8 @@ package pgtest
 import (
 	"cmp"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -35,11 +37,20 @@ func (c *Cluster) Standby(options ...Option) *Cluster {
 
 // Backup makes a base backup of the cluster that is not started yet: Restart starts it without archive recovery, so
 // that it has the system identifier and the timeline of the original.
-func (c *Cluster) Backup() *Cluster {
+func (c *Cluster) Backup(options ...Option) *Cluster {
 	c.t.Helper()
-	backup := prepare(c.t, nil)
+	backup := prepare(c.t, options)
 	c.copyTo(backup)
 	return backup
+}
+
+// Recover makes a backup that is not started yet go through archive recovery at its start: it then is on a timeline of
+// its own. The archive is empty, so it has what the backup itself has.
+func (c *Cluster) Recover() {
+	c.t.Helper()
+	dir := filepath.Join(c.dataDir, "cluster")
+	check(c.t, os.WriteFile(filepath.Join(dir, "recovery.signal"), nil, 0o600))
+	c.settings["restore_command"] = "false"
 }
 
 // CatchUp returns when the standby has applied all that its primary, which must be up, had committed at the call.

@@ -6,6 +6,8 @@ package program
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,6 +22,9 @@ import (
 
 // module is fencegate's own, wherever the test is.
 const module = "github.com/fencegate/fencegate"
+
+// buildLimit bounds a build. The first one compiles all packages.
+const buildLimit = 5 * await.Limit
 
 var (
 	plain   = sync.OnceValues(func() (string, error) { return build("fencegate") })
@@ -48,6 +53,44 @@ func PathChecked(t testing.TB) string {
 	return must(t, checked)
 }
 
+// Changed builds fencegate, without the race detector, from this tree but for one place: in the file, a path in the
+// module, the text old is replaced. It returns the path of the program, which is removed when the test ends.
+func Changed(t testing.TB, file, old, replacement string) string {
+	t.Helper()
+	root, err := moduleDir(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !filepath.IsAbs(file) {
+		file = filepath.Join(root, file)
+	}
+	source, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if count := strings.Count(string(source), old); count != 1 {
+		t.Fatalf("%s has the text %q %d times, want once", file, old, count)
+	}
+	dir := t.TempDir()
+	changed, overlay := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json")
+	text, err := json.Marshal(map[string]map[string]string{"Replace": {file: changed}})
+	err = errors.Join(err, os.WriteFile(overlay, text, 0o600),
+		os.WriteFile(changed, []byte(strings.Replace(string(source), old, replacement, 1)), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, "fencegate")
+	ctx, cancel := context.WithTimeout(t.Context(), buildLimit)
+	defer cancel()
+	command := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-trimpath", "-overlay", overlay, "-o", program,
+		"./cmd/fencegate")
+	command.Dir = root
+	if output, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, output)
+	}
+	return program
+}
+
 func must(t testing.TB, build func() (string, error)) string {
 	t.Helper()
 	path, err := build()
@@ -60,13 +103,13 @@ func must(t testing.TB, build func() (string, error)) string {
 // build links the program unless it is up to date, which the go command decides. A lock keeps other test processes from
 // doing the same work at the same time. Programs that run keep their file: the go command replaces it by a new one.
 func build(name string, flags ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*await.Limit) // the first build compiles all packages
+	ctx, cancel := context.WithTimeout(context.Background(), buildLimit)
 	defer cancel()
-	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	root, err := moduleDir(ctx)
 	if err != nil {
-		return "", fmt.Errorf("find the module %s: %w", module, err)
+		return "", err
 	}
-	dir := filepath.Join(strings.TrimSpace(string(root)), "bin", "test")
+	dir := filepath.Join(root, "bin", "test")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
@@ -81,9 +124,17 @@ func build(name string, flags ...string) (string, error) {
 	}
 	args := append([]string{"build", "-buildvcs=false", "-trimpath", "-o", path}, flags...)
 	command := exec.CommandContext(ctx, "go", append(args, "./cmd/fencegate")...)
-	command.Dir = strings.TrimSpace(string(root))
+	command.Dir = root
 	if output, err := command.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, output)
 	}
 	return path, nil
+}
+
+func moduleDir(ctx context.Context) (string, error) {
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		return "", fmt.Errorf("find the module %s: %w", module, err)
+	}
+	return strings.TrimSpace(string(root)), nil
 }

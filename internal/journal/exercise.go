@@ -1,6 +1,4 @@
-//go:build unix
-
-package faults
+package journal
 
 import (
 	"context"
@@ -14,40 +12,34 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// leaseTTLMS is short enough for abandoned leases to expire while a load lasts.
+// leaseTTLMS is the TTL of a load's leases. It is short enough for abandoned leases to expire while a load lasts.
 const leaseTTLMS = 200
 
-// exercise returns the load of clients that contend for locks, and that note in the journal what they see.
-func exercise(f *fleet, j *journal, clients int, locks []string, finishWithin time.Duration) load.Exercise {
+// Exercise returns the load of clients that contend for locks, and note in the journal what they see. The caller adds
+// the gateways.
+func (j *Journal) Exercise(clients int, locks []string, finishWithin time.Duration) load.Exercise {
 	return load.Exercise{
 		Clients: clients, Locks: locks, Observer: j, TTLMS: leaseTTLMS, FinishWithin: finishWithin,
-		Gateway: func(random *rand.Rand) *lockclient.API { return f.at(random.IntN(len(f.members))).API },
-		Compose: compose,
-		Put:     send,
-
-		RenewalsMayBeLost: f.databaseCrashes,
+		Compose: compose, Put: Send,
 	}
 }
 
 // compose makes a put of one record, or a transaction that puts three.
 func compose(random *rand.Rand, number, owner string) (key, value string) {
-	kind := byPut
+	key, value = Put(number, owner)
 	if random.IntN(2) == 0 {
-		kind = byTransaction
+		value = byTransaction + strings.TrimPrefix(value, byPut)
 	}
-	return ownPrefix + number, kind + number + " by " + owner + `"`
+	return key, value
 }
 
-// put sends a write of the tests' own.
-func put(ctx context.Context, g *gateway, w write) (api.WriteResult, error) {
-	token := api.FencingToken{Token: w.token, Sequence: &w.sequence}
-	return send(ctx, g.API, w.resource, w.key, lockclient.Write{
-		Token: token, ContentType: "application/json", Value: []byte(w.value),
-	})
+// Put returns the key and the value of a numbered write that puts one record.
+func Put(number, owner string) (key, value string) {
+	return ownPrefix + number, byPut + number + " by " + owner + `"`
 }
 
-// send sends a write by the source that its value names.
-func send(ctx context.Context, to *lockclient.API, resource, key string, w lockclient.Write) (api.WriteResult, error) {
+// Send sends a write by the source that its value names.
+func Send(ctx context.Context, to *lockclient.API, resource, key string, w lockclient.Write) (api.WriteResult, error) {
 	if !strings.HasPrefix(string(w.Value), byTransaction) {
 		return to.Put(ctx, resource, key, w)
 	}

@@ -1,6 +1,4 @@
-//go:build unix
-
-package faults
+package journal
 
 import (
 	"slices"
@@ -145,6 +143,39 @@ func TestCheckerFindsBadHistories(t *testing.T) {
 				t.Errorf("it does not find %q, but %q", bad.want, found)
 			}
 		})
+	}
+}
+
+// TestCheckerExcusesLosses checks that what a loss took back is no violation, unless the new database had answered it, and
+// that tokens must rise through a loss.
+func TestCheckerExcusesLosses(t *testing.T) {
+	lossy := func(spoil func(*history, *state)) []string {
+		h, s := goodHistory()
+		h.losses = []loss{{from: 20, to: 30}}
+		h.grants[1].answered, h.writes[3].answered = 21, 23 // y's
+		s.leases, s.records = s.leases[:1], s.records[1:]
+		s.fences["a"] = storedFence{grantedToken: 4, lastToken: 4, lastSequence: 3, lastVersion: 2}
+		spoil(&h, &s)
+		return checkHistory(h, s)
+	}
+	if found := lossy(func(*history, *state) {}); len(found) > 0 {
+		t.Errorf("it finds fault with a loss: %q", found)
+	}
+	if found := lossy(func(h *history, _ *state) { h.writes[0].sent = 22 }); len(found) > 0 {
+		t.Errorf("it finds fault with a write of x, where the grant to y is lost: %q", found)
+	}
+	for want, spoil := range map[string]func(*history, *state){
+		"the grant of token 7 to y is lost":    func(h *history, _ *state) { h.grants[1].answered = 31 },
+		"the acknowledged write w/7.1 is lost": func(h *history, _ *state) { h.writes[3].answered = 31 },
+		"the acknowledged write w/4.1 is lost": func(_ *history, s *state) { s.records = slices.Delete(s.records, 1, 2) },
+		"was granted to z when 7 had been before": func(h *history, _ *state) {
+			h.grants = append(h.grants, grant{lock: "a", owner: "z", leaseID: "l5", token: 5, sent: 40, answered: 41})
+		},
+	} {
+		found := lossy(spoil)
+		if !slices.ContainsFunc(found, func(what string) bool { return strings.Contains(what, want) }) {
+			t.Errorf("it does not find %q, but %q", want, found)
+		}
 	}
 }
 

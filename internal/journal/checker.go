@@ -1,6 +1,4 @@
-//go:build unix
-
-package faults
+package journal
 
 import (
 	"cmp"
@@ -53,7 +51,7 @@ const (
 
 // checkHistory holds what clients saw against what the database has, and returns what contradicts the contract. Nothing
 // in either may be missing: of each name, h has every write that was sent, and s every lease and record that there ever
-// was.
+// was, but for those that a loss of h took back.
 func checkHistory(h history, s state) []string {
 	var found findings
 	for _, l := range split(h, s) {
@@ -77,6 +75,7 @@ func (f *findings) add(format string, args ...any) { *f = append(*f, fmt.Sprintf
 // lockHistory is all that happened to one lock and its resource.
 type lockHistory struct {
 	name    string
+	history *history
 	grants  []grant
 	writes  []write
 	leases  []storedLease  // by token
@@ -90,7 +89,7 @@ func split(h history, s state) []*lockHistory {
 	histories := map[string]*lockHistory{}
 	of := func(name string) *lockHistory {
 		if histories[name] == nil {
-			histories[name] = &lockHistory{name: name, fence: s.fences[name], others: map[string]storedRecord{}}
+			histories[name] = &lockHistory{name: name, history: &h, fence: s.fences[name], others: map[string]storedRecord{}}
 		}
 		return histories[name]
 	}
@@ -124,7 +123,7 @@ func split(h history, s state) []*lockHistory {
 // twice.
 func (l *lockHistory) tokensRise(found *findings) {
 	owners := map[int64]string{}
-	newest := l.newestKnown()
+	newest := newestKnown(l.grants)
 	for _, g := range l.grants {
 		if first, twice := owners[g.token]; twice {
 			found.add("%s: token %d was granted to %s and to %s", l.name, g.token, first, g.owner)
@@ -137,8 +136,8 @@ func (l *lockHistory) tokensRise(found *findings) {
 }
 
 // newestKnown returns a function that returns the greatest token that some client knew at a time.
-func (l *lockHistory) newestKnown() func(time.Duration) int64 {
-	grants := slices.SortedFunc(slices.Values(l.grants),
+func newestKnown(grants []grant) func(time.Duration) int64 {
+	grants = slices.SortedFunc(slices.Values(grants),
 		func(a, b grant) int { return cmp.Compare(a.answered, b.answered) })
 	newest := make([]int64, len(grants)+1)
 	for i, g := range grants {
@@ -151,11 +150,11 @@ func (l *lockHistory) newestKnown() func(time.Duration) int64 {
 
 // grantsAreKept is P9 for grants.
 func (l *lockHistory) grantsAreKept(found *findings) {
-	stored := map[int64]storedLease{}
-	for _, lease := range l.leases {
-		stored[lease.token] = lease
-	}
+	stored := l.storedLeases()
 	for _, g := range l.grants {
+		if _, kept := stored[g.token]; !kept && l.history.mayBeLost(g.answered) {
+			continue
+		}
 		if lease, kept := stored[g.token]; !kept || lease.leaseID != g.leaseID || lease.owner != g.owner {
 			found.add("%s: the grant of token %d to %s is lost", l.name, g.token, g.owner)
 		}
@@ -163,6 +162,14 @@ func (l *lockHistory) grantsAreKept(found *findings) {
 			found.add("%s: token %d was granted, the fence knows none above %d", l.name, g.token, l.fence.grantedToken)
 		}
 	}
+}
+
+func (l *lockHistory) storedLeases() map[int64]storedLease {
+	stored := map[int64]storedLease{}
+	for _, lease := range l.leases {
+		stored[lease.token] = lease
+	}
+	return stored
 }
 
 // leasesAreApart is P1, and P2 in the order of the database's clock.
@@ -186,6 +193,7 @@ func (l *lockHistory) writesAreKept(found *findings) {
 	for _, w := range l.writes {
 		record, kept := stored[w.key]
 		switch {
+		case w.outcome == acknowledged && l.history.mayBeLost(w.answered):
 		case w.outcome == acknowledged && !kept:
 			found.add("%s: the acknowledged write %s is lost", l.name, w.key)
 		case w.outcome == acknowledged && record.version != w.version:
@@ -249,7 +257,11 @@ func (l *lockHistory) versionsFollowTokens(found *findings) {
 
 // olderTokensAreShutOut is P3, by the clients' clock and by the database's.
 func (l *lockHistory) olderTokensAreShutOut(found *findings) {
-	newest := l.newestKnown()
+	stored := l.storedLeases()
+	newest := newestKnown(slices.DeleteFunc(slices.Clone(l.grants), func(g grant) bool {
+		_, kept := stored[g.token]
+		return !kept && l.history.mayBeLost(g.answered)
+	}))
 	for _, w := range l.writes {
 		if known := newest(w.sent); w.outcome == acknowledged && !w.replayed && w.token < known {
 			found.add("%s: the write %s was admitted, sent after token %d had been granted", l.name, w.key, known)

@@ -1,0 +1,102 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+// certificateInterval is how often the files of certificates are read again.
+const certificateInterval = 2 * time.Second
+
+// Certificates has the certificate of the server, and the authority of its clients, as they are in files. A renewed file
+// holds for connections that are opened after it was read; open connections stay.
+type Certificates struct {
+	paths    [3]string // certificate, key, authority of clients or ""
+	interval time.Duration
+	read     [3][]byte // what was read last, in use or not
+	current  atomic.Pointer[tls.Config]
+}
+
+// LoadCertificates reads the files, which are PEM. clientCA may be "": then clients are asked for no certificate.
+// Otherwise a client may show one, and is refused if the authority has not signed it, or if it has expired.
+func LoadCertificates(certificate, key, clientCA string) (*Certificates, error) {
+	c := &Certificates{paths: [3]string{certificate, key, clientCA}, interval: certificateInterval}
+	if _, err := c.load(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// config returns the configuration of a listener. It uses what the files had when a connection was opened.
+func (c *Certificates) config() *tls.Config {
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.current.Load(), nil },
+	}
+}
+
+// load reads the files, and uses them if they have changed.
+func (c *Certificates) load() (changed bool, err error) {
+	var read [3][]byte
+	for i, path := range c.paths {
+		if path == "" {
+			continue
+		}
+		if read[i], err = os.ReadFile(path); err != nil {
+			return false, err
+		}
+		changed = changed || !bytes.Equal(read[i], c.read[i])
+	}
+	if !changed {
+		return false, nil
+	}
+	c.read = read
+	pair, err := tls.X509KeyPair(read[0], read[1])
+	if err != nil {
+		return false, fmt.Errorf("the certificate in %s and the key in %s: %w", c.paths[0], c.paths[1], err)
+	}
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, Certificates: []tls.Certificate{pair},
+		// A resumed session would skip the check of the client's certificate by the current authority.
+		SessionTicketsDisabled: true,
+	}
+	if c.paths[2] != "" {
+		config.ClientAuth, config.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
+		if !config.ClientCAs.AppendCertsFromPEM(read[2]) {
+			return false, errors.New(c.paths[2] + " has no certificate in PEM")
+		}
+	}
+	c.current.Store(config)
+	return true, nil
+}
+
+// follow uses renewed files until ctx ends. Files that can't be used leave the former ones in use.
+func (c *Certificates) follow(ctx context.Context, logger *slog.Logger) {
+	tick := time.NewTicker(c.interval)
+	defer tick.Stop()
+	failed := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		changed, err := c.load()
+		switch {
+		case err != nil && err.Error() != failed:
+			failed = err.Error()
+			logger.Warn("certificates not reloaded; the former ones are used", "error", err)
+		case changed:
+			failed = ""
+			logger.Info("certificates reloaded", "not_after", c.current.Load().Certificates[0].Leaf.NotAfter)
+		}
+	}
+}

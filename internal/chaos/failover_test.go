@@ -1,0 +1,148 @@
+//go:build unix
+
+package chaos
+
+import (
+	"context"
+
+	"github.com/fencegate/fencegate/internal/await"
+)
+
+// standbyPromoted kills the primary and promotes the standby, which has all that was acknowledged.
+func standbyPromoted(w *world, s step) func() {
+	w.primary.Kill()
+	hold(s)
+	w.promote()
+	w.renew()
+	return nil
+}
+
+// promotedUnsynchronized is promotedBehind, where gateways find synchronous_commit = off and have to raise it.
+func promotedUnsynchronized(w *world, s step) func() {
+	w.reload(w.primary, "synchronous_commit", "off")
+	signalBackends("pg_terminate_backend")(w, step{hold: s.hold / 2})
+	w.progress(acksEachStep)
+	return promotedBehind("")(w, s)
+}
+
+// promotedBehind promotes a standby that was down while clients wrote to the primary. What is committed there waits for
+// the standby. function ends some of these waits: the commit then looks like any other, but for a warning.
+func promotedBehind(function string) func(*world, step) func() {
+	return func(w *world, s step) func() {
+		w.standby.Kill()
+		w.awaitCommitWaits()
+		if function != "" {
+			conn := connect(w.t, w.primary)
+			execute(w.t, conn, "select "+function+"(pid) from pg_stat_activity where wait_event = 'SyncRep'")
+			_ = conn.Close(context.Background())
+		}
+		hold(s) // clients send again what was not answered in time
+		w.primary.Kill()
+		w.standby.Restart()
+		w.promote()
+		w.renew()
+		return nil
+	}
+}
+
+// awaitCommitWaits returns when commits of gateways wait for the standby; or when they do not, as they should.
+func (w *world) awaitCommitWaits() {
+	w.t.Helper()
+	conn := connect(w.t, w.primary)
+	defer func() { _ = conn.Close(context.Background()) }()
+	before, _ := w.journal.Progress()
+	await.True(w.t, "commits wait for the standby", func() (waiting bool) {
+		check(w.t, conn.QueryRow(await.Context(w.t), `select exists (select from pg_stat_activity
+			where application_name = 'fencegate' and wait_event = 'SyncRep')`).Scan(&waiting))
+		now, sound := w.journal.Progress()
+		return waiting || now > before+acksEachStep || !sound
+	})
+}
+
+// frozenPrimaryReplaced promotes the standby while the primary is frozen. The old primary returns for a while. It has
+// no standby, so it acknowledges nothing.
+func frozenPrimaryReplaced(w *world, s step) func() {
+	old := w.primary
+	thaw := old.Freeze()
+	w.promote()
+	third := w.primary.Standby(settings()...) // the old primary keeps its host for now
+	w.standby = third
+	w.progress(acksEachStep)
+	thaw()
+	hold(s)
+	old.Discard()
+	w.hosts[1].run(third)
+	return nil
+}
+
+// commitsLost promotes a standby that lacks the last commits.
+func commitsLost(w *world, s step) func() {
+	from := w.journal.Now()
+	w.standby.CatchUp()
+	w.standby.Stop()
+	w.progress(acksEachStep)
+	hold(s)
+	w.primary.Kill()
+	w.standby.Restart()
+	w.promote()
+	w.awaitServed()
+	w.journal.Lost(from, w.journal.Now())
+	w.renew()
+	return nil
+}
+
+// oldPrimaryReturned promotes the standby while the primary is frozen. When all gateways use the new primary, the old
+// one returns, and then the new one is away: no gateway may go back.
+func oldPrimaryReturned(w *world, s step) func() {
+	from := w.journal.Now()
+	w.standby.CatchUp()
+	thaw := w.primary.Freeze()
+	w.promote()
+	w.awaitServed()
+	w.journal.Lost(from, w.journal.Now())
+	w.progress(acksEachStep)
+	thaw()
+	w.progress(acksEachStep)
+	w.primary.Kill()
+	hold(s)
+	w.primary.Restart()
+	w.progress(acksEachStep)
+	w.renew()
+	return nil
+}
+
+// backupRestored starts a base backup without recovery: it has the identity of the lost primary, and lacks all that was
+// committed since.
+func backupRestored(w *world, s step) func() {
+	from := w.journal.Now()
+	backup := w.primary.Backup(settings()...)
+	w.progress(acksEachStep)
+	hold(s)
+	w.standby.Discard()
+	w.primary.Discard()
+	backup.Restart()
+	w.primary = backup
+	w.hosts[0].run(backup)
+	w.awaitServed()
+	w.journal.Lost(from, w.journal.Now())
+	w.standby = w.primary.Standby(settings()...)
+	w.hosts[1].run(w.standby)
+	return nil
+}
+
+// promote makes the standby the primary. It acknowledges nothing before it has a standby of its own, unless replication
+// is asynchronous.
+func (w *world) promote() {
+	w.t.Helper()
+	w.standby.Promote()
+	w.primary, w.standby = w.standby, w.primary
+	w.hosts[0], w.hosts[1] = w.hosts[1], w.hosts[0]
+}
+
+// renew replaces the standby, which was the primary before, by a copy of the primary.
+func (w *world) renew() {
+	w.t.Helper()
+	w.standby.Discard()
+	w.standby = w.primary.Standby(settings()...)
+	w.hosts[1].run(w.standby)
+}

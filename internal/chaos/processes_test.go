@@ -1,0 +1,74 @@
+//go:build unix
+
+package chaos
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fencegate/fencegate/internal/program"
+)
+
+// gatewayKilled kills a gateway as kill -9 does.
+func gatewayKilled(w *world, s step) func() {
+	m := w.member(s.target)
+	m.gateway.Kill()
+	return func() { w.restart(m, w.program) }
+}
+
+func gatewayFrozen(w *world, s step) func() {
+	m := w.member(s.target)
+	m.gateway.Freeze(w.t)
+	return func() { m.gateway.Thaw(w.t) }
+}
+
+// gatewayEnded sends SIGTERM. A gateway ends well if its database answers.
+func gatewayEnded(w *world, s step) func() {
+	m := w.member(s.target)
+	if err := m.gateway.Stop(); err != nil && s.beside == "" {
+		w.t.Errorf("a gateway that was to end did not end well: %v\n%s", err, m.gateway.Log())
+	}
+	return func() { w.restart(m, w.program) }
+}
+
+// clockMoved restarts a gateway with a wall clock that jumps by ten minutes, back and forth, every two seconds. A Go
+// program asks no library for the time, so the one thing that can be replaced is its time package.
+func clockMoved(w *world, s step) func() {
+	m := w.member(s.target)
+	m.gateway.Kill()
+	w.restart(m, w.withMovingClock)
+	return func() {
+		m.gateway.Kill()
+		w.restart(m, w.program)
+	}
+}
+
+func withMovingClock(t testing.TB) (path string) {
+	t.Helper()
+	const now = "sec, nsec, mono := runtimeNow()\n\tif mono == 0 {"
+	const moved = "sec, nsec, mono := runtimeNow()\n\tsec += [3]int64{0, 600, -600}[mono/2_000_000_000%3]\n\tif mono == 0 {"
+	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
+	check(t, err)
+	return program.Changed(t, filepath.Join(strings.TrimSpace(string(root)), "src", "time", "time.go"), now, moved)
+}
+
+func primaryKilled(w *world, _ step) func() {
+	w.primary.Kill()
+	return w.primary.Restart
+}
+
+func primaryRestarted(w *world, _ step) func() {
+	w.primary.Stop()
+	return w.primary.Restart
+}
+
+func primaryFrozen(w *world, _ step) func() { return w.primary.Freeze() }
+
+func standbyKilled(w *world, _ step) func() {
+	w.standby.Kill()
+	return w.standby.Restart
+}
+
+func standbyFrozen(w *world, _ step) func() { return w.standby.Freeze() }

@@ -1,0 +1,138 @@
+//go:build unix
+
+package chaos
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/migrations"
+)
+
+// safeguard is a place in the product that a promise depends on, and what is there instead without it.
+type safeguard struct {
+	name string
+	// file is a Go file of the module, or a function of the database without its path (rule.sql).
+	file, old, broken string
+	// loses and faults are of the epochs in which its lack is found.
+	loses  bool
+	faults []string
+}
+
+var safeguards = []safeguard{
+	{name: "tokens-compared", file: "rule.sql", old: "when not external and (token < granted_token or not open)",
+		broken: "when false", faults: []string{"client-late", "gateway-frozen"}},
+	{name: "numbers-rise", file: "rule.sql", old: "and (token, coalesce(sequence, 0)) <= (last_token, last_sequence)",
+		broken: "and false", faults: []string{"client-late", "client-late"}},
+	{name: "replay-recognised", file: "admit.sql", old: "(c.token, c.sequence) = (f.last_token, f.last_sequence) and",
+		broken: "false and", faults: []string{"client-late"}},
+	{name: "replay-before-fence", file: "admit.sql", old: "and c.digest = stored.last_digest",
+		broken: "and c.digest = stored.last_digest and c.token = f.granted_token and f.open",
+		faults: []string{"client-late", "gateway-frozen", "client-silent"}},
+	{name: "expiry-awaited", file: "longest_running.sql", old: "if v_lease.expires_at > greatest(",
+		broken: "if v_lease.expires_at - interval '150 ms' > greatest(", faults: []string{"client-slow"}},
+	{name: "expired-not-renewed", file: "lease_status.sql",
+		old:    "when v_lease.ended_at is null and fence.runs_until(v_lease) > clock_timestamp() then 'live'",
+		broken: "when v_lease.ended_at is null then 'live'", faults: []string{"client-slow", "client-late"}},
+	// Without it, the fence is read as it was before the write waited for it.
+	{name: "fence-read-locked", file: "write_one.sql", old: "and fence.fast_path_admits(f, p_token, p_sequence)",
+		broken: `and exists (select from fence.fences s
+			where s.resource = p_resource and fence.fast_path_admits(s, p_token, p_sequence))`,
+		faults: []string{"standby-frozen", "standby-frozen", "standby-frozen"}},
+	{name: "request-recognised", file: "acquire_lease.sql", old: "if p_request.request_id is not null then",
+		broken: "if false then", faults: []string{"client-late", "client-silent"}},
+	{name: "commit-durable", file: "commit_durably.sql",
+		old:    "case current_setting('synchronous_commit') when 'off' then 'on'",
+		broken: "case current_setting('synchronous_commit') when '' then 'on'",
+		faults: []string{"standby-promoted-after-reload"}},
+	{name: "replay-waits", file: "write_ruled.sql", old: "perform fence.confirm_read();", broken: "null;",
+		faults: []string{"standby-promoted-after-cancel"}},
+	{name: "canceled-wait-unknown", file: "store/durability.go", old: "if !found {", broken: "if !found || true {",
+		faults: []string{"standby-promoted-after-cancel"}},
+	{name: "token-jump", file: "mint.sql", old: "perform fence.jump();", broken: "", loses: true,
+		faults: []string{"commits-lost", "backup-restored"}},
+	{name: "lineage-compared", file: "store/lineage.go",
+		old:    "if err := l.refuse(now, newestToken); err != nil {",
+		broken: "if err := l.refuse(now, newestToken); err != nil && false {", loses: true,
+		faults: []string{"old-primary-returned"}},
+}
+
+// attemptsMax bounds the epochs in which a violation is looked for.
+const attemptsMax = 10
+
+// TestSafeguards switches off one safeguard after the other, and checks that TestChaos would find the violation.
+func TestSafeguards(t *testing.T) {
+	if *without == "" {
+		t.Skip("see -chaos.without")
+	}
+	tested := 0
+	for _, s := range safeguards {
+		if *without != "all" && *without != s.name {
+			continue
+		}
+		tested++
+		t.Run(s.name, func(t *testing.T) { s.test(t) })
+	}
+	if tested == 0 {
+		t.Fatalf("there is no safeguard %q", *without)
+	}
+}
+
+func (s safeguard) test(t *testing.T) {
+	t.Helper()
+	sql := filepath.Ext(s.file) == ".sql"
+	path := program.Path(t)
+	if !sql {
+		path = program.Changed(t, s.file, s.old, s.broken)
+	}
+	w := newWorld(t, path, 3)
+	if sql {
+		w.replace(strings.TrimSuffix(s.file, ".sql"), s.old, s.broken)
+	}
+	e := epoch{loses: s.loses}
+	for i, fault := range s.faults {
+		e.steps = append(e.steps, step{fault: fault, target: 17 * i, hold: time.Second})
+	}
+	begun := time.Now()
+	for number := range attemptsMax {
+		if found := w.violations(number, e); len(found) > 0 {
+			t.Logf("without %s: found after %.1f s: %s", s.name, time.Since(begun).Seconds(), found[0])
+			return
+		}
+	}
+	t.Errorf("without %s, no violation was found in %d epochs", s.name, attemptsMax)
+}
+
+// replace changes a function of the database, which is replicated.
+func (w *world) replace(function, old, broken string) {
+	w.t.Helper()
+	source, _ := migrations.GuardSource(function)
+	if strings.Count(source, old) != 1 {
+		w.t.Fatalf("%s has the text %q %d times, want once", function, old, strings.Count(source, old))
+	}
+	conn := connect(w.t, w.primary)
+	execute(w.t, conn, strings.Replace(source, old, broken, 1))
+	check(w.t, conn.Close(w.t.Context()))
+}
+
+// TestSafeguardNames checks that each safeguard has a name of its own, and faults that exist.
+func TestSafeguardNames(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for _, s := range safeguards {
+		if slices.Contains(names, s.name) {
+			t.Errorf("there are two safeguards %q", s.name)
+		}
+		names = append(names, s.name)
+		for _, name := range s.faults {
+			if f := faultNamed(name); f.loses && !s.loses {
+				t.Error(fmt.Sprintf("%s: %s loses commits", s.name, name))
+			}
+		}
+	}
+}

@@ -1,0 +1,312 @@
+//go:build linux
+
+package faults
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/embeddedpg"
+	"github.com/fencegate/fencegate/internal/freeport"
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/pgtest/ramdir"
+	"github.com/fencegate/fencegate/internal/ps"
+)
+
+// patroniEnv names another Patroni than the one on the PATH.
+const patroniEnv = "FENCEGATE_PATRONI"
+
+// patroniSettings are what a test changes of deploy/patroni/patroni.yml.
+type patroniSettings struct {
+	nodes  int
+	strict bool
+	// etcd is the API of etcd that Patroni uses: ETCD3, or ETCD for version 2.
+	etcd string
+	// watchdog says that the nodes have one. A test can't reset a machine: a node is killed instead.
+	watchdog bool
+}
+
+// patroniCluster is etcd, and nodes that run PostgreSQL by Patroni.
+type patroniCluster struct {
+	etcd  *exec.Cmd
+	nodes []*patroniNode
+}
+
+// patroniNode is one node: Patroni, and what it started.
+type patroniNode struct {
+	t                        *testing.T // of the cluster
+	name, dir, api, postgres string
+	environment              []string
+	command                  *exec.Cmd
+}
+
+// startPatroni starts etcd and nodes. It needs both programs.
+func startPatroni(t *testing.T, settings patroniSettings) *patroniCluster {
+	t.Helper()
+	dir, err := os.MkdirTemp(ramdir.Parent(), "fencegate-patroni-") // not in t.TempDir, which other users can't enter
+	check(t, err)
+	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
+	check(t, os.Chmod(dir, 0o755)) //nolint:gosec // PostgreSQL's user passes through
+	etcd, address := startEtcd(t, dir)
+	c := &patroniCluster{etcd: etcd}
+	for i := range settings.nodes {
+		name := fmt.Sprintf("db-%d", i+1)
+		node := &patroniNode{
+			t: t, name: name, dir: filepath.Join(dir, name), api: freeport.Address(t), postgres: freeport.Address(t),
+			environment: []string{"PATRONI_" + settings.etcd + "_HOSTS=" + address},
+		}
+		node.configure(t, settings)
+		node.start()
+		c.nodes = append(c.nodes, node)
+	}
+	c.awaitHealthy(t)
+	return c
+}
+
+// database makes a database and returns its URL.
+func (c *patroniCluster) database(t *testing.T) string {
+	t.Helper()
+	name := "fencegate_" + strings.ToLower(rand.Text()[:8])
+	execute(t, connect(t, c.url("postgres")), "create database "+name)
+	return c.url(name)
+}
+
+func patroniProgram(t *testing.T) string {
+	t.Helper()
+	if program := os.Getenv(patroniEnv); program != "" {
+		return program
+	}
+	return pgtest.Require(t, "patroni")
+}
+
+func startEtcd(t *testing.T, dir string) (etcd *exec.Cmd, address string) {
+	t.Helper()
+	address = freeport.Address(t)
+	client, peer := "http://"+address, "http://"+freeport.Address(t)
+	etcd = exec.Command(pgtest.Require(t, "etcd"), "--data-dir", filepath.Join(dir, "etcd"), "--enable-v2",
+		"--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
+		"--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer)
+	check(t, etcd.Start())
+	t.Cleanup(func() {
+		_ = etcd.Process.Kill()
+		_ = etcd.Wait()
+	})
+	return etcd, address
+}
+
+// configure writes the node's configuration: the one that is shipped, and after it what a test changes.
+func (n *patroniNode) configure(t *testing.T, settings patroniSettings) {
+	t.Helper()
+	shipped, err := os.ReadFile("../../deploy/patroni/patroni.yml")
+	check(t, err)
+	changes := fmt.Sprintf(`
+bootstrap: {dcs: {synchronous_mode_strict: %t}}
+postgresql: {parameters: {unix_socket_directories: ''}}
+watchdog: {mode: 'off'}
+`, settings.strict)
+	check(t, os.MkdirAll(filepath.Join(n.dir, "config"), 0o755)) //nolint:gosec // for PostgreSQL's user
+	if settings.watchdog {
+		changes = strings.Replace(changes, "mode: 'off'", "driver: testing, device: "+startWatchdog(t, n), 1)
+	}
+	for name, text := range map[string]string{"1-shipped.yml": string(shipped), "2-test.yml": changes} {
+		check(t, os.WriteFile(filepath.Join(n.dir, "config", name), []byte(text), 0o644)) //nolint:gosec // for Patroni
+	}
+}
+
+// start runs Patroni as PostgreSQL's user, in a session of its own.
+func (n *patroniNode) start() {
+	t := n.t
+	t.Helper()
+	binaries, err := embeddedpg.FindBinaries()
+	check(t, err)
+	n.command = exec.Command(patroniProgram(t), filepath.Join(n.dir, "config"))
+	n.command.Dir = "/"
+	n.command.Env = append(n.environment,
+		"PATH="+os.Getenv("PATH"), "LC_ALL=C.UTF-8", "HOME="+n.dir,
+		"PATRONI_NAME="+n.name,
+		"PATRONI_RESTAPI_LISTEN="+n.api, "PATRONI_RESTAPI_CONNECT_ADDRESS="+n.api,
+		"PATRONI_POSTGRESQL_LISTEN="+n.postgres, "PATRONI_POSTGRESQL_CONNECT_ADDRESS="+n.postgres,
+		"PATRONI_POSTGRESQL_DATA_DIR="+filepath.Join(n.dir, "data"), "PATRONI_POSTGRESQL_BIN_DIR="+binaries.Dir,
+		"PATRONI_POSTGRESQL_PGPASS="+filepath.Join(n.dir, "pgpass"),
+		"PATRONI_SUPERUSER_USERNAME=postgres", "PATRONI_SUPERUSER_PASSWORD=secret",
+		"PATRONI_REPLICATION_USERNAME=replicator", "PATRONI_REPLICATION_PASSWORD=secret",
+		"PATRONI_REWIND_USERNAME=rewind", "PATRONI_REWIND_PASSWORD=secret")
+	log, err := os.OpenFile(filepath.Join(n.dir, "log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	check(t, err)
+	n.command.Stdout, n.command.Stderr = log, log
+	n.command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if os.Geteuid() == 0 {
+		n.command.SysProcAttr.Credential = credential(t, "postgres")
+		owner := n.command.SysProcAttr.Credential
+		check(t, filepath.WalkDir(n.dir, func(path string, _ os.DirEntry, err error) error {
+			return cmp.Or(err, os.Lchown(path, int(owner.Uid), int(owner.Gid)))
+		}))
+	}
+	check(t, n.command.Start())
+	t.Cleanup(func() {
+		n.kill(t)
+		if text, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
+			t.Logf("the log of Patroni on %s:\n%s", n.name, text[max(0, len(text)-8<<10):])
+		}
+		_ = log.Close()
+	})
+}
+
+func credential(t *testing.T, name string) *syscall.Credential {
+	t.Helper()
+	account, err := user.Lookup(name)
+	check(t, err)
+	uid, err := strconv.ParseUint(account.Uid, 10, 32)
+	check(t, err)
+	gid, err := strconv.ParseUint(account.Gid, 10, 32)
+	check(t, err)
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+}
+
+// kill ends all processes of the node at once, and returns when Patroni has ended.
+func (n *patroniNode) kill(t *testing.T) {
+	n.signal(t, syscall.SIGSTOP, true)
+	n.signal(t, syscall.SIGKILL, true)
+	_ = n.command.Wait() // its error is the signal, or that it has been waited for
+}
+
+// signal sends a signal to Patroni, and to PostgreSQL with all its processes if the whole node is meant.
+func (n *patroniNode) signal(t *testing.T, signal syscall.Signal, whole bool) {
+	t.Helper()
+	processes := []int{n.command.Process.Pid}
+	if whole {
+		processes = append(processes, n.postgresProcesses(t)...)
+	}
+	for _, pid := range processes {
+		_ = syscall.Kill(pid, signal) // its error is that it has ended
+	}
+}
+
+// postgresProcesses returns the processes of PostgreSQL, the postmaster first.
+func (n *patroniNode) postgresProcesses(t *testing.T) []int {
+	t.Helper()
+	file, err := os.ReadFile(filepath.Join(n.dir, "data", "postmaster.pid"))
+	if err != nil {
+		return nil
+	}
+	line, _, _ := strings.Cut(string(file), "\n")
+	postmaster, err := strconv.Atoi(line)
+	check(t, err)
+	family, err := ps.Family(postmaster)
+	check(t, err)
+	return family
+}
+
+// url returns the URL of a database by all nodes, as a gateway is given it.
+func (c *patroniCluster) url(database string) string {
+	var hosts []string
+	for _, n := range c.nodes {
+		hosts = append(hosts, n.postgres)
+	}
+	return (&url.URL{
+		Scheme: "postgres", User: url.UserPassword("postgres", "secret"), Host: strings.Join(hosts, ","), Path: "/" + database,
+		RawQuery: "sslmode=disable&target_session_attrs=read-write",
+	}).String()
+}
+
+// patroniMember is what Patroni's GET /cluster says of a node.
+type patroniMember struct {
+	Name, Role, State string
+	Timeline          int
+}
+
+// leader returns the node that is leader by the word of any node that answers; nil if there is none.
+func (c *patroniCluster) leader(t *testing.T) (leader *patroniNode, others []*patroniNode) {
+	t.Helper()
+	for _, member := range c.members(t) {
+		for _, n := range c.nodes {
+			switch {
+			case n.name != member.Name:
+			case member.Role == "leader":
+				leader = n
+			default:
+				others = append(others, n)
+			}
+		}
+	}
+	return leader, others
+}
+
+func (c *patroniCluster) members(t *testing.T) []patroniMember {
+	t.Helper()
+	for _, n := range c.nodes {
+		var cluster struct{ Members []patroniMember }
+		if json.Unmarshal(n.get(t, "/cluster"), &cluster) == nil {
+			return cluster.Members
+		}
+	}
+	return nil
+}
+
+// get asks the node's Patroni; it returns nil without an answer.
+func (n *patroniNode) get(t *testing.T, path string) []byte {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), retryPause*20)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.api+path, http.NoBody)
+	check(t, err)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil
+	}
+	return body
+}
+
+// awaitHealthy returns when each node runs, and one of them confirms the commits of the leader.
+func (c *patroniCluster) awaitHealthy(t *testing.T) {
+	t.Helper()
+	await.True(t, "all nodes of Patroni run, with a synchronous standby", func() bool {
+		leaders, synchronous, running := 0, 0, 0
+		for _, member := range c.members(t) {
+			if member.State == "running" || member.State == "streaming" {
+				running++
+			}
+			switch member.Role {
+			case "leader":
+				leaders++
+			case "sync_standby":
+				synchronous++
+			}
+		}
+		return running == len(c.nodes) && leaders == 1 && synchronous == 1 && c.writable(t)
+	})
+}
+
+func (c *patroniCluster) writable(t *testing.T) bool {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), c.url("postgres"))
+	if err != nil {
+		return false
+	}
+	return conn.Close(t.Context()) == nil
+}
+
+// hasEnded reports whether Patroni of the node was killed.
+func (n *patroniNode) hasEnded() bool { return !ps.Running(n.command.Process.Pid) }

@@ -1,0 +1,203 @@
+package lockclient_test
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/devcert"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+// guarded is a TLS server before the shared gateway. It demands a client certificate and a token.
+type guarded struct {
+	url     string
+	token   atomic.Value // the one that is accepted
+	refused atomic.Int64
+	passed  atomic.Int64
+	client  *tls.Config // with a certificate that it accepts
+}
+
+func newGuarded(t *testing.T) *guarded {
+	t.Helper()
+	shared(t)
+	authority, err := devcert.NewAuthority("test")
+	check(t, err)
+	g := &guarded{client: &tls.Config{
+		RootCAs: authority.Pool(), NextProtos: []string{"h2", "http/1.1"},
+		Certificates: []tls.Certificate{issue(t, authority, devcert.Request{Name: "client"})},
+	}}
+	g.token.Store("fgk_first")
+	target, err := url.Parse(gatewayURL)
+	check(t, err)
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, FlushInterval: -1,
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		if r.Header.Get("Authorization") != "Bearer "+g.token.Load().(string) {
+			g.refused.Add(1)
+			writeProblem(w, api.Problem{Status: http.StatusUnauthorized, Code: api.CodeUnauthenticated})
+			return
+		}
+		g.passed.Add(1)
+		proxy.ServeHTTP(w, r)
+	}))
+	server.TLS = &tls.Config{
+		Certificates: []tls.Certificate{issue(t, authority, devcert.Request{Name: "server", Hosts: []string{"127.0.0.1"}})},
+		ClientCAs:    authority.Pool(), ClientAuth: tls.RequireAndVerifyClientCert,
+	}
+	server.EnableHTTP2, server.Config.ErrorLog = true, log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	g.url = server.URL
+	return g
+}
+
+func issue(t *testing.T, authority *devcert.Authority, request devcert.Request) tls.Certificate {
+	t.Helper()
+	pair, err := authority.Issue(request)
+	check(t, err)
+	certificate, err := pair.TLS()
+	check(t, err)
+	return certificate
+}
+
+// Every kind of request has the client certificate and the token: calls, heartbeats, streams, bulk writes, and those
+// that continue at the next gateway. A token file that changes is read again.
+func TestCredentialsOfEveryRequest(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t)
+	tokenFile := filepath.Join(t.TempDir(), "token")
+	check(t, os.WriteFile(tokenFile, []byte("fgk_first\n"), 0o600))
+	client := newClient(t, "https://"+closedAddress, lockclient.WithFailover(g.url), lockclient.WithTLS(g.client),
+		lockclient.WithTokenFile(tokenFile),
+		lockclient.WithHeaders(func(_ context.Context, header http.Header) { header.Set("Authorization", "another") }))
+	ctx, name := await.Context(t), fmt.Sprint(strings.ToLower(t.Name()), "-", names.Add(1))
+	useEverything(ctx, t, client, name)
+	if g.refused.Load() != 0 || g.passed.Load() < 9 {
+		t.Fatalf("%d requests came without the token, %d with it; expected 0, and 9 or more",
+			g.refused.Load(), g.passed.Load())
+	}
+
+	check(t, os.WriteFile(tokenFile, nil, 0o600)) // as a writer does that truncates first: the last token stays in use
+	g.token.Store("fgk_second")
+	await.True(t, "the first token is refused", func() bool {
+		_, err := client.API().Lock(ctx, name)
+		return err != nil
+	})
+	check(t, os.WriteFile(tokenFile, []byte("fgk_second"), 0o600))
+	await.True(t, "the second token is used", func() bool {
+		_, err := client.API().Lock(ctx, name)
+		return err == nil
+	})
+}
+
+// useEverything sends each kind of request.
+func useEverything(ctx context.Context, t *testing.T, client *lockclient.Client, name string) {
+	t.Helper()
+	lease, err := client.Acquire(ctx, name)
+	check(t, err)
+	check(t, lease.Renew(ctx))
+	check(t, second(lease.Put(ctx, "k", []byte("v"))))
+	pipeline, err := lease.Pipeline(ctx)
+	check(t, err)
+	check(t, second(pipeline.Put(ctx, "k", []byte("v"))))
+	check(t, pipeline.Close())
+	watch, err := client.Watch(ctx, name)
+	check(t, err)
+	check(t, second(watch.Next(ctx)))
+	watch.Close()
+	session, err := client.NewSession(ctx)
+	check(t, err)
+	check(t, session.Close(ctx))
+	check(t, second(client.API().Overview(ctx, time.Minute)))
+	check(t, lease.Release(ctx))
+}
+
+// A redirect is not followed: the other server receives no request, and so no credential. The error does not show it.
+func TestCredentialsStayWithTheGateway(t *testing.T) {
+	t.Parallel()
+	const token = "fgk_secret"
+	other, calls := serve(t, func(http.ResponseWriter, *http.Request) {})
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		base, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, other+r.URL.Path, status)
+		})
+		for _, opts := range [][]lockclient.Option{nil, {lockclient.WithHTTPClient(&http.Client{})}} {
+			client := newAPI(t, base, append(opts, lockclient.WithToken(token))...)
+			_, err := client.Lock(t.Context(), "a")
+			wantErr(t, fmt.Sprint("a call with a redirect ", status), err, lockclient.ErrForeignAnswer)
+			_, err = client.Acquire(t.Context(), "a", api.AcquireRequest{})
+			wantErr(t, fmt.Sprint("an acquire with a redirect ", status), err, lockclient.ErrForeignAnswer)
+			if strings.Contains(fmt.Sprintf("%v %+v", err, err), token) {
+				t.Errorf("the error shows the token: %v", err)
+			}
+		}
+	}
+	if calls.Load() != 0 {
+		t.Errorf("the other server received %d requests, expected none", calls.Load())
+	}
+}
+
+// A server that the authority has not certified receives nothing. Nor does a client get an answer whose own certificate
+// is missing.
+func TestTLSDemandsCertificates(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t)
+	foreign, err := devcert.NewAuthority("foreign")
+	check(t, err)
+	for name, config := range map[string]*tls.Config{
+		"the system's authorities": {Certificates: g.client.Certificates},
+		"another authority":        {RootCAs: foreign.Pool(), Certificates: g.client.Certificates},
+		"another host":             {RootCAs: g.client.RootCAs, ServerName: "b.test", Certificates: g.client.Certificates},
+		"no certificate":           {RootCAs: g.client.RootCAs},
+	} {
+		client := newAPI(t, g.url, lockclient.WithTLS(config), lockclient.WithToken("fgk_first"))
+		_, err := client.Lock(t.Context(), "a")
+		wantErr(t, "a call with "+name, err, lockclient.ErrUnavailable)
+		if err != nil && !strings.Contains(err.Error(), "certificate") {
+			t.Errorf("with %s the error is %v, expected the reason", name, err)
+		}
+	}
+	if g.passed.Load()+g.refused.Load() != 0 {
+		t.Errorf("%d requests arrived, expected none", g.passed.Load()+g.refused.Load())
+	}
+}
+
+// New refuses unusable credentials, and does not show them.
+func TestUnusableCredentials(t *testing.T) {
+	t.Parallel()
+	empty := filepath.Join(t.TempDir(), "empty")
+	check(t, os.WriteFile(empty, []byte("\n"), 0o600))
+	twoLines := filepath.Join(t.TempDir(), "lines")
+	check(t, os.WriteFile(twoLines, []byte("fgk_secret\nfgk_more"), 0o600))
+	for _, opts := range [][]lockclient.Option{
+		{lockclient.WithToken("")},
+		{lockclient.WithToken("fgk_secret\r\nHost: b")},
+		{lockclient.WithToken("fgk_secret ü")},
+		{lockclient.WithTokenFile(empty)},
+		{lockclient.WithTokenFile(twoLines)},
+		{lockclient.WithTokenFile(empty + "-missing")},
+		{lockclient.WithTLS(&tls.Config{}), lockclient.WithHTTPClient(http.DefaultClient)},
+	} {
+		_, err := lockclient.New("https://a.test", opts...)
+		if err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("New returned %v, expected an error without the token", err)
+		}
+	}
+}
