@@ -26,11 +26,12 @@ func TestPoolerUnderLoad(t *testing.T) {
 	l.rounds(t, len(faults), func(round int) {
 		fault := faults[round%len(faults)]
 		fault.begin()
-		f.at(round).awaitUnreachable(t)
+		awaitUnreachable(t, f.at(round))
 		fault.end()
 		for index := range f.members {
-			f.at(index).awaitReady(t)
+			f.at(index).AwaitReady(t)
 		}
 	})
-	verify(t, l.end(t), connect(t, cluster.URL()))
+	l.end(t)
+	l.verify(t, connect(t, cluster.URL()))
 }
