@@ -16,7 +16,12 @@ import (
 )
 
 // Pooler is a PgBouncer in transaction mode before the server of a database URL, for all databases of it.
-type Pooler struct{ address string }
+type Pooler struct {
+	t       testing.TB
+	address string
+	command []string
+	running *exec.Cmd
+}
 
 // NewPooler runs one until the test ends. Without the program the test is skipped, or fails where CI=true.
 func NewPooler(t testing.TB, databaseURL string) *Pooler {
@@ -31,7 +36,7 @@ func NewPooler(t testing.TB, databaseURL string) *Pooler {
 	check(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	check(t, os.Chmod(dir, 0o755)) //nolint:gosec // it runs as another user, and has no secret
-	p := &Pooler{freeport.Address(t)}
+	p := &Pooler{t: t, address: freeport.Address(t)}
 	host, port, err := net.SplitHostPort(p.address)
 	check(t, err)
 	config := filepath.Join(dir, "pgbouncer.ini")
@@ -49,26 +54,37 @@ unix_socket_dir =
 auth_type = any
 ignore_startup_parameters = jit, statement_timeout, lock_timeout, default_transaction_isolation, client_min_messages
 log_stats = 0
+server_login_retry = 0.2
 `, server.Host, server.Port, server.User, password, host, port)
 	check(t, os.WriteFile(config, []byte(text), 0o644)) //nolint:gosec // PgBouncer reads it as another user
-	command := exec.CommandContext(t.Context(), program, "--quiet", config)
+	p.command = []string{program, "--quiet", config}
 	if os.Geteuid() == 0 {
-		command.Args = append(command.Args, "--user", "postgres") // it refuses root
+		p.command = append(p.command, "--user", "postgres") // it refuses root
 	}
-	command.Stderr = os.Stderr
-	check(t, command.Start())
-	t.Cleanup(func() {
-		_ = command.Process.Kill()
-		_ = command.Wait()
-	})
-	await.True(t, "PgBouncer listens", func() bool {
-		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", p.address)
+	t.Cleanup(p.Kill)
+	p.Start()
+	return p
+}
+
+// Start runs the pooler again after Kill, and returns when it listens.
+func (p *Pooler) Start() {
+	p.t.Helper()
+	p.running = exec.Command(p.command[0], p.command[1:]...) //nolint:gosec,noctx // the test ends it by Kill
+	p.running.Stderr = os.Stderr
+	check(p.t, p.running.Start())
+	await.True(p.t, "PgBouncer listens", func() bool {
+		conn, err := new(net.Dialer).DialContext(p.t.Context(), "tcp", p.address)
 		if err == nil {
 			_ = conn.Close()
 		}
 		return err == nil
 	})
-	return p
+}
+
+// Kill kills the pooler, as kill -9 does.
+func (p *Pooler) Kill() {
+	_ = p.running.Process.Kill()
+	_ = p.running.Wait()
 }
 
 // URL returns the URL by which a database is reached through the pooler.

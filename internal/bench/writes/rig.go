@@ -172,6 +172,8 @@ func (r *rig) openTarget(ctx context.Context, name string) (t target, version st
 		return t, "", err
 	case nameHTTP:
 		return httpTarget(r.gatewayURL, r.gatewayPIDs, r.st), "", nil
+	case nameHTTPPooled:
+		return r.startPooled(ctx)
 	case nameNDJSON:
 		return ndjsonTarget(r.gatewayURL, r.gatewayPIDs, r.st), "", nil
 	case nameNDJSONStream:
@@ -189,6 +191,22 @@ func (r *rig) openTarget(ctx context.Context, name string) (t target, version st
 		return startRedis(ctx, name, "everysec")
 	}
 	return target{}, "", fmt.Errorf("%w: no target %q", bench.ErrInvalid, name)
+}
+
+// startPooled runs PgBouncer in transaction mode, and a gateway behind it.
+func (r *rig) startPooled(ctx context.Context) (t target, version string, err error) {
+	pooler, err := peers.StartPgBouncer(ctx, r.config.DatabaseURL)
+	if err != nil {
+		return target{}, "", err
+	}
+	r.onClose(pooler.Stop)
+	gateway, err := r.start(ctx, "--database-url", pooler.URL, "--listen-url", r.config.DatabaseURL)
+	if err != nil {
+		return target{}, "", err
+	}
+	t = httpTarget(gateway.URL, []int{gateway.PID(), pooler.PID()}, r.st)
+	t.name = nameHTTPPooled
+	return t, pooler.Version, nil
 }
 
 // startFloor runs the empty handler.

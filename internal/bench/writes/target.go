@@ -45,6 +45,7 @@ const (
 	nameStore         = "store"
 	nameStoreUnfenced = "store-unfenced"
 	nameHTTP          = "http"
+	nameHTTPPooled    = "http-pooled"
 	nameNDJSON        = "ndjson"
 	nameNDJSONStream  = "ndjson-stream"
 	nameFloor         = "floor"
@@ -58,7 +59,7 @@ const (
 // TargetNames are the valid values of --targets.
 func TargetNames() []string {
 	return []string{
-		nameDirect, nameHandmade, nameStore, nameStoreUnfenced, nameHTTP, nameNDJSON, nameNDJSONStream, nameFloor,
+		nameDirect, nameHandmade, nameStore, nameStoreUnfenced, nameHTTP, nameHTTPPooled, nameNDJSON, nameNDJSONStream, nameFloor,
 		nameEtcd, nameZooKeeper, nameRedis, nameRedisEverysec,
 	}
 }

@@ -65,7 +65,7 @@ func (w *wire) begin(method, path string) {
 	w.request = append(w.request[:0], method...)
 	w.request = append(w.request, ' ')
 	w.request = append(w.request, path...)
-	w.request = append(w.request, " HTTP/1.1\r\nHost: bench\r\n"...)
+	w.request = append(w.request, " HTTP/1.1\r\nHost: localhost\r\n"...)
 }
 
 // send ends the headers, adds the body and sends all at once.
